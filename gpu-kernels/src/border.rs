@@ -1,0 +1,64 @@
+//! Where a coordinate outside the image finds its pixel. Pure functions, the same on the host and on the GPU.
+
+/// Outside pixels have a fixed value.
+pub const CONSTANT: u32 = 0;
+/// Outside pixels repeat the edge: `aaa|abcd|ddd`.
+pub const REPLICATE: u32 = 1;
+/// The image is mirrored, edge pixel included: `cba|abcd|dcb`.
+pub const REFLECT: u32 = 2;
+/// The image is mirrored about the edge pixel: `dcb|abcd|cba`.
+pub const REFLECT_101: u32 = 3;
+/// The image repeats: `bcd|abcd|abc`.
+pub const WRAP: u32 = 4;
+/// An output pixel whose window leaves the image is a copy of the input pixel.
+pub const KEEP: u32 = 5;
+
+/// What [`resolve`] returns for a pixel that has the border's value.
+pub const OUTSIDE: i32 = -1;
+
+/// Maps coordinate `i` to `0..n`, or to [`OUTSIDE`].
+///
+/// Exact however far outside `i` lies: a reflection is folded as often as it takes. Under [`KEEP`] the result of a window
+/// that leaves the image is not used; it is resolved as [`REPLICATE`], so that a kernel may still read there.
+#[inline(always)]
+pub fn resolve(mode: u32, i: i32, n: i32) -> i32 {
+    if (i as u32) < n as u32 {
+        return i;
+    }
+    match mode {
+        CONSTANT => OUTSIDE,
+        REFLECT => {
+            let period = 2 * n;
+            let m = modulo(i, period);
+            if m < n { m } else { period - 1 - m }
+        }
+        REFLECT_101 => {
+            // A single row or column mirrors onto itself; a period of zero would not.
+            let period = if n > 1 { 2 * (n - 1) } else { 1 };
+            let m = modulo(i, period);
+            if m < n { m } else { period - m }
+        }
+        WRAP => modulo(i, n),
+        _ => {
+            if i < 0 {
+                0
+            } else {
+                n - 1
+            }
+        }
+    }
+}
+
+/// Remainder of `i` by `n > 0`, in `0..n`.
+#[inline(always)]
+fn modulo(i: i32, n: i32) -> i32 {
+    // `checked`, so that no panic is compiled into a kernel; every extent is positive.
+    let m = i.checked_rem(n).unwrap_or(0);
+    if m < 0 { m + n } else { m }
+}
+
+/// Whether a window of `len` cells that starts at `first` leaves `0..n`.
+#[inline(always)]
+pub fn leaves(first: i32, len: i32, n: i32) -> bool {
+    first < 0 || first + len > n
+}

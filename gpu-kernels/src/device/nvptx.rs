@@ -1,0 +1,237 @@
+//! The device layer for rustc's NVPTX backend.
+
+use core::arch::{asm, global_asm, nvptx};
+
+// rustc has no address spaces: the block's dynamic shared memory is declared here and reached by its 32-bit address.
+global_asm!(".extern .shared .align 16 .b8 dynamic_shared[];");
+
+#[inline(always)]
+pub(crate) fn thread_x() -> i32 {
+    // SAFETY: reads a special register, as do the six below.
+    unsafe { nvptx::_thread_idx_x() as i32 }
+}
+
+#[inline(always)]
+pub(crate) fn thread_y() -> i32 {
+    // SAFETY: see `thread_x`.
+    unsafe { nvptx::_thread_idx_y() as i32 }
+}
+
+#[inline(always)]
+pub(crate) fn block_x() -> i32 {
+    // SAFETY: see `thread_x`.
+    unsafe { nvptx::_block_idx_x() as i32 }
+}
+
+#[inline(always)]
+pub(crate) fn block_y() -> i32 {
+    // SAFETY: see `thread_x`.
+    unsafe { nvptx::_block_idx_y() as i32 }
+}
+
+#[inline(always)]
+pub(crate) fn block_z() -> i32 {
+    // SAFETY: see `thread_x`.
+    unsafe { nvptx::_block_idx_z() as i32 }
+}
+
+#[inline(always)]
+pub(crate) fn block_width() -> i32 {
+    // SAFETY: see `thread_x`.
+    unsafe { nvptx::_block_dim_x() as i32 }
+}
+
+#[inline(always)]
+pub(crate) fn block_height() -> i32 {
+    // SAFETY: see `thread_x`.
+    unsafe { nvptx::_block_dim_y() as i32 }
+}
+
+#[inline(always)]
+pub(crate) fn grid_height() -> i32 {
+    // SAFETY: see `thread_x`.
+    unsafe { nvptx::_grid_dim_y() as i32 }
+}
+
+/// Waits for every thread of the block; orders their shared-memory accesses.
+///
+/// # Safety
+/// All threads of the block reach the same barrier.
+#[inline(always)]
+pub(crate) unsafe fn barrier() {
+    // SAFETY: the caller's promise is the instruction's contract.
+    unsafe { nvptx::_syncthreads() }
+}
+
+/// Ends the kernel with an error that the host sees at its next call.
+pub(crate) fn trap() -> ! {
+    // SAFETY: no precondition.
+    unsafe { nvptx::trap() }
+}
+
+/// `a * b + c`, rounded once. The NVPTX backend does not contract a plain product and sum.
+#[inline(always)]
+pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {
+    core::intrinsics::fmaf32(a, b, c)
+}
+
+/// `value`, hidden from the optimiser, so that a loop over it is not unrolled.
+#[inline(always)]
+pub(crate) fn opaque(value: i32) -> i32 {
+    let hidden;
+    // SAFETY: copies a register.
+    unsafe {
+        asm!(
+            "mov.u32 {}, {};",
+            out(reg32) hidden,
+            in(reg32) value,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    hidden
+}
+
+/// Reads element `index` of memory that nothing writes while the kernel runs (the read-only data path).
+///
+/// # Safety
+/// The element lies inside the allocation that `base` points into.
+#[inline(always)]
+pub(crate) unsafe fn load(base: *const f32, index: usize) -> f32 {
+    let value;
+    // SAFETY: in bounds by the caller's promise; kernels never read what the same launch writes.
+    unsafe {
+        asm!(
+            "ld.global.nc.f32 {}, [{}];",
+            out(reg32) value,
+            in(reg64) base.wrapping_add(index),
+            options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    value
+}
+
+/// Writes element `index`.
+///
+/// # Safety
+/// The element lies inside the allocation that `base` points into, and no other thread writes it.
+#[inline(always)]
+pub(crate) unsafe fn store(base: *mut f32, index: usize, value: f32) {
+    // SAFETY: in bounds by the caller's promise.
+    unsafe {
+        asm!(
+            "st.global.f32 [{}], {};",
+            in(reg64) base.wrapping_add(index),
+            in(reg32) value,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// The block's dynamic shared memory, as an array of f32.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared(u32);
+
+impl Shared {
+    /// The whole of it, from its start.
+    #[inline(always)]
+    pub(crate) fn dynamic() -> Self {
+        let address;
+        // SAFETY: reads the address of the symbol declared above.
+        unsafe {
+            asm!(
+                "mov.u32 {}, dynamic_shared;",
+                out(reg32) address,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        Self(address)
+    }
+
+    /// Reads element `index`.
+    ///
+    /// # Safety
+    /// It lies inside what the launch reserved, and a barrier stands between its write and this read.
+    #[inline(always)]
+    pub(crate) unsafe fn load(self, index: i32) -> f32 {
+        let value;
+        // SAFETY: in bounds by the caller's promise. Not `pure`: a barrier may change what is read.
+        unsafe {
+            asm!(
+                "ld.shared.f32 {}, [{}];",
+                out(reg32) value,
+                in(reg32) self.at(index),
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        value
+    }
+
+    /// Reads elements `index` to `index + 3`; `index` is a multiple of 4.
+    ///
+    /// # Safety
+    /// As for [`Shared::load`].
+    #[inline(always)]
+    pub(crate) unsafe fn load4(self, index: i32) -> [f32; 4] {
+        let (a, b, c, d);
+        // SAFETY: in bounds and aligned by the caller's promise.
+        unsafe {
+            asm!(
+                "ld.shared.v4.f32 {{{}, {}, {}, {}}}, [{}];",
+                out(reg32) a,
+                out(reg32) b,
+                out(reg32) c,
+                out(reg32) d,
+                in(reg32) self.at(index),
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        [a, b, c, d]
+    }
+
+    /// Writes element `index`.
+    ///
+    /// # Safety
+    /// It lies inside what the launch reserved, and no other thread touches it before the next barrier.
+    #[inline(always)]
+    pub(crate) unsafe fn store(self, index: i32, value: f32) {
+        // SAFETY: in bounds by the caller's promise.
+        unsafe {
+            asm!(
+                "st.shared.f32 [{}], {};",
+                in(reg32) self.at(index),
+                in(reg32) value,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    #[inline(always)]
+    fn at(self, index: i32) -> u32 {
+        self.0.wrapping_add(index.wrapping_mul(4) as u32)
+    }
+}
+
+/// A by-value array parameter of the kernel, in the constant bank. Made by the macro `parameter!`.
+#[derive(Clone, Copy)]
+pub(crate) struct Parameter(pub(crate) u64);
+
+impl Parameter {
+    /// Reads element `index`.
+    ///
+    /// # Safety
+    /// It lies inside the parameter.
+    #[inline(always)]
+    pub(crate) unsafe fn load(self, index: usize) -> f32 {
+        let value;
+        // SAFETY: in bounds by the caller's promise; parameters do not change while a kernel runs.
+        unsafe {
+            asm!(
+                "ld.param.f32 {}, [{}];",
+                out(reg32) value,
+                in(reg64) self.0.wrapping_add(4 * index as u64),
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        value
+    }
+}

@@ -1,0 +1,247 @@
+//! Direct 2-D correlation, one f32 channel: four steps, each the last one with a single thing changed.
+//!
+//! | entry | taps | pixels | window |
+//! | --- | --- | --- | --- |
+//! | `direct_naive` | global memory | global memory | size known at run time |
+//! | `direct_constant` | constant bank | global memory | size known at run time, at most 961 taps |
+//! | `direct_shared` | constant bank | tile in shared memory | size known at run time, at most 961 taps |
+//! | `direct_shared_buffer` | global memory | tile in shared memory | size known at run time |
+//! | `direct_unrolled_K` | constant bank (51: global memory) | tile in shared memory | K x K, known to the compiler |
+//!
+//! Thread mapping: thread `(x, y)` of block `(x, y)` computes one pixel, and its block's `(x, y)` the block's corner;
+//! any block shape will do. Tile: the block's pixels and an apron of `cols - 1` columns and `rows - 1` rows, without
+//! padding: a warp reads consecutive words, so no two of its lanes meet in a bank.
+//! Order: one accumulator, taps row by row, left to right, fused multiply-add: every entry gives the same bits.
+//! Limits: the tile fits in the shared memory that a block can have.
+
+use crate::abi::{ConstantTaps, Frame, Window};
+use crate::border;
+use crate::device::*;
+
+kernel! {
+    /// Taps and pixels from global memory.
+    fn direct_naive(frame: Frame, window: Window, taps: *const f32) {
+        per_pixel(&frame, &window, Buffer(taps))
+    }
+
+    /// Taps from the constant bank, pixels from global memory.
+    fn direct_constant(frame: Frame, window: Window, taps: ConstantTaps) {
+        per_pixel(&frame, &window, parameter!(direct_constant, 2, taps))
+    }
+
+    /// Taps from the constant bank, pixels from a tile in shared memory.
+    fn direct_shared(frame: Frame, window: Window, taps: ConstantTaps) {
+        tiled(&frame, &window, window, parameter!(direct_shared, 2, taps))
+    }
+
+    /// As `direct_shared`, for windows with more taps than the constant bank takes.
+    fn direct_shared_buffer(frame: Frame, window: Window, taps: *const f32) {
+        tiled(&frame, &window, window, Buffer(taps))
+    }
+
+    /// As `direct_shared_buffer`, with the row of taps unrolled.
+    fn direct_unrolled_51(frame: Frame, window: Window, taps: *const f32) {
+        tiled(&frame, &window, UnrolledRow::<51>, Buffer(taps))
+    }
+}
+
+/// As `direct_shared`, with the size known to the compiler. Up to 11x11 the whole window is unrolled; beyond, one row of
+/// it, because the code would no longer fit in the instruction cache.
+macro_rules! unrolled {
+    ($($name:ident: $extent:ty;)*) => {kernel! {$(
+        fn $name(frame: Frame, window: Window, taps: ConstantTaps) {
+            tiled(&frame, &window, <$extent>::default(), parameter!($name, 2, taps))
+        }
+    )*}};
+}
+
+unrolled! {
+    direct_unrolled_3: Unrolled<3>;
+    direct_unrolled_5: Unrolled<5>;
+    direct_unrolled_7: Unrolled<7>;
+    direct_unrolled_9: Unrolled<9>;
+    direct_unrolled_11: Unrolled<11>;
+    direct_unrolled_13: UnrolledRow<13>;
+    direct_unrolled_15: UnrolledRow<15>;
+    direct_unrolled_17: UnrolledRow<17>;
+    direct_unrolled_21: UnrolledRow<21>;
+    direct_unrolled_31: UnrolledRow<31>;
+}
+
+/// How much of the window's size the compiler knows.
+trait Extent: Copy {
+    fn cols(self) -> i32;
+    fn rows(self) -> i32;
+}
+
+impl Extent for Window {
+    #[inline(always)]
+    fn cols(self) -> i32 {
+        self.cols
+    }
+    #[inline(always)]
+    fn rows(self) -> i32 {
+        self.rows
+    }
+}
+
+/// K rows of K taps, all unrolled.
+#[derive(Clone, Copy, Default)]
+struct Unrolled<const K: i32>;
+
+impl<const K: i32> Extent for Unrolled<K> {
+    #[inline(always)]
+    fn cols(self) -> i32 {
+        K
+    }
+    #[inline(always)]
+    fn rows(self) -> i32 {
+        K
+    }
+}
+
+/// K rows of K taps; a row is unrolled, the rows are a loop.
+#[derive(Clone, Copy, Default)]
+struct UnrolledRow<const K: i32>;
+
+impl<const K: i32> Extent for UnrolledRow<K> {
+    #[inline(always)]
+    fn cols(self) -> i32 {
+        K
+    }
+    #[inline(always)]
+    fn rows(self) -> i32 {
+        opaque(K)
+    }
+}
+
+/// One pixel a thread, every neighbour fetched through the border rule.
+///
+/// # Safety
+/// `frame` and `window` describe allocated memory, and `taps` holds `window.rows * window.cols` taps.
+#[inline(always)]
+unsafe fn per_pixel<T: Taps>(frame: &Frame, window: &Window, taps: T) {
+    let x = block_x() * block_width() + thread_x();
+    if x >= frame.width {
+        return;
+    }
+    let left = x - window.anchor_x;
+    let mut y = block_y() * block_height() + thread_y();
+    while y < frame.height {
+        let top = y - window.anchor_y;
+        // SAFETY: `source` resolves coordinates into the image, `(x, y)` lies in it, and `tap` counts the window's taps.
+        unsafe {
+            let keep = frame.border == border::KEEP
+                && (border::leaves(left, window.cols, frame.width) || border::leaves(top, window.rows, frame.height));
+            let sum = if keep {
+                source(frame, x, y)
+            } else {
+                let mut sum = 0.0;
+                let mut tap = 0;
+                let mut row = 0;
+                while row < window.rows {
+                    let mut col = 0;
+                    while col < window.cols {
+                        sum = fma(taps.tap(tap), source(frame, left + col, top + row), sum);
+                        tap += 1;
+                        col += 1;
+                    }
+                    row += 1;
+                }
+                sum
+            };
+            write(frame, x, y, sum);
+        }
+        y += grid_height() * block_height();
+    }
+}
+
+/// One pixel a thread, its neighbours from a tile that the block has loaded together.
+///
+/// # Safety
+/// As for [`per_pixel`]; `extent` agrees with `window`, and the launch reserved the tile's bytes of shared memory.
+#[inline(always)]
+unsafe fn tiled<E: Extent, T: Taps>(frame: &Frame, window: &Window, extent: E, taps: T) {
+    let tile = Shared::dynamic();
+    let tile_width = block_width() + extent.cols() - 1;
+    let tile_height = block_height() + extent.rows() - 1;
+    let block_left = block_x() * block_width();
+    let x = block_left + thread_x();
+    let mut block_top = block_y() * block_height();
+    while block_top < frame.height {
+        let y = block_top + thread_y();
+        // SAFETY: tile indices stay below its width times its height; all threads of a block share `block_top`, so they
+        // meet at the same barriers; `write` is guarded by the image's size.
+        unsafe {
+            let mut row = thread_y();
+            while row < tile_height {
+                let mut col = thread_x();
+                while col < tile_width {
+                    let value = source(
+                        frame,
+                        block_left + col - window.anchor_x,
+                        block_top + row - window.anchor_y,
+                    );
+                    tile.store(row * tile_width + col, value);
+                    col += block_width();
+                }
+                row += block_height();
+            }
+            barrier();
+
+            if x < frame.width && y < frame.height {
+                let keep = frame.border == border::KEEP
+                    && (border::leaves(x - window.anchor_x, extent.cols(), frame.width)
+                        || border::leaves(y - window.anchor_y, extent.rows(), frame.height));
+                let sum = if keep {
+                    source(frame, x, y)
+                } else {
+                    let mut sum = 0.0;
+                    let mut row = 0;
+                    while row < extent.rows() {
+                        let first = (thread_y() + row) * tile_width + thread_x();
+                        let mut col = 0;
+                        while col < extent.cols() {
+                            let tap = taps.tap((row * extent.cols() + col) as usize);
+                            sum = fma(tap, tile.load(first + col), sum);
+                            col += 1;
+                        }
+                        row += 1;
+                    }
+                    sum
+                };
+                write(frame, x, y, sum);
+            }
+            // The next tile overwrites what slower threads may still be reading.
+            barrier();
+        }
+        block_top += grid_height() * block_height();
+    }
+}
+
+/// The source pixel at `(x, y)` of this block's plane, or what the border puts there.
+///
+/// # Safety
+/// `frame` describes allocated memory.
+#[inline(always)]
+unsafe fn source(frame: &Frame, x: i32, y: i32) -> f32 {
+    let x = border::resolve(frame.border, x, frame.width);
+    let y = border::resolve(frame.border, y, frame.height);
+    if x < 0 || y < 0 {
+        return frame.border_value;
+    }
+    let plane = block_z() as usize * frame.src_plane;
+    // SAFETY: both coordinates lie in the image.
+    unsafe { load(frame.src, plane + y as usize * frame.src_stride + x as usize) }
+}
+
+/// Stores the result at `(x, y)` of this block's plane.
+///
+/// # Safety
+/// `(x, y)` lies in the image, and no other thread stores there.
+#[inline(always)]
+unsafe fn write(frame: &Frame, x: i32, y: i32, value: f32) {
+    let plane = block_z() as usize * frame.dst_plane;
+    // SAFETY: as the caller promised.
+    unsafe { store(frame.dst, plane + y as usize * frame.dst_stride + x as usize, value) }
+}

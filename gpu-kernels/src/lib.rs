@@ -1,0 +1,41 @@
+//! The kernels of apron.
+//!
+//! Compiled for `nvptx64-nvidia-cuda`, this crate is the PTX that runs on the GPU. Compiled for the host, it is a small
+//! library: the launch parameters and tile sizes ([`abi`]) and the border rules ([`border`]), written once and used on
+//! both sides.
+//!
+//! | family | file | what it computes |
+//! | --- | --- | --- |
+//! | direct | `direct.rs` | every tap for every pixel; four steps from naive to compile-time size |
+//! | separable | `separable.rs` | a row pass, then a column pass, each through shared memory |
+//!
+//! All kernels keep these conventions:
+//! - An image is `height` rows of `width` pixels, `stride` elements from one row to the next; several planes of the same
+//!   size lie a fixed number of elements apart, and the grid's z axis counts them.
+//! - Correlation: output `(x, y)` is the sum of `taps[r][c] * input[y + r - anchor_y][x + c - anchor_x]`.
+//! - Taps accumulate in f32 with fused multiply-add, starting from zero, row by row, left to right.
+//! - The grid may be smaller than the image in y: blocks step on by the height of the grid until no row is left, so no
+//!   image is too tall for the hardware's limit of 65535 blocks.
+//! - Offsets into an image are 64-bit; coordinates are `i32` (see [`abi::MAX_EXTENT`]).
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+#![cfg_attr(
+    target_arch = "nvptx64",
+    feature(abi_ptx, asm_experimental_arch, core_intrinsics, stdarch_nvptx),
+    allow(internal_features)
+)]
+
+pub mod abi;
+pub mod border;
+
+#[cfg(target_arch = "nvptx64")]
+mod device;
+#[cfg(target_arch = "nvptx64")]
+mod direct;
+#[cfg(target_arch = "nvptx64")]
+mod separable;
+
+#[cfg(target_arch = "nvptx64")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    device::trap()
+}

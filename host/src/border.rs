@@ -1,0 +1,94 @@
+//! What lies outside the image.
+
+use gpu_kernels::border as rule;
+
+use crate::{Error, Result};
+
+/// The rule for pixels that a window reaches outside the image; `|` marks the image's edges.
+///
+/// Exact for windows of any size: a mirror is folded as often as it takes.
+///
+/// | here | OpenCV | SciPy, CuPy | NPP | PyTorch |
+/// | --- | --- | --- | --- | --- |
+/// | `Constant(v)` | `BORDER_CONSTANT` | `constant`, `cval=v` | `CONSTANT` | `constant` |
+/// | `Replicate` | `BORDER_REPLICATE` | `nearest` | `REPLICATE` | `replicate` |
+/// | `Reflect` | `BORDER_REFLECT` | `reflect` | - | - |
+/// | `Reflect101` | `BORDER_REFLECT_101` | `mirror` | `MIRROR` | `reflect` |
+/// | `Wrap` | `BORDER_WRAP` | `wrap` | `WRAP` | `circular` |
+/// | `Keep` | - | - | - | - |
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Border {
+    /// `vvv|abcd|vvv`. In the units of the stored pixels: 0 to 255 for 8-bit images.
+    Constant(f32),
+    /// `aaa|abcd|ddd`
+    Replicate,
+    /// `cba|abcd|dcb`: the edge pixel is repeated.
+    Reflect,
+    /// `dcb|abcd|cba`: the edge pixel is not repeated.
+    #[default]
+    Reflect101,
+    /// `bcd|abcd|abc`
+    Wrap,
+    /// Where the window leaves the image, the output is a copy of the input.
+    Keep,
+}
+
+impl Border {
+    /// The kernels' number for the rule, and the value that goes with it.
+    pub(crate) fn code(self) -> (u32, f32) {
+        match self {
+            Self::Constant(value) => (rule::CONSTANT, value),
+            Self::Replicate => (rule::REPLICATE, 0.0),
+            Self::Reflect => (rule::REFLECT, 0.0),
+            Self::Reflect101 => (rule::REFLECT_101, 0.0),
+            Self::Wrap => (rule::WRAP, 0.0),
+            Self::Keep => (rule::KEEP, 0.0),
+        }
+    }
+}
+
+/// `constant` (zero), `constant:V`, `replicate`, `reflect`, `reflect101`, `wrap` or `keep`.
+///
+/// ```
+/// use apron::Border;
+/// assert_eq!("constant:12.5".parse::<Border>()?, Border::Constant(12.5));
+/// assert!("mirror".parse::<Border>().is_err());
+/// # Ok::<(), apron::Error>(())
+/// ```
+impl std::str::FromStr for Border {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let unknown = || Error::Parameter {
+            name: "border",
+            value: text.to_owned(),
+            expected: "one of constant, constant:VALUE, replicate, reflect, reflect101, wrap, keep".to_owned(),
+        };
+        match text {
+            "constant" => Ok(Self::Constant(0.0)),
+            "replicate" => Ok(Self::Replicate),
+            "reflect" => Ok(Self::Reflect),
+            "reflect101" => Ok(Self::Reflect101),
+            "wrap" => Ok(Self::Wrap),
+            "keep" => Ok(Self::Keep),
+            _ => text
+                .strip_prefix("constant:")
+                .and_then(|value| value.parse().ok())
+                .map(Self::Constant)
+                .ok_or_else(unknown),
+        }
+    }
+}
+
+impl std::fmt::Display for Border {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Constant(value) => write!(f, "constant:{value}"),
+            Self::Replicate => f.write_str("replicate"),
+            Self::Reflect => f.write_str("reflect"),
+            Self::Reflect101 => f.write_str("reflect101"),
+            Self::Wrap => f.write_str("wrap"),
+            Self::Keep => f.write_str("keep"),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Everything that can go wrong, as values.
+
+/// What every fallible function of this crate returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a request could not be carried out. Each message names the value, the limit and the way out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A parameter of a filter, plan or border lies outside what it may be.
+    #[error("{name} is {value}: {expected}")]
+    Parameter {
+        /// The parameter's name.
+        name: &'static str,
+        /// What was given.
+        value: String,
+        /// What is accepted.
+        expected: String,
+    },
+    /// The number of taps does not match the window's size.
+    #[error("{cols}x{rows} taps need {expected} numbers, {found} given")]
+    TapCount {
+        /// Tap columns.
+        cols: usize,
+        /// Tap rows.
+        rows: usize,
+        /// `cols * rows`.
+        expected: usize,
+        /// How many numbers were given.
+        found: usize,
+    },
+    /// A filter's text form could not be read.
+    #[error("cannot read filter \"{text}\": {reason}")]
+    FilterSyntax {
+        /// The text.
+        text: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// An image's slice, stride or size do not go together.
+    #[error("image of {width}x{height} pixels, {channels} channels, stride {stride}: {reason}")]
+    Geometry {
+        /// Pixels in a row.
+        width: usize,
+        /// Rows.
+        height: usize,
+        /// Channels of a pixel.
+        channels: usize,
+        /// Elements from one row to the next.
+        stride: usize,
+        /// What is wrong, and the limit.
+        reason: String,
+    },
+    /// Source and destination differ in size or channels.
+    #[error("source is {src} but destination is {dst}: they must agree (width x height x channels)")]
+    Mismatch {
+        /// The source's size.
+        src: String,
+        /// The destination's size.
+        dst: String,
+    },
+    /// No variant has this name.
+    #[error("no variant is called \"{name}\"; there are: {known}")]
+    UnknownVariant {
+        /// The name given.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// The variant asked for cannot do this problem.
+    #[error("variant {variant} cannot run this: {reason}; leave the variant out to have one chosen")]
+    Unsupported {
+        /// The variant's name.
+        variant: &'static str,
+        /// Which limit it meets.
+        reason: String,
+    },
+    /// No GPU can be used.
+    #[error("no GPU: {reason}; use --device cpu (Device::Cpu), or auto to fall back")]
+    NoGpu {
+        /// Why not.
+        reason: String,
+    },
+    /// The machine has GPUs, but not this one.
+    #[error("no GPU {ordinal}: this machine has {count}, numbered from 0")]
+    NoSuchGpu {
+        /// The number given.
+        ordinal: u32,
+        /// How many there are.
+        count: u32,
+    },
+    /// The device ran out of memory; nothing is lost, a smaller job may run.
+    #[error("GPU memory exhausted: {needed} more bytes needed, {free} free of {total}; use a smaller image or --device cpu")]
+    DeviceMemory {
+        /// Bytes asked for.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+        /// Bytes the device has.
+        total: u64,
+    },
+    /// The host ran out of memory.
+    #[error("host memory exhausted: {bytes} more bytes needed")]
+    HostMemory {
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// A call to the GPU's driver failed.
+    #[error("{call} failed: {message}")]
+    Driver {
+        /// What was being done.
+        call: &'static str,
+        /// The driver's own words.
+        message: String,
+    },
+    /// A picture's pixel type has no counterpart here.
+    #[error("pixel format {format} is not supported; convert it to 8-bit, 16-bit or 32-bit float channels first")]
+    PixelFormat {
+        /// The format.
+        format: String,
+    },
+    /// A picture could not be decoded or encoded.
+    #[error(transparent)]
+    Picture(#[from] image::ImageError),
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}

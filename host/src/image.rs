@@ -1,0 +1,321 @@
+//! Images in host memory: borrowed views with a stride, and an owned image.
+
+use half::f16;
+
+use crate::{Error, Result};
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for u8 {}
+    impl Sealed for u16 {}
+    impl Sealed for half::f16 {}
+    impl Sealed for f32 {}
+}
+
+/// A channel's stored type: `u8`, `u16`, [`half::f16`] or `f32`.
+///
+/// Values are taken as they are: 0 to 255 stays 0 to 255. Integers are rounded half to even and saturated when stored.
+pub trait Pixel: sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static {
+    /// The type's name, as Rust spells it.
+    const NAME: &'static str;
+    /// The value as f32; exact for every type.
+    fn to_f32(self) -> f32;
+    /// The nearest stored value; NaN becomes 0 in integer types.
+    fn from_f32(value: f32) -> Self;
+}
+
+impl Pixel for u8 {
+    const NAME: &'static str = "u8";
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f32::from(self)
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        value.round_ties_even() as Self
+    }
+}
+
+impl Pixel for u16 {
+    const NAME: &'static str = "u16";
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f32::from(self)
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        value.round_ties_even() as Self
+    }
+}
+
+impl Pixel for f16 {
+    const NAME: &'static str = "f16";
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self.into()
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        Self::from_f32(value)
+    }
+}
+
+impl Pixel for f32 {
+    const NAME: &'static str = "f32";
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        value
+    }
+}
+
+/// The size of an image: `height` rows of `width` pixels of `channels` interleaved values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Pixels in a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// Values in a pixel.
+    pub channels: usize,
+}
+
+impl Shape {
+    /// The greatest width and height, in pixels.
+    pub const MAX_EXTENT: usize = gpu_kernels::abi::MAX_EXTENT as usize;
+
+    /// Values in a row.
+    pub fn row_len(self) -> usize {
+        self.width * self.channels
+    }
+
+    /// Values that a slice with this stride must hold, checked against every limit.
+    fn slice_len(self, stride: usize) -> Result<usize> {
+        let fail = |reason: String| {
+            Err(Error::Geometry {
+                width: self.width,
+                height: self.height,
+                channels: self.channels,
+                stride,
+                reason,
+            })
+        };
+        if self.width == 0 || self.height == 0 || self.channels == 0 {
+            return fail("width, height and channels are at least 1".into());
+        }
+        if self.width > Self::MAX_EXTENT || self.height > Self::MAX_EXTENT {
+            return fail(format!("width and height are at most {}", Self::MAX_EXTENT));
+        }
+        let Some(row) = self.width.checked_mul(self.channels) else {
+            return fail("a row overflows the address space".into());
+        };
+        if stride < row {
+            return fail(format!("the stride is at least a row's {row} elements"));
+        }
+        match stride.checked_mul(self.height - 1).and_then(|n| n.checked_add(row)) {
+            Some(len) if len <= isize::MAX as usize => Ok(len),
+            _ => fail("the image overflows the address space".into()),
+        }
+    }
+}
+
+impl std::fmt::Display for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}x{}x{}", self.width, self.height, self.channels)
+    }
+}
+
+/// A borrowed image: rows of interleaved pixels, `stride` elements apart.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageView<'a, P> {
+    data: &'a [P],
+    shape: Shape,
+    stride: usize,
+}
+
+impl<'a, P: Pixel> ImageView<'a, P> {
+    /// A view of rows that follow each other without gaps.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`] if the slice is too short or a limit is passed.
+    ///
+    /// ```
+    /// let pixels = [1u8, 2, 3, 4, 5, 6];
+    /// let grey = apron::ImageView::new(&pixels, 3, 2, 1)?;
+    /// assert_eq!(grey.row(1), [4, 5, 6]);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    pub fn new(data: &'a [P], width: usize, height: usize, channels: usize) -> Result<Self> {
+        let stride = width.saturating_mul(channels);
+        Self::with_stride(data, width, height, channels, stride)
+    }
+
+    /// A view of rows that begin `stride` elements apart; what lies between the rows is never read.
+    ///
+    /// # Errors
+    /// As for [`ImageView::new`], and if the stride is shorter than a row.
+    pub fn with_stride(
+        data: &'a [P],
+        width: usize,
+        height: usize,
+        channels: usize,
+        stride: usize,
+    ) -> Result<Self> {
+        let shape = Shape { width, height, channels };
+        check_len(shape, stride, data.len())?;
+        Ok(Self { data, shape, stride })
+    }
+
+    /// Width, height and channels.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Elements from one row to the next.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Row `y`, without what lies between the rows.
+    ///
+    /// # Panics
+    /// If `y` is not below the height.
+    pub fn row(&self, y: usize) -> &'a [P] {
+        &self.data[y * self.stride..][..self.shape.row_len()]
+    }
+}
+
+/// A borrowed image that can be written; see [`ImageView`].
+#[derive(Debug)]
+pub struct ImageViewMut<'a, P> {
+    data: &'a mut [P],
+    shape: Shape,
+    stride: usize,
+}
+
+impl<'a, P: Pixel> ImageViewMut<'a, P> {
+    /// A view of rows that follow each other without gaps.
+    ///
+    /// # Errors
+    /// As for [`ImageView::new`].
+    pub fn new(data: &'a mut [P], width: usize, height: usize, channels: usize) -> Result<Self> {
+        let stride = width.saturating_mul(channels);
+        Self::with_stride(data, width, height, channels, stride)
+    }
+
+    /// A view of rows that begin `stride` elements apart; what lies between the rows is never touched.
+    ///
+    /// # Errors
+    /// As for [`ImageView::with_stride`].
+    pub fn with_stride(
+        data: &'a mut [P],
+        width: usize,
+        height: usize,
+        channels: usize,
+        stride: usize,
+    ) -> Result<Self> {
+        let shape = Shape { width, height, channels };
+        let len = check_len(shape, stride, data.len())?;
+        Ok(Self { data: &mut data[..len], shape, stride })
+    }
+
+    /// Width, height and channels.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Elements from one row to the next.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// The rows, top to bottom, without what lies between them; for parallel work too.
+    pub(crate) fn rows_mut(&mut self) -> impl rayon::iter::IndexedParallelIterator<Item = &mut [P]> {
+        use rayon::prelude::*;
+        let row_len = self.shape.row_len();
+        self.data.par_chunks_mut(self.stride).map(move |chunk| &mut chunk[..row_len])
+    }
+}
+
+fn check_len(shape: Shape, stride: usize, found: usize) -> Result<usize> {
+    let needed = shape.slice_len(stride)?;
+    if found < needed {
+        return Err(Error::Geometry {
+            width: shape.width,
+            height: shape.height,
+            channels: shape.channels,
+            stride,
+            reason: format!("the slice has {found} elements, {needed} are needed"),
+        });
+    }
+    Ok(needed)
+}
+
+/// An image that owns its pixels, rows without gaps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Image<P> {
+    data: Vec<P>,
+    shape: Shape,
+}
+
+impl<P: Pixel> Image<P> {
+    /// An image with every value zero.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`] if a limit is passed, [`Error::HostMemory`] if there is no room for it.
+    pub fn zeroed(width: usize, height: usize, channels: usize) -> Result<Self> {
+        let shape = Shape { width, height, channels };
+        let len = shape.slice_len(width.saturating_mul(channels))?;
+        let mut data = crate::memory::reserve(len)?;
+        data.resize(len, P::default());
+        Ok(Self { data, shape })
+    }
+
+    /// An image from its values, row by row, channels interleaved.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`] unless there are exactly `width * height * channels` of them.
+    pub fn from_vec(data: Vec<P>, width: usize, height: usize, channels: usize) -> Result<Self> {
+        let shape = Shape { width, height, channels };
+        let stride = width.saturating_mul(channels);
+        let needed = check_len(shape, stride, data.len())?;
+        if data.len() != needed {
+            return Err(Error::Geometry {
+                width,
+                height,
+                channels,
+                stride,
+                reason: format!("{} values given, exactly {needed} needed", data.len()),
+            });
+        }
+        Ok(Self { data, shape })
+    }
+
+    /// Width, height and channels.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The values, row by row, channels interleaved.
+    pub fn as_slice(&self) -> &[P] {
+        &self.data
+    }
+
+    /// Gives the values away.
+    pub fn into_vec(self) -> Vec<P> {
+        self.data
+    }
+
+    /// The whole image, to read.
+    pub fn view(&self) -> ImageView<'_, P> {
+        ImageView { data: &self.data, shape: self.shape, stride: self.shape.row_len() }
+    }
+
+    /// The whole image, to write.
+    pub fn view_mut(&mut self) -> ImageViewMut<'_, P> {
+        ImageViewMut { data: &mut self.data, shape: self.shape, stride: self.shape.row_len() }
+    }
+}

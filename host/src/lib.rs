@@ -1,0 +1,21 @@
+#![doc = include_str!("../../README.md")]
+
+mod border;
+mod cpu;
+mod error;
+mod filter;
+#[cfg(feature = "gpu")]
+pub mod gpu;
+mod image;
+mod memory;
+mod pixels;
+mod plan;
+mod variants;
+
+pub use border::Border;
+pub use error::{Error, Result};
+pub use filter::Filter;
+pub use half::f16;
+pub use image::{Image, ImageView, ImageViewMut, Pixel, Shape};
+pub use plan::{Device, Plan, PlanBuilder};
+pub use variants::{Family, Variant};

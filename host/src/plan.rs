@@ -1,0 +1,295 @@
+//! A filter made ready to run: the device and the variant chosen, taps resident, scratch reused.
+
+use crate::cpu;
+use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+use crate::pixels::{self, Planes, PlanesMut};
+use crate::{Border, Error, Family, Filter, Result, Variant};
+
+/// Where a plan runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Device {
+    /// The first GPU; the CPU where there is none. [`Plan::device`] says which it became, [`Plan::fallback`] why.
+    #[default]
+    Auto,
+    /// The CPU, on rayon's current thread pool.
+    Cpu,
+    /// The GPU of this number, as the driver counts them; an error where there is none.
+    Gpu(u32),
+}
+
+/// `auto`, `cpu` or `gpu:N`.
+impl std::str::FromStr for Device {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "gpu" => Ok(Self::Gpu(0)),
+            _ => text.strip_prefix("gpu:").and_then(|n| n.parse().ok()).map(Self::Gpu).ok_or_else(|| {
+                Error::Parameter {
+                    name: "device",
+                    value: text.to_owned(),
+                    expected: "one of auto, cpu, gpu, gpu:N with N from 0".to_owned(),
+                }
+            }),
+        }
+    }
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::Cpu => f.pad("cpu"),
+            Self::Gpu(n) => f.pad(&format!("gpu:{n}")),
+        }
+    }
+}
+
+/// All that the choice of a variant depends on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Problem {
+    /// Pixels in a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// Planes: channels of the image.
+    pub planes: usize,
+    /// Tap columns.
+    pub cols: usize,
+    /// Tap rows.
+    pub rows: usize,
+    /// Whether the filter is the product of a row and a column.
+    pub separable: bool,
+    /// Bytes of shared memory that a block of the device can have.
+    pub shared_memory: usize,
+}
+
+impl Problem {
+    /// The variant that is expected to be fastest.
+    pub fn choose(&self) -> Variant {
+        let order: &[Variant] = if self.separable && self.cols * self.rows > 9 {
+            &[Variant::Separable]
+        } else {
+            &[Variant::DirectUnrolled, Variant::DirectConstant, Variant::DirectNaive]
+        };
+        order.iter().copied().find(|variant| variant.accepts(self).is_ok()).unwrap_or(Variant::DirectNaive)
+    }
+}
+
+/// A filter bound to a border, a device and, if asked for, a variant. Reusable for images of any size, from any thread.
+///
+/// ```
+/// use apron::{Border, Device, Filter, Image, Plan};
+///
+/// let filter = Filter::gaussian(2.0)?;
+/// let plan = Plan::builder(&filter).border(Border::Reflect101).device(Device::Cpu).build()?;
+/// let src = Image::from_vec(vec![7u8; 640 * 480], 640, 480, 1)?;
+/// let mut dst = Image::<u8>::zeroed(640, 480, 1)?;
+/// plan.run(&src.view(), &mut dst.view_mut())?;
+/// assert_eq!(dst, src);
+/// # Ok::<(), apron::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Plan {
+    filter: Filter,
+    border: Border,
+    variant: Option<Variant>,
+    device: Device,
+    fallback: Option<Error>,
+    engine: Engine,
+}
+
+#[derive(Debug)]
+enum Engine {
+    Cpu(cpu::Engine),
+    #[cfg(feature = "gpu")]
+    Gpu(crate::gpu::Engine),
+}
+
+/// Gathers what a [`Plan`] needs.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct PlanBuilder<'a> {
+    filter: &'a Filter,
+    border: Border,
+    device: Device,
+    variant: Option<Variant>,
+}
+
+impl PlanBuilder<'_> {
+    /// What lies outside the image; [`Border::Reflect101`] unless set.
+    pub fn border(mut self, border: Border) -> Self {
+        self.border = border;
+        self
+    }
+
+    /// Where to run; [`Device::Auto`] unless set.
+    pub fn device(mut self, device: Device) -> Self {
+        self.device = device;
+        self
+    }
+
+    /// Which variant to run; chosen for each image's size unless set.
+    pub fn variant(mut self, variant: impl Into<Option<Variant>>) -> Self {
+        self.variant = variant.into();
+        self
+    }
+
+    /// Opens the device and uploads the taps.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] or [`Error::NoSuchGpu`] if [`Device::Gpu`] was asked for and cannot be had,
+    /// [`Error::Unsupported`] if the variant can never run this filter.
+    pub fn build(self) -> Result<Plan> {
+        if self.variant.is_some_and(|variant| variant.family() == Family::Separable) && !self.filter.is_separable() {
+            return Err(Error::Unsupported {
+                variant: Variant::Separable.name(),
+                reason: "the filter does not separate into a row and a column".into(),
+            });
+        }
+        let (engine, device, fallback) = match self.device {
+            Device::Cpu => (Engine::Cpu(cpu::Engine::new(self.filter)?), Device::Cpu, None),
+            Device::Gpu(ordinal) => (Self::gpu(self.filter, ordinal)?, self.device, None),
+            Device::Auto => match Self::gpu(self.filter, 0) {
+                Ok(engine) => (engine, Device::Gpu(0), None),
+                Err(reason) => (Engine::Cpu(cpu::Engine::new(self.filter)?), Device::Cpu, Some(reason)),
+            },
+        };
+        Ok(Plan {
+            filter: self.filter.clone(),
+            border: self.border,
+            variant: self.variant,
+            device,
+            fallback,
+            engine,
+        })
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(filter: &Filter, ordinal: u32) -> Result<Engine> {
+        Ok(Engine::Gpu(crate::gpu::Engine::new(filter, ordinal)?))
+    }
+
+    #[cfg(not(feature = "gpu"))]
+    fn gpu(_: &Filter, _: u32) -> Result<Engine> {
+        Err(Error::NoGpu { reason: "this build has no GPU support (feature \"gpu\")".into() })
+    }
+}
+
+impl Plan {
+    /// Starts a plan for `filter`.
+    pub fn builder(filter: &Filter) -> PlanBuilder<'_> {
+        PlanBuilder { filter, border: Border::default(), device: Device::default(), variant: None }
+    }
+
+    /// The device that was found: never [`Device::Auto`].
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Why [`Device::Auto`] became the CPU, if it did.
+    pub fn fallback(&self) -> Option<&Error> {
+        self.fallback.as_ref()
+    }
+
+    /// The variant that an image of this shape runs.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it.
+    pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
+        let problem = self.problem(shape);
+        match self.variant {
+            Some(variant) => variant.accepts(&problem).map(|()| variant),
+            None => Ok(problem.choose()),
+        }
+    }
+
+    fn problem(&self, shape: Shape) -> Problem {
+        Problem {
+            width: shape.width,
+            height: shape.height,
+            planes: shape.channels,
+            cols: self.filter.cols(),
+            rows: self.filter.rows(),
+            separable: self.filter.is_separable(),
+            shared_memory: match &self.engine {
+                Engine::Cpu(_) => usize::MAX,
+                #[cfg(feature = "gpu")]
+                Engine::Gpu(engine) => engine.gpu().shared_memory(),
+            },
+        }
+    }
+
+    /// Filters `src` into `dst`, channel by channel. The stored types may differ: `u8` into `f32` keeps the sign and the
+    /// fraction of a derivative.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if sizes differ; [`Error::Unsupported`] as for [`Plan::variant_for`]; memory and driver errors.
+    /// After an error the contents of `dst` are unspecified.
+    pub fn run<S: Pixel, D: Pixel>(&self, src: &ImageView<'_, S>, dst: &mut ImageViewMut<'_, D>) -> Result<()> {
+        self.run_channels(src, dst, src.shape().channels)
+    }
+
+    /// As [`Plan::run`], for the first `filtered` channels; the others are copied.
+    pub(crate) fn run_channels<S: Pixel, D: Pixel>(
+        &self,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+        filtered: usize,
+    ) -> Result<()> {
+        let shape = src.shape();
+        if shape != dst.shape() {
+            return Err(Error::Mismatch { src: shape.to_string(), dst: dst.shape().to_string() });
+        }
+        let variant = self.variant_for(Shape { channels: filtered, ..shape })?;
+        match &self.engine {
+            Engine::Cpu(engine) => {
+                let len = pixels::planes_len(shape, filtered)?;
+                let mut input = crate::memory::reserve(len)?;
+                input.resize(len, 0.0);
+                pixels::split(src, filtered, &mut input);
+                let mut output = crate::memory::reserve(len)?;
+                output.resize(len, 0.0);
+                engine.run(
+                    variant,
+                    self.border,
+                    Planes::new(&input, shape.width, shape.height),
+                    PlanesMut::new(&mut output, shape.width, shape.height),
+                )?;
+                pixels::join(&output, src, dst, filtered, &self.filter, self.border);
+            }
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(engine) => engine.run(
+                variant,
+                self.border,
+                Shape { channels: filtered, ..shape },
+                |input| pixels::split(src, filtered, input),
+                |output| pixels::join(output, src, dst, filtered, &self.filter, self.border),
+            )?,
+        }
+        Ok(())
+    }
+
+    /// Filters an image that is on the device into another one there; see [`crate::gpu::Gpu::upload`]. The work is put
+    /// into `stream` and may not have finished when the function returns.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if sizes differ, [`Error::NoGpu`] if the plan runs on the CPU; memory and driver errors.
+    #[cfg(feature = "gpu")]
+    pub fn run_on_device(
+        &self,
+        src: &crate::gpu::DeviceImage,
+        dst: &mut crate::gpu::DeviceImage,
+        stream: &mut crate::gpu::Stream,
+    ) -> Result<()> {
+        if src.shape() != dst.shape() {
+            return Err(Error::Mismatch { src: src.shape().to_string(), dst: dst.shape().to_string() });
+        }
+        match &self.engine {
+            Engine::Cpu(_) => Err(Error::NoGpu { reason: "the plan was built for the CPU".into() }),
+            Engine::Gpu(engine) => engine.enqueue(self.variant_for(src.shape())?, self.border, src, dst, stream),
+        }
+    }
+}

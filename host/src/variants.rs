@@ -1,0 +1,165 @@
+//! The table of kernels: what each variant is called, which entries it needs, and what it accepts.
+
+use gpu_kernels::abi;
+
+use crate::plan::Problem;
+use crate::{Error, Result};
+
+/// Kernels that compute the same thing in the same order; each family has one twin on the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Family {
+    /// Every tap for every pixel. All its variants, on every device, give the same bits.
+    Direct,
+    /// A pass along the rows, then one along the columns; needs a filter that separates.
+    Separable,
+}
+
+/// One way of computing a filter. On the CPU, a variant runs as its family's twin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Variant {
+    /// Taps and pixels from global memory.
+    DirectNaive,
+    /// Taps from the constant bank.
+    DirectConstant,
+    /// Pixels from a tile in shared memory.
+    DirectShared,
+    /// The window's size known to the compiler.
+    DirectUnrolled,
+    /// Two passes through shared memory.
+    Separable,
+}
+
+/// One row of the table.
+struct Row {
+    variant: Variant,
+    name: &'static str,
+    family: Family,
+    summary: &'static str,
+    /// Every entry the variant may launch.
+    entries: &'static [&'static [(i32, &'static str)]],
+    accepts: fn(&Problem) -> Result<(), String>,
+}
+
+const TABLE: &[Row] = &[
+    Row {
+        variant: Variant::DirectNaive,
+        name: "direct-naive",
+        family: Family::Direct,
+        summary: "taps and pixels from global memory",
+        entries: &[&[(0, "direct_naive")]],
+        accepts: |_| Ok(()),
+    },
+    Row {
+        variant: Variant::DirectConstant,
+        name: "direct-constant",
+        family: Family::Direct,
+        summary: "taps from the constant bank, at most 961 of them",
+        entries: &[&[(0, "direct_constant")]],
+        accepts: |problem| {
+            let taps = problem.cols * problem.rows;
+            if taps <= abi::MAX_CONSTANT_TAPS {
+                Ok(())
+            } else {
+                Err(format!("{taps} taps, the constant bank takes {}", abi::MAX_CONSTANT_TAPS))
+            }
+        },
+    },
+    Row {
+        variant: Variant::DirectShared,
+        name: "direct-shared",
+        family: Family::Direct,
+        summary: "pixels from a tile with its apron in shared memory",
+        entries: &[&[(0, "direct_shared"), (0, "direct_shared_buffer")]],
+        accepts: direct_tile_fits,
+    },
+    Row {
+        variant: Variant::DirectUnrolled,
+        name: "direct-unrolled",
+        family: Family::Direct,
+        summary: "as direct-shared, window size known to the compiler: 3 5 7 9 11 13 15 17 21 31 51, else direct-shared",
+        entries: &[abi::DIRECT_UNROLLED, &[(0, "direct_shared"), (0, "direct_shared_buffer")]],
+        accepts: direct_tile_fits,
+    },
+    Row {
+        variant: Variant::Separable,
+        name: "separable",
+        family: Family::Separable,
+        summary: "a row pass and a column pass through shared memory; any number of taps",
+        entries: &[
+            abi::SEPARABLE_ROWS,
+            abi::SEPARABLE_COLUMNS,
+            &[(0, "separable_rows"), (0, "separable_columns")],
+        ],
+        accepts: |problem| {
+            if problem.separable { Ok(()) } else { Err("the filter does not separate".into()) }
+        },
+    },
+];
+
+fn direct_tile_fits(problem: &Problem) -> Result<(), String> {
+    let (width, height) = abi::DIRECT_BLOCK;
+    let bytes = 4 * (problem.cols + width as usize - 1) * (problem.rows + height as usize - 1);
+    if bytes <= problem.shared_memory {
+        Ok(())
+    } else {
+        Err(format!(
+            "a tile for {}x{} taps needs {bytes} bytes of shared memory, a block has {}",
+            problem.cols, problem.rows, problem.shared_memory
+        ))
+    }
+}
+
+impl Variant {
+    /// Every variant, in the order of the table.
+    pub fn all() -> impl Iterator<Item = Self> {
+        TABLE.iter().map(|row| row.variant)
+    }
+
+    /// The name used on the command line and in tables.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// What the variant computes, and in which order.
+    pub fn family(self) -> Family {
+        self.row().family
+    }
+
+    /// One line on how it works.
+    pub fn summary(self) -> &'static str {
+        self.row().summary
+    }
+
+    /// The PTX entries it may launch.
+    pub fn entries(self) -> impl Iterator<Item = &'static str> {
+        self.row().entries.iter().flat_map(|group| group.iter().map(|&(_, entry)| entry))
+    }
+
+    /// Whether the variant can run a problem; if not, which limit it meets.
+    pub(crate) fn accepts(self, problem: &Problem) -> Result<()> {
+        (self.row().accepts)(problem).map_err(|reason| Error::Unsupported { variant: self.name(), reason })
+    }
+
+    fn row(self) -> &'static Row {
+        TABLE.iter().find(|row| row.variant == self).expect("every variant has a row: a test holds the table to it")
+    }
+}
+
+impl std::fmt::Display for Variant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Variant {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::all().find(|variant| variant.name() == text).ok_or_else(|| Error::UnknownVariant {
+            name: text.to_owned(),
+            known: TABLE.iter().map(|row| row.name).collect::<Vec<_>>().join(", "),
+        })
+    }
+}
