@@ -177,11 +177,7 @@ unsafe fn tiled<E: Extent, T: Taps>(frame: &Frame, window: &Window, extent: E, t
             while row < tile_height {
                 let mut col = thread_x();
                 while col < tile_width {
-                    let value = source(
-                        frame,
-                        block_left + col - window.anchor_x,
-                        block_top + row - window.anchor_y,
-                    );
+                    let value = source(frame, block_left + col - window.anchor_x, block_top + row - window.anchor_y);
                     tile.store(row * tile_width + col, value);
                     col += block_width();
                 }
