@@ -57,6 +57,44 @@ pub struct ConstantTaps(pub [f32; MAX_CONSTANT_TAPS]);
 /// How many taps fit in [`ConstantTaps`]: 31x31.
 pub const MAX_CONSTANT_TAPS: usize = 961;
 
+/// The image before the first pass of a filter in two, for pixels that [`crate::border::KEEP`] copies.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Original {
+    /// First pixel of the first plane.
+    pub src: *const f32,
+    /// Elements from one row to the next.
+    pub stride: usize,
+    /// Elements from one plane to the next.
+    pub plane: usize,
+}
+
+/// Threads of a block in the row pass: each warp has a row.
+pub const ROWS_BLOCK: (u32, u32) = (32, 4);
+/// Pixels of a row that a warp of the row pass computes.
+pub const ROWS_TILE: i32 = 256;
+/// Threads of a block in the column pass: each warp has 32 neighbouring columns.
+pub const COLUMNS_BLOCK: (u32, u32) = (32, 8);
+/// Rows that a block of the column pass computes.
+pub const COLUMNS_TILE: i32 = 64;
+/// Taps that a pass with any number of them takes at a time.
+pub const TAPS_CHUNK: i32 = 256;
+
+/// Floats from one row of the row pass's tile to the next, a multiple of 4, for `taps` taps at a time.
+pub const fn rows_pitch(taps: i32) -> i32 {
+    (ROWS_TILE + taps - 1 + 3) / 4 * 4
+}
+
+/// Bytes of shared memory for the row pass with `taps` taps at a time.
+pub const fn rows_shared(taps: i32) -> u32 {
+    4 * ROWS_BLOCK.1 * rows_pitch(taps) as u32
+}
+
+/// Bytes of shared memory for the column pass with `taps` taps at a time.
+pub const fn columns_shared(taps: i32) -> u32 {
+    4 * COLUMNS_BLOCK.0 * (COLUMNS_TILE + taps - 1) as u32
+}
+
 /// Threads of a block in the direct family that the host launches: a warp along the row.
 pub const DIRECT_BLOCK: (u32, u32) = (32, 8);
 

@@ -17,6 +17,7 @@
 use crate::abi::{ConstantTaps, Frame, Window};
 use crate::border;
 use crate::device::*;
+use crate::frame::{source, write};
 
 kernel! {
     /// Taps and pixels from global memory.
@@ -213,31 +214,4 @@ unsafe fn tiled<E: Extent, T: Taps>(frame: &Frame, window: &Window, extent: E, t
         }
         block_top += grid_height() * block_height();
     }
-}
-
-/// The source pixel at `(x, y)` of this block's plane, or what the border puts there.
-///
-/// # Safety
-/// `frame` describes allocated memory.
-#[inline(always)]
-unsafe fn source(frame: &Frame, x: i32, y: i32) -> f32 {
-    let x = border::resolve(frame.border, x, frame.width);
-    let y = border::resolve(frame.border, y, frame.height);
-    if x < 0 || y < 0 {
-        return frame.border_value;
-    }
-    let plane = block_z() as usize * frame.src_plane;
-    // SAFETY: both coordinates lie in the image.
-    unsafe { load(frame.src, plane + y as usize * frame.src_stride + x as usize) }
-}
-
-/// Stores the result at `(x, y)` of this block's plane.
-///
-/// # Safety
-/// `(x, y)` lies in the image, and no other thread stores there.
-#[inline(always)]
-unsafe fn write(frame: &Frame, x: i32, y: i32, value: f32) {
-    let plane = block_z() as usize * frame.dst_plane;
-    // SAFETY: as the caller promised.
-    unsafe { store(frame.dst, plane + y as usize * frame.dst_stride + x as usize, value) }
 }

@@ -32,6 +32,8 @@ mod device;
 #[cfg(target_arch = "nvptx64")]
 mod direct;
 #[cfg(target_arch = "nvptx64")]
+mod frame;
+#[cfg(target_arch = "nvptx64")]
 mod separable;
 
 #[cfg(target_arch = "nvptx64")]

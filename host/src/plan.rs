@@ -217,7 +217,7 @@ impl Plan {
             shared_memory: match &self.engine {
                 Engine::Cpu(_) => usize::MAX,
                 #[cfg(feature = "gpu")]
-                Engine::Gpu(engine) => engine.gpu().shared_memory(),
+                Engine::Gpu(engine) => engine.gpu().info().shared_memory,
             },
         }
     }

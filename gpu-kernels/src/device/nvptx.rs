@@ -127,6 +127,26 @@ pub(crate) unsafe fn store(base: *mut f32, index: usize, value: f32) {
     }
 }
 
+/// Writes elements `index` to `index + 3` in one access; their address is a multiple of 16.
+///
+/// # Safety
+/// As for [`store`].
+#[inline(always)]
+pub(crate) unsafe fn store4(base: *mut f32, index: usize, values: [f32; 4]) {
+    // SAFETY: in bounds and aligned by the caller's promise.
+    unsafe {
+        asm!(
+            "st.global.v4.f32 [{}], {{{}, {}, {}, {}}};",
+            in(reg64) base.wrapping_add(index),
+            in(reg32) values[0],
+            in(reg32) values[1],
+            in(reg32) values[2],
+            in(reg32) values[3],
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
 /// The block's dynamic shared memory, as an array of f32.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared(u32);

@@ -1,0 +1,205 @@
+//! GPUs: finding them, opening them once, loading kernels when first used.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cust::context::{Context, CurrentContext};
+use cust::device::DeviceAttribute;
+use cust::error::{CudaError, CudaResult};
+use cust::function::Function;
+use cust::module::{Module, ModuleJitOption};
+use cust::sys;
+
+use super::{driver, kernels};
+use crate::{Error, Result};
+
+/// An open GPU. Opened once in a process and shared; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Gpu {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    info: Info,
+    context: Context,
+    tier: &'static kernels::Tier,
+    functions: Mutex<HashMap<&'static str, &'static Function<'static>>>,
+}
+
+/// What a GPU is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Info {
+    /// Its number, as the driver counts.
+    pub ordinal: u32,
+    /// Its name.
+    pub name: String,
+    /// Compute capability: major and minor.
+    pub capability: (u32, u32),
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes of device memory.
+    pub memory: u64,
+    /// Bytes of level-2 cache.
+    pub l2_cache: u64,
+    /// Bytes of shared memory that a block can have.
+    pub shared_memory: usize,
+    /// The newest CUDA version that the driver knows: major and minor.
+    pub driver: (u32, u32),
+}
+
+/// The GPUs that this process has opened. They stay open until it ends: a primary context that is released and taken
+/// again would load every kernel anew.
+static OPEN: Mutex<BTreeMap<u32, Gpu>> = Mutex::new(BTreeMap::new());
+
+impl Gpu {
+    /// How many GPUs there are.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] if there is no driver, or it finds none.
+    pub fn count() -> Result<u32> {
+        driver::load().map_err(|reason| Error::NoGpu { reason })?;
+        let count = cust::init(cust::CudaFlags::empty()).and_then(|()| cust::device::Device::num_devices());
+        match count {
+            Ok(0) | Err(CudaError::NoDevice) => {
+                Err(Error::NoGpu { reason: "the NVIDIA driver is there but finds no device".into() })
+            }
+            Ok(count) => Ok(count),
+            Err(error) => Err(Error::NoGpu { reason: driver::message(error) }),
+        }
+    }
+
+    /// Opens GPU number `ordinal`, counted from 0.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] if there is none, [`Error::NoSuchGpu`] if there are fewer; driver errors.
+    pub fn open(ordinal: u32) -> Result<Self> {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gpu) = open.get(&ordinal) {
+            return Ok(gpu.clone());
+        }
+        let count = Self::count()?;
+        if ordinal >= count {
+            return Err(Error::NoSuchGpu { ordinal, count });
+        }
+        let gpu = Self { inner: Arc::new(Inner::new(ordinal)?) };
+        open.insert(ordinal, gpu.clone());
+        Ok(gpu)
+    }
+
+    /// What the GPU is.
+    pub fn info(&self) -> &Info {
+        &self.inner.info
+    }
+
+    /// Bytes of device memory that are free now, and that there are.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn memory(&self) -> Result<(u64, u64)> {
+        self.enter()?;
+        cust::memory::mem_get_info()
+            .map(|(free, total)| (free as u64, total as u64))
+            .map_err(|error| self.error("asking for free memory", error))
+    }
+
+    /// The compute capability, as 10 * major + minor, that the kernels loaded on this GPU were compiled for.
+    pub fn tier(&self) -> u32 {
+        self.inner.tier.arch
+    }
+
+    /// Makes the GPU current on the calling thread, as every driver call needs.
+    pub(super) fn enter(&self) -> Result<()> {
+        CurrentContext::set_current(&self.inner.context).map_err(|error| self.error("making the GPU current", error))
+    }
+
+    /// The kernel of this name, loaded when first asked for.
+    pub(super) fn function(&self, entry: &'static str) -> Result<&'static Function<'static>> {
+        let mut functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = functions.get(entry) {
+            return Ok(function);
+        }
+        let ptx = self.inner.tier.ptx(entry).ok_or_else(|| Error::Driver {
+            call: "loading a kernel",
+            message: format!("this build has no entry \"{entry}\""),
+        })?;
+        self.enter()?;
+        let function = self.load(entry, ptx).map_err(|error| self.error("loading a kernel", error))?;
+        functions.insert(entry, function);
+        Ok(function)
+    }
+
+    /// Compiles one entry's PTX. Modules are kept until the process ends, as the GPU is, so they are leaked once here
+    /// rather than counted everywhere.
+    fn load(&self, entry: &'static str, ptx: &str) -> CudaResult<&'static Function<'static>> {
+        let module: &'static Module = Box::leak(Box::new(Module::from_ptx(ptx, &[ModuleJitOption::MaxRegisters(255)])?));
+        let function = module.get_function(entry)?;
+        let attribute = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the function was loaded just now, and the size is the one that the device reports.
+        let status = unsafe {
+            sys::cuFuncSetAttribute(function.to_raw(), attribute, self.inner.info.shared_memory as i32)
+        };
+        driver::check(status)?;
+        Ok(Box::leak(Box::new(function)))
+    }
+
+    /// What a failed driver call means.
+    pub(super) fn error(&self, call: &'static str, error: CudaError) -> Error {
+        if error == CudaError::OutOfMemory {
+            return self.out_of_memory(0);
+        }
+        Error::Driver { call, message: driver::message(error) }
+    }
+
+    /// The error for an allocation of `needed` bytes that failed.
+    pub(super) fn out_of_memory(&self, needed: u64) -> Error {
+        let (free, total) = cust::memory::mem_get_info().unwrap_or((0, 0));
+        Error::DeviceMemory { needed, free: free as u64, total: total as u64 }
+    }
+}
+
+impl Inner {
+    fn new(ordinal: u32) -> Result<Self> {
+        let fail = |error| Error::Driver { call: "opening the GPU", message: driver::message(error) };
+        let info = Info::read(ordinal).map_err(fail)?;
+        let (major, minor) = info.capability;
+        let tier = kernels::best(10 * major + minor).ok_or_else(|| Error::NoGpu {
+            reason: format!(
+                "{} has compute capability {major}.{minor}, the kernels need {}.{} or more",
+                info.name,
+                kernels::lowest() / 10,
+                kernels::lowest() % 10
+            ),
+        })?;
+        let device = cust::device::Device::get_device(ordinal).map_err(fail)?;
+        let context = Context::new(device).map_err(fail)?;
+        Ok(Self { info, context, tier, functions: Mutex::default() })
+    }
+}
+
+impl Info {
+    fn read(ordinal: u32) -> CudaResult<Self> {
+        let device = cust::device::Device::get_device(ordinal)?;
+        let attribute = |attribute| device.get_attribute(attribute).map(|value| value as u32);
+        // cust has no name for the opt-in limit, the largest that a kernel may ask for.
+        let mut shared_memory = 0;
+        let optin = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        // SAFETY: the device was found just now; the pointer is to a local.
+        driver::check(unsafe { sys::cuDeviceGetAttribute(&mut shared_memory, optin, device.as_raw()) })?;
+        let driver = cust::CudaApiVersion::get()?;
+        Ok(Self {
+            ordinal,
+            name: device.name()?,
+            capability: (
+                attribute(DeviceAttribute::ComputeCapabilityMajor)?,
+                attribute(DeviceAttribute::ComputeCapabilityMinor)?,
+            ),
+            multiprocessors: attribute(DeviceAttribute::MultiprocessorCount)?,
+            memory: device.total_memory()? as u64,
+            l2_cache: u64::from(attribute(DeviceAttribute::L2CacheSize)?),
+            shared_memory: shared_memory as usize,
+            driver: (driver.major() as u32, driver.minor() as u32),
+        })
+    }
+}

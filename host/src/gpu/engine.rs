@@ -1,0 +1,246 @@
+//! A filter on a GPU: taps in device memory, workspaces reused from run to run.
+
+use std::ffi::c_void;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use cust::memory::{DeviceBuffer, LockedBuffer};
+use gpu_kernels::abi::{ConstantTaps, Frame, MAX_CONSTANT_TAPS, Window};
+
+use super::device::Gpu;
+use super::image::DeviceImage;
+use super::stream::Stream;
+use super::{direct, separable};
+use crate::image::Shape;
+use crate::{Border, Error, Family, Filter, Result, Variant};
+
+/// Runs one filter on one GPU, from any thread: each run takes a workspace of its own.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    gpu: Gpu,
+    filter: Filter,
+    window: Window,
+    dense: OnceLock<TapSet>,
+    pair: OnceLock<(TapSet, TapSet)>,
+    idle: Mutex<Vec<Workspace>>,
+}
+
+/// Taps in the two homes that kernels read them from.
+pub(super) struct TapSet {
+    pub(super) host: Vec<f32>,
+    pub(super) constant: Option<Box<ConstantTaps>>,
+    pub(super) buffer: DeviceBuffer<f32>,
+}
+
+impl std::fmt::Debug for TapSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TapSet({} taps)", self.host.len())
+    }
+}
+
+impl TapSet {
+    fn new(gpu: &Gpu, host: Vec<f32>) -> Result<Self> {
+        gpu.enter()?;
+        let buffer = DeviceBuffer::from_slice(&host).map_err(|error| gpu.error("uploading taps", error))?;
+        let constant = (host.len() <= MAX_CONSTANT_TAPS).then(|| {
+            let mut taps = Box::new(ConstantTaps([0.0; MAX_CONSTANT_TAPS]));
+            taps.0[..host.len()].copy_from_slice(&host);
+            taps
+        });
+        Ok(Self { host, constant, buffer })
+    }
+
+    /// The taps' address on the device.
+    pub(super) fn pointer(&self) -> *const f32 {
+        self.buffer.as_device_ptr().as_raw() as *const f32
+    }
+}
+
+/// What one run needs beside the taps; kept for the next run.
+#[derive(Debug)]
+struct Workspace {
+    stream: Stream,
+    src: DeviceImage,
+    dst: DeviceImage,
+    input: LockedBuffer<f32>,
+    output: LockedBuffer<f32>,
+}
+
+impl Engine {
+    pub(crate) fn new(filter: &Filter, ordinal: u32) -> Result<Self> {
+        let (anchor_x, anchor_y) = filter.anchor();
+        let window = Window {
+            cols: filter.cols() as i32,
+            rows: filter.rows() as i32,
+            anchor_x: anchor_x as i32,
+            anchor_y: anchor_y as i32,
+        };
+        Ok(Self {
+            gpu: Gpu::open(ordinal)?,
+            filter: filter.clone(),
+            window,
+            dense: OnceLock::new(),
+            pair: OnceLock::new(),
+            idle: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Filters planes that start and end in host memory: `fill` writes them, `drain` reads the results.
+    pub(crate) fn run(
+        &self,
+        variant: Variant,
+        border: Border,
+        shape: Shape,
+        fill: impl FnOnce(&mut [f32]),
+        drain: impl FnOnce(&[f32]),
+    ) -> Result<()> {
+        let mut work = self.workspace(shape)?;
+        fill(&mut work.input);
+        let done = (|| {
+            // SAFETY: both host buffers belong to the workspace, which is not dropped before the stream is done:
+            // on success it is synchronized here, on failure when the stream is dropped, first of its fields.
+            unsafe { work.src.write(&work.input, &work.stream)? };
+            self.enqueue(variant, border, &work.src, &mut work.dst, &mut work.stream)?;
+            // SAFETY: as above.
+            unsafe { work.dst.read(&mut work.output, &work.stream)? };
+            work.stream.synchronize()
+        })();
+        done?;
+        drain(&work.output);
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(work);
+        Ok(())
+    }
+
+    /// Filters an image on the device; in stream order.
+    pub(crate) fn enqueue(
+        &self,
+        variant: Variant,
+        border: Border,
+        src: &DeviceImage,
+        dst: &mut DeviceImage,
+        stream: &mut Stream,
+    ) -> Result<()> {
+        self.gpu.enter()?;
+        let (border, border_value) = border.code();
+        let shape = src.shape();
+        let frame = Frame {
+            src: src.pointer(),
+            dst: dst.pointer(),
+            src_stride: src.stride(),
+            dst_stride: dst.stride(),
+            src_plane: src.plane(),
+            dst_plane: dst.plane(),
+            width: shape.width as i32,
+            height: shape.height as i32,
+            border,
+            border_value,
+        };
+        match variant.family() {
+            Family::Direct => {
+                direct::launch(variant, frame, shape.channels, self.window, self.dense()?, stream)
+            }
+            Family::Separable => {
+                let (row, column) = self.pair()?;
+                separable::launch(frame, shape.channels, self.window, row, column, stream)
+            }
+        }
+    }
+
+    /// The taps, row by row.
+    fn dense(&self) -> Result<&TapSet> {
+        if self.dense.get().is_none() {
+            let taps = TapSet::new(&self.gpu, self.filter.dense_f32()?)?;
+            let _ = self.dense.set(taps);
+        }
+        Ok(self.dense.get().expect("set just above"))
+    }
+
+    /// The taps of a row and of a column.
+    fn pair(&self) -> Result<&(TapSet, TapSet)> {
+        if self.pair.get().is_none() {
+            let (row, column) = self.filter.separated().ok_or_else(|| Error::Unsupported {
+                variant: Variant::Separable.name(),
+                reason: "the filter does not separate into a row and a column".into(),
+            })?;
+            let round = |taps: &[f64]| taps.iter().map(|&tap| tap as f32).collect();
+            let pair = (TapSet::new(&self.gpu, round(row))?, TapSet::new(&self.gpu, round(column))?);
+            let _ = self.pair.set(pair);
+        }
+        Ok(self.pair.get().expect("set just above"))
+    }
+
+    /// An idle workspace of this shape, or a new one. Those of another shape are let go.
+    fn workspace(&self, shape: Shape) -> Result<Workspace> {
+        let mut idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        let found = idle.iter().position(|work| work.src.shape() == shape).map(|index| idle.swap_remove(index));
+        idle.retain(|work| work.src.shape() == shape);
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).append(&mut idle);
+        if let Some(work) = found {
+            return Ok(work);
+        }
+        let len = crate::pixels::planes_len(shape, shape.channels)?;
+        let pinned = || {
+            // SAFETY: pinned memory comes from the driver, so its bytes have values, and any bytes are an f32.
+            unsafe { LockedBuffer::uninitialized(len) }.map_err(|_| Error::HostMemory { bytes: 4 * len })
+        };
+        Ok(Workspace {
+            stream: self.gpu.stream()?,
+            src: self.gpu.image(shape)?,
+            dst: self.gpu.image(shape)?,
+            input: pinned()?,
+            output: pinned()?,
+        })
+    }
+}
+
+/// The grid's limit in y.
+const MAX_GRID: u32 = 65535;
+
+/// How many blocks of `block` threads by `tile` pixels cover the frame. Kernels step on where the grid ends short in y.
+pub(super) struct Grid {
+    pub(super) tile: (u32, u32),
+    pub(super) block: (u32, u32),
+    pub(super) shared: u32,
+}
+
+impl Grid {
+    /// Puts a kernel into a stream.
+    ///
+    /// # Safety
+    /// `entry` takes a [`Frame`] and then `arguments`, and keeps to the block shape and shared memory given here.
+    pub(super) unsafe fn launch(
+        &self,
+        entry: &'static str,
+        frame: Frame,
+        planes: usize,
+        arguments: &[*const c_void],
+        stream: &Stream,
+    ) -> Result<()> {
+        let gpu = &stream.gpu;
+        let function = gpu.function(entry)?;
+        let columns = (frame.width as u32).div_ceil(self.tile.0);
+        let rows = (frame.height as u32).div_ceil(self.tile.1).min(MAX_GRID);
+        let mut pointers = vec![argument(&frame).cast_mut()];
+        pointers.extend(arguments.iter().map(|argument| argument.cast_mut()));
+        // SAFETY: by the caller's promise the arguments are what the entry takes; the driver copies them before the call
+        // returns. A shape has no more channels than the grid takes in z.
+        let status = unsafe {
+            stream.queue.launch(
+                function,
+                (columns, rows, planes as u32),
+                (self.block.0, self.block.1, 1),
+                self.shared,
+                &pointers,
+            )
+        };
+        status.map_err(|error| gpu.error("launching a kernel", error))
+    }
+}
+
+/// A kernel argument by reference, as the driver takes it.
+pub(super) fn argument<T>(value: &T) -> *const c_void {
+    (&raw const *value).cast()
+}

@@ -1,0 +1,197 @@
+//! Images in device memory.
+
+use cust::memory::DeviceBuffer;
+use cust::sys;
+
+use super::device::Gpu;
+use super::driver;
+use super::stream::Stream;
+use crate::image::{Image, ImageView, Pixel, Shape};
+use crate::{Error, Result, pixels};
+
+/// Rows begin at multiples of this many floats, 128 bytes: a warp's row is whole cache lines.
+const ROW_ALIGNMENT: usize = 32;
+
+/// An image in the memory of a GPU: planes of f32, one for each channel.
+#[derive(Debug)]
+pub struct DeviceImage {
+    gpu: Gpu,
+    shape: Shape,
+    stride: usize,
+    buffer: DeviceBuffer<f32>,
+}
+
+impl DeviceImage {
+    /// Width, height and channels.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Floats from one row to the next.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Floats from one plane to the next.
+    pub(super) fn plane(&self) -> usize {
+        self.stride * self.shape.height
+    }
+
+    pub(super) fn pointer(&self) -> *mut f32 {
+        self.buffer.as_device_ptr().as_raw() as *mut f32
+    }
+
+    /// Sets every float, those between the rows too; in stream order.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn fill(&mut self, value: f32, stream: &Stream) -> Result<()> {
+        self.gpu.enter()?;
+        let pointer = self.buffer.as_device_ptr().as_raw();
+        // SAFETY: the buffer holds as many floats, and is borrowed exclusively.
+        let status =
+            unsafe { sys::cuMemsetD32Async(pointer, value.to_bits(), self.buffer.len(), stream.raw()) };
+        driver::check(status).map_err(|error| self.gpu.error("filling an image", error))
+    }
+
+    /// Copies the pixels of another image of the same shape; in stream order.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if shapes differ; driver errors.
+    pub fn copy_from(&mut self, src: &Self, stream: &Stream) -> Result<()> {
+        if src.shape != self.shape {
+            return Err(Error::Mismatch { src: src.shape.to_string(), dst: self.shape.to_string() });
+        }
+        self.gpu.enter()?;
+        let (from, to) = (src.buffer.as_device_ptr().as_raw(), self.buffer.as_device_ptr().as_raw());
+        // SAFETY: both buffers have the same length, as their shapes are the same.
+        let status = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, 4 * self.buffer.len(), stream.raw()) };
+        driver::check(status).map_err(|error| self.gpu.error("copying an image", error))
+    }
+
+    /// Copies planes without gaps into the image; in stream order.
+    ///
+    /// # Safety
+    /// `planes` stays as it is until the stream has passed the copy.
+    pub(super) unsafe fn write(&mut self, planes: &[f32], stream: &Stream) -> Result<()> {
+        self.gpu.enter()?;
+        let row = self.shape.width;
+        let copy = sys::CUDA_MEMCPY2D {
+            srcMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
+            srcHost: planes.as_ptr().cast(),
+            srcPitch: 4 * row,
+            dstMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE,
+            dstDevice: self.buffer.as_device_ptr().as_raw(),
+            dstPitch: 4 * self.stride,
+            WidthInBytes: 4 * row,
+            Height: planes.len() / row,
+            ..empty_copy()
+        };
+        // SAFETY: `planes` has as many rows as the buffer; it outlives the copy by the caller's promise.
+        driver::check(unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream.raw()) })
+            .map_err(|error| self.gpu.error("uploading an image", error))
+    }
+
+    /// Copies the image into planes without gaps; in stream order.
+    ///
+    /// # Safety
+    /// `planes` is not touched until the stream has passed the copy.
+    pub(super) unsafe fn read(&self, planes: &mut [f32], stream: &Stream) -> Result<()> {
+        self.gpu.enter()?;
+        let row = self.shape.width;
+        let copy = sys::CUDA_MEMCPY2D {
+            srcMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE,
+            srcDevice: self.buffer.as_device_ptr().as_raw(),
+            srcPitch: 4 * self.stride,
+            dstMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
+            dstHost: planes.as_mut_ptr().cast(),
+            dstPitch: 4 * row,
+            WidthInBytes: 4 * row,
+            Height: planes.len() / row,
+            ..empty_copy()
+        };
+        // SAFETY: as in `write`.
+        driver::check(unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream.raw()) })
+            .map_err(|error| self.gpu.error("downloading an image", error))
+    }
+}
+
+fn empty_copy() -> sys::CUDA_MEMCPY2D {
+    sys::CUDA_MEMCPY2D {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
+        srcHost: std::ptr::null(),
+        srcDevice: 0,
+        srcArray: std::ptr::null_mut(),
+        srcPitch: 0,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
+        dstHost: std::ptr::null_mut(),
+        dstDevice: 0,
+        dstArray: std::ptr::null_mut(),
+        dstPitch: 0,
+        WidthInBytes: 0,
+        Height: 0,
+    }
+}
+
+impl Gpu {
+    /// An image in this GPU's memory; its contents are unspecified.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`] if a limit is passed, [`Error::DeviceMemory`] if there is no room.
+    pub fn image(&self, shape: Shape) -> Result<DeviceImage> {
+        shape.check()?;
+        let stride = shape.width.next_multiple_of(ROW_ALIGNMENT);
+        let len = stride
+            .checked_mul(shape.height)
+            .and_then(|plane| plane.checked_mul(shape.channels))
+            .filter(|&len| len <= isize::MAX as usize / 4)
+            .ok_or_else(|| self.out_of_memory(u64::MAX))?;
+        Ok(DeviceImage { gpu: self.clone(), shape, stride, buffer: self.allocate(len)? })
+    }
+
+    /// Copies a host image to the device.
+    ///
+    /// # Errors
+    /// Memory and driver errors.
+    pub fn upload<P: Pixel>(&self, src: &ImageView<'_, P>) -> Result<DeviceImage> {
+        let shape = src.shape();
+        let mut image = self.image(shape)?;
+        let stream = self.stream()?;
+        let mut planes = crate::memory::zeroed(pixels::planes_len(shape, shape.channels)?)?;
+        pixels::split(src, shape.channels, &mut planes);
+        // SAFETY: `planes` lives until the stream has finished.
+        unsafe { image.write(&planes, &stream)? };
+        stream.synchronize()?;
+        Ok(image)
+    }
+
+    /// Copies a device image to the host.
+    ///
+    /// # Errors
+    /// Memory and driver errors.
+    pub fn download(&self, src: &DeviceImage) -> Result<Image<f32>> {
+        let Shape { width, height, channels } = src.shape;
+        let stream = self.stream()?;
+        let mut planes = crate::memory::zeroed(pixels::planes_len(src.shape, channels)?)?;
+        // SAFETY: `planes` lives until the stream has finished.
+        unsafe { src.read(&mut planes, &stream)? };
+        stream.synchronize()?;
+        let mut image = Image::zeroed(width, height, channels)?;
+        pixels::interleave(&planes, &mut image.view_mut());
+        Ok(image)
+    }
+
+    /// Device memory for `len` floats, its contents unspecified.
+    pub(super) fn allocate(&self, len: usize) -> Result<DeviceBuffer<f32>> {
+        self.enter()?;
+        // SAFETY: every kernel writes all of its destination, and nothing else is read.
+        unsafe { DeviceBuffer::uninitialized(len) }.map_err(|error| match error {
+            cust::error::CudaError::OutOfMemory => self.out_of_memory(4 * len as u64),
+            error => self.error("allocating device memory", error),
+        })
+    }
+}

@@ -1,0 +1,98 @@
+//! Streams: queues of work for a GPU, each with scratch memory of its own.
+
+use std::time::Duration;
+
+use cust::event::{Event, EventFlags};
+use cust::memory::DeviceBuffer;
+use cust::stream::StreamFlags;
+use cust::sys::CUstream;
+
+use super::device::Gpu;
+use crate::Result;
+
+/// A queue of work. Work in one stream runs in order; work in two may overlap.
+///
+/// Scratch memory belongs to the stream, so plans running in two streams share nothing that changes.
+#[derive(Debug)]
+pub struct Stream {
+    pub(super) gpu: Gpu,
+    pub(super) queue: cust::stream::Stream,
+    scratch: Option<DeviceBuffer<f32>>,
+}
+
+impl Gpu {
+    /// A new stream.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn stream(&self) -> Result<Stream> {
+        self.enter()?;
+        let queue = cust::stream::Stream::new(StreamFlags::NON_BLOCKING, None)
+            .map_err(|error| self.error("creating a stream", error))?;
+        Ok(Stream { gpu: self.clone(), queue, scratch: None })
+    }
+}
+
+impl Stream {
+    /// Waits until all work put into the stream is done.
+    ///
+    /// # Errors
+    /// The error of that work, if it failed.
+    pub fn synchronize(&self) -> Result<()> {
+        self.gpu.enter()?;
+        self.queue.synchronize().map_err(|error| self.gpu.error("running a kernel", error))
+    }
+
+    /// Notes the time at which the stream's work up to here will be done.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn mark(&self) -> Result<Mark> {
+        self.gpu.enter()?;
+        let event = Event::new(EventFlags::DEFAULT).and_then(|event| event.record(&self.queue).map(|()| event));
+        let event = event.map_err(|error| self.gpu.error("recording an event", error))?;
+        Ok(Mark { gpu: self.gpu.clone(), event })
+    }
+
+    /// At least `len` floats of scratch. Whoever asks next in this stream gets the same memory.
+    pub(super) fn scratch(&mut self, len: usize) -> Result<*mut f32> {
+        if self.scratch.as_ref().is_none_or(|scratch| scratch.len() < len) {
+            // Work in flight may still use the old one.
+            self.synchronize()?;
+            self.scratch = None;
+            self.scratch = Some(self.gpu.allocate(len)?);
+        }
+        Ok(self.scratch.as_ref().map_or(std::ptr::null_mut(), |scratch| scratch.as_device_ptr().as_raw() as *mut f32))
+    }
+
+    pub(super) fn raw(&self) -> CUstream {
+        self.queue.as_inner()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // Scratch must outlive the work that uses it. An error here has no one to go to; the next call reports it.
+        let _ = self.synchronize();
+    }
+}
+
+/// A moment in a stream, measured by the GPU.
+#[derive(Debug)]
+pub struct Mark {
+    gpu: Gpu,
+    event: Event,
+}
+
+impl Mark {
+    /// The time from `start` to this mark; waits for both.
+    ///
+    /// # Errors
+    /// Driver errors, those of the work in between too.
+    pub fn since(&self, start: &Self) -> Result<Duration> {
+        self.gpu.enter()?;
+        let elapsed = self.event.synchronize().and_then(|()| self.event.elapsed_time_f32(&start.event));
+        let milliseconds = elapsed.map_err(|error| self.gpu.error("running a kernel", error))?;
+        Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
+    }
+}
