@@ -14,7 +14,7 @@ mod variants;
 
 pub use border::Border;
 pub use error::{Error, Result};
-pub use filter::Filter;
+pub use filter::{Filter, Parameter, Preset};
 pub use half::f16;
 pub use image::{Image, ImageView, ImageViewMut, Pixel, Shape};
 pub use plan::{Device, Plan, PlanBuilder};

@@ -1,0 +1,234 @@
+//! Whether a window of taps is the product of a column and a row, and of which.
+
+use super::{Factors, Filter};
+use crate::Result;
+
+/// The factors of taps given row by row, if they are a product within [`Filter::SEPARABLE_TOLERANCE`].
+///
+/// The row and the column through the greatest tap are the factors, up to scale, if there are any. The scale is chosen so
+/// that nothing is rounded where that can be had: if the row becomes small whole numbers in the same proportions, the
+/// taps of a Sobel or a binomial filter are reproduced exactly. Otherwise the row's greatest is 1, and the factors are
+/// refined towards the nearest product.
+pub(super) fn factors(cols: usize, rows: usize, taps: &[f64]) -> Result<Option<Factors>> {
+    let greatest = greatest(taps);
+    let pivot = taps[greatest];
+    let (pivot_row, pivot_col) = (greatest / cols, greatest % cols);
+    let mut row = crate::memory::reserve(cols)?;
+    row.extend_from_slice(&taps[pivot_row * cols..][..cols]);
+    let mut column = crate::memory::reserve(rows)?;
+    if pivot == 0.0 {
+        column.resize(rows, 1.0);
+        return Ok(Some(Factors { row, column }));
+    }
+    if rows == 1 {
+        column.push(1.0);
+        return Ok(Some(Factors { row, column }));
+    }
+    let through_pivot = taps[pivot_col..].iter().step_by(cols);
+    if cols == 1 {
+        column.extend(through_pivot);
+        return Ok(Some(Factors { row: vec![1.0], column }));
+    }
+
+    column.extend(through_pivot);
+    let cross = Factors { row, column };
+    if let Some(unit) = common_divisor(&cross.row) {
+        let factors = cross.clone().scaled(unit, pivot_col);
+        if factors.greatest_difference(taps) == 0.0 {
+            return Ok(Some(factors));
+        }
+    }
+    let mut factors = cross.scaled(pivot.abs(), pivot_col);
+    let tolerance = Filter::SEPARABLE_TOLERANCE * pivot.abs();
+    let mut error = factors.greatest_difference(taps);
+    // The pivot's row and column carry rounding errors of their own, so they may miss by a few times the tolerance where
+    // a better product does not.
+    if error > 0.0 && error <= 4.0 * tolerance {
+        let mut refined = factors.clone();
+        refined.refine(taps);
+        let refined_error = refined.greatest_difference(taps);
+        if refined_error < error {
+            (factors, error) = (refined, refined_error);
+        }
+    }
+    Ok((error <= tolerance).then_some(factors))
+}
+
+/// Where the greatest magnitude is.
+pub(super) fn greatest(taps: &[f64]) -> usize {
+    let mut best = 0;
+    for (index, tap) in taps.iter().enumerate() {
+        if tap.abs() > taps[best].abs() {
+            best = index;
+        }
+    }
+    best
+}
+
+impl Factors {
+    /// From the row and the column that cross at `row[pivot]`, factors: the row in units of `unit`.
+    fn scaled(mut self, unit: f64, pivot: usize) -> Self {
+        self.row.iter_mut().for_each(|tap| *tap /= unit);
+        let pivot = self.row[pivot];
+        self.column.iter_mut().for_each(|tap| *tap /= pivot);
+        self
+    }
+
+    fn greatest_difference(&self, taps: &[f64]) -> f64 {
+        let mut greatest = 0.0f64;
+        for (taps, &down) in taps.chunks_exact(self.row.len()).zip(&self.column) {
+            for (&tap, &across) in taps.iter().zip(&self.row) {
+                greatest = greatest.max((tap - down * across).abs());
+            }
+        }
+        greatest
+    }
+
+    /// Two rounds of alternating least squares: close to the leading singular pair, as the start is nearly right.
+    fn refine(&mut self, taps: &[f64]) {
+        let cols = self.row.len();
+        for _ in 0..2 {
+            let norm: f64 = self.row.iter().map(|tap| tap * tap).sum();
+            for (down, taps) in self.column.iter_mut().zip(taps.chunks_exact(cols)) {
+                *down = taps.iter().zip(&self.row).map(|(tap, across)| tap * across).sum::<f64>() / norm;
+            }
+            // Taps may be as small as 1e-300: in units of the greatest, their squares do not vanish.
+            let scale = self.column[greatest(&self.column)];
+            let norm: f64 = self.column.iter().map(|tap| (tap / scale) * (tap / scale)).sum();
+            self.row.fill(0.0);
+            for (&down, taps) in self.column.iter().zip(taps.chunks_exact(cols)) {
+                for (across, &tap) in self.row.iter_mut().zip(taps) {
+                    *across += tap / scale * (down / scale);
+                }
+            }
+            self.row.iter_mut().for_each(|across| *across /= norm);
+        }
+    }
+}
+
+/// The greatest number of which all taps are whole multiples, if those multiples are at most 2^24, so that an f32 holds
+/// them: every f64 is a whole multiple of a power of two, so the question is only how far the taps are apart.
+fn common_divisor(taps: &[f64]) -> Option<f64> {
+    let mut smallest_bit = i32::MAX;
+    for &tap in taps.iter().filter(|&&tap| tap != 0.0) {
+        let (mantissa, exponent) = split(tap);
+        smallest_bit = smallest_bit.min(exponent + mantissa.trailing_zeros() as i32);
+    }
+    let mut divisor = 0u64;
+    for &tap in taps.iter().filter(|&&tap| tap != 0.0) {
+        let (mantissa, exponent) = split(tap);
+        let shift = exponent + mantissa.trailing_zeros() as i32 - smallest_bit;
+        let odd = mantissa >> mantissa.trailing_zeros();
+        if shift + (64 - odd.leading_zeros() as i32) > 53 {
+            // Not even an f64 holds the multiple.
+            return None;
+        }
+        divisor = gcd(odd << shift, divisor);
+    }
+    let greatest = taps[greatest(taps)].abs();
+    // Two steps, as the power of two alone may be below the smallest normal number.
+    let half = smallest_bit / 2;
+    let unit = divisor as f64 * 2f64.powi(half) * 2f64.powi(smallest_bit - half);
+    (greatest / unit <= f64::from(1 << 24)).then_some(unit)
+}
+
+/// Magnitude as `mantissa * 2^exponent`.
+fn split(value: f64) -> (u64, i32) {
+    let bits = value.to_bits();
+    let (exponent, fraction) = ((bits >> 52 & 0x7ff) as i32, bits & ((1 << 52) - 1));
+    if exponent == 0 { (fraction, -1074) } else { (fraction | 1 << 52, exponent - 1075) }
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn factored(cols: usize, rows: usize, taps: &[f64]) -> Option<(Vec<f64>, Vec<f64>)> {
+        factors(cols, rows, taps).unwrap().map(|factors| (factors.row, factors.column))
+    }
+
+    fn outer(row: &[f64], column: &[f64]) -> Vec<f64> {
+        column.iter().flat_map(|down| row.iter().map(move |across| down * across)).collect()
+    }
+
+    #[test]
+    fn whole_numbers_factor_into_whole_numbers() {
+        let cases: [(&[f64], &[f64]); 6] = [
+            (&[-1., 0., 1.], &[1., 2., 1.]),
+            (&[1., 2., 1.], &[-1., 0., 1.]),
+            (&[3., 10., 3.], &[-1., 0., 1.]),
+            (&[1., 4., 6., 4., 1.], &[1., 4., 6., 4., 1.]),
+            (&[1., -2., 1., 5.], &[0.25, 0.5, 0.25]),
+            (&[0., 7., 0.], &[0., 3.]),
+        ];
+        for (row, column) in cases {
+            let (found_row, found_column) = factored(row.len(), column.len(), &outer(row, column)).unwrap();
+            assert_eq!(outer(&found_row, &found_column), outer(row, column));
+            let whole = |tap: &f64| tap.fract() == 0.0;
+            assert!(found_row.iter().all(whole), "{found_row:?}");
+            let divisor = found_row.iter().fold(0, |divisor, &tap| gcd(tap.abs() as u64, divisor));
+            assert_eq!(divisor, 1, "{found_row:?} are not the smallest");
+        }
+    }
+
+    #[test]
+    fn equal_taps_factor_exactly() {
+        let (row, column) = factored(5, 7, &[1.0 / 35.0; 35]).unwrap();
+        assert_eq!((row, column), (vec![1.0; 5], vec![1.0 / 35.0; 7]));
+    }
+
+    #[test]
+    fn products_rounded_to_f32_are_recognised() {
+        let mut seed = 1u64;
+        let mut random = move || {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 11) as f64 / (1u64 << 53) as f64 * 2.0 - 1.0
+        };
+        for size in [2, 3, 5, 9, 31] {
+            for _ in 0..200 {
+                let row: Vec<f64> = (0..size).map(|_| random()).collect();
+                let column: Vec<f64> = (0..size + 1).map(|_| random()).collect();
+                let taps: Vec<f64> = outer(&row, &column).iter().map(|&tap| f64::from(tap as f32)).collect();
+                let (row, column) = factored(size, size + 1, &taps).expect("a product");
+                let greatest = taps[greatest(&taps)].abs();
+                for (tap, product) in taps.iter().zip(outer(&row, &column)) {
+                    assert!((tap - product).abs() <= Filter::SEPARABLE_TOLERANCE * greatest);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_product_stays_whole() {
+        assert_eq!(factored(3, 3, &[0., 1., 0., 1., -4., 1., 0., 1., 0.]), None);
+        let mut taps = outer(&[1., 2., 1.], &[1., 2., 1.]);
+        taps[8] += 4.0 * 2.0 * Filter::SEPARABLE_TOLERANCE;
+        assert_eq!(factored(3, 3, &taps), None);
+    }
+
+    #[test]
+    fn lines_and_zeros_are_products() {
+        assert_eq!(factored(3, 1, &[1., 5., 2.]), Some((vec![1., 5., 2.], vec![1.])));
+        assert_eq!(factored(1, 3, &[1., 5., 2.]), Some((vec![1.], vec![1., 5., 2.])));
+        let (row, column) = factored(2, 2, &[0.0; 4]).unwrap();
+        assert_eq!(outer(&row, &column), [0.0; 4]);
+    }
+
+    #[test]
+    fn extreme_magnitudes_do_not_overflow() {
+        for scale in [1e-300, 1e-150, f64::from(f32::MIN_POSITIVE), 3e38] {
+            let taps = outer(&[0.1 * scale, 0.7 * scale], &[0.3, 1.0]);
+            let (row, column) = factored(2, 2, &taps).expect("a product");
+            for (tap, product) in taps.iter().zip(outer(&row, &column)) {
+                assert!((tap - product).abs() <= Filter::SEPARABLE_TOLERANCE * 0.7 * scale, "{tap} {product}");
+            }
+        }
+    }
+}

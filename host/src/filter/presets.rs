@@ -1,0 +1,506 @@
+//! Filters that have a name. The table at the end is what the text form, its documentation and the help read.
+
+use std::f64::consts::PI;
+
+use super::syntax::Given;
+use super::{Filter, check_extents};
+use crate::{Error, Result};
+
+impl Filter {
+    /// One tap of 1: the output is the input.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn identity() -> Result<Self> {
+        Ok(Self::product(vec![1.0], vec![1.0])?.called("identity"))
+    }
+
+    /// A Gaussian of standard deviation `sigma`, in pixels, cut off at SciPy's radius, `int(4 * sigma + 0.5)`; the taps sum
+    /// to 1. Below 0.125 that is the identity.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] unless `sigma` is above 0, and small enough for the taps to be at most [`Filter::MAX_EXTENT`].
+    pub fn gaussian(sigma: f64) -> Result<Self> {
+        let size = 2 * gaussian_radius(sigma)? + 1;
+        let taps = gaussian_taps(sigma, size)?;
+        Ok(Self::separable_f64(&taps, &taps)?.called(format!("gaussian:sigma={sigma}")))
+    }
+
+    /// A Gaussian of standard deviation `sigma` in a window of `cols` by `rows` taps, which sum to 1.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] unless `sigma` is finite and above 0 and the sizes are in `1..=MAX_EXTENT`.
+    pub fn gaussian_sized(sigma: f64, cols: usize, rows: usize) -> Result<Self> {
+        check_extents(cols, rows)?;
+        check_sigma(sigma)?;
+        let name = format!("gaussian:sigma={sigma},{}", size_text(cols, rows));
+        Ok(Self::product(gaussian_taps(sigma, cols)?, gaussian_taps(sigma, rows)?)?.called(name))
+    }
+
+    /// A Gaussian in a window of `cols` by `rows` taps with OpenCV's standard deviation for that size,
+    /// `0.3 * ((size - 1) / 2 - 1) + 0.8` along each axis; the taps sum to 1.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] unless the sizes are in `1..=MAX_EXTENT`.
+    pub fn gaussian_from_size(cols: usize, rows: usize) -> Result<Self> {
+        check_extents(cols, rows)?;
+        let taps = |size| gaussian_taps(0.3 * ((size as f64 - 1.0) * 0.5 - 1.0) + 0.8, size);
+        Ok(Self::product(taps(cols)?, taps(rows)?)?.called(format!("gaussian:{}", size_text(cols, rows))))
+    }
+
+    /// The mean over a window of `cols` by `rows` pixels.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] unless the sizes are in `1..=MAX_EXTENT`.
+    pub fn box_filter(cols: usize, rows: usize) -> Result<Self> {
+        check_extents(cols, rows)?;
+        // A row of ones, so that the row pass rounds nothing and every tap is 1 / (cols * rows), rounded once.
+        let row = filled(1.0, cols)?;
+        let column = filled(1.0 / (cols as f64 * rows as f64), rows)?;
+        Ok(Self::product(row, column)?.called(format!("box:{}", size_text(cols, rows))))
+    }
+
+    /// The image minus `amount` times its Laplacian (4 neighbours); with 1, the usual `0 -1 0; -1 5 -1; 0 -1 0`.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] if `amount` is not finite.
+    pub fn sharpen(amount: f64) -> Result<Self> {
+        check_amount(amount)?;
+        let (side, middle) = (-amount, 1.0 + 4.0 * amount);
+        let taps = [0.0, side, 0.0, side, middle, side, 0.0, side, 0.0];
+        Ok(Self::from_taps_f64(3, 3, &taps)?.called(format!("sharpen:amount={amount}")))
+    }
+
+    /// Unsharp mask: the image plus `amount` times what a Gaussian of `sigma` takes away from it.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] as for [`Filter::gaussian`], and if `amount` is not finite; [`Error::HostMemory`] if there is
+    /// no room for the taps.
+    pub fn unsharp(sigma: f64, amount: f64) -> Result<Self> {
+        check_amount(amount)?;
+        let size = 2 * gaussian_radius(sigma)? + 1;
+        let gaussian = gaussian_taps(sigma, size)?;
+        let mut taps = outer_sum(&[(&gaussian, &gaussian)])?;
+        taps.iter_mut().for_each(|tap| *tap *= -amount);
+        taps[size / 2 * size + size / 2] += 1.0 + amount;
+        Ok(Self::dense(size, size, taps)?.called(format!("unsharp:sigma={sigma},amount={amount}")))
+    }
+
+    /// Derivative along x: `-1 0 1` smoothed by `1 2 1` along y.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn sobel_x() -> Result<Self> {
+        Self::sobel_x_sized(3)
+    }
+
+    /// Derivative along y: `-1 0 1` smoothed by `1 2 1` along x.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn sobel_y() -> Result<Self> {
+        Self::sobel_y_sized(3)
+    }
+
+    /// [`Filter::sobel_x`] of another size, with the taps of OpenCV's `getDerivKernels`, not normalised.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] unless `size` is odd, from 3 to 31.
+    pub fn sobel_x_sized(size: usize) -> Result<Self> {
+        let (derivative, smoothing) = sobel_taps(size)?;
+        Ok(Self::product(derivative, smoothing)?.called(sobel_name("sobel-x", size)))
+    }
+
+    /// [`Filter::sobel_y`] of another size; see [`Filter::sobel_x_sized`].
+    ///
+    /// # Errors
+    /// As for [`Filter::sobel_x_sized`].
+    pub fn sobel_y_sized(size: usize) -> Result<Self> {
+        let (derivative, smoothing) = sobel_taps(size)?;
+        Ok(Self::product(smoothing, derivative)?.called(sobel_name("sobel-y", size)))
+    }
+
+    /// Derivative along x: `-1 0 1` smoothed by `3 10 3` along y.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn scharr_x() -> Result<Self> {
+        Ok(Self::product(vec![-1.0, 0.0, 1.0], vec![3.0, 10.0, 3.0])?.called("scharr-x"))
+    }
+
+    /// Derivative along y: `-1 0 1` smoothed by `3 10 3` along x.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn scharr_y() -> Result<Self> {
+        Ok(Self::product(vec![3.0, 10.0, 3.0], vec![-1.0, 0.0, 1.0])?.called("scharr-y"))
+    }
+
+    /// Derivative along x: `-1 0 1` smoothed by `1 1 1` along y.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn prewitt_x() -> Result<Self> {
+        Ok(Self::product(vec![-1.0, 0.0, 1.0], vec![1.0; 3])?.called("prewitt-x"))
+    }
+
+    /// Derivative along y: `-1 0 1` smoothed by `1 1 1` along x.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn prewitt_y() -> Result<Self> {
+        Ok(Self::product(vec![1.0; 3], vec![-1.0, 0.0, 1.0])?.called("prewitt-y"))
+    }
+
+    /// Sum of the second derivatives: `0 1 0; 1 -4 1; 0 1 0` with 4 neighbours, `1 1 1; 1 -8 1; 1 1 1` with 8.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] unless `neighbours` is 4 or 8.
+    pub fn laplacian(neighbours: usize) -> Result<Self> {
+        let corner = match neighbours {
+            4 => 0.0,
+            8 => 1.0,
+            _ => {
+                return Err(Error::Parameter {
+                    name: "neighbours",
+                    value: neighbours.to_string(),
+                    expected: "4 or 8".to_owned(),
+                });
+            }
+        };
+        let taps = [corner, 1.0, corner, 1.0, -(neighbours as f64), 1.0, corner, 1.0, corner];
+        Ok(Self::from_taps_f64(3, 3, &taps)?.called(format!("laplacian:neighbours={neighbours}")))
+    }
+
+    /// Laplacian of a Gaussian of standard deviation `sigma`, in a window of SciPy's radius, `int(4 * sigma + 0.5)`.
+    ///
+    /// As SciPy's `gaussian_laplace`, except that what the cut-off leaves over is taken away, so that a flat image gives 0.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] unless `sigma` is at least 0.5 (below, the samples are too few for a Laplacian) and small
+    /// enough for [`Filter::MAX_EXTENT`]; [`Error::HostMemory`] if there is no room for the taps.
+    pub fn laplacian_of_gaussian(sigma: f64) -> Result<Self> {
+        if sigma < 0.5 {
+            return Err(bad_sigma(sigma, "at least 0.5 for a Laplacian of Gaussian"));
+        }
+        let size = 2 * gaussian_radius(sigma)? + 1;
+        let gaussian = gaussian_taps(sigma, size)?;
+        let variance = sigma * sigma;
+        let mut second = crate::memory::reserve(size)?;
+        second.extend(gaussian.iter().enumerate().map(|(index, tap)| {
+            let x = index as f64 - (size / 2) as f64;
+            tap * (x * x / variance - 1.0) / variance
+        }));
+        let rest: f64 = second.iter().sum();
+        second.iter_mut().zip(&gaussian).for_each(|(tap, weight)| *tap -= rest * weight);
+        let taps = outer_sum(&[(&second, &gaussian), (&gaussian, &second)])?;
+        Ok(Self::dense(size, size, taps)?.called(format!("log:sigma={sigma}")))
+    }
+
+    /// Relief lit from the upper left: `-2 -1 0; -1 1 1; 0 1 2`.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn emboss() -> Result<Self> {
+        Ok(Self::from_taps_f64(3, 3, &[-2.0, -1.0, 0.0, -1.0, 1.0, 1.0, 0.0, 1.0, 2.0])?.called("emboss"))
+    }
+
+    /// The mean along a line through the pixel, as a camera that moved by `length` pixels sees it; `angle` in degrees,
+    /// counter-clockwise from the x axis. A tap falls off linearly with its distance from the line.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] unless `length` is at least 1 and small enough for [`Filter::MAX_EXTENT`] and `angle` is finite;
+    /// [`Error::HostMemory`] if there is no room for the taps.
+    pub fn motion(length: f64, angle: f64) -> Result<Self> {
+        let longest = (Self::MAX_EXTENT - 1) as f64;
+        if !(1.0..=longest).contains(&length) {
+            return Err(Error::Parameter {
+                name: "length",
+                value: length.to_string(),
+                expected: format!("a number of pixels from 1 to {longest}"),
+            });
+        }
+        if !angle.is_finite() {
+            return Err(Error::Parameter {
+                name: "angle",
+                value: angle.to_string(),
+                expected: "a finite number of degrees".to_owned(),
+            });
+        }
+        let half = (length - 1.0) / 2.0;
+        let (sin, cos) = sin_cos_degrees(angle);
+        let reach = |extent: f64| extent.abs().ceil() as usize;
+        let (reach_x, reach_y) = (reach(half * cos), reach(half * sin));
+        let (cols, rows) = (2 * reach_x + 1, 2 * reach_y + 1);
+        let mut taps = crate::memory::reserve(cols.saturating_mul(rows))?;
+        for row in 0..rows {
+            // Rows count downwards, angles upwards.
+            let y = reach_y as f64 - row as f64;
+            taps.extend((0..cols).map(|col| {
+                let x = col as f64 - reach_x as f64;
+                let along = (x * cos + y * sin).clamp(-half, half);
+                let distance = (x - along * cos).hypot(y - along * sin);
+                (1.0 - distance).max(0.0)
+            }));
+        }
+        normalise(&mut taps);
+        Ok(Self::dense(cols, rows, taps)?.called(format!("motion:length={length},angle={angle}")))
+    }
+
+    fn called(mut self, preset: impl Into<String>) -> Self {
+        self.preset = Some(preset.into());
+        self
+    }
+}
+
+fn gaussian_radius(sigma: f64) -> Result<usize> {
+    check_sigma(sigma)?;
+    let radius = (4.0 * sigma + 0.5).floor();
+    let greatest = (Filter::MAX_EXTENT - 1) / 2;
+    if radius > greatest as f64 {
+        return Err(bad_sigma(
+            sigma,
+            &format!("at most {}, for a window of {} taps", greatest / 4, Filter::MAX_EXTENT),
+        ));
+    }
+    Ok(radius as usize)
+}
+
+fn check_sigma(sigma: f64) -> Result<()> {
+    if sigma > 0.0 && sigma.is_finite() {
+        Ok(())
+    } else {
+        Err(bad_sigma(sigma, "a number of pixels above 0; to derive it from the window, give the size alone"))
+    }
+}
+
+fn bad_sigma(sigma: f64, expected: &str) -> Error {
+    Error::Parameter { name: "sigma", value: sigma.to_string(), expected: expected.to_owned() }
+}
+
+fn check_amount(amount: f64) -> Result<()> {
+    if amount.is_finite() {
+        return Ok(());
+    }
+    Err(Error::Parameter { name: "amount", value: amount.to_string(), expected: "a finite number".to_owned() })
+}
+
+/// Samples of a Gaussian about the middle of `size` cells; they sum to 1.
+fn gaussian_taps(sigma: f64, size: usize) -> Result<Vec<f64>> {
+    let middle = (size - 1) as f64 / 2.0;
+    let mut taps = crate::memory::reserve(size)?;
+    taps.extend((0..size).map(|index| {
+        // The quotient first: the square of a tiny sigma is 0.
+        let x = (index as f64 - middle) / sigma;
+        (-0.5 * x * x).exp()
+    }));
+    if taps[size / 2] == 0.0 {
+        // An even window has no cell in the middle, and none that a tiny sigma reaches: the limit is its two middle cells.
+        taps[size / 2 - 1..=size / 2].fill(1.0);
+    }
+    normalise(&mut taps);
+    Ok(taps)
+}
+
+fn normalise(taps: &mut [f64]) {
+    let sum: f64 = taps.iter().sum();
+    taps.iter_mut().for_each(|tap| *tap /= sum);
+}
+
+fn filled(tap: f64, len: usize) -> Result<Vec<f64>> {
+    let mut taps = crate::memory::reserve(len)?;
+    taps.resize(len, tap);
+    Ok(taps)
+}
+
+/// Sum of the products of rows and columns of one size, row by row.
+fn outer_sum(terms: &[(&[f64], &[f64])]) -> Result<Vec<f64>> {
+    let size = terms[0].0.len();
+    let mut taps = crate::memory::reserve(size.saturating_mul(size))?;
+    for r in 0..size {
+        taps.extend((0..size).map(|c| terms.iter().map(|(row, column)| row[c] * column[r]).sum::<f64>()));
+    }
+    Ok(taps)
+}
+
+/// The derivative and the smoothing taps of a Sobel filter: binomial coefficients and their differences.
+fn sobel_taps(size: usize) -> Result<(Vec<f64>, Vec<f64>)> {
+    if size % 2 == 0 || !(3..=31).contains(&size) {
+        return Err(Error::Parameter {
+            name: "size",
+            value: size.to_string(),
+            expected: "an odd number from 3 to 31 for a Sobel filter".to_owned(),
+        });
+    }
+    let times = |taps: &[f64], a: f64, b: f64| -> Vec<f64> {
+        let mut product = vec![0.0; taps.len() + 1];
+        for (index, tap) in taps.iter().enumerate() {
+            product[index] += a * tap;
+            product[index + 1] += b * tap;
+        }
+        product
+    };
+    let binomial = (0..size - 2).fold(vec![1.0], |taps, _| times(&taps, 1.0, 1.0));
+    Ok((times(&binomial, -1.0, 1.0), times(&binomial, 1.0, 1.0)))
+}
+
+fn sobel_name(name: &str, size: usize) -> String {
+    if size == 3 { name.to_owned() } else { format!("{name}:size={size}") }
+}
+
+fn size_text(cols: usize, rows: usize) -> String {
+    if cols == rows { format!("size={cols}") } else { format!("cols={cols},rows={rows}") }
+}
+
+/// Sine and cosine of an angle in degrees, exact for quarter turns.
+fn sin_cos_degrees(angle: f64) -> (f64, f64) {
+    let turn = angle.rem_euclid(360.0);
+    if turn % 90.0 == 0.0 {
+        [(0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)][(turn / 90.0) as usize % 4]
+    } else {
+        (turn * (PI / 180.0)).sin_cos()
+    }
+}
+
+/// A filter that has a name: what it is called in text, and what it takes.
+#[derive(Clone, Copy)]
+pub struct Preset {
+    /// The name.
+    pub name: &'static str,
+    /// One line on what it does.
+    pub summary: &'static str,
+    /// What may follow the name.
+    pub parameters: &'static [Parameter],
+    pub(super) build: fn(&Given<'_>) -> Result<Filter>,
+}
+
+/// A parameter of a [`Preset`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameter {
+    /// The name.
+    pub name: &'static str,
+    /// What it means, in which unit, and what it is when it is not given.
+    pub meaning: &'static str,
+}
+
+impl std::fmt::Debug for Preset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Preset")
+            .field("name", &self.name)
+            .field("summary", &self.summary)
+            .field("parameters", &self.parameters)
+            .finish_non_exhaustive()
+    }
+}
+
+const fn parameter(name: &'static str, meaning: &'static str) -> Parameter {
+    Parameter { name, meaning }
+}
+
+const SIZE: Parameter = parameter("size", "tap columns and rows");
+const COLS: Parameter = parameter("cols", "tap columns, with rows instead of size");
+const ROWS: Parameter = parameter("rows", "tap rows, with cols instead of size");
+const SIGMA: Parameter = parameter("sigma", "standard deviation in pixels");
+const SOBEL_SIZE: Parameter = parameter("size", "odd, 3 to 31; 3 unless given");
+
+impl Filter {
+    /// Every preset, with what it takes: the table behind the text form.
+    pub const PRESETS: &'static [Preset] = &[
+        Preset { name: "identity", summary: "the input", parameters: &[], build: |_| Filter::identity() },
+        Preset {
+            name: "gaussian",
+            summary: "Gaussian blur; the window from sigma or sigma from the window, if one is left out",
+            parameters: &[SIGMA, SIZE, COLS, ROWS],
+            build: |given| match (given.number("sigma")?, given.window()?) {
+                (Some(sigma), None) => Filter::gaussian(sigma),
+                (Some(sigma), Some((cols, rows))) => Filter::gaussian_sized(sigma, cols, rows),
+                (None, Some((cols, rows))) => Filter::gaussian_from_size(cols, rows),
+                (None, None) => Err(given.missing("sigma or size")),
+            },
+        },
+        Preset {
+            name: "box",
+            summary: "mean of the window",
+            parameters: &[SIZE, COLS, ROWS],
+            build: |given| {
+                let (cols, rows) = given.window()?.ok_or_else(|| given.missing("size, or cols and rows"))?;
+                Filter::box_filter(cols, rows)
+            },
+        },
+        Preset {
+            name: "sharpen",
+            summary: "the image minus its Laplacian",
+            parameters: &[parameter("amount", "how much of the Laplacian; 1 unless given")],
+            build: |given| Filter::sharpen(given.number("amount")?.unwrap_or(1.0)),
+        },
+        Preset {
+            name: "unsharp",
+            summary: "the image plus what a Gaussian blur takes away",
+            parameters: &[SIGMA, parameter("amount", "how much of it; 1 unless given")],
+            build: |given| Filter::unsharp(given.needed("sigma")?, given.number("amount")?.unwrap_or(1.0)),
+        },
+        Preset {
+            name: "sobel-x",
+            summary: "derivative along x, smoothed along y",
+            parameters: &[SOBEL_SIZE],
+            build: |given| Filter::sobel_x_sized(given.whole("size")?.unwrap_or(3)),
+        },
+        Preset {
+            name: "sobel-y",
+            summary: "derivative along y, smoothed along x",
+            parameters: &[SOBEL_SIZE],
+            build: |given| Filter::sobel_y_sized(given.whole("size")?.unwrap_or(3)),
+        },
+        Preset {
+            name: "scharr-x",
+            summary: "derivative along x, smoothed by 3 10 3 along y",
+            parameters: &[],
+            build: |_| Filter::scharr_x(),
+        },
+        Preset {
+            name: "scharr-y",
+            summary: "derivative along y, smoothed by 3 10 3 along x",
+            parameters: &[],
+            build: |_| Filter::scharr_y(),
+        },
+        Preset {
+            name: "prewitt-x",
+            summary: "derivative along x, smoothed by 1 1 1 along y",
+            parameters: &[],
+            build: |_| Filter::prewitt_x(),
+        },
+        Preset {
+            name: "prewitt-y",
+            summary: "derivative along y, smoothed by 1 1 1 along x",
+            parameters: &[],
+            build: |_| Filter::prewitt_y(),
+        },
+        Preset {
+            name: "laplacian",
+            summary: "sum of the second derivatives",
+            parameters: &[parameter("neighbours", "4 or 8; 4 unless given")],
+            build: |given| Filter::laplacian(given.whole("neighbours")?.unwrap_or(4)),
+        },
+        Preset {
+            name: "log",
+            summary: "Laplacian of Gaussian",
+            parameters: &[SIGMA],
+            build: |given| Filter::laplacian_of_gaussian(given.needed("sigma")?),
+        },
+        Preset {
+            name: "emboss",
+            summary: "relief lit from the upper left",
+            parameters: &[],
+            build: |_| Filter::emboss(),
+        },
+        Preset {
+            name: "motion",
+            summary: "mean along a line",
+            parameters: &[
+                parameter("length", "pixels, 1 or more"),
+                parameter("angle", "degrees, counter-clockwise from the x axis; 0 unless given"),
+            ],
+            build: |given| Filter::motion(given.needed("length")?, given.number("angle")?.unwrap_or(0.0)),
+        },
+    ];
+}

@@ -1,0 +1,282 @@
+//! Filters as text.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::presets::Preset;
+use super::{Filter, Taps};
+use crate::{Error, Result};
+
+/// One grammar for the command line, files and messages; [`Filter`] prints in it what it reads.
+///
+/// ```text
+/// filter    = name [ ":" parameter { "," parameter } ] [ anchor ]
+///           | "taps:" row { ";" row } [ anchor ]
+///           | "separable:row=" row ",column=" row [ anchor ]
+/// parameter = name "=" number
+/// row       = number { " " number }
+/// anchor    = "@" column "," row
+/// number    = decimal [ "/" decimal ]
+/// ```
+///
+/// | filter | example | parameters |
+/// | --- | --- | --- |
+/// | identity | `identity` | |
+/// | Gaussian blur | `gaussian:sigma=2`, `gaussian:size=5`, `gaussian:sigma=2,size=9` | `sigma`; `size`, or `cols` and `rows` |
+/// | mean | `box:size=5`, `box:cols=3,rows=7` | `size`, or `cols` and `rows` |
+/// | sharpen | `sharpen`, `sharpen:amount=0.5` | `amount` |
+/// | unsharp mask | `unsharp:sigma=1,amount=1.5` | `sigma`, `amount` |
+/// | derivatives | `sobel-x`, `sobel-y:size=5` | `size` |
+/// | | `scharr-x`, `scharr-y`, `prewitt-x`, `prewitt-y` | |
+/// | Laplacian | `laplacian`, `laplacian:neighbours=8` | `neighbours` |
+/// | Laplacian of Gaussian | `log:sigma=1.4` | `sigma` |
+/// | relief | `emboss` | |
+/// | motion blur | `motion:length=15,angle=30` | `length`, `angle` |
+/// | any taps | `taps:0 1 0; 1 -4 1; 0 1 0` | read by [`Filter::parse_taps`] |
+/// | a row and a column | `separable:row=1/4 1/2 1/4,column=-1 0 1` | `row`, `column` |
+/// | another anchor | `box:size=4@1,1` | column and row of the cell on the output pixel |
+///
+/// What each parameter means, and which values it has unless given, is in [`Filter::PRESETS`].
+///
+/// ```
+/// use apron::Filter;
+///
+/// let filter: Filter = "box:cols=3,rows=7".parse()?;
+/// assert_eq!((filter.cols(), filter.rows()), (3, 7));
+/// assert_eq!(filter.to_string(), "box:cols=3,rows=7");
+///
+/// let message = "box:width=3".parse::<Filter>().unwrap_err().to_string();
+/// assert!(message.contains("size, cols, rows"));
+/// # Ok::<(), apron::Error>(())
+/// ```
+impl FromStr for Filter {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let text = text.trim();
+        let (what, anchor) = match text.rsplit_once('@') {
+            Some((what, anchor)) => (what.trim_end(), Some(anchor)),
+            None => (text, None),
+        };
+        let (name, rest) = match what.split_once(':') {
+            Some((name, rest)) => (name.trim(), Some(rest)),
+            None => (what, None),
+        };
+        let filter = match name {
+            "taps" => Self::parse_taps(rest.unwrap_or_default())?,
+            "separable" => separable(text, rest.unwrap_or_default())?,
+            _ => preset(text, name, rest)?,
+        };
+        let Some(anchor) = anchor else { return Ok(filter) };
+        let cell = anchor.split_once(',').and_then(|(x, y)| Some((x.trim().parse().ok()?, y.trim().parse().ok()?)));
+        let (x, y) = cell.ok_or_else(|| {
+            syntax(text, format!("\"@{}\" is not an anchor: a column and a row from 0, as in @1,1", brief(anchor)))
+        })?;
+        filter.anchored(x, y)
+    }
+}
+
+/// What `FromStr` reads back as an equal filter.
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.preset, &self.taps) {
+            (Some(preset), _) => f.write_str(preset)?,
+            (None, Taps::Dense { taps, .. }) => {
+                f.write_str("taps:")?;
+                for (index, row) in taps.chunks(self.cols).enumerate() {
+                    f.write_str(if index == 0 { "" } else { "; " })?;
+                    write_row(f, row)?;
+                }
+            }
+            (None, Taps::Product(factors)) => {
+                f.write_str("separable:row=")?;
+                write_row(f, &factors.row)?;
+                f.write_str(",column=")?;
+                write_row(f, &factors.column)?;
+            }
+        }
+        if self.anchor != (self.cols / 2, self.rows / 2) {
+            write!(f, "@{},{}", self.anchor.0, self.anchor.1)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_row(f: &mut fmt::Formatter<'_>, taps: &[f64]) -> fmt::Result {
+    for (index, tap) in taps.iter().enumerate() {
+        f.write_str(if index == 0 { "" } else { " " })?;
+        // In f64's shortest form, and without a hundred zeros.
+        if *tap == 0.0 || (1e-5..1e16).contains(&tap.abs()) { write!(f, "{tap}")? } else { write!(f, "{tap:e}")? }
+    }
+    Ok(())
+}
+
+impl Filter {
+    /// Taps as text: rows end at `;` or at the end of a line, numbers are separated by blanks or a comma, and may be
+    /// fractions. What follows `#` in a line is a comment; blank rows do not count.
+    ///
+    /// ```
+    /// use apron::Filter;
+    ///
+    /// assert_eq!(Filter::parse_taps("0 1 0; 1 -4 1; 0 1 0")?, Filter::laplacian(4)?);
+    /// let blur = Filter::parse_taps("
+    ///     1/16, 2/16, 1/16   # binomial
+    ///     2/16, 4/16, 2/16
+    ///     1/16, 2/16, 1/16
+    /// ")?;
+    /// assert!(blur.is_separable());
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::FilterSyntax`] if a number cannot be read, a row differs in length from the first, or there are none;
+    /// else as [`Filter::from_taps_f64`].
+    pub fn parse_taps(text: &str) -> Result<Self> {
+        let (mut taps, mut cols, mut rows) = (Vec::new(), 0, 0);
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+        for row in lines.flat_map(|line| line.split(';')).filter(|row| !row.trim().is_empty()) {
+            let start = taps.len();
+            read_row(text, row, &mut taps)?;
+            let found = taps.len() - start;
+            if rows == 0 {
+                cols = found;
+            } else if found != cols {
+                let reason = format!("row {} has {found} taps, the first row has {cols}", rows + 1);
+                return Err(syntax(text, reason));
+            }
+            rows += 1;
+        }
+        if rows == 0 {
+            return Err(syntax(text, "there are no taps; rows end with \";\", as in \"0 1 0; 1 -4 1; 0 1 0\""));
+        }
+        Self::dense(cols, rows, taps)
+    }
+}
+
+fn read_row(text: &str, row: &str, taps: &mut Vec<f64>) -> Result<()> {
+    let row = row.trim();
+    // One comma at the end is how some programs write a row.
+    let row = row.strip_suffix(',').unwrap_or(row);
+    for cell in row.split(',') {
+        let before = taps.len();
+        for tap in cell.split_whitespace() {
+            taps.push(number(text, tap)?);
+        }
+        if taps.len() == before {
+            return Err(syntax(text, format!("a tap is missing at a comma in \"{}\"", brief(row))));
+        }
+    }
+    Ok(())
+}
+
+/// A decimal number, or a fraction of two.
+fn number(text: &str, number: &str) -> Result<f64> {
+    let decimal = |part: &str| part.trim().parse::<f64>().ok().filter(|value| value.is_finite());
+    let value = match number.split_once('/') {
+        Some((numerator, denominator)) => decimal(numerator).zip(decimal(denominator)).map(|(n, d)| n / d),
+        None => decimal(number),
+    };
+    value.filter(|value| value.is_finite()).ok_or_else(|| {
+        syntax(text, format!("\"{}\" is not a finite number; write it as 0.25, 2.5e-1 or 1/4", brief(number)))
+    })
+}
+
+fn separable(text: &str, rest: &str) -> Result<Filter> {
+    let expected = || syntax(text, "a row and a column are needed, as in separable:row=1 2 1,column=-1 0 1");
+    let (row, column) =
+        rest.trim().strip_prefix("row=").and_then(|rest| rest.split_once(",column=")).ok_or_else(expected)?;
+    let read = |row: &str| {
+        let mut taps = Vec::new();
+        read_row(text, row, &mut taps).map(|()| taps)
+    };
+    Filter::product(read(row)?, read(column)?)
+}
+
+fn preset(text: &str, name: &str, rest: Option<&str>) -> Result<Filter> {
+    let Some(preset) = Filter::PRESETS.iter().find(|preset| preset.name == name) else {
+        let names: Vec<_> = Filter::PRESETS.iter().map(|preset| preset.name).collect();
+        let reason =
+            format!("no filter is called \"{}\"; there are {}, taps, separable", brief(name), names.join(", "));
+        return Err(syntax(text, reason));
+    };
+    let mut given = Given { text, preset, values: Vec::new() };
+    for part in rest.into_iter().flat_map(|rest| rest.split(',')) {
+        let Some((name, value)) = part.split_once('=').map(|(name, value)| (name.trim(), value.trim())) else {
+            return Err(given.wrong(&format!("\"{}\" is not of the form name=value", brief(part))));
+        };
+        if !preset.parameters.iter().any(|parameter| parameter.name == name) {
+            return Err(given.wrong(&format!("\"{}\" is no parameter of it", brief(name))));
+        }
+        if given.value(name).is_some() {
+            return Err(given.wrong(&format!("{name} is given twice")));
+        }
+        given.values.push((name, value));
+    }
+    (preset.build)(&given)
+}
+
+/// The parameters that a text gives to a preset.
+pub(super) struct Given<'a> {
+    text: &'a str,
+    preset: &'a Preset,
+    values: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Given<'a> {
+    fn value(&self, name: &str) -> Option<&'a str> {
+        self.values.iter().find(|(given, _)| *given == name).map(|(_, value)| *value)
+    }
+
+    pub(super) fn number(&self, name: &str) -> Result<Option<f64>> {
+        self.value(name).map(|value| number(self.text, value)).transpose()
+    }
+
+    pub(super) fn needed(&self, name: &str) -> Result<f64> {
+        self.number(name)?.ok_or_else(|| self.missing(name))
+    }
+
+    pub(super) fn whole(&self, name: &str) -> Result<Option<usize>> {
+        let read = |value: &str| {
+            value.parse().map_err(|_| self.wrong(&format!("{name}={} is not a whole number", brief(value))))
+        };
+        self.value(name).map(read).transpose()
+    }
+
+    /// Columns and rows, from `size` or from both of `cols` and `rows`.
+    pub(super) fn window(&self) -> Result<Option<(usize, usize)>> {
+        match (self.whole("size")?, self.whole("cols")?, self.whole("rows")?) {
+            (Some(size), None, None) => Ok(Some((size, size))),
+            (None, Some(cols), Some(rows)) => Ok(Some((cols, rows))),
+            (None, None, None) => Ok(None),
+            _ => Err(self.wrong("the window is given by size alone, or by cols and rows")),
+        }
+    }
+
+    pub(super) fn missing(&self, what: &str) -> Error {
+        self.wrong(&format!("it needs {what}"))
+    }
+
+    fn wrong(&self, what: &str) -> Error {
+        let names: Vec<_> = self.preset.parameters.iter().map(|parameter| parameter.name).collect();
+        let takes = match names.is_empty() {
+            true => "no parameters".to_owned(),
+            false => names.join(", "),
+        };
+        syntax(self.text, format!("{what}; {} takes {takes}", self.preset.name))
+    }
+}
+
+fn syntax(text: &str, reason: impl Into<String>) -> Error {
+    Error::FilterSyntax { text: brief(text), reason: reason.into() }
+}
+
+/// Text fit for a message of one line.
+fn brief(text: &str) -> String {
+    const LONGEST: usize = 60;
+    let mut brief: String =
+        text.trim().chars().map(|char| if char.is_control() { ' ' } else { char }).take(LONGEST).collect();
+    if text.trim().chars().nth(LONGEST).is_some() {
+        brief.push_str("...");
+    }
+    brief
+}
