@@ -1,0 +1,224 @@
+//! A rustc that can compile for NVPTX: one that has the source of `core`, of its own version, beside it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Error, Result, output};
+
+/// Ways to get a compiler, each enough by itself.
+pub const REMEDIES: [&str; 2] = [
+    "with rustup: rustup component add rust-src (in this folder, for its toolchain)",
+    "on Debian, as root: apt-get update && apt-get install rustc-web rust-web-src (beside the toolchain in use)",
+];
+
+/// Debian's compiler; its source is a package of its own.
+const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
+const DEBIAN_PACKAGES: [&str; 2] = ["rustc-web", "rust-web-src"];
+
+/// The oldest rustc whose NVPTX backend has what kernels need, as (major, minor): this crate's own minimum.
+fn minimum() -> (u32, u32) {
+    parse_version(env!("CARGO_PKG_RUST_VERSION")).unwrap_or_default()
+}
+
+/// A compiler for kernels.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Compiler {
+    /// The program.
+    pub rustc: PathBuf,
+    /// Name and version, as `rustc 1.95.0`.
+    pub version: String,
+    /// All that it says of its version.
+    pub(crate) identity: String,
+}
+
+impl Compiler {
+    /// `rustc`, if it can compile kernels; if not, why not.
+    fn check(rustc: &Path) -> Result<Self, String> {
+        let ask = |arguments: &[&str]| match Command::new(rustc).args(arguments).output() {
+            Ok(result) if result.status.success() => Ok(String::from_utf8_lossy(&result.stdout).into_owned()),
+            Ok(result) => Err(format!("{}: {}", rustc.display(), first_line(&result.stderr))),
+            Err(error) => Err(format!("{}: {error}", rustc.display())),
+        };
+        let sysroot = PathBuf::from(ask(&["--print", "sysroot"])?.trim());
+        let identity = ask(&["-vV"])?;
+        // Where a proxy of rustup's chose the compiler by the folder it was started in, call that compiler itself.
+        let direct = sysroot.join("bin").join("rustc");
+        let rustc = if direct.is_file() { direct } else { rustc.to_owned() };
+        let version = identity
+            .lines()
+            .find_map(|line| line.strip_prefix("release: "))
+            .ok_or_else(|| format!("{} does not tell its version", rustc.display()))?
+            .to_owned();
+
+        if parse_version(&version).is_none_or(|found| found < minimum()) {
+            let (major, minor) = minimum();
+            return Err(format!("{} is {version}, at least {major}.{minor} is needed", rustc.display()));
+        }
+        let source = sysroot.join("lib/rustlib/src/rust");
+        if !source.join("library/core/src/lib.rs").is_file() {
+            return Err(format!("{} {version} has no library source in {}", rustc.display(), source.display()));
+        }
+        // Debian's source is a package that may have been upgraded alone; it says its version.
+        if let Ok(found) = std::fs::read_to_string(source.join("src/version"))
+            && found.trim() != version
+        {
+            return Err(format!("{} is {version} but its library source is {}", rustc.display(), found.trim()));
+        }
+        Ok(Self { rustc, version: format!("rustc {version}"), identity })
+    }
+
+    /// A cargo that builds `krate` with this compiler, free of what an outer cargo has set for its own build.
+    pub(crate) fn cargo(&self, krate: &Path) -> Command {
+        let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut cargo = Command::new(program);
+        for name in outer_variables() {
+            cargo.env_remove(name);
+        }
+        cargo
+            .current_dir(krate)
+            .env("RUSTC", &self.rustc)
+            // `-Zbuild-std`, and the features that kernels use, on a released compiler.
+            .env("RUSTC_BOOTSTRAP", "1")
+            // Empty, these three override the user's configuration, whose flags and wrappers are for the host.
+            .env("CARGO_ENCODED_RUSTFLAGS", "")
+            .env("RUSTC_WRAPPER", "")
+            .env("RUSTC_WORKSPACE_WRAPPER", "")
+            .env("CARGO_TERM_COLOR", "never");
+        cargo
+    }
+}
+
+/// The compiler to use, if one is there: the active toolchain's, or Debian's.
+///
+/// # Errors
+/// [`Error::NoCompiler`] with the reason why each cannot be used.
+pub fn find() -> Result<Compiler> {
+    let mut tried = Vec::new();
+    for (name, rustc) in [("the active toolchain", active()), ("Debian's rustc-web", DEBIAN_RUSTC.into())] {
+        match Compiler::check(&rustc) {
+            Ok(compiler) => return Ok(compiler),
+            Err(reason) => tried.push(format!("{name}: {reason}")),
+        }
+    }
+    Err(Error::NoCompiler { tried })
+}
+
+/// As [`find`], and if there is none, installs one: rustup's component, or, as root on Debian, two packages.
+///
+/// # Errors
+/// [`Error::NoCompiler`] with all that was tried.
+pub fn find_or_install() -> Result<Compiler> {
+    let mut tried = match find() {
+        Err(Error::NoCompiler { tried }) => tried,
+        other => return other,
+    };
+    for install in [install_component, install_packages] {
+        match install() {
+            Ok(()) => match find() {
+                Err(Error::NoCompiler { tried: again }) => {
+                    tried.extend(again.into_iter().map(|why| format!("then {why}")))
+                }
+                other => return other,
+            },
+            Err(reason) => tried.push(reason),
+        }
+    }
+    Err(Error::NoCompiler { tried })
+}
+
+/// The rustc in use: what cargo tells a build script, or what a shell finds.
+fn active() -> PathBuf {
+    std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()).into()
+}
+
+fn install_component() -> Result<(), String> {
+    const STEP: &str = "rustup component add rust-src";
+    let sysroot = Command::new(active()).args(["--print", "sysroot"]).output();
+    let sysroot = sysroot.map_err(|error| format!("{STEP}: {error}"))?;
+    let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim());
+    // rustup names a toolchain's folder after the toolchain.
+    let Some(toolchain) = sysroot.file_name().filter(|_| sysroot.parent().is_some_and(|p| p.ends_with("toolchains")))
+    else {
+        return Err(format!("{STEP}: the active toolchain is not rustup's"));
+    };
+    step(STEP, Command::new("rustup").args(["component", "add", "rust-src", "--toolchain"]).arg(toolchain))
+}
+
+fn install_packages() -> Result<(), String> {
+    let step_name = format!("apt-get install {}", DEBIAN_PACKAGES.join(" "));
+    if !Path::new("/etc/debian_version").is_file() {
+        return Err(format!("{step_name}: this is not Debian"));
+    }
+    let user = output(Command::new("id").arg("-u")).map_err(|error| error.to_string())?;
+    if user.stdout.trim_ascii() != b"0" {
+        return Err(format!("{step_name}: only root may"));
+    }
+    let apt = || {
+        let mut apt = Command::new("apt-get");
+        apt.env("DEBIAN_FRONTEND", "noninteractive").args(["-q", "-y", "-o", "DPkg::Lock::Timeout=300"]);
+        apt
+    };
+    // Lists that cannot all be refreshed may still name the packages.
+    let refreshed = step("apt-get update", apt().arg("update"));
+    let installed = step(&step_name, apt().args(["install", "--no-install-recommends"]).args(DEBIAN_PACKAGES));
+    installed.map_err(|reason| match refreshed {
+        Ok(()) => reason,
+        Err(before) => format!("{before}; {reason}"),
+    })
+}
+
+/// Runs one command of an installation; says on stderr that it does, since it changes the machine.
+fn step(name: &str, command: &mut Command) -> Result<(), String> {
+    eprintln!("kernel-builder: no compiler for kernels yet, trying: {name}");
+    match command.output() {
+        Ok(result) if result.status.success() => Ok(()),
+        Ok(result) => Err(format!("{name}: {}", first_line(&result.stderr))),
+        Err(error) => Err(format!("{name}: {error}")),
+    }
+}
+
+/// The variables by which an outer cargo or clippy steers its own build. What says where cargo keeps its files and how
+/// it reaches the network is not among them.
+fn outer_variables() -> impl Iterator<Item = String> {
+    const STEERS: [&str; 7] = ["CARGO", "RUSTC", "RUSTDOC", "RUSTFLAGS", "RUST_RECURSION_COUNT", "CLIPPY", "MAKEFLAGS"];
+    const STAYS: [&str; 5] = ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTR", "CARGO_SOURCE_"];
+    let starts = |name: &str, prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .filter(move |name| starts(name, &STEERS) && !starts(name, &STAYS))
+}
+
+fn first_line(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    // The line that says what went wrong, where one does.
+    let error = lines.clone().find(|line| line.starts_with("error") || line.starts_with("E:"));
+    error.or_else(|| lines.next()).unwrap_or("it failed without a word").trim().to_owned()
+}
+
+fn parse_version(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.split(['.', '-', ' ']);
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert_eq!(parse_version("1.95"), Some((1, 95)));
+        assert_eq!(parse_version("1.100.0-nightly"), Some((1, 100)));
+        assert!(parse_version("1.100.0") > parse_version("1.95.0"));
+        assert_eq!(parse_version("unknown"), None);
+        assert_ne!(minimum(), (0, 0));
+    }
+
+    #[test]
+    fn a_program_that_is_no_compiler_says_why() {
+        let reason = Compiler::check(Path::new("/nonexistent/rustc")).unwrap_err();
+        assert!(reason.contains("No such file"), "{reason}");
+        assert!(Compiler::check(Path::new("false")).is_err());
+    }
+}
