@@ -1,1 +1,31 @@
+//! Holds every variant of apron, on every device, to an oracle that shares no code with it.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`oracle`] | the definition of a result, in f64, with a border rule of its own |
+//! | [`scalar`] | one plain f32 loop for each family, whose bits every variant of it must give |
+//! | [`bounds`] | the table of tolerances, and why each is what it is |
+//! | [`sample`] | stored types with conversions of their own, random values, poison |
+//! | [`problem`], [`select`] | what is filtered with what |
+//! | [`runner`], [`suite`] | solve problems, check every pixel and what lies between, count, report |
+//! | [`product`] | the product's variants on the CPU and the GPU |
+//!
+//! The test binary `conformance` has one file for each family of kernels, `oracle.rs` and `controls.rs`, which test the
+//! tests, and `table.rs`, which compares the variant table with the PTX. The binary `cli` tests the command-line tool, and
+//! compares it with SciPy where Python has it.
+//!
+//! Environment:
+//! - `APRON_REQUIRE_GPU=1`: a missing GPU fails the GPU's tests; otherwise they are skipped, counted as ignored.
+//! - `APRON_CONFORMANCE=small`: a thin selection of the problems, for runs under compute-sanitizer. It keeps every
+//!   variant, border, window size and stored type, but not every combination.
+//! - `APRON_BIN`: the command-line tool to test, where it does not lie beside the tests.
 
+pub mod bounds;
+pub mod oracle;
+pub mod problem;
+pub mod product;
+pub mod runner;
+pub mod sample;
+pub mod scalar;
+pub mod select;
+pub mod suite;

@@ -1,0 +1,35 @@
+//! Every variant on every device against the oracle. See the crate's documentation for the environment it minds.
+
+mod direct;
+mod separable;
+
+use std::process::ExitCode;
+
+use conformance::product::Gpu;
+use conformance::select::Selection;
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let selection = match Selection::from_environment() {
+        Ok(selection) => selection,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let gpu = Gpu::probe();
+    let trials: Vec<Trial> =
+        [direct::trials(selection, &gpu), separable::trials(selection, &gpu)].into_iter().flatten().collect();
+    if !arguments.list {
+        match &gpu {
+            Gpu::Ready => println!("GPU: {}", Gpu::DEVICE),
+            Gpu::Broken(reason) => println!("GPU: FAILED ({reason})"),
+            Gpu::Missing(reason) => {
+                let skipped = trials.iter().filter(|trial| trial.has_ignored_flag()).count();
+                println!("GPU: SKIP ({reason}), {skipped} tests");
+            }
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

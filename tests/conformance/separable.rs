@@ -1,0 +1,110 @@
+//! The separable family: the bits of two plain loops on every device, within a stated distance of the oracle.
+
+use apron::Family;
+use conformance::problem::{Group, Window};
+use conformance::product::Gpu;
+use conformance::select::{self, Selection};
+use conformance::suite;
+use libtest_mimic::Trial;
+
+pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
+    let trials = |name: &str, groups: fn(Selection) -> Vec<Group>| {
+        suite::trials(&format!("separable::{name}"), Family::Separable, gpu, move || groups(selection))
+    };
+    [
+        trials("exhaustive", exhaustive),
+        trials("awkward", |selection| select::awkward(selection, windows())),
+        trials("stored", |selection| select::stored(selection, few())),
+        trials("wild", wild),
+        trials("ties", ties),
+        trials("long", long),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn long(selection: Selection) -> Vec<Group> {
+    select::long(selection, vec![Window::random_pair(3, 3, 71), Window::random_pair(2, 17, 72)])
+}
+
+pub(crate) fn exhaustive(selection: Selection) -> Vec<Group> {
+    select::exhaustive(selection, Window::random_pair)
+}
+
+/// Every number of taps that some kernel has been compiled for, their neighbours, and long and lopsided pairs.
+fn windows() -> Vec<Window> {
+    let equal = [1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 17, 21, 31, 33, 51].map(|size| (size, size));
+    let unequal = [(3, 17), (17, 3), (51, 1), (1, 51), (2, 40), (40, 2), (301, 1), (1, 301), (301, 5), (64, 63)];
+    let sizes = equal.into_iter().chain(unequal).enumerate();
+    let mut windows: Vec<_> = sizes.map(|(i, (cols, rows))| Window::random_pair(cols, rows, 2000 + i as u64)).collect();
+    windows.extend([
+        Window::random_pair(5, 5, 1).anchored(0, 0),
+        Window::random_pair(9, 9, 2).anchored(8, 8),
+        Window::random_pair(17, 7, 3).anchored(16, 0),
+        Window::random_pair(51, 33, 4).anchored(0, 32),
+        Window::random_pair(301, 301, 5).anchored(300, 0),
+    ]);
+    windows.extend(["gaussian:sigma=1.5", "gaussian:sigma=12", "sobel-x", "sobel-y", "box:size=9"].map(Window::preset));
+    windows.extend(found());
+    windows
+}
+
+/// Products that were given as a whole, rounded, and must be found out.
+fn found() -> impl Iterator<Item = Window> {
+    let product = |cols: usize, rows: usize, scale: f64, seed: u64| {
+        let taps: Vec<f32> =
+            Window::random_pair(cols, rows, seed).taps.iter().map(|tap| (tap * scale) as f32).collect();
+        Window::dense(format!("rounded product, scale {scale:e}"), cols, rows, &taps)
+    };
+    [
+        product(5, 5, 1.0, 41),
+        product(9, 4, 1e6, 42),
+        product(3, 17, 1e-3, 43),
+        product(7, 7, 1e-25, 44),
+        product(7, 7, 1e25, 45),
+        Window::dense("binomial", 5, 3, &[1., 4., 6., 4., 1., 2., 8., 12., 8., 2., 1., 4., 6., 4., 1.]),
+    ]
+    .into_iter()
+}
+
+/// One pair for each kernel that differs in more than a number.
+fn few() -> Vec<Window> {
+    vec![
+        Window::random_pair(3, 3, 11),
+        Window::random_pair(17, 17, 12),
+        Window::random_pair(4, 51, 13).anchored(3, 0),
+        Window::random_pair(70, 2, 14),
+    ]
+}
+
+pub(crate) fn wild(selection: Selection) -> Vec<Group> {
+    let windows = vec![
+        Window::pair("zeros", &[0.0, 1.0, 0.0], &[1.0, 0.0, 2.0, 0.0]),
+        Window::pair("all zero", &[0.0, 0.0, -0.0], &[1.0, 3.0]),
+        Window::pair("huge", &[1e30, -2e30, 1e20], &[1e8, 1.0]),
+        Window::pair("tiny", &[1e-20, 1e-30, -1e-25], &[1e-10, 1e-20, 1.0]),
+        Window::random_pair(5, 5, 21),
+        Window::random_pair(6, 13, 22),
+    ];
+    select::wild(selection, windows)
+}
+
+pub(crate) fn ties(selection: Selection) -> Vec<Group> {
+    let mean =
+        |cols: usize, rows: usize| Window::pair("mean", &vec![1.0 / cols as f32; cols], &vec![1.0 / rows as f32; rows]);
+    let windows = vec![
+        mean(2, 2),
+        mean(4, 4),
+        mean(6, 6),
+        mean(10, 10),
+        mean(12, 1),
+        Window::pair("quarters", &[0.25, -0.5, 0.75], &[1.5, 0.5, 2.0]),
+        Window::pair("tenths", &[0.1, -0.2, 0.3, 0.5], &[0.4, 0.2, 0.6]),
+        Window::pair("large", &[1000.1, -2000.3, 999.7], &[77.7, 33.3, -111.0]),
+        Window::dense("a mean given whole", 6, 6, &[1.0 / 36.0; 36]),
+        Window::random_pair(3, 3, 31),
+        Window::random_pair(17, 17, 32),
+    ];
+    select::ties(selection, windows)
+}

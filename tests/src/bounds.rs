@@ -1,0 +1,46 @@
+//! The table of tolerances: the only place in which a test says how far a result may lie from the oracle's.
+//!
+//! | result | must be | because |
+//! | --- | --- | --- |
+//! | direct, f32 and f16 | the bits of `scalar::direct` | one order, fused, for every variant and device |
+//! | separable, f32 and f16 | the bits of `scalar::separable` | likewise |
+//! | u8 from u8 | the oracle's value, rounded half to even, saturated | results near a tie are computed again in f64 |
+//! | `Border::Keep`'s copies | the source value, converted | nothing is computed |
+//! | everything | within [`bound`] of the oracle, then rounded to the stored type | below |
+//!
+//! Two NaNs are equal whatever their payload; beyond that, bits are bits, and -0 is not 0.
+
+use apron::Family;
+
+use crate::problem::Window;
+
+/// Half an ulp of 1: the relative error of one rounding to f32.
+const UNIT: f64 = f32::EPSILON as f64 / 2.0;
+
+/// How far a family's sum in f32 may lie from the exact one: `k * unit * sum|tap| * max|pixel|`.
+///
+/// - A tap rounded to f32 is off by one unit, and each fused multiply-add rounds once. A direct sum has `cols * rows` of
+///   them behind one rounded tap: k = `cols * rows + 1`.
+/// - A separable sum passes `cols` roundings in its row and `rows` in its column, with a rounded tap in each:
+///   k = `cols + rows + 2`. The filter's own factors may differ from taps that were given as a whole by
+///   [`Window::split_error`], which the product documents and which is added.
+/// - Errors compound: `k` roundings make `k * unit / (1 - k * unit)`.
+/// - A result that underflows loses up to half the least subnormal at each step, whatever its size; in a row pass the
+///   column's taps then multiply it.
+///
+/// Not finite if the problem may overflow f32, and nothing is to be said then.
+pub fn bound(family: Family, window: &Window, greatest_pixel: f64) -> f64 {
+    let (steps, split) = match family {
+        Family::Direct => (window.cols * window.rows + 1, 0.0),
+        _ => (window.cols + window.rows + 2, window.split_error()),
+    };
+    let weight: f64 = window.taps.iter().map(|tap| tap.abs()).sum();
+    let scale = weight * greatest_pixel;
+    // Also where an infinite pixel meets taps that are all zero.
+    if scale.is_nan() || scale * 2.0 > f64::from(f32::MAX) {
+        return f64::INFINITY;
+    }
+    let steps = steps as f64;
+    let least = f64::from(f32::from_bits(1));
+    steps * UNIT / (1.0 - steps * UNIT) * scale + split * greatest_pixel + steps * least * weight.max(1.0)
+}

@@ -1,0 +1,169 @@
+//! What is filtered with what: windows, problems, and groups of problems that share a plan.
+
+use apron::{Border, Filter, Shape};
+use fastrand::Rng;
+
+use crate::sample::{Data, Kind};
+
+/// A filter under test: the product's, and what the tests know about it without asking.
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// What the taps are, in words.
+    pub name: String,
+    /// Tap columns.
+    pub cols: usize,
+    /// Tap rows.
+    pub rows: usize,
+    /// Column and row of the anchor.
+    pub anchor: (usize, usize),
+    /// Taps, row by row.
+    pub taps: Vec<f64>,
+    /// The product's filter.
+    pub filter: Filter,
+}
+
+impl Window {
+    /// Random taps in -1 to 1.
+    pub fn random(cols: usize, rows: usize, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let taps: Vec<f32> = (0..cols * rows).map(|_| 2.0 * rng.f32() - 1.0).collect();
+        Self::dense("random", cols, rows, &taps)
+    }
+
+    /// Taps given row by row.
+    ///
+    /// # Panics
+    /// If the product refuses them: every test's windows are legal.
+    pub fn dense(name: impl Into<String>, cols: usize, rows: usize, taps: &[f32]) -> Self {
+        let name = name.into();
+        let filter = Filter::from_taps(cols, rows, taps).unwrap_or_else(|e| panic!("{name} {cols}x{rows}: {e}"));
+        let taps = taps.iter().map(|&tap| f64::from(tap)).collect();
+        Self { name, cols, rows, anchor: (cols / 2, rows / 2), taps, filter }
+    }
+
+    /// The product of a row and a column of random taps in -1 to 1.
+    pub fn random_pair(cols: usize, rows: usize, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let mut taps = |len| -> Vec<f32> { (0..len).map(|_| 2.0 * rng.f32() - 1.0).collect() };
+        let (row, column) = (taps(cols), taps(rows));
+        Self::pair("random pair", &row, &column)
+    }
+
+    /// The product of a row and a column.
+    ///
+    /// # Panics
+    /// If the product refuses them.
+    pub fn pair(name: impl Into<String>, row: &[f32], column: &[f32]) -> Self {
+        let name = name.into();
+        let (cols, rows) = (row.len(), column.len());
+        let filter = Filter::separable(row, column).unwrap_or_else(|e| panic!("{name} {cols}x{rows}: {e}"));
+        // Exact: two f32 multiply into an f64 without rounding.
+        let taps = column.iter().flat_map(|&y| row.iter().map(move |&x| f64::from(x) * f64::from(y))).collect();
+        Self { name, cols, rows, anchor: (cols / 2, rows / 2), taps, filter }
+    }
+
+    /// A filter in the product's notation, with the product's taps.
+    ///
+    /// # Panics
+    /// If the product refuses it.
+    pub fn preset(text: &str) -> Self {
+        let filter: Filter = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
+        let (cols, rows) = (filter.cols(), filter.rows());
+        let taps = (0..cols * rows).map(|i| filter.tap(i / cols, i % cols)).collect();
+        Self { name: text.to_owned(), cols, rows, anchor: filter.anchor(), taps, filter }
+    }
+
+    /// The same window with its anchor elsewhere.
+    ///
+    /// # Panics
+    /// If the product refuses it.
+    pub fn anchored(mut self, x: usize, y: usize) -> Self {
+        self.filter = self.filter.anchored(x, y).unwrap_or_else(|e| panic!("{} at ({x}, {y}): {e}", self.name));
+        self.anchor = (x, y);
+        self
+    }
+
+    /// How far the product's factors may be from the taps, summed over the window; zero where it was given factors.
+    pub fn split_error(&self) -> f64 {
+        let Some((row, column)) = self.filter.separated() else { return 0.0 };
+        let product = column.iter().flat_map(|&y| row.iter().map(move |&x| x * y));
+        self.taps.iter().zip(product).map(|(tap, product)| (tap - product).abs()).sum()
+    }
+}
+
+impl std::fmt::Display for Window {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (x, y) = self.anchor;
+        write!(f, "window {}x{} ({}) anchor ({x}, {y})", self.cols, self.rows, self.name)
+    }
+}
+
+/// One picture to filter, and how it is stored. Its pixels follow from the seed.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// Width, height and channels.
+    pub shape: Shape,
+    /// Elements between the rows of the source and of the destination.
+    pub gaps: (usize, usize),
+    /// Stored type of the source.
+    pub input: Kind,
+    /// Stored type of the destination.
+    pub output: Kind,
+    /// What the pixels are like.
+    pub data: Data,
+    /// Where the pixels come from.
+    pub seed: u64,
+}
+
+impl Problem {
+    /// A single channel of random f32 without gaps between rows.
+    pub fn new(width: usize, height: usize, seed: u64) -> Self {
+        Self {
+            shape: Shape { width, height, channels: 1 },
+            gaps: (0, 0),
+            input: Kind::F32,
+            output: Kind::F32,
+            data: Data::Random,
+            seed,
+        }
+    }
+
+    /// The same with other stored types.
+    pub fn stored(self, input: Kind, output: Kind) -> Self {
+        Self { input, output, ..self }
+    }
+
+    /// The same with so many channels.
+    pub fn channels(self, channels: usize) -> Self {
+        Self { shape: Shape { channels, ..self.shape }, ..self }
+    }
+
+    /// The same with so many elements between the rows of source and destination.
+    pub fn gaps(self, src: usize, dst: usize) -> Self {
+        Self { gaps: (src, dst), ..self }
+    }
+
+    /// The same with other pixels.
+    pub fn data(self, data: Data) -> Self {
+        Self { data, ..self }
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { shape, gaps, input, output, data, seed } = self;
+        let (src, dst) = (shape.row_len() + gaps.0, shape.row_len() + gaps.1);
+        write!(f, "{shape} {input} -> {output}, strides {src} -> {dst}, {data:?} pixels of seed {seed:#x}")
+    }
+}
+
+/// Problems that one plan solves, one after the other.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// The filter.
+    pub window: Window,
+    /// The border.
+    pub border: Border,
+    /// The pictures.
+    pub problems: Vec<Problem>,
+}

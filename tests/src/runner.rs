@@ -1,0 +1,387 @@
+//! The runner: solves a problem with an implementation and holds every pixel, and everything between the pixels, to what
+//! must be there.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use apron::{Border, Error, Family, ImageView, ImageViewMut, Result, Shape, f16};
+use fastrand::Rng;
+use rayon::prelude::*;
+
+use crate::bounds::bound;
+use crate::oracle;
+use crate::problem::{Group, Problem, Window};
+use crate::sample::{Kind, Sample};
+use crate::scalar;
+
+/// Something that filters: a variant of the product on a device, or a sabotaged stand-in.
+pub trait Implementation: Sync {
+    /// What [`Implementation::prepare`] returns.
+    type Ready: Ready;
+
+    /// What it is called in a message.
+    fn name(&self) -> String;
+
+    /// Gets ready for a window under a border.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if it never runs this window.
+    fn prepare(&self, window: &Window, border: Border) -> Result<Self::Ready>;
+}
+
+/// An implementation that waits for pictures.
+pub trait Ready: Sync {
+    /// Which order the sums of such an image are in.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if it does not run this shape.
+    fn family(&self, shape: Shape) -> Result<Family>;
+
+    /// Filters a picture.
+    ///
+    /// # Errors
+    /// Whatever stops it.
+    fn run<S: Sample, D: Sample>(&self, src: &ImageView<'_, S>, dst: &mut ImageViewMut<'_, D>) -> Result<()>;
+}
+
+/// What came of a run over many groups.
+#[derive(Debug, Default)]
+pub struct Tally {
+    runs: Mutex<BTreeMap<String, usize>>,
+    failures: Mutex<Vec<String>>,
+    full: AtomicBool,
+}
+
+impl Tally {
+    /// Failures after which a run gives up.
+    const ENOUGH: usize = 5;
+
+    /// How many problems each implementation solved, right or wrong.
+    pub fn runs(&self) -> BTreeMap<String, usize> {
+        self.runs.lock().expect("no test panics with the tally").clone()
+    }
+
+    /// What went wrong; at most a handful of all.
+    pub fn failures(&self) -> Vec<String> {
+        self.failures.lock().expect("no test panics with the tally").clone()
+    }
+
+    fn count(&self, name: &str) {
+        *self.runs.lock().expect("no test panics with the tally").entry(name.to_owned()).or_default() += 1;
+    }
+
+    fn fail(&self, failure: String) {
+        let mut failures = self.failures.lock().expect("no test panics with the tally");
+        if failures.len() < Self::ENOUGH {
+            failures.push(failure);
+        }
+        self.full.store(failures.len() == Self::ENOUGH, Ordering::Relaxed);
+    }
+
+    /// Sums it up: an error if anything failed, or if an implementation had nothing to do.
+    ///
+    /// # Errors
+    /// All the failures kept, in one text.
+    pub fn verdict<I: Implementation>(&self, implementations: &[I]) -> Result<usize, String> {
+        let mut failures = self.failures();
+        if self.full.load(Ordering::Relaxed) {
+            failures.push("the run gave up here".into());
+        }
+        let runs = self.runs();
+        if failures.is_empty() {
+            for name in implementations.iter().map(Implementation::name) {
+                if !runs.contains_key(&name) {
+                    failures.push(format!("{name}: not one case was run"));
+                }
+            }
+            if implementations.is_empty() {
+                failures.push("there is nothing to test".into());
+            }
+        }
+        if failures.is_empty() { Ok(runs.values().sum()) } else { Err(failures.join("\n")) }
+    }
+}
+
+/// Solves every group with every implementation.
+pub fn run<I: Implementation>(implementations: &[I], groups: &[Group]) -> Tally {
+    let tally = Tally::default();
+    groups.par_iter().for_each(|group| {
+        let ready: Vec<(String, I::Ready)> = implementations
+            .iter()
+            .filter_map(|implementation| {
+                let name = implementation.name();
+                match implementation.prepare(&group.window, group.border) {
+                    Ok(ready) => Some((name, ready)),
+                    Err(error) => {
+                        declined(&name, &error, group, &tally);
+                        None
+                    }
+                }
+            })
+            .collect();
+        group.problems.par_iter().for_each(|problem| {
+            if !tally.full.load(Ordering::Relaxed) {
+                solve(&ready, group, problem, &tally);
+            }
+        });
+    });
+    tally
+}
+
+/// An implementation may decline what its table says it cannot do. That must not become a way out of the tests.
+fn declined(name: &str, error: &Error, group: &Group, tally: &Tally) {
+    let Window { cols, rows, filter, .. } = &group.window;
+    // The constant bank holds 31x31 taps, and the smallest shared memory a tile for as many.
+    let legal = matches!(error, Error::Unsupported { .. }) && (cols * rows > 31 * 31 || !filter.is_separable());
+    if !legal {
+        tally.fail(format!("{name}: {}, border {}: declined: {error}", group.window, group.border));
+    }
+}
+
+fn solve<R: Ready>(ready: &[(String, R)], group: &Group, problem: &Problem, tally: &Tally) {
+    match problem.input {
+        Kind::U8 => solve_from::<R, u8>(ready, group, problem, tally),
+        Kind::U16 => solve_from::<R, u16>(ready, group, problem, tally),
+        Kind::F16 => solve_from::<R, f16>(ready, group, problem, tally),
+        Kind::F32 => solve_from::<R, f32>(ready, group, problem, tally),
+    }
+}
+
+fn solve_from<R: Ready, S: Sample>(ready: &[(String, R)], group: &Group, problem: &Problem, tally: &Tally) {
+    match problem.output {
+        Kind::U8 => solve_as::<R, S, u8>(ready, group, problem, tally),
+        Kind::U16 => solve_as::<R, S, u16>(ready, group, problem, tally),
+        Kind::F16 => solve_as::<R, S, f16>(ready, group, problem, tally),
+        Kind::F32 => solve_as::<R, S, f32>(ready, group, problem, tally),
+    }
+}
+
+fn solve_as<R: Ready, S: Sample, D: Sample>(ready: &[(String, R)], group: &Group, problem: &Problem, tally: &Tally) {
+    let source = Source::<S>::new(problem);
+    let mut references = References::new(group, problem, &source);
+    for (name, ready) in ready {
+        let family = match ready.family(problem.shape) {
+            Ok(family) => family,
+            Err(error) => {
+                declined(name, &error, group, tally);
+                continue;
+            }
+        };
+        let expected = references.expected::<D>(family);
+        if let Err(what) = expected.and_then(|expected| attempt(ready, problem, &source, &expected)) {
+            tally.fail(format!("{name}: {problem}, {}, border {}: {what}", group.window, group.border));
+        }
+        tally.count(name);
+    }
+}
+
+/// Elements before and after an image that nobody may touch.
+const GUARD: usize = 67;
+
+/// A picture to filter, in a slice with gaps between its rows.
+struct Source<S> {
+    slice: Vec<S>,
+    stride: usize,
+    /// Each channel's values, row by row.
+    planes: Vec<Vec<f64>>,
+}
+
+impl<S: Sample> Source<S> {
+    fn new(problem: &Problem) -> Self {
+        let Shape { width, height, channels } = problem.shape;
+        let stride = width * channels + problem.gaps.0;
+        let mut slice = vec![S::POISON; stride * height];
+        let mut planes = vec![Vec::with_capacity(width * height); channels];
+        let mut rng = Rng::with_seed(problem.seed);
+        for row in slice.chunks_mut(stride) {
+            for (i, value) in row[..width * channels].iter_mut().enumerate() {
+                *value = S::random(&mut rng, problem.data);
+                planes[i % channels].push(value.value());
+            }
+        }
+        Self { slice, stride, planes }
+    }
+}
+
+/// What must come out: for each value of the image the least and the greatest that is right.
+struct Expected<D> {
+    least: Vec<D>,
+    greatest: Vec<D>,
+    /// The oracle's value, for messages.
+    oracle: Vec<f64>,
+}
+
+/// References for one problem, each computed when it is first asked for.
+struct References<'a> {
+    window: &'a Window,
+    border: Border,
+    problem: &'a Problem,
+    /// For each channel.
+    planes: &'a [Vec<f64>],
+    oracle: Vec<Vec<f64>>,
+    direct: Option<Vec<Vec<f32>>>,
+    separable: Option<Vec<Vec<f32>>>,
+}
+
+impl<'a> References<'a> {
+    fn new<S: Sample>(group: &'a Group, problem: &'a Problem, source: &'a Source<S>) -> Self {
+        let size = (problem.shape.width, problem.shape.height);
+        let correlate = |plane: &Vec<f64>| oracle::correlate(plane, size, &group.window, group.border);
+        Self {
+            window: &group.window,
+            border: group.border,
+            problem,
+            planes: &source.planes,
+            oracle: source.planes.iter().map(correlate).collect(),
+            direct: None,
+            separable: None,
+        }
+    }
+
+    /// The family's own bits.
+    fn scalar(&mut self, family: Family) -> &[Vec<f32>] {
+        let (window, border, planes) = (self.window, self.border, self.planes);
+        let size = (self.problem.shape.width, self.problem.shape.height);
+        let each = |filter: &dyn Fn(&[f32]) -> Vec<f32>| -> Vec<Vec<f32>> {
+            let narrow = |plane: &Vec<f64>| -> Vec<f32> { plane.iter().map(|&value| value as f32).collect() };
+            planes.iter().map(|plane| filter(&narrow(plane))).collect()
+        };
+        match family {
+            Family::Direct => {
+                self.direct.get_or_insert_with(|| each(&|plane| scalar::direct(plane, size, window, border)))
+            }
+            Family::Separable => self.separable.get_or_insert_with(|| {
+                let pair = window.filter.separated().expect("a separable run has a separable filter");
+                each(&|plane| scalar::separable(plane, size, window, pair, border))
+            }),
+            other => panic!("the tests know no reference for {other:?}: add one to scalar.rs"),
+        }
+    }
+
+    fn expected<D: Sample>(&mut self, family: Family) -> Result<Expected<D>, String> {
+        let Shape { width, height, channels } = self.problem.shape;
+        let (input, output) = (self.problem.input, self.problem.output);
+        let constant = if let Border::Constant(value) = self.border { f64::from(value).abs() } else { 0.0 };
+        let greatest_pixel = self.planes.iter().flatten().fold(constant, |greatest, value| greatest.max(value.abs()));
+        let tolerance = bound(family, self.window, greatest_pixel);
+        let kept = |x: usize, y: usize| {
+            self.border == Border::Keep
+                && (oracle::kept(x, self.window.anchor.0, self.window.cols, width)
+                    || oracle::kept(y, self.window.anchor.1, self.window.rows, height))
+        };
+        let keep: Vec<bool> = (0..width * height).map(|i| kept(i % width, i / width)).collect();
+        // Floats have the family's bits; integers are rounded from anything within the tolerance, 8 bits from the truth.
+        let exact = !output.is_integer();
+        let true_rounding = (input, output) == (Kind::U8, Kind::U8);
+        if exact {
+            self.scalar(family);
+        }
+        let bits = match family {
+            Family::Direct => &self.direct,
+            _ => &self.separable,
+        };
+
+        let len = width * height * channels;
+        let mut expected = Expected {
+            least: Vec::with_capacity(len),
+            greatest: Vec::with_capacity(len),
+            oracle: Vec::with_capacity(len),
+        };
+        for i in 0..len {
+            let (channel, i) = (i % channels, i / channels);
+            let oracle = self.oracle[channel][i];
+            let range = match bits {
+                _ if keep[i] => (oracle, oracle),
+                Some(planes) if exact => {
+                    let bits = f64::from(planes[channel][i]);
+                    // The references check each other: the order of a family, rounded as it is, cannot leave the bound.
+                    if tolerance.is_finite() && oracle.is_finite() && !((bits - oracle).abs() <= tolerance) {
+                        return Err(format!("the references disagree: {bits}, {oracle} in f64, {tolerance} allowed"));
+                    }
+                    (bits, bits)
+                }
+                _ if true_rounding => (oracle, oracle),
+                _ => (oracle - tolerance, oracle + tolerance),
+            };
+            expected.least.push(D::nearest(range.0));
+            expected.greatest.push(D::nearest(range.1));
+            expected.oracle.push(oracle);
+        }
+        Ok(expected)
+    }
+}
+
+/// One run, from poisoned output to the last guard element.
+fn attempt<R: Ready, S: Sample, D: Sample>(
+    ready: &R,
+    problem: &Problem,
+    source: &Source<S>,
+    expected: &Expected<D>,
+) -> Result<(), String> {
+    let Shape { width, height, channels } = problem.shape;
+    let row_len = width * channels;
+    let stride = row_len + problem.gaps.1;
+    let mut buffer = vec![D::POISON; GUARD + stride * height + GUARD];
+    for y in 0..height {
+        let row = &mut buffer[GUARD + y * stride..][..row_len];
+        for (value, &expected) in row.iter_mut().zip(&expected.least[y * row_len..]) {
+            *value = D::poison_for(expected);
+        }
+    }
+
+    let src = ImageView::with_stride(&source.slice, width, height, channels, source.stride).map_err(refused)?;
+    let dst = &mut buffer[GUARD..][..stride * height];
+    let mut dst = ImageViewMut::with_stride(dst, width, height, channels, stride).map_err(refused)?;
+    ready.run(&src, &mut dst).map_err(refused)?;
+
+    let mut wrong = 0;
+    let mut first = None;
+    for y in 0..height {
+        for (i, &found) in buffer[GUARD + y * stride..][..row_len].iter().enumerate() {
+            let at = y * row_len + i;
+            if !within(expected.least[at], expected.greatest[at], found) {
+                wrong += 1;
+                first.get_or_insert((i / channels, y, i % channels, at, found));
+            }
+        }
+    }
+    if let Some((x, y, channel, at, found)) = first {
+        let (least, greatest, oracle) = (expected.least[at], expected.greatest[at], expected.oracle[at]);
+        let range = if least.bits() == greatest.bits() {
+            format!("{} (bits {:#x})", least.value(), least.bits())
+        } else {
+            format!("{} to {}", least.value(), greatest.value())
+        };
+        let poison = if found.is_poison() { ": never written" } else { "" };
+        return Err(format!(
+            "pixel ({x}, {y}) channel {channel}: expected {range}, found {} (bits {:#x}){poison}; in f64 {oracle}; \
+             {wrong} of {} values are wrong",
+            found.value(),
+            found.bits(),
+            row_len * height,
+        ));
+    }
+
+    let inside = |at: usize| {
+        let at = at.wrapping_sub(GUARD);
+        at < stride * height && at % stride < row_len
+    };
+    if let Some(at) = (0..buffer.len()).find(|&at| !inside(at) && buffer[at].bits() != D::POISON.bits()) {
+        let offset = at as i64 - GUARD as i64;
+        return Err(format!("wrote outside the image: element {offset}, stride {stride}, found {:?}", buffer[at]));
+    }
+    Ok(())
+}
+
+fn within<D: Sample>(least: D, greatest: D, found: D) -> bool {
+    if least.bits() == greatest.bits() {
+        found.same(least)
+    } else {
+        least.value() <= found.value() && found.value() <= greatest.value()
+    }
+}
+
+fn refused(error: Error) -> String {
+    format!("failed: {error}")
+}

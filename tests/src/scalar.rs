@@ -1,0 +1,67 @@
+//! Plain references in f32, one for each family: loops in the order that the family promises, and nothing else.
+//!
+//! Every variant of a family, on every device, must give these bits.
+
+use apron::Border;
+use multiversion::multiversion;
+
+use crate::oracle::{Padded, keep};
+use crate::problem::Window;
+
+/// The direct family: one sum a pixel, taps row by row, left to right, fused multiply-add.
+pub fn direct(plane: &[f32], (width, height): (usize, usize), window: &Window, border: Border) -> Vec<f32> {
+    let padded = Padded::new(plane, (width, height), window, border, constant(border));
+    let taps: Vec<f32> = window.taps.iter().map(|&tap| tap as f32).collect();
+    let mut result = vec![0.0; width * height];
+    for (y, sums) in result.chunks_mut(width).enumerate() {
+        for (row, taps) in taps.chunks(window.cols).enumerate() {
+            for (col, &tap) in taps.iter().enumerate() {
+                accumulate(tap, &padded.data[(y + row) * padded.width + col..][..width], sums);
+            }
+        }
+        if border == Border::Keep {
+            keep(window, y, (width, height), &plane[y * width..][..width], sums);
+        }
+    }
+    result
+}
+
+/// The separable family: every row of the padded plane is filtered along itself and rounded to f32, then every column of
+/// what came out; each time one sum, taps in ascending order, fused multiply-add.
+pub fn separable(
+    plane: &[f32],
+    (width, height): (usize, usize),
+    window: &Window,
+    (row_taps, column_taps): (&[f64], &[f64]),
+    border: Border,
+) -> Vec<f32> {
+    let padded = Padded::new(plane, (width, height), window, border, constant(border));
+    let mut middle = vec![0.0; width * (height + window.rows - 1)];
+    for (sums, values) in middle.chunks_mut(width).zip(padded.data.chunks(padded.width)) {
+        for (col, &tap) in row_taps.iter().enumerate() {
+            accumulate(tap as f32, &values[col..][..width], sums);
+        }
+    }
+    let mut result = vec![0.0; width * height];
+    for (y, sums) in result.chunks_mut(width).enumerate() {
+        for (row, &tap) in column_taps.iter().enumerate() {
+            accumulate(tap as f32, &middle[(y + row) * width..][..width], sums);
+        }
+        if border == Border::Keep {
+            keep(window, y, (width, height), &plane[y * width..][..width], sums);
+        }
+    }
+    result
+}
+
+fn constant(border: Border) -> f32 {
+    if let Border::Constant(value) = border { value } else { 0.0 }
+}
+
+/// Adds `tap` times each value to its sum. Only for speed in many versions: a fused multiply-add is exact in each.
+#[multiversion(targets("x86_64+avx2+fma"))]
+fn accumulate(tap: f32, values: &[f32], sums: &mut [f32]) {
+    for (sum, &value) in sums.iter_mut().zip(values) {
+        *sum = tap.mul_add(value, *sum);
+    }
+}

@@ -1,0 +1,225 @@
+//! Which problems the suites solve.
+//!
+//! Every list is a plain function of its [`Selection`]: no state, no randomness beyond seeds that follow from the place in
+//! the list, so that the same failure comes again.
+
+use apron::Border;
+
+use crate::problem::{Group, Problem, Window};
+use crate::sample::{Data, Kind};
+
+/// How many of the problems to solve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// All of them.
+    Full,
+    /// A thin cut through every list, for slow runs.
+    Small,
+}
+
+impl Selection {
+    /// What `APRON_CONFORMANCE` asks for: `small`, or `full` where it is not set.
+    ///
+    /// # Errors
+    /// If it asks for something else.
+    pub fn from_environment() -> Result<Self, String> {
+        match std::env::var("APRON_CONFORMANCE").as_deref() {
+            Err(_) | Ok("full") => Ok(Self::Full),
+            Ok("small") => Ok(Self::Small),
+            Ok(other) => Err(format!("APRON_CONFORMANCE is \"{other}\": small or full")),
+        }
+    }
+
+    /// The problems that are solved of those made by the closure, which is told the number of each.
+    fn cut(self, keep_one_in: usize, problems: impl IntoIterator<Item = Problem>, offset: usize) -> Vec<Problem> {
+        let keep = |i: usize| self == Self::Full || (i + offset).is_multiple_of(keep_one_in);
+        problems.into_iter().enumerate().filter(|&(i, _)| keep(i)).map(|(_, problem)| problem).collect()
+    }
+}
+
+/// All six rules; the constant is no whole number, so that it cannot be taken for a pixel or for nothing.
+pub const BORDERS: [Border; 6] =
+    [Border::Constant(-7.25), Border::Replicate, Border::Reflect, Border::Reflect101, Border::Wrap, Border::Keep];
+
+/// Pairs of stored types that occur beside f32 to f32, for lists that go round.
+const STORED: [(Kind, Kind); 8] = [
+    (Kind::U8, Kind::U8),
+    (Kind::U16, Kind::U16),
+    (Kind::F16, Kind::F16),
+    (Kind::U8, Kind::F32),
+    (Kind::F32, Kind::U8),
+    (Kind::U8, Kind::U8),
+    (Kind::U16, Kind::F32),
+    (Kind::F32, Kind::F16),
+];
+
+/// A seed for number `index` of list `list`.
+fn seed(list: u64, index: usize) -> u64 {
+    (list << 32 | index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16
+}
+
+/// The anchor in the middle, in each corner, or elsewhere, by turns.
+fn turn_anchor(window: Window, turn: usize) -> Window {
+    let (cols, rows) = (window.cols, window.rows);
+    match turn % 7 {
+        1 => window.anchored(0, 0),
+        2 => window.anchored(cols - 1, 0),
+        3 => window.anchored(0, rows - 1),
+        4 => window.anchored(cols - 1, rows - 1),
+        5 => window.anchored((cols - 1) / 2, rows / 3),
+        _ => window,
+    }
+}
+
+/// Every image up to 6x6 with every window up to 7x7 under every border; each once in f32 and once in another type, with
+/// one to four channels.
+pub fn exhaustive(selection: Selection, window: fn(usize, usize, u64) -> Window) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for rows in 1..=7 {
+        for cols in 1..=7 {
+            for border in BORDERS {
+                let number = groups.len();
+                let window = turn_anchor(window(cols, rows, seed(1, number)), number);
+                let sizes = (0..36).map(|i| (1 + i % 6, 1 + i / 6));
+                let problems = sizes.enumerate().flat_map(|(i, (width, height))| {
+                    let turn = number + i;
+                    let plain = Problem::new(width, height, seed(2, turn));
+                    let (input, output) = STORED[turn % STORED.len()];
+                    let stored = plain.clone().stored(input, output).channels(1 + turn % 4).gaps(turn % 3, turn % 5);
+                    [plain, stored]
+                });
+                // 23 has no factor in common with what goes round.
+                let problems = selection.cut(23, problems, number * 5);
+                groups.push(Group { window, border, problems });
+            }
+        }
+    }
+    groups
+}
+
+/// Sizes that meet tile and warp borders at odd places: primes, single rows and columns, and just around a tile.
+const SIZES: [(usize, usize); 16] = [
+    (31, 17),
+    (97, 61),
+    (1, 300),
+    (300, 1),
+    (32, 8),
+    (33, 9),
+    (257, 129),
+    (64, 64),
+    (2, 2),
+    (131, 3),
+    (3, 131),
+    (1021, 509),
+    (7, 5),
+    (509, 257),
+    (65, 127),
+    (1000, 37),
+];
+
+/// Larger windows over [`SIZES`] under every border. A window meets every size on which it costs less than so many
+/// multiplications, large images under a third of the borders each.
+pub fn awkward(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for (w, window) in windows.into_iter().enumerate() {
+        for (b, border) in BORDERS.into_iter().enumerate() {
+            let work = |&(width, height): &(usize, usize)| width * height * window.cols * window.rows;
+            let sizes = SIZES.iter().enumerate().filter(|&(i, size)| match work(size) {
+                work if work < 4 << 20 => true,
+                work if work < 96 << 20 => (i + w + b).is_multiple_of(3),
+                _ => false,
+            });
+            let problems = sizes.map(|(i, &(width, height))| {
+                let turn = w + b + i;
+                let plain = Problem::new(width, height, seed(3, groups.len() * SIZES.len() + i));
+                let plain = plain.gaps(turn % 4, turn % 3);
+                if turn.is_multiple_of(3) {
+                    let (input, output) = STORED[turn / 3 % STORED.len()];
+                    plain.stored(input, output)
+                } else {
+                    plain
+                }
+            });
+            let problems = selection.cut(11, problems, w + 2 * b);
+            groups.push(Group { window: window.clone(), border, problems });
+        }
+    }
+    groups
+}
+
+/// Every pair of stored types with one to four channels, rows apart, on a picture of a few tiles.
+pub fn stored(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for (w, window) in windows.into_iter().enumerate() {
+        for border in [BORDERS[w % 6], BORDERS[(w + 1) % 6]] {
+            let mut problems = Vec::new();
+            for channels in 1..=4 {
+                for input in Kind::ALL {
+                    for output in Kind::ALL {
+                        let turn = groups.len() + problems.len();
+                        let data = if turn.is_multiple_of(5) { Data::Extremes } else { Data::Random };
+                        let problem = Problem::new(47, 23, seed(4, turn)).stored(input, output).channels(channels);
+                        problems.push(problem.gaps(1 + turn % 7, turn % 6).data(data));
+                    }
+                }
+            }
+            let problems = selection.cut(7, problems, groups.len());
+            groups.push(Group { window: window.clone(), border, problems });
+        }
+    }
+    groups
+}
+
+/// Pictures with NaN, infinities and numbers too small or too large, some under taps that are zero.
+pub fn wild(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for window in windows {
+        for border in BORDERS {
+            let problems = (0..12).map(|i| {
+                let problem = Problem::new(40 + i, 19, seed(5, groups.len() * 12 + i));
+                let problem = problem.data(if i % 3 == 2 { Data::Tiny } else { Data::Wild });
+                match i {
+                    3 | 8 => problem.stored(Kind::F32, Kind::F16),
+                    4 | 10 => problem.stored(Kind::F16, Kind::F16).channels(3),
+                    6 => problem.stored(Kind::F32, Kind::U8),
+                    7 => problem.stored(Kind::F16, Kind::U16),
+                    _ => problem,
+                }
+            });
+            let problems = selection.cut(5, problems, groups.len());
+            groups.push(Group { window: window.clone(), border, problems });
+        }
+    }
+    groups
+}
+
+/// 8-bit pictures under taps that make sums end in a half.
+pub fn ties(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for window in windows {
+        for border in BORDERS {
+            let problems = (0..10).map(|i| {
+                let problem = Problem::new(61 + 3 * i, 29 + i, seed(6, groups.len() * 10 + i));
+                let problem = problem.stored(Kind::U8, Kind::U8).channels(1 + i % 4).gaps(i, 2 * i);
+                if i == 7 { problem.data(Data::Extremes) } else { problem }
+            });
+            let problems = selection.cut(4, problems, groups.len());
+            groups.push(Group { window: window.clone(), border, problems });
+        }
+    }
+    groups
+}
+
+/// Images past what a grid holds in one of its axes: 65535 blocks, of any height that a kernel might have.
+pub fn long(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
+    let border = |i: usize| BORDERS[(i + 2) % 6];
+    let groups = windows.into_iter().enumerate().map(|(i, window)| {
+        let mut problems = vec![Problem::new(1, 65535 * 8 + 13, seed(7, i))];
+        if selection == Selection::Full {
+            problems.push(Problem::new(1, 65535 * 64 + 13, seed(8, i)));
+            problems.push(Problem::new(65535 * 32 + 7, 2, seed(9, i)));
+        }
+        Group { window, border: border(i), problems }
+    });
+    groups.collect()
+}
