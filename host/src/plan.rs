@@ -2,7 +2,7 @@
 
 use crate::cpu;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
-use crate::pixels::{self, Planes, PlanesMut};
+use crate::pixels::{self, Planes};
 use crate::{Border, Error, Family, Filter, Result, Variant};
 
 /// Where a plan runs.
@@ -232,8 +232,11 @@ impl Plan {
         self.run_channels(src, dst, src.shape().channels)
     }
 
-    /// As [`Plan::run`], for the first `filtered` channels; the others are copied.
-    pub(crate) fn run_channels<S: Pixel, D: Pixel>(
+    /// As [`Plan::run`], for the first `filtered` channels; the others, such as alpha, are copied.
+    ///
+    /// # Errors
+    /// As [`Plan::run`]; [`Error::Parameter`] unless `filtered` is from 1 to the number of channels.
+    pub fn run_channels<S: Pixel, D: Pixel>(
         &self,
         src: &ImageView<'_, S>,
         dst: &mut ImageViewMut<'_, D>,
@@ -242,6 +245,13 @@ impl Plan {
         let shape = src.shape();
         if shape != dst.shape() {
             return Err(Error::Mismatch { src: shape.to_string(), dst: dst.shape().to_string() });
+        }
+        if !(1..=shape.channels).contains(&filtered) {
+            return Err(Error::Parameter {
+                name: "filtered",
+                value: filtered.to_string(),
+                expected: format!("from 1 to the {} channels there are", shape.channels),
+            });
         }
         let variant = self.variant_for(Shape { channels: filtered, ..shape })?;
         match &self.engine {
@@ -256,18 +266,24 @@ impl Plan {
                     variant,
                     self.border,
                     Planes::new(&input, shape.width, shape.height),
-                    PlanesMut::new(&mut output, shape.width, shape.height),
+                    &mut output,
                 )?;
-                pixels::join(&output, src, dst, filtered, &self.filter, self.border);
+                pixels::join(&output, src, dst, filtered, &self.filter, self.border, variant.family())?;
             }
             #[cfg(feature = "gpu")]
-            Engine::Gpu(engine) => engine.run(
-                variant,
-                self.border,
-                Shape { channels: filtered, ..shape },
-                |input| pixels::split(src, filtered, input),
-                |output| pixels::join(output, src, dst, filtered, &self.filter, self.border),
-            )?,
+            Engine::Gpu(engine) => {
+                let mut joined = Ok(());
+                engine.run(
+                    variant,
+                    self.border,
+                    Shape { channels: filtered, ..shape },
+                    |input| pixels::split(src, filtered, input),
+                    |output| {
+                        joined = pixels::join(output, src, dst, filtered, &self.filter, self.border, variant.family());
+                    },
+                )?;
+                joined?;
+            }
         }
         Ok(())
     }
