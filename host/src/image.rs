@@ -5,8 +5,24 @@ use half::f16;
 use crate::{Error, Result};
 
 mod sealed {
-    pub trait Sealed {}
-    impl Sealed for u8 {}
+    pub trait Sealed: Sized {
+        /// The values, if they are bytes.
+        fn bytes(_: &[Self]) -> Option<&[u8]> {
+            None
+        }
+        /// The values, if they are bytes, to write.
+        fn bytes_mut(_: &mut [Self]) -> Option<&mut [u8]> {
+            None
+        }
+    }
+    impl Sealed for u8 {
+        fn bytes(values: &[Self]) -> Option<&[u8]> {
+            Some(values)
+        }
+        fn bytes_mut(values: &mut [Self]) -> Option<&mut [u8]> {
+            Some(values)
+        }
+    }
     impl Sealed for u16 {}
     impl Sealed for half::f16 {}
     impl Sealed for f32 {}
@@ -32,7 +48,7 @@ impl Pixel for u8 {
     }
     #[inline(always)]
     fn from_f32(value: f32) -> Self {
-        value.round_ties_even() as Self
+        rounded(value, Self::MAX.into()) as Self
     }
 }
 
@@ -44,7 +60,7 @@ impl Pixel for u16 {
     }
     #[inline(always)]
     fn from_f32(value: f32) -> Self {
-        value.round_ties_even() as Self
+        rounded(value, Self::MAX.into()) as Self
     }
 }
 
@@ -72,6 +88,15 @@ impl Pixel for f32 {
     }
 }
 
+/// The nearest integer in 0 to `greatest`, half to even, for a `greatest` below 2^23.
+#[inline(always)]
+fn rounded(value: f32, greatest: f32) -> f32 {
+    // An f32 of 2^23 or more has no fraction, so the sum is rounded to an integer; unlike `round_ties_even` that is no
+    // call on processors without an instruction for it.
+    const SHIFT: f32 = 8_388_608.0;
+    (value.max(0.0).min(greatest) + SHIFT) - SHIFT
+}
+
 /// The size of an image: `height` rows of `width` pixels of `channels` interleaved values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
@@ -87,6 +112,18 @@ impl Shape {
     /// The greatest width and height, in pixels.
     pub const MAX_EXTENT: usize = gpu_kernels::abi::MAX_EXTENT as usize;
 
+    /// The greatest number of channels.
+    pub const MAX_CHANNELS: usize = 65535;
+
+    /// Whether an image may have this shape.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`] if a limit is passed.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn check(self) -> Result<()> {
+        self.slice_len(self.width.saturating_mul(self.channels)).map(|_| ())
+    }
+
     /// Values in a row.
     pub fn row_len(self) -> usize {
         self.width * self.channels
@@ -95,19 +132,16 @@ impl Shape {
     /// Values that a slice with this stride must hold, checked against every limit.
     fn slice_len(self, stride: usize) -> Result<usize> {
         let fail = |reason: String| {
-            Err(Error::Geometry {
-                width: self.width,
-                height: self.height,
-                channels: self.channels,
-                stride,
-                reason,
-            })
+            Err(Error::Geometry { width: self.width, height: self.height, channels: self.channels, stride, reason })
         };
         if self.width == 0 || self.height == 0 || self.channels == 0 {
             return fail("width, height and channels are at least 1".into());
         }
         if self.width > Self::MAX_EXTENT || self.height > Self::MAX_EXTENT {
             return fail(format!("width and height are at most {}", Self::MAX_EXTENT));
+        }
+        if self.channels > Self::MAX_CHANNELS {
+            return fail(format!("channels are at most {}", Self::MAX_CHANNELS));
         }
         let Some(row) = self.width.checked_mul(self.channels) else {
             return fail("a row overflows the address space".into());
@@ -157,13 +191,7 @@ impl<'a, P: Pixel> ImageView<'a, P> {
     ///
     /// # Errors
     /// As for [`ImageView::new`], and if the stride is shorter than a row.
-    pub fn with_stride(
-        data: &'a [P],
-        width: usize,
-        height: usize,
-        channels: usize,
-        stride: usize,
-    ) -> Result<Self> {
+    pub fn with_stride(data: &'a [P], width: usize, height: usize, channels: usize, stride: usize) -> Result<Self> {
         let shape = Shape { width, height, channels };
         check_len(shape, stride, data.len())?;
         Ok(Self { data, shape, stride })
@@ -177,6 +205,11 @@ impl<'a, P: Pixel> ImageView<'a, P> {
     /// Elements from one row to the next.
     pub fn stride(&self) -> usize {
         self.stride
+    }
+
+    /// The same image, if its values are bytes.
+    pub(crate) fn as_bytes(&self) -> Option<ImageView<'a, u8>> {
+        P::bytes(self.data).map(|data| ImageView { data, shape: self.shape, stride: self.stride })
     }
 
     /// Row `y`, without what lies between the rows.
@@ -210,13 +243,7 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
     ///
     /// # Errors
     /// As for [`ImageView::with_stride`].
-    pub fn with_stride(
-        data: &'a mut [P],
-        width: usize,
-        height: usize,
-        channels: usize,
-        stride: usize,
-    ) -> Result<Self> {
+    pub fn with_stride(data: &'a mut [P], width: usize, height: usize, channels: usize, stride: usize) -> Result<Self> {
         let shape = Shape { width, height, channels };
         let len = check_len(shape, stride, data.len())?;
         Ok(Self { data: &mut data[..len], shape, stride })

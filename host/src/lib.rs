@@ -2,7 +2,9 @@
 
 mod border;
 mod cpu;
+mod dynamic;
 mod error;
+mod exact;
 mod filter;
 #[cfg(feature = "gpu")]
 pub mod gpu;
@@ -13,6 +15,7 @@ mod plan;
 mod variants;
 
 pub use border::Border;
+pub use dynamic::filter;
 pub use error::{Error, Result};
 pub use filter::{Filter, Parameter, Preset};
 pub use half::f16;

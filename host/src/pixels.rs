@@ -2,8 +2,9 @@
 
 use rayon::prelude::*;
 
+use crate::exact::{Exact, Scratch};
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
-use crate::{Border, Error, Filter, Result};
+use crate::{Border, Error, Family, Filter, Result};
 
 /// Planes of f32, one after the other without gaps.
 #[derive(Clone, Copy, Debug)]
@@ -13,22 +14,8 @@ pub(crate) struct Planes<'a> {
     pub(crate) height: usize,
 }
 
-/// Planes of f32 to write, one after the other without gaps.
-#[derive(Debug)]
-pub(crate) struct PlanesMut<'a> {
-    pub(crate) data: &'a mut [f32],
-    pub(crate) width: usize,
-    pub(crate) height: usize,
-}
-
 impl<'a> Planes<'a> {
     pub(crate) fn new(data: &'a [f32], width: usize, height: usize) -> Self {
-        Self { data, width, height }
-    }
-}
-
-impl<'a> PlanesMut<'a> {
-    pub(crate) fn new(data: &'a mut [f32], width: usize, height: usize) -> Self {
         Self { data, width, height }
     }
 }
@@ -57,7 +44,8 @@ pub(crate) fn split<P: Pixel>(src: &ImageView<'_, P>, channels: usize, planes: &
 
 /// Stores planes into the first `channels` channels of `dst`; the other channels are copied from `src`.
 ///
-/// `filter` and `border` made `planes` from `src`.
+/// A variant of `family` made `planes` from `src` with `filter` and `border`. From 8 bits to 8 bits the results are those of
+/// a computation in f64 (see [`crate::exact`]); everything else is the f32 value rounded once.
 pub(crate) fn join<S: Pixel, D: Pixel>(
     planes: &[f32],
     src: &ImageView<'_, S>,
@@ -65,19 +53,43 @@ pub(crate) fn join<S: Pixel, D: Pixel>(
     channels: usize,
     filter: &Filter,
     border: Border,
-) {
-    let _ = (filter, border);
+    family: Family,
+) -> Result<()> {
     let shape = src.shape();
-    dst.rows_mut().enumerate().for_each(|(y, out)| {
+    let exact = match src.as_bytes() {
+        Some(src) if D::bytes_mut(&mut []).is_some() => Some(Exact::new(src, channels, filter, border, family)?),
+        _ => None,
+    };
+    dst.rows_mut().enumerate().for_each_init(Scratch::default, |scratch, (y, row)| {
         for channel in 0..shape.channels {
-            let out = out[channel..].iter_mut().step_by(shape.channels);
+            let out = &mut row[channel..];
             if channel < channels {
                 let plane = &planes[(channel * shape.height + y) * shape.width..][..shape.width];
-                out.zip(plane).for_each(|(out, &value)| *out = D::from_f32(value));
+                match (&exact, D::bytes_mut(out)) {
+                    (Some(exact), Some(out)) => exact.store(plane, channel, y, out, scratch),
+                    _ => store(plane, out.iter_mut().step_by(shape.channels)),
+                }
             } else {
-                let row = src.row(y)[channel..].iter().step_by(shape.channels);
-                out.zip(row).for_each(|(out, &value)| *out = D::from_f32(value.to_f32()));
+                let copied = src.row(y)[channel..].iter().zip(out).step_by(shape.channels);
+                copied.for_each(|(&value, out)| *out = D::from_f32(value.to_f32()));
             }
         }
     });
+    Ok(())
+}
+
+/// Stores planes into all channels of `dst`.
+#[cfg(feature = "gpu")]
+pub(crate) fn interleave<D: Pixel>(planes: &[f32], dst: &mut ImageViewMut<'_, D>) {
+    let shape = dst.shape();
+    dst.rows_mut().enumerate().for_each(|(y, out)| {
+        for channel in 0..shape.channels {
+            let plane = &planes[(channel * shape.height + y) * shape.width..][..shape.width];
+            store(plane, out[channel..].iter_mut().step_by(shape.channels));
+        }
+    });
+}
+
+fn store<'a, D: Pixel>(plane: &[f32], out: impl Iterator<Item = &'a mut D>) {
+    out.zip(plane).for_each(|(out, &value)| *out = D::from_f32(value));
 }

@@ -6,14 +6,14 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::{Window, leaves, resolve};
-use crate::pixels::{Planes, PlanesMut};
+use crate::pixels::Planes;
 
 /// Pixels whose sums are held in registers at a time.
 const LANES: usize = 32;
 
-pub(super) fn run(window: &Window, taps: &[f32], src: Planes<'_>, dst: PlanesMut<'_>) {
+pub(super) fn run(window: &Window, taps: &[f32], src: Planes<'_>, dst: &mut [f32]) {
     let (width, height) = (src.width, src.height);
-    dst.data.par_chunks_mut(width).enumerate().for_each(|(index, out)| {
+    dst.par_chunks_mut(width).enumerate().for_each(|(index, out)| {
         let (plane, y) = (index / height, index % height);
         let plane = &src.data[plane * width * height..][..width * height];
         filter_row(window, taps, plane, width, height, y, out);

@@ -5,7 +5,7 @@ mod separable;
 
 use std::sync::OnceLock;
 
-use crate::pixels::{Planes, PlanesMut};
+use crate::pixels::Planes;
 use crate::{Border, Family, Filter, Result, Variant};
 
 /// A filter's taps, ready for the CPU.
@@ -26,7 +26,7 @@ impl Engine {
     }
 
     /// Filters every plane of `src` into `dst`.
-    pub(crate) fn run(&self, variant: Variant, border: Border, src: Planes<'_>, dst: PlanesMut<'_>) -> Result<()> {
+    pub(crate) fn run(&self, variant: Variant, border: Border, src: Planes<'_>, dst: &mut [f32]) -> Result<()> {
         let window = Window::new(&self.filter, border);
         match (variant.family(), &self.pair) {
             (Family::Separable, Some(pair)) => separable::run(&window, pair, src, dst)?,

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::{Window, leaves, resolve};
 use crate::Result;
-use crate::pixels::{Planes, PlanesMut};
+use crate::pixels::Planes;
 
 /// Pixels whose sums are held in registers at a time.
 const LANES: usize = 32;
@@ -26,7 +26,7 @@ impl Pair {
     }
 }
 
-pub(super) fn run(window: &Window, pair: &Pair, src: Planes<'_>, dst: PlanesMut<'_>) -> Result<()> {
+pub(super) fn run(window: &Window, pair: &Pair, src: Planes<'_>, dst: &mut [f32]) -> Result<()> {
     let (width, height) = (src.width, src.height);
     let mut middle = crate::memory::reserve(src.data.len())?;
     middle.resize(src.data.len(), 0.0);
@@ -35,7 +35,7 @@ pub(super) fn run(window: &Window, pair: &Pair, src: Planes<'_>, dst: PlanesMut<
     });
     // A row outside the image holds the border's value everywhere, and so does its filtered row everywhere the same.
     let outside = pair.row.iter().fold(0.0, |sum, &tap| tap.mul_add(window.border_value, sum));
-    dst.data.par_chunks_mut(width).zip(src.data.par_chunks(width)).enumerate().for_each(|(index, (out, input))| {
+    dst.par_chunks_mut(width).zip(src.data.par_chunks(width)).enumerate().for_each(|(index, (out, input))| {
         let (plane, y) = (index / height, index % height);
         let plane = &middle[plane * width * height..][..width * height];
         column_pass(window, &pair.column, outside, plane, height, y, out);

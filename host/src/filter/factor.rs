@@ -109,11 +109,7 @@ impl Factors {
 /// The greatest number of which all taps are whole multiples, if those multiples are at most 2^24, so that an f32 holds
 /// them: every f64 is a whole multiple of a power of two, so the question is only how far the taps are apart.
 fn common_divisor(taps: &[f64]) -> Option<f64> {
-    let mut smallest_bit = i32::MAX;
-    for &tap in taps.iter().filter(|&&tap| tap != 0.0) {
-        let (mantissa, exponent) = split(tap);
-        smallest_bit = smallest_bit.min(exponent + mantissa.trailing_zeros() as i32);
-    }
+    let smallest_bit = lowest_bit(taps);
     let mut divisor = 0u64;
     for &tap in taps.iter().filter(|&&tap| tap != 0.0) {
         let (mantissa, exponent) = split(tap);
@@ -130,6 +126,15 @@ fn common_divisor(taps: &[f64]) -> Option<f64> {
     let half = smallest_bit / 2;
     let unit = divisor as f64 * 2f64.powi(half) * 2f64.powi(smallest_bit - half);
     (greatest / unit <= f64::from(1 << 24)).then_some(unit)
+}
+
+/// The greatest power of two of which all taps are whole multiples, at most 2^0, if they are all zero.
+pub(crate) fn lowest_bit(taps: &[f64]) -> i32 {
+    let bits = taps.iter().filter(|&&tap| tap != 0.0).map(|&tap| {
+        let (mantissa, exponent) = split(tap);
+        exponent + mantissa.trailing_zeros() as i32
+    });
+    bits.min().unwrap_or(0)
 }
 
 /// Magnitude as `mantissa * 2^exponent`.

@@ -4,6 +4,7 @@ mod factor;
 mod presets;
 mod syntax;
 
+pub(crate) use factor::lowest_bit;
 pub use presets::{Parameter, Preset};
 
 use crate::{Error, Result};

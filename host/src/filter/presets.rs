@@ -325,7 +325,7 @@ fn outer_sum(terms: &[(&[f64], &[f64])]) -> Result<Vec<f64>> {
 
 /// The derivative and the smoothing taps of a Sobel filter: binomial coefficients and their differences.
 fn sobel_taps(size: usize) -> Result<(Vec<f64>, Vec<f64>)> {
-    if size % 2 == 0 || !(3..=31).contains(&size) {
+    if size.is_multiple_of(2) || !(3..=31).contains(&size) {
         return Err(Error::Parameter {
             name: "size",
             value: size.to_string(),

@@ -1,0 +1,102 @@
+//! Owned images in and out: pictures of the `image` crate, and images of this one.
+
+use image::{DynamicImage, ImageBuffer};
+
+use crate::image::{Image, ImageView, Pixel};
+use crate::{Error, Filter, Plan, Result};
+
+/// Filters a picture on the first GPU, or on the CPU where there is none, with [`Border::Reflect101`] outside.
+///
+/// The result has the picture's pixel type, and its alpha untouched. For another device or border, or for many pictures,
+/// build a [`Plan`] and see [`Plan::run_dynamic`].
+///
+/// ```
+/// use apron::Filter;
+/// use image::DynamicImage;
+///
+/// let picture = DynamicImage::new_rgb8(64, 48);
+/// let blurred = apron::filter(&picture, &Filter::gaussian(2.0)?)?;
+/// assert_eq!(blurred.color(), picture.color());
+/// # Ok::<(), apron::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::PixelFormat`] for a pixel type that this crate does not know; as [`Plan::run`] else.
+///
+/// [`Border::Reflect101`]: crate::Border::Reflect101
+#[must_use = "the filtered picture is returned, not written back"]
+pub fn filter(picture: &DynamicImage, filter: &Filter) -> Result<DynamicImage> {
+    Plan::builder(filter).build()?.run_dynamic(picture)
+}
+
+impl Plan {
+    /// Filters a picture of the `image` crate. The result has the same pixel type; alpha is copied.
+    ///
+    /// ```
+    /// use apron::{Border, Device, Filter, Plan};
+    /// use image::{DynamicImage, Rgba, RgbaImage};
+    ///
+    /// let picture = DynamicImage::from(RgbaImage::from_pixel(9, 7, Rgba([10, 20, 30, 40])));
+    /// let plan = Plan::builder(&Filter::box_filter(3, 3)?).border(Border::Constant(0.0)).device(Device::Cpu).build()?;
+    /// let result = plan.run_dynamic(&picture)?.into_rgba8();
+    /// assert_eq!(result.get_pixel(4, 3), &Rgba([10, 20, 30, 40]));
+    /// assert_eq!(result.get_pixel(0, 3), &Rgba([7, 13, 20, 40]));
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::PixelFormat`] for a pixel type that this crate does not know; as [`Plan::run`] else.
+    #[must_use = "the filtered picture is returned, not written back"]
+    pub fn run_dynamic(&self, picture: &DynamicImage) -> Result<DynamicImage> {
+        Ok(match picture {
+            DynamicImage::ImageLuma8(picture) => self.run_buffer(picture)?.into(),
+            DynamicImage::ImageLumaA8(picture) => self.run_buffer(picture)?.into(),
+            DynamicImage::ImageRgb8(picture) => self.run_buffer(picture)?.into(),
+            DynamicImage::ImageRgba8(picture) => self.run_buffer(picture)?.into(),
+            DynamicImage::ImageLuma16(picture) => self.run_buffer(picture)?.into(),
+            DynamicImage::ImageLumaA16(picture) => self.run_buffer(picture)?.into(),
+            DynamicImage::ImageRgb16(picture) => self.run_buffer(picture)?.into(),
+            DynamicImage::ImageRgba16(picture) => self.run_buffer(picture)?.into(),
+            DynamicImage::ImageRgb32F(picture) => self.run_buffer(picture)?.into(),
+            DynamicImage::ImageRgba32F(picture) => self.run_buffer(picture)?.into(),
+            _ => return Err(Error::PixelFormat { format: format!("{:?}", picture.color()) }),
+        })
+    }
+
+    fn run_buffer<P>(&self, picture: &ImageBuffer<P, Vec<P::Subpixel>>) -> Result<ImageBuffer<P, Vec<P::Subpixel>>>
+    where
+        P: image::Pixel<Subpixel: Pixel>,
+    {
+        let (width, height) = (picture.width() as usize, picture.height() as usize);
+        let channels = usize::from(P::CHANNEL_COUNT);
+        let src = ImageView::new(picture.as_raw(), width, height, channels)?;
+        let mut dst = Image::zeroed(width, height, channels)?;
+        self.run_channels(&src, &mut dst.view_mut(), channels - usize::from(P::HAS_ALPHA))?;
+        let mut result = ImageBuffer::from_raw(picture.width(), picture.height(), dst.into_vec())
+            .expect("as many values as the picture has");
+        result.set_color_space(picture.color_space())?;
+        Ok(result)
+    }
+
+    /// Filters an image into a new one of the same stored type: [`Plan::run`] that makes its own destination.
+    ///
+    /// ```
+    /// use apron::{Device, Filter, Image, ImageView, Plan};
+    ///
+    /// let plan = Plan::builder(&Filter::sobel_x()?).device(Device::Cpu).build()?;
+    /// let ramp: Vec<f32> = (0..48).map(|i| (i % 8) as f32).collect();
+    /// let slope: Image<f32> = plan.filter(&ImageView::new(&ramp, 8, 6, 1)?)?;
+    /// assert_eq!(slope.view().row(3)[4], 8.0);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Plan::run`], and [`Error::HostMemory`] if there is no room for the result.
+    #[must_use = "the filtered image is returned, not written back"]
+    pub fn filter<P: Pixel>(&self, src: &ImageView<'_, P>) -> Result<Image<P>> {
+        let shape = src.shape();
+        let mut dst = Image::zeroed(shape.width, shape.height, shape.channels)?;
+        self.run(src, &mut dst.view_mut())?;
+        Ok(dst)
+    }
+}
