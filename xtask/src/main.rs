@@ -1,0 +1,99 @@
+//! The project's commands.
+
+mod doctor;
+mod ptx;
+mod test;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+/// What can be done with this repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Filter the demo pictures: PNGs, a contact sheet under out/, a table of times.
+    #[command(disable_help_flag = true)]
+    Run {
+        /// Passed on to the demo; `--help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Measure the kernels beside the device's own copy and the CPU.
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// Passed on to the benchmark; `--help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Run all tests and sum them up.
+    Test {
+        /// Passed on to cargo test.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Compile the kernels, and list what each entry needs.
+    Ptx(ptx::Options),
+    /// Say what is missing on this machine, and how to get it.
+    Doctor,
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Task::Run { arguments } => bench("demo", &arguments),
+        Task::Bench { arguments } => bench("bench", &arguments),
+        Task::Test { arguments } => test::run(&arguments),
+        Task::Ptx(options) => ptx::run(&options),
+        Task::Doctor => doctor::run(),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Builds package `apron-bench` and starts one of its commands; the exit code is that command's.
+fn bench(command: &str, arguments: &[String]) -> Result<ExitCode> {
+    let mut cargo = cargo();
+    cargo.args(["run", "--release", "--package", "apron-bench", "--", command]).args(arguments);
+    Ok(exit_code(cargo.status().context("starting cargo")?))
+}
+
+/// The cargo that started this program, in the workspace's root.
+fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root());
+    cargo
+}
+
+/// The workspace's root.
+fn root() -> PathBuf {
+    // Cargo says where the manifest is now; the folder may have been moved since the program was compiled.
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&manifest).parent().map(Path::to_owned).unwrap_or_default()
+}
+
+/// Prints; a reader that has gone away is no error.
+fn print(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("writing"),
+        _ => Ok(()),
+    }
+}
+
+fn exit_code(status: std::process::ExitStatus) -> ExitCode {
+    if status.success() {
+        return ExitCode::SUCCESS;
+    }
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|&code| code != 0);
+    code.map_or(ExitCode::FAILURE, ExitCode::from)
+}
