@@ -14,7 +14,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     [
         trials("exhaustive", exhaustive),
         trials("awkward", |selection| select::awkward(selection, windows())),
-        trials("stored", |selection| select::stored(selection, few())),
+        trials("stored", stored),
         trials("wild", wild),
         trials("ties", ties),
         trials("long", |selection| select::long(selection, vec![Window::random(3, 3, 71), Window::random(2, 5, 72)])),
@@ -52,15 +52,16 @@ fn presets() -> impl Iterator<Item = Window> {
 }
 
 /// One window for each kernel that differs in more than a number.
-fn few() -> Vec<Window> {
-    vec![
+pub(crate) fn stored(selection: Selection) -> Vec<Group> {
+    let windows = vec![
         Window::random(3, 3, 11),
         Window::random(5, 5, 12),
         Window::random(4, 6, 13),
         Window::random(13, 13, 14).anchored(0, 12),
         Window::random(33, 33, 15),
         Window::random(51, 51, 16),
-    ]
+    ];
+    select::stored(selection, windows)
 }
 
 pub(crate) fn wild(selection: Selection) -> Vec<Group> {

@@ -1,6 +1,8 @@
 //! Every variant on every device against the oracle. See the crate's documentation for the environment it minds.
 
+mod controls;
 mod direct;
+mod oracle;
 mod separable;
 
 use std::process::ExitCode;
@@ -20,7 +22,10 @@ fn main() -> ExitCode {
     };
     let gpu = Gpu::probe();
     let trials: Vec<Trial> =
-        [direct::trials(selection, &gpu), separable::trials(selection, &gpu)].into_iter().flatten().collect();
+        [oracle::trials(), controls::trials(), direct::trials(selection, &gpu), separable::trials(selection, &gpu)]
+            .into_iter()
+            .flatten()
+            .collect();
     if !arguments.list {
         match &gpu {
             Gpu::Ready => println!("GPU: {}", Gpu::DEVICE),

@@ -14,7 +14,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     [
         trials("exhaustive", exhaustive),
         trials("awkward", |selection| select::awkward(selection, windows())),
-        trials("stored", |selection| select::stored(selection, few())),
+        trials("stored", stored),
         trials("wild", wild),
         trials("ties", ties),
         trials("long", long),
@@ -63,19 +63,21 @@ fn found() -> impl Iterator<Item = Window> {
         product(3, 17, 1e-3, 43),
         product(7, 7, 1e-25, 44),
         product(7, 7, 1e25, 45),
+        product(5, 5, 1e-33, 46),
         Window::dense("binomial", 5, 3, &[1., 4., 6., 4., 1., 2., 8., 12., 8., 2., 1., 4., 6., 4., 1.]),
     ]
     .into_iter()
 }
 
 /// One pair for each kernel that differs in more than a number.
-fn few() -> Vec<Window> {
-    vec![
+pub(crate) fn stored(selection: Selection) -> Vec<Group> {
+    let windows = vec![
         Window::random_pair(3, 3, 11),
         Window::random_pair(17, 17, 12),
         Window::random_pair(4, 51, 13).anchored(3, 0),
         Window::random_pair(70, 2, 14),
-    ]
+    ];
+    select::stored(selection, windows)
 }
 
 pub(crate) fn wild(selection: Selection) -> Vec<Group> {

@@ -2,11 +2,11 @@
 //!
 //! | result | must be | because |
 //! | --- | --- | --- |
-//! | direct, f32 and f16 | the bits of `scalar::direct` | one order, fused, for every variant and device |
-//! | separable, f32 and f16 | the bits of `scalar::separable` | likewise |
 //! | u8 from u8 | the oracle's value, rounded half to even, saturated | results near a tie are computed again in f64 |
+//! | all else, direct | the bits of `scalar::direct`, converted once | one order, fused, for every variant and device |
+//! | all else, separable | the bits of `scalar::separable`, converted once | likewise |
 //! | `Border::Keep`'s copies | the source value, converted | nothing is computed |
-//! | everything | within [`bound`] of the oracle, then rounded to the stored type | below |
+//! | the scalar references | within [`bound`] of the oracle | see there |
 //!
 //! Two NaNs are equal whatever their payload; beyond that, bits are bits, and -0 is not 0.
 

@@ -3,7 +3,7 @@
 use apron::{Border, Device, Error, Family, Filter, ImageView, ImageViewMut, Plan, Result, Shape, Variant};
 
 use crate::problem::Window;
-use crate::runner::{Implementation, Ready};
+use crate::runner::{Implementation, Ready, Source, Target};
 use crate::sample::Sample;
 
 /// A variant on a device.
@@ -40,8 +40,11 @@ impl Ready for Plan {
         Ok(self.variant_for(shape)?.family())
     }
 
-    fn run<S: Sample, D: Sample>(&self, src: &ImageView<'_, S>, dst: &mut ImageViewMut<'_, D>) -> Result<()> {
-        Plan::run(self, src, dst)
+    fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> Result<()> {
+        let Shape { width, height, channels } = shape;
+        let rows = &mut dst.buffer[dst.start..][..dst.stride * height];
+        let src = ImageView::with_stride(src.data, width, height, channels, src.stride)?;
+        Plan::run(self, &src, &mut ImageViewMut::with_stride(rows, width, height, channels, dst.stride)?)
     }
 }
 
