@@ -12,7 +12,6 @@ macro_rules! kernel {
     ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
         $(#[$attribute])*
         #[unsafe(no_mangle)]
-        #[allow(unreachable_pub, reason = "the host reaches an entry by its name")]
         pub unsafe extern "ptx-kernel" fn $name($($argument: $type),*) {
             // SAFETY: the host launches entries through its typed launchers alone, which uphold each kernel's contract.
             unsafe { $body }
