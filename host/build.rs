@@ -23,8 +23,14 @@ mod kernels {
     pub(super) fn embed() -> Result<(), Box<dyn Error>> {
         let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set: cargo runs this")?);
         let mut table = String::from("pub(crate) const TIERS: &[Tier] = &[\n");
-        for arch in TIERS {
-            let report = KernelBuilder::new(KERNELS).arch(format!("sm_{arch}")).build()?;
+        // The tiers at once: each is a single thread's work.
+        let reports = std::thread::scope(|scope| {
+            TIERS
+                .map(|arch| scope.spawn(move || KernelBuilder::new(KERNELS).arch(format!("sm_{arch}")).build()))
+                .map(|tier| tier.join().map_err(|_| "the kernel builder panicked"))
+        });
+        for (arch, report) in TIERS.into_iter().zip(reports) {
+            let report = report??;
             let folder = out.join(&report.arch);
             // A new folder: entries that are no more must not stay.
             let _ = fs::remove_dir_all(&folder);

@@ -30,6 +30,7 @@ pub struct Compiler {
     pub version: String,
     /// All that it says of its version.
     pub(crate) identity: String,
+    core: PathBuf,
 }
 
 impl Compiler {
@@ -56,7 +57,8 @@ impl Compiler {
             return Err(format!("{} is {version}, at least {major}.{minor} is needed", rustc.display()));
         }
         let source = sysroot.join("lib/rustlib/src/rust");
-        if !source.join("library/core/src/lib.rs").is_file() {
+        let core = source.join("library/core/src/lib.rs");
+        if !core.is_file() {
             return Err(format!("{} {version} has no library source in {}", rustc.display(), source.display()));
         }
         // Debian's source is a package that may have been upgraded alone; it says its version.
@@ -65,27 +67,19 @@ impl Compiler {
         {
             return Err(format!("{} is {version} but its library source is {}", rustc.display(), found.trim()));
         }
-        Ok(Self { rustc, version: format!("rustc {version}"), identity })
+        Ok(Self { rustc, version: format!("rustc {version}"), identity, core })
     }
 
-    /// A cargo that builds `krate` with this compiler, free of what an outer cargo has set for its own build.
-    pub(crate) fn cargo(&self, krate: &Path) -> Command {
-        let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut cargo = Command::new(program);
-        for name in outer_variables() {
-            cargo.env_remove(name);
-        }
-        cargo
-            .current_dir(krate)
-            .env("RUSTC", &self.rustc)
-            // `-Zbuild-std`, and the features that kernels use, on a released compiler.
-            .env("RUSTC_BOOTSTRAP", "1")
-            // Empty, these three override the user's configuration, whose flags and wrappers are for the host.
-            .env("CARGO_ENCODED_RUSTFLAGS", "")
-            .env("RUSTC_WRAPPER", "")
-            .env("RUSTC_WORKSPACE_WRAPPER", "")
-            .env("CARGO_TERM_COLOR", "never");
-        cargo
+    /// The compiler, with the features open that kernels and `core` use.
+    pub(crate) fn command(&self) -> Command {
+        let mut rustc = Command::new(&self.rustc);
+        rustc.env("RUSTC_BOOTSTRAP", "1");
+        rustc
+    }
+
+    /// The root of `core`'s source.
+    pub(crate) fn core(&self) -> &Path {
+        &self.core
     }
 }
 
@@ -137,12 +131,10 @@ fn install_component() -> Result<(), String> {
     let sysroot = Command::new(active()).args(["--print", "sysroot"]).output();
     let sysroot = sysroot.map_err(|error| format!("{STEP}: {error}"))?;
     let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim());
-    // rustup names a toolchain's folder after the toolchain.
-    let Some(toolchain) = sysroot.file_name().filter(|_| sysroot.parent().is_some_and(|p| p.ends_with("toolchains")))
-    else {
+    if !sysroot.parent().is_some_and(|parent| parent.ends_with("toolchains")) {
         return Err(format!("{STEP}: the active toolchain is not rustup's"));
-    };
-    step(STEP, Command::new("rustup").args(["component", "add", "rust-src", "--toolchain"]).arg(toolchain))
+    }
+    step(STEP, Command::new("rustup").args(["component", "add", "rust-src"]))
 }
 
 fn install_packages() -> Result<(), String> {
@@ -176,17 +168,6 @@ fn step(name: &str, command: &mut Command) -> Result<(), String> {
         Ok(result) => Err(format!("{name}: {}", first_line(&result.stderr))),
         Err(error) => Err(format!("{name}: {error}")),
     }
-}
-
-/// The variables by which an outer cargo or clippy steers its own build. What says where cargo keeps its files and how
-/// it reaches the network is not among them.
-fn outer_variables() -> impl Iterator<Item = String> {
-    const STEERS: [&str; 7] = ["CARGO", "RUSTC", "RUSTDOC", "RUSTFLAGS", "RUST_RECURSION_COUNT", "CLIPPY", "MAKEFLAGS"];
-    const STAYS: [&str; 5] = ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTR", "CARGO_SOURCE_"];
-    let starts = |name: &str, prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
-    std::env::vars_os()
-        .filter_map(|(name, _)| name.into_string().ok())
-        .filter(move |name| starts(name, &STEERS) && !starts(name, &STAYS))
 }
 
 fn first_line(bytes: &[u8]) -> String {

@@ -11,20 +11,24 @@
 //! ```
 //!
 //! The compiler is rustc's own NVPTX backend. It needs the source of `core`, of its own version; [`compiler`] looks for
-//! both, and installs them where it can. A nested cargo builds `core` once, and the crate once for each architecture, as a
-//! `cdylib` with link-time optimisation: so what it uses of `core` is part of it, and nothing else. The result is one PTX
-//! module, which is then split into one module for each entry, because a driver compiles all of what it is given to load.
+//! both, and installs them where it can. rustc is called directly: a nested cargo with `-Zbuild-std` would first want the
+//! dependencies of all of `std`, from the network. `core` is compiled once for each compiler, to bitcode. The crate is
+//! compiled for each architecture, linked with `core` by the optimiser: so what it uses of it is part of the result, and
+//! nothing else. The result is one PTX module, which is then split into one module for each entry, because a driver
+//! compiles all of what it is given to load.
 //!
-//! Results are kept under `<target folder>/kernels`, in a folder named after a hash of everything that they depend on:
-//! the crate's files, the workspace's manifest and lock file, the flags, and the compiler's version. So debug and release
-//! builds, and cargo and tools beside it, share them. A crate of kernels that depends on a crate in another folder is
-//! not supported: changes there would go unnoticed.
+//! A crate of kernels is a `no_std` library of edition 2024 whose source is under `src`; it has no dependencies and no
+//! build script.
+//!
+//! Results are kept under `<target folder>/kernels`, in a folder named after a hash of all that they depend on: source,
+//! flags, compiler. So debug and release builds, and cargo and tools beside it, share them.
 
 pub mod compiler;
 pub mod ptxas;
 mod split;
 
 use std::collections::hash_map::DefaultHasher;
+use std::ffi::OsString;
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -51,11 +55,11 @@ pub enum Error {
         /// What was tried, and how each attempt ended.
         tried: Vec<String>,
     },
-    /// The compiler rejected the kernels.
-    #[error("the kernels do not compile for {arch} with {compiler}:\n{log}")]
+    /// The compiler rejected its input.
+    #[error("{what} does not compile with {compiler}:\n{log}")]
     Compile {
-        /// The architecture, as `sm_90`.
-        arch: String,
+        /// The input.
+        what: String,
         /// The compiler's version.
         compiler: String,
         /// What the compiler printed.
@@ -114,11 +118,33 @@ fn output(command: &mut Command) -> Result<std::process::Output> {
         .map_err(|source| Error::Start { program: command.get_program().to_string_lossy().into_owned(), source })
 }
 
-/// What the crate's compilation gets beside its architecture.
+/// What every compilation gets.
+const FLAGS: &[&str] = &[
+    "--edition=2024",
+    "--target=nvptx64-nvidia-cuda",
+    "-Cpanic=abort",
+    "-Ccodegen-units=1",
+    // Lets `core` be named as the crate that everything gets from, and a released compiler take it.
+    "-Zunstable-options",
+];
+
+/// What `core` gets: bitcode is all that is needed of it, and its warnings are not ours.
+const CORE_FLAGS: &[&str] =
+    &["--crate-type=rlib", "--emit=link", "-Copt-level=3", "-Clinker-plugin-lto", "--cap-lints=allow"];
+
+/// What the kernels get.
 ///
-/// Nothing is linked, so the program that does nothing stands in for a linker. The threshold lets loops over taps unroll
-/// whenever their count is known.
-const FLAGS: &[&str] = &["-Clinker=true", "-Cllvm-args=-unroll-threshold=100000"];
+/// No linker is needed for PTX, so the program that does nothing stands in for one. The threshold lets loops over taps
+/// unroll whenever their count is known.
+const KERNEL_FLAGS: &[&str] =
+    &["--crate-type=cdylib", "-Clto=fat", "-Clinker=true", "-Cllvm-args=-unroll-threshold=100000"];
+
+const RELEASE_FLAGS: &[&str] = &["-Copt-level=3"];
+
+const DEBUG_FLAGS: &[&str] = &["-Copt-level=1", "-Cdebug-assertions=yes", "-Coverflow-checks=yes"];
+
+/// rustc links `compiler_builtins` to everything. On this target the backend expands what it would be called for.
+const COMPILER_BUILTINS: &str = "#![feature(compiler_builtins)]\n#![compiler_builtins]\n#![no_std]\n";
 
 /// The compute capabilities, as 10 * major + minor, that apron's kernels are compiled for. A device runs what was compiled
 /// for the highest at or under its own.
@@ -193,32 +219,35 @@ impl KernelBuilder {
         let root = self.target_dir.clone().or_else(target_dir).ok_or(Error::NoTargetDir)?.join("kernels");
         fs::create_dir_all(&root).map_err(at(&root))?;
 
-        // One build at a time; whoever waited finds the result of the other.
-        let lock_path = root.join("lock");
-        let lock = fs::File::create(&lock_path).map_err(at(&lock_path))?;
-        lock.lock().map_err(at(&lock_path))?;
+        let (compiler, core) = {
+            let _lock = lock(&root.join("core.lock"))?;
+            let compiler = compiler::find_or_install()?;
+            let core = build_core(&compiler, &root)?;
+            (compiler, core)
+        };
 
-        let compiler = compiler::find_or_install()?;
         let inputs = inputs(&krate)?;
         let set = root.join(format!("{:016x}", hash(&krate, &inputs, &compiler)?));
-        let folder = set.join(self.name());
-        if !folder.is_dir() {
-            self.compile(&krate, &root, &compiler, &folder)?;
-        }
+        fs::create_dir_all(&set).map_err(at(&set))?;
         let used = set.join("used");
         fs::write(&used, "").map_err(at(&used))?;
         prune(&root);
 
+        let folder = set.join(self.name());
+        let _lock = lock(&root.join(format!("{}.lock", self.name())))?;
+        if !folder.is_dir() {
+            self.compile(&krate, &compiler, &core, &root, &folder)?;
+        }
         let module = folder.join(MODULE);
         if let Some(path) = &self.copy_to {
             fs::copy(&module, path).map_err(at(path))?;
         }
-        let log = folder.join(LOG);
+        let warnings = folder.join(WARNINGS);
         Ok(Report {
             arch: self.arch.clone(),
             compiler: compiler.version,
             entries: entries(&folder.join(ENTRIES))?,
-            warnings: fs::read_to_string(&log).map_err(at(&log))?,
+            warnings: fs::read_to_string(&warnings).map_err(at(&warnings))?,
             module,
             inputs,
         })
@@ -237,69 +266,38 @@ impl KernelBuilder {
     }
 
     /// Compiles into `folder`, which appears only when complete.
-    fn compile(&self, krate: &Path, root: &Path, compiler: &Compiler, folder: &Path) -> Result<()> {
-        let temporary = root.join("unfinished");
-        if temporary.exists() {
-            fs::remove_dir_all(&temporary).map_err(at(&temporary))?;
-        }
-        let entries = temporary.join(ENTRIES);
-        fs::create_dir_all(&entries).map_err(at(&entries))?;
+    fn compile(&self, krate: &Path, compiler: &Compiler, core: &Path, root: &Path, folder: &Path) -> Result<()> {
+        let unfinished = fresh_folder(&root.join(format!("{}.unfinished", self.name())))?;
+        let module = unfinished.join(MODULE);
+        let name = krate.file_name().map(|name| name.to_string_lossy().replace('-', "_")).unwrap_or_default();
 
-        // The nested cargo skips a crate that it has compiled before, even if the file it wrote was taken away. A name
-        // that it has not seen makes it compile.
-        let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let raw = temporary.join(format!("{}-{}.ptx", std::process::id(), now.as_nanos()));
-        let module = temporary.join(MODULE);
-
-        let profile = if self.release { "RELEASE" } else { "DEV" };
-        let mut cargo = compiler.cargo(krate);
-        cargo
-            .args(["rustc", "--lib", "--crate-type=cdylib", "--target=nvptx64-nvidia-cuda", "-Zbuild-std=core"])
-            .arg("--target-dir")
-            .arg(root.join("build"))
-            .env(format!("CARGO_PROFILE_{profile}_LTO"), "fat")
-            .env(format!("CARGO_PROFILE_{profile}_PANIC"), "abort")
-            .env(format!("CARGO_PROFILE_{profile}_CODEGEN_UNITS"), "1")
-            .env(format!("CARGO_PROFILE_{profile}_DEBUG"), "0")
-            .env(format!("CARGO_PROFILE_{profile}_OPT_LEVEL"), if self.release { "3" } else { "1" });
-        if self.release {
-            cargo.arg("--release");
-        }
-        // These reach the crate alone and not `core`, which all architectures therefore share: its functions come out of
-        // it as bitcode, and are compiled with the crate.
-        cargo.arg("--").args(FLAGS).arg(format!("-Ctarget-cpu={}", self.arch));
+        let mut rustc = compiler.command();
+        rustc.args(FLAGS).args(KERNEL_FLAGS).args(if self.release { RELEASE_FLAGS } else { DEBUG_FLAGS });
+        rustc.arg(format!("-Ctarget-cpu={}", self.arch));
         if let Some(version) = self.ptx_isa {
-            cargo.arg(format!("-Ctarget-feature=+ptx{version}"));
+            rustc.arg(format!("-Ctarget-feature=+ptx{version}"));
         }
-        let mut emit = std::ffi::OsString::from("--emit=asm=");
-        emit.push(&raw);
-        cargo.arg(emit);
-
-        let result = output(&mut cargo)?;
-        let log = String::from_utf8_lossy(&result.stderr).into_owned();
-        if !result.status.success() {
-            return Err(Error::Compile { arch: self.arch.clone(), compiler: compiler.version.clone(), log });
-        }
-        fs::rename(&raw, &module).map_err(at(&raw))?;
+        rustc.args(libraries(core)).arg("--crate-name").arg(name).arg(krate.join("src/lib.rs"));
+        // Only a compilation that would be linked takes in what it needs of `core`.
+        rustc.arg(joined("--emit=link=", &unfinished.join("unused"))).arg(joined("--emit=asm=", &module));
+        let warnings = run(&mut rustc, compiler, || format!("{} for {}", krate.display(), self.arch))?;
 
         let ptx = fs::read_to_string(&module).map_err(at(&module))?;
         let parts = split::split(&ptx).map_err(|reason| Error::Ptx { arch: self.arch.clone(), reason })?;
+        let entries = fresh_folder(&unfinished.join(ENTRIES))?;
         for (name, text) in parts {
             let path = entries.join(format!("{name}.ptx"));
             fs::write(&path, text).map_err(at(&path))?;
         }
-        let log_path = temporary.join(LOG);
-        fs::write(&log_path, warnings(&log)).map_err(at(&log_path))?;
-
-        let set = folder.parent().unwrap_or(root);
-        fs::create_dir_all(set).map_err(at(set))?;
-        fs::rename(&temporary, folder).map_err(at(folder))
+        let path = unfinished.join(WARNINGS);
+        fs::write(&path, warnings).map_err(at(&path))?;
+        fs::rename(&unfinished, folder).map_err(at(folder))
     }
 }
 
 const MODULE: &str = "module.ptx";
 const ENTRIES: &str = "entries";
-const LOG: &str = "warnings.txt";
+const WARNINGS: &str = "warnings.txt";
 
 /// What was built.
 #[derive(Clone, Debug)]
@@ -352,6 +350,82 @@ fn is_target_dir(folder: &Path) -> bool {
     ["CACHEDIR.TAG", ".rustc_info.json"].iter().any(|name| folder.join(name).is_file())
 }
 
+/// A folder with `core` as bitcode, compiled now unless it is there already.
+fn build_core(compiler: &Compiler, root: &Path) -> Result<PathBuf> {
+    let mut hasher = DefaultHasher::new();
+    (include_str!("lib.rs"), &compiler.identity).hash(&mut hasher);
+    let folder = root.join(format!("core-{:016x}", hasher.finish()));
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    for old in fs::read_dir(root).map_err(at(root))?.flatten() {
+        if old.file_name().to_string_lossy().starts_with("core-") {
+            let _ = fs::remove_dir_all(old.path());
+        }
+    }
+    let unfinished = fresh_folder(&root.join("core.unfinished"))?;
+
+    let mut rustc = compiler.command();
+    rustc.args(FLAGS).args(CORE_FLAGS).arg("-Zforce-unstable-if-unmarked").arg("--crate-name=core");
+    rustc.arg(compiler.core()).arg("-o").arg(unfinished.join(CORE));
+    run(&mut rustc, compiler, || "core".to_owned())?;
+
+    let source = unfinished.join("compiler_builtins.rs");
+    fs::write(&source, COMPILER_BUILTINS).map_err(at(&source))?;
+    let mut rustc = compiler.command();
+    rustc.args(FLAGS).args(CORE_FLAGS).arg("--crate-name=compiler_builtins");
+    rustc.arg(joined("--extern=noprelude:core=", &unfinished.join(CORE)));
+    rustc.arg(&source).arg("-o").arg(unfinished.join(BUILTINS));
+    run(&mut rustc, compiler, || "compiler_builtins".to_owned())?;
+
+    fs::rename(&unfinished, &folder).map_err(at(&folder))?;
+    Ok(folder)
+}
+
+const CORE: &str = "libcore.rlib";
+const BUILTINS: &str = "libcompiler_builtins.rlib";
+
+/// What makes a crate use the libraries in the folder that [`build_core`] returned.
+fn libraries(core: &Path) -> [OsString; 2] {
+    [
+        joined("--extern=noprelude:core=", &core.join(CORE)),
+        joined("--extern=noprelude:compiler_builtins=", &core.join(BUILTINS)),
+    ]
+}
+
+/// Runs a compiler; returns what it warned of.
+fn run(rustc: &mut Command, compiler: &Compiler, what: impl Fn() -> String) -> Result<String> {
+    let result = output(rustc)?;
+    let log = String::from_utf8_lossy(&result.stderr).trim().to_owned();
+    if result.status.success() {
+        Ok(log)
+    } else {
+        Err(Error::Compile { what: what(), compiler: compiler.version.clone(), log })
+    }
+}
+
+/// Keeps other processes and threads out until the file is closed.
+fn lock(path: &Path) -> Result<fs::File> {
+    let file = fs::File::create(path).map_err(at(path))?;
+    file.lock().map_err(at(path))?;
+    Ok(file)
+}
+
+/// An empty folder, whatever an interrupted build has left there.
+fn fresh_folder(path: &Path) -> Result<PathBuf> {
+    if path.exists() {
+        fs::remove_dir_all(path).map_err(at(path))?;
+    }
+    fs::create_dir_all(path).map_err(at(path))?;
+    Ok(path.to_owned())
+}
+
+fn joined(option: &str, path: &Path) -> OsString {
+    let mut argument = OsString::from(option);
+    argument.push(path);
+    argument
+}
+
 /// A hash of everything that results depend on but what is in their names.
 fn hash(krate: &Path, inputs: &[PathBuf], compiler: &Compiler) -> Result<u64> {
     let mut hasher = DefaultHasher::new();
@@ -364,16 +438,16 @@ fn hash(krate: &Path, inputs: &[PathBuf], compiler: &Compiler) -> Result<u64> {
     Ok(hasher.finish())
 }
 
-/// The crate's files, and the manifest and lock file of its workspace.
+/// The crate's source files.
 fn inputs(krate: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    let mut folders = vec![krate.to_owned()];
+    let mut folders = vec![krate.join("src")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).map_err(at(&folder))? {
             let entry = entry.map_err(at(&folder))?;
-            let hidden = entry.file_name().to_string_lossy().starts_with('.');
             let path = entry.path();
-            if hidden || is_target_dir(&path) {
+            // Editors keep hidden files beside those they edit.
+            if entry.file_name().to_string_lossy().starts_with('.') {
                 continue;
             }
             if path.is_dir() {
@@ -383,23 +457,8 @@ fn inputs(krate: &Path) -> Result<Vec<PathBuf>> {
             }
         }
     }
-    let workspace = krate.ancestors().skip(1).find(|folder| folder.join("Cargo.lock").is_file());
-    if let Some(workspace) = workspace {
-        files.extend(["Cargo.toml", "Cargo.lock"].map(|name| workspace.join(name)).into_iter().filter(|p| p.is_file()));
-    }
     files.sort();
     Ok(files)
-}
-
-/// The warnings in what cargo printed, without its lines of progress.
-fn warnings(log: &str) -> String {
-    let progress = ["Compiling", "Finished", "Locking", "Blocking", "Downloading", "Downloaded", "Updating", "Adding"];
-    log.lines()
-        .filter(|line| !progress.iter().any(|verb| line.trim_start().starts_with(verb)))
-        .collect::<Vec<_>>()
-        .join("\n")
-        .trim()
-        .to_owned()
 }
 
 /// Removes all but the newest sets of results. What cannot be removed is left for the next time.
