@@ -100,3 +100,63 @@ impl Plan {
         Ok(dst)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use image::{ColorType, DynamicImage, GenericImageView};
+
+    use crate::{Device, Filter, Plan};
+
+    fn negative() -> Plan {
+        Plan::builder(&"taps:-1".parse().unwrap()).device(Device::Cpu).build().unwrap()
+    }
+
+    #[test]
+    fn every_pixel_type_is_kept_and_alpha_untouched() {
+        let rgba = image::RgbaImage::from_fn(7, 5, |x, y| image::Rgba([x as u8, y as u8, 9, 60 + x as u8]));
+        let picture = DynamicImage::from(rgba);
+        let pictures = [
+            DynamicImage::from(picture.to_luma8()),
+            picture.to_luma_alpha8().into(),
+            picture.to_rgb8().into(),
+            picture.to_rgba8().into(),
+            picture.to_luma16().into(),
+            picture.to_luma_alpha16().into(),
+            picture.to_rgb16().into(),
+            picture.to_rgba16().into(),
+            picture.to_rgb32f().into(),
+            picture.to_rgba32f().into(),
+        ];
+        let mut colors = Vec::new();
+        for picture in &pictures {
+            let same = Plan::builder(&Filter::identity().unwrap()).device(Device::Cpu).build().unwrap();
+            assert_eq!(&same.run_dynamic(picture).unwrap(), picture);
+
+            let result = negative().run_dynamic(picture).unwrap();
+            assert_eq!(result.color(), picture.color());
+            assert_eq!(result.dimensions(), picture.dimensions());
+            let (result_rgba, rgba) = (result.to_rgba32f(), picture.to_rgba32f());
+            let float = matches!(picture.color(), ColorType::Rgb32F | ColorType::Rgba32F);
+            for (result, pixel) in result_rgba.pixels().zip(rgba.pixels()) {
+                assert_eq!(result[3], pixel[3], "{:?}", picture.color());
+                assert_eq!(result[2], if float { -pixel[2] } else { 0.0 }, "{:?}", picture.color());
+            }
+            colors.push(picture.color());
+        }
+        colors.dedup();
+        assert_eq!(colors.len(), 10);
+    }
+
+    #[test]
+    fn an_empty_picture_is_an_error() {
+        let error = negative().run_dynamic(&DynamicImage::new_rgb8(0, 4)).unwrap_err().to_string();
+        assert!(error.contains("at least 1"), "{error}");
+    }
+
+    #[test]
+    fn the_colour_space_stays() {
+        let mut picture = DynamicImage::new_rgb8(3, 2);
+        picture.set_color_space(image::metadata::Cicp::DISPLAY_P3).unwrap();
+        assert_eq!(negative().run_dynamic(&picture).unwrap().color_space(), image::metadata::Cicp::DISPLAY_P3);
+    }
+}

@@ -6,7 +6,7 @@
 //! rounded half to even and saturated.
 //!
 //! What "in f64" means where even that is a tie: each product and each sum rounded to f64, row by row, left to right. A
-//! separable filter of more than [`MAX_WINDOW`] taps, where that would take hours, is defined by its two passes instead:
+//! separable filter of more than [`MAX_WINDOW`] taps, where that could take hours, is defined by its two passes instead:
 //! along the rows, then along the columns, in ascending order.
 
 use gpu_kernels::border::{self as rule, CONSTANT, KEEP};
@@ -17,7 +17,7 @@ use crate::filter::lowest_bit;
 use crate::image::ImageView;
 use crate::{Border, Family, Filter, Result};
 
-/// The most taps for which a separable filter's pixels are computed again one by one.
+/// The most taps for which a separable filter's results are defined by the sum over all of them.
 const MAX_WINDOW: usize = 1 << 16;
 
 /// Pixels that are tested together.
@@ -62,11 +62,22 @@ impl<'a> Exact<'a> {
         let error = kernel_error(filter, family, greatest, outside);
         let doubt = Doubt::new(if error == 0.0 { 0.0 } else { error + noise });
         let mut exact = Self { src, filter, border, outside, doubt, noise, passes: None };
-        let large = filter.cols() * filter.rows() > MAX_WINDOW && filter.dense_f64().is_none();
-        if let (true, true, Some((row, column))) = (large, exact.doubt.possible, filter.separated()) {
-            exact.passes = Some(Passes::new(&exact, channels, row, column)?);
+        if let (None, Some((row, column))) = (filter.dense_f64(), filter.separated()) {
+            // The share of pixels in doubt is what lies within the error of a boundary. A tap costs three times as much
+            // there as in a pass.
+            let one_by_one = (2.0 * exact.doubt.error).min(1.0) * filter.cols() as f64 * filter.rows() as f64;
+            if exact.defined_by_passes() || 3.0 * one_by_one > (filter.cols() + filter.rows()) as f64 {
+                exact.passes = Some(Passes::new(&exact, channels, row, column)?);
+            }
         }
         Ok(exact)
+    }
+
+    /// Whether the two passes are not an estimate of the result in f64, but the result.
+    fn defined_by_passes(&self) -> bool {
+        self.doubt.error != 0.0
+            && self.filter.dense_f64().is_none()
+            && self.filter.cols() * self.filter.rows() > MAX_WINDOW
     }
 
     /// Stores row `y` of a channel's plane into every `src.channels`-th element of `out`.
@@ -101,7 +112,9 @@ impl<'a> Exact<'a> {
             if scratch.line.is_empty() {
                 passes.column_pass(self, channel, y, &mut scratch.line);
             }
-            return scratch.line[x];
+            if self.defined_by_passes() || self.settles(scratch.line[x]) {
+                return scratch.line[x];
+            }
         }
         scratch.columns.clear();
         scratch
@@ -109,10 +122,11 @@ impl<'a> Exact<'a> {
             .extend((0..cols).map(|col| {
                 self.resolve(x, col, anchor_x, shape.width).map(|source| source * shape.channels + channel)
             }));
-        let estimate = self.window_sum(y, scratch, |sum, row, values| sum + self.row_sum(row, values));
-        let settled = estimate.clamp(0.0, 255.0);
-        if (settled - settled.round_ties_even()).abs() < 0.5 - self.noise {
-            return estimate;
+        if self.passes.is_none() {
+            let estimate = self.window_sum(y, scratch, |sum, row, values| sum + self.row_sum(row, values));
+            if self.settles(estimate) {
+                return estimate;
+            }
         }
         self.window_sum(y, scratch, |mut sum, row, values| {
             for (col, value) in values.iter().enumerate() {
@@ -120,6 +134,12 @@ impl<'a> Exact<'a> {
             }
             sum
         })
+    }
+
+    /// Whether sums in every order round as this one does.
+    fn settles(&self, estimate: f64) -> bool {
+        let clamped = estimate.clamp(0.0, 255.0);
+        (clamped - clamped.round_ties_even()).abs() < 0.5 - self.noise
     }
 
     /// Goes through the window over row `y`, a row at a time; its columns are in `scratch`.
@@ -180,7 +200,8 @@ fn nearest(value: f64) -> u8 {
 
 /// Which f32 results may round to another integer than the true ones.
 struct Doubt {
-    possible: bool,
+    /// How far they may be off; 0 if there are none.
+    error: f64,
     /// Below, the true result is at most 0.5 and rounds to 0.
     low: f32,
     /// Above, the true result is more than 254.5 and rounds to 255.
@@ -195,7 +216,7 @@ impl Doubt {
         // Rounded to the safe side; NaN stays NaN, and then every comparison fails, which is safe too.
         let down = |bound: f64| if f64::from(bound as f32) > bound { (bound as f32).next_down() } else { bound as f32 };
         let near = down(0.5 - error);
-        Self { possible: error != 0.0, low: near, high: -down(-254.5 - error), near }
+        Self { error, low: near, high: -down(-254.5 - error), near }
     }
 
     /// Rounds to the nearest integer in 0 to 255, half to even; NaN becomes 0. Says whether any result is in doubt.
@@ -204,7 +225,7 @@ impl Doubt {
         for (rounded, &value) in rounded.iter_mut().zip(values) {
             *rounded = shifted(value).to_bits() as u8;
         }
-        self.possible && values.iter().fold(false, |any, &value| any | self.about(value))
+        self.error != 0.0 && values.iter().fold(false, |any, &value| any | self.about(value))
     }
 
     #[inline(always)]
@@ -379,5 +400,284 @@ fn accumulate<'a>(lines: impl Iterator<Item = (f64, &'a [f64])>, out: &mut [f64]
 fn add_line(tap: f64, line: &[f64], out: &mut [f64]) {
     for (sum, value) in out.iter_mut().zip(line) {
         *sum += tap * value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Device, Plan, Variant};
+
+    /// The definition: padded by copying, summed in f64, product by product.
+    fn defined(src: &[u8], (width, height): (usize, usize), filter: &Filter, border: Border) -> Vec<u8> {
+        let (cols, rows) = (filter.cols() as i64, filter.rows() as i64);
+        let (anchor_x, anchor_y) = (filter.anchor().0 as i64, filter.anchor().1 as i64);
+        let at = |mut i: i64, n: i64| loop {
+            if (0..n).contains(&i) {
+                return Some(i as usize);
+            }
+            let low = i < 0;
+            i = match border {
+                Border::Constant(_) => return None,
+                Border::Replicate | Border::Keep => i + if low { 1 } else { -1 },
+                Border::Reflect => (if low { -1 } else { 2 * n - 1 }) - i,
+                Border::Reflect101 if n == 1 => 0,
+                Border::Reflect101 => (if low { 0 } else { 2 * n - 2 }) - i,
+                Border::Wrap => i + if low { n } else { -n },
+            };
+        };
+        let outside = if let Border::Constant(value) = border { f64::from(value) } else { 0.0 };
+        let mut out = Vec::new();
+        for y in 0..height as i64 {
+            for x in 0..width as i64 {
+                let (left, top) = (x - anchor_x, y - anchor_y);
+                if border == Border::Keep
+                    && (left < 0 || top < 0 || left + cols > width as i64 || top + rows > height as i64)
+                {
+                    out.push(src[y as usize * width + x as usize]);
+                    continue;
+                }
+                let mut sum = 0.0;
+                for r in 0..rows {
+                    for c in 0..cols {
+                        let pixel = at(top + r, height as i64)
+                            .zip(at(left + c, width as i64))
+                            .map_or(outside, |(y, x)| f64::from(src[y * width + x]));
+                        sum += filter.tap(r as usize, c as usize) * pixel;
+                    }
+                }
+                let below = sum.floor();
+                let nearest = match sum - below {
+                    part if part < 0.5 => below,
+                    part if part > 0.5 => below + 1.0,
+                    _ => 2.0 * (sum / 2.0).round(),
+                };
+                out.push(nearest.clamp(0.0, 255.0) as u8);
+            }
+        }
+        out
+    }
+
+    /// An f32 plane as wrong as `error` allows, alternately above and below the truth.
+    fn disturbed(truth: &[f64], error: f64) -> Vec<f32> {
+        let disturb = |(index, &value): (usize, &f64)| {
+            let worst = if index % 2 == 0 { value + error } else { value - error };
+            let nearest = worst as f32;
+            if (f64::from(nearest) - value).abs() <= error {
+                nearest
+            } else if f64::from(nearest) > value {
+                nearest.next_down()
+            } else {
+                nearest.next_up()
+            }
+        };
+        truth.iter().enumerate().map(disturb).collect()
+    }
+
+    fn check(src: &[u8], (width, height): (usize, usize), filter: &Filter, border: Border) {
+        let expected = defined(src, (width, height), filter, border);
+        let view = ImageView::new(src, width, height, 1).unwrap();
+        let mut variants = vec![Variant::DirectNaive];
+        if filter.is_separable() {
+            variants.push(Variant::Separable);
+        }
+        for variant in variants {
+            let plan = Plan::builder(filter).border(border).device(Device::Cpu).variant(variant).build().unwrap();
+            let found = plan.filter(&view).unwrap();
+            assert_eq!(found.as_slice(), expected, "{variant} of {filter}, border {border}, {width}x{height}");
+        }
+    }
+
+    fn noise_pixels(len: usize, mut seed: u64) -> Vec<u8> {
+        let mut next = move || {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) as u8
+        };
+        (0..len).map(|_| next()).collect()
+    }
+
+    const BORDERS: [Border; 8] = [
+        Border::Constant(0.0),
+        Border::Constant(300.7),
+        Border::Constant(f32::NAN),
+        Border::Replicate,
+        Border::Reflect,
+        Border::Reflect101,
+        Border::Wrap,
+        Border::Keep,
+    ];
+
+    /// Taps that f32 sums hold, so what the kernels gave is what is compared.
+    #[test]
+    fn tiny_images_under_every_window() {
+        let taps: Vec<f64> = (0..49).map(|i| f64::from(i * i % 11 - 4) / 16.0).collect();
+        for (cols, rows) in (1..=7).flat_map(|cols| [1, 2, 3, 6].map(|rows| (cols, rows))) {
+            let dense = Filter::from_taps_f64(cols, rows, &taps[..cols * rows]).unwrap();
+            let product = Filter::separable_f64(&taps[..cols], &taps[7..7 + rows]).unwrap();
+            for filter in [dense, product] {
+                assert_eq!(kernel_error(&filter, Family::Direct, 255.0, 0.0), 0.0);
+                for anchor in [(0, 0), (cols - 1, 0), (cols / 2, rows / 2), (cols - 1, rows - 1)] {
+                    let filter = filter.clone().anchored(anchor.0, anchor.1).unwrap();
+                    for size in (1..=4).flat_map(|width| (1..=3).map(move |height| (width, height))) {
+                        let pixels = noise_pixels(size.0 * size.1, (size.0 * 8 + size.1) as u64);
+                        for border in BORDERS {
+                            check(&pixels, size, &filter, border);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn many_ties_are_settled_as_in_f64() {
+        // Sums over tenths and over even counts: every few pixels a tie, or what f64 makes of one.
+        let filters = [
+            "box:size=2",
+            "box:size=6",
+            "box:cols=10,rows=2",
+            "box:cols=5,rows=4",
+            "sharpen:amount=0.1",
+            "separable:row=0.1 0.2 0.3 0.2 0.2,column=0.5 0.5",
+            "taps:0.1 0.3 0.1; 0 -0.5 0; 1/2 1/4 0.3",
+            "taps:2 2 2; 2 2 2",
+            "taps:-1 0.5",
+            "sobel-x",
+            "unsharp:sigma=0.7,amount=1.5",
+            "gaussian:sigma=1.1",
+        ];
+        for filter in filters {
+            let filter: Filter = filter.parse().unwrap();
+            for border in BORDERS {
+                for (width, height) in [(1, 1), (2, 5), (67, 3), (31, 30)] {
+                    check(&noise_pixels(width * height, 7), (width, height), &filter, border);
+                    let checkers: Vec<u8> =
+                        (0..width * height).map(|i| 100 + ((i % width + i / width) % 2) as u8).collect();
+                    check(&checkers, (width, height), &filter, border);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_worst_that_a_kernel_may_give_is_put_right() {
+        for (text, family) in [
+            ("gaussian:sigma=2", Family::Separable),
+            ("gaussian:sigma=2", Family::Direct),
+            ("box:size=6", Family::Separable),
+            ("motion:length=9,angle=30", Family::Direct),
+            ("unsharp:sigma=1,amount=20", Family::Direct),
+        ] {
+            let filter: Filter = text.parse().unwrap();
+            let (width, height) = (61, 47);
+            let pixels = noise_pixels(width * height, 3);
+            let src = ImageView::new(&pixels, width, height, 1).unwrap();
+            for border in [Border::Constant(9.5), Border::Reflect101, Border::Keep] {
+                let plan = Plan::builder(&filter).border(border).device(Device::Cpu).build().unwrap();
+                let mut truth = vec![0f32; pixels.len()];
+                plan.run(&src, &mut crate::ImageViewMut::new(&mut truth, width, height, 1).unwrap()).unwrap();
+                let truth: Vec<f64> = truth.into_iter().map(f64::from).collect();
+                let error = kernel_error(&filter, family, 255.0, 0.0);
+                assert!(error > 0.0 && error < 0.5);
+                // The truth here is itself an f32 result, so half of the allowance is left to disturb it by.
+                let planes = disturbed(&truth, error / 2.0);
+                let mut found = vec![0xa5u8; pixels.len()];
+                let mut dst = crate::ImageViewMut::new(&mut found, width, height, 1).unwrap();
+                crate::pixels::join(&planes, &src, &mut dst, 1, &filter, border, family).unwrap();
+                let expected = defined(&pixels, (width, height), &filter, border);
+                let kept = |x: usize, y: usize| {
+                    border == Border::Keep
+                        && (x < filter.anchor().0
+                            || y < filter.anchor().1
+                            || x + filter.cols() - filter.anchor().0 > width
+                            || y + filter.rows() - filter.anchor().1 > height)
+                };
+                for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                    assert!(found == expected || kept(index % width, index / width), "{text} {border} {index}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sums_that_f32_holds_need_no_second_look() {
+        for text in ["sobel-x:size=5", "sharpen", "box:size=4", "laplacian:neighbours=8", "emboss"] {
+            let filter: Filter = text.parse().unwrap();
+            assert_eq!(kernel_error(&filter, Family::Direct, 255.0, 0.0), 0.0, "{text}");
+            if filter.is_separable() {
+                assert_eq!(kernel_error(&filter, Family::Separable, 255.0, 0.0), 0.0, "{text}");
+            }
+            assert_ne!(kernel_error(&filter, Family::Direct, 255.0, 0.1), 0.0, "{text} with a border of 0.1");
+        }
+        for text in ["box:size=5", "gaussian:sigma=1", "sobel-x:size=31"] {
+            let filter: Filter = text.parse().unwrap();
+            assert_ne!(kernel_error(&filter, Family::Direct, 255.0, 0.0), 0.0, "{text}");
+        }
+    }
+
+    #[test]
+    fn windows_beyond_the_limit_go_by_passes() {
+        for (text, size) in [("gaussian:sigma=33", (8, 5)), ("box:cols=300,rows=220", (3, 7))] {
+            let filter: Filter = text.parse().unwrap();
+            assert!(filter.cols() * filter.rows() > MAX_WINDOW);
+            for border in [Border::Constant(3.5), Border::Reflect, Border::Wrap, Border::Keep] {
+                check(&noise_pixels(size.0 * size.1, 5), size, &filter, border);
+            }
+        }
+    }
+
+    #[test]
+    fn taps_of_any_size_saturate() {
+        for taps in
+            [[3e38, -3e38, 1.0], [1e-42, 1e-40, 3e-39], [8388607.0, 1e30, -1e30], [0.5, f64::from(f32::MAX), 0.0]]
+        {
+            let filter = Filter::from_taps_f64(3, 1, &taps).unwrap();
+            for border in BORDERS {
+                check(&noise_pixels(60, 11), (12, 5), &filter, border);
+            }
+        }
+    }
+
+    #[test]
+    fn each_channel_is_rounded_for_itself_and_the_rest_copied() {
+        let filter = Filter::from_taps_f64(3, 2, &[0.1, 0.2, 0.3, 0.1, 0.2, 0.1]).unwrap();
+        let (width, height) = (21, 9);
+        let pixels = noise_pixels(width * height * 4, 23);
+        let plan = Plan::builder(&filter).device(Device::Cpu).build().unwrap();
+        let mut found = vec![0u8; pixels.len()];
+        let src = ImageView::new(&pixels, width, height, 4).unwrap();
+        let mut dst = crate::ImageViewMut::new(&mut found, width, height, 4).unwrap();
+        plan.run_channels(&src, &mut dst, 3).unwrap();
+        for channel in 0..4 {
+            let take = |values: &[u8]| values[channel..].iter().step_by(4).copied().collect::<Vec<_>>();
+            let expected = match channel {
+                3 => take(&pixels),
+                _ => defined(&take(&pixels), (width, height), &filter, Border::Reflect101),
+            };
+            assert_eq!(take(&found), expected, "channel {channel}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_filter_rounds_as_in_f64(
+            cols in 1usize..8, rows in 1usize..8, width in 1usize..24, height in 1usize..12,
+            taps in proptest::collection::vec(-2.0f64..2.0, 49), denominator in 1u32..40, whole: bool, normal: bool,
+            anchor in (0usize..8, 0usize..8), border in 0usize..BORDERS.len(), seed: u64, product: bool,
+        ) {
+            let scale = if normal { 1.0 / (cols * rows) as f64 } else { 1.0 };
+            let taps: Vec<f64> = taps.iter().map(|tap| match whole {
+                true => (tap * 8.0).round() / f64::from(denominator) * scale,
+                false => tap * scale,
+            }).collect();
+            let filter = match product {
+                true => Filter::separable_f64(&taps[..cols], &taps[cols..cols + rows]),
+                false => Filter::from_taps_f64(cols, rows, &taps[..cols * rows]),
+            };
+            let filter = filter.unwrap().anchored(anchor.0 % cols, anchor.1 % rows).unwrap();
+            check(&noise_pixels(width * height, seed), (width, height), &filter, BORDERS[border]);
+        }
     }
 }

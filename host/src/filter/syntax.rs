@@ -280,3 +280,159 @@ fn brief(text: &str) -> String {
     }
     brief
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &str) -> Filter {
+        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    fn refused(text: &str) -> String {
+        let message = text.parse::<Filter>().expect_err(text).to_string();
+        assert!(!message.contains('\n'), "{message:?}");
+        message
+    }
+
+    #[test]
+    fn every_preset_reads_back_as_it_prints() {
+        let texts = [
+            "identity",
+            "gaussian:sigma=2",
+            "gaussian:size=5",
+            "gaussian:sigma=2,size=9",
+            "gaussian:sigma=0.3,cols=4,rows=7",
+            "gaussian:cols=3,rows=8",
+            "box:size=5",
+            "box:cols=3,rows=7",
+            "sharpen",
+            "sharpen:amount=-0.25",
+            "unsharp:sigma=1,amount=1.5",
+            "unsharp:sigma=0.01",
+            "sobel-x",
+            "sobel-y",
+            "sobel-x:size=7",
+            "scharr-x",
+            "scharr-y",
+            "prewitt-x",
+            "prewitt-y",
+            "laplacian",
+            "laplacian:neighbours=8",
+            "log:sigma=1.4",
+            "emboss",
+            "motion:length=15,angle=30",
+            "motion:length=2.5",
+            "taps:0 1 0; 1 -4 1; 0 1 0",
+            "taps:1/3 1e-300 -2.5e20",
+            "separable:row=1 2 1,column=1/3 -0.1",
+            "box:size=4@0,3",
+            "taps:1 2@0,0",
+            " sobel-x @ 2,0 ",
+        ];
+        for text in texts {
+            let filter = read(text);
+            let printed = filter.to_string();
+            assert_eq!(read(&printed), filter, "{text} printed {printed}");
+            assert_eq!(read(&printed).to_string(), printed);
+            let flipped = filter.flipped();
+            assert_eq!(read(&flipped.to_string()), flipped, "{text} flipped");
+        }
+        for preset in Filter::PRESETS {
+            assert!(texts.iter().any(|text| text.trim().starts_with(preset.name)), "{} is not among them", preset.name);
+        }
+    }
+
+    #[test]
+    fn messages_say_what_there_is() {
+        let unknown = refused("blur:sigma=2");
+        for preset in Filter::PRESETS {
+            assert!(unknown.contains(preset.name), "{unknown}");
+        }
+        for (text, expected) in [
+            ("", "no filter is called \"\""),
+            ("gaussian", "sigma or size"),
+            ("gaussian:", "name=value"),
+            ("gaussian:sgima=2", "sigma, size, cols, rows"),
+            ("gaussian:sigma=2,sigma=3", "twice"),
+            ("gaussian:sigma=-1", "above 0"),
+            ("gaussian:sigma=0", "above 0"),
+            ("gaussian:sigma=nan", "not a finite number"),
+            ("gaussian:sigma=1e30", "at most"),
+            ("gaussian:sigma=1/0", "not a finite number"),
+            ("gaussian:sigma=2,size=0", "1 to 536870912"),
+            ("gaussian:size=600000000", "1 to 536870912"),
+            ("gaussian:size=5.5", "whole number"),
+            ("box:size=5,cols=3", "size alone"),
+            ("box:cols=3", "size alone"),
+            ("box", "size, or cols and rows"),
+            ("emboss:size=3", "no parameters"),
+            ("sobel-x:size=4", "odd number from 3 to 31"),
+            ("sobel-x:size=33", "odd number from 3 to 31"),
+            ("laplacian:neighbours=6", "4 or 8"),
+            ("log:sigma=0.4", "at least 0.5"),
+            ("motion:length=0", "from 1"),
+            ("motion:length=5,angle=1e999", "not a finite number"),
+            ("unsharp:sigma=1,amount=1e39", "magnitude at most"),
+            ("taps", "no taps"),
+            ("taps:;;", "no taps"),
+            ("taps:1 2; 3", "row 2 has 1 taps"),
+            ("taps:1 2,,3", "missing at a comma"),
+            ("taps:1 x", "\"x\""),
+            ("taps:1 inf", "\"inf\""),
+            ("taps:1 1e39", "row 0, column 1"),
+            ("separable:row=1 2", "row and a column"),
+            ("separable:row=,column=1", "missing"),
+            ("separable:row=1e30,column=1e30", "magnitude at most"),
+            ("box:size=3@3,0", "from 0,0 to 2,2"),
+            ("box:size=3@1", "column and a row"),
+            ("box:size=3@-1,0", "column and a row"),
+        ] {
+            let message = refused(text);
+            assert!(message.contains(expected), "{text}: {message}");
+        }
+        let long = refused(&format!("taps:{}", "1\n2 3\n".repeat(100_000)));
+        assert!(long.len() < 200, "{long}");
+    }
+
+    #[test]
+    fn taps_may_be_written_as_people_write_them() {
+        let expected = Filter::from_taps(3, 2, &[0.0, 0.25, -1.0, 2.0, 0.5, 3.0]).unwrap();
+        for text in [
+            "0 1/4 -1; 2 .5 3",
+            "0,1/4,-1\n2,5e-1,3\n",
+            "# a comment; with a row\r\n 0, 0.25, -1, # and another\r\n\r\n\t2 0.5,3 ;;",
+        ] {
+            assert_eq!(Filter::parse_taps(text).unwrap(), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC*", tail in "[a-z0-9 .,;:=/@#+-]*", name in 0usize..Filter::PRESETS.len()) {
+            for text in [text.clone(), tail.clone(), format!("{}:{tail}", Filter::PRESETS[name].name), format!("taps:{tail}")] {
+                if let Ok(filter) = text.parse::<Filter>() {
+                    prop_assert_eq!(filter.to_string().parse::<Filter>().unwrap(), filter);
+                }
+                let _ = Filter::parse_taps(&text);
+            }
+        }
+
+        #[test]
+        fn any_taps_read_back_as_they_print(
+            cols in 1usize..6, rows in 1usize..6, taps in proptest::collection::vec(any::<f32>(), 25),
+            anchor in (0usize..6, 0usize..6), product: bool,
+        ) {
+            let filter = match product {
+                true => Filter::separable(&taps[..cols], &taps[cols..cols + rows]),
+                false => Filter::from_taps(cols, rows, &taps[..cols * rows]),
+            };
+            if let Ok(filter) = filter {
+                let filter = filter.anchored(anchor.0 % cols, anchor.1 % rows).unwrap();
+                prop_assert_eq!(filter.to_string().parse::<Filter>().unwrap(), filter);
+            }
+        }
+    }
+}
