@@ -3,13 +3,15 @@
 mod controls;
 mod direct;
 mod oracle;
+mod plan;
 mod separable;
+mod table;
 
 use std::process::ExitCode;
 
 use conformance::product::Gpu;
 use conformance::select::Selection;
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -21,11 +23,17 @@ fn main() -> ExitCode {
         }
     };
     let gpu = Gpu::probe();
-    let trials: Vec<Trial> =
-        [oracle::trials(), controls::trials(), direct::trials(selection, &gpu), separable::trials(selection, &gpu)]
-            .into_iter()
-            .flatten()
-            .collect();
+    let trials = [
+        oracle::trials(),
+        controls::trials(),
+        table::trials(),
+        direct::trials(selection, &gpu),
+        separable::trials(selection, &gpu),
+        plan::trials(selection, &gpu),
+    ]
+    .into_iter()
+    .flatten();
+    let trials: Vec<_> = trials.collect();
     if !arguments.list {
         match &gpu {
             Gpu::Ready => println!("GPU: {}", Gpu::DEVICE),

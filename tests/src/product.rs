@@ -48,6 +48,68 @@ impl Ready for Plan {
     }
 }
 
+/// A variant on images in device memory, whose gaps and whose output are poisoned before each run: memory that the driver
+/// hands out may still hold another run's right result.
+///
+/// Pixels are converted by the tests, so only results in f32 can be asked of it.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy, Debug)]
+pub struct OnDevice(pub Variant);
+
+#[cfg(feature = "gpu")]
+impl Implementation for OnDevice {
+    type Ready = DevicePlan;
+
+    fn name(&self) -> String {
+        format!("{} in device memory", self.0)
+    }
+
+    fn prepare(&self, window: &Window, border: Border) -> Result<DevicePlan> {
+        let product = Product { variant: Some(self.0), device: Gpu::DEVICE };
+        Ok(DevicePlan { plan: product.prepare(window, border)?, gpu: apron::gpu::Gpu::open(0)? })
+    }
+}
+
+/// What [`OnDevice`] prepares.
+#[cfg(feature = "gpu")]
+#[derive(Debug)]
+pub struct DevicePlan {
+    plan: Plan,
+    gpu: apron::gpu::Gpu,
+}
+
+#[cfg(feature = "gpu")]
+impl Ready for DevicePlan {
+    fn family(&self, shape: Shape) -> Result<Family> {
+        Ready::family(&self.plan, shape)
+    }
+
+    fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> Result<()> {
+        let Shape { width, height, channels } = shape;
+        let mut stream = self.gpu.stream()?;
+        let uploaded = self.gpu.upload(&ImageView::with_stride(src.data, width, height, channels, src.stride)?)?;
+        // A window that leaves the image everywhere, under `Border::Keep`, copies pixels and leaves the gaps as they are.
+        let copier = Filter::from_taps(1, height + 1, &vec![0.0; height + 1])?;
+        let copier = Plan::builder(&copier).border(Border::Keep).device(Gpu::DEVICE).variant(Variant::DirectNaive);
+        let mut poisoned = self.gpu.image(shape)?;
+        poisoned.fill(f32::POISON, &stream)?;
+        copier.build()?.run_on_device(&uploaded, &mut poisoned, &mut stream)?;
+        let mut filtered = self.gpu.image(shape)?;
+        filtered.fill(f32::POISON, &stream)?;
+        self.plan.run_on_device(&poisoned, &mut filtered, &mut stream)?;
+        stream.synchronize()?;
+        let filtered = self.gpu.download(&filtered)?;
+        for (y, row) in filtered.as_slice().chunks(shape.row_len()).enumerate() {
+            let out = &mut dst.buffer[dst.start + y * dst.stride..][..row.len()];
+            for (out, &value) in out.iter_mut().zip(row) {
+                // Poison must stay poison, which a conversion by value would not promise.
+                *out = if Sample::is_poison(value) { D::POISON } else { D::nearest(value.into()) };
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Whether there is a GPU to test on.
 #[derive(Clone, Debug)]
 pub enum Gpu {

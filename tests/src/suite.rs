@@ -1,5 +1,7 @@
 //! Lists of problems as tests with names, once for the CPU and once for the GPU.
 
+#[cfg(feature = "gpu")]
+use apron::Variant;
 use apron::{Device, Family};
 use libtest_mimic::{Failed, Trial};
 
@@ -7,18 +9,42 @@ use crate::problem::Group;
 use crate::product::{Gpu, Product};
 use crate::runner;
 
-/// The two tests of one list of problems: `name::cpu` and `name::gpu`. Both run every variant of the family.
+/// The tests of one list of problems: `name::cpu`, `name::gpu` with images in host memory, and `name::gpu-memory`, which
+/// takes those with results in f32. Each runs every variant of the family.
 pub fn trials(
     name: &str,
     family: Family,
     gpu: &Gpu,
     groups: impl Fn() -> Vec<Group> + Clone + Send + 'static,
-) -> [Trial; 2] {
-    let on = |device: Device| {
-        let (name, groups) = (format!("{name}::{device}"), groups.clone());
+) -> [Trial; 3] {
+    let names = ["cpu", "gpu", "gpu-memory"].map(|place| format!("{name}::{place}"));
+    let on = |name: &str, device: Device| {
+        let (name, groups) = (name.to_owned(), groups.clone());
         move || check(&name, &Product::family(family, device), &groups())
     };
-    [Trial::test(format!("{name}::cpu"), on(Device::Cpu)), gpu_trial(&format!("{name}::gpu"), gpu, on(Gpu::DEVICE))]
+    let (cpu, on_gpu) = (on(&names[0], Device::Cpu), on(&names[1], Gpu::DEVICE));
+    let in_memory = {
+        let name = names[2].clone();
+        move || in_device_memory(&name, family, groups())
+    };
+    [Trial::test(&names[0], cpu), gpu_trial(&names[1], gpu, on_gpu), gpu_trial(&names[2], gpu, in_memory)]
+}
+
+#[cfg(feature = "gpu")]
+fn in_device_memory(name: &str, family: Family, mut groups: Vec<Group>) -> Result<(), Failed> {
+    use crate::product::OnDevice;
+    use crate::sample::Kind;
+
+    for group in &mut groups {
+        group.problems.retain(|problem| problem.output == Kind::F32);
+    }
+    let variants: Vec<_> = Variant::all().filter(|variant| variant.family() == family).map(OnDevice).collect();
+    check(name, &variants, &groups)
+}
+
+#[cfg(not(feature = "gpu"))]
+fn in_device_memory(_: &str, _: Family, _: Vec<Group>) -> Result<(), Failed> {
+    Err("this build has no GPU support".into())
 }
 
 /// A test that needs the GPU: ignored where there is none, failed at once where there is one that does not work.

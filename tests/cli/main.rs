@@ -1,0 +1,28 @@
+//! The command-line tool, run as users run it. See the crate's documentation for the environment it minds.
+
+mod bad_input;
+mod files;
+mod scipy;
+mod tool;
+
+use std::process::ExitCode;
+
+use conformance::product::Gpu;
+use libtest_mimic::Arguments;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let gpu = Gpu::probe();
+    let python = scipy::probe();
+    let trials: Vec<_> =
+        [files::trials(), bad_input::trials(), scipy::trials(&python, &gpu)].into_iter().flatten().collect();
+    if !arguments.list {
+        if let Gpu::Missing(reason) = &gpu {
+            println!("GPU: SKIP ({reason}), 1 test");
+        }
+        if let Err(reason) = &python {
+            println!("SciPy: SKIP ({reason}), 2 tests");
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

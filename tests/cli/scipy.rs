@@ -1,0 +1,63 @@
+//! Comparison with SciPy, where Python has it: `scipy/compare.py` over the demo pictures.
+
+use std::ffi::OsString;
+use std::process::Command;
+
+use conformance::product::Gpu;
+use conformance::suite;
+use libtest_mimic::{Failed, Trial};
+
+use crate::tool::{self, Bench, PICTURES};
+
+const SCRIPT: &str = include_str!("../scipy/compare.py");
+
+/// The Python that has NumPy and SciPy, or why there is none.
+pub(crate) fn probe() -> Result<OsString, String> {
+    let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+    let output = Command::new(&python).args(["-c", "import numpy, scipy.ndimage"]).output();
+    match output {
+        Ok(output) if output.status.success() => Ok(python),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(said.lines().last().unwrap_or("python3 failed").to_owned())
+        }
+        Err(error) => Err(format!("python3: {error}")),
+    }
+}
+
+pub(crate) fn trials(python: &Result<OsString, String>, gpu: &Gpu) -> Vec<Trial> {
+    let on = |device: &'static str| {
+        let python = python.clone();
+        move || compare(python?, device)
+    };
+    vec![
+        Trial::test("scipy::cpu", on("cpu")).with_ignored_flag(python.is_err()),
+        suite::gpu_trial("scipy::gpu", gpu, on("gpu:0"))
+            .with_ignored_flag(python.is_err() || matches!(gpu, Gpu::Missing(_))),
+    ]
+}
+
+fn compare(python: OsString, device: &str) -> Result<(), Failed> {
+    let bench = Bench::new();
+    for (name, contents) in PICTURES {
+        bench.put(name, contents);
+    }
+    let script = bench.path().join("compare.py");
+    std::fs::write(&script, SCRIPT)?;
+    let output = Command::new(python)
+        .arg(script)
+        .arg("--apron")
+        .arg(tool::apron()?)
+        .arg("--pictures")
+        .arg(bench.path())
+        .args(["--device", device])
+        .output()?;
+    let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let last = out.lines().last().unwrap_or_default();
+    if output.status.success() {
+        eprintln!("scipy::{device}: {last}");
+        Ok(())
+    } else {
+        Err(format!("{last}\n{said}").into())
+    }
+}

@@ -1,0 +1,61 @@
+//! What a plan chooses by itself, and what it declines.
+
+use apron::{Border, Device, Error, Filter, Plan, Shape, Variant};
+use conformance::problem::Group;
+use conformance::product::{Gpu, Product};
+use conformance::select::Selection;
+use conformance::suite;
+use libtest_mimic::{Failed, Trial};
+
+use crate::{direct, separable};
+
+pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
+    let choice = move |device: Device| {
+        move || {
+            let product = [Product { variant: None, device }];
+            suite::check(&format!("plan::choice::{device}"), &product, &groups(selection))
+        }
+    };
+    vec![
+        Trial::test("plan::choice::cpu", choice(Device::Cpu)),
+        suite::gpu_trial("plan::choice::gpu", gpu, choice(Gpu::DEVICE)),
+        Trial::test("plan::declines::cpu", || declines(Device::Cpu)),
+        suite::gpu_trial("plan::declines::gpu", gpu, || declines(Gpu::DEVICE)),
+    ]
+}
+
+/// Both families' lists, thin: what matters is that every window finds a variant, in a plan that changes it with the
+/// image.
+fn groups(selection: Selection) -> Vec<Group> {
+    let small = Selection::Small;
+    let mut groups = [direct::exhaustive(small), direct::wild(small), separable::exhaustive(small)].concat();
+    groups.extend(direct::stored(selection));
+    groups.extend(separable::stored(selection));
+    groups
+}
+
+/// A variant that cannot run a window says so, by name, and no other variant takes its place.
+fn declines(device: Device) -> Result<(), Failed> {
+    let shape = Shape { width: 100, height: 100, channels: 1 };
+    let large = Filter::from_taps(33, 33, &[1.0; 33 * 33])?;
+    let plain = Filter::from_taps(2, 2, &[1.0, 2.0, 3.0, 5.0])?;
+    for (variant, filter, runs) in [
+        (Variant::DirectConstant, &large, false),
+        (Variant::DirectNaive, &large, true),
+        (Variant::Separable, &large, true),
+        (Variant::Separable, &plain, false),
+        (Variant::DirectConstant, &plain, true),
+    ] {
+        let built = Plan::builder(filter).border(Border::Wrap).device(device).variant(variant).build();
+        let found = built.and_then(|plan| plan.variant_for(shape));
+        let right = match &found {
+            Ok(found) => runs && *found == variant,
+            Err(Error::Unsupported { variant: named, .. }) => !runs && *named == variant.name(),
+            Err(_) => false,
+        };
+        if !right {
+            return Err(format!("{variant} for {}x{} taps: {found:?}", filter.cols(), filter.rows()).into());
+        }
+    }
+    Ok(())
+}

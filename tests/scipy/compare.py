@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Compares `apron filter` with SciPy's ndimage.correlate on the same taps.
+
+    python3 compare.py --apron target/release/apron --pictures assets [--device cpu]
+
+8-bit results must be SciPy's in float64, rounded half to even and saturated, in every pixel. Float results, which travel
+as .npy, must lie within 1e-5 of the picture's range times the sum of the taps' magnitudes (at least 1). Needs NumPy and
+SciPy; where Pillow is there, apron's reading of the PNG pictures is held to it. Exits with 1 on the first difference of any
+kind, and if nothing was compared.
+"""
+
+import argparse
+import concurrent.futures
+import itertools
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy
+from scipy import ndimage
+
+TOLERANCE = 1e-5
+
+# apron's name, and SciPy's keywords.
+BORDERS = {
+    "reflect101": {"mode": "mirror"},
+    "reflect": {"mode": "reflect"},
+    "replicate": {"mode": "nearest"},
+    "wrap": {"mode": "wrap"},
+    "constant:37.5": {"mode": "constant", "cval": 37.5},
+}
+
+
+def text_of(taps):
+    """Taps as apron reads them; repr gives digits that read back as the same float64."""
+    return "; ".join(" ".join(repr(float(tap)) for tap in row) for row in taps)
+
+
+def filters(run, folder):
+    """Name, apron's arguments, and the taps as float64."""
+    rng = numpy.random.default_rng(20240607)
+    own = {
+        "random 5x3": rng.uniform(-1, 1, (3, 5)),
+        "random 4x6": rng.uniform(-1, 1, (6, 4)),
+        "random 11x11": rng.uniform(-0.2, 0.2, (11, 11)),
+        "corner of 4x4": numpy.pad([[0.5]], ((0, 3), (3, 0))),
+        "mean 6x6": numpy.full((6, 6), 1 / 36),
+    }
+    for name, taps in own.items():
+        yield name, ["--taps", text_of(taps)], taps
+    for name in ["sobel-x", "laplacian", "gaussian:sigma=1.2", "unsharp:sigma=0.8,amount=1.5", "box:size=4"]:
+        path = folder / "taps.npy"
+        run("taps", "--filter", name, "--out", path)
+        yield name, ["--filter", name], numpy.load(path)
+
+
+def correlate(picture, taps, border):
+    """SciPy's answer in float64, channel by channel."""
+    planes = picture.astype(numpy.float64)
+    planes = planes if planes.ndim == 3 else planes[..., None]
+    results = [ndimage.correlate(plane, taps, output=numpy.float64, **border) for plane in numpy.moveaxis(planes, 2, 0)]
+    return numpy.stack(results, axis=2).reshape(picture.shape)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--apron", required=True, type=pathlib.Path, help="the command-line tool")
+    parser.add_argument("--pictures", required=True, type=pathlib.Path, help="folder of 8-bit pictures")
+    parser.add_argument("--device", default="cpu", help="as apron's --device")
+    arguments = parser.parse_args()
+
+    def run(*command):
+        done = subprocess.run([arguments.apron, *command], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(f"apron {' '.join(map(str, command))}: {done.stderr.strip()}")
+
+    def filtered(source, target, options):
+        run("filter", source, target, "--device", arguments.device, "--quiet", *options)
+        return numpy.load(target)
+
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        known = list(filters(run, folder))
+        pictures = {}
+        for path in sorted(arguments.pictures.iterdir()):
+            if path.suffix not in (".png", ".jpg"):
+                continue
+            pixels = filtered(path, folder / f"{path.stem}.npy", ["--filter", "identity"])
+            check_reading(path, pixels)
+            # Not whole numbers, so that a float result cannot be right by having been rounded.
+            noise = numpy.random.default_rng(7).random(pixels.shape)
+            floats = (pixels + noise).astype(numpy.float32)
+            numpy.save(folder / f"{path.stem}-float.npy", floats)
+            pictures[path] = pixels, floats
+
+        def compare(number, path, the_filter, border):
+            name, options, taps = the_filter
+            pixels, floats = pictures[path]
+            options = [*options, "--border", border]
+            what = f"{path.name}, {name}, {border}"
+
+            expected = numpy.clip(numpy.rint(correlate(pixels, taps, BORDERS[border])), 0, 255).astype(numpy.uint8)
+            found = filtered(path, folder / f"{number}-bytes.npy", options)
+            wrong = numpy.argwhere(found != expected)
+            if found.dtype != numpy.uint8 or len(wrong):
+                first = tuple(wrong[0]) if len(wrong) else None
+                return f"{what}: {len(wrong)} of {found.size} 8-bit values differ, first {first}: {found[first]} for {expected[first]}"
+
+            expected = correlate(floats, taps, BORDERS[border])
+            found = filtered(folder / f"{path.stem}-float.npy", folder / f"{number}-float.npy", options)
+            allowed = TOLERANCE * numpy.ptp(floats) * max(1.0, numpy.abs(taps).sum())
+            difference = numpy.abs(found - expected).max()
+            if found.dtype != numpy.float32 or not difference <= allowed:
+                return f"{what}: float results differ by {difference:g}, {allowed:g} allowed"
+            print(f"{what}: 8-bit equal, float within {difference / allowed * TOLERANCE:.1e}", flush=True)
+            return None
+
+        jobs = list(itertools.product(pictures, known, BORDERS))
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            results = list(pool.map(lambda job: compare(job[0], *job[1]), enumerate(jobs)))
+        failures = [result for result in results if result]
+        print(f"{len(results)} comparisons, {len(failures)} failed")
+        if failures or not results:
+            raise SystemExit("\n".join(failures[:10]) or "nothing was compared")
+
+
+def check_reading(path, pixels):
+    """Holds apron's decoder to Pillow's where there is one; JPEG decoders may differ in the last bit."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return
+    difference = numpy.abs(numpy.asarray(Image.open(path)).astype(int) - pixels)
+    limit = 0 if path.suffix == ".png" else 4
+    if difference.max() > limit:
+        raise SystemExit(f"{path.name}: apron reads it otherwise than Pillow, by up to {difference.max()}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
