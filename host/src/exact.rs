@@ -603,7 +603,7 @@ mod tests {
 
     #[test]
     fn sums_that_f32_holds_need_no_second_look() {
-        for text in ["sobel-x:size=5", "sharpen", "box:size=4", "laplacian:neighbours=8", "emboss"] {
+        for text in ["sobel-x:size=5", "sharpen", "box:size=4", "laplacian:neighbours=8", "emboss", "taps:65792 1"] {
             let filter: Filter = text.parse().unwrap();
             assert_eq!(kernel_error(&filter, Family::Direct, 255.0, 0.0), 0.0, "{text}");
             if filter.is_separable() {
@@ -611,19 +611,31 @@ mod tests {
             }
             assert_ne!(kernel_error(&filter, Family::Direct, 255.0, 0.1), 0.0, "{text} with a border of 0.1");
         }
-        for text in ["box:size=5", "gaussian:sigma=1", "sobel-x:size=31"] {
+        for text in ["box:size=5", "gaussian:sigma=1", "sobel-x:size=31", "taps:65793 1"] {
             let filter: Filter = text.parse().unwrap();
             assert_ne!(kernel_error(&filter, Family::Direct, 255.0, 0.0), 0.0, "{text}");
         }
     }
 
     #[test]
-    fn windows_beyond_the_limit_go_by_passes() {
-        for (text, size) in [("gaussian:sigma=33", (8, 5)), ("box:cols=300,rows=220", (3, 7))] {
+    fn large_windows_go_by_passes() {
+        for (text, size, defined) in [
+            ("gaussian:sigma=33", (8, 5), true),
+            ("box:cols=300,rows=220", (3, 7), true),
+            ("gaussian:sigma=14", (11, 6), false),
+            ("box:cols=180,rows=170", (14, 9), false),
+        ] {
             let filter: Filter = text.parse().unwrap();
-            assert!(filter.cols() * filter.rows() > MAX_WINDOW);
+            let pixels = noise_pixels(size.0 * size.1, 5);
+            let halves: Vec<u8> = (0..pixels.len()).map(|i| (i % 2) as u8).collect();
             for border in [Border::Constant(3.5), Border::Reflect, Border::Wrap, Border::Keep] {
-                check(&noise_pixels(size.0 * size.1, 5), size, &filter, border);
+                let src = ImageView::new(&pixels, size.0, size.1, 1).unwrap();
+                let exact = Exact::new(src, 1, &filter, border, Family::Separable).unwrap();
+                assert_eq!((exact.passes.is_some(), exact.defined_by_passes()), (true, defined), "{text}");
+                check(&pixels, size, &filter, border);
+                if !defined {
+                    check(&halves, size, &filter, border);
+                }
             }
         }
     }
