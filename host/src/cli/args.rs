@@ -1,0 +1,398 @@
+//! The command line as types.
+
+use std::path::PathBuf;
+
+use apron::{Border, Device, Filter, Variant};
+use clap::error::ErrorKind;
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+use super::{Failure, Result, files, npy};
+
+/// Filters pictures and arrays by convolution, on an NVIDIA GPU or on the CPU.
+#[derive(Debug, Parser)]
+#[command(name = "apron", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  apron filter photo.jpg blurred.png --filter gaussian:sigma=2
+  apron filter photo.png edges.npy --taps \"0 1 0; 1 -4 1; 0 1 0\" --output-type f32
+  apron filter scans/*.tif out/ --filter unsharp:sigma=1.5,amount=0.8
+  apron filters
+  apron info
+
+Exit code: 0, 1 if something failed, 2 if the command line does not make sense.";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Filter pictures, or arrays in .npy files
+    Filter(Box<FilterArgs>),
+    /// List the filters that have a name, and their parameters
+    Filters,
+    /// Print the taps of a filter, for other programs
+    Taps(Box<TapsArgs>),
+    /// Show devices, kernels and variants
+    Info,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = FILTER_HELP)]
+pub(super) struct FilterArgs {
+    /// Pictures to read
+    #[arg(value_name = "IN", required = true)]
+    pub(super) inputs: Vec<PathBuf>,
+
+    /// Picture to write, or an existing folder, where each keeps its name
+    #[arg(value_name = "OUT")]
+    pub(super) output: PathBuf,
+
+    #[command(flatten)]
+    pub(super) choice: Choice,
+
+    /// What lies outside the picture: constant[:V], replicate, reflect, reflect101, wrap or keep
+    #[arg(long, default_value_t, allow_hyphen_values = true)]
+    pub(super) border: Border,
+
+    /// Where to run: cpu, gpu:N, or auto: the first GPU, the CPU where there is none
+    #[arg(long, default_value_t)]
+    pub(super) device: Device,
+
+    /// How to compute, from the list in "apron info"; chosen by size unless given
+    #[arg(long)]
+    pub(super) variant: Option<Variant>,
+
+    /// Pixel type to write; values are kept as they are, not scaled [default: as the input]
+    #[arg(long, value_name = "TYPE")]
+    pub(super) output_type: Option<PixelType>,
+
+    /// Format to write, as a file extension [default: as OUT; in a folder, as the input]
+    #[arg(long, value_name = "EXT", value_parser = files::Format::from_extension)]
+    pub(super) format: Option<&'static files::Format>,
+
+    /// Quality of JPEG output
+    #[arg(long, value_name = "1-100", default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub(super) quality: u8,
+
+    #[command(flatten)]
+    pub(super) limits: Limits,
+
+    /// Pictures to work on at once [default: one for each core, 8 at most]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) jobs: Option<u16>,
+
+    /// No progress bar and no notes; failures are still reported
+    #[arg(long, short)]
+    pub(super) quiet: bool,
+
+    /// Say for each picture what was chosen and how long it took
+    #[arg(long, short, conflicts_with = "quiet")]
+    pub(super) verbose: bool,
+}
+
+const FILTER_HELP: &str = "\
+Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr, and npy. Alpha is copied, not filtered. Colour
+profile and orientation are kept where the format can hold them, other metadata is not; of an animation or a document,
+the first picture is read. Limits on size guard against files that unpack to more than memory holds.
+Arrays (.npy) are height x width or height x width x channels, with 1 to 4 channels of u1, u2, f2 or f4, in either
+byte order, C or Fortran; all their channels are filtered.
+Integers are rounded half to even and saturated; --output-type f32 keeps sign and fraction.
+A file is written under another name and renamed when complete, so OUT may be IN, and no part of a file is left.
+
+Examples:
+  apron filter photo.jpg blurred.png --filter gaussian:sigma=2
+  apron filter photo.png photo.png --filter sharpen --border replicate
+  apron filter stack.npy dx.npy --filter sobel-x --output-type f32 --border constant:0
+  apron filter photo.png edges.npy --taps \"0 1 0; 1 -4 1; 0 1 0\" --output-type f32
+  apron filter photo.png out.tif --taps-file psf.npy --convolve --device gpu:0 --verbose
+  apron filter scans/*.tif out/ --filter unsharp:sigma=1.5,amount=0.8 --format png";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = TAPS_HELP)]
+pub(super) struct TapsArgs {
+    #[command(flatten)]
+    pub(super) choice: Choice,
+
+    /// File to write: an array of f8 if it ends in .npy, else text; stdout unless given
+    #[arg(long, value_name = "FILE")]
+    pub(super) out: Option<PathBuf>,
+}
+
+const TAPS_HELP: &str = "\
+Text has a line for each row; \"apron filter --taps-file\" reads it back.
+
+Examples:
+  apron taps --filter sobel-x
+  apron taps --filter gaussian:sigma=2 --out gaussian.npy";
+
+/// Which filter to use.
+#[derive(Debug, ClapArgs)]
+pub(super) struct Choice {
+    #[command(flatten)]
+    source: Source,
+
+    /// Column and row, from 0, of the tap that lies on the output pixel [default: the middle]
+    #[arg(long, value_name = "X,Y", value_parser = anchor)]
+    anchor: Option<(usize, usize)>,
+
+    /// Turn the filter by half a circle: true convolution, as SciPy's convolve; correlation unless given
+    #[arg(long)]
+    convolve: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[group(required = true, multiple = false)]
+struct Source {
+    /// Filter by name, as in gaussian:sigma=2; "apron filters" lists them
+    #[arg(long, short, value_name = "NAME[:K=V,..]")]
+    filter: Option<Filter>,
+
+    /// Taps row by row, as in "0 1 0; 1 -4 1; 0 1 0"
+    #[arg(long, value_name = "TAPS", allow_hyphen_values = true, value_parser = Filter::parse_taps)]
+    taps: Option<Filter>,
+
+    /// File of taps: text with a line for each row, or a .npy array of one or two dimensions
+    #[arg(long, value_name = "FILE")]
+    taps_file: Option<PathBuf>,
+}
+
+impl Choice {
+    /// The filter that was asked for.
+    pub(super) fn filter(&self) -> Result<Filter> {
+        let mut filter = match &self.source {
+            Source { filter: Some(filter), .. } | Source { taps: Some(filter), .. } => filter.clone(),
+            Source { taps_file: Some(path), .. } => {
+                let mut reader = files::open(path)?;
+                if npy::is_npy(&mut reader).map_err(|error| Failure::at(path, error))? {
+                    npy::read_taps(&mut reader).map_err(|reason| Failure::at(path, reason))?
+                } else {
+                    let text = files::read_text(reader).map_err(|error| Failure::at(path, error))?;
+                    Filter::parse_taps(&text).map_err(|error| Failure::at(path, error))?
+                }
+            }
+            _ => return Err(Failure::usage("one of --filter, --taps and --taps-file is needed")),
+        };
+        if let Some((x, y)) = self.anchor {
+            filter = filter.anchored(x, y).map_err(|error| Failure::usage(error.to_string()))?;
+        }
+        Ok(if self.convolve { filter.flipped() } else { filter })
+    }
+}
+
+/// What may be read at most: a small file can hold a picture that fills any memory.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub(super) struct Limits {
+    /// Most pixels that a picture may have
+    #[arg(long, value_name = "N", default_value = "256M", value_parser = amount)]
+    pub(super) max_pixels: u64,
+
+    /// Most bytes that a picture may take when decoded; K, M, G and T are powers of 1024
+    #[arg(long, value_name = "N", default_value = "512M", value_parser = amount)]
+    pub(super) max_bytes: u64,
+}
+
+impl Limits {
+    /// Checks a picture's size, before anything is allocated for it.
+    pub(super) fn check(&self, width: u64, height: u64, bytes_per_pixel: u64) -> Result<(), String> {
+        let pixels = width.saturating_mul(height);
+        let bytes = pixels.saturating_mul(bytes_per_pixel);
+        if pixels > self.max_pixels {
+            return Err(format!(
+                "{width}x{height} pixels are more than {}; raise it with --max-pixels if you trust the file",
+                self.max_pixels
+            ));
+        }
+        if bytes > self.max_bytes {
+            return Err(format!(
+                "{width}x{height} pixels take {bytes} bytes, more than {}; raise it with --max-bytes if you trust the file",
+                self.max_bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The type of a stored value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum PixelType {
+    /// 8-bit integer
+    U8,
+    /// 16-bit integer
+    U16,
+    /// 16-bit float, for .npy
+    F16,
+    /// 32-bit float
+    F32,
+}
+
+impl std::fmt::Display for PixelType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::U8 => "u8",
+            Self::U16 => "u16",
+            Self::F16 => "f16",
+            Self::F32 => "f32",
+        })
+    }
+}
+
+fn anchor(text: &str) -> Result<(usize, usize), &'static str> {
+    text.split_once(',')
+        .and_then(|(x, y)| Some((x.trim().parse().ok()?, y.trim().parse().ok()?)))
+        .ok_or("a column and a row from 0 are needed, as in 1,1")
+}
+
+/// A whole number with K, M, G or T for powers of 1024.
+fn amount(text: &str) -> Result<u64, &'static str> {
+    let (digits, shift) = match text.char_indices().last() {
+        Some((end, 'K' | 'k')) => (&text[..end], 10),
+        Some((end, 'M' | 'm')) => (&text[..end], 20),
+        Some((end, 'G' | 'g')) => (&text[..end], 30),
+        Some((end, 'T' | 't')) => (&text[..end], 40),
+        _ => (text, 0),
+    };
+    digits
+        .parse()
+        .ok()
+        .and_then(|number: u64| number.checked_mul(1 << shift))
+        .ok_or("a whole number is needed, which may end in K, M, G or T, as in 512M")
+}
+
+/// clap's complaint, as one line.
+pub(super) fn usage(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "no command given; \"apron --help\" lists them".to_owned();
+    }
+    let text = error.render().to_string();
+    let mut paragraphs = text.split("\n\n");
+    let what = paragraphs.next().unwrap_or_default().trim_start_matches("error: ").trim_end();
+    let tip = paragraphs.find_map(|paragraph| paragraph.trim_start().strip_prefix("tip: "));
+    match tip {
+        Some(tip) => format!("{what}; {tip}"),
+        None => what.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &[&str]) -> Result<Box<FilterArgs>, String> {
+        let args = ["apron", "filter"].iter().chain(line);
+        match Args::try_parse_from(args) {
+            Ok(Args { command: Command::Filter(args) }) => Ok(args),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(usage(&error)),
+        }
+    }
+
+    #[test]
+    fn clap_finds_no_fault() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn help_has_no_long_lines() {
+        for command in [Args::command(), FilterArgs::augment_args(clap::Command::new("filter"))] {
+            let help = command.clone().render_help().to_string();
+            assert!(help.contains("Examples:"));
+        }
+        for line in [EXAMPLES, FILTER_HELP, TAPS_HELP].iter().flat_map(|help| help.lines()) {
+            assert!(line.len() <= 130, "{line}");
+        }
+    }
+
+    #[test]
+    fn defaults() {
+        let args = parse(&["in.png", "out.png", "--filter", "gaussian:sigma=2"]).unwrap();
+        assert_eq!(args.inputs, [PathBuf::from("in.png")]);
+        assert_eq!(args.output, PathBuf::from("out.png"));
+        assert_eq!(args.border, Border::Reflect101);
+        assert_eq!(args.device, Device::Auto);
+        assert_eq!((args.variant, args.output_type), (None, None));
+        assert_eq!((args.limits.max_pixels, args.limits.max_bytes), (1 << 28, 1 << 29));
+        assert_eq!(args.choice.filter().unwrap(), Filter::gaussian(2.0).unwrap());
+    }
+
+    #[test]
+    fn several_inputs() {
+        let args = parse(&["a.png", "b.png", "c.png", "out", "--filter", "emboss"]).unwrap();
+        assert_eq!(args.inputs.len(), 3);
+        assert_eq!(args.output, PathBuf::from("out"));
+    }
+
+    #[test]
+    fn taps_may_begin_with_a_minus() {
+        let args = parse(&["a", "b", "--taps", "-1 0 1", "--border", "constant:-2.5"]).unwrap();
+        assert_eq!(args.choice.filter().unwrap(), Filter::from_taps(3, 1, &[-1.0, 0.0, 1.0]).unwrap());
+        assert_eq!(args.border, Border::Constant(-2.5));
+    }
+
+    #[test]
+    fn anchor_is_set_before_the_filter_is_turned() {
+        let args = parse(&["a", "b", "--taps", "1 2 3; 4 5 6", "--anchor", "0,1", "--convolve"]).unwrap();
+        let filter = args.choice.filter().unwrap();
+        assert_eq!((filter.tap(0, 0), filter.anchor()), (6.0, (2, 0)));
+    }
+
+    #[test]
+    fn nonsense_is_one_line_that_names_it() {
+        let cases: &[(&[&str], &[&str])] = &[
+            (&[], &["required", "OUT"]),
+            (&["a.png", "b.png"], &["required", "--filter"]),
+            (&["a", "b", "--filter", "gaussian:sigma=-1"], &["sigma", "-1"]),
+            (&["a", "b", "--filter", "nonesuch"], &["nonesuch", "gaussian"]),
+            (&["a", "b", "--taps", "1 2; 3"], &["row 2"]),
+            (&["a", "b", "--taps", "1 2 x"], &["x"]),
+            (&["a", "b", "--filter", "emboss", "--taps", "1"], &["--taps", "cannot be used"]),
+            (&["a", "b", "--filter", "emboss", "--border", "mirror"], &["mirror", "reflect101"]),
+            (&["a", "b", "--filter", "emboss", "--device", "tpu"], &["tpu", "auto"]),
+            (&["a", "b", "--filter", "emboss", "--variant", "fast"], &["fast", "direct-naive"]),
+            (&["a", "b", "--filter", "emboss", "--output-type", "i8"], &["i8", "u16"]),
+            (&["a", "b", "--filter", "emboss", "--format", "docx"], &["docx", "png"]),
+            (&["a", "b", "--filter", "emboss", "--anchor", "1"], &["1,1"]),
+            (&["a", "b", "--filter", "emboss", "--max-bytes", "1.5G"], &["1.5G", "512M"]),
+            (&["a", "b", "--filter", "emboss", "--max-bytes", "99999999999T"], &["512M"]),
+            (&["a", "b", "--filter", "emboss", "--jobs", "0"], &["0"]),
+            (&["a", "b", "--filter", "emboss", "--quality", "101"], &["101"]),
+            (&["a", "b", "--filter", "emboss", "--bordr", "wrap"], &["--bordr", "--border"]),
+            (&["a", "b", "--filter", "emboss", "-q", "-v"], &["--quiet"]),
+        ];
+        for (line, words) in cases {
+            let message = super::super::one_line(&parse(line).unwrap_err());
+            for word in *words {
+                assert!(message.contains(word), "{line:?}: {message:?} lacks {word:?}");
+            }
+            assert!(!message.contains("Usage:") && !message.contains("error:"), "{message}");
+        }
+    }
+
+    #[test]
+    fn an_anchor_outside_is_a_usage_failure() {
+        let args = parse(&["a", "b", "--filter", "emboss", "--anchor", "3,0"]).unwrap();
+        let failure = args.choice.filter().unwrap_err();
+        assert_eq!(failure.code, 2);
+    }
+
+    #[test]
+    fn amounts() {
+        assert_eq!(amount("0"), Ok(0));
+        assert_eq!(amount("512M"), Ok(512 << 20));
+        assert_eq!(amount("3k"), Ok(3 << 10));
+        assert_eq!(amount("2T"), Ok(2 << 40));
+        for bad in ["", "M", "-1", "1.5", "1KB", "16777216T", "１"] {
+            assert!(amount(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn limits_cannot_be_overflowed() {
+        let limits = Limits { max_pixels: u64::MAX - 1, max_bytes: u64::MAX - 1 };
+        assert!(limits.check(u64::MAX, u64::MAX, 8).is_err());
+        assert!(limits.check(1 << 20, 1 << 20, 1 << 40).is_err());
+        assert!(limits.check(1 << 20, 1 << 20, 16).is_ok());
+    }
+}

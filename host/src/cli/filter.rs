@@ -1,0 +1,170 @@
+//! `apron filter`: one picture, or as many as there are.
+
+use std::collections::HashMap;
+use std::io::IsTerminal;
+use std::num::NonZero;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use apron::{Image, Pixel, Plan, Shape};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::args::{FilterArgs, PixelType};
+use super::files::{self, Format, Picture, Pixels, each};
+use super::{Failure, Result, caught, report};
+
+/// One picture's way.
+struct Job {
+    input: PathBuf,
+    output: PathBuf,
+    format: &'static Format,
+}
+
+pub(super) fn run(args: Box<FilterArgs>) -> Result {
+    let filter = args.choice.filter()?;
+    let jobs = jobs(&args)?;
+    files::clean_up_on_signals();
+    let plan = Plan::builder(&filter).border(args.border).device(args.device).variant(args.variant).build()?;
+    if let Some(reason) = plan.fallback().filter(|_| args.verbose) {
+        report(&format!("running on the CPU: {reason}"));
+    }
+    match &*jobs {
+        [job] => job.run(&args, &plan).map(|notes| notes.iter().for_each(|note| report(note))),
+        jobs => run_all(&args, &plan, jobs),
+    }
+}
+
+/// What is to be read and written; whatever can be known to go wrong goes wrong here.
+fn jobs(args: &FilterArgs) -> Result<Vec<Job>> {
+    let into_folder = args.output.is_dir();
+    if args.inputs.len() > 1 && !into_folder {
+        let message = format!("several pictures go into a folder, and {} is none", args.output.display());
+        return Err(Failure::usage(message));
+    }
+    let mut jobs: Vec<Job> = Vec::with_capacity(args.inputs.len());
+    let mut sources: HashMap<PathBuf, &Path> = HashMap::new();
+    for input in &args.inputs {
+        let mut output = args.output.clone();
+        if into_folder {
+            let name = input.file_name().ok_or_else(|| Failure::at(input, "is a folder; name the files in it"))?;
+            output.push(name);
+            if let Some(format) = args.format {
+                output.set_extension(format.name());
+            }
+            if let Some(first) = sources.insert(output.clone(), input) {
+                return Err(Failure::usage(format!(
+                    "{} and {} would both be written to {}",
+                    first.display(),
+                    input.display(),
+                    output.display()
+                )));
+            }
+        }
+        let format = match args.format {
+            Some(format) => format,
+            None => Format::from_path(&output)?,
+        };
+        jobs.push(Job { input: input.clone(), output, format });
+    }
+    Ok(jobs)
+}
+
+/// Runs the jobs, several at once; one that fails does not keep the others from their work.
+fn run_all(args: &FilterArgs, plan: &Plan, jobs: &[Job]) -> Result {
+    let bar = if args.quiet || !std::io::stderr().is_terminal() {
+        ProgressBar::hidden()
+    } else {
+        let style = ProgressStyle::with_template("{wide_bar} {pos} of {len}, {eta} left");
+        ProgressBar::new(jobs.len() as u64).with_style(style.expect("a literal that is well formed"))
+    };
+    let at_once = match args.jobs {
+        Some(jobs) => jobs.into(),
+        None => std::thread::available_parallelism().map_or(1, NonZero::get).min(8),
+    };
+    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..at_once.min(jobs.len()) {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // A plan's state is its locks', and what a panic left in a lock is refused or harmless.
+                    let result = caught(AssertUnwindSafe(|| job.run(args, plan)));
+                    bar.suspend(|| match result {
+                        Ok(notes) => notes.iter().for_each(|note| report(note)),
+                        Err(failure) => {
+                            failed.fetch_add(1, Ordering::Relaxed);
+                            report(&failure.message);
+                        }
+                    });
+                    bar.inc(1);
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    match failed.into_inner() {
+        0 => Ok(()),
+        failed => Err(Failure::new(format!("{failed} of {} pictures failed, the others are written", jobs.len()))),
+    }
+}
+
+impl Job {
+    /// Reads, filters and writes. Returns what there is to say about it.
+    fn run(&self, args: &FilterArgs, plan: &Plan) -> Result<Vec<String>> {
+        let start = Instant::now();
+        let picture = files::load(&self.input, &args.limits)?;
+        let read = start.elapsed();
+
+        let shape = picture.pixels.shape();
+        let channels = shape.channels - usize::from(picture.alpha);
+        let target = args.output_type.unwrap_or(picture.pixels.kind());
+        let start = Instant::now();
+        let pixels =
+            filtered(plan, &picture.pixels, channels, target).map_err(|error| Failure::at(&self.input, error))?;
+        let ran = start.elapsed();
+
+        let start = Instant::now();
+        let result = Picture { pixels, ..picture };
+        let lost = files::save(&self.output, self.format, &result, args.quality)?;
+        let written = start.elapsed();
+
+        let mut notes = Vec::new();
+        if let Some(lost) = lost.filter(|_| !args.quiet) {
+            notes.push(format!("{}: {lost}", self.output.display()));
+        }
+        if args.verbose {
+            let ms = |time: Duration| time.as_secs_f64() * 1e3;
+            let variant = plan.variant_for(Shape { channels, ..shape })?;
+            notes.push(format!(
+                "{} -> {}: {}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
+                self.input.display(),
+                self.output.display(),
+                result.describe(),
+                args.border,
+                plan.device(),
+                ms(read),
+                ms(ran),
+                ms(written)
+            ));
+        }
+        Ok(notes)
+    }
+}
+
+/// The first `channels` channels filtered, the others copied, in values of the type `target`.
+fn filtered(plan: &Plan, src: &Pixels, channels: usize, target: PixelType) -> apron::Result<Pixels> {
+    each!(src, src => match target {
+        PixelType::U8 => into(plan, src, channels).map(Pixels::U8),
+        PixelType::U16 => into(plan, src, channels).map(Pixels::U16),
+        PixelType::F16 => into(plan, src, channels).map(Pixels::F16),
+        PixelType::F32 => into(plan, src, channels).map(Pixels::F32),
+    })
+}
+
+fn into<S: Pixel, D: Pixel>(plan: &Plan, src: &Image<S>, channels: usize) -> apron::Result<Image<D>> {
+    let shape = src.shape();
+    let mut dst = Image::zeroed(shape.width, shape.height, shape.channels)?;
+    plan.run_channels(&src.view(), &mut dst.view_mut(), channels)?;
+    Ok(dst)
+}

@@ -1,0 +1,124 @@
+//! What `apron info` and `apron filters` print.
+
+use std::io::{self, Write};
+
+use apron::{Filter, Variant};
+
+/// Devices, kernels and variants.
+pub(super) fn info(out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "apron {}\n\nDevices", env!("CARGO_PKG_VERSION"))?;
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    writeln!(out, "  cpu    {threads} threads")?;
+    gpus(out)?;
+    writeln!(out, "\nVariants (on the CPU, all variants of a family run the same code)")?;
+    for variant in Variant::all() {
+        let family = format!("{:?}", variant.family()).to_lowercase();
+        writeln!(out, "  {variant:<16} {family:<10} {}", variant.summary())?;
+    }
+    Ok(())
+}
+
+#[cfg(feature = "gpu")]
+fn gpus(out: &mut dyn Write) -> io::Result<()> {
+    use apron::gpu::{Gpu, embedded};
+
+    match Gpu::count() {
+        Ok(count) => {
+            for ordinal in 0..count {
+                match Gpu::open(ordinal) {
+                    Ok(gpu) => {
+                        let info = gpu.info();
+                        let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+                        writeln!(
+                            out,
+                            "  gpu:{ordinal}  {}: compute capability {}.{}, {} multiprocessors, {:.1} GiB memory, runs sm_{}",
+                            info.name,
+                            info.capability.0,
+                            info.capability.1,
+                            info.multiprocessors,
+                            gib(info.memory),
+                            gpu.tier(),
+                        )?;
+                        if ordinal == count - 1 {
+                            writeln!(out, "  NVIDIA driver for CUDA {}.{}", info.driver.0, info.driver.1)?;
+                        }
+                    }
+                    Err(error) => writeln!(out, "  gpu:{ordinal}  cannot be used: {error}")?,
+                }
+            }
+            writeln!(out, "  auto   is gpu:0")?;
+        }
+        Err(error) => no_gpu(out, &error)?,
+    }
+    writeln!(out, "\nKernels in this build, as PTX")?;
+    for tier in embedded() {
+        let (count, bytes) = tier.entries().fold((0, 0), |(count, bytes), (_, ptx)| (count + 1, bytes + ptx.len()));
+        writeln!(out, "  sm_{:<4} {count} entries, {} KiB, by {}", tier.arch, bytes.div_ceil(1024), tier.compiler)?;
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "gpu"))]
+fn gpus(out: &mut dyn Write) -> io::Result<()> {
+    no_gpu(out, &apron::Error::NoGpu { reason: "this build has no GPU support (feature \"gpu\")".into() })
+}
+
+fn no_gpu(out: &mut dyn Write, error: &apron::Error) -> io::Result<()> {
+    let reason = match error {
+        apron::Error::NoGpu { reason } => reason.clone(),
+        error => error.to_string(),
+    };
+    writeln!(out, "  no GPU: {reason}\n  auto   is cpu")
+}
+
+/// Every filter that has a name.
+pub(super) fn filters(out: &mut dyn Write) -> io::Result<()> {
+    for preset in Filter::PRESETS {
+        writeln!(out, "{:<12} {}", preset.name, preset.summary)?;
+        for parameter in preset.parameters {
+            writeln!(out, "  {:<10} {}", parameter.name, parameter.meaning)?;
+        }
+    }
+    writeln!(
+        out,
+        "{:<12} any taps, row by row, as in \"taps:0 1 0; 1 -4 1; 0 1 0\"\n\
+         {:<12} a row and a column, as in \"separable:row=1 2 1,column=-1 0 1\"\n\n\
+         Parameters follow a colon, with commas between them: gaussian:sigma=2,size=9. A column and a row after an @ set\n\
+         another tap on the output pixel than the middle one: box:size=4@1,1",
+        "taps", "separable"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn info_names_every_variant() {
+        let mut text = Vec::new();
+        info(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        for variant in Variant::all() {
+            assert!(text.contains(variant.name()));
+        }
+        assert!(text.contains("cpu"));
+    }
+
+    #[test]
+    fn filters_names_every_preset_and_parameter() {
+        let mut text = Vec::new();
+        filters(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        for preset in Filter::PRESETS {
+            assert!(text.contains(preset.name) && preset.parameters.iter().all(|it| text.contains(it.name)));
+        }
+        for example in [
+            "taps:0 1 0; 1 -4 1; 0 1 0",
+            "separable:row=1 2 1,column=-1 0 1",
+            "gaussian:sigma=2,size=9",
+            "box:size=4@1,1",
+        ] {
+            assert!(text.contains(example) && example.parse::<Filter>().is_ok());
+        }
+    }
+}
