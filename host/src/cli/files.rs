@@ -207,19 +207,21 @@ const FORMATS: &[Format] = {
         },
         Format {
             extensions: &["ppm"],
-            holds: |kind, channels| matches!(kind, U8 | U16) && channels == 3,
+            // The encoder has no 16-bit PPM.
+            holds: |kind, channels| kind == U8 && channels == 3,
             turns: false,
             encode: Encode::Picture(|picture, out, _| encode(pnm(picture, out), picture)),
         },
         Format {
             extensions: &["pnm"],
-            holds: |kind, channels| matches!(kind, U8 | U16) && matches!(channels, 1 | 3),
+            holds: |kind, channels| kind == U8 && matches!(channels, 1 | 3) || kind == U16 && channels == 1,
             turns: false,
             encode: Encode::Picture(|picture, out, _| encode(pnm(picture, out), picture)),
         },
         Format {
             extensions: &["pam"],
-            holds: |kind, _| matches!(kind, U8 | U16),
+            // The encoder has no 16-bit grey with alpha.
+            holds: |kind, channels| kind == U8 || kind == U16 && channels != 2,
             turns: false,
             encode: Encode::Picture(|picture, out, _| encode(PnmEncoder::new(out), picture)),
         },
