@@ -1,1 +1,36 @@
+//! The demonstration and the benchmark of apron, behind `cargo xtask run` and `cargo xtask bench`.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`demo`] | filters pictures, writes them and a contact sheet, tells times |
+//! | [`cases`] | the benchmark's problems, as data |
+//! | [`bench`](mod@bench) | runs the cases: checks each result, then measures |
+//! | [`measure`] | times on a GPU's stream and on the CPU |
+//!
+//! The program needs no source tree: it finds pictures by `--assets`, and kernels are embedded in it.
 
+pub mod bench;
+pub mod cases;
+pub mod demo;
+pub mod measure;
+mod output;
+mod sheet;
+
+use apron::{Error, Family};
+
+/// A family's name in tables, for the CPU: all variants of a family are the same code there.
+fn family_name(family: Family) -> &'static str {
+    match family {
+        Family::Direct => "direct",
+        Family::Separable => "separable",
+        _ => "another family",
+    }
+}
+
+/// Why the CPU was taken, for a heading.
+fn why(error: &Error) -> String {
+    match error {
+        Error::NoGpu { reason } => format!("; no GPU: {reason}"),
+        other => format!("; no GPU: {other}"),
+    }
+}

@@ -1,0 +1,36 @@
+//! The program behind `cargo xtask run` and `cargo xtask bench`.
+
+use std::process::ExitCode;
+
+use apron_bench::{bench, demo};
+use clap::{Parser, Subcommand};
+
+/// Demonstration and benchmark of apron.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Filter pictures: PNGs and a contact sheet, and a table of times.
+    Demo(demo::Options),
+    /// Measure the kernels beside the device's own copy and the CPU.
+    Bench(bench::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Demo(options) => demo::run(&options),
+        Command::Bench(options) => bench::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
