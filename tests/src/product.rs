@@ -31,7 +31,10 @@ impl Implementation for Product {
     }
 
     fn prepare(&self, window: &Window, border: Border) -> Result<Plan> {
-        Plan::builder(&window.filter).border(border).device(self.device).variant(self.variant).build()
+        let plan = Plan::builder(&window.filter).border(border).device(self.device).variant(self.variant).build()?;
+        // Else the CPU might be compared with itself.
+        assert_eq!(plan.device(), self.device, "the plan went elsewhere");
+        Ok(plan)
     }
 }
 

@@ -154,7 +154,7 @@ impl Sample for f16 {
             let exponent = (0..=29).rev().find(|&e| size >= 2f64.powi(e - 14)).unwrap_or(0);
             let steps = even(size / 2f64.powi(exponent - 24)) as u16;
             // `steps` carries the implicit leading bit into the exponent, also where rounding reached the next power.
-            sign | ((exponent as u16) << 10) + steps
+            sign | (((exponent as u16) << 10) + steps)
         })
     }
     fn bits(self) -> u32 {

@@ -88,8 +88,8 @@ pub fn exhaustive(selection: Selection, window: fn(usize, usize, u64) -> Window)
                     let stored = plain.clone().stored(input, output).channels(1 + turn % 4).gaps(turn % 3, turn % 5);
                     [plain, stored]
                 });
-                // 23 has no factor in common with what goes round.
-                let problems = selection.cut(23, problems, number * 5);
+                // 47 has no factor in common with what goes round, and each group has more problems than that.
+                let problems = selection.cut(47, problems, number * 5);
                 groups.push(Group { window, border, problems });
             }
         }
@@ -122,11 +122,13 @@ const SIZES: [(usize, usize); 16] = [
 pub fn awkward(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
     let mut groups = Vec::new();
     for (w, window) in windows.into_iter().enumerate() {
+        // Counted through all borders, so that each window keeps some of its problems in a small selection.
+        let mut number = 0;
         for (b, border) in BORDERS.into_iter().enumerate() {
             let work = |&(width, height): &(usize, usize)| width * height * window.cols * window.rows;
             let sizes = SIZES.iter().enumerate().filter(|&(i, size)| match work(size) {
                 work if work < 4 << 20 => true,
-                work if work < 96 << 20 => (i + w + b).is_multiple_of(3),
+                work if work < 96 << 20 => selection == Selection::Full && (i + w + b).is_multiple_of(3),
                 _ => false,
             });
             let problems = sizes.map(|(i, &(width, height))| {
@@ -140,7 +142,10 @@ pub fn awkward(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
                     plain
                 }
             });
-            let problems = selection.cut(11, problems, w + 2 * b);
+            let all: Vec<_> = problems.collect();
+            let count = all.len();
+            let problems = selection.cut(23, all, number + w);
+            number += count;
             groups.push(Group { window: window.clone(), border, problems });
         }
     }
@@ -206,7 +211,11 @@ pub fn ties(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
             let problems = (0..10).map(|i| {
                 let problem = Problem::new(61 + 3 * i, 29 + i, seed(6, groups.len() * 10 + i));
                 let problem = problem.stored(Kind::U8, Kind::U8).channels(1 + i % 4).gaps(i, 2 * i);
-                if i == 7 { problem.data(Data::Extremes) } else { problem }
+                match i {
+                    3 | 8 => problem.stored(Kind::U8, Kind::F32),
+                    7 => problem.data(Data::Extremes),
+                    _ => problem,
+                }
             });
             let problems = selection.cut(4, problems, groups.len());
             groups.push(Group { window: window.clone(), border, problems });
@@ -216,8 +225,11 @@ pub fn ties(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
 }
 
 /// Images past what a grid holds in one of its axes: 65535 blocks, of any height that a kernel might have.
-pub fn long(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
+pub fn long(selection: Selection, mut windows: Vec<Window>) -> Vec<Group> {
     let border = |i: usize| BORDERS[(i + 2) % 6];
+    if selection == Selection::Small {
+        windows.truncate(1);
+    }
     let groups = windows.into_iter().enumerate().map(|(i, window)| {
         let mut problems = vec![Problem::new(1, 65535 * 8 + 13, seed(7, i))];
         if selection == Selection::Full {

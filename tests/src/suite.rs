@@ -61,6 +61,6 @@ pub fn gpu_trial(name: &str, gpu: &Gpu, test: impl FnOnce() -> Result<(), Failed
 pub fn check<I: runner::Implementation>(name: &str, implementations: &[I], groups: &[Group]) -> Result<(), Failed> {
     let started = std::time::Instant::now();
     let solved = runner::run(implementations, groups).verdict(implementations)?;
-    eprintln!("{name}: {solved} runs in {:.1} s", started.elapsed().as_secs_f64());
+    println!("{name}: {solved} runs in {:.1} s", started.elapsed().as_secs_f64());
     Ok(())
 }
