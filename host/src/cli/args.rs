@@ -104,7 +104,7 @@ A file is written under another name and renamed when complete, so OUT may be IN
 Examples:
   apron filter photo.jpg blurred.png --filter gaussian:sigma=2
   apron filter photo.png photo.png --filter sharpen --border replicate
-  apron filter stack.npy dx.npy --filter sobel-x --output-type f32 --border constant:0
+  apron filter field.npy dx.npy --filter sobel-x --output-type f32 --border constant:0
   apron filter photo.png edges.npy --taps \"0 1 0; 1 -4 1; 0 1 0\" --output-type f32
   apron filter photo.png out.tif --taps-file psf.npy --convolve --device gpu:0 --verbose
   apron filter scans/*.tif out/ --filter unsharp:sigma=1.5,amount=0.8 --format png";
@@ -217,13 +217,10 @@ impl Limits {
 /// The type of a stored value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum PixelType {
-    /// 8-bit integer
     U8,
-    /// 16-bit integer
     U16,
-    /// 16-bit float, for .npy
+    // Half precision, which only arrays hold.
     F16,
-    /// 32-bit float
     F32,
 }
 

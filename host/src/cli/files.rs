@@ -259,17 +259,19 @@ impl Format {
 
     /// The format that a path's extension names.
     pub(super) fn from_path(path: &Path) -> Result<&'static Self> {
-        let extension = path.extension().unwrap_or_default().to_string_lossy();
-        Self::from_extension(&extension).map_err(|reason| Failure::at(path, reason))
+        match path.extension() {
+            Some(extension) => Self::from_extension(&extension.to_string_lossy()),
+            None => Err("neither a folder, nor has it an extension that names a format, as in out.png".to_owned()),
+        }
+        .map_err(|reason| Failure::at(path, reason))
     }
 
     pub(super) fn name(&self) -> &'static str {
         self.extensions[0]
     }
 
-    /// Whether the format can hold the picture's values; if not, which can.
-    fn check(&self, picture: &Picture) -> Result<(), String> {
-        let (kind, channels) = (picture.pixels.kind(), picture.pixels.shape().channels);
+    /// Whether the format can hold values of this type, in this many channels; if not, which can.
+    pub(super) fn check(&self, kind: PixelType, channels: usize) -> Result<(), String> {
         if (self.holds)(kind, channels) {
             return Ok(());
         }
@@ -410,7 +412,8 @@ fn describes(profile: &[u8], colour: ColorType) -> bool {
 
 /// Writes a picture, all of it or nothing. Returns what could not be kept, if anything.
 pub(super) fn save(path: &Path, format: &Format, picture: &Picture, quality: u8) -> Result<Option<&'static str>> {
-    format.check(picture).map_err(|reason| Failure::at(path, reason))?;
+    let fits = format.check(picture.pixels.kind(), picture.pixels.shape().channels);
+    fits.map_err(|reason| Failure::at(path, reason))?;
     replace(path, |out| match format.encode {
         Encode::Array => npy::write_picture(out, picture).map_err(|error| Failure::at(path, error)),
         Encode::Picture(encode) => encode(picture, out, quality).map_err(|error| Failure::at(path, error)),
@@ -443,9 +446,10 @@ pub(super) fn clean_up_on_signals() {
     }
 }
 
-/// Writes a file beside `path` and renames it when it is complete: readers see the old file or the new one, never a part.
-pub(super) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> Result) -> Result {
-    let fail = |error: io::Error| Failure::at(path, error);
+/// The file that writing to `path` makes or replaces, the folder it is in, and the permissions it has if it is there.
+///
+/// Fails if nothing can be written there, as far as that is known beforehand.
+pub(super) fn destination(path: &Path) -> Result<(PathBuf, PathBuf, Option<fs::Permissions>)> {
     // Through a link, the file that it names is replaced, not the link.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let permissions = match fs::metadata(&target) {
@@ -455,11 +459,17 @@ pub(super) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> 
         Ok(found) => Some(found.permissions()),
         Err(_) => None,
     };
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
     if !folder.is_dir() {
         return Err(Failure::at(path, format!("there is no folder {}", folder.display())));
     }
+    Ok((target, folder, permissions))
+}
 
+/// Writes a file beside `path` and renames it when it is complete: readers see the old file or the new one, never a part.
+pub(super) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> Result) -> Result {
+    let fail = |error: io::Error| Failure::at(path, error);
+    let (target, folder, permissions) = destination(path)?;
     let mut builder = tempfile::Builder::new();
     builder.prefix(".apron-").suffix(".tmp");
     #[cfg(unix)]

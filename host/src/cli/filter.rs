@@ -13,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::{FilterArgs, PixelType};
 use super::files::{self, Format, Picture, Pixels, each};
+use super::info::why_no_gpu;
 use super::{Failure, Result, caught, report};
 
 /// One picture's way.
@@ -27,8 +28,8 @@ pub(super) fn run(args: Box<FilterArgs>) -> Result {
     let jobs = jobs(&args)?;
     files::clean_up_on_signals();
     let plan = Plan::builder(&filter).border(args.border).device(args.device).variant(args.variant).build()?;
-    if let Some(reason) = plan.fallback().filter(|_| args.verbose) {
-        report(&format!("running on the CPU: {reason}"));
+    if let Some(error) = plan.fallback().filter(|_| args.verbose) {
+        report(&format!("running on the CPU, there is no GPU: {}", why_no_gpu(error)));
     }
     match &*jobs {
         [job] => job.run(&args, &plan).map(|notes| notes.iter().for_each(|note| report(note))),
@@ -62,10 +63,14 @@ fn jobs(args: &FilterArgs) -> Result<Vec<Job>> {
                 )));
             }
         }
+        if output.as_os_str().as_encoded_bytes().last().is_some_and(|&byte| std::path::is_separator(byte.into())) {
+            return Err(Failure::at(&output, "there is no such folder"));
+        }
         let format = match args.format {
             Some(format) => format,
             None => Format::from_path(&output)?,
         };
+        files::destination(&output)?;
         jobs.push(Job { input: input.clone(), output, format });
     }
     Ok(jobs)
@@ -119,6 +124,8 @@ impl Job {
         let shape = picture.pixels.shape();
         let channels = shape.channels - usize::from(picture.alpha);
         let target = args.output_type.unwrap_or(picture.pixels.kind());
+        self.format.check(target, shape.channels).map_err(|reason| Failure::at(&self.output, reason))?;
+
         let start = Instant::now();
         let pixels =
             filtered(plan, &picture.pixels, channels, target).map_err(|error| Failure::at(&self.input, error))?;

@@ -64,11 +64,15 @@ fn gpus(out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn no_gpu(out: &mut dyn Write, error: &apron::Error) -> io::Result<()> {
-    let reason = match error {
+    writeln!(out, "  no GPU: {}\n  auto   is cpu", why_no_gpu(error))
+}
+
+/// The reason alone, without advice.
+pub(super) fn why_no_gpu(error: &apron::Error) -> String {
+    match error {
         apron::Error::NoGpu { reason } => reason.clone(),
         error => error.to_string(),
-    };
-    writeln!(out, "  no GPU: {reason}\n  auto   is cpu")
+    }
 }
 
 /// Every filter that has a name.
