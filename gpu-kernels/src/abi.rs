@@ -51,7 +51,7 @@ pub struct Window {
 /// Row by row, without gaps; what is beyond the window's taps is not read. The size keeps a launch's parameters under the
 /// 4 KB that every driver and architecture takes.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct ConstantTaps(pub [f32; MAX_CONSTANT_TAPS]);
 
 /// How many taps fit in [`ConstantTaps`]: 31x31.
@@ -94,6 +94,116 @@ pub const fn rows_shared(taps: i32) -> u32 {
 pub const fn columns_shared(taps: i32) -> u32 {
     4 * COLUMNS_BLOCK.0 * (COLUMNS_TILE + taps - 1) as u32
 }
+
+/// Floats that a row of a warp's ring has left and right of its pixels, for K tap columns: a multiple of 4.
+pub const fn ring_apron(k: i32) -> i32 {
+    (k / 2 + 3) / 4 * 4
+}
+
+/// Floats of a row of a warp's ring: 32 lanes of `px` pixels, and the aprons.
+pub const fn ring_row(k: i32, px: i32) -> i32 {
+    32 * px + 2 * ring_apron(k)
+}
+
+/// Floats of a warp's ring of `stages` rows.
+pub const fn ring_floats(k: i32, px: i32, stages: i32) -> i32 {
+    stages * ring_row(k, px)
+}
+
+/// A kernel that slides down strips of the image; `with` is called with a row for each:
+/// `entry: taps, pixels a lane, rows at a time, stages of the ring`.
+///
+/// Both sides use this table: the kernels to declare the entries, the host to launch them.
+#[macro_export]
+macro_rules! sliding_entries {
+    ($with:ident) => {
+        $with! {
+            sliding_3: 3, 4, 2, 8;
+            sliding_5: 5, 4, 2, 8;
+            sliding_7: 7, 4, 2, 8;
+            sliding_9: 9, 4, 2, 8;
+            sliding_11: 11, 4, 2, 8;
+            sliding_13: 13, 4, 1, 8;
+            sliding_15: 15, 4, 1, 8;
+            sliding_17: 17, 4, 1, 8;
+        }
+    };
+}
+
+/// As [`sliding_entries`], for the fused separable family.
+#[macro_export]
+macro_rules! fused_entries {
+    ($with:ident) => {
+        $with! {
+            fused_3: 3, 4, 4, 8;
+            fused_5: 5, 4, 4, 8;
+            fused_7: 7, 4, 4, 8;
+            fused_9: 9, 4, 4, 8;
+            fused_11: 11, 4, 4, 8;
+            fused_13: 13, 4, 4, 8;
+            fused_15: 15, 4, 4, 8;
+            fused_17: 17, 4, 4, 8;
+            fused_19: 19, 4, 1, 8;
+            fused_21: 21, 4, 1, 8;
+            fused_23: 23, 4, 1, 8;
+            fused_25: 25, 4, 1, 8;
+            fused_27: 27, 4, 1, 8;
+            fused_29: 29, 4, 1, 8;
+            fused_31: 31, 4, 1, 8;
+            fused_33: 33, 4, 1, 8;
+            fused_35: 35, 2, 1, 8;
+            fused_37: 37, 2, 1, 8;
+            fused_39: 39, 2, 1, 8;
+            fused_41: 41, 2, 1, 8;
+            fused_43: 43, 2, 1, 8;
+            fused_45: 45, 2, 1, 8;
+            fused_47: 47, 2, 1, 8;
+            fused_49: 49, 2, 1, 8;
+            fused_51: 51, 2, 1, 8;
+            fused_53: 53, 2, 1, 8;
+            fused_55: 55, 2, 1, 8;
+            fused_57: 57, 2, 1, 8;
+            fused_59: 59, 2, 1, 8;
+            fused_61: 61, 2, 1, 8;
+            fused_63: 63, 2, 1, 8;
+            fused_65: 65, 2, 1, 8;
+        }
+    };
+}
+
+/// One entry of [`sliding_entries`] or [`fused_entries`].
+#[derive(Clone, Copy, Debug)]
+pub struct Sliding {
+    /// Its name.
+    pub entry: &'static str,
+    /// Tap columns, and tap rows.
+    pub taps: i32,
+    /// Pixels of a row that a lane computes.
+    pub pixels: i32,
+    /// Rows that it takes at a time.
+    pub rows: i32,
+    /// Rows in the ring.
+    pub stages: i32,
+}
+
+macro_rules! list {
+    ($($name:ident: $k:literal, $px:literal, $r:literal, $stages:literal;)*) => {
+        &[$(Sliding { entry: stringify!($name), taps: $k, pixels: $px, rows: $r, stages: $stages }),*]
+    };
+}
+
+/// The entries of the sliding family.
+pub const SLIDING: &[Sliding] = sliding_entries!(list);
+/// The entries of the fused separable family.
+pub const FUSED: &[Sliding] = fused_entries!(list);
+
+/// Taps of a sliding entry: up to 17 x 17, row by row; of a fused one: the row's, then the column's.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SlidingTaps(pub [f32; MAX_SLIDING_TAPS]);
+
+/// How many taps fit in [`SlidingTaps`].
+pub const MAX_SLIDING_TAPS: usize = 17 * 17;
 
 /// Threads of a block in the direct family that the host launches: a warp along the row.
 pub const DIRECT_BLOCK: (u32, u32) = (32, 8);

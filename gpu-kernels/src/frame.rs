@@ -31,20 +31,20 @@ pub(crate) unsafe fn write(frame: &Frame, x: i32, y: i32, value: f32) {
     unsafe { store(frame.dst, plane + y as usize * frame.dst_stride + x as usize, value) }
 }
 
-/// Stores the results at `(x, y)` and the three pixels right of it, as far as they lie in the image.
+/// Stores the PX (2 or 4) results at `(x, y)` and right of it, as far as they lie in the image.
 ///
 /// # Safety
-/// `y` lies in the image, `x` is a multiple of 4 and not negative, and no other thread stores there.
+/// `y` lies in the image, `x` is a multiple of PX and not negative, and no other thread stores there.
 #[inline(always)]
-pub(crate) unsafe fn write4(frame: &Frame, x: i32, y: i32, values: [f32; 4]) {
+pub(crate) unsafe fn write_run<const PX: usize>(frame: &Frame, x: i32, y: i32, values: [f32; PX]) {
     let index = block_z() as usize * frame.dst_plane + y as usize * frame.dst_stride + x as usize;
-    // SAFETY: each pixel is stored only if it lies in the image; the vector only if all four do and it is aligned.
+    // SAFETY: each pixel is stored only if it lies in the image; the vector only if all do and it is aligned.
     unsafe {
-        if x + 4 <= frame.width && (frame.dst as usize + 4 * index).is_multiple_of(16) {
-            store4(frame.dst, index, values);
+        if x + PX as i32 <= frame.width && (frame.dst as usize + 4 * index).is_multiple_of(4 * PX) {
+            store_run(frame.dst, index, values);
         } else {
             let mut i = 0;
-            while i < 4 {
+            while i < PX {
                 if x + (i as i32) < frame.width {
                     store(frame.dst, index + i, values[i]);
                 }

@@ -7,7 +7,11 @@
 //! | family | file | what it computes |
 //! | --- | --- | --- |
 //! | direct | `direct.rs` | every tap for every pixel; four steps from naive to compile-time size |
+//! | direct, sliding | `sliding.rs` | the same, with a window that slides down the image in registers |
 //! | separable | `separable.rs` | a row pass, then a column pass, each through shared memory |
+//! | separable, fused | `fused.rs` | both passes in one kernel, sliding down the image |
+//!
+//! `ring.rs` brings image rows to the sliding kernels; `keep.rs` restores the pixels that a KEEP border copies.
 //!
 //! All kernels keep these conventions:
 //! - An image is `height` rows of `width` pixels, `stride` elements from one row to the next; several planes of the same
@@ -34,7 +38,15 @@ mod direct;
 #[cfg(target_arch = "nvptx64")]
 mod frame;
 #[cfg(target_arch = "nvptx64")]
+mod fused;
+#[cfg(target_arch = "nvptx64")]
+mod keep;
+#[cfg(target_arch = "nvptx64")]
+mod ring;
+#[cfg(target_arch = "nvptx64")]
 mod separable;
+#[cfg(target_arch = "nvptx64")]
+mod sliding;
 
 #[cfg(target_arch = "nvptx64")]
 #[panic_handler]

@@ -19,7 +19,7 @@ use crate::abi::{
 };
 use crate::border;
 use crate::device::*;
-use crate::frame::{source, write, write4};
+use crate::frame::{source, write, write_run};
 
 kernel! {
     /// Filters along the rows with any number of taps.
@@ -109,7 +109,7 @@ unsafe fn rows_unrolled<const K: i32, T: Taps>(frame: &Frame, window: &Window, t
                         }
                         col += 1;
                     }
-                    write4(frame, left + first, y, sums);
+                    write_run(frame, left + first, y, sums);
                     run += 4 * WARP;
                 }
             }

@@ -12,6 +12,8 @@ mod image;
 mod memory;
 mod pixels;
 mod plan;
+#[cfg(feature = "gpu")]
+mod tuning;
 mod variants;
 
 pub use border::Border;

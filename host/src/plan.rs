@@ -60,6 +60,8 @@ pub struct Problem {
     pub cols: usize,
     /// Tap rows.
     pub rows: usize,
+    /// The anchor's column.
+    pub anchor_x: usize,
     /// Whether the filter is the product of a row and a column.
     pub separable: bool,
     /// Bytes of shared memory that a block of the device can have.
@@ -70,9 +72,9 @@ impl Problem {
     /// The variant that is expected to be fastest.
     pub fn choose(&self) -> Variant {
         let order: &[Variant] = if self.separable && self.cols * self.rows > 9 {
-            &[Variant::Separable]
+            &[Variant::SeparableFused, Variant::Separable]
         } else {
-            &[Variant::DirectUnrolled, Variant::DirectConstant, Variant::DirectNaive]
+            &[Variant::DirectSliding, Variant::DirectUnrolled, Variant::DirectConstant, Variant::DirectNaive]
         };
         order.iter().copied().find(|variant| variant.accepts(self).is_ok()).unwrap_or(Variant::DirectNaive)
     }
@@ -143,9 +145,12 @@ impl PlanBuilder<'_> {
     /// [`Error::NoGpu`] or [`Error::NoSuchGpu`] if [`Device::Gpu`] was asked for and cannot be had,
     /// [`Error::Unsupported`] if the variant can never run this filter.
     pub fn build(self) -> Result<Plan> {
-        if self.variant.is_some_and(|variant| variant.family() == Family::Separable) && !self.filter.is_separable() {
+        if let Some(variant) = self.variant
+            && variant.family() == Family::Separable
+            && !self.filter.is_separable()
+        {
             return Err(Error::Unsupported {
-                variant: Variant::Separable.name(),
+                variant: variant.name(),
                 reason: "the filter does not separate into a row and a column".into(),
             });
         }
@@ -213,6 +218,7 @@ impl Plan {
             planes: shape.channels,
             cols: self.filter.cols(),
             rows: self.filter.rows(),
+            anchor_x: self.filter.anchor().0,
             separable: self.filter.is_separable(),
             shared_memory: match &self.engine {
                 Engine::Cpu(_) => usize::MAX,

@@ -27,8 +27,12 @@ pub enum Variant {
     DirectShared,
     /// The window's size known to the compiler.
     DirectUnrolled,
+    /// The window slides down the image in registers.
+    DirectSliding,
     /// Two passes through shared memory.
     Separable,
+    /// Both passes in one kernel that slides down the image.
+    SeparableFused,
 }
 
 /// One row of the table.
@@ -83,6 +87,14 @@ const TABLE: &[Row] = &[
         accepts: direct_tile_fits,
     },
     Row {
+        variant: Variant::DirectSliding,
+        name: "direct-sliding",
+        family: Family::Direct,
+        summary: "a window that slides down the image in registers: 3x3, 5x5 to 17x17, anchor column in the middle",
+        entries: &[DIRECT_SLIDING, &[(0, "keep_edges")]],
+        accepts: |problem| slides(problem, abi::SLIDING),
+    },
+    Row {
         variant: Variant::Separable,
         name: "separable",
         family: Family::Separable,
@@ -96,7 +108,49 @@ const TABLE: &[Row] = &[
             if problem.separable { Ok(()) } else { Err("the filter does not separate".into()) }
         },
     },
+    Row {
+        variant: Variant::SeparableFused,
+        name: "separable-fused",
+        family: Family::Separable,
+        summary: "both passes in one kernel that slides down the image: 3, 5 to 65 taps each way, anchor column in the middle",
+        entries: &[SEPARABLE_FUSED, &[(0, "keep_edges")]],
+        accepts: |problem| {
+            if problem.separable { slides(problem, abi::FUSED) } else { Err("the filter does not separate".into()) }
+        },
+    },
 ];
+
+const DIRECT_SLIDING: &[(i32, &str)] = &names::<{ abi::SLIDING.len() }>(abi::SLIDING);
+const SEPARABLE_FUSED: &[(i32, &str)] = &names::<{ abi::FUSED.len() }>(abi::FUSED);
+
+/// The taps and entries of a table of sliding kernels.
+const fn names<const N: usize>(table: &[abi::Sliding]) -> [(i32, &'static str); N] {
+    let mut names = [(0, ""); N];
+    let mut i = 0;
+    while i < N {
+        names[i] = (table[i].taps, table[i].entry);
+        i += 1;
+    }
+    names
+}
+
+/// Whether a table of sliding kernels has the problem's window.
+fn slides(problem: &Problem, table: &[abi::Sliding]) -> Result<(), String> {
+    let (cols, rows, anchor) = (problem.cols, problem.rows, problem.anchor_x);
+    let kernel = table.iter().find(|kernel| kernel.taps as usize == cols && cols == rows);
+    match kernel {
+        None => Err(format!("it has no kernel for {cols}x{rows} taps")),
+        Some(_) if anchor != cols / 2 => Err(format!("the anchor's column is {anchor}, not {}", cols / 2)),
+        Some(kernel) => {
+            let bytes = 4 * abi::ring_floats(kernel.taps, kernel.pixels, kernel.stages) as usize;
+            if 4 * bytes <= problem.shared_memory {
+                Ok(())
+            } else {
+                Err(format!("its rings need {} bytes of shared memory, a block has {}", 4 * bytes, problem.shared_memory))
+            }
+        }
+    }
+}
 
 fn direct_tile_fits(problem: &Problem) -> Result<(), String> {
     let (width, height) = abi::DIRECT_BLOCK;

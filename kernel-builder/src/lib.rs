@@ -278,6 +278,8 @@ impl KernelBuilder {
             rustc.arg(format!("-Ctarget-feature=+ptx{version}"));
         }
         rustc.args(libraries(core)).arg("--crate-name").arg(name).arg(krate.join("src/lib.rs"));
+        // Intermediate files are named after the crate: tiers that are compiled at once must not share a folder for them.
+        rustc.arg("--out-dir").arg(&unfinished);
         // Only a compilation that would be linked takes in what it needs of `core`.
         rustc.arg(joined("--emit=link=", &unfinished.join("unused"))).arg(joined("--emit=asm=", &module));
         let warnings = run(&mut rustc, compiler, || format!("{} for {}", krate.display(), self.arch))?;

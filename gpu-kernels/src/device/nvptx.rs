@@ -127,24 +127,64 @@ pub(crate) unsafe fn store(base: *mut f32, index: usize, value: f32) {
     }
 }
 
-/// Writes elements `index` to `index + 3` in one access; their address is a multiple of 16.
+/// Writes PX elements, 2 or 4, from `index` on in one access; their address is a multiple of its size.
 ///
 /// # Safety
 /// As for [`store`].
 #[inline(always)]
-pub(crate) unsafe fn store4(base: *mut f32, index: usize, values: [f32; 4]) {
+pub(crate) unsafe fn store_run<const PX: usize>(base: *mut f32, index: usize, values: [f32; PX]) {
+    const { assert!(PX == 2 || PX == 4) }
+    let to = base.wrapping_add(index);
     // SAFETY: in bounds and aligned by the caller's promise.
     unsafe {
-        asm!(
-            "st.global.v4.f32 [{}], {{{}, {}, {}, {}}};",
-            in(reg64) base.wrapping_add(index),
-            in(reg32) values[0],
-            in(reg32) values[1],
-            in(reg32) values[2],
-            in(reg32) values[3],
-            options(nostack, preserves_flags)
-        );
+        if PX == 4 {
+            asm!(
+                "st.global.v4.f32 [{}], {{{}, {}, {}, {}}};",
+                in(reg64) to,
+                in(reg32) values[0],
+                in(reg32) values[1],
+                in(reg32) values[2],
+                in(reg32) values[3],
+                options(nostack, preserves_flags)
+            );
+        } else {
+            asm!(
+                "st.global.v2.f32 [{}], {{{}, {}}};",
+                in(reg64) to,
+                in(reg32) values[0],
+                in(reg32) values[1],
+                options(nostack, preserves_flags)
+            );
+        }
     }
+}
+
+/// Closes the group of copies that this thread has started since the last one.
+#[inline(always)]
+pub(crate) fn copies_commit() {
+    #[cfg(target_feature = "sm_80")]
+    // SAFETY: no precondition.
+    unsafe {
+        asm!("cp.async.commit_group;", options(nostack, preserves_flags));
+    }
+}
+
+/// Waits until at most N groups of this thread's copies are under way. The other lanes see what has arrived after a
+/// barrier.
+#[inline(always)]
+pub(crate) fn copies_wait<const N: i32>() {
+    #[cfg(target_feature = "sm_80")]
+    // SAFETY: no precondition.
+    unsafe {
+        asm!("cp.async.wait_group {};", const N, options(nostack, preserves_flags));
+    }
+}
+
+/// Waits for the other lanes of the warp; orders their shared-memory accesses.
+#[inline(always)]
+pub(crate) fn warp_barrier() {
+    // SAFETY: kernels call it where no lane of the warp has left or gone another way.
+    unsafe { asm!("bar.warp.sync 0xffffffff;", options(nostack, preserves_flags)) }
 }
 
 /// The block's dynamic shared memory, as an array of f32.
@@ -206,6 +246,80 @@ impl Shared {
             );
         }
         [a, b, c, d]
+    }
+
+    /// Reads elements `index` and `index + 1`; `index` is even.
+    ///
+    /// # Safety
+    /// As for [`Shared::load`].
+    #[inline(always)]
+    pub(crate) unsafe fn load2(self, index: i32) -> [f32; 2] {
+        let (a, b);
+        // SAFETY: in bounds and aligned by the caller's promise.
+        unsafe {
+            asm!(
+                "ld.shared.v2.f32 {{{}, {}}}, [{}];",
+                out(reg32) a,
+                out(reg32) b,
+                in(reg32) self.at(index),
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        [a, b]
+    }
+
+    /// Starts copying 4 floats to elements `index` to `index + 3`; both addresses are multiples of 16. Before compute
+    /// capability 8.0, which has no asynchronous copies, the copy is done when the call returns.
+    ///
+    /// # Safety
+    /// Both lie inside their allocations; nothing touches the elements before [`copies_wait`] and a barrier.
+    #[inline(always)]
+    pub(crate) unsafe fn copy4(self, index: i32, from: *const f32) {
+        #[cfg(target_feature = "sm_80")]
+        // SAFETY: as the caller promised.
+        unsafe {
+            asm!(
+                "cp.async.cg.shared.global [{}], [{}], 16;",
+                in(reg32) self.at(index),
+                in(reg64) from,
+                options(nostack, preserves_flags)
+            );
+        }
+        #[cfg(not(target_feature = "sm_80"))]
+        // SAFETY: as the caller promised.
+        unsafe {
+            asm!(
+                "{{ .reg .b32 a, b, c, d;",
+                "ld.global.nc.v4.b32 {{a, b, c, d}}, [{}];",
+                "st.shared.v4.b32 [{}], {{a, b, c, d}}; }}",
+                in(reg64) from,
+                in(reg32) self.at(index),
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// As [`Shared::copy4`] for one float.
+    ///
+    /// # Safety
+    /// As for [`Shared::copy4`].
+    #[inline(always)]
+    pub(crate) unsafe fn copy1(self, index: i32, from: *const f32) {
+        #[cfg(target_feature = "sm_80")]
+        // SAFETY: as the caller promised.
+        unsafe {
+            asm!(
+                "cp.async.ca.shared.global [{}], [{}], 4;",
+                in(reg32) self.at(index),
+                in(reg64) from,
+                options(nostack, preserves_flags)
+            );
+        }
+        #[cfg(not(target_feature = "sm_80"))]
+        // SAFETY: as the caller promised.
+        unsafe {
+            self.store(index, load(from, 0));
+        }
     }
 
     /// Writes element `index`.

@@ -355,15 +355,6 @@ pub(super) fn load(path: &Path, limits: &Limits) -> Result<Picture> {
 }
 
 fn decode(reader: BufReader<File>, named: Option<ImageFormat>, limits: &Limits) -> Result<Picture, String> {
-    let text = |error: image::ImageError| match error {
-        image::ImageError::Limits(_) => {
-            format!(
-                "takes more than {} bytes to decode; raise it with --max-bytes if you trust the file",
-                limits.max_bytes
-            )
-        }
-        error => error.to_string(),
-    };
     let mut reader = ImageReader::new(reader);
     if let Some(format) = named {
         reader.set_format(format);
@@ -375,7 +366,7 @@ fn decode(reader: BufReader<File>, named: Option<ImageFormat>, limits: &Limits) 
     let mut allowed = image::Limits::default();
     allowed.max_alloc = Some(limits.max_bytes);
     reader.limits(allowed);
-    let mut decoder = reader.into_decoder().map_err(text)?;
+    let mut decoder = reader.into_decoder().map_err(|error| told(error, limits))?;
     let (width, height) = decoder.dimensions();
     let colour = decoder.color_type();
     limits.check(width.into(), height.into(), colour.bytes_per_pixel().into())?;
@@ -384,24 +375,40 @@ fn decode(reader: BufReader<File>, named: Option<ImageFormat>, limits: &Limits) 
 
     let channels = usize::from(colour.channel_count());
     let pixels = match colour {
-        ColorType::L8 | ColorType::La8 | ColorType::Rgb8 | ColorType::Rgba8 => Pixels::U8(values(decoder, channels)?),
-        ColorType::L16 | ColorType::La16 | ColorType::Rgb16 | ColorType::Rgba16 => {
-            Pixels::U16(values(decoder, channels)?)
+        ColorType::L8 | ColorType::La8 | ColorType::Rgb8 | ColorType::Rgba8 => {
+            Pixels::U8(values(decoder, channels, limits)?)
         }
-        ColorType::Rgb32F | ColorType::Rgba32F => Pixels::F32(values(decoder, channels)?),
+        ColorType::L16 | ColorType::La16 | ColorType::Rgb16 | ColorType::Rgba16 => {
+            Pixels::U16(values(decoder, channels, limits)?)
+        }
+        ColorType::Rgb32F | ColorType::Rgba32F => Pixels::F32(values(decoder, channels, limits)?),
         other => return Err(apron::Error::PixelFormat { format: format!("{other:?}") }.to_string()),
     };
     Ok(Picture { alpha: colour.has_alpha(), icc, orientation, ..Picture::new(pixels) })
 }
 
+fn told(error: image::ImageError, limits: &Limits) -> String {
+    match error {
+        image::ImageError::Limits(_) => format!(
+            "takes more than {} bytes to decode; raise it with --max-bytes if you trust the file",
+            limits.max_bytes
+        ),
+        error => error.to_string(),
+    }
+}
+
 /// Decodes into memory that was asked for in a way that can fail.
-fn values<P: apron::Pixel + bytemuck::Pod>(decoder: impl ImageDecoder, channels: usize) -> Result<Image<P>, String> {
+fn values<P: apron::Pixel + bytemuck::Pod>(
+    decoder: impl ImageDecoder,
+    channels: usize,
+    limits: &Limits,
+) -> Result<Image<P>, String> {
     let (width, height) = decoder.dimensions();
     let len = decoder.total_bytes() as usize / size_of::<P>();
     let mut values: Vec<P> = Vec::new();
     values.try_reserve_exact(len).map_err(|_| format!("{width}x{height} pixels do not fit in memory"))?;
     values.resize(len, P::default());
-    decoder.read_image(bytemuck::cast_slice_mut(&mut values)).map_err(|error| error.to_string())?;
+    decoder.read_image(bytemuck::cast_slice_mut(&mut values)).map_err(|error| told(error, limits))?;
     Image::from_vec(values, width as usize, height as usize, channels).map_err(|error| error.to_string())
 }
 

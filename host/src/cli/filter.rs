@@ -20,7 +20,6 @@ use super::{Failure, Result, caught, report};
 struct Job {
     input: PathBuf,
     output: PathBuf,
-    format: &'static Format,
 }
 
 pub(super) fn run(args: Box<FilterArgs>) -> Result {
@@ -37,7 +36,7 @@ pub(super) fn run(args: Box<FilterArgs>) -> Result {
     }
 }
 
-/// What is to be read and written; whatever can be known to go wrong goes wrong here.
+/// What is to be read, and where it goes.
 fn jobs(args: &FilterArgs) -> Result<Vec<Job>> {
     let into_folder = args.output.is_dir();
     if args.inputs.len() > 1 && !into_folder {
@@ -63,15 +62,7 @@ fn jobs(args: &FilterArgs) -> Result<Vec<Job>> {
                 )));
             }
         }
-        if output.as_os_str().as_encoded_bytes().last().is_some_and(|&byte| std::path::is_separator(byte.into())) {
-            return Err(Failure::at(&output, "there is no such folder"));
-        }
-        let format = match args.format {
-            Some(format) => format,
-            None => Format::from_path(&output)?,
-        };
-        files::destination(&output)?;
-        jobs.push(Job { input: input.clone(), output, format });
+        jobs.push(Job { input: input.clone(), output });
     }
     Ok(jobs)
 }
@@ -115,8 +106,22 @@ fn run_all(args: &FilterArgs, plan: &Plan, jobs: &[Job]) -> Result {
 }
 
 impl Job {
+    /// The format to write, if the output is one that can be written at all.
+    fn format(&self, args: &FilterArgs) -> Result<&'static Format> {
+        let last = self.output.as_os_str().as_encoded_bytes().last();
+        if last.is_some_and(|&byte| std::path::is_separator(byte.into())) {
+            return Err(Failure::at(&self.output, "there is no such folder"));
+        }
+        files::destination(&self.output)?;
+        match args.format {
+            Some(format) => Ok(format),
+            None => Format::from_path(&self.output),
+        }
+    }
+
     /// Reads, filters and writes. Returns what there is to say about it.
     fn run(&self, args: &FilterArgs, plan: &Plan) -> Result<Vec<String>> {
+        let format = self.format(args)?;
         let start = Instant::now();
         let picture = files::load(&self.input, &args.limits)?;
         let read = start.elapsed();
@@ -124,7 +129,7 @@ impl Job {
         let shape = picture.pixels.shape();
         let channels = shape.channels - usize::from(picture.alpha);
         let target = args.output_type.unwrap_or(picture.pixels.kind());
-        self.format.check(target, shape.channels).map_err(|reason| Failure::at(&self.output, reason))?;
+        format.check(target, shape.channels).map_err(|reason| Failure::at(&self.output, reason))?;
 
         let start = Instant::now();
         let pixels =
@@ -133,7 +138,7 @@ impl Job {
 
         let start = Instant::now();
         let result = Picture { pixels, ..picture };
-        let lost = files::save(&self.output, self.format, &result, args.quality)?;
+        let lost = files::save(&self.output, format, &result, args.quality)?;
         let written = start.elapsed();
 
         let mut notes = Vec::new();

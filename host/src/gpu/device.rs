@@ -25,6 +25,8 @@ struct Inner {
     context: Context,
     tier: &'static kernels::Tier,
     functions: Mutex<HashMap<&'static str, &'static Function<'static>>>,
+    /// Blocks that run at a time, by entry, threads and bytes of shared memory.
+    resident: Mutex<HashMap<(&'static str, u32, u32), u64>>,
 }
 
 /// What a GPU is.
@@ -130,6 +132,22 @@ impl Gpu {
         Ok(function)
     }
 
+    /// How many blocks of a kernel the whole GPU runs at a time.
+    pub(super) fn resident_blocks(&self, entry: &'static str, threads: u32, shared: u32) -> Result<u64> {
+        let function = self.function(entry)?;
+        let mut resident = self.inner.resident.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&blocks) = resident.get(&(entry, threads, shared)) {
+            return Ok(blocks);
+        }
+        self.enter()?;
+        let each = function
+            .max_active_blocks_per_multiprocessor(threads.into(), shared as usize)
+            .map_err(|error| self.error("asking how many blocks fit", error))?;
+        let blocks = u64::from(each) * u64::from(self.inner.info.multiprocessors);
+        resident.insert((entry, threads, shared), blocks);
+        Ok(blocks)
+    }
+
     /// Compiles one entry's PTX. Modules are kept until the process ends, as the GPU is, so they are leaked once here
     /// rather than counted everywhere.
     fn load(&self, entry: &'static str, ptx: &str) -> CudaResult<&'static Function<'static>> {
@@ -174,7 +192,7 @@ impl Inner {
         })?;
         let device = cust::device::Device::get_device(ordinal).map_err(fail)?;
         let context = Context::new(device).map_err(fail)?;
-        Ok(Self { info, context, tier, functions: Mutex::default() })
+        Ok(Self { info, context, tier, functions: Mutex::default(), resident: Mutex::default() })
     }
 }
 

@@ -4,12 +4,12 @@ use std::ffi::c_void;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cust::memory::{DeviceBuffer, LockedBuffer};
-use gpu_kernels::abi::{ConstantTaps, Frame, MAX_CONSTANT_TAPS, Window};
+use gpu_kernels::abi::{ConstantTaps, Frame, MAX_CONSTANT_TAPS, MAX_SLIDING_TAPS, SlidingTaps, Window};
 
 use super::device::Gpu;
 use super::image::DeviceImage;
 use super::stream::Stream;
-use super::{direct, separable};
+use super::{direct, separable, sliding};
 use crate::image::Shape;
 use crate::{Border, Error, Family, Filter, Result, Variant};
 
@@ -21,6 +21,8 @@ pub(crate) struct Engine {
     window: Window,
     dense: OnceLock<TapSet>,
     pair: OnceLock<(TapSet, TapSet)>,
+    sliding: OnceLock<Box<SlidingTaps>>,
+    fused: OnceLock<Box<SlidingTaps>>,
     idle: Mutex<Vec<Workspace>>,
 }
 
@@ -80,6 +82,8 @@ impl Engine {
             window,
             dense: OnceLock::new(),
             pair: OnceLock::new(),
+            sliding: OnceLock::new(),
+            fused: OnceLock::new(),
             idle: Mutex::default(),
         })
     }
@@ -138,13 +142,25 @@ impl Engine {
             border,
             border_value,
         };
+        match variant {
+            Variant::DirectSliding if let Some(kernel) = sliding::direct(&self.window) => {
+                sliding::launch(kernel, frame, shape.channels, self.window, self.sliding()?, stream)
+            }
+            Variant::SeparableFused if let Some(kernel) = sliding::fused(&self.window) => {
+                sliding::launch(kernel, frame, shape.channels, self.window, self.fused()?, stream)
+            }
+            _ => self.enqueue_plain(variant, frame, shape.channels, stream),
+        }
+    }
+
+    fn enqueue_plain(&self, variant: Variant, frame: Frame, planes: usize, stream: &mut Stream) -> Result<()> {
         match variant.family() {
             Family::Direct => {
-                direct::launch(variant, frame, shape.channels, self.window, self.dense()?, stream)
+                direct::launch(variant, frame, planes, self.window, self.dense()?, stream)
             }
             Family::Separable => {
                 let (row, column) = self.pair()?;
-                separable::launch(frame, shape.channels, self.window, row, column, stream)
+                separable::launch(frame, planes, self.window, row, column, stream)
             }
         }
     }
@@ -158,13 +174,28 @@ impl Engine {
         Ok(self.dense.get().expect("set just above"))
     }
 
+    /// The taps as the sliding direct kernels take them: row by row.
+    fn sliding(&self) -> Result<&SlidingTaps> {
+        if self.sliding.get().is_none() {
+            let _ = self.sliding.set(sliding_taps(&self.filter.dense_f32()?));
+        }
+        Ok(self.sliding.get().expect("set just above"))
+    }
+
+    /// The taps as the fused kernels take them: the row's, then the column's.
+    fn fused(&self) -> Result<&SlidingTaps> {
+        if self.fused.get().is_none() {
+            let (row, column) = self.filter.separated().ok_or_else(not_separable)?;
+            let taps: Vec<f32> = row.iter().chain(column).map(|&tap| tap as f32).collect();
+            let _ = self.fused.set(sliding_taps(&taps));
+        }
+        Ok(self.fused.get().expect("set just above"))
+    }
+
     /// The taps of a row and of a column.
     fn pair(&self) -> Result<&(TapSet, TapSet)> {
         if self.pair.get().is_none() {
-            let (row, column) = self.filter.separated().ok_or_else(|| Error::Unsupported {
-                variant: Variant::Separable.name(),
-                reason: "the filter does not separate into a row and a column".into(),
-            })?;
+            let (row, column) = self.filter.separated().ok_or_else(not_separable)?;
             let round = |taps: &[f64]| taps.iter().map(|&tap| tap as f32).collect();
             let pair = (TapSet::new(&self.gpu, round(row))?, TapSet::new(&self.gpu, round(column))?);
             let _ = self.pair.set(pair);
@@ -196,8 +227,21 @@ impl Engine {
     }
 }
 
+fn sliding_taps(taps: &[f32]) -> Box<SlidingTaps> {
+    let mut all = Box::new(SlidingTaps([0.0; MAX_SLIDING_TAPS]));
+    all.0[..taps.len()].copy_from_slice(taps);
+    all
+}
+
+fn not_separable() -> Error {
+    Error::Unsupported {
+        variant: Variant::Separable.name(),
+        reason: "the filter does not separate into a row and a column".into(),
+    }
+}
+
 /// The grid's limit in y.
-const MAX_GRID: u32 = 65535;
+pub(super) const MAX_GRID: u32 = 65535;
 
 /// How many blocks of `block` threads by `tile` pixels cover the frame. Kernels step on where the grid ends short in y.
 pub(super) struct Grid {

@@ -24,6 +24,7 @@ mod engine;
 mod image;
 mod kernels;
 mod separable;
+mod sliding;
 mod stream;
 
 pub use device::{Gpu, Info};

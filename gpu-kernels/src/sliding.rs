@@ -1,0 +1,210 @@
+//! Direct correlation with a window that slides down the image in registers, one f32 channel.
+//!
+//! Tiling: each warp filters a strip 32 * PX pixels wide and `rows` high; the warps of a block have neighbouring strips.
+//! Input rows come through the warp's [`Ring`]. A lane computes PX neighbouring pixels of every row: for each of the K
+//! tap rows it holds the sums of the output row that this tap row now works on. An input row is added to all of them, R
+//! input rows at a time so that a tap is fetched once for all R; the oldest sums are then complete, and a new row begins.
+//!
+//! Order: as `direct.rs`, and the same bits: the sums of an output row take its input rows, that is its tap rows, from top
+//! to bottom, and each row's taps from left to right.
+//! Taps: in the constant bank, at positions known to the compiler.
+//! Limits: odd K, anchor column K / 2; the source's rows aligned to 16 bytes. KEEP is left to `keep.rs`.
+//! Cost beyond the K * K multiply-adds a pixel: (K - 1) / `rows` of them are done twice, where strips meet.
+
+use crate::abi::{Frame, SlidingTaps, ring_apron};
+use crate::device::*;
+use crate::frame::write_run;
+use crate::ring::Ring;
+
+macro_rules! declare {
+    ($($name:ident: $k:literal, $px:literal, $r:literal, $stages:literal;)*) => {kernel! {$(
+        fn $name(frame: Frame, anchor_y: i32, rows: i32, taps: SlidingTaps) {
+            let direct = Direct(parameter!($name, 3, taps));
+            slide::<$k, $px, $r, $stages, _>(&frame, anchor_y, rows, direct)
+        }
+    )*}};
+}
+
+crate::sliding_entries!(declare);
+
+/// What is done with R input rows; `sums` are those of the K output rows under way, newest first.
+pub(crate) trait Step<const K: usize, const PX: usize, const R: usize> {
+    /// Adds input rows, of which each is `ring_apron(K) - K / 2` floats and then the window's, to the sums, and returns the
+    /// R output rows that are now complete.
+    ///
+    /// # Safety
+    /// The taps are there.
+    unsafe fn step(&self, rows: [Share; R], sums: &mut [[f32; PX]; K]) -> [[f32; PX]; R];
+}
+
+type Share = [f32; crate::ring::MAX_SHARE];
+
+/// Every tap for every pixel.
+struct Direct(Parameter);
+
+impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Direct {
+    #[inline(always)]
+    unsafe fn step(&self, rows: [Share; R], sums: &mut [[f32; PX]; K]) -> [[f32; PX]; R] {
+        let skew = ring_apron(K as i32) as usize - K / 2;
+        // SAFETY: K * K taps are in the parameter.
+        advance(sums, |tap_row, r, start| unsafe {
+            let mut sum = start;
+            let mut col = 0;
+            while col < K {
+                let tap = self.0.tap(tap_row * K + col);
+                let mut i = 0;
+                while i < PX {
+                    sum[i] = fma(tap, rows[r][skew + col + i], sum[i]);
+                    i += 1;
+                }
+                col += 1;
+            }
+            sum
+        })
+    }
+}
+
+/// Adds R input rows to the sums of the K output rows under way, and shifts these by R; `add(s, r, sum)` is `sum` plus
+/// what tap row `s` makes of input row `r`. Tap rows are the outer loop: all that one tap row does happens together.
+#[inline(always)]
+pub(crate) fn advance<const K: usize, const PX: usize, const R: usize>(
+    sums: &mut [[f32; PX]; K],
+    add: impl Fn(usize, usize, [f32; PX]) -> [f32; PX],
+) -> [[f32; PX]; R] {
+    if R == 1 {
+        // From the oldest sums to the newest, each can move on in place: fewer registers.
+        let mut s = K;
+        while s > 0 {
+            s -= 1;
+            sums[s] = add(s, 0, if s > 0 { sums[s - 1] } else { [0.0; PX] });
+        }
+        return [sums[K - 1]; R];
+    }
+    // At tap row s: `above[r]` has taken input rows 0 to r, the last with tap row s - 1.
+    let mut above = [[0.0; PX]; R];
+    let mut older = [0.0; PX];
+    let mut s = 0;
+    while s < K {
+        let mut new = [[0.0; PX]; R];
+        let mut r = 0;
+        while r < R {
+            let start = match (s, r) {
+                (0, _) => [0.0; PX],
+                (_, 0) => older,
+                _ => above[r - 1],
+            };
+            new[r] = add(s, r, start);
+            r += 1;
+        }
+        older = sums[s];
+        sums[s] = new[R - 1];
+        above = new;
+        s += 1;
+    }
+    above
+}
+
+/// The walk down a strip, the same for both sliding families.
+///
+/// # Safety
+/// `frame` describes allocated memory whose source rows are aligned to 16 bytes, and the launch has 32 threads a row of the
+/// block and [`crate::abi::ring_floats`] floats of shared memory for each.
+#[inline(always)]
+pub(crate) unsafe fn slide<
+    const K: usize,
+    const PX: usize,
+    const R: usize,
+    const STAGES: usize,
+    S: Step<K, PX, R>,
+>(
+    frame: &Frame,
+    anchor_y: i32,
+    rows: i32,
+    step: S,
+) {
+    let strip = 32 * PX as i32;
+    let strip_left = (block_x() * block_height() + thread_y()) * strip;
+    if strip_left >= frame.width {
+        return;
+    }
+    // SAFETY: the whole warp is here, with its shared memory.
+    let ring = unsafe { Ring::<K, PX, R, STAGES>::new(frame, strip_left) };
+    let x = strip_left + PX as i32 * thread_x();
+    let share = (ring_apron(K as i32) as usize + K / 2 + PX).next_multiple_of(PX);
+
+    let mut top = block_y() * rows;
+    while top < frame.height {
+        let bottom = if frame.height - top < rows { frame.height } else { top + rows };
+        // Rows of input are counted from the first that the strip needs.
+        let first = top - anchor_y;
+        let count = bottom - top + K as i32 - 1;
+        let mut sums = [[0.0; PX]; K];
+        let mut ahead = opaque(0);
+        while ahead < (STAGES - R) as i32 {
+            // SAFETY: these buffers have not been used, or the barrier below has been passed since.
+            unsafe { fetch_or_none(&ring, first, ahead, count) };
+            ahead += R as i32;
+        }
+        let mut i = 0;
+        while i < count {
+            // A group is committed for every R rows, so all but the newest of those under way have arrived.
+            wait_for_rows::<R, STAGES>();
+            warp_barrier();
+            // SAFETY: all lanes have read the rows before these, and passed the barrier; the rows read have arrived.
+            let results = unsafe {
+                fetch_or_none(&ring, first, i + (STAGES - R) as i32, count);
+                let mut shares = [[0.0; crate::ring::MAX_SHARE]; R];
+                let mut r = 0;
+                while r < R {
+                    shares[r] = ring.read(i + r as i32, share);
+                    r += 1;
+                }
+                step.step(shares, &mut sums)
+            };
+            // The oldest sums have just taken their last tap row.
+            let done = top + i - (K as i32 - 1);
+            let mut r = 0;
+            while r < R {
+                let y = done + r as i32;
+                if y >= top && y < bottom {
+                    // SAFETY: the row lies in the strip, which is this warp's alone.
+                    unsafe { write_run(frame, x, y, results[r]) };
+                }
+                r += 1;
+            }
+            i += R as i32;
+        }
+        copies_wait::<0>();
+        warp_barrier();
+        top += grid_height() * rows;
+    }
+}
+
+/// Starts the copies of R rows from row `i` of the strip on, as far as it has them; in any case commits a group.
+///
+/// # Safety
+/// As for [`Ring::fetch`].
+#[inline(always)]
+unsafe fn fetch_or_none<const K: usize, const PX: usize, const R: usize, const STAGES: usize>(
+    ring: &Ring<'_, K, PX, R, STAGES>,
+    first: i32,
+    i: i32,
+    count: i32,
+) {
+    if i < count {
+        // SAFETY: as the caller promised.
+        unsafe { ring.fetch(first + i, i) };
+    }
+    copies_commit();
+}
+
+/// Waits until all groups but the `STAGES / R - 2` newest have arrived.
+#[inline(always)]
+fn wait_for_rows<const R: usize, const STAGES: usize>() {
+    match STAGES / R {
+        2 => copies_wait::<0>(),
+        4 => copies_wait::<2>(),
+        8 => copies_wait::<6>(),
+        _ => copies_wait::<14>(),
+    }
+}
