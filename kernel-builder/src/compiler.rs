@@ -70,10 +70,11 @@ impl Compiler {
         Ok(Self { rustc, version: format!("rustc {version}"), identity, core })
     }
 
-    /// The compiler, with the features open that kernels and `core` use.
-    pub(crate) fn command(&self) -> Command {
+    /// The compiler, with the features open that kernels and `core` use, started in `folder`: it keeps intermediate files
+    /// where it is started, and those of two compilations have the same names.
+    pub(crate) fn command(&self, folder: &Path) -> Command {
         let mut rustc = Command::new(&self.rustc);
-        rustc.env("RUSTC_BOOTSTRAP", "1");
+        rustc.env("RUSTC_BOOTSTRAP", "1").current_dir(folder);
         rustc
     }
 

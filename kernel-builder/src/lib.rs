@@ -151,7 +151,7 @@ const COMPILER_BUILTINS: &str = "#![feature(compiler_builtins)]\n#![compiler_bui
 pub const TIERS: [u32; 2] = [75, 90];
 
 /// How many sets of results to keep: a few branches' worth.
-const KEPT: usize = 4;
+const KEPT: usize = 8;
 
 /// One set of kernels to compile; see the [crate's documentation](crate).
 #[derive(Clone, Debug)]
@@ -218,6 +218,7 @@ impl KernelBuilder {
         let krate = self.krate.canonicalize().map_err(at(&self.krate))?;
         let root = self.target_dir.clone().or_else(target_dir).ok_or(Error::NoTargetDir)?.join("kernels");
         fs::create_dir_all(&root).map_err(at(&root))?;
+        let root = root.canonicalize().map_err(at(&root))?;
 
         let (compiler, core) = {
             let _lock = lock(&root.join("core.lock"))?;
@@ -271,7 +272,7 @@ impl KernelBuilder {
         let module = unfinished.join(MODULE);
         let name = krate.file_name().map(|name| name.to_string_lossy().replace('-', "_")).unwrap_or_default();
 
-        let mut rustc = compiler.command();
+        let mut rustc = compiler.command(&unfinished);
         rustc.args(FLAGS).args(KERNEL_FLAGS).args(if self.release { RELEASE_FLAGS } else { DEBUG_FLAGS });
         rustc.arg(format!("-Ctarget-cpu={}", self.arch));
         if let Some(version) = self.ptx_isa {
@@ -367,14 +368,14 @@ fn build_core(compiler: &Compiler, root: &Path) -> Result<PathBuf> {
     }
     let unfinished = fresh_folder(&root.join("core.unfinished"))?;
 
-    let mut rustc = compiler.command();
+    let mut rustc = compiler.command(&unfinished);
     rustc.args(FLAGS).args(CORE_FLAGS).arg("-Zforce-unstable-if-unmarked").arg("--crate-name=core");
     rustc.arg(compiler.core()).arg("-o").arg(unfinished.join(CORE));
     run(&mut rustc, compiler, || "core".to_owned())?;
 
     let source = unfinished.join("compiler_builtins.rs");
     fs::write(&source, COMPILER_BUILTINS).map_err(at(&source))?;
-    let mut rustc = compiler.command();
+    let mut rustc = compiler.command(&unfinished);
     rustc.args(FLAGS).args(CORE_FLAGS).arg("--crate-name=compiler_builtins");
     rustc.arg(joined("--extern=noprelude:core=", &unfinished.join(CORE)));
     rustc.arg(&source).arg("-o").arg(unfinished.join(BUILTINS));
