@@ -17,7 +17,7 @@
 use crate::abi::{ConstantTaps, Frame, Window};
 use crate::border;
 use crate::device::*;
-use crate::frame::{source, write};
+use crate::frame::{load_tile, row, source, write};
 
 kernel! {
     /// Taps and pixels from global memory.
@@ -137,17 +137,27 @@ unsafe fn per_pixel<T: Taps>(frame: &Frame, window: &Window, taps: T) {
             let sum = if keep {
                 source(frame, x, y)
             } else {
+                let inside = left >= 0 && left + window.cols <= frame.width;
                 let mut sum = 0.0;
                 let mut tap = 0;
-                let mut row = 0;
-                while row < window.rows {
-                    let mut col = 0;
-                    while col < window.cols {
-                        sum = fma(taps.tap(tap), source(frame, left + col, top + row), sum);
-                        tap += 1;
-                        col += 1;
+                let mut r = 0;
+                while r < window.rows {
+                    let row = row(frame, top + r);
+                    let mut c = 0;
+                    if inside && top + r >= 0 && top + r < frame.height {
+                        while c < window.cols {
+                            sum = fma(taps.tap(tap), row.inside(left + c), sum);
+                            tap += 1;
+                            c += 1;
+                        }
+                    } else {
+                        while c < window.cols {
+                            sum = fma(taps.tap(tap), row.pixel(frame, left + c), sum);
+                            tap += 1;
+                            c += 1;
+                        }
                     }
-                    row += 1;
+                    r += 1;
                 }
                 sum
             };
@@ -174,16 +184,15 @@ unsafe fn tiled<E: Extent, T: Taps>(frame: &Frame, window: &Window, extent: E, t
         // SAFETY: tile indices stay below its width times its height; all threads of a block share `block_top`, so they
         // meet at the same barriers; `write` is guarded by the image's size.
         unsafe {
-            let mut row = thread_y();
-            while row < tile_height {
-                let mut col = thread_x();
-                while col < tile_width {
-                    let value = source(frame, block_left + col - window.anchor_x, block_top + row - window.anchor_y);
-                    tile.store(row * tile_width + col, value);
-                    col += block_width();
-                }
-                row += block_height();
-            }
+            load_tile(
+                frame,
+                tile,
+                tile_width,
+                block_left - window.anchor_x,
+                block_top - window.anchor_y,
+                tile_width,
+                tile_height,
+            );
             barrier();
 
             if x < frame.width && y < frame.height {

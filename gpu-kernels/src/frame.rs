@@ -10,14 +10,74 @@ use crate::device::*;
 /// `frame` describes allocated memory.
 #[inline(always)]
 pub(crate) unsafe fn source(frame: &Frame, x: i32, y: i32) -> f32 {
-    let x = border::resolve(frame.border, x, frame.width);
+    // SAFETY: `row` resolves into the image.
+    unsafe { row(frame, y).pixel(frame, x) }
+}
+
+/// A row of this block's source plane, or one that lies outside the image.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    start: *const f32,
+    outside: bool,
+}
+
+/// The row that coordinate `y` finds.
+#[inline(always)]
+pub(crate) fn row(frame: &Frame, y: i32) -> Row {
     let y = border::resolve(frame.border, y, frame.height);
-    if x < 0 || y < 0 {
-        return frame.border_value;
+    let offset = block_z() as usize * frame.src_plane + y as u32 as usize * frame.src_stride;
+    Row { start: frame.src.wrapping_add(offset), outside: y < 0 }
+}
+
+impl Row {
+    /// The pixel that coordinate `x` finds in the row, or what the border puts there.
+    ///
+    /// # Safety
+    /// `frame`, of which this is a row, describes allocated memory.
+    #[inline(always)]
+    pub(crate) unsafe fn pixel(self, frame: &Frame, x: i32) -> f32 {
+        let x = border::resolve(frame.border, x, frame.width);
+        if self.outside || x < 0 {
+            return frame.border_value;
+        }
+        // SAFETY: row and column lie in the image.
+        unsafe { load(self.start, x as usize) }
     }
-    let plane = block_z() as usize * frame.src_plane;
-    // SAFETY: both coordinates lie in the image.
-    unsafe { load(frame.src, plane + y as usize * frame.src_stride + x as usize) }
+
+    /// The pixel at `x`, of a row and a column that lie in the image.
+    ///
+    /// # Safety
+    /// They do.
+    #[inline(always)]
+    pub(crate) unsafe fn inside(self, x: i32) -> f32 {
+        // SAFETY: as the caller promised.
+        unsafe { load(self.start, x as usize) }
+    }
+}
+
+/// Loads the pixels from column `left` and row `top` on into `width` by `height` floats of shared memory, `pitch` floats
+/// from one row to the next, all threads of the block together.
+///
+/// # Safety
+/// `frame` describes allocated memory, and the floats lie in what the launch reserved.
+#[inline(always)]
+pub(crate) unsafe fn load_tile(frame: &Frame, tile: Shared, pitch: i32, left: i32, top: i32, width: i32, height: i32) {
+    // Most tiles lie inside the image, and need no border rule.
+    let inside = left >= 0 && top >= 0 && left + width <= frame.width && top + height <= frame.height;
+    let mut y = thread_y();
+    while y < height {
+        let source = row(frame, top + y);
+        let mut x = thread_x();
+        while x < width {
+            // SAFETY: as the caller promised; inside, every coordinate is one of the image.
+            unsafe {
+                let value = if inside { source.inside(left + x) } else { source.pixel(frame, left + x) };
+                tile.store(y * pitch + x, value);
+            }
+            x += block_width();
+        }
+        y += block_height();
+    }
 }
 
 /// Stores the result at `(x, y)` of this block's plane.

@@ -15,11 +15,11 @@
 //! value of a row that lies outside (the host computes it); under KEEP the column pass copies from the original image.
 
 use crate::abi::{
-    COLUMNS_BLOCK, COLUMNS_TILE, ConstantTaps, Frame, Original, ROWS_TILE, TAPS_CHUNK, Window, rows_pitch,
+    COLUMNS_BLOCK, COLUMNS_TILE, ConstantTaps, Frame, Original, ROWS_BLOCK, ROWS_TILE, TAPS_CHUNK, Window, rows_pitch,
 };
 use crate::border;
 use crate::device::*;
-use crate::frame::{source, write, write_run};
+use crate::frame::{load_tile, write, write_run};
 
 kernel! {
     /// Filters along the rows with any number of taps.
@@ -79,9 +79,7 @@ unsafe fn rows_unrolled<const K: i32, T: Taps>(frame: &Frame, window: &Window, t
         // SAFETY: indices stay inside the warp's line of the tile; the threads of a warp share `y`, those of a block
         // `top`, so that all meet at the barriers; writes are guarded by the image's size.
         unsafe {
-            if y < frame.height {
-                load_line(frame, tile, line, pitch, left - window.anchor_x, y);
-            }
+            load_tile(frame, tile, pitch, left - window.anchor_x, top, pitch, ROWS_BLOCK.1 as i32);
             barrier();
             if y < frame.height {
                 let mut run = 0;
@@ -137,9 +135,9 @@ unsafe fn rows_in_chunks<T: Taps>(frame: &Frame, window: &Window, taps: T) {
             let chunk = if window.cols - done < TAPS_CHUNK { window.cols - done } else { TAPS_CHUNK };
             // SAFETY: as in `rows_unrolled`.
             unsafe {
-                if y < frame.height {
-                    load_line(frame, tile, line, ROWS_TILE + chunk - 1, left + done - window.anchor_x, y);
-                }
+                let pitch = rows_pitch(TAPS_CHUNK);
+                let columns = ROWS_TILE + chunk - 1;
+                load_tile(frame, tile, pitch, left + done - window.anchor_x, top, columns, ROWS_BLOCK.1 as i32);
                 barrier();
                 if y < frame.height {
                     let mut col = 0;
@@ -171,20 +169,6 @@ unsafe fn rows_in_chunks<T: Taps>(frame: &Frame, window: &Window, taps: T) {
     }
 }
 
-/// Loads `count` pixels of row `y`, from column `first` on, into the warp's line of the tile.
-///
-/// # Safety
-/// `y` lies in the image; `line + count` floats lie in the tile.
-#[inline(always)]
-unsafe fn load_line(frame: &Frame, tile: Shared, line: i32, count: i32, first: i32, y: i32) {
-    let mut col = thread_x();
-    while col < count {
-        // SAFETY: as the caller promised; `source` resolves the column.
-        unsafe { tile.store(line + col, source(frame, first + col, y)) };
-        col += WARP;
-    }
-}
-
 /// The column pass, K taps.
 ///
 /// # Safety
@@ -198,7 +182,7 @@ unsafe fn columns_unrolled<const K: i32, T: Taps>(frame: &Frame, window: &Window
         // SAFETY: indices stay inside the tile; the threads of a block share `top`, so that all meet at the barriers;
         // `finish` guards the writes.
         unsafe {
-            load_columns(frame, tile, COLUMNS_TILE + K - 1, x, top - window.anchor_y);
+            load_columns(frame, tile, COLUMNS_TILE + K - 1, top - window.anchor_y);
             barrier();
             let first = thread_y() * RESULTS as i32;
             let mut sums = [0.0; RESULTS];
@@ -241,7 +225,7 @@ unsafe fn columns_in_chunks<T: Taps>(frame: &Frame, window: &Window, original: &
             let chunk = if window.rows - done < TAPS_CHUNK { window.rows - done } else { TAPS_CHUNK };
             // SAFETY: as in `columns_unrolled`.
             unsafe {
-                load_columns(frame, tile, COLUMNS_TILE + chunk - 1, x, top + done - window.anchor_y);
+                load_columns(frame, tile, COLUMNS_TILE + chunk - 1, top + done - window.anchor_y);
                 barrier();
                 let mut row = 0;
                 while row < chunk {
@@ -274,15 +258,10 @@ unsafe fn columns_in_chunks<T: Taps>(frame: &Frame, window: &Window, original: &
 /// # Safety
 /// `count` rows of 32 floats lie in the tile.
 #[inline(always)]
-unsafe fn load_columns(frame: &Frame, tile: Shared, count: i32, x: i32, first: i32) {
-    // Columns right of the image are loaded as its last one; nothing of them is stored.
-    let x = if x < frame.width { x } else { frame.width - 1 };
-    let mut row = thread_y();
-    while row < count {
-        // SAFETY: as the caller promised; `source` resolves the row.
-        unsafe { tile.store(row * WARP + thread_x(), source(frame, x, first + row)) };
-        row += COLUMNS_BLOCK.1 as i32;
-    }
+unsafe fn load_columns(frame: &Frame, tile: Shared, count: i32, first: i32) {
+    // What lies right of the image is loaded through the border rule; nothing of it is stored.
+    // SAFETY: as the caller promised.
+    unsafe { load_tile(frame, tile, WARP, block_x() * WARP, first, WARP, count) };
 }
 
 /// Stores a column's result, or what KEEP puts there.
