@@ -135,14 +135,14 @@ macro_rules! sliding_entries {
 macro_rules! fused_entries {
     ($with:ident) => {
         $with! {
-            fused_3: 3, 4, 4, 8;
-            fused_5: 5, 4, 4, 8;
-            fused_7: 7, 4, 4, 8;
-            fused_9: 9, 4, 4, 8;
-            fused_11: 11, 4, 4, 8;
-            fused_13: 13, 4, 4, 8;
-            fused_15: 15, 4, 4, 8;
-            fused_17: 17, 4, 4, 8;
+            fused_3: 3, 4, 2, 8;
+            fused_5: 5, 4, 2, 8;
+            fused_7: 7, 4, 2, 8;
+            fused_9: 9, 4, 2, 8;
+            fused_11: 11, 4, 2, 8;
+            fused_13: 13, 4, 1, 8;
+            fused_15: 15, 4, 1, 8;
+            fused_17: 17, 4, 1, 8;
             fused_19: 19, 4, 1, 8;
             fused_21: 21, 4, 1, 8;
             fused_23: 23, 4, 1, 8;

@@ -268,7 +268,8 @@ impl Shared {
         [a, b]
     }
 
-    /// Starts copying 4 floats to elements `index` to `index + 3`; both addresses are multiples of 16. Before compute
+    /// Starts copying 4 floats to elements `index` to `index + 3`; both addresses are multiples of 16. The level-2 cache
+    /// is told to fetch 128 bytes, as neighbouring lanes will want them. Before compute
     /// capability 8.0, which has no asynchronous copies, the copy is done when the call returns.
     ///
     /// # Safety
@@ -279,7 +280,7 @@ impl Shared {
         // SAFETY: as the caller promised.
         unsafe {
             asm!(
-                "cp.async.cg.shared.global [{}], [{}], 16;",
+                "cp.async.cg.shared.global.L2::128B [{}], [{}], 16;",
                 in(reg32) self.at(index),
                 in(reg64) from,
                 options(nostack, preserves_flags)
