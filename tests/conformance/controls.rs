@@ -196,6 +196,10 @@ impl Implementation for StandIn {
         format!("{:?} on paper", self.fault)
     }
 
+    fn must_take(&self, _: &Window) -> bool {
+        true
+    }
+
     fn prepare(&self, window: &Window, border: Border) -> Result<Prepared> {
         if self.fault == Fault::Declines && window.cols == 5 {
             return Err(Error::Unsupported { variant: "stand-in", reason: "five columns".into() });

@@ -29,7 +29,7 @@ pub(crate) fn exhaustive(selection: Selection) -> Vec<Group> {
 }
 
 /// Every size that some kernel has been compiled for, its neighbours, and shapes that no kernel likes.
-fn windows() -> Vec<Window> {
+pub(crate) fn windows() -> Vec<Window> {
     let square = [1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 13, 15, 17, 19, 21, 31, 33, 51].map(|size| (size, size));
     let oblong = [(5, 3), (3, 5), (1, 9), (9, 1), (6, 4), (17, 1), (1, 17), (31, 33), (301, 1), (1, 301), (12, 40)];
     let sizes = square.into_iter().chain(oblong).enumerate();
@@ -38,6 +38,8 @@ fn windows() -> Vec<Window> {
         Window::random(5, 5, 1).anchored(0, 0),
         Window::random(5, 5, 2).anchored(4, 4),
         Window::random(9, 7, 3).anchored(8, 0),
+        Window::random(9, 9, 7).anchored(4, 0),
+        Window::random(13, 13, 8).anchored(6, 12),
         Window::random(17, 17, 4).anchored(0, 16),
         Window::random(31, 31, 5).anchored(30, 30),
         Window::random(40, 36, 6).anchored(39, 35),
@@ -83,6 +85,8 @@ pub(crate) fn ties(selection: Selection) -> Vec<Group> {
         mean(6, 6),
         mean(10, 10),
         mean(12, 1),
+        Window::preset("box:size=6"),
+        Window::preset("unsharp:sigma=1,amount=0.7"),
         Window::dense("a half", 1, 1, &[0.5]),
         Window::dense("quarters", 3, 3, &quarters),
         Window::dense("tenths", 3, 3, &quarters.map(|tap| tap / 2.5)),

@@ -45,6 +45,8 @@ fn declines(device: Device) -> Result<(), Failed> {
         (Variant::Separable, &large, true),
         (Variant::Separable, &plain, false),
         (Variant::DirectConstant, &plain, true),
+        (Variant::DirectSliding, &plain, false),
+        (Variant::SeparableFused, &large, true),
     ] {
         let built = Plan::builder(filter).border(Border::Wrap).device(device).variant(variant).build();
         let found = built.and_then(|plan| plan.variant_for(shape));

@@ -33,14 +33,16 @@ pub(crate) fn exhaustive(selection: Selection) -> Vec<Group> {
 }
 
 /// Every number of taps that some kernel has been compiled for, their neighbours, and long and lopsided pairs.
-fn windows() -> Vec<Window> {
-    let equal = [1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 17, 21, 31, 33, 51].map(|size| (size, size));
+pub(crate) fn windows() -> Vec<Window> {
+    let equal = [1, 2, 4, 6, 16].into_iter().chain((3..=67).step_by(2)).map(|size| (size, size));
     let unequal = [(3, 17), (17, 3), (51, 1), (1, 51), (2, 40), (40, 2), (301, 1), (1, 301), (301, 5), (64, 63)];
-    let sizes = equal.into_iter().chain(unequal).enumerate();
+    let sizes = equal.chain(unequal).enumerate();
     let mut windows: Vec<_> = sizes.map(|(i, (cols, rows))| Window::random_pair(cols, rows, 2000 + i as u64)).collect();
     windows.extend([
         Window::random_pair(5, 5, 1).anchored(0, 0),
         Window::random_pair(9, 9, 2).anchored(8, 8),
+        Window::random_pair(15, 15, 6).anchored(7, 0),
+        Window::random_pair(45, 45, 7).anchored(22, 44),
         Window::random_pair(17, 7, 3).anchored(16, 0),
         Window::random_pair(51, 33, 4).anchored(0, 32),
         Window::random_pair(301, 301, 5).anchored(300, 0),
@@ -101,6 +103,8 @@ pub(crate) fn ties(selection: Selection) -> Vec<Group> {
         mean(6, 6),
         mean(10, 10),
         mean(12, 1),
+        Window::preset("box:size=6"),
+        Window::preset("gaussian:sigma=2"),
         Window::pair("quarters", &[0.25, -0.5, 0.75], &[1.5, 0.5, 2.0]),
         Window::pair("tenths", &[0.1, -0.2, 0.3, 0.5], &[0.4, 0.2, 0.6]),
         Window::pair("large", &[1000.1, -2000.3, 999.7], &[77.7, 33.3, -111.0]),

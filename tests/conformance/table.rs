@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use apron::Variant;
+use apron::{Family, Variant};
 use libtest_mimic::{Failed, Trial};
+
+use crate::{direct, separable};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("table::names", names),
+        Trial::test("table::every_size_is_tested", sizes),
         Trial::test("table::embedded_ptx", embedded).with_ignored_flag(cfg!(not(feature = "gpu"))),
     ]
 }
@@ -23,6 +26,22 @@ fn names() -> Result<(), Failed> {
         }
         if variant.entries().next().is_none() || variant.summary().is_empty() {
             return Err(format!("{variant} has no entry or no summary").into());
+        }
+    }
+    Ok(())
+}
+
+/// An entry compiled for one window size, as its name's last part says, is launched by the family's list: a square window
+/// of that size, anchor in the middle, is in it.
+fn sizes() -> Result<(), Failed> {
+    for variant in Variant::all() {
+        let windows = if variant.family() == Family::Direct { direct::windows() } else { separable::windows() };
+        for entry in variant.entries() {
+            let Some(size) = entry.rsplit('_').next().and_then(|part| part.parse().ok()) else { continue };
+            let middle = (size / 2, size / 2);
+            if !windows.iter().any(|window| (window.cols, window.rows, window.anchor) == (size, size, middle)) {
+                return Err(format!("{entry}: no {size}x{size} window is in the lists").into());
+            }
         }
     }
     Ok(())

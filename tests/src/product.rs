@@ -30,11 +30,30 @@ impl Implementation for Product {
         format!("{} on {}", self.variant.map_or("the chosen variant", Variant::name), self.device)
     }
 
+    fn must_take(&self, window: &Window) -> bool {
+        self.variant.is_none_or(|variant| promised(variant, window))
+    }
+
     fn prepare(&self, window: &Window, border: Border) -> Result<Plan> {
         let plan = Plan::builder(&window.filter).border(border).device(self.device).variant(self.variant).build()?;
         // Else the CPU might be compared with itself.
         assert_eq!(plan.device(), self.device, "the plan went elsewhere");
         Ok(plan)
+    }
+}
+
+/// What a variant's summary says it takes. Every device has shared memory for a tile of 31x31 taps.
+fn promised(variant: Variant, window: &Window) -> bool {
+    let Window { cols, rows, anchor, .. } = *window;
+    let slides = |most: usize| cols == rows && cols % 2 == 1 && (3..=most).contains(&cols) && anchor.0 == cols / 2;
+    match variant {
+        Variant::DirectNaive => true,
+        Variant::DirectConstant | Variant::DirectShared | Variant::DirectUnrolled => cols * rows <= 31 * 31,
+        Variant::DirectSliding => slides(17),
+        Variant::Separable => window.filter.is_separable(),
+        Variant::SeparableFused => window.filter.is_separable() && slides(65),
+        // A variant that is not listed here must take everything.
+        _ => true,
     }
 }
 
@@ -65,6 +84,10 @@ impl Implementation for OnDevice {
 
     fn name(&self) -> String {
         format!("{} in device memory", self.0)
+    }
+
+    fn must_take(&self, window: &Window) -> bool {
+        promised(self.0, window)
     }
 
     fn prepare(&self, window: &Window, border: Border) -> Result<DevicePlan> {

@@ -23,6 +23,9 @@ pub trait Implementation: Sync {
     /// What it is called in a message.
     fn name(&self) -> String;
 
+    /// Whether it has promised to run this window, for pictures of any size.
+    fn must_take(&self, window: &Window) -> bool;
+
     /// Gets ready for a window under a border.
     ///
     /// # Errors
@@ -127,21 +130,13 @@ impl Tally {
 pub fn run<I: Implementation>(implementations: &[I], groups: &[Group]) -> Tally {
     let tally = Tally::default();
     groups.par_iter().filter(|group| !group.problems.is_empty()).for_each(|group| {
-        let ready: Vec<(String, I::Ready)> = implementations
-            .iter()
-            .filter_map(|implementation| {
-                let name = implementation.name();
-                match implementation.prepare(&group.window, group.border) {
-                    Ok(ready) => Some((name, ready)),
-                    Err(error) => {
-                        declined(&name, &error, group, &tally);
-                        None
-                    }
-                }
-            })
-            .collect();
-        if ready.is_empty() {
-            tally.fail(format!("{}, border {}: nothing takes this", group.window, group.border));
+        let mut ready = Vec::new();
+        for implementation in implementations {
+            let (name, must_take) = (implementation.name(), implementation.must_take(&group.window));
+            match implementation.prepare(&group.window, group.border) {
+                Ok(engine) => ready.push(Prepared { name, must_take, engine }),
+                Err(error) => declined(&name, must_take, &error, group, &tally),
+            }
         }
         group.problems.par_iter().for_each(|problem| {
             if !tally.full.load(Ordering::Relaxed) {
@@ -152,17 +147,21 @@ pub fn run<I: Implementation>(implementations: &[I], groups: &[Group]) -> Tally 
     tally
 }
 
-/// An implementation may decline what its table says it cannot do. That must not become a way out of the tests.
-fn declined(name: &str, error: &Error, group: &Group, tally: &Tally) {
-    // The constant bank holds 31x31 taps, and the smallest shared memory a tile for as many.
-    let large = group.window.cols * group.window.rows > 31 * 31;
-    let legal = large && matches!(error, Error::Unsupported { .. });
-    if !legal {
+/// An implementation that waits for pictures, and what is known about it.
+struct Prepared<R> {
+    name: String,
+    must_take: bool,
+    engine: R,
+}
+
+/// An implementation may decline what it has not promised. That must not become a way out of the tests.
+fn declined(name: &str, must_take: bool, error: &Error, group: &Group, tally: &Tally) {
+    if must_take || !matches!(error, Error::Unsupported { .. }) {
         tally.fail(format!("{name}: {}, border {}: declined: {error}", group.window, group.border));
     }
 }
 
-fn solve<R: Ready>(ready: &[(String, R)], group: &Group, problem: &Problem, tally: &Tally) {
+fn solve<R: Ready>(ready: &[Prepared<R>], group: &Group, problem: &Problem, tally: &Tally) {
     match problem.input {
         Kind::U8 => solve_from::<R, u8>(ready, group, problem, tally),
         Kind::U16 => solve_from::<R, u16>(ready, group, problem, tally),
@@ -171,7 +170,7 @@ fn solve<R: Ready>(ready: &[(String, R)], group: &Group, problem: &Problem, tall
     }
 }
 
-fn solve_from<R: Ready, S: Sample>(ready: &[(String, R)], group: &Group, problem: &Problem, tally: &Tally) {
+fn solve_from<R: Ready, S: Sample>(ready: &[Prepared<R>], group: &Group, problem: &Problem, tally: &Tally) {
     match problem.output {
         Kind::U8 => solve_as::<R, S, u8>(ready, group, problem, tally),
         Kind::U16 => solve_as::<R, S, u16>(ready, group, problem, tally),
@@ -180,22 +179,27 @@ fn solve_from<R: Ready, S: Sample>(ready: &[(String, R)], group: &Group, problem
     }
 }
 
-fn solve_as<R: Ready, S: Sample, D: Sample>(ready: &[(String, R)], group: &Group, problem: &Problem, tally: &Tally) {
+fn solve_as<R: Ready, S: Sample, D: Sample>(ready: &[Prepared<R>], group: &Group, problem: &Problem, tally: &Tally) {
     let picture = Picture::<S>::new(problem);
     let mut references = References::new(group, problem, &picture);
-    for (name, ready) in ready {
-        let family = match ready.family(problem.shape) {
+    let mut taken = false;
+    for Prepared { name, must_take, engine } in ready {
+        let family = match engine.family(problem.shape) {
             Ok(family) => family,
             Err(error) => {
-                declined(name, &error, group, tally);
+                declined(name, *must_take, &error, group, tally);
                 continue;
             }
         };
+        taken = true;
         let expected = references.expected::<D>(family);
-        if let Err(what) = expected.and_then(|expected| attempt(ready, problem, &picture, &expected)) {
+        if let Err(what) = expected.and_then(|expected| attempt(engine, problem, &picture, &expected)) {
             tally.fail(format!("{name}: {problem}, {}, border {}: {what}", group.window, group.border));
         }
         tally.count(name);
+    }
+    if !taken {
+        tally.fail(format!("{problem}, {}, border {}: nothing takes this", group.window, group.border));
     }
 }
 

@@ -61,12 +61,13 @@ fn seed(list: u64, index: usize) -> u64 {
 /// The anchor in the middle, in each corner, or elsewhere, by turns.
 fn turn_anchor(window: Window, turn: usize) -> Window {
     let (cols, rows) = (window.cols, window.rows);
-    match turn % 7 {
+    match turn % 8 {
         1 => window.anchored(0, 0),
         2 => window.anchored(cols - 1, 0),
         3 => window.anchored(0, rows - 1),
         4 => window.anchored(cols - 1, rows - 1),
         5 => window.anchored((cols - 1) / 2, rows / 3),
+        6 => window.anchored(cols / 2, rows - 1),
         _ => window,
     }
 }
@@ -128,7 +129,7 @@ pub fn awkward(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
             let work = |&(width, height): &(usize, usize)| width * height * window.cols * window.rows;
             let sizes = SIZES.iter().enumerate().filter(|&(i, size)| match work(size) {
                 work if work < 4 << 20 => true,
-                work if work < 96 << 20 => selection == Selection::Full && (i + w + b).is_multiple_of(3),
+                work if work < 192 << 20 => selection == Selection::Full && (i + w + b).is_multiple_of(3),
                 _ => false,
             });
             let problems = sizes.map(|(i, &(width, height))| {
