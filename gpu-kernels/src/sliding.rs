@@ -64,44 +64,39 @@ impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Direct 
     }
 }
 
-/// Adds R input rows to the sums of the K output rows under way, and shifts these by R; `add(s, r, sum)` is `sum` plus
-/// what tap row `s` makes of input row `r`. Tap rows are the outer loop: all that one tap row does happens together.
+/// Adds R input rows to the sums of the K output rows under way, and returns the R output rows that are then complete;
+/// `add(s, r, sum)` is `sum` plus what tap row `s` makes of input row `r`.
+///
+/// `sums[s]` has taken tap rows 0 to `s`. From the oldest on, each takes its next R tap rows and moves up R places: into a
+/// place that has just been read, so that nothing is copied, and with tap rows that the one before it has used.
 #[inline(always)]
 pub(crate) fn advance<const K: usize, const PX: usize, const R: usize>(
     sums: &mut [[f32; PX]; K],
     add: impl Fn(usize, usize, [f32; PX]) -> [f32; PX],
 ) -> [[f32; PX]; R] {
-    if R == 1 {
-        // From the oldest sums to the newest, each can move on in place: fewer registers.
-        let mut s = K;
-        while s > 0 {
-            s -= 1;
-            sums[s] = add(s, 0, if s > 0 { sums[s - 1] } else { [0.0; PX] });
-        }
-        return [sums[K - 1]; R];
-    }
-    // At tap row s: `above[r]` has taken input rows 0 to r, the last with tap row s - 1.
-    let mut above = [[0.0; PX]; R];
-    let mut older = [0.0; PX];
-    let mut s = 0;
-    while s < K {
-        let mut new = [[0.0; PX]; R];
+    let mut complete = [[0.0; PX]; R];
+    // The next tap row of a sum is `next`, counted so that the R - 1 output rows that begin below the first of the input
+    // rows are numbered too.
+    let mut next = (K + R - 1) as i32;
+    while next > 0 {
+        next -= 1;
+        let first = next - (R as i32 - 1);
+        let mut sum = if first > 0 { sums[first as usize - 1] } else { [0.0; PX] };
         let mut r = 0;
         while r < R {
-            let start = match (s, r) {
-                (0, _) => [0.0; PX],
-                (_, 0) => older,
-                _ => above[r - 1],
-            };
-            new[r] = add(s, r, start);
+            let row = first + r as i32;
+            if row >= 0 && row < K as i32 {
+                sum = add(row as usize, r, sum);
+                if row == K as i32 - 1 {
+                    complete[r] = sum;
+                } else if r == R - 1 {
+                    sums[row as usize] = sum;
+                }
+            }
             r += 1;
         }
-        older = sums[s];
-        sums[s] = new[R - 1];
-        above = new;
-        s += 1;
     }
-    above
+    complete
 }
 
 /// The walk down a strip, the same for both sliding families.
