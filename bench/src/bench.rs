@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use apron::gpu::{DeviceImage, Gpu};
-use apron::{Device, Error, Family, Filter, Image, Plan, Variant};
+use apron::{Device, Error, Filter, Image, Plan, Variant};
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::cases::{CASES, Case};
-use crate::measure::{Bed, median, on_host};
+use crate::measure::{Bed, Rhythm, median, on_host};
 use crate::{family_name, output, why};
 
 /// What can be asked of the benchmark.
@@ -128,8 +128,9 @@ fn measure(case: &'static Case, gpu: Option<(u32, &Gpu)>, rounds: usize) -> Resu
     let mut rows = Rows::new(case, "cpu".to_owned(), &copies);
 
     let mut expected = Vec::new();
-    for family in [Family::Direct, Family::Separable] {
-        let Some(&variant) = case.variants.iter().find(|variant| variant.family() == family) else { continue };
+    for &family in case.families {
+        let variant =
+            Variant::all().find(|variant| variant.family() == family).context("a family without a variant")?;
         let plan = Plan::builder(&filter).device(Device::Cpu).variant(variant).build()?;
         let times = on_host(cpu_rounds, || plan.run(&src.view(), &mut dst.view_mut()))?;
         check_spots(&filter, &src, &dst)?;
@@ -140,36 +141,44 @@ fn measure(case: &'static Case, gpu: Option<(u32, &Gpu)>, rounds: usize) -> Resu
 
     if let Some((ordinal, gpu)) = gpu {
         let device_src = gpu.upload(&src.view())?;
-        let plans = case
-            .variants
-            .iter()
-            .map(|&variant| {
-                let plan = Plan::builder(&filter).device(Device::Gpu(ordinal)).variant(variant).build()?;
-                Ok((variant, plan, Vec::new()))
-            })
-            .collect::<Result<Vec<(Variant, Plan, Vec<Duration>)>>>();
-        let mut plans = plans?;
-        for (variant, plan, _) in &plans {
-            let (_, expected) = expected.iter().find(|(family, _)| *family == variant.family()).expect("ran above");
-            check_on(gpu, plan, &device_src, expected).with_context(|| variant.name())?;
+        let mut bed = Bed::new(gpu, &device_src)?;
+        let mut runners = Vec::new();
+        for variant in Variant::all() {
+            let Some((_, expected)) = expected.iter().find(|(family, _)| *family == variant.family()) else { continue };
+            let plan = Plan::builder(&filter).device(Device::Gpu(ordinal)).variant(variant).build();
+            let plan = match plan.and_then(|plan| plan.variant_for(src.shape()).map(|_| plan)) {
+                Err(Error::Unsupported { .. }) => continue,
+                plan => plan?,
+            };
+            check_on(gpu, &plan, &device_src, expected).with_context(|| variant.name())?;
+            let rhythm = bed.rhythm(|src, dst, stream| plan.run_on_device(src, dst, stream))?;
+            runners.push(Runner { variant, plan, rhythm, times: Vec::new() });
         }
 
-        let mut bed = Bed::new(gpu, &device_src)?;
+        let copy = bed.rhythm(|src, dst, stream| dst.copy_from(src, stream))?;
         let mut copies = Vec::new();
         // Round by round, so that a clock that changes changes it for all.
         for _ in 0..rounds {
-            copies.push(bed.time(|src, dst, stream| dst.copy_from(src, stream))?);
-            for (_, plan, times) in &mut plans {
-                times.push(bed.time(|src, dst, stream| plan.run_on_device(src, dst, stream))?);
+            copies.push(bed.time(copy, |src, dst, stream| dst.copy_from(src, stream))?);
+            for Runner { plan, rhythm, times, .. } in &mut runners {
+                times.push(bed.time(*rhythm, |src, dst, stream| plan.run_on_device(src, dst, stream))?);
             }
         }
         let mut rows = Rows::new(case, format!("gpu:{ordinal}"), &copies);
-        for (variant, _, times) in &plans {
-            rows.add(variant.name(), times, "CPU, all bits");
+        for runner in &runners {
+            rows.add(runner.variant.name(), &runner.times, "CPU, all bits");
         }
         all.extend(rows.list);
     }
     Ok(all)
+}
+
+/// A variant that is measured.
+struct Runner {
+    variant: Variant,
+    plan: Plan,
+    rhythm: Rhythm,
+    times: Vec<Duration>,
 }
 
 /// A plan's result on the device against what the CPU has: each pixel's bits.
@@ -310,10 +319,12 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
+    use apron::Family;
+
     use super::*;
 
     fn small() -> (Filter, Image<f32>, Image<f32>) {
-        let case = Case { name: "small", width: 67, height: 41, taps: 5, variants: &[Variant::DirectNaive] };
+        let case = Case { name: "small", width: 67, height: 41, taps: 5, families: &[Family::Direct] };
         let filter = case.filter().unwrap();
         let src = Image::from_vec(case.pixels(), case.width, case.height, 1).unwrap();
         let plan = Plan::builder(&filter).device(Device::Cpu).build().unwrap();

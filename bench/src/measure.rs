@@ -41,9 +41,16 @@ pub struct Bed {
     ballast_time: Duration,
 }
 
+/// How often a measurement runs what it measures, and how much other work comes first.
+#[derive(Clone, Copy, Debug)]
+pub struct Rhythm {
+    passes: usize,
+    ballast: u32,
+}
+
 impl Bed {
-    /// Runs in one measurement, at least.
-    const RUNS: usize = 16;
+    /// How long the runs of one measurement take together, about.
+    const SPAN: Duration = Duration::from_millis(2);
 
     /// Enough pairs of a shape to hold twice what the level-2 cache does; each source is a copy of `src`.
     ///
@@ -69,38 +76,49 @@ impl Bed {
         Ok(Self { pairs, stream, ballast, ballast_time })
     }
 
-    /// The GPU's time for one run, once.
+    /// Warms up what will be measured, and finds its rhythm.
+    ///
+    /// # Errors
+    /// Those of `run`, and driver errors.
+    pub fn rhythm(
+        &mut self,
+        mut run: impl FnMut(&DeviceImage, &mut DeviceImage, &mut Stream) -> Result<()>,
+    ) -> Result<Rhythm> {
+        // Loads kernels, and reserves scratch.
+        self.pass(&mut run)?;
+        self.stream.synchronize()?;
+        let (begin, start) = (Instant::now(), self.stream.mark()?);
+        self.pass(&mut run)?;
+        let host = begin.elapsed();
+        let pass = self.stream.mark()?.since(&start)?;
+        let passes = Self::SPAN.as_nanos().div_ceil(pass.as_nanos().max(1)).clamp(1, 32);
+        let ballast = 2 * passes * host.as_nanos() / self.ballast_time.as_nanos().max(1);
+        Ok(Rhythm { passes: passes as usize, ballast: 1 + ballast as u32 })
+    }
+
+    /// The GPU's time for one run.
     ///
     /// # Errors
     /// Those of `run`, and driver errors.
     pub fn time(
         &mut self,
+        rhythm: Rhythm,
         mut run: impl FnMut(&DeviceImage, &mut DeviceImage, &mut Stream) -> Result<()>,
     ) -> Result<Duration> {
-        let rounds = Self::RUNS.div_ceil(self.pairs.len());
-        let Self { pairs, stream, .. } = self;
-        let mut all = |stream: &mut Stream| -> Result<()> {
-            for _ in 0..rounds {
-                pairs.iter_mut().try_for_each(|(src, dst)| run(src, dst, stream))?;
-            }
-            Ok(())
-        };
-        // Loads kernels, reserves scratch, and tells how long the host takes.
-        stream.synchronize()?;
-        all(stream)?;
-        stream.synchronize()?;
-        let begin = Instant::now();
-        all(stream)?;
-        let host = begin.elapsed();
-        stream.synchronize()?;
-
-        let ballast = 1 + (2 * host.as_nanos() / self.ballast_time.as_nanos().max(1)) as u32;
-        for _ in 0..ballast {
-            self.ballast.fill(0.0, stream)?;
+        for _ in 0..rhythm.ballast {
+            self.ballast.fill(0.0, &self.stream)?;
         }
-        let start = stream.mark()?;
-        all(stream)?;
-        let elapsed = stream.mark()?.since(&start)?;
-        Ok(elapsed / (rounds * self.pairs.len()) as u32)
+        let start = self.stream.mark()?;
+        for _ in 0..rhythm.passes {
+            self.pass(&mut run)?;
+        }
+        let elapsed = self.stream.mark()?.since(&start)?;
+        Ok(elapsed / (rhythm.passes * self.pairs.len()) as u32)
+    }
+
+    /// One run over each pair.
+    fn pass(&mut self, run: &mut impl FnMut(&DeviceImage, &mut DeviceImage, &mut Stream) -> Result<()>) -> Result<()> {
+        let Self { pairs, stream, .. } = self;
+        pairs.iter_mut().try_for_each(|(src, dst)| run(src, dst, stream))
     }
 }

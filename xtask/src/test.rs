@@ -53,7 +53,7 @@ impl std::fmt::Display for Summary {
 
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let mut child = cargo()
-        .args(["test", "--release", "--workspace"])
+        .args(["test", "--release", "--workspace", "--no-fail-fast"])
         .args(arguments)
         .stdout(Stdio::piped())
         .spawn()
