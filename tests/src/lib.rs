@@ -10,15 +10,17 @@
 //! | [`runner`], [`suite`] | solve problems, check every pixel and what lies between, count, report |
 //! | [`product`] | the product's variants on the CPU and the GPU |
 //!
-//! The test binary `conformance` has one file for each family of kernels, `oracle.rs` and `controls.rs`, which test the
-//! tests, and `table.rs`, which compares the variant table with the PTX. The binary `cli` tests the command-line tool, and
-//! compares it with SciPy where Python has it.
+//! The test binary `conformance` has one file for each family of kernels, `plan.rs` for what a plan chooses, `table.rs`,
+//! which compares the variant table with the PTX, and `oracle.rs` and `controls.rs`, which test the tests. The binary `cli`
+//! tests the command-line tool, and compares it with SciPy where Python has it.
 //!
 //! Environment:
 //! - `APRON_REQUIRE_GPU=1`: a missing GPU fails the GPU's tests; otherwise they are skipped, counted as ignored.
-//! - `APRON_CONFORMANCE=small`: a thin selection of the problems, for runs under compute-sanitizer. It keeps every
-//!   variant, border, window size and stored type, but not every combination.
+//! - `APRON_CONFORMANCE=small`: a thin selection of the problems on a single thread, for runs under compute-sanitizer:
+//!   `compute-sanitizer --tool racecheck --error-exitcode 9 ./conformance gpu`. It keeps every variant, border, window
+//!   size and stored type, but not every combination.
 //! - `APRON_BIN`: the command-line tool to test, where it does not lie beside the tests.
+//! - `PYTHON`: the Python that has NumPy and SciPy, if it is not `python3`.
 
 pub mod bounds;
 pub mod oracle;
