@@ -8,13 +8,14 @@
 //! | `direct_shared_buffer` | global memory | tile in shared memory | size known at run time |
 //! | `direct_unrolled_K` | constant bank (51: global memory) | tile in shared memory | K x K, known to the compiler |
 //!
-//! Thread mapping: thread `(x, y)` of block `(x, y)` computes one pixel, and its block's `(x, y)` the block's corner;
-//! any block shape will do. Tile: the block's pixels and an apron of `cols - 1` columns and `rows - 1` rows, without
-//! padding: a warp reads consecutive words, so no two of its lanes meet in a bank.
+//! Thread mapping: thread `(x, y)` of block `(x, y)` computes one pixel, and its block's `(x, y)` the block's corner; the
+//! first two take any block shape, the others blocks 32 threads wide. Tile: the block's pixels and an apron of
+//! `cols - 1` columns and `rows - 1` rows, without padding: a warp reads consecutive words, so no two of its lanes meet in
+//! a bank.
 //! Order: one accumulator, taps row by row, left to right, fused multiply-add: every entry gives the same bits.
 //! Limits: the tile fits in the shared memory that a block can have.
 
-use crate::abi::{ConstantTaps, Frame, Window};
+use crate::abi::{ConstantTaps, DIRECT_BLOCK, Frame, Window};
 use crate::border;
 use crate::device::*;
 use crate::frame::{load_tile, row, source, write};
@@ -174,7 +175,7 @@ unsafe fn per_pixel<T: Taps>(frame: &Frame, window: &Window, taps: T) {
 #[inline(always)]
 unsafe fn tiled<E: Extent, T: Taps>(frame: &Frame, window: &Window, extent: E, taps: T) {
     let tile = Shared::dynamic();
-    let tile_width = block_width() + extent.cols() - 1;
+    let tile_width = DIRECT_BLOCK.0 as i32 + extent.cols() - 1;
     let tile_height = block_height() + extent.rows() - 1;
     let block_left = block_x() * block_width();
     let x = block_left + thread_x();
@@ -184,7 +185,7 @@ unsafe fn tiled<E: Extent, T: Taps>(frame: &Frame, window: &Window, extent: E, t
         // SAFETY: tile indices stay below its width times its height; all threads of a block share `block_top`, so they
         // meet at the same barriers; `write` is guarded by the image's size.
         unsafe {
-            load_tile(
+            load_tile::<2>(
                 frame,
                 tile,
                 tile_width,
@@ -206,10 +207,20 @@ unsafe fn tiled<E: Extent, T: Taps>(frame: &Frame, window: &Window, extent: E, t
                     let mut row = 0;
                     while row < extent.rows() {
                         let first = (thread_y() + row) * tile_width + thread_x();
+                        let tap = (row * extent.cols()) as usize;
+                        // Four at a time, for the sizes that the compiler does not know.
                         let mut col = 0;
+                        while col + 4 <= extent.cols() {
+                            let mut i = 0;
+                            while i < 4 {
+                                let at = col + i;
+                                sum = fma(taps.tap(tap + at as usize), tile.load(first + at), sum);
+                                i += 1;
+                            }
+                            col += 4;
+                        }
                         while col < extent.cols() {
-                            let tap = taps.tap((row * extent.cols() + col) as usize);
-                            sum = fma(tap, tile.load(first + col), sum);
+                            sum = fma(taps.tap(tap + col as usize), tile.load(first + col), sum);
                             col += 1;
                         }
                         row += 1;
@@ -218,9 +229,12 @@ unsafe fn tiled<E: Extent, T: Taps>(frame: &Frame, window: &Window, extent: E, t
                 };
                 write(frame, x, y, sum);
             }
-            // The next tile overwrites what slower threads may still be reading.
-            barrier();
         }
         block_top += grid_height() * block_height();
+        if block_top < frame.height {
+            // The next tile overwrites what slower threads may still be reading.
+            // SAFETY: the whole block goes on to it, or none of it.
+            unsafe { barrier() };
+        }
     }
 }

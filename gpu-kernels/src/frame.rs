@@ -44,6 +44,12 @@ impl Row {
         unsafe { load(self.start, x as usize) }
     }
 
+    /// The row `count` rows below, which lies in the image as this one does.
+    #[inline(always)]
+    pub(crate) fn below(self, frame: &Frame, count: i32) -> Self {
+        Self { start: self.start.wrapping_add(count as u32 as usize * frame.src_stride), ..self }
+    }
+
     /// The pixel at `x`, of a row and a column that lie in the image.
     ///
     /// # Safety
@@ -56,28 +62,63 @@ impl Row {
 }
 
 /// Loads the pixels from column `left` and row `top` on into `width` by `height` floats of shared memory, `pitch` floats
-/// from one row to the next, all threads of the block together.
+/// from one row to the next, all threads of the block together. A thread has BATCH loads under way at a time.
 ///
 /// # Safety
 /// `frame` describes allocated memory, and the floats lie in what the launch reserved.
 #[inline(always)]
-pub(crate) unsafe fn load_tile(frame: &Frame, tile: Shared, pitch: i32, left: i32, top: i32, width: i32, height: i32) {
-    // Most tiles lie inside the image, and need no border rule.
-    let inside = left >= 0 && top >= 0 && left + width <= frame.width && top + height <= frame.height;
-    let mut y = thread_y();
-    while y < height {
-        let source = row(frame, top + y);
-        let mut x = thread_x();
-        while x < width {
-            // SAFETY: as the caller promised; inside, every coordinate is one of the image.
-            unsafe {
-                let value = if inside { source.inside(left + x) } else { source.pixel(frame, left + x) };
-                tile.store(y * pitch + x, value);
+pub(crate) unsafe fn load_tile<const BATCH: usize>(
+    frame: &Frame,
+    tile: Shared,
+    pitch: i32,
+    left: i32,
+    top: i32,
+    width: i32,
+    height: i32,
+) {
+    let threads = (block_width() * block_height()) as u32;
+    let count = (width * height) as u32;
+    let mut first = (thread_y() * block_width() + thread_x()) as u32;
+    // SAFETY, both branches: as the caller promised; inside, every coordinate is one of the image.
+    if left >= 0 && top >= 0 && left + width <= frame.width && top + height <= frame.height {
+        // Most tiles lie inside the image, and need no border rule.
+        let corner = row(frame, top);
+        while first < count {
+            let mut values = [0.0; BATCH];
+            let mut i = 0;
+            while i < BATCH {
+                let index = first + i as u32 * threads;
+                let (x, y) = place(index, width);
+                if index < count {
+                    values[i] = unsafe { corner.below(frame, y).inside(left + x) };
+                }
+                i += 1;
             }
-            x += block_width();
+            let mut i = 0;
+            while i < BATCH {
+                let index = first + i as u32 * threads;
+                let (x, y) = place(index, width);
+                if index < count {
+                    unsafe { tile.store(y * pitch + x, values[i]) };
+                }
+                i += 1;
+            }
+            first += BATCH as u32 * threads;
         }
-        y += block_height();
+    } else {
+        while first < count {
+            let (x, y) = place(first, width);
+            unsafe { tile.store(y * pitch + x, source(frame, left + x, top + y)) };
+            first += threads;
+        }
     }
+}
+
+/// Column and row of element `index` of rows of `width`. `checked`, so that no panic is compiled into a kernel.
+#[inline(always)]
+fn place(index: u32, width: i32) -> (i32, i32) {
+    let row = index.checked_div(width as u32).unwrap_or(0);
+    ((index - row * width as u32) as i32, row as i32)
 }
 
 /// Stores the result at `(x, y)` of this block's plane.

@@ -93,11 +93,7 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> R
     /// The row in a group, and the place in the row buffer, of the lane's piece among those that are over.
     #[inline(always)]
     fn over() -> (i32, i32) {
-        if Self::OVER > 0 {
-            (thread_x() / Self::OVER, 4 * (32 + thread_x() % Self::OVER))
-        } else {
-            (0, 0)
-        }
+        if Self::OVER > 0 { (thread_x() / Self::OVER, 4 * (32 + thread_x() % Self::OVER)) } else { (0, 0) }
     }
 
     /// Whether the strip touches the image's left or right edge.

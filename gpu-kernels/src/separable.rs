@@ -79,7 +79,7 @@ unsafe fn rows_unrolled<const K: i32, T: Taps>(frame: &Frame, window: &Window, t
         // SAFETY: indices stay inside the warp's line of the tile; the threads of a warp share `y`, those of a block
         // `top`, so that all meet at the barriers; writes are guarded by the image's size.
         unsafe {
-            load_tile(frame, tile, pitch, left - window.anchor_x, top, pitch, ROWS_BLOCK.1 as i32);
+            load_tile::<4>(frame, tile, pitch, left - window.anchor_x, top, pitch, ROWS_BLOCK.1 as i32);
             barrier();
             if y < frame.height {
                 let mut run = 0;
@@ -137,7 +137,7 @@ unsafe fn rows_in_chunks<T: Taps>(frame: &Frame, window: &Window, taps: T) {
             unsafe {
                 let pitch = rows_pitch(TAPS_CHUNK);
                 let columns = ROWS_TILE + chunk - 1;
-                load_tile(frame, tile, pitch, left + done - window.anchor_x, top, columns, ROWS_BLOCK.1 as i32);
+                load_tile::<4>(frame, tile, pitch, left + done - window.anchor_x, top, columns, ROWS_BLOCK.1 as i32);
                 barrier();
                 if y < frame.height {
                     let mut col = 0;
@@ -261,7 +261,7 @@ unsafe fn columns_in_chunks<T: Taps>(frame: &Frame, window: &Window, original: &
 unsafe fn load_columns(frame: &Frame, tile: Shared, count: i32, first: i32) {
     // What lies right of the image is loaded through the border rule; nothing of it is stored.
     // SAFETY: as the caller promised.
-    unsafe { load_tile(frame, tile, WARP, block_x() * WARP, first, WARP, count) };
+    unsafe { load_tile::<4>(frame, tile, WARP, block_x() * WARP, first, WARP, count) };
 }
 
 /// Stores a column's result, or what KEEP puts there.

@@ -105,13 +105,7 @@ pub(crate) fn advance<const K: usize, const PX: usize, const R: usize>(
 /// `frame` describes allocated memory whose source rows are aligned to 16 bytes, and the launch has 32 threads a row of the
 /// block and [`crate::abi::ring_floats`] floats of shared memory for each.
 #[inline(always)]
-pub(crate) unsafe fn slide<
-    const K: usize,
-    const PX: usize,
-    const R: usize,
-    const STAGES: usize,
-    S: Step<K, PX, R>,
->(
+pub(crate) unsafe fn slide<const K: usize, const PX: usize, const R: usize, const STAGES: usize, S: Step<K, PX, R>>(
     frame: &Frame,
     anchor_y: i32,
     rows: i32,

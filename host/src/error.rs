@@ -90,7 +90,9 @@ pub enum Error {
         count: u32,
     },
     /// The device ran out of memory; nothing is lost, a smaller job may run.
-    #[error("GPU memory exhausted: {needed} more bytes needed, {free} free of {total}; use a smaller image or --device cpu")]
+    #[error(
+        "GPU memory exhausted: {needed} more bytes needed, {free} free of {total}; use a smaller image or --device cpu"
+    )]
     DeviceMemory {
         /// Bytes asked for.
         needed: u64,

@@ -26,13 +26,13 @@ impl std::str::FromStr for Device {
             "auto" => Ok(Self::Auto),
             "cpu" => Ok(Self::Cpu),
             "gpu" => Ok(Self::Gpu(0)),
-            _ => text.strip_prefix("gpu:").and_then(|n| n.parse().ok()).map(Self::Gpu).ok_or_else(|| {
-                Error::Parameter {
+            _ => {
+                text.strip_prefix("gpu:").and_then(|n| n.parse().ok()).map(Self::Gpu).ok_or_else(|| Error::Parameter {
                     name: "device",
                     value: text.to_owned(),
                     expected: "one of auto, cpu, gpu, gpu:N with N from 0".to_owned(),
-                }
-            }),
+                })
+            }
         }
     }
 }
@@ -162,14 +162,7 @@ impl PlanBuilder<'_> {
                 Err(reason) => (Engine::Cpu(cpu::Engine::new(self.filter)?), Device::Cpu, Some(reason)),
             },
         };
-        Ok(Plan {
-            filter: self.filter.clone(),
-            border: self.border,
-            variant: self.variant,
-            device,
-            fallback,
-            engine,
-        })
+        Ok(Plan { filter: self.filter.clone(), border: self.border, variant: self.variant, device, fallback, engine })
     }
 
     #[cfg(feature = "gpu")]
@@ -268,12 +261,7 @@ impl Plan {
                 pixels::split(src, filtered, &mut input);
                 let mut output = crate::memory::reserve(len)?;
                 output.resize(len, 0.0);
-                engine.run(
-                    variant,
-                    self.border,
-                    Planes::new(&input, shape.width, shape.height),
-                    &mut output,
-                )?;
+                engine.run(variant, self.border, Planes::new(&input, shape.width, shape.height), &mut output)?;
                 pixels::join(&output, src, dst, filtered, &self.filter, self.border, variant.family())?;
             }
             #[cfg(feature = "gpu")]

@@ -99,11 +99,7 @@ const TABLE: &[Row] = &[
         name: "separable",
         family: Family::Separable,
         summary: "a row pass and a column pass through shared memory; any number of taps",
-        entries: &[
-            abi::SEPARABLE_ROWS,
-            abi::SEPARABLE_COLUMNS,
-            &[(0, "separable_rows"), (0, "separable_columns")],
-        ],
+        entries: &[abi::SEPARABLE_ROWS, abi::SEPARABLE_COLUMNS, &[(0, "separable_rows"), (0, "separable_columns")]],
         accepts: |problem| {
             if problem.separable { Ok(()) } else { Err("the filter does not separate".into()) }
         },
@@ -146,7 +142,11 @@ fn slides(problem: &Problem, table: &[abi::Sliding]) -> Result<(), String> {
             if 4 * bytes <= problem.shared_memory {
                 Ok(())
             } else {
-                Err(format!("its rings need {} bytes of shared memory, a block has {}", 4 * bytes, problem.shared_memory))
+                Err(format!(
+                    "its rings need {} bytes of shared memory, a block has {}",
+                    4 * bytes,
+                    problem.shared_memory
+                ))
             }
         }
     }

@@ -84,15 +84,7 @@ fn row_pass(window: &Window, taps: &[f32], input: &[f32], out: &mut [f32]) {
 
 /// Filters one row of output along the columns of `plane`.
 #[multiversion(targets("x86_64+avx512f+avx512vl+fma", "x86_64+avx2+fma"))]
-fn column_pass(
-    window: &Window,
-    taps: &[f32],
-    outside: f32,
-    plane: &[f32],
-    height: usize,
-    y: usize,
-    out: &mut [f32],
-) {
+fn column_pass(window: &Window, taps: &[f32], outside: f32, plane: &[f32], height: usize, y: usize, out: &mut [f32]) {
     let width = out.len();
     for (chunk, out) in out.chunks_mut(LANES).enumerate() {
         let mut sums = [0.0f32; LANES];

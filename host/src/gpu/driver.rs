@@ -72,8 +72,20 @@ fn answer(code: u32) -> CUresult {
     LAST_ERROR.set(code);
     match code {
         0 => CUresult::CUDA_SUCCESS,
-        1..=8 | 34 | 100..=102 | 200..=202 | 205..=224 | 300..=304 | 400 | 401 | 500 | 600 | 700..=705 | 708..=720
-        | 800..=809 | 900..=911 => {
+        1..=8
+        | 34
+        | 100..=102
+        | 200..=202
+        | 205..=224
+        | 300..=304
+        | 400
+        | 401
+        | 500
+        | 600
+        | 700..=705
+        | 708..=720
+        | 800..=809
+        | 900..=911 => {
             // SAFETY: `CUresult` is a `repr(u32)` enumeration with a variant for each of these numbers.
             unsafe { std::mem::transmute::<u32, CUresult>(code) }
         }

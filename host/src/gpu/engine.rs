@@ -155,9 +155,7 @@ impl Engine {
 
     fn enqueue_plain(&self, variant: Variant, frame: Frame, planes: usize, stream: &mut Stream) -> Result<()> {
         match variant.family() {
-            Family::Direct => {
-                direct::launch(variant, frame, planes, self.window, self.dense()?, stream)
-            }
+            Family::Direct => direct::launch(variant, frame, planes, self.window, self.dense()?, stream),
             Family::Separable => {
                 let (row, column) = self.pair()?;
                 separable::launch(frame, planes, self.window, row, column, stream)

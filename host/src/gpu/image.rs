@@ -49,8 +49,7 @@ impl DeviceImage {
         self.gpu.enter()?;
         let pointer = self.buffer.as_device_ptr().as_raw();
         // SAFETY: the buffer holds as many floats, and is borrowed exclusively.
-        let status =
-            unsafe { sys::cuMemsetD32Async(pointer, value.to_bits(), self.buffer.len(), stream.raw()) };
+        let status = unsafe { sys::cuMemsetD32Async(pointer, value.to_bits(), self.buffer.len(), stream.raw()) };
         driver::check(status).map_err(|error| self.gpu.error("filling an image", error))
     }
 

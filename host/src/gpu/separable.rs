@@ -33,19 +33,11 @@ pub(super) fn launch(
     unsafe { grid.launch(entry, first, planes, &[argument(&window), taps], stream)? };
 
     let original = Original { src: frame.src, stride: frame.src_stride, plane: frame.src_plane };
-    let second = Frame {
-        src: middle,
-        src_stride: frame.dst_stride,
-        src_plane: frame.dst_plane,
-        border_value: outside,
-        ..frame
-    };
+    let second =
+        Frame { src: middle, src_stride: frame.dst_stride, src_plane: frame.dst_plane, border_value: outside, ..frame };
     let (entry, taps, at_once) = pass(SEPARABLE_COLUMNS, "separable_columns", column);
-    let grid = Grid {
-        tile: (COLUMNS_BLOCK.0, COLUMNS_TILE as u32),
-        block: COLUMNS_BLOCK,
-        shared: columns_shared(at_once),
-    };
+    let grid =
+        Grid { tile: (COLUMNS_BLOCK.0, COLUMNS_TILE as u32), block: COLUMNS_BLOCK, shared: columns_shared(at_once) };
     let pointer = column.pointer();
     let taps = taps.unwrap_or(argument(&pointer));
     // SAFETY: the column pass takes the original image as well.
