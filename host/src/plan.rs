@@ -49,28 +49,28 @@ impl std::fmt::Display for Device {
 
 /// All that the choice of a variant depends on.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Problem {
+pub(crate) struct Problem {
     /// Pixels in a row.
-    pub width: usize,
+    pub(crate) width: usize,
     /// Rows.
-    pub height: usize,
+    pub(crate) height: usize,
     /// Planes: channels of the image.
-    pub planes: usize,
+    pub(crate) planes: usize,
     /// Tap columns.
-    pub cols: usize,
+    pub(crate) cols: usize,
     /// Tap rows.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// The anchor's column.
-    pub anchor_x: usize,
+    pub(crate) anchor_x: usize,
     /// Whether the filter is the product of a row and a column.
-    pub separable: bool,
+    pub(crate) separable: bool,
     /// Bytes of shared memory that a block of the device can have.
-    pub shared_memory: usize,
+    pub(crate) shared_memory: usize,
 }
 
 impl Problem {
     /// The variant that is expected to be fastest.
-    pub fn choose(&self) -> Variant {
+    pub(crate) fn choose(&self) -> Variant {
         let order: &[Variant] = if self.separable && self.cols * self.rows > 9 {
             &[Variant::SeparableFused, Variant::Separable]
         } else {

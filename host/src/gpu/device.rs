@@ -7,7 +7,7 @@ use cust::context::{Context, CurrentContext};
 use cust::device::DeviceAttribute;
 use cust::error::{CudaError, CudaResult};
 use cust::function::Function;
-use cust::module::{Module, ModuleJitOption};
+use cust::module::Module;
 use cust::sys;
 
 use super::{driver, kernels};
@@ -151,8 +151,7 @@ impl Gpu {
     /// Compiles one entry's PTX. Modules are kept until the process ends, as the GPU is, so they are leaked once here
     /// rather than counted everywhere.
     fn load(&self, entry: &'static str, ptx: &str) -> CudaResult<&'static Function<'static>> {
-        let module: &'static Module =
-            Box::leak(Box::new(Module::from_ptx(ptx, &[ModuleJitOption::MaxRegisters(255)])?));
+        let module: &'static Module = Box::leak(Box::new(Module::from_ptx(ptx, &[])?));
         let function = module.get_function(entry)?;
         let attribute = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function was loaded just now, and the size is the one that the device reports.
