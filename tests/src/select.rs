@@ -118,7 +118,7 @@ const SIZES: [(usize, usize); 16] = [
     (1000, 37),
 ];
 
-/// Larger windows over [`SIZES`] under every border. A window meets every size on which it costs less than so many
+/// Larger windows over `SIZES` under every border. A window meets every size on which it costs less than so many
 /// multiplications, large images under a third of the borders each.
 pub fn awkward(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
     let mut groups = Vec::new();
