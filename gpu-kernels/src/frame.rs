@@ -62,7 +62,8 @@ impl Row {
 }
 
 /// Loads the pixels from column `left` and row `top` on into `width` by `height` floats of shared memory, `pitch` floats
-/// from one row to the next, all threads of the block together. A thread has BATCH loads under way at a time.
+/// from one row to the next, all threads of a block 32 threads wide together: a warp takes 32 columns of a row at a time,
+/// and has BATCH of these under way.
 ///
 /// # Safety
 /// `frame` describes allocated memory, and the floats lie in what the launch reserved.
@@ -76,49 +77,44 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
     width: i32,
     height: i32,
 ) {
-    let threads = (block_width() * block_height()) as u32;
-    let count = (width * height) as u32;
-    let mut first = (thread_y() * block_width() + thread_x()) as u32;
+    // The next 32 columns, or the warp's next row.
+    let step = |(x, y): (i32, i32)| if x + 32 < width { (x + 32, y) } else { (0, y + block_height()) };
+    let mut at = (0, thread_y());
     // SAFETY, both branches: as the caller promised; inside, every coordinate is one of the image.
     if left >= 0 && top >= 0 && left + width <= frame.width && top + height <= frame.height {
         // Most tiles lie inside the image, and need no border rule.
         let corner = row(frame, top);
-        while first < count {
+        while at.1 < height {
             let mut values = [0.0; BATCH];
+            let mut loaded = at;
             let mut i = 0;
             while i < BATCH {
-                let index = first + i as u32 * threads;
-                let (x, y) = place(index, width);
-                if index < count {
+                let (x, y) = (loaded.0 + thread_x(), loaded.1);
+                if x < width && y < height {
                     values[i] = unsafe { corner.below(frame, y).inside(left + x) };
                 }
+                loaded = step(loaded);
                 i += 1;
             }
             let mut i = 0;
             while i < BATCH {
-                let index = first + i as u32 * threads;
-                let (x, y) = place(index, width);
-                if index < count {
+                let (x, y) = (at.0 + thread_x(), at.1);
+                if x < width && y < height {
                     unsafe { tile.store(y * pitch + x, values[i]) };
                 }
+                at = step(at);
                 i += 1;
             }
-            first += BATCH as u32 * threads;
         }
     } else {
-        while first < count {
-            let (x, y) = place(first, width);
-            unsafe { tile.store(y * pitch + x, source(frame, left + x, top + y)) };
-            first += threads;
+        while at.1 < height {
+            let (x, y) = (at.0 + thread_x(), at.1);
+            if x < width {
+                unsafe { tile.store(y * pitch + x, source(frame, left + x, top + y)) };
+            }
+            at = step(at);
         }
     }
-}
-
-/// Column and row of element `index` of rows of `width`. `checked`, so that no panic is compiled into a kernel.
-#[inline(always)]
-fn place(index: u32, width: i32) -> (i32, i32) {
-    let row = index.checked_div(width as u32).unwrap_or(0);
-    ((index - row * width as u32) as i32, row as i32)
 }
 
 /// Stores the result at `(x, y)` of this block's plane.
