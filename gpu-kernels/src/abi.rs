@@ -46,6 +46,12 @@ pub struct Window {
     pub anchor_y: i32,
 }
 
+/// As many taps as an entry that knows their number takes, by value: a launch carries no more than it needs. The host
+/// passes the first N of [`ConstantTaps`] or [`SlidingTaps`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Taps<const N: usize>(pub [f32; N]);
+
 /// Taps that travel as a by-value parameter, and so are read through the constant bank.
 ///
 /// Row by row, without gaps; what is beyond the window's taps is not read. The size keeps a launch's parameters under the

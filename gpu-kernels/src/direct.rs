@@ -15,10 +15,10 @@
 //! Order: one accumulator, taps row by row, left to right, fused multiply-add: every entry gives the same bits.
 //! Limits: the tile fits in the shared memory that a block can have.
 
-use crate::abi::{ConstantTaps, DIRECT_BLOCK, Frame, Window};
+use crate::abi::{ConstantTaps, DIRECT_BLOCK, Frame, Taps, Window};
 use crate::border;
 use crate::device::*;
-use crate::frame::{load_tile, row, source, write};
+use crate::frame::{load_tile, pixel, row, write};
 
 kernel! {
     /// Taps and pixels from global memory.
@@ -50,9 +50,9 @@ kernel! {
 /// As `direct_shared`, with the size known to the compiler. Up to 11x11 the whole window is unrolled; beyond, one row of
 /// it, because the code would no longer fit in the instruction cache.
 macro_rules! unrolled {
-    ($($name:ident: $extent:ty;)*) => {kernel! {$(
-        fn $name(frame: Frame, window: Window, taps: ConstantTaps) {
-            tiled(&frame, &window, <$extent>::default(), parameter!($name, 2, taps))
+    ($($name:ident: $extent:ident<$k:literal>;)*) => {kernel! {$(
+        fn $name(frame: Frame, window: Window, taps: Taps<{ $k * $k }>) {
+            tiled(&frame, &window, $extent::<$k>, parameter!($name, 2, taps))
         }
     )*}};
 }
@@ -88,7 +88,7 @@ impl Extent for Window {
 }
 
 /// K rows of K taps, all unrolled.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Unrolled<const K: i32>;
 
 impl<const K: i32> Extent for Unrolled<K> {
@@ -103,7 +103,7 @@ impl<const K: i32> Extent for Unrolled<K> {
 }
 
 /// K rows of K taps; a row is unrolled, the rows are a loop.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct UnrolledRow<const K: i32>;
 
 impl<const K: i32> Extent for UnrolledRow<K> {
@@ -122,7 +122,7 @@ impl<const K: i32> Extent for UnrolledRow<K> {
 /// # Safety
 /// `frame` and `window` describe allocated memory, and `taps` holds `window.rows * window.cols` taps.
 #[inline(always)]
-unsafe fn per_pixel<T: Taps>(frame: &Frame, window: &Window, taps: T) {
+unsafe fn per_pixel<T: TapSource>(frame: &Frame, window: &Window, taps: T) {
     let x = block_x() * block_width() + thread_x();
     if x >= frame.width {
         return;
@@ -131,12 +131,12 @@ unsafe fn per_pixel<T: Taps>(frame: &Frame, window: &Window, taps: T) {
     let mut y = block_y() * block_height() + thread_y();
     while y < frame.height {
         let top = y - window.anchor_y;
-        // SAFETY: `source` resolves coordinates into the image, `(x, y)` lies in it, and `tap` counts the window's taps.
+        // SAFETY: `row` resolves coordinates into the image, `(x, y)` lies in it, and `tap` counts the window's taps.
         unsafe {
             let keep = frame.border == border::KEEP
                 && (border::leaves(left, window.cols, frame.width) || border::leaves(top, window.rows, frame.height));
             let sum = if keep {
-                source(frame, x, y)
+                pixel(frame, x, y)
             } else {
                 let inside = left >= 0 && left + window.cols <= frame.width;
                 let mut sum = 0.0;
@@ -173,7 +173,7 @@ unsafe fn per_pixel<T: Taps>(frame: &Frame, window: &Window, taps: T) {
 /// # Safety
 /// As for [`per_pixel`]; `extent` agrees with `window`, and the launch reserved the tile's bytes of shared memory.
 #[inline(always)]
-unsafe fn tiled<E: Extent, T: Taps>(frame: &Frame, window: &Window, extent: E, taps: T) {
+unsafe fn tiled<E: Extent, T: TapSource>(frame: &Frame, window: &Window, extent: E, taps: T) {
     let tile = Shared::dynamic();
     let tile_width = DIRECT_BLOCK.0 as i32 + extent.cols() - 1;
     let tile_height = block_height() + extent.rows() - 1;
@@ -201,7 +201,7 @@ unsafe fn tiled<E: Extent, T: Taps>(frame: &Frame, window: &Window, extent: E, t
                     && (border::leaves(x - window.anchor_x, extent.cols(), frame.width)
                         || border::leaves(y - window.anchor_y, extent.rows(), frame.height));
                 let sum = if keep {
-                    source(frame, x, y)
+                    pixel(frame, x, y)
                 } else {
                     let mut sum = 0.0;
                     let mut row = 0;

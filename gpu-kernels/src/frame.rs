@@ -14,6 +14,17 @@ pub(crate) unsafe fn source(frame: &Frame, x: i32, y: i32) -> f32 {
     unsafe { row(frame, y).pixel(frame, x) }
 }
 
+/// The source pixel at `(x, y)` of this block's plane, which lies in the image.
+///
+/// # Safety
+/// It does.
+#[inline(always)]
+pub(crate) unsafe fn pixel(frame: &Frame, x: i32, y: i32) -> f32 {
+    let plane = block_z() as usize * frame.src_plane;
+    // SAFETY: as the caller promised.
+    unsafe { load(frame.src, plane + y as u32 as usize * frame.src_stride + x as usize) }
+}
+
 /// A row of this block's source plane, or one that lies outside the image.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
@@ -107,6 +118,7 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
             }
         }
     } else {
+        let frame = &Frame { width: opaque(frame.width), height: opaque(frame.height), ..*frame };
         while at.1 < height {
             let (x, y) = (at.0 + thread_x(), at.1);
             if x < width {

@@ -8,13 +8,13 @@
 //! Limits: as many taps in the row as in the column, odd; anchor column K / 2; the source's rows aligned to 16 bytes.
 //! KEEP is left to `keep.rs`.
 
-use crate::abi::{Frame, SlidingTaps, ring_apron};
+use crate::abi::{Frame, Taps, ring_apron};
 use crate::device::*;
 use crate::sliding::{Step, advance, slide};
 
 macro_rules! declare {
     ($($name:ident: $k:literal, $px:literal, $r:literal, $stages:literal;)*) => {kernel! {$(
-        fn $name(frame: Frame, anchor_y: i32, rows: i32, taps: SlidingTaps) {
+        fn $name(frame: Frame, anchor_y: i32, rows: i32, taps: Taps<{ 2 * $k }>) {
             slide::<$k, $px, $r, $stages, _>(&frame, anchor_y, rows, Fused(parameter!($name, 3, taps)))
         }
     )*}};

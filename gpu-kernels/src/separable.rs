@@ -15,7 +15,7 @@
 //! value of a row that lies outside (the host computes it); under KEEP the column pass copies from the original image.
 
 use crate::abi::{
-    COLUMNS_BLOCK, COLUMNS_TILE, ConstantTaps, Frame, Original, ROWS_BLOCK, ROWS_TILE, TAPS_CHUNK, Window, rows_pitch,
+    COLUMNS_BLOCK, COLUMNS_TILE, Frame, Original, ROWS_BLOCK, ROWS_TILE, TAPS_CHUNK, Taps, Window, rows_pitch,
 };
 use crate::border;
 use crate::device::*;
@@ -35,10 +35,10 @@ kernel! {
 
 macro_rules! unrolled {
     ($($taps:literal: $rows:ident, $columns:ident;)*) => {kernel! {$(
-        fn $rows(frame: Frame, window: Window, taps: ConstantTaps) {
+        fn $rows(frame: Frame, window: Window, taps: Taps<$taps>) {
             rows_unrolled::<$taps, _>(&frame, &window, parameter!($rows, 2, taps))
         }
-        fn $columns(frame: Frame, window: Window, original: Original, taps: ConstantTaps) {
+        fn $columns(frame: Frame, window: Window, original: Original, taps: Taps<$taps>) {
             columns_unrolled::<$taps, _>(&frame, &window, &original, parameter!($columns, 3, taps))
         }
     )*}};
@@ -68,7 +68,7 @@ const WARP: i32 = 32;
 /// `frame` and `window` describe allocated memory, `taps` holds K taps, and the launch has the block shape and shared
 /// memory that `abi` states.
 #[inline(always)]
-unsafe fn rows_unrolled<const K: i32, T: Taps>(frame: &Frame, window: &Window, taps: T) {
+unsafe fn rows_unrolled<const K: i32, T: TapSource>(frame: &Frame, window: &Window, taps: T) {
     let tile = Shared::dynamic();
     let pitch = rows_pitch(K);
     let line = thread_y() * pitch;
@@ -122,7 +122,7 @@ unsafe fn rows_unrolled<const K: i32, T: Taps>(frame: &Frame, window: &Window, t
 /// # Safety
 /// As for [`rows_unrolled`], with `window.cols` taps.
 #[inline(always)]
-unsafe fn rows_in_chunks<T: Taps>(frame: &Frame, window: &Window, taps: T) {
+unsafe fn rows_in_chunks<T: TapSource>(frame: &Frame, window: &Window, taps: T) {
     let tile = Shared::dynamic();
     let line = thread_y() * rows_pitch(TAPS_CHUNK);
     let left = block_x() * ROWS_TILE;
@@ -174,7 +174,7 @@ unsafe fn rows_in_chunks<T: Taps>(frame: &Frame, window: &Window, taps: T) {
 /// # Safety
 /// As for [`rows_unrolled`]; `original` is the image before the row pass.
 #[inline(always)]
-unsafe fn columns_unrolled<const K: i32, T: Taps>(frame: &Frame, window: &Window, original: &Original, taps: T) {
+unsafe fn columns_unrolled<const K: i32, T: TapSource>(frame: &Frame, window: &Window, original: &Original, taps: T) {
     let tile = Shared::dynamic();
     let x = block_x() * WARP + thread_x();
     let mut top = block_y() * COLUMNS_TILE;
@@ -214,7 +214,7 @@ unsafe fn columns_unrolled<const K: i32, T: Taps>(frame: &Frame, window: &Window
 /// # Safety
 /// As for [`columns_unrolled`], with `window.rows` taps.
 #[inline(always)]
-unsafe fn columns_in_chunks<T: Taps>(frame: &Frame, window: &Window, original: &Original, taps: T) {
+unsafe fn columns_in_chunks<T: TapSource>(frame: &Frame, window: &Window, original: &Original, taps: T) {
     let tile = Shared::dynamic();
     let x = block_x() * WARP + thread_x();
     let mut top = block_y() * COLUMNS_TILE;

@@ -11,14 +11,14 @@
 //! Limits: odd K, anchor column K / 2; the source's rows aligned to 16 bytes. KEEP is left to `keep.rs`.
 //! Cost beyond the K * K multiply-adds a pixel: (K - 1) / `rows` of them are done twice, where strips meet.
 
-use crate::abi::{Frame, SlidingTaps, ring_apron};
+use crate::abi::{Frame, Taps, ring_apron};
 use crate::device::*;
 use crate::frame::write_run;
 use crate::ring::Ring;
 
 macro_rules! declare {
     ($($name:ident: $k:literal, $px:literal, $r:literal, $stages:literal;)*) => {kernel! {$(
-        fn $name(frame: Frame, anchor_y: i32, rows: i32, taps: SlidingTaps) {
+        fn $name(frame: Frame, anchor_y: i32, rows: i32, taps: Taps<{ $k * $k }>) {
             let direct = Direct(parameter!($name, 3, taps));
             slide::<$k, $px, $r, $stages, _>(&frame, anchor_y, rows, direct)
         }

@@ -38,7 +38,7 @@ macro_rules! parameter {
 pub(crate) use {kernel, parameter};
 
 /// Where a kernel reads its taps from.
-pub(crate) trait Taps: Copy {
+pub(crate) trait TapSource: Copy {
     /// Tap `index`, counted row by row.
     ///
     /// # Safety
@@ -50,7 +50,7 @@ pub(crate) trait Taps: Copy {
 #[derive(Clone, Copy)]
 pub(crate) struct Buffer(pub(crate) *const f32);
 
-impl Taps for Buffer {
+impl TapSource for Buffer {
     #[inline(always)]
     unsafe fn tap(self, index: usize) -> f32 {
         // SAFETY: the caller keeps `index` in range; the buffer is not written while a kernel runs.
@@ -58,7 +58,7 @@ impl Taps for Buffer {
     }
 }
 
-impl Taps for Parameter {
+impl TapSource for Parameter {
     #[inline(always)]
     unsafe fn tap(self, index: usize) -> f32 {
         // SAFETY: as the caller promised.

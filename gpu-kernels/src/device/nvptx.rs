@@ -75,7 +75,8 @@ pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {
     core::intrinsics::fmaf32(a, b, c)
 }
 
-/// `value`, hidden from the optimiser, so that a loop over it is not unrolled.
+/// `value`, hidden from the optimiser: a loop over it is not unrolled, and what is computed from it is not computed before
+/// this point, where it might not be needed.
 #[inline(always)]
 pub(crate) fn opaque(value: i32) -> i32 {
     let hidden;
@@ -85,7 +86,7 @@ pub(crate) fn opaque(value: i32) -> i32 {
             "mov.u32 {}, {};",
             out(reg32) hidden,
             in(reg32) value,
-            options(pure, nomem, nostack, preserves_flags)
+            options(nomem, nostack, preserves_flags)
         );
     }
     hidden
