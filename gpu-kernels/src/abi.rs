@@ -6,7 +6,7 @@ pub const MAX_EXTENT: u32 = 1 << 29;
 
 /// Source and destination of one launch: `planes` (the grid's z extent) images of `width` by `height` pixels.
 ///
-/// Strides count elements, not bytes. Source and destination never overlap.
+/// Strides count elements, not bytes, and are below 2^32. Source and destination never overlap.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {

@@ -22,7 +22,7 @@ pub(crate) unsafe fn source(frame: &Frame, x: i32, y: i32) -> f32 {
 pub(crate) unsafe fn pixel(frame: &Frame, x: i32, y: i32) -> f32 {
     let plane = block_z() as usize * frame.src_plane;
     // SAFETY: as the caller promised.
-    unsafe { load(frame.src, plane + y as u32 as usize * frame.src_stride + x as usize) }
+    unsafe { load(frame.src, plane + rows(y, frame.src_stride) + x as usize) }
 }
 
 /// A row of this block's source plane, or one that lies outside the image.
@@ -36,7 +36,7 @@ pub(crate) struct Row {
 #[inline(always)]
 pub(crate) fn row(frame: &Frame, y: i32) -> Row {
     let y = border::resolve(frame.border, y, frame.height);
-    let offset = block_z() as usize * frame.src_plane + y as u32 as usize * frame.src_stride;
+    let offset = block_z() as usize * frame.src_plane + rows(y, frame.src_stride);
     Row { start: frame.src.wrapping_add(offset), outside: y < 0 }
 }
 
@@ -58,7 +58,7 @@ impl Row {
     /// The row `count` rows below, which lies in the image as this one does.
     #[inline(always)]
     pub(crate) fn below(self, frame: &Frame, count: i32) -> Self {
-        Self { start: self.start.wrapping_add(count as u32 as usize * frame.src_stride), ..self }
+        Self { start: self.start.wrapping_add(rows(count, frame.src_stride)), ..self }
     }
 
     /// The pixel at `x`, of a row and a column that lie in the image.
@@ -129,6 +129,12 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
     }
 }
 
+/// The offset of `count` rows: strides are below 2^32, so that one 32-bit multiplication with a 64-bit product does.
+#[inline(always)]
+fn rows(count: i32, stride: usize) -> usize {
+    (count as u32 as u64 * stride as u32 as u64) as usize
+}
+
 /// Stores the result at `(x, y)` of this block's plane.
 ///
 /// # Safety
@@ -137,7 +143,7 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
 pub(crate) unsafe fn write(frame: &Frame, x: i32, y: i32, value: f32) {
     let plane = block_z() as usize * frame.dst_plane;
     // SAFETY: as the caller promised.
-    unsafe { store(frame.dst, plane + y as usize * frame.dst_stride + x as usize, value) }
+    unsafe { store(frame.dst, plane + rows(y, frame.dst_stride) + x as usize, value) }
 }
 
 /// Stores the PX (2 or 4) results at `(x, y)` and right of it, as far as they lie in the image.
@@ -146,7 +152,7 @@ pub(crate) unsafe fn write(frame: &Frame, x: i32, y: i32, value: f32) {
 /// `y` lies in the image, `x` is a multiple of PX and not negative, and no other thread stores there.
 #[inline(always)]
 pub(crate) unsafe fn write_run<const PX: usize>(frame: &Frame, x: i32, y: i32, values: [f32; PX]) {
-    let index = block_z() as usize * frame.dst_plane + y as usize * frame.dst_stride + x as usize;
+    let index = block_z() as usize * frame.dst_plane + rows(y, frame.dst_stride) + x as usize;
     // SAFETY: each pixel is stored only if it lies in the image; the vector only if all do and it is aligned.
     unsafe {
         if x + PX as i32 <= frame.width && (frame.dst as usize + 4 * index).is_multiple_of(4 * PX) {
