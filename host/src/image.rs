@@ -296,9 +296,7 @@ impl<P: Pixel> Image<P> {
     pub fn zeroed(width: usize, height: usize, channels: usize) -> Result<Self> {
         let shape = Shape { width, height, channels };
         let len = shape.slice_len(width.saturating_mul(channels))?;
-        let mut data = crate::memory::reserve(len)?;
-        data.resize(len, P::default());
-        Ok(Self { data, shape })
+        Ok(Self { data: crate::memory::zeroed(len)?, shape })
     }
 
     /// An image from its values, row by row, channels interleaved.

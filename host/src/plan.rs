@@ -256,11 +256,9 @@ impl Plan {
         match &self.engine {
             Engine::Cpu(engine) => {
                 let len = pixels::planes_len(shape, filtered)?;
-                let mut input = crate::memory::reserve(len)?;
-                input.resize(len, 0.0);
+                let mut input = crate::memory::zeroed(len)?;
                 pixels::split(src, filtered, &mut input);
-                let mut output = crate::memory::reserve(len)?;
-                output.resize(len, 0.0);
+                let mut output = crate::memory::zeroed(len)?;
                 engine.run(variant, self.border, Planes::new(&input, shape.width, shape.height), &mut output)?;
                 pixels::join(&output, src, dst, filtered, &self.filter, self.border, variant.family())?;
             }

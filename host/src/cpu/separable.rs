@@ -28,8 +28,7 @@ impl Pair {
 
 pub(super) fn run(window: &Window, pair: &Pair, src: Planes<'_>, dst: &mut [f32]) -> Result<()> {
     let (width, height) = (src.width, src.height);
-    let mut middle = crate::memory::reserve(src.data.len())?;
-    middle.resize(src.data.len(), 0.0);
+    let mut middle = crate::memory::zeroed(src.data.len())?;
     middle.par_chunks_mut(width).zip(src.data.par_chunks(width)).for_each(|(out, input)| {
         row_pass(window, &pair.row, input, out);
     });
