@@ -5,6 +5,12 @@ use half::f16;
 use crate::{Error, Result};
 
 mod sealed {
+    use half::f16;
+    use half::slice::HalfFloatSliceExt;
+
+    use super::Pixel;
+
+    /// What is done with whole stretches of values.
     pub trait Sealed: Sized {
         /// The values, if they are bytes.
         fn bytes(_: &[Self]) -> Option<&[u8]> {
@@ -14,6 +20,14 @@ mod sealed {
         fn bytes_mut(_: &mut [Self]) -> Option<&mut [u8]> {
             None
         }
+        /// The values, if they are floats, to write.
+        fn floats_mut(_: &mut [Self]) -> Option<&mut [f32]> {
+            None
+        }
+        /// `Pixel::to_f32` of each.
+        fn widen(values: &[Self], out: &mut [f32]);
+        /// `Pixel::from_f32` of each.
+        fn narrow(values: &[f32], out: &mut [Self]);
     }
     impl Sealed for u8 {
         fn bytes(values: &[Self]) -> Option<&[u8]> {
@@ -22,10 +36,49 @@ mod sealed {
         fn bytes_mut(values: &mut [Self]) -> Option<&mut [u8]> {
             Some(values)
         }
+        #[inline(always)]
+        fn widen(values: &[Self], out: &mut [f32]) {
+            out.iter_mut().zip(values).for_each(|(out, value)| *out = value.to_f32());
+        }
+        #[inline(always)]
+        fn narrow(values: &[f32], out: &mut [Self]) {
+            out.iter_mut().zip(values).for_each(|(out, &value)| *out = Pixel::from_f32(value));
+        }
     }
-    impl Sealed for u16 {}
-    impl Sealed for half::f16 {}
-    impl Sealed for f32 {}
+    impl Sealed for u16 {
+        #[inline(always)]
+        fn widen(values: &[Self], out: &mut [f32]) {
+            out.iter_mut().zip(values).for_each(|(out, value)| *out = value.to_f32());
+        }
+        #[inline(always)]
+        fn narrow(values: &[f32], out: &mut [Self]) {
+            out.iter_mut().zip(values).for_each(|(out, &value)| *out = Pixel::from_f32(value));
+        }
+    }
+    // One by one, the crate would ask each time what the processor can do.
+    impl Sealed for f16 {
+        #[inline(always)]
+        fn widen(values: &[Self], out: &mut [f32]) {
+            values.convert_to_f32_slice(out);
+        }
+        #[inline(always)]
+        fn narrow(values: &[f32], out: &mut [Self]) {
+            out.convert_from_f32_slice(values);
+        }
+    }
+    impl Sealed for f32 {
+        fn floats_mut(values: &mut [Self]) -> Option<&mut [f32]> {
+            Some(values)
+        }
+        #[inline(always)]
+        fn widen(values: &[Self], out: &mut [f32]) {
+            out.copy_from_slice(values);
+        }
+        #[inline(always)]
+        fn narrow(values: &[f32], out: &mut [Self]) {
+            out.copy_from_slice(values);
+        }
+    }
 }
 
 /// A channel's stored type: `u8`, `u16`, [`half::f16`] or `f32`.
@@ -257,6 +310,11 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
     /// Elements from one row to the next.
     pub fn stride(&self) -> usize {
         self.stride
+    }
+
+    /// The first row's first value. Row `y` begins `y * stride` elements on.
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut P {
+        self.data.as_mut_ptr()
     }
 
     /// The rows, top to bottom, without what lies between them; for parallel work too.

@@ -57,7 +57,7 @@ pub(crate) fn join<S: Pixel, D: Pixel>(
 ) -> Result<()> {
     let shape = src.shape();
     let exact = match src.as_bytes() {
-        Some(src) if D::bytes_mut(&mut []).is_some() => Some(Exact::new(src, channels, filter, border, family)?),
+        Some(src) if D::bytes_mut(&mut []).is_some() => Some(Exact::new(src, channels, filter, border, family.into())?),
         _ => None,
     };
     dst.rows_mut().enumerate().for_each_init(Scratch::default, |scratch, (y, row)| {

@@ -2,7 +2,8 @@
 
 use crate::cpu;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
-use crate::pixels::{self, Planes};
+#[cfg(feature = "gpu")]
+use crate::pixels;
 use crate::{Border, Error, Family, Filter, Result, Variant};
 
 /// Where a plan runs.
@@ -254,14 +255,10 @@ impl Plan {
         }
         let variant = self.variant_for(Shape { channels: filtered, ..shape })?;
         match &self.engine {
-            Engine::Cpu(engine) => {
-                let len = pixels::planes_len(shape, filtered)?;
-                let mut input = crate::memory::zeroed(len)?;
-                pixels::split(src, filtered, &mut input);
-                let mut output = crate::memory::zeroed(len)?;
-                engine.run(variant, self.border, Planes::new(&input, shape.width, shape.height), &mut output)?;
-                pixels::join(&output, src, dst, filtered, &self.filter, self.border, variant.family())?;
+            Engine::Cpu(engine) if self.variant.is_some() => {
+                engine.run_twin(variant.family(), self.border, src, dst, filtered)?;
             }
+            Engine::Cpu(engine) => engine.run(variant.family(), self.border, src, dst, filtered)?,
             #[cfg(feature = "gpu")]
             Engine::Gpu(engine) => {
                 let mut joined = Ok(());

@@ -17,11 +17,15 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         trials("stored", stored),
         trials("wild", wild),
         trials("ties", ties),
-        trials("long", |selection| select::long(selection, vec![Window::random(3, 3, 71), Window::random(2, 5, 72)])),
+        trials("long", long),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+pub(crate) fn long(selection: Selection) -> Vec<Group> {
+    select::long(selection, vec![Window::random(3, 3, 71), Window::random(2, 5, 72)])
 }
 
 pub(crate) fn exhaustive(selection: Selection) -> Vec<Group> {

@@ -1,6 +1,7 @@
 //! Every variant on every device against the oracle. See the crate's documentation for the environment it minds.
 
 mod controls;
+mod cpu;
 mod direct;
 mod oracle;
 mod plan;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         direct::trials(selection, &gpu),
         separable::trials(selection, &gpu),
         plan::trials(selection, &gpu),
+        cpu::trials(selection),
     ]
     .into_iter()
     .flatten();

@@ -24,7 +24,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     .collect()
 }
 
-fn long(selection: Selection) -> Vec<Group> {
+pub(crate) fn long(selection: Selection) -> Vec<Group> {
     select::long(selection, vec![Window::random_pair(3, 3, 71), Window::random_pair(2, 17, 72)])
 }
 

@@ -1,16 +1,27 @@
-//! The families on the CPU: one file each, named as the kernels' files, computing in the kernels' order.
+//! The CPU: the engine that a plan runs, and the families' plain twins, which a plan for a variant runs.
+//!
+//! The twins have one file each, named as the kernels' files, and compute in the kernels' order; the engine gives the same
+//! bits (see [`bands`]).
 
+mod bands;
 mod direct;
 mod separable;
+pub(crate) mod simd;
+mod tile;
 
 use std::sync::OnceLock;
 
-use crate::pixels::Planes;
-use crate::{Border, Family, Filter, Result, Variant};
+use crate::exact::{Exact, Order};
+use crate::image::{ImageView, ImageViewMut, Pixel};
+use crate::pixels::{self, Planes};
+use crate::{Border, Family, Filter, Result};
+use bands::{Passes, Run};
+use simd::Isa;
 
 /// A filter's taps, ready for the CPU.
 #[derive(Debug)]
 pub(crate) struct Engine {
+    isa: Isa,
     filter: Filter,
     dense: OnceLock<Vec<f32>>,
     pair: Option<separable::Pair>,
@@ -19,31 +30,79 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(filter: &Filter) -> Result<Self> {
         Ok(Self {
+            isa: Isa::chosen()?,
             filter: filter.clone(),
             dense: OnceLock::new(),
             pair: filter.separated().map(|(row, column)| separable::Pair::new(row, column)),
         })
     }
 
-    /// Filters every plane of `src` into `dst`.
-    pub(crate) fn run(&self, variant: Variant, border: Border, src: Planes<'_>, dst: &mut [f32]) -> Result<()> {
-        let window = Window::new(&self.filter, border);
-        match (variant.family(), &self.pair) {
-            (Family::Separable, Some(pair)) => separable::run(&window, pair, src, dst)?,
+    /// Filters the first `filtered` channels in a family's order and copies the others.
+    pub(crate) fn run<S: Pixel, D: Pixel>(
+        &self,
+        family: Family,
+        border: Border,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+        filtered: usize,
+    ) -> Result<()> {
+        let (passes, order) = match (family, &self.pair) {
+            (Family::Separable, Some(pair)) => {
+                (Passes { across: Some(pair.row()), taps: pair.column() }, Order::TwoPasses)
+            }
             _ => {
-                let taps = match self.dense.get() {
-                    Some(taps) => taps,
-                    None => {
-                        let taps = self.filter.dense_f32()?;
-                        self.dense.get_or_init(|| taps)
-                    }
-                };
-                direct::run(&window, taps, src, dst);
+                let by_rows = self.filter.cols() >= BY_ROWS && self.filter.rows() > 1;
+                let order = if by_rows { Order::ByRows } else { Order::TapByTap };
+                (Passes { across: None, taps: self.dense()? }, order)
+            }
+        };
+        let exact = match src.as_bytes() {
+            Some(src) if D::bytes_mut(&mut []).is_some() => {
+                Some(Exact::new(src, filtered, &self.filter, border, order)?)
+            }
+            _ => None,
+        };
+        let window = Window::new(&self.filter, border);
+        Run::new(self.isa, window, passes, src, dst, filtered, exact.as_ref()).run()
+    }
+
+    /// Does the same with the family's twin.
+    pub(crate) fn run_twin<S: Pixel, D: Pixel>(
+        &self,
+        family: Family,
+        border: Border,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+        filtered: usize,
+    ) -> Result<()> {
+        let shape = src.shape();
+        let len = pixels::planes_len(shape, filtered)?;
+        let mut input = crate::memory::zeroed(len)?;
+        pixels::split(src, filtered, &mut input);
+        let mut output = crate::memory::zeroed(len)?;
+        let planes = Planes::new(&input, shape.width, shape.height);
+        let window = Window::new(&self.filter, border);
+        match (family, &self.pair) {
+            (Family::Separable, Some(pair)) => separable::run(&window, pair, planes, &mut output)?,
+            _ => direct::run(&window, self.dense()?, planes, &mut output),
+        }
+        pixels::join(&output, src, dst, filtered, &self.filter, border, family)
+    }
+
+    /// All taps, row by row.
+    fn dense(&self) -> Result<&[f32]> {
+        match self.dense.get() {
+            Some(taps) => Ok(taps),
+            None => {
+                let taps = self.filter.dense_f32()?;
+                Ok(self.dense.get_or_init(|| taps))
             }
         }
-        Ok(())
     }
 }
+
+/// Tap columns from which 8-bit results are summed row by row: what is in doubt then costs more than adding up the rows.
+const BY_ROWS: usize = 7;
 
 /// The window's geometry and the border rule, as the kernels' `Frame` and `Window` have them.
 #[derive(Clone, Copy, Debug)]

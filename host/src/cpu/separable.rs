@@ -24,6 +24,14 @@ impl Pair {
         let round = |taps: &[f64]| taps.iter().map(|&tap| tap as f32).collect();
         Self { row: round(row), column: round(column) }
     }
+
+    pub(super) fn row(&self) -> &[f32] {
+        &self.row
+    }
+
+    pub(super) fn column(&self) -> &[f32] {
+        &self.column
+    }
 }
 
 pub(super) fn run(window: &Window, pair: &Pair, src: Planes<'_>, dst: &mut [f32]) -> Result<()> {

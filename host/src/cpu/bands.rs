@@ -1,0 +1,367 @@
+//! The engine: what a plan runs on the CPU unless it was built for a variant.
+//!
+//! The image is cut into rectangles, one for each job: bands of rows, and strips of columns where lines are long. A job
+//! keeps the lines under the window in a ring that stays in the cache: each is a row of source pixels as they are stored,
+//! channel beside channel, converted to f32, with the border's pixels around it; for a separable filter, what the row pass
+//! made of it. The kernel of [`super::tile`] makes a few rows of sums from it, which are rounded to pixels at once.
+//!
+//! Every sum meets its taps in the twins' order, so results are the twins' bits. Only where 8-bit results come from 8-bit
+//! pixels is the order free, as they are rounded exactly in any case (see [`crate::exact`]).
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use gpu_kernels::border::KEEP;
+use rayon::prelude::*;
+
+use super::simd::{Isa, Lanes, Work};
+use super::tile::{SLACK, Tiles, rows_at_once};
+use super::{Window, leaves, resolve};
+use crate::Result;
+use crate::exact::{self, Exact};
+use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+
+/// Floats in a ring, if the image lets us choose: a quarter of a megabyte, which every second-level cache holds.
+const RING: usize = 1 << 16;
+
+/// Floats in a ring that holds every line under the window; beyond, the window is taken in blocks of rows.
+const GREATEST_RING: usize = 1 << 18;
+
+/// The least length of a strip's lines, in floats.
+const STRIP: usize = 512;
+
+/// Multiply-adds that are not worth another thread.
+const SMALL: usize = 1 << 19;
+
+/// A filter as the engine computes it.
+#[derive(Clone, Copy)]
+pub(super) struct Passes<'a> {
+    /// A separable filter's row of taps, for the first pass.
+    pub(super) across: Option<&'a [f32]>,
+    /// The taps of the pass that is left, row by row: all of them, or a separable filter's column.
+    pub(super) taps: &'a [f32],
+}
+
+/// Everything that the jobs share.
+pub(super) struct Run<'a, S, D> {
+    isa: Isa,
+    window: Window,
+    passes: Passes<'a>,
+    src: ImageView<'a, S>,
+    dst: Target<'a, D>,
+    /// Channels that are filtered; the others are copied.
+    filtered: usize,
+    exact: Option<&'a Exact<'a>>,
+    /// Tap columns in the pass that is left.
+    cols: usize,
+    by_rows: bool,
+    /// The blocks that the window's rows are taken in.
+    blocks: usize,
+    /// Lines in the ring.
+    slots: usize,
+}
+
+/// The destination, to be written in rectangles by several threads.
+struct Target<'a, D> {
+    first: *mut D,
+    stride: usize,
+    image: PhantomData<&'a mut [D]>,
+}
+
+// SAFETY: it stands for an exclusive borrow of the pixels, and threads write disjoint rectangles; see `row`.
+unsafe impl<D: Send> Sync for Target<'_, D> {}
+
+impl<D> Target<'_, D> {
+    /// A part of row `y`.
+    ///
+    /// # Safety
+    /// The part lies in the image, and there is no other reference to any of it.
+    #[expect(clippy::mut_from_ref, reason = "as a cell's; the contract says when")]
+    unsafe fn row(&self, y: usize, part: Range<usize>) -> &mut [D] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.first.add(y * self.stride + part.start), part.len()) }
+    }
+}
+
+impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
+    pub(super) fn new(
+        isa: Isa,
+        window: Window,
+        passes: Passes<'a>,
+        src: &ImageView<'a, S>,
+        dst: &'a mut ImageViewMut<'_, D>,
+        filtered: usize,
+        exact: Option<&'a Exact<'a>>,
+    ) -> Self {
+        let cols = if passes.across.is_some() { 1 } else { window.cols };
+        let halo = (cols - 1) * src.shape().channels;
+        let most = (GREATEST_RING / (STRIP + halo + SLACK)).max(8);
+        // A row pass costs too much to be done for each block anew.
+        let blocks = if cols == 1 { 1 } else { window.rows.div_ceil(most) };
+        let block = window.rows.div_ceil(blocks);
+        let slots = (block + rows_at_once(block) - 1).min(src.shape().height + 1);
+        let by_rows = exact.is_some_and(|exact| exact.order() == exact::Order::ByRows);
+        let dst = Target { stride: dst.stride(), first: dst.as_mut_ptr(), image: PhantomData };
+        Self { isa, window, passes, src: *src, dst, filtered, exact, cols, by_rows, blocks, slots }
+    }
+
+    /// Filters the image.
+    pub(super) fn run(&self) -> Result<()> {
+        let Shape { width, height, channels } = self.src.shape();
+        let halo = (self.cols - 1) * channels;
+        let strip = (RING / self.slots).saturating_sub(halo + SLACK).max(STRIP) / channels;
+        let strips = width.div_ceil(strip.max(1));
+        // A whole number of tiles.
+        let strip = width.div_ceil(strips).next_multiple_of(SLACK);
+        let strips = width.div_ceil(strip);
+
+        let taps = self.passes.across.map_or(0, <[f32]>::len) + self.passes.taps.len();
+        let work = width.saturating_mul(height).saturating_mul(channels).saturating_mul(taps);
+        let threads = rayon::current_num_threads();
+        if threads == 1 || work < SMALL {
+            let mut scratch = Scratch::default();
+            return (0..strips)
+                .try_for_each(|i| self.rectangle(&mut scratch, i * strip..width.min((i + 1) * strip), 0..height));
+        }
+        // Where bands meet, lines are made twice: a few times as many rows as the window has, if that keeps all threads
+        // busy.
+        let even = |jobs: usize| height.div_ceil(jobs.div_ceil(strips));
+        let band = even(4 * threads).max(even(threads).min(4 * self.window.rows));
+        let bands = height.div_ceil(band);
+        (0..bands * strips).into_par_iter().try_for_each_init(Scratch::default, |scratch, job| {
+            let (x, y) = (job % strips * strip, job / strips * band);
+            self.rectangle(scratch, x..width.min(x + strip), y..height.min(y + band))
+        })
+    }
+
+    /// Filters some columns of some rows. No two jobs have a pixel in common.
+    fn rectangle(&self, scratch: &mut Scratch, columns: Range<usize>, rows: Range<usize>) -> Result<()> {
+        let channels = self.src.shape().channels;
+        let len = columns.len() * channels;
+        let line_len = len + (self.cols - 1) * channels + SLACK;
+        let across = self.passes.across.map_or(0, |across| len + (across.len() - 1) * channels + SLACK);
+        scratch.start(self, line_len, across, &columns)?;
+
+        let mut y = rows.start;
+        while y < rows.end {
+            let most = rows_at_once(self.window.rows.div_ceil(self.blocks));
+            let count = if rows.end - y >= most { most } else { 1 };
+            // SAFETY: the rows and columns are this job's own; each part is borrowed once.
+            let mut parts: [&mut [D]; 4] = std::array::from_fn(|i| match i < count {
+                true => unsafe { self.dst.row(y + i, columns.start * channels..columns.end * channels) },
+                false => &mut [],
+            });
+            self.rows(scratch, &columns, y, &mut parts[..count]);
+            y += count;
+        }
+        Ok(())
+    }
+
+    /// Makes the pixels of a few rows.
+    fn rows(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize, parts: &mut [&mut [D]]) {
+        let channels = self.src.shape().channels;
+        let len = columns.len() * channels;
+        let floats = D::floats_mut(&mut []).is_some();
+        let direct = floats && self.blocks == 1 && len >= SLACK;
+        for block in 0..self.blocks {
+            let bound = |block: usize| block * self.window.rows / self.blocks;
+            let tap_rows = bound(block)..bound(block + 1);
+            scratch.lines.clear();
+            for row in y + tap_rows.start..y + tap_rows.end + parts.len() - 1 {
+                let at = self.line(scratch, columns, row);
+                scratch.lines.push(at);
+            }
+            let count = parts.len();
+            let mut places = parts
+                .iter_mut()
+                .zip(scratch.sums.chunks_mut(len + SLACK))
+                .map(|(part, sums)| if direct { D::floats_mut(part).unwrap_or(sums) } else { sums });
+            let mut outs: [&mut [f32]; 4] = std::array::from_fn(|_| places.next().unwrap_or_default());
+            self.isa.run(Tiles {
+                ring: &scratch.ring,
+                lines: &scratch.lines,
+                taps: &self.passes.taps[tap_rows.start * self.cols..tap_rows.end * self.cols],
+                cols: self.cols,
+                step: channels,
+                outs: &mut outs[..count],
+                len,
+                resume: block > 0,
+                by_rows: self.by_rows,
+            });
+        }
+        for (i, part) in parts.iter_mut().enumerate() {
+            let sums = &scratch.sums[i * (len + SLACK)..][..len];
+            if let (Some(exact), Some(part)) = (self.exact, D::bytes_mut(part)) {
+                exact.store_part(self.isa, sums, columns.start, y + i, part, &mut scratch.exact);
+            } else if !direct {
+                self.isa.run(Narrow { values: sums, out: part });
+            }
+            self.restore(columns, y + i, part);
+        }
+    }
+
+    /// Puts source pixels where nothing is computed: channels that are copied, and what [`crate::Border::Keep`] keeps.
+    fn restore(&self, columns: &Range<usize>, y: usize, part: &mut [D]) {
+        let Shape { width, height, channels } = self.src.shape();
+        let row = &self.src.row(y)[columns.start * channels..columns.end * channels];
+        let copy = |out: &mut [D], row: &[S]| {
+            out.iter_mut().zip(row).for_each(|(out, value)| *out = D::from_f32(value.to_f32()));
+        };
+        if self.filtered < channels {
+            for (out, row) in part.chunks_exact_mut(channels).zip(row.chunks_exact(channels)) {
+                copy(&mut out[self.filtered..], &row[self.filtered..]);
+            }
+        }
+        let Window { cols, rows, anchor_x, anchor_y, border, .. } = self.window;
+        if border == KEEP {
+            let inside = anchor_x..(width + anchor_x + 1).saturating_sub(cols);
+            let (left, right) = match leaves(y, anchor_y, rows, height) || inside.is_empty() {
+                true => (columns.end, columns.end),
+                false => (inside.start.clamp(columns.start, columns.end), inside.end.clamp(columns.start, columns.end)),
+            };
+            let (left, right) = ((left - columns.start) * channels, (right - columns.start) * channels);
+            copy(&mut part[..left], &row[..left]);
+            copy(&mut part[right..], &row[right..]);
+        }
+    }
+
+    /// Where in the ring the line is that row `y` has under tap row 0, were there no anchor. Makes it if need be.
+    fn line(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize) -> usize {
+        let Shape { height, channels, .. } = self.src.shape();
+        let source = resolve(self.window.border, y, 0, self.window.anchor_y, height);
+        // A small image's lines all have their places; those of a large one follow each other.
+        let slot = if height < self.slots { source.unwrap_or(height) } else { y % self.slots };
+        let name = if height < self.slots { slot } else { y };
+        let at = slot * scratch.line_len;
+        if scratch.held[slot] == name {
+            return at;
+        }
+        scratch.held[slot] = name;
+        let line = &mut scratch.ring[at..][..scratch.line_len];
+        let out = if self.passes.across.is_some() { &mut scratch.across[..] } else { &mut *line };
+        match source {
+            None => out.fill(self.window.border_value),
+            Some(y) => {
+                let row = self.src.row(y);
+                // The strip itself and whatever lies in the image on both sides of it.
+                let (left, right) = (scratch.inside.start, scratch.inside.end);
+                let first = columns.start + left - self.window.anchor_x;
+                let values = &row[first * channels..][..(right - left) * channels];
+                self.isa.run(Widen { values, out: &mut out[left * channels..right * channels] });
+                for &(at, source) in &scratch.sides {
+                    let out = &mut out[at * channels..][..channels];
+                    match source {
+                        Some(x) => {
+                            out.iter_mut().zip(&row[x * channels..]).for_each(|(out, value)| *out = value.to_f32())
+                        }
+                        None => out.fill(self.window.border_value),
+                    }
+                }
+            }
+        }
+        if let Some(taps) = self.passes.across {
+            let (ring, len) = (&scratch.across, columns.len() * channels);
+            let mut outs = [line];
+            self.isa.run(Tiles {
+                ring,
+                lines: &[0],
+                taps,
+                cols: taps.len(),
+                step: channels,
+                outs: &mut outs,
+                len,
+                resume: false,
+                by_rows: false,
+            });
+        }
+        at
+    }
+}
+
+/// A thread's memory.
+#[derive(Default)]
+struct Scratch {
+    /// The lines.
+    ring: Vec<f32>,
+    /// Floats from one line to the next.
+    line_len: usize,
+    /// Which line each place in the ring holds.
+    held: Vec<usize>,
+    /// Where the lines of a call begin.
+    lines: Vec<usize>,
+    /// A padded row before its row pass.
+    across: Vec<f32>,
+    /// Rows of sums on their way to pixels.
+    sums: Vec<f32>,
+    /// The pixels of a padded row that lie in the image.
+    inside: Range<usize>,
+    /// The others, and the pixel of a source row that stands in each, if it is not the border's value.
+    sides: Vec<(usize, Option<usize>)>,
+    exact: exact::Scratch,
+}
+
+impl Scratch {
+    /// Makes room for a rectangle of these columns and forgets all lines.
+    fn start<S: Pixel, D: Pixel>(
+        &mut self,
+        run: &Run<'_, S, D>,
+        line_len: usize,
+        across: usize,
+        columns: &Range<usize>,
+    ) -> Result<()> {
+        let Shape { width, channels, .. } = run.src.shape();
+        self.line_len = line_len;
+        grow(&mut self.ring, run.slots.saturating_mul(line_len))?;
+        grow(&mut self.across, across)?;
+        grow(&mut self.sums, 4 * (columns.len() * channels + SLACK))?;
+        self.held.clear();
+        self.held.resize(run.slots, usize::MAX);
+
+        let Window { cols, anchor_x, border, .. } = run.window;
+        let padded = columns.len() + cols - 1;
+        let left = anchor_x.saturating_sub(columns.start);
+        self.inside = left..padded.min(width + anchor_x - columns.start);
+        let sides = (0..left).chain(self.inside.end..padded);
+        self.sides.clear();
+        self.sides.extend(sides.map(|at| (at, resolve(border, columns.start + at, 0, anchor_x, width))));
+        Ok(())
+    }
+}
+
+fn grow(data: &mut Vec<f32>, len: usize) -> Result<()> {
+    if data.len() < len {
+        *data = Vec::new();
+        *data = crate::memory::zeroed(len)?;
+    }
+    Ok(())
+}
+
+/// Pixels to floats.
+struct Widen<'a, S> {
+    values: &'a [S],
+    out: &'a mut [f32],
+}
+
+impl<S: Pixel> Work for Widen<'_, S> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        S::widen(self.values, self.out);
+    }
+}
+
+/// Floats to pixels.
+struct Narrow<'a, D> {
+    values: &'a [f32],
+    out: &'a mut [D],
+}
+
+impl<D: Pixel> Work for Narrow<'_, D> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        D::narrow(self.values, self.out);
+    }
+}
