@@ -1,82 +1,68 @@
 //! `bench`: every case checked, then measured.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use apron::gpu::{DeviceImage, Gpu};
-use apron::{Device, Error, Filter, Image, Plan, Variant};
+use apron::{Device, Error, Family, Filter, Image, Pixel as _, Plan, Variant};
 use rayon::prelude::*;
-use serde::Serialize;
 
-use crate::cases::{CASES, Case};
-use crate::measure::{Bed, Rhythm, median, on_host};
-use crate::{family_name, output, why};
+use crate::cases::{Case, Class, Random, Stored, Suite, cases};
+use crate::linked::{Linked, linked};
+use crate::measure::{Bed, Rhythm, on_host};
+use crate::peers::{Agreement, On, Peers};
+use crate::report::{Checked, CpuReport, GpuReport, Report, Row, Rows, Skipped, Who, contests};
+use crate::{charts, check, family_name, output, page, why};
 
 /// What can be asked of the benchmark.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Where to measure: auto, cpu, gpu:N. The CPU is measured in any case.
+    /// Where to measure: auto, cpu, gpu:N. With a GPU, the CPU is measured in small cases.
     #[arg(long, default_value = "auto")]
     device: Device,
     /// Only cases whose name contains this, as 8192x8192.
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter_case: String,
-    /// Fewer rounds: less exact, and sooner done.
+    /// Fewer rounds: less exact, and sooner done. On the CPU, large cases are left out.
     #[arg(long)]
     quick: bool,
+    /// Also cases of up to 32768x32768 pixels.
+    #[arg(long)]
+    large: bool,
+    /// Also other libraries, those that are installed: on the GPU NPP, cuDNN, cuFFT, CuPy, on the CPU OpenCV and SciPy, all
+    /// through python3, and in a build with feature "peers" imageproc, libblur and image.
+    #[arg(long)]
+    peers: bool,
     /// Also write the results to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Also write a page with the table and charts to this file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Also write the charts to this folder, as SVG.
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
 }
 
-/// All that one run measured.
-#[derive(Debug, Serialize)]
-struct Report {
-    version: &'static str,
-    gpu: Option<GpuReport>,
-    cpu_threads: usize,
-    rounds: usize,
-    rows: Vec<Row>,
-}
+/// Multiply-adds up to which a case is measured on the CPU beside a GPU; on the CPU alone, quickly and at length.
+const CPU_WORK: [usize; 3] = [1 << 30, 1 << 32, 1 << 36];
 
-#[derive(Debug, Serialize)]
-struct GpuReport {
-    name: String,
-    capability: (u32, u32),
-    driver: (u32, u32),
-    kernels: u32,
-    compiler: Option<&'static str>,
-}
-
-/// One variant's times in one case.
-#[derive(Debug, Serialize)]
-struct Row {
-    case: &'static str,
-    variant: &'static str,
-    device: String,
-    median_us: f64,
-    min_us: f64,
-    max_us: f64,
-    gigapixels_per_second: f64,
-    /// Each pixel read once and written once.
-    gigabytes_per_second: f64,
-    percent_of_copy: f64,
-    /// What the result was compared with before it was measured.
-    checked: &'static str,
-}
+/// After this long a contender's rounds end, if there were three.
+const BUDGET: Duration = Duration::from_millis(1200);
 
 /// Runs the benchmark and prints its table.
 ///
 /// # Errors
 /// If no case has the name, if a result is wrong, or if something fails.
 pub fn run(options: &Options) -> Result<()> {
-    let cases: Vec<_> = CASES.iter().filter(|case| case.name.contains(&options.filter_case)).collect();
+    let all = cases();
+    let chosen: Vec<_> = all.iter().filter(|case| case.name().contains(&options.filter_case)).collect();
     ensure!(
-        !cases.is_empty(),
+        !chosen.is_empty(),
         "no case's name contains \"{}\"; there are: {}",
         options.filter_case,
-        CASES.iter().map(|case| case.name).collect::<Vec<_>>().join(", ")
+        all.iter().map(Case::name).collect::<Vec<_>>().join(", ")
     );
     let mut fallback = String::new();
     let gpu = match options.device {
@@ -91,86 +77,335 @@ pub fn run(options: &Options) -> Result<()> {
             Err(error) => return Err(error.into()),
         },
     };
+    let peak = gpu.as_ref().map(|(_, gpu)| fma_peak(gpu)).transpose()?.flatten();
     let mut report = Report {
         version: env!("CARGO_PKG_VERSION"),
-        gpu: gpu.as_ref().map(|(_, gpu)| GpuReport::new(gpu)),
-        cpu_threads: rayon::current_num_threads(),
+        gpu: gpu.as_ref().map(|(_, gpu)| GpuReport::new(gpu, peak)),
+        cpu: CpuReport::new(),
         rounds: if options.quick { 3 } else { 21 },
         rows: Vec::new(),
+        contests: Vec::new(),
+        skipped: Vec::new(),
     };
     output::print(&report.heading(&fallback))?;
-    for case in cases {
-        let gpu = gpu.as_ref().map(|(ordinal, gpu)| (*ordinal, gpu));
-        let rows = measure(case, gpu, report.rounds).with_context(|| format!("case {}", case.name))?;
-        report.rows.extend(rows);
+    let mut peers = None;
+    if options.peers {
+        let on = match &gpu {
+            Some((ordinal, gpu)) => On::Gpu(*ordinal, gpu.info().l2_cache),
+            None => On::Cpu(report.cpu.threads),
+        };
+        let found = Peers::start(on)?;
+        for peer in &found.found {
+            output::print(&format!("peer: {}, {}\n", peer.name, peer.version))?;
+        }
+        for (what, why) in &found.missing {
+            report.skipped.push(Skipped { what: what.clone(), why: why.clone() });
+        }
+        peers = Some(found);
     }
-    output::print(&report.table())?;
+    for case in chosen {
+        let bench = Bench { case, quick: options.quick, rounds: report.rounds };
+        let mut left_out = |why: &str| report.skipped.push(Skipped { what: case.name(), why: why.to_owned() });
+        if case.large && !options.large {
+            left_out("large; --large includes it");
+            continue;
+        }
+        let most = if gpu.is_some() { CPU_WORK[0] } else { CPU_WORK[2 - usize::from(options.quick)] };
+        let work = case.len().saturating_mul(Class::ALL.iter().filter(|&&c| case.has(c)).map(|&c| case.steps(c)).sum());
+        let on_cpu = work <= most && !(gpu.is_some() && case.suite == Suite::Cpu);
+        if gpu.is_none() && !on_cpu {
+            left_out("too much for the CPU in reasonable time");
+            continue;
+        }
+        if gpu.is_some() && case.suite == Suite::Cpu {
+            continue;
+        }
+        let context = || format!("case {}", case.name());
+        eprintln!("{}", case.name());
+        // Peers run where we are compared with them.
+        if on_cpu {
+            let peers = if gpu.is_none() { peers.as_mut() } else { None };
+            let with_linked = options.peers && gpu.is_none();
+            let rows = match case.stored {
+                Stored::U8 => bench.on_cpu::<u8>(peers, with_linked, &mut report.skipped),
+                Stored::F32 => bench.on_cpu::<f32>(peers, with_linked, &mut report.skipped),
+            };
+            report.rows.extend(rows.with_context(context)?);
+        }
+        if let Some((ordinal, gpu)) = &gpu {
+            let rows = bench.on_gpu(*ordinal, gpu, peak, peers.as_mut(), &mut report.skipped).with_context(context)?;
+            report.rows.extend(rows);
+        }
+    }
+    report.contests = contests(&report.rows);
+    output::print(&format!("\n{}", report.text()))?;
     if let Some(path) = &options.json {
         let json = serde_json::to_string_pretty(&report)? + "\n";
         output::write(path, json.as_bytes())?;
     }
+    if options.html.is_some() || options.svg.is_some() {
+        let charts = charts::draw(&report)?;
+        if let Some(folder) = &options.svg {
+            for chart in &charts {
+                output::write(&folder.join(format!("{}.svg", chart.name)), chart.svg.as_bytes())?;
+            }
+        }
+        if let Some(path) = &options.html {
+            output::write(path, page::write(&report, &fallback, &charts).as_bytes())?;
+        }
+    }
     Ok(())
 }
 
-/// Checks and measures one case: on the CPU, and on the GPU if there is one.
-fn measure(case: &'static Case, gpu: Option<(u32, &Gpu)>, rounds: usize) -> Result<Vec<Row>> {
-    let filter = case.filter()?;
-    let src = Image::from_vec(case.pixels(), case.width, case.height, 1)?;
-    let mut dst = Image::<f32>::zeroed(case.width, case.height, 1)?;
-    // Processors vary less than they are slow.
-    let cpu_rounds = rounds.div_ceil(4);
+/// Multiplications and additions a second at the most, measured.
+fn fma_peak(_gpu: &Gpu) -> Result<Option<f64>> {
+    Ok(None)
+}
 
-    let (input, output) = (src.as_slice(), &mut vec![0.0f32; src.as_slice().len()]);
-    let copies = on_host(cpu_rounds, || {
-        output.par_chunks_mut(1 << 16).zip(input.par_chunks(1 << 16)).for_each(|(to, from)| to.copy_from_slice(from));
-        anyhow::Ok(())
-    })?;
-    let mut rows = Rows::new(case, "cpu".to_owned(), &copies);
+/// One case's measurements.
+struct Bench<'a> {
+    case: &'a Case,
+    quick: bool,
+    rounds: usize,
+}
 
-    let mut expected = Vec::new();
-    for &family in case.families {
-        let variant =
-            Variant::all().find(|variant| variant.family() == family).context("a family without a variant")?;
-        let plan = Plan::builder(&filter).device(Device::Cpu).variant(variant).build()?;
-        let times = on_host(cpu_rounds, || plan.run(&src.view(), &mut dst.view_mut()))?;
-        check_spots(&filter, &src, &dst)?;
-        rows.add(family_name(family), &times, "f64, 1000 pixels");
-        expected.push((family, dst.clone()));
+/// Something that filters on the CPU.
+enum Contender {
+    Ours(Plan),
+    Peer(String),
+    Linked(usize),
+}
+
+/// A contender, what came of its check, and its times.
+struct Entry {
+    contender: Contender,
+    name: String,
+    class: Class,
+    checked: Checked,
+    times: Vec<Duration>,
+}
+
+impl Entry {
+    fn is_done(&self) -> bool {
+        self.times.len() >= 3 && self.times.iter().sum::<Duration>() > BUDGET
     }
-    let mut all = rows.list;
+}
 
-    if let Some((ordinal, gpu)) = gpu {
+impl Bench<'_> {
+    /// Ours, and with them the peers, run in turns, so that other load falls on all of them.
+    fn on_cpu<P: Linked>(
+        &self,
+        mut peers: Option<&mut Peers>,
+        with_linked: bool,
+        skipped: &mut Vec<Skipped>,
+    ) -> Result<Vec<Row>> {
+        let case = self.case;
+        let filter = case.filter()?;
+        let src = Image::from_vec(case.pixels::<P>(), case.width, case.height, case.channels)?;
+        let mut dst = Image::<P>::zeroed(case.width, case.height, case.channels)?;
+        let rounds = if self.quick { 3 } else { 11 };
+
+        let (input, output) = (src.as_slice(), &mut vec![P::default(); case.len()]);
+        let copies = on_host(rounds, || {
+            let parts = output.par_chunks_mut(1 << 16).zip(input.par_chunks(1 << 16));
+            parts.for_each(|(to, from)| to.copy_from_slice(from));
+            anyhow::Ok(())
+        })?;
+        let mut rows = Rows::new(case, "cpu".to_owned(), &copies, None);
+
+        let mut entries = Vec::new();
+        for class in Class::ALL.into_iter().filter(|&class| case.has(class)) {
+            // The first suite names the family, as on a GPU; the second has what a user gets.
+            let family = if class == Class::Dense { Family::Direct } else { Family::Separable };
+            let variant = Variant::all().find(|variant| variant.family() == family);
+            let variant = variant.filter(|_| case.suite == Suite::Gpu);
+            let plan = Plan::builder(&filter).device(Device::Cpu).variant(variant).build()?;
+            plan.run(&src.view(), &mut dst.view_mut())?;
+            let family = plan.variant_for(case.shape())?.family();
+            let name = family_name(family).to_owned();
+            let checked = self.check(&filter, &src, &dst, family).with_context(|| name.clone())?;
+            entries.push(Entry { contender: Contender::Ours(plan), name, class, checked, times: Vec::new() });
+        }
+
+        let mut skip = |peer: &str, why: Option<String>| {
+            if let Some(why) = why {
+                skipped.push(Skipped { what: format!("{} in {}", peer, case.name()), why });
+            }
+        };
+        if let Some(peers) = &mut peers {
+            for peer in peers.open(case, &filter, &src, &dst)? {
+                match peers.check(&peer.name) {
+                    Ok(agreement) => entries.push(Entry {
+                        contender: Contender::Peer(peer.name.clone()),
+                        class: class_of(&peer.class),
+                        checked: told(&agreement),
+                        name: peer.name,
+                        times: Vec::new(),
+                    }),
+                    Err(why) => skip(&peer.name, why),
+                }
+            }
+        }
+        let mut libraries = if with_linked { linked(case, &filter, &src) } else { Vec::new() };
+        for (index, library) in libraries.iter_mut().enumerate() {
+            match library.run() {
+                Ok(()) => {
+                    let agreement = library.compare(&dst, case.taps / 2);
+                    entries.push(Entry {
+                        contender: Contender::Linked(index),
+                        name: library.name.to_owned(),
+                        class: library.class,
+                        checked: told(&agreement),
+                        times: Vec::new(),
+                    });
+                }
+                Err(why) => skip(library.name, Some(why)),
+            }
+        }
+
+        for _ in 0..rounds {
+            for entry in &mut entries {
+                if entry.is_done() {
+                    continue;
+                }
+                let start = Instant::now();
+                match &entry.contender {
+                    Contender::Ours(plan) => plan.run(&src.view(), &mut dst.view_mut())?,
+                    Contender::Linked(index) => {
+                        if let Err(why) = libraries[*index].run() {
+                            skip(&entry.name, Some(why));
+                            continue;
+                        }
+                    }
+                    Contender::Peer(name) => {
+                        let Some(peers) = &mut peers else { continue };
+                        match peers.time(name, 1) {
+                            Ok(times) => entry.times.extend(times),
+                            Err(why) => skip(name, why),
+                        }
+                        continue;
+                    }
+                }
+                entry.times.push(start.elapsed());
+            }
+        }
+        for entry in entries.into_iter().filter(|entry| !entry.times.is_empty()) {
+            let who = if matches!(entry.contender, Contender::Ours(_)) { Who::Apron } else { Who::Peer };
+            let steps = case.steps(entry.class);
+            rows.add(entry.name, who, Some(entry.class), &entry.times, entry.checked, steps);
+        }
+        rows.judge(false);
+        Ok(rows.list)
+    }
+
+    /// Every variant that accepts the problem, then the peers.
+    fn on_gpu(
+        &self,
+        ordinal: u32,
+        gpu: &Gpu,
+        peak: Option<f64>,
+        peers: Option<&mut Peers>,
+        skipped: &mut Vec<Skipped>,
+    ) -> Result<Vec<Row>> {
+        let case = self.case;
+        let filter = case.filter()?;
+        let src = Image::from_vec(case.pixels::<f32>(), case.width, case.height, case.channels)?;
         let device_src = gpu.upload(&src.view())?;
         let mut bed = Bed::new(gpu, &device_src)?;
+        // The first result of each family, which is held to f64 and to the checksum.
+        let mut references: Vec<(Family, Image<f32>)> = Vec::new();
         let mut runners = Vec::new();
         for variant in Variant::all() {
-            let Some((_, expected)) = expected.iter().find(|(family, _)| *family == variant.family()) else { continue };
             let plan = Plan::builder(&filter).device(Device::Gpu(ordinal)).variant(variant).build();
             let plan = match plan.and_then(|plan| plan.variant_for(src.shape()).map(|_| plan)) {
                 Err(Error::Unsupported { .. }) => continue,
                 plan => plan?,
             };
-            check_on(gpu, &plan, &device_src, expected).with_context(|| variant.name())?;
+            let context = || variant.name().to_owned();
+            let found = run_once(gpu, &plan, &device_src).with_context(context)?;
+            let family = variant.family();
+            let checked = if !is_exact(family) {
+                let (_, reference) = references.first().context("the direct variants come first")?;
+                let greatest = src.as_slice().par_iter().map(|pixel| pixel.abs()).reduce(|| 0.0, f32::max);
+                let difference = check::near(&filter, &found, reference, greatest.into()).with_context(context)?;
+                Checked { difference: Some(difference), ..Checked::against("direct") }
+            } else if let Some((_, reference)) = references.iter().find(|(known, _)| *known == family) {
+                check::same(&found, reference).with_context(context)?;
+                Checked {
+                    checksum: Some(check::sum(&found)),
+                    ..Checked::against(format!("{}, all bits", first(family)))
+                }
+            } else {
+                let checked = self.check(&filter, &src, &found, family).with_context(context)?;
+                references.push((family, found));
+                checked
+            };
             let rhythm = bed.rhythm(|src, dst, stream| plan.run_on_device(src, dst, stream))?;
-            runners.push(Runner { variant, plan, rhythm, times: Vec::new() });
+            runners.push(Runner { variant, plan, rhythm, checked, times: Vec::new(), spent: Duration::ZERO });
         }
 
         let copy = bed.rhythm(|src, dst, stream| dst.copy_from(src, stream))?;
         let mut copies = Vec::new();
         // Round by round, so that a clock that changes changes it for all.
-        for _ in 0..rounds {
+        for _ in 0..self.rounds {
             copies.push(bed.time(copy, |src, dst, stream| dst.copy_from(src, stream))?);
-            for Runner { plan, rhythm, times, .. } in &mut runners {
-                times.push(bed.time(*rhythm, |src, dst, stream| plan.run_on_device(src, dst, stream))?);
+            for Runner { plan, rhythm, times, spent, .. } in &mut runners {
+                if times.len() < 3 || *spent < BUDGET {
+                    let start = Instant::now();
+                    times.push(bed.time(*rhythm, |src, dst, stream| plan.run_on_device(src, dst, stream))?);
+                    *spent += start.elapsed();
+                }
             }
         }
-        let mut rows = Rows::new(case, format!("gpu:{ordinal}"), &copies);
-        for runner in &runners {
-            rows.add(runner.variant.name(), &runner.times, "CPU, all bits");
+        let mut rows = Rows::new(case, format!("gpu:{ordinal}"), &copies, peak);
+        for runner in runners {
+            let class = Class::of(runner.variant.family());
+            let steps = if is_exact(runner.variant.family()) { case.steps(class) } else { 0 };
+            rows.add(runner.variant.name().to_owned(), Who::Apron, Some(class), &runner.times, runner.checked, steps);
         }
-        all.extend(rows.list);
+        // Their memory may be needed.
+        drop((bed, device_src));
+        if let (Some(peers), Some((_, expected))) = (peers, references.first()) {
+            for peer in peers.open(case, &filter, &src, expected)? {
+                let (name, class) = (peer.name.clone(), class_of(&peer.class));
+                let timed = peers.check(&name).and_then(|agreement| {
+                    let rounds = if self.quick { 3 } else { 7 };
+                    peers.time(&name, rounds).map(|times| (agreement, times))
+                });
+                peers.done(&name);
+                match timed {
+                    Ok((agreement, times)) => {
+                        let steps = if name.contains("FFT") { 0 } else { case.steps(class) };
+                        rows.add(name, Who::Peer, Some(class), &times, told(&agreement), steps);
+                    }
+                    Err(Some(why)) => skipped.push(Skipped { what: format!("{name} in {}", case.name()), why }),
+                    Err(None) => {}
+                }
+            }
+        }
+        rows.judge(gpu.info().name.contains("H200"));
+        Ok(rows.list)
     }
-    Ok(all)
+
+    /// Holds a result to f64 in a thousand places and, where its bits are known, to the case's checksum.
+    fn check<P: Random>(&self, filter: &Filter, src: &Image<P>, dst: &Image<P>, family: Family) -> Result<Checked> {
+        check::spots(filter, src, dst)?;
+        let found = check::sum(dst);
+        // Integers are rounded as if from the exact sum, in whichever order it was added up.
+        let class = self.case.form.class() as usize;
+        let expected = if P::NAME == u8::NAME { self.case.sums[class] } else { self.case.sum(family) };
+        let against = match expected {
+            Some(expected) => {
+                ensure!(
+                    found == expected,
+                    "wrong result: its checksum is {found:#018x}, it should be {expected:#018x}"
+                );
+                "f64, checksum"
+            }
+            None => "f64",
+        };
+        Ok(Checked { checksum: Some(found), ..Checked::against(against) })
+    }
 }
 
 /// A variant that is measured.
@@ -178,187 +413,38 @@ struct Runner {
     variant: Variant,
     plan: Plan,
     rhythm: Rhythm,
+    checked: Checked,
     times: Vec<Duration>,
+    spent: Duration,
 }
 
-/// A plan's result on the device against what the CPU has: each pixel's bits.
-fn check_on(gpu: &Gpu, plan: &Plan, src: &DeviceImage, expected: &Image<f32>) -> Result<()> {
+/// Whether all variants of a family give the same bits.
+fn is_exact(family: Family) -> bool {
+    matches!(family, Family::Direct | Family::Separable)
+}
+
+/// The family's first variant, which the others are held to.
+fn first(family: Family) -> &'static str {
+    Variant::all().find(|variant| variant.family() == family).map_or("", Variant::name)
+}
+
+fn class_of(name: &str) -> Class {
+    Class::ALL.into_iter().find(|class| class.name() == name).unwrap_or(Class::Dense)
+}
+
+/// What a peer's result is like.
+fn told(agreement: &Agreement) -> Checked {
+    let against = if agreement.note.is_empty() { "apron".to_owned() } else { format!("apron ({})", agreement.note) };
+    Checked { difference: Some(agreement.difference.unwrap_or(f64::INFINITY)), ..Checked::against(against) }
+}
+
+/// A plan's result on the device.
+fn run_once(gpu: &Gpu, plan: &Plan, src: &DeviceImage) -> Result<Image<f32>> {
     let mut stream = gpu.stream()?;
     let mut dst = gpu.image(src.shape())?;
     // Memory that the driver hands out may still hold another run's right result.
     dst.fill(f32::NAN, &stream)?;
     plan.run_on_device(src, &mut dst, &mut stream)?;
     stream.synchronize()?;
-    let found = gpu.download(&dst)?;
-    let pixels = found.as_slice().iter().zip(expected.as_slice());
-    if let Some(at) = pixels.clone().position(|(found, expected)| found.to_bits() != expected.to_bits()) {
-        let count = pixels.filter(|(found, expected)| found.to_bits() != expected.to_bits()).count();
-        let (x, y) = (at % src.shape().width, at / src.shape().width);
-        let (found, expected) = (found.as_slice()[at], expected.as_slice()[at]);
-        bail!("wrong result: {found} instead of {expected} at ({x}, {y}), and {count} pixels in all");
-    }
-    Ok(())
-}
-
-/// A thousand pixels, those of the corners among them, against the definition computed in f64.
-fn check_spots(filter: &Filter, src: &Image<f32>, dst: &Image<f32>) -> Result<()> {
-    let shape = src.shape();
-    let mut random = fastrand::Rng::with_seed(1);
-    let (anchor_x, anchor_y) = filter.anchor();
-    // Reflect101 for windows smaller than the image: one fold is enough.
-    let fold = |i: isize, n: usize| if i < 0 { -i } else { i.min(2 * (n as isize - 1) - i) } as usize;
-    for spot in 0..1000 {
-        let (x, y) = match spot {
-            0 => (0, 0),
-            1 => (shape.width - 1, 0),
-            2 => (0, shape.height - 1),
-            3 => (shape.width - 1, shape.height - 1),
-            _ => (random.usize(..shape.width), random.usize(..shape.height)),
-        };
-        let (mut sum, mut scale) = (0.0f64, 0.0f64);
-        for row in 0..filter.rows() {
-            let source = src.view().row(fold((y + row) as isize - anchor_y as isize, shape.height));
-            for col in 0..filter.cols() {
-                let value = source[fold((x + col) as isize - anchor_x as isize, shape.width)];
-                let product = filter.tap(row, col) * f64::from(value);
-                sum += product;
-                scale += product.abs();
-            }
-        }
-        let found = f64::from(dst.view().row(y)[x]);
-        // Each tap, product and sum in f32 is off by half a unit in the last place at most.
-        let bound = (filter.cols() * filter.rows() + 2) as f64 * f64::from(f32::EPSILON) * scale;
-        ensure!((found - sum).abs() <= bound, "wrong result: {found} instead of {sum} at ({x}, {y})");
-    }
-    Ok(())
-}
-
-/// Rows of one case on one device.
-struct Rows {
-    case: &'static Case,
-    device: String,
-    copy: Duration,
-    list: Vec<Row>,
-}
-
-impl Rows {
-    fn new(case: &'static Case, device: String, copies: &[Duration]) -> Self {
-        let mut rows = Self { case, device, copy: median(copies.to_vec()), list: Vec::new() };
-        rows.add("copy", copies, "-");
-        rows
-    }
-
-    fn add(&mut self, variant: &'static str, times: &[Duration], checked: &'static str) {
-        let middle = median(times.to_vec());
-        let us = |time: Duration| time.as_secs_f64() * 1e6;
-        let extreme = |time: Option<&Duration>| us(time.copied().unwrap_or(middle));
-        let pixels = (self.case.width * self.case.height) as f64;
-        let seconds = middle.as_secs_f64();
-        self.list.push(Row {
-            case: self.case.name,
-            variant,
-            device: self.device.clone(),
-            median_us: us(middle),
-            min_us: extreme(times.iter().min()),
-            max_us: extreme(times.iter().max()),
-            gigapixels_per_second: pixels / seconds / 1e9,
-            gigabytes_per_second: 8.0 * pixels / seconds / 1e9,
-            percent_of_copy: 100.0 * self.copy.as_secs_f64() / seconds,
-            checked,
-        });
-    }
-}
-
-impl GpuReport {
-    fn new(gpu: &Gpu) -> Self {
-        let info = gpu.info();
-        Self {
-            name: info.name.clone(),
-            capability: info.capability,
-            driver: info.driver,
-            kernels: gpu.tier(),
-            compiler: apron::gpu::embedded().find(|tier| tier.arch == gpu.tier()).map(|tier| tier.compiler),
-        }
-    }
-}
-
-impl Report {
-    fn heading(&self, fallback: &str) -> String {
-        let mut text = format!("CPU: {} threads{fallback}\n", self.cpu_threads);
-        if let Some(gpu) = &self.gpu {
-            let GpuReport { name, capability, driver, kernels, compiler } = gpu;
-            text += &format!(
-                "GPU: {name}, compute capability {}.{}, driver for CUDA {}.{}; kernels for sm_{kernels} by {}\n",
-                capability.0,
-                capability.1,
-                driver.0,
-                driver.1,
-                compiler.unwrap_or("an unknown compiler")
-            );
-        }
-        text + &format!("f32, one channel, border reflect101; medians of {} rounds\n\n", self.rounds)
-    }
-
-    fn table(&self) -> String {
-        let header = ["case", "variant", "device", "checked against", "us", "Gpx/s", "GB/s", "% of copy"];
-        let rows = self.rows.iter().map(|row| {
-            vec![
-                row.case.to_owned(),
-                row.variant.to_owned(),
-                row.device.clone(),
-                row.checked.to_owned(),
-                format!("{:.1}", row.median_us),
-                output::number(row.gigapixels_per_second),
-                output::number(row.gigabytes_per_second),
-                output::number(row.percent_of_copy),
-            ]
-        });
-        output::table(&header, 4, rows)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use apron::Family;
-
-    use super::*;
-
-    fn small() -> (Filter, Image<f32>, Image<f32>) {
-        let case = Case { name: "small", width: 67, height: 41, taps: 5, families: &[Family::Direct] };
-        let filter = case.filter().unwrap();
-        let src = Image::from_vec(case.pixels(), case.width, case.height, 1).unwrap();
-        let plan = Plan::builder(&filter).device(Device::Cpu).build().unwrap();
-        let dst = plan.filter(&src.view()).unwrap();
-        (filter, src, dst)
-    }
-
-    #[test]
-    fn a_right_result_passes_and_a_wrong_pixel_does_not() {
-        let (filter, src, dst) = small();
-        check_spots(&filter, &src, &dst).unwrap();
-        for wrong in [0, 66, 67 * 40, 67 * 41 - 1] {
-            let mut pixels = dst.as_slice().to_vec();
-            pixels[wrong] += 1e-3;
-            let dst = Image::from_vec(pixels, 67, 41, 1).unwrap();
-            assert!(check_spots(&filter, &src, &dst).is_err());
-        }
-    }
-
-    #[test]
-    fn a_border_taken_for_another_does_not_pass() {
-        let (filter, src, _) = small();
-        let plan = Plan::builder(&filter).device(Device::Cpu).border(apron::Border::Reflect).build().unwrap();
-        assert!(check_spots(&filter, &src, &plan.filter(&src.view()).unwrap()).is_err());
-    }
-
-    #[test]
-    fn figures_follow_from_the_median() {
-        let ms = Duration::from_millis;
-        let mut rows = Rows::new(&CASES[2], "gpu:0".to_owned(), &[ms(1), ms(3), ms(2)]);
-        rows.add("x", &[ms(9), ms(4), ms(3)], "-");
-        let row = &rows.list[1];
-        assert_eq!((row.min_us, row.median_us, row.max_us), (3e3, 4e3, 9e3));
-        assert_eq!(row.percent_of_copy, 50.0);
-        assert!((row.gigapixels_per_second - 16.777216).abs() < 1e-9);
-    }
+    Ok(gpu.download(&dst)?)
 }

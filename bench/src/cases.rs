@@ -1,46 +1,370 @@
-//! The benchmark's problems.
+//! The benchmark's problems, with what their results and times should be.
 
-use apron::{Family, Filter, Result};
+use apron::{Family, Filter, Pixel, Result, Shape};
 
-/// One problem: an image of random pixels, a filter of random taps, and the families whose variants solve it.
-#[derive(Clone, Copy, Debug)]
+/// One problem: an image of random pixels and a filter. Every variant that accepts it is run.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// What `--filter-case` looks for.
-    pub name: &'static str,
+    /// Which of the two sets it belongs to.
+    pub suite: Suite,
     /// Pixels in a row.
     pub width: usize,
     /// Rows.
     pub height: usize,
+    /// Values in a pixel.
+    pub channels: usize,
+    /// How a value is stored.
+    pub stored: Stored,
     /// Tap columns and rows.
     pub taps: usize,
-    /// The families to run; of each, every variant that accepts the problem.
-    pub families: &'static [Family],
+    /// How the taps are made.
+    pub form: Form,
+    /// What the best variant of a class should reach.
+    pub goals: [Option<Goal>; 2],
+    /// The checksums of the direct and of the separable result.
+    pub sums: [Option<u64>; 2],
+    /// Whether it is left out unless asked for.
+    pub large: bool,
 }
 
-const BOTH: &[Family] = &[Family::Direct, Family::Separable];
+/// Which table of [`cases`] a case comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suite {
+    /// Images of f32, first of all for a GPU.
+    Gpu,
+    /// Images as they are filtered on a CPU, f32 and u8.
+    Cpu,
+}
 
-/// All cases: f32, one channel, [`apron::Border::Reflect101`].
-pub const CASES: &[Case] = &[
-    Case { name: "2048x1024-5x5", width: 2048, height: 1024, taps: 5, families: BOTH },
-    Case { name: "4096x4096-17x17", width: 4096, height: 4096, taps: 17, families: BOTH },
-    Case { name: "8192x8192-5x5", width: 8192, height: 8192, taps: 5, families: BOTH },
-    Case { name: "8192x8192-17x17", width: 8192, height: 8192, taps: 17, families: &[Family::Separable] },
+/// How a channel's value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// 8-bit integers.
+    U8,
+    /// 32-bit floats.
+    F32,
+}
+
+/// How a filter's taps are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Each tap random: the filter does not separate.
+    Random,
+    /// A random row and a random column.
+    Product,
+    /// The Gaussian whose sigma fits the number of taps, as OpenCV chooses it.
+    Gaussian,
+}
+
+/// How a filter is given to whoever runs it: two ways that do not cost the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// As taps row by row.
+    Dense,
+    /// As a row and a column.
+    Pair,
+}
+
+/// What is aimed at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Goal {
+    /// At least so many percent of the limit.
+    Limit(f64),
+    /// At most so many microseconds, on an H200.
+    Micros(f64),
+    /// No slower than any rival.
+    Rivals,
+    /// At most this part of OpenCV's time.
+    OpenCv(f64),
+}
+
+/// One row of the first table: columns and rows of f32 pixels, channels, taps, their form, goals for the direct and the
+/// separable families, checksums of both results, and whether the case is large.
+type Row = (usize, usize, usize, usize, Form, [Option<Goal>; 2], [Option<u64>; 2], bool);
+
+const fn limits(dense: f64, pair: f64) -> [Option<Goal>; 2] {
+    [Some(Goal::Limit(dense)), Some(Goal::Limit(pair))]
+}
+
+const fn dense(goal: Goal) -> [Option<Goal>; 2] {
+    [Some(goal), None]
+}
+
+const fn pair(percent: f64) -> [Option<Goal>; 2] {
+    [None, Some(Goal::Limit(percent))]
+}
+
+const NO_GOAL: [Option<Goal>; 2] = [None, None];
+
+#[rustfmt::skip]
+const GPU: &[Row] = &[
+    (2048, 1024, 1, 5, Form::Product, dense(Goal::Micros(6.0)), [None, None], false),
+    (4096, 4096, 1, 5, Form::Product, NO_GOAL, [None, None], false),
+    (4096, 4096, 1, 17, Form::Product, NO_GOAL, [None, None], false),
+    (8192, 8192, 1, 3, Form::Product, dense(Goal::Limit(90.0)), [None, None], false),
+    (8192, 8192, 1, 5, Form::Product, limits(88.0, 90.0), [None, None], false),
+    (8192, 8192, 1, 7, Form::Product, dense(Goal::Limit(80.0)), [None, None], false),
+    (8192, 8192, 1, 9, Form::Product, dense(Goal::Limit(80.0)), [None, None], false),
+    (8192, 8192, 1, 17, Form::Product, limits(80.0, 80.0), [None, None], false),
+    (8192, 8192, 1, 33, Form::Product, pair(65.0), [None, None], false),
+    (6500, 5200, 3, 7, Form::Product, dense(Goal::Micros(245.0)), [None, None], false),
+    (2048, 2048, 1, 51, Form::Random, dense(Goal::Rivals), [None, None], false),
+    (8192, 8192, 1, 51, Form::Random, dense(Goal::Rivals), [None, None], false),
+    (16384, 16384, 1, 5, Form::Product, limits(88.0, 90.0), [None, None], true),
+    (16384, 16384, 1, 17, Form::Product, limits(80.0, 80.0), [None, None], true),
+    (32768, 32768, 1, 5, Form::Product, limits(88.0, 90.0), [None, None], true),
+    (32768, 32768, 1, 17, Form::Product, limits(80.0, 80.0), [None, None], true),
 ];
 
+/// Numbers of taps, of the columns of the second table.
+const CPU_TAPS: [usize; 6] = [3, 5, 7, 9, 17, 31];
+
+/// One row of the second table: the stored type, channels, the form, the goals as parts of OpenCV's time, checksums.
+type CpuRow = (Stored, usize, Form, [f64; 6], [Option<u64>; 6]);
+
+/// All with 2048x2048 pixels.
+#[rustfmt::skip]
+const CPU: &[CpuRow] = &[
+    (Stored::F32, 1, Form::Random, [0.7, 0.7, 0.5, 0.5, 0.3, 0.7], [None, None, None, None, None, None]),
+    (Stored::F32, 1, Form::Product, [0.7, 0.7, 0.6, 0.6, 0.7, 0.8], [None, None, None, None, None, None]),
+    (Stored::U8, 1, Form::Random, [0.8, 0.5, 0.4, 0.3, 0.2, 0.5], [None, None, None, None, None, None]),
+    (Stored::U8, 1, Form::Gaussian, [1.0, 1.0, 1.0, 1.0, 0.8, 0.5], [None, None, None, None, None, None]),
+    (Stored::U8, 3, Form::Random, [0.7, 0.5, 0.4, 0.3, 0.2, 0.5], [None, None, None, None, None, None]),
+    (Stored::U8, 3, Form::Gaussian, [0.8, 0.7, 0.8, 0.7, 0.6, 0.5], [None, None, None, None, None, None]),
+];
+
+/// All cases, those for a GPU first.
+pub fn cases() -> Vec<Case> {
+    let gpu = GPU.iter().map(|&(width, height, channels, taps, form, goals, sums, large)| Case {
+        suite: Suite::Gpu,
+        width,
+        height,
+        channels,
+        stored: Stored::F32,
+        taps,
+        form,
+        goals,
+        sums,
+        large,
+    });
+    let cpu = CPU.iter().flat_map(|&(stored, channels, form, parts, sums)| {
+        (0..CPU_TAPS.len()).map(move |i| {
+            let goal = Some(Goal::OpenCv(parts[i]));
+            Case {
+                suite: Suite::Cpu,
+                width: 2048,
+                height: 2048,
+                channels,
+                stored,
+                taps: CPU_TAPS[i],
+                form,
+                goals: Class::ALL.map(|class| goal.filter(|_| form.class() == class)),
+                sums: Class::ALL.map(|class| sums[i].filter(|_| form.class() == class)),
+                large: false,
+            }
+        })
+    });
+    gpu.chain(cpu).collect()
+}
+
+impl Class {
+    /// Both, in the order of [`Case::goals`] and [`Case::sums`].
+    pub const ALL: [Self; 2] = [Self::Dense, Self::Pair];
+
+    /// The class whose taps a family computes with.
+    pub fn of(family: Family) -> Self {
+        if family == Family::Separable { Self::Pair } else { Self::Dense }
+    }
+
+    /// The name in tables and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dense => "dense",
+            Self::Pair => "pair",
+        }
+    }
+}
+
+impl Form {
+    /// The class in which a filter of this form is given.
+    pub fn class(self) -> Class {
+        if self == Self::Random { Class::Dense } else { Class::Pair }
+    }
+}
+
+impl Stored {
+    /// The name in tables and files, as Rust and NumPy's `dtype` letters spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::U8 => "u8",
+            Self::F32 => "f32",
+        }
+    }
+
+    /// Bytes of one value.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::F32 => 4,
+        }
+    }
+}
+
+impl std::fmt::Display for Goal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Limit(percent) => write!(f, "{percent} %"),
+            Self::Micros(us) => write!(f, "{us} us"),
+            Self::Rivals => f.write_str("the fastest"),
+            Self::OpenCv(part) => write!(f, "{part} x OpenCV"),
+        }
+    }
+}
+
+/// A pixel type that cases are made of.
+pub trait Random: Pixel + bytemuck::NoUninit {
+    /// A random value.
+    fn random(random: &mut fastrand::Rng) -> Self;
+}
+
+impl Random for f32 {
+    /// From -1 to 1.
+    fn random(random: &mut fastrand::Rng) -> Self {
+        2.0 * random.f32() - 1.0
+    }
+}
+
+impl Random for u8 {
+    fn random(random: &mut fastrand::Rng) -> Self {
+        random.u8(..)
+    }
+}
+
 impl Case {
-    /// The random filter: the product of a row and a column, so that every variant can run it.
+    /// What `--filter-case` looks for.
+    pub fn name(&self) -> String {
+        let Self { width, height, channels, taps, .. } = self;
+        let planes = if *channels == 1 { String::new() } else { format!("x{channels}") };
+        match self.suite {
+            Suite::Gpu => format!("{width}x{height}{planes}-{taps}x{taps}"),
+            Suite::Cpu => {
+                let form = match self.form {
+                    Form::Random => "random",
+                    Form::Product => "product",
+                    Form::Gaussian => "gaussian",
+                };
+                format!("{}{planes}-{form}-{taps}x{taps}", self.stored.name())
+            }
+        }
+    }
+
+    /// Width, height and channels.
+    pub fn shape(&self) -> Shape {
+        Shape { width: self.width, height: self.height, channels: self.channels }
+    }
+
+    /// Values in the image.
+    pub fn len(&self) -> usize {
+        self.width * self.height * self.channels
+    }
+
+    /// Multiply-adds for one value, in a class.
+    pub fn steps(&self, class: Class) -> usize {
+        match class {
+            Class::Dense => self.taps * self.taps,
+            Class::Pair => 2 * self.taps,
+        }
+    }
+
+    /// Whether the filter is given in a class: a product is measured both ways on a GPU.
+    pub fn has(&self, class: Class) -> bool {
+        class == self.form.class() || (self.suite == Suite::Gpu && class == Class::Dense)
+    }
+
+    /// The goal of a class.
+    pub fn goal(&self, class: Class) -> Option<Goal> {
+        self.goals[class as usize]
+    }
+
+    /// What the checksum of a family's result should be.
+    pub fn sum(&self, family: Family) -> Option<u64> {
+        match family {
+            Family::Direct => self.sums[0],
+            Family::Separable => self.sums[1],
+            _ => None,
+        }
+    }
+
+    /// The Gaussian's sigma in pixels: as OpenCV's `getGaussianKernel` has it for a number of taps.
+    pub fn sigma(&self) -> f64 {
+        0.3 * ((self.taps as f64 - 1.0) / 2.0 - 1.0) + 0.8
+    }
+
+    /// The filter.
     ///
     /// # Errors
     /// None for the cases there are.
     pub fn filter(&self) -> Result<Filter> {
         let mut random = fastrand::Rng::with_seed(self.taps as u64);
-        let mut taps = || (0..self.taps).map(|_| random.f32() - 0.25).collect::<Vec<_>>();
-        Filter::separable(&taps(), &taps())
+        let mut taps = |count| (0..count).map(|_| random.f32() - 0.25).collect::<Vec<f32>>();
+        // Taps whose sum is 1 keep 8-bit results in range.
+        let level = |taps: Vec<f32>| {
+            let sum: f32 = if self.suite == Suite::Cpu { taps.iter().sum() } else { 1.0 };
+            taps.into_iter().map(|tap| tap / sum).collect::<Vec<_>>()
+        };
+        match self.form {
+            Form::Random => Filter::from_taps(self.taps, self.taps, &level(taps(self.taps * self.taps))),
+            Form::Product => {
+                let row = level(taps(self.taps));
+                Filter::separable(&row, &level(taps(self.taps)))
+            }
+            Form::Gaussian => {
+                let (middle, sigma) = ((self.taps / 2) as f64, self.sigma());
+                let taps: Vec<_> =
+                    (0..self.taps).map(|i| (-(i as f64 - middle).powi(2) / (2.0 * sigma * sigma)).exp()).collect();
+                let sum: f64 = taps.iter().sum();
+                let taps: Vec<_> = taps.iter().map(|tap| tap / sum).collect();
+                Filter::separable_f64(&taps, &taps)
+            }
+        }
     }
 
-    /// The random pixels, from -1 to 1.
-    pub fn pixels(&self) -> Vec<f32> {
+    /// The random pixels, channels interleaved.
+    pub fn pixels<P: Random>(&self) -> Vec<P> {
         let mut random = fastrand::Rng::with_seed(self.width as u64);
-        (0..self.width * self.height).map(|_| 2.0 * random.f32() - 1.0).collect()
+        (0..self.len()).map(|_| P::random(&mut random)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_differ_and_filters_are_of_their_form() {
+        let cases = cases();
+        let names: BTreeSet<_> = cases.iter().map(Case::name).collect();
+        assert_eq!(names.len(), cases.len());
+        for case in &cases {
+            let filter = case.filter().unwrap();
+            assert_eq!((filter.cols(), filter.rows()), (case.taps, case.taps), "{}", case.name());
+            assert_eq!(filter.is_separable(), case.form.class() == Class::Pair, "{}", case.name());
+            if case.suite == Suite::Cpu {
+                let sum: f64 = (0..case.taps * case.taps).map(|i| filter.tap(i / case.taps, i % case.taps)).sum();
+                assert!((sum - 1.0).abs() < 1e-3, "{}: {sum}", case.name());
+            }
+        }
+    }
+
+    #[test]
+    fn every_case_has_checksums_unless_it_is_too_large_to_have_been_computed() {
+        for case in cases() {
+            let name = case.name();
+            let class = case.form.class();
+            assert!(case.sums[class as usize].is_some() || case.width > 16384 || name == "f32-product-3x3", "{name}");
+        }
     }
 }

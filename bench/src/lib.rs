@@ -6,14 +6,23 @@
 //! | [`cases`] | the benchmark's problems, as data |
 //! | [`bench`](mod@bench) | runs the cases: checks each result, then measures |
 //! | [`measure`] | times on a GPU's stream and on the CPU |
+//! | `check` | holds results to f64, to checksums, to each other |
+//! | `peers`, `linked` | other libraries: through Python, and linked in |
+//! | `report`, `charts`, `page` | what follows from the times: tables, JSON, SVG, HTML |
 //!
 //! The program needs no source tree: it finds pictures by `--assets`, and kernels are embedded in it.
 
 pub mod bench;
 pub mod cases;
+mod charts;
+mod check;
 pub mod demo;
+mod linked;
 pub mod measure;
 mod output;
+mod page;
+mod peers;
+mod report;
 mod sheet;
 
 use apron::{Error, Family};

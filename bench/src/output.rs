@@ -63,3 +63,20 @@ pub(crate) fn number(value: f64) -> String {
     };
     format!("{value:.decimals$}")
 }
+
+/// A number for an axis: no more digits than it needs.
+pub(crate) fn short(value: f64) -> String {
+    if value >= 1e3 { format!("{value:.0}") } else { format!("{}", (value * 1e3).round() / 1e3) }
+}
+
+/// Text for XML and HTML, in elements and attributes.
+pub(crate) fn escape(text: &str) -> String {
+    let escaped = |c: char| match c {
+        '&' => "&amp;".to_owned(),
+        '<' => "&lt;".to_owned(),
+        '>' => "&gt;".to_owned(),
+        '"' => "&quot;".to_owned(),
+        c => c.to_string(),
+    };
+    text.chars().map(escaped).collect()
+}

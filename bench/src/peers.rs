@@ -1,0 +1,269 @@
+//! Other libraries, run by a Python program that stays open and answers one request at a time (`peers.py`).
+//!
+//! A library that ends the program, or does not answer, costs itself only: the program is started again without it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use apron::{Filter, Image};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::cases::{Case, Class, Form, Random};
+
+const PROGRAM: &str = include_str!("peers.py");
+
+/// The longest wait for one answer. The first use of a library may compile its kernels.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Where the peers run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum On {
+    /// On the CPU, with so many threads.
+    Cpu(usize),
+    /// On the GPU of this number, with a level-2 cache of so many bytes.
+    Gpu(u32, u64),
+}
+
+/// The libraries that were found.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    on: On,
+    folder: TempDir,
+    talk: Option<Talk>,
+    /// What there is.
+    pub(crate) found: Vec<Found>,
+    /// Names and reasons of what there is not.
+    pub(crate) missing: Vec<(String, String)>,
+    without: Vec<String>,
+    case: Option<Value>,
+}
+
+/// One way of filtering that a library has.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Found {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) class: String,
+}
+
+/// How a library's result compares.
+#[derive(Clone, Debug)]
+pub(crate) struct Agreement {
+    /// The greatest difference; `None` if it is not finite.
+    pub(crate) difference: Option<f64>,
+    /// The border it has, if another one, and what else is to be said.
+    pub(crate) note: String,
+}
+
+#[derive(Debug)]
+struct Talk {
+    child: Child,
+    stdin: ChildStdin,
+    answers: Receiver<String>,
+}
+
+#[derive(Deserialize)]
+struct Hello {
+    peers: Vec<Found>,
+    missing: Vec<Missing>,
+}
+
+#[derive(Deserialize)]
+struct Missing {
+    name: String,
+    reason: String,
+}
+
+/// What came of a request to one library.
+enum Answer {
+    Got(Value),
+    Skipped(Option<String>),
+}
+
+impl Peers {
+    /// Starts Python, if there is one.
+    pub(crate) fn start(on: On) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("apron-peers-").tempdir().context("making a temporary folder")?;
+        std::fs::write(folder.path().join("peers.py"), PROGRAM).context("writing peers.py")?;
+        let mut peers =
+            Self { on, folder, talk: None, found: Vec::new(), missing: Vec::new(), without: Vec::new(), case: None };
+        peers.restart();
+        Ok(peers)
+    }
+
+    fn restart(&mut self) {
+        self.talk = None;
+        match Talk::start(self.on, &self.folder, &self.without).and_then(|mut talk| {
+            let hello = talk.receive()?;
+            Ok((talk, serde_json::from_value::<Hello>(hello)?))
+        }) {
+            Ok((talk, hello)) => {
+                self.talk = Some(talk);
+                self.found = hello.peers;
+                self.missing = hello.missing.into_iter().map(|peer| (peer.name, peer.reason)).collect();
+            }
+            Err(error) => {
+                self.found.clear();
+                self.missing = vec![("python3".to_owned(), format!("{error:#}{}", self.last_words()))];
+            }
+        }
+    }
+
+    /// The last line that the program wrote before it ended.
+    fn last_words(&self) -> String {
+        let text = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        text.lines().rev().find(|line| !line.trim().is_empty()).map_or_else(String::new, |line| format!(": {line}"))
+    }
+
+    /// Gives a case to the libraries; the names of those that take it.
+    pub(crate) fn open<P: Random>(
+        &mut self,
+        case: &Case,
+        filter: &Filter,
+        src: &Image<P>,
+        expected: &Image<P>,
+    ) -> Result<Vec<Found>> {
+        if self.talk.is_none() {
+            return Ok(Vec::new());
+        }
+        let path = |name: &str, image: &Image<P>| -> Result<PathBuf> {
+            let path = self.folder.path().join(name);
+            std::fs::write(&path, bytemuck::cast_slice::<P, u8>(image.as_slice()))
+                .with_context(|| format!("writing {}", path.display()))?;
+            Ok(path)
+        };
+        let taps: Vec<Vec<f64>> =
+            (0..filter.rows()).map(|r| (0..filter.cols()).map(|c| filter.tap(r, c)).collect()).collect();
+        let pair = filter.separated();
+        let gaussian = case.form == Form::Gaussian;
+        let classes: Vec<_> = Class::ALL.into_iter().filter(|&class| case.has(class)).map(Class::name).collect();
+        self.case = Some(json!({
+            "width": case.width,
+            "height": case.height,
+            "channels": case.channels,
+            "stored": case.stored.name(),
+            "classes": classes,
+            "taps": taps,
+            "row": pair.map(|(row, _)| row),
+            "column": pair.map(|(_, column)| column),
+            "sigma": gaussian.then(|| case.sigma()),
+            "l2_cache": if let On::Gpu(_, bytes) = self.on { bytes } else { 0 },
+            "pixels": path("pixels", src)?,
+            "expected": path("expected", expected)?,
+        }));
+        Ok(self.reopen())
+    }
+
+    fn reopen(&mut self) -> Vec<Found> {
+        let (Some(talk), Some(case)) = (&mut self.talk, &self.case) else { return Vec::new() };
+        let names = talk.ask(&json!({"do": "open", "case": case})).ok();
+        let names: Vec<String> =
+            names.and_then(|mut answer| serde_json::from_value(answer["peers"].take()).ok()).unwrap_or_default();
+        self.found.iter().filter(|peer| names.contains(&peer.name)).cloned().collect()
+    }
+
+    /// Lets a library filter the case once, and compares.
+    pub(crate) fn check(&mut self, peer: &str) -> Result<Agreement, Option<String>> {
+        match self.request(peer, &json!({"do": "check", "peer": peer})) {
+            Answer::Got(answer) => Ok(Agreement {
+                difference: answer["difference"].as_f64(),
+                note: answer["note"].as_str().unwrap_or_default().to_owned(),
+            }),
+            Answer::Skipped(reason) => Err(reason),
+        }
+    }
+
+    /// Times of a library that was checked.
+    pub(crate) fn time(&mut self, peer: &str, rounds: usize) -> Result<Vec<Duration>, Option<String>> {
+        match self.request(peer, &json!({"do": "time", "peer": peer, "rounds": rounds})) {
+            Answer::Got(answer) => {
+                let times = answer["us"].as_array().map_or(&[][..], Vec::as_slice);
+                let times: Vec<_> = times
+                    .iter()
+                    .filter_map(|us| Duration::try_from_secs_f64(us.as_f64()? / 1e6).ok())
+                    .filter(|time| !time.is_zero())
+                    .collect();
+                if times.is_empty() { Err(Some("no times came back".to_owned())) } else { Ok(times) }
+            }
+            Answer::Skipped(reason) => Err(reason),
+        }
+    }
+
+    /// Frees what a library holds.
+    pub(crate) fn done(&mut self, peer: &str) {
+        let _ = self.request(peer, &json!({"do": "done", "peer": peer}));
+    }
+
+    fn request(&mut self, peer: &str, request: &Value) -> Answer {
+        let Some(talk) = &mut self.talk else { return Answer::Skipped(Some("python3 has ended".to_owned())) };
+        match talk.ask(request) {
+            Ok(answer) => match answer.get("skip") {
+                Some(reason) => Answer::Skipped(reason.as_str().map(str::to_owned)),
+                None => Answer::Got(answer),
+            },
+            Err(error) => {
+                let reason = format!("{error:#}{}", self.last_words());
+                self.without.push(peer.to_owned());
+                self.restart();
+                self.reopen();
+                Answer::Skipped(Some(reason))
+            }
+        }
+    }
+}
+
+impl Talk {
+    fn start(on: On, folder: &TempDir, without: &[String]) -> Result<Self> {
+        let log = std::fs::File::create(folder.path().join("log")).context("writing a log")?;
+        let mut command = Command::new("python3");
+        command.arg("-u").arg(folder.path().join("peers.py"));
+        match on {
+            On::Cpu(threads) => command.args(["--device", "cpu", "--threads", &threads.to_string()]),
+            On::Gpu(ordinal, _) => command.args(["--device", "gpu", "--ordinal", &ordinal.to_string()]),
+        };
+        command.args(without.iter().flat_map(|name| ["--without", name]));
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn().context("starting python3")?;
+        let (stdin, stdout) = child.stdin.take().zip(child.stdout.take()).context("python3 has no pipes")?;
+        let (sender, answers) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Self { child, stdin, answers })
+    }
+
+    fn ask(&mut self, request: &Value) -> Result<Value> {
+        writeln!(self.stdin, "{request}").context("python3 has ended")?;
+        self.stdin.flush().context("python3 has ended")?;
+        self.receive()
+    }
+
+    fn receive(&mut self) -> Result<Value> {
+        match self.answers.recv_timeout(PATIENCE) {
+            Ok(line) => serde_json::from_str(&line).context("an answer that is no JSON"),
+            Err(RecvTimeoutError::Timeout) => anyhow::bail!("no answer in {} s", PATIENCE.as_secs()),
+            Err(RecvTimeoutError::Disconnected) => match self.child.wait() {
+                Ok(status) => anyhow::bail!("python3 ended, {status}"),
+                Err(error) => Err(error).context("python3 ended"),
+            },
+        }
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        // It may hang in a library. Errors mean that it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

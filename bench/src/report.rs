@@ -1,0 +1,488 @@
+//! What one run found, and what follows from it: limits, goals, rivals.
+
+use std::time::Duration;
+
+use apron::gpu::Gpu;
+use serde::Serialize;
+
+use crate::cases::{Case, Class, Goal};
+use crate::measure::median;
+use crate::output;
+
+/// All that one run measured.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) version: &'static str,
+    pub(crate) gpu: Option<GpuReport>,
+    pub(crate) cpu: CpuReport,
+    pub(crate) rounds: usize,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) contests: Vec<Contest>,
+    /// Cases and libraries that were left out, and why.
+    pub(crate) skipped: Vec<Skipped>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct GpuReport {
+    pub(crate) name: String,
+    pub(crate) capability: (u32, u32),
+    pub(crate) driver: (u32, u32),
+    pub(crate) kernels: u32,
+    pub(crate) compiler: Option<&'static str>,
+    pub(crate) fma_teraflops: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct CpuReport {
+    pub(crate) name: Option<String>,
+    pub(crate) threads: usize,
+}
+
+/// One contender's times in one case.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) case: String,
+    /// The image: size, stored type and channels.
+    pub(crate) image: String,
+    /// The stored type and channels alone.
+    pub(crate) pixel: String,
+    /// Thousands of thousands of pixels.
+    pub(crate) megapixels: f64,
+    pub(crate) taps: usize,
+    /// A variant of ours, a peer, or the copy.
+    pub(crate) variant: String,
+    pub(crate) who: Who,
+    /// How the filter was given: as all taps, or as a row and a column.
+    pub(crate) class: Option<Class>,
+    pub(crate) device: String,
+    pub(crate) median_us: f64,
+    pub(crate) min_us: f64,
+    pub(crate) max_us: f64,
+    pub(crate) gigapixels_per_second: f64,
+    /// The larger of the copy's time and that of the multiply-adds at the device's peak, where that is known.
+    pub(crate) limit_us: Option<f64>,
+    pub(crate) percent_of_limit: Option<f64>,
+    /// Multiplications and additions for each byte read and written.
+    pub(crate) flops_per_byte: Option<f64>,
+    /// What the best of a class should reach.
+    pub(crate) goal: Option<String>,
+    pub(crate) met: Option<bool>,
+    /// What the result was compared with before it was measured.
+    pub(crate) checked: String,
+    /// The greatest difference from the result it was compared with, if they need not be the same.
+    pub(crate) difference: Option<f64>,
+    /// The XXH3 checksum of the result's bytes.
+    pub(crate) checksum: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Who {
+    Copy,
+    Apron,
+    Peer,
+}
+
+/// Ours against the best rival in one case.
+#[derive(Debug, Serialize)]
+pub(crate) struct Contest {
+    pub(crate) case: String,
+    pub(crate) class: Class,
+    pub(crate) device: String,
+    pub(crate) ours: String,
+    pub(crate) ours_us: f64,
+    pub(crate) rival: String,
+    pub(crate) rival_us: f64,
+    /// Our time as a part of the rival's.
+    pub(crate) ratio: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Skipped {
+    pub(crate) what: String,
+    pub(crate) why: String,
+}
+
+/// How a result was checked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Checked {
+    pub(crate) against: String,
+    pub(crate) difference: Option<f64>,
+    pub(crate) checksum: Option<u64>,
+}
+
+impl Checked {
+    pub(crate) fn against(against: impl Into<String>) -> Self {
+        Self { against: against.into(), ..Self::default() }
+    }
+}
+
+/// Rows of one case on one device.
+#[derive(Debug)]
+pub(crate) struct Rows<'a> {
+    case: &'a Case,
+    device: String,
+    copy: Duration,
+    /// Multiplications and additions a second.
+    peak: Option<f64>,
+    pub(crate) list: Vec<Row>,
+}
+
+impl<'a> Rows<'a> {
+    pub(crate) fn new(case: &'a Case, device: String, copies: &[Duration], peak: Option<f64>) -> Self {
+        let mut rows = Self { case, device, copy: median(copies.to_vec()), peak, list: Vec::new() };
+        rows.add("copy".to_owned(), Who::Copy, None, copies, Checked::against("-"), 0);
+        rows
+    }
+
+    /// Adds a contender; `steps` are the multiply-adds for each value that cannot be spared, 0 if that is not known.
+    pub(crate) fn add(
+        &mut self,
+        variant: String,
+        who: Who,
+        class: Option<Class>,
+        times: &[Duration],
+        checked: Checked,
+        steps: usize,
+    ) {
+        let case = self.case;
+        let middle = median(times.to_vec());
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        let extreme = |time: Option<&Duration>| us(time.copied().unwrap_or(middle));
+        let pixels = (case.width * case.height) as f64;
+        let flops = 2.0 * (steps * case.len()) as f64;
+        let limit = class.map(|_| limit(us(self.copy), flops, self.peak));
+        let planes = if case.channels == 1 { String::new() } else { format!(" x{}", case.channels) };
+        let pixel = format!("{}{planes}", case.stored.name());
+        self.list.push(Row {
+            case: case.name(),
+            image: format!("{}x{} {pixel}", case.width, case.height),
+            pixel,
+            megapixels: pixels / 1e6,
+            taps: case.taps,
+            variant,
+            who,
+            class,
+            device: self.device.clone(),
+            median_us: us(middle),
+            min_us: extreme(times.iter().min()),
+            max_us: extreme(times.iter().max()),
+            gigapixels_per_second: pixels / middle.as_secs_f64() / 1e9,
+            limit_us: limit,
+            percent_of_limit: limit.map(|limit| 100.0 * limit / us(middle)),
+            flops_per_byte: (steps > 0).then(|| flops / (2 * case.stored.bytes() * case.len()) as f64),
+            goal: None,
+            met: None,
+            checked: checked.against,
+            difference: checked.difference,
+            checksum: checked.checksum.map(|sum| format!("{sum:016x}")),
+        });
+    }
+
+    /// Notes each class's goal at the best of ours, and whether it is met. `h200` says whether goals in microseconds apply.
+    pub(crate) fn judge(&mut self, h200: bool) {
+        for class in Class::ALL {
+            let Some(goal) = self.case.goal(class) else { continue };
+            let fastest = |who: Who, name: &str| {
+                let rows = self.list.iter().enumerate();
+                rows.filter(|(_, row)| row.who == who && row.class == Some(class) && row.variant.contains(name))
+                    .min_by(|(_, left), (_, right)| left.median_us.total_cmp(&right.median_us))
+                    .map(|(index, row)| (index, row.median_us))
+            };
+            let Some((index, us)) = fastest(Who::Apron, "") else { continue };
+            let met = match goal {
+                Goal::Limit(percent) => self.peak.and(self.list[index].percent_of_limit).map(|found| found >= percent),
+                Goal::Micros(most) => h200.then_some(us <= most),
+                Goal::Rivals => fastest(Who::Peer, "").map(|(_, rival)| us <= rival),
+                Goal::OpenCv(part) => fastest(Who::Peer, "OpenCV").map(|(_, rival)| us <= part * rival),
+            };
+            self.list[index].goal = Some(goal.to_string());
+            self.list[index].met = met;
+        }
+    }
+}
+
+/// The least time in microseconds: the copy's or that of the arithmetic, whichever is more.
+fn limit(copy_us: f64, flops: f64, peak: Option<f64>) -> f64 {
+    peak.map_or(copy_us, |peak| copy_us.max(flops / peak * 1e6))
+}
+
+/// The best of ours against the best rival, for each case, class and device that has both.
+pub(crate) fn contests(rows: &[Row]) -> Vec<Contest> {
+    let mut contests: Vec<Contest> = Vec::new();
+    for row in rows.iter().filter(|row| row.who == Who::Apron) {
+        let Some(class) = row.class else { continue };
+        let same = |other: &&Row| other.case == row.case && other.class == row.class && other.device == row.device;
+        let best = |who| {
+            let rows = rows.iter().filter(same).filter(|other| other.who == who);
+            rows.min_by(|left, right| left.median_us.total_cmp(&right.median_us))
+        };
+        let (Some(ours), Some(rival)) = (best(Who::Apron), best(Who::Peer)) else { continue };
+        if !std::ptr::eq(ours, row) {
+            continue;
+        }
+        contests.push(Contest {
+            case: row.case.clone(),
+            class,
+            device: row.device.clone(),
+            ours: ours.variant.clone(),
+            ours_us: ours.median_us,
+            rival: rival.variant.clone(),
+            rival_us: rival.median_us,
+            ratio: ours.median_us / rival.median_us,
+        });
+    }
+    contests
+}
+
+impl GpuReport {
+    pub(crate) fn new(gpu: &Gpu, peak: Option<f64>) -> Self {
+        let info = gpu.info();
+        Self {
+            name: info.name.clone(),
+            capability: info.capability,
+            driver: info.driver,
+            kernels: gpu.tier(),
+            compiler: apron::gpu::embedded().find(|tier| tier.arch == gpu.tier()).map(|tier| tier.compiler),
+            fma_teraflops: peak.map(|peak| peak / 1e12),
+        }
+    }
+}
+
+impl CpuReport {
+    pub(crate) fn new() -> Self {
+        // Linux tells; elsewhere the number of threads has to do.
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        Self { name: name.map(|(_, name)| name.trim().to_owned()), threads: rayon::current_num_threads() }
+    }
+}
+
+impl Report {
+    /// What ran where.
+    pub(crate) fn heading(&self, fallback: &str) -> String {
+        let mut text = match &self.cpu.name {
+            Some(name) => format!("CPU: {name}, {} threads{fallback}\n", self.cpu.threads),
+            None => format!("CPU: {} threads{fallback}\n", self.cpu.threads),
+        };
+        if let Some(GpuReport { name, capability: (major, minor), driver, kernels, compiler, fma_teraflops }) =
+            &self.gpu
+        {
+            let compiler = compiler.unwrap_or("an unknown compiler");
+            let (driver_major, driver_minor) = driver;
+            text += &format!(
+                "GPU: {name}, compute capability {major}.{minor}, driver for CUDA {driver_major}.{driver_minor}; "
+            );
+            text += &format!("kernels for sm_{kernels} by {compiler}");
+            if let Some(peak) = fma_teraflops {
+                text += &format!("; multiply-adds measured: {peak:.1} TFLOP/s");
+            }
+            text += "\n";
+        }
+        text + &format!("border reflect101; medians of up to {} rounds\n\n", self.rounds)
+    }
+
+    /// Column headings, how many columns hold text, and the rows' cells.
+    pub(crate) fn cells(&self) -> (&'static [&'static str], usize, Vec<Vec<String>>) {
+        const HEADER: &[&str] =
+            &["case", "taps", "variant", "device", "checked", "us", "Gpx/s", "limit us", "% of limit", "target", ""];
+        let text = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), output::number);
+        let rows = self.rows.iter().map(|row| {
+            let checked = match row.difference {
+                Some(difference) => format!("{}, {difference:.1e} off", row.checked),
+                None => row.checked.clone(),
+            };
+            vec![
+                row.case.clone(),
+                row.class.map_or("-", Class::name).to_owned(),
+                row.variant.clone(),
+                row.device.clone(),
+                checked,
+                format!("{:.1}", row.median_us),
+                output::number(row.gigapixels_per_second),
+                text(row.limit_us),
+                text(row.percent_of_limit),
+                row.goal.clone().unwrap_or_default(),
+                row.met.map_or("", |met| if met { "ok" } else { "short" }).to_owned(),
+            ]
+        });
+        (HEADER, 5, rows.collect())
+    }
+
+    /// The table, the contests, what was left out.
+    pub(crate) fn text(&self) -> String {
+        let (header, left, rows) = self.cells();
+        let mut text = output::table(header, left, rows);
+        if !self.contests.is_empty() {
+            let rows = self.contests.iter().map(|contest| {
+                vec![
+                    contest.case.clone(),
+                    contest.class.name().to_owned(),
+                    contest.device.clone(),
+                    contest.ours.clone(),
+                    contest.rival.clone(),
+                    format!("{:.1}", contest.ours_us),
+                    format!("{:.1}", contest.rival_us),
+                    format!("{:.2}", contest.ratio),
+                ]
+            });
+            let header = ["case", "taps", "device", "ours", "best rival", "ours us", "rival us", "ratio"];
+            text += "\n";
+            text += &output::table(&header, 5, rows);
+            for lost in self.lost() {
+                text += &lost;
+                text += "\n";
+            }
+        }
+        if !self.skipped.is_empty() {
+            text += "\nleft out:\n";
+            for Skipped { what, why } in &self.skipped {
+                text += &format!("  {what}: {why}\n");
+            }
+        }
+        text
+    }
+
+    /// A line for each case in which a rival is faster.
+    pub(crate) fn lost(&self) -> impl Iterator<Item = String> {
+        self.contests.iter().filter(|contest| contest.ratio > 1.0).map(|contest| {
+            format!(
+                "slower than a rival: {} {} on {}: {} takes {:.2} times as long as {}",
+                contest.case,
+                contest.class.name(),
+                contest.device,
+                contest.ours,
+                contest.ratio,
+                contest.rival
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::cases::cases;
+
+    fn ms(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    fn case(name: &str) -> Case {
+        cases().into_iter().find(|case| case.name() == name).unwrap()
+    }
+
+    fn add(rows: &mut Rows, name: &str, who: Who, class: Class, micros: u64, steps: usize) {
+        rows.add(name.to_owned(), who, Some(class), &[Duration::from_micros(micros)], Checked::against("-"), steps);
+    }
+
+    /// Made-up times of one case on one device.
+    pub(crate) fn sample(name: &str) -> Report {
+        let case = case(name);
+        let mut rows = Rows::new(&case, "gpu:0".to_owned(), &[Duration::from_micros(130)], Some(60e12));
+        add(&mut rows, "direct-naive", Who::Apron, Class::Dense, 1300, case.steps(Class::Dense));
+        add(&mut rows, "direct-sliding", Who::Apron, Class::Dense, 140, case.steps(Class::Dense));
+        add(&mut rows, "NPP <1> & \"2\"", Who::Peer, Class::Dense, 267, case.steps(Class::Dense));
+        add(&mut rows, "separable-fused", Who::Apron, Class::Pair, 150, case.steps(Class::Pair));
+        add(&mut rows, "NPP pair", Who::Peer, Class::Pair, 120, case.steps(Class::Pair));
+        rows.judge(true);
+        let contests = contests(&rows.list);
+        Report {
+            version: "0",
+            gpu: Some(GpuReport {
+                name: "H200".to_owned(),
+                capability: (9, 0),
+                driver: (13, 0),
+                kernels: 90,
+                compiler: None,
+                fma_teraflops: Some(60.0),
+            }),
+            cpu: CpuReport { name: None, threads: 2 },
+            rounds: 3,
+            rows: rows.list,
+            contests,
+            skipped: vec![Skipped { what: "a".to_owned(), why: "b < c".to_owned() }],
+        }
+    }
+
+    #[test]
+    fn the_limit_is_the_copy_or_the_arithmetic() {
+        // 8192x8192: 5x5 taps are 3.36 GFLOP, 55 us at 61 TFLOP/s; 17x17 taps 38.8 GFLOP, 636 us.
+        let flops = |taps: f64| 2.0 * taps * taps * 8192.0 * 8192.0;
+        assert_eq!(limit(129.0, flops(5.0), Some(61e12)), 129.0);
+        assert!((limit(129.0, flops(17.0), Some(61e12)) - 635.9).abs() < 0.1);
+        assert_eq!(limit(129.0, flops(17.0), None), 129.0);
+    }
+
+    #[test]
+    fn figures_follow_from_the_median() {
+        let case = case("8192x8192-5x5");
+        let mut rows = Rows::new(&case, "gpu:0".to_owned(), &[ms(1), ms(3), ms(2)], Some(1e12));
+        rows.add("x".to_owned(), Who::Apron, Some(Class::Dense), &[ms(9), ms(4), ms(3)], Checked::against("-"), 25);
+        let row = &rows.list[1];
+        assert_eq!((row.min_us, row.median_us, row.max_us), (3e3, 4e3, 9e3));
+        assert!((row.gigapixels_per_second - 16.777216).abs() < 1e-9);
+        // 50 operations for 8 bytes, 3355 us at 1 TFLOP/s.
+        assert_eq!(row.flops_per_byte, Some(6.25));
+        assert!((row.limit_us.unwrap() - 3355.4).abs() < 0.1);
+        assert!((row.percent_of_limit.unwrap() - 83.9).abs() < 0.1);
+    }
+
+    #[test]
+    fn goals_are_judged_at_the_best_of_a_class() {
+        let report = sample("8192x8192-5x5");
+        let verdicts: Vec<_> = report.rows.iter().map(|row| (row.goal.as_deref(), row.met)).collect();
+        let none = (None, None);
+        // 130 of 140 us are 93 %; 130 of 150 us are 87 %.
+        assert_eq!(verdicts, [none, none, (Some("88 %"), Some(true)), none, (Some("90 %"), Some(false)), none]);
+
+        let case = case("2048x1024-5x5");
+        for (h200, us, met) in [(true, 6, Some(true)), (true, 7, Some(false)), (false, 6, None)] {
+            let mut rows = Rows::new(&case, "gpu:0".to_owned(), &[Duration::from_micros(4)], Some(60e12));
+            add(&mut rows, "direct-sliding", Who::Apron, Class::Dense, us, 25);
+            rows.judge(h200);
+            assert_eq!(rows.list[1].met, met);
+        }
+    }
+
+    #[test]
+    fn cpu_goals_are_parts_of_opencv_and_no_other_rival() {
+        let case = case("f32-random-5x5");
+        for (us, met) in [(699, true), (701, false)] {
+            let mut rows = Rows::new(&case, "cpu".to_owned(), &[ms(1)], None);
+            add(&mut rows, "apron", Who::Apron, Class::Dense, us, 25);
+            add(&mut rows, "OpenCV filter2D", Who::Peer, Class::Dense, 1000, 25);
+            add(&mut rows, "SciPy", Who::Peer, Class::Dense, 100, 25);
+            rows.judge(false);
+            assert_eq!(rows.list[1].met, Some(met));
+        }
+    }
+
+    #[test]
+    fn contests_are_between_the_best_of_both_sides() {
+        let report = sample("8192x8192-5x5");
+        let found: Vec<_> = report.contests.iter().map(|c| (c.class, c.ours.as_str(), c.rival.as_str())).collect();
+        let dense = (Class::Dense, "direct-sliding", "NPP <1> & \"2\"");
+        assert_eq!(found, [dense, (Class::Pair, "separable-fused", "NPP pair")]);
+        let lost: Vec<_> = report.lost().collect();
+        assert_eq!(lost.len(), 1);
+        assert!(lost[0].contains("pair on gpu:0: separable-fused takes 1.25 times as long as NPP pair"), "{}", lost[0]);
+        assert!(report.text().contains("slower than a rival"));
+    }
+
+    #[test]
+    fn the_json_has_every_figure() {
+        let report = sample("8192x8192-5x5");
+        let json: serde_json::Value = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
+        let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
+        assert_eq!(keys(&json), "contests cpu gpu rounds rows skipped version");
+        assert_eq!(
+            keys(&json["rows"][1]),
+            "case checked checksum class device difference flops_per_byte gigapixels_per_second goal image limit_us max_us \
+             median_us megapixels met min_us percent_of_limit pixel taps variant who"
+        );
+        assert_eq!(keys(&json["contests"][0]), "case class device ours ours_us ratio rival rival_us");
+        assert_eq!(json["rows"][1]["who"], "apron");
+        assert_eq!(json["rows"][1]["class"], "dense");
+    }
+}
