@@ -47,7 +47,7 @@ pub struct Window {
 }
 
 /// As many taps as an entry that knows their number takes, by value: a launch carries no more than it needs. The host
-/// passes the first N of [`ConstantTaps`] or [`SlidingTaps`].
+/// passes the first N of [`ConstantTaps`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Taps<const N: usize>(pub [f32; N]);
@@ -203,16 +203,79 @@ pub const SLIDING: &[Sliding] = sliding_entries!(list);
 /// The entries of the fused separable family.
 pub const FUSED: &[Sliding] = fused_entries!(list);
 
-/// Taps of a sliding entry: up to 17 x 17, row by row; of a fused one: the row's, then the column's.
+/// The layout of the Fourier family's kernel with tiles of `8 M` pixels each way.
+#[derive(Clone, Copy, Debug)]
+pub struct Fourier<const M: usize>;
+
+impl<const M: usize> Fourier<M> {
+    /// Pixels along each side of a tile, and complex numbers in the table that comes before a spectrum:
+    /// `exp(-2 pi i j k / SIZE)` at `8 k + j`, j below 8, k below M.
+    pub const SIZE: i32 = 8 * M as i32;
+    /// Complex numbers from one row of a tile in shared memory to the next.
+    pub const PITCH: i32 = (Self::ROWS + 15) / 16 * 16 + 4;
+    /// Rows of it: more than those of a tile, for the exchange among lanes.
+    const ROWS: i32 = (9 * (M - 1) + 8) as i32;
+    /// The table's place in shared memory, behind the tile.
+    pub const TABLE: i32 = Self::ROWS * Self::PITCH;
+    /// Bytes of shared memory.
+    pub const SHARED: u32 = 8 * (Self::TABLE + Self::SIZE) as u32;
+
+    /// How many results of a line no wrap-around has reached.
+    #[inline(always)]
+    pub const fn results(taps: i32) -> i32 {
+        Self::SIZE + 1 - taps
+    }
+}
+
+/// A kernel of the Fourier family.
+#[derive(Clone, Copy, Debug)]
+pub struct FourierEntry {
+    /// Its name.
+    pub entry: &'static str,
+    /// Pixels along each side of its tile.
+    pub size: i32,
+    /// Threads of a block.
+    pub block: (u32, u32),
+    /// Bytes of shared memory.
+    pub shared: u32,
+}
+
+/// The entries of the Fourier family, the largest tile first.
+pub const FOURIER: &[FourierEntry] = &[
+    FourierEntry { entry: "fourier_128", size: Fourier::<16>::SIZE, block: (32, 16), shared: Fourier::<16>::SHARED },
+    FourierEntry { entry: "fourier_64", size: Fourier::<8>::SIZE, block: (32, 8), shared: Fourier::<8>::SHARED },
+];
+
+impl FourierEntry {
+    /// Where the kernel looks for a frequency: the place, in complex numbers behind the table, of column `kx` and row `ky`
+    /// of the tile's spectrum.
+    pub const fn place(&self, kx: usize, ky: usize) -> usize {
+        8 * self.size as usize * (ky / 8) + 32 * (kx / 4) + kx % 4 + 4 * (ky % 8)
+    }
+}
+
+/// The part of a window that one launch of the Fourier family correlates with.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct SlidingTaps(pub [f32; MAX_SLIDING_TAPS]);
+pub struct FourierPiece {
+    /// The part's size; its anchor may lie outside it.
+    pub window: Window,
+    /// Index of the part's first tap among the whole window's.
+    pub first: i32,
+    /// Tap columns of the whole window.
+    pub pitch: i32,
+    /// The greatest pixel of a tile that is transformed: beyond it, and where one is not finite, taps are taken one by one.
+    pub greatest: f32,
+    /// Pairs of tiles in a row of them.
+    pub across: i32,
+    /// Not 0 if the results are added to what the destination holds.
+    pub adds: i32,
+}
 
-/// How many taps fit in [`SlidingTaps`].
-pub const MAX_SLIDING_TAPS: usize = 17 * 17;
-
-/// Threads of a block in the direct family that the host launches: a warp along the row.
+/// Pixels that a block of the direct family computes, and the threads that it has where each computes one.
 pub const DIRECT_BLOCK: (u32, u32) = (32, 8);
+/// Pixels, one above the other, that a thread of the entries in [`DIRECT_UNROLLED`] computes.
+pub const DIRECT_UNROLLED_PIXELS: u32 = 2;
 
 /// Entries of the direct family whose window size (first) is known to the compiler.
 pub const DIRECT_UNROLLED: &[(i32, &str)] = &[
@@ -258,3 +321,6 @@ pub const SEPARABLE_COLUMNS: &[(i32, &str)] = &[
     (31, "separable_columns_31"),
     (51, "separable_columns_51"),
 ];
+
+/// Sums that a thread of `fma_peak` has under way.
+pub const PEAK_SUMS: usize = 16;

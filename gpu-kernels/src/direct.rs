@@ -8,14 +8,14 @@
 //! | `direct_shared_buffer` | global memory | tile in shared memory | size known at run time |
 //! | `direct_unrolled_K` | constant bank (51: global memory) | tile in shared memory | K x K, known to the compiler |
 //!
-//! Thread mapping: thread `(x, y)` of block `(x, y)` computes one pixel, and its block's `(x, y)` the block's corner; the
-//! first two take any block shape, the others blocks 32 threads wide. Tile: the block's pixels and an apron of
-//! `cols - 1` columns and `rows - 1` rows, without padding: a warp reads consecutive words, so no two of its lanes meet in
-//! a bank.
+//! Thread mapping: a thread computes one pixel, `direct_unrolled_K` two, one above the other, so that a row of the tile is
+//! read once for both; the first two take any block shape, the others blocks 32 threads wide. Tile: the block's pixels and
+//! an apron of `cols - 1` columns and `rows - 1` rows, without padding: a warp reads consecutive words, so no two of its
+//! lanes meet in a bank.
 //! Order: one accumulator, taps row by row, left to right, fused multiply-add: every entry gives the same bits.
 //! Limits: the tile fits in the shared memory that a block can have.
 
-use crate::abi::{ConstantTaps, DIRECT_BLOCK, Frame, Taps, Window};
+use crate::abi::{ConstantTaps, DIRECT_BLOCK, DIRECT_UNROLLED_PIXELS, Frame, Taps, Window};
 use crate::border;
 use crate::device::*;
 use crate::frame::{load_tile, pixel, row, write};
@@ -33,26 +33,29 @@ kernel! {
 
     /// Taps from the constant bank, pixels from a tile in shared memory.
     fn direct_shared(frame: Frame, window: Window, taps: ConstantTaps) {
-        tiled(&frame, &window, window, parameter!(direct_shared, 2, taps))
+        tiled::<1, _, _>(&frame, &window, window, parameter!(direct_shared, 2, taps))
     }
 
     /// As `direct_shared`, for windows with more taps than the constant bank takes.
     fn direct_shared_buffer(frame: Frame, window: Window, taps: *const f32) {
-        tiled(&frame, &window, window, Buffer(taps))
+        tiled::<1, _, _>(&frame, &window, window, Buffer(taps))
     }
 
     /// As `direct_shared_buffer`, with the row of taps unrolled.
     fn direct_unrolled_51(frame: Frame, window: Window, taps: *const f32) {
-        tiled(&frame, &window, UnrolledRow::<51>, Buffer(taps))
+        tiled::<PER, _, _>(&frame, &window, UnrolledRow::<51>, Buffer(taps))
     }
 }
+
+/// Pixels of a thread where the window's size is known.
+const PER: usize = DIRECT_UNROLLED_PIXELS as usize;
 
 /// As `direct_shared`, with the size known to the compiler. Up to 11x11 the whole window is unrolled; beyond, one row of
 /// it, because the code would no longer fit in the instruction cache.
 macro_rules! unrolled {
     ($($name:ident: $extent:ident<$k:literal>;)*) => {kernel! {$(
         fn $name(frame: Frame, window: Window, taps: Taps<{ $k * $k }>) {
-            tiled(&frame, &window, $extent::<$k>, parameter!($name, 2, taps))
+            tiled::<PER, _, _>(&frame, &window, $extent::<$k>, parameter!($name, 2, taps))
         }
     )*}};
 }
@@ -168,20 +171,21 @@ unsafe fn per_pixel<T: TapSource>(frame: &Frame, window: &Window, taps: T) {
     }
 }
 
-/// One pixel a thread, its neighbours from a tile that the block has loaded together.
+/// PER (1 or 2) pixels a thread, one above the other, their neighbours from a tile that the block has loaded together.
 ///
 /// # Safety
 /// As for [`per_pixel`]; `extent` agrees with `window`, and the launch reserved the tile's bytes of shared memory.
 #[inline(always)]
-unsafe fn tiled<E: Extent, T: TapSource>(frame: &Frame, window: &Window, extent: E, taps: T) {
+unsafe fn tiled<const PER: usize, E: Extent, T: TapSource>(frame: &Frame, window: &Window, extent: E, taps: T) {
     let tile = Shared::dynamic();
+    let block_rows = PER as i32 * block_height();
     let tile_width = DIRECT_BLOCK.0 as i32 + extent.cols() - 1;
-    let tile_height = block_height() + extent.rows() - 1;
+    let tile_height = block_rows + extent.rows() - 1;
     let block_left = block_x() * block_width();
     let x = block_left + thread_x();
-    let mut block_top = block_y() * block_height();
+    let mut block_top = block_y() * block_rows;
     while block_top < frame.height {
-        let y = block_top + thread_y();
+        let y = block_top + PER as i32 * thread_y();
         // SAFETY: tile indices stay below its width times its height; all threads of a block share `block_top`, so they
         // meet at the same barriers; `write` is guarded by the image's size.
         unsafe {
@@ -197,44 +201,100 @@ unsafe fn tiled<E: Extent, T: TapSource>(frame: &Frame, window: &Window, extent:
             barrier();
 
             if x < frame.width && y < frame.height {
-                let keep = frame.border == border::KEEP
-                    && (border::leaves(x - window.anchor_x, extent.cols(), frame.width)
-                        || border::leaves(y - window.anchor_y, extent.rows(), frame.height));
-                let sum = if keep {
-                    pixel(frame, x, y)
-                } else {
-                    let mut sum = 0.0;
-                    let mut row = 0;
-                    while row < extent.rows() {
-                        let first = (thread_y() + row) * tile_width + thread_x();
-                        let tap = (row * extent.cols()) as usize;
-                        // Four at a time, for the sizes that the compiler does not know.
-                        let mut col = 0;
-                        while col + 4 <= extent.cols() {
-                            let mut i = 0;
-                            while i < 4 {
-                                let at = col + i;
-                                sum = fma(taps.tap(tap + at as usize), tile.load(first + at), sum);
-                                i += 1;
-                            }
-                            col += 4;
-                        }
-                        while col < extent.cols() {
-                            sum = fma(taps.tap(tap + col as usize), tile.load(first + col), sum);
-                            col += 1;
-                        }
-                        row += 1;
+                let first = PER as i32 * thread_y() * tile_width + thread_x();
+                let pixels = Pixels { tile, tile_width, first, extent, taps };
+                let sums = pixels.sums::<PER>();
+                let keeps = frame.border == border::KEEP;
+                let beside = border::leaves(x - window.anchor_x, extent.cols(), frame.width);
+                let mut p = 0;
+                while p < PER {
+                    let y = y + p as i32;
+                    if y < frame.height {
+                        let keep =
+                            keeps && (beside || border::leaves(y - window.anchor_y, extent.rows(), frame.height));
+                        write(frame, x, y, if keep { pixel(frame, x, y) } else { sums[p] });
                     }
-                    sum
-                };
-                write(frame, x, y, sum);
+                    p += 1;
+                }
             }
         }
-        block_top += grid_height() * block_height();
+        block_top += grid_height() * block_rows;
         if block_top < frame.height {
             // The next tile overwrites what slower threads may still be reading.
             // SAFETY: the whole block goes on to it, or none of it.
             unsafe { barrier() };
+        }
+    }
+}
+
+/// The pixels of one thread: where their windows lie in the tile.
+struct Pixels<E, T> {
+    tile: Shared,
+    tile_width: i32,
+    /// The first float of the first pixel's window.
+    first: i32,
+    extent: E,
+    taps: T,
+}
+
+impl<E: Extent, T: TapSource> Pixels<E, T> {
+    /// The sums of PER pixels, one above the other: a row of the tile is read once for both.
+    ///
+    /// # Safety
+    /// Tile and taps are there; with two pixels, the window has two rows at least.
+    #[inline(always)]
+    unsafe fn sums<const PER: usize>(&self) -> [f32; PER] {
+        const { assert!(PER == 1 || PER == 2) }
+        let mut sums = [0.0; PER];
+        let mut row = 0;
+        // SAFETY: pixel `p` takes rows `p` to `p + rows - 1`.
+        unsafe {
+            if PER == 2 {
+                self.add(&mut sums, 0, 0..1);
+                row = 1;
+            }
+            while row < self.extent.rows() {
+                self.add(&mut sums, row, 0..PER);
+                row += 1;
+            }
+            if PER == 2 {
+                self.add(&mut sums, row, 1..2);
+            }
+        }
+        sums
+    }
+
+    /// Adds a row of the tile, counted from the first pixel's window, to the sums of some pixels.
+    ///
+    /// # Safety
+    /// It lies in the window of each.
+    #[inline(always)]
+    unsafe fn add(&self, sums: &mut [f32], row: i32, pixels: core::ops::Range<usize>) {
+        let at = self.first + row * self.tile_width;
+        let cols = self.extent.cols();
+        let mut add = |col: i32| {
+            // SAFETY: as the caller promised.
+            let value = unsafe { self.tile.load(at + col) };
+            let mut p = pixels.start;
+            while p < pixels.end {
+                let tap = (row - p as i32) * cols + col;
+                // SAFETY: likewise.
+                sums[p] = fma(unsafe { self.taps.tap(tap as usize) }, value, sums[p]);
+                p += 1;
+            }
+        };
+        // Four at a time, for the sizes that the compiler does not know.
+        let mut col = 0;
+        while col + 4 <= cols {
+            add(col);
+            add(col + 1);
+            add(col + 2);
+            add(col + 3);
+            col += 4;
+        }
+        while col < cols {
+            add(col);
+            col += 1;
         }
     }
 }

@@ -55,6 +55,18 @@ impl Row {
         unsafe { load(self.start, x as usize) }
     }
 
+    /// The address of the pixel at `x`.
+    #[inline(always)]
+    pub(crate) fn from(self, x: i32) -> *const f32 {
+        self.start.wrapping_offset(x as isize)
+    }
+
+    /// Whether the row lies in the image.
+    #[inline(always)]
+    pub(crate) fn is_inside(self) -> bool {
+        !self.outside
+    }
+
     /// The row `count` rows below, which lies in the image as this one does.
     #[inline(always)]
     pub(crate) fn below(self, frame: &Frame, count: i32) -> Self {
@@ -135,6 +147,12 @@ fn rows(count: i32, stride: usize) -> usize {
     (count as u32 as u64 * stride as u32 as u64) as usize
 }
 
+/// The address of the result at `(x, y)` of this block's plane.
+#[inline(always)]
+pub(crate) fn to(frame: &Frame, x: i32, y: i32) -> *mut f32 {
+    frame.dst.wrapping_add(block_z() as usize * frame.dst_plane + rows(y, frame.dst_stride) + x as usize)
+}
+
 /// Stores the result at `(x, y)` of this block's plane.
 ///
 /// # Safety
@@ -144,6 +162,17 @@ pub(crate) unsafe fn write(frame: &Frame, x: i32, y: i32, value: f32) {
     let plane = block_z() as usize * frame.dst_plane;
     // SAFETY: as the caller promised.
     unsafe { store(frame.dst, plane + rows(y, frame.dst_stride) + x as usize, value) }
+}
+
+/// What an earlier launch stored at `(x, y)` of this block's plane.
+///
+/// # Safety
+/// `(x, y)` lies in the image, and no other thread stores there.
+#[inline(always)]
+pub(crate) unsafe fn written(frame: &Frame, x: i32, y: i32) -> f32 {
+    let plane = block_z() as usize * frame.dst_plane;
+    // SAFETY: as the caller promised.
+    unsafe { reload(frame.dst, plane + rows(y, frame.dst_stride) + x as usize) }
 }
 
 /// Stores the PX (2 or 4) results at `(x, y)` and right of it, as far as they lie in the image.

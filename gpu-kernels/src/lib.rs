@@ -10,8 +10,10 @@
 //! | direct, sliding | `sliding.rs` | the same, with a window that slides down the image in registers |
 //! | separable | `separable.rs` | a row pass, then a column pass, each through shared memory |
 //! | separable, fused | `fused.rs` | both passes in one kernel, sliding down the image |
+//! | Fourier | `fourier.rs` | a product of spectra, tile by tile, for large windows that do not separate |
 //!
-//! `ring.rs` brings image rows to the sliding kernels; `keep.rs` restores the pixels that a KEEP border copies.
+//! `ring.rs` brings image rows to the sliding kernels; `keep.rs` restores the pixels that a KEEP border copies; `peak.rs`
+//! measures the device's arithmetic.
 //!
 //! All kernels keep these conventions:
 //! - An image is `height` rows of `width` pixels, `stride` elements from one row to the next; several planes of the same
@@ -36,11 +38,15 @@ mod device;
 #[cfg(target_arch = "nvptx64")]
 mod direct;
 #[cfg(target_arch = "nvptx64")]
+mod fourier;
+#[cfg(target_arch = "nvptx64")]
 mod frame;
 #[cfg(target_arch = "nvptx64")]
 mod fused;
 #[cfg(target_arch = "nvptx64")]
 mod keep;
+#[cfg(target_arch = "nvptx64")]
+mod peak;
 #[cfg(target_arch = "nvptx64")]
 mod ring;
 #[cfg(target_arch = "nvptx64")]

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use crate::cpu::simd::{Isa, Lanes, Work};
 use crate::filter::lowest_bit;
 use crate::image::ImageView;
-use crate::{Border, Family, Filter, Result};
+use crate::{Border, Family, Filter, Result, spectrum};
 
 /// The most taps for which a separable filter's results are defined by the sum over all of them.
 const MAX_WINDOW: usize = 1 << 16;
@@ -33,6 +33,8 @@ pub(crate) enum Order {
     ByRows,
     /// A row pass, then a column pass.
     TwoPasses,
+    /// None: the product of spectra.
+    Spectra,
 }
 
 impl From<Family> for Order {
@@ -40,6 +42,7 @@ impl From<Family> for Order {
         match family {
             Family::Direct => Self::TapByTap,
             Family::Separable => Self::TwoPasses,
+            Family::Fourier => Self::Spectra,
         }
     }
 }
@@ -431,6 +434,7 @@ fn kernel_error(filter: &Filter, order: Order, greatest: f64, outside: f64) -> f
     let nothing = Partial { plus: 0.0, minus: 0.0, signed: outside < 0.0 };
 
     match (order, filter.separated()) {
+        (Order::Spectra, _) => 2.0 * spectrum::UNITS * UNIT * filter.weight() * greatest,
         (Order::TwoPasses, Some((row, column))) => {
             let (row_weight, column_weight) = (weight(row), weight(column));
             let mut taps_loss = loss(column) * row.iter().map(|tap| tap.abs()).sum::<f64>() + column_weight * loss(row);

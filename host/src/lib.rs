@@ -12,6 +12,7 @@ mod image;
 mod memory;
 mod pixels;
 mod plan;
+mod spectrum;
 #[cfg(feature = "gpu")]
 mod tuning;
 mod variants;

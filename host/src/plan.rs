@@ -63,6 +63,8 @@ pub(crate) struct Problem {
     pub(crate) rows: usize,
     /// The anchor's column.
     pub(crate) anchor_x: usize,
+    /// `sum |tap|`.
+    pub(crate) weight: f64,
     /// Whether the filter is the product of a row and a column.
     pub(crate) separable: bool,
     /// Bytes of shared memory that a block of the device can have.
@@ -72,8 +74,11 @@ pub(crate) struct Problem {
 impl Problem {
     /// The variant that is expected to be fastest.
     pub(crate) fn choose(&self) -> Variant {
-        let order: &[Variant] = if self.separable && self.cols * self.rows > 9 {
+        let taps = self.cols * self.rows;
+        let order: &[Variant] = if self.separable && taps > 9 {
             &[Variant::SeparableFused, Variant::Separable]
+        } else if taps > 17 * 17 {
+            &[Variant::Fourier, Variant::DirectUnrolled, Variant::DirectConstant, Variant::DirectNaive]
         } else {
             &[Variant::DirectSliding, Variant::DirectUnrolled, Variant::DirectConstant, Variant::DirectNaive]
         };
@@ -213,6 +218,7 @@ impl Plan {
             cols: self.filter.cols(),
             rows: self.filter.rows(),
             anchor_x: self.filter.anchor().0,
+            weight: self.filter.weight(),
             separable: self.filter.is_separable(),
             shared_memory: match &self.engine {
                 Engine::Cpu(_) => usize::MAX,

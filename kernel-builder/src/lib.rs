@@ -17,6 +17,9 @@
 //! nothing else. The result is one PTX module, which is then split into one module for each entry, because a driver
 //! compiles all of what it is given to load.
 //!
+//! What an entry asks of the assembler, such as a greatest number of threads, stands in its source as a comment of inline
+//! assembly, `asm!("//@ .maxntid 512, 1, 1")`, and is moved to the entry's head.
+//!
 //! A crate of kernels is a `no_std` library of edition 2024 whose source is under `src`; it has no dependencies and no
 //! build script.
 //!
@@ -24,6 +27,7 @@
 //! flags, compiler. So debug and release builds, and cargo and tools beside it, share them.
 
 pub mod compiler;
+mod directives;
 pub mod ptxas;
 mod split;
 
@@ -285,7 +289,8 @@ impl KernelBuilder {
         rustc.arg(joined("--emit=link=", &unfinished.join("unused"))).arg(joined("--emit=asm=", &module));
         let warnings = run(&mut rustc, compiler, || format!("{} for {}", krate.display(), self.arch))?;
 
-        let ptx = fs::read_to_string(&module).map_err(at(&module))?;
+        let ptx = directives::hoist(&fs::read_to_string(&module).map_err(at(&module))?);
+        fs::write(&module, &ptx).map_err(at(&module))?;
         let parts = split::split(&ptx).map_err(|reason| Error::Ptx { arch: self.arch.clone(), reason })?;
         let entries = fresh_folder(&unfinished.join(ENTRIES))?;
         for (name, text) in parts {

@@ -3,6 +3,7 @@
 mod controls;
 mod cpu;
 mod direct;
+mod fourier;
 mod oracle;
 mod plan;
 mod separable;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         table::trials(),
         direct::trials(selection, &gpu),
         separable::trials(selection, &gpu),
+        fourier::trials(selection, &gpu),
         plan::trials(selection, &gpu),
         cpu::trials(selection),
     ]

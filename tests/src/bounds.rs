@@ -6,6 +6,8 @@
 //! | all else, direct | the bits of `scalar::direct`, converted once | one order, fused, for every variant and device |
 //! | all else, separable | the bits of `scalar::separable`, converted once | likewise |
 //! | `Border::Keep`'s copies | the source value, converted | nothing is computed |
+//! | all else, Fourier | within [`bound`] of the oracle, converted once | transforms round in no order that is promised |
+//! | the same, where that is not finite | the bits of `scalar::direct` | such tiles are computed tap by tap |
 //! | the scalar references | within [`bound`] of the oracle | see there |
 //!
 //! Two NaNs are equal whatever their payload; beyond that, bits are bits, and -0 is not 0.
@@ -17,6 +19,9 @@ use crate::problem::Window;
 /// Half an ulp of 1: the relative error of one rounding to f32.
 const UNIT: f64 = f32::EPSILON as f64 / 2.0;
 
+/// The least subnormal.
+const LEAST: f64 = f32::from_bits(1) as f64;
+
 /// How far a family's sum in f32 may lie from the exact one: `k * unit * sum|tap| * max|pixel|`.
 ///
 /// - A tap rounded to f32 is off by one unit, and each fused multiply-add rounds once. A direct sum has `cols * rows` of
@@ -24,15 +29,18 @@ const UNIT: f64 = f32::EPSILON as f64 / 2.0;
 /// - A separable sum passes `cols` roundings in its row and `rows` in its column, with a rounded tap in each:
 ///   k = `cols + rows + 2`. The filter's own factors may differ from taps that were given as a whole by
 ///   [`Window::split_error`], which the product documents and which is added.
+/// - A product of spectra promises k = 16, whatever the window; numbers as small as a subnormal's error are added up over a
+///   tile.
 /// - Errors compound: `k` roundings make `k * unit / (1 - k * unit)`.
 /// - A result that underflows loses up to half the least subnormal at each step, whatever its size; in a row pass the
 ///   column's taps then multiply it.
 ///
 /// Not finite if the problem may overflow f32, and nothing is to be said then.
 pub fn bound(family: Family, window: &Window, greatest_pixel: f64) -> f64 {
-    let (steps, split) = match family {
-        Family::Direct => (window.cols * window.rows + 1, 0.0),
-        _ => (window.cols + window.rows + 2, window.split_error()),
+    let (steps, split, least) = match family {
+        Family::Direct => (window.cols * window.rows + 1, 0.0, LEAST),
+        Family::Fourier => (16, 0.0, 128.0 * 128.0 * LEAST),
+        _ => (window.cols + window.rows + 2, window.split_error(), LEAST),
     };
     let weight: f64 = window.taps.iter().map(|tap| tap.abs()).sum();
     let scale = weight * greatest_pixel;
@@ -41,6 +49,5 @@ pub fn bound(family: Family, window: &Window, greatest_pixel: f64) -> f64 {
         return f64::INFINITY;
     }
     let steps = steps as f64;
-    let least = f64::from(f32::from_bits(1));
     steps * UNIT / (1.0 - steps * UNIT) * scale + split * greatest_pixel + steps * least * weight.max(1.0)
 }

@@ -52,6 +52,7 @@ fn promised(variant: Variant, window: &Window) -> bool {
         Variant::DirectSliding => slides(17),
         Variant::Separable => window.filter.is_separable(),
         Variant::SeparableFused => window.filter.is_separable() && slides(65),
+        Variant::Fourier => (1e-20..=1e30).contains(&window.taps.iter().map(|tap| tap.abs()).sum::<f64>()),
         // A variant that is not listed here must take everything.
         _ => true,
     }

@@ -19,6 +19,15 @@ macro_rules! kernel {
     )*};
 }
 
+/// Directives for the assembler that turns the kernel at hand into machine code, as `.maxntid 512, 1, 1`. The kernel builder
+/// moves them to where PTX has them.
+macro_rules! directive {
+    ($directive:literal) => {
+        // SAFETY: nothing but a comment.
+        unsafe { core::arch::asm!(concat!("//@ ", $directive), options(nomem, nostack, preserves_flags)) }
+    };
+}
+
 /// The address of by-value parameter number `index` of the kernel named, for [`Parameter`].
 ///
 /// Reading a parameter at an index known only at run time in plain Rust would copy all of it to local memory first.
@@ -35,7 +44,7 @@ macro_rules! parameter {
     }};
 }
 
-pub(crate) use {kernel, parameter};
+pub(crate) use {directive, kernel, parameter};
 
 /// Where a kernel reads its taps from.
 pub(crate) trait TapSource: Copy {

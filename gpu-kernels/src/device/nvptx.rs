@@ -7,7 +7,7 @@ global_asm!(".extern .shared .align 16 .b8 dynamic_shared[];");
 
 #[inline(always)]
 pub(crate) fn thread_x() -> i32 {
-    // SAFETY: reads a special register, as do the six below.
+    // SAFETY: reads a special register, as do those below.
     unsafe { nvptx::_thread_idx_x() as i32 }
 }
 
@@ -48,6 +48,12 @@ pub(crate) fn block_height() -> i32 {
 }
 
 #[inline(always)]
+pub(crate) fn grid_width() -> i32 {
+    // SAFETY: see `thread_x`.
+    unsafe { nvptx::_grid_dim_x() as i32 }
+}
+
+#[inline(always)]
 pub(crate) fn grid_height() -> i32 {
     // SAFETY: see `thread_x`.
     unsafe { nvptx::_grid_dim_y() as i32 }
@@ -61,6 +67,28 @@ pub(crate) fn grid_height() -> i32 {
 pub(crate) unsafe fn barrier() {
     // SAFETY: the caller's promise is the instruction's contract.
     unsafe { nvptx::_syncthreads() }
+}
+
+/// As [`barrier`]; returns whether any thread of the block came with `flag`.
+///
+/// # Safety
+/// As for [`barrier`].
+#[inline(always)]
+pub(crate) unsafe fn barrier_or(flag: bool) -> bool {
+    let any: u32;
+    // SAFETY: as the caller promised.
+    unsafe {
+        asm!(
+            "{{ .reg .pred mine, all;",
+            "setp.ne.u32 mine, {}, 0;",
+            "bar.red.or.pred all, 0, mine;",
+            "selp.u32 {}, 1, 0, all; }}",
+            in(reg32) u32::from(flag),
+            out(reg32) any,
+            options(nostack)
+        );
+    }
+    any != 0
 }
 
 /// Ends the kernel with an error that the host sees at its next call.
@@ -106,6 +134,45 @@ pub(crate) unsafe fn load(base: *const f32, index: usize) -> f32 {
             out(reg32) value,
             in(reg64) base.wrapping_add(index),
             options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    value
+}
+
+/// Reads elements `index` and `index + 1` as [`load`] does, in one access; `index` is even and `base` aligned to 8 bytes.
+///
+/// # Safety
+/// As for [`load`].
+#[inline(always)]
+pub(crate) unsafe fn load2(base: *const f32, index: usize) -> [f32; 2] {
+    let (a, b);
+    // SAFETY: in bounds and aligned by the caller's promise.
+    unsafe {
+        asm!(
+            "ld.global.nc.v2.f32 {{{}, {}}}, [{}];",
+            out(reg32) a,
+            out(reg32) b,
+            in(reg64) base.wrapping_add(index),
+            options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    [a, b]
+}
+
+/// Reads element `index` of memory that this kernel writes.
+///
+/// # Safety
+/// The element lies inside the allocation that `base` points into, and no other thread writes it.
+#[inline(always)]
+pub(crate) unsafe fn reload(base: *const f32, index: usize) -> f32 {
+    let value;
+    // SAFETY: in bounds by the caller's promise.
+    unsafe {
+        asm!(
+            "ld.global.f32 {}, [{}];",
+            out(reg32) value,
+            in(reg64) base.wrapping_add(index),
+            options(readonly, nostack, preserves_flags)
         );
     }
     value
@@ -336,6 +403,24 @@ impl Shared {
                 "st.shared.f32 [{}], {};",
                 in(reg32) self.at(index),
                 in(reg32) value,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// Writes elements `index` and `index + 1`; `index` is even.
+    ///
+    /// # Safety
+    /// As for [`Shared::store`].
+    #[inline(always)]
+    pub(crate) unsafe fn store2(self, index: i32, values: [f32; 2]) {
+        // SAFETY: in bounds and aligned by the caller's promise.
+        unsafe {
+            asm!(
+                "st.shared.v2.f32 [{}], {{{}, {}}};",
+                in(reg32) self.at(index),
+                in(reg32) values[0],
+                in(reg32) values[1],
                 options(nostack, preserves_flags)
             );
         }

@@ -5,6 +5,7 @@
 
 mod bands;
 mod direct;
+mod fourier;
 mod separable;
 pub(crate) mod simd;
 mod tile;
@@ -25,6 +26,7 @@ pub(crate) struct Engine {
     filter: Filter,
     dense: OnceLock<Vec<f32>>,
     pair: Option<separable::Pair>,
+    spectra: OnceLock<fourier::Spectra>,
 }
 
 impl Engine {
@@ -34,6 +36,7 @@ impl Engine {
             filter: filter.clone(),
             dense: OnceLock::new(),
             pair: filter.separated().map(|(row, column)| separable::Pair::new(row, column)),
+            spectra: OnceLock::new(),
         })
     }
 
@@ -84,6 +87,10 @@ impl Engine {
         let window = Window::new(&self.filter, border);
         match (family, &self.pair) {
             (Family::Separable, Some(pair)) => separable::run(&window, pair, planes, &mut output)?,
+            (Family::Fourier, _) => {
+                let spectra = self.spectra.get_or_init(|| fourier::Spectra::new(&self.filter));
+                fourier::run(&window, self.dense()?, spectra, planes, &mut output);
+            }
             _ => direct::run(&window, self.dense()?, planes, &mut output),
         }
         pixels::join(&output, src, dst, filtered, &self.filter, border, family)

@@ -206,6 +206,15 @@ impl Filter {
         }
     }
 
+    /// `sum |tap|`.
+    pub(crate) fn weight(&self) -> f64 {
+        let sum = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
+        match &self.taps {
+            Taps::Dense { taps, .. } => sum(taps),
+            Taps::Product(factors) => sum(&factors.row) * sum(&factors.column),
+        }
+    }
+
     /// All taps as kernels use them, row by row.
     pub(crate) fn dense_f32(&self) -> Result<Vec<f32>> {
         let mut taps = crate::memory::reserve(self.cols.saturating_mul(self.rows))?;

@@ -4,12 +4,12 @@ use std::ffi::c_void;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cust::memory::{DeviceBuffer, LockedBuffer};
-use gpu_kernels::abi::{ConstantTaps, Frame, MAX_CONSTANT_TAPS, MAX_SLIDING_TAPS, SlidingTaps, Window};
+use gpu_kernels::abi::{ConstantTaps, Frame, MAX_CONSTANT_TAPS, Window};
 
 use super::device::Gpu;
 use super::image::DeviceImage;
 use super::stream::Stream;
-use super::{direct, separable, sliding};
+use super::{direct, fourier, separable, sliding};
 use crate::image::Shape;
 use crate::{Border, Error, Family, Filter, Result, Variant};
 
@@ -21,8 +21,9 @@ pub(crate) struct Engine {
     window: Window,
     dense: OnceLock<TapSet>,
     pair: OnceLock<(TapSet, TapSet)>,
-    sliding: OnceLock<Box<SlidingTaps>>,
-    fused: OnceLock<Box<SlidingTaps>>,
+    /// The row's taps, then the column's.
+    fused: OnceLock<Box<ConstantTaps>>,
+    fourier: OnceLock<fourier::Plan>,
     idle: Mutex<Vec<Workspace>>,
 }
 
@@ -43,11 +44,7 @@ impl TapSet {
     fn new(gpu: &Gpu, host: Vec<f32>) -> Result<Self> {
         gpu.enter()?;
         let buffer = DeviceBuffer::from_slice(&host).map_err(|error| gpu.error("uploading taps", error))?;
-        let constant = (host.len() <= MAX_CONSTANT_TAPS).then(|| {
-            let mut taps = Box::new(ConstantTaps([0.0; MAX_CONSTANT_TAPS]));
-            taps.0[..host.len()].copy_from_slice(&host);
-            taps
-        });
+        let constant = (host.len() <= MAX_CONSTANT_TAPS).then(|| constant_taps(host.iter().copied()));
         Ok(Self { host, constant, buffer })
     }
 
@@ -82,8 +79,8 @@ impl Engine {
             window,
             dense: OnceLock::new(),
             pair: OnceLock::new(),
-            sliding: OnceLock::new(),
             fused: OnceLock::new(),
+            fourier: OnceLock::new(),
             idle: Mutex::default(),
         })
     }
@@ -142,63 +139,51 @@ impl Engine {
             border,
             border_value,
         };
-        match variant {
-            Variant::DirectSliding if let Some(kernel) = sliding::direct(&self.window) => {
-                sliding::launch(kernel, frame, shape.channels, self.window, self.sliding()?, stream)
+        let planes = shape.channels;
+        match (variant, sliding::entry(variant, &self.window)) {
+            (Variant::DirectSliding, Some(kernel)) if let Some(taps) = &self.dense()?.constant => {
+                sliding::launch(kernel, frame, planes, self.window, taps, stream)
             }
-            Variant::SeparableFused if let Some(kernel) = sliding::fused(&self.window) => {
-                sliding::launch(kernel, frame, shape.channels, self.window, self.fused()?, stream)
+            (Variant::SeparableFused, Some(kernel)) => {
+                sliding::launch(kernel, frame, planes, self.window, self.fused()?, stream)
             }
-            _ => self.enqueue_plain(variant, frame, shape.channels, stream),
-        }
-    }
-
-    fn enqueue_plain(&self, variant: Variant, frame: Frame, planes: usize, stream: &mut Stream) -> Result<()> {
-        match variant.family() {
-            Family::Direct => direct::launch(variant, frame, planes, self.window, self.dense()?, stream),
-            Family::Separable => {
-                let (row, column) = self.pair()?;
-                separable::launch(frame, planes, self.window, row, column, stream)
-            }
+            _ => match variant.family() {
+                Family::Direct => direct::launch(variant, frame, planes, self.window, self.dense()?, stream),
+                Family::Separable => {
+                    let (row, column) = self.pair()?;
+                    separable::launch(frame, planes, self.window, row, column, stream)
+                }
+                Family::Fourier => fourier::launch(self.fourier()?, frame, planes, self.window, self.dense()?, stream),
+            },
         }
     }
 
     /// The taps, row by row.
     fn dense(&self) -> Result<&TapSet> {
-        if self.dense.get().is_none() {
-            let taps = TapSet::new(&self.gpu, self.filter.dense_f32()?)?;
-            let _ = self.dense.set(taps);
-        }
-        Ok(self.dense.get().expect("set just above"))
+        once(&self.dense, || TapSet::new(&self.gpu, self.filter.dense_f32()?))
     }
 
-    /// The taps as the sliding direct kernels take them: row by row.
-    fn sliding(&self) -> Result<&SlidingTaps> {
-        if self.sliding.get().is_none() {
-            let _ = self.sliding.set(sliding_taps(&self.filter.dense_f32()?));
-        }
-        Ok(self.sliding.get().expect("set just above"))
-    }
-
-    /// The taps as the fused kernels take them: the row's, then the column's.
-    fn fused(&self) -> Result<&SlidingTaps> {
-        if self.fused.get().is_none() {
+    /// The taps as the fused kernels take them.
+    fn fused(&self) -> Result<&ConstantTaps> {
+        let taps = once(&self.fused, || {
             let (row, column) = self.filter.separated().ok_or_else(not_separable)?;
-            let taps: Vec<f32> = row.iter().chain(column).map(|&tap| tap as f32).collect();
-            let _ = self.fused.set(sliding_taps(&taps));
-        }
-        Ok(self.fused.get().expect("set just above"))
+            Ok(constant_taps(row.iter().chain(column).map(|&tap| tap as f32)))
+        });
+        taps.map(|taps| &**taps)
     }
 
     /// The taps of a row and of a column.
     fn pair(&self) -> Result<&(TapSet, TapSet)> {
-        if self.pair.get().is_none() {
+        once(&self.pair, || {
             let (row, column) = self.filter.separated().ok_or_else(not_separable)?;
             let round = |taps: &[f64]| taps.iter().map(|&tap| tap as f32).collect();
-            let pair = (TapSet::new(&self.gpu, round(row))?, TapSet::new(&self.gpu, round(column))?);
-            let _ = self.pair.set(pair);
-        }
-        Ok(self.pair.get().expect("set just above"))
+            Ok((TapSet::new(&self.gpu, round(row))?, TapSet::new(&self.gpu, round(column))?))
+        })
+    }
+
+    /// The spectra of the window's parts.
+    fn fourier(&self) -> Result<&fourier::Plan> {
+        once(&self.fourier, || fourier::plan(&self.gpu, &self.filter, &self.window))
     }
 
     /// An idle workspace of this shape, or a new one. Those of another shape are let go.
@@ -225,9 +210,17 @@ impl Engine {
     }
 }
 
-fn sliding_taps(taps: &[f32]) -> Box<SlidingTaps> {
-    let mut all = Box::new(SlidingTaps([0.0; MAX_SLIDING_TAPS]));
-    all.0[..taps.len()].copy_from_slice(taps);
+/// What the cell holds, made now if it is empty.
+fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+    match cell.get() {
+        Some(value) => Ok(value),
+        None => make().map(|value| cell.get_or_init(|| value)),
+    }
+}
+
+fn constant_taps(taps: impl Iterator<Item = f32>) -> Box<ConstantTaps> {
+    let mut all = Box::new(ConstantTaps([0.0; MAX_CONSTANT_TAPS]));
+    all.0.iter_mut().zip(taps).for_each(|(to, tap)| *to = tap);
     all
 }
 
@@ -241,14 +234,22 @@ fn not_separable() -> Error {
 /// The grid's limit in y.
 pub(super) const MAX_GRID: u32 = 65535;
 
-/// How many blocks of `block` threads by `tile` pixels cover the frame. Kernels step on where the grid ends short in y.
+/// The blocks of one launch. Kernels step on where the grid ends short in y.
+#[derive(Clone, Copy)]
 pub(super) struct Grid {
-    pub(super) tile: (u32, u32),
+    pub(super) blocks: (u32, u32),
     pub(super) block: (u32, u32),
+    /// Bytes of dynamic shared memory for each.
     pub(super) shared: u32,
 }
 
 impl Grid {
+    /// As many blocks as cover the frame, each with a tile of pixels.
+    pub(super) fn covering(frame: &Frame, tile: (u32, u32), block: (u32, u32), shared: u32) -> Self {
+        let blocks = ((frame.width as u32).div_ceil(tile.0), (frame.height as u32).div_ceil(tile.1).min(MAX_GRID));
+        Self { blocks, block, shared }
+    }
+
     /// Puts a kernel into a stream.
     ///
     /// # Safety
@@ -263,21 +264,14 @@ impl Grid {
     ) -> Result<()> {
         let gpu = &stream.gpu;
         let function = gpu.function(entry)?;
-        let columns = (frame.width as u32).div_ceil(self.tile.0);
-        let rows = (frame.height as u32).div_ceil(self.tile.1).min(MAX_GRID);
         let mut pointers = vec![argument(&frame).cast_mut()];
         pointers.extend(arguments.iter().map(|argument| argument.cast_mut()));
+        // A shape has no more channels than the grid takes in z.
+        let blocks = (self.blocks.0, self.blocks.1, planes as u32);
+        let block = (self.block.0, self.block.1, 1);
         // SAFETY: by the caller's promise the arguments are what the entry takes; the driver copies them before the call
-        // returns. A shape has no more channels than the grid takes in z.
-        let status = unsafe {
-            stream.queue.launch(
-                function,
-                (columns, rows, planes as u32),
-                (self.block.0, self.block.1, 1),
-                self.shared,
-                &pointers,
-            )
-        };
+        // returns.
+        let status = unsafe { stream.queue.launch(function, blocks, block, self.shared, &pointers) };
         status.map_err(|error| gpu.error("launching a kernel", error))
     }
 }

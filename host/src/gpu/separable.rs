@@ -25,7 +25,7 @@ pub(super) fn launch(
 
     let first = Frame { dst: middle, ..frame };
     let (entry, taps, at_once) = pass(SEPARABLE_ROWS, "separable_rows", row);
-    let grid = Grid { tile: (ROWS_TILE as u32, ROWS_BLOCK.1), block: ROWS_BLOCK, shared: rows_shared(at_once) };
+    let grid = Grid::covering(&frame, (ROWS_TILE as u32, ROWS_BLOCK.1), ROWS_BLOCK, rows_shared(at_once));
     let pointer = row.pointer();
     let taps = taps.unwrap_or(argument(&pointer));
     // SAFETY: the row pass takes the frame, the window and its taps: themselves where the entry knows their number, else
@@ -36,8 +36,8 @@ pub(super) fn launch(
     let second =
         Frame { src: middle, src_stride: frame.dst_stride, src_plane: frame.dst_plane, border_value: outside, ..frame };
     let (entry, taps, at_once) = pass(SEPARABLE_COLUMNS, "separable_columns", column);
-    let grid =
-        Grid { tile: (COLUMNS_BLOCK.0, COLUMNS_TILE as u32), block: COLUMNS_BLOCK, shared: columns_shared(at_once) };
+    let tile = (COLUMNS_BLOCK.0, COLUMNS_TILE as u32);
+    let grid = Grid::covering(&frame, tile, COLUMNS_BLOCK, columns_shared(at_once));
     let pointer = column.pointer();
     let taps = taps.unwrap_or(argument(&pointer));
     // SAFETY: the column pass takes the original image as well.

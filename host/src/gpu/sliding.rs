@@ -1,23 +1,19 @@
 //! Launches the kernels that slide down strips of the image, `gpu-kernels/src/sliding.rs` and `gpu-kernels/src/fused.rs`.
 
-use gpu_kernels::abi::{FUSED, Frame, SLIDING, Sliding, SlidingTaps, Window, ring_floats};
+use gpu_kernels::abi::{ConstantTaps, FUSED, Frame, SLIDING, Sliding, Window, ring_floats};
 use gpu_kernels::border::{KEEP, REPLICATE};
 
 use super::engine::{Grid, MAX_GRID, argument};
 use super::stream::Stream;
-use crate::{Result, tuning};
+use crate::{Result, Variant, tuning};
 
-/// The direct entry for this window.
-pub(super) fn direct(window: &Window) -> Option<&'static Sliding> {
-    find(SLIDING, window)
-}
-
-/// The fused separable entry for this window.
-pub(super) fn fused(window: &Window) -> Option<&'static Sliding> {
-    find(FUSED, window)
-}
-
-fn find(table: &'static [Sliding], window: &Window) -> Option<&'static Sliding> {
+/// The entry of a sliding variant for this window; `None` for other variants.
+pub(super) fn entry(variant: Variant, window: &Window) -> Option<&'static Sliding> {
+    let table = match variant {
+        Variant::DirectSliding => SLIDING,
+        Variant::SeparableFused => FUSED,
+        _ => return None,
+    };
     let size = |taps| window.cols == taps && window.rows == taps && window.anchor_x == taps / 2;
     table.iter().find(|kernel| size(kernel.taps))
 }
@@ -28,7 +24,7 @@ pub(super) fn launch(
     frame: Frame,
     planes: usize,
     window: Window,
-    taps: &SlidingTaps,
+    taps: &ConstantTaps,
     stream: &Stream,
 ) -> Result<()> {
     let strip = 32 * kernel.pixels as u32;
@@ -37,7 +33,7 @@ pub(super) fn launch(
     let shared = 4 * warps * ring_floats(kernel.taps, kernel.pixels, kernel.stages) as u32;
     let slots = stream.gpu.resident_blocks(kernel.entry, 32 * warps, shared)? * u64::from(warps);
     let rows = tuning::strip_rows(kernel, frame.height as u32, u64::from(across) * planes as u64, slots);
-    let grid = Grid { tile: (warps * strip, rows), block: (32, warps), shared };
+    let grid = Grid::covering(&frame, (warps * strip, rows), (32, warps), shared);
     let keep = frame.border == KEEP;
     let inner = Frame { border: if keep { REPLICATE } else { frame.border }, ..frame };
     let rows = rows as i32;
@@ -45,11 +41,13 @@ pub(super) fn launch(
     // SAFETY: both families take the frame, the anchor's row, the rows of a strip and their taps; device images have rows
     // aligned to 128 bytes, less than 4 GiB apart.
     unsafe { grid.launch(kernel.entry, inner, planes, &arguments, stream)? };
-    if keep {
-        let rows = (frame.height as u32).div_ceil(8).min(MAX_GRID);
-        let grid = Grid { tile: (frame.width as u32, (frame.height as u32).div_ceil(rows)), block: (32, 8), shared: 0 };
-        // SAFETY: the kernel takes the frame and the window; any grid will do.
-        unsafe { grid.launch("keep_edges", frame, planes, &[argument(&window)], stream)? };
-    }
-    Ok(())
+    if keep { keep_edges(frame, planes, window, stream) } else { Ok(()) }
+}
+
+/// Copies the pixels that a KEEP border keeps.
+pub(super) fn keep_edges(frame: Frame, planes: usize, window: Window, stream: &Stream) -> Result<()> {
+    let rows = (frame.height as u32).div_ceil(8).min(MAX_GRID);
+    let grid = Grid { blocks: (1, rows), block: (32, 8), shared: 0 };
+    // SAFETY: the kernel takes the frame and the window; any grid will do.
+    unsafe { grid.launch("keep_edges", frame, planes, &[argument(&window)], stream) }
 }

@@ -1,0 +1,534 @@
+//! Correlation as a product of spectra, tile by tile, one f32 channel: for large windows that do not separate.
+//!
+//! Tiling: a block transforms two neighbouring tiles of SIZE x SIZE pixels (128 or 64) at once, one as the real part and one
+//! as the imaginary part of the same numbers: taps are real, so the two never mix. A tile gives `SIZE + 1 - cols` by
+//! `SIZE + 1 - rows` results that no wrap-around has reached (overlap-save).
+//! Thread mapping: a warp takes 4 rows at a time and 8 lanes share a row; for columns likewise. A lane holds M = SIZE / 8 of
+//! a line's values: elements `j + 8 m` of lane `j` before a transform, frequencies `q + 8 n` of lane `q` after it. A line
+//! is a transform of M in the lane, a turn, an exchange among the 8 lanes and M / 8 transforms of 8. The inverse goes back
+//! the same way, so spectra are never put in order. Lanes exchange in their line's own part of shared memory, which only
+//! their warp uses: the block waits twice for a pair of tiles, between rows and columns. A block takes pair after pair, so
+//! that its warps store the results of one while others load the next.
+//! Banks: an exchange steps by 9, and rows are 4 numbers more than a multiple of 16 apart: with the lanes' order below, no
+//! half-warp meets in a bank.
+//! Error: that of two transforms in f32, relative to the largest pixel and the sum of all taps, not to the pixel's own
+//! result. A tile with a pixel that is not finite, or greater than the piece allows, is computed tap by tap instead.
+//! Limits: windows up to 3/4 of a tile each way; larger ones come as several pieces, whose results add up. KEEP is left to
+//! `keep.rs`.
+
+use crate::abi::{Fourier, FourierPiece, Frame};
+use crate::device::*;
+use crate::frame::{row, to, write, written};
+
+kernel! {
+    /// Correlates with the piece of a window whose spectrum is given, and whose taps are given for the tiles that need
+    /// them. `turns` is the table of turns, then the spectrum.
+    fn fourier_128(frame: Frame, piece: FourierPiece, turns: *const f32, taps: *const f32) {
+        directive!(".maxntid 32, 16, 1");
+        correlate::<16>(&frame, &piece, turns, taps)
+    }
+
+    /// As `fourier_128`, for devices with less shared memory.
+    fn fourier_64(frame: Frame, piece: FourierPiece, turns: *const f32, taps: *const f32) {
+        directive!(".maxntid 32, 8, 1");
+        correlate::<8>(&frame, &piece, turns, taps)
+    }
+}
+
+/// A complex number.
+#[derive(Clone, Copy)]
+struct Complex {
+    re: f32,
+    im: f32,
+}
+
+const ZERO: Complex = Complex { re: 0.0, im: 0.0 };
+
+impl Complex {
+    #[inline(always)]
+    fn plus(self, other: Self) -> Self {
+        Self { re: self.re + other.re, im: self.im + other.im }
+    }
+
+    #[inline(always)]
+    fn minus(self, other: Self) -> Self {
+        Self { re: self.re - other.re, im: self.im - other.im }
+    }
+
+    #[inline(always)]
+    fn times(self, other: Self) -> Self {
+        Self { re: fma(self.re, other.re, -(self.im * other.im)), im: fma(self.re, other.im, self.im * other.re) }
+    }
+
+    /// The product with the other's conjugate.
+    #[inline(always)]
+    fn times_conjugate(self, other: Self) -> Self {
+        self.times(Self { re: other.re, im: -other.im })
+    }
+
+    /// A quarter turn: forward, the product with -i; inverse, with i.
+    #[inline(always)]
+    fn quarter<const INVERSE: bool>(self) -> Self {
+        if INVERSE { Self { re: -self.im, im: self.re } } else { Self { re: self.im, im: -self.re } }
+    }
+
+    /// The product with `cos - i sin`; inverse, with `cos + i sin`.
+    #[inline(always)]
+    fn turned<const INVERSE: bool>(self, cos: f32, sin: f32) -> Self {
+        self.times(Self { re: cos, im: if INVERSE { sin } else { -sin } })
+    }
+}
+
+/// A transform of 4, in order.
+#[inline(always)]
+fn four<const INVERSE: bool>([a, b, c, d]: [Complex; 4]) -> [Complex; 4] {
+    let (even, odd) = (a.plus(c), b.plus(d));
+    let (difference, turned) = (a.minus(c), b.minus(d).quarter::<INVERSE>());
+    [even.plus(odd), difference.plus(turned), even.minus(odd), difference.minus(turned)]
+}
+
+/// A transform of 8, in order: 4 of 2, turned, then 2 of 4.
+#[inline(always)]
+fn eight<const INVERSE: bool>(x: [Complex; 8]) -> [Complex; 8] {
+    const HALF: f32 = core::f32::consts::FRAC_1_SQRT_2;
+    let even = four::<INVERSE>([x[0].plus(x[4]), x[1].plus(x[5]), x[2].plus(x[6]), x[3].plus(x[7])]);
+    let odd = four::<INVERSE>([
+        x[0].minus(x[4]),
+        x[1].minus(x[5]).turned::<INVERSE>(HALF, HALF),
+        x[2].minus(x[6]).quarter::<INVERSE>(),
+        x[3].minus(x[7]).turned::<INVERSE>(-HALF, HALF),
+    ]);
+    [even[0], odd[0], even[1], odd[1], even[2], odd[2], even[3], odd[3]]
+}
+
+/// A transform of 16, in order: 4 of 4, turned, then 4 of 4.
+#[inline(always)]
+fn sixteen<const INVERSE: bool>(x: [Complex; 16]) -> [Complex; 16] {
+    // Cosines of 0 to 9 sixteenths of a turn.
+    const C: [f32; 10] = [
+        1.0,
+        0.923_879_5,
+        core::f32::consts::FRAC_1_SQRT_2,
+        0.382_683_43,
+        0.0,
+        -0.382_683_43,
+        -core::f32::consts::FRAC_1_SQRT_2,
+        -0.923_879_5,
+        -1.0,
+        -0.923_879_5,
+    ];
+    const S: [f32; 10] = [0.0, C[3], C[2], C[1], 1.0, C[1], C[2], C[3], 0.0, -C[3]];
+    let mut turned = [ZERO; 16];
+    let mut n = 0;
+    while n < 4 {
+        let line = four::<INVERSE>([x[n], x[n + 4], x[n + 8], x[n + 12]]);
+        let mut k = 0;
+        while k < 4 {
+            turned[4 * k + n] = match n * k {
+                0 => line[k],
+                4 => line[k].quarter::<INVERSE>(),
+                turn => line[k].turned::<INVERSE>(C[turn], S[turn]),
+            };
+            k += 1;
+        }
+        n += 1;
+    }
+    let mut y = [ZERO; 16];
+    let mut k = 0;
+    while k < 4 {
+        let line = four::<INVERSE>([turned[4 * k], turned[4 * k + 1], turned[4 * k + 2], turned[4 * k + 3]]);
+        let mut n = 0;
+        while n < 4 {
+            y[k + 4 * n] = line[n];
+            n += 1;
+        }
+        k += 1;
+    }
+    y
+}
+
+/// A transform of M, 8 or 16, in order.
+#[inline(always)]
+fn within<const M: usize, const INVERSE: bool>(x: [Complex; M]) -> [Complex; M] {
+    if M == 16 { resized(sixteen::<INVERSE>(resized(x))) } else { resized(eight::<INVERSE>(resized(x))) }
+}
+
+/// The same numbers, as many as there is room for.
+#[inline(always)]
+fn resized<const A: usize, const B: usize>(x: [Complex; A]) -> [Complex; B] {
+    let mut y = [ZERO; B];
+    let mut i = 0;
+    while i < A && i < B {
+        y[i] = x[i];
+        i += 1;
+    }
+    y
+}
+
+/// A line of the tile in shared memory, `step` complex numbers from one of its 8 M numbers to the next, and the lane's
+/// place among the 8 that share it.
+#[derive(Clone, Copy)]
+struct Place<const M: usize> {
+    shared: Shared,
+    start: i32,
+    step: i32,
+    lane: i32,
+}
+
+impl<const M: usize> Place<M> {
+    /// The lane's row among rows `4 * four` to `4 * four + 3`, and its place in it. A half-warp has two rows that are two
+    /// apart: so they are in different banks.
+    #[inline(always)]
+    fn along(shared: Shared, four: i32) -> (i32, Self) {
+        let lane = thread_x();
+        let row = 4 * four + ((lane >> 3 & 1) << 1 | lane >> 4);
+        (row, Self { shared, start: row * Fourier::<M>::PITCH, step: 1, lane: lane & 7 })
+    }
+
+    /// The lane's place in its column among columns `4 * four` to `4 * four + 3`.
+    #[inline(always)]
+    fn down(shared: Shared, four: i32) -> Self {
+        let lane = thread_x();
+        Self { shared, start: 4 * four + (lane & 3), step: Fourier::<M>::PITCH, lane: lane >> 2 }
+    }
+
+    /// Number `base + offset` of the line. The offset is known to the compiler, and becomes part of the instruction.
+    #[inline(always)]
+    unsafe fn load(self, base: i32, offset: i32) -> Complex {
+        // SAFETY: lines lie in the tile.
+        let [re, im] = unsafe { self.shared.load2(2 * (self.start + base * self.step) + 2 * offset * self.step) };
+        Complex { re, im }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, base: i32, offset: i32, value: Complex) {
+        let at = 2 * (self.start + base * self.step) + 2 * offset * self.step;
+        // SAFETY: lines lie in the tile.
+        unsafe { self.shared.store2(at, [value.re, value.im]) };
+    }
+
+    /// The lane's share of the line's numbers, every eighth.
+    #[inline(always)]
+    unsafe fn load_line(self) -> [Complex; M] {
+        let mut line = [ZERO; M];
+        let mut m = 0;
+        while m < M {
+            // SAFETY: 8 M numbers are in a line.
+            line[m] = unsafe { self.load(self.lane, 8 * m as i32) };
+            m += 1;
+        }
+        line
+    }
+
+    #[inline(always)]
+    unsafe fn store_line(self, line: &[Complex; M]) {
+        let mut m = 0;
+        while m < M {
+            // SAFETY: 8 M numbers are in a line.
+            unsafe { self.store(self.lane, 8 * m as i32, line[m]) };
+            m += 1;
+        }
+    }
+
+    /// The lane's turn for `k`, from the table behind the tile.
+    #[inline(always)]
+    unsafe fn turn(self, k: i32) -> Complex {
+        // SAFETY: the table has 8 turns for each of M `k`.
+        let [re, im] = unsafe { self.shared.load2(2 * self.lane + 2 * (Fourier::<M>::TABLE + 8 * k)) };
+        Complex { re, im }
+    }
+
+    /// Transforms a line: from elements `lane + 8 m` to frequencies `lane + 8 n`.
+    ///
+    /// While lanes exchange, what lane `j` has for `k` is at `9 k + j`.
+    ///
+    /// # Safety
+    /// The whole warp calls; the line's part of shared memory is not in other warps' use.
+    #[inline(always)]
+    unsafe fn forward(self, line: [Complex; M]) -> [Complex; M] {
+        let mut part = within::<M, false>(line);
+        let mut out = [ZERO; M];
+        // SAFETY: as the caller promised.
+        unsafe {
+            let mut k = 0;
+            while k < M {
+                if k > 0 {
+                    part[k] = part[k].times(self.turn(k as i32));
+                }
+                self.store(self.lane, 9 * k as i32, part[k]);
+                k += 1;
+            }
+            warp_barrier();
+            let mut share = 0;
+            while share < M / 8 {
+                let mut x = [ZERO; 8];
+                let mut j = 0;
+                while j < 8 {
+                    x[j] = self.load(9 * self.lane, (72 * share + j) as i32);
+                    j += 1;
+                }
+                let y = eight::<false>(x);
+                let mut k = 0;
+                while k < 8 {
+                    out[share + M / 8 * k] = y[k];
+                    k += 1;
+                }
+                share += 1;
+            }
+            warp_barrier();
+        }
+        out
+    }
+
+    /// The way back, 8 M times too large.
+    ///
+    /// # Safety
+    /// As for [`Place::forward`].
+    #[inline(always)]
+    unsafe fn inverse(self, line: [Complex; M]) -> [Complex; M] {
+        let mut part = [ZERO; M];
+        // SAFETY: as the caller promised.
+        unsafe {
+            let mut share = 0;
+            while share < M / 8 {
+                let mut x = [ZERO; 8];
+                let mut k = 0;
+                while k < 8 {
+                    x[k] = line[share + M / 8 * k];
+                    k += 1;
+                }
+                let y = eight::<true>(x);
+                let mut j = 0;
+                while j < 8 {
+                    self.store(9 * self.lane, (72 * share + j) as i32, y[j]);
+                    j += 1;
+                }
+                share += 1;
+            }
+            warp_barrier();
+            let mut k = 0;
+            while k < M {
+                let value = self.load(self.lane, 9 * k as i32);
+                part[k] = if k > 0 { value.times_conjugate(self.turn(k as i32)) } else { value };
+                k += 1;
+            }
+            warp_barrier();
+        }
+        within::<M, true>(part)
+    }
+}
+
+/// Every pair of tiles that falls to the block.
+///
+/// # Safety
+/// `frame` describes allocated memory, the buffers hold what the piece says, and the launch has 32 threads a row of the
+/// block and [`Fourier::SHARED`] bytes of shared memory.
+#[inline(always)]
+unsafe fn correlate<const M: usize>(frame: &Frame, piece: &FourierPiece, turns: *const f32, taps: *const f32) {
+    let shared = Shared::dynamic();
+    let thread = 32 * thread_y() + thread_x();
+    if thread < Fourier::<M>::SIZE {
+        // SAFETY: the table comes first in the buffer, and behind the tile in shared memory.
+        unsafe { shared.store2(2 * (Fourier::<M>::TABLE + thread), load2(turns, 2 * thread as usize)) };
+    }
+    // SAFETY: the whole block is here.
+    unsafe { barrier() };
+    // Pairs are counted along the rows of tiles.
+    let (mut column, mut top) = (block_x(), 0);
+    loop {
+        while column >= piece.across {
+            column -= piece.across;
+            top += Fourier::<M>::results(piece.window.rows);
+        }
+        if top >= frame.height {
+            return;
+        }
+        let left = column * 2 * Fourier::<M>::results(piece.window.cols);
+        // SAFETY: as the caller promised; the whole block is here.
+        unsafe { filter_pair::<M>(frame, piece, turns, taps, left, top) };
+        column += grid_width();
+    }
+}
+
+/// The pair of tiles whose results begin at `(left, top)`.
+///
+/// # Safety
+/// As for [`correlate`].
+#[inline(always)]
+unsafe fn filter_pair<const M: usize>(
+    frame: &Frame,
+    piece: &FourierPiece,
+    turns: *const f32,
+    taps: *const f32,
+    left: i32,
+    top: i32,
+) {
+    let shared = Shared::dynamic();
+    let lines = Fourier::<M>::SIZE / 4;
+    let (cols, rows) = (Fourier::<M>::results(piece.window.cols), Fourier::<M>::results(piece.window.rows));
+    // SAFETY: every line is its warp's alone until the barrier that follows it.
+    unsafe {
+        let mut wild = false;
+        let mut four = opaque(thread_y());
+        while four < lines {
+            let (row, place) = Place::<M>::along(shared, four);
+            let (x, y) = (left - piece.window.anchor_x, top - piece.window.anchor_y + row);
+            let line = load_pair(frame, place, x, cols, y);
+            wild |= is_wild(&line, piece.greatest);
+            place.store_line(&place.forward(line));
+            four += block_height();
+        }
+        if barrier_or(wild) {
+            by_taps::<M>(frame, piece, taps, left, top);
+            return;
+        }
+        let mut four = opaque(thread_y());
+        while four < lines {
+            let place = Place::<M>::down(shared, four);
+            let mut line = place.forward(place.load_line());
+            let spectrum = turns.wrapping_add(2 * (Fourier::<M>::SIZE + 32 * four + thread_x()) as usize);
+            let mut n = 0;
+            while n < M {
+                let [re, im] = load2(spectrum, 2 * 8 * Fourier::<M>::SIZE as usize * n);
+                line[n] = line[n].times(Complex { re, im });
+                n += 1;
+            }
+            place.store_line(&place.inverse(line));
+            four += block_height();
+        }
+        barrier();
+        // Rows that wrap-around has reached have nothing to give.
+        let mut four = opaque(thread_y());
+        while 4 * four < rows {
+            let (row, place) = Place::<M>::along(shared, four);
+            let line = place.inverse(place.load_line());
+            let y = top + row;
+            if row < rows && y < frame.height {
+                store_pair(frame, piece, place, &line, left, cols, y);
+            }
+            four += block_height();
+        }
+    }
+}
+
+/// The lane's share of a row of both tiles, the first as real, the second as imaginary parts.
+#[inline(always)]
+unsafe fn load_pair<const M: usize>(frame: &Frame, place: Place<M>, left: i32, apart: i32, y: i32) -> [Complex; M] {
+    let row = row(frame, y);
+    // SAFETY: inside, every column lies in the image; else each goes through the border rule. The line in shared memory is
+    // this warp's, and every lane reads back its own numbers.
+    unsafe {
+        if left >= 0 && left + apart + Fourier::<M>::SIZE <= frame.width && row.is_inside() {
+            let (first, second) = (row.from(left + place.lane), row.from(left + place.lane + apart));
+            let mut line = [ZERO; M];
+            let mut m = 0;
+            while m < M {
+                line[m] = Complex { re: load(first, 8 * m), im: load(second, 8 * m) };
+                m += 1;
+            }
+            line
+        } else {
+            let mut at = opaque(place.lane);
+            while at < Fourier::<M>::SIZE {
+                let value = Complex { re: row.pixel(frame, left + at), im: row.pixel(frame, left + apart + at) };
+                place.store(at, 0, value);
+                at += 8;
+            }
+            place.load_line()
+        }
+    }
+}
+
+/// Whether some pixel would spoil the whole tile.
+#[inline(always)]
+fn is_wild<const M: usize>(line: &[Complex; M], greatest: f32) -> bool {
+    let mut tame = true;
+    let mut m = 0;
+    while m < M {
+        tame &= line[m].re.abs() <= greatest;
+        tame &= line[m].im.abs() <= greatest;
+        m += 1;
+    }
+    !tame
+}
+
+/// Stores the results that belong to a row of both tiles.
+#[inline(always)]
+unsafe fn store_pair<const M: usize>(
+    frame: &Frame,
+    piece: &FourierPiece,
+    place: Place<M>,
+    line: &[Complex; M],
+    left: i32,
+    cols: i32,
+    y: i32,
+) {
+    // SAFETY: each pixel lies in the image and is one thread's; the line in shared memory as in `load_pair`.
+    unsafe {
+        if left + 2 * cols <= frame.width && piece.adds == 0 {
+            let (first, second) = (to(frame, left + place.lane, y), to(frame, left + cols + place.lane, y));
+            let mut m = 0;
+            while m < M {
+                if place.lane + 8 * (m as i32) < cols {
+                    store(first, 8 * m, line[m].re);
+                    store(second, 8 * m, line[m].im);
+                }
+                m += 1;
+            }
+        } else {
+            place.store_line(line);
+            let mut at = opaque(place.lane);
+            while at < cols {
+                let value = place.load(at, 0);
+                put(frame, piece, left + at, y, value.re);
+                put(frame, piece, left + cols + at, y, value.im);
+                at += 8;
+            }
+        }
+    }
+}
+
+/// Stores one result, or adds it to those of the pieces before, if it lies in the image.
+#[inline(always)]
+unsafe fn put(frame: &Frame, piece: &FourierPiece, x: i32, y: i32, value: f32) {
+    if x < frame.width {
+        // SAFETY: as the caller promised.
+        unsafe {
+            let before = if piece.adds != 0 { written(frame, x, y) } else { 0.0 };
+            write(frame, x, y, before + value);
+        }
+    }
+}
+
+/// The pair's results tap by tap, through the border rule.
+#[inline(always)]
+unsafe fn by_taps<const M: usize>(frame: &Frame, piece: &FourierPiece, taps: *const f32, left: i32, top: i32) {
+    let window = &piece.window;
+    let (cols, rows) = (Fourier::<M>::results(window.cols), Fourier::<M>::results(window.rows));
+    let mut dy = opaque(thread_y());
+    while dy < rows && top + dy < frame.height {
+        let mut dx = opaque(thread_x());
+        while dx < 2 * cols && left + dx < frame.width {
+            let (x, y) = (left + dx, top + dy);
+            let mut sum = 0.0;
+            let mut r = opaque(0);
+            while r < window.rows {
+                let row = row(frame, y - window.anchor_y + r);
+                let mut c = opaque(0);
+                while c < window.cols {
+                    // SAFETY: the piece's taps begin where it says, in rows of the whole window's width.
+                    unsafe {
+                        let tap = load(taps, (piece.first + r * piece.pitch + c) as usize);
+                        sum = fma(tap, row.pixel(frame, x - window.anchor_x + c), sum);
+                    }
+                    c += 1;
+                }
+                r += 1;
+            }
+            // SAFETY: the pixel lies in the image and is this thread's.
+            unsafe { put(frame, piece, x, y, sum) };
+            dx += 32;
+        }
+        dy += block_height();
+    }
+}

@@ -1,0 +1,37 @@
+//! Nothing but multiply-adds: what a kernel's arithmetic is compared with.
+//!
+//! Thread mapping: any grid and block; every thread runs [`SUMS`](crate::abi::PEAK_SUMS) independent sums through `steps`
+//! multiply-adds each, so that neither their latency nor anything else is waited for.
+
+use crate::abi::PEAK_SUMS;
+use crate::device::*;
+
+kernel! {
+    /// `out` is written only if the sums come out as they never do: the compiler cannot leave them out.
+    fn fma_peak(out: *mut f32, steps: i32, factor: f32, term: f32) {
+        let mut sums = [0.0; PEAK_SUMS];
+        let mut i = 0;
+        while i < PEAK_SUMS {
+            sums[i] = i as f32;
+            i += 1;
+        }
+        let mut step = 0;
+        while step < steps {
+            let mut i = 0;
+            while i < PEAK_SUMS {
+                sums[i] = fma(sums[i], factor, term);
+                i += 1;
+            }
+            step += 1;
+        }
+        let mut total = 0.0;
+        let mut i = 0;
+        while i < PEAK_SUMS {
+            total += sums[i];
+            i += 1;
+        }
+        if total == -1.0 {
+            store(out, 0, total);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The Fourier family: within a stated distance of the oracle on every device, and the direct family's bits where spectra
+//! have no room.
+
+use apron::Family;
+use conformance::problem::{Group, Window};
+use conformance::product::Gpu;
+use conformance::select::{self, Selection};
+use conformance::suite;
+use libtest_mimic::Trial;
+
+pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
+    let trials = |name: &str, groups: fn(Selection) -> Vec<Group>| {
+        suite::trials(&format!("fourier::{name}"), Family::Fourier, gpu, move || groups(selection))
+    };
+    [
+        trials("exhaustive", exhaustive),
+        trials("awkward", |selection| select::awkward(selection, windows())),
+        trials("stored", stored),
+        trials("wild", wild),
+        trials("ties", ties),
+        trials("long", |selection| select::long(selection, vec![Window::random(3, 3, 71)])),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+pub(crate) fn exhaustive(selection: Selection) -> Vec<Group> {
+    select::exhaustive(selection, Window::random)
+}
+
+/// Windows that fill a part of a tile, all that a tile may be given, and just more: in one part, in two and in many.
+pub(crate) fn windows() -> Vec<Window> {
+    let sizes = [
+        (2, 2),
+        (17, 17),
+        (33, 31),
+        (48, 49),
+        (51, 51),
+        (64, 20),
+        (20, 66),
+        (96, 97),
+        (101, 101),
+        (300, 1),
+        (1, 300),
+        (131, 3),
+        (3, 260),
+    ];
+    let sizes = sizes.into_iter().enumerate();
+    let mut windows: Vec<_> = sizes.map(|(i, (cols, rows))| Window::random(cols, rows, 3000 + i as u64)).collect();
+    windows.extend([
+        Window::random(51, 51, 1).anchored(0, 0),
+        Window::random(40, 52, 2).anchored(39, 51),
+        Window::random(130, 97, 3).anchored(129, 0),
+        Window::random(97, 9, 4).anchored(0, 8),
+    ]);
+    windows.extend(["gaussian:sigma=5", "motion:length=41,angle=30"].map(Window::preset));
+    windows
+}
+
+pub(crate) fn stored(selection: Selection) -> Vec<Group> {
+    let windows =
+        vec![Window::random(19, 23, 13), Window::random(51, 51, 16).anchored(3, 50), Window::random(9, 120, 17)];
+    select::stored(selection, windows)
+}
+
+pub(crate) fn wild(selection: Selection) -> Vec<Group> {
+    let zeros = Window::dense("half of them zero", 3, 3, &[0.0, 1.0, 0.0, 1.0, -4.0, 1.0, 0.0, 1.0, 0.0]);
+    let large = Window::dense("large", 2, 2, &[1e5, -3e5, 2e5, 1.0]);
+    let windows = vec![zeros, large, Window::random(5, 5, 21), Window::random(36, 23, 22)];
+    select::wild(selection, windows)
+}
+
+pub(crate) fn ties(selection: Selection) -> Vec<Group> {
+    let mean =
+        |cols: usize, rows: usize| Window::dense("mean", cols, rows, &vec![1.0 / (cols * rows) as f32; cols * rows]);
+    let windows = vec![
+        mean(2, 2),
+        mean(6, 6),
+        mean(20, 20),
+        Window::preset("unsharp:sigma=1,amount=0.7"),
+        Window::dense("quarters", 3, 3, &[0.25, -0.5, 0.75, 1.25, 0.5, -1.75, 2.25, 0.5, -0.75]),
+        Window::random(7, 7, 32),
+        Window::random(27, 35, 33),
+    ];
+    select::ties(selection, windows)
+}
