@@ -16,9 +16,19 @@ mod kernels {
     use std::path::{Path, PathBuf};
     use std::{env, fs};
 
-    use kernel_builder::{KernelBuilder, TIERS};
+    use kernel_builder::{KernelBuilder, MACHINES, TIERS};
 
     const KERNELS: &str = "../gpu-kernels";
+
+    /// Compiles for one tier, and assembles for the machines that run no higher one.
+    fn builder(tier: u32) -> KernelBuilder {
+        let best = |machine: &u32| TIERS.iter().filter(|&tier| tier <= machine).max() == Some(&tier);
+        let builder = KernelBuilder::new(KERNELS).arch(format!("sm_{tier}"));
+        MACHINES
+            .iter()
+            .filter(|machine| best(machine))
+            .fold(builder, |builder, machine| builder.assemble(format!("sm_{machine}")))
+    }
 
     pub(super) fn embed() -> Result<(), Box<dyn Error>> {
         let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set: cargo runs this")?);
@@ -26,7 +36,7 @@ mod kernels {
         // The tiers at once: each is a single thread's work.
         let reports = std::thread::scope(|scope| {
             TIERS
-                .map(|arch| scope.spawn(move || KernelBuilder::new(KERNELS).arch(format!("sm_{arch}")).build()))
+                .map(|arch| scope.spawn(move || builder(arch).build()))
                 .map(|tier| tier.join().map_err(|_| "the kernel builder panicked"))
         });
         for (arch, report) in TIERS.into_iter().zip(reports) {
@@ -48,6 +58,18 @@ mod kernels {
                     table,
                     "            ({:?}, include_str!(concat!(env!(\"OUT_DIR\"), {:?}))),",
                     entry.name,
+                    path.display().to_string()
+                )?;
+            }
+            table.push_str("        ],\n        machine_code: &[\n");
+            for (machine, path) in &report.machine_code {
+                let file = format!("{machine}.cubin");
+                fs::copy(path, out.join(&file))?;
+                let arch = machine.trim_start_matches("sm_");
+                let path = Path::new("/").join(file);
+                writeln!(
+                    table,
+                    "            ({arch}, include_bytes!(concat!(env!(\"OUT_DIR\"), {:?}))),",
                     path.display().to_string()
                 )?;
             }

@@ -154,6 +154,10 @@ const COMPILER_BUILTINS: &str = "#![feature(compiler_builtins)]\n#![compiler_bui
 /// for the highest at or under its own.
 pub const TIERS: [u32; 2] = [75, 90];
 
+/// The compute capabilities that apron's kernels are also assembled for, where ptxas is there: A100, GeForce 30 and 40, L4
+/// and L40, H100 and H200. On them nothing is left to compile when a program runs.
+pub const MACHINES: [u32; 4] = [80, 86, 89, 90];
+
 /// How many sets of results to keep: a few branches' worth.
 const KEPT: usize = 8;
 
@@ -167,6 +171,7 @@ pub struct KernelBuilder {
     ptx_isa: Option<u32>,
     copy_to: Option<PathBuf>,
     target_dir: Option<PathBuf>,
+    machines: Vec<String>,
 }
 
 impl KernelBuilder {
@@ -179,6 +184,7 @@ impl KernelBuilder {
             ptx_isa: None,
             copy_to: None,
             target_dir: None,
+            machines: Vec::new(),
         }
     }
 
@@ -205,6 +211,12 @@ impl KernelBuilder {
     /// Also copies the whole module to this file.
     pub fn copy_to(mut self, path: impl Into<PathBuf>) -> Self {
         self.copy_to = Some(path.into());
+        self
+    }
+
+    /// Also assembles the whole module for this architecture, which must run the one compiled for, if ptxas is there.
+    pub fn assemble(mut self, machine: impl Into<String>) -> Self {
+        self.machines.push(machine.into());
         self
     }
 
@@ -247,6 +259,13 @@ impl KernelBuilder {
         if let Some(path) = &self.copy_to {
             fs::copy(&module, path).map_err(at(path))?;
         }
+        let mut machine_code = Vec::new();
+        for machine in &self.machines {
+            let path = folder.join(format!("{machine}.cubin"));
+            if path.is_file() || ptxas::assemble(&module, machine, &path)? {
+                machine_code.push((machine.clone(), path));
+            }
+        }
         let warnings = folder.join(WARNINGS);
         Ok(Report {
             arch: self.arch.clone(),
@@ -254,6 +273,7 @@ impl KernelBuilder {
             entries: entries(&folder.join(ENTRIES))?,
             warnings: fs::read_to_string(&warnings).map_err(at(&warnings))?,
             module,
+            machine_code,
             inputs,
         })
     }
@@ -317,6 +337,8 @@ pub struct Report {
     pub compiler: String,
     /// PTX of all entries together.
     pub module: PathBuf,
+    /// The architectures that the module was assembled for, each with a file of machine code for all entries.
+    pub machine_code: Vec<(String, PathBuf)>,
     /// The entries by name, each with a module of its own.
     pub entries: Vec<Entry>,
     /// What the compiler warned of; empty if of nothing.

@@ -65,6 +65,21 @@ pub fn check(module: &Path, arch: &str) -> Result<Option<Vec<Usage>>> {
     Ok(Some(parse(&log)))
 }
 
+/// Assembles a PTX module into machine code for `arch`; `false` without a ptxas that knows the architecture.
+///
+/// # Errors
+/// If ptxas cannot be started, or the file cannot be written.
+pub fn assemble(module: &Path, arch: &str, to: &Path) -> Result<bool> {
+    let Some(program) = find() else { return Ok(false) };
+    let unfinished = to.with_extension("unfinished");
+    let result = output(Command::new(program).arg(format!("-arch={arch}")).arg("-o").arg(&unfinished).arg(module))?;
+    if !result.status.success() {
+        return Ok(false);
+    }
+    std::fs::rename(&unfinished, to).map_err(crate::at(to))?;
+    Ok(true)
+}
+
 /// Reads the lines that `ptxas -v` prints for each entry.
 fn parse(log: &str) -> Vec<Usage> {
     let mut usages: Vec<Usage> = Vec::new();

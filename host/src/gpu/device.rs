@@ -1,7 +1,7 @@
 //! GPUs: finding them, opening them once, loading kernels when first used.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cust::context::{Context, CurrentContext};
 use cust::device::DeviceAttribute;
@@ -24,6 +24,8 @@ struct Inner {
     info: Info,
     context: Context,
     tier: &'static kernels::Tier,
+    /// Machine code of all kernels, if the build has it for this device and the driver takes it.
+    machine_code: OnceLock<Option<&'static Module>>,
     functions: Mutex<HashMap<&'static str, &'static Function<'static>>>,
     /// Blocks that run at a time, by entry, threads and bytes of shared memory.
     resident: Mutex<HashMap<(&'static str, u32, u32), u64>>,
@@ -122,11 +124,11 @@ impl Gpu {
         if let Some(function) = functions.get(entry) {
             return Ok(function);
         }
+        self.enter()?;
         let ptx = self.inner.tier.ptx(entry).ok_or_else(|| Error::Driver {
             call: "loading a kernel",
             message: format!("this build has no entry \"{entry}\""),
         })?;
-        self.enter()?;
         let function = self.load(entry, ptx).map_err(|error| self.error("loading a kernel", error))?;
         functions.insert(entry, function);
         Ok(function)
@@ -148,10 +150,13 @@ impl Gpu {
         Ok(blocks)
     }
 
-    /// Compiles one entry's PTX. Modules are kept until the process ends, as the GPU is, so they are leaked once here
-    /// rather than counted everywhere.
+    /// Finds one entry in the machine code, or compiles its PTX. Modules are kept until the process ends, as the GPU is, so
+    /// they are leaked once here rather than counted everywhere.
     fn load(&self, entry: &'static str, ptx: &str) -> CudaResult<&'static Function<'static>> {
-        let module: &'static Module = Box::leak(Box::new(Module::from_ptx(ptx, &[])?));
+        let module: &'static Module = match self.machine_code() {
+            Some(module) => module,
+            None => Box::leak(Box::new(Module::from_ptx(ptx, &[])?)),
+        };
         let function = module.get_function(entry)?;
         let attribute = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function was loaded just now, and the size is the one that the device reports.
@@ -159,6 +164,16 @@ impl Gpu {
             unsafe { sys::cuFuncSetAttribute(function.to_raw(), attribute, self.inner.info.shared_memory as i32) };
         driver::check(status)?;
         Ok(Box::leak(Box::new(function)))
+    }
+
+    /// The build's machine code for this device. A driver older than its assembler may decline it: PTX is left then.
+    fn machine_code(&self) -> Option<&'static Module> {
+        *self.inner.machine_code.get_or_init(|| {
+            let (major, minor) = self.inner.info.capability;
+            let code = self.inner.tier.machine_code(10 * major + minor)?;
+            let module = Module::from_cubin(code, &[]).ok()?;
+            Some(&*Box::leak(Box::new(module)))
+        })
     }
 
     /// What a failed driver call means.
@@ -191,7 +206,14 @@ impl Inner {
         })?;
         let device = cust::device::Device::get_device(ordinal).map_err(fail)?;
         let context = Context::new(device).map_err(fail)?;
-        Ok(Self { info, context, tier, functions: Mutex::default(), resident: Mutex::default() })
+        Ok(Self {
+            info,
+            context,
+            tier,
+            machine_code: OnceLock::new(),
+            functions: Mutex::default(),
+            resident: Mutex::default(),
+        })
     }
 }
 

@@ -1,4 +1,5 @@
-//! The PTX that the build embedded: one module for each entry, in tiers of compute capability.
+//! The kernels that the build embedded: PTX, one module for each entry, in tiers of compute capability; and, if ptxas was
+//! there, machine code for common GPUs.
 
 /// The kernels compiled for one compute capability and those above it.
 #[derive(Debug)]
@@ -9,6 +10,8 @@ pub(crate) struct Tier {
     pub(crate) compiler: &'static str,
     /// Each entry's name and its PTX module, by name.
     pub(crate) entries: &'static [(&'static str, &'static str)],
+    /// Machine code of all entries, by the compute capability that it was assembled for.
+    pub(crate) machine_code: &'static [(u32, &'static [u8])],
 }
 
 include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
@@ -24,6 +27,13 @@ pub(super) fn lowest() -> u32 {
 }
 
 impl Tier {
+    /// Machine code for a device of capability `arch`: that for its own or an older one with the same major number.
+    pub(super) fn machine_code(&self, arch: u32) -> Option<&'static [u8]> {
+        let runs = |machine: u32| machine / 10 == arch / 10 && machine <= arch;
+        let code = self.machine_code.iter().filter(|&&(machine, _)| runs(machine)).max_by_key(|&&(machine, _)| machine);
+        code.map(|&(_, code)| code)
+    }
+
     /// The PTX module of an entry.
     pub(super) fn ptx(&self, entry: &str) -> Option<&'static str> {
         self.entries.iter().find(|(name, _)| *name == entry).map(|(_, ptx)| *ptx)
@@ -42,6 +52,11 @@ pub struct EmbeddedTier {
 }
 
 impl EmbeddedTier {
+    /// The compute capabilities that this build has machine code for as well.
+    pub fn machine_code(&self) -> impl Iterator<Item = u32> {
+        self.tier.machine_code.iter().map(|&(arch, _)| arch)
+    }
+
     /// The names of its kernel entries, and the PTX module of each.
     pub fn entries(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         self.tier.entries.iter().copied()
