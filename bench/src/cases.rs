@@ -99,20 +99,20 @@ const NO_GOAL: [Option<Goal>; 2] = [None, None];
 
 #[rustfmt::skip]
 const GPU: &[Row] = &[
-    (2048, 1024, 1, 5, Form::Product, dense(Goal::Micros(6.0)), [None, None], false),
-    (4096, 4096, 1, 5, Form::Product, NO_GOAL, [None, None], false),
-    (4096, 4096, 1, 17, Form::Product, NO_GOAL, [None, None], false),
-    (8192, 8192, 1, 3, Form::Product, dense(Goal::Limit(90.0)), [None, None], false),
-    (8192, 8192, 1, 5, Form::Product, limits(88.0, 90.0), [None, None], false),
-    (8192, 8192, 1, 7, Form::Product, dense(Goal::Limit(80.0)), [None, None], false),
-    (8192, 8192, 1, 9, Form::Product, dense(Goal::Limit(80.0)), [None, None], false),
-    (8192, 8192, 1, 17, Form::Product, limits(80.0, 80.0), [None, None], false),
-    (8192, 8192, 1, 33, Form::Product, pair(65.0), [None, None], false),
-    (6500, 5200, 3, 7, Form::Product, dense(Goal::Micros(245.0)), [None, None], false),
-    (2048, 2048, 1, 51, Form::Random, dense(Goal::Rivals), [None, None], false),
-    (8192, 8192, 1, 51, Form::Random, dense(Goal::Rivals), [None, None], false),
-    (16384, 16384, 1, 5, Form::Product, limits(88.0, 90.0), [None, None], true),
-    (16384, 16384, 1, 17, Form::Product, limits(80.0, 80.0), [None, None], true),
+    (2048, 1024, 1, 5, Form::Product, dense(Goal::Micros(6.0)), [Some(0x449e_ddfc_af41_39da), Some(0x642b_b8db_995d_fa4d)], false),
+    (4096, 4096, 1, 5, Form::Product, NO_GOAL, [Some(0x2c95_33cc_91dd_d1af), Some(0x6c47_107a_41ff_8429)], false),
+    (4096, 4096, 1, 17, Form::Product, NO_GOAL, [Some(0x002d_3a66_b997_bc26), Some(0xbefe_ccbd_b379_468c)], false),
+    (8192, 8192, 1, 3, Form::Product, dense(Goal::Limit(90.0)), [Some(0x83cb_6feb_b562_d79d), Some(0xd0cf_9fba_6422_6c4d)], false),
+    (8192, 8192, 1, 5, Form::Product, limits(88.0, 90.0), [Some(0x6a41_99c7_c549_37ce), Some(0x2bcd_015f_7dc0_757d)], false),
+    (8192, 8192, 1, 7, Form::Product, dense(Goal::Limit(80.0)), [Some(0xb9a1_21cf_7ddb_ba19), Some(0x19c2_aa08_f9ec_a186)], false),
+    (8192, 8192, 1, 9, Form::Product, dense(Goal::Limit(80.0)), [Some(0x367d_8480_5e00_8ac2), Some(0x30fd_6804_c271_96f1)], false),
+    (8192, 8192, 1, 17, Form::Product, limits(80.0, 80.0), [Some(0x9c54_76ac_42d1_9396), Some(0x3812_bf5b_a6d2_7d82)], false),
+    (8192, 8192, 1, 33, Form::Product, pair(65.0), [Some(0x245a_6669_03a0_6cc7), Some(0x0c9e_8b30_e67a_275a)], false),
+    (6500, 5200, 3, 7, Form::Product, dense(Goal::Micros(245.0)), [Some(0x8f92_18a8_e0e9_2abc), Some(0x573d_ad64_7d7e_a2d2)], false),
+    (2048, 2048, 1, 51, Form::Random, dense(Goal::Rivals), [Some(0x8326_939f_c458_d9f9), None], false),
+    (8192, 8192, 1, 51, Form::Random, dense(Goal::Rivals), [Some(0xd55b_bb53_021a_1cda), None], false),
+    (16384, 16384, 1, 5, Form::Product, limits(88.0, 90.0), [Some(0x27f1_4ad9_b711_de43), Some(0x1486_5b93_3be5_46a9)], true),
+    (16384, 16384, 1, 17, Form::Product, limits(80.0, 80.0), [Some(0x9b35_9c1f_5eba_5761), Some(0x42e9_b509_4753_049e)], true),
     (32768, 32768, 1, 5, Form::Product, limits(88.0, 90.0), [None, None], true),
     (32768, 32768, 1, 17, Form::Product, limits(80.0, 80.0), [None, None], true),
 ];
@@ -126,12 +126,30 @@ type CpuRow = (Stored, usize, Form, [f64; 6], [Option<u64>; 6]);
 /// All with 2048x2048 pixels.
 #[rustfmt::skip]
 const CPU: &[CpuRow] = &[
-    (Stored::F32, 1, Form::Random, [0.7, 0.7, 0.5, 0.5, 0.3, 0.7], [None, None, None, None, None, None]),
-    (Stored::F32, 1, Form::Product, [0.7, 0.7, 0.6, 0.6, 0.7, 0.8], [None, None, None, None, None, None]),
-    (Stored::U8, 1, Form::Random, [0.8, 0.5, 0.4, 0.3, 0.2, 0.5], [None, None, None, None, None, None]),
-    (Stored::U8, 1, Form::Gaussian, [1.0, 1.0, 1.0, 1.0, 0.8, 0.5], [None, None, None, None, None, None]),
-    (Stored::U8, 3, Form::Random, [0.7, 0.5, 0.4, 0.3, 0.2, 0.5], [None, None, None, None, None, None]),
-    (Stored::U8, 3, Form::Gaussian, [0.8, 0.7, 0.8, 0.7, 0.6, 0.5], [None, None, None, None, None, None]),
+    (Stored::F32, 1, Form::Random, [0.7, 0.7, 0.5, 0.5, 0.3, 0.7], [
+        Some(0x2797_8a29_d2f0_49be), Some(0x3024_52f8_228a_d175), Some(0x439f_19d0_ad0a_a197),
+        Some(0xceb9_6999_07de_1da4), Some(0x7fdf_1975_5c96_4756), Some(0xc852_1af3_0935_10a5),
+    ]),
+    (Stored::F32, 1, Form::Product, [0.7, 0.7, 0.6, 0.6, 0.7, 0.8], [
+        Some(0xdded_6048_ac3d_9ab8), Some(0x9a34_8965_7050_bb11), Some(0xa026_eff0_a8a9_0eed),
+        Some(0xa432_d3b8_f11f_30a5), Some(0x713b_fbf9_3061_da27), Some(0xde39_6e0d_4f3c_6f93),
+    ]),
+    (Stored::U8, 1, Form::Random, [0.8, 0.5, 0.4, 0.3, 0.2, 0.5], [
+        Some(0x5105_47c6_7039_fbd7), Some(0x898f_be92_2ed2_c620), Some(0x2cef_6655_710a_7238),
+        Some(0xb46b_b1c9_9033_ec8a), Some(0x1027_6fd7_259a_d127), Some(0x8a51_55cf_0922_43a2),
+    ]),
+    (Stored::U8, 1, Form::Gaussian, [1.0, 1.0, 1.0, 1.0, 0.8, 0.5], [
+        Some(0xdb73_e832_d4b4_4e15), Some(0x5b99_e564_bbd3_561b), Some(0xa13c_5c27_89d6_ec63),
+        Some(0x4a48_60a4_aefd_67f7), Some(0xdddc_febd_5bab_4fea), Some(0x6d47_a6da_b3a2_e33a),
+    ]),
+    (Stored::U8, 3, Form::Random, [0.7, 0.5, 0.4, 0.3, 0.2, 0.5], [
+        Some(0x74ca_63bc_cbe8_e8f7), Some(0x3278_255e_5a51_3f95), Some(0xdc6a_d773_f9a7_78a8),
+        Some(0x585d_36a9_3cdc_cc7b), Some(0x8302_a3fb_1b11_437a), Some(0x6058_9eb2_713b_baeb),
+    ]),
+    (Stored::U8, 3, Form::Gaussian, [0.8, 0.7, 0.8, 0.7, 0.6, 0.5], [
+        Some(0x1395_5335_d409_0474), Some(0x9bae_36b7_af5b_43c1), Some(0x5ae4_4115_84e6_038b),
+        Some(0xcc0b_4fd7_757f_a67c), Some(0x9a77_cf3a_74ce_e269), Some(0x96e6_0ba8_fc43_85a3),
+    ]),
 ];
 
 /// All cases, those for a GPU first.
@@ -364,7 +382,7 @@ mod tests {
         for case in cases() {
             let name = case.name();
             let class = case.form.class();
-            assert!(case.sums[class as usize].is_some() || case.width > 16384 || name == "f32-product-3x3", "{name}");
+            assert!(case.sums[class as usize].is_some() || case.width > 16384, "{name}");
         }
     }
 }

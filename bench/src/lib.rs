@@ -32,6 +32,7 @@ fn family_name(family: Family) -> &'static str {
     match family {
         Family::Direct => "direct",
         Family::Separable => "separable",
+        Family::Fourier => "fourier",
         _ => "another family",
     }
 }

@@ -17,7 +17,7 @@ struct Arguments {
 enum Command {
     /// Filter pictures: PNGs and a contact sheet, and a table of times.
     Demo(demo::Options),
-    /// Measure the kernels beside the device's own copy and the CPU.
+    /// Measure the kernels beside the device's limits and, with --peers, other libraries.
     Bench(bench::Options),
 }
 

@@ -155,12 +155,10 @@ class SciPy(CpuPeer):
     def __init__(self, options):
         self.ndimage = library("scipy.ndimage")
         self.np = library("numpy")
-        self.version = f"SciPy {library('scipy').__version__}, one thread"
+        self.version = f"SciPy {library('scipy').__version__}, one thread, f32 only: it does not round"
 
     def prepare(self, case):
-        if case.dtype != self.np.float32:
-            raise Skip("it cuts fractions off instead of rounding")
-        if case.channels != 1:
+        if case.dtype != self.np.float32 or case.channels != 1:
             raise Skip(None)
         if case.work(self.steps(case)) > 1 << 30:
             raise Skip("it would take many seconds")
@@ -382,7 +380,7 @@ class Torch(GpuPeer):
 
 class CuDnn(Torch):
     name, form = "cuDNN conv2d", "dense"
-    border_note = "zeros at the border"
+    border_note = "zero edges"
 
     def describe(self):
         torch = self.memory.torch
@@ -440,7 +438,7 @@ def smooth(least):
 
 class CuFft(Torch):
     name, form = "cuFFT", "dense"
-    border_note = "zeros at the border"
+    border_note = "zero edges"
 
     def describe(self):
         return f"cuFFT through PyTorch {self.memory.torch.__version__}"
@@ -563,7 +561,7 @@ def npp_library(stem):
 
 
 class Npp(GpuPeer):
-    border_note = "replicated edge pixels at the border"
+    border_note = "replicated edges"
 
     def open(self, ordinal):
         try:
@@ -680,7 +678,7 @@ class NppPair(Npp):
 
 class NppGauss(Npp):
     name, form = "NPP FilterGaussAdvancedBorder", "pair"
-    border_note = "one set of taps for both passes: another filter of the same cost"
+    border_note = "one set of taps for both passes: another filter"
 
     def call(self, case, sources, results):
         step, size, origin = self.buffers(case, sources, results)

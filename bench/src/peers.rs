@@ -267,3 +267,57 @@ impl Drop for Talk {
         let _ = self.child.wait();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use apron::{Device, Plan};
+
+    use super::*;
+    use crate::cases::cases;
+
+    /// A small image with a case's filter, and its result.
+    fn problem(name: &str) -> (Case, Filter, Image<f32>, Image<f32>) {
+        let mut case = cases().into_iter().find(|case| case.name() == name).unwrap();
+        (case.width, case.height) = (67, 41);
+        let filter = case.filter().unwrap();
+        let src = Image::from_vec(case.pixels(), case.width, case.height, 1).unwrap();
+        let dst = Plan::builder(&filter).device(Device::Cpu).build().unwrap().filter(&src.view()).unwrap();
+        (case, filter, src, dst)
+    }
+
+    #[test]
+    fn installed_libraries_agree_and_a_wrong_result_shows() {
+        let mut peers = Peers::start(On::Cpu(1)).unwrap();
+        assert!(!(peers.found.is_empty() && peers.missing.is_empty()));
+        for name in ["f32-random-5x5", "f32-product-9x9"] {
+            let (case, filter, src, dst) = problem(name);
+            let mut pixels = dst.as_slice().to_vec();
+            pixels[1000] += 1.0;
+            let wrong = Image::from_vec(pixels, 67, 41, 1).unwrap();
+            for (expected, least, most) in [(&dst, 0.0, 1e-5), (&wrong, 0.9, 1.1)] {
+                for peer in peers.open(&case, &filter, &src, expected).unwrap() {
+                    let Ok(found) = peers.check(&peer.name) else { continue };
+                    let difference = found.difference.unwrap();
+                    assert!((least..=most).contains(&difference), "{}: {difference}", peer.name);
+                    assert_eq!(peers.time(&peer.name, 2).unwrap().len(), 2);
+                    peers.done(&peer.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_program_that_ends_is_started_again_without_its_library() {
+        let mut peers = Peers::start(On::Cpu(1)).unwrap();
+        let (case, filter, src, dst) = problem("f32-random-5x5");
+        let Some(first) = peers.open(&case, &filter, &src, &dst).unwrap().first().cloned() else {
+            println!("skipped: no library is installed");
+            return;
+        };
+        peers.talk.as_mut().unwrap().child.kill().unwrap();
+        let reason = peers.check(&first.name).unwrap_err().unwrap();
+        assert!(reason.contains("python3"), "{reason}");
+        assert!(peers.missing.iter().any(|(name, _)| *name == first.name));
+        assert!(peers.found.iter().all(|peer| peer.name != first.name));
+    }
+}

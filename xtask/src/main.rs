@@ -28,7 +28,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Measure the kernels beside the device's own copy and the CPU.
+    /// Measure the kernels beside the device's limits and, with --peers, other libraries.
     #[command(disable_help_flag = true)]
     Bench {
         /// Passed on to the benchmark; `--help` lists them.
@@ -64,7 +64,12 @@ fn main() -> ExitCode {
 /// Builds package `apron-bench` and starts one of its commands; the exit code is that command's.
 fn bench(command: &str, arguments: &[String]) -> Result<ExitCode> {
     let mut cargo = cargo();
-    cargo.args(["run", "--release", "--package", "apron-bench", "--", command]).args(arguments);
+    cargo.args(["run", "--release", "--package", "apron-bench"]);
+    // Other Rust libraries are built only when they are asked for.
+    if arguments.iter().any(|argument| argument == "--peers") {
+        cargo.args(["--features", "peers"]);
+    }
+    cargo.args(["--", command]).args(arguments);
     Ok(exit_code(cargo.status().context("starting cargo")?))
 }
 
