@@ -21,6 +21,9 @@ use crate::{Border, Family, Filter, Result, spectrum};
 /// The most taps for which a separable filter's results are defined by the sum over all of them.
 const MAX_WINDOW: usize = 1 << 16;
 
+/// Columns of a window that are summed side by side.
+const LANES: usize = 16;
+
 /// Pixels that are tested together.
 const CHUNK: usize = 64;
 
@@ -57,6 +60,8 @@ pub(crate) struct Exact<'a> {
     border: u32,
     outside: f64,
     doubt: Doubt,
+    /// The greatest magnitude of a sum, and of a part of it.
+    greatest: f64,
     /// How far sums in f64 of different order may lie apart.
     noise: f64,
     passes: Option<Passes<'a>>,
@@ -94,7 +99,19 @@ impl<'a> Exact<'a> {
         let error = kernel_error(filter, order, greatest, outside);
         let doubt = Doubt::new(if error == 0.0 { 0.0 } else { error + noise });
         let spread = if error == 0.0 { Vec::new() } else { spread(filter, src.shape().channels)? };
-        let mut exact = Self { src, filter, channels, order, border, outside, doubt, noise, passes: None, spread };
+        let mut exact = Self {
+            src,
+            filter,
+            channels,
+            order,
+            greatest: weight(filter) * greatest,
+            border,
+            outside,
+            doubt,
+            noise,
+            passes: None,
+            spread,
+        };
         if let (None, Some((row, column))) = (filter.dense_f64(), filter.separated()) {
             // The share of pixels in doubt is what lies within the error of a boundary. A tap costs three times as much
             // there as in a pass.
@@ -137,27 +154,37 @@ impl<'a> Exact<'a> {
         }
     }
 
+    /// The distance from an integer at which a sum is in doubt, if it is that simple: no sum is NaN, or too great for an
+    /// `i32`.
+    pub(crate) fn limit(&self) -> Option<f32> {
+        let near = if self.doubt.error == 0.0 { 1.0 } else { self.doubt.near };
+        let simple = near > 0.0 && self.greatest < 1e9 && !self.outside.is_nan();
+        simple.then_some(near)
+    }
+
     /// Stores the interleaved sums of a part of row `y`, from column `x` on.
     pub(crate) fn store_part(&self, isa: Isa, sums: &[f32], x: usize, y: usize, out: &mut [u8], scratch: &mut Scratch) {
-        let channels = self.src.shape().channels;
         scratch.chunks.clear();
         isa.run(Round { doubt: &self.doubt, sums, out, chunks: &mut scratch.chunks });
         for index in 0..scratch.chunks.len() {
             let first = scratch.chunks[index];
             for (offset, &value) in sums[first..].iter().take(CHUNK).enumerate() {
                 if self.doubt.about(value) {
-                    let at = first + offset;
-                    let (x, channel) = (x + at / channels, at % channels);
-                    if channel >= self.channels {
-                        continue;
-                    }
-                    let estimate = isa.run(Estimate { exact: self, x, y, channel });
-                    out[at] = match estimate {
-                        Some(estimate) if self.settles(estimate) => nearest(estimate),
-                        _ => nearest(self.pixel(x, y, channel, scratch)),
-                    };
+                    self.settle(isa, x, y, first + offset, out, scratch);
                 }
             }
+        }
+    }
+
+    /// Stores what is right at element `at` of a part of row `y` that begins at column `x`.
+    pub(crate) fn settle(&self, isa: Isa, x: usize, y: usize, at: usize, out: &mut [u8], scratch: &mut Scratch) {
+        let channels = self.src.shape().channels;
+        let (x, channel) = (x + at / channels, at % channels);
+        if channel < self.channels {
+            out[at] = match isa.run(Estimate { exact: self, x, y, channel }) {
+                Some(estimate) if self.settles(estimate) => nearest(estimate),
+                _ => nearest(self.pixel(x, y, channel, scratch)),
+            };
         }
     }
 
@@ -260,14 +287,21 @@ fn dot(taps: &[f64], values: &[f64]) -> f64 {
     sums.iter().sum::<f64>() + rest
 }
 
-/// See [`Exact::spread`].
+/// See [`Exact::spread`]. Empty if that would take too much memory.
 fn spread(filter: &Filter, channels: usize) -> Result<Vec<f64>> {
     let taps = match (filter.dense_f64(), filter.separated()) {
         (None, Some((row, _))) => row,
         (taps, _) => taps.unwrap_or_default(),
     };
-    let mut spread = crate::memory::zeroed(taps.len().saturating_mul(channels))?;
-    spread.iter_mut().step_by(channels).zip(taps).for_each(|(spread, &tap)| *spread = tap);
+    let cols = filter.cols();
+    let len = (cols * channels).next_multiple_of(LANES);
+    if len * (taps.len() / cols) > MAX_WINDOW {
+        return Ok(Vec::new());
+    }
+    let mut spread = crate::memory::zeroed(len * (taps.len() / cols))?;
+    for (spread, taps) in spread.chunks_exact_mut(len).zip(taps.chunks_exact(cols)) {
+        spread.iter_mut().step_by(channels).zip(taps).for_each(|(spread, &tap)| *spread = tap);
+    }
     Ok(spread)
 }
 
@@ -292,7 +326,7 @@ impl Work for Round<'_> {
     }
 }
 
-/// A pixel's result in f64, in the order that is fastest; none if its window leaves the image.
+/// A pixel's result in f64, in the order that is fastest; none if its window comes too near the image's edge.
 struct Estimate<'a> {
     exact: &'a Exact<'a>,
     x: usize,
@@ -309,39 +343,35 @@ impl Work for Estimate<'_> {
         let shape = src.shape();
         let (anchor_x, anchor_y) = filter.anchor();
         let (x, y) = (self.x.checked_sub(anchor_x)?, self.y.checked_sub(anchor_y)?);
-        if x + filter.cols() > shape.width || y + filter.rows() > shape.height || self.exact.passes.is_some() {
+        let first = x * shape.channels + self.channel;
+        let len = (filter.cols() * shape.channels).next_multiple_of(LANES);
+        let inside = first + len <= shape.row_len() && y + filter.rows() <= shape.height;
+        if !inside || spread.is_empty() || self.exact.passes.is_some() {
             return None;
         }
-        // The last column's other channels may lie behind the row's end, and have no taps.
-        let len = (filter.cols() - 1) * shape.channels + 1;
-        let first = x * shape.channels + self.channel;
+        let under = |row: usize, chunk: usize| src.row(y + row)[first + chunk..].first_chunk::<LANES>();
         let mut sum = 0.0;
-        for row in 0..filter.rows() {
-            let values = &src.row(y + row)[first..][..len];
-            sum += match (filter.dense_f64(), filter.separated()) {
-                (None, Some((_, column))) => column[row] * dot_bytes(&spread[..len], values),
-                _ => dot_bytes(&spread[row * filter.cols() * shape.channels..][..len], values),
-            };
+        for chunk in (0..len).step_by(LANES) {
+            let mut sums = [0.0; LANES];
+            match (filter.dense_f64(), filter.separated()) {
+                (None, Some((_, column))) => {
+                    for (row, &tap) in column.iter().enumerate() {
+                        // SAFETY: this is in a `Work`.
+                        unsafe { L::add_products(&mut sums, &[tap; LANES], under(row, chunk)?) }
+                    }
+                    sums.iter_mut().zip(&spread[chunk..]).for_each(|(sum, tap)| *sum *= tap);
+                }
+                _ => {
+                    for (row, taps) in spread.chunks_exact(len).enumerate() {
+                        // SAFETY: as above.
+                        unsafe { L::add_products(&mut sums, taps[chunk..].first_chunk()?, under(row, chunk)?) }
+                    }
+                }
+            }
+            sum += sums.iter().sum::<f64>();
         }
         Some(sum)
     }
-}
-
-#[inline(always)]
-fn dot_bytes(taps: &[f64], values: &[u8]) -> f64 {
-    const LANES: usize = 16;
-    let mut sums = [0.0; LANES];
-    let (taps_chunks, values_chunks) = (taps.chunks_exact(LANES), values.chunks_exact(LANES));
-    let mut rest = 0.0;
-    for (tap, &value) in taps_chunks.remainder().iter().zip(values_chunks.remainder()) {
-        rest += tap * f64::from(value);
-    }
-    for (taps, values) in taps_chunks.zip(values_chunks) {
-        for lane in 0..LANES {
-            sums[lane] += taps[lane] * f64::from(values[lane]);
-        }
-    }
-    sums.iter().sum::<f64>() + rest
 }
 
 fn nearest(value: f64) -> u8 {
@@ -518,14 +548,18 @@ impl Partial {
 
 /// How far sums over the f64 taps, computed in f64 in whatever order, may lie apart.
 fn noise(filter: &Filter, greatest: f64) -> f64 {
-    let sum = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
-    let weight = match (filter.dense_f64(), filter.separated()) {
-        (None, Some((row, column))) => sum(row) * sum(column),
-        (taps, _) => sum(taps.unwrap_or_default()),
-    };
     // Each may be off by as many roundings as there are taps, and a few for the products of factors.
     let steps = filter.cols() as f64 * filter.rows() as f64 + 4.0;
-    2.0 * compound(steps, f64::EPSILON / 2.0) * weight * greatest
+    2.0 * compound(steps, f64::EPSILON / 2.0) * weight(filter) * greatest
+}
+
+/// `sum |tap|`.
+fn weight(filter: &Filter) -> f64 {
+    let sum = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
+    match (filter.dense_f64(), filter.separated()) {
+        (None, Some((row, column))) => sum(row) * sum(column),
+        (taps, _) => sum(taps.unwrap_or_default()),
+    }
 }
 
 /// Calls `visit` with each row of taps.

@@ -9,13 +9,13 @@
 //! pixels is the order free, as they are rounded exactly in any case (see [`crate::exact`]).
 
 use std::marker::PhantomData;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
 use gpu_kernels::border::KEEP;
 use rayon::prelude::*;
 
 use super::simd::{Isa, Lanes, Work};
-use super::tile::{SLACK, Tiles, rows_at_once};
+use super::tile::{MARGIN, Outs, SLACK, Tiles, rows_at_once};
 use super::{Window, leaves, resolve};
 use crate::Result;
 use crate::exact::{self, Exact};
@@ -29,6 +29,12 @@ const GREATEST_RING: usize = 1 << 18;
 
 /// The least length of a strip's lines, in floats.
 const STRIP: usize = 512;
+
+/// Floats in a cache line.
+const CACHE_LINE: usize = 16;
+
+/// Bytes in a page of memory.
+const PAGE: usize = 4096;
 
 /// Multiply-adds that are not worth another thread.
 const SMALL: usize = 1 << 19;
@@ -138,8 +144,9 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
     fn rectangle(&self, scratch: &mut Scratch, columns: Range<usize>, rows: Range<usize>) -> Result<()> {
         let channels = self.src.shape().channels;
         let len = columns.len() * channels;
-        let line_len = len + (self.cols - 1) * channels + SLACK;
-        let across = self.passes.across.map_or(0, |across| len + (across.len() - 1) * channels + SLACK);
+        // Lines begin where cache lines do.
+        let line_len = (len + (self.cols - 1) * channels + MARGIN).next_multiple_of(CACHE_LINE);
+        let across = self.passes.across.map_or(0, |across| len + (across.len() - 1) * channels + MARGIN);
         scratch.start(self, line_len, across, &columns)?;
 
         let mut y = rows.start;
@@ -159,45 +166,99 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
 
     /// Makes the pixels of a few rows.
     fn rows(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize, parts: &mut [&mut [D]]) {
-        let channels = self.src.shape().channels;
-        let len = columns.len() * channels;
-        let floats = D::floats_mut(&mut []).is_some();
-        let direct = floats && self.blocks == 1 && len >= SLACK;
-        for block in 0..self.blocks {
-            let bound = |block: usize| block * self.window.rows / self.blocks;
-            let tap_rows = bound(block)..bound(block + 1);
-            scratch.lines.clear();
-            for row in y + tap_rows.start..y + tap_rows.end + parts.len() - 1 {
-                let at = self.line(scratch, columns, row);
-                scratch.lines.push(at);
-            }
-            let count = parts.len();
-            let mut places = parts
-                .iter_mut()
-                .zip(scratch.sums.chunks_mut(len + SLACK))
-                .map(|(part, sums)| if direct { D::floats_mut(part).unwrap_or(sums) } else { sums });
-            let mut outs: [&mut [f32]; 4] = std::array::from_fn(|_| places.next().unwrap_or_default());
-            self.isa.run(Tiles {
-                ring: &scratch.ring,
-                lines: &scratch.lines,
-                taps: &self.passes.taps[tap_rows.start * self.cols..tap_rows.end * self.cols],
-                cols: self.cols,
-                step: channels,
-                outs: &mut outs[..count],
-                len,
-                resume: block > 0,
-                by_rows: self.by_rows,
-            });
+        let whole = self.blocks == 1 && columns.len() * self.src.shape().channels >= SLACK;
+        match self.exact.map(|exact| (exact, exact.limit().filter(|_| whole))) {
+            Some((exact, Some(limit))) => self.bytes(scratch, columns, y, parts, exact, limit),
+            _ if whole && D::floats_mut(&mut []).is_some() => self.floats(scratch, columns, y, parts),
+            _ => self.sums(scratch, columns, y, parts),
         }
         for (i, part) in parts.iter_mut().enumerate() {
-            let sums = &scratch.sums[i * (len + SLACK)..][..len];
-            if let (Some(exact), Some(part)) = (self.exact, D::bytes_mut(part)) {
-                exact.store_part(self.isa, sums, columns.start, y + i, part, &mut scratch.exact);
-            } else if !direct {
-                self.isa.run(Narrow { values: sums, out: part });
-            }
             self.restore(columns, y + i, part);
         }
+    }
+
+    /// Rounds the sums to bytes as they are made.
+    fn bytes(
+        &self,
+        scratch: &mut Scratch,
+        columns: &Range<usize>,
+        y: usize,
+        parts: &mut [&mut [D]],
+        exact: &Exact<'_>,
+        limit: f32,
+    ) {
+        let count = parts.len();
+        let mut places = parts.iter_mut().filter_map(|part| D::bytes_mut(part));
+        let mut outs: [&mut [u8]; 4] = std::array::from_fn(|_| places.next().unwrap_or_default());
+        let mut noted = std::mem::take(&mut scratch.noted);
+        noted.clear();
+        self.tiles(scratch, columns, y, 0, Outs::Bytes { rows: &mut outs[..count], limit, noted: &mut noted });
+        for &(row, at) in &noted {
+            exact.settle(self.isa, columns.start, y + row, at, outs[row], &mut scratch.exact);
+        }
+        scratch.noted = noted;
+    }
+
+    /// Has the sums written where they belong.
+    fn floats(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize, parts: &mut [&mut [D]]) {
+        let count = parts.len();
+        let mut places = parts.iter_mut().filter_map(|part| D::floats_mut(part));
+        let mut outs: [&mut [f32]; 4] = std::array::from_fn(|_| places.next().unwrap_or_default());
+        self.tiles(scratch, columns, y, 0, Outs::Floats(&mut outs[..count]));
+    }
+
+    /// Gathers the sums, block by block, and then stores them.
+    fn sums(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize, parts: &mut [&mut [D]]) {
+        let len = columns.len() * self.src.shape().channels;
+        let mut sums = std::mem::take(&mut scratch.sums);
+        let mut outs = sums.chunks_mut(len + SLACK);
+        let mut outs: [&mut [f32]; 4] = std::array::from_fn(|_| outs.next().unwrap_or_default());
+        for block in 0..self.blocks {
+            self.tiles(scratch, columns, y, block, Outs::Floats(&mut outs[..parts.len()]));
+        }
+        for (i, part) in parts.iter_mut().enumerate() {
+            let sums = &outs[i][..len];
+            match (self.exact, D::bytes_mut(part)) {
+                (Some(exact), Some(part)) => {
+                    exact.store_part(self.isa, sums, columns.start, y + i, part, &mut scratch.exact);
+                }
+                _ => self.isa.run(Narrow { values: sums, out: part }),
+            }
+        }
+        scratch.sums = sums;
+    }
+
+    /// Calls the kernel for a block of tap rows.
+    fn tiles(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize, block: usize, outs: Outs<'_, '_>) {
+        let channels = self.src.shape().channels;
+        let bound = |block: usize| block * self.window.rows / self.blocks;
+        let tap_rows = bound(block)..bound(block + 1);
+        scratch.lines.clear();
+        for row in y + tap_rows.start..y + tap_rows.end + outs.count() - 1 {
+            let at = self.line(scratch, columns, row);
+            scratch.lines.push(at);
+        }
+        // The rows that the next call will read. Within a page the processor sees by itself what is coming.
+        let Shape { width, height, .. } = self.src.shape();
+        let next = y + tap_rows.end + outs.count() - 1;
+        let far = width * channels * size_of::<S>() > PAGE;
+        let ahead = std::array::from_fn(|i| {
+            let source = (next + i).saturating_sub(self.window.anchor_y).min(height - 1);
+            self.src.row(source)[columns.start * channels..].as_ptr().cast()
+        });
+        let ahead = (ahead, if far { size_of::<S>() } else { 0 });
+        self.isa.run(Tiles {
+            ring: &scratch.ring,
+            lines: &scratch.lines,
+            taps: &self.passes.taps[tap_rows.start * self.cols..tap_rows.end * self.cols],
+            cols: self.cols,
+            step: channels,
+            outs,
+            len: columns.len() * channels,
+            ahead,
+            resume: block > 0,
+            by_rows: self.by_rows,
+        });
     }
 
     /// Puts source pixels where nothing is computed: channels that are copied, and what [`crate::Border::Keep`] keeps.
@@ -268,8 +329,9 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
                 taps,
                 cols: taps.len(),
                 step: channels,
-                outs: &mut outs,
+                outs: Outs::Floats(&mut outs),
                 len,
+                ahead: ([std::ptr::null(); 4], 0),
                 resume: false,
                 by_rows: false,
             });
@@ -282,7 +344,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
 #[derive(Default)]
 struct Scratch {
     /// The lines.
-    ring: Vec<f32>,
+    ring: Aligned,
     /// Floats from one line to the next.
     line_len: usize,
     /// Which line each place in the ring holds.
@@ -290,9 +352,11 @@ struct Scratch {
     /// Where the lines of a call begin.
     lines: Vec<usize>,
     /// A padded row before its row pass.
-    across: Vec<f32>,
+    across: Aligned,
     /// Rows of sums on their way to pixels.
-    sums: Vec<f32>,
+    sums: Aligned,
+    /// Row and column of results in doubt.
+    noted: Vec<(usize, usize)>,
     /// The pixels of a padded row that lie in the image.
     inside: Range<usize>,
     /// The others, and the pixel of a source row that stands in each, if it is not the border's value.
@@ -311,9 +375,9 @@ impl Scratch {
     ) -> Result<()> {
         let Shape { width, channels, .. } = run.src.shape();
         self.line_len = line_len;
-        grow(&mut self.ring, run.slots.saturating_mul(line_len))?;
-        grow(&mut self.across, across)?;
-        grow(&mut self.sums, 4 * (columns.len() * channels + SLACK))?;
+        self.ring.grow(run.slots.saturating_mul(line_len))?;
+        self.across.grow(across)?;
+        self.sums.grow(4 * (columns.len() * channels + SLACK))?;
         self.held.clear();
         self.held.resize(run.slots, usize::MAX);
 
@@ -328,12 +392,36 @@ impl Scratch {
     }
 }
 
-fn grow(data: &mut Vec<f32>, len: usize) -> Result<()> {
-    if data.len() < len {
-        *data = Vec::new();
-        *data = crate::memory::zeroed(len)?;
+/// Floats from the begin of a cache line on.
+#[derive(Default)]
+struct Aligned {
+    data: Vec<f32>,
+    first: usize,
+}
+
+impl Aligned {
+    fn grow(&mut self, len: usize) -> Result<()> {
+        if self.data.len() < len.saturating_add(CACHE_LINE) {
+            self.data = Vec::new();
+            self.data = crate::memory::zeroed(len.saturating_add(CACHE_LINE))?;
+            self.first = self.data.as_ptr().align_offset(4 * CACHE_LINE).min(CACHE_LINE);
+        }
+        Ok(())
     }
-    Ok(())
+}
+
+impl Deref for Aligned {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.data[self.first..]
+    }
+}
+
+impl DerefMut for Aligned {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        &mut self.data[self.first..]
+    }
 }
 
 /// Pixels to floats.

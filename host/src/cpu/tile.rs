@@ -15,10 +15,63 @@
 
 use super::simd::{Lanes, Work};
 
-/// Floats by which lines and sums may be read and written past their ends: the widest tile.
+/// Floats by which sums may be written past their ends: the widest tile.
 pub(super) const SLACK: usize = 128;
 
-/// One call of the kernel: `outs.len()` rows of output, each of `len` sums.
+/// Floats by which lines may be read past their ends: the widest tile and a vector.
+pub(super) const MARGIN: usize = SLACK + 16;
+
+/// Where the sums go.
+pub(super) enum Outs<'a, 'b> {
+    /// As they are.
+    Floats(&'a mut [&'b mut [f32]]),
+    /// Rounded half to even and saturated. Row and column of sums whose distance from an integer is `limit` or more are
+    /// noted. No sum is 2^31 or more, or NaN.
+    Bytes { rows: &'a mut [&'b mut [u8]], limit: f32, noted: &'a mut Vec<(usize, usize)> },
+}
+
+impl Outs<'_, '_> {
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::Floats(rows) => rows.len(),
+            Self::Bytes { rows, .. } => rows.len(),
+        }
+    }
+
+    /// The least length of a row.
+    fn len(&self) -> usize {
+        let least = match self {
+            Self::Floats(rows) => rows.iter().map(|row| row.len()).min(),
+            Self::Bytes { rows, .. } => rows.iter().map(|row| row.len()).min(),
+        };
+        least.unwrap_or(0)
+    }
+
+    /// Stores a row of a tile.
+    ///
+    /// # Safety
+    /// There is a row `r`, and as many places in it from `at` on as there are sums.
+    #[inline(always)]
+    unsafe fn store<L: Lanes, const V: usize>(&mut self, r: usize, at: usize, sums: &[L; V]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::Floats(rows) => {
+                    let out = rows.get_unchecked_mut(r).as_mut_ptr().add(at);
+                    for v in 0..V {
+                        sums[v].store(out.add(v * L::LEN));
+                    }
+                }
+                Self::Bytes { rows, limit, noted } => {
+                    let out = rows.get_unchecked_mut(r).as_mut_ptr().add(at);
+                    round(sums, L::splat(*limit), out, |column| noted.push((r, at + column)));
+                }
+            }
+        }
+    }
+}
+
+/// One call of the kernel: a few rows of output, each of `len` sums.
 pub(super) struct Tiles<'a, 'b> {
     /// Where the lines are.
     pub(super) ring: &'a [f32],
@@ -31,9 +84,11 @@ pub(super) struct Tiles<'a, 'b> {
     /// Floats between the pixels under neighbouring taps.
     pub(super) step: usize,
     /// The rows of output: [`rows_at_once`] of them, or one.
-    pub(super) outs: &'a mut [&'b mut [f32]],
+    pub(super) outs: Outs<'a, 'b>,
     /// Sums in each row. Outputs longer than this by [`SLACK`] are written past it.
     pub(super) len: usize,
+    /// What will be read next, to be fetched meanwhile: a line of stored pixels for each row, and the bytes of a float's.
+    pub(super) ahead: ([*const u8; 4], usize),
     /// Whether to go on from the sums that the outputs hold, rather than from zero.
     pub(super) resume: bool,
     /// Whether to sum each row of taps for itself and then add these up: fewer roundings upon each other.
@@ -56,20 +111,27 @@ impl Work for Tiles<'_, '_> {
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         let rows = self.taps.len() / self.cols;
-        let count = self.outs.len();
+        let count = self.outs.count();
         assert_eq!((self.lines.len(), rows * self.cols), (rows + count - 1, self.taps.len()));
-        let reach = self.len + (self.cols - 1) * self.step + SLACK;
+        let reach = self.len + (self.cols - 1) * self.step + MARGIN;
         assert!(self.lines.iter().all(|line| line + reach <= self.ring.len()));
-        assert!(self.outs.iter().all(|out| out.len() >= self.len) && (count == 1 || rows >= count));
+        assert!(self.outs.len() >= self.len && (count == 1 || rows >= count));
         // SAFETY: the lines are in the ring, as far as a tile that ends at most SLACK behind the row's end reads.
         unsafe {
-            match (count, self.by_rows) {
-                (1, false) => self.all::<L, 1, W, false>(rows),
-                (3, false) => self.all::<L, 3, V, false>(rows),
-                (4, false) => self.all::<L, 4, V, false>(rows),
-                (1, true) => self.all::<L, 1, V, true>(rows),
-                (3, true) => self.all::<L, 3, V, true>(rows),
-                (4, true) => self.all::<L, 4, V, true>(rows),
+            match (count, self.by_rows, self.cols) {
+                (1, false, 1) => self.all::<L, 1, W, 1, false>(rows),
+                (3, false, 1) => self.all::<L, 3, V, 1, false>(rows),
+                (4, false, 1) => self.all::<L, 4, V, 1, false>(rows),
+                (1, false, 3) => self.all::<L, 1, W, 3, false>(rows),
+                (3, false, 3) => self.all::<L, 3, V, 3, false>(rows),
+                (1, false, 5) => self.all::<L, 1, W, 5, false>(rows),
+                (4, false, 5) => self.all::<L, 4, V, 5, false>(rows),
+                (1, false, _) => self.all::<L, 1, W, 0, false>(rows),
+                (3, false, _) => self.all::<L, 3, V, 0, false>(rows),
+                (4, false, _) => self.all::<L, 4, V, 0, false>(rows),
+                (1, true, _) => self.all::<L, 1, V, 0, true>(rows),
+                (3, true, _) => self.all::<L, 3, V, 0, true>(rows),
+                (4, true, _) => self.all::<L, 4, V, 0, true>(rows),
                 _ => unreachable!("rows_at_once gives 1, 3 or 4"),
             }
         }
@@ -77,57 +139,72 @@ impl Work for Tiles<'_, '_> {
 }
 
 impl Tiles<'_, '_> {
-    /// Every tile of the rows.
+    /// Every tile of the rows. `COLS` is the number of tap columns, or 0 where the compiler does not know it.
     ///
     /// # Safety
-    /// The lines can be read `len + (cols - 1) * step + SLACK` floats from their begin, there are `rows + R - 1` of them,
+    /// The lines can be read `len + (cols - 1) * step + MARGIN` floats from their begin, there are `rows + R - 1` of them,
     /// `R` outputs of at least `len` floats, and `rows >= R`.
     #[inline(always)]
-    unsafe fn all<L: Lanes, const R: usize, const V: usize, const APART: bool>(self, rows: usize) {
+    unsafe fn all<L: Lanes, const R: usize, const V: usize, const COLS: usize, const APART: bool>(
+        mut self,
+        rows: usize,
+    ) {
         const { assert!(V * L::LEN <= SLACK) };
         let width = V * L::LEN;
-        let slack = self.outs.iter().all(|out| out.len() >= self.len + SLACK);
+        const { assert!(V % L::GROUP == 0) };
+        let slack = self.outs.len() >= self.len + SLACK;
         assert!(slack || (self.len >= width && !self.resume), "rows this short, or resumed, have outputs with slack");
         let mut x = 0;
         while x < self.len {
             // Without slack, the last tile ends where the row ends, and makes some sums once more.
             let at = if slack || x + width <= self.len { x } else { self.len - width };
+            for ahead in self.ahead.0.into_iter().take(R) {
+                for line in 0..(width * self.ahead.1).div_ceil(64) {
+                    L::prefetch(ahead.wrapping_add(at * self.ahead.1 + line * 64));
+                }
+            }
             // SAFETY: the tile's columns are below `len + width <= len + SLACK`, or below `len`. Lines 0 to rows + R - 2
             // are used, and of the taps only those that lie on each.
             unsafe {
                 let mut sums = [[L::splat(0.0); V]; R];
-                if self.resume {
+                if let (true, Outs::Floats(outs)) = (self.resume, &self.outs) {
                     for r in 0..R {
                         for v in 0..V {
-                            sums[r][v] = L::load(self.outs[r].as_ptr().add(at + v * L::LEN));
+                            sums[r][v] = L::load(outs.get_unchecked(r).as_ptr().add(at + v * L::LEN));
                         }
                     }
                 }
                 if R > 1 {
-                    self.line::<L, R, V, 0, 1, APART>(0, at, &mut sums);
+                    self.line::<L, R, V, COLS, 0, 1, APART>(0, at, &mut sums);
                 }
                 if R > 2 {
-                    self.line::<L, R, V, 0, 2, APART>(1, at, &mut sums);
+                    self.line::<L, R, V, COLS, 0, 2, APART>(1, at, &mut sums);
                 }
                 if R > 3 {
-                    self.line::<L, R, V, 0, 3, APART>(2, at, &mut sums);
+                    self.line::<L, R, V, COLS, 0, 3, APART>(2, at, &mut sums);
                 }
                 for line in R - 1..rows {
-                    self.line::<L, R, V, 0, R, APART>(line, at, &mut sums);
+                    self.line::<L, R, V, COLS, 0, R, APART>(line, at, &mut sums);
                 }
                 if R > 1 {
-                    self.line::<L, R, V, 1, R, APART>(rows, at, &mut sums);
+                    self.line::<L, R, V, COLS, 1, R, APART>(rows, at, &mut sums);
                 }
                 if R > 2 {
-                    self.line::<L, R, V, 2, R, APART>(rows + 1, at, &mut sums);
+                    self.line::<L, R, V, COLS, 2, R, APART>(rows + 1, at, &mut sums);
                 }
                 if R > 3 {
-                    self.line::<L, R, V, 3, R, APART>(rows + 2, at, &mut sums);
+                    self.line::<L, R, V, COLS, 3, R, APART>(rows + 2, at, &mut sums);
                 }
-                for r in 0..R {
-                    for v in 0..V {
-                        sums[r][v].store(self.outs[r].as_mut_ptr().add(at + v * L::LEN));
-                    }
+                // Not a loop, so that sums stay in registers.
+                self.outs.store(0, at, &sums[0]);
+                if R > 1 {
+                    self.outs.store(1, at, &sums[1 % R]);
+                }
+                if R > 2 {
+                    self.outs.store(2, at, &sums[2 % R]);
+                }
+                if R > 3 {
+                    self.outs.store(3, at, &sums[3 % R]);
                 }
             }
             x += width;
@@ -139,24 +216,39 @@ impl Tiles<'_, '_> {
     /// # Safety
     /// As for `all`; output row `r` has its tap row `line - r` on this line, for every `r` in `LO..HI`.
     #[inline(always)]
-    unsafe fn line<L: Lanes, const R: usize, const V: usize, const LO: usize, const HI: usize, const APART: bool>(
+    unsafe fn line<
+        L: Lanes,
+        const R: usize,
+        const V: usize,
+        const COLS: usize,
+        const LO: usize,
+        const HI: usize,
+        const APART: bool,
+    >(
         &self,
         line: usize,
         at: usize,
         totals: &mut [[L; V]; R],
     ) {
+        let cols = if COLS == 0 { self.cols } else { COLS };
         // SAFETY: the caller's promise.
         unsafe {
             let mut sums = if APART { [[L::splat(0.0); V]; R] } else { *totals };
             let values_at = self.ring.as_ptr().add(*self.lines.get_unchecked(line) + at);
-            let taps = self.taps.as_ptr().add((line - LO) * self.cols);
-            for col in 0..self.cols {
-                let mut values = [L::splat(0.0); V];
-                for v in 0..V {
-                    values[v] = L::load(values_at.add(col * self.step + v * L::LEN));
-                }
+            let taps = self.taps.as_ptr().add((line - LO) * cols);
+            for col in 0..cols {
+                // A vector that lies in two cache lines costs as much as four others: too much for a single row.
+                let values: [L; V] = if R == 1 && COLS != 1 {
+                    L::load_shifted(values_at, col * self.step)
+                } else {
+                    let mut values = [L::splat(0.0); V];
+                    for v in 0..V {
+                        values[v] = L::load(values_at.add(col * self.step + v * L::LEN));
+                    }
+                    values
+                };
                 for r in LO..HI {
-                    let tap = L::splat(*taps.add(col).sub((r - LO) * self.cols));
+                    let tap = L::splat(*taps.add(col).sub((r - LO) * cols));
                     for v in 0..V {
                         sums[r][v] = tap.mul_add(values[v], sums[r][v]);
                     }
@@ -165,6 +257,35 @@ impl Tiles<'_, '_> {
             for r in LO..HI {
                 for v in 0..V {
                     totals[r][v] = if APART { totals[r][v].add(sums[r][v]) } else { sums[r][v] };
+                }
+            }
+        }
+    }
+}
+
+/// Stores a row of a tile as bytes, and names the columns of sums that are `limit` or more from an integer.
+///
+/// # Safety
+/// `out` points to as many bytes as there are sums.
+#[inline(always)]
+unsafe fn round<L: Lanes, const V: usize>(sums: &[L; V], limit: L, out: *mut u8, mut note: impl FnMut(usize)) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut ints = [sums[0].nearest(); V];
+        let mut furthest = sums[0].rest(ints[0]).max_abs(sums[0].rest(ints[0]));
+        for v in 1..V {
+            ints[v] = sums[v].nearest();
+            furthest = furthest.max_abs(sums[v].rest(ints[v]));
+        }
+        for (group, ints) in ints.chunks_exact(L::GROUP).enumerate() {
+            L::store_bytes(ints, out.add(group * L::GROUP * L::LEN));
+        }
+        if furthest.at_least(limit) != 0 {
+            for v in 0..V {
+                let mut mask = sums[v].rest(ints[v]).at_least(limit);
+                while mask != 0 {
+                    note(v * L::LEN + mask.trailing_zeros() as usize);
+                    mask &= mask - 1;
                 }
             }
         }
