@@ -13,7 +13,7 @@ mod memory;
 mod pixels;
 mod plan;
 mod spectrum;
-#[cfg(feature = "gpu")]
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the choice of a variant needs only a part of it"))]
 mod tuning;
 mod variants;
 
