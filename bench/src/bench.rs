@@ -45,8 +45,9 @@ pub struct Options {
     svg: Option<PathBuf>,
 }
 
-/// Multiply-adds up to which a case is measured on the CPU beside a GPU; on the CPU alone, quickly and at length.
-const CPU_WORK: [usize; 3] = [1 << 30, 1 << 32, 1 << 36];
+/// Multiply-adds up to which a case of the GPU's suite is measured on the CPU: beside a GPU, on the CPU alone in few rounds,
+/// in all rounds.
+const CPU_WORK: [usize; 3] = [1 << 28, 1 << 31, 1 << 32];
 
 /// After this long a contender's rounds end, if there were three.
 const BUDGET: Duration = Duration::from_millis(1200);
@@ -94,14 +95,7 @@ pub fn run(options: &Options) -> Result<()> {
             Some((ordinal, gpu)) => On::Gpu(*ordinal, gpu.info().l2_cache),
             None => On::Cpu(report.cpu.threads),
         };
-        let found = Peers::start(on)?;
-        for peer in &found.found {
-            output::print(&format!("peer: {}, {}\n", peer.name, peer.version))?;
-        }
-        for (what, why) in &found.missing {
-            report.skipped.push(Skipped { what: what.clone(), why: why.clone() });
-        }
-        peers = Some(found);
+        peers = Some(start_peers(on, &mut report.skipped)?);
     }
     for case in chosen {
         let bench = Bench { case, quick: options.quick, rounds: report.rounds };
@@ -110,14 +104,16 @@ pub fn run(options: &Options) -> Result<()> {
             left_out("large; --large includes it");
             continue;
         }
-        let most = if gpu.is_some() { CPU_WORK[0] } else { CPU_WORK[2 - usize::from(options.quick)] };
-        let work = case.len().saturating_mul(Class::ALL.iter().filter(|&&c| case.has(c)).map(|&c| case.steps(c)).sum());
-        let on_cpu = work <= most && !(gpu.is_some() && case.suite == Suite::Cpu);
-        if gpu.is_none() && !on_cpu {
-            left_out("too much for the CPU in reasonable time");
+        if gpu.is_some() && case.suite == Suite::Cpu {
+            if !options.filter_case.is_empty() {
+                left_out("for the CPU; --device cpu measures it");
+            }
             continue;
         }
-        if gpu.is_some() && case.suite == Suite::Cpu {
+        let most = if gpu.is_some() { CPU_WORK[0] } else { CPU_WORK[2 - usize::from(options.quick)] };
+        let on_cpu = case.suite == Suite::Cpu || case.values() * case.steps(case.form.class()) <= most;
+        if gpu.is_none() && !on_cpu {
+            left_out("too much for the CPU in reasonable time");
             continue;
         }
         let context = || format!("case {}", case.name());
@@ -139,22 +135,40 @@ pub fn run(options: &Options) -> Result<()> {
     }
     report.contests = contests(&report.rows);
     output::print(&format!("\n{}", report.text()))?;
-    if let Some(path) = &options.json {
-        let json = serde_json::to_string_pretty(&report)? + "\n";
-        output::write(path, json.as_bytes())?;
+    options.write(&report, &fallback)
+}
+
+/// Finds the libraries, and says which there are.
+fn start_peers(on: On, skipped: &mut Vec<Skipped>) -> Result<Peers> {
+    let peers = Peers::start(on)?;
+    for peer in &peers.found {
+        output::print(&format!("peer: {}, {}\n", peer.name, peer.version))?;
     }
-    if options.html.is_some() || options.svg.is_some() {
-        let charts = charts::draw(&report)?;
-        if let Some(folder) = &options.svg {
+    skipped.extend(peers.missing.iter().map(|(what, why)| Skipped { what: what.clone(), why: why.clone() }));
+    Ok(peers)
+}
+
+impl Options {
+    /// The files that were asked for.
+    fn write(&self, report: &Report, fallback: &str) -> Result<()> {
+        if let Some(path) = &self.json {
+            let json = serde_json::to_string_pretty(report)? + "\n";
+            output::write(path, json.as_bytes())?;
+        }
+        if self.html.is_none() && self.svg.is_none() {
+            return Ok(());
+        }
+        let charts = charts::draw(report)?;
+        if let Some(folder) = &self.svg {
             for chart in &charts {
                 output::write(&folder.join(format!("{}.svg", chart.name)), chart.svg.as_bytes())?;
             }
         }
-        if let Some(path) = &options.html {
-            output::write(path, page::write(&report, &fallback, &charts).as_bytes())?;
+        if let Some(path) = &self.html {
+            output::write(path, page::write(report, fallback, &charts).as_bytes())?;
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// One case's measurements.
@@ -166,7 +180,7 @@ struct Bench<'a> {
 
 /// Something that filters on the CPU.
 enum Contender {
-    Ours(Plan),
+    Ours(Box<Plan>),
     Peer(String),
     Linked(usize),
 }
@@ -203,7 +217,7 @@ impl Bench<'_> {
         let mut dst = Image::<P>::zeroed(case.width, case.height, case.channels)?;
         let rounds = if self.quick { 3 } else { 11 };
 
-        let (input, output) = (src.as_slice(), &mut vec![P::default(); case.len()]);
+        let (input, output) = (src.as_slice(), &mut vec![P::default(); case.values()]);
         let copies = on_host(rounds, || {
             let parts = output.par_chunks_mut(1 << 16).zip(input.par_chunks(1 << 16));
             parts.for_each(|(to, from)| to.copy_from_slice(from));
@@ -212,19 +226,16 @@ impl Bench<'_> {
         let mut rows = Rows::new(case, "cpu".to_owned(), &copies, None);
 
         let mut entries = Vec::new();
-        for class in Class::ALL.into_iter().filter(|&class| case.has(class)) {
-            // The first suite names the family, as on a GPU; the second has what a user gets.
-            let family = if class == Class::Dense { Family::Direct } else { Family::Separable };
-            let variant = Variant::all().find(|variant| variant.family() == family);
-            let variant = variant.filter(|_| case.suite == Suite::Gpu);
-            let plan = Plan::builder(&filter).device(Device::Cpu).variant(variant).build()?;
-            plan.run(&src.view(), &mut dst.view_mut())?;
-            let family = plan.variant_for(case.shape())?.family();
-            let name = family_name(family).to_owned();
-            let checked = self.check(&filter, &src, &dst, family).with_context(|| name.clone())?;
-            let steps = if is_exact(family) { case.steps(class) } else { 0 };
-            entries.push(Entry { contender: Contender::Ours(plan), name, class, checked, steps, times: Vec::new() });
-        }
+        // What a user gets: a plan that chooses. One for a variant would run the reference.
+        let class = case.form.class();
+        let plan = Plan::builder(&filter).device(Device::Cpu).build()?;
+        plan.run(&src.view(), &mut dst.view_mut())?;
+        let family = plan.variant_for(case.shape())?.family();
+        let name = family_name(family).to_owned();
+        let checked = self.check(&filter, &src, &dst, family).with_context(|| name.clone())?;
+        let steps = if is_exact(family) { case.steps(class) } else { 0 };
+        let contender = Contender::Ours(Box::new(plan));
+        entries.push(Entry { contender, name, class, checked, steps, times: Vec::new() });
 
         let mut skip = |peer: &str, why: Option<String>| {
             if let Some(why) = why {
@@ -232,7 +243,7 @@ impl Bench<'_> {
             }
         };
         if let Some(peers) = &mut peers {
-            for peer in peers.open(case, &filter, &src, &dst)? {
+            for peer in peers.open(case, &[class], &filter, &src, &dst)? {
                 match peers.check(&peer.name) {
                     Ok(agreement) => entries.push(Entry {
                         contender: Contender::Peer(peer.name.clone()),
@@ -366,7 +377,8 @@ impl Bench<'_> {
         // Their memory may be needed.
         drop((bed, device_src));
         if let (Some(peers), Some((_, expected))) = (peers, references.first()) {
-            for peer in peers.open(case, &filter, &src, expected)? {
+            let classes: Vec<_> = Class::ALL.into_iter().filter(|&class| case.has(class)).collect();
+            for peer in peers.open(case, &classes, &filter, &src, expected)? {
                 let (name, class) = (peer.name.clone(), class_of(&peer.class));
                 let timed = peers.check(&name).and_then(|agreement| {
                     let rounds = if self.quick { 3 } else { 7 };

@@ -283,7 +283,7 @@ impl Case {
     }
 
     /// Values in the image.
-    pub fn len(&self) -> usize {
+    pub fn values(&self) -> usize {
         self.width * self.height * self.channels
     }
 
@@ -351,7 +351,7 @@ impl Case {
     /// The random pixels, channels interleaved.
     pub fn pixels<P: Random>(&self) -> Vec<P> {
         let mut random = fastrand::Rng::with_seed(self.width as u64);
-        (0..self.len()).map(|_| P::random(&mut random)).collect()
+        (0..self.values()).map(|_| P::random(&mut random)).collect()
     }
 }
 

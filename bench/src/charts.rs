@@ -57,11 +57,12 @@ const INK: RGBColor = RGBColor(0x01, 0x02, 0x03);
 const GRID: RGBColor = RGBColor(0x03, 0x02, 0x01);
 
 /// The style that gives [`INK`] and [`GRID`] their colours.
-pub(crate) const STYLE: &str = "svg{color-scheme:light dark;--ink:#222;--grid:#ddd}\
-    @media(prefers-color-scheme:dark){svg{--ink:#ddd;--grid:#3a3a3a}}\
-    svg text{font-family:system-ui,sans-serif}\
-    svg [fill=\"#010203\"]{fill:var(--ink)}svg [stroke=\"#010203\"]{stroke:var(--ink)}\
-    svg [fill=\"#030201\"]{fill:var(--grid)}svg [stroke=\"#030201\"]{stroke:var(--grid)}";
+pub(crate) const STYLE: &str = "svg{color-scheme:light dark}svg text{font-family:system-ui,sans-serif}\
+    svg [fill=\"#010203\"]{fill:#222}svg [stroke=\"#010203\"]{stroke:#222}\
+    svg [fill=\"#030201\"]{fill:#ddd}svg [stroke=\"#030201\"]{stroke:#ddd}\
+    @media(prefers-color-scheme:dark){\
+    svg [fill=\"#010203\"]{fill:#ddd}svg [stroke=\"#010203\"]{stroke:#ddd}\
+    svg [fill=\"#030201\"]{fill:#3a3a3a}svg [stroke=\"#030201\"]{stroke:#3a3a3a}}";
 
 /// The charts for which a report has enough cases.
 pub(crate) fn draw(report: &Report) -> Result<Vec<Chart>> {
@@ -153,11 +154,11 @@ impl Figure {
         };
         let mut chart = ChartBuilder::on(root)
             .margin(12)
-            .caption(&self.title, ("sans-serif", 16).into_font().color(&INK))
+            .caption(&self.title, ("sans-serif", 20).into_font().color(&INK))
             .x_label_area_size(42)
             .y_label_area_size(64)
             .build_cartesian_2d(range(|point| point.0, 1.15), range(|point| point.1, 1.5))?;
-        let text = ("sans-serif", 12).into_font().color(&INK);
+        let text = ("sans-serif", 15).into_font().color(&INK);
         chart
             .configure_mesh()
             .x_desc(self.x)

@@ -108,7 +108,7 @@ mod libraries {
         case: &Case,
         run: Call<P>,
     ) -> Library<P> {
-        Library { name, class, note, result: vec![P::default(); case.len()], run }
+        Library { name, class, note, result: vec![P::default(); case.values()], run }
     }
 
     fn imageproc<P, C>(case: &Case, filter: &Filter, picture: ImageBuffer<P, Vec<C>>) -> Library<C>
@@ -127,7 +127,7 @@ mod libraries {
             }
             None => {
                 let (taps, size) = (dense(filter), case.taps as u32);
-                let work = case.len() * taps.len();
+                let work = case.values() * taps.len();
                 let run = move |out: &mut Vec<C>| {
                     if work > IMAGEPROC_WORK {
                         return Err("it would take many seconds".to_owned());

@@ -121,10 +121,11 @@ impl Peers {
         text.lines().rev().find(|line| !line.trim().is_empty()).map_or_else(String::new, |line| format!(": {line}"))
     }
 
-    /// Gives a case to the libraries; the names of those that take it.
+    /// Gives a case to the libraries, its filter in the classes named; the names of those that take it.
     pub(crate) fn open<P: Random>(
         &mut self,
         case: &Case,
+        classes: &[Class],
         filter: &Filter,
         src: &Image<P>,
         expected: &Image<P>,
@@ -142,13 +143,12 @@ impl Peers {
             (0..filter.rows()).map(|r| (0..filter.cols()).map(|c| filter.tap(r, c)).collect()).collect();
         let pair = filter.separated();
         let gaussian = case.form == Form::Gaussian;
-        let classes: Vec<_> = Class::ALL.into_iter().filter(|&class| case.has(class)).map(Class::name).collect();
         self.case = Some(json!({
             "width": case.width,
             "height": case.height,
             "channels": case.channels,
             "stored": case.stored.name(),
-            "classes": classes,
+            "classes": classes.iter().map(|class| class.name()).collect::<Vec<_>>(),
             "taps": taps,
             "row": pair.map(|(row, _)| row),
             "column": pair.map(|(_, column)| column),
@@ -295,7 +295,7 @@ mod tests {
             pixels[1000] += 1.0;
             let wrong = Image::from_vec(pixels, 67, 41, 1).unwrap();
             for (expected, least, most) in [(&dst, 0.0, 1e-5), (&wrong, 0.9, 1.1)] {
-                for peer in peers.open(&case, &filter, &src, expected).unwrap() {
+                for peer in peers.open(&case, &[case.form.class()], &filter, &src, expected).unwrap() {
                     let Ok(found) = peers.check(&peer.name) else { continue };
                     let difference = found.difference.unwrap();
                     assert!((least..=most).contains(&difference), "{}: {difference}", peer.name);
@@ -310,7 +310,7 @@ mod tests {
     fn a_program_that_ends_is_started_again_without_its_library() {
         let mut peers = Peers::start(On::Cpu(1)).unwrap();
         let (case, filter, src, dst) = problem("f32-random-5x5");
-        let Some(first) = peers.open(&case, &filter, &src, &dst).unwrap().first().cloned() else {
+        let Some(first) = peers.open(&case, &[Class::Dense], &filter, &src, &dst).unwrap().first().cloned() else {
             println!("skipped: no library is installed");
             return;
         };

@@ -150,7 +150,7 @@ impl<'a> Rows<'a> {
         let us = |time: Duration| time.as_secs_f64() * 1e6;
         let extreme = |time: Option<&Duration>| us(time.copied().unwrap_or(middle));
         let pixels = (case.width * case.height) as f64;
-        let flops = 2.0 * (steps * case.len()) as f64;
+        let flops = 2.0 * (steps * case.values()) as f64;
         let limit = class.map(|_| limit(us(self.copy), flops, self.peak));
         let planes = if case.channels == 1 { String::new() } else { format!(" x{}", case.channels) };
         let pixel = format!("{}{planes}", case.stored.name());
@@ -170,7 +170,7 @@ impl<'a> Rows<'a> {
             gigapixels_per_second: pixels / middle.as_secs_f64() / 1e9,
             limit_us: limit,
             percent_of_limit: limit.map(|limit| 100.0 * limit / us(middle)),
-            flops_per_byte: (steps > 0).then(|| flops / (2 * case.stored.bytes() * case.len()) as f64),
+            flops_per_byte: (steps > 0).then(|| flops / (2 * case.stored.bytes() * case.values()) as f64),
             goal: None,
             met: None,
             checked: checked.against,
