@@ -15,7 +15,7 @@ use gpu_kernels::border::KEEP;
 use rayon::prelude::*;
 
 use super::simd::{Isa, Lanes, Work};
-use super::tile::{MARGIN, Outs, SLACK, Tiles, rows_at_once};
+use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
 use super::{Window, leaves, resolve};
 use crate::Result;
 use crate::exact::{self, Exact};
@@ -154,7 +154,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
             let most = rows_at_once(self.window.rows.div_ceil(self.blocks));
             let count = if rows.end - y >= most { most } else { 1 };
             // SAFETY: the rows and columns are this job's own; each part is borrowed once.
-            let mut parts: [&mut [D]; 4] = std::array::from_fn(|i| match i < count {
+            let mut parts: [&mut [D]; ROWS] = std::array::from_fn(|i| match i < count {
                 true => unsafe { self.dst.row(y + i, columns.start * channels..columns.end * channels) },
                 false => &mut [],
             });
@@ -189,7 +189,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
     ) {
         let count = parts.len();
         let mut places = parts.iter_mut().filter_map(|part| D::bytes_mut(part));
-        let mut outs: [&mut [u8]; 4] = std::array::from_fn(|_| places.next().unwrap_or_default());
+        let mut outs: [&mut [u8]; ROWS] = std::array::from_fn(|_| places.next().unwrap_or_default());
         let mut noted = std::mem::take(&mut scratch.noted);
         noted.clear();
         self.tiles(scratch, columns, y, 0, Outs::Bytes { rows: &mut outs[..count], limit, noted: &mut noted });
@@ -203,7 +203,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
     fn floats(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize, parts: &mut [&mut [D]]) {
         let count = parts.len();
         let mut places = parts.iter_mut().filter_map(|part| D::floats_mut(part));
-        let mut outs: [&mut [f32]; 4] = std::array::from_fn(|_| places.next().unwrap_or_default());
+        let mut outs: [&mut [f32]; ROWS] = std::array::from_fn(|_| places.next().unwrap_or_default());
         self.tiles(scratch, columns, y, 0, Outs::Floats(&mut outs[..count]));
     }
 
@@ -212,7 +212,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         let len = columns.len() * self.src.shape().channels;
         let mut sums = std::mem::take(&mut scratch.sums);
         let mut outs = sums.chunks_mut(len + SLACK);
-        let mut outs: [&mut [f32]; 4] = std::array::from_fn(|_| outs.next().unwrap_or_default());
+        let mut outs: [&mut [f32]; ROWS] = std::array::from_fn(|_| outs.next().unwrap_or_default());
         for block in 0..self.blocks {
             self.tiles(scratch, columns, y, block, Outs::Floats(&mut outs[..parts.len()]));
         }
@@ -331,7 +331,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
                 step: channels,
                 outs: Outs::Floats(&mut outs),
                 len,
-                ahead: ([std::ptr::null(); 4], 0),
+                ahead: ([std::ptr::null(); ROWS], 0),
                 resume: false,
                 by_rows: false,
             });
@@ -377,7 +377,7 @@ impl Scratch {
         self.line_len = line_len;
         self.ring.grow(run.slots.saturating_mul(line_len))?;
         self.across.grow(across)?;
-        self.sums.grow(4 * (columns.len() * channels + SLACK))?;
+        self.sums.grow(ROWS * (columns.len() * channels + SLACK))?;
         self.held.clear();
         self.held.resize(run.slots, usize::MAX);
 

@@ -109,7 +109,7 @@ impl Engine {
 }
 
 /// Tap columns from which 8-bit results are summed row by row: what is in doubt then costs more than adding up the rows.
-const BY_ROWS: usize = 7;
+const BY_ROWS: usize = 13;
 
 /// The window's geometry and the border rule, as the kernels' `Frame` and `Window` have them.
 #[derive(Clone, Copy, Debug)]

@@ -88,12 +88,15 @@ pub(super) struct Tiles<'a, 'b> {
     /// Sums in each row. Outputs longer than this by [`SLACK`] are written past it.
     pub(super) len: usize,
     /// What will be read next, to be fetched meanwhile: a line of stored pixels for each row, and the bytes of a float's.
-    pub(super) ahead: ([*const u8; 4], usize),
+    pub(super) ahead: ([*const u8; ROWS], usize),
     /// Whether to go on from the sums that the outputs hold, rather than from zero.
     pub(super) resume: bool,
     /// Whether to sum each row of taps for itself and then add these up: fewer roundings upon each other.
     pub(super) by_rows: bool,
 }
+
+/// The most rows of output that are made together: with the vectors side by side, what 32 registers hold.
+pub(super) const ROWS: usize = 6;
 
 /// The rows of output that are made together under a window of so many rows: not more than those, so that the first and the
 /// last lines are different ones.
@@ -101,7 +104,8 @@ pub(super) fn rows_at_once(tap_rows: usize) -> usize {
     match tap_rows {
         0..=2 => 1,
         3 => 3,
-        _ => 4,
+        4..=5 => 4,
+        _ => ROWS,
     }
 }
 
@@ -122,6 +126,7 @@ impl Work for Tiles<'_, '_> {
                 (1, false, 1) => self.all::<L, 1, W, 1, false>(rows),
                 (3, false, 1) => self.all::<L, 3, V, 1, false>(rows),
                 (4, false, 1) => self.all::<L, 4, V, 1, false>(rows),
+                (6, false, 1) => self.all::<L, 6, V, 1, false>(rows),
                 (1, false, 3) => self.all::<L, 1, W, 3, false>(rows),
                 (3, false, 3) => self.all::<L, 3, V, 3, false>(rows),
                 (1, false, 5) => self.all::<L, 1, W, 5, false>(rows),
@@ -129,10 +134,12 @@ impl Work for Tiles<'_, '_> {
                 (1, false, _) => self.all::<L, 1, W, 0, false>(rows),
                 (3, false, _) => self.all::<L, 3, V, 0, false>(rows),
                 (4, false, _) => self.all::<L, 4, V, 0, false>(rows),
+                (6, false, _) => self.all::<L, 6, V, 0, false>(rows),
                 (1, true, _) => self.all::<L, 1, V, 0, true>(rows),
                 (3, true, _) => self.all::<L, 3, V, 0, true>(rows),
                 (4, true, _) => self.all::<L, 4, V, 0, true>(rows),
-                _ => unreachable!("rows_at_once gives 1, 3 or 4"),
+                (6, true, _) => self.all::<L, 6, V, 0, true>(rows),
+                _ => unreachable!("rows_at_once gives 1, 3, 4 or 6"),
             }
         }
     }
@@ -183,6 +190,12 @@ impl Tiles<'_, '_> {
                 if R > 3 {
                     self.line::<L, R, V, COLS, 0, 3, APART>(2, at, &mut sums);
                 }
+                if R > 4 {
+                    self.line::<L, R, V, COLS, 0, 4, APART>(3, at, &mut sums);
+                }
+                if R > 5 {
+                    self.line::<L, R, V, COLS, 0, 5, APART>(4, at, &mut sums);
+                }
                 for line in R - 1..rows {
                     self.line::<L, R, V, COLS, 0, R, APART>(line, at, &mut sums);
                 }
@@ -195,6 +208,12 @@ impl Tiles<'_, '_> {
                 if R > 3 {
                     self.line::<L, R, V, COLS, 3, R, APART>(rows + 2, at, &mut sums);
                 }
+                if R > 4 {
+                    self.line::<L, R, V, COLS, 4, R, APART>(rows + 3, at, &mut sums);
+                }
+                if R > 5 {
+                    self.line::<L, R, V, COLS, 5, R, APART>(rows + 4, at, &mut sums);
+                }
                 // Not a loop, so that sums stay in registers.
                 self.outs.store(0, at, &sums[0]);
                 if R > 1 {
@@ -205,6 +224,12 @@ impl Tiles<'_, '_> {
                 }
                 if R > 3 {
                     self.outs.store(3, at, &sums[3 % R]);
+                }
+                if R > 4 {
+                    self.outs.store(4, at, &sums[4 % R]);
+                }
+                if R > 5 {
+                    self.outs.store(5, at, &sums[5 % R]);
                 }
             }
             x += width;
