@@ -9,14 +9,17 @@
 //! separable filter of more than [`MAX_WINDOW`] taps, where that could take hours, is defined by its two passes instead:
 //! along the rows, then along the columns, in ascending order.
 
+mod passes;
+
+use std::ops::Range;
+
 use gpu_kernels::border::{self as rule, CONSTANT, KEEP};
-use multiversion::multiversion;
-use rayon::prelude::*;
 
 use crate::cpu::simd::{Isa, Lanes, Work};
 use crate::filter::lowest_bit;
 use crate::image::ImageView;
 use crate::{Border, Family, Filter, Result, spectrum};
+use passes::{Passes, Ring};
 
 /// The most taps for which a separable filter's results are defined by the sum over all of them.
 const MAX_WINDOW: usize = 1 << 16;
@@ -79,8 +82,7 @@ pub(crate) struct Scratch {
     columns: Vec<Option<usize>>,
     /// What lies under a row of taps.
     values: Vec<f64>,
-    /// For each channel, a row of results, and which row it is.
-    lines: Vec<(usize, Vec<f64>)>,
+    ring: Ring,
 }
 
 impl<'a> Exact<'a> {
@@ -117,7 +119,7 @@ impl<'a> Exact<'a> {
             // there as in a pass.
             let one_by_one = (2.0 * exact.doubt.error).min(1.0) * filter.cols() as f64 * filter.rows() as f64;
             if exact.defined_by_passes() || 3.0 * one_by_one > (filter.cols() + filter.rows()) as f64 {
-                exact.passes = Some(Passes::new(&exact, channels, row, column)?);
+                exact.passes = Some(Passes { row, column });
             }
         }
         Ok(exact)
@@ -126,6 +128,14 @@ impl<'a> Exact<'a> {
     /// The order of the sums that it takes.
     pub(crate) fn order(&self) -> Order {
         self.order
+    }
+
+    /// Prepares for rows of these columns, from top to bottom.
+    pub(crate) fn begin(&self, columns: &Range<usize>, scratch: &mut Scratch) -> Result<()> {
+        match &self.passes {
+            Some(passes) => scratch.ring.begin(self, passes, columns),
+            None => Ok(()),
+        }
     }
 
     /// Whether the two passes are not an estimate of the result in f64, but the result.
@@ -197,16 +207,9 @@ impl<'a> Exact<'a> {
             return f64::from(self.src.row(y)[x * shape.channels + channel]);
         }
         if let Some(passes) = &self.passes {
-            if scratch.lines.len() <= channel {
-                scratch.lines.resize(channel + 1, (usize::MAX, Vec::new()));
-            }
-            let (held, line) = &mut scratch.lines[channel];
-            if *held != y {
-                *held = y;
-                passes.column_pass(self, channel, y, line);
-            }
-            if self.defined_by_passes() || self.settles(line[x]) {
-                return line[x];
+            let result = scratch.ring.pixel(self, passes, x, y, channel);
+            if self.defined_by_passes() || self.settles(result) {
+                return result;
             }
         }
         scratch.columns.clear();
@@ -573,63 +576,6 @@ fn for_each_row(filter: &Filter, mut visit: impl FnMut(&[f64])) {
             }
         }
         (taps, _) => taps.unwrap_or_default().chunks(filter.cols()).for_each(visit),
-    }
-}
-
-/// A separable filter's row pass over whole planes, and what its column pass needs.
-struct Passes<'a> {
-    column: &'a [f64],
-    /// The filtered rows of each channel, one plane after the other.
-    middle: Vec<f64>,
-    /// What a row outside the image gives.
-    outside: f64,
-}
-
-impl<'a> Passes<'a> {
-    fn new(exact: &Exact<'_>, channels: usize, row: &[f64], column: &'a [f64]) -> Result<Self> {
-        let shape = exact.src.shape();
-        let (anchor_x, _) = exact.filter.anchor();
-        let mut middle = crate::memory::zeroed(crate::pixels::planes_len(shape, channels)?)?;
-        middle.par_chunks_mut(shape.width).enumerate().for_each_init(Vec::new, |padded, (index, out)| {
-            let (channel, y) = (index / shape.height, index % shape.height);
-            let input = exact.src.row(y);
-            padded.clear();
-            padded.extend((0..shape.width + row.len() - 1).map(|at| {
-                let source = exact.resolve(at, 0, anchor_x, shape.width);
-                source.map_or(exact.outside, |x| f64::from(input[x * shape.channels + channel]))
-            }));
-            accumulate(row.iter().enumerate().map(|(col, &tap)| (tap, &padded[col..])), out);
-        });
-        let outside = row.iter().fold(0.0, |sum, tap| sum + tap * exact.outside);
-        Ok(Self { column, middle, outside })
-    }
-
-    fn column_pass(&self, exact: &Exact<'_>, channel: usize, y: usize, out: &mut Vec<f64>) {
-        let shape = exact.src.shape();
-        let (_, anchor_y) = exact.filter.anchor();
-        let plane = &self.middle[channel * shape.width * shape.height..][..shape.width * shape.height];
-        out.clear();
-        out.resize(shape.width, 0.0);
-        let outside = vec![self.outside; shape.width];
-        let rows = self.column.iter().enumerate().map(|(row, &tap)| {
-            let source = exact.resolve(y, row, anchor_y, shape.height);
-            (tap, source.map_or(&outside[..], |y| &plane[y * shape.width..]))
-        });
-        accumulate(rows, out);
-    }
-}
-
-/// Adds up each tap times its line, in order.
-fn accumulate<'a>(lines: impl Iterator<Item = (f64, &'a [f64])>, out: &mut [f64]) {
-    for (tap, line) in lines {
-        add_line(tap, line, out);
-    }
-}
-
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
-fn add_line(tap: f64, line: &[f64], out: &mut [f64]) {
-    for (sum, value) in out.iter_mut().zip(line) {
-        *sum += tap * value;
     }
 }
 

@@ -60,7 +60,10 @@ pub(crate) fn join<S: Pixel, D: Pixel>(
         Some(src) if D::bytes_mut(&mut []).is_some() => Some(Exact::new(src, channels, filter, border, family.into())?),
         _ => None,
     };
-    dst.rows_mut().enumerate().for_each_init(Scratch::default, |scratch, (y, row)| {
+    dst.rows_mut().enumerate().try_for_each_init(Scratch::default, |scratch, (y, row)| {
+        if let Some(exact) = &exact {
+            exact.begin(&(0..shape.width), scratch)?;
+        }
         for channel in 0..shape.channels {
             let out = &mut row[channel..];
             if channel < channels {
@@ -74,8 +77,8 @@ pub(crate) fn join<S: Pixel, D: Pixel>(
                 copied.for_each(|(&value, out)| *out = D::from_f32(value.to_f32()));
             }
         }
-    });
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Stores planes into all channels of `dst`.

@@ -148,6 +148,9 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         let line_len = (len + (self.cols - 1) * channels + MARGIN).next_multiple_of(CACHE_LINE);
         let across = self.passes.across.map_or(0, |across| len + (across.len() - 1) * channels + MARGIN);
         scratch.start(self, line_len, across, &columns)?;
+        if let Some(exact) = self.exact {
+            exact.begin(&columns, &mut scratch.exact)?;
+        }
 
         let mut y = rows.start;
         while y < rows.end {

@@ -1,0 +1,100 @@
+//! A separable filter in f64: each row along itself, then down the columns, each product and each sum rounded.
+
+use std::ops::Range;
+
+use multiversion::multiversion;
+
+use super::Exact;
+use crate::Result;
+
+/// A separable filter's factors.
+pub(super) struct Passes<'a> {
+    pub(super) row: &'a [f64],
+    pub(super) column: &'a [f64],
+}
+
+/// Filtered rows as the column pass needs them, for some columns of the image; channels interleaved.
+#[derive(Default)]
+pub(super) struct Ring {
+    columns: Range<usize>,
+    lines: Vec<f64>,
+    /// Which row each line in the ring comes from.
+    held: Vec<usize>,
+    /// A row with the border's pixels around it.
+    padded: Vec<f64>,
+    /// A row of results, and which one it is.
+    result: Vec<f64>,
+    y: Option<usize>,
+}
+
+impl Ring {
+    pub(super) fn begin(&mut self, exact: &Exact<'_>, passes: &Passes<'_>, columns: &Range<usize>) -> Result<()> {
+        if self.columns == *columns {
+            return Ok(());
+        }
+        let shape = exact.src.shape();
+        let len = columns.len() * shape.channels;
+        let slots = passes.column.len().min(shape.height + 1);
+        self.columns = columns.clone();
+        self.y = None;
+        self.held = crate::memory::reserve(slots)?;
+        self.held.resize(slots, usize::MAX);
+        self.lines = crate::memory::zeroed(slots.saturating_mul(len))?;
+        self.padded = crate::memory::zeroed(len + (passes.row.len() - 1) * shape.channels)?;
+        self.result = crate::memory::zeroed(len)?;
+        Ok(())
+    }
+
+    /// The result at column `x` of row `y`.
+    pub(super) fn pixel(&mut self, exact: &Exact<'_>, passes: &Passes<'_>, x: usize, y: usize, channel: usize) -> f64 {
+        if self.y != Some(y) {
+            self.y = Some(y);
+            self.result.fill(0.0);
+            for (row, &tap) in passes.column.iter().enumerate() {
+                let at = self.line(exact, passes, y + row);
+                add_line(tap, &self.lines[at..], &mut self.result);
+            }
+        }
+        self.result[(x - self.columns.start) * exact.src.shape().channels + channel]
+    }
+
+    /// Where the line begins that row `y` has under tap row 0, were there no anchor. Makes it if need be.
+    fn line(&mut self, exact: &Exact<'_>, passes: &Passes<'_>, y: usize) -> usize {
+        let (shape, anchor) = (exact.src.shape(), exact.filter.anchor());
+        let source = exact.resolve(y, 0, anchor.1, shape.height);
+        // A small image's lines all have their places; those of a large one follow each other.
+        let name = if shape.height < self.held.len() { source.unwrap_or(shape.height) } else { y };
+        let slot = name % self.held.len();
+        let at = slot * self.result.len();
+        if self.held[slot] == name {
+            return at;
+        }
+        self.held[slot] = name;
+        match source {
+            None => self.padded.fill(exact.outside),
+            Some(source) => {
+                let row = exact.src.row(source);
+                for (at, out) in self.padded.chunks_exact_mut(shape.channels).enumerate() {
+                    match exact.resolve(self.columns.start + at, 0, anchor.0, shape.width) {
+                        Some(x) => out.iter_mut().zip(&row[x * shape.channels..]).for_each(|(out, &p)| *out = p.into()),
+                        None => out.fill(exact.outside),
+                    }
+                }
+            }
+        }
+        let out = &mut self.lines[at..][..self.result.len()];
+        out.fill(0.0);
+        for (col, &tap) in passes.row.iter().enumerate() {
+            add_line(tap, &self.padded[col * shape.channels..], out);
+        }
+        at
+    }
+}
+
+/// Adds a tap times a line.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
+fn add_line(tap: f64, line: &[f64], out: &mut [f64]) {
+    for (sum, value) in out.iter_mut().zip(line) {
+        *sum += tap * value;
+    }
+}
