@@ -143,11 +143,12 @@ impl Pixel for f32 {
 
 /// The nearest integer in 0 to `greatest`, half to even, for a `greatest` below 2^23.
 #[inline(always)]
-fn rounded(value: f32, greatest: f32) -> f32 {
-    // An f32 of 2^23 or more has no fraction, so the sum is rounded to an integer; unlike `round_ties_even` that is no
-    // call on processors without an instruction for it.
+#[expect(clippy::manual_clamp, reason = "NaN becomes 0")]
+fn rounded(value: f32, greatest: f32) -> u32 {
+    // An f32 from 2^23 to 2^24 has no fraction, and counts in its last bits: unlike `round_ties_even` and a conversion
+    // that saturates, this is an addition on every processor.
     const SHIFT: f32 = 8_388_608.0;
-    (value.max(0.0).min(greatest) + SHIFT) - SHIFT
+    (value.max(0.0).min(greatest) + SHIFT).to_bits() - SHIFT.to_bits()
 }
 
 /// The size of an image: `height` rows of `width` pixels of `channels` interleaved values.
