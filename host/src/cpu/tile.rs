@@ -10,6 +10,9 @@
 //!                 sums[row] += splat(tap) * vectors       fused
 //! ```
 //!
+//! The number of tap columns stays unknown to the compiler: with 3 or 5 known to it, or 1 for the column pass, it moves
+//! loads ahead until the registers run out, and 5x5 taps take half as long again.
+//!
 //! A sum thus meets its taps row by row, left to right, as in the twins. Of the R + rows - 1 lines, the first and the last
 //! R - 1 lie under some of the rows' windows only.
 
@@ -104,7 +107,8 @@ pub(super) fn rows_at_once(tap_rows: usize) -> usize {
     match tap_rows {
         0..=2 => 1,
         3 => 3,
-        4..=5 => 4,
+        4 => 4,
+        5 => 5,
         _ => ROWS,
     }
 }
@@ -122,40 +126,31 @@ impl Work for Tiles<'_, '_> {
         assert!(self.outs.len() >= self.len && (count == 1 || rows >= count));
         // SAFETY: the lines are in the ring, as far as a tile that ends at most SLACK behind the row's end reads.
         unsafe {
-            match (count, self.by_rows, self.cols) {
-                (1, false, 1) => self.all::<L, 1, W, 1, false>(rows),
-                (3, false, 1) => self.all::<L, 3, V, 1, false>(rows),
-                (4, false, 1) => self.all::<L, 4, V, 1, false>(rows),
-                (6, false, 1) => self.all::<L, 6, V, 1, false>(rows),
-                (1, false, 3) => self.all::<L, 1, W, 3, false>(rows),
-                (3, false, 3) => self.all::<L, 3, V, 3, false>(rows),
-                (1, false, 5) => self.all::<L, 1, W, 5, false>(rows),
-                (4, false, 5) => self.all::<L, 4, V, 5, false>(rows),
-                (1, false, _) => self.all::<L, 1, W, 0, false>(rows),
-                (3, false, _) => self.all::<L, 3, V, 0, false>(rows),
-                (4, false, _) => self.all::<L, 4, V, 0, false>(rows),
-                (6, false, _) => self.all::<L, 6, V, 0, false>(rows),
-                (1, true, _) => self.all::<L, 1, V, 0, true>(rows),
-                (3, true, _) => self.all::<L, 3, V, 0, true>(rows),
-                (4, true, _) => self.all::<L, 4, V, 0, true>(rows),
-                (6, true, _) => self.all::<L, 6, V, 0, true>(rows),
-                _ => unreachable!("rows_at_once gives 1, 3, 4 or 6"),
+            match (count, self.by_rows) {
+                (1, false) => self.all::<L, 1, W, false>(rows),
+                (3, false) => self.all::<L, 3, V, false>(rows),
+                (4, false) => self.all::<L, 4, V, false>(rows),
+                (5, false) => self.all::<L, 5, V, false>(rows),
+                (6, false) => self.all::<L, 6, V, false>(rows),
+                (1, true) => self.all::<L, 1, V, true>(rows),
+                (3, true) => self.all::<L, 3, V, true>(rows),
+                (4, true) => self.all::<L, 4, V, true>(rows),
+                (5, true) => self.all::<L, 5, V, true>(rows),
+                (6, true) => self.all::<L, 6, V, true>(rows),
+                _ => unreachable!("rows_at_once gives 1, 3, 4, 5 or 6"),
             }
         }
     }
 }
 
 impl Tiles<'_, '_> {
-    /// Every tile of the rows. `COLS` is the number of tap columns, or 0 where the compiler does not know it.
+    /// Every tile of the rows.
     ///
     /// # Safety
     /// The lines can be read `len + (cols - 1) * step + MARGIN` floats from their begin, there are `rows + R - 1` of them,
     /// `R` outputs of at least `len` floats, and `rows >= R`.
     #[inline(always)]
-    unsafe fn all<L: Lanes, const R: usize, const V: usize, const COLS: usize, const APART: bool>(
-        mut self,
-        rows: usize,
-    ) {
+    unsafe fn all<L: Lanes, const R: usize, const V: usize, const APART: bool>(mut self, rows: usize) {
         const { assert!(V * L::LEN <= SLACK) };
         let width = V * L::LEN;
         const { assert!(V % L::GROUP == 0) };
@@ -182,37 +177,37 @@ impl Tiles<'_, '_> {
                     }
                 }
                 if R > 1 {
-                    self.line::<L, R, V, COLS, 0, 1, APART>(0, at, &mut sums);
+                    self.line::<L, R, V, 0, 1, APART>(0, at, &mut sums);
                 }
                 if R > 2 {
-                    self.line::<L, R, V, COLS, 0, 2, APART>(1, at, &mut sums);
+                    self.line::<L, R, V, 0, 2, APART>(1, at, &mut sums);
                 }
                 if R > 3 {
-                    self.line::<L, R, V, COLS, 0, 3, APART>(2, at, &mut sums);
+                    self.line::<L, R, V, 0, 3, APART>(2, at, &mut sums);
                 }
                 if R > 4 {
-                    self.line::<L, R, V, COLS, 0, 4, APART>(3, at, &mut sums);
+                    self.line::<L, R, V, 0, 4, APART>(3, at, &mut sums);
                 }
                 if R > 5 {
-                    self.line::<L, R, V, COLS, 0, 5, APART>(4, at, &mut sums);
+                    self.line::<L, R, V, 0, 5, APART>(4, at, &mut sums);
                 }
                 for line in R - 1..rows {
-                    self.line::<L, R, V, COLS, 0, R, APART>(line, at, &mut sums);
+                    self.line::<L, R, V, 0, R, APART>(line, at, &mut sums);
                 }
                 if R > 1 {
-                    self.line::<L, R, V, COLS, 1, R, APART>(rows, at, &mut sums);
+                    self.line::<L, R, V, 1, R, APART>(rows, at, &mut sums);
                 }
                 if R > 2 {
-                    self.line::<L, R, V, COLS, 2, R, APART>(rows + 1, at, &mut sums);
+                    self.line::<L, R, V, 2, R, APART>(rows + 1, at, &mut sums);
                 }
                 if R > 3 {
-                    self.line::<L, R, V, COLS, 3, R, APART>(rows + 2, at, &mut sums);
+                    self.line::<L, R, V, 3, R, APART>(rows + 2, at, &mut sums);
                 }
                 if R > 4 {
-                    self.line::<L, R, V, COLS, 4, R, APART>(rows + 3, at, &mut sums);
+                    self.line::<L, R, V, 4, R, APART>(rows + 3, at, &mut sums);
                 }
                 if R > 5 {
-                    self.line::<L, R, V, COLS, 5, R, APART>(rows + 4, at, &mut sums);
+                    self.line::<L, R, V, 5, R, APART>(rows + 4, at, &mut sums);
                 }
                 // Not a loop, so that sums stay in registers.
                 self.outs.store(0, at, &sums[0]);
@@ -241,29 +236,20 @@ impl Tiles<'_, '_> {
     /// # Safety
     /// As for `all`; output row `r` has its tap row `line - r` on this line, for every `r` in `LO..HI`.
     #[inline(always)]
-    unsafe fn line<
-        L: Lanes,
-        const R: usize,
-        const V: usize,
-        const COLS: usize,
-        const LO: usize,
-        const HI: usize,
-        const APART: bool,
-    >(
+    unsafe fn line<L: Lanes, const R: usize, const V: usize, const LO: usize, const HI: usize, const APART: bool>(
         &self,
         line: usize,
         at: usize,
         totals: &mut [[L; V]; R],
     ) {
-        let cols = if COLS == 0 { self.cols } else { COLS };
         // SAFETY: the caller's promise.
         unsafe {
             let mut sums = if APART { [[L::splat(0.0); V]; R] } else { *totals };
             let values_at = self.ring.as_ptr().add(*self.lines.get_unchecked(line) + at);
-            let taps = self.taps.as_ptr().add((line - LO) * cols);
-            for col in 0..cols {
+            let taps = self.taps.as_ptr().add((line - LO) * self.cols);
+            for col in 0..self.cols {
                 // A vector that lies in two cache lines costs as much as four others: too much for a single row.
-                let values: [L; V] = if R == 1 && COLS != 1 {
+                let values: [L; V] = if R == 1 {
                     L::load_shifted(values_at, col * self.step)
                 } else {
                     let mut values = [L::splat(0.0); V];
@@ -273,7 +259,7 @@ impl Tiles<'_, '_> {
                     values
                 };
                 for r in LO..HI {
-                    let tap = L::splat(*taps.add(col).sub((r - LO) * cols));
+                    let tap = L::splat(*taps.add(col).sub((r - LO) * self.cols));
                     for v in 0..V {
                         sums[r][v] = tap.mul_add(values[v], sums[r][v]);
                     }
