@@ -143,7 +143,6 @@ impl Pixel for f32 {
 
 /// The nearest integer in 0 to `greatest`, half to even, for a `greatest` below 2^23.
 #[inline(always)]
-#[expect(clippy::manual_clamp, reason = "NaN becomes 0")]
 fn rounded(value: f32, greatest: f32) -> u32 {
     // An f32 from 2^23 to 2^24 has no fraction, and counts in its last bits: unlike `round_ties_even` and a conversion
     // that saturates, this is an addition on every processor.

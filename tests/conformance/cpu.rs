@@ -12,8 +12,11 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::{direct, separable};
 
+/// Makes a list of problems.
+type List = fn(Selection) -> Vec<Group>;
+
 /// Which lists the engine goes through.
-const LISTS: &[(&str, fn(Selection) -> Vec<Group>)] = &[
+const LISTS: &[(&str, List)] = &[
     ("direct::exhaustive", direct::exhaustive),
     ("direct::awkward", |selection| select::awkward(selection, direct::windows())),
     ("direct::stored", direct::stored),

@@ -156,10 +156,13 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         while y < rows.end {
             let most = rows_at_once(self.window.rows.div_ceil(self.blocks));
             let count = if rows.end - y >= most { most } else { 1 };
-            // SAFETY: the rows and columns are this job's own; each part is borrowed once.
-            let mut parts: [&mut [D]; ROWS] = std::array::from_fn(|i| match i < count {
-                true => unsafe { self.dst.row(y + i, columns.start * channels..columns.end * channels) },
-                false => &mut [],
+            let mut parts: [&mut [D]; ROWS] = std::array::from_fn(|i| {
+                if i < count {
+                    // SAFETY: the rows and columns are this job's own; each part is borrowed once.
+                    unsafe { self.dst.row(y + i, columns.start * channels..columns.end * channels) }
+                } else {
+                    &mut []
+                }
             });
             self.rows(scratch, &columns, y, &mut parts[..count]);
             y += count;

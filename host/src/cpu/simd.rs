@@ -1,5 +1,10 @@
 //! The processor's vectors: which instruction set there is, and the few operations that the engine needs of it.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "an index says which register; iterators do not always leave them there"
+)]
+
 use std::sync::OnceLock;
 
 use crate::{Error, Result};
@@ -92,13 +97,14 @@ impl Isa {
     pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
         match self {
             Self::Portable => work.run::<[f32; 8], 1, 2>(),
-            // SAFETY (both): the processor has the instructions, see above.
             #[cfg(target_arch = "x86_64")]
+            // SAFETY: the processor has the instructions, see above.
             Self::Avx2 => unsafe { x86::avx2(work) },
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => unsafe { x86::avx512(work) },
             // SAFETY: as above.
+            Self::Avx512 => unsafe { x86::avx512(work) },
             #[cfg(target_arch = "aarch64")]
+            // SAFETY: as above.
             Self::Neon => unsafe { arm::neon(work) },
         }
     }

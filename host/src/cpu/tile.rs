@@ -16,6 +16,11 @@
 //! A sum thus meets its taps row by row, left to right, as in the twins. Of the R + rows - 1 lines, the first and the last
 //! R - 1 lie under some of the rows' windows only.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "an index says which register; iterators do not always leave them there"
+)]
+
 use super::simd::{Lanes, Work};
 
 /// Floats by which sums may be written past their ends: the widest tile.
@@ -153,7 +158,7 @@ impl Tiles<'_, '_> {
     unsafe fn all<L: Lanes, const R: usize, const V: usize, const APART: bool>(mut self, rows: usize) {
         const { assert!(V * L::LEN <= SLACK) };
         let width = V * L::LEN;
-        const { assert!(V % L::GROUP == 0) };
+        const { assert!(V.is_multiple_of(L::GROUP)) };
         let slack = self.outs.len() >= self.len + SLACK;
         assert!(slack || (self.len >= width && !self.resume), "rows this short, or resumed, have outputs with slack");
         let mut x = 0;
