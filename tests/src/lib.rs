@@ -10,7 +10,7 @@
 //! | [`runner`], [`suite`] | solve problems, check every pixel and what lies between, count, report |
 //! | [`product`] | the product's variants on the CPU and the GPU |
 //!
-//! The test binary `conformance` has one file for each family of kernels, `plan.rs` for what a plan chooses, `table.rs`,
+//! The test binary `conformance` has one file for each family of kernels, `plan.rs` for what a plan chooses, `cpu.rs` for the CPU's engine, `table.rs`,
 //! which compares the variant table with the PTX, and `oracle.rs` and `controls.rs`, which test the tests. The binary `cli`
 //! tests the command-line tool, and compares it with SciPy where Python has it.
 //!
@@ -20,6 +20,7 @@
 //!   `compute-sanitizer --tool racecheck --error-exitcode 9 ./conformance gpu`. It keeps every variant, border, window
 //!   size and stored type, but not every combination.
 //! - `APRON_BIN`: the command-line tool to test, where it does not lie beside the tests.
+//! - `APRON_ISA`: the instruction set that the CPU's engine uses: portable, avx2, avx512, neon. `cpu::forced` sets it.
 //! - `PYTHON`: the Python that has NumPy and SciPy, if it is not `python3`.
 
 pub mod bounds;

@@ -459,3 +459,57 @@ impl<D: Pixel> Work for Narrow<'_, D> {
         D::narrow(self.values, self.out);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::cpu::Engine;
+    use crate::{Border, Family, Filter, Image, Pixel};
+
+    fn filtered<S: Pixel, D: Pixel>(
+        filter: &Filter,
+        src: &Image<S>,
+        family: Family,
+        threads: Option<usize>,
+    ) -> Image<D> {
+        let (shape, engine) = (src.shape(), Engine::new(filter).unwrap());
+        let mut dst = Image::zeroed(shape.width, shape.height, shape.channels).unwrap();
+        let channels = shape.channels.min(3);
+        let (border, view) = (Border::Reflect, src.view());
+        match threads {
+            None => engine.run_twin(family, border, &view, &mut dst.view_mut(), channels).unwrap(),
+            Some(threads) => {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| engine.run(family, border, &view, &mut dst.view_mut(), channels)).unwrap();
+            }
+        }
+        dst
+    }
+
+    fn check<S: Pixel, D: Pixel>(filter: &Filter, family: Family, (width, height, channels): (usize, usize, usize)) {
+        let values = (0..width * height * channels).map(|i| S::from_f32((i * 7919 % 1009) as f32 / 4.0));
+        let src = Image::from_vec(values.collect(), width, height, channels).unwrap();
+        let expected = filtered::<S, D>(filter, &src, family, None);
+        for threads in [1, 3] {
+            let found = filtered::<S, D>(filter, &src, family, Some(threads));
+            let (cols, rows) = (filter.cols(), filter.rows());
+            assert!(found == expected, "{cols}x{rows} taps, {width}x{height}x{channels}, {threads} threads");
+        }
+    }
+
+    /// Windows whose lines do not all fit the ring, images of several strips, on pools of any size.
+    #[test]
+    fn large_windows_and_wide_images_give_the_twins_bits() {
+        let taps = |len: usize| -> Vec<f32> { (0..len).map(|i| ((i * 31 + 7) % 64) as f32 / 640.0 - 0.04).collect() };
+        for (cols, rows) in [(3, 450), (450, 3), (900, 40), (33, 35)] {
+            let filter = Filter::from_taps(cols, rows, &taps(cols * rows)).unwrap();
+            check::<f32, f32>(&filter, Family::Direct, (700, 23, 1));
+            check::<u8, u8>(&filter, Family::Direct, (260, 19, 4));
+        }
+        for (cols, rows) in [(2, 700), (700, 5), (9, 9)] {
+            let filter = Filter::separable(&taps(cols), &taps(rows)).unwrap();
+            check::<f32, u16>(&filter, Family::Separable, (1500, 31, 2));
+            check::<u8, u8>(&filter, Family::Separable, (1201, 17, 1));
+            check::<u16, f32>(&filter, Family::Separable, (40, 900, 4));
+        }
+    }
+}
