@@ -106,7 +106,7 @@ impl<'a> Exact<'a> {
             filter,
             channels,
             order,
-            greatest: weight(filter) * greatest,
+            greatest: filter.weight() * greatest,
             border,
             outside,
             doubt,
@@ -553,16 +553,7 @@ impl Partial {
 fn noise(filter: &Filter, greatest: f64) -> f64 {
     // Each may be off by as many roundings as there are taps, and a few for the products of factors.
     let steps = filter.cols() as f64 * filter.rows() as f64 + 4.0;
-    2.0 * compound(steps, f64::EPSILON / 2.0) * weight(filter) * greatest
-}
-
-/// `sum |tap|`.
-fn weight(filter: &Filter) -> f64 {
-    let sum = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
-    match (filter.dense_f64(), filter.separated()) {
-        (None, Some((row, column))) => sum(row) * sum(column),
-        (taps, _) => sum(taps.unwrap_or_default()),
-    }
+    2.0 * compound(steps, f64::EPSILON / 2.0) * filter.weight() * greatest
 }
 
 /// Calls `visit` with each row of taps.
