@@ -9,12 +9,15 @@ use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlanner};
 
 use super::{Window, leaves, resolve};
-use crate::pixels::Planes;
+use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::{Filter, spectrum, tuning};
 
 /// A window's spectra, for tiles of one size.
 pub(super) struct Spectra {
     size: usize,
+    /// Columns and rows of a tile that no part's wrap-around reaches.
+    cols: usize,
+    rows: usize,
     /// Beyond it, and where a pixel is not finite, a tile is computed tap by tap.
     greatest: f32,
     parts: Vec<Part>,
@@ -42,7 +45,7 @@ impl Spectra {
     pub(super) fn new(filter: &Filter) -> Self {
         let (cols, rows) = (filter.cols() as i32, filter.rows() as i32);
         let size = tuning::cpu_tile(cols, rows);
-        let mut parts = Vec::new();
+        let mut parts: Vec<Part> = Vec::new();
         for (top, rows) in tuning::fourier_parts(rows, size) {
             for (left, cols) in tuning::fourier_parts(cols, size) {
                 let [left, top, cols, rows] = [left, top, cols, rows].map(|number| number as usize);
@@ -57,6 +60,8 @@ impl Spectra {
         let size = size as usize;
         Self {
             size,
+            cols: size + 1 - parts.iter().map(|part| part.cols).max().unwrap_or(1),
+            rows: size + 1 - parts.iter().map(|part| part.rows).max().unwrap_or(1),
             greatest: spectrum::greatest_pixel(filter.weight()),
             parts,
             forward: planner.plan_fft_forward(size),
@@ -69,95 +74,119 @@ impl Spectra {
 struct Work {
     tile: Vec<Complex<f32>>,
     scratch: Vec<Complex<f32>>,
+    /// The results of a pair of tiles, the second right of the first.
+    sums: Vec<f32>,
 }
 
-pub(super) fn run(window: &Window, taps: &[f32], spectra: &Spectra, src: Planes<'_>, dst: &mut [f32]) {
-    let (width, height, size) = (src.width, src.height, spectra.size);
-    let scratch = spectra.forward.get_inplace_scratch_len().max(spectra.inverse.get_inplace_scratch_len());
+/// Filters the first `filtered` channels and copies the others.
+pub(super) fn run<S: Pixel, D: Pixel>(
+    window: &Window,
+    taps: &[f32],
+    spectra: &Spectra,
+    src: &ImageView<'_, S>,
+    dst: &mut ImageViewMut<'_, D>,
+    filtered: usize,
+) {
+    let transforms = [&spectra.forward, &spectra.inverse].map(|transform| transform.get_inplace_scratch_len());
     let zeros = |len: usize| vec![Complex::default(); len];
-    for (index, part) in spectra.parts.iter().enumerate() {
-        let rows = size + 1 - part.rows;
-        dst.par_chunks_mut(width * height).zip(src.data.par_chunks(width * height)).for_each(|(dst, plane)| {
-            dst.par_chunks_mut(width * rows).enumerate().for_each_init(
-                || Work { tile: zeros(size * size), scratch: zeros(scratch) },
-                |work, (band, out)| {
-                    let band = Band { window, taps, spectra, part, plane, width, height, top: band * rows };
-                    band.filter(work, out, index > 0);
-                },
-            );
-        });
-    }
-    if window.border == KEEP {
-        dst.par_chunks_mut(width).zip(src.data.par_chunks(width)).enumerate().for_each(|(y, (out, input))| {
-            let whole = leaves(y % height, window.anchor_y, window.rows, height);
-            for (x, (out, &pixel)) in out.iter_mut().zip(input).enumerate() {
-                if whole || leaves(x, window.anchor_x, window.cols, width) {
-                    *out = pixel;
-                }
+    let work = || Work {
+        tile: zeros(spectra.size * spectra.size),
+        scratch: zeros(transforms[0].max(transforms[1])),
+        sums: vec![0.0; 2 * spectra.cols * spectra.rows],
+    };
+    dst.rows_mut().chunks(spectra.rows).enumerate().for_each_init(work, |work, (band, mut rows)| {
+        for channel in 0..src.shape().channels {
+            let plane = Plane { window, taps, spectra, src, channel, top: band * spectra.rows };
+            if channel < filtered {
+                plane.filter(work, &mut rows);
+            } else {
+                plane.copy(&mut rows);
             }
-        });
-    }
+        }
+    });
 }
 
-/// As many rows of results as a tile gives.
-struct Band<'a> {
+/// One channel, and the rows of results that a tile gives from `top` on.
+struct Plane<'a, S: Pixel> {
     window: &'a Window,
     taps: &'a [f32],
     spectra: &'a Spectra,
-    part: &'a Part,
-    plane: &'a [f32],
-    width: usize,
-    height: usize,
+    src: &'a ImageView<'a, S>,
+    channel: usize,
     top: usize,
 }
 
-impl Band<'_> {
-    /// Filters the band's tiles by twos: one as real, one as imaginary parts. `adds` to what `out` holds, or replaces it.
-    fn filter(&self, work: &mut Work, out: &mut [f32], adds: bool) {
-        let cols = self.spectra.size + 1 - self.part.cols;
-        let put = |out: &mut f32, value: f32| *out = if adds { *out + value } else { value };
-        for left in (0..self.width).step_by(2 * cols) {
-            let tame = self.load(work, left, cols);
-            if tame {
-                self.multiply(work);
+impl<S: Pixel> Plane<'_, S> {
+    fn copy<D: Pixel>(&self, rows: &mut [&mut [D]]) {
+        let channels = self.src.shape().channels;
+        for (y, out) in rows.iter_mut().enumerate() {
+            for (out, value) in out.iter_mut().zip(self.src.row(self.top + y)).skip(self.channel).step_by(channels) {
+                *out = D::from_f32(value.to_f32());
             }
-            for (y, out) in out.chunks_mut(self.width).enumerate() {
-                let row = &work.tile[y * self.spectra.size..][..cols];
-                for (x, out) in out[left..].iter_mut().enumerate().take(2 * cols) {
-                    let value = match row.get(x) {
-                        _ if !tame => self.by_taps(left + x, self.top + y),
-                        Some(value) => value.re,
-                        None => row[x - cols].im,
-                    };
-                    put(out, value);
+        }
+    }
+
+    /// Filters tiles by twos: one as real, one as imaginary parts.
+    fn filter<D: Pixel>(&self, work: &mut Work, rows: &mut [&mut [D]]) {
+        let (width, channels, cols) = (self.src.shape().width, self.src.shape().channels, self.spectra.cols);
+        for left in (0..width).step_by(2 * cols) {
+            work.sums.fill(0.0);
+            for part in &self.spectra.parts {
+                self.add(part, work, left, rows.len());
+            }
+            for ((y, out), sums) in (self.top..).zip(rows.iter_mut()).zip(work.sums.chunks(2 * cols)) {
+                let (border, height) = (self.window.border, self.src.shape().height);
+                let whole = border == KEEP && leaves(y, self.window.anchor_y, self.window.rows, height);
+                let out = out[left * channels + self.channel..].iter_mut().step_by(channels);
+                for ((x, out), &sum) in (left..).zip(out).zip(sums) {
+                    let keep = whole || border == KEEP && leaves(x, self.window.anchor_x, self.window.cols, width);
+                    *out = D::from_f32(if keep { self.pixel(Some(y), Some(x)) } else { sum });
+                }
+            }
+        }
+    }
+
+    /// Adds what a part of the window makes of a pair of tiles to their sums, in `rows` rows.
+    fn add(&self, part: &Part, work: &mut Work, left: usize, rows: usize) {
+        let (size, cols) = (self.spectra.size, self.spectra.cols);
+        let tame = self.load(part, work, left);
+        if tame {
+            self.multiply(part, work);
+        }
+        let Work { tile, sums, .. } = work;
+        for (y, sums) in sums.chunks_mut(2 * cols).enumerate().take(rows) {
+            if tame {
+                let (first, second) = sums.split_at_mut(cols);
+                for ((first, second), value) in first.iter_mut().zip(second).zip(&tile[y * size..]) {
+                    *first += value.re;
+                    *second += value.im;
+                }
+            } else {
+                for (x, sum) in sums.iter_mut().enumerate().take(self.src.shape().width - left) {
+                    *sum = self.by_taps(part, left + x, self.top + y, *sum);
                 }
             }
         }
     }
 
     /// Fills the tile with the pixels that two tiles' results need; returns whether spectra have room for all of them.
-    fn load(&self, work: &mut Work, left: usize, cols: usize) -> bool {
-        let (part, window, size) = (self.part, self.window, self.spectra.size);
+    fn load(&self, part: &Part, work: &mut Work, left: usize) -> bool {
+        let (cols, size, channels) = (self.spectra.cols, self.spectra.size, self.src.shape().channels);
         let mut tame = true;
         for (y, row) in work.tile.chunks_mut(size).enumerate() {
-            let source =
-                self.row(self.top + y, part.top).map(|source| &self.plane[source * self.width..][..self.width]);
-            let pixel = |x: usize| {
-                let column = resolve(window.border, x, part.left, window.anchor_x, self.width);
-                source.zip(column).map_or(window.border_value, |(source, column)| source[column])
-            };
-            let first = (left + part.left).checked_sub(window.anchor_x);
-            let whole = source.zip(first).and_then(|(source, first)| source.get(first..first + cols + size));
-            match whole {
-                Some(pixels) => {
-                    for ((value, &re), &im) in row.iter_mut().zip(pixels).zip(&pixels[cols..]) {
-                        *value = Complex { re, im };
-                    }
+            let source = self.row(self.top + y, part.top);
+            let first = (left + part.left).checked_sub(self.window.anchor_x);
+            let inside = source.zip(first).filter(|(_, first)| first + cols + size <= self.src.shape().width);
+            if let Some((source, first)) = inside {
+                let pixels = self.src.row(source);
+                let pixels = |column: usize| pixels[column * channels + self.channel..].iter().step_by(channels);
+                for ((value, re), im) in row.iter_mut().zip(pixels(first)).zip(pixels(first + cols)) {
+                    *value = Complex { re: re.to_f32(), im: im.to_f32() };
                 }
-                None => {
-                    for (x, value) in row.iter_mut().enumerate() {
-                        *value = Complex { re: pixel(left + x), im: pixel(left + cols + x) };
-                    }
+            } else {
+                for (x, value) in (left..).zip(row.iter_mut()) {
+                    let pixel = |x: usize| self.pixel(source, self.column(x, part.left));
+                    *value = Complex { re: pixel(x), im: pixel(x + cols) };
                 }
             }
             let greatest = self.spectra.greatest;
@@ -166,35 +195,44 @@ impl Band<'_> {
         tame
     }
 
-    /// Where row `y` of the window's part finds its pixels.
-    fn row(&self, y: usize, offset: usize) -> Option<usize> {
-        resolve(self.window.border, y, offset, self.window.anchor_y, self.height)
-    }
-
     /// Transforms the tile, multiplies it with the part's spectrum, and transforms back the rows that are results.
-    fn multiply(&self, Work { tile, scratch }: &mut Work) {
-        let Spectra { size, forward, inverse, .. } = self.spectra;
+    fn multiply(&self, part: &Part, Work { tile, scratch, .. }: &mut Work) {
+        let Spectra { size, rows, forward, inverse, .. } = self.spectra;
         forward.process_with_scratch(tile, scratch);
         spectrum::transpose(tile, *size);
         forward.process_with_scratch(tile, scratch);
-        tile.iter_mut().zip(&self.part.spectrum).for_each(|(value, factor)| *value *= factor);
+        tile.iter_mut().zip(&part.spectrum).for_each(|(value, factor)| *value *= factor);
         inverse.process_with_scratch(tile, scratch);
         spectrum::transpose(tile, *size);
-        inverse.process_with_scratch(&mut tile[..size * (size + 1 - self.part.rows)], scratch);
+        inverse.process_with_scratch(&mut tile[..size * rows], scratch);
     }
 
-    /// One result, tap by tap.
-    fn by_taps(&self, x: usize, y: usize) -> f32 {
-        let (part, window) = (self.part, self.window);
-        let mut sum = 0.0;
+    /// `sum` and one result's part, tap by tap.
+    fn by_taps(&self, part: &Part, x: usize, y: usize, mut sum: f32) -> f32 {
         for row in part.top..part.top + part.rows {
-            let source = self.row(y, row).map(|source| &self.plane[source * self.width..][..self.width]);
+            let source = self.row(y, row);
             for col in part.left..part.left + part.cols {
-                let column = resolve(window.border, x, col, window.anchor_x, self.width);
-                let value = source.zip(column).map_or(window.border_value, |(source, column)| source[column]);
-                sum = self.taps[row * window.cols + col].mul_add(value, sum);
+                let value = self.pixel(source, self.column(x, col));
+                sum = self.taps[row * self.window.cols + col].mul_add(value, sum);
             }
         }
         sum
+    }
+
+    /// Where row `y` finds its pixels under tap row `offset`, if it does.
+    fn row(&self, y: usize, offset: usize) -> Option<usize> {
+        resolve(self.window.border, y, offset, self.window.anchor_y, self.src.shape().height)
+    }
+
+    fn column(&self, x: usize, offset: usize) -> Option<usize> {
+        resolve(self.window.border, x, offset, self.window.anchor_x, self.src.shape().width)
+    }
+
+    /// A pixel, or what the border puts in its place.
+    fn pixel(&self, row: Option<usize>, column: Option<usize>) -> f32 {
+        match (row, column) {
+            (Some(y), Some(x)) => self.src.row(y)[x * self.src.shape().channels + self.channel].to_f32(),
+            _ => self.window.border_value,
+        }
     }
 }
