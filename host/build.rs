@@ -32,7 +32,7 @@ mod kernels {
 
     pub(super) fn embed() -> Result<(), Box<dyn Error>> {
         let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set: cargo runs this")?);
-        let mut table = String::from("pub(crate) const TIERS: &[Tier] = &[\n");
+        let mut table = String::from("pub(crate) static TIERS: &[Tier] = &[\n");
         // The tiers at once: each is a single thread's work.
         let reports = std::thread::scope(|scope| {
             TIERS

@@ -1,6 +1,7 @@
 #![doc = include_str!("../../README.md")]
 
 mod border;
+mod choice;
 mod cpu;
 mod dynamic;
 mod error;
@@ -18,6 +19,7 @@ mod tuning;
 mod variants;
 
 pub use border::Border;
+pub use choice::Candidate;
 pub use dynamic::filter;
 pub use error::{Error, Result};
 pub use filter::{Filter, Parameter, Preset};

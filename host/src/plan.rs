@@ -1,5 +1,6 @@
 //! A filter made ready to run: the device and the variant chosen, taps resident, scratch reused.
 
+use crate::choice::{Candidate, Place, Problem};
 use crate::cpu;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 #[cfg(feature = "gpu")]
@@ -48,44 +49,6 @@ impl std::fmt::Display for Device {
     }
 }
 
-/// All that the choice of a variant depends on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Problem {
-    /// Pixels in a row.
-    pub(crate) width: usize,
-    /// Rows.
-    pub(crate) height: usize,
-    /// Planes: channels of the image.
-    pub(crate) planes: usize,
-    /// Tap columns.
-    pub(crate) cols: usize,
-    /// Tap rows.
-    pub(crate) rows: usize,
-    /// The anchor's column.
-    pub(crate) anchor_x: usize,
-    /// `sum |tap|`.
-    pub(crate) weight: f64,
-    /// Whether the filter is the product of a row and a column.
-    pub(crate) separable: bool,
-    /// Bytes of shared memory that a block of the device can have.
-    pub(crate) shared_memory: usize,
-}
-
-impl Problem {
-    /// The variant that is expected to be fastest.
-    pub(crate) fn choose(&self) -> Variant {
-        let taps = self.cols * self.rows;
-        let order: &[Variant] = if self.separable && taps > 9 {
-            &[Variant::SeparableFused, Variant::Separable]
-        } else if taps > 17 * 17 {
-            &[Variant::Fourier, Variant::DirectUnrolled, Variant::DirectConstant, Variant::DirectNaive]
-        } else {
-            &[Variant::DirectSliding, Variant::DirectUnrolled, Variant::DirectConstant, Variant::DirectNaive]
-        };
-        order.iter().copied().find(|variant| variant.accepts(self).is_ok()).unwrap_or(Variant::DirectNaive)
-    }
-}
-
 /// A filter bound to a border, a device and, if asked for, a variant. Reusable for images of any size, from any thread.
 ///
 /// ```
@@ -107,6 +70,9 @@ pub struct Plan {
     device: Device,
     fallback: Option<Error>,
     engine: Engine,
+    /// The fastest variants by measurement, if they are to be measured.
+    #[cfg(feature = "gpu")]
+    tuned: Option<crate::gpu::Tuned>,
 }
 
 #[derive(Debug)]
@@ -124,6 +90,7 @@ pub struct PlanBuilder<'a> {
     border: Border,
     device: Device,
     variant: Option<Variant>,
+    autotune: bool,
 }
 
 impl PlanBuilder<'_> {
@@ -142,6 +109,14 @@ impl PlanBuilder<'_> {
     /// Which variant to run; chosen for each image's size unless set.
     pub fn variant(mut self, variant: impl Into<Option<Variant>>) -> Self {
         self.variant = variant.into();
+        self
+    }
+
+    /// Whether to measure, for each new shape of image on a GPU, which variant is fastest there, instead of going by the
+    /// table that comes with apron. The first image of a shape then waits some milliseconds; what was found is kept in the
+    /// user's cache folder (`APRON_CACHE` names another), for this build, GPU and driver. On the CPU nothing is measured.
+    pub fn autotune(mut self, autotune: bool) -> Self {
+        self.autotune = autotune;
         self
     }
 
@@ -168,7 +143,19 @@ impl PlanBuilder<'_> {
                 Err(reason) => (Engine::Cpu(cpu::Engine::new(self.filter)?), Device::Cpu, Some(reason)),
             },
         };
-        Ok(Plan { filter: self.filter.clone(), border: self.border, variant: self.variant, device, fallback, engine })
+        Ok(Plan {
+            filter: self.filter.clone(),
+            border: self.border,
+            variant: self.variant,
+            device,
+            fallback,
+            #[cfg(feature = "gpu")]
+            tuned: match &engine {
+                Engine::Gpu(engine) if self.autotune => Some(crate::gpu::Tuned::new(engine.gpu())),
+                _ => None,
+            },
+            engine,
+        })
     }
 
     #[cfg(feature = "gpu")]
@@ -185,7 +172,7 @@ impl PlanBuilder<'_> {
 impl Plan {
     /// Starts a plan for `filter`.
     pub fn builder(filter: &Filter) -> PlanBuilder<'_> {
-        PlanBuilder { filter, border: Border::default(), device: Device::default(), variant: None }
+        PlanBuilder { filter, border: Border::default(), device: Device::default(), variant: None, autotune: false }
     }
 
     /// The device that was found: never [`Device::Auto`].
@@ -205,9 +192,33 @@ impl Plan {
     pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
         let problem = self.problem(shape);
         match self.variant {
-            Some(variant) => variant.accepts(&problem).map(|()| variant),
+            Some(variant) => problem.check(variant),
+            #[cfg(feature = "gpu")]
+            None if let (Some(tuned), Engine::Gpu(engine)) = (&self.tuned, &self.engine) => {
+                Ok(tuned.fastest(&problem, engine, self.border))
+            }
             None => Ok(problem.choose()),
         }
+    }
+
+    /// Every variant that an image of this shape could run here, the one that would be chosen first, and those that cannot
+    /// last, with the reason.
+    ///
+    /// ```
+    /// use apron::{Device, Filter, Plan, Shape};
+    ///
+    /// let plan = Plan::builder(&Filter::gaussian(2.0)?).device(Device::Cpu).build()?;
+    /// let shape = Shape { width: 640, height: 480, channels: 3 };
+    /// assert_eq!(plan.candidates(shape)[0].variant, plan.variant_for(shape)?);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    pub fn candidates(&self, shape: Shape) -> Vec<Candidate> {
+        self.problem(shape).candidates()
+    }
+
+    /// As [`Plan::candidates`], for an H200, which need not be there.
+    pub fn candidates_on_h200(&self, shape: Shape) -> Vec<Candidate> {
+        Problem { place: Place::H200, ..self.problem(shape) }.candidates()
     }
 
     fn problem(&self, shape: Shape) -> Problem {
@@ -220,10 +231,10 @@ impl Plan {
             anchor_x: self.filter.anchor().0,
             weight: self.filter.weight(),
             separable: self.filter.is_separable(),
-            shared_memory: match &self.engine {
-                Engine::Cpu(_) => usize::MAX,
+            place: match &self.engine {
+                Engine::Cpu(_) => Place::Cpu { threads: rayon::current_num_threads() },
                 #[cfg(feature = "gpu")]
-                Engine::Gpu(engine) => engine.gpu().info().shared_memory,
+                Engine::Gpu(engine) => Place::Gpu { shared_memory: engine.gpu().info().shared_memory },
             },
         }
     }

@@ -51,14 +51,15 @@ pub(crate) fn fourier_parts(taps: i32, size: i32) -> impl Iterator<Item = (i32, 
     (0..taps).step_by(longest(parts) as usize).map(move |first| (first, longest(parts).min(taps - first)))
 }
 
+/// How many elements of a line are transformed for each result, with tiles of `size`.
+pub(crate) fn fourier_work(taps: i32, size: i32) -> f64 {
+    fourier_parts(taps, size).map(|(_, part)| f64::from(size) / f64::from(size + 1 - part)).sum()
+}
+
 /// The tile of the Fourier family on the CPU for a window: with the least work for each result, as long as a thread's
 /// tile stays in its cache.
 pub(crate) fn cpu_tile(cols: i32, rows: i32) -> i32 {
-    let across = |taps: i32, size: i32| {
-        let parts = fourier_parts(taps, size).map(|(_, part)| part);
-        parts.map(|part| f64::from(size) / f64::from(size + 1 - part)).sum::<f64>()
-    };
-    let cost = |size: &i32| across(cols, *size) * across(rows, *size) * f64::from(size.ilog2());
+    let cost = |size: &i32| fourier_work(cols, *size) * fourier_work(rows, *size) * f64::from(size.ilog2());
     [64, 128, 256, 512].into_iter().min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(256)
 }
 

@@ -2,7 +2,7 @@
 
 use gpu_kernels::abi;
 
-use crate::plan::Problem;
+use crate::choice::{Place, Problem};
 use crate::{Error, Result, spectrum, tuning};
 
 /// Kernels that compute the same thing in the same order; each family has one twin on the CPU.
@@ -135,10 +135,13 @@ const TABLE: &[Row] = &[
                 Err(format!("{}x{} taps are more than 2^31", problem.cols, problem.rows))
             } else if !(least..=greatest).contains(&problem.weight) {
                 Err(format!("the taps' sizes add up to {:e}, not from {least:e} to {greatest:e}", problem.weight))
-            } else if tuning::fourier(problem.shared_memory).is_none() {
-                Err(format!("its tile does not fit in the {} bytes of shared memory of a block", problem.shared_memory))
             } else {
-                Ok(())
+                match problem.place {
+                    Place::Gpu { shared_memory } if tuning::fourier(shared_memory).is_none() => {
+                        Err(format!("its tile does not fit in the {shared_memory} bytes of shared memory of a block"))
+                    }
+                    _ => Ok(()),
+                }
             }
         },
     },
@@ -169,13 +172,13 @@ fn slides(problem: &Problem, table: &[abi::Sliding]) -> Result<(), String> {
         Some(_) if anchor != cols / 2 => Err(format!("the anchor's column is {anchor}, not {}", cols / 2)),
         Some(kernel) => {
             let bytes = 4 * abi::ring_floats(kernel.taps, kernel.pixels, kernel.stages) as usize;
-            if 4 * bytes <= problem.shared_memory {
+            if 4 * bytes <= problem.place.shared_memory() {
                 Ok(())
             } else {
                 Err(format!(
                     "its rings need {} bytes of shared memory, a block has {}",
                     4 * bytes,
-                    problem.shared_memory
+                    problem.place.shared_memory()
                 ))
             }
         }
@@ -185,12 +188,14 @@ fn slides(problem: &Problem, table: &[abi::Sliding]) -> Result<(), String> {
 fn direct_tile_fits(problem: &Problem) -> Result<(), String> {
     let (width, height) = abi::DIRECT_BLOCK;
     let bytes = 4 * (problem.cols + width as usize - 1) * (problem.rows + height as usize - 1);
-    if bytes <= problem.shared_memory {
+    if bytes <= problem.place.shared_memory() {
         Ok(())
     } else {
         Err(format!(
             "a tile for {}x{} taps needs {bytes} bytes of shared memory, a block has {}",
-            problem.cols, problem.rows, problem.shared_memory
+            problem.cols,
+            problem.rows,
+            problem.place.shared_memory()
         ))
     }
 }

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod files;
+mod plan;
 mod scipy;
 mod tool;
 
@@ -14,11 +15,13 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let gpu = Gpu::probe();
     let python = scipy::probe();
-    let trials: Vec<_> =
-        [files::trials(), bad_input::trials(), scipy::trials(&python, &gpu)].into_iter().flatten().collect();
+    let trials: Vec<_> = [files::trials(), bad_input::trials(), plan::trials(&gpu), scipy::trials(&python, &gpu)]
+        .into_iter()
+        .flatten()
+        .collect();
     if !arguments.list {
         if let Gpu::Missing(reason) = &gpu {
-            println!("GPU: SKIP ({reason}), 1 test");
+            println!("GPU: SKIP ({reason}), 2 tests");
         }
         if let Err(reason) = &python {
             println!("SciPy: SKIP ({reason}), 2 tests");

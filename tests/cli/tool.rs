@@ -78,8 +78,15 @@ impl Bench {
 
     /// Runs the tool there.
     pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<Output, String> {
+        self.run_with(arguments, &[])
+    }
+
+    /// Runs the tool there, with more in its environment.
+    pub(crate) fn run_with<S: AsRef<OsStr>>(&self, arguments: &[S], more: &[(&str, &OsStr)]) -> Result<Output, String> {
         let tool = apron()?;
-        let output = Command::new(tool).args(arguments).current_dir(self.path()).output();
+        let mut command = Command::new(tool);
+        command.args(arguments).envs(more.iter().copied()).current_dir(self.path());
+        let output = command.output();
         output.map_err(|error| format!("{}: {error}", tool.display()))
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use apron::{Border, Device, Filter, Variant};
+use apron::{Border, Device, Filter, Shape, Variant};
 use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
@@ -30,6 +30,8 @@ Exit code: 0, 1 if something failed, 2 if the command line does not make sense."
 pub(super) enum Command {
     /// Filter pictures, or arrays in .npy files
     Filter(Box<FilterArgs>),
+    /// Say how pictures of a size would be filtered, and why
+    Plan(Box<PlanArgs>),
     /// List the filters that have a name, and their parameters
     Filters,
     /// Print the taps of a filter, for other programs
@@ -63,6 +65,10 @@ pub(super) struct FilterArgs {
     /// How to compute, from the list in "apron info"; chosen by size unless given
     #[arg(long)]
     pub(super) variant: Option<Variant>,
+
+    /// Measure the variants for each new size on this GPU, and remember the fastest for other times
+    #[arg(long, conflicts_with = "variant")]
+    pub(super) autotune: bool,
 
     /// Pixel type to write; values are kept as they are, not scaled [default: as the input]
     #[arg(long, value_name = "TYPE")]
@@ -108,6 +114,37 @@ Examples:
   apron filter photo.png edges.npy --taps \"0 1 0; 1 -4 1; 0 1 0\" --output-type f32
   apron filter photo.png out.tif --taps-file psf.npy --convolve --device gpu:0 --verbose
   apron filter scans/*.tif out/ --filter unsharp:sigma=1.5,amount=0.8 --format png";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = PLAN_HELP)]
+pub(super) struct PlanArgs {
+    #[command(flatten)]
+    pub(super) choice: Choice,
+
+    /// Width and height of the picture, and its channels if there are several
+    #[arg(long, value_name = "WxH[xC]", value_parser = shape)]
+    pub(super) size: Shape,
+
+    /// Where to run: cpu, gpu:N, or auto: the first GPU, the CPU where there is none
+    #[arg(long, default_value_t)]
+    pub(super) device: Device,
+
+    /// Plan for an H200, which need not be there
+    #[arg(long, conflicts_with_all = ["device", "autotune"])]
+    pub(super) h200: bool,
+
+    /// Measure the candidates on this GPU now, and remember the fastest
+    #[arg(long)]
+    pub(super) autotune: bool,
+}
+
+const PLAN_HELP: &str = "\
+Times are those measured on an H200, or on two processor cores with AVX-512, scaled to the picture's size. They are for
+pixels in the device's memory: reading, writing and copying come on top.
+
+Examples:
+  apron plan --filter gaussian:sigma=2 --size 1920x1080x3
+  apron plan --taps-file psf.npy --size 8192x8192 --h200";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = TAPS_HELP)]
@@ -241,6 +278,16 @@ fn anchor(text: &str) -> Result<(usize, usize), &'static str> {
         .ok_or("a column and a row from 0 are needed, as in 1,1")
 }
 
+fn shape(text: &str) -> Result<Shape, &'static str> {
+    let numbers: Option<Vec<usize>> = text.split('x').map(|number| number.parse().ok()).collect();
+    let numbers = numbers.filter(|numbers| numbers.iter().all(|number| (1..=1 << 29).contains(number)));
+    match numbers.as_deref() {
+        Some(&[width, height]) => Ok(Shape { width, height, channels: 1 }),
+        Some(&[width, height, channels @ 1..=4]) => Ok(Shape { width, height, channels }),
+        _ => Err("a width and a height are needed, and 1 to 4 channels, as in 1920x1080 or 1920x1080x3"),
+    }
+}
+
 /// A whole number with K, M, G or T for powers of 1024.
 fn amount(text: &str) -> Result<u64, &'static str> {
     let (digits, shift) = match text.char_indices().last() {
@@ -297,7 +344,7 @@ mod tests {
             let help = command.clone().render_help().to_string();
             assert!(help.contains("Examples:"));
         }
-        for line in [EXAMPLES, FILTER_HELP, TAPS_HELP].iter().flat_map(|help| help.lines()) {
+        for line in [EXAMPLES, FILTER_HELP, PLAN_HELP, TAPS_HELP].iter().flat_map(|help| help.lines()) {
             assert!(line.len() <= 130, "{line}");
         }
     }

@@ -26,7 +26,12 @@ pub(super) fn run(args: Box<FilterArgs>) -> Result {
     let filter = args.choice.filter()?;
     let jobs = jobs(&args)?;
     files::clean_up_on_signals();
-    let plan = Plan::builder(&filter).border(args.border).device(args.device).variant(args.variant).build()?;
+    let plan = Plan::builder(&filter)
+        .border(args.border)
+        .device(args.device)
+        .variant(args.variant)
+        .autotune(args.autotune)
+        .build()?;
     if let Some(error) = plan.fallback().filter(|_| args.verbose) {
         report(&format!("running on the CPU, there is no GPU: {}", why_no_gpu(error)));
     }

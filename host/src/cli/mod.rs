@@ -5,6 +5,7 @@ mod files;
 mod filter;
 mod info;
 mod npy;
+mod plan;
 mod taps;
 
 use std::io::{self, Write};
@@ -71,6 +72,7 @@ pub(crate) fn main() -> ExitCode {
 fn run(command: args::Command) -> Result {
     match command {
         args::Command::Filter(args) => filter::run(args),
+        args::Command::Plan(args) => plan::run(&args),
         args::Command::Taps(args) => taps::run(&args),
         args::Command::Filters => print(|out| info::filters(out)),
         args::Command::Info => print(|out| info::info(out)),

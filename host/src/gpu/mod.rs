@@ -28,9 +28,11 @@ mod peak;
 mod separable;
 mod sliding;
 mod stream;
+mod tuned;
 
 pub use device::{Gpu, Info};
 pub(crate) use engine::Engine;
 pub use image::DeviceImage;
 pub use kernels::{EmbeddedTier, embedded};
 pub use stream::{Mark, Stream};
+pub(crate) use tuned::Tuned;

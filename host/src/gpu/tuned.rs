@@ -1,0 +1,104 @@
+//! The fastest variant by measurement, kept from one program to the next.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use std::{env, fs};
+
+use super::device::Gpu;
+use super::engine::Engine;
+use super::kernels;
+use crate::choice::Problem;
+use crate::image::Shape;
+use crate::{Border, Result, Variant};
+
+/// Variants that are predicted to take longer than the best one by more than this are not measured.
+const HOPELESS: u32 = 4;
+
+/// What was measured on one GPU.
+#[derive(Debug)]
+pub(crate) struct Tuned {
+    /// Lines of the file begin with it: build, GPU and driver. Lines of others are left alone.
+    device: String,
+    found: Mutex<HashMap<String, Variant>>,
+}
+
+impl Tuned {
+    /// What earlier programs have found. A file that cannot be read, or a line that makes no sense, is as good as none.
+    pub(crate) fn new(gpu: &Gpu) -> Self {
+        let info = gpu.info();
+        let mut build = DefaultHasher::new();
+        (env!("CARGO_PKG_VERSION"), gpu.tier()).hash(&mut build);
+        kernels::TIERS.iter().for_each(|tier| (tier.compiler, tier.entries).hash(&mut build));
+        let device =
+            format!("{:016x} {} {}.{}", build.finish(), info.name.replace(' ', "-"), info.driver.0, info.driver.1);
+        let bytes = file().and_then(|path| fs::read(path).ok()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let found = text.lines().filter_map(|line| {
+            let (key, variant) = line.strip_prefix(&device)?.trim_start().rsplit_once(' ')?;
+            Some((key.to_owned(), variant.parse().ok()?))
+        });
+        Self { found: Mutex::new(found.collect()), device }
+    }
+
+    /// The fastest variant for a problem: as found before, or measured now. If it cannot be measured, for want of memory
+    /// say, the one that the table has.
+    pub(crate) fn fastest(&self, problem: &Problem, engine: &Engine, border: Border) -> Variant {
+        let Problem { width, height, planes, cols, rows, anchor_x, separable, .. } = problem;
+        let key = format!("{width}x{height}x{planes} {cols}x{rows}@{anchor_x} {separable} {}", border.code().0);
+        let known = self.found.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+        // Another build's table may have held other limits.
+        if let Some(variant) = known.filter(|variant| variant.accepts(problem).is_ok()) {
+            return variant;
+        }
+        match measure(problem, engine, border) {
+            Ok(variant) => {
+                self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), variant);
+                keep(&format!("{} {key} {variant}\n", self.device));
+                variant
+            }
+            Err(_) => problem.choose(),
+        }
+    }
+}
+
+/// Runs each candidate a few times on an image of the problem's shape.
+fn measure(problem: &Problem, engine: &Engine, border: Border) -> Result<Variant> {
+    let gpu = engine.gpu();
+    let shape = Shape { width: problem.width, height: problem.height, channels: problem.planes };
+    let (mut src, mut dst, mut stream) = (gpu.image(shape)?, gpu.image(shape)?, gpu.stream()?);
+    src.fill(0.5, &stream)?;
+    let candidates = problem.candidates();
+    let limit = candidates.first().and_then(|best| best.predicted).unwrap_or(Duration::MAX).saturating_mul(HOPELESS);
+    let mut fastest = (Duration::MAX, problem.choose());
+    for candidate in candidates.iter().filter(|candidate| candidate.predicted.is_some_and(|time| time <= limit)) {
+        for round in 0..6 {
+            let start = stream.mark()?;
+            engine.enqueue(candidate.variant, border, &src, &mut dst, &mut stream)?;
+            let time = stream.mark()?.since(&start)?;
+            // The first run loads the kernel.
+            if round > 0 && time < fastest.0 {
+                fastest = (time, candidate.variant);
+            }
+        }
+    }
+    Ok(fastest.1)
+}
+
+/// Adds a line to the file. That it cannot be written costs time and nothing else, so it is no error.
+fn keep(line: &str) {
+    let Some(path) = file() else { return };
+    let _ = path.parent().map_or(Ok(()), fs::create_dir_all);
+    let file = fs::OpenOptions::new().append(true).create(true).open(path);
+    // One call for a short line: lines of programs that run at once do not mix.
+    let _ = file.and_then(|mut file| std::io::Write::write_all(&mut file, line.as_bytes()));
+}
+
+fn file() -> Option<PathBuf> {
+    let folder = env::var_os("APRON_CACHE").map(PathBuf::from);
+    let folder = folder.or_else(|| Some(env::var_os("XDG_CACHE_HOME").map(PathBuf::from)?.join("apron")));
+    let folder = folder.or_else(|| Some(env::home_dir()?.join(".cache/apron")));
+    folder.filter(|folder| !folder.as_os_str().is_empty()).map(|folder| folder.join("tuned"))
+}
