@@ -272,28 +272,30 @@ impl<E: Extent, T: TapSource> Pixels<E, T> {
     unsafe fn add(&self, sums: &mut [f32], row: i32, pixels: core::ops::Range<usize>) {
         let at = self.first + row * self.tile_width;
         let cols = self.extent.cols();
-        let mut add = |col: i32| {
+        // Tap `col` of this row for the first pixel; a pixel further down is a row of taps behind.
+        let taps = (row * cols) as usize;
+        let mut add = |at: i32, tap: usize| {
             // SAFETY: as the caller promised.
-            let value = unsafe { self.tile.load(at + col) };
+            let value = unsafe { self.tile.load(at) };
             let mut p = pixels.start;
             while p < pixels.end {
-                let tap = (row - p as i32) * cols + col;
                 // SAFETY: likewise.
-                sums[p] = fma(unsafe { self.taps.tap(tap as usize) }, value, sums[p]);
+                sums[p] = fma(unsafe { self.taps.tap(tap - p * cols as usize) }, value, sums[p]);
                 p += 1;
             }
         };
         // Four at a time, for the sizes that the compiler does not know.
         let mut col = 0;
         while col + 4 <= cols {
-            add(col);
-            add(col + 1);
-            add(col + 2);
-            add(col + 3);
+            let (at, tap) = (at + col, taps + col as usize);
+            add(at, tap);
+            add(at + 1, tap + 1);
+            add(at + 2, tap + 2);
+            add(at + 3, tap + 3);
             col += 4;
         }
         while col < cols {
-            add(col);
+            add(at + col, taps + col as usize);
             col += 1;
         }
     }

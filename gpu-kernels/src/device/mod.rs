@@ -23,8 +23,7 @@ macro_rules! kernel {
 /// moves them to where PTX has them.
 macro_rules! directive {
     ($directive:literal) => {
-        // SAFETY: nothing but a comment.
-        unsafe { core::arch::asm!(concat!("//@ ", $directive), options(nomem, nostack, preserves_flags)) }
+        core::arch::asm!(concat!("//@ ", $directive), options(nomem, nostack, preserves_flags))
     };
 }
 
