@@ -34,6 +34,8 @@ struct Series {
     points: Vec<(f64, f64)>,
     /// Drawn as a line only, in the colour of the axes.
     bound: bool,
+    /// Whether points are joined: they follow from one another.
+    joined: bool,
 }
 
 const SIZE: (u32, u32) = (720, 420);
@@ -127,6 +129,7 @@ impl Figure {
             label,
             points: points.into_iter().map(|(x, y)| (f64::from_bits(x), y)).collect(),
             bound: order == 2,
+            joined: true,
         });
         let name = format!("{kind}-{}-{}-{}", key.0, key.1.name(), key.2);
         Self { name: file_name(&name), title, x, y: "microseconds", series: series.collect() }
@@ -175,7 +178,10 @@ impl Figure {
         for series in &self.series {
             let colour = if series.bound { INK } else { *colours.next().unwrap_or(&INK) };
             chart
-                .draw_series(LineSeries::new(series.points.iter().copied(), colour.stroke_width(2)))?
+                .draw_series(LineSeries::new(
+                    series.points.iter().copied().filter(|_| series.joined),
+                    colour.stroke_width(2),
+                ))?
                 .label(series.label.clone())
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
             if !series.bound {
@@ -194,7 +200,8 @@ fn roofline(report: &Report) -> Option<Figure> {
     // The copy of the largest image is the least held up by its start.
     let copy = rows().filter(|row| row.who == Who::Copy).max_by(|a, b| a.megapixels.total_cmp(&b.megapixels))?;
     let channels = copy.pixel.split_once(" x").and_then(|(_, count)| count.parse::<f64>().ok()).unwrap_or(1.0);
-    let terabytes = copy.megapixels * channels * 8.0 / copy.median_us / 1e6;
+    // Millions of bytes in a microsecond.
+    let terabytes = copy.megapixels * channels * 8.0 / copy.median_us;
     let mut series = Vec::new();
     for (label, class) in [("apron, window", Class::Dense), ("apron, row and column", Class::Pair)] {
         let mut best: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
@@ -203,14 +210,14 @@ fn roofline(report: &Report) -> Option<Figure> {
             // Both in the bytes that each pixel is read and written with.
             let bytes =
                 8.0 * row.megapixels * row.pixel.split_once(" x").map_or(1.0, |(_, n)| n.parse().unwrap_or(1.0));
-            let teraflops = intensity * bytes / row.median_us / 1e6;
+            let teraflops = intensity * bytes / row.median_us;
             let point = best.entry(&row.case).or_insert((intensity, teraflops));
             point.1 = point.1.max(teraflops);
         }
         let mut points: Vec<_> = best.into_values().collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
         if !points.is_empty() {
-            series.push(Series { label: label.to_owned(), points, bound: false });
+            series.push(Series { label: label.to_owned(), points, bound: false, joined: false });
         }
     }
     let all = || series.iter().flat_map(|series: &Series| series.points.iter().map(|point| point.0));
@@ -222,7 +229,12 @@ fn roofline(report: &Report) -> Option<Figure> {
     let mut roof =
         vec![(least / 2.0, (least / 2.0 * terabytes).min(peak)), (ridge, peak), (2.0 * most.max(ridge), peak)];
     roof.sort_by(|a, b| a.0.total_cmp(&b.0));
-    series.push(Series { label: format!("{terabytes:.2} TB/s, {peak:.1} TFLOP/s"), points: roof, bound: true });
+    series.push(Series {
+        label: format!("{terabytes:.2} TB/s, {peak:.1} TFLOP/s"),
+        points: roof,
+        bound: true,
+        joined: true,
+    });
     Some(Figure {
         name: "roofline".to_owned(),
         title: format!("Roofline of {}", copy.device),

@@ -119,7 +119,7 @@ impl Problem {
             self.measured().iter().map(|&(variant, times)| self.candidate(variant, times)).collect();
         // The sort keeps the table's order where times are equal.
         let rank = |candidate: &Candidate| (candidate.declined.is_some(), candidate.predicted);
-        candidates.sort_by(|a, b| rank(a).cmp(&rank(b)));
+        candidates.sort_by_key(rank);
         candidates
     }
 
