@@ -250,6 +250,8 @@ impl<const M: usize> Place<M> {
         let mut out = [ZERO; M];
         // SAFETY: as the caller promised.
         unsafe {
+            // Other lanes have read their shares of the line before it is written over.
+            warp_barrier();
             let mut k = 0;
             while k < M {
                 if k > 0 {
@@ -289,6 +291,8 @@ impl<const M: usize> Place<M> {
         let mut part = [ZERO; M];
         // SAFETY: as the caller promised.
         unsafe {
+            // As in `forward`.
+            warp_barrier();
             let mut share = 0;
             while share < M / 8 {
                 let mut x = [ZERO; 8];
