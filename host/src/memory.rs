@@ -1,4 +1,6 @@
-//! Host allocations that fail as errors.
+//! Host allocations that fail as errors, and values that are made when first asked for.
+
+use std::sync::OnceLock;
 
 use crate::{Error, Result};
 
@@ -14,4 +16,12 @@ pub(crate) fn zeroed<T: Clone + Default>(len: usize) -> Result<Vec<T>> {
     let mut data = reserve(len)?;
     data.resize(len, T::default());
     Ok(data)
+}
+
+/// What the cell holds, made now if it is empty.
+pub(crate) fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+    match cell.get() {
+        Some(value) => Ok(value),
+        None => make().map(|value| cell.get_or_init(|| value)),
+    }
 }

@@ -50,8 +50,9 @@ impl Engine {
         filtered: usize,
     ) -> Result<()> {
         let window = Window::new(&self.filter, border);
+        let bytes = src.as_bytes().filter(|_| D::bytes_mut(&mut []).is_some());
         // 8-bit results are right to the last bit, and tap by tap that is known with less doubt.
-        if family == Family::Fourier && (src.as_bytes().is_none() || D::bytes_mut(&mut []).is_none()) {
+        if family == Family::Fourier && bytes.is_none() {
             fourier::run(&window, self.dense()?, self.spectra(), src, dst, filtered);
             return Ok(());
         }
@@ -65,12 +66,7 @@ impl Engine {
                 (Passes { across: None, taps: self.dense()? }, order)
             }
         };
-        let exact = match src.as_bytes() {
-            Some(src) if D::bytes_mut(&mut []).is_some() => {
-                Some(Exact::new(src, filtered, &self.filter, border, order)?)
-            }
-            _ => None,
-        };
+        let exact = bytes.map(|src| Exact::new(src, filtered, &self.filter, border, order)).transpose()?;
         Run::new(self.isa, window, passes, src, dst, filtered, exact.as_ref()).run()
     }
 
@@ -110,13 +106,7 @@ impl Engine {
 
     /// All taps, row by row.
     fn dense(&self) -> Result<&[f32]> {
-        match self.dense.get() {
-            Some(taps) => Ok(taps),
-            None => {
-                let taps = self.filter.dense_f32()?;
-                Ok(self.dense.get_or_init(|| taps))
-            }
-        }
+        crate::memory::once(&self.dense, || self.filter.dense_f32()).map(Vec::as_slice)
     }
 }
 

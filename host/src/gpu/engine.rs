@@ -11,6 +11,7 @@ use super::image::DeviceImage;
 use super::stream::Stream;
 use super::{direct, fourier, separable, sliding};
 use crate::image::Shape;
+use crate::memory::once;
 use crate::{Border, Error, Family, Filter, Result, Variant};
 
 /// Runs one filter on one GPU, from any thread: each run takes a workspace of its own.
@@ -207,14 +208,6 @@ impl Engine {
             input: pinned()?,
             output: pinned()?,
         })
-    }
-}
-
-/// What the cell holds, made now if it is empty.
-fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
-    match cell.get() {
-        Some(value) => Ok(value),
-        None => make().map(|value| cell.get_or_init(|| value)),
     }
 }
 
