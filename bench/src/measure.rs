@@ -6,8 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use apron::gpu::{DeviceImage, Gpu, Stream};
-use apron::{Result, Shape};
+use apron::gpu::{DeviceImage, Gpu, Recorded, Stream};
+use apron::{Plan, Result, Shape};
 
 /// The middle one of some times.
 ///
@@ -39,6 +39,29 @@ pub struct Bed {
     stream: Stream,
     ballast: DeviceImage,
     ballast_time: Duration,
+}
+
+/// The same work recorded for several pairs of images, which take turns.
+#[derive(Debug)]
+pub struct Replays {
+    all: Vec<Recorded>,
+    turn: usize,
+}
+
+impl Replays {
+    /// Replays the next.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn next(&mut self, stream: &mut Stream) -> Result<()> {
+        self.turn = (self.turn + 1) % self.all.len();
+        self.all[self.turn].replay(stream)
+    }
+
+    /// The first one's result.
+    pub fn result(&self) -> &DeviceImage {
+        self.all[0].dst()
+    }
 }
 
 /// How often a measurement runs what it measures, and how much other work comes first.
@@ -74,6 +97,20 @@ impl Bed {
         ballast.fill(0.0, &stream)?;
         let ballast_time = stream.mark()?.since(&start)?;
         Ok(Self { pairs, stream, ballast, ballast_time })
+    }
+
+    /// A plan's work recorded, on as many pairs of images, with the same sources.
+    ///
+    /// # Errors
+    /// Memory and driver errors.
+    pub fn recorded(&self, gpu: &Gpu, plan: &Plan) -> Result<Replays> {
+        let record = |(src, _): &(DeviceImage, DeviceImage)| {
+            let mut copy = gpu.image(src.shape())?;
+            copy.copy_from(src, &self.stream)?;
+            self.stream.synchronize()?;
+            plan.record(copy, gpu.image(src.shape())?)
+        };
+        Ok(Replays { all: self.pairs.iter().map(record).collect::<Result<_>>()?, turn: 0 })
     }
 
     /// Warms up what will be measured, and finds its rhythm.

@@ -1,6 +1,6 @@
 //! The CPU's engine through the public interface: `cargo bench -p apron --no-default-features`.
 //!
-//! One picture of 2048x2048 pixels for each stored type. `direct` has taps that are no product, `separable` Gaussians;
+//! One picture of 2048x2048 pixels for each stored type. `direct` has taps that are no product, `separable` Gaussians, `box` equal ones;
 //! `twin` is the plain reference that a plan for a variant runs. `APRON_ISA` forces an instruction set, and
 //! `RAYON_NUM_THREADS` the number of threads.
 
@@ -33,6 +33,10 @@ fn gaussian(size: usize) -> Filter {
     Filter::separable_f64(&taps, &taps).expect("taps")
 }
 
+fn mean(size: usize) -> Filter {
+    Filter::box_filter(size, size).expect("taps")
+}
+
 fn measure<P: Pixel>(
     c: &mut Criterion,
     name: &str,
@@ -58,6 +62,7 @@ fn engine(c: &mut Criterion) {
     measure::<f32>(c, "separable", 1, gaussian, None);
     measure::<u8>(c, "direct", 1, direct, None);
     measure::<u8>(c, "separable", 1, gaussian, None);
+    measure::<u8>(c, "box", 1, mean, None);
     measure::<u8>(c, "direct", 3, direct, None);
     measure::<u8>(c, "separable", 3, gaussian, None);
     measure::<u16>(c, "separable", 1, gaussian, None);

@@ -41,6 +41,8 @@ pub(crate) enum Order {
     TwoPasses,
     /// None: the product of spectra.
     Spectra,
+    /// None: pixels are summed up in whole numbers, and then multiplied with the tap that all are.
+    Counted,
 }
 
 impl From<Family> for Order {
@@ -468,6 +470,8 @@ fn kernel_error(filter: &Filter, order: Order, greatest: f64, outside: f64) -> f
 
     match (order, filter.separated()) {
         (Order::Spectra, _) => 2.0 * spectrum::UNITS * UNIT * filter.weight() * greatest,
+        // The sum, the tap and their product are rounded.
+        (Order::Counted, _) => compound(3.0, UNIT) * filter.weight() * greatest,
         (Order::TwoPasses, Some((row, column))) => {
             let (row_weight, column_weight) = (weight(row), weight(column));
             let mut taps_loss = loss(column) * row.iter().map(|tap| tap.abs()).sum::<f64>() + column_weight * loss(row);

@@ -306,12 +306,33 @@ impl Plan {
         dst: &mut crate::gpu::DeviceImage,
         stream: &mut crate::gpu::Stream,
     ) -> Result<()> {
+        let engine = self.on_device(src, dst)?;
+        engine.enqueue(self.variant_for(src.shape())?, self.border, src, dst, stream)
+    }
+
+    /// Records what [`Plan::run_on_device`] would do with these images, to be replayed with one call of the driver each
+    /// time. Filters `src` once as it does so.
+    ///
+    /// # Errors
+    /// As for [`Plan::run_on_device`].
+    #[cfg(feature = "gpu")]
+    pub fn record(&self, src: crate::gpu::DeviceImage, dst: crate::gpu::DeviceImage) -> Result<crate::gpu::Recorded> {
+        let engine = self.on_device(&src, &dst)?;
+        let variant = self.variant_for(src.shape())?;
+        crate::gpu::Recorded::new(engine.gpu(), src, dst, |src, dst, stream| {
+            engine.enqueue(variant, self.border, src, dst, stream)
+        })
+    }
+
+    /// The engine that takes images on the device from one to the other.
+    #[cfg(feature = "gpu")]
+    fn on_device(&self, src: &crate::gpu::DeviceImage, dst: &crate::gpu::DeviceImage) -> Result<&crate::gpu::Engine> {
         if src.shape() != dst.shape() {
             return Err(Error::Mismatch { src: src.shape().to_string(), dst: dst.shape().to_string() });
         }
         match &self.engine {
             Engine::Cpu(_) => Err(Error::NoGpu { reason: "the plan was built for the CPU".into() }),
-            Engine::Gpu(engine) => engine.enqueue(self.variant_for(src.shape())?, self.border, src, dst, stream),
+            Engine::Gpu(engine) => Ok(engine),
         }
     }
 }

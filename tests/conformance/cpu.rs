@@ -3,9 +3,10 @@
 
 use std::process::Command;
 
-use apron::Device;
-use conformance::problem::Group;
+use apron::{Border, Device};
+use conformance::problem::{Group, Problem, Window};
 use conformance::product::Product;
+use conformance::sample::{Data, Kind};
 use conformance::select::{self, Selection};
 use conformance::suite;
 use libtest_mimic::{Failed, Trial};
@@ -29,7 +30,35 @@ const LISTS: &[(&str, List)] = &[
     ("separable::wild", separable::wild),
     ("separable::ties", separable::ties),
     ("separable::long", separable::long),
+    ("boxes", boxes),
 ];
+
+/// Equal taps over 8-bit pictures large enough to be counted, and over a few that are not.
+fn boxes(selection: Selection) -> Vec<Group> {
+    let shapes = ["size=13", "size=14", "size=31", "cols=14,rows=2", "cols=1,rows=40", "cols=200,rows=9", "size=60"];
+    let presets = shapes.iter().map(|shape| Window::preset(&format!("box:{shape}")));
+    let windows = presets.chain([
+        Window::preset("box:size=15").anchored(0, 14),
+        Window::dense("minus one", 13, 3, &[-1.0; 39]),
+        Window::dense("a half", 5, 16, &[0.5; 80]),
+    ]);
+    let borders = || select::BORDERS.into_iter().chain([Border::Constant(0.0), Border::Constant(255.0)]);
+    let mut groups = Vec::new();
+    for window in windows {
+        for border in borders() {
+            let number = groups.len();
+            let problems =
+                [(301, 131), (700, 47), (40, 830), (30, 30)].iter().enumerate().map(|(i, &(width, height))| {
+                    let problem = Problem::new(width, height, select::seed(11, 4 * number + i));
+                    let problem = problem.stored(Kind::U8, Kind::U8).channels(1 + (number + i) % 4).gaps(i, number % 3);
+                    if i == 1 { problem.data(Data::Extremes) } else { problem }
+                });
+            let problems = selection.cut(9, problems, number);
+            groups.push(Group { window: window.clone(), border, problems });
+        }
+    }
+    groups
+}
 
 pub(crate) fn trials(selection: Selection) -> Vec<Trial> {
     let engine = LISTS.iter().map(|&(list, groups)| {

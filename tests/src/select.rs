@@ -31,7 +31,7 @@ impl Selection {
     }
 
     /// The problems that are solved of those made by the closure, which is told the number of each.
-    fn cut(self, keep_one_in: usize, problems: impl IntoIterator<Item = Problem>, offset: usize) -> Vec<Problem> {
+    pub fn cut(self, keep_one_in: usize, problems: impl IntoIterator<Item = Problem>, offset: usize) -> Vec<Problem> {
         let keep = |i: usize| self == Self::Full || (i + offset).is_multiple_of(keep_one_in);
         problems.into_iter().enumerate().filter(|&(i, _)| keep(i)).map(|(_, problem)| problem).collect()
     }
@@ -54,7 +54,7 @@ const STORED: [(Kind, Kind); 8] = [
 ];
 
 /// A seed for number `index` of list `list`.
-fn seed(list: u64, index: usize) -> u64 {
+pub fn seed(list: u64, index: usize) -> u64 {
     (list << 32 | index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16
 }
 

@@ -11,12 +11,11 @@
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 
-use gpu_kernels::border::KEEP;
 use rayon::prelude::*;
 
 use super::simd::{Isa, Lanes, Work};
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
-use super::{Window, leaves, resolve};
+use super::{Window, resolve};
 use crate::Result;
 use crate::exact::{self, Exact};
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
@@ -179,7 +178,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
             _ => self.sums(scratch, columns, y, parts),
         }
         for (i, part) in parts.iter_mut().enumerate() {
-            self.restore(columns, y + i, part);
+            self.window.restore(&self.src, self.filtered, columns, y + i, part);
         }
     }
 
@@ -265,31 +264,6 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
             resume: block > 0,
             by_rows: self.by_rows,
         });
-    }
-
-    /// Puts source pixels where nothing is computed: channels that are copied, and what [`crate::Border::Keep`] keeps.
-    fn restore(&self, columns: &Range<usize>, y: usize, part: &mut [D]) {
-        let Shape { width, height, channels } = self.src.shape();
-        let row = &self.src.row(y)[columns.start * channels..columns.end * channels];
-        let copy = |out: &mut [D], row: &[S]| {
-            out.iter_mut().zip(row).for_each(|(out, value)| *out = D::from_f32(value.to_f32()));
-        };
-        if self.filtered < channels {
-            for (out, row) in part.chunks_exact_mut(channels).zip(row.chunks_exact(channels)) {
-                copy(&mut out[self.filtered..], &row[self.filtered..]);
-            }
-        }
-        let Window { cols, rows, anchor_x, anchor_y, border, .. } = self.window;
-        if border == KEEP {
-            let inside = anchor_x..(width + anchor_x + 1).saturating_sub(cols);
-            let (left, right) = match leaves(y, anchor_y, rows, height) || inside.is_empty() {
-                true => (columns.end, columns.end),
-                false => (inside.start.clamp(columns.start, columns.end), inside.end.clamp(columns.start, columns.end)),
-            };
-            let (left, right) = ((left - columns.start) * channels, (right - columns.start) * channels);
-            copy(&mut part[..left], &row[..left]);
-            copy(&mut part[right..], &row[right..]);
-        }
     }
 
     /// Where in the ring the line is that row `y` has under tap row 0, were there no anchor. Makes it if need be.

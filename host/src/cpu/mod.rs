@@ -4,16 +4,20 @@
 //! bits (see [`bands`]).
 
 mod bands;
+mod boxes;
 mod direct;
 mod fourier;
 mod separable;
 pub(crate) mod simd;
 mod tile;
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
+use gpu_kernels::border::KEEP;
+
 use crate::exact::{Exact, Order};
-use crate::image::{ImageView, ImageViewMut, Pixel};
+use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 use crate::pixels::{self, Planes};
 use crate::{Border, Family, Filter, Result};
 use bands::{Passes, Run};
@@ -51,6 +55,10 @@ impl Engine {
     ) -> Result<()> {
         let window = Window::new(&self.filter, border);
         let bytes = src.as_bytes().filter(|_| D::bytes_mut(&mut []).is_some());
+        if let (Some(src), Some(tap)) = (bytes, boxes::tap(&self.filter, &window, src.shape())) {
+            let exact = Exact::new(src, filtered, &self.filter, border, Order::Counted)?;
+            return boxes::run(self.isa, &window, tap, &src, dst, filtered, &exact);
+        }
         // 8-bit results are right to the last bit, and tap by tap that is known with less doubt.
         if family == Family::Fourier && bytes.is_none() {
             fourier::run(&window, self.dense()?, self.spectra(), src, dst, filtered);
@@ -129,6 +137,38 @@ impl Window {
         let (border, border_value) = border.code();
         let (anchor_x, anchor_y) = filter.anchor();
         Self { cols: filter.cols(), rows: filter.rows(), anchor_x, anchor_y, border, border_value }
+    }
+
+    /// Puts source pixels where nothing is computed in some columns of row `y`: channels from `filtered` on, which are
+    /// copied, and what [`Border::Keep`] keeps.
+    fn restore<S: Pixel, D: Pixel>(
+        &self,
+        src: &ImageView<'_, S>,
+        filtered: usize,
+        columns: &Range<usize>,
+        y: usize,
+        part: &mut [D],
+    ) {
+        let Shape { width, height, channels } = src.shape();
+        let row = &src.row(y)[columns.start * channels..columns.end * channels];
+        let copy = |out: &mut [D], row: &[S]| {
+            out.iter_mut().zip(row).for_each(|(out, value)| *out = D::from_f32(value.to_f32()));
+        };
+        if filtered < channels {
+            for (out, row) in part.chunks_exact_mut(channels).zip(row.chunks_exact(channels)) {
+                copy(&mut out[filtered..], &row[filtered..]);
+            }
+        }
+        if self.border == KEEP {
+            let inside = self.anchor_x..(width + self.anchor_x + 1).saturating_sub(self.cols);
+            let (left, right) = match leaves(y, self.anchor_y, self.rows, height) || inside.is_empty() {
+                true => (columns.end, columns.end),
+                false => (inside.start.clamp(columns.start, columns.end), inside.end.clamp(columns.start, columns.end)),
+            };
+            let (left, right) = ((left - columns.start) * channels, (right - columns.start) * channels);
+            copy(&mut part[..left], &row[..left]);
+            copy(&mut part[right..], &row[right..]);
+        }
     }
 }
 

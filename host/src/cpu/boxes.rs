@@ -1,0 +1,199 @@
+//! Filters of equal taps for bytes: pixels are counted in whole numbers, so that the time hardly depends on the window.
+//!
+//! A job is a band of rows. It keeps the sum of the pixels that each column has under the window, and going down adds the
+//! row that enters and takes off the one that leaves. A window's sum is what the columns up to its end have together, less
+//! what those before it have. Whole numbers gather no rounding errors on the way; with floats it would be another matter.
+
+use std::ops::Range;
+
+use gpu_kernels::border::CONSTANT;
+use rayon::prelude::*;
+
+use super::simd::{Isa, Lanes, Work};
+use super::{Window, resolve};
+use crate::exact::{self, Exact};
+use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+use crate::{Filter, Result};
+
+/// Pixels and taps from which counting is faster.
+const PIXELS: usize = 1 << 15;
+const TAPS: usize = 13;
+
+/// The most taps: a sum of bytes stays below 2^32.
+const MOST_TAPS: usize = 1 << 24;
+
+/// The tap that all of the filter's are, if there are so many that counting pixels pays, and the border counts too.
+pub(super) fn tap(filter: &Filter, window: &Window, shape: Shape) -> Option<f32> {
+    let (cols, rows) = (filter.cols(), filter.rows());
+    let counts = window.border != CONSTANT || (0.0..=255.0).contains(&window.border_value);
+    let whole = counts && window.border_value.fract() == 0.0;
+    if !whole || cols.max(rows) < TAPS || cols * rows > MOST_TAPS || shape.width * shape.height < PIXELS {
+        return None;
+    }
+    let equal = |taps: &[f64]| taps.iter().all(|&tap| tap == taps[0]).then_some(taps[0]);
+    let tap = match (filter.dense_f64(), filter.separated()) {
+        (Some(taps), _) => equal(taps)?,
+        (None, Some((row, column))) => equal(row)? * equal(column)?,
+        (None, None) => return None,
+    };
+    // What a float holds to its last bit, with room for the sum.
+    (1e-30..1e20).contains(&tap.abs()).then_some(tap as f32)
+}
+
+/// Filters the first `filtered` channels by equal taps, and copies the others. `exact` takes sums in the order
+/// [`exact::Order::Counted`].
+pub(super) fn run<D: Pixel>(
+    isa: Isa,
+    window: &Window,
+    tap: f32,
+    src: &ImageView<'_, u8>,
+    dst: &mut ImageViewMut<'_, D>,
+    filtered: usize,
+    exact: &Exact<'_>,
+) -> Result<()> {
+    let Shape { width, height, channels } = src.shape();
+    let threads = rayon::current_num_threads();
+    // A band begins with all the rows under its window: it should have more of its own, if that keeps all threads busy.
+    let band = height.div_ceil(4 * threads).max(height.div_ceil(threads).min(4 * window.rows));
+    // Under tap row 0 were there no anchor; none outside the image.
+    let row = |y: usize| resolve(window.border, y, 0, window.anchor_y, height).map(|y| src.row(y));
+    dst.rows_mut().chunks(band).enumerate().try_for_each_init(Scratch::default, |scratch, (index, rows)| {
+        let first = index * band;
+        scratch.start(window, src.shape())?;
+        exact.begin(&(0..width), &mut scratch.exact)?;
+        for entering in first..first + window.rows - 1 {
+            isa.run(Descend { scratch, entering: row(entering), leaving: None });
+        }
+        for (y, out) in (first..).zip(rows) {
+            let leaving = (y > first).then(|| row(y - 1));
+            isa.run(Descend { scratch, entering: row(y + window.rows - 1), leaving });
+            scratch.add_sides(window, channels);
+            isa.run(Sum { scratch, cols: window.cols, channels, tap });
+            if let Some(out) = D::bytes_mut(out) {
+                exact.store_part(isa, &scratch.sums, 0, y, out, &mut scratch.exact);
+            }
+            window.restore(src, filtered, &(0..width), y, out);
+        }
+        Ok(())
+    })
+}
+
+/// A thread's memory.
+#[derive(Default)]
+struct Scratch {
+    /// A row outside the image.
+    outside: Vec<u8>,
+    /// For each element of a row with the border's pixels on both sides, the sum of what its column has under the window.
+    columns: Vec<u32>,
+    /// The elements that lie in the image.
+    inside: Range<usize>,
+    /// The pixels of the padded row that do not, and the image's column that stands in each, if it is not the border's value.
+    sides: Vec<(usize, Option<usize>)>,
+    /// For each element, and one pixel more, the sum of all before it in its channel.
+    before: Vec<u32>,
+    /// For each result, the sum of what is under the window, times the tap.
+    sums: Vec<f32>,
+    exact: exact::Scratch,
+}
+
+impl Scratch {
+    /// Begins with nothing under the window.
+    fn start(&mut self, window: &Window, Shape { width, channels, .. }: Shape) -> Result<()> {
+        let (len, padded) = (width * channels, width + window.cols - 1);
+        if self.columns.is_empty() {
+            self.outside = crate::memory::zeroed(len)?;
+            self.outside.fill(window.border_value as u8);
+            self.columns = crate::memory::zeroed(padded * channels)?;
+            self.before = crate::memory::zeroed((padded + 1) * channels)?;
+            self.sums = crate::memory::zeroed(len)?;
+            self.inside = window.anchor_x * channels..window.anchor_x * channels + len;
+            let sides = (0..window.anchor_x).chain(window.anchor_x + width..padded);
+            self.sides.extend(sides.map(|at| (at, resolve(window.border, at, 0, window.anchor_x, width))));
+        }
+        self.columns.fill(0);
+        Ok(())
+    }
+
+    /// Sets the sums of the columns outside the image.
+    fn add_sides(&mut self, window: &Window, channels: usize) {
+        let outside = window.rows as u32 * window.border_value as u32;
+        for &(at, column) in &self.sides {
+            for channel in 0..channels {
+                let sum = column.map_or(outside, |x| self.columns[(window.anchor_x + x) * channels + channel]);
+                self.columns[at * channels + channel] = sum;
+            }
+        }
+    }
+}
+
+/// Adds a row to the columns' sums and takes one off, if one leaves. A row is none where it lies outside the image.
+struct Descend<'a> {
+    scratch: &'a mut Scratch,
+    entering: Option<&'a [u8]>,
+    leaving: Option<Option<&'a [u8]>>,
+}
+
+impl Work for Descend<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        let Scratch { outside, columns, inside, .. } = self.scratch;
+        let columns = columns[inside.clone()].iter_mut().zip(self.entering.unwrap_or(outside));
+        match self.leaving {
+            None => columns.for_each(|(sum, &value)| *sum += u32::from(value)),
+            Some(leaving) => columns.zip(leaving.unwrap_or(outside)).for_each(|((sum, &entering), &leaving)| {
+                *sum = *sum + u32::from(entering) - u32::from(leaving);
+            }),
+        }
+    }
+}
+
+/// Sums of `cols` columns times the tap.
+struct Sum<'a> {
+    scratch: &'a mut Scratch,
+    cols: usize,
+    channels: usize,
+    tap: f32,
+}
+
+impl Work for Sum<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        let Scratch { columns, before, sums, .. } = self.scratch;
+        match self.channels {
+            1 => add_up::<1>(columns, before),
+            2 => add_up::<2>(columns, before),
+            3 => add_up::<3>(columns, before),
+            _ => add_up::<4>(columns, before),
+        }
+        // What has wrapped around comes back: the difference is below 2^32.
+        let ends = before[self.cols * self.channels..].iter().zip(&**before);
+        sums.iter_mut().zip(ends).for_each(|(sum, (end, start))| *sum = end.wrapping_sub(*start) as f32 * self.tap);
+    }
+}
+
+/// For each element the sum of those before it in its channel, of C; the running sums stay in registers.
+#[inline(always)]
+fn add_up<const C: usize>(columns: &[u32], before: &mut [u32]) {
+    let mut sums = [0u32; C];
+    let mut step = |before: &mut [u32], columns: &[u32]| {
+        for channel in 0..C {
+            before[channel] = sums[channel];
+            sums[channel] = sums[channel].wrapping_add(columns[channel]);
+        }
+    };
+    // Eight pixels in a turn: counting them takes as long as adding them.
+    let whole = columns.len() - columns.len() % (8 * C);
+    let (befores, rest) = before.split_at_mut(whole);
+    for (before, columns) in befores.chunks_exact_mut(8 * C).zip(columns.chunks_exact(8 * C)) {
+        for pixel in 0..8 {
+            step(&mut before[pixel * C..][..C], &columns[pixel * C..][..C]);
+        }
+    }
+    for (before, columns) in rest.chunks_exact_mut(C).zip(columns[whole..].chunks_exact(C).chain([&[0; C][..]])) {
+        step(before, columns);
+    }
+}
