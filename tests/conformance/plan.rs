@@ -21,6 +21,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         suite::gpu_trial("plan::choice::gpu", gpu, choice(Gpu::DEVICE)),
         Trial::test("plan::declines::cpu", || declines(Device::Cpu)),
         suite::gpu_trial("plan::declines::gpu", gpu, || declines(Gpu::DEVICE)),
+        suite::gpu_trial("plan::replayed", gpu, replayed),
     ]
 }
 
@@ -60,4 +61,45 @@ fn declines(device: Device) -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// What was recorded does the same again, also with another picture in the place of the first.
+#[cfg(feature = "gpu")]
+fn replayed() -> Result<(), Failed> {
+    let gpu = apron::gpu::Gpu::open(0)?;
+    let shape = Shape { width: 301, height: 77, channels: 2 };
+    let pictures: Vec<_> = (1..=2)
+        .map(|factor| {
+            let values = (0..301 * 77 * 2).map(|i| (i * 7919 * factor % 1009) as f32).collect();
+            apron::Image::from_vec(values, 301, 77, 2)
+        })
+        .collect::<Result<_, _>>()?;
+    let filter = Filter::gaussian(2.0)?;
+    for variant in Variant::all() {
+        for border in [Border::Reflect101, Border::Keep] {
+            let plan = Plan::builder(&filter).border(border).device(Gpu::DEVICE).variant(variant).build()?;
+            if plan.variant_for(shape).is_err() {
+                continue;
+            }
+            let mut stream = gpu.stream()?;
+            let mut recorded = plan.record(gpu.upload(&pictures[0].view())?, gpu.image(shape)?)?;
+            for picture in pictures.iter().rev() {
+                let src = gpu.upload(&picture.view())?;
+                let mut expected = gpu.image(shape)?;
+                plan.run_on_device(&src, &mut expected, &mut stream)?;
+                recorded.src_mut().copy_from(&src, &stream)?;
+                recorded.replay(&mut stream)?;
+                stream.synchronize()?;
+                if gpu.download(recorded.dst())? != gpu.download(&expected)? {
+                    return Err(format!("{variant}, border {border}: a replay gives another result").into());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "gpu"))]
+fn replayed() -> Result<(), Failed> {
+    Err("this build has no GPU support".into())
 }
