@@ -23,38 +23,42 @@
 //! - The grid may be smaller than the image in y: blocks step on by the height of the grid until no row is left, so no
 //!   image is too tall for the hardware's limit of 65535 blocks.
 //! - Offsets into an image are 64-bit; coordinates are `i32` (see [`abi::MAX_EXTENT`]).
-#![cfg_attr(target_arch = "nvptx64", no_std)]
+#![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 #![cfg_attr(
-    target_arch = "nvptx64",
-    feature(abi_ptx, asm_experimental_arch, core_intrinsics, stdarch_nvptx),
+    all(target_arch = "nvptx64", not(rust_cuda)),
+    no_std,
+    feature(abi_ptx, core_intrinsics, stdarch_nvptx),
     allow(internal_features)
 )]
+// rust-cuda's builder says `no_std` itself. On the host, rust-cuda's kernels are only checked: no PTX stands behind them.
+#![cfg_attr(all(rust_cuda, not(target_arch = "nvptx64")), allow(unused, unreachable_code))]
 
 pub mod abi;
 pub mod border;
 
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod device;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod direct;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod fourier;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod frame;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod fused;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod keep;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod peak;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod ring;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod separable;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod sliding;
 
-#[cfg(target_arch = "nvptx64")]
+// rust-cuda's `cuda_std` brings its own.
+#[cfg(all(target_arch = "nvptx64", not(rust_cuda)))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     device::trap()

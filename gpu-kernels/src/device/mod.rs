@@ -1,17 +1,41 @@
 //! The GPU as a kernel sees it: indices, barrier, memory, arithmetic.
 //!
-//! Kernels touch the machine through these functions alone, so that a file beside `nvptx.rs` can bring the same kernels
-//! to another compiler or to the host.
+//! Kernels touch the machine through these functions alone. Two compilers take the same kernels: rustc's own NVPTX backend
+//! and, under `cfg(rust_cuda)`, rust-cuda's, through its `cuda_std`. Most functions are a PTX instruction, spelled out, and
+//! serve both (`nvptx.rs`); what differs is in `rustc.rs` and `nvvm.rs`, and in the two macros below.
 
 mod nvptx;
+#[cfg(rust_cuda)]
+mod nvvm;
+#[cfg(not(rust_cuda))]
+mod rustc;
+
+#[cfg(target_arch = "nvptx64")]
+pub(crate) use core::arch::asm;
 
 pub(crate) use nvptx::*;
+#[cfg(rust_cuda)]
+pub(crate) use nvvm::*;
+#[cfg(not(rust_cuda))]
+pub(crate) use rustc::*;
 
-/// Declares kernel entries: the one place that knows how an entry is spelled for the compiler in use.
+/// Stands in for inline PTX where kernels are only checked, as rust-cuda's are on the host.
+#[cfg(not(target_arch = "nvptx64"))]
+macro_rules! asm {
+    ($($code:tt)*) => {
+        unimplemented!("PTX runs on the GPU alone")
+    };
+}
+#[cfg(not(target_arch = "nvptx64"))]
+pub(crate) use asm;
+
+/// Declares kernel entries: the one place that knows how an entry is spelled for the compiler in use. rust-cuda's attribute
+/// puts the ABI that its compiler wants in the place of the one here.
 macro_rules! kernel {
     ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
         $(#[$attribute])*
-        #[unsafe(no_mangle)]
+        #[cfg_attr(rust_cuda, cuda_std::kernel)]
+        #[cfg_attr(not(rust_cuda), unsafe(no_mangle))]
         pub unsafe extern "ptx-kernel" fn $name($($argument: $type),*) {
             // SAFETY: the host launches entries through its typed launchers alone, which uphold each kernel's contract.
             unsafe { $body }
@@ -23,18 +47,19 @@ macro_rules! kernel {
 /// moves them to where PTX has them.
 macro_rules! directive {
     ($directive:literal) => {
-        core::arch::asm!(concat!("//@ ", $directive), options(nomem, nostack, preserves_flags))
+        $crate::device::asm!(concat!("//@ ", $directive), options(nomem, nostack, preserves_flags))
     };
 }
 
 /// The address of by-value parameter number `index` of the kernel named, for [`Parameter`].
 ///
-/// Reading a parameter at an index known only at run time in plain Rust would copy all of it to local memory first.
+/// Reading a parameter at an index known only at run time in plain Rust would copy all of it to local memory first. Both
+/// compilers name parameters in this way.
 macro_rules! parameter {
     ($kernel:ident, $index:literal, $argument:ident) => {{
         let _ = &$argument;
         let address: u64;
-        core::arch::asm!(
+        $crate::device::asm!(
             concat!("mov.b64 {}, ", stringify!($kernel), "_param_", $index, ";"),
             out(reg64) address,
             options(pure, nomem, nostack, preserves_flags)

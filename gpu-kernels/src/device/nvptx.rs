@@ -1,107 +1,10 @@
-//! The device layer for rustc's NVPTX backend.
+//! PTX instructions, spelled out: the part of the device layer that both compilers share.
 
-use core::arch::{asm, global_asm, nvptx};
+use super::{asm, dynamic_shared};
 
-// rustc has no address spaces: the block's dynamic shared memory is declared here and reached by its 32-bit address.
-global_asm!(".extern .shared .align 16 .b8 dynamic_shared[];");
-
-#[inline(always)]
-pub(crate) fn thread_x() -> i32 {
-    // SAFETY: reads a special register, as do those below.
-    unsafe { nvptx::_thread_idx_x() as i32 }
-}
-
-#[inline(always)]
-pub(crate) fn thread_y() -> i32 {
-    // SAFETY: see `thread_x`.
-    unsafe { nvptx::_thread_idx_y() as i32 }
-}
-
-#[inline(always)]
-pub(crate) fn block_x() -> i32 {
-    // SAFETY: see `thread_x`.
-    unsafe { nvptx::_block_idx_x() as i32 }
-}
-
-#[inline(always)]
-pub(crate) fn block_y() -> i32 {
-    // SAFETY: see `thread_x`.
-    unsafe { nvptx::_block_idx_y() as i32 }
-}
-
-#[inline(always)]
-pub(crate) fn block_z() -> i32 {
-    // SAFETY: see `thread_x`.
-    unsafe { nvptx::_block_idx_z() as i32 }
-}
-
-#[inline(always)]
-pub(crate) fn block_width() -> i32 {
-    // SAFETY: see `thread_x`.
-    unsafe { nvptx::_block_dim_x() as i32 }
-}
-
-#[inline(always)]
-pub(crate) fn block_height() -> i32 {
-    // SAFETY: see `thread_x`.
-    unsafe { nvptx::_block_dim_y() as i32 }
-}
-
-#[inline(always)]
-pub(crate) fn grid_width() -> i32 {
-    // SAFETY: see `thread_x`.
-    unsafe { nvptx::_grid_dim_x() as i32 }
-}
-
-#[inline(always)]
-pub(crate) fn grid_height() -> i32 {
-    // SAFETY: see `thread_x`.
-    unsafe { nvptx::_grid_dim_y() as i32 }
-}
-
-/// Waits for every thread of the block; orders their shared-memory accesses.
-///
-/// # Safety
-/// All threads of the block reach the same barrier.
-#[inline(always)]
-pub(crate) unsafe fn barrier() {
-    // SAFETY: the caller's promise is the instruction's contract.
-    unsafe { nvptx::_syncthreads() }
-}
-
-/// As [`barrier`]; returns whether any thread of the block came with `flag`.
-///
-/// # Safety
-/// As for [`barrier`].
-#[inline(always)]
-pub(crate) unsafe fn barrier_or(flag: bool) -> bool {
-    let any: u32;
-    // SAFETY: as the caller promised.
-    unsafe {
-        asm!(
-            "{{ .reg .pred mine, all;",
-            "setp.ne.u32 mine, {}, 0;",
-            "bar.red.or.pred all, 0, mine;",
-            "selp.u32 {}, 1, 0, all; }}",
-            in(reg32) u32::from(flag),
-            out(reg32) any,
-            options(nostack)
-        );
-    }
-    any != 0
-}
-
-/// Ends the kernel with an error that the host sees at its next call.
-pub(crate) fn trap() -> ! {
-    // SAFETY: no precondition.
-    unsafe { nvptx::trap() }
-}
-
-/// `a * b + c`, rounded once. The NVPTX backend does not contract a plain product and sum.
-#[inline(always)]
-pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {
-    core::intrinsics::fmaf32(a, b, c)
-}
+/// Whether the architecture has asynchronous copies: those of compute capability 8.0. rustc and rust-cuda name it each in
+/// its own way.
+const ASYNC_COPIES: bool = cfg!(any(target_feature = "sm_80", target_feature = "compute_80"));
 
 /// `value`, hidden from the optimiser: a loop over it is not unrolled, and what is computed from it is not computed before
 /// this point, where it might not be needed.
@@ -230,10 +133,9 @@ pub(crate) unsafe fn store_run<const PX: usize>(base: *mut f32, index: usize, va
 /// Closes the group of copies that this thread has started since the last one.
 #[inline(always)]
 pub(crate) fn copies_commit() {
-    #[cfg(target_feature = "sm_80")]
-    // SAFETY: no precondition.
-    unsafe {
-        asm!("cp.async.commit_group;", options(nostack, preserves_flags));
+    if ASYNC_COPIES {
+        // SAFETY: no precondition.
+        unsafe { asm!("cp.async.commit_group;", options(nostack, preserves_flags)) }
     }
 }
 
@@ -241,10 +143,9 @@ pub(crate) fn copies_commit() {
 /// barrier.
 #[inline(always)]
 pub(crate) fn copies_wait<const N: i32>() {
-    #[cfg(target_feature = "sm_80")]
-    // SAFETY: no precondition.
-    unsafe {
-        asm!("cp.async.wait_group {};", const N, options(nostack, preserves_flags));
+    if ASYNC_COPIES {
+        // SAFETY: no precondition.
+        unsafe { asm!("cp.async.wait_group {};", const N, options(nostack, preserves_flags)) }
     }
 }
 
@@ -263,16 +164,7 @@ impl Shared {
     /// The whole of it, from its start.
     #[inline(always)]
     pub(crate) fn dynamic() -> Self {
-        let address;
-        // SAFETY: reads the address of the symbol declared above.
-        unsafe {
-            asm!(
-                "mov.u32 {}, dynamic_shared;",
-                out(reg32) address,
-                options(pure, nomem, nostack, preserves_flags)
-            );
-        }
-        Self(address)
+        Self(dynamic_shared())
     }
 
     /// Reads element `index`.
@@ -344,27 +236,25 @@ impl Shared {
     /// Both lie inside their allocations; nothing touches the elements before [`copies_wait`] and a barrier.
     #[inline(always)]
     pub(crate) unsafe fn copy4(self, index: i32, from: *const f32) {
-        #[cfg(target_feature = "sm_80")]
         // SAFETY: as the caller promised.
         unsafe {
-            asm!(
-                "cp.async.cg.shared.global.L2::128B [{}], [{}], 16;",
-                in(reg32) self.at(index),
-                in(reg64) from,
-                options(nostack, preserves_flags)
-            );
-        }
-        #[cfg(not(target_feature = "sm_80"))]
-        // SAFETY: as the caller promised.
-        unsafe {
-            asm!(
-                "{{ .reg .b32 a, b, c, d;",
-                "ld.global.nc.v4.b32 {{a, b, c, d}}, [{}];",
-                "st.shared.v4.b32 [{}], {{a, b, c, d}}; }}",
-                in(reg64) from,
-                in(reg32) self.at(index),
-                options(nostack, preserves_flags)
-            );
+            if ASYNC_COPIES {
+                asm!(
+                    "cp.async.cg.shared.global.L2::128B [{}], [{}], 16;",
+                    in(reg32) self.at(index),
+                    in(reg64) from,
+                    options(nostack, preserves_flags)
+                );
+            } else {
+                asm!(
+                    "{{ .reg .b32 a, b, c, d;",
+                    "ld.global.nc.v4.b32 {{a, b, c, d}}, [{}];",
+                    "st.shared.v4.b32 [{}], {{a, b, c, d}}; }}",
+                    in(reg64) from,
+                    in(reg32) self.at(index),
+                    options(nostack, preserves_flags)
+                );
+            }
         }
     }
 
@@ -374,20 +264,18 @@ impl Shared {
     /// As for [`Shared::copy4`].
     #[inline(always)]
     pub(crate) unsafe fn copy1(self, index: i32, from: *const f32) {
-        #[cfg(target_feature = "sm_80")]
         // SAFETY: as the caller promised.
         unsafe {
-            asm!(
-                "cp.async.ca.shared.global [{}], [{}], 4;",
-                in(reg32) self.at(index),
-                in(reg64) from,
-                options(nostack, preserves_flags)
-            );
-        }
-        #[cfg(not(target_feature = "sm_80"))]
-        // SAFETY: as the caller promised.
-        unsafe {
-            self.store(index, load(from, 0));
+            if ASYNC_COPIES {
+                asm!(
+                    "cp.async.ca.shared.global [{}], [{}], 4;",
+                    in(reg32) self.at(index),
+                    in(reg64) from,
+                    options(nostack, preserves_flags)
+                );
+            } else {
+                self.store(index, load(from, 0));
+            }
         }
     }
 
