@@ -1,9 +1,9 @@
 //! `bench`: every case checked, then measured.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use apron::gpu::{DeviceImage, Gpu, Stream};
 use apron::{Device, Error, Family, Filter, Image, Pixel as _, Plan, Variant};
 use rayon::prelude::*;
@@ -13,7 +13,7 @@ use crate::linked::{Linked, linked};
 use crate::measure::{Bed, Rhythm, on_host};
 use crate::peers::{Agreement, On, Peers};
 use crate::report::{Checked, CpuReport, GpuReport, Report, Row, Rows, Skipped, Who, contests};
-use crate::{charts, check, family_name, output, page, why};
+use crate::{charts, check, compilers, family_name, output, page, why};
 
 /// What can be asked of the benchmark.
 #[derive(Debug, clap::Args)]
@@ -34,6 +34,13 @@ pub struct Options {
     /// through python3, and in a build with feature "peers" imageproc, libblur and image.
     #[arg(long)]
     peers: bool,
+    /// Instead, measure the embedded kernels beside those of a PTX file: times, registers, instructions, load time, and
+    /// whether results agree.
+    #[arg(long, requires = "ptx", conflicts_with_all = ["peers", "html", "svg"])]
+    compare_compilers: bool,
+    /// The PTX file, as `cargo xtask ptx --compiler rust-cuda --arch sm_90 --out FILE` writes it.
+    #[arg(long, value_name = "FILE", requires = "compare_compilers")]
+    ptx: Option<PathBuf>,
     /// Also write the results to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -68,6 +75,9 @@ pub fn run(options: &Options) -> Result<()> {
         options.filter_case,
         all.iter().map(Case::name).collect::<Vec<_>>().join(", ")
     );
+    if let Some(file) = &options.ptx {
+        return options.compare(file, &chosen);
+    }
     let mut fallback = String::new();
     let gpu = match options.device {
         Device::Cpu => None,
@@ -152,6 +162,23 @@ fn start_peers(on: On, skipped: &mut Vec<Skipped>) -> Result<Peers> {
 }
 
 impl Options {
+    /// The embedded kernels beside a file's.
+    fn compare(&self, file: &Path, chosen: &[&Case]) -> Result<()> {
+        let ordinal = match self.device {
+            Device::Cpu => bail!("--compare-compilers needs a GPU"),
+            Device::Gpu(ordinal) => ordinal,
+            Device::Auto => 0,
+        };
+        let rounds = if self.quick { 3 } else { 11 };
+        let comparison = compilers::compare(ordinal, file, chosen, rounds, self.large)?;
+        output::print(&comparison.text())?;
+        if let Some(path) = &self.json {
+            let json = serde_json::to_string_pretty(&comparison)? + "\n";
+            output::write(path, json.as_bytes())?;
+        }
+        comparison.verify()
+    }
+
     /// The files that were asked for.
     fn write(&self, report: &Report, fallback: &str) -> Result<()> {
         if let Some(path) = &self.json {
@@ -465,7 +492,7 @@ struct Runner {
 }
 
 /// Whether all variants of a family give the same bits.
-fn is_exact(family: Family) -> bool {
+pub(crate) fn is_exact(family: Family) -> bool {
     matches!(family, Family::Direct | Family::Separable)
 }
 
@@ -485,7 +512,7 @@ fn told(agreement: &Agreement) -> Checked {
 }
 
 /// A plan's result on the device.
-fn run_once(gpu: &Gpu, plan: &Plan, src: &DeviceImage) -> Result<Image<f32>> {
+pub(crate) fn run_once(gpu: &Gpu, plan: &Plan, src: &DeviceImage) -> Result<Image<f32>> {
     let mut stream = gpu.stream()?;
     let mut dst = gpu.image(src.shape())?;
     // Memory that the driver hands out may still hold another run's right result.

@@ -5,6 +5,7 @@
 //! | [`demo`] | filters pictures, writes them and a contact sheet, tells times |
 //! | [`cases`] | the benchmark's problems, as data |
 //! | [`bench`](mod@bench) | runs the cases: checks each result, then measures |
+//! | `compilers` | the embedded kernels beside those of a PTX file |
 //! | [`measure`] | times on a GPU's stream and on the CPU |
 //! | `check` | holds results to f64, to checksums, to each other |
 //! | `peers`, `linked` | other libraries: through Python, and linked in |
@@ -16,6 +17,7 @@ pub mod bench;
 pub mod cases;
 mod charts;
 mod check;
+mod compilers;
 pub mod demo;
 mod linked;
 pub mod measure;

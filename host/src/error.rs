@@ -115,6 +115,14 @@ pub enum Error {
         /// The driver's own words.
         message: String,
     },
+    /// Kernels from a file cannot be used.
+    #[error("the kernels in {} cannot be used: {reason}", path.display())]
+    Kernels {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// A picture's pixel type has no counterpart here.
     #[error("pixel format {format} is not supported; convert it to 8-bit, 16-bit or 32-bit float channels first")]
     PixelFormat {

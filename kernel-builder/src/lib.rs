@@ -28,6 +28,7 @@
 
 pub mod compiler;
 mod directives;
+pub mod module;
 pub mod ptxas;
 mod split;
 
@@ -39,6 +40,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use compiler::Compiler;
+pub use module::Module;
 
 /// What every fallible function of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -309,11 +311,11 @@ impl KernelBuilder {
         rustc.arg(joined("--emit=link=", &unfinished.join("unused"))).arg(joined("--emit=asm=", &module));
         let warnings = run(&mut rustc, compiler, || format!("{} for {}", krate.display(), self.arch))?;
 
-        let ptx = directives::hoist(&fs::read_to_string(&module).map_err(at(&module))?);
-        fs::write(&module, &ptx).map_err(at(&module))?;
-        let parts = split::split(&ptx).map_err(|reason| Error::Ptx { arch: self.arch.clone(), reason })?;
+        let ptx = Module::of(&compiler.version, &fs::read_to_string(&module).map_err(at(&module))?)
+            .map_err(|reason| Error::Ptx { arch: self.arch.clone(), reason })?;
+        fs::write(&module, &ptx.text).map_err(at(&module))?;
         let entries = fresh_folder(&unfinished.join(ENTRIES))?;
-        for (name, text) in parts {
+        for (name, text) in ptx.entries {
             let path = entries.join(format!("{name}.ptx"));
             fs::write(&path, text).map_err(at(&path))?;
         }
@@ -460,7 +462,8 @@ fn joined(option: &str, path: &Path) -> OsString {
 fn hash(krate: &Path, inputs: &[PathBuf], compiler: &Compiler) -> Result<u64> {
     let mut hasher = DefaultHasher::new();
     // This program's own part in the result.
-    (include_str!("lib.rs"), include_str!("split.rs"), &compiler.identity).hash(&mut hasher);
+    (include_str!("lib.rs"), include_str!("module.rs"), &compiler.identity).hash(&mut hasher);
+    (include_str!("directives.rs"), include_str!("split.rs")).hash(&mut hasher);
     for path in inputs {
         path.strip_prefix(krate).unwrap_or(path).hash(&mut hasher);
         fs::read(path).map_err(at(path))?.hash(&mut hasher);

@@ -66,6 +66,10 @@ const CASES: &[Case] = &[
     ),
     ("unknown_command", &["flter", "in.png", "out.png"], &["flter", "filter"]),
     ("no_command", &[], &["--help"]),
+    #[cfg(feature = "gpu")]
+    ("ptx_missing", &["--ptx", "none.ptx", "info"], &["none.ptx"]),
+    #[cfg(feature = "gpu")]
+    ("ptx_that_is_none", &["info", "--ptx", "in.png"], &["in.png", "not PTX"]),
     ("taps_into_no_folder", &["taps", "--filter", "sobel-x", "--out", "none/taps.npy"], &["none"]),
 ];
 

@@ -2,6 +2,8 @@
 
 mod bad_input;
 mod files;
+#[cfg(feature = "gpu")]
+mod kernels;
 mod plan;
 mod scipy;
 mod tool;
@@ -15,13 +17,18 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let gpu = Gpu::probe();
     let python = scipy::probe();
-    let trials: Vec<_> = [files::trials(), bad_input::trials(), plan::trials(&gpu), scipy::trials(&python, &gpu)]
-        .into_iter()
-        .flatten()
-        .collect();
+    #[cfg(feature = "gpu")]
+    let kernels = kernels::trials(&gpu);
+    #[cfg(not(feature = "gpu"))]
+    let kernels = Vec::new();
+    let trials: Vec<_> =
+        [kernels, files::trials(), bad_input::trials(), plan::trials(&gpu), scipy::trials(&python, &gpu)]
+            .into_iter()
+            .flatten()
+            .collect();
     if !arguments.list {
         if let Gpu::Missing(reason) = &gpu {
-            println!("GPU: SKIP ({reason}), 2 tests");
+            println!("GPU: SKIP ({reason}), 3 tests");
         }
         if let Err(reason) = &python {
             println!("SciPy: SKIP ({reason}), 2 tests");

@@ -19,6 +19,7 @@
 //! - `APRON_CONFORMANCE=small`: a thin selection of the problems on a single thread, for runs under compute-sanitizer:
 //!   `compute-sanitizer --tool racecheck --error-exitcode 9 ./conformance gpu`. It keeps every variant, border, window
 //!   size and stored type, but not every combination.
+//! - `APRON_PTX`: a PTX file whose kernels are tested in the place of the embedded ones, as another compiler's.
 //! - `APRON_BIN`: the command-line tool to test, where it does not lie beside the tests.
 //! - `APRON_ISA`: the instruction set that the CPU's engine uses: portable, avx2, avx512, neon. `cpu::forced` sets it.
 //! - `PYTHON`: the Python that has NumPy and SciPy, if it is not `python3`.

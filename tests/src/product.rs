@@ -155,6 +155,10 @@ impl Gpu {
     /// Tries the first GPU.
     pub fn probe() -> Self {
         let required = std::env::var_os("APRON_REQUIRE_GPU").is_some_and(|value| value == "1");
+        #[cfg(feature = "gpu")]
+        if let Err(error) = take_kernels() {
+            return Self::Broken(error.to_string());
+        }
         let plan =
             Filter::from_taps(1, 1, &[1.0]).and_then(|filter| Plan::builder(&filter).device(Self::DEVICE).build());
         match plan {
@@ -165,4 +169,13 @@ impl Gpu {
             Err(error) => Self::Broken(error.to_string()),
         }
     }
+}
+
+/// Takes the GPU's kernels from the PTX file that `APRON_PTX` names, if it does: so another compiler's are tested.
+#[cfg(feature = "gpu")]
+fn take_kernels() -> Result<()> {
+    if let Some(path) = std::env::var_os("APRON_PTX") {
+        apron::gpu::use_kernels(Some(apron::gpu::Kernels::read(path.as_ref())?));
+    }
+    Ok(())
 }

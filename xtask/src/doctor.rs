@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Result;
 use kernel_builder::{compiler, ptxas};
 
-use crate::{print, root};
+use crate::{print, root, rust_cuda};
 
 /// How much depends on a thing.
 #[derive(Clone, Copy, PartialEq)]
@@ -81,6 +81,14 @@ pub(crate) fn run() -> Result<ExitCode> {
             need: Need::Optional,
             found: ptxas::find().map(|path| path.display().to_string()).ok_or_else(|| "for cargo xtask ptx".into()),
             remedy: ptxas::REMEDIES.join(", or "),
+        },
+        Finding {
+            what: "rust-cuda's compiler",
+            need: Need::Optional,
+            found: rust_cuda::prerequisites()
+                .map(|cuda| format!("all that it needs, with {}", cuda.display()))
+                .map_err(|_| "for cargo xtask ptx --compiler rust-cuda, which says what it lacks".into()),
+            remedy: "see rust-cuda/README.md; nothing else needs it".into(),
         },
         python("numpy"),
         python("scipy"),

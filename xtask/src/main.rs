@@ -2,6 +2,7 @@
 
 mod doctor;
 mod ptx;
+mod rust_cuda;
 mod test;
 
 use std::io::Write;
@@ -68,6 +69,10 @@ fn bench(command: &str, arguments: &[String]) -> Result<ExitCode> {
     // Other Rust libraries are built only when they are asked for.
     if arguments.iter().any(|argument| argument == "--peers") {
         cargo.args(["--features", "peers"]);
+    }
+    // The driver keeps what it has compiled, and would show the next run's load times too short.
+    if arguments.iter().any(|argument| argument == "--compare-compilers") {
+        cargo.env("CUDA_CACHE_DISABLE", "1");
     }
     cargo.args(["--", command]).args(arguments);
     Ok(exit_code(cargo.status().context("starting cargo")?))

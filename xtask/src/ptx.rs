@@ -2,28 +2,43 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use kernel_builder::{KernelBuilder, Report, TIERS, ptxas};
+use kernel_builder::{KernelBuilder, Module, TIERS, module, ptxas};
 
-use crate::{print, root};
+use crate::{print, root, rust_cuda};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
+    /// The compiler: rustc's own NVPTX backend, or rust-cuda's, which needs more: see rust-cuda/README.md.
+    #[arg(long, value_enum, default_value_t)]
+    compiler: Compiler,
     /// Compile for these architectures only, as sm_90.
     #[arg(long, value_name = "ARCH")]
     arch: Vec<String>,
     /// Compile with checks for overflow and debug assertions, and with little optimisation.
     #[arg(long)]
     debug: bool,
+    /// Also write the module to this file, for `apron --ptx`; needs one --arch.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
     /// Fail if the compiler warns, if ptxas is missing, if an entry spills registers to memory, or needs clearly more of
     /// them than gpu-kernels/registers.txt has.
     #[arg(long)]
     strict: bool,
     /// Write the registers that each entry needs to gpu-kernels/registers.txt.
-    #[arg(long, conflicts_with_all = ["debug", "strict", "arch"])]
+    #[arg(long, conflicts_with_all = ["debug", "strict", "arch", "compiler"])]
     write: bool,
+}
+
+/// Compilers of the same source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, clap::ValueEnum)]
+enum Compiler {
+    #[default]
+    Rustc,
+    RustCuda,
 }
 
 /// The committed list: entry, tier, registers of a thread.
@@ -37,6 +52,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         [] => TIERS.map(|tier| format!("sm_{tier}")).to_vec(),
         archs => archs.to_vec(),
     };
+    if options.out.is_some() && archs.len() != 1 {
+        bail!("--out writes one module: name its architecture, as --arch sm_90");
+    }
+    if options.compiler == Compiler::RustCuda {
+        if options.debug {
+            bail!("--debug is rustc's alone");
+        }
+        // What is missing is said before anything is compiled.
+        rust_cuda::prerequisites()?;
+    }
     let assembler = ptxas::find();
     match &assembler {
         Some(path) => print(&format!("ptxas: {}\n", path.display()))?,
@@ -51,21 +76,33 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         faults.push("ptxas is missing".to_owned());
     }
     for arch in &archs {
-        let report = KernelBuilder::new(root().join("gpu-kernels")).arch(arch).release(!options.debug).build()?;
-        let mut text = format!("\n{}, {}: {} entries", report.arch, report.compiler, report.entries.len());
-        writeln!(text, ", {}", report.module.display())?;
-        if !report.warnings.is_empty() {
-            writeln!(text, "{}", report.warnings)?;
+        let compiled = match options.compiler {
+            Compiler::Rustc => Compiled::by_rustc(arch, !options.debug)?,
+            Compiler::RustCuda => Compiled::by_rust_cuda(arch)?,
+        };
+        let Compiled { module, path, warnings } = &compiled;
+        let mut text = format!("\n{arch}, {}: {} entries", module.compiler, module.entries.len());
+        writeln!(text, ", {}", path.display())?;
+        if !warnings.is_empty() {
+            writeln!(text, "{warnings}")?;
             faults.push(format!("{arch}: the compiler warns"));
         }
-        list(&report, &mut text, &mut faults, &mut registers)?;
+        if options.compiler == Compiler::RustCuda {
+            let has = |entry: &str| module.entries.iter().any(|(name, _)| name == entry);
+            let absent = listed()?.into_keys().filter(|(entry, tier)| tier == arch && !has(entry));
+            faults.extend(absent.map(|(entry, _)| format!("{entry} for {arch} is not there")));
+        }
+        list(&compiled, arch, &mut text, &mut faults, &mut registers)?;
         print(&text)?;
+        if let Some(out) = &options.out {
+            std::fs::write(out, &module.text).with_context(|| out.display().to_string())?;
+        }
     }
     if options.write {
         let lines: String =
             registers.iter().map(|((entry, arch), count)| format!("{entry} {arch} {count}\n")).collect();
         std::fs::write(root().join(LIST), lines).context(LIST)?;
-    } else if !options.debug && !registers.is_empty() {
+    } else if options.compiler == Compiler::Rustc && !options.debug && !registers.is_empty() {
         compare(&registers, &archs, &mut faults)?;
     }
     if options.strict && !faults.is_empty() {
@@ -74,11 +111,35 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The kernels for one architecture.
+struct Compiled {
+    module: Module,
+    path: PathBuf,
+    /// What the compiler warned of.
+    warnings: String,
+}
+
+impl Compiled {
+    fn by_rustc(arch: &str, release: bool) -> Result<Self> {
+        let report = KernelBuilder::new(root().join("gpu-kernels")).arch(arch).release(release).build()?;
+        let text = std::fs::read_to_string(&report.module).with_context(|| report.module.display().to_string())?;
+        let module = Module::read(&text).map_err(anyhow::Error::msg)?;
+        Ok(Self { module, path: report.module, warnings: report.warnings })
+    }
+
+    fn by_rust_cuda(arch: &str) -> Result<Self> {
+        let module = rust_cuda::compile(arch)?;
+        let path = root().join("rust-cuda/target").join(format!("{arch}.ptx"));
+        std::fs::write(&path, &module.text).with_context(|| path.display().to_string())?;
+        Ok(Self { module, path, warnings: String::new() })
+    }
+}
+
 /// Registers by entry and architecture.
 type Registers = BTreeMap<(String, String), u32>;
 
-/// Holds the registers found to the committed list.
-fn compare(found: &Registers, archs: &[String], faults: &mut Vec<String>) -> Result<()> {
+/// The committed list.
+fn listed() -> Result<Registers> {
     let text = std::fs::read_to_string(root().join(LIST)).context(LIST)?;
     let listed: Option<Registers> = text
         .lines()
@@ -87,7 +148,12 @@ fn compare(found: &Registers, archs: &[String], faults: &mut Vec<String>) -> Res
             Some(((words.next()?.to_owned(), words.next()?.to_owned()), words.next()?.parse().ok()?))
         })
         .collect();
-    let listed = listed.with_context(|| format!("{LIST}: a line is not an entry, an architecture and a number"))?;
+    listed.with_context(|| format!("{LIST}: a line is not an entry, an architecture and a number"))
+}
+
+/// Holds the registers found to the committed list.
+fn compare(found: &Registers, archs: &[String], faults: &mut Vec<String>) -> Result<()> {
+    let listed = listed()?;
     for ((entry, arch), count) in found {
         match listed.get(&(entry.clone(), arch.clone())) {
             None => faults.push(format!("{entry} for {arch} is not in {LIST}; `cargo xtask ptx --write` renews it")),
@@ -103,33 +169,43 @@ fn compare(found: &Registers, archs: &[String], faults: &mut Vec<String>) -> Res
 }
 
 /// Adds a line for each entry of a tier; notes its registers, and the entries that spill.
-fn list(report: &Report, text: &mut String, faults: &mut Vec<String>, registers: &mut Registers) -> Result<()> {
-    let Some(usages) = ptxas::check(&report.module, &report.arch)? else {
-        for entry in &report.entries {
-            writeln!(text, "{}", entry.name)?;
+fn list(
+    compiled: &Compiled,
+    arch: &str,
+    text: &mut String,
+    faults: &mut Vec<String>,
+    registers: &mut Registers,
+) -> Result<()> {
+    let entries = &compiled.module.entries;
+    let Some(usages) = ptxas::check(&compiled.path, arch)? else {
+        for (name, _) in entries {
+            writeln!(text, "{name}")?;
         }
         return Ok(());
     };
-    let wide = report.entries.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
+    let wide = entries.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     writeln!(
         text,
-        "{:wide$} {:>9} {:>6} {:>6} {:>6} {:>9}",
-        "entry", "registers", "stack", "spills", "shared", "PTX bytes"
+        "{:wide$} {:>9} {:>6} {:>6} {:>6} {:>9} {:>12}",
+        "entry", "registers", "stack", "spills", "shared", "PTX bytes", "instructions"
     )?;
-    for entry in &report.entries {
-        let Some(usage) = usages.iter().find(|usage| usage.entry == entry.name) else {
-            bail!("ptxas does not list entry {}", entry.name);
+    for (name, ptx) in entries {
+        let Some(usage) = usages.iter().find(|usage| usage.entry == *name) else {
+            bail!("ptxas does not list entry {name}");
         };
-        registers.insert((entry.name.clone(), report.arch.clone()), usage.registers);
+        registers.insert((name.clone(), arch.to_owned()), usage.registers);
         let spills = usage.spill_stores + usage.spill_loads;
         if spills > 0 {
-            faults.push(format!("{} for {} spills {spills} bytes", entry.name, report.arch));
+            faults.push(format!("{name} for {arch} spills {spills} bytes"));
         }
-        let bytes = std::fs::metadata(&entry.path)?.len();
         writeln!(
             text,
-            "{:wide$} {:>9} {:>6} {spills:>6} {:>6} {bytes:>9}",
-            entry.name, usage.registers, usage.stack, usage.shared
+            "{name:wide$} {:>9} {:>6} {spills:>6} {:>6} {:>9} {:>12}",
+            usage.registers,
+            usage.stack,
+            usage.shared,
+            ptx.len(),
+            module::instructions(ptx)
         )?;
     }
     Ok(())

@@ -12,6 +12,10 @@ use super::{Failure, Result, files, npy};
 #[derive(Debug, Parser)]
 #[command(name = "apron", version, after_help = EXAMPLES, disable_help_subcommand = true)]
 pub(super) struct Args {
+    /// Take the GPU's kernels from this PTX file, made from this version's source by whichever compiler
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(super) ptx: Option<PathBuf>,
+
     #[command(subcommand)]
     pub(super) command: Command,
 }
@@ -327,7 +331,7 @@ mod tests {
     fn parse(line: &[&str]) -> Result<Box<FilterArgs>, String> {
         let args = ["apron", "filter"].iter().chain(line);
         match Args::try_parse_from(args) {
-            Ok(Args { command: Command::Filter(args) }) => Ok(args),
+            Ok(Args { command: Command::Filter(args), .. }) => Ok(args),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(usage(&error)),
         }

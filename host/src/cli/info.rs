@@ -20,7 +20,7 @@ pub(super) fn info(out: &mut dyn Write) -> io::Result<()> {
 
 #[cfg(feature = "gpu")]
 fn gpus(out: &mut dyn Write) -> io::Result<()> {
-    use apron::gpu::{Gpu, embedded};
+    use apron::gpu::{Gpu, embedded, kernels_in_use};
 
     match Gpu::count() {
         Ok(count) => {
@@ -59,6 +59,16 @@ fn gpus(out: &mut dyn Write) -> io::Result<()> {
             write!(out, "; machine code for {}", machines.join(", "))?;
         }
         writeln!(out)?;
+    }
+    if let Some(kernels) = kernels_in_use() {
+        let (count, bytes) = kernels.entries().fold((0, 0), |(count, bytes), (_, ptx)| (count + 1, bytes + ptx.len()));
+        let (path, arch, compiler) = (kernels.path().display(), kernels.arch(), kernels.compiler());
+        writeln!(out, "\nKernels taken from {path}")?;
+        writeln!(out, "  sm_{arch:<4} {count} entries, {} KiB, by {compiler}", bytes.div_ceil(1024))?;
+        let missing: Vec<_> = kernels.missing().collect();
+        if !missing.is_empty() {
+            writeln!(out, "  not there, and so from this build: {}", missing.join(" "))?;
+        }
     }
     Ok(())
 }

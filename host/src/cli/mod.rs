@@ -60,7 +60,7 @@ pub(crate) fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match caught(|| run(args.command)) {
+    match caught(|| run(args)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             report(&failure.message);
@@ -69,14 +69,28 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn run(command: args::Command) -> Result {
-    match command {
+fn run(args: args::Args) -> Result {
+    if let Some(path) = &args.ptx {
+        take_kernels(path)?;
+    }
+    match args.command {
         args::Command::Filter(args) => filter::run(args),
         args::Command::Plan(args) => plan::run(&args),
         args::Command::Taps(args) => taps::run(&args),
         args::Command::Filters => print(|out| info::filters(out)),
         args::Command::Info => print(|out| info::info(out)),
     }
+}
+
+#[cfg(feature = "gpu")]
+fn take_kernels(path: &Path) -> Result {
+    apron::gpu::use_kernels(Some(apron::gpu::Kernels::read(path)?));
+    Ok(())
+}
+
+#[cfg(not(feature = "gpu"))]
+fn take_kernels(_: &Path) -> Result {
+    Err(Failure::usage("--ptx: this build has no GPU support (feature \"gpu\")"))
 }
 
 /// Runs `work`; a panic becomes a failure.

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use cust::context::{Context, CurrentContext};
 use cust::device::DeviceAttribute;
 use cust::error::{CudaError, CudaResult};
-use cust::function::Function;
+use cust::function::{Function, FunctionAttribute};
 use cust::module::Module;
 use cust::sys;
 
+use super::kernels::Kernels;
 use super::{driver, kernels};
 use crate::{Error, Result};
 
@@ -26,9 +28,36 @@ struct Inner {
     tier: &'static kernels::Tier,
     /// Machine code of all kernels, if the build has it for this device and the driver takes it.
     machine_code: OnceLock<Option<&'static Module>>,
-    functions: Mutex<HashMap<&'static str, &'static Function<'static>>>,
-    /// Blocks that run at a time, by entry, threads and bytes of shared memory.
-    resident: Mutex<HashMap<(&'static str, u32, u32), u64>>,
+    functions: Mutex<BTreeMap<Key, Loaded>>,
+    /// Blocks that run at a time, by kernel, threads and bytes of shared memory.
+    resident: Mutex<HashMap<(Key, u32, u32), u64>>,
+}
+
+/// A kernel by its entry's name, and by the address of the [`Kernels`] that it comes from; 0 for those embedded.
+type Key = (&'static str, usize);
+
+/// A kernel in the driver's hands.
+#[derive(Clone, Copy, Debug)]
+struct Loaded {
+    function: &'static Function<'static>,
+    from: Option<&'static Kernels>,
+    time: Duration,
+}
+
+/// What a kernel that was loaded is like.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LoadedKernel {
+    /// Its entry's name.
+    pub entry: &'static str,
+    /// Where it comes from; `None` for those embedded.
+    pub from: Option<&'static Kernels>,
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Bytes of a thread's local memory.
+    pub local: u32,
+    /// How long it took to load, which is for the most part to compile.
+    pub time: Duration,
 }
 
 /// What a GPU is.
@@ -120,25 +149,35 @@ impl Gpu {
 
     /// The kernel of this name, loaded when first asked for.
     pub(super) fn function(&self, entry: &'static str) -> Result<&'static Function<'static>> {
+        let given = kernels::kernels_in_use().filter(|kernels| kernels.ptx(entry).is_some());
         let mut functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(function) = functions.get(entry) {
-            return Ok(function);
+        if let Some(loaded) = functions.get(&key(entry, given)) {
+            return Ok(loaded.function);
         }
         self.enter()?;
-        let ptx = self.inner.tier.ptx(entry).ok_or_else(|| Error::Driver {
-            call: "loading a kernel",
-            message: format!("this build has no entry \"{entry}\""),
-        })?;
-        let function = self.load(entry, ptx).map_err(|error| self.error("loading a kernel", error))?;
-        functions.insert(entry, function);
+        let start = Instant::now();
+        let function = match given {
+            Some(kernels) => self.load_given(entry, kernels)?,
+            None => {
+                let ptx = self.inner.tier.ptx(entry).ok_or_else(|| Error::Driver {
+                    call: "loading a kernel",
+                    message: format!("this build has no entry \"{entry}\""),
+                })?;
+                let module = self.machine_code().map_or_else(|| compiled(ptx), Ok);
+                self.prepare(entry, module).map_err(|error| self.error("loading a kernel", error))?
+            }
+        };
+        functions.insert(key(entry, given), Loaded { function, from: given, time: start.elapsed() });
         Ok(function)
     }
 
     /// How many blocks of a kernel the whole GPU runs at a time.
     pub(super) fn resident_blocks(&self, entry: &'static str, threads: u32, shared: u32) -> Result<u64> {
         let function = self.function(entry)?;
+        let key =
+            (key(entry, kernels::kernels_in_use().filter(|kernels| kernels.ptx(entry).is_some())), threads, shared);
         let mut resident = self.inner.resident.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&blocks) = resident.get(&(entry, threads, shared)) {
+        if let Some(&blocks) = resident.get(&key) {
             return Ok(blocks);
         }
         self.enter()?;
@@ -146,18 +185,50 @@ impl Gpu {
             .max_active_blocks_per_multiprocessor(threads.into(), shared as usize)
             .map_err(|error| self.error("asking how many blocks fit", error))?;
         let blocks = u64::from(each) * u64::from(self.inner.info.multiprocessors);
-        resident.insert((entry, threads, shared), blocks);
+        resident.insert(key, blocks);
         Ok(blocks)
     }
 
-    /// Finds one entry in the machine code, or compiles its PTX. Modules are kept until the process ends, as the GPU is, so
-    /// they are leaked once here rather than counted everywhere.
-    fn load(&self, entry: &'static str, ptx: &str) -> CudaResult<&'static Function<'static>> {
-        let module: &'static Module = match self.machine_code() {
-            Some(module) => module,
-            None => Box::leak(Box::new(Module::from_ptx(ptx, &[])?)),
+    /// Every kernel that was loaded so far, by entry.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn loaded(&self) -> Result<Vec<LoadedKernel>> {
+        self.enter()?;
+        let functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        let describe = |(&(entry, _), loaded): (&Key, &Loaded)| {
+            let attribute = |attribute| loaded.function.get_attribute(attribute).map(|value| value as u32);
+            Ok(LoadedKernel {
+                entry,
+                from: loaded.from,
+                registers: attribute(FunctionAttribute::NumRegisters)?,
+                local: attribute(FunctionAttribute::LocalSizeBytes)?,
+                time: loaded.time,
+            })
         };
-        let function = module.get_function(entry)?;
+        let described: CudaResult<_> = functions.iter().map(describe).collect();
+        described.map_err(|error| self.error("asking what a kernel is like", error))
+    }
+
+    /// Compiles one entry of kernels that were given.
+    fn load_given(&self, entry: &'static str, kernels: &'static Kernels) -> Result<&'static Function<'static>> {
+        let (major, minor) = self.inner.info.capability;
+        let fail = |reason| Error::Kernels { path: kernels.path().to_owned(), reason };
+        if kernels.arch() > 10 * major + minor {
+            let name = &self.inner.info.name;
+            return Err(fail(format!("they are for sm_{}, {name} is sm_{major}{minor}", kernels.arch())));
+        }
+        let function = self.prepare(entry, compiled(kernels.ptx(entry).unwrap_or_default()));
+        function.map_err(|error| fail(format!("loading {entry}: {}", driver::message(error))))
+    }
+
+    /// Finds one entry in a module, and lets it have all the shared memory that there is.
+    fn prepare(
+        &self,
+        entry: &'static str,
+        module: CudaResult<&'static Module>,
+    ) -> CudaResult<&'static Function<'static>> {
+        let function = module?.get_function(entry)?;
         let attribute = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function was loaded just now, and the size is the one that the device reports.
         let status =
@@ -189,6 +260,16 @@ impl Gpu {
         let (free, total) = cust::memory::mem_get_info().unwrap_or((0, 0));
         Error::DeviceMemory { needed, free: free as u64, total: total as u64 }
     }
+}
+
+fn key(entry: &'static str, from: Option<&'static Kernels>) -> Key {
+    (entry, from.map_or(0, |kernels| std::ptr::from_ref(kernels).addr()))
+}
+
+/// The driver compiles PTX. Modules are kept until the process ends, as the GPU is, so they are leaked once here rather
+/// than counted everywhere.
+fn compiled(ptx: &str) -> CudaResult<&'static Module> {
+    Module::from_ptx(ptx, &[]).map(|module| &*Box::leak(Box::new(module)))
 }
 
 impl Inner {

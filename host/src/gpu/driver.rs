@@ -140,6 +140,7 @@ driver! {
     fn cuModuleLoadDataEx(module: *mut CUmodule, image: *const c_void, num_options: c_uint, options: *mut CUjit_option, option_values: *mut *mut c_void);
     fn cuModuleUnload(hmod: CUmodule);
     fn cuModuleGetFunction(hfunc: *mut CUfunction, hmod: CUmodule, name: *const c_char);
+    fn cuFuncGetAttribute(value: *mut c_int, attrib: CUfunction_attribute, hfunc: CUfunction);
     fn cuFuncSetAttribute(hfunc: CUfunction, attrib: CUfunction_attribute, value: c_int);
     fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut c_int, func: CUfunction, block_size: c_int, shared: usize);
     fn cuLaunchKernel(f: CUfunction, grid_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void);

@@ -1,5 +1,14 @@
 //! The kernels that the build embedded: PTX, one module for each entry, in tiers of compute capability; and, if ptxas was
-//! there, machine code for common GPUs.
+//! there, machine code for common GPUs. And kernels from a PTX file, to take instead.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+
+use kernel_builder::{Module, module};
+
+use crate::{Error, Result};
 
 /// The kernels compiled for one compute capability and those above it.
 #[derive(Debug)]
@@ -66,4 +75,146 @@ impl EmbeddedTier {
 /// The tiers embedded in this build.
 pub fn embedded() -> impl Iterator<Item = EmbeddedTier> {
     TIERS.iter().map(|tier| EmbeddedTier { arch: tier.arch, compiler: tier.compiler, tier })
+}
+
+/// Kernels to take instead of those embedded, as [`use_kernels`] says: made by another compiler, or by the same one in
+/// another way.
+#[derive(Debug, Hash)]
+pub struct Kernels {
+    path: PathBuf,
+    arch: u32,
+    compiler: String,
+    entries: BTreeMap<&'static str, String>,
+}
+
+impl Kernels {
+    /// Reads a PTX file. It stays in memory until the process ends, as kernels do that were loaded.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be read, [`Error::Kernels`] if it is not PTX, has none of this build's entries, or has one
+    /// whose parameters are not those that this build passes.
+    pub fn read(path: &Path) -> Result<&'static Self> {
+        let text = fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        let kernels = Self::parse(path, &String::from_utf8_lossy(&text));
+        let kernels = kernels.map_err(|reason| Error::Kernels { path: path.to_owned(), reason })?;
+        Ok(Box::leak(Box::new(kernels)))
+    }
+
+    /// The embedded PTX of a tier, as if from a file: so that the driver compiles it even where there is machine code.
+    pub fn embedded(tier: EmbeddedTier) -> &'static Self {
+        let entries = tier.entries().map(|(name, ptx)| (name, ptx.to_owned())).collect();
+        let compiler = tier.compiler.to_owned();
+        Box::leak(Box::new(Self { path: "this build".into(), arch: tier.arch, compiler, entries }))
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, String> {
+        let module = Module::read(text)?;
+        let digits: String = module.arch.chars().filter(char::is_ascii_digit).collect();
+        let arch = digits.parse().map_err(|_| format!("its .target is {}, not as sm_90", module.arch))?;
+        let known = TIERS.first().map_or(&[][..], |tier| tier.entries);
+        let mut entries = BTreeMap::new();
+        for (name, ptx) in module.entries {
+            let Some(&(name, own)) = known.iter().find(|(known, _)| *known == name) else { continue };
+            let (found, expected) = (module::parameters(&ptx), module::parameters(own));
+            if found != expected {
+                let bytes = |sizes: Option<Vec<usize>>| format!("{:?}", sizes.unwrap_or_default());
+                return Err(format!(
+                    "entry {name} has parameters of {} bytes, this build passes {}; compile it from this build's source",
+                    bytes(found),
+                    bytes(expected)
+                ));
+            }
+            entries.insert(name, ptx);
+        }
+        if entries.is_empty() {
+            return Err(format!("it has none of this build's {} entries", known.len()));
+        }
+        Ok(Self { path: path.to_owned(), arch, compiler: module.compiler, entries })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The compiler that made them, as far as the file tells.
+    pub fn compiler(&self) -> &str {
+        &self.compiler
+    }
+
+    /// The lowest compute capability they run on, as 10 * major + minor.
+    pub fn arch(&self) -> u32 {
+        self.arch
+    }
+
+    /// This build's entries that are there, and the PTX module of each.
+    pub fn entries(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.entries.iter().map(|(&name, ptx)| (name, ptx.as_str()))
+    }
+
+    /// This build's entries that are not there, and so are taken from those embedded.
+    pub fn missing(&self) -> impl Iterator<Item = &'static str> {
+        let known = TIERS.first().map_or(&[][..], |tier| tier.entries);
+        known.iter().map(|&(name, _)| name).filter(|name| !self.entries.contains_key(name))
+    }
+
+    /// The PTX module of an entry.
+    pub(super) fn ptx(&self, entry: &str) -> Option<&str> {
+        self.entries.get(entry).map(String::as_str)
+    }
+}
+
+static IN_USE: RwLock<Option<&'static Kernels>> = RwLock::new(None);
+
+/// From now on, every GPU of this process takes the kernels given where they have an entry, and the embedded ones where
+/// they do not; with `None`, the embedded ones alone.
+pub fn use_kernels(kernels: Option<&'static Kernels>) {
+    *IN_USE.write().unwrap_or_else(PoisonError::into_inner) = kernels;
+}
+
+/// The kernels that [`use_kernels`] was given last.
+pub fn kernels_in_use() -> Option<&'static Kernels> {
+    *IN_USE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Kernels, String> {
+        Kernels::parse(Path::new("file.ptx"), text)
+    }
+
+    #[test]
+    fn a_build_reads_its_own_kernels() {
+        for tier in embedded() {
+            let all = Kernels::embedded(tier);
+            assert_eq!((all.missing().count(), all.entries().count()), (0, tier.entries().count()));
+            for (name, ptx) in tier.entries() {
+                let one = parse(ptx).unwrap();
+                assert_eq!(one.arch(), tier.arch);
+                assert!(one.ptx(name).is_some_and(|found| module::instructions(found) > 5), "{name}");
+                assert_eq!(one.missing().count(), tier.entries().count() - 1);
+                assert!(module::parameters(ptx).is_some_and(|sizes| !sizes.is_empty()), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_does_not_fit_says_why() {
+        let (name, ptx) = TIERS[0].entries.iter().find(|(name, _)| *name == "keep_edges").unwrap();
+        let cut = ptx.rfind("ret;").unwrap();
+        let cases = [
+            ("", "not PTX"),
+            (&ptx[..cut], "middle of a statement"),
+            (&ptx.replace(name, "other"), "none of this build's"),
+            (&ptx.replace("[64]", "[60]"), "parameters of [60, 16] bytes, this build passes [64, 16]"),
+            (&ptx.replace(".target sm_75", ".target sm_x"), "sm_x"),
+        ];
+        for (text, words) in cases {
+            let reason = parse(text).unwrap_err();
+            assert!(reason.contains(words), "{reason}");
+        }
+        assert!(parse(ptx).is_ok());
+    }
 }

@@ -31,10 +31,10 @@ mod sliding;
 mod stream;
 mod tuned;
 
-pub use device::{Gpu, Info};
+pub use device::{Gpu, Info, LoadedKernel};
 pub(crate) use engine::Engine;
 pub use image::DeviceImage;
-pub use kernels::{EmbeddedTier, embedded};
+pub use kernels::{EmbeddedTier, Kernels, embedded, kernels_in_use, use_kernels};
 pub use recorded::Recorded;
 pub use stream::{Mark, Stream};
 pub(crate) use tuned::Tuned;
