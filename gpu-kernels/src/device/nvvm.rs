@@ -1,7 +1,8 @@
 //! The same as `rustc.rs`, on rust-cuda's `cuda_std`.
 
-use cuda_std::ptr::{AddressSpace, convert_generic_to_specific_address_space};
 use cuda_std::{intrinsics, shared, thread};
+
+use super::asm;
 
 #[inline(always)]
 pub(crate) fn thread_x() -> i32 {
@@ -76,7 +77,18 @@ pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {
 /// The 32-bit address of the block's dynamic shared memory.
 #[inline(always)]
 pub(super) fn dynamic_shared() -> u32 {
-    let start: *const f32 = shared::dynamic_shared_mem();
-    // SAFETY: the address is one of shared memory.
-    unsafe { convert_generic_to_specific_address_space(start, AddressSpace::Shared) as usize as u32 }
+    let start = shared::dynamic_shared_mem::<f32>();
+    let address;
+    // SAFETY: the pointer is to shared memory. `cuda_std::ptr` has the same conversion, but its PTX lacks a semicolon.
+    unsafe {
+        asm!(
+            "{{ .reg .b64 wide;",
+            "cvta.to.shared.u64 wide, {};",
+            "cvt.u32.u64 {}, wide; }}",
+            in(reg64) start,
+            out(reg32) address,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    address
 }
