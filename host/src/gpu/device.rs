@@ -149,7 +149,7 @@ impl Gpu {
 
     /// The kernel of this name, loaded when first asked for.
     pub(super) fn function(&self, entry: &'static str) -> Result<&'static Function<'static>> {
-        let given = kernels::kernels_in_use().filter(|kernels| kernels.ptx(entry).is_some());
+        let given = kernels::instead_of(entry);
         let mut functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(loaded) = functions.get(&key(entry, given)) {
             return Ok(loaded.function);
@@ -174,8 +174,7 @@ impl Gpu {
     /// How many blocks of a kernel the whole GPU runs at a time.
     pub(super) fn resident_blocks(&self, entry: &'static str, threads: u32, shared: u32) -> Result<u64> {
         let function = self.function(entry)?;
-        let key =
-            (key(entry, kernels::kernels_in_use().filter(|kernels| kernels.ptx(entry).is_some())), threads, shared);
+        let key = (key(entry, kernels::instead_of(entry)), threads, shared);
         let mut resident = self.inner.resident.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&blocks) = resident.get(&key) {
             return Ok(blocks);

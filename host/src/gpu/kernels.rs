@@ -167,7 +167,7 @@ impl Kernels {
 static IN_USE: RwLock<Option<&'static Kernels>> = RwLock::new(None);
 
 /// From now on, every GPU of this process takes the kernels given where they have an entry, and the embedded ones where
-/// they do not; with `None`, the embedded ones alone.
+/// they do not; with `None`, the embedded ones alone. Work that is [recorded](super::Recorded) keeps those it has.
 pub fn use_kernels(kernels: Option<&'static Kernels>) {
     *IN_USE.write().unwrap_or_else(PoisonError::into_inner) = kernels;
 }
@@ -175,6 +175,11 @@ pub fn use_kernels(kernels: Option<&'static Kernels>) {
 /// The kernels that [`use_kernels`] was given last.
 pub fn kernels_in_use() -> Option<&'static Kernels> {
     *IN_USE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The kernels in use, if they have this entry.
+pub(super) fn instead_of(entry: &str) -> Option<&'static Kernels> {
+    kernels_in_use().filter(|kernels| kernels.ptx(entry).is_some())
 }
 
 #[cfg(test)]
