@@ -2,35 +2,43 @@
 //!
 //! Kernels touch the machine through these functions alone. Two compilers take the same kernels: rustc's own NVPTX backend
 //! and, under `cfg(rust_cuda)`, rust-cuda's, through its `cuda_std`. Most functions are a PTX instruction, spelled out, and
-//! serve both (`nvptx.rs`); what differs is in `rustc.rs` and `nvvm.rs`, and in the two macros below.
+//! serve both (`nvptx.rs`); what differs is in `rustc.rs` and `nvvm.rs`, and in the macros below. `emulator.rs` has all of
+//! them for the host, where the package `emulator` runs the same kernels under watch.
 
+#[cfg(not(any(target_arch = "nvptx64", rust_cuda)))]
+mod emulator;
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod nvptx;
 #[cfg(rust_cuda)]
 mod nvvm;
-#[cfg(not(rust_cuda))]
+#[cfg(all(target_arch = "nvptx64", not(rust_cuda)))]
 mod rustc;
 
 #[cfg(target_arch = "nvptx64")]
 pub(crate) use core::arch::asm;
 
+#[cfg(not(any(target_arch = "nvptx64", rust_cuda)))]
+pub(crate) use emulator::*;
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 pub(crate) use nvptx::*;
 #[cfg(rust_cuda)]
 pub(crate) use nvvm::*;
-#[cfg(not(rust_cuda))]
+#[cfg(all(target_arch = "nvptx64", not(rust_cuda)))]
 pub(crate) use rustc::*;
 
 /// Stands in for inline PTX where kernels are only checked, as rust-cuda's are on the host.
-#[cfg(not(target_arch = "nvptx64"))]
+#[cfg(all(rust_cuda, not(target_arch = "nvptx64")))]
 macro_rules! asm {
     ($($code:tt)*) => {
         unimplemented!("PTX runs on the GPU alone")
     };
 }
-#[cfg(not(target_arch = "nvptx64"))]
+#[cfg(all(rust_cuda, not(target_arch = "nvptx64")))]
 pub(crate) use asm;
 
 /// Declares kernel entries: the one place that knows how an entry is spelled for the compiler in use. rust-cuda's attribute
 /// puts the ABI that its compiler wants in the place of the one here.
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 macro_rules! kernel {
     ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
         $(#[$attribute])*
@@ -45,6 +53,7 @@ macro_rules! kernel {
 
 /// Directives for the assembler that turns the kernel at hand into machine code, as `.maxntid 512, 1, 1`. The kernel builder
 /// moves them to where PTX has them.
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 macro_rules! directive {
     ($directive:literal) => {
         $crate::device::asm!(concat!("//@ ", $directive), options(nomem, nostack, preserves_flags))
@@ -55,6 +64,7 @@ macro_rules! directive {
 ///
 /// Reading a parameter at an index known only at run time in plain Rust would copy all of it to local memory first. Both
 /// compilers name parameters in this way.
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 macro_rules! parameter {
     ($kernel:ident, $index:literal, $argument:ident) => {{
         let _ = &$argument;
@@ -68,6 +78,7 @@ macro_rules! parameter {
     }};
 }
 
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 pub(crate) use {directive, kernel, parameter};
 
 /// Where a kernel reads its taps from.

@@ -3,6 +3,8 @@
 //! cust declares the driver's functions as external symbols. They are defined here: each finds the real one in the
 //! driver's library when first called, and passes the call on. So one program builds with no CUDA installed and starts
 //! with no driver. A function is added to the list when the linker asks for it.
+//!
+//! Where the environment variable `APRON_DRIVER` names a library, that one is loaded instead: the tests' emulator, say.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -21,9 +23,10 @@ const LIBRARY: &str = "libcuda.so.1";
 pub(super) fn load() -> Result<&'static Library, String> {
     static DRIVER: OnceLock<Result<Library, String>> = OnceLock::new();
     let driver = DRIVER.get_or_init(|| {
+        let library = std::env::var_os("APRON_DRIVER").unwrap_or_else(|| LIBRARY.into());
         // SAFETY: the driver's library may be loaded at any time; it stays loaded until the process ends.
-        unsafe { Library::new(LIBRARY) }
-            .map_err(|error| format!("the NVIDIA driver's library {LIBRARY} cannot be loaded ({error})"))
+        unsafe { Library::new(&library) }
+            .map_err(|error| format!("the NVIDIA driver's library {} cannot be loaded ({error})", library.display()))
     });
     driver.as_ref().map_err(Clone::clone)
 }

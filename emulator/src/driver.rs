@@ -1,0 +1,657 @@
+//! The driver's functions. Signatures are those of `cuda.h`, with numbers for its enumerations.
+//!
+//! Work is done when it is put into a stream. An error of a kernel still comes as late as a driver's: with the next call, and
+//! with every call after it, for the context is dead.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use crate::machine::{Entry, Finding, ILLEGAL_ADDRESS, LAUNCH_FAILED, Launch, Machine, Parameters};
+use crate::memory::Memory;
+use crate::settings::Settings;
+
+const SUCCESS: u32 = 0;
+const INVALID_VALUE: u32 = 1;
+const OUT_OF_MEMORY: u32 = 2;
+const NOT_INITIALIZED: u32 = 3;
+const NO_DEVICE: u32 = 100;
+const INVALID_DEVICE: u32 = 101;
+const INVALID_IMAGE: u32 = 200;
+const INVALID_CONTEXT: u32 = 201;
+const NO_BINARY_FOR_GPU: u32 = 209;
+const UNSUPPORTED_PTX_VERSION: u32 = 222;
+const INVALID_HANDLE: u32 = 400;
+const NOT_FOUND: u32 = 500;
+const UNKNOWN: u32 = 999;
+
+/// Names and words for the errors that apron's users meet.
+const ERRORS: &[(u32, &CStr, &CStr)] = &[
+    (SUCCESS, c"CUDA_SUCCESS", c"no error"),
+    (INVALID_VALUE, c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),
+    (OUT_OF_MEMORY, c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
+    (NOT_INITIALIZED, c"CUDA_ERROR_NOT_INITIALIZED", c"initialization error"),
+    (NO_DEVICE, c"CUDA_ERROR_NO_DEVICE", c"no CUDA-capable device is detected"),
+    (INVALID_DEVICE, c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
+    (INVALID_IMAGE, c"CUDA_ERROR_INVALID_IMAGE", c"device kernel image is invalid"),
+    (INVALID_CONTEXT, c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
+    (NO_BINARY_FOR_GPU, c"CUDA_ERROR_NO_BINARY_FOR_GPU", c"no kernel image is available for execution on the device"),
+    (
+        UNSUPPORTED_PTX_VERSION,
+        c"CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+        c"the provided PTX was compiled with an unsupported toolchain.",
+    ),
+    (INVALID_HANDLE, c"CUDA_ERROR_INVALID_HANDLE", c"invalid resource handle"),
+    (NOT_FOUND, c"CUDA_ERROR_NOT_FOUND", c"named symbol not found"),
+    (ILLEGAL_ADDRESS, c"CUDA_ERROR_ILLEGAL_ADDRESS", c"an illegal memory access was encountered"),
+    (701, c"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", c"too many resources requested for launch"),
+    (702, c"CUDA_ERROR_LAUNCH_TIMEOUT", c"the launch timed out and was terminated"),
+    (716, c"CUDA_ERROR_MISALIGNED_ADDRESS", c"misaligned address"),
+    (LAUNCH_FAILED, c"CUDA_ERROR_LAUNCH_FAILED", c"unspecified launch failure"),
+    (214, c"CUDA_ERROR_ECC_UNCORRECTABLE", c"uncorrectable ECC error encountered"),
+    (UNKNOWN, c"CUDA_ERROR_UNKNOWN", c"unknown error"),
+];
+
+/// Errors after which a context takes no more calls.
+fn kills(code: u32) -> bool {
+    matches!(code, 214 | 220 | 226 | 700 | 702 | 709 | 714..=719 | 721 | 999)
+}
+
+struct Driver {
+    settings: Settings,
+    memory: Memory,
+    initialised: AtomicU32,
+    launches: AtomicU32,
+    /// The error that killed the context, or 0.
+    dead: AtomicU32,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Calls of each function that may be made to fail.
+    calls: HashMap<&'static str, u32>,
+    findings: Vec<CString>,
+    seen: HashSet<&'static str>,
+    /// Live handles: what is under a number that was handed out.
+    handles: HashMap<usize, Handle>,
+    next: usize,
+}
+
+enum Handle {
+    Stream,
+    /// When the work before it was done.
+    Event(Option<Instant>),
+    /// The text of a module, where it is one.
+    Module(Option<String>),
+    Function {
+        entry: &'static Entry,
+        shared: u32,
+    },
+}
+
+/// A context is current on this thread; there is only one.
+const CONTEXT: usize = 0xC0;
+
+thread_local! {
+    static CURRENT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+fn driver() -> &'static Driver {
+    static DRIVER: OnceLock<Driver> = OnceLock::new();
+    DRIVER.get_or_init(|| {
+        let text = std::env::var("APRON_EMULATOR").unwrap_or_default();
+        let settings = Settings::parse(&text).unwrap_or_else(|error| {
+            eprintln!("APRON_EMULATOR: {error}");
+            std::process::exit(70)
+        });
+        // SAFETY: the function may be called at the process's end.
+        unsafe { libc::atexit(report) };
+        Driver {
+            memory: Memory::new(settings.memory),
+            settings,
+            initialised: AtomicU32::default(),
+            launches: AtomicU32::default(),
+            dead: AtomicU32::default(),
+            state: Mutex::default(),
+        }
+    })
+}
+
+/// No process that had a finding ends well.
+extern "C" fn report() {
+    let findings = driver().state().findings.len();
+    if findings > 0 {
+        eprintln!("emulator: {findings} finding(s), see above");
+        // SAFETY: the other handlers have nothing to do with the emulator.
+        unsafe { libc::_exit(70) };
+    }
+}
+
+impl Driver {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reports a finding, and kills the context with it.
+    fn find(&self, Finding { code, text }: Finding) {
+        eprintln!("emulator: {text}");
+        let words = words(code).map_or("error", |(_, words)| words.to_str().unwrap_or_default());
+        let text = format!("{words}; the emulator found: {text}").replace('\0', " ");
+        self.state().findings.extend(CString::new(text));
+        self.dead.store(code, Relaxed);
+    }
+
+    /// An argument that is refused, and why.
+    fn refuse(&self, call: &str, why: &str) -> u32 {
+        eprintln!("emulator: {call}: {why}");
+        INVALID_VALUE
+    }
+}
+
+fn words(code: u32) -> Option<(&'static CStr, &'static CStr)> {
+    ERRORS.iter().find(|&&(number, ..)| number == code).map(|&(_, name, words)| (name, words))
+}
+
+impl State {
+    fn add(&mut self, handle: Handle) -> usize {
+        self.next += 16;
+        self.handles.insert(self.next, handle);
+        self.next
+    }
+}
+
+/// What a function needs to be called.
+#[derive(PartialEq, PartialOrd)]
+enum Needs {
+    Nothing,
+    /// `cuInit`.
+    Driver,
+    /// A context, current and alive.
+    Context,
+}
+
+/// Does what a driver does around every call, and makes it fail where the settings say so.
+fn call(name: &'static str, needs: Needs, body: impl FnOnce(&'static Driver) -> u32) -> u32 {
+    let driver = driver();
+    let injected = {
+        let mut state = driver.state();
+        let count = state.calls.entry(name).or_default();
+        *count += 1;
+        let count = *count;
+        driver.settings.failures.iter().find(|failure| failure.function == name && failure.call == count)
+    };
+    if let Some(failure) = injected {
+        if kills(failure.code) {
+            driver.dead.store(failure.code, Relaxed);
+        }
+        return failure.code;
+    }
+    if needs >= Needs::Driver && driver.initialised.load(Relaxed) == 0 {
+        return NOT_INITIALIZED;
+    }
+    if needs == Needs::Context {
+        if !CURRENT.get() {
+            return INVALID_CONTEXT;
+        }
+        let dead = driver.dead.load(Relaxed);
+        if dead != 0 {
+            return dead;
+        }
+    }
+    catch_unwind(AssertUnwindSafe(|| body(driver))).unwrap_or(UNKNOWN)
+}
+
+/// Puts a result where the caller wants it.
+///
+/// # Safety
+/// The pointer is null or can be written to.
+unsafe fn put<T>(to: *mut T, value: T) -> u32 {
+    if to.is_null() {
+        return INVALID_VALUE;
+    }
+    // SAFETY: as the caller promised.
+    unsafe { to.write(value) };
+    SUCCESS
+}
+
+macro_rules! exports {
+    ($($needs:ident fn $name:ident($driver:ident $(, $argument:ident: $type:ty)* $(,)?) $body:block)*) => {$(
+        /// # Safety
+        /// As the driver's function of this name.
+        #[unsafe(no_mangle)]
+        #[allow(unused_unsafe, reason = "some do nothing that needs it")]
+        unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
+            // SAFETY: the caller keeps to the function's contract.
+            call(stringify!($name), Needs::$needs, |$driver| unsafe { $body })
+        }
+    )*};
+}
+
+type Pointer = u64;
+
+exports! {
+    Nothing fn cuInit(driver, _flags: c_uint) {
+        if driver.settings.devices == 0 {
+            return NO_DEVICE;
+        }
+        driver.initialised.store(1, Relaxed);
+        SUCCESS
+    }
+
+    Nothing fn cuDriverGetVersion(driver, version: *mut c_int) {
+        put(version, driver.settings.driver as c_int)
+    }
+
+    Driver fn cuDeviceGetCount(driver, count: *mut c_int) {
+        put(count, driver.settings.devices as c_int)
+    }
+
+    Driver fn cuDeviceGet(driver, device: *mut c_int, ordinal: c_int) {
+        if ordinal < 0 || ordinal as u32 >= driver.settings.devices {
+            return INVALID_DEVICE;
+        }
+        put(device, ordinal)
+    }
+
+    Driver fn cuDeviceGetName(driver, name: *mut c_char, len: c_int, _device: c_int) {
+        let text = format!("emulated sm_{}", driver.settings.arch);
+        let bytes = text.bytes().take(len.max(1) as usize - 1).chain([0]);
+        bytes.enumerate().for_each(|(i, byte)| name.add(i).write(byte as c_char));
+        SUCCESS
+    }
+
+    Driver fn cuDeviceTotalMem_v2(driver, bytes: *mut usize, _device: c_int) {
+        put(bytes, driver.memory.info().1)
+    }
+
+    Driver fn cuDeviceGetAttribute(driver, value: *mut c_int, attribute: c_int, _device: c_int) {
+        match attribute_of(&driver.settings, attribute) {
+            Some(found) => put(value, found as c_int),
+            None => driver.refuse("cuDeviceGetAttribute", &format!("attribute {attribute} is not known to the emulator")),
+        }
+    }
+
+    Driver fn cuDevicePrimaryCtxRetain(driver, context: *mut usize, _device: c_int) {
+        match driver.dead.load(Relaxed) {
+            0 => put(context, CONTEXT),
+            dead => dead,
+        }
+    }
+
+    Driver fn cuDevicePrimaryCtxRelease_v2(_driver, _device: c_int) {
+        SUCCESS
+    }
+
+    Driver fn cuCtxSetCurrent(_driver, context: usize) {
+        CURRENT.set(context == CONTEXT);
+        if context == CONTEXT || context == 0 { SUCCESS } else { INVALID_CONTEXT }
+    }
+
+    Context fn cuMemGetInfo_v2(driver, free: *mut usize, total: *mut usize) {
+        let info = driver.memory.info();
+        put(free, info.0) | put(total, info.1)
+    }
+
+    Context fn cuMemAlloc_v2(driver, pointer: *mut Pointer, bytes: usize) {
+        if bytes == 0 {
+            return INVALID_VALUE;
+        }
+        driver.memory.allocate(bytes).map_or(OUT_OF_MEMORY, |address| put(pointer, address))
+    }
+
+    Context fn cuMemFree_v2(driver, pointer: Pointer) {
+        if pointer == 0 || driver.memory.free(pointer) {
+            SUCCESS
+        } else {
+            driver.refuse("cuMemFree", &format!("nothing is allocated at {pointer:#x}"))
+        }
+    }
+
+    Context fn cuMemAllocHost_v2(_driver, pointer: *mut *mut c_void, bytes: usize) {
+        let memory = libc::malloc(bytes.max(1));
+        if memory.is_null() { OUT_OF_MEMORY } else { put(pointer, memory) }
+    }
+
+    Context fn cuMemFreeHost(_driver, pointer: *mut c_void) {
+        libc::free(pointer);
+        SUCCESS
+    }
+
+    Context fn cuMemcpyHtoD_v2(driver, to: Pointer, from: *const u8, bytes: usize) {
+        copied(driver, "cuMemcpyHtoD", driver.memory.upload(to, from, bytes))
+    }
+
+    Context fn cuMemcpyDtoDAsync_v2(driver, to: Pointer, from: Pointer, bytes: usize, stream: usize) {
+        in_stream(driver, stream, || copied(driver, "cuMemcpyDtoDAsync", driver.memory.copy(to, from, bytes)))
+    }
+
+    Context fn cuMemcpy2DAsync_v2(driver, copy: *const Copy2D, stream: usize) {
+        in_stream(driver, stream, || copy_2d(driver, &*copy))
+    }
+
+    Context fn cuMemsetD32Async(driver, to: Pointer, value: c_uint, words: usize, stream: usize) {
+        in_stream(driver, stream, || copied(driver, "cuMemsetD32Async", driver.memory.fill(to, value, words)))
+    }
+
+    Context fn cuModuleLoadDataEx(driver, module: *mut usize, image: *const c_char, _options: c_uint, _names: *mut c_int, _values: *mut *mut c_void) {
+        match load(&driver.settings, image) {
+            Ok(text) => put(module, driver.state().add(Handle::Module(text))),
+            Err(code) => code,
+        }
+    }
+
+    Context fn cuModuleUnload(driver, module: usize) {
+        remove(driver, module)
+    }
+
+    Context fn cuModuleGetFunction(driver, function: *mut usize, module: usize, name: *const c_char) {
+        let name = CStr::from_ptr(name).to_string_lossy();
+        let mut state = driver.state();
+        let has = match state.handles.get(&module) {
+            Some(Handle::Module(Some(text))) => text.contains(&format!(".entry {name}(")),
+            Some(Handle::Module(None)) => true,
+            _ => return INVALID_HANDLE,
+        };
+        match Entry::find(&name).filter(|_| has) {
+            Some(entry) => put(function, state.add(Handle::Function { entry, shared: 48 << 10 })),
+            None => {
+                eprintln!("emulator: there is no kernel {name}{}", if has { ": is it in emulator/src/lib.rs?" } else { "" });
+                NOT_FOUND
+            }
+        }
+    }
+
+    Context fn cuFuncSetAttribute(driver, function: usize, attribute: c_int, value: c_int) {
+        const MAX_DYNAMIC_SHARED_SIZE_BYTES: c_int = 8;
+        match driver.state().handles.get_mut(&function) {
+            Some(Handle::Function { shared, .. }) if attribute == MAX_DYNAMIC_SHARED_SIZE_BYTES => {
+                if value < 0 || value as u32 > driver.settings.shared {
+                    return INVALID_VALUE;
+                }
+                *shared = value as u32;
+                SUCCESS
+            }
+            Some(Handle::Function { .. }) => SUCCESS,
+            _ => INVALID_HANDLE,
+        }
+    }
+
+    Context fn cuOccupancyMaxActiveBlocksPerMultiprocessor(driver, blocks: *mut c_int, function: usize, threads: c_int, shared: usize) {
+        let Some(Handle::Function { .. }) = driver.state().handles.get(&function) else { return INVALID_HANDLE };
+        if threads <= 0 {
+            return INVALID_VALUE;
+        }
+        // A block takes a KiB of shared memory beside its own, and a multiprocessor has one beside its largest block's.
+        let by_shared = (driver.settings.shared as usize + 1024) / (shared + 1024);
+        put(blocks, (2048 / threads).min(by_shared as c_int).min(32))
+    }
+
+    Context fn cuLaunchKernel(
+        driver,
+        function: usize,
+        grid_x: c_uint,
+        grid_y: c_uint,
+        grid_z: c_uint,
+        block_x: c_uint,
+        block_y: c_uint,
+        block_z: c_uint,
+        shared: c_uint,
+        stream: usize,
+        parameters: *const *mut c_void,
+        extra: *const *mut c_void,
+    ) {
+        let (entry, most) = match driver.state().handles.get(&function) {
+            Some(&Handle::Function { entry, shared }) => (entry, shared),
+            _ => return INVALID_HANDLE,
+        };
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        let limits = [grid_x <= i32::MAX as u32, grid_y <= 65535, grid_z <= 65535, block_x <= 1024, block_y <= 1024, block_z <= 64];
+        let threads = block.iter().map(|&size| u64::from(size)).product::<u64>();
+        if grid.contains(&0) || block.contains(&0) || limits.contains(&false) || threads > 1024 {
+            return driver.refuse("cuLaunchKernel", &format!("{}: a grid of {grid:?} blocks of {block:?} threads", entry.name));
+        }
+        if shared > most {
+            let name = entry.name;
+            return driver.refuse("cuLaunchKernel", &format!("{name}: {shared} bytes of shared memory, allowed are {most}"));
+        }
+        if parameters.is_null() || !extra.is_null() {
+            return INVALID_VALUE;
+        }
+        in_stream(driver, stream, || {
+            let launch = Launch {
+                number: driver.launches.fetch_add(1, Relaxed) + 1,
+                entry,
+                parameters: Parameters::new(parameters),
+                grid,
+                block,
+                shared: shared as usize,
+                memory: &driver.memory,
+                asynchronous: driver.settings.arch >= 80,
+                sabotage: driver.settings.sabotage,
+            };
+            note(driver, entry.name);
+            if let Err(finding) = Machine::run(launch) {
+                driver.find(finding);
+            }
+            SUCCESS
+        })
+    }
+
+    Context fn cuStreamCreateWithPriority(driver, stream: *mut usize, _flags: c_uint, _priority: c_int) {
+        put(stream, driver.state().add(Handle::Stream))
+    }
+
+    Context fn cuStreamSynchronize(driver, stream: usize) {
+        in_stream(driver, stream, || SUCCESS)
+    }
+
+    Context fn cuStreamDestroy_v2(driver, stream: usize) {
+        remove(driver, stream)
+    }
+
+    Context fn cuEventCreate(driver, event: *mut usize, _flags: c_uint) {
+        put(event, driver.state().add(Handle::Event(None)))
+    }
+
+    Context fn cuEventRecord(driver, event: usize, stream: usize) {
+        in_stream(driver, stream, || match driver.state().handles.get_mut(&event) {
+            Some(Handle::Event(when)) => {
+                *when = Some(Instant::now());
+                SUCCESS
+            }
+            _ => INVALID_HANDLE,
+        })
+    }
+
+    Context fn cuEventSynchronize(driver, event: usize) {
+        if let Some(Handle::Event(_)) = driver.state().handles.get(&event) { SUCCESS } else { INVALID_HANDLE }
+    }
+
+    Context fn cuEventElapsedTime(driver, milliseconds: *mut f32, start: usize, end: usize) {
+        let state = driver.state();
+        match (state.handles.get(&start), state.handles.get(&end)) {
+            (Some(Handle::Event(Some(start))), Some(Handle::Event(Some(end)))) => {
+                put(milliseconds, end.saturating_duration_since(*start).as_secs_f32() * 1e3)
+            }
+            _ => INVALID_HANDLE,
+        }
+    }
+
+    Context fn cuEventDestroy_v2(driver, event: usize) {
+        remove(driver, event)
+    }
+}
+
+/// # Safety
+/// As the driver's function of this name.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGetErrorName(error: u32, text: *mut *const c_char) -> u32 {
+    // SAFETY: the caller keeps to the function's contract.
+    words(error).map_or(INVALID_VALUE, |(name, _)| unsafe { put(text, name.as_ptr()) })
+}
+
+/// The words of the error; where a finding has killed the context with it, those of the finding too.
+///
+/// # Safety
+/// As the driver's function of this name.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGetErrorString(error: u32, text: *mut *const c_char) -> u32 {
+    let driver = driver();
+    let state = driver.state();
+    let found = state.findings.first().filter(|_| error != SUCCESS && driver.dead.load(Relaxed) == error);
+    // Findings stay as they are until the process ends, on the heap, wherever the list moves.
+    let pointer = found.map(|found| found.as_ptr()).or_else(|| words(error).map(|(_, words)| words.as_ptr()));
+    // SAFETY: the caller keeps to the function's contract.
+    pointer.map_or(INVALID_VALUE, |pointer| unsafe { put(text, pointer) })
+}
+
+/// The value of an attribute, by its number in `CUdevice_attribute`.
+fn attribute_of(settings: &Settings, attribute: c_int) -> Option<u32> {
+    Some(match attribute {
+        // Threads in a block and along each side of it; blocks along each side of the grid.
+        1 | 2 | 3 => 1024,
+        4 => 64,
+        5 => i32::MAX as u32,
+        6 | 7 => 65535,
+        // Shared memory without asking for more.
+        8 => 48 << 10,
+        9 => 64 << 10,
+        // Warp.
+        10 => WARP,
+        12 => 65536,
+        // Clock, in kHz.
+        13 => 1_000_000,
+        16 => settings.multiprocessors,
+        // Memory: clock and width of its bus, second-level cache.
+        36 => 1_000_000,
+        37 => 64,
+        38 => 1 << 20,
+        39 => 2048,
+        75 => settings.arch / 10,
+        76 => settings.arch % 10,
+        81 => settings.shared + 1024,
+        97 => settings.shared,
+        _ => return None,
+    })
+}
+
+const WARP: u32 = 32;
+
+/// What a copy came to.
+fn copied(driver: &Driver, call: &str, result: Result<(), String>) -> u32 {
+    result.map_or_else(|why| driver.refuse(call, &why), |()| SUCCESS)
+}
+
+/// Does work at once that is put into a stream.
+fn in_stream(driver: &Driver, stream: usize, work: impl FnOnce() -> u32) -> u32 {
+    let known = stream == 0 || matches!(driver.state().handles.get(&stream), Some(Handle::Stream));
+    if known { work() } else { INVALID_HANDLE }
+}
+
+fn remove(driver: &Driver, handle: usize) -> u32 {
+    if driver.state().handles.remove(&handle).is_some() { SUCCESS } else { INVALID_HANDLE }
+}
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+struct Copy2D {
+    src_x: usize,
+    src_y: usize,
+    src_type: c_int,
+    src_host: *const u8,
+    src_device: Pointer,
+    src_array: *const c_void,
+    src_pitch: usize,
+    dst_x: usize,
+    dst_y: usize,
+    dst_type: c_int,
+    dst_host: *mut u8,
+    dst_device: Pointer,
+    dst_array: *const c_void,
+    dst_pitch: usize,
+    width: usize,
+    height: usize,
+}
+
+const HOST: c_int = 1;
+const DEVICE: c_int = 2;
+
+/// Copies rows, between host and device or within the device.
+///
+/// # Safety
+/// What is copied on the host may be.
+unsafe fn copy_2d(driver: &Driver, copy: &Copy2D) -> u32 {
+    if copy.width > copy.src_pitch || copy.width > copy.dst_pitch {
+        return driver.refuse("cuMemcpy2DAsync", "rows longer than their pitch");
+    }
+    let mut unknown = None;
+    for row in 0..copy.height {
+        let from = (copy.src_y + row) * copy.src_pitch + copy.src_x;
+        let to = (copy.dst_y + row) * copy.dst_pitch + copy.dst_x;
+        let (src, dst) = (copy.src_device.wrapping_add(from as u64), copy.dst_device.wrapping_add(to as u64));
+        // SAFETY: by the caller's promise.
+        let result = unsafe {
+            match (copy.src_type, copy.dst_type) {
+                (HOST, DEVICE) => driver.memory.upload(dst, copy.src_host.wrapping_add(from), copy.width),
+                (DEVICE, HOST) => driver.memory.download(copy.dst_host.wrapping_add(to), src, copy.width).map(|word| {
+                    unknown = unknown.or(word);
+                }),
+                (DEVICE, DEVICE) => driver.memory.copy(dst, src, copy.width),
+                other => Err(format!("memory of types {other:?}")),
+            }
+        };
+        if let Err(why) = result {
+            return driver.refuse("cuMemcpy2DAsync", &format!("row {row}: {why}"));
+        }
+    }
+    if let Some(address) = unknown {
+        let text = format!("the host reads memory that nothing wrote: address {}", driver.memory.describe(address));
+        driver.find(Finding { code: ILLEGAL_ADDRESS, text });
+    }
+    SUCCESS
+}
+
+/// Takes a module: the text of PTX that the driver and the device know, or machine code.
+///
+/// # Safety
+/// The image is one or the other.
+unsafe fn load(settings: &Settings, image: *const c_char) -> Result<Option<String>, u32> {
+    let toolkit = (settings.driver / 1000, settings.driver % 1000 / 10);
+    // The PTX of CUDA 11 is 7, of CUDA 12 is 8, and so on.
+    let newest = (toolkit.0.saturating_sub(4), toolkit.1);
+    // SAFETY: an image has four bytes at least.
+    if unsafe { std::slice::from_raw_parts(image.cast::<u8>(), 4) } == b"\x7fELF" {
+        return if newest < (8, 0) { Err(INVALID_IMAGE) } else { Ok(None) };
+    }
+    // SAFETY: PTX ends with a zero.
+    let text = unsafe { CStr::from_ptr(image) }.to_string_lossy().into_owned();
+    let word = |name: &str| {
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
+        line.and_then(|line| line.split_whitespace().next()).map(str::to_owned).ok_or(INVALID_IMAGE)
+    };
+    let version = word(".version")?;
+    let (major, minor) = version.split_once('.').ok_or(INVALID_IMAGE)?;
+    let version = (major.parse().map_err(|_| INVALID_IMAGE)?, minor.parse().map_err(|_| INVALID_IMAGE)?);
+    if version > newest {
+        return Err(UNSUPPORTED_PTX_VERSION);
+    }
+    let target = word(".target sm_")?;
+    let target: u32 = target.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().map_err(|_| INVALID_IMAGE)?;
+    if target > settings.arch { Err(NO_BINARY_FOR_GPU) } else { Ok(Some(text)) }
+}
+
+/// Adds the name of a kernel to the file of those launched.
+fn note(driver: &Driver, kernel: &'static str) {
+    let Some(path) = &driver.settings.launches else { return };
+    if driver.state().seen.insert(kernel) {
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        if let Err(error) = file.and_then(|mut file| writeln!(file, "{kernel}")) {
+            eprintln!("emulator: {}: {error}", path.display());
+        }
+    }
+}

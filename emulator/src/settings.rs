@@ -1,0 +1,121 @@
+//! What `APRON_EMULATOR` asks for: `name=value`, separated by commas.
+
+use std::path::PathBuf;
+
+/// The device, and what goes wrong with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// How many devices there are.
+    pub(crate) devices: u32,
+    /// Compute capability, as 10 * major + minor.
+    pub(crate) arch: u32,
+    pub(crate) multiprocessors: u32,
+    /// Bytes of device memory.
+    pub(crate) memory: usize,
+    /// Bytes of shared memory that a block can have at most.
+    pub(crate) shared: u32,
+    /// The driver's version, as 1000 * major + 10 * minor.
+    pub(crate) driver: u32,
+    pub(crate) failures: Vec<Failure>,
+    pub(crate) sabotage: Option<Sabotage>,
+    /// A file to add the name of each kernel to that is launched.
+    pub(crate) launches: Option<PathBuf>,
+}
+
+/// Call number `call` (from 1) of a driver's function that fails with this error.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) function: String,
+    pub(crate) call: u32,
+    pub(crate) code: u32,
+}
+
+/// What is done wrong on purpose, to see it caught.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sabotage {
+    /// No thread waits at barrier number so much, from 1, that it comes to in a block.
+    MissingBarrier(u32),
+    /// The first value that the first thread of a launch stores is off in the last place.
+    OnePixel,
+    /// What the last thread of each block puts into shared memory before its first barrier is lost.
+    HaloRow,
+    /// Blocks have their x and y swapped.
+    GridAxes,
+    /// A reflection is off by one: REFLECT and REFLECT_101 are swapped.
+    Border,
+}
+
+impl Settings {
+    /// As the text says, beginning with a small device of compute capability 9.0.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut settings = Self {
+            devices: 1,
+            arch: 90,
+            multiprocessors: 2,
+            memory: 1 << 30,
+            shared: 0,
+            driver: 13000,
+            failures: Vec::new(),
+            sabotage: None,
+            launches: None,
+        };
+        for setting in text.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
+            let (name, value) = setting.split_once('=').ok_or_else(|| format!("\"{setting}\" is not name=value"))?;
+            let wrong = || format!("\"{value}\" is no {name}");
+            let number = |value: &str| value.parse::<u32>().map_err(|_| wrong());
+            match name {
+                "devices" => settings.devices = number(value)?,
+                "arch" => settings.arch = number(value)?,
+                "multiprocessors" => settings.multiprocessors = number(value)?,
+                "memory" => settings.memory = bytes(value).ok_or_else(wrong)?,
+                "shared" => settings.shared = bytes(value).and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)?,
+                "driver" => {
+                    let (major, minor) = value.split_once('.').ok_or_else(wrong)?;
+                    settings.driver = 1000 * number(major)? + 10 * number(minor)?;
+                }
+                "fail" => {
+                    let mut parts = value.split(':');
+                    let function = parts.next().unwrap_or_default().to_owned();
+                    let mut part = || parts.next().map_or_else(|| Err(wrong()), number);
+                    settings.failures.push(Failure { function, call: part()?, code: part()? });
+                }
+                "sabotage" => {
+                    settings.sabotage = Some(match value.split_once(':') {
+                        Some(("missing-barrier", barrier)) => Sabotage::MissingBarrier(number(barrier)?),
+                        None if value == "one-pixel" => Sabotage::OnePixel,
+                        None if value == "halo-row" => Sabotage::HaloRow,
+                        None if value == "grid-axes" => Sabotage::GridAxes,
+                        None if value == "border" => Sabotage::Border,
+                        _ => return Err(wrong()),
+                    });
+                }
+                "launches" => settings.launches = Some(value.into()),
+                _ => return Err(format!("no setting is called \"{name}\"")),
+            }
+        }
+        if settings.shared == 0 {
+            // What devices of the generation have.
+            settings.shared = match settings.arch {
+                90.. => 227 << 10,
+                86 | 89 => 99 << 10,
+                80.. => 163 << 10,
+                70.. => 64 << 10,
+                _ => 48 << 10,
+            };
+        }
+        Ok(settings)
+    }
+}
+
+/// A number of bytes, or of KiB, MiB or GiB.
+fn bytes(text: &str) -> Option<usize> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        _ => return None,
+    };
+    digits.parse::<usize>().ok()?.checked_mul(1 << shift)
+}
