@@ -8,10 +8,10 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use crate::machine::{Entry, Finding, ILLEGAL_ADDRESS, LAUNCH_FAILED, Launch, Machine, Parameters};
+use crate::machine::{Arguments, Entry, Finding, ILLEGAL_ADDRESS, LAUNCH_FAILED, Launch, Machine};
 use crate::memory::Memory;
 use crate::settings::Settings;
 
@@ -27,6 +27,7 @@ const NO_BINARY_FOR_GPU: u32 = 209;
 const UNSUPPORTED_PTX_VERSION: u32 = 222;
 const INVALID_HANDLE: u32 = 400;
 const NOT_FOUND: u32 = 500;
+const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
 const UNKNOWN: u32 = 999;
 
 /// Names and words for the errors that apron's users meet.
@@ -82,8 +83,14 @@ struct State {
     next: usize,
 }
 
+/// Something to be done in a stream; what it comes to.
+type Work = Arc<dyn Fn() -> u32 + Send + Sync>;
+
 enum Handle {
-    Stream,
+    /// The work recorded since recording began, if it has.
+    Stream(Option<Vec<Work>>),
+    /// Recorded work, ready or not.
+    Graph(Vec<Work>),
     /// When the work before it was done.
     Event(Option<Instant>),
     /// The text of a module, where it is one.
@@ -327,15 +334,16 @@ exports! {
     }
 
     Context fn cuMemcpyDtoDAsync_v2(driver, to: Pointer, from: Pointer, bytes: usize, stream: usize) {
-        in_stream(driver, stream, || copied(driver, "cuMemcpyDtoDAsync", driver.memory.copy(to, from, bytes)))
+        in_stream(driver, stream, move || copied(driver, "cuMemcpyDtoDAsync", driver.memory.copy(to, from, bytes)))
     }
 
     Context fn cuMemcpy2DAsync_v2(driver, copy: *const Copy2D, stream: usize) {
-        in_stream(driver, stream, || copy_2d(driver, &*copy))
+        let copy = copy.read();
+        in_stream(driver, stream, move || copy_2d(driver, &copy))
     }
 
     Context fn cuMemsetD32Async(driver, to: Pointer, value: c_uint, words: usize, stream: usize) {
-        in_stream(driver, stream, || copied(driver, "cuMemsetD32Async", driver.memory.fill(to, value, words)))
+        in_stream(driver, stream, move || copied(driver, "cuMemsetD32Async", driver.memory.fill(to, value, words)))
     }
 
     Context fn cuModuleLoadDataEx(driver, module: *mut usize, image: *const c_char, _options: c_uint, _names: *mut c_int, _values: *mut *mut c_void) {
@@ -422,12 +430,13 @@ exports! {
         if parameters.is_null() || !extra.is_null() {
             return INVALID_VALUE;
         }
-        in_stream(driver, stream, || {
+        let arguments = Arguments::copy(entry, parameters);
+        in_stream(driver, stream, move || {
             let launch = Launch {
                 number: driver.launches.fetch_add(1, Relaxed) + 1,
                 entry,
-                parameters: Parameters::new(parameters),
-                grid,
+                arguments: &arguments,
+                grid: [grid_x, grid_y.min(driver.settings.down), grid_z],
                 block,
                 shared: shared as usize,
                 memory: &driver.memory,
@@ -443,11 +452,61 @@ exports! {
     }
 
     Context fn cuStreamCreateWithPriority(driver, stream: *mut usize, _flags: c_uint, _priority: c_int) {
-        put(stream, driver.state().add(Handle::Stream))
+        put(stream, driver.state().add(Handle::Stream(None)))
     }
 
     Context fn cuStreamSynchronize(driver, stream: usize) {
-        in_stream(driver, stream, || SUCCESS)
+        match driver.state().handles.get(&stream) {
+            Some(Handle::Stream(Some(_))) => STREAM_CAPTURE_UNSUPPORTED,
+            Some(Handle::Stream(None)) => SUCCESS,
+            _ => INVALID_HANDLE,
+        }
+    }
+
+    Context fn cuStreamBeginCapture_v2(driver, stream: usize, _mode: c_int) {
+        match driver.state().handles.get_mut(&stream) {
+            Some(Handle::Stream(recorded @ None)) => {
+                *recorded = Some(Vec::new());
+                SUCCESS
+            }
+            _ => INVALID_HANDLE,
+        }
+    }
+
+    Context fn cuStreamEndCapture(driver, stream: usize, graph: *mut usize) {
+        let mut state = driver.state();
+        let recorded = match state.handles.get_mut(&stream) {
+            Some(Handle::Stream(recorded)) => recorded.take(),
+            _ => return INVALID_HANDLE,
+        };
+        recorded.map_or(INVALID_VALUE, |recorded| put(graph, state.add(Handle::Graph(recorded))))
+    }
+
+    Context fn cuGraphInstantiate_v2(driver, ready: *mut usize, graph: usize, _node: *mut usize, _log: *mut c_char, _log_len: usize) {
+        let mut state = driver.state();
+        match state.handles.get(&graph) {
+            Some(Handle::Graph(recorded)) => {
+                let recorded = recorded.clone();
+                put(ready, state.add(Handle::Graph(recorded)))
+            }
+            _ => INVALID_HANDLE,
+        }
+    }
+
+    Context fn cuGraphLaunch(driver, ready: usize, stream: usize) {
+        let recorded = match driver.state().handles.get(&ready) {
+            Some(Handle::Graph(recorded)) => recorded.clone(),
+            _ => return INVALID_HANDLE,
+        };
+        in_stream(driver, stream, move || recorded.iter().map(|work| work()).find(|&code| code != SUCCESS).unwrap_or(SUCCESS))
+    }
+
+    Context fn cuGraphDestroy(driver, graph: usize) {
+        remove(driver, graph)
+    }
+
+    Context fn cuGraphExecDestroy(driver, ready: usize) {
+        remove(driver, ready)
     }
 
     Context fn cuStreamDestroy_v2(driver, stream: usize) {
@@ -459,7 +518,7 @@ exports! {
     }
 
     Context fn cuEventRecord(driver, event: usize, stream: usize) {
-        in_stream(driver, stream, || match driver.state().handles.get_mut(&event) {
+        in_stream(driver, stream, move || match driver.state().handles.get_mut(&event) {
             Some(Handle::Event(when)) => {
                 *when = Some(Instant::now());
                 SUCCESS
@@ -547,10 +606,18 @@ fn copied(driver: &Driver, call: &str, result: Result<(), String>) -> u32 {
     result.map_or_else(|why| driver.refuse(call, &why), |()| SUCCESS)
 }
 
-/// Does work at once that is put into a stream.
-fn in_stream(driver: &Driver, stream: usize, work: impl FnOnce() -> u32) -> u32 {
-    let known = stream == 0 || matches!(driver.state().handles.get(&stream), Some(Handle::Stream));
-    if known { work() } else { INVALID_HANDLE }
+/// Does at once what is put into a stream; or records it, if that is what the stream is doing.
+fn in_stream(driver: &Driver, stream: usize, work: impl Fn() -> u32 + Send + Sync + 'static) -> u32 {
+    match driver.state().handles.get_mut(&stream) {
+        Some(Handle::Stream(None)) => {}
+        Some(Handle::Stream(Some(recorded))) => {
+            recorded.push(Arc::new(work));
+            return SUCCESS;
+        }
+        _ if stream == 0 => {}
+        _ => return INVALID_HANDLE,
+    }
+    work()
 }
 
 fn remove(driver: &Driver, handle: usize) -> u32 {
@@ -577,6 +644,11 @@ struct Copy2D {
     width: usize,
     height: usize,
 }
+
+// SAFETY: what the pointers point to is the business of whoever puts the copy into a stream.
+unsafe impl Send for Copy2D {}
+// SAFETY: likewise.
+unsafe impl Sync for Copy2D {}
 
 const HOST: c_int = 1;
 const DEVICE: c_int = 2;

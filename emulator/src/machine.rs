@@ -26,6 +26,8 @@ use crate::settings::Sabotage;
 /// A kernel: the macro `kernel!` makes one of each entry.
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
+    /// Bytes of each parameter.
+    pub(crate) parameters: &'static [usize],
     /// Runs the kernel as the thread at hand.
     ///
     /// # Safety
@@ -41,24 +43,37 @@ impl Entry {
     }
 }
 
-/// The parameters of a launch that have not been taken yet, as the driver gets them: the address of each.
+/// Copies of the parameters of a launch.
+pub(crate) struct Arguments(Vec<Vec<u8>>);
+
+impl Arguments {
+    /// Copies the parameters of a kernel, of which the driver gets the addresses.
+    ///
+    /// # Safety
+    /// They are the kernel's.
+    pub(crate) unsafe fn copy(entry: &Entry, addresses: *const *mut c_void) -> Self {
+        let copy = |(i, &bytes): (usize, &usize)| {
+            // SAFETY: as the caller promised.
+            unsafe { std::slice::from_raw_parts((*addresses.add(i)).cast::<u8>(), bytes) }.to_vec()
+        };
+        Self(entry.parameters.iter().enumerate().map(copy).collect())
+    }
+}
+
+/// The parameters that a thread has not taken yet.
 #[derive(Clone, Copy)]
 pub(crate) struct Parameters {
-    next: *const *mut c_void,
+    next: *const Vec<u8>,
 }
 
 impl Parameters {
-    pub(crate) fn new(first: *const *mut c_void) -> Self {
-        Self { next: first }
-    }
-
     /// The next one.
     ///
     /// # Safety
     /// There is one, of this type.
     pub(crate) unsafe fn next<T: Copy + 'static>(&mut self) -> T {
         // SAFETY: as the caller promised.
-        let mut value = unsafe { (*self.next).cast::<T>().read_unaligned() };
+        let mut value = unsafe { (*self.next).as_ptr().cast::<T>().read_unaligned() };
         self.next = self.next.wrapping_add(1);
         if here().launch.sabotage == Some(Sabotage::Border)
             && let Some(frame) = (&mut value as &mut dyn std::any::Any).downcast_mut::<Frame>()
@@ -74,12 +89,11 @@ impl Parameters {
 }
 
 /// What is launched.
-#[derive(Clone, Copy)]
-pub(crate) struct Launch {
+pub(crate) struct Launch<'a> {
     /// Launches are numbered from 1.
     pub(crate) number: u32,
     pub(crate) entry: &'static Entry,
-    pub(crate) parameters: Parameters,
+    pub(crate) arguments: &'a Arguments,
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     /// Bytes of dynamic shared memory.
@@ -131,20 +145,20 @@ const STACK: usize = 256 << 10;
 
 thread_local! {
     /// The machine that runs on this thread.
-    static MACHINE: Cell<*const Machine> = const { Cell::new(ptr::null()) };
+    static MACHINE: Cell<*const Machine<'static>> = const { Cell::new(ptr::null()) };
     /// Stacks for the next launch.
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The machine that the calling thread of a kernel runs on.
 #[inline(always)]
-pub(crate) fn here() -> &'static Machine {
+pub(crate) fn here() -> &'static Machine<'static> {
     // SAFETY: kernels are run by `Machine::run`, whose machine outlives them.
     unsafe { &*MACHINE.get() }
 }
 
-pub(crate) struct Machine {
-    launch: Launch,
+pub(crate) struct Machine<'a> {
+    launch: Launch<'a>,
     /// The block that runs, and its number.
     block: Cell<(i32, i32, i32)>,
     block_number: Cell<u32>,
@@ -206,9 +220,9 @@ struct Access {
     site: Cell<Option<&'static Location<'static>>>,
 }
 
-impl Machine {
+impl<'a> Machine<'a> {
     /// Runs a launch to its end, or to the first finding.
-    pub(crate) fn run(launch: Launch) -> Result<(), Finding> {
+    pub(crate) fn run(launch: Launch<'a>) -> Result<(), Finding> {
         let size = launch.block.map(|size| size as usize);
         let count = size[0] * size[1] * size[2];
         let nowhere = Location::caller();
@@ -239,9 +253,9 @@ impl Machine {
             Ok(lanes) => lanes,
             Err(error) => return Err(Finding { code: LAUNCH_FAILED, text: format!("no stack for a thread: {error}") }),
         };
-        MACHINE.set(&machine);
+        MACHINE.set((&raw const machine).cast());
         let mut result = Ok(());
-        let [across, down, deep] = launch.grid;
+        let [across, down, deep] = machine.launch.grid;
         'blocks: for z in 0..deep {
             for y in 0..down {
                 for x in 0..across {
@@ -684,7 +698,8 @@ fn lane(thread: usize) -> std::io::Result<Lane> {
     Ok(Coroutine::with_stack(stack, move |yielder, ()| {
         let machine = here();
         machine.threads[thread].yielder.set(yielder);
-        let Launch { entry, parameters, .. } = machine.launch;
+        let Launch { entry, arguments, .. } = machine.launch;
+        let parameters = Parameters { next: arguments.0.as_ptr() };
         loop {
             // SAFETY: whoever launches passes the parameters that the entry takes.
             let done = catch_unwind(AssertUnwindSafe(|| unsafe { (entry.run)(parameters) }));

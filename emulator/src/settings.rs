@@ -14,6 +14,9 @@ pub(crate) struct Settings {
     pub(crate) memory: usize,
     /// Bytes of shared memory that a block can have at most.
     pub(crate) shared: u32,
+    /// The greatest number of blocks that a launch gets in y, whatever it asks for: apron's kernels step on from where the
+    /// grid ends, which only the tallest images show otherwise.
+    pub(crate) down: u32,
     /// The driver's version, as 1000 * major + 10 * minor.
     pub(crate) driver: u32,
     pub(crate) failures: Vec<Failure>,
@@ -54,6 +57,7 @@ impl Settings {
             multiprocessors: 2,
             memory: 1 << 30,
             shared: 0,
+            down: u32::MAX,
             driver: 13000,
             failures: Vec::new(),
             sabotage: None,
@@ -69,6 +73,7 @@ impl Settings {
                 "multiprocessors" => settings.multiprocessors = number(value)?,
                 "memory" => settings.memory = bytes(value).ok_or_else(wrong)?,
                 "shared" => settings.shared = bytes(value).and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)?,
+                "down" => settings.down = number(value)?.max(1),
                 "driver" => {
                     let (major, minor) = value.split_once('.').ok_or_else(wrong)?;
                     settings.driver = 1000 * number(major)? + 10 * number(minor)?;

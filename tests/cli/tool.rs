@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use conformance::built;
 use tempfile::TempDir;
 
 /// The tool to test: `APRON_BIN`; under cargo the one of this workspace, built now so that it is not an old one; else the
@@ -19,37 +20,13 @@ fn find() -> Result<PathBuf, String> {
     if let Some(path) = std::env::var_os("APRON_BIN") {
         return Ok(path.into());
     }
-    let tests = std::env::current_exe().map_err(|error| error.to_string())?;
-    let folder = tests.parent().ok_or("the tests lie in no folder")?;
-    if let (Some(cargo), Some(manifest)) = (std::env::var_os("CARGO"), std::env::var_os("CARGO_MANIFEST_DIR")) {
-        build(&cargo, &manifest, folder)?;
-    }
-    let name = format!("apron{}", std::env::consts::EXE_SUFFIX);
-    let places = [folder.join(&name), folder.join("..").join(&name)];
-    let found = places.iter().find(|path| path.is_file());
-    found.cloned().ok_or_else(|| format!("no {name} beside {}: set APRON_BIN to the tool", tests.display()))
-}
-
-/// Builds the tool into the folder above the tests', with the features and the profile that they have.
-fn build(cargo: &OsStr, manifest: &OsStr, tests: &Path) -> Result<(), String> {
-    let mut command = Command::new(cargo);
-    command.current_dir(manifest).args(["build", "--quiet", "--bin", "apron"]);
-    command.args(if cfg!(feature = "gpu") {
-        &["--workspace"][..]
+    let features = if cfg!(feature = "gpu") {
+        &["--bin", "apron", "--workspace"][..]
     } else {
-        &["-p", "apron", "--no-default-features", "-F", "cli"]
-    });
-    if !cfg!(debug_assertions) {
-        command.arg("--release");
-    }
-    if let Some(target) = tests.ancestors().nth(2) {
-        command.arg("--target-dir").arg(target);
-    }
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("building apron: {status}")),
-        Err(error) => Err(format!("building apron: {error}")),
-    }
+        &["--bin", "apron", "-p", "apron", "--no-default-features", "-F", "cli"]
+    };
+    let found = built::find(&format!("apron{}", std::env::consts::EXE_SUFFIX), features);
+    found.map_err(|error| format!("{error}: set APRON_BIN to the tool"))
 }
 
 /// A folder of its own for one test, and the tool run in it.

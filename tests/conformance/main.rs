@@ -3,6 +3,7 @@
 mod controls;
 mod cpu;
 mod direct;
+mod emulated;
 mod fourier;
 mod oracle;
 mod plan;
@@ -24,11 +25,17 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    if selection == Selection::Small {
+    let threads = match selection {
+        Selection::Full => 0,
         // compute-sanitizer loses track of launches that come from many threads.
-        arguments.test_threads.get_or_insert(1);
-        if let Err(error) = rayon::ThreadPoolBuilder::new().num_threads(1).build_global() {
-            eprintln!("a single thread cannot be had: {error}");
+        Selection::Small => 1,
+        // Each thread that launches has a stack for every thread of a block.
+        Selection::Emulated => std::thread::available_parallelism().map_or(1, |threads| threads.get().min(8)),
+    };
+    if threads > 0 {
+        arguments.test_threads.get_or_insert(threads);
+        if let Err(error) = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global() {
+            eprintln!("{threads} threads cannot be had: {error}");
             return ExitCode::FAILURE;
         }
     }
@@ -42,6 +49,7 @@ fn main() -> ExitCode {
         fourier::trials(selection, &gpu),
         plan::trials(selection, &gpu),
         cpu::trials(selection),
+        emulated::trials(),
     ]
     .into_iter()
     .flatten();

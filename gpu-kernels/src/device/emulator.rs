@@ -17,6 +17,7 @@ macro_rules! kernel {
         inventory::submit! {
             $crate::machine::Entry {
                 name: stringify!($name),
+                parameters: &[$(size_of::<$type>()),*],
                 run: {
                     unsafe fn run(mut parameters: $crate::machine::Parameters) {
                         // SAFETY: the launch passes what the entry takes.

@@ -1,0 +1,283 @@
+//! The GPU's tests on the emulator: this program again, in a process of its own that has a driver in software.
+//!
+//! `emulated::suite` must find nothing and launch every kernel; `emulated::catches` must find what was done wrong on purpose,
+//! and say what and where; `emulated::survives` lets the driver fail in the middle of a job.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use conformance::built;
+use libtest_mimic::{Failed, Trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    #[cfg(feature = "gpu")]
+    if let Some(scenario) = std::env::var_os("APRON_SCENARIO") {
+        return survival::scenarios(&scenario.to_string_lossy());
+    }
+    let present = cfg!(feature = "gpu");
+    let mut trials = vec![Trial::test("emulated::suite", suite)];
+    let catches = CATCHES.iter().map(|control| {
+        let name = control.sabotage.replace([':', '-'], "_");
+        Trial::test(format!("emulated::catches::{name}::{}", control.kernel), move || caught(control))
+    });
+    trials.extend(catches);
+    #[cfg(feature = "gpu")]
+    trials.extend(survival::trials());
+    trials.into_iter().map(|trial| trial.with_ignored_flag(!present)).collect()
+}
+
+/// This program on the emulator.
+fn emulated(settings: &str) -> Result<Command, String> {
+    let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
+    command.env("APRON_DRIVER", built::emulator()?).env("APRON_EMULATOR", settings);
+    command.env("APRON_REQUIRE_GPU", "1").env("APRON_CONFORMANCE", "emulated");
+    Ok(command)
+}
+
+/// All that a program has said.
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// The lines of a failed run that tell most: the emulator's, and the first few failures.
+fn essence(output: &Output) -> String {
+    let text = text(output);
+    let telling = |line: &&str| line.starts_with("emulator:") || line.contains("border ") || line.contains("error");
+    let lines: Vec<_> = text.lines().filter(telling).take(12).collect();
+    if lines.is_empty() { text } else { lines.join("\n") }
+}
+
+/// Every test of the GPU, on a device with asynchronous copies and room for the largest tiles; then, fewer, on one that has
+/// neither, and whose grids end after one row of blocks. Between them they launch every kernel that a variant may launch.
+fn suite() -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let (new, old) = (folder.path().join("new"), folder.path().join("old"));
+    let started = std::time::Instant::now();
+    // In device memory the long images test nothing more; Fourier's kernels go through few blocks in any case.
+    let skipped = ["--skip", "long::gpu-memory", "--skip", "fourier::long"];
+    run(&new, "", |command| command.arg("::gpu").args(skipped))?;
+    run(&old, "arch=75,multiprocessors=1,down=1,", |command| {
+        command.args(["awkward::gpu-memory"]).env("APRON_CONFORMANCE", "small")
+    })?;
+    let launched = std::fs::read_to_string(new)? + &std::fs::read_to_string(old)?;
+    let launched: BTreeSet<&str> = launched.lines().collect();
+    let missing: BTreeSet<_> =
+        apron::Variant::all().flat_map(apron::Variant::entries).filter(|entry| !launched.contains(entry)).collect();
+    println!("emulated: {} kernels in {:.1} s", launched.len(), started.elapsed().as_secs_f64());
+    if missing.is_empty() { Ok(()) } else { Err(format!("never launched in the emulator: {missing:?}").into()) }
+}
+
+/// One run that must find nothing; the kernels that it launches are written to a file.
+fn run(launches: &Path, settings: &str, arguments: impl FnOnce(&mut Command) -> &mut Command) -> Result<(), String> {
+    let mut command = emulated(&format!("{settings}launches={}", launches.display()))?;
+    let output = arguments(&mut command).output().map_err(|error| error.to_string())?;
+    let text = text(&output);
+    let ran = text.contains("test result: ok.") && !text.contains(" 0 passed");
+    if output.status.success() && ran { Ok(()) } else { Err(essence(&output)) }
+}
+
+/// Something done wrong in the emulator, and what must come of it.
+struct Control {
+    sabotage: &'static str,
+    /// The tests that meet it.
+    tests: &'static str,
+    /// The kernel, or the variant, that must be named.
+    kernel: &'static str,
+    /// What must be said of it.
+    fault: &'static str,
+}
+
+const CATCHES: &[Control] = &[Control {
+    sabotage: "missing-barrier:1",
+    tests: "direct::awkward::gpu-memory",
+    kernel: "direct_shared",
+    fault: "of shared memory in a race",
+}];
+
+/// A run on a sabotaged device fails, and says why.
+fn caught(control: &Control) -> Result<(), Failed> {
+    let mut command = emulated(&format!("sabotage={}", control.sabotage))?;
+    let output = command.args(["--exact", control.tests]).env("APRON_CONFORMANCE", "small").output()?;
+    let text = text(&output);
+    if output.status.success() {
+        return Err(format!("{} went through {} without being caught", control.sabotage, control.tests).into());
+    }
+    let told = text.lines().any(|line| line.contains(control.kernel) && line.contains(control.fault));
+    if told {
+        Ok(())
+    } else {
+        Err(format!("no line has \"{}\" and \"{}\":\n{}", control.kernel, control.fault, essence(&output)).into())
+    }
+}
+
+/// A driver that fails in the middle of a job: what the job says, what memory it leaves behind, and whether the next job works.
+#[cfg(feature = "gpu")]
+mod survival {
+    use apron::gpu::Gpu;
+    use apron::{Border, Device, Error, Filter, Image, Plan, Result, Variant};
+    use libtest_mimic::{Failed, Trial};
+
+    use super::{emulated, essence, text};
+
+    /// A job on a device that has something wrong with it.
+    struct Scenario {
+        name: &'static str,
+        settings: &'static str,
+        run: fn() -> Result<(), Failed>,
+    }
+
+    const SCENARIOS: &[Scenario] = &[
+        Scenario { name: "memory_exhausted", settings: "memory=4MiB", run: too_large },
+        // Taps of the row and of the column, source, destination, intermediate image.
+        Scenario { name: "allocation_1_fails", settings: "fail=cuMemAlloc_v2:1:2", run: no_memory },
+        Scenario { name: "allocation_2_fails", settings: "fail=cuMemAlloc_v2:2:2", run: no_memory },
+        Scenario { name: "allocation_3_fails", settings: "fail=cuMemAlloc_v2:3:2", run: no_memory },
+        Scenario { name: "allocation_4_fails", settings: "fail=cuMemAlloc_v2:4:2", run: no_memory },
+        Scenario { name: "allocation_5_fails", settings: "fail=cuMemAlloc_v2:5:2", run: no_memory },
+        Scenario { name: "pinned_allocation_fails", settings: "fail=cuMemAllocHost_v2:2:2", run: no_host_memory },
+        Scenario {
+            name: "launch_refused",
+            settings: "fail=cuLaunchKernel:1:701",
+            run: || once("too many resources requested for launch"),
+        },
+        Scenario {
+            name: "second_launch_refused",
+            settings: "fail=cuLaunchKernel:2:701",
+            run: || once("too many resources requested for launch"),
+        },
+        Scenario {
+            name: "stream_refused",
+            settings: "fail=cuStreamCreateWithPriority:1:304",
+            run: || once("error 304"),
+        },
+        Scenario {
+            name: "launch_fails",
+            settings: "fail=cuStreamSynchronize:1:719",
+            run: || for_good("unspecified launch failure"),
+        },
+        Scenario {
+            name: "illegal_address",
+            settings: "fail=cuStreamSynchronize:1:700",
+            run: || for_good("an illegal memory access was encountered"),
+        },
+        Scenario {
+            name: "device_lost",
+            settings: "fail=cuMemcpy2DAsync_v2:2:214",
+            run: || for_good("uncorrectable ECC error encountered"),
+        },
+        Scenario { name: "no_device", settings: "devices=0", run: || absent("finds no device") },
+        Scenario { name: "driver_too_old", settings: "driver=11.2", run: || once_and_again("unsupported toolchain") },
+        Scenario { name: "device_too_old", settings: "arch=61", run: || absent("compute capability 6.1") },
+    ];
+
+    /// Each scenario, in a process of its own.
+    pub(super) fn trials() -> impl Iterator<Item = Trial> {
+        SCENARIOS.iter().map(|&Scenario { name, settings, .. }| {
+            Trial::test(format!("emulated::survives::{name}"), move || {
+                let output = emulated(settings)?.env("APRON_SCENARIO", name).args(["--exact", name]).output()?;
+                let passed = output.status.success() && text(&output).contains("ok. 1 passed");
+                if passed { Ok(()) } else { Err(essence(&output).into()) }
+            })
+        })
+    }
+
+    /// What the process of a scenario has to run.
+    pub(super) fn scenarios(name: &str) -> Vec<Trial> {
+        let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name);
+        scenario.map(|scenario| Trial::test(scenario.name, scenario.run)).into_iter().collect()
+    }
+
+    /// Filters an image on the device, and checks the result.
+    fn job(width: usize, height: usize) -> Result<()> {
+        let filter: Filter = Filter::separable(&[0.25, 0.5, 0.3], &[0.125, -1.0, 0.5])?;
+        let data = (0..width * height).map(|i| (i * 7919 % 1021) as f32).collect();
+        let src = Image::from_vec(data, width, height, 1)?;
+        let on = |device| -> Result<Image<f32>> {
+            let plan =
+                Plan::builder(&filter).border(Border::Wrap).device(device).variant(Variant::Separable).build()?;
+            let mut dst = Image::<f32>::zeroed(width, height, 1)?;
+            plan.run(&src.view(), &mut dst.view_mut())?;
+            Ok(dst)
+        };
+        let found = on(Device::Gpu(0))?;
+        assert!(found.as_slice() == on(Device::Cpu)?.as_slice(), "a wrong result");
+        Ok(())
+    }
+
+    const SMALL: (usize, usize) = (70, 50);
+
+    fn small() -> Result<()> {
+        job(SMALL.0, SMALL.1)
+    }
+
+    /// The first job fails with such an error, memory in use is what it was, and the next job works.
+    fn recovers(failing: fn() -> Result<()>, right: impl Fn(&Error) -> bool) -> Result<(), Failed> {
+        let gpu = Gpu::open(0)?;
+        let free = gpu.memory()?.0;
+        match failing() {
+            Err(error) if right(&error) => println!("said: {error}"),
+            other => return Err(format!("the failing job: {other:?}").into()),
+        }
+        let left = gpu.memory()?.0;
+        if left != free {
+            return Err(format!("{} bytes are still in use", free.abs_diff(left)).into());
+        }
+        small()?;
+        let left = gpu.memory()?.0;
+        if left == free { Ok(()) } else { Err(format!("{} bytes leaked", free.abs_diff(left)).into()) }
+    }
+
+    fn too_large() -> Result<(), Failed> {
+        let right = |error: &Error| match *error {
+            Error::DeviceMemory { needed, free, total } => needed > free && total == 4 << 20,
+            _ => false,
+        };
+        recovers(|| job(1000, 900), right)
+    }
+
+    fn no_memory() -> Result<(), Failed> {
+        recovers(small, |error| matches!(error, Error::DeviceMemory { .. }))
+    }
+
+    fn no_host_memory() -> Result<(), Failed> {
+        recovers(small, |error| matches!(error, Error::HostMemory { bytes } if *bytes == 4 * SMALL.0 * SMALL.1))
+    }
+
+    fn says(error: &Error, words: &str) -> bool {
+        matches!(error, Error::Driver { message, .. } if message.contains(words))
+    }
+
+    fn once(words: &str) -> Result<(), Failed> {
+        recovers(small, |error| says(error, words))
+    }
+
+    /// The context is dead: every later job says so, and none goes elsewhere.
+    fn for_good(words: &str) -> Result<(), Failed> {
+        once_and_again(words)?;
+        match Gpu::open(0)?.memory() {
+            Err(error) if says(&error, words) => Ok(()),
+            other => Err(format!("a dead context tells of its memory: {other:?}").into()),
+        }
+    }
+
+    fn once_and_again(words: &str) -> Result<(), Failed> {
+        for turn in 1..=3 {
+            match small() {
+                Err(error) if says(&error, words) => println!("said: {error}"),
+                other => return Err(format!("job {turn}: {other:?}").into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// There is no GPU to use: whoever asks for one is told why, whoever leaves the choice gets the CPU.
+    fn absent(words: &str) -> Result<(), Failed> {
+        match small() {
+            Err(Error::NoGpu { reason }) if reason.contains(words) => println!("said: {reason}"),
+            other => return Err(format!("{other:?}").into()),
+        }
+        let plan = Plan::builder(&"box:size=3".parse()?).device(Device::Auto).build()?;
+        if plan.device() == Device::Cpu { Ok(()) } else { Err(format!("it went to {}", plan.device()).into()) }
+    }
+}
