@@ -89,6 +89,7 @@ impl Parameters {
 }
 
 /// What is launched.
+#[derive(Clone, Copy)]
 pub(crate) struct Launch<'a> {
     /// Launches are numbered from 1.
     pub(crate) number: u32,

@@ -17,9 +17,11 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     let present = cfg!(feature = "gpu");
     let mut trials = vec![Trial::test("emulated::suite", suite)];
-    let catches = CATCHES.iter().map(|control| {
-        let name = control.sabotage.replace([':', '-'], "_");
-        Trial::test(format!("emulated::catches::{name}::{}", control.kernel), move || caught(control))
+    let catches = CATCHES.iter().map(|&control| {
+        let name = control.0.replace([':', '-', '=', ','], "_");
+        let family = control.1.split("::").next().unwrap_or_default();
+        let trial = format!("emulated::catches::{name}::{family}");
+        Trial::test(trial, move || caught(control))
     });
     trials.extend(catches);
     #[cfg(feature = "gpu")]
@@ -77,37 +79,39 @@ fn run(launches: &Path, settings: &str, arguments: impl FnOnce(&mut Command) -> 
     if output.status.success() && ran { Ok(()) } else { Err(essence(&output)) }
 }
 
-/// Something done wrong in the emulator, and what must come of it.
-struct Control {
-    sabotage: &'static str,
-    /// The tests that meet it.
-    tests: &'static str,
-    /// The kernel, or the variant, that must be named.
-    kernel: &'static str,
-    /// What must be said of it.
-    fault: &'static str,
-}
-
-const CATCHES: &[Control] = &[Control {
-    sabotage: "missing-barrier:1",
-    tests: "direct::awkward::gpu-memory",
-    kernel: "direct_shared",
-    fault: "of shared memory in a race",
-}];
+/// Sabotage, the tests that meet it, the kernel or variant that must be named, and what must be said of it.
+#[rustfmt::skip]
+const CATCHES: &[(&str, &str, &str, &str)] = &[
+    ("missing-barrier:1", "direct::exhaustive::gpu", "kernel direct_shared", "of shared memory, which nothing wrote"),
+    ("missing-barrier:2,down=1", "direct::awkward::gpu", "kernel direct_", "of shared memory in a race"),
+    ("missing-barrier:2", "direct::exhaustive::gpu", "kernel sliding_", "of shared memory in a race"),
+    ("missing-barrier:1", "separable::exhaustive::gpu", "kernel separable_rows", "of shared memory, which nothing wrote"),
+    ("missing-barrier:2,down=1", "separable::awkward::gpu", "kernel separable_rows", "of shared memory in a race"),
+    ("missing-barrier:2", "separable::exhaustive::gpu", "kernel fused_", "of shared memory in a race"),
+    ("missing-barrier:2", "fourier::exhaustive::gpu", "kernel fourier_128", "of shared memory in a race"),
+    ("halo-row", "direct::awkward::gpu", "kernel direct_shared", "of shared memory, which nothing wrote"),
+    ("halo-row", "separable::exhaustive::gpu", "kernel separable_columns", "of shared memory, which nothing wrote"),
+    ("one-pixel", "direct::exhaustive::gpu", "direct-naive on gpu:0", "values are wrong"),
+    ("one-pixel", "separable::exhaustive::gpu", "separable on gpu:0", "values are wrong"),
+    ("grid-axes", "direct::awkward::gpu-memory", "direct-naive in device memory", "never written"),
+    ("grid-axes", "separable::awkward::gpu-memory", "kernel separable_columns", "memory that nothing wrote"),
+    ("grid-axes", "fourier::awkward::gpu-memory", "fourier in device memory", "never written"),
+    ("border", "direct::exhaustive::gpu", "direct-naive on gpu:0", "border reflect"),
+    ("border", "separable::exhaustive::gpu", "separable on gpu:0", "border reflect"),
+    ("border", "fourier::exhaustive::gpu", "fourier on gpu:0", "border reflect"),
+];
 
 /// A run on a sabotaged device fails, and says why.
-fn caught(control: &Control) -> Result<(), Failed> {
-    let mut command = emulated(&format!("sabotage={}", control.sabotage))?;
-    let output = command.args(["--exact", control.tests]).env("APRON_CONFORMANCE", "small").output()?;
-    let text = text(&output);
+fn caught((sabotage, tests, who, what): (&str, &str, &str, &str)) -> Result<(), Failed> {
+    let mut command = emulated(&format!("sabotage={sabotage}"))?;
+    let output = command.args(["--exact", tests]).env("APRON_CONFORMANCE", "small").output()?;
     if output.status.success() {
-        return Err(format!("{} went through {} without being caught", control.sabotage, control.tests).into());
+        return Err(format!("{sabotage} went through {tests} without being caught").into());
     }
-    let told = text.lines().any(|line| line.contains(control.kernel) && line.contains(control.fault));
-    if told {
+    if text(&output).lines().any(|line| line.contains(who) && line.contains(what)) {
         Ok(())
     } else {
-        Err(format!("no line has \"{}\" and \"{}\":\n{}", control.kernel, control.fault, essence(&output)).into())
+        Err(format!("no line has \"{who}\" and \"{what}\":\n{}", essence(&output)).into())
     }
 }
 
