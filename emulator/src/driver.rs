@@ -436,7 +436,7 @@ exports! {
                 number: driver.launches.fetch_add(1, Relaxed) + 1,
                 entry,
                 arguments: &arguments,
-                grid: [grid_x, grid_y.min(driver.settings.down), grid_z],
+                grid: [grid_x, if entry.steps.load(Relaxed) { grid_y.min(driver.settings.down) } else { grid_y }, grid_z],
                 block,
                 shared: shared as usize,
                 memory: &driver.memory,

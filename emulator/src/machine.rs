@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -28,6 +29,8 @@ pub(crate) struct Entry {
     pub(crate) name: &'static str,
     /// Bytes of each parameter.
     pub(crate) parameters: &'static [usize],
+    /// Whether it has asked for the grid's height, and so steps on where the grid ends.
+    pub(crate) steps: AtomicBool,
     /// Runs the kernel as the thread at hand.
     ///
     /// # Safety
@@ -425,8 +428,13 @@ impl<'a> Machine<'a> {
         (self.launch.block[0] as i32, self.launch.block[1] as i32)
     }
 
-    pub(crate) fn grid(&self) -> (i32, i32) {
-        (self.launch.grid[0] as i32, self.launch.grid[1] as i32)
+    pub(crate) fn grid_width(&self) -> i32 {
+        self.launch.grid[0] as i32
+    }
+
+    pub(crate) fn grid_height(&self) -> i32 {
+        self.launch.entry.steps.store(true, Relaxed);
+        self.launch.grid[1] as i32
     }
 
     /// Waits for the block or the warp; whether any thread of the block came to its barrier with the flag.

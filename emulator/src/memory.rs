@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The first device address.
 const BASE: u64 = 0x7a00_0000_0000;
 /// Allocations begin at multiples of this many bytes, as the driver's do.
-const ALIGNMENT: usize = 256;
+const ALIGNMENT: usize = 512;
 /// Bytes between two allocations, which are nobody's.
 const GUARD: usize = 64 << 10;
 

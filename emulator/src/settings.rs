@@ -14,8 +14,8 @@ pub(crate) struct Settings {
     pub(crate) memory: usize,
     /// Bytes of shared memory that a block can have at most.
     pub(crate) shared: u32,
-    /// The greatest number of blocks that a launch gets in y, whatever it asks for: apron's kernels step on from where the
-    /// grid ends, which only the tallest images show otherwise.
+    /// The greatest number of blocks that a launch gets in y, whatever it asks for, if its kernel is known from an earlier
+    /// launch to step on from where the grid ends: only the tallest images show that otherwise.
     pub(crate) down: u32,
     /// The driver's version, as 1000 * major + 10 * minor.
     pub(crate) driver: u32,

@@ -1,9 +1,10 @@
 //! The Fourier family: within a stated distance of the oracle on every device, and the direct family's bits where spectra
 //! have no room.
 
-use apron::Family;
-use conformance::problem::{Group, Window};
+use apron::{Border, Family};
+use conformance::problem::{Group, Problem, Window};
 use conformance::product::Gpu;
+use conformance::sample::Data;
 use conformance::select::{self, Selection};
 use conformance::suite;
 use libtest_mimic::Trial;
@@ -68,7 +69,13 @@ pub(crate) fn wild(selection: Selection) -> Vec<Group> {
     let zeros = Window::dense("half of them zero", 3, 3, &[0.0, 1.0, 0.0, 1.0, -4.0, 1.0, 0.0, 1.0, 0.0]);
     let large = Window::dense("large", 2, 2, &[1e5, -3e5, 2e5, 1.0]);
     let windows = vec![zeros, large, Window::random(5, 5, 21), Window::random(36, 23, 22)];
-    select::wild(selection, windows)
+    let mut groups = select::wild(selection, windows);
+    // Tiles are computed in pairs: the infinity lies in the second one of a pair, or in the first.
+    for (i, width) in [200, 90].into_iter().enumerate() {
+        let problems = vec![Problem::new(width, 30, select::seed(12, i)).data(Data::Lone)];
+        groups.push(Group { window: Window::random(5, 5, 23), border: Border::Constant(2.5), problems });
+    }
+    groups
 }
 
 pub(crate) fn ties(selection: Selection) -> Vec<Group> {

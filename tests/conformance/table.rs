@@ -11,6 +11,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("table::names", names),
         Trial::test("table::every_size_is_tested", sizes),
+        Trial::test("table::kernels_stand_alone", stand_alone),
         Trial::test("table::embedded_ptx", embedded).with_ignored_flag(cfg!(not(feature = "gpu"))),
     ]
 }
@@ -49,6 +50,17 @@ fn sizes() -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// The package that becomes PTX has no dependency and no feature: nothing of the emulator can come into it.
+fn stand_alone() -> Result<(), Failed> {
+    let manifest = include_str!("../../gpu-kernels/Cargo.toml");
+    let sections: Vec<_> = manifest.lines().filter(|line| line.starts_with('[')).collect();
+    if sections == ["[package]", "[lib]", "[lints]"] {
+        Ok(())
+    } else {
+        Err(format!("gpu-kernels: {sections:?}").into())
+    }
 }
 
 #[cfg(feature = "gpu")]

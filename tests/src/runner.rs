@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use crate::bounds::bound;
 use crate::oracle;
 use crate::problem::{Group, Problem, Window};
-use crate::sample::{Kind, Sample};
+use crate::sample::{Data, Kind, Sample};
 use crate::scalar;
 
 /// Something that filters: a variant of the product on a device, or a sabotaged stand-in.
@@ -227,6 +227,10 @@ impl<S: Sample> Picture<S> {
                 planes[i % channels].push(value.value());
             }
         }
+        if problem.data == Data::Lone {
+            data[stride * (height - 1) + width * channels - 1] = S::nearest(f64::INFINITY);
+            planes[channels - 1][width * height - 1] = f64::INFINITY;
+        }
         Self { data, stride, planes }
     }
 }
@@ -302,7 +306,10 @@ impl<'a> References<'a> {
         let Shape { width, height, channels } = self.problem.shape;
         let (input, output) = (self.problem.input, self.problem.output);
         let constant = if let Border::Constant(value) = self.border { f64::from(value).abs() } else { 0.0 };
-        let greatest_pixel = self.planes.iter().flatten().fold(constant, |greatest, value| greatest.max(value.abs()));
+        // What is computed from a lone infinity must be as the oracle says; what is not, as near as ever.
+        let counts = |value: &&f64| self.problem.data != Data::Lone || value.is_finite();
+        let pixels = self.planes.iter().flatten().filter(counts);
+        let greatest_pixel = pixels.fold(constant, |greatest, value| greatest.max(value.abs()));
         let tolerance = bound(family, self.window, greatest_pixel);
         let kept = |x: usize, y: usize| {
             self.border == Border::Keep

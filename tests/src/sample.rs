@@ -48,6 +48,8 @@ pub enum Data {
     Wild,
     /// Floats so small that products and sums are subnormal.
     Tiny,
+    /// Random floats, and an infinity at the end of the last row.
+    Lone,
 }
 
 /// A stored type under test. Nothing here calls the product's conversions.
@@ -200,7 +202,7 @@ fn even(value: f64) -> f64 {
 fn float(rng: &mut Rng, data: Data, scale: f64, tiny: f64, huge: f64) -> f64 {
     let unit = 2.0 * rng.f64() - 1.0;
     match data {
-        Data::Random => unit * scale,
+        Data::Random | Data::Lone => unit * scale,
         Data::Extremes => rng.choice([0.0, scale]).unwrap_or(0.0),
         Data::Tiny => unit * tiny * 1000.0,
         Data::Wild => match rng.u8(0..24) {

@@ -18,6 +18,7 @@ macro_rules! kernel {
             $crate::machine::Entry {
                 name: stringify!($name),
                 parameters: &[$(size_of::<$type>()),*],
+                steps: std::sync::atomic::AtomicBool::new(false),
                 run: {
                     unsafe fn run(mut parameters: $crate::machine::Parameters) {
                         // SAFETY: the launch passes what the entry takes.
@@ -78,11 +79,11 @@ pub(crate) fn block_height() -> i32 {
 }
 
 pub(crate) fn grid_width() -> i32 {
-    machine::here().grid().0
+    machine::here().grid_width()
 }
 
 pub(crate) fn grid_height() -> i32 {
-    machine::here().grid().1
+    machine::here().grid_height()
 }
 
 #[track_caller]
