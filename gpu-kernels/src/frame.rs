@@ -25,6 +25,20 @@ pub(crate) unsafe fn pixel(frame: &Frame, x: i32, y: i32) -> f32 {
     unsafe { load(frame.src, plane + rows(y, frame.src_stride) + x as usize) }
 }
 
+/// The source pixel at `(x, y)` of this block's plane, the border's value outside the image.
+///
+/// # Safety
+/// `frame` describes allocated memory.
+#[inline(always)]
+pub(crate) unsafe fn or_constant(frame: &Frame, x: i32, y: i32) -> f32 {
+    if (x as u32) < frame.width as u32 && (y as u32) < frame.height as u32 {
+        // SAFETY: `(x, y)` lies in the image.
+        unsafe { pixel(frame, x, y) }
+    } else {
+        frame.border_value
+    }
+}
+
 /// A row of this block's source plane, or one that lies outside the image.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {

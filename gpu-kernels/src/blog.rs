@@ -1,0 +1,65 @@
+//! Study: the later steps of a blog's ladder of direct kernels, for blocks of any shape.
+//!
+//! | entry | taps | window |
+//! | --- | --- | --- |
+//! | `blog_shared` | constant bank | size known at run time, at most 961 taps |
+//! | `blog_unrolled_5` | constant bank | 5 x 5, known to the compiler |
+//!
+//! The first steps are `direct_naive` and `direct_constant`, which take any block too. `direct_shared` differs from the
+//! kernels here in how a tile is loaded: by warps along its rows, not by an index that is divided by its width.
+//! Thread mapping: a thread computes one pixel. Tile: the block's pixels and their apron, row by row without padding.
+//! Order: that of the direct family, whose bits they give.
+//! Limits: any border but KEEP; an image is as tall as a grid at most.
+
+use crate::abi::{ConstantTaps, Frame, Taps, Window};
+use crate::device::*;
+use crate::frame::{source, write};
+
+kernel! {
+    /// The window's size known at run time.
+    fn blog_shared(frame: Frame, window: Window, taps: ConstantTaps) {
+        tiled(&frame, &window, window.cols, window.rows, parameter!(blog_shared, 2, taps))
+    }
+
+    /// The window's size known to the compiler.
+    fn blog_unrolled_5(frame: Frame, window: Window, taps: Taps<25>) {
+        tiled(&frame, &window, 5, 5, parameter!(blog_unrolled_5, 2, taps))
+    }
+}
+
+/// # Safety
+/// `frame` and `window` describe allocated memory, `taps` holds `rows * cols` taps, and the launch reserved the tile.
+#[inline(always)]
+unsafe fn tiled<T: TapSource>(frame: &Frame, window: &Window, cols: i32, rows: i32, taps: T) {
+    let tile = Shared::dynamic();
+    let (left, top) = (block_x() * block_width(), block_y() * block_height());
+    let pitch = block_width() + cols - 1;
+    let count = pitch * (block_height() + rows - 1);
+    let (x, y) = (left + thread_x(), top + thread_y());
+    // SAFETY: `source` resolves coordinates into the image, indices stay below the tile's size, every thread meets the
+    // barrier, and the write is guarded.
+    unsafe {
+        let mut at = thread_x() + thread_y() * block_width();
+        while at < count {
+            let row = (at as u32).checked_div(pitch as u32).unwrap_or(0) as i32;
+            let value = source(frame, left + at - row * pitch - window.anchor_x, top + row - window.anchor_y);
+            tile.store(at, value);
+            at += block_width() * block_height();
+        }
+        barrier();
+        if x < frame.width && y < frame.height {
+            let mut sum = 0.0;
+            let mut row = 0;
+            while row < rows {
+                let line = (thread_y() + row) * pitch + thread_x();
+                let mut col = 0;
+                while col < cols {
+                    sum = fma(taps.tap((row * cols + col) as usize), tile.load(line + col), sum);
+                    col += 1;
+                }
+                row += 1;
+            }
+            write(frame, x, y, sum);
+        }
+    }
+}

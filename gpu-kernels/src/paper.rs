@@ -1,0 +1,106 @@
+//! Study: the two passes of NVIDIA's white paper on separable convolution. The border is a constant.
+//!
+//! | entry | number of taps |
+//! | --- | --- |
+//! | `paper_rows_K`, `paper_columns_K` | K, odd, known to the compiler: the loop over taps is unrolled |
+//! | `paper_rows`, `paper_columns` | any odd number up to 33: a loop |
+//!
+//! Row pass: a block computes 128 pixels of one row. It has 16 threads before those and as many as the radius behind them:
+//! each loads one pixel, those too far to the left none, so that the first thread's address is aligned. The first 128 then
+//! compute a pixel each; the others are idle.
+//! Column pass: a block of 16 x 8 threads computes a tile of 16 columns and 48 rows, tall and thin, so that the apron above
+//! and below is a small part of it.
+//! Lanes read consecutive words of shared memory, or two runs of 16: no bank conflicts.
+//! Order: that of the separable family, whose bits they give.
+//! Limits: an image is as tall as a grid at most, which in the row pass is 65535 rows.
+
+use crate::abi::{Frame, PAPER_COLUMN, PAPER_COLUMN_THREADS, PAPER_LEAD, PAPER_ROW, STUDY_RADIUS, Taps};
+use crate::device::*;
+use crate::frame::{or_constant, write};
+
+const MOST: usize = 2 * STUDY_RADIUS as usize + 1;
+
+kernel! {
+    /// The row pass for a number of taps known at run time.
+    fn paper_rows(frame: Frame, count: i32, taps: Taps<MOST>) {
+        rows(&frame, count, parameter!(paper_rows, 2, taps))
+    }
+
+    /// The column pass for a number of taps known at run time.
+    fn paper_columns(frame: Frame, count: i32, taps: Taps<MOST>) {
+        columns(&frame, count, parameter!(paper_columns, 2, taps))
+    }
+}
+
+macro_rules! unrolled {
+    ($($k:literal: $untiled:ident, $tiled:ident, $rows:ident, $columns:ident, $tex_rows:ident, $tex_columns:ident;)*) => {
+        kernel! {$(
+            fn $rows(frame: Frame, taps: Taps<$k>) {
+                rows(&frame, $k, parameter!($rows, 1, taps))
+            }
+            fn $columns(frame: Frame, taps: Taps<$k>) {
+                columns(&frame, $k, parameter!($columns, 1, taps))
+            }
+        )*}
+    };
+}
+
+crate::study_entries!(unrolled);
+
+/// # Safety
+/// `frame` describes allocated memory, `taps` holds `count` taps, and the launch reserved `PAPER_ROW + count - 1` floats.
+#[inline(always)]
+unsafe fn rows<T: TapSource>(frame: &Frame, count: i32, taps: T) {
+    let tile = Shared::dynamic();
+    let radius = count / 2;
+    let (left, y) = (block_x() * PAPER_ROW, block_y());
+    // SAFETY: all threads meet at the barrier; indices stay inside the tile; the write is guarded.
+    unsafe {
+        let at = thread_x() - PAPER_LEAD + radius;
+        if at >= 0 {
+            tile.store(at, or_constant(frame, left - PAPER_LEAD + thread_x(), y));
+        }
+        barrier();
+        let x = left + thread_x();
+        if thread_x() < PAPER_ROW && x < frame.width {
+            let mut sum = 0.0;
+            let mut tap = 0;
+            while tap < count {
+                sum = fma(taps.tap(tap as usize), tile.load(thread_x() + tap), sum);
+                tap += 1;
+            }
+            write(frame, x, y, sum);
+        }
+    }
+}
+
+/// # Safety
+/// As for [`rows`], with 16 columns of `48 + count - 1` floats.
+#[inline(always)]
+unsafe fn columns<T: TapSource>(frame: &Frame, count: i32, taps: T) {
+    let tile = Shared::dynamic();
+    let (width, height) = PAPER_COLUMN;
+    let (x, top) = (block_x() * width + thread_x(), block_y() * height);
+    // SAFETY: as in `rows`.
+    unsafe {
+        let mut row = thread_y();
+        while row < height + count - 1 {
+            tile.store(row * width + thread_x(), or_constant(frame, x, top + row - count / 2));
+            row += PAPER_COLUMN_THREADS;
+        }
+        barrier();
+        let mut row = thread_y();
+        while row < height {
+            let mut sum = 0.0;
+            let mut tap = 0;
+            while tap < count {
+                sum = fma(taps.tap(tap as usize), tile.load((row + tap) * width + thread_x()), sum);
+                tap += 1;
+            }
+            if x < frame.width && top + row < frame.height {
+                write(frame, x, top + row, sum);
+            }
+            row += PAPER_COLUMN_THREADS;
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Study: a blur through a tile in shared memory against one without, for images whose channels take turns row by row. An
+//! output pixel whose window leaves the image is a copy.
+//!
+//! Thread mapping: a block of 16 x 16 threads, a thread computes one value. The grid's x axis counts the columns of all
+//! channels side by side, so a block may lie in two of them; a column's channel is found by division.
+//! Tile: the block's pixels and their apron, without padding. Each thread loads its own pixel; those within the radius of
+//! the block's edge also load the pixel as far beyond it, and those in a corner a third one. No window that lies in the
+//! image needs a pixel of another channel, so what a tile that lies in two holds at their seam is not used.
+//! Order: that of the direct family, whose bits they give.
+//! Limits: square windows of odd size, 3 to 33; KEEP alone; an image is as tall as a grid at most.
+
+use crate::abi::{CLASS_BLOCK as SIDE, Frame, Taps};
+use crate::device::*;
+
+/// As the table has them; the largest window has more taps than a launch can carry.
+macro_rules! entries {
+    (33: $untiled:ident, $tiled:ident, $rows:ident, $columns:ident, $tex_rows:ident, $tex_columns:ident;) => {
+        kernel! {
+            fn $untiled(frame: Frame, planes: i32, taps: *const f32) {
+                untiled::<33, _>(&frame, planes, Buffer(taps))
+            }
+            fn $tiled(frame: Frame, planes: i32, taps: *const f32) {
+                tiled::<33, _>(&frame, planes, Buffer(taps))
+            }
+        }
+    };
+    ($k:literal: $untiled:ident, $tiled:ident, $rows:ident, $columns:ident, $tex_rows:ident, $tex_columns:ident;
+     $($more:tt)*) => {
+        kernel! {
+            fn $untiled(frame: Frame, planes: i32, taps: Taps<{ $k * $k }>) {
+                untiled::<$k, _>(&frame, planes, parameter!($untiled, 2, taps))
+            }
+            fn $tiled(frame: Frame, planes: i32, taps: Taps<{ $k * $k }>) {
+                tiled::<$k, _>(&frame, planes, parameter!($tiled, 2, taps))
+            }
+        }
+        entries! { $($more)* }
+    };
+}
+
+crate::study_entries!(entries);
+
+/// Where a thread's value lies.
+struct Value {
+    x: i32,
+    y: i32,
+    /// Its index in the source, and in the destination.
+    src: usize,
+    dst: usize,
+}
+
+impl Value {
+    /// This thread's, if it has one.
+    #[inline(always)]
+    fn of_thread(frame: &Frame, planes: i32) -> Option<Self> {
+        let (at, y) = (block_x() * SIDE + thread_x(), block_y() * SIDE + thread_y());
+        if at >= planes * frame.width || y >= frame.height {
+            return None;
+        }
+        let plane = (at as u32).checked_div(frame.width as u32).unwrap_or(0) as i32;
+        let x = at - plane * frame.width;
+        let index = |plane_len: usize, stride: usize| {
+            plane as usize * plane_len + (y as u64 * stride as u32 as u64) as usize + x as usize
+        };
+        Some(Self { x, y, src: index(frame.src_plane, frame.src_stride), dst: index(frame.dst_plane, frame.dst_stride) })
+    }
+
+    /// Whether its window of K x K taps lies in the image.
+    #[inline(always)]
+    fn is_inner<const K: i32>(&self, frame: &Frame) -> bool {
+        let radius = K / 2;
+        self.x >= radius && self.y >= radius && self.x < frame.width - radius && self.y < frame.height - radius
+    }
+}
+
+/// The sum over all taps of `value(column, row)`. Beyond 11 x 11 the rows are a loop, because the code would no longer fit in
+/// the instruction cache.
+///
+/// # Safety
+/// `taps` holds K x K.
+#[inline(always)]
+unsafe fn sum<const K: i32, T: TapSource>(taps: T, value: impl Fn(i32, i32) -> f32) -> f32 {
+    let rows = if K <= 11 { K } else { opaque(K) };
+    let mut sum = 0.0;
+    let mut row = 0;
+    while row < rows {
+        let mut col = 0;
+        while col < K {
+            // SAFETY: it is among the taps.
+            sum = fma(unsafe { taps.tap((row * K + col) as usize) }, value(col, row), sum);
+            col += 1;
+        }
+        row += 1;
+    }
+    sum
+}
+
+/// # Safety
+/// `frame` describes allocated memory, `taps` holds K x K.
+#[inline(always)]
+unsafe fn untiled<const K: i32, T: TapSource>(frame: &Frame, planes: i32, taps: T) {
+    let Some(at) = Value::of_thread(frame, planes) else { return };
+    // SAFETY: the window lies in the image, or only the pixel itself is read.
+    unsafe {
+        let value = if at.is_inner::<K>(frame) {
+            let stride = frame.src_stride as u32 as usize;
+            let corner = frame.src.wrapping_add(at.src).wrapping_sub((K / 2) as usize * (stride + 1));
+            sum::<K, _>(taps, |col, row| load(corner, row as usize * stride + col as usize))
+        } else {
+            load(frame.src, at.src)
+        };
+        store(frame.dst, at.dst, value);
+    }
+}
+
+/// # Safety
+/// As for [`untiled`]; the launch reserved (SIDE + K - 1)^2 floats.
+#[inline(always)]
+unsafe fn tiled<const K: i32, T: TapSource>(frame: &Frame, planes: i32, taps: T) {
+    let tile = Shared::dynamic();
+    let (radius, pitch) = (K / 2, SIDE + K - 1);
+    let place = |x: i32, y: i32| (thread_y() + y) * pitch + thread_x() + x;
+    let at = Value::of_thread(frame, planes);
+    if let Some(at) = &at {
+        let stride = frame.src_stride as u32 as isize;
+        // The pixel itself, and those a radius away that lie in the image and beyond the block's edge.
+        let ahead = [thread_x() < radius && at.x >= radius, true, thread_x() >= SIDE - radius && at.x < frame.width - radius];
+        let below =
+            [thread_y() < radius && at.y >= radius, true, thread_y() >= SIDE - radius && at.y < frame.height - radius];
+        let mut down = 0;
+        while down < 3 {
+            let mut across = 0;
+            while across < 3 {
+                if ahead[across as usize] && below[down as usize] {
+                    let offset = ((down - 1) as isize * stride + (across - 1) as isize) * radius as isize;
+                    // SAFETY: the pixel lies in the image, its place in the tile.
+                    unsafe {
+                        let value = load(frame.src.wrapping_add(at.src).wrapping_offset(offset), 0);
+                        tile.store(place(across * radius, down * radius), value);
+                    }
+                }
+                across += 1;
+            }
+            down += 1;
+        }
+    }
+    // SAFETY: every thread of the block gets here.
+    unsafe { barrier() };
+    let Some(at) = at else { return };
+    // SAFETY: the window lies in the image, so its pixels are in the tile.
+    unsafe {
+        let value = if at.is_inner::<K>(frame) {
+            let first = place(0, 0);
+            sum::<K, _>(taps, |col, row| tile.load(first + row * pitch + col))
+        } else {
+            load(frame.src, at.src)
+        };
+        store(frame.dst, at.dst, value);
+    }
+}
