@@ -62,7 +62,12 @@ impl Value {
         let index = |plane_len: usize, stride: usize| {
             plane as usize * plane_len + (y as u64 * stride as u32 as u64) as usize + x as usize
         };
-        Some(Self { x, y, src: index(frame.src_plane, frame.src_stride), dst: index(frame.dst_plane, frame.dst_stride) })
+        Some(Self {
+            x,
+            y,
+            src: index(frame.src_plane, frame.src_stride),
+            dst: index(frame.dst_plane, frame.dst_stride),
+        })
     }
 
     /// Whether its window of K x K taps lies in the image.
@@ -124,7 +129,8 @@ unsafe fn tiled<const K: i32, T: TapSource>(frame: &Frame, planes: i32, taps: T)
     if let Some(at) = &at {
         let stride = frame.src_stride as u32 as isize;
         // The pixel itself, and those a radius away that lie in the image and beyond the block's edge.
-        let ahead = [thread_x() < radius && at.x >= radius, true, thread_x() >= SIDE - radius && at.x < frame.width - radius];
+        let ahead =
+            [thread_x() < radius && at.x >= radius, true, thread_x() >= SIDE - radius && at.x < frame.width - radius];
         let below =
             [thread_y() < radius && at.y >= radius, true, thread_y() >= SIDE - radius && at.y < frame.height - radius];
         let mut down = 0;

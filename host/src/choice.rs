@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Family, Result, Variant, tuning};
+use crate::{Border, Family, Result, Variant, tuning};
 
 /// All that the choice of a variant depends on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,8 +17,11 @@ pub(crate) struct Problem {
     pub(crate) cols: usize,
     /// Tap rows.
     pub(crate) rows: usize,
-    /// The anchor's column.
+    /// The anchor's column and row.
     pub(crate) anchor_x: usize,
+    pub(crate) anchor_y: usize,
+    /// What lies outside the image.
+    pub(crate) border: Border,
     /// `sum |tap|`.
     pub(crate) weight: f64,
     /// Whether the filter is the product of a row and a column.
@@ -163,7 +166,7 @@ impl Problem {
     /// What a variant's time grows with.
     fn work(&self, variant: Variant) -> f64 {
         match variant.family() {
-            Family::Direct => self.cols as f64 * self.rows as f64,
+            Family::Direct | Family::Product => self.cols as f64 * self.rows as f64,
             Family::Separable => (self.cols + self.rows) as f64,
             Family::Fourier => {
                 let (cols, rows) = (self.cols as i32, self.rows as i32);
@@ -198,6 +201,8 @@ mod tests {
             cols,
             rows,
             anchor_x: cols / 2,
+            anchor_y: rows / 2,
+            border: Border::default(),
             weight: 1.0,
             separable,
             place: Place::H200,

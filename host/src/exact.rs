@@ -39,6 +39,8 @@ pub(crate) enum Order {
     ByRows,
     /// A row pass, then a column pass.
     TwoPasses,
+    /// All taps after each other, each pixel multiplied with a row's tap and then with a column's.
+    Products,
     /// None: the product of spectra.
     Spectra,
     /// None: pixels are summed up in whole numbers, and then multiplied with the tap that all are.
@@ -50,6 +52,7 @@ impl From<Family> for Order {
         match family {
             Family::Direct => Self::TapByTap,
             Family::Separable => Self::TwoPasses,
+            Family::Product => Self::Products,
             Family::Fourier => Self::Spectra,
         }
     }
@@ -458,8 +461,6 @@ fn compound(steps: f64, unit: f64) -> f64 {
 ///
 /// 0 if nothing is rounded at all: taps that are whole multiples of a power of two, with sums below 2^24 of it.
 fn kernel_error(filter: &Filter, order: Order, greatest: f64, outside: f64) -> f64 {
-    let weight = |taps: &[f64]| taps.iter().map(|&tap| rounded(tap).abs()).sum::<f64>();
-    let loss = |taps: &[f64]| taps.iter().map(|&tap| (tap - rounded(tap)).abs()).sum::<f64>();
     let count = |taps: &[f64]| taps.iter().filter(|&&tap| tap != 0.0).count() as f64;
     // In units of the lowest bit of all taps, the greatest sum.
     let whole = outside.fract() == 0.0;
@@ -472,14 +473,17 @@ fn kernel_error(filter: &Filter, order: Order, greatest: f64, outside: f64) -> f
         (Order::Spectra, _) => 2.0 * spectrum::UNITS * UNIT * filter.weight() * greatest,
         // The sum, the tap and their product are rounded.
         (Order::Counted, _) => compound(3.0, UNIT) * filter.weight() * greatest,
+        (Order::Products, Some((row, column))) => {
+            // No partial sum exceeds the whole weight; each term is rounded once more than in a plain sum.
+            let (row_weight, column_weight) = (weight(row), weight(column));
+            let steps = count(row) * count(column);
+            let rounding = compound(steps + 1.0, UNIT) * row_weight * column_weight;
+            let lost = LEAST * (count(row) * column_weight + steps);
+            (rounding + factors_loss(filter, row, column)) * greatest + lost
+        }
         (Order::TwoPasses, Some((row, column))) => {
             let (row_weight, column_weight) = (weight(row), weight(column));
-            let mut taps_loss = loss(column) * row.iter().map(|tap| tap.abs()).sum::<f64>() + column_weight * loss(row);
-            if let Some(taps) = filter.dense_f64() {
-                for (taps, down) in taps.chunks_exact(row.len()).zip(column) {
-                    taps_loss += taps.iter().zip(row).map(|(tap, across)| (tap - down * across).abs()).sum::<f64>();
-                }
-            }
+            let taps_loss = factors_loss(filter, row, column);
             let (row_bit, column_bit) = (lowest_bit(row), lowest_bit(column));
             let row_exact = in_bits(row_weight, row_bit);
             if row_exact && taps_loss == 0.0 && in_bits(row_weight * column_weight, row_bit + column_bit) {
@@ -520,6 +524,27 @@ fn kernel_error(filter: &Filter, order: Order, greatest: f64, outside: f64) -> f
             (rounding + taps_loss) * greatest + LEAST * steps
         }
     }
+}
+
+/// The sum of the magnitudes of taps in f32.
+fn weight(taps: &[f64]) -> f64 {
+    taps.iter().map(|&tap| rounded(tap).abs()).sum()
+}
+
+/// What taps lose when they become f32.
+fn loss(taps: &[f64]) -> f64 {
+    taps.iter().map(|&tap| (tap - rounded(tap)).abs()).sum()
+}
+
+/// How far the products of a row and a column in f32 are from the filter's taps.
+fn factors_loss(filter: &Filter, row: &[f64], column: &[f64]) -> f64 {
+    let rounding = loss(column) * row.iter().map(|tap| tap.abs()).sum::<f64>() + weight(column) * loss(row);
+    let Some(taps) = filter.dense_f64() else { return rounding };
+    let lines = taps.chunks_exact(row.len()).zip(column);
+    let of_line = |(taps, down): (&[f64], &f64)| -> f64 {
+        taps.iter().zip(row).map(|(tap, across)| (tap - down * across).abs()).sum()
+    };
+    rounding + lines.map(of_line).sum::<f64>()
 }
 
 fn rounded(tap: f64) -> f64 {

@@ -91,6 +91,7 @@ pub struct PlanBuilder<'a> {
     device: Device,
     variant: Option<Variant>,
     autotune: bool,
+    block: Option<(u32, u32)>,
 }
 
 impl PlanBuilder<'_> {
@@ -120,6 +121,14 @@ impl PlanBuilder<'_> {
         self
     }
 
+    /// The threads of a block, across and down, for variants whose kernels take blocks of any shape; others, and the CPU, have
+    /// no use for it. For the benchmark alone: variants know what is best.
+    #[doc(hidden)]
+    pub fn block(mut self, block: impl Into<Option<(u32, u32)>>) -> Self {
+        self.block = block.into();
+        self
+    }
+
     /// Opens the device and uploads the taps.
     ///
     /// # Errors
@@ -127,7 +136,7 @@ impl PlanBuilder<'_> {
     /// [`Error::Unsupported`] if the variant can never run this filter.
     pub fn build(self) -> Result<Plan> {
         if let Some(variant) = self.variant
-            && variant.family() == Family::Separable
+            && matches!(variant.family(), Family::Separable | Family::Product)
             && !self.filter.is_separable()
         {
             return Err(Error::Unsupported {
@@ -137,8 +146,8 @@ impl PlanBuilder<'_> {
         }
         let (engine, device, fallback) = match self.device {
             Device::Cpu => (Engine::Cpu(cpu::Engine::new(self.filter)?), Device::Cpu, None),
-            Device::Gpu(ordinal) => (Self::gpu(self.filter, ordinal)?, self.device, None),
-            Device::Auto => match Self::gpu(self.filter, 0) {
+            Device::Gpu(ordinal) => (self.gpu(ordinal)?, self.device, None),
+            Device::Auto => match self.gpu(0) {
                 Ok(engine) => (engine, Device::Gpu(0), None),
                 Err(reason) => (Engine::Cpu(cpu::Engine::new(self.filter)?), Device::Cpu, Some(reason)),
             },
@@ -159,12 +168,12 @@ impl PlanBuilder<'_> {
     }
 
     #[cfg(feature = "gpu")]
-    fn gpu(filter: &Filter, ordinal: u32) -> Result<Engine> {
-        Ok(Engine::Gpu(crate::gpu::Engine::new(filter, ordinal)?))
+    fn gpu(&self, ordinal: u32) -> Result<Engine> {
+        Ok(Engine::Gpu(crate::gpu::Engine::new(self.filter, ordinal, self.block)?))
     }
 
     #[cfg(not(feature = "gpu"))]
-    fn gpu(_: &Filter, _: u32) -> Result<Engine> {
+    fn gpu(&self, _: u32) -> Result<Engine> {
         Err(Error::NoGpu { reason: "this build has no GPU support (feature \"gpu\")".into() })
     }
 }
@@ -172,7 +181,14 @@ impl PlanBuilder<'_> {
 impl Plan {
     /// Starts a plan for `filter`.
     pub fn builder(filter: &Filter) -> PlanBuilder<'_> {
-        PlanBuilder { filter, border: Border::default(), device: Device::default(), variant: None, autotune: false }
+        PlanBuilder {
+            filter,
+            border: Border::default(),
+            device: Device::default(),
+            variant: None,
+            autotune: false,
+            block: None,
+        }
     }
 
     /// The device that was found: never [`Device::Auto`].
@@ -229,6 +245,8 @@ impl Plan {
             cols: self.filter.cols(),
             rows: self.filter.rows(),
             anchor_x: self.filter.anchor().0,
+            anchor_y: self.filter.anchor().1,
+            border: self.border,
             weight: self.filter.weight(),
             separable: self.filter.is_separable(),
             place: match &self.engine {

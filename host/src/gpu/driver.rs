@@ -147,6 +147,8 @@ driver! {
     fn cuFuncSetAttribute(hfunc: CUfunction, attrib: CUfunction_attribute, value: c_int);
     fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut c_int, func: CUfunction, block_size: c_int, shared: usize);
     fn cuLaunchKernel(f: CUfunction, grid_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void);
+    fn cuTexObjectCreate(object: *mut CUtexObject, resource: *const CUDA_RESOURCE_DESC, texture: *const CUDA_TEXTURE_DESC, view: *const CUDA_RESOURCE_VIEW_DESC);
+    fn cuTexObjectDestroy(object: CUtexObject);
     fn cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, priority: c_int);
     fn cuStreamSynchronize(stream: CUstream);
     fn cuStreamDestroy_v2(stream: CUstream);

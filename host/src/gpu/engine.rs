@@ -9,7 +9,7 @@ use gpu_kernels::abi::{ConstantTaps, Frame, MAX_CONSTANT_TAPS, Window};
 use super::device::Gpu;
 use super::image::DeviceImage;
 use super::stream::Stream;
-use super::{direct, fourier, separable, sliding};
+use super::{direct, fourier, separable, sliding, study};
 use crate::image::Shape;
 use crate::memory::once;
 use crate::{Border, Error, Family, Filter, Result, Variant};
@@ -26,6 +26,8 @@ pub(crate) struct Engine {
     fused: OnceLock<Box<ConstantTaps>>,
     fourier: OnceLock<fourier::Plan>,
     idle: Mutex<Vec<Workspace>>,
+    /// Threads of a block, where a kernel takes blocks of any shape and a benchmark tries them.
+    block: Option<(u32, u32)>,
 }
 
 /// Taps in the two homes that kernels read them from.
@@ -66,7 +68,7 @@ struct Workspace {
 }
 
 impl Engine {
-    pub(crate) fn new(filter: &Filter, ordinal: u32) -> Result<Self> {
+    pub(crate) fn new(filter: &Filter, ordinal: u32, block: Option<(u32, u32)>) -> Result<Self> {
         let (anchor_x, anchor_y) = filter.anchor();
         let window = Window {
             cols: filter.cols() as i32,
@@ -83,6 +85,7 @@ impl Engine {
             fused: OnceLock::new(),
             fourier: OnceLock::new(),
             idle: Mutex::default(),
+            block,
         })
     }
 
@@ -148,8 +151,14 @@ impl Engine {
             (Variant::SeparableFused, Some(kernel)) => {
                 sliding::launch(kernel, frame, planes, self.window, self.fused()?, stream)
             }
+            _ if variant.study().is_some() => {
+                let job = study::Job { frame, planes, window: self.window, block: self.block };
+                study::launch(variant, &job, self, stream)
+            }
             _ => match variant.family() {
-                Family::Direct => direct::launch(variant, frame, planes, self.window, self.dense()?, stream),
+                Family::Direct | Family::Product => {
+                    direct::launch(variant, frame, planes, self.window, self.dense()?, self.block, stream)
+                }
                 Family::Separable => {
                     let (row, column) = self.pair()?;
                     separable::launch(frame, planes, self.window, row, column, stream)
@@ -160,12 +169,12 @@ impl Engine {
     }
 
     /// The taps, row by row.
-    fn dense(&self) -> Result<&TapSet> {
+    pub(super) fn dense(&self) -> Result<&TapSet> {
         once(&self.dense, || TapSet::new(&self.gpu, self.filter.dense_f32()?))
     }
 
-    /// The taps as the fused kernels take them.
-    fn fused(&self) -> Result<&ConstantTaps> {
+    /// The taps of a row, then those of a column, to be passed by value.
+    pub(super) fn fused(&self) -> Result<&ConstantTaps> {
         let taps = once(&self.fused, || {
             let (row, column) = self.filter.separated().ok_or_else(not_separable)?;
             Ok(constant_taps(row.iter().chain(column).map(|&tap| tap as f32)))
@@ -174,7 +183,7 @@ impl Engine {
     }
 
     /// The taps of a row and of a column.
-    fn pair(&self) -> Result<&(TapSet, TapSet)> {
+    pub(super) fn pair(&self) -> Result<&(TapSet, TapSet)> {
         once(&self.pair, || {
             let (row, column) = self.filter.separated().ok_or_else(not_separable)?;
             let round = |taps: &[f64]| taps.iter().map(|&tap| tap as f32).collect();

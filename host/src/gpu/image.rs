@@ -18,6 +18,7 @@ pub struct DeviceImage {
     gpu: Gpu,
     shape: Shape,
     stride: usize,
+    plane: usize,
     buffer: DeviceBuffer<f32>,
 }
 
@@ -34,7 +35,7 @@ impl DeviceImage {
 
     /// Floats from one plane to the next.
     pub(super) fn plane(&self) -> usize {
-        self.stride * self.shape.height
+        self.plane
     }
 
     pub(super) fn pointer(&self) -> *mut f32 {
@@ -58,7 +59,7 @@ impl DeviceImage {
     /// # Errors
     /// [`Error::Mismatch`] if shapes differ; driver errors.
     pub fn copy_from(&mut self, src: &Self, stream: &Stream) -> Result<()> {
-        if src.shape != self.shape {
+        if src.shape != self.shape || src.plane != self.plane {
             return Err(Error::Mismatch { src: src.shape.to_string(), dst: self.shape.to_string() });
         }
         self.gpu.enter()?;
@@ -73,22 +74,23 @@ impl DeviceImage {
     /// # Safety
     /// `planes` stays as it is until the stream has passed the copy.
     pub(super) unsafe fn write(&mut self, planes: &[f32], stream: &Stream) -> Result<()> {
-        self.gpu.enter()?;
         let row = self.shape.width;
-        let copy = sys::CUDA_MEMCPY2D {
-            srcMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
-            srcHost: planes.as_ptr().cast(),
-            srcPitch: 4 * row,
-            dstMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE,
-            dstDevice: self.buffer.as_device_ptr().as_raw(),
-            dstPitch: 4 * self.stride,
-            WidthInBytes: 4 * row,
-            Height: planes.len() / row,
-            ..empty_copy()
-        };
-        // SAFETY: `planes` has as many rows as the buffer; it outlives the copy by the caller's promise.
-        driver::check(unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream.raw()) })
-            .map_err(|error| self.gpu.error("uploading an image", error))
+        for (planes, at) in planes.chunks(row * self.rows_at_once()).zip(self.parts()) {
+            let copy = sys::CUDA_MEMCPY2D {
+                srcMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
+                srcHost: planes.as_ptr().cast(),
+                srcPitch: 4 * row,
+                dstMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE,
+                dstDevice: at,
+                dstPitch: 4 * self.stride,
+                WidthInBytes: 4 * row,
+                Height: planes.len() / row,
+                ..empty_copy()
+            };
+            // `planes` has as many rows as the part.
+            self.copy(&copy, "uploading an image", stream)?;
+        }
+        Ok(())
     }
 
     /// Copies the image into planes without gaps; in stream order.
@@ -96,22 +98,41 @@ impl DeviceImage {
     /// # Safety
     /// `planes` is not touched until the stream has passed the copy.
     pub(super) unsafe fn read(&self, planes: &mut [f32], stream: &Stream) -> Result<()> {
-        self.gpu.enter()?;
         let row = self.shape.width;
-        let copy = sys::CUDA_MEMCPY2D {
-            srcMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE,
-            srcDevice: self.buffer.as_device_ptr().as_raw(),
-            srcPitch: 4 * self.stride,
-            dstMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
-            dstHost: planes.as_mut_ptr().cast(),
-            dstPitch: 4 * row,
-            WidthInBytes: 4 * row,
-            Height: planes.len() / row,
-            ..empty_copy()
-        };
-        // SAFETY: as in `write`.
-        driver::check(unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream.raw()) })
-            .map_err(|error| self.gpu.error("downloading an image", error))
+        for (planes, at) in planes.chunks_mut(row * self.rows_at_once()).zip(self.parts()) {
+            let copy = sys::CUDA_MEMCPY2D {
+                srcMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE,
+                srcDevice: at,
+                srcPitch: 4 * self.stride,
+                dstMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
+                dstHost: planes.as_mut_ptr().cast(),
+                dstPitch: 4 * row,
+                WidthInBytes: 4 * row,
+                Height: planes.len() / row,
+                ..empty_copy()
+            };
+            self.copy(&copy, "downloading an image", stream)?;
+        }
+        Ok(())
+    }
+
+    /// Rows that lie a stride apart: those of all planes where one follows the other, else of one.
+    fn rows_at_once(&self) -> usize {
+        let planes = if self.plane == self.stride * self.shape.height { self.shape.channels } else { 1 };
+        planes * self.shape.height
+    }
+
+    /// The addresses at which such rows begin.
+    fn parts(&self) -> impl Iterator<Item = u64> + use<> {
+        let (start, plane) = (self.buffer.as_device_ptr().as_raw(), 4 * self.plane as u64);
+        (0..self.shape.channels as u64).map(move |channel| start + channel * plane)
+    }
+
+    fn copy(&self, copy: &sys::CUDA_MEMCPY2D, what: &'static str, stream: &Stream) -> Result<()> {
+        self.gpu.enter()?;
+        // SAFETY: both callers describe memory that is there, and theirs promise that it stays.
+        driver::check(unsafe { sys::cuMemcpy2DAsync_v2(copy, stream.raw()) })
+            .map_err(|error| self.gpu.error(what, error))
     }
 }
 
@@ -144,12 +165,33 @@ impl Gpu {
     pub fn image(&self, shape: Shape) -> Result<DeviceImage> {
         shape.check()?;
         let stride = shape.width.next_multiple_of(ROW_ALIGNMENT);
-        let len = stride
-            .checked_mul(shape.height)
+        self.laid_out(shape, stride, stride.saturating_mul(shape.height))
+    }
+
+    /// As [`Gpu::image`], each row of a channel followed by that of the next channel. For the benchmark, which has such
+    /// images to filter: every variant takes them.
+    ///
+    /// # Errors
+    /// As [`Gpu::image`].
+    #[doc(hidden)]
+    pub fn image_by_rows(&self, shape: Shape) -> Result<DeviceImage> {
+        shape.check()?;
+        let plane = shape.width.next_multiple_of(ROW_ALIGNMENT);
+        let stride = plane.saturating_mul(shape.channels);
+        // Kernels multiply strides in 32 bits.
+        if stride > u32::MAX as usize {
+            return Err(self.out_of_memory(u64::MAX));
+        }
+        self.laid_out(shape, stride, plane)
+    }
+
+    fn laid_out(&self, shape: Shape, stride: usize, plane: usize) -> Result<DeviceImage> {
+        let len = shape.width.next_multiple_of(ROW_ALIGNMENT).checked_mul(shape.height);
+        let len = len
             .and_then(|plane| plane.checked_mul(shape.channels))
             .filter(|&len| len <= isize::MAX as usize / 4)
             .ok_or_else(|| self.out_of_memory(u64::MAX))?;
-        Ok(DeviceImage { gpu: self.clone(), shape, stride, buffer: self.allocate(len)? })
+        Ok(DeviceImage { gpu: self.clone(), shape, stride, plane, buffer: self.allocate(len)? })
     }
 
     /// Copies a host image to the device.
@@ -157,15 +199,27 @@ impl Gpu {
     /// # Errors
     /// Memory and driver errors.
     pub fn upload<P: Pixel>(&self, src: &ImageView<'_, P>) -> Result<DeviceImage> {
+        let mut image = self.image(src.shape())?;
+        self.upload_into(src, &mut image)?;
+        Ok(image)
+    }
+
+    /// Copies a host image into one on the device, however that is laid out.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if shapes differ; memory and driver errors.
+    #[doc(hidden)]
+    pub fn upload_into<P: Pixel>(&self, src: &ImageView<'_, P>, image: &mut DeviceImage) -> Result<()> {
         let shape = src.shape();
-        let mut image = self.image(shape)?;
+        if shape != image.shape {
+            return Err(Error::Mismatch { src: shape.to_string(), dst: image.shape.to_string() });
+        }
         let stream = self.stream()?;
         let mut planes = crate::memory::zeroed(pixels::planes_len(shape, shape.channels)?)?;
         pixels::split(src, shape.channels, &mut planes);
         // SAFETY: `planes` lives until the stream has finished.
         unsafe { image.write(&planes, &stream)? };
-        stream.synchronize()?;
-        Ok(image)
+        stream.synchronize()
     }
 
     /// Copies a device image to the host.

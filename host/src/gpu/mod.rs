@@ -29,6 +29,8 @@ mod recorded;
 mod separable;
 mod sliding;
 mod stream;
+mod study;
+mod texture;
 mod tuned;
 
 pub use device::{Gpu, Info, LoadedKernel};

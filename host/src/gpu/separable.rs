@@ -19,9 +19,7 @@ pub(super) fn launch(
     stream: &mut Stream,
 ) -> Result<()> {
     // The intermediate image is laid out as the destination.
-    let middle = stream.scratch(planes * frame.dst_plane)?;
-    // A row outside the image holds the border's value everywhere, and so does its filtered row everywhere the same.
-    let outside = row.host.iter().fold(0.0, |sum, &tap: &f32| tap.mul_add(frame.border_value, sum));
+    let middle = stream.scratch(laid_out(&frame, planes))?;
 
     let first = Frame { dst: middle, ..frame };
     let (entry, taps, at_once) = pass(SEPARABLE_ROWS, "separable_rows", row);
@@ -33,8 +31,13 @@ pub(super) fn launch(
     unsafe { grid.launch(entry, first, planes, &[argument(&window), taps], stream)? };
 
     let original = Original { src: frame.src, stride: frame.src_stride, plane: frame.src_plane };
-    let second =
-        Frame { src: middle, src_stride: frame.dst_stride, src_plane: frame.dst_plane, border_value: outside, ..frame };
+    let second = Frame {
+        src: middle,
+        src_stride: frame.dst_stride,
+        src_plane: frame.dst_plane,
+        border_value: outside(&frame, row),
+        ..frame
+    };
     let (entry, taps, at_once) = pass(SEPARABLE_COLUMNS, "separable_columns", column);
     let tile = (COLUMNS_BLOCK.0, COLUMNS_TILE as u32);
     let grid = Grid::covering(&frame, tile, COLUMNS_BLOCK, columns_shared(at_once));
@@ -42,6 +45,17 @@ pub(super) fn launch(
     let taps = taps.unwrap_or(argument(&pointer));
     // SAFETY: the column pass takes the original image as well.
     unsafe { grid.launch(entry, second, planes, &[argument(&window), argument(&original), taps], stream) }
+}
+
+/// Floats from the first pixel of an image laid out as the destination to the last.
+pub(super) fn laid_out(frame: &Frame, planes: usize) -> usize {
+    (planes - 1) * frame.dst_plane + (frame.height as usize - 1) * frame.dst_stride + frame.width as usize
+}
+
+/// What lies outside the image after the row pass: a row that holds the border's value everywhere has its filtered value
+/// everywhere.
+pub(super) fn outside(frame: &Frame, row: &TapSet) -> f32 {
+    row.host.iter().fold(0.0, |sum, &tap: &f32| tap.mul_add(frame.border_value, sum))
 }
 
 /// The entry for this many taps, its by-value taps if it takes them so, and how many taps it takes at a time.

@@ -8,6 +8,7 @@ use cust::stream::StreamFlags;
 use cust::sys::CUstream;
 
 use super::device::Gpu;
+use super::texture::Textures;
 use crate::Result;
 
 /// A queue of work. Work in one stream runs in order; work in two may overlap.
@@ -18,6 +19,7 @@ pub struct Stream {
     pub(super) gpu: Gpu,
     pub(super) queue: cust::stream::Stream,
     scratch: Option<DeviceBuffer<f32>>,
+    pub(super) textures: Textures,
 }
 
 impl Gpu {
@@ -29,7 +31,7 @@ impl Gpu {
         self.enter()?;
         let queue = cust::stream::Stream::new(StreamFlags::NON_BLOCKING, None)
             .map_err(|error| self.error("creating a stream", error))?;
-        Ok(Stream { gpu: self.clone(), queue, scratch: None })
+        Ok(Stream { gpu: self.clone(), queue, scratch: None, textures: Textures::default() })
     }
 }
 
@@ -72,7 +74,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Scratch must outlive the work that uses it. An error here has no one to go to; the next call reports it.
+        // Scratch and textures must outlive the work that uses them. An error here has no one to go to; the next call reports it.
         let _ = self.synchronize();
     }
 }

@@ -1,0 +1,103 @@
+//! Texture objects: pixels read through the texture units.
+
+use cust::sys;
+use gpu_kernels::abi::Frame;
+use gpu_kernels::border;
+
+use super::driver;
+use super::stream::Stream;
+use crate::Result;
+
+/// The texture objects that a stream's work uses. An object is an address and a rule, so it may be used again as long as the
+/// memory at that address is laid out alike, whoever owns it.
+#[derive(Debug, Default)]
+pub(super) struct Textures(Vec<(Key, sys::CUtexObject)>);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Key {
+    pointer: u64,
+    width: usize,
+    height: usize,
+    pitch: usize,
+    border: u32,
+    /// The bits of what lies outside.
+    outside: u32,
+}
+
+/// How many objects a stream keeps.
+const MOST: usize = 256;
+
+impl Stream {
+    /// A texture of the frame's first source plane. Outside it lies the border's value under CONSTANT; else the edge is
+    /// repeated.
+    pub(super) fn texture(&mut self, frame: &Frame) -> Result<sys::CUtexObject> {
+        let key = Key {
+            pointer: frame.src as u64,
+            width: frame.width as usize,
+            height: frame.height as usize,
+            pitch: 4 * frame.src_stride,
+            border: frame.border,
+            outside: frame.border_value.to_bits(),
+        };
+        if let Some(&(_, object)) = self.textures.0.iter().find(|(known, _)| *known == key) {
+            return Ok(object);
+        }
+        if self.textures.0.len() >= MOST {
+            // Work in flight may still use them.
+            self.synchronize()?;
+            self.textures = Textures::default();
+        }
+        self.gpu.enter()?;
+        let object = create(&key).map_err(|error| self.gpu.error("creating a texture", error))?;
+        self.textures.0.push((key, object));
+        Ok(object)
+    }
+}
+
+fn create(key: &Key) -> cust::error::CudaResult<sys::CUtexObject> {
+    let mut resource = sys::CUDA_RESOURCE_DESC {
+        resType: sys::CUresourcetype::CU_RESOURCE_TYPE_PITCH2D,
+        res: sys::CUDA_RESOURCE_DESC_st__bindgen_ty_1 {
+            reserved: sys::CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5 { reserved: [0; 32] },
+        },
+        flags: 0,
+    };
+    resource.res.pitch2D = sys::CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4 {
+        devPtr: key.pointer,
+        format: sys::CUarray_format::CU_AD_FORMAT_FLOAT,
+        numChannels: 1,
+        width: key.width,
+        height: key.height,
+        pitchInBytes: key.pitch,
+    };
+    let mode = if key.border == border::CONSTANT {
+        sys::CUaddress_mode::CU_TR_ADDRESS_MODE_BORDER
+    } else {
+        sys::CUaddress_mode::CU_TR_ADDRESS_MODE_CLAMP
+    };
+    let texture = sys::CUDA_TEXTURE_DESC {
+        addressMode: [mode; 3],
+        filterMode: sys::CUfilter_mode::CU_TR_FILTER_MODE_POINT,
+        flags: 0,
+        maxAnisotropy: 0,
+        mipmapFilterMode: sys::CUfilter_mode::CU_TR_FILTER_MODE_POINT,
+        mipmapLevelBias: 0.0,
+        minMipmapLevelClamp: 0.0,
+        maxMipmapLevelClamp: 0.0,
+        borderColor: [f32::from_bits(key.outside); 4],
+        reserved: [0; 12],
+    };
+    let mut object = 0;
+    // SAFETY: both descriptions are complete and outlive the call; the driver checks what they say.
+    driver::check(unsafe { sys::cuTexObjectCreate(&mut object, &resource, &texture, std::ptr::null()) })?;
+    Ok(object)
+}
+
+impl Drop for Textures {
+    fn drop(&mut self) {
+        for (_, object) in self.0.drain(..) {
+            // SAFETY: made by `create`; the stream has finished what used it. An error has no one to go to.
+            let _ = unsafe { sys::cuTexObjectDestroy(object) };
+        }
+    }
+}
