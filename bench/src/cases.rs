@@ -211,6 +211,41 @@ impl Form {
     }
 }
 
+/// The sigma in pixels that OpenCV's `getGaussianKernel` has for a number of taps.
+fn sigma(taps: usize) -> f64 {
+    0.3 * ((taps as f64 - 1.0) / 2.0 - 1.0) + 0.8
+}
+
+impl Form {
+    /// A filter of so many tap columns and rows. Random taps add up to 1 if `level`, a Gaussian's always do.
+    ///
+    /// # Errors
+    /// Those of [`Filter`]; none for up to some thousands of taps.
+    pub fn filter(self, taps: usize, level: bool) -> Result<Filter> {
+        let mut random = fastrand::Rng::with_seed(taps as u64);
+        let mut some = |count| {
+            let taps: Vec<f32> = (0..count).map(|_| random.f32() - 0.25).collect();
+            let sum: f32 = if level { taps.iter().sum() } else { 1.0 };
+            taps.into_iter().map(|tap| tap / sum).collect::<Vec<_>>()
+        };
+        match self {
+            Self::Random => Filter::from_taps(taps, taps, &some(taps * taps)),
+            Self::Product => {
+                let row = some(taps);
+                Filter::separable(&row, &some(taps))
+            }
+            Self::Gaussian => {
+                let (middle, sigma) = ((taps / 2) as f64, sigma(taps));
+                let taps: Vec<_> =
+                    (0..taps).map(|i| (-(i as f64 - middle).powi(2) / (2.0 * sigma * sigma)).exp()).collect();
+                let sum: f64 = taps.iter().sum();
+                let taps: Vec<_> = taps.iter().map(|tap| tap / sum).collect();
+                Filter::separable_f64(&taps, &taps)
+            }
+        }
+    }
+}
+
 impl Stored {
     /// The name in tables and files, as Rust and NumPy's `dtype` letters spell it.
     pub fn name(self) -> &'static str {
@@ -314,9 +349,9 @@ impl Case {
         }
     }
 
-    /// The Gaussian's sigma in pixels: as OpenCV's `getGaussianKernel` has it for a number of taps.
+    /// The Gaussian's sigma in pixels.
     pub fn sigma(&self) -> f64 {
-        0.3 * ((self.taps as f64 - 1.0) / 2.0 - 1.0) + 0.8
+        sigma(self.taps)
     }
 
     /// The filter.
@@ -324,28 +359,8 @@ impl Case {
     /// # Errors
     /// None for the cases there are.
     pub fn filter(&self) -> Result<Filter> {
-        let mut random = fastrand::Rng::with_seed(self.taps as u64);
-        let mut taps = |count| (0..count).map(|_| random.f32() - 0.25).collect::<Vec<f32>>();
         // Taps whose sum is 1 keep 8-bit results in range.
-        let level = |taps: Vec<f32>| {
-            let sum: f32 = if self.suite == Suite::Cpu { taps.iter().sum() } else { 1.0 };
-            taps.into_iter().map(|tap| tap / sum).collect::<Vec<_>>()
-        };
-        match self.form {
-            Form::Random => Filter::from_taps(self.taps, self.taps, &level(taps(self.taps * self.taps))),
-            Form::Product => {
-                let row = level(taps(self.taps));
-                Filter::separable(&row, &level(taps(self.taps)))
-            }
-            Form::Gaussian => {
-                let (middle, sigma) = ((self.taps / 2) as f64, self.sigma());
-                let taps: Vec<_> =
-                    (0..self.taps).map(|i| (-(i as f64 - middle).powi(2) / (2.0 * sigma * sigma)).exp()).collect();
-                let sum: f64 = taps.iter().sum();
-                let taps: Vec<_> = taps.iter().map(|tap| tap / sum).collect();
-                Filter::separable_f64(&taps, &taps)
-            }
-        }
+        self.form.filter(self.taps, self.suite == Suite::Cpu)
     }
 
     /// The random pixels, channels interleaved.

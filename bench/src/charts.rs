@@ -1,10 +1,11 @@
-//! Charts: time against size, time against the number of taps, roofline.
+//! Charts: time against size, time against the number of taps, roofline; for the ladder, bars and lines.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::cases::Class;
 use crate::report::{Report, Row, Who};
@@ -136,16 +137,7 @@ impl Figure {
     }
 
     fn draw(&self) -> Result<Chart, Failure> {
-        let mut svg = String::new();
-        {
-            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            self.draw_on(&root)?;
-            root.present()?;
-        }
-        // Right after the opening tag.
-        let at = svg.find('>').map_or(0, |at| at + 1);
-        svg.insert_str(at, &format!("<style>{STYLE}</style>"));
-        Ok(Chart { name: self.name.clone(), title: self.title.clone(), svg })
+        chart(&self.name, &self.title, SIZE, |root| self.draw_on(root))
     }
 
     fn draw_on(&self, root: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), Failure> {
@@ -191,6 +183,131 @@ impl Figure {
         chart.configure_series_labels().position(SeriesLabelPosition::UpperLeft).label_font(text).draw()?;
         Ok(())
     }
+}
+
+/// A drawing with its style inside.
+fn chart(
+    name: &str,
+    title: &str,
+    size: (u32, u32),
+    draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), Failure>,
+) -> Result<Chart, Failure> {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        draw(&root)?;
+        root.present()?;
+    }
+    // Right after the opening tag.
+    let at = svg.find('>').map_or(0, |at| at + 1);
+    svg.insert_str(at, &format!("<style>{STYLE}</style>"));
+    Ok(Chart { name: name.to_owned(), title: title.to_owned(), svg })
+}
+
+/// Bars side by side, as long as their values, which stand behind them.
+pub(crate) struct Bars {
+    pub(crate) name: String,
+    pub(crate) title: String,
+    /// For each group of bars.
+    pub(crate) labels: Vec<String>,
+    /// A name, and a value for each group.
+    pub(crate) series: Vec<(String, Vec<Option<f64>>)>,
+}
+
+/// Lines over places on an axis that are as far from each other.
+pub(crate) struct Lines {
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) x: String,
+    pub(crate) y: &'static str,
+    /// For each place.
+    pub(crate) labels: Vec<String>,
+    pub(crate) series: Vec<(String, Vec<Option<f64>>)>,
+}
+
+/// Draws bars.
+pub(crate) fn bars(bars: &Bars) -> Result<Chart> {
+    const HEAD: i32 = 68;
+    const THICK: i32 = 15;
+    // Labels end, and bars begin, here; behind the longest bar there is room for its value.
+    const LEFT: i32 = 232;
+    const LONGEST: i32 = 420;
+    let group = THICK * bars.series.len() as i32 + 10;
+    let size = (SIZE.0, (HEAD + group * bars.labels.len() as i32 + 6) as u32);
+    let most = bars.series.iter().flat_map(|(_, values)| values).flatten().copied().fold(0.0, f64::max);
+    let drawn = chart(&bars.name, &bars.title, size, |root| {
+        let text =
+            |size: i32, side: HPos| ("sans-serif", size).into_font().color(&INK).pos(Pos::new(side, VPos::Center));
+        root.draw(&Text::new(bars.title.clone(), (SIZE.0 as i32 / 2, 20), text(18, HPos::Center)))?;
+        let mut x = LEFT;
+        for ((name, _), colour) in bars.series.iter().zip(COLOURS) {
+            root.draw(&Rectangle::new([(x, 41), (x + 12, 53)], colour.filled()))?;
+            root.draw(&Text::new(name.clone(), (x + 18, 48), text(14, HPos::Left)))?;
+            // About as wide as the letters are.
+            x += 40 + 8 * name.chars().count() as i32;
+        }
+        for (i, label) in bars.labels.iter().enumerate() {
+            let top = HEAD + group * i as i32;
+            let middle = top + (group - 10) / 2;
+            root.draw(&Text::new(label.clone(), (LEFT - 8, middle), text(14, HPos::Right)))?;
+            for (j, ((_, values), colour)) in bars.series.iter().zip(COLOURS).enumerate() {
+                let Some(value) = values[i] else { continue };
+                let top = top + THICK * j as i32;
+                let end = LEFT + ((f64::from(LONGEST) * value / most).round() as i32).max(1);
+                root.draw(&Rectangle::new([(LEFT, top), (end, top + THICK - 2)], colour.filled()))?;
+                let value = crate::output::number(value);
+                root.draw(&Text::new(value, (end + 6, top + THICK / 2), text(13, HPos::Left)))?;
+            }
+        }
+        Ok(())
+    });
+    drawn.map_err(|error| anyhow!("drawing {}: {error}", bars.name))
+}
+
+/// Draws lines.
+pub(crate) fn lines(lines: &Lines) -> Result<Chart> {
+    let values = || lines.series.iter().flat_map(|(_, values)| values).flatten().copied();
+    let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+    let drawn = chart(&lines.name, &lines.title, SIZE, |root| {
+        let text = ("sans-serif", 15).into_font().color(&INK);
+        let mut chart = ChartBuilder::on(root)
+            .margin(12)
+            .caption(&lines.title, ("sans-serif", 18).into_font().color(&INK))
+            .x_label_area_size(42)
+            .y_label_area_size(72)
+            // Room for the legend above the lines.
+            .build_cartesian_2d(0.5..lines.labels.len() as f64 + 0.5, (least / 1.3..most * 4.0).log_scale())?;
+        let label = |x: &f64| {
+            let at = (x.round() as usize).wrapping_sub(1);
+            let is_whole = (x - x.round()).abs() < 1e-6;
+            lines.labels.get(at).filter(|_| is_whole).cloned().unwrap_or_default()
+        };
+        chart
+            .configure_mesh()
+            .x_desc(lines.x.clone())
+            .y_desc(lines.y)
+            .x_labels(lines.labels.len())
+            .label_style(text.clone())
+            .axis_desc_style(text.clone())
+            .axis_style(INK)
+            .bold_line_style(GRID)
+            .light_line_style(TRANSPARENT)
+            .x_label_formatter(&label)
+            .y_label_formatter(&|y| crate::output::short(*y))
+            .draw()?;
+        for ((name, values), colour) in lines.series.iter().zip(COLOURS) {
+            let points: Vec<_> =
+                values.iter().enumerate().filter_map(|(i, value)| Some((i as f64 + 1.0, (*value)?))).collect();
+            chart
+                .draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?
+                .label(name.clone())
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
+            chart.draw_series(points.into_iter().map(|point| Circle::new(point, 3, colour.filled())))?;
+        }
+        chart.configure_series_labels().position(SeriesLabelPosition::UpperLeft).label_font(text).draw()?;
+        Ok(())
+    });
+    drawn.map_err(|error| anyhow!("drawing {}: {error}", lines.name))
 }
 
 /// Arithmetic reached against arithmetic for each byte, below the roof; for a GPU whose peak was measured.

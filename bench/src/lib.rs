@@ -6,6 +6,7 @@
 //! | [`cases`] | the benchmark's problems, as data |
 //! | [`bench`](mod@bench) | runs the cases: checks each result, then measures |
 //! | `compilers` | the embedded kernels beside those of a PTX file |
+//! | [`ladder`] | the steps of other documents, `sources`, beside their published times; `ladder_report` shows them |
 //! | [`measure`] | times on a GPU's stream and on the CPU |
 //! | `check` | holds results to f64, to checksums, to each other |
 //! | `peers`, `linked` | other libraries: through Python, and linked in |
@@ -19,6 +20,8 @@ mod charts;
 mod check;
 mod compilers;
 pub mod demo;
+pub mod ladder;
+mod ladder_report;
 mod linked;
 pub mod measure;
 mod output;
@@ -26,6 +29,7 @@ mod page;
 mod peers;
 mod report;
 mod sheet;
+mod sources;
 
 use apron::{Error, Family};
 
@@ -34,6 +38,7 @@ fn family_name(family: Family) -> &'static str {
     match family {
         Family::Direct => "direct",
         Family::Separable => "separable",
+        Family::Product => "product",
         Family::Fourier => "fourier",
         _ => "another family",
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use apron_bench::{bench, demo};
+use apron_bench::{bench, demo, ladder};
 use clap::{Parser, Subcommand};
 
 /// Demonstration and benchmark of apron.
@@ -19,12 +19,15 @@ enum Command {
     Demo(demo::Options),
     /// Measure the kernels beside the device's limits and, with --peers, other libraries.
     Bench(bench::Options),
+    /// Measure the kernels of documents on convolution, step by step, beside their published times.
+    Ladder(ladder::Options),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Demo(options) => demo::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Ladder(options) => ladder::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

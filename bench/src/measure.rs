@@ -86,9 +86,9 @@ impl Bed {
         let stream = gpu.stream()?;
         let mut pairs = Vec::new();
         for _ in 0..count {
-            let mut copy = gpu.image(shape)?;
+            let mut copy = gpu.image_like(src)?;
             copy.copy_from(src, &stream)?;
-            pairs.push((copy, gpu.image(shape)?));
+            pairs.push((copy, gpu.image_like(src)?));
         }
         let mut ballast = gpu.image(Shape { width: 8192, height: 4096, channels: 1 })?;
         // The first time is not counted.

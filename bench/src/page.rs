@@ -16,12 +16,7 @@ const STYLE: &str = ":root{color-scheme:light dark;--ink:#222;--paper:#fff;--lin
 
 /// The page.
 pub(crate) fn write(report: &Report, fallback: &str, charts: &[Chart]) -> String {
-    let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
-         <meta name=\"viewport\" content=\"width=device-width\"/><title>apron: benchmark</title>\
-         <style>{STYLE}</style></head><body>\n<h1>apron: benchmark</h1>\n<pre>{}</pre>\n",
-        escape(report.heading(fallback).trim_end())
-    );
+    let mut page = format!("<pre>{}</pre>\n", escape(report.heading(fallback).trim_end()));
     let (header, left, rows) = report.cells();
     page += &table(header, left, rows);
     if !report.contests.is_empty() {
@@ -40,7 +35,7 @@ pub(crate) fn write(report: &Report, fallback: &str, charts: &[Chart]) -> String
         page += "<h2>Charts</h2>\n";
     }
     for chart in charts {
-        let _ = writeln!(page, "<figure aria-label=\"{}\">{}</figure>", escape(&chart.title), chart.svg);
+        page += &figure(chart);
     }
     if !report.skipped.is_empty() {
         page += "<h2>Left out</h2>\n<ul>\n";
@@ -49,10 +44,24 @@ pub(crate) fn write(report: &Report, fallback: &str, charts: &[Chart]) -> String
         }
         page += "</ul>\n";
     }
-    page + "</body></html>\n"
+    document("apron: benchmark", &page)
 }
 
-fn table(header: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+/// A page of its own.
+pub(crate) fn document(title: &str, body: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
+         <meta name=\"viewport\" content=\"width=device-width\"/><title>{title}</title>\
+         <style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n{body}</body></html>\n"
+    )
+}
+
+/// A chart on a page.
+pub(crate) fn figure(chart: &Chart) -> String {
+    format!("<figure aria-label=\"{}\">{}</figure>\n", escape(&chart.title), chart.svg)
+}
+
+pub(crate) fn table(header: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut text = "<table>\n".to_owned();
     let mut line = |tag: &str, cells: &[&str]| {
         text += "<tr>";

@@ -239,6 +239,18 @@ pub(crate) fn contests(rows: &[Row]) -> Vec<Contest> {
 }
 
 impl GpuReport {
+    /// What it is, in a line.
+    pub(crate) fn line(&self) -> String {
+        let Self { name, capability: (major, minor), driver: (driver_major, driver_minor), kernels, .. } = self;
+        let compiler = self.compiler.unwrap_or("an unknown compiler");
+        let peak = self.fma_teraflops.map(|peak| format!("; multiply-adds measured: {peak:.1} TFLOP/s"));
+        format!(
+            "GPU: {name}, compute capability {major}.{minor}, driver for CUDA {driver_major}.{driver_minor}; \
+             kernels for sm_{kernels} by {compiler}{}",
+            peak.unwrap_or_default()
+        )
+    }
+
     pub(crate) fn new(gpu: &Gpu, peak: Option<f64>) -> Self {
         let info = gpu.info();
         Self {
@@ -253,6 +265,14 @@ impl GpuReport {
 }
 
 impl CpuReport {
+    /// What it is, in a line.
+    pub(crate) fn line(&self) -> String {
+        match &self.name {
+            Some(name) => format!("CPU: {name}, {} threads", self.threads),
+            None => format!("CPU: {} threads", self.threads),
+        }
+    }
+
     pub(crate) fn new() -> Self {
         // Linux tells; elsewhere the number of threads has to do.
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -264,25 +284,9 @@ impl CpuReport {
 impl Report {
     /// What ran where.
     pub(crate) fn heading(&self, fallback: &str) -> String {
-        let mut text = match &self.cpu.name {
-            Some(name) => format!("CPU: {name}, {} threads{fallback}\n", self.cpu.threads),
-            None => format!("CPU: {} threads{fallback}\n", self.cpu.threads),
-        };
-        if let Some(GpuReport { name, capability: (major, minor), driver, kernels, compiler, fma_teraflops }) =
-            &self.gpu
-        {
-            let compiler = compiler.unwrap_or("an unknown compiler");
-            let (driver_major, driver_minor) = driver;
-            text += &format!(
-                "GPU: {name}, compute capability {major}.{minor}, driver for CUDA {driver_major}.{driver_minor}; "
-            );
-            text += &format!("kernels for sm_{kernels} by {compiler}");
-            if let Some(peak) = fma_teraflops {
-                text += &format!("; multiply-adds measured: {peak:.1} TFLOP/s");
-            }
-            text += "\n";
-        }
-        text + &format!("border reflect101; medians of up to {} rounds\n\n", self.rounds)
+        let cpu = self.cpu.line() + fallback + "\n";
+        let gpu = self.gpu.as_ref().map_or_else(String::new, |gpu| gpu.line() + "\n");
+        cpu + &gpu + &format!("border reflect101; medians of up to {} rounds\n\n", self.rounds)
     }
 
     /// Column headings, how many columns hold text, and the rows' cells.

@@ -10,7 +10,7 @@ use conformance::scalar;
 use conformance::select::Selection;
 use libtest_mimic::{Failed, Trial};
 
-use crate::{direct, fourier, separable};
+use crate::{direct, fourier, ladder, separable};
 
 /// What is wrong with the stand-in.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,6 +55,7 @@ enum Fault {
     RowAndColumnSwapped,
     BorderNotFiltered,
     MiddleInHalfPrecision,
+    // Of the product family too.
     DirectInstead,
     // Of the Fourier family.
     OnePixelTooFarOff,
@@ -105,6 +106,8 @@ const SEPARABLE: [Fault; 5] = [
     Fault::DirectInstead,
 ];
 
+const PRODUCT: [Fault; 3] = [Fault::ColumnTapForgotten, Fault::RowAndColumnSwapped, Fault::DirectInstead];
+
 const FOURIER: [Fault; 7] = [
     Fault::OnePixelTooFarOff,
     Fault::WrapsAround,
@@ -116,7 +119,7 @@ const FOURIER: [Fault; 7] = [
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let honest = [Family::Direct, Family::Separable, Family::Fourier].map(|family| {
+    let honest = [Family::Direct, Family::Separable, Family::Product, Family::Fourier].map(|family| {
         Trial::test(format!("controls::{family:?}::honest").to_lowercase(), move || {
             let stand_in = [StandIn { family, fault: Fault::None }];
             runner::run(&stand_in, &groups(family)).verdict(&stand_in)?;
@@ -131,6 +134,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials: Vec<_> = honest.into();
     trials.extend(faulty(Family::Direct, &DIRECT));
     trials.extend(faulty(Family::Separable, &SEPARABLE));
+    trials.extend(faulty(Family::Product, &PRODUCT));
     trials.extend(faulty(Family::Fourier, &FOURIER));
     trials.push(Trial::test("controls::nothing_run_is_a_failure", nothing_run));
     trials.push(Trial::test("controls::a_failure_tells_where", told));
@@ -145,6 +149,7 @@ fn groups(family: Family) -> Vec<Group> {
             .into_iter()
             .flatten()
             .collect(),
+        Family::Product => ladder::product(),
         Family::Fourier => {
             [fourier::exhaustive(small), fourier::stored(small), fourier::ties(small)].into_iter().flatten().collect()
         }
@@ -213,7 +218,7 @@ impl Implementation for StandIn {
         format!("{:?} on paper", self.fault)
     }
 
-    fn must_take(&self, _: &Window) -> bool {
+    fn must_take(&self, _: &Window, _: Border) -> bool {
         true
     }
 
@@ -248,7 +253,7 @@ impl Ready for Prepared {
         let results: Vec<Vec<f64>> = (0..channels)
             .map(|channel| plane(if fault == Fault::ChannelsSwapped { channels - 1 - channel } else { channel }))
             .map(|plane| match self.stand_in.family {
-                Family::Separable if !bytes => self.separable(&plane, (width, height)),
+                Family::Separable | Family::Product if !bytes => self.separable(&plane, (width, height)),
                 _ => self.direct(&plane, (width, height), bytes && fault != Fault::NearTiesInF32),
             })
             .collect();
@@ -415,6 +420,9 @@ impl Prepared {
         let result = match fault {
             Fault::DirectInstead => scalar::direct(&plane, size, window, border),
             Fault::BorderNotFiltered | Fault::MiddleInHalfPrecision => self.two_passes(&plane, size, &row, &column),
+            _ if self.stand_in.family == Family::Product => {
+                scalar::product(&plane, size, window, (&row, &column), border)
+            }
             _ => scalar::separable(&plane, size, window, (&row, &column), border),
         };
         result.into_iter().map(f64::from).collect()

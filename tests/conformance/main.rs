@@ -5,6 +5,7 @@ mod cpu;
 mod direct;
 mod emulated;
 mod fourier;
+mod ladder;
 mod oracle;
 mod plan;
 mod separable;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         direct::trials(selection, &gpu),
         separable::trials(selection, &gpu),
         fourier::trials(selection, &gpu),
+        ladder::trials(selection, &gpu),
         plan::trials(selection, &gpu),
         cpu::trials(selection),
         emulated::trials(),

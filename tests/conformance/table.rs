@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use apron::{Family, Variant};
 use libtest_mimic::{Failed, Trial};
 
-use crate::{direct, separable};
+use crate::{direct, ladder, separable};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -37,6 +37,7 @@ fn names() -> Result<(), Failed> {
 fn sizes() -> Result<(), Failed> {
     for variant in Variant::all() {
         let windows = match variant.family() {
+            _ if variant.study().is_some() => ladder::windows(),
             Family::Direct => direct::windows(),
             Family::Separable => separable::windows(),
             _ => continue,

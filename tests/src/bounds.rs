@@ -5,6 +5,7 @@
 //! | u8 from u8 | the oracle's value, rounded half to even, saturated | results near a tie are computed again in f64 |
 //! | all else, direct | the bits of `scalar::direct`, converted once | one order, fused, for every variant and device |
 //! | all else, separable | the bits of `scalar::separable`, converted once | likewise |
+//! | all else, product | the bits of `scalar::product`, converted once | likewise |
 //! | `Border::Keep`'s copies | the source value, converted | nothing is computed |
 //! | all else, Fourier | within [`bound`] of the oracle, converted once | transforms round in no order that is promised |
 //! | the same, where that is not finite | the bits of `scalar::direct` | such tiles are computed tap by tap |
@@ -29,6 +30,7 @@ const LEAST: f64 = f32::from_bits(1) as f64;
 /// - A separable sum passes `cols` roundings in its row and `rows` in its column, with a rounded tap in each:
 ///   k = `cols + rows + 2`. The filter's own factors may differ from taps that were given as a whole by
 ///   [`Window::split_error`], which the product documents and which is added.
+/// - A product's sum multiplies each pixel with two rounded taps, and rounds in between: k = `cols * rows + 3`.
 /// - A product of spectra promises k = 16, whatever the window; numbers as small as a subnormal's error are added up over a
 ///   tile.
 /// - Errors compound: `k` roundings make `k * unit / (1 - k * unit)`.
@@ -39,6 +41,7 @@ const LEAST: f64 = f32::from_bits(1) as f64;
 pub fn bound(family: Family, window: &Window, greatest_pixel: f64) -> f64 {
     let (steps, split, least) = match family {
         Family::Direct => (window.cols * window.rows + 1, 0.0, LEAST),
+        Family::Product => (window.cols * window.rows + 3, window.split_error(), LEAST),
         Family::Fourier => (16, 0.0, 128.0 * 128.0 * LEAST),
         _ => (window.cols + window.rows + 2, window.split_error(), LEAST),
     };

@@ -15,14 +15,6 @@ pub struct Product {
     pub device: Device,
 }
 
-impl Product {
-    /// Every variant of a family on a device.
-    pub fn family(family: Family, device: Device) -> Vec<Self> {
-        let variants = Variant::all().filter(|variant| variant.family() == family);
-        variants.map(|variant| Self { variant: Some(variant), device }).collect()
-    }
-}
-
 impl Implementation for Product {
     type Ready = Plan;
 
@@ -30,8 +22,8 @@ impl Implementation for Product {
         format!("{} on {}", self.variant.map_or("the chosen variant", Variant::name), self.device)
     }
 
-    fn must_take(&self, window: &Window) -> bool {
-        self.variant.is_none_or(|variant| promised(variant, window))
+    fn must_take(&self, window: &Window, border: Border) -> bool {
+        self.variant.is_none_or(|variant| promised(variant, window, border))
     }
 
     fn prepare(&self, window: &Window, border: Border) -> Result<Plan> {
@@ -43,10 +35,35 @@ impl Implementation for Product {
 }
 
 /// What a variant's summary says it takes. Every device has shared memory for a tile of 31x31 taps.
-fn promised(variant: Variant, window: &Window) -> bool {
+fn promised(variant: Variant, window: &Window, border: Border) -> bool {
     let Window { cols, rows, anchor, .. } = *window;
     let slides = |most: usize| cols == rows && cols % 2 == 1 && (3..=most).contains(&cols) && anchor.0 == cols / 2;
+    // Square, odd, with the anchor in the middle.
+    let central = |least: usize, most: usize| {
+        cols == rows && cols % 2 == 1 && (least..=most).contains(&cols) && anchor == (cols / 2, rows / 2)
+    };
+    let constant = matches!(border, Border::Constant(_));
+    let separates = window.filter.is_separable();
+    let tile = |width: usize, height: usize| (width + cols - 1) * (height + rows - 1);
     match variant {
+        Variant::BlogShared => cols * rows <= 31 * 31 && tile(32, 32) <= 48 << 8 && border != Border::Keep,
+        Variant::BlogUnrolled => central(5, 5) && border != Border::Keep,
+        Variant::ClassNaive
+        | Variant::ClassShared
+        | Variant::ClassMul24
+        | Variant::ClassConflicts
+        | Variant::ClassSeparable
+        | Variant::ClassSteps => constant && separates && central(17, 17),
+        Variant::PaperSeparable | Variant::PaperLooped => constant && separates && central(3, 33),
+        // It has a limit of its own for the image.
+        Variant::PaperTexture => false,
+        Variant::PaperIdle => constant && tile(16, 16) <= 1024 && cols * rows <= 31 * 31,
+        Variant::PaperHalfIdle => constant && rows <= 49 && cols * rows <= 31 * 31 && tile(16, 16) <= 48 << 8,
+        Variant::PaperBusy => constant && cols * rows <= 31 * 31 && tile(16, 16) <= 48 << 8,
+        Variant::StripUntiled | Variant::StripTiled => border == Border::Keep && central(3, 33),
+        Variant::LineNaive | Variant::LineConstant | Variant::LineShared | Variant::LineGhost | Variant::LineVector => {
+            constant && (cols, rows, anchor.0) == (5, 1, 2)
+        }
         Variant::DirectNaive => true,
         Variant::DirectConstant | Variant::DirectShared | Variant::DirectUnrolled => cols * rows <= 31 * 31,
         Variant::DirectSliding => slides(17),
@@ -77,23 +94,28 @@ impl Ready for Plan {
 /// Pixels are converted by the tests, so only results in f32 can be asked of it.
 #[cfg(feature = "gpu")]
 #[derive(Clone, Copy, Debug)]
-pub struct OnDevice(pub Variant);
+pub struct OnDevice {
+    /// The variant.
+    pub variant: Variant,
+    /// Whether the channels of images take turns row by row, rather than plane by plane.
+    pub by_rows: bool,
+}
 
 #[cfg(feature = "gpu")]
 impl Implementation for OnDevice {
     type Ready = DevicePlan;
 
     fn name(&self) -> String {
-        format!("{} in device memory", self.0)
+        format!("{} in device memory{}", self.variant, if self.by_rows { ", row by row" } else { "" })
     }
 
-    fn must_take(&self, window: &Window) -> bool {
-        promised(self.0, window)
+    fn must_take(&self, window: &Window, border: Border) -> bool {
+        promised(self.variant, window, border)
     }
 
     fn prepare(&self, window: &Window, border: Border) -> Result<DevicePlan> {
-        let product = Product { variant: Some(self.0), device: Gpu::DEVICE };
-        Ok(DevicePlan { plan: product.prepare(window, border)?, gpu: apron::gpu::Gpu::open(0)? })
+        let product = Product { variant: Some(self.variant), device: Gpu::DEVICE };
+        Ok(DevicePlan { plan: product.prepare(window, border)?, gpu: apron::gpu::Gpu::open(0)?, by_rows: self.by_rows })
     }
 }
 
@@ -103,6 +125,7 @@ impl Implementation for OnDevice {
 pub struct DevicePlan {
     plan: Plan,
     gpu: apron::gpu::Gpu,
+    by_rows: bool,
 }
 
 #[cfg(feature = "gpu")]
@@ -118,10 +141,11 @@ impl Ready for DevicePlan {
         // A window that leaves the image everywhere, under `Border::Keep`, copies pixels and leaves the gaps as they are.
         let copier = Filter::from_taps(1, height + 1, &vec![0.0; height + 1])?;
         let copier = Plan::builder(&copier).border(Border::Keep).device(Gpu::DEVICE).variant(Variant::DirectNaive);
-        let mut poisoned = self.gpu.image(shape)?;
+        let image = || if self.by_rows { self.gpu.image_by_rows(shape) } else { self.gpu.image(shape) };
+        let mut poisoned = image()?;
         poisoned.fill(f32::POISON, &stream)?;
         copier.build()?.run_on_device(&uploaded, &mut poisoned, &mut stream)?;
-        let mut filtered = self.gpu.image(shape)?;
+        let mut filtered = image()?;
         filtered.fill(f32::POISON, &stream)?;
         self.plan.run_on_device(&poisoned, &mut filtered, &mut stream)?;
         stream.synchronize()?;

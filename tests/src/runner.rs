@@ -23,8 +23,8 @@ pub trait Implementation: Sync {
     /// What it is called in a message.
     fn name(&self) -> String;
 
-    /// Whether it has promised to run this window, for pictures of any size.
-    fn must_take(&self, window: &Window) -> bool;
+    /// Whether it has promised to run this window under this border, for pictures of any size.
+    fn must_take(&self, window: &Window, border: Border) -> bool;
 
     /// Gets ready for a window under a border.
     ///
@@ -132,7 +132,7 @@ pub fn run<I: Implementation>(implementations: &[I], groups: &[Group]) -> Tally 
     groups.par_iter().filter(|group| !group.problems.is_empty()).for_each(|group| {
         let mut ready = Vec::new();
         for implementation in implementations {
-            let (name, must_take) = (implementation.name(), implementation.must_take(&group.window));
+            let (name, must_take) = (implementation.name(), implementation.must_take(&group.window, group.border));
             match implementation.prepare(&group.window, group.border) {
                 Ok(engine) => ready.push(Prepared { name, must_take, engine }),
                 Err(error) => declined(&name, must_take, &error, group, &tally),
@@ -265,6 +265,7 @@ struct References<'a> {
     oracle: Vec<Vec<f64>>,
     direct: Option<Vec<Vec<f32>>>,
     separable: Option<Vec<Vec<f32>>>,
+    product: Option<Vec<Vec<f32>>>,
 }
 
 impl<'a> References<'a> {
@@ -279,6 +280,7 @@ impl<'a> References<'a> {
             oracle: picture.planes.iter().map(correlate).collect(),
             direct: None,
             separable: None,
+            product: None,
         }
     }
 
@@ -297,6 +299,10 @@ impl<'a> References<'a> {
             Family::Separable => self.separable.get_or_insert_with(|| {
                 let pair = window.filter.separated().expect("a separable run has a separable filter");
                 each(&|plane| scalar::separable(plane, size, window, pair, border))
+            }),
+            Family::Product => self.product.get_or_insert_with(|| {
+                let pair = window.filter.separated().expect("a product has a separable filter");
+                each(&|plane| scalar::product(plane, size, window, pair, border))
             }),
             other => panic!("the tests know no reference for {other:?}: add one to scalar.rs"),
         }

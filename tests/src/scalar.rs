@@ -54,6 +54,32 @@ pub fn separable(
     result
 }
 
+/// The product family: one sum a pixel, taps column by column, top to bottom; the pixel times the row's tap is rounded, and
+/// added by a fused multiply-add with the column's.
+pub fn product(
+    plane: &[f32],
+    (width, height): (usize, usize),
+    window: &Window,
+    (row_taps, column_taps): (&[f64], &[f64]),
+    border: Border,
+) -> Vec<f32> {
+    let padded = Padded::new(plane, (width, height), window, border, constant(border));
+    let mut result = vec![0.0; width * height];
+    for (y, sums) in result.chunks_mut(width).enumerate() {
+        for (col, &across) in row_taps.iter().enumerate() {
+            for (row, &down) in column_taps.iter().enumerate() {
+                let values = &padded.data[(y + row) * padded.width + col..][..width];
+                let products: Vec<f32> = values.iter().map(|value| value * across as f32).collect();
+                accumulate(down as f32, &products, sums);
+            }
+        }
+        if border == Border::Keep {
+            keep(window, y, (width, height), &plane[y * width..][..width], sums);
+        }
+    }
+    result
+}
+
 fn constant(border: Border) -> f32 {
     if let Border::Constant(value) = border { value } else { 0.0 }
 }

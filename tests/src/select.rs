@@ -107,6 +107,25 @@ pub fn exhaustive(selection: Selection, window: fn(usize, usize, u64) -> Window)
     groups
 }
 
+/// Every image up to 6x6 with each of the windows under every border; each once in f32, and every other once in another type.
+pub fn tiny(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for window in windows {
+        for border in BORDERS {
+            let number = groups.len();
+            let problems = (0..36).flat_map(|i| {
+                let turn = number + i;
+                let plain = Problem::new(1 + i % 6, 1 + i / 6, seed(11, number * 36 + i));
+                let (input, output) = STORED[turn % STORED.len()];
+                let stored = plain.clone().stored(input, output).channels(1 + turn % 4).gaps(turn % 3, turn % 5);
+                std::iter::once(plain).chain(turn.is_multiple_of(2).then_some(stored))
+            });
+            groups.push(Group { window: window.clone(), border, problems: selection.cut(11, problems, number) });
+        }
+    }
+    groups
+}
+
 /// Sizes that meet tile and warp borders at odd places: primes, single rows and columns, and just around a tile.
 const SIZES: [(usize, usize); 16] = [
     (31, 17),

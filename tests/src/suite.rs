@@ -1,8 +1,6 @@
 //! Lists of problems as tests with names, once for the CPU and once for the GPU.
 
-#[cfg(feature = "gpu")]
-use apron::Variant;
-use apron::{Device, Family};
+use apron::{Device, Family, Variant};
 use libtest_mimic::{Failed, Trial};
 
 use crate::problem::Group;
@@ -10,40 +8,64 @@ use crate::product::{Gpu, Product};
 use crate::runner;
 
 /// The tests of one list of problems: `name::cpu`, `name::gpu` with images in host memory, and `name::gpu-memory`, which
-/// takes those with results in f32. Each runs every variant of the family.
+/// takes those with results in f32. Each runs every variant of the family, but for studies.
 pub fn trials(
     name: &str,
     family: Family,
     gpu: &Gpu,
     groups: impl Fn() -> Vec<Group> + Clone + Send + 'static,
 ) -> [Trial; 3] {
+    let variants: Vec<_> =
+        Variant::all().filter(|variant| variant.family() == family && variant.study().is_none()).collect();
+    trials_of(name, &variants, gpu, groups)
+}
+
+/// As [`trials`], for some variants.
+pub fn trials_of(
+    name: &str,
+    variants: &[Variant],
+    gpu: &Gpu,
+    groups: impl Fn() -> Vec<Group> + Clone + Send + 'static,
+) -> [Trial; 3] {
     let names = ["cpu", "gpu", "gpu-memory"].map(|place| format!("{name}::{place}"));
     let on = |name: &str, device: Device| {
         let (name, groups) = (name.to_owned(), groups.clone());
-        move || check(&name, &Product::family(family, device), &groups())
+        let variants: Vec<_> = variants.iter().map(|&variant| Product { variant: Some(variant), device }).collect();
+        move || check(&name, &variants, &groups())
     };
     let (cpu, on_gpu) = (on(&names[0], Device::Cpu), on(&names[1], Gpu::DEVICE));
     let in_memory = {
-        let name = names[2].clone();
-        move || in_device_memory(&name, family, groups())
+        let (name, variants) = (names[2].clone(), variants.to_vec());
+        move || in_device_memory(&name, &variants, false, groups())
     };
     [Trial::test(&names[0], cpu), gpu_trial(&names[1], gpu, on_gpu), gpu_trial(&names[2], gpu, in_memory)]
 }
 
+/// The test `name::gpu-rows`, as `name::gpu-memory` with images whose channels take turns row by row.
+pub fn by_rows(
+    name: &str,
+    variants: &'static [Variant],
+    gpu: &Gpu,
+    groups: impl Fn() -> Vec<Group> + Send + 'static,
+) -> Trial {
+    let name = format!("{name}::gpu-rows");
+    gpu_trial(&name.clone(), gpu, move || in_device_memory(&name, variants, true, groups()))
+}
+
 #[cfg(feature = "gpu")]
-fn in_device_memory(name: &str, family: Family, mut groups: Vec<Group>) -> Result<(), Failed> {
+fn in_device_memory(name: &str, variants: &[Variant], by_rows: bool, mut groups: Vec<Group>) -> Result<(), Failed> {
     use crate::product::OnDevice;
     use crate::sample::Kind;
 
     for group in &mut groups {
         group.problems.retain(|problem| problem.output == Kind::F32);
     }
-    let variants: Vec<_> = Variant::all().filter(|variant| variant.family() == family).map(OnDevice).collect();
+    let variants: Vec<_> = variants.iter().map(|&variant| OnDevice { variant, by_rows }).collect();
     check(name, &variants, &groups)
 }
 
 #[cfg(not(feature = "gpu"))]
-fn in_device_memory(_: &str, _: Family, _: Vec<Group>) -> Result<(), Failed> {
+fn in_device_memory(_: &str, _: &[Variant], _: bool, _: Vec<Group>) -> Result<(), Failed> {
     Err("this build has no GPU support".into())
 }
 

@@ -29,7 +29,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Measure the kernels beside the device's limits and, with --peers, other libraries.
+    /// Measure the kernels beside the device's limits and, with --peers, other libraries; `bench ladder`: the kernels of
+    /// documents on convolution, step by step.
     #[command(disable_help_flag = true)]
     Bench {
         /// Passed on to the benchmark; `--help` lists them.
@@ -51,7 +52,10 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Task::Run { arguments } => bench("demo", &arguments),
-        Task::Bench { arguments } => bench("bench", &arguments),
+        Task::Bench { arguments } => match arguments.split_first() {
+            Some((first, rest)) if first == "ladder" => bench("ladder", rest),
+            _ => bench("bench", &arguments),
+        },
         Task::Test { arguments } => test::run(&arguments),
         Task::Ptx(options) => ptx::run(&options),
         Task::Doctor => doctor::run(),

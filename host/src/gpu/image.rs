@@ -185,6 +185,15 @@ impl Gpu {
         self.laid_out(shape, stride, plane)
     }
 
+    /// An image of another one's shape, laid out as that one.
+    ///
+    /// # Errors
+    /// As [`Gpu::image`].
+    #[doc(hidden)]
+    pub fn image_like(&self, other: &DeviceImage) -> Result<DeviceImage> {
+        self.laid_out(other.shape, other.stride, other.plane)
+    }
+
     fn laid_out(&self, shape: Shape, stride: usize, plane: usize) -> Result<DeviceImage> {
         let len = shape.width.next_multiple_of(ROW_ALIGNMENT).checked_mul(shape.height);
         let len = len

@@ -1,0 +1,154 @@
+//! The studies of `docs/ladder.md`: each keeps to the windows and borders of its document, so each has lists of its own.
+
+use std::mem::discriminant;
+
+use apron::{Border, Family, Variant};
+use conformance::problem::{Group, Window};
+use conformance::product::Gpu;
+use conformance::select::{self, Selection};
+use conformance::suite;
+use libtest_mimic::Trial;
+
+/// Variants that take the same problems, as long as one of them takes each.
+struct Set {
+    name: &'static str,
+    variants: &'static [Variant],
+    windows: fn() -> Vec<Window>,
+    borders: &'static [Border],
+    /// Whether images have one channel alone.
+    single: bool,
+}
+
+const CONSTANT: Border = Border::Constant(0.0);
+const MIRRORS: &[Border] = &[CONSTANT, Border::Replicate, Border::Reflect, Border::Reflect101, Border::Wrap];
+
+const SETS: &[Set] = &[
+    Set {
+        name: "blog",
+        variants: &[Variant::BlogShared, Variant::BlogUnrolled],
+        windows: blog,
+        borders: MIRRORS,
+        single: false,
+    },
+    Set {
+        name: "class",
+        variants: &[Variant::ClassNaive, Variant::ClassShared, Variant::ClassMul24],
+        windows: class,
+        borders: &[CONSTANT],
+        single: false,
+    },
+    Set {
+        name: "class-passes",
+        variants: &[Variant::ClassConflicts, Variant::ClassSeparable, Variant::ClassSteps],
+        windows: class,
+        borders: &[CONSTANT],
+        single: false,
+    },
+    Set {
+        name: "paper",
+        variants: &[Variant::PaperSeparable, Variant::PaperLooped],
+        windows: paper,
+        borders: &[CONSTANT],
+        single: false,
+    },
+    Set {
+        name: "paper-texture",
+        variants: &[Variant::PaperTexture],
+        windows: paper,
+        borders: &[CONSTANT, Border::Replicate],
+        single: true,
+    },
+    Set {
+        name: "paper-threads",
+        variants: &[Variant::PaperIdle, Variant::PaperHalfIdle, Variant::PaperBusy],
+        windows: idle,
+        borders: &[CONSTANT],
+        single: false,
+    },
+    Set {
+        name: "strip",
+        variants: &[Variant::StripUntiled, Variant::StripTiled],
+        windows: strip,
+        borders: &[Border::Keep],
+        single: false,
+    },
+    Set {
+        name: "line",
+        variants: &[
+            Variant::LineNaive,
+            Variant::LineConstant,
+            Variant::LineShared,
+            Variant::LineGhost,
+            Variant::LineVector,
+        ],
+        windows: line,
+        borders: &[CONSTANT],
+        single: false,
+    },
+];
+
+pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
+    let list = |set: &'static Set| {
+        suite::trials_of(&format!("ladder::{}", set.name), set.variants, gpu, move || groups(set, selection))
+    };
+    let set = |name| SETS.iter().find(|set| set.name == name).expect("it is in the list");
+    let by_rows = suite::by_rows("ladder::strip", set("strip").variants, gpu, move || groups(set("strip"), selection));
+    SETS.iter().flat_map(list).chain([by_rows]).collect()
+}
+
+/// Every window that some set has.
+pub(crate) fn windows() -> Vec<Window> {
+    SETS.iter().flat_map(|set| (set.windows)()).collect()
+}
+
+/// A thin cut through the lists of the product family.
+pub(crate) fn product() -> Vec<Group> {
+    let of_family = |set: &&Set| set.variants.iter().all(|variant| variant.family() == Family::Product);
+    SETS.iter().filter(of_family).flat_map(|set| groups(set, Selection::Small)).collect()
+}
+
+/// Small images, awkward ones, and pixels that are no numbers, under the set's borders.
+fn groups(set: &Set, selection: Selection) -> Vec<Group> {
+    let windows = (set.windows)();
+    let mut groups = select::tiny(selection, windows.clone());
+    groups.extend(select::awkward(selection, windows.clone()));
+    groups.extend(select::wild(selection, windows.into_iter().step_by(3).collect()));
+    groups.retain(|group| set.borders.iter().any(|border| discriminant(border) == discriminant(&group.border)));
+    if set.single {
+        groups.iter_mut().flat_map(|group| &mut group.problems).for_each(|problem| problem.shape.channels = 1);
+    }
+    groups
+}
+
+fn blog() -> Vec<Window> {
+    let sizes = [(5, 5), (3, 3), (1, 1), (4, 7), (31, 31), (33, 2)];
+    let mut windows: Vec<_> = sizes.map(|(cols, rows)| Window::random(cols, rows, 3100 + cols as u64)).into();
+    windows.extend([Window::random(5, 5, 3101).anchored(0, 4), Window::preset("gaussian:sigma=1,size=5")]);
+    windows
+}
+
+fn class() -> Vec<Window> {
+    let gaussian = Window::preset("gaussian:sigma=3,size=17");
+    vec![Window::random_pair(17, 17, 3200), gaussian, Window::random_pair(17, 17, 3201)]
+}
+
+fn paper() -> Vec<Window> {
+    let sizes = (3..=33).step_by(2).map(|size| Window::random_pair(size, size, 3300 + size as u64));
+    sizes.chain(["sobel-x", "gaussian:sigma=3,size=17"].map(Window::preset)).collect()
+}
+
+fn idle() -> Vec<Window> {
+    let sizes = [(17, 17), (3, 3), (1, 1), (8, 5), (31, 31), (2, 33)];
+    let mut windows: Vec<_> = sizes.map(|(cols, rows)| Window::random(cols, rows, 3400 + cols as u64)).into();
+    windows.push(Window::random(9, 4, 3401).anchored(8, 0));
+    windows
+}
+
+fn strip() -> Vec<Window> {
+    let sizes = (3..=33).step_by(2).map(|size| Window::random(size, size, 3500 + size as u64));
+    sizes.chain([Window::preset("box:size=7")]).collect()
+}
+
+fn line() -> Vec<Window> {
+    vec![Window::random(5, 1, 3600), Window::dense("binomial", 5, 1, &[1.0, 4.0, 6.0, 4.0, 1.0])]
+}
