@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -264,29 +265,44 @@ pub(crate) fn bars(bars: &Bars) -> Result<Chart> {
     drawn.map_err(|error| anyhow!("drawing {}: {error}", bars.name))
 }
 
-/// Draws lines.
+/// Draws lines, over a logarithmic axis where values lie far apart.
 pub(crate) fn lines(lines: &Lines) -> Result<Chart> {
     let values = || lines.series.iter().flat_map(|(_, values)| values).flatten().copied();
     let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
     let drawn = chart(&lines.name, &lines.title, SIZE, |root| {
+        // Room for the legend above the lines.
+        if most > 6.0 * least {
+            lines.draw_on(root, (least / 1.3..most * (most / least).sqrt()).log_scale())
+        } else {
+            lines.draw_on(root, 0.0..most * 1.45)
+        }
+    });
+    drawn.map_err(|error| anyhow!("drawing {}: {error}", lines.name))
+}
+
+impl Lines {
+    fn draw_on<Y>(&self, root: &DrawingArea<SVGBackend<'_>, Shift>, y: Y) -> Result<(), Failure>
+    where
+        Y: AsRangedCoord<Value = f64>,
+        Y::CoordDescType: ValueFormatter<f64>,
+    {
         let text = ("sans-serif", 15).into_font().color(&INK);
         let mut chart = ChartBuilder::on(root)
             .margin(12)
-            .caption(&lines.title, ("sans-serif", 18).into_font().color(&INK))
+            .caption(&self.title, ("sans-serif", 18).into_font().color(&INK))
             .x_label_area_size(42)
             .y_label_area_size(72)
-            // Room for the legend above the lines.
-            .build_cartesian_2d(0.5..lines.labels.len() as f64 + 0.5, (least / 1.3..most * 4.0).log_scale())?;
+            .build_cartesian_2d(0.5..self.labels.len() as f64 + 0.5, y)?;
         let label = |x: &f64| {
             let at = (x.round() as usize).wrapping_sub(1);
             let is_whole = (x - x.round()).abs() < 1e-6;
-            lines.labels.get(at).filter(|_| is_whole).cloned().unwrap_or_default()
+            self.labels.get(at).filter(|_| is_whole).cloned().unwrap_or_default()
         };
         chart
             .configure_mesh()
-            .x_desc(lines.x.clone())
-            .y_desc(lines.y)
-            .x_labels(lines.labels.len())
+            .x_desc(self.x.clone())
+            .y_desc(self.y)
+            .x_labels(self.labels.len())
             .label_style(text.clone())
             .axis_desc_style(text.clone())
             .axis_style(INK)
@@ -295,7 +311,7 @@ pub(crate) fn lines(lines: &Lines) -> Result<Chart> {
             .x_label_formatter(&label)
             .y_label_formatter(&|y| crate::output::short(*y))
             .draw()?;
-        for ((name, values), colour) in lines.series.iter().zip(COLOURS) {
+        for ((name, values), colour) in self.series.iter().zip(COLOURS) {
             let points: Vec<_> =
                 values.iter().enumerate().filter_map(|(i, value)| Some((i as f64 + 1.0, (*value)?))).collect();
             chart
@@ -306,8 +322,7 @@ pub(crate) fn lines(lines: &Lines) -> Result<Chart> {
         }
         chart.configure_series_labels().position(SeriesLabelPosition::UpperLeft).label_font(text).draw()?;
         Ok(())
-    });
-    drawn.map_err(|error| anyhow!("drawing {}: {error}", lines.name))
+    }
 }
 
 /// Arithmetic reached against arithmetic for each byte, below the roof; for a GPU whose peak was measured.

@@ -148,7 +148,10 @@ type Times = (Duration, Vec<Option<Measured>>);
 
 impl Bench {
     fn heading(&self, fallback: &str) -> report::Report {
-        let cpu = CpuReport::new().line() + fallback;
+        let mut cpu = CpuReport::new().line() + fallback;
+        if matches!(self.place, Place::Cpu) {
+            cpu += "; smaller images than on a GPU, and the variants of a family all run the same code";
+        }
         let (device, gpu, peak) = match &self.place {
             Place::Cpu => ("the CPU".to_owned(), None, None),
             Place::Gpu { gpu, peak, .. } => {
@@ -238,6 +241,7 @@ impl Bench {
         Ok(report::Sweep {
             name: sweep.name.to_owned(),
             title: sweep.title.to_owned(),
+            image: sweep.points.first().map_or_else(String::new, |point| self.scene(&point.scene).size()),
             axis: sweep.axis.to_owned(),
             rate: sweep.rate,
             points,

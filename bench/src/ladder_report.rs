@@ -63,6 +63,8 @@ pub(crate) struct Row {
 pub(crate) struct Sweep {
     pub(crate) name: String,
     pub(crate) title: String,
+    /// The first point's.
+    pub(crate) image: String,
     pub(crate) axis: String,
     pub(crate) rate: bool,
     /// Each place on the axis, and the image's values there.
@@ -93,7 +95,7 @@ impl Table {
         let distance = self.rows.iter().any(|row| row.distance.is_some());
         let mut header = vec!["step", "variant"];
         if published {
-            header.extend(["theirs", "speed-up"]);
+            header.extend(["theirs", "their speed-up"]);
         }
         header.extend(["us", "speed-up", "GB/s", "% of copy", "GFLOP/s"]);
         if peak.is_some() {
@@ -131,6 +133,10 @@ impl Table {
 }
 
 impl Sweep {
+    fn caption(&self) -> String {
+        format!("{}: {}", self.title, self.image)
+    }
+
     fn cells(&self) -> Cells {
         let mut header = vec![self.axis.clone()];
         header.extend(self.series.iter().map(|series| format!("{}, us", series.label)));
@@ -172,7 +178,7 @@ impl Report {
                 add(&table.caption(), table.cells(self.peak_flops));
             }
             for sweep in &section.sweeps {
-                add(&sweep.title, sweep.cells());
+                add(&sweep.caption(), sweep.cells());
             }
             let _ = writeln!(text, "\nPublished on: {}.", section.published_on);
             for note in &section.notes {
@@ -189,7 +195,7 @@ impl Report {
             let _ = write!(text, "\n{}:\n\n{}", table.caption(), markdown(&table.cells(self.peak_flops)));
         }
         for sweep in &section.sweeps {
-            let _ = write!(text, "\n{}:\n\n{}", sweep.title, markdown(&sweep.cells()));
+            let _ = write!(text, "\n{}:\n\n{}", sweep.caption(), markdown(&sweep.cells()));
         }
         text
     }
@@ -251,7 +257,7 @@ impl Report {
         });
         charts::Lines {
             name: format!("{}-{}", section.name, sweep.name),
-            title: format!("{}: {}", sweep.title, self.device),
+            title: format!("{}, {}", sweep.caption(), self.device),
             x: sweep.axis.clone(),
             y: if sweep.rate { "megapixels a second" } else { "microseconds" },
             labels: sweep.points.iter().map(|(label, _)| label.clone()).collect(),
@@ -278,7 +284,7 @@ impl Report {
                 add(&table.caption(), table.cells(self.peak_flops));
             }
             for sweep in &section.sweeps {
-                add(&sweep.title, sweep.cells());
+                add(&sweep.caption(), sweep.cells());
             }
             if !section.notes.is_empty() {
                 body += "<ul>\n";
@@ -326,6 +332,7 @@ pub(crate) mod tests {
         let sweep = Sweep {
             name: "radius".to_owned(),
             title: "Over radius".to_owned(),
+            image: "1000x1000".to_owned(),
             axis: "radius".to_owned(),
             rate: true,
             points: vec![("1".to_owned(), 1_000_000), ("2".to_owned(), 1_000_000)],
@@ -356,7 +363,7 @@ pub(crate) mod tests {
         let report = sample();
         let (header, left, rows) = report.sources[0].tables[0].cells(report.peak_flops);
         assert_eq!(left, 2);
-        let theirs = ["theirs", "speed-up"];
+        let theirs = ["theirs", "their speed-up"];
         assert_eq!(header[2..4], theirs);
         // 50 MFLOP in 10 us are 5 TFLOP/s, a tenth of the peak; 8 MB in 10 us are 800 GB/s, half as fast as the copy.
         let second = ["1.25 ms", "1.60x", "10.0", "4.00x", "800", "50.0", "5000", "10.0", "100000", "0.0e0"];
@@ -375,10 +382,10 @@ pub(crate) mod tests {
     #[test]
     fn markdown_is_put_between_its_marks_and_again() {
         let report = sample();
-        let file = "before\n<!-- ladder one -->\nold\n<!-- end -->\nafter\n";
+        let file = "before\n<!-- ladder one -->\nstale\n<!-- end -->\nafter\n";
         let once = report.put_into(file).unwrap();
         assert!(once.starts_with("before\n<!-- ladder one -->\n\nTheirs") && once.ends_with("<!-- end -->\nafter\n"));
-        assert!(!once.contains("old") && once.contains("| second <1> | direct-naive |"), "{once}");
+        assert!(!once.contains("stale") && once.contains("| second <1> | direct-naive |"), "{once}");
         assert_eq!(report.put_into(&once).unwrap(), once);
         assert!(report.put_into("nothing").unwrap_err().to_string().contains("ladder one"));
     }

@@ -184,7 +184,7 @@ fn class() -> Source {
     let table = |size: usize, ms: [f64; 8]| {
         let [naive, shared, mul24, separated, rearranged, texture, separable, looped] = ms.map(|ms| 1e3 * ms);
         Table {
-            title: format!("{size}x{size}, 17x17"),
+            title: format!("Steps, theirs with {size}x{size}"),
             scene: Scene::new(size, size, Taps::Square(Form::Gaussian, 17), ZERO),
             steps: vec![
                 published("0: naive", Variant::ClassNaive, naive),
@@ -280,7 +280,7 @@ fn paper() -> Source {
         ],
         sweeps: vec![Sweep {
             name: "paper-radius",
-            title: "Both passes over radius (Figure 13), 4096x4096",
+            title: "Both passes over radius (Figure 13)",
             axis: "radius",
             rate: true,
             variants: vec![
@@ -326,7 +326,7 @@ fn strip() -> Source {
         }],
         sweeps: vec![Sweep {
             name: "strip-radius",
-            title: "Tiled against untiled over radius, 5200x6500x3",
+            title: "Tiled against untiled over radius",
             axis: "radius",
             rate: false,
             variants: vec![

@@ -64,6 +64,19 @@ const CASES: &[Case] = &[
         &["filter", "in.png", "out.png", "--filter", "emboss", "--max-pixels", "1000"],
         &["--max-pixels"],
     ),
+    ("raw_of_another_size", &["filter", "text.png", "out.png", "--filter", "emboss", "--raw", "4x3x2"], &["24", "23"]),
+    (
+        "raw_without_channels",
+        &["filter", "text.png", "out.png", "--filter", "emboss", "--raw", "4x3"],
+        &["--raw", "4x3"],
+    ),
+    (
+        "raw_too_large",
+        &["filter", "text.png", "out.png", "--filter", "emboss", "--raw", "500000000x500000000x4"],
+        &["--max-pixels"],
+    ),
+    ("raw_unasked", &["filter", "text.raw", "out.png", "--filter", "emboss"], &["text.raw", "--raw"]),
+    ("floats_as_raw", &["filter", "in.png", "out.raw", "--filter", "emboss", "--output-type", "f32"], &["raw", "f32"]),
     ("unknown_command", &["flter", "in.png", "out.png"], &["flter", "filter"]),
     ("no_command", &[], &["--help"]),
     #[cfg(feature = "gpu")]
@@ -92,6 +105,7 @@ fn bench() -> Bench {
     bench.put("in.png", moon);
     bench.put("moon.png", moon);
     bench.put("text.png", b"This is not a picture.\n");
+    bench.put("text.raw", b"This is not a picture.\n");
     bench.put("empty.png", b"");
     bench.put("truncated.png", &moon[..moon.len() / 2]);
     bench.put("truncated.npy", &npy("<f4", "(5, 7)", &[0; 4 * 34]));

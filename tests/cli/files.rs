@@ -7,6 +7,7 @@ use crate::tool::{Bench, PICTURES, npy};
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("files::array", array),
+        Trial::test("files::raw", raw),
         Trial::test("files::output_may_be_the_input", in_place),
         Trial::test("files::info_and_help", info),
     ]
@@ -27,6 +28,33 @@ fn array() -> Result<(), Failed> {
         if found != expected {
             return Err(format!("{name}: {} for {}", found.escape_ascii(), expected.escape_ascii()).into());
         }
+    }
+    Ok(())
+}
+
+/// Files without a header, against the same pixels in a PNG: in, out, and both.
+fn raw() -> Result<(), Failed> {
+    let bench = Bench::new();
+    bench.put("in.png", PICTURES[0].1);
+    let filter = ["--filter", "gaussian:sigma=1.5", "--device", "cpu"];
+    let filtered = |input: &str, output: &str, more: &[&str]| {
+        bench.succeed(&[&["filter", input, output], &filter[..], more].concat())
+    };
+    let identity = ["--filter", "identity", "--device", "cpu"];
+    bench.succeed(&[&["filter", "in.png", "in.raw"], &identity[..]].concat())?;
+    // The picture is RGB, and its size is in the header.
+    let number = |at: usize| PICTURES[0].1[at..at + 4].iter().fold(0, |number, &byte| 256 * number + usize::from(byte));
+    let (width, height, channels) = (number(16), number(20), 3);
+    if bench.get("in.raw")?.len() != width * height * channels {
+        return Err("the raw file is not width x height x channels bytes long".into());
+    }
+    let size = format!("{width}x{height}x{channels}");
+    filtered("in.png", "expected.npy", &[])?;
+    filtered("in.raw", "found.npy", &["--raw", &size])?;
+    filtered("in.raw", "found.raw", &["--raw", &size])?;
+    let (expected, found, raw) = (bench.get("expected.npy")?, bench.get("found.npy")?, bench.get("found.raw")?);
+    if expected != found || !expected.ends_with(&raw) || raw.len() != width * height * channels {
+        return Err("raw pixels give another result than those of a PNG".into());
     }
     Ok(())
 }

@@ -78,6 +78,10 @@ pub(super) struct FilterArgs {
     #[arg(long, value_name = "TYPE")]
     pub(super) output_type: Option<PixelType>,
 
+    /// Read files without a header: rows of 8-bit pixels of this size, channels interleaved
+    #[arg(long, value_name = "WxHxC", value_parser = raw)]
+    pub(super) raw: Option<Shape>,
+
     /// Format to write, as a file extension [default: as OUT; in a folder, as the input]
     #[arg(long, value_name = "EXT", value_parser = files::Format::from_extension)]
     pub(super) format: Option<&'static files::Format>,
@@ -103,11 +107,12 @@ pub(super) struct FilterArgs {
 }
 
 const FILTER_HELP: &str = "\
-Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr, and npy. Alpha is copied, not filtered. Colour
+Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr, npy and raw. Alpha is copied, not filtered. Colour
 profile and orientation are kept where the format can hold them, other metadata is not; of an animation or a document,
 the first picture is read. Limits on size guard against files that unpack to more than memory holds.
 Arrays (.npy) are height x width or height x width x channels, with 1 to 4 channels of u1, u2, f2 or f4, in either
 byte order, C or Fortran; all their channels are filtered.
+Files without a header are read with --raw, as 8-bit pixels, all of whose channels are filtered; they are written as raw.
 Integers are rounded half to even and saturated; --output-type f32 keeps sign and fraction.
 A file is written under another name and renamed when complete, so OUT may be IN, and no part of a file is left.
 
@@ -117,7 +122,8 @@ Examples:
   apron filter field.npy dx.npy --filter sobel-x --output-type f32 --border constant:0
   apron filter photo.png edges.npy --taps \"0 1 0; 1 -4 1; 0 1 0\" --output-type f32
   apron filter photo.png out.tif --taps-file psf.npy --convolve --device gpu:0 --verbose
-  apron filter scans/*.tif out/ --filter unsharp:sigma=1.5,amount=0.8 --format png";
+  apron filter scans/*.tif out/ --filter unsharp:sigma=1.5,amount=0.8 --format png
+  apron filter hubble.raw blurred.raw --raw 1024x1024x3 --filter gaussian:sigma=3,size=17";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = PLAN_HELP)]
@@ -290,6 +296,12 @@ fn shape(text: &str) -> Result<Shape, &'static str> {
         Some(&[width, height, channels @ 1..=4]) => Ok(Shape { width, height, channels }),
         _ => Err("a width and a height are needed, and 1 to 4 channels, as in 1920x1080 or 1920x1080x3"),
     }
+}
+
+fn raw(text: &str) -> Result<Shape, &'static str> {
+    let complaint = "a width, a height and 1 to 4 channels are needed, as in 1024x1024x3";
+    // The number of channels cannot be guessed.
+    if text.matches('x').count() == 2 { shape(text).map_err(|_| complaint) } else { Err(complaint) }
 }
 
 /// A whole number with K, M, G or T for powers of 1024.

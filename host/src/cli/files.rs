@@ -5,7 +5,7 @@ use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use apron::Image;
+use apron::{Image, Shape};
 use image::codecs::pnm::{GraymapHeader, PixmapHeader, PnmEncoder, PnmHeader, SampleEncoding};
 use image::codecs::{bmp, farbfeld, gif, hdr, jpeg, openexr, png, qoi, tga, tiff, webp};
 use image::metadata::Orientation;
@@ -46,7 +46,7 @@ impl Pixels {
         }
     }
 
-    pub(super) fn shape(&self) -> apron::Shape {
+    pub(super) fn shape(&self) -> Shape {
         each!(self, image => image.shape())
     }
 
@@ -137,6 +137,8 @@ pub(super) struct Format {
 #[derive(Clone, Copy, Debug)]
 enum Encode {
     Array,
+    /// The values alone.
+    Raw,
     Picture(fn(&Picture, &mut dyn Sink, quality: u8) -> ImageResult<()>),
 }
 
@@ -244,6 +246,7 @@ const FORMATS: &[Format] = {
             encode: Encode::Picture(|picture, out, _| encode(openexr::OpenExrEncoder::new(out), picture)),
         },
         Format { extensions: &["npy"], holds: |_, _| true, turns: false, encode: Encode::Array },
+        Format { extensions: &["raw"], holds: |kind, _| kind == U8, turns: false, encode: Encode::Raw },
     ]
 };
 
@@ -344,9 +347,13 @@ pub(super) fn read_text(reader: impl Read) -> Result<String, String> {
     if read as u64 > MOST { Err(format!("more than {MOST} bytes of text")) } else { Ok(text) }
 }
 
-/// Reads a picture; its format is known by its content, else by its name.
-pub(super) fn load(path: &Path, limits: &Limits) -> Result<Picture> {
+/// Reads a picture; its format is known by its content, else by its name. With `raw`, it has none: the file holds 8-bit
+/// pixels of this shape.
+pub(super) fn load(path: &Path, limits: &Limits, raw: Option<Shape>) -> Result<Picture> {
     let mut reader = open(path)?;
+    if let Some(shape) = raw {
+        return read_raw(reader, shape, limits).map_err(|reason| Failure::at(path, reason));
+    }
     let named_npy = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"));
     if named_npy || npy::is_npy(&mut reader).map_err(|error| Failure::at(path, error))? {
         return npy::read_picture(&mut reader, limits).map_err(|reason| Failure::at(path, reason));
@@ -361,7 +368,8 @@ fn decode(reader: BufReader<File>, named: Option<ImageFormat>, limits: &Limits) 
     }
     let mut reader = reader.with_guessed_format().map_err(|error| error.to_string())?;
     if reader.format().is_none() {
-        return Err("neither the content nor the name is that of a picture".to_owned());
+        let hint = "; of a file without a header, --raw WxHxC says what it holds";
+        return Err(format!("neither the content nor the name is that of a picture{hint}"));
     }
     let mut allowed = image::Limits::default();
     allowed.max_alloc = Some(limits.max_bytes);
@@ -385,6 +393,25 @@ fn decode(reader: BufReader<File>, named: Option<ImageFormat>, limits: &Limits) 
         other => return Err(apron::Error::PixelFormat { format: format!("{other:?}") }.to_string()),
     };
     Ok(Picture { alpha: colour.has_alpha(), icc, orientation, ..Picture::new(pixels) })
+}
+
+/// Reads 8-bit pixels without a header.
+fn read_raw(mut reader: BufReader<File>, shape: Shape, limits: &Limits) -> Result<Picture, String> {
+    let Shape { width, height, channels } = shape;
+    limits.check(width as u64, height as u64, channels as u64)?;
+    // Within the limits, or they are as high as memory is large.
+    let expected = (width as u64).saturating_mul(height as u64).saturating_mul(channels as u64);
+    let found = reader.get_ref().metadata().map_err(|error| error.to_string())?.len();
+    let len = usize::try_from(expected).ok().filter(|_| found == expected);
+    let len = len.ok_or_else(|| {
+        format!("{width}x{height}x{channels} pixels of 8 bits are {expected} bytes, the file has {found}")
+    })?;
+    let mut values = Vec::new();
+    values.try_reserve_exact(len).map_err(|_| format!("{width}x{height} pixels do not fit in memory"))?;
+    values.resize(len, 0);
+    reader.read_exact(&mut values).map_err(|error| error.to_string())?;
+    let image = Image::from_vec(values, width, height, channels).map_err(|error| error.to_string())?;
+    Ok(Picture::new(Pixels::U8(image)))
 }
 
 fn told(error: image::ImageError, limits: &Limits) -> String {
@@ -423,6 +450,7 @@ pub(super) fn save(path: &Path, format: &Format, picture: &Picture, quality: u8)
     fits.map_err(|reason| Failure::at(path, reason))?;
     replace(path, |out| match format.encode {
         Encode::Array => npy::write_picture(out, picture).map_err(|error| Failure::at(path, error)),
+        Encode::Raw => out.write_all(picture.pixels.bytes()).map_err(|error| Failure::at(path, error)),
         Encode::Picture(encode) => encode(picture, out, quality).map_err(|error| Failure::at(path, error)),
     })?;
     let lost = picture.orientation != Orientation::NoTransforms && !format.turns;
@@ -579,7 +607,8 @@ mod tests {
                 }
                 held += 1;
                 save(&path, format, &picture, 100).unwrap_or_else(|failure| panic!("{}", failure.message));
-                let read = load(&path, &LIMITS).unwrap_or_else(|failure| panic!("{}", failure.message));
+                let raw = Some(shape).filter(|_| format.name() == "raw");
+                let read = load(&path, &LIMITS, raw).unwrap_or_else(|failure| panic!("{}", failure.message));
                 fs::remove_file(&path).unwrap();
                 let widens = matches!(format.name(), "webp" | "gif" | "bmp");
                 let read_shape = read.pixels.shape();
@@ -601,7 +630,7 @@ mod tests {
                 let (expected, found) = (rgba(&picture.pixels), rgba(&read.pixels));
                 let error = expected.iter().zip(&found).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
                 assert!(error <= tolerance, "{} loses {error} of {}", format.name(), picture.describe());
-                if format.name() != "npy" {
+                if !matches!(format.name(), "npy" | "raw") {
                     assert_eq!(read.alpha, matches!(read_shape.channels, 2 | 4), "{}", format.name());
                 }
             }
@@ -625,7 +654,8 @@ mod tests {
             };
             let lost = save(&path, format, &picture, 90).unwrap();
             assert_eq!(lost.is_some(), !format.turns, "{}", format.name());
-            let read = load(&path, &LIMITS).unwrap();
+            let raw = Some(picture.pixels.shape()).filter(|_| format.name() == "raw");
+            let read = load(&path, &LIMITS, raw).unwrap();
             assert_eq!(read.orientation == Orientation::Rotate270, format.turns, "{}", format.name());
             let holds_profile = matches!(format.name(), "png" | "jpg" | "tif" | "webp");
             assert_eq!(read.icc == picture.icc, holds_profile, "{}", format.name());
@@ -644,9 +674,9 @@ mod tests {
         for name in ["a.png", "a.tif", "a.webp", "a.npy", "a.jpg", "a.qoi", "a.bmp"] {
             let path = folder.path().join(name);
             save(&path, Format::from_path(&path).unwrap(), &picture(PixelType::U8, 3), 90).unwrap();
-            assert!(load(&path, &limits(2866, 1 << 20)).unwrap_err().message.contains("--max-pixels"), "{name}");
-            assert!(load(&path, &limits(2867, 8600)).unwrap_err().message.contains("--max-bytes"), "{name}");
-            load(&path, &limits(2867, 1 << 20)).unwrap();
+            assert!(load(&path, &limits(2866, 1 << 20), None).unwrap_err().message.contains("--max-pixels"), "{name}");
+            assert!(load(&path, &limits(2867, 8600), None).unwrap_err().message.contains("--max-bytes"), "{name}");
+            load(&path, &limits(2867, 1 << 20), None).unwrap();
         }
     }
 
@@ -664,12 +694,13 @@ mod tests {
             let bytes = fs::read(&path).unwrap();
             for len in [0, 1, 7, bytes.len() / 4, bytes.len() / 2] {
                 fs::write(&path, &bytes[..len]).unwrap();
-                let result = super::super::caught(|| load(&path, &LIMITS));
+                let raw = Some(picture.pixels.shape()).filter(|_| format.name() == "raw");
+                let result = super::super::caught(|| load(&path, &LIMITS, raw));
                 // JPEG decoders fill in what is missing, as browsers do.
                 assert!(result.is_err() || format.name() == "jpg" && len > 100, "{} of {len} bytes", format.name());
             }
             fs::write(&path, b"This is no picture at all, though its name says so.").unwrap();
-            assert!(super::super::caught(|| load(&path, &LIMITS)).is_err(), "{}", format.name());
+            assert!(super::super::caught(|| load(&path, &LIMITS, None)).is_err(), "{}", format.name());
         }
     }
 
@@ -680,7 +711,7 @@ mod tests {
         let picture = picture(PixelType::U16, 1);
         save(&png, Format::from_path(&png).unwrap(), &picture, 90).unwrap();
         fs::rename(&png, &misnamed).unwrap();
-        assert_eq!(load(&misnamed, &LIMITS).unwrap().pixels, picture.pixels);
+        assert_eq!(load(&misnamed, &LIMITS, None).unwrap().pixels, picture.pixels);
     }
 
     #[test]

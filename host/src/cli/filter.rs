@@ -128,7 +128,7 @@ impl Job {
     fn run(&self, args: &FilterArgs, plan: &Plan) -> Result<Vec<String>> {
         let format = self.format(args)?;
         let start = Instant::now();
-        let picture = files::load(&self.input, &args.limits)?;
+        let picture = files::load(&self.input, &args.limits, args.raw)?;
         let read = start.elapsed();
 
         let shape = picture.pixels.shape();
