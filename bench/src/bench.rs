@@ -397,15 +397,7 @@ impl Bench<'_> {
             let checked = Checked::against("the same, not recorded, all bits");
             let family = variant.family();
             let run: Run = Box::new(move |_, _, stream| replays.next(stream));
-            runners.push(Runner {
-                name,
-                family,
-                run,
-                rhythm,
-                checked,
-                times: Vec::new(),
-                spent: Duration::ZERO,
-            });
+            runners.push(Runner { name, family, run, rhythm, checked, times: Vec::new(), spent: Duration::ZERO });
         }
 
         let copy = bed.rhythm(|src, dst, stream| dst.copy_from(src, stream))?;

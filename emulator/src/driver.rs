@@ -14,6 +14,7 @@ use std::time::Instant;
 use crate::machine::{Arguments, Entry, Finding, ILLEGAL_ADDRESS, LAUNCH_FAILED, Launch, Machine};
 use crate::memory::Memory;
 use crate::settings::Settings;
+use crate::texture::{Description, Resource, Texture};
 
 const SUCCESS: u32 = 0;
 const INVALID_VALUE: u32 = 1;
@@ -95,6 +96,7 @@ enum Handle {
     Event(Option<Instant>),
     /// The text of a module, where it is one.
     Module(Option<String>),
+    Texture(#[expect(dead_code, reason = "kernels have its address")] Box<Texture>),
     Function {
         entry: &'static Entry,
         shared: u32,
@@ -344,6 +346,26 @@ exports! {
 
     Context fn cuMemsetD32Async(driver, to: Pointer, value: c_uint, words: usize, stream: usize) {
         in_stream(driver, stream, move || copied(driver, "cuMemsetD32Async", driver.memory.fill(to, value, words)))
+    }
+
+    Context fn cuTexObjectCreate(driver, object: *mut u64, resource: *const Resource, description: *const Description, view: *const c_void) {
+        if !view.is_null() {
+            return driver.refuse("cuTexObjectCreate", "the emulator has no resource views");
+        }
+        match Texture::new(&*resource, &*description) {
+            Ok(texture) => {
+                // Kernels get its address.
+                let texture = Box::new(texture);
+                let address = (&raw const *texture).addr();
+                driver.state().handles.insert(address, Handle::Texture(texture));
+                put(object, address as u64)
+            }
+            Err(why) => driver.refuse("cuTexObjectCreate", &why),
+        }
+    }
+
+    Context fn cuTexObjectDestroy(driver, object: u64) {
+        remove(driver, object as usize)
     }
 
     Context fn cuModuleLoadDataEx(driver, module: *mut usize, image: *const c_char, _options: c_uint, _names: *mut c_int, _values: *mut *mut c_void) {

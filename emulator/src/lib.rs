@@ -10,6 +10,7 @@
 //! | `driver` | the exported functions: handles, limits, errors, injected faults |
 //! | `memory` | device memory, with a mark for each word of it |
 //! | `machine` | a block of threads: barriers, shared memory, asynchronous copies, and the rules they are held to |
+//! | `texture` | texture objects |
 //! | `settings` | what `APRON_EMULATOR` asks for |
 //! | `device` | the functions that kernels call, `gpu-kernels/src/device/emulator.rs` |
 //!
@@ -21,13 +22,18 @@ mod driver;
 mod machine;
 mod memory;
 mod settings;
+mod texture;
 
 // The kernels, compiled into this package from their own source: as a feature of the package `gpu-kernels`, the emulator
 // would come into the product whenever both are built together.
 #[path = "../../gpu-kernels/src/abi.rs"]
 pub mod abi;
+#[path = "../../gpu-kernels/src/blog.rs"]
+mod blog;
 #[path = "../../gpu-kernels/src/border.rs"]
 pub mod border;
+#[path = "../../gpu-kernels/src/class.rs"]
+mod class;
 #[path = "../../gpu-kernels/src/device/mod.rs"]
 mod device;
 #[path = "../../gpu-kernels/src/direct.rs"]
@@ -38,8 +44,14 @@ mod fourier;
 mod frame;
 #[path = "../../gpu-kernels/src/fused.rs"]
 mod fused;
+#[path = "../../gpu-kernels/src/idle.rs"]
+mod idle;
 #[path = "../../gpu-kernels/src/keep.rs"]
 mod keep;
+#[path = "../../gpu-kernels/src/line.rs"]
+mod line;
+#[path = "../../gpu-kernels/src/paper.rs"]
+mod paper;
 #[path = "../../gpu-kernels/src/peak.rs"]
 mod peak;
 #[path = "../../gpu-kernels/src/ring.rs"]
@@ -48,3 +60,7 @@ mod ring;
 mod separable;
 #[path = "../../gpu-kernels/src/sliding.rs"]
 mod sliding;
+#[path = "../../gpu-kernels/src/strip.rs"]
+mod strip;
+#[path = "../../gpu-kernels/src/texture.rs"]
+mod textured;

@@ -30,7 +30,7 @@ pub(crate) struct Entry {
     /// Bytes of each parameter.
     pub(crate) parameters: &'static [usize],
     /// Whether it has asked for the grid's height, and so steps on where the grid ends.
-    pub(crate) steps: AtomicBool,
+    pub(crate) steps: &'static AtomicBool,
     /// Runs the kernel as the thread at hand.
     ///
     /// # Safety

@@ -18,7 +18,10 @@ macro_rules! kernel {
             $crate::machine::Entry {
                 name: stringify!($name),
                 parameters: &[$(size_of::<$type>()),*],
-                steps: std::sync::atomic::AtomicBool::new(false),
+                steps: {
+                    static STEPS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+                    &STEPS
+                },
                 run: {
                     unsafe fn run(mut parameters: $crate::machine::Parameters) {
                         // SAFETY: the launch passes what the entry takes.
@@ -103,6 +106,11 @@ pub(crate) fn warp_barrier() {
 
 pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {
     a.mul_add(b, c)
+}
+
+pub(crate) fn mul24(a: i32, b: i32) -> i32 {
+    let low = |value: i32| i64::from(value << 8 >> 8);
+    (low(a) * low(b)) as i32
 }
 
 pub(crate) fn opaque(value: i32) -> i32 {
@@ -211,5 +219,25 @@ impl Parameter {
         }
         // SAFETY: inside the parameter, which the kernel holds.
         unsafe { *self.first.add(index) }
+    }
+}
+
+/// A texture object over one plane of f32 pixels: the address of the emulated driver's own.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub(crate) struct Texture(u64);
+
+impl Texture {
+    #[track_caller]
+    pub(crate) unsafe fn fetch(self, x: f32, y: f32) -> f32 {
+        // SAFETY: the driver made it, and keeps it until it is destroyed, which the host does when the stream is done.
+        let texture = unsafe { &*(self.0 as usize as *const crate::texture::Texture) };
+        match texture.at(x, y) {
+            Ok(address) => {
+                let [value] = machine::here().load(address, Via::ReadOnly);
+                value
+            }
+            Err(outside) => outside,
+        }
     }
 }
