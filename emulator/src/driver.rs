@@ -595,7 +595,7 @@ unsafe extern "C" fn cuGetErrorString(error: u32, text: *mut *const c_char) -> u
 fn attribute_of(settings: &Settings, attribute: c_int) -> Option<u32> {
     Some(match attribute {
         // Threads in a block and along each side of it; blocks along each side of the grid.
-        1 | 2 | 3 => 1024,
+        1..=3 => 1024,
         4 => 64,
         5 => i32::MAX as u32,
         6 | 7 => 65535,

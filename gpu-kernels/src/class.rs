@@ -137,6 +137,7 @@ unsafe fn product<T: TapSource>(taps: T, value: impl Fn(i32, i32) -> f32) -> f32
         let across = unsafe { taps.tap(col as usize) };
         let mut row = 0;
         while row < K {
+            // SAFETY: likewise.
             let down = unsafe { taps.tap((K + row) as usize) };
             sum = fma(value(col, row) * across, down, sum);
             row += 1;

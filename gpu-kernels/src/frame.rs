@@ -117,7 +117,6 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
     // The next 32 columns, or the warp's next row.
     let step = |(x, y): (i32, i32)| if x + 32 < width { (x + 32, y) } else { (0, y + block_height()) };
     let mut at = (0, thread_y());
-    // SAFETY, both branches: as the caller promised; inside, every coordinate is one of the image.
     if left >= 0 && top >= 0 && left + width <= frame.width && top + height <= frame.height {
         // Most tiles lie inside the image, and need no border rule.
         let corner = row(frame, top);
@@ -128,6 +127,7 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
             while i < BATCH {
                 let (x, y) = (loaded.0 + thread_x(), loaded.1);
                 if x < width && y < height {
+                    // SAFETY: the tile lies inside the image.
                     values[i] = unsafe { corner.below(frame, y).inside(left + x) };
                 }
                 loaded = step(loaded);
@@ -137,6 +137,7 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
             while i < BATCH {
                 let (x, y) = (at.0 + thread_x(), at.1);
                 if x < width && y < height {
+                    // SAFETY: and this place in the tile.
                     unsafe { tile.store(y * pitch + x, values[i]) };
                 }
                 at = step(at);
@@ -148,6 +149,7 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
         while at.1 < height {
             let (x, y) = (at.0 + thread_x(), at.1);
             if x < width {
+                // SAFETY: the place lies in the tile; the border rule finds a pixel for any coordinate.
                 unsafe { tile.store(y * pitch + x, source(frame, left + x, top + y)) };
             }
             at = step(at);

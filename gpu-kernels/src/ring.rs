@@ -56,7 +56,7 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> R
     /// The launch reserved [`ring_floats`] floats for each warp of the block; all lanes call together.
     #[inline(always)]
     pub(crate) unsafe fn new(frame: &'a Frame, x: i32) -> Self {
-        const { assert!(Self::ROWS * Self::OVER <= 32 && STAGES % R == 0 && STAGES.is_power_of_two()) }
+        const { assert!(Self::ROWS * Self::OVER <= 32 && STAGES.is_multiple_of(R) && STAGES.is_power_of_two()) }
         let apron = ring_apron(K as i32);
         let left = x - apron;
         let inside = frame.width - left;

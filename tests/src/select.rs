@@ -39,7 +39,7 @@ impl Selection {
             Self::Full => 1,
             Self::Small => keep_one_in,
             // An odd step, as in `exhaustive` it must have no factor in common with what goes round.
-            Self::Emulated => keep_one_in / 4 | 1,
+            Self::Emulated => (keep_one_in / 4) | 1,
         };
         let keep = |i: usize| (i + offset).is_multiple_of(step);
         problems.into_iter().enumerate().filter(|&(i, _)| keep(i)).map(|(_, problem)| problem).collect()
