@@ -280,7 +280,7 @@ impl<E: Extent, T: TapSource> Pixels<E, T> {
             let mut p = pixels.start;
             while p < pixels.end {
                 // SAFETY: likewise.
-                sums[p] = fma(unsafe { self.taps.tap(tap - p * cols as usize) }, value, sums[p]);
+                sums[p] = fma_in_place(unsafe { self.taps.tap(tap - p * cols as usize) }, value, sums[p]);
                 p += 1;
             }
         };

@@ -108,6 +108,10 @@ pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {
     a.mul_add(b, c)
 }
 
+pub(crate) fn fma_in_place(a: f32, b: f32, c: f32) -> f32 {
+    fma(a, b, c)
+}
+
 pub(crate) fn mul24(a: i32, b: i32) -> i32 {
     let low = |value: i32| i64::from(value << 8 >> 8);
     (low(a) * low(b)) as i32

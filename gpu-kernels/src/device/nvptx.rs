@@ -23,6 +23,25 @@ pub(crate) fn mul24(a: i32, b: i32) -> i32 {
     product
 }
 
+/// As `fma`, and kept in its place among loads: the compiler does not bring them forward, which would take registers that
+/// more threads could have.
+#[inline(always)]
+pub(crate) fn fma_in_place(a: f32, b: f32, c: f32) -> f32 {
+    let sum;
+    // SAFETY: arithmetic. Not `pure`, which lets it be moved.
+    unsafe {
+        asm!(
+            "fma.rn.f32 {}, {}, {}, {};",
+            out(reg32) sum,
+            in(reg32) a,
+            in(reg32) b,
+            in(reg32) c,
+            options(nomem, nostack, preserves_flags)
+        );
+    }
+    sum
+}
+
 /// `value`, hidden from the optimiser: a loop over it is not unrolled, and what is computed from it is not computed before
 /// this point, where it might not be needed.
 #[inline(always)]
