@@ -51,6 +51,12 @@ impl std::fmt::Display for Device {
 
 /// A filter bound to a border, a device and, if asked for, a variant. Reusable for images of any size, from any thread.
 ///
+/// A plan is `Send` and `Sync`, and `run` takes it by shared reference: what a plan has is set once (the filter, the taps on the
+/// device, spectra, each behind a `OnceLock`) or belongs to one run at a time. On the CPU that is scratch which the run
+/// itself makes; on a GPU a workspace with a stream, images and scratch of its own, taken from a list that the plan keeps
+/// and put back when the run is over, so that as many runs as there are threads overlap and none sees another's pixels. The
+/// lists' locks hold nothing that a panic could leave half done, and a poisoned one is used as it is.
+///
 /// ```
 /// use apron::{Border, Device, Filter, Image, Plan};
 ///
@@ -258,7 +264,15 @@ impl Plan {
     }
 
     /// Filters `src` into `dst`, channel by channel. The stored types may differ: `u8` into `f32` keeps the sign and the
-    /// fraction of a derivative.
+    /// fraction of a derivative. The two cannot overlap, as Rust lends memory to one that writes or to many that read:
+    ///
+    /// ```compile_fail,E0502
+    /// # use apron::{Filter, Image, Plan};
+    /// # let plan = Plan::builder(&Filter::gaussian(2.0)?).build()?;
+    /// let mut image = Image::<u8>::zeroed(640, 480, 1)?;
+    /// plan.run(&image.view(), &mut image.view_mut())?;
+    /// # Ok::<(), apron::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Mismatch`] if sizes differ; [`Error::Unsupported`] as for [`Plan::variant_for`]; memory and driver errors.

@@ -3,6 +3,8 @@
 use rustfft::FftPlanner;
 use rustfft::num_complex::Complex;
 
+use crate::Result;
+
 /// The least and the greatest `sum |tap|` for which spectra in f32 have room.
 pub(crate) const WEIGHTS: (f64, f64) = (1e-20, 1e30);
 
@@ -24,9 +26,9 @@ pub(crate) fn of_taps(
     size: usize,
     (cols, rows): (usize, usize),
     taps: impl Fn(usize, usize) -> f64,
-) -> Vec<Complex<f64>> {
+) -> Result<Vec<Complex<f64>>> {
     let scale = 1.0 / (size * size) as f64;
-    let mut tile = vec![Complex::default(); size * size];
+    let mut tile = crate::memory::zeroed::<Complex<f64>>(size * size)?;
     for y in 0..rows {
         for x in 0..cols {
             // Rounded as every other family has them.
@@ -39,7 +41,7 @@ pub(crate) fn of_taps(
     transform.process(&mut tile);
     transpose(&mut tile, size);
     tile.iter_mut().for_each(|value| *value = value.conj());
-    tile
+    Ok(tile)
 }
 
 /// Turns the rows of a square into its columns.
@@ -73,7 +75,7 @@ mod tests {
     fn the_spectrum_correlates() {
         let (size, cols, rows) = (8, 3, 2);
         let taps = |x: usize, y: usize| (1 + x + 4 * y) as f64;
-        let spectrum = of_taps(size, (cols, rows), taps);
+        let spectrum = of_taps(size, (cols, rows), taps).unwrap();
         // An impulse at (5, 6) meets tap (c, r) where the window's corner is at (5 - c, 6 - r).
         let mut tile = vec![Complex::default(); size * size];
         tile[6 * size + 5].re = 1.0;

@@ -103,12 +103,14 @@ impl Scratch {
         if self.columns.is_empty() {
             self.outside = crate::memory::zeroed(len)?;
             self.outside.fill(window.border_value as u8);
-            self.columns = crate::memory::zeroed(padded * channels)?;
             self.before = crate::memory::zeroed((padded + 1) * channels)?;
             self.sums = crate::memory::zeroed(len)?;
+            self.sides = crate::memory::reserve(window.cols - 1)?;
             self.inside = window.anchor_x * channels..window.anchor_x * channels + len;
             let sides = (0..window.anchor_x).chain(window.anchor_x + width..padded);
             self.sides.extend(sides.map(|at| (at, resolve(window.border, at, 0, window.anchor_x, width))));
+            // The last one: it says that all are there.
+            self.columns = crate::memory::zeroed(padded * channels)?;
         }
         self.columns.fill(0);
         Ok(())

@@ -10,7 +10,7 @@ use rustfft::{Fft, FftPlanner};
 
 use super::{Window, leaves, resolve};
 use crate::image::{ImageView, ImageViewMut, Pixel};
-use crate::{Filter, spectrum, tuning};
+use crate::{Filter, Result, spectrum, tuning};
 
 /// A window's spectra, for tiles of one size.
 pub(super) struct Spectra {
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Spectra {
 }
 
 impl Spectra {
-    pub(super) fn new(filter: &Filter) -> Self {
+    pub(super) fn new(filter: &Filter) -> Result<Self> {
         let (cols, rows) = (filter.cols() as i32, filter.rows() as i32);
         let size = tuning::cpu_tile(cols, rows);
         let mut parts: Vec<Part> = Vec::new();
@@ -50,15 +50,16 @@ impl Spectra {
             for (left, cols) in tuning::fourier_parts(cols, size) {
                 let [left, top, cols, rows] = [left, top, cols, rows].map(|number| number as usize);
                 let taps = |x: usize, y: usize| filter.tap(top + y, left + x);
-                let mut spectrum = spectrum::of_taps(size as usize, (cols, rows), taps);
-                spectrum::transpose(&mut spectrum, size as usize);
-                let spectrum = spectrum.iter().map(|value| Complex::new(value.re as f32, value.im as f32)).collect();
+                let mut exact = spectrum::of_taps(size as usize, (cols, rows), taps)?;
+                spectrum::transpose(&mut exact, size as usize);
+                let mut spectrum = crate::memory::reserve(exact.len())?;
+                spectrum.extend(exact.iter().map(|value| Complex::new(value.re as f32, value.im as f32)));
                 parts.push(Part { left, top, cols, rows, spectrum });
             }
         }
         let mut planner = FftPlanner::new();
         let size = size as usize;
-        Self {
+        Ok(Self {
             size,
             cols: size + 1 - parts.iter().map(|part| part.cols).max().unwrap_or(1),
             rows: size + 1 - parts.iter().map(|part| part.rows).max().unwrap_or(1),
@@ -66,16 +67,30 @@ impl Spectra {
             parts,
             forward: planner.plan_fft_forward(size),
             inverse: planner.plan_fft_inverse(size),
-        }
+        })
     }
 }
 
 /// What one thread works in.
+#[derive(Default)]
 struct Work {
     tile: Vec<Complex<f32>>,
     scratch: Vec<Complex<f32>>,
     /// The results of a pair of tiles, the second right of the first.
     sums: Vec<f32>,
+}
+
+impl Work {
+    /// Asks for the memory, if that has not been done.
+    fn start(&mut self, spectra: &Spectra) -> Result<()> {
+        if self.tile.is_empty() {
+            let transforms = [&spectra.forward, &spectra.inverse].map(|transform| transform.get_inplace_scratch_len());
+            self.sums = crate::memory::zeroed(2 * spectra.cols * spectra.rows)?;
+            self.scratch = crate::memory::zeroed(transforms[0].max(transforms[1]))?;
+            self.tile = crate::memory::zeroed(spectra.size * spectra.size)?;
+        }
+        Ok(())
+    }
 }
 
 /// Filters the first `filtered` channels and copies the others.
@@ -86,15 +101,9 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     src: &ImageView<'_, S>,
     dst: &mut ImageViewMut<'_, D>,
     filtered: usize,
-) {
-    let transforms = [&spectra.forward, &spectra.inverse].map(|transform| transform.get_inplace_scratch_len());
-    let zeros = |len: usize| vec![Complex::default(); len];
-    let work = || Work {
-        tile: zeros(spectra.size * spectra.size),
-        scratch: zeros(transforms[0].max(transforms[1])),
-        sums: vec![0.0; 2 * spectra.cols * spectra.rows],
-    };
-    dst.rows_mut().chunks(spectra.rows).enumerate().for_each_init(work, |work, (band, mut rows)| {
+) -> Result<()> {
+    dst.rows_mut().chunks(spectra.rows).enumerate().try_for_each_init(Work::default, |work, (band, mut rows)| {
+        work.start(spectra)?;
         for channel in 0..src.shape().channels {
             let plane = Plane { window, taps, spectra, src, channel, top: band * spectra.rows };
             if channel < filtered {
@@ -103,7 +112,8 @@ pub(super) fn run<S: Pixel, D: Pixel>(
                 plane.copy(&mut rows);
             }
         }
-    });
+        Ok(())
+    })
 }
 
 /// One channel, and the rows of results that a tile gives from `top` on.

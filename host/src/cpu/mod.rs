@@ -62,8 +62,7 @@ impl Engine {
         }
         // 8-bit results are right to the last bit, and tap by tap that is known with less doubt.
         if family == Family::Fourier && bytes.is_none() {
-            fourier::run(&window, self.dense()?, self.spectra(), src, dst, filtered);
-            return Ok(());
+            return fourier::run(&window, self.dense()?, self.spectra()?, src, dst, filtered);
         }
         let (passes, order) = match (family, &self.pair) {
             (Family::Separable, Some(pair)) => {
@@ -102,7 +101,7 @@ impl Engine {
                 for (plane, out) in input.chunks(len / filtered).zip(output.chunks_mut(len / filtered)) {
                     let plane = ImageView::new(plane, shape.width, shape.height, 1)?;
                     let mut out = ImageViewMut::new(out, shape.width, shape.height, 1)?;
-                    fourier::run(&window, self.dense()?, self.spectra(), &plane, &mut out, 1);
+                    fourier::run(&window, self.dense()?, self.spectra()?, &plane, &mut out, 1)?;
                 }
             }
             _ => direct::run(&window, self.dense()?, planes, &mut output),
@@ -110,8 +109,8 @@ impl Engine {
         pixels::join(&output, src, dst, filtered, &self.filter, border, family)
     }
 
-    fn spectra(&self) -> &fourier::Spectra {
-        self.spectra.get_or_init(|| fourier::Spectra::new(&self.filter))
+    fn spectra(&self) -> Result<&fourier::Spectra> {
+        crate::memory::once(&self.spectra, || fourier::Spectra::new(&self.filter))
     }
 
     /// All taps, row by row.

@@ -16,6 +16,10 @@ use super::{driver, kernels};
 use crate::{Error, Result};
 
 /// An open GPU. Opened once in a process and shared; cheap to clone.
+///
+/// `Send` and `Sync`: the driver's functions may be called from any thread, and each one here first makes the GPU current on the
+/// thread that it is called on, so that it does not matter which GPU that thread used before. The kernels that are loaded
+/// are kept behind a lock, and never unloaded.
 #[derive(Clone, Debug)]
 pub struct Gpu {
     inner: Arc<Inner>,
@@ -42,6 +46,7 @@ struct Loaded {
     function: &'static Function<'static>,
     from: Option<&'static Kernels>,
     time: Duration,
+    launches: u64,
 }
 
 /// What a kernel that was loaded is like.
@@ -58,6 +63,8 @@ pub struct LoadedKernel {
     pub local: u32,
     /// How long it took to load, which is for the most part to compile.
     pub time: Duration,
+    /// How often it was launched; a replay of what was recorded does not count.
+    pub launches: u64,
 }
 
 /// What a GPU is.
@@ -149,9 +156,19 @@ impl Gpu {
 
     /// The kernel of this name, loaded when first asked for.
     pub(super) fn function(&self, entry: &'static str) -> Result<&'static Function<'static>> {
+        self.find(entry, 0)
+    }
+
+    /// As [`Gpu::function`], for a launch, which is counted.
+    pub(super) fn function_to_launch(&self, entry: &'static str) -> Result<&'static Function<'static>> {
+        self.find(entry, 1)
+    }
+
+    fn find(&self, entry: &'static str, launches: u64) -> Result<&'static Function<'static>> {
         let given = kernels::instead_of(entry);
         let mut functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(loaded) = functions.get(&key(entry, given)) {
+        if let Some(loaded) = functions.get_mut(&key(entry, given)) {
+            loaded.launches += launches;
             return Ok(loaded.function);
         }
         self.enter()?;
@@ -167,7 +184,7 @@ impl Gpu {
                 self.prepare(entry, module).map_err(|error| self.error("loading a kernel", error))?
             }
         };
-        functions.insert(key(entry, given), Loaded { function, from: given, time: start.elapsed() });
+        functions.insert(key(entry, given), Loaded { function, from: given, time: start.elapsed(), launches });
         Ok(function)
     }
 
@@ -203,6 +220,7 @@ impl Gpu {
                 registers: attribute(FunctionAttribute::NumRegisters)?,
                 local: attribute(FunctionAttribute::LocalSizeBytes)?,
                 time: loaded.time,
+                launches: loaded.launches,
             })
         };
         let described: CudaResult<_> = functions.iter().map(describe).collect();

@@ -265,7 +265,7 @@ impl Grid {
         stream: &Stream,
     ) -> Result<()> {
         let gpu = &stream.gpu;
-        let function = gpu.function(entry)?;
+        let function = gpu.function_to_launch(entry)?;
         let mut pointers = vec![argument(&frame).cast_mut()];
         pointers.extend(arguments.iter().map(|argument| argument.cast_mut()));
         // A shape has no more channels than the grid takes in z.

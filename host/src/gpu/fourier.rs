@@ -41,7 +41,7 @@ pub(super) fn plan(gpu: &Gpu, filter: &Filter, window: &Window) -> Result<Plan> 
         for (left, cols) in tuning::fourier_parts(window.cols, kernel.size) {
             let part = Window { cols, rows, anchor_x: window.anchor_x - left, anchor_y: window.anchor_y - top };
             let (first, adds) = (top * window.cols + left, i32::from(!parts.is_empty()));
-            let numbers = numbers(kernel, filter, (left as usize, top as usize), (cols as usize, rows as usize));
+            let numbers = numbers(kernel, filter, (left as usize, top as usize), (cols as usize, rows as usize))?;
             let spectrum =
                 DeviceBuffer::from_slice(&numbers).map_err(|error| gpu.error("uploading a spectrum", error))?;
             let piece = FourierPiece { window: part, first, pitch: window.cols, greatest, across: 0, adds };
@@ -52,18 +52,18 @@ pub(super) fn plan(gpu: &Gpu, filter: &Filter, window: &Window) -> Result<Plan> 
 }
 
 /// The kernel's table of turns, then the spectrum of the filter's taps from column and row `corner` on, in its order.
-fn numbers(kernel: &FourierEntry, filter: &Filter, corner: (usize, usize), window: (usize, usize)) -> Vec<f32> {
+fn numbers(kernel: &FourierEntry, filter: &Filter, corner: (usize, usize), window: (usize, usize)) -> Result<Vec<f32>> {
     let size = kernel.size as usize;
-    let mut numbers = vec![Complex::default(); size + size * size];
+    let mut numbers = crate::memory::zeroed::<Complex<f64>>(size + size * size)?;
     for (at, turn) in numbers[..size].iter_mut().enumerate() {
         let angle = -std::f64::consts::TAU * ((at % 8) * (at / 8)) as f64 / size as f64;
         *turn = Complex::from_polar(1.0, angle);
     }
     let taps = |x: usize, y: usize| filter.tap(corner.1 + y, corner.0 + x);
-    for (at, value) in spectrum::of_taps(size, window, taps).into_iter().enumerate() {
+    for (at, value) in spectrum::of_taps(size, window, taps)?.into_iter().enumerate() {
         numbers[size + kernel.place(at % size, at / size)] = value;
     }
-    numbers.iter().flat_map(|number| [number.re as f32, number.im as f32]).collect()
+    Ok(numbers.iter().flat_map(|number| [number.re as f32, number.im as f32]).collect())
 }
 
 /// Puts every part into the stream; then, if the border says so, the kernel that copies the pixels to keep.

@@ -75,7 +75,7 @@ impl DeviceImage {
     /// `planes` stays as it is until the stream has passed the copy.
     pub(super) unsafe fn write(&mut self, planes: &[f32], stream: &Stream) -> Result<()> {
         let row = self.shape.width;
-        for (planes, at) in planes.chunks(row * self.rows_at_once()).zip(self.parts()) {
+        for (planes, at) in planes.chunks(row * self.rows_at_once()).zip(self.planes()) {
             let copy = sys::CUDA_MEMCPY2D {
                 srcMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
                 srcHost: planes.as_ptr().cast(),
@@ -99,7 +99,7 @@ impl DeviceImage {
     /// `planes` is not touched until the stream has passed the copy.
     pub(super) unsafe fn read(&self, planes: &mut [f32], stream: &Stream) -> Result<()> {
         let row = self.shape.width;
-        for (planes, at) in planes.chunks_mut(row * self.rows_at_once()).zip(self.parts()) {
+        for (planes, at) in planes.chunks_mut(row * self.rows_at_once()).zip(self.planes()) {
             let copy = sys::CUDA_MEMCPY2D {
                 srcMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE,
                 srcDevice: at,
@@ -122,15 +122,15 @@ impl DeviceImage {
         planes * self.shape.height
     }
 
-    /// The addresses at which such rows begin.
-    fn parts(&self) -> impl Iterator<Item = u64> + use<> {
+    /// The addresses at which planes begin.
+    fn planes(&self) -> impl Iterator<Item = u64> + use<> {
         let (start, plane) = (self.buffer.as_device_ptr().as_raw(), 4 * self.plane as u64);
         (0..self.shape.channels as u64).map(move |channel| start + channel * plane)
     }
 
     fn copy(&self, copy: &sys::CUDA_MEMCPY2D, what: &'static str, stream: &Stream) -> Result<()> {
         self.gpu.enter()?;
-        // SAFETY: both callers describe memory that is there, and theirs promise that it stays.
+        // SAFETY: the callers describe memory that is there, and wait until it has been copied, or theirs promise that it stays.
         driver::check(unsafe { sys::cuMemcpy2DAsync_v2(copy, stream.raw()) })
             .map_err(|error| self.gpu.error(what, error))
     }
@@ -243,6 +243,41 @@ impl Gpu {
         unsafe { src.read(&mut planes, &stream)? };
         stream.synchronize()?;
         let mut image = Image::zeroed(width, height, channels)?;
+        pixels::interleave(&planes, &mut image.view_mut());
+        Ok(image)
+    }
+
+    /// Copies some rows of a device image to the host. For tests of images that are larger than they would like to copy.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] if there are no such rows; memory and driver errors.
+    #[doc(hidden)]
+    pub fn download_rows(&self, src: &DeviceImage, rows: std::ops::Range<usize>) -> Result<Image<f32>> {
+        let Shape { width, height, channels } = src.shape;
+        if rows.is_empty() || rows.end > height {
+            let expected = format!("some of the {height} there are");
+            return Err(Error::Parameter { name: "rows", value: format!("{rows:?}"), expected });
+        }
+        let stream = self.stream()?;
+        let shape = Shape { height: rows.len(), ..src.shape };
+        let mut planes: Vec<f32> = crate::memory::zeroed(pixels::planes_len(shape, channels)?)?;
+        for (plane, at) in planes.chunks_mut(width * rows.len()).zip(src.planes()) {
+            let copy = sys::CUDA_MEMCPY2D {
+                srcMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE,
+                srcDevice: at + 4 * (src.stride * rows.start) as u64,
+                srcPitch: 4 * src.stride,
+                dstMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
+                dstHost: plane.as_mut_ptr().cast(),
+                dstPitch: 4 * width,
+                WidthInBytes: 4 * width,
+                Height: rows.len(),
+                ..empty_copy()
+            };
+            // `planes` lives until the stream has finished.
+            src.copy(&copy, "downloading rows of an image", &stream)?;
+        }
+        stream.synchronize()?;
+        let mut image = Image::zeroed(width, rows.len(), channels)?;
         pixels::interleave(&planes, &mut image.view_mut());
         Ok(image)
     }

@@ -14,6 +14,10 @@ use crate::Result;
 /// A queue of work. Work in one stream runs in order; work in two may overlap.
 ///
 /// Scratch memory belongs to the stream, so plans running in two streams share nothing that changes.
+///
+/// A stream is `Send` and `Sync`: the driver takes calls for one stream from any thread, each after this GPU has been made current
+/// there, and what has a state here, the scratch, is changed through `&mut` alone. Work of several threads in one stream
+/// needs a lock around it for that reason; with a stream for each thread none is needed.
 #[derive(Debug)]
 pub struct Stream {
     pub(super) gpu: Gpu,
