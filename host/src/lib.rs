@@ -1,7 +1,14 @@
 #![doc = include_str!("../../README.md")]
 
+// The tool is written as any program that uses the library.
+#[cfg(feature = "cli")]
+extern crate self as apron;
+
 mod border;
 mod choice;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod cli;
 mod cpu;
 mod dynamic;
 mod error;

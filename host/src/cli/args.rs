@@ -1,6 +1,6 @@
 //! The command line as types.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use apron::{Border, Device, Filter, Shape, Variant};
 use clap::error::ErrorKind;
@@ -210,21 +210,24 @@ impl Choice {
     pub(super) fn filter(&self) -> Result<Filter> {
         let mut filter = match &self.source {
             Source { filter: Some(filter), .. } | Source { taps: Some(filter), .. } => filter.clone(),
-            Source { taps_file: Some(path), .. } => {
-                let mut reader = files::open(path)?;
-                if npy::is_npy(&mut reader).map_err(|error| Failure::at(path, error))? {
-                    npy::read_taps(&mut reader).map_err(|reason| Failure::at(path, reason))?
-                } else {
-                    let text = files::read_text(reader).map_err(|error| Failure::at(path, error))?;
-                    Filter::parse_taps(&text).map_err(|error| Failure::at(path, error))?
-                }
-            }
+            Source { taps_file: Some(path), .. } => read_taps(path)?,
             _ => return Err(Failure::usage("one of --filter, --taps and --taps-file is needed")),
         };
         if let Some((x, y)) = self.anchor {
             filter = filter.anchored(x, y).map_err(|error| Failure::usage(error.to_string()))?;
         }
         Ok(if self.convolve { filter.flipped() } else { filter })
+    }
+}
+
+/// A filter from a file of taps.
+pub(super) fn read_taps(path: &Path) -> Result<Filter> {
+    let mut reader = files::open(path)?;
+    if npy::is_npy(&mut reader).map_err(|error| Failure::at(path, error))? {
+        npy::read_taps(&mut reader).map_err(|reason| Failure::at(path, reason))
+    } else {
+        let text = files::read_text(reader).map_err(|error| Failure::at(path, error))?;
+        Filter::parse_taps(&text).map_err(|error| Failure::at(path, error))
     }
 }
 
@@ -298,7 +301,7 @@ fn shape(text: &str) -> Result<Shape, &'static str> {
     }
 }
 
-fn raw(text: &str) -> Result<Shape, &'static str> {
+pub(super) fn raw(text: &str) -> Result<Shape, &'static str> {
     let complaint = "a width, a height and 1 to 4 channels are needed, as in 1024x1024x3";
     // The number of channels cannot be guessed.
     if text.matches('x').count() == 2 { shape(text).map_err(|_| complaint) } else { Err(complaint) }

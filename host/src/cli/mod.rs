@@ -3,6 +3,7 @@
 mod args;
 mod files;
 mod filter;
+pub mod fuzz;
 mod info;
 mod npy;
 mod plan;
@@ -49,7 +50,7 @@ impl From<apron::Error> for Failure {
 type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
 /// Runs the tool: exit code 0, 1 if something failed, 2 if the command line does not make sense.
-pub(crate) fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     // A panic, most likely a decoder's on a file that no one has tried before, is reported like every other failure.
     panic::set_hook(Box::new(|panic| *last_panic() = Some(panic.to_string())));
     let args = match args::Args::try_parse() {

@@ -1,0 +1,53 @@
+//! What reads files that strangers wrote, for the fuzz targets in `tests/src/hostile.rs`.
+
+use std::path::Path;
+
+use apron::{Filter, Pixel, Shape};
+
+use super::args::{self, Limits};
+use super::files::{self, each};
+use super::{Failure, caught};
+
+/// The pixels of a file, as any pixel type converts to f32 without loss.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Width, height and channels.
+    pub shape: Shape,
+    /// Rows of interleaved channels.
+    pub values: Vec<f32>,
+    /// Whether they are stored as `u8`.
+    pub bytes: bool,
+}
+
+/// Reads a picture as `apron filter` does; `raw` is what `--raw` is given.
+///
+/// # Errors
+/// What the tool would say.
+pub fn load(path: &Path, raw: Option<&str>, max_pixels: u64, max_bytes: u64) -> Result<Loaded, String> {
+    let raw = raw.map(args::raw).transpose()?;
+    let limits = Limits { max_pixels, max_bytes };
+    let picture = caught(|| files::load(path, &limits, raw)).map_err(said)?;
+    let shape = picture.pixels.shape();
+    let values = each!(&picture.pixels, image => image.as_slice().iter().map(|value| value.to_f32()).collect());
+    Ok(Loaded { shape, values, bytes: picture.pixels.kind() == args::PixelType::U8 })
+}
+
+/// Reads a file of taps as `--taps-file` does.
+///
+/// # Errors
+/// What the tool would say.
+pub fn read_taps(path: &Path) -> Result<Filter, String> {
+    caught(|| args::read_taps(path)).map_err(said)
+}
+
+/// Reads the size that `--raw` is given.
+///
+/// # Errors
+/// What the tool would say.
+pub fn raw_size(text: &str) -> Result<Shape, String> {
+    Ok(args::raw(text)?)
+}
+
+fn said(failure: Failure) -> String {
+    failure.message
+}
