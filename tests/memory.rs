@@ -1,13 +1,27 @@
 //! What the CPU's engine needs in memory beside the source and the destination, whatever the image's size: at most 16 MiB
-//! and a few rows for each thread.
+//! and a few rows for each thread; and what happens when it cannot have it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use apron::{Device, Filter, Image, Pixel, Plan};
+use apron::{Border, Device, Error, Filter, Image, Pixel, Plan, Result, Variant};
 
-/// Counts what is allocated, and the most that ever was.
+/// Counts what is allocated, and the most that ever was; lets one large allocation fail.
 struct Counting;
+
+/// From here on, allocations may fail: smaller ones are no larger than what any program needs, and Rust ends the process
+/// if the system denies them.
+const LARGE: usize = 1 << 17;
+
+/// The number of the large allocation that fails, counted down to 0; not set if it is as great as can be.
+static FAIL: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// All tests share the counts.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
@@ -15,6 +29,12 @@ static PEAK: AtomicUsize = AtomicUsize::new(0);
 // SAFETY: the system's allocator does the work. `realloc` and `alloc_zeroed` are the trait's own, which call these two.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.size() >= LARGE
+            && FAIL.load(Ordering::Relaxed) != usize::MAX
+            && FAIL.fetch_sub(1, Ordering::Relaxed) == 0
+        {
+            return std::ptr::null_mut();
+        }
         let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(now, Ordering::Relaxed);
         // SAFETY: the caller's promise is the same.
@@ -42,9 +62,9 @@ fn extra<S: Pixel, D: Pixel>(filter: &Filter, size: (usize, usize), channels: us
     PEAK.load(Ordering::Relaxed) - before
 }
 
-// One test, as all threads share the count.
 #[test]
 fn scratch_does_not_grow_with_the_image() {
+    let _alone = alone();
     rayon::broadcast(|_| ());
     let random = |cols: usize, rows: usize| -> Filter {
         let taps: Vec<f32> = (0..cols * rows).map(|i| ((i * 7919 + 13) % 101) as f32 / 5000.0).collect();
@@ -83,4 +103,73 @@ fn scratch_does_not_grow_with_the_image() {
     let before = NOW.load(Ordering::Relaxed);
     whole.run(&src.view(), &mut dst.view_mut()).unwrap();
     assert!(PEAK.load(Ordering::Relaxed) - before > 16 << 20);
+}
+
+/// Builds a plan and filters a picture with it.
+fn job<S: Pixel, D: Pixel>(filter: &str, variant: Option<Variant>, border: Border) -> Result<Image<D>> {
+    let (width, height) = (700, 500);
+    let src = Image::<S>::from_vec(crowd(width * height)?, width, height, 1)?;
+    let plan = Plan::builder(&filter.parse()?).border(border).device(Device::Cpu).variant(variant).build()?;
+    let mut dst = Image::<D>::zeroed(width, height, 1)?;
+    plan.run(&src.view(), &mut dst.view_mut())?;
+    Ok(dst)
+}
+
+/// Pixels from 0 to 250, in memory that may be denied.
+fn crowd<P: Pixel>(len: usize) -> Result<Vec<P>> {
+    let mut pixels = Vec::new();
+    pixels.try_reserve_exact(len).map_err(|_| Error::HostMemory { bytes: len })?;
+    pixels.extend((0..len).map(|i| P::from_f32((i * 7919 % 251) as f32)));
+    Ok(pixels)
+}
+
+/// Each large allocation of a job fails in its turn. The job says that memory is exhausted, what it had is given back, and
+/// the next job has the right result. An allocation that cannot fail as a value would end this process.
+#[test]
+fn an_allocation_that_fails_is_an_error() {
+    let _alone = alone();
+    rayon::broadcast(|_| ());
+    let mut failed = 0;
+    let separable = Some(Variant::Separable);
+    for (filter, variant) in [
+        ("gaussian:sigma=2", None),
+        ("gaussian:sigma=2", separable),
+        ("motion:length=15,angle=20", None),
+        ("motion:length=15,angle=20", Some(Variant::DirectNaive)),
+        ("motion:length=71,angle=20", Some(Variant::Fourier)),
+        ("gaussian:sigma=2", Some(Variant::ClassNaive)),
+        ("box:size=20", None),
+    ] {
+        failed += denied(|| job::<f32, f32>(filter, variant, Border::Reflect101), filter);
+        failed += denied(|| job::<u8, u8>(filter, variant, Border::Keep), filter);
+    }
+    assert!(failed > 30, "{failed} allocations were denied");
+}
+
+/// Runs the job until none of its large allocations is left to deny; how many were.
+fn denied<P: Pixel>(job: impl Fn() -> Result<Image<P>>, what: &str) -> usize {
+    let expected = match job() {
+        Err(Error::Unsupported { .. }) => return 0,
+        result => result.unwrap(),
+    };
+    for number in 0.. {
+        let before = NOW.load(Ordering::Relaxed);
+        FAIL.store(number, Ordering::Relaxed);
+        let result = job();
+        let spare = FAIL.swap(usize::MAX, Ordering::Relaxed);
+        match result {
+            // It did not come to this one.
+            Ok(found) if spare <= number => {
+                assert!(found == expected, "{what}: another result");
+                return number;
+            }
+            Err(Error::HostMemory { bytes }) => assert!(bytes > 0),
+            other => panic!("{what}: allocation {number} was denied: {:?}", other.map(drop)),
+        }
+        let left = NOW.load(Ordering::Relaxed).saturating_sub(before);
+        // What is kept for the next job, such as a thread's own room, is no more than that.
+        assert!(left < LARGE, "{what}: {left} bytes are left of a job that failed");
+        assert!(job().unwrap() == expected, "{what}: another result after allocation {number} was denied");
+    }
+    unreachable!("jobs end")
 }

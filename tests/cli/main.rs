@@ -1,7 +1,9 @@
 //! The command-line tool, run as users run it. See the crate's documentation for the environment it minds.
 
 mod bad_input;
+mod faults;
 mod files;
+mod fuzzed;
 #[cfg(feature = "gpu")]
 mod kernels;
 mod plan;
@@ -21,11 +23,18 @@ fn main() -> ExitCode {
     let kernels = kernels::trials(&gpu);
     #[cfg(not(feature = "gpu"))]
     let kernels = Vec::new();
-    let trials: Vec<_> =
-        [kernels, files::trials(), bad_input::trials(), plan::trials(&gpu), scipy::trials(&python, &gpu)]
-            .into_iter()
-            .flatten()
-            .collect();
+    let trials: Vec<_> = [
+        kernels,
+        files::trials(),
+        bad_input::trials(),
+        faults::trials(),
+        fuzzed::trials(),
+        plan::trials(&gpu),
+        scipy::trials(&python, &gpu),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     if !arguments.list {
         if let Gpu::Missing(reason) = &gpu {
             println!("GPU: SKIP ({reason}), 3 tests");

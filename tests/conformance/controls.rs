@@ -138,6 +138,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(faulty(Family::Fourier, &FOURIER));
     trials.push(Trial::test("controls::nothing_run_is_a_failure", nothing_run));
     trials.push(Trial::test("controls::a_failure_tells_where", told));
+    trials.push(Trial::test("controls::a_failure_is_drawn", drawn));
     trials
 }
 
@@ -196,6 +197,42 @@ fn told() -> Result<(), Failed> {
         Some(part) => Err(format!("\"{part}\" is missing in: {told}").into()),
         None => Ok(()),
     }
+}
+
+/// A failure leaves a picture of where it is and a list of the worst pixels, under the names that its message ends with.
+fn drawn() -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let window = Window::random(3, 3, 1);
+    let shapes = [(Fault::OnePixelOneUlpOff, (31, 17), 1), (Fault::LastPixelNotWritten, (1500, 2), 1)];
+    for (fault, (width, height), wrong) in shapes {
+        let stand_in = [StandIn { family: Family::Direct, fault }];
+        let problems = vec![Problem::new(width, height, 0xABC)];
+        let group = Group { window: window.clone(), border: Border::Wrap, problems };
+        let tally = runner::run_into(Tally::reporting(Some(folder.path().to_owned())), &stand_in, &[group]);
+        let told = tally.verdict(&stand_in).expect_err("a pixel is wrong");
+        let (_, path) = told.rsplit_once("drawn in ").ok_or_else(|| format!("nothing is drawn: {told}"))?;
+        let stem = path.trim_end_matches(".{png,json}");
+        let picture = image::open(format!("{stem}.png"))?.into_rgb8();
+        let coloured: Vec<_> = picture.enumerate_pixels().filter(|(.., pixel)| pixel.0 != [0, 0, 0]).collect();
+        // As large as the picture, or what is drawn of it, which ends where that ends.
+        let (at_x, at_y) = if width < 1024 { (width / 2, height / 2) } else { (1023, height - 1) };
+        let size = (width.min(1024) as u32, height as u32);
+        let place = coloured.first().map(|&(x, y, _)| (x as usize, y as usize));
+        if picture.dimensions() != size || coloured.len() != wrong || place != Some((at_x, at_y)) {
+            return Err(format!("{:?}, coloured: {coloured:?}", picture.dimensions()).into());
+        }
+        let list: serde_json::Value = serde_json::from_slice(&std::fs::read(format!("{stem}.json"))?)?;
+        let worst = &list["worst"][0];
+        let right = list["wrong"] == wrong
+            && list["implementation"] == format!("{fault:?} on paper")
+            && worst["never_written"] == (fault == Fault::LastPixelNotWritten)
+            && worst["expected_bits"] != worst["found_bits"]
+            && list["problem"].as_str().is_some_and(|problem| problem.contains("seed 0xabc"));
+        if !right {
+            return Err(format!("{list:#}").into());
+        }
+    }
+    if std::fs::read_dir(folder.path())?.count() == 4 { Ok(()) } else { Err("more than two reports are there".into()) }
 }
 
 /// Filters pixel by pixel, with a fault.

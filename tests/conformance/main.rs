@@ -1,13 +1,17 @@
 //! Every variant on every device against the oracle. See the crate's documentation for the environment it minds.
 
+mod concurrency;
 mod controls;
 mod cpu;
 mod direct;
 mod emulated;
 mod fourier;
+mod generated;
+mod huge;
 mod ladder;
 mod oracle;
 mod plan;
+mod sanitize;
 mod separable;
 mod table;
 
@@ -15,9 +19,15 @@ use std::process::ExitCode;
 
 use conformance::product::Gpu;
 use conformance::select::Selection;
-use libtest_mimic::Arguments;
+use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    if let Some((first, words)) = words.split_first()
+        && first == sanitize::COMMAND
+    {
+        return sanitize::main(words);
+    }
     let mut arguments = Arguments::from_args();
     let selection = match Selection::from_environment() {
         Ok(selection) => selection,
@@ -51,6 +61,10 @@ fn main() -> ExitCode {
         ladder::trials(selection, &gpu),
         plan::trials(selection, &gpu),
         cpu::trials(selection),
+        generated::trials(selection, &gpu),
+        concurrency::trials(selection, &gpu),
+        huge::trials(selection, &gpu),
+        sanitize::trials(),
         emulated::trials(),
     ]
     .into_iter()
@@ -61,10 +75,18 @@ fn main() -> ExitCode {
             Gpu::Ready => println!("GPU: {}", Gpu::DEVICE),
             Gpu::Broken(reason) => println!("GPU: FAILED ({reason})"),
             Gpu::Missing(reason) => {
-                let skipped = trials.iter().filter(|trial| trial.has_ignored_flag()).count();
+                let on_gpu = |trial: &&Trial| trial.has_ignored_flag() && trial.name().contains("gpu");
+                let skipped = trials.iter().filter(on_gpu).count();
                 println!("GPU: SKIP ({reason}), {skipped} tests");
             }
         }
     }
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    #[cfg(feature = "gpu")]
+    if let Gpu::Ready = &gpu
+        && !arguments.list
+    {
+        sanitize::tell_kernels();
+    }
+    conclusion.exit_code()
 }

@@ -1,6 +1,6 @@
 //! What a plan chooses by itself, and what it declines.
 
-use apron::{Border, Device, Error, Filter, Plan, Shape, Variant};
+use apron::{Border, Device, Error, Filter, Image, ImageView, ImageViewMut, Plan, Shape, Variant};
 use conformance::problem::Group;
 use conformance::product::{Gpu, Product};
 use conformance::select::Selection;
@@ -19,6 +19,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     vec![
         Trial::test("plan::choice::cpu", choice(Device::Cpu)),
         suite::gpu_trial("plan::choice::gpu", gpu, choice(Gpu::DEVICE)),
+        Trial::test("plan::geometry_is_checked", geometry),
         Trial::test("plan::declines::cpu", || declines(Device::Cpu)),
         suite::gpu_trial("plan::declines::gpu", gpu, || declines(Gpu::DEVICE)),
         suite::gpu_trial("plan::replayed", gpu, replayed),
@@ -33,6 +34,71 @@ fn groups(selection: Selection) -> Vec<Group> {
     groups.extend(direct::stored(selection));
     groups.extend(separable::stored(selection));
     groups
+}
+
+/// Images that do not fit their slices, that are empty, or that no memory could hold; images that differ; windows of no size.
+fn geometry() -> Result<(), Failed> {
+    let illegal = |what: &str, result: Result<(), Error>| -> Result<(), Failed> {
+        match result {
+            Err(
+                Error::Geometry { .. } | Error::HostMemory { .. } | Error::Parameter { .. } | Error::TapCount { .. },
+            ) => Ok(()),
+            other => Err(format!("{what}: {other:?}").into()),
+        }
+    };
+    let (some, max) = (vec![0u8; 100], usize::MAX);
+    // Width, height, channels, stride.
+    for (width, height, channels, stride) in [
+        (0, 5, 1, 5),
+        (5, 0, 1, 5),
+        (0, 0, 1, 0),
+        (5, 5, 0, 5),
+        (5, 5, 5, 25),
+        (10, 10, 1, 9),
+        (5, 10, 2, 9),
+        (10, 11, 1, 10),
+        (10, 10, 1, 11),
+        (50, 1, 3, 150),
+        (max, 1, 1, max),
+        (1, max, 1, 1),
+        (max, max, 4, max),
+        (1 << 32, 1 << 32, 1, 1 << 32),
+        (5, 5, 1, max),
+        ((1 << 29) + 1, 1, 1, (1 << 29) + 1),
+    ] {
+        let what = format!("{width}x{height}x{channels}, stride {stride}");
+        illegal(&what, ImageView::with_stride(&some, width, height, channels, stride).map(drop))?;
+        illegal(&what, ImageViewMut::with_stride(&mut some.clone(), width, height, channels, stride).map(drop))?;
+        if stride == width.wrapping_mul(channels) {
+            illegal(&what, ImageView::new(&some, width, height, channels).map(drop))?;
+            illegal(&what, Image::from_vec(some.clone(), width, height, channels).map(drop))?;
+        }
+    }
+    for (width, height) in [(0, 1), (1, 0), (max, 1), (max, max), (1 << 29, 1 << 29)] {
+        illegal(&format!("{width}x{height} zeros"), Image::<f32>::zeroed(width, height, 4).map(drop))?;
+    }
+    // The last row needs no gap behind it.
+    ImageView::with_stride(&some[..99], 9, 10, 1, 10)?;
+
+    for (cols, rows, taps) in [(0, 0, 0), (0, 3, 0), (3, 0, 0), (2, 2, 3), (2, 2, 5), (max, max, 1), (max, 2, 0)] {
+        illegal(&format!("{cols}x{rows} taps"), Filter::from_taps(cols, rows, &vec![1.0; taps]).map(drop))?;
+    }
+    illegal("no row", Filter::separable(&[], &[1.0]).map(drop))?;
+    illegal("no column", Filter::separable(&[1.0], &[]).map(drop))?;
+
+    let plan = Plan::builder(&Filter::gaussian(1.0)?).device(Device::Cpu).build()?;
+    let src = Image::<u8>::zeroed(10, 10, 2)?;
+    for (width, height, channels) in [(10, 9, 2), (9, 10, 2), (10, 10, 1), (20, 10, 1)] {
+        let found = plan.run(&src.view(), &mut Image::<u8>::zeroed(width, height, channels)?.view_mut());
+        if !matches!(found, Err(Error::Mismatch { .. })) {
+            return Err(format!("into {width}x{height}x{channels}: {found:?}").into());
+        }
+    }
+    for filtered in [0, 3] {
+        let mut dst = Image::<u8>::zeroed(10, 10, 2)?;
+        illegal("channels to filter", plan.run_channels(&src.view(), &mut dst.view_mut(), filtered))?;
+    }
+    Ok(())
 }
 
 /// A variant that cannot run a window says so, by name, and no other variant takes its place.

@@ -37,6 +37,8 @@ const LEAST: f64 = f32::from_bits(1) as f64;
 /// - A result that underflows loses up to half the least subnormal at each step, whatever its size; in a row pass the
 ///   column's taps then multiply it.
 ///
+/// - So does a tap that is subnormal as an f32; the pixels then multiply it.
+///
 /// Not finite if the problem may overflow f32, and nothing is to be said then.
 pub fn bound(family: Family, window: &Window, greatest_pixel: f64) -> f64 {
     let (steps, split, least) = match family {
@@ -52,5 +54,6 @@ pub fn bound(family: Family, window: &Window, greatest_pixel: f64) -> f64 {
         return f64::INFINITY;
     }
     let steps = steps as f64;
-    steps * UNIT / (1.0 - steps * UNIT) * scale + split * greatest_pixel + steps * least * weight.max(1.0)
+    let underflow = (window.cols * window.rows) as f64 * LEAST * greatest_pixel;
+    steps * UNIT / (1.0 - steps * UNIT) * scale + split * greatest_pixel + steps * least * weight.max(1.0) + underflow
 }

@@ -9,18 +9,25 @@
 //! | [`problem`], [`select`] | what is filtered with what |
 //! | [`runner`], [`suite`] | solve problems, check every pixel and what lies between, count, report |
 //! | [`product`] | the product's variants on the CPU and the GPU |
+//! | [`report`] | pictures of what went wrong |
+//! | [`hostile`] | targets for a fuzzer |
 //! | [`built`] | the tool and the emulator, which tests run |
 //!
 //! The test binary `conformance` has one file for each family of kernels, `plan.rs` for what a plan chooses, `cpu.rs` for the CPU's engine, `table.rs`,
-//! which compares the variant table with the PTX, `oracle.rs` and `controls.rs`, which test the tests, and `emulated.rs`,
-//! which runs the GPU's tests on a driver in software, faults included: see `docs/reliability.md`. The binary `cli` tests
-//! the command-line tool, and compares it with SciPy where Python has it.
+//! which compares the variant table with the PTX, `generated.rs` for problems from a seed, `huge.rs` for images beyond 32 bits,
+//! `concurrency.rs`, `oracle.rs` and `controls.rs`, which test the tests, and `emulated.rs`, which runs the GPU's tests on a
+//! driver in software, faults included: see `docs/reliability.md`. `sanitize.rs` runs them under compute-sanitizer. The
+//! binary `cli` tests the command-line tool, with files that are broken and machines that fail, and compares it with SciPy
+//! where Python has it. `memory` denies memory.
 //!
 //! Environment:
 //! - `APRON_REQUIRE_GPU=1`: a missing GPU fails the GPU's tests; otherwise they are skipped, counted as ignored.
-//! - `APRON_CONFORMANCE=small`: a thin selection of the problems on a single thread, for runs under compute-sanitizer:
-//!   `compute-sanitizer --tool racecheck --error-exitcode 9 ./conformance gpu`. It keeps every variant, border, window
-//!   size and stored type, but not every combination. `emulated`: a denser cut, for the emulator.
+//! - `APRON_CONFORMANCE=small`: a thin selection of the problems on a single thread, for runs under compute-sanitizer, which
+//!   `conformance sanitize` starts. It keeps every variant, border, window size and stored type, but not every combination.
+//!   `emulated`: a denser cut, for the emulator.
+//! - `APRON_GENERATED`: how many problems are generated; `APRON_SEED`: the first batch's seed. A failure names both.
+//! - `APRON_REPORTS`: the folder for pictures of what failed, none if it is empty: see [`report`].
+//! - `COMPUTE_SANITIZER`: the tool that `conformance sanitize` runs the GPU's tests under.
 //! - `APRON_DRIVER`: the library to load as the GPU's driver. `APRON_EMULATOR`: what the emulator is to be like, and what is to
 //!   go wrong with it: `emulator/src/settings.rs` has the list. `emulated.rs` sets both.
 //! - `APRON_PTX`: a PTX file whose kernels are tested in the place of the embedded ones, as another compiler's.
@@ -30,9 +37,11 @@
 
 pub mod bounds;
 pub mod built;
+pub mod hostile;
 pub mod oracle;
 pub mod problem;
 pub mod product;
+pub mod report;
 pub mod runner;
 pub mod sample;
 pub mod scalar;

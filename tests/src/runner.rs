@@ -2,6 +2,7 @@
 //! must be there.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,6 +13,7 @@ use rayon::prelude::*;
 use crate::bounds::bound;
 use crate::oracle;
 use crate::problem::{Group, Problem, Window};
+use crate::report::{self, Wrong};
 use crate::sample::{Data, Kind, Sample};
 use crate::scalar;
 
@@ -74,11 +76,18 @@ pub struct Tally {
     runs: Mutex<BTreeMap<String, usize>>,
     failures: Mutex<Vec<String>>,
     full: AtomicBool,
+    /// Where failures are drawn, if they are.
+    reports: Option<PathBuf>,
 }
 
 impl Tally {
     /// Failures after which a run gives up.
     const ENOUGH: usize = 5;
+
+    /// A tally that draws its failures into a folder, if there is one: see [`report`].
+    pub fn reporting(folder: Option<PathBuf>) -> Self {
+        Self { reports: folder, ..Self::default() }
+    }
 
     /// How many problems each implementation solved, right or wrong.
     pub fn runs(&self) -> BTreeMap<String, usize> {
@@ -95,8 +104,15 @@ impl Tally {
     }
 
     fn fail(&self, failure: String) {
+        self.fail_with(failure, || Ok(String::new()));
+    }
+
+    /// Takes a failure, and what `report` says of it if it is one of the few that are kept.
+    fn fail_with(&self, mut failure: String, report: impl FnOnce() -> Result<String, String>) {
         let mut failures = self.failures.lock().expect("no test panics with the tally");
         if failures.len() < Self::ENOUGH {
+            let report = report().unwrap_or_else(|error| format!("; it could not be drawn: {error}"));
+            failure.push_str(&report);
             failures.push(failure);
         }
         self.full.store(failures.len() == Self::ENOUGH, Ordering::Relaxed);
@@ -128,7 +144,11 @@ impl Tally {
 
 /// Solves every group with every implementation.
 pub fn run<I: Implementation>(implementations: &[I], groups: &[Group]) -> Tally {
-    let tally = Tally::default();
+    run_into(Tally::default(), implementations, groups)
+}
+
+/// As [`run`], with a tally of the caller's.
+pub fn run_into<I: Implementation>(tally: Tally, implementations: &[I], groups: &[Group]) -> Tally {
     groups.par_iter().filter(|group| !group.problems.is_empty()).for_each(|group| {
         let mut ready = Vec::new();
         for implementation in implementations {
@@ -193,8 +213,16 @@ fn solve_as<R: Ready, S: Sample, D: Sample>(ready: &[Prepared<R>], group: &Group
         };
         taken = true;
         let expected = references.expected::<D>(family);
-        if let Err(what) = expected.and_then(|expected| attempt(engine, problem, &picture, &expected)) {
-            tally.fail(format!("{name}: {problem}, {}, border {}: {what}", group.window, group.border));
+        let attempted =
+            expected.map_err(Fault::from).and_then(|expected| attempt(engine, problem, &picture, &expected));
+        if let Err(Fault { what, wrong }) = attempted {
+            let told = format!("{problem}, {}, border {}", group.window, group.border);
+            tally.fail_with(format!("{name}: {told}: {what}"), || match &tally.reports {
+                Some(folder) if !wrong.is_empty() => {
+                    report::write(folder, name, &told, problem.shape, &wrong).map(|path| format!("; drawn in {path}"))
+                }
+                _ => Ok(String::new()),
+            });
         }
         tally.count(name);
     }
@@ -353,13 +381,25 @@ impl<'a> References<'a> {
     }
 }
 
+/// What is wrong with a run, in words, and each wrong value.
+struct Fault {
+    what: String,
+    wrong: Vec<Wrong>,
+}
+
+impl From<String> for Fault {
+    fn from(what: String) -> Self {
+        Self { what, wrong: Vec::new() }
+    }
+}
+
 /// One run, from poisoned output to the last guard element.
 fn attempt<R: Ready, S: Sample, D: Sample>(
     ready: &R,
     problem: &Problem,
     picture: &Picture<S>,
     expected: &Expected<D>,
-) -> Result<(), String> {
+) -> Result<(), Fault> {
     let Shape { width, height, channels } = problem.shape;
     let row_len = width * channels;
     let stride = row_len + problem.gaps.1;
@@ -375,29 +415,37 @@ fn attempt<R: Ready, S: Sample, D: Sample>(
     let dst = Target { buffer: &mut buffer, start: GUARD, stride };
     ready.run(problem.shape, src, dst).map_err(|error| format!("failed: {error}"))?;
 
-    let mut wrong = 0;
-    let mut first = None;
+    let mut wrong = Vec::new();
     for y in 0..height {
         for (i, &found) in buffer[GUARD + y * stride..][..row_len].iter().enumerate() {
             let at = y * row_len + i;
             if !expected.admits(at, found) {
-                wrong += 1;
-                first.get_or_insert((i / channels, y, i % channels, at, found));
+                let right = expected.values[at];
+                wrong.push(Wrong {
+                    x: i / channels,
+                    y,
+                    channel: i % channels,
+                    expected: (right.value(), right.bits()),
+                    found: (found.value(), found.bits()),
+                    oracle: expected.oracle[at],
+                    poison: found.is_poison(),
+                });
             }
         }
     }
-    if let Some((x, y, channel, at, found)) = first {
-        let (right, oracle) = (expected.values[at], expected.oracle[at]);
-        let poison = if found.is_poison() { ", never written" } else { "" };
-        return Err(format!(
+    if let Some(&Wrong { x, y, channel, expected, found, oracle, poison }) = wrong.first() {
+        let poison = if poison { ", never written" } else { "" };
+        let what = format!(
             "pixel ({x}, {y}) channel {channel}: expected {} (bits {:#x}), found {} (bits {:#x}{poison}); in f64 {oracle}; \
-             {wrong} of {} values are wrong",
-            right.value(),
-            right.bits(),
-            found.value(),
-            found.bits(),
+             {} of {} values are wrong",
+            expected.0,
+            expected.1,
+            found.0,
+            found.1,
+            wrong.len(),
             row_len * height,
-        ));
+        );
+        return Err(Fault { what, wrong });
     }
 
     let inside = |at: usize| {
@@ -406,7 +454,9 @@ fn attempt<R: Ready, S: Sample, D: Sample>(
     };
     if let Some(at) = (0..buffer.len()).find(|&at| !inside(at) && buffer[at].bits() != D::POISON.bits()) {
         let offset = at as i64 - GUARD as i64;
-        return Err(format!("wrote outside the image: element {offset}, stride {stride}, found {:?}", buffer[at]));
+        return Err(
+            format!("wrote outside the image: element {offset}, stride {stride}, found {:?}", buffer[at]).into()
+        );
     }
     Ok(())
 }

@@ -5,7 +5,8 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::problem::Group;
 use crate::product::{Gpu, Product};
-use crate::runner;
+use crate::report;
+use crate::runner::{self, Tally};
 
 /// The tests of one list of problems: `name::cpu`, `name::gpu` with images in host memory, and `name::gpu-memory`, which
 /// takes those with results in f32. Each runs every variant of the family, but for studies.
@@ -82,7 +83,8 @@ pub fn gpu_trial(name: &str, gpu: &Gpu, test: impl FnOnce() -> Result<(), Failed
 /// Runs the groups, and fails with the first few failures, or if an implementation solved nothing.
 pub fn check<I: runner::Implementation>(name: &str, implementations: &[I], groups: &[Group]) -> Result<(), Failed> {
     let started = std::time::Instant::now();
-    let solved = runner::run(implementations, groups).verdict(implementations)?;
+    let tally = runner::run_into(Tally::reporting(report::folder()), implementations, groups);
+    let solved = tally.verdict(implementations)?;
     println!("{name}: {solved} runs in {:.1} s", started.elapsed().as_secs_f64());
     Ok(())
 }

@@ -1,0 +1,197 @@
+//! Many threads and streams, on one plan and on plans of their own: every result is the one that a single thread gets.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+
+use apron::{Border, Device, Error, Filter, Image, Plan, PlanBuilder};
+use conformance::product::Gpu;
+use conformance::select::Selection;
+use conformance::suite::gpu_trial;
+use libtest_mimic::{Failed, Trial};
+
+pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
+    let mut trials = vec![
+        Trial::test("concurrency::types_may_cross_threads", types),
+        Trial::test("concurrency::panics_elsewhere_do_no_harm::cpu", || panics(Device::Cpu)),
+        gpu_trial("concurrency::panics_elsewhere_do_no_harm::gpu", gpu, || panics(Gpu::DEVICE)),
+        gpu_trial("concurrency::streams::gpu", gpu, streams),
+    ];
+    for (name, device) in [("cpu", Device::Cpu), ("gpu", Gpu::DEVICE)] {
+        for shared in [true, false] {
+            let name = format!("concurrency::{}::{name}", if shared { "one_plan" } else { "plans_of_their_own" });
+            let test = move || threads(device, shared);
+            trials.push(if device == Device::Cpu { Trial::test(name, test) } else { gpu_trial(&name, gpu, test) });
+        }
+    }
+    // compute-sanitizer loses track of launches that come from many threads.
+    if selection == Selection::Small {
+        trials = trials.into_iter().map(|trial| trial.with_ignored_flag(true)).collect();
+    }
+    trials
+}
+
+/// A type that loses `Send` or `Sync` does not compile here.
+fn types() -> Result<(), Failed> {
+    fn send<T: Send>() {}
+    fn both<T: Send + Sync>() {}
+    both::<Plan>();
+    both::<PlanBuilder<'_>>();
+    both::<Filter>();
+    both::<Image<f32>>();
+    both::<Error>();
+    #[cfg(feature = "gpu")]
+    {
+        use apron::gpu::{DeviceImage, Gpu, Mark, Recorded, Stream};
+        both::<Gpu>();
+        both::<DeviceImage>();
+        both::<Stream>();
+        both::<Mark>();
+        send::<Recorded>();
+    }
+    send::<Plan>();
+    Ok(())
+}
+
+const THREADS: usize = 8;
+const TURNS: usize = 4;
+
+/// Filters of every family, so that all that a plan makes when it is first needed is asked for by many at once.
+const FILTERS: [&str; 5] =
+    ["gaussian:sigma=1.5", "motion:length=9,angle=30", "laplacian", "box:size=14", "motion:length=41,angle=70"];
+
+fn plan(filter: &str, device: Device) -> apron::Result<Plan> {
+    Plan::builder(&filter.parse()?).border(Border::Wrap).device(device).build()
+}
+
+/// A picture of its own for each thread and turn, of sizes that differ: scratch memory must grow.
+fn picture(thread: usize, turn: usize) -> apron::Result<Image<f32>> {
+    let (width, height) = (40 + 13 * thread, 30 + 17 * turn);
+    let values = (0..width * height).map(|i| ((i * 7919 + thread * 31 + turn) % 1021) as f32).collect();
+    Image::from_vec(values, width, height, 1)
+}
+
+fn run(plan: &Plan, src: &Image<f32>) -> apron::Result<Image<f32>> {
+    let shape = src.shape();
+    let mut dst = Image::<f32>::zeroed(shape.width, shape.height, shape.channels)?;
+    plan.run(&src.view(), &mut dst.view_mut())?;
+    Ok(dst)
+}
+
+/// Runs `work` for every thread number at the same time; the first error.
+fn at_once(work: impl Fn(usize) -> Result<(), String> + Sync) -> Result<(), Failed> {
+    let start = Barrier::new(THREADS);
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let work = |thread| {
+            let (start, work) = (&start, &work);
+            scope.spawn(move || {
+                start.wait();
+                work(thread)
+            })
+        };
+        let threads: Vec<_> = (0..THREADS).map(work).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
+    });
+    results.into_iter().collect::<Result<(), _>>().map_err(Failed::from)
+}
+
+fn threads(device: Device, shared: bool) -> Result<(), Failed> {
+    for filter in FILTERS {
+        // Alone, on a plan that no one else has.
+        let alone = plan(filter, device)?;
+        let mut expected = Vec::new();
+        for thread in 0..THREADS {
+            for turn in 0..TURNS {
+                expected.push(run(&alone, &picture(thread, turn)?)?);
+            }
+        }
+        let one = plan(filter, device)?;
+        at_once(|thread| {
+            let fail = |error: Error| format!("{filter}, thread {thread}: {error}");
+            for turn in 0..TURNS {
+                let own = if shared { None } else { Some(plan(filter, device).map_err(fail)?) };
+                let found =
+                    picture(thread, turn).and_then(|src| run(own.as_ref().unwrap_or(&one), &src)).map_err(fail)?;
+                if found.as_slice() != expected[thread * TURNS + turn].as_slice() {
+                    return Err(format!("{filter} on {device}: thread {thread}, turn {turn} has another result"));
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// A plan in use by threads of which some panic, and used by what is dropped while they do, goes on working.
+fn panics(device: Device) -> Result<(), Failed> {
+    struct RunWhenDropped<'a>(&'a Plan, &'a Image<f32>);
+    impl Drop for RunWhenDropped<'_> {
+        fn drop(&mut self) {
+            assert!(std::thread::panicking());
+            run(self.0, self.1).expect("the plan works while its thread panics");
+        }
+    }
+
+    let plan = plan("gaussian:sigma=1.5", device)?;
+    let src = picture(3, 1)?;
+    let expected = run(&plan, &src)?;
+    at_once(|thread| {
+        for _ in 0..TURNS {
+            if thread % 2 == 0 {
+                // Not `panic!`, whose message would be printed.
+                let result = catch_unwind(AssertUnwindSafe(|| {
+                    let _last = RunWhenDropped(&plan, &src);
+                    std::panic::resume_unwind(Box::new("on purpose"));
+                }));
+                let what = result.err().and_then(|what| what.downcast_ref::<&str>().copied().map(str::to_owned));
+                if what.as_deref() != Some("on purpose") {
+                    return Err(format!("another panic came: {what:?}"));
+                }
+            } else if run(&plan, &src).map_err(|error| error.to_string())? != expected {
+                return Err("another result beside panics".into());
+            }
+        }
+        Ok(())
+    })?;
+    if run(&plan, &src)? == expected { Ok(()) } else { Err("another result after panics".into()) }
+}
+
+/// One plan in many streams, with images in device memory, nothing waited for in between; one source for all of them.
+#[cfg(feature = "gpu")]
+fn streams() -> Result<(), Failed> {
+    let gpu = apron::gpu::Gpu::open(0)?;
+    for filter in FILTERS {
+        let plan = plan(filter, Gpu::DEVICE)?;
+        let picture = picture(5, 2)?;
+        let expected = run(&plan, &picture)?;
+        let src = gpu.upload(&picture.view())?;
+        at_once(|thread| {
+            let job = || -> apron::Result<bool> {
+                let mut streams = [gpu.stream()?, gpu.stream()?];
+                let mut images = [gpu.image(src.shape())?, gpu.image(src.shape())?];
+                for _ in 0..TURNS {
+                    for (stream, image) in streams.iter_mut().zip(&mut images) {
+                        plan.run_on_device(&src, image, stream)?;
+                    }
+                }
+                // One stream waits here, the other as it goes away.
+                streams[0].synchronize()?;
+                drop(streams);
+                Ok(images
+                    .iter()
+                    .map(|image| gpu.download(image))
+                    .all(|found| found.is_ok_and(|found| found == expected)))
+            };
+            match job() {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(format!("{filter}: thread {thread} has another result")),
+                Err(error) => Err(format!("{filter}: thread {thread}: {error}")),
+            }
+        })?;
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "gpu"))]
+fn streams() -> Result<(), Failed> {
+    Err("this build has no GPU support".into())
+}

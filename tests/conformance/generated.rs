@@ -1,0 +1,555 @@
+//! Problems that nobody wrote down: generated from a seed, shrunk when they fail.
+//!
+//! - `generated::problems`: anything legal, through every variant that takes it, against the oracle and the families' bits.
+//! - The others ask for no reference, only that results go together: an impulse gives the taps, sums of images give sums of
+//!   results, and so on. They hold what the oracle might have wrong in the same way as the product.
+//!
+//! `APRON_GENERATED` is how many problems there are, `APRON_SEED` the seed of the first batch; a failure names both.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use apron::{Border, Device, Error, Family, Filter, Shape, Variant};
+use conformance::bounds::bound;
+use conformance::oracle::fold;
+use conformance::problem::{Group, Problem, Window};
+use conformance::product::{Gpu, Product};
+use conformance::report;
+use conformance::runner::{self, Implementation, Ready, Source, Tally, Target};
+use conformance::sample::{Data, Kind};
+use conformance::select::Selection;
+use conformance::suite::gpu_trial;
+use fastrand::Rng;
+use libtest_mimic::{Failed, Trial};
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
+
+/// Problems of a batch, which has a seed of its own.
+const BATCH: usize = 32;
+
+pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
+    let mut trials = vec![Trial::test("generated::refused", refused)];
+    for (property, share, check) in PROPERTIES {
+        for device in [Device::Cpu, Gpu::DEVICE] {
+            let place = if device == Device::Cpu { "cpu" } else { "gpu" };
+            let name = format!("generated::{property}::{place}");
+            let test = {
+                let name = name.clone();
+                move || run(&name, count(selection)?.div_ceil(*share), device, *check)
+            };
+            trials.push(if device == Device::Cpu { Trial::test(name, test) } else { gpu_trial(&name, gpu, test) });
+        }
+    }
+    trials
+}
+
+/// Checks a recipe with the implementations, and says which of them took it.
+type Check = fn(&Recipe, &[Product], &Counts) -> Result<(), String>;
+
+/// Each property, and which part of the problems it gets.
+const PROPERTIES: &[(&str, usize, Check)] = &[
+    ("problems", 1, problems),
+    ("impulse", 8, impulse),
+    ("linear", 8, linear),
+    ("shift", 8, shift),
+    ("mirrored", 8, mirrored),
+    ("outer", 8, outer),
+    ("padded", 8, padded),
+];
+
+/// How many problems there are in all.
+fn count(selection: Selection) -> Result<usize, String> {
+    let few = match selection {
+        Selection::Full => 512,
+        Selection::Small | Selection::Emulated => 64,
+    };
+    number("APRON_GENERATED").map(|count| count.map_or(few, |count| count as usize))
+}
+
+/// A whole number from the environment.
+fn number(variable: &str) -> Result<Option<u64>, String> {
+    match std::env::var(variable) {
+        Err(_) => Ok(None),
+        Ok(text) => text.parse().map(Some).map_err(|_| format!("{variable} is \"{text}\": a whole number is needed")),
+    }
+}
+
+/// Batches of recipes, on as many threads as there are; the first failure, shrunk.
+fn run(name: &str, count: usize, device: Device, check: Check) -> Result<(), Failed> {
+    let started = std::time::Instant::now();
+    let first = number("APRON_SEED")?.unwrap_or(1);
+    // What a plan chooses, and every variant.
+    let choices = [None].into_iter().chain(Variant::all().map(Some));
+    let implementations: Vec<_> = choices.map(|variant| Product { variant, device }).collect();
+    let (counts, failures) = (Counts::default(), Mutex::new(Vec::new()));
+    let next = AtomicUsize::new(0);
+    let batches = count.div_ceil(BATCH);
+    std::thread::scope(|scope| {
+        for _ in 0..rayon::current_num_threads().min(batches) {
+            scope.spawn(|| {
+                loop {
+                    let batch = next.fetch_add(1, Ordering::Relaxed);
+                    if batch >= batches || !failures.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+                        break;
+                    }
+                    let seed = first.wrapping_add(batch as u64);
+                    if let Err(failure) = run_batch(seed, &|recipe| check(recipe, &implementations, &counts)) {
+                        let again = format!("APRON_SEED={seed} APRON_GENERATED=1, --exact {name}");
+                        failures
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .push(format!("{failure}\nagain: {again}"));
+                    }
+                }
+            });
+        }
+    });
+    if let Some(failure) = failures.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().next() {
+        return Err(failure.into());
+    }
+    let (runs, seen) = (counts.runs.into_inner(), counts.seen.into_inner().unwrap_or_else(PoisonError::into_inner));
+    // A few problems may miss a variant, and more of them a study, which takes next to nothing.
+    let due = |variant: Option<Variant>| match variant.and_then(Variant::study) {
+        Some(_) => count >= 500,
+        None => count >= 2 * BATCH,
+    };
+    let due = implementations.iter().filter(|product| due(product.variant)).map(Implementation::name);
+    let missing: Vec<_> = due.filter(|name| !seen.contains(name)).collect();
+    if runs == 0 || !missing.is_empty() {
+        return Err(format!("{runs} runs, but not one of {}", missing.join(", ")).into());
+    }
+    let took = started.elapsed().as_secs_f64();
+    println!("{name}: {} problems from seed {first}, {runs} runs in {took:.1} s", batches * BATCH);
+    Ok(())
+}
+
+/// What has been run, over all batches.
+#[derive(Debug, Default)]
+struct Counts {
+    runs: AtomicUsize,
+    seen: Mutex<BTreeSet<String>>,
+}
+
+impl Counts {
+    fn add(&self, name: String, runs: usize) {
+        self.runs.fetch_add(runs, Ordering::Relaxed);
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
+    }
+}
+
+fn run_batch(seed: u64, check: &dyn Fn(&Recipe) -> Result<(), String>) -> Result<(), String> {
+    let config = Config { cases: BATCH as u32, failure_persistence: None, max_shrink_iters: 400, ..Config::default() };
+    let bytes: Vec<u8> = (0..4).flat_map(|_| seed.to_le_bytes()).collect();
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    runner.run(&recipes(), |recipe| check(&recipe).map_err(TestCaseError::fail)).map_err(|error| match error {
+        TestError::Fail(reason, recipe) => format!("{reason}\nshrunk to: {recipe:?}"),
+        TestError::Abort(reason) => format!("gave up: {reason}"),
+    })
+}
+
+/// A problem in numbers that can be shrunk one by one.
+#[derive(Clone, Debug)]
+struct Recipe {
+    /// Tap columns and rows.
+    window: (usize, usize),
+    /// Whether the taps are the product of a row and a column.
+    pair: bool,
+    taps: Taps,
+    /// The middle, or any cell: taken modulo the size.
+    anchor: Option<(usize, usize)>,
+    border: Border,
+    size: (usize, usize),
+    channels: usize,
+    stored: (Kind, Kind),
+    gaps: (usize, usize),
+    data: Data,
+    seed: u64,
+}
+
+/// What taps are like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Taps {
+    /// Within -1 to 1.
+    Unit,
+    /// Small whole numbers, zeros among them: sums in f32 are exact.
+    Whole,
+    /// All alike, with the sum 1: 8-bit sums that end in a half.
+    Mean,
+    /// Subnormal numbers and zeros.
+    Tiny,
+    /// Of very different sizes.
+    Mixed,
+    /// Sums that overflow.
+    Huge,
+}
+
+/// The most multiplications that the oracle has with a problem.
+const WORK: usize = 1 << 21;
+
+fn recipes() -> impl Strategy<Value = Recipe> {
+    let odd = |most: usize| (0..=most / 2).prop_map(|half| 2 * half + 1);
+    let middle = Just(None).boxed();
+    let anywhere = prop_oneof![2 => Just(None), 3 => (0usize..300, 0usize..300).prop_map(Some)].boxed();
+    // Shapes for every kernel: of any size, square, very long, larger, and those that studies take.
+    let window = prop_oneof![
+        5 => (1usize..=12, 1usize..=12, any::<bool>(), anywhere.clone()),
+        3 => (odd(35), any::<bool>(), middle.clone()).prop_map(|(n, pair, anchor)| (n, n, pair, anchor)),
+        1 => (1usize..=3, 1usize..=200, any::<bool>(), anywhere.clone()),
+        1 => (1usize..=200, 1usize..=3, any::<bool>(), anywhere.clone()),
+        1 => (13usize..=70, 13usize..=70, any::<bool>(), anywhere),
+        1 => middle.clone().prop_map(|anchor| (17, 17, true, anchor)),
+        1 => middle.prop_map(|anchor| (5, 1, false, anchor)),
+        1 => Just((5, 5, false, None)),
+    ];
+    let size = prop_oneof![
+        4 => (1usize..=40, 1usize..=40),
+        2 => (1usize..=300, 1usize..=80),
+        1 => (1usize..=3, 1usize..=700),
+        1 => (1usize..=1200, 1usize..=3),
+    ];
+    let constant = select(vec![0.0, -7.25, 1e-42, 255.5, 3e38, f32::INFINITY, f32::NAN]);
+    let border = prop_oneof![
+        4 => Just(Border::Constant(0.0)),
+        2 => constant.prop_map(Border::Constant),
+        8 => select(vec![Border::Replicate, Border::Reflect, Border::Reflect101, Border::Wrap, Border::Keep]),
+    ];
+    let taps = prop_oneof![
+        4 => Just(Taps::Unit),
+        2 => Just(Taps::Whole),
+        2 => Just(Taps::Mean),
+        1 => select(vec![Taps::Tiny, Taps::Mixed, Taps::Huge]),
+    ];
+    let kind = || select(Kind::ALL.to_vec());
+    let stored = prop_oneof![
+        3 => Just((Kind::F32, Kind::F32)),
+        3 => Just((Kind::U8, Kind::U8)),
+        4 => (kind(), kind()),
+    ];
+    let data = prop_oneof![
+        5 => Just(Data::Random),
+        3 => select(vec![Data::Extremes, Data::Wild, Data::Tiny, Data::Lone]),
+    ];
+    let gaps = (0usize..7, 0usize..7);
+    (window, taps, border, size, 1usize..=4, stored, gaps, data, any::<u64>()).prop_map(
+        |((cols, rows, pair, anchor), taps, border, (width, height), channels, stored, gaps, data, seed)| {
+            let most = WORK / (cols * rows * channels);
+            let width = width.min(most.max(1));
+            let height = height.min((most / width).max(1));
+            let (window, size) = ((cols, rows), (width, height));
+            Recipe { window, pair, taps, anchor, border, size, channels, stored, gaps, data, seed }
+        },
+    )
+}
+
+impl Recipe {
+    /// The window, with other taps if so wanted.
+    fn window_of(&self, taps: Taps) -> Window {
+        let mut rng = Rng::with_seed(self.seed ^ 0xA5);
+        let (cols, rows) = self.window;
+        // Of a pair, each factor has the root of what a tap may be.
+        let (tiny, huge) = if self.pair { (1e-22, 1e17) } else { (1e-41, 1e36) };
+        let mut tap = |len: usize| -> f32 {
+            let unit = 2.0 * rng.f32() - 1.0;
+            match taps {
+                Taps::Unit => unit,
+                Taps::Whole => rng.i32(-4..=4) as f32,
+                Taps::Mean => 1.0 / len as f32,
+                Taps::Tiny => [0.0, -0.0, tiny, unit * tiny][rng.usize(0..4)],
+                Taps::Mixed => unit * 10f32.powi(rng.i32(-6..=3)),
+                Taps::Huge => unit * huge,
+            }
+        };
+        let name = format!("{taps:?} taps of {:#x}", self.seed);
+        let window = if self.pair {
+            let row: Vec<f32> = (0..cols).map(|_| tap(cols)).collect();
+            let column: Vec<f32> = (0..rows).map(|_| tap(rows)).collect();
+            Window::pair(name, &row, &column)
+        } else {
+            let all: Vec<f32> = (0..cols * rows).map(|_| tap(cols * rows)).collect();
+            Window::dense(name, cols, rows, &all)
+        };
+        match self.anchor {
+            Some((x, y)) => window.anchored(x % cols, y % rows),
+            None => window,
+        }
+    }
+
+    fn problem(&self) -> Problem {
+        let (input, output) = self.stored;
+        // Whole numbers have no infinity.
+        let data = if self.data == Data::Lone && input.is_integer() { Data::Random } else { self.data };
+        let problem = Problem::new(self.size.0, self.size.1, self.seed).stored(input, output).channels(self.channels);
+        problem.gaps(self.gaps.0, self.gaps.1).data(data)
+    }
+
+    /// A plane of pixels: whole numbers of up to 99, or anything up to 1000.
+    fn plane(&self, whole: bool, salt: u64, (width, height): (usize, usize)) -> Vec<f32> {
+        let mut rng = Rng::with_seed(self.seed.wrapping_add(salt));
+        let mut pixel = || if whole { rng.i32(-99..=99) as f32 } else { 2000.0 * rng.f32() - 1000.0 };
+        (0..width * height).map(|_| pixel()).collect()
+    }
+}
+
+/// Everything that a recipe says, against the references.
+fn problems(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
+    let group =
+        Group { window: recipe.window_of(recipe.taps), border: recipe.border, problems: vec![recipe.problem()] };
+    let solve = |tally| runner::run_into(tally, implementations, std::slice::from_ref(&group));
+    let tally = solve(Tally::default());
+    if tally.failures().is_empty() {
+        tally.runs().into_iter().for_each(|(name, runs)| counts.add(name, runs));
+        return Ok(());
+    }
+    // While it is being shrunk the same file is written again and again, unless the last digit differs.
+    Err(solve(Tally::reporting(report::folder())).failures().join("\n"))
+}
+
+/// A plane of f32 filtered, and in which order; nothing if the implementation declines.
+fn filtered(
+    product: &Product,
+    window: &Window,
+    border: Border,
+    plane: &[f32],
+    (width, height): (usize, usize),
+) -> Result<Option<(Family, Vec<f32>)>, String> {
+    let shape = Shape { width, height, channels: 1 };
+    let fail = |error: Error| match error {
+        Error::Unsupported { .. } if !product.must_take(window, border) => Ok(None),
+        error => Err(format!("{}: {shape}, {window}, border {border}: {error}", product.name())),
+    };
+    let ready = match product.prepare(window, border) {
+        Ok(ready) => ready,
+        Err(error) => return fail(error),
+    };
+    let family = match Ready::family(&ready, shape) {
+        Ok(family) => family,
+        Err(error) => return fail(error),
+    };
+    let mut found = vec![f32::NAN; width * height];
+    let target = Target { buffer: &mut found, start: 0, stride: width };
+    Ready::run(&ready, shape, Source { data: plane, stride: width }, target).map_err(|error| error.to_string())?;
+    Ok(Some((family, found)))
+}
+
+/// How far a family may be from sums that are exact in all others.
+fn slack(family: Family, window: &Window, greatest: f64) -> f64 {
+    if family == Family::Fourier { bound(family, window, greatest) } else { 0.0 }
+}
+
+/// Fails with the first pixel at which two planes differ by more than is allowed.
+fn same(
+    what: &str,
+    product: &Product,
+    window: &Window,
+    border: Border,
+    width: usize,
+    allowed: f64,
+    pairs: impl IntoIterator<Item = (f32, f32)>,
+) -> Result<(), String> {
+    for (i, (expected, found)) in pairs.into_iter().enumerate() {
+        let near = (f64::from(expected) - f64::from(found)).abs() <= allowed;
+        if !near {
+            let (x, y) = (i % width, i / width);
+            return Err(format!(
+                "{}: {what}: {window}, border {border}: pixel ({x}, {y}) of rows of {width}: {expected} expected, {found} \
+                 found, {allowed} allowed",
+                product.name()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The rule, but for its constant.
+fn with_constant(border: Border, value: f32) -> Border {
+    if let Border::Constant(_) = border { Border::Constant(value) } else { border }
+}
+
+/// One pixel of 1 in a picture of zeros gives the taps, turned by half a circle.
+fn impulse(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
+    let window = recipe.window_of(Taps::Whole);
+    let (border, (width, height)) = (Border::Constant(0.0), recipe.size);
+    let (x, y) = (recipe.seed as usize % width, (recipe.seed >> 32) as usize % height);
+    let mut plane = vec![0.0; width * height];
+    plane[y * width + x] = 1.0;
+    let expected: Vec<f32> = (0..width * height)
+        .map(|i| {
+            let (col, row) =
+                ((x + window.anchor.0).wrapping_sub(i % width), (y + window.anchor.1).wrapping_sub(i / width));
+            if col < window.cols && row < window.rows { window.taps[row * window.cols + col] as f32 } else { 0.0 }
+        })
+        .collect();
+    for product in implementations {
+        let Some((family, found)) = filtered(product, &window, border, &plane, recipe.size)? else { continue };
+        let allowed = slack(family, &window, 1.0);
+        same("an impulse", product, &window, border, width, allowed, expected.iter().copied().zip(found))?;
+        counts.add(product.name(), 1);
+    }
+    Ok(())
+}
+
+/// The result for `a + 2 b` is that for `a` and twice that for `b`.
+fn linear(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
+    let window = recipe.window_of(Taps::Whole);
+    let border = with_constant(recipe.border, 0.0);
+    let (a, b) = (recipe.plane(true, 1, recipe.size), recipe.plane(true, 2, recipe.size));
+    let sum: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + 2.0 * b).collect();
+    for product in implementations {
+        let run = |plane: &[f32]| filtered(product, &window, border, plane, recipe.size);
+        let (Some((family, a)), Some((_, b)), Some((_, sum))) = (run(&a)?, run(&b)?, run(&sum)?) else { continue };
+        let allowed = 3.0 * slack(family, &window, 300.0);
+        let expected = a.iter().zip(b).map(|(a, b)| a + 2.0 * b);
+        same("a sum", product, &window, border, recipe.size.0, allowed, expected.zip(sum))?;
+        counts.add(product.name(), 1);
+    }
+    Ok(())
+}
+
+/// A part of a picture gives the same bits as the whole, wherever the window does not leave the part.
+fn shift(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
+    let window = recipe.window_of(Taps::Unit);
+    let border = with_constant(recipe.border, -7.25);
+    let (left, top) = (recipe.gaps.0 * 5, recipe.gaps.1 * 3);
+    // At least one window's results, and the part ends before the picture does.
+    let part = (window.cols + recipe.size.0 / 2, window.rows + recipe.size.1 / 2);
+    let whole = (left + part.0 + recipe.channels, top + part.1 + recipe.channels - 1);
+    let plane = recipe.plane(false, 3, whole);
+    let crop: Vec<f32> =
+        (0..part.1).flat_map(|y| plane[(top + y) * whole.0 + left..][..part.0].iter().copied()).collect();
+    let inside = (part.0 - window.cols + 1, part.1 - window.rows + 1);
+    for product in implementations {
+        let all = filtered(product, &window, border, &plane, whole)?;
+        let some = filtered(product, &window, border, &crop, part)?;
+        let (Some((family, all)), Some((other, some))) = (all, some) else { continue };
+        // The plan may choose by size.
+        if family != other {
+            continue;
+        }
+        let allowed = 2.0 * slack(family, &window, 1000.0);
+        let pixels = (0..inside.0 * inside.1).map(|i| {
+            let (x, y) = (i % inside.0 + window.anchor.0, i / inside.0 + window.anchor.1);
+            (all[(top + y) * whole.0 + left + x], some[y * part.0 + x])
+        });
+        same("a part", product, &window, border, inside.0, allowed, pixels)?;
+        counts.add(product.name(), 1);
+    }
+    Ok(())
+}
+
+/// A mirrored picture under mirrored taps gives the mirrored result; so does a transposed one.
+fn mirrored(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
+    /// Where column `x` and row `y` of `width` by `height` cells go.
+    type Turn = fn((usize, usize), (usize, usize)) -> (usize, usize);
+    const TURNS: [(&str, bool, Turn); 3] = [
+        ("left and right changed", false, |(x, y), (width, _)| (width - 1 - x, y)),
+        ("up and down changed", false, |(x, y), (_, height)| (x, height - 1 - y)),
+        ("transposed", true, |(x, y), _| (y, x)),
+    ];
+    let (name, swaps, turn) = TURNS[recipe.seed as usize % 3];
+    let turned = |values: &[f32], size: (usize, usize)| -> Vec<f32> {
+        let mut result = vec![0.0; values.len()];
+        let width = if swaps { size.1 } else { size.0 };
+        for (i, &value) in values.iter().enumerate() {
+            let (x, y) = turn((i % size.0, i / size.0), size);
+            result[y * width + x] = value;
+        }
+        result
+    };
+    let swapped = |(a, b): (usize, usize)| if swaps { (b, a) } else { (a, b) };
+
+    let window = recipe.window_of(Taps::Whole);
+    let taps: Vec<f32> = window.taps.iter().map(|&tap| tap as f32).collect();
+    let size = (window.cols, window.rows);
+    let (cols, rows) = swapped(size);
+    let anchor = turn(window.anchor, size);
+    let other = Window::dense(name, cols, rows, &turned(&taps, size)).anchored(anchor.0, anchor.1);
+    let border = with_constant(recipe.border, 5.0);
+    let plane = recipe.plane(true, 4, recipe.size);
+    let turned_plane = turned(&plane, recipe.size);
+    for product in implementations {
+        let straight = filtered(product, &window, border, &plane, recipe.size)?;
+        let other_way = filtered(product, &other, border, &turned_plane, swapped(recipe.size))?;
+        let (Some((family, expected)), Some((second, found))) = (straight, other_way) else { continue };
+        let allowed = slack(family, &window, 99.0) + slack(second, &other, 99.0);
+        let expected = turned(&expected, recipe.size);
+        same(name, product, &window, border, swapped(recipe.size).0, allowed, expected.into_iter().zip(found))?;
+        counts.add(product.name(), 1);
+    }
+    Ok(())
+}
+
+/// A row and a column give what their product gives, taken as a whole by the plainest variant.
+fn outer(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
+    let pair =
+        Recipe { pair: true, ..recipe.clone() }.window_of(if recipe.gaps.0 == 0 { Taps::Whole } else { Taps::Unit });
+    let taps: Vec<f32> = pair.taps.iter().map(|&tap| tap as f32).collect();
+    let whole = Window::dense("their product", pair.cols, pair.rows, &taps).anchored(pair.anchor.0, pair.anchor.1);
+    let border = with_constant(recipe.border, 5.0);
+    let plane = recipe.plane(false, 5, recipe.size);
+    let plain = Product { variant: Some(Variant::DirectNaive), device: Device::Cpu };
+    let Some((_, expected)) = filtered(&plain, &whole, border, &plane, recipe.size)? else {
+        return Err("the plainest variant takes everything".into());
+    };
+    for product in implementations {
+        let Some((family, found)) = filtered(product, &pair, border, &plane, recipe.size)? else { continue };
+        let allowed = bound(family, &pair, 1000.0) + bound(Family::Direct, &whole, 1000.0);
+        let pixels = expected.iter().copied().zip(found);
+        same("a row and a column", product, &pair, border, recipe.size.0, allowed, pixels)?;
+        counts.add(product.name(), 1);
+    }
+    Ok(())
+}
+
+/// A picture that has its border around it gives the same bits, wherever the border does not come into it.
+fn padded(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
+    let window = recipe.window_of(Taps::Unit);
+    let border = if recipe.border == Border::Keep { Border::Replicate } else { with_constant(recipe.border, 5.0) };
+    let plane = recipe.plane(false, 6, recipe.size);
+    let (width, height) = recipe.size;
+    let larger = (width + window.cols - 1, height + window.rows - 1);
+    let at = |i: usize, anchor: usize, n: usize| fold(border, i as i64 - anchor as i64, n);
+    let pixel = |i: usize| {
+        let (x, y) = (at(i % larger.0, window.anchor.0, width), at(i / larger.0, window.anchor.1, height));
+        x.zip(y).map_or(5.0, |(x, y)| plane[y * width + x])
+    };
+    let all: Vec<f32> = (0..larger.0 * larger.1).map(pixel).collect();
+    for product in implementations {
+        let within = filtered(product, &window, border, &plane, recipe.size)?;
+        // What lies further out must not matter; one value that every variant with a constant border takes.
+        let further = filtered(product, &window, Border::Constant(0.0), &all, larger)?;
+        let (Some((family, expected)), Some((other, found))) = (within, further) else { continue };
+        if family != other {
+            continue;
+        }
+        let allowed = 2.0 * slack(family, &window, 1000.0);
+        let found = |i: usize| found[(i / width + window.anchor.1) * larger.0 + i % width + window.anchor.0];
+        let pixels = expected.iter().enumerate().map(|(i, &expected)| (expected, found(i)));
+        same("padded beforehand", product, &window, border, width, allowed, pixels)?;
+        counts.add(product.name(), 1);
+    }
+    Ok(())
+}
+
+/// Taps that are no numbers are refused, whatever is around them.
+fn refused() -> Result<(), Failed> {
+    let mut rng = Rng::with_seed(7);
+    for wrong in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for _ in 0..50 {
+            let (cols, rows) = (rng.usize(1..9), rng.usize(1..9));
+            let mut taps: Vec<f32> = (0..cols * rows).map(|_| rng.f32()).collect();
+            let at = rng.usize(0..taps.len());
+            taps[at] = wrong;
+            let results = [
+                Filter::from_taps(cols, rows, &taps).map(drop),
+                Filter::separable(&taps, &[1.0]).map(drop),
+                Filter::separable(&[1.0], &taps).map(drop),
+            ];
+            if let Some(result) = results.iter().find(|result| !matches!(result, Err(Error::Parameter { .. }))) {
+                return Err(format!("{wrong} among {cols}x{rows} taps: {result:?}").into());
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! `conformance sanitize`: the GPU's tests under compute-sanitizer, tool by tool, each test in a process of its own, many at a
+//! time. Findings fail, and so does a tool that has seen no kernel. `cargo xtask sanitize` calls it; where there is no cargo,
+//! the program itself does the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Output};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use libtest_mimic::{Failed, Trial};
+
+/// The first argument that asks for it.
+pub(crate) const COMMAND: &str = "sanitize";
+
+const HELP: &str = "\
+Runs the GPU's tests under compute-sanitizer, with the selection that APRON_CONFORMANCE names (small unless set).
+
+  --tool NAME     memcheck, racecheck, initcheck or synccheck; may be repeated [default: all four]
+  --filter TEXT   only tests with this in their names; may be repeated
+  --jobs N        processes at a time [default: one for each core, 16 at most]
+
+Exit code: 0 where nothing was found, or where there is no GPU or no compute-sanitizer, which it says; else 1.
+COMPUTE_SANITIZER names the tool where it is neither on the PATH nor in the toolkit's usual folder.";
+
+const TOOLS: [&str; 4] = ["memcheck", "racecheck", "initcheck", "synccheck"];
+
+/// What compute-sanitizer is to exit with when it has found something: 0 otherwise, whatever it found.
+const FOUND: i32 = 9;
+
+struct Options {
+    tools: Vec<String>,
+    filters: Vec<String>,
+    jobs: usize,
+}
+
+impl Options {
+    fn parse(words: &[String]) -> Result<Option<Self>, String> {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(16));
+        let mut options = Self { tools: Vec::new(), filters: Vec::new(), jobs: cores };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().cloned().ok_or_else(|| format!("{word} needs a value"));
+            match word.as_str() {
+                "--help" | "-h" => return Ok(None),
+                "--tool" => options.tools.push(value()?),
+                "--filter" => options.filters.push(value()?),
+                "--jobs" => {
+                    let text = value()?;
+                    options.jobs =
+                        text.parse().ok().filter(|&jobs| jobs > 0).ok_or(format!("--jobs {text}: a number from 1"))?;
+                }
+                other => return Err(format!("{other} is not known; there are --tool, --filter and --jobs")),
+            }
+        }
+        if let Some(tool) = options.tools.iter().find(|tool| !TOOLS.contains(&tool.as_str())) {
+            return Err(format!("--tool {tool}: there are {}", TOOLS.join(", ")));
+        }
+        if options.tools.is_empty() {
+            options.tools = TOOLS.map(str::to_owned).into();
+        }
+        Ok(Some(options))
+    }
+}
+
+/// The command, behind its own name.
+pub(crate) fn main(words: &[String]) -> ExitCode {
+    let options = match Options::parse(words) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            println!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("sanitize: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let required = std::env::var_os("APRON_REQUIRE_GPU").is_some_and(|value| value == "1");
+    let Some(sanitizer) = sanitizer() else {
+        println!(
+            "SANITIZE: SKIP (no compute-sanitizer; it comes with the CUDA toolkit, COMPUTE_SANITIZER may name it)"
+        );
+        return if required { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    };
+    match tests(&options.filters) {
+        Ok(tests) if tests.is_empty() => {
+            println!("SANITIZE: SKIP (no GPU, or no test of that name)");
+            if required { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        }
+        Ok(tests) => {
+            let clean =
+                options.tools.iter().map(|tool| check(&sanitizer, tool, &tests, options.jobs)).filter(|clean| !clean);
+            if clean.count() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("sanitize: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Where compute-sanitizer is.
+fn sanitizer() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("COMPUTE_SANITIZER") {
+        return Some(path.into());
+    }
+    let name = format!("compute-sanitizer{}", std::env::consts::EXE_SUFFIX);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let toolkits = ["/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(toolkits).map(|folder| folder.join(&name)).find(|path| path.is_file())
+}
+
+/// This program with the small selection, unless the environment asks for another.
+fn program() -> Result<PathBuf, String> {
+    std::env::current_exe().map_err(|error| error.to_string())
+}
+
+fn in_small_selection(command: &mut Command) -> &mut Command {
+    if std::env::var_os("APRON_CONFORMANCE").is_none() {
+        command.env("APRON_CONFORMANCE", "small");
+    }
+    command
+}
+
+/// The tests that run on a GPU here: none if there is no GPU.
+fn tests(filters: &[String]) -> Result<Vec<String>, String> {
+    let list = |ignored: bool| -> Result<BTreeSet<String>, String> {
+        let mut command = Command::new(program()?);
+        command.args(["--list", "--format", "terse"]).args(ignored.then_some("--ignored"));
+        let output = in_small_selection(&mut command).output().map_err(|error| error.to_string())?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let on_gpu = |name: &&str| name.split("::").skip(1).any(|part| part.starts_with("gpu"));
+        Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).filter(on_gpu).map(str::to_owned).collect())
+    };
+    let ignored = list(true)?;
+    let wanted = |name: &String| filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()));
+    Ok(list(false)?.into_iter().filter(|name| !ignored.contains(name) && wanted(name)).collect())
+}
+
+/// Runs the tests under one tool; whether all is well.
+fn check(sanitizer: &PathBuf, tool: &str, tests: &[String], jobs: usize) -> bool {
+    let started = Instant::now();
+    let next = AtomicUsize::new(0);
+    let seen: Mutex<BTreeMap<String, u64>> = Mutex::default();
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.min(tests.len()) {
+            scope.spawn(|| {
+                while let Some(test) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    match one(sanitizer, tool, test) {
+                        Ok(kernels) => {
+                            let mut seen = seen.lock().expect("no thread panics with it");
+                            kernels
+                                .into_iter()
+                                .for_each(|(entry, launches)| *seen.entry(entry).or_default() += launches);
+                        }
+                        Err(failure) => {
+                            println!("{tool}: {test}: FAILED\n{failure}");
+                            failures.lock().expect("no thread panics with it").push(test);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let (seen, failures) = (seen.into_inner().unwrap_or_default(), failures.into_inner().unwrap_or_default());
+    let (kernels, launches) = (seen.len(), seen.values().sum::<u64>());
+    let took = started.elapsed().as_secs_f64();
+    let verdict = if failures.is_empty() && kernels > 0 { "clean" } else { "FAILED" };
+    println!(
+        "SANITIZE {tool}: {verdict}; {} tests, {} of them failed; {kernels} kernels in {launches} launches; {took:.0} s",
+        tests.len(),
+        failures.len()
+    );
+    verdict == "clean"
+}
+
+/// One test in a process of its own: the kernels that it launched, if any, and how often; or what was found.
+fn one(sanitizer: &PathBuf, tool: &str, test: &str) -> Result<BTreeMap<String, u64>, String> {
+    let mut command = Command::new(sanitizer);
+    command.args(["--tool", tool, "--error-exitcode", &FOUND.to_string()]);
+    command.arg(program()?).args(["--exact", test]).env("APRON_REQUIRE_GPU", "1").env("APRON_REPORTS", "");
+    let output = in_small_selection(&mut command).output().map_err(|error| error.to_string())?;
+    judge(&output)
+}
+
+fn judge(output: &Output) -> Result<BTreeMap<String, u64>, String> {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let passed = text.contains("test result: ok. 1 passed");
+    if output.status.success() && passed {
+        return Ok(kernels(&text));
+    }
+    let why = match output.status.code() {
+        Some(FOUND) => "findings",
+        _ if !passed => "the test did not pass",
+        _ => "it did not end well",
+    };
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).take(60).collect();
+    Err(format!("{why} ({})\n{}", output.status, lines.join("\n")))
+}
+
+/// What the line of [`tell_kernels`] begins with.
+const KERNELS: &str = "GPU kernels launched:";
+
+/// Says which kernels this process launched, and how often.
+#[cfg(feature = "gpu")]
+pub(crate) fn tell_kernels() {
+    let Ok(loaded) = apron::gpu::Gpu::open(0).and_then(|gpu| gpu.loaded()) else { return };
+    let launched = loaded.iter().filter(|kernel| kernel.launches > 0);
+    let launched: Vec<_> = launched.map(|kernel| format!("{} {}", kernel.entry, kernel.launches)).collect();
+    println!("{KERNELS} {}", launched.join(", "));
+}
+
+fn kernels(text: &str) -> BTreeMap<String, u64> {
+    let list = text.lines().find_map(|line| line.strip_prefix(KERNELS)).unwrap_or_default();
+    let kernel = |part: &str| {
+        part.trim().split_once(' ').and_then(|(entry, count)| Some((entry.to_owned(), count.parse().ok()?)))
+    };
+    list.split(',').filter_map(kernel).collect()
+}
+
+/// With the emulator for a GPU, and a stand-in for compute-sanitizer.
+pub(crate) fn trials() -> Vec<Trial> {
+    // The list of tests is asked for too, and those of this file are not for a GPU.
+    let trial = |name: &str, script: &'static str, right: fn(&str, bool) -> bool| {
+        Trial::test(format!("sanitize::{name}"), move || stand_in(script, right))
+            .with_ignored_flag(!cfg!(all(unix, feature = "gpu")))
+    };
+    vec![
+        trial("counts_kernels", "shift 4; exec \"$@\"", |text, passed| {
+            passed
+                && text.contains("SANITIZE racecheck: clean; 1 tests, 0 of them failed;")
+                && !text.contains("; 0 kernels")
+        }),
+        trial("fails_on_findings", "shift 4; \"$@\"; exit 9", |text, passed| {
+            !passed && text.contains("findings") && text.contains("SANITIZE racecheck: FAILED")
+        }),
+        trial("fails_if_nothing_ran", "shift 4; \"$@\" | grep -v kernels", |text, passed| {
+            !passed && text.contains("SANITIZE racecheck: FAILED; 1 tests, 0 of them failed; 0 kernels")
+        }),
+        trial("fails_if_the_test_fails", "shift 4; \"$@\" --exact nothing", |text, passed| {
+            !passed && text.contains("the test did not pass")
+        }),
+        Trial::test("sanitize::is_skipped_without_a_gpu", || {
+            let output = Command::new(program()?)
+                .args([COMMAND, "--tool", "racecheck"])
+                .envs([("COMPUTE_SANITIZER", "true"), ("APRON_DRIVER", "/none"), ("APRON_REQUIRE_GPU", "0")])
+                .output()?;
+            let text = String::from_utf8_lossy(&output.stdout);
+            let skipped = output.status.success() && text.contains("SANITIZE: SKIP");
+            if skipped { Ok(()) } else { Err(text.into_owned().into()) }
+        }),
+    ]
+}
+
+/// Runs the command with a script in the place of compute-sanitizer, which gets its four arguments and then the program's.
+fn stand_in(script: &str, right: fn(&str, bool) -> bool) -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("stand-in");
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n"))?;
+    #[cfg(unix)]
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let output = Command::new(program()?)
+        .args([COMMAND, "--tool", "racecheck", "--filter", "direct::ties::gpu-memory"])
+        .env("COMPUTE_SANITIZER", &path)
+        .env("APRON_DRIVER", conformance::built::emulator()?)
+        .env("APRON_CONFORMANCE", "small")
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if right(&text, output.status.success()) { Ok(()) } else { Err(format!("{}: {text}", output.status).into()) }
+}
