@@ -1,5 +1,7 @@
 //! The project's commands.
 
+#[cfg(test)]
+mod docs;
 mod doctor;
 mod ptx;
 mod rust_cuda;
@@ -43,6 +45,13 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Run the GPU's tests under compute-sanitizer, and say how many kernels it saw.
+    #[command(disable_help_flag = true)]
+    Sanitize {
+        /// Passed on to the test program; `--help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Compile the kernels, and list what each entry needs.
     Ptx(ptx::Options),
     /// Say what is missing on this machine, and how to get it.
@@ -57,6 +66,7 @@ fn main() -> ExitCode {
             _ => bench("bench", &arguments),
         },
         Task::Test { arguments } => test::run(&arguments),
+        Task::Sanitize { arguments } => sanitize(&arguments),
         Task::Ptx(options) => ptx::run(&options),
         Task::Doctor => doctor::run(),
     };
@@ -80,6 +90,13 @@ fn bench(command: &str, arguments: &[String]) -> Result<ExitCode> {
     }
     cargo.args(["--", command]).args(arguments);
     Ok(exit_code(cargo.status().context("starting cargo")?))
+}
+
+/// Builds the tests and has them run themselves under compute-sanitizer: see `tests/conformance/sanitize.rs`.
+fn sanitize(arguments: &[String]) -> Result<ExitCode> {
+    let mut cargo = cargo();
+    cargo.args(["test", "--release", "--package", "conformance", "--test", "conformance", "--", "sanitize"]);
+    Ok(exit_code(cargo.args(arguments).status().context("starting cargo")?))
 }
 
 /// The cargo that started this program, in the workspace's root.

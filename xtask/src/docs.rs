@@ -1,0 +1,106 @@
+//! Documents that say what the source holds, held to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use crate::root;
+
+/// Every Rust source of the workspace, by its path from the root.
+fn sources() -> BTreeMap<String, String> {
+    fn visit(folder: &Path, found: &mut BTreeMap<String, String>) {
+        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
+            let path = entry.path();
+            let name = entry.file_name();
+            if path.is_dir() {
+                if name != "target" && !name.to_string_lossy().starts_with('.') {
+                    visit(&path, found);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root()).unwrap().to_string_lossy().replace('\\', "/");
+                found.insert(name, fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    for folder in ["gpu-kernels", "kernel-builder", "host", "bench", "xtask", "tests", "emulator", "rust-cuda", "fuzz"]
+    {
+        visit(&root().join(folder), &mut found);
+    }
+    found
+}
+
+fn document(name: &str) -> String {
+    fs::read_to_string(root().join("docs").join(name)).unwrap()
+}
+
+/// `unsafe` blocks, and other uses of the word, comments aside.
+fn count(source: &str) -> (usize, usize) {
+    let code: String =
+        source.lines().map(|line| line.split("//").next().unwrap_or_default().to_owned() + "\n").collect();
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let (mut blocks, mut others) = (0, 0);
+    for (at, found) in code.match_indices("unsafe") {
+        let rest = &code[at + found.len()..];
+        if code[..at].ends_with(word) || rest.starts_with(word) {
+            continue;
+        }
+        if rest.trim_start().starts_with('{') { blocks += 1 } else { others += 1 }
+    }
+    (blocks, others)
+}
+
+#[test]
+fn the_inventory_of_unsafe_is_complete() {
+    let text = document("safety.md");
+    let mut listed = BTreeMap::new();
+    for line in text.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let numbers = (cells[2].parse().unwrap(), cells[3].parse().unwrap());
+        assert!(!cells[4].is_empty(), "{line}");
+        assert!(listed.insert(cells[1].trim_matches('`').to_owned(), numbers).is_none(), "twice: {line}");
+    }
+    let found: BTreeMap<String, (usize, usize)> = sources()
+        .iter()
+        // This file has the word in what looks for it.
+        .filter(|(name, _)| *name != "xtask/src/docs.rs")
+        .map(|(name, source)| (name.clone(), count(source)))
+        .filter(|(_, count)| *count != (0, 0))
+        .collect();
+    let differ: BTreeSet<_> =
+        listed.keys().chain(found.keys()).filter(|name| listed.get(*name) != found.get(*name)).collect();
+    let told: Vec<_> = differ
+        .iter()
+        .map(|name| format!("{name}: listed {:?}, found {:?}", listed.get(*name), found.get(*name)))
+        .collect();
+    assert!(told.is_empty(), "docs/safety.md:\n{}", told.join("\n"));
+    assert!(found.len() > 20);
+}
+
+#[test]
+fn unsafe_is_counted() {
+    assert_eq!(count("unsafe { x } // unsafe {\nunsafe fn f() {}\nunsafe\n{ }\nlet unsafety = not_unsafe;"), (2, 1));
+    assert_eq!(count("#[unsafe(no_mangle)] unsafe impl Send for X {}"), (0, 2));
+}
+
+/// A test that `docs/reliability.md` names, as `file::name` in its last column, is there: the last part of its name stands in
+/// the source, and so does the file's.
+#[test]
+fn tests_named_in_the_documents_exist() {
+    let sources = sources();
+    let all: String = sources.values().map(String::as_str).collect();
+    let text = document("reliability.md");
+    let mut named = 0;
+    for line in text.lines().filter(|line| line.starts_with('|')) {
+        let Some(last) = line.trim_end_matches('|').rsplit('|').next() else { continue };
+        for name in last.split('`').skip(1).step_by(2).filter(|name| !name.contains(' ')) {
+            for part in name.trim_end_matches("::*").split("::").filter(|part| !part.is_empty()) {
+                // `allocation_1_fails` to `_5_` is one name.
+                let exists = part.len() <= 3 || all.contains(part);
+                assert!(exists, "docs/reliability.md names {name}, and \"{part}\" stands nowhere in the source");
+            }
+            named += 1;
+        }
+    }
+    assert!(named > 40, "{named} tests are named");
+}
