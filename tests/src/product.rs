@@ -141,11 +141,12 @@ impl Ready for DevicePlan {
         // A window that leaves the image everywhere, under `Border::Keep`, copies pixels and leaves the gaps as they are.
         let copier = Filter::from_taps(1, height + 1, &vec![0.0; height + 1])?;
         let copier = Plan::builder(&copier).border(Border::Keep).device(Gpu::DEVICE).variant(Variant::DirectNaive);
-        let image = || if self.by_rows { self.gpu.image_by_rows(shape) } else { self.gpu.image(shape) };
-        let mut poisoned = image()?;
+        let image = |by_rows| if by_rows { self.gpu.image_by_rows(shape) } else { self.gpu.image(shape) };
+        let mut poisoned = image(self.by_rows)?;
         poisoned.fill(f32::POISON, &stream)?;
         copier.build()?.run_on_device(&uploaded, &mut poisoned, &mut stream)?;
-        let mut filtered = image()?;
+        // Laid out in the other way, so that where there are several channels no stride can stand for another.
+        let mut filtered = image(!self.by_rows)?;
         filtered.fill(f32::POISON, &stream)?;
         self.plan.run_on_device(&poisoned, &mut filtered, &mut stream)?;
         stream.synchronize()?;
