@@ -76,7 +76,7 @@ fn host_memory() -> Option<u64> {
 
 /// A value that differs from those around it and from those 2^30, 2^31 and 2^32 elements away.
 fn pixel(x: usize, y: usize) -> u8 {
-    ((x as u64 * 0x9E37_79B9 ^ (y as u64 + 1).wrapping_mul(0xC2B2_AE3D_27D4_EB4F)) >> 17) as u8
+    (((x as u64 * 0x9E37_79B9) ^ (y as u64 + 1).wrapping_mul(0xC2B2_AE3D_27D4_EB4F)) >> 17) as u8
 }
 
 fn picture() -> Result<Image<u8>, Failed> {
