@@ -18,19 +18,20 @@ use crate::frame::{source, write};
 kernel! {
     /// The window's size known at run time.
     fn blog_shared(frame: Frame, window: Window, taps: ConstantTaps) {
-        tiled(&frame, &window, window.cols, window.rows, parameter!(blog_shared, 2, taps))
+        tiled(&frame, &window, window.cols, window.rows, parameter!(blog_shared, 2, taps), first_tap())
     }
 
     /// The window's size known to the compiler.
     fn blog_unrolled_5(frame: Frame, window: Window, taps: Taps<25>) {
-        tiled(&frame, &window, 5, 5, parameter!(blog_unrolled_5, 2, taps))
+        tiled(&frame, &window, 5, 5, parameter!(blog_unrolled_5, 2, taps), 0)
     }
 }
 
 /// # Safety
-/// `frame` and `window` describe allocated memory, `taps` holds `rows * cols` taps, and the launch reserved the tile.
+/// `frame` and `window` describe allocated memory, `taps` holds `rows * cols` taps from `first` on, and the launch reserved
+/// the tile.
 #[inline(always)]
-unsafe fn tiled<T: TapSource>(frame: &Frame, window: &Window, cols: i32, rows: i32, taps: T) {
+unsafe fn tiled<T: TapSource>(frame: &Frame, window: &Window, cols: i32, rows: i32, taps: T, first: usize) {
     let tile = Shared::dynamic();
     let (left, top) = (block_x() * block_width(), block_y() * block_height());
     let pitch = block_width() + cols - 1;
@@ -49,12 +50,14 @@ unsafe fn tiled<T: TapSource>(frame: &Frame, window: &Window, cols: i32, rows: i
         barrier();
         if x < frame.width && y < frame.height {
             let mut sum = 0.0;
+            let mut tap = first;
             let mut row = 0;
             while row < rows {
                 let line = (thread_y() + row) * pitch + thread_x();
                 let mut col = 0;
                 while col < cols {
-                    sum = fma(taps.tap((row * cols + col) as usize), tile.load(line + col), sum);
+                    sum = fma(taps.tap(tap), tile.load(line + col), sum);
+                    tap += 1;
                     col += 1;
                 }
                 row += 1;

@@ -120,7 +120,7 @@ impl<const K: i32> Extent for UnrolledRow<K> {
     }
 }
 
-/// One pixel a thread, every neighbour fetched through the border rule.
+/// One pixel a thread, every neighbour fetched from global memory; through the border rule where the window leaves the image.
 ///
 /// # Safety
 /// `frame` and `window` describe allocated memory, and `taps` holds `window.rows * window.cols` taps.
@@ -134,34 +134,39 @@ unsafe fn per_pixel<T: TapSource>(frame: &Frame, window: &Window, taps: T) {
     let mut y = block_y() * block_height() + thread_y();
     while y < frame.height {
         let top = y - window.anchor_y;
-        // SAFETY: `row` resolves coordinates into the image, `(x, y)` lies in it, and `tap` counts the window's taps.
+        let leaves = border::leaves(left, window.cols, frame.width) || border::leaves(top, window.rows, frame.height);
+        // SAFETY: the window lies in the image, or `row` resolves coordinates into it; `(x, y)` lies in it, and `tap` counts
+        // the window's taps.
         unsafe {
-            let keep = frame.border == border::KEEP
-                && (border::leaves(left, window.cols, frame.width) || border::leaves(top, window.rows, frame.height));
-            let sum = if keep {
+            let sum = if leaves && frame.border == border::KEEP {
                 pixel(frame, x, y)
             } else {
-                let inside = left >= 0 && left + window.cols <= frame.width;
                 let mut sum = 0.0;
-                let mut tap = 0;
+                let mut tap = first_tap();
                 let mut r = 0;
-                while r < window.rows {
-                    let row = row(frame, top + r);
-                    let mut c = 0;
-                    if inside && top + r >= 0 && top + r < frame.height {
+                if !leaves {
+                    let mut row = row(frame, top).from(left);
+                    while r < window.rows {
+                        let mut c = 0;
                         while c < window.cols {
-                            sum = fma(taps.tap(tap), row.inside(left + c), sum);
+                            sum = fma(taps.tap(tap), load(row, c as usize), sum);
                             tap += 1;
                             c += 1;
                         }
-                    } else {
+                        row = row.wrapping_add(frame.src_stride);
+                        r += 1;
+                    }
+                } else {
+                    while r < window.rows {
+                        let row = row(frame, top + r);
+                        let mut c = 0;
                         while c < window.cols {
                             sum = fma(taps.tap(tap), row.pixel(frame, left + c), sum);
                             tap += 1;
                             c += 1;
                         }
+                        r += 1;
                     }
-                    r += 1;
                 }
                 sum
             };

@@ -31,7 +31,7 @@ kernel! {
         let (x, y) = (left + thread_x(), top + thread_y());
         if thread_x() < SIDE && thread_y() < SIDE && x < frame.width && y < frame.height {
             let mut sum = 0.0;
-            let mut tap = 0;
+            let mut tap = first_tap();
             let mut row = 0;
             while row < window.rows {
                 let line = (thread_y() + row) * width + thread_x();

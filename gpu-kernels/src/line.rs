@@ -50,10 +50,10 @@ kernel! {
         let taps = parameter!(line_ghost, 1, taps);
         let tile = Shared::dynamic();
         let left = block_x() * LINE_BLOCK - R;
-        let mut at = thread_x();
-        while at < LINE_BLOCK + K - 1 {
+        tile.store(thread_x(), or_constant(&frame, left + thread_x(), block_y()));
+        if thread_x() < K - 1 {
+            let at = thread_x() + LINE_BLOCK;
             tile.store(at, or_constant(&frame, left + at, block_y()));
-            at += LINE_BLOCK;
         }
         barrier();
         each(&frame, taps, |x, _| tile.load(x - left))

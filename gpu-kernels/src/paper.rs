@@ -28,7 +28,7 @@ kernel! {
 
     /// The column pass for a number of taps known at run time.
     fn paper_columns(frame: Frame, count: i32, taps: Taps<MOST>) {
-        columns(&frame, count, parameter!(paper_columns, 2, taps))
+        columns::<1, _>(&frame, count, parameter!(paper_columns, 2, taps))
     }
 }
 
@@ -39,7 +39,7 @@ macro_rules! unrolled {
                 rows(&frame, $k, parameter!($rows, 1, taps))
             }
             fn $columns(frame: Frame, taps: Taps<$k>) {
-                columns(&frame, $k, parameter!($columns, 1, taps))
+                columns::<3, _>(&frame, $k, parameter!($columns, 1, taps))
             }
         )*}
     };
@@ -74,33 +74,64 @@ unsafe fn rows<T: TapSource>(frame: &Frame, count: i32, taps: T) {
     }
 }
 
+/// A thread has AT_ONCE results under way, which share what they read from the tile.
+///
 /// # Safety
 /// As for [`rows`], with 16 columns of `48 + count - 1` floats.
 #[inline(always)]
-unsafe fn columns<T: TapSource>(frame: &Frame, count: i32, taps: T) {
+unsafe fn columns<const AT_ONCE: usize, T: TapSource>(frame: &Frame, count: i32, taps: T) {
+    const STEP: i32 = PAPER_COLUMN_THREADS;
     let tile = Shared::dynamic();
     let (width, height) = PAPER_COLUMN;
+    const { assert!(PAPER_COLUMN.1 % (AT_ONCE as i32 * STEP) == 0) }
     let (x, top) = (block_x() * width + thread_x(), block_y() * height);
+    let place = |row: i32| row * width + thread_x();
     // SAFETY: as in `rows`.
     unsafe {
+        // Four loads under way.
         let mut row = thread_y();
         while row < height + count - 1 {
-            tile.store(row * width + thread_x(), or_constant(frame, x, top + row - count / 2));
-            row += PAPER_COLUMN_THREADS;
+            let mut values = [0.0; 4];
+            let mut i = 0;
+            while i < 4 {
+                let row = row + i as i32 * STEP;
+                if row < height + count - 1 {
+                    values[i] = or_constant(frame, x, top + row - count / 2);
+                }
+                i += 1;
+            }
+            let mut i = 0;
+            while i < 4 && row < height + count - 1 {
+                tile.store(place(row), values[i]);
+                row += STEP;
+                i += 1;
+            }
         }
         barrier();
         let mut row = thread_y();
         while row < height {
-            let mut sum = 0.0;
-            let mut tap = 0;
-            while tap < count {
-                sum = fma(taps.tap(tap as usize), tile.load((row + tap) * width + thread_x()), sum);
-                tap += 1;
+            let mut sums = [0.0; AT_ONCE];
+            let mut at = 0;
+            while at < count + (AT_ONCE as i32 - 1) * STEP {
+                let value = tile.load(place(row + at));
+                let mut i = 0;
+                while i < AT_ONCE {
+                    let tap = at - i as i32 * STEP;
+                    if tap >= 0 && tap < count {
+                        sums[i] = fma_in_place(taps.tap(tap as usize), value, sums[i]);
+                    }
+                    i += 1;
+                }
+                at += 1;
             }
-            if x < frame.width && top + row < frame.height {
-                write(frame, x, top + row, sum);
+            let mut i = 0;
+            while i < AT_ONCE {
+                if x < frame.width && top + row < frame.height {
+                    write(frame, x, top + row, sums[i]);
+                }
+                row += STEP;
+                i += 1;
             }
-            row += PAPER_COLUMN_THREADS;
         }
     }
 }

@@ -9,18 +9,21 @@
 //! Order: that of the direct family, whose bits they give.
 //! Limits: square windows of odd size, 3 to 33; KEEP alone; an image is as tall as a grid at most.
 
-use crate::abi::{CLASS_BLOCK as SIDE, Frame, Taps};
+use crate::abi::{CLASS_BLOCK as SIDE, Frame, MAX_CONSTANT_TAPS, Taps};
 use crate::device::*;
 
-/// As the table has them; the largest window has more taps than a launch can carry.
+/// The rows of the largest window's taps that a launch carries; the others are in global memory.
+const CARRIED: i32 = MAX_CONSTANT_TAPS as i32 / 33;
+
+/// As the table has them.
 macro_rules! entries {
     (33: $untiled:ident, $tiled:ident, $rows:ident, $columns:ident, $tex_rows:ident, $tex_columns:ident;) => {
         kernel! {
-            fn $untiled(frame: Frame, planes: i32, taps: *const f32) {
-                untiled::<33, _>(&frame, planes, Buffer(taps))
+            fn $untiled(frame: Frame, planes: i32, taps: Taps<{ CARRIED as usize * 33 }>, all: *const f32) {
+                untiled::<33, _>(&frame, planes, parameter!($untiled, 2, taps), CARRIED, all)
             }
-            fn $tiled(frame: Frame, planes: i32, taps: *const f32) {
-                tiled::<33, _>(&frame, planes, Buffer(taps))
+            fn $tiled(frame: Frame, planes: i32, taps: Taps<{ CARRIED as usize * 33 }>, all: *const f32) {
+                tiled::<33, _>(&frame, planes, parameter!($tiled, 2, taps), CARRIED, all)
             }
         }
     };
@@ -28,10 +31,10 @@ macro_rules! entries {
      $($more:tt)*) => {
         kernel! {
             fn $untiled(frame: Frame, planes: i32, taps: Taps<{ $k * $k }>) {
-                untiled::<$k, _>(&frame, planes, parameter!($untiled, 2, taps))
+                untiled::<$k, _>(&frame, planes, parameter!($untiled, 2, taps), $k, core::ptr::null())
             }
             fn $tiled(frame: Frame, planes: i32, taps: Taps<{ $k * $k }>) {
-                tiled::<$k, _>(&frame, planes, parameter!($tiled, 2, taps))
+                tiled::<$k, _>(&frame, planes, parameter!($tiled, 2, taps), $k, core::ptr::null())
             }
         }
         entries! { $($more)* }
@@ -78,39 +81,62 @@ impl Value {
     }
 }
 
-/// The sum over all taps of `value(column, row)`. Beyond 11 x 11 the rows are a loop, because the code would no longer fit in
-/// the instruction cache.
+/// The sum over all taps of `value(column, row)`, with the first `carried` rows of taps from `taps`.
 ///
 /// # Safety
-/// `taps` holds K x K.
+/// `taps` holds that many rows of K; `all` holds K x K unless that is all of them.
 #[inline(always)]
-unsafe fn sum<const K: i32, T: TapSource>(taps: T, value: impl Fn(i32, i32) -> f32) -> f32 {
-    let rows = if K <= 11 { K } else { opaque(K) };
-    let mut sum = 0.0;
-    let mut row = 0;
-    while row < rows {
-        let mut col = 0;
-        while col < K {
-            // SAFETY: it is among the taps.
-            sum = fma(unsafe { taps.tap((row * K + col) as usize) }, value(col, row), sum);
-            col += 1;
+unsafe fn sum<const K: i32, T: TapSource>(
+    taps: T,
+    carried: i32,
+    all: *const f32,
+    value: impl Fn(i32, i32) -> f32,
+) -> f32 {
+    // SAFETY: as the caller promised.
+    unsafe {
+        let sum = add::<K, _>(0.0, 0..carried, taps, &value);
+        add::<K, _>(sum, carried..K, Buffer(all), &value)
+    }
+}
+
+/// Adds some rows to a sum. Beyond 11 x 11 the rows are a loop, because the code would no longer fit in the instruction cache.
+///
+/// # Safety
+/// `taps` holds these rows of K.
+#[inline(always)]
+unsafe fn add<const K: i32, T: TapSource>(
+    mut sum: f32,
+    rows: core::ops::Range<i32>,
+    taps: T,
+    value: &impl Fn(i32, i32) -> f32,
+) -> f32 {
+    let mut row = rows.start;
+    if row < rows.end {
+        let end = if K <= 11 { rows.end } else { opaque(rows.end) };
+        while row < end {
+            let mut col = 0;
+            while col < K {
+                // SAFETY: it is among the taps.
+                sum = fma(unsafe { taps.tap((row * K + col) as usize) }, value(col, row), sum);
+                col += 1;
+            }
+            row += 1;
         }
-        row += 1;
     }
     sum
 }
 
 /// # Safety
-/// `frame` describes allocated memory, `taps` holds K x K.
+/// `frame` describes allocated memory, `taps` and `all` hold what [`sum`] asks for.
 #[inline(always)]
-unsafe fn untiled<const K: i32, T: TapSource>(frame: &Frame, planes: i32, taps: T) {
+unsafe fn untiled<const K: i32, T: TapSource>(frame: &Frame, planes: i32, taps: T, carried: i32, all: *const f32) {
     let Some(at) = Value::of_thread(frame, planes) else { return };
     // SAFETY: the window lies in the image, or only the pixel itself is read.
     unsafe {
         let value = if at.is_inner::<K>(frame) {
             let stride = frame.src_stride as u32 as usize;
             let corner = frame.src.wrapping_add(at.src).wrapping_sub((K / 2) as usize * (stride + 1));
-            sum::<K, _>(taps, |col, row| load(corner, row as usize * stride + col as usize))
+            sum::<K, _>(taps, carried, all, |col, row| load(corner, row as usize * stride + col as usize))
         } else {
             load(frame.src, at.src)
         };
@@ -121,12 +147,12 @@ unsafe fn untiled<const K: i32, T: TapSource>(frame: &Frame, planes: i32, taps: 
 /// # Safety
 /// As for [`untiled`]; the launch reserved (SIDE + K - 1)^2 floats.
 #[inline(always)]
-unsafe fn tiled<const K: i32, T: TapSource>(frame: &Frame, planes: i32, taps: T) {
+unsafe fn tiled<const K: i32, T: TapSource>(frame: &Frame, planes: i32, taps: T, carried: i32, all: *const f32) {
     let tile = Shared::dynamic();
     let (radius, pitch) = (K / 2, SIDE + K - 1);
     let place = |x: i32, y: i32| (thread_y() + y) * pitch + thread_x() + x;
-    let at = Value::of_thread(frame, planes);
-    if let Some(at) = &at {
+    let mine = Value::of_thread(frame, planes);
+    if let Some(at) = &mine {
         let stride = frame.src_stride as u32 as isize;
         // The pixel itself, and those a radius away that lie in the image and beyond the block's edge.
         let ahead =
@@ -150,14 +176,22 @@ unsafe fn tiled<const K: i32, T: TapSource>(frame: &Frame, planes: i32, taps: T)
             down += 1;
         }
     }
+    let (at, none) = match mine {
+        Some(at) => (at, 0),
+        None => (Value { x: 0, y: 0, src: 0, dst: 0 }, 1),
+    };
     // SAFETY: every thread of the block gets here.
     unsafe { barrier() };
-    let Some(at) = at else { return };
+    // Hidden, because the compiler would else put a barrier into each branch of the question above, as what follows depends
+    // on the answer too. A warp whose threads wait at two of them waits for ever.
+    if opaque(none) != 0 {
+        return;
+    }
     // SAFETY: the window lies in the image, so its pixels are in the tile.
     unsafe {
         let value = if at.is_inner::<K>(frame) {
             let first = place(0, 0);
-            sum::<K, _>(taps, |col, row| tile.load(first + row * pitch + col))
+            sum::<K, _>(taps, carried, all, |col, row| tile.load(first + row * pitch + col))
         } else {
             load(frame.src, at.src)
         };

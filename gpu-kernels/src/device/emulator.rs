@@ -104,6 +104,10 @@ pub(crate) fn warp_barrier() {
     machine::here().wait(Pause::Warp);
 }
 
+pub(crate) fn first_tap() -> usize {
+    0
+}
+
 pub(crate) fn fma(a: f32, b: f32, c: f32) -> f32 {
     a.mul_add(b, c)
 }

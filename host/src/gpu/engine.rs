@@ -220,7 +220,7 @@ impl Engine {
     }
 }
 
-fn constant_taps(taps: impl Iterator<Item = f32>) -> Box<ConstantTaps> {
+pub(super) fn constant_taps(taps: impl Iterator<Item = f32>) -> Box<ConstantTaps> {
     let mut all = Box::new(ConstantTaps([0.0; MAX_CONSTANT_TAPS]));
     all.0.iter_mut().zip(taps).for_each(|(to, tap)| *to = tap);
     all

@@ -8,7 +8,7 @@ use gpu_kernels::abi::{
     TEXTURE_BLOCK, TEXTURE_COLUMNS, TEXTURE_ROWS, Window,
 };
 
-use super::engine::{Engine, Grid, argument};
+use super::engine::{Engine, Grid, argument, constant_taps};
 use super::separable::{laid_out, outside};
 use super::stream::Stream;
 use crate::{Family, Result, Variant};
@@ -88,20 +88,24 @@ fn one_pass(variant: Variant, job: &Job, engine: &Engine, stream: &Stream) -> Re
     };
     let taps = engine.dense()?;
     let pointer = taps.pointer();
-    let by_value = taps.constant.as_ref().filter(|_| variant != Variant::LineNaive);
+    let leading = if taps.constant.is_some() { None } else { Some(constant_taps(taps.host.iter().copied())) };
+    let by_value = taps.constant.as_ref().or(leading.as_ref()).filter(|_| variant != Variant::LineNaive);
     let taps = by_value.map_or(argument(&pointer), |taps| argument(&**taps));
     let grid = pass.grid(frame);
     let window_of = argument(window);
     let channels = *planes as i32;
     // SAFETY: each entry takes the frame, then the window unless it knows it, or for strips the number of channels, then its
-    // taps: a pointer for `line_naive` and wherever there are more than a launch carries, else the taps themselves.
+    // taps: a pointer for `line_naive`, else the taps themselves. The strips' largest window has more than a launch carries: a
+    // pointer to all of them follows those that fit.
     unsafe {
         match variant {
             Variant::StripUntiled | Variant::StripTiled => {
                 // The kernel counts the columns of all channels.
                 let all = Frame { width: frame.width * channels, ..*frame };
                 let grid = Grid { blocks: pass.grid(&all).blocks, ..grid };
-                grid.launch(pass.entry, *frame, 1, &[argument(&channels), taps], stream)
+                let all = leading.is_some().then(|| argument(&pointer));
+                let arguments: Vec<_> = [argument(&channels), taps].into_iter().chain(all).collect();
+                grid.launch(pass.entry, *frame, 1, &arguments, stream)
             }
             Variant::LineNaive
             | Variant::LineConstant
