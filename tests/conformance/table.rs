@@ -68,6 +68,8 @@ fn stand_alone() -> Result<(), Failed> {
 fn embedded() -> Result<(), Failed> {
     // One entry filters nothing: it measures the device.
     let table: BTreeSet<&str> = Variant::all().flat_map(Variant::entries).chain(["fma_peak"]).collect();
+    let studies: BTreeSet<&str> =
+        Variant::all().filter(|variant| variant.study().is_some()).flat_map(Variant::entries).collect();
     let mut tiers = BTreeSet::new();
     for tier in apron::gpu::embedded() {
         let arch = tier.arch;
@@ -86,6 +88,10 @@ fn embedded() -> Result<(), Failed> {
                 if !ptx.contains(&part) {
                     return Err(format!("sm_{arch}: the module of {entry} does not contain \"{part}\"").into());
                 }
+            }
+            // No study's kernel has a second one in its source. A copy in each branch of a condition lets a warp hang.
+            if studies.contains(entry) && ptx.matches("bar.sync").count() > 1 {
+                return Err(format!("sm_{arch}: {entry}: its barrier was copied").into());
             }
         }
     }
