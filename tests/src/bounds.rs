@@ -49,8 +49,13 @@ pub fn bound(family: Family, window: &Window, greatest_pixel: f64) -> f64 {
     };
     let weight: f64 = window.taps.iter().map(|tap| tap.abs()).sum();
     let scale = weight * greatest_pixel;
+    // What a row pass makes may be greater than the result, if the column's taps are small.
+    let of_row = match (family, window.filter.separated()) {
+        (Family::Separable | Family::Product, Some((row, _))) => row.iter().map(|tap| tap.abs()).sum(),
+        _ => 0.0,
+    };
     // Also where an infinite pixel meets taps that are all zero.
-    if scale.is_nan() || scale * 2.0 > f64::from(f32::MAX) {
+    if scale.is_nan() || scale.max(of_row * greatest_pixel) * 2.0 > f64::from(f32::MAX) {
         return f64::INFINITY;
     }
     let steps = steps as f64;
