@@ -268,18 +268,18 @@ struct Expected<D> {
     values: Vec<D>,
     /// The oracle's values.
     oracle: Vec<f64>,
-    /// How far each result may lie from the oracle's, before it is converted. Empty where bits are promised.
-    allowed: Vec<f64>,
+    /// How far each result may lie from the oracle's, before it is converted; nothing where bits are promised.
+    allowed: Vec<Option<f64>>,
 }
 
 impl<D: Sample> Expected<D> {
     /// Whether a result is what must be at `at`.
     fn admits(&self, at: usize, found: D) -> bool {
-        let near = |allowed: &f64| {
+        let near = |allowed: f64| {
             let end = |sign: f64| D::nearest(self.oracle[at] + sign * allowed).value();
             !found.is_poison() && (end(-1.0)..=end(1.0)).contains(&found.value())
         };
-        found.same(self.values[at]) || self.allowed.get(at).is_some_and(near)
+        found.same(self.values[at]) || self.allowed[at].is_some_and(near)
     }
 }
 
@@ -342,9 +342,10 @@ impl<'a> References<'a> {
         let constant = if let Border::Constant(value) = self.border { f64::from(value).abs() } else { 0.0 };
         // What is computed from a lone infinity must be as the oracle says; what is not, as near as ever.
         let counts = |value: &&f64| self.problem.data != Data::Lone || value.is_finite();
-        let pixels = self.planes.iter().flatten().filter(counts);
-        let greatest_pixel = pixels.fold(constant, |greatest, value| greatest.max(value.abs()));
-        let tolerance = bound(family, self.window, greatest_pixel);
+        // Each channel for itself: one that has no room for spectra leaves the others theirs.
+        let greatest =
+            |plane: &Vec<f64>| plane.iter().filter(counts).fold(constant, |greatest, value| greatest.max(value.abs()));
+        let greatest: Vec<f64> = self.planes.iter().map(greatest).collect();
         let kept = |x: usize, y: usize| {
             self.border == Border::Keep
                 && (oracle::kept(x, self.window.anchor.0, self.window.cols, width)
@@ -354,23 +355,27 @@ impl<'a> References<'a> {
         let true_rounding = (input, output) == (Kind::U8, Kind::U8);
         let oracle = self.oracle.clone();
         // Where spectra have no room, taps are taken one by one.
-        let loose = family == Family::Fourier && tolerance.is_finite() && !true_rounding;
+        let loose = family == Family::Fourier && !true_rounding;
         let reference = if family == Family::Fourier { Family::Direct } else { family };
-        let agreement = bound(reference, self.window, greatest_pixel);
+        let bounds = |family: Family| -> Vec<f64> {
+            greatest.iter().map(|&greatest| bound(family, self.window, greatest)).collect()
+        };
+        let (tolerance, agreement) = (bounds(family), bounds(reference));
         let bits = self.scalar(reference);
 
         let len = width * height * channels;
-        let mut expected =
-            Expected { values: Vec::with_capacity(len), oracle: Vec::with_capacity(len), allowed: Vec::new() };
+        let mut expected = Expected {
+            values: Vec::with_capacity(len),
+            oracle: Vec::with_capacity(len),
+            allowed: Vec::with_capacity(len),
+        };
         for i in 0..len {
             let (channel, i) = (i % channels, i / channels);
             let (oracle, bits) = (oracle[channel][i], f64::from(bits[channel][i]));
             // The references check each other: the order of a family, rounded as it is, cannot leave the bound.
             let of = |bound: f64| if keep[i] { 0.0 } else { bound };
-            let allowed = of(agreement);
-            if loose {
-                expected.allowed.push(of(tolerance));
-            }
+            let allowed = of(agreement[channel]);
+            expected.allowed.push((loose && tolerance[channel].is_finite()).then(|| of(tolerance[channel])));
             if allowed.is_finite() && oracle.is_finite() && (bits.is_nan() || (bits - oracle).abs() > allowed) {
                 return Err(format!("the references disagree: {bits}, {oracle} in f64, {allowed} allowed"));
             }
