@@ -207,10 +207,10 @@ const KERNELS: &str = "GPU kernels launched:";
 /// Says which kernels this process launched, and how often.
 #[cfg(feature = "gpu")]
 pub(crate) fn tell_kernels() {
-    let Ok(loaded) = apron::gpu::Gpu::open(0).and_then(|gpu| gpu.loaded()) else { return };
-    let launched = loaded.iter().filter(|kernel| kernel.launches > 0);
-    let launched: Vec<_> = launched.map(|kernel| format!("{} {}", kernel.entry, kernel.launches)).collect();
-    println!("{KERNELS} {}", launched.join(", "));
+    if let Ok(gpu) = apron::gpu::Gpu::open(0) {
+        let launches: Vec<_> = gpu.launches().iter().map(|(entry, launches)| format!("{entry} {launches}")).collect();
+        println!("{KERNELS} {}", launches.join(", "));
+    }
 }
 
 fn kernels(text: &str) -> BTreeMap<String, u64> {
