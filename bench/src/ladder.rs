@@ -1,4 +1,4 @@
-//! `ladder`: the steps of the documents in [`sources`](crate::sources), each result checked, then measured.
+//! `ladder`: the steps of the documents in `sources`, each result checked, then measured.
 
 use std::path::PathBuf;
 use std::time::Duration;
