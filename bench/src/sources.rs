@@ -312,7 +312,7 @@ fn strip() -> Source {
         device: "a GPU it does not name",
         notes: &[
             "Blocks have 16x16 threads; it does not say which its have. It finds that the tile does not help below \
-                  11x11. Rows begin at multiples of 128 bytes here.",
+                  11x11. Rows follow one another without gaps, as there.",
         ],
         tables: vec![Table {
             title: "Filter 7x7".into(),

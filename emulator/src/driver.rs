@@ -28,7 +28,6 @@ const NO_BINARY_FOR_GPU: u32 = 209;
 const UNSUPPORTED_PTX_VERSION: u32 = 222;
 const INVALID_HANDLE: u32 = 400;
 const NOT_FOUND: u32 = 500;
-const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
 const UNKNOWN: u32 = 999;
 
 /// Names and words for the errors that apron's users meet.
@@ -88,9 +87,8 @@ struct State {
 type Work = Arc<dyn Fn() -> u32 + Send + Sync>;
 
 enum Handle {
-    /// The work recorded since recording began, if it has.
-    Stream(Option<Vec<Work>>),
-    /// Recorded work, ready or not.
+    Stream,
+    /// Work in its order, ready or not.
     Graph(Vec<Work>),
     /// When the work before it was done.
     Event(Option<Instant>),
@@ -435,73 +433,43 @@ exports! {
         parameters: *const *mut c_void,
         extra: *const *mut c_void,
     ) {
-        let (entry, most) = match driver.state().handles.get(&function) {
-            Some(&Handle::Function { entry, shared }) => (entry, shared),
-            _ => return INVALID_HANDLE,
-        };
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        let limits = [grid_x <= i32::MAX as u32, grid_y <= 65535, grid_z <= 65535, block_x <= 1024, block_y <= 1024, block_z <= 64];
-        let threads = block.iter().map(|&size| u64::from(size)).product::<u64>();
-        if grid.contains(&0) || block.contains(&0) || limits.contains(&false) || threads > 1024 {
-            return driver.refuse("cuLaunchKernel", &format!("{}: a grid of {grid:?} blocks of {block:?} threads", entry.name));
-        }
-        if shared > most {
-            let name = entry.name;
-            return driver.refuse("cuLaunchKernel", &format!("{name}: {shared} bytes of shared memory, allowed are {most}"));
-        }
-        if parameters.is_null() || !extra.is_null() {
-            return INVALID_VALUE;
-        }
-        let arguments = Arguments::copy(entry, parameters);
-        in_stream(driver, stream, move || {
-            let launch = Launch {
-                number: driver.launches.fetch_add(1, Relaxed) + 1,
-                entry,
-                arguments: &arguments,
-                grid: [grid_x, if entry.steps.load(Relaxed) { grid_y.min(driver.settings.down) } else { grid_y }, grid_z],
-                block,
-                shared: shared as usize,
-                memory: &driver.memory,
-                asynchronous: driver.settings.arch >= 80,
-                sabotage: driver.settings.sabotage,
-            };
-            note(driver, entry.name);
-            if let Err(finding) = Machine::run(launch) {
-                driver.find(finding);
-            }
-            SUCCESS
-        })
+        let node = KernelNode { function, grid, block, shared, parameters, extra };
+        prepare(driver, &node).map_or_else(|code| code, |work| in_stream(driver, stream, || work()))
     }
 
     Context fn cuStreamCreateWithPriority(driver, stream: *mut usize, _flags: c_uint, _priority: c_int) {
-        put(stream, driver.state().add(Handle::Stream(None)))
+        put(stream, driver.state().add(Handle::Stream))
     }
 
     Context fn cuStreamSynchronize(driver, stream: usize) {
-        match driver.state().handles.get(&stream) {
-            Some(Handle::Stream(Some(_))) => STREAM_CAPTURE_UNSUPPORTED,
-            Some(Handle::Stream(None)) => SUCCESS,
-            _ => INVALID_HANDLE,
-        }
+        in_stream(driver, stream, || SUCCESS)
     }
 
-    Context fn cuStreamBeginCapture_v2(driver, stream: usize, _mode: c_int) {
-        match driver.state().handles.get_mut(&stream) {
-            Some(Handle::Stream(recorded @ None)) => {
-                *recorded = Some(Vec::new());
-                SUCCESS
-            }
-            _ => INVALID_HANDLE,
-        }
+    Context fn cuGraphCreate(driver, graph: *mut usize, _flags: c_uint) {
+        put(graph, driver.state().add(Handle::Graph(Vec::new())))
     }
 
-    Context fn cuStreamEndCapture(driver, stream: usize, graph: *mut usize) {
-        let mut state = driver.state();
-        let recorded = match state.handles.get_mut(&stream) {
-            Some(Handle::Stream(recorded)) => recorded.take(),
-            _ => return INVALID_HANDLE,
+    Context fn cuGraphAddKernelNode(
+        driver,
+        node: *mut usize,
+        graph: usize,
+        _dependencies: *const usize,
+        count: usize,
+        parameters: *const KernelNode,
+    ) {
+        let work = match prepare(driver, &*parameters) {
+            Ok(work) => work,
+            Err(code) => return code,
         };
-        recorded.map_or(INVALID_VALUE, |recorded| put(graph, state.add(Handle::Graph(recorded))))
+        match driver.state().handles.get_mut(&graph) {
+            // A chain: every node but the first waits for one, which is the one before.
+            Some(Handle::Graph(chain)) if count == usize::from(!chain.is_empty()) => {
+                chain.push(work);
+                put(node, chain.len())
+            }
+            _ => INVALID_VALUE,
+        }
     }
 
     Context fn cuGraphInstantiate_v2(driver, ready: *mut usize, graph: usize, _node: *mut usize, _log: *mut c_char, _log_len: usize) {
@@ -628,18 +596,71 @@ fn copied(driver: &Driver, call: &str, result: Result<(), String>) -> u32 {
     result.map_or_else(|why| driver.refuse(call, &why), |()| SUCCESS)
 }
 
-/// Does at once what is put into a stream; or records it, if that is what the stream is doing.
-fn in_stream(driver: &Driver, stream: usize, work: impl Fn() -> u32 + Send + Sync + 'static) -> u32 {
-    match driver.state().handles.get_mut(&stream) {
-        Some(Handle::Stream(None)) => {}
-        Some(Handle::Stream(Some(recorded))) => {
-            recorded.push(Arc::new(work));
-            return SUCCESS;
-        }
-        _ if stream == 0 => {}
-        _ => return INVALID_HANDLE,
+/// Does at once what is put into a stream.
+fn in_stream(driver: &Driver, stream: usize, work: impl FnOnce() -> u32) -> u32 {
+    let is_one = stream == 0 || matches!(driver.state().handles.get(&stream), Some(Handle::Stream));
+    if is_one { work() } else { INVALID_HANDLE }
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS`, of the first version.
+#[repr(C)]
+struct KernelNode {
+    function: usize,
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    shared: c_uint,
+    parameters: *const *mut c_void,
+    extra: *const *mut c_void,
+}
+
+/// A launch with its arguments, ready to be done any number of times; or why it cannot be.
+///
+/// # Safety
+/// The parameters are those of the kernel.
+unsafe fn prepare(driver: &'static Driver, node: &KernelNode) -> Result<Work, u32> {
+    let &KernelNode { grid, block, shared, .. } = node;
+    let (entry, most) = match driver.state().handles.get(&node.function) {
+        Some(&Handle::Function { entry, shared }) => (entry, shared),
+        _ => return Err(INVALID_HANDLE),
+    };
+    let limits = [grid[0] <= i32::MAX as u32, grid[1] <= 65535, grid[2] <= 65535]
+        .into_iter()
+        .chain([block[0] <= 1024, block[1] <= 1024, block[2] <= 64])
+        .all(|kept| kept);
+    let threads = block.iter().map(|&size| u64::from(size)).product::<u64>();
+    if grid.contains(&0) || block.contains(&0) || !limits || threads > 1024 {
+        let why = format!("{}: a grid of {grid:?} blocks of {block:?} threads", entry.name);
+        return Err(driver.refuse("cuLaunchKernel", &why));
     }
-    work()
+    if shared > most {
+        let name = entry.name;
+        let why = format!("{name}: {shared} bytes of shared memory, allowed are {most}");
+        return Err(driver.refuse("cuLaunchKernel", &why));
+    }
+    if node.parameters.is_null() || !node.extra.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    // SAFETY: as the caller promised.
+    let arguments = unsafe { Arguments::copy(entry, node.parameters) };
+    Ok(Arc::new(move || {
+        let down = if entry.steps.load(Relaxed) { grid[1].min(driver.settings.down) } else { grid[1] };
+        let launch = Launch {
+            number: driver.launches.fetch_add(1, Relaxed) + 1,
+            entry,
+            arguments: &arguments,
+            grid: [grid[0], down, grid[2]],
+            block,
+            shared: shared as usize,
+            memory: &driver.memory,
+            asynchronous: driver.settings.arch >= 80,
+            sabotage: driver.settings.sabotage,
+        };
+        note(driver, entry.name);
+        if let Err(finding) = Machine::run(launch) {
+            driver.find(finding);
+        }
+        SUCCESS
+    }))
 }
 
 fn remove(driver: &Driver, handle: usize) -> u32 {

@@ -64,3 +64,5 @@ mod sliding;
 mod strip;
 #[path = "../../gpu-kernels/src/texture.rs"]
 mod textured;
+#[path = "../../gpu-kernels/src/unrolled.rs"]
+mod unrolled;

@@ -13,25 +13,25 @@
 
 use crate::abi::{ConstantTaps, Frame, Taps, Window};
 use crate::device::*;
-use crate::frame::{source, write};
+use crate::frame::{pixel, source, write};
+use crate::unrolled::by_eights;
 
 kernel! {
     /// The window's size known at run time.
     fn blog_shared(frame: Frame, window: Window, taps: ConstantTaps) {
-        tiled(&frame, &window, window.cols, window.rows, parameter!(blog_shared, 2, taps), first_tap())
+        tiled(&frame, &window, window.cols, window.rows, parameter!(blog_shared, 2, taps).skip(first_tap()))
     }
 
     /// The window's size known to the compiler.
     fn blog_unrolled_5(frame: Frame, window: Window, taps: Taps<25>) {
-        tiled(&frame, &window, 5, 5, parameter!(blog_unrolled_5, 2, taps), 0)
+        tiled(&frame, &window, 5, 5, parameter!(blog_unrolled_5, 2, taps))
     }
 }
 
 /// # Safety
-/// `frame` and `window` describe allocated memory, `taps` holds `rows * cols` taps from `first` on, and the launch reserved
-/// the tile.
+/// `frame` and `window` describe allocated memory, `taps` holds `rows * cols` taps, and the launch reserved the tile.
 #[inline(always)]
-unsafe fn tiled<T: TapSource>(frame: &Frame, window: &Window, cols: i32, rows: i32, taps: T, first: usize) {
+unsafe fn tiled<T: TapSource>(frame: &Frame, window: &Window, cols: i32, rows: i32, taps: T) {
     let tile = Shared::dynamic();
     let (left, top) = (block_x() * block_width(), block_y() * block_height());
     let pitch = block_width() + cols - 1;
@@ -43,23 +43,21 @@ unsafe fn tiled<T: TapSource>(frame: &Frame, window: &Window, cols: i32, rows: i
         let mut at = thread_x() + thread_y() * block_width();
         while at < count {
             let row = (at as u32).checked_div(pitch as u32).unwrap_or(0) as i32;
-            let value = source(frame, left + at - row * pitch - window.anchor_x, top + row - window.anchor_y);
-            tile.store(at, value);
+            let (x, y) = (left + at - row * pitch - window.anchor_x, top + row - window.anchor_y);
+            // One question for most pixels instead of two.
+            let inside = (x as u32) < frame.width as u32 && (y as u32) < frame.height as u32;
+            tile.store(at, if inside { pixel(frame, x, y) } else { source(frame, x, y) });
             at += block_width() * block_height();
         }
         barrier();
         if x < frame.width && y < frame.height {
             let mut sum = 0.0;
-            let mut tap = first;
+            let mut taps = taps;
             let mut row = 0;
             while row < rows {
                 let line = (thread_y() + row) * pitch + thread_x();
-                let mut col = 0;
-                while col < cols {
-                    sum = fma(taps.tap(tap), tile.load(line + col), sum);
-                    tap += 1;
-                    col += 1;
-                }
+                by_eights(cols, |col| sum = fma(taps.tap(col as usize), tile.load(line + col), sum));
+                taps = taps.skip(cols as usize);
                 row += 1;
             }
             write(frame, x, y, sum);

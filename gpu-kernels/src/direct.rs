@@ -19,6 +19,7 @@ use crate::abi::{ConstantTaps, DIRECT_BLOCK, DIRECT_UNROLLED_PIXELS, Frame, Taps
 use crate::border;
 use crate::device::*;
 use crate::frame::{load_tile, pixel, row, write};
+use crate::unrolled::by_eights;
 
 kernel! {
     /// Taps and pixels from global memory.
@@ -28,7 +29,7 @@ kernel! {
 
     /// Taps from the constant bank, pixels from global memory.
     fn direct_constant(frame: Frame, window: Window, taps: ConstantTaps) {
-        per_pixel(&frame, &window, parameter!(direct_constant, 2, taps))
+        per_pixel(&frame, &window, parameter!(direct_constant, 2, taps).skip(first_tap()))
     }
 
     /// Taps from the constant bank, pixels from a tile in shared memory.
@@ -135,24 +136,20 @@ unsafe fn per_pixel<T: TapSource>(frame: &Frame, window: &Window, taps: T) {
     while y < frame.height {
         let top = y - window.anchor_y;
         let leaves = border::leaves(left, window.cols, frame.width) || border::leaves(top, window.rows, frame.height);
-        // SAFETY: the window lies in the image, or `row` resolves coordinates into it; `(x, y)` lies in it, and `tap` counts
-        // the window's taps.
+        // SAFETY: the window lies in the image, or `row` resolves coordinates into it; `(x, y)` lies in it, and `taps` are the
+        // window's from row `r` on.
         unsafe {
             let sum = if leaves && frame.border == border::KEEP {
                 pixel(frame, x, y)
             } else {
                 let mut sum = 0.0;
-                let mut tap = first_tap();
+                let mut taps = taps;
                 let mut r = 0;
                 if !leaves {
                     let mut row = row(frame, top).from(left);
                     while r < window.rows {
-                        let mut c = 0;
-                        while c < window.cols {
-                            sum = fma(taps.tap(tap), load(row, c as usize), sum);
-                            tap += 1;
-                            c += 1;
-                        }
+                        by_eights(window.cols, |c| sum = fma(taps.tap(c as usize), load(row, c as usize), sum));
+                        taps = taps.skip(window.cols as usize);
                         row = row.wrapping_add(frame.src_stride);
                         r += 1;
                     }
@@ -161,10 +158,10 @@ unsafe fn per_pixel<T: TapSource>(frame: &Frame, window: &Window, taps: T) {
                         let row = row(frame, top + r);
                         let mut c = 0;
                         while c < window.cols {
-                            sum = fma(taps.tap(tap), row.pixel(frame, left + c), sum);
-                            tap += 1;
+                            sum = fma(taps.tap(c as usize), row.pixel(frame, left + c), sum);
                             c += 1;
                         }
+                        taps = taps.skip(window.cols as usize);
                         r += 1;
                     }
                 }
@@ -289,19 +286,6 @@ impl<E: Extent, T: TapSource> Pixels<E, T> {
                 p += 1;
             }
         };
-        // Four at a time, for the sizes that the compiler does not know.
-        let mut col = 0;
-        while col + 4 <= cols {
-            let (at, tap) = (at + col, taps + col as usize);
-            add(at, tap);
-            add(at + 1, tap + 1);
-            add(at + 2, tap + 2);
-            add(at + 3, tap + 3);
-            col += 4;
-        }
-        while col < cols {
-            add(at + col, taps + col as usize);
-            col += 1;
-        }
+        by_eights(cols, |col| add(at + col, taps + col as usize));
     }
 }

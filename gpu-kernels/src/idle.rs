@@ -9,11 +9,12 @@
 use crate::abi::{CLASS_BLOCK as SIDE, ConstantTaps, Frame, Window};
 use crate::device::*;
 use crate::frame::{or_constant, write};
+use crate::unrolled::by_eights;
 
 kernel! {
     /// For blocks of any shape, 16 x 16 at least.
     fn idle_threads(frame: Frame, window: Window, taps: ConstantTaps) {
-        let taps = parameter!(idle_threads, 2, taps);
+        let mut taps = parameter!(idle_threads, 2, taps).skip(first_tap());
         let tile = Shared::dynamic();
         let (left, top) = (block_x() * SIDE, block_y() * SIDE);
         let (width, height) = (SIDE + window.cols - 1, SIDE + window.rows - 1);
@@ -31,16 +32,11 @@ kernel! {
         let (x, y) = (left + thread_x(), top + thread_y());
         if thread_x() < SIDE && thread_y() < SIDE && x < frame.width && y < frame.height {
             let mut sum = 0.0;
-            let mut tap = first_tap();
             let mut row = 0;
             while row < window.rows {
                 let line = (thread_y() + row) * width + thread_x();
-                let mut col = 0;
-                while col < window.cols {
-                    sum = fma(taps.tap(tap), tile.load(line + col), sum);
-                    tap += 1;
-                    col += 1;
-                }
+                by_eights(window.cols, |col| sum = fma(taps.tap(col as usize), tile.load(line + col), sum));
+                taps = taps.skip(window.cols as usize);
                 row += 1;
             }
             write(&frame, x, y, sum);

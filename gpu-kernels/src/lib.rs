@@ -83,6 +83,8 @@ mod sliding;
 mod strip;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod texture;
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
+mod unrolled;
 
 // rust-cuda's `cuda_std` brings its own.
 #[cfg(all(target_arch = "nvptx64", not(rust_cuda)))]

@@ -17,6 +17,7 @@
 use crate::abi::{Frame, PAPER_COLUMN, PAPER_COLUMN_THREADS, PAPER_LEAD, PAPER_ROW, STUDY_RADIUS, Taps};
 use crate::device::*;
 use crate::frame::{or_constant, write};
+use crate::unrolled::by_eights;
 
 const MOST: usize = 2 * STUDY_RADIUS as usize + 1;
 
@@ -64,11 +65,7 @@ unsafe fn rows<T: TapSource>(frame: &Frame, count: i32, taps: T) {
         let x = left + thread_x();
         if thread_x() < PAPER_ROW && x < frame.width {
             let mut sum = 0.0;
-            let mut tap = 0;
-            while tap < count {
-                sum = fma(taps.tap(tap as usize), tile.load(thread_x() + tap), sum);
-                tap += 1;
-            }
+            by_eights(count, |tap| sum = fma(taps.tap(tap as usize), tile.load(thread_x() + tap), sum));
             write(frame, x, y, sum);
         }
     }
@@ -88,6 +85,8 @@ unsafe fn columns<const AT_ONCE: usize, T: TapSource>(frame: &Frame, count: i32,
     let place = |row: i32| row * width + thread_x();
     // SAFETY: as in `rows`.
     unsafe {
+        // As many as leave room for all of a multiprocessor's threads.
+        directive!(".maxnreg 32");
         // Four loads under way.
         let mut row = thread_y();
         while row < height + count - 1 {
@@ -101,8 +100,10 @@ unsafe fn columns<const AT_ONCE: usize, T: TapSource>(frame: &Frame, count: i32,
                 i += 1;
             }
             let mut i = 0;
-            while i < 4 && row < height + count - 1 {
-                tile.store(place(row), values[i]);
+            while i < 4 {
+                if row < height + count - 1 {
+                    tile.store(place(row), values[i]);
+                }
                 row += STEP;
                 i += 1;
             }
@@ -111,19 +112,17 @@ unsafe fn columns<const AT_ONCE: usize, T: TapSource>(frame: &Frame, count: i32,
         let mut row = thread_y();
         while row < height {
             let mut sums = [0.0; AT_ONCE];
-            let mut at = 0;
-            while at < count + (AT_ONCE as i32 - 1) * STEP {
+            by_eights(count + (AT_ONCE as i32 - 1) * STEP, |at| {
                 let value = tile.load(place(row + at));
                 let mut i = 0;
                 while i < AT_ONCE {
                     let tap = at - i as i32 * STEP;
-                    if tap >= 0 && tap < count {
+                    if AT_ONCE == 1 || tap >= 0 && tap < count {
                         sums[i] = fma_in_place(taps.tap(tap as usize), value, sums[i]);
                     }
                     i += 1;
                 }
-                at += 1;
-            }
+            });
             let mut i = 0;
             while i < AT_ONCE {
                 if x < frame.width && top + row < frame.height {

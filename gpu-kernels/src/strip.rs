@@ -9,11 +9,12 @@
 //! Order: that of the direct family, whose bits they give.
 //! Limits: square windows of odd size, 3 to 33; KEEP alone; an image is as tall as a grid at most.
 
-use crate::abi::{CLASS_BLOCK as SIDE, Frame, MAX_CONSTANT_TAPS, Taps};
+use crate::abi::{CLASS_BLOCK as SIDE, Frame, Taps};
 use crate::device::*;
 
-/// The rows of the largest window's taps that a launch carries; the others are in global memory.
-const CARRIED: i32 = MAX_CONSTANT_TAPS as i32 / 33;
+/// The rows of the largest window's taps that a launch's 4 KB take beside its other parameters; the others are in global
+/// memory, whose loads cost more. Even, so that these are aligned to pairs.
+const CARRIED: i32 = 30;
 
 /// As the table has them.
 macro_rules! entries {
@@ -81,10 +82,11 @@ impl Value {
     }
 }
 
-/// The sum over all taps of `value(column, row)`, with the first `carried` rows of taps from `taps`.
+/// The sum over all taps of `value(column, row)`, with the first `carried` rows of taps from `taps`, the others two at a time
+/// from `all`.
 ///
 /// # Safety
-/// `taps` holds that many rows of K; `all` holds K x K unless that is all of them.
+/// `taps` holds that many rows of K; `all` holds K x K unless that is all of them. Else `carried` is even.
 #[inline(always)]
 unsafe fn sum<const K: i32, T: TapSource>(
     taps: T,
@@ -93,35 +95,37 @@ unsafe fn sum<const K: i32, T: TapSource>(
     value: impl Fn(i32, i32) -> f32,
 ) -> f32 {
     // SAFETY: as the caller promised.
-    unsafe {
-        let sum = add::<K, _>(0.0, 0..carried, taps, &value);
-        add::<K, _>(sum, carried..K, Buffer(all), &value)
+    let mut sum = unsafe { add::<K, _>(taps, carried, &value) };
+    let mut tap = carried * K;
+    while tap < K * K {
+        // SAFETY: likewise; the last tap of an odd number has no neighbour to be read with it.
+        let pair = unsafe { if tap + 1 < K * K { load2(all, tap as usize) } else { [load(all, tap as usize), 0.0] } };
+        sum = fma(pair[0], value(tap % K, tap / K), sum);
+        if tap + 1 < K * K {
+            sum = fma(pair[1], value((tap + 1) % K, (tap + 1) / K), sum);
+        }
+        tap += 2;
     }
+    sum
 }
 
-/// Adds some rows to a sum. Beyond 11 x 11 the rows are a loop, because the code would no longer fit in the instruction cache.
+/// The sum over the first rows. Beyond 11 x 11 they are a loop, because the code would no longer fit in the instruction cache.
 ///
 /// # Safety
 /// `taps` holds these rows of K.
 #[inline(always)]
-unsafe fn add<const K: i32, T: TapSource>(
-    mut sum: f32,
-    rows: core::ops::Range<i32>,
-    taps: T,
-    value: &impl Fn(i32, i32) -> f32,
-) -> f32 {
-    let mut row = rows.start;
-    if row < rows.end {
-        let end = if K <= 11 { rows.end } else { opaque(rows.end) };
-        while row < end {
-            let mut col = 0;
-            while col < K {
-                // SAFETY: it is among the taps.
-                sum = fma(unsafe { taps.tap((row * K + col) as usize) }, value(col, row), sum);
-                col += 1;
-            }
-            row += 1;
+unsafe fn add<const K: i32, T: TapSource>(taps: T, rows: i32, value: &impl Fn(i32, i32) -> f32) -> f32 {
+    let mut sum = 0.0;
+    let end = if K <= 11 { rows } else { opaque(rows) };
+    let mut row = 0;
+    while row < end {
+        let mut col = 0;
+        while col < K {
+            // SAFETY: it is among the taps.
+            sum = fma(unsafe { taps.tap((row * K + col) as usize) }, value(col, row), sum);
+            col += 1;
         }
+        row += 1;
     }
     sum
 }

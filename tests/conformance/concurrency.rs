@@ -15,6 +15,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         Trial::test("concurrency::panics_elsewhere_do_no_harm::cpu", || panics(Device::Cpu)),
         gpu_trial("concurrency::panics_elsewhere_do_no_harm::gpu", gpu, || panics(Gpu::DEVICE)),
         gpu_trial("concurrency::streams::gpu", gpu, streams),
+        gpu_trial("concurrency::recording::gpu", gpu, recording),
     ];
     for (name, device) in [("cpu", Device::Cpu), ("gpu", Gpu::DEVICE)] {
         for shared in [true, false] {
@@ -189,6 +190,47 @@ fn streams() -> Result<(), Failed> {
         })?;
     }
     Ok(())
+}
+
+/// Work is recorded by some threads while others make plans, allocate memory and filter: each thread's results are right.
+#[cfg(feature = "gpu")]
+fn recording() -> Result<(), Failed> {
+    let gpu = apron::gpu::Gpu::open(0)?;
+    for filter in FILTERS {
+        let src = picture(5, 2)?;
+        let expected = run(&plan(filter, Gpu::DEVICE)?, &src)?;
+        at_once(|thread| {
+            let job = || -> apron::Result<bool> {
+                let mut same = true;
+                for _ in 0..8 * TURNS {
+                    // A plan of its own, with taps to upload.
+                    let plan = plan(filter, Gpu::DEVICE)?;
+                    let found = if thread % 2 == 0 {
+                        let mut recorded = plan.record(gpu.upload(&src.view())?, gpu.image(src.shape())?)?;
+                        let mut stream = gpu.stream()?;
+                        recorded.replay(&mut stream)?;
+                        stream.synchronize()?;
+                        gpu.download(recorded.dst())?
+                    } else {
+                        run(&plan, &src)?
+                    };
+                    same &= found == expected;
+                }
+                Ok(same)
+            };
+            match job() {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(format!("{filter}: thread {thread} has another result")),
+                Err(error) => Err(format!("{filter}: thread {thread}: {error}")),
+            }
+        })?;
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "gpu"))]
+fn recording() -> Result<(), Failed> {
+    Err("this build has no GPU support".into())
 }
 
 #[cfg(not(feature = "gpu"))]

@@ -220,6 +220,10 @@ impl Parameter {
         Self { first: (&raw const *value).cast(), len: size_of::<T>() / 4 }
     }
 
+    pub(crate) fn advanced(self, count: usize) -> Self {
+        Self { first: self.first.wrapping_add(count), len: self.len.saturating_sub(count) }
+    }
+
     #[track_caller]
     pub(crate) unsafe fn load(self, index: usize) -> f32 {
         if index >= self.len {

@@ -88,6 +88,9 @@ pub(crate) trait TapSource: Copy {
     /// # Safety
     /// `index` is below the number of taps.
     unsafe fn tap(self, index: usize) -> f32;
+
+    /// The taps from number `count` on.
+    fn skip(self, count: usize) -> Self;
 }
 
 /// Taps in global memory.
@@ -100,6 +103,11 @@ impl TapSource for Buffer {
         // SAFETY: the caller keeps `index` in range; the buffer is not written while a kernel runs.
         unsafe { load(self.0, index) }
     }
+
+    #[inline(always)]
+    fn skip(self, count: usize) -> Self {
+        Self(self.0.wrapping_add(count))
+    }
 }
 
 impl TapSource for Parameter {
@@ -107,5 +115,10 @@ impl TapSource for Parameter {
     unsafe fn tap(self, index: usize) -> f32 {
         // SAFETY: as the caller promised.
         unsafe { self.load(index) }
+    }
+
+    #[inline(always)]
+    fn skip(self, count: usize) -> Self {
+        self.advanced(count)
     }
 }

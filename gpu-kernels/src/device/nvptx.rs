@@ -372,6 +372,12 @@ pub(crate) fn first_tap() -> usize {
 pub(crate) struct Parameter(pub(crate) u64);
 
 impl Parameter {
+    /// The elements from number `count` on.
+    #[inline(always)]
+    pub(crate) fn advanced(self, count: usize) -> Self {
+        Self(self.0.wrapping_add(4 * count as u64))
+    }
+
     /// Reads element `index`.
     ///
     /// # Safety

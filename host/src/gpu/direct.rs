@@ -14,7 +14,7 @@ pub(super) fn launch(
     window: Window,
     taps: &TapSet,
     any_block: Option<(u32, u32)>,
-    stream: &Stream,
+    stream: &mut Stream,
 ) -> Result<()> {
     let tile = 4 * (DIRECT_BLOCK.0 + window.cols as u32 - 1) * (DIRECT_BLOCK.1 + window.rows as u32 - 1);
     let constant = taps.host.len() <= MAX_CONSTANT_TAPS;

@@ -152,8 +152,8 @@ driver! {
     fn cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, priority: c_int);
     fn cuStreamSynchronize(stream: CUstream);
     fn cuStreamDestroy_v2(stream: CUstream);
-    fn cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
-    fn cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
+    fn cuGraphCreate(graph: *mut CUgraph, flags: c_uint);
+    fn cuGraphAddKernelNode(node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize, parameters: *const CUDA_KERNEL_NODE_PARAMS);
     fn cuGraphInstantiate_v2(exec: *mut CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, log: *mut c_char, log_len: usize);
     fn cuGraphDestroy(graph: CUgraph);
     fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream);

@@ -220,7 +220,7 @@ impl Engine {
     }
 }
 
-pub(super) fn constant_taps(taps: impl Iterator<Item = f32>) -> Box<ConstantTaps> {
+fn constant_taps(taps: impl Iterator<Item = f32>) -> Box<ConstantTaps> {
     let mut all = Box::new(ConstantTaps([0.0; MAX_CONSTANT_TAPS]));
     all.0.iter_mut().zip(taps).for_each(|(to, tap)| *to = tap);
     all
@@ -262,7 +262,7 @@ impl Grid {
         frame: Frame,
         planes: usize,
         arguments: &[*const c_void],
-        stream: &Stream,
+        stream: &mut Stream,
     ) -> Result<()> {
         let gpu = &stream.gpu;
         let function = gpu.function_to_launch(entry)?;
@@ -273,7 +273,12 @@ impl Grid {
         let block = (self.block.0, self.block.1, 1);
         // SAFETY: by the caller's promise the arguments are what the entry takes; the driver copies them before the call
         // returns.
-        let status = unsafe { stream.queue.launch(function, blocks, block, self.shared, &pointers) };
+        let status = unsafe {
+            match &mut stream.recording {
+                None => stream.queue.launch(function, blocks, block, self.shared, &pointers),
+                Some(recording) => recording.add(function, blocks, block, self.shared, &mut pointers),
+            }
+        };
         status.map_err(|error| gpu.error("launching a kernel", error))
     }
 }

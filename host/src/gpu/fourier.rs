@@ -73,7 +73,7 @@ pub(super) fn launch(
     planes: usize,
     window: Window,
     taps: &TapSet,
-    stream: &Stream,
+    stream: &mut Stream,
 ) -> Result<()> {
     let keep = frame.border == KEEP;
     let inner = Frame { border: if keep { REPLICATE } else { frame.border }, ..frame };

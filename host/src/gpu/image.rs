@@ -11,6 +11,9 @@ use crate::{Error, Result, pixels};
 
 /// Rows begin at multiples of this many floats, 128 bytes: a warp's row is whole cache lines.
 const ROW_ALIGNMENT: usize = 32;
+/// The rows of [`Gpu::image_by_rows`] begin at multiples of this many floats, 32 bytes: no less will do for vector loads and for
+/// textures.
+const BY_ROWS_ALIGNMENT: usize = 8;
 
 /// An image in the memory of a GPU: planes of f32, one for each channel.
 #[derive(Debug)]
@@ -176,7 +179,7 @@ impl Gpu {
     #[doc(hidden)]
     pub fn image_by_rows(&self, shape: Shape) -> Result<DeviceImage> {
         shape.check()?;
-        let plane = shape.width.next_multiple_of(ROW_ALIGNMENT);
+        let plane = shape.width.next_multiple_of(BY_ROWS_ALIGNMENT);
         let stride = plane.saturating_mul(shape.channels);
         // Kernels multiply strides in 32 bits.
         if stride > u32::MAX as usize {

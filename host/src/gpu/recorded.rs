@@ -1,9 +1,15 @@
 //! Work that is recorded once and put into streams again and again, with a single call of the driver (a CUDA graph).
+//!
+//! The graph is put together kernel by kernel. Capturing a stream would do the same with less code, but whatever else other
+//! threads do in the driver meanwhile (load a kernel, allocate memory) may break a capture, and a capture may break it.
+
+use std::ffi::c_void;
 
 use cust::error::CudaResult;
+use cust::function::Function;
 use cust::sys::{
-    CUgraph, CUgraphExec, CUstreamCaptureMode, cuGraphDestroy, cuGraphExecDestroy, cuGraphInstantiate_v2,
-    cuGraphLaunch, cuStreamBeginCapture_v2, cuStreamEndCapture,
+    CUDA_KERNEL_NODE_PARAMS, CUgraph, CUgraphExec, CUgraphNode, cuGraphAddKernelNode, cuGraphCreate, cuGraphDestroy,
+    cuGraphExecDestroy, cuGraphInstantiate_v2, cuGraphLaunch,
 };
 
 use super::device::Gpu;
@@ -54,7 +60,13 @@ impl Recorded {
         let mut stream = gpu.stream()?;
         enqueue(&src, &mut dst, &mut stream)?;
         stream.synchronize()?;
-        let graph = Graph::record(&mut stream, |stream| enqueue(&src, &mut dst, stream))?;
+        let failed = |error| gpu.error("recording a graph", error);
+        stream.recording = Some(Recording::new().map_err(failed)?);
+        let enqueued = enqueue(&src, &mut dst, &mut stream);
+        let recording = stream.recording.take();
+        enqueued?;
+        let ready = recording.map_or(Ok(std::ptr::null_mut()), |recording| recording.ready()).map_err(failed)?;
+        let graph = Graph { ready, gpu: gpu.clone() };
         Ok(Self { graph, stream, src, dst })
     }
 
@@ -106,35 +118,72 @@ unsafe impl Send for Graph {}
 // SAFETY: as above: nothing can be done with a shared reference.
 unsafe impl Sync for Graph {}
 
-impl Graph {
-    /// What `work` puts into the stream, which is idle.
-    fn record(stream: &mut Stream, work: impl FnOnce(&mut Stream) -> Result<()>) -> Result<Self> {
-        let gpu = stream.gpu.clone();
-        gpu.enter()?;
-        let failed = |error| gpu.error("recording a graph", error);
-        // SAFETY: the stream is alive and not recording. Other threads may use the driver as they like meanwhile.
-        let begun =
-            unsafe { cuStreamBeginCapture_v2(stream.raw(), CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED) };
-        check(begun).map_err(failed)?;
-        let worked = work(stream);
-        let mut recorded: CUgraph = std::ptr::null_mut();
-        // SAFETY: the stream is recording, and stops at this whatever came of the work.
-        let ended = check(unsafe { cuStreamEndCapture(stream.raw(), &mut recorded) });
-        let made = worked.and_then(|()| ended.and_then(|()| instantiate(recorded)).map_err(failed));
-        if !recorded.is_null() {
-            // SAFETY: nobody else has it; what was instantiated does not need it.
-            unsafe { cuGraphDestroy(recorded) };
-        }
-        made.map(|ready| Self { ready, gpu })
+/// A graph in the making, of kernels that wait each for the one before it, as in a stream.
+#[derive(Debug)]
+pub(super) struct Recording {
+    graph: CUgraph,
+    /// The last kernel, or null.
+    last: CUgraphNode,
+}
+
+// SAFETY: handles; the driver takes them from any thread, one at a time, which `&mut` ensures.
+unsafe impl Send for Recording {}
+// SAFETY: as above: nothing can be done with a shared reference.
+unsafe impl Sync for Recording {}
+
+impl Recording {
+    fn new() -> CudaResult<Self> {
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the driver writes a handle.
+        check(unsafe { cuGraphCreate(&mut graph, 0) })?;
+        Ok(Self { graph, last: std::ptr::null_mut() })
+    }
+
+    /// Adds a kernel.
+    ///
+    /// # Safety
+    /// `arguments` are what it takes; they are copied before the call returns. `blocks` of so many threads and bytes of shared
+    /// memory are what it keeps to.
+    pub(super) unsafe fn add(
+        &mut self,
+        kernel: &Function<'_>,
+        blocks: (u32, u32, u32),
+        block: (u32, u32, u32),
+        shared: u32,
+        arguments: &mut [*mut c_void],
+    ) -> CudaResult<()> {
+        let node = CUDA_KERNEL_NODE_PARAMS {
+            func: kernel.to_raw(),
+            gridDimX: blocks.0,
+            gridDimY: blocks.1,
+            gridDimZ: blocks.2,
+            blockDimX: block.0,
+            blockDimY: block.1,
+            blockDimZ: block.2,
+            sharedMemBytes: shared,
+            kernelParams: arguments.as_mut_ptr(),
+            extra: std::ptr::null_mut(),
+        };
+        let before = self.last;
+        let count = usize::from(!before.is_null());
+        // SAFETY: graph and node are alive; the kernel and its arguments are by the caller's promise.
+        check(unsafe { cuGraphAddKernelNode(&mut self.last, self.graph, &before, count, &node) })
+    }
+
+    fn ready(self) -> CudaResult<CUgraphExec> {
+        let mut ready = std::ptr::null_mut();
+        let nowhere = std::ptr::null_mut();
+        // SAFETY: the graph is alive; no text is asked for.
+        check(unsafe { cuGraphInstantiate_v2(&mut ready, self.graph, nowhere, std::ptr::null_mut(), 0) })?;
+        Ok(ready)
     }
 }
 
-fn instantiate(recorded: CUgraph) -> CudaResult<CUgraphExec> {
-    let mut ready: CUgraphExec = std::ptr::null_mut();
-    let nowhere = std::ptr::null_mut();
-    // SAFETY: the graph is alive; no text is asked for.
-    check(unsafe { cuGraphInstantiate_v2(&mut ready, recorded, nowhere, std::ptr::null_mut(), 0) })?;
-    Ok(ready)
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it; what was instantiated does not need it.
+        unsafe { cuGraphDestroy(self.graph) };
+    }
 }
 
 impl Drop for Graph {

@@ -25,7 +25,7 @@ pub(super) fn launch(
     planes: usize,
     window: Window,
     taps: &ConstantTaps,
-    stream: &Stream,
+    stream: &mut Stream,
 ) -> Result<()> {
     let strip = 32 * kernel.pixels as u32;
     let across = (frame.width as u32).div_ceil(strip);
@@ -39,13 +39,13 @@ pub(super) fn launch(
     let rows = rows as i32;
     let arguments = [argument(&window.anchor_y), argument(&rows), argument(taps)];
     // SAFETY: both families take the frame, the anchor's row, the rows of a strip and their taps; device images have rows
-    // aligned to 128 bytes, less than 4 GiB apart.
+    // aligned to 32 bytes at least, less than 4 GiB apart.
     unsafe { grid.launch(kernel.entry, inner, planes, &arguments, stream)? };
     if keep { keep_edges(frame, planes, window, stream) } else { Ok(()) }
 }
 
 /// Copies the pixels that a KEEP border keeps.
-pub(super) fn keep_edges(frame: Frame, planes: usize, window: Window, stream: &Stream) -> Result<()> {
+pub(super) fn keep_edges(frame: Frame, planes: usize, window: Window, stream: &mut Stream) -> Result<()> {
     let rows = (frame.height as u32).div_ceil(8).min(MAX_GRID);
     let grid = Grid { blocks: (1, rows), block: (32, 8), shared: 0 };
     // SAFETY: the kernel takes the frame and the window; any grid will do.

@@ -8,6 +8,7 @@ use cust::stream::StreamFlags;
 use cust::sys::CUstream;
 
 use super::device::Gpu;
+use super::recorded::Recording;
 use super::texture::Textures;
 use crate::Result;
 
@@ -24,6 +25,8 @@ pub struct Stream {
     pub(super) queue: cust::stream::Stream,
     scratch: Option<DeviceBuffer<f32>>,
     pub(super) textures: Textures,
+    /// Where kernels go instead, while a plan's work is recorded.
+    pub(super) recording: Option<Recording>,
 }
 
 impl Gpu {
@@ -35,7 +38,7 @@ impl Gpu {
         self.enter()?;
         let queue = cust::stream::Stream::new(StreamFlags::NON_BLOCKING, None)
             .map_err(|error| self.error("creating a stream", error))?;
-        Ok(Stream { gpu: self.clone(), queue, scratch: None, textures: Textures::default() })
+        Ok(Stream { gpu: self.clone(), queue, scratch: None, textures: Textures::default(), recording: None })
     }
 }
 

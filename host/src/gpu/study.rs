@@ -8,7 +8,7 @@ use gpu_kernels::abi::{
     TEXTURE_BLOCK, TEXTURE_COLUMNS, TEXTURE_ROWS, Window,
 };
 
-use super::engine::{Engine, Grid, argument, constant_taps};
+use super::engine::{Engine, Grid, argument};
 use super::separable::{laid_out, outside};
 use super::stream::Stream;
 use crate::{Family, Result, Variant};
@@ -65,7 +65,7 @@ pub(super) fn launch(variant: Variant, job: &Job, engine: &Engine, stream: &mut 
 }
 
 /// The variants with the direct family's bits.
-fn one_pass(variant: Variant, job: &Job, engine: &Engine, stream: &Stream) -> Result<()> {
+fn one_pass(variant: Variant, job: &Job, engine: &Engine, stream: &mut Stream) -> Result<()> {
     let Job { frame, planes, window, .. } = job;
     let (cols, rows) = (window.cols, window.rows);
     let of_tile = |(width, height): (i32, i32)| (width + cols - 1) * (height + rows - 1);
@@ -88,22 +88,22 @@ fn one_pass(variant: Variant, job: &Job, engine: &Engine, stream: &Stream) -> Re
     };
     let taps = engine.dense()?;
     let pointer = taps.pointer();
-    let leading = if taps.constant.is_some() { None } else { Some(constant_taps(taps.host.iter().copied())) };
-    let by_value = taps.constant.as_ref().or(leading.as_ref()).filter(|_| variant != Variant::LineNaive);
-    let taps = by_value.map_or(argument(&pointer), |taps| argument(&**taps));
+    // The strips' largest window has more than a launch carries, so its entry takes the first of them.
+    let leading: *const c_void = taps.constant.as_ref().map_or(taps.host.as_ptr().cast(), |taps| argument(&**taps));
+    let all = taps.constant.is_none().then(|| argument(&pointer));
+    let taps = if variant == Variant::LineNaive { argument(&pointer) } else { leading };
     let grid = pass.grid(frame);
     let window_of = argument(window);
     let channels = *planes as i32;
     // SAFETY: each entry takes the frame, then the window unless it knows it, or for strips the number of channels, then its
-    // taps: a pointer for `line_naive`, else the taps themselves. The strips' largest window has more than a launch carries: a
-    // pointer to all of them follows those that fit.
+    // taps: a pointer for `line_naive`, else the taps themselves, of which it knows how many; where those are not all, a
+    // pointer to all follows.
     unsafe {
         match variant {
             Variant::StripUntiled | Variant::StripTiled => {
                 // The kernel counts the columns of all channels.
-                let all = Frame { width: frame.width * channels, ..*frame };
-                let grid = Grid { blocks: pass.grid(&all).blocks, ..grid };
-                let all = leading.is_some().then(|| argument(&pointer));
+                let side_by_side = Frame { width: frame.width * channels, ..*frame };
+                let grid = Grid { blocks: pass.grid(&side_by_side).blocks, ..grid };
                 let arguments: Vec<_> = [argument(&channels), taps].into_iter().chain(all).collect();
                 grid.launch(pass.entry, *frame, 1, &arguments, stream)
             }
