@@ -323,6 +323,13 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
         let row_len = self.shape.row_len();
         self.data.par_chunks_mut(self.stride).map(move |chunk| &mut chunk[..row_len])
     }
+
+    /// The same rows in bands of so many.
+    pub(crate) fn bands_mut(&mut self, rows: usize) -> impl ExactSizeIterator<Item = Vec<&mut [P]>> + Send {
+        let (stride, row_len) = (self.stride, self.shape.row_len());
+        let bands = self.data.chunks_mut(stride.saturating_mul(rows));
+        bands.map(move |band| band.chunks_mut(stride).map(|row| &mut row[..row_len]).collect())
+    }
 }
 
 fn check_len(shape: Shape, stride: usize, found: usize) -> Result<usize> {

@@ -11,11 +11,9 @@
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 
-use rayon::prelude::*;
-
 use super::simd::{Isa, Lanes, Work};
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
-use super::{Window, resolve};
+use super::{Window, resolve, share};
 use crate::Result;
 use crate::exact::{self, Exact};
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
@@ -133,7 +131,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         let even = |jobs: usize| height.div_ceil(jobs.div_ceil(strips));
         let band = even(4 * threads).max(even(threads).min(4 * self.window.rows));
         let bands = height.div_ceil(band);
-        (0..bands * strips).into_par_iter().try_for_each_init(Scratch::default, |scratch, job| {
+        share(0..bands * strips, |scratch, job| {
             let (x, y) = (job % strips * strip, job / strips * band);
             self.rectangle(scratch, x..width.min(x + strip), y..height.min(y + band))
         })

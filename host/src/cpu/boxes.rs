@@ -7,10 +7,9 @@
 use std::ops::Range;
 
 use gpu_kernels::border::CONSTANT;
-use rayon::prelude::*;
 
 use super::simd::{Isa, Lanes, Work};
-use super::{Window, resolve};
+use super::{Window, resolve, share};
 use crate::exact::{self, Exact};
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 use crate::{Filter, Result};
@@ -57,7 +56,7 @@ pub(super) fn run<D: Pixel>(
     let band = height.div_ceil(4 * threads).max(height.div_ceil(threads).min(4 * window.rows));
     // Under tap row 0 were there no anchor; none outside the image.
     let row = |y: usize| resolve(window.border, y, 0, window.anchor_y, height).map(|y| src.row(y));
-    dst.rows_mut().chunks(band).enumerate().try_for_each_init(Scratch::default, |scratch, (index, rows)| {
+    share(dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
         let first = index * band;
         scratch.start(window, src.shape())?;
         exact.begin(&(0..width), &mut scratch.exact)?;

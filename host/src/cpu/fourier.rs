@@ -4,11 +4,10 @@
 use std::sync::Arc;
 
 use gpu_kernels::border::KEEP;
-use rayon::prelude::*;
 use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlanner};
 
-use super::{Window, leaves, resolve};
+use super::{Window, leaves, resolve, share};
 use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::{Filter, Result, spectrum, tuning};
 
@@ -102,7 +101,7 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     dst: &mut ImageViewMut<'_, D>,
     filtered: usize,
 ) -> Result<()> {
-    dst.rows_mut().chunks(spectra.rows).enumerate().try_for_each_init(Work::default, |work, (band, mut rows)| {
+    share(dst.bands_mut(spectra.rows).enumerate(), |work: &mut Work, (band, mut rows)| {
         work.start(spectra)?;
         for channel in 0..src.shape().channels {
             let plane = Plane { window, taps, spectra, src, channel, top: band * spectra.rows };
