@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use crate::cases::{Case, Class, Random, Stored, Suite, cases};
 use crate::linked::{Linked, linked};
-use crate::measure::{Bed, Rhythm, on_host};
+use crate::measure::{Bed, Rhythm, Turn};
 use crate::peers::{Agreement, On, Peers};
 use crate::report::{Checked, CpuReport, GpuReport, Report, Row, Rows, Skipped, Who, contests};
 use crate::{charts, check, compilers, family_name, output, page, why};
@@ -24,9 +24,6 @@ pub struct Options {
     /// Only cases whose name contains this, as 8192x8192, or one of several: f32-,u8 are those of docs/cpu.md.
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter_case: String,
-    /// Fewer rounds: less exact, and sooner done. On the CPU, large cases are left out.
-    #[arg(long)]
-    quick: bool,
     /// Also cases of up to 32768x32768 pixels.
     #[arg(long)]
     large: bool,
@@ -36,20 +33,13 @@ pub struct Options {
     peers: bool,
     /// Instead, measure the embedded kernels beside those of a PTX file: times, registers, instructions, load time, and
     /// whether results agree.
-    #[arg(long, requires = "ptx", conflicts_with_all = ["peers", "html", "svg"])]
+    #[arg(long, requires = "ptx", conflicts_with_all = ["peers", "html", "svg", "markdown"])]
     compare_compilers: bool,
     /// The PTX file, as `cargo xtask ptx --compiler rust-cuda --arch sm_90 --out FILE` writes it.
     #[arg(long, value_name = "FILE", requires = "compare_compilers")]
     ptx: Option<PathBuf>,
-    /// Also write the results to this file, as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Also write a page with the table and charts to this file.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Also write the charts to this folder, as SVG.
-    #[arg(long, value_name = "DIR")]
-    svg: Option<PathBuf>,
+    #[command(flatten)]
+    common: output::Common,
 }
 
 /// Multiply-adds up to which a case of the GPU's suite is measured on the CPU: beside a GPU, on the CPU alone in few rounds,
@@ -59,11 +49,11 @@ const CPU_WORK: [usize; 3] = [1 << 28, 1 << 31, 1 << 32];
 /// After this long a contender's rounds end, if there were three.
 const BUDGET: Duration = Duration::from_millis(1200);
 
+/// The most turns of a contender on the CPU.
+const TURNS: usize = 7;
+
 /// Values up to which starting a kernel counts: such cases are also replayed from graphs.
 const SMALL: usize = 1 << 22;
-
-/// A run on the CPU that takes less than this comes after one that is not counted.
-const BRIEF: Duration = Duration::from_millis(100);
 
 /// Runs the benchmark and prints its table.
 ///
@@ -100,7 +90,11 @@ pub fn run(options: &Options) -> Result<()> {
         version: env!("CARGO_PKG_VERSION"),
         gpu: gpu.as_ref().map(|(_, gpu)| GpuReport::new(gpu, peak)),
         cpu: CpuReport::new(),
-        rounds: if options.quick { 3 } else { 21 },
+        rounds: match (options.common.quick, gpu.is_some()) {
+            (true, _) => 3,
+            (false, true) => 21,
+            (false, false) => TURNS,
+        },
         rows: Vec::new(),
         contests: Vec::new(),
         skipped: Vec::new(),
@@ -115,7 +109,7 @@ pub fn run(options: &Options) -> Result<()> {
         peers = Some(start_peers(on, &mut report.skipped)?);
     }
     for case in chosen {
-        let bench = Bench { case, quick: options.quick, rounds: report.rounds };
+        let bench = Bench { case, quick: options.common.quick, rounds: report.rounds };
         let mut left_out = |why: &str| report.skipped.push(Skipped { what: case.name(), why: why.to_owned() });
         if case.large && !options.large {
             left_out("large; --large includes it");
@@ -127,7 +121,7 @@ pub fn run(options: &Options) -> Result<()> {
             }
             continue;
         }
-        let most = if gpu.is_some() { CPU_WORK[0] } else { CPU_WORK[2 - usize::from(options.quick)] };
+        let most = if gpu.is_some() { CPU_WORK[0] } else { CPU_WORK[2 - usize::from(options.common.quick)] };
         let on_cpu = case.suite == Suite::Cpu || case.values() * case.steps(case.form.class()) <= most;
         if gpu.is_none() && !on_cpu {
             left_out("too much for the CPU in reasonable time");
@@ -152,7 +146,8 @@ pub fn run(options: &Options) -> Result<()> {
     }
     report.contests = contests(&report.rows);
     output::print(&format!("\n{}", report.text()))?;
-    options.write(&report, &fallback)
+    let put = |file: &str| output::put_between(file, "bench", |names| report.beside(names));
+    options.common.write(&report, || charts::draw(&report), |charts| page::write(&report, &fallback, charts), put)
 }
 
 /// Finds the libraries, and says which there are.
@@ -173,35 +168,13 @@ impl Options {
             Device::Gpu(ordinal) => ordinal,
             Device::Auto => 0,
         };
-        let rounds = if self.quick { 3 } else { 11 };
+        let rounds = if self.common.quick { 3 } else { 11 };
         let comparison = compilers::compare(ordinal, file, chosen, rounds, self.large)?;
         output::print(&comparison.text())?;
-        if let Some(path) = &self.json {
-            let json = serde_json::to_string_pretty(&comparison)? + "\n";
-            output::write(path, json.as_bytes())?;
+        if let Some(path) = &self.common.json {
+            output::write(path, output::json(&comparison)?.as_bytes())?;
         }
         comparison.verify()
-    }
-
-    /// The files that were asked for.
-    fn write(&self, report: &Report, fallback: &str) -> Result<()> {
-        if let Some(path) = &self.json {
-            let json = serde_json::to_string_pretty(report)? + "\n";
-            output::write(path, json.as_bytes())?;
-        }
-        if self.html.is_none() && self.svg.is_none() {
-            return Ok(());
-        }
-        let charts = charts::draw(report)?;
-        if let Some(folder) = &self.svg {
-            for chart in &charts {
-                output::write(&folder.join(format!("{}.svg", chart.name)), chart.svg.as_bytes())?;
-            }
-        }
-        if let Some(path) = &self.html {
-            output::write(path, page::write(report, fallback, &charts).as_bytes())?;
-        }
-        Ok(())
     }
 }
 
@@ -249,10 +222,8 @@ impl Bench<'_> {
         let filter = case.filter()?;
         let src = Image::from_vec(case.pixels::<P>(), case.width, case.height, case.channels)?;
         let mut dst = Image::<P>::zeroed(case.width, case.height, case.channels)?;
-        let rounds = if self.quick { 3 } else { 11 };
-
         let (input, output) = (src.as_slice(), &mut vec![P::default(); case.values()]);
-        let copies = on_host(rounds, || {
+        let copies = Turn::BRIEF.times(|| {
             let parts = output.par_chunks_mut(1 << 16).zip(input.par_chunks(1 << 16));
             parts.for_each(|(to, from)| to.copy_from_slice(from));
             anyhow::Ok(())
@@ -309,23 +280,22 @@ impl Bench<'_> {
             }
         }
 
-        for _ in 0..rounds {
+        for _ in 0..self.rounds.min(TURNS) {
             for entry in &mut entries {
                 if entry.is_done() {
                     continue;
                 }
-                // While others had their turn, a contender's threads went to sleep: waking them is not its time.
-                let runs = if entry.times.last().is_none_or(|&time| time < BRIEF) { 2 } else { 1 };
-                let time = match &entry.contender {
-                    Contender::Ours(plan) => Ok(last_of(runs, || plan.run(&src.view(), &mut dst.view_mut()))?),
-                    Contender::Linked(index) => last_of(runs, || libraries[*index].run()).map_err(Some),
+                let turn = Turn::after(entry.times.last().copied());
+                let times = match &entry.contender {
+                    Contender::Ours(plan) => Ok(turn.times(|| plan.run(&src.view(), &mut dst.view_mut()))?),
+                    Contender::Linked(index) => turn.times(|| libraries[*index].run()).map_err(Some),
                     Contender::Peer(name) => match &mut peers {
-                        Some(peers) => peers.time(name, runs).map(|times| times.last().copied().unwrap_or_default()),
+                        Some(peers) => peers.take_turn(name, turn),
                         None => continue,
                     },
                 };
-                match time {
-                    Ok(time) => entry.times.push(time),
+                match times {
+                    Ok(times) => entry.times.extend(times),
                     Err(why) => skip(&entry.name, why),
                 }
             }
@@ -470,15 +440,6 @@ impl Bench<'_> {
 
 /// Filters one image on the device into another.
 type Run = Box<dyn FnMut(&DeviceImage, &mut DeviceImage, &mut Stream) -> apron::Result<()>>;
-
-/// The time of the last of some runs.
-fn last_of<E>(runs: usize, mut run: impl FnMut() -> Result<(), E>) -> Result<Duration, E> {
-    for _ in 1..runs {
-        run()?;
-    }
-    let start = Instant::now();
-    run().map(|()| start.elapsed())
-}
 
 /// A variant that is measured.
 struct Runner {

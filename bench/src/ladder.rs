@@ -22,24 +22,11 @@ pub struct Options {
     /// Only this document: blog, class, paper, strip, line.
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
-    /// Fewer rounds: less exact, and sooner done.
-    #[arg(long)]
-    quick: bool,
     /// Measure nothing: take the results from this file, which --json wrote.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["device", "source", "quick"])]
     from: Option<PathBuf>,
-    /// Also write the results to this file, as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Also write a page with tables and charts to this file.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Also write the charts to this folder, as SVG.
-    #[arg(long, value_name = "DIR")]
-    svg: Option<PathBuf>,
-    /// Also put the tables into this Markdown file, between its lines "<!-- ladder NAME -->" and "<!-- end -->".
-    #[arg(long, value_name = "FILE")]
-    markdown: Option<PathBuf>,
+    #[command(flatten)]
+    common: output::Common,
 }
 
 /// Runs the ladder and prints its tables.
@@ -55,26 +42,8 @@ pub fn run(options: &Options) -> Result<()> {
         None => measure(options)?,
     };
     output::print(&report.text())?;
-    if let Some(path) = &options.json {
-        output::write(path, (serde_json::to_string(&report)? + "\n").as_bytes())?;
-    }
-    if options.html.is_some() || options.svg.is_some() {
-        let charts = report.charts()?;
-        if let Some(folder) = &options.svg {
-            for chart in &charts {
-                output::write(&folder.join(format!("{}.svg", chart.name)), chart.svg.as_bytes())?;
-            }
-        }
-        if let Some(path) = &options.html {
-            output::write(path, report.page(&charts).as_bytes())?;
-        }
-    }
-    if let Some(path) = &options.markdown {
-        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-        let text = report.put_into(&text).with_context(|| format!("{}", path.display()))?;
-        output::write(path, text.as_bytes())?;
-    }
-    Ok(())
+    let put = |file: &str| report.put_into(file);
+    options.common.write(&report, || report.charts(), |charts| report.page(charts), put)
 }
 
 fn measure(options: &Options) -> Result<report::Report> {
@@ -97,7 +66,7 @@ fn measure(options: &Options) -> Result<report::Report> {
             place => place?,
         },
     };
-    let bench = Bench { place, rounds: if options.quick { 3 } else { 11 } };
+    let bench = Bench { place, rounds: if options.common.quick { 3 } else { 11 } };
     let mut report = bench.heading(&fallback);
     for source in chosen {
         report.sources.push(bench.source(source).with_context(|| format!("source {}", source.name))?);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::charts::{self, Chart};
@@ -157,13 +157,6 @@ fn times(ratio: f64) -> String {
     format!("{}x", number(ratio))
 }
 
-/// A table as Markdown.
-fn markdown((header, left, rows): &Cells) -> String {
-    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let rule: Vec<_> = (0..header.len()).map(|i| if i < *left { "---" } else { "---:" }.to_owned()).collect();
-    line(header) + &line(&rule) + &rows.iter().map(|row| line(row)).collect::<String>()
-}
-
 impl Report {
     /// For a terminal.
     pub(crate) fn text(&self) -> String {
@@ -191,30 +184,19 @@ impl Report {
     /// One document's tables as Markdown.
     fn markdown(&self, section: &Section) -> String {
         let mut text = format!("Theirs: {}. Ours: {}.\n", section.published_on, self.device);
-        for table in &section.tables {
-            let _ = write!(text, "\n{}:\n\n{}", table.caption(), markdown(&table.cells(self.peak_flops)));
-        }
-        for sweep in &section.sweeps {
-            let _ = write!(text, "\n{}:\n\n{}", sweep.caption(), markdown(&sweep.cells()));
-        }
+        let mut add = |caption: String, (header, left, rows): Cells| {
+            let _ = write!(text, "\n{caption}:\n\n{}", output::markdown(&header, left, &rows));
+        };
+        section.tables.iter().for_each(|table| add(table.caption(), table.cells(self.peak_flops)));
+        section.sweeps.iter().for_each(|sweep| add(sweep.caption(), sweep.cells()));
         text
     }
 
     /// A Markdown file with the tables of each document where it has a place for them.
     pub(crate) fn put_into(&self, file: &str) -> Result<String> {
-        let mut text = String::new();
-        let mut rest = file;
-        for section in &self.sources {
-            let begin = format!("<!-- ladder {} -->\n", section.name);
-            let at = rest.find(&begin).with_context(|| format!("there is no line \"{}\"", begin.trim_end()))?;
-            let (before, after) = rest.split_at(at + begin.len());
-            let end = after.find("<!-- end -->").with_context(|| format!("no \"<!-- end -->\" after {begin}"))?;
-            text += before;
-            let _ = write!(text, "\n{}\n", self.markdown(section));
-            rest = &after[end..];
-        }
-        ensure!(!self.sources.is_empty(), "the report has no tables");
-        Ok(text + rest)
+        output::put_between(file, "ladder", |name| {
+            self.sources.iter().find(|section| section.name == name).map(|section| self.markdown(section))
+        })
     }
 
     /// Speed-ups as bars, sweeps as lines.
@@ -387,7 +369,7 @@ pub(crate) mod tests {
         assert!(once.starts_with("before\n<!-- ladder one -->\n\nTheirs") && once.ends_with("<!-- end -->\nafter\n"));
         assert!(!once.contains("stale") && once.contains("| second <1> | direct-naive |"), "{once}");
         assert_eq!(report.put_into(&once).unwrap(), once);
-        assert!(report.put_into("nothing").unwrap_err().to_string().contains("ladder one"));
+        assert!(report.put_into("nothing").unwrap_err().to_string().contains("<!-- ladder"));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! On a GPU, a measurement puts many runs into a stream between two marks of the stream's own clock. Before the first mark
 //! comes enough other work for the host to have put in all runs before the GPU gets to them: so the time is the GPU's and
 //! not the host's. The runs take turns over more buffers than the level-2 cache holds.
+//!
+//! On the CPU, contenders take turns ([`Turn`]).
 
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,48 @@ pub fn on_host<E>(rounds: usize, mut run: impl FnMut() -> Result<(), E>) -> Resu
             run().map(|()| start.elapsed())
         })
         .collect()
+}
+
+/// How long a contender on the CPU runs when its turn comes.
+///
+/// While another had its turn, its threads slept. A virtual machine's Linux may wake both threads of two cores on one of
+/// them, as it takes the other core, halted, for one that the host has taken away; it can be a tenth of a second before it
+/// parts them, and until then everything takes twice as long. That is so for whoever has threads, and is not what is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// It first runs for so long without being timed.
+    pub lead: Duration,
+    /// Then it is timed as often as it begins within this time, once at least.
+    pub span: Duration,
+}
+
+impl Turn {
+    /// Of runs that take less than the lead. Longer ones are timed once, from their start.
+    pub const BRIEF: Self = Self { lead: Duration::from_millis(150), span: Duration::from_millis(25) };
+
+    /// The turn of a contender whose run took so long before, if it did.
+    pub fn after(last: Option<Duration>) -> Self {
+        let brief = last.is_none_or(|last| last < Self::BRIEF.lead);
+        if brief { Self::BRIEF } else { Self { lead: Duration::ZERO, span: Duration::ZERO } }
+    }
+
+    /// The times.
+    ///
+    /// # Errors
+    /// Those of `run`.
+    pub fn times<E>(self, mut run: impl FnMut() -> Result<(), E>) -> Result<Vec<Duration>, E> {
+        let begin = Instant::now();
+        while begin.elapsed() < self.lead {
+            run()?;
+        }
+        let (begin, mut times) = (Instant::now(), Vec::new());
+        while times.is_empty() || begin.elapsed() < self.span {
+            let start = Instant::now();
+            run()?;
+            times.push(start.elapsed());
+        }
+        Ok(times)
+    }
 }
 
 /// Pairs of images in device memory, and a stream to use them in.

@@ -1,10 +1,122 @@
 //! What is printed and written.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::charts::Chart;
+
+/// How much is measured, and where else the results go.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Common {
+    /// Fewer rounds: less exact, and sooner done. On the CPU, `bench` leaves large cases out.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Also write the results to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Also write a page with tables and charts to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Also write the charts to this folder, as SVG.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Also put tables into this Markdown file; may be given more than once. Between a line "<!-- ladder NAME -->" and
+    /// "<!-- end -->" goes a document's, after "<!-- bench NAME -->" ours beside the libraries of that name.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Vec<PathBuf>,
+}
+
+impl Common {
+    /// Writes the files that were asked for. `put` gives a Markdown file with its tables in it.
+    pub(crate) fn write(
+        &self,
+        results: &impl Serialize,
+        charts: impl FnOnce() -> Result<Vec<Chart>>,
+        page: impl FnOnce(&[Chart]) -> String,
+        put: impl Fn(&str) -> Result<String>,
+    ) -> Result<()> {
+        if let Some(path) = &self.json {
+            write(path, json(results)?.as_bytes())?;
+        }
+        if self.html.is_some() || self.svg.is_some() {
+            let charts = charts()?;
+            for chart in self.svg.iter().flat_map(|_| &charts) {
+                let folder = self.svg.as_deref().unwrap_or(Path::new("."));
+                write(&folder.join(format!("{}.svg", chart.name)), chart.svg.as_bytes())?;
+            }
+            if let Some(path) = &self.html {
+                write(path, page(&charts).as_bytes())?;
+            }
+        }
+        for path in &self.markdown {
+            let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+            let text = put(&text).with_context(|| format!("{}", path.display()))?;
+            write(path, text.as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// A Markdown file with its tables: between each line "<!-- WORD NAME -->" and the next "<!-- end -->" comes what `table` has
+/// for the name, if it has something.
+pub(crate) fn put_between(file: &str, word: &str, table: impl Fn(&str) -> Option<String>) -> Result<String> {
+    let (mut text, mut rest, mut put) = (String::new(), file, false);
+    let begin = format!("<!-- {word} ");
+    while let Some(at) = rest.find(&begin) {
+        let (name, _) =
+            rest[at + begin.len()..].split_once(" -->\n").with_context(|| format!("\"{begin}\" has no end"))?;
+        let (before, after) = rest.split_at(at + begin.len() + name.len() + " -->\n".len());
+        let end = after.find("<!-- end -->").with_context(|| format!("no \"<!-- end -->\" after {begin}{name}"))?;
+        let table = table(name).map(|table| format!("\n{table}\n"));
+        put |= table.is_some();
+        text += before;
+        text += table.as_deref().unwrap_or(&after[..end]);
+        rest = &after[end..];
+    }
+    ensure!(put, "there is no line \"{begin}NAME -->\" for any of the tables");
+    Ok(text + rest)
+}
+
+/// A Markdown table whose first `left` columns are text and whose others are numbers.
+pub(crate) fn markdown<T: AsRef<str>>(header: &[T], left: usize, rows: &[Vec<String>]) -> String {
+    let rule: Vec<_> = (0..header.len()).map(|i| if i < left { "---" } else { "---:" }).collect();
+    let header: Vec<_> = header.iter().map(AsRef::as_ref).collect();
+    let rows: String = rows.iter().map(|row| format!("| {} |\n", row.join(" | "))).collect();
+    format!("| {} |\n| {} |\n{rows}", header.join(" | "), rule.join(" | "))
+}
+
+/// Results as JSON: numbers with five digits, each member of a list in a line.
+pub(crate) fn json(results: &impl Serialize) -> Result<String> {
+    let mut value = serde_json::to_value(results)?;
+    shorten(&mut value);
+    let Value::Object(members) = value else { return Ok(format!("{value}\n")) };
+    let members = members.into_iter().map(|(name, value)| match value {
+        Value::Array(list) if !list.is_empty() => {
+            let lines: Vec<_> = list.iter().map(Value::to_string).collect();
+            format!("\"{name}\": [\n  {}\n]", lines.join(",\n  "))
+        }
+        value => format!("\"{name}\": {value}"),
+    });
+    Ok(format!("{{\n{}\n}}\n", members.collect::<Vec<_>>().join(",\n")))
+}
+
+/// Rounds what is no whole number to five digits.
+fn shorten(value: &mut Value) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(shorten),
+        Value::Object(members) => members.values_mut().for_each(shorten),
+        Value::Number(number) if number.is_f64() => {
+            let rounded = number.as_f64().and_then(|number| format!("{number:.4e}").parse::<f64>().ok());
+            *value = rounded.map_or(Value::Null, Value::from);
+        }
+        _ => {}
+    }
+}
 
 /// Prints; a reader that has gone away is no error.
 pub(crate) fn print(text: &str) -> Result<()> {
@@ -79,4 +191,34 @@ pub(crate) fn escape(text: &str) -> String {
         c => c.to_string(),
     };
     text.chars().map(escaped).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tables_are_put_between_their_marks_and_no_others() {
+        let table = |name: &str| (name != "b").then(|| format!("table {name}\n"));
+        let file = "x\n<!-- t a -->\nold\n<!-- end -->\ny\n<!-- t b -->\nkept\n<!-- end -->\nz\n";
+        let once = put_between(file, "t", table).unwrap();
+        let found = "x\n<!-- t a -->\n\ntable a\n\n<!-- end -->\ny\n<!-- t b -->\nkept\n<!-- end -->\nz\n";
+        assert_eq!(once, found);
+        assert_eq!(put_between(&once, "t", table).unwrap(), once);
+        for wrong in ["nothing", "<!-- t b -->\n<!-- end -->\n", "<!-- t a -->\nno end"] {
+            assert!(put_between(wrong, "t", table).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn json_has_a_line_for_each_row_and_five_digits() {
+        let text =
+            json(&json!({"rows": [{"us": 1234.5678, "taps": 1234567}, {"us": 1e-9 / 3.0}], "none": [], "x": null}));
+        assert_eq!(
+            text.unwrap(),
+            "{\n\"none\": [],\n\"rows\": [\n  {\"taps\":1234567,\"us\":1234.6},\n  {\"us\":3.3333e-10}\n],\n\"x\": null\n}\n"
+        );
+    }
 }

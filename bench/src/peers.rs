@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::cases::{Case, Class, Form, Random};
+use crate::measure::Turn;
 
 const PROGRAM: &str = include_str!("peers.py");
 
@@ -179,9 +180,18 @@ impl Peers {
         }
     }
 
-    /// Times of a library that was checked.
+    /// Times on the GPU of a library that was checked.
     pub(crate) fn time(&mut self, peer: &str, rounds: usize) -> Result<Vec<Duration>, Option<String>> {
-        match self.request(peer, &json!({"do": "time", "peer": peer, "rounds": rounds})) {
+        self.times(peer, json!({"rounds": rounds}))
+    }
+
+    /// Times on the CPU of a library that was checked.
+    pub(crate) fn take_turn(&mut self, peer: &str, turn: Turn) -> Result<Vec<Duration>, Option<String>> {
+        self.times(peer, json!({"lead": turn.lead.as_secs_f64(), "span": turn.span.as_secs_f64()}))
+    }
+
+    fn times(&mut self, peer: &str, how: Value) -> Result<Vec<Duration>, Option<String>> {
+        match self.request(peer, &json!({"do": "time", "peer": peer, "how": how})) {
             Answer::Got(answer) => {
                 let times = answer["us"].as_array().map_or(&[][..], Vec::as_slice);
                 let times: Vec<_> = times
@@ -299,7 +309,8 @@ mod tests {
                     let Ok(found) = peers.check(&peer.name) else { continue };
                     let difference = found.difference.unwrap();
                     assert!((least..=most).contains(&difference), "{}: {difference}", peer.name);
-                    assert_eq!(peers.time(&peer.name, 2).unwrap().len(), 2);
+                    let turn = Turn { lead: Duration::ZERO, span: Duration::from_millis(1) };
+                    assert!(!peers.take_turn(&peer.name, turn).unwrap().is_empty());
                     peers.done(&peer.name);
                 }
             }

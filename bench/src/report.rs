@@ -45,8 +45,10 @@ pub(crate) struct Row {
     /// The image: size, stored type and channels.
     pub(crate) image: String,
     /// The stored type and channels alone.
+    #[serde(skip)]
     pub(crate) pixel: String,
     /// Thousands of thousands of pixels.
+    #[serde(skip)]
     pub(crate) megapixels: f64,
     pub(crate) taps: usize,
     /// A variant of ours, a peer, or the copy.
@@ -63,15 +65,20 @@ pub(crate) struct Row {
     pub(crate) limit_us: Option<f64>,
     pub(crate) percent_of_limit: Option<f64>,
     /// Multiplications and additions for each byte read and written.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) flops_per_byte: Option<f64>,
     /// What the best of a class should reach.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) goal: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) met: Option<bool>,
     /// What the result was compared with before it was measured.
     pub(crate) checked: String,
     /// The greatest difference from the result it was compared with, if they need not be the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) difference: Option<f64>,
     /// The XXH3 checksum of the result's bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) checksum: Option<String>,
 }
 
@@ -341,6 +348,10 @@ impl Report {
                 text += "\n";
             }
         }
+        if let Some(table) = self.beside("") {
+            text += "\n";
+            text += &table;
+        }
         if !self.skipped.is_empty() {
             text += "\nleft out:\n";
             for Skipped { what, why } in &self.skipped {
@@ -348,6 +359,48 @@ impl Report {
             }
         }
         text
+    }
+
+    /// On the CPU, ours beside the libraries whose name contains this, or one of several, as a Markdown table: a row for each
+    /// image and library, a column for each number of taps.
+    pub(crate) fn beside(&self, names: &str) -> Option<String> {
+        let mut rivals: Vec<&Row> = Vec::new();
+        let mut taps: Vec<usize> = Vec::new();
+        let on_cpu = self.rows.iter().filter(|row| row.device == "cpu");
+        let chosen = |row: &&Row| row.who == Who::Peer && names.split(',').any(|name| row.variant.contains(name));
+        for row in on_cpu.clone().filter(chosen) {
+            taps.push(row.taps);
+            let known = |rival: &&Row| (&rival.image, &rival.variant) == (&row.image, &row.variant);
+            if !rivals.iter().any(known) {
+                rivals.push(row);
+            }
+        }
+        taps.sort();
+        taps.dedup();
+        let cell = |rival: &Row, taps: usize| -> Option<String> {
+            let here = on_cpu.clone().filter(|row| (&row.image, row.taps) == (&rival.image, taps));
+            let theirs = here.clone().find(|row| row.variant == rival.variant)?;
+            let ours =
+                here.clone().find(|row| (&row.case, row.who, row.class) == (&theirs.case, Who::Apron, theirs.class))?;
+            let short = ours.goal.as_ref().filter(|_| ours.met == Some(false));
+            let goal =
+                short.and_then(|goal| goal.strip_suffix(" x OpenCV")).filter(|_| theirs.variant.contains("OpenCV"));
+            let ms = |row: &Row| output::number(row.median_us / 1e3);
+            let ratio = output::number(ours.median_us / theirs.median_us);
+            let goal = goal.map_or_else(String::new, |goal| format!(", aim {goal}"));
+            Some(format!("{} / {} = **{ratio}**{goal}", ms(ours), ms(theirs)))
+        };
+        let header: Vec<String> =
+            ["image", "beside"].map(str::to_owned).into_iter().chain(taps.iter().map(usize::to_string)).collect();
+        let rows: Vec<Vec<String>> = rivals
+            .iter()
+            .map(|rival| {
+                let cells = taps.iter().map(|&taps| cell(rival, taps).unwrap_or_default());
+                [rival.image.clone(), rival.variant.clone()].into_iter().chain(cells).collect()
+            })
+            .collect();
+        let table = || format!("{}:\n\n{}", self.cpu.line(), output::markdown(&header, 2, &rows));
+        (!rows.is_empty()).then(table)
     }
 
     /// A line for each case in which a rival is faster.
@@ -466,6 +519,36 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn ours_stand_beside_the_libraries_that_are_named() {
+        let mut report = sample("8192x8192-5x5");
+        report.rows.clear();
+        for (name, opencv) in [("f32-random-3x3", 2000), ("f32-random-5x5", 1000)] {
+            let case = case(name);
+            let mut rows = Rows::new(&case, "cpu".to_owned(), &[ms(1)], None);
+            add(&mut rows, "direct", Who::Apron, Class::Dense, 1250, 25);
+            add(&mut rows, "OpenCV filter2D", Who::Peer, Class::Dense, opencv, 25);
+            if opencv == 1000 {
+                add(&mut rows, "SciPy", Who::Peer, Class::Dense, 100_000, 25);
+            }
+            rows.judge(false);
+            report.rows.extend(rows.list);
+        }
+        let table = report.beside("OpenCV").unwrap();
+        let rows: Vec<_> = table.lines().skip(2).collect();
+        assert_eq!(
+            rows,
+            [
+                "| image | beside | 3 | 5 |",
+                "| --- | --- | ---: | ---: |",
+                "| 2048x2048 f32 | OpenCV filter2D | 1.25 / 2.00 = **0.625** | 1.25 / 1.00 = **1.25**, aim 0.7 |",
+            ]
+        );
+        let table = report.beside("libblur,SciPy").unwrap();
+        assert!(table.ends_with("| 2048x2048 f32 | SciPy |  | 1.25 / 100 = **0.013** |\n"), "{table}");
+        assert_eq!(report.beside("libblur"), None);
+    }
+
+    #[test]
     fn contests_are_between_the_best_of_both_sides() {
         let report = sample("8192x8192-5x5");
         let found: Vec<_> = report.contests.iter().map(|c| (c.class, c.ours.as_str(), c.rival.as_str())).collect();
@@ -485,8 +568,8 @@ pub(crate) mod tests {
         assert_eq!(keys(&json), "contests cpu gpu rounds rows skipped version");
         assert_eq!(
             keys(&json["rows"][1]),
-            "case checked checksum class device difference flops_per_byte gigapixels_per_second goal image limit_us max_us \
-             median_us megapixels met min_us percent_of_limit pixel taps variant who"
+            "case checked class device flops_per_byte gigapixels_per_second image limit_us max_us median_us min_us percent_of_limit taps \
+             variant who"
         );
         assert_eq!(keys(&json["contests"][0]), "case class device ours ours_us ratio rival rival_us");
         assert_eq!(json["rows"][1]["who"], "apron");
