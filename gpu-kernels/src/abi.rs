@@ -254,22 +254,25 @@ impl FourierEntry {
     }
 }
 
-/// The part of a window that one launch of the Fourier family correlates with.
+/// The window that the Fourier family correlates with, and how it is cut into parts that a tile has room for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct FourierPiece {
-    /// The part's size; its anchor may lie outside it.
+pub struct FourierParts {
+    /// The whole window.
     pub window: Window,
-    /// Index of the part's first tap among the whole window's.
-    pub first: i32,
-    /// Tap columns of the whole window.
-    pub pitch: i32,
+    /// Tap columns and rows of a part; those at the window's right and lower edge may have fewer. Parts, and their spectra,
+    /// follow each other row by row.
+    pub cols: i32,
+    /// See `cols`.
+    pub rows: i32,
+    /// How many parts there are, and how many of them side by side.
+    pub count: i32,
+    /// See `count`.
+    pub beside: i32,
     /// The greatest pixel of a tile that is transformed: beyond it, and where one is not finite, taps are taken one by one.
     pub greatest: f32,
     /// Pairs of tiles in a row of them.
     pub across: i32,
-    /// Not 0 if the results are added to what the destination holds.
-    pub adds: i32,
 }
 
 /// Pixels that a block of the direct family computes, and the threads that it has where each computes one.

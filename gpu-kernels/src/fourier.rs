@@ -11,27 +11,29 @@
 //! that its warps store the results of one while others load the next.
 //! Banks: an exchange steps by 9, and rows are 4 numbers more than a multiple of 16 apart: with the lanes' order below, no
 //! half-warp meets in a bank.
+//! Windows that a tile has no room for come in parts, of 3/4 of a tile at most each way, whose results add up: the block takes
+//! all parts of a pair of tiles before the next pair, and every result is one thread's from the first part to the last.
 //! Error: that of two transforms in f32, relative to the largest pixel and the sum of all taps, not to the pixel's own
-//! result. A tile with a pixel that is not finite, or greater than the piece allows, is computed tap by tap instead.
-//! Limits: windows up to 3/4 of a tile each way; larger ones come as several pieces, whose results add up. KEEP is left to
-//! `keep.rs`.
+//! result. Where any part's tile has a pixel that is not finite, or greater than spectra have room for, the pair's results are
+//! computed tap by tap instead, over the whole window in the direct family's order, and are that family's bits.
+//! Limits: KEEP is left to `keep.rs`.
 
-use crate::abi::{Fourier, FourierPiece, Frame};
+use crate::abi::{Fourier, FourierParts, Frame};
 use crate::device::*;
 use crate::frame::{row, to, write, written};
 
 kernel! {
-    /// Correlates with the piece of a window whose spectrum is given, and whose taps are given for the tiles that need
-    /// them. `turns` is the table of turns, then the spectrum.
-    fn fourier_128(frame: Frame, piece: FourierPiece, turns: *const f32, taps: *const f32) {
+    /// Correlates with a window whose parts' spectra are given, and whose taps are given for the tiles that need them.
+    /// `turns` is the table of turns, then the spectra.
+    fn fourier_128(frame: Frame, parts: FourierParts, turns: *const f32, taps: *const f32) {
         directive!(".maxntid 32, 16, 1");
-        correlate::<16>(&frame, &piece, turns, taps)
+        correlate::<16>(&frame, &parts, turns, taps)
     }
 
     /// As `fourier_128`, for devices with less shared memory.
-    fn fourier_64(frame: Frame, piece: FourierPiece, turns: *const f32, taps: *const f32) {
+    fn fourier_64(frame: Frame, parts: FourierParts, turns: *const f32, taps: *const f32) {
         directive!(".maxntid 32, 8, 1");
-        correlate::<8>(&frame, &piece, turns, taps)
+        correlate::<8>(&frame, &parts, turns, taps)
     }
 }
 
@@ -325,10 +327,10 @@ impl<const M: usize> Place<M> {
 /// Every pair of tiles that falls to the block.
 ///
 /// # Safety
-/// `frame` describes allocated memory, the buffers hold what the piece says, and the launch has 32 threads a row of the
+/// `frame` describes allocated memory, the buffers hold what the parts say, and the launch has 32 threads a row of the
 /// block and [`Fourier::SHARED`] bytes of shared memory.
 #[inline(always)]
-unsafe fn correlate<const M: usize>(frame: &Frame, piece: &FourierPiece, turns: *const f32, taps: *const f32) {
+unsafe fn correlate<const M: usize>(frame: &Frame, parts: &FourierParts, turns: *const f32, taps: *const f32) {
     let shared = Shared::dynamic();
     let thread = 32 * thread_y() + thread_x();
     if thread < Fourier::<M>::SIZE {
@@ -340,16 +342,16 @@ unsafe fn correlate<const M: usize>(frame: &Frame, piece: &FourierPiece, turns: 
     // Pairs are counted along the rows of tiles.
     let (mut column, mut top) = (block_x(), 0);
     loop {
-        while column >= piece.across {
-            column -= piece.across;
-            top += Fourier::<M>::results(piece.window.rows);
+        while column >= parts.across {
+            column -= parts.across;
+            top += Fourier::<M>::results(parts.rows);
         }
         if top >= frame.height {
             return;
         }
-        let left = column * 2 * Fourier::<M>::results(piece.window.cols);
+        let left = column * 2 * Fourier::<M>::results(parts.cols);
         // SAFETY: as the caller promised; the whole block is here.
-        unsafe { filter_pair::<M>(frame, piece, turns, taps, left, top) };
+        unsafe { filter_pair::<M>(frame, parts, turns, taps, left, top) };
         column += grid_width();
     }
 }
@@ -361,39 +363,68 @@ unsafe fn correlate<const M: usize>(frame: &Frame, piece: &FourierPiece, turns: 
 #[inline(always)]
 unsafe fn filter_pair<const M: usize>(
     frame: &Frame,
-    piece: &FourierPiece,
+    parts: &FourierParts,
     turns: *const f32,
     taps: *const f32,
     left: i32,
     top: i32,
 ) {
+    let mut part = 0;
+    while part < parts.count {
+        // SAFETY: as the caller promised; what a part leaves in shared memory its own warp reads, before the next part's.
+        unsafe {
+            if !add_part::<M>(frame, parts, turns, part, left, top) {
+                by_taps::<M>(frame, parts, taps, left, top);
+                return;
+            }
+        }
+        part = opaque(part + 1);
+    }
+}
+
+/// Part number `part`'s share of a pair's results; false, and nothing is done, if a pixel leaves spectra no room.
+///
+/// # Safety
+/// As for [`correlate`].
+#[inline(always)]
+unsafe fn add_part<const M: usize>(
+    frame: &Frame,
+    parts: &FourierParts,
+    turns: *const f32,
+    part: i32,
+    left: i32,
+    top: i32,
+) -> bool {
     let shared = Shared::dynamic();
-    let lines = Fourier::<M>::SIZE / 4;
-    let (cols, rows) = (Fourier::<M>::results(piece.window.cols), Fourier::<M>::results(piece.window.rows));
+    let (size, lines) = (Fourier::<M>::SIZE, Fourier::<M>::SIZE / 4);
+    let (cols, rows) = (Fourier::<M>::results(parts.cols), Fourier::<M>::results(parts.rows));
     // SAFETY: every line is its warp's alone until the barrier that follows it.
     unsafe {
         let mut wild = false;
         let mut four = opaque(thread_y());
         while four < lines {
             let (row, place) = Place::<M>::along(shared, four);
-            let (x, y) = (left - piece.window.anchor_x, top - piece.window.anchor_y + row);
+            // Computed anew for each line, which is cheaper than to keep it.
+            let part = opaque(part);
+            let (x, y) = (part % parts.beside * parts.cols, part / parts.beside * parts.rows);
+            let (x, y) = (left - parts.window.anchor_x + x, top - parts.window.anchor_y + y + row);
             let line = load_pair(frame, place, x, cols, y);
-            wild |= is_wild(&line, piece.greatest);
+            wild |= is_wild(&line, parts.greatest);
             place.store_line(&place.forward(line));
             four += block_height();
         }
         if barrier_or(wild) {
-            by_taps::<M>(frame, piece, taps, left, top);
-            return;
+            return false;
         }
         let mut four = opaque(thread_y());
         while four < lines {
             let place = Place::<M>::down(shared, four);
             let mut line = place.forward(place.load_line());
-            let spectrum = turns.wrapping_add(2 * (Fourier::<M>::SIZE + 32 * four + thread_x()) as usize);
+            let spectrum = turns.wrapping_add(2 * (size as usize * (1 + size as usize * part as usize)));
+            let spectrum = spectrum.wrapping_add(2 * (32 * four + thread_x()) as usize);
             let mut n = 0;
             while n < M {
-                let [re, im] = load2(spectrum, 2 * 8 * Fourier::<M>::SIZE as usize * n);
+                let [re, im] = load2(spectrum, 2 * 8 * size as usize * n);
                 line[n] = line[n].times(Complex { re, im });
                 n += 1;
             }
@@ -408,11 +439,12 @@ unsafe fn filter_pair<const M: usize>(
             let line = place.inverse(place.load_line());
             let y = top + row;
             if row < rows && y < frame.height {
-                store_pair(frame, piece, place, &line, left, cols, y);
+                store_pair(frame, part > 0, place, &line, left, cols, y);
             }
             four += block_height();
         }
     }
+    true
 }
 
 /// The lane's share of a row of both tiles, the first as real, the second as imaginary parts.
@@ -456,11 +488,11 @@ fn is_wild<const M: usize>(line: &[Complex; M], greatest: f32) -> bool {
     !tame
 }
 
-/// Stores the results that belong to a row of both tiles.
+/// Stores the results that belong to a row of both tiles, or adds them to those of the parts before.
 #[inline(always)]
 unsafe fn store_pair<const M: usize>(
     frame: &Frame,
-    piece: &FourierPiece,
+    adds: bool,
     place: Place<M>,
     line: &[Complex; M],
     left: i32,
@@ -469,7 +501,7 @@ unsafe fn store_pair<const M: usize>(
 ) {
     // SAFETY: each pixel lies in the image and is one thread's; the line in shared memory as in `load_pair`.
     unsafe {
-        if left + 2 * cols <= frame.width && piece.adds == 0 {
+        if left + 2 * cols <= frame.width && !adds {
             let (first, second) = (to(frame, left + place.lane, y), to(frame, left + cols + place.lane, y));
             let mut m = 0;
             while m < M {
@@ -484,45 +516,56 @@ unsafe fn store_pair<const M: usize>(
             let mut at = opaque(place.lane);
             while at < cols {
                 let value = place.load(at, 0);
-                put(frame, piece, left + at, y, value.re);
-                put(frame, piece, left + cols + at, y, value.im);
+                put(frame, adds, left + at, y, value.re);
+                put(frame, adds, left + cols + at, y, value.im);
                 at += 8;
             }
         }
     }
 }
 
-/// Stores one result, or adds it to those of the pieces before, if it lies in the image.
+/// Stores one result, or adds it to those of the parts before, if it lies in the image.
 #[inline(always)]
-unsafe fn put(frame: &Frame, piece: &FourierPiece, x: i32, y: i32, value: f32) {
+unsafe fn put(frame: &Frame, adds: bool, x: i32, y: i32, value: f32) {
     if x < frame.width {
         // SAFETY: as the caller promised.
         unsafe {
-            let before = if piece.adds != 0 { written(frame, x, y) } else { 0.0 };
+            let before = if adds { written(frame, x, y) } else { 0.0 };
             write(frame, x, y, before + value);
         }
     }
 }
 
-/// The pair's results tap by tap, through the border rule.
+/// The pair's results tap by tap, through the border rule; each by the thread that would have stored it.
 #[inline(always)]
-unsafe fn by_taps<const M: usize>(frame: &Frame, piece: &FourierPiece, taps: *const f32, left: i32, top: i32) {
-    let window = &piece.window;
-    let (cols, rows) = (Fourier::<M>::results(window.cols), Fourier::<M>::results(window.rows));
-    let mut dy = opaque(thread_y());
-    while dy < rows && top + dy < frame.height {
-        let mut dx = opaque(thread_x());
-        while dx < 2 * cols && left + dx < frame.width {
-            let (x, y) = (left + dx, top + dy);
+unsafe fn by_taps<const M: usize>(frame: &Frame, parts: &FourierParts, taps: *const f32, left: i32, top: i32) {
+    let window = &parts.window;
+    let (cols, rows) = (Fourier::<M>::results(parts.cols), Fourier::<M>::results(parts.rows));
+    let mut four = opaque(thread_y());
+    while 4 * four < rows {
+        let (dy, place) = Place::<M>::along(Shared::dynamic(), four);
+        let y = top + dy;
+        four += block_height();
+        if dy >= rows || y >= frame.height {
+            continue;
+        }
+        // Along the first tile's results, then the second's.
+        let (mut first, mut dx) = (left, opaque(place.lane));
+        while first < left + 2 * cols {
+            if dx >= cols || first + dx >= frame.width {
+                (first, dx) = (first + cols, place.lane);
+                continue;
+            }
+            let x = first + dx;
             let mut sum = 0.0;
             let mut r = opaque(0);
             while r < window.rows {
                 let row = row(frame, y - window.anchor_y + r);
                 let mut c = opaque(0);
                 while c < window.cols {
-                    // SAFETY: the piece's taps begin where it says, in rows of the whole window's width.
+                    // SAFETY: the taps come row by row.
                     unsafe {
-                        let tap = load(taps, (piece.first + r * piece.pitch + c) as usize);
+                        let tap = load(taps, (r * window.cols + c) as usize);
                         sum = fma(tap, row.pixel(frame, x - window.anchor_x + c), sum);
                     }
                     c += 1;
@@ -530,9 +573,8 @@ unsafe fn by_taps<const M: usize>(frame: &Frame, piece: &FourierPiece, taps: *co
                 r += 1;
             }
             // SAFETY: the pixel lies in the image and is this thread's.
-            unsafe { put(frame, piece, x, y, sum) };
-            dx += 32;
+            unsafe { write(frame, x, y, sum) };
+            dx += 8;
         }
-        dy += block_height();
     }
 }

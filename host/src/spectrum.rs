@@ -3,7 +3,7 @@
 use rustfft::FftPlanner;
 use rustfft::num_complex::Complex;
 
-use crate::Result;
+use crate::{Filter, Result, tuning};
 
 /// The least and the greatest `sum |tap|` for which spectra in f32 have room.
 pub(crate) const WEIGHTS: (f64, f64) = (1e-20, 1e30);
@@ -15,6 +15,34 @@ pub(crate) const UNITS: f64 = 8.0;
 /// over the tile could leave f32.
 pub(crate) fn greatest_pixel(weight: f64) -> f32 {
     (1e34 / weight).min(1e30) as f32
+}
+
+/// A part of a window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) left: usize,
+    pub(crate) top: usize,
+    pub(crate) cols: usize,
+    pub(crate) rows: usize,
+}
+
+/// The parts of a filter's window that tiles of `size` have room for, row by row. The first is as large as any.
+pub(crate) fn parts(filter: &Filter, size: i32) -> impl Iterator<Item = Part> {
+    let across: Vec<_> = tuning::fourier_parts(filter.cols() as i32, size).collect();
+    tuning::fourier_parts(filter.rows() as i32, size).flat_map(move |(top, rows)| {
+        let part = move |(left, cols)| {
+            let [left, top, cols, rows] = [left, top, cols, rows].map(|number: i32| number as usize);
+            Part { left, top, cols, rows }
+        };
+        across.clone().into_iter().map(part)
+    })
+}
+
+impl Part {
+    /// The spectrum of the part's taps: see [`of_taps`].
+    pub(crate) fn spectrum(&self, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>> {
+        of_taps(size, (self.cols, self.rows), |x, y| filter.tap(self.top + y, self.left + x))
+    }
 }
 
 /// What the spectrum of a `size` by `size` tile is multiplied with to correlate the tile with `cols` by `rows` taps: row

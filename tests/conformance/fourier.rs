@@ -19,6 +19,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         trials("stored", stored),
         trials("wild", wild),
         trials("ties", ties),
+        trials("parts", parts),
         trials("long", |selection| select::long(selection, vec![Window::random(3, 3, 71)])),
     ]
     .into_iter()
@@ -74,6 +75,27 @@ pub(crate) fn wild(selection: Selection) -> Vec<Group> {
     for (i, width) in [200, 90].into_iter().enumerate() {
         let problems = vec![Problem::new(width, 30, select::seed(12, i)).data(Data::Lone)];
         groups.push(Group { window: Window::random(5, 5, 23), border: Border::Constant(2.5), problems });
+    }
+    groups
+}
+
+/// Windows that are cut in parts, along each axis and both, on every device, where spectra have no room: a result's parts must be
+/// one sum, in the order of the taps.
+pub(crate) fn parts(selection: Selection) -> Vec<Group> {
+    let sizes = [(87, 1), (1, 87), (150, 3), (3, 150), (100, 90), (700, 2), (2, 700)];
+    let mut groups = Vec::new();
+    for (i, (cols, rows)) in sizes.into_iter().enumerate() {
+        let window = Window::random(cols, rows, 3100 + i as u64);
+        let problem = |width, height, number| Problem::new(width, height, select::seed(13, 8 * i + number));
+        // Sums that overflow, and sums that only spectra have no room for.
+        let outside = |number| vec![problem(23, 17, number), problem(87, 1, number + 1)];
+        let inside = vec![problem(23, 17, 4).data(Data::Wild), problem(150, 140, 5).data(Data::Lone).channels(2)];
+        let all =
+            [(Border::Constant(3e38), outside(0)), (Border::Constant(5e36), outside(2)), (Border::Reflect, inside)];
+        for (border, problems) in all {
+            let problems = selection.cut(2, problems, groups.len());
+            groups.push(Group { window: window.clone(), border, problems });
+        }
     }
     groups
 }

@@ -8,7 +8,7 @@
 //! | all else, product | the bits of `scalar::product`, converted once | likewise |
 //! | `Border::Keep`'s copies | the source value, converted | nothing is computed |
 //! | all else, Fourier | within [`bound`] of the oracle, converted once | transforms round in no order that is promised |
-//! | the same, where that is not finite | the bits of `scalar::direct` | such tiles are computed tap by tap |
+//! | the same, with a pixel beyond [`room`] in the window | the bits of `scalar::direct` | such tiles are computed tap by tap |
 //! | the scalar references | within [`bound`] of the oracle | see there |
 //!
 //! Two NaNs are equal whatever their payload; beyond that, bits are bits, and -0 is not 0.
@@ -22,6 +22,21 @@ const UNIT: f64 = f32::EPSILON as f64 / 2.0;
 
 /// The least subnormal.
 const LEAST: f64 = f32::from_bits(1) as f64;
+
+/// The greatest pixel with which no sum of a family can leave f32. Beyond it nothing is to be said of a sum but its bits.
+pub fn room(family: Family, window: &Window) -> f64 {
+    // What a row pass makes may be greater than the result, if the column's taps are small.
+    let of_row = match (family, window.filter.separated()) {
+        (Family::Separable | Family::Product, Some((row, _))) => row.iter().map(|tap| tap.abs()).sum(),
+        _ => 0.0,
+    };
+    let most = f64::from(f32::MAX);
+    (most / 2.0 / weight(window).max(of_row)).min(most)
+}
+
+fn weight(window: &Window) -> f64 {
+    window.taps.iter().map(|tap| tap.abs()).sum()
+}
 
 /// How far a family's sum in f32 may lie from the exact one: `k * unit * sum|tap| * max|pixel|`.
 ///
@@ -39,7 +54,7 @@ const LEAST: f64 = f32::from_bits(1) as f64;
 ///
 /// - So does a tap that is subnormal as an f32; the pixels then multiply it.
 ///
-/// Not finite if the problem may overflow f32, and nothing is to be said then.
+/// Only for pixels within [`room`].
 pub fn bound(family: Family, window: &Window, greatest_pixel: f64) -> f64 {
     let (steps, split, least) = match family {
         Family::Direct => (window.cols * window.rows + 1, 0.0, LEAST),
@@ -47,17 +62,8 @@ pub fn bound(family: Family, window: &Window, greatest_pixel: f64) -> f64 {
         Family::Fourier => (16, 0.0, 128.0 * 128.0 * LEAST),
         _ => (window.cols + window.rows + 2, window.split_error(), LEAST),
     };
-    let weight: f64 = window.taps.iter().map(|tap| tap.abs()).sum();
+    let weight = weight(window);
     let scale = weight * greatest_pixel;
-    // What a row pass makes may be greater than the result, if the column's taps are small.
-    let of_row = match (family, window.filter.separated()) {
-        (Family::Separable | Family::Product, Some((row, _))) => row.iter().map(|tap| tap.abs()).sum(),
-        _ => 0.0,
-    };
-    // Also where an infinite pixel meets taps that are all zero.
-    if scale.is_nan() || scale.max(of_row * greatest_pixel) * 2.0 > f64::from(f32::MAX) {
-        return f64::INFINITY;
-    }
     let steps = steps as f64;
     let underflow = (window.cols * window.rows) as f64 * LEAST * greatest_pixel;
     steps * UNIT / (1.0 - steps * UNIT) * scale + split * greatest_pixel + steps * least * weight.max(1.0) + underflow

@@ -10,8 +10,8 @@ use apron::{Border, Error, Family, Result, Shape, f16};
 use fastrand::Rng;
 use rayon::prelude::*;
 
-use crate::bounds::bound;
-use crate::oracle;
+use crate::bounds::{bound, room};
+use crate::oracle::{self, Padded};
 use crate::problem::{Group, Problem, Window};
 use crate::report::{self, Wrong};
 use crate::sample::{Data, Kind, Sample};
@@ -339,13 +339,21 @@ impl<'a> References<'a> {
     fn expected<D: Sample>(&mut self, family: Family) -> Result<Expected<D>, String> {
         let Shape { width, height, channels } = self.problem.shape;
         let (input, output) = (self.problem.input, self.problem.output);
-        let constant = if let Border::Constant(value) = self.border { f64::from(value).abs() } else { 0.0 };
-        // What is computed from a lone infinity must be as the oracle says; what is not, as near as ever.
-        let counts = |value: &&f64| self.problem.data != Data::Lone || value.is_finite();
+        let reference = if family == Family::Fourier { Family::Direct } else { family };
+        let room = room(reference, self.window);
+        let wild = |value: f64| value.is_nan() || value.abs() > room;
+        let constant = if let Border::Constant(value) = self.border { f64::from(value) } else { 0.0 };
+        let greatest = |plane: &Vec<f64>| {
+            let tame = plane.iter().chain([&constant]).filter(|&&value| !wild(value));
+            tame.fold(0.0, |greatest, value| f64::max(greatest, value.abs()))
+        };
         // Each channel for itself: one that has no room for spectra leaves the others theirs.
-        let greatest =
-            |plane: &Vec<f64>| plane.iter().filter(counts).fold(constant, |greatest, value| greatest.max(value.abs()));
         let greatest: Vec<f64> = self.planes.iter().map(greatest).collect();
+        let reached = |plane: &Vec<f64>| {
+            let marks: Vec<bool> = plane.iter().map(|&value| wild(value)).collect();
+            reach(&marks, (width, height), self.window, self.border, wild(constant))
+        };
+        let wild: Vec<Vec<bool>> = self.planes.iter().map(reached).collect();
         let kept = |x: usize, y: usize| {
             self.border == Border::Keep
                 && (oracle::kept(x, self.window.anchor.0, self.window.cols, width)
@@ -356,7 +364,6 @@ impl<'a> References<'a> {
         let oracle = self.oracle.clone();
         // Where spectra have no room, taps are taken one by one.
         let loose = family == Family::Fourier && !true_rounding;
-        let reference = if family == Family::Fourier { Family::Direct } else { family };
         let bounds = |family: Family| -> Vec<f64> {
             greatest.iter().map(|&greatest| bound(family, self.window, greatest)).collect()
         };
@@ -373,9 +380,13 @@ impl<'a> References<'a> {
             let (channel, i) = (i % channels, i / channels);
             let (oracle, bits) = (oracle[channel][i], f64::from(bits[channel][i]));
             // The references check each other: the order of a family, rounded as it is, cannot leave the bound.
-            let of = |bound: f64| if keep[i] { 0.0 } else { bound };
-            let allowed = of(agreement[channel]);
-            expected.allowed.push((loose && tolerance[channel].is_finite()).then(|| of(tolerance[channel])));
+            let of = |bound: f64| match (keep[i], wild[channel][i]) {
+                (true, _) => 0.0,
+                (false, true) => f64::INFINITY,
+                (false, false) => bound,
+            };
+            let (allowed, tolerance) = (of(agreement[channel]), of(tolerance[channel]));
+            expected.allowed.push((loose && tolerance.is_finite()).then_some(tolerance));
             if allowed.is_finite() && oracle.is_finite() && (bits.is_nan() || (bits - oracle).abs() > allowed) {
                 return Err(format!("the references disagree: {bits}, {oracle} in f64, {allowed} allowed"));
             }
@@ -384,6 +395,27 @@ impl<'a> References<'a> {
         }
         Ok(expected)
     }
+}
+
+/// Which results' windows hold a marked pixel, or the border's constant if that is marked.
+fn reach(
+    marks: &[bool],
+    (width, height): (usize, usize),
+    window: &Window,
+    border: Border,
+    constant: bool,
+) -> Vec<bool> {
+    let mut result = vec![false; width * height];
+    if !constant && !marks.contains(&true) {
+        return result;
+    }
+    let padded = Padded::new(marks, (width, height), window, border, constant);
+    let along = |row: &[bool]| -> Vec<bool> { row.windows(window.cols).map(|cells| cells.contains(&true)).collect() };
+    let rows: Vec<_> = padded.data.chunks(padded.width).map(along).collect();
+    for (result, rows) in result.chunks_mut(width).zip(rows.windows(window.rows)) {
+        result.iter_mut().enumerate().for_each(|(x, reached)| *reached = rows.iter().any(|row| row[x]));
+    }
+    result
 }
 
 /// What is wrong with a run, in words, and each wrong value.

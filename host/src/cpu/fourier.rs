@@ -9,6 +9,7 @@ use rustfft::{Fft, FftPlanner};
 
 use super::{Window, leaves, resolve, share};
 use crate::image::{ImageView, ImageViewMut, Pixel};
+use crate::spectrum::Part;
 use crate::{Filter, Result, spectrum, tuning};
 
 /// A window's spectra, for tiles of one size.
@@ -17,21 +18,12 @@ pub(super) struct Spectra {
     /// Columns and rows of a tile that no part's wrap-around reaches.
     cols: usize,
     rows: usize,
-    /// Beyond it, and where a pixel is not finite, a tile is computed tap by tap.
+    /// Beyond it, and where a pixel is not finite, results are computed tap by tap.
     greatest: f32,
-    parts: Vec<Part>,
+    /// Each part of the window, and its spectrum: columns as rows, as a tile has them after its second transform.
+    parts: Vec<(Part, Vec<Complex<f32>>)>,
     forward: Arc<dyn Fft<f32>>,
     inverse: Arc<dyn Fft<f32>>,
-}
-
-/// The part of the window from column `left` and row `top` on.
-struct Part {
-    left: usize,
-    top: usize,
-    cols: usize,
-    rows: usize,
-    /// Columns as rows, as a tile has them after its second transform.
-    spectrum: Vec<Complex<f32>>,
 }
 
 impl std::fmt::Debug for Spectra {
@@ -42,26 +34,21 @@ impl std::fmt::Debug for Spectra {
 
 impl Spectra {
     pub(super) fn new(filter: &Filter) -> Result<Self> {
-        let (cols, rows) = (filter.cols() as i32, filter.rows() as i32);
-        let size = tuning::cpu_tile(cols, rows);
-        let mut parts: Vec<Part> = Vec::new();
-        for (top, rows) in tuning::fourier_parts(rows, size) {
-            for (left, cols) in tuning::fourier_parts(cols, size) {
-                let [left, top, cols, rows] = [left, top, cols, rows].map(|number| number as usize);
-                let taps = |x: usize, y: usize| filter.tap(top + y, left + x);
-                let mut exact = spectrum::of_taps(size as usize, (cols, rows), taps)?;
-                spectrum::transpose(&mut exact, size as usize);
-                let mut spectrum = crate::memory::reserve(exact.len())?;
-                spectrum.extend(exact.iter().map(|value| Complex::new(value.re as f32, value.im as f32)));
-                parts.push(Part { left, top, cols, rows, spectrum });
-            }
+        let size = tuning::cpu_tile(filter.cols() as i32, filter.rows() as i32);
+        let mut parts = Vec::new();
+        for part in spectrum::parts(filter, size) {
+            let mut exact = part.spectrum(filter, size as usize)?;
+            spectrum::transpose(&mut exact, size as usize);
+            let mut spectrum = crate::memory::reserve(exact.len())?;
+            spectrum.extend(exact.iter().map(|value| Complex::new(value.re as f32, value.im as f32)));
+            parts.push((part, spectrum));
         }
         let mut planner = FftPlanner::new();
         let size = size as usize;
         Ok(Self {
             size,
-            cols: size + 1 - parts.iter().map(|part| part.cols).max().unwrap_or(1),
-            rows: size + 1 - parts.iter().map(|part| part.rows).max().unwrap_or(1),
+            cols: size + 1 - parts.first().map_or(1, |(part, _)| part.cols),
+            rows: size + 1 - parts.first().map_or(1, |(part, _)| part.rows),
             greatest: spectrum::greatest_pixel(filter.weight()),
             parts,
             forward: planner.plan_fft_forward(size),
@@ -140,8 +127,11 @@ impl<S: Pixel> Plane<'_, S> {
         let (width, channels, cols) = (self.src.shape().width, self.src.shape().channels, self.spectra.cols);
         for left in (0..width).step_by(2 * cols) {
             work.sums.fill(0.0);
-            for part in &self.spectra.parts {
-                self.add(part, work, left, rows.len());
+            let tame = self.spectra.parts.iter().all(|part| self.add(part, work, left, rows.len()));
+            if !tame {
+                for (y, sums) in (self.top..).zip(work.sums.chunks_mut(2 * cols)).take(rows.len()) {
+                    (left..width).zip(sums).for_each(|(x, sum)| *sum = self.by_taps(x, y));
+                }
             }
             for ((y, out), sums) in (self.top..).zip(rows.iter_mut()).zip(work.sums.chunks(2 * cols)) {
                 let (border, height) = (self.window.border, self.src.shape().height);
@@ -155,27 +145,23 @@ impl<S: Pixel> Plane<'_, S> {
         }
     }
 
-    /// Adds what a part of the window makes of a pair of tiles to their sums, in `rows` rows.
-    fn add(&self, part: &Part, work: &mut Work, left: usize, rows: usize) {
+    /// Adds what a part of the window makes of a pair of tiles to their sums, in `rows` rows; false, and nothing is added, if
+    /// a pixel leaves spectra no room.
+    fn add(&self, (part, spectrum): &(Part, Vec<Complex<f32>>), work: &mut Work, left: usize, rows: usize) -> bool {
         let (size, cols) = (self.spectra.size, self.spectra.cols);
-        let tame = self.load(part, work, left);
-        if tame {
-            self.multiply(part, work);
+        if !self.load(part, work, left) {
+            return false;
         }
+        self.multiply(spectrum, work);
         let Work { tile, sums, .. } = work;
         for (y, sums) in sums.chunks_mut(2 * cols).enumerate().take(rows) {
-            if tame {
-                let (first, second) = sums.split_at_mut(cols);
-                for ((first, second), value) in first.iter_mut().zip(second).zip(&tile[y * size..]) {
-                    *first += value.re;
-                    *second += value.im;
-                }
-            } else {
-                for (x, sum) in sums.iter_mut().enumerate().take(self.src.shape().width - left) {
-                    *sum = self.by_taps(part, left + x, self.top + y, *sum);
-                }
+            let (first, second) = sums.split_at_mut(cols);
+            for ((first, second), value) in first.iter_mut().zip(second).zip(&tile[y * size..]) {
+                *first += value.re;
+                *second += value.im;
             }
         }
+        true
     }
 
     /// Fills the tile with the pixels that two tiles' results need; returns whether spectra have room for all of them.
@@ -204,25 +190,25 @@ impl<S: Pixel> Plane<'_, S> {
         tame
     }
 
-    /// Transforms the tile, multiplies it with the part's spectrum, and transforms back the rows that are results.
-    fn multiply(&self, part: &Part, Work { tile, scratch, .. }: &mut Work) {
+    /// Transforms the tile, multiplies it with a part's spectrum, and transforms back the rows that are results.
+    fn multiply(&self, spectrum: &[Complex<f32>], Work { tile, scratch, .. }: &mut Work) {
         let Spectra { size, rows, forward, inverse, .. } = self.spectra;
         forward.process_with_scratch(tile, scratch);
         spectrum::transpose(tile, *size);
         forward.process_with_scratch(tile, scratch);
-        tile.iter_mut().zip(&part.spectrum).for_each(|(value, factor)| *value *= factor);
+        tile.iter_mut().zip(spectrum).for_each(|(value, factor)| *value *= factor);
         inverse.process_with_scratch(tile, scratch);
         spectrum::transpose(tile, *size);
         inverse.process_with_scratch(&mut tile[..size * rows], scratch);
     }
 
-    /// `sum` and one result's part, tap by tap.
-    fn by_taps(&self, part: &Part, x: usize, y: usize, mut sum: f32) -> f32 {
-        for row in part.top..part.top + part.rows {
+    /// One result tap by tap, in the direct family's order.
+    fn by_taps(&self, x: usize, y: usize) -> f32 {
+        let mut sum = 0.0;
+        for (row, taps) in self.taps.chunks(self.window.cols).enumerate() {
             let source = self.row(y, row);
-            for col in part.left..part.left + part.cols {
-                let value = self.pixel(source, self.column(x, col));
-                sum = self.taps[row * self.window.cols + col].mul_add(value, sum);
+            for (col, tap) in taps.iter().enumerate() {
+                sum = tap.mul_add(self.pixel(source, self.column(x, col)), sum);
             }
         }
         sum

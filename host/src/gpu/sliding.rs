@@ -34,18 +34,24 @@ pub(super) fn launch(
     let slots = stream.gpu.resident_blocks(kernel.entry, 32 * warps, shared)? * u64::from(warps);
     let rows = tuning::strip_rows(kernel, frame.height as u32, u64::from(across) * planes as u64, slots);
     let grid = Grid::covering(&frame, (warps * strip, rows), (32, warps), shared);
-    let keep = frame.border == KEEP;
-    let inner = Frame { border: if keep { REPLICATE } else { frame.border }, ..frame };
     let rows = rows as i32;
     let arguments = [argument(&window.anchor_y), argument(&rows), argument(taps)];
     // SAFETY: both families take the frame, the anchor's row, the rows of a strip and their taps; device images have rows
     // aligned to 32 bytes at least, less than 4 GiB apart.
-    unsafe { grid.launch(kernel.entry, inner, planes, &arguments, stream)? };
-    if keep { keep_edges(frame, planes, window, stream) } else { Ok(()) }
+    unsafe { grid.launch(kernel.entry, without_keep(frame), planes, &arguments, stream)? };
+    keep_edges(frame, planes, window, stream)
 }
 
-/// Copies the pixels that a KEEP border keeps.
+/// The frame for a kernel that leaves KEEP to [`keep_edges`]: any rule will do where its results are copied over.
+pub(super) fn without_keep(frame: Frame) -> Frame {
+    Frame { border: if frame.border == KEEP { REPLICATE } else { frame.border }, ..frame }
+}
+
+/// Copies the pixels that a KEEP border keeps; does nothing under another.
 pub(super) fn keep_edges(frame: Frame, planes: usize, window: Window, stream: &mut Stream) -> Result<()> {
+    if frame.border != KEEP {
+        return Ok(());
+    }
     let rows = (frame.height as u32).div_ceil(8).min(MAX_GRID);
     let grid = Grid { blocks: (1, rows), block: (32, 8), shared: 0 };
     // SAFETY: the kernel takes the frame and the window; any grid will do.
