@@ -26,16 +26,22 @@ const LEAST: f64 = f32::from_bits(1) as f64;
 /// The greatest pixel with which no sum of a family can leave f32. Beyond it nothing is to be said of a sum but its bits.
 pub fn room(family: Family, window: &Window) -> f64 {
     // What a row pass makes may be greater than the result, if the column's taps are small.
-    let of_row = match (family, window.filter.separated()) {
-        (Family::Separable | Family::Product, Some((row, _))) => row.iter().map(|tap| tap.abs()).sum(),
-        _ => 0.0,
-    };
+    let (of_row, _) = factors(family, window);
     let most = f64::from(f32::MAX);
     (most / 2.0 / weight(window).max(of_row)).min(most)
 }
 
 fn weight(window: &Window) -> f64 {
     window.taps.iter().map(|tap| tap.abs()).sum()
+}
+
+/// The sizes of a row's taps added up, and those of a column's, where a family takes them apart.
+fn factors(family: Family, window: &Window) -> (f64, f64) {
+    let sum = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum();
+    match (family, window.filter.separated()) {
+        (Family::Separable | Family::Product, Some((row, column))) => (sum(row), sum(column)),
+        _ => (0.0, 0.0),
+    }
 }
 
 /// How far a family's sum in f32 may lie from the exact one: `k * unit * sum|tap| * max|pixel|`.
@@ -51,8 +57,7 @@ fn weight(window: &Window) -> f64 {
 /// - Errors compound: `k` roundings make `k * unit / (1 - k * unit)`.
 /// - A result that underflows loses up to half the least subnormal at each step, whatever its size; in a row pass the
 ///   column's taps then multiply it.
-///
-/// - So does a tap that is subnormal as an f32; the pixels then multiply it.
+/// - So does a tap that is subnormal as an f32; the pixels, and the other factor's taps, then multiply it.
 ///
 /// Only for pixels within [`room`].
 pub fn bound(family: Family, window: &Window, greatest_pixel: f64) -> f64 {
@@ -65,6 +70,8 @@ pub fn bound(family: Family, window: &Window, greatest_pixel: f64) -> f64 {
     let weight = weight(window);
     let scale = weight * greatest_pixel;
     let steps = steps as f64;
-    let underflow = (window.cols * window.rows) as f64 * LEAST * greatest_pixel;
-    steps * UNIT / (1.0 - steps * UNIT) * scale + split * greatest_pixel + steps * least * weight.max(1.0) + underflow
+    let (of_row, of_column) = factors(family, window);
+    let subnormal = (window.cols * window.rows) as f64 * LEAST * greatest_pixel * of_row.max(of_column).max(1.0);
+    let underflow = steps * least * weight.max(of_column).max(1.0);
+    steps * UNIT / (1.0 - steps * UNIT) * scale + split * greatest_pixel + underflow + subnormal
 }
