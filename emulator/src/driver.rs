@@ -8,8 +8,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::machine::{Arguments, Entry, Finding, ILLEGAL_ADDRESS, LAUNCH_FAILED, Launch, Machine};
 use crate::memory::Memory;
@@ -78,6 +78,8 @@ struct State {
     calls: HashMap<&'static str, u32>,
     findings: Vec<CString>,
     seen: HashSet<&'static str>,
+    /// The kernels of the launches under way, and since when.
+    running: HashMap<u32, (&'static str, Instant)>,
     /// Live handles: what is under a number that was handed out.
     handles: HashMap<usize, Handle>,
     next: usize,
@@ -151,6 +153,26 @@ impl Driver {
         let text = format!("{words}; the emulator found: {text}").replace('\0', " ");
         self.state().findings.extend(CString::new(text));
         self.dead.store(code, Relaxed);
+    }
+
+    /// Notes a launch that begins. A thread of its own looks after all that are under way: nothing else gets away from a kernel
+    /// that does not end.
+    fn watch(&'static self, launch: u32, kernel: &'static str) {
+        static WATCH: Once = Once::new();
+        self.state().running.insert(launch, (kernel, Instant::now()));
+        WATCH.call_once(|| {
+            let limit = Duration::from_secs(self.settings.limit.into());
+            let watch = move || loop {
+                std::thread::sleep(Duration::from_millis(500));
+                let endless = self.state().running.values().find(|(_, since)| since.elapsed() > limit).copied();
+                if let Some((kernel, _)) = endless {
+                    eprintln!("emulator: kernel {kernel} has run for {} s: it does not end", limit.as_secs());
+                    // SAFETY: whatever the other threads do, they do not go on.
+                    unsafe { libc::_exit(70) };
+                }
+            };
+            std::thread::spawn(watch);
+        });
     }
 
     /// An argument that is refused, and why.
@@ -656,7 +678,10 @@ unsafe fn prepare(driver: &'static Driver, node: &KernelNode) -> Result<Work, u3
             sabotage: driver.settings.sabotage,
         };
         note(driver, entry.name);
-        if let Err(finding) = Machine::run(launch) {
+        driver.watch(launch.number, entry.name);
+        let done = Machine::run(launch);
+        driver.state().running.remove(&launch.number);
+        if let Err(finding) = done {
             driver.find(finding);
         }
         SUCCESS

@@ -434,7 +434,7 @@ impl<'a> Machine<'a> {
 
     pub(crate) fn grid_height(&self) -> i32 {
         self.launch.entry.steps.store(true, Relaxed);
-        self.launch.grid[1] as i32
+        if self.launch.sabotage == Some(Sabotage::NoEnd) { 0 } else { self.launch.grid[1] as i32 }
     }
 
     /// Waits for the block or the warp; whether any thread of the block came to its barrier with the flag.

@@ -19,6 +19,8 @@ pub(crate) struct Settings {
     pub(crate) down: u32,
     /// The driver's version, as 1000 * major + 10 * minor.
     pub(crate) driver: u32,
+    /// Seconds that a launch may take: after them its kernel is said not to end, and the process does.
+    pub(crate) limit: u32,
     pub(crate) failures: Vec<Failure>,
     pub(crate) sabotage: Option<Sabotage>,
     /// A file to add the name of each kernel to that is launched.
@@ -44,6 +46,8 @@ pub(crate) enum Sabotage {
     HaloRow,
     /// Blocks have their x and y swapped.
     GridAxes,
+    /// Kernels that step on from where the grid ends do not get any further.
+    NoEnd,
     /// A reflection is off by one: REFLECT and REFLECT_101 are swapped.
     Border,
 }
@@ -59,6 +63,7 @@ impl Settings {
             shared: 0,
             down: u32::MAX,
             driver: 13000,
+            limit: 300,
             failures: Vec::new(),
             sabotage: None,
             launches: None,
@@ -74,6 +79,7 @@ impl Settings {
                 "memory" => settings.memory = bytes(value).ok_or_else(wrong)?,
                 "shared" => settings.shared = bytes(value).and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)?,
                 "down" => settings.down = number(value)?.max(1),
+                "limit" => settings.limit = number(value)?,
                 "driver" => {
                     let (major, minor) = value.split_once('.').ok_or_else(wrong)?;
                     settings.driver = 1000 * number(major)? + 10 * number(minor)?;
@@ -90,6 +96,7 @@ impl Settings {
                         None if value == "one-pixel" => Sabotage::OnePixel,
                         None if value == "halo-row" => Sabotage::HaloRow,
                         None if value == "grid-axes" => Sabotage::GridAxes,
+                        None if value == "no-end" => Sabotage::NoEnd,
                         None if value == "border" => Sabotage::Border,
                         _ => return Err(wrong()),
                     });

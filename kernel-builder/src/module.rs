@@ -69,6 +69,13 @@ fn open_shared(ptx: &str) -> String {
     ptx.lines().map(line).collect()
 }
 
+/// The version of the PTX language that a module is in: major and minor.
+pub fn version(ptx: &str) -> Option<(u32, u32)> {
+    let version = ptx.lines().find_map(|line| line.trim().strip_prefix(".version "))?;
+    let (major, minor) = version.trim().split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
 /// The bytes of each parameter of the only entry in a module.
 pub fn parameters(ptx: &str) -> Option<Vec<usize>> {
     let (list, _) = ptx.split_once(".entry")?.1.split_once('(')?.1.split_once(')')?;

@@ -81,6 +81,15 @@ fn main() -> ExitCode {
             }
         }
     }
+    if !arguments.list
+        && let Some(reason) = conformance::built::no_emulator()
+    {
+        let on_emulator = |trial: &&Trial| {
+            let name = trial.name();
+            trial.has_ignored_flag() && (name.starts_with("emulated::") || name.starts_with("sanitize::"))
+        };
+        println!("EMULATOR: SKIP ({reason}), {} tests", trials.iter().filter(on_emulator).count());
+    }
     let conclusion = libtest_mimic::run(&arguments, trials);
     #[cfg(feature = "gpu")]
     if let Gpu::Ready = &gpu

@@ -223,10 +223,10 @@ fn kernels(text: &str) -> BTreeMap<String, u64> {
 
 /// With the emulator for a GPU, and a stand-in for compute-sanitizer.
 pub(crate) fn trials() -> Vec<Trial> {
+    let present = cfg!(all(unix, feature = "gpu")) && conformance::built::no_emulator().is_none();
     // The list of tests is asked for too, and those of this file are not for a GPU.
     let trial = |name: &str, script: &'static str, right: fn(&str, bool) -> bool| {
-        Trial::test(format!("sanitize::{name}"), move || stand_in(script, right))
-            .with_ignored_flag(!cfg!(all(unix, feature = "gpu")))
+        Trial::test(format!("sanitize::{name}"), move || stand_in(script, right)).with_ignored_flag(!present)
     };
     vec![
         trial("counts_kernels", "shift 4; exec \"$@\"", |text, passed| {

@@ -17,6 +17,11 @@ pub fn emulator() -> Result<&'static Path, String> {
     found.as_ref().map(PathBuf::as_path).map_err(String::clone)
 }
 
+/// Why the emulator cannot be had, where there is neither cargo to build it nor its library beside the tests.
+pub fn no_emulator() -> Option<String> {
+    if std::env::var_os("CARGO").is_some() { None } else { emulator().err() }
+}
+
 /// A file that cargo builds with these arguments, in the profile that the tests have.
 ///
 /// # Errors

@@ -145,11 +145,17 @@ impl Ready for DevicePlan {
         let mut poisoned = image(self.by_rows)?;
         poisoned.fill(f32::POISON, &stream)?;
         copier.build()?.run_on_device(&uploaded, &mut poisoned, &mut stream)?;
-        // Laid out in the other way, so that where there are several channels no stride can stand for another.
-        let mut filtered = image(!self.by_rows)?;
+        // Laid out in the other way, so that where there are several channels no stride can stand for another; and every other
+        // problem's gaps make rows begin where no vector may.
+        let unaligned = !(dst.stride - shape.row_len()).is_multiple_of(2);
+        let mut filtered = if unaligned { self.gpu.image_unaligned(shape)? } else { image(!self.by_rows)? };
         filtered.fill(f32::POISON, &stream)?;
         self.plan.run_on_device(&poisoned, &mut filtered, &mut stream)?;
         stream.synchronize()?;
+        if let Some((channel, y, float)) = self.gpu.spoilt_padding(&filtered, f32::POISON)? {
+            let place = format!("float {float} of row {y} of channel {channel}, rows have {width}");
+            return Err(Error::Driver { call: "filtering", message: format!("it wrote outside the image: {place}") });
+        }
         let filtered = self.gpu.download(&filtered)?;
         for (y, row) in filtered.as_slice().chunks(shape.row_len()).enumerate() {
             let out = &mut dst.buffer[dst.start + y * dst.stride..][..row.len()];

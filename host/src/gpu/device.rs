@@ -188,18 +188,18 @@ impl Gpu {
 
     /// How many blocks of a kernel the whole GPU runs at a time.
     pub(super) fn resident_blocks(&self, entry: &'static str, threads: u32, shared: u32) -> Result<u64> {
-        let function = self.function(entry)?;
         let key = (key(entry, kernels::instead_of(entry)), threads, shared);
-        let mut resident = self.inner.resident.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&blocks) = resident.get(&key) {
+        let resident = || self.inner.resident.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&blocks) = resident().get(&key) {
             return Ok(blocks);
         }
+        let function = self.function(entry)?;
         self.enter()?;
         let each = function
             .max_active_blocks_per_multiprocessor(threads.into(), shared as usize)
             .map_err(|error| self.error("asking how many blocks fit", error))?;
         let blocks = u64::from(each) * u64::from(self.inner.info.multiprocessors);
-        resident.insert(key, blocks);
+        resident().insert(key, blocks);
         Ok(blocks)
     }
 
@@ -299,15 +299,8 @@ impl Inner {
     fn new(ordinal: u32) -> Result<Self> {
         let fail = |error| Error::Driver { call: "opening the GPU", message: driver::message(error) };
         let info = Info::read(ordinal).map_err(fail)?;
-        let (major, minor) = info.capability;
-        let tier = kernels::best(10 * major + minor).ok_or_else(|| Error::NoGpu {
-            reason: format!(
-                "{} has compute capability {major}.{minor}, the kernels need {}.{} or more",
-                info.name,
-                kernels::lowest() / 10,
-                kernels::lowest() % 10
-            ),
-        })?;
+        let tier = kernels::best(info.capability, info.driver)
+            .map_err(|reason| Error::NoGpu { reason: format!("{} cannot be used: {reason}", info.name) })?;
         let device = cust::device::Device::get_device(ordinal).map_err(fail)?;
         let context = Context::new(device).map_err(fail)?;
         Ok(Self {

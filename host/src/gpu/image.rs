@@ -62,12 +62,12 @@ impl DeviceImage {
     /// # Errors
     /// [`Error::Mismatch`] if shapes differ; driver errors.
     pub fn copy_from(&mut self, src: &Self, stream: &Stream) -> Result<()> {
-        if src.shape != self.shape || src.plane != self.plane {
+        if (src.shape, src.stride, src.plane) != (self.shape, self.stride, self.plane) {
             return Err(Error::Mismatch { src: src.shape.to_string(), dst: self.shape.to_string() });
         }
         self.gpu.enter()?;
         let (from, to) = (src.buffer.as_device_ptr().as_raw(), self.buffer.as_device_ptr().as_raw());
-        // SAFETY: both buffers have the same length, as their shapes are the same.
+        // SAFETY: both buffers have the same length, as they are laid out alike.
         let status = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, 4 * self.buffer.len(), stream.raw()) };
         driver::check(status).map_err(|error| self.gpu.error("copying an image", error))
     }
@@ -188,6 +188,18 @@ impl Gpu {
         self.laid_out(shape, stride, plane)
     }
 
+    /// As [`Gpu::image`], with rows an odd number of floats apart: most of them begin where no vector of floats may. For tests of
+    /// results, which kernels take in any place; of what they read they want rows aligned.
+    ///
+    /// # Errors
+    /// As [`Gpu::image`].
+    #[doc(hidden)]
+    pub fn image_unaligned(&self, shape: Shape) -> Result<DeviceImage> {
+        shape.check()?;
+        let stride = shape.width.next_multiple_of(ROW_ALIGNMENT) + 1;
+        self.laid_out(shape, stride, stride.saturating_mul(shape.height))
+    }
+
     /// An image of another one's shape, laid out as that one.
     ///
     /// # Errors
@@ -198,9 +210,11 @@ impl Gpu {
     }
 
     fn laid_out(&self, shape: Shape, stride: usize, plane: usize) -> Result<DeviceImage> {
-        let len = shape.width.next_multiple_of(ROW_ALIGNMENT).checked_mul(shape.height);
-        let len = len
-            .and_then(|plane| plane.checked_mul(shape.channels))
+        // Either planes or rows follow each other.
+        let (planes, rows) = (plane.checked_mul(shape.channels), stride.checked_mul(shape.height));
+        let len = planes
+            .zip(rows)
+            .map(|(planes, rows)| planes.max(rows))
             .filter(|&len| len <= isize::MAX as usize / 4)
             .ok_or_else(|| self.out_of_memory(u64::MAX))?;
         Ok(DeviceImage { gpu: self.clone(), shape, stride, plane, buffer: self.allocate(len)? })
@@ -248,6 +262,41 @@ impl Gpu {
         let mut image = Image::zeroed(width, height, channels)?;
         pixels::interleave(&planes, &mut image.view_mut());
         Ok(image)
+    }
+
+    /// Where a device image holds something else than `value` beside its pixels: channel, row, and float of the row. For tests,
+    /// which fill an image before it is written.
+    ///
+    /// # Errors
+    /// Memory and driver errors.
+    #[doc(hidden)]
+    pub fn spoilt_padding(&self, src: &DeviceImage, value: f32) -> Result<Option<(usize, usize, usize)>> {
+        let Shape { width, height, channels } = src.shape;
+        let stream = self.stream()?;
+        let mut all: Vec<f32> = crate::memory::zeroed(src.buffer.len())?;
+        let copy = sys::CUDA_MEMCPY2D {
+            srcMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE,
+            srcDevice: src.buffer.as_device_ptr().as_raw(),
+            srcPitch: 4 * all.len(),
+            dstMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
+            dstHost: all.as_mut_ptr().cast(),
+            dstPitch: 4 * all.len(),
+            WidthInBytes: 4 * all.len(),
+            Height: 1,
+            ..empty_copy()
+        };
+        // `all` lives until the stream has finished.
+        src.copy(&copy, "downloading an image", &stream)?;
+        stream.synchronize()?;
+        let row = |y: usize, channel: usize| channel * src.plane + y * src.stride;
+        let rows = (0..channels).flat_map(|channel| (0..height).map(move |y| (channel, y)));
+        rows.clone().for_each(|(channel, y)| all[row(y, channel)..][..width].fill(value));
+        let spoilt = all.iter().position(|found| found.to_bits() != value.to_bits());
+        Ok(spoilt.and_then(|at| {
+            let (channel, y) =
+                rows.filter(|&(channel, y)| row(y, channel) <= at).max_by_key(|&(channel, y)| row(y, channel))?;
+            Some((channel, y, at - row(y, channel)))
+        }))
     }
 
     /// Copies some rows of a device image to the host. For tests of images that are larger than they would like to copy.

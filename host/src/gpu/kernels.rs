@@ -25,17 +25,46 @@ pub(crate) struct Tier {
 
 include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
-/// The highest tier that a device of capability `arch` can run.
-pub(super) fn best(arch: u32) -> Option<&'static Tier> {
-    TIERS.iter().filter(|tier| tier.arch <= arch).max_by_key(|tier| tier.arch)
+/// The highest tier for a device of this compute capability with a driver for this version of CUDA; or why there is none.
+pub(super) fn best(capability: (u32, u32), driver: (u32, u32)) -> Result<&'static Tier, String> {
+    let arch = 10 * capability.0 + capability.1;
+    let fitting = || TIERS.iter().filter(|tier| tier.arch <= arch);
+    if let Some(tier) = fitting().filter(|tier| tier.cuda() <= driver).max_by_key(|tier| tier.arch) {
+        return Ok(tier);
+    }
+    let version = |(major, minor): (u32, u32)| format!("{major}.{minor}");
+    Err(match fitting().map(Tier::cuda).min() {
+        Some(needed) => format!(
+            "its driver is for CUDA {}, the kernels need one for {} or newer; update the NVIDIA driver",
+            version(driver),
+            version(needed)
+        ),
+        None => {
+            let lowest = TIERS.iter().map(|tier| tier.arch).min().unwrap_or(0);
+            let needed = version((lowest / 10, lowest % 10));
+            format!("it has compute capability {}, the kernels need {needed} or more", version(capability))
+        }
+    })
 }
 
-/// The lowest capability that any tier runs on.
-pub(super) fn lowest() -> u32 {
-    TIERS.iter().map(|tier| tier.arch).min().unwrap_or(0)
+/// The first version of CUDA whose drivers know a version of the PTX language.
+fn cuda_for(ptx: (u32, u32)) -> (u32, u32) {
+    match ptx {
+        (6, minor @ 0..=2) => (9, minor),
+        (6, minor) => (10, minor - 3),
+        // CUDA 12.6 brought none.
+        (8, minor @ 6..) => (12, minor + 1),
+        (major, minor) => (major + 4, minor),
+    }
 }
 
 impl Tier {
+    /// The first version of CUDA whose drivers know the tier's PTX.
+    fn cuda(&self) -> (u32, u32) {
+        let version = self.entries.first().and_then(|(_, ptx)| module::version(ptx));
+        version.map_or((0, 0), cuda_for)
+    }
+
     /// Machine code for a device of capability `arch`: that for its own or an older one with the same major number.
     pub(super) fn machine_code(&self, arch: u32) -> Option<&'static [u8]> {
         let runs = |machine: u32| machine / 10 == arch / 10 && machine <= arch;
@@ -203,6 +232,19 @@ mod tests {
                 assert!(module::parameters(ptx).is_some_and(|sizes| !sizes.is_empty()), "{name}");
             }
         }
+    }
+
+    #[test]
+    fn a_device_gets_the_highest_tier_that_its_driver_knows() {
+        assert_eq!(best((9, 0), (13, 0)).unwrap().arch, 90);
+        assert_eq!(best((8, 9), (13, 0)).unwrap().arch, 75);
+        assert_eq!(best((9, 0), (11, 7)).unwrap().arch, 75);
+        let reason = best((9, 0), (9, 2)).unwrap_err();
+        assert!(reason.contains("CUDA 9.2") && reason.contains("10.0 or newer"), "{reason}");
+        let reason = best((6, 1), (13, 0)).unwrap_err();
+        assert!(reason.contains("compute capability 6.1") && reason.contains("7.5 or more"), "{reason}");
+        let versions = [((6, 3), (10, 0)), ((7, 8), (11, 8)), ((8, 5), (12, 5)), ((8, 7), (12, 8)), ((9, 0), (13, 0))];
+        assert!(versions.into_iter().all(|(ptx, cuda)| cuda_for(ptx) == cuda));
     }
 
     #[test]
