@@ -148,7 +148,7 @@ impl Ready for DevicePlan {
         // Laid out in the other way, so that where there are several channels no stride can stand for another; and every other
         // problem's gaps make rows begin where no vector may, but for studies, some of which put textures there.
         let odd = !(dst.stride - shape.row_len()).is_multiple_of(2);
-        let unaligned = odd && self.variant.study().is_none();
+        let unaligned = odd && self.plan.variant_for(shape)?.study().is_none();
         let mut filtered = if unaligned { self.gpu.image_unaligned(shape)? } else { image(!self.by_rows)? };
         filtered.fill(f32::POISON, &stream)?;
         self.plan.run_on_device(&poisoned, &mut filtered, &mut stream)?;
