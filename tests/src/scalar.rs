@@ -12,18 +12,13 @@ use crate::problem::Window;
 pub fn direct(plane: &[f32], (width, height): (usize, usize), window: &Window, border: Border) -> Vec<f32> {
     let padded = Padded::new(plane, (width, height), window, border, constant(border));
     let taps: Vec<f32> = window.taps.iter().map(|&tap| tap as f32).collect();
-    let mut result = vec![0.0; width * height];
-    for (y, sums) in result.chunks_mut(width).enumerate() {
+    rows(plane, (width, height), window, border, |y, sums| {
         for (row, taps) in taps.chunks(window.cols).enumerate() {
             for (col, &tap) in taps.iter().enumerate() {
                 accumulate(tap, &padded.data[(y + row) * padded.width + col..][..width], sums);
             }
         }
-        if border == Border::Keep {
-            keep(window, y, (width, height), &plane[y * width..][..width], sums);
-        }
-    }
-    result
+    })
 }
 
 /// The separable family: every row of the padded plane is filtered along itself and rounded to f32, then every column of
@@ -42,16 +37,11 @@ pub fn separable(
             accumulate(tap as f32, &values[col..][..width], sums);
         }
     }
-    let mut result = vec![0.0; width * height];
-    for (y, sums) in result.chunks_mut(width).enumerate() {
+    rows(plane, (width, height), window, border, |y, sums| {
         for (row, &tap) in column_taps.iter().enumerate() {
             accumulate(tap as f32, &middle[(y + row) * width..][..width], sums);
         }
-        if border == Border::Keep {
-            keep(window, y, (width, height), &plane[y * width..][..width], sums);
-        }
-    }
-    result
+    })
 }
 
 /// The product family: one sum a pixel, taps column by column, top to bottom; the pixel times the row's tap is rounded, and
@@ -64,8 +54,7 @@ pub fn product(
     border: Border,
 ) -> Vec<f32> {
     let padded = Padded::new(plane, (width, height), window, border, constant(border));
-    let mut result = vec![0.0; width * height];
-    for (y, sums) in result.chunks_mut(width).enumerate() {
+    rows(plane, (width, height), window, border, |y, sums| {
         for (col, &across) in row_taps.iter().enumerate() {
             for (row, &down) in column_taps.iter().enumerate() {
                 let values = &padded.data[(y + row) * padded.width + col..][..width];
@@ -73,6 +62,20 @@ pub fn product(
                 accumulate(down as f32, &products, sums);
             }
         }
+    })
+}
+
+/// A result whose rows `add` sums up from zero; what the border keeps is copied.
+fn rows(
+    plane: &[f32],
+    (width, height): (usize, usize),
+    window: &Window,
+    border: Border,
+    add: impl Fn(usize, &mut [f32]),
+) -> Vec<f32> {
+    let mut result = vec![0.0; width * height];
+    for (y, sums) in result.chunks_mut(width).enumerate() {
+        add(y, sums);
         if border == Border::Keep {
             keep(window, y, (width, height), &plane[y * width..][..width], sums);
         }
