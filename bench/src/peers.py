@@ -468,7 +468,7 @@ class CuFft(Torch):
                     product *= spectrum
                     results[i] = torch.fft.irfft2(product, s=shape)[:, :case.height, :case.width]
 
-            took = sorted(GpuClock(self.memory, self.count).times(run, 3, case))[1]
+            took = sorted(GpuClock(self.memory, self.count).times(run, case, 3))[1]
             if best is None or took < best[0]:
                 best = (took, shape, run)
         self.chosen = f"padded to {best[1][1]}x{best[1][0]}"

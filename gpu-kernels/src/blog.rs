@@ -14,7 +14,7 @@
 use crate::abi::{ConstantTaps, Frame, Taps, Window};
 use crate::device::*;
 use crate::frame::{pixel, source, write};
-use crate::unrolled::by_eights;
+use crate::unrolled::by;
 
 kernel! {
     /// The window's size known at run time.
@@ -56,7 +56,7 @@ unsafe fn tiled<T: TapSource>(frame: &Frame, window: &Window, cols: i32, rows: i
             let mut row = 0;
             while row < rows {
                 let line = (thread_y() + row) * pitch + thread_x();
-                by_eights(cols, |col| sum = fma(taps.tap(col as usize), tile.load(line + col), sum));
+                by::<8>(cols, |col| sum = fma(taps.tap(col as usize), tile.load(line + col), sum));
                 taps = taps.skip(cols as usize);
                 row += 1;
             }

@@ -19,7 +19,7 @@ use crate::abi::{ConstantTaps, DIRECT_BLOCK, DIRECT_UNROLLED_PIXELS, Frame, Taps
 use crate::border;
 use crate::device::*;
 use crate::frame::{load_tile, pixel, row, write};
-use crate::unrolled::by_eights;
+use crate::unrolled::by;
 
 kernel! {
     /// Taps and pixels from global memory.
@@ -148,7 +148,7 @@ unsafe fn per_pixel<T: TapSource>(frame: &Frame, window: &Window, taps: T) {
                 if !leaves {
                     let mut row = row(frame, top).from(left);
                     while r < window.rows {
-                        by_eights(window.cols, |c| sum = fma(taps.tap(c as usize), load(row, c as usize), sum));
+                        by::<8>(window.cols, |c| sum = fma(taps.tap(c as usize), load(row, c as usize), sum));
                         taps = taps.skip(window.cols as usize);
                         row = row.wrapping_add(frame.src_stride);
                         r += 1;
@@ -286,6 +286,6 @@ impl<E: Extent, T: TapSource> Pixels<E, T> {
                 p += 1;
             }
         };
-        by_eights(cols, |col| add(at + col, taps + col as usize));
+        by::<4>(cols, |col| add(at + col, taps + col as usize));
     }
 }

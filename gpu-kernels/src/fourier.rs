@@ -406,7 +406,9 @@ unsafe fn add_part<const M: usize>(
             let (row, place) = Place::<M>::along(shared, four);
             // Computed anew for each line, which is cheaper than to keep it.
             let part = opaque(part);
-            let (x, y) = (part % parts.beside * parts.cols, part / parts.beside * parts.rows);
+            // `checked`, so that no panic is compiled into the kernel.
+            let down = (part as u32).checked_div(parts.beside as u32).unwrap_or(0) as i32;
+            let (x, y) = ((part - down * parts.beside) * parts.cols, down * parts.rows);
             let (x, y) = (left - parts.window.anchor_x + x, top - parts.window.anchor_y + y + row);
             let line = load_pair(frame, place, x, cols, y);
             wild |= is_wild(&line, parts.greatest);

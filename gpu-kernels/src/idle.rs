@@ -9,7 +9,7 @@
 use crate::abi::{CLASS_BLOCK as SIDE, ConstantTaps, Frame, Window};
 use crate::device::*;
 use crate::frame::{or_constant, write};
-use crate::unrolled::by_eights;
+use crate::unrolled::by;
 
 kernel! {
     /// For blocks of any shape, 16 x 16 at least.
@@ -35,7 +35,7 @@ kernel! {
             let mut row = 0;
             while row < window.rows {
                 let line = (thread_y() + row) * width + thread_x();
-                by_eights(window.cols, |col| sum = fma(taps.tap(col as usize), tile.load(line + col), sum));
+                by::<8>(window.cols, |col| sum = fma(taps.tap(col as usize), tile.load(line + col), sum));
                 taps = taps.skip(window.cols as usize);
                 row += 1;
             }

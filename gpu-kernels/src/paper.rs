@@ -17,7 +17,7 @@
 use crate::abi::{Frame, PAPER_COLUMN, PAPER_COLUMN_THREADS, PAPER_LEAD, PAPER_ROW, STUDY_RADIUS, Taps};
 use crate::device::*;
 use crate::frame::{or_constant, write};
-use crate::unrolled::by_eights;
+use crate::unrolled::by;
 
 const MOST: usize = 2 * STUDY_RADIUS as usize + 1;
 
@@ -65,7 +65,7 @@ unsafe fn rows<T: TapSource>(frame: &Frame, count: i32, taps: T) {
         let x = left + thread_x();
         if thread_x() < PAPER_ROW && x < frame.width {
             let mut sum = 0.0;
-            by_eights(count, |tap| sum = fma(taps.tap(tap as usize), tile.load(thread_x() + tap), sum));
+            by::<8>(count, |tap| sum = fma(taps.tap(tap as usize), tile.load(thread_x() + tap), sum));
             write(frame, x, y, sum);
         }
     }
@@ -112,7 +112,7 @@ unsafe fn columns<const AT_ONCE: usize, T: TapSource>(frame: &Frame, count: i32,
         let mut row = thread_y();
         while row < height {
             let mut sums = [0.0; AT_ONCE];
-            by_eights(count + (AT_ONCE as i32 - 1) * STEP, |at| {
+            by::<8>(count + (AT_ONCE as i32 - 1) * STEP, |at| {
                 let value = tile.load(place(row + at));
                 let mut i = 0;
                 while i < AT_ONCE {
