@@ -57,6 +57,12 @@ fn boxes(selection: Selection) -> Vec<Group> {
             groups.push(Group { window: window.clone(), border, problems });
         }
     }
+    if selection == Selection::Full {
+        // So wide that what all columns have together is beyond 2^32.
+        let wide = Problem::new(66_000, 1, select::seed(12, 0)).stored(Kind::U8, Kind::U8);
+        let window = Window::preset("box:cols=13,rows=270");
+        groups.push(Group { window, border: Border::Constant(255.0), problems: vec![wide] });
+    }
     groups
 }
 
