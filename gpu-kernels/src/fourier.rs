@@ -349,14 +349,19 @@ unsafe fn correlate<const M: usize>(frame: &Frame, parts: &FourierParts, turns: 
         if top >= frame.height {
             return;
         }
-        let left = column * 2 * Fourier::<M>::results(parts.cols);
         // SAFETY: as the caller promised; the whole block is here.
-        unsafe { filter_pair::<M>(frame, parts, turns, taps, left, top) };
+        unsafe { filter_pair::<M>(frame, parts, turns, taps, column, top) };
         column += grid_width();
     }
 }
 
-/// The pair of tiles whose results begin at `(left, top)`.
+/// Where the results of a column's pairs begin.
+#[inline(always)]
+fn left_of<const M: usize>(parts: &FourierParts, column: i32) -> i32 {
+    opaque(column) * 2 * Fourier::<M>::results(parts.cols)
+}
+
+/// The pair of tiles of a column whose results begin at row `top`.
 ///
 /// # Safety
 /// As for [`correlate`].
@@ -366,15 +371,15 @@ unsafe fn filter_pair<const M: usize>(
     parts: &FourierParts,
     turns: *const f32,
     taps: *const f32,
-    left: i32,
+    column: i32,
     top: i32,
 ) {
     let mut part = 0;
     while part < parts.count {
         // SAFETY: as the caller promised; what a part leaves in shared memory its own warp reads, before the next part's.
         unsafe {
-            if !add_part::<M>(frame, parts, turns, part, left, top) {
-                by_taps::<M>(frame, parts, taps, left, top);
+            if !add_part::<M>(frame, parts, turns, part, column, top) {
+                by_taps::<M>(frame, parts, taps, left_of::<M>(parts, column), top);
                 return;
             }
         }
@@ -392,7 +397,7 @@ unsafe fn add_part<const M: usize>(
     parts: &FourierParts,
     turns: *const f32,
     part: i32,
-    left: i32,
+    column: i32,
     top: i32,
 ) -> bool {
     let shared = Shared::dynamic();
@@ -409,6 +414,7 @@ unsafe fn add_part<const M: usize>(
             // `checked`, so that no panic is compiled into the kernel.
             let down = (part as u32).checked_div(parts.beside as u32).unwrap_or(0) as i32;
             let (x, y) = ((part - down * parts.beside) * parts.cols, down * parts.rows);
+            let left = left_of::<M>(parts, column);
             let (x, y) = (left - parts.window.anchor_x + x, top - parts.window.anchor_y + y + row);
             let line = load_pair(frame, place, x, cols, y);
             wild |= is_wild(&line, parts.greatest);
@@ -441,7 +447,7 @@ unsafe fn add_part<const M: usize>(
             let line = place.inverse(place.load_line());
             let y = top + row;
             if row < rows && y < frame.height {
-                store_pair(frame, part > 0, place, &line, left, cols, y);
+                store_pair(frame, part > 0, place, &line, left_of::<M>(parts, column), cols, y);
             }
             four += block_height();
         }
