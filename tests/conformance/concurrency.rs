@@ -156,6 +156,16 @@ fn panics(device: Device) -> Result<(), Failed> {
     if run(&plan, &src)? == expected { Ok(()) } else { Err("another result after panics".into()) }
 }
 
+/// What a thread's job came to: whether it had the expected result, or its error.
+#[cfg(feature = "gpu")]
+fn judged(filter: &str, thread: usize, expected: apron::Result<bool>) -> Result<(), String> {
+    match expected {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!("{filter}: thread {thread} has another result")),
+        Err(error) => Err(format!("{filter}: thread {thread}: {error}")),
+    }
+}
+
 /// One plan in many streams, with images in device memory, nothing waited for in between; one source for all of them.
 #[cfg(feature = "gpu")]
 fn streams() -> Result<(), Failed> {
@@ -182,11 +192,7 @@ fn streams() -> Result<(), Failed> {
                     .map(|image| gpu.download(image))
                     .all(|found| found.is_ok_and(|found| found == expected)))
             };
-            match job() {
-                Ok(true) => Ok(()),
-                Ok(false) => Err(format!("{filter}: thread {thread} has another result")),
-                Err(error) => Err(format!("{filter}: thread {thread}: {error}")),
-            }
+            judged(filter, thread, job())
         })?;
     }
     Ok(())
@@ -218,11 +224,7 @@ fn recording() -> Result<(), Failed> {
                 }
                 Ok(same)
             };
-            match job() {
-                Ok(true) => Ok(()),
-                Ok(false) => Err(format!("{filter}: thread {thread} has another result")),
-                Err(error) => Err(format!("{filter}: thread {thread}: {error}")),
-            }
+            judged(filter, thread, job())
         })?;
     }
     Ok(())

@@ -1,7 +1,10 @@
 //! Images of more than 2^31 elements and 4 GiB. Rows at the start, where an index leaves 32 bits, and at the end are held to
 //! the references; all the rest is the same kernel's work. Only where there is memory for it.
 
-use apron::{Border, Device, Family, Image, Plan, Shape, Variant};
+#[cfg(feature = "gpu")]
+use apron::Variant;
+use apron::{Border, Device, Family, Image, Plan, Shape};
+#[cfg(feature = "gpu")]
 use conformance::bounds::bound;
 use conformance::oracle;
 use conformance::problem::Window;
