@@ -64,12 +64,17 @@ fn kills(code: u32) -> bool {
 
 struct Driver {
     settings: Settings,
-    memory: Memory,
+    devices: Vec<Device>,
     initialised: AtomicU32,
     launches: AtomicU32,
+    state: Mutex<State>,
+}
+
+/// A device, and its one context.
+struct Device {
+    memory: Memory,
     /// The error that killed the context, or 0.
     dead: AtomicU32,
-    state: Mutex<State>,
 }
 
 #[derive(Default)]
@@ -80,8 +85,8 @@ struct State {
     seen: HashSet<&'static str>,
     /// The kernels of the launches under way, and since when.
     running: HashMap<u32, (&'static str, Instant)>,
-    /// Live handles: what is under a number that was handed out.
-    handles: HashMap<usize, Handle>,
+    /// Live handles: what is under a number that was handed out, and whose context it belongs to.
+    handles: HashMap<usize, (usize, Handle)>,
     next: usize,
 }
 
@@ -103,11 +108,12 @@ enum Handle {
     },
 }
 
-/// A context is current on this thread; there is only one.
+/// The context of the first device; those of the others follow.
 const CONTEXT: usize = 0xC0;
 
 thread_local! {
-    static CURRENT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    /// The device whose context is current on this thread.
+    static CURRENT: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
 }
 
 fn driver() -> &'static Driver {
@@ -121,11 +127,12 @@ fn driver() -> &'static Driver {
         // SAFETY: the function may be called at the process's end.
         unsafe { libc::atexit(report) };
         Driver {
-            memory: Memory::new(settings.memory),
+            devices: (0..settings.devices)
+                .map(|number| Device { memory: Memory::new(number, settings.memory), dead: AtomicU32::default() })
+                .collect(),
             settings,
             initialised: AtomicU32::default(),
             launches: AtomicU32::default(),
-            dead: AtomicU32::default(),
             state: Mutex::default(),
         }
     })
@@ -146,13 +153,18 @@ impl Driver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The device whose context is current on this thread; the functions that need it are not called without one.
+    fn here(&self) -> &Device {
+        &self.devices[CURRENT.get().expect("a context is current")]
+    }
+
     /// Reports a finding, and kills the context with it.
     fn find(&self, Finding { code, text }: Finding) {
         eprintln!("emulator: {text}");
         let words = words(code).map_or("error", |(_, words)| words.to_str().unwrap_or_default());
         let text = format!("{words}; the emulator found: {text}").replace('\0', " ");
         self.state().findings.extend(CString::new(text));
-        self.dead.store(code, Relaxed);
+        self.here().dead.store(code, Relaxed);
     }
 
     /// Notes a launch that begins. A thread of its own looks after all that are under way: nothing else gets away from a kernel
@@ -189,8 +201,18 @@ fn words(code: u32) -> Option<(&'static CStr, &'static CStr)> {
 impl State {
     fn add(&mut self, handle: Handle) -> usize {
         self.next += 16;
-        self.handles.insert(self.next, handle);
+        self.add_at(self.next, handle);
         self.next
+    }
+
+    fn add_at(&mut self, number: usize, handle: Handle) {
+        self.handles.insert(number, (CURRENT.get().expect("a context is current"), handle));
+    }
+
+    /// What is under a number, if it belongs to the current context.
+    fn get(&mut self, number: usize) -> Option<&mut Handle> {
+        let found = self.handles.get_mut(&number);
+        found.filter(|(device, _)| Some(*device) == CURRENT.get()).map(|(_, handle)| handle)
     }
 }
 
@@ -215,8 +237,8 @@ fn call(name: &'static str, needs: Needs, body: impl FnOnce(&'static Driver) -> 
         driver.settings.failures.iter().find(|failure| failure.function == name && failure.call == count)
     };
     if let Some(failure) = injected {
-        if kills(failure.code) {
-            driver.dead.store(failure.code, Relaxed);
+        if kills(failure.code) && CURRENT.get().is_some() {
+            driver.here().dead.store(failure.code, Relaxed);
         }
         return failure.code;
     }
@@ -224,10 +246,10 @@ fn call(name: &'static str, needs: Needs, body: impl FnOnce(&'static Driver) -> 
         return NOT_INITIALIZED;
     }
     if needs == Needs::Context {
-        if !CURRENT.get() {
+        if CURRENT.get().is_none() {
             return INVALID_CONTEXT;
         }
-        let dead = driver.dead.load(Relaxed);
+        let dead = driver.here().dead.load(Relaxed);
         if dead != 0 {
             return dead;
         }
@@ -295,7 +317,7 @@ exports! {
     }
 
     Driver fn cuDeviceTotalMem_v2(driver, bytes: *mut usize, _device: c_int) {
-        put(bytes, driver.memory.info().1)
+        put(bytes, driver.settings.memory)
     }
 
     Driver fn cuDeviceGetAttribute(driver, value: *mut c_int, attribute: c_int, _device: c_int) {
@@ -305,10 +327,11 @@ exports! {
         }
     }
 
-    Driver fn cuDevicePrimaryCtxRetain(driver, context: *mut usize, _device: c_int) {
-        match driver.dead.load(Relaxed) {
-            0 => put(context, CONTEXT),
-            dead => dead,
+    Driver fn cuDevicePrimaryCtxRetain(driver, context: *mut usize, device: c_int) {
+        match driver.devices.get(device as usize).map(|device| device.dead.load(Relaxed)) {
+            Some(0) => put(context, CONTEXT + device as usize),
+            Some(dead) => dead,
+            None => INVALID_DEVICE,
         }
     }
 
@@ -316,13 +339,13 @@ exports! {
         SUCCESS
     }
 
-    Driver fn cuCtxSetCurrent(_driver, context: usize) {
-        CURRENT.set(context == CONTEXT);
-        if context == CONTEXT || context == 0 { SUCCESS } else { INVALID_CONTEXT }
+    Driver fn cuCtxSetCurrent(driver, context: usize) {
+        CURRENT.set(context.checked_sub(CONTEXT).filter(|&device| device < driver.devices.len()));
+        if CURRENT.get().is_some() || context == 0 { SUCCESS } else { INVALID_CONTEXT }
     }
 
     Context fn cuMemGetInfo_v2(driver, free: *mut usize, total: *mut usize) {
-        let info = driver.memory.info();
+        let info = driver.here().memory.info();
         put(free, info.0) | put(total, info.1)
     }
 
@@ -330,11 +353,11 @@ exports! {
         if bytes == 0 {
             return INVALID_VALUE;
         }
-        driver.memory.allocate(bytes).map_or(OUT_OF_MEMORY, |address| put(pointer, address))
+        driver.here().memory.allocate(bytes).map_or(OUT_OF_MEMORY, |address| put(pointer, address))
     }
 
     Context fn cuMemFree_v2(driver, pointer: Pointer) {
-        if pointer == 0 || driver.memory.free(pointer) {
+        if pointer == 0 || driver.here().memory.free(pointer) {
             SUCCESS
         } else {
             driver.refuse("cuMemFree", &format!("nothing is allocated at {pointer:#x}"))
@@ -352,11 +375,7 @@ exports! {
     }
 
     Context fn cuMemcpyHtoD_v2(driver, to: Pointer, from: *const u8, bytes: usize) {
-        copied(driver, "cuMemcpyHtoD", driver.memory.upload(to, from, bytes))
-    }
-
-    Context fn cuMemcpyDtoDAsync_v2(driver, to: Pointer, from: Pointer, bytes: usize, stream: usize) {
-        in_stream(driver, stream, move || copied(driver, "cuMemcpyDtoDAsync", driver.memory.copy(to, from, bytes)))
+        copied(driver, "cuMemcpyHtoD", driver.here().memory.upload(to, from, bytes))
     }
 
     Context fn cuMemcpy2DAsync_v2(driver, copy: *const Copy2D, stream: usize) {
@@ -365,7 +384,7 @@ exports! {
     }
 
     Context fn cuMemsetD32Async(driver, to: Pointer, value: c_uint, words: usize, stream: usize) {
-        in_stream(driver, stream, move || copied(driver, "cuMemsetD32Async", driver.memory.fill(to, value, words)))
+        in_stream(driver, stream, move || copied(driver, "cuMemsetD32Async", driver.here().memory.fill(to, value, words)))
     }
 
     Context fn cuTexObjectCreate(driver, object: *mut u64, resource: *const Resource, description: *const Description, view: *const c_void) {
@@ -377,7 +396,7 @@ exports! {
                 // Kernels get its address.
                 let texture = Box::new(texture);
                 let address = (&raw const *texture).addr();
-                driver.state().handles.insert(address, Handle::Texture(texture));
+                driver.state().add_at(address, Handle::Texture(texture));
                 put(object, address as u64)
             }
             Err(why) => driver.refuse("cuTexObjectCreate", &why),
@@ -402,7 +421,7 @@ exports! {
     Context fn cuModuleGetFunction(driver, function: *mut usize, module: usize, name: *const c_char) {
         let name = CStr::from_ptr(name).to_string_lossy();
         let mut state = driver.state();
-        let has = match state.handles.get(&module) {
+        let has = match state.get(module) {
             Some(Handle::Module(Some(text))) => text.contains(&format!(".entry {name}(")),
             Some(Handle::Module(None)) => true,
             _ => return INVALID_HANDLE,
@@ -418,7 +437,7 @@ exports! {
 
     Context fn cuFuncSetAttribute(driver, function: usize, attribute: c_int, value: c_int) {
         const MAX_DYNAMIC_SHARED_SIZE_BYTES: c_int = 8;
-        match driver.state().handles.get_mut(&function) {
+        match driver.state().get(function) {
             Some(Handle::Function { shared, .. }) if attribute == MAX_DYNAMIC_SHARED_SIZE_BYTES => {
                 if value < 0 || value as u32 > driver.settings.shared {
                     return INVALID_VALUE;
@@ -432,7 +451,7 @@ exports! {
     }
 
     Context fn cuOccupancyMaxActiveBlocksPerMultiprocessor(driver, blocks: *mut c_int, function: usize, threads: c_int, shared: usize) {
-        let Some(Handle::Function { .. }) = driver.state().handles.get(&function) else { return INVALID_HANDLE };
+        let Some(Handle::Function { .. }) = driver.state().get(function) else { return INVALID_HANDLE };
         if threads <= 0 {
             return INVALID_VALUE;
         }
@@ -484,7 +503,7 @@ exports! {
             Ok(work) => work,
             Err(code) => return code,
         };
-        match driver.state().handles.get_mut(&graph) {
+        match driver.state().get(graph) {
             // A chain: every node but the first waits for one, which is the one before.
             Some(Handle::Graph(chain)) if count == usize::from(!chain.is_empty()) => {
                 chain.push(work);
@@ -496,7 +515,7 @@ exports! {
 
     Context fn cuGraphInstantiate_v2(driver, ready: *mut usize, graph: usize, _node: *mut usize, _log: *mut c_char, _log_len: usize) {
         let mut state = driver.state();
-        match state.handles.get(&graph) {
+        match state.get(graph) {
             Some(Handle::Graph(recorded)) => {
                 let recorded = recorded.clone();
                 put(ready, state.add(Handle::Graph(recorded)))
@@ -506,7 +525,7 @@ exports! {
     }
 
     Context fn cuGraphLaunch(driver, ready: usize, stream: usize) {
-        let recorded = match driver.state().handles.get(&ready) {
+        let recorded = match driver.state().get(ready) {
             Some(Handle::Graph(recorded)) => recorded.clone(),
             _ => return INVALID_HANDLE,
         };
@@ -530,7 +549,7 @@ exports! {
     }
 
     Context fn cuEventRecord(driver, event: usize, stream: usize) {
-        in_stream(driver, stream, move || match driver.state().handles.get_mut(&event) {
+        in_stream(driver, stream, move || match driver.state().get(event) {
             Some(Handle::Event(when)) => {
                 *when = Some(Instant::now());
                 SUCCESS
@@ -540,15 +559,17 @@ exports! {
     }
 
     Context fn cuEventSynchronize(driver, event: usize) {
-        if let Some(Handle::Event(_)) = driver.state().handles.get(&event) { SUCCESS } else { INVALID_HANDLE }
+        if let Some(Handle::Event(_)) = driver.state().get(event) { SUCCESS } else { INVALID_HANDLE }
     }
 
     Context fn cuEventElapsedTime(driver, milliseconds: *mut f32, start: usize, end: usize) {
-        let state = driver.state();
-        match (state.handles.get(&start), state.handles.get(&end)) {
-            (Some(Handle::Event(Some(start))), Some(Handle::Event(Some(end)))) => {
-                put(milliseconds, end.saturating_duration_since(*start).as_secs_f32() * 1e3)
-            }
+        let mut state = driver.state();
+        let mut when = |event| match state.get(event) {
+            Some(&mut Handle::Event(when)) => when,
+            _ => None,
+        };
+        match (when(start), when(end)) {
+            (Some(start), Some(end)) => put(milliseconds, end.saturating_duration_since(start).as_secs_f32() * 1e3),
             _ => INVALID_HANDLE,
         }
     }
@@ -574,7 +595,8 @@ unsafe extern "C" fn cuGetErrorName(error: u32, text: *mut *const c_char) -> u32
 unsafe extern "C" fn cuGetErrorString(error: u32, text: *mut *const c_char) -> u32 {
     let driver = driver();
     let state = driver.state();
-    let found = state.findings.first().filter(|_| error != SUCCESS && driver.dead.load(Relaxed) == error);
+    let kills = driver.devices.iter().any(|device| device.dead.load(Relaxed) == error);
+    let found = state.findings.first().filter(|_| error != SUCCESS && kills);
     // Findings stay as they are until the process ends, on the heap, wherever the list moves.
     let pointer = found.map(|found| found.as_ptr()).or_else(|| words(error).map(|(_, words)| words.as_ptr()));
     // SAFETY: the caller keeps to the function's contract.
@@ -620,7 +642,7 @@ fn copied(driver: &Driver, call: &str, result: Result<(), String>) -> u32 {
 
 /// Does at once what is put into a stream.
 fn in_stream(driver: &Driver, stream: usize, work: impl FnOnce() -> u32) -> u32 {
-    let is_one = stream == 0 || matches!(driver.state().handles.get(&stream), Some(Handle::Stream));
+    let is_one = stream == 0 || matches!(driver.state().get(stream), Some(Handle::Stream));
     if is_one { work() } else { INVALID_HANDLE }
 }
 
@@ -641,8 +663,8 @@ struct KernelNode {
 /// The parameters are those of the kernel.
 unsafe fn prepare(driver: &'static Driver, node: &KernelNode) -> Result<Work, u32> {
     let &KernelNode { grid, block, shared, .. } = node;
-    let (entry, most) = match driver.state().handles.get(&node.function) {
-        Some(&Handle::Function { entry, shared }) => (entry, shared),
+    let (entry, most) = match driver.state().get(node.function) {
+        Some(&mut Handle::Function { entry, shared }) => (entry, shared),
         _ => return Err(INVALID_HANDLE),
     };
     let limits = [grid[0] <= i32::MAX as u32, grid[1] <= 65535, grid[2] <= 65535]
@@ -673,7 +695,7 @@ unsafe fn prepare(driver: &'static Driver, node: &KernelNode) -> Result<Work, u3
             grid: [grid[0], down, grid[2]],
             block,
             shared: shared as usize,
-            memory: &driver.memory,
+            memory: &driver.here().memory,
             asynchronous: driver.settings.arch >= 80,
             sabotage: driver.settings.sabotage,
         };
@@ -689,7 +711,12 @@ unsafe fn prepare(driver: &'static Driver, node: &KernelNode) -> Result<Work, u3
 }
 
 fn remove(driver: &Driver, handle: usize) -> u32 {
-    if driver.state().handles.remove(&handle).is_some() { SUCCESS } else { INVALID_HANDLE }
+    let mut state = driver.state();
+    if state.get(handle).is_none() {
+        return INVALID_HANDLE;
+    }
+    state.handles.remove(&handle);
+    SUCCESS
 }
 
 /// `CUDA_MEMCPY2D`.
@@ -729,6 +756,7 @@ unsafe fn copy_2d(driver: &Driver, copy: &Copy2D) -> u32 {
     if copy.width > copy.src_pitch || copy.width > copy.dst_pitch {
         return driver.refuse("cuMemcpy2DAsync", "rows longer than their pitch");
     }
+    let memory = &driver.here().memory;
     let mut unknown = None;
     for row in 0..copy.height {
         let from = (copy.src_y + row) * copy.src_pitch + copy.src_x;
@@ -737,20 +765,19 @@ unsafe fn copy_2d(driver: &Driver, copy: &Copy2D) -> u32 {
         // SAFETY: by the caller's promise.
         let result = unsafe {
             match (copy.src_type, copy.dst_type) {
-                (HOST, DEVICE) => driver.memory.upload(dst, copy.src_host.wrapping_add(from), copy.width),
-                (DEVICE, HOST) => driver.memory.download(copy.dst_host.wrapping_add(to), src, copy.width).map(|word| {
-                    unknown = unknown.or(word);
-                }),
-                (DEVICE, DEVICE) => driver.memory.copy(dst, src, copy.width),
+                (HOST, DEVICE) => memory.upload(dst, copy.src_host.wrapping_add(from), copy.width).map(|()| None),
+                (DEVICE, HOST) => memory.download(copy.dst_host.wrapping_add(to), src, copy.width),
+                (DEVICE, DEVICE) => memory.copy(dst, src, copy.width),
                 other => Err(format!("memory of types {other:?}")),
             }
         };
-        if let Err(why) = result {
-            return driver.refuse("cuMemcpy2DAsync", &format!("row {row}: {why}"));
+        match result {
+            Ok(word) => unknown = unknown.or(word),
+            Err(why) => return driver.refuse("cuMemcpy2DAsync", &format!("row {row}: {why}")),
         }
     }
     if let Some(address) = unknown {
-        let text = format!("the host reads memory that nothing wrote: address {}", driver.memory.describe(address));
+        let text = format!("a copy reads memory that nothing wrote: address {}", memory.describe(address));
         driver.find(Finding { code: ILLEGAL_ADDRESS, text });
     }
     SUCCESS

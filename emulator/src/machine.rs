@@ -461,7 +461,7 @@ impl<'a> Machine<'a> {
         if !address.is_multiple_of(4 * count) {
             self.end(MISALIGNED_ADDRESS, &format!("{does} {} bytes at {address:#x}, no multiple of that", 4 * count));
         }
-        Memory::word(address)
+        self.launch.memory.word(address)
     }
 
     #[inline]

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The first device address.
+/// The first address of the first device.
 const BASE: u64 = 0x7a00_0000_0000;
+/// From there to the first address of the next device.
+const DEVICE: u64 = 1 << 40;
 /// Allocations begin at multiples of this many bytes, as the driver's do.
 const ALIGNMENT: usize = 512;
 /// Bytes between two allocations, which are nobody's.
@@ -72,6 +74,7 @@ pub(crate) enum Wrong {
 }
 
 pub(crate) struct Memory {
+    base: u64,
     words: Box<[AtomicU32]>,
     states: Box<[AtomicU64]>,
     readers: Box<[AtomicU32]>,
@@ -81,13 +84,14 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Memory of which `total` bytes can be allocated.
-    pub(crate) fn new(total: usize) -> Self {
+    /// Memory of a device, of which `total` bytes can be allocated.
+    pub(crate) fn new(device: u32, total: usize) -> Self {
         // Guards, and gaps that no allocation fits into, take room too.
         let words = (total + total / 2 + (64 << 20)) / 4;
         // SAFETY: all-zero bytes are an atomic integer of zero.
         unsafe {
             Self {
+                base: BASE + DEVICE * u64::from(device),
                 words: Box::new_zeroed_slice(words).assume_init(),
                 states: Box::new_zeroed_slice(words).assume_init(),
                 readers: Box::new_zeroed_slice(words).assume_init(),
@@ -124,11 +128,11 @@ impl Memory {
         }
         allocations.insert(start, bytes);
         self.states[start / 4..(start + bytes).div_ceil(4)].iter().for_each(|state| state.store(ALLOCATED, Relaxed));
-        Some(BASE + start as u64)
+        Some(self.base + start as u64)
     }
 
     pub(crate) fn free(&self, address: u64) -> bool {
-        let start = address.wrapping_sub(BASE) as usize;
+        let start = address.wrapping_sub(self.base) as usize;
         let mut allocations = self.allocations();
         let Some(bytes) = allocations.remove(&start) else { return false };
         self.states[start / 4..(start + bytes).div_ceil(4)].iter().for_each(|state| state.store(0, Relaxed));
@@ -136,8 +140,8 @@ impl Memory {
     }
 
     /// The index of the word at an address that is a multiple of 4; too large where there is none.
-    pub(crate) fn word(address: usize) -> usize {
-        address.wrapping_sub(BASE as usize) / 4
+    pub(crate) fn word(&self, address: usize) -> usize {
+        address.wrapping_sub(self.base as usize) / 4
     }
 
     /// Reads a word on behalf of a thread.
@@ -183,7 +187,7 @@ impl Memory {
 
     /// The bytes from `address` on, if they lie in one allocation.
     fn bytes(&self, address: u64, len: usize) -> Result<*mut u8, String> {
-        let start = address.wrapping_sub(BASE) as usize;
+        let start = address.wrapping_sub(self.base) as usize;
         let allocations = self.allocations();
         let inside =
             allocations.range(..=start).next_back().is_some_and(|(&first, &bytes)| start + len <= first + bytes);
@@ -196,7 +200,7 @@ impl Memory {
     }
 
     fn states(&self, address: u64, len: usize) -> &[AtomicU64] {
-        let start = address.wrapping_sub(BASE) as usize;
+        let start = address.wrapping_sub(self.base) as usize;
         if len == 0 { &[] } else { &self.states[start / 4..(start + len).div_ceil(4)] }
     }
 
@@ -220,25 +224,29 @@ impl Memory {
         let bytes = self.bytes(from, len)?;
         // SAFETY: as in `upload`.
         unsafe { to.copy_from_nonoverlapping(bytes, len) };
-        let unknown = self.states(from, len).iter().position(|state| state.load(Relaxed) & WRITTEN == 0);
-        Ok(unknown.map(|word| from + 4 * word as u64))
+        Ok(self.unknown(from, len))
     }
 
-    /// Copies within the device, marks too.
-    pub(crate) fn copy(&self, to: u64, from: u64, len: usize) -> Result<(), String> {
+    /// The address of the first word that nothing has written.
+    fn unknown(&self, from: u64, len: usize) -> Option<u64> {
+        let word = self.states(from, len).iter().position(|state| state.load(Relaxed) & WRITTEN == 0)?;
+        Some(from + 4 * word as u64)
+    }
+
+    /// Copies within the device; also returns the address of the first word that nothing has written.
+    pub(crate) fn copy(&self, to: u64, from: u64, len: usize) -> Result<Option<u64>, String> {
+        let unknown = self.unknown(from, len);
         let (to_bytes, from_bytes) = (self.bytes(to, len)?, self.bytes(from, len)?);
         // SAFETY: both lie in the memory.
         unsafe { to_bytes.copy_from(from_bytes, len) };
-        for (to, from) in self.states(to, len).iter().zip(self.states(from, len)) {
-            to.store(from.load(Relaxed) & (WRITTEN | ALLOCATED), Relaxed);
-        }
-        Ok(())
+        self.states(to, len).iter().for_each(|state| state.store(WRITTEN | ALLOCATED, Relaxed));
+        Ok(unknown)
     }
 
     /// Sets words.
     pub(crate) fn fill(&self, to: u64, value: u32, words: usize) -> Result<(), String> {
         self.bytes(to, 4 * words)?;
-        let first = Self::word(to as usize);
+        let first = self.word(to as usize);
         self.words[first..first + words].iter().for_each(|word| word.store(value, Relaxed));
         self.states(to, 4 * words).iter().for_each(|state| state.store(WRITTEN | ALLOCATED, Relaxed));
         Ok(())
@@ -246,12 +254,12 @@ impl Memory {
 
     /// An address in words: where it lies in the allocation nearest to it.
     pub(crate) fn describe(&self, address: u64) -> String {
-        let start = address.wrapping_sub(BASE) as usize;
+        let start = address.wrapping_sub(self.base) as usize;
         let allocations = self.allocations();
         let before = allocations.range(..=start).next_back().map(|(&first, &bytes)| (first, bytes));
         let after = allocations.range(start.saturating_add(1)..).next().map(|(&first, &bytes)| (first, bytes));
         let place = match (before, after) {
-            _ if address < BASE || start > 4 * self.words.len() => "which is no device memory".to_owned(),
+            _ if address < self.base || start > 4 * self.words.len() => "which is no memory of this device".to_owned(),
             (Some((first, bytes)), _) if start < first + bytes => {
                 format!("byte {} of an allocation of {bytes} bytes", start - first)
             }
