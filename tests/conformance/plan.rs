@@ -22,7 +22,8 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         Trial::test("plan::geometry_is_checked", geometry),
         Trial::test("plan::declines::cpu", || declines(Device::Cpu)),
         suite::gpu_trial("plan::declines::gpu", gpu, || declines(Gpu::DEVICE)),
-        suite::gpu_trial("plan::replayed", gpu, replayed),
+        suite::gpu_trial("plan::replayed::gpu", gpu, replayed),
+        suite::gpu_trial("plan::copied::gpu", gpu, copied),
     ]
 }
 
@@ -163,6 +164,42 @@ fn replayed() -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// An image goes from any layout into any other one, pixels alone: what lies between rows is neither read nor written.
+#[cfg(feature = "gpu")]
+fn copied() -> Result<(), Failed> {
+    let gpu = apron::gpu::Gpu::open(0)?;
+    let stream = gpu.stream()?;
+    let shape = Shape { width: 47, height: 11, channels: 3 };
+    let picture = Image::from_vec((0..47 * 11 * 3).map(|i| i as f32).collect(), 47, 11, 3)?;
+    let layouts = || [gpu.image(shape), gpu.image_by_rows(shape), gpu.image_unaligned(shape)];
+    for (i, src) in layouts().into_iter().enumerate() {
+        let mut src = src?;
+        gpu.upload_into(&picture.view(), &mut src)?;
+        for (j, dst) in layouts().into_iter().enumerate() {
+            let mut dst = dst?;
+            dst.fill(-7.5, &stream)?;
+            dst.copy_from(&src, &stream)?;
+            stream.synchronize()?;
+            if gpu.download(&dst)? != picture {
+                return Err(format!("from layout {i} to layout {j} the pixels change").into());
+            }
+            if let Some(place) = gpu.spoilt_padding(&dst, -7.5)? {
+                return Err(format!("from layout {i} to layout {j}: written beside the pixels, at {place:?}").into());
+            }
+        }
+    }
+    let other = gpu.image(Shape { width: 46, ..shape })?;
+    match gpu.image(shape)?.copy_from(&other, &stream) {
+        Err(Error::Mismatch { .. }) => Ok(()),
+        outcome => Err(format!("an image of another size is copied: {outcome:?}").into()),
+    }
+}
+
+#[cfg(not(feature = "gpu"))]
+fn copied() -> Result<(), Failed> {
+    Err("this build has no GPU support".into())
 }
 
 #[cfg(not(feature = "gpu"))]

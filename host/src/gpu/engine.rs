@@ -3,11 +3,12 @@
 use std::ffi::c_void;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use cust::memory::{DeviceBuffer, LockedBuffer};
+use cust::memory::LockedBuffer;
 use gpu_kernels::abi::{ConstantTaps, Frame, MAX_CONSTANT_TAPS, Window};
 
 use super::device::Gpu;
 use super::image::DeviceImage;
+use super::memory::Memory;
 use super::stream::Stream;
 use super::{direct, fourier, separable, sliding, study};
 use crate::image::Shape;
@@ -34,7 +35,7 @@ pub(crate) struct Engine {
 pub(super) struct TapSet {
     pub(super) host: Vec<f32>,
     pub(super) constant: Option<Box<ConstantTaps>>,
-    pub(super) buffer: DeviceBuffer<f32>,
+    memory: Memory,
 }
 
 impl std::fmt::Debug for TapSet {
@@ -45,15 +46,14 @@ impl std::fmt::Debug for TapSet {
 
 impl TapSet {
     fn new(gpu: &Gpu, host: Vec<f32>) -> Result<Self> {
-        gpu.enter()?;
-        let buffer = DeviceBuffer::from_slice(&host).map_err(|error| gpu.error("uploading taps", error))?;
+        let memory = gpu.holding(&host, "uploading taps")?;
         let constant = (host.len() <= MAX_CONSTANT_TAPS).then(|| constant_taps(host.iter().copied()));
-        Ok(Self { host, constant, buffer })
+        Ok(Self { host, constant, memory })
     }
 
     /// The taps' address on the device.
     pub(super) fn pointer(&self) -> *const f32 {
-        self.buffer.as_device_ptr().as_raw() as *const f32
+        self.memory.pointer()
     }
 }
 
@@ -119,7 +119,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Filters an image on the device; in stream order.
+    /// Filters an image on the device; in stream order. All three are this GPU's.
     pub(crate) fn enqueue(
         &self,
         variant: Variant,
@@ -128,6 +128,9 @@ impl Engine {
         dst: &mut DeviceImage,
         stream: &mut Stream,
     ) -> Result<()> {
+        self.gpu.same("the source", src.gpu())?;
+        self.gpu.same("the destination", dst.gpu())?;
+        self.gpu.same("the stream", &stream.gpu)?;
         self.gpu.enter()?;
         let (border, border_value) = border.code();
         let shape = src.shape();

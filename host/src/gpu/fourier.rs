@@ -1,11 +1,11 @@
 //! Launches the Fourier family, `gpu-kernels/src/fourier.rs`.
 
-use cust::memory::DeviceBuffer;
 use gpu_kernels::abi::{FourierEntry, FourierParts, Frame, Window};
 use rustfft::num_complex::Complex;
 
 use super::device::Gpu;
 use super::engine::{Grid, TapSet, argument};
+use super::memory::Memory;
 use super::sliding::{keep_edges, without_keep};
 use super::stream::Stream;
 use crate::spectrum::Part;
@@ -16,7 +16,7 @@ pub(super) struct Plan {
     kernel: &'static FourierEntry,
     parts: FourierParts,
     /// The kernel's table of turns, then the spectrum of each part.
-    spectra: DeviceBuffer<f32>,
+    spectra: Memory,
 }
 
 impl std::fmt::Debug for Plan {
@@ -27,7 +27,6 @@ impl std::fmt::Debug for Plan {
 
 /// Cuts the window into parts that a tile has room for, and transforms each.
 pub(super) fn plan(gpu: &Gpu, filter: &Filter, window: &Window) -> Result<Plan> {
-    gpu.enter()?;
     let kernel = tuning::fourier(gpu.info().shared_memory)
         .ok_or_else(|| Error::Unsupported { variant: "fourier", reason: "too little shared memory".into() })?;
     let size = kernel.size as usize;
@@ -45,7 +44,7 @@ pub(super) fn plan(gpu: &Gpu, filter: &Filter, window: &Window) -> Result<Plan> 
         }
     }
     let numbers: Vec<f32> = numbers.iter().flat_map(|number| [number.re, number.im]).collect();
-    let spectra = DeviceBuffer::from_slice(&numbers).map_err(|error| gpu.error("uploading spectra", error))?;
+    let spectra = gpu.holding(&numbers, "uploading spectra")?;
     let (cols, rows) = parts.first().map_or((1, 1), |part| (part.cols as i32, part.rows as i32));
     let (count, beside) = (parts.len() as i32, (window.cols + cols - 1) / cols);
     let greatest = spectrum::greatest_pixel(filter.weight());
@@ -68,7 +67,7 @@ pub(super) fn launch(
     let down = (frame.height as u32).div_ceil((size + 1 - plan.parts.rows) as u32);
     let blocks = (u64::from(across) * u64::from(down)).min((slots / planes as u64).max(1)) as u32;
     let parts = FourierParts { across: across as i32, ..plan.parts };
-    let (spectra, taps) = (plan.spectra.as_device_ptr().as_raw(), taps.pointer());
+    let (spectra, taps) = (plan.spectra.pointer(), taps.pointer());
     let grid = Grid { blocks: (blocks, 1), block, shared };
     let arguments = [argument(&parts), argument(&spectra), argument(&taps)];
     // SAFETY: the kernel takes the frame, the window with its parts, their spectra and the whole window's taps; any number of

@@ -1,10 +1,10 @@
 //! Images in device memory.
 
-use cust::memory::DeviceBuffer;
 use cust::sys;
 
 use super::device::Gpu;
 use super::driver;
+use super::memory::Memory;
 use super::stream::Stream;
 use crate::image::{Image, ImageView, Pixel, Shape};
 use crate::{Error, Result, pixels};
@@ -18,11 +18,10 @@ const BY_ROWS_ALIGNMENT: usize = 8;
 /// An image in the memory of a GPU: planes of f32, one for each channel.
 #[derive(Debug)]
 pub struct DeviceImage {
-    gpu: Gpu,
     shape: Shape,
     stride: usize,
     plane: usize,
-    buffer: DeviceBuffer<f32>,
+    memory: Memory,
 }
 
 impl DeviceImage {
@@ -42,34 +41,49 @@ impl DeviceImage {
     }
 
     pub(super) fn pointer(&self) -> *mut f32 {
-        self.buffer.as_device_ptr().as_raw() as *mut f32
+        self.memory.pointer()
+    }
+
+    pub(super) fn gpu(&self) -> &Gpu {
+        self.memory.gpu()
+    }
+
+    /// Makes the image's GPU current, for a call with a stream that must be its own.
+    fn enter(&self, stream: &Stream) -> Result<()> {
+        self.gpu().same("the stream", &stream.gpu)?;
+        self.gpu().enter()
     }
 
     /// Sets every float, those between the rows too; in stream order.
     ///
     /// # Errors
-    /// Driver errors.
+    /// [`Error::Parameter`] if the stream is another GPU's; driver errors.
     pub fn fill(&mut self, value: f32, stream: &Stream) -> Result<()> {
-        self.gpu.enter()?;
-        let pointer = self.buffer.as_device_ptr().as_raw();
-        // SAFETY: the buffer holds as many floats, and is borrowed exclusively.
-        let status = unsafe { sys::cuMemsetD32Async(pointer, value.to_bits(), self.buffer.len(), stream.raw()) };
-        driver::check(status).map_err(|error| self.gpu.error("filling an image", error))
+        self.enter(stream)?;
+        let (to, len) = (self.memory.address(), self.memory.len());
+        // SAFETY: the memory holds as many floats, and is borrowed exclusively.
+        let status = unsafe { sys::cuMemsetD32Async(to, value.to_bits(), len, stream.raw()) };
+        driver::check(status).map_err(|error| self.gpu().error("filling an image", error))
     }
 
     /// Copies the pixels of another image of the same shape; in stream order.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if shapes differ; driver errors.
+    /// [`Error::Mismatch`] if shapes differ, [`Error::Parameter`] if the other image or the stream is another GPU's; driver
+    /// errors.
     pub fn copy_from(&mut self, src: &Self, stream: &Stream) -> Result<()> {
-        if (src.shape, src.stride, src.plane) != (self.shape, self.stride, self.plane) {
+        if src.shape != self.shape {
             return Err(Error::Mismatch { src: src.shape.to_string(), dst: self.shape.to_string() });
         }
-        self.gpu.enter()?;
-        let (from, to) = (src.buffer.as_device_ptr().as_raw(), self.buffer.as_device_ptr().as_raw());
-        // SAFETY: both buffers have the same length, as they are laid out alike.
-        let status = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, 4 * self.buffer.len(), stream.raw()) };
-        driver::check(status).map_err(|error| self.gpu.error("copying an image", error))
+        self.gpu().same("the image to copy", src.gpu())?;
+        // Pixels alone: nothing need ever have been written between the rows.
+        let rows = src.rows_at_once().min(self.rows_at_once());
+        for (from, to) in src.planes().zip(self.planes()).take(self.shape.channels * self.shape.height / rows) {
+            let (from, to) = (Rows::device(from, src.stride), Rows::device(to, self.stride));
+            // SAFETY: both images have these rows; the driver frees their memory when the device is done with it, not before.
+            unsafe { self.copy(from, to, (self.shape.width, rows), "copying an image", stream)? };
+        }
+        Ok(())
     }
 
     /// Copies planes without gaps into the image; in stream order.
@@ -79,19 +93,9 @@ impl DeviceImage {
     pub(super) unsafe fn write(&mut self, planes: &[f32], stream: &Stream) -> Result<()> {
         let row = self.shape.width;
         for (planes, at) in planes.chunks(row * self.rows_at_once()).zip(self.planes()) {
-            let copy = sys::CUDA_MEMCPY2D {
-                srcMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
-                srcHost: planes.as_ptr().cast(),
-                srcPitch: 4 * row,
-                dstMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE,
-                dstDevice: at,
-                dstPitch: 4 * self.stride,
-                WidthInBytes: 4 * row,
-                Height: planes.len() / row,
-                ..empty_copy()
-            };
-            // `planes` has as many rows as the part.
-            self.copy(&copy, "uploading an image", stream)?;
+            let (from, to) = (Rows::host(planes.as_ptr().cast_mut(), row), Rows::device(at, self.stride));
+            // SAFETY: `planes` has as many rows as the part, and stays by the caller's promise.
+            unsafe { self.copy(from, to, (row, planes.len() / row), "uploading an image", stream)? };
         }
         Ok(())
     }
@@ -103,18 +107,9 @@ impl DeviceImage {
     pub(super) unsafe fn read(&self, planes: &mut [f32], stream: &Stream) -> Result<()> {
         let row = self.shape.width;
         for (planes, at) in planes.chunks_mut(row * self.rows_at_once()).zip(self.planes()) {
-            let copy = sys::CUDA_MEMCPY2D {
-                srcMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE,
-                srcDevice: at,
-                srcPitch: 4 * self.stride,
-                dstMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
-                dstHost: planes.as_mut_ptr().cast(),
-                dstPitch: 4 * row,
-                WidthInBytes: 4 * row,
-                Height: planes.len() / row,
-                ..empty_copy()
-            };
-            self.copy(&copy, "downloading an image", stream)?;
+            let (from, to) = (Rows::device(at, self.stride), Rows::host(planes.as_mut_ptr(), row));
+            // SAFETY: the planes at `at` have as many rows as the part, which is not touched by the caller's promise.
+            unsafe { self.copy(from, to, (row, planes.len() / row), "downloading an image", stream)? };
         }
         Ok(())
     }
@@ -127,36 +122,62 @@ impl DeviceImage {
 
     /// The addresses at which planes begin.
     fn planes(&self) -> impl Iterator<Item = u64> + use<> {
-        let (start, plane) = (self.buffer.as_device_ptr().as_raw(), 4 * self.plane as u64);
+        let (start, plane) = (self.memory.address(), 4 * self.plane as u64);
         (0..self.shape.channels as u64).map(move |channel| start + channel * plane)
     }
 
-    fn copy(&self, copy: &sys::CUDA_MEMCPY2D, what: &'static str, stream: &Stream) -> Result<()> {
-        self.gpu.enter()?;
-        // SAFETY: the callers describe memory that is there, and wait until it has been copied, or theirs promise that it stays.
-        driver::check(unsafe { sys::cuMemcpy2DAsync_v2(copy, stream.raw()) })
-            .map_err(|error| self.gpu.error(what, error))
+    /// Copies so many floats of so many rows; in stream order.
+    ///
+    /// # Safety
+    /// The rows are there, and stay until the stream has passed the copy; those that are written are nobody else's.
+    unsafe fn copy(
+        &self,
+        from: Rows,
+        to: Rows,
+        (floats, rows): (usize, usize),
+        what: &'static str,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.enter(stream)?;
+        let copy = sys::CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: from.kind,
+            srcHost: from.host,
+            srcDevice: from.device,
+            srcArray: std::ptr::null_mut(),
+            srcPitch: 4 * from.stride,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: to.kind,
+            dstHost: to.host,
+            dstDevice: to.device,
+            dstArray: std::ptr::null_mut(),
+            dstPitch: 4 * to.stride,
+            WidthInBytes: 4 * floats,
+            Height: rows,
+        };
+        // SAFETY: by the caller's promise.
+        driver::check(unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream.raw()) })
+            .map_err(|error| self.gpu().error(what, error))
     }
 }
 
-fn empty_copy() -> sys::CUDA_MEMCPY2D {
-    sys::CUDA_MEMCPY2D {
-        srcXInBytes: 0,
-        srcY: 0,
-        srcMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
-        srcHost: std::ptr::null(),
-        srcDevice: 0,
-        srcArray: std::ptr::null_mut(),
-        srcPitch: 0,
-        dstXInBytes: 0,
-        dstY: 0,
-        dstMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
-        dstHost: std::ptr::null_mut(),
-        dstDevice: 0,
-        dstArray: std::ptr::null_mut(),
-        dstPitch: 0,
-        WidthInBytes: 0,
-        Height: 0,
+/// Where rows of floats begin, `stride` floats apart, for the driver to copy.
+struct Rows {
+    kind: sys::CUmemorytype,
+    host: *mut std::ffi::c_void,
+    device: u64,
+    stride: usize,
+}
+
+impl Rows {
+    fn host(rows: *mut f32, stride: usize) -> Self {
+        Self { kind: sys::CUmemorytype::CU_MEMORYTYPE_HOST, host: rows.cast(), device: 0, stride }
+    }
+
+    fn device(rows: u64, stride: usize) -> Self {
+        Self { kind: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE, host: std::ptr::null_mut(), device: rows, stride }
     }
 }
 
@@ -217,7 +238,7 @@ impl Gpu {
             .map(|(planes, rows)| planes.max(rows))
             .filter(|&len| len <= isize::MAX as usize / 4)
             .ok_or_else(|| self.out_of_memory(u64::MAX))?;
-        Ok(DeviceImage { gpu: self.clone(), shape, stride, plane, buffer: self.allocate(len)? })
+        Ok(DeviceImage { shape, stride, plane, memory: self.allocate(len)? })
     }
 
     /// Copies a host image to the device.
@@ -240,10 +261,10 @@ impl Gpu {
         if shape != image.shape {
             return Err(Error::Mismatch { src: shape.to_string(), dst: image.shape.to_string() });
         }
-        let stream = self.stream()?;
         let mut planes = crate::memory::zeroed(pixels::planes_len(shape, shape.channels)?)?;
         pixels::split(src, shape.channels, &mut planes);
-        // SAFETY: `planes` lives until the stream has finished.
+        let stream = self.stream()?;
+        // SAFETY: `planes` lives until the stream has finished, or has been dropped, which waits for it.
         unsafe { image.write(&planes, &stream)? };
         stream.synchronize()
     }
@@ -254,9 +275,9 @@ impl Gpu {
     /// Memory and driver errors.
     pub fn download(&self, src: &DeviceImage) -> Result<Image<f32>> {
         let Shape { width, height, channels } = src.shape;
-        let stream = self.stream()?;
         let mut planes = crate::memory::zeroed(pixels::planes_len(src.shape, channels)?)?;
-        // SAFETY: `planes` lives until the stream has finished.
+        let stream = self.stream()?;
+        // SAFETY: as in `upload_into`.
         unsafe { src.read(&mut planes, &stream)? };
         stream.synchronize()?;
         let mut image = Image::zeroed(width, height, channels)?;
@@ -272,21 +293,12 @@ impl Gpu {
     #[doc(hidden)]
     pub fn spoilt_padding(&self, src: &DeviceImage, value: f32) -> Result<Option<(usize, usize, usize)>> {
         let Shape { width, height, channels } = src.shape;
+        let len = src.memory.len();
+        let mut all: Vec<f32> = crate::memory::zeroed(len)?;
         let stream = self.stream()?;
-        let mut all: Vec<f32> = crate::memory::zeroed(src.buffer.len())?;
-        let copy = sys::CUDA_MEMCPY2D {
-            srcMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE,
-            srcDevice: src.buffer.as_device_ptr().as_raw(),
-            srcPitch: 4 * all.len(),
-            dstMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
-            dstHost: all.as_mut_ptr().cast(),
-            dstPitch: 4 * all.len(),
-            WidthInBytes: 4 * all.len(),
-            Height: 1,
-            ..empty_copy()
-        };
-        // `all` lives until the stream has finished.
-        src.copy(&copy, "downloading an image", &stream)?;
+        let (from, to) = (Rows::device(src.memory.address(), len), Rows::host(all.as_mut_ptr(), len));
+        // SAFETY: all of the memory as one row; `all` as in `upload_into`.
+        unsafe { src.copy(from, to, (len, 1), "downloading an image", &stream)? };
         stream.synchronize()?;
         let row = |y: usize, channel: usize| channel * src.plane + y * src.stride;
         let rows = (0..channels).flat_map(|channel| (0..height).map(move |y| (channel, y)));
@@ -310,37 +322,18 @@ impl Gpu {
             let expected = format!("some of the {height} there are");
             return Err(Error::Parameter { name: "rows", value: format!("{rows:?}"), expected });
         }
-        let stream = self.stream()?;
         let shape = Shape { height: rows.len(), ..src.shape };
         let mut planes: Vec<f32> = crate::memory::zeroed(pixels::planes_len(shape, channels)?)?;
+        let stream = self.stream()?;
         for (plane, at) in planes.chunks_mut(width * rows.len()).zip(src.planes()) {
-            let copy = sys::CUDA_MEMCPY2D {
-                srcMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE,
-                srcDevice: at + 4 * (src.stride * rows.start) as u64,
-                srcPitch: 4 * src.stride,
-                dstMemoryType: sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST,
-                dstHost: plane.as_mut_ptr().cast(),
-                dstPitch: 4 * width,
-                WidthInBytes: 4 * width,
-                Height: rows.len(),
-                ..empty_copy()
-            };
-            // `planes` lives until the stream has finished.
-            src.copy(&copy, "downloading rows of an image", &stream)?;
+            let from = Rows::device(at + 4 * (src.stride * rows.start) as u64, src.stride);
+            let to = Rows::host(plane.as_mut_ptr(), width);
+            // SAFETY: the plane has these rows; `planes` as in `upload_into`.
+            unsafe { src.copy(from, to, (width, rows.len()), "downloading an image", &stream)? };
         }
         stream.synchronize()?;
         let mut image = Image::zeroed(width, rows.len(), channels)?;
         pixels::interleave(&planes, &mut image.view_mut());
         Ok(image)
-    }
-
-    /// Device memory for `len` floats, its contents unspecified.
-    pub(super) fn allocate(&self, len: usize) -> Result<DeviceBuffer<f32>> {
-        self.enter()?;
-        // SAFETY: every kernel writes all of its destination, and nothing else is read.
-        unsafe { DeviceBuffer::uninitialized(len) }.map_err(|error| match error {
-            cust::error::CudaError::OutOfMemory => self.out_of_memory(4 * len as u64),
-            error => self.error("allocating device memory", error),
-        })
     }
 }

@@ -24,6 +24,7 @@ mod engine;
 mod fourier;
 mod image;
 mod kernels;
+mod memory;
 mod peak;
 mod recorded;
 mod separable;

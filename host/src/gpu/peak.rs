@@ -19,7 +19,7 @@ impl Gpu {
         let blocks = 16 * self.info().multiprocessors;
         let out = self.allocate(1)?;
         let stream = self.stream()?;
-        let (out, steps, factor, term) = (out.as_device_ptr().as_raw(), STEPS, 0.5f32, 0.25f32);
+        let (out, steps, factor, term) = (out.address(), STEPS, 0.5f32, 0.25f32);
         let arguments =
             [argument(&out), argument(&steps), argument(&factor), argument(&term)].map(<*const _>::cast_mut);
         let mut best = f64::MAX;

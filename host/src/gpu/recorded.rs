@@ -16,7 +16,7 @@ use super::device::Gpu;
 use super::driver::check;
 use super::image::DeviceImage;
 use super::stream::Stream;
-use crate::{Error, Result};
+use crate::Result;
 
 /// A plan's work on two images, ready to be put into a stream over and over: for small images, where starting a kernel
 /// takes as long as the kernel. Made by [`crate::Plan::record`].
@@ -61,12 +61,12 @@ impl Recorded {
         enqueue(&src, &mut dst, &mut stream)?;
         stream.synchronize()?;
         let failed = |error| gpu.error("recording a graph", error);
-        stream.recording = Some(Recording::new().map_err(failed)?);
+        let recording = Recording::new().map_err(failed)?;
+        stream.recording = Some(recording.chain());
         let enqueued = enqueue(&src, &mut dst, &mut stream);
-        let recording = stream.recording.take();
+        stream.recording = None;
         enqueued?;
-        let ready = recording.map_or(Ok(std::ptr::null_mut()), |recording| recording.ready()).map_err(failed)?;
-        let graph = Graph { ready, gpu: gpu.clone() };
+        let graph = Graph { ready: recording.ready().map_err(failed)?, gpu: gpu.clone() };
         Ok(Self { graph, stream, src, dst })
     }
 
@@ -74,16 +74,10 @@ impl Recorded {
     /// belong in one stream.
     ///
     /// # Errors
-    /// Driver errors; [`Error::Parameter`] if the stream is another GPU's.
+    /// Driver errors; [`crate::Error::Parameter`] if the stream is another GPU's.
     pub fn replay(&mut self, stream: &mut Stream) -> Result<()> {
         let gpu = &self.stream.gpu;
-        if stream.gpu.info().ordinal != gpu.info().ordinal {
-            return Err(Error::Parameter {
-                name: "stream",
-                value: format!("a stream of GPU {}", stream.gpu.info().ordinal),
-                expected: format!("a stream of GPU {}, on which the work was recorded", gpu.info().ordinal),
-            });
-        }
+        gpu.same("the stream", &stream.gpu)?;
         gpu.enter()?;
         // SAFETY: graph and stream are alive, and so are the images and the scratch that the recorded work points to.
         let launched = check(unsafe { cuGraphLaunch(self.graph.ready, stream.raw()) });
@@ -118,27 +112,46 @@ unsafe impl Send for Graph {}
 // SAFETY: as above: nothing can be done with a shared reference.
 unsafe impl Sync for Graph {}
 
-/// A graph in the making, of kernels that wait each for the one before it, as in a stream.
+/// A graph in the making.
+struct Recording(CUgraph);
+
+/// The kernels of a graph in the making, each of which waits for the one before it, as in a stream. In a stream no longer than
+/// the graph's [`Recording`] lives.
 #[derive(Debug)]
-pub(super) struct Recording {
+pub(super) struct Chain {
     graph: CUgraph,
     /// The last kernel, or null.
     last: CUgraphNode,
 }
 
 // SAFETY: handles; the driver takes them from any thread, one at a time, which `&mut` ensures.
-unsafe impl Send for Recording {}
+unsafe impl Send for Chain {}
 // SAFETY: as above: nothing can be done with a shared reference.
-unsafe impl Sync for Recording {}
+unsafe impl Sync for Chain {}
 
 impl Recording {
     fn new() -> CudaResult<Self> {
         let mut graph = std::ptr::null_mut();
         // SAFETY: the driver writes a handle.
         check(unsafe { cuGraphCreate(&mut graph, 0) })?;
-        Ok(Self { graph, last: std::ptr::null_mut() })
+        Ok(Self(graph))
     }
 
+    /// The graph's kernels, none so far.
+    fn chain(&self) -> Chain {
+        Chain { graph: self.0, last: std::ptr::null_mut() }
+    }
+
+    fn ready(self) -> CudaResult<CUgraphExec> {
+        let mut ready = std::ptr::null_mut();
+        let nowhere = std::ptr::null_mut();
+        // SAFETY: the graph is alive; no text is asked for.
+        check(unsafe { cuGraphInstantiate_v2(&mut ready, self.0, nowhere, std::ptr::null_mut(), 0) })?;
+        Ok(ready)
+    }
+}
+
+impl Chain {
     /// Adds a kernel.
     ///
     /// # Safety
@@ -166,23 +179,15 @@ impl Recording {
         };
         let before = self.last;
         let count = usize::from(!before.is_null());
-        // SAFETY: graph and node are alive; the kernel and its arguments are by the caller's promise.
+        // SAFETY: graph and node are alive, as the recording is; the kernel and its arguments are by the caller's promise.
         check(unsafe { cuGraphAddKernelNode(&mut self.last, self.graph, &before, count, &node) })
-    }
-
-    fn ready(self) -> CudaResult<CUgraphExec> {
-        let mut ready = std::ptr::null_mut();
-        let nowhere = std::ptr::null_mut();
-        // SAFETY: the graph is alive; no text is asked for.
-        check(unsafe { cuGraphInstantiate_v2(&mut ready, self.graph, nowhere, std::ptr::null_mut(), 0) })?;
-        Ok(ready)
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
         // SAFETY: nobody else has it; what was instantiated does not need it.
-        unsafe { cuGraphDestroy(self.graph) };
+        unsafe { cuGraphDestroy(self.0) };
     }
 }
 

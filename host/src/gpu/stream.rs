@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use cust::event::{Event, EventFlags};
-use cust::memory::DeviceBuffer;
 use cust::stream::StreamFlags;
 use cust::sys::CUstream;
 
 use super::device::Gpu;
-use super::recorded::Recording;
+use super::memory::Memory;
+use super::recorded::Chain;
 use super::texture::Textures;
 use crate::Result;
 
@@ -23,10 +23,10 @@ use crate::Result;
 pub struct Stream {
     pub(super) gpu: Gpu,
     pub(super) queue: cust::stream::Stream,
-    scratch: Option<DeviceBuffer<f32>>,
+    scratch: Option<Memory>,
     pub(super) textures: Textures,
     /// Where kernels go instead, while a plan's work is recorded.
-    pub(super) recording: Option<Recording>,
+    pub(super) recording: Option<Chain>,
 }
 
 impl Gpu {
@@ -71,7 +71,7 @@ impl Stream {
             self.scratch = None;
             self.scratch = Some(self.gpu.allocate(len)?);
         }
-        Ok(self.scratch.as_ref().map_or(std::ptr::null_mut(), |scratch| scratch.as_device_ptr().as_raw() as *mut f32))
+        Ok(self.scratch.as_ref().map_or(std::ptr::null_mut(), Memory::pointer))
     }
 
     pub(super) fn raw(&self) -> CUstream {
@@ -97,8 +97,9 @@ impl Mark {
     /// The time from `start` to this mark; waits for both.
     ///
     /// # Errors
-    /// Driver errors, those of the work in between too.
+    /// [`crate::Error::Parameter`] if `start` is another GPU's; driver errors, those of the work in between too.
     pub fn since(&self, start: &Self) -> Result<Duration> {
+        self.gpu.same("the mark to start from", &start.gpu)?;
         self.gpu.enter()?;
         let elapsed = self.event.synchronize().and_then(|()| self.event.elapsed_time_f32(&start.event));
         let milliseconds = elapsed.map_err(|error| self.gpu.error("running a kernel", error))?;

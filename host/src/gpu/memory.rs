@@ -1,0 +1,75 @@
+//! Device memory that goes back to the GPU it came from.
+
+use cust::memory::{CopyDestination, DeviceBuffer};
+
+use super::device::Gpu;
+use crate::{Error, Result};
+
+/// Floats in the memory of a GPU.
+///
+/// The driver frees memory only where that GPU is current on the calling thread, and the thread that drops this may have used
+/// another one last, or none ever: what is left to `cust` alone would be lost then, without a word.
+#[derive(Debug)]
+pub(super) struct Memory {
+    gpu: Gpu,
+    buffer: DeviceBuffer<f32>,
+}
+
+impl Memory {
+    /// How many floats there are.
+    pub(super) fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Where they begin.
+    pub(super) fn address(&self) -> u64 {
+        self.buffer.as_device_ptr().as_raw()
+    }
+
+    /// The same as a pointer, which means nothing on the host.
+    pub(super) fn pointer(&self) -> *mut f32 {
+        self.address() as *mut f32
+    }
+
+    pub(super) fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // The buffer is freed after this. An error has no one to go to; the next call reports it.
+        let _ = self.gpu.enter();
+    }
+}
+
+impl Gpu {
+    /// Device memory for `len` floats, its contents unspecified.
+    pub(super) fn allocate(&self, len: usize) -> Result<Memory> {
+        self.enter()?;
+        // SAFETY: every kernel writes all of its destination, and nothing else is read.
+        let buffer = unsafe { DeviceBuffer::uninitialized(len) }.map_err(|error| match error {
+            cust::error::CudaError::OutOfMemory => self.out_of_memory(4 * len as u64),
+            error => self.error("allocating device memory", error),
+        })?;
+        Ok(Memory { gpu: self.clone(), buffer })
+    }
+
+    /// Device memory that holds these floats.
+    pub(super) fn holding(&self, values: &[f32], what: &'static str) -> Result<Memory> {
+        let mut memory = self.allocate(values.len())?;
+        memory.buffer.copy_from(values).map_err(|error| self.error(what, error))?;
+        Ok(memory)
+    }
+
+    /// # Errors
+    /// [`Error::Parameter`] if something that is to work with this GPU belongs to another one.
+    pub(super) fn same(&self, name: &'static str, other: &Self) -> Result<()> {
+        let (here, there) = (self.info().ordinal, other.info().ordinal);
+        if here == there {
+            return Ok(());
+        }
+        let expected = format!("one of GPU {here} is needed, as for all that works together");
+        Err(Error::Parameter { name, value: format!("one of GPU {there}"), expected })
+    }
+}
