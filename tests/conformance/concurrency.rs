@@ -3,6 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 
+#[cfg(feature = "gpu")]
+use apron::Shape;
 use apron::{Border, Device, Error, Filter, Image, Plan, PlanBuilder};
 use conformance::product::Gpu;
 use conformance::select::Selection;
@@ -16,6 +18,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         gpu_trial("concurrency::panics_elsewhere_do_no_harm::gpu", gpu, || panics(Gpu::DEVICE)),
         gpu_trial("concurrency::streams::gpu", gpu, streams),
         gpu_trial("concurrency::recording::gpu", gpu, recording),
+        gpu_trial("concurrency::dropped_elsewhere::gpu", gpu, dropped_elsewhere),
     ];
     for (name, device) in [("cpu", Device::Cpu), ("gpu", Gpu::DEVICE)] {
         for shared in [true, false] {
@@ -228,6 +231,27 @@ fn recording() -> Result<(), Failed> {
         })?;
     }
     Ok(())
+}
+
+/// What goes away in a thread that never used the GPU gives its memory back: else these images, half as large again together as
+/// the GPU's memory, would not all find room.
+#[cfg(feature = "gpu")]
+fn dropped_elsewhere() -> Result<(), Failed> {
+    const SHARE: u64 = 16;
+    let gpu = apron::gpu::Gpu::open(0)?;
+    let width = 1 << 14;
+    let height = (gpu.info().memory / SHARE / 4) as usize / width;
+    for turn in 0..SHARE * 3 / 2 {
+        let image =
+            gpu.image(Shape { width, height, channels: 1 }).map_err(|error| format!("image {turn}: {error}"))?;
+        std::thread::spawn(move || drop(image)).join().map_err(|_| "dropping an image panics")?;
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "gpu"))]
+fn dropped_elsewhere() -> Result<(), Failed> {
+    Err("this build has no GPU support".into())
 }
 
 #[cfg(not(feature = "gpu"))]

@@ -58,9 +58,9 @@ fn suite() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let (new, old) = (folder.path().join("new"), folder.path().join("old"));
     let started = std::time::Instant::now();
-    // In device memory the long images test nothing more; Fourier's kernels go through few blocks in any case.
-    let skipped = ["--skip", "long::gpu-memory", "--skip", "fourier::long"];
-    run(&new, "", |command| command.arg("::gpu").args(skipped))?;
+    // In device memory the long images test nothing more.
+    let skipped = ["--skip", "long::gpu-memory"];
+    run(&new, "devices=2,", |command| command.arg("::gpu").args(skipped))?;
     run(&old, "arch=75,multiprocessors=1,down=1,", |command| {
         command.args(["awkward::gpu-memory"]).env("APRON_CONFORMANCE", "small")
     })?;
@@ -175,6 +175,7 @@ mod survival {
             settings: "fail=cuMemcpy2DAsync_v2:2:214",
             run: || for_good("uncorrectable ECC error encountered"),
         },
+        Scenario { name: "dropped_elsewhere", settings: "", run: dropped_elsewhere },
         Scenario { name: "no_device", settings: "devices=0", run: || absent("finds no device") },
         Scenario { name: "driver_too_old", settings: "driver=9.2", run: || absent("need one for 10.0 or newer") },
         Scenario { name: "old_driver", settings: "driver=11.2", run: || Ok(small()?) },
@@ -248,6 +249,39 @@ mod survival {
 
     fn no_memory() -> Result<(), Failed> {
         recovers(small, |error| matches!(error, Error::DeviceMemory { .. }))
+    }
+
+    /// All that a job leaves behind goes away in a thread that never used the GPU.
+    fn dropped_elsewhere() -> Result<(), Failed> {
+        let gpu = Gpu::open(0)?;
+        let things = || -> Result<_> {
+            let src = Image::from_vec(vec![0.5f32; 70 * 50], 70, 50, 1)?;
+            let mut plans = Vec::new();
+            for (filter, variant) in [
+                ("gaussian:sigma=2", Some(Variant::Separable)),
+                ("motion:length=41,angle=70", Some(Variant::Fourier)),
+                ("gaussian:sigma=2", Some(Variant::PaperTexture)),
+                ("laplacian", None),
+            ] {
+                let filter: Filter = filter.parse()?;
+                let builder = Plan::builder(&filter).border(Border::Constant(0.0)).device(Device::Gpu(0));
+                let plan = builder.variant(variant).build()?;
+                plan.run(&src.view(), &mut Image::<f32>::zeroed(70, 50, 1)?.view_mut())?;
+                plans.push(plan);
+            }
+            let recorded = plans[0].record(gpu.upload(&src.view())?, gpu.image(src.shape())?)?;
+            let stream = gpu.stream()?;
+            let mark = stream.mark()?;
+            Ok((plans, recorded, mark, stream))
+        };
+        let free = gpu.memory()?.0;
+        let things = things()?;
+        let used = free - gpu.memory()?.0;
+        std::thread::spawn(move || drop(things)).join().map_err(|_| "dropping panics")?;
+        match free - gpu.memory()?.0 {
+            0 if used > 0 => Ok(()),
+            left => Err(format!("of {used} bytes {left} are still in use").into()),
+        }
     }
 
     fn no_host_memory() -> Result<(), Failed> {

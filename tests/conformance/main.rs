@@ -3,6 +3,7 @@
 mod concurrency;
 mod controls;
 mod cpu;
+mod devices;
 mod direct;
 mod emulated;
 mod fourier;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         cpu::trials(selection),
         generated::trials(selection, &gpu),
         concurrency::trials(selection, &gpu),
+        devices::trials(&gpu),
         huge::trials(selection, &gpu),
         sanitize::trials(),
         emulated::trials(),
@@ -72,7 +74,14 @@ fn main() -> ExitCode {
     let trials: Vec<_> = trials.collect();
     if !arguments.list {
         match &gpu {
-            Gpu::Ready => println!("GPU: {}", Gpu::DEVICE),
+            Gpu::Ready => {
+                println!("GPU: {}", Gpu::DEVICE);
+                let several = |trial: &&Trial| trial.has_ignored_flag() && trial.name().starts_with("devices::");
+                let skipped = trials.iter().filter(several).count();
+                if skipped > 0 {
+                    println!("GPUS: SKIP (there is one, two are needed), {skipped} tests");
+                }
+            }
             Gpu::Broken(reason) => println!("GPU: FAILED ({reason})"),
             Gpu::Missing(reason) => {
                 let on_gpu = |trial: &&Trial| trial.has_ignored_flag() && trial.name().contains("gpu");

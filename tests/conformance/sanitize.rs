@@ -1,9 +1,9 @@
-//! `conformance sanitize`: the GPU's tests under compute-sanitizer, tool by tool, each test in a process of its own, many at a
-//! time. Findings fail, and so does a tool that has seen no kernel. `cargo xtask sanitize` calls it; where there is no cargo,
+//! `conformance sanitize`: the GPU's tests under compute-sanitizer, each test in a process of its own, many at a time on each
+//! GPU that there is. Findings fail, and so does a tool that has seen no kernel. `cargo xtask sanitize` calls it; where there is no cargo,
 //! the program itself does the same.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ Runs the GPU's tests under compute-sanitizer, with the selection that APRON_CONF
 
   --tool NAME     memcheck, racecheck, initcheck or synccheck; may be repeated [default: all four]
   --filter TEXT   only tests with this in their names; may be repeated
-  --jobs N        processes at a time [default: one for each core, 16 at most]
+  --jobs N        processes at a time [default: one for each core, at most 16 for each GPU]
 
 Exit code: 0 where nothing was found, or where there is no GPU or no compute-sanitizer, which it says; else 1.
 COMPUTE_SANITIZER names the tool where it is neither on the PATH nor in the toolkit's usual folder.";
@@ -32,13 +32,12 @@ const FOUND: i32 = 9;
 struct Options {
     tools: Vec<String>,
     filters: Vec<String>,
-    jobs: usize,
+    jobs: Option<usize>,
 }
 
 impl Options {
     fn parse(words: &[String]) -> Result<Option<Self>, String> {
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(16));
-        let mut options = Self { tools: Vec::new(), filters: Vec::new(), jobs: cores };
+        let mut options = Self { tools: Vec::new(), filters: Vec::new(), jobs: None };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().cloned().ok_or_else(|| format!("{word} needs a value"));
@@ -48,8 +47,8 @@ impl Options {
                 "--filter" => options.filters.push(value()?),
                 "--jobs" => {
                     let text = value()?;
-                    options.jobs =
-                        text.parse().ok().filter(|&jobs| jobs > 0).ok_or(format!("--jobs {text}: a number from 1"))?;
+                    let jobs = text.parse().ok().filter(|&jobs| jobs > 0);
+                    options.jobs = Some(jobs.ok_or(format!("--jobs {text}: a number from 1"))?);
                 }
                 other => return Err(format!("{other} is not known; there are --tool, --filter and --jobs")),
             }
@@ -84,15 +83,15 @@ pub(crate) fn main(words: &[String]) -> ExitCode {
         );
         return if required { ExitCode::FAILURE } else { ExitCode::SUCCESS };
     };
-    match tests(&options.filters) {
+    let workers = workers(options.jobs);
+    match tests(&options.filters, &workers[0]) {
         Ok(tests) if tests.is_empty() => {
             println!("SANITIZE: SKIP (no GPU, or no test of that name)");
             if required { ExitCode::FAILURE } else { ExitCode::SUCCESS }
         }
         Ok(tests) => {
-            let clean =
-                options.tools.iter().map(|tool| check(&sanitizer, tool, &tests, options.jobs)).filter(|clean| !clean);
-            if clean.count() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            let clean = check(&sanitizer, &options.tools, &tests, &workers);
+            if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => {
             eprintln!("sanitize: {error}");
@@ -112,6 +111,21 @@ fn sanitizer() -> Option<PathBuf> {
     std::env::split_paths(&path).chain(toolkits).map(|folder| folder.join(&name)).find(|path| path.is_file())
 }
 
+/// For each process that may run at a time, the GPU that it gets, in the words of `CUDA_VISIBLE_DEVICES`.
+fn workers(jobs: Option<usize>) -> Vec<String> {
+    #[cfg(feature = "gpu")]
+    let count = apron::gpu::Gpu::count().unwrap_or(1);
+    #[cfg(not(feature = "gpu"))]
+    let count = 1;
+    let gpus: Vec<String> = match std::env::var("CUDA_VISIBLE_DEVICES") {
+        Ok(visible) => visible.split(',').map(|gpu| gpu.trim().to_owned()).collect(),
+        Err(_) => (0..count).map(|gpu| gpu.to_string()).collect(),
+    };
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let jobs = jobs.unwrap_or(cores.min(16 * gpus.len()));
+    gpus.into_iter().cycle().take(jobs).collect()
+}
+
 /// This program with the small selection, unless the environment asks for another.
 fn program() -> Result<PathBuf, String> {
     std::env::current_exe().map_err(|error| error.to_string())
@@ -124,11 +138,12 @@ fn in_small_selection(command: &mut Command) -> &mut Command {
     command
 }
 
-/// The tests that run on a GPU here: none if there is no GPU.
-fn tests(filters: &[String]) -> Result<Vec<String>, String> {
+/// The tests that run on this one GPU: none if there is no GPU.
+fn tests(filters: &[String], gpu: &str) -> Result<Vec<String>, String> {
     let list = |ignored: bool| -> Result<BTreeSet<String>, String> {
         let mut command = Command::new(program()?);
         command.args(["--list", "--format", "terse"]).args(ignored.then_some("--ignored"));
+        command.env("CUDA_VISIBLE_DEVICES", gpu);
         let output = in_small_selection(&mut command).output().map_err(|error| error.to_string())?;
         let text = String::from_utf8_lossy(&output.stdout);
         let on_gpu = |name: &&str| name.split("::").skip(1).any(|part| part.starts_with("gpu"));
@@ -139,49 +154,72 @@ fn tests(filters: &[String]) -> Result<Vec<String>, String> {
     Ok(list(false)?.into_iter().filter(|name| !ignored.contains(name) && wanted(name)).collect())
 }
 
-/// Runs the tests under one tool; whether all is well.
-fn check(sanitizer: &PathBuf, tool: &str, tests: &[String], jobs: usize) -> bool {
+/// What the tests under one tool have come to so far.
+#[derive(Default)]
+struct Tally {
+    /// How often each kernel was launched.
+    launches: BTreeMap<String, u64>,
+    failed: usize,
+}
+
+/// Runs every test under every tool, and tells of each as it ends: a run that is cut off has said how far it came. Whether all
+/// is well.
+fn check(sanitizer: &Path, tools: &[String], tests: &[String], workers: &[String]) -> bool {
     let started = Instant::now();
+    let (mut queue, others): (Vec<_>, Vec<_>) = (tools.iter().enumerate())
+        .flat_map(|(tool, _)| tests.iter().map(move |test| (tool, test)))
+        // These take longest; begun last, they would run on alone.
+        .partition(|(_, test)| test.contains("::long::"));
+    queue.extend(others);
     let next = AtomicUsize::new(0);
-    let seen: Mutex<BTreeMap<String, u64>> = Mutex::default();
-    let failures = Mutex::new(Vec::new());
+    let tallies: Vec<Mutex<Tally>> = tools.iter().map(|_| Mutex::default()).collect();
     std::thread::scope(|scope| {
-        for _ in 0..jobs.min(tests.len()) {
-            scope.spawn(|| {
-                while let Some(test) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    match one(sanitizer, tool, test) {
-                        Ok(kernels) => {
-                            let mut seen = seen.lock().expect("no thread panics with it");
-                            kernels
-                                .into_iter()
-                                .for_each(|(entry, launches)| *seen.entry(entry).or_default() += launches);
+        for gpu in workers.iter().take(queue.len()) {
+            let (queue, next, tallies) = (&queue, &next, &tallies);
+            scope.spawn(move || {
+                while let Some(&(tool, test)) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (name, started) = (&tools[tool], Instant::now());
+                    let outcome = one(sanitizer, name, test, gpu);
+                    let took = started.elapsed().as_secs_f64();
+                    let mut tally = tallies[tool].lock().expect("no thread panics with it");
+                    match outcome {
+                        Ok(launches) => {
+                            println!("{name}: {test}: clean, {}, {took:.1} s", counted(&launches));
+                            for (entry, count) in launches {
+                                *tally.launches.entry(entry).or_default() += count;
+                            }
                         }
                         Err(failure) => {
-                            println!("{tool}: {test}: FAILED\n{failure}");
-                            failures.lock().expect("no thread panics with it").push(test);
+                            println!("{name}: {test}: FAILED, {took:.1} s\n{failure}");
+                            tally.failed += 1;
                         }
                     }
                 }
             });
         }
     });
-    let (seen, failures) = (seen.into_inner().unwrap_or_default(), failures.into_inner().unwrap_or_default());
-    let (kernels, launches) = (seen.len(), seen.values().sum::<u64>());
     let took = started.elapsed().as_secs_f64();
-    let verdict = if failures.is_empty() && kernels > 0 { "clean" } else { "FAILED" };
-    println!(
-        "SANITIZE {tool}: {verdict}; {} tests, {} of them failed; {kernels} kernels in {launches} launches; {took:.0} s",
-        tests.len(),
-        failures.len()
-    );
-    verdict == "clean"
+    let tallies = tallies.into_iter().map(|tally| tally.into_inner().unwrap_or_default());
+    let verdicts = tools.iter().zip(tallies).map(|(tool, Tally { launches, failed })| {
+        let clean = failed == 0 && !launches.is_empty();
+        let verdict = if clean { "clean" } else { "FAILED" };
+        let launches = counted(&launches);
+        println!("SANITIZE {tool}: {verdict}; {} tests, {failed} of them failed; {launches}; {took:.0} s", tests.len());
+        clean
+    });
+    verdicts.fold(true, |all, clean| all & clean)
+}
+
+fn counted(launches: &BTreeMap<String, u64>) -> String {
+    format!("{} kernels in {} launches", launches.len(), launches.values().sum::<u64>())
 }
 
 /// One test in a process of its own: the kernels that it launched, if any, and how often; or what was found.
-fn one(sanitizer: &PathBuf, tool: &str, test: &str) -> Result<BTreeMap<String, u64>, String> {
+fn one(sanitizer: &Path, tool: &str, test: &str, gpu: &str) -> Result<BTreeMap<String, u64>, String> {
     let mut command = Command::new(sanitizer);
     command.args(["--tool", tool, "--error-exitcode", &FOUND.to_string()]);
-    command.arg(program()?).args(["--exact", test]).env("APRON_REQUIRE_GPU", "1").env("APRON_REPORTS", "");
+    command.arg(program()?).args(["--exact", test]).env("CUDA_VISIBLE_DEVICES", gpu);
+    command.env("APRON_REQUIRE_GPU", "1").env("APRON_REPORTS", "");
     let output = in_small_selection(&mut command).output().map_err(|error| error.to_string())?;
     judge(&output)
 }

@@ -1,0 +1,142 @@
+//! Several GPUs in one process: every result is the one that the first GPU gets, and what belongs to one is refused by another.
+
+use conformance::product::Gpu;
+use libtest_mimic::Trial;
+
+pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
+    #[cfg(feature = "gpu")]
+    let (tests, enough) = (several::TESTS, several::count() > 1);
+    #[cfg(not(feature = "gpu"))]
+    let (tests, enough) = (&[("at_once", missing as Test), ("kept_apart", missing)], false);
+    let trial = |&(name, test): &(&str, Test)| {
+        let name = format!("devices::{name}::gpu");
+        let trial = conformance::suite::gpu_trial(&name, gpu, test);
+        // One GPU is enough for everything else.
+        if matches!(gpu, Gpu::Ready) && !enough { trial.with_ignored_flag(true) } else { trial }
+    };
+    tests.iter().map(trial).collect()
+}
+
+type Test = fn() -> Result<(), libtest_mimic::Failed>;
+
+#[cfg(not(feature = "gpu"))]
+fn missing() -> Result<(), libtest_mimic::Failed> {
+    Err("this build has no GPU support".into())
+}
+
+#[cfg(feature = "gpu")]
+mod several {
+    use apron::gpu::Gpu;
+    use apron::{Border, Device, Error, Filter, Image, Plan, Result};
+    use libtest_mimic::Failed;
+
+    use super::Test;
+
+    pub(super) const TESTS: &[(&str, Test)] = &[("at_once", at_once), ("kept_apart", kept_apart)];
+
+    pub(super) fn count() -> u32 {
+        Gpu::count().unwrap_or(0)
+    }
+
+    const FILTERS: [&str; 3] = ["gaussian:sigma=1.5", "motion:length=9,angle=30", "motion:length=41,angle=70"];
+
+    fn plan(filter: &str, gpu: u32) -> Result<Plan> {
+        let filter: Filter = filter.parse()?;
+        Plan::builder(&filter).border(Border::Wrap).device(Device::Gpu(gpu)).build()
+    }
+
+    fn picture() -> Result<Image<f32>> {
+        let values = (0..131 * 77).map(|i| (i * 7919 % 1021) as f32).collect();
+        Image::from_vec(values, 131, 77, 1)
+    }
+
+    fn run(plan: &Plan, src: &Image<f32>) -> Result<Image<f32>> {
+        let mut dst = Image::zeroed(src.shape().width, src.shape().height, 1)?;
+        plan.run(&src.view(), &mut dst.view_mut())?;
+        Ok(dst)
+    }
+
+    /// Threads that each go from one GPU to the next, no two of them on the same one at first, with images on the host and on the
+    /// device, and work on all GPUs under way before any is waited for.
+    fn at_once() -> Result<(), Failed> {
+        let gpus: Vec<_> = (0..count()).map(Gpu::open).collect::<Result<_>>()?;
+        let src = picture()?;
+        for filter in FILTERS {
+            let expected = run(&plan(filter, 0)?, &src)?;
+            let plans: Vec<_> = (0..count()).map(|gpu| plan(filter, gpu)).collect::<Result<_>>()?;
+            let turns = |first: usize| -> Result<bool> {
+                let mut same = true;
+                let around = || (0..2 * gpus.len()).map(|turn| (first + turn) % gpus.len());
+                let mut under_way = Vec::new();
+                for at in around() {
+                    same &= run(&plans[at], &src)? == expected;
+                    let mut stream = gpus[at].stream()?;
+                    let (from, mut to) = (gpus[at].upload(&src.view())?, gpus[at].image(src.shape())?);
+                    plans[at].run_on_device(&from, &mut to, &mut stream)?;
+                    under_way.push((at, from, to, stream));
+                }
+                for (at, _, to, stream) in &under_way {
+                    stream.synchronize()?;
+                    same &= gpus[*at].download(to)? == expected;
+                }
+                Ok(same)
+            };
+            let results: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..gpus.len()).map(|first| scope.spawn(move || turns(first))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap_or(Ok(false))).collect()
+            });
+            for (first, same) in results.into_iter().enumerate() {
+                if !same? {
+                    return Err(format!("{filter}: another result in the thread that began on GPU {first}").into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Plans, images, streams, marks and recorded work of two GPUs do not mix: an error names both, and nothing is done.
+    fn kept_apart() -> Result<(), Failed> {
+        let (here, there) = (Gpu::open(0)?, Gpu::open(1)?);
+        let (plan, picture) = (plan(FILTERS[0], 0)?, picture()?);
+        let shape = picture.shape();
+        let expected = run(&plan, &picture)?;
+        let src = here.upload(&picture.view())?;
+        let (mut dst, mut stream) = (here.image(shape)?, here.stream()?);
+        plan.run_on_device(&src, &mut dst, &mut stream)?;
+        let mut foreign_stream = there.stream()?;
+        let foreign = there.upload(&picture.view())?;
+        let mut foreign_dst = there.image(shape)?;
+        let mut recorded = plan.record(here.upload(&picture.view())?, here.image(shape)?)?;
+
+        let refused = [
+            ("source", plan.run_on_device(&foreign, &mut dst, &mut stream)),
+            ("destination", plan.run_on_device(&src, &mut foreign_dst, &mut stream)),
+            ("stream", plan.run_on_device(&src, &mut dst, &mut foreign_stream)),
+            ("recorded", plan.record(there.upload(&picture.view())?, there.image(shape)?).map(|_| ())),
+            ("replay", recorded.replay(&mut foreign_stream)),
+            ("image to copy", dst.copy_from(&foreign, &stream)),
+            ("stream of a copy", dst.copy_from(&src, &foreign_stream)),
+            ("stream of a fill", dst.fill(0.5, &foreign_stream)),
+            ("upload", here.upload_into(&picture.view(), &mut foreign_dst)),
+            ("download", here.download(&foreign).map(|_| ())),
+            ("mark", stream.mark()?.since(&foreign_stream.mark()?).map(|_| ())),
+        ];
+        for (what, outcome) in refused {
+            let named = |error: &Error| {
+                let (text, wrong) = (error.to_string(), matches!(error, Error::Parameter { .. }));
+                wrong && text.contains("GPU 0") && text.contains("GPU 1")
+            };
+            if !outcome.as_ref().is_err_and(named) {
+                return Err(format!("{what}: {outcome:?}").into());
+            }
+        }
+        // All goes on as if nothing had been asked.
+        stream.synchronize()?;
+        recorded.replay(&mut stream)?;
+        stream.synchronize()?;
+        let unharmed = here.download(&dst)? == expected
+            && here.download(recorded.dst())? == expected
+            && there.download(&foreign)? == picture;
+        if unharmed { Ok(()) } else { Err("a result was spoilt by what was refused".into()) }
+    }
+}
