@@ -687,12 +687,11 @@ unsafe fn prepare(driver: &'static Driver, node: &KernelNode) -> Result<Work, u3
     // SAFETY: as the caller promised.
     let arguments = unsafe { Arguments::copy(entry, node.parameters) };
     Ok(Arc::new(move || {
-        let down = if entry.steps.load(Relaxed) { grid[1].min(driver.settings.down) } else { grid[1] };
         let launch = Launch {
             number: driver.launches.fetch_add(1, Relaxed) + 1,
             entry,
             arguments: &arguments,
-            grid: [grid[0], down, grid[2]],
+            grid,
             block,
             shared: shared as usize,
             memory: &driver.here().memory,
@@ -817,7 +816,8 @@ fn note(driver: &Driver, kernel: &'static str) {
     let Some(path) = &driver.settings.launches else { return };
     if driver.state().seen.insert(kernel) {
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        if let Err(error) = file.and_then(|mut file| writeln!(file, "{kernel}")) {
+        // In one piece: other threads write to it as well.
+        if let Err(error) = file.and_then(|mut file| file.write_all(format!("{kernel}\n").as_bytes())) {
             eprintln!("emulator: {}: {error}", path.display());
         }
     }

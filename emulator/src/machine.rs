@@ -14,7 +14,6 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -29,8 +28,6 @@ pub(crate) struct Entry {
     pub(crate) name: &'static str,
     /// Bytes of each parameter.
     pub(crate) parameters: &'static [usize],
-    /// Whether it has asked for the grid's height, and so steps on where the grid ends.
-    pub(crate) steps: &'static AtomicBool,
     /// Runs the kernel as the thread at hand.
     ///
     /// # Safety
@@ -433,7 +430,6 @@ impl<'a> Machine<'a> {
     }
 
     pub(crate) fn grid_height(&self) -> i32 {
-        self.launch.entry.steps.store(true, Relaxed);
         if self.launch.sabotage == Some(Sabotage::NoEnd) { 0 } else { self.launch.grid[1] as i32 }
     }
 

@@ -14,9 +14,6 @@ pub(crate) struct Settings {
     pub(crate) memory: usize,
     /// Bytes of shared memory that a block can have at most.
     pub(crate) shared: u32,
-    /// The greatest number of blocks that a launch gets in y, whatever it asks for, if its kernel is known from an earlier
-    /// launch to step on from where the grid ends: only the tallest images show that otherwise.
-    pub(crate) down: u32,
     /// The driver's version, as 1000 * major + 10 * minor.
     pub(crate) driver: u32,
     /// Seconds that a launch may take: after them its kernel is said not to end, and the process does.
@@ -61,7 +58,6 @@ impl Settings {
             multiprocessors: 2,
             memory: 1 << 30,
             shared: 0,
-            down: u32::MAX,
             driver: 13000,
             limit: 300,
             failures: Vec::new(),
@@ -78,7 +74,6 @@ impl Settings {
                 "multiprocessors" => settings.multiprocessors = number(value)?,
                 "memory" => settings.memory = bytes(value).ok_or_else(wrong)?,
                 "shared" => settings.shared = bytes(value).and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)?,
-                "down" => settings.down = number(value)?.max(1),
                 "limit" => settings.limit = number(value)?,
                 "driver" => {
                     let (major, minor) = value.split_once('.').ok_or_else(wrong)?;

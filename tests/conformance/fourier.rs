@@ -13,9 +13,6 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     let trials = |name: &str, groups: fn(Selection) -> Vec<Group>| {
         suite::trials(&format!("fourier::{name}"), Family::Fourier, gpu, move || groups(selection))
     };
-    // The kernel has no more blocks than run at a time and goes through any image so: in slow runs length shows nothing more.
-    let long = |selection| select::long(selection, vec![Window::random(3, 3, 71)]);
-    let long = (selection == Selection::Full).then(|| trials("long", long));
     [
         trials("exhaustive", exhaustive),
         trials("awkward", |selection| select::awkward(selection, windows())),
@@ -23,9 +20,9 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         trials("wild", wild),
         trials("ties", ties),
         trials("parts", parts),
+        trials("long", |selection| select::long(selection, vec![Window::random(3, 3, 71)])),
     ]
     .into_iter()
-    .chain(long)
     .flatten()
     .collect()
 }

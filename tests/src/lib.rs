@@ -30,6 +30,8 @@
 //! - `COMPUTE_SANITIZER`: the tool that `conformance sanitize` runs the GPU's tests under.
 //! - `APRON_DRIVER`: the library to load as the GPU's driver. `APRON_EMULATOR`: what the emulator is to be like, and what is to
 //!   go wrong with it: `emulator/src/settings.rs` has the list. `emulated.rs` sets both.
+//! - `APRON_GRID_ROWS`: how many rows of blocks a grid may have, if less than the GPU takes: kernels step on then on small images
+//!   too. `sanitize.rs` and `emulated.rs` set it.
 //! - `APRON_PTX`: a PTX file whose kernels are tested in the place of the embedded ones, as another compiler's.
 //! - `APRON_BIN`: the command-line tool to test, where it does not lie beside the tests.
 //! - `APRON_ISA`: the instruction set that the CPU's engine uses: portable, avx2, avx512, neon. `cpu::forced` sets it.

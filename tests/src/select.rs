@@ -253,21 +253,17 @@ pub fn ties(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
     groups
 }
 
-/// Images past what a grid holds in one of its axes: 65535 blocks, of any height that a kernel might have.
-pub fn long(selection: Selection, mut windows: Vec<Window>) -> Vec<Group> {
+/// Images past what a grid holds in one of its axes: 65535 blocks, of any height that a kernel might have. Slow runs have shorter
+/// grids (`APRON_GRID_ROWS`), and images to go with them.
+pub fn long(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
     let border = |i: usize| BORDERS[(i + 2) % 6];
-    if selection != Selection::Full {
-        windows.truncate(1);
-    }
     let groups = windows.into_iter().enumerate().map(|(i, window)| {
-        // Rows without gaps: compute-sanitizer keeps account of every other row that is copied, for minutes.
-        let width = if selection == Selection::Small { 32 } else { 1 };
-        let mut problems = vec![Problem::new(width, 65535 * 8 + 13, seed(7, i))];
-        if selection == Selection::Full {
-            problems.push(Problem::new(1, 65535 * 64 + 13, seed(8, i)));
-            problems.push(Problem::new(65535 * 32 + 7, 2, seed(9, i)));
-        }
-        Group { window, border: border(i), problems }
+        let sizes: &[_] = match selection {
+            Selection::Full => &[(1, 65535 * 8 + 13), (1, 65535 * 64 + 13), (65535 * 32 + 7, 2)],
+            Selection::Small | Selection::Emulated => &[(1, 99 * 64 + 13), (99 * 32 + 7, 2)],
+        };
+        let problem = |(list, &(width, height)): (u64, _)| Problem::new(width, height, seed(list, i));
+        Group { window, border: border(i), problems: (7..).zip(sizes).map(problem).collect() }
     });
     groups.collect()
 }

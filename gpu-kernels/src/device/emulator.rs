@@ -18,10 +18,6 @@ macro_rules! kernel {
             $crate::machine::Entry {
                 name: stringify!($name),
                 parameters: &[$(size_of::<$type>()),*],
-                steps: {
-                    static STEPS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-                    &STEPS
-                },
                 run: {
                     unsafe fn run(mut parameters: $crate::machine::Parameters) {
                         // SAFETY: the launch passes what the entry takes.

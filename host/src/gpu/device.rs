@@ -30,6 +30,8 @@ struct Inner {
     info: Info,
     context: Context,
     tier: &'static kernels::Tier,
+    /// Rows of blocks that a grid may have.
+    grid_rows: u32,
     /// Machine code of all kernels, if the build has it for this device and the driver takes it.
     machine_code: OnceLock<Option<&'static Module>>,
     functions: Mutex<BTreeMap<Key, Loaded>>,
@@ -145,6 +147,11 @@ impl Gpu {
     /// The compute capability, as 10 * major + minor, that the kernels loaded on this GPU were compiled for.
     pub fn tier(&self) -> u32 {
         self.inner.tier.arch
+    }
+
+    /// Rows of blocks that a grid may have; kernels step on where an image needs more.
+    pub(super) fn grid_rows(&self) -> u32 {
+        self.inner.grid_rows
     }
 
     /// Makes the GPU current on the calling thread, as every driver call needs.
@@ -302,16 +309,28 @@ impl Inner {
         let tier = kernels::best(info.capability, info.driver)
             .map_err(|reason| Error::NoGpu { reason: format!("{} cannot be used: {reason}", info.name) })?;
         let device = cust::device::Device::get_device(ordinal).map_err(fail)?;
+        let grid_rows = grid_rows(device.get_attribute(DeviceAttribute::MaxGridDimY).map_err(fail)? as u32)?;
         let context = Context::new(device).map_err(fail)?;
         Ok(Self {
             info,
             context,
             tier,
+            grid_rows,
             machine_code: OnceLock::new(),
             functions: Mutex::default(),
             resident: Mutex::default(),
         })
     }
+}
+
+/// What a device takes, or less if the environment says so: tests see kernels step on then, without an image of half a million
+/// rows.
+fn grid_rows(most: u32) -> Result<u32> {
+    const VARIABLE: &str = "APRON_GRID_ROWS";
+    let Some(value) = std::env::var_os(VARIABLE) else { return Ok(most) };
+    let value = value.to_string_lossy().into_owned();
+    let rows = value.parse().ok().filter(|rows| (1..=most).contains(rows));
+    rows.ok_or_else(|| Error::Parameter { name: VARIABLE, value, expected: format!("a number from 1 to {most}") })
 }
 
 impl Info {

@@ -34,7 +34,7 @@ pub(super) fn launch(
         _ => argument(&pointer),
     };
     let covered = if shared == 0 { block } else { DIRECT_BLOCK };
-    let grid = Grid::covering(&frame, covered, block, shared);
+    let grid = Grid::covering(&frame, covered, block, shared).stepping(&stream.gpu);
     // SAFETY: every entry of the family takes the frame, the window and its taps: a pointer for `direct_naive` and
     // wherever there are more than the constant bank takes, else the taps themselves.
     unsafe { grid.launch(entry, frame, planes, &[argument(&window), taps], stream) }

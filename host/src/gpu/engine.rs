@@ -236,10 +236,7 @@ fn not_separable() -> Error {
     }
 }
 
-/// The grid's limit in y.
-pub(super) const MAX_GRID: u32 = 65535;
-
-/// The blocks of one launch. Kernels step on where the grid ends short in y.
+/// The blocks of one launch.
 #[derive(Clone, Copy)]
 pub(super) struct Grid {
     pub(super) blocks: (u32, u32),
@@ -251,8 +248,14 @@ pub(super) struct Grid {
 impl Grid {
     /// As many blocks as cover the frame, each with a tile of pixels.
     pub(super) fn covering(frame: &Frame, tile: (u32, u32), block: (u32, u32), shared: u32) -> Self {
-        let blocks = ((frame.width as u32).div_ceil(tile.0), (frame.height as u32).div_ceil(tile.1).min(MAX_GRID));
+        let blocks = ((frame.width as u32).div_ceil(tile.0), (frame.height as u32).div_ceil(tile.1));
         Self { blocks, block, shared }
+    }
+
+    /// No taller than the GPU takes, for kernels that step on from where a grid ends.
+    pub(super) fn stepping(mut self, gpu: &Gpu) -> Self {
+        self.blocks.1 = self.blocks.1.min(gpu.grid_rows());
+        self
     }
 
     /// Puts a kernel into a stream.

@@ -23,7 +23,8 @@ pub(super) fn launch(
 
     let first = Frame { dst: middle, ..frame };
     let (entry, taps, at_once) = pass(SEPARABLE_ROWS, "separable_rows", row);
-    let grid = Grid::covering(&frame, (ROWS_TILE as u32, ROWS_BLOCK.1), ROWS_BLOCK, rows_shared(at_once));
+    let tile = (ROWS_TILE as u32, ROWS_BLOCK.1);
+    let grid = Grid::covering(&frame, tile, ROWS_BLOCK, rows_shared(at_once)).stepping(&stream.gpu);
     let pointer = row.pointer();
     let taps = taps.unwrap_or(argument(&pointer));
     // SAFETY: the row pass takes the frame, the window and its taps: themselves where the entry knows their number, else
@@ -40,7 +41,7 @@ pub(super) fn launch(
     };
     let (entry, taps, at_once) = pass(SEPARABLE_COLUMNS, "separable_columns", column);
     let tile = (COLUMNS_BLOCK.0, COLUMNS_TILE as u32);
-    let grid = Grid::covering(&frame, tile, COLUMNS_BLOCK, columns_shared(at_once));
+    let grid = Grid::covering(&frame, tile, COLUMNS_BLOCK, columns_shared(at_once)).stepping(&stream.gpu);
     let pointer = column.pointer();
     let taps = taps.unwrap_or(argument(&pointer));
     // SAFETY: the column pass takes the original image as well.

@@ -3,7 +3,7 @@
 use gpu_kernels::abi::{ConstantTaps, FUSED, Frame, SLIDING, Sliding, Window, ring_floats};
 use gpu_kernels::border::{KEEP, REPLICATE};
 
-use super::engine::{Grid, MAX_GRID, argument};
+use super::engine::{Grid, argument};
 use super::stream::Stream;
 use crate::{Result, Variant, tuning};
 
@@ -33,7 +33,7 @@ pub(super) fn launch(
     let shared = 4 * warps * ring_floats(kernel.taps, kernel.pixels, kernel.stages) as u32;
     let slots = stream.gpu.resident_blocks(kernel.entry, 32 * warps, shared)? * u64::from(warps);
     let rows = tuning::strip_rows(kernel, frame.height as u32, u64::from(across) * planes as u64, slots);
-    let grid = Grid::covering(&frame, (warps * strip, rows), (32, warps), shared);
+    let grid = Grid::covering(&frame, (warps * strip, rows), (32, warps), shared).stepping(&stream.gpu);
     let rows = rows as i32;
     let arguments = [argument(&window.anchor_y), argument(&rows), argument(taps)];
     // SAFETY: both families take the frame, the anchor's row, the rows of a strip and their taps; device images have rows
@@ -52,8 +52,8 @@ pub(super) fn keep_edges(frame: Frame, planes: usize, window: Window, stream: &m
     if frame.border != KEEP {
         return Ok(());
     }
-    let rows = (frame.height as u32).div_ceil(8).min(MAX_GRID);
-    let grid = Grid { blocks: (1, rows), block: (32, 8), shared: 0 };
+    // A row of pixels for each row of threads, which goes along it.
+    let grid = Grid::covering(&Frame { width: 1, ..frame }, (1, 8), (32, 8), 0).stepping(&stream.gpu);
     // SAFETY: the kernel takes the frame and the window; any grid will do.
     unsafe { grid.launch("keep_edges", frame, planes, &[argument(&window)], stream) }
 }
