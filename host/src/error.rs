@@ -91,10 +91,11 @@ pub enum Error {
     },
     /// The device ran out of memory; nothing is lost, a smaller job may run.
     #[error(
-        "GPU memory exhausted: {needed} more bytes needed, {free} free of {total}; use a smaller image or --device cpu"
+        "GPU memory exhausted: {}{free} bytes free of {total}; use a smaller image or --device cpu",
+        if *needed == 0 { String::new() } else { format!("{needed} more bytes needed, ") }
     )]
     DeviceMemory {
-        /// Bytes asked for.
+        /// Bytes asked for; 0 if it was the driver that needed them, which does not say how many.
         needed: u64,
         /// Bytes free.
         free: u64,

@@ -106,3 +106,10 @@ impl Mark {
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
     }
 }
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // As for memory: the event is destroyed after this.
+        let _ = self.gpu.enter();
+    }
+}
