@@ -17,6 +17,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         trials("stored", stored),
         trials("wild", wild),
         trials("ties", ties),
+        trials("seams", seams),
         trials("long", long),
     ]
     .into_iter()
@@ -30,6 +31,17 @@ pub(crate) fn long(selection: Selection) -> Vec<Group> {
 
 pub(crate) fn exhaustive(selection: Selection) -> Vec<Group> {
     select::exhaustive(selection, Window::random)
+}
+
+pub(crate) fn seams(selection: Selection) -> Vec<Group> {
+    let windows = vec![
+        Window::random(3, 3, 81),
+        Window::random(5, 5, 82),
+        Window::random(9, 9, 83),
+        Window::random(4, 6, 84).anchored(0, 5),
+        Window::random(17, 17, 85),
+    ];
+    select::seams(selection, windows, |_| [vec![64, 512], vec![64, 128]])
 }
 
 /// Every size that some kernel has been compiled for, its neighbours, and shapes that no kernel likes.

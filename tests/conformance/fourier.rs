@@ -20,6 +20,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         trials("wild", wild),
         trials("ties", ties),
         trials("parts", parts),
+        trials("seams", seams),
         trials("long", |selection| select::long(selection, vec![Window::random(3, 3, 71)])),
     ]
     .into_iter()
@@ -58,6 +59,15 @@ pub(crate) fn windows() -> Vec<Window> {
     ]);
     windows.extend(["gaussian:sigma=5", "motion:length=41,angle=30"].map(Window::preset));
     windows
+}
+
+pub(crate) fn seams(selection: Selection) -> Vec<Group> {
+    let windows = vec![Window::random(5, 5, 81), Window::random(17, 17, 82), Window::random(20, 9, 83).anchored(19, 0)];
+    select::seams(selection, windows, |window| {
+        // What a tile of 128 gives, across and down; tiles go in pairs, side by side.
+        let (across, down) = (129 - window.cols, 129 - window.rows);
+        [vec![2 * across, 3 * across + 128], vec![down, 2 * down]]
+    })
 }
 
 pub(crate) fn stored(selection: Selection) -> Vec<Group> {

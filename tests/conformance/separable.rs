@@ -17,6 +17,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         trials("stored", stored),
         trials("wild", wild),
         trials("ties", ties),
+        trials("seams", seams),
         trials("long", long),
     ]
     .into_iter()
@@ -30,6 +31,18 @@ pub(crate) fn long(selection: Selection) -> Vec<Group> {
 
 pub(crate) fn exhaustive(selection: Selection) -> Vec<Group> {
     select::exhaustive(selection, Window::random_pair)
+}
+
+pub(crate) fn seams(selection: Selection) -> Vec<Group> {
+    let windows = vec![
+        Window::random_pair(3, 3, 81),
+        Window::random_pair(5, 5, 82),
+        Window::random_pair(4, 6, 83).anchored(0, 5),
+        Window::random_pair(9, 9, 84),
+        Window::random_pair(17, 17, 85),
+        Window::random_pair(35, 35, 86),
+    ];
+    select::seams(selection, windows, |_| [vec![64, 512], vec![64, 128]])
 }
 
 /// Every number of taps that some kernel has been compiled for, their neighbours, and long and lopsided pairs.

@@ -3,6 +3,8 @@
 //! Every list is a plain function of its [`Selection`]: no state, no randomness beyond seeds that follow from the place in
 //! the list, so that the same failure comes again.
 
+use std::collections::BTreeSet;
+
 use apron::Border;
 
 use crate::problem::{Group, Problem, Window};
@@ -247,6 +249,35 @@ pub fn ties(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
                 }
             });
             let problems = selection.cut(4, problems, groups.len());
+            groups.push(Group { window: window.clone(), border, problems });
+        }
+    }
+    groups
+}
+
+/// Images whose last pixels lie just where a tile, with its apron or without, ends or is about to: what is right for a tile inside
+/// the image and wrong for one that meets its edge by a pixel shows there alone. `ends` are the columns and the rows, counted
+/// without a window, at which tiles end.
+pub fn seams(selection: Selection, windows: Vec<Window>, ends: fn(&Window) -> [Vec<usize>; 2]) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for (w, window) in windows.into_iter().enumerate() {
+        let [columns, rows] = ends(&window);
+        let around = |ends: Vec<usize>, len: usize, anchor: usize| -> BTreeSet<usize> {
+            let aprons = [0, len - 1, len - 1 - anchor].map(|apron| (apron, 0)).into_iter().chain([(0, anchor)]);
+            let ends = ends.into_iter().flat_map(|end| aprons.clone().map(move |(more, less)| end + more - less));
+            ends.flat_map(|end| end - 2..end + 2).collect()
+        };
+        // Large enough the other way that tiles lie inside.
+        let (across, down) = (70 + 2 * window.cols, 23 + 2 * window.rows);
+        let widths = around(columns, window.cols, window.anchor.0).into_iter().map(|width| (width, down));
+        let heights = around(rows, window.rows, window.anchor.1).into_iter().map(|height| (across, height));
+        let sizes: Vec<_> = widths.chain(heights).collect();
+        for border in [BORDERS[w % 6], BORDERS[(w + 3) % 6]] {
+            let problem = |(i, &(width, height))| Problem::new(width, height, seed(13, groups.len() * 100 + i));
+            let problems: Vec<_> = sizes.iter().enumerate().map(problem).collect();
+            // In slow runs small windows have more of them.
+            let keep_one_in = if window.cols * window.rows <= 25 { 12 } else { 48 };
+            let problems = selection.cut(keep_one_in, problems, groups.len());
             groups.push(Group { window: window.clone(), border, problems });
         }
     }
