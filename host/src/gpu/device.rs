@@ -18,8 +18,9 @@ use crate::{Error, Result};
 /// An open GPU. Opened once in a process and shared; cheap to clone.
 ///
 /// `Send` and `Sync`: the driver's functions may be called from any thread, and each one here first makes the GPU current on the
-/// thread that it is called on, so that it does not matter which GPU that thread used before. The kernels that are loaded
-/// are kept behind a lock, and never unloaded.
+/// thread that it is called on, so that it does not matter which GPU that thread used before. It stays current: other CUDA
+/// code on that thread which wants another GPU has to say so again. The kernels that are loaded are kept behind a lock, and
+/// never unloaded.
 #[derive(Clone, Debug)]
 pub struct Gpu {
     inner: Arc<Inner>,
