@@ -168,8 +168,8 @@ struct Tally {
 /// is well.
 fn check(sanitizer: &Path, tools: &[String], tests: &[String], workers: &[String]) -> bool {
     let started = Instant::now();
-    let (mut queue, others): (Vec<_>, Vec<_>) = (tools.iter().enumerate())
-        .flat_map(|(tool, _)| tests.iter().map(move |test| (tool, test)))
+    let (mut queue, others): (Vec<_>, Vec<_>) = (0..tools.len())
+        .flat_map(|tool| tests.iter().map(move |test| (tool, test)))
         // These take longest; begun last, they would run on alone.
         .partition(|(_, test)| test.starts_with("fourier::"));
     queue.extend(others);
