@@ -9,6 +9,8 @@ use apron::{Border, Device, Error, Filter, Image, Plan, PlanBuilder};
 use conformance::product::Gpu;
 use conformance::select::Selection;
 use conformance::suite::gpu_trial;
+#[cfg(not(feature = "gpu"))]
+use conformance::suite::{no_gpu as streams, no_gpu as recording, no_gpu as dropped_elsewhere};
 use libtest_mimic::{Failed, Trial};
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
@@ -60,21 +62,21 @@ const THREADS: usize = 8;
 const TURNS: usize = 4;
 
 /// Filters of every family, so that all that a plan makes when it is first needed is asked for by many at once.
-const FILTERS: [&str; 5] =
+pub(crate) const FILTERS: [&str; 5] =
     ["gaussian:sigma=1.5", "motion:length=9,angle=30", "laplacian", "box:size=14", "motion:length=41,angle=70"];
 
-fn plan(filter: &str, device: Device) -> apron::Result<Plan> {
+pub(crate) fn plan(filter: &str, device: Device) -> apron::Result<Plan> {
     Plan::builder(&filter.parse()?).border(Border::Wrap).device(device).build()
 }
 
 /// A picture of its own for each thread and turn, of sizes that differ: scratch memory must grow.
-fn picture(thread: usize, turn: usize) -> apron::Result<Image<f32>> {
+pub(crate) fn picture(thread: usize, turn: usize) -> apron::Result<Image<f32>> {
     let (width, height) = (40 + 13 * thread, 30 + 17 * turn);
     let values = (0..width * height).map(|i| ((i * 7919 + thread * 31 + turn) % 1021) as f32).collect();
     Image::from_vec(values, width, height, 1)
 }
 
-fn run(plan: &Plan, src: &Image<f32>) -> apron::Result<Image<f32>> {
+pub(crate) fn run(plan: &Plan, src: &Image<f32>) -> apron::Result<Image<f32>> {
     let shape = src.shape();
     let mut dst = Image::<f32>::zeroed(shape.width, shape.height, shape.channels)?;
     plan.run(&src.view(), &mut dst.view_mut())?;
@@ -247,19 +249,4 @@ fn dropped_elsewhere() -> Result<(), Failed> {
         std::thread::spawn(move || drop(image)).join().map_err(|_| "dropping an image panics")?;
     }
     Ok(())
-}
-
-#[cfg(not(feature = "gpu"))]
-fn dropped_elsewhere() -> Result<(), Failed> {
-    Err("this build has no GPU support".into())
-}
-
-#[cfg(not(feature = "gpu"))]
-fn recording() -> Result<(), Failed> {
-    Err("this build has no GPU support".into())
-}
-
-#[cfg(not(feature = "gpu"))]
-fn streams() -> Result<(), Failed> {
-    Err("this build has no GPU support".into())
 }

@@ -1,13 +1,15 @@
 //! Several GPUs in one process: every result is the one that the first GPU gets, and what belongs to one is refused by another.
 
 use conformance::product::Gpu;
+#[cfg(not(feature = "gpu"))]
+use conformance::suite::no_gpu;
 use libtest_mimic::Trial;
 
 pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
     #[cfg(feature = "gpu")]
     let (tests, enough) = (several::TESTS, several::count() > 1);
     #[cfg(not(feature = "gpu"))]
-    let (tests, enough) = (&[("at_once", missing as Test), ("kept_apart", missing)], false);
+    let (tests, enough) = (&[("at_once", no_gpu as Test), ("kept_apart", no_gpu)], false);
     let trial = |&(name, test): &(&str, Test)| {
         let name = format!("devices::{name}::gpu");
         let trial = conformance::suite::gpu_trial(&name, gpu, test);
@@ -19,18 +21,14 @@ pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
 
 type Test = fn() -> Result<(), libtest_mimic::Failed>;
 
-#[cfg(not(feature = "gpu"))]
-fn missing() -> Result<(), libtest_mimic::Failed> {
-    Err("this build has no GPU support".into())
-}
-
 #[cfg(feature = "gpu")]
 mod several {
     use apron::gpu::Gpu;
-    use apron::{Border, Device, Error, Filter, Image, Plan, Result};
+    use apron::{Device, Error, Result};
     use libtest_mimic::Failed;
 
     use super::Test;
+    use crate::concurrency::{FILTERS, picture, plan, run};
 
     pub(super) const TESTS: &[(&str, Test)] = &[("at_once", at_once), ("kept_apart", kept_apart)];
 
@@ -38,32 +36,14 @@ mod several {
         Gpu::count().unwrap_or(0)
     }
 
-    const FILTERS: [&str; 3] = ["gaussian:sigma=1.5", "motion:length=9,angle=30", "motion:length=41,angle=70"];
-
-    fn plan(filter: &str, gpu: u32) -> Result<Plan> {
-        let filter: Filter = filter.parse()?;
-        Plan::builder(&filter).border(Border::Wrap).device(Device::Gpu(gpu)).build()
-    }
-
-    fn picture() -> Result<Image<f32>> {
-        let values = (0..131 * 77).map(|i| (i * 7919 % 1021) as f32).collect();
-        Image::from_vec(values, 131, 77, 1)
-    }
-
-    fn run(plan: &Plan, src: &Image<f32>) -> Result<Image<f32>> {
-        let mut dst = Image::zeroed(src.shape().width, src.shape().height, 1)?;
-        plan.run(&src.view(), &mut dst.view_mut())?;
-        Ok(dst)
-    }
-
     /// Threads that each go from one GPU to the next, no two of them on the same one at first, with images on the host and on the
     /// device, and work on all GPUs under way before any is waited for.
     fn at_once() -> Result<(), Failed> {
         let gpus: Vec<_> = (0..count()).map(Gpu::open).collect::<Result<_>>()?;
-        let src = picture()?;
+        let src = picture(5, 2)?;
         for filter in FILTERS {
-            let expected = run(&plan(filter, 0)?, &src)?;
-            let plans: Vec<_> = (0..count()).map(|gpu| plan(filter, gpu)).collect::<Result<_>>()?;
+            let expected = run(&plan(filter, Device::Gpu(0))?, &src)?;
+            let plans: Vec<_> = (0..count()).map(|gpu| plan(filter, Device::Gpu(gpu))).collect::<Result<_>>()?;
             let turns = |first: usize| -> Result<bool> {
                 let mut same = true;
                 let around = || (0..2 * gpus.len()).map(|turn| (first + turn) % gpus.len());
@@ -97,7 +77,7 @@ mod several {
     /// Plans, images, streams, marks and recorded work of two GPUs do not mix: an error names both, and nothing is done.
     fn kept_apart() -> Result<(), Failed> {
         let (here, there) = (Gpu::open(0)?, Gpu::open(1)?);
-        let (plan, picture) = (plan(FILTERS[0], 0)?, picture()?);
+        let (plan, picture) = (plan(FILTERS[0], Device::Gpu(0))?, picture(5, 2)?);
         let shape = picture.shape();
         let expected = run(&plan, &picture)?;
         let src = here.upload(&picture.view())?;

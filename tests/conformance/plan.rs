@@ -5,6 +5,8 @@ use conformance::problem::Group;
 use conformance::product::{Gpu, Product};
 use conformance::select::Selection;
 use conformance::suite;
+#[cfg(not(feature = "gpu"))]
+use conformance::suite::{no_gpu as copied, no_gpu as replayed};
 use libtest_mimic::{Failed, Trial};
 
 use crate::{direct, separable};
@@ -195,14 +197,4 @@ fn copied() -> Result<(), Failed> {
         Err(Error::Mismatch { .. }) => Ok(()),
         outcome => Err(format!("an image of another size is copied: {outcome:?}").into()),
     }
-}
-
-#[cfg(not(feature = "gpu"))]
-fn copied() -> Result<(), Failed> {
-    Err("this build has no GPU support".into())
-}
-
-#[cfg(not(feature = "gpu"))]
-fn replayed() -> Result<(), Failed> {
-    Err("this build has no GPU support".into())
 }

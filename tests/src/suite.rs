@@ -67,6 +67,15 @@ fn in_device_memory(name: &str, variants: &[Variant], by_rows: bool, mut groups:
 
 #[cfg(not(feature = "gpu"))]
 fn in_device_memory(_: &str, _: &[Variant], _: bool, _: Vec<Group>) -> Result<(), Failed> {
+    no_gpu()
+}
+
+/// In the place of a test that a build without the feature `gpu` does not have.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "gpu"))]
+pub fn no_gpu() -> Result<(), Failed> {
     Err("this build has no GPU support".into())
 }
 

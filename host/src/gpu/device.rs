@@ -160,6 +160,17 @@ impl Gpu {
         CurrentContext::set_current(&self.inner.context).map_err(|error| self.error("making the GPU current", error))
     }
 
+    /// # Errors
+    /// [`Error::Parameter`] if something that is to work with this GPU belongs to another one.
+    pub(super) fn same(&self, name: &'static str, other: &Self) -> Result<()> {
+        let (here, there) = (self.info().ordinal, other.info().ordinal);
+        if here == there {
+            return Ok(());
+        }
+        let expected = format!("one of GPU {here} is needed, as for all that works together");
+        Err(Error::Parameter { name, value: format!("one of GPU {there}"), expected })
+    }
+
     /// The kernel of this name, loaded when first asked for.
     pub(super) fn function(&self, entry: &'static str) -> Result<&'static Function<'static>> {
         self.find(entry, 0)

@@ -3,7 +3,7 @@
 use cust::memory::{CopyDestination, DeviceBuffer};
 
 use super::device::Gpu;
-use crate::{Error, Result};
+use crate::Result;
 
 /// Floats in the memory of a GPU.
 ///
@@ -60,16 +60,5 @@ impl Gpu {
         let mut memory = self.allocate(values.len())?;
         memory.buffer.copy_from(values).map_err(|error| self.error(what, error))?;
         Ok(memory)
-    }
-
-    /// # Errors
-    /// [`Error::Parameter`] if something that is to work with this GPU belongs to another one.
-    pub(super) fn same(&self, name: &'static str, other: &Self) -> Result<()> {
-        let (here, there) = (self.info().ordinal, other.info().ordinal);
-        if here == there {
-            return Ok(());
-        }
-        let expected = format!("one of GPU {here} is needed, as for all that works together");
-        Err(Error::Parameter { name, value: format!("one of GPU {there}"), expected })
     }
 }

@@ -52,8 +52,8 @@ pub(super) fn keep_edges(frame: Frame, planes: usize, window: Window, stream: &m
     if frame.border != KEEP {
         return Ok(());
     }
-    // A row of pixels for each row of threads, which goes along it.
-    let grid = Grid::covering(&Frame { width: 1, ..frame }, (1, 8), (32, 8), 0).stepping(&stream.gpu);
+    let rows = (frame.height as u32).div_ceil(8);
+    let grid = Grid { blocks: (1, rows), block: (32, 8), shared: 0 }.stepping(&stream.gpu);
     // SAFETY: the kernel takes the frame and the window; any grid will do.
     unsafe { grid.launch("keep_edges", frame, planes, &[argument(&window)], stream) }
 }
