@@ -369,11 +369,11 @@ impl Bench<'_> {
             runners.push(Runner { name, family, run, rhythm, checked, times: Vec::new(), spent: Duration::ZERO });
         }
 
-        let copy = bed.rhythm(|src, dst, stream| dst.copy_from(src, stream))?;
+        let copy = bed.rhythm(|src, dst, stream| dst.copy_memory_from(src, stream))?;
         let mut copies = Vec::new();
         // Round by round, so that a clock that changes changes it for all.
         for _ in 0..self.rounds {
-            copies.push(bed.time(copy, |src, dst, stream| dst.copy_from(src, stream))?);
+            copies.push(bed.time(copy, |src, dst, stream| dst.copy_memory_from(src, stream))?);
             for Runner { run, rhythm, times, spent, .. } in &mut runners {
                 if times.len() < 3 || *spent < BUDGET {
                     let start = Instant::now();

@@ -284,11 +284,11 @@ impl Job<'_> {
             let rhythm = bed.rhythm(|src, dst, stream| plan.run_on_device(src, dst, stream))?;
             runners.push(Some((plan, rhythm, checked, distance, Vec::new())));
         }
-        let copy = bed.rhythm(|src, dst, stream| dst.copy_from(src, stream))?;
+        let copy = bed.rhythm(|src, dst, stream| dst.copy_memory_from(src, stream))?;
         let mut copies = Vec::new();
         // Round by round, so that a clock that changes changes it for all.
         for _ in 0..rounds {
-            copies.push(bed.time(copy, |src, dst, stream| dst.copy_from(src, stream))?);
+            copies.push(bed.time(copy, |src, dst, stream| dst.copy_memory_from(src, stream))?);
             for (plan, rhythm, _, _, times) in runners.iter_mut().flatten() {
                 times.push(bed.time(*rhythm, |src, dst, stream| plan.run_on_device(src, dst, stream))?);
             }

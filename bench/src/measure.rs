@@ -131,6 +131,8 @@ impl Bed {
         let mut pairs = Vec::new();
         for _ in 0..count {
             let mut copy = gpu.image_like(src)?;
+            // What lies between the rows is copied too, by the copy that is the limit.
+            copy.fill(0.0, &stream)?;
             copy.copy_from(src, &stream)?;
             pairs.push((copy, gpu.image_like(src)?));
         }

@@ -378,6 +378,13 @@ exports! {
         copied(driver, "cuMemcpyHtoD", driver.here().memory.upload(to, from, bytes))
     }
 
+    Context fn cuMemcpyDtoDAsync_v2(driver, to: Pointer, from: Pointer, bytes: usize, stream: usize) {
+        in_stream(driver, stream, || {
+            let result = driver.here().memory.copy(to, from, bytes);
+            copied(driver, "cuMemcpyDtoDAsync", result.map(|unknown| note_unknown(driver, unknown)))
+        })
+    }
+
     Context fn cuMemcpy2DAsync_v2(driver, copy: *const Copy2D, stream: usize) {
         let copy = copy.read();
         in_stream(driver, stream, move || copy_2d(driver, &copy))
@@ -775,11 +782,17 @@ unsafe fn copy_2d(driver: &Driver, copy: &Copy2D) -> u32 {
             Err(why) => return driver.refuse("cuMemcpy2DAsync", &format!("row {row}: {why}")),
         }
     }
-    if let Some(address) = unknown {
-        let text = format!("a copy reads memory that nothing wrote: address {}", memory.describe(address));
+    note_unknown(driver, unknown);
+    SUCCESS
+}
+
+/// Reports a copy that read what nothing had written, if it did.
+fn note_unknown(driver: &Driver, address: Option<Pointer>) {
+    if let Some(address) = address {
+        let address = driver.here().memory.describe(address);
+        let text = format!("a copy reads memory that nothing wrote: address {address}");
         driver.find(Finding { code: ILLEGAL_ADDRESS, text });
     }
-    SUCCESS
 }
 
 /// Takes a module: the text of PTX that the driver and the device know, or machine code.

@@ -173,25 +173,30 @@ fn replayed() -> Result<(), Failed> {
 fn copied() -> Result<(), Failed> {
     let gpu = apron::gpu::Gpu::open(0)?;
     let stream = gpu.stream()?;
-    let shape = Shape { width: 47, height: 11, channels: 3 };
-    let picture = Image::from_vec((0..47 * 11 * 3).map(|i| i as f32).collect(), 47, 11, 3)?;
-    let layouts = || [gpu.image(shape), gpu.image_by_rows(shape), gpu.image_unaligned(shape)];
-    for (i, src) in layouts().into_iter().enumerate() {
-        let mut src = src?;
-        gpu.upload_into(&picture.view(), &mut src)?;
-        for (j, dst) in layouts().into_iter().enumerate() {
-            let mut dst = dst?;
-            dst.fill(-7.5, &stream)?;
-            dst.copy_from(&src, &stream)?;
-            stream.synchronize()?;
-            if gpu.download(&dst)? != picture {
-                return Err(format!("from layout {i} to layout {j} the pixels change").into());
-            }
-            if let Some(place) = gpu.spoilt_padding(&dst, -7.5)? {
-                return Err(format!("from layout {i} to layout {j}: written beside the pixels, at {place:?}").into());
+    // With gaps between the rows, and without in two of three layouts.
+    for width in [47, 64] {
+        let shape = Shape { width, height: 11, channels: 3 };
+        let picture = Image::from_vec((0..width * 11 * 3).map(|i| i as f32).collect(), width, 11, 3)?;
+        let layouts = || [gpu.image(shape), gpu.image_by_rows(shape), gpu.image_unaligned(shape)];
+        for (i, src) in layouts().into_iter().enumerate() {
+            let mut src = src?;
+            gpu.upload_into(&picture.view(), &mut src)?;
+            for (j, dst) in layouts().into_iter().enumerate() {
+                let context = format!("{width} wide, from layout {i} to layout {j}");
+                let mut dst = dst?;
+                dst.fill(-7.5, &stream)?;
+                dst.copy_from(&src, &stream)?;
+                stream.synchronize()?;
+                if gpu.download(&dst)? != picture {
+                    return Err(format!("{context}: the pixels change").into());
+                }
+                if let Some(place) = gpu.spoilt_padding(&dst, -7.5)? {
+                    return Err(format!("{context}: written beside the pixels, at {place:?}").into());
+                }
             }
         }
     }
+    let shape = Shape { width: 47, height: 11, channels: 3 };
     let other = gpu.image(Shape { width: 46, ..shape })?;
     match gpu.image(shape)?.copy_from(&other, &stream) {
         Err(Error::Mismatch { .. }) => Ok(()),

@@ -68,6 +68,9 @@ impl DeviceImage {
 
     /// Copies the pixels of another image of the same shape; in stream order.
     ///
+    /// Fastest between images whose width is a multiple of 32: others have gaps between their rows, and the driver copies row
+    /// by row, in two and a half times as long on an H200.
+    ///
     /// # Errors
     /// [`Error::Mismatch`] if shapes differ, [`Error::Parameter`] if the other image or the stream is another GPU's; driver
     /// errors.
@@ -76,6 +79,10 @@ impl DeviceImage {
             return Err(Error::Mismatch { src: src.shape.to_string(), dst: self.shape.to_string() });
         }
         self.gpu().same("the image to copy", src.gpu())?;
+        if self.has_no_gaps() && self.is_laid_out_as(src) {
+            // The driver copies rows in less than half the speed of bytes.
+            return self.copy_memory(src, stream);
+        }
         // Pixels alone: nothing need ever have been written between the rows.
         let rows = src.rows_at_once().min(self.rows_at_once());
         for (from, to) in src.planes().zip(self.planes()).take(self.shape.channels * self.shape.height / rows) {
@@ -84,6 +91,37 @@ impl DeviceImage {
             unsafe { self.copy(from, to, (self.shape.width, rows), "copying an image", stream)? };
         }
         Ok(())
+    }
+
+    /// Copies the memory of an image that is laid out as this one, what lies between the rows too: the driver's fastest copy.
+    /// For the benchmark, as the limit that filters are held to. In stream order.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if layouts differ, [`Error::Parameter`] if the other image or the stream is another GPU's; driver
+    /// errors.
+    #[doc(hidden)]
+    pub fn copy_memory_from(&mut self, src: &Self, stream: &Stream) -> Result<()> {
+        if !self.is_laid_out_as(src) {
+            return Err(Error::Mismatch { src: src.shape.to_string(), dst: self.shape.to_string() });
+        }
+        self.gpu().same("the image to copy", src.gpu())?;
+        self.copy_memory(src, stream)
+    }
+
+    fn copy_memory(&mut self, src: &Self, stream: &Stream) -> Result<()> {
+        self.enter(stream)?;
+        let (from, to, bytes) = (src.memory.address(), self.memory.address(), 4 * self.memory.len());
+        // SAFETY: images laid out alike have as much memory; the driver frees it when the device is done with it, not before.
+        let status = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, stream.raw()) };
+        driver::check(status).map_err(|error| self.gpu().error("copying an image", error))
+    }
+
+    fn is_laid_out_as(&self, other: &Self) -> bool {
+        (self.shape, self.stride, self.plane) == (other.shape, other.stride, other.plane)
+    }
+
+    fn has_no_gaps(&self) -> bool {
+        self.memory.len() == self.shape.width * self.shape.height * self.shape.channels
     }
 
     /// Copies planes without gaps into the image; in stream order.
