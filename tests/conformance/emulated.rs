@@ -17,12 +17,11 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     let present = cfg!(feature = "gpu") && built::no_emulator().is_none();
     let mut trials = vec![Trial::test("emulated::suite", suite)];
-    let catches = CATCHES.iter().map(|&control| {
-        let name = control.0.replace([':', '-', '=', ','], "_");
-        let family = control.2.split("::").next().unwrap_or_default();
-        let trial =
-            format!("emulated::catches::{name}{}::{family}", if control.1.is_empty() { "" } else { "_stepping" });
-        Trial::test(trial, move || caught(control))
+    let catches = CONTROLS.iter().map(|control| {
+        let name = control.sabotage.replace([':', '-', '=', ','], "_");
+        let stepping = if control.grid_rows.is_some() { "_stepping" } else { "" };
+        let family = control.test.split("::").next().unwrap_or_default();
+        Trial::test(format!("emulated::catches::{name}{stepping}::{family}"), || caught(control))
     });
     trials.extend(catches);
     #[cfg(feature = "gpu")]
@@ -80,41 +79,51 @@ fn run(launches: &Path, settings: &str, arguments: impl FnOnce(&mut Command) -> 
     if output.status.success() && ran { Ok(()) } else { Err(essence(&output)) }
 }
 
-/// Sabotage, how many rows of blocks grids have if not as many as they need, the tests that meet it, the kernel or variant that
-/// must be named, and what must be said of it.
+/// A sabotaged device, and how that comes out.
+struct Control {
+    sabotage: &'static str,
+    /// How many rows of blocks grids have, if not as many as they need.
+    grid_rows: Option<&'static str>,
+    /// The test that meets it.
+    test: &'static str,
+    /// The kernel or variant that must be named, and what must be said of it.
+    who: &'static str,
+    what: &'static str,
+}
+
 #[rustfmt::skip]
-const CATCHES: &[(&str, &str, &str, &str, &str)] = &[
-    ("missing-barrier:1", "", "direct::exhaustive::gpu", "kernel direct_shared", "of shared memory, which nothing wrote"),
-    ("missing-barrier:2", "1", "direct::awkward::gpu", "kernel direct_", "of shared memory in a race"),
-    ("missing-barrier:2", "", "direct::exhaustive::gpu", "kernel sliding_", "of shared memory in a race"),
-    ("missing-barrier:1", "", "separable::exhaustive::gpu", "kernel separable_rows", "of shared memory, which nothing wrote"),
-    ("missing-barrier:2", "1", "separable::awkward::gpu", "kernel separable_rows", "of shared memory in a race"),
-    ("missing-barrier:2", "", "separable::exhaustive::gpu", "kernel fused_", "of shared memory in a race"),
-    ("missing-barrier:2", "", "fourier::exhaustive::gpu", "kernel fourier_128", "of shared memory in a race"),
-    ("halo-row", "", "direct::awkward::gpu", "kernel direct_shared", "of shared memory, which nothing wrote"),
-    ("halo-row", "", "separable::exhaustive::gpu", "kernel separable_columns", "of shared memory, which nothing wrote"),
-    ("one-pixel", "", "direct::exhaustive::gpu", "direct-naive on gpu:0", "values are wrong"),
-    ("one-pixel", "", "separable::exhaustive::gpu", "separable on gpu:0", "values are wrong"),
-    ("grid-axes", "", "direct::awkward::gpu-memory", "direct-naive in device memory", "never written"),
-    ("grid-axes", "", "separable::awkward::gpu-memory", "kernel separable_columns", "memory that nothing wrote"),
-    ("grid-axes", "", "fourier::awkward::gpu-memory", "fourier in device memory", "never written"),
-    ("border", "", "direct::exhaustive::gpu", "direct-naive on gpu:0", "border reflect"),
-    ("border", "", "separable::exhaustive::gpu", "separable on gpu:0", "border reflect"),
-    ("border", "", "fourier::exhaustive::gpu", "fourier on gpu:0", "border reflect"),
-    ("no-end,limit=3", "", "direct::exhaustive::gpu", "kernel direct_", "does not end"),
-    ("one-pixel", "", "generated::problems::gpu", "on gpu:0", "values are wrong"),
-    ("border", "", "generated::padded::gpu", "on gpu:0", "padded beforehand"),
+const CONTROLS: &[Control] = &[
+    Control { sabotage: "missing-barrier:1", grid_rows: None, test: "direct::exhaustive::gpu", who: "kernel direct_shared", what: "of shared memory, which nothing wrote" },
+    Control { sabotage: "missing-barrier:2", grid_rows: Some("1"), test: "direct::awkward::gpu", who: "kernel direct_", what: "of shared memory in a race" },
+    Control { sabotage: "missing-barrier:2", grid_rows: None, test: "direct::exhaustive::gpu", who: "kernel sliding_", what: "of shared memory in a race" },
+    Control { sabotage: "missing-barrier:1", grid_rows: None, test: "separable::exhaustive::gpu", who: "kernel separable_rows", what: "of shared memory, which nothing wrote" },
+    Control { sabotage: "missing-barrier:2", grid_rows: Some("1"), test: "separable::awkward::gpu", who: "kernel separable_rows", what: "of shared memory in a race" },
+    Control { sabotage: "missing-barrier:2", grid_rows: None, test: "separable::exhaustive::gpu", who: "kernel fused_", what: "of shared memory in a race" },
+    Control { sabotage: "missing-barrier:2", grid_rows: None, test: "fourier::exhaustive::gpu", who: "kernel fourier_128", what: "of shared memory in a race" },
+    Control { sabotage: "halo-row", grid_rows: None, test: "direct::awkward::gpu", who: "kernel direct_shared", what: "of shared memory, which nothing wrote" },
+    Control { sabotage: "halo-row", grid_rows: None, test: "separable::exhaustive::gpu", who: "kernel separable_columns", what: "of shared memory, which nothing wrote" },
+    Control { sabotage: "one-pixel", grid_rows: None, test: "direct::exhaustive::gpu", who: "direct-naive on gpu:0", what: "values are wrong" },
+    Control { sabotage: "one-pixel", grid_rows: None, test: "separable::exhaustive::gpu", who: "separable on gpu:0", what: "values are wrong" },
+    Control { sabotage: "grid-axes", grid_rows: None, test: "direct::awkward::gpu-memory", who: "direct-naive in device memory", what: "never written" },
+    Control { sabotage: "grid-axes", grid_rows: None, test: "separable::awkward::gpu-memory", who: "kernel separable_columns", what: "memory that nothing wrote" },
+    Control { sabotage: "grid-axes", grid_rows: None, test: "fourier::awkward::gpu-memory", who: "fourier in device memory", what: "never written" },
+    Control { sabotage: "border", grid_rows: None, test: "direct::exhaustive::gpu", who: "direct-naive on gpu:0", what: "border reflect" },
+    Control { sabotage: "border", grid_rows: None, test: "separable::exhaustive::gpu", who: "separable on gpu:0", what: "border reflect" },
+    Control { sabotage: "border", grid_rows: None, test: "fourier::exhaustive::gpu", who: "fourier on gpu:0", what: "border reflect" },
+    Control { sabotage: "no-end,limit=3", grid_rows: None, test: "direct::exhaustive::gpu", who: "kernel direct_", what: "does not end" },
+    Control { sabotage: "one-pixel", grid_rows: None, test: "generated::problems::gpu", who: "on gpu:0", what: "values are wrong" },
+    Control { sabotage: "border", grid_rows: None, test: "generated::padded::gpu", who: "on gpu:0", what: "padded beforehand" },
 ];
 
 /// A run on a sabotaged device fails, and says why.
-fn caught((sabotage, rows, tests, who, what): (&str, &str, &str, &str, &str)) -> Result<(), Failed> {
+fn caught(&Control { sabotage, grid_rows, test, who, what }: &Control) -> Result<(), Failed> {
     let mut command = emulated(&format!("sabotage={sabotage}"))?;
-    if !rows.is_empty() {
+    if let Some(rows) = grid_rows {
         command.env("APRON_GRID_ROWS", rows);
     }
-    let output = command.args(["--exact", tests]).env("APRON_CONFORMANCE", "small").output()?;
+    let output = command.args(["--exact", test]).env("APRON_CONFORMANCE", "small").output()?;
     if output.status.success() {
-        return Err(format!("{sabotage} went through {tests} without being caught").into());
+        return Err(format!("{sabotage} went through {test} without being caught").into());
     }
     if text(&output).lines().any(|line| line.contains(who) && line.contains(what)) {
         Ok(())
