@@ -623,6 +623,7 @@ fn attribute_of(settings: &Settings, attribute: c_int) -> Option<u32> {
         9 => 64 << 10,
         // Warp.
         10 => WARP,
+        11 => settings.pitch,
         12 => 65536,
         // Clock, in kHz.
         13 => 1_000_000,
@@ -761,6 +762,10 @@ const DEVICE: c_int = 2;
 unsafe fn copy_2d(driver: &Driver, copy: &Copy2D) -> u32 {
     if copy.width > copy.src_pitch || copy.width > copy.dst_pitch {
         return driver.refuse("cuMemcpy2DAsync", "rows longer than their pitch");
+    }
+    let pitch = copy.src_pitch.max(copy.dst_pitch);
+    if pitch > driver.settings.pitch as usize {
+        return driver.refuse("cuMemcpy2DAsync", &format!("a pitch of {pitch} bytes"));
     }
     let memory = &driver.here().memory;
     let mut unknown = None;

@@ -14,6 +14,8 @@ pub(crate) struct Settings {
     pub(crate) memory: usize,
     /// Bytes of shared memory that a block can have at most.
     pub(crate) shared: u32,
+    /// Bytes that copies by rows may have from one row to the next.
+    pub(crate) pitch: u32,
     /// The driver's version, as 1000 * major + 10 * minor.
     pub(crate) driver: u32,
     /// Seconds that a launch may take: after them its kernel is said not to end, and the process does.
@@ -58,6 +60,7 @@ impl Settings {
             multiprocessors: 2,
             memory: 1 << 30,
             shared: 0,
+            pitch: i32::MAX as u32,
             driver: 13000,
             limit: 300,
             failures: Vec::new(),
@@ -74,6 +77,7 @@ impl Settings {
                 "multiprocessors" => settings.multiprocessors = number(value)?,
                 "memory" => settings.memory = bytes(value).ok_or_else(wrong)?,
                 "shared" => settings.shared = bytes(value).and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)?,
+                "pitch" => settings.pitch = number(value)?,
                 "limit" => settings.limit = number(value)?,
                 "driver" => {
                     let (major, minor) = value.split_once('.').ok_or_else(wrong)?;

@@ -53,13 +53,14 @@ fn essence(output: &Output) -> String {
 }
 
 /// Every test of the GPU, on a device with asynchronous copies and room for the largest tiles, and with grids that end after a few
-/// rows of blocks; then, fewer, on one that has neither, and one row. Between them they launch every kernel that a variant may launch.
+/// rows of blocks; then, fewer, on one that has neither, and one row, and that copies no rows 100 bytes apart. Between them they
+/// launch every kernel that a variant may launch.
 fn suite() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let (new, old) = (folder.path().join("new"), folder.path().join("old"));
     let started = std::time::Instant::now();
     run(&new, "devices=2,", |command| command.arg("::gpu").env("APRON_GRID_ROWS", "5"))?;
-    run(&old, "arch=75,multiprocessors=1,", |command| {
+    run(&old, "arch=75,multiprocessors=1,pitch=100,", |command| {
         command.args(["awkward::gpu-memory"]).env("APRON_CONFORMANCE", "small").env("APRON_GRID_ROWS", "1")
     })?;
     let launched = std::fs::read_to_string(new)? + &std::fs::read_to_string(old)?;

@@ -33,6 +33,8 @@ struct Inner {
     tier: &'static kernels::Tier,
     /// Rows of blocks that a grid may have.
     grid_rows: u32,
+    /// Bytes that the driver's copies by rows may have from one row to the next.
+    max_pitch: usize,
     /// Machine code of all kernels, if the build has it for this device and the driver takes it.
     machine_code: OnceLock<Option<&'static Module>>,
     functions: Mutex<BTreeMap<Key, Loaded>>,
@@ -153,6 +155,11 @@ impl Gpu {
     /// Rows of blocks that a grid may have; kernels step on where an image needs more.
     pub(super) fn grid_rows(&self) -> u32 {
         self.inner.grid_rows
+    }
+
+    /// Bytes that the driver's copies by rows may have from one row to the next.
+    pub(super) fn max_pitch(&self) -> usize {
+        self.inner.max_pitch
     }
 
     /// Makes the GPU current on the calling thread, as every driver call needs.
@@ -321,13 +328,16 @@ impl Inner {
         let tier = kernels::best(info.capability, info.driver)
             .map_err(|reason| Error::NoGpu { reason: format!("{} cannot be used: {reason}", info.name) })?;
         let device = cust::device::Device::get_device(ordinal).map_err(fail)?;
-        let grid_rows = grid_rows(device.get_attribute(DeviceAttribute::MaxGridDimY).map_err(fail)? as u32)?;
+        let attribute = |attribute| device.get_attribute(attribute).map(|value| value as u32).map_err(fail);
+        let grid_rows = grid_rows(attribute(DeviceAttribute::MaxGridDimY)?)?;
+        let max_pitch = attribute(DeviceAttribute::MaxPitch)? as usize;
         let context = Context::new(device).map_err(fail)?;
         Ok(Self {
             info,
             context,
             tier,
             grid_rows,
+            max_pitch,
             machine_code: OnceLock::new(),
             functions: Mutex::default(),
             resident: Mutex::default(),

@@ -176,6 +176,19 @@ impl DeviceImage {
         what: &'static str,
         stream: &Stream,
     ) -> Result<()> {
+        let most = self.gpu().max_pitch() / 4;
+        if from.stride.max(to.stride) > most {
+            // Further apart than CUDA promises to copy: row by row, and rows in parts.
+            for row in 0..rows {
+                for x in (0..floats).step_by(most) {
+                    let part = most.min(floats - x);
+                    let (from, to) = (from.at(row, x, part), to.at(row, x, part));
+                    // SAFETY: these floats are among those that the caller promised.
+                    unsafe { self.copy(from, to, (part, 1), what, stream)? };
+                }
+            }
+            return Ok(());
+        }
         self.enter(stream)?;
         let copy = sys::CUDA_MEMCPY2D {
             srcXInBytes: 0,
@@ -216,6 +229,13 @@ impl Rows {
 
     fn device(rows: u64, stride: usize) -> Self {
         Self { kind: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE, host: std::ptr::null_mut(), device: rows, stride }
+    }
+
+    /// Those that begin at a float of a row. Only the address of this kind of memory counts.
+    fn at(&self, row: usize, x: usize, stride: usize) -> Self {
+        let bytes = 4 * (row * self.stride + x);
+        let (host, device) = (self.host.wrapping_byte_add(bytes), self.device.wrapping_add(bytes as u64));
+        Self { kind: self.kind, host, device, stride }
     }
 }
 
