@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use crate::cases::{Case, Class, Random, Stored, Suite, cases};
 use crate::linked::{Linked, linked};
-use crate::measure::{Bed, Rhythm, Turn};
+use crate::measure::{Bed, Rhythm, Turn, copy};
 use crate::peers::{Agreement, On, Peers};
 use crate::report::{Checked, CpuReport, GpuReport, Report, Row, Rows, Skipped, Who, contests};
 use crate::{charts, check, compilers, family_name, output, page, why};
@@ -369,11 +369,11 @@ impl Bench<'_> {
             runners.push(Runner { name, family, run, rhythm, checked, times: Vec::new(), spent: Duration::ZERO });
         }
 
-        let copy = bed.rhythm(|src, dst, stream| dst.copy_memory_from(src, stream))?;
+        let copy_rhythm = bed.rhythm(copy)?;
         let mut copies = Vec::new();
         // Round by round, so that a clock that changes changes it for all.
         for _ in 0..self.rounds {
-            copies.push(bed.time(copy, |src, dst, stream| dst.copy_memory_from(src, stream))?);
+            copies.push(bed.time(copy_rhythm, copy)?);
             for Runner { run, rhythm, times, spent, .. } in &mut runners {
                 if times.len() < 3 || *spent < BUDGET {
                     let start = Instant::now();

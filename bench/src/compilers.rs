@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::bench::{is_exact, run_once};
 use crate::cases::{Case, Suite};
-use crate::measure::{Bed, median};
+use crate::measure::{Bed, median, micros};
 use crate::{check, output};
 
 /// What one run found.
@@ -113,7 +113,7 @@ fn on_case(ordinal: u32, gpu: &Gpu, case: &Case, sides: [&'static Kernels; 2], r
         rows.push(Row {
             case: case.name(),
             variant: variant.name(),
-            median_us: times.map(|times| median(times).as_secs_f64() * 1e6),
+            median_us: times.map(|times| micros(median(times))),
             same_bits: same.is_ok(),
             difference: check::difference(&results[1], &results[0]),
             bound: if exact { 0.0 } else { 2.0 * check::tolerance(&filter, &src) },

@@ -8,7 +8,7 @@ use apron::gpu::{DeviceImage, Gpu};
 use apron::{Device, Error, Family, Filter, Image, Plan, Variant};
 
 use crate::cases::Random;
-use crate::measure::{Bed, median, on_host};
+use crate::measure::{Bed, copy, median, micros, on_host};
 use crate::report::{CpuReport, GpuReport};
 use crate::sources::{Scene, Source, Sweep, Table, sources};
 use crate::{check, family_name, ladder_report as report, output, why};
@@ -169,7 +169,7 @@ impl Bench {
                 step: step.label.to_owned(),
                 variant: step.variant.name().to_owned(),
                 steps: steps(&filter, step.variant.family()),
-                us: 1e6 * measured.time.as_secs_f64(),
+                us: micros(measured.time),
                 published_us: step.published_us,
                 checked: measured.checked,
                 distance: measured.distance,
@@ -181,7 +181,7 @@ impl Bench {
             values: scene.width * scene.height * scene.channels,
             taps: scene.taps.to_string(),
             border: scene.border.to_string(),
-            copy_us: 1e6 * copy.as_secs_f64(),
+            copy_us: micros(copy),
             rows,
         })
     }
@@ -203,7 +203,7 @@ impl Bench {
             let contenders: Vec<_> = sweep.variants.iter().map(contender).collect();
             let (_, times) = self.times(&scene, &contenders).with_context(|| point.label.clone())?;
             for (series, measured) in series.iter_mut().zip(times) {
-                series.us.push(measured.map(|measured| 1e6 * measured.time.as_secs_f64()));
+                series.us.push(measured.map(|measured| micros(measured.time)));
             }
             points.push((point.label.clone(), scene.width * scene.height * scene.channels));
         }
@@ -284,11 +284,11 @@ impl Job<'_> {
             let rhythm = bed.rhythm(|src, dst, stream| plan.run_on_device(src, dst, stream))?;
             runners.push(Some((plan, rhythm, checked, distance, Vec::new())));
         }
-        let copy = bed.rhythm(|src, dst, stream| dst.copy_memory_from(src, stream))?;
+        let copy_rhythm = bed.rhythm(copy)?;
         let mut copies = Vec::new();
         // Round by round, so that a clock that changes changes it for all.
         for _ in 0..rounds {
-            copies.push(bed.time(copy, |src, dst, stream| dst.copy_memory_from(src, stream))?);
+            copies.push(bed.time(copy_rhythm, copy)?);
             for (plan, rhythm, _, _, times) in runners.iter_mut().flatten() {
                 times.push(bed.time(*rhythm, |src, dst, stream| plan.run_on_device(src, dst, stream))?);
             }

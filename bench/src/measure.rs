@@ -20,6 +20,19 @@ pub fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
+/// A time in microseconds.
+pub fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// The run that others are held to as their limit: the driver's fastest copy of an image.
+///
+/// # Errors
+/// Driver errors.
+pub fn copy(src: &DeviceImage, dst: &mut DeviceImage, stream: &mut Stream) -> Result<()> {
+    dst.copy_memory_from(src, stream)
+}
+
 /// Times of `rounds` runs on the CPU, after one that is not counted.
 ///
 /// # Errors
@@ -131,7 +144,7 @@ impl Bed {
         let mut pairs = Vec::new();
         for _ in 0..count {
             let mut copy = gpu.image_like(src)?;
-            // What lies between the rows is copied too, by the copy that is the limit.
+            // What lies between the rows is copied too, by [`copy`].
             copy.fill(0.0, &stream)?;
             copy.copy_from(src, &stream)?;
             pairs.push((copy, gpu.image_like(src)?));

@@ -6,7 +6,7 @@ use apron::gpu::Gpu;
 use serde::Serialize;
 
 use crate::cases::{Case, Class, Goal};
-use crate::measure::median;
+use crate::measure::{median, micros};
 use crate::output;
 
 /// All that one run measured.
@@ -156,11 +156,10 @@ impl<'a> Rows<'a> {
     ) {
         let case = self.case;
         let middle = median(times.to_vec());
-        let us = |time: Duration| time.as_secs_f64() * 1e6;
-        let extreme = |time: Option<&Duration>| us(time.copied().unwrap_or(middle));
+        let extreme = |time: Option<&Duration>| micros(time.copied().unwrap_or(middle));
         let pixels = (case.width * case.height) as f64;
         let flops = 2.0 * (steps * case.values()) as f64;
-        let limit = class.map(|_| limit(us(self.copy), flops, self.peak));
+        let limit = class.map(|_| limit(micros(self.copy), flops, self.peak));
         let planes = if case.channels == 1 { String::new() } else { format!(" x{}", case.channels) };
         let pixel = format!("{}{planes}", case.stored.name());
         self.list.push(Row {
@@ -173,12 +172,12 @@ impl<'a> Rows<'a> {
             who,
             class,
             device: self.device.clone(),
-            median_us: us(middle),
+            median_us: micros(middle),
             min_us: extreme(times.iter().min()),
             max_us: extreme(times.iter().max()),
             gigapixels_per_second: pixels / middle.as_secs_f64() / 1e9,
             limit_us: limit,
-            percent_of_limit: limit.map(|limit| 100.0 * limit / us(middle)),
+            percent_of_limit: limit.map(|limit| 100.0 * limit / micros(middle)),
             flops_per_byte: (steps > 0).then(|| flops / (2 * case.stored.bytes() * case.values()) as f64),
             goal: None,
             met: None,
@@ -203,7 +202,7 @@ impl<'a> Rows<'a> {
             let ours = self.list.iter().filter(|row| row.who == Who::Apron && row.class == Some(class));
             let limit = self.peak.and(ours.filter_map(|row| row.limit_us).max_by(f64::total_cmp));
             // No filter is faster than memory: one that seems to be shows that the copy is no measure of it.
-            let limit = limit.filter(|_| us >= 0.9 * self.copy.as_secs_f64() * 1e6);
+            let limit = limit.filter(|_| us >= 0.9 * micros(self.copy));
             let met = match goal {
                 Goal::Limit(percent) => limit.map(|limit| 100.0 * limit / us >= percent),
                 Goal::Micros(most) => h200.then_some(us <= most),

@@ -602,8 +602,8 @@ unsafe extern "C" fn cuGetErrorName(error: u32, text: *mut *const c_char) -> u32
 unsafe extern "C" fn cuGetErrorString(error: u32, text: *mut *const c_char) -> u32 {
     let driver = driver();
     let state = driver.state();
-    let kills = driver.devices.iter().any(|device| device.dead.load(Relaxed) == error);
-    let found = state.findings.first().filter(|_| error != SUCCESS && kills);
+    let killed = driver.devices.iter().any(|device| device.dead.load(Relaxed) == error);
+    let found = state.findings.first().filter(|_| error != SUCCESS && killed);
     // Findings stay as they are until the process ends, on the heap, wherever the list moves.
     let pointer = found.map(|found| found.as_ptr()).or_else(|| words(error).map(|(_, words)| words.as_ptr()));
     // SAFETY: the caller keeps to the function's contract.

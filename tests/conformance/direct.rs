@@ -41,7 +41,7 @@ pub(crate) fn seams(selection: Selection) -> Vec<Group> {
         Window::random(4, 6, 84).anchored(0, 5),
         Window::random(17, 17, 85),
     ];
-    select::seams(selection, windows, |_| [vec![64, 512], vec![64, 128]])
+    select::seams(selection, windows, select::tile_ends)
 }
 
 /// Every size that some kernel has been compiled for, its neighbours, and shapes that no kernel likes.

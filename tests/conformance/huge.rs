@@ -30,11 +30,11 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     let short = short_of(selection, None);
     let on_cpu = Trial::test(named("huge::cpu", short.as_deref()), on_cpu).with_ignored_flag(short.is_some());
     let short = short_of(selection, Some(gpu));
-    let on_gpu = |name: &str, test: fn() -> Result<(), Failed>| match &short {
+    let trial = |name: &str, test: fn() -> Result<(), Failed>| match &short {
         Some(reason) => Trial::test(named(name, Some(reason)), || Ok(())).with_ignored_flag(true),
         None => gpu_trial(name, gpu, test),
     };
-    vec![on_cpu, on_gpu("huge::gpu", self::on_gpu), on_gpu("huge::signal::gpu", signal_on_gpu)]
+    vec![on_cpu, trial("huge::gpu", on_gpu), trial("huge::signal::gpu", signal_on_gpu)]
 }
 
 /// A test that is skipped says why in its name.
@@ -169,8 +169,7 @@ fn on_gpu() -> Result<(), Failed> {
     let src = gpu.upload(&picture()?.view())?;
     let mut dst = gpu.image(SHAPE)?;
     let mut stream = gpu.stream()?;
-    for (variant, window) in &jobs() {
-        let variant = *variant;
+    for &(variant, ref window) in &jobs() {
         for border in [Border::Reflect101, Border::Keep] {
             let plan = Plan::builder(&window.filter).border(border).device(Gpu::DEVICE).variant(variant).build()?;
             dst.fill(f32::NAN, &stream)?;
@@ -202,23 +201,23 @@ fn signal_on_gpu() -> Result<(), Failed> {
     let src: Vec<f32> = (0..LENGTH).into_par_iter().map(|x| f32::from(pixel(x, 0))).collect();
     let src = Image::from_vec(src, LENGTH, 1, 1)?;
     let (mut found, mut right) = (Image::<f32>::zeroed(LENGTH, 1, 1)?, Image::<f32>::zeroed(LENGTH, 1, 1)?);
-    for (variant, window) in &jobs() {
+    for &(variant, ref window) in &jobs() {
         let run = |variant: Variant, device: Device, dst: &mut Image<f32>| {
             Plan::builder(&window.filter).device(device).variant(variant).build()?.run(&src.view(), &mut dst.view_mut())
         };
         let (twin, allowed) = match variant.family() {
             Family::Fourier => (Variant::DirectNaive, bound(Family::Fourier, window, 255.0) as f32),
-            _ => (*variant, 0.0),
+            _ => (variant, 0.0),
         };
-        run(*variant, Gpu::DEVICE, &mut found)?;
+        run(variant, Gpu::DEVICE, &mut found)?;
         run(twin, Device::Cpu, &mut right)?;
-        let is_right = |x: usize| {
+        let wrong = (0..LENGTH).into_par_iter().find_map_first(|x| {
             let (found, right) = (found.as_slice()[x], right.as_slice()[x]);
-            found.to_bits() == right.to_bits() || (found - right).abs() <= allowed
-        };
-        if let Some(x) = (0..LENGTH).into_par_iter().find_first(|&x| !is_right(x)) {
-            let (found, right) = (found.as_slice()[x], right.as_slice()[x]);
-            return Err(format!("{variant}, {window}: pixel {x}: {right} expected, {found} found").into());
+            let is_right = found.to_bits() == right.to_bits() || (found - right).abs() <= allowed;
+            (!is_right).then(|| format!("{variant}, {window}: pixel {x}: {right} expected, {found} found"))
+        });
+        if let Some(wrong) = wrong {
+            return Err(wrong.into());
         }
     }
     Ok(())

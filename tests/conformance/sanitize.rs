@@ -1,6 +1,6 @@
 //! `conformance sanitize`: the GPU's tests under compute-sanitizer, each test in a process of its own, many at a time on each
-//! GPU that there is. Findings fail, and so does a tool that has seen no kernel. `cargo xtask sanitize` calls it; where there is no cargo,
-//! the program itself does the same.
+//! GPU that there is. Findings fail, and so does a tool that has seen no kernel. `cargo xtask sanitize` calls it; where there is
+//! no cargo, the program itself does the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -42,7 +42,7 @@ pub(crate) fn seams(selection: Selection) -> Vec<Group> {
         Window::random_pair(17, 17, 85),
         Window::random_pair(35, 35, 86),
     ];
-    select::seams(selection, windows, |_| [vec![64, 512], vec![64, 128]])
+    select::seams(selection, windows, select::tile_ends)
 }
 
 /// Every number of taps that some kernel has been compiled for, their neighbours, and long and lopsided pairs.

@@ -255,6 +255,11 @@ pub fn ties(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
     groups
 }
 
+/// Where tiles and strips of the direct and the separable kernels end, for [`seams`].
+pub fn tile_ends(_: &Window) -> [Vec<usize>; 2] {
+    [vec![64, 512], vec![64, 128]]
+}
+
 /// Images whose last pixels lie just where a tile, with its apron or without, ends or is about to: what is right for a tile inside
 /// the image and wrong for one that meets its edge by a pixel shows there alone. `ends` are the columns and the rows, counted
 /// without a window, at which tiles end.

@@ -78,11 +78,11 @@ impl DeviceImage {
         if src.shape != self.shape {
             return Err(Error::Mismatch { src: src.shape.to_string(), dst: self.shape.to_string() });
         }
-        self.gpu().same("the image to copy", src.gpu())?;
         if self.has_no_gaps() && self.is_laid_out_as(src) {
-            // The driver copies rows in less than half the speed of bytes.
-            return self.copy_memory(src, stream);
+            // The driver copies rows at less than half the speed of bytes.
+            return self.copy_memory_from(src, stream);
         }
+        self.gpu().same("the image to copy", src.gpu())?;
         // Pixels alone: nothing need ever have been written between the rows.
         let rows = src.rows_at_once().min(self.rows_at_once());
         for (from, to) in src.planes().zip(self.planes()).take(self.shape.channels * self.shape.height / rows) {
@@ -105,10 +105,6 @@ impl DeviceImage {
             return Err(Error::Mismatch { src: src.shape.to_string(), dst: self.shape.to_string() });
         }
         self.gpu().same("the image to copy", src.gpu())?;
-        self.copy_memory(src, stream)
-    }
-
-    fn copy_memory(&mut self, src: &Self, stream: &Stream) -> Result<()> {
         self.enter(stream)?;
         let (from, to, bytes) = (src.memory.address(), self.memory.address(), 4 * self.memory.len());
         // SAFETY: images laid out alike have as much memory; the driver frees it when the device is done with it, not before.
@@ -121,7 +117,7 @@ impl DeviceImage {
     }
 
     fn has_no_gaps(&self) -> bool {
-        self.memory.len() == self.shape.width * self.shape.height * self.shape.channels
+        self.memory.len() == self.shape.row_len() * self.shape.height
     }
 
     /// Copies planes without gaps into the image; in stream order.
