@@ -268,7 +268,7 @@ impl GpuReport {
             capability: info.capability,
             driver: info.driver,
             kernels: gpu.tier(),
-            compiler: apron::gpu::embedded().find(|tier| tier.arch == gpu.tier()).map(|tier| tier.compiler),
+            compiler: apron::gpu::embedded().iter().find(|tier| tier.arch == gpu.tier()).map(|tier| tier.compiler),
             fma_teraflops: peak.map(|peak| peak / 1e12),
         }
     }

@@ -21,13 +21,14 @@
 //! assembly, `asm!("//@ .maxntid 512, 1, 1")`, and is moved to the entry's head.
 //!
 //! A crate of kernels is a `no_std` library of edition 2024 whose source is under `src`; it has no dependencies and no
-//! build script.
+//! build script. What it shares with another one it includes by `#[path]`, and [`KernelBuilder::with`] names the folder.
 //!
 //! Results are kept under `<target folder>/kernels`, in a folder named after a hash of all that they depend on: source,
 //! flags, compiler. So debug and release builds, and cargo and tools beside it, share them.
 
 pub mod compiler;
 mod directives;
+mod embed;
 pub mod module;
 pub mod ptxas;
 mod split;
@@ -40,6 +41,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use compiler::Compiler;
+pub use embed::{Tier, embed};
 pub use module::Module;
 
 /// What every fallible function of this crate returns.
@@ -160,14 +162,15 @@ pub const TIERS: [u32; 2] = [75, 90];
 /// and L40, H100 and H200. On them nothing is left to compile when a program runs.
 pub const MACHINES: [u32; 4] = [80, 86, 89, 90];
 
-/// How many sets of results to keep: a few branches' worth.
-const KEPT: usize = 8;
+/// How many sets of results to keep: a few branches' worth, of two crates.
+const KEPT: usize = 16;
 
 /// One set of kernels to compile; see the [crate's documentation](crate).
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct KernelBuilder {
     krate: PathBuf,
+    with: Vec<PathBuf>,
     arch: String,
     release: bool,
     ptx_isa: Option<u32>,
@@ -181,6 +184,7 @@ impl KernelBuilder {
     pub fn new(krate: impl Into<PathBuf>) -> Self {
         Self {
             krate: krate.into(),
+            with: Vec::new(),
             arch: "sm_75".into(),
             release: true,
             ptx_isa: None,
@@ -188,6 +192,17 @@ impl KernelBuilder {
             target_dir: None,
             machines: Vec::new(),
         }
+    }
+
+    /// A further folder of source, files of which the crate includes by `#[path]`: a change there is a change of the crate.
+    pub fn with(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.with.push(folder.into());
+        self
+    }
+
+    /// The folders of source.
+    fn sources(&self) -> impl Iterator<Item = PathBuf> {
+        [self.krate.join("src")].into_iter().chain(self.with.iter().cloned())
     }
 
     /// The architecture to compile for, as `sm_90`. A device runs what was compiled for its own or an older one.
@@ -245,8 +260,12 @@ impl KernelBuilder {
             (compiler, core)
         };
 
-        let inputs = inputs(&krate)?;
-        let set = root.join(format!("{:016x}", hash(&krate, &inputs, &compiler)?));
+        let mut inputs = Vec::new();
+        let mut hasher = hasher(&compiler);
+        for folder in self.sources() {
+            add(&folder.canonicalize().map_err(at(&folder))?, &mut inputs, &mut hasher)?;
+        }
+        let set = root.join(format!("{:016x}", hasher.finish()));
         fs::create_dir_all(&set).map_err(at(&set))?;
         let used = set.join("used");
         fs::write(&used, "").map_err(at(&used))?;
@@ -458,23 +477,18 @@ fn joined(option: &str, path: &Path) -> OsString {
     argument
 }
 
-/// A hash of everything that results depend on but what is in their names.
-fn hash(krate: &Path, inputs: &[PathBuf], compiler: &Compiler) -> Result<u64> {
+/// To hash everything that results depend on but what is in their names, this program's own part in them so far.
+fn hasher(compiler: &Compiler) -> DefaultHasher {
     let mut hasher = DefaultHasher::new();
-    // This program's own part in the result.
     (include_str!("lib.rs"), include_str!("module.rs"), &compiler.identity).hash(&mut hasher);
     (include_str!("directives.rs"), include_str!("split.rs")).hash(&mut hasher);
-    for path in inputs {
-        path.strip_prefix(krate).unwrap_or(path).hash(&mut hasher);
-        fs::read(path).map_err(at(path))?.hash(&mut hasher);
-    }
-    Ok(hasher.finish())
+    hasher
 }
 
-/// The crate's source files.
-fn inputs(krate: &Path) -> Result<Vec<PathBuf>> {
+/// Adds the source files of a folder to the inputs, and to their hash.
+fn add(source: &Path, inputs: &mut Vec<PathBuf>, hasher: &mut DefaultHasher) -> Result<()> {
     let mut files = Vec::new();
-    let mut folders = vec![krate.join("src")];
+    let mut folders = vec![source.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).map_err(at(&folder))? {
             let entry = entry.map_err(at(&folder))?;
@@ -491,7 +505,12 @@ fn inputs(krate: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     files.sort();
-    Ok(files)
+    for path in &files {
+        path.strip_prefix(source).unwrap_or(path).hash(hasher);
+        fs::read(path).map_err(at(path))?.hash(hasher);
+    }
+    inputs.append(&mut files);
+    Ok(())
 }
 
 /// Removes all but the newest sets of results. What cannot be removed is left for the next time.

@@ -97,6 +97,31 @@ fn the_language_version_can_be_raised() {
     assert_ne!(version(builder.build().unwrap()), "8.3");
 }
 
+/// A crate takes a file of another folder; it is compiled again when that file changes, and only then.
+#[test]
+fn a_further_folder_is_a_part_of_the_crate() {
+    let folder = tempfile::tempdir().unwrap();
+    let shared = folder.path().join("shared");
+    fs::create_dir_all(&shared).unwrap();
+    let write =
+        |factor: i32| fs::write(shared.join("factor.rs"), format!("pub const FACTOR: i32 = {factor};")).unwrap();
+    write(3);
+    let source = KERNELS.replace("*cell * 2", "*cell * factor::FACTOR");
+    let source = format!("#[path = \"../../shared/factor.rs\"] mod factor; {source}");
+    let builder = krate(&folder.path().join("with"), &source).with(&shared);
+    let build = || {
+        let report = builder.build().unwrap();
+        assert!(report.inputs.iter().any(|input| input.ends_with("factor.rs")), "{:?}", report.inputs);
+        (fs::metadata(&report.module).unwrap().modified().unwrap(), report.module)
+    };
+    let first = build();
+    assert_eq!(build(), first);
+    write(5);
+    assert_ne!(build().1, first.1);
+    write(3);
+    assert_eq!(build(), first);
+}
+
 #[test]
 fn a_change_is_compiled_and_a_fault_reported() {
     let folder = tempfile::tempdir().unwrap();

@@ -16,8 +16,8 @@ pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
 
 /// The PTX of an entry of the lowest tier.
 fn ptx(entry: &str) -> &'static str {
-    let tier = apron::gpu::embedded().min_by_key(|tier| tier.arch).expect("a build has kernels");
-    tier.entries().find(|(name, _)| *name == entry).expect("the entry is in the build").1
+    let tier = apron::gpu::embedded().iter().min_by_key(|tier| tier.arch).expect("a build has kernels");
+    tier.ptx(entry).expect("the entry is in the build")
 }
 
 fn told() -> Result<(), Failed> {

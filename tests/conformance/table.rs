@@ -74,7 +74,7 @@ fn embedded() -> Result<(), Failed> {
     for tier in apron::gpu::embedded() {
         let arch = tier.arch;
         tiers.insert(arch);
-        let embedded: BTreeSet<&str> = tier.entries().map(|(entry, _)| entry).collect();
+        let embedded: BTreeSet<&str> = tier.entries.iter().map(|&(entry, _)| entry).collect();
         for (what, list) in [
             ("in no variant", embedded.difference(&table).collect::<Vec<_>>()),
             ("not embedded", table.difference(&embedded).collect()),
@@ -83,7 +83,7 @@ fn embedded() -> Result<(), Failed> {
                 return Err(format!("sm_{arch}: {what}: {list:?}").into());
             }
         }
-        for (entry, ptx) in tier.entries() {
+        for &(entry, ptx) in tier.entries {
             for part in [format!(".entry {entry}("), format!(".target sm_{arch}")] {
                 if !ptx.contains(&part) {
                     return Err(format!("sm_{arch}: the module of {entry} does not contain \"{part}\"").into());

@@ -65,9 +65,10 @@ fn gpus(out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, "\nKernels in this build, as PTX")?;
     for tier in embedded() {
-        let (count, bytes) = tier.entries().fold((0, 0), |(count, bytes), (_, ptx)| (count + 1, bytes + ptx.len()));
+        let (count, bytes) =
+            tier.entries.iter().fold((0, 0), |(count, bytes), (_, ptx)| (count + 1, bytes + ptx.len()));
         write!(out, "  sm_{:<4} {count} entries, {} KiB, by {}", tier.arch, bytes.div_ceil(1024), tier.compiler)?;
-        let machines: Vec<_> = tier.machine_code().map(|arch| format!("sm_{arch}")).collect();
+        let machines: Vec<_> = tier.machine_code.iter().map(|(arch, _)| format!("sm_{arch}")).collect();
         if !machines.is_empty() {
             write!(out, "; machine code for {}", machines.join(", "))?;
         }

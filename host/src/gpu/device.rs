@@ -1,7 +1,7 @@
 //! GPUs: finding them, opening them once, loading kernels when first used.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cust::context::{Context, CurrentContext};
@@ -10,6 +10,7 @@ use cust::error::{CudaError, CudaResult};
 use cust::function::{Function, FunctionAttribute};
 use cust::module::Module;
 use cust::sys;
+use kernel_builder::Tier;
 
 use super::kernels::Kernels;
 use super::{driver, kernels};
@@ -30,20 +31,23 @@ pub struct Gpu {
 struct Inner {
     info: Info,
     context: Context,
-    tier: &'static kernels::Tier,
+    tier: &'static Tier,
     /// Rows of blocks that a grid may have.
     grid_rows: u32,
     /// Bytes that the driver's copies by rows may have from one row to the next.
     max_pitch: usize,
-    /// Machine code of all kernels, if the build has it for this device and the driver takes it.
-    machine_code: OnceLock<Option<&'static Module>>,
+    /// Machine code of all kernels of a set, by its address, if it has some for this device and the driver takes it.
+    machine_code: Mutex<BTreeMap<usize, Option<&'static Module>>>,
     functions: Mutex<BTreeMap<Key, Loaded>>,
     /// Blocks that run at a time, by kernel, threads and bytes of shared memory.
     resident: Mutex<HashMap<(Key, u32, u32), u64>>,
 }
 
-/// A kernel by its entry's name, and by the address of the [`Kernels`] that it comes from; 0 for those embedded.
-type Key = (&'static str, usize);
+/// A kernel by its entry's name, and by the address of what it comes from: a set of tiers, or [`Kernels`] from a file.
+pub(super) type Key = (&'static str, usize);
+
+/// Some kernels for all tiers.
+type Set = &'static [Tier];
 
 /// A kernel in the driver's hands.
 #[derive(Clone, Copy, Debug)]
@@ -162,6 +166,15 @@ impl Gpu {
         self.inner.max_pitch
     }
 
+    /// Makes the GPU current on the calling thread, as a program's own driver calls need. It stays current there until
+    /// something asks for another one.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn make_current(&self) -> Result<()> {
+        self.enter()
+    }
+
     /// Makes the GPU current on the calling thread, as every driver call needs.
     pub(super) fn enter(&self) -> Result<()> {
         CurrentContext::set_current(&self.inner.context).map_err(|error| self.error("making the GPU current", error))
@@ -180,46 +193,64 @@ impl Gpu {
 
     /// The kernel of this name, loaded when first asked for.
     pub(super) fn function(&self, entry: &'static str) -> Result<&'static Function<'static>> {
-        self.find(entry, 0)
+        self.find(kernels::embedded(), entry, 0).map(|(_, function)| function)
     }
 
     /// As [`Gpu::function`], for a launch, which is counted.
     pub(super) fn function_to_launch(&self, entry: &'static str) -> Result<&'static Function<'static>> {
-        self.find(entry, 1)
+        self.find(kernels::embedded(), entry, 1).map(|(_, function)| function)
     }
 
-    fn find(&self, entry: &'static str, launches: u64) -> Result<&'static Function<'static>> {
-        let given = kernels::instead_of(entry);
+    /// A kernel of a set, loaded when first asked for, and its key; `launches` are added to those counted.
+    pub(super) fn find(
+        &self,
+        set: Set,
+        entry: &'static str,
+        launches: u64,
+    ) -> Result<(Key, &'static Function<'static>)> {
+        // A file's kernels stand in for the product's own.
+        let given = kernels::instead_of(entry).filter(|_| std::ptr::eq(set, kernels::embedded()));
+        let key = key(entry, set, given);
         let mut functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(loaded) = functions.get_mut(&key(entry, given)) {
+        if let Some(loaded) = functions.get_mut(&key) {
             loaded.launches += launches;
-            return Ok(loaded.function);
+            return Ok((key, loaded.function));
         }
         self.enter()?;
         let start = Instant::now();
         let function = match given {
             Some(kernels) => self.load_given(entry, kernels)?,
-            None => {
-                let ptx = self.inner.tier.ptx(entry).ok_or_else(|| Error::Driver {
-                    call: "loading a kernel",
-                    message: format!("this build has no entry \"{entry}\""),
-                })?;
-                let module = self.machine_code().map_or_else(|| compiled(ptx), Ok);
-                self.prepare(entry, module).map_err(|error| self.error("loading a kernel", error))?
-            }
+            None => self.load_from(set, entry)?,
         };
-        functions.insert(key(entry, given), Loaded { function, from: given, time: start.elapsed(), launches });
-        Ok(function)
+        functions.insert(key, Loaded { function, from: given, time: start.elapsed(), launches });
+        Ok((key, function))
+    }
+
+    /// Counts a launch of a kernel that was found before.
+    pub(super) fn count_launch(&self, key: Key) {
+        let mut functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(loaded) = functions.get_mut(&key) {
+            loaded.launches += 1;
+        }
+    }
+
+    /// Loads a kernel of a set: from machine code where there is some, else the driver compiles its PTX.
+    fn load_from(&self, set: Set, entry: &'static str) -> Result<&'static Function<'static>> {
+        let fail = |message| Error::Driver { call: "loading a kernel", message };
+        let tier = kernels::best(set, self.inner.info.capability, self.inner.info.driver).map_err(fail)?;
+        let ptx = tier.ptx(entry).ok_or_else(|| fail(format!("this build has no entry \"{entry}\"")))?;
+        let module = self.machine_code(set, tier).map_or_else(|| compiled(ptx), Ok);
+        self.prepare(entry, module).map_err(|error| self.error("loading a kernel", error))
     }
 
     /// How many blocks of a kernel the whole GPU runs at a time.
     pub(super) fn resident_blocks(&self, entry: &'static str, threads: u32, shared: u32) -> Result<u64> {
-        let key = (key(entry, kernels::instead_of(entry)), threads, shared);
+        let (key, function) = self.find(kernels::embedded(), entry, 0)?;
+        let key = (key, threads, shared);
         let resident = || self.inner.resident.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&blocks) = resident().get(&key) {
             return Ok(blocks);
         }
-        let function = self.function(entry)?;
         self.enter()?;
         let each = function
             .max_active_blocks_per_multiprocessor(threads.into(), shared as usize)
@@ -286,11 +317,12 @@ impl Gpu {
         Ok(Box::leak(Box::new(function)))
     }
 
-    /// The build's machine code for this device. A driver older than its assembler may decline it: PTX is left then.
-    fn machine_code(&self) -> Option<&'static Module> {
-        *self.inner.machine_code.get_or_init(|| {
+    /// A set's machine code for this device. A driver older than its assembler may decline it: PTX is left then.
+    fn machine_code(&self, set: Set, tier: &Tier) -> Option<&'static Module> {
+        let mut loaded = self.inner.machine_code.lock().unwrap_or_else(PoisonError::into_inner);
+        *loaded.entry(set.as_ptr().addr()).or_insert_with(|| {
             let (major, minor) = self.inner.info.capability;
-            let code = self.inner.tier.machine_code(10 * major + minor)?;
+            let code = kernels::machine_code(tier, 10 * major + minor)?;
             let module = Module::from_cubin(code, &[]).ok()?;
             Some(&*Box::leak(Box::new(module)))
         })
@@ -311,8 +343,8 @@ impl Gpu {
     }
 }
 
-fn key(entry: &'static str, from: Option<&'static Kernels>) -> Key {
-    (entry, from.map_or(0, |kernels| std::ptr::from_ref(kernels).addr()))
+fn key(entry: &'static str, set: Set, given: Option<&'static Kernels>) -> Key {
+    (entry, given.map_or_else(|| set.as_ptr().addr(), |kernels| std::ptr::from_ref(kernels).addr()))
 }
 
 /// The driver compiles PTX. Modules are kept until the process ends, as the GPU is, so they are leaked once here rather
@@ -325,7 +357,7 @@ impl Inner {
     fn new(ordinal: u32) -> Result<Self> {
         let fail = |error| Error::Driver { call: "opening the GPU", message: driver::message(error) };
         let info = Info::read(ordinal).map_err(fail)?;
-        let tier = kernels::best(info.capability, info.driver)
+        let tier = kernels::best(kernels::embedded(), info.capability, info.driver)
             .map_err(|reason| Error::NoGpu { reason: format!("{} cannot be used: {reason}", info.name) })?;
         let device = cust::device::Device::get_device(ordinal).map_err(fail)?;
         let attribute = |attribute| device.get_attribute(attribute).map(|value| value as u32).map_err(fail);
@@ -338,7 +370,7 @@ impl Inner {
             tier,
             grid_rows,
             max_pitch,
-            machine_code: OnceLock::new(),
+            machine_code: Mutex::default(),
             functions: Mutex::default(),
             resident: Mutex::default(),
         })

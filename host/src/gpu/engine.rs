@@ -10,7 +10,7 @@ use super::device::Gpu;
 use super::image::DeviceImage;
 use super::memory::Memory;
 use super::stream::Stream;
-use super::{direct, fourier, separable, sliding, study};
+use super::{direct, fourier, launch, separable, sliding, study};
 use crate::image::Shape;
 use crate::memory::once;
 use crate::{Border, Error, Family, Filter, Result, Variant};
@@ -139,8 +139,8 @@ impl Engine {
             dst: dst.pointer(),
             src_stride: src.stride(),
             dst_stride: dst.stride(),
-            src_plane: src.plane(),
-            dst_plane: dst.plane(),
+            src_plane: src.plane_stride(),
+            dst_plane: dst.plane_stride(),
             width: shape.width as i32,
             height: shape.height as i32,
             border,
@@ -270,22 +270,13 @@ impl Grid {
         arguments: &[*const c_void],
         stream: &mut Stream,
     ) -> Result<()> {
-        let gpu = &stream.gpu;
-        let function = gpu.function_to_launch(entry)?;
-        let mut pointers = vec![argument(&frame).cast_mut()];
-        pointers.extend(arguments.iter().map(|argument| argument.cast_mut()));
+        let function = stream.gpu.function_to_launch(entry)?;
         // A shape has no more channels than the grid takes in z.
         let blocks = (self.blocks.0, self.blocks.1, planes as u32);
-        let block = (self.block.0, self.block.1, 1);
-        // SAFETY: by the caller's promise the arguments are what the entry takes; the driver copies them before the call
-        // returns.
-        let status = unsafe {
-            match &mut stream.recording {
-                None => stream.queue.launch(function, blocks, block, self.shared, &pointers),
-                Some(recording) => recording.add(function, blocks, block, self.shared, &mut pointers),
-            }
-        };
-        status.map_err(|error| gpu.error("launching a kernel", error))
+        let grid = launch::Grid { blocks, block: (self.block.0, self.block.1, 1), shared: self.shared };
+        let arguments: Vec<_> = [argument(&frame)].into_iter().chain(arguments.iter().copied()).collect();
+        // SAFETY: by the caller's promise the arguments are what the entry takes.
+        unsafe { stream.put(function, grid, &arguments) }
     }
 }
 

@@ -11,9 +11,6 @@ use crate::{Error, Result, pixels};
 
 /// Rows begin at multiples of this many floats, 128 bytes: a warp's row is whole cache lines.
 const ROW_ALIGNMENT: usize = 32;
-/// The rows of [`Gpu::image_by_rows`] begin at multiples of this many floats, 32 bytes: no less will do for vector loads and for
-/// textures.
-const BY_ROWS_ALIGNMENT: usize = 8;
 
 /// An image in the memory of a GPU: planes of f32, one for each channel.
 #[derive(Debug)]
@@ -30,13 +27,19 @@ impl DeviceImage {
         self.shape
     }
 
+    /// Where the first pixel of the first plane lies in device memory, for kernels of a program's own: each plane has as many
+    /// rows as the shape, [`DeviceImage::stride`] apart, and lies [`DeviceImage::plane_stride`] behind the one before it.
+    pub fn address(&self) -> u64 {
+        self.memory.address()
+    }
+
     /// Floats from one row to the next.
     pub fn stride(&self) -> usize {
         self.stride
     }
 
     /// Floats from one plane to the next.
-    pub(super) fn plane(&self) -> usize {
+    pub fn plane_stride(&self) -> usize {
         self.plane
     }
 
@@ -246,16 +249,21 @@ impl Gpu {
         self.laid_out(shape, stride, stride.saturating_mul(shape.height))
     }
 
-    /// As [`Gpu::image`], each row of a channel followed by that of the next channel. For the benchmark, which has such
-    /// images to filter: every variant takes them.
+    /// As [`Gpu::image`], with so many floats from one row to the next, and from one plane to the next: planes follow each
+    /// other, or take turns row by row. For the benchmark and for tests, which have such images to filter: every variant takes
+    /// them. What a variant reads wants rows at multiples of 8 floats, and what it writes lies anywhere.
     ///
     /// # Errors
-    /// As [`Gpu::image`].
+    /// As [`Gpu::image`]; [`Error::Parameter`] if rows or planes would overlap.
     #[doc(hidden)]
-    pub fn image_by_rows(&self, shape: Shape) -> Result<DeviceImage> {
+    pub fn image_with(&self, shape: Shape, stride: usize, plane: usize) -> Result<DeviceImage> {
         shape.check()?;
-        let plane = shape.width.next_multiple_of(BY_ROWS_ALIGNMENT);
-        let stride = plane.saturating_mul(shape.channels);
+        let follow = stride >= shape.width && plane >= stride.saturating_mul(shape.height);
+        let take_turns = plane >= shape.width && stride >= plane.saturating_mul(shape.channels);
+        if !follow && !take_turns {
+            let expected = format!("enough for the rows and planes of {shape} not to overlap");
+            return Err(Error::Parameter { name: "the layout", value: format!("{stride}, {plane}"), expected });
+        }
         // Kernels multiply strides in 32 bits.
         if stride > u32::MAX as usize {
             return Err(self.out_of_memory(u64::MAX));
@@ -263,16 +271,24 @@ impl Gpu {
         self.laid_out(shape, stride, plane)
     }
 
-    /// As [`Gpu::image`], with rows an odd number of floats apart: most of them begin where no vector of floats may. For tests of
-    /// results, which kernels take in any place; of what they read they want rows aligned.
+    /// As [`Gpu::image`], each row of a channel followed by that of the next channel.
+    ///
+    /// # Errors
+    /// As [`Gpu::image`].
+    #[doc(hidden)]
+    pub fn image_by_rows(&self, shape: Shape) -> Result<DeviceImage> {
+        let plane = shape.width.next_multiple_of(8);
+        self.image_with(shape, plane.saturating_mul(shape.channels), plane)
+    }
+
+    /// As [`Gpu::image`], with rows an odd number of floats apart: most of them begin where no vector of floats may.
     ///
     /// # Errors
     /// As [`Gpu::image`].
     #[doc(hidden)]
     pub fn image_unaligned(&self, shape: Shape) -> Result<DeviceImage> {
-        shape.check()?;
         let stride = shape.width.next_multiple_of(ROW_ALIGNMENT) + 1;
-        self.laid_out(shape, stride, stride.saturating_mul(shape.height))
+        self.image_with(shape, stride, stride.saturating_mul(shape.height))
     }
 
     /// An image of another one's shape, laid out as that one.

@@ -6,41 +6,33 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-use kernel_builder::{Module, module};
+use kernel_builder::{Module, Tier, module};
 
 use crate::{Error, Result};
 
-/// The kernels compiled for one compute capability and those above it.
-#[derive(Debug)]
-pub(crate) struct Tier {
-    /// 10 * major + minor.
-    pub(crate) arch: u32,
-    /// The compiler and its version.
-    pub(crate) compiler: &'static str,
-    /// Each entry's name and its PTX module, by name.
-    pub(crate) entries: &'static [(&'static str, &'static str)],
-    /// Machine code of all entries, by the compute capability that it was assembled for.
-    pub(crate) machine_code: &'static [(u32, &'static [u8])],
-}
+static TIERS: &[Tier] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 
-include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
-
-/// The highest tier for a device of this compute capability with a driver for this version of CUDA; or why there is none.
-pub(super) fn best(capability: (u32, u32), driver: (u32, u32)) -> Result<&'static Tier, String> {
+/// The highest of some tiers for a device of this compute capability with a driver for this version of CUDA; or why there is
+/// none.
+pub(super) fn best(
+    tiers: &'static [Tier],
+    capability: (u32, u32),
+    driver: (u32, u32),
+) -> Result<&'static Tier, String> {
     let arch = 10 * capability.0 + capability.1;
-    let fitting = || TIERS.iter().filter(|tier| tier.arch <= arch);
-    if let Some(tier) = fitting().filter(|tier| tier.cuda() <= driver).max_by_key(|tier| tier.arch) {
+    let fitting = || tiers.iter().filter(|tier| tier.arch <= arch);
+    if let Some(tier) = fitting().filter(|tier| cuda(tier) <= driver).max_by_key(|tier| tier.arch) {
         return Ok(tier);
     }
     let version = |(major, minor): (u32, u32)| format!("{major}.{minor}");
-    Err(match fitting().map(Tier::cuda).min() {
+    Err(match fitting().map(cuda).min() {
         Some(needed) => format!(
             "its driver is for CUDA {}, the kernels need one for {} or newer; update the NVIDIA driver",
             version(driver),
             version(needed)
         ),
         None => {
-            let lowest = TIERS.iter().map(|tier| tier.arch).min().unwrap_or(0);
+            let lowest = tiers.iter().map(|tier| tier.arch).min().unwrap_or(0);
             let needed = version((lowest / 10, lowest % 10));
             format!("it has compute capability {}, the kernels need {needed} or more", version(capability))
         }
@@ -58,52 +50,22 @@ fn cuda_for(ptx: (u32, u32)) -> (u32, u32) {
     }
 }
 
-impl Tier {
-    /// The first version of CUDA whose drivers know the tier's PTX.
-    fn cuda(&self) -> (u32, u32) {
-        let version = self.entries.first().and_then(|(_, ptx)| module::version(ptx));
-        version.map_or((0, 0), cuda_for)
-    }
-
-    /// Machine code for a device of capability `arch`: that for its own or an older one with the same major number.
-    pub(super) fn machine_code(&self, arch: u32) -> Option<&'static [u8]> {
-        let runs = |machine: u32| machine / 10 == arch / 10 && machine <= arch;
-        let code = self.machine_code.iter().filter(|&&(machine, _)| runs(machine)).max_by_key(|&&(machine, _)| machine);
-        code.map(|&(_, code)| code)
-    }
-
-    /// The PTX module of an entry.
-    pub(super) fn ptx(&self, entry: &str) -> Option<&'static str> {
-        self.entries.iter().find(|(name, _)| *name == entry).map(|(_, ptx)| *ptx)
-    }
+/// The first version of CUDA whose drivers know a tier's PTX.
+fn cuda(tier: &Tier) -> (u32, u32) {
+    let version = tier.entries.first().and_then(|(_, ptx)| module::version(ptx));
+    version.map_or((0, 0), cuda_for)
 }
 
-/// One tier of the kernels embedded in this build.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct EmbeddedTier {
-    /// The lowest compute capability it runs on, as 10 * major + minor.
-    pub arch: u32,
-    /// The compiler that made it.
-    pub compiler: &'static str,
-    tier: &'static Tier,
-}
-
-impl EmbeddedTier {
-    /// The compute capabilities that this build has machine code for as well.
-    pub fn machine_code(&self) -> impl Iterator<Item = u32> {
-        self.tier.machine_code.iter().map(|&(arch, _)| arch)
-    }
-
-    /// The names of its kernel entries, and the PTX module of each.
-    pub fn entries(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        self.tier.entries.iter().copied()
-    }
+/// A tier's machine code for a device of capability `arch`: that for its own or an older one with the same major number.
+pub(super) fn machine_code(tier: &Tier, arch: u32) -> Option<&'static [u8]> {
+    let runs = |machine: u32| machine / 10 == arch / 10 && machine <= arch;
+    let code = tier.machine_code.iter().filter(|&&(machine, _)| runs(machine)).max_by_key(|&&(machine, _)| machine);
+    code.map(|&(_, code)| code)
 }
 
 /// The tiers embedded in this build.
-pub fn embedded() -> impl Iterator<Item = EmbeddedTier> {
-    TIERS.iter().map(|tier| EmbeddedTier { arch: tier.arch, compiler: tier.compiler, tier })
+pub fn embedded() -> &'static [Tier] {
+    TIERS
 }
 
 /// Kernels to take instead of those embedded, as [`use_kernels`] says: made by another compiler, or by the same one in
@@ -130,8 +92,8 @@ impl Kernels {
     }
 
     /// The embedded PTX of a tier, as if from a file: so that the driver compiles it even where there is machine code.
-    pub fn embedded(tier: EmbeddedTier) -> &'static Self {
-        let entries = tier.entries().map(|(name, ptx)| (name, ptx.to_owned())).collect();
+    pub fn embedded(tier: &Tier) -> &'static Self {
+        let entries = tier.entries.iter().map(|&(name, ptx)| (name, ptx.to_owned())).collect();
         let compiler = tier.compiler.to_owned();
         Box::leak(Box::new(Self { path: "this build".into(), arch: tier.arch, compiler, entries }))
     }
@@ -223,12 +185,12 @@ mod tests {
     fn a_build_reads_its_own_kernels() {
         for tier in embedded() {
             let all = Kernels::embedded(tier);
-            assert_eq!((all.missing().count(), all.entries().count()), (0, tier.entries().count()));
-            for (name, ptx) in tier.entries() {
+            assert_eq!((all.missing().count(), all.entries().count()), (0, tier.entries.len()));
+            for &(name, ptx) in tier.entries {
                 let one = parse(ptx).unwrap();
                 assert_eq!(one.arch(), tier.arch);
                 assert!(one.ptx(name).is_some_and(|found| module::instructions(found) > 5), "{name}");
-                assert_eq!(one.missing().count(), tier.entries().count() - 1);
+                assert_eq!(one.missing().count(), tier.entries.len() - 1);
                 assert!(module::parameters(ptx).is_some_and(|sizes| !sizes.is_empty()), "{name}");
             }
         }
@@ -236,12 +198,12 @@ mod tests {
 
     #[test]
     fn a_device_gets_the_highest_tier_that_its_driver_knows() {
-        assert_eq!(best((9, 0), (13, 0)).unwrap().arch, 90);
-        assert_eq!(best((8, 9), (13, 0)).unwrap().arch, 75);
-        assert_eq!(best((9, 0), (11, 7)).unwrap().arch, 75);
-        let reason = best((9, 0), (9, 2)).unwrap_err();
+        assert_eq!(best(TIERS, (9, 0), (13, 0)).unwrap().arch, 90);
+        assert_eq!(best(TIERS, (8, 9), (13, 0)).unwrap().arch, 75);
+        assert_eq!(best(TIERS, (9, 0), (11, 7)).unwrap().arch, 75);
+        let reason = best(TIERS, (9, 0), (9, 2)).unwrap_err();
         assert!(reason.contains("CUDA 9.2") && reason.contains("10.0 or newer"), "{reason}");
-        let reason = best((6, 1), (13, 0)).unwrap_err();
+        let reason = best(TIERS, (6, 1), (13, 0)).unwrap_err();
         assert!(reason.contains("compute capability 6.1") && reason.contains("7.5 or more"), "{reason}");
         let versions = [((6, 3), (10, 0)), ((7, 8), (11, 8)), ((8, 5), (12, 5)), ((8, 7), (12, 8)), ((9, 0), (13, 0))];
         assert!(versions.into_iter().all(|(ptx, cuda)| cuda_for(ptx) == cuda));

@@ -16,6 +16,8 @@
 //! let filtered: Image<f32> = gpu.download(&dst)?;
 //! # Ok::<(), apron::Error>(())
 //! ```
+//!
+//! A program's own kernels run beside: see [`Function`].
 
 mod device;
 mod direct;
@@ -24,6 +26,7 @@ mod engine;
 mod fourier;
 mod image;
 mod kernels;
+mod launch;
 mod memory;
 mod peak;
 mod recorded;
@@ -37,7 +40,9 @@ mod tuned;
 pub use device::{Gpu, Info, LoadedKernel};
 pub(crate) use engine::Engine;
 pub use image::DeviceImage;
-pub use kernels::{EmbeddedTier, Kernels, embedded, kernels_in_use, use_kernels};
+pub use kernel_builder::Tier;
+pub use kernels::{Kernels, embedded, kernels_in_use, use_kernels};
+pub use launch::{Function, Grid};
 pub use recorded::Recorded;
 pub use stream::{Mark, Stream};
 pub(crate) use tuned::Tuned;

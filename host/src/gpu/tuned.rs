@@ -31,7 +31,7 @@ impl Tuned {
         let info = gpu.info();
         let mut build = DefaultHasher::new();
         (env!("CARGO_PKG_VERSION"), gpu.tier()).hash(&mut build);
-        kernels::TIERS.iter().for_each(|tier| (tier.compiler, tier.entries).hash(&mut build));
+        kernels::embedded().iter().for_each(|tier| (tier.compiler, tier.entries).hash(&mut build));
         kernels::kernels_in_use().hash(&mut build);
         let device =
             format!("{:016x} {} {}.{}", build.finish(), info.name.replace(' ', "-"), info.driver.0, info.driver.1);

@@ -1,0 +1,114 @@
+//! Kernels of a program's own, on the streams and the images that plans use.
+
+use std::ffi::c_void;
+
+use kernel_builder::Tier;
+
+use super::device::{Gpu, Key};
+use super::stream::Stream;
+use crate::Result;
+
+/// A kernel that is loaded on a GPU. It stays loaded until the process ends; cheap to clone.
+///
+/// ```no_run
+/// use std::ffi::c_void;
+///
+/// use apron::gpu::{Gpu, Grid, Tier};
+/// use apron::{Image, Shape};
+///
+/// // A build script calls kernel_builder::embed, and this is:
+/// // static KERNELS: &[Tier] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+/// # static KERNELS: &[Tier] = &[];
+/// let gpu = Gpu::open(0)?;
+/// let double = gpu.load(KERNELS, "double")?;
+/// let image = gpu.upload(&Image::from_vec(vec![0.5f32; 1024], 1024, 1, 1)?.view())?;
+/// let mut stream = gpu.stream()?;
+/// let (address, factor) = (image.address(), 2.0f32);
+/// let arguments: [*const c_void; 2] = [(&raw const address).cast(), (&raw const factor).cast()];
+/// let grid = Grid { blocks: (4, 1, 1), block: (256, 1, 1), shared: 0 };
+/// // SAFETY: `double` takes an address of 1024 floats and a factor; the image lives until the stream is synchronized.
+/// unsafe { stream.launch(&double, grid, &arguments)? };
+/// stream.synchronize()?;
+/// # Ok::<(), apron::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Function {
+    gpu: Gpu,
+    key: Key,
+    function: &'static cust::function::Function<'static>,
+}
+
+impl Function {
+    /// Its entry's name.
+    pub fn entry(&self) -> &'static str {
+        self.key.0
+    }
+}
+
+/// The blocks of one launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// How many blocks there are in x, y and z.
+    pub blocks: (u32, u32, u32),
+    /// Threads of a block in x, y and z.
+    pub block: (u32, u32, u32),
+    /// Bytes of dynamic shared memory for each block.
+    pub shared: u32,
+}
+
+impl Gpu {
+    /// Loads a kernel of a set that [`kernel_builder::embed`] made, for example [`super::embedded`], as plans load theirs:
+    /// machine code where the set has it for this GPU, else PTX that the driver compiles. Once for each set and entry, and
+    /// with all the shared memory that a block can have.
+    ///
+    /// # Errors
+    /// [`crate::Error::Driver`] if the set has no such entry, or none for this GPU and its driver; driver errors.
+    pub fn load(&self, kernels: &'static [Tier], entry: &'static str) -> Result<Function> {
+        let (key, function) = self.find(kernels, entry, 0)?;
+        Ok(Function { gpu: self.clone(), key, function })
+    }
+}
+
+impl Stream {
+    /// Puts a kernel into the stream; it may not have finished when the function returns.
+    ///
+    /// # Safety
+    /// - `arguments` points to one value for each of the kernel's parameters, in their order, each of the parameter's size and
+    ///   alignment, and of bytes that are right for its type. They are copied before the call returns.
+    /// - With these arguments, a grid of this shape reads and writes memory of this GPU alone, which stays allocated until the
+    ///   stream has passed the kernel. Of images, that is what [`super::DeviceImage::address`] describes; one that it writes is
+    ///   not used in another stream meanwhile.
+    /// - The kernel keeps to the shape of the blocks, and to their shared memory.
+    ///
+    /// # Errors
+    /// [`crate::Error::Parameter`] if the kernel was loaded on another GPU; driver errors.
+    pub unsafe fn launch(&mut self, function: &Function, grid: Grid, arguments: &[*const c_void]) -> Result<()> {
+        self.gpu.same("the kernel", &function.gpu)?;
+        self.gpu.enter()?;
+        self.gpu.count_launch(function.key);
+        // SAFETY: by the caller's promise.
+        unsafe { self.put(function.function, grid, arguments) }
+    }
+
+    /// Puts a kernel of this GPU, which is current, into the stream, or into what is recorded instead.
+    ///
+    /// # Safety
+    /// As for [`Stream::launch`].
+    pub(super) unsafe fn put(
+        &mut self,
+        function: &cust::function::Function<'_>,
+        Grid { blocks, block, shared }: Grid,
+        arguments: &[*const c_void],
+    ) -> Result<()> {
+        let mut pointers: Vec<_> = arguments.iter().map(|argument| argument.cast_mut()).collect();
+        // SAFETY: by the caller's promise the arguments are what the kernel takes; the driver copies them before the call
+        // returns.
+        let status = unsafe {
+            match &mut self.recording {
+                None => self.queue.launch(function, blocks, block, shared, &pointers),
+                Some(recording) => recording.add(function, blocks, block, shared, &mut pointers),
+            }
+        };
+        status.map_err(|error| self.gpu.error("launching a kernel", error))
+    }
+}
