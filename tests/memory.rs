@@ -137,7 +137,6 @@ fn an_allocation_that_fails_is_an_error() {
         ("motion:length=15,angle=20", None),
         ("motion:length=15,angle=20", Some(Variant::DirectNaive)),
         ("motion:length=71,angle=20", Some(Variant::Fourier)),
-        ("gaussian:sigma=2", Some(Variant::ClassNaive)),
         ("box:size=20", None),
     ] {
         failed += denied(|| job::<f32, f32>(filter, variant, Border::Reflect101), filter);

@@ -325,7 +325,7 @@ impl Bench<'_> {
         // The first result of each family, which is held to f64 and to the checksum.
         let mut references: Vec<(Family, Image<f32>)> = Vec::new();
         let mut runners = Vec::new();
-        for variant in Variant::all().filter(|variant| variant.study().is_none()) {
+        for variant in Variant::all() {
             let plan = Plan::builder(&filter).device(Device::Gpu(ordinal)).variant(variant).build();
             let plan = match plan.and_then(|plan| plan.variant_for(src.shape()).map(|_| plan)) {
                 Err(Error::Unsupported { .. }) => continue,

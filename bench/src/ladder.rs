@@ -4,14 +4,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use apron::gpu::{DeviceImage, Gpu};
-use apron::{Device, Error, Family, Filter, Image, Plan, Variant};
+use apron::gpu::{DeviceImage, Gpu, Stream};
+use apron::{Device, Error, Filter, Image, Plan};
+use studies::StudyPlan;
 
 use crate::cases::Random;
 use crate::measure::{Bed, copy, median, micros, on_host};
 use crate::report::{CpuReport, GpuReport};
-use crate::sources::{Scene, Source, Sweep, Table, sources};
-use crate::{check, family_name, ladder_report as report, output, why};
+use crate::sources::{Kernel, Scene, Source, Sweep, Table, sources};
+use crate::{check, ladder_report as report, output, why};
 
 /// What can be asked of the ladder.
 #[derive(Debug, clap::Args)]
@@ -77,7 +78,6 @@ fn measure(options: &Options) -> Result<report::Report> {
 enum Place {
     Cpu,
     Gpu {
-        ordinal: u32,
         gpu: Gpu,
         /// Multiplications and additions a second.
         peak: f64,
@@ -88,7 +88,7 @@ impl Place {
     fn gpu(ordinal: u32) -> Result<Self> {
         let gpu = Gpu::open(ordinal)?;
         let peak = gpu.fma_peak()?;
-        Ok(Self::Gpu { ordinal, gpu, peak })
+        Ok(Self::Gpu { gpu, peak })
     }
 }
 
@@ -100,7 +100,7 @@ struct Bench {
 /// A kernel to measure.
 #[derive(Clone, Copy)]
 struct Contender {
-    variant: Variant,
+    kernel: Kernel,
     block: Option<(u32, u32)>,
 }
 
@@ -159,16 +159,17 @@ impl Bench {
     fn table(&self, table: &Table) -> Result<report::Table> {
         let scene = self.scene(&table.scene);
         let contenders: Vec<_> =
-            table.steps.iter().map(|step| Contender { variant: step.variant, block: step.block }).collect();
+            table.steps.iter().map(|step| Contender { kernel: step.kernel, block: step.block }).collect();
         let (copy, times) = self.times(&scene, &contenders)?;
         let filter = scene.taps.filter()?;
         let mut rows = Vec::new();
         for (step, measured) in table.steps.iter().zip(times) {
-            let measured = measured.with_context(|| format!("{} does not take {}", step.variant, scene.size()))?;
+            let measured =
+                measured.with_context(|| format!("{} does not take {}", step.kernel.name(), scene.size()))?;
             rows.push(report::Row {
                 step: step.label.to_owned(),
-                variant: step.variant.name().to_owned(),
-                steps: steps(&filter, step.variant.family()),
+                variant: step.kernel.name().to_owned(),
+                steps: step.kernel.steps(&filter),
                 us: micros(measured.time),
                 published_us: step.published_us,
                 checked: measured.checked,
@@ -188,19 +189,19 @@ impl Bench {
 
     fn sweep(&self, sweep: &Sweep) -> Result<report::Sweep> {
         let mut series: Vec<_> = sweep
-            .variants
+            .kernels
             .iter()
-            .map(|(label, variant)| report::Series {
+            .map(|(label, kernel)| report::Series {
                 label: (*label).to_owned(),
-                variant: variant.name().to_owned(),
+                variant: kernel.name().to_owned(),
                 us: Vec::new(),
             })
             .collect();
         let mut points = Vec::new();
         for point in &sweep.points {
             let scene = self.scene(&point.scene);
-            let contender = |&(_, variant): &(_, Variant)| Contender { variant, block: point.block };
-            let contenders: Vec<_> = sweep.variants.iter().map(contender).collect();
+            let contender = |&(_, kernel): &(_, Kernel)| Contender { kernel, block: point.block };
+            let contenders: Vec<_> = sweep.kernels.iter().map(contender).collect();
             let (_, times) = self.times(&scene, &contenders).with_context(|| point.label.clone())?;
             for (series, measured) in series.iter_mut().zip(times) {
                 series.us.push(measured.map(|measured| micros(measured.time)));
@@ -226,14 +227,9 @@ impl Bench {
         let job = Job { scene, contenders, filter: &filter, src: &src };
         match &self.place {
             Place::Cpu => job.on_cpu(self.rounds.min(3)),
-            Place::Gpu { ordinal, gpu, .. } => job.on_gpu(*ordinal, gpu, self.rounds),
+            Place::Gpu { gpu, .. } => job.on_gpu(gpu, self.rounds),
         }
     }
-}
-
-/// Multiply-adds for each value.
-fn steps(filter: &Filter, family: Family) -> usize {
-    if family == Family::Separable { filter.cols() + filter.rows() } else { filter.cols() * filter.rows() }
 }
 
 /// One scene's measurements.
@@ -254,33 +250,35 @@ impl Job<'_> {
         let mut checker = Checker::new(self);
         let mut all = Vec::new();
         for contender in self.contenders {
-            let Some(plan) = self.plan(*contender, Device::Cpu)? else {
-                all.push(None);
-                continue;
-            };
             let mut dst = self.empty()?;
-            let times = on_host(rounds, || plan.run(&self.src.view(), &mut dst.view_mut()))?;
-            let (checked, _) = checker.check(contender.variant, &dst)?;
+            let times = match on_host(rounds, || self.run_on_cpu(contender.kernel, &mut dst)) {
+                Err(Error::Unsupported { .. }) => {
+                    all.push(None);
+                    continue;
+                }
+                times => times?,
+            };
+            let (checked, _) = checker.check(contender.kernel, &dst)?;
             all.push(Some(Measured { time: median(times), checked, distance: None }));
         }
         Ok((median(copies), all))
     }
 
-    fn on_gpu(&self, ordinal: u32, gpu: &Gpu, rounds: usize) -> Result<Times> {
+    fn on_gpu(&self, gpu: &Gpu, rounds: usize) -> Result<Times> {
         let shape = self.src.shape();
-        let mut src = if self.scene.by_rows { gpu.image_by_rows(shape)? } else { gpu.image(shape)? };
+        let mut src = if self.scene.by_rows { studies::image_by_rows(gpu, shape)? } else { gpu.image(shape)? };
         gpu.upload_into(&self.src.view(), &mut src)?;
         let mut bed = Bed::new(gpu, &src)?;
         let mut checker = Checker::new(self);
         let mut runners = Vec::new();
         for contender in self.contenders {
-            let Some(plan) = self.plan(*contender, Device::Gpu(ordinal))? else {
+            let Some(mut plan) = self.plan(*contender, gpu)? else {
                 runners.push(None);
                 continue;
             };
-            let context = || contender.variant.name();
-            let found = run_once(gpu, &plan, &src).with_context(context)?;
-            let (checked, distance) = checker.check(contender.variant, &found).with_context(context)?;
+            let context = || contender.kernel.name();
+            let found = run_once(gpu, &mut plan, &src).with_context(context)?;
+            let (checked, distance) = checker.check(contender.kernel, &found).with_context(context)?;
             let rhythm = bed.rhythm(|src, dst, stream| plan.run_on_device(src, dst, stream))?;
             runners.push(Some((plan, rhythm, checked, distance, Vec::new())));
         }
@@ -298,12 +296,34 @@ impl Job<'_> {
     }
 
     /// A plan for the contender; `None` if it does not take the scene.
-    fn plan(&self, contender: Contender, device: Device) -> Result<Option<Plan>> {
-        let plan = Plan::builder(self.filter).border(self.scene.border).device(device).variant(contender.variant);
-        let plan = plan.block(contender.block).build();
-        match plan.and_then(|plan| plan.variant_for(self.src.shape()).map(|_| plan)) {
+    fn plan(&self, contender: Contender, gpu: &Gpu) -> Result<Option<Ready>> {
+        let (border, shape) = (self.scene.border, self.src.shape());
+        let plan = match contender.kernel {
+            Kernel::Study(study) => study
+                .plan(self.filter, border, gpu, contender.block)
+                .and_then(|plan| plan.takes(shape).map(|()| Ready::Study(plan))),
+            Kernel::Apron(variant) => Plan::builder(self.filter)
+                .border(border)
+                .device(Device::Gpu(gpu.info().ordinal))
+                .variant(variant)
+                .build()
+                .and_then(|plan| plan.variant_for(shape).map(|_| Ready::Apron(plan))),
+        };
+        match plan {
             Err(Error::Unsupported { .. }) => Ok(None),
             plan => Ok(Some(plan?)),
+        }
+    }
+
+    /// Filters the scene on the CPU.
+    fn run_on_cpu(&self, kernel: Kernel, dst: &mut Image<f32>) -> Result<(), Error> {
+        let (filter, border) = (self.filter, self.scene.border);
+        match kernel {
+            Kernel::Study(study) => studies::cpu::run(study, filter, border, self.src, dst),
+            Kernel::Apron(variant) => {
+                let plan = Plan::builder(filter).border(border).device(Device::Cpu).variant(variant).build()?;
+                plan.run(&self.src.view(), &mut dst.view_mut())
+            }
         }
     }
 
@@ -312,13 +332,28 @@ impl Job<'_> {
     }
 }
 
-/// Holds results to the oracle, and to others of their family.
+/// What filters images on the GPU.
+enum Ready {
+    Study(StudyPlan),
+    Apron(Plan),
+}
+
+impl Ready {
+    fn run_on_device(&mut self, src: &DeviceImage, dst: &mut DeviceImage, stream: &mut Stream) -> Result<(), Error> {
+        match self {
+            Self::Study(plan) => plan.run_on_device(src, dst, stream),
+            Self::Apron(plan) => plan.run_on_device(src, dst, stream),
+        }
+    }
+}
+
+/// Holds results to the oracle, and to others of their order.
 struct Checker<'a> {
     job: &'a Job<'a>,
-    /// The first result of each family, which is held to f64.
-    references: Vec<(Family, Image<f32>)>,
+    /// The first result of each order, which is held to f64.
+    references: Vec<(&'static str, Image<f32>)>,
     /// The CPU's results.
-    twins: Vec<(Family, Image<f32>)>,
+    twins: Vec<(&'static str, Image<f32>)>,
 }
 
 impl<'a> Checker<'a> {
@@ -327,32 +362,31 @@ impl<'a> Checker<'a> {
     }
 
     /// What the result was held to, and how far it is from the CPU's, if that is asked for.
-    fn check(&mut self, variant: Variant, found: &Image<f32>) -> Result<(String, Option<f64>)> {
+    fn check(&mut self, kernel: Kernel, found: &Image<f32>) -> Result<(String, Option<f64>)> {
         let Job { scene, filter, src, .. } = *self.job;
-        let family = variant.family();
+        let order = kernel.order();
         check::spots(filter, scene.border, src, found, 0.0)?;
         let mut checked = "f64".to_owned();
-        match self.references.iter().find(|(known, _)| *known == family) {
+        match self.references.iter().find(|(known, _)| *known == order) {
             Some((_, reference)) => {
                 check::same(found, reference)?;
-                checked += &format!(", the bits of {}", family_name(family));
+                checked += &format!(", the bits of {}", order);
             }
-            None => self.references.push((family, found.clone())),
+            None => self.references.push((order, found.clone())),
         }
-        let distance = scene.reference.then(|| self.distance(variant, found)).transpose()?;
+        let distance = scene.reference.then(|| self.distance(kernel, found)).transpose()?;
         Ok((checked, distance))
     }
 
     /// `|found - twin| / |twin|`, both as vectors.
-    fn distance(&mut self, variant: Variant, found: &Image<f32>) -> Result<f64> {
-        let family = variant.family();
-        if !self.twins.iter().any(|(known, _)| *known == family) {
+    fn distance(&mut self, kernel: Kernel, found: &Image<f32>) -> Result<f64> {
+        let order = kernel.order();
+        if !self.twins.iter().any(|(known, _)| *known == order) {
             let mut twin = self.job.empty()?;
-            let plan = self.job.plan(Contender { variant, block: None }, Device::Cpu)?;
-            plan.context("the CPU does not take it")?.run(&self.job.src.view(), &mut twin.view_mut())?;
-            self.twins.push((family, twin));
+            self.job.run_on_cpu(kernel, &mut twin)?;
+            self.twins.push((order, twin));
         }
-        let twin = self.twins.iter().find(|(known, _)| *known == family).context("it was made just now")?;
+        let twin = self.twins.iter().find(|(known, _)| *known == order).context("it was made just now")?;
         let square = |value: f32| f64::from(value) * f64::from(value);
         let pairs = found.as_slice().iter().zip(twin.1.as_slice());
         let difference: f64 = pairs.map(|(found, twin)| square(found - twin)).sum();
@@ -364,7 +398,7 @@ impl<'a> Checker<'a> {
 }
 
 /// A plan's result on the device.
-fn run_once(gpu: &Gpu, plan: &Plan, src: &DeviceImage) -> Result<Image<f32>> {
+fn run_once(gpu: &Gpu, plan: &mut Ready, src: &DeviceImage) -> Result<Image<f32>> {
     let mut stream = gpu.stream()?;
     let mut dst = gpu.image_like(src)?;
     // Memory that the driver hands out may still hold another run's right result.

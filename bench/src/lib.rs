@@ -38,7 +38,6 @@ fn family_name(family: Family) -> &'static str {
     match family {
         Family::Direct => "direct",
         Family::Separable => "separable",
-        Family::Product => "product",
         Family::Fourier => "fourier",
         _ => "another family",
     }

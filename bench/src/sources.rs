@@ -1,8 +1,43 @@
 //! The documents that the studies come from: what each measured, and what is measured here in its place.
 
 use apron::{Border, Filter, Result, Variant};
+use studies::{Order, Study};
 
 use crate::cases::Form;
+use crate::family_name;
+
+/// What a step runs: a document's kernel, or one of apron's own variants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kernel {
+    Study(Study),
+    Apron(Variant),
+}
+
+impl Kernel {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Study(study) => study.name(),
+            Self::Apron(variant) => variant.name(),
+        }
+    }
+
+    /// The order of its sums: those of one order give the same bits.
+    pub(crate) fn order(self) -> &'static str {
+        match self {
+            Self::Study(study) => study.order().name(),
+            Self::Apron(variant) => family_name(variant.family()),
+        }
+    }
+
+    /// Multiply-adds for each value.
+    pub(crate) fn steps(self, filter: &Filter) -> usize {
+        if self.order() == Order::Separable.name() {
+            filter.cols() + filter.rows()
+        } else {
+            filter.cols() * filter.rows()
+        }
+    }
+}
 
 /// One document.
 pub(crate) struct Source {
@@ -52,7 +87,7 @@ pub(crate) struct Table {
 /// One kernel, and the document's time for it.
 pub(crate) struct Step {
     pub(crate) label: &'static str,
-    pub(crate) variant: Variant,
+    pub(crate) kernel: Kernel,
     pub(crate) block: Option<(u32, u32)>,
     pub(crate) published_us: Option<f64>,
 }
@@ -66,7 +101,7 @@ pub(crate) struct Sweep {
     pub(crate) axis: &'static str,
     /// Whether the rate is drawn rather than the time.
     pub(crate) rate: bool,
-    pub(crate) variants: Vec<(&'static str, Variant)>,
+    pub(crate) kernels: Vec<(&'static str, Kernel)>,
     pub(crate) points: Vec<Point>,
 }
 
@@ -121,12 +156,12 @@ impl Scene {
     }
 }
 
-const fn step(label: &'static str, variant: Variant) -> Step {
-    Step { label, variant, block: None, published_us: None }
+const fn step(label: &'static str, kernel: Kernel) -> Step {
+    Step { label, kernel, block: None, published_us: None }
 }
 
-const fn published(label: &'static str, variant: Variant, us: f64) -> Step {
-    Step { label, variant, block: None, published_us: Some(us) }
+const fn published(label: &'static str, kernel: Kernel, us: f64) -> Step {
+    Step { label, kernel, block: None, published_us: Some(us) }
 }
 
 /// All documents.
@@ -152,13 +187,13 @@ fn blog() -> Source {
             title: "Steps, blocks of 16x16".into(),
             scene: scene.clone(),
             steps: vec![
-                in_16x16(published("naive", Variant::DirectNaive, 185.0)),
-                in_16x16(published("constant memory", Variant::DirectConstant, 155.0)),
-                in_16x16(published("shared memory", Variant::BlogShared, 116.0)),
-                in_16x16(published("size known to the compiler", Variant::BlogUnrolled, 81.0)),
-                step("apron, tile", Variant::DirectUnrolled),
-                step("apron, sliding window", Variant::DirectSliding),
-                step("apron, sliding pair", Variant::SeparableFused),
+                in_16x16(published("naive", Kernel::Study(Study::DirectNaive), 185.0)),
+                in_16x16(published("constant memory", Kernel::Study(Study::DirectConstant), 155.0)),
+                in_16x16(published("shared memory", Kernel::Study(Study::BlogShared), 116.0)),
+                in_16x16(published("size known to the compiler", Kernel::Study(Study::BlogUnrolled), 81.0)),
+                step("apron, tile", Kernel::Apron(Variant::DirectUnrolled)),
+                step("apron, sliding window", Kernel::Apron(Variant::DirectSliding)),
+                step("apron, sliding pair", Kernel::Apron(Variant::SeparableFused)),
             ],
         }],
         sweeps: vec![Sweep {
@@ -166,11 +201,11 @@ fn blog() -> Source {
             title: "Block shapes, which the blog leaves open",
             axis: "threads across x down",
             rate: false,
-            variants: vec![
-                ("naive", Variant::DirectNaive),
-                ("constant memory", Variant::DirectConstant),
-                ("shared memory", Variant::BlogShared),
-                ("size known", Variant::BlogUnrolled),
+            kernels: vec![
+                ("naive", Kernel::Study(Study::DirectNaive)),
+                ("constant memory", Kernel::Study(Study::DirectConstant)),
+                ("shared memory", Kernel::Study(Study::BlogShared)),
+                ("size known", Kernel::Study(Study::BlogUnrolled)),
             ],
             points: blocks
                 .map(|(x, y)| Point { label: format!("{x}x{y}"), scene: scene.clone(), block: Some((x, y)) })
@@ -187,17 +222,17 @@ fn class() -> Source {
             title: format!("Steps, theirs with {size}x{size}"),
             scene: Scene::new(size, size, Taps::Square(Form::Gaussian, 17), ZERO),
             steps: vec![
-                published("0: naive", Variant::ClassNaive, naive),
-                published("1: shared memory", Variant::ClassShared, shared),
-                published("1: with 24-bit multiplication", Variant::ClassMul24, mul24),
-                published("2: separated", Variant::ClassConflicts, separated),
-                published("3: shared memory rearranged", Variant::ClassSeparable, rearranged),
-                published("4: NVIDIA's texture sample", Variant::PaperTexture, texture),
-                published("4: NVIDIA's separable sample", Variant::PaperSeparable, separable),
-                published("4: the same, not unrolled", Variant::PaperLooped, looped),
-                step("4: eight results a thread", Variant::ClassSteps),
-                step("apron, sliding window", Variant::DirectSliding),
-                step("apron, sliding pair", Variant::SeparableFused),
+                published("0: naive", Kernel::Study(Study::ClassNaive), naive),
+                published("1: shared memory", Kernel::Study(Study::ClassShared), shared),
+                published("1: with 24-bit multiplication", Kernel::Study(Study::ClassMul24), mul24),
+                published("2: separated", Kernel::Study(Study::ClassConflicts), separated),
+                published("3: shared memory rearranged", Kernel::Study(Study::ClassSeparable), rearranged),
+                published("4: NVIDIA's texture sample", Kernel::Study(Study::PaperTexture), texture),
+                published("4: NVIDIA's separable sample", Kernel::Study(Study::PaperSeparable), separable),
+                published("4: the same, not unrolled", Kernel::Study(Study::PaperLooped), looped),
+                step("4: eight results a thread", Kernel::Study(Study::ClassSteps)),
+                step("apron, sliding window", Kernel::Apron(Variant::DirectSliding)),
+                step("apron, sliding pair", Kernel::Apron(Variant::SeparableFused)),
             ],
         }
     };
@@ -243,38 +278,38 @@ fn paper() -> Source {
                 title: "Gaussian, radius 8".into(),
                 scene: scene(4096, gaussian(8)),
                 steps: vec![
-                    step("two passes", Variant::PaperLooped),
-                    step("unrolled", Variant::PaperSeparable),
-                    step("through textures", Variant::PaperTexture),
-                    step("eight results a thread", Variant::ClassSteps),
-                    step("apron, two passes", Variant::Separable),
-                    step("apron, sliding pair", Variant::SeparableFused),
+                    step("two passes", Kernel::Study(Study::PaperLooped)),
+                    step("unrolled", Kernel::Study(Study::PaperSeparable)),
+                    step("through textures", Kernel::Study(Study::PaperTexture)),
+                    step("eight results a thread", Kernel::Study(Study::ClassSteps)),
+                    step("apron, two passes", Kernel::Apron(Variant::Separable)),
+                    step("apron, sliding pair", Kernel::Apron(Variant::SeparableFused)),
                 ],
             },
             threads(
                 8,
                 vec![
-                    step("32x32 threads, a quarter busy", Variant::PaperIdle),
-                    step("16x32 threads, half busy", Variant::PaperHalfIdle),
-                    step("16x16 threads, all busy", Variant::PaperBusy),
-                    step("apron, sliding window", Variant::DirectSliding),
+                    step("32x32 threads, a quarter busy", Kernel::Study(Study::PaperIdle)),
+                    step("16x32 threads, half busy", Kernel::Study(Study::PaperHalfIdle)),
+                    step("16x16 threads, all busy", Kernel::Study(Study::PaperBusy)),
+                    step("apron, sliding window", Kernel::Apron(Variant::DirectSliding)),
                 ],
             ),
             threads(
                 15,
                 vec![
-                    step("16x46 threads, a third busy", Variant::PaperHalfIdle),
-                    step("16x16 threads, all busy", Variant::PaperBusy),
-                    step("apron, tile", Variant::DirectUnrolled),
+                    step("16x46 threads, a third busy", Kernel::Study(Study::PaperHalfIdle)),
+                    step("16x16 threads, all busy", Kernel::Study(Study::PaperBusy)),
+                    step("apron, tile", Kernel::Apron(Variant::DirectUnrolled)),
                 ],
             ),
             Table {
                 title: "Sobel".into(),
                 scene: scene(4096, Taps::Named("sobel-x")),
                 steps: vec![
-                    step("nine taps at once", Variant::BlogShared),
-                    step("as a row and a column", Variant::PaperSeparable),
-                    step("apron, sliding window", Variant::DirectSliding),
+                    step("nine taps at once", Kernel::Study(Study::BlogShared)),
+                    step("as a row and a column", Kernel::Study(Study::PaperSeparable)),
+                    step("apron, sliding window", Kernel::Apron(Variant::DirectSliding)),
                 ],
             },
         ],
@@ -283,11 +318,11 @@ fn paper() -> Source {
             title: "Both passes over radius (Figure 13)",
             axis: "radius",
             rate: true,
-            variants: vec![
-                ("separable", Variant::PaperSeparable),
-                ("not unrolled", Variant::PaperLooped),
-                ("texture", Variant::PaperTexture),
-                ("apron, sliding pair", Variant::SeparableFused),
+            kernels: vec![
+                ("separable", Kernel::Study(Study::PaperSeparable)),
+                ("not unrolled", Kernel::Study(Study::PaperLooped)),
+                ("texture", Kernel::Study(Study::PaperTexture)),
+                ("apron, sliding pair", Kernel::Apron(Variant::SeparableFused)),
             ],
             points: (1..=16)
                 .map(|radius| Point {
@@ -318,10 +353,10 @@ fn strip() -> Source {
             title: "Filter 7x7".into(),
             scene: scene(7),
             steps: vec![
-                published("gauss_gpu", Variant::StripUntiled, 8820.0),
-                published("gauss_gpu_tiles", Variant::StripTiled, 9570.0),
-                step("apron, sliding window", Variant::DirectSliding),
-                step("apron, sliding pair", Variant::SeparableFused),
+                published("gauss_gpu", Kernel::Study(Study::StripUntiled), 8820.0),
+                published("gauss_gpu_tiles", Kernel::Study(Study::StripTiled), 9570.0),
+                step("apron, sliding window", Kernel::Apron(Variant::DirectSliding)),
+                step("apron, sliding pair", Kernel::Apron(Variant::SeparableFused)),
             ],
         }],
         sweeps: vec![Sweep {
@@ -329,10 +364,10 @@ fn strip() -> Source {
             title: "Tiled against untiled over radius",
             axis: "radius",
             rate: false,
-            variants: vec![
-                ("untiled", Variant::StripUntiled),
-                ("tiled", Variant::StripTiled),
-                ("apron, sliding pair", Variant::SeparableFused),
+            kernels: vec![
+                ("untiled", Kernel::Study(Study::StripUntiled)),
+                ("tiled", Kernel::Study(Study::StripTiled)),
+                ("apron, sliding pair", Kernel::Apron(Variant::SeparableFused)),
             ],
             points: (1..=16)
                 .map(|radius| Point { label: radius.to_string(), scene: scene(2 * radius + 1), block: None })
@@ -351,11 +386,11 @@ fn line() -> Source {
             title: "5 taps".into(),
             scene: Scene::new(1 << 24, 1, Taps::Line(5), ZERO),
             steps: vec![
-                step("naive", Variant::LineNaive),
-                step("constant memory", Variant::LineConstant),
-                step("shared memory, else global", Variant::LineShared),
-                step("ghost cells in shared memory", Variant::LineGhost),
-                step("vector loads, four results", Variant::LineVector),
+                step("naive", Kernel::Study(Study::LineNaive)),
+                step("constant memory", Kernel::Study(Study::LineConstant)),
+                step("shared memory, else global", Kernel::Study(Study::LineShared)),
+                step("ghost cells in shared memory", Kernel::Study(Study::LineGhost)),
+                step("vector loads, four results", Kernel::Study(Study::LineVector)),
             ],
         }],
         sweeps: Vec::new(),
@@ -372,8 +407,8 @@ mod tests {
     fn every_study_is_measured() {
         let sources = sources();
         let tables = sources.iter().flat_map(|source| &source.tables).flat_map(|table| &table.steps);
-        let measured: BTreeSet<_> = tables.map(|step| step.variant.name()).collect();
-        for study in Variant::all().filter(|variant| variant.study().is_some()) {
+        let measured: BTreeSet<_> = tables.map(|step| step.kernel.name()).collect();
+        for study in Study::all() {
             assert!(measured.contains(study.name()), "{study}");
         }
     }

@@ -28,12 +28,8 @@ mod texture;
 // would come into the product whenever both are built together.
 #[path = "../../gpu-kernels/src/abi.rs"]
 pub mod abi;
-#[path = "../../gpu-kernels/src/blog.rs"]
-mod blog;
 #[path = "../../gpu-kernels/src/border.rs"]
 pub mod border;
-#[path = "../../gpu-kernels/src/class.rs"]
-mod class;
 #[path = "../../gpu-kernels/src/device/mod.rs"]
 mod device;
 #[path = "../../gpu-kernels/src/direct.rs"]
@@ -44,14 +40,8 @@ mod fourier;
 mod frame;
 #[path = "../../gpu-kernels/src/fused.rs"]
 mod fused;
-#[path = "../../gpu-kernels/src/idle.rs"]
-mod idle;
 #[path = "../../gpu-kernels/src/keep.rs"]
 mod keep;
-#[path = "../../gpu-kernels/src/line.rs"]
-mod line;
-#[path = "../../gpu-kernels/src/paper.rs"]
-mod paper;
 #[path = "../../gpu-kernels/src/peak.rs"]
 mod peak;
 #[path = "../../gpu-kernels/src/ring.rs"]
@@ -60,9 +50,23 @@ mod ring;
 mod separable;
 #[path = "../../gpu-kernels/src/sliding.rs"]
 mod sliding;
-#[path = "../../gpu-kernels/src/strip.rs"]
-mod strip;
-#[path = "../../gpu-kernels/src/texture.rs"]
-mod textured;
 #[path = "../../gpu-kernels/src/unrolled.rs"]
 mod unrolled;
+
+// The studies' kernels likewise.
+#[path = "../../studies/kernels/src/blog.rs"]
+mod blog;
+#[path = "../../studies/kernels/src/class.rs"]
+mod class;
+#[path = "../../studies/kernels/src/idle.rs"]
+mod idle;
+#[path = "../../studies/kernels/src/line.rs"]
+mod line;
+#[path = "../../studies/kernels/src/paper.rs"]
+mod paper;
+#[path = "../../studies/kernels/src/sizes.rs"]
+pub mod sizes;
+#[path = "../../studies/kernels/src/strip.rs"]
+mod strip;
+#[path = "../../studies/kernels/src/texture.rs"]
+mod textured;

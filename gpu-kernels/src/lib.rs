@@ -12,19 +12,6 @@
 //! | separable, fused | `fused.rs` | both passes in one kernel, sliding down the image |
 //! | Fourier | `fourier.rs` | a product of spectra, tile by tile, for large windows that do not separate |
 //!
-//! Studies are kernels as other documents have them, step by step, for `docs/ladder.md` to compare; no plan chooses them:
-//!
-//! | document | file | what changes from step to step |
-//! | --- | --- | --- |
-//! | a blog's 5x5 ladder | `blog.rs` | the shape of a block |
-//! | a class project, 2008 | `class.rs` | taps as a product, shared memory and its layout, two passes |
-//! | NVIDIA's white paper | `paper.rs`, `idle.rs` | two passes with apron, unrolled or not; idle threads |
-//! | its texture sample | `texture.rs` | both passes through `tex.2d` |
-//! | a comparison of blurs | `strip.rs` | tiled and untiled |
-//! | a blog on one dimension | `line.rs` | where taps and neighbours come from |
-//!
-//! A study keeps to its document's border, and to images as tall as a grid.
-//!
 //! `ring.rs` brings image rows to the sliding kernels; `keep.rs` restores the pixels that a KEEP border copies; `peak.rs`
 //! measures the device's arithmetic.
 //!
@@ -49,28 +36,21 @@
 pub mod abi;
 pub mod border;
 
+// The studies' kernels, in studies/kernels, take these files too, and use of them what no kernel here does.
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
-mod blog;
-#[cfg(any(target_arch = "nvptx64", rust_cuda))]
-mod class;
-#[cfg(any(target_arch = "nvptx64", rust_cuda))]
+#[allow(dead_code)]
 mod device;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod direct;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod fourier;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
+#[allow(dead_code)]
 mod frame;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod fused;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
-mod idle;
-#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod keep;
-#[cfg(any(target_arch = "nvptx64", rust_cuda))]
-mod line;
-#[cfg(any(target_arch = "nvptx64", rust_cuda))]
-mod paper;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod peak;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
@@ -79,10 +59,6 @@ mod ring;
 mod separable;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod sliding;
-#[cfg(any(target_arch = "nvptx64", rust_cuda))]
-mod strip;
-#[cfg(any(target_arch = "nvptx64", rust_cuda))]
-mod texture;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod unrolled;
 

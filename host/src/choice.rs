@@ -179,7 +179,7 @@ impl Problem {
     /// What a variant's time grows with.
     fn work(&self, variant: Variant) -> f64 {
         match variant.family() {
-            Family::Direct | Family::Product => self.cols as f64 * self.rows as f64,
+            Family::Direct => self.cols as f64 * self.rows as f64,
             Family::Separable => (self.cols + self.rows) as f64,
             Family::Fourier => {
                 let (cols, rows) = (self.cols as i32, self.rows as i32);

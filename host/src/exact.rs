@@ -39,8 +39,6 @@ pub(crate) enum Order {
     ByRows,
     /// A row pass, then a column pass.
     TwoPasses,
-    /// All taps after each other, each pixel multiplied with a row's tap and then with a column's.
-    Products,
     /// None: the product of spectra.
     Spectra,
     /// None: pixels are summed up in whole numbers, and then multiplied with the tap that all are.
@@ -52,7 +50,6 @@ impl From<Family> for Order {
         match family {
             Family::Direct => Self::TapByTap,
             Family::Separable => Self::TwoPasses,
-            Family::Product => Self::Products,
             Family::Fourier => Self::Spectra,
         }
     }
@@ -473,14 +470,6 @@ fn kernel_error(filter: &Filter, order: Order, greatest: f64, outside: f64) -> f
         (Order::Spectra, _) => 2.0 * spectrum::UNITS * UNIT * filter.weight() * greatest,
         // The sum, the tap and their product are rounded.
         (Order::Counted, _) => compound(3.0, UNIT) * filter.weight() * greatest,
-        (Order::Products, Some((row, column))) => {
-            // No partial sum exceeds the whole weight; each term is rounded once more than in a plain sum.
-            let (row_weight, column_weight) = (weight(row), weight(column));
-            let steps = count(row) * count(column);
-            let rounding = compound(steps + 1.0, UNIT) * row_weight * column_weight;
-            let lost = LEAST * (count(row) * column_weight + steps);
-            (rounding + factors_loss(filter, row, column)) * greatest + lost
-        }
         (Order::TwoPasses, Some((row, column))) => {
             let (row_weight, column_weight) = (weight(row), weight(column));
             let taps_loss = factors_loss(filter, row, column);

@@ -97,7 +97,6 @@ pub struct PlanBuilder<'a> {
     device: Device,
     variant: Option<Variant>,
     autotune: bool,
-    block: Option<(u32, u32)>,
 }
 
 impl PlanBuilder<'_> {
@@ -127,14 +126,6 @@ impl PlanBuilder<'_> {
         self
     }
 
-    /// The threads of a block, across and down, for variants whose kernels take blocks of any shape; others, and the CPU, have
-    /// no use for it. For the benchmark alone: variants know what is best.
-    #[doc(hidden)]
-    pub fn block(mut self, block: impl Into<Option<(u32, u32)>>) -> Self {
-        self.block = block.into();
-        self
-    }
-
     /// Opens the device and uploads the taps.
     ///
     /// # Errors
@@ -142,7 +133,7 @@ impl PlanBuilder<'_> {
     /// [`Error::Unsupported`] if the variant can never run this filter.
     pub fn build(self) -> Result<Plan> {
         if let Some(variant) = self.variant
-            && matches!(variant.family(), Family::Separable | Family::Product)
+            && variant.family() == Family::Separable
             && !self.filter.is_separable()
         {
             return Err(Error::Unsupported {
@@ -175,7 +166,7 @@ impl PlanBuilder<'_> {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, ordinal: u32) -> Result<Engine> {
-        Ok(Engine::Gpu(crate::gpu::Engine::new(self.filter, ordinal, self.block)?))
+        Ok(Engine::Gpu(crate::gpu::Engine::new(self.filter, ordinal)?))
     }
 
     #[cfg(not(feature = "gpu"))]
@@ -187,14 +178,7 @@ impl PlanBuilder<'_> {
 impl Plan {
     /// Starts a plan for `filter`.
     pub fn builder(filter: &Filter) -> PlanBuilder<'_> {
-        PlanBuilder {
-            filter,
-            border: Border::default(),
-            device: Device::default(),
-            variant: None,
-            autotune: false,
-            block: None,
-        }
+        PlanBuilder { filter, border: Border::default(), device: Device::default(), variant: None, autotune: false }
     }
 
     /// The device that was found: never [`Device::Auto`].

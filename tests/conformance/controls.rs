@@ -1,12 +1,12 @@
 //! Negative controls: a stand-in with one fault at a time goes through the same runner, and must be caught. Without a
 //! fault it must pass, so that it is the fault that is caught.
 
-use apron::{Border, Error, Family, Result, Shape, f16};
+use apron::{Border, Error, Result, Shape, f16};
 use conformance::oracle::{Padded, fold, kept};
 use conformance::problem::{Group, Problem, Window};
 use conformance::runner::{self, Implementation, Ready, Source, Tally, Target};
 use conformance::sample::{Kind, Sample};
-use conformance::scalar;
+use conformance::scalar::{self, Order};
 use conformance::select::Selection;
 use libtest_mimic::{Failed, Trial};
 
@@ -55,7 +55,7 @@ enum Fault {
     RowAndColumnSwapped,
     BorderNotFiltered,
     MiddleInHalfPrecision,
-    // Of the product family too.
+    // Of the order of products too.
     DirectInstead,
     // Of the Fourier family.
     OnePixelTooFarOff,
@@ -119,65 +119,65 @@ const FOURIER: [Fault; 7] = [
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let honest = [Family::Direct, Family::Separable, Family::Product, Family::Fourier].map(|family| {
-        Trial::test(format!("controls::{family:?}::honest").to_lowercase(), move || {
-            let stand_in = [StandIn { family, fault: Fault::None }];
-            runner::run(&stand_in, &groups(family)).verdict(&stand_in)?;
+    let honest = [Order::Direct, Order::Separable, Order::Product, Order::Fourier].map(|order| {
+        Trial::test(format!("controls::{order:?}::honest").to_lowercase(), move || {
+            let stand_in = [StandIn { order, fault: Fault::None }];
+            runner::run(&stand_in, &groups(order)).verdict(&stand_in)?;
             Ok(())
         })
     });
-    let faulty = |family, faults: &'static [Fault]| {
+    let faulty = |order, faults: &'static [Fault]| {
         faults.iter().map(move |&fault| {
-            Trial::test(format!("controls::{family:?}::{fault:?}").to_lowercase(), move || caught(family, fault))
+            Trial::test(format!("controls::{order:?}::{fault:?}").to_lowercase(), move || caught(order, fault))
         })
     };
     let mut trials: Vec<_> = honest.into();
-    trials.extend(faulty(Family::Direct, &DIRECT));
-    trials.extend(faulty(Family::Separable, &SEPARABLE));
-    trials.extend(faulty(Family::Product, &PRODUCT));
-    trials.extend(faulty(Family::Fourier, &FOURIER));
+    trials.extend(faulty(Order::Direct, &DIRECT));
+    trials.extend(faulty(Order::Separable, &SEPARABLE));
+    trials.extend(faulty(Order::Product, &PRODUCT));
+    trials.extend(faulty(Order::Fourier, &FOURIER));
     trials.push(Trial::test("controls::nothing_run_is_a_failure", nothing_run));
     trials.push(Trial::test("controls::a_failure_tells_where", told));
     trials.push(Trial::test("controls::a_failure_is_drawn", drawn));
     trials
 }
 
-/// A thin cut through the family's own lists.
-fn groups(family: Family) -> Vec<Group> {
+/// A thin cut through the order's own lists.
+fn groups(order: Order) -> Vec<Group> {
     let small = Selection::Small;
-    match family {
-        Family::Separable => [separable::exhaustive(small), separable::wild(small), separable::stored(small)]
+    match order {
+        Order::Separable => [separable::exhaustive(small), separable::wild(small), separable::stored(small)]
             .into_iter()
             .flatten()
             .collect(),
-        Family::Product => ladder::product(),
-        Family::Fourier => {
+        Order::Product => ladder::product(),
+        Order::Fourier => {
             [fourier::exhaustive(small), fourier::stored(small), fourier::ties(small)].into_iter().flatten().collect()
         }
-        _ => [direct::exhaustive(small), direct::stored(small), direct::wild(small), direct::ties(small)]
+        Order::Direct => [direct::exhaustive(small), direct::stored(small), direct::wild(small), direct::ties(small)]
             .into_iter()
             .flatten()
             .collect(),
     }
 }
 
-fn caught(family: Family, fault: Fault) -> Result<(), Failed> {
-    let stand_in = [StandIn { family, fault }];
-    match runner::run(&stand_in, &groups(family)).verdict(&stand_in) {
+fn caught(order: Order, fault: Fault) -> Result<(), Failed> {
+    let stand_in = [StandIn { order, fault }];
+    match runner::run(&stand_in, &groups(order)).verdict(&stand_in) {
         Err(_) => Ok(()),
         Ok(runs) => Err(format!("{fault:?} went through {runs} runs without being caught").into()),
     }
 }
 
 fn nothing_run() -> Result<(), Failed> {
-    let stand_in = [StandIn { family: Family::Direct, fault: Fault::None }];
+    let stand_in = [StandIn { order: Order::Direct, fault: Fault::None }];
     let passed =
         [runner::run(&stand_in, &[]).verdict(&stand_in).is_ok(), Tally::default().verdict::<StandIn>(&[]).is_ok()];
     if passed.contains(&true) { Err("a run of nothing passed".into()) } else { Ok(()) }
 }
 
 fn told() -> Result<(), Failed> {
-    let stand_in = [StandIn { family: Family::Direct, fault: Fault::OnePixelOneUlpOff }];
+    let stand_in = [StandIn { order: Order::Direct, fault: Fault::OnePixelOneUlpOff }];
     let problem = Problem::new(31, 17, 0xABC).stored(Kind::U8, Kind::U16).channels(3).gaps(5, 2);
     let window = Window::random(4, 3, 1).anchored(0, 2);
     let group = Group { window, border: Border::Wrap, problems: vec![problem] };
@@ -205,7 +205,7 @@ fn drawn() -> Result<(), Failed> {
     let window = Window::random(3, 3, 1);
     let shapes = [(Fault::OnePixelOneUlpOff, (31, 17), 1), (Fault::LastPixelNotWritten, (1500, 2), 1)];
     for (fault, (width, height), wrong) in shapes {
-        let stand_in = [StandIn { family: Family::Direct, fault }];
+        let stand_in = [StandIn { order: Order::Direct, fault }];
         let problems = vec![Problem::new(width, height, 0xABC)];
         let group = Group { window: window.clone(), border: Border::Wrap, problems };
         let tally = runner::run_into(Tally::reporting(Some(folder.path().to_owned())), &stand_in, &[group]);
@@ -238,7 +238,7 @@ fn drawn() -> Result<(), Failed> {
 /// Filters pixel by pixel, with a fault.
 #[derive(Clone, Copy)]
 struct StandIn {
-    family: Family,
+    order: Order,
     fault: Fault,
 }
 
@@ -271,8 +271,8 @@ impl Implementation for StandIn {
 const TILE: (usize, usize) = (32, 8);
 
 impl Ready for Prepared {
-    fn family(&self, _: Shape) -> Result<Family> {
-        Ok(self.stand_in.family)
+    fn order(&self, _: Shape) -> Result<Order> {
+        Ok(self.stand_in.order)
     }
 
     fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> Result<()> {
@@ -289,8 +289,8 @@ impl Ready for Prepared {
         let bytes = (S::KIND, D::KIND) == (Kind::U8, Kind::U8);
         let results: Vec<Vec<f64>> = (0..channels)
             .map(|channel| plane(if fault == Fault::ChannelsSwapped { channels - 1 - channel } else { channel }))
-            .map(|plane| match self.stand_in.family {
-                Family::Separable | Family::Product if !bytes => self.separable(&plane, (width, height)),
+            .map(|plane| match self.stand_in.order {
+                Order::Separable | Order::Product if !bytes => self.separable(&plane, (width, height)),
                 _ => self.direct(&plane, (width, height), bytes && fault != Fault::NearTiesInF32),
             })
             .collect();
@@ -457,7 +457,7 @@ impl Prepared {
         let result = match fault {
             Fault::DirectInstead => scalar::direct(&plane, size, window, border),
             Fault::BorderNotFiltered | Fault::MiddleInHalfPrecision => self.two_passes(&plane, size, &row, &column),
-            _ if self.stand_in.family == Family::Product => {
+            _ if self.stand_in.order == Order::Product => {
                 scalar::product(&plane, size, window, (&row, &column), border)
             }
             _ => scalar::separable(&plane, size, window, (&row, &column), border),

@@ -146,7 +146,7 @@ fn on_cpu() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Every variant that is no study, with a window that it takes.
+/// Every variant, with a window that it takes.
 #[cfg(feature = "gpu")]
 fn jobs() -> [(Variant, Window); 8] {
     let (pair, odd) = (|| Window::preset("gaussian:sigma=2"), || Window::random(4, 3, 2).anchored(0, 2));

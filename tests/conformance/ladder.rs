@@ -2,21 +2,24 @@
 
 use std::mem::discriminant;
 
-use apron::{Border, Family, Variant};
+use apron::Border;
 use conformance::problem::{Group, Window};
 use conformance::product::Gpu;
 use conformance::select::{self, Selection};
 use conformance::suite;
 use libtest_mimic::Trial;
+use studies::{Order, Study};
 
-/// Variants that take the same problems, as long as one of them takes each.
+/// Studies that take the same problems, as long as one of them takes each.
 struct Set {
     name: &'static str,
-    variants: &'static [Variant],
+    studies: &'static [Study],
     windows: fn() -> Vec<Window>,
     borders: &'static [Border],
     /// Whether images have one channel alone.
     single: bool,
+    /// Whether sources whose channels take turns row by row are filtered too.
+    by_rows: bool,
 }
 
 const CONSTANT: Border = Border::Constant(0.0);
@@ -24,76 +27,87 @@ const MIRRORS: &[Border] = &[CONSTANT, Border::Replicate, Border::Reflect, Borde
 
 const SETS: &[Set] = &[
     Set {
-        name: "blog",
-        variants: &[Variant::BlogShared, Variant::BlogUnrolled],
+        name: "blog-aprons",
+        studies: &[Study::DirectNaive, Study::DirectConstant],
         windows: blog,
         borders: MIRRORS,
         single: false,
+        by_rows: false,
+    },
+    Set {
+        name: "blog",
+        studies: &[Study::BlogShared, Study::BlogUnrolled],
+        windows: blog,
+        borders: MIRRORS,
+        single: false,
+        by_rows: false,
     },
     Set {
         name: "class",
-        variants: &[Variant::ClassNaive, Variant::ClassShared, Variant::ClassMul24],
+        studies: &[Study::ClassNaive, Study::ClassShared, Study::ClassMul24],
         windows: class,
         borders: &[CONSTANT],
         single: false,
+        by_rows: false,
     },
     Set {
         name: "class-passes",
-        variants: &[Variant::ClassConflicts, Variant::ClassSeparable, Variant::ClassSteps],
+        studies: &[Study::ClassConflicts, Study::ClassSeparable, Study::ClassSteps],
         windows: class,
         borders: &[CONSTANT],
         single: false,
+        by_rows: false,
     },
     Set {
         name: "paper",
-        variants: &[Variant::PaperSeparable, Variant::PaperLooped],
+        studies: &[Study::PaperSeparable, Study::PaperLooped],
         windows: paper,
         borders: &[CONSTANT],
         single: false,
+        by_rows: false,
     },
     Set {
         name: "paper-texture",
-        variants: &[Variant::PaperTexture],
+        studies: &[Study::PaperTexture],
         windows: paper,
         borders: &[CONSTANT, Border::Replicate],
         single: true,
+        by_rows: false,
     },
     Set {
         name: "paper-threads",
-        variants: &[Variant::PaperIdle, Variant::PaperHalfIdle, Variant::PaperBusy],
+        studies: &[Study::PaperIdle, Study::PaperHalfIdle, Study::PaperBusy],
         windows: idle,
         borders: &[CONSTANT],
         single: false,
+        by_rows: false,
     },
     Set {
         name: "strip",
-        variants: &[Variant::StripUntiled, Variant::StripTiled],
+        studies: &[Study::StripUntiled, Study::StripTiled],
         windows: strip,
         borders: &[Border::Keep],
         single: false,
+        by_rows: true,
     },
     Set {
         name: "line",
-        variants: &[
-            Variant::LineNaive,
-            Variant::LineConstant,
-            Variant::LineShared,
-            Variant::LineGhost,
-            Variant::LineVector,
-        ],
+        studies: &[Study::LineNaive, Study::LineConstant, Study::LineShared, Study::LineGhost, Study::LineVector],
         windows: line,
         borders: &[CONSTANT],
         single: false,
+        by_rows: false,
     },
 ];
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     let list = |set: &'static Set| {
-        suite::trials_of(&format!("ladder::{}", set.name), set.variants, gpu, move || groups(set, selection))
+        let trials = suite::trials_of_studies(&format!("ladder::{}", set.name), set.studies, gpu, move || {
+            groups(set, selection)
+        });
+        trials.into_iter().filter(|trial| set.by_rows || !trial.name().ends_with("gpu-rows"))
     };
-    let set = |name| SETS.iter().find(|set| set.name == name).expect("it is in the list");
-    let by_rows = suite::by_rows("ladder::strip", set("strip").variants, gpu, move || groups(set("strip"), selection));
-    SETS.iter().flat_map(list).chain([by_rows]).collect()
+    SETS.iter().flat_map(list).collect()
 }
 
 /// Every window that some set has.
@@ -101,10 +115,10 @@ pub(crate) fn windows() -> Vec<Window> {
     SETS.iter().flat_map(|set| (set.windows)()).collect()
 }
 
-/// A thin cut through the lists of the product family.
+/// A thin cut through the lists of the order of products.
 pub(crate) fn product() -> Vec<Group> {
-    let of_family = |set: &&Set| set.variants.iter().all(|variant| variant.family() == Family::Product);
-    SETS.iter().filter(of_family).flat_map(|set| groups(set, Selection::Small)).collect()
+    let of_order = |set: &&Set| set.studies.iter().all(|study| study.order() == Order::Product);
+    SETS.iter().filter(of_order).flat_map(|set| groups(set, Selection::Small)).collect()
 }
 
 /// Small images, awkward ones, and pixels that are no numbers, under the set's borders.

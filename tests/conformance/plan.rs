@@ -2,6 +2,8 @@
 
 use apron::{Border, Device, Error, Filter, Image, ImageView, ImageViewMut, Plan, Shape, Variant};
 use conformance::problem::Group;
+#[cfg(feature = "gpu")]
+use conformance::product::image_unaligned;
 use conformance::product::{Gpu, Product};
 use conformance::select::Selection;
 use conformance::suite;
@@ -177,7 +179,7 @@ fn copied() -> Result<(), Failed> {
     for width in [47, 64] {
         let shape = Shape { width, height: 11, channels: 3 };
         let picture = Image::from_vec((0..width * 11 * 3).map(|i| i as f32).collect(), width, 11, 3)?;
-        let layouts = || [gpu.image(shape), gpu.image_by_rows(shape), gpu.image_unaligned(shape)];
+        let layouts = || [gpu.image(shape), studies::image_by_rows(&gpu, shape), image_unaligned(&gpu, shape)];
         for (i, src) in layouts().into_iter().enumerate() {
             let mut src = src?;
             gpu.upload_into(&picture.view(), &mut src)?;

@@ -1,9 +1,10 @@
-//! The variant table against the PTX that the build embedded, and against itself.
+//! The tables of variants and of studies against the PTX that the build embedded, and against themselves.
 
 use std::collections::BTreeSet;
 
 use apron::{Family, Variant};
 use libtest_mimic::{Failed, Trial};
+use studies::Study;
 
 use crate::{direct, ladder, separable};
 
@@ -29,20 +30,32 @@ fn names() -> Result<(), Failed> {
             return Err(format!("{variant} has no entry or no summary").into());
         }
     }
+    let names: BTreeSet<&str> = Study::all().map(Study::name).collect();
+    if names.len() != Study::all().count() {
+        return Err(format!("two studies share a name: {names:?}").into());
+    }
+    for study in Study::all() {
+        if study.name().parse::<Study>()? != study {
+            return Err(format!("{study} reads as another study").into());
+        }
+        if study.entries().next().is_none() || study.summary().is_empty() || study.document().is_empty() {
+            return Err(format!("{study} has no entry, no summary or no document").into());
+        }
+    }
     Ok(())
 }
 
 /// An entry compiled for one window size, as its name's last part says, is launched by the family's list: a square window
 /// of that size, anchor in the middle, is in it.
 fn sizes() -> Result<(), Failed> {
-    for variant in Variant::all() {
-        let windows = match variant.family() {
-            _ if variant.study().is_some() => ladder::windows(),
-            Family::Direct => direct::windows(),
-            Family::Separable => separable::windows(),
-            _ => continue,
-        };
-        for entry in variant.entries() {
+    let variants = Variant::all().filter_map(|variant| match variant.family() {
+        Family::Direct => Some((variant.entries().collect::<Vec<_>>(), direct::windows())),
+        Family::Separable => Some((variant.entries().collect(), separable::windows())),
+        _ => None,
+    });
+    let studies = Study::all().map(|study| (study.entries().collect(), ladder::windows()));
+    for (entries, windows) in variants.chain(studies) {
+        for entry in entries {
             let Some(size) = entry.rsplit('_').next().and_then(|part| part.parse().ok()) else { continue };
             let middle = (size / 2, size / 2);
             if !windows.iter().any(|window| (window.cols, window.rows, window.anchor) == (size, size, middle)) {
@@ -53,30 +66,50 @@ fn sizes() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The package that becomes PTX has no dependency and no feature: nothing of the emulator can come into it.
+/// The packages that become PTX have no dependency and no feature: nothing of the emulator can come into them.
 fn stand_alone() -> Result<(), Failed> {
-    let manifest = include_str!("../../gpu-kernels/Cargo.toml");
-    let sections: Vec<_> = manifest.lines().filter(|line| line.starts_with('[')).collect();
-    if sections == ["[package]", "[lib]", "[lints]"] {
-        Ok(())
-    } else {
-        Err(format!("gpu-kernels: {sections:?}").into())
+    for (name, manifest) in [
+        ("gpu-kernels", include_str!("../../gpu-kernels/Cargo.toml")),
+        ("study-kernels", include_str!("../../studies/kernels/Cargo.toml")),
+    ] {
+        let sections: Vec<_> = manifest.lines().filter(|line| line.starts_with('[')).collect();
+        if sections != ["[package]", "[lib]", "[lints]"] {
+            return Err(format!("{name}: {sections:?}").into());
+        }
     }
+    Ok(())
 }
 
 #[cfg(feature = "gpu")]
 fn embedded() -> Result<(), Failed> {
     // One entry filters nothing: it measures the device.
-    let table: BTreeSet<&str> = Variant::all().flat_map(Variant::entries).chain(["fma_peak"]).collect();
-    let studies: BTreeSet<&str> =
-        Variant::all().filter(|variant| variant.study().is_some()).flat_map(Variant::entries).collect();
+    let own: BTreeSet<&str> = Variant::all().flat_map(Variant::entries).chain(["fma_peak"]).collect();
+    let (aprons, studies): (Vec<_>, Vec<_>) = Study::all().partition(|study| study.is_aprons());
+    let launched: BTreeSet<&str> = aprons.into_iter().flat_map(Study::entries).collect();
+    if !launched.is_subset(&own) {
+        return Err(format!("apron has not all of {launched:?}").into());
+    }
+    hold(apron::gpu::embedded(), &own)?;
+    hold(studies::kernels(), &studies.into_iter().flat_map(Study::entries).collect())?;
+    for &(entry, ptx) in studies::kernels().iter().flat_map(|tier| tier.entries) {
+        // No study's kernel has a second one in its source. A copy in each branch of a condition lets a warp hang.
+        if ptx.matches("bar.sync").count() > 1 {
+            return Err(format!("{entry}: its barrier was copied").into());
+        }
+    }
+    Ok(())
+}
+
+/// Holds a set of kernels to the entries of a table.
+#[cfg(feature = "gpu")]
+fn hold(set: &[apron::gpu::Tier], table: &BTreeSet<&str>) -> Result<(), Failed> {
     let mut tiers = BTreeSet::new();
-    for tier in apron::gpu::embedded() {
+    for tier in set {
         let arch = tier.arch;
         tiers.insert(arch);
         let embedded: BTreeSet<&str> = tier.entries.iter().map(|&(entry, _)| entry).collect();
         for (what, list) in [
-            ("in no variant", embedded.difference(&table).collect::<Vec<_>>()),
+            ("in no variant", embedded.difference(table).collect::<Vec<_>>()),
             ("not embedded", table.difference(&embedded).collect()),
         ] {
             if !list.is_empty() {
@@ -92,10 +125,6 @@ fn embedded() -> Result<(), Failed> {
             // Kernels have nothing to panic about; a call would be of something that was not inlined.
             if let Some(word) = ["trap;", "call"].into_iter().find(|word| ptx.contains(word)) {
                 return Err(format!("sm_{arch}: {entry}: its PTX contains \"{word}\"").into());
-            }
-            // No study's kernel has a second one in its source. A copy in each branch of a condition lets a warp hang.
-            if studies.contains(entry) && ptx.matches("bar.sync").count() > 1 {
-                return Err(format!("sm_{arch}: {entry}: its barrier was copied").into());
             }
         }
     }

@@ -13,9 +13,8 @@
 //!
 //! Two NaNs are equal whatever their payload; beyond that, bits are bits, and -0 is not 0.
 
-use apron::Family;
-
 use crate::problem::Window;
+use crate::scalar::Order;
 
 /// Half an ulp of 1: the relative error of one rounding to f32.
 const UNIT: f64 = f32::EPSILON as f64 / 2.0;
@@ -24,9 +23,9 @@ const UNIT: f64 = f32::EPSILON as f64 / 2.0;
 const LEAST: f64 = f32::from_bits(1) as f64;
 
 /// The greatest pixel with which no sum of a family can leave f32. Beyond it nothing is to be said of a sum but its bits.
-pub fn room(family: Family, window: &Window) -> f64 {
+pub fn room(order: impl Into<Order>, window: &Window) -> f64 {
     // What a row pass makes may be greater than the result, if the column's taps are small.
-    let (of_row, _) = factors(family, window);
+    let (of_row, _) = factors(order.into(), window);
     let most = f64::from(f32::MAX);
     (most / 2.0 / weight(window).max(of_row)).min(most)
 }
@@ -36,10 +35,10 @@ fn weight(window: &Window) -> f64 {
 }
 
 /// The sizes of a row's taps added up, and those of a column's, where a family takes them apart.
-fn factors(family: Family, window: &Window) -> (f64, f64) {
+fn factors(order: Order, window: &Window) -> (f64, f64) {
     let sum = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum();
-    match (family, window.filter.separated()) {
-        (Family::Separable | Family::Product, Some((row, column))) => (sum(row), sum(column)),
+    match (order, window.filter.separated()) {
+        (Order::Separable | Order::Product, Some((row, column))) => (sum(row), sum(column)),
         _ => (0.0, 0.0),
     }
 }
@@ -60,17 +59,18 @@ fn factors(family: Family, window: &Window) -> (f64, f64) {
 /// - So does a tap that is subnormal as an f32; the pixels, and the other factor's taps, then multiply it.
 ///
 /// Only for pixels within [`room`].
-pub fn bound(family: Family, window: &Window, greatest_pixel: f64) -> f64 {
-    let (steps, split, least) = match family {
-        Family::Direct => (window.cols * window.rows + 1, 0.0, LEAST),
-        Family::Product => (window.cols * window.rows + 3, window.split_error(), LEAST),
-        Family::Fourier => (16, 0.0, 128.0 * 128.0 * LEAST),
-        _ => (window.cols + window.rows + 2, window.split_error(), LEAST),
+pub fn bound(order: impl Into<Order>, window: &Window, greatest_pixel: f64) -> f64 {
+    let order = order.into();
+    let (steps, split, least) = match order {
+        Order::Direct => (window.cols * window.rows + 1, 0.0, LEAST),
+        Order::Product => (window.cols * window.rows + 3, window.split_error(), LEAST),
+        Order::Fourier => (16, 0.0, 128.0 * 128.0 * LEAST),
+        Order::Separable => (window.cols + window.rows + 2, window.split_error(), LEAST),
     };
     let weight = weight(window);
     let scale = weight * greatest_pixel;
     let steps = steps as f64;
-    let (of_row, of_column) = factors(family, window);
+    let (of_row, of_column) = factors(order, window);
     let subnormal = (window.cols * window.rows) as f64 * LEAST * greatest_pixel * of_row.max(of_column).max(1.0);
     let underflow = steps * least * weight.max(of_column).max(1.0);
     steps * UNIT / (1.0 - steps * UNIT) * scale + split * greatest_pixel + underflow + subnormal

@@ -3,12 +3,13 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`oracle`] | the definition of a result, in f64, with a border rule of its own |
-//! | [`scalar`] | one plain f32 loop for each family, whose bits every variant of it must give |
+//! | [`scalar`] | one plain f32 loop for each order of sums, whose bits every variant and study of it must give |
 //! | [`bounds`] | the table of tolerances, and why each is what it is |
 //! | [`sample`] | stored types with conversions of their own, random values, poison |
 //! | [`problem`], [`select`] | what is filtered with what |
 //! | [`runner`], [`suite`] | solve problems, check every pixel and what lies between, count, report |
 //! | [`product`] | the product's variants on the CPU and the GPU |
+//! | [`study`] | the studies on the CPU and the GPU |
 //! | [`report`] | pictures of what went wrong |
 //! | [`hostile`] | targets for a fuzzer |
 //! | [`built`] | the tool and the emulator, which tests run |
@@ -48,4 +49,5 @@ pub mod runner;
 pub mod sample;
 pub mod scalar;
 pub mod select;
+pub mod study;
 pub mod suite;

@@ -1,10 +1,11 @@
 //! The product as an implementation: a variant, or the one the plan chooses, on a device.
 
-use apron::{Border, Device, Error, Family, Filter, ImageView, ImageViewMut, Plan, Result, Shape, Variant};
+use apron::{Border, Device, Error, Filter, Image, ImageView, ImageViewMut, Plan, Result, Shape, Variant};
 
 use crate::problem::Window;
 use crate::runner::{Implementation, Ready, Source, Target};
 use crate::sample::Sample;
+use crate::scalar::Order;
 
 /// A variant on a device.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +23,8 @@ impl Implementation for Product {
         format!("{} on {}", self.variant.map_or("the chosen variant", Variant::name), self.device)
     }
 
-    fn must_take(&self, window: &Window, border: Border) -> bool {
-        self.variant.is_none_or(|variant| promised(variant, window, border))
+    fn must_take(&self, window: &Window, _: Border) -> bool {
+        self.variant.is_none_or(|variant| promised(variant, window))
     }
 
     fn prepare(&self, window: &Window, border: Border) -> Result<Plan> {
@@ -35,35 +36,10 @@ impl Implementation for Product {
 }
 
 /// What a variant's summary says it takes. Every device has shared memory for a tile of 31x31 taps.
-fn promised(variant: Variant, window: &Window, border: Border) -> bool {
+fn promised(variant: Variant, window: &Window) -> bool {
     let Window { cols, rows, anchor, .. } = *window;
     let slides = |most: usize| cols == rows && cols % 2 == 1 && (3..=most).contains(&cols) && anchor.0 == cols / 2;
-    // Square, odd, with the anchor in the middle.
-    let central = |least: usize, most: usize| {
-        cols == rows && cols % 2 == 1 && (least..=most).contains(&cols) && anchor == (cols / 2, rows / 2)
-    };
-    let constant = matches!(border, Border::Constant(_));
-    let separates = window.filter.is_separable();
-    let tile = |width: usize, height: usize| (width + cols - 1) * (height + rows - 1);
     match variant {
-        Variant::BlogShared => cols * rows <= 31 * 31 && tile(32, 32) <= 48 << 8 && border != Border::Keep,
-        Variant::BlogUnrolled => central(5, 5) && border != Border::Keep,
-        Variant::ClassNaive
-        | Variant::ClassShared
-        | Variant::ClassMul24
-        | Variant::ClassConflicts
-        | Variant::ClassSeparable
-        | Variant::ClassSteps => constant && separates && central(17, 17),
-        Variant::PaperSeparable | Variant::PaperLooped => constant && separates && central(3, 33),
-        // It has a limit of its own for the image.
-        Variant::PaperTexture => false,
-        Variant::PaperIdle => constant && tile(16, 16) <= 1024 && cols * rows <= 31 * 31,
-        Variant::PaperHalfIdle => constant && rows <= 49 && cols * rows <= 31 * 31 && tile(16, 16) <= 48 << 8,
-        Variant::PaperBusy => constant && cols * rows <= 31 * 31 && tile(16, 16) <= 48 << 8,
-        Variant::StripUntiled | Variant::StripTiled => border == Border::Keep && central(3, 33),
-        Variant::LineNaive | Variant::LineConstant | Variant::LineShared | Variant::LineGhost | Variant::LineVector => {
-            constant && (cols, rows, anchor.0) == (5, 1, 2)
-        }
         Variant::DirectNaive => true,
         Variant::DirectConstant | Variant::DirectShared | Variant::DirectUnrolled => cols * rows <= 31 * 31,
         Variant::DirectSliding => slides(17),
@@ -76,8 +52,8 @@ fn promised(variant: Variant, window: &Window, border: Border) -> bool {
 }
 
 impl Ready for Plan {
-    fn family(&self, shape: Shape) -> Result<Family> {
-        Ok(self.variant_for(shape)?.family())
+    fn order(&self, shape: Shape) -> Result<Order> {
+        Ok(self.variant_for(shape)?.family().into())
     }
 
     fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> Result<()> {
@@ -97,8 +73,6 @@ impl Ready for Plan {
 pub struct OnDevice {
     /// The variant.
     pub variant: Variant,
-    /// Whether the channels of images take turns row by row, rather than plane by plane.
-    pub by_rows: bool,
 }
 
 #[cfg(feature = "gpu")]
@@ -106,16 +80,16 @@ impl Implementation for OnDevice {
     type Ready = DevicePlan;
 
     fn name(&self) -> String {
-        format!("{} in device memory{}", self.variant, if self.by_rows { ", row by row" } else { "" })
+        format!("{} in device memory", self.variant)
     }
 
-    fn must_take(&self, window: &Window, border: Border) -> bool {
-        promised(self.variant, window, border)
+    fn must_take(&self, window: &Window, _: Border) -> bool {
+        promised(self.variant, window)
     }
 
     fn prepare(&self, window: &Window, border: Border) -> Result<DevicePlan> {
         let product = Product { variant: Some(self.variant), device: Gpu::DEVICE };
-        Ok(DevicePlan { plan: product.prepare(window, border)?, gpu: apron::gpu::Gpu::open(0)?, by_rows: self.by_rows })
+        Ok(DevicePlan { plan: product.prepare(window, border)?, gpu: apron::gpu::Gpu::open(0)? })
     }
 }
 
@@ -125,47 +99,73 @@ impl Implementation for OnDevice {
 pub struct DevicePlan {
     plan: Plan,
     gpu: apron::gpu::Gpu,
-    by_rows: bool,
 }
 
 #[cfg(feature = "gpu")]
 impl Ready for DevicePlan {
-    fn family(&self, shape: Shape) -> Result<Family> {
-        Ready::family(&self.plan, shape)
+    fn order(&self, shape: Shape) -> Result<Order> {
+        Ready::order(&self.plan, shape)
     }
 
     fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> Result<()> {
-        let Shape { width, height, channels } = shape;
-        let mut stream = self.gpu.stream()?;
-        let uploaded = self.gpu.upload(&ImageView::with_stride(src.data, width, height, channels, src.stride)?)?;
-        // A window that leaves the image everywhere, under `Border::Keep`, copies pixels and leaves the gaps as they are.
-        let copier = Filter::from_taps(1, height + 1, &vec![0.0; height + 1])?;
-        let copier = Plan::builder(&copier).border(Border::Keep).device(Gpu::DEVICE).variant(Variant::DirectNaive);
-        let image = |by_rows| if by_rows { self.gpu.image_by_rows(shape) } else { self.gpu.image(shape) };
-        let mut poisoned = image(self.by_rows)?;
-        poisoned.fill(f32::POISON, &stream)?;
-        copier.build()?.run_on_device(&uploaded, &mut poisoned, &mut stream)?;
         // Laid out in the other way, so that where there are several channels no stride can stand for another; and every other
-        // problem's gaps make rows begin where no vector may, but for studies, some of which put textures there.
+        // problem's gaps make rows begin where no vector may.
         let odd = !(dst.stride - shape.row_len()).is_multiple_of(2);
-        let unaligned = odd && self.plan.variant_for(shape)?.study().is_none();
-        let mut filtered = if unaligned { self.gpu.image_unaligned(shape)? } else { image(!self.by_rows)? };
-        filtered.fill(f32::POISON, &stream)?;
-        self.plan.run_on_device(&poisoned, &mut filtered, &mut stream)?;
-        stream.synchronize()?;
-        if let Some((channel, y, float)) = self.gpu.spoilt_padding(&filtered, f32::POISON)? {
-            let place = format!("float {float} of row {y} of channel {channel}, rows have {width}");
-            return Err(Error::Driver { call: "filtering", message: format!("it wrote outside the image: {place}") });
+        let layout = if odd { image_unaligned } else { studies::image_by_rows };
+        let images = [self.gpu.image(shape)?, layout(&self.gpu, shape)?];
+        filter_on_device(images, src, dst, |src, dst, stream| self.plan.run_on_device(src, dst, stream))
+    }
+}
+
+/// An image with rows an odd number of floats apart: most of them begin where no vector of floats may.
+///
+/// # Errors
+/// Memory and driver errors.
+#[cfg(feature = "gpu")]
+pub fn image_unaligned(gpu: &apron::gpu::Gpu, shape: Shape) -> Result<apron::gpu::DeviceImage> {
+    let stride = shape.width.next_multiple_of(32) + 1;
+    gpu.image_with(shape, stride, stride * shape.height)
+}
+
+/// Filters from one image on a device into the other, both poisoned before; an error if anything is written beside the pixels.
+///
+/// # Errors
+/// Whatever stops it.
+#[cfg(feature = "gpu")]
+pub(crate) fn filter_on_device<S: Sample, D: Sample>(
+    [mut poisoned, mut filtered]: [apron::gpu::DeviceImage; 2],
+    src: Source<'_, S>,
+    dst: Target<'_, D>,
+    filter: impl FnOnce(&apron::gpu::DeviceImage, &mut apron::gpu::DeviceImage, &mut apron::gpu::Stream) -> Result<()>,
+) -> Result<()> {
+    let gpu = poisoned.gpu().clone();
+    let Shape { width, height, channels } = poisoned.shape();
+    let mut stream = gpu.stream()?;
+    let uploaded = gpu.upload(&ImageView::with_stride(src.data, width, height, channels, src.stride)?)?;
+    // A window that leaves the image everywhere, under `Border::Keep`, copies pixels and leaves the gaps as they are.
+    let copier = Filter::from_taps(1, height + 1, &vec![0.0; height + 1])?;
+    let copier = Plan::builder(&copier).border(Border::Keep).device(Gpu::DEVICE).variant(Variant::DirectNaive);
+    poisoned.fill(f32::POISON, &stream)?;
+    copier.build()?.run_on_device(&uploaded, &mut poisoned, &mut stream)?;
+    filtered.fill(f32::POISON, &stream)?;
+    filter(&poisoned, &mut filtered, &mut stream)?;
+    stream.synchronize()?;
+    if let Some((channel, y, float)) = gpu.spoilt_padding(&filtered, f32::POISON)? {
+        let place = format!("float {float} of row {y} of channel {channel}, rows have {width}");
+        return Err(Error::Driver { call: "filtering", message: format!("it wrote outside the image: {place}") });
+    }
+    put(&gpu.download(&filtered)?, dst);
+    Ok(())
+}
+
+/// Stores an image in a target's type.
+pub(crate) fn put<D: Sample>(image: &Image<f32>, dst: Target<'_, D>) {
+    for (y, row) in image.as_slice().chunks(image.shape().row_len()).enumerate() {
+        let out = &mut dst.buffer[dst.start + y * dst.stride..][..row.len()];
+        for (out, &value) in out.iter_mut().zip(row) {
+            // Poison must stay poison, which a conversion by value would not promise.
+            *out = if Sample::is_poison(value) { D::POISON } else { D::nearest(value.into()) };
         }
-        let filtered = self.gpu.download(&filtered)?;
-        for (y, row) in filtered.as_slice().chunks(shape.row_len()).enumerate() {
-            let out = &mut dst.buffer[dst.start + y * dst.stride..][..row.len()];
-            for (out, &value) in out.iter_mut().zip(row) {
-                // Poison must stay poison, which a conversion by value would not promise.
-                *out = if Sample::is_poison(value) { D::POISON } else { D::nearest(value.into()) };
-            }
-        }
-        Ok(())
     }
 }
 

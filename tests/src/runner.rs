@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use apron::{Border, Error, Family, Result, Shape, f16};
+use apron::{Border, Error, Result, Shape, f16};
 use fastrand::Rng;
 use rayon::prelude::*;
 
@@ -15,7 +15,7 @@ use crate::oracle::{self, Padded};
 use crate::problem::{Group, Problem, Window};
 use crate::report::{self, Wrong};
 use crate::sample::{Data, Kind, Sample};
-use crate::scalar;
+use crate::scalar::{self, Order};
 
 /// Something that filters: a variant of the product on a device, or a sabotaged stand-in.
 pub trait Implementation: Sync {
@@ -41,7 +41,7 @@ pub trait Ready: Sync {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if it does not run this shape.
-    fn family(&self, shape: Shape) -> Result<Family>;
+    fn order(&self, shape: Shape) -> Result<Order>;
 
     /// Filters a picture of this shape.
     ///
@@ -204,15 +204,15 @@ fn solve_as<R: Ready, S: Sample, D: Sample>(ready: &[Prepared<R>], group: &Group
     let mut references = References::new(group, problem, &picture);
     let mut taken = false;
     for Prepared { name, must_take, engine } in ready {
-        let family = match engine.family(problem.shape) {
-            Ok(family) => family,
+        let order = match engine.order(problem.shape) {
+            Ok(order) => order,
             Err(error) => {
                 declined(name, *must_take, &error, group, tally);
                 continue;
             }
         };
         taken = true;
-        let expected = references.expected::<D>(family);
+        let expected = references.expected::<D>(order);
         let attempted =
             expected.map_err(Fault::from).and_then(|expected| attempt(engine, problem, &picture, &expected));
         if let Err(Fault { what, wrong }) = attempted {
@@ -312,34 +312,34 @@ impl<'a> References<'a> {
         }
     }
 
-    /// The family's own bits.
-    fn scalar(&mut self, family: Family) -> &[Vec<f32>] {
+    /// The order's own bits.
+    fn scalar(&mut self, order: Order) -> &[Vec<f32>] {
         let (window, border, planes) = (self.window, self.border, self.planes);
         let size = (self.problem.shape.width, self.problem.shape.height);
         let each = |filter: &dyn Fn(&[f32]) -> Vec<f32>| -> Vec<Vec<f32>> {
             let narrow = |plane: &Vec<f64>| -> Vec<f32> { plane.iter().map(|&value| value as f32).collect() };
             planes.iter().map(|plane| filter(&narrow(plane))).collect()
         };
-        match family {
-            Family::Direct => {
+        match order {
+            Order::Direct => {
                 self.direct.get_or_insert_with(|| each(&|plane| scalar::direct(plane, size, window, border)))
             }
-            Family::Separable => self.separable.get_or_insert_with(|| {
+            Order::Separable => self.separable.get_or_insert_with(|| {
                 let pair = window.filter.separated().expect("a separable run has a separable filter");
                 each(&|plane| scalar::separable(plane, size, window, pair, border))
             }),
-            Family::Product => self.product.get_or_insert_with(|| {
+            Order::Product => self.product.get_or_insert_with(|| {
                 let pair = window.filter.separated().expect("a product has a separable filter");
                 each(&|plane| scalar::product(plane, size, window, pair, border))
             }),
-            other => panic!("the tests know no reference for {other:?}: add one to scalar.rs"),
+            Order::Fourier => panic!("no bits are promised for a product of spectra"),
         }
     }
 
-    fn expected<D: Sample>(&mut self, family: Family) -> Result<Expected<D>, String> {
+    fn expected<D: Sample>(&mut self, order: Order) -> Result<Expected<D>, String> {
         let Shape { width, height, channels } = self.problem.shape;
         let (input, output) = (self.problem.input, self.problem.output);
-        let reference = if family == Family::Fourier { Family::Direct } else { family };
+        let reference = if order == Order::Fourier { Order::Direct } else { order };
         let room = room(reference, self.window);
         let wild = |value: f64| value.is_nan() || value.abs() > room;
         let constant = if let Border::Constant(value) = self.border { f64::from(value) } else { 0.0 };
@@ -363,11 +363,11 @@ impl<'a> References<'a> {
         let true_rounding = (input, output) == (Kind::U8, Kind::U8);
         let oracle = self.oracle.clone();
         // Where spectra have no room, taps are taken one by one.
-        let loose = family == Family::Fourier && !true_rounding;
-        let bounds = |family: Family| -> Vec<f64> {
-            greatest.iter().map(|&greatest| bound(family, self.window, greatest)).collect()
+        let loose = order == Order::Fourier && !true_rounding;
+        let bounds = |order: Order| -> Vec<f64> {
+            greatest.iter().map(|&greatest| bound(order, self.window, greatest)).collect()
         };
-        let (tolerance, agreement) = (bounds(family), bounds(reference));
+        let (tolerance, agreement) = (bounds(order), bounds(reference));
         let bits = self.scalar(reference);
 
         let len = width * height * channels;
@@ -379,7 +379,7 @@ impl<'a> References<'a> {
         for i in 0..len {
             let (channel, i) = (i % channels, i / channels);
             let (oracle, bits) = (oracle[channel][i], f64::from(bits[channel][i]));
-            // The references check each other: the order of a family, rounded as it is, cannot leave the bound.
+            // The references check each other: an order, rounded as it is, cannot leave the bound.
             let of = |bound: f64| match (keep[i], wild[channel][i]) {
                 (true, _) => 0.0,
                 (false, true) => f64::INFINITY,

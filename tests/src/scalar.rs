@@ -1,12 +1,46 @@
-//! Plain references in f32, one for each family: loops in the order that the family promises, and nothing else.
+//! Plain references in f32, one for each order: loops in the order that is promised, and nothing else.
 //!
-//! Every variant of a family, on every device, must give these bits.
+//! Every variant of a family, on every device, and every study of an order must give these bits.
 
-use apron::Border;
+use apron::{Border, Family};
 use multiversion::multiversion;
 
 use crate::oracle::{Padded, keep};
 use crate::problem::Window;
+
+/// The order of a result's sums: the product's families, and the one that only studies have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// See [`direct`].
+    Direct,
+    /// See [`separable`].
+    Separable,
+    /// See [`product`].
+    Product,
+    /// None is promised: the product of spectra.
+    Fourier,
+}
+
+impl From<Family> for Order {
+    fn from(family: Family) -> Self {
+        match family {
+            Family::Direct => Self::Direct,
+            Family::Separable => Self::Separable,
+            Family::Fourier => Self::Fourier,
+            other => panic!("the tests know no reference for {other:?}: add one here"),
+        }
+    }
+}
+
+impl From<studies::Order> for Order {
+    fn from(order: studies::Order) -> Self {
+        match order {
+            studies::Order::Direct => Self::Direct,
+            studies::Order::Separable => Self::Separable,
+            studies::Order::Product => Self::Product,
+        }
+    }
+}
 
 /// The direct family: one sum a pixel, taps row by row, left to right, fused multiply-add.
 pub fn direct(plane: &[f32], (width, height): (usize, usize), window: &Window, border: Border) -> Vec<f32> {
@@ -44,7 +78,7 @@ pub fn separable(
     })
 }
 
-/// The product family: one sum a pixel, taps column by column, top to bottom; the pixel times the row's tap is rounded, and
+/// The order of products: one sum a pixel, taps column by column, top to bottom; the pixel times the row's tap is rounded, and
 /// added by a fused multiply-add with the column's.
 pub fn product(
     plane: &[f32],

@@ -2,32 +2,24 @@
 
 use apron::{Device, Family, Variant};
 use libtest_mimic::{Failed, Trial};
+use studies::Study;
 
 use crate::problem::Group;
 use crate::product::{Gpu, Product};
 use crate::report;
 use crate::runner::{self, Tally};
+use crate::sample::Kind;
+use crate::study::OnCpu;
 
 /// The tests of one list of problems: `name::cpu`, `name::gpu` with images in host memory, and `name::gpu-memory`, which
-/// takes those with results in f32. Each runs every variant of the family, but for studies.
+/// takes those with results in f32. Each runs every variant of the family.
 pub fn trials(
     name: &str,
     family: Family,
     gpu: &Gpu,
     groups: impl Fn() -> Vec<Group> + Clone + Send + 'static,
 ) -> [Trial; 3] {
-    let variants: Vec<_> =
-        Variant::all().filter(|variant| variant.family() == family && variant.study().is_none()).collect();
-    trials_of(name, &variants, gpu, groups)
-}
-
-/// As [`trials`], for some variants.
-pub fn trials_of(
-    name: &str,
-    variants: &[Variant],
-    gpu: &Gpu,
-    groups: impl Fn() -> Vec<Group> + Clone + Send + 'static,
-) -> [Trial; 3] {
+    let variants: Vec<_> = Variant::all().filter(|variant| variant.family() == family).collect();
     let names = ["cpu", "gpu", "gpu-memory"].map(|place| format!("{name}::{place}"));
     let on = |name: &str, device: Device| {
         let (name, groups) = (name.to_owned(), groups.clone());
@@ -37,36 +29,59 @@ pub fn trials_of(
     let (cpu, on_gpu) = (on(&names[0], Device::Cpu), on(&names[1], Gpu::DEVICE));
     let in_memory = {
         let (name, variants) = (names[2].clone(), variants.to_vec());
-        move || in_device_memory(&name, &variants, false, groups())
+        move || in_device_memory(&name, &variants, groups())
     };
     [Trial::test(&names[0], cpu), gpu_trial(&names[1], gpu, on_gpu), gpu_trial(&names[2], gpu, in_memory)]
 }
 
-/// The test `name::gpu-rows`, as `name::gpu-memory` with images whose channels take turns row by row.
-pub fn by_rows(
+/// The tests of one list of problems for studies, those with results in f32: `name::cpu`, `name::gpu-memory`, and
+/// `name::gpu-rows` with images whose channels take turns row by row.
+pub fn trials_of_studies(
     name: &str,
-    variants: &'static [Variant],
+    studies: &'static [Study],
     gpu: &Gpu,
-    groups: impl Fn() -> Vec<Group> + Send + 'static,
-) -> Trial {
-    let name = format!("{name}::gpu-rows");
-    gpu_trial(&name.clone(), gpu, move || in_device_memory(&name, variants, true, groups()))
+    groups: impl Fn() -> Vec<Group> + Clone + Send + 'static,
+) -> [Trial; 3] {
+    let [cpu, memory, rows] = ["cpu", "gpu-memory", "gpu-rows"].map(|place| format!("{name}::{place}"));
+    let on_cpu = {
+        let (name, groups) = (cpu.clone(), groups.clone());
+        let studies: Vec<_> = studies.iter().map(|&study| OnCpu(study)).collect();
+        move || check(&name, &studies, &in_f32(groups()))
+    };
+    let on_gpu = |name: &str, by_rows| {
+        let (name, groups) = (name.to_owned(), groups.clone());
+        gpu_trial(&name.clone(), gpu, move || studies_in_device_memory(&name, studies, by_rows, groups()))
+    };
+    [Trial::test(&cpu, on_cpu), on_gpu(&memory, false), on_gpu(&rows, true)]
 }
 
-#[cfg(feature = "gpu")]
-fn in_device_memory(name: &str, variants: &[Variant], by_rows: bool, mut groups: Vec<Group>) -> Result<(), Failed> {
-    use crate::product::OnDevice;
-    use crate::sample::Kind;
-
+/// The problems with results in f32.
+fn in_f32(mut groups: Vec<Group>) -> Vec<Group> {
     for group in &mut groups {
         group.problems.retain(|problem| problem.output == Kind::F32);
     }
-    let variants: Vec<_> = variants.iter().map(|&variant| OnDevice { variant, by_rows }).collect();
-    check(name, &variants, &groups)
+    groups
+}
+
+#[cfg(feature = "gpu")]
+fn in_device_memory(name: &str, variants: &[Variant], groups: Vec<Group>) -> Result<(), Failed> {
+    let variants: Vec<_> = variants.iter().map(|&variant| crate::product::OnDevice { variant }).collect();
+    check(name, &variants, &in_f32(groups))
 }
 
 #[cfg(not(feature = "gpu"))]
-fn in_device_memory(_: &str, _: &[Variant], _: bool, _: Vec<Group>) -> Result<(), Failed> {
+fn in_device_memory(_: &str, _: &[Variant], _: Vec<Group>) -> Result<(), Failed> {
+    no_gpu()
+}
+
+#[cfg(feature = "gpu")]
+fn studies_in_device_memory(name: &str, studies: &[Study], by_rows: bool, groups: Vec<Group>) -> Result<(), Failed> {
+    let studies: Vec<_> = studies.iter().map(|&study| crate::study::OnDevice { study, by_rows }).collect();
+    check(name, &studies, &in_f32(groups))
+}
+
+#[cfg(not(feature = "gpu"))]
+fn studies_in_device_memory(_: &str, _: &[Study], _: bool, _: Vec<Group>) -> Result<(), Failed> {
     no_gpu()
 }
 

@@ -11,24 +11,11 @@ pub(super) fn info(out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "  cpu    {threads} threads")?;
     gpus(out)?;
     writeln!(out, "\nVariants (on the CPU, all variants of a family run the same code)")?;
-    for variant in Variant::all().filter(|variant| variant.study().is_none()) {
-        list(out, variant)?;
-    }
-    writeln!(out, "\nStudies, each a step of some document on convolution: for comparison, never chosen")?;
-    let mut document = None;
-    for variant in Variant::all().filter(|variant| variant.study().is_some()) {
-        if variant.study() != document {
-            document = variant.study();
-            writeln!(out, " of {}", document.unwrap_or_default())?;
-        }
-        list(out, variant)?;
+    for variant in Variant::all() {
+        let family = format!("{:?}", variant.family()).to_lowercase();
+        writeln!(out, "  {variant:<16} {family:<10} {}", variant.summary())?;
     }
     Ok(())
-}
-
-fn list(out: &mut dyn Write, variant: Variant) -> io::Result<()> {
-    let family = format!("{:?}", variant.family()).to_lowercase();
-    writeln!(out, "  {variant:<16} {family:<10} {}", variant.summary())
 }
 
 #[cfg(feature = "gpu")]

@@ -7,7 +7,6 @@ mod bands;
 mod boxes;
 mod direct;
 mod fourier;
-mod product;
 mod separable;
 pub(crate) mod simd;
 mod tile;
@@ -96,7 +95,6 @@ impl Engine {
         let window = Window::new(&self.filter, border);
         match (family, &self.pair) {
             (Family::Separable, Some(pair)) => separable::run(&window, pair, planes, &mut output)?,
-            (Family::Product, Some(pair)) => product::run(&window, pair, planes, &mut output),
             (Family::Fourier, _) => {
                 for (plane, out) in input.chunks(len / filtered).zip(output.chunks_mut(len / filtered)) {
                     let plane = ImageView::new(plane, shape.width, shape.height, 1)?;

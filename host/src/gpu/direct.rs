@@ -6,24 +6,22 @@ use super::engine::{Grid, TapSet, argument};
 use super::stream::Stream;
 use crate::{Result, Variant};
 
-/// Puts one direct variant into the stream. The first two take blocks of any shape.
+/// Puts one direct variant into the stream.
 pub(super) fn launch(
     variant: Variant,
     frame: Frame,
     planes: usize,
     window: Window,
     taps: &TapSet,
-    any_block: Option<(u32, u32)>,
     stream: &mut Stream,
 ) -> Result<()> {
     let tile = 4 * (DIRECT_BLOCK.0 + window.cols as u32 - 1) * (DIRECT_BLOCK.1 + window.rows as u32 - 1);
     let constant = taps.host.len() <= MAX_CONSTANT_TAPS;
     let (width, height) = DIRECT_BLOCK;
     let unrolled = unrolled(window).filter(|_| variant == Variant::DirectUnrolled);
-    let plain = any_block.unwrap_or(DIRECT_BLOCK);
     let (entry, block, shared) = match (variant, unrolled) {
-        (Variant::DirectNaive, _) => ("direct_naive", plain, 0),
-        (Variant::DirectConstant, _) => ("direct_constant", plain, 0),
+        (Variant::DirectNaive, _) => ("direct_naive", DIRECT_BLOCK, 0),
+        (Variant::DirectConstant, _) => ("direct_constant", DIRECT_BLOCK, 0),
         (_, Some(entry)) => (entry, (width, height / DIRECT_UNROLLED_PIXELS), tile),
         _ if constant => ("direct_shared", DIRECT_BLOCK, tile),
         _ => ("direct_shared_buffer", DIRECT_BLOCK, tile),
@@ -33,8 +31,7 @@ pub(super) fn launch(
         Some(constant) if entry != "direct_naive" => argument(&**constant),
         _ => argument(&pointer),
     };
-    let covered = if shared == 0 { block } else { DIRECT_BLOCK };
-    let grid = Grid::covering(&frame, covered, block, shared).stepping(&stream.gpu);
+    let grid = Grid::covering(&frame, DIRECT_BLOCK, block, shared).stepping(&stream.gpu);
     // SAFETY: every entry of the family takes the frame, the window and its taps: a pointer for `direct_naive` and
     // wherever there are more than the constant bank takes, else the taps themselves.
     unsafe { grid.launch(entry, frame, planes, &[argument(&window), taps], stream) }

@@ -118,6 +118,7 @@ macro_rules! driver {
     )*};
 }
 
+// The two for textures are called by the package studies: a symbol is defined once in a program.
 driver! {
     fn cuInit(flags: c_uint);
     fn cuDriverGetVersion(driver_version: *mut c_int);

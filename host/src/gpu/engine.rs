@@ -10,7 +10,7 @@ use super::device::Gpu;
 use super::image::DeviceImage;
 use super::memory::Memory;
 use super::stream::Stream;
-use super::{direct, fourier, launch, separable, sliding, study};
+use super::{direct, fourier, launch, separable, sliding};
 use crate::image::Shape;
 use crate::memory::once;
 use crate::{Border, Error, Family, Filter, Result, Variant};
@@ -27,8 +27,6 @@ pub(crate) struct Engine {
     fused: OnceLock<Box<ConstantTaps>>,
     fourier: OnceLock<fourier::Plan>,
     idle: Mutex<Vec<Workspace>>,
-    /// Threads of a block, where a kernel takes blocks of any shape and a benchmark tries them.
-    block: Option<(u32, u32)>,
 }
 
 /// Taps in the two homes that kernels read them from.
@@ -68,7 +66,7 @@ struct Workspace {
 }
 
 impl Engine {
-    pub(crate) fn new(filter: &Filter, ordinal: u32, block: Option<(u32, u32)>) -> Result<Self> {
+    pub(crate) fn new(filter: &Filter, ordinal: u32) -> Result<Self> {
         let (anchor_x, anchor_y) = filter.anchor();
         let window = Window {
             cols: filter.cols() as i32,
@@ -85,7 +83,6 @@ impl Engine {
             fused: OnceLock::new(),
             fourier: OnceLock::new(),
             idle: Mutex::default(),
-            block,
         })
     }
 
@@ -154,14 +151,8 @@ impl Engine {
             (Variant::SeparableFused, Some(kernel)) => {
                 sliding::launch(kernel, frame, planes, self.window, self.fused()?, stream)
             }
-            _ if variant.study().is_some() => {
-                let job = study::Job { frame, planes, window: self.window, block: self.block };
-                study::launch(variant, &job, self, stream)
-            }
             _ => match variant.family() {
-                Family::Direct | Family::Product => {
-                    direct::launch(variant, frame, planes, self.window, self.dense()?, self.block, stream)
-                }
+                Family::Direct => direct::launch(variant, frame, planes, self.window, self.dense()?, stream),
                 Family::Separable => {
                     let (row, column) = self.pair()?;
                     separable::launch(frame, planes, self.window, row, column, stream)

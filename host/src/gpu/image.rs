@@ -47,7 +47,8 @@ impl DeviceImage {
         self.memory.pointer()
     }
 
-    pub(super) fn gpu(&self) -> &Gpu {
+    /// The GPU in whose memory it is.
+    pub fn gpu(&self) -> &Gpu {
         self.memory.gpu()
     }
 
@@ -269,26 +270,6 @@ impl Gpu {
             return Err(self.out_of_memory(u64::MAX));
         }
         self.laid_out(shape, stride, plane)
-    }
-
-    /// As [`Gpu::image`], each row of a channel followed by that of the next channel.
-    ///
-    /// # Errors
-    /// As [`Gpu::image`].
-    #[doc(hidden)]
-    pub fn image_by_rows(&self, shape: Shape) -> Result<DeviceImage> {
-        let plane = shape.width.next_multiple_of(8);
-        self.image_with(shape, plane.saturating_mul(shape.channels), plane)
-    }
-
-    /// As [`Gpu::image`], with rows an odd number of floats apart: most of them begin where no vector of floats may.
-    ///
-    /// # Errors
-    /// As [`Gpu::image`].
-    #[doc(hidden)]
-    pub fn image_unaligned(&self, shape: Shape) -> Result<DeviceImage> {
-        let stride = shape.width.next_multiple_of(ROW_ALIGNMENT) + 1;
-        self.image_with(shape, stride, stride.saturating_mul(shape.height))
     }
 
     /// An image of another one's shape, laid out as that one.

@@ -33,8 +33,6 @@ mod recorded;
 mod separable;
 mod sliding;
 mod stream;
-mod study;
-mod texture;
 mod tuned;
 
 pub use device::{Gpu, Info, LoadedKernel};

@@ -49,13 +49,13 @@ pub(super) fn launch(
 }
 
 /// Floats from the first pixel of an image laid out as the destination to the last.
-pub(super) fn laid_out(frame: &Frame, planes: usize) -> usize {
+fn laid_out(frame: &Frame, planes: usize) -> usize {
     (planes - 1) * frame.dst_plane + (frame.height as usize - 1) * frame.dst_stride + frame.width as usize
 }
 
 /// What lies outside the image after the row pass: a row that holds the border's value everywhere has its filtered value
 /// everywhere.
-pub(super) fn outside(frame: &Frame, row: &TapSet) -> f32 {
+fn outside(frame: &Frame, row: &TapSet) -> f32 {
     row.host.iter().fold(0.0, |sum, &tap: &f32| tap.mul_add(frame.border_value, sum))
 }
 

@@ -9,7 +9,6 @@ use cust::sys::CUstream;
 use super::device::Gpu;
 use super::memory::Memory;
 use super::recorded::Chain;
-use super::texture::Textures;
 use crate::Result;
 
 /// A queue of work. Work in one stream runs in order; work in two may overlap.
@@ -24,7 +23,6 @@ pub struct Stream {
     pub(super) gpu: Gpu,
     pub(super) queue: cust::stream::Stream,
     scratch: Option<Memory>,
-    pub(super) textures: Textures,
     /// Where kernels go instead, while a plan's work is recorded.
     pub(super) recording: Option<Chain>,
 }
@@ -38,7 +36,7 @@ impl Gpu {
         self.enter()?;
         let queue = cust::stream::Stream::new(StreamFlags::NON_BLOCKING, None)
             .map_err(|error| self.error("creating a stream", error))?;
-        Ok(Stream { gpu: self.clone(), queue, scratch: None, textures: Textures::default(), recording: None })
+        Ok(Stream { gpu: self.clone(), queue, scratch: None, recording: None })
     }
 }
 
@@ -81,7 +79,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Scratch and textures must outlive the work that uses them. An error here has no one to go to; the next call reports it.
+        // Scratch must outlive the work that uses it. An error here has no one to go to; the next call reports it.
         let _ = self.synchronize();
     }
 }

@@ -1,17 +1,20 @@
 //! Texture objects: pixels read through the texture units.
+//!
+//! apron defines the driver's symbols once for a program, so the two called here are in its list: `host/src/gpu/driver.rs`.
 
+use apron::gpu::{Gpu, Stream};
+use apron::{Error, Result};
 use cust::sys;
-use gpu_kernels::abi::Frame;
-use gpu_kernels::border;
+use study_kernels::abi::Frame;
+use study_kernels::border;
 
-use super::driver;
-use super::stream::Stream;
-use crate::Result;
-
-/// The texture objects that a stream's work uses. An object is an address and a rule, so it may be used again as long as the
+/// The texture objects that a plan's work uses. An object is an address and a rule, so it may be used again as long as the
 /// memory at that address is laid out alike, whoever owns it.
 #[derive(Debug, Default)]
-pub(super) struct Textures(Vec<(Key, sys::CUtexObject)>);
+pub(crate) struct Textures {
+    made: Vec<(Key, sys::CUtexObject)>,
+    gpu: Option<Gpu>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Key {
@@ -24,13 +27,13 @@ struct Key {
     outside: u32,
 }
 
-/// How many objects a stream keeps.
+/// How many objects a plan keeps.
 const MOST: usize = 256;
 
-impl Stream {
+impl Textures {
     /// A texture of the frame's first source plane. Outside it lies the border's value under CONSTANT; else the edge is
     /// repeated.
-    pub(super) fn texture(&mut self, frame: &Frame) -> Result<sys::CUtexObject> {
+    pub(crate) fn of(&mut self, gpu: &Gpu, frame: &Frame, stream: &Stream) -> Result<sys::CUtexObject> {
         let key = Key {
             pointer: frame.src as u64,
             width: frame.width as usize,
@@ -39,22 +42,23 @@ impl Stream {
             border: frame.border,
             outside: frame.border_value.to_bits(),
         };
-        if let Some(&(_, object)) = self.textures.0.iter().find(|(known, _)| *known == key) {
+        if let Some(&(_, object)) = self.made.iter().find(|(known, _)| *known == key) {
             return Ok(object);
         }
-        if self.textures.0.len() >= MOST {
+        if self.made.len() >= MOST {
             // Work in flight may still use them.
-            self.synchronize()?;
-            self.textures = Textures::default();
+            stream.synchronize()?;
+            *self = Self::default();
         }
-        self.gpu.enter()?;
-        let object = create(&key).map_err(|error| self.gpu.error("creating a texture", error))?;
-        self.textures.0.push((key, object));
+        gpu.make_current()?;
+        let object = create(&key)?;
+        self.made.push((key, object));
+        self.gpu = Some(gpu.clone());
         Ok(object)
     }
 }
 
-fn create(key: &Key) -> cust::error::CudaResult<sys::CUtexObject> {
+fn create(key: &Key) -> Result<sys::CUtexObject> {
     let mut resource = sys::CUDA_RESOURCE_DESC {
         resType: sys::CUresourcetype::CU_RESOURCE_TYPE_PITCH2D,
         res: sys::CUDA_RESOURCE_DESC_st__bindgen_ty_1 {
@@ -89,15 +93,20 @@ fn create(key: &Key) -> cust::error::CudaResult<sys::CUtexObject> {
     };
     let mut object = 0;
     // SAFETY: both descriptions are complete and outlive the call; the driver checks what they say.
-    driver::check(unsafe { sys::cuTexObjectCreate(&mut object, &resource, &texture, std::ptr::null()) })?;
-    Ok(object)
+    match unsafe { sys::cuTexObjectCreate(&mut object, &resource, &texture, std::ptr::null()) } {
+        sys::CUresult::CUDA_SUCCESS => Ok(object),
+        error => Err(Error::Driver { call: "creating a texture", message: format!("{error:?}") }),
+    }
 }
 
 impl Drop for Textures {
     fn drop(&mut self) {
-        for (_, object) in self.0.drain(..) {
-            // SAFETY: made by `create`; the stream has finished what used it. An error has no one to go to.
-            let _ = unsafe { sys::cuTexObjectDestroy(object) };
+        // An error has no one to go to; the next call reports it.
+        if self.gpu.as_ref().is_some_and(|gpu| gpu.make_current().is_ok()) {
+            for (_, object) in self.made.drain(..) {
+                // SAFETY: made by `create`; the device has finished what used it, as the owner has seen to.
+                let _ = unsafe { sys::cuTexObjectDestroy(object) };
+            }
         }
     }
 }

@@ -1,0 +1,182 @@
+//! Studies: convolution as other documents have it, step by step, each step a kernel that `docs/ladder.md` measures beside its
+//! document's time. The benchmark and the tests run them; apron itself knows nothing of them.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | `table` | every study: its name, what it takes, and how it is launched |
+//! | `accepts` | the limits of each document |
+//! | [`cpu`] | the same results on the CPU |
+//! | `gpu`, `texture` | launches, on apron's streams and images |
+//!
+//! The kernels are a crate of their own, `studies/kernels`.
+
+mod accepts;
+pub mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
+mod table;
+#[cfg(feature = "gpu")]
+mod texture;
+
+use apron::{Border, Error, Filter, Shape};
+
+#[cfg(feature = "gpu")]
+pub use gpu::{StudyPlan, image_by_rows, kernels};
+use table::{Row, TABLE};
+
+/// One step of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Study {
+    /// A blog's ladder: taps and pixels from global memory. apron's own kernel, with blocks of any shape.
+    DirectNaive,
+    /// Taps from the constant bank. apron's own kernel, with blocks of any shape.
+    DirectConstant,
+    /// Pixels from a tile, for blocks of any shape.
+    BlogShared,
+    /// The same, 5 x 5 taps known to the compiler.
+    BlogUnrolled,
+    /// A class project, step 0: pixels from global memory, each tap the product of two.
+    ClassNaive,
+    /// Step 1: pixels from a tile in shared memory, laid out column by column.
+    ClassShared,
+    /// Step 1 with 24-bit multiplications.
+    ClassMul24,
+    /// Step 2: two passes, tiles laid out column by column.
+    ClassConflicts,
+    /// Step 3: two passes, tiles laid out row by row.
+    ClassSeparable,
+    /// Step 4: two passes, eight results a thread, an aligned apron.
+    ClassSteps,
+    /// NVIDIA's white paper: two passes, loops over taps unrolled.
+    PaperSeparable,
+    /// The same, loops not unrolled.
+    PaperLooped,
+    /// Both passes through a texture.
+    PaperTexture,
+    /// One thread for each pixel of a tile with its apron: most are idle.
+    PaperIdle,
+    /// One column of threads for each column of results.
+    PaperHalfIdle,
+    /// As many threads as results, each loading several pixels.
+    PaperBusy,
+    /// A comparison of blurs: without a tile, channels row by row.
+    StripUntiled,
+    /// The same with a tile.
+    StripTiled,
+    /// A blog on one dimension: taps and neighbours from global memory.
+    LineNaive,
+    /// Taps from the constant bank.
+    LineConstant,
+    /// Neighbours from a tile without apron, else from global memory.
+    LineShared,
+    /// Neighbours from a tile with its apron.
+    LineGhost,
+    /// Vector loads, four results a thread.
+    LineVector,
+}
+
+/// The order of a study's sums, which says whose bits it gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// That of [`apron::Family::Direct`].
+    Direct,
+    /// That of [`apron::Family::Separable`].
+    Separable,
+    /// Every tap for every pixel, each the product of a row's tap and a column's, column by column, top to bottom: `pixel * row
+    /// tap` is rounded and added by a fused multiply-add with the column's tap.
+    Product,
+}
+
+impl Order {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Separable => "separable",
+            Self::Product => "product",
+        }
+    }
+}
+
+/// What a study is asked to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Problem<'a> {
+    /// The filter.
+    pub filter: &'a Filter,
+    /// What lies outside the image.
+    pub border: Border,
+    /// Width, height and channels.
+    pub shape: Shape,
+    /// Bytes of shared memory that a block can have; `usize::MAX` on the CPU.
+    pub shared_memory: usize,
+}
+
+impl Study {
+    /// Every study, in the order of the documents.
+    pub fn all() -> impl Iterator<Item = Self> {
+        TABLE.iter().map(|row| row.study)
+    }
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The document that it is a step of.
+    pub fn document(self) -> &'static str {
+        self.row().document
+    }
+
+    /// One line on how it works.
+    pub fn summary(self) -> &'static str {
+        self.row().summary
+    }
+
+    /// The order of its sums.
+    pub fn order(self) -> Order {
+        self.row().order
+    }
+
+    /// The entries that it may launch, of the studies' kernels or, for the first two, of apron's.
+    pub fn entries(self) -> impl Iterator<Item = &'static str> {
+        self.row().launches.iter().flat_map(|launch| launch.entry.names())
+    }
+
+    /// Whether its kernels are apron's own.
+    pub fn is_aprons(self) -> bool {
+        self.row().launches.iter().all(|launch| matches!(launch.entry, table::Entry::Apron(_)))
+    }
+
+    /// Whether it can run a problem.
+    ///
+    /// # Errors
+    /// Which limit it meets, if it cannot.
+    pub fn accepts(self, problem: &Problem<'_>) -> Result<(), String> {
+        (self.row().accepts)(problem)
+    }
+
+    /// As [`Study::accepts`], in apron's words.
+    fn check(self, problem: &Problem<'_>) -> Result<(), Error> {
+        self.accepts(problem).map_err(|reason| Error::Unsupported { variant: self.name(), reason })
+    }
+
+    fn row(self) -> &'static Row {
+        TABLE.iter().find(|row| row.study == self).expect("every study has a row: a test holds the table to it")
+    }
+}
+
+impl std::fmt::Display for Study {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Study {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = || Self::all().map(Self::name).collect::<Vec<_>>().join(", ");
+        let found = Self::all().find(|study| study.name() == text);
+        found.ok_or_else(|| format!("no study is called \"{text}\"; there are: {}", known()))
+    }
+}
