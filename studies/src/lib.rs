@@ -161,7 +161,7 @@ impl Study {
     }
 
     fn row(self) -> &'static Row {
-        TABLE.iter().find(|row| row.study == self).expect("every study has a row: a test holds the table to it")
+        &TABLE[self as usize]
     }
 }
 

@@ -408,3 +408,13 @@ pub(crate) const TABLE: &[Row] = &[
         launches: &[line("line_vector", |_| (LINE_BLOCK * LINE_RUN, 1), |_| 0, &[Dense])],
     },
 ];
+
+// Every study has the row of its number.
+const _: () = {
+    let mut i = 0;
+    while i < TABLE.len() {
+        assert!(TABLE[i].study as usize == i);
+        i += 1;
+    }
+    assert!(TABLE.len() == Study::LineVector as usize + 1);
+};

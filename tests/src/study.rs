@@ -55,12 +55,10 @@ pub struct Prepared {
     border: Border,
 }
 
-impl Prepared {
-    fn check(&self, shape: Shape) -> Result<()> {
-        let problem = Problem { filter: &self.filter, border: self.border, shape, shared_memory: usize::MAX };
-        let declined = |reason| apron::Error::Unsupported { variant: self.study.name(), reason };
-        self.study.accepts(&problem).map_err(declined)
-    }
+/// The order of a study's sums, if it takes the problem.
+fn order(study: Study, problem: &Problem<'_>) -> Result<Order> {
+    let declined = |reason| apron::Error::Unsupported { variant: study.name(), reason };
+    study.accepts(problem).map(|()| study.order().into()).map_err(declined)
 }
 
 impl Implementation for OnCpu {
@@ -81,7 +79,8 @@ impl Implementation for OnCpu {
 
 impl Ready for Prepared {
     fn order(&self, shape: Shape) -> Result<Order> {
-        self.check(shape).map(|()| self.study.order().into())
+        let Self { study, filter, border } = self;
+        order(*study, &Problem { filter, border: *border, shape, shared_memory: usize::MAX })
     }
 
     fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> Result<()> {
@@ -147,8 +146,9 @@ impl Implementation for OnDevice {
 #[cfg(feature = "gpu")]
 impl Ready for DevicePrepared {
     fn order(&self, shape: Shape) -> Result<Order> {
-        self.plan()?.takes(shape)?;
-        Ok(self.study.study.order().into())
+        let Self { study, filter, border, gpu } = self;
+        let shared_memory = gpu.info().shared_memory;
+        order(study.study, &Problem { filter, border: *border, shape, shared_memory })
     }
 
     fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> Result<()> {

@@ -21,14 +21,14 @@ pub(crate) struct Options {
     /// Compile with checks for overflow and debug assertions, and with little optimisation.
     #[arg(long)]
     debug: bool,
-    /// Also write the module to this file, for `apron --ptx`; needs one --arch.
+    /// Also write the module of apron's own kernels to this file, for `apron --ptx`; needs one --arch.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Fail if the compiler warns, if ptxas is missing, if an entry spills registers to memory, or needs clearly more of
-    /// them than gpu-kernels/registers.txt has.
+    /// them than gpu-kernels/registers.txt or studies/registers.txt has.
     #[arg(long)]
     strict: bool,
-    /// Write the registers that each entry needs to gpu-kernels/registers.txt.
+    /// Write the registers that each entry needs to those two files.
     #[arg(long, conflicts_with_all = ["debug", "strict", "arch", "compiler"])]
     write: bool,
 }
@@ -41,8 +41,28 @@ enum Compiler {
     RustCuda,
 }
 
-/// The committed list: entry, tier, registers of a thread.
-const LIST: &str = "gpu-kernels/registers.txt";
+/// A crate of kernels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Set {
+    /// Its package.
+    pub(crate) package: &'static str,
+    folder: &'static str,
+    /// Further folders of its source.
+    with: &'static [&'static str],
+    /// The committed list: entry, tier, registers of a thread.
+    list: &'static str,
+}
+
+/// apron's own kernels, and the studies'.
+const SETS: [Set; 2] = [
+    Set { package: "gpu-kernels", folder: "gpu-kernels", with: &[], list: "gpu-kernels/registers.txt" },
+    Set {
+        package: "study-kernels",
+        folder: "studies/kernels",
+        with: &["gpu-kernels/src"],
+        list: "studies/registers.txt",
+    },
+];
 
 /// By how many registers an entry may exceed the list: compilers of other versions differ a little.
 const SLACK: u32 = 8;
@@ -71,39 +91,41 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         ))?,
     }
     let mut faults = Vec::new();
-    let mut registers = BTreeMap::new();
     if options.strict && assembler.is_none() {
         faults.push("ptxas is missing".to_owned());
     }
-    for arch in &archs {
-        let compiled = match options.compiler {
-            Compiler::Rustc => Compiled::by_rustc(arch, !options.debug)?,
-            Compiler::RustCuda => Compiled::by_rust_cuda(arch)?,
-        };
-        let Compiled { module, path, warnings } = &compiled;
-        let mut text = format!("\n{arch}, {}: {} entries", module.compiler, module.entries.len());
-        writeln!(text, ", {}", path.display())?;
-        if !warnings.is_empty() {
-            writeln!(text, "{warnings}")?;
-            faults.push(format!("{arch}: the compiler warns"));
+    for set in SETS {
+        let mut registers = BTreeMap::new();
+        for arch in &archs {
+            let compiled = match options.compiler {
+                Compiler::Rustc => Compiled::by_rustc(set, arch, !options.debug)?,
+                Compiler::RustCuda => Compiled::by_rust_cuda(set, arch)?,
+            };
+            let Compiled { module, path, warnings } = &compiled;
+            let mut text = format!("\n{}, {arch}, {}: {} entries", set.package, module.compiler, module.entries.len());
+            writeln!(text, ", {}", path.display())?;
+            if !warnings.is_empty() {
+                writeln!(text, "{warnings}")?;
+                faults.push(format!("{}, {arch}: the compiler warns", set.package));
+            }
+            if options.compiler == Compiler::RustCuda {
+                let has = |entry: &str| module.entries.iter().any(|(name, _)| name == entry);
+                let absent = set.listed()?.into_keys().filter(|(entry, tier)| tier == arch && !has(entry));
+                faults.extend(absent.map(|(entry, _)| format!("{entry} for {arch} is not there")));
+            }
+            list(&compiled, arch, &mut text, &mut faults, &mut registers)?;
+            print(&text)?;
+            if let (Some(out), "gpu-kernels") = (&options.out, set.package) {
+                std::fs::write(out, &module.text).with_context(|| out.display().to_string())?;
+            }
         }
-        if options.compiler == Compiler::RustCuda {
-            let has = |entry: &str| module.entries.iter().any(|(name, _)| name == entry);
-            let absent = listed()?.into_keys().filter(|(entry, tier)| tier == arch && !has(entry));
-            faults.extend(absent.map(|(entry, _)| format!("{entry} for {arch} is not there")));
+        if options.write {
+            let lines: String =
+                registers.iter().map(|((entry, arch), count)| format!("{entry} {arch} {count}\n")).collect();
+            std::fs::write(root().join(set.list), lines).context(set.list)?;
+        } else if options.compiler == Compiler::Rustc && !options.debug && !registers.is_empty() {
+            set.compare(&registers, &archs, &mut faults)?;
         }
-        list(&compiled, arch, &mut text, &mut faults, &mut registers)?;
-        print(&text)?;
-        if let Some(out) = &options.out {
-            std::fs::write(out, &module.text).with_context(|| out.display().to_string())?;
-        }
-    }
-    if options.write {
-        let lines: String =
-            registers.iter().map(|((entry, arch), count)| format!("{entry} {arch} {count}\n")).collect();
-        std::fs::write(root().join(LIST), lines).context(LIST)?;
-    } else if options.compiler == Compiler::Rustc && !options.debug && !registers.is_empty() {
-        compare(&registers, &archs, &mut faults)?;
     }
     if options.strict && !faults.is_empty() {
         bail!("{}", faults.join("; "));
@@ -120,16 +142,17 @@ struct Compiled {
 }
 
 impl Compiled {
-    fn by_rustc(arch: &str, release: bool) -> Result<Self> {
-        let report = KernelBuilder::new(root().join("gpu-kernels")).arch(arch).release(release).build()?;
+    fn by_rustc(set: Set, arch: &str, release: bool) -> Result<Self> {
+        let builder = KernelBuilder::new(root().join(set.folder)).arch(arch).release(release);
+        let report = set.with.iter().fold(builder, |builder, folder| builder.with(root().join(folder))).build()?;
         let text = std::fs::read_to_string(&report.module).with_context(|| report.module.display().to_string())?;
         let module = Module::read(&text).map_err(anyhow::Error::msg)?;
         Ok(Self { module, path: report.module, warnings: report.warnings })
     }
 
-    fn by_rust_cuda(arch: &str) -> Result<Self> {
-        let module = rust_cuda::compile(arch)?;
-        let path = root().join("rust-cuda/target").join(format!("{arch}.ptx"));
+    fn by_rust_cuda(set: Set, arch: &str) -> Result<Self> {
+        let module = rust_cuda::compile(set, arch)?;
+        let path = root().join("rust-cuda/target").join(format!("{}-{arch}.ptx", set.package));
         std::fs::write(&path, &module.text).with_context(|| path.display().to_string())?;
         Ok(Self { module, path, warnings: String::new() })
     }
@@ -138,34 +161,38 @@ impl Compiled {
 /// Registers by entry and architecture.
 type Registers = BTreeMap<(String, String), u32>;
 
-/// The committed list.
-fn listed() -> Result<Registers> {
-    let text = std::fs::read_to_string(root().join(LIST)).context(LIST)?;
-    let listed: Option<Registers> = text
-        .lines()
-        .map(|line| {
-            let mut words = line.split_whitespace();
-            Some(((words.next()?.to_owned(), words.next()?.to_owned()), words.next()?.parse().ok()?))
-        })
-        .collect();
-    listed.with_context(|| format!("{LIST}: a line is not an entry, an architecture and a number"))
-}
-
-/// Holds the registers found to the committed list.
-fn compare(found: &Registers, archs: &[String], faults: &mut Vec<String>) -> Result<()> {
-    let listed = listed()?;
-    for ((entry, arch), count) in found {
-        match listed.get(&(entry.clone(), arch.clone())) {
-            None => faults.push(format!("{entry} for {arch} is not in {LIST}; `cargo xtask ptx --write` renews it")),
-            Some(listed) if *count > listed + SLACK => {
-                faults.push(format!("{entry} for {arch} needs {count} registers, {LIST} has {listed}"));
-            }
-            Some(_) => {}
-        }
+impl Set {
+    /// The committed list.
+    fn listed(self) -> Result<Registers> {
+        let text = std::fs::read_to_string(root().join(self.list)).context(self.list)?;
+        let listed: Option<Registers> = text
+            .lines()
+            .map(|line| {
+                let mut words = line.split_whitespace();
+                Some(((words.next()?.to_owned(), words.next()?.to_owned()), words.next()?.parse().ok()?))
+            })
+            .collect();
+        listed.with_context(|| format!("{}: a line is not an entry, an architecture and a number", self.list))
     }
-    let gone = listed.keys().filter(|key| archs.contains(&key.1) && !found.contains_key(*key));
-    faults.extend(gone.map(|(entry, arch)| format!("{entry} for {arch} is in {LIST} and nowhere else")));
-    Ok(())
+
+    /// Holds the registers found to the committed list.
+    fn compare(self, found: &Registers, archs: &[String], faults: &mut Vec<String>) -> Result<()> {
+        let (list, listed) = (self.list, self.listed()?);
+        for ((entry, arch), count) in found {
+            match listed.get(&(entry.clone(), arch.clone())) {
+                None => {
+                    faults.push(format!("{entry} for {arch} is not in {list}; `cargo xtask ptx --write` renews it"))
+                }
+                Some(listed) if *count > listed + SLACK => {
+                    faults.push(format!("{entry} for {arch} needs {count} registers, {list} has {listed}"));
+                }
+                Some(_) => {}
+            }
+        }
+        let gone = listed.keys().filter(|key| archs.contains(&key.1) && !found.contains_key(*key));
+        faults.extend(gone.map(|(entry, arch)| format!("{entry} for {arch} is in {list} and nowhere else")));
+        Ok(())
+    }
 }
 
 /// Adds a line for each entry of a tier; notes its registers, and the entries that spill.

@@ -9,10 +9,11 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use kernel_builder::Module;
 
+use crate::ptx::Set;
 use crate::root;
 
-/// Compiles the kernels for an architecture, as `sm_90`.
-pub(crate) fn compile(arch: &str) -> Result<Module> {
+/// Compiles a crate of kernels for an architecture, as `sm_90`.
+pub(crate) fn compile(set: Set, arch: &str) -> Result<Module> {
     let cuda = prerequisites()?;
     let folder = root().join("rust-cuda");
     let pins = Pins::read(&folder)?;
@@ -27,7 +28,7 @@ pub(crate) fn compile(arch: &str) -> Result<Module> {
         libraries.push(others);
     }
     let result = cargo
-        .args(["run", "--release", "--locked"])
+        .args(["run", "--release", "--locked", "--", set.package])
         .current_dir(&folder)
         .env("APRON_ARCH", arch)
         .env("LD_LIBRARY_PATH", libraries)
@@ -152,6 +153,8 @@ mod tests {
             .unwrap();
         let text = String::from_utf8_lossy(&result.stdout);
         assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
-        assert!(text.contains("\"apron-rust-cuda\"") && text.contains("gpu-kernels/src/lib.rs"), "{text}");
+        for part in ["\"apron-rust-cuda\"", "gpu-kernels/src/lib.rs", "studies/kernels/src/lib.rs"] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
     }
 }
