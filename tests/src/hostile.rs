@@ -5,8 +5,8 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use apron::cli::fuzz;
 use apron::{Border, Device, Filter, Image, Pixel, Plan, Shape};
+use apron_cli::fuzz;
 use fastrand::Rng;
 use tempfile::TempDir;
 

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::separable::Pair;
 use super::{Window, resolve};
-use crate::pixels::Planes;
+use crate::image::planes::Planes;
 
 pub(super) fn run(window: &Window, pair: &Pair, src: Planes<'_>, dst: &mut [f32]) {
     let (width, height) = (src.width, src.height);

@@ -6,11 +6,12 @@
 
 use std::io::{self, BufRead, Read, Write};
 
-use apron::{Filter, Image, f16};
+use apron::{Filter, Image};
 use bytemuck::Pod;
+use half::f16;
 
-use super::args::{Limits, PixelType};
-use super::files::{Picture, Pixels, each};
+use crate::limits::Limits;
+use crate::picture::{Picture, Pixels, each};
 
 type Result<T, E = String> = std::result::Result<T, E>;
 
@@ -20,7 +21,7 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 const MAX_HEADER: usize = 10_000;
 
 /// Whether the file begins as an array does.
-pub(super) fn is_npy(reader: &mut impl BufRead) -> io::Result<bool> {
+pub(crate) fn is_npy(reader: &mut impl BufRead) -> io::Result<bool> {
     Ok(reader.fill_buf()?.starts_with(MAGIC))
 }
 
@@ -58,7 +59,7 @@ impl Value for f64 {
 }
 
 /// Reads an array of `height x width` or `height x width x channels`.
-pub(super) fn read_picture(reader: &mut impl Read, limits: &Limits) -> Result<Picture> {
+pub(crate) fn read_picture(reader: &mut impl Read, limits: &Limits) -> Result<Picture> {
     let header = Header::read(reader)?;
     let (height, width, channels, channel_axis) = match *header.shape {
         [height, width] => (height, width, 1, false),
@@ -70,23 +71,17 @@ pub(super) fn read_picture(reader: &mut impl Read, limits: &Limits) -> Result<Pi
             ));
         }
     };
-    let kind = match &*header.kind {
-        "u1" => PixelType::U8,
-        "u2" => PixelType::U16,
-        "f2" => PixelType::F16,
-        "f4" => PixelType::F32,
+    let extents = (width, height, channels);
+    let pixels = match &*header.kind {
+        "u1" => Pixels::U8(image(&header, reader, extents, limits)?),
+        "u2" => Pixels::U16(image(&header, reader, extents, limits)?),
+        "f2" => Pixels::F16(image(&header, reader, extents, limits)?),
+        "f4" => Pixels::F32(image(&header, reader, extents, limits)?),
         other => {
             return Err(format!(
                 "pixels of type {other} are not supported; convert them to u1, u2, f2 or f4, as with .astype(\"f4\")"
             ));
         }
-    };
-    limits.check(width as u64, height as u64, (channels * kind.bytes()) as u64)?;
-    let pixels = match kind {
-        PixelType::U8 => Pixels::U8(image(&header, reader, width, height, channels)?),
-        PixelType::U16 => Pixels::U16(image(&header, reader, width, height, channels)?),
-        PixelType::F16 => Pixels::F16(image(&header, reader, width, height, channels)?),
-        PixelType::F32 => Pixels::F32(image(&header, reader, width, height, channels)?),
     };
     Ok(Picture { channel_axis, ..Picture::new(pixels) })
 }
@@ -94,16 +89,16 @@ pub(super) fn read_picture(reader: &mut impl Read, limits: &Limits) -> Result<Pi
 fn image<P: Pod + apron::Pixel>(
     header: &Header,
     reader: &mut impl Read,
-    width: usize,
-    height: usize,
-    channels: usize,
+    (width, height, channels): (usize, usize, usize),
+    limits: &Limits,
 ) -> Result<Image<P>> {
+    limits.check(width as u64, height as u64, channels as u64 * P::SCALAR.bytes() as u64)?;
     let values = header.values(reader)?;
     Image::from_vec(values, width, height, channels).map_err(|error| error.to_string())
 }
 
 /// Reads taps: an array of rows and columns, or one row.
-pub(super) fn read_taps(reader: &mut impl Read) -> Result<Filter> {
+pub(crate) fn read_taps(reader: &mut impl Read) -> Result<Filter> {
     let header = Header::read(reader)?;
     let (rows, cols) = match *header.shape {
         [rows, cols] => (rows, cols),
@@ -131,7 +126,7 @@ pub(super) fn read_taps(reader: &mut impl Read) -> Result<Filter> {
 }
 
 /// Writes a picture as an array of its own type, in this machine's byte order.
-pub(super) fn write_picture(writer: &mut (impl Write + ?Sized), picture: &Picture) -> io::Result<()> {
+pub(crate) fn write_picture(writer: &mut (impl Write + ?Sized), picture: &Picture) -> io::Result<()> {
     each!(&picture.pixels, image => {
         let shape = image.shape();
         let (height, width) = (shape.height, shape.width);
@@ -144,7 +139,7 @@ pub(super) fn write_picture(writer: &mut (impl Write + ?Sized), picture: &Pictur
 }
 
 /// Writes taps as rows and columns of f8.
-pub(super) fn write_taps(writer: &mut (impl Write + ?Sized), filter: &Filter) -> io::Result<()> {
+pub(crate) fn write_taps(writer: &mut (impl Write + ?Sized), filter: &Filter) -> io::Result<()> {
     write_header::<f64>(writer, &[filter.rows(), filter.cols()])?;
     for row in 0..filter.rows() {
         for col in 0..filter.cols() {
@@ -377,7 +372,7 @@ mod tests {
                     let picture =
                         Picture { channel_axis: channel_axis || channels > 1, ..Picture::new(pixels.clone()) };
                     let bytes = written(&picture);
-                    assert_eq!((bytes.len() - n * picture.pixels.kind().bytes()) % 64, 0);
+                    assert_eq!((bytes.len() - n * picture.pixels.scalar().bytes()) % 64, 0);
                     assert_eq!(read(&bytes).unwrap(), picture);
                 }
             }

@@ -8,13 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use apron::{Image, Pixel, Plan, Shape};
+use apron::{Image, Pixel, Plan, Scalar, Shape};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::args::{FilterArgs, PixelType};
-use super::files::{self, Format, Picture, Pixels, each};
-use super::info::why_no_gpu;
-use super::{Failure, Result, caught, report};
+use crate::args::FilterArgs;
+use crate::failure::{Failure, Result, caught};
+use crate::files;
+use crate::formats::FileFormat;
+use crate::info::why_no_gpu;
+use crate::output::report;
+use crate::picture::{Picture, Pixels, each};
+use crate::replace::{clean_up_on_signals, destination};
 
 /// One picture's way.
 struct Job {
@@ -22,10 +26,10 @@ struct Job {
     output: PathBuf,
 }
 
-pub(super) fn run(args: Box<FilterArgs>) -> Result {
+pub(crate) fn run(args: Box<FilterArgs>) -> Result {
     let filter = args.choice.filter()?;
     let jobs = jobs(&args)?;
-    files::clean_up_on_signals();
+    clean_up_on_signals();
     let plan = Plan::builder(&filter)
         .border(args.border)
         .device(args.device)
@@ -112,15 +116,15 @@ fn run_all(args: &FilterArgs, plan: &Plan, jobs: &[Job]) -> Result {
 
 impl Job {
     /// The format to write, if the output is one that can be written at all.
-    fn format(&self, args: &FilterArgs) -> Result<&'static Format> {
+    fn format(&self, args: &FilterArgs) -> Result<&'static FileFormat> {
         let last = self.output.as_os_str().as_encoded_bytes().last();
         if last.is_some_and(|&byte| std::path::is_separator(byte.into())) {
             return Err(Failure::at(&self.output, "there is no such folder"));
         }
-        files::destination(&self.output)?;
+        destination(&self.output)?;
         match args.format {
             Some(format) => Ok(format),
-            None => Format::from_path(&self.output),
+            None => FileFormat::from_path(&self.output),
         }
     }
 
@@ -133,7 +137,7 @@ impl Job {
 
         let shape = picture.pixels.shape();
         let channels = shape.channels - usize::from(picture.alpha);
-        let target = args.output_type.unwrap_or(picture.pixels.kind());
+        let target = args.output_type.unwrap_or(picture.pixels.scalar());
         format.check(target, shape.channels).map_err(|reason| Failure::at(&self.output, reason))?;
 
         let start = Instant::now();
@@ -170,12 +174,13 @@ impl Job {
 }
 
 /// The first `channels` channels filtered, the others copied, in values of the type `target`.
-fn filtered(plan: &Plan, src: &Pixels, channels: usize, target: PixelType) -> apron::Result<Pixels> {
+fn filtered(plan: &Plan, src: &Pixels, channels: usize, target: Scalar) -> apron::Result<Pixels> {
     each!(src, src => match target {
-        PixelType::U8 => into(plan, src, channels).map(Pixels::U8),
-        PixelType::U16 => into(plan, src, channels).map(Pixels::U16),
-        PixelType::F16 => into(plan, src, channels).map(Pixels::F16),
-        PixelType::F32 => into(plan, src, channels).map(Pixels::F32),
+        Scalar::U8 => into(plan, src, channels).map(Pixels::U8),
+        Scalar::U16 => into(plan, src, channels).map(Pixels::U16),
+        Scalar::F16 => into(plan, src, channels).map(Pixels::F16),
+        Scalar::F32 => into(plan, src, channels).map(Pixels::F32),
+        other => Err(apron::Error::PixelFormat { format: other.to_string() }),
     })
 }
 
