@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use apron::gpu::{DeviceImage, Gpu, Stream};
-use apron::{Border, Device, Error, Family, Filter, Image, Pixel as _, Plan, Scalar, Variant};
+use apron::{Border, Device, Error, Family, Filter, Image, Plan, Scalar, Variant};
 use rayon::prelude::*;
 
 use crate::cases::{Case, Class, Random, Stored, Suite, cases};

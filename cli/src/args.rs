@@ -16,7 +16,7 @@ use crate::taps_file;
 #[derive(Debug, Parser)]
 #[command(name = "apron", version, after_help = EXAMPLES, disable_help_subcommand = true)]
 pub(crate) struct Args {
-    /// Take the GPU's kernels from this PTX file, made from this version's source by whichever compiler
+    /// Load the GPU kernels from this PTX file; any compiler may have made it from this version's source
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) ptx: Option<PathBuf>,
 
@@ -32,15 +32,15 @@ Examples:
   apron filters
   apron info
 
-Exit code: 0, 1 if something failed, 2 if the command line does not make sense.";
+Exit code: 0 on success, 1 if something failed, 2 if the command line is wrong.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Filter pictures, or arrays in .npy files
     Filter(Box<FilterArgs>),
-    /// Say how pictures of a size would be filtered, and why
+    /// Show which variant would filter a picture of a given size, and why
     Plan(Box<PlanArgs>),
-    /// List the filters that have a name, and their parameters
+    /// List the named filters and their parameters
     Filters,
     /// Print the taps of a filter, for other programs
     Taps(Box<TapsArgs>),
@@ -55,34 +55,34 @@ pub(crate) struct FilterArgs {
     #[arg(value_name = "IN", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
 
-    /// Picture to write, or an existing folder, where each keeps its name
+    /// Picture to write, or an existing folder, in which each picture keeps its name
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
 
     #[command(flatten)]
     pub(crate) choice: Choice,
 
-    /// What lies outside the picture: constant[:V], replicate, reflect, reflect101, wrap or keep
+    /// Rule for pixels outside the picture: constant[:V], replicate, reflect, reflect101, wrap or keep
     #[arg(long, default_value_t, allow_hyphen_values = true)]
     pub(crate) border: Border,
 
-    /// Where to run: cpu, gpu:N, or auto: the first GPU, the CPU where there is none
+    /// Where to run: cpu, gpu:N or auto (the first GPU, or the CPU if there is none)
     #[arg(long, default_value_t)]
     pub(crate) device: Device,
 
-    /// How to compute, from the list in "apron info"; chosen by size unless given
+    /// Variant to run, from the list in "apron info" [default: chosen by size]
     #[arg(long)]
     pub(crate) variant: Option<Variant>,
 
-    /// Measure the variants for each new size on this GPU, and remember the fastest for other times
+    /// Measure the variants once for each new size on this GPU, and remember the fastest
     #[arg(long, conflicts_with = "variant")]
     pub(crate) autotune: bool,
 
-    /// Pixel type to write; values are kept as they are, not scaled [default: as the input]
+    /// Pixel type to write; values are not scaled [default: as the input]
     #[arg(long, value_name = "TYPE", value_parser = scalars())]
     pub(crate) output_type: Option<Scalar>,
 
-    /// Read files without a header: rows of 8-bit pixels of this size, channels interleaved
+    /// Read files without a header: rows of 8-bit pixels of this size, with interleaved channels
     #[arg(long, value_name = "WxHxC", value_parser = raw)]
     pub(crate) raw: Option<Shape>,
 
@@ -97,28 +97,29 @@ pub(crate) struct FilterArgs {
     #[command(flatten)]
     pub(crate) limits: Limits,
 
-    /// Pictures to work on at once [default: one for each core, 8 at most]
+    /// Pictures to filter at the same time [default: one for each core, at most 8]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) jobs: Option<u16>,
 
-    /// No progress bar and no notes; failures are still reported
+    /// Show no progress bar and no notes; failures are still reported
     #[arg(long, short)]
     pub(crate) quiet: bool,
 
-    /// Say for each picture what was chosen and how long it took
+    /// Report for each picture which variant ran and how long it took
     #[arg(long, short, conflicts_with = "quiet")]
     pub(crate) verbose: bool,
 }
 
 const FILTER_HELP: &str = "\
-Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr, npy and raw. Alpha is copied, not filtered. Colour
-profile and orientation are kept where the format can hold them, other metadata is not; of an animation or a document,
-the first picture is read. Limits on size guard against files that unpack to more than memory holds.
+Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw. Alpha is copied, not filtered. The colour
+profile and the orientation are kept where the format can hold them; other metadata is dropped. Of an animation or a
+document, the first picture is read. The limits on size guard against files that decode to more than memory holds.
 Arrays (.npy) are height x width or height x width x channels, with 1 to 4 channels of u1, u2, f2 or f4, in either
-byte order, C or Fortran; all their channels are filtered.
-Files without a header are read with --raw, as 8-bit pixels, all of whose channels are filtered; they are written as raw.
+byte order, C or Fortran; every channel is filtered.
+Files without a header are read with --raw, as 8-bit pixels; every channel is filtered. The format raw writes such files.
 Integers are rounded half to even and saturated; --output-type f32 keeps sign and fraction.
-A file is written under another name and renamed when complete, so OUT may be IN, and no part of a file is left.
+A file is written under a temporary name and renamed when it is complete: OUT may be IN, and a failure leaves no partial
+file.
 
 Examples:
   apron filter photo.jpg blurred.png --filter gaussian:sigma=2
@@ -139,11 +140,11 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "WxH[xC]", value_parser = shape)]
     pub(crate) size: Shape,
 
-    /// Where to run: cpu, gpu:N, or auto: the first GPU, the CPU where there is none
+    /// Where to run: cpu, gpu:N or auto (the first GPU, or the CPU if there is none)
     #[arg(long, default_value_t)]
     pub(crate) device: Device,
 
-    /// Plan for an H200, which need not be there
+    /// Plan for an H200, even if this machine has none
     #[arg(long, conflicts_with_all = ["device", "autotune"])]
     pub(crate) h200: bool,
 
@@ -153,8 +154,8 @@ pub(crate) struct PlanArgs {
 }
 
 const PLAN_HELP: &str = "\
-Times are those measured on an H200, or on two processor cores with AVX-512, scaled to the picture's size. They are for
-pixels in the device's memory: reading, writing and copying come on top.
+The times were measured on an H200, or on two processor cores with AVX-512, and are scaled to the picture's size. They
+hold for pixels in the device's memory: reading, writing and copying take extra time.
 
 Examples:
   apron plan --filter gaussian:sigma=2 --size 1920x1080x3
@@ -166,13 +167,13 @@ pub(crate) struct TapsArgs {
     #[command(flatten)]
     pub(crate) choice: Choice,
 
-    /// File to write: an array of f8 if it ends in .npy, else text; stdout unless given
+    /// File to write: an array of f8 if its name ends in .npy, else text [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 }
 
 const TAPS_HELP: &str = "\
-Text has a line for each row; \"apron filter --taps-file\" reads it back.
+Text has one line for each row; \"apron filter --taps-file\" reads it back.
 
 Examples:
   apron taps --filter sobel-x
@@ -188,7 +189,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "X,Y", value_parser = anchor)]
     anchor: Option<(usize, usize)>,
 
-    /// Turn the filter by half a circle: true convolution, as SciPy's convolve; correlation unless given
+    /// Rotate the filter by 180 degrees: true convolution, as SciPy's convolve [default: correlation]
     #[arg(long)]
     convolve: bool,
 }
@@ -204,13 +205,13 @@ struct Source {
     #[arg(long, value_name = "TAPS", allow_hyphen_values = true, value_parser = Filter::parse_taps)]
     taps: Option<Filter>,
 
-    /// File of taps: text with a line for each row, or a .npy array of one or two dimensions
+    /// File of taps: text with one line for each row, or a .npy array of one or two dimensions
     #[arg(long, value_name = "FILE")]
     taps_file: Option<PathBuf>,
 }
 
 impl Choice {
-    /// The filter that was asked for.
+    /// The chosen filter, with its anchor, flipped for convolution.
     pub(crate) fn filter(&self) -> Result<Filter> {
         let mut filter = match &self.source {
             Source { filter: Some(filter), .. } | Source { taps: Some(filter), .. } => filter.clone(),
@@ -245,13 +246,14 @@ fn shape(text: &str) -> Result<Shape, &'static str> {
     }
 }
 
+/// Reads the size that `--raw` is given.
 pub(crate) fn raw(text: &str) -> Result<Shape, &'static str> {
     let complaint = "a width, a height and 1 to 4 channels are needed, as in 1024x1024x3";
     // The number of channels cannot be guessed.
     if text.matches('x').count() == 2 { shape(text).map_err(|_| complaint) } else { Err(complaint) }
 }
 
-/// clap's complaint, as one line.
+/// clap's message, as one line.
 pub(crate) fn usage(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "no command given; \"apron --help\" lists them".to_owned();

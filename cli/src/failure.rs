@@ -19,12 +19,12 @@ impl Failure {
         Self { code: 1, message: message.into() }
     }
 
-    /// The command line does not make sense.
+    /// The command line is wrong.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self { code: 2, message: message.into() }
     }
 
-    /// Something failed that has to do with this file.
+    /// Something failed with this file.
     pub(crate) fn at(path: &Path, reason: impl std::fmt::Display) -> Self {
         Self::new(format!("{}: {reason}", path.display()))
     }

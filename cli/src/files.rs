@@ -15,7 +15,7 @@ use crate::npy;
 use crate::picture::{Picture, Pixels};
 use crate::replace::replace;
 
-/// Opens a file to read. Folders, and pipes that may never say anything, are refused.
+/// Opens a file to read. Refuses folders, and pipes, which may block for ever.
 pub(crate) fn open(path: &Path) -> Result<BufReader<File>> {
     let found = fs::metadata(path).map_err(|error| Failure::at(path, error))?;
     if found.is_dir() {
@@ -27,7 +27,7 @@ pub(crate) fn open(path: &Path) -> Result<BufReader<File>> {
     Ok(BufReader::new(File::open(path).map_err(|error| Failure::at(path, error))?))
 }
 
-/// Reads a picture; its format is known by its content, else by its name. With `raw`, it has none: the file holds 8-bit
+/// Reads a picture. The content tells the format, else the name does. With `raw`, the file has no header and holds 8-bit
 /// pixels of this shape.
 pub(crate) fn load(path: &Path, limits: &Limits, raw: Option<Shape>) -> Result<Picture> {
     let mut reader = open(path)?;
@@ -48,13 +48,13 @@ fn decode(reader: BufReader<File>, named: Option<ImageFormat>, limits: &Limits) 
     }
     let mut reader = reader.with_guessed_format().map_err(|error| error.to_string())?;
     if reader.format().is_none() {
-        let hint = "; of a file without a header, --raw WxHxC says what it holds";
-        return Err(format!("neither the content nor the name is that of a picture{hint}"));
+        let hint = "; for a file without a header, give its size with --raw WxHxC";
+        return Err(format!("neither the content nor the name tells a picture format{hint}"));
     }
     let mut allowed = image::Limits::default();
     allowed.max_alloc = Some(limits.max_bytes);
     reader.limits(allowed);
-    let mut decoder = reader.into_decoder().map_err(|error| told(error, limits))?;
+    let mut decoder = reader.into_decoder().map_err(|error| explained(error, limits))?;
     let (width, height) = decoder.dimensions();
     let colour = decoder.color_type();
     limits.check(width.into(), height.into(), colour.bytes_per_pixel().into())?;
@@ -79,7 +79,7 @@ fn decode(reader: BufReader<File>, named: Option<ImageFormat>, limits: &Limits) 
 fn read_raw(mut reader: BufReader<File>, shape: Shape, limits: &Limits) -> Result<Picture, String> {
     let Shape { width, height, channels } = shape;
     limits.check(width as u64, height as u64, channels as u64)?;
-    // Within the limits, or they are as high as memory is large.
+    // The limits may be set so high that this overflows.
     let expected = (width as u64).saturating_mul(height as u64).saturating_mul(channels as u64);
     let found = reader.get_ref().metadata().map_err(|error| error.to_string())?.len();
     let len = usize::try_from(expected).ok().filter(|_| found == expected);
@@ -94,7 +94,7 @@ fn read_raw(mut reader: BufReader<File>, shape: Shape, limits: &Limits) -> Resul
     Ok(Picture::new(Pixels::U8(image)))
 }
 
-fn told(error: image::ImageError, limits: &Limits) -> String {
+fn explained(error: image::ImageError, limits: &Limits) -> String {
     match error {
         image::ImageError::Limits(_) => format!(
             "takes more than {} bytes to decode; raise it with --max-bytes if you trust the file",
@@ -104,7 +104,7 @@ fn told(error: image::ImageError, limits: &Limits) -> String {
     }
 }
 
-/// Decodes into memory that was asked for in a way that can fail.
+/// Decodes into memory whose allocation may fail.
 fn values<P: apron::Pixel + bytemuck::Pod>(
     decoder: impl ImageDecoder,
     channels: usize,
@@ -115,22 +115,22 @@ fn values<P: apron::Pixel + bytemuck::Pod>(
     let mut values: Vec<P> = Vec::new();
     values.try_reserve_exact(len).map_err(|_| format!("{width}x{height} pixels do not fit in memory"))?;
     values.resize(len, P::default());
-    decoder.read_image(bytemuck::cast_slice_mut(&mut values)).map_err(|error| told(error, limits))?;
+    decoder.read_image(bytemuck::cast_slice_mut(&mut values)).map_err(|error| explained(error, limits))?;
     Image::from_vec(values, width as usize, height as usize, channels).map_err(|error| error.to_string())
 }
 
-/// Whether a colour profile is one for grey or for RGB as the pixels are: a decoder may have converted them from CMYK.
+/// Whether a colour profile is for grey or RGB as the pixels are: a decoder may have converted them from CMYK.
 fn describes(profile: &[u8], colour: ColorType) -> bool {
     profile.get(16..20) == Some(if colour.has_color() { b"RGB " } else { b"GRAY" })
 }
 
-/// Writes a picture, all of it or nothing. Returns what could not be kept, if anything.
+/// Writes a whole picture or nothing. Returns a note if something could not be kept.
 pub(crate) fn save(path: &Path, format: &FileFormat, picture: &Picture, quality: u8) -> Result<Option<&'static str>> {
     let fits = format.check(picture.pixels.scalar(), picture.pixels.shape().channels);
     fits.map_err(|reason| Failure::at(path, reason))?;
     replace(path, |out| format.write(picture, out, quality).map_err(|error| Failure::at(path, error)))?;
-    let lost = picture.orientation != Orientation::NoTransforms && !format.turns;
-    Ok(lost.then_some("this format cannot say that the picture is to be shown turned, so it will not be"))
+    let lost = picture.orientation != Orientation::NoTransforms && !format.keeps_orientation;
+    Ok(lost.then_some("this format cannot store the orientation, so the picture will be shown unrotated"))
 }
 
 #[cfg(test)]
@@ -257,10 +257,10 @@ mod tests {
             let picture =
                 Picture { icc: Some(profile.clone()), orientation: Orientation::Rotate270, ..picture(Scalar::U8, 3) };
             let lost = save(&path, format, &picture, 90).unwrap();
-            assert_eq!(lost.is_some(), !format.turns, "{}", format.name());
+            assert_eq!(lost.is_some(), !format.keeps_orientation, "{}", format.name());
             let raw = Some(picture.pixels.shape()).filter(|_| format.name() == "raw");
             let read = load(&path, &LIMITS, raw).unwrap();
-            assert_eq!(read.orientation == Orientation::Rotate270, format.turns, "{}", format.name());
+            assert_eq!(read.orientation == Orientation::Rotate270, format.keeps_orientation, "{}", format.name());
             let holds_profile = matches!(format.name(), "png" | "jpg" | "tif" | "webp");
             assert_eq!(read.icc == picture.icc, holds_profile, "{}", format.name());
         }

@@ -13,6 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::npy;
 use crate::picture::{Picture, colours};
 
+/// What an encoder writes to.
 pub(crate) trait Sink: Write + Seek {}
 impl<W: Write + Seek> Sink for W {}
 
@@ -21,18 +22,21 @@ impl<W: Write + Seek> Sink for W {}
 pub(crate) struct FileFormat {
     /// File extensions; the first is the format's name.
     extensions: &'static [&'static str],
-    /// Whether it can hold values of a type, in this many channels.
+    /// Whether the format can hold pixels of this type and number of channels.
     pub(crate) holds: fn(Scalar, usize) -> bool,
-    /// Whether it can say how a picture is to be turned.
-    pub(crate) turns: bool,
+    /// Whether the file can store how to rotate the picture for display.
+    pub(crate) keeps_orientation: bool,
     pub(crate) encode: Encode,
 }
 
+/// How a format is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Encode {
+    /// By this crate, as an array.
     Array,
-    /// The values alone.
+    /// As the values alone.
     Raw,
+    /// By an encoder of the `image` crate.
     Picture(fn(&Picture, &mut dyn Sink, quality: u8) -> ImageResult<()>),
 }
 
@@ -43,13 +47,13 @@ pub(crate) const FORMATS: &[FileFormat] = {
         FileFormat {
             extensions: &["png"],
             holds: |scalar, _| matches!(scalar, U8 | U16),
-            turns: true,
+            keeps_orientation: true,
             encode: Encode::Picture(|picture, out, _| encode(png::PngEncoder::new(out), picture)),
         },
         FileFormat {
             extensions: &["jpg", "jpeg"],
             holds: |scalar, channels| scalar == U8 && matches!(channels, 1 | 3),
-            turns: true,
+            keeps_orientation: true,
             encode: Encode::Picture(|picture, out, quality| {
                 encode(jpeg::JpegEncoder::new_with_quality(out, quality), picture)
             }),
@@ -60,87 +64,92 @@ pub(crate) const FORMATS: &[FileFormat] = {
                 U8 | U16 => channels != 2,
                 scalar => scalar == F32 && channels >= 3,
             },
-            turns: false,
+            keeps_orientation: false,
             encode: Encode::Picture(|picture, out, _| encode(tiff::TiffEncoder::new(out), picture)),
         },
         FileFormat {
             extensions: &["webp"],
             holds: |scalar, _| scalar == U8,
-            turns: true,
+            keeps_orientation: true,
             encode: Encode::Picture(|picture, out, _| encode(webp::WebPEncoder::new_lossless(out), picture)),
         },
         FileFormat {
             extensions: &["bmp"],
             // The encoder takes grey with alpha too, and loses the alpha.
             holds: |scalar, channels| scalar == U8 && channels != 2,
-            turns: false,
+            keeps_orientation: false,
             encode: Encode::Picture(|picture, mut out, _| encode(bmp::BmpEncoder::new(&mut out), picture)),
         },
         FileFormat {
             extensions: &["gif"],
             // Through a palette of 256 colours, one of them transparent.
             holds: |scalar, channels| scalar == U8 && channels >= 3,
-            turns: false,
+            keeps_orientation: false,
             encode: Encode::Picture(|picture, out, _| encode(gif::GifEncoder::new(out), picture)),
         },
         FileFormat {
             extensions: &["qoi"],
             holds: |scalar, channels| scalar == U8 && channels >= 3,
-            turns: false,
+            keeps_orientation: false,
             encode: Encode::Picture(|picture, out, _| encode(qoi::QoiEncoder::new(out), picture)),
         },
         FileFormat {
             extensions: &["tga"],
             holds: |scalar, _| scalar == U8,
-            turns: false,
+            keeps_orientation: false,
             encode: Encode::Picture(|picture, out, _| encode(tga::TgaEncoder::new(out), picture)),
         },
         FileFormat {
             extensions: &["pgm"],
             holds: |scalar, channels| matches!(scalar, U8 | U16) && channels == 1,
-            turns: false,
+            keeps_orientation: false,
             encode: Encode::Picture(|picture, out, _| encode(pnm(picture, out), picture)),
         },
         FileFormat {
             extensions: &["ppm"],
             // The encoder has no 16-bit PPM.
             holds: |scalar, channels| scalar == U8 && channels == 3,
-            turns: false,
+            keeps_orientation: false,
             encode: Encode::Picture(|picture, out, _| encode(pnm(picture, out), picture)),
         },
         FileFormat {
             extensions: &["pnm"],
             holds: |scalar, channels| scalar == U8 && matches!(channels, 1 | 3) || scalar == U16 && channels == 1,
-            turns: false,
+            keeps_orientation: false,
             encode: Encode::Picture(|picture, out, _| encode(pnm(picture, out), picture)),
         },
         FileFormat {
             extensions: &["pam"],
             // The encoder has no 16-bit grey with alpha.
             holds: |scalar, channels| scalar == U8 || scalar == U16 && channels != 2,
-            turns: false,
+            keeps_orientation: false,
             encode: Encode::Picture(|picture, out, _| encode(PnmEncoder::new(out), picture)),
         },
         FileFormat {
             extensions: &["ff"],
             holds: |scalar, channels| scalar == U16 && channels == 4,
-            turns: false,
+            keeps_orientation: false,
             encode: Encode::Picture(|picture, out, _| encode(farbfeld::FarbfeldEncoder::new(out), picture)),
         },
         FileFormat {
             extensions: &["hdr"],
             holds: |scalar, channels| scalar == F32 && channels == 3,
-            turns: false,
+            keeps_orientation: false,
             encode: Encode::Picture(|picture, out, _| encode(hdr::HdrEncoder::new(out), picture)),
         },
         FileFormat {
             extensions: &["exr"],
             holds: |scalar, channels| scalar == F32 && channels >= 3,
-            turns: false,
+            keeps_orientation: false,
             encode: Encode::Picture(|picture, out, _| encode(openexr::OpenExrEncoder::new(out), picture)),
         },
-        FileFormat { extensions: &["npy"], holds: |_, _| true, turns: false, encode: Encode::Array },
-        FileFormat { extensions: &["raw"], holds: |scalar, _| scalar == U8, turns: false, encode: Encode::Raw },
+        FileFormat { extensions: &["npy"], holds: |_, _| true, keeps_orientation: false, encode: Encode::Array },
+        FileFormat {
+            extensions: &["raw"],
+            holds: |scalar, _| scalar == U8,
+            keeps_orientation: false,
+            encode: Encode::Raw,
+        },
     ]
 };
 
@@ -158,7 +167,7 @@ impl FileFormat {
     pub(crate) fn from_path(path: &Path) -> Result<&'static Self> {
         match path.extension() {
             Some(extension) => Self::from_extension(&extension.to_string_lossy()),
-            None => Err("neither a folder, nor has it an extension that names a format, as in out.png".to_owned()),
+            None => Err("is no folder and has no extension that names a format, as in out.png".to_owned()),
         }
         .map_err(|reason| Failure::at(path, reason))
     }
@@ -176,7 +185,7 @@ impl FileFormat {
         self.extensions[0]
     }
 
-    /// Whether the format can hold values of this type, in this many channels; if not, which can.
+    /// Checks that the format can hold pixels of this type and number of channels. The error names formats that can.
     pub(crate) fn check(&self, scalar: Scalar, channels: usize) -> Result<(), String> {
         if (self.holds)(scalar, channels) {
             return Ok(());
@@ -188,7 +197,7 @@ impl FileFormat {
     }
 }
 
-/// The classic header for grey and RGB: readers of PGM and PPM seldom know PAM.
+/// The header of PGM or PPM: most readers of those formats cannot read PAM.
 fn pnm<'a>(picture: &Picture, out: &'a mut dyn Sink) -> PnmEncoder<&'a mut dyn Sink> {
     let shape = picture.pixels.shape();
     let (width, height) = (shape.width as u32, shape.height as u32);
@@ -207,7 +216,7 @@ fn encode(mut encoder: impl ImageEncoder, picture: &Picture) -> ImageResult<()> 
     let Some(colour) = picture.colour() else {
         unreachable!("no format but npy holds these");
     };
-    // What the format cannot hold is left out.
+    // An encoder refuses what its format cannot hold; the picture is written without it.
     if let Some(profile) = &picture.icc {
         let _ = encoder.set_icc_profile(profile.clone());
     }
@@ -218,7 +227,7 @@ fn encode(mut encoder: impl ImageEncoder, picture: &Picture) -> ImageResult<()> 
 }
 
 /// Exif data with the orientation and nothing else. The input's own is not copied: it may hold a small copy of the picture
-/// as it was, and who blurs a face wants it gone.
+/// before filtering, and whoever blurs a face wants that gone.
 fn exif(orientation: Orientation) -> Vec<u8> {
     let mut tiff = b"II*\0\x08\0\0\0".to_vec();
     tiff.extend(b"\x01\0");

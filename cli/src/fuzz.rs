@@ -1,4 +1,4 @@
-//! What reads files that strangers wrote, for the fuzz targets in `tests/src/hostile.rs`.
+//! The tool's readers of untrusted files, for the fuzz targets in `tests/src/hostile.rs`.
 
 use std::path::Path;
 
@@ -9,15 +9,15 @@ use crate::limits::Limits;
 use crate::picture::each;
 use crate::{args, files, taps_file};
 
-/// The pixels of a file, as any pixel type converts to f32 without loss.
+/// The pixels of a file. Every pixel type converts to f32 without loss.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// Width, height and channels.
     pub shape: Shape,
     /// Rows of interleaved channels.
     pub values: Vec<f32>,
-    /// Whether they are stored as `u8`.
-    pub bytes: bool,
+    /// The type that the file stores.
+    pub scalar: Scalar,
 }
 
 /// Reads a picture as `apron filter` does; `raw` is what `--raw` is given.
@@ -30,7 +30,7 @@ pub fn load(path: &Path, raw: Option<&str>, max_pixels: u64, max_bytes: u64) -> 
     let picture = caught(|| files::load(path, &limits, raw)).map_err(said)?;
     let shape = picture.pixels.shape();
     let values = each!(&picture.pixels, image => image.as_slice().iter().map(|value| value.to_f32()).collect());
-    Ok(Loaded { shape, values, bytes: picture.pixels.scalar() == Scalar::U8 })
+    Ok(Loaded { shape, values, scalar: picture.pixels.scalar() })
 }
 
 /// Reads a file of taps as `--taps-file` does.

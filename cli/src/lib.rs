@@ -27,7 +27,7 @@ use crate::args::{Args, Command};
 use crate::failure::{Result, caught, keep_panics};
 use crate::output::{print, report};
 
-/// Runs the tool: exit code 0, 1 if something failed, 2 if the command line does not make sense.
+/// Runs the tool: exit code 0, 1 if something failed, 2 if the command line is wrong.
 pub fn main() -> ExitCode {
     keep_panics();
     let args = match Args::try_parse() {

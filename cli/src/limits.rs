@@ -2,14 +2,14 @@
 
 use clap::Args;
 
-/// What may be read at most: a small file can hold a picture that fills any memory.
+/// The largest picture to read: a small file may decode to more than memory holds.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Limits {
-    /// Most pixels that a picture may have
+    /// Largest number of pixels in a picture
     #[arg(long, value_name = "N", default_value = "256M", value_parser = amount)]
     pub(crate) max_pixels: u64,
 
-    /// Most bytes that a picture may take when decoded; K, M, G and T are powers of 1024
+    /// Largest number of bytes of a decoded picture; K, M, G and T are powers of 1024
     #[arg(long, value_name = "N", default_value = "512M", value_parser = amount)]
     pub(crate) max_bytes: u64,
 }
@@ -35,7 +35,7 @@ impl Limits {
     }
 }
 
-/// A whole number with K, M, G or T for powers of 1024.
+/// Reads a whole number; a suffix K, M, G or T multiplies it by a power of 1024.
 fn amount(text: &str) -> Result<u64, &'static str> {
     let (digits, shift) = match text.char_indices().last() {
         Some((end, 'K' | 'k')) => (&text[..end], 10),

@@ -1,8 +1,8 @@
 //! NumPy's `.npy` files, read and written as pictures and as taps.
 //!
 //! A header is a line of Python, `{'descr': '<f4', 'fortran_order': False, 'shape': (480, 640, 3), }`, and values follow
-//! it. Only what that line needs is parsed: no recursion, and nothing is allocated because a header says so, only as values
-//! come in.
+//! it. The parser reads only what that line needs and does not recurse. Memory grows with the values that arrive, not with the
+//! size that the header claims.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -17,10 +17,10 @@ type Result<T, E = String> = std::result::Result<T, E>;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// The most bytes that a header may have: many times what an array of numbers needs.
+/// The longest header to read, in bytes: many times what an array of numbers needs.
 const MAX_HEADER: usize = 10_000;
 
-/// Whether the file begins as an array does.
+/// Whether the file begins as a `.npy` file does.
 pub(crate) fn is_npy(reader: &mut impl BufRead) -> io::Result<bool> {
     Ok(reader.fill_buf()?.starts_with(MAGIC))
 }
@@ -30,9 +30,9 @@ pub(crate) fn is_npy(reader: &mut impl BufRead) -> io::Result<bool> {
 struct Header {
     /// The type without its byte order, such as `f4`.
     kind: String,
-    /// Whether the values' bytes are in the other order than this machine's.
+    /// Whether the byte order differs from this machine's.
     swapped: bool,
-    /// Whether the first index runs fastest.
+    /// Whether the first index varies fastest.
     fortran: bool,
     shape: Vec<usize>,
 }
@@ -263,7 +263,7 @@ impl Header {
         shape_text(&self.shape)
     }
 
-    /// All values, the last index running fastest.
+    /// All values; the last index varies fastest.
     fn values<P: Pod>(&self, reader: &mut impl Read) -> Result<Vec<P>> {
         let too_many = || format!("an array of shape {} does not fit in memory", self.shape_text());
         let total = self.shape.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent)).ok_or_else(too_many)?;
@@ -282,7 +282,7 @@ impl Header {
         if self.fortran { self.transposed(&values).ok_or_else(too_many) } else { Ok(values) }
     }
 
-    /// Values with the first index running fastest, put into the other order.
+    /// Reorders values whose first index varies fastest, so that the last one does.
     fn transposed<P: Pod>(&self, values: &[P]) -> Option<Vec<P>> {
         let mut extents = [1; 3];
         extents[..self.shape.len()].copy_from_slice(&self.shape);
@@ -305,13 +305,13 @@ fn fill(reader: &mut impl Read, bytes: &mut [u8]) -> Result<()> {
     })
 }
 
-/// A quoted string without escapes, and what follows it.
+/// A quoted string without escapes, and the text after it.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
     text[1..].split_once(quote)
 }
 
-/// Whole numbers with commas between them, and perhaps one at the end; Python 2 put an L behind them.
+/// Whole numbers between commas; a comma may follow the last one. Python 2 appended an L to each.
 fn tuple(text: &str) -> Option<Vec<usize>> {
     let text = text.trim();
     if text.is_empty() {

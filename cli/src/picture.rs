@@ -14,7 +14,7 @@ pub(crate) enum Pixels {
     F32(Image<f32>),
 }
 
-/// The same expression for every type of values.
+/// Evaluates one expression for whichever type the values have.
 macro_rules! each {
     ($pixels:expr, $image:ident => $body:expr) => {
         match $pixels {
@@ -28,6 +28,7 @@ macro_rules! each {
 pub(crate) use each;
 
 impl Pixels {
+    /// The type of the values.
     pub(crate) fn scalar(&self) -> Scalar {
         each!(self, image => image.view().format().scalar)
     }
@@ -36,6 +37,7 @@ impl Pixels {
         each!(self, image => image.shape())
     }
 
+    /// The values as bytes, in this machine's byte order.
     pub(crate) fn bytes(&self) -> &[u8] {
         each!(self, image => bytemuck::cast_slice(image.as_slice()))
     }
@@ -45,13 +47,13 @@ impl Pixels {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Picture {
     pub(crate) pixels: Pixels,
-    /// Whether the last channel is alpha. An array has none: its channels are all alike.
+    /// Whether the last channel is alpha. An array has none: all its channels are equal.
     pub(crate) alpha: bool,
     /// Whether an array has an axis for its channels, even for a single one.
     pub(crate) channel_axis: bool,
     /// The colour profile.
     pub(crate) icc: Option<Vec<u8>>,
-    /// How the pixels are to be turned for display.
+    /// How to rotate or mirror the pixels for display.
     pub(crate) orientation: Orientation,
 }
 
@@ -61,7 +63,7 @@ impl Picture {
         Self { pixels, alpha: false, channel_axis, icc: None, orientation: Orientation::NoTransforms }
     }
 
-    /// Such as "512x512 RGB u8".
+    /// A description such as "512x512 RGB u8".
     pub(crate) fn describe(&self) -> String {
         let shape = self.pixels.shape();
         format!("{}x{} {} {}", shape.width, shape.height, colours(shape.channels), self.pixels.scalar())
@@ -85,6 +87,7 @@ impl Picture {
     }
 }
 
+/// The name of pixels with this many channels.
 pub(crate) fn colours(channels: usize) -> &'static str {
     match channels {
         1 => "grey",

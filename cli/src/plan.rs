@@ -1,4 +1,4 @@
-//! `apron plan`: what would run, how long it should take, and why nothing else would.
+//! `apron plan`: which variant would run, how long it should take, and why the others would not.
 
 use apron::{Candidate, Plan};
 

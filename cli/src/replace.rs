@@ -7,20 +7,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::failure::{Failure, Result};
 
-/// Files that are being written, under names that no one asked for.
+/// Temporary files that are being written.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes unfinished files when the user interrupts the program or the system ends it.
+/// Removes temporary files when the user interrupts the program or the system ends it.
 pub(crate) fn clean_up_on_signals() {
     #[cfg(unix)]
     if let Ok(mut signals) = signal_hook::iterator::Signals::new(signal_hook::consts::TERM_SIGNALS) {
         std::thread::spawn(move || {
             for signal in signals.forever() {
-                // Not given back: no other file shall begin.
+                // The lock is kept, so that no thread begins another file.
                 let unfinished = unfinished();
                 for path in unfinished.iter() {
                     let _ = fs::remove_file(path);
@@ -31,9 +31,9 @@ pub(crate) fn clean_up_on_signals() {
     }
 }
 
-/// The file that writing to `path` makes or replaces, the folder it is in, and the permissions it has if it is there.
+/// The file that a write to `path` creates or replaces, its folder, and its permissions if it exists.
 ///
-/// Fails if nothing can be written there, as far as that is known beforehand.
+/// Fails if a write is bound to fail.
 pub(crate) fn destination(path: &Path) -> Result<(PathBuf, PathBuf, Option<fs::Permissions>)> {
     // Through a link, the file that it names is replaced, not the link.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

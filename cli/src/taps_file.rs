@@ -20,7 +20,7 @@ pub(crate) fn read(path: &Path) -> Result<Filter> {
     }
 }
 
-/// The whole of a text file, if it is of a size for text.
+/// Reads a text file of a reasonable size.
 fn read_text(reader: impl Read) -> Result<String, String> {
     const MOST: u64 = 256 << 20;
     let mut text = String::new();
@@ -37,14 +37,14 @@ pub(crate) fn write(path: &Path, filter: &Filter) -> Result {
     })
 }
 
-/// A line for each row, in the shortest digits that read back as the same f64.
+/// Writes one line for each row, in the shortest digits that read back as the same f64.
 pub(crate) fn write_text(out: &mut (impl Write + ?Sized), filter: &Filter) -> io::Result<()> {
     for row in 0..filter.rows() {
         for col in 0..filter.cols() {
-            // Adding 0 makes a zero of -0.
+            // -0 + 0 is 0.
             let tap = filter.tap(row, col) + 0.0;
             let blank = if col == 0 { "" } else { " " };
-            // Without a hundred zeros.
+            // Very small and very large taps would need many zeros.
             if tap == 0.0 || (1e-5..1e16).contains(&tap.abs()) {
                 write!(out, "{blank}{tap}")?;
             } else {

@@ -1,4 +1,4 @@
-//! Filters: taps with an anchor, and what is known about them.
+//! Filters: taps with an anchor, and the factors of separable ones.
 
 mod factor;
 pub(crate) mod parameters;
@@ -35,7 +35,7 @@ pub struct Filter {
     rows: usize,
     anchor: (usize, usize),
     taps: Taps,
-    /// The preset in text, as long as the taps are the preset's.
+    /// The preset as text, while the taps are the preset's.
     preset: Option<String>,
 }
 
@@ -64,7 +64,7 @@ impl Filter {
     /// a product and rounded to f32 passes; what the two-pass result may differ by stays within f32 rounding.
     pub const SEPARABLE_TOLERANCE: f64 = factor::TOLERANCE;
 
-    /// Taps given row by row. Whether they are the product of a row and a column is found out
+    /// Taps given row by row. Whether they are the product of a row and a column is detected
     /// (see [`Filter::SEPARABLE_TOLERANCE`]).
     ///
     /// # Errors
@@ -74,8 +74,8 @@ impl Filter {
         Self::dense(cols, rows, widened(taps)?)
     }
 
-    /// As [`Filter::from_taps`], for taps of twice the precision: kernels use each rounded to f32, 8-bit results are
-    /// rounded as if computed with the taps given here.
+    /// As [`Filter::from_taps`], for taps in double precision: kernels use each rounded to f32; 8-bit results are rounded
+    /// as if they were computed with the taps given here.
     ///
     /// # Errors
     /// As [`Filter::from_taps`], and if a tap is too great for an f32.
@@ -98,7 +98,7 @@ impl Filter {
         Self::product(widened(row)?, widened(column)?)
     }
 
-    /// As [`Filter::separable`], for taps of twice the precision.
+    /// As [`Filter::separable`], for taps in double precision.
     ///
     /// # Errors
     /// As [`Filter::separable`].
@@ -106,7 +106,7 @@ impl Filter {
         Self::product(copied(row)?, copied(column)?)
     }
 
-    /// The same taps with another cell on the output pixel.
+    /// The same taps with another anchor: the cell that lies on the output pixel.
     ///
     /// # Errors
     /// [`Error::Parameter`] unless `x` is below the number of columns and `y` below the number of rows.
@@ -128,8 +128,8 @@ impl Filter {
         Ok(self)
     }
 
-    /// The filter turned by half a circle, anchor included: with it, correlation is true convolution, as SciPy's
-    /// `convolve` with the filter that was.
+    /// The filter rotated by 180 degrees, with its anchor: correlation with it is true convolution with the original
+    /// filter, as SciPy's `convolve`.
     #[must_use]
     pub fn flipped(mut self) -> Self {
         let reverse = |factors: &mut Factors| {
@@ -286,7 +286,7 @@ fn copied(taps: &[f64]) -> Result<Vec<f64>> {
     Ok(copy)
 }
 
-/// Holds a filter's text form to what it reads back as, and the flipped filter's too.
+/// Checks that a filter, and the filter flipped, read back as they print.
 #[cfg(test)]
 fn reads_back(text: &str) {
     let read = |text: &str| text.parse::<Filter>().unwrap_or_else(|error| panic!("{text}: {error}"));

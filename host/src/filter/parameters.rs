@@ -1,16 +1,16 @@
-//! The parameters that a preset takes, and those that a text gives.
+//! Parameters: those that a preset takes, and those that a text gives it.
 
 use super::Filter;
 use crate::{Error, Result};
 
-/// A filter that has a name: what it is called in text, and what it takes.
+/// A filter with a name: the name in text, and its parameters.
 #[derive(Clone, Copy)]
 pub struct Preset {
     /// The name.
     pub name: &'static str,
     /// One line on what it does.
     pub summary: &'static str,
-    /// What may follow the name.
+    /// The parameters that may follow the name.
     pub parameters: &'static [Parameter],
     pub(super) build: fn(&Given<'_>) -> Result<Filter>,
 }
@@ -20,7 +20,7 @@ pub struct Preset {
 pub struct Parameter {
     /// The name.
     pub name: &'static str,
-    /// What it means, in which unit, and what it is when it is not given.
+    /// Its meaning, its unit and its default.
     pub meaning: &'static str,
 }
 
@@ -107,7 +107,7 @@ pub(super) fn syntax(text: &str, reason: impl Into<String>) -> Error {
     Error::FilterSyntax { text: brief(text), reason: reason.into() }
 }
 
-/// Text fit for a message of one line.
+/// The text shortened for a message of one line.
 pub(super) fn brief(text: &str) -> String {
     const LONGEST: usize = 60;
     let mut brief: String =

@@ -1,4 +1,5 @@
-//! Filters that have a name. The table at the end is what the text form, its documentation and the help read.
+//! Presets: filters with a name. The text form, the messages and the help read the table `Filter::PRESETS`. A new preset
+//! needs a constructor, a row in the table and its documentation, and texts in the tests: all in this file.
 
 use std::f64::consts::PI;
 
@@ -16,7 +17,7 @@ impl Filter {
     }
 
     /// A Gaussian of standard deviation `sigma`, in pixels, cut off at SciPy's radius, `int(4 * sigma + 0.5)`; the taps sum
-    /// to 1. Below 0.125 that is the identity.
+    /// to 1. A `sigma` below 0.125 gives the identity.
     ///
     /// # Errors
     /// [`Error::Parameter`] unless `sigma` is above 0, and small enough for the taps to be at most [`Filter::MAX_EXTENT`].
@@ -71,7 +72,7 @@ impl Filter {
         Ok(Self::from_taps_f64(3, 3, &taps)?.called(format!("sharpen:amount={amount}")))
     }
 
-    /// Unsharp mask: the image plus `amount` times what a Gaussian of `sigma` takes away from it.
+    /// Unsharp mask: the image plus `amount` times the difference between the image and its Gaussian blur of `sigma`.
     ///
     /// # Errors
     /// [`Error::Parameter`] as for [`Filter::gaussian`], and if `amount` is not finite; [`Error::HostMemory`] if there is
@@ -174,7 +175,7 @@ impl Filter {
 
     /// Laplacian of a Gaussian of standard deviation `sigma`, in a window of SciPy's radius, `int(4 * sigma + 0.5)`.
     ///
-    /// As SciPy's `gaussian_laplace`, except that what the cut-off leaves over is taken away, so that a flat image gives 0.
+    /// As SciPy's `gaussian_laplace`, except that the remainder of the cut-off is subtracted, so that a flat image gives 0.
     ///
     /// # Errors
     /// [`Error::Parameter`] unless `sigma` is at least 0.5 (below, the samples are too few for a Laplacian) and small
@@ -205,7 +206,7 @@ impl Filter {
         Ok(Self::from_taps_f64(3, 3, &[-2.0, -1.0, 0.0, -1.0, 1.0, 1.0, 0.0, 1.0, 2.0])?.called("emboss"))
     }
 
-    /// The mean along a line through the pixel, as a camera that moved by `length` pixels sees it; `angle` in degrees,
+    /// The mean along a line through the pixel, as from a camera that moved by `length` pixels; `angle` in degrees,
     /// counter-clockwise from the x axis. A tap falls off linearly with its distance from the line.
     ///
     /// # Errors
@@ -370,7 +371,7 @@ const SIZE: Parameter = parameter("size", "tap columns and rows");
 const COLS: Parameter = parameter("cols", "tap columns, with rows instead of size");
 const ROWS: Parameter = parameter("rows", "tap rows, with cols instead of size");
 const SIGMA: Parameter = parameter("sigma", "standard deviation in pixels");
-const SOBEL_SIZE: Parameter = parameter("size", "odd, 3 to 31; 3 unless given");
+const SOBEL_SIZE: Parameter = parameter("size", "odd, 3 to 31; 3 by default");
 
 impl Filter {
     /// Every preset and its parameters: the table that the text form reads.
@@ -392,7 +393,7 @@ impl Filter {
         Preset { name: "identity", summary: "the input", parameters: &[], build: |_| Filter::identity() },
         Preset {
             name: "gaussian",
-            summary: "Gaussian blur; the window from sigma or sigma from the window, if one is left out",
+            summary: "Gaussian blur; sigma sets the window, or the window sets sigma, if only one is given",
             parameters: &[SIGMA, SIZE, COLS, ROWS],
             build: |given| match (given.number("sigma")?, given.window()?) {
                 (Some(sigma), None) => Filter::gaussian(sigma),
@@ -413,13 +414,13 @@ impl Filter {
         Preset {
             name: "sharpen",
             summary: "the image minus its Laplacian",
-            parameters: &[parameter("amount", "how much of the Laplacian; 1 unless given")],
+            parameters: &[parameter("amount", "factor of the Laplacian; 1 by default")],
             build: |given| Filter::sharpen(given.number("amount")?.unwrap_or(1.0)),
         },
         Preset {
             name: "unsharp",
-            summary: "the image plus what a Gaussian blur takes away",
-            parameters: &[SIGMA, parameter("amount", "how much of it; 1 unless given")],
+            summary: "the image plus its difference from a Gaussian blur",
+            parameters: &[SIGMA, parameter("amount", "factor of the difference; 1 by default")],
             build: |given| Filter::unsharp(given.needed("sigma")?, given.number("amount")?.unwrap_or(1.0)),
         },
         Preset {
@@ -461,7 +462,7 @@ impl Filter {
         Preset {
             name: "laplacian",
             summary: "sum of the second derivatives",
-            parameters: &[parameter("neighbours", "4 or 8; 4 unless given")],
+            parameters: &[parameter("neighbours", "4 or 8; 4 by default")],
             build: |given| Filter::laplacian(given.whole("neighbours")?.unwrap_or(4)),
         },
         Preset {
@@ -481,7 +482,7 @@ impl Filter {
             summary: "mean along a line",
             parameters: &[
                 parameter("length", "pixels, 1 or more"),
-                parameter("angle", "degrees, counter-clockwise from the x axis; 0 unless given"),
+                parameter("angle", "degrees, counter-clockwise from the x axis; 0 by default"),
             ],
             build: |given| Filter::motion(given.needed("length")?, given.number("angle")?.unwrap_or(0.0)),
         },

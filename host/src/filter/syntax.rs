@@ -7,7 +7,7 @@ use super::parameters::{Given, brief, number, syntax};
 use super::{Filter, Taps};
 use crate::{Error, Result};
 
-/// One grammar for the command line, files and messages; [`Filter`] prints in it what it reads.
+/// The command line, files and messages share one grammar; a [`Filter`] prints in it as it reads.
 ///
 /// ```text
 /// filter    = name [ ":" parameter { "," parameter } ] [ anchor ]
@@ -64,7 +64,7 @@ impl FromStr for Filter {
     }
 }
 
-/// What `FromStr` reads back as an equal filter.
+/// Prints what `FromStr` reads back as an equal filter.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.preset, &self.taps) {
@@ -93,14 +93,14 @@ impl fmt::Display for Filter {
 fn write_row(f: &mut fmt::Formatter<'_>, taps: &[f64]) -> fmt::Result {
     for (index, tap) in taps.iter().enumerate() {
         f.write_str(if index == 0 { "" } else { " " })?;
-        // In f64's shortest form, and without a hundred zeros.
+        // The shortest digits of the f64. Very small and very large taps would need many zeros.
         if *tap == 0.0 || (1e-5..1e16).contains(&tap.abs()) { write!(f, "{tap}")? } else { write!(f, "{tap:e}")? }
     }
     Ok(())
 }
 
 impl Filter {
-    /// Taps as text: rows end at `;` or at the end of a line, numbers are separated by blanks or a comma, and may be
+    /// Reads taps from text: rows end at `;` or at the end of a line, numbers are separated by blanks or a comma, and may be
     /// fractions. What follows `#` in a line is a comment; blank rows do not count.
     ///
     /// ```

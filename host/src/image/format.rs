@@ -102,7 +102,7 @@ mod sealed {
 
     use super::Pixel;
 
-    /// What is done with whole stretches of values.
+    /// Conversions of whole slices.
     pub trait Sealed: Sized {
         /// The values, if they are bytes.
         fn bytes(_: &[Self]) -> Option<&[u8]> {
@@ -147,7 +147,7 @@ mod sealed {
             out.iter_mut().zip(values).for_each(|(out, &value)| *out = Pixel::from_f32(value));
         }
     }
-    // One by one, the crate would ask each time what the processor can do.
+    // By slices, because one by one the crate would detect the processor's features for each value.
     impl Sealed for f16 {
         #[inline(always)]
         fn widen(values: &[Self], out: &mut [f32]) {
@@ -175,7 +175,7 @@ mod sealed {
 
 /// A channel's stored type: `u8`, `u16`, [`half::f16`] or `f32`.
 ///
-/// Values are taken as they are: 0 to 255 stays 0 to 255. Integers are rounded half to even and saturated when stored.
+/// Values are not scaled: 0 to 255 stays 0 to 255. Integers are rounded half to even and saturated when stored.
 pub trait Pixel: sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static {
     /// The same type as a value.
     const SCALAR: Scalar;
@@ -236,8 +236,8 @@ impl Pixel for f32 {
 /// The nearest integer in 0 to `greatest`, half to even, for a `greatest` below 2^23.
 #[inline(always)]
 fn rounded(value: f32, greatest: f32) -> u32 {
-    // An f32 from 2^23 to 2^24 has no fraction, and counts in its last bits: unlike `round_ties_even` and a conversion
-    // that saturates, this is an addition on every processor.
+    // An f32 from 2^23 to 2^24 has no fraction, and its last bits are the integer. Unlike `round_ties_even` and a
+    // saturating conversion, this is a plain addition on every processor.
     const SHIFT: f32 = 8_388_608.0;
     (value.max(0.0).min(greatest) + SHIFT).to_bits() - SHIFT.to_bits()
 }

@@ -99,7 +99,7 @@ impl<'a, P: Pixel> ImageView<'a, P> {
         Self::with_stride(data, width, height, channels, stride)
     }
 
-    /// A view of rows that begin `stride` elements apart; what lies between the rows is never read.
+    /// A view of rows that begin `stride` elements apart; the elements between the rows are never read.
     ///
     /// # Errors
     /// As for [`ImageView::new`], and if the stride is shorter than a row.
@@ -129,7 +129,7 @@ impl<'a, P: Pixel> ImageView<'a, P> {
         P::bytes(self.data).map(|data| ImageView { data, shape: self.shape, stride: self.stride })
     }
 
-    /// Row `y`, without what lies between the rows.
+    /// Row `y`, without the elements between rows.
     ///
     /// # Panics
     /// If `y` is not below the height.
@@ -156,7 +156,7 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
         Self::with_stride(data, width, height, channels, stride)
     }
 
-    /// A view of rows that begin `stride` elements apart; what lies between the rows is never touched.
+    /// A view of rows that begin `stride` elements apart; the elements between the rows are never written.
     ///
     /// # Errors
     /// As for [`ImageView::with_stride`].
@@ -176,19 +176,19 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
         self.stride
     }
 
-    /// The first row's first value. Row `y` begins `y * stride` elements on.
+    /// The first row's first value. Row `y` begins `y * stride` elements after it.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut P {
         self.data.as_mut_ptr()
     }
 
-    /// The rows, top to bottom, without what lies between them; for parallel work too.
+    /// The rows, top to bottom, without the elements between them; for parallel work too.
     pub(crate) fn rows_mut(&mut self) -> impl rayon::iter::IndexedParallelIterator<Item = &mut [P]> {
         use rayon::prelude::*;
         let row_len = self.shape.row_len();
         self.data.par_chunks_mut(self.stride).map(move |chunk| &mut chunk[..row_len])
     }
 
-    /// The same rows in bands of so many.
+    /// The same rows in bands of `rows`.
     pub(crate) fn bands_mut(&mut self, rows: usize) -> impl ExactSizeIterator<Item = Vec<&mut [P]>> + Send {
         let (stride, row_len) = (self.stride, self.shape.row_len());
         let bands = self.data.chunks_mut(stride.saturating_mul(rows));
@@ -258,7 +258,7 @@ impl<P: Pixel> Image<P> {
         &self.data
     }
 
-    /// Gives the values away.
+    /// Returns the values.
     pub fn into_vec(self) -> Vec<P> {
         self.data
     }

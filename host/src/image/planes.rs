@@ -1,4 +1,4 @@
-//! Between interleaved stored pixels and the planes of f32 that kernels compute on.
+//! Converts between stored, interleaved pixels and the planes of f32 that kernels compute on.
 
 use rayon::prelude::*;
 
