@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use apron::gpu::{DeviceImage, Gpu, Stream};
-use apron::{Border, Device, Error, Family, Filter, Image, Pixel as _, Plan, Variant};
+use apron::{Border, Device, Error, Family, Filter, Image, Plan, Scalar, Variant};
 use rayon::prelude::*;
 
 use crate::cases::{Case, Class, Random, Stored, Suite, cases};
@@ -420,8 +420,8 @@ impl Bench<'_> {
         let found = check::sum(dst);
         // Integers are rounded as if from the exact sum, in whichever order it was added up.
         let class = self.case.form.class() as usize;
-        let expected = match P::NAME {
-            u8::NAME if is_exact(family) => self.case.sums[class],
+        let expected = match P::SCALAR {
+            Scalar::U8 if is_exact(family) => self.case.sums[class],
             _ => self.case.sum(family),
         };
         let against = match expected {

@@ -91,7 +91,7 @@ pub(crate) fn spots<P: Pixel>(
         let found = f64::from(dst.view().row(y)[x * shape.channels + channel].to_f32());
         // Each tap, product and sum in f32 is off by half a unit in the last place at most; an integer by a half more.
         let mut bound = (filter.cols() * filter.rows() + 2) as f64 * f64::from(f32::EPSILON) * scale + slack;
-        if P::NAME != f32::NAME {
+        if P::SCALAR != f32::SCALAR {
             sum = sum.clamp(0.0, 255.0);
             bound += 0.5;
         }

@@ -46,7 +46,7 @@ fn measure<P: Pixel>(
 ) {
     let src = picture::<P>(channels);
     let mut dst = Image::<P>::zeroed(SIDE, SIDE, channels).expect("a picture of this size");
-    let mut group = c.benchmark_group(format!("{name} {}x{channels}", P::NAME));
+    let mut group = c.benchmark_group(format!("{name} {}x{channels}", P::SCALAR));
     group.throughput(Throughput::Elements((SIDE * SIDE) as u64)).sample_size(20);
     for size in [3, 5, 7, 9, 17, 31] {
         let plan = Plan::builder(&filter(size)).device(Device::Cpu).variant(variant).build().expect("a plan");

@@ -770,7 +770,7 @@ mod tests {
                 let planes = disturbed(&truth, error / 2.0);
                 let mut found = vec![0xa5u8; pixels.len()];
                 let mut dst = crate::ImageViewMut::new(&mut found, width, height, 1).unwrap();
-                crate::pixels::join(&planes, &src, &mut dst, 1, &filter, border, family).unwrap();
+                crate::image::planes::join(&planes, &src, &mut dst, 1, &filter, border, family).unwrap();
                 let expected = defined(&pixels, (width, height), &filter, border);
                 let kept = |x: usize, y: usize| {
                     border == Border::Keep

@@ -1,16 +1,8 @@
 #![doc = include_str!("../../README.md")]
 
-// The tool is written as any program that uses the library.
-#[cfg(feature = "cli")]
-extern crate self as apron;
-
 mod border;
 mod choice;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod cli;
 mod cpu;
-mod dynamic;
 mod error;
 mod exact;
 mod filter;
@@ -18,7 +10,6 @@ mod filter;
 pub mod gpu;
 mod image;
 mod memory;
-mod pixels;
 mod plan;
 mod spectrum;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the choice of a variant needs only a part of it"))]
@@ -27,10 +18,11 @@ mod variants;
 
 pub use border::Border;
 pub use choice::Candidate;
-pub use dynamic::filter;
 pub use error::{Error, Result};
-pub use filter::{Filter, Parameter, Preset};
+pub use filter::Filter;
+pub use filter::parameters::{Parameter, Preset};
 pub use half::f16;
-pub use image::{Image, ImageView, ImageViewMut, Pixel, Shape};
+pub use image::dynamic::filter;
+pub use image::{Format, Image, ImageView, ImageViewMut, Layout, Pixel, Scalar, Shape};
 pub use plan::{Device, Plan, PlanBuilder};
 pub use variants::{Family, Variant};

@@ -2,9 +2,9 @@
 
 use crate::choice::{Candidate, Place, Problem};
 use crate::cpu;
-use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 #[cfg(feature = "gpu")]
-use crate::pixels;
+use crate::image::planes as pixels;
+use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 use crate::{Border, Error, Family, Filter, Result, Variant};
 
 /// Where a plan runs.

@@ -23,7 +23,7 @@ fn find() -> Result<PathBuf, String> {
     let features = if cfg!(feature = "gpu") {
         &["--bin", "apron", "--workspace"][..]
     } else {
-        &["--bin", "apron", "-p", "apron", "--no-default-features", "-F", "cli"]
+        &["--bin", "apron", "-p", "apron-cli", "--no-default-features"]
     };
     let found = built::find(&format!("apron{}", std::env::consts::EXE_SUFFIX), features);
     found.map_err(|error| format!("{error}: set APRON_BIN to the tool"))

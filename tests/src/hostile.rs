@@ -5,8 +5,8 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use apron::cli::fuzz;
-use apron::{Border, Device, Filter, Image, Pixel, Plan, Shape};
+use apron::{Border, Device, Filter, Image, Pixel, Plan, Scalar, Shape};
+use apron_cli::fuzz;
 use fastrand::Rng;
 use tempfile::TempDir;
 
@@ -120,7 +120,7 @@ fn picture(bytes: &[u8]) -> Result<bool, String> {
             picture.values.len()
         ));
     }
-    if picture.bytes {
+    if picture.scalar == Scalar::U8 {
         filtered(picture.shape, picture.values.iter().map(|&value| value as u8).collect::<Vec<_>>())?;
     }
     filtered(picture.shape, picture.values)?;

@@ -23,10 +23,11 @@ fn sources() -> BTreeMap<String, String> {
         }
     }
     let mut found = BTreeMap::new();
-    for folder in
-        ["gpu-kernels", "kernel-builder", "host", "studies", "bench", "xtask", "tests", "emulator", "rust-cuda", "fuzz"]
-    {
-        visit(&root().join(folder), &mut found);
+    for entry in fs::read_dir(root()).unwrap().map(|entry| entry.unwrap()) {
+        // Every package has a folder of its own.
+        if entry.path().join("Cargo.toml").is_file() {
+            visit(&entry.path(), &mut found);
+        }
     }
     found
 }

@@ -6,7 +6,7 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::{Window, leaves, resolve};
-use crate::pixels::Planes;
+use crate::image::planes::Planes;
 
 /// Pixels whose sums are held in registers at a time.
 const LANES: usize = 32;

@@ -17,8 +17,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use gpu_kernels::border::KEEP;
 
 use crate::exact::{Exact, Order};
+use crate::image::planes::{self as pixels, Planes};
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
-use crate::pixels::{self, Planes};
 use crate::{Border, Family, Filter, Result};
 use bands::{Passes, Run};
 use simd::Isa;

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::{Window, leaves, resolve};
 use crate::Result;
-use crate::pixels::Planes;
+use crate::image::planes::Planes;
 
 /// Pixels whose sums are held in registers at a time.
 const LANES: usize = 32;

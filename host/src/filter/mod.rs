@@ -1,12 +1,13 @@
-//! Filters: taps with an anchor, and what is known about them.
+//! Filters: taps with an anchor, and the factors of separable ones.
 
 mod factor;
+pub(crate) mod parameters;
 mod presets;
 mod syntax;
 
 pub(crate) use factor::lowest_bit;
-pub use presets::{Parameter, Preset};
 
+use self::factor::Factors;
 use crate::{Error, Result};
 
 /// A window of taps and its anchor.
@@ -34,7 +35,7 @@ pub struct Filter {
     rows: usize,
     anchor: (usize, usize),
     taps: Taps,
-    /// The preset in text, as long as the taps are the preset's.
+    /// The preset as text, while the taps are the preset's.
     preset: Option<String>,
 }
 
@@ -45,13 +46,6 @@ enum Taps {
     Dense { taps: Vec<f64>, factors: Option<Factors> },
     /// Tap `(r, c)` is `column[r] * row[c]`.
     Product(Factors),
-}
-
-/// A row and a column of taps.
-#[derive(Clone, Debug, PartialEq)]
-struct Factors {
-    row: Vec<f64>,
-    column: Vec<f64>,
 }
 
 /// Filters are equal if they compute the same: the same taps in the same form, and the same anchor.
@@ -68,9 +62,9 @@ impl Filter {
     /// Taps given row by row count as the product of a row and a column if none differs from that product by more than
     /// this part of the greatest |tap|: 2⁻²³, one unit in the last place of an f32. A table of taps that was computed as
     /// a product and rounded to f32 passes; what the two-pass result may differ by stays within f32 rounding.
-    pub const SEPARABLE_TOLERANCE: f64 = f32::EPSILON as f64;
+    pub const SEPARABLE_TOLERANCE: f64 = factor::TOLERANCE;
 
-    /// Taps given row by row. Whether they are the product of a row and a column is found out
+    /// Taps given row by row. Whether they are the product of a row and a column is detected
     /// (see [`Filter::SEPARABLE_TOLERANCE`]).
     ///
     /// # Errors
@@ -80,8 +74,8 @@ impl Filter {
         Self::dense(cols, rows, widened(taps)?)
     }
 
-    /// As [`Filter::from_taps`], for taps of twice the precision: kernels use each rounded to f32, 8-bit results are
-    /// rounded as if computed with the taps given here.
+    /// As [`Filter::from_taps`], for taps in double precision: kernels use each rounded to f32; 8-bit results are rounded
+    /// as if they were computed with the taps given here.
     ///
     /// # Errors
     /// As [`Filter::from_taps`], and if a tap is too great for an f32.
@@ -104,7 +98,7 @@ impl Filter {
         Self::product(widened(row)?, widened(column)?)
     }
 
-    /// As [`Filter::separable`], for taps of twice the precision.
+    /// As [`Filter::separable`], for taps in double precision.
     ///
     /// # Errors
     /// As [`Filter::separable`].
@@ -112,7 +106,7 @@ impl Filter {
         Self::product(copied(row)?, copied(column)?)
     }
 
-    /// The same taps with another cell on the output pixel.
+    /// The same taps with another anchor: the cell that lies on the output pixel.
     ///
     /// # Errors
     /// [`Error::Parameter`] unless `x` is below the number of columns and `y` below the number of rows.
@@ -134,8 +128,8 @@ impl Filter {
         Ok(self)
     }
 
-    /// The filter turned by half a circle, anchor included: with it, correlation is true convolution, as SciPy's
-    /// `convolve` with the filter that was.
+    /// The filter rotated by 180 degrees, with its anchor: correlation with it is true convolution with the original
+    /// filter, as SciPy's `convolve`.
     #[must_use]
     pub fn flipped(mut self) -> Self {
         let reverse = |factors: &mut Factors| {
@@ -292,6 +286,18 @@ fn copied(taps: &[f64]) -> Result<Vec<f64>> {
     Ok(copy)
 }
 
+/// Checks that a filter, and the filter flipped, read back as they print.
+#[cfg(test)]
+fn reads_back(text: &str) {
+    let read = |text: &str| text.parse::<Filter>().unwrap_or_else(|error| panic!("{text}: {error}"));
+    let filter = read(text);
+    let printed = filter.to_string();
+    assert_eq!(read(&printed), filter, "{text} printed {printed}");
+    assert_eq!(read(&printed).to_string(), printed);
+    let flipped = filter.flipped();
+    assert_eq!(read(&flipped.to_string()), flipped, "{text} flipped");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -355,66 +361,5 @@ mod tests {
         assert_eq!((filter.cols(), filter.rows()), (200_000, 200_000));
         assert!(filter.is_separable());
         assert_eq!(filter.flipped().anchor(), (99_999, 99_999));
-    }
-
-    #[test]
-    fn presets_have_the_taps_of_the_field() {
-        let taps = |text: &str| dense(&text.parse().unwrap());
-        assert_eq!(taps("sobel-x"), [-1., 0., 1., -2., 0., 2., -1., 0., 1.]);
-        assert_eq!(taps("sobel-y"), [-1., -2., -1., 0., 0., 0., 1., 2., 1.]);
-        // OpenCV's getDerivKernels(1, 0, 5).
-        let sobel: Filter = "sobel-x:size=5".parse().unwrap();
-        assert_eq!(sobel.separated(), Some((&[-1., -2., 0., 2., 1.][..], &[1., 4., 6., 4., 1.][..])));
-        assert_eq!(taps("scharr-y"), [-3., -10., -3., 0., 0., 0., 3., 10., 3.]);
-        assert_eq!(taps("prewitt-x"), [-1., 0., 1., -1., 0., 1., -1., 0., 1.]);
-        assert_eq!(taps("laplacian"), [0., 1., 0., 1., -4., 1., 0., 1., 0.]);
-        assert_eq!(taps("sharpen"), [0., -1., 0., -1., 5., -1., 0., -1., 0.]);
-        assert_eq!(taps("box:cols=2,rows=3"), [1.0 / 6.0; 6]);
-        assert_eq!(taps("motion:length=5"), [0.2; 5]);
-        assert_eq!(taps("motion:length=1,angle=77"), [1.0]);
-        let upright: Filter = "motion:length=5,angle=-90".parse().unwrap();
-        assert_eq!((upright.cols(), upright.rows()), (1, 5));
-        // Upwards to the right: bright at the upper right corner and the lower left one.
-        let slanted: Filter = "motion:length=9,angle=45".parse().unwrap();
-        assert_eq!((slanted.cols(), slanted.rows()), (7, 7));
-        assert!(slanted.tap(1, 5) > 0.05 && slanted.tap(5, 1) > 0.05);
-        assert_eq!((slanted.tap(1, 1), slanted.tap(5, 5)), (0.0, 0.0));
-        let sum = |text: &str| taps(text).iter().sum::<f64>();
-        for text in ["gaussian:sigma=3", "gaussian:size=8", "unsharp:sigma=2,amount=3", "motion:length=12.3,angle=17"] {
-            assert!((sum(text) - 1.0).abs() < 1e-12, "{text}");
-        }
-        for sigma in ["0.5", "1", "1.4", "5"] {
-            assert!(sum(&format!("log:sigma={sigma}")).abs() < 1e-12);
-        }
-    }
-
-    #[test]
-    fn gaussians_are_those_of_scipy_and_opencv() {
-        // scipy.ndimage.gaussian_filter's weights for sigma 1, from the middle.
-        let gaussian = Filter::gaussian(1.0).unwrap();
-        let (row, _) = gaussian.separated().unwrap();
-        let expected = [3.9894346935609776e-01, 2.4197144565660073e-01, 5.3991127420704415e-02, 4.4318616200312655e-03];
-        assert_eq!(row.len(), 9);
-        for (found, expected) in row[4..].iter().zip(expected) {
-            assert!((found - expected).abs() < 1e-15, "{found} {expected}");
-        }
-        // cv2.getGaussianKernel(5, 0): sigma 1.1.
-        let sized = Filter::gaussian_from_size(5, 1).unwrap();
-        let expected = [0.070766371332, 0.244460398912, 0.369546459514];
-        for (found, expected) in sized.separated().unwrap().0.iter().zip(expected) {
-            assert!((found - expected).abs() < 1e-11, "{found} {expected}");
-        }
-        for sigma in [1e-300, 1e-3, 0.12] {
-            assert_eq!(dense(&Filter::gaussian(sigma).unwrap()), [1.0]);
-            let sized = dense(&Filter::gaussian_sized(sigma, 3, 1).unwrap());
-            assert!(sized[1] > 0.999 && sized.iter().all(|tap| tap.is_finite()), "{sized:?}");
-        }
-        assert_eq!(dense(&Filter::gaussian_sized(1e-200, 4, 1).unwrap()), [0.0, 0.5, 0.5, 0.0]);
-        for sigma in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e30] {
-            assert!(Filter::gaussian(sigma).is_err());
-            assert!(Filter::unsharp(sigma, 1.0).is_err());
-            assert!(Filter::laplacian_of_gaussian(sigma).is_err());
-            assert!(sigma == 1e30 || Filter::gaussian_sized(sigma, 3, 3).is_err());
-        }
     }
 }

@@ -1,8 +1,9 @@
-//! Filters that have a name. The table at the end is what the text form, its documentation and the help read.
+//! Presets: filters with a name. The text form, the messages and the help read the table `Filter::PRESETS`. A new preset
+//! needs a constructor, a row in the table and its documentation, and texts in the tests: all in this file.
 
 use std::f64::consts::PI;
 
-use super::syntax::Given;
+use super::parameters::{Parameter, Preset};
 use super::{Filter, check_extents};
 use crate::{Error, Result};
 
@@ -16,7 +17,7 @@ impl Filter {
     }
 
     /// A Gaussian of standard deviation `sigma`, in pixels, cut off at SciPy's radius, `int(4 * sigma + 0.5)`; the taps sum
-    /// to 1. Below 0.125 that is the identity.
+    /// to 1. A `sigma` below 0.125 gives the identity.
     ///
     /// # Errors
     /// [`Error::Parameter`] unless `sigma` is above 0, and small enough for the taps to be at most [`Filter::MAX_EXTENT`].
@@ -71,7 +72,7 @@ impl Filter {
         Ok(Self::from_taps_f64(3, 3, &taps)?.called(format!("sharpen:amount={amount}")))
     }
 
-    /// Unsharp mask: the image plus `amount` times what a Gaussian of `sigma` takes away from it.
+    /// Unsharp mask: the image plus `amount` times the difference between the image and its Gaussian blur of `sigma`.
     ///
     /// # Errors
     /// [`Error::Parameter`] as for [`Filter::gaussian`], and if `amount` is not finite; [`Error::HostMemory`] if there is
@@ -174,7 +175,7 @@ impl Filter {
 
     /// Laplacian of a Gaussian of standard deviation `sigma`, in a window of SciPy's radius, `int(4 * sigma + 0.5)`.
     ///
-    /// As SciPy's `gaussian_laplace`, except that what the cut-off leaves over is taken away, so that a flat image gives 0.
+    /// As SciPy's `gaussian_laplace`, except that the remainder of the cut-off is subtracted, so that a flat image gives 0.
     ///
     /// # Errors
     /// [`Error::Parameter`] unless `sigma` is at least 0.5 (below, the samples are too few for a Laplacian) and small
@@ -205,7 +206,7 @@ impl Filter {
         Ok(Self::from_taps_f64(3, 3, &[-2.0, -1.0, 0.0, -1.0, 1.0, 1.0, 0.0, 1.0, 2.0])?.called("emboss"))
     }
 
-    /// The mean along a line through the pixel, as a camera that moved by `length` pixels sees it; `angle` in degrees,
+    /// The mean along a line through the pixel, as from a camera that moved by `length` pixels; `angle` in degrees,
     /// counter-clockwise from the x axis. A tap falls off linearly with its distance from the line.
     ///
     /// # Errors
@@ -362,37 +363,6 @@ fn sin_cos_degrees(angle: f64) -> (f64, f64) {
     }
 }
 
-/// A filter that has a name: what it is called in text, and what it takes.
-#[derive(Clone, Copy)]
-pub struct Preset {
-    /// The name.
-    pub name: &'static str,
-    /// One line on what it does.
-    pub summary: &'static str,
-    /// What may follow the name.
-    pub parameters: &'static [Parameter],
-    pub(super) build: fn(&Given<'_>) -> Result<Filter>,
-}
-
-/// A parameter of a [`Preset`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Parameter {
-    /// The name.
-    pub name: &'static str,
-    /// What it means, in which unit, and what it is when it is not given.
-    pub meaning: &'static str,
-}
-
-impl std::fmt::Debug for Preset {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Preset")
-            .field("name", &self.name)
-            .field("summary", &self.summary)
-            .field("parameters", &self.parameters)
-            .finish_non_exhaustive()
-    }
-}
-
 const fn parameter(name: &'static str, meaning: &'static str) -> Parameter {
     Parameter { name, meaning }
 }
@@ -401,15 +371,29 @@ const SIZE: Parameter = parameter("size", "tap columns and rows");
 const COLS: Parameter = parameter("cols", "tap columns, with rows instead of size");
 const ROWS: Parameter = parameter("rows", "tap rows, with cols instead of size");
 const SIGMA: Parameter = parameter("sigma", "standard deviation in pixels");
-const SOBEL_SIZE: Parameter = parameter("size", "odd, 3 to 31; 3 unless given");
+const SOBEL_SIZE: Parameter = parameter("size", "odd, 3 to 31; 3 by default");
 
 impl Filter {
-    /// Every preset, with what it takes: the table behind the text form.
+    /// Every preset and its parameters: the table that the text form reads.
+    ///
+    /// | filter | example | parameters |
+    /// | --- | --- | --- |
+    /// | identity | `identity` | |
+    /// | Gaussian blur | `gaussian:sigma=2`, `gaussian:size=5`, `gaussian:sigma=2,size=9` | `sigma`; `size`, or `cols` and `rows` |
+    /// | mean | `box:size=5`, `box:cols=3,rows=7` | `size`, or `cols` and `rows` |
+    /// | sharpen | `sharpen`, `sharpen:amount=0.5` | `amount` |
+    /// | unsharp mask | `unsharp:sigma=1,amount=1.5` | `sigma`, `amount` |
+    /// | derivatives | `sobel-x`, `sobel-y:size=5` | `size` |
+    /// | | `scharr-x`, `scharr-y`, `prewitt-x`, `prewitt-y` | |
+    /// | Laplacian | `laplacian`, `laplacian:neighbours=8` | `neighbours` |
+    /// | Laplacian of Gaussian | `log:sigma=1.4` | `sigma` |
+    /// | relief | `emboss` | |
+    /// | motion blur | `motion:length=15,angle=30` | `length`, `angle` |
     pub const PRESETS: &'static [Preset] = &[
         Preset { name: "identity", summary: "the input", parameters: &[], build: |_| Filter::identity() },
         Preset {
             name: "gaussian",
-            summary: "Gaussian blur; the window from sigma or sigma from the window, if one is left out",
+            summary: "Gaussian blur; sigma sets the window, or the window sets sigma, if only one is given",
             parameters: &[SIGMA, SIZE, COLS, ROWS],
             build: |given| match (given.number("sigma")?, given.window()?) {
                 (Some(sigma), None) => Filter::gaussian(sigma),
@@ -430,13 +414,13 @@ impl Filter {
         Preset {
             name: "sharpen",
             summary: "the image minus its Laplacian",
-            parameters: &[parameter("amount", "how much of the Laplacian; 1 unless given")],
+            parameters: &[parameter("amount", "factor of the Laplacian; 1 by default")],
             build: |given| Filter::sharpen(given.number("amount")?.unwrap_or(1.0)),
         },
         Preset {
             name: "unsharp",
-            summary: "the image plus what a Gaussian blur takes away",
-            parameters: &[SIGMA, parameter("amount", "how much of it; 1 unless given")],
+            summary: "the image plus its difference from a Gaussian blur",
+            parameters: &[SIGMA, parameter("amount", "factor of the difference; 1 by default")],
             build: |given| Filter::unsharp(given.needed("sigma")?, given.number("amount")?.unwrap_or(1.0)),
         },
         Preset {
@@ -478,7 +462,7 @@ impl Filter {
         Preset {
             name: "laplacian",
             summary: "sum of the second derivatives",
-            parameters: &[parameter("neighbours", "4 or 8; 4 unless given")],
+            parameters: &[parameter("neighbours", "4 or 8; 4 by default")],
             build: |given| Filter::laplacian(given.whole("neighbours")?.unwrap_or(4)),
         },
         Preset {
@@ -498,9 +482,115 @@ impl Filter {
             summary: "mean along a line",
             parameters: &[
                 parameter("length", "pixels, 1 or more"),
-                parameter("angle", "degrees, counter-clockwise from the x axis; 0 unless given"),
+                parameter("angle", "degrees, counter-clockwise from the x axis; 0 by default"),
             ],
             build: |given| Filter::motion(given.needed("length")?, given.number("angle")?.unwrap_or(0.0)),
         },
     ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reads_back;
+    use super::*;
+
+    fn dense(filter: &Filter) -> Vec<f64> {
+        (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| filter.tap(row, col))).collect()
+    }
+
+    #[test]
+    fn every_preset_reads_back_as_it_prints() {
+        let texts = [
+            "identity",
+            "gaussian:sigma=2",
+            "gaussian:size=5",
+            "gaussian:sigma=2,size=9",
+            "gaussian:sigma=0.3,cols=4,rows=7",
+            "gaussian:cols=3,rows=8",
+            "box:size=5",
+            "box:cols=3,rows=7",
+            "sharpen",
+            "sharpen:amount=-0.25",
+            "unsharp:sigma=1,amount=1.5",
+            "unsharp:sigma=0.01",
+            "sobel-x",
+            "sobel-y",
+            "sobel-x:size=7",
+            "scharr-x",
+            "scharr-y",
+            "prewitt-x",
+            "prewitt-y",
+            "laplacian",
+            "laplacian:neighbours=8",
+            "log:sigma=1.4",
+            "emboss",
+            "motion:length=15,angle=30",
+            "motion:length=2.5",
+        ];
+        texts.into_iter().for_each(reads_back);
+        for preset in Filter::PRESETS {
+            assert!(texts.iter().any(|text| text.starts_with(preset.name)), "{} is not among them", preset.name);
+        }
+    }
+
+    #[test]
+    fn presets_have_the_taps_of_the_field() {
+        let taps = |text: &str| dense(&text.parse().unwrap());
+        assert_eq!(taps("sobel-x"), [-1., 0., 1., -2., 0., 2., -1., 0., 1.]);
+        assert_eq!(taps("sobel-y"), [-1., -2., -1., 0., 0., 0., 1., 2., 1.]);
+        // OpenCV's getDerivKernels(1, 0, 5).
+        let sobel: Filter = "sobel-x:size=5".parse().unwrap();
+        assert_eq!(sobel.separated(), Some((&[-1., -2., 0., 2., 1.][..], &[1., 4., 6., 4., 1.][..])));
+        assert_eq!(taps("scharr-y"), [-3., -10., -3., 0., 0., 0., 3., 10., 3.]);
+        assert_eq!(taps("prewitt-x"), [-1., 0., 1., -1., 0., 1., -1., 0., 1.]);
+        assert_eq!(taps("laplacian"), [0., 1., 0., 1., -4., 1., 0., 1., 0.]);
+        assert_eq!(taps("sharpen"), [0., -1., 0., -1., 5., -1., 0., -1., 0.]);
+        assert_eq!(taps("box:cols=2,rows=3"), [1.0 / 6.0; 6]);
+        assert_eq!(taps("motion:length=5"), [0.2; 5]);
+        assert_eq!(taps("motion:length=1,angle=77"), [1.0]);
+        let upright: Filter = "motion:length=5,angle=-90".parse().unwrap();
+        assert_eq!((upright.cols(), upright.rows()), (1, 5));
+        // Upwards to the right: bright at the upper right corner and the lower left one.
+        let slanted: Filter = "motion:length=9,angle=45".parse().unwrap();
+        assert_eq!((slanted.cols(), slanted.rows()), (7, 7));
+        assert!(slanted.tap(1, 5) > 0.05 && slanted.tap(5, 1) > 0.05);
+        assert_eq!((slanted.tap(1, 1), slanted.tap(5, 5)), (0.0, 0.0));
+        let sum = |text: &str| taps(text).iter().sum::<f64>();
+        for text in ["gaussian:sigma=3", "gaussian:size=8", "unsharp:sigma=2,amount=3", "motion:length=12.3,angle=17"] {
+            assert!((sum(text) - 1.0).abs() < 1e-12, "{text}");
+        }
+        for sigma in ["0.5", "1", "1.4", "5"] {
+            assert!(sum(&format!("log:sigma={sigma}")).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn gaussians_are_those_of_scipy_and_opencv() {
+        // scipy.ndimage.gaussian_filter's weights for sigma 1, from the middle.
+        let gaussian = Filter::gaussian(1.0).unwrap();
+        let (row, _) = gaussian.separated().unwrap();
+        let expected = [3.9894346935609776e-01, 2.4197144565660073e-01, 5.3991127420704415e-02, 4.4318616200312655e-03];
+        assert_eq!(row.len(), 9);
+        for (found, expected) in row[4..].iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-15, "{found} {expected}");
+        }
+        // cv2.getGaussianKernel(5, 0): sigma 1.1.
+        let sized = Filter::gaussian_from_size(5, 1).unwrap();
+        let expected = [0.070766371332, 0.244460398912, 0.369546459514];
+        for (found, expected) in sized.separated().unwrap().0.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-11, "{found} {expected}");
+        }
+        for sigma in [1e-300, 1e-3, 0.12] {
+            assert_eq!(dense(&Filter::gaussian(sigma).unwrap()), [1.0]);
+            let sized = dense(&Filter::gaussian_sized(sigma, 3, 1).unwrap());
+            assert!(sized[1] > 0.999 && sized.iter().all(|tap| tap.is_finite()), "{sized:?}");
+        }
+        assert_eq!(dense(&Filter::gaussian_sized(1e-200, 4, 1).unwrap()), [0.0, 0.5, 0.5, 0.0]);
+        for sigma in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e30] {
+            assert!(Filter::gaussian(sigma).is_err());
+            assert!(Filter::unsharp(sigma, 1.0).is_err());
+            assert!(Filter::laplacian_of_gaussian(sigma).is_err());
+            assert!(sigma == 1e30 || Filter::gaussian_sized(sigma, 3, 3).is_err());
+        }
+    }
 }

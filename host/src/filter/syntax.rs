@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::presets::Preset;
+use super::parameters::{Given, brief, number, syntax};
 use super::{Filter, Taps};
 use crate::{Error, Result};
 
-/// One grammar for the command line, files and messages; [`Filter`] prints in it what it reads.
+/// The command line, files and messages share one grammar; a [`Filter`] prints in it as it reads.
 ///
 /// ```text
 /// filter    = name [ ":" parameter { "," parameter } ] [ anchor ]
@@ -19,24 +19,12 @@ use crate::{Error, Result};
 /// number    = decimal [ "/" decimal ]
 /// ```
 ///
-/// | filter | example | parameters |
+/// | filter | example | what it says |
 /// | --- | --- | --- |
-/// | identity | `identity` | |
-/// | Gaussian blur | `gaussian:sigma=2`, `gaussian:size=5`, `gaussian:sigma=2,size=9` | `sigma`; `size`, or `cols` and `rows` |
-/// | mean | `box:size=5`, `box:cols=3,rows=7` | `size`, or `cols` and `rows` |
-/// | sharpen | `sharpen`, `sharpen:amount=0.5` | `amount` |
-/// | unsharp mask | `unsharp:sigma=1,amount=1.5` | `sigma`, `amount` |
-/// | derivatives | `sobel-x`, `sobel-y:size=5` | `size` |
-/// | | `scharr-x`, `scharr-y`, `prewitt-x`, `prewitt-y` | |
-/// | Laplacian | `laplacian`, `laplacian:neighbours=8` | `neighbours` |
-/// | Laplacian of Gaussian | `log:sigma=1.4` | `sigma` |
-/// | relief | `emboss` | |
-/// | motion blur | `motion:length=15,angle=30` | `length`, `angle` |
+/// | a preset | `gaussian:sigma=2,size=9` | its name and parameters are in [`Filter::PRESETS`] |
 /// | any taps | `taps:0 1 0; 1 -4 1; 0 1 0` | read by [`Filter::parse_taps`] |
-/// | a row and a column | `separable:row=1/4 1/2 1/4,column=-1 0 1` | `row`, `column` |
+/// | a row and a column | `separable:row=1/4 1/2 1/4,column=-1 0 1` | the product of both |
 /// | another anchor | `box:size=4@1,1` | column and row of the cell on the output pixel |
-///
-/// What each parameter means, and which values it has unless given, is in [`Filter::PRESETS`].
 ///
 /// ```
 /// use apron::Filter;
@@ -76,7 +64,7 @@ impl FromStr for Filter {
     }
 }
 
-/// What `FromStr` reads back as an equal filter.
+/// Prints what `FromStr` reads back as an equal filter.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.preset, &self.taps) {
@@ -105,14 +93,14 @@ impl fmt::Display for Filter {
 fn write_row(f: &mut fmt::Formatter<'_>, taps: &[f64]) -> fmt::Result {
     for (index, tap) in taps.iter().enumerate() {
         f.write_str(if index == 0 { "" } else { " " })?;
-        // In f64's shortest form, and without a hundred zeros.
+        // The shortest digits of the f64. Very small and very large taps would need many zeros.
         if *tap == 0.0 || (1e-5..1e16).contains(&tap.abs()) { write!(f, "{tap}")? } else { write!(f, "{tap:e}")? }
     }
     Ok(())
 }
 
 impl Filter {
-    /// Taps as text: rows end at `;` or at the end of a line, numbers are separated by blanks or a comma, and may be
+    /// Reads taps from text: rows end at `;` or at the end of a line, numbers are separated by blanks or a comma, and may be
     /// fractions. What follows `#` in a line is a comment; blank rows do not count.
     ///
     /// ```
@@ -169,18 +157,6 @@ fn read_row(text: &str, row: &str, taps: &mut Vec<f64>) -> Result<()> {
     Ok(())
 }
 
-/// A decimal number, or a fraction of two.
-fn number(text: &str, number: &str) -> Result<f64> {
-    let decimal = |part: &str| part.trim().parse::<f64>().ok().filter(|value| value.is_finite());
-    let value = match number.split_once('/') {
-        Some((numerator, denominator)) => decimal(numerator).zip(decimal(denominator)).map(|(n, d)| n / d),
-        None => decimal(number),
-    };
-    value.filter(|value| value.is_finite()).ok_or_else(|| {
-        syntax(text, format!("\"{}\" is not a finite number; write it as 0.25, 2.5e-1 or 1/4", brief(number)))
-    })
-}
-
 fn separable(text: &str, rest: &str) -> Result<Filter> {
     let expected = || syntax(text, "a row and a column are needed, as in separable:row=1 2 1,column=-1 0 1");
     let (row, column) =
@@ -199,97 +175,15 @@ fn preset(text: &str, name: &str, rest: Option<&str>) -> Result<Filter> {
             format!("no filter is called \"{}\"; there are {}, taps, separable", brief(name), names.join(", "));
         return Err(syntax(text, reason));
     };
-    let mut given = Given { text, preset, values: Vec::new() };
-    for part in rest.into_iter().flat_map(|rest| rest.split(',')) {
-        let Some((name, value)) = part.split_once('=').map(|(name, value)| (name.trim(), value.trim())) else {
-            return Err(given.wrong(&format!("\"{}\" is not of the form name=value", brief(part))));
-        };
-        if !preset.parameters.iter().any(|parameter| parameter.name == name) {
-            return Err(given.wrong(&format!("\"{}\" is no parameter of it", brief(name))));
-        }
-        if given.value(name).is_some() {
-            return Err(given.wrong(&format!("{name} is given twice")));
-        }
-        given.values.push((name, value));
-    }
-    (preset.build)(&given)
-}
-
-/// The parameters that a text gives to a preset.
-pub(super) struct Given<'a> {
-    text: &'a str,
-    preset: &'a Preset,
-    values: Vec<(&'a str, &'a str)>,
-}
-
-impl<'a> Given<'a> {
-    fn value(&self, name: &str) -> Option<&'a str> {
-        self.values.iter().find(|(given, _)| *given == name).map(|(_, value)| *value)
-    }
-
-    pub(super) fn number(&self, name: &str) -> Result<Option<f64>> {
-        self.value(name).map(|value| number(self.text, value)).transpose()
-    }
-
-    pub(super) fn needed(&self, name: &str) -> Result<f64> {
-        self.number(name)?.ok_or_else(|| self.missing(name))
-    }
-
-    pub(super) fn whole(&self, name: &str) -> Result<Option<usize>> {
-        let read = |value: &str| {
-            value.parse().map_err(|_| self.wrong(&format!("{name}={} is not a whole number", brief(value))))
-        };
-        self.value(name).map(read).transpose()
-    }
-
-    /// Columns and rows, from `size` or from both of `cols` and `rows`.
-    pub(super) fn window(&self) -> Result<Option<(usize, usize)>> {
-        match (self.whole("size")?, self.whole("cols")?, self.whole("rows")?) {
-            (Some(size), None, None) => Ok(Some((size, size))),
-            (None, Some(cols), Some(rows)) => Ok(Some((cols, rows))),
-            (None, None, None) => Ok(None),
-            _ => Err(self.wrong("the window is given by size alone, or by cols and rows")),
-        }
-    }
-
-    pub(super) fn missing(&self, what: &str) -> Error {
-        self.wrong(&format!("it needs {what}"))
-    }
-
-    fn wrong(&self, what: &str) -> Error {
-        let names: Vec<_> = self.preset.parameters.iter().map(|parameter| parameter.name).collect();
-        let takes = match names.is_empty() {
-            true => "no parameters".to_owned(),
-            false => names.join(", "),
-        };
-        syntax(self.text, format!("{what}; {} takes {takes}", self.preset.name))
-    }
-}
-
-fn syntax(text: &str, reason: impl Into<String>) -> Error {
-    Error::FilterSyntax { text: brief(text), reason: reason.into() }
-}
-
-/// Text fit for a message of one line.
-fn brief(text: &str) -> String {
-    const LONGEST: usize = 60;
-    let mut brief: String =
-        text.trim().chars().map(|char| if char.is_control() { ' ' } else { char }).take(LONGEST).collect();
-    if text.trim().chars().nth(LONGEST).is_some() {
-        brief.push_str("...");
-    }
-    brief
+    (preset.build)(&Given::read(text, preset, rest)?)
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::reads_back;
     use super::*;
-
-    fn read(text: &str) -> Filter {
-        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
-    }
 
     fn refused(text: &str) -> String {
         let message = text.parse::<Filter>().expect_err(text).to_string();
@@ -298,50 +192,16 @@ mod tests {
     }
 
     #[test]
-    fn every_preset_reads_back_as_it_prints() {
-        let texts = [
-            "identity",
-            "gaussian:sigma=2",
-            "gaussian:size=5",
-            "gaussian:sigma=2,size=9",
-            "gaussian:sigma=0.3,cols=4,rows=7",
-            "gaussian:cols=3,rows=8",
-            "box:size=5",
-            "box:cols=3,rows=7",
-            "sharpen",
-            "sharpen:amount=-0.25",
-            "unsharp:sigma=1,amount=1.5",
-            "unsharp:sigma=0.01",
-            "sobel-x",
-            "sobel-y",
-            "sobel-x:size=7",
-            "scharr-x",
-            "scharr-y",
-            "prewitt-x",
-            "prewitt-y",
-            "laplacian",
-            "laplacian:neighbours=8",
-            "log:sigma=1.4",
-            "emboss",
-            "motion:length=15,angle=30",
-            "motion:length=2.5",
+    fn taps_and_anchors_read_back_as_they_print() {
+        for text in [
             "taps:0 1 0; 1 -4 1; 0 1 0",
             "taps:1/3 1e-300 -2.5e20",
             "separable:row=1 2 1,column=1/3 -0.1",
             "box:size=4@0,3",
             "taps:1 2@0,0",
             " sobel-x @ 2,0 ",
-        ];
-        for text in texts {
-            let filter = read(text);
-            let printed = filter.to_string();
-            assert_eq!(read(&printed), filter, "{text} printed {printed}");
-            assert_eq!(read(&printed).to_string(), printed);
-            let flipped = filter.flipped();
-            assert_eq!(read(&flipped.to_string()), flipped, "{text} flipped");
-        }
-        for preset in Filter::PRESETS {
-            assert!(texts.iter().any(|text| text.trim().starts_with(preset.name)), "{} is not among them", preset.name);
+        ] {
+            reads_back(text);
         }
     }
 

@@ -199,7 +199,7 @@ impl Engine {
         if let Some(work) = found {
             return Ok(work);
         }
-        let len = crate::pixels::planes_len(shape, shape.channels)?;
+        let len = crate::image::planes::planes_len(shape, shape.channels)?;
         let pinned = || {
             // SAFETY: pinned memory comes from the driver, so its bytes have values, and any bytes are an f32.
             unsafe { LockedBuffer::uninitialized(len) }.map_err(|_| Error::HostMemory { bytes: 4 * len })

@@ -6,8 +6,9 @@ use super::device::Gpu;
 use super::driver;
 use super::memory::Memory;
 use super::stream::Stream;
+use crate::image::planes as pixels;
 use crate::image::{Image, ImageView, Pixel, Shape};
-use crate::{Error, Result, pixels};
+use crate::{Error, Result};
 
 /// Rows begin at multiples of this many floats, 128 bytes: a warp's row is whole cache lines.
 const ROW_ALIGNMENT: usize = 32;

@@ -1,11 +1,12 @@
-//! `apron plan`: what would run, how long it should take, and why nothing else would.
+//! `apron plan`: which variant would run, how long it should take, and why the others would not.
 
 use apron::{Candidate, Plan};
 
-use super::args::PlanArgs;
-use super::{Result, print};
+use crate::args::PlanArgs;
+use crate::failure::Result;
+use crate::output::print;
 
-pub(super) fn run(args: &PlanArgs) -> Result {
+pub(crate) fn run(args: &PlanArgs) -> Result {
     let filter = args.choice.filter()?;
     let plan = Plan::builder(&filter).device(args.device).autotune(args.autotune).build()?;
     let chosen = plan.variant_for(args.size)?;

@@ -1,23 +1,27 @@
 //! The command line as types.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use apron::{Border, Device, Filter, Shape, Variant};
+use apron::{Border, Device, Filter, Scalar, Shape, Variant};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, Parser, Subcommand};
 
-use super::{Failure, Result, files, npy};
+use crate::failure::{Failure, Result};
+use crate::formats::FileFormat;
+use crate::limits::Limits;
+use crate::taps_file;
 
 /// Filters pictures and arrays by convolution, on an NVIDIA GPU or on the CPU.
 #[derive(Debug, Parser)]
 #[command(name = "apron", version, after_help = EXAMPLES, disable_help_subcommand = true)]
-pub(super) struct Args {
-    /// Take the GPU's kernels from this PTX file, made from this version's source by whichever compiler
+pub(crate) struct Args {
+    /// Load the GPU kernels from this PTX file; any compiler may have made it from this version's source
     #[arg(long, value_name = "FILE", global = true)]
-    pub(super) ptx: Option<PathBuf>,
+    pub(crate) ptx: Option<PathBuf>,
 
     #[command(subcommand)]
-    pub(super) command: Command,
+    pub(crate) command: Command,
 }
 
 const EXAMPLES: &str = "\
@@ -28,15 +32,15 @@ Examples:
   apron filters
   apron info
 
-Exit code: 0, 1 if something failed, 2 if the command line does not make sense.";
+Exit code: 0 on success, 1 if something failed, 2 if the command line is wrong.";
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(crate) enum Command {
     /// Filter pictures, or arrays in .npy files
     Filter(Box<FilterArgs>),
-    /// Say how pictures of a size would be filtered, and why
+    /// Show which variant would filter a picture of a given size, and why
     Plan(Box<PlanArgs>),
-    /// List the filters that have a name, and their parameters
+    /// List the named filters and their parameters
     Filters,
     /// Print the taps of a filter, for other programs
     Taps(Box<TapsArgs>),
@@ -46,75 +50,76 @@ pub(super) enum Command {
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = FILTER_HELP)]
-pub(super) struct FilterArgs {
+pub(crate) struct FilterArgs {
     /// Pictures to read
     #[arg(value_name = "IN", required = true)]
-    pub(super) inputs: Vec<PathBuf>,
+    pub(crate) inputs: Vec<PathBuf>,
 
-    /// Picture to write, or an existing folder, where each keeps its name
+    /// Picture to write, or an existing folder, in which each picture keeps its name
     #[arg(value_name = "OUT")]
-    pub(super) output: PathBuf,
+    pub(crate) output: PathBuf,
 
     #[command(flatten)]
-    pub(super) choice: Choice,
+    pub(crate) choice: Choice,
 
-    /// What lies outside the picture: constant[:V], replicate, reflect, reflect101, wrap or keep
+    /// Rule for pixels outside the picture: constant[:V], replicate, reflect, reflect101, wrap or keep
     #[arg(long, default_value_t, allow_hyphen_values = true)]
-    pub(super) border: Border,
+    pub(crate) border: Border,
 
-    /// Where to run: cpu, gpu:N, or auto: the first GPU, the CPU where there is none
+    /// Where to run: cpu, gpu:N or auto (the first GPU, or the CPU if there is none)
     #[arg(long, default_value_t)]
-    pub(super) device: Device,
+    pub(crate) device: Device,
 
-    /// How to compute, from the list in "apron info"; chosen by size unless given
+    /// Variant to run, from the list in "apron info" [default: chosen by size]
     #[arg(long)]
-    pub(super) variant: Option<Variant>,
+    pub(crate) variant: Option<Variant>,
 
-    /// Measure the variants for each new size on this GPU, and remember the fastest for other times
+    /// Measure the variants once for each new size on this GPU, and remember the fastest
     #[arg(long, conflicts_with = "variant")]
-    pub(super) autotune: bool,
+    pub(crate) autotune: bool,
 
-    /// Pixel type to write; values are kept as they are, not scaled [default: as the input]
-    #[arg(long, value_name = "TYPE")]
-    pub(super) output_type: Option<PixelType>,
+    /// Pixel type to write; values are not scaled [default: as the input]
+    #[arg(long, value_name = "TYPE", value_parser = scalars())]
+    pub(crate) output_type: Option<Scalar>,
 
-    /// Read files without a header: rows of 8-bit pixels of this size, channels interleaved
+    /// Read files without a header: rows of 8-bit pixels of this size, with interleaved channels
     #[arg(long, value_name = "WxHxC", value_parser = raw)]
-    pub(super) raw: Option<Shape>,
+    pub(crate) raw: Option<Shape>,
 
     /// Format to write, as a file extension [default: as OUT; in a folder, as the input]
-    #[arg(long, value_name = "EXT", value_parser = files::Format::from_extension)]
-    pub(super) format: Option<&'static files::Format>,
+    #[arg(long, value_name = "EXT", value_parser = FileFormat::from_extension)]
+    pub(crate) format: Option<&'static FileFormat>,
 
     /// Quality of JPEG output
     #[arg(long, value_name = "1-100", default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=100))]
-    pub(super) quality: u8,
+    pub(crate) quality: u8,
 
     #[command(flatten)]
-    pub(super) limits: Limits,
+    pub(crate) limits: Limits,
 
-    /// Pictures to work on at once [default: one for each core, 8 at most]
+    /// Pictures to filter at the same time [default: one for each core, at most 8]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    pub(super) jobs: Option<u16>,
+    pub(crate) jobs: Option<u16>,
 
-    /// No progress bar and no notes; failures are still reported
+    /// Show no progress bar and no notes; failures are still reported
     #[arg(long, short)]
-    pub(super) quiet: bool,
+    pub(crate) quiet: bool,
 
-    /// Say for each picture what was chosen and how long it took
+    /// Report for each picture which variant ran and how long it took
     #[arg(long, short, conflicts_with = "quiet")]
-    pub(super) verbose: bool,
+    pub(crate) verbose: bool,
 }
 
 const FILTER_HELP: &str = "\
-Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr, npy and raw. Alpha is copied, not filtered. Colour
-profile and orientation are kept where the format can hold them, other metadata is not; of an animation or a document,
-the first picture is read. Limits on size guard against files that unpack to more than memory holds.
+Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw. Alpha is copied, not filtered. The colour
+profile and the orientation are kept where the format can hold them; other metadata is dropped. Of an animation or a
+document, the first picture is read. The limits on size guard against files that decode to more than memory holds.
 Arrays (.npy) are height x width or height x width x channels, with 1 to 4 channels of u1, u2, f2 or f4, in either
-byte order, C or Fortran; all their channels are filtered.
-Files without a header are read with --raw, as 8-bit pixels, all of whose channels are filtered; they are written as raw.
+byte order, C or Fortran; every channel is filtered.
+Files without a header are read with --raw, as 8-bit pixels; every channel is filtered. The format raw writes such files.
 Integers are rounded half to even and saturated; --output-type f32 keeps sign and fraction.
-A file is written under another name and renamed when complete, so OUT may be IN, and no part of a file is left.
+A file is written under a temporary name and renamed when it is complete: OUT may be IN, and a failure leaves no partial
+file.
 
 Examples:
   apron filter photo.jpg blurred.png --filter gaussian:sigma=2
@@ -127,30 +132,30 @@ Examples:
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = PLAN_HELP)]
-pub(super) struct PlanArgs {
+pub(crate) struct PlanArgs {
     #[command(flatten)]
-    pub(super) choice: Choice,
+    pub(crate) choice: Choice,
 
     /// Width and height of the picture, and its channels if there are several
     #[arg(long, value_name = "WxH[xC]", value_parser = shape)]
-    pub(super) size: Shape,
+    pub(crate) size: Shape,
 
-    /// Where to run: cpu, gpu:N, or auto: the first GPU, the CPU where there is none
+    /// Where to run: cpu, gpu:N or auto (the first GPU, or the CPU if there is none)
     #[arg(long, default_value_t)]
-    pub(super) device: Device,
+    pub(crate) device: Device,
 
-    /// Plan for an H200, which need not be there
+    /// Plan for an H200, even if this machine has none
     #[arg(long, conflicts_with_all = ["device", "autotune"])]
-    pub(super) h200: bool,
+    pub(crate) h200: bool,
 
     /// Measure the candidates on this GPU now, and remember the fastest
     #[arg(long)]
-    pub(super) autotune: bool,
+    pub(crate) autotune: bool,
 }
 
 const PLAN_HELP: &str = "\
-Times are those measured on an H200, or on two processor cores with AVX-512, scaled to the picture's size. They are for
-pixels in the device's memory: reading, writing and copying come on top.
+The times were measured on an H200, or on two processor cores with AVX-512, and are scaled to the picture's size. They
+hold for pixels in the device's memory: reading, writing and copying take extra time.
 
 Examples:
   apron plan --filter gaussian:sigma=2 --size 1920x1080x3
@@ -158,17 +163,17 @@ Examples:
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = TAPS_HELP)]
-pub(super) struct TapsArgs {
+pub(crate) struct TapsArgs {
     #[command(flatten)]
-    pub(super) choice: Choice,
+    pub(crate) choice: Choice,
 
-    /// File to write: an array of f8 if it ends in .npy, else text; stdout unless given
+    /// File to write: an array of f8 if its name ends in .npy, else text [default: stdout]
     #[arg(long, value_name = "FILE")]
-    pub(super) out: Option<PathBuf>,
+    pub(crate) out: Option<PathBuf>,
 }
 
 const TAPS_HELP: &str = "\
-Text has a line for each row; \"apron filter --taps-file\" reads it back.
+Text has one line for each row; \"apron filter --taps-file\" reads it back.
 
 Examples:
   apron taps --filter sobel-x
@@ -176,7 +181,7 @@ Examples:
 
 /// Which filter to use.
 #[derive(Debug, ClapArgs)]
-pub(super) struct Choice {
+pub(crate) struct Choice {
     #[command(flatten)]
     source: Source,
 
@@ -184,7 +189,7 @@ pub(super) struct Choice {
     #[arg(long, value_name = "X,Y", value_parser = anchor)]
     anchor: Option<(usize, usize)>,
 
-    /// Turn the filter by half a circle: true convolution, as SciPy's convolve; correlation unless given
+    /// Rotate the filter by 180 degrees: true convolution, as SciPy's convolve [default: correlation]
     #[arg(long)]
     convolve: bool,
 }
@@ -200,17 +205,17 @@ struct Source {
     #[arg(long, value_name = "TAPS", allow_hyphen_values = true, value_parser = Filter::parse_taps)]
     taps: Option<Filter>,
 
-    /// File of taps: text with a line for each row, or a .npy array of one or two dimensions
+    /// File of taps: text with one line for each row, or a .npy array of one or two dimensions
     #[arg(long, value_name = "FILE")]
     taps_file: Option<PathBuf>,
 }
 
 impl Choice {
-    /// The filter that was asked for.
-    pub(super) fn filter(&self) -> Result<Filter> {
+    /// The chosen filter, with its anchor, flipped for convolution.
+    pub(crate) fn filter(&self) -> Result<Filter> {
         let mut filter = match &self.source {
             Source { filter: Some(filter), .. } | Source { taps: Some(filter), .. } => filter.clone(),
-            Source { taps_file: Some(path), .. } => read_taps(path)?,
+            Source { taps_file: Some(path), .. } => taps_file::read(path)?,
             _ => return Err(Failure::usage("one of --filter, --taps and --taps-file is needed")),
         };
         if let Some((x, y)) = self.anchor {
@@ -220,69 +225,9 @@ impl Choice {
     }
 }
 
-/// A filter from a file of taps.
-pub(super) fn read_taps(path: &Path) -> Result<Filter> {
-    let mut reader = files::open(path)?;
-    if npy::is_npy(&mut reader).map_err(|error| Failure::at(path, error))? {
-        npy::read_taps(&mut reader).map_err(|reason| Failure::at(path, reason))
-    } else {
-        let text = files::read_text(reader).map_err(|error| Failure::at(path, error))?;
-        Filter::parse_taps(&text).map_err(|error| Failure::at(path, error))
-    }
-}
-
-/// What may be read at most: a small file can hold a picture that fills any memory.
-#[derive(Clone, Copy, Debug, ClapArgs)]
-pub(super) struct Limits {
-    /// Most pixels that a picture may have
-    #[arg(long, value_name = "N", default_value = "256M", value_parser = amount)]
-    pub(super) max_pixels: u64,
-
-    /// Most bytes that a picture may take when decoded; K, M, G and T are powers of 1024
-    #[arg(long, value_name = "N", default_value = "512M", value_parser = amount)]
-    pub(super) max_bytes: u64,
-}
-
-impl Limits {
-    /// Checks a picture's size, before anything is allocated for it.
-    pub(super) fn check(&self, width: u64, height: u64, bytes_per_pixel: u64) -> Result<(), String> {
-        let pixels = width.saturating_mul(height);
-        let bytes = pixels.saturating_mul(bytes_per_pixel);
-        if pixels > self.max_pixels {
-            return Err(format!(
-                "{width}x{height} pixels are more than {}; raise it with --max-pixels if you trust the file",
-                self.max_pixels
-            ));
-        }
-        if bytes > self.max_bytes {
-            return Err(format!(
-                "{width}x{height} pixels take {bytes} bytes, more than {}; raise it with --max-bytes if you trust the file",
-                self.max_bytes
-            ));
-        }
-        Ok(())
-    }
-}
-
-/// The type of a stored value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum PixelType {
-    U8,
-    U16,
-    // Half precision, which only arrays hold.
-    F16,
-    F32,
-}
-
-impl std::fmt::Display for PixelType {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::U8 => "u8",
-            Self::U16 => "u16",
-            Self::F16 => "f16",
-            Self::F32 => "f32",
-        })
-    }
+/// Reads a pixel type, and lists them all in the help.
+fn scalars() -> impl TypedValueParser<Value = Scalar> {
+    PossibleValuesParser::new(Scalar::ALL.iter().map(|scalar| scalar.name())).try_map(|name| name.parse::<Scalar>())
 }
 
 fn anchor(text: &str) -> Result<(usize, usize), &'static str> {
@@ -301,30 +246,15 @@ fn shape(text: &str) -> Result<Shape, &'static str> {
     }
 }
 
-pub(super) fn raw(text: &str) -> Result<Shape, &'static str> {
+/// Reads the size that `--raw` is given.
+pub(crate) fn raw(text: &str) -> Result<Shape, &'static str> {
     let complaint = "a width, a height and 1 to 4 channels are needed, as in 1024x1024x3";
     // The number of channels cannot be guessed.
     if text.matches('x').count() == 2 { shape(text).map_err(|_| complaint) } else { Err(complaint) }
 }
 
-/// A whole number with K, M, G or T for powers of 1024.
-fn amount(text: &str) -> Result<u64, &'static str> {
-    let (digits, shift) = match text.char_indices().last() {
-        Some((end, 'K' | 'k')) => (&text[..end], 10),
-        Some((end, 'M' | 'm')) => (&text[..end], 20),
-        Some((end, 'G' | 'g')) => (&text[..end], 30),
-        Some((end, 'T' | 't')) => (&text[..end], 40),
-        _ => (text, 0),
-    };
-    digits
-        .parse()
-        .ok()
-        .and_then(|number: u64| number.checked_mul(1 << shift))
-        .ok_or("a whole number is needed, which may end in K, M, G or T, as in 512M")
-}
-
-/// clap's complaint, as one line.
-pub(super) fn usage(error: &clap::Error) -> String {
+/// clap's message, as one line.
+pub(crate) fn usage(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "no command given; \"apron --help\" lists them".to_owned();
     }
@@ -425,7 +355,7 @@ mod tests {
             (&["a", "b", "--filter", "emboss", "-q", "-v"], &["--quiet"]),
         ];
         for (line, words) in cases {
-            let message = super::super::one_line(&parse(line).unwrap_err());
+            let message = crate::output::one_line(&parse(line).unwrap_err());
             for word in *words {
                 assert!(message.contains(word), "{line:?}: {message:?} lacks {word:?}");
             }
@@ -438,24 +368,5 @@ mod tests {
         let args = parse(&["a", "b", "--filter", "emboss", "--anchor", "3,0"]).unwrap();
         let failure = args.choice.filter().unwrap_err();
         assert_eq!(failure.code, 2);
-    }
-
-    #[test]
-    fn amounts() {
-        assert_eq!(amount("0"), Ok(0));
-        assert_eq!(amount("512M"), Ok(512 << 20));
-        assert_eq!(amount("3k"), Ok(3 << 10));
-        assert_eq!(amount("2T"), Ok(2 << 40));
-        for bad in ["", "M", "-1", "1.5", "1KB", "16777216T", "１"] {
-            assert!(amount(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn limits_cannot_be_overflowed() {
-        let limits = Limits { max_pixels: u64::MAX - 1, max_bytes: u64::MAX - 1 };
-        assert!(limits.check(u64::MAX, u64::MAX, 8).is_err());
-        assert!(limits.check(1 << 20, 1 << 20, 1 << 40).is_err());
-        assert!(limits.check(1 << 20, 1 << 20, 16).is_ok());
     }
 }

@@ -1,154 +1,12 @@
 //! Images in host memory: borrowed views with a stride, and an owned image.
 
-use half::f16;
+pub(crate) mod dynamic;
+mod format;
+pub(crate) mod planes;
+
+pub use format::{Format, Layout, Pixel, Scalar};
 
 use crate::{Error, Result};
-
-mod sealed {
-    use half::f16;
-    use half::slice::HalfFloatSliceExt;
-
-    use super::Pixel;
-
-    /// What is done with whole stretches of values.
-    pub trait Sealed: Sized {
-        /// The values, if they are bytes.
-        fn bytes(_: &[Self]) -> Option<&[u8]> {
-            None
-        }
-        /// The values, if they are bytes, to write.
-        fn bytes_mut(_: &mut [Self]) -> Option<&mut [u8]> {
-            None
-        }
-        /// The values, if they are floats, to write.
-        fn floats_mut(_: &mut [Self]) -> Option<&mut [f32]> {
-            None
-        }
-        /// `Pixel::to_f32` of each.
-        fn widen(values: &[Self], out: &mut [f32]);
-        /// `Pixel::from_f32` of each.
-        fn narrow(values: &[f32], out: &mut [Self]);
-    }
-    impl Sealed for u8 {
-        fn bytes(values: &[Self]) -> Option<&[u8]> {
-            Some(values)
-        }
-        fn bytes_mut(values: &mut [Self]) -> Option<&mut [u8]> {
-            Some(values)
-        }
-        #[inline(always)]
-        fn widen(values: &[Self], out: &mut [f32]) {
-            out.iter_mut().zip(values).for_each(|(out, value)| *out = value.to_f32());
-        }
-        #[inline(always)]
-        fn narrow(values: &[f32], out: &mut [Self]) {
-            out.iter_mut().zip(values).for_each(|(out, &value)| *out = Pixel::from_f32(value));
-        }
-    }
-    impl Sealed for u16 {
-        #[inline(always)]
-        fn widen(values: &[Self], out: &mut [f32]) {
-            out.iter_mut().zip(values).for_each(|(out, value)| *out = value.to_f32());
-        }
-        #[inline(always)]
-        fn narrow(values: &[f32], out: &mut [Self]) {
-            out.iter_mut().zip(values).for_each(|(out, &value)| *out = Pixel::from_f32(value));
-        }
-    }
-    // One by one, the crate would ask each time what the processor can do.
-    impl Sealed for f16 {
-        #[inline(always)]
-        fn widen(values: &[Self], out: &mut [f32]) {
-            values.convert_to_f32_slice(out);
-        }
-        #[inline(always)]
-        fn narrow(values: &[f32], out: &mut [Self]) {
-            out.convert_from_f32_slice(values);
-        }
-    }
-    impl Sealed for f32 {
-        fn floats_mut(values: &mut [Self]) -> Option<&mut [f32]> {
-            Some(values)
-        }
-        #[inline(always)]
-        fn widen(values: &[Self], out: &mut [f32]) {
-            out.copy_from_slice(values);
-        }
-        #[inline(always)]
-        fn narrow(values: &[f32], out: &mut [Self]) {
-            out.copy_from_slice(values);
-        }
-    }
-}
-
-/// A channel's stored type: `u8`, `u16`, [`half::f16`] or `f32`.
-///
-/// Values are taken as they are: 0 to 255 stays 0 to 255. Integers are rounded half to even and saturated when stored.
-pub trait Pixel: sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static {
-    /// The type's name, as Rust spells it.
-    const NAME: &'static str;
-    /// The value as f32; exact for every type.
-    fn to_f32(self) -> f32;
-    /// The nearest stored value; NaN becomes 0 in integer types.
-    fn from_f32(value: f32) -> Self;
-}
-
-impl Pixel for u8 {
-    const NAME: &'static str = "u8";
-    #[inline(always)]
-    fn to_f32(self) -> f32 {
-        f32::from(self)
-    }
-    #[inline(always)]
-    fn from_f32(value: f32) -> Self {
-        rounded(value, Self::MAX.into()) as Self
-    }
-}
-
-impl Pixel for u16 {
-    const NAME: &'static str = "u16";
-    #[inline(always)]
-    fn to_f32(self) -> f32 {
-        f32::from(self)
-    }
-    #[inline(always)]
-    fn from_f32(value: f32) -> Self {
-        rounded(value, Self::MAX.into()) as Self
-    }
-}
-
-impl Pixel for f16 {
-    const NAME: &'static str = "f16";
-    #[inline(always)]
-    fn to_f32(self) -> f32 {
-        self.into()
-    }
-    #[inline(always)]
-    fn from_f32(value: f32) -> Self {
-        Self::from_f32(value)
-    }
-}
-
-impl Pixel for f32 {
-    const NAME: &'static str = "f32";
-    #[inline(always)]
-    fn to_f32(self) -> f32 {
-        self
-    }
-    #[inline(always)]
-    fn from_f32(value: f32) -> Self {
-        value
-    }
-}
-
-/// The nearest integer in 0 to `greatest`, half to even, for a `greatest` below 2^23.
-#[inline(always)]
-fn rounded(value: f32, greatest: f32) -> u32 {
-    // An f32 from 2^23 to 2^24 has no fraction, and counts in its last bits: unlike `round_ties_even` and a conversion
-    // that saturates, this is an addition on every processor.
-    const SHIFT: f32 = 8_388_608.0;
-    (value.max(0.0).min(greatest) + SHIFT).to_bits() - SHIFT.to_bits()
-}
 
 /// The size of an image: `height` rows of `width` pixels of `channels` interleaved values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -233,6 +91,7 @@ impl<'a, P: Pixel> ImageView<'a, P> {
     /// let pixels = [1u8, 2, 3, 4, 5, 6];
     /// let grey = apron::ImageView::new(&pixels, 3, 2, 1)?;
     /// assert_eq!(grey.row(1), [4, 5, 6]);
+    /// assert_eq!(grey.format().scalar, apron::Scalar::U8);
     /// # Ok::<(), apron::Error>(())
     /// ```
     pub fn new(data: &'a [P], width: usize, height: usize, channels: usize) -> Result<Self> {
@@ -240,7 +99,7 @@ impl<'a, P: Pixel> ImageView<'a, P> {
         Self::with_stride(data, width, height, channels, stride)
     }
 
-    /// A view of rows that begin `stride` elements apart; what lies between the rows is never read.
+    /// A view of rows that begin `stride` elements apart; the elements between the rows are never read.
     ///
     /// # Errors
     /// As for [`ImageView::new`], and if the stride is shorter than a row.
@@ -260,12 +119,17 @@ impl<'a, P: Pixel> ImageView<'a, P> {
         self.stride
     }
 
+    /// The pixels' format, which is interleaved.
+    pub fn format(&self) -> Format {
+        Format { scalar: P::SCALAR, channels: self.shape.channels, layout: Layout::Interleaved }
+    }
+
     /// The same image, if its values are bytes.
     pub(crate) fn as_bytes(&self) -> Option<ImageView<'a, u8>> {
         P::bytes(self.data).map(|data| ImageView { data, shape: self.shape, stride: self.stride })
     }
 
-    /// Row `y`, without what lies between the rows.
+    /// Row `y`, without the elements between rows.
     ///
     /// # Panics
     /// If `y` is not below the height.
@@ -292,7 +156,7 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
         Self::with_stride(data, width, height, channels, stride)
     }
 
-    /// A view of rows that begin `stride` elements apart; what lies between the rows is never touched.
+    /// A view of rows that begin `stride` elements apart; the elements between the rows are never written.
     ///
     /// # Errors
     /// As for [`ImageView::with_stride`].
@@ -312,19 +176,19 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
         self.stride
     }
 
-    /// The first row's first value. Row `y` begins `y * stride` elements on.
+    /// The first row's first value. Row `y` begins `y * stride` elements after it.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut P {
         self.data.as_mut_ptr()
     }
 
-    /// The rows, top to bottom, without what lies between them; for parallel work too.
+    /// The rows, top to bottom, without the elements between them; for parallel work too.
     pub(crate) fn rows_mut(&mut self) -> impl rayon::iter::IndexedParallelIterator<Item = &mut [P]> {
         use rayon::prelude::*;
         let row_len = self.shape.row_len();
         self.data.par_chunks_mut(self.stride).map(move |chunk| &mut chunk[..row_len])
     }
 
-    /// The same rows in bands of so many.
+    /// The same rows in bands of `rows`.
     pub(crate) fn bands_mut(&mut self, rows: usize) -> impl ExactSizeIterator<Item = Vec<&mut [P]>> + Send {
         let (stride, row_len) = (self.stride, self.shape.row_len());
         let bands = self.data.chunks_mut(stride.saturating_mul(rows));
@@ -394,7 +258,7 @@ impl<P: Pixel> Image<P> {
         &self.data
     }
 
-    /// Gives the values away.
+    /// Returns the values.
     pub fn into_vec(self) -> Vec<P> {
         self.data
     }

@@ -1,9 +1,9 @@
-//! Between interleaved stored pixels and the planes of f32 that kernels compute on.
+//! Converts between stored, interleaved pixels and the planes of f32 that kernels compute on.
 
 use rayon::prelude::*;
 
 use crate::exact::{Exact, Scratch};
-use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
 use crate::{Border, Error, Family, Filter, Result};
 
 /// Planes of f32, one after the other without gaps.
@@ -57,7 +57,7 @@ pub(crate) fn join<S: Pixel, D: Pixel>(
 ) -> Result<()> {
     let shape = src.shape();
     let exact = match src.as_bytes() {
-        Some(src) if D::bytes_mut(&mut []).is_some() => Some(Exact::new(src, channels, filter, border, family.into())?),
+        Some(src) if D::SCALAR == Scalar::U8 => Some(Exact::new(src, channels, filter, border, family.into())?),
         _ => None,
     };
     dst.rows_mut().enumerate().try_for_each_init(Scratch::default, |scratch, (y, row)| {

@@ -1,4 +1,4 @@
-//! Owned images in and out: pictures of the `image` crate, and images of this one.
+//! Filtering into a new image: pictures of the `image` crate, and images of this one.
 
 use image::{DynamicImage, ImageBuffer};
 
@@ -21,7 +21,7 @@ use crate::{Error, Filter, Plan, Result};
 /// ```
 ///
 /// # Errors
-/// [`Error::PixelFormat`] for a pixel type that this crate does not know; as [`Plan::run`] else.
+/// [`Error::PixelFormat`] for a pixel type that this crate does not support; else as [`Plan::run`].
 ///
 /// [`Border::Reflect101`]: crate::Border::Reflect101
 #[must_use = "the filtered picture is returned, not written back"]
@@ -45,7 +45,7 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// [`Error::PixelFormat`] for a pixel type that this crate does not know; as [`Plan::run`] else.
+    /// [`Error::PixelFormat`] for a pixel type that this crate does not support; else as [`Plan::run`].
     #[must_use = "the filtered picture is returned, not written back"]
     pub fn run_dynamic(&self, picture: &DynamicImage) -> Result<DynamicImage> {
         Ok(match picture {

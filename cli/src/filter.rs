@@ -1,4 +1,4 @@
-//! `apron filter`: one picture, or as many as there are.
+//! `apron filter`: filters one picture or several.
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
@@ -8,24 +8,28 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use apron::{Image, Pixel, Plan, Shape};
+use apron::{Image, Pixel, Plan, Scalar, Shape};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::args::{FilterArgs, PixelType};
-use super::files::{self, Format, Picture, Pixels, each};
-use super::info::why_no_gpu;
-use super::{Failure, Result, caught, report};
+use crate::args::FilterArgs;
+use crate::failure::{Failure, Result, caught};
+use crate::files;
+use crate::formats::FileFormat;
+use crate::info::why_no_gpu;
+use crate::output::report;
+use crate::picture::{Picture, Pixels, each};
+use crate::replace::{clean_up_on_signals, destination};
 
-/// One picture's way.
+/// One picture: the file to read and the file to write.
 struct Job {
     input: PathBuf,
     output: PathBuf,
 }
 
-pub(super) fn run(args: Box<FilterArgs>) -> Result {
+pub(crate) fn run(args: Box<FilterArgs>) -> Result {
     let filter = args.choice.filter()?;
     let jobs = jobs(&args)?;
-    files::clean_up_on_signals();
+    clean_up_on_signals();
     let plan = Plan::builder(&filter)
         .border(args.border)
         .device(args.device)
@@ -33,7 +37,7 @@ pub(super) fn run(args: Box<FilterArgs>) -> Result {
         .autotune(args.autotune)
         .build()?;
     if let Some(error) = plan.fallback().filter(|_| args.verbose) {
-        report(&format!("running on the CPU, there is no GPU: {}", why_no_gpu(error)));
+        report(&format!("running on the CPU, because there is no GPU: {}", why_no_gpu(error)));
     }
     match &*jobs {
         [job] => job.run(&args, &plan).map(|notes| notes.iter().for_each(|note| report(note))),
@@ -41,11 +45,11 @@ pub(super) fn run(args: Box<FilterArgs>) -> Result {
     }
 }
 
-/// What is to be read, and where it goes.
+/// Gives each input its output.
 fn jobs(args: &FilterArgs) -> Result<Vec<Job>> {
     let into_folder = args.output.is_dir();
     if args.inputs.len() > 1 && !into_folder {
-        let message = format!("several pictures go into a folder, and {} is none", args.output.display());
+        let message = format!("several pictures need a folder as output, and {} is none", args.output.display());
         return Err(Failure::usage(message));
     }
     let mut jobs: Vec<Job> = Vec::with_capacity(args.inputs.len());
@@ -72,7 +76,7 @@ fn jobs(args: &FilterArgs) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// Runs the jobs, several at once; one that fails does not keep the others from their work.
+/// Runs several jobs at a time; a job that fails does not stop the others.
 fn run_all(args: &FilterArgs, plan: &Plan, jobs: &[Job]) -> Result {
     let bar = if args.quiet || !std::io::stderr().is_terminal() {
         ProgressBar::hidden()
@@ -89,7 +93,7 @@ fn run_all(args: &FilterArgs, plan: &Plan, jobs: &[Job]) -> Result {
         for _ in 0..at_once.min(jobs.len()) {
             scope.spawn(|| {
                 while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // A plan's state is its locks', and what a panic left in a lock is refused or harmless.
+                    // A plan keeps its state in locks, and refuses what a panic left in one, or can use it safely.
                     let result = caught(AssertUnwindSafe(|| job.run(args, plan)));
                     bar.suspend(|| match result {
                         Ok(notes) => notes.iter().for_each(|note| report(note)),
@@ -111,20 +115,20 @@ fn run_all(args: &FilterArgs, plan: &Plan, jobs: &[Job]) -> Result {
 }
 
 impl Job {
-    /// The format to write, if the output is one that can be written at all.
-    fn format(&self, args: &FilterArgs) -> Result<&'static Format> {
+    /// The format to write. Fails early if the output cannot be written.
+    fn format(&self, args: &FilterArgs) -> Result<&'static FileFormat> {
         let last = self.output.as_os_str().as_encoded_bytes().last();
         if last.is_some_and(|&byte| std::path::is_separator(byte.into())) {
             return Err(Failure::at(&self.output, "there is no such folder"));
         }
-        files::destination(&self.output)?;
+        destination(&self.output)?;
         match args.format {
             Some(format) => Ok(format),
-            None => Format::from_path(&self.output),
+            None => FileFormat::from_path(&self.output),
         }
     }
 
-    /// Reads, filters and writes. Returns what there is to say about it.
+    /// Reads, filters and writes. Returns notes to print.
     fn run(&self, args: &FilterArgs, plan: &Plan) -> Result<Vec<String>> {
         let format = self.format(args)?;
         let start = Instant::now();
@@ -133,7 +137,7 @@ impl Job {
 
         let shape = picture.pixels.shape();
         let channels = shape.channels - usize::from(picture.alpha);
-        let target = args.output_type.unwrap_or(picture.pixels.kind());
+        let target = args.output_type.unwrap_or(picture.pixels.scalar());
         format.check(target, shape.channels).map_err(|reason| Failure::at(&self.output, reason))?;
 
         let start = Instant::now();
@@ -169,13 +173,14 @@ impl Job {
     }
 }
 
-/// The first `channels` channels filtered, the others copied, in values of the type `target`.
-fn filtered(plan: &Plan, src: &Pixels, channels: usize, target: PixelType) -> apron::Result<Pixels> {
+/// Filters the first `channels` channels and copies the others, into values of type `target`.
+fn filtered(plan: &Plan, src: &Pixels, channels: usize, target: Scalar) -> apron::Result<Pixels> {
     each!(src, src => match target {
-        PixelType::U8 => into(plan, src, channels).map(Pixels::U8),
-        PixelType::U16 => into(plan, src, channels).map(Pixels::U16),
-        PixelType::F16 => into(plan, src, channels).map(Pixels::F16),
-        PixelType::F32 => into(plan, src, channels).map(Pixels::F32),
+        Scalar::U8 => into(plan, src, channels).map(Pixels::U8),
+        Scalar::U16 => into(plan, src, channels).map(Pixels::U16),
+        Scalar::F16 => into(plan, src, channels).map(Pixels::F16),
+        Scalar::F32 => into(plan, src, channels).map(Pixels::F32),
+        other => Err(apron::Error::PixelFormat { format: other.to_string() }),
     })
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use apron::{Filter, Variant};
 
 /// Devices, kernels and variants.
-pub(super) fn info(out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn info(out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "apron {}\n\nDevices", env!("CARGO_PKG_VERSION"))?;
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     writeln!(out, "  cpu    {threads} threads")?;
@@ -84,7 +84,7 @@ fn no_gpu(out: &mut dyn Write, error: &apron::Error) -> io::Result<()> {
 }
 
 /// The reason alone, without advice.
-pub(super) fn why_no_gpu(error: &apron::Error) -> String {
+pub(crate) fn why_no_gpu(error: &apron::Error) -> String {
     match error {
         apron::Error::NoGpu { reason } => reason.clone(),
         error => error.to_string(),
@@ -92,7 +92,7 @@ pub(super) fn why_no_gpu(error: &apron::Error) -> String {
 }
 
 /// Every filter that has a name.
-pub(super) fn filters(out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn filters(out: &mut dyn Write) -> io::Result<()> {
     for preset in Filter::PRESETS {
         writeln!(out, "{:<12} {}", preset.name, preset.summary)?;
         for parameter in preset.parameters {

@@ -1,26 +1,27 @@
 //! NumPy's `.npy` files, read and written as pictures and as taps.
 //!
 //! A header is a line of Python, `{'descr': '<f4', 'fortran_order': False, 'shape': (480, 640, 3), }`, and values follow
-//! it. Only what that line needs is parsed: no recursion, and nothing is allocated because a header says so, only as values
-//! come in.
+//! it. The parser reads only what that line needs and does not recurse. Memory grows with the values that arrive, not with the
+//! size that the header claims.
 
 use std::io::{self, BufRead, Read, Write};
 
-use apron::{Filter, Image, f16};
+use apron::{Filter, Image};
 use bytemuck::Pod;
+use half::f16;
 
-use super::args::{Limits, PixelType};
-use super::files::{Picture, Pixels, each};
+use crate::limits::Limits;
+use crate::picture::{Picture, Pixels, each};
 
 type Result<T, E = String> = std::result::Result<T, E>;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// The most bytes that a header may have: many times what an array of numbers needs.
+/// The longest header to read, in bytes: many times what an array of numbers needs.
 const MAX_HEADER: usize = 10_000;
 
-/// Whether the file begins as an array does.
-pub(super) fn is_npy(reader: &mut impl BufRead) -> io::Result<bool> {
+/// Whether the file begins as a `.npy` file does.
+pub(crate) fn is_npy(reader: &mut impl BufRead) -> io::Result<bool> {
     Ok(reader.fill_buf()?.starts_with(MAGIC))
 }
 
@@ -29,9 +30,9 @@ pub(super) fn is_npy(reader: &mut impl BufRead) -> io::Result<bool> {
 struct Header {
     /// The type without its byte order, such as `f4`.
     kind: String,
-    /// Whether the values' bytes are in the other order than this machine's.
+    /// Whether the byte order differs from this machine's.
     swapped: bool,
-    /// Whether the first index runs fastest.
+    /// Whether the first index varies fastest.
     fortran: bool,
     shape: Vec<usize>,
 }
@@ -58,7 +59,7 @@ impl Value for f64 {
 }
 
 /// Reads an array of `height x width` or `height x width x channels`.
-pub(super) fn read_picture(reader: &mut impl Read, limits: &Limits) -> Result<Picture> {
+pub(crate) fn read_picture(reader: &mut impl Read, limits: &Limits) -> Result<Picture> {
     let header = Header::read(reader)?;
     let (height, width, channels, channel_axis) = match *header.shape {
         [height, width] => (height, width, 1, false),
@@ -70,23 +71,17 @@ pub(super) fn read_picture(reader: &mut impl Read, limits: &Limits) -> Result<Pi
             ));
         }
     };
-    let kind = match &*header.kind {
-        "u1" => PixelType::U8,
-        "u2" => PixelType::U16,
-        "f2" => PixelType::F16,
-        "f4" => PixelType::F32,
+    let extents = (width, height, channels);
+    let pixels = match &*header.kind {
+        "u1" => Pixels::U8(image(&header, reader, extents, limits)?),
+        "u2" => Pixels::U16(image(&header, reader, extents, limits)?),
+        "f2" => Pixels::F16(image(&header, reader, extents, limits)?),
+        "f4" => Pixels::F32(image(&header, reader, extents, limits)?),
         other => {
             return Err(format!(
                 "pixels of type {other} are not supported; convert them to u1, u2, f2 or f4, as with .astype(\"f4\")"
             ));
         }
-    };
-    limits.check(width as u64, height as u64, (channels * kind.bytes()) as u64)?;
-    let pixels = match kind {
-        PixelType::U8 => Pixels::U8(image(&header, reader, width, height, channels)?),
-        PixelType::U16 => Pixels::U16(image(&header, reader, width, height, channels)?),
-        PixelType::F16 => Pixels::F16(image(&header, reader, width, height, channels)?),
-        PixelType::F32 => Pixels::F32(image(&header, reader, width, height, channels)?),
     };
     Ok(Picture { channel_axis, ..Picture::new(pixels) })
 }
@@ -94,16 +89,16 @@ pub(super) fn read_picture(reader: &mut impl Read, limits: &Limits) -> Result<Pi
 fn image<P: Pod + apron::Pixel>(
     header: &Header,
     reader: &mut impl Read,
-    width: usize,
-    height: usize,
-    channels: usize,
+    (width, height, channels): (usize, usize, usize),
+    limits: &Limits,
 ) -> Result<Image<P>> {
+    limits.check(width as u64, height as u64, channels as u64 * P::SCALAR.bytes() as u64)?;
     let values = header.values(reader)?;
     Image::from_vec(values, width, height, channels).map_err(|error| error.to_string())
 }
 
 /// Reads taps: an array of rows and columns, or one row.
-pub(super) fn read_taps(reader: &mut impl Read) -> Result<Filter> {
+pub(crate) fn read_taps(reader: &mut impl Read) -> Result<Filter> {
     let header = Header::read(reader)?;
     let (rows, cols) = match *header.shape {
         [rows, cols] => (rows, cols),
@@ -131,7 +126,7 @@ pub(super) fn read_taps(reader: &mut impl Read) -> Result<Filter> {
 }
 
 /// Writes a picture as an array of its own type, in this machine's byte order.
-pub(super) fn write_picture(writer: &mut (impl Write + ?Sized), picture: &Picture) -> io::Result<()> {
+pub(crate) fn write_picture(writer: &mut (impl Write + ?Sized), picture: &Picture) -> io::Result<()> {
     each!(&picture.pixels, image => {
         let shape = image.shape();
         let (height, width) = (shape.height, shape.width);
@@ -144,7 +139,7 @@ pub(super) fn write_picture(writer: &mut (impl Write + ?Sized), picture: &Pictur
 }
 
 /// Writes taps as rows and columns of f8.
-pub(super) fn write_taps(writer: &mut (impl Write + ?Sized), filter: &Filter) -> io::Result<()> {
+pub(crate) fn write_taps(writer: &mut (impl Write + ?Sized), filter: &Filter) -> io::Result<()> {
     write_header::<f64>(writer, &[filter.rows(), filter.cols()])?;
     for row in 0..filter.rows() {
         for col in 0..filter.cols() {
@@ -268,7 +263,7 @@ impl Header {
         shape_text(&self.shape)
     }
 
-    /// All values, the last index running fastest.
+    /// All values; the last index varies fastest.
     fn values<P: Pod>(&self, reader: &mut impl Read) -> Result<Vec<P>> {
         let too_many = || format!("an array of shape {} does not fit in memory", self.shape_text());
         let total = self.shape.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent)).ok_or_else(too_many)?;
@@ -287,7 +282,7 @@ impl Header {
         if self.fortran { self.transposed(&values).ok_or_else(too_many) } else { Ok(values) }
     }
 
-    /// Values with the first index running fastest, put into the other order.
+    /// Reorders values whose first index varies fastest, so that the last one does.
     fn transposed<P: Pod>(&self, values: &[P]) -> Option<Vec<P>> {
         let mut extents = [1; 3];
         extents[..self.shape.len()].copy_from_slice(&self.shape);
@@ -310,13 +305,13 @@ fn fill(reader: &mut impl Read, bytes: &mut [u8]) -> Result<()> {
     })
 }
 
-/// A quoted string without escapes, and what follows it.
+/// A quoted string without escapes, and the text after it.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
     text[1..].split_once(quote)
 }
 
-/// Whole numbers with commas between them, and perhaps one at the end; Python 2 put an L behind them.
+/// Whole numbers between commas; a comma may follow the last one. Python 2 appended an L to each.
 fn tuple(text: &str) -> Option<Vec<usize>> {
     let text = text.trim();
     if text.is_empty() {
@@ -377,7 +372,7 @@ mod tests {
                     let picture =
                         Picture { channel_axis: channel_axis || channels > 1, ..Picture::new(pixels.clone()) };
                     let bytes = written(&picture);
-                    assert_eq!((bytes.len() - n * picture.pixels.kind().bytes()) % 64, 0);
+                    assert_eq!((bytes.len() - n * picture.pixels.scalar().bytes()) % 64, 0);
                     assert_eq!(read(&bytes).unwrap(), picture);
                 }
             }

@@ -1,22 +1,23 @@
-//! What reads files that strangers wrote, for the fuzz targets in `tests/src/hostile.rs`.
+//! The tool's readers of untrusted files, for the fuzz targets in `tests/src/hostile.rs`.
 
 use std::path::Path;
 
-use apron::{Filter, Pixel, Shape};
+use apron::{Filter, Pixel, Scalar, Shape};
 
-use super::args::{self, Limits};
-use super::files::{self, each};
-use super::{Failure, caught};
+use crate::failure::{Failure, caught};
+use crate::limits::Limits;
+use crate::picture::each;
+use crate::{args, files, taps_file};
 
-/// The pixels of a file, as any pixel type converts to f32 without loss.
+/// The pixels of a file. Every pixel type converts to f32 without loss.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// Width, height and channels.
     pub shape: Shape,
     /// Rows of interleaved channels.
     pub values: Vec<f32>,
-    /// Whether they are stored as `u8`.
-    pub bytes: bool,
+    /// The type that the file stores.
+    pub scalar: Scalar,
 }
 
 /// Reads a picture as `apron filter` does; `raw` is what `--raw` is given.
@@ -29,7 +30,7 @@ pub fn load(path: &Path, raw: Option<&str>, max_pixels: u64, max_bytes: u64) -> 
     let picture = caught(|| files::load(path, &limits, raw)).map_err(said)?;
     let shape = picture.pixels.shape();
     let values = each!(&picture.pixels, image => image.as_slice().iter().map(|value| value.to_f32()).collect());
-    Ok(Loaded { shape, values, bytes: picture.pixels.kind() == args::PixelType::U8 })
+    Ok(Loaded { shape, values, scalar: picture.pixels.scalar() })
 }
 
 /// Reads a file of taps as `--taps-file` does.
@@ -37,7 +38,7 @@ pub fn load(path: &Path, raw: Option<&str>, max_pixels: u64, max_bytes: u64) -> 
 /// # Errors
 /// What the tool would say.
 pub fn read_taps(path: &Path) -> Result<Filter, String> {
-    caught(|| args::read_taps(path)).map_err(said)
+    caught(|| taps_file::read(path)).map_err(said)
 }
 
 /// Reads the size that `--raw` is given.

@@ -1,5 +1,5 @@
 //! The command-line tool; `apron --help` says what it does.
 
 fn main() -> std::process::ExitCode {
-    apron::cli::main()
+    apron_cli::main()
 }

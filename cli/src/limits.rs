@@ -1,0 +1,76 @@
+//! Limits on the pictures that are read.
+
+use clap::Args;
+
+/// The largest picture to read: a small file may decode to more than memory holds.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Limits {
+    /// Largest number of pixels in a picture
+    #[arg(long, value_name = "N", default_value = "256M", value_parser = amount)]
+    pub(crate) max_pixels: u64,
+
+    /// Largest number of bytes of a decoded picture; K, M, G and T are powers of 1024
+    #[arg(long, value_name = "N", default_value = "512M", value_parser = amount)]
+    pub(crate) max_bytes: u64,
+}
+
+impl Limits {
+    /// Checks a picture's size, before anything is allocated for it.
+    pub(crate) fn check(&self, width: u64, height: u64, bytes_per_pixel: u64) -> Result<(), String> {
+        let pixels = width.saturating_mul(height);
+        let bytes = pixels.saturating_mul(bytes_per_pixel);
+        if pixels > self.max_pixels {
+            return Err(format!(
+                "{width}x{height} pixels are more than {}; raise it with --max-pixels if you trust the file",
+                self.max_pixels
+            ));
+        }
+        if bytes > self.max_bytes {
+            return Err(format!(
+                "{width}x{height} pixels take {bytes} bytes, more than {}; raise it with --max-bytes if you trust the file",
+                self.max_bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a whole number; a suffix K, M, G or T multiplies it by a power of 1024.
+fn amount(text: &str) -> Result<u64, &'static str> {
+    let (digits, shift) = match text.char_indices().last() {
+        Some((end, 'K' | 'k')) => (&text[..end], 10),
+        Some((end, 'M' | 'm')) => (&text[..end], 20),
+        Some((end, 'G' | 'g')) => (&text[..end], 30),
+        Some((end, 'T' | 't')) => (&text[..end], 40),
+        _ => (text, 0),
+    };
+    digits
+        .parse()
+        .ok()
+        .and_then(|number: u64| number.checked_mul(1 << shift))
+        .ok_or("a whole number is needed, which may end in K, M, G or T, as in 512M")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts() {
+        assert_eq!(amount("0"), Ok(0));
+        assert_eq!(amount("512M"), Ok(512 << 20));
+        assert_eq!(amount("3k"), Ok(3 << 10));
+        assert_eq!(amount("2T"), Ok(2 << 40));
+        for bad in ["", "M", "-1", "1.5", "1KB", "16777216T", "１"] {
+            assert!(amount(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn limits_cannot_be_overflowed() {
+        let limits = Limits { max_pixels: u64::MAX - 1, max_bytes: u64::MAX - 1 };
+        assert!(limits.check(u64::MAX, u64::MAX, 8).is_err());
+        assert!(limits.check(1 << 20, 1 << 20, 1 << 40).is_err());
+        assert!(limits.check(1 << 20, 1 << 20, 16).is_ok());
+    }
+}

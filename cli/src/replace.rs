@@ -1,0 +1,135 @@
+//! Writing files: all or nothing.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::failure::{Failure, Result};
+
+/// Temporary files that are being written.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes temporary files when the user interrupts the program or the system ends it.
+pub(crate) fn clean_up_on_signals() {
+    #[cfg(unix)]
+    if let Ok(mut signals) = signal_hook::iterator::Signals::new(signal_hook::consts::TERM_SIGNALS) {
+        std::thread::spawn(move || {
+            for signal in signals.forever() {
+                // The lock is kept, so that no thread begins another file.
+                let unfinished = unfinished();
+                for path in unfinished.iter() {
+                    let _ = fs::remove_file(path);
+                }
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
+        });
+    }
+}
+
+/// The file that a write to `path` creates or replaces, its folder, and its permissions if it exists.
+///
+/// Fails if a write is bound to fail.
+pub(crate) fn destination(path: &Path) -> Result<(PathBuf, PathBuf, Option<fs::Permissions>)> {
+    // Through a link, the file that it names is replaced, not the link.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let permissions = match fs::metadata(&target) {
+        Ok(found) if found.is_dir() => return Err(Failure::at(path, "is a folder")),
+        Ok(found) if !found.is_file() => return Err(Failure::at(path, "is not a regular file")),
+        Ok(found) if found.permissions().readonly() => return Err(Failure::at(path, "is read-only")),
+        Ok(found) => Some(found.permissions()),
+        Err(_) => None,
+    };
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
+    if !folder.is_dir() {
+        return Err(Failure::at(path, format!("there is no folder {}", folder.display())));
+    }
+    Ok((target, folder, permissions))
+}
+
+/// Writes a file beside `path` and renames it when it is complete: readers see the old file or the new one, never a part.
+pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> Result) -> Result {
+    let fail = |error: io::Error| Failure::at(path, error);
+    let (target, folder, permissions) = destination(path)?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".apron-").suffix(".tmp");
+    #[cfg(unix)]
+    let mode = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
+    #[cfg(unix)]
+    builder.permissions(mode);
+    let file = {
+        let mut unfinished = unfinished();
+        let file = builder.tempfile_in(folder).map_err(fail)?;
+        unfinished.push(file.path().to_owned());
+        file
+    };
+    let temporary = file.path().to_owned();
+    let written = (|| {
+        let mut out = BufWriter::with_capacity(1 << 18, file.as_file());
+        write(&mut out)?;
+        out.flush().map_err(fail)?;
+        drop(out);
+        if let Some(permissions) = permissions {
+            file.as_file().set_permissions(permissions).map_err(fail)?;
+        }
+        Ok(())
+    })();
+    let result = written.and_then(|()| file.persist(&target).map(drop).map_err(|error| fail(error.error)));
+    unfinished().retain(|path| *path != temporary);
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_writes_leave_nothing_and_spoil_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let half = |out: &mut BufWriter<&File>| {
+            out.write_all(&[7; 1 << 20]).unwrap();
+            Err(Failure::new("no more"))
+        };
+        replace(&path, half).unwrap_err();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        fs::write(&path, "old").unwrap();
+        replace(&path, half).unwrap_err();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        replace(&path, |out| out.write_all(b"new").map_err(|error| Failure::new(error.to_string()))).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(unfinished().iter().all(|path| !path.starts_with(folder.path())));
+
+        replace(folder.path(), |_| Ok(())).unwrap_err();
+        replace(&folder.path().join("none/file"), |_| Ok(())).unwrap_err();
+        let mut permissions = fs::metadata(&path).unwrap().permissions();
+        permissions.set_readonly(true);
+        fs::set_permissions(&path, permissions).unwrap();
+        assert!(replace(&path, |_| Ok(())).unwrap_err().message.contains("read-only"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn modes_and_links_survive() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("file"), folder.path().join("link"));
+        let write = |out: &mut BufWriter<&File>| out.write_all(b"new").map_err(|error| Failure::new(error.to_string()));
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+
+        fs::write(folder.path().join("plain"), "").unwrap();
+        replace(&path, write).unwrap();
+        assert_eq!(mode(&path), mode(&folder.path().join("plain")), "as any program's files under this umask");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        symlink(&path, &link).unwrap();
+        replace(&link, write).unwrap();
+        assert_eq!(mode(&path), 0o640);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+    }
+}

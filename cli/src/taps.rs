@@ -1,0 +1,14 @@
+//! `apron taps`: a filter's taps as text or as an array.
+
+use crate::args::TapsArgs;
+use crate::failure::Result;
+use crate::output::print;
+use crate::taps_file;
+
+pub(crate) fn run(args: &TapsArgs) -> Result {
+    let filter = args.choice.filter()?;
+    match &args.out {
+        None => print(|out| taps_file::write_text(out, &filter)),
+        Some(path) => taps_file::write(path, &filter),
+    }
+}

@@ -1,0 +1,131 @@
+//! Parameters: those that a preset takes, and those that a text gives it.
+
+use super::Filter;
+use crate::{Error, Result};
+
+/// A filter with a name: the name in text, and its parameters.
+#[derive(Clone, Copy)]
+pub struct Preset {
+    /// The name.
+    pub name: &'static str,
+    /// One line on what it does.
+    pub summary: &'static str,
+    /// The parameters that may follow the name.
+    pub parameters: &'static [Parameter],
+    pub(super) build: fn(&Given<'_>) -> Result<Filter>,
+}
+
+/// A parameter of a [`Preset`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameter {
+    /// The name.
+    pub name: &'static str,
+    /// Its meaning, its unit and its default.
+    pub meaning: &'static str,
+}
+
+impl std::fmt::Debug for Preset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Preset")
+            .field("name", &self.name)
+            .field("summary", &self.summary)
+            .field("parameters", &self.parameters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The parameters that a text gives to a preset.
+pub(super) struct Given<'a> {
+    text: &'a str,
+    preset: &'a Preset,
+    values: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Given<'a> {
+    /// Reads what follows the name: `name=value`, with commas between.
+    pub(super) fn read(text: &'a str, preset: &'a Preset, rest: Option<&'a str>) -> Result<Self> {
+        let mut given = Self { text, preset, values: Vec::new() };
+        for part in rest.into_iter().flat_map(|rest| rest.split(',')) {
+            let Some((name, value)) = part.split_once('=').map(|(name, value)| (name.trim(), value.trim())) else {
+                return Err(given.wrong(&format!("\"{}\" is not of the form name=value", brief(part))));
+            };
+            if !preset.parameters.iter().any(|parameter| parameter.name == name) {
+                return Err(given.wrong(&format!("\"{}\" is no parameter of it", brief(name))));
+            }
+            if given.value(name).is_some() {
+                return Err(given.wrong(&format!("{name} is given twice")));
+            }
+            given.values.push((name, value));
+        }
+        Ok(given)
+    }
+
+    fn value(&self, name: &str) -> Option<&'a str> {
+        self.values.iter().find(|(given, _)| *given == name).map(|(_, value)| *value)
+    }
+
+    pub(super) fn number(&self, name: &str) -> Result<Option<f64>> {
+        self.value(name).map(|value| number(self.text, value)).transpose()
+    }
+
+    pub(super) fn needed(&self, name: &str) -> Result<f64> {
+        self.number(name)?.ok_or_else(|| self.missing(name))
+    }
+
+    pub(super) fn whole(&self, name: &str) -> Result<Option<usize>> {
+        let read = |value: &str| {
+            value.parse().map_err(|_| self.wrong(&format!("{name}={} is not a whole number", brief(value))))
+        };
+        self.value(name).map(read).transpose()
+    }
+
+    /// Columns and rows, from `size` or from both of `cols` and `rows`.
+    pub(super) fn window(&self) -> Result<Option<(usize, usize)>> {
+        match (self.whole("size")?, self.whole("cols")?, self.whole("rows")?) {
+            (Some(size), None, None) => Ok(Some((size, size))),
+            (None, Some(cols), Some(rows)) => Ok(Some((cols, rows))),
+            (None, None, None) => Ok(None),
+            _ => Err(self.wrong("the window is given by size alone, or by cols and rows")),
+        }
+    }
+
+    pub(super) fn missing(&self, what: &str) -> Error {
+        self.wrong(&format!("it needs {what}"))
+    }
+
+    fn wrong(&self, what: &str) -> Error {
+        let names: Vec<_> = self.preset.parameters.iter().map(|parameter| parameter.name).collect();
+        let takes = match names.is_empty() {
+            true => "no parameters".to_owned(),
+            false => names.join(", "),
+        };
+        syntax(self.text, format!("{what}; {} takes {takes}", self.preset.name))
+    }
+}
+
+pub(super) fn syntax(text: &str, reason: impl Into<String>) -> Error {
+    Error::FilterSyntax { text: brief(text), reason: reason.into() }
+}
+
+/// The text shortened for a message of one line.
+pub(super) fn brief(text: &str) -> String {
+    const LONGEST: usize = 60;
+    let mut brief: String =
+        text.trim().chars().map(|char| if char.is_control() { ' ' } else { char }).take(LONGEST).collect();
+    if text.trim().chars().nth(LONGEST).is_some() {
+        brief.push_str("...");
+    }
+    brief
+}
+
+/// A decimal number, or a fraction of two.
+pub(super) fn number(text: &str, number: &str) -> Result<f64> {
+    let decimal = |part: &str| part.trim().parse::<f64>().ok().filter(|value| value.is_finite());
+    let value = match number.split_once('/') {
+        Some((numerator, denominator)) => decimal(numerator).zip(decimal(denominator)).map(|(n, d)| n / d),
+        None => decimal(number),
+    };
+    value.filter(|value| value.is_finite()).ok_or_else(|| {
+        syntax(text, format!("\"{}\" is not a finite number; write it as 0.25, 2.5e-1 or 1/4", brief(number)))
+    })
+}

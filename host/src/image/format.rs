@@ -1,0 +1,271 @@
+//! How pixels are stored: the types of their values, in Rust's type system and at run time.
+
+use half::f16;
+
+use crate::{Error, Result};
+
+/// The type of a stored value, at run time: what [`Pixel`] is at compile time.
+///
+/// ```
+/// use apron::{Pixel, Scalar};
+///
+/// let scalar: Scalar = "u16".parse()?;
+/// assert_eq!(scalar, u16::SCALAR);
+/// assert_eq!((scalar.name(), scalar.bytes()), ("u16", 2));
+/// # Ok::<(), apron::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Scalar {
+    /// Unsigned integers of 8 bits.
+    U8,
+    /// Unsigned integers of 16 bits.
+    U16,
+    /// Floating-point numbers of 16 bits, IEEE 754 binary16.
+    F16,
+    /// Floating-point numbers of 32 bits, IEEE 754 binary32.
+    F32,
+}
+
+impl Scalar {
+    /// Every type.
+    pub const ALL: &'static [Self] = &[Self::U8, Self::U16, Self::F16, Self::F32];
+
+    /// The name, as Rust spells it, and the bytes of a value.
+    const fn name_and_bytes(self) -> (&'static str, usize) {
+        match self {
+            Self::U8 => ("u8", 1),
+            Self::U16 => ("u16", 2),
+            Self::F16 => ("f16", 2),
+            Self::F32 => ("f32", 4),
+        }
+    }
+
+    /// The type's name, as Rust spells it.
+    pub const fn name(self) -> &'static str {
+        self.name_and_bytes().0
+    }
+
+    /// Bytes of a value.
+    pub const fn bytes(self) -> usize {
+        self.name_and_bytes().1
+    }
+}
+
+/// Prints [`Scalar::name`].
+impl std::fmt::Display for Scalar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Reads [`Scalar::name`].
+impl std::str::FromStr for Scalar {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::ALL.iter().copied().find(|scalar| scalar.name() == text).ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|scalar| scalar.name()).collect();
+            Error::Parameter {
+                name: "pixel type",
+                value: text.to_owned(),
+                expected: format!("one of {}", known.join(", ")),
+            }
+        })
+    }
+}
+
+/// Where the channels of a pixel are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Layout {
+    /// The channels of a pixel are side by side: a row is `width * channels` values.
+    Interleaved,
+    /// Each channel is a plane: all its rows, then the next channel's.
+    Planar,
+}
+
+/// How an image stores its pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Format {
+    /// The type of a value.
+    pub scalar: Scalar,
+    /// Values in a pixel, 1 to [`Shape::MAX_CHANNELS`](crate::Shape::MAX_CHANNELS).
+    pub channels: usize,
+    /// Where the values of a pixel are stored.
+    pub layout: Layout,
+}
+
+mod sealed {
+    use half::f16;
+    use half::slice::HalfFloatSliceExt;
+
+    use super::Pixel;
+
+    /// Conversions of whole slices.
+    pub trait Sealed: Sized {
+        /// The values, if they are bytes.
+        fn bytes(_: &[Self]) -> Option<&[u8]> {
+            None
+        }
+        /// The values, if they are bytes, to write.
+        fn bytes_mut(_: &mut [Self]) -> Option<&mut [u8]> {
+            None
+        }
+        /// The values, if they are floats, to write.
+        fn floats_mut(_: &mut [Self]) -> Option<&mut [f32]> {
+            None
+        }
+        /// `Pixel::to_f32` of each.
+        fn widen(values: &[Self], out: &mut [f32]);
+        /// `Pixel::from_f32` of each.
+        fn narrow(values: &[f32], out: &mut [Self]);
+    }
+    impl Sealed for u8 {
+        fn bytes(values: &[Self]) -> Option<&[u8]> {
+            Some(values)
+        }
+        fn bytes_mut(values: &mut [Self]) -> Option<&mut [u8]> {
+            Some(values)
+        }
+        #[inline(always)]
+        fn widen(values: &[Self], out: &mut [f32]) {
+            out.iter_mut().zip(values).for_each(|(out, value)| *out = value.to_f32());
+        }
+        #[inline(always)]
+        fn narrow(values: &[f32], out: &mut [Self]) {
+            out.iter_mut().zip(values).for_each(|(out, &value)| *out = Pixel::from_f32(value));
+        }
+    }
+    impl Sealed for u16 {
+        #[inline(always)]
+        fn widen(values: &[Self], out: &mut [f32]) {
+            out.iter_mut().zip(values).for_each(|(out, value)| *out = value.to_f32());
+        }
+        #[inline(always)]
+        fn narrow(values: &[f32], out: &mut [Self]) {
+            out.iter_mut().zip(values).for_each(|(out, &value)| *out = Pixel::from_f32(value));
+        }
+    }
+    // By slices, because one by one the crate would detect the processor's features for each value.
+    impl Sealed for f16 {
+        #[inline(always)]
+        fn widen(values: &[Self], out: &mut [f32]) {
+            values.convert_to_f32_slice(out);
+        }
+        #[inline(always)]
+        fn narrow(values: &[f32], out: &mut [Self]) {
+            out.convert_from_f32_slice(values);
+        }
+    }
+    impl Sealed for f32 {
+        fn floats_mut(values: &mut [Self]) -> Option<&mut [f32]> {
+            Some(values)
+        }
+        #[inline(always)]
+        fn widen(values: &[Self], out: &mut [f32]) {
+            out.copy_from_slice(values);
+        }
+        #[inline(always)]
+        fn narrow(values: &[f32], out: &mut [Self]) {
+            out.copy_from_slice(values);
+        }
+    }
+}
+
+/// A channel's stored type: `u8`, `u16`, [`half::f16`] or `f32`.
+///
+/// Values are not scaled: 0 to 255 stays 0 to 255. Integers are rounded half to even and saturated when stored.
+pub trait Pixel: sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static {
+    /// The same type as a value.
+    const SCALAR: Scalar;
+    /// The value as f32; exact for every type.
+    fn to_f32(self) -> f32;
+    /// The nearest stored value; NaN becomes 0 in integer types.
+    fn from_f32(value: f32) -> Self;
+}
+
+impl Pixel for u8 {
+    const SCALAR: Scalar = Scalar::U8;
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f32::from(self)
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        rounded(value, Self::MAX.into()) as Self
+    }
+}
+
+impl Pixel for u16 {
+    const SCALAR: Scalar = Scalar::U16;
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f32::from(self)
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        rounded(value, Self::MAX.into()) as Self
+    }
+}
+
+impl Pixel for f16 {
+    const SCALAR: Scalar = Scalar::F16;
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self.into()
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        Self::from_f32(value)
+    }
+}
+
+impl Pixel for f32 {
+    const SCALAR: Scalar = Scalar::F32;
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        value
+    }
+}
+
+/// The nearest integer in 0 to `greatest`, half to even, for a `greatest` below 2^23.
+#[inline(always)]
+fn rounded(value: f32, greatest: f32) -> u32 {
+    // An f32 from 2^23 to 2^24 has no fraction, and its last bits are the integer. Unlike `round_ties_even` and a
+    // saturating conversion, this is a plain addition on every processor.
+    const SHIFT: f32 = 8_388_608.0;
+    (value.max(0.0).min(greatest) + SHIFT).to_bits() - SHIFT.to_bits()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scalars_are_the_pixel_types() {
+        fn check<P: Pixel>() {
+            assert_eq!(P::SCALAR.bytes(), size_of::<P>());
+            assert_eq!(P::SCALAR.name(), std::any::type_name::<P>().rsplit("::").next().unwrap());
+        }
+        check::<u8>();
+        check::<u16>();
+        check::<f16>();
+        check::<f32>();
+    }
+
+    #[test]
+    fn scalars_read_back_as_they_print() {
+        for &scalar in Scalar::ALL {
+            assert_eq!(scalar.to_string().parse::<Scalar>().unwrap(), scalar);
+        }
+        for text in ["", "U8", "u8 ", "i8", "f64"] {
+            let message = text.parse::<Scalar>().unwrap_err().to_string();
+            assert!(message.contains("u8, u16, f16, f32"), "{message}");
+        }
+    }
+}
