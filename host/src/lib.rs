@@ -12,18 +12,21 @@ pub mod cli;
 mod cpu;
 mod dynamic;
 mod error;
-mod exact;
 mod filter;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 mod image;
 mod memory;
+#[cfg(feature = "gpu")]
 mod pixels;
 mod plan;
+mod round;
+mod simd;
 mod spectrum;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the choice of a variant needs only a part of it"))]
 mod tuning;
 mod variants;
+mod window;
 
 pub use border::Border;
 pub use choice::Candidate;

@@ -158,6 +158,11 @@ impl PlanBuilder<'_> {
                 Err(reason) => (Engine::Cpu(cpu::Engine::new(self.filter)?), Device::Cpu, Some(reason)),
             },
         };
+        if let (Engine::Cpu(_), Some(variant)) = (&engine, self.variant)
+            && variant.family() == Family::Product
+        {
+            return Err(Error::Unsupported { variant: variant.name(), reason: "it runs on a GPU alone".into() });
+        }
         Ok(Plan {
             filter: self.filter.clone(),
             border: self.border,
@@ -304,9 +309,6 @@ impl Plan {
         }
         let variant = self.variant_for(Shape { channels: filtered, ..shape })?;
         match &self.engine {
-            Engine::Cpu(engine) if self.variant.is_some() => {
-                engine.run_twin(variant.family(), self.border, src, dst, filtered)?;
-            }
             Engine::Cpu(engine) => engine.run(variant.family(), self.border, src, dst, filtered)?,
             #[cfg(feature = "gpu")]
             Engine::Gpu(engine) => {

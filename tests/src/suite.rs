@@ -4,42 +4,51 @@ use apron::{Device, Family, Variant};
 use libtest_mimic::{Failed, Trial};
 
 use crate::problem::Group;
-use crate::product::{Gpu, Product};
+use crate::product::{self, Gpu, Product};
 use crate::report;
 use crate::runner::{self, Tally};
 
 /// The tests of one list of problems: `name::cpu`, `name::gpu` with images in host memory, and `name::gpu-memory`, which
-/// takes those with results in f32. Each runs every variant of the family, but for studies.
+/// takes those with results in f32. Each runs every variant that the family has there, but for studies.
 pub fn trials(
     name: &str,
     family: Family,
     gpu: &Gpu,
     groups: impl Fn() -> Vec<Group> + Clone + Send + 'static,
 ) -> [Trial; 3] {
-    let variants: Vec<_> =
-        Variant::all().filter(|variant| variant.family() == family && variant.study().is_none()).collect();
-    trials_of(name, &variants, gpu, groups)
+    let variants = |device| -> Vec<_> {
+        product::variants(device).into_iter().filter(|variant| variant.family() == family).collect()
+    };
+    let on_cpu = {
+        let (name, groups) = (format!("{name}::cpu"), groups.clone());
+        let products = products(&variants(Device::Cpu), Device::Cpu);
+        Trial::test(name.clone(), move || check(&name, &products, &groups()))
+    };
+    let [on_gpu, in_memory] = trials_of(name, &variants(Gpu::DEVICE), gpu, groups);
+    [on_cpu, on_gpu, in_memory]
 }
 
-/// As [`trials`], for some variants.
+/// As [`trials`], for some variants, on a GPU alone.
 pub fn trials_of(
     name: &str,
     variants: &[Variant],
     gpu: &Gpu,
     groups: impl Fn() -> Vec<Group> + Clone + Send + 'static,
-) -> [Trial; 3] {
-    let names = ["cpu", "gpu", "gpu-memory"].map(|place| format!("{name}::{place}"));
-    let on = |name: &str, device: Device| {
-        let (name, groups) = (name.to_owned(), groups.clone());
-        let variants: Vec<_> = variants.iter().map(|&variant| Product { variant: Some(variant), device }).collect();
-        move || check(&name, &variants, &groups())
+) -> [Trial; 2] {
+    let names = ["gpu", "gpu-memory"].map(|place| format!("{name}::{place}"));
+    let on_gpu = {
+        let (name, groups, products) = (names[0].clone(), groups.clone(), products(variants, Gpu::DEVICE));
+        move || check(&name, &products, &groups())
     };
-    let (cpu, on_gpu) = (on(&names[0], Device::Cpu), on(&names[1], Gpu::DEVICE));
     let in_memory = {
-        let (name, variants) = (names[2].clone(), variants.to_vec());
+        let (name, variants) = (names[1].clone(), variants.to_vec());
         move || in_device_memory(&name, &variants, false, groups())
     };
-    [Trial::test(&names[0], cpu), gpu_trial(&names[1], gpu, on_gpu), gpu_trial(&names[2], gpu, in_memory)]
+    [gpu_trial(&names[0], gpu, on_gpu), gpu_trial(&names[1], gpu, in_memory)]
+}
+
+fn products(variants: &[Variant], device: Device) -> Vec<Product> {
+    variants.iter().map(|&variant| Product { variant: Some(variant), device }).collect()
 }
 
 /// The test `name::gpu-rows`, as `name::gpu-memory` with images whose channels take turns row by row.
