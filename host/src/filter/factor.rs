@@ -1,9 +1,18 @@
 //! Whether a window of taps is the product of a column and a row, and of which.
 
-use super::{Factors, Filter};
 use crate::Result;
 
-/// The factors of taps given row by row, if they are a product within [`Filter::SEPARABLE_TOLERANCE`].
+/// By how much a tap may differ from a product, as a part of the greatest magnitude.
+pub(super) const TOLERANCE: f64 = f32::EPSILON as f64;
+
+/// A row and a column of taps.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Factors {
+    pub(super) row: Vec<f64>,
+    pub(super) column: Vec<f64>,
+}
+
+/// The factors of taps given row by row, if they are a product within [`TOLERANCE`].
 ///
 /// The row and the column through the greatest tap are the factors, up to scale, if there are any. The scale is chosen so
 /// that nothing is rounded where that can be had: if the row becomes small whole numbers in the same proportions, the
@@ -39,7 +48,7 @@ pub(super) fn factors(cols: usize, rows: usize, taps: &[f64]) -> Result<Option<F
         }
     }
     let mut factors = cross.scaled(pivot.abs(), pivot_col);
-    let tolerance = Filter::SEPARABLE_TOLERANCE * pivot.abs();
+    let tolerance = TOLERANCE * pivot.abs();
     let mut error = factors.greatest_difference(taps);
     // The pivot's row and column carry rounding errors of their own, so they may miss by a few times the tolerance where
     // a better product does not.
@@ -204,7 +213,7 @@ mod tests {
                 let (row, column) = factored(size, size + 1, &taps).expect("a product");
                 let greatest = taps[greatest(&taps)].abs();
                 for (tap, product) in taps.iter().zip(outer(&row, &column)) {
-                    assert!((tap - product).abs() <= Filter::SEPARABLE_TOLERANCE * greatest);
+                    assert!((tap - product).abs() <= TOLERANCE * greatest);
                 }
             }
         }
@@ -214,7 +223,7 @@ mod tests {
     fn what_is_not_a_product_stays_whole() {
         assert_eq!(factored(3, 3, &[0., 1., 0., 1., -4., 1., 0., 1., 0.]), None);
         let mut taps = outer(&[1., 2., 1.], &[1., 2., 1.]);
-        taps[8] += 4.0 * 2.0 * Filter::SEPARABLE_TOLERANCE;
+        taps[8] += 4.0 * 2.0 * TOLERANCE;
         assert_eq!(factored(3, 3, &taps), None);
     }
 
@@ -232,7 +241,7 @@ mod tests {
             let taps = outer(&[0.1 * scale, 0.7 * scale], &[0.3, 1.0]);
             let (row, column) = factored(2, 2, &taps).expect("a product");
             for (tap, product) in taps.iter().zip(outer(&row, &column)) {
-                assert!((tap - product).abs() <= Filter::SEPARABLE_TOLERANCE * 0.7 * scale, "{tap} {product}");
+                assert!((tap - product).abs() <= TOLERANCE * 0.7 * scale, "{tap} {product}");
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use std::f64::consts::PI;
 
-use super::syntax::Given;
-use super::{Filter, check_extents};
+use super::preset::{Parameter, Preset, parameter};
+use super::taps::{Filter, check_extents};
 use crate::{Error, Result};
 
 impl Filter {
@@ -360,41 +360,6 @@ fn sin_cos_degrees(angle: f64) -> (f64, f64) {
     } else {
         (turn * (PI / 180.0)).sin_cos()
     }
-}
-
-/// A filter that has a name: what it is called in text, and what it takes.
-#[derive(Clone, Copy)]
-pub struct Preset {
-    /// The name.
-    pub name: &'static str,
-    /// One line on what it does.
-    pub summary: &'static str,
-    /// What may follow the name.
-    pub parameters: &'static [Parameter],
-    pub(super) build: fn(&Given<'_>) -> Result<Filter>,
-}
-
-/// A parameter of a [`Preset`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Parameter {
-    /// The name.
-    pub name: &'static str,
-    /// What it means, in which unit, and what it is when it is not given.
-    pub meaning: &'static str,
-}
-
-impl std::fmt::Debug for Preset {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Preset")
-            .field("name", &self.name)
-            .field("summary", &self.summary)
-            .field("parameters", &self.parameters)
-            .finish_non_exhaustive()
-    }
-}
-
-const fn parameter(name: &'static str, meaning: &'static str) -> Parameter {
-    Parameter { name, meaning }
 }
 
 const SIZE: Parameter = parameter("size", "tap columns and rows");

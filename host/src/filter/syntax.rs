@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::presets::Preset;
-use super::{Filter, Taps};
+use super::preset::Given;
+use super::taps::{Filter, Taps};
+use super::text::{brief, read_row, syntax};
 use crate::{Error, Result};
 
 /// One grammar for the command line, files and messages; [`Filter`] prints in it what it reads.
@@ -83,7 +84,7 @@ impl fmt::Display for Filter {
             (Some(preset), _) => f.write_str(preset)?,
             (None, Taps::Dense { taps, .. }) => {
                 f.write_str("taps:")?;
-                for (index, row) in taps.chunks(self.cols).enumerate() {
+                for (index, row) in taps.chunks(self.cols()).enumerate() {
                     f.write_str(if index == 0 { "" } else { "; " })?;
                     write_row(f, row)?;
                 }
@@ -95,8 +96,9 @@ impl fmt::Display for Filter {
                 write_row(f, &factors.column)?;
             }
         }
-        if self.anchor != (self.cols / 2, self.rows / 2) {
-            write!(f, "@{},{}", self.anchor.0, self.anchor.1)?;
+        let anchor = self.anchor();
+        if anchor != (self.cols() / 2, self.rows() / 2) {
+            write!(f, "@{},{}", anchor.0, anchor.1)?;
         }
         Ok(())
     }
@@ -153,34 +155,6 @@ impl Filter {
     }
 }
 
-fn read_row(text: &str, row: &str, taps: &mut Vec<f64>) -> Result<()> {
-    let row = row.trim();
-    // One comma at the end is how some programs write a row.
-    let row = row.strip_suffix(',').unwrap_or(row);
-    for cell in row.split(',') {
-        let before = taps.len();
-        for tap in cell.split_whitespace() {
-            taps.push(number(text, tap)?);
-        }
-        if taps.len() == before {
-            return Err(syntax(text, format!("a tap is missing at a comma in \"{}\"", brief(row))));
-        }
-    }
-    Ok(())
-}
-
-/// A decimal number, or a fraction of two.
-fn number(text: &str, number: &str) -> Result<f64> {
-    let decimal = |part: &str| part.trim().parse::<f64>().ok().filter(|value| value.is_finite());
-    let value = match number.split_once('/') {
-        Some((numerator, denominator)) => decimal(numerator).zip(decimal(denominator)).map(|(n, d)| n / d),
-        None => decimal(number),
-    };
-    value.filter(|value| value.is_finite()).ok_or_else(|| {
-        syntax(text, format!("\"{}\" is not a finite number; write it as 0.25, 2.5e-1 or 1/4", brief(number)))
-    })
-}
-
 fn separable(text: &str, rest: &str) -> Result<Filter> {
     let expected = || syntax(text, "a row and a column are needed, as in separable:row=1 2 1,column=-1 0 1");
     let (row, column) =
@@ -199,7 +173,7 @@ fn preset(text: &str, name: &str, rest: Option<&str>) -> Result<Filter> {
             format!("no filter is called \"{}\"; there are {}, taps, separable", brief(name), names.join(", "));
         return Err(syntax(text, reason));
     };
-    let mut given = Given { text, preset, values: Vec::new() };
+    let mut given = Given::new(text, preset);
     for part in rest.into_iter().flat_map(|rest| rest.split(',')) {
         let Some((name, value)) = part.split_once('=').map(|(name, value)| (name.trim(), value.trim())) else {
             return Err(given.wrong(&format!("\"{}\" is not of the form name=value", brief(part))));
@@ -210,75 +184,9 @@ fn preset(text: &str, name: &str, rest: Option<&str>) -> Result<Filter> {
         if given.value(name).is_some() {
             return Err(given.wrong(&format!("{name} is given twice")));
         }
-        given.values.push((name, value));
+        given.add(name, value);
     }
     (preset.build)(&given)
-}
-
-/// The parameters that a text gives to a preset.
-pub(super) struct Given<'a> {
-    text: &'a str,
-    preset: &'a Preset,
-    values: Vec<(&'a str, &'a str)>,
-}
-
-impl<'a> Given<'a> {
-    fn value(&self, name: &str) -> Option<&'a str> {
-        self.values.iter().find(|(given, _)| *given == name).map(|(_, value)| *value)
-    }
-
-    pub(super) fn number(&self, name: &str) -> Result<Option<f64>> {
-        self.value(name).map(|value| number(self.text, value)).transpose()
-    }
-
-    pub(super) fn needed(&self, name: &str) -> Result<f64> {
-        self.number(name)?.ok_or_else(|| self.missing(name))
-    }
-
-    pub(super) fn whole(&self, name: &str) -> Result<Option<usize>> {
-        let read = |value: &str| {
-            value.parse().map_err(|_| self.wrong(&format!("{name}={} is not a whole number", brief(value))))
-        };
-        self.value(name).map(read).transpose()
-    }
-
-    /// Columns and rows, from `size` or from both of `cols` and `rows`.
-    pub(super) fn window(&self) -> Result<Option<(usize, usize)>> {
-        match (self.whole("size")?, self.whole("cols")?, self.whole("rows")?) {
-            (Some(size), None, None) => Ok(Some((size, size))),
-            (None, Some(cols), Some(rows)) => Ok(Some((cols, rows))),
-            (None, None, None) => Ok(None),
-            _ => Err(self.wrong("the window is given by size alone, or by cols and rows")),
-        }
-    }
-
-    pub(super) fn missing(&self, what: &str) -> Error {
-        self.wrong(&format!("it needs {what}"))
-    }
-
-    fn wrong(&self, what: &str) -> Error {
-        let names: Vec<_> = self.preset.parameters.iter().map(|parameter| parameter.name).collect();
-        let takes = match names.is_empty() {
-            true => "no parameters".to_owned(),
-            false => names.join(", "),
-        };
-        syntax(self.text, format!("{what}; {} takes {takes}", self.preset.name))
-    }
-}
-
-fn syntax(text: &str, reason: impl Into<String>) -> Error {
-    Error::FilterSyntax { text: brief(text), reason: reason.into() }
-}
-
-/// Text fit for a message of one line.
-fn brief(text: &str) -> String {
-    const LONGEST: usize = 60;
-    let mut brief: String =
-        text.trim().chars().map(|char| if char.is_control() { ' ' } else { char }).take(LONGEST).collect();
-    if text.trim().chars().nth(LONGEST).is_some() {
-        brief.push_str("...");
-    }
-    brief
 }
 
 #[cfg(test)]

@@ -1,0 +1,280 @@
+//! The filter itself: taps with an anchor.
+
+use super::factor::{self, Factors};
+use crate::{Error, Result};
+
+/// A window of taps and its anchor.
+///
+/// Output `(x, y)` is the sum over rows `r` and columns `c` of `tap(r, c) * input(x + c - anchor_x, y + r - anchor_y)`:
+/// correlation, as OpenCV's `filter2D` and SciPy's `correlate`. [`Filter::flipped`] gives true convolution. The anchor
+/// is the cell that lies on the output pixel: the middle, `(cols / 2, rows / 2)`, unless [`Filter::anchored`] sets another.
+///
+/// A filter comes from taps ([`Filter::from_taps`], [`Filter::separable`], [`Filter::parse_taps`]), from a preset
+/// ([`Filter::gaussian`] and others) or from text, as on the command line:
+///
+/// ```
+/// use apron::Filter;
+///
+/// let blur = Filter::gaussian(1.5)?;
+/// assert_eq!((blur.cols(), blur.rows(), blur.is_separable()), (13, 13, true));
+///
+/// let edges: Filter = "laplacian:neighbours=8".parse()?;
+/// assert_eq!(edges, Filter::from_taps(3, 3, &[1., 1., 1., 1., -8., 1., 1., 1., 1.])?);
+/// # Ok::<(), apron::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Filter {
+    cols: usize,
+    rows: usize,
+    anchor: (usize, usize),
+    pub(super) taps: Taps,
+    /// The preset in text, as long as the taps are the preset's.
+    pub(super) preset: Option<String>,
+}
+
+/// Taps are kept in f64; kernels compute with each rounded to f32.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Taps {
+    /// Row by row, as given, and the factors whose product they are, if they are one.
+    Dense { taps: Vec<f64>, factors: Option<Factors> },
+    /// Tap `(r, c)` is `column[r] * row[c]`.
+    Product(Factors),
+}
+
+/// Filters are equal if they compute the same: the same taps in the same form, and the same anchor.
+impl PartialEq for Filter {
+    fn eq(&self, other: &Self) -> bool {
+        (self.cols, self.rows, self.anchor) == (other.cols, other.rows, other.anchor) && self.taps == other.taps
+    }
+}
+
+impl Filter {
+    /// The greatest number of tap columns and of tap rows.
+    pub const MAX_EXTENT: usize = gpu_kernels::abi::MAX_EXTENT as usize;
+
+    /// Taps given row by row count as the product of a row and a column if none differs from that product by more than
+    /// this part of the greatest |tap|: 2⁻²³, one unit in the last place of an f32. A table of taps that was computed as
+    /// a product and rounded to f32 passes; what the two-pass result may differ by stays within f32 rounding.
+    pub const SEPARABLE_TOLERANCE: f64 = factor::TOLERANCE;
+
+    /// Taps given row by row. Whether they are the product of a row and a column is found out
+    /// (see [`Filter::SEPARABLE_TOLERANCE`]).
+    ///
+    /// # Errors
+    /// [`Error::TapCount`] unless there are `cols * rows` of them; [`Error::Parameter`] if `cols` or `rows` is not in
+    /// `1..=MAX_EXTENT` or a tap is not finite.
+    pub fn from_taps(cols: usize, rows: usize, taps: &[f32]) -> Result<Self> {
+        Self::dense(cols, rows, widened(taps)?)
+    }
+
+    /// As [`Filter::from_taps`], for taps of twice the precision: kernels use each rounded to f32, 8-bit results are
+    /// rounded as if computed with the taps given here.
+    ///
+    /// # Errors
+    /// As [`Filter::from_taps`], and if a tap is too great for an f32.
+    pub fn from_taps_f64(cols: usize, rows: usize, taps: &[f64]) -> Result<Self> {
+        Self::dense(cols, rows, copied(taps)?)
+    }
+
+    /// The product of a row and a column: tap `(r, c)` is `column[r] * row[c]`.
+    ///
+    /// ```
+    /// let sobel = apron::Filter::separable(&[-1.0, 0.0, 1.0], &[1.0, 2.0, 1.0])?;
+    /// assert_eq!(sobel, apron::Filter::sobel_x()?);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] if one of them is empty or longer than [`Filter::MAX_EXTENT`], or if a tap or a product of
+    /// two is not finite or too great for an f32.
+    pub fn separable(row: &[f32], column: &[f32]) -> Result<Self> {
+        Self::product(widened(row)?, widened(column)?)
+    }
+
+    /// As [`Filter::separable`], for taps of twice the precision.
+    ///
+    /// # Errors
+    /// As [`Filter::separable`].
+    pub fn separable_f64(row: &[f64], column: &[f64]) -> Result<Self> {
+        Self::product(copied(row)?, copied(column)?)
+    }
+
+    /// The same taps with another cell on the output pixel.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] unless `x` is below the number of columns and `y` below the number of rows.
+    pub fn anchored(mut self, x: usize, y: usize) -> Result<Self> {
+        if x >= self.cols || y >= self.rows {
+            return Err(Error::Parameter {
+                name: "anchor",
+                value: format!("{x},{y}"),
+                expected: format!(
+                    "a cell of the {}x{} window, from 0,0 to {},{}",
+                    self.cols,
+                    self.rows,
+                    self.cols - 1,
+                    self.rows - 1
+                ),
+            });
+        }
+        self.anchor = (x, y);
+        Ok(self)
+    }
+
+    /// The filter turned by half a circle, anchor included: with it, correlation is true convolution, as SciPy's
+    /// `convolve` with the filter that was.
+    #[must_use]
+    pub fn flipped(mut self) -> Self {
+        let reverse = |factors: &mut Factors| {
+            factors.row.reverse();
+            factors.column.reverse();
+        };
+        match &mut self.taps {
+            Taps::Dense { taps, factors } => {
+                taps.reverse();
+                factors.iter_mut().for_each(reverse);
+            }
+            Taps::Product(factors) => reverse(factors),
+        }
+        self.anchor = (self.cols - 1 - self.anchor.0, self.rows - 1 - self.anchor.1);
+        self.preset = None;
+        self
+    }
+
+    /// Tap columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Tap rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Column and row of the cell that lies on the output pixel.
+    pub fn anchor(&self) -> (usize, usize) {
+        self.anchor
+    }
+
+    /// Whether the taps are the product of a column and a row.
+    pub fn is_separable(&self) -> bool {
+        self.factors().is_some()
+    }
+
+    /// The row and the column whose product the taps are, if they are one.
+    pub fn separated(&self) -> Option<(&[f64], &[f64])> {
+        self.factors().map(|factors| (&factors.row[..], &factors.column[..]))
+    }
+
+    fn factors(&self) -> Option<&Factors> {
+        match &self.taps {
+            Taps::Dense { factors, .. } => factors.as_ref(),
+            Taps::Product(factors) => Some(factors),
+        }
+    }
+
+    /// The taps row by row, unless only their factors are kept.
+    pub(crate) fn dense_f64(&self) -> Option<&[f64]> {
+        match &self.taps {
+            Taps::Dense { taps, .. } => Some(taps),
+            Taps::Product(_) => None,
+        }
+    }
+
+    /// The tap in row `row` and column `col`.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn tap(&self, row: usize, col: usize) -> f64 {
+        assert!(row < self.rows && col < self.cols, "no tap ({row}, {col}) in {} rows of {}", self.rows, self.cols);
+        match &self.taps {
+            Taps::Dense { taps, .. } => taps[row * self.cols + col],
+            Taps::Product(factors) => factors.column[row] * factors.row[col],
+        }
+    }
+
+    /// `sum |tap|`.
+    pub(crate) fn weight(&self) -> f64 {
+        let sum = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
+        match &self.taps {
+            Taps::Dense { taps, .. } => sum(taps),
+            Taps::Product(factors) => sum(&factors.row) * sum(&factors.column),
+        }
+    }
+
+    /// All taps as kernels use them, row by row.
+    pub(crate) fn dense_f32(&self) -> Result<Vec<f32>> {
+        let mut taps = crate::memory::reserve(self.cols.saturating_mul(self.rows))?;
+        for row in 0..self.rows {
+            taps.extend((0..self.cols).map(|col| self.tap(row, col) as f32));
+        }
+        Ok(taps)
+    }
+
+    pub(super) fn dense(cols: usize, rows: usize, taps: Vec<f64>) -> Result<Self> {
+        check_extents(cols, rows)?;
+        let expected = cols.saturating_mul(rows);
+        if taps.len() != expected {
+            return Err(Error::TapCount { cols, rows, expected, found: taps.len() });
+        }
+        if let Some(index) = taps.iter().position(|&tap| !fits_f32(tap)) {
+            return Err(bad_tap(taps[index], index / cols, index % cols));
+        }
+        let factors = factor::factors(cols, rows, &taps)?;
+        Ok(Self { cols, rows, anchor: (cols / 2, rows / 2), taps: Taps::Dense { taps, factors }, preset: None })
+    }
+
+    pub(super) fn product(row: Vec<f64>, column: Vec<f64>) -> Result<Self> {
+        let (cols, rows) = (row.len(), column.len());
+        check_extents(cols, rows)?;
+        if let Some(index) = row.iter().position(|&tap| !fits_f32(tap)) {
+            return Err(bad_tap(row[index], 0, index));
+        }
+        if let Some(index) = column.iter().position(|&tap| !fits_f32(tap)) {
+            return Err(bad_tap(column[index], index, 0));
+        }
+        let (c, r) = (factor::greatest(&row), factor::greatest(&column));
+        if !fits_f32(row[c] * column[r]) {
+            return Err(bad_tap(row[c] * column[r], r, c));
+        }
+        let taps = Taps::Product(Factors { row, column });
+        Ok(Self { cols, rows, anchor: (cols / 2, rows / 2), taps, preset: None })
+    }
+}
+
+pub(super) fn check_extents(cols: usize, rows: usize) -> Result<()> {
+    for (name, extent) in [("cols", cols), ("rows", rows)] {
+        if extent == 0 || extent > Filter::MAX_EXTENT {
+            return Err(Error::Parameter {
+                name,
+                value: extent.to_string(),
+                expected: format!("a filter has 1 to {} tap columns and rows", Filter::MAX_EXTENT),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn fits_f32(tap: f64) -> bool {
+    (tap as f32).is_finite()
+}
+
+fn bad_tap(tap: f64, row: usize, col: usize) -> Error {
+    Error::Parameter {
+        name: "tap",
+        value: format!("{tap:e} in row {row}, column {col}"),
+        expected: format!("a finite number of magnitude at most {:e}", f32::MAX),
+    }
+}
+
+fn widened(taps: &[f32]) -> Result<Vec<f64>> {
+    let mut wide = crate::memory::reserve(taps.len())?;
+    wide.extend(taps.iter().map(|&tap| f64::from(tap)));
+    Ok(wide)
+}
+
+fn copied(taps: &[f64]) -> Result<Vec<f64>> {
+    let mut copy = crate::memory::reserve(taps.len())?;
+    copy.extend_from_slice(taps);
+    Ok(copy)
+}
