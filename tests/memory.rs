@@ -128,12 +128,12 @@ fn an_allocation_that_fails_is_an_error() {
     let _alone = alone();
     rayon::broadcast(|_| ());
     let mut failed = 0;
-    let separable = Some(Variant::Separable);
     for (filter, variant) in [
         ("gaussian:sigma=2", None),
-        ("gaussian:sigma=2", separable),
+        ("gaussian:sigma=2", Some(Variant::DirectNaive)),
+        // Results in 8 bits are settled by passes in f64.
+        ("gaussian:sigma=35", None),
         ("motion:length=15,angle=20", None),
-        ("motion:length=15,angle=20", Some(Variant::DirectNaive)),
         ("motion:length=71,angle=20", Some(Variant::Fourier)),
         ("box:size=20", None),
     ] {

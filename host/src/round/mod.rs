@@ -5,11 +5,10 @@
 //!
 //! It would be slow to compute every sum in f64. This is Ziv's strategy instead:
 //!
-//! | step | file |
-//! | --- | --- |
-//! | How far may a sum in f32 lie from the one in f64? | [`bound`] |
-//! | Does a half-integer, where the result changes, lie within that distance? If not, the sum in f32 decides. | [`doubt`] |
-//! | If so, which few sums do, the sum in f64 is computed from the source, and decides. | [`settle`], [`passes`] |
+//! 1. [`bound`]: how far a sum in f32 may lie from the one in f64.
+//! 2. [`doubt`]: whether a half-integer, where the result changes, lies within that distance. If none does, the sum in f32
+//!    decides. So it is for nearly all results.
+//! 3. [`settle`], with [`passes`]: the sum in f64 is computed from the source for the others, and decides.
 //!
 //! "The sum in f64" has to mean one number even where it is a tie: each product and each sum is rounded to f64, row by row,
 //! left to right. That could take hours for a separable filter of more than 65536 taps. There it means two passes: along
