@@ -96,12 +96,10 @@ fn scratch_does_not_grow_with_the_image() {
             assert!(right, "{cols}x{rows} taps, {width}x{height} pixels: {found:?} bytes, at most {most}");
         }
     }
-    // The count counts: the twin of a variant works on whole planes.
-    let whole = Plan::builder(&filters[0]).device(Device::Cpu).variant(apron::Variant::DirectNaive).build().unwrap();
-    let (src, mut dst) = (Image::<u8>::zeroed(2000, 2000, 1).unwrap(), Image::<u8>::zeroed(2000, 2000, 1).unwrap());
-    PEAK.store(NOW.load(Ordering::Relaxed), Ordering::Relaxed);
+    // The count counts: a picture of its own is more than that.
     let before = NOW.load(Ordering::Relaxed);
-    whole.run(&src.view(), &mut dst.view_mut()).unwrap();
+    PEAK.store(before, Ordering::Relaxed);
+    drop(Image::<u8>::zeroed(5000, 5000, 1).unwrap());
     assert!(PEAK.load(Ordering::Relaxed) - before > 16 << 20);
 }
 
@@ -130,12 +128,12 @@ fn an_allocation_that_fails_is_an_error() {
     let _alone = alone();
     rayon::broadcast(|_| ());
     let mut failed = 0;
-    let separable = Some(Variant::Separable);
     for (filter, variant) in [
         ("gaussian:sigma=2", None),
-        ("gaussian:sigma=2", separable),
+        ("gaussian:sigma=2", Some(Variant::DirectNaive)),
+        // Results in 8 bits are settled by passes in f64.
+        ("gaussian:sigma=35", None),
         ("motion:length=15,angle=20", None),
-        ("motion:length=15,angle=20", Some(Variant::DirectNaive)),
         ("motion:length=71,angle=20", Some(Variant::Fourier)),
         ("box:size=20", None),
     ] {

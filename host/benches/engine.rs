@@ -1,10 +1,10 @@
 //! The CPU's engine through the public interface: `cargo bench -p apron --no-default-features`.
 //!
-//! One picture of 2048x2048 pixels for each stored type. `direct` has taps that are no product, `separable` Gaussians, `box` equal ones;
-//! `twin` is the plain reference that a plan for a variant runs. `APRON_ISA` forces an instruction set, and
+//! One picture of 2048x2048 pixels for each stored type. `direct` has taps that are no product, `separable` Gaussians, `box` equal ones.
+//! `APRON_ISA` forces an instruction set, and
 //! `RAYON_NUM_THREADS` the number of threads.
 
-use apron::{Device, Filter, Image, Pixel, Plan, Variant};
+use apron::{Device, Filter, Image, Pixel, Plan};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
 const SIDE: usize = 2048;
@@ -37,19 +37,13 @@ fn mean(size: usize) -> Filter {
     Filter::box_filter(size, size).expect("taps")
 }
 
-fn measure<P: Pixel>(
-    c: &mut Criterion,
-    name: &str,
-    channels: usize,
-    filter: fn(usize) -> Filter,
-    variant: Option<Variant>,
-) {
+fn measure<P: Pixel>(c: &mut Criterion, name: &str, channels: usize, filter: fn(usize) -> Filter) {
     let src = picture::<P>(channels);
     let mut dst = Image::<P>::zeroed(SIDE, SIDE, channels).expect("a picture of this size");
     let mut group = c.benchmark_group(format!("{name} {}x{channels}", P::SCALAR));
     group.throughput(Throughput::Elements((SIDE * SIDE) as u64)).sample_size(20);
     for size in [3, 5, 7, 9, 17, 31] {
-        let plan = Plan::builder(&filter(size)).device(Device::Cpu).variant(variant).build().expect("a plan");
+        let plan = Plan::builder(&filter(size)).device(Device::Cpu).build().expect("a plan");
         group.bench_function(BenchmarkId::from_parameter(size), |bencher| {
             bencher.iter(|| plan.run(&src.view(), &mut dst.view_mut()).expect("a result"));
         });
@@ -58,17 +52,15 @@ fn measure<P: Pixel>(
 }
 
 fn engine(c: &mut Criterion) {
-    measure::<f32>(c, "direct", 1, direct, None);
-    measure::<f32>(c, "separable", 1, gaussian, None);
-    measure::<u8>(c, "direct", 1, direct, None);
-    measure::<u8>(c, "separable", 1, gaussian, None);
-    measure::<u8>(c, "box", 1, mean, None);
-    measure::<u8>(c, "direct", 3, direct, None);
-    measure::<u8>(c, "separable", 3, gaussian, None);
-    measure::<u16>(c, "separable", 1, gaussian, None);
-    measure::<apron::f16>(c, "separable", 1, gaussian, None);
-    measure::<f32>(c, "twin direct", 1, direct, Some(Variant::DirectNaive));
-    measure::<u8>(c, "twin separable", 1, gaussian, Some(Variant::Separable));
+    measure::<f32>(c, "direct", 1, direct);
+    measure::<f32>(c, "separable", 1, gaussian);
+    measure::<u8>(c, "direct", 1, direct);
+    measure::<u8>(c, "separable", 1, gaussian);
+    measure::<u8>(c, "box", 1, mean);
+    measure::<u8>(c, "direct", 3, direct);
+    measure::<u8>(c, "separable", 3, gaussian);
+    measure::<u16>(c, "separable", 1, gaussian);
+    measure::<apron::f16>(c, "separable", 1, gaussian);
 }
 
 criterion_group!(benches, engine);

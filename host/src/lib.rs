@@ -4,17 +4,19 @@ mod border;
 mod choice;
 mod cpu;
 mod error;
-mod exact;
 mod filter;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 mod image;
 mod memory;
 mod plan;
+mod round;
+mod simd;
 mod spectrum;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the choice of a variant needs only a part of it"))]
 mod tuning;
 mod variants;
+mod window;
 
 pub use border::Border;
 pub use choice::Candidate;

@@ -288,9 +288,6 @@ impl Plan {
         }
         let variant = self.variant_for(Shape { channels: filtered, ..shape })?;
         match &self.engine {
-            Engine::Cpu(engine) if self.variant.is_some() => {
-                engine.run_twin(variant.family(), self.border, src, dst, filtered)?;
-            }
             Engine::Cpu(engine) => engine.run(variant.family(), self.border, src, dst, filtered)?,
             #[cfg(feature = "gpu")]
             Engine::Gpu(engine) => {

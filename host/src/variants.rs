@@ -5,7 +5,8 @@ use gpu_kernels::abi;
 use crate::choice::{Place, Problem};
 use crate::{Error, Result, spectrum, tuning};
 
-/// Kernels that compute the same thing in the same order; each family has one twin on the CPU.
+/// Kernels that compute the same thing in the same order. On the CPU all variants of a family are
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Family {
@@ -18,7 +19,7 @@ pub enum Family {
     Fourier,
 }
 
-/// One way of computing a filter. On the CPU, a variant runs as its family's twin.
+/// One way of computing a filter. On the CPU, a variant stands for its family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Variant {

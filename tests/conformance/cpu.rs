@@ -1,5 +1,5 @@
-//! The CPU's engine: what a plan runs there if nobody asks for a variant. Every family's lists, on every instruction set
-//! that the processor has.
+//! The CPU's engine, in the family that the plan chooses: every family's lists, on every instruction set that the processor
+//! has.
 
 use std::process::Command;
 

@@ -205,12 +205,12 @@ fn signal_on_gpu() -> Result<(), Failed> {
         let run = |variant: Variant, device: Device, dst: &mut Image<f32>| {
             Plan::builder(&window.filter).device(device).variant(variant).build()?.run(&src.view(), &mut dst.view_mut())
         };
-        let (twin, allowed) = match variant.family() {
+        let (plain, allowed) = match variant.family() {
             Family::Fourier => (Variant::DirectNaive, bound(Family::Fourier, window, 255.0) as f32),
             _ => (variant, 0.0),
         };
         run(variant, Gpu::DEVICE, &mut found)?;
-        run(twin, Device::Cpu, &mut right)?;
+        run(plain, Device::Cpu, &mut right)?;
         let wrong = (0..LENGTH).into_par_iter().find_map_first(|x| {
             let (found, right) = (found.as_slice()[x], right.as_slice()[x]);
             let is_right = found.to_bits() == right.to_bits() || (found - right).abs() <= allowed;

@@ -1,4 +1,4 @@
-//! Every variant on every device against the oracle. See the crate's documentation for the environment it minds.
+//! Every variant on the GPU and every family on the CPU against the oracle. See the crate's documentation for the environment it minds.
 
 mod concurrency;
 mod controls;

@@ -1,4 +1,4 @@
-//! Holds every variant of apron, on every device, to an oracle that shares no code with it.
+//! Holds every variant of apron on the GPU, and every family on the CPU, to an oracle that shares no code with it.
 //!
 //! | module | what it is |
 //! | --- | --- |
@@ -8,7 +8,7 @@
 //! | [`sample`] | stored types with conversions of their own, random values, poison |
 //! | [`problem`], [`select`] | what is filtered with what |
 //! | [`runner`], [`suite`] | solve problems, check every pixel and what lies between, count, report |
-//! | [`product`] | the product's variants on the CPU and the GPU |
+//! | [`product`] | the product: variants on the GPU, families on the CPU |
 //! | [`study`] | the studies on the CPU and the GPU |
 //! | [`report`] | pictures of what went wrong |
 //! | [`hostile`] | targets for a fuzzer |

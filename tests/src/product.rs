@@ -35,6 +35,15 @@ impl Implementation for Product {
     }
 }
 
+/// The variants to test on a device, but for studies: on the CPU, where all variants of a family run the same code, the
+/// one of each family that takes every window and border.
+pub fn variants(device: Device) -> Vec<Variant> {
+    match device {
+        Device::Cpu => vec![Variant::DirectNaive, Variant::Separable, Variant::Fourier],
+        _ => Variant::all().collect(),
+    }
+}
+
 /// What a variant's summary says it takes. Every device has shared memory for a tile of 31x31 taps.
 fn promised(variant: Variant, window: &Window) -> bool {
     let Window { cols, rows, anchor, .. } = *window;

@@ -5,33 +5,38 @@ use libtest_mimic::{Failed, Trial};
 use studies::Study;
 
 use crate::problem::Group;
-use crate::product::{Gpu, Product};
+use crate::product::{self, Gpu, Product};
 use crate::report;
 use crate::runner::{self, Tally};
 use crate::sample::Kind;
 use crate::study::OnCpu;
 
 /// The tests of one list of problems: `name::cpu`, `name::gpu` with images in host memory, and `name::gpu-memory`, which
-/// takes those with results in f32. Each runs every variant of the family.
+/// takes those with results in f32. Each runs every variant that the family has there.
 pub fn trials(
     name: &str,
     family: Family,
     gpu: &Gpu,
     groups: impl Fn() -> Vec<Group> + Clone + Send + 'static,
 ) -> [Trial; 3] {
-    let variants: Vec<_> = Variant::all().filter(|variant| variant.family() == family).collect();
-    let names = ["cpu", "gpu", "gpu-memory"].map(|place| format!("{name}::{place}"));
-    let on = |name: &str, device: Device| {
-        let (name, groups) = (name.to_owned(), groups.clone());
-        let variants: Vec<_> = variants.iter().map(|&variant| Product { variant: Some(variant), device }).collect();
-        move || check(&name, &variants, &groups())
+    let variants = |device| -> Vec<_> {
+        product::variants(device).into_iter().filter(|variant| variant.family() == family).collect()
     };
-    let (cpu, on_gpu) = (on(&names[0], Device::Cpu), on(&names[1], Gpu::DEVICE));
+    let names = ["cpu", "gpu", "gpu-memory"].map(|place| format!("{name}::{place}"));
+    let on = |name: &str, device| {
+        let (name, groups, products) = (name.to_owned(), groups.clone(), products(&variants(device), device));
+        move || check(&name, &products, &groups())
+    };
+    let (on_cpu, on_gpu) = (on(&names[0], Device::Cpu), on(&names[1], Gpu::DEVICE));
     let in_memory = {
-        let (name, variants) = (names[2].clone(), variants.to_vec());
+        let (name, variants) = (names[2].clone(), variants(Gpu::DEVICE));
         move || in_device_memory(&name, &variants, groups())
     };
-    [Trial::test(&names[0], cpu), gpu_trial(&names[1], gpu, on_gpu), gpu_trial(&names[2], gpu, in_memory)]
+    [Trial::test(&names[0], on_cpu), gpu_trial(&names[1], gpu, on_gpu), gpu_trial(&names[2], gpu, in_memory)]
+}
+
+fn products(variants: &[Variant], device: Device) -> Vec<Product> {
+    variants.iter().map(|&variant| Product { variant: Some(variant), device }).collect()
 }
 
 /// The tests of one list of problems for studies, those with results in f32: `name::cpu`, `name::gpu-memory`, and

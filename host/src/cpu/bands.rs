@@ -1,22 +1,23 @@
-//! The engine: what a plan runs on the CPU unless it was built for a variant.
+//! The direct and the separable family: one pass over all taps, or a row pass and a column pass.
 //!
 //! The image is cut into rectangles, one for each job: bands of rows, and strips of columns where lines are long. A job
 //! keeps the lines under the window in a ring that stays in the cache: each is a row of source pixels as they are stored,
 //! channel beside channel, converted to f32, with the border's pixels around it; for a separable filter, what the row pass
 //! made of it. The kernel of [`super::tile`] makes a few rows of sums from it, which are rounded to pixels at once.
 //!
-//! Every sum meets its taps in the twins' order, so results are the twins' bits. Only where 8-bit results come from 8-bit
-//! pixels is the order free, as they are rounded exactly in any case (see [`crate::exact`]).
+//! Every sum meets its taps in the order of its family, as the GPU's kernels do, so the bits are the same. Only where 8-bit
+//! results come from 8-bit pixels is the order free, as they are correctly rounded in any case (see [`crate::round`]).
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 
-use super::simd::{Isa, Lanes, Work};
+use super::share::share;
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
-use super::{Window, resolve, share};
 use crate::Result;
-use crate::exact::{self, Exact};
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+use crate::round::{self, Order, Rounder};
+use crate::simd::{Isa, Lanes, Work};
+use crate::window::Window;
 
 /// Floats in a ring, if the image lets us choose: a quarter of a megabyte, which every second-level cache holds.
 const RING: usize = 1 << 16;
@@ -54,7 +55,7 @@ pub(super) struct Run<'a, S, D> {
     dst: Target<'a, D>,
     /// Channels that are filtered; the others are copied.
     filtered: usize,
-    exact: Option<&'a Exact<'a>>,
+    rounder: Option<&'a Rounder<'a>>,
     /// Tap columns in the pass that is left.
     cols: usize,
     by_rows: bool,
@@ -94,7 +95,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         src: &ImageView<'a, S>,
         dst: &'a mut ImageViewMut<'_, D>,
         filtered: usize,
-        exact: Option<&'a Exact<'a>>,
+        rounder: Option<&'a Rounder<'a>>,
     ) -> Self {
         let cols = if passes.across.is_some() { 1 } else { window.cols };
         let halo = (cols - 1) * src.shape().channels;
@@ -103,9 +104,9 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         let blocks = if cols == 1 { 1 } else { window.rows.div_ceil(most) };
         let block = window.rows.div_ceil(blocks);
         let slots = (block + rows_at_once(block) - 1).min(src.shape().height + 1);
-        let by_rows = exact.is_some_and(|exact| exact.order() == exact::Order::ByRows);
+        let by_rows = rounder.is_some_and(|rounder| rounder.order() == Order::ByRows);
         let dst = Target { stride: dst.stride(), first: dst.as_mut_ptr(), image: PhantomData };
-        Self { isa, window, passes, src: *src, dst, filtered, exact, cols, by_rows, blocks, slots }
+        Self { isa, window, passes, src: *src, dst, filtered, rounder, cols, by_rows, blocks, slots }
     }
 
     /// Filters the image.
@@ -145,8 +146,8 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         let line_len = (len + (self.cols - 1) * channels + MARGIN).next_multiple_of(CACHE_LINE);
         let across = self.passes.across.map_or(0, |across| len + (across.len() - 1) * channels + MARGIN);
         scratch.start(self, line_len, across, &columns)?;
-        if let Some(exact) = self.exact {
-            exact.begin(&columns, &mut scratch.exact)?;
+        if let Some(rounder) = self.rounder {
+            rounder.begin(&columns, &mut scratch.rounder)?;
         }
 
         let mut y = rows.start;
@@ -170,8 +171,8 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
     /// Makes the pixels of a few rows.
     fn rows(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize, parts: &mut [&mut [D]]) {
         let whole = self.blocks == 1 && columns.len() * self.src.shape().channels >= SLACK;
-        match self.exact.map(|exact| (exact, exact.limit().filter(|_| whole))) {
-            Some((exact, Some(limit))) => self.bytes(scratch, columns, y, parts, exact, limit),
+        match self.rounder.map(|rounder| (rounder, rounder.limit().filter(|_| whole))) {
+            Some((rounder, Some(limit))) => self.bytes(scratch, columns, y, parts, rounder, limit),
             _ if whole && D::floats_mut(&mut []).is_some() => self.floats(scratch, columns, y, parts),
             _ => self.sums(scratch, columns, y, parts),
         }
@@ -187,7 +188,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         columns: &Range<usize>,
         y: usize,
         parts: &mut [&mut [D]],
-        exact: &Exact<'_>,
+        rounder: &Rounder<'_>,
         limit: f32,
     ) {
         let count = parts.len();
@@ -197,7 +198,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         noted.clear();
         self.tiles(scratch, columns, y, 0, Outs::Bytes { rows: &mut outs[..count], limit, noted: &mut noted });
         for &(row, at) in &noted {
-            exact.settle(self.isa, columns.start, y + row, at, outs[row], &mut scratch.exact);
+            rounder.settle(self.isa, columns.start, y + row, at, outs[row], &mut scratch.rounder);
         }
         scratch.noted = noted;
     }
@@ -221,9 +222,9 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         }
         for (i, part) in parts.iter_mut().enumerate() {
             let sums = &outs[i][..len];
-            match (self.exact, D::bytes_mut(part)) {
-                (Some(exact), Some(part)) => {
-                    exact.store_part(self.isa, sums, columns.start, y + i, part, &mut scratch.exact);
+            match (self.rounder, D::bytes_mut(part)) {
+                (Some(rounder), Some(part)) => {
+                    rounder.store_part(self.isa, sums, columns.start, y + i, part, &mut scratch.rounder);
                 }
                 _ => self.isa.run(Narrow { values: sums, out: part }),
             }
@@ -267,7 +268,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
     /// Where in the ring the line is that row `y` has under tap row 0, were there no anchor. Makes it if need be.
     fn line(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize) -> usize {
         let Shape { height, channels, .. } = self.src.shape();
-        let source = resolve(self.window.border, y, 0, self.window.anchor_y, height);
+        let source = self.window.row(y, 0, height);
         // A small image's lines all have their places; those of a large one follow each other.
         let slot = if height < self.slots { source.unwrap_or(height) } else { y % self.slots };
         let name = if height < self.slots { slot } else { y };
@@ -339,7 +340,7 @@ struct Scratch {
     inside: Range<usize>,
     /// The others, and the pixel of a source row that stands in each, if it is not the border's value.
     sides: Vec<(usize, Option<usize>)>,
-    exact: exact::Scratch,
+    rounder: round::Scratch,
 }
 
 impl Scratch {
@@ -359,13 +360,13 @@ impl Scratch {
         self.held.clear();
         self.held.resize(run.slots, usize::MAX);
 
-        let Window { cols, anchor_x, border, .. } = run.window;
+        let Window { cols, anchor_x, .. } = run.window;
         let padded = columns.len() + cols - 1;
         let left = anchor_x.saturating_sub(columns.start);
         self.inside = left..padded.min(width + anchor_x - columns.start);
         let sides = (0..left).chain(self.inside.end..padded);
         self.sides.clear();
-        self.sides.extend(sides.map(|at| (at, resolve(border, columns.start + at, 0, anchor_x, width))));
+        self.sides.extend(sides.map(|at| (at, run.window.column(columns.start + at, 0, width))));
         Ok(())
     }
 }
@@ -429,59 +430,5 @@ impl<D: Pixel> Work for Narrow<'_, D> {
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         D::narrow(self.values, self.out);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::cpu::Engine;
-    use crate::{Border, Family, Filter, Image, Pixel};
-
-    fn filtered<S: Pixel, D: Pixel>(
-        filter: &Filter,
-        src: &Image<S>,
-        family: Family,
-        threads: Option<usize>,
-    ) -> Image<D> {
-        let (shape, engine) = (src.shape(), Engine::new(filter).unwrap());
-        let mut dst = Image::zeroed(shape.width, shape.height, shape.channels).unwrap();
-        let channels = shape.channels.min(3);
-        let (border, view) = (Border::Reflect, src.view());
-        match threads {
-            None => engine.run_twin(family, border, &view, &mut dst.view_mut(), channels).unwrap(),
-            Some(threads) => {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                pool.install(|| engine.run(family, border, &view, &mut dst.view_mut(), channels)).unwrap();
-            }
-        }
-        dst
-    }
-
-    fn check<S: Pixel, D: Pixel>(filter: &Filter, family: Family, (width, height, channels): (usize, usize, usize)) {
-        let values = (0..width * height * channels).map(|i| S::from_f32((i * 7919 % 1009) as f32 / 4.0));
-        let src = Image::from_vec(values.collect(), width, height, channels).unwrap();
-        let expected = filtered::<S, D>(filter, &src, family, None);
-        for threads in [1, 3] {
-            let found = filtered::<S, D>(filter, &src, family, Some(threads));
-            let (cols, rows) = (filter.cols(), filter.rows());
-            assert!(found == expected, "{cols}x{rows} taps, {width}x{height}x{channels}, {threads} threads");
-        }
-    }
-
-    /// Windows whose lines do not all fit the ring, images of several strips, on pools of any size.
-    #[test]
-    fn large_windows_and_wide_images_give_the_twins_bits() {
-        let taps = |len: usize| -> Vec<f32> { (0..len).map(|i| ((i * 31 + 7) % 64) as f32 / 640.0 - 0.04).collect() };
-        for (cols, rows) in [(3, 450), (450, 3), (900, 40), (33, 35)] {
-            let filter = Filter::from_taps(cols, rows, &taps(cols * rows)).unwrap();
-            check::<f32, f32>(&filter, Family::Direct, (700, 23, 1));
-            check::<u8, u8>(&filter, Family::Direct, (260, 19, 4));
-        }
-        for (cols, rows) in [(2, 700), (700, 5), (9, 9)] {
-            let filter = Filter::separable(&taps(cols), &taps(rows)).unwrap();
-            check::<f32, u16>(&filter, Family::Separable, (1500, 31, 2));
-            check::<u8, u8>(&filter, Family::Separable, (1201, 17, 1));
-            check::<u16, f32>(&filter, Family::Separable, (40, 900, 4));
-        }
     }
 }

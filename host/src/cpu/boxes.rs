@@ -8,10 +8,11 @@ use std::ops::Range;
 
 use gpu_kernels::border::CONSTANT;
 
-use super::simd::{Isa, Lanes, Work};
-use super::{Window, resolve, share};
-use crate::exact::{self, Exact};
+use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+use crate::round::{self, Rounder};
+use crate::simd::{Isa, Lanes, Work};
+use crate::window::Window;
 use crate::{Filter, Result};
 
 /// Pixels and taps from which counting is faster.
@@ -39,8 +40,8 @@ pub(super) fn tap(filter: &Filter, window: &Window, shape: Shape) -> Option<f32>
     (1e-30..1e20).contains(&tap.abs()).then_some(tap as f32)
 }
 
-/// Filters the first `filtered` channels by equal taps, and copies the others. `exact` takes sums in the order
-/// [`exact::Order::Counted`].
+/// Filters the first `filtered` channels by equal taps, and copies the others. `rounder` takes sums in the order
+/// [`round::Order::Counted`].
 pub(super) fn run<D: Pixel>(
     isa: Isa,
     window: &Window,
@@ -48,18 +49,18 @@ pub(super) fn run<D: Pixel>(
     src: &ImageView<'_, u8>,
     dst: &mut ImageViewMut<'_, D>,
     filtered: usize,
-    exact: &Exact<'_>,
+    rounder: &Rounder<'_>,
 ) -> Result<()> {
     let Shape { width, height, channels } = src.shape();
     let threads = rayon::current_num_threads();
     // A band begins with all the rows under its window: it should have more of its own, if that keeps all threads busy.
     let band = height.div_ceil(4 * threads).max(height.div_ceil(threads).min(4 * window.rows));
     // Under tap row 0 were there no anchor; none outside the image.
-    let row = |y: usize| resolve(window.border, y, 0, window.anchor_y, height).map(|y| src.row(y));
+    let row = |y: usize| window.row(y, 0, height).map(|y| src.row(y));
     share(dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
         let first = index * band;
         scratch.start(window, src.shape())?;
-        exact.begin(&(0..width), &mut scratch.exact)?;
+        rounder.begin(&(0..width), &mut scratch.rounder)?;
         for entering in first..first + window.rows - 1 {
             isa.run(Descend { scratch, entering: row(entering), leaving: None });
         }
@@ -69,7 +70,7 @@ pub(super) fn run<D: Pixel>(
             scratch.add_sides(window, channels);
             isa.run(Sum { scratch, cols: window.cols, channels, tap });
             if let Some(out) = D::bytes_mut(out) {
-                exact.store_part(isa, &scratch.sums, 0, y, out, &mut scratch.exact);
+                rounder.store_part(isa, &scratch.sums, 0, y, out, &mut scratch.rounder);
             }
             window.restore(src, filtered, &(0..width), y, out);
         }
@@ -92,7 +93,7 @@ struct Scratch {
     before: Vec<u32>,
     /// For each result, the sum of what is under the window, times the tap.
     sums: Vec<f32>,
-    exact: exact::Scratch,
+    rounder: round::Scratch,
 }
 
 impl Scratch {
@@ -107,7 +108,7 @@ impl Scratch {
             self.sides = crate::memory::reserve(window.cols - 1)?;
             self.inside = window.anchor_x * channels..window.anchor_x * channels + len;
             let sides = (0..window.anchor_x).chain(window.anchor_x + width..padded);
-            self.sides.extend(sides.map(|at| (at, resolve(window.border, at, 0, window.anchor_x, width))));
+            self.sides.extend(sides.map(|at| (at, window.column(at, 0, width))));
             // The last one: it says that all are there.
             self.columns = crate::memory::zeroed(padded * channels)?;
         }

@@ -7,9 +7,10 @@ use gpu_kernels::border::KEEP;
 use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlanner};
 
-use super::{Window, leaves, resolve, share};
+use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::spectrum::Part;
+use crate::window::Window;
 use crate::{Filter, Result, spectrum, tuning};
 
 /// A window's spectra, for tiles of one size.
@@ -135,10 +136,10 @@ impl<S: Pixel> Plane<'_, S> {
             }
             for ((y, out), sums) in (self.top..).zip(rows.iter_mut()).zip(work.sums.chunks(2 * cols)) {
                 let (border, height) = (self.window.border, self.src.shape().height);
-                let whole = border == KEEP && leaves(y, self.window.anchor_y, self.window.rows, height);
+                let whole = border == KEEP && self.window.leaves_rows(y, height);
                 let out = out[left * channels + self.channel..].iter_mut().step_by(channels);
                 for ((x, out), &sum) in (left..).zip(out).zip(sums) {
-                    let keep = whole || border == KEEP && leaves(x, self.window.anchor_x, self.window.cols, width);
+                    let keep = whole || border == KEEP && self.window.leaves_columns(x, width);
                     *out = D::from_f32(if keep { self.pixel(Some(y), Some(x)) } else { sum });
                 }
             }
@@ -216,11 +217,11 @@ impl<S: Pixel> Plane<'_, S> {
 
     /// Where row `y` finds its pixels under tap row `offset`, if it does.
     fn row(&self, y: usize, offset: usize) -> Option<usize> {
-        resolve(self.window.border, y, offset, self.window.anchor_y, self.src.shape().height)
+        self.window.row(y, offset, self.src.shape().height)
     }
 
     fn column(&self, x: usize, offset: usize) -> Option<usize> {
-        resolve(self.window.border, x, offset, self.window.anchor_x, self.src.shape().width)
+        self.window.column(x, offset, self.src.shape().width)
     }
 
     /// A pixel, or what the border puts in its place.

@@ -13,7 +13,7 @@
 //! The number of tap columns stays unknown to the compiler: with 3 or 5 known to it, or 1 for the column pass, it moves
 //! loads ahead until the registers run out, and 5x5 taps take half as long again.
 //!
-//! A sum thus meets its taps row by row, left to right, as in the twins. Of the R + rows - 1 lines, the first and the last
+//! A sum thus meets its taps row by row, left to right. Of the R + rows - 1 lines, the first and the last
 //! R - 1 lie under some of the rows' windows only.
 
 #![expect(
@@ -21,7 +21,7 @@
     reason = "an index says which register; iterators do not always leave them there"
 )]
 
-use super::simd::{Lanes, Work};
+use crate::simd::{Lanes, Work};
 
 /// Floats by which sums may be written past their ends: the widest tile.
 pub(super) const SLACK: usize = 128;

@@ -182,6 +182,7 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
     }
 
     /// The rows, top to bottom, without the elements between them; for parallel work too.
+    #[cfg(feature = "gpu")]
     pub(crate) fn rows_mut(&mut self) -> impl rayon::iter::IndexedParallelIterator<Item = &mut [P]> {
         use rayon::prelude::*;
         let row_len = self.shape.row_len();

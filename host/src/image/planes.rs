@@ -2,23 +2,9 @@
 
 use rayon::prelude::*;
 
-use crate::exact::{Exact, Scratch};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
+use crate::round::{Rounder, Scratch};
 use crate::{Border, Error, Family, Filter, Result};
-
-/// Planes of f32, one after the other without gaps.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Planes<'a> {
-    pub(crate) data: &'a [f32],
-    pub(crate) width: usize,
-    pub(crate) height: usize,
-}
-
-impl<'a> Planes<'a> {
-    pub(crate) fn new(data: &'a [f32], width: usize, height: usize) -> Self {
-        Self { data, width, height }
-    }
-}
 
 /// Elements of `channels` planes of this shape.
 pub(crate) fn planes_len(shape: Shape, channels: usize) -> Result<usize> {
@@ -45,7 +31,7 @@ pub(crate) fn split<P: Pixel>(src: &ImageView<'_, P>, channels: usize, planes: &
 /// Stores planes into the first `channels` channels of `dst`; the other channels are copied from `src`.
 ///
 /// A variant of `family` made `planes` from `src` with `filter` and `border`. From 8 bits to 8 bits the results are those of
-/// a computation in f64 (see [`crate::exact`]); everything else is the f32 value rounded once.
+/// a computation in f64 (see [`crate::round`]); everything else is the f32 value rounded once.
 pub(crate) fn join<S: Pixel, D: Pixel>(
     planes: &[f32],
     src: &ImageView<'_, S>,
@@ -56,20 +42,20 @@ pub(crate) fn join<S: Pixel, D: Pixel>(
     family: Family,
 ) -> Result<()> {
     let shape = src.shape();
-    let exact = match src.as_bytes() {
-        Some(src) if D::SCALAR == Scalar::U8 => Some(Exact::new(src, channels, filter, border, family.into())?),
+    let rounder = match src.as_bytes() {
+        Some(src) if D::SCALAR == Scalar::U8 => Some(Rounder::new(src, channels, filter, border, family.into())?),
         _ => None,
     };
     dst.rows_mut().enumerate().try_for_each_init(Scratch::default, |scratch, (y, row)| {
-        if let Some(exact) = &exact {
-            exact.begin(&(0..shape.width), scratch)?;
+        if let Some(rounder) = &rounder {
+            rounder.begin(&(0..shape.width), scratch)?;
         }
         for channel in 0..shape.channels {
             let out = &mut row[channel..];
             if channel < channels {
                 let plane = &planes[(channel * shape.height + y) * shape.width..][..shape.width];
-                match (&exact, D::bytes_mut(out)) {
-                    (Some(exact), Some(out)) => exact.store(plane, channel, y, out, scratch),
+                match (&rounder, D::bytes_mut(out)) {
+                    (Some(rounder), Some(out)) => rounder.store(plane, channel, y, out, scratch),
                     _ => store(plane, out.iter_mut().step_by(shape.channels)),
                 }
             } else {
@@ -82,7 +68,6 @@ pub(crate) fn join<S: Pixel, D: Pixel>(
 }
 
 /// Stores planes into all channels of `dst`.
-#[cfg(feature = "gpu")]
 pub(crate) fn interleave<D: Pixel>(planes: &[f32], dst: &mut ImageViewMut<'_, D>) {
     let shape = dst.shape();
     dst.rows_mut().enumerate().for_each(|(y, out)| {

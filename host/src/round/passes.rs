@@ -4,11 +4,14 @@ use std::ops::Range;
 
 use multiversion::multiversion;
 
-use super::Exact;
 use crate::Result;
+use crate::image::ImageView;
+use crate::window::Window;
 
-/// A separable filter's factors.
+/// A separable filter's factors, and what they filter.
 pub(super) struct Passes<'a> {
+    pub(super) src: ImageView<'a, u8>,
+    pub(super) window: Window,
     pub(super) row: &'a [f64],
     pub(super) column: &'a [f64],
 }
@@ -28,11 +31,11 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) fn begin(&mut self, exact: &Exact<'_>, passes: &Passes<'_>, columns: &Range<usize>) -> Result<()> {
+    pub(super) fn begin(&mut self, passes: &Passes<'_>, columns: &Range<usize>) -> Result<()> {
         if self.columns == *columns {
             return Ok(());
         }
-        let shape = exact.src.shape();
+        let shape = passes.src.shape();
         let len = columns.len() * shape.channels;
         let slots = passes.column.len().min(shape.height + 1);
         self.columns = columns.clone();
@@ -46,22 +49,22 @@ impl Ring {
     }
 
     /// The result at column `x` of row `y`.
-    pub(super) fn pixel(&mut self, exact: &Exact<'_>, passes: &Passes<'_>, x: usize, y: usize, channel: usize) -> f64 {
+    pub(super) fn pixel(&mut self, passes: &Passes<'_>, x: usize, y: usize, channel: usize) -> f64 {
         if self.y != Some(y) {
             self.y = Some(y);
             self.result.fill(0.0);
             for (row, &tap) in passes.column.iter().enumerate() {
-                let at = self.line(exact, passes, y + row);
+                let at = self.line(passes, y + row);
                 add_line(tap, &self.lines[at..], &mut self.result);
             }
         }
-        self.result[(x - self.columns.start) * exact.src.shape().channels + channel]
+        self.result[(x - self.columns.start) * passes.src.shape().channels + channel]
     }
 
     /// Where the line begins that row `y` has under tap row 0, were there no anchor. Makes it if need be.
-    fn line(&mut self, exact: &Exact<'_>, passes: &Passes<'_>, y: usize) -> usize {
-        let (shape, anchor) = (exact.src.shape(), exact.filter.anchor());
-        let source = exact.resolve(y, 0, anchor.1, shape.height);
+    fn line(&mut self, passes: &Passes<'_>, y: usize) -> usize {
+        let (shape, window) = (passes.src.shape(), &passes.window);
+        let source = window.row(y, 0, shape.height);
         // A small image's lines all have their places; those of a large one follow each other.
         let name = if shape.height < self.held.len() { source.unwrap_or(shape.height) } else { y };
         let slot = name % self.held.len();
@@ -70,14 +73,15 @@ impl Ring {
             return at;
         }
         self.held[slot] = name;
+        let outside = f64::from(window.border_value);
         match source {
-            None => self.padded.fill(exact.outside),
+            None => self.padded.fill(outside),
             Some(source) => {
-                let row = exact.src.row(source);
+                let row = passes.src.row(source);
                 for (at, out) in self.padded.chunks_exact_mut(shape.channels).enumerate() {
-                    match exact.resolve(self.columns.start + at, 0, anchor.0, shape.width) {
+                    match window.column(self.columns.start + at, 0, shape.width) {
                         Some(x) => out.iter_mut().zip(&row[x * shape.channels..]).for_each(|(out, &p)| *out = p.into()),
-                        None => out.fill(exact.outside),
+                        None => out.fill(outside),
                     }
                 }
             }

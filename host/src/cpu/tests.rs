@@ -1,0 +1,124 @@
+//! The engine beside plain loops, where windows and images are large.
+
+use multiversion::multiversion;
+
+use super::Engine;
+use crate::Scalar;
+use crate::{Border, Family, Filter, Image, Pixel, Shape};
+
+const BORDER: Border = Border::Reflect;
+
+/// Adds a tap times each value to its sum, rounded once.
+#[multiversion(targets("x86_64+avx2+fma"))]
+fn add_f32(tap: f64, values: &[f32], sums: &mut [f32]) {
+    sums.iter_mut().zip(values).for_each(|(sum, &value)| *sum = (tap as f32).mul_add(value, *sum));
+}
+
+/// The same with the product rounded too.
+fn add_f64(tap: f64, values: &[f32], sums: &mut [f64]) {
+    sums.iter_mut().zip(values).for_each(|(sum, &value)| *sum += tap * f64::from(value));
+}
+
+/// A plane with `cols - 1` columns and `rows - 1` rows around it.
+fn padded(plane: &[f32], width: usize, filter: &Filter) -> Vec<Vec<f32>> {
+    let mirror = |i: usize, anchor: usize, extent: usize| {
+        let i = (i as i64 - anchor as i64).rem_euclid(2 * extent as i64) as usize;
+        i.min(2 * extent - 1 - i)
+    };
+    let (height, anchor) = (plane.len() / width, filter.anchor());
+    let row = |y: usize| &plane[mirror(y, anchor.1, height) * width..][..width];
+    let padded = |y| (0..width + filter.cols() - 1).map(|x| row(y)[mirror(x, anchor.0, width)]).collect();
+    (0..height + filter.rows() - 1).map(padded).collect()
+}
+
+/// All taps, row by row.
+fn direct<T: Copy + Default>(padded: &[Vec<f32>], filter: &Filter, add: fn(f64, &[f32], &mut [T])) -> Vec<T> {
+    let width = padded[0].len() + 1 - filter.cols();
+    let mut result = Vec::new();
+    for y in 0..=padded.len() - filter.rows() {
+        let mut sums = vec![T::default(); width];
+        for row in 0..filter.rows() {
+            for col in 0..filter.cols() {
+                add(filter.tap(row, col), &padded[y + row][col..], &mut sums);
+            }
+        }
+        result.extend(sums);
+    }
+    result
+}
+
+/// Rows, then columns.
+fn separable(padded: &[Vec<f32>], filter: &Filter) -> Vec<f32> {
+    let (across, down) = filter.separated().expect("a filter with factors");
+    let pass = |lines: &[Vec<f32>], taps: &[f64], (step_x, step_y): (usize, usize)| -> Vec<Vec<f32>> {
+        let reach = taps.len() - 1;
+        let width = lines[0].len() - step_x * reach;
+        let sums = |y: usize| {
+            let mut sums = vec![0.0; width];
+            for (i, &tap) in taps.iter().enumerate() {
+                add_f32(tap, &lines[y + step_y * i][step_x * i..], &mut sums);
+            }
+            sums
+        };
+        (0..lines.len() - step_y * reach).map(sums).collect()
+    };
+    pass(&pass(padded, across, (1, 0)), down, (0, 1)).concat()
+}
+
+/// What one channel must be.
+fn expected<D: Pixel>(plane: &[f32], width: usize, filter: &Filter, family: Family, bytes: bool) -> Vec<D> {
+    let padded = padded(plane, width, filter);
+    if bytes {
+        let sums = direct(&padded, filter, add_f64);
+        return sums.into_iter().map(|sum| D::from_f32(sum.round_ties_even() as f32)).collect();
+    }
+    let sums = match family {
+        Family::Separable => separable(&padded, filter),
+        _ => direct(&padded, filter, add_f32),
+    };
+    sums.into_iter().map(D::from_f32).collect()
+}
+
+fn check<S: Pixel, D: Pixel>(filter: &Filter, family: Family, (width, height, channels): (usize, usize, usize)) {
+    let values = (0..width * height * channels).map(|i| S::from_f32((i * 7919 % 1009) as f32 / 4.0));
+    let src = Image::<S>::from_vec(values.collect(), width, height, channels).unwrap();
+    let (shape, filtered) = (Shape { width, height, channels }, channels.min(3));
+    let bytes = S::SCALAR == Scalar::U8 && D::SCALAR == Scalar::U8;
+    let of_channel = |channel: usize| src.as_slice()[channel..].iter().step_by(channels);
+    let expected: Vec<Vec<D>> = (0..channels)
+        .map(|channel| {
+            let plane: Vec<f32> = of_channel(channel).map(|value| value.to_f32()).collect();
+            match channel < filtered {
+                true => expected(&plane, width, filter, family, bytes),
+                false => plane.into_iter().map(D::from_f32).collect(),
+            }
+        })
+        .collect();
+    let engine = Engine::new(filter).unwrap();
+    for threads in [1, 3] {
+        let mut found = Image::<D>::zeroed(width, height, channels).unwrap();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| engine.run(family, BORDER, &src.view(), &mut found.view_mut(), filtered)).unwrap();
+        let at = |(i, value): (usize, &D)| *value != expected[i % channels][i / channels];
+        let wrong = found.as_slice().iter().enumerate().position(at);
+        let (cols, rows) = (filter.cols(), filter.rows());
+        assert_eq!(wrong, None, "{cols}x{rows} taps, {shape}, {threads} threads");
+    }
+}
+
+/// Windows whose lines do not all fit the ring, images of several strips, on pools of any size.
+#[test]
+fn large_windows_and_wide_images_give_the_families_bits() {
+    let taps = |len: usize| -> Vec<f32> { (0..len).map(|i| ((i * 31 + 7) % 64) as f32 / 640.0 - 0.04).collect() };
+    for (cols, rows) in [(3, 450), (450, 3), (900, 40), (33, 35)] {
+        let filter = Filter::from_taps(cols, rows, &taps(cols * rows)).unwrap();
+        check::<f32, f32>(&filter, Family::Direct, (700, 23, 1));
+        check::<u8, u8>(&filter, Family::Direct, (260, 19, 4));
+    }
+    for (cols, rows) in [(2, 700), (700, 5), (9, 9)] {
+        let filter = Filter::separable(&taps(cols), &taps(rows)).unwrap();
+        check::<f32, u16>(&filter, Family::Separable, (1500, 31, 2));
+        check::<u8, u8>(&filter, Family::Separable, (1201, 17, 1));
+        check::<u16, f32>(&filter, Family::Separable, (40, 900, 4));
+    }
+}

@@ -1,0 +1,206 @@
+//! How far a sum in f32 may lie from the one in f64.
+
+use crate::filter::lowest_bit;
+use crate::{Family, Filter, spectrum};
+
+/// In which order the f32 sums were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// All taps after each other.
+    TapByTap,
+    /// The taps of each row after each other, then the rows.
+    ByRows,
+    /// A row pass, then a column pass.
+    TwoPasses,
+    /// None: the product of spectra.
+    Spectra,
+    /// None: pixels are summed up in whole numbers, and then multiplied with the tap that all are.
+    Counted,
+}
+
+impl From<Family> for Order {
+    fn from(family: Family) -> Self {
+        match family {
+            Family::Direct => Self::TapByTap,
+            Family::Separable => Self::TwoPasses,
+            Family::Fourier => Self::Spectra,
+        }
+    }
+}
+
+/// The unit roundoff of f32: the relative error of one rounding.
+const UNIT_ROUNDOFF: f64 = f32::EPSILON as f64 / 2.0;
+
+/// Half of the smallest number that f32 can hold: the absolute error of a rounding that underflows.
+const UNDERFLOW: f64 = f32::from_bits(1) as f64 / 2.0;
+
+/// What `steps` roundings of relative error `unit`, one upon the other, may do: `(1 + unit)^steps - 1` at most, and not
+/// finite if nothing can be said. Higham's gamma.
+fn gamma(steps: f64, unit: f64) -> f64 {
+    let error = steps * unit;
+    if error < 0.5 { error / (1.0 - error) } else { f64::INFINITY }
+}
+
+/// How far f32 sums made in this order may lie from the exact sum over the f64 taps, if no pixel exceeds `greatest`.
+///
+/// A multiply-add that gives the partial sum `s` is off by `UNIT_ROUNDOFF * |s|` at most, one with a zero tap by nothing, and those
+/// errors add up (Higham, Accuracy and Stability of Numerical Algorithms, section 3.3). As no pixel is negative, a partial
+/// sum is at most the greater of the positive and of the negative taps' weight so far, times `greatest`; how far it may be
+/// off that itself is in `gamma`. The sums of single rows, and then their sums, count alike. In two passes, the first
+/// one's errors are multiplied by the column's taps, and the second one's values are the first one's sums.
+///
+/// To this comes what taps differ from the filter's: rounded to f32, `sum |t - t'| * greatest`; and as products of two such,
+/// likewise. And what is lost where a result is too small for f32: half of its smallest number at each rounding.
+///
+/// 0 if nothing is rounded at all: taps that are whole multiples of a power of two, with sums below 2^24 of it.
+pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64) -> f64 {
+    let count = |taps: &[f64]| taps.iter().filter(|&&tap| tap != 0.0).count() as f64;
+    // In units of the lowest bit of all taps, the greatest sum.
+    let whole = outside.fract() == 0.0;
+    let in_bits = |sum: f64, bit: i32| {
+        whole && (-126..=100).contains(&bit) && sum * greatest * 2f64.powi(-bit) <= f64::from(1 << 24)
+    };
+    let nothing = PartialSum { plus: 0.0, minus: 0.0, signed: outside < 0.0 };
+
+    match (order, filter.separated()) {
+        (Order::Spectra, _) => 2.0 * spectrum::UNITS * UNIT_ROUNDOFF * filter.weight() * greatest,
+        // The sum, the tap and their product are rounded.
+        (Order::Counted, _) => gamma(3.0, UNIT_ROUNDOFF) * filter.weight() * greatest,
+        (Order::TwoPasses, Some((row, column))) => {
+            let (row_weight, column_weight) = (weight(row), weight(column));
+            let taps_loss = factors_loss(filter, row, column);
+            let (row_bit, column_bit) = (lowest_bit(row), lowest_bit(column));
+            let row_exact = in_bits(row_weight, row_bit);
+            if row_exact && taps_loss == 0.0 && in_bits(row_weight * column_weight, row_bit + column_bit) {
+                return 0.0;
+            }
+            let (mut across, mut down) = (nothing, PartialSum { signed: true, ..nothing });
+            let in_rows = if row_exact { 0.0 } else { across.add_all(row) };
+            let row_steps = if row_exact { 0.0 } else { count(row) };
+            across = nothing;
+            across.add_all(row);
+            let partials = in_rows * column_weight + across.greatest() * down.add_all(column);
+            let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(row_steps + count(column), UNIT_ROUNDOFF));
+            (rounding + taps_loss) * greatest + UNDERFLOW * (row_steps * column_weight + count(column))
+        }
+        _ => {
+            let (mut steps, mut taps_weight, mut taps_loss, mut bit) = (0.0, 0.0, 0.0, i32::MAX);
+            let (mut partial, mut partials) = (nothing, 0.0);
+            for_each_row(filter, |taps| {
+                steps += count(taps);
+                taps_weight += weight(taps);
+                taps_loss += loss(taps);
+                bit = bit.min(lowest_bit(taps));
+                if order == Order::ByRows {
+                    let mut row = nothing;
+                    partials += row.add_all(taps);
+                    partial.plus += row.plus;
+                    partial.minus += row.minus;
+                    partials += partial.greatest();
+                } else {
+                    partials += partial.add_all(taps);
+                }
+            });
+            if taps_loss == 0.0 && in_bits(taps_weight, bit) {
+                return 0.0;
+            }
+            // Sums of rows are no more roundings than there are taps, but for empty rows.
+            let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(steps + filter.rows() as f64, UNIT_ROUNDOFF));
+            (rounding + taps_loss) * greatest + UNDERFLOW * steps
+        }
+    }
+}
+
+/// The sum of the magnitudes of taps in f32.
+fn weight(taps: &[f64]) -> f64 {
+    taps.iter().map(|&tap| rounded(tap).abs()).sum()
+}
+
+/// What taps lose when they become f32.
+fn loss(taps: &[f64]) -> f64 {
+    taps.iter().map(|&tap| (tap - rounded(tap)).abs()).sum()
+}
+
+/// How far the products of a row and a column in f32 are from the filter's taps.
+fn factors_loss(filter: &Filter, row: &[f64], column: &[f64]) -> f64 {
+    let rounding = loss(column) * row.iter().map(|tap| tap.abs()).sum::<f64>() + weight(column) * loss(row);
+    let Some(taps) = filter.dense_f64() else { return rounding };
+    let lines = taps.chunks_exact(row.len()).zip(column);
+    let of_line = |(taps, down): (&[f64], &f64)| -> f64 {
+        taps.iter().zip(row).map(|(tap, across)| (tap - down * across).abs()).sum()
+    };
+    rounding + lines.map(of_line).sum::<f64>()
+}
+
+fn rounded(tap: f64) -> f64 {
+    f64::from(tap as f32)
+}
+
+/// The weight of the taps that a sum has met.
+#[derive(Clone, Copy)]
+struct PartialSum {
+    plus: f64,
+    minus: f64,
+    /// Whether the values may be negative.
+    signed: bool,
+}
+
+impl PartialSum {
+    /// How great the sum may be, if no value exceeds 1.
+    fn greatest(&self) -> f64 {
+        if self.signed { self.plus + self.minus } else { self.plus.max(self.minus) }
+    }
+
+    /// Adds taps one by one; returns the sum of what each partial sum may be.
+    fn add_all(&mut self, taps: &[f64]) -> f64 {
+        let mut partials = 0.0;
+        for tap in taps.iter().map(|&tap| rounded(tap)).filter(|&tap| tap != 0.0) {
+            self.plus += tap.max(0.0);
+            self.minus -= tap.min(0.0);
+            partials += self.greatest();
+        }
+        partials
+    }
+}
+
+/// How far sums over the f64 taps, computed in f64 in whatever order, may lie apart.
+pub(super) fn of_reordering(filter: &Filter, greatest: f64) -> f64 {
+    // Each may be off by as many roundings as there are taps, and a few for the products of factors.
+    let steps = filter.cols() as f64 * filter.rows() as f64 + 4.0;
+    2.0 * gamma(steps, f64::EPSILON / 2.0) * filter.weight() * greatest
+}
+
+/// Calls `visit` with each row of taps.
+fn for_each_row(filter: &Filter, mut visit: impl FnMut(&[f64])) {
+    match (filter.dense_f64(), filter.separated()) {
+        (None, Some((row, column))) => {
+            let mut taps = row.to_vec();
+            for down in column {
+                taps.iter_mut().zip(row).for_each(|(tap, across)| *tap = down * across);
+                visit(&taps);
+            }
+        }
+        (taps, _) => taps.unwrap_or_default().chunks(filter.cols()).for_each(visit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_that_f32_holds_need_no_second_look() {
+        for text in ["sobel-x:size=5", "sharpen", "box:size=4", "laplacian:neighbours=8", "emboss", "taps:65792 1"] {
+            let filter: Filter = text.parse().unwrap();
+            assert_eq!(of_sums(&filter, Order::TapByTap, 255.0, 0.0), 0.0, "{text}");
+            if filter.is_separable() {
+                assert_eq!(of_sums(&filter, Order::TwoPasses, 255.0, 0.0), 0.0, "{text}");
+            }
+            assert_ne!(of_sums(&filter, Order::TapByTap, 255.0, 0.1), 0.0, "{text} with a border of 0.1");
+        }
+        for text in ["box:size=5", "gaussian:sigma=1", "sobel-x:size=31", "taps:65793 1"] {
+            let filter: Filter = text.parse().unwrap();
+            assert_ne!(of_sums(&filter, Order::TapByTap, 255.0, 0.0), 0.0, "{text}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Correct rounding of 8-bit results.
+//!
+//! A result is correctly rounded if it is the integer nearest to the filter's sum in f64, half to even, saturated to 0 to
+//! 255: what SciPy's `correlate` gives in f64. So 8-bit pictures are the same from every variant and device.
+//!
+//! It would be slow to compute every sum in f64. This is Ziv's strategy instead:
+//!
+//! 1. [`bound`]: how far a sum in f32 may lie from the one in f64.
+//! 2. [`doubt`]: whether a half-integer, where the result changes, lies within that distance. If none does, the sum in f32
+//!    decides. So it is for nearly all results.
+//! 3. [`settle`], with [`passes`]: the sum in f64 is computed from the source for the others, and decides.
+//!
+//! "The sum in f64" has to mean one number even where it is a tie: each product and each sum is rounded to f64, row by row,
+//! left to right. That could take hours for a separable filter of more than 65536 taps. There it means two passes: along
+//! the rows, then along the columns, in ascending order.
+
+mod bound;
+mod doubt;
+mod passes;
+mod settle;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use gpu_kernels::border::CONSTANT;
+
+use crate::image::ImageView;
+use crate::simd::{Isa, Lanes, Work};
+use crate::window::Window;
+use crate::{Border, Filter, Result};
+
+pub(crate) use bound::Order;
+use doubt::Doubt;
+use settle::{Settler, nearest};
+
+/// Pixels that are tested together.
+const CHUNK: usize = 64;
+
+/// Rounds f32 sums that a filter made of an 8-bit image.
+pub(crate) struct Rounder<'a> {
+    settler: Settler<'a>,
+    doubt: Doubt,
+    order: Order,
+    /// The channels that are filtered.
+    filtered: usize,
+    /// Elements from one pixel of a channel to the next.
+    channels: usize,
+    /// No sum is NaN, or too great for an `i32`.
+    tame: bool,
+}
+
+/// A thread's memory.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    /// The chunks of a row that hold results in doubt.
+    chunks: Vec<usize>,
+    settler: settle::Scratch,
+}
+
+impl<'a> Rounder<'a> {
+    /// For the first `filtered` channels of `src`, summed in this order.
+    pub(crate) fn new(
+        src: ImageView<'a, u8>,
+        filtered: usize,
+        filter: &'a Filter,
+        border: Border,
+        order: Order,
+    ) -> Result<Self> {
+        let window = Window::new(filter, border);
+        let outside = f64::from(window.border_value);
+        let greatest = if window.border == CONSTANT { outside.abs().max(255.0) } else { 255.0 };
+        let reordering = bound::of_reordering(filter, greatest);
+        let error = bound::of_sums(filter, order, greatest, outside);
+        let doubt = Doubt::new(if error == 0.0 { 0.0 } else { error + reordering });
+        Ok(Self {
+            settler: Settler::new(src, filter, window, doubt.error(), reordering)?,
+            doubt,
+            order,
+            filtered,
+            channels: src.shape().channels,
+            tame: filter.weight() * greatest < 1e9 && !outside.is_nan(),
+        })
+    }
+
+    /// The order of the sums that it takes.
+    pub(crate) fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Prepares for rows of these columns, from top to bottom.
+    pub(crate) fn begin(&self, columns: &Range<usize>, scratch: &mut Scratch) -> Result<()> {
+        self.settler.begin(columns, &mut scratch.settler)
+    }
+
+    /// Stores row `y` of a channel's plane into every `channels`-th element of `out`.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn store(&self, plane_row: &[f32], channel: usize, y: usize, out: &mut [u8], scratch: &mut Scratch) {
+        for (index, values) in plane_row.chunks(CHUNK).enumerate() {
+            let first = index * CHUNK;
+            let mut rounded = [0u8; CHUNK];
+            let rounded = &mut rounded[..values.len()];
+            if self.doubt.round(values, rounded) {
+                for (offset, &value) in values.iter().enumerate() {
+                    if self.doubt.about(value) {
+                        rounded[offset] =
+                            nearest(self.settler.result(first + offset, y, channel, &mut scratch.settler));
+                    }
+                }
+            }
+            let out = out[first * self.channels..].iter_mut().step_by(self.channels);
+            out.zip(rounded).for_each(|(out, value)| *out = *value);
+        }
+    }
+
+    /// The distance from an integer at which a sum is in doubt, if it is that simple: no sum is NaN, or too great for an
+    /// `i32`.
+    pub(crate) fn limit(&self) -> Option<f32> {
+        let limit = self.doubt.limit();
+        (limit > 0.0 && self.tame).then_some(limit)
+    }
+
+    /// Stores the interleaved sums of a part of row `y`, from column `x` on.
+    pub(crate) fn store_part(&self, isa: Isa, sums: &[f32], x: usize, y: usize, out: &mut [u8], scratch: &mut Scratch) {
+        scratch.chunks.clear();
+        isa.run(Round { doubt: &self.doubt, sums, out, chunks: &mut scratch.chunks });
+        for index in 0..scratch.chunks.len() {
+            let first = scratch.chunks[index];
+            for (offset, &value) in sums[first..].iter().take(CHUNK).enumerate() {
+                if self.doubt.about(value) {
+                    self.settle(isa, x, y, first + offset, out, scratch);
+                }
+            }
+        }
+    }
+
+    /// Stores what is right at element `at` of a part of row `y` that begins at column `x`.
+    pub(crate) fn settle(&self, isa: Isa, x: usize, y: usize, at: usize, out: &mut [u8], scratch: &mut Scratch) {
+        let (x, channel) = (x + at / self.channels, at % self.channels);
+        if channel < self.filtered {
+            out[at] = nearest(self.settler.fast_result(isa, x, y, channel, &mut scratch.settler));
+        }
+    }
+}
+
+/// Rounds a row, as sure as that is; notes the chunks in which it is not.
+struct Round<'a> {
+    doubt: &'a Doubt,
+    sums: &'a [f32],
+    out: &'a mut [u8],
+    chunks: &'a mut Vec<usize>,
+}
+
+impl Work for Round<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        for (index, (sums, out)) in self.sums.chunks(CHUNK).zip(self.out.chunks_mut(CHUNK)).enumerate() {
+            if self.doubt.round(sums, out) {
+                self.chunks.push(index * CHUNK);
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! What 8-bit results must be, from plans on the CPU.
+
+use proptest::prelude::*;
+
+use super::bound::of_sums;
+use super::*;
+use crate::{Device, Family, Plan, Variant};
+
+/// The definition: padded by copying, summed in f64, product by product.
+fn defined(src: &[u8], (width, height): (usize, usize), filter: &Filter, border: Border) -> Vec<u8> {
+    let (cols, rows) = (filter.cols() as i64, filter.rows() as i64);
+    let (anchor_x, anchor_y) = (filter.anchor().0 as i64, filter.anchor().1 as i64);
+    let at = |mut i: i64, n: i64| loop {
+        if (0..n).contains(&i) {
+            return Some(i as usize);
+        }
+        let low = i < 0;
+        i = match border {
+            Border::Constant(_) => return None,
+            Border::Replicate | Border::Keep => i + if low { 1 } else { -1 },
+            Border::Reflect => (if low { -1 } else { 2 * n - 1 }) - i,
+            Border::Reflect101 if n == 1 => 0,
+            Border::Reflect101 => (if low { 0 } else { 2 * n - 2 }) - i,
+            Border::Wrap => i + if low { n } else { -n },
+        };
+    };
+    let outside = if let Border::Constant(value) = border { f64::from(value) } else { 0.0 };
+    let mut out = Vec::new();
+    for y in 0..height as i64 {
+        for x in 0..width as i64 {
+            let (left, top) = (x - anchor_x, y - anchor_y);
+            if border == Border::Keep
+                && (left < 0 || top < 0 || left + cols > width as i64 || top + rows > height as i64)
+            {
+                out.push(src[y as usize * width + x as usize]);
+                continue;
+            }
+            let mut sum = 0.0;
+            for r in 0..rows {
+                for c in 0..cols {
+                    let pixel = at(top + r, height as i64)
+                        .zip(at(left + c, width as i64))
+                        .map_or(outside, |(y, x)| f64::from(src[y * width + x]));
+                    sum += filter.tap(r as usize, c as usize) * pixel;
+                }
+            }
+            let below = sum.floor();
+            let nearest = match sum - below {
+                part if part < 0.5 => below,
+                part if part > 0.5 => below + 1.0,
+                _ => 2.0 * (sum / 2.0).round(),
+            };
+            out.push(nearest.clamp(0.0, 255.0) as u8);
+        }
+    }
+    out
+}
+
+/// An f32 plane as wrong as `error` allows, alternately above and below the truth.
+fn disturbed(truth: &[f64], error: f64) -> Vec<f32> {
+    let disturb = |(index, &value): (usize, &f64)| {
+        let worst = if index % 2 == 0 { value + error } else { value - error };
+        let nearest = worst as f32;
+        if (f64::from(nearest) - value).abs() <= error {
+            nearest
+        } else if f64::from(nearest) > value {
+            nearest.next_down()
+        } else {
+            nearest.next_up()
+        }
+    };
+    truth.iter().enumerate().map(disturb).collect()
+}
+
+fn check(src: &[u8], (width, height): (usize, usize), filter: &Filter, border: Border) {
+    let expected = defined(src, (width, height), filter, border);
+    let view = ImageView::new(src, width, height, 1).unwrap();
+    let mut variants = vec![Variant::DirectNaive];
+    if filter.is_separable() {
+        variants.push(Variant::Separable);
+    }
+    for variant in variants {
+        let plan = Plan::builder(filter).border(border).device(Device::Cpu).variant(variant).build().unwrap();
+        let found = plan.filter(&view).unwrap();
+        assert_eq!(found.as_slice(), expected, "{variant} of {filter}, border {border}, {width}x{height}");
+    }
+}
+
+fn noise_pixels(len: usize, mut seed: u64) -> Vec<u8> {
+    let mut next = move || {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+const BORDERS: [Border; 8] = [
+    Border::Constant(0.0),
+    Border::Constant(300.7),
+    Border::Constant(f32::NAN),
+    Border::Replicate,
+    Border::Reflect,
+    Border::Reflect101,
+    Border::Wrap,
+    Border::Keep,
+];
+
+/// Taps that f32 sums hold, so what the kernels gave is what is compared.
+#[test]
+fn tiny_images_under_every_window() {
+    let taps: Vec<f64> = (0..49).map(|i| f64::from(i * i % 11 - 4) / 16.0).collect();
+    for (cols, rows) in (1..=7).flat_map(|cols| [1, 2, 3, 6].map(|rows| (cols, rows))) {
+        let dense = Filter::from_taps_f64(cols, rows, &taps[..cols * rows]).unwrap();
+        let product = Filter::separable_f64(&taps[..cols], &taps[7..7 + rows]).unwrap();
+        for filter in [dense, product] {
+            assert_eq!(of_sums(&filter, Order::TapByTap, 255.0, 0.0), 0.0);
+            for anchor in [(0, 0), (cols - 1, 0), (cols / 2, rows / 2), (cols - 1, rows - 1)] {
+                let filter = filter.clone().anchored(anchor.0, anchor.1).unwrap();
+                for size in (1..=4).flat_map(|width| (1..=3).map(move |height| (width, height))) {
+                    let pixels = noise_pixels(size.0 * size.1, (size.0 * 8 + size.1) as u64);
+                    for border in BORDERS {
+                        check(&pixels, size, &filter, border);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn many_ties_are_settled_as_in_f64() {
+    // Sums over tenths and over even counts: every few pixels a tie, or what f64 makes of one.
+    let filters = [
+        "box:size=2",
+        "box:size=6",
+        "box:cols=10,rows=2",
+        "box:cols=5,rows=4",
+        "sharpen:amount=0.1",
+        "separable:row=0.1 0.2 0.3 0.2 0.2,column=0.5 0.5",
+        "taps:0.1 0.3 0.1; 0 -0.5 0; 1/2 1/4 0.3",
+        "taps:2 2 2; 2 2 2",
+        "taps:-1 0.5",
+        "sobel-x",
+        "unsharp:sigma=0.7,amount=1.5",
+        "gaussian:sigma=1.1",
+    ];
+    for filter in filters {
+        let filter: Filter = filter.parse().unwrap();
+        for border in BORDERS {
+            for (width, height) in [(1, 1), (2, 5), (67, 3), (31, 30)] {
+                check(&noise_pixels(width * height, 7), (width, height), &filter, border);
+                let checkers: Vec<u8> =
+                    (0..width * height).map(|i| 100 + ((i % width + i / width) % 2) as u8).collect();
+                check(&checkers, (width, height), &filter, border);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_worst_that_a_kernel_may_give_is_put_right() {
+    for (text, family) in [
+        ("gaussian:sigma=2", Family::Separable),
+        ("gaussian:sigma=2", Family::Direct),
+        ("box:size=6", Family::Separable),
+        ("motion:length=9,angle=30", Family::Direct),
+        ("unsharp:sigma=1,amount=20", Family::Direct),
+    ] {
+        let filter: Filter = text.parse().unwrap();
+        let (width, height) = (61, 47);
+        let pixels = noise_pixels(width * height, 3);
+        let src = ImageView::new(&pixels, width, height, 1).unwrap();
+        for border in [Border::Constant(9.5), Border::Reflect101, Border::Keep] {
+            let plan = Plan::builder(&filter).border(border).device(Device::Cpu).build().unwrap();
+            let mut truth = vec![0f32; pixels.len()];
+            plan.run(&src, &mut crate::ImageViewMut::new(&mut truth, width, height, 1).unwrap()).unwrap();
+            let truth: Vec<f64> = truth.into_iter().map(f64::from).collect();
+            let error = of_sums(&filter, family.into(), 255.0, 0.0);
+            assert!(error > 0.0 && error < 0.5);
+            // The truth here is itself an f32 result, so half of the allowance is left to disturb it by.
+            let planes = disturbed(&truth, error / 2.0);
+            let rounder = Rounder::new(src, 1, &filter, border, family.into()).unwrap();
+            let mut scratch = Scratch::default();
+            rounder.begin(&(0..width), &mut scratch).unwrap();
+            let mut found = vec![0xa5u8; pixels.len()];
+            for (y, (sums, out)) in planes.chunks(width).zip(found.chunks_mut(width)).enumerate() {
+                rounder.store_part(Isa::fastest(), sums, 0, y, out, &mut scratch);
+                #[cfg(feature = "gpu")]
+                {
+                    let mut same = vec![0xa5u8; width];
+                    rounder.store(sums, 0, y, &mut same, &mut scratch);
+                    assert!(out == same, "{text} {border}: row {y} of a plane");
+                }
+            }
+            let expected = defined(&pixels, (width, height), &filter, border);
+            let kept = |x: usize, y: usize| {
+                border == Border::Keep
+                    && (x < filter.anchor().0
+                        || y < filter.anchor().1
+                        || x + filter.cols() - filter.anchor().0 > width
+                        || y + filter.rows() - filter.anchor().1 > height)
+            };
+            for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                assert!(found == expected || kept(index % width, index / width), "{text} {border} {index}");
+            }
+        }
+    }
+}
+
+#[test]
+fn large_windows_go_by_passes() {
+    for (text, size, defined) in [
+        ("gaussian:sigma=33", (8, 5), true),
+        ("box:cols=300,rows=220", (3, 7), true),
+        ("gaussian:sigma=28", (11, 6), false),
+        ("box:cols=250,rows=230", (14, 9), false),
+    ] {
+        let filter: Filter = text.parse().unwrap();
+        let pixels = noise_pixels(size.0 * size.1, 5);
+        let halves: Vec<u8> = (0..pixels.len()).map(|i| (i % 2) as u8).collect();
+        for border in [Border::Constant(3.5), Border::Reflect, Border::Wrap, Border::Keep] {
+            let src = ImageView::new(&pixels, size.0, size.1, 1).unwrap();
+            let rounder = Rounder::new(src, 1, &filter, border, Order::TwoPasses).unwrap();
+            assert_eq!(
+                (rounder.settler.passes.is_some(), rounder.settler.defined_by_passes),
+                (true, defined),
+                "{text}"
+            );
+            check(&pixels, size, &filter, border);
+            if !defined {
+                check(&halves, size, &filter, border);
+            }
+        }
+    }
+}
+
+#[test]
+fn taps_of_any_size_saturate() {
+    for taps in [[3e38, -3e38, 1.0], [1e-42, 1e-40, 3e-39], [8388607.0, 1e30, -1e30], [0.5, f64::from(f32::MAX), 0.0]] {
+        let filter = Filter::from_taps_f64(3, 1, &taps).unwrap();
+        for border in BORDERS {
+            check(&noise_pixels(60, 11), (12, 5), &filter, border);
+        }
+    }
+}
+
+#[test]
+fn each_channel_is_rounded_for_itself_and_the_rest_copied() {
+    let filter = Filter::from_taps_f64(3, 2, &[0.1, 0.2, 0.3, 0.1, 0.2, 0.1]).unwrap();
+    let (width, height) = (21, 9);
+    let pixels = noise_pixels(width * height * 4, 23);
+    let plan = Plan::builder(&filter).device(Device::Cpu).build().unwrap();
+    let mut found = vec![0u8; pixels.len()];
+    let src = ImageView::new(&pixels, width, height, 4).unwrap();
+    let mut dst = crate::ImageViewMut::new(&mut found, width, height, 4).unwrap();
+    plan.run_channels(&src, &mut dst, 3).unwrap();
+    for channel in 0..4 {
+        let take = |values: &[u8]| values[channel..].iter().step_by(4).copied().collect::<Vec<_>>();
+        let expected = match channel {
+            3 => take(&pixels),
+            _ => defined(&take(&pixels), (width, height), &filter, Border::Reflect101),
+        };
+        assert_eq!(take(&found), expected, "channel {channel}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_filter_rounds_as_in_f64(
+        cols in 1usize..8, rows in 1usize..8, width in 1usize..24, height in 1usize..12,
+        taps in proptest::collection::vec(-2.0f64..2.0, 49), denominator in 1u32..40, whole: bool, normal: bool,
+        anchor in (0usize..8, 0usize..8), border in 0usize..BORDERS.len(), seed: u64, product: bool,
+    ) {
+        let scale = if normal { 1.0 / (cols * rows) as f64 } else { 1.0 };
+        let taps: Vec<f64> = taps.iter().map(|tap| match whole {
+            true => (tap * 8.0).round() / f64::from(denominator) * scale,
+            false => tap * scale,
+        }).collect();
+        let filter = match product {
+            true => Filter::separable_f64(&taps[..cols], &taps[cols..cols + rows]),
+            false => Filter::from_taps_f64(cols, rows, &taps[..cols * rows]),
+        };
+        let filter = filter.unwrap().anchored(anchor.0 % cols, anchor.1 % rows).unwrap();
+        check(&noise_pixels(width * height, seed), (width, height), &filter, BORDERS[border]);
+    }
+}

@@ -1,0 +1,86 @@
+//! A filter's window over an image: where each tap finds its pixel, on either side of the image's edge.
+
+use std::ops::Range;
+
+use gpu_kernels::border::{self as rule, KEEP};
+
+use crate::image::{ImageView, Pixel, Shape};
+use crate::{Border, Filter};
+
+/// The window's size and anchor, and the border rule as the kernels number it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) cols: usize,
+    pub(crate) rows: usize,
+    pub(crate) anchor_x: usize,
+    pub(crate) anchor_y: usize,
+    pub(crate) border: u32,
+    pub(crate) border_value: f32,
+}
+
+impl Window {
+    pub(crate) fn new(filter: &Filter, border: Border) -> Self {
+        let (border, border_value) = border.code();
+        let (anchor_x, anchor_y) = filter.anchor();
+        Self { cols: filter.cols(), rows: filter.rows(), anchor_x, anchor_y, border, border_value }
+    }
+
+    /// The image's column under tap column `col` of the window at column `x`; `None` if the border's value stands there.
+    pub(crate) fn column(&self, x: usize, col: usize, width: usize) -> Option<usize> {
+        resolve(self.border, x + col, self.anchor_x, width)
+    }
+
+    /// The image's row under tap row `row` of the window at row `y`; `None` if the border's value stands there.
+    pub(crate) fn row(&self, y: usize, row: usize, height: usize) -> Option<usize> {
+        resolve(self.border, y + row, self.anchor_y, height)
+    }
+
+    /// Whether the window at column `x` reaches over the left or the right edge.
+    pub(crate) fn leaves_columns(&self, x: usize, width: usize) -> bool {
+        rule::leaves(x as i32 - self.anchor_x as i32, self.cols as i32, width as i32)
+    }
+
+    /// Whether the window at row `y` reaches over the upper or the lower edge.
+    pub(crate) fn leaves_rows(&self, y: usize, height: usize) -> bool {
+        rule::leaves(y as i32 - self.anchor_y as i32, self.rows as i32, height as i32)
+    }
+
+    /// Puts source pixels where nothing is computed in some columns of row `y`: channels from `filtered` on, which are
+    /// copied, and what [`Border::Keep`] keeps.
+    pub(crate) fn restore<S: Pixel, D: Pixel>(
+        &self,
+        src: &ImageView<'_, S>,
+        filtered: usize,
+        columns: &Range<usize>,
+        y: usize,
+        part: &mut [D],
+    ) {
+        let Shape { width, height, channels } = src.shape();
+        let row = &src.row(y)[columns.start * channels..columns.end * channels];
+        let copy = |out: &mut [D], row: &[S]| {
+            out.iter_mut().zip(row).for_each(|(out, value)| *out = D::from_f32(value.to_f32()));
+        };
+        if filtered < channels {
+            for (out, row) in part.chunks_exact_mut(channels).zip(row.chunks_exact(channels)) {
+                copy(&mut out[filtered..], &row[filtered..]);
+            }
+        }
+        if self.border == KEEP {
+            let inside = self.anchor_x..(width + self.anchor_x + 1).saturating_sub(self.cols);
+            let (left, right) = match self.leaves_rows(y, height) || inside.is_empty() {
+                true => (columns.end, columns.end),
+                false => (inside.start.clamp(columns.start, columns.end), inside.end.clamp(columns.start, columns.end)),
+            };
+            let (left, right) = ((left - columns.start) * channels, (right - columns.start) * channels);
+            copy(&mut part[..left], &row[..left]);
+            copy(&mut part[right..], &row[right..]);
+        }
+    }
+}
+
+/// Where coordinate `position - anchor` finds its pixel in `0..extent`.
+fn resolve(border: u32, position: usize, anchor: usize, extent: usize) -> Option<usize> {
+    // Image and window sizes are at most 2^29, so the sums stay in range.
+    let coordinate = position as i32 - anchor as i32;
+    usize::try_from(rule::resolve(border, coordinate, extent as i32)).ok()
+}
