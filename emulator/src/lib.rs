@@ -12,7 +12,7 @@
 //! | `machine` | a block of threads: barriers, shared memory, asynchronous copies, and the rules they are held to |
 //! | `texture` | texture objects |
 //! | `settings` | what `APRON_EMULATOR` asks for |
-//! | `device` | the functions that kernels call, `gpu-kernels/src/device/emulator.rs` |
+//! | `device` | the functions that kernels call, in the place of `gpu-kernels/src/device` |
 //!
 //! What a kernel does against the rules is a finding: a line on standard error that names the kernel, the block, the thread,
 //! the line of source and the fault. The launch then fails as it would on a GPU, the context is dead, and the process
@@ -30,43 +30,32 @@ mod texture;
 pub mod abi;
 #[path = "../../gpu-kernels/src/border.rs"]
 pub mod border;
-#[path = "../../gpu-kernels/src/device/mod.rs"]
 mod device;
-#[path = "../../gpu-kernels/src/direct.rs"]
-mod direct;
-#[path = "../../gpu-kernels/src/fourier.rs"]
-mod fourier;
-#[path = "../../gpu-kernels/src/frame.rs"]
-mod frame;
-#[path = "../../gpu-kernels/src/fused.rs"]
-mod fused;
-#[path = "../../gpu-kernels/src/keep.rs"]
-mod keep;
-#[path = "../../gpu-kernels/src/peak.rs"]
-mod peak;
-#[path = "../../gpu-kernels/src/ring.rs"]
-mod ring;
-#[path = "../../gpu-kernels/src/separable.rs"]
-mod separable;
-#[path = "../../gpu-kernels/src/sliding.rs"]
-mod sliding;
-#[path = "../../gpu-kernels/src/unrolled.rs"]
-mod unrolled;
+#[path = "../../gpu-kernels/src/kernels/mod.rs"]
+pub mod kernels;
+#[path = "../../gpu-kernels/src/tile/mod.rs"]
+pub mod tile;
 
 // The studies' kernels likewise.
 #[path = "../../studies/kernels/src/blog.rs"]
 mod blog;
 #[path = "../../studies/kernels/src/class.rs"]
 mod class;
+#[path = "../../studies/kernels/src/frame.rs"]
+pub mod frame;
 #[path = "../../studies/kernels/src/idle.rs"]
 mod idle;
 #[path = "../../studies/kernels/src/line.rs"]
 mod line;
 #[path = "../../studies/kernels/src/paper.rs"]
 mod paper;
+#[path = "../../studies/kernels/src/pixels.rs"]
+mod pixels;
 #[path = "../../studies/kernels/src/sizes.rs"]
 pub mod sizes;
 #[path = "../../studies/kernels/src/strip.rs"]
 mod strip;
 #[path = "../../studies/kernels/src/texture.rs"]
 mod textured;
+#[path = "../../gpu-kernels/src/tile/unrolled.rs"]
+mod unrolled;

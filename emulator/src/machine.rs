@@ -18,8 +18,9 @@ use std::ptr;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-use crate::abi::Frame;
+use crate::abi::Pass;
 use crate::border;
+use crate::frame::Frame;
 use crate::memory::{Memory, Toucher, Wrong};
 use crate::settings::Sabotage;
 
@@ -75,14 +76,19 @@ impl Parameters {
         // SAFETY: as the caller promised.
         let mut value = unsafe { (*self.next).as_ptr().cast::<T>().read_unaligned() };
         self.next = self.next.wrapping_add(1);
-        if here().launch.sabotage == Some(Sabotage::Border)
-            && let Some(frame) = (&mut value as &mut dyn std::any::Any).downcast_mut::<Frame>()
-        {
-            frame.border = match frame.border {
-                border::REFLECT => border::REFLECT_101,
-                border::REFLECT_101 => border::REFLECT,
-                other => other,
+        if here().launch.sabotage == Some(Sabotage::Border) {
+            let value: &mut dyn std::any::Any = &mut value;
+            let border = match value.downcast_mut::<Pass>() {
+                Some(pass) => Some(&mut pass.border),
+                None => value.downcast_mut::<Frame>().map(|frame| &mut frame.border),
             };
+            if let Some(border) = border {
+                *border = match *border {
+                    border::REFLECT => border::REFLECT_101,
+                    border::REFLECT_101 => border::REFLECT,
+                    other => other,
+                };
+            }
         }
         value
     }

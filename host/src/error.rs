@@ -1,5 +1,7 @@
 //! Everything that can go wrong, as values.
 
+use std::borrow::Cow;
+
 /// What every fallible function of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -141,4 +143,30 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+}
+
+/// Why a kernel does not run a problem, or why a plan does not choose it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Why(Cow<'static, str>);
+
+impl Why {
+    pub(crate) const NOT_SEPARABLE: Self = Self(Cow::Borrowed("the filter does not separate into a row and a column"));
+}
+
+impl From<&'static str> for Why {
+    fn from(text: &'static str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<String> for Why {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(&self.0)
+    }
 }

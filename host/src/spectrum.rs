@@ -3,7 +3,7 @@
 use rustfft::FftPlanner;
 use rustfft::num_complex::Complex;
 
-use crate::{Filter, Result, tuning};
+use crate::{Filter, Result, Why};
 
 /// The least and the greatest `sum |tap|` for which spectra in f32 have room.
 pub(crate) const WEIGHTS: (f64, f64) = (1e-20, 1e30);
@@ -17,6 +17,44 @@ pub(crate) fn greatest_pixel(weight: f64) -> f32 {
     (1e34 / weight).min(1e30) as f32
 }
 
+/// Whether spectra have room for a window of so many taps whose sizes add up to `weight`; if not, why.
+pub(crate) fn has_room(cols: usize, rows: usize, weight: f64) -> Result<(), Why> {
+    let (least, greatest) = WEIGHTS;
+    if cols.saturating_mul(rows) > i32::MAX as usize {
+        Err(format!("{cols}x{rows} taps are more than 2^31").into())
+    } else if !(least..=greatest).contains(&weight) {
+        Err(format!("the taps' sizes add up to {weight:e}, not from {least:e} to {greatest:e}").into())
+    } else {
+        Ok(())
+    }
+}
+
+/// How a window's `taps` columns, or rows, are cut for a Fourier kernel with tiles of `size`: where each part begins, and
+/// how many taps it has.
+///
+/// A part of k taps makes `size + 1 - k` results of `size`, and the parts are done one after the other: so few and long
+/// parts while they are short beside the tile, then more of them.
+pub(crate) fn cut(taps: i32, size: i32) -> impl Iterator<Item = (i32, i32)> {
+    // Beyond three quarters, nearly all of a tile is wrapped around.
+    let least = (4 * taps + 3 * size - 1) / (3 * size);
+    let longest = move |parts: i32| (taps + parts - 1) / parts;
+    let cost = |parts: &i32| i64::from(*parts) * (1 << 20) / i64::from(size + 1 - longest(*parts));
+    let parts = (least..=taps.min(2 * least + 2)).min_by_key(cost).unwrap_or(least);
+    (0..taps).step_by(longest(parts) as usize).map(move |first| (first, longest(parts).min(taps - first)))
+}
+
+/// How many elements of a line are transformed for each result, with tiles of `size`.
+pub(crate) fn work(taps: i32, size: i32) -> f64 {
+    cut(taps, size).map(|(_, part)| f64::from(size) / f64::from(size + 1 - part)).sum()
+}
+
+/// The tile of the Fourier family on the CPU for a window: with the least work for each result, as long as a thread's
+/// tile stays in its cache.
+pub(crate) fn cpu_tile(cols: i32, rows: i32) -> i32 {
+    let cost = |size: &i32| work(cols, *size) * work(rows, *size) * f64::from(size.ilog2());
+    [64, 128, 256, 512].into_iter().min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(256)
+}
+
 /// A part of a window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
@@ -28,14 +66,39 @@ pub(crate) struct Part {
 
 /// The parts of a filter's window that tiles of `size` have room for, row by row. The first is as large as any.
 pub(crate) fn parts(filter: &Filter, size: i32) -> impl Iterator<Item = Part> {
-    let across: Vec<_> = tuning::fourier_parts(filter.cols() as i32, size).collect();
-    tuning::fourier_parts(filter.rows() as i32, size).flat_map(move |(top, rows)| {
+    let across: Vec<_> = cut(filter.cols() as i32, size).collect();
+    cut(filter.rows() as i32, size).flat_map(move |(top, rows)| {
         let part = move |(left, cols)| {
             let [left, top, cols, rows] = [left, top, cols, rows].map(|number: i32| number as usize);
             Part { left, top, cols, rows }
         };
         across.clone().into_iter().map(part)
     })
+}
+
+/// How a window is cut into parts, as kernels are told.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    /// Tap columns and rows of the first part, which is as large as any.
+    pub(crate) cols: i32,
+    pub(crate) rows: i32,
+    /// How many parts there are, and how many of them side by side.
+    pub(crate) count: i32,
+    pub(crate) beside: i32,
+}
+
+#[cfg(feature = "gpu")]
+impl Cut {
+    /// For a filter and tiles of `size`.
+    pub(crate) fn new(filter: &Filter, size: i32) -> Self {
+        let along = |taps: usize| {
+            let longest = cut(taps as i32, size).next().map_or(1, |(_, longest)| longest);
+            (longest, cut(taps as i32, size).count() as i32)
+        };
+        let ((cols, beside), (rows, down)) = (along(filter.cols()), along(filter.rows()));
+        Self { cols, rows, count: beside * down, beside }
+    }
 }
 
 impl Part {
@@ -90,6 +153,21 @@ pub(crate) fn transpose<T>(square: &mut [T], size: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_cover_a_window() {
+        for (taps, size) in (1..2000).flat_map(|taps| [(taps, 64), (taps, 128)]) {
+            let parts: Vec<_> = cut(taps, size).collect();
+            let mut next = 0;
+            for &(first, part) in &parts {
+                assert!(first == next && (1..=size / 4 * 3).contains(&part), "{taps} taps: {parts:?}");
+                next += part;
+            }
+            assert_eq!(next, taps);
+        }
+        assert_eq!(cut(51, 128).count(), 1);
+        assert_eq!(cut(101, 128).count(), 2);
+    }
 
     #[test]
     fn a_square_is_transposed() {

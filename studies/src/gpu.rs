@@ -4,8 +4,9 @@ use std::ffi::c_void;
 
 use apron::gpu::{DeviceImage, Function, Gpu, Grid, Stream, Tier, embedded};
 use apron::{Border, Error, Filter, Image, Result, Shape};
-use study_kernels::abi::{Frame, MAX_CONSTANT_TAPS, Window};
+use study_kernels::abi::{Epilogue, MAX_CONSTANT_TAPS, Pass, Plane, Region, Window};
 use study_kernels::border;
+use study_kernels::frame::Frame;
 use study_kernels::sizes::CLASS_BLOCK;
 
 use crate::table::{Argument, Channels, Entry, Launch, Size};
@@ -230,9 +231,13 @@ impl StudyPlan {
                 Argument::Pair => self.taps.pair.as_ptr().cast(),
             })
         };
-        let first: *const c_void = (&raw const frame).cast();
+        let pass = pass(&frame, shape);
+        let first: *const c_void = match launch.entry {
+            Entry::Apron(_) => (&raw const pass).cast(),
+            Entry::One(_) | Entry::ByTaps(_) => (&raw const frame).cast(),
+        };
         let arguments: Vec<_> = [first].into_iter().chain(launch.arguments.iter().filter_map(of)).collect();
-        // SAFETY: every entry takes a frame, and then what its row of the table says, of which the taps are at least as many as
+        // SAFETY: every entry of a study takes a frame, apron's take a pass; and then each takes what its row of the table says, of which the taps are at least as many as
         // it takes by value. The frame describes images of this GPU, which are as large as the shape that the study accepted;
         // images and taps are freed when the device has done all work, not before.
         unsafe { stream.launch(&self.functions[index], grid, &arguments) }
@@ -259,5 +264,29 @@ fn frame(src: &DeviceImage, dst: &DeviceImage, border: Border) -> Frame {
         height: src.shape().height as i32,
         border,
         border_value,
+    }
+}
+
+/// The frame as apron's own kernels are told of it.
+fn pass(frame: &Frame, shape: Shape) -> Pass {
+    let plane = |base: u64, stride: usize, plane: usize| Plane {
+        base,
+        row: 4 * stride as i64,
+        channel: 4 * plane as i64,
+        image: 0,
+        pixel: 4,
+        first_row: 0,
+        end_row: frame.height,
+    };
+    Pass {
+        src: plane(frame.src as u64, frame.src_stride, frame.src_plane),
+        dst: plane(frame.dst as u64, frame.dst_stride, frame.dst_plane),
+        width: frame.width,
+        height: frame.height,
+        region: Region { x0: 0, y0: 0, x1: frame.width, y1: frame.height },
+        channels: shape.channels as i32,
+        border: frame.border,
+        outside: frame.border_value,
+        epilogue: Epilogue::NONE,
     }
 }

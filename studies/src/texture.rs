@@ -5,8 +5,8 @@
 use apron::gpu::{Gpu, Stream};
 use apron::{Error, Result};
 use cust::sys;
-use study_kernels::abi::Frame;
 use study_kernels::border;
+use study_kernels::frame::Frame;
 
 /// The texture objects that a plan's work uses. An object is an address and a rule, so it may be used again as long as the
 /// memory at that address is laid out alike, whoever owns it.

@@ -2,29 +2,32 @@
 //!
 //! Kernels touch the machine through these functions alone. Two compilers take the same kernels: rustc's own NVPTX backend
 //! and, under `cfg(rust_cuda)`, rust-cuda's, through its `cuda_std`. Most functions are a PTX instruction, spelled out, and
-//! serve both (`nvptx.rs`); what differs is in `rustc.rs` and `nvvm.rs`, and in the macros below. `emulator.rs` has all of
-//! them for the host, where the package `emulator` runs the same kernels under watch.
+//! serve both (`nvptx.rs`); what differs is in `rustc.rs` and `nvvm.rs`, and in the macros below. On the host kernels are
+//! type-checked, and their entries become constants, by which the host launches them: `absent.rs`. The package `emulator` has
+//! all of these functions in a form that runs on the host, under watch.
 
 #[cfg(not(any(target_arch = "nvptx64", rust_cuda)))]
-mod emulator;
+mod absent;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod nvptx;
 #[cfg(rust_cuda)]
 mod nvvm;
 #[cfg(all(target_arch = "nvptx64", not(rust_cuda)))]
 mod rustc;
+mod taps;
 
 #[cfg(target_arch = "nvptx64")]
 pub(crate) use core::arch::asm;
 
 #[cfg(not(any(target_arch = "nvptx64", rust_cuda)))]
-pub(crate) use emulator::*;
+pub(crate) use absent::*;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 pub(crate) use nvptx::*;
 #[cfg(rust_cuda)]
 pub(crate) use nvvm::*;
 #[cfg(all(target_arch = "nvptx64", not(rust_cuda)))]
 pub(crate) use rustc::*;
+pub(crate) use taps::*;
 
 /// Stands in for inline PTX where kernels are only checked, as rust-cuda's are on the host.
 #[cfg(all(rust_cuda, not(target_arch = "nvptx64")))]
@@ -78,47 +81,11 @@ macro_rules! parameter {
     }};
 }
 
+/// What only the host has of a kernel's file: lists of its entries.
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
-pub(crate) use {directive, kernel, parameter};
-
-/// Where a kernel reads its taps from.
-pub(crate) trait TapSource: Copy {
-    /// Tap `index`, counted row by row.
-    ///
-    /// # Safety
-    /// `index` is below the number of taps.
-    unsafe fn tap(self, index: usize) -> f32;
-
-    /// The taps from number `count` on.
-    fn skip(self, count: usize) -> Self;
+macro_rules! host {
+    ($($item:item)*) => {};
 }
 
-/// Taps in global memory.
-#[derive(Clone, Copy)]
-pub(crate) struct Buffer(pub(crate) *const f32);
-
-impl TapSource for Buffer {
-    #[inline(always)]
-    unsafe fn tap(self, index: usize) -> f32 {
-        // SAFETY: the caller keeps `index` in range; the buffer is not written while a kernel runs.
-        unsafe { load(self.0, index) }
-    }
-
-    #[inline(always)]
-    fn skip(self, count: usize) -> Self {
-        Self(self.0.wrapping_add(count))
-    }
-}
-
-impl TapSource for Parameter {
-    #[inline(always)]
-    unsafe fn tap(self, index: usize) -> f32 {
-        // SAFETY: as the caller promised.
-        unsafe { self.load(index) }
-    }
-
-    #[inline(always)]
-    fn skip(self, count: usize) -> Self {
-        self.advanced(count)
-    }
-}
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
+pub(crate) use {directive, host, kernel, parameter};

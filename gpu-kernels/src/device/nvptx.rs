@@ -6,23 +6,6 @@ use super::{asm, dynamic_shared};
 /// its own way.
 const ASYNC_COPIES: bool = cfg!(any(target_feature = "sm_80", target_feature = "compute_80"));
 
-/// `a * b`, of which only the 24 low bits count: the product's 32 low bits.
-#[inline(always)]
-pub(crate) fn mul24(a: i32, b: i32) -> i32 {
-    let product;
-    // SAFETY: arithmetic.
-    unsafe {
-        asm!(
-            "mul24.lo.s32 {}, {}, {};",
-            out(reg32) product,
-            in(reg32) a,
-            in(reg32) b,
-            options(pure, nomem, nostack, preserves_flags)
-        );
-    }
-    product
-}
-
 /// As `fma`, and kept in its place among loads: the compiler does not bring them forward, which would take registers that
 /// more threads could have.
 #[inline(always)]
@@ -391,38 +374,6 @@ impl Parameter {
                 "ld.param.f32 {}, [{}];",
                 out(reg32) value,
                 in(reg64) self.0.wrapping_add(4 * index as u64),
-                options(pure, readonly, nostack, preserves_flags)
-            );
-        }
-        value
-    }
-}
-
-/// A texture object over one plane of f32 pixels, made by the host: not normalised, not filtered.
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-pub(crate) struct Texture(u64);
-
-impl Texture {
-    /// The pixel in which `(x, y)` lies: the middle of the first one is `(0.5, 0.5)`. Outside the plane, what the object's
-    /// address mode says.
-    ///
-    /// # Safety
-    /// The object and its memory are there, and nothing writes them while the kernel runs.
-    #[inline(always)]
-    pub(crate) unsafe fn fetch(self, x: f32, y: f32) -> f32 {
-        let value: f32;
-        // SAFETY: as the caller promised.
-        unsafe {
-            asm!(
-                "tex.2d.v4.f32.f32 {{{}, {}, {}, {}}}, [{}, {{{}, {}}}];",
-                out(reg32) value,
-                out(reg32) _,
-                out(reg32) _,
-                out(reg32) _,
-                in(reg64) self.0,
-                in(reg32) x,
-                in(reg32) y,
                 options(pure, readonly, nostack, preserves_flags)
             );
         }

@@ -11,7 +11,7 @@ use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::spectrum::Part;
 use crate::window::Window;
-use crate::{Filter, Result, spectrum, tuning};
+use crate::{Filter, Result, spectrum};
 
 /// A window's spectra, for tiles of one size.
 pub(super) struct Spectra {
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Spectra {
 
 impl Spectra {
     pub(super) fn new(filter: &Filter) -> Result<Self> {
-        let size = tuning::cpu_tile(filter.cols() as i32, filter.rows() as i32);
+        let size = spectrum::cpu_tile(filter.cols() as i32, filter.rows() as i32);
         let mut parts = Vec::new();
         for part in spectrum::parts(filter, size) {
             let mut exact = part.spectrum(filter, size as usize)?;

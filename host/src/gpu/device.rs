@@ -12,8 +12,9 @@ use cust::module::Module;
 use cust::sys;
 use kernel_builder::Tier;
 
-use super::kernels::Kernels;
-use super::{driver, kernels};
+use super::embedded::Kernels;
+use super::{driver, embedded};
+use crate::plan::machine::Machine;
 use crate::{Error, Result};
 
 /// An open GPU. Opened once in a process and shared; cheap to clone.
@@ -90,6 +91,8 @@ pub struct Info {
     pub memory: u64,
     /// Bytes of level-2 cache.
     pub l2_cache: u64,
+    /// Bytes a second that device memory moves, by the device's own account; 0 if it gives none.
+    pub bandwidth: u64,
     /// Bytes of shared memory that a block can have.
     pub shared_memory: usize,
     /// The newest CUDA version that the driver knows: major and minor.
@@ -140,6 +143,12 @@ impl Gpu {
         &self.inner.info
     }
 
+    /// What kernels' policies and times depend on.
+    pub(crate) fn machine(&self) -> Machine {
+        let Info { name, bandwidth, shared_memory, .. } = &self.inner.info;
+        Machine::new(name, *bandwidth, *shared_memory)
+    }
+
     /// Bytes of device memory that are free now, and that there are.
     ///
     /// # Errors
@@ -156,7 +165,7 @@ impl Gpu {
         self.inner.tier.arch
     }
 
-    /// Rows of blocks that a grid may have; kernels step on where an image needs more.
+    /// Rows of blocks that a grid may have; kernels go on in a grid-stride loop where an image needs more.
     pub(super) fn grid_rows(&self) -> u32 {
         self.inner.grid_rows
     }
@@ -191,14 +200,9 @@ impl Gpu {
         Err(Error::Parameter { name, value: format!("one of GPU {there}"), expected })
     }
 
-    /// The kernel of this name, loaded when first asked for.
-    pub(super) fn function(&self, entry: &'static str) -> Result<&'static Function<'static>> {
-        self.find(kernels::embedded(), entry, 0).map(|(_, function)| function)
-    }
-
-    /// As [`Gpu::function`], for a launch, which is counted.
+    /// The kernel of this name, loaded when first asked for, for a launch, which is counted.
     pub(super) fn function_to_launch(&self, entry: &'static str) -> Result<&'static Function<'static>> {
-        self.find(kernels::embedded(), entry, 1).map(|(_, function)| function)
+        self.find(embedded::embedded(), entry, 1).map(|(_, function)| function)
     }
 
     /// A kernel of a set, loaded when first asked for, and its key; `launches` are added to those counted.
@@ -209,7 +213,7 @@ impl Gpu {
         launches: u64,
     ) -> Result<(Key, &'static Function<'static>)> {
         // A file's kernels stand in for the product's own.
-        let given = kernels::instead_of(entry).filter(|_| std::ptr::eq(set, kernels::embedded()));
+        let given = embedded::instead_of(entry).filter(|_| std::ptr::eq(set, embedded::embedded()));
         let key = key(entry, set, given);
         let mut functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(loaded) = functions.get_mut(&key) {
@@ -237,15 +241,15 @@ impl Gpu {
     /// Loads a kernel of a set: from machine code where there is some, else the driver compiles its PTX.
     fn load_from(&self, set: Set, entry: &'static str) -> Result<&'static Function<'static>> {
         let fail = |message| Error::Driver { call: "loading a kernel", message };
-        let tier = kernels::best(set, self.inner.info.capability, self.inner.info.driver).map_err(fail)?;
+        let tier = embedded::best(set, self.inner.info.capability, self.inner.info.driver).map_err(fail)?;
         let ptx = tier.ptx(entry).ok_or_else(|| fail(format!("this build has no entry \"{entry}\"")))?;
         let module = self.machine_code(set, tier).map_or_else(|| compiled(ptx), Ok);
         self.prepare(entry, module).map_err(|error| self.error("loading a kernel", error))
     }
 
     /// How many blocks of a kernel the whole GPU runs at a time.
-    pub(super) fn resident_blocks(&self, entry: &'static str, threads: u32, shared: u32) -> Result<u64> {
-        let (key, function) = self.find(kernels::embedded(), entry, 0)?;
+    pub(crate) fn resident_blocks(&self, entry: &'static str, threads: u32, shared: u32) -> Result<u64> {
+        let (key, function) = self.find(embedded::embedded(), entry, 0)?;
         let key = (key, threads, shared);
         let resident = || self.inner.resident.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&blocks) = resident().get(&key) {
@@ -322,7 +326,7 @@ impl Gpu {
         let mut loaded = self.inner.machine_code.lock().unwrap_or_else(PoisonError::into_inner);
         *loaded.entry(set.as_ptr().addr()).or_insert_with(|| {
             let (major, minor) = self.inner.info.capability;
-            let code = kernels::machine_code(tier, 10 * major + minor)?;
+            let code = embedded::machine_code(tier, 10 * major + minor)?;
             let module = Module::from_cubin(code, &[]).ok()?;
             Some(&*Box::leak(Box::new(module)))
         })
@@ -337,7 +341,7 @@ impl Gpu {
     }
 
     /// The error for an allocation of `needed` bytes that failed.
-    pub(super) fn out_of_memory(&self, needed: u64) -> Error {
+    pub(crate) fn out_of_memory(&self, needed: u64) -> Error {
         let (free, total) = cust::memory::mem_get_info().unwrap_or((0, 0));
         Error::DeviceMemory { needed, free: free as u64, total: total as u64 }
     }
@@ -357,7 +361,7 @@ impl Inner {
     fn new(ordinal: u32) -> Result<Self> {
         let fail = |error| Error::Driver { call: "opening the GPU", message: driver::message(error) };
         let info = Info::read(ordinal).map_err(fail)?;
-        let tier = kernels::best(kernels::embedded(), info.capability, info.driver)
+        let tier = embedded::best(embedded::embedded(), info.capability, info.driver)
             .map_err(|reason| Error::NoGpu { reason: format!("{} cannot be used: {reason}", info.name) })?;
         let device = cust::device::Device::get_device(ordinal).map_err(fail)?;
         let attribute = |attribute| device.get_attribute(attribute).map(|value| value as u32).map_err(fail);
@@ -377,7 +381,7 @@ impl Inner {
     }
 }
 
-/// What a device takes, or less if the environment says so: tests see kernels step on then, without an image of half a million
+/// What a device takes, or less if the environment says so: tests see grid-stride loops go round then, without an image of half a million
 /// rows.
 fn grid_rows(most: u32) -> Result<u32> {
     const VARIABLE: &str = "APRON_GRID_ROWS";
@@ -385,6 +389,13 @@ fn grid_rows(most: u32) -> Result<u32> {
     let value = value.to_string_lossy().into_owned();
     let rows = value.parse().ok().filter(|rows| (1..=most).contains(rows));
     rows.ok_or_else(|| Error::Parameter { name: VARIABLE, value, expected: format!("a number from 1 to {most}") })
+}
+
+/// Bytes a second that a device's memory moves, if it says so: two transfers a clock, which is in kHz; the bus is in bits.
+fn bandwidth(device: &cust::device::Device) -> u64 {
+    let attribute = |attribute| device.get_attribute(attribute).ok().and_then(|value| u64::try_from(value).ok());
+    let clock = attribute(DeviceAttribute::MemoryClockRate).unwrap_or(0);
+    2 * 1000 * clock * attribute(DeviceAttribute::GlobalMemoryBusWidth).unwrap_or(0) / 8
 }
 
 impl Info {
@@ -407,6 +418,7 @@ impl Info {
             multiprocessors: attribute(DeviceAttribute::MultiprocessorCount)?,
             memory: device.total_memory()? as u64,
             l2_cache: u64::from(attribute(DeviceAttribute::L2CacheSize)?),
+            bandwidth: bandwidth(&device),
             shared_memory: shared_memory as usize,
             driver: (driver.major() as u32, driver.minor() as u32),
         })

@@ -6,8 +6,7 @@ use super::device::Gpu;
 use super::driver;
 use super::memory::Memory;
 use super::stream::Stream;
-use crate::image::planes as pixels;
-use crate::image::{Image, ImageView, Pixel, Shape};
+use crate::image::{Image, ImageView, Pixel, Shape, planes};
 use crate::{Error, Result};
 
 /// Rows begin at multiples of this many floats, 128 bytes: a warp's row is whole cache lines.
@@ -42,10 +41,6 @@ impl DeviceImage {
     /// Floats from one plane to the next.
     pub fn plane_stride(&self) -> usize {
         self.plane
-    }
-
-    pub(super) fn pointer(&self) -> *mut f32 {
-        self.memory.pointer()
     }
 
     /// The GPU in whose memory it is.
@@ -266,10 +261,6 @@ impl Gpu {
             let expected = format!("enough for the rows and planes of {shape} not to overlap");
             return Err(Error::Parameter { name: "the layout", value: format!("{stride}, {plane}"), expected });
         }
-        // Kernels multiply strides in 32 bits.
-        if stride > u32::MAX as usize {
-            return Err(self.out_of_memory(u64::MAX));
-        }
         self.laid_out(shape, stride, plane)
     }
 
@@ -313,8 +304,8 @@ impl Gpu {
         if shape != image.shape {
             return Err(Error::Mismatch { src: shape.to_string(), dst: image.shape.to_string() });
         }
-        let mut planes = crate::memory::zeroed(pixels::planes_len(shape, shape.channels)?)?;
-        pixels::split(src, shape.channels, &mut planes);
+        let mut planes = crate::memory::zeroed(planes::planes_len(shape, shape.channels)?)?;
+        planes::split(src, shape.channels, &mut planes);
         let stream = self.stream()?;
         // SAFETY: `planes` lives until the stream has finished, or has been dropped, which waits for it.
         unsafe { image.write(&planes, &stream)? };
@@ -327,13 +318,13 @@ impl Gpu {
     /// Memory and driver errors.
     pub fn download(&self, src: &DeviceImage) -> Result<Image<f32>> {
         let Shape { width, height, channels } = src.shape;
-        let mut planes = crate::memory::zeroed(pixels::planes_len(src.shape, channels)?)?;
+        let mut planes = crate::memory::zeroed(planes::planes_len(src.shape, channels)?)?;
         let stream = self.stream()?;
         // SAFETY: as in `upload_into`.
         unsafe { src.read(&mut planes, &stream)? };
         stream.synchronize()?;
         let mut image = Image::zeroed(width, height, channels)?;
-        pixels::interleave(&planes, &mut image.view_mut());
+        planes::interleave(&planes, &mut image.view_mut());
         Ok(image)
     }
 
@@ -375,7 +366,7 @@ impl Gpu {
             return Err(Error::Parameter { name: "rows", value: format!("{rows:?}"), expected });
         }
         let shape = Shape { height: rows.len(), ..src.shape };
-        let mut planes: Vec<f32> = crate::memory::zeroed(pixels::planes_len(shape, channels)?)?;
+        let mut planes: Vec<f32> = crate::memory::zeroed(planes::planes_len(shape, channels)?)?;
         let stream = self.stream()?;
         for (plane, at) in planes.chunks_mut(width * rows.len()).zip(src.planes()) {
             let from = Rows::device(at + 4 * (src.stride * rows.start) as u64, src.stride);
@@ -385,7 +376,7 @@ impl Gpu {
         }
         stream.synchronize()?;
         let mut image = Image::zeroed(width, rows.len(), channels)?;
-        pixels::interleave(&planes, &mut image.view_mut());
+        planes::interleave(&planes, &mut image.view_mut());
         Ok(image)
     }
 }

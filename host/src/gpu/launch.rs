@@ -2,11 +2,13 @@
 
 use std::ffi::c_void;
 
+use gpu_kernels::abi::Region;
+use gpu_kernels::entry::{Entry, TapsEntry};
 use kernel_builder::Tier;
 
 use super::device::{Gpu, Key};
 use super::stream::Stream;
-use crate::Result;
+use crate::{Error, Result};
 
 /// A kernel that is loaded on a GPU. It stays loaded until the process ends; cheap to clone.
 ///
@@ -56,7 +58,50 @@ pub struct Grid {
     pub shared: u32,
 }
 
+impl Grid {
+    /// As many blocks as cover a region from column `left` on, each with a tile of pixels, in one plane.
+    pub(crate) fn covering(region: &Region, left: i32, tile: (u32, u32), block: (u32, u32)) -> Self {
+        let (width, height) = ((region.x1 - left) as u32, (region.y1 - region.y0) as u32);
+        let blocks = (width.div_ceil(tile.0), height.div_ceil(tile.1), 1);
+        Self { blocks, block: (block.0, block.1, 1), shared: 0 }
+    }
+
+    /// The same with bytes of dynamic shared memory for each block.
+    pub(crate) fn sharing(self, shared: u32) -> Self {
+        Self { shared, ..self }
+    }
+}
+
+/// What an entry takes: the tuple of its arguments.
+pub(crate) trait Arguments {
+    /// A pointer to each, in their order.
+    fn pointers(&self) -> Vec<*const c_void>;
+}
+
+macro_rules! arguments {
+    ($($type:ident)*) => {
+        impl<$($type),*> Arguments for ($($type,)*) {
+            #[allow(non_snake_case)]
+            fn pointers(&self) -> Vec<*const c_void> {
+                let ($($type,)*) = self;
+                vec![$((&raw const *$type).cast()),*]
+            }
+        }
+    };
+}
+
+arguments!(A B);
+arguments!(A B C);
+arguments!(A B C D);
+
 impl Gpu {
+    /// A grid for so many planes, which its z axis counts, and no taller than the GPU takes: kernels go on in a grid-stride loop
+    /// where it ends.
+    pub(crate) fn fitting(&self, grid: Grid, planes: u32) -> Grid {
+        let (across, down, _) = grid.blocks;
+        Grid { blocks: (across, down.min(self.grid_rows()), planes), ..grid }
+    }
+
     /// Loads a kernel of a set that [`kernel_builder::embed`] made, for example [`super::embedded`], as plans load theirs:
     /// machine code where the set has it for this GPU, else PTX that the driver compiles. Once for each set and entry, and
     /// with all the shared memory that a block can have.
@@ -90,11 +135,44 @@ impl Stream {
         unsafe { self.put(function.function, grid, arguments) }
     }
 
+    /// Puts one of apron's own kernels into the stream.
+    ///
+    /// # Safety
+    /// The grid is one that the kernel's contract allows, and memory is as for [`Stream::launch`]. The types of the arguments are
+    /// right, or it does not compile.
+    pub(crate) unsafe fn enqueue<A: Arguments>(&mut self, entry: Entry<A>, grid: Grid, arguments: &A) -> Result<()> {
+        let function = self.gpu.function_to_launch(entry.name())?;
+        // SAFETY: as the caller promised; a tuple's values have the sizes that the entry was declared with.
+        unsafe { self.put(function, grid, &arguments.pointers()) }
+    }
+
+    /// As [`Stream::enqueue`], for an entry that takes taps by value behind the other arguments. Of `taps` the first are taken.
+    ///
+    /// # Safety
+    /// As for [`Stream::enqueue`].
+    pub(crate) unsafe fn enqueue_with_taps<A: Arguments>(
+        &mut self,
+        entry: TapsEntry<A>,
+        grid: Grid,
+        arguments: &A,
+        taps: &[f32],
+    ) -> Result<()> {
+        if taps.len() < entry.taps() {
+            let message = format!("{entry:?} takes {} taps, there are {}", entry.taps(), taps.len());
+            return Err(Error::Driver { call: "launching a kernel", message });
+        }
+        let function = self.gpu.function_to_launch(entry.name())?;
+        let mut pointers = arguments.pointers();
+        pointers.push(taps.as_ptr().cast());
+        // SAFETY: as for `enqueue`, and there are as many taps as the entry takes.
+        unsafe { self.put(function, grid, &pointers) }
+    }
+
     /// Puts a kernel of this GPU, which is current, into the stream, or into what is recorded instead.
     ///
     /// # Safety
     /// As for [`Stream::launch`].
-    pub(super) unsafe fn put(
+    unsafe fn put(
         &mut self,
         function: &cust::function::Function<'_>,
         Grid { blocks, block, shared }: Grid,

@@ -19,28 +19,27 @@
 //!
 //! A program's own kernels run beside: see [`Function`].
 
-mod device;
-mod direct;
+mod autotune;
+pub(crate) mod device;
 mod driver;
-mod engine;
-mod fourier;
+mod embedded;
+pub(crate) mod engine;
+mod graph;
 mod image;
-mod kernels;
-mod launch;
+pub(crate) mod launch;
 mod memory;
 mod peak;
 mod recorded;
-mod separable;
-mod sliding;
-mod stream;
-mod tuned;
+pub(crate) mod stream;
+pub(crate) mod taps;
+mod view;
 
+pub(crate) use autotune::Tuned;
 pub use device::{Gpu, Info, LoadedKernel};
-pub(crate) use engine::Engine;
+pub use embedded::{Kernels, embedded, kernels_in_use, use_kernels};
 pub use image::DeviceImage;
 pub use kernel_builder::Tier;
-pub use kernels::{Kernels, embedded, kernels_in_use, use_kernels};
 pub use launch::{Function, Grid};
 pub use recorded::Recorded;
 pub use stream::{Mark, Stream};
-pub(crate) use tuned::Tuned;
+pub use view::{DeviceView, DeviceViewMut, Strides};

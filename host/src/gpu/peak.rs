@@ -1,9 +1,9 @@
-//! Measures the device's arithmetic, `gpu-kernels/src/peak.rs`.
+//! Measures the device's arithmetic, `gpu-kernels/src/kernels/peak.rs`.
 
-use gpu_kernels::abi::PEAK_SUMS;
+use gpu_kernels::kernels::peak::{SUMS, fma_peak};
 
 use super::device::Gpu;
-use super::engine::argument;
+use super::launch::Grid;
 use crate::Result;
 
 impl Gpu {
@@ -15,21 +15,18 @@ impl Gpu {
     pub fn fma_peak(&self) -> Result<f64> {
         const THREADS: u32 = 256;
         const STEPS: i32 = 1 << 14;
-        let function = self.function("fma_peak")?;
         let blocks = 16 * self.info().multiprocessors;
         let out = self.allocate(1)?;
-        let stream = self.stream()?;
-        let (out, steps, factor, term) = (out.address(), STEPS, 0.5f32, 0.25f32);
-        let arguments =
-            [argument(&out), argument(&steps), argument(&factor), argument(&term)].map(<*const _>::cast_mut);
+        let mut stream = self.stream()?;
+        let arguments = (out.pointer(), STEPS, 0.5f32, 0.25f32);
+        let grid = Grid { blocks: (blocks, 1, 1), block: (THREADS, 1, 1), shared: 0 };
         let mut best = f64::MAX;
         for _ in 0..5 {
             let start = stream.mark()?;
-            // SAFETY: the kernel takes a float to write, and three numbers by value.
-            let status = unsafe { stream.queue.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, &arguments) };
-            status.map_err(|error| self.error("launching a kernel", error))?;
+            // SAFETY: the kernel takes any grid; the float that it may write is alive until the mark below.
+            unsafe { stream.enqueue(fma_peak, grid, &arguments)? };
             best = best.min(stream.mark()?.since(&start)?.as_secs_f64());
         }
-        Ok(2.0 * PEAK_SUMS as f64 * f64::from(STEPS) * f64::from(blocks * THREADS) / best)
+        Ok(2.0 * SUMS as f64 * f64::from(STEPS) * f64::from(blocks * THREADS) / best)
     }
 }

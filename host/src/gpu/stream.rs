@@ -7,8 +7,8 @@ use cust::stream::StreamFlags;
 use cust::sys::CUstream;
 
 use super::device::Gpu;
+use super::graph::Chain;
 use super::memory::Memory;
-use super::recorded::Chain;
 use crate::Result;
 
 /// A queue of work. Work in one stream runs in order; work in two may overlap.
@@ -61,8 +61,13 @@ impl Stream {
         Ok(Mark { gpu: self.gpu.clone(), event })
     }
 
+    /// The GPU that it belongs to.
+    pub(crate) fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
     /// At least `len` floats of scratch. Whoever asks next in this stream gets the same memory.
-    pub(super) fn scratch(&mut self, len: usize) -> Result<*mut f32> {
+    pub(crate) fn scratch(&mut self, len: usize) -> Result<*mut f32> {
         if self.scratch.as_ref().is_none_or(|scratch| scratch.len() < len) {
             // Work in flight may still use the old one.
             self.synchronize()?;

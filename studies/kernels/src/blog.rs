@@ -11,9 +11,10 @@
 //! Order: that of the direct family, whose bits they give.
 //! Limits: any border but KEEP; an image is as tall as a grid at most.
 
-use crate::abi::{ConstantTaps, Frame, Taps, Window};
+use crate::abi::{ConstantTaps, Taps, Window};
 use crate::device::*;
-use crate::frame::{pixel, source, write};
+use crate::frame::Frame;
+use crate::pixels::{pixel, source, write};
 use crate::unrolled::by;
 
 kernel! {

@@ -19,9 +19,10 @@
 //! Limits: an image is as tall as a grid at most; in step 1 a plane has less than 2^31 elements, and rows and stride are
 //! below 2^24.
 
-use crate::abi::{Frame, Taps};
+use crate::abi::Taps;
 use crate::device::*;
-use crate::frame::{or_constant, write};
+use crate::frame::Frame;
+use crate::pixels::{or_constant, write};
 use crate::sizes::{CLASS_BLOCK as SIDE, CLASS_TAPS as K, STEPS, STEPS_COLUMNS_BLOCK, STEPS_ROWS_BLOCK};
 
 const R: i32 = K / 2;

@@ -6,9 +6,10 @@
 //! Order: that of the direct family, whose bits it gives.
 //! Limits: at most 961 taps; an image is as tall as a grid at most.
 
-use crate::abi::{ConstantTaps, Frame, Window};
+use crate::abi::{ConstantTaps, Window};
 use crate::device::*;
-use crate::frame::{or_constant, write};
+use crate::frame::Frame;
+use crate::pixels::{or_constant, write};
 use crate::sizes::CLASS_BLOCK as SIDE;
 use crate::unrolled::by;
 

@@ -10,7 +10,7 @@
 //! | a blog on one dimension | `line.rs` | where taps and neighbours come from |
 //!
 //! A study keeps to its document's border, and to images as tall as a grid. Compiled for the host, this crate is the entries'
-//! names and sizes ([`sizes`]), and what a launch passes ([`abi`], [`border`]).
+//! names and sizes ([`sizes`]), and what a launch passes ([`frame`], [`abi`], [`border`]).
 //!
 //! The device layer and the conventions are those of `gpu-kernels`, whose files are taken by their path: kernels are compiled
 //! without dependencies.
@@ -28,6 +28,7 @@
 pub mod abi;
 #[path = "../../../gpu-kernels/src/border.rs"]
 pub mod border;
+pub mod frame;
 pub mod sizes;
 
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
@@ -36,12 +37,7 @@ mod blog;
 mod class;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 #[allow(dead_code)]
-#[path = "../../../gpu-kernels/src/device/mod.rs"]
 mod device;
-#[cfg(any(target_arch = "nvptx64", rust_cuda))]
-#[allow(dead_code)]
-#[path = "../../../gpu-kernels/src/frame.rs"]
-mod frame;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod idle;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
@@ -49,11 +45,13 @@ mod line;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod paper;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
+mod pixels;
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod strip;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod texture;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
-#[path = "../../../gpu-kernels/src/unrolled.rs"]
+#[path = "../../../gpu-kernels/src/tile/unrolled.rs"]
 mod unrolled;
 
 // rust-cuda's `cuda_std` brings its own.

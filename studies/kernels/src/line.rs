@@ -13,9 +13,10 @@
 //! Order: that of the direct family, whose bits they give.
 //! Limits: windows of 5 x 1 taps; an image has as many rows as a grid at most.
 
-use crate::abi::{Frame, Taps};
+use crate::abi::Taps;
 use crate::device::*;
-use crate::frame::{or_constant, row, write, write_run};
+use crate::frame::Frame;
+use crate::pixels::{or_constant, row, write, write_run};
 use crate::sizes::{LINE_BLOCK, LINE_RUN, LINE_TAPS as K};
 
 const R: i32 = K / 2;

@@ -14,9 +14,10 @@
 //! Order: that of the separable family, whose bits they give.
 //! Limits: an image is as tall as a grid at most, which in the row pass is 65535 rows.
 
-use crate::abi::{Frame, Taps};
+use crate::abi::Taps;
 use crate::device::*;
-use crate::frame::{or_constant, write};
+use crate::frame::Frame;
+use crate::pixels::{or_constant, write};
 use crate::sizes::{PAPER_COLUMN, PAPER_COLUMN_THREADS, PAPER_LEAD, PAPER_ROW, STUDY_RADIUS};
 use crate::unrolled::by;
 

@@ -9,8 +9,9 @@
 //! Order: that of the direct family, whose bits they give.
 //! Limits: square windows of odd size, 3 to 33; KEEP alone; an image is as tall as a grid at most.
 
-use crate::abi::{Frame, Taps};
+use crate::abi::Taps;
 use crate::device::*;
+use crate::frame::Frame;
 use crate::sizes::CLASS_BLOCK as SIDE;
 
 /// The rows of the largest window's taps that a launch's 4 KB take beside its other parameters; the others are in global

@@ -5,9 +5,10 @@
 //! Order: that of the separable family, whose bits they give.
 //! Limits: one plane, of an extent that the device has textures for; an odd number of taps up to 33.
 
-use crate::abi::{Frame, Taps};
+use crate::abi::Taps;
 use crate::device::*;
-use crate::frame::write;
+use crate::frame::Frame;
+use crate::pixels::write;
 
 macro_rules! unrolled {
     ($($k:literal: $untiled:ident, $tiled:ident, $rows:ident, $columns:ident, $tex_rows:ident, $tex_columns:ident;)*) => {

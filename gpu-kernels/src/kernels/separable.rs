@@ -14,34 +14,69 @@
 //! Border: each pass applies the rule along its own axis. Under CONSTANT the column pass's outside value is the filtered
 //! value of a row that lies outside (the host computes it); under KEEP the column pass copies from the original image.
 
-use crate::abi::{
-    COLUMNS_BLOCK, COLUMNS_TILE, Frame, Original, ROWS_BLOCK, ROWS_TILE, TAPS_CHUNK, Taps, Window, rows_pitch,
-};
+use crate::abi::{Pass, Plane, Taps, Window};
 use crate::border;
 use crate::device::*;
-use crate::frame::{load_tile, write, write_run};
+use crate::tile::unrolled::by;
+use crate::tile::view::{NO_END, Source, Target, load_tile};
+
+/// Threads of a block in the row pass: each warp has a row.
+pub const ROWS_BLOCK: (u32, u32) = (32, 4);
+/// Pixels of a row that a warp of the row pass computes.
+pub const ROWS_TILE: i32 = 256;
+/// Threads of a block in the column pass: each warp has 32 neighbouring columns.
+pub const COLUMNS_BLOCK: (u32, u32) = (32, 8);
+/// Rows that a block of the column pass computes.
+pub const COLUMNS_TILE: i32 = 64;
+/// Taps that a pass with any number of them takes at a time.
+pub const TAPS_CHUNK: i32 = 256;
+
+/// Floats from one row of the row pass's tile to the next, a multiple of 4, for `taps` taps at a time.
+pub const fn rows_pitch(taps: i32) -> i32 {
+    (ROWS_TILE + taps - 1 + 3) / 4 * 4
+}
+
+/// Bytes of shared memory for the row pass with `taps` taps at a time.
+pub const fn rows_shared(taps: i32) -> u32 {
+    4 * ROWS_BLOCK.1 * rows_pitch(taps) as u32
+}
+
+/// Bytes of shared memory for the column pass with `taps` taps at a time.
+pub const fn columns_shared(taps: i32) -> u32 {
+    4 * COLUMNS_BLOCK.0 * (COLUMNS_TILE + taps - 1) as u32
+}
 
 kernel! {
     /// Filters along the rows with any number of taps.
-    fn separable_rows(frame: Frame, window: Window, taps: *const f32) {
-        rows_in_chunks(&frame, &window, Buffer(taps))
+    fn separable_rows(pass: Pass, window: Window, taps: *const f32) {
+        rows_in_chunks(&pass, &window, Buffer(taps))
     }
 
     /// Filters along the columns with any number of taps.
-    fn separable_columns(frame: Frame, window: Window, original: Original, taps: *const f32) {
-        columns_in_chunks(&frame, &window, &original, Buffer(taps))
+    fn separable_columns(pass: Pass, window: Window, original: Plane, taps: *const f32) {
+        columns_in_chunks(&pass, &window, &original, Buffer(taps))
     }
 }
 
 macro_rules! unrolled {
-    ($($taps:literal: $rows:ident, $columns:ident;)*) => {kernel! {$(
-        fn $rows(frame: Frame, window: Window, taps: Taps<$taps>) {
-            rows_unrolled::<$taps, _>(&frame, &window, parameter!($rows, 2, taps))
+    ($($taps:literal: $rows:ident, $columns:ident;)*) => {
+        kernel! {$(
+            fn $rows(pass: Pass, window: Window, taps: Taps<$taps>) {
+                rows_unrolled::<$taps, _>(&pass, &window, parameter!($rows, 2, taps))
+            }
+            fn $columns(pass: Pass, window: Window, original: Plane, taps: Taps<$taps>) {
+                columns_unrolled::<$taps, _>(&pass, &window, &original, parameter!($columns, 3, taps))
+            }
+        )*}
+
+        host! {
+            /// The row passes that know how many taps there are.
+            pub const ROWS: &[(i32, crate::entry::TapsEntry<(Pass, Window)>)] = &[$(($taps, $rows.with_taps())),*];
+            /// The column passes that know how many taps there are.
+            pub const COLUMNS: &[(i32, crate::entry::TapsEntry<(Pass, Window, Plane)>)] =
+                &[$(($taps, $columns.with_taps())),*];
         }
-        fn $columns(frame: Frame, window: Window, original: Original, taps: Taps<$taps>) {
-            columns_unrolled::<$taps, _>(&frame, &window, &original, parameter!($columns, 3, taps))
-        }
-    )*}};
+    };
 }
 
 unrolled! {
@@ -65,23 +100,24 @@ const WARP: i32 = 32;
 /// The row pass, K taps.
 ///
 /// # Safety
-/// `frame` and `window` describe allocated memory, `taps` holds K taps, and the launch has the block shape and shared
+/// `pass` and `window` describe allocated memory, `taps` holds K taps, and the launch has the block shape and shared
 /// memory that `abi` states.
 #[inline(always)]
-unsafe fn rows_unrolled<const K: i32, T: TapSource>(frame: &Frame, window: &Window, taps: T) {
+unsafe fn rows_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Window, taps: T) {
     let tile = Shared::dynamic();
     let pitch = rows_pitch(K);
     let line = thread_y() * pitch;
-    let left = block_x() * ROWS_TILE;
-    let mut top = block_y() * block_height();
-    while top < frame.height {
+    let left = pass.region.aligned_left() + block_x() * ROWS_TILE;
+    let mut top = pass.region.y0 + block_y() * block_height();
+    while top < pass.region.y1 {
         let y = top + thread_y();
         // SAFETY: indices stay inside the warp's line of the tile; the threads of a warp share `y`, those of a block
-        // `top`, so that all meet at the barriers; writes are guarded by the image's size.
+        // `top`, so that all meet at the barriers; writes are guarded by the region.
         unsafe {
-            load_tile::<4>(frame, tile, pitch, left - window.anchor_x, top, pitch, ROWS_BLOCK.1 as i32);
+            load_tile::<4>(pass, tile, pitch, left - window.anchor_x, top, pitch, ROWS_BLOCK.1 as i32, NO_END);
             barrier();
-            if y < frame.height {
+            if y < pass.region.y1 {
+                let target = Target::new(pass);
                 let mut run = 0;
                 while run < ROWS_TILE {
                     let first = run + 4 * thread_x();
@@ -107,7 +143,7 @@ unsafe fn rows_unrolled<const K: i32, T: TapSource>(frame: &Frame, window: &Wind
                         }
                         col += 1;
                     }
-                    write_run(frame, left + first, y, sums);
+                    target.write_run(left + first, y, sums);
                     run += 4 * WARP;
                 }
             }
@@ -122,12 +158,12 @@ unsafe fn rows_unrolled<const K: i32, T: TapSource>(frame: &Frame, window: &Wind
 /// # Safety
 /// As for [`rows_unrolled`], with `window.cols` taps.
 #[inline(always)]
-unsafe fn rows_in_chunks<T: TapSource>(frame: &Frame, window: &Window, taps: T) {
+unsafe fn rows_in_chunks<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
     let tile = Shared::dynamic();
     let line = thread_y() * rows_pitch(TAPS_CHUNK);
-    let left = block_x() * ROWS_TILE;
-    let mut top = block_y() * block_height();
-    while top < frame.height {
+    let left = pass.region.aligned_left() + block_x() * ROWS_TILE;
+    let mut top = pass.region.y0 + block_y() * block_height();
+    while top < pass.region.y1 {
         let y = top + thread_y();
         let mut sums = [0.0; RESULTS];
         let mut done = 0;
@@ -137,11 +173,19 @@ unsafe fn rows_in_chunks<T: TapSource>(frame: &Frame, window: &Window, taps: T) 
             unsafe {
                 let pitch = rows_pitch(TAPS_CHUNK);
                 let columns = ROWS_TILE + chunk - 1;
-                load_tile::<4>(frame, tile, pitch, left + done - window.anchor_x, top, columns, ROWS_BLOCK.1 as i32);
+                load_tile::<4>(
+                    pass,
+                    tile,
+                    pitch,
+                    left + done - window.anchor_x,
+                    top,
+                    columns,
+                    ROWS_BLOCK.1 as i32,
+                    NO_END,
+                );
                 barrier();
-                if y < frame.height {
-                    let mut col = 0;
-                    while col < chunk {
+                if y < pass.region.y1 {
+                    by::<2>(chunk, |col| {
                         let tap = taps.tap((done + col) as usize);
                         let mut i = 0;
                         while i < RESULTS {
@@ -149,19 +193,19 @@ unsafe fn rows_in_chunks<T: TapSource>(frame: &Frame, window: &Window, taps: T) 
                             sums[i] = fma(tap, value, sums[i]);
                             i += 1;
                         }
-                        col += 1;
-                    }
+                    });
                 }
                 barrier();
             }
             done += chunk;
         }
+        let target = Target::new(pass);
         let mut i = 0;
         while i < RESULTS {
             let x = left + thread_x() + WARP * i as i32;
-            if x < frame.width && y < frame.height {
-                // SAFETY: the pixel lies in the image and is this thread's alone.
-                unsafe { write(frame, x, y, sums[i]) };
+            if x >= pass.region.x0 && x < pass.region.x1 && y < pass.region.y1 {
+                // SAFETY: the pixel lies in the region and is this thread's alone.
+                unsafe { target.write(x, y, sums[i]) };
             }
             i += 1;
         }
@@ -174,15 +218,15 @@ unsafe fn rows_in_chunks<T: TapSource>(frame: &Frame, window: &Window, taps: T) 
 /// # Safety
 /// As for [`rows_unrolled`]; `original` is the image before the row pass.
 #[inline(always)]
-unsafe fn columns_unrolled<const K: i32, T: TapSource>(frame: &Frame, window: &Window, original: &Original, taps: T) {
+unsafe fn columns_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Window, original: &Plane, taps: T) {
     let tile = Shared::dynamic();
-    let x = block_x() * WARP + thread_x();
-    let mut top = block_y() * COLUMNS_TILE;
-    while top < frame.height {
+    let x = pass.region.x0 + block_x() * WARP + thread_x();
+    let mut top = pass.region.y0 + block_y() * COLUMNS_TILE;
+    while top < pass.region.y1 {
         // SAFETY: indices stay inside the tile; the threads of a block share `top`, so that all meet at the barriers;
         // `finish` guards the writes.
         unsafe {
-            load_columns(frame, tile, COLUMNS_TILE + K - 1, top - window.anchor_y);
+            load_columns(pass, tile, COLUMNS_TILE + K - 1, top - window.anchor_y);
             barrier();
             let first = thread_y() * RESULTS as i32;
             let mut sums = [0.0; RESULTS];
@@ -198,9 +242,10 @@ unsafe fn columns_unrolled<const K: i32, T: TapSource>(frame: &Frame, window: &W
                 }
                 i += 1;
             }
+            let target = Target::new(pass);
             let mut i = 0;
             while i < RESULTS {
-                finish(frame, window, original, x, top + first + i as i32, sums[i]);
+                finish(&target, pass, window, original, (x, top + first + i as i32), sums[i]);
                 i += 1;
             }
             barrier();
@@ -214,21 +259,20 @@ unsafe fn columns_unrolled<const K: i32, T: TapSource>(frame: &Frame, window: &W
 /// # Safety
 /// As for [`columns_unrolled`], with `window.rows` taps.
 #[inline(always)]
-unsafe fn columns_in_chunks<T: TapSource>(frame: &Frame, window: &Window, original: &Original, taps: T) {
+unsafe fn columns_in_chunks<T: TapSource>(pass: &Pass, window: &Window, original: &Plane, taps: T) {
     let tile = Shared::dynamic();
-    let x = block_x() * WARP + thread_x();
-    let mut top = block_y() * COLUMNS_TILE;
-    while top < frame.height {
+    let x = pass.region.x0 + block_x() * WARP + thread_x();
+    let mut top = pass.region.y0 + block_y() * COLUMNS_TILE;
+    while top < pass.region.y1 {
         let mut sums = [0.0; RESULTS];
         let mut done = 0;
         while done < window.rows {
             let chunk = if window.rows - done < TAPS_CHUNK { window.rows - done } else { TAPS_CHUNK };
             // SAFETY: as in `columns_unrolled`.
             unsafe {
-                load_columns(frame, tile, COLUMNS_TILE + chunk - 1, top + done - window.anchor_y);
+                load_columns(pass, tile, COLUMNS_TILE + chunk - 1, top + done - window.anchor_y);
                 barrier();
-                let mut row = 0;
-                while row < chunk {
+                by::<2>(chunk, |row| {
                     let tap = taps.tap((done + row) as usize);
                     let mut i = 0;
                     while i < RESULTS {
@@ -236,17 +280,17 @@ unsafe fn columns_in_chunks<T: TapSource>(frame: &Frame, window: &Window, origin
                         sums[i] = fma(tap, tile.load(line * WARP + thread_x()), sums[i]);
                         i += 1;
                     }
-                    row += 1;
-                }
+                });
                 barrier();
             }
             done += chunk;
         }
+        let target = Target::new(pass);
         let mut i = 0;
         while i < RESULTS {
             let y = top + thread_y() + COLUMNS_BLOCK.1 as i32 * i as i32;
             // SAFETY: `finish` guards the write; the pixel is this thread's alone.
-            unsafe { finish(frame, window, original, x, y, sums[i]) };
+            unsafe { finish(&target, pass, window, original, (x, y), sums[i]) };
             i += 1;
         }
         top += grid_height() * COLUMNS_TILE;
@@ -258,32 +302,32 @@ unsafe fn columns_in_chunks<T: TapSource>(frame: &Frame, window: &Window, origin
 /// # Safety
 /// `count` rows of 32 floats lie in the tile.
 #[inline(always)]
-unsafe fn load_columns(frame: &Frame, tile: Shared, count: i32, first: i32) {
-    // What lies right of the image is loaded through the border rule; nothing of it is stored.
+unsafe fn load_columns(pass: &Pass, tile: Shared, count: i32, first: i32) {
+    let left = pass.region.x0 + block_x() * WARP;
+    // The intermediate image ends with the region.
     // SAFETY: as the caller promised.
-    unsafe { load_tile::<4>(frame, tile, WARP, block_x() * WARP, first, WARP, count) };
+    unsafe { load_tile::<4>(pass, tile, WARP, left, first, WARP, count, pass.region.x1) };
 }
 
-/// Stores a column's result, or what KEEP puts there.
+/// Stores a column's sum, or what KEEP puts there.
 ///
 /// # Safety
 /// `original` is the image before the row pass; no other thread stores at `(x, y)`.
 #[inline(always)]
-unsafe fn finish(frame: &Frame, window: &Window, original: &Original, x: i32, y: i32, sum: f32) {
-    if x >= frame.width || y >= frame.height {
+unsafe fn finish(target: &Target<'_>, pass: &Pass, window: &Window, original: &Plane, (x, y): (i32, i32), sum: f32) {
+    if x >= pass.region.x1 || y >= pass.region.y1 {
         return;
     }
-    let keep = frame.border == border::KEEP
-        && (border::leaves(x - window.anchor_x, window.cols, frame.width)
-            || border::leaves(y - window.anchor_y, window.rows, frame.height));
-    // SAFETY: `(x, y)` lies in the image, of which original and destination are as large.
+    let keep = pass.border == border::KEEP
+        && (border::leaves(x - window.anchor_x, window.cols, pass.width)
+            || border::leaves(y - window.anchor_y, window.rows, pass.height));
+    // SAFETY: `(x, y)` lies in the region, and in the original.
     unsafe {
-        let value = if keep {
-            let index = block_z() as usize * original.plane + y as usize * original.stride + x as usize;
-            load(original.src, index)
+        if keep {
+            // Hidden, so that nothing of what few pixels need is computed for all.
+            target.write_plain(x, y, Source::of(original, pass).pixel_inside(opaque(x), opaque(y)));
         } else {
-            sum
-        };
-        write(frame, x, y, value);
+            target.write(x, y, sum);
+        }
     }
 }

@@ -6,23 +6,40 @@
 //!
 //! A row buffer is `apron` floats, the strip's 32 * PX pixels and `apron` floats more; `apron` is a multiple of 4, so that
 //! the image's 16-byte pieces stay aligned in it. Rows come in groups of R, copied together: one 16-byte piece a lane for
-//! each row, and the pieces that are over, of all R rows, by one more copy. Strips at the left and right edge of the image
+//! each row, and the remainder, of all R rows, by one more copy. Strips at the left and right edge of the image
 //! have floats beyond it: each lane copies one of them, from a column that is resolved once. So these strips take hardly
 //! longer than the others, which matters, because a launch ends with its slowest warp. Rows above and below the image are
 //! resolved when they are due.
 //!
-//! Limits: rows of the source begin at multiples of 16 bytes, less than 4 GiB apart.
+//! Limits: neighbouring pixels of the source are neighbours in memory; its rows begin at multiples of 16 bytes, less than 2 GiB
+//! apart.
 
-use crate::abi::{Frame, ring_apron, ring_floats, ring_row};
+use crate::abi::Pass;
 use crate::border;
 use crate::device::*;
+use crate::tile::view::Source;
+
+/// Floats that a row of a warp's ring has left and right of its pixels, for K tap columns: a multiple of 4.
+pub const fn ring_apron(k: i32) -> i32 {
+    (k / 2 + 3) / 4 * 4
+}
+
+/// Floats of a row of a warp's ring: 32 lanes of `px` pixels, and the aprons.
+pub const fn ring_row(k: i32, px: i32) -> i32 {
+    32 * px + 2 * ring_apron(k)
+}
+
+/// Floats of a warp's ring of `stages` rows.
+pub const fn ring_floats(k: i32, px: i32, stages: i32) -> i32 {
+    stages * ring_row(k, px)
+}
 
 /// Room for the floats of a row that a lane reads; the compiler keeps those that are used.
 pub(crate) const MAX_SHARE: usize = 68;
 
 /// The rows of one strip; K is the number of tap columns.
 pub(crate) struct Ring<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> {
-    frame: &'a Frame,
+    source: Source<'a>,
     shared: Shared,
     /// First float of the ring.
     base: i32,
@@ -32,51 +49,52 @@ pub(crate) struct Ring<'a, const K: usize, const PX: usize, const R: usize, cons
     lo: i32,
     hi: i32,
     end: i32,
-    /// The lane's piece of image row 0, its share of the pieces that are over in a group of rows from row 0 on, and its
-    /// single float of row 0.
+    /// The lane's piece of the first row that is there, its share of the remaining pieces of a group of rows from that row
+    /// on, and its single float of that row.
     from: *const u8,
-    over: *const u8,
+    remainder: *const u8,
     single: *const u8,
     /// Where the single float goes in a row buffer; negative if there is none.
     single_to: i32,
-    pitch: u32,
 }
 
 impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> Ring<'a, K, PX, R, STAGES> {
     const ROW: i32 = ring_row(K as i32, PX as i32);
     const ROWS: i32 = R as i32;
     const STAGES: i32 = STAGES as i32;
-    /// 16-byte pieces of a row, and those that 32 lanes leave over.
+    /// 16-byte pieces of a row, and the remainder that 32 lanes leave.
     const PIECES: i32 = Self::ROW / 4;
-    const OVER: i32 = if Self::PIECES > 32 { Self::PIECES - 32 } else { 0 };
+    const REMAINDER: i32 = if Self::PIECES > 32 { Self::PIECES - 32 } else { 0 };
 
     /// The ring of this warp for the strip that begins at column `x`.
     ///
     /// # Safety
     /// The launch reserved [`ring_floats`] floats for each warp of the block; all lanes call together.
     #[inline(always)]
-    pub(crate) unsafe fn new(frame: &'a Frame, x: i32) -> Self {
-        const { assert!(Self::ROWS * Self::OVER <= 32 && STAGES.is_multiple_of(R) && STAGES.is_power_of_two()) }
+    pub(crate) unsafe fn new(pass: &'a Pass, x: i32) -> Self {
+        const { assert!(Self::ROWS * Self::REMAINDER <= 32 && STAGES.is_multiple_of(R) && STAGES.is_power_of_two()) }
         let apron = ring_apron(K as i32);
         let left = x - apron;
-        let inside = frame.width - left;
-        let pitch = 4 * frame.src_stride as u32;
-        let plane = frame.src.wrapping_add(block_z() as usize * frame.src_plane);
+        let inside = pass.width - left;
+        let source = Source::new(pass);
+        let plane = source.origin() as *const f32;
         let strip = plane.wrapping_offset(left as isize);
-        let (over_row, over_at) = Self::over();
+        let (remainder_row, remainder_at) = Self::remainder();
         let mut ring = Self {
-            frame,
+            source,
             shared: Shared::dynamic(),
             base: thread_y() * ring_floats(K as i32, PX as i32, Self::STAGES),
             left,
-            lo: if left < 0 { apron } else { 0 },
+            lo: if left < 0 { -left } else { 0 },
             hi: if inside < Self::ROW { inside & !3 } else { Self::ROW },
             end: if inside + apron < Self::ROW { inside + apron } else { Self::ROW },
             from: strip.wrapping_add(4 * thread_x() as usize).cast(),
-            over: strip.wrapping_add(over_at as usize).cast::<u8>().wrapping_add((over_row as u32 * pitch) as usize),
+            remainder: strip
+                .wrapping_add(remainder_at as usize)
+                .cast::<u8>()
+                .wrapping_offset(source.plain_offset(remainder_row)),
             single: plane.cast(),
             single_to: -1,
-            pitch,
         };
         if ring.edge() {
             let column = ring.column(thread_x());
@@ -90,10 +108,19 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> R
         ring
     }
 
-    /// The row in a group, and the place in the row buffer, of the lane's piece among those that are over.
     #[inline(always)]
-    fn over() -> (i32, i32) {
-        if Self::OVER > 0 { (thread_x() / Self::OVER, 4 * (32 + thread_x() % Self::OVER)) } else { (0, 0) }
+    fn pass(&self) -> &'a Pass {
+        self.source.pass
+    }
+
+    /// The row in a group, and the place in the row buffer, of the lane's piece of the remainder.
+    #[inline(always)]
+    fn remainder() -> (i32, i32) {
+        if Self::REMAINDER > 0 {
+            (thread_x() / Self::REMAINDER, 4 * (32 + thread_x() % Self::REMAINDER))
+        } else {
+            (0, 0)
+        }
     }
 
     /// Whether the strip touches the image's left or right edge.
@@ -117,7 +144,7 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> R
     /// The image column that single float `index` comes from, or [`border::OUTSIDE`].
     #[inline(always)]
     fn column(&self, index: i32) -> i32 {
-        border::resolve(self.frame.border, self.left + self.position(index), self.frame.width)
+        border::resolve(self.pass().border, self.left + self.position(index), self.pass().width)
     }
 
     /// Writes, into all rows of the ring, the floats that no copy brings: those that have the border's value, and those
@@ -133,7 +160,7 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> R
                 let mut stage = opaque(0);
                 while stage < Self::STAGES {
                     // SAFETY: inside the ring.
-                    unsafe { self.shared.store(self.base + stage * Self::ROW + at, self.frame.border_value) };
+                    unsafe { self.shared.store(self.base + stage * Self::ROW + at, self.pass().outside) };
                     stage += 1;
                 }
             }
@@ -156,31 +183,34 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> R
     pub(crate) unsafe fn fetch(&self, y: i32, i: i32) {
         let to = self.row(i);
         // More single floats than lanes: an image not much wider than its apron.
-        if y < 0 || y + Self::ROWS > self.frame.height || self.singles() > 32 {
+        if !self.source.has_rows(y, y + Self::ROWS) || self.singles() > 32 {
             // SAFETY: as the caller promised.
             unsafe { self.fetch_beyond(y, to) };
             return;
         }
-        let offset = y as u32 as usize * self.pitch as usize;
+        let offset = self.source.plain_offset(y - self.pass().src.first_row);
         let piece = 4 * thread_x();
-        let (over_row, over_at) = Self::over();
+        let (remainder_row, remainder_at) = Self::remainder();
         // SAFETY: rows and pieces lie in the image and in the ring.
         unsafe {
             if piece >= self.lo && piece < self.hi {
                 let mut r = 0;
                 while r < Self::ROWS {
-                    let from = self.from.wrapping_add(offset + (r as u32 * self.pitch) as usize);
+                    let from = self.from.wrapping_offset(offset + self.source.plain_offset(r));
                     self.shared.copy4(to + r * Self::ROW + piece, from.cast());
                     r += 1;
                 }
             }
-            if Self::OVER > 0 && over_row < Self::ROWS && over_at < self.hi {
-                self.shared.copy4(to + over_row * Self::ROW + over_at, self.over.wrapping_add(offset).cast());
+            if Self::REMAINDER > 0 && remainder_row < Self::ROWS && remainder_at < self.hi {
+                self.shared.copy4(
+                    to + remainder_row * Self::ROW + remainder_at,
+                    self.remainder.wrapping_offset(offset).cast(),
+                );
             }
             if self.single_to >= 0 {
                 let mut r = 0;
                 while r < Self::ROWS {
-                    let from = self.single.wrapping_add(offset + (r as u32 * self.pitch) as usize);
+                    let from = self.single.wrapping_offset(offset + self.source.plain_offset(r));
                     self.shared.copy1(to + r * Self::ROW + self.single_to, from.cast());
                     r += 1;
                 }
@@ -196,36 +226,33 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> R
     unsafe fn fetch_beyond(&self, y: i32, to: i32) {
         let mut r = opaque(0);
         while r < Self::ROWS {
-            let y = border::resolve(self.frame.border, y + r, self.frame.height);
+            let row = self.source.row(y + r);
             let to = to + r * Self::ROW;
-            let offset = y as u32 as usize * self.pitch as usize;
             let mut at = 4 * opaque(thread_x());
             // SAFETY: as in `fetch`.
             unsafe {
                 while at < self.hi {
                     if at >= self.lo {
-                        if y < 0 {
+                        if !row.is_inside() {
                             let mut i = 0;
                             while i < 4 {
-                                self.shared.store(to + at + i, self.frame.border_value);
+                                self.shared.store(to + at + i, self.pass().outside);
                                 i += 1;
                             }
                         } else {
-                            let from = self.from.wrapping_add(offset).cast::<f32>();
-                            self.shared.copy4(to + at, from.wrapping_offset((at - 4 * thread_x()) as isize));
+                            self.shared.copy4(to + at, row.at_plain(self.left + at));
                         }
                     }
                     at += 128;
                 }
-                let row = self.frame.src.wrapping_add(block_z() as usize * self.frame.src_plane).cast::<u8>();
                 let mut index = opaque(thread_x());
                 while index < self.singles() {
                     let column = self.column(index);
                     let at = to + self.position(index);
-                    if y < 0 || column < 0 {
-                        self.shared.store(at, self.frame.border_value);
+                    if !row.is_inside() || column < 0 {
+                        self.shared.store(at, self.pass().outside);
                     } else {
-                        self.shared.copy1(at, row.wrapping_add(offset + 4 * column as usize).cast());
+                        self.shared.copy1(at, row.at_plain(column));
                     }
                     index += 32;
                 }

@@ -8,24 +8,60 @@
 //! Order: as `direct.rs`, and the same bits: the sums of an output row take its input rows, that is its tap rows, from top
 //! to bottom, and each row's taps from left to right.
 //! Taps: in the constant bank, at positions known to the compiler.
-//! Limits: odd K, anchor column K / 2; the source's rows aligned to 16 bytes. KEEP is left to `keep.rs`.
+//! Limits: odd K, anchor column K / 2; the source plain (`tile/view.rs`), its rows aligned to 16 bytes. KEEP is left to `keep.rs`.
 //! Cost beyond the K * K multiply-adds a pixel: (K - 1) / `rows` of them are done twice, where strips meet.
 
-use crate::abi::{Frame, Taps, ring_apron};
+use crate::abi::{Pass, Taps};
 use crate::device::*;
-use crate::frame::write_run;
-use crate::ring::Ring;
+use crate::tile::ring::{MAX_SHARE, Ring, ring_apron};
+use crate::tile::view::Target;
 
-macro_rules! declare {
-    ($($name:ident: $k:literal, $px:literal, $r:literal, $stages:literal;)*) => {kernel! {$(
-        fn $name(frame: Frame, anchor_y: i32, rows: i32, taps: Taps<{ $k * $k }>) {
-            let direct = Direct(parameter!($name, 3, taps));
-            slide::<$k, $px, $r, $stages, _>(&frame, anchor_y, rows, direct)
+/// Declares the entries `name: taps, pixels of a lane, rows at a time, stages of the ring`, and lists them.
+macro_rules! sliding {
+    ($($name:ident: $k:literal, $px:literal, $r:literal, $stages:literal;)*) => {
+        kernel! {$(
+            fn $name(pass: Pass, anchor_y: i32, rows: i32, taps: Taps<{ $k * $k }>) {
+                let direct = Direct(parameter!($name, 3, taps));
+                slide::<$k, $px, $r, $stages, _>(&pass, anchor_y, rows, direct)
+            }
+        )*}
+
+        host! {
+            /// The entries: windows of K x K taps.
+            pub const ENTRIES: &[Strip] = &[$(
+                Strip { entry: $name.with_taps(), taps: $k, pixels: $px, rows: $r, stages: $stages }
+            ),*];
         }
-    )*}};
+    };
 }
 
-crate::sliding_entries!(declare);
+sliding! {
+    sliding_3: 3, 4, 2, 8;
+    sliding_5: 5, 4, 2, 8;
+    sliding_7: 7, 4, 2, 8;
+    sliding_9: 9, 4, 2, 8;
+    sliding_11: 11, 4, 2, 8;
+    sliding_13: 13, 4, 1, 8;
+    sliding_15: 15, 4, 1, 8;
+    sliding_17: 17, 4, 1, 8;
+}
+
+host! {
+    /// An entry that slides down strips of the image: the pass, the anchor's row, the rows of a strip, the taps.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Strip {
+        /// What to launch.
+        pub entry: crate::entry::TapsEntry<(Pass, i32, i32)>,
+        /// Tap columns, and tap rows.
+        pub taps: i32,
+        /// Pixels of a row that a lane computes.
+        pub pixels: i32,
+        /// Rows that it takes at a time.
+        pub rows: i32,
+        /// Rows in the ring.
+        pub stages: i32,
+    }
+}
 
 /// What is done with R input rows; `sums` are those of the K output rows under way, newest first.
 pub(crate) trait Step<const K: usize, const PX: usize, const R: usize> {
@@ -37,7 +73,7 @@ pub(crate) trait Step<const K: usize, const PX: usize, const R: usize> {
     unsafe fn step(&self, rows: [Share; R], sums: &mut [[f32; PX]; K]) -> [[f32; PX]; R];
 }
 
-type Share = [f32; crate::ring::MAX_SHARE];
+type Share = [f32; MAX_SHARE];
 
 /// Every tap for every pixel.
 struct Direct(Parameter);
@@ -77,9 +113,7 @@ pub(crate) fn advance<const K: usize, const PX: usize, const R: usize>(
     let mut complete = [[0.0; PX]; R];
     // The next tap row of a sum is `next`, counted so that the R - 1 output rows that begin below the first of the input
     // rows are numbered too.
-    let mut next = (K + R - 1) as i32;
-    while next > 0 {
-        next -= 1;
+    let mut take = |next: i32| {
         let first = next - (R as i32 - 1);
         let mut sum = if first > 0 { sums[first as usize - 1] } else { [0.0; PX] };
         let mut r = 0;
@@ -95,6 +129,17 @@ pub(crate) fn advance<const K: usize, const PX: usize, const R: usize>(
             }
             r += 1;
         }
+    };
+    // Two loops, because rust-cuda's compiler does not unroll one of 17 rows, and would keep the sums in memory.
+    let mut next = (K + R - 1) as i32;
+    let half = next / 2;
+    while next > half {
+        next -= 1;
+        take(next);
+    }
+    while next > 0 {
+        next -= 1;
+        take(next);
     }
     complete
 }
@@ -102,28 +147,29 @@ pub(crate) fn advance<const K: usize, const PX: usize, const R: usize>(
 /// The walk down a strip, the same for both sliding families.
 ///
 /// # Safety
-/// `frame` describes allocated memory whose source rows are aligned to 16 bytes, and the launch has 32 threads a row of the
-/// block and [`crate::abi::ring_floats`] floats of shared memory for each.
+/// `pass` describes allocated memory, its source plain and aligned to 16 bytes, and the launch has 32 threads a row of the
+/// block and [`crate::tile::ring::ring_floats`] floats of shared memory for each.
 #[inline(always)]
 pub(crate) unsafe fn slide<const K: usize, const PX: usize, const R: usize, const STAGES: usize, S: Step<K, PX, R>>(
-    frame: &Frame,
+    pass: &Pass,
     anchor_y: i32,
     rows: i32,
     step: S,
 ) {
     let strip = 32 * PX as i32;
-    let strip_left = (block_x() * block_height() + thread_y()) * strip;
-    if strip_left >= frame.width {
+    let strip_left = pass.region.aligned_left() + (block_x() * block_height() + thread_y()) * strip;
+    if strip_left >= pass.region.x1 {
         return;
     }
     // SAFETY: the whole warp is here, with its shared memory.
-    let ring = unsafe { Ring::<K, PX, R, STAGES>::new(frame, strip_left) };
+    let ring = unsafe { Ring::<K, PX, R, STAGES>::new(pass, strip_left) };
+    let target = Target::new(pass);
     let x = strip_left + PX as i32 * thread_x();
     let share = (ring_apron(K as i32) as usize + K / 2 + PX).next_multiple_of(PX);
 
-    let mut top = block_y() * rows;
-    while top < frame.height {
-        let bottom = if frame.height - top < rows { frame.height } else { top + rows };
+    let mut top = pass.region.y0 + block_y() * rows;
+    while top < pass.region.y1 {
+        let bottom = if pass.region.y1 - top < rows { pass.region.y1 } else { top + rows };
         // Rows of input are counted from the first that the strip needs.
         let first = top - anchor_y;
         let count = bottom - top + K as i32 - 1;
@@ -142,7 +188,7 @@ pub(crate) unsafe fn slide<const K: usize, const PX: usize, const R: usize, cons
             // SAFETY: all lanes have read the rows before these, and passed the barrier; the rows read have arrived.
             let results = unsafe {
                 fetch_or_none(&ring, first, i + (STAGES - R) as i32, count);
-                let mut shares = [[0.0; crate::ring::MAX_SHARE]; R];
+                let mut shares = [[0.0; MAX_SHARE]; R];
                 let mut r = 0;
                 while r < R {
                     shares[r] = ring.read(i + r as i32, share);
@@ -157,7 +203,7 @@ pub(crate) unsafe fn slide<const K: usize, const PX: usize, const R: usize, cons
                 let y = done + r as i32;
                 if y >= top && y < bottom {
                     // SAFETY: the row lies in the strip, which is this warp's alone.
-                    unsafe { write_run(frame, x, y, results[r]) };
+                    unsafe { target.write_run(x, y, results[r]) };
                 }
                 r += 1;
             }

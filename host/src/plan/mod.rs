@@ -1,10 +1,27 @@
 //! A filter made ready to run: the device and the variant chosen, taps resident, scratch reused.
 
-use crate::choice::{Candidate, Place, Problem};
+mod choose;
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to ask"))]
+pub(crate) mod machine;
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
+pub(crate) mod problem;
+
+pub use choose::Candidate;
+#[cfg(feature = "gpu")]
+use gpu_kernels::abi::Epilogue;
+use machine::Machine;
+use problem::{Place, Problem};
+
 use crate::cpu;
 #[cfg(feature = "gpu")]
-use crate::image::planes as pixels;
+use crate::gpu::engine::Part;
+#[cfg(feature = "gpu")]
+use crate::gpu::{DeviceImage, DeviceView, DeviceViewMut, Recorded, Stream};
+#[cfg(feature = "gpu")]
+use crate::image::planes;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+#[cfg(feature = "gpu")]
+use crate::kernels::prepared::Prepared;
 use crate::{Border, Error, Family, Filter, Result, Variant};
 
 /// Where a plan runs.
@@ -85,7 +102,7 @@ pub struct Plan {
 enum Engine {
     Cpu(cpu::Engine),
     #[cfg(feature = "gpu")]
-    Gpu(crate::gpu::Engine),
+    Gpu(crate::gpu::engine::Engine),
 }
 
 /// Gathers what a [`Plan`] needs.
@@ -166,7 +183,7 @@ impl PlanBuilder<'_> {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, ordinal: u32) -> Result<Engine> {
-        Ok(Engine::Gpu(crate::gpu::Engine::new(self.filter, ordinal)?))
+        Ok(Engine::Gpu(crate::gpu::engine::Engine::new(self.filter, ordinal)?))
     }
 
     #[cfg(not(feature = "gpu"))]
@@ -197,13 +214,23 @@ impl Plan {
     /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it.
     pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
         let problem = self.problem(shape);
-        match self.variant {
-            Some(variant) => problem.check(variant),
+        match &self.engine {
+            Engine::Cpu(_) => match self.variant {
+                Some(variant) => problem.check_on_cpu(variant),
+                None => Ok(problem.choose_on_cpu()),
+            },
             #[cfg(feature = "gpu")]
-            None if let (Some(tuned), Engine::Gpu(engine)) = (&self.tuned, &self.engine) => {
-                Ok(tuned.fastest(&problem, engine, self.border))
-            }
-            None => Ok(problem.choose()),
+            Engine::Gpu(engine) => Ok(self.prepare(&problem, engine)?.variant),
+        }
+    }
+
+    /// What the plan runs for a problem on its GPU.
+    #[cfg(feature = "gpu")]
+    fn prepare(&self, problem: &Problem, engine: &crate::gpu::engine::Engine) -> Result<Prepared> {
+        match (self.variant, &self.tuned) {
+            (Some(variant), _) => problem.prepare(variant),
+            (None, Some(tuned)) => tuned.fastest(problem, engine, self.border),
+            (None, None) => problem.choose_kernel(),
         }
     }
 
@@ -224,7 +251,7 @@ impl Plan {
 
     /// As [`Plan::candidates`], for an H200, which need not be there.
     pub fn candidates_on_h200(&self, shape: Shape) -> Vec<Candidate> {
-        Problem { place: Place::H200, ..self.problem(shape) }.candidates()
+        Problem { place: Place::Gpu(Machine::H200), ..self.problem(shape) }.candidates()
     }
 
     fn problem(&self, shape: Shape) -> Problem {
@@ -235,14 +262,14 @@ impl Plan {
             cols: self.filter.cols(),
             rows: self.filter.rows(),
             anchor_x: self.filter.anchor().0,
-            anchor_y: self.filter.anchor().1,
             border: self.border,
             weight: self.filter.weight(),
             separable: self.filter.is_separable(),
+            source_is_aligned: true,
             place: match &self.engine {
                 Engine::Cpu(_) => Place::Cpu { threads: rayon::current_num_threads() },
                 #[cfg(feature = "gpu")]
-                Engine::Gpu(engine) => Place::Gpu { shared_memory: engine.gpu().info().shared_memory },
+                Engine::Gpu(engine) => Place::Gpu(engine.gpu().machine()),
             },
         }
     }
@@ -286,25 +313,29 @@ impl Plan {
                 expected: format!("from 1 to the {} channels there are", shape.channels),
             });
         }
-        let variant = self.variant_for(Shape { channels: filtered, ..shape })?;
+        let filtered_shape = Shape { channels: filtered, ..shape };
         match &self.engine {
-            Engine::Cpu(engine) => engine.run(variant.family(), self.border, src, dst, filtered)?,
+            Engine::Cpu(engine) => {
+                let family = self.variant_for(filtered_shape)?.family();
+                engine.run(family, self.border, src, dst, filtered)
+            }
             #[cfg(feature = "gpu")]
             Engine::Gpu(engine) => {
+                let prepared = self.prepare(&self.problem(filtered_shape), engine)?;
+                let family = prepared.variant.family();
                 let mut joined = Ok(());
                 engine.run(
-                    variant,
+                    &prepared,
                     self.border,
-                    Shape { channels: filtered, ..shape },
-                    |input| pixels::split(src, filtered, input),
+                    filtered_shape,
+                    |input| planes::split(src, filtered, input),
                     |output| {
-                        joined = pixels::join(output, src, dst, filtered, &self.filter, self.border, variant.family());
+                        joined = planes::join(output, src, dst, filtered, &self.filter, self.border, family);
                     },
                 )?;
-                joined?;
+                joined
             }
         }
-        Ok(())
     }
 
     /// Filters an image that is on the device into another one there; see [`crate::gpu::Gpu::upload`]. The work is put
@@ -313,14 +344,82 @@ impl Plan {
     /// # Errors
     /// [`Error::Mismatch`] if sizes differ, [`Error::NoGpu`] if the plan runs on the CPU; memory and driver errors.
     #[cfg(feature = "gpu")]
-    pub fn run_on_device(
+    pub fn run_on_device(&self, src: &DeviceImage, dst: &mut DeviceImage, stream: &mut Stream) -> Result<()> {
+        self.run_part(&src.view(), &mut dst.view_mut(), &Part::whole(src.shape()), stream)
+    }
+
+    /// As [`Plan::run_on_device`], for images or batches of any layout, and for a part of them: the results in these columns and
+    /// rows alone are computed and written. The border stays that of the whole image, so a band of rows comes out as the same
+    /// rows of the whole would: `src` has to have the rows that its windows reach, and `dst` the rows that are written.
+    ///
+    /// ```no_run
+    /// use apron::{Device, Filter, Image, Plan, gpu::Gpu};
+    ///
+    /// let gpu = Gpu::open(0)?;
+    /// let plan = Plan::builder(&Filter::box_filter(3, 3)?).device(Device::Gpu(0)).build()?;
+    /// let src = gpu.upload(&Image::from_vec(vec![0.5f32; 640 * 480], 640, 480, 1)?.view())?;
+    /// let mut dst = gpu.image(src.shape())?;
+    /// let mut stream = gpu.stream()?;
+    /// // Rows 100 to 199 read rows 99 to 200.
+    /// let band = src.view().rows(99..201)?;
+    /// plan.run_region(&band, &mut dst.view_mut(), 0..640, 100..200, &mut stream)?;
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Plan::run_on_device`]; [`Error::Parameter`] if columns or rows are not there.
+    #[cfg(feature = "gpu")]
+    pub fn run_region(
         &self,
-        src: &crate::gpu::DeviceImage,
-        dst: &mut crate::gpu::DeviceImage,
-        stream: &mut crate::gpu::Stream,
+        src: &DeviceView<'_>,
+        dst: &mut DeviceViewMut<'_>,
+        columns: std::ops::Range<usize>,
+        rows: std::ops::Range<usize>,
+        stream: &mut Stream,
     ) -> Result<()> {
-        let engine = self.on_device(src, dst)?;
-        engine.enqueue(self.variant_for(src.shape())?, self.border, src, dst, stream)
+        self.run_part(src, dst, &Part { columns, rows, epilogue: Epilogue::NONE }, stream)
+    }
+
+    /// As [`Plan::run_region`], each sum multiplied with `scale`, added to `offset` by a fused multiply-add and, if `absolute`,
+    /// without its sign. Pixels that [`Border::Keep`] copies stay as they are. For tests: what a plan does to its sums is not
+    /// to be had from a builder yet.
+    ///
+    /// # Errors
+    /// As for [`Plan::run_region`].
+    #[cfg(feature = "gpu")]
+    #[doc(hidden)]
+    pub fn run_with_epilogue(
+        &self,
+        src: &DeviceView<'_>,
+        dst: &mut DeviceViewMut<'_>,
+        (scale, offset, absolute): (f32, f32, bool),
+        stream: &mut Stream,
+    ) -> Result<()> {
+        let flags = Epilogue::LINEAR | if absolute { Epilogue::ABSOLUTE } else { 0 };
+        let part = Part { epilogue: Epilogue { flags, scale, offset }, ..Part::whole(src.shape()) };
+        self.run_part(src, dst, &part, stream)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn run_part(
+        &self,
+        src: &DeviceView<'_>,
+        dst: &mut DeviceViewMut<'_>,
+        part: &Part,
+        stream: &mut Stream,
+    ) -> Result<()> {
+        let engine = match &self.engine {
+            Engine::Cpu(_) => return Err(Error::NoGpu { reason: "the plan was built for the CPU".into() }),
+            Engine::Gpu(engine) => engine,
+        };
+        let problem = Problem {
+            width: part.columns.len(),
+            height: part.rows.len(),
+            planes: src.images() * src.shape().channels,
+            source_is_aligned: src.is_aligned(),
+            ..self.problem(src.shape())
+        };
+        engine.enqueue(&self.prepare(&problem, engine)?, self.border, src, dst, part, stream)
     }
 
     /// Records what [`Plan::run_on_device`] would do with these images, to be replayed with one call of the driver each
@@ -329,23 +428,12 @@ impl Plan {
     /// # Errors
     /// As for [`Plan::run_on_device`].
     #[cfg(feature = "gpu")]
-    pub fn record(&self, src: crate::gpu::DeviceImage, dst: crate::gpu::DeviceImage) -> Result<crate::gpu::Recorded> {
-        let engine = self.on_device(&src, &dst)?;
-        let variant = self.variant_for(src.shape())?;
-        crate::gpu::Recorded::new(engine.gpu(), src, dst, |src, dst, stream| {
-            engine.enqueue(variant, self.border, src, dst, stream)
-        })
-    }
-
-    /// The engine that takes images on the device from one to the other.
-    #[cfg(feature = "gpu")]
-    fn on_device(&self, src: &crate::gpu::DeviceImage, dst: &crate::gpu::DeviceImage) -> Result<&crate::gpu::Engine> {
-        if src.shape() != dst.shape() {
-            return Err(Error::Mismatch { src: src.shape().to_string(), dst: dst.shape().to_string() });
-        }
+    pub fn record(&self, src: DeviceImage, dst: DeviceImage) -> Result<Recorded> {
         match &self.engine {
             Engine::Cpu(_) => Err(Error::NoGpu { reason: "the plan was built for the CPU".into() }),
-            Engine::Gpu(engine) => Ok(engine),
+            Engine::Gpu(engine) => {
+                Recorded::new(engine.gpu(), src, dst, |src, dst, stream| self.run_on_device(src, dst, stream))
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The fastest variant by measurement, kept from one program to the next.
+//! The fastest kernel by measurement, kept from one program to the next.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,10 +8,11 @@ use std::time::Duration;
 use std::{env, fs};
 
 use super::device::Gpu;
-use super::engine::Engine;
-use super::kernels;
-use crate::choice::Problem;
+use super::embedded;
+use super::engine::{Engine, Part};
 use crate::image::Shape;
+use crate::kernels::prepared::Prepared;
+use crate::plan::problem::Problem;
 use crate::{Border, Result, Variant};
 
 /// Variants that are predicted to take longer than the best one by more than this are not measured.
@@ -31,8 +32,8 @@ impl Tuned {
         let info = gpu.info();
         let mut build = DefaultHasher::new();
         (env!("CARGO_PKG_VERSION"), gpu.tier()).hash(&mut build);
-        kernels::embedded().iter().for_each(|tier| (tier.compiler, tier.entries).hash(&mut build));
-        kernels::kernels_in_use().hash(&mut build);
+        embedded::embedded().iter().for_each(|tier| (tier.compiler, tier.entries).hash(&mut build));
+        embedded::kernels_in_use().hash(&mut build);
         let device =
             format!("{:016x} {} {}.{}", build.finish(), info.name.replace(' ', "-"), info.driver.0, info.driver.1);
         let bytes = file().and_then(|path| fs::read(path).ok()).unwrap_or_default();
@@ -44,45 +45,57 @@ impl Tuned {
         Self { found: Mutex::new(found.collect()), device }
     }
 
-    /// The fastest variant for a problem: as found before, or measured now. If it cannot be measured, for want of memory
-    /// say, the one that the table has.
-    pub(crate) fn fastest(&self, problem: &Problem, engine: &Engine, border: Border) -> Variant {
+    /// The fastest kernel for a problem: as found before, or measured now. If it cannot be measured, for want of memory say,
+    /// or because its source is laid out in an unusual way, the one that the tables have.
+    ///
+    /// # Errors
+    /// None: the naive kernel runs every problem.
+    pub(crate) fn fastest(&self, problem: &Problem, engine: &Engine, border: Border) -> Result<Prepared> {
+        if !problem.source_is_aligned {
+            return problem.choose_kernel();
+        }
         let Problem { width, height, planes, cols, rows, anchor_x, separable, .. } = problem;
         let key = format!("{width}x{height}x{planes} {cols}x{rows}@{anchor_x} {separable} {}", border.code().0);
         let known = self.found.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
-        // Another build's table may have held other limits.
-        if let Some(variant) = known.filter(|variant| variant.accepts(problem).is_ok()) {
-            return variant;
+        // Another build's kernels may have had other limits.
+        if let Some(prepared) = known.and_then(|variant| problem.prepare(variant).ok()) {
+            return Ok(prepared);
         }
         match measure(problem, engine, border) {
-            Ok(variant) => {
+            Ok(prepared) => {
+                let variant = prepared.variant;
                 self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), variant);
                 keep(&format!("{} {key} {variant}\n", self.device));
-                variant
+                Ok(prepared)
             }
-            Err(_) => problem.choose(),
+            Err(_) => problem.choose_kernel(),
         }
     }
 }
 
 /// Runs each candidate a few times on an image of the problem's shape.
-fn measure(problem: &Problem, engine: &Engine, border: Border) -> Result<Variant> {
+fn measure(problem: &Problem, engine: &Engine, border: Border) -> Result<Prepared> {
     let gpu = engine.gpu();
     let shape = Shape { width: problem.width, height: problem.height, channels: problem.planes };
     let (mut src, mut dst, mut stream) = (gpu.image(shape)?, gpu.image(shape)?, gpu.stream()?);
     src.fill(0.5, &stream)?;
     let candidates = problem.candidates();
     let limit = candidates.first().and_then(|best| best.predicted).unwrap_or(Duration::MAX).saturating_mul(HOPELESS);
-    let mut fastest = (Duration::MAX, problem.choose());
+    let mut fastest = (Duration::MAX, problem.choose_kernel()?);
     for candidate in candidates.iter().filter(|candidate| candidate.predicted.is_some_and(|time| time <= limit)) {
+        let prepared = problem.prepare(candidate.variant)?;
+        let mut best = Duration::MAX;
         for round in 0..6 {
             let start = stream.mark()?;
-            engine.enqueue(candidate.variant, border, &src, &mut dst, &mut stream)?;
+            engine.enqueue(&prepared, border, &src.view(), &mut dst.view_mut(), &Part::whole(shape), &mut stream)?;
             let time = stream.mark()?.since(&start)?;
             // The first run loads the kernel.
-            if round > 0 && time < fastest.0 {
-                fastest = (time, candidate.variant);
+            if round > 0 {
+                best = best.min(time);
             }
+        }
+        if best < fastest.0 {
+            fastest = (best, prepared);
         }
     }
     Ok(fastest.1)

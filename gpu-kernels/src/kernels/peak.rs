@@ -1,24 +1,26 @@
 //! Nothing but multiply-adds: what a kernel's arithmetic is compared with.
 //!
-//! Thread mapping: any grid and block; every thread runs [`SUMS`](crate::abi::PEAK_SUMS) independent sums through `steps`
+//! Thread mapping: any grid and block; every thread runs [`SUMS`] independent sums through `steps`
 //! multiply-adds each, so that neither their latency nor anything else is waited for.
 
-use crate::abi::PEAK_SUMS;
 use crate::device::*;
+
+/// Sums that a thread has under way.
+pub const SUMS: usize = 16;
 
 kernel! {
     /// `out` is written only if the sums come out as they never do: the compiler cannot leave them out.
     fn fma_peak(out: *mut f32, steps: i32, factor: f32, term: f32) {
-        let mut sums = [0.0; PEAK_SUMS];
+        let mut sums = [0.0; SUMS];
         let mut i = 0;
-        while i < PEAK_SUMS {
+        while i < SUMS {
             sums[i] = i as f32;
             i += 1;
         }
         let mut step = 0;
         while step < steps {
             let mut i = 0;
-            while i < PEAK_SUMS {
+            while i < SUMS {
                 sums[i] = fma(sums[i], factor, term);
                 i += 1;
             }
@@ -26,7 +28,7 @@ kernel! {
         }
         let mut total = 0.0;
         let mut i = 0;
-        while i < PEAK_SUMS {
+        while i < SUMS {
             total += sums[i];
             i += 1;
         }

@@ -1,9 +1,14 @@
-//! The device layer on the host, for the package `emulator`: every function asks the emulated machine, which watches.
+//! The device layer of `gpu-kernels/src/device` for the emulator: every function asks the emulated machine, which watches.
 //!
-//! A function that `nvptx.rs` gets belongs here too, with the same contract. `#[track_caller]` lets a finding name the line
+//! A function that `nvptx.rs` there gets belongs here too, with the same contract. `#[track_caller]` lets a finding name the line
 //! of the kernel.
 
 use crate::machine::{self, Pause, Via};
+
+#[path = "../../gpu-kernels/src/device/taps.rs"]
+mod taps;
+
+pub(crate) use taps::*;
 
 /// Declares kernel entries: plain functions, and a row for each in the table that launches look into.
 macro_rules! kernel {
@@ -47,7 +52,12 @@ macro_rules! parameter {
     };
 }
 
-pub(crate) use {directive, kernel, parameter};
+/// Lists of entries are the launching host's: entries are found by name here.
+macro_rules! host {
+    ($($item:item)*) => {};
+}
+
+pub(crate) use {directive, host, kernel, parameter};
 
 pub(crate) fn thread_x() -> i32 {
     machine::here().thread().0

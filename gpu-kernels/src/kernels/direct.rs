@@ -15,50 +15,62 @@
 //! Order: one accumulator, taps row by row, left to right, fused multiply-add: every entry gives the same bits.
 //! Limits: the tile fits in the shared memory that a block can have.
 
-use crate::abi::{ConstantTaps, DIRECT_BLOCK, DIRECT_UNROLLED_PIXELS, Frame, Taps, Window};
+use crate::abi::{ConstantTaps, Pass, Taps, Window};
 use crate::border;
 use crate::device::*;
-use crate::frame::{load_tile, pixel, row, write};
-use crate::unrolled::by;
+use crate::tile::unrolled::by;
+use crate::tile::view::{NO_END, Source, Target, load_tile, one_below};
+
+/// Pixels that a block computes, and the threads that it has where each computes one.
+pub const BLOCK: (u32, u32) = (32, 8);
+/// Pixels, one above the other, that a thread of the entries in [`UNROLLED`] computes.
+pub const UNROLLED_PIXELS: u32 = 2;
 
 kernel! {
     /// Taps and pixels from global memory.
-    fn direct_naive(frame: Frame, window: Window, taps: *const f32) {
-        per_pixel(&frame, &window, Buffer(taps))
+    fn direct_naive(pass: Pass, window: Window, taps: *const f32) {
+        per_pixel(&pass, &window, Buffer(taps))
     }
 
     /// Taps from the constant bank, pixels from global memory.
-    fn direct_constant(frame: Frame, window: Window, taps: ConstantTaps) {
-        per_pixel(&frame, &window, parameter!(direct_constant, 2, taps).skip(first_tap()))
+    fn direct_constant(pass: Pass, window: Window, taps: ConstantTaps) {
+        per_pixel(&pass, &window, parameter!(direct_constant, 2, taps).skip(first_tap()))
     }
 
     /// Taps from the constant bank, pixels from a tile in shared memory.
-    fn direct_shared(frame: Frame, window: Window, taps: ConstantTaps) {
-        tiled::<1, _, _>(&frame, &window, window, parameter!(direct_shared, 2, taps))
+    fn direct_shared(pass: Pass, window: Window, taps: ConstantTaps) {
+        tiled::<1, _, _>(&pass, &window, window, parameter!(direct_shared, 2, taps))
     }
 
     /// As `direct_shared`, for windows with more taps than the constant bank takes.
-    fn direct_shared_buffer(frame: Frame, window: Window, taps: *const f32) {
-        tiled::<1, _, _>(&frame, &window, window, Buffer(taps))
+    fn direct_shared_buffer(pass: Pass, window: Window, taps: *const f32) {
+        tiled::<1, _, _>(&pass, &window, window, Buffer(taps))
     }
 
     /// As `direct_shared_buffer`, with the row of taps unrolled.
-    fn direct_unrolled_51(frame: Frame, window: Window, taps: *const f32) {
-        tiled::<PER, _, _>(&frame, &window, UnrolledRow::<51>, Buffer(taps))
+    fn direct_unrolled_51(pass: Pass, window: Window, taps: *const f32) {
+        tiled::<PER, _, _>(&pass, &window, UnrolledRow::<51>, Buffer(taps))
     }
 }
 
 /// Pixels of a thread where the window's size is known.
-const PER: usize = DIRECT_UNROLLED_PIXELS as usize;
+const PER: usize = UNROLLED_PIXELS as usize;
 
 /// As `direct_shared`, with the size known to the compiler. Up to 11x11 the whole window is unrolled; beyond, one row of
 /// it, because the code would no longer fit in the instruction cache.
 macro_rules! unrolled {
-    ($($name:ident: $extent:ident<$k:literal>;)*) => {kernel! {$(
-        fn $name(frame: Frame, window: Window, taps: Taps<{ $k * $k }>) {
-            tiled::<PER, _, _>(&frame, &window, $extent::<$k>, parameter!($name, 2, taps))
+    ($($name:ident: $extent:ident<$k:literal>;)*) => {
+        kernel! {$(
+            fn $name(pass: Pass, window: Window, taps: Taps<{ $k * $k }>) {
+                tiled::<PER, _, _>(&pass, &window, $extent::<$k>, parameter!($name, 2, taps))
+            }
+        )*}
+
+        host! {
+            /// The entries that know the window's size: so many tap columns, and as many rows.
+            pub const UNROLLED: &[(i32, crate::entry::TapsEntry<(Pass, Window)>)] = &[$(($k, $name.with_taps())),*];
         }
-    )*}};
+    };
 }
 
 unrolled! {
@@ -124,50 +136,50 @@ impl<const K: i32> Extent for UnrolledRow<K> {
 /// One pixel a thread, every neighbour fetched from global memory; through the border rule where the window leaves the image.
 ///
 /// # Safety
-/// `frame` and `window` describe allocated memory, and `taps` holds `window.rows * window.cols` taps.
+/// `pass` and `window` describe allocated memory, and `taps` holds `window.rows * window.cols` taps.
 #[inline(always)]
-unsafe fn per_pixel<T: TapSource>(frame: &Frame, window: &Window, taps: T) {
-    let x = block_x() * block_width() + thread_x();
-    if x >= frame.width {
+unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
+    let x = pass.region.x0 + block_x() * block_width() + thread_x();
+    if x >= pass.region.x1 {
         return;
     }
+    let source = Source::new(pass);
     let left = x - window.anchor_x;
-    let mut y = block_y() * block_height() + thread_y();
-    while y < frame.height {
+    let mut y = pass.region.y0 + block_y() * block_height() + thread_y();
+    while y < pass.region.y1 {
         let top = y - window.anchor_y;
-        let leaves = border::leaves(left, window.cols, frame.width) || border::leaves(top, window.rows, frame.height);
-        // SAFETY: the window lies in the image, or `row` resolves coordinates into it; `(x, y)` lies in it, and `taps` are the
-        // window's from row `r` on.
+        let leaves = border::leaves(left, window.cols, pass.width) || border::leaves(top, window.rows, pass.height);
+        // SAFETY: the window lies in the image, or `row` resolves coordinates into it; `(x, y)` lies in the region, and
+        // `taps` are the window's from row `r` on.
         unsafe {
-            let sum = if leaves && frame.border == border::KEEP {
-                pixel(frame, x, y)
+            if leaves && pass.border == border::KEEP {
+                Target::new(pass).write_plain(x, y, source.pixel_inside(x, y));
             } else {
                 let mut sum = 0.0;
                 let mut taps = taps;
                 let mut r = 0;
-                if !leaves {
-                    let mut row = row(frame, top).from(left);
+                if !leaves && source.is_plain() {
+                    let mut row = source.plain_row(top).at_plain(left);
                     while r < window.rows {
                         by::<8>(window.cols, |c| sum = fma(taps.tap(c as usize), load(row, c as usize), sum));
                         taps = taps.skip(window.cols as usize);
-                        row = row.wrapping_add(frame.src_stride);
+                        row = one_below(pass, row);
                         r += 1;
                     }
                 } else {
                     while r < window.rows {
-                        let row = row(frame, top + r);
+                        let row = source.row(top + r);
                         let mut c = 0;
                         while c < window.cols {
-                            sum = fma(taps.tap(c as usize), row.pixel(frame, left + c), sum);
+                            sum = fma(taps.tap(c as usize), row.pixel(left + c), sum);
                             c += 1;
                         }
                         taps = taps.skip(window.cols as usize);
                         r += 1;
                     }
                 }
-                sum
-            };
-            write(frame, x, y, sum);
+                Target::new(pass).write(x, y, sum);
+            }
         }
         y += grid_height() * block_height();
     }
@@ -178,50 +190,54 @@ unsafe fn per_pixel<T: TapSource>(frame: &Frame, window: &Window, taps: T) {
 /// # Safety
 /// As for [`per_pixel`]; `extent` agrees with `window`, and the launch reserved the tile's bytes of shared memory.
 #[inline(always)]
-unsafe fn tiled<const PER: usize, E: Extent, T: TapSource>(frame: &Frame, window: &Window, extent: E, taps: T) {
+unsafe fn tiled<const PER: usize, E: Extent, T: TapSource>(pass: &Pass, window: &Window, extent: E, taps: T) {
     let tile = Shared::dynamic();
     let block_rows = PER as i32 * block_height();
-    let tile_width = DIRECT_BLOCK.0 as i32 + extent.cols() - 1;
+    let tile_width = BLOCK.0 as i32 + extent.cols() - 1;
     let tile_height = block_rows + extent.rows() - 1;
-    let block_left = block_x() * block_width();
+    let block_left = pass.region.x0 + block_x() * block_width();
     let x = block_left + thread_x();
-    let mut block_top = block_y() * block_rows;
-    while block_top < frame.height {
+    let mut block_top = pass.region.y0 + block_y() * block_rows;
+    while block_top < pass.region.y1 {
         let y = block_top + PER as i32 * thread_y();
         // SAFETY: tile indices stay below its width times its height; all threads of a block share `block_top`, so they
-        // meet at the same barriers; `write` is guarded by the image's size.
+        // meet at the same barriers; writes are guarded by the region.
         unsafe {
             load_tile::<2>(
-                frame,
+                pass,
                 tile,
                 tile_width,
                 block_left - window.anchor_x,
                 block_top - window.anchor_y,
                 tile_width,
                 tile_height,
+                NO_END,
             );
             barrier();
 
-            if x < frame.width && y < frame.height {
+            if x < pass.region.x1 && y < pass.region.y1 {
                 let first = PER as i32 * thread_y() * tile_width + thread_x();
                 let pixels = Pixels { tile, tile_width, first, extent, taps };
                 let sums = pixels.sums::<PER>();
-                let keeps = frame.border == border::KEEP;
-                let beside = border::leaves(x - window.anchor_x, extent.cols(), frame.width);
+                let keeps = pass.border == border::KEEP;
+                let beside = border::leaves(x - window.anchor_x, extent.cols(), pass.width);
+                let target = Target::new(pass);
                 let mut p = 0;
                 while p < PER {
                     let y = y + p as i32;
-                    if y < frame.height {
-                        let keep =
-                            keeps && (beside || border::leaves(y - window.anchor_y, extent.rows(), frame.height));
-                        write(frame, x, y, if keep { pixel(frame, x, y) } else { sums[p] });
+                    if y < pass.region.y1 {
+                        if keeps && (beside || border::leaves(y - window.anchor_y, extent.rows(), pass.height)) {
+                            target.write_plain(x, y, Source::new(pass).pixel_inside(x, y));
+                        } else {
+                            target.write(x, y, sums[p]);
+                        }
                     }
                     p += 1;
                 }
             }
         }
         block_top += grid_height() * block_rows;
-        if block_top < frame.height {
+        if block_top < pass.region.y1 {
             // The next tile overwrites what slower threads may still be reading.
             // SAFETY: the whole block goes on to it, or none of it.
             unsafe { barrier() };

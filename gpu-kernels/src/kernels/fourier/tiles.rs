@@ -5,7 +5,7 @@
 //! `SIZE + 1 - rows` results that no wrap-around has reached (overlap-save).
 //! Thread mapping: a warp takes 4 rows at a time and 8 lanes share a row; for columns likewise. A lane holds M = SIZE / 8 of
 //! a line's values: elements `j + 8 m` of lane `j` before a transform, frequencies `q + 8 n` of lane `q` after it. A line
-//! is a transform of M in the lane, a turn, an exchange among the 8 lanes and M / 8 transforms of 8. The inverse goes back
+//! is a transform of M in the lane, its twiddle factors, an exchange among the 8 lanes and M / 8 transforms of 8. The inverse goes back
 //! the same way, so spectra are never put in order. Lanes exchange in their line's own part of shared memory, which only
 //! their warp uses: the block waits twice for a pair of tiles, between rows and columns. A block takes pair after pair, so
 //! that its warps store the results of one while others load the next.
@@ -18,154 +18,11 @@
 //! computed tap by tap instead, over the whole window in the direct family's order, and are that family's bits.
 //! Limits: KEEP is left to `keep.rs`.
 
-use crate::abi::{Fourier, FourierParts, Frame};
+use super::fft::{Complex, ZERO, eight, within};
+use super::{Layout, Parts};
+use crate::abi::Pass;
 use crate::device::*;
-use crate::frame::{row, to, write, written};
-
-kernel! {
-    /// Correlates with a window whose parts' spectra are given, and whose taps are given for the tiles that need them.
-    /// `turns` is the table of turns, then the spectra.
-    fn fourier_128(frame: Frame, parts: FourierParts, turns: *const f32, taps: *const f32) {
-        directive!(".maxntid 32, 16, 1");
-        correlate::<16>(&frame, &parts, turns, taps)
-    }
-
-    /// As `fourier_128`, for devices with less shared memory.
-    fn fourier_64(frame: Frame, parts: FourierParts, turns: *const f32, taps: *const f32) {
-        directive!(".maxntid 32, 8, 1");
-        correlate::<8>(&frame, &parts, turns, taps)
-    }
-}
-
-/// A complex number.
-#[derive(Clone, Copy)]
-struct Complex {
-    re: f32,
-    im: f32,
-}
-
-const ZERO: Complex = Complex { re: 0.0, im: 0.0 };
-
-impl Complex {
-    #[inline(always)]
-    fn plus(self, other: Self) -> Self {
-        Self { re: self.re + other.re, im: self.im + other.im }
-    }
-
-    #[inline(always)]
-    fn minus(self, other: Self) -> Self {
-        Self { re: self.re - other.re, im: self.im - other.im }
-    }
-
-    #[inline(always)]
-    fn times(self, other: Self) -> Self {
-        Self { re: fma(self.re, other.re, -(self.im * other.im)), im: fma(self.re, other.im, self.im * other.re) }
-    }
-
-    /// The product with the other's conjugate.
-    #[inline(always)]
-    fn times_conjugate(self, other: Self) -> Self {
-        self.times(Self { re: other.re, im: -other.im })
-    }
-
-    /// A quarter turn: forward, the product with -i; inverse, with i.
-    #[inline(always)]
-    fn quarter<const INVERSE: bool>(self) -> Self {
-        if INVERSE { Self { re: -self.im, im: self.re } } else { Self { re: self.im, im: -self.re } }
-    }
-
-    /// The product with `cos - i sin`; inverse, with `cos + i sin`.
-    #[inline(always)]
-    fn turned<const INVERSE: bool>(self, cos: f32, sin: f32) -> Self {
-        self.times(Self { re: cos, im: if INVERSE { sin } else { -sin } })
-    }
-}
-
-/// A transform of 4, in order.
-#[inline(always)]
-fn four<const INVERSE: bool>([a, b, c, d]: [Complex; 4]) -> [Complex; 4] {
-    let (even, odd) = (a.plus(c), b.plus(d));
-    let (difference, turned) = (a.minus(c), b.minus(d).quarter::<INVERSE>());
-    [even.plus(odd), difference.plus(turned), even.minus(odd), difference.minus(turned)]
-}
-
-/// A transform of 8, in order: 4 of 2, turned, then 2 of 4.
-#[inline(always)]
-fn eight<const INVERSE: bool>(x: [Complex; 8]) -> [Complex; 8] {
-    const HALF: f32 = core::f32::consts::FRAC_1_SQRT_2;
-    let even = four::<INVERSE>([x[0].plus(x[4]), x[1].plus(x[5]), x[2].plus(x[6]), x[3].plus(x[7])]);
-    let odd = four::<INVERSE>([
-        x[0].minus(x[4]),
-        x[1].minus(x[5]).turned::<INVERSE>(HALF, HALF),
-        x[2].minus(x[6]).quarter::<INVERSE>(),
-        x[3].minus(x[7]).turned::<INVERSE>(-HALF, HALF),
-    ]);
-    [even[0], odd[0], even[1], odd[1], even[2], odd[2], even[3], odd[3]]
-}
-
-/// A transform of 16, in order: 4 of 4, turned, then 4 of 4.
-#[inline(always)]
-fn sixteen<const INVERSE: bool>(x: [Complex; 16]) -> [Complex; 16] {
-    // Cosines of 0 to 9 sixteenths of a turn.
-    const C: [f32; 10] = [
-        1.0,
-        0.923_879_5,
-        core::f32::consts::FRAC_1_SQRT_2,
-        0.382_683_43,
-        0.0,
-        -0.382_683_43,
-        -core::f32::consts::FRAC_1_SQRT_2,
-        -0.923_879_5,
-        -1.0,
-        -0.923_879_5,
-    ];
-    const S: [f32; 10] = [0.0, C[3], C[2], C[1], 1.0, C[1], C[2], C[3], 0.0, -C[3]];
-    let mut turned = [ZERO; 16];
-    let mut n = 0;
-    while n < 4 {
-        let line = four::<INVERSE>([x[n], x[n + 4], x[n + 8], x[n + 12]]);
-        let mut k = 0;
-        while k < 4 {
-            turned[4 * k + n] = match n * k {
-                0 => line[k],
-                4 => line[k].quarter::<INVERSE>(),
-                turn => line[k].turned::<INVERSE>(C[turn], S[turn]),
-            };
-            k += 1;
-        }
-        n += 1;
-    }
-    let mut y = [ZERO; 16];
-    let mut k = 0;
-    while k < 4 {
-        let line = four::<INVERSE>([turned[4 * k], turned[4 * k + 1], turned[4 * k + 2], turned[4 * k + 3]]);
-        let mut n = 0;
-        while n < 4 {
-            y[k + 4 * n] = line[n];
-            n += 1;
-        }
-        k += 1;
-    }
-    y
-}
-
-/// A transform of M, 8 or 16, in order.
-#[inline(always)]
-fn within<const M: usize, const INVERSE: bool>(x: [Complex; M]) -> [Complex; M] {
-    if M == 16 { resized(sixteen::<INVERSE>(resized(x))) } else { resized(eight::<INVERSE>(resized(x))) }
-}
-
-/// The same numbers, as many as there is room for.
-#[inline(always)]
-fn resized<const A: usize, const B: usize>(x: [Complex; A]) -> [Complex; B] {
-    let mut y = [ZERO; B];
-    let mut i = 0;
-    while i < A && i < B {
-        y[i] = x[i];
-        i += 1;
-    }
-    y
-}
+use crate::tile::view::{Source, Target, finished};
 
 /// A line of the tile in shared memory, `step` complex numbers from one of its 8 M numbers to the next, and the lane's
 /// place among the 8 that share it.
@@ -184,14 +41,14 @@ impl<const M: usize> Place<M> {
     fn along(shared: Shared, four: i32) -> (i32, Self) {
         let lane = thread_x();
         let row = 4 * four + ((lane >> 3 & 1) << 1 | lane >> 4);
-        (row, Self { shared, start: row * Fourier::<M>::PITCH, step: 1, lane: lane & 7 })
+        (row, Self { shared, start: row * Layout::<M>::PITCH, step: 1, lane: lane & 7 })
     }
 
     /// The lane's place in its column among columns `4 * four` to `4 * four + 3`.
     #[inline(always)]
     fn down(shared: Shared, four: i32) -> Self {
         let lane = thread_x();
-        Self { shared, start: 4 * four + (lane & 3), step: Fourier::<M>::PITCH, lane: lane >> 2 }
+        Self { shared, start: 4 * four + (lane & 3), step: Layout::<M>::PITCH, lane: lane >> 2 }
     }
 
     /// Number `base + offset` of the line. The offset is known to the compiler, and becomes part of the instruction.
@@ -232,11 +89,11 @@ impl<const M: usize> Place<M> {
         }
     }
 
-    /// The lane's turn for `k`, from the table behind the tile.
+    /// The lane's twiddle factor for `k`, from the table behind the tile.
     #[inline(always)]
-    unsafe fn turn(self, k: i32) -> Complex {
-        // SAFETY: the table has 8 turns for each of M `k`.
-        let [re, im] = unsafe { self.shared.load2(2 * self.lane + 2 * (Fourier::<M>::TABLE + 8 * k)) };
+    unsafe fn twiddle(self, k: i32) -> Complex {
+        // SAFETY: the table has 8 factors for each of M `k`.
+        let [re, im] = unsafe { self.shared.load2(2 * self.lane + 2 * (Layout::<M>::TABLE + 8 * k)) };
         Complex { re, im }
     }
 
@@ -257,7 +114,7 @@ impl<const M: usize> Place<M> {
             let mut k = 0;
             while k < M {
                 if k > 0 {
-                    part[k] = part[k].times(self.turn(k as i32));
+                    part[k] = part[k].times(self.twiddle(k as i32));
                 }
                 self.store(self.lane, 9 * k as i32, part[k]);
                 k += 1;
@@ -315,7 +172,7 @@ impl<const M: usize> Place<M> {
             let mut k = 0;
             while k < M {
                 let value = self.load(self.lane, 9 * k as i32);
-                part[k] = if k > 0 { value.times_conjugate(self.turn(k as i32)) } else { value };
+                part[k] = if k > 0 { value.times_conjugate(self.twiddle(k as i32)) } else { value };
                 k += 1;
             }
             warp_barrier();
@@ -327,38 +184,38 @@ impl<const M: usize> Place<M> {
 /// Every pair of tiles that falls to the block.
 ///
 /// # Safety
-/// `frame` describes allocated memory, the buffers hold what the parts say, and the launch has 32 threads a row of the
-/// block and [`Fourier::SHARED`] bytes of shared memory.
+/// `pass` describes allocated memory, the buffers hold what the parts say, and the launch has 32 threads a row of the
+/// block and [`Layout::SHARED`] bytes of shared memory.
 #[inline(always)]
-unsafe fn correlate<const M: usize>(frame: &Frame, parts: &FourierParts, turns: *const f32, taps: *const f32) {
+pub(super) unsafe fn correlate<const M: usize>(pass: &Pass, parts: &Parts, spectra: *const f32, taps: *const f32) {
     let shared = Shared::dynamic();
     let thread = 32 * thread_y() + thread_x();
-    if thread < Fourier::<M>::SIZE {
+    if thread < Layout::<M>::SIZE {
         // SAFETY: the table comes first in the buffer, and behind the tile in shared memory.
-        unsafe { shared.store2(2 * (Fourier::<M>::TABLE + thread), load2(turns, 2 * thread as usize)) };
+        unsafe { shared.store2(2 * (Layout::<M>::TABLE + thread), load2(spectra, 2 * thread as usize)) };
     }
     // SAFETY: the whole block is here.
     unsafe { barrier() };
     // Pairs are counted along the rows of tiles.
-    let (mut column, mut top) = (block_x(), 0);
+    let (mut column, mut top) = (block_x(), pass.region.y0);
     loop {
         while column >= parts.across {
             column -= parts.across;
-            top += Fourier::<M>::results(parts.rows);
+            top += Layout::<M>::results(parts.rows);
         }
-        if top >= frame.height {
+        if top >= pass.region.y1 {
             return;
         }
         // SAFETY: as the caller promised; the whole block is here.
-        unsafe { filter_pair::<M>(frame, parts, turns, taps, column, top) };
+        unsafe { filter_pair::<M>(pass, parts, spectra, taps, column, top) };
         column += grid_width();
     }
 }
 
 /// Where the results of a column's pairs begin.
 #[inline(always)]
-fn left_of<const M: usize>(parts: &FourierParts, column: i32) -> i32 {
-    opaque(column) * 2 * Fourier::<M>::results(parts.cols)
+fn left_of<const M: usize>(pass: &Pass, parts: &Parts, column: i32) -> i32 {
+    pass.region.x0 + opaque(column) * 2 * Layout::<M>::results(parts.cols)
 }
 
 /// The pair of tiles of a column whose results begin at row `top`.
@@ -367,9 +224,9 @@ fn left_of<const M: usize>(parts: &FourierParts, column: i32) -> i32 {
 /// As for [`correlate`].
 #[inline(always)]
 unsafe fn filter_pair<const M: usize>(
-    frame: &Frame,
-    parts: &FourierParts,
-    turns: *const f32,
+    pass: &Pass,
+    parts: &Parts,
+    spectra: *const f32,
     taps: *const f32,
     column: i32,
     top: i32,
@@ -378,8 +235,8 @@ unsafe fn filter_pair<const M: usize>(
     while part < parts.count {
         // SAFETY: as the caller promised; what a part leaves in shared memory its own warp reads, before the next part's.
         unsafe {
-            if !add_part::<M>(frame, parts, turns, part, column, top) {
-                by_taps::<M>(frame, parts, taps, left_of::<M>(parts, column), top);
+            if !add_part::<M>(pass, parts, spectra, part, column, top) {
+                by_taps::<M>(pass, parts, taps, left_of::<M>(pass, parts, column), top);
                 return;
             }
         }
@@ -393,16 +250,16 @@ unsafe fn filter_pair<const M: usize>(
 /// As for [`correlate`].
 #[inline(always)]
 unsafe fn add_part<const M: usize>(
-    frame: &Frame,
-    parts: &FourierParts,
-    turns: *const f32,
+    pass: &Pass,
+    parts: &Parts,
+    spectra: *const f32,
     part: i32,
     column: i32,
     top: i32,
 ) -> bool {
     let shared = Shared::dynamic();
-    let (size, lines) = (Fourier::<M>::SIZE, Fourier::<M>::SIZE / 4);
-    let (cols, rows) = (Fourier::<M>::results(parts.cols), Fourier::<M>::results(parts.rows));
+    let (size, lines) = (Layout::<M>::SIZE, Layout::<M>::SIZE / 4);
+    let (cols, rows) = (Layout::<M>::results(parts.cols), Layout::<M>::results(parts.rows));
     // SAFETY: every line is its warp's alone until the barrier that follows it.
     unsafe {
         let mut wild = false;
@@ -414,9 +271,9 @@ unsafe fn add_part<const M: usize>(
             // `checked`, so that no panic is compiled into the kernel.
             let down = (part as u32).checked_div(parts.beside as u32).unwrap_or(0) as i32;
             let (x, y) = ((part - down * parts.beside) * parts.cols, down * parts.rows);
-            let left = left_of::<M>(parts, column);
+            let left = left_of::<M>(pass, parts, column);
             let (x, y) = (left - parts.window.anchor_x + x, top - parts.window.anchor_y + y + row);
-            let line = load_pair(frame, place, x, cols, y);
+            let line = load_pair(pass, place, x, cols, y);
             wild |= is_wild(&line, parts.greatest);
             place.store_line(&place.forward(line));
             four += block_height();
@@ -428,7 +285,7 @@ unsafe fn add_part<const M: usize>(
         while four < lines {
             let place = Place::<M>::down(shared, four);
             let mut line = place.forward(place.load_line());
-            let spectrum = turns.wrapping_add(2 * (size as usize * (1 + size as usize * part as usize)));
+            let spectrum = spectra.wrapping_add(2 * (size as usize * (1 + size as usize * part as usize)));
             let spectrum = spectrum.wrapping_add(2 * (32 * four + thread_x()) as usize);
             let mut n = 0;
             while n < M {
@@ -446,8 +303,9 @@ unsafe fn add_part<const M: usize>(
             let (row, place) = Place::<M>::along(shared, four);
             let line = place.inverse(place.load_line());
             let y = top + row;
-            if row < rows && y < frame.height {
-                store_pair(frame, part > 0, place, &line, left_of::<M>(parts, column), cols, y);
+            if row < rows && y < pass.region.y1 {
+                let share = Share { adds: part > 0, ends: part == parts.count - 1 };
+                store_pair(pass, share, place, &line, left_of::<M>(pass, parts, column), cols, y);
             }
             four += block_height();
         }
@@ -457,13 +315,15 @@ unsafe fn add_part<const M: usize>(
 
 /// The lane's share of a row of both tiles, the first as real, the second as imaginary parts.
 #[inline(always)]
-unsafe fn load_pair<const M: usize>(frame: &Frame, place: Place<M>, left: i32, apart: i32, y: i32) -> [Complex; M] {
-    let row = row(frame, y);
+unsafe fn load_pair<const M: usize>(pass: &Pass, place: Place<M>, left: i32, apart: i32, y: i32) -> [Complex; M] {
+    let source = Source::new(pass);
+    let row = source.row(y);
     // SAFETY: inside, every column lies in the image; else each goes through the border rule. The line in shared memory is
     // this warp's, and every lane reads back its own numbers.
     unsafe {
-        if left >= 0 && left + apart + Fourier::<M>::SIZE <= frame.width && row.is_inside() {
-            let (first, second) = (row.from(left + place.lane), row.from(left + place.lane + apart));
+        let inside = left >= 0 && left + apart + Layout::<M>::SIZE <= pass.width && row.is_inside();
+        if inside && source.is_plain() {
+            let (first, second) = (row.at_plain(left + place.lane), row.at_plain(left + place.lane + apart));
             let mut line = [ZERO; M];
             let mut m = 0;
             while m < M {
@@ -473,8 +333,8 @@ unsafe fn load_pair<const M: usize>(frame: &Frame, place: Place<M>, left: i32, a
             line
         } else {
             let mut at = opaque(place.lane);
-            while at < Fourier::<M>::SIZE {
-                let value = Complex { re: row.pixel(frame, left + at), im: row.pixel(frame, left + apart + at) };
+            while at < Layout::<M>::SIZE {
+                let value = Complex { re: row.pixel(left + at), im: row.pixel(left + apart + at) };
                 place.store(at, 0, value);
                 at += 8;
             }
@@ -496,21 +356,32 @@ fn is_wild<const M: usize>(line: &[Complex; M], greatest: f32) -> bool {
     !tame
 }
 
+/// Which share of a result a part has.
+#[derive(Clone, Copy)]
+struct Share {
+    /// It adds to those of the parts before.
+    adds: bool,
+    /// It is the last one: the sum is complete.
+    ends: bool,
+}
+
 /// Stores the results that belong to a row of both tiles, or adds them to those of the parts before.
 #[inline(always)]
 unsafe fn store_pair<const M: usize>(
-    frame: &Frame,
-    adds: bool,
+    pass: &Pass,
+    share: Share,
     place: Place<M>,
     line: &[Complex; M],
     left: i32,
     cols: i32,
     y: i32,
 ) {
-    // SAFETY: each pixel lies in the image and is one thread's; the line in shared memory as in `load_pair`.
+    let target = Target::new(pass);
+    let plain = !share.adds && (pass.epilogue.flags == 0 || !share.ends);
+    // SAFETY: each pixel lies in the region and is one thread's; the line in shared memory as in `load_pair`.
     unsafe {
-        if left + 2 * cols <= frame.width && !adds {
-            let (first, second) = (to(frame, left + place.lane, y), to(frame, left + cols + place.lane, y));
+        if left + 2 * cols <= pass.region.x1 && plain && target.is_plain() {
+            let (first, second) = (target.at_plain(left + place.lane, y), target.at_plain(left + cols + place.lane, y));
             let mut m = 0;
             while m < M {
                 if place.lane + 8 * (m as i32) < cols {
@@ -524,43 +395,44 @@ unsafe fn store_pair<const M: usize>(
             let mut at = opaque(place.lane);
             while at < cols {
                 let value = place.load(at, 0);
-                put(frame, adds, left + at, y, value.re);
-                put(frame, adds, left + cols + at, y, value.im);
+                put(&target, pass, share, left + at, y, value.re);
+                put(&target, pass, share, left + cols + at, y, value.im);
                 at += 8;
             }
         }
     }
 }
 
-/// Stores one result, or adds it to those of the parts before, if it lies in the image.
+/// Stores one result, or adds it to those of the parts before, if it lies in the region.
 #[inline(always)]
-unsafe fn put(frame: &Frame, adds: bool, x: i32, y: i32, value: f32) {
-    if x < frame.width {
+unsafe fn put(target: &Target<'_>, pass: &Pass, share: Share, x: i32, y: i32, value: f32) {
+    if x < pass.region.x1 {
         // SAFETY: as the caller promised.
         unsafe {
-            let before = if adds { written(frame, x, y) } else { 0.0 };
-            write(frame, x, y, before + value);
+            let sum = if share.adds { target.written(x, y) + value } else { 0.0 + value };
+            target.write_plain(x, y, if share.ends { finished(pass, sum) } else { sum });
         }
     }
 }
 
 /// The pair's results tap by tap, through the border rule; each by the thread that would have stored it.
 #[inline(always)]
-unsafe fn by_taps<const M: usize>(frame: &Frame, parts: &FourierParts, taps: *const f32, left: i32, top: i32) {
+unsafe fn by_taps<const M: usize>(pass: &Pass, parts: &Parts, taps: *const f32, left: i32, top: i32) {
     let window = &parts.window;
-    let (cols, rows) = (Fourier::<M>::results(parts.cols), Fourier::<M>::results(parts.rows));
+    let (source, target) = (Source::new(pass), Target::new(pass));
+    let (cols, rows) = (Layout::<M>::results(parts.cols), Layout::<M>::results(parts.rows));
     let mut four = opaque(thread_y());
     while 4 * four < rows {
         let (dy, place) = Place::<M>::along(Shared::dynamic(), four);
         let y = top + dy;
         four += block_height();
-        if dy >= rows || y >= frame.height {
+        if dy >= rows || y >= pass.region.y1 {
             continue;
         }
         // Along the first tile's results, then the second's.
         let (mut first, mut dx) = (left, opaque(place.lane));
         while first < left + 2 * cols {
-            if dx >= cols || first + dx >= frame.width {
+            if dx >= cols || first + dx >= pass.region.x1 {
                 (first, dx) = (first + cols, place.lane);
                 continue;
             }
@@ -568,20 +440,20 @@ unsafe fn by_taps<const M: usize>(frame: &Frame, parts: &FourierParts, taps: *co
             let mut sum = 0.0;
             let mut r = opaque(0);
             while r < window.rows {
-                let row = row(frame, y - window.anchor_y + r);
+                let row = source.row(y - window.anchor_y + r);
                 let mut c = opaque(0);
                 while c < window.cols {
                     // SAFETY: the taps come row by row.
                     unsafe {
                         let tap = load(taps, (r * window.cols + c) as usize);
-                        sum = fma(tap, row.pixel(frame, x - window.anchor_x + c), sum);
+                        sum = fma(tap, row.pixel(x - window.anchor_x + c), sum);
                     }
-                    c += 1;
+                    c = opaque(c + 1);
                 }
                 r += 1;
             }
             // SAFETY: the pixel lies in the image and is this thread's.
-            unsafe { write(frame, x, y, sum) };
+            unsafe { target.write(x, y, sum) };
             dx += 8;
         }
     }

@@ -1,0 +1,134 @@
+//! The device layer on the host, where there is no device: kernels are type-checked with it and never called.
+//!
+//! A function that `nvptx.rs` gets belongs here too, with the same signature; its contract stands there.
+
+/// Declares kernel entries: a constant for each, that knows its name and what it takes.
+macro_rules! kernel {
+    ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
+        $(#[$attribute])*
+        ///
+        /// The entry, for the host to launch.
+        #[allow(non_upper_case_globals, reason = "it is named as in PTX")]
+        pub const $name: $crate::entry::Entry<($($type,)*)> = {
+            // Type-checked here; what it does is compiled for the GPU.
+            #[allow(dead_code)]
+            unsafe fn body($($argument: $type),*) {
+                // SAFETY: never called.
+                unsafe { $body }
+            }
+            $crate::entry::Entry::new(stringify!($name))
+        };
+    )*};
+}
+
+/// What only the host has of a kernel's file: lists of its entries.
+macro_rules! host {
+    ($($item:item)*) => {
+        $($item)*
+    };
+}
+
+macro_rules! directive {
+    ($directive:literal) => {};
+}
+
+macro_rules! parameter {
+    ($kernel:ident, $index:literal, $argument:ident) => {{
+        let _ = &$argument;
+        $crate::device::Parameter(())
+    }};
+}
+
+pub(crate) use {directive, host, kernel, parameter};
+
+/// Functions that nobody calls.
+macro_rules! absent {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
+        pub(crate) fn $name($(_: $type),*) $(-> $result)? {
+            unreachable!("kernels run on a GPU")
+        }
+    )*};
+}
+
+/// As [`absent`], those with a contract: functions, and behind `self;` methods.
+macro_rules! absent_unsafe {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
+        pub(crate) unsafe fn $name($(_: $type),*) $(-> $result)? {
+            unreachable!("kernels run on a GPU")
+        }
+    )*};
+    (self; $(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
+        pub(crate) unsafe fn $name(self $(, _: $type)*) $(-> $result)? {
+            unreachable!("kernels run on a GPU")
+        }
+    )*};
+}
+
+absent! {
+    fn thread_x() -> i32;
+    fn thread_y() -> i32;
+    fn block_x() -> i32;
+    fn block_y() -> i32;
+    fn block_z() -> i32;
+    fn block_width() -> i32;
+    fn block_height() -> i32;
+    fn grid_width() -> i32;
+    fn grid_height() -> i32;
+    fn warp_barrier();
+    fn first_tap() -> usize;
+    fn fma(a: f32, b: f32, c: f32) -> f32;
+    fn fma_in_place(a: f32, b: f32, c: f32) -> f32;
+    fn opaque(value: i32) -> i32;
+    fn copies_commit();
+}
+
+pub(crate) fn copies_wait<const N: i32>() {
+    unreachable!("kernels run on a GPU")
+}
+
+absent_unsafe! {
+    fn barrier();
+    fn barrier_or(flag: bool) -> bool;
+    fn load(base: *const f32, index: usize) -> f32;
+    fn load2(base: *const f32, index: usize) -> [f32; 2];
+    fn reload(base: *const f32, index: usize) -> f32;
+    fn store(base: *mut f32, index: usize, value: f32);
+}
+
+pub(crate) unsafe fn store_run<const PX: usize>(_: *mut f32, _: usize, _: [f32; PX]) {
+    unreachable!("kernels run on a GPU")
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Shared(());
+
+impl Shared {
+    pub(crate) fn dynamic() -> Self {
+        Self(())
+    }
+
+    absent_unsafe! {
+        self;
+        fn load(index: i32) -> f32;
+        fn load2(index: i32) -> [f32; 2];
+        fn load4(index: i32) -> [f32; 4];
+        fn copy4(index: i32, from: *const f32);
+        fn copy1(index: i32, from: *const f32);
+        fn store(index: i32, value: f32);
+        fn store2(index: i32, values: [f32; 2]);
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Parameter(pub(crate) ());
+
+impl Parameter {
+    pub(crate) fn advanced(self, _: usize) -> Self {
+        self
+    }
+
+    absent_unsafe! {
+        self;
+        fn load(index: usize) -> f32;
+    }
+}

@@ -1,0 +1,45 @@
+//! Where kernels read their taps from.
+
+use super::{Parameter, load};
+
+/// Where a kernel reads its taps from.
+pub(crate) trait TapSource: Copy {
+    /// Tap `index`, counted row by row.
+    ///
+    /// # Safety
+    /// `index` is below the number of taps.
+    unsafe fn tap(self, index: usize) -> f32;
+
+    /// The taps from number `count` on.
+    fn skip(self, count: usize) -> Self;
+}
+
+/// Taps in global memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Buffer(pub(crate) *const f32);
+
+impl TapSource for Buffer {
+    #[inline(always)]
+    unsafe fn tap(self, index: usize) -> f32 {
+        // SAFETY: the caller keeps `index` in range; the buffer is not written while a kernel runs.
+        unsafe { load(self.0, index) }
+    }
+
+    #[inline(always)]
+    fn skip(self, count: usize) -> Self {
+        Self(self.0.wrapping_add(count))
+    }
+}
+
+impl TapSource for Parameter {
+    #[inline(always)]
+    unsafe fn tap(self, index: usize) -> f32 {
+        // SAFETY: as the caller promised.
+        unsafe { self.load(index) }
+    }
+
+    #[inline(always)]
+    fn skip(self, count: usize) -> Self {
+        self.advanced(count)
+    }
+}

@@ -1,0 +1,139 @@
+//! Fourier transforms of 4, 8 and 16 complex numbers in registers.
+
+use crate::device::fma;
+
+/// A complex number.
+#[derive(Clone, Copy)]
+pub(crate) struct Complex {
+    pub(crate) re: f32,
+    pub(crate) im: f32,
+}
+
+pub(crate) const ZERO: Complex = Complex { re: 0.0, im: 0.0 };
+
+impl Complex {
+    #[inline(always)]
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self { re: self.re + other.re, im: self.im + other.im }
+    }
+
+    #[inline(always)]
+    pub(crate) fn minus(self, other: Self) -> Self {
+        Self { re: self.re - other.re, im: self.im - other.im }
+    }
+
+    #[inline(always)]
+    pub(crate) fn times(self, other: Self) -> Self {
+        Self { re: fma(self.re, other.re, -(self.im * other.im)), im: fma(self.re, other.im, self.im * other.re) }
+    }
+
+    /// The product with the other's conjugate.
+    #[inline(always)]
+    pub(crate) fn times_conjugate(self, other: Self) -> Self {
+        self.times(Self { re: other.re, im: -other.im })
+    }
+
+    /// The product with the twiddle factor of a quarter: forward, -i; inverse, i.
+    #[inline(always)]
+    pub(crate) fn quarter<const INVERSE: bool>(self) -> Self {
+        if INVERSE { Self { re: -self.im, im: self.re } } else { Self { re: self.im, im: -self.re } }
+    }
+
+    /// The product with the twiddle factor `cos - i sin`; inverse, with its conjugate.
+    #[inline(always)]
+    pub(crate) fn twiddled<const INVERSE: bool>(self, cos: f32, sin: f32) -> Self {
+        self.times(Self { re: cos, im: if INVERSE { sin } else { -sin } })
+    }
+}
+
+/// A transform of 4, in order.
+#[inline(always)]
+fn four<const INVERSE: bool>([a, b, c, d]: [Complex; 4]) -> [Complex; 4] {
+    let (even, odd) = (a.plus(c), b.plus(d));
+    let (difference, quarter) = (a.minus(c), b.minus(d).quarter::<INVERSE>());
+    [even.plus(odd), difference.plus(quarter), even.minus(odd), difference.minus(quarter)]
+}
+
+/// A transform of 8, in order: 4 of 2, twiddle factors, then 2 of 4.
+#[inline(always)]
+pub(crate) fn eight<const INVERSE: bool>(x: [Complex; 8]) -> [Complex; 8] {
+    const HALF: f32 = core::f32::consts::FRAC_1_SQRT_2;
+    let even = four::<INVERSE>([x[0].plus(x[4]), x[1].plus(x[5]), x[2].plus(x[6]), x[3].plus(x[7])]);
+    let odd = four::<INVERSE>([
+        x[0].minus(x[4]),
+        x[1].minus(x[5]).twiddled::<INVERSE>(HALF, HALF),
+        x[2].minus(x[6]).quarter::<INVERSE>(),
+        x[3].minus(x[7]).twiddled::<INVERSE>(-HALF, HALF),
+    ]);
+    [even[0], odd[0], even[1], odd[1], even[2], odd[2], even[3], odd[3]]
+}
+
+/// A transform of 16, in order: 4 of 4, twiddle factors, then 4 of 4.
+#[inline(always)]
+fn sixteen<const INVERSE: bool>(x: [Complex; 16]) -> [Complex; 16] {
+    // Cosines of 0 to 9 sixteenths of a turn.
+    const C: [f32; 10] = [
+        1.0,
+        0.923_879_5,
+        core::f32::consts::FRAC_1_SQRT_2,
+        0.382_683_43,
+        0.0,
+        -0.382_683_43,
+        -core::f32::consts::FRAC_1_SQRT_2,
+        -0.923_879_5,
+        -1.0,
+        -0.923_879_5,
+    ];
+    const S: [f32; 10] = [0.0, C[3], C[2], C[1], 1.0, C[1], C[2], C[3], 0.0, -C[3]];
+    let mut parts = [ZERO; 16];
+    // A column of the 4 x 4, four times. Not a loop: rust-cuda's compiler does not unroll it, and would keep the cosines in
+    // memory.
+    macro_rules! column {
+        ($n:literal) => {
+            let line = four::<INVERSE>([x[$n], x[$n + 4], x[$n + 8], x[$n + 12]]);
+            let mut k = 0;
+            while k < 4 {
+                parts[4 * k + $n] = match $n * k {
+                    0 => line[k],
+                    4 => line[k].quarter::<INVERSE>(),
+                    angle => line[k].twiddled::<INVERSE>(C[angle], S[angle]),
+                };
+                k += 1;
+            }
+        };
+    }
+    column!(0);
+    column!(1);
+    column!(2);
+    column!(3);
+    let mut y = [ZERO; 16];
+    let mut k = 0;
+    while k < 4 {
+        let line = four::<INVERSE>([parts[4 * k], parts[4 * k + 1], parts[4 * k + 2], parts[4 * k + 3]]);
+        let mut n = 0;
+        while n < 4 {
+            y[k + 4 * n] = line[n];
+            n += 1;
+        }
+        k += 1;
+    }
+    y
+}
+
+/// A transform of M, 8 or 16, in order.
+#[inline(always)]
+pub(crate) fn within<const M: usize, const INVERSE: bool>(x: [Complex; M]) -> [Complex; M] {
+    if M == 16 { resized(sixteen::<INVERSE>(resized(x))) } else { resized(eight::<INVERSE>(resized(x))) }
+}
+
+/// The same numbers, as many as there is room for.
+#[inline(always)]
+fn resized<const A: usize, const B: usize>(x: [Complex; A]) -> [Complex; B] {
+    let mut y = [ZERO; B];
+    let mut i = 0;
+    while i < A && i < B {
+        y[i] = x[i];
+        i += 1;
+    }
+    y
+}

@@ -1,0 +1,99 @@
+//! The Fourier family: correlation as a product of spectra.
+//!
+//! `tiles.rs` takes an image tile by tile, and has the hot loop; `fft.rs` transforms what a lane holds in registers. Here is what
+//! both sides of a launch know of a tile.
+
+mod fft;
+mod tiles;
+
+use crate::abi::{Pass, Window};
+use crate::device::*;
+
+kernel! {
+    /// Correlates with a window whose parts' spectra are given, and whose taps are given for the tiles that need them.
+    /// `spectra` is the table of twiddle factors, then the spectra.
+    fn fourier_128(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
+        directive!(".maxntid 32, 16, 1");
+        tiles::correlate::<16>(&pass, &parts, spectra, taps)
+    }
+
+    /// As `fourier_128`, for devices with less shared memory.
+    fn fourier_64(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
+        directive!(".maxntid 32, 8, 1");
+        tiles::correlate::<8>(&pass, &parts, spectra, taps)
+    }
+}
+
+/// The layout of the Fourier family's kernel with tiles of `8 M` pixels each way.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout<const M: usize>;
+
+impl<const M: usize> Layout<M> {
+    /// Pixels along each side of a tile, and twiddle factors in the table that comes before a spectrum:
+    /// `exp(-2 pi i j k / SIZE)` at `8 k + j`, j below 8, k below M.
+    pub const SIZE: i32 = 8 * M as i32;
+    /// Complex numbers from one row of a tile in shared memory to the next.
+    pub const PITCH: i32 = (Self::ROWS + 15) / 16 * 16 + 4;
+    /// Rows of it: more than those of a tile, for the exchange among lanes.
+    const ROWS: i32 = (9 * (M - 1) + 8) as i32;
+    /// The table's place in shared memory, behind the tile.
+    pub const TABLE: i32 = Self::ROWS * Self::PITCH;
+    /// Bytes of shared memory.
+    pub const SHARED: u32 = 8 * (Self::TABLE + Self::SIZE) as u32;
+
+    /// How many results of a line no wrap-around has reached.
+    #[inline(always)]
+    pub const fn results(taps: i32) -> i32 {
+        Self::SIZE + 1 - taps
+    }
+}
+
+host! {
+    /// A kernel of the Fourier family.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Tiled {
+        /// What to launch: the pass, the window's parts, twiddle factors and spectra, all taps.
+        pub entry: crate::entry::Entry<(Pass, Parts, *const f32, *const f32)>,
+        /// Pixels along each side of its tile.
+        pub size: i32,
+        /// Threads of a block.
+        pub block: (u32, u32),
+        /// Bytes of shared memory.
+        pub shared: u32,
+    }
+
+    /// The entries of the Fourier family, the largest tile first.
+    pub const ENTRIES: &[Tiled] = &[
+        Tiled { entry: fourier_128, size: Layout::<16>::SIZE, block: (32, 16), shared: Layout::<16>::SHARED },
+        Tiled { entry: fourier_64, size: Layout::<8>::SIZE, block: (32, 8), shared: Layout::<8>::SHARED },
+    ];
+
+    impl Tiled {
+        /// Where the kernel looks for a frequency: the place, in complex numbers behind the table, of column `kx` and row `ky`
+        /// of the tile's spectrum.
+        pub const fn place(&self, kx: usize, ky: usize) -> usize {
+            8 * self.size as usize * (ky / 8) + 32 * (kx / 4) + kx % 4 + 4 * (ky % 8)
+        }
+    }
+}
+
+/// The window that the Fourier family correlates with, and how it is cut into parts that a tile has room for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Parts {
+    /// The whole window.
+    pub window: Window,
+    /// Tap columns and rows of a part; those at the window's right and lower edge may have fewer. Parts, and their spectra,
+    /// follow each other row by row.
+    pub cols: i32,
+    /// See `cols`.
+    pub rows: i32,
+    /// How many parts there are, and how many of them side by side.
+    pub count: i32,
+    /// See `count`.
+    pub beside: i32,
+    /// The greatest pixel of a tile that is transformed: beyond it, and where one is not finite, taps are taken one by one.
+    pub greatest: f32,
+    /// Pairs of tiles in a row of them.
+    pub across: i32,
+}

@@ -1,0 +1,36 @@
+//! The pixels that a KEEP border copies from the source, for kernels that do not do it themselves.
+//!
+//! Thread mapping: a block of 32 x 8 threads, a warp a row; its lanes copy the row's pixels left of where the window lies
+//! inside the image and right of it, or the whole row where the window leaves the image above or below.
+
+use crate::abi::{Pass, Window};
+use crate::border;
+use crate::device::*;
+use crate::tile::view::{Source, Target};
+
+/// Threads of a block.
+pub const BLOCK: (u32, u32) = (32, 8);
+
+kernel! {
+    /// Copies each pixel of the region whose window leaves the image from source to destination.
+    fn keep_edges(pass: Pass, window: Window) {
+        let (source, target) = (Source::new(&pass), Target::new(&pass));
+        let mut y = pass.region.y0 + block_y() * block_height() + thread_y();
+        while y < pass.region.y1 {
+            let whole = border::leaves(y - window.anchor_y, window.rows, pass.height);
+            // The window lies inside from column `left` to before column `right`.
+            let right = pass.width - (window.cols - 1 - window.anchor_x);
+            let left = if whole || right <= window.anchor_x { pass.width } else { window.anchor_x };
+            let mut x = pass.region.x0 + thread_x();
+            while x < pass.region.x1 {
+                if x >= left && x < right {
+                    x += (right - x + 31) / 32 * 32;
+                    continue;
+                }
+                target.write_plain(x, y, source.pixel_inside(x, y));
+                x += 32;
+            }
+            y += grid_height() * block_height();
+        }
+    }
+}

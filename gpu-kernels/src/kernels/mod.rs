@@ -1,0 +1,9 @@
+//! The kernels, a file for each family. Each opens with its contract: tiling, thread mapping, order of accumulation, limits.
+
+pub mod direct;
+pub mod fourier;
+pub mod fused;
+pub mod keep;
+pub mod peak;
+pub mod separable;
+pub mod sliding;

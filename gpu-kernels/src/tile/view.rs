@@ -1,0 +1,385 @@
+//! Reading a pass's source through the border rule, and writing its destination.
+//!
+//! A [`Source`] and a [`Target`] are those of one block: its place in the grid's z axis says which channel of which image.
+
+use crate::abi::{Epilogue, Pass, Plane};
+use crate::border;
+use crate::device::*;
+
+/// No column is too far right: for [`load_tile`].
+pub(crate) const NO_END: i32 = i32::MAX;
+
+/// Bytes of a value. Neighbouring pixels so far apart are read and written by vectors.
+pub(crate) const SIZE: i32 = 4;
+
+/// The address of this block's channel in a plane: that of column 0 of row `first_row`.
+#[inline(always)]
+fn origin(plane: &Plane, channels: i32) -> u64 {
+    let z = block_z();
+    let mut at = plane.base.wrapping_add((z as i64 * plane.channel) as u64);
+    // One image is the rule, and needs no division.
+    if z >= channels {
+        // `checked`, so that no panic is compiled into a kernel.
+        let image = (z as u32).checked_div(channels as u32).unwrap_or(0) as i64;
+        at = at.wrapping_add((image * (plane.image - channels as i64 * plane.channel)) as u64);
+    }
+    at
+}
+
+/// The offset of a row in a plane.
+#[inline(always)]
+fn row_offset(plane: &Plane, y: i32) -> u64 {
+    ((y - plane.first_row) as i64 * plane.row) as u64
+}
+
+/// Whether neighbouring pixels of a plane are neighbours in memory, and rows less than 2 GiB apart: that a product of two
+/// 32-bit numbers says where a pixel lies. Other planes are read and written too, by the longer way.
+#[inline(always)]
+fn is_plain(plane: &Plane) -> bool {
+    plane.pixel == SIZE && plane.row as i32 as i64 == plane.row
+}
+
+/// The offset of `rows` rows in a plane that is plain.
+#[inline(always)]
+fn plain_offset(plane: &Plane, rows: i32) -> u64 {
+    (rows as i64 * plane.row as i32 as i64) as u64
+}
+
+/// The channel that a block reads.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) pass: &'a Pass,
+    plane: &'a Plane,
+    origin: u64,
+}
+
+impl<'a> Source<'a> {
+    #[inline(always)]
+    pub(crate) fn new(pass: &'a Pass) -> Self {
+        Self::of(&pass.src, pass)
+    }
+
+    /// This block's channel of a plane that is not the pass's source, with as many channels and the same extent.
+    #[inline(always)]
+    pub(crate) fn of(plane: &'a Plane, pass: &'a Pass) -> Self {
+        Self { pass, plane, origin: origin(plane, pass.channels) }
+    }
+
+    /// The address of column 0 of the first row that is there.
+    #[inline(always)]
+    pub(crate) fn origin(&self) -> u64 {
+        self.origin
+    }
+
+    /// Whether the pixels lie as in a plain array: see [`Row::at_plain`].
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        is_plain(self.plane)
+    }
+
+    /// The offset of `rows` rows, of a source that is plain.
+    #[inline(always)]
+    pub(crate) fn plain_offset(&self, rows: i32) -> isize {
+        plain_offset(self.plane, rows) as isize
+    }
+
+    /// Whether rows from `top` to before `bottom` are all there.
+    #[inline(always)]
+    pub(crate) fn has_rows(&self, top: i32, bottom: i32) -> bool {
+        top >= self.plane.first_row && bottom <= self.plane.end_row
+    }
+
+    /// The row that coordinate `y` finds; of rows that are not there, which no result needs, the nearest one that is.
+    #[inline(always)]
+    pub(crate) fn row(&self, y: i32) -> Row<'a> {
+        let y = border::resolve(self.pass.border, y, self.pass.height);
+        let (first, last) = (self.plane.first_row, self.plane.end_row - 1);
+        let there = if y < first {
+            first
+        } else if y > last {
+            last
+        } else {
+            y
+        };
+        Row { source: *self, start: self.origin.wrapping_add(row_offset(self.plane, there)), outside: y < 0 }
+    }
+
+    /// Row `y`, which is there.
+    #[inline(always)]
+    pub(crate) fn row_inside(&self, y: i32) -> Row<'a> {
+        Row { source: *self, start: self.origin.wrapping_add(row_offset(self.plane, y)), outside: false }
+    }
+
+    /// Row `y`, which is there, of a source that is plain.
+    #[inline(always)]
+    pub(crate) fn plain_row(&self, y: i32) -> Row<'a> {
+        let offset = plain_offset(self.plane, y - self.plane.first_row);
+        Row { source: *self, start: self.origin.wrapping_add(offset), outside: false }
+    }
+
+    /// The pixel at `(x, y)`, or what the border puts there.
+    ///
+    /// # Safety
+    /// The pass describes allocated memory.
+    #[inline(always)]
+    pub(crate) unsafe fn pixel(&self, x: i32, y: i32) -> f32 {
+        // SAFETY: as the caller promised.
+        unsafe { self.row(y).pixel(x) }
+    }
+
+    /// The pixel at `(x, y)`, which lies in the image and is there.
+    ///
+    /// # Safety
+    /// It does.
+    #[inline(always)]
+    pub(crate) unsafe fn pixel_inside(&self, x: i32, y: i32) -> f32 {
+        // SAFETY: as the caller promised.
+        unsafe { load(self.row_inside(y).at(x), 0) }
+    }
+}
+
+/// A row of a source, or one that lies outside the image.
+#[derive(Clone, Copy)]
+pub(crate) struct Row<'a> {
+    source: Source<'a>,
+    start: u64,
+    outside: bool,
+}
+
+impl Row<'_> {
+    /// The pixel that coordinate `x` finds in the row, or what the border puts there.
+    ///
+    /// # Safety
+    /// The pass describes allocated memory.
+    #[inline(always)]
+    pub(crate) unsafe fn pixel(self, x: i32) -> f32 {
+        let pass = self.source.pass;
+        let x = border::resolve(pass.border, x, pass.width);
+        if self.outside || x < 0 {
+            return pass.outside;
+        }
+        // SAFETY: row and column lie in the image.
+        unsafe { load(self.at(x), 0) }
+    }
+
+    /// The address of the pixel at `x`.
+    #[inline(always)]
+    pub(crate) fn at(self, x: i32) -> *const f32 {
+        self.start.wrapping_add((x as i64 * self.source.plane.pixel as i64) as u64) as *const f32
+    }
+
+    /// The address of the pixel at `x`, of a source that is plain.
+    #[inline(always)]
+    pub(crate) fn at_plain(self, x: i32) -> *const f32 {
+        (self.start as *const f32).wrapping_offset(x as isize)
+    }
+
+    /// Whether the row lies in the image.
+    #[inline(always)]
+    pub(crate) fn is_inside(self) -> bool {
+        !self.outside
+    }
+
+    /// The row `count` rows below, which is there as this one is, of a source that is plain.
+    #[inline(always)]
+    pub(crate) fn below(self, count: i32) -> Self {
+        Self { start: self.start.wrapping_add(plain_offset(self.source.plane, count)), ..self }
+    }
+}
+
+/// The next row's pixel in the same column, from a pixel's address.
+#[inline(always)]
+pub(crate) fn one_below(pass: &Pass, at: *const f32) -> *const f32 {
+    at.wrapping_byte_offset(pass.src.row as isize)
+}
+
+/// Loads the pixels from column `left` and row `top` on into `width` by `height` floats of shared memory, `pitch` floats
+/// from one row to the next, all threads of a block 32 threads wide together: a warp takes 32 columns of a row at a time,
+/// and has BATCH of these under way. No pixel is read at column `end` or right of it: the one before stands for it there.
+///
+/// # Safety
+/// The pass describes allocated memory, and the floats lie in what the launch reserved.
+#[inline(always)]
+pub(crate) unsafe fn load_tile<const BATCH: usize>(
+    pass: &Pass,
+    tile: Shared,
+    pitch: i32,
+    left: i32,
+    top: i32,
+    width: i32,
+    height: i32,
+    end: i32,
+) {
+    let source = Source::new(pass);
+    // The next 32 columns, or the warp's next row.
+    let step = |(x, y): (i32, i32)| if x + 32 < width { (x + 32, y) } else { (0, y + block_height()) };
+    let mut at = (0, thread_y());
+    if left >= 0
+        && left + width <= pass.width
+        && left + width <= end
+        && source.has_rows(top, top + height)
+        && source.is_plain()
+    {
+        // Most tiles lie inside the image, and need no border rule.
+        let corner = source.plain_row(top);
+        while at.1 < height {
+            let mut values = [0.0; BATCH];
+            let mut loaded = at;
+            let mut i = 0;
+            while i < BATCH {
+                let (x, y) = (loaded.0 + thread_x(), loaded.1);
+                if x < width && y < height {
+                    // SAFETY: the tile lies inside the image.
+                    values[i] = unsafe { load(corner.below(y).at_plain(left + x), 0) };
+                }
+                loaded = step(loaded);
+                i += 1;
+            }
+            let mut i = 0;
+            while i < BATCH {
+                let (x, y) = (at.0 + thread_x(), at.1);
+                if x < width && y < height {
+                    // SAFETY: and this place in the tile.
+                    unsafe { tile.store(y * pitch + x, values[i]) };
+                }
+                at = step(at);
+                i += 1;
+            }
+        }
+    } else {
+        let pass = &Pass { width: opaque(pass.width), height: opaque(pass.height), ..*pass };
+        let source = Source::new(pass);
+        while at.1 < height {
+            let (x, y) = (at.0 + thread_x(), at.1);
+            if x < width {
+                let column = if left + x < end { left + x } else { end - 1 };
+                // SAFETY: the place lies in the tile; the border rule finds a pixel for any coordinate.
+                unsafe { tile.store(y * pitch + x, source.pixel(column, top + y)) };
+            }
+            at = step(at);
+        }
+    }
+}
+
+/// The channel that a block writes.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pass: &'a Pass,
+    origin: u64,
+}
+
+impl<'a> Target<'a> {
+    #[inline(always)]
+    pub(crate) fn new(pass: &'a Pass) -> Self {
+        Self { pass, origin: origin(&pass.dst, pass.channels) }
+    }
+
+    /// Whether the pixels lie as in a plain array: see [`Target::at_plain`].
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        is_plain(&self.pass.dst)
+    }
+
+    /// The address of the result at `(x, y)`, of a destination that is plain.
+    #[inline(always)]
+    pub(crate) fn at_plain(&self, x: i32, y: i32) -> *mut f32 {
+        let row = self.origin.wrapping_add(plain_offset(&self.pass.dst, y - self.pass.dst.first_row));
+        (row as *mut f32).wrapping_offset(x as isize)
+    }
+
+    /// The address of the result at `(x, y)`.
+    #[inline(always)]
+    pub(crate) fn at(&self, x: i32, y: i32) -> *mut f32 {
+        if self.is_plain() {
+            return self.at_plain(x, y);
+        }
+        // Hidden, so that nothing of this is computed ahead: registers are wanted for other things.
+        let (x, y) = (opaque(x), opaque(y));
+        let row = self.origin.wrapping_add(row_offset(&self.pass.dst, y));
+        row.wrapping_add((x as i64 * self.pass.dst.pixel as i64) as u64) as *mut f32
+    }
+
+    /// Stores a sum as the result at `(x, y)`.
+    ///
+    /// # Safety
+    /// `(x, y)` lies in the region, and no other thread stores there.
+    #[inline(always)]
+    pub(crate) unsafe fn write(&self, x: i32, y: i32, sum: f32) {
+        // SAFETY: as the caller promised.
+        unsafe { store(self.at(x, y), 0, finished(self.pass, sum)) }
+    }
+
+    /// Stores a value as it is at `(x, y)`: a pixel that KEEP copies, or the sum of some parts of a window.
+    ///
+    /// # Safety
+    /// As for [`Target::write`].
+    #[inline(always)]
+    pub(crate) unsafe fn write_plain(&self, x: i32, y: i32, value: f32) {
+        // SAFETY: as the caller promised.
+        unsafe { store(self.at(x, y), 0, value) }
+    }
+
+    /// What this thread stored at `(x, y)` earlier.
+    ///
+    /// # Safety
+    /// `(x, y)` lies in the region, and no other thread stores there.
+    #[inline(always)]
+    pub(crate) unsafe fn written(&self, x: i32, y: i32) -> f32 {
+        // SAFETY: as the caller promised.
+        unsafe { reload(self.at(x, y), 0) }
+    }
+
+    /// Stores the sums of PX (2 or 4) pixels, `(x, y)` and those right of it, as far as they lie in the region.
+    ///
+    /// # Safety
+    /// `y` lies in the region, and no other thread stores there.
+    #[inline(always)]
+    pub(crate) unsafe fn write_run<const PX: usize>(&self, x: i32, y: i32, mut sums: [f32; PX]) {
+        let pass = self.pass;
+        if pass.epilogue.flags != 0 {
+            let mut i = 0;
+            while i < PX {
+                sums[i] = finished(pass, sums[i]);
+                i += 1;
+            }
+        }
+        let at = self.at_plain(x, y);
+        let whole = x >= pass.region.x0 && x + PX as i32 <= pass.region.x1;
+        // SAFETY: each pixel is stored only if it lies in the region; the vector only if all do and it is aligned.
+        unsafe {
+            if whole && self.is_plain() && (at as usize).is_multiple_of(4 * PX) {
+                store_run(at, 0, sums);
+            } else {
+                // Hidden, as in `at`.
+                let left = opaque(x);
+                let mut i = 0;
+                while i < PX {
+                    let x = left + i as i32;
+                    if x >= pass.region.x0 && x < pass.region.x1 {
+                        store(self.at(x, y), 0, sums[i]);
+                    }
+                    i += 1;
+                }
+            }
+        }
+    }
+}
+
+/// A sum after the pass's epilogue.
+#[inline(always)]
+pub(crate) fn finished(pass: &Pass, sum: f32) -> f32 {
+    // A question that the whole launch answers alike. Without it, adding 0 would spoil the sign of a zero. Hidden, so that it
+    // stays a branch, and no register holds what most launches do not use.
+    let flags = opaque(pass.epilogue.flags as i32) as u32;
+    if flags == 0 {
+        return sum;
+    }
+    let mut value = sum;
+    if flags & Epilogue::LINEAR != 0 {
+        value = fma(value, pass.epilogue.scale, pass.epilogue.offset);
+    }
+    if flags & Epilogue::ABSOLUTE != 0 {
+        value = value.abs();
+    }
+    value
+}

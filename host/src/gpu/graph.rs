@@ -1,0 +1,128 @@
+//! Graphs of kernels, put together kernel by kernel.
+//!
+//! Capturing a stream would do the same with less code, but whatever else other threads do in the driver meanwhile (load a
+//! kernel, allocate memory) may break a capture, and a capture may break it.
+
+use std::ffi::c_void;
+
+use cust::error::CudaResult;
+use cust::function::Function;
+use cust::sys::{
+    CUDA_KERNEL_NODE_PARAMS, CUgraph, CUgraphExec, CUgraphNode, CUstream, cuGraphAddKernelNode, cuGraphCreate,
+    cuGraphDestroy, cuGraphExecDestroy, cuGraphInstantiate_v2, cuGraphLaunch,
+};
+
+use super::device::Gpu;
+use super::driver::check;
+
+/// A graph, ready to be launched.
+#[derive(Debug)]
+pub(super) struct Graph {
+    ready: CUgraphExec,
+    gpu: Gpu,
+}
+
+// SAFETY: a handle; the driver takes it from any thread, one at a time, which `&mut` at its only use ensures.
+unsafe impl Send for Graph {}
+// SAFETY: as above: nothing can be done with a shared reference.
+unsafe impl Sync for Graph {}
+
+/// A graph in the making.
+pub(super) struct Recording(CUgraph);
+
+/// The kernels of a graph in the making, each of which waits for the one before it, as in a stream. In a stream no longer than
+/// the graph's [`Recording`] lives.
+#[derive(Debug)]
+pub(super) struct Chain {
+    graph: CUgraph,
+    /// The last kernel, or null.
+    last: CUgraphNode,
+}
+
+// SAFETY: handles; the driver takes them from any thread, one at a time, which `&mut` ensures.
+unsafe impl Send for Chain {}
+// SAFETY: as above: nothing can be done with a shared reference.
+unsafe impl Sync for Chain {}
+
+impl Graph {
+    /// Puts the graph's work into a stream.
+    ///
+    /// # Safety
+    /// All that the work uses is alive, and the stream is this GPU's.
+    pub(super) unsafe fn launch(&mut self, stream: CUstream) -> CudaResult<()> {
+        // SAFETY: as the caller promised.
+        check(unsafe { cuGraphLaunch(self.ready, stream) })
+    }
+}
+
+impl Recording {
+    pub(super) fn new() -> CudaResult<Self> {
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the driver writes a handle.
+        check(unsafe { cuGraphCreate(&mut graph, 0) })?;
+        Ok(Self(graph))
+    }
+
+    /// The graph's kernels, none so far.
+    pub(super) fn chain(&self) -> Chain {
+        Chain { graph: self.0, last: std::ptr::null_mut() }
+    }
+
+    /// The graph, ready to be launched on its GPU.
+    pub(super) fn ready(self, gpu: &Gpu) -> CudaResult<Graph> {
+        let mut ready = std::ptr::null_mut();
+        let nowhere = std::ptr::null_mut();
+        // SAFETY: the graph is alive; no text is asked for.
+        check(unsafe { cuGraphInstantiate_v2(&mut ready, self.0, nowhere, std::ptr::null_mut(), 0) })?;
+        Ok(Graph { ready, gpu: gpu.clone() })
+    }
+}
+
+impl Chain {
+    /// Adds a kernel.
+    ///
+    /// # Safety
+    /// `arguments` are what it takes; they are copied before the call returns. `blocks` of so many threads and bytes of shared
+    /// memory are what it keeps to.
+    pub(super) unsafe fn add(
+        &mut self,
+        kernel: &Function<'_>,
+        blocks: (u32, u32, u32),
+        block: (u32, u32, u32),
+        shared: u32,
+        arguments: &mut [*mut c_void],
+    ) -> CudaResult<()> {
+        let node = CUDA_KERNEL_NODE_PARAMS {
+            func: kernel.to_raw(),
+            gridDimX: blocks.0,
+            gridDimY: blocks.1,
+            gridDimZ: blocks.2,
+            blockDimX: block.0,
+            blockDimY: block.1,
+            blockDimZ: block.2,
+            sharedMemBytes: shared,
+            kernelParams: arguments.as_mut_ptr(),
+            extra: std::ptr::null_mut(),
+        };
+        let before = self.last;
+        let count = usize::from(!before.is_null());
+        // SAFETY: graph and node are alive, as the recording is; the kernel and its arguments are by the caller's promise.
+        check(unsafe { cuGraphAddKernelNode(&mut self.last, self.graph, &before, count, &node) })
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it; what was instantiated does not need it.
+        unsafe { cuGraphDestroy(self.0) };
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        if self.gpu.enter().is_ok() {
+            // SAFETY: nobody else has it. The driver lets a launch that is under way finish first.
+            unsafe { cuGraphExecDestroy(self.ready) };
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A filter's taps in the homes that kernels read them from, each made when a kernel first asks for it.
+
+use std::sync::OnceLock;
+
+use gpu_kernels::abi::MAX_CONSTANT_TAPS;
+
+use super::device::Gpu;
+use super::memory::Memory;
+use crate::memory::once;
+use crate::{Error, Filter, Result, Variant};
+
+/// The homes of one filter on one GPU. By value, taps are rounded to f32 and padded with zeros to as many as any entry takes.
+#[derive(Debug)]
+pub(crate) struct TapHomes {
+    gpu: Gpu,
+    filter: Filter,
+    dense: OnceLock<Vec<f32>>,
+    pair: OnceLock<Pair>,
+    dense_in_memory: OnceLock<Memory>,
+    row_in_memory: OnceLock<Memory>,
+    column_in_memory: OnceLock<Memory>,
+    spectra: OnceLock<Memory>,
+}
+
+/// A row and a column, by value.
+#[derive(Debug)]
+struct Pair {
+    row: Vec<f32>,
+    column: Vec<f32>,
+    /// One behind the other.
+    both: Vec<f32>,
+}
+
+impl TapHomes {
+    pub(super) fn new(gpu: &Gpu, filter: &Filter) -> Self {
+        Self {
+            gpu: gpu.clone(),
+            filter: filter.clone(),
+            dense: OnceLock::new(),
+            pair: OnceLock::new(),
+            dense_in_memory: OnceLock::new(),
+            row_in_memory: OnceLock::new(),
+            column_in_memory: OnceLock::new(),
+            spectra: OnceLock::new(),
+        }
+    }
+
+    /// The filter whose taps these are.
+    pub(crate) fn filter(&self) -> &Filter {
+        &self.filter
+    }
+
+    /// All taps, row by row.
+    pub(crate) fn dense(&self) -> Result<&[f32]> {
+        once(&self.dense, || self.filter.dense_f32().map(padded)).map(Vec::as_slice)
+    }
+
+    /// The row's taps.
+    pub(crate) fn row(&self) -> Result<&[f32]> {
+        Ok(&self.pair()?.row)
+    }
+
+    /// The column's taps.
+    pub(crate) fn column(&self) -> Result<&[f32]> {
+        Ok(&self.pair()?.column)
+    }
+
+    /// The row's taps, then the column's.
+    pub(crate) fn row_and_column(&self) -> Result<&[f32]> {
+        Ok(&self.pair()?.both)
+    }
+
+    /// The address of all taps, row by row, in the GPU's memory.
+    pub(crate) fn dense_in_memory(&self) -> Result<*const f32> {
+        let count = self.filter.cols() * self.filter.rows();
+        let memory = once(&self.dense_in_memory, || self.gpu.holding(&self.dense()?[..count], "uploading taps"))?;
+        Ok(memory.pointer())
+    }
+
+    /// The address of the row's taps in the GPU's memory.
+    pub(crate) fn row_in_memory(&self) -> Result<*const f32> {
+        let count = self.filter.cols();
+        let memory = once(&self.row_in_memory, || self.gpu.holding(&self.row()?[..count], "uploading taps"))?;
+        Ok(memory.pointer())
+    }
+
+    /// The address of the column's taps in the GPU's memory.
+    pub(crate) fn column_in_memory(&self) -> Result<*const f32> {
+        let count = self.filter.rows();
+        let memory = once(&self.column_in_memory, || self.gpu.holding(&self.column()?[..count], "uploading taps"))?;
+        Ok(memory.pointer())
+    }
+
+    /// The address of spectra in the GPU's memory, which `make` computes when they are first asked for. One kernel on a GPU
+    /// reads them, so there is one way to make them.
+    pub(crate) fn spectra(&self, make: impl FnOnce(&Filter) -> Result<Vec<f32>>) -> Result<*const f32> {
+        let memory = once(&self.spectra, || self.gpu.holding(&make(&self.filter)?, "uploading spectra"))?;
+        Ok(memory.pointer())
+    }
+
+    fn pair(&self) -> Result<&Pair> {
+        once(&self.pair, || {
+            let (row, column) = self.filter.separated().ok_or_else(|| Error::Unsupported {
+                variant: Variant::Separable.name(),
+                reason: "the filter does not separate into a row and a column".into(),
+            })?;
+            let narrow = |taps: &[f64]| taps.iter().map(|&tap| tap as f32).collect::<Vec<_>>();
+            let (row, column) = (narrow(row), narrow(column));
+            Ok(Pair { both: padded([row.clone(), column.clone()].concat()), row: padded(row), column: padded(column) })
+        })
+    }
+}
+
+fn padded(mut taps: Vec<f32>) -> Vec<f32> {
+    taps.resize(taps.len().max(MAX_CONSTANT_TAPS), 0.0);
+    taps
+}

@@ -1,0 +1,40 @@
+//! Both passes of the separable family in one kernel, `gpu-kernels/src/kernels/fused.rs`.
+
+use gpu_kernels::kernels::fused::ENTRIES;
+
+use super::prepared::{Kernel, Prepared, Work};
+use super::sliding::{Strips, entries};
+#[cfg(feature = "gpu")]
+use crate::gpu::{stream::Stream, taps::TapHomes};
+use crate::plan::machine::Times;
+use crate::{Variant, Why};
+
+pub(super) static FUSED: Kernel = Kernel {
+    variant: Variant::SeparableFused,
+    entries: || entries(ENTRIES),
+    prepare: |problem| {
+        if !problem.separable {
+            return Err(Why::NOT_SEPARABLE);
+        }
+        Ok(Prepared::new(Variant::SeparableFused, Launch { strips: Strips::find(ENTRIES, problem)? }))
+    },
+    cost: |problem, machine| {
+        const TIMES: Times = Times {
+            h200: &[(6.0, 2.25), (10.0, 2.27), (34.0, 2.4), (50.0, 3.3), (66.0, 4.1), (130.0, 9.1)],
+            h100: &[(6.0, 2.25), (10.0, 2.27), (34.0, 2.4), (50.0, 3.3), (66.0, 4.1), (130.0, 9.1)],
+        };
+        TIMES.on(machine, problem.pair_taps())
+    },
+};
+
+#[derive(Debug)]
+struct Launch {
+    strips: Strips,
+}
+
+impl Work for Launch {
+    #[cfg(feature = "gpu")]
+    fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+        self.strips.launch(job, TapHomes::row_and_column, stream)
+    }
+}

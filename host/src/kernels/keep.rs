@@ -1,0 +1,26 @@
+//! The pixels that a KEEP border copies, `gpu-kernels/src/kernels/keep.rs`, for kernels that leave them to it.
+
+use gpu_kernels::abi::Pass;
+use gpu_kernels::border::{KEEP, REPLICATE};
+use gpu_kernels::kernels::keep::{BLOCK, keep_edges};
+
+use super::prepared::Job;
+use crate::Result;
+use crate::gpu::{launch::Grid, stream::Stream};
+
+/// The pass for a kernel that leaves KEEP to [`restore`]: any rule will do where its results are copied over.
+pub(super) fn left_out(pass: Pass) -> Pass {
+    Pass { border: if pass.border == KEEP { REPLICATE } else { pass.border }, ..pass }
+}
+
+/// Copies the pixels that a KEEP border keeps; does nothing under another.
+pub(super) fn restore(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
+    if job.pass.border != KEEP {
+        return Ok(());
+    }
+    // One block takes whole rows.
+    let grid = Grid::covering(&job.pass.region, job.pass.region.x0, (u32::MAX, BLOCK.1), BLOCK);
+    let grid = stream.gpu().fitting(grid, job.planes);
+    // SAFETY: the kernel takes any grid of such blocks; the pass describes allocated memory.
+    unsafe { stream.enqueue(keep_edges, grid, &(job.pass, job.window)) }
+}

@@ -1,0 +1,55 @@
+//! The product's kernels: for each variant, what it takes, how long it should take, and how it is launched. A file for each
+//! family, named as the file of its kernels in `gpu-kernels/src/kernels`.
+
+mod direct;
+mod fourier;
+mod fused;
+#[cfg(feature = "gpu")]
+mod keep;
+pub(crate) mod prepared;
+mod separable;
+mod sliding;
+
+use prepared::Kernel;
+
+use crate::Variant;
+
+/// Every variant's kernel. The direct ones are in the order in which each improves on the one before.
+pub(crate) static KERNELS: [&Kernel; 8] = [
+    &direct::NAIVE,
+    &direct::CONSTANT,
+    &direct::SHARED,
+    &direct::UNROLLED,
+    &sliding::SLIDING,
+    &separable::SEPARABLE,
+    &fused::FUSED,
+    &fourier::FOURIER,
+];
+
+/// The kernel of a variant.
+pub(crate) fn kernel(variant: Variant) -> &'static Kernel {
+    KERNELS
+        .iter()
+        .find(|kernel| kernel.variant == variant)
+        .expect("every variant has a kernel: a test holds the table to it")
+}
+
+impl Variant {
+    /// The PTX entries that it may launch.
+    pub fn entries(self) -> impl Iterator<Item = &'static str> {
+        (kernel(self).entries)().into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variant_has_one_kernel() {
+        for variant in Variant::all() {
+            assert_eq!(KERNELS.iter().filter(|kernel| kernel.variant == variant).count(), 1, "{variant}");
+        }
+        assert_eq!(Variant::all().count(), KERNELS.len());
+    }
+}

@@ -1,0 +1,168 @@
+//! The direct family's sliding kernel, `gpu-kernels/src/kernels/sliding.rs`, and how strips are cut, for the fused kernel too.
+
+use gpu_kernels::kernels::sliding::{ENTRIES, Strip};
+use gpu_kernels::tile::ring::ring_floats;
+
+use super::prepared::{Kernel, Prepared, Work};
+#[cfg(feature = "gpu")]
+use crate::gpu::{launch::Grid, stream::Stream, taps::TapHomes};
+use crate::plan::machine::{Machine, Times};
+use crate::plan::problem::Problem;
+use crate::{Variant, Why};
+
+pub(super) static SLIDING: Kernel = Kernel {
+    variant: Variant::DirectSliding,
+    entries: || entries(ENTRIES),
+    prepare: |problem| {
+        let strips = Strips::find(ENTRIES, problem)?;
+        Ok(Prepared::new(Variant::DirectSliding, Launch { strips }))
+    },
+    cost: |problem, machine| {
+        const TIMES: Times = Times {
+            h200: &[
+                (9.0, 2.3),
+                (25.0, 2.28),
+                (49.0, 2.7),
+                (81.0, 3.95),
+                (121.0, 5.4),
+                (169.0, 7.35),
+                (225.0, 9.6),
+                (289.0, 12.0),
+            ],
+            h100: &[
+                (9.0, 2.3),
+                (25.0, 2.28),
+                (49.0, 2.7),
+                (81.0, 3.95),
+                (121.0, 5.4),
+                (169.0, 7.35),
+                (225.0, 9.6),
+                (289.0, 12.0),
+            ],
+        };
+        TIMES.on(machine, problem.taps())
+    },
+};
+
+#[derive(Debug)]
+struct Launch {
+    strips: Strips,
+}
+
+impl Work for Launch {
+    #[cfg(feature = "gpu")]
+    fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+        self.strips.launch(job, TapHomes::dense, stream)
+    }
+}
+
+/// The names of a table's entries, and of the kernel that restores what KEEP copies.
+pub(super) fn entries(table: &'static [Strip]) -> Vec<&'static str> {
+    table.iter().map(|strip| strip.entry.name()).chain([gpu_kernels::kernels::keep::keep_edges.name()]).collect()
+}
+
+/// Warps of a block: neighbouring strips in one block read whole stretches of a row. One and four differ by less than 2 %.
+const WARPS: u32 = 4;
+
+/// A strip's cost beside its rows: filling the ring and starting the warp, in rows.
+const START: u32 = 4;
+
+/// The greatest height of a strip, by the greatest number of taps it holds for.
+type Heights = &'static [(i32, u32)];
+
+/// | taps | rows | measured on an H200, 8192x8192, us |
+/// | --- | --- | --- |
+/// | 5 | 16 | direct 5x5: 167 with 16 rows, 171 with 32, 182 with 64: the memory prefers strips that end soon |
+/// | any | 512 | direct 9x9: 269 with 249 rows, one wave of strips; 281 with 125, two waves; 304 with 64 |
+const HEIGHTS: Heights = &[(5, 16), (i32::MAX, 512)];
+
+/// An entry that slides down strips of the image, found for a problem.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Strips {
+    entry: &'static Strip,
+    heights: Heights,
+}
+
+impl Strips {
+    /// The table's entry for the problem's window.
+    pub(super) fn find(table: &'static [Strip], problem: &Problem) -> Result<Self, Why> {
+        let Problem { cols, rows, anchor_x, .. } = *problem;
+        let Some(entry) = table.iter().find(|entry| entry.taps as usize == cols && cols == rows) else {
+            return Err(format!("it has no kernel for {cols}x{rows} taps").into());
+        };
+        if anchor_x != cols / 2 {
+            return Err(format!("the anchor's column is {anchor_x}, not {}", cols / 2).into());
+        }
+        if !problem.source_is_aligned {
+            return Err("the source's rows do not begin at multiples of 16 bytes, pixel beside pixel".into());
+        }
+        let bytes = 4 * WARPS as usize * ring_floats(entry.taps, entry.pixels, entry.stages) as usize;
+        problem.fits_shared_memory(bytes, "its rings")?;
+        Ok(Self { entry, heights: heights(problem.place.machine()) })
+    }
+
+    /// Puts the kernel into the stream; then, if the border says so, the one that copies the pixels to keep.
+    #[cfg(feature = "gpu")]
+    pub(super) fn launch(
+        &self,
+        job: &super::prepared::Job<'_>,
+        taps: fn(&TapHomes) -> crate::Result<&[f32]>,
+        stream: &mut Stream,
+    ) -> crate::Result<()> {
+        let Strip { entry, taps: k, pixels, stages, .. } = *self.entry;
+        let region = &job.pass.region;
+        let (left, strip) = (region.aligned_left(), 32 * pixels as u32);
+        let across = ((region.x1 - left) as u32).div_ceil(strip);
+        let warps = WARPS.min(across);
+        let shared = 4 * warps * ring_floats(k, pixels, stages) as u32;
+        let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)? * u64::from(warps);
+        let height = (region.y1 - region.y0) as u32;
+        let rows = self.rows(height, u64::from(across) * u64::from(job.planes), slots);
+        let grid = Grid::covering(region, left, (warps * strip, rows), (32, warps)).sharing(shared);
+        let grid = stream.gpu().fitting(grid, job.planes);
+        let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32);
+        // SAFETY: the source is aligned as `find` saw to; the block has a ring for each warp; the pass describes allocated
+        // memory.
+        unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps(job.taps)?)? };
+        super::keep::restore(job, stream)
+    }
+
+    /// The rows of a strip for a region of `height` rows that is `across` strips wide (all planes together), on a device
+    /// that runs `slots` warps of the kernel at a time.
+    ///
+    /// Where strips meet, `taps - 1` rows are worked on twice, so strips want to be high; but a launch ends with its last
+    /// strip, so they want to be a whole number of waves.
+    #[cfg(any(feature = "gpu", test))]
+    fn rows(&self, height: u32, across: u64, slots: u64) -> u32 {
+        let (step, taps) = (self.entry.rows as u32, self.entry.taps);
+        let most = self.heights.iter().find(|&&(most, _)| taps <= most).map_or(512, |&(_, rows)| rows);
+        let cost = |rows: u32| {
+            let strips = across * u64::from(height.div_ceil(rows));
+            strips.div_ceil(slots.max(1)) * u64::from(rows + taps as u32 - 1 + START)
+        };
+        (1..=most.div_ceil(step)).map(|groups| groups * step).min_by_key(|&rows| (cost(rows), rows)).unwrap_or(step)
+    }
+}
+
+/// The heights for a machine. On an H100 the same ones were as good as any; other machines get them unmeasured.
+fn heights(_: &Machine) -> Heights {
+    HEIGHTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strips_fill_waves() {
+        let entry = ENTRIES.iter().find(|entry| entry.taps == 9).unwrap();
+        let nine = Strips { entry, heights: heights(&Machine::H200) };
+        let (across, slots) = (64, 16 * 132);
+        let rows = nine.rows(8192, across, slots);
+        let waves = (across * u64::from(8192_u32.div_ceil(rows))) as f64 / slots as f64;
+        assert!(rows >= 100 && waves <= waves.ceil() && waves > waves.ceil() - 0.1, "{rows} rows, {waves} waves");
+        // A small image is one wave of short strips.
+        let rows = nine.rows(1024, 16, slots);
+        assert!(16 * u64::from(1024_u32.div_ceil(rows)) <= slots && rows <= 16, "{rows}");
+    }
+}

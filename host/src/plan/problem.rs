@@ -1,0 +1,142 @@
+//! What a kernel is prepared for.
+
+use std::ops::Range;
+
+use gpu_kernels::border;
+
+use super::machine::Machine;
+use crate::{Border, Why};
+
+/// All that the choice of a variant depends on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Problem {
+    /// Columns that are computed.
+    pub(crate) width: usize,
+    /// Rows that are computed.
+    pub(crate) height: usize,
+    /// Planes: channels of all images.
+    pub(crate) planes: usize,
+    /// Tap columns.
+    pub(crate) cols: usize,
+    /// Tap rows.
+    pub(crate) rows: usize,
+    /// The anchor's column.
+    pub(crate) anchor_x: usize,
+    /// What lies outside the image.
+    pub(crate) border: Border,
+    /// `sum |tap|`.
+    pub(crate) weight: f64,
+    /// Whether the filter is the product of a row and a column.
+    pub(crate) separable: bool,
+    /// Whether the source's pixels lie side by side, its rows at multiples of 16 bytes and less than 2 GiB apart.
+    pub(crate) source_is_aligned: bool,
+    /// Where it runs.
+    pub(crate) place: Place,
+}
+
+/// Where a problem is computed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Place {
+    Cpu { threads: usize },
+    Gpu(Machine),
+}
+
+impl Place {
+    /// The GPU; on the CPU an H200 stands for it, where a variant is asked whether it exists for a window.
+    pub(crate) fn machine(&self) -> &Machine {
+        match self {
+            Self::Cpu { .. } => &Machine::H200,
+            Self::Gpu(machine) => machine,
+        }
+    }
+}
+
+impl Problem {
+    /// How many taps there are.
+    pub(crate) fn taps(&self) -> f64 {
+        self.cols as f64 * self.rows as f64
+    }
+
+    /// How many taps a row and a column have together.
+    pub(crate) fn pair_taps(&self) -> f64 {
+        (self.cols + self.rows) as f64
+    }
+
+    /// The bytes, if a block can have as many of shared memory.
+    pub(crate) fn fits_shared_memory(&self, bytes: usize, what: &str) -> Result<u32, Why> {
+        let most = self.place.machine().shared_memory;
+        match u32::try_from(bytes) {
+            Ok(fitting) if bytes <= most => Ok(fitting),
+            _ => Err(format!(
+                "{what} for {}x{} taps would need {bytes} bytes of shared memory, a block has {most}",
+                self.cols, self.rows
+            )
+            .into()),
+        }
+    }
+}
+
+/// The rows of an image of `height` rows that results in `rows` read, for a window of `len` rows with its anchor at row
+/// `anchor`: from the first to the last of them.
+pub(crate) fn rows_read(border: u32, (anchor, len): (usize, usize), rows: Range<usize>, height: usize) -> Range<usize> {
+    let first = rows.start as i64 - anchor as i64;
+    // The last, and the one behind it, counted without a border.
+    let end = rows.end as i64 - anchor as i64 + len as i64 - 1;
+    let inside = first.max(0) as usize..end.min(height as i64) as usize;
+    let above = (-first).max(0) as usize;
+    let below = (end - height as i64).max(0) as usize;
+    if border == border::CONSTANT || above == 0 && below == 0 {
+        return inside;
+    }
+    if !matches!(border, border::REPLICATE | border::KEEP) && above.max(below) >= height {
+        return 0..height;
+    }
+    // Within one image's height of the edge, the rows found go up or go down: so both ends say all.
+    let found = |y: i64| border::resolve(border, y as i32, height as i32) as usize;
+    let mut read = inside;
+    let mut take = |y: i64| read = read.start.min(found(y))..read.end.max(found(y) + 1);
+    if above > 0 {
+        take(-1);
+        take(first.max(-(height as i64)));
+    }
+    if below > 0 {
+        take(height as i64);
+        take((end - 1).min(2 * height as i64 - 1));
+    }
+    read
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_are_read_are_those_that_the_rule_finds() {
+        for mode in
+            [border::CONSTANT, border::REPLICATE, border::REFLECT, border::REFLECT_101, border::WRAP, border::KEEP]
+        {
+            for height in 1..8usize {
+                for len in 1..12usize {
+                    for anchor in 0..len {
+                        for start in 0..height {
+                            for end in start + 1..=height {
+                                let found: Vec<i32> = (start..end)
+                                    .flat_map(|y| (0..len).map(move |row| (y + row) as i32 - anchor as i32))
+                                    .map(|y| border::resolve(mode, y, height as i32))
+                                    .filter(|&y| y >= 0)
+                                    .collect();
+                                let (least, most) = (*found.iter().min().unwrap(), *found.iter().max().unwrap());
+                                let expected = least as usize..most as usize + 1;
+                                let read = rows_read(mode, (anchor, len), start..end, height);
+                                assert_eq!(
+                                    read, expected,
+                                    "{mode}: {len} rows at {anchor}, {start}..{end} of {height}"
+                                );
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What the product's variants are called, and what they are.
+
+use crate::{Error, Result};
+
+/// An order in which sums are added up. Variants of a family compute the same thing in the same order; on the CPU all run the
+/// same code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Family {
+    /// Every tap for every pixel. All its variants, on every device, give the same bits.
+    Direct,
+    /// A pass along the rows, then one along the columns; needs a filter that separates.
+    Separable,
+    /// The product of spectra, tile by tile. Its error is relative to the greatest pixel and the sum of all taps, not to
+    /// each pixel's own sum: see [`Variant::Fourier`].
+    Fourier,
+}
+
+/// One way of computing a filter on a GPU. On the CPU, a variant runs as its family does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Variant {
+    /// Taps and pixels from global memory.
+    DirectNaive,
+    /// Taps from the constant bank.
+    DirectConstant,
+    /// Pixels from a tile in shared memory.
+    DirectShared,
+    /// The window's size known to the compiler.
+    DirectUnrolled,
+    /// The window slides down the image in registers.
+    DirectSliding,
+    /// Two passes through shared memory.
+    Separable,
+    /// Both passes in one kernel that slides down the image.
+    SeparableFused,
+    /// Tiles transformed, multiplied with the taps' spectrum and transformed back; for large windows that do not separate.
+    ///
+    /// A result is off by at most 8 units in the last place of `sum |tap| * max |pixel|`, the greatest pixel of the tile
+    /// (less than 256 pixels away) counted; less than 2 were seen. A tile with a pixel that is not finite, or is beyond 1e30,
+    /// is computed tap by tap. Devices differ from each other within that error.
+    Fourier,
+}
+
+/// What there is to say of a variant.
+struct Row {
+    variant: Variant,
+    name: &'static str,
+    family: Family,
+    summary: &'static str,
+}
+
+const TABLE: &[Row] = &[
+    Row {
+        variant: Variant::DirectNaive,
+        name: "direct-naive",
+        family: Family::Direct,
+        summary: "taps and pixels from global memory",
+    },
+    Row {
+        variant: Variant::DirectConstant,
+        name: "direct-constant",
+        family: Family::Direct,
+        summary: "taps from the constant bank, at most 961 of them",
+    },
+    Row {
+        variant: Variant::DirectShared,
+        name: "direct-shared",
+        family: Family::Direct,
+        summary: "pixels from a tile with its apron in shared memory",
+    },
+    Row {
+        variant: Variant::DirectUnrolled,
+        name: "direct-unrolled",
+        family: Family::Direct,
+        summary: "as direct-shared, window size known to the compiler: 3 5 7 9 11 13 15 17 21 31 51, else direct-shared",
+    },
+    Row {
+        variant: Variant::DirectSliding,
+        name: "direct-sliding",
+        family: Family::Direct,
+        summary: "a window that slides down the image in registers: 3x3, 5x5 to 17x17, anchor column in the middle",
+    },
+    Row {
+        variant: Variant::Separable,
+        name: "separable",
+        family: Family::Separable,
+        summary: "a row pass and a column pass through shared memory; any number of taps",
+    },
+    Row {
+        variant: Variant::SeparableFused,
+        name: "separable-fused",
+        family: Family::Separable,
+        summary: "both passes in one kernel that slides down the image: 3, 5 to 65 taps each way, anchor column in the middle",
+    },
+    Row {
+        variant: Variant::Fourier,
+        name: "fourier",
+        family: Family::Fourier,
+        summary: "tiles multiplied as spectra: windows of any size",
+    },
+];
+
+impl Variant {
+    /// Every variant, in the order of the table.
+    pub fn all() -> impl Iterator<Item = Self> {
+        TABLE.iter().map(|row| row.variant)
+    }
+
+    /// The name used on the command line and in tables.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// In which order the variant adds up.
+    pub fn family(self) -> Family {
+        self.row().family
+    }
+
+    /// One line on how it works.
+    pub fn summary(self) -> &'static str {
+        self.row().summary
+    }
+
+    fn row(self) -> &'static Row {
+        TABLE.iter().find(|row| row.variant == self).expect("every variant has a row: a test holds the table to it")
+    }
+}
+
+impl std::fmt::Display for Variant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Variant {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::all().find(|variant| variant.name() == text).ok_or_else(|| Error::UnknownVariant {
+            name: text.to_owned(),
+            known: TABLE.iter().map(|row| row.name).collect::<Vec<_>>().join(", "),
+        })
+    }
+}
