@@ -18,14 +18,82 @@ pub struct Plane {
     pub row: i64,
     /// Bytes from one channel to the next.
     pub channel: i64,
-    /// Bytes from one image of a batch to the next.
-    pub image: i64,
+    /// `image - channels * channel`: what the first channel of the next image lies further than one more channel would.
+    image_gap: i64,
     /// Bytes from one pixel of a row to the next.
     pub pixel: i32,
     /// The first row of the image that is there.
     pub first_row: i32,
     /// The row behind the last that is there.
     pub end_row: i32,
+    /// 1 if neighbouring pixels are neighbours in memory and rows less than 2 GiB apart, so that a product of two 32-bit
+    /// numbers says where a pixel lies; else 0. Planes of both kinds are read and written, the others by a longer way.
+    plain: u32,
+}
+
+/// Strides in bytes: see [`Plane`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strides {
+    /// From one row to the next.
+    pub row: i64,
+    /// From one pixel of a row to the next: 4, or 4 times the channels where they are interleaved.
+    pub pixel: i32,
+    /// From one channel to the next.
+    pub channel: i64,
+    /// From one image of a batch to the next; of no account for a single one.
+    pub image: i64,
+}
+
+impl Strides {
+    /// The strides for images of so many channels: those of a single channel become the channels of one image.
+    pub const fn of_batch(self, channels: u32) -> Self {
+        if channels == 1 { Self { channel: self.image, ..self } } else { self }
+    }
+}
+
+impl Plane {
+    /// A plane of so many channels an image, of which rows `first_row..end_row` are there.
+    pub const fn new(base: u64, strides: Strides, channels: u32, (first_row, end_row): (i32, i32)) -> Self {
+        let Strides { row, pixel, channel, image } = strides.of_batch(channels);
+        let plain = pixel == 4 && row as i32 as i64 == row;
+        let image_gap = image.wrapping_sub(channel.wrapping_mul(channels as i64));
+        Self { base, row, channel, image_gap, pixel, first_row, end_row, plain: plain as u32 }
+    }
+
+    /// Whether neighbouring pixels are neighbours in memory, and rows less than 2 GiB apart.
+    #[inline(always)]
+    pub const fn is_plain(&self) -> bool {
+        self.plain != 0
+    }
+
+    /// The address of column 0 of row `first_row` in the channel that the grid's z axis counts as number `z`.
+    #[inline(always)]
+    pub const fn origin(&self, z: i32, channels: &Channels) -> u64 {
+        let image = channels.image_of(z);
+        self.base.wrapping_add((z as i64 * self.channel + image as i64 * self.image_gap) as u64)
+    }
+}
+
+/// How many channels an image has, of which the grid's z axis counts those of all images.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channels {
+    /// `2^32 / channels`, rounded up, or 0 if there is one image: kernels multiply where they would have to divide.
+    inverse: u32,
+}
+
+impl Channels {
+    /// Of so many images, `channels` each; a batch of single channels is one image to it, whose channels they are: see
+    /// [`Strides::of_batch`]. `images * channels` is below 2^16.
+    pub const fn new(channels: u32, images: u32) -> Self {
+        Self { inverse: if images > 1 && channels > 1 { ((1 << 32) / channels as u64 + 1) as u32 } else { 0 } }
+    }
+
+    /// The image of the channel that the z axis counts as number `z`. Exact: `z * channels` is below 2^32.
+    #[inline(always)]
+    const fn image_of(&self, z: i32) -> i32 {
+        ((z as u32 as u64 * self.inverse as u64) >> 32) as i32
+    }
 }
 
 /// A rectangle of an image: columns `x0..x1`, rows `y0..y1`. Not empty.
@@ -93,7 +161,7 @@ pub struct Pass {
     /// The results that are written.
     pub region: Region,
     /// Channels of an image.
-    pub channels: i32,
+    pub channels: Channels,
     /// One of the `border::` mode constants.
     pub border: u32,
     /// What lies outside the image under [`crate::border::CONSTANT`].

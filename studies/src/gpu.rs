@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use apron::gpu::{DeviceImage, Function, Gpu, Grid, Stream, Tier, embedded};
 use apron::{Border, Error, Filter, Image, Result, Shape};
-use study_kernels::abi::{Epilogue, MAX_CONSTANT_TAPS, Pass, Plane, Region, Window};
+use study_kernels::abi::{Epilogue, MAX_CONSTANT_TAPS, Pass, Plane, Region, Strides, Window};
 use study_kernels::border;
 use study_kernels::frame::Frame;
 use study_kernels::sizes::CLASS_BLOCK;
@@ -269,14 +269,10 @@ fn frame(src: &DeviceImage, dst: &DeviceImage, border: Border) -> Frame {
 
 /// The frame as apron's own kernels are told of it.
 fn pass(frame: &Frame, shape: Shape) -> Pass {
-    let plane = |base: u64, stride: usize, plane: usize| Plane {
-        base,
-        row: 4 * stride as i64,
-        channel: 4 * plane as i64,
-        image: 0,
-        pixel: 4,
-        first_row: 0,
-        end_row: frame.height,
+    let channels = shape.channels as u32;
+    let plane = |base: u64, stride: usize, plane: usize| {
+        let strides = Strides { row: 4 * stride as i64, pixel: 4, channel: 4 * plane as i64, image: 0 };
+        Plane::new(base, strides, channels, (0, frame.height))
     };
     Pass {
         src: plane(frame.src as u64, frame.src_stride, frame.src_plane),
@@ -284,7 +280,7 @@ fn pass(frame: &Frame, shape: Shape) -> Pass {
         width: frame.width,
         height: frame.height,
         region: Region { x0: 0, y0: 0, x1: frame.width, y1: frame.height },
-        channels: shape.channels as i32,
+        channels: study_kernels::abi::Channels::new(channels, 1),
         border: frame.border,
         outside: frame.border_value,
         epilogue: Epilogue::NONE,

@@ -153,7 +153,7 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
         // `taps` are the window's from row `r` on.
         unsafe {
             if leaves && pass.border == border::KEEP {
-                Target::new(pass).write_plain(x, y, source.pixel_inside(x, y));
+                Target::late(pass).write_plain(x, y, source.pixel_inside(x, y));
             } else {
                 let mut sum = 0.0;
                 let mut taps = taps;
@@ -178,7 +178,7 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
                         r += 1;
                     }
                 }
-                Target::new(pass).write(x, y, sum);
+                Target::late(pass).write(x, y, sum);
             }
         }
         y += grid_height() * block_height();
@@ -219,20 +219,18 @@ unsafe fn tiled<const PER: usize, E: Extent, T: TapSource>(pass: &Pass, window: 
                 let first = PER as i32 * thread_y() * tile_width + thread_x();
                 let pixels = Pixels { tile, tile_width, first, extent, taps };
                 let sums = pixels.sums::<PER>();
-                let keeps = pass.border == border::KEEP;
-                let beside = border::leaves(x - window.anchor_x, extent.cols(), pass.width);
-                let target = Target::new(pass);
-                let mut p = 0;
-                while p < PER {
-                    let y = y + p as i32;
-                    if y < pass.region.y1 {
-                        if keeps && (beside || border::leaves(y - window.anchor_y, extent.rows(), pass.height)) {
+                let target = Target::late(pass);
+                target.write_column(x, y, 1, sums);
+                if pass.border == border::KEEP {
+                    let beside = border::leaves(x - window.anchor_x, extent.cols(), pass.width);
+                    let mut y = opaque(y);
+                    let end = y + PER as i32;
+                    while y < end && y < pass.region.y1 {
+                        if beside || border::leaves(y - window.anchor_y, extent.rows(), pass.height) {
                             target.write_plain(x, y, Source::new(pass).pixel_inside(x, y));
-                        } else {
-                            target.write(x, y, sums[p]);
                         }
+                        y += 1;
                     }
-                    p += 1;
                 }
             }
         }

@@ -117,7 +117,7 @@ unsafe fn rows_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Window
             load_tile::<4>(pass, tile, pitch, left - window.anchor_x, top, pitch, ROWS_BLOCK.1 as i32, NO_END);
             barrier();
             if y < pass.region.y1 {
-                let target = Target::new(pass);
+                let target = Target::late(pass);
                 let mut run = 0;
                 while run < ROWS_TILE {
                     let first = run + 4 * thread_x();
@@ -199,7 +199,7 @@ unsafe fn rows_in_chunks<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
             }
             done += chunk;
         }
-        let target = Target::new(pass);
+        let target = Target::late(pass);
         let mut i = 0;
         while i < RESULTS {
             let x = left + thread_x() + WARP * i as i32;
@@ -242,12 +242,7 @@ unsafe fn columns_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Win
                 }
                 i += 1;
             }
-            let target = Target::new(pass);
-            let mut i = 0;
-            while i < RESULTS {
-                finish(&target, pass, window, original, (x, top + first + i as i32), sums[i]);
-                i += 1;
-            }
+            finish(pass, window, original, (x, top + first), 1, sums);
             barrier();
         }
         top += grid_height() * COLUMNS_TILE;
@@ -285,14 +280,8 @@ unsafe fn columns_in_chunks<T: TapSource>(pass: &Pass, window: &Window, original
             }
             done += chunk;
         }
-        let target = Target::new(pass);
-        let mut i = 0;
-        while i < RESULTS {
-            let y = top + thread_y() + COLUMNS_BLOCK.1 as i32 * i as i32;
-            // SAFETY: `finish` guards the write; the pixel is this thread's alone.
-            unsafe { finish(&target, pass, window, original, (x, y), sums[i]) };
-            i += 1;
-        }
+        // SAFETY: the pixels are this thread's alone.
+        unsafe { finish(pass, window, original, (x, top + thread_y()), COLUMNS_BLOCK.1 as i32, sums) };
         top += grid_height() * COLUMNS_TILE;
     }
 }
@@ -309,25 +298,29 @@ unsafe fn load_columns(pass: &Pass, tile: Shared, count: i32, first: i32) {
     unsafe { load_tile::<4>(pass, tile, WARP, left, first, WARP, count, pass.region.x1) };
 }
 
-/// Stores a column's sum, or what KEEP puts there.
+/// Stores the sums of a thread's results, which lie `apart` rows apart from `(x, y)` down, and over them what KEEP puts there.
 ///
 /// # Safety
-/// `original` is the image before the row pass; no other thread stores at `(x, y)`.
+/// `original` is the image before the row pass; no other thread stores at these places.
 #[inline(always)]
-unsafe fn finish(target: &Target<'_>, pass: &Pass, window: &Window, original: &Plane, (x, y): (i32, i32), sum: f32) {
-    if x >= pass.region.x1 || y >= pass.region.y1 {
+unsafe fn finish(pass: &Pass, window: &Window, original: &Plane, (x, y): (i32, i32), apart: i32, sums: [f32; RESULTS]) {
+    if x >= pass.region.x1 {
         return;
     }
-    let keep = pass.border == border::KEEP
-        && (border::leaves(x - window.anchor_x, window.cols, pass.width)
-            || border::leaves(y - window.anchor_y, window.rows, pass.height));
-    // SAFETY: `(x, y)` lies in the region, and in the original.
-    unsafe {
-        if keep {
-            // Hidden, so that nothing of what few pixels need is computed for all.
-            target.write_plain(x, y, Source::of(original, pass).pixel_inside(opaque(x), opaque(y)));
-        } else {
-            target.write(x, y, sum);
+    let target = Target::late(pass);
+    // SAFETY: `x` lies in the region.
+    unsafe { target.write_column(x, y, apart, sums) };
+    if pass.border == border::KEEP {
+        let beside = border::leaves(x - window.anchor_x, window.cols, pass.width);
+        let original = Source::of(original, pass);
+        let mut y = opaque(y);
+        let end = y + apart * RESULTS as i32;
+        while y < end && y < pass.region.y1 {
+            if beside || border::leaves(y - window.anchor_y, window.rows, pass.height) {
+                // SAFETY: `(x, y)` lies in the region, and in the original.
+                unsafe { target.write_plain(x, y, original.pixel_inside(x, y)) };
+            }
+            y += apart;
         }
     }
 }

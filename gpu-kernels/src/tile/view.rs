@@ -9,34 +9,10 @@ use crate::device::*;
 /// No column is too far right: for [`load_tile`].
 pub(crate) const NO_END: i32 = i32::MAX;
 
-/// Bytes of a value. Neighbouring pixels so far apart are read and written by vectors.
-pub(crate) const SIZE: i32 = 4;
-
-/// The address of this block's channel in a plane: that of column 0 of row `first_row`.
-#[inline(always)]
-fn origin(plane: &Plane, channels: i32) -> u64 {
-    let z = block_z();
-    let mut at = plane.base.wrapping_add((z as i64 * plane.channel) as u64);
-    // One image is the rule, and needs no division.
-    if z >= channels {
-        // `checked`, so that no panic is compiled into a kernel.
-        let image = (z as u32).checked_div(channels as u32).unwrap_or(0) as i64;
-        at = at.wrapping_add((image * (plane.image - channels as i64 * plane.channel)) as u64);
-    }
-    at
-}
-
 /// The offset of a row in a plane.
 #[inline(always)]
 fn row_offset(plane: &Plane, y: i32) -> u64 {
     ((y - plane.first_row) as i64 * plane.row) as u64
-}
-
-/// Whether neighbouring pixels of a plane are neighbours in memory, and rows less than 2 GiB apart: that a product of two
-/// 32-bit numbers says where a pixel lies. Other planes are read and written too, by the longer way.
-#[inline(always)]
-fn is_plain(plane: &Plane) -> bool {
-    plane.pixel == SIZE && plane.row as i32 as i64 == plane.row
 }
 
 /// The offset of `rows` rows in a plane that is plain.
@@ -62,7 +38,7 @@ impl<'a> Source<'a> {
     /// This block's channel of a plane that is not the pass's source, with as many channels and the same extent.
     #[inline(always)]
     pub(crate) fn of(plane: &'a Plane, pass: &'a Pass) -> Self {
-        Self { pass, plane, origin: origin(plane, pass.channels) }
+        Self { pass, plane, origin: plane.origin(block_z(), &pass.channels) }
     }
 
     /// The address of column 0 of the first row that is there.
@@ -74,7 +50,7 @@ impl<'a> Source<'a> {
     /// Whether the pixels lie as in a plain array: see [`Row::at_plain`].
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
-        is_plain(self.plane)
+        self.plane.is_plain()
     }
 
     /// The offset of `rows` rows, of a source that is plain.
@@ -133,8 +109,9 @@ impl<'a> Source<'a> {
     /// It does.
     #[inline(always)]
     pub(crate) unsafe fn pixel_inside(&self, x: i32, y: i32) -> f32 {
+        // Hidden, so that for the few pixels that KEEP copies nothing is computed ahead.
         // SAFETY: as the caller promised.
-        unsafe { load(self.row_inside(y).at(x), 0) }
+        unsafe { load(self.row_inside(opaque(y)).at(opaque(x)), 0) }
     }
 }
 
@@ -266,18 +243,33 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
 pub(crate) struct Target<'a> {
     pass: &'a Pass,
     origin: u64,
+    /// Whether the plane is plain and sums are stored as they are, as in most launches. What others need is kept apart from
+    /// that, and short: a kernel's loop wants its registers, and its place in the instruction cache.
+    is_simple: bool,
 }
 
 impl<'a> Target<'a> {
     #[inline(always)]
     pub(crate) fn new(pass: &'a Pass) -> Self {
-        Self { pass, origin: origin(&pass.dst, pass.channels) }
+        Self::of_channel(pass, block_z())
     }
 
-    /// Whether the pixels lie as in a plain array: see [`Target::at_plain`].
+    /// As [`Target::new`], computed where it stands and not ahead: until then registers are free for other things.
     #[inline(always)]
-    pub(crate) fn is_plain(&self) -> bool {
-        is_plain(&self.pass.dst)
+    pub(crate) fn late(pass: &'a Pass) -> Self {
+        Self::of_channel(pass, opaque(block_z()))
+    }
+
+    #[inline(always)]
+    fn of_channel(pass: &'a Pass, z: i32) -> Self {
+        let is_simple = pass.dst.is_plain() && pass.epilogue.flags == 0;
+        Self { pass, origin: pass.dst.origin(z, &pass.channels), is_simple }
+    }
+
+    /// Whether the destination is plain and sums are stored as they are.
+    #[inline(always)]
+    pub(crate) fn is_simple(&self) -> bool {
+        self.is_simple
     }
 
     /// The address of the result at `(x, y)`, of a destination that is plain.
@@ -287,16 +279,12 @@ impl<'a> Target<'a> {
         (row as *mut f32).wrapping_offset(x as isize)
     }
 
-    /// The address of the result at `(x, y)`.
+    /// The address of the result at `(x, y)`, of any destination. Hidden, so that nothing of it is computed ahead.
     #[inline(always)]
-    pub(crate) fn at(&self, x: i32, y: i32) -> *mut f32 {
-        if self.is_plain() {
-            return self.at_plain(x, y);
-        }
-        // Hidden, so that nothing of this is computed ahead: registers are wanted for other things.
-        let (x, y) = (opaque(x), opaque(y));
-        let row = self.origin.wrapping_add(row_offset(&self.pass.dst, y));
-        row.wrapping_add((x as i64 * self.pass.dst.pixel as i64) as u64) as *mut f32
+    fn at(&self, x: i32, y: i32) -> u64 {
+        let origin = self.pass.dst.origin(opaque(block_z()), &self.pass.channels);
+        let row = origin.wrapping_add(row_offset(&self.pass.dst, opaque(y)));
+        row.wrapping_add((opaque(x) as i64 * self.pass.dst.pixel as i64) as u64)
     }
 
     /// Stores a sum as the result at `(x, y)`.
@@ -306,7 +294,14 @@ impl<'a> Target<'a> {
     #[inline(always)]
     pub(crate) unsafe fn write(&self, x: i32, y: i32, sum: f32) {
         // SAFETY: as the caller promised.
-        unsafe { store(self.at(x, y), 0, finished(self.pass, sum)) }
+        unsafe {
+            if self.is_simple {
+                store(self.at_plain(x, y), 0, sum);
+            } else {
+                let [value] = finished(self.pass, [sum]);
+                store(self.at(x, y) as *mut f32, 0, value);
+            }
+        }
     }
 
     /// Stores a value as it is at `(x, y)`: a pixel that KEEP copies, or the sum of some parts of a window.
@@ -316,7 +311,7 @@ impl<'a> Target<'a> {
     #[inline(always)]
     pub(crate) unsafe fn write_plain(&self, x: i32, y: i32, value: f32) {
         // SAFETY: as the caller promised.
-        unsafe { store(self.at(x, y), 0, value) }
+        unsafe { store(self.at(x, y) as *mut f32, 0, value) }
     }
 
     /// What this thread stored at `(x, y)` earlier.
@@ -326,7 +321,41 @@ impl<'a> Target<'a> {
     #[inline(always)]
     pub(crate) unsafe fn written(&self, x: i32, y: i32) -> f32 {
         // SAFETY: as the caller promised.
-        unsafe { reload(self.at(x, y), 0) }
+        unsafe { reload(self.at(x, y) as *const f32, 0) }
+    }
+
+    /// Stores the sums of N pixels, `(x, y)` and those below it, `apart` rows apart, as far as they lie in the region.
+    ///
+    /// # Safety
+    /// `x` lies in the region, `y` not above it, and no other thread stores there.
+    #[inline(always)]
+    pub(crate) unsafe fn write_column<const N: usize>(&self, x: i32, y: i32, apart: i32, sums: [f32; N]) {
+        let end = self.pass.region.y1;
+        // SAFETY: each pixel is stored only if it lies in the region.
+        unsafe {
+            if self.is_simple {
+                let mut at = self.at_plain(x, y);
+                let mut i = 0;
+                while i < N {
+                    if y + apart * (i as i32) < end {
+                        store(at, 0, sums[i]);
+                    }
+                    at = at.wrapping_byte_add(plain_offset(&self.pass.dst, apart) as usize);
+                    i += 1;
+                }
+            } else {
+                let values = finished(self.pass, sums);
+                let mut at = self.at(x, y);
+                let mut i = 0;
+                while i < N {
+                    if y + apart * (i as i32) < end {
+                        store(at as *mut f32, 0, values[i]);
+                    }
+                    at = at.wrapping_add((apart as i64 * self.pass.dst.row) as u64);
+                    i += 1;
+                }
+            }
+        }
     }
 
     /// Stores the sums of PX (2 or 4) pixels, `(x, y)` and those right of it, as far as they lie in the region.
@@ -334,30 +363,34 @@ impl<'a> Target<'a> {
     /// # Safety
     /// `y` lies in the region, and no other thread stores there.
     #[inline(always)]
-    pub(crate) unsafe fn write_run<const PX: usize>(&self, x: i32, y: i32, mut sums: [f32; PX]) {
-        let pass = self.pass;
-        if pass.epilogue.flags != 0 {
-            let mut i = 0;
-            while i < PX {
-                sums[i] = finished(pass, sums[i]);
-                i += 1;
-            }
-        }
-        let at = self.at_plain(x, y);
-        let whole = x >= pass.region.x0 && x + PX as i32 <= pass.region.x1;
+    pub(crate) unsafe fn write_run<const PX: usize>(&self, x: i32, y: i32, sums: [f32; PX]) {
+        let region = &self.pass.region;
         // SAFETY: each pixel is stored only if it lies in the region; the vector only if all do and it is aligned.
         unsafe {
-            if whole && self.is_plain() && (at as usize).is_multiple_of(4 * PX) {
-                store_run(at, 0, sums);
+            if self.is_simple {
+                let at = self.at_plain(x, y);
+                let is_whole = x >= region.x0 && x + PX as i32 <= region.x1;
+                if is_whole && (at as usize).is_multiple_of(4 * PX) {
+                    store_run(at, 0, sums);
+                } else {
+                    let left = opaque(x);
+                    let mut i = 0;
+                    while i < PX {
+                        if left + i as i32 >= region.x0 && left + (i as i32) < region.x1 {
+                            store(at, i, sums[i]);
+                        }
+                        i += 1;
+                    }
+                }
             } else {
-                // Hidden, as in `at`.
-                let left = opaque(x);
+                let values = finished(self.pass, sums);
+                let (left, mut at) = (opaque(x), self.at(x, y));
                 let mut i = 0;
                 while i < PX {
-                    let x = left + i as i32;
-                    if x >= pass.region.x0 && x < pass.region.x1 {
-                        store(self.at(x, y), 0, sums[i]);
+                    if left + i as i32 >= region.x0 && left + (i as i32) < region.x1 {
+                        store(at as *mut f32, 0, values[i]);
                     }
+                    at = at.wrapping_add(self.pass.dst.pixel as i64 as u64);
                     i += 1;
                 }
             }
@@ -365,21 +398,27 @@ impl<'a> Target<'a> {
     }
 }
 
-/// A sum after the pass's epilogue.
+/// Sums after the pass's epilogue.
 #[inline(always)]
-pub(crate) fn finished(pass: &Pass, sum: f32) -> f32 {
-    // A question that the whole launch answers alike. Without it, adding 0 would spoil the sign of a zero. Hidden, so that it
-    // stays a branch, and no register holds what most launches do not use.
-    let flags = opaque(pass.epilogue.flags as i32) as u32;
-    if flags == 0 {
-        return sum;
-    }
-    let mut value = sum;
+pub(crate) fn finished<const N: usize>(pass: &Pass, sums: [f32; N]) -> [f32; N] {
+    let Epilogue { flags, scale, offset } = pass.epilogue;
+    // Questions that the whole launch answers alike. Without them, adding 0 would spoil the sign of a zero. Hidden, so that they
+    // stay branches.
+    let flags = opaque(flags as i32) as u32;
+    let mut values = sums;
     if flags & Epilogue::LINEAR != 0 {
-        value = fma(value, pass.epilogue.scale, pass.epilogue.offset);
+        let mut i = 0;
+        while i < N {
+            values[i] = fma(values[i], scale, offset);
+            i += 1;
+        }
     }
     if flags & Epilogue::ABSOLUTE != 0 {
-        value = value.abs();
+        let mut i = 0;
+        while i < N {
+            values[i] = values[i].abs();
+            i += 1;
+        }
     }
-    value
+    values
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use cust::memory::LockedBuffer;
-use gpu_kernels::abi::{Epilogue, Pass, Region, Window};
+use gpu_kernels::abi::{Channels, Epilogue, Pass, Region, Window};
 
 use super::device::Gpu;
 use super::image::DeviceImage;
@@ -136,22 +136,24 @@ impl Engine {
         let at_once = (MOST_PLANES / channels).max(1);
         for first in (0..src.images).step_by(at_once) {
             let images = at_once.min(src.images - first);
-            let (mut from, mut to) = (src.plane, dst.plane);
-            for plane in [&mut from, &mut to] {
-                plane.base = plane.base.wrapping_add((first as i64 * plane.image) as u64);
-            }
             let pass = Pass {
-                src: from,
-                dst: to,
+                src: src.plane_from(first),
+                dst: dst.plane_from(first),
                 width: width as i32,
                 height: height as i32,
                 region,
-                channels: channels as i32,
+                channels: Channels::new(channels as u32, images as u32),
                 border: mode,
                 outside,
                 epilogue: part.epilogue,
             };
-            let job = Job { pass, planes: (images * channels) as u32, window: self.window, taps: &self.taps };
+            let job = Job {
+                pass,
+                channels: channels as u32,
+                planes: (images * channels) as u32,
+                window: self.window,
+                taps: &self.taps,
+            };
             prepared.work.launch(&job, stream)?;
         }
         Ok(())

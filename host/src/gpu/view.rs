@@ -3,26 +3,12 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use gpu_kernels::abi::Plane;
+use gpu_kernels::abi::{Plane, Strides};
 
 use super::device::Gpu;
 use super::image::DeviceImage;
 use crate::image::Shape;
 use crate::{Error, Result};
-
-/// Where the values of an image lie in device memory, in bytes from one to the next. Strides may be negative: rows may run
-/// backwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Strides {
-    /// From one row to the next.
-    pub row: i64,
-    /// From one pixel of a row to the next: 4, or 4 times the channels where they are interleaved.
-    pub pixel: i32,
-    /// From one channel to the next.
-    pub channel: i64,
-    /// From one image of a batch to the next; of no account for a single one.
-    pub image: i64,
-}
 
 /// Images of f32 in device memory, to read: one or a batch, whole or a band of rows. See [`DeviceImage::view`].
 #[derive(Clone, Debug)]
@@ -45,6 +31,7 @@ pub(super) struct View {
     /// That of each whole image, of which the view may have some rows.
     pub(super) shape: Shape,
     pub(super) images: usize,
+    strides: Strides,
     pub(super) plane: Plane,
 }
 
@@ -52,9 +39,9 @@ impl View {
     fn of(image: &DeviceImage) -> Self {
         let shape = image.shape();
         let (row, channel) = (4 * image.stride() as i64, 4 * image.plane_stride() as i64);
-        let end_row = shape.height as i32;
-        let plane = Plane { base: image.address(), row, channel, image: 0, pixel: 4, first_row: 0, end_row };
-        Self { gpu: image.gpu().clone(), shape, images: 1, plane }
+        let strides = Strides { row, pixel: 4, channel, image: 0 };
+        let plane = Plane::new(image.address(), strides, shape.channels as u32, (0, shape.height as i32));
+        Self { gpu: image.gpu().clone(), shape, images: 1, strides, plane }
     }
 
     fn from_raw(
@@ -76,27 +63,26 @@ impl View {
             let value = format!("address {address:#x}, {strides:?}");
             return Err(Error::Parameter { name: "the layout", value, expected: "multiples of 4 bytes".into() });
         }
-        let whole = Plane {
-            base: address,
-            row: strides.row,
-            channel: strides.channel,
-            image: strides.image,
-            pixel: strides.pixel,
-            first_row: 0,
-            end_row: shape.height as i32,
-        };
-        let rows = checked(rows, &whole)?;
+        let rows = checked(rows, &(0..shape.height))?;
         // The address is that of the first row that is there.
-        let plane = Plane { first_row: rows.start as i32, end_row: rows.end as i32, ..whole };
-        Ok(Self { gpu: gpu.clone(), shape, images, plane })
+        let there = (rows.start as i32, rows.end as i32);
+        let plane = Plane::new(address, strides, shape.channels as u32, there);
+        Ok(Self { gpu: gpu.clone(), shape, images, strides, plane })
     }
 
     fn rows(mut self, rows: Range<usize>) -> Result<Self> {
-        let rows = checked(rows, &self.plane)?;
+        let rows = checked(rows, &self.there())?;
         let skipped = rows.start as i64 - i64::from(self.plane.first_row);
         self.plane.base = self.plane.base.wrapping_add((skipped * self.plane.row) as u64);
         (self.plane.first_row, self.plane.end_row) = (rows.start as i32, rows.end as i32);
         Ok(self)
+    }
+
+    /// The images from number `first` on, as a kernel is told of them.
+    pub(super) fn plane_from(&self, first: usize) -> Plane {
+        let mut plane = self.plane;
+        plane.base = plane.base.wrapping_add((first as i64 * self.strides.image) as u64);
+        plane
     }
 
     /// The rows that are there.
@@ -107,15 +93,15 @@ impl View {
     /// Whether sliding kernels may read it: its pixels lie side by side, its rows at multiples of 16 bytes less than 2 GiB
     /// apart.
     pub(super) fn is_aligned(&self) -> bool {
-        let Plane { base, row, channel, image, pixel, .. } = self.plane;
-        let aligned = base.is_multiple_of(16) && [row, channel, image].iter().all(|stride| stride % 16 == 0);
-        pixel == 4 && aligned && i32::try_from(row).is_ok()
+        let Strides { row, channel, image, .. } = self.strides;
+        self.plane.is_plain()
+            && self.plane.base.is_multiple_of(16)
+            && [row, channel, image].iter().all(|stride| stride % 16 == 0)
     }
 }
 
-/// Rows that are some of those that a plane has.
-fn checked(rows: Range<usize>, plane: &Plane) -> Result<Range<usize>> {
-    let there = plane.first_row as usize..plane.end_row as usize;
+/// Rows that are some of those that are there.
+fn checked(rows: Range<usize>, there: &Range<usize>) -> Result<Range<usize>> {
     if rows.is_empty() || rows.start < there.start || rows.end > there.end {
         let expected = format!("some of rows {} to before {}", there.start, there.end);
         return Err(Error::Parameter { name: "rows", value: format!("{rows:?}"), expected });

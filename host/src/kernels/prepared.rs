@@ -44,6 +44,8 @@ pub(crate) trait Work: Debug + Send + Sync {
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'a> {
     pub(crate) pass: gpu_kernels::abi::Pass,
+    /// Channels of an image.
+    pub(crate) channels: u32,
     /// Channels of all images.
     pub(crate) planes: u32,
     pub(crate) window: gpu_kernels::abi::Window,

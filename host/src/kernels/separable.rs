@@ -70,6 +70,8 @@ impl Launch {
     /// The intermediate image: the rows that the column pass reads of the region's columns, as planes of their own without
     /// gaps but for rows that begin at multiples of 128 bytes.
     fn middle(job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<Plane> {
+        use gpu_kernels::abi::Strides;
+
         let (pass, region) = (&job.pass, &job.pass.region);
         let rows = crate::plan::problem::rows_read(
             pass.border,
@@ -84,16 +86,15 @@ impl Launch {
         let floats =
             (plane / 4).checked_mul(job.planes as usize).ok_or_else(|| stream.gpu().out_of_memory(u64::MAX))?;
         let base = stream.scratch(floats)? as u64;
-        Ok(Plane {
-            // Column 0 may lie before the memory, and is not touched.
-            base: base.wrapping_sub(4 * left as u64),
+        let strides = Strides {
             row: stride as i64,
-            channel: plane as i64,
-            image: (plane * pass.channels as usize) as i64,
             pixel: 4,
-            first_row: rows.start as i32,
-            end_row: rows.end as i32,
-        })
+            channel: plane as i64,
+            image: plane as i64 * i64::from(job.channels),
+        };
+        // Column 0 may lie before the memory, and is not touched.
+        let base = base.wrapping_sub(4 * left as u64);
+        Ok(Plane::new(base, strides, job.channels, (rows.start as i32, rows.end as i32)))
     }
 }
 

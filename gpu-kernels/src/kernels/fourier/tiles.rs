@@ -317,7 +317,7 @@ unsafe fn add_part<const M: usize>(
 #[inline(always)]
 unsafe fn load_pair<const M: usize>(pass: &Pass, place: Place<M>, left: i32, apart: i32, y: i32) -> [Complex; M] {
     let source = Source::new(pass);
-    let row = source.row(y);
+    let row = if source.is_plain() && source.has_rows(y, y + 1) { source.plain_row(y) } else { source.row(opaque(y)) };
     // SAFETY: inside, every column lies in the image; else each goes through the border rule. The line in shared memory is
     // this warp's, and every lane reads back its own numbers.
     unsafe {
@@ -377,10 +377,9 @@ unsafe fn store_pair<const M: usize>(
     y: i32,
 ) {
     let target = Target::new(pass);
-    let plain = !share.adds && (pass.epilogue.flags == 0 || !share.ends);
     // SAFETY: each pixel lies in the region and is one thread's; the line in shared memory as in `load_pair`.
     unsafe {
-        if left + 2 * cols <= pass.region.x1 && plain && target.is_plain() {
+        if left + 2 * cols <= pass.region.x1 && !share.adds && target.is_simple() {
             let (first, second) = (target.at_plain(left + place.lane, y), target.at_plain(left + cols + place.lane, y));
             let mut m = 0;
             while m < M {
@@ -410,7 +409,8 @@ unsafe fn put(target: &Target<'_>, pass: &Pass, share: Share, x: i32, y: i32, va
         // SAFETY: as the caller promised.
         unsafe {
             let sum = if share.adds { target.written(x, y) + value } else { 0.0 + value };
-            target.write_plain(x, y, if share.ends { finished(pass, sum) } else { sum });
+            let [value] = if share.ends { finished(pass, [sum]) } else { [sum] };
+            target.write_plain(x, y, value);
         }
     }
 }
