@@ -2,13 +2,12 @@
 //! fault it must pass, so that it is the fault that is caught.
 
 use apron::{Border, Error, Family, Result, Shape, f16};
-use conformance::oracle::{Padded, fold, kept};
 use conformance::problem::{Group, Problem, Window};
 use conformance::runner::{self, Implementation, Ready, Source, Tally, Target};
 use conformance::sample::{Kind, Sample};
-use conformance::scalar;
 use conformance::select::Selection;
 use libtest_mimic::{Failed, Trial};
+use oracle::{Padded, fold, kept, scalar};
 
 use crate::{direct, fourier, ladder, separable};
 
@@ -455,12 +454,12 @@ impl Prepared {
             _ => {}
         }
         let result = match fault {
-            Fault::DirectInstead => scalar::direct(&plane, size, window, border),
+            Fault::DirectInstead => scalar::direct(&plane, size, window.as_taps(), border),
             Fault::BorderNotFiltered | Fault::MiddleInHalfPrecision => self.two_passes(&plane, size, &row, &column),
             _ if self.stand_in.family == Family::Product => {
-                scalar::product(&plane, size, window, (&row, &column), border)
+                scalar::product(&plane, size, window.as_taps(), (&row, &column), border)
             }
-            _ => scalar::separable(&plane, size, window, (&row, &column), border),
+            _ => scalar::separable(&plane, size, window.as_taps(), (&row, &column), border),
         };
         result.into_iter().map(f64::from).collect()
     }
@@ -468,7 +467,7 @@ impl Prepared {
     /// Both passes, with a fault between them.
     fn two_passes(&self, plane: &[f32], (width, height): (usize, usize), row: &[f64], column: &[f64]) -> Vec<f32> {
         let constant = if let Border::Constant(value) = self.border { value } else { 0.0 };
-        let padded = Padded::new(plane, (width, height), &self.window, self.border, constant);
+        let padded = Padded::new(plane, (width, height), self.window.as_taps(), self.border, constant);
         let middle = |x: usize, y: usize| -> f32 {
             let outside = self.find(y as i64 - self.window.anchor.1 as i64, height).is_none();
             if outside && self.stand_in.fault == Fault::BorderNotFiltered {

@@ -12,7 +12,6 @@ use std::sync::{Mutex, PoisonError};
 
 use apron::{Border, Device, Error, Family, Filter, Shape, Variant};
 use conformance::bounds::bound;
-use conformance::oracle::fold;
 use conformance::problem::{Group, Problem, Window};
 use conformance::product::{Gpu, Product};
 use conformance::report;
@@ -22,6 +21,7 @@ use conformance::select::Selection;
 use conformance::suite::gpu_trial;
 use fastrand::Rng;
 use libtest_mimic::{Failed, Trial};
+use oracle::fold;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};

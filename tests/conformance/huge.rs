@@ -6,15 +6,14 @@ use apron::Variant;
 use apron::{Border, Device, Family, Image, Plan, Shape};
 #[cfg(feature = "gpu")]
 use conformance::bounds::bound;
-use conformance::oracle;
 use conformance::problem::Window;
 use conformance::product::Gpu;
-use conformance::scalar;
 use conformance::select::Selection;
 use conformance::suite::gpu_trial;
 #[cfg(not(feature = "gpu"))]
 use conformance::suite::{no_gpu as on_gpu, no_gpu as signal_on_gpu};
 use libtest_mimic::{Failed, Trial};
+use oracle::scalar;
 use rayon::prelude::*;
 
 /// 2^31 elements are passed at row 42943, 2^30 at row 21471: 4 GiB of f32.
@@ -117,11 +116,12 @@ fn expected(window: &Window, border: Border, family: Family, rows: &std::ops::Ra
     let plane: Vec<f32> = (top..bottom).flat_map(|y| (0..SHAPE.width).map(move |x| f32::from(pixel(x, y)))).collect();
     let wide: Vec<f64> = plane.iter().map(|&value| f64::from(value)).collect();
     let part = (rows.start - top) * SHAPE.width..(rows.end - top) * SHAPE.width;
+    let taps = window.as_taps();
     let bits = match (family, window.filter.separated()) {
-        (Family::Separable, Some(pair)) => scalar::separable(&plane, size, window, pair, border),
-        _ => scalar::direct(&plane, size, window, border),
+        (Family::Separable, Some(pair)) => scalar::separable(&plane, size, taps, pair, border),
+        _ => scalar::direct(&plane, size, taps, border),
     };
-    (bits[part.clone()].to_vec(), oracle::correlate(&wide, size, window, border)[part].to_vec())
+    (bits[part.clone()].to_vec(), oracle::correlate(&wide, size, taps, border)[part].to_vec())
 }
 
 fn on_cpu() -> Result<(), Failed> {

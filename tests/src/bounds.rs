@@ -3,12 +3,12 @@
 //! | result | must be | because |
 //! | --- | --- | --- |
 //! | u8 from u8 | the oracle's value, rounded half to even, saturated | results near a tie are computed again in f64 |
-//! | all else, direct | the bits of `scalar::direct`, converted once | one order, fused, for every variant and device |
-//! | all else, separable | the bits of `scalar::separable`, converted once | likewise |
-//! | all else, product | the bits of `scalar::product`, converted once | likewise |
+//! | all else, direct | the bits of `oracle::scalar::direct`, converted once | one order, fused, for every variant and device |
+//! | all else, separable | the bits of `oracle::scalar::separable`, converted once | likewise |
+//! | all else, product | the bits of `oracle::scalar::product`, converted once | likewise |
 //! | `Border::Keep`'s copies | the source value, converted | nothing is computed |
 //! | all else, Fourier | within [`bound`] of the oracle, converted once | transforms round in no order that is promised |
-//! | the same, with a pixel beyond [`room`] in the window | the bits of `scalar::direct` | such tiles are computed tap by tap |
+//! | the same, with a pixel beyond [`room`] in the window | the bits of `oracle::scalar::direct` | such tiles are computed tap by tap |
 //! | the scalar references | within [`bound`] of the oracle | see there |
 //!
 //! Two NaNs are equal whatever their payload; beyond that, bits are bits, and -0 is not 0.
@@ -28,11 +28,7 @@ pub fn room(family: Family, window: &Window) -> f64 {
     // What a row pass makes may be greater than the result, if the column's taps are small.
     let (of_row, _) = factors(family, window);
     let most = f64::from(f32::MAX);
-    (most / 2.0 / weight(window).max(of_row)).min(most)
-}
-
-fn weight(window: &Window) -> f64 {
-    window.taps.iter().map(|tap| tap.abs()).sum()
+    (most / 2.0 / window.as_taps().weight().max(of_row)).min(most)
 }
 
 /// The sizes of a row's taps added up, and those of a column's, where a family takes them apart.
@@ -52,7 +48,7 @@ fn factors(family: Family, window: &Window) -> (f64, f64) {
 ///   k = `cols + rows + 2`. The filter's own factors may differ from taps that were given as a whole by
 ///   [`Window::split_error`], which the product documents and which is added.
 /// - A product's sum multiplies each pixel with two rounded taps, and rounds in between: k = `cols * rows + 3`.
-/// - A product of spectra promises k = 16, whatever the window; numbers as small as a subnormal's error are added up over a
+/// - A product of spectra promises k = [`oracle::SPECTRAL_STEPS`], whatever the window; numbers as small as a subnormal's error are added up over a
 ///   tile.
 /// - Errors compound: `k` roundings make `k * unit / (1 - k * unit)`.
 /// - A result that underflows loses up to half the least subnormal at each step, whatever its size; in a row pass the
@@ -64,10 +60,10 @@ pub fn bound(family: Family, window: &Window, greatest_pixel: f64) -> f64 {
     let (steps, split, least) = match family {
         Family::Direct => (window.cols * window.rows + 1, 0.0, LEAST),
         Family::Product => (window.cols * window.rows + 3, window.split_error(), LEAST),
-        Family::Fourier => (16, 0.0, 128.0 * 128.0 * LEAST),
+        Family::Fourier => (oracle::SPECTRAL_STEPS, 0.0, 128.0 * 128.0 * LEAST),
         _ => (window.cols + window.rows + 2, window.split_error(), LEAST),
     };
-    let weight = weight(window);
+    let weight = window.as_taps().weight();
     let scale = weight * greatest_pixel;
     let steps = steps as f64;
     let (of_row, of_column) = factors(family, window);

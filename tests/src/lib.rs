@@ -1,9 +1,7 @@
-//! Holds every variant of apron, on every device, to an oracle that shares no code with it.
+//! Holds every variant of apron, on every device, to the package `oracle`, which shares no code with it.
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | [`oracle`] | the definition of a result, in f64, with a border rule of its own |
-//! | [`scalar`] | one plain f32 loop for each family, whose bits every variant of it must give |
 //! | [`bounds`] | the table of tolerances, and why each is what it is |
 //! | [`sample`] | stored types with conversions of their own, random values, poison |
 //! | [`problem`], [`select`] | what is filtered with what |
@@ -40,12 +38,10 @@
 pub mod bounds;
 pub mod built;
 pub mod hostile;
-pub mod oracle;
 pub mod problem;
 pub mod product;
 pub mod report;
 pub mod runner;
 pub mod sample;
-pub mod scalar;
 pub mod select;
 pub mod suite;

@@ -8,14 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use apron::{Border, Error, Family, Result, Shape, f16};
 use fastrand::Rng;
+use oracle::{Order, Padded};
 use rayon::prelude::*;
 
 use crate::bounds::{bound, room};
-use crate::oracle::{self, Padded};
 use crate::problem::{Group, Problem, Window};
 use crate::report::{self, Wrong};
 use crate::sample::{Data, Kind, Sample};
-use crate::scalar;
 
 /// Something that filters: a variant of the product on a device, or a sabotaged stand-in.
 pub trait Implementation: Sync {
@@ -291,49 +290,37 @@ struct References<'a> {
     /// For each channel.
     planes: &'a [Vec<f64>],
     oracle: Vec<Vec<f64>>,
-    direct: Option<Vec<Vec<f32>>>,
-    separable: Option<Vec<Vec<f32>>>,
-    product: Option<Vec<Vec<f32>>>,
+    /// Each order's bits, once they were asked for.
+    bits: Vec<(Order, Vec<Vec<f32>>)>,
 }
 
 impl<'a> References<'a> {
     fn new<S: Sample>(group: &'a Group, problem: &'a Problem, picture: &'a Picture<S>) -> Self {
         let size = (problem.shape.width, problem.shape.height);
-        let correlate = |plane: &Vec<f64>| oracle::correlate(plane, size, &group.window, group.border);
+        let correlate = |plane: &Vec<f64>| oracle::correlate(plane, size, group.window.as_taps(), group.border);
         Self {
             window: &group.window,
             border: group.border,
             problem,
             planes: &picture.planes,
             oracle: picture.planes.iter().map(correlate).collect(),
-            direct: None,
-            separable: None,
-            product: None,
+            bits: Vec::new(),
         }
     }
 
-    /// The family's own bits.
-    fn scalar(&mut self, family: Family) -> &[Vec<f32>] {
-        let (window, border, planes) = (self.window, self.border, self.planes);
-        let size = (self.problem.shape.width, self.problem.shape.height);
-        let each = |filter: &dyn Fn(&[f32]) -> Vec<f32>| -> Vec<Vec<f32>> {
-            let narrow = |plane: &Vec<f64>| -> Vec<f32> { plane.iter().map(|&value| value as f32).collect() };
-            planes.iter().map(|plane| filter(&narrow(plane))).collect()
-        };
-        match family {
-            Family::Direct => {
-                self.direct.get_or_insert_with(|| each(&|plane| scalar::direct(plane, size, window, border)))
-            }
-            Family::Separable => self.separable.get_or_insert_with(|| {
-                let pair = window.filter.separated().expect("a separable run has a separable filter");
-                each(&|plane| scalar::separable(plane, size, window, pair, border))
-            }),
-            Family::Product => self.product.get_or_insert_with(|| {
-                let pair = window.filter.separated().expect("a product has a separable filter");
-                each(&|plane| scalar::product(plane, size, window, pair, border))
-            }),
-            other => panic!("the tests know no reference for {other:?}: add one to scalar.rs"),
-        }
+    /// The order's own bits.
+    fn bits(&mut self, order: Order) -> &[Vec<f32>] {
+        let at = self.bits.iter().position(|(known, _)| *known == order).unwrap_or_else(|| {
+            let size = (self.problem.shape.width, self.problem.shape.height);
+            let (taps, pair) = (self.window.as_taps(), self.window.filter.separated());
+            let filter = |plane: &Vec<f64>| {
+                let narrow: Vec<f32> = plane.iter().map(|&value| value as f32).collect();
+                order.filter(&narrow, size, taps, pair, self.border)
+            };
+            self.bits.push((order, self.planes.iter().map(filter).collect()));
+            self.bits.len() - 1
+        });
+        &self.bits[at].1
     }
 
     fn expected<D: Sample>(&mut self, family: Family) -> Result<Expected<D>, String> {
@@ -368,7 +355,8 @@ impl<'a> References<'a> {
             greatest.iter().map(|&greatest| bound(family, self.window, greatest)).collect()
         };
         let (tolerance, agreement) = (bounds(family), bounds(reference));
-        let bits = self.scalar(reference);
+        let order = Order::of(reference).ok_or_else(|| format!("the oracle knows no order for {reference:?}"))?;
+        let bits = self.bits(order);
 
         let len = width * height * channels;
         let mut expected = Expected {
@@ -409,7 +397,7 @@ fn reach(
     if !constant && !marks.contains(&true) {
         return result;
     }
-    let padded = Padded::new(marks, (width, height), window, border, constant);
+    let padded = Padded::new(marks, (width, height), window.as_taps(), border, constant);
     let along = |row: &[bool]| -> Vec<bool> { row.windows(window.cols).map(|cells| cells.contains(&true)).collect() };
     let rows: Vec<_> = padded.data.chunks(padded.width).map(along).collect();
     for (result, rows) in result.chunks_mut(width).zip(rows.windows(window.rows)) {

@@ -23,7 +23,8 @@ fn sources() -> BTreeMap<String, String> {
         }
     }
     let mut found = BTreeMap::new();
-    for folder in ["gpu-kernels", "kernel-builder", "host", "bench", "xtask", "tests", "emulator", "rust-cuda", "fuzz"]
+    for folder in
+        ["gpu-kernels", "kernel-builder", "host", "bench", "xtask", "oracle", "tests", "emulator", "rust-cuda", "fuzz"]
     {
         visit(&root().join(folder), &mut found);
     }
