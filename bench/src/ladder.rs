@@ -4,14 +4,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use apron::gpu::{DeviceImage, Gpu};
+use apron::gpu::Gpu;
 use apron::{Device, Error, Family, Filter, Image, Plan, Variant};
+use oracle::Order;
 
 use crate::cases::Random;
-use crate::measure::{Bed, copy, median, micros, on_host};
+use crate::check::Against;
+use crate::contest::{Must, OnCpu, OnGpu, Problem};
+use crate::measure::{Turn, median, micros};
 use crate::report::{CpuReport, GpuReport};
 use crate::sources::{Scene, Source, Sweep, Table, sources};
-use crate::{check, family_name, ladder_report as report, output, why};
+use crate::{check, contest, family_name, ladder_report as report, output, why};
 
 /// What can be asked of the ladder.
 #[derive(Debug, clap::Args)]
@@ -223,10 +226,64 @@ impl Bench {
         let pixels = (0..scene.width * scene.height * scene.channels).map(|_| f32::random(&mut random)).collect();
         let src = Image::from_vec(pixels, scene.width, scene.height, scene.channels)?;
         let filter = scene.taps.filter()?;
-        let job = Job { scene, contenders, filter: &filter, src: &src };
-        match &self.place {
-            Place::Cpu => job.on_cpu(self.rounds.min(3)),
-            Place::Gpu { ordinal, gpu, .. } => job.on_gpu(*ordinal, gpu, self.rounds),
+        let plans = contenders.iter().map(|contender| self.plan(*contender, scene, &filter, &src));
+        let plans = plans.collect::<Result<Vec<_>>>()?;
+        let problem = Problem { filter: &filter, border: scene.border, src: &src };
+        let taking = || contenders.iter().zip(&plans).filter_map(|(contender, plan)| Some((contender, plan.as_ref()?)));
+        let mut distances = Distances { scene, filter: &filter, src: &src, known: Vec::new() };
+        let mut measured = Vec::new();
+        let times = match &self.place {
+            Place::Cpu => {
+                let mut contest = OnCpu::new(problem, |_| Turn::SHORT)?;
+                for (&Contender { variant, .. }, plan) in taking() {
+                    contest.enter(contest::Contender {
+                        name: variant.name().to_owned(),
+                        must: Must::of(variant.family(), None),
+                        run: Box::new(|src, dst| plan.run(&src.view(), &mut dst.view_mut())),
+                    })?;
+                    measured.push((variant.family(), None));
+                }
+                contest.time(self.rounds.min(3), |_, _| {})?
+            }
+            Place::Gpu { gpu, .. } => {
+                let shape = src.shape();
+                let mut on_device = if scene.by_rows { gpu.image_by_rows(shape)? } else { gpu.image(shape)? };
+                gpu.upload_into(&src.view(), &mut on_device)?;
+                let mut contest = OnGpu::new(gpu, problem, on_device)?;
+                for (&Contender { variant, .. }, plan) in taking() {
+                    let found = contest.enter(contest::Contender {
+                        name: variant.name().to_owned(),
+                        must: Must::of(variant.family(), None),
+                        run: Box::new(|src, dst, stream| plan.run_on_device(src, dst, stream)),
+                    })?;
+                    let distance = distances.of(variant.family(), &found).with_context(|| variant.name())?;
+                    measured.push((variant.family(), distance));
+                }
+                contest.time(self.rounds)?
+            }
+        };
+        let mut entries = times.entries.into_iter().zip(measured).map(|(entry, (family, distance))| {
+            let checked = match entry.checked.against {
+                Against::First(_) => format!("f64, the bits of {}", family_name(family)),
+                against => against.to_string(),
+            };
+            Measured { time: median(entry.times), checked, distance }
+        });
+        let all = plans.iter().map(|plan| plan.as_ref().and_then(|_| entries.next())).collect();
+        Ok((median(times.copies), all))
+    }
+
+    /// A plan for the contender; `None` if it does not take the scene.
+    fn plan(&self, contender: Contender, scene: &Scene, filter: &Filter, src: &Image<f32>) -> Result<Option<Plan>> {
+        let device = match self.place {
+            Place::Cpu => Device::Cpu,
+            Place::Gpu { ordinal, .. } => Device::Gpu(ordinal),
+        };
+        let plan = Plan::builder(filter).border(scene.border).device(device).variant(contender.variant);
+        let plan = plan.block(contender.block).build();
+        match plan.and_then(|plan| plan.variant_for(src.shape()).map(|_| plan)) {
+            Err(Error::Unsupported { .. }) => Ok(None),
+            plan => Ok(Some(plan?)),
         }
     }
 }
@@ -236,140 +293,41 @@ fn steps(filter: &Filter, family: Family) -> usize {
     if family == Family::Separable { filter.cols() + filter.rows() } else { filter.cols() * filter.rows() }
 }
 
-/// One scene's measurements.
-struct Job<'a> {
+/// How far results are from the oracle's in f32, as a whole: `|found - expected| / |expected|`, both as vectors.
+struct Distances<'a> {
     scene: &'a Scene,
-    contenders: &'a [Contender],
     filter: &'a Filter,
     src: &'a Image<f32>,
+    /// Of the first result in each order: the others have its bits.
+    known: Vec<(Order, f64)>,
 }
 
-impl Job<'_> {
-    fn on_cpu(&self, rounds: usize) -> Result<Times> {
-        let (input, mut output) = (self.src.as_slice(), vec![0.0f32; self.src.as_slice().len()]);
-        let copies = on_host(rounds, || {
-            output.copy_from_slice(input);
-            anyhow::Ok(())
-        })?;
-        let mut checker = Checker::new(self);
-        let mut all = Vec::new();
-        for contender in self.contenders {
-            let Some(plan) = self.plan(*contender, Device::Cpu)? else {
-                all.push(None);
-                continue;
-            };
-            let mut dst = self.empty()?;
-            let times = on_host(rounds, || plan.run(&self.src.view(), &mut dst.view_mut()))?;
-            let (checked, _) = checker.check(contender.variant, &dst)?;
-            all.push(Some(Measured { time: median(times), checked, distance: None }));
+impl Distances<'_> {
+    /// A result's, if the scene asks for it and the family has an order.
+    fn of(&mut self, family: Family, found: &Image<f32>) -> Result<Option<f64>> {
+        let Some(order) = Order::of(family).filter(|_| self.scene.reference) else { return Ok(None) };
+        if let Some((_, distance)) = self.known.iter().find(|(known, _)| *known == order) {
+            return Ok(Some(*distance));
         }
-        Ok((median(copies), all))
-    }
-
-    fn on_gpu(&self, ordinal: u32, gpu: &Gpu, rounds: usize) -> Result<Times> {
-        let shape = self.src.shape();
-        let mut src = if self.scene.by_rows { gpu.image_by_rows(shape)? } else { gpu.image(shape)? };
-        gpu.upload_into(&self.src.view(), &mut src)?;
-        let mut bed = Bed::new(gpu, &src)?;
-        let mut checker = Checker::new(self);
-        let mut runners = Vec::new();
-        for contender in self.contenders {
-            let Some(plan) = self.plan(*contender, Device::Gpu(ordinal))? else {
-                runners.push(None);
-                continue;
-            };
-            let context = || contender.variant.name();
-            let found = run_once(gpu, &plan, &src).with_context(context)?;
-            let (checked, distance) = checker.check(contender.variant, &found).with_context(context)?;
-            let rhythm = bed.rhythm(|src, dst, stream| plan.run_on_device(src, dst, stream))?;
-            runners.push(Some((plan, rhythm, checked, distance, Vec::new())));
-        }
-        let copy_rhythm = bed.rhythm(copy)?;
-        let mut copies = Vec::new();
-        // Round by round, so that a clock that changes changes it for all.
-        for _ in 0..rounds {
-            copies.push(bed.time(copy_rhythm, copy)?);
-            for (plan, rhythm, _, _, times) in runners.iter_mut().flatten() {
-                times.push(bed.time(*rhythm, |src, dst, stream| plan.run_on_device(src, dst, stream))?);
-            }
-        }
-        let measured = |(_, _, checked, distance, times)| Measured { time: median(times), checked, distance };
-        Ok((median(copies), runners.into_iter().map(|runner| runner.map(measured)).collect()))
-    }
-
-    /// A plan for the contender; `None` if it does not take the scene.
-    fn plan(&self, contender: Contender, device: Device) -> Result<Option<Plan>> {
-        let plan = Plan::builder(self.filter).border(self.scene.border).device(device).variant(contender.variant);
-        let plan = plan.block(contender.block).build();
-        match plan.and_then(|plan| plan.variant_for(self.src.shape()).map(|_| plan)) {
-            Err(Error::Unsupported { .. }) => Ok(None),
-            plan => Ok(Some(plan?)),
-        }
-    }
-
-    fn empty(&self) -> Result<Image<f32>> {
-        Ok(Image::zeroed(self.scene.width, self.scene.height, self.scene.channels)?)
-    }
-}
-
-/// Holds results to the oracle, and to others of their family.
-struct Checker<'a> {
-    job: &'a Job<'a>,
-    /// The first result of each family, which is held to f64.
-    references: Vec<(Family, Image<f32>)>,
-    /// The CPU's results.
-    twins: Vec<(Family, Image<f32>)>,
-}
-
-impl<'a> Checker<'a> {
-    fn new(job: &'a Job<'a>) -> Self {
-        Self { job, references: Vec::new(), twins: Vec::new() }
-    }
-
-    /// What the result was held to, and how far it is from the CPU's, if that is asked for.
-    fn check(&mut self, variant: Variant, found: &Image<f32>) -> Result<(String, Option<f64>)> {
-        let Job { scene, filter, src, .. } = *self.job;
-        let family = variant.family();
-        check::spots(filter, scene.border, src, found, 0.0)?;
-        let mut checked = "f64".to_owned();
-        match self.references.iter().find(|(known, _)| *known == family) {
-            Some((_, reference)) => {
-                check::same(found, reference)?;
-                checked += &format!(", the bits of {}", family_name(family));
-            }
-            None => self.references.push((family, found.clone())),
-        }
-        let distance = scene.reference.then(|| self.distance(variant, found)).transpose()?;
-        Ok((checked, distance))
-    }
-
-    /// `|found - twin| / |twin|`, both as vectors.
-    fn distance(&mut self, variant: Variant, found: &Image<f32>) -> Result<f64> {
-        let family = variant.family();
-        if !self.twins.iter().any(|(known, _)| *known == family) {
-            let mut twin = self.job.empty()?;
-            let plan = self.job.plan(Contender { variant, block: None }, Device::Cpu)?;
-            plan.context("the CPU does not take it")?.run(&self.job.src.view(), &mut twin.view_mut())?;
-            self.twins.push((family, twin));
-        }
-        let twin = self.twins.iter().find(|(known, _)| *known == family).context("it was made just now")?;
+        let Scene { width, height, channels, border, .. } = *self.scene;
+        let plane = |image: &Image<f32>, channel: usize| -> Vec<f32> {
+            image.as_slice().iter().skip(channel).step_by(channels).copied().collect()
+        };
         let square = |value: f32| f64::from(value) * f64::from(value);
-        let pairs = found.as_slice().iter().zip(twin.1.as_slice());
-        let difference: f64 = pairs.map(|(found, twin)| square(found - twin)).sum();
-        let norm: f64 = twin.1.as_slice().iter().map(|&value| square(value)).sum();
+        let (mut difference, mut norm) = (0.0, 0.0);
+        for channel in 0..channels {
+            let src = plane(self.src, channel);
+            let expected = check::with_taps(self.filter, |taps| {
+                order.filter(&src, (width, height), taps, self.filter.separated(), border)
+            });
+            for (found, expected) in plane(found, channel).into_iter().zip(expected) {
+                difference += square(found - expected);
+                norm += square(expected);
+            }
+        }
         let distance = (difference / norm).sqrt();
-        ensure!(distance < 1e-6, "it is {distance:e} from the CPU's result");
-        Ok(distance)
+        ensure!(distance < 1e-6, "it is {distance:e} from the oracle's result");
+        self.known.push((order, distance));
+        Ok(Some(distance))
     }
-}
-
-/// A plan's result on the device.
-fn run_once(gpu: &Gpu, plan: &Plan, src: &DeviceImage) -> Result<Image<f32>> {
-    let mut stream = gpu.stream()?;
-    let mut dst = gpu.image_like(src)?;
-    // Memory that the driver hands out may still hold another run's right result.
-    dst.fill(f32::NAN, &stream)?;
-    plan.run_on_device(src, &mut dst, &mut stream)?;
-    stream.synchronize()?;
-    Ok(gpu.download(&dst)?)
 }
