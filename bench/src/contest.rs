@@ -327,3 +327,119 @@ impl<'a, P: Random> OnCpu<'a, P> {
         Ok(Times { copies: self.copies, entries: self.entries.into_iter().map(|(_, entry)| entry).collect() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use apron::{Device, Variant};
+
+    use super::*;
+
+    const BITS: Must = Must::Bits(Order::Direct, None);
+
+    fn filter() -> Filter {
+        Filter::from_taps(3, 3, &[0.1, -0.2, 0.3, 0.4, 0.5, -0.6, 0.7, 0.8, 0.9]).unwrap()
+    }
+
+    fn source(width: usize, height: usize) -> Image<f32> {
+        let mut random = fastrand::Rng::with_seed(1);
+        let pixels = (0..width * height).map(|_| f32::random(&mut random)).collect();
+        Image::from_vec(pixels, width, height, 1).unwrap()
+    }
+
+    /// A library that agrees, and then fails.
+    struct Failing;
+
+    impl Rival for Failing {
+        fn check(&mut self) -> Result<Agreement, Option<String>> {
+            Ok(Agreement { difference: Some(0.5), note: "another border".to_owned() })
+        }
+
+        fn times(&mut self, _: Turn) -> Result<Vec<Duration>, Option<String>> {
+            Err(Some("it ended".to_owned()))
+        }
+    }
+
+    #[test]
+    fn right_results_are_timed_and_wrong_ones_do_not_enter() {
+        let (filter, src) = (filter(), source(40, 30));
+        let plan = Plan::builder(&filter).device(Device::Cpu).variant(Variant::DirectNaive).build().unwrap();
+        let plan = &plan;
+        let problem = Problem { filter: &filter, border: Border::default(), src: &src };
+        let mut contest = OnCpu::new(problem, |_| Turn::SHORT).unwrap();
+        let contender = |name: &str, must: Must, wrong: f32| Contender {
+            name: name.to_owned(),
+            must,
+            run: Box::new(move |src: &Image<f32>, dst: &mut Image<f32>| {
+                plan.run(&src.view(), &mut dst.view_mut())?;
+                let (shape, mut pixels) = (dst.shape(), dst.as_slice().to_vec());
+                pixels[77] += wrong;
+                *dst = Image::from_vec(pixels, shape.width, shape.height, shape.channels)?;
+                Ok(())
+            }) as OnHost<'_, f32>,
+        };
+        let first = contest.enter(contender("first", BITS, 0.0)).unwrap();
+        let sum = check::sum(&first);
+        contest.enter(contender("second", BITS, 0.0)).unwrap();
+        contest.enter(contender("near", Must::Near, 1e-6)).unwrap();
+        contest.enter(contender("anything", Must::Unjudged, 1.0)).unwrap();
+        contest.enter_rival("rival".to_owned(), Failing).unwrap();
+        for (must, wrong) in [(BITS, 1e-6), (Must::Near, 1e-3)] {
+            let error = contest.enter(contender("wrong", must, wrong)).map(|_| ()).unwrap_err();
+            assert!(format!("{error:#}").starts_with("wrong: wrong result"), "{error:#}");
+        }
+        let run: OnHost<'_, f32> = Box::new(|_, _| Ok(()));
+        assert!(contest.enter(Contender { name: "idle".to_owned(), must: BITS, run }).is_err());
+
+        let mut stopped = Vec::new();
+        let times = contest.time(3, |name, why| stopped.push((name.to_owned(), why))).unwrap();
+        assert_eq!(stopped, [("rival".to_owned(), Some("it ended".to_owned()))]);
+        let told: Vec<_> =
+            times.entries.iter().map(|entry| (entry.checked.against.to_string(), entry.times.is_empty())).collect();
+        let expected = [("f64", false), ("first, all bits", false), ("direct", false), ("-", false)];
+        let expected = expected.into_iter().chain([("apron (another border)", true)]);
+        assert_eq!(told, expected.map(|(text, empty)| (text.to_owned(), empty)).collect::<Vec<_>>());
+        assert_eq!(times.entries[0].checked.checksum, Some(sum));
+        assert!(!times.copies.is_empty());
+    }
+
+    #[test]
+    fn a_first_result_is_held_to_f64_and_to_its_checksum() {
+        let (filter, src) = (filter(), source(40, 30));
+        let plan = Plan::builder(&filter).device(Device::Cpu).border(Border::Wrap).build().unwrap();
+        let enter = |border: Border, sum: Option<u64>| {
+            let problem = Problem { filter: &filter, border, src: &src };
+            let run: OnHost<'_, f32> = Box::new(|src, dst| plan.run(&src.view(), &mut dst.view_mut()));
+            let contender = Contender { name: "one".to_owned(), must: Must::Bits(Order::Direct, sum), run };
+            OnCpu::new(problem, |_| Turn::SHORT).unwrap().enter(contender).map(|found| check::sum(&found))
+        };
+        let sum = enter(Border::Wrap, None).unwrap();
+        assert_eq!(enter(Border::Wrap, Some(sum)).unwrap(), sum);
+        assert!(enter(Border::Wrap, Some(sum ^ 1)).unwrap_err().root_cause().to_string().contains("checksum"));
+        assert!(enter(Border::Reflect, None).is_err());
+    }
+
+    #[test]
+    fn a_gpu_times_what_is_right_and_refuses_what_is_not_written() {
+        let Ok(gpu) = Gpu::open(0) else {
+            println!("skipped: no GPU");
+            return;
+        };
+        let (filter, src) = (filter(), source(256, 128));
+        let variants = [Variant::DirectNaive, Variant::DirectShared];
+        let build = |variant| Plan::builder(&filter).device(Device::Gpu(0)).variant(variant).build().unwrap();
+        let plans = variants.map(build);
+        let problem = Problem { filter: &filter, border: Border::default(), src: &src };
+        let mut contest = OnGpu::new(&gpu, problem, gpu.upload(&src.view()).unwrap()).unwrap();
+        let run: OnDevice<'_> = Box::new(|_, _, _| Ok(()));
+        assert!(contest.enter(Contender { name: "idle".to_owned(), must: BITS, run }).is_err());
+        for plan in &plans {
+            let run: OnDevice<'_> = Box::new(|src, dst, stream| plan.run_on_device(src, dst, stream));
+            contest.enter(Contender { name: "a plan".to_owned(), must: BITS, run }).unwrap();
+        }
+        contest.enter_replayed("replayed".to_owned(), &plans[0]).unwrap();
+        let times = contest.time(2).unwrap();
+        let told: Vec<_> = times.entries.iter().map(|entry| entry.checked.against.to_string()).collect();
+        assert_eq!(told, ["f64", "a plan, all bits", "the same, not recorded, all bits"]);
+        assert!(times.entries.iter().all(|entry| entry.times.len() == 2) && times.copies.len() == 2);
+    }
+}

@@ -64,8 +64,8 @@ impl Turn {
     /// Of runs that take less than the lead. Longer ones are timed once, from their start.
     pub const BRIEF: Self = Self { lead: Duration::from_millis(150), span: Duration::from_millis(25) };
 
-    /// Of runs that need not be exact.
-    pub const SHORT: Self = Self { lead: Duration::ZERO, span: Duration::from_millis(2) };
+    /// Of contenders that are many, and whose times need not be exact.
+    pub const SHORT: Self = Self { lead: Duration::from_millis(5), span: Duration::from_millis(5) };
 
     /// The turn of a contender whose run took so long before, if it did.
     pub fn after(last: Option<Duration>) -> Self {

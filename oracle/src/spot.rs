@@ -60,8 +60,9 @@ pub fn spots<T: Copy + Into<f64>>(
             (value, bound) = (src[index(x, y)].into(), 0.0);
         }
         let found: f64 = dst[index(x, y)].into();
-        // So that NaN is wrong.
-        if !((found - value).abs() <= bound) {
+        // NaN is not near.
+        let near = (found - value).abs() <= bound;
+        if !near {
             return Err(Wrong { at: (x, y), found, expected: value });
         }
     }
