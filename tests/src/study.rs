@@ -1,8 +1,8 @@
 //! Studies as implementations: on the CPU, and on images in device memory. Only results in f32 can be asked of them.
 
-use apron::{Border, Filter, Image, Result, Shape};
+use apron::{Border, Image, Result, Shape};
 use oracle::Order;
-use studies::{CpuPlan, Problem, Study};
+use studies::{CpuPlan, Study};
 
 use crate::problem::Window;
 use crate::product::put;
@@ -103,7 +103,7 @@ pub struct OnDevice {
 #[derive(Debug)]
 pub struct DevicePrepared {
     study: OnDevice,
-    filter: Filter,
+    filter: apron::Filter,
     border: Border,
     gpu: apron::gpu::Gpu,
 }
@@ -141,7 +141,7 @@ impl Ready for DevicePrepared {
     fn order(&self, shape: Shape) -> Result<Option<Order>> {
         let Self { study: OnDevice { study, .. }, filter, border, gpu } = self;
         let shared_memory = gpu.info().shared_memory;
-        let problem = Problem { filter, border: *border, shape, shared_memory };
+        let problem = studies::Problem { filter, border: *border, shape, shared_memory };
         let declined = |reason| apron::Error::Unsupported { variant: study.name(), reason };
         study.accepts(&problem).map(|()| Some(study.order())).map_err(declined)
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod dynamic;
 mod format;
+#[cfg(feature = "gpu")]
 pub(crate) mod planes;
 
 pub use format::{Format, Layout, Pixel, Scalar};
