@@ -349,3 +349,43 @@ impl Distances<'_> {
         Ok(distance)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every document's steps over a small image, in a contest: none declines, none is wrong, each is timed.
+    fn climb(place: Place) {
+        let bench = Bench { place, rounds: 1 };
+        for source in sources() {
+            for table in &source.tables {
+                let scene =
+                    Scene { width: table.scene.width.min(160), height: table.scene.height.min(48), ..table.scene };
+                let contenders: Vec<_> =
+                    table.steps.iter().map(|step| Contender { kernel: step.kernel, block: step.block }).collect();
+                let (_, times) = bench.times(&scene, &contenders).unwrap();
+                assert_eq!(times.len(), contenders.len());
+                for (step, measured) in table.steps.iter().zip(times) {
+                    let at = format!("{}, {}: {}", source.name, table.title, step.label);
+                    let measured = measured.unwrap_or_else(|| panic!("{at} declines"));
+                    assert!(measured.checked.starts_with("f64"), "{at}: {}", measured.checked);
+                    let compared = scene.reference && matches!(bench.place, Place::Gpu { .. });
+                    assert_eq!(measured.distance, compared.then_some(0.0), "{at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_cpu_climbs_every_ladder() {
+        climb(Place::Cpu);
+    }
+
+    #[test]
+    fn a_gpu_climbs_every_ladder() {
+        match Gpu::open(0) {
+            Ok(gpu) => climb(Place::Gpu { gpu, peak: 1.0 }),
+            Err(_) => println!("skipped: no GPU"),
+        }
+    }
+}
