@@ -338,3 +338,36 @@ fn add(rows: &mut Rows<'_>, entries: Vec<Entry>, labels: Vec<Label>) {
 fn class_of(name: &str) -> Class {
     Class::ALL.into_iter().find(|class| class.name() == name).unwrap_or(Class::Dense)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::Form;
+
+    #[test]
+    fn a_gpu_has_a_row_for_every_variant_and_one_replayed() {
+        let Ok(gpu) = Gpu::open(0) else {
+            println!("skipped: no GPU");
+            return;
+        };
+        let case = Case {
+            suite: Suite::Gpu,
+            width: 160,
+            height: 48,
+            channels: 1,
+            stored: Stored::F32,
+            taps: 5,
+            form: Form::Product,
+            goals: [None; 2],
+            sums: [None; 2],
+            large: false,
+        };
+        let bench = Bench { case: &case, quick: true, rounds: 1 };
+        let rows = bench.on_gpu(0, &gpu, None, None, &mut Vec::new()).unwrap();
+        let names: Vec<_> = rows.iter().map(|row| row.variant.as_str()).collect();
+        let (replayed, ours) = names[1..].split_last().unwrap();
+        assert_eq!(names[0], "copy");
+        assert_eq!(ours, Variant::all().map(Variant::name).collect::<Vec<_>>());
+        assert!(replayed.ends_with(", replayed"), "{replayed}");
+    }
+}
