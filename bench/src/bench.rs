@@ -1,19 +1,21 @@
 //! `bench`: every case checked, then measured.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::rc::Rc;
 
 use anyhow::{Context, Result, bail, ensure};
-use apron::gpu::{DeviceImage, Gpu, Stream};
-use apron::{Border, Device, Error, Family, Filter, Image, Plan, Scalar, Variant};
-use rayon::prelude::*;
+use apron::gpu::Gpu;
+use apron::{Border, Device, Error, Family, Image, Plan, Scalar, Variant};
+use oracle::Order;
 
 use crate::cases::{Case, Class, Random, Stored, Suite, cases};
-use crate::linked::{Linked, linked};
-use crate::measure::{Bed, Rhythm, Turn, copy};
-use crate::peers::{Agreement, On, Peers};
-use crate::report::{Checked, CpuReport, GpuReport, Report, Row, Rows, Skipped, Who, contests};
-use crate::{charts, check, compilers, family_name, output, page, why};
+use crate::contest::{Contender, Entry, Must, OnCpu, OnGpu, Problem};
+use crate::linked::{Beside, Linked, linked};
+use crate::measure::Turn;
+use crate::peers::{Found, On, Peers, Taker};
+use crate::report::{CpuReport, GpuReport, Report, Row, Rows, Skipped, Who, duels};
+use crate::{charts, compilers, family_name, output, page, why};
 
 /// What can be asked of the benchmark.
 #[derive(Debug, clap::Args)]
@@ -45,9 +47,6 @@ pub struct Options {
 /// Multiply-adds up to which a case of the GPU's suite is measured on the CPU: beside a GPU, on the CPU alone in few rounds,
 /// in all rounds.
 const CPU_WORK: [usize; 3] = [1 << 28, 1 << 31, 1 << 32];
-
-/// After this long a contender's rounds end, if there were three.
-const BUDGET: Duration = Duration::from_millis(1200);
 
 /// The most turns of a contender on the CPU.
 const TURNS: usize = 7;
@@ -96,7 +95,7 @@ pub fn run(options: &Options) -> Result<()> {
             (false, false) => TURNS,
         },
         rows: Vec::new(),
-        contests: Vec::new(),
+        duels: Vec::new(),
         skipped: Vec::new(),
     };
     output::print(&report.heading(&fallback))?;
@@ -144,7 +143,7 @@ pub fn run(options: &Options) -> Result<()> {
             report.rows.extend(rows);
         }
     }
-    report.contests = contests(&report.rows);
+    report.duels = duels(&report.rows);
     output::print(&format!("\n{}", report.text()))?;
     let put = |file: &str| output::put_between(file, "bench", |names| report.beside(names));
     options.common.write(&report, || charts::draw(&report), |charts| page::write(&report, &fallback, charts), put)
@@ -185,125 +184,67 @@ struct Bench<'a> {
     rounds: usize,
 }
 
-/// Something that filters on the CPU.
-enum Contender {
-    Ours(Box<Plan>),
-    Peer(String),
-    Linked(usize),
-}
-
-/// A contender, what came of its check, and its times.
-struct Entry {
-    contender: Contender,
-    name: String,
+/// Who a contender is, for its row.
+struct Label {
+    who: Who,
     class: Class,
-    checked: Checked,
     /// Multiply-adds for each value that cannot be spared; 0 if that is not known.
     steps: usize,
-    times: Vec<Duration>,
-}
-
-impl Entry {
-    fn is_done(&self) -> bool {
-        let spent: Duration = self.times.iter().sum();
-        spent > BUDGET && (self.times.len() >= 3 || spent > 3 * BUDGET)
-    }
 }
 
 impl Bench<'_> {
     /// Ours, and with them the peers, run in turns, so that other load falls on all of them.
     fn on_cpu<P: Linked>(
         &self,
-        mut peers: Option<&mut Peers>,
+        peers: Option<&mut Peers>,
         with_linked: bool,
         skipped: &mut Vec<Skipped>,
     ) -> Result<Vec<Row>> {
         let case = self.case;
         let filter = case.filter()?;
         let src = Image::from_vec(case.pixels::<P>(), case.width, case.height, case.channels)?;
-        let mut dst = Image::<P>::zeroed(case.width, case.height, case.channels)?;
-        let (input, output) = (src.as_slice(), &mut vec![P::default(); case.values()]);
-        let copies = Turn::BRIEF.times(|| {
-            let parts = output.par_chunks_mut(1 << 16).zip(input.par_chunks(1 << 16));
-            parts.for_each(|(to, from)| to.copy_from_slice(from));
-            anyhow::Ok(())
-        })?;
-        let mut rows = Rows::new(case, "cpu".to_owned(), &copies, None);
+        let problem = Problem { filter: &filter, border: Border::default(), src: &src };
+        let peers = peers.map(RefCell::new);
+        let mut contest = OnCpu::new(problem, Turn::after)?;
 
-        let mut entries = Vec::new();
-        // What a user gets: a plan that chooses. One for a variant would run the reference.
+        // What a user gets: a plan that chooses.
         let class = case.form.class();
         let plan = Plan::builder(&filter).device(Device::Cpu).build()?;
-        plan.run(&src.view(), &mut dst.view_mut())?;
         let family = plan.variant_for(case.shape())?.family();
-        let name = family_name(family).to_owned();
-        let checked = self.check(&filter, &src, &dst, family).with_context(|| name.clone())?;
-        let steps = if is_exact(family) { case.steps(class) } else { 0 };
-        let contender = Contender::Ours(Box::new(plan));
-        entries.push(Entry { contender, name, class, checked, steps, times: Vec::new() });
+        let result = contest.enter(Contender {
+            name: family_name(family).to_owned(),
+            must: Must::of(Order::of(family), self.sum::<P>(family)),
+            run: Box::new(move |src, dst| plan.run(&src.view(), &mut dst.view_mut())),
+        })?;
+        let mut labels = vec![self.label(family, class)];
+        let peer = |class: Class| Label { who: Who::Peer, class, steps: case.steps(class) };
 
         let mut skip = |peer: &str, why: Option<String>| {
             if let Some(why) = why {
                 skipped.push(Skipped { what: format!("{} in {}", peer, case.name()), why });
             }
         };
-        if let Some(peers) = &mut peers {
-            for peer in peers.open(case, &[class], &filter, &src, &dst)? {
-                match peers.check(&peer.name) {
-                    Ok(agreement) => entries.push(Entry {
-                        contender: Contender::Peer(peer.name.clone()),
-                        class: class_of(&peer.class),
-                        checked: told(&agreement),
-                        steps: case.steps(class_of(&peer.class)),
-                        name: peer.name,
-                        times: Vec::new(),
-                    }),
-                    Err(why) => skip(&peer.name, why),
+        if let Some(peers) = &peers {
+            let found = peers.borrow_mut().open(case, &[class], &filter, &src, &result)?;
+            for Found { name, class, .. } in found {
+                match contest.enter_rival(name.clone(), Taker { peers, name: name.clone() }) {
+                    Ok(()) => labels.push(peer(class_of(&class))),
+                    Err(why) => skip(&name, why),
                 }
             }
         }
-        let mut libraries = if with_linked { linked(case, &filter, &src) } else { Vec::new() };
-        for (index, library) in libraries.iter_mut().enumerate() {
-            match library.run() {
-                Ok(()) => {
-                    let agreement = library.compare(&dst, case.taps / 2);
-                    entries.push(Entry {
-                        contender: Contender::Linked(index),
-                        name: library.name.to_owned(),
-                        class: library.class,
-                        checked: told(&agreement),
-                        steps: case.steps(library.class),
-                        times: Vec::new(),
-                    });
-                }
-                Err(why) => skip(library.name, Some(why)),
+        for library in if with_linked { linked(case, &filter, &src) } else { Vec::new() } {
+            let (name, class) = (library.name, library.class);
+            let rival = Beside { library, expected: Rc::clone(&result), margin: case.taps / 2 };
+            match contest.enter_rival(name.to_owned(), rival) {
+                Ok(()) => labels.push(peer(class)),
+                Err(why) => skip(name, why),
             }
         }
 
-        for _ in 0..self.rounds.min(TURNS) {
-            for entry in &mut entries {
-                if entry.is_done() {
-                    continue;
-                }
-                let turn = Turn::after(entry.times.last().copied());
-                let times = match &entry.contender {
-                    Contender::Ours(plan) => Ok(turn.times(|| plan.run(&src.view(), &mut dst.view_mut()))?),
-                    Contender::Linked(index) => turn.times(|| libraries[*index].run()).map_err(Some),
-                    Contender::Peer(name) => match &mut peers {
-                        Some(peers) => peers.take_turn(name, turn),
-                        None => continue,
-                    },
-                };
-                match times {
-                    Ok(times) => entry.times.extend(times),
-                    Err(why) => skip(&entry.name, why),
-                }
-            }
-        }
-        for entry in entries.into_iter().filter(|entry| !entry.times.is_empty()) {
-            let who = if matches!(entry.contender, Contender::Ours(_)) { Who::Apron } else { Who::Peer };
-            rows.add(entry.name, who, Some(entry.class), &entry.times, entry.checked, entry.steps);
-        }
+        let times = contest.time(self.rounds.min(TURNS), skip)?;
+        let mut rows = Rows::new(case, "cpu".to_owned(), &times.copies, None);
+        add(&mut rows, times.entries, labels);
         rows.judge(false);
         Ok(rows.list)
     }
@@ -320,79 +261,38 @@ impl Bench<'_> {
         let case = self.case;
         let filter = case.filter()?;
         let src = Image::from_vec(case.pixels::<f32>(), case.width, case.height, case.channels)?;
-        let device_src = gpu.upload(&src.view())?;
-        let mut bed = Bed::new(gpu, &device_src)?;
-        // The first result of each family, which is held to f64 and to the checksum.
-        let mut references: Vec<(Family, Image<f32>)> = Vec::new();
-        let mut runners = Vec::new();
+        let problem = Problem { filter: &filter, border: Border::default(), src: &src };
+        let mut contest = OnGpu::new(gpu, problem, gpu.upload(&src.view())?)?;
+        let (mut labels, mut direct) = (Vec::new(), None);
         for variant in Variant::all() {
             let plan = Plan::builder(&filter).device(Device::Gpu(ordinal)).variant(variant).build();
             let plan = match plan.and_then(|plan| plan.variant_for(src.shape()).map(|_| plan)) {
                 Err(Error::Unsupported { .. }) => continue,
                 plan => plan?,
             };
-            let context = || variant.name().to_owned();
-            let found = run_once(gpu, &plan, &device_src).with_context(context)?;
             let family = variant.family();
-            let checked = if !is_exact(family) {
-                let (_, reference) = references.first().context("the direct variants come first")?;
-                let bound = check::tolerance(&filter, &src);
-                let difference = check::near(&found, reference, bound).with_context(context)?;
-                Checked { difference: Some(difference), ..Checked::against("direct") }
-            } else if let Some((_, reference)) = references.iter().find(|(known, _)| *known == family) {
-                check::same(&found, reference).with_context(context)?;
-                Checked {
-                    checksum: Some(check::sum(&found)),
-                    ..Checked::against(format!("{}, all bits", first(family)))
-                }
-            } else {
-                let checked = self.check(&filter, &src, &found, family).with_context(context)?;
-                references.push((family, found));
-                checked
-            };
-            let rhythm = bed.rhythm(|src, dst, stream| plan.run_on_device(src, dst, stream))?;
-            let run: Run = Box::new(move |src, dst, stream| plan.run_on_device(src, dst, stream));
-            let name = variant.name().to_owned();
-            runners.push(Runner { name, family, run, rhythm, checked, times: Vec::new(), spent: Duration::ZERO });
+            let result = contest.enter(Contender {
+                name: variant.name().to_owned(),
+                must: Must::of(Order::of(family), case.sum(family)),
+                run: Box::new(move |src, dst, stream| plan.run_on_device(src, dst, stream)),
+            })?;
+            labels.push(self.label(family, Class::of(family)));
+            // The direct variants come first.
+            direct.get_or_insert(result);
         }
         if case.values() <= SMALL {
             let plan = Plan::builder(&filter).device(Device::Gpu(ordinal)).build()?;
             let variant = plan.variant_for(src.shape())?;
-            let mut replays = bed.recorded(gpu, &plan)?;
-            let rhythm = bed.rhythm(|_, _, stream| replays.next(stream))?;
-            let name = format!("{variant}, replayed");
-            let expected = run_once(gpu, &plan, &device_src)?;
-            check::same(&gpu.download(replays.result())?, &expected).with_context(|| name.clone())?;
-            let checked = Checked::against("the same, not recorded, all bits");
-            let family = variant.family();
-            let run: Run = Box::new(move |_, _, stream| replays.next(stream));
-            runners.push(Runner { name, family, run, rhythm, checked, times: Vec::new(), spent: Duration::ZERO });
+            contest.enter_replayed(format!("{variant}, replayed"), &plan)?;
+            labels.push(self.label(variant.family(), Class::of(variant.family())));
         }
-
-        let copy_rhythm = bed.rhythm(copy)?;
-        let mut copies = Vec::new();
-        // Round by round, so that a clock that changes changes it for all.
-        for _ in 0..self.rounds {
-            copies.push(bed.time(copy_rhythm, copy)?);
-            for Runner { run, rhythm, times, spent, .. } in &mut runners {
-                if times.len() < 3 || *spent < BUDGET {
-                    let start = Instant::now();
-                    times.push(bed.time(*rhythm, &mut *run)?);
-                    *spent += start.elapsed();
-                }
-            }
-        }
-        let mut rows = Rows::new(case, format!("gpu:{ordinal}"), &copies, peak);
-        for runner in runners {
-            let class = Class::of(runner.family);
-            let steps = if is_exact(runner.family) { case.steps(class) } else { 0 };
-            rows.add(runner.name, Who::Apron, Some(class), &runner.times, runner.checked, steps);
-        }
-        // Their memory may be needed.
-        drop((bed, device_src));
-        if let (Some(peers), Some((_, expected))) = (peers, references.first()) {
+        // The peers may need the memory that this frees.
+        let times = contest.time(self.rounds)?;
+        let mut rows = Rows::new(case, format!("gpu:{ordinal}"), &times.copies, peak);
+        add(&mut rows, times.entries, labels);
+        if let (Some(peers), Some(expected)) = (peers, direct) {
             let classes: Vec<_> = Class::ALL.into_iter().filter(|&class| case.has(class)).collect();
-            for peer in peers.open(case, &classes, &filter, &src, expected)? {
+            for peer in peers.open(case, &classes, &filter, &src, &expected)? {
                 let (name, class) = (peer.name.clone(), class_of(&peer.class));
                 let timed = peers.check(&name).and_then(|agreement| {
                     let rounds = if self.quick { 3 } else { 7 };
@@ -402,7 +302,7 @@ impl Bench<'_> {
                 match timed {
                     Ok((agreement, times)) => {
                         let steps = if name.contains("FFT") { 0 } else { case.steps(class) };
-                        rows.add(name, Who::Peer, Some(class), &times, told(&agreement), steps);
+                        rows.add(name, Who::Peer, Some(class), &times, agreement.checked(), steps);
                     }
                     Err(Some(why)) => skipped.push(Skipped { what: format!("{name} in {}", case.name()), why }),
                     Err(None) => {}
@@ -413,72 +313,61 @@ impl Bench<'_> {
         Ok(rows.list)
     }
 
-    /// Holds a result to f64 in a thousand places and, where its bits are known, to the case's checksum.
-    fn check<P: Random>(&self, filter: &Filter, src: &Image<P>, dst: &Image<P>, family: Family) -> Result<Checked> {
-        let slack = if is_exact(family) { 0.0 } else { check::tolerance(filter, src) };
-        check::spots(filter, Border::default(), src, dst, slack)?;
-        let found = check::sum(dst);
-        // Integers are rounded as if from the exact sum, in whichever order it was added up.
-        let class = self.case.form.class() as usize;
-        let expected = match P::SCALAR {
-            Scalar::U8 if is_exact(family) => self.case.sums[class],
+    /// The checksum that a family's result should have.
+    fn sum<P: Random>(&self, family: Family) -> Option<u64> {
+        match Order::of(family) {
+            // Integers are rounded as if from the exact sum, in whichever order it was added up.
+            Some(_) if P::SCALAR == Scalar::U8 => self.case.sums[self.case.form.class() as usize],
             _ => self.case.sum(family),
-        };
-        let against = match expected {
-            Some(expected) => {
-                ensure!(
-                    found == expected,
-                    "wrong result: its checksum is {found:#018x}, it should be {expected:#018x}"
-                );
-                "f64, checksum"
-            }
-            None => "f64",
-        };
-        Ok(Checked { checksum: Some(found), ..Checked::against(against) })
+        }
+    }
+
+    /// Ours.
+    fn label(&self, family: Family, class: Class) -> Label {
+        Label { who: Who::Apron, class, steps: Order::of(family).map_or(0, |_| self.case.steps(class)) }
     }
 }
 
-/// Filters one image on the device into another.
-type Run = Box<dyn FnMut(&DeviceImage, &mut DeviceImage, &mut Stream) -> apron::Result<()>>;
-
-/// A variant that is measured.
-struct Runner {
-    name: String,
-    family: Family,
-    run: Run,
-    rhythm: Rhythm,
-    checked: Checked,
-    times: Vec<Duration>,
-    spent: Duration,
-}
-
-/// Whether all variants of a family give the same bits.
-pub(crate) fn is_exact(family: Family) -> bool {
-    matches!(family, Family::Direct | Family::Separable)
-}
-
-/// The family's first variant, which the others are held to.
-fn first(family: Family) -> &'static str {
-    Variant::all().find(|variant| variant.family() == family).map_or("", Variant::name)
+/// A row for each that was timed.
+fn add(rows: &mut Rows<'_>, entries: Vec<Entry>, labels: Vec<Label>) {
+    for (entry, label) in entries.into_iter().zip(labels).filter(|(entry, _)| !entry.times.is_empty()) {
+        rows.add(entry.name, label.who, Some(label.class), &entry.times, entry.checked, label.steps);
+    }
 }
 
 fn class_of(name: &str) -> Class {
     Class::ALL.into_iter().find(|class| class.name() == name).unwrap_or(Class::Dense)
 }
 
-/// What a peer's result is like.
-fn told(agreement: &Agreement) -> Checked {
-    let against = if agreement.note.is_empty() { "apron".to_owned() } else { format!("apron ({})", agreement.note) };
-    Checked { difference: Some(agreement.difference.unwrap_or(f64::INFINITY)), ..Checked::against(against) }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::Form;
 
-/// A plan's result on the device.
-pub(crate) fn run_once(gpu: &Gpu, plan: &Plan, src: &DeviceImage) -> Result<Image<f32>> {
-    let mut stream = gpu.stream()?;
-    let mut dst = gpu.image(src.shape())?;
-    // Memory that the driver hands out may still hold another run's right result.
-    dst.fill(f32::NAN, &stream)?;
-    plan.run_on_device(src, &mut dst, &mut stream)?;
-    stream.synchronize()?;
-    Ok(gpu.download(&dst)?)
+    #[test]
+    fn a_gpu_has_a_row_for_every_variant_and_one_replayed() {
+        let Ok(gpu) = Gpu::open(0) else {
+            println!("skipped: no GPU");
+            return;
+        };
+        let case = Case {
+            suite: Suite::Gpu,
+            width: 160,
+            height: 48,
+            channels: 1,
+            stored: Stored::F32,
+            taps: 5,
+            form: Form::Product,
+            goals: [None; 2],
+            sums: [None; 2],
+            large: false,
+        };
+        let bench = Bench { case: &case, quick: true, rounds: 1 };
+        let rows = bench.on_gpu(0, &gpu, None, None, &mut Vec::new()).unwrap();
+        let names: Vec<_> = rows.iter().map(|row| row.variant.as_str()).collect();
+        let (replayed, ours) = names[1..].split_last().unwrap();
+        assert_eq!(names[0], "copy");
+        assert_eq!(ours, Variant::all().map(Variant::name).collect::<Vec<_>>());
+        assert!(replayed.ends_with(", replayed"), "{replayed}");
+    }
 }

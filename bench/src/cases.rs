@@ -276,12 +276,17 @@ impl std::fmt::Display for Goal {
 }
 
 /// A pixel type that cases are made of.
-pub trait Random: Pixel + bytemuck::NoUninit {
+pub trait Random: Pixel + bytemuck::NoUninit + Into<f64> {
+    /// What a result's memory holds before it is computed; of floats, no right result.
+    const POISON: Self;
+
     /// A random value.
     fn random(random: &mut fastrand::Rng) -> Self;
 }
 
 impl Random for f32 {
+    const POISON: Self = Self::NAN;
+
     /// From -1 to 1.
     fn random(random: &mut fastrand::Rng) -> Self {
         2.0 * random.f32() - 1.0
@@ -289,6 +294,8 @@ impl Random for f32 {
 }
 
 impl Random for u8 {
+    const POISON: Self = 0xA5;
+
     fn random(random: &mut fastrand::Rng) -> Self {
         random.u8(..)
     }

@@ -9,17 +9,9 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::cases::Class;
+use crate::chart::Chart;
 use crate::report::{Report, Row, Who};
-
-/// One chart.
-#[derive(Debug)]
-pub(crate) struct Chart {
-    /// For a file: letters, digits and hyphens.
-    pub(crate) name: String,
-    pub(crate) title: String,
-    /// The drawing, with its style inside.
-    pub(crate) svg: String,
-}
+use crate::text::{number, short};
 
 /// What a chart shows.
 struct Figure {
@@ -164,8 +156,8 @@ impl Figure {
             .axis_style(INK)
             .bold_line_style(GRID)
             .light_line_style(TRANSPARENT)
-            .x_label_formatter(&|x| crate::output::short(*x))
-            .y_label_formatter(&|y| crate::output::short(*y))
+            .x_label_formatter(&|x| short(*x))
+            .y_label_formatter(&|y| short(*y))
             .draw()?;
         let mut colours = COLOURS.iter().cycle();
         for series in &self.series {
@@ -256,7 +248,7 @@ pub(crate) fn bars(bars: &Bars) -> Result<Chart> {
                 let top = top + THICK * j as i32;
                 let end = LEFT + ((f64::from(LONGEST) * value / most).round() as i32).max(1);
                 root.draw(&Rectangle::new([(LEFT, top), (end, top + THICK - 2)], colour.filled()))?;
-                let value = crate::output::number(value);
+                let value = number(value);
                 root.draw(&Text::new(value, (end + 6, top + THICK / 2), text(13, HPos::Left)))?;
             }
         }
@@ -309,7 +301,7 @@ impl Lines {
             .bold_line_style(GRID)
             .light_line_style(TRANSPARENT)
             .x_label_formatter(&label)
-            .y_label_formatter(&|y| crate::output::short(*y))
+            .y_label_formatter(&|y| short(*y))
             .draw()?;
         for ((name, values), colour) in self.series.iter().zip(COLOURS) {
             let points: Vec<_> =

@@ -1,19 +1,67 @@
 //! Whether a result is right.
 
 use anyhow::{Result, bail, ensure};
-use apron::{Border, Filter, Image, Pixel};
+use apron::{Border, Filter, Image, Pixel, Scalar};
+use oracle::Layout;
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cases::Random;
 
-/// What a result by way of spectra may be off by: [`apron::Variant::Fourier`] states it, 8 units in the last place of the
-/// sum of |tap| times the greatest |pixel|.
+/// How a result was checked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Checked {
+    pub(crate) against: Against,
+    /// The greatest difference, if it need not be the same.
+    pub(crate) difference: Option<f64>,
+    pub(crate) checksum: Option<u64>,
+}
+
+/// What a result was held to.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Against {
+    /// It is no filter's, or was left unjudged.
+    #[default]
+    Nothing,
+    /// The definition in f64, in a thousand places.
+    F64,
+    /// That, and a checksum.
+    F64AndSum,
+    /// All bits of the first contender's result in the same order, whose name this is.
+    First(String),
+    /// The direct result, within the tolerance for spectra.
+    Direct,
+    /// All bits of the same work, not recorded.
+    NotRecorded,
+    /// Ours: it is another library's. What else is to be said of it.
+    Apron(String),
+}
+
+impl Checked {
+    pub(crate) fn against(against: Against) -> Self {
+        Self { against, ..Self::default() }
+    }
+}
+
+impl std::fmt::Display for Against {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("-"),
+            Self::F64 => f.write_str("f64"),
+            Self::F64AndSum => f.write_str("f64, checksum"),
+            Self::First(name) => write!(f, "{name}, all bits"),
+            Self::Direct => f.write_str("direct"),
+            Self::NotRecorded => f.write_str("the same, not recorded, all bits"),
+            Self::Apron(note) if note.is_empty() => f.write_str("apron"),
+            Self::Apron(note) => write!(f, "apron ({note})"),
+        }
+    }
+}
+
+/// What a result by way of spectra may be off by.
 pub(crate) fn tolerance<P: Pixel>(filter: &Filter, src: &Image<P>) -> f64 {
-    let cells = (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| (row, col)));
-    let taps: f64 = cells.map(|(row, col)| filter.tap(row, col).abs()).sum();
     let greatest = src.as_slice().par_iter().map(|pixel| pixel.to_f32().abs()).reduce(|| 0.0, f32::max);
-    8.0 * f64::from(f32::EPSILON) * taps * f64::from(greatest)
+    oracle::with_taps(filter, |taps| oracle::tolerance(taps, greatest.into()))
 }
 
 /// The XXH3 checksum of an image's stored bytes.
@@ -52,90 +100,17 @@ pub(crate) fn near<P: Pixel>(found: &Image<P>, expected: &Image<P>, bound: f64) 
     Ok(difference)
 }
 
-/// A thousand values, those of the corners among them, against the definition computed in f64; `slack` is what they may be off
-/// by beyond the rounding of each step.
-pub(crate) fn spots<P: Pixel>(
+/// A thousand values against the definition computed in f64: see [`oracle::spots`].
+pub(crate) fn spots<P: Random>(
     filter: &Filter,
     border: Border,
     src: &Image<P>,
     dst: &Image<P>,
     slack: f64,
 ) -> Result<()> {
-    let shape = src.shape();
-    let mut random = fastrand::Rng::with_seed(1);
-    let (anchor_x, anchor_y) = filter.anchor();
-    let constant = if let Border::Constant(value) = border { f64::from(value) } else { 0.0 };
-    for spot in 0..1000 {
-        let (x, y) = match spot {
-            0 => (0, 0),
-            1 => (shape.width - 1, 0),
-            2 => (0, shape.height - 1),
-            3 => (shape.width - 1, shape.height - 1),
-            _ => (random.usize(..shape.width), random.usize(..shape.height)),
-        };
-        let channel = spot % shape.channels;
-        let (mut sum, mut scale) = (0.0f64, 0.0f64);
-        for row in 0..filter.rows() {
-            let source = fold(border, (y + row) as isize - anchor_y as isize, shape.height);
-            for col in 0..filter.cols() {
-                let at = fold(border, (x + col) as isize - anchor_x as isize, shape.width);
-                let value = source.zip(at).map_or(constant, |(row, at)| {
-                    f64::from(src.view().row(row)[at * shape.channels + channel].to_f32())
-                });
-                let product = filter.tap(row, col) * value;
-                sum += product;
-                scale += product.abs();
-            }
-        }
-        let leaves = |at: usize, anchor: usize, len: usize, n: usize| at < anchor || at - anchor + len > n;
-        let found = f64::from(dst.view().row(y)[x * shape.channels + channel].to_f32());
-        // Each tap, product and sum in f32 is off by half a unit in the last place at most; an integer by a half more.
-        let mut bound = (filter.cols() * filter.rows() + 2) as f64 * f64::from(f32::EPSILON) * scale + slack;
-        if P::SCALAR != f32::SCALAR {
-            sum = sum.clamp(0.0, 255.0);
-            bound += 0.5;
-        }
-        let kept = leaves(x, anchor_x, filter.cols(), shape.width) || leaves(y, anchor_y, filter.rows(), shape.height);
-        if border == Border::Keep && kept {
-            sum = f64::from(src.view().row(y)[x * shape.channels + channel].to_f32());
-            bound = 0.0;
-        }
-        ensure!((found - sum).abs() <= bound, "wrong result: {found} instead of {sum} at ({x}, {y})");
-    }
-    Ok(())
-}
-
-/// Where a border finds its pixel, for windows smaller than the image: one step is enough. `None` if it has a value of its
-/// own. Where the input is kept, the sum is not asked for.
-fn fold(border: Border, i: isize, n: usize) -> Option<usize> {
-    let n = n as isize;
-    let found = match border {
-        _ if (0..n).contains(&i) => i,
-        Border::Constant(_) => return None,
-        Border::Replicate | Border::Keep => i.clamp(0, n - 1),
-        Border::Reflect => {
-            if i < 0 {
-                -1 - i
-            } else {
-                2 * n - 1 - i
-            }
-        }
-        Border::Reflect101 => {
-            if i < 0 {
-                -i
-            } else {
-                2 * (n - 1) - i
-            }
-        }
-        Border::Wrap => {
-            if i < 0 {
-                i + n
-            } else {
-                i - n
-            }
-        }
-    };
-    Some(found as usize)
+    let layout = Layout { shape: src.shape(), most: (P::SCALAR == Scalar::U8).then_some(255.0) };
+    let images = (src.as_slice(), dst.as_slice());
+    Ok(oracle::with_taps(filter, |taps| oracle::spots(taps, border, layout, images, slack))?)
 }
 
 fn place<P: Pixel>(image: &Image<P>, at: usize) -> String {

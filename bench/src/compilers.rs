@@ -5,18 +5,19 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use apron::gpu::{Gpu, Kernels, embedded, use_kernels};
-use apron::{Device, Error, Image, Plan, Variant};
+use apron::{Border, Device, Error, Image, Plan, Variant};
 use kernel_builder::module::instructions;
+use oracle::Order;
 use serde::Serialize;
 
-use crate::bench::{is_exact, run_once};
 use crate::cases::{Case, Suite};
-use crate::measure::{Bed, median, micros};
-use crate::{check, output};
+use crate::contest::{Contender, Must, OnGpu, Problem};
+use crate::measure::{median, micros};
+use crate::{check, text};
 
 /// What one run found.
 #[derive(Debug, Serialize)]
@@ -84,40 +85,42 @@ pub(crate) fn compare(ordinal: u32, file: &Path, cases: &[&Case], rounds: usize,
 fn on_case(ordinal: u32, gpu: &Gpu, case: &Case, sides: [&'static Kernels; 2], rounds: usize) -> Result<Vec<Row>> {
     let filter = case.filter()?;
     let src = Image::from_vec(case.pixels::<f32>(), case.width, case.height, case.channels)?;
-    let device_src = gpu.upload(&src.view())?;
-    let mut bed = Bed::new(gpu, &device_src)?;
+    let problem = Problem { filter: &filter, border: Border::default(), src: &src };
+    let mut contest = OnGpu::new(gpu, problem, gpu.upload(&src.view())?)?;
     let mut rows = Vec::new();
     for variant in Variant::all() {
         let plan = Plan::builder(&filter).device(Device::Gpu(ordinal)).variant(variant).build();
         let plan = match plan.and_then(|plan| plan.variant_for(src.shape()).map(|_| plan)) {
             Err(Error::Unsupported { .. }) => continue,
-            plan => plan?,
+            plan => Rc::new(plan?),
         };
-        let mut results = Vec::new();
-        let mut rhythms = Vec::new();
-        for side in sides {
-            use_kernels(Some(side));
-            let context = || format!("{variant} by {}", side.compiler());
-            results.push(run_once(gpu, &plan, &device_src).with_context(context)?);
-            rhythms.push(bed.rhythm(|src, dst, stream| plan.run_on_device(src, dst, stream))?);
-        }
-        let mut times: [Vec<Duration>; 2] = Default::default();
-        for _ in 0..rounds {
-            for (i, side) in sides.into_iter().enumerate() {
-                use_kernels(Some(side));
-                times[i].push(bed.time(rhythms[i], |src, dst, stream| plan.run_on_device(src, dst, stream))?);
-            }
-        }
-        let same = check::same(&results[1], &results[0]);
-        let exact = is_exact(variant.family());
+        let family = variant.family();
+        let mut enter = |side: &'static Kernels, must: Must| {
+            let plan = Rc::clone(&plan);
+            contest.enter(Contender {
+                name: format!("{variant} by {}", side.compiler()),
+                must,
+                run: Box::new(move |src, dst, stream| {
+                    use_kernels(Some(side));
+                    plan.run_on_device(src, dst, stream)
+                }),
+            })
+        };
+        // Wrong results of the file's kernels are told in the table.
+        let own = enter(sides[0], Must::of(Order::of(family), case.sum(family)))?;
+        let other = enter(sides[1], Must::Unjudged)?;
         rows.push(Row {
             case: case.name(),
             variant: variant.name(),
-            median_us: times.map(|times| micros(median(times))),
-            same_bits: same.is_ok(),
-            difference: check::difference(&results[1], &results[0]),
-            bound: if exact { 0.0 } else { 2.0 * check::tolerance(&filter, &src) },
+            median_us: [0.0; 2],
+            same_bits: check::same(&other, &own).is_ok(),
+            difference: check::difference(&other, &own),
+            bound: if Order::of(family).is_some() { 0.0 } else { 2.0 * check::tolerance(&filter, &src) },
         });
+    }
+    let times = contest.time(rounds)?;
+    for (row, pair) in rows.iter_mut().zip(times.entries.chunks(2)) {
+        row.median_us = [&pair[0], &pair[1]].map(|entry| micros(median(entry.times.clone())));
     }
     Ok(rows)
 }
@@ -166,23 +169,23 @@ impl Comparison {
         }
         let rows = self.rows.iter().map(|row| {
             let [a, b] = row.median_us;
-            let times = [a, b, b / a].map(output::number);
+            let times = [a, b, b / a].map(text::number);
             [vec![row.case.clone(), row.variant.to_owned(), row.verdict()], times.to_vec()].concat()
         });
         text += "\n";
-        text += &output::table(&["case", "variant", "results", "A, us", "B, us", "B / A"], 3, rows);
+        text += &text::table(&["case", "variant", "results", "A, us", "B, us", "B / A"], 3, rows);
         let entries = self.entries.iter().map(|entry| {
             let pair = |pair: [String; 2]| pair.to_vec();
             let mut cells = vec![entry.entry.to_owned()];
             cells.extend(pair(entry.registers.map(|count| count.to_string())));
             cells.extend(pair(entry.local.map(|bytes| bytes.to_string())));
             cells.extend(pair(entry.instructions.map(|count| count.to_string())));
-            cells.extend(pair(entry.load_ms.map(output::number)));
+            cells.extend(pair(entry.load_ms.map(text::number)));
             cells
         });
         let header = ["entry", "registers A", "B", "local bytes A", "B", "PTX instructions A", "B", "load, ms A", "B"];
         text += "\n";
-        text += &output::table(&header, 1, entries);
+        text += &text::table(&header, 1, entries);
         text
     }
 

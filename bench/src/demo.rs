@@ -8,7 +8,7 @@ use apron::{Device, Filter, Image, ImageView, Pixel, Plan};
 use image::{DynamicImage, RgbImage};
 
 use crate::measure::{median, on_host};
-use crate::{family_name, output, sheet, why};
+use crate::{family_name, output, sheet, text, why};
 
 /// What can be asked of the demonstration.
 #[derive(Debug, clap::Args)]
@@ -105,8 +105,8 @@ pub fn run(options: &Options) -> Result<()> {
                 name.to_owned(),
                 done.variant.to_owned(),
                 plan.device().to_string(),
-                output::number(done.seconds * 1e3),
-                output::number(megapixels / done.seconds),
+                text::number(done.seconds * 1e3),
+                text::number(megapixels / done.seconds),
                 done.difference.map_or_else(|| "-".to_owned(), |difference| difference.to_string()),
             ]);
         }
@@ -122,7 +122,7 @@ pub fn run(options: &Options) -> Result<()> {
          CPU's result, in the result's units; - where the CPU ran it.\n\
          {count} pictures in {}, contact sheet {}\n",
         heading.unwrap_or_default(),
-        output::table(&header, 4, rows),
+        text::table(&header, 4, rows),
         options.out.display(),
         sheet.display()
     ))

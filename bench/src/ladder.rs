@@ -4,20 +4,22 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use apron::gpu::{DeviceImage, Gpu, Stream};
-use apron::{Device, Error, Filter, Image, Plan};
-use studies::StudyPlan;
+use apron::gpu::Gpu;
+use apron::{Device, Error, Image, Plan};
+use oracle::Order;
 
 use crate::cases::Random;
-use crate::measure::{Bed, copy, median, micros, on_host};
+use crate::check::Against;
+use crate::contest::{self, Must, OnCpu, OnDevice, OnGpu, OnHost, Problem};
+use crate::measure::{Turn, median, micros};
 use crate::report::{CpuReport, GpuReport};
 use crate::sources::{Kernel, Scene, Source, Sweep, Table, sources};
-use crate::{check, ladder_report as report, output, why};
+use crate::{ladder_report as report, output, why};
 
 /// What can be asked of the ladder.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Where to measure: auto, cpu, gpu:N. Without a GPU the CPU computes smaller images, by each family's twin.
+    /// Where to measure: auto, cpu, gpu:N. Without a GPU the CPU computes smaller images.
     #[arg(long, default_value = "auto")]
     device: Device,
     /// Only this document: blog, class, paper, strip, line.
@@ -108,7 +110,7 @@ struct Contender {
 struct Measured {
     time: Duration,
     checked: String,
-    /// The distance from the CPU's result, as a part of that result.
+    /// The distance from the oracle's result, as a part of that result.
     distance: Option<f64>,
 }
 
@@ -224,186 +226,166 @@ impl Bench {
         let pixels = (0..scene.width * scene.height * scene.channels).map(|_| f32::random(&mut random)).collect();
         let src = Image::from_vec(pixels, scene.width, scene.height, scene.channels)?;
         let filter = scene.taps.filter()?;
-        let job = Job { scene, contenders, filter: &filter, src: &src };
-        match &self.place {
-            Place::Cpu => job.on_cpu(self.rounds.min(3)),
-            Place::Gpu { gpu, .. } => job.on_gpu(gpu, self.rounds),
-        }
-    }
-}
-
-/// One scene's measurements.
-struct Job<'a> {
-    scene: &'a Scene,
-    contenders: &'a [Contender],
-    filter: &'a Filter,
-    src: &'a Image<f32>,
-}
-
-impl Job<'_> {
-    fn on_cpu(&self, rounds: usize) -> Result<Times> {
-        let (input, mut output) = (self.src.as_slice(), vec![0.0f32; self.src.as_slice().len()]);
-        let copies = on_host(rounds, || {
-            output.copy_from_slice(input);
-            anyhow::Ok(())
-        })?;
-        let mut checker = Checker::new(self);
-        let mut all = Vec::new();
-        for contender in self.contenders {
-            let mut dst = self.empty()?;
-            let times = match on_host(rounds, || self.run_on_cpu(contender.kernel, &mut dst)) {
-                Err(Error::Unsupported { .. }) => {
-                    all.push(None);
-                    continue;
+        let problem = Problem { filter: &filter, border: scene.border, src: &src };
+        // Of each contender its order, and how far its result is from the oracle's.
+        let mut taking = Vec::new();
+        let times = match &self.place {
+            Place::Cpu => {
+                let mut contest = OnCpu::new(problem, |_| Turn::SHORT)?;
+                for contender in contenders {
+                    let Some(run) = taken(contender.on_cpu(problem))? else {
+                        taking.push(None);
+                        continue;
+                    };
+                    contest.enter(contender.enters(run))?;
+                    taking.push(Some((contender.kernel.order(), None)));
                 }
-                times => times?,
-            };
-            let (checked, _) = checker.check(contender.kernel, &dst)?;
-            all.push(Some(Measured { time: median(times), checked, distance: None }));
-        }
-        Ok((median(copies), all))
-    }
-
-    fn on_gpu(&self, gpu: &Gpu, rounds: usize) -> Result<Times> {
-        let shape = self.src.shape();
-        let mut src = if self.scene.by_rows { studies::image_by_rows(gpu, shape)? } else { gpu.image(shape)? };
-        gpu.upload_into(&self.src.view(), &mut src)?;
-        let mut bed = Bed::new(gpu, &src)?;
-        let mut checker = Checker::new(self);
-        let mut runners = Vec::new();
-        for contender in self.contenders {
-            let Some(mut plan) = self.plan(*contender, gpu)? else {
-                runners.push(None);
-                continue;
-            };
-            let context = || contender.kernel.name();
-            let found = run_once(gpu, &mut plan, &src).with_context(context)?;
-            let (checked, distance) = checker.check(contender.kernel, &found).with_context(context)?;
-            let rhythm = bed.rhythm(|src, dst, stream| plan.run_on_device(src, dst, stream))?;
-            runners.push(Some((plan, rhythm, checked, distance, Vec::new())));
-        }
-        let copy_rhythm = bed.rhythm(copy)?;
-        let mut copies = Vec::new();
-        // Round by round, so that a clock that changes changes it for all.
-        for _ in 0..rounds {
-            copies.push(bed.time(copy_rhythm, copy)?);
-            for (plan, rhythm, _, _, times) in runners.iter_mut().flatten() {
-                times.push(bed.time(*rhythm, |src, dst, stream| plan.run_on_device(src, dst, stream))?);
+                contest.time(self.rounds.min(3), |_, _| {})?
             }
-        }
-        let measured = |(_, _, checked, distance, times)| Measured { time: median(times), checked, distance };
-        Ok((median(copies), runners.into_iter().map(|runner| runner.map(measured)).collect()))
-    }
-
-    /// A plan for the contender; `None` if it does not take the scene.
-    fn plan(&self, contender: Contender, gpu: &Gpu) -> Result<Option<Ready>> {
-        let (border, shape) = (self.scene.border, self.src.shape());
-        let plan = match contender.kernel {
-            Kernel::Study(study) => study
-                .plan(self.filter, border, gpu, contender.block)
-                .and_then(|plan| plan.takes(shape).map(|()| Ready::Study(plan))),
-            Kernel::Apron(variant) => Plan::builder(self.filter)
-                .border(border)
-                .device(Device::Gpu(gpu.info().ordinal))
-                .variant(variant)
-                .build()
-                .and_then(|plan| plan.variant_for(shape).map(|_| Ready::Apron(plan))),
+            Place::Gpu { gpu, .. } => {
+                let shape = src.shape();
+                let mut on_device = if scene.by_rows { studies::image_by_rows(gpu, shape)? } else { gpu.image(shape)? };
+                gpu.upload_into(&src.view(), &mut on_device)?;
+                let mut contest = OnGpu::new(gpu, problem, on_device)?;
+                let mut distances = Distances { problem, known: Vec::new() };
+                for contender in contenders {
+                    let Some(run) = taken(contender.on_gpu(gpu, problem))? else {
+                        taking.push(None);
+                        continue;
+                    };
+                    let found = contest.enter(contender.enters(run))?;
+                    let order = contender.kernel.order();
+                    let distance = match order {
+                        Some(order) if scene.reference => {
+                            Some(distances.of(order, &found).with_context(|| contender.kernel.name())?)
+                        }
+                        _ => None,
+                    };
+                    taking.push(Some((order, distance)));
+                }
+                contest.time(self.rounds)?
+            }
         };
-        match plan {
-            Err(Error::Unsupported { .. }) => Ok(None),
-            plan => Ok(Some(plan?)),
-        }
+        let mut entries = times.entries.into_iter();
+        let all = taking.into_iter().map(|taking| {
+            let ((order, distance), entry) = taking.zip(entries.next())?;
+            let checked = match (entry.checked.against, order) {
+                (Against::First(_), Some(order)) => format!("f64, the bits of {}", order.name()),
+                (against, _) => against.to_string(),
+            };
+            Some(Measured { time: median(entry.times), checked, distance })
+        });
+        Ok((median(times.copies), all.collect()))
+    }
+}
+
+/// `None` if it does not take the scene.
+fn taken<T>(contender: apron::Result<T>) -> Result<Option<T>> {
+    match contender {
+        Err(Error::Unsupported { .. }) => Ok(None),
+        contender => Ok(Some(contender?)),
+    }
+}
+
+impl Contender {
+    /// As it enters a contest.
+    fn enters<Run>(&self, run: Run) -> contest::Contender<Run> {
+        contest::Contender { name: self.kernel.name().to_owned(), must: Must::of(self.kernel.order(), None), run }
     }
 
-    /// Filters the scene on the CPU.
-    fn run_on_cpu(&self, kernel: Kernel, dst: &mut Image<f32>) -> Result<(), Error> {
-        let (filter, border) = (self.filter, self.scene.border);
-        match kernel {
-            Kernel::Study(study) => studies::cpu::run(study, filter, border, self.src, dst),
+    fn on_cpu(&self, Problem { filter, border, src }: Problem<'_, f32>) -> apron::Result<OnHost<'static, f32>> {
+        Ok(match self.kernel {
+            Kernel::Study(study) => {
+                let plan = study.plan_on_cpu(filter, border)?;
+                plan.takes(src.shape())?;
+                Box::new(move |src, dst| plan.run(src, dst))
+            }
             Kernel::Apron(variant) => {
                 let plan = Plan::builder(filter).border(border).device(Device::Cpu).variant(variant).build()?;
-                plan.run(&self.src.view(), &mut dst.view_mut())
+                plan.variant_for(src.shape())?;
+                Box::new(move |src, dst| plan.run(&src.view(), &mut dst.view_mut()))
             }
-        }
+        })
     }
 
-    fn empty(&self) -> Result<Image<f32>> {
-        Ok(Image::zeroed(self.scene.width, self.scene.height, self.scene.channels)?)
-    }
-}
-
-/// What filters images on the GPU.
-enum Ready {
-    Study(StudyPlan),
-    Apron(Plan),
-}
-
-impl Ready {
-    fn run_on_device(&mut self, src: &DeviceImage, dst: &mut DeviceImage, stream: &mut Stream) -> Result<(), Error> {
-        match self {
-            Self::Study(plan) => plan.run_on_device(src, dst, stream),
-            Self::Apron(plan) => plan.run_on_device(src, dst, stream),
-        }
-    }
-}
-
-/// Holds results to the oracle, and to others of their order.
-struct Checker<'a> {
-    job: &'a Job<'a>,
-    /// The first result of each order, which is held to f64.
-    references: Vec<(&'static str, Image<f32>)>,
-    /// The CPU's results.
-    twins: Vec<(&'static str, Image<f32>)>,
-}
-
-impl<'a> Checker<'a> {
-    fn new(job: &'a Job<'a>) -> Self {
-        Self { job, references: Vec::new(), twins: Vec::new() }
-    }
-
-    /// What the result was held to, and how far it is from the CPU's, if that is asked for.
-    fn check(&mut self, kernel: Kernel, found: &Image<f32>) -> Result<(String, Option<f64>)> {
-        let Job { scene, filter, src, .. } = *self.job;
-        let order = kernel.order();
-        check::spots(filter, scene.border, src, found, 0.0)?;
-        let mut checked = "f64".to_owned();
-        match self.references.iter().find(|(known, _)| *known == order) {
-            Some((_, reference)) => {
-                check::same(found, reference)?;
-                checked += &format!(", the bits of {}", order);
+    fn on_gpu(&self, gpu: &Gpu, Problem { filter, border, src }: Problem<'_, f32>) -> apron::Result<OnDevice<'static>> {
+        Ok(match self.kernel {
+            Kernel::Study(study) => {
+                let mut plan = study.plan(filter, border, gpu, self.block)?;
+                plan.takes(src.shape())?;
+                Box::new(move |src, dst, stream| plan.run_on_device(src, dst, stream))
             }
-            None => self.references.push((order, found.clone())),
-        }
-        let distance = scene.reference.then(|| self.distance(kernel, found)).transpose()?;
-        Ok((checked, distance))
+            Kernel::Apron(variant) => {
+                let device = Device::Gpu(gpu.info().ordinal);
+                let plan = Plan::builder(filter).border(border).device(device).variant(variant).build()?;
+                plan.variant_for(src.shape())?;
+                Box::new(move |src, dst, stream| plan.run_on_device(src, dst, stream))
+            }
+        })
     }
+}
 
-    /// `|found - twin| / |twin|`, both as vectors.
-    fn distance(&mut self, kernel: Kernel, found: &Image<f32>) -> Result<f64> {
-        let order = kernel.order();
-        if !self.twins.iter().any(|(known, _)| *known == order) {
-            let mut twin = self.job.empty()?;
-            self.job.run_on_cpu(kernel, &mut twin)?;
-            self.twins.push((order, twin));
+/// How far results are from the oracle's in f32, as a whole: `|found - expected| / |expected|`, both as vectors.
+struct Distances<'a> {
+    problem: Problem<'a, f32>,
+    /// Of the first result in each order: the others have its bits.
+    known: Vec<(Order, f64)>,
+}
+
+impl Distances<'_> {
+    fn of(&mut self, order: Order, found: &Image<f32>) -> Result<f64> {
+        if let Some((_, distance)) = self.known.iter().find(|(known, _)| *known == order) {
+            return Ok(*distance);
         }
-        let twin = self.twins.iter().find(|(known, _)| *known == order).context("it was made just now")?;
+        let Problem { filter, border, src } = self.problem;
+        let expected = order.filter_image(src.as_slice(), src.shape(), filter, border);
         let square = |value: f32| f64::from(value) * f64::from(value);
-        let pairs = found.as_slice().iter().zip(twin.1.as_slice());
-        let difference: f64 = pairs.map(|(found, twin)| square(found - twin)).sum();
-        let norm: f64 = twin.1.as_slice().iter().map(|&value| square(value)).sum();
+        let pairs = found.as_slice().iter().zip(&expected);
+        let difference: f64 = pairs.map(|(found, expected)| square(found - expected)).sum();
+        let norm: f64 = expected.iter().map(|&value| square(value)).sum();
         let distance = (difference / norm).sqrt();
-        ensure!(distance < 1e-6, "it is {distance:e} from the CPU's result");
+        ensure!(distance < 1e-6, "it is {distance:e} from the oracle's result");
+        self.known.push((order, distance));
         Ok(distance)
     }
 }
 
-/// A plan's result on the device.
-fn run_once(gpu: &Gpu, plan: &mut Ready, src: &DeviceImage) -> Result<Image<f32>> {
-    let mut stream = gpu.stream()?;
-    let mut dst = gpu.image_like(src)?;
-    // Memory that the driver hands out may still hold another run's right result.
-    dst.fill(f32::NAN, &stream)?;
-    plan.run_on_device(src, &mut dst, &mut stream)?;
-    stream.synchronize()?;
-    Ok(gpu.download(&dst)?)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every document's steps over a small image, in a contest: none declines, none is wrong, each is timed.
+    fn climb(place: Place) {
+        let bench = Bench { place, rounds: 1 };
+        for source in sources() {
+            for table in &source.tables {
+                let scene =
+                    Scene { width: table.scene.width.min(160), height: table.scene.height.min(48), ..table.scene };
+                let contenders: Vec<_> =
+                    table.steps.iter().map(|step| Contender { kernel: step.kernel, block: step.block }).collect();
+                let (_, times) = bench.times(&scene, &contenders).unwrap();
+                assert_eq!(times.len(), contenders.len());
+                for (step, measured) in table.steps.iter().zip(times) {
+                    let at = format!("{}, {}: {}", source.name, table.title, step.label);
+                    let measured = measured.unwrap_or_else(|| panic!("{at} declines"));
+                    assert!(measured.checked.starts_with("f64"), "{at}: {}", measured.checked);
+                    let compared = scene.reference && matches!(bench.place, Place::Gpu { .. });
+                    assert_eq!(measured.distance, compared.then_some(0.0), "{at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_cpu_climbs_every_ladder() {
+        climb(Place::Cpu);
+    }
+
+    #[test]
+    fn a_gpu_climbs_every_ladder() {
+        match Gpu::open(0) {
+            Ok(gpu) => climb(Place::Gpu { gpu, peak: 1.0 }),
+            Err(_) => println!("skipped: no GPU"),
+        }
+    }
 }

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::charts::{self, Chart};
-use crate::output::{self, escape, number};
-use crate::page;
+use crate::chart::Chart;
+use crate::text::{self, escape, number};
+use crate::{charts, output, page};
 
 /// All that one run measured. `--from` reads it back.
 #[derive(Debug, Serialize, Deserialize)]
@@ -165,7 +165,7 @@ impl Report {
             let _ = write!(text, "\n== {} ==\n", section.title);
             let mut add = |title: &str, (header, left, rows): Cells| {
                 let header: Vec<_> = header.iter().map(String::as_str).collect();
-                let _ = write!(text, "\n{title}\n{}", output::table(&header, left, rows));
+                let _ = write!(text, "\n{title}\n{}", text::table(&header, left, rows));
             };
             for table in &section.tables {
                 add(&table.caption(), table.cells(self.peak_flops));
@@ -185,7 +185,7 @@ impl Report {
     fn markdown(&self, section: &Section) -> String {
         let mut text = format!("Theirs: {}. Ours: {}.\n", section.published_on, self.device);
         let mut add = |caption: String, (header, left, rows): Cells| {
-            let _ = write!(text, "\n{caption}:\n\n{}", output::markdown(&header, left, &rows));
+            let _ = write!(text, "\n{caption}:\n\n{}", text::markdown(&header, left, &rows));
         };
         section.tables.iter().for_each(|table| add(table.caption(), table.cells(self.peak_flops)));
         section.sweeps.iter().for_each(|sweep| add(sweep.caption(), sweep.cells()));

@@ -8,17 +8,20 @@
 //! | `compilers` | the embedded kernels beside those of a PTX file |
 //! | [`ladder`] | the steps of other documents, `sources`, beside their published times; `ladder_report` shows them |
 //! | [`measure`] | times on a GPU's stream and on the CPU |
-//! | `check` | holds results to f64, to checksums, to each other |
+//! | `contest` | whatever filters, on one problem: checked, then timed round by round |
+//! | `check` | holds results to the oracle, to checksums, to each other |
 //! | `peers`, `linked` | other libraries: through Python, and linked in |
-//! | `report`, `charts`, `page` | what follows from the times: tables, JSON, SVG, HTML |
+//! | `report`, `charts`, `page`, `text`, `output` | what follows from the times: tables, JSON, SVG, HTML |
 //!
 //! The program needs no source tree: it finds pictures by `--assets`, and kernels are embedded in it.
 
 pub mod bench;
 pub mod cases;
+mod chart;
 mod charts;
 mod check;
 mod compilers;
+mod contest;
 pub mod demo;
 pub mod ladder;
 mod ladder_report;
@@ -30,17 +33,14 @@ mod peers;
 mod report;
 mod sheet;
 mod sources;
+mod text;
 
 use apron::{Error, Family};
+use oracle::Order;
 
 /// A family's name in tables, for the CPU: all variants of a family are the same code there.
 fn family_name(family: Family) -> &'static str {
-    match family {
-        Family::Direct => "direct",
-        Family::Separable => "separable",
-        Family::Fourier => "fourier",
-        _ => "another family",
-    }
+    Order::of(family).map_or("fourier", Order::name)
 }
 
 /// Why the CPU was taken, for a heading.

@@ -1,10 +1,14 @@
 //! Other Rust libraries, linked in where feature `peers` is on: imageproc, libblur and image.
 
+use std::rc::Rc;
+use std::time::Duration;
+
 use apron::{Filter, Image};
 
 use crate::cases::{Case, Class, Random};
 use crate::check;
-use crate::peers::Agreement;
+use crate::contest::{Agreement, Rival};
+use crate::measure::Turn;
 
 /// A pixel type that the libraries know.
 pub(crate) trait Linked: Random {
@@ -27,12 +31,12 @@ type Call<P> = Box<dyn FnMut(&mut Vec<P>) -> Result<(), String>>;
 
 impl<P: Random> Library<P> {
     /// Filters once.
-    pub(crate) fn run(&mut self) -> Result<(), String> {
+    fn run(&mut self) -> Result<(), String> {
         (self.run)(&mut self.result)
     }
 
     /// The result beside what is expected, without a frame of `margin` pixels if the border is another one.
-    pub(crate) fn compare(&self, expected: &Image<P>, margin: usize) -> Agreement {
+    fn compare(&self, expected: &Image<P>, margin: usize) -> Agreement {
         let shape = expected.shape();
         let inner = |pixels: &[P], margin: usize| {
             let rows = pixels.chunks(shape.width * shape.channels).take(shape.height - margin).skip(margin);
@@ -53,6 +57,24 @@ impl<P: Random> Library<P> {
             note => (inside, note),
         };
         Agreement { difference: Some(difference).filter(|gap| gap.is_finite()), note: note.to_owned() }
+    }
+}
+
+/// A library in a contest, beside our result. A result with another border is compared without a frame of `margin` pixels.
+pub(crate) struct Beside<P> {
+    pub(crate) library: Library<P>,
+    pub(crate) expected: Rc<Image<P>>,
+    pub(crate) margin: usize,
+}
+
+impl<P: Random> Rival for Beside<P> {
+    fn check(&mut self) -> Result<Agreement, Option<String>> {
+        self.library.run().map_err(Some)?;
+        Ok(self.library.compare(&self.expected, self.margin))
+    }
+
+    fn times(&mut self, turn: Turn) -> Result<Vec<Duration>, Option<String>> {
+        turn.times(|| self.library.run()).map_err(Some)
     }
 }
 

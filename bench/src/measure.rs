@@ -64,6 +64,9 @@ impl Turn {
     /// Of runs that take less than the lead. Longer ones are timed once, from their start.
     pub const BRIEF: Self = Self { lead: Duration::from_millis(150), span: Duration::from_millis(25) };
 
+    /// Of contenders that are many, and whose times need not be exact.
+    pub const SHORT: Self = Self { lead: Duration::from_millis(5), span: Duration::from_millis(5) };
+
     /// The turn of a contender whose run took so long before, if it did.
     pub fn after(last: Option<Duration>) -> Self {
         let brief = last.is_none_or(|last| last < Self::BRIEF.lead);
@@ -166,8 +169,10 @@ impl Bed {
         let record = |(src, _): &(DeviceImage, DeviceImage)| {
             let mut copy = gpu.image(src.shape())?;
             copy.copy_from(src, &self.stream)?;
+            let mut dst = gpu.image(src.shape())?;
+            dst.fill(f32::NAN, &self.stream)?;
             self.stream.synchronize()?;
-            plan.record(copy, gpu.image(src.shape())?)
+            plan.record(copy, dst)
         };
         Ok(Replays { all: self.pairs.iter().map(record).collect::<Result<_>>()?, turn: 0 })
     }

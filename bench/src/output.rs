@@ -4,11 +4,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::charts::Chart;
+use crate::chart::Chart;
 
 /// How much is measured, and where else the results go.
 #[derive(Debug, clap::Args)]
@@ -82,14 +81,6 @@ pub(crate) fn put_between(file: &str, word: &str, table: impl Fn(&str) -> Option
     Ok(text + rest)
 }
 
-/// A Markdown table whose first `left` columns are text and whose others are numbers.
-pub(crate) fn markdown<T: AsRef<str>>(header: &[T], left: usize, rows: &[Vec<String>]) -> String {
-    let rule: Vec<_> = (0..header.len()).map(|i| if i < left { "---" } else { "---:" }).collect();
-    let header: Vec<_> = header.iter().map(AsRef::as_ref).collect();
-    let rows: String = rows.iter().map(|row| format!("| {} |\n", row.join(" | "))).collect();
-    format!("| {} |\n| {} |\n{rows}", header.join(" | "), rule.join(" | "))
-}
-
 /// Results as JSON: numbers with five digits, each member of a list in a line.
 pub(crate) fn json(results: &impl Serialize) -> Result<String> {
     let mut value = serde_json::to_value(results)?;
@@ -126,20 +117,6 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
-/// A table whose first `left` columns are text and whose others are numbers.
-pub(crate) fn table(header: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header).add_rows(rows);
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        if index >= left {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
-    lines.concat()
-}
-
 /// Writes a file that is there whole or not at all.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let folder = match path.parent() {
@@ -163,34 +140,6 @@ fn readable(permissions: &mut std::fs::Permissions) {
     std::os::unix::fs::PermissionsExt::set_mode(permissions, 0o644);
     #[cfg(not(unix))]
     permissions.set_readonly(false);
-}
-
-/// A number with about three digits.
-pub(crate) fn number(value: f64) -> String {
-    let decimals = match value.abs() {
-        value if value >= 100.0 => 0,
-        value if value >= 10.0 => 1,
-        value if value >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{value:.decimals$}")
-}
-
-/// A number for an axis: no more digits than it needs.
-pub(crate) fn short(value: f64) -> String {
-    if value >= 1e3 { format!("{value:.0}") } else { format!("{}", (value * 1e3).round() / 1e3) }
-}
-
-/// Text for XML and HTML, in elements and attributes.
-pub(crate) fn escape(text: &str) -> String {
-    let escaped = |c: char| match c {
-        '&' => "&amp;".to_owned(),
-        '<' => "&lt;".to_owned(),
-        '>' => "&gt;".to_owned(),
-        '"' => "&quot;".to_owned(),
-        c => c.to_string(),
-    };
-    text.chars().map(escaped).collect()
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::charts::Chart;
-use crate::output::escape;
+use crate::chart::Chart;
 use crate::report::Report;
+use crate::text::escape;
 
 const STYLE: &str = ":root{color-scheme:light dark;--ink:#222;--paper:#fff;--line:#ddd;--ok:#1a7f37;--short:#b3261e}\
     @media(prefers-color-scheme:dark){:root{--ink:#ddd;--paper:#161616;--line:#3a3a3a;--ok:#56c271;--short:#ff8a80}}\
@@ -19,12 +19,12 @@ pub(crate) fn write(report: &Report, fallback: &str, charts: &[Chart]) -> String
     let mut page = format!("<pre>{}</pre>\n", escape(report.heading(fallback).trim_end()));
     let (header, left, rows) = report.cells();
     page += &table(header, left, rows);
-    if !report.contests.is_empty() {
-        let rows = report.contests.iter().map(|contest| {
-            let verdict = if contest.ratio > 1.0 { "short" } else { "ok" };
-            let figures = [contest.ours_us, contest.rival_us].map(|us| format!("{us:.1}"));
-            let names = [&contest.case, contest.class.name(), &contest.device, &contest.ours, &contest.rival];
-            let ratio = format!("{:.2}", contest.ratio);
+    if !report.duels.is_empty() {
+        let rows = report.duels.iter().map(|duel| {
+            let verdict = if duel.ratio > 1.0 { "short" } else { "ok" };
+            let figures = [duel.ours_us, duel.rival_us].map(|us| format!("{us:.1}"));
+            let names = [&duel.case, duel.class.name(), &duel.device, &duel.ours, &duel.rival];
+            let ratio = format!("{:.2}", duel.ratio);
             names.map(str::to_owned).into_iter().chain(figures).chain([ratio, verdict.to_owned()]).collect()
         });
         let header = ["case", "taps", "device", "ours", "best rival", "ours us", "rival us", "ratio", ""];
@@ -97,7 +97,7 @@ mod tests {
         let options = roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() };
         let document = roxmltree::Document::parse_with_options(&page, options).unwrap();
         let count = |name: &str| document.descendants().filter(|node| node.tag_name().name() == name).count();
-        assert_eq!(count("tr"), report.rows.len() + report.contests.len() + 2);
+        assert_eq!(count("tr"), report.rows.len() + report.duels.len() + 2);
         assert_eq!(count("svg"), charts.len());
         assert!(document.descendants().any(|node| node.text() == Some("NPP <1> & \"2\"")));
         assert!(!page.contains("http://") || page.matches("http://").count() == charts.len(), "only the SVG namespace");

@@ -2,6 +2,7 @@
 //!
 //! A library that ends the program, or does not answer, costs itself only: the program is started again without it.
 
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::cases::{Case, Class, Form, Random};
+use crate::contest::{Agreement, Rival};
 use crate::measure::Turn;
 
 const PROGRAM: &str = include_str!("peers.py");
@@ -53,13 +55,20 @@ pub(crate) struct Found {
     pub(crate) class: String,
 }
 
-/// How a library's result compares.
-#[derive(Clone, Debug)]
-pub(crate) struct Agreement {
-    /// The greatest difference; `None` if it is not finite.
-    pub(crate) difference: Option<f64>,
-    /// The border it has, if another one, and what else is to be said.
-    pub(crate) note: String,
+/// One of them in a contest on the CPU, beside the others.
+pub(crate) struct Taker<'a, 'b> {
+    pub(crate) peers: &'a RefCell<&'b mut Peers>,
+    pub(crate) name: String,
+}
+
+impl Rival for Taker<'_, '_> {
+    fn check(&mut self) -> Result<Agreement, Option<String>> {
+        self.peers.borrow_mut().check(&self.name)
+    }
+
+    fn times(&mut self, turn: Turn) -> Result<Vec<Duration>, Option<String>> {
+        self.peers.borrow_mut().take_turn(&self.name, turn)
+    }
 }
 
 #[derive(Debug)]

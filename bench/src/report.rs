@@ -6,8 +6,9 @@ use apron::gpu::Gpu;
 use serde::Serialize;
 
 use crate::cases::{Case, Class, Goal};
+use crate::check::Checked;
 use crate::measure::{median, micros};
-use crate::output;
+use crate::text;
 
 /// All that one run measured.
 #[derive(Debug, Serialize)]
@@ -17,7 +18,8 @@ pub(crate) struct Report {
     pub(crate) cpu: CpuReport,
     pub(crate) rounds: usize,
     pub(crate) rows: Vec<Row>,
-    pub(crate) contests: Vec<Contest>,
+    #[serde(rename = "contests")]
+    pub(crate) duels: Vec<Duel>,
     /// Cases and libraries that were left out, and why.
     pub(crate) skipped: Vec<Skipped>,
 }
@@ -94,7 +96,7 @@ pub(crate) enum Who {
 
 /// Ours against the best rival in one case.
 #[derive(Debug, Serialize)]
-pub(crate) struct Contest {
+pub(crate) struct Duel {
     pub(crate) case: String,
     pub(crate) class: Class,
     pub(crate) device: String,
@@ -112,20 +114,6 @@ pub(crate) struct Skipped {
     pub(crate) why: String,
 }
 
-/// How a result was checked.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Checked {
-    pub(crate) against: String,
-    pub(crate) difference: Option<f64>,
-    pub(crate) checksum: Option<u64>,
-}
-
-impl Checked {
-    pub(crate) fn against(against: impl Into<String>) -> Self {
-        Self { against: against.into(), ..Self::default() }
-    }
-}
-
 /// Rows of one case on one device.
 #[derive(Debug)]
 pub(crate) struct Rows<'a> {
@@ -140,7 +128,7 @@ pub(crate) struct Rows<'a> {
 impl<'a> Rows<'a> {
     pub(crate) fn new(case: &'a Case, device: String, copies: &[Duration], peak: Option<f64>) -> Self {
         let mut rows = Self { case, device, copy: median(copies.to_vec()), peak, list: Vec::new() };
-        rows.add("copy".to_owned(), Who::Copy, None, copies, Checked::against("-"), 0);
+        rows.add("copy".to_owned(), Who::Copy, None, copies, Checked::default(), 0);
         rows
     }
 
@@ -181,7 +169,7 @@ impl<'a> Rows<'a> {
             flops_per_byte: (steps > 0).then(|| flops / (2 * case.stored.bytes() * case.values()) as f64),
             goal: None,
             met: None,
-            checked: checked.against,
+            checked: checked.against.to_string(),
             difference: checked.difference,
             checksum: checked.checksum.map(|sum| format!("{sum:016x}")),
         });
@@ -221,8 +209,8 @@ fn limit(copy_us: f64, flops: f64, peak: Option<f64>) -> f64 {
 }
 
 /// The best of ours against the best rival, for each case, class and device that has both.
-pub(crate) fn contests(rows: &[Row]) -> Vec<Contest> {
-    let mut contests: Vec<Contest> = Vec::new();
+pub(crate) fn duels(rows: &[Row]) -> Vec<Duel> {
+    let mut duels: Vec<Duel> = Vec::new();
     for row in rows.iter().filter(|row| row.who == Who::Apron) {
         let Some(class) = row.class else { continue };
         let same = |other: &&Row| other.case == row.case && other.class == row.class && other.device == row.device;
@@ -234,7 +222,7 @@ pub(crate) fn contests(rows: &[Row]) -> Vec<Contest> {
         if !std::ptr::eq(ours, row) {
             continue;
         }
-        contests.push(Contest {
+        duels.push(Duel {
             case: row.case.clone(),
             class,
             device: row.device.clone(),
@@ -245,7 +233,7 @@ pub(crate) fn contests(rows: &[Row]) -> Vec<Contest> {
             ratio: ours.median_us / rival.median_us,
         });
     }
-    contests
+    duels
 }
 
 impl GpuReport {
@@ -303,7 +291,7 @@ impl Report {
     pub(crate) fn cells(&self) -> (&'static [&'static str], usize, Vec<Vec<String>>) {
         const HEADER: &[&str] =
             &["case", "taps", "variant", "device", "checked", "us", "Gpx/s", "limit us", "% of limit", "target", ""];
-        let text = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), output::number);
+        let text = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), text::number);
         let rows = self.rows.iter().map(|row| {
             let checked = match row.difference {
                 Some(difference) => format!("{}, {difference:.1e} off", row.checked),
@@ -316,7 +304,7 @@ impl Report {
                 row.device.clone(),
                 checked,
                 format!("{:.1}", row.median_us),
-                output::number(row.gigapixels_per_second),
+                text::number(row.gigapixels_per_second),
                 text(row.limit_us),
                 text(row.percent_of_limit),
                 row.goal.clone().unwrap_or_default(),
@@ -326,26 +314,26 @@ impl Report {
         (HEADER, 5, rows.collect())
     }
 
-    /// The table, the contests, what was left out.
+    /// The table, the duels, what was left out.
     pub(crate) fn text(&self) -> String {
         let (header, left, rows) = self.cells();
-        let mut text = output::table(header, left, rows);
-        if !self.contests.is_empty() {
-            let rows = self.contests.iter().map(|contest| {
+        let mut text = text::table(header, left, rows);
+        if !self.duels.is_empty() {
+            let rows = self.duels.iter().map(|duel| {
                 vec![
-                    contest.case.clone(),
-                    contest.class.name().to_owned(),
-                    contest.device.clone(),
-                    contest.ours.clone(),
-                    contest.rival.clone(),
-                    format!("{:.1}", contest.ours_us),
-                    format!("{:.1}", contest.rival_us),
-                    format!("{:.2}", contest.ratio),
+                    duel.case.clone(),
+                    duel.class.name().to_owned(),
+                    duel.device.clone(),
+                    duel.ours.clone(),
+                    duel.rival.clone(),
+                    format!("{:.1}", duel.ours_us),
+                    format!("{:.1}", duel.rival_us),
+                    format!("{:.2}", duel.ratio),
                 ]
             });
             let header = ["case", "taps", "device", "ours", "best rival", "ours us", "rival us", "ratio"];
             text += "\n";
-            text += &output::table(&header, 5, rows);
+            text += &text::table(&header, 5, rows);
             for lost in self.lost() {
                 text += &lost;
                 text += "\n";
@@ -388,8 +376,8 @@ impl Report {
             let short = ours.goal.as_ref().filter(|_| ours.met == Some(false));
             let goal =
                 short.and_then(|goal| goal.strip_suffix(" x OpenCV")).filter(|_| theirs.variant.contains("OpenCV"));
-            let ms = |row: &Row| output::number(row.median_us / 1e3);
-            let ratio = output::number(ours.median_us / theirs.median_us);
+            let ms = |row: &Row| text::number(row.median_us / 1e3);
+            let ratio = text::number(ours.median_us / theirs.median_us);
             let goal = goal.map_or_else(String::new, |goal| format!(", aim {goal}"));
             Some(format!("{} / {} = **{ratio}**{goal}", ms(ours), ms(theirs)))
         };
@@ -402,21 +390,21 @@ impl Report {
                 [rival.image.clone(), rival.variant.clone()].into_iter().chain(cells).collect()
             })
             .collect();
-        let table = || format!("{}:\n\n{}", self.cpu.line(), output::markdown(&header, 2, &rows));
+        let table = || format!("{}:\n\n{}", self.cpu.line(), text::markdown(&header, 2, &rows));
         (!rows.is_empty()).then(table)
     }
 
     /// A line for each case in which a rival is faster.
     pub(crate) fn lost(&self) -> impl Iterator<Item = String> {
-        self.contests.iter().filter(|contest| contest.ratio > 1.0).map(|contest| {
+        self.duels.iter().filter(|duel| duel.ratio > 1.0).map(|duel| {
             format!(
                 "slower than a rival: {} {} on {}: {} takes {:.2} times as long as {}",
-                contest.case,
-                contest.class.name(),
-                contest.device,
-                contest.ours,
-                contest.ratio,
-                contest.rival
+                duel.case,
+                duel.class.name(),
+                duel.device,
+                duel.ours,
+                duel.ratio,
+                duel.rival
             )
         })
     }
@@ -436,7 +424,7 @@ pub(crate) mod tests {
     }
 
     fn add(rows: &mut Rows, name: &str, who: Who, class: Class, micros: u64, steps: usize) {
-        rows.add(name.to_owned(), who, Some(class), &[Duration::from_micros(micros)], Checked::against("-"), steps);
+        rows.add(name.to_owned(), who, Some(class), &[Duration::from_micros(micros)], Checked::default(), steps);
     }
 
     /// Made-up times of one case on one device.
@@ -449,7 +437,7 @@ pub(crate) mod tests {
         add(&mut rows, "separable-fused", Who::Apron, Class::Pair, 150, case.steps(Class::Pair));
         add(&mut rows, "NPP pair", Who::Peer, Class::Pair, 120, case.steps(Class::Pair));
         rows.judge(true);
-        let contests = contests(&rows.list);
+        let duels = duels(&rows.list);
         Report {
             version: "0",
             gpu: Some(GpuReport {
@@ -463,7 +451,7 @@ pub(crate) mod tests {
             cpu: CpuReport { name: None, threads: 2 },
             rounds: 3,
             rows: rows.list,
-            contests,
+            duels,
             skipped: vec![Skipped { what: "a".to_owned(), why: "b < c".to_owned() }],
         }
     }
@@ -481,7 +469,7 @@ pub(crate) mod tests {
     fn figures_follow_from_the_median() {
         let case = case("8192x8192-5x5");
         let mut rows = Rows::new(&case, "gpu:0".to_owned(), &[ms(1), ms(3), ms(2)], Some(1e12));
-        rows.add("x".to_owned(), Who::Apron, Some(Class::Dense), &[ms(9), ms(4), ms(3)], Checked::against("-"), 25);
+        rows.add("x".to_owned(), Who::Apron, Some(Class::Dense), &[ms(9), ms(4), ms(3)], Checked::default(), 25);
         let row = &rows.list[1];
         assert_eq!((row.min_us, row.median_us, row.max_us), (3e3, 4e3, 9e3));
         assert!((row.gigapixels_per_second - 16.777216).abs() < 1e-9);
@@ -561,9 +549,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn contests_are_between_the_best_of_both_sides() {
+    fn duels_are_between_the_best_of_both_sides() {
         let report = sample("8192x8192-5x5");
-        let found: Vec<_> = report.contests.iter().map(|c| (c.class, c.ours.as_str(), c.rival.as_str())).collect();
+        let found: Vec<_> = report.duels.iter().map(|c| (c.class, c.ours.as_str(), c.rival.as_str())).collect();
         let dense = (Class::Dense, "direct-sliding", "NPP <1> & \"2\"");
         assert_eq!(found, [dense, (Class::Pair, "separable-fused", "NPP pair")]);
         let lost: Vec<_> = report.lost().collect();

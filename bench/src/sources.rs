@@ -1,10 +1,10 @@
 //! The documents that the studies come from: what each measured, and what is measured here in its place.
 
 use apron::{Border, Filter, Result, Variant};
-use studies::{Order, Study};
+use oracle::Order;
+use studies::Study;
 
 use crate::cases::Form;
-use crate::family_name;
 
 /// What a step runs: a document's kernel, or one of apron's own variants.
 #[derive(Clone, Copy, Debug)]
@@ -21,17 +21,17 @@ impl Kernel {
         }
     }
 
-    /// The order of its sums: those of one order give the same bits.
-    pub(crate) fn order(self) -> &'static str {
+    /// The order of its sums, if it has one: those of one order give the same bits.
+    pub(crate) fn order(self) -> Option<Order> {
         match self {
-            Self::Study(study) => study.order().name(),
-            Self::Apron(variant) => family_name(variant.family()),
+            Self::Study(study) => Some(study.order()),
+            Self::Apron(variant) => Order::of(variant.family()),
         }
     }
 
     /// Multiply-adds for each value.
     pub(crate) fn steps(self, filter: &Filter) -> usize {
-        if self.order() == Order::Separable.name() {
+        if self.order() == Some(Order::Separable) {
             filter.cols() + filter.rows()
         } else {
             filter.cols() * filter.rows()
@@ -62,7 +62,7 @@ pub(crate) struct Scene {
     pub(crate) by_rows: bool,
     pub(crate) taps: Taps,
     pub(crate) border: Border,
-    /// Whether the result is compared with the CPU's as a whole.
+    /// Whether results are compared with the oracle's as a whole.
     pub(crate) reference: bool,
 }
 

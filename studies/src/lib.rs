@@ -5,13 +5,13 @@
 //! | --- | --- |
 //! | `table` | every study: its name, what it takes, and how it is launched |
 //! | `accepts` | the limits of each document |
-//! | [`cpu`] | the same results on the CPU |
+//! | `cpu` | the same results on the CPU |
 //! | `gpu`, `texture` | launches, on apron's streams and images |
 //!
 //! The kernels are a crate of their own, `studies/kernels`.
 
 mod accepts;
-pub mod cpu;
+mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod table;
@@ -19,7 +19,9 @@ mod table;
 mod texture;
 
 use apron::{Border, Error, Filter, Shape};
+use oracle::Order;
 
+pub use cpu::CpuPlan;
 #[cfg(feature = "gpu")]
 pub use gpu::{StudyPlan, image_by_rows, kernels};
 use table::{Row, TABLE};
@@ -75,29 +77,6 @@ pub enum Study {
     LineVector,
 }
 
-/// The order of a study's sums, which says whose bits it gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Order {
-    /// That of [`apron::Family::Direct`].
-    Direct,
-    /// That of [`apron::Family::Separable`].
-    Separable,
-    /// Every tap for every pixel, each the product of a row's tap and a column's, column by column, top to bottom: `pixel * row
-    /// tap` is rounded and added by a fused multiply-add with the column's tap.
-    Product,
-}
-
-impl Order {
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::Separable => "separable",
-            Self::Product => "product",
-        }
-    }
-}
-
 /// What a study is asked to do.
 #[derive(Clone, Copy, Debug)]
 pub struct Problem<'a> {
@@ -132,7 +111,7 @@ impl Study {
         self.row().summary
     }
 
-    /// The order of its sums.
+    /// The order of its sums, which says whose bits it gives.
     pub fn order(self) -> Order {
         self.row().order
     }

@@ -1,13 +1,14 @@
 //! The table of studies: what each is called, what it takes, and how its kernels are launched.
 #![cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "without kernels nothing is launched"))]
 
+use oracle::Order;
 use study_kernels::sizes::{
     CLASS_BLOCK, CLASS_TAPS, LINE_BLOCK, LINE_RUN, PAPER_COLUMN, PAPER_COLUMN_THREADS, PAPER_COLUMNS, PAPER_LEAD,
     PAPER_ROW, PAPER_ROWS, STEPS, STEPS_COLUMNS_BLOCK, STEPS_ROWS_BLOCK, STRIP_TILED, STRIP_UNTILED, TEXTURE_BLOCK,
     TEXTURE_COLUMNS, TEXTURE_ROWS,
 };
 
-use crate::{Order, Problem, Study, accepts};
+use crate::{Problem, Study, accepts};
 
 /// One row of the table.
 pub(crate) struct Row {

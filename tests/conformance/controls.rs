@@ -2,13 +2,12 @@
 //! fault it must pass, so that it is the fault that is caught.
 
 use apron::{Border, Error, Result, Shape, f16};
-use conformance::oracle::{Padded, fold, kept};
 use conformance::problem::{Group, Problem, Window};
 use conformance::runner::{self, Implementation, Ready, Source, Tally, Target};
 use conformance::sample::{Kind, Sample};
-use conformance::scalar::{self, Order};
 use conformance::select::Selection;
 use libtest_mimic::{Failed, Trial};
+use oracle::{Order, Padded, fold, kept, scalar};
 
 use crate::{direct, fourier, ladder, separable};
 
@@ -119,23 +118,27 @@ const FOURIER: [Fault; 7] = [
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let honest = [Order::Direct, Order::Separable, Order::Product, Order::Fourier].map(|order| {
-        Trial::test(format!("controls::{order:?}::honest").to_lowercase(), move || {
+    const ORDERS: [(Option<Order>, &[Fault]); 4] = [
+        (Some(Order::Direct), &DIRECT),
+        (Some(Order::Separable), &SEPARABLE),
+        (Some(Order::Product), &PRODUCT),
+        (None, &FOURIER),
+    ];
+    let named = |order: Option<Order>, what: &str| {
+        format!("controls::{}::{what}", order.map_or("fourier", Order::name)).to_lowercase()
+    };
+    let honest = ORDERS.map(|(order, _)| {
+        Trial::test(named(order, "honest"), move || {
             let stand_in = [StandIn { order, fault: Fault::None }];
             runner::run(&stand_in, &groups(order)).verdict(&stand_in)?;
             Ok(())
         })
     });
-    let faulty = |order, faults: &'static [Fault]| {
-        faults.iter().map(move |&fault| {
-            Trial::test(format!("controls::{order:?}::{fault:?}").to_lowercase(), move || caught(order, fault))
-        })
-    };
     let mut trials: Vec<_> = honest.into();
-    trials.extend(faulty(Order::Direct, &DIRECT));
-    trials.extend(faulty(Order::Separable, &SEPARABLE));
-    trials.extend(faulty(Order::Product, &PRODUCT));
-    trials.extend(faulty(Order::Fourier, &FOURIER));
+    for (order, faults) in ORDERS {
+        let faulty = |&fault| Trial::test(named(order, &format!("{fault:?}")), move || caught(order, fault));
+        trials.extend(faults.iter().map(faulty));
+    }
     trials.push(Trial::test("controls::nothing_run_is_a_failure", nothing_run));
     trials.push(Trial::test("controls::a_failure_tells_where", told));
     trials.push(Trial::test("controls::a_failure_is_drawn", drawn));
@@ -143,25 +146,27 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// A thin cut through the order's own lists.
-fn groups(order: Order) -> Vec<Group> {
+fn groups(order: Option<Order>) -> Vec<Group> {
     let small = Selection::Small;
     match order {
-        Order::Separable => [separable::exhaustive(small), separable::wild(small), separable::stored(small)]
+        Some(Order::Separable) => [separable::exhaustive(small), separable::wild(small), separable::stored(small)]
             .into_iter()
             .flatten()
             .collect(),
-        Order::Product => ladder::product(),
-        Order::Fourier => {
+        Some(Order::Product) => ladder::product(),
+        None => {
             [fourier::exhaustive(small), fourier::stored(small), fourier::ties(small)].into_iter().flatten().collect()
         }
-        Order::Direct => [direct::exhaustive(small), direct::stored(small), direct::wild(small), direct::ties(small)]
-            .into_iter()
-            .flatten()
-            .collect(),
+        Some(Order::Direct) => {
+            [direct::exhaustive(small), direct::stored(small), direct::wild(small), direct::ties(small)]
+                .into_iter()
+                .flatten()
+                .collect()
+        }
     }
 }
 
-fn caught(order: Order, fault: Fault) -> Result<(), Failed> {
+fn caught(order: Option<Order>, fault: Fault) -> Result<(), Failed> {
     let stand_in = [StandIn { order, fault }];
     match runner::run(&stand_in, &groups(order)).verdict(&stand_in) {
         Err(_) => Ok(()),
@@ -170,14 +175,14 @@ fn caught(order: Order, fault: Fault) -> Result<(), Failed> {
 }
 
 fn nothing_run() -> Result<(), Failed> {
-    let stand_in = [StandIn { order: Order::Direct, fault: Fault::None }];
+    let stand_in = [StandIn { order: Some(Order::Direct), fault: Fault::None }];
     let passed =
         [runner::run(&stand_in, &[]).verdict(&stand_in).is_ok(), Tally::default().verdict::<StandIn>(&[]).is_ok()];
     if passed.contains(&true) { Err("a run of nothing passed".into()) } else { Ok(()) }
 }
 
 fn told() -> Result<(), Failed> {
-    let stand_in = [StandIn { order: Order::Direct, fault: Fault::OnePixelOneUlpOff }];
+    let stand_in = [StandIn { order: Some(Order::Direct), fault: Fault::OnePixelOneUlpOff }];
     let problem = Problem::new(31, 17, 0xABC).stored(Kind::U8, Kind::U16).channels(3).gaps(5, 2);
     let window = Window::random(4, 3, 1).anchored(0, 2);
     let group = Group { window, border: Border::Wrap, problems: vec![problem] };
@@ -205,7 +210,7 @@ fn drawn() -> Result<(), Failed> {
     let window = Window::random(3, 3, 1);
     let shapes = [(Fault::OnePixelOneUlpOff, (31, 17), 1), (Fault::LastPixelNotWritten, (1500, 2), 1)];
     for (fault, (width, height), wrong) in shapes {
-        let stand_in = [StandIn { order: Order::Direct, fault }];
+        let stand_in = [StandIn { order: Some(Order::Direct), fault }];
         let problems = vec![Problem::new(width, height, 0xABC)];
         let group = Group { window: window.clone(), border: Border::Wrap, problems };
         let tally = runner::run_into(Tally::reporting(Some(folder.path().to_owned())), &stand_in, &[group]);
@@ -238,7 +243,7 @@ fn drawn() -> Result<(), Failed> {
 /// Filters pixel by pixel, with a fault.
 #[derive(Clone, Copy)]
 struct StandIn {
-    order: Order,
+    order: Option<Order>,
     fault: Fault,
 }
 
@@ -271,7 +276,7 @@ impl Implementation for StandIn {
 const TILE: (usize, usize) = (32, 8);
 
 impl Ready for Prepared {
-    fn order(&self, _: Shape) -> Result<Order> {
+    fn order(&self, _: Shape) -> Result<Option<Order>> {
         Ok(self.stand_in.order)
     }
 
@@ -290,7 +295,7 @@ impl Ready for Prepared {
         let results: Vec<Vec<f64>> = (0..channels)
             .map(|channel| plane(if fault == Fault::ChannelsSwapped { channels - 1 - channel } else { channel }))
             .map(|plane| match self.stand_in.order {
-                Order::Separable | Order::Product if !bytes => self.separable(&plane, (width, height)),
+                Some(Order::Separable | Order::Product) if !bytes => self.separable(&plane, (width, height)),
                 _ => self.direct(&plane, (width, height), bytes && fault != Fault::NearTiesInF32),
             })
             .collect();
@@ -455,12 +460,12 @@ impl Prepared {
             _ => {}
         }
         let result = match fault {
-            Fault::DirectInstead => scalar::direct(&plane, size, window, border),
+            Fault::DirectInstead => scalar::direct(&plane, size, window.as_taps(), border),
             Fault::BorderNotFiltered | Fault::MiddleInHalfPrecision => self.two_passes(&plane, size, &row, &column),
-            _ if self.stand_in.order == Order::Product => {
-                scalar::product(&plane, size, window, (&row, &column), border)
+            _ if self.stand_in.order == Some(Order::Product) => {
+                scalar::product(&plane, size, window.as_taps(), (&row, &column), border)
             }
-            _ => scalar::separable(&plane, size, window, (&row, &column), border),
+            _ => scalar::separable(&plane, size, window.as_taps(), (&row, &column), border),
         };
         result.into_iter().map(f64::from).collect()
     }
@@ -468,7 +473,7 @@ impl Prepared {
     /// Both passes, with a fault between them.
     fn two_passes(&self, plane: &[f32], (width, height): (usize, usize), row: &[f64], column: &[f64]) -> Vec<f32> {
         let constant = if let Border::Constant(value) = self.border { value } else { 0.0 };
-        let padded = Padded::new(plane, (width, height), &self.window, self.border, constant);
+        let padded = Padded::new(plane, (width, height), self.window.as_taps(), self.border, constant);
         let middle = |x: usize, y: usize| -> f32 {
             let outside = self.find(y as i64 - self.window.anchor.1 as i64, height).is_none();
             if outside && self.stand_in.fault == Fault::BorderNotFiltered {

@@ -6,15 +6,14 @@ use apron::Variant;
 use apron::{Border, Device, Family, Image, Plan, Shape};
 #[cfg(feature = "gpu")]
 use conformance::bounds::bound;
-use conformance::oracle;
 use conformance::problem::Window;
 use conformance::product::Gpu;
-use conformance::scalar;
 use conformance::select::Selection;
 use conformance::suite::gpu_trial;
 #[cfg(not(feature = "gpu"))]
 use conformance::suite::{no_gpu as on_gpu, no_gpu as signal_on_gpu};
 use libtest_mimic::{Failed, Trial};
+use oracle::scalar;
 use rayon::prelude::*;
 
 /// 2^31 elements are passed at row 42943, 2^30 at row 21471: 4 GiB of f32.
@@ -117,11 +116,12 @@ fn expected(window: &Window, border: Border, family: Family, rows: &std::ops::Ra
     let plane: Vec<f32> = (top..bottom).flat_map(|y| (0..SHAPE.width).map(move |x| f32::from(pixel(x, y)))).collect();
     let wide: Vec<f64> = plane.iter().map(|&value| f64::from(value)).collect();
     let part = (rows.start - top) * SHAPE.width..(rows.end - top) * SHAPE.width;
+    let taps = window.as_taps();
     let bits = match (family, window.filter.separated()) {
-        (Family::Separable, Some(pair)) => scalar::separable(&plane, size, window, pair, border),
-        _ => scalar::direct(&plane, size, window, border),
+        (Family::Separable, Some(pair)) => scalar::separable(&plane, size, taps, pair, border),
+        _ => scalar::direct(&plane, size, taps, border),
     };
-    (bits[part.clone()].to_vec(), oracle::correlate(&wide, size, window, border)[part].to_vec())
+    (bits[part.clone()].to_vec(), oracle::correlate(&wide, size, taps, border)[part].to_vec())
 }
 
 fn on_cpu() -> Result<(), Failed> {
@@ -178,7 +178,7 @@ fn on_gpu() -> Result<(), Failed> {
             for rows in places() {
                 let found = gpu.download_rows(&dst, rows.clone())?;
                 let (bits, exact) = expected(window, border, variant.family(), &rows);
-                let allowed = if variant == Variant::Fourier { bound(Family::Fourier, window, 255.0) } else { 0.0 };
+                let allowed = if variant == Variant::Fourier { bound(None, window, 255.0) } else { 0.0 };
                 for (i, &found) in found.as_slice().iter().enumerate() {
                     let right = found.to_bits() == bits[i].to_bits() || (f64::from(found) - exact[i]).abs() <= allowed;
                     if !right {
@@ -206,7 +206,7 @@ fn signal_on_gpu() -> Result<(), Failed> {
             Plan::builder(&window.filter).device(device).variant(variant).build()?.run(&src.view(), &mut dst.view_mut())
         };
         let (plain, allowed) = match variant.family() {
-            Family::Fourier => (Variant::DirectNaive, bound(Family::Fourier, window, 255.0) as f32),
+            Family::Fourier => (Variant::DirectNaive, bound(None, window, 255.0) as f32),
             _ => (variant, 0.0),
         };
         run(variant, Gpu::DEVICE, &mut found)?;

@@ -8,7 +8,8 @@ use conformance::product::Gpu;
 use conformance::select::{self, Selection};
 use conformance::suite;
 use libtest_mimic::Trial;
-use studies::{Order, Study};
+use oracle::Order;
+use studies::Study;
 
 /// Studies that take the same problems, as long as one of them takes each.
 struct Set {

@@ -1,11 +1,11 @@
 //! The oracle and the tests' own conversions, against values worked out by hand.
 
 use apron::{Border, f16};
-use conformance::oracle::{correlate, fold, kept};
 use conformance::problem::Window;
 use conformance::sample::Sample;
 use conformance::select::BORDERS;
 use libtest_mimic::{Failed, Trial};
+use oracle::{correlate, fold, kept};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -56,7 +56,7 @@ fn correlation() -> Result<(), Failed> {
     let plane = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
     let window = Window::dense("digits", 2, 2, &[1.0, 10.0, 100.0, 1000.0]);
     // The anchor of 2x2 is its last cell, so each result is read down and right to the pixel itself.
-    let found = |border| correlate(&plane, (3, 2), &window, border);
+    let found = |border| correlate(&plane, (3, 2), window.as_taps(), border);
     equal("constant", found(Border::Constant(0.0)), vec![1000.0, 2100.0, 3200.0, 4010.0, 5421.0, 6532.0])?;
     equal("constant 7", found(Border::Constant(7.0)), vec![1777.0, 2177.0, 3277.0, 4717.0, 5421.0, 6532.0])?;
     equal("replicate", found(Border::Replicate), vec![1111.0, 2121.0, 3232.0, 4411.0, 5421.0, 6532.0])?;
@@ -64,11 +64,11 @@ fn correlation() -> Result<(), Failed> {
     equal("wrap", found(Border::Wrap), vec![1346.0, 2154.0, 3265.0, 4613.0, 5421.0, 6532.0])?;
     equal("keep", found(Border::Keep), vec![1.0, 2.0, 3.0, 4.0, 5421.0, 6532.0])?;
     let first = window.anchored(0, 0);
-    let found = correlate(&plane, (3, 2), &first, Border::Replicate);
+    let found = correlate(&plane, (3, 2), first.as_taps(), Border::Replicate);
     equal("anchor at the first cell", found, vec![5421.0, 6532.0, 6633.0, 5454.0, 6565.0, 6666.0])?;
     let wide = Window::dense("digits", 3, 1, &[1.0, 10.0, 100.0]);
     for border in BORDERS {
-        let found = correlate(&plane, (3, 2), &wide, border)[1];
+        let found = correlate(&plane, (3, 2), wide.as_taps(), border)[1];
         equal("inside, no border matters", found, 321.0)?;
     }
     Ok(())

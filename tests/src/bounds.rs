@@ -3,18 +3,19 @@
 //! | result | must be | because |
 //! | --- | --- | --- |
 //! | u8 from u8 | the oracle's value, rounded half to even, saturated | results near a tie are computed again in f64 |
-//! | all else, direct | the bits of `scalar::direct`, converted once | one order, fused, for every variant and device |
-//! | all else, separable | the bits of `scalar::separable`, converted once | likewise |
-//! | all else, product | the bits of `scalar::product`, converted once | likewise |
+//! | all else, direct | the bits of `oracle::scalar::direct`, converted once | one order, fused, for every variant and device |
+//! | all else, separable | the bits of `oracle::scalar::separable`, converted once | likewise |
+//! | all else, product | the bits of `oracle::scalar::product`, converted once | likewise |
 //! | `Border::Keep`'s copies | the source value, converted | nothing is computed |
 //! | all else, Fourier | within [`bound`] of the oracle, converted once | transforms round in no order that is promised |
-//! | the same, with a pixel beyond [`room`] in the window | the bits of `scalar::direct` | such tiles are computed tap by tap |
+//! | the same, with a pixel beyond [`room`] in the window | the bits of `oracle::scalar::direct` | such tiles are computed tap by tap |
 //! | the scalar references | within [`bound`] of the oracle | see there |
 //!
 //! Two NaNs are equal whatever their payload; beyond that, bits are bits, and -0 is not 0.
 
+use oracle::Order;
+
 use crate::problem::Window;
-use crate::scalar::Order;
 
 /// Half an ulp of 1: the relative error of one rounding to f32.
 const UNIT: f64 = f32::EPSILON as f64 / 2.0;
@@ -22,28 +23,24 @@ const UNIT: f64 = f32::EPSILON as f64 / 2.0;
 /// The least subnormal.
 const LEAST: f64 = f32::from_bits(1) as f64;
 
-/// The greatest pixel with which no sum of a family can leave f32. Beyond it nothing is to be said of a sum but its bits.
-pub fn room(order: impl Into<Order>, window: &Window) -> f64 {
+/// The greatest pixel with which no sum in an order can leave f32. Beyond it nothing is to be said of a sum but its bits.
+pub fn room(order: Option<Order>, window: &Window) -> f64 {
     // What a row pass makes may be greater than the result, if the column's taps are small.
-    let (of_row, _) = factors(order.into(), window);
+    let (of_row, _) = factors(order, window);
     let most = f64::from(f32::MAX);
-    (most / 2.0 / weight(window).max(of_row)).min(most)
+    (most / 2.0 / window.as_taps().weight().max(of_row)).min(most)
 }
 
-fn weight(window: &Window) -> f64 {
-    window.taps.iter().map(|tap| tap.abs()).sum()
-}
-
-/// The sizes of a row's taps added up, and those of a column's, where a family takes them apart.
-fn factors(order: Order, window: &Window) -> (f64, f64) {
+/// The sizes of a row's taps added up, and those of a column's, where an order takes them apart.
+fn factors(order: Option<Order>, window: &Window) -> (f64, f64) {
     let sum = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum();
     match (order, window.filter.separated()) {
-        (Order::Separable | Order::Product, Some((row, column))) => (sum(row), sum(column)),
+        (Some(Order::Separable | Order::Product), Some((row, column))) => (sum(row), sum(column)),
         _ => (0.0, 0.0),
     }
 }
 
-/// How far a family's sum in f32 may lie from the exact one: `k * unit * sum|tap| * max|pixel|`.
+/// How far an order's sum in f32 may lie from the exact one: `k * unit * sum|tap| * max|pixel|`.
 ///
 /// - A tap rounded to f32 is off by one unit, and each fused multiply-add rounds once. A direct sum has `cols * rows` of
 ///   them behind one rounded tap: k = `cols * rows + 1`.
@@ -51,23 +48,22 @@ fn factors(order: Order, window: &Window) -> (f64, f64) {
 ///   k = `cols + rows + 2`. The filter's own factors may differ from taps that were given as a whole by
 ///   [`Window::split_error`], which the product documents and which is added.
 /// - A product's sum multiplies each pixel with two rounded taps, and rounds in between: k = `cols * rows + 3`.
-/// - A product of spectra promises k = 16, whatever the window; numbers as small as a subnormal's error are added up over a
-///   tile.
+/// - A product of spectra, which has no order, promises k = [`oracle::SPECTRAL_STEPS`], whatever the window; numbers as small
+///   as a subnormal's error are added up over a tile.
 /// - Errors compound: `k` roundings make `k * unit / (1 - k * unit)`.
 /// - A result that underflows loses up to half the least subnormal at each step, whatever its size; in a row pass the
 ///   column's taps then multiply it.
 /// - So does a tap that is subnormal as an f32; the pixels, and the other factor's taps, then multiply it.
 ///
 /// Only for pixels within [`room`].
-pub fn bound(order: impl Into<Order>, window: &Window, greatest_pixel: f64) -> f64 {
-    let order = order.into();
+pub fn bound(order: Option<Order>, window: &Window, greatest_pixel: f64) -> f64 {
     let (steps, split, least) = match order {
-        Order::Direct => (window.cols * window.rows + 1, 0.0, LEAST),
-        Order::Product => (window.cols * window.rows + 3, window.split_error(), LEAST),
-        Order::Fourier => (16, 0.0, 128.0 * 128.0 * LEAST),
-        Order::Separable => (window.cols + window.rows + 2, window.split_error(), LEAST),
+        Some(Order::Direct) => (window.cols * window.rows + 1, 0.0, LEAST),
+        Some(Order::Separable) => (window.cols + window.rows + 2, window.split_error(), LEAST),
+        Some(Order::Product) => (window.cols * window.rows + 3, window.split_error(), LEAST),
+        None => (oracle::SPECTRAL_STEPS, 0.0, 128.0 * 128.0 * LEAST),
     };
-    let weight = weight(window);
+    let weight = window.as_taps().weight();
     let scale = weight * greatest_pixel;
     let steps = steps as f64;
     let (of_row, of_column) = factors(order, window);

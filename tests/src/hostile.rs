@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 use apron::{Border, Device, Filter, Image, Pixel, Plan, Scalar, Shape};
 use apron_cli::fuzz;
 use fastrand::Rng;
+use oracle::scalar;
 use tempfile::TempDir;
 
-use crate::oracle;
 use crate::problem::Window;
 use crate::sample::Sample;
-use crate::scalar;
 
 /// Something that reads what strangers write.
 #[derive(Clone, Copy, Debug)]
@@ -139,10 +138,10 @@ fn filtered<P: Pixel + Sample>(shape: Shape, values: Vec<P>) -> Result<(), Strin
         .iter()
         .map(|plane| {
             if P::KIND.is_integer() {
-                return oracle::correlate(plane, (width, height), &window, border);
+                return oracle::correlate(plane, (width, height), window.as_taps(), border);
             }
             let narrow: Vec<f32> = plane.iter().map(|&value| value as f32).collect();
-            scalar::direct(&narrow, (width, height), &window, border).into_iter().map(f64::from).collect()
+            scalar::direct(&narrow, (width, height), window.as_taps(), border).into_iter().map(f64::from).collect()
         })
         .collect();
     let run = || -> apron::Result<Image<P>> {

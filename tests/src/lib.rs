@@ -1,9 +1,8 @@
-//! Holds every variant of apron on the GPU, and every family on the CPU, to an oracle that shares no code with it.
+//! Holds every variant of apron on the GPU, every family on the CPU, and every study, to the package `oracle`, which shares no
+//! code with apron.
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | [`oracle`] | the definition of a result, in f64, with a border rule of its own |
-//! | [`scalar`] | one plain f32 loop for each order of sums, whose bits every variant and study of it must give |
 //! | [`bounds`] | the table of tolerances, and why each is what it is |
 //! | [`sample`] | stored types with conversions of their own, random values, poison |
 //! | [`problem`], [`select`] | what is filtered with what |
@@ -41,13 +40,11 @@
 pub mod bounds;
 pub mod built;
 pub mod hostile;
-pub mod oracle;
 pub mod problem;
 pub mod product;
 pub mod report;
 pub mod runner;
 pub mod sample;
-pub mod scalar;
 pub mod select;
 pub mod study;
 pub mod suite;

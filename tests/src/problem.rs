@@ -2,6 +2,7 @@
 
 use apron::{Border, Filter, Shape};
 use fastrand::Rng;
+use oracle::Taps;
 
 use crate::sample::{Data, Kind};
 
@@ -81,6 +82,11 @@ impl Window {
         self.filter = self.filter.anchored(x, y).unwrap_or_else(|e| panic!("{} at ({x}, {y}): {e}", self.name));
         self.anchor = (x, y);
         self
+    }
+
+    /// The window as the oracle takes it.
+    pub fn as_taps(&self) -> Taps<'_> {
+        Taps { cols: self.cols, rows: self.rows, anchor: self.anchor, values: &self.taps }
     }
 
     /// How far the product's factors may be from the taps, summed over the window; zero where it was given factors.

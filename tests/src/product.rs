@@ -1,11 +1,11 @@
 //! The product as an implementation: a variant, or the one the plan chooses, on a device.
 
 use apron::{Border, Device, Error, Filter, Image, ImageView, ImageViewMut, Plan, Result, Shape, Variant};
+use oracle::Order;
 
 use crate::problem::Window;
 use crate::runner::{Implementation, Ready, Source, Target};
 use crate::sample::Sample;
-use crate::scalar::Order;
 
 /// A variant on a device.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +61,8 @@ fn promised(variant: Variant, window: &Window) -> bool {
 }
 
 impl Ready for Plan {
-    fn order(&self, shape: Shape) -> Result<Order> {
-        Ok(self.variant_for(shape)?.family().into())
+    fn order(&self, shape: Shape) -> Result<Option<Order>> {
+        Ok(Order::of(self.variant_for(shape)?.family()))
     }
 
     fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> Result<()> {
@@ -112,7 +112,7 @@ pub struct DevicePlan {
 
 #[cfg(feature = "gpu")]
 impl Ready for DevicePlan {
-    fn order(&self, shape: Shape) -> Result<Order> {
+    fn order(&self, shape: Shape) -> Result<Option<Order>> {
         Ready::order(&self.plan, shape)
     }
 

@@ -8,14 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use apron::{Border, Error, Result, Shape, f16};
 use fastrand::Rng;
+use oracle::{Order, Padded};
 use rayon::prelude::*;
 
 use crate::bounds::{bound, room};
-use crate::oracle::{self, Padded};
 use crate::problem::{Group, Problem, Window};
 use crate::report::{self, Wrong};
 use crate::sample::{Data, Kind, Sample};
-use crate::scalar::{self, Order};
 
 /// Something that filters: a variant of the product on a device, or a sabotaged stand-in.
 pub trait Implementation: Sync {
@@ -37,11 +36,11 @@ pub trait Implementation: Sync {
 
 /// An implementation that waits for pictures.
 pub trait Ready: Sync {
-    /// Which order the sums of such an image are in.
+    /// Which order the sums of such an image are in; `None` if none is promised, as for spectra.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if it does not run this shape.
-    fn order(&self, shape: Shape) -> Result<Order>;
+    fn order(&self, shape: Shape) -> Result<Option<Order>>;
 
     /// Filters a picture of this shape.
     ///
@@ -291,56 +290,44 @@ struct References<'a> {
     /// For each channel.
     planes: &'a [Vec<f64>],
     oracle: Vec<Vec<f64>>,
-    direct: Option<Vec<Vec<f32>>>,
-    separable: Option<Vec<Vec<f32>>>,
-    product: Option<Vec<Vec<f32>>>,
+    /// Each order's bits, once they were asked for.
+    bits: Vec<(Order, Vec<Vec<f32>>)>,
 }
 
 impl<'a> References<'a> {
     fn new<S: Sample>(group: &'a Group, problem: &'a Problem, picture: &'a Picture<S>) -> Self {
         let size = (problem.shape.width, problem.shape.height);
-        let correlate = |plane: &Vec<f64>| oracle::correlate(plane, size, &group.window, group.border);
+        let correlate = |plane: &Vec<f64>| oracle::correlate(plane, size, group.window.as_taps(), group.border);
         Self {
             window: &group.window,
             border: group.border,
             problem,
             planes: &picture.planes,
             oracle: picture.planes.iter().map(correlate).collect(),
-            direct: None,
-            separable: None,
-            product: None,
+            bits: Vec::new(),
         }
     }
 
     /// The order's own bits.
-    fn scalar(&mut self, order: Order) -> &[Vec<f32>] {
-        let (window, border, planes) = (self.window, self.border, self.planes);
-        let size = (self.problem.shape.width, self.problem.shape.height);
-        let each = |filter: &dyn Fn(&[f32]) -> Vec<f32>| -> Vec<Vec<f32>> {
-            let narrow = |plane: &Vec<f64>| -> Vec<f32> { plane.iter().map(|&value| value as f32).collect() };
-            planes.iter().map(|plane| filter(&narrow(plane))).collect()
-        };
-        match order {
-            Order::Direct => {
-                self.direct.get_or_insert_with(|| each(&|plane| scalar::direct(plane, size, window, border)))
-            }
-            Order::Separable => self.separable.get_or_insert_with(|| {
-                let pair = window.filter.separated().expect("a separable run has a separable filter");
-                each(&|plane| scalar::separable(plane, size, window, pair, border))
-            }),
-            Order::Product => self.product.get_or_insert_with(|| {
-                let pair = window.filter.separated().expect("a product has a separable filter");
-                each(&|plane| scalar::product(plane, size, window, pair, border))
-            }),
-            Order::Fourier => panic!("no bits are promised for a product of spectra"),
-        }
+    fn bits(&mut self, order: Order) -> &[Vec<f32>] {
+        let at = self.bits.iter().position(|(known, _)| *known == order).unwrap_or_else(|| {
+            let size = (self.problem.shape.width, self.problem.shape.height);
+            let (taps, pair) = (self.window.as_taps(), self.window.filter.separated());
+            let filter = |plane: &Vec<f64>| {
+                let narrow: Vec<f32> = plane.iter().map(|&value| value as f32).collect();
+                order.filter(&narrow, size, taps, pair, self.border)
+            };
+            self.bits.push((order, self.planes.iter().map(filter).collect()));
+            self.bits.len() - 1
+        });
+        &self.bits[at].1
     }
 
-    fn expected<D: Sample>(&mut self, order: Order) -> Result<Expected<D>, String> {
+    fn expected<D: Sample>(&mut self, order: Option<Order>) -> Result<Expected<D>, String> {
         let Shape { width, height, channels } = self.problem.shape;
         let (input, output) = (self.problem.input, self.problem.output);
-        let reference = if order == Order::Fourier { Order::Direct } else { order };
-        let room = room(reference, self.window);
+        let reference = order.unwrap_or(Order::Direct);
+        let room = room(Some(reference), self.window);
         let wild = |value: f64| value.is_nan() || value.abs() > room;
         let constant = if let Border::Constant(value) = self.border { f64::from(value) } else { 0.0 };
         let greatest = |plane: &Vec<f64>| {
@@ -363,12 +350,12 @@ impl<'a> References<'a> {
         let true_rounding = (input, output) == (Kind::U8, Kind::U8);
         let oracle = self.oracle.clone();
         // Where spectra have no room, taps are taken one by one.
-        let loose = order == Order::Fourier && !true_rounding;
-        let bounds = |order: Order| -> Vec<f64> {
+        let loose = order.is_none() && !true_rounding;
+        let bounds = |order: Option<Order>| -> Vec<f64> {
             greatest.iter().map(|&greatest| bound(order, self.window, greatest)).collect()
         };
-        let (tolerance, agreement) = (bounds(order), bounds(reference));
-        let bits = self.scalar(reference);
+        let (tolerance, agreement) = (bounds(order), bounds(Some(reference)));
+        let bits = self.bits(reference);
 
         let len = width * height * channels;
         let mut expected = Expected {
@@ -409,7 +396,7 @@ fn reach(
     if !constant && !marks.contains(&true) {
         return result;
     }
-    let padded = Padded::new(marks, (width, height), window, border, constant);
+    let padded = Padded::new(marks, (width, height), window.as_taps(), border, constant);
     let along = |row: &[bool]| -> Vec<bool> { row.windows(window.cols).map(|cells| cells.contains(&true)).collect() };
     let rows: Vec<_> = padded.data.chunks(padded.width).map(along).collect();
     for (result, rows) in result.chunks_mut(width).zip(rows.windows(window.rows)) {

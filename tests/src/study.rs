@@ -1,13 +1,13 @@
 //! Studies as implementations: on the CPU, and on images in device memory. Only results in f32 can be asked of them.
 
-use apron::{Border, Filter, Image, Result, Shape};
-use studies::{Problem, Study};
+use apron::{Border, Image, Result, Shape};
+use oracle::Order;
+use studies::{CpuPlan, Study};
 
 use crate::problem::Window;
 use crate::product::put;
 use crate::runner::{Implementation, Ready, Source, Target};
 use crate::sample::Sample;
-use crate::scalar::Order;
 
 /// What a study's summary says it takes. Every device has shared memory for a tile of 31x31 taps.
 fn promised(study: Study, window: &Window, border: Border) -> bool {
@@ -51,14 +51,7 @@ pub struct OnCpu(pub Study);
 #[derive(Debug)]
 pub struct Prepared {
     study: Study,
-    filter: Filter,
-    border: Border,
-}
-
-/// The order of a study's sums, if it takes the problem.
-fn order(study: Study, problem: &Problem<'_>) -> Result<Order> {
-    let declined = |reason| apron::Error::Unsupported { variant: study.name(), reason };
-    study.accepts(problem).map(|()| study.order().into()).map_err(declined)
+    plan: CpuPlan,
 }
 
 impl Implementation for OnCpu {
@@ -73,14 +66,14 @@ impl Implementation for OnCpu {
     }
 
     fn prepare(&self, window: &Window, border: Border) -> Result<Prepared> {
-        Ok(Prepared { study: self.0, filter: window.filter.clone(), border })
+        Ok(Prepared { study: self.0, plan: self.0.plan_on_cpu(&window.filter, border)? })
     }
 }
 
 impl Ready for Prepared {
-    fn order(&self, shape: Shape) -> Result<Order> {
-        let Self { study, filter, border } = self;
-        order(*study, &Problem { filter, border: *border, shape, shared_memory: usize::MAX })
+    fn order(&self, shape: Shape) -> Result<Option<Order>> {
+        self.plan.takes(shape)?;
+        Ok(Some(self.study.order()))
     }
 
     fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> Result<()> {
@@ -88,7 +81,7 @@ impl Ready for Prepared {
         let pixels = rows.flat_map(|row| row[..shape.row_len()].iter().map(|value| value.value() as f32));
         let src = Image::from_vec(pixels.collect(), shape.width, shape.height, shape.channels)?;
         let mut filtered = Image::zeroed(shape.width, shape.height, shape.channels)?;
-        studies::cpu::run(self.study, &self.filter, self.border, &src, &mut filtered)?;
+        self.plan.run(&src, &mut filtered)?;
         put(&filtered, dst);
         Ok(())
     }
@@ -110,7 +103,7 @@ pub struct OnDevice {
 #[derive(Debug)]
 pub struct DevicePrepared {
     study: OnDevice,
-    filter: Filter,
+    filter: apron::Filter,
     border: Border,
     gpu: apron::gpu::Gpu,
 }
@@ -145,10 +138,12 @@ impl Implementation for OnDevice {
 
 #[cfg(feature = "gpu")]
 impl Ready for DevicePrepared {
-    fn order(&self, shape: Shape) -> Result<Order> {
-        let Self { study, filter, border, gpu } = self;
+    fn order(&self, shape: Shape) -> Result<Option<Order>> {
+        let Self { study: OnDevice { study, .. }, filter, border, gpu } = self;
         let shared_memory = gpu.info().shared_memory;
-        order(study.study, &Problem { filter, border: *border, shape, shared_memory })
+        let problem = studies::Problem { filter, border: *border, shape, shared_memory };
+        let declined = |reason| apron::Error::Unsupported { variant: study.name(), reason };
+        study.accepts(&problem).map(|()| Some(study.order())).map_err(declined)
     }
 
     fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> Result<()> {

@@ -2,53 +2,18 @@
 //!
 //! Every variant of a family, on every device, and every study of an order must give these bits.
 
-use apron::{Border, Family};
+use apron::Border;
 use multiversion::multiversion;
 
-use crate::oracle::{Padded, keep};
-use crate::problem::Window;
-
-/// The order of a result's sums: the product's families, and the one that only studies have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// See [`direct`].
-    Direct,
-    /// See [`separable`].
-    Separable,
-    /// See [`product`].
-    Product,
-    /// None is promised: the product of spectra.
-    Fourier,
-}
-
-impl From<Family> for Order {
-    fn from(family: Family) -> Self {
-        match family {
-            Family::Direct => Self::Direct,
-            Family::Separable => Self::Separable,
-            Family::Fourier => Self::Fourier,
-            other => panic!("the tests know no reference for {other:?}: add one here"),
-        }
-    }
-}
-
-impl From<studies::Order> for Order {
-    fn from(order: studies::Order) -> Self {
-        match order {
-            studies::Order::Direct => Self::Direct,
-            studies::Order::Separable => Self::Separable,
-            studies::Order::Product => Self::Product,
-        }
-    }
-}
+use crate::{Padded, Taps, constant, keep};
 
 /// The direct family: one sum a pixel, taps row by row, left to right, fused multiply-add.
-pub fn direct(plane: &[f32], (width, height): (usize, usize), window: &Window, border: Border) -> Vec<f32> {
-    let padded = Padded::new(plane, (width, height), window, border, constant(border));
-    let taps: Vec<f32> = window.taps.iter().map(|&tap| tap as f32).collect();
-    rows(plane, (width, height), window, border, |y, sums| {
-        for (row, taps) in taps.chunks(window.cols).enumerate() {
-            for (col, &tap) in taps.iter().enumerate() {
+pub fn direct(plane: &[f32], (width, height): (usize, usize), taps: Taps, border: Border) -> Vec<f32> {
+    let padded = Padded::new(plane, (width, height), taps, border, constant(border));
+    let narrow: Vec<f32> = taps.values.iter().map(|&tap| tap as f32).collect();
+    rows(plane, (width, height), taps, border, |y, sums| {
+        for (row, across) in narrow.chunks(taps.cols).enumerate() {
+            for (col, &tap) in across.iter().enumerate() {
                 accumulate(tap, &padded.data[(y + row) * padded.width + col..][..width], sums);
             }
         }
@@ -60,18 +25,18 @@ pub fn direct(plane: &[f32], (width, height): (usize, usize), window: &Window, b
 pub fn separable(
     plane: &[f32],
     (width, height): (usize, usize),
-    window: &Window,
+    taps: Taps,
     (row_taps, column_taps): (&[f64], &[f64]),
     border: Border,
 ) -> Vec<f32> {
-    let padded = Padded::new(plane, (width, height), window, border, constant(border));
-    let mut middle = vec![0.0; width * (height + window.rows - 1)];
+    let padded = Padded::new(plane, (width, height), taps, border, constant(border));
+    let mut middle = vec![0.0; width * (height + taps.rows - 1)];
     for (sums, values) in middle.chunks_mut(width).zip(padded.data.chunks(padded.width)) {
         for (col, &tap) in row_taps.iter().enumerate() {
             accumulate(tap as f32, &values[col..][..width], sums);
         }
     }
-    rows(plane, (width, height), window, border, |y, sums| {
+    rows(plane, (width, height), taps, border, |y, sums| {
         for (row, &tap) in column_taps.iter().enumerate() {
             accumulate(tap as f32, &middle[(y + row) * width..][..width], sums);
         }
@@ -83,12 +48,12 @@ pub fn separable(
 pub fn product(
     plane: &[f32],
     (width, height): (usize, usize),
-    window: &Window,
+    taps: Taps,
     (row_taps, column_taps): (&[f64], &[f64]),
     border: Border,
 ) -> Vec<f32> {
-    let padded = Padded::new(plane, (width, height), window, border, constant(border));
-    rows(plane, (width, height), window, border, |y, sums| {
+    let padded = Padded::new(plane, (width, height), taps, border, constant(border));
+    rows(plane, (width, height), taps, border, |y, sums| {
         for (col, &across) in row_taps.iter().enumerate() {
             for (row, &down) in column_taps.iter().enumerate() {
                 let values = &padded.data[(y + row) * padded.width + col..][..width];
@@ -103,7 +68,7 @@ pub fn product(
 fn rows(
     plane: &[f32],
     (width, height): (usize, usize),
-    window: &Window,
+    taps: Taps,
     border: Border,
     add: impl Fn(usize, &mut [f32]),
 ) -> Vec<f32> {
@@ -111,14 +76,10 @@ fn rows(
     for (y, sums) in result.chunks_mut(width).enumerate() {
         add(y, sums);
         if border == Border::Keep {
-            keep(window, y, (width, height), &plane[y * width..][..width], sums);
+            keep(taps, y, (width, height), &plane[y * width..][..width], sums);
         }
     }
     result
-}
-
-fn constant(border: Border) -> f32 {
-    if let Border::Constant(value) = border { value } else { 0.0 }
 }
 
 /// Adds `tap` times each value to its sum. Only for speed in many versions: a fused multiply-add is exact in each.

@@ -1,0 +1,11 @@
+//! A chart, drawn.
+
+/// One chart.
+#[derive(Debug)]
+pub(crate) struct Chart {
+    /// For a file: letters, digits and hyphens.
+    pub(crate) name: String,
+    pub(crate) title: String,
+    /// The drawing, with its style inside.
+    pub(crate) svg: String,
+}

@@ -1,0 +1,216 @@
+//! The oracle: what a filter's result is, written without a line of the product, whose types alone it names.
+//!
+//! | what | is |
+//! | --- | --- |
+//! | [`correlate`] | the definition: a whole plane in f64 |
+//! | [`spots`] | the same at a thousand pixels, for images that are too large to be computed in f64 |
+//! | [`scalar`], [`Order`] | one plain f32 loop for each order of sums, whose bits every variant and study of it must give |
+//! | [`tolerance`] | how far a result by way of spectra may be off |
+//!
+//! Borders are not index arithmetic here: a coordinate is folded back one step at a time until it lies in the image
+//! ([`fold`]), and a plane is padded before anything is summed ([`Padded`]).
+
+pub mod scalar;
+mod spot;
+
+use apron::{Border, Family, Filter, Shape};
+
+pub use crate::spot::{Layout, Wrong, spots};
+
+/// A filter as numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Taps<'a> {
+    /// Tap columns.
+    pub cols: usize,
+    /// Tap rows.
+    pub rows: usize,
+    /// Column and row of the anchor.
+    pub anchor: (usize, usize),
+    /// `cols * rows` taps, row by row.
+    pub values: &'a [f64],
+}
+
+impl Taps<'_> {
+    /// The sizes of all taps added up.
+    pub fn weight(&self) -> f64 {
+        self.values.iter().map(|tap| tap.abs()).sum()
+    }
+}
+
+/// Hands over a filter of the product's, of which nothing but its numbers is asked.
+pub fn with_taps<T>(filter: &Filter, use_them: impl FnOnce(Taps<'_>) -> T) -> T {
+    let (cols, rows, anchor) = (filter.cols(), filter.rows(), filter.anchor());
+    let values: Vec<_> = (0..cols * rows).map(|i| filter.tap(i / cols, i % cols)).collect();
+    use_them(Taps { cols, rows, anchor, values: &values })
+}
+
+/// In which order sums are added up, and so every bit of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// That of [`Family::Direct`]: [`scalar::direct`].
+    Direct,
+    /// That of [`Family::Separable`]: [`scalar::separable`].
+    Separable,
+    /// One that only studies have: [`scalar::product`].
+    Product,
+}
+
+impl Order {
+    /// A family's order; `None` if it promises none, as that of spectra.
+    ///
+    /// # Panics
+    /// If the family is not listed here.
+    pub fn of(family: Family) -> Option<Self> {
+        match family {
+            Family::Direct => Some(Self::Direct),
+            Family::Separable => Some(Self::Separable),
+            Family::Fourier => None,
+            other => panic!("the oracle knows no order for {other:?}: add it here"),
+        }
+    }
+
+    /// The name in tables and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Separable => "separable",
+            Self::Product => "product",
+        }
+    }
+
+    /// The plane that the order makes of a plane of `size`; `pair` is the filter's row and column.
+    ///
+    /// # Panics
+    /// If the order needs a pair, and there is none.
+    pub fn filter(
+        self,
+        plane: &[f32],
+        size: (usize, usize),
+        taps: Taps,
+        pair: Option<(&[f64], &[f64])>,
+        border: Border,
+    ) -> Vec<f32> {
+        let pair = || pair.expect("only a filter that separates is computed in this order");
+        match self {
+            Self::Direct => scalar::direct(plane, size, taps, border),
+            Self::Separable => scalar::separable(plane, size, taps, pair(), border),
+            Self::Product => scalar::product(plane, size, taps, pair(), border),
+        }
+    }
+
+    /// As [`Order::filter`], for an image whose channels are interleaved.
+    ///
+    /// # Panics
+    /// If the order needs a filter that separates, and it does not.
+    pub fn filter_image(self, src: &[f32], shape: Shape, filter: &Filter, border: Border) -> Vec<f32> {
+        let Shape { width, height, channels } = shape;
+        let mut dst = vec![0.0; src.len()];
+        for channel in 0..channels {
+            let plane: Vec<_> = src.iter().skip(channel).step_by(channels).copied().collect();
+            let found =
+                with_taps(filter, |taps| self.filter(&plane, (width, height), taps, filter.separated(), border));
+            dst.iter_mut().skip(channel).step_by(channels).zip(found).for_each(|(to, from)| *to = from);
+        }
+        dst
+    }
+}
+
+/// How many roundings a result by way of spectra is off by at most, each half a unit in the last place of the sum of |tap|
+/// times the greatest |pixel|: [`apron::Variant::Fourier`] states it.
+pub const SPECTRAL_STEPS: usize = 16;
+
+/// What a result by way of spectra may be off by, where no pixel is beyond `greatest`.
+pub fn tolerance(taps: Taps, greatest: f64) -> f64 {
+    SPECTRAL_STEPS as f64 * (f64::from(f32::EPSILON) / 2.0) * taps.weight() * greatest
+}
+
+/// Where coordinate `i` finds its pixel among `n`; `None` if the border's constant is there.
+///
+/// [`Border::Keep`] is answered as [`Border::Replicate`]: pixels that it concerns never use the answer (see [`kept`]).
+pub fn fold(border: Border, mut i: i64, n: usize) -> Option<usize> {
+    let n = i64::try_from(n).expect("an extent fits i64");
+    while !(0..n).contains(&i) {
+        let below = i < 0;
+        i = match border {
+            Border::Constant(_) => return None,
+            Border::Replicate | Border::Keep => i + if below { 1 } else { -1 },
+            // The mirror stands on the edge of the picture: -1 is 0's image, n is n - 1's.
+            Border::Reflect => (if below { -1 } else { 2 * n - 1 }) - i,
+            // The mirror stands on the middle of the edge pixel, and one pixel alone is its own image.
+            Border::Reflect101 if n == 1 => 0,
+            Border::Reflect101 => (if below { 0 } else { 2 * (n - 1) }) - i,
+            Border::Wrap => i + if below { n } else { -n },
+        };
+    }
+    Some(i as usize)
+}
+
+/// Whether [`Border::Keep`] copies the pixel at `position` along one axis, because the window there leaves `0..extent`.
+pub fn kept(position: usize, anchor: usize, len: usize, extent: usize) -> bool {
+    position < anchor || position + (len - anchor) > extent
+}
+
+/// A plane with what the border puts around it, so that the window at `(x, y)` begins at `(x, y)` of `data`.
+#[derive(Debug)]
+pub struct Padded<T> {
+    /// Values, row by row.
+    pub data: Vec<T>,
+    /// Values in a row.
+    pub width: usize,
+}
+
+impl<T: Copy> Padded<T> {
+    /// Pads a plane of `width` by `height` values; `constant` is what [`Border::Constant`] puts outside.
+    pub fn new(plane: &[T], (width, height): (usize, usize), taps: Taps, border: Border, constant: T) -> Self {
+        let axis = |anchor: usize, len: usize, extent: usize| -> Vec<Option<usize>> {
+            (0..extent + len - 1).map(|i| fold(border, i as i64 - anchor as i64, extent)).collect()
+        };
+        let columns = axis(taps.anchor.0, taps.cols, width);
+        let rows = axis(taps.anchor.1, taps.rows, height);
+        let mut data = Vec::with_capacity(columns.len() * rows.len());
+        for &row in &rows {
+            data.extend(columns.iter().map(|&column| match (row, column) {
+                (Some(row), Some(column)) => plane[row * width + column],
+                _ => constant,
+            }));
+        }
+        Self { data, width: columns.len() }
+    }
+}
+
+/// The correlation of a plane with taps in f64: product by product, row by row, left to right, each product
+/// and each sum rounded to f64. That is how SciPy's `ndimage.correlate` computes, and what an 8-bit result is defined by.
+pub fn correlate(plane: &[f64], (width, height): (usize, usize), taps: Taps, border: Border) -> Vec<f64> {
+    let constant = f64::from(constant(border));
+    let padded = Padded::new(plane, (width, height), taps, border, constant);
+    let mut result = vec![0.0; width * height];
+    for (y, sums) in result.chunks_mut(width).enumerate() {
+        for (row, across) in taps.values.chunks(taps.cols).enumerate() {
+            for (col, &tap) in across.iter().enumerate() {
+                let values = &padded.data[(y + row) * padded.width + col..][..width];
+                for (sum, &value) in sums.iter_mut().zip(values) {
+                    *sum += tap * value;
+                }
+            }
+        }
+        if border == Border::Keep {
+            keep(taps, y, (width, height), &plane[y * width..][..width], sums);
+        }
+    }
+    result
+}
+
+/// Puts row `y`'s source values where [`Border::Keep`] wants them.
+pub(crate) fn keep<T: Copy>(taps: Taps, y: usize, (width, height): (usize, usize), row: &[T], sums: &mut [T]) {
+    let all = kept(y, taps.anchor.1, taps.rows, height);
+    for x in 0..width {
+        if all || kept(x, taps.anchor.0, taps.cols, width) {
+            sums[x] = row[x];
+        }
+    }
+}
+
+/// What the border puts outside, if it has a value of its own.
+pub(crate) fn constant(border: Border) -> f32 {
+    if let Border::Constant(value) = border { value } else { 0.0 }
+}
