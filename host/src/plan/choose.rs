@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::machine::{Curve, interpolated};
 use super::problem::{Place, Problem};
-use crate::kernels::prepared::{Kernel, Prepared};
+use crate::kernels::prepared::Kernel;
+#[cfg(feature = "gpu")]
+use crate::kernels::prepared::Prepared;
 use crate::kernels::{KERNELS, kernel};
 use crate::{Error, Family, Result, Variant, Why, spectrum};
 
