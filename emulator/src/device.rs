@@ -131,6 +131,10 @@ pub(crate) fn opaque(value: i32) -> i32 {
     value
 }
 
+pub(crate) fn mul_wide(a: i32, b: i32) -> i64 {
+    i64::from(a) * i64::from(b)
+}
+
 #[track_caller]
 pub(crate) unsafe fn load(base: *const f32, index: usize) -> f32 {
     let [value] = machine::here().load(base.wrapping_add(index).addr(), Via::ReadOnly);

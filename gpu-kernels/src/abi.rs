@@ -7,12 +7,13 @@ pub const MAX_EXTENT: u32 = 1 << 29;
 /// Where the pixels of an image lie, one f32 value each.
 ///
 /// The value at `(x, y)` of channel `c` of image `n` has the address
-/// `base + (y - first_row) * row + x * pixel + c * channel + n * image`. Strides count bytes. They may be negative: rows
-/// may run backwards. So one struct says planar and interleaved channels, batches of either, and bands of an image.
+/// `base + y * row + x * pixel + c * channel + n * image`, counted modulo 2^64: of a band, row 0 may lie outside the memory.
+/// Strides count bytes. They may be negative: rows may run backwards. So one struct says planar and interleaved channels,
+/// batches of either, and bands of an image.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plane {
-    /// The address of column 0 of row `first_row`.
+    /// The address that column 0 of row 0 has, or would have.
     pub base: u64,
     /// Bytes from one row to the next.
     pub row: i64,
@@ -26,9 +27,9 @@ pub struct Plane {
     pub first_row: i32,
     /// The row behind the last that is there.
     pub end_row: i32,
-    /// 1 if neighbouring pixels are neighbours in memory and rows less than 2 GiB apart, so that a product of two 32-bit
-    /// numbers says where a pixel lies; else 0. Planes of both kinds are read and written, the others by a longer way.
-    plain: u32,
+    /// `row`, if it has 32 bits and neighbouring pixels are neighbours in memory, else 0: then the product of two 32-bit
+    /// numbers says where a pixel lies. Planes of both kinds are read and written, the others by a longer way.
+    pub(crate) plain_row: i32,
 }
 
 /// Strides in bytes: see [`Plane`].
@@ -52,21 +53,23 @@ impl Strides {
 }
 
 impl Plane {
-    /// A plane of so many channels an image, of which rows `first_row..end_row` are there.
-    pub const fn new(base: u64, strides: Strides, channels: u32, (first_row, end_row): (i32, i32)) -> Self {
+    /// A plane of so many channels an image, of which rows `first_row..end_row` are there; `start` is the address of column 0 of
+    /// row `first_row`.
+    pub const fn new(start: u64, strides: Strides, channels: u32, (first_row, end_row): (i32, i32)) -> Self {
         let Strides { row, pixel, channel, image } = strides.of_batch(channels);
-        let plain = pixel == 4 && row as i32 as i64 == row;
+        let base = start.wrapping_sub((first_row as i64 * row) as u64);
+        let plain_row = if pixel == 4 && row as i32 as i64 == row { row as i32 } else { 0 };
         let image_gap = image.wrapping_sub(channel.wrapping_mul(channels as i64));
-        Self { base, row, channel, image_gap, pixel, first_row, end_row, plain: plain as u32 }
+        Self { base, row, channel, image_gap, pixel, first_row, end_row, plain_row }
     }
 
-    /// Whether neighbouring pixels are neighbours in memory, and rows less than 2 GiB apart.
+    /// Whether neighbouring pixels are neighbours in memory, and rows less than 2 GiB apart (and not at one place).
     #[inline(always)]
     pub const fn is_plain(&self) -> bool {
-        self.plain != 0
+        self.plain_row != 0
     }
 
-    /// The address of column 0 of row `first_row` in the channel that the grid's z axis counts as number `z`.
+    /// The address of column 0 of row 0 in the channel that the grid's z axis counts as number `z`.
     #[inline(always)]
     pub const fn origin(&self, z: i32, channels: &Channels) -> u64 {
         let image = channels.image_of(z);

@@ -18,10 +18,6 @@ macro_rules! fused {
     ($($name:ident: $k:literal, $px:literal, $r:literal, $stages:literal;)*) => {
         kernel! {$(
             fn $name(pass: Pass, anchor_y: i32, rows: i32, taps: Taps<{ 2 * $k }>) {
-                if $k == 17 {
-                    // Four blocks a multiprocessor.
-                    directive!(".maxnreg 128");
-                }
                 slide::<$k, $px, $r, $stages, _>(&pass, anchor_y, rows, Fused(parameter!($name, 3, taps)))
             }
         )*}

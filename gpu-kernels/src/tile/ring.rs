@@ -49,13 +49,16 @@ pub(crate) struct Ring<'a, const K: usize, const PX: usize, const R: usize, cons
     lo: i32,
     hi: i32,
     end: i32,
-    /// The lane's piece of the first row that is there, its share of the remaining pieces of a group of rows from that row
-    /// on, and its single float of that row.
+    /// The lane's piece of image row 0, its share of the remaining pieces of a group of rows from row 0 on, and its single
+    /// float of row 0.
     from: *const u8,
     remainder: *const u8,
     single: *const u8,
     /// Where the single float goes in a row buffer; negative if there is none.
     single_to: i32,
+    /// Bytes from one row of the source to the next. Plus a zero that the assembler does not see through, so that it stays in
+    /// a register: fetched from the constant bank for each row, it would be waited for.
+    pitch: i32,
 }
 
 impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> Ring<'a, K, PX, R, STAGES> {
@@ -95,6 +98,7 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> R
                 .wrapping_offset(source.plain_offset(remainder_row)),
             single: plane.cast(),
             single_to: -1,
+            pitch: pass.src.plain_row + first_tap() as i32,
         };
         if ring.edge() {
             let column = ring.column(thread_x());
@@ -188,7 +192,7 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> R
             unsafe { self.fetch_beyond(y, to) };
             return;
         }
-        let offset = self.source.plain_offset(y - self.pass().src.first_row);
+        let offset = mul_wide(y, self.pitch) as isize;
         let piece = 4 * thread_x();
         let (remainder_row, remainder_at) = Self::remainder();
         // SAFETY: rows and pieces lie in the image and in the ring.
@@ -196,7 +200,7 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> R
             if piece >= self.lo && piece < self.hi {
                 let mut r = 0;
                 while r < Self::ROWS {
-                    let from = self.from.wrapping_offset(offset + self.source.plain_offset(r));
+                    let from = self.from.wrapping_offset(offset + mul_wide(r, self.pitch) as isize);
                     self.shared.copy4(to + r * Self::ROW + piece, from.cast());
                     r += 1;
                 }
@@ -210,7 +214,7 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> R
             if self.single_to >= 0 {
                 let mut r = 0;
                 while r < Self::ROWS {
-                    let from = self.single.wrapping_offset(offset + self.source.plain_offset(r));
+                    let from = self.single.wrapping_offset(offset + mul_wide(r, self.pitch) as isize);
                     self.shared.copy1(to + r * Self::ROW + self.single_to, from.cast());
                     r += 1;
                 }

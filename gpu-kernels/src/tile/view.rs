@@ -12,13 +12,13 @@ pub(crate) const NO_END: i32 = i32::MAX;
 /// The offset of a row in a plane.
 #[inline(always)]
 fn row_offset(plane: &Plane, y: i32) -> u64 {
-    ((y - plane.first_row) as i64 * plane.row) as u64
+    (y as i64 * plane.row) as u64
 }
 
-/// The offset of `rows` rows in a plane that is plain.
+/// The offset of `rows` rows, of a plane that is plain.
 #[inline(always)]
 fn plain_offset(plane: &Plane, rows: i32) -> u64 {
-    (rows as i64 * plane.row as i32 as i64) as u64
+    mul_wide(rows, plane.plain_row) as u64
 }
 
 /// The channel that a block reads.
@@ -41,7 +41,7 @@ impl<'a> Source<'a> {
         Self { pass, plane, origin: plane.origin(block_z(), &pass.channels) }
     }
 
-    /// The address of column 0 of the first row that is there.
+    /// The address of column 0 of row 0.
     #[inline(always)]
     pub(crate) fn origin(&self) -> u64 {
         self.origin
@@ -89,7 +89,7 @@ impl<'a> Source<'a> {
     /// Row `y`, which is there, of a source that is plain.
     #[inline(always)]
     pub(crate) fn plain_row(&self, y: i32) -> Row<'a> {
-        let offset = plain_offset(self.plane, y - self.plane.first_row);
+        let offset = plain_offset(self.plane, y);
         Row { source: *self, start: self.origin.wrapping_add(offset), outside: false }
     }
 
@@ -198,18 +198,22 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
         && source.is_plain()
     {
         // Most tiles lie inside the image, and need no border rule.
-        let corner = source.plain_row(top);
+        let mut from = source.plain_row(top).below(thread_y()).at_plain(left + thread_x());
+        let next_row = source.plain_offset(block_height());
         while at.1 < height {
             let mut values = [0.0; BATCH];
             let mut loaded = at;
             let mut i = 0;
             while i < BATCH {
-                let (x, y) = (loaded.0 + thread_x(), loaded.1);
-                if x < width && y < height {
+                if loaded.0 + thread_x() < width && loaded.1 < height {
                     // SAFETY: the tile lies inside the image.
-                    values[i] = unsafe { load(corner.below(y).at_plain(left + x), 0) };
+                    values[i] = unsafe { load(from, loaded.0 as usize) };
                 }
+                let y = loaded.1;
                 loaded = step(loaded);
+                if loaded.1 != y {
+                    from = from.wrapping_byte_offset(next_row);
+                }
                 i += 1;
             }
             let mut i = 0;
@@ -275,7 +279,7 @@ impl<'a> Target<'a> {
     /// The address of the result at `(x, y)`, of a destination that is plain.
     #[inline(always)]
     pub(crate) fn at_plain(&self, x: i32, y: i32) -> *mut f32 {
-        let row = self.origin.wrapping_add(plain_offset(&self.pass.dst, y - self.pass.dst.first_row));
+        let row = self.origin.wrapping_add(plain_offset(&self.pass.dst, y));
         (row as *mut f32).wrapping_offset(x as isize)
     }
 

@@ -72,8 +72,6 @@ impl View {
 
     fn rows(mut self, rows: Range<usize>) -> Result<Self> {
         let rows = checked(rows, &self.there())?;
-        let skipped = rows.start as i64 - i64::from(self.plane.first_row);
-        self.plane.base = self.plane.base.wrapping_add((skipped * self.plane.row) as u64);
         (self.plane.first_row, self.plane.end_row) = (rows.start as i32, rows.end as i32);
         Ok(self)
     }
