@@ -143,7 +143,7 @@ unsafe fn rows_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Window
                         }
                         col += 1;
                     }
-                    target.write_run(left + first, y, sums);
+                    target.run(left + first).write(y, sums);
                     run += 4 * WARP;
                 }
             }

@@ -163,8 +163,8 @@ pub(crate) unsafe fn slide<const K: usize, const PX: usize, const R: usize, cons
     }
     // SAFETY: the whole warp is here, with its shared memory.
     let ring = unsafe { Ring::<K, PX, R, STAGES>::new(pass, strip_left) };
-    let target = Target::new(pass);
     let x = strip_left + PX as i32 * thread_x();
+    let run = Target::new(pass).run::<PX>(x);
     let share = (ring_apron(K as i32) as usize + K / 2 + PX).next_multiple_of(PX);
 
     let mut top = pass.region.y0 + block_y() * rows;
@@ -203,7 +203,7 @@ pub(crate) unsafe fn slide<const K: usize, const PX: usize, const R: usize, cons
                 let y = done + r as i32;
                 if y >= top && y < bottom {
                     // SAFETY: the row lies in the strip, which is this warp's alone.
-                    unsafe { target.write_run(x, y, results[r]) };
+                    unsafe { run.write(y, results[r]) };
                 }
                 r += 1;
             }

@@ -362,39 +362,56 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Stores the sums of PX (2 or 4) pixels, `(x, y)` and those right of it, as far as they lie in the region.
+    /// The places of PX (2 or 4) pixels side by side, from column `x` on, in any row.
+    #[inline(always)]
+    pub(crate) fn run<const PX: usize>(self, x: i32) -> Run<'a, PX> {
+        let region = &self.pass.region;
+        let is_whole = x >= region.x0 && x + PX as i32 <= region.x1;
+        let aligned = (self.at_plain(x, 0) as usize | self.pass.dst.plain_row as usize).is_multiple_of(4 * PX);
+        Run { target: self, x, is_vector: self.is_simple && is_whole && aligned }
+    }
+}
+
+/// PX pixels side by side, in any row of a target.
+#[derive(Clone, Copy)]
+pub(crate) struct Run<'a, const PX: usize> {
+    target: Target<'a>,
+    x: i32,
+    /// Whether one store of a vector does, in every row: one question, answered ahead of a loop over rows.
+    is_vector: bool,
+}
+
+impl<const PX: usize> Run<'_, PX> {
+    /// Stores the sums of the pixels in row `y`, as far as they lie in the region.
     ///
     /// # Safety
     /// `y` lies in the region, and no other thread stores there.
     #[inline(always)]
-    pub(crate) unsafe fn write_run<const PX: usize>(&self, x: i32, y: i32, sums: [f32; PX]) {
-        let region = &self.pass.region;
+    pub(crate) unsafe fn write(&self, y: i32, sums: [f32; PX]) {
+        let Self { target, x, is_vector } = *self;
+        let region = &target.pass.region;
         // SAFETY: each pixel is stored only if it lies in the region; the vector only if all do and it is aligned.
         unsafe {
-            if self.is_simple {
-                let at = self.at_plain(x, y);
-                let is_whole = x >= region.x0 && x + PX as i32 <= region.x1;
-                if is_whole && (at as usize).is_multiple_of(4 * PX) {
-                    store_run(at, 0, sums);
-                } else {
-                    let left = opaque(x);
-                    let mut i = 0;
-                    while i < PX {
-                        if left + i as i32 >= region.x0 && left + (i as i32) < region.x1 {
-                            store(at, i, sums[i]);
-                        }
-                        i += 1;
+            if is_vector {
+                store_run(target.at_plain(x, y), 0, sums);
+            } else if target.is_simple {
+                let (at, left) = (target.at_plain(x, y), opaque(x));
+                let mut i = 0;
+                while i < PX {
+                    if left + i as i32 >= region.x0 && left + (i as i32) < region.x1 {
+                        store(at, i, sums[i]);
                     }
+                    i += 1;
                 }
             } else {
-                let values = finished(self.pass, sums);
-                let (left, mut at) = (opaque(x), self.at(x, y));
+                let values = finished(target.pass, sums);
+                let (left, mut at) = (opaque(x), target.at(x, y));
                 let mut i = 0;
                 while i < PX {
                     if left + i as i32 >= region.x0 && left + (i as i32) < region.x1 {
                         store(at as *mut f32, 0, values[i]);
                     }
-                    at = at.wrapping_add(self.pass.dst.pixel as i64 as u64);
+                    at = at.wrapping_add(target.pass.dst.pixel as i64 as u64);
                     i += 1;
                 }
             }
