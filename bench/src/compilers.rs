@@ -63,7 +63,7 @@ struct Entry {
 pub(crate) fn compare(ordinal: u32, file: &Path, cases: &[&Case], rounds: usize, large: bool) -> Result<Comparison> {
     let gpu = Gpu::open(ordinal)?;
     let tier = embedded().iter().find(|tier| tier.arch == gpu.tier()).context("the GPU's tier is embedded")?;
-    let sides = [Kernels::embedded(tier), Kernels::read(file)?];
+    let sides = [Kernels::embedded(tier)?, Kernels::read(file)?];
     let mut comparison = Comparison {
         gpu: gpu.info().name.clone(),
         driver: gpu.info().driver,

@@ -52,9 +52,14 @@ fn gpus(out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, "\nKernels in this build, as PTX")?;
     for tier in embedded() {
-        let (count, bytes) =
-            tier.entries.iter().fold((0, 0), |(count, bytes), (_, ptx)| (count + 1, bytes + ptx.len()));
-        write!(out, "  sm_{:<4} {count} entries, {} KiB, by {}", tier.arch, bytes.div_ceil(1024), tier.compiler)?;
+        let packed: usize = tier.entries.iter().map(|entry| entry.module.deflated.len()).sum();
+        let bytes: usize = tier.entries.iter().map(|entry| entry.module.length).sum();
+        let (count, packed, bytes) = (tier.entries.len(), packed.div_ceil(1024), bytes.div_ceil(1024));
+        write!(
+            out,
+            "  sm_{:<4} {count} entries, {bytes} KiB, compressed to {packed}, by {}",
+            tier.arch, tier.compiler
+        )?;
         let machines: Vec<_> = tier.machine_code.iter().map(|(arch, _)| format!("sm_{arch}")).collect();
         if !machines.is_empty() {
             write!(out, "; machine code for {}", machines.join(", "))?;

@@ -41,7 +41,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use compiler::Compiler;
-pub use embed::{Tier, embed};
+pub use embed::{Kernel, Packed, Tier, embed};
 pub use module::Module;
 
 /// What every fallible function of this crate returns.

@@ -15,9 +15,9 @@ pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
 }
 
 /// The PTX of an entry of the lowest tier.
-fn ptx(entry: &str) -> &'static str {
+fn ptx(entry: &str) -> String {
     let tier = apron::gpu::embedded().iter().min_by_key(|tier| tier.arch).expect("a build has kernels");
-    tier.ptx(entry).expect("the entry is in the build")
+    tier.entry(entry).expect("the entry is in the build").ptx().expect("it is what the build packed")
 }
 
 fn told() -> Result<(), Failed> {

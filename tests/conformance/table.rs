@@ -91,10 +91,10 @@ fn embedded() -> Result<(), Failed> {
     }
     hold(apron::gpu::embedded(), &own)?;
     hold(studies::kernels(), &studies.into_iter().flat_map(Study::entries).collect())?;
-    for &(entry, ptx) in studies::kernels().iter().flat_map(|tier| tier.entries) {
+    for kernel in studies::kernels().iter().flat_map(|tier| tier.entries) {
         // No study's kernel has a second one in its source. A copy in each branch of a condition lets a warp hang.
-        if ptx.matches("bar.sync").count() > 1 {
-            return Err(format!("{entry}: its barrier was copied").into());
+        if kernel.ptx()?.matches("bar.sync").count() > 1 {
+            return Err(format!("{}: its barrier was copied", kernel.name).into());
         }
     }
     Ok(())
@@ -107,7 +107,7 @@ fn hold(set: &[apron::gpu::Tier], table: &BTreeSet<&str>) -> Result<(), Failed> 
     for tier in set {
         let arch = tier.arch;
         tiers.insert(arch);
-        let embedded: BTreeSet<&str> = tier.entries.iter().map(|&(entry, _)| entry).collect();
+        let embedded: BTreeSet<&str> = tier.entries.iter().map(|kernel| kernel.name).collect();
         for (what, list) in [
             ("in no variant", embedded.difference(table).collect::<Vec<_>>()),
             ("not embedded", table.difference(&embedded).collect()),
@@ -116,7 +116,8 @@ fn hold(set: &[apron::gpu::Tier], table: &BTreeSet<&str>) -> Result<(), Failed> 
                 return Err(format!("sm_{arch}: {what}: {list:?}").into());
             }
         }
-        for &(entry, ptx) in tier.entries {
+        for kernel in tier.entries {
+            let (entry, ptx) = (kernel.name, kernel.ptx()?);
             for part in [format!(".entry {entry}("), format!(".target sm_{arch}")] {
                 if !ptx.contains(&part) {
                     return Err(format!("sm_{arch}: the module of {entry} does not contain \"{part}\"").into());

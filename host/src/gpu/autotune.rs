@@ -32,7 +32,7 @@ impl Tuned {
         let info = gpu.info();
         let mut build = DefaultHasher::new();
         (env!("CARGO_PKG_VERSION"), gpu.tier()).hash(&mut build);
-        embedded::embedded().iter().for_each(|tier| (tier.compiler, tier.entries).hash(&mut build));
+        embedded::embedded().hash(&mut build);
         embedded::kernels_in_use().hash(&mut build);
         let device =
             format!("{:016x} {} {}.{}", build.finish(), info.name.replace(' ', "-"), info.driver.0, info.driver.1);

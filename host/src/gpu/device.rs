@@ -242,8 +242,11 @@ impl Gpu {
     fn load_from(&self, set: Set, entry: &'static str) -> Result<&'static Function<'static>> {
         let fail = |message| Error::Driver { call: "loading a kernel", message };
         let tier = embedded::best(set, self.inner.info.capability, self.inner.info.driver).map_err(fail)?;
-        let ptx = tier.ptx(entry).ok_or_else(|| fail(format!("this build has no entry \"{entry}\"")))?;
-        let module = self.machine_code(set, tier).map_or_else(|| compiled(ptx), Ok);
+        let kernel = tier.entry(entry).ok_or_else(|| fail(format!("this build has no entry \"{entry}\"")))?;
+        let module = match self.machine_code(set, tier) {
+            Some(module) => Ok(module),
+            None => compiled(&kernel.ptx().map_err(fail)?),
+        };
         self.prepare(entry, module).map_err(|error| self.error("loading a kernel", error))
     }
 
@@ -327,7 +330,7 @@ impl Gpu {
         *loaded.entry(set.as_ptr().addr()).or_insert_with(|| {
             let (major, minor) = self.inner.info.capability;
             let code = embedded::machine_code(tier, 10 * major + minor)?;
-            let module = Module::from_cubin(code, &[]).ok()?;
+            let module = Module::from_cubin(code.unpack().ok()?, &[]).ok()?;
             Some(&*Box::leak(Box::new(module)))
         })
     }

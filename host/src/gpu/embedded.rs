@@ -1,12 +1,12 @@
-//! The kernels that the build embedded: PTX, one module for each entry, in tiers of compute capability; and, if ptxas was
-//! there, machine code for common GPUs. And kernels from a PTX file, to take instead.
+//! The kernels that the build embedded: PTX, one compressed module for each entry, in tiers of compute capability; and, if
+//! ptxas was there, machine code for common GPUs. And kernels from a PTX file, to take instead.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-use kernel_builder::{Module, Tier, module};
+use kernel_builder::{Module, Packed, Tier, module};
 
 use crate::{Error, Result};
 
@@ -52,15 +52,14 @@ fn cuda_for(ptx: (u32, u32)) -> (u32, u32) {
 
 /// The first version of CUDA whose drivers know a tier's PTX.
 fn cuda(tier: &Tier) -> (u32, u32) {
-    let version = tier.entries.first().and_then(|(_, ptx)| module::version(ptx));
-    version.map_or((0, 0), cuda_for)
+    cuda_for(tier.version)
 }
 
 /// A tier's machine code for a device of capability `arch`: that for its own or an older one with the same major number.
-pub(super) fn machine_code(tier: &Tier, arch: u32) -> Option<&'static [u8]> {
+pub(super) fn machine_code(tier: &Tier, arch: u32) -> Option<&'static Packed> {
     let runs = |machine: u32| machine / 10 == arch / 10 && machine <= arch;
-    let code = tier.machine_code.iter().filter(|&&(machine, _)| runs(machine)).max_by_key(|&&(machine, _)| machine);
-    code.map(|&(_, code)| code)
+    let code = tier.machine_code.iter().filter(|(machine, _)| runs(*machine)).max_by_key(|(machine, _)| *machine);
+    code.map(|(_, code)| code)
 }
 
 /// The tiers embedded in this build.
@@ -92,10 +91,18 @@ impl Kernels {
     }
 
     /// The embedded PTX of a tier, as if from a file: so that the driver compiles it even where there is machine code.
-    pub fn embedded(tier: &Tier) -> &'static Self {
-        let entries = tier.entries.iter().map(|&(name, ptx)| (name, ptx.to_owned())).collect();
+    ///
+    /// # Errors
+    /// [`Error::Kernels`] if it cannot be unpacked: the build has gone wrong then.
+    pub fn embedded(tier: &Tier) -> Result<&'static Self> {
+        let path = PathBuf::from("this build");
+        let entries = tier.entries.iter().map(|entry| Ok((entry.name, entry.ptx()?))).collect();
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(reason) => return Err(Error::Kernels { path, reason }),
+        };
         let compiler = tier.compiler.to_owned();
-        Box::leak(Box::new(Self { path: "this build".into(), arch: tier.arch, compiler, entries }))
+        Ok(Box::leak(Box::new(Self { path, arch: tier.arch, compiler, entries })))
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, String> {
@@ -105,17 +112,16 @@ impl Kernels {
         let known = TIERS.first().map_or(&[][..], |tier| tier.entries);
         let mut entries = BTreeMap::new();
         for (name, ptx) in module.entries {
-            let Some(&(name, own)) = known.iter().find(|(known, _)| *known == name) else { continue };
-            let (found, expected) = (module::parameters(&ptx), module::parameters(own));
-            if found != expected {
-                let bytes = |sizes: Option<Vec<usize>>| format!("{:?}", sizes.unwrap_or_default());
+            let Some(own) = known.iter().find(|own| own.name == name) else { continue };
+            let found = module::parameters(&ptx);
+            if found.as_deref() != Some(own.parameters) {
                 return Err(format!(
-                    "entry {name} has parameters of {} bytes, this build passes {}; compile it from this build's source",
-                    bytes(found),
-                    bytes(expected)
+                    "entry {name} has parameters of {:?} bytes, this build passes {:?}; compile it from this build's source",
+                    found.unwrap_or_default(),
+                    own.parameters
                 ));
             }
-            entries.insert(name, ptx);
+            entries.insert(own.name, ptx);
         }
         if entries.is_empty() {
             return Err(format!("it has none of this build's {} entries", known.len()));
@@ -146,7 +152,7 @@ impl Kernels {
     /// This build's entries that are not there, and so are taken from those embedded.
     pub fn missing(&self) -> impl Iterator<Item = &'static str> {
         let known = TIERS.first().map_or(&[][..], |tier| tier.entries);
-        known.iter().map(|&(name, _)| name).filter(|name| !self.entries.contains_key(name))
+        known.iter().map(|entry| entry.name).filter(|name| !self.entries.contains_key(name))
     }
 
     /// The PTX module of an entry.
@@ -184,9 +190,9 @@ mod tests {
     #[test]
     fn a_build_reads_its_own_kernels() {
         for tier in embedded() {
-            let all = Kernels::embedded(tier);
+            let all = Kernels::embedded(tier).unwrap();
             assert_eq!((all.missing().count(), all.entries().count()), (0, tier.entries.len()));
-            for &(name, ptx) in tier.entries {
+            for (name, ptx) in all.entries() {
                 let one = parse(ptx).unwrap();
                 assert_eq!(one.arch(), tier.arch);
                 assert!(one.ptx(name).is_some_and(|found| module::instructions(found) > 5), "{name}");
@@ -211,7 +217,8 @@ mod tests {
 
     #[test]
     fn a_file_that_does_not_fit_says_why() {
-        let (name, ptx) = TIERS[0].entries.iter().find(|(name, _)| *name == "keep_edges").unwrap();
+        let name = "keep_edges";
+        let ptx = &TIERS[0].entry(name).unwrap().ptx().unwrap();
         let cut = ptx.rfind("ret;").unwrap();
         let cases = [
             ("", "not PTX"),
