@@ -12,6 +12,7 @@ mod huge;
 mod ladder;
 mod oracle;
 mod plan;
+mod regions;
 mod sanitize;
 mod separable;
 mod table;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         fourier::trials(selection, &gpu),
         ladder::trials(selection, &gpu),
         plan::trials(selection, &gpu),
+        regions::trials(selection, &gpu),
         cpu::trials(selection),
         generated::trials(selection, &gpu),
         concurrency::trials(selection, &gpu),
