@@ -6,6 +6,7 @@ mod cpu;
 mod devices;
 mod direct;
 mod emulated;
+mod entries;
 mod fourier;
 mod generated;
 mod huge;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         ladder::trials(selection, &gpu),
         plan::trials(selection, &gpu),
         regions::trials(selection, &gpu),
+        entries::trials(&gpu),
         cpu::trials(selection),
         generated::trials(selection, &gpu),
         concurrency::trials(selection, &gpu),
