@@ -25,6 +25,7 @@ const LISTS: &[(&str, List)] = &[
     ("direct::ties", direct::ties),
     ("direct::seams", direct::seams),
     ("direct::long", direct::long),
+    ("direct::turns", direct::turns),
     ("separable::exhaustive", separable::exhaustive),
     ("separable::awkward", |selection| select::awkward(selection, separable::windows())),
     ("separable::stored", separable::stored),
@@ -32,6 +33,7 @@ const LISTS: &[(&str, List)] = &[
     ("separable::ties", separable::ties),
     ("separable::seams", separable::seams),
     ("separable::long", separable::long),
+    ("separable::turns", separable::turns),
     ("boxes", boxes),
 ];
 

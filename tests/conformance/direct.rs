@@ -1,7 +1,7 @@
 //! The direct family: all its variants, on all devices, give the bits of one plain loop.
 
 use apron::Family;
-use conformance::problem::{Group, Window};
+use conformance::problem::{Group, Problem, Window};
 use conformance::product::Gpu;
 use conformance::select::{self, Selection};
 use conformance::suite;
@@ -19,6 +19,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         trials("ties", ties),
         trials("seams", seams),
         trials("long", long),
+        trials("turns", turns),
     ]
     .into_iter()
     .flatten()
@@ -26,7 +27,28 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
 }
 
 pub(crate) fn long(selection: Selection) -> Vec<Group> {
-    select::long(selection, vec![Window::random(3, 3, 71), Window::random(2, 5, 72)])
+    select::long(
+        selection,
+        vec![Window::random(3, 3, 71), Window::random(2, 5, 72), Window::random(9, 9, 73).anchored(4, 8)],
+    )
+}
+
+/// Three tiles and strips, and a part of one, across and down.
+pub(crate) fn turns(_: Selection) -> Vec<Group> {
+    let windows = [
+        Window::random(3, 3, 91),
+        Window::random(9, 9, 92).anchored(4, 0),
+        Window::random(17, 17, 93),
+        Window::random(41, 37, 94).anchored(0, 36),
+        Window::random(51, 51, 95),
+    ];
+    let pairs = windows.into_iter().enumerate().map(|(i, window)| {
+        let wide = if window.cols < 10 { (3 * 512 + 37, 29) } else { (3 * 32 + 5, 3 * 8 + 5) };
+        let sizes = [wide, (101, if window.cols < 20 { 3 * 64 + 11 } else { 3 * 8 + 3 })];
+        let problem = |(n, (width, height))| Problem::new(width, height, select::seed(31 + i as u64, n));
+        (window, sizes.into_iter().enumerate().map(problem).collect())
+    });
+    select::turns(pairs.collect())
 }
 
 pub(crate) fn exhaustive(selection: Selection) -> Vec<Group> {

@@ -22,6 +22,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         trials("parts", parts),
         trials("seams", seams),
         trials("long", |selection| select::long(selection, vec![Window::random(3, 3, 71)])),
+        trials("turns", turns),
     ]
     .into_iter()
     .flatten()
@@ -108,6 +109,26 @@ pub(crate) fn parts(selection: Selection) -> Vec<Group> {
         }
     }
     groups
+}
+
+/// Windows in three parts and more across, down and both, on a GPU and, where tiles are larger, on the CPU; and more tiles than three for each block that a device runs at a
+/// time.
+pub(crate) fn turns(selection: Selection) -> Vec<Group> {
+    let problem = |width, height, list| vec![Problem::new(width, height, select::seed(list, 0))];
+    let many = match selection {
+        // As many channels as there may be: the blocks are shared out among them.
+        Selection::Full => Problem::new(2050, 1510, select::seed(41, 0)).channels(4),
+        Selection::Small | Selection::Emulated => Problem::new(501, 401, select::seed(41, 0)),
+    };
+    let pairs = [
+        (Window::random(5, 5, 91), vec![many]),
+        (Window::random(290, 2, 92), problem(301, 9, 42)),
+        (Window::random(2, 290, 93), problem(9, 301, 43)),
+        (Window::random(1500, 2, 95).anchored(1000, 1), problem(301, 9, 45)),
+        (Window::random(2, 1500, 96).anchored(0, 90), problem(9, 301, 46)),
+        (Window::random(230, 215, 94).anchored(200, 7), problem(61, 50, 44)),
+    ];
+    select::turns(pairs.into())
 }
 
 pub(crate) fn ties(selection: Selection) -> Vec<Group> {

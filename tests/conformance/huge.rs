@@ -1,9 +1,14 @@
-//! Images of more than 2^31 elements and 4 GiB: rows at the start, where an index leaves 32 bits, and at the end are held to
-//! the references; all the rest is the same kernel's work. The longest row there may be. Only where there is memory for it.
+//! Images of more than 2^31 elements on the CPU and 2^32 on the GPU: rows at the start, where an index leaves 32 bits, and at the
+//! end are held to the references; all the rest is the same kernel's work. Rows further apart than 32 bits say. The longest row
+//! there may be. Only where there is memory for it.
 
 #[cfg(feature = "gpu")]
 use apron::Variant;
+#[cfg(feature = "gpu")]
+use apron::gpu::{DeviceImage, DeviceView, DeviceViewMut, Stream, Strides};
 use apron::{Border, Device, Family, Image, Plan, Shape};
+#[cfg(feature = "gpu")]
+use apron::{Error, Filter};
 #[cfg(feature = "gpu")]
 use conformance::bounds::bound;
 use conformance::problem::Window;
@@ -11,29 +16,50 @@ use conformance::product::Gpu;
 use conformance::select::Selection;
 use conformance::suite::gpu_trial;
 #[cfg(not(feature = "gpu"))]
-use conformance::suite::{no_gpu as on_gpu, no_gpu as signal_on_gpu};
+use conformance::suite::{no_gpu as on_gpu, no_gpu as signal_on_gpu, no_gpu as strides_on_gpu};
 use libtest_mimic::{Failed, Trial};
 use oracle::scalar;
 use rayon::prelude::*;
 
-/// 2^31 elements are passed at row 42943, 2^30 at row 21471: 4 GiB of f32.
-const SHAPE: Shape = Shape { width: 50_007, height: 43_003, channels: 1 };
+/// A picture whose rows come again.
+struct Picture {
+    shape: Shape,
+    /// Rows after which they do; a prime, so that rows which 32 bits take for each other differ.
+    period: usize,
+}
 
-/// Host memory for the image, what is computed from it, and the copy on its way to the device.
-const HOST: u64 = 40 << 30;
+/// For the CPU: 2^31 elements are passed at row 42943, 2^30 at row 21471: 4 GiB of f32.
+const ON_CPU: Picture = Picture { shape: Shape { width: 50_007, height: 43_003, channels: 1 }, period: usize::MAX };
 
-/// Device memory for source, result and an intermediate image.
-const DEVICE: u64 = 32 << 30;
+/// For the GPU: 2^32 elements are passed at row 65060 with rows of 66016 floats: 17.4 GB.
+#[cfg(feature = "gpu")]
+const ON_GPU: Picture = Picture { shape: Shape { width: 66_000, height: 66_000, channels: 1 }, period: 509 };
+
+/// GiB that a test needs on the host, and on the device.
+type Need = (u64, u64);
+
+/// The picture, what is computed from it, and what a plan keeps of both.
+const CPU: Need = (40, 0);
+/// A few rows; source, result and an intermediate image.
+const LARGE: Need = (4, 52);
+/// A few rows; nine of them 2 GiB apart, and the intermediate image.
+const STRIDES: Need = (1, 22);
+/// Source, results twice, and copies on their way to the device.
+const SIGNAL: Need = (40, 32);
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
-    let short = short_of(selection, None);
+    let short = short_of(selection, None, CPU);
     let on_cpu = Trial::test(named("huge::cpu", short.as_deref()), on_cpu).with_ignored_flag(short.is_some());
-    let short = short_of(selection, Some(gpu));
-    let trial = |name: &str, test: fn() -> Result<(), Failed>| match &short {
-        Some(reason) => Trial::test(named(name, Some(reason)), || Ok(())).with_ignored_flag(true),
+    let trial = |name: &str, need, test: fn() -> Result<(), Failed>| match short_of(selection, Some(gpu), need) {
+        Some(reason) => Trial::test(named(name, Some(&reason)), || Ok(())).with_ignored_flag(true),
         None => gpu_trial(name, gpu, test),
     };
-    vec![on_cpu, trial("huge::gpu", on_gpu), trial("huge::signal::gpu", signal_on_gpu)]
+    vec![
+        on_cpu,
+        trial("huge::gpu", LARGE, on_gpu),
+        trial("huge::strides::gpu", STRIDES, strides_on_gpu),
+        trial("huge::signal::gpu", SIGNAL, signal_on_gpu),
+    ]
 }
 
 /// A test that is skipped says why in its name.
@@ -42,22 +68,22 @@ fn named(name: &str, reason: Option<&str>) -> String {
 }
 
 /// What is lacking, if something is.
-fn short_of(selection: Selection, gpu: Option<&Gpu>) -> Option<String> {
+fn short_of(selection: Selection, gpu: Option<&Gpu>, (host, device): Need) -> Option<String> {
     if selection != Selection::Full {
         return Some("not in a selection".to_owned());
     }
     if let Some(gpu) = gpu {
         match (gpu, device_memory()) {
-            (Gpu::Ready, Some(free)) if free < DEVICE => {
-                return Some(format!("{} GiB of device memory free, {} needed", free >> 30, DEVICE >> 30));
+            (Gpu::Ready, Some(free)) if free < device << 30 => {
+                return Some(format!("{} GiB of device memory free, {device} needed", free >> 30));
             }
             (Gpu::Ready, Some(_)) => {}
             _ => return Some("no GPU".to_owned()),
         }
     }
     match host_memory() {
-        Some(free) if free >= HOST => None,
-        Some(free) => Some(format!("{} GiB of host memory free, {} needed", free >> 30, HOST >> 30)),
+        Some(free) if free >= host << 30 => None,
+        Some(free) => Some(format!("{} GiB of host memory free, {host} needed", free >> 30)),
         None => Some("how much memory is free is not known".to_owned()),
     }
 }
@@ -84,58 +110,80 @@ fn pixel(x: usize, y: usize) -> u8 {
     (((x as u64 * 0x9E37_79B9) ^ (y as u64 + 1).wrapping_mul(0xC2B2_AE3D_27D4_EB4F)) >> 17) as u8
 }
 
-fn picture() -> Result<Image<u8>, Failed> {
-    let mut data = Vec::new();
-    data.try_reserve_exact(SHAPE.width * SHAPE.height)?;
-    data.resize(SHAPE.width * SHAPE.height, 0u8);
-    data.par_chunks_mut(SHAPE.width).enumerate().for_each(|(y, row)| {
-        row.iter_mut().enumerate().for_each(|(x, value)| *value = pixel(x, y));
-    });
-    Ok(Image::from_vec(data, SHAPE.width, SHAPE.height, 1)?)
+impl Picture {
+    fn pixel(&self, x: usize, y: usize) -> u8 {
+        pixel(x, y % self.period)
+    }
+
+    /// Rows to look at: the first, those around 2^29 to 2^32 elements with each of the strides, the last.
+    fn places(&self, strides: &[usize]) -> Vec<std::ops::Range<usize>> {
+        let height = self.shape.height;
+        let around = |element: usize| strides.iter().map(move |stride| element / stride - 1..element / stride + 2);
+        let inside = (29..=32).flat_map(|bits| around(1 << bits)).filter(|rows| rows.end <= height);
+        [0..2].into_iter().chain(inside).chain([height - 2..height]).collect()
+    }
+
+    /// What must be in some rows: the family's bits and the oracle's values. The strip that they are computed from has the
+    /// image's own edges, or ends further away than the window and its reflection reach.
+    fn expected(
+        &self,
+        window: &Window,
+        border: Border,
+        family: Family,
+        rows: &std::ops::Range<usize>,
+    ) -> (Vec<f32>, Vec<f64>) {
+        let Shape { width, height, .. } = self.shape;
+        let (top, bottom) = (rows.start.saturating_sub(window.rows), (rows.end + window.rows).min(height));
+        let size = (width, bottom - top);
+        let plane: Vec<f32> =
+            (top..bottom).flat_map(|y| (0..width).map(move |x| f32::from(self.pixel(x, y)))).collect();
+        let part = (rows.start - top) * width..(rows.end - top) * width;
+        let (bits, exact) = references(&plane, size, window, border, family);
+        (bits[part.clone()].to_vec(), exact[part].to_vec())
+    }
 }
 
-/// Rows to look at: the first, those around 2^30, 2^31 and 2^31 elements with the device's stride, the last.
-fn places() -> Vec<std::ops::Range<usize>> {
-    let around = |element: usize, stride: usize| element / stride - 1..element / stride + 2;
-    let padded = SHAPE.width.next_multiple_of(32);
-    vec![
-        0..2,
-        around(1 << 30, SHAPE.width),
-        around(1 << 30, padded),
-        around(1 << 31, SHAPE.width),
-        around(1 << 31, padded),
-        SHAPE.height - 2..SHAPE.height,
-    ]
-}
-
-/// What must be in some rows: the family's bits and the oracle's values. The strip that they are computed from has the
-/// image's own edges, or ends further away than the window and its reflection reach.
-fn expected(window: &Window, border: Border, family: Family, rows: &std::ops::Range<usize>) -> (Vec<f32>, Vec<f64>) {
-    let (top, bottom) = (rows.start.saturating_sub(window.rows), (rows.end + window.rows).min(SHAPE.height));
-    let size = (SHAPE.width, bottom - top);
-    let plane: Vec<f32> = (top..bottom).flat_map(|y| (0..SHAPE.width).map(move |x| f32::from(pixel(x, y)))).collect();
+/// The family's bits and the oracle's values.
+fn references(
+    plane: &[f32],
+    size: (usize, usize),
+    window: &Window,
+    border: Border,
+    family: Family,
+) -> (Vec<f32>, Vec<f64>) {
     let wide: Vec<f64> = plane.iter().map(|&value| f64::from(value)).collect();
-    let part = (rows.start - top) * SHAPE.width..(rows.end - top) * SHAPE.width;
     let taps = window.as_taps();
     let bits = match (family, window.filter.separated()) {
-        (Family::Separable, Some(pair)) => scalar::separable(&plane, size, taps, pair, border),
-        _ => scalar::direct(&plane, size, taps, border),
+        (Family::Separable, Some(pair)) => scalar::separable(plane, size, taps, pair, border),
+        _ => scalar::direct(plane, size, taps, border),
     };
-    (bits[part.clone()].to_vec(), oracle::correlate(&wide, size, taps, border)[part].to_vec())
+    (bits, oracle::correlate(&wide, size, taps, border))
+}
+
+fn picture() -> Result<Image<u8>, Failed> {
+    let Shape { width, height, .. } = ON_CPU.shape;
+    let mut data = Vec::new();
+    data.try_reserve_exact(width * height)?;
+    data.resize(width * height, 0u8);
+    data.par_chunks_mut(width).enumerate().for_each(|(y, row)| {
+        row.iter_mut().enumerate().for_each(|(x, value)| *value = ON_CPU.pixel(x, y));
+    });
+    Ok(Image::from_vec(data, width, height, 1)?)
 }
 
 fn on_cpu() -> Result<(), Failed> {
     let src = picture()?;
-    let mut dst = Image::<u8>::zeroed(SHAPE.width, SHAPE.height, 1)?;
+    let Shape { width, height, .. } = ON_CPU.shape;
+    let mut dst = Image::<u8>::zeroed(width, height, 1)?;
     for (window, border) in
         [(Window::random(3, 3, 1), Border::Reflect101), (Window::preset("gaussian:sigma=2"), Border::Reflect)]
     {
         let plan = Plan::builder(&window.filter).border(border).device(Device::Cpu).build()?;
         plan.run(&src.view(), &mut dst.view_mut())?;
-        for rows in places() {
-            let (_, exact) = expected(&window, border, Family::Direct, &rows);
+        for rows in ON_CPU.places(&[width]) {
+            let (_, exact) = ON_CPU.expected(&window, border, Family::Direct, &rows);
             for (i, exact) in exact.iter().enumerate() {
-                let (x, y) = (i % SHAPE.width, rows.start + i / SHAPE.width);
+                let (x, y) = (i % width, rows.start + i / width);
                 let (found, right) = (dst.view().row(y)[x], exact.round_ties_even().clamp(0.0, 255.0) as u8);
                 if found != right {
                     return Err(format!("{window}: pixel ({x}, {y}): {right} expected, {found} found").into());
@@ -163,29 +211,198 @@ fn jobs() -> [(Variant, Window); 8] {
     ]
 }
 
+/// Floats side by side in device memory, row by row, as an image of their own: tests say with 64-bit arithmetic of their own where
+/// it lies, so that a kernel which copies it has small offsets alone.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy)]
+struct Block {
+    address: u64,
+    /// Floats from one row to the next.
+    stride: i64,
+    shape: Shape,
+}
+
+#[cfg(feature = "gpu")]
+impl Block {
+    fn strides(&self) -> Strides {
+        Strides { row: 4 * self.stride, pixel: 4, channel: 0, image: 0 }
+    }
+
+    /// # Safety
+    /// As for [`DeviceView::from_raw`].
+    unsafe fn view<'a>(&self, gpu: &apron::gpu::Gpu) -> apron::Result<DeviceView<'a>> {
+        // SAFETY: by the caller's promise.
+        unsafe { DeviceView::from_raw(gpu, self.address, self.strides(), self.shape, 1, 0..self.shape.height) }
+    }
+
+    /// # Safety
+    /// As for [`DeviceViewMut::from_raw`].
+    unsafe fn view_mut<'a>(&self, gpu: &apron::gpu::Gpu) -> apron::Result<DeviceViewMut<'a>> {
+        // SAFETY: by the caller's promise.
+        unsafe { DeviceViewMut::from_raw(gpu, self.address, self.strides(), self.shape, 1, 0..self.shape.height) }
+    }
+}
+
+/// Copies blocks on the device.
+#[cfg(feature = "gpu")]
+struct Copier {
+    gpu: apron::gpu::Gpu,
+    plan: Plan,
+}
+
+#[cfg(feature = "gpu")]
+impl Copier {
+    fn new(gpu: &apron::gpu::Gpu) -> apron::Result<Self> {
+        let one = Filter::from_taps(1, 1, &[1.0])?;
+        let plan = Plan::builder(&one).device(Gpu::DEVICE).variant(Variant::DirectNaive).build()?;
+        Ok(Self { gpu: gpu.clone(), plan })
+    }
+
+    /// # Safety
+    /// Both blocks lie in memory of this GPU that stays until the stream has passed the copy, and share none of it.
+    unsafe fn copy(&self, from: Block, to: Block, stream: &mut Stream) -> apron::Result<()> {
+        let Shape { width, height, .. } = to.shape;
+        let from = Block { shape: to.shape, ..from };
+        // SAFETY: by the caller's promise; `from` has at least the other's shape.
+        let (from, mut to) = unsafe { (from.view(&self.gpu)?, to.view_mut(&self.gpu)?) };
+        self.plan.run_region(&from, &mut to, 0..width, 0..height, stream)
+    }
+}
+
+/// The picture on the device, from a block of its rows that is copied down the image.
+#[cfg(feature = "gpu")]
+fn uploaded(gpu: &apron::gpu::Gpu, picture: &Picture) -> Result<DeviceImage, Failed> {
+    let Picture { shape, period } = *picture;
+    let mut rows = vec![0.0f32; shape.width * period];
+    rows.par_chunks_mut(shape.width).enumerate().for_each(|(y, row)| {
+        row.iter_mut().enumerate().for_each(|(x, value)| *value = f32::from(pixel(x, y)));
+    });
+    let rows = gpu.upload(&Image::from_vec(rows, shape.width, period, 1)?.view())?;
+    let from = Block { address: rows.address(), stride: rows.stride() as i64, shape: rows.shape() };
+    let whole = gpu.image(shape)?;
+    let (copier, mut stream) = (Copier::new(gpu)?, gpu.stream()?);
+    for top in (0..shape.height).step_by(period) {
+        let address = whole.address() + 4 * (whole.stride() * top) as u64;
+        let shape = Shape { height: period.min(shape.height - top), ..shape };
+        let to = Block { address, stride: whole.stride() as i64, shape };
+        // SAFETY: both are rows of images that live until the stream is synchronized.
+        unsafe { copier.copy(from, to, &mut stream)? };
+    }
+    stream.synchronize()?;
+    Ok(whole)
+}
+
+/// The first value that is neither the bits nor, by way of spectra, near enough.
+#[cfg(feature = "gpu")]
+fn wrong(
+    variant: Variant,
+    window: &Window,
+    found: &[f32],
+    (bits, exact): &(Vec<f32>, Vec<f64>),
+) -> Option<(usize, String)> {
+    let allowed = if variant == Variant::Fourier { bound(None, window, 255.0) } else { 0.0 };
+    let right = |i: usize| found[i].to_bits() == bits[i].to_bits() || (f64::from(found[i]) - exact[i]).abs() <= allowed;
+    let i = (0..bits.len()).find(|&i| !right(i))?;
+    Some((i, format!("{} expected, {} found", bits[i], found[i])))
+}
+
 #[cfg(feature = "gpu")]
 fn on_gpu() -> Result<(), Failed> {
     let gpu = apron::gpu::Gpu::open(0)?;
-    let src = gpu.upload(&picture()?.view())?;
-    let mut dst = gpu.image(SHAPE)?;
+    let (picture, width) = (&ON_GPU, ON_GPU.shape.width);
+    let src = uploaded(&gpu, picture)?;
+    let mut dst = gpu.image(picture.shape)?;
     let mut stream = gpu.stream()?;
+    let places = picture.places(&[src.stride()]);
     for &(variant, ref window) in &jobs() {
         for border in [Border::Reflect101, Border::Keep] {
             let plan = Plan::builder(&window.filter).border(border).device(Gpu::DEVICE).variant(variant).build()?;
             dst.fill(f32::NAN, &stream)?;
             plan.run_on_device(&src, &mut dst, &mut stream)?;
             stream.synchronize()?;
-            for rows in places() {
+            places.par_iter().try_for_each(|rows| {
                 let found = gpu.download_rows(&dst, rows.clone())?;
-                let (bits, exact) = expected(window, border, variant.family(), &rows);
-                let allowed = if variant == Variant::Fourier { bound(None, window, 255.0) } else { 0.0 };
-                for (i, &found) in found.as_slice().iter().enumerate() {
-                    let right = found.to_bits() == bits[i].to_bits() || (f64::from(found) - exact[i]).abs() <= allowed;
-                    if !right {
-                        let (x, y) = (i % SHAPE.width, rows.start + i / SHAPE.width);
-                        let told = format!("{variant}, {window}, border {border}: pixel ({x}, {y})");
-                        return Err(format!("{told}: {} expected, {found} found", bits[i]).into());
+                let expected = picture.expected(window, border, variant.family(), rows);
+                let Some((i, what)) = wrong(variant, window, found.as_slice(), &expected) else { return Ok(()) };
+                let (x, y) = (i % width, rows.start + i / width);
+                Err(Failed::from(format!("{variant}, {window}, border {border}: pixel ({x}, {y}): {what}")))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Rows as far apart as 32 bits just say, and further, down the memory and up: the shorter way to a pixel and the longer one.
+#[cfg(feature = "gpu")]
+fn strides_on_gpu() -> Result<(), Failed> {
+    const GIB_2: i64 = 1 << 29;
+    const WIDTH: usize = 301;
+    /// Floats of a row of the memory before its results, and poison that is looked at on either side.
+    const ASIDE: u64 = 4096;
+    const AROUND: usize = 32;
+    let gpu = apron::gpu::Gpu::open(0)?;
+    // Each row has the source's pixels, and further on the result's.
+    let (stride, height) = (GIB_2 as usize + 32, 9);
+    let mut memory = gpu.image_with(Shape { width: 8192, height, channels: 1 }, stride, stride * height)?;
+    let (copier, mut stream) = (Copier::new(&gpu)?, gpu.stream()?);
+    // Floats from one row to the next, and how many rows.
+    for (stride, height) in [(GIB_2 - 32, 9), (GIB_2 + 32, 9), (2 * GIB_2 + 32, 4), (-GIB_2, 9), (-GIB_2 - 32, 9)] {
+        let shape = Shape { width: WIDTH, height, channels: 1 };
+        let top = if stride < 0 { (height as i64 - 1) * -stride } else { 0 };
+        let row = |y: usize| (top + y as i64 * stride) as u64;
+        let plane: Vec<f32> = (0..height).flat_map(|y| (0..WIDTH).map(move |x| f32::from(pixel(x, y)))).collect();
+        let packed = gpu.upload(&Image::from_vec(plane.clone(), WIDTH, height, 1)?.view())?;
+        for &(variant, ref window) in &jobs() {
+            for border in [Border::Reflect101, Border::Keep] {
+                let told = format!("{variant}, {window}, border {border}, rows {} bytes apart", 4 * stride);
+                memory.fill(f32::NAN, &stream)?;
+                let place = |address: u64, width: usize| {
+                    let shape = Shape { width, height: 1, channels: 1 };
+                    Block { address, stride: width as i64, shape }
+                };
+                for y in 0..height {
+                    let from = place(packed.address() + 4 * (packed.stride() * y) as u64, WIDTH);
+                    // SAFETY: rows of images that live until the stream is synchronized.
+                    unsafe { copier.copy(from, place(memory.address() + 4 * row(y), WIDTH), &mut stream)? };
+                }
+                let src = Block { address: memory.address() + 4 * row(0), stride, shape };
+                let dst = Block { address: src.address + 4 * ASIDE, ..src };
+                let plan = Plan::builder(&window.filter).border(border).device(Gpu::DEVICE).variant(variant).build()?;
+                // SAFETY: all rows lie in `memory`, which lives until the stream is synchronized; results lie aside.
+                let (src, mut dst) = unsafe { (src.view(&gpu)?, dst.view_mut(&gpu)?) };
+                match plan.run_region(&src, &mut dst, 0..WIDTH, 0..height, &mut stream) {
+                    Ok(()) => {}
+                    // They take rows less than 2 GiB apart alone.
+                    Err(Error::Unsupported { .. })
+                        if matches!(variant, Variant::DirectSliding | Variant::SeparableFused)
+                            && !(-GIB_2..GIB_2).contains(&stride) =>
+                    {
+                        continue;
                     }
+                    Err(error) => return Err(format!("{told}: {error}").into()),
+                }
+                let expected = references(&plane, (WIDTH, height), window, border, variant.family());
+                let results = gpu.image(Shape { width: WIDTH + 2 * AROUND, height, channels: 1 })?;
+                for y in 0..height {
+                    let from = memory.address() + 4 * (row(y) + ASIDE - AROUND as u64);
+                    let to = results.address() + 4 * (results.stride() * y) as u64;
+                    let width = WIDTH + 2 * AROUND;
+                    // SAFETY: as above.
+                    unsafe { copier.copy(place(from, width), place(to, width), &mut stream)? };
+                }
+                stream.synchronize()?;
+                let results = gpu.download(&results)?;
+                let rows = results.as_slice().chunks(WIDTH + 2 * AROUND);
+                let beside = |row: &[f32]| {
+                    let mut beside = row[..AROUND].iter().chain(&row[AROUND + WIDTH..]);
+                    beside.any(|value| !value.is_nan())
+                };
+                if let Some(y) = rows.clone().position(beside) {
+                    return Err(format!("{told}: row {y}: written beside the results").into());
+                }
+                let found: Vec<f32> = rows.flat_map(|row| row[AROUND..][..WIDTH].to_vec()).collect();
+                if let Some((i, what)) = wrong(variant, window, &found, &expected) {
+                    return Err(format!("{told}: pixel ({}, {}): {what}", i % WIDTH, i / WIDTH).into());
                 }
             }
         }

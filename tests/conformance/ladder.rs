@@ -3,6 +3,8 @@
 use std::mem::discriminant;
 
 use apron::Border;
+#[cfg(feature = "gpu")]
+use conformance::problem::Problem;
 use conformance::problem::{Group, Window};
 use conformance::product::Gpu;
 use conformance::select::{self, Selection};
@@ -133,6 +135,24 @@ fn groups(set: &Set, selection: Selection) -> Vec<Group> {
         groups.iter_mut().flat_map(|group| &mut group.problems).for_each(|problem| problem.shape.channels = 1);
     }
     groups
+}
+
+/// For each set, its studies and one problem for each window: each entry meets one.
+#[cfg(feature = "gpu")]
+pub(crate) fn of_entries() -> Vec<(&'static [Study], Vec<Group>)> {
+    let of_set = |set: &Set| {
+        let (width, height) = match set.name {
+            "line" => (1031, 3),
+            "class-passes" | "paper" | "paper-texture" => (131, 67),
+            _ => (35, 19),
+        };
+        let group = |(i, window)| {
+            let problems = vec![Problem::new(width, height, select::seed(52, i))];
+            Group { window, border: set.borders[i % set.borders.len()], problems }
+        };
+        (set.studies, (set.windows)().into_iter().enumerate().map(group).collect())
+    };
+    SETS.iter().map(of_set).collect()
 }
 
 fn blog() -> Vec<Window> {

@@ -6,12 +6,14 @@ mod cpu;
 mod devices;
 mod direct;
 mod emulated;
+mod entries;
 mod fourier;
 mod generated;
 mod huge;
 mod ladder;
 mod oracle;
 mod plan;
+mod regions;
 mod sanitize;
 mod separable;
 mod table;
@@ -61,6 +63,8 @@ fn main() -> ExitCode {
         fourier::trials(selection, &gpu),
         ladder::trials(selection, &gpu),
         plan::trials(selection, &gpu),
+        regions::trials(selection, &gpu),
+        entries::trials(&gpu),
         cpu::trials(selection),
         generated::trials(selection, &gpu),
         concurrency::trials(selection, &gpu),

@@ -1,5 +1,5 @@
-//! `conformance sanitize`: the GPU's tests under compute-sanitizer, each test in a process of its own, many at a time on each
-//! GPU that there is. Findings fail, and so does a tool that has seen no kernel. `cargo xtask sanitize` calls it; where there is
+//! `conformance sanitize`: every entry once under compute-sanitizer (`entries.rs`), or all of the GPU's tests, each test in a
+//! process of its own, many at a time on each GPU that there is. Findings fail, and so does a tool that has seen no kernel. `cargo xtask sanitize` calls it; where there is
 //! no cargo, the program itself does the same.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,14 +11,17 @@ use std::time::Instant;
 
 use libtest_mimic::{Failed, Trial};
 
+use crate::entries;
+
 /// The first argument that asks for it.
 pub(crate) const COMMAND: &str = "sanitize";
 
 const HELP: &str = "\
-Runs the GPU's tests under compute-sanitizer, with the selection that APRON_CONFORMANCE names (small unless set).
+Runs every entry of the GPU's kernels once under compute-sanitizer, at a small awkward shape (the tests entries::*).
 
+  --all           all of the GPU's tests instead, with the selection that APRON_CONFORMANCE names (small unless set)
   --tool NAME     memcheck, racecheck, initcheck or synccheck; may be repeated [default: all four]
-  --filter TEXT   only tests with this in their names; may be repeated
+  --filter TEXT   of all of the GPU's tests those with this in their names; may be repeated
   --jobs N        processes at a time [default: one for each core, at most 16 for each GPU]
 
 Exit code: 0 where nothing was found, or where there is no GPU or no compute-sanitizer, which it says; else 1.
@@ -38,11 +41,13 @@ struct Options {
 impl Options {
     fn parse(words: &[String]) -> Result<Option<Self>, String> {
         let mut options = Self { tools: Vec::new(), filters: Vec::new(), jobs: None };
+        let mut all = false;
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().cloned().ok_or_else(|| format!("{word} needs a value"));
             match word.as_str() {
                 "--help" | "-h" => return Ok(None),
+                "--all" => all = true,
                 "--tool" => options.tools.push(value()?),
                 "--filter" => options.filters.push(value()?),
                 "--jobs" => {
@@ -50,11 +55,14 @@ impl Options {
                     let jobs = text.parse().ok().filter(|&jobs| jobs > 0);
                     options.jobs = Some(jobs.ok_or(format!("--jobs {text}: a number from 1"))?);
                 }
-                other => return Err(format!("{other} is not known; there are --tool, --filter and --jobs")),
+                other => return Err(format!("{other} is not known; there are --all, --tool, --filter and --jobs")),
             }
         }
         if let Some(tool) = options.tools.iter().find(|tool| !TOOLS.contains(&tool.as_str())) {
             return Err(format!("--tool {tool}: there are {}", TOOLS.join(", ")));
+        }
+        if options.filters.is_empty() && !all {
+            options.filters.push(entries::NAME.to_owned());
         }
         if options.tools.is_empty() {
             options.tools = TOOLS.map(str::to_owned).into();
@@ -171,7 +179,7 @@ fn check(sanitizer: &Path, tools: &[String], tests: &[String], workers: &[String
     let (mut queue, others): (Vec<_>, Vec<_>) = (0..tools.len())
         .flat_map(|tool| tests.iter().map(move |test| (tool, test)))
         // These take longest; begun last, they would run on alone.
-        .partition(|(_, test)| test.starts_with("fourier::"));
+        .partition(|(_, test)| test.starts_with("fourier::") || test.ends_with("studies::gpu"));
     queue.extend(others);
     let next = AtomicUsize::new(0);
     let tallies: Vec<Mutex<Tally>> = tools.iter().map(|_| Mutex::default()).collect();
@@ -265,10 +273,18 @@ fn kernels(text: &str) -> BTreeMap<String, u64> {
 pub(crate) fn trials() -> Vec<Trial> {
     let present = cfg!(all(unix, feature = "gpu")) && conformance::built::no_emulator().is_none();
     // The list of tests is asked for too, and those of this file are not for a GPU.
+    let trial_of =
+        |name: &str, filter: &'static [&'static str], script: &'static str, right: fn(&str, bool) -> bool| {
+            Trial::test(format!("sanitize::{name}"), move || stand_in(filter, script, right))
+                .with_ignored_flag(!present)
+        };
     let trial = |name: &str, script: &'static str, right: fn(&str, bool) -> bool| {
-        Trial::test(format!("sanitize::{name}"), move || stand_in(script, right)).with_ignored_flag(!present)
+        trial_of(name, &["--filter", "direct::ties::gpu-memory"], script, right)
     };
     vec![
+        trial_of("launches_every_entry", &[], "shift 4; exec \"$@\"", |text, passed| {
+            passed && text.contains("SANITIZE racecheck: clean; 4 tests, 0 of them failed;")
+        }),
         trial("counts_kernels", "shift 4; exec \"$@\"", |text, passed| {
             passed
                 && text.contains("SANITIZE racecheck: clean; 1 tests, 0 of them failed;")
@@ -296,14 +312,15 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// Runs the command with a script in the place of compute-sanitizer, which gets its four arguments and then the program's.
-fn stand_in(script: &str, right: fn(&str, bool) -> bool) -> Result<(), Failed> {
+fn stand_in(filter: &[&str], script: &str, right: fn(&str, bool) -> bool) -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("stand-in");
     std::fs::write(&path, format!("#!/bin/sh\n{script}\n"))?;
     #[cfg(unix)]
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let output = Command::new(program()?)
-        .args([COMMAND, "--tool", "racecheck", "--filter", "direct::ties::gpu-memory"])
+        .args([COMMAND, "--tool", "racecheck"])
+        .args(filter)
         .env("COMPUTE_SANITIZER", &path)
         .env("APRON_DRIVER", conformance::built::emulator()?)
         .env("APRON_CONFORMANCE", "small")

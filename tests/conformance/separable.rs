@@ -1,7 +1,7 @@
 //! The separable family: the bits of two plain loops on every device, within a stated distance of the oracle.
 
 use apron::Family;
-use conformance::problem::{Group, Window};
+use conformance::problem::{Group, Problem, Window};
 use conformance::product::Gpu;
 use conformance::select::{self, Selection};
 use conformance::suite;
@@ -19,6 +19,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         trials("ties", ties),
         trials("seams", seams),
         trials("long", long),
+        trials("turns", turns),
     ]
     .into_iter()
     .flatten()
@@ -26,7 +27,34 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
 }
 
 pub(crate) fn long(selection: Selection) -> Vec<Group> {
-    select::long(selection, vec![Window::random_pair(3, 3, 71), Window::random_pair(2, 17, 72)])
+    select::long(
+        selection,
+        vec![
+            Window::random_pair(3, 3, 71),
+            Window::random_pair(2, 17, 72),
+            Window::random_pair(9, 9, 73).anchored(4, 8),
+        ],
+    )
+}
+
+/// Passes take 256 taps at a time: here they take them four and five times, in the row, in the column and in both, over images
+/// smaller and larger than the window.
+pub(crate) fn turns(selection: Selection) -> Vec<Group> {
+    let problems = |sizes: &[(usize, usize)], list: u64| -> Vec<Problem> {
+        let number = |(i, &(width, height)): (usize, &_)| Problem::new(width, height, select::seed(list, i));
+        sizes.iter().enumerate().map(number).collect()
+    };
+    let both: &[_] = if selection == Selection::Full { &[(23, 11), (791, 3), (3, 1037)] } else { &[(23, 11)] };
+    let pairs = [
+        (Window::random_pair(777, 1, 91), problems(&[(40, 23), (1100, 5)], 21)),
+        (Window::random_pair(1, 777, 92), problems(&[(40, 23), (5, 1100)], 22)),
+        (Window::random_pair(1025, 1, 93).anchored(7, 0), problems(&[(291, 9), (2057, 2)], 23)),
+        (Window::random_pair(1, 1025, 94).anchored(0, 1000), problems(&[(33, 70), (2, 2057)], 24)),
+        (Window::random_pair(777, 1025, 95).anchored(700, 512), problems(both, 25)),
+        // Strips side by side and below each other.
+        (Window::random_pair(9, 9, 96).anchored(4, 7), problems(&[(3 * 512 + 37, 29), (101, 3 * 64 + 11)], 26)),
+    ];
+    select::turns(pairs.into())
 }
 
 pub(crate) fn exhaustive(selection: Selection) -> Vec<Group> {

@@ -289,17 +289,29 @@ pub fn seams(selection: Selection, windows: Vec<Window>, ends: fn(&Window) -> [V
     groups
 }
 
-/// Images past what a grid holds in one of its axes: 65535 blocks, of any height that a kernel might have. Slow runs have shorter
-/// grids (`APRON_GRID_ROWS`), and images to go with them.
+/// Images past what a grid holds in one of its axes, three times over where the window is small: 65535 blocks, of any height that
+/// a kernel might have. Slow runs have shorter grids (`APRON_GRID_ROWS`), and images to go with them.
 pub fn long(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
-    let border = |i: usize| BORDERS[(i + 2) % 6];
+    let border = |i: usize| BORDERS[(i + 3) % 6];
     let groups = windows.into_iter().enumerate().map(|(i, window)| {
-        let sizes: &[_] = match selection {
-            Selection::Full => &[(1, 65535 * 8 + 13), (1, 65535 * 64 + 13), (65535 * 32 + 7, 2)],
-            Selection::Small | Selection::Emulated => &[(1, 99 * 64 + 13), (99 * 32 + 7, 2)],
+        let times = if window.cols * window.rows <= 9 { 3 } else { 1 };
+        let sizes = match selection {
+            Selection::Full => vec![(1, 65535 * 8 + 13), (1, times * 65535 * 64 + 13), (65535 * 32 + 7, 2)],
+            // Three turns of five strips, the highest that there are.
+            Selection::Small | Selection::Emulated => vec![(1, 3 * 5 * 512 + 37), (99 * 32 + 7, 2)],
         };
-        let problem = |(list, &(width, height)): (u64, _)| Problem::new(width, height, seed(list, i));
+        let problem = |(list, (width, height)): (u64, _)| Problem::new(width, height, seed(list, i));
         Group { window, border: border(i), problems: (7..).zip(sizes).map(problem).collect() }
+    });
+    groups.collect()
+}
+
+/// Windows and images for which each loop over chunks of taps, parts of a window or tiles takes three turns and a part of one: a
+/// window, and the sizes that it meets, each under a reflection and under another border.
+pub fn turns(pairs: Vec<(Window, Vec<Problem>)>) -> Vec<Group> {
+    let groups = pairs.into_iter().enumerate().flat_map(|(w, (window, problems))| {
+        let borders = [[Border::Reflect, Border::Reflect101][w % 2], BORDERS[[0, 4, 1, 5][w % 4]]];
+        borders.map(|border| Group { window: window.clone(), border, problems: problems.clone() })
     });
     groups.collect()
 }
