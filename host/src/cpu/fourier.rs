@@ -1,4 +1,4 @@
-//! Correlation as a product of spectra, tile by tile: what `gpu-kernels/src/fourier.rs` does, within the same error, with
+//! Correlation as a product of spectra, tile by tile: what `gpu-kernels/src/kernels/fourier/tiles.rs` does, within the same error, with
 //! tiles as large as the window wants and rustfft's transforms.
 
 use std::sync::Arc;
