@@ -281,7 +281,7 @@ impl CpuReport {
 }
 
 impl Report {
-    /// What ran where.
+    /// The devices and the rounds, as text.
     pub(crate) fn heading(&self, fallback: &str) -> String {
         let cpu = self.cpu.line() + fallback + "\n";
         let gpu = self.gpu.as_ref().map_or_else(String::new, |gpu| gpu.line() + "\n");
@@ -315,7 +315,7 @@ impl Report {
         (HEADER, 5, rows.collect())
     }
 
-    /// The table, the duels, what was left out.
+    /// The table, the duels, and what was left out.
     pub(crate) fn text(&self) -> String {
         let (header, left, rows) = self.cells();
         let mut text = text::table(header, left, rows);
@@ -353,7 +353,7 @@ impl Report {
         text
     }
 
-    /// On the CPU, ours beside the libraries whose name contains this, or one of several, as a Markdown table: a row for each
+    /// On the CPU, ours compared with the libraries whose name contains this, or one of several, as a Markdown table: a row for each
     /// image and library, a column for each number of taps.
     pub(crate) fn beside(&self, names: &str) -> Option<String> {
         let mut rivals: Vec<&Row> = Vec::new();

@@ -1,4 +1,4 @@
-//! Documents that say what the source holds, held to it.
+//! Tests that compare the documents with the source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
