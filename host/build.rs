@@ -1,4 +1,4 @@
-//! Compiles the kernels, and writes `kernels.rs`: the table of tiers that `src/gpu/kernels.rs` embeds.
+//! Compiles the kernels, and writes `kernels.rs`: the table of tiers that `src/gpu/embedded.rs` includes.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

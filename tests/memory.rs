@@ -1,5 +1,5 @@
-//! What the CPU's engine needs in memory beside the source and the destination, whatever the image's size: at most 16 MiB
-//! and a few rows for each thread; and what happens when it cannot have it.
+//! The memory that the CPU engine needs in addition to the source and the destination, for images of any size: at most 16 MiB
+//! and a few rows for each thread; and the error if it cannot be allocated.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -121,8 +121,8 @@ fn crowd<P: Pixel>(len: usize) -> Result<Vec<P>> {
     Ok(pixels)
 }
 
-/// Each large allocation of a job fails in its turn. The job says that memory is exhausted, what it had is given back, and
-/// the next job has the right result. An allocation that cannot fail as a value would end this process.
+/// Each large allocation of a job fails in turn. The job returns an error for exhausted memory, its memory is freed, and
+/// the next job has the right result. An allocation without an error path would end this process.
 #[test]
 fn an_allocation_that_fails_is_an_error() {
     let _alone = alone();

@@ -17,23 +17,23 @@ use crate::peers::{Found, On, Peers, Taker};
 use crate::report::{CpuReport, GpuReport, Report, Row, Rows, Skipped, Who, duels};
 use crate::{charts, compilers, family_name, output, page, why};
 
-/// What can be asked of the benchmark.
+/// The benchmark's options.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// Where to measure: auto, cpu, gpu:N. With a GPU, the CPU is measured in small cases.
     #[arg(long, default_value = "auto")]
     device: Device,
-    /// Only cases whose name contains this, as 8192x8192, or one of several: f32-,u8 are those of docs/cpu.md.
+    /// Only cases whose name contains this text, such as 8192x8192, or one of several: f32-,u8 are those of docs/cpu.md.
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter_case: String,
-    /// Also cases of up to 32768x32768 pixels.
+    /// Also measure cases of up to 32768x32768 pixels.
     #[arg(long)]
     large: bool,
-    /// Also other libraries, those that are installed: on the GPU NPP, cuDNN, cuFFT, CuPy, on the CPU OpenCV and SciPy, all
-    /// through python3, and in a build with feature "peers" imageproc, libblur and image.
+    /// Also measure other libraries, if they are installed: on the GPU NPP, cuDNN, cuFFT and CuPy, on the CPU OpenCV and SciPy, all
+    /// through python3; and, in a build with feature "peers", imageproc, libblur and image.
     #[arg(long)]
     peers: bool,
-    /// Instead, measure the embedded kernels beside those of a PTX file: times, registers, instructions, load time, and
+    /// Instead, compare the embedded kernels with those of a PTX file: times, registers, instructions, load time, and
     /// whether results agree.
     #[arg(long, requires = "ptx", conflicts_with_all = ["peers", "html", "svg", "markdown"])]
     compare_compilers: bool,
@@ -44,14 +44,14 @@ pub struct Options {
     common: output::Common,
 }
 
-/// Multiply-adds up to which a case of the GPU's suite is measured on the CPU: beside a GPU, on the CPU alone in few rounds,
-/// in all rounds.
+/// The most multiply-adds with which a case of the GPU's suite is measured on the CPU: if there is a GPU, on the CPU alone in few
+/// rounds, on the CPU alone in all rounds.
 const CPU_WORK: [usize; 3] = [1 << 28, 1 << 31, 1 << 32];
 
-/// The most turns of a contender on the CPU.
+/// The most runs of a contender on the CPU.
 const TURNS: usize = 7;
 
-/// Values up to which starting a kernel counts: such cases are also replayed from graphs.
+/// The most values with which the start of a kernel matters: such cases are also replayed from graphs.
 const SMALL: usize = 1 << 22;
 
 /// Runs the benchmark and prints its table.
@@ -149,7 +149,7 @@ pub fn run(options: &Options) -> Result<()> {
     options.common.write(&report, || charts::draw(&report), |charts| page::write(&report, &fallback, charts), put)
 }
 
-/// Finds the libraries, and says which there are.
+/// Finds the libraries, and prints which are installed.
 fn start_peers(on: On, skipped: &mut Vec<Skipped>) -> Result<Peers> {
     let peers = Peers::start(on)?;
     for peer in &peers.found {
@@ -160,7 +160,7 @@ fn start_peers(on: On, skipped: &mut Vec<Skipped>) -> Result<Peers> {
 }
 
 impl Options {
-    /// The embedded kernels beside a file's.
+    /// Compares the embedded kernels with a file's.
     fn compare(&self, file: &Path, chosen: &[&Case]) -> Result<()> {
         let ordinal = match self.device {
             Device::Cpu => bail!("--compare-compilers needs a GPU"),
@@ -184,16 +184,16 @@ struct Bench<'a> {
     rounds: usize,
 }
 
-/// Who a contender is, for its row.
+/// A contender's identity, for its row.
 struct Label {
     who: Who,
     class: Class,
-    /// Multiply-adds for each value that cannot be spared; 0 if that is not known.
+    /// Multiply-adds that each value needs at least; 0 if unknown.
     steps: usize,
 }
 
 impl Bench<'_> {
-    /// Ours, and with them the peers, run in turns, so that other load falls on all of them.
+    /// Our variants and the peers run in turn, so that other load affects all of them.
     fn on_cpu<P: Linked>(
         &self,
         peers: Option<&mut Peers>,
@@ -207,7 +207,7 @@ impl Bench<'_> {
         let peers = peers.map(RefCell::new);
         let mut contest = OnCpu::new(problem, Turn::after)?;
 
-        // What a user gets: a plan that chooses.
+        // The default: a plan that chooses.
         let class = case.form.class();
         let plan = Plan::builder(&filter).device(Device::Cpu).build()?;
         let family = plan.variant_for(case.shape())?.family();
@@ -316,7 +316,7 @@ impl Bench<'_> {
     /// The checksum that a family's result should have.
     fn sum<P: Random>(&self, family: Family) -> Option<u64> {
         match Order::of(family) {
-            // Integers are rounded as if from the exact sum, in whichever order it was added up.
+            // Integers are rounded as if from the exact sum, in any order of summation.
             Some(_) if P::SCALAR == Scalar::U8 => self.case.sums[self.case.form.class() as usize],
             _ => self.case.sum(family),
         }
@@ -328,7 +328,7 @@ impl Bench<'_> {
     }
 }
 
-/// A row for each that was timed.
+/// A row for each contender that was timed.
 fn add(rows: &mut Rows<'_>, entries: Vec<Entry>, labels: Vec<Label>) {
     for (entry, label) in entries.into_iter().zip(labels).filter(|(entry, _)| !entry.times.is_empty()) {
         rows.add(entry.name, label.who, Some(label.class), &entry.times, entry.checked, label.steps);

@@ -1,4 +1,4 @@
-//! The benchmark's problems, with what their results and times should be.
+//! The benchmark's problems, with their expected results and the goals for their times.
 
 use apron::{Family, Filter, Pixel, Result, Shape};
 
@@ -19,11 +19,11 @@ pub struct Case {
     pub taps: usize,
     /// How the taps are made.
     pub form: Form,
-    /// What the best variant of a class should reach.
+    /// The goals for the best variant of each class.
     pub goals: [Option<Goal>; 2],
     /// The checksums of the direct and of the separable result.
     pub sums: [Option<u64>; 2],
-    /// Whether it is left out unless asked for.
+    /// Whether it runs only with `--large`.
     pub large: bool,
 }
 
@@ -56,7 +56,7 @@ pub enum Form {
     Gaussian,
 }
 
-/// How a filter is given to whoever runs it: two ways that do not cost the same.
+/// How a filter is given to a contender: two ways with different costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
@@ -66,7 +66,7 @@ pub enum Class {
     Pair,
 }
 
-/// What is aimed at.
+/// A goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
     /// At least so many percent of the limit.
@@ -277,7 +277,7 @@ impl std::fmt::Display for Goal {
 
 /// A pixel type that cases are made of.
 pub trait Random: Pixel + bytemuck::NoUninit + Into<f64> {
-    /// What a result's memory holds before it is computed; of floats, no right result.
+    /// The value of a result's memory before it is computed; for floats, never a right result.
     const POISON: Self;
 
     /// A random value.
@@ -302,7 +302,7 @@ impl Random for u8 {
 }
 
 impl Case {
-    /// What `--filter-case` looks for.
+    /// The name that `--filter-case` searches.
     pub fn name(&self) -> String {
         let Self { width, height, channels, taps, .. } = self;
         let planes = if *channels == 1 { String::new() } else { format!("x{channels}") };
@@ -347,7 +347,7 @@ impl Case {
         self.goals[class as usize]
     }
 
-    /// What the checksum of a family's result should be.
+    /// The expected checksum of a family's result.
     pub fn sum(&self, family: Family) -> Option<u64> {
         match family {
             Family::Direct => self.sums[0],
@@ -364,7 +364,7 @@ impl Case {
     /// The filter.
     ///
     /// # Errors
-    /// None for the cases there are.
+    /// None for the cases in the tables.
     pub fn filter(&self) -> Result<Filter> {
         // Taps whose sum is 1 keep 8-bit results in range.
         self.form.filter(self.taps, self.suite == Suite::Cpu)

@@ -1,4 +1,4 @@
-//! A chart, drawn.
+//! A drawn chart.
 
 /// One chart.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use crate::chart::Chart;
 use crate::report::{Report, Row, Who};
 use crate::text::{number, short};
 
-/// What a chart shows.
+/// A series of a chart.
 struct Figure {
     name: String,
     title: String,
@@ -28,7 +28,7 @@ struct Series {
     points: Vec<(f64, f64)>,
     /// Drawn as a line only, in the colour of the axes.
     bound: bool,
-    /// Whether points are joined: they follow from one another.
+    /// Whether a line joins the points.
     joined: bool,
 }
 
@@ -85,10 +85,10 @@ fn form(class: Class) -> &'static str {
     }
 }
 
-/// Device, class, and what the rows have in common beside.
+/// Device, class, and the value that the rows share.
 type Key = (String, Class, String);
 
-/// Rows by what they share, each with its x; groups with two places on the x axis at least.
+/// Rows grouped by what they share, each with its x; only groups with at least two places on the x axis.
 fn groups(report: &Report, split: impl Fn(&Row) -> (String, f64)) -> BTreeMap<Key, Vec<(f64, &Row)>> {
     let mut groups: BTreeMap<Key, Vec<(f64, &Row)>> = BTreeMap::new();
     for row in &report.rows {
@@ -197,7 +197,7 @@ fn chart(
     Ok(Chart { name: name.to_owned(), title: title.to_owned(), svg })
 }
 
-/// Bars side by side, as long as their values, which stand behind them.
+/// Horizontal bars with their values at the end.
 pub(crate) struct Bars {
     pub(crate) name: String,
     pub(crate) title: String,
@@ -317,7 +317,7 @@ impl Lines {
     }
 }
 
-/// Arithmetic reached against arithmetic for each byte, below the roof; for a GPU whose peak was measured.
+/// The roofline: arithmetic rate against arithmetic for each byte; for a GPU whose peak was measured.
 fn roofline(report: &Report) -> Option<Figure> {
     let peak = report.gpu.as_ref()?.fma_teraflops?;
     let rows = || report.rows.iter().filter(|row| row.device.starts_with("gpu"));
@@ -396,7 +396,7 @@ mod tests {
             "roofline",
         ];
         assert_eq!(names, expected);
-        // One case has nothing to be drawn against.
+        // One case gives no line.
         assert_eq!(draw(&sample("8192x8192-5x5")).unwrap().len(), 1);
     }
 
@@ -408,7 +408,7 @@ mod tests {
             let colours: Vec<_> =
                 document.descendants().flat_map(|n| [n.attribute("fill"), n.attribute("stroke")]).flatten().collect();
             assert!(colours.contains(&"#010203"), "{}", chart.name);
-            // Black or white would vanish in one of the schemes.
+            // Black or white would be invisible in one of the colour schemes.
             assert!(!colours.contains(&"#000000") && !colours.contains(&"#FFFFFF"), "{}", chart.svg);
         }
     }

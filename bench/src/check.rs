@@ -1,4 +1,4 @@
-//! Whether a result is right.
+//! Checks of results.
 
 use anyhow::{Result, bail, ensure};
 use apron::{Border, Filter, Image, Pixel, Scalar};
@@ -17,13 +17,13 @@ pub(crate) struct Checked {
     pub(crate) checksum: Option<u64>,
 }
 
-/// What a result was held to.
+/// What a result was compared with.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Against {
-    /// It is no filter's, or was left unjudged.
+    /// Nothing: it is a copy, or was not checked.
     #[default]
     Nothing,
-    /// The definition in f64, in a thousand places.
+    /// The definition in f64, at a thousand places.
     F64,
     /// That, and a checksum.
     F64AndSum,
@@ -33,7 +33,7 @@ pub(crate) enum Against {
     Direct,
     /// All bits of the same work, not recorded.
     NotRecorded,
-    /// Ours: it is another library's. What else is to be said of it.
+    /// Our result: this one is another library's. With a remark.
     Apron(String),
 }
 
@@ -58,7 +58,7 @@ impl std::fmt::Display for Against {
     }
 }
 
-/// What a result by way of spectra may be off by.
+/// The tolerance for a result by spectra.
 pub(crate) fn tolerance<P: Pixel>(filter: &Filter, src: &Image<P>) -> f64 {
     let greatest = src.as_slice().par_iter().map(|pixel| pixel.to_f32().abs()).reduce(|| 0.0, f32::max);
     oracle::with_taps(filter, |taps| oracle::tolerance(taps, greatest.into()))
@@ -69,7 +69,7 @@ pub(crate) fn sum<P: Random>(image: &Image<P>) -> u64 {
     xxh3_64(bytemuck::cast_slice(image.as_slice()))
 }
 
-/// Holds an image to another one: every pixel's bits.
+/// Compares the bits of every pixel with another image.
 pub(crate) fn same<P: Random>(found: &Image<P>, expected: &Image<P>) -> Result<()> {
     let bytes = |pixel: &P| bytemuck::bytes_of(pixel).to_vec();
     let (left, right) = (found.as_slice(), expected.as_slice());
@@ -93,14 +93,14 @@ pub(crate) fn difference<P: Pixel>(found: &Image<P>, expected: &Image<P>) -> f64
     pairs.map(of_pair).reduce(|| 0.0, f64::max)
 }
 
-/// Holds an image to another one within a bound; the greatest difference.
+/// Compares an image with another one within a bound; returns the greatest difference.
 pub(crate) fn near<P: Pixel>(found: &Image<P>, expected: &Image<P>, bound: f64) -> Result<f64> {
     let difference = difference(found, expected);
     ensure!(difference <= bound, "wrong result: off by {difference:e}, more than {bound:e}");
     Ok(difference)
 }
 
-/// A thousand values against the definition computed in f64: see [`oracle::spots`].
+/// Compares a thousand values with the definition in f64: see [`oracle::spots`].
 pub(crate) fn spots<P: Random>(
     filter: &Filter,
     border: Border,

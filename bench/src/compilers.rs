@@ -1,6 +1,6 @@
-//! `bench --compare-compilers`: the embedded kernels beside those of a PTX file, in one run.
+//! `bench --compare-compilers`: the embedded kernels compared with those of a PTX file, in one run.
 //!
-//! The driver compiles both from PTX, so that the code compared is one assembler's. Both run in turns; where the order of
+//! The driver compiles both from PTX, so one assembler makes the code of both. They run in turn. If the order of
 //! operations is fixed, every bit of their results must agree.
 
 use std::collections::BTreeMap;
@@ -19,14 +19,14 @@ use crate::contest::{Contender, Must, OnGpu, Problem};
 use crate::measure::{median, micros};
 use crate::{check, text};
 
-/// What one run found.
+/// The results of one run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
     gpu: String,
     driver: (u32, u32),
     /// The embedded kernels' compiler, and the file's.
     compilers: [String; 2],
-    /// Entries that the file lacks: where they run, both are the embedded ones.
+    /// Entries that the file lacks; for these, both sides run the embedded kernel.
     missing: Vec<&'static str>,
     rows: Vec<Row>,
     entries: Vec<Entry>,
@@ -40,12 +40,12 @@ struct Row {
     median_us: [f64; 2],
     /// Whether every bit of both results is the same.
     same_bits: bool,
-    /// The greatest difference between the results, and what it may be.
+    /// The greatest difference between the results, and the bound for it.
     difference: f64,
     bound: f64,
 }
 
-/// What an entry costs.
+/// The cost of an entry.
 #[derive(Debug, Default, Serialize)]
 struct Entry {
     entry: &'static str,
@@ -106,7 +106,7 @@ fn on_case(ordinal: u32, gpu: &Gpu, case: &Case, sides: [&'static Kernels; 2], r
                 }),
             })
         };
-        // Wrong results of the file's kernels are told in the table.
+        // The table shows wrong results of the file's kernels.
         let own = enter(sides[0], Must::of(Order::of(family), case.sum(family)))?;
         let other = enter(sides[1], Must::Unjudged)?;
         rows.push(Row {

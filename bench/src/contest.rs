@@ -1,7 +1,7 @@
-//! A contest: whatever filters takes the same problem. Each result is checked once, from poisoned output, then all are timed
-//! round by round, so that a clock that changes and other load change it for all.
+//! A contest: all contenders filter the same problem. Each result is checked once, from poisoned output. Then all are timed
+//! round by round, so that a change of the clock or other load affects all of them.
 //!
-//! A contender is a name, what its result must be, and a closure; who it is, the caller knows. On the CPU other libraries may
+//! A contender is a name, a requirement for its result, and a closure. On the CPU other libraries may
 //! take part, as [`Rival`]s.
 
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::cases::Random;
 use crate::check::{self, Against, Checked};
 use crate::measure::{Bed, Rhythm, Turn, copy};
 
-/// What is filtered, with what.
+/// A source, a filter and a border.
 #[derive(Clone, Copy)]
 pub(crate) struct Problem<'a, P> {
     pub(crate) filter: &'a Filter,
@@ -25,18 +25,18 @@ pub(crate) struct Problem<'a, P> {
     pub(crate) src: &'a Image<P>,
 }
 
-/// What a result must be.
+/// The requirement for a result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Must {
-    /// The same, bit by bit, as all results in this order, and of this checksum where it is known.
+    /// The same bits as all results in this order, and this checksum if it is known.
     Bits(Order, Option<u64>),
     /// Within the tolerance for spectra.
     Near,
-    /// Whatever the caller says of it.
+    /// The caller's own check.
     Unjudged,
 }
 
-/// Someone who takes part.
+/// A contender.
 pub(crate) struct Contender<Run> {
     pub(crate) name: String,
     pub(crate) must: Must,
@@ -49,12 +49,12 @@ pub(crate) type OnDevice<'a> = Box<dyn FnMut(&DeviceImage, &mut DeviceImage, &mu
 /// Filters one image on the host into another.
 pub(crate) type OnHost<'a, P> = Box<dyn FnMut(&Image<P>, &mut Image<P>) -> apron::Result<()> + 'a>;
 
-/// Another library, which has the problem already. What stops it costs itself only; it may have nothing to say of that.
+/// Another library, which has the problem already. If it fails, only it leaves the contest; the reason may be unknown.
 pub(crate) trait Rival {
     /// Filters once, and compares.
     fn check(&mut self) -> Result<Agreement, Option<String>>;
 
-    /// Filters for a turn.
+    /// Filters for one turn, and returns the times.
     fn times(&mut self, turn: Turn) -> Result<Vec<Duration>, Option<String>>;
 }
 
@@ -63,7 +63,7 @@ pub(crate) trait Rival {
 pub(crate) struct Agreement {
     /// The greatest difference; `None` if it is not finite.
     pub(crate) difference: Option<f64>,
-    /// The border it has, if another one, and what else is to be said.
+    /// Its border, if another one, and other remarks.
     pub(crate) note: String,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Times {
     pub(crate) entries: Vec<Entry>,
 }
 
-/// What is known of a contender.
+/// A contender's check and times.
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) checked: Checked,
@@ -85,18 +85,18 @@ pub(crate) struct Entry {
     gone: bool,
 }
 
-/// After this long a contender's rounds end, if there were three.
+/// The time after which a contender's rounds end, if there were three.
 const BUDGET: Duration = Duration::from_millis(1200);
 
 impl Must {
-    /// What an order promises, or spectra if there is none.
+    /// The requirement of an order, or of spectra if there is none.
     pub(crate) fn of(order: Option<Order>, sum: Option<u64>) -> Self {
         order.map_or(Self::Near, |order| Self::Bits(order, sum))
     }
 }
 
 impl Agreement {
-    /// What is told of it.
+    /// Its outcome.
     pub(crate) fn checked(self) -> Checked {
         let difference = Some(self.difference.unwrap_or(f64::INFINITY));
         Checked { difference, ..Checked::against(Against::Apron(self.note)) }
@@ -113,7 +113,7 @@ impl Entry {
     }
 }
 
-/// Holds results to f64, to checksums, and to each other.
+/// Compares results with f64, with checksums, and with each other.
 struct Judge<'a, P> {
     problem: Problem<'a, P>,
     /// The first result in each order, and whose it is.
@@ -174,10 +174,10 @@ impl<'a> OnGpu<'a> {
         Ok(Self { gpu, src, bed, judge: Judge::new(problem), entries: Vec::new() })
     }
 
-    /// Runs the contender once, and checks its result, which comes back.
+    /// Runs the contender once, checks its result, and returns it.
     ///
     /// # Errors
-    /// If it fails, or if the result is not what it must be.
+    /// If it fails, or if the result is wrong.
     pub(crate) fn enter(&mut self, contender: Contender<OnDevice<'a>>) -> Result<Rc<Image<f32>>> {
         let Contender { name, must, mut run } = contender;
         let mut enter = || -> Result<_> {
@@ -190,10 +190,10 @@ impl<'a> OnGpu<'a> {
         Ok(found)
     }
 
-    /// Enters a plan's work recorded and replayed, which must give the bits that it gives when it is not recorded.
+    /// Enters a plan's recorded work, whose replay must give the same bits as the plan.
     ///
     /// # Errors
-    /// If it fails, or gives others.
+    /// If it fails, or gives other bits.
     pub(crate) fn enter_replayed(&mut self, name: String, plan: &Plan) -> Result<()> {
         let mut enter = || -> Result<_> {
             let expected = self.once(&mut |src, dst, stream| plan.run_on_device(src, dst, stream))?;
@@ -222,7 +222,7 @@ impl<'a> OnGpu<'a> {
         Ok(self.gpu.download(&dst)?)
     }
 
-    /// Times all, and the copy with them, and frees the device's memory.
+    /// Times all contenders and the copy, and frees the device's memory.
     ///
     /// # Errors
     /// If one fails.
@@ -256,7 +256,7 @@ enum Runner<'a, P> {
 }
 
 impl<'a, P: Random> OnCpu<'a, P> {
-    /// `turn` is a contender's turn after a time it had before. The copy has its turn now.
+    /// `turn` gives a contender's turn from its time before. The copy is timed now.
     pub(crate) fn new(problem: Problem<'a, P>, turn: fn(Option<Duration>) -> Turn) -> Result<Self> {
         let shape = problem.src.shape();
         let mut dst = vec![P::default(); problem.src.as_slice().len()];
@@ -269,10 +269,10 @@ impl<'a, P: Random> OnCpu<'a, P> {
         Ok(Self { judge: Judge::new(problem), dst, turn, copies, entries: Vec::new() })
     }
 
-    /// Runs the contender once, and checks its result, which comes back.
+    /// Runs the contender once, checks its result, and returns it.
     ///
     /// # Errors
-    /// If it fails, or if the result is not what it must be.
+    /// If it fails, or if the result is wrong.
     pub(crate) fn enter(&mut self, contender: Contender<OnHost<'a, P>>) -> Result<Rc<Image<P>>> {
         let Contender { name, must, mut run } = contender;
         let src = self.judge.problem.src;
@@ -290,20 +290,20 @@ impl<'a, P: Random> OnCpu<'a, P> {
         Ok(found)
     }
 
-    /// Lets a library filter once, and takes it in.
+    /// Lets a library filter once, checks its result, and enters it.
     ///
     /// # Errors
-    /// Why it does not take part, if there is something to say.
+    /// Why it does not take part, if that is known.
     pub(crate) fn enter_rival(&mut self, name: String, mut rival: impl Rival + 'a) -> Result<(), Option<String>> {
         let checked = rival.check()?.checked();
         self.entries.push((Runner::Rival(Box::new(rival)), Entry::new(name, checked)));
         Ok(())
     }
 
-    /// Times all. `stopped` is told of each library that failed, and why.
+    /// Times all contenders. Calls `stopped` for each library that failed, with the reason.
     ///
     /// # Errors
-    /// If one of ours fails.
+    /// If one of our variants fails.
     pub(crate) fn time(mut self, rounds: usize, mut stopped: impl FnMut(&str, Option<String>)) -> Result<Times> {
         let src = self.judge.problem.src;
         for _ in 0..rounds {

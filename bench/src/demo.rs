@@ -10,7 +10,7 @@ use image::{DynamicImage, RgbImage};
 use crate::measure::{median, on_host};
 use crate::{family_name, output, sheet, text, why};
 
-/// What can be asked of the demonstration.
+/// The demonstration's options.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// Where to run: auto, cpu, gpu:N.
@@ -39,7 +39,7 @@ const PICTURES: &[Picture] = &[
     Picture { file: "hubble_deep_field.jpg", corner: (340, 480) },
 ];
 
-/// How a result becomes a picture to look at.
+/// How a result is shown as a picture.
 #[derive(Clone, Copy)]
 enum View {
     /// As it is.
@@ -128,7 +128,7 @@ pub fn run(options: &Options) -> Result<()> {
     ))
 }
 
-/// The device in words, and why it is the CPU if a GPU would have been taken.
+/// The device as text, and the reason if it is the CPU for want of a GPU.
 fn describe(plan: &Plan) -> Result<String> {
     Ok(match (plan.device(), plan.fallback()) {
         (Device::Gpu(ordinal), _) => format!("gpu:{ordinal} is {}\n", Gpu::open(ordinal)?.info().name),
@@ -157,7 +157,7 @@ fn filter_one(
     let (width, height) = (source.width() as usize, source.height() as usize);
     let src = ImageView::new(pixels, width, height, channels)?;
     let variant = plan.variant_for(src.shape())?;
-    // On the CPU every variant of a family is the same code.
+    // On the CPU every variant of a family runs the same code.
     let variant = if plan.device() == Device::Cpu { family_name(variant.family()) } else { variant.name() };
     let (shown, seconds, difference) = match view {
         View::Plain => {
@@ -205,7 +205,7 @@ impl View {
         }
     }
 
-    /// What the contact sheet says of it.
+    /// Its text on the contact sheet.
     fn label(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -215,7 +215,7 @@ impl View {
     }
 }
 
-/// A part of the picture, pixel for pixel: made smaller, most filters would not show.
+/// A part of the picture, pixel for pixel: most filters would not be visible in a smaller copy.
 fn thumbnail(picture: &DynamicImage, (x, y): (u32, u32)) -> RgbImage {
     picture.crop_imm(x, y, THUMBNAIL.0, THUMBNAIL.1).to_rgb8()
 }

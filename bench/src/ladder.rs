@@ -16,7 +16,7 @@ use crate::report::{CpuReport, GpuReport};
 use crate::sources::{Kernel, Scene, Source, Sweep, Table, sources};
 use crate::{ladder_report as report, output, why};
 
-/// What can be asked of the ladder.
+/// The ladder's options.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// Where to measure: auto, cpu, gpu:N. Without a GPU the CPU computes smaller images.
@@ -114,7 +114,7 @@ struct Measured {
     distance: Option<f64>,
 }
 
-/// The copy's time, and each contender's that takes the scene.
+/// The times of the copy and of each contender that takes the scene.
 type Times = (Duration, Vec<Option<Measured>>);
 
 impl Bench {
@@ -153,7 +153,7 @@ impl Bench {
         })
     }
 
-    /// The scene as it is run here.
+    /// The scene in the size that runs here.
     fn scene(&self, scene: &Scene) -> Scene {
         if matches!(self.place, Place::Cpu) { scene.small() } else { scene.clone() }
     }
@@ -227,7 +227,7 @@ impl Bench {
         let src = Image::from_vec(pixels, scene.width, scene.height, scene.channels)?;
         let filter = scene.taps.filter()?;
         let problem = Problem { filter: &filter, border: scene.border, src: &src };
-        // Of each contender its order, and how far its result is from the oracle's.
+        // For each contender, its order and the distance of its result from the oracle's.
         let mut taking = Vec::new();
         let times = match &self.place {
             Place::Cpu => {
@@ -288,7 +288,7 @@ fn taken<T>(contender: apron::Result<T>) -> Result<Option<T>> {
 }
 
 impl Contender {
-    /// As it enters a contest.
+    /// The contender for a contest.
     fn enters<Run>(&self, run: Run) -> contest::Contender<Run> {
         contest::Contender { name: self.kernel.name().to_owned(), must: Must::of(self.kernel.order(), None), run }
     }
@@ -325,10 +325,10 @@ impl Contender {
     }
 }
 
-/// How far results are from the oracle's in f32, as a whole: `|found - expected| / |expected|`, both as vectors.
+/// The distance of results from the oracle's in f32: `|found - expected| / |expected|`, both as vectors.
 struct Distances<'a> {
     problem: Problem<'a, f32>,
-    /// Of the first result in each order: the others have its bits.
+    /// For the first result in each order; the others have its bits.
     known: Vec<(Order, f64)>,
 }
 

@@ -1,4 +1,4 @@
-//! What one run of the ladder found: text, Markdown, page and charts.
+//! The results of one run of the ladder as text, Markdown, page and charts.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use crate::chart::Chart;
 use crate::text::{self, escape, number};
 use crate::{charts, output, page};
 
-/// All that one run measured. `--from` reads it back.
+/// All results of one run. `--from` reads them back.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
-    /// What ran where.
+    /// The device and the rounds.
     pub(crate) heading: Vec<String>,
     /// The device's name.
     pub(crate) device: String,
@@ -84,7 +84,7 @@ pub(crate) struct Series {
 type Cells = (Vec<String>, usize, Vec<Vec<String>>);
 
 impl Table {
-    /// What it is a table of.
+    /// The table's title.
     fn caption(&self) -> String {
         let Self { title, image, taps, border, copy_us, .. } = self;
         format!("{title}: {image}, {taps} taps, border {border}; the device copies it in {} us", number(*copy_us))
@@ -247,7 +247,7 @@ impl Report {
         }
     }
 
-    /// One file that needs no other.
+    /// The page: one file without others.
     pub(crate) fn page(&self, charts: &[Chart]) -> String {
         let mut body = format!("<pre>{}</pre>\n", escape(&self.heading.join("\n")));
         body += "<p>\"Theirs\" are a document's published times, speed-ups those over its first step. GB/s counts each value read \

@@ -20,7 +20,7 @@ pub(crate) trait Linked: Random {
 pub(crate) struct Library<P> {
     pub(crate) name: &'static str,
     pub(crate) class: Class,
-    /// The border it has, unless it has the one asked for.
+    /// The border that it uses, if not the requested one.
     note: &'static str,
     result: Vec<P>,
     run: Call<P>,
@@ -35,7 +35,7 @@ impl<P: Random> Library<P> {
         (self.run)(&mut self.result)
     }
 
-    /// The result beside what is expected, without a frame of `margin` pixels if the border is another one.
+    /// The result compared with the expected one, without a frame of `margin` pixels if the border is another one.
     fn compare(&self, expected: &Image<P>, margin: usize) -> Agreement {
         let shape = expected.shape();
         let inner = |pixels: &[P], margin: usize| {
@@ -52,7 +52,7 @@ impl<P: Random> Library<P> {
         };
         let (whole, inside) = (difference(0), difference(margin));
         let (difference, note) = match self.note {
-            "" if whole > 8.0 * inside => (inside, "another border than asked for"),
+            "" if whole > 8.0 * inside => (inside, "another border than requested"),
             "" => (whole, ""),
             note => (inside, note),
         };
@@ -60,7 +60,7 @@ impl<P: Random> Library<P> {
     }
 }
 
-/// A library in a contest, beside our result. A result with another border is compared without a frame of `margin` pixels.
+/// A library in a contest, compared with our result. A result with another border is compared without a frame of `margin` pixels.
 pub(crate) struct Beside<P> {
     pub(crate) library: Library<P>,
     pub(crate) expected: Rc<Image<P>>,
@@ -78,7 +78,7 @@ impl<P: Random> Rival for Beside<P> {
     }
 }
 
-/// What is linked in, for a case.
+/// The linked libraries' filters, for a case.
 pub(crate) fn linked<P: Linked>(case: &Case, filter: &Filter, src: &Image<P>) -> Vec<Library<P>> {
     P::libraries(case, filter, src)
 }
@@ -108,7 +108,7 @@ mod libraries {
 
     const REPLICATES: &str = "replicated edges";
 
-    /// Multiply-adds beyond which imageproc's window would take many seconds.
+    /// The most multiply-adds for imageproc's window; more would take many seconds.
     const IMAGEPROC_WORK: usize = 1 << 32;
 
     fn dense(filter: &Filter) -> Vec<f32> {

@@ -17,9 +17,9 @@ struct Arguments {
 enum Command {
     /// Filter pictures: PNGs and a contact sheet, and a table of times.
     Demo(demo::Options),
-    /// Measure the kernels beside the device's limits and, with --peers, other libraries.
+    /// Measure the kernels and the device's limits; with --peers, other libraries too.
     Bench(bench::Options),
-    /// Measure the kernels of documents on convolution, step by step, beside their published times.
+    /// Measure the kernels of five documents on convolution, step by step, and show their published times.
     Ladder(ladder::Options),
 }
 

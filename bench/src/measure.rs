@@ -1,17 +1,17 @@
 //! Times.
 //!
 //! On a GPU, a measurement puts many runs into a stream between two marks of the stream's own clock. Before the first mark
-//! comes enough other work for the host to have put in all runs before the GPU gets to them: so the time is the GPU's and
-//! not the host's. The runs take turns over more buffers than the level-2 cache holds.
+//! comes enough other work that the host has put in all runs before the GPU gets to them, so the time is the GPU's and
+//! not the host's. The runs rotate through more buffers than the level-2 cache holds.
 //!
-//! On the CPU, contenders take turns ([`Turn`]).
+//! On the CPU, contenders run in turn ([`Turn`]).
 
 use std::time::{Duration, Instant};
 
 use apron::gpu::{DeviceImage, Gpu, Recorded, Stream};
 use apron::{Plan, Result, Shape};
 
-/// The middle one of some times.
+/// The median of some times.
 ///
 /// # Panics
 /// If there is none.
@@ -25,7 +25,7 @@ pub fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// The run that others are held to as their limit: the driver's fastest copy of an image.
+/// The driver's fastest copy of an image: the limit for filters.
 ///
 /// # Errors
 /// Driver errors.
@@ -49,14 +49,14 @@ pub fn on_host<E>(rounds: usize, mut run: impl FnMut() -> Result<(), E>) -> Resu
 
 /// How long a contender on the CPU runs when its turn comes.
 ///
-/// While another had its turn, its threads slept. A virtual machine's Linux may wake both threads of two cores on one of
-/// them, as it takes the other core, halted, for one that the host has taken away; it can be a tenth of a second before it
-/// parts them, and until then everything takes twice as long. That is so for whoever has threads, and is not what is measured.
+/// While others had their turns, its threads slept. Linux in a virtual machine may then wake both threads of two cores on one of
+/// them, because it mistakes the halted core for one that the host has taken away. It can take a tenth of a second until it
+/// separates them, and until then everything takes twice as long. This affects any program with threads, and is not to be measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
-    /// It first runs for so long without being timed.
+    /// It first runs for this long without being timed.
     pub lead: Duration,
-    /// Then it is timed as often as it begins within this time, once at least.
+    /// Then each run that begins within this time is timed, at least one.
     pub span: Duration,
 }
 
@@ -67,7 +67,7 @@ impl Turn {
     /// Of contenders that are many, and whose times need not be exact.
     pub const SHORT: Self = Self { lead: Duration::from_millis(5), span: Duration::from_millis(5) };
 
-    /// The turn of a contender whose run took so long before, if it did.
+    /// The turn of a contender whose last run took this long, if it has run.
     pub fn after(last: Option<Duration>) -> Self {
         let brief = last.is_none_or(|last| last < Self::BRIEF.lead);
         if brief { Self::BRIEF } else { Self { lead: Duration::ZERO, span: Duration::ZERO } }
@@ -101,7 +101,7 @@ pub struct Bed {
     ballast_time: Duration,
 }
 
-/// The same work recorded for several pairs of images, which take turns.
+/// The same work recorded for several pairs of images, which are used in turn.
 #[derive(Debug)]
 pub struct Replays {
     all: Vec<Recorded>,
@@ -124,7 +124,7 @@ impl Replays {
     }
 }
 
-/// How often a measurement runs what it measures, and how much other work comes first.
+/// How many runs a measurement has, and how much other work comes first.
 #[derive(Clone, Copy, Debug)]
 pub struct Rhythm {
     passes: usize,
@@ -135,7 +135,7 @@ impl Bed {
     /// How long the runs of one measurement take together, about.
     const SPAN: Duration = Duration::from_millis(2);
 
-    /// Enough pairs of a shape to hold twice what the level-2 cache does; each source is a copy of `src`.
+    /// Pairs of a shape, enough to fill twice the level-2 cache; each source is a copy of `src`.
     ///
     /// # Errors
     /// Memory and driver errors.
@@ -177,7 +177,7 @@ impl Bed {
         Ok(Replays { all: self.pairs.iter().map(record).collect::<Result<_>>()?, turn: 0 })
     }
 
-    /// Warms up what will be measured, and finds its rhythm.
+    /// Warms up the work to be measured, and computes its rhythm.
     ///
     /// # Errors
     /// Those of `run`, and driver errors.

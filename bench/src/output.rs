@@ -1,4 +1,4 @@
-//! What is printed and written.
+//! Output: options, files, JSON and Markdown.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::chart::Chart;
 
-/// How much is measured, and where else the results go.
+/// Options for the number of rounds and for files with the results.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Common {
-    /// Fewer rounds: less exact, and sooner done. On the CPU, `bench` leaves large cases out.
+    /// Fewer rounds: faster and less exact. On the CPU, `bench` leaves out large cases.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Also write the results to this file, as JSON.
@@ -25,13 +25,13 @@ pub(crate) struct Common {
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
     /// Also put tables into this Markdown file; may be given more than once. Between a line "<!-- ladder NAME -->" and
-    /// "<!-- end -->" goes a document's, after "<!-- bench NAME -->" ours beside the libraries of that name.
+    /// "<!-- end -->" goes a document's table, after "<!-- bench NAME -->" the comparison with the libraries of that name.
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Vec<PathBuf>,
 }
 
 impl Common {
-    /// Writes the files that were asked for. `put` gives a Markdown file with its tables in it.
+    /// Writes the requested files. `put` returns a Markdown file's text with its tables filled in.
     pub(crate) fn write(
         &self,
         results: &impl Serialize,
@@ -96,7 +96,7 @@ pub(crate) fn json(results: &impl Serialize) -> Result<String> {
     Ok(format!("{{\n{}\n}}\n", members.collect::<Vec<_>>().join(",\n")))
 }
 
-/// Rounds what is no whole number to five digits.
+/// Rounds numbers that are not integers to five digits.
 fn shorten(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(shorten),
@@ -117,7 +117,7 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Writes a file that is there whole or not at all.
+/// Writes a file completely or not at all.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -134,7 +134,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A temporary file is its owner's alone; a result is for everyone to read.
+/// A temporary file is readable only by its owner; a result is readable by all.
 fn readable(permissions: &mut std::fs::Permissions) {
     #[cfg(unix)]
     std::os::unix::fs::PermissionsExt::set_mode(permissions, 0o644);

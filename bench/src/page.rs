@@ -6,12 +6,12 @@ use crate::chart::Chart;
 use crate::report::Report;
 use crate::text::escape;
 
-const STYLE: &str = ":root{color-scheme:light dark;--ink:#222;--paper:#fff;--line:#ddd;--ok:#1a7f37;--short:#b3261e}\
-    @media(prefers-color-scheme:dark){:root{--ink:#ddd;--paper:#161616;--line:#3a3a3a;--ok:#56c271;--short:#ff8a80}}\
+const STYLE: &str = ":root{color-scheme:light dark;--ink:#222;--paper:#fff;--line:#ddd;--good:#1a7f37;--bad:#b3261e}\
+    @media(prefers-color-scheme:dark){:root{--ink:#ddd;--paper:#161616;--line:#3a3a3a;--good:#56c271;--bad:#ff8a80}}\
     body{font:14px/1.45 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1500px;margin:2em auto;padding:0 1em}\
     table{border-collapse:collapse;font-variant-numeric:tabular-nums;display:block;overflow-x:auto}\
     th,td{padding:2px 10px;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}\
-    .t{text-align:left}.ok{color:var(--ok)}.short{color:var(--short)}pre{white-space:pre-wrap}\
+    .t{text-align:left}.good{color:var(--good)}.bad{color:var(--bad)}pre{white-space:pre-wrap}\
     figure{display:inline-block;margin:1em 1em 0 0;max-width:100%}svg{max-width:100%;height:auto}";
 
 /// The page.
@@ -21,14 +21,14 @@ pub(crate) fn write(report: &Report, fallback: &str, charts: &[Chart]) -> String
     page += &table(header, left, rows);
     if !report.duels.is_empty() {
         let rows = report.duels.iter().map(|duel| {
-            let verdict = if duel.ratio > 1.0 { "short" } else { "ok" };
+            let verdict = if duel.ratio > 1.0 { "slower" } else { "faster" };
             let figures = [duel.ours_us, duel.rival_us].map(|us| format!("{us:.1}"));
             let names = [&duel.case, duel.class.name(), &duel.device, &duel.ours, &duel.rival];
             let ratio = format!("{:.2}", duel.ratio);
             names.map(str::to_owned).into_iter().chain(figures).chain([ratio, verdict.to_owned()]).collect()
         });
         let header = ["case", "taps", "device", "ours", "best rival", "ours us", "rival us", "ratio", ""];
-        page += "<h2>Beside the best rival</h2>\n";
+        page += "<h2>Compared with the best rival</h2>\n";
         page += &table(&header, 5, rows);
     }
     if !charts.is_empty() {
@@ -47,7 +47,7 @@ pub(crate) fn write(report: &Report, fallback: &str, charts: &[Chart]) -> String
     document("apron: benchmark", &page)
 }
 
-/// A page of its own.
+/// A whole HTML document.
 pub(crate) fn document(title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
@@ -67,8 +67,8 @@ pub(crate) fn table(header: &[&str], left: usize, rows: impl IntoIterator<Item =
         text += "<tr>";
         for (index, cell) in cells.iter().enumerate() {
             let class = match *cell {
-                "ok" => "ok",
-                "short" => "short",
+                "reached" | "faster" => "good",
+                "missed" | "slower" => "bad",
                 _ if index < left => "t",
                 _ => "n",
             };

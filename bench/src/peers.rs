@@ -1,6 +1,6 @@
 //! Other libraries, run by a Python program that stays open and answers one request at a time (`peers.py`).
 //!
-//! A library that ends the program, or does not answer, costs itself only: the program is started again without it.
+//! If a library ends the program, or does not answer, the program is started again without it.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
@@ -39,9 +39,9 @@ pub(crate) struct Peers {
     on: On,
     folder: TempDir,
     talk: Option<Talk>,
-    /// What there is.
+    /// The libraries.
     pub(crate) found: Vec<Found>,
-    /// Names and reasons of what there is not.
+    /// Names of missing libraries, with the reasons.
     pub(crate) missing: Vec<(String, String)>,
     without: Vec<String>,
     case: Option<Value>,
@@ -55,7 +55,7 @@ pub(crate) struct Found {
     pub(crate) class: String,
 }
 
-/// One of them in a contest on the CPU, beside the others.
+/// One of them as a rival in a contest on the CPU.
 pub(crate) struct Taker<'a, 'b> {
     pub(crate) peers: &'a RefCell<&'b mut Peers>,
     pub(crate) name: String,
@@ -90,7 +90,7 @@ struct Missing {
     reason: String,
 }
 
-/// What came of a request to one library.
+/// The outcome of a request to one library.
 enum Answer {
     Got(Value),
     Skipped(Option<String>),

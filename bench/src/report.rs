@@ -1,4 +1,4 @@
-//! What one run found, and what follows from it: limits, goals, rivals.
+//! The results of one run, compared with limits, goals and rivals.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub(crate) struct CpuReport {
     pub(crate) threads: usize,
 }
 
-/// One contender's times in one case. What is skipped in JSON follows from the rest.
+/// One contender's times in one case. Fields skipped in JSON follow from the others.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) case: String,
@@ -49,7 +49,7 @@ pub(crate) struct Row {
     /// The stored type and channels alone.
     #[serde(skip)]
     pub(crate) pixel: String,
-    /// Thousands of thousands of pixels.
+    /// Millions of pixels.
     #[serde(skip)]
     pub(crate) megapixels: f64,
     pub(crate) taps: usize,
@@ -71,7 +71,7 @@ pub(crate) struct Row {
     /// Multiplications and additions for each byte read and written.
     #[serde(skip)]
     pub(crate) flops_per_byte: Option<f64>,
-    /// What the best of a class should reach.
+    /// The goal for the best of a class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) goal: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,7 +132,7 @@ impl<'a> Rows<'a> {
         rows
     }
 
-    /// Adds a contender; `steps` are the multiply-adds for each value that cannot be spared, 0 if that is not known.
+    /// Adds a contender. `steps` is the number of multiply-adds that each value needs at least, 0 if unknown.
     pub(crate) fn add(
         &mut self,
         variant: String,
@@ -175,7 +175,8 @@ impl<'a> Rows<'a> {
         });
     }
 
-    /// Notes each class's goal at the best of ours, and whether it is met. `h200` says whether goals in microseconds apply.
+    /// Writes each class's goal, and whether it was reached, into the row of our fastest variant. Goals in microseconds apply
+    /// only with `h200`.
     pub(crate) fn judge(&mut self, h200: bool) {
         for class in Class::ALL {
             let Some(goal) = self.case.goal(class) else { continue };
@@ -186,10 +187,10 @@ impl<'a> Rows<'a> {
                     .map(|(index, row)| (index, row.median_us))
             };
             let Some((index, us)) = fastest(Who::Apron, "") else { continue };
-            // The limit is that of taking all taps: what needs fewer operations may pass it.
+            // The limit is for computing every tap; a variant that needs fewer operations may pass it.
             let ours = self.list.iter().filter(|row| row.who == Who::Apron && row.class == Some(class));
             let limit = self.peak.and(ours.filter_map(|row| row.limit_us).max_by(f64::total_cmp));
-            // No filter is faster than memory: one that seems to be shows that the copy is no measure of it.
+            // No filter is faster than the memory. If one seems to be, the copy was slow, and is no measure.
             let limit = limit.filter(|_| us >= 0.9 * micros(self.copy));
             let met = match goal {
                 Goal::Limit(percent) => limit.map(|limit| 100.0 * limit / us >= percent),
@@ -203,7 +204,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The least time in microseconds: the copy's or that of the arithmetic, whichever is more.
+/// The shortest possible time in microseconds: the larger of the copy's and the arithmetic's.
 fn limit(copy_us: f64, flops: f64, peak: Option<f64>) -> f64 {
     peak.map_or(copy_us, |peak| copy_us.max(flops / peak * 1e6))
 }
@@ -237,7 +238,7 @@ pub(crate) fn duels(rows: &[Row]) -> Vec<Duel> {
 }
 
 impl GpuReport {
-    /// What it is, in a line.
+    /// A line that describes it.
     pub(crate) fn line(&self) -> String {
         let Self { name, capability: (major, minor), driver: (driver_major, driver_minor), kernels, .. } = self;
         let compiler = self.compiler.unwrap_or("an unknown compiler");
@@ -263,7 +264,7 @@ impl GpuReport {
 }
 
 impl CpuReport {
-    /// What it is, in a line.
+    /// A line that describes it.
     pub(crate) fn line(&self) -> String {
         match &self.name {
             Some(name) => format!("CPU: {name}, {} threads", self.threads),
@@ -272,7 +273,7 @@ impl CpuReport {
     }
 
     pub(crate) fn new() -> Self {
-        // Linux tells; elsewhere the number of threads has to do.
+        // Linux names the processor; elsewhere the number of threads must do.
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
         Self { name: name.map(|(_, name)| name.trim().to_owned()), threads: rayon::current_num_threads() }
@@ -280,7 +281,7 @@ impl CpuReport {
 }
 
 impl Report {
-    /// What ran where.
+    /// The devices and the rounds, as text.
     pub(crate) fn heading(&self, fallback: &str) -> String {
         let cpu = self.cpu.line() + fallback + "\n";
         let gpu = self.gpu.as_ref().map_or_else(String::new, |gpu| gpu.line() + "\n");
@@ -290,7 +291,7 @@ impl Report {
     /// Column headings, how many columns hold text, and the rows' cells.
     pub(crate) fn cells(&self) -> (&'static [&'static str], usize, Vec<Vec<String>>) {
         const HEADER: &[&str] =
-            &["case", "taps", "variant", "device", "checked", "us", "Gpx/s", "limit us", "% of limit", "target", ""];
+            &["case", "taps", "variant", "device", "checked", "us", "Gpx/s", "limit us", "% of limit", "goal", ""];
         let text = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), text::number);
         let rows = self.rows.iter().map(|row| {
             let checked = match row.difference {
@@ -308,13 +309,13 @@ impl Report {
                 text(row.limit_us),
                 text(row.percent_of_limit),
                 row.goal.clone().unwrap_or_default(),
-                row.met.map_or("", |met| if met { "ok" } else { "short" }).to_owned(),
+                row.met.map_or("", |met| if met { "reached" } else { "missed" }).to_owned(),
             ]
         });
         (HEADER, 5, rows.collect())
     }
 
-    /// The table, the duels, what was left out.
+    /// The table, the duels, and what was left out.
     pub(crate) fn text(&self) -> String {
         let (header, left, rows) = self.cells();
         let mut text = text::table(header, left, rows);
@@ -352,7 +353,7 @@ impl Report {
         text
     }
 
-    /// On the CPU, ours beside the libraries whose name contains this, or one of several, as a Markdown table: a row for each
+    /// On the CPU, ours compared with the libraries whose name contains this, or one of several, as a Markdown table: a row for each
     /// image and library, a column for each number of taps.
     pub(crate) fn beside(&self, names: &str) -> Option<String> {
         let mut rivals: Vec<&Row> = Vec::new();
@@ -373,9 +374,9 @@ impl Report {
             let theirs = here.clone().find(|row| row.variant == rival.variant)?;
             let ours =
                 here.clone().find(|row| (&row.case, row.who, row.class) == (&theirs.case, Who::Apron, theirs.class))?;
-            let short = ours.goal.as_ref().filter(|_| ours.met == Some(false));
+            let missed = ours.goal.as_ref().filter(|_| ours.met == Some(false));
             let goal =
-                short.and_then(|goal| goal.strip_suffix(" x OpenCV")).filter(|_| theirs.variant.contains("OpenCV"));
+                missed.and_then(|goal| goal.strip_suffix(" x OpenCV")).filter(|_| theirs.variant.contains("OpenCV"));
             let ms = |row: &Row| text::number(row.median_us / 1e3);
             let ratio = text::number(ours.median_us / theirs.median_us);
             let goal = goal.map_or_else(String::new, |goal| format!(", aim {goal}"));

@@ -41,12 +41,12 @@ impl Kernel {
 
 /// One document.
 pub(crate) struct Source {
-    /// What `--source` takes.
+    /// Its name for `--source`.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// The GPU that its figures are from, as far as it says.
+    /// The GPU that its figures are from, if it says.
     pub(crate) device: &'static str,
-    /// What is to be known beside the tables.
+    /// Remarks on the tables.
     pub(crate) notes: &'static [&'static str],
     pub(crate) tables: Vec<Table>,
     pub(crate) sweeps: Vec<Sweep>,
@@ -58,7 +58,7 @@ pub(crate) struct Scene {
     pub(crate) width: usize,
     pub(crate) height: usize,
     pub(crate) channels: usize,
-    /// Whether channels take turns row by row.
+    /// Whether channels alternate row by row.
     pub(crate) by_rows: bool,
     pub(crate) taps: Taps,
     pub(crate) border: Border,
@@ -66,7 +66,7 @@ pub(crate) struct Scene {
     pub(crate) reference: bool,
 }
 
-/// What an image is filtered with.
+/// The filter of a scene.
 #[derive(Clone, Copy)]
 pub(crate) enum Taps {
     /// So many columns and rows, by one of the benchmark's forms.
@@ -97,7 +97,7 @@ pub(crate) struct Sweep {
     /// For a file.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// What changes along the x axis.
+    /// The quantity on the x axis.
     pub(crate) axis: &'static str,
     /// Whether the rate is drawn rather than the time.
     pub(crate) rate: bool,

@@ -1,6 +1,6 @@
-//! The device layer of `gpu-kernels/src/device` for the emulator: every function asks the emulated machine, which watches.
+//! The device layer of `gpu-kernels/src/device` for the emulator: every function calls the emulated machine, which checks it.
 //!
-//! A function that `nvptx.rs` there gets belongs here too, with the same contract. `#[track_caller]` lets a finding name the line
+//! Each function of `nvptx.rs` there is here too, with the same contract. `#[track_caller]` lets a finding name the line
 //! of the kernel.
 
 use crate::machine::{self, Pause, Via};
@@ -38,7 +38,7 @@ macro_rules! kernel {
     )*};
 }
 
-/// Directives for the assembler: the launch is held to a greatest number of threads.
+/// Directives for the assembler: the launch is checked against a greatest number of threads.
 macro_rules! directive {
     ($directive:literal) => {
         $crate::machine::directive($directive)

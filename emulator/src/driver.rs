@@ -1,7 +1,7 @@
 //! The driver's functions. Signatures are those of `cuda.h`, with numbers for its enumerations.
 //!
-//! Work is done when it is put into a stream. An error of a kernel still comes as late as a driver's: with the next call, and
-//! with every call after it, for the context is dead.
+//! Work is done when it is put into a stream. A kernel's error is reported as late as a driver's: by the next call, and
+//! by every call after it, because the context is dead.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -83,14 +83,14 @@ struct State {
     calls: HashMap<&'static str, u32>,
     findings: Vec<CString>,
     seen: HashSet<&'static str>,
-    /// The kernels of the launches under way, and since when.
+    /// The kernels that are running, and when each began.
     running: HashMap<u32, (&'static str, Instant)>,
-    /// Live handles: what is under a number that was handed out, and whose context it belongs to.
+    /// Live handles: the object of each number, and the context that it belongs to.
     handles: HashMap<usize, (usize, Handle)>,
     next: usize,
 }
 
-/// Something to be done in a stream; what it comes to.
+/// Work to be done in a stream; returns its outcome.
 type Work = Arc<dyn Fn() -> u32 + Send + Sync>;
 
 enum Handle {
@@ -138,7 +138,7 @@ fn driver() -> &'static Driver {
     })
 }
 
-/// No process that had a finding ends well.
+/// A process with a finding always ends with an error.
 extern "C" fn report() {
     let findings = driver().state().findings.len();
     if findings > 0 {
@@ -167,7 +167,7 @@ impl Driver {
         self.here().dead.store(code, Relaxed);
     }
 
-    /// Notes a launch that begins. A thread of its own looks after all that are under way: nothing else gets away from a kernel
+    /// Registers a launch that begins. A separate thread watches all running launches: only that can end a kernel
     /// that does not end.
     fn watch(&'static self, launch: u32, kernel: &'static str) {
         static WATCH: Once = Once::new();
@@ -209,14 +209,14 @@ impl State {
         self.handles.insert(number, (CURRENT.get().expect("a context is current"), handle));
     }
 
-    /// What is under a number, if it belongs to the current context.
+    /// The object of a number, if it belongs to the current context.
     fn get(&mut self, number: usize) -> Option<&mut Handle> {
         let found = self.handles.get_mut(&number);
         found.filter(|(device, _)| Some(*device) == CURRENT.get()).map(|(_, handle)| handle)
     }
 }
 
-/// What a function needs to be called.
+/// The state that a function must be called in.
 #[derive(PartialEq, PartialOrd)]
 enum Needs {
     Nothing,
@@ -226,7 +226,7 @@ enum Needs {
     Context,
 }
 
-/// Does what a driver does around every call, and makes it fail where the settings say so.
+/// Checks every call as a driver does, and makes it fail if the settings say so.
 fn call(name: &'static str, needs: Needs, body: impl FnOnce(&'static Driver) -> u32) -> u32 {
     let driver = driver();
     let injected = {
@@ -462,7 +462,7 @@ exports! {
         if threads <= 0 {
             return INVALID_VALUE;
         }
-        // A block takes a KiB of shared memory beside its own, and a multiprocessor has one beside its largest block's.
+        // A block takes a KiB of shared memory in addition to its own, and a multiprocessor has one more than its largest block needs.
         let by_shared = (driver.settings.shared as usize + 1024) / (shared + 1024);
         put(blocks, (2048 / threads).min(by_shared as c_int).min(32))
     }
@@ -643,12 +643,12 @@ fn attribute_of(settings: &Settings, attribute: c_int) -> Option<u32> {
 
 const WARP: u32 = 32;
 
-/// What a copy came to.
+/// The outcome of a copy.
 fn copied(driver: &Driver, call: &str, result: Result<(), String>) -> u32 {
     result.map_or_else(|why| driver.refuse(call, &why), |()| SUCCESS)
 }
 
-/// Does at once what is put into a stream.
+/// Does a stream's work at once.
 fn in_stream(driver: &Driver, stream: usize, work: impl FnOnce() -> u32) -> u32 {
     let is_one = stream == 0 || matches!(driver.state().get(stream), Some(Handle::Stream));
     if is_one { work() } else { INVALID_HANDLE }

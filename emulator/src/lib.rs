@@ -1,22 +1,23 @@
-//! A CUDA driver in software: apron's kernels on the host, under watch.
+//! A CUDA driver in software: runs apron's kernels on the host, and checks every access.
 //!
 //! The library exports the driver's functions that apron calls. Where the environment variable `APRON_DRIVER` names it, the
-//! product loads it in place of NVIDIA's, and runs on it unchanged: launchers, grids, parameters, passes and scratch
-//! are those of a real run. A kernel's name leads to the same source, compiled for the host here; nothing of this
-//! package is a part of the product, or of its PTX.
+//! library loads it instead of NVIDIA's, and runs on it unchanged: launchers, grids, parameters, passes and scratch
+//! are those of a real run. Each kernel has the same source, compiled for the host here. Nothing of this
+//! package is a part of the library, or of its PTX.
 //!
 //! | module | what it is |
 //! | --- | --- |
 //! | `driver` | the exported functions: handles, limits, errors, injected faults |
 //! | `memory` | device memory, with a mark for each word of it |
-//! | `machine` | a block of threads: barriers, shared memory, asynchronous copies, and the rules they are held to |
+//! | `machine` | a block of threads: barriers, shared memory, asynchronous copies, and the rules for them |
 //! | `texture` | texture objects |
-//! | `settings` | what `APRON_EMULATOR` asks for |
-//! | `device` | the functions that kernels call, in the place of `gpu-kernels/src/device` |
+//! | `settings` | the settings in `APRON_EMULATOR` |
+//! | `device` | the functions that kernels call, instead of those of `gpu-kernels/src/device` |
 //!
-//! What a kernel does against the rules is a finding: a line on standard error that names the kernel, the block, the thread,
+//! A kernel's violation of the rules is a finding: a line on standard error that names the kernel, the block, the thread,
 //! the line of source and the fault. The launch then fails as it would on a GPU, the context is dead, and the process
-//! ends with exit code 70 whatever it made of that. `docs/reliability.md` says what is found, and what cannot be.
+//! ends with exit code 70, however the program handles the error. `docs/reliability.md` says which faults are detected, and which
+//! cannot be.
 
 mod driver;
 mod machine;

@@ -1,13 +1,13 @@
-//! A block of threads: each a coroutine, that runs until it waits for others, on the thread that launches.
+//! A block of threads. Each is a coroutine that runs until it waits for others, all on the thread that launches.
 //!
-//! Blocks run one after the other. What a thread sees is therefore always the same; what a GPU might have made of it
-//! otherwise is found by rules, not by chance. Each float of shared memory keeps its last writer and readers, with the
+//! Blocks run one after the other, so every run is the same. Orders that only a GPU would show are detected
+//! by rules, not by chance. Each float of shared memory keeps its last writer and readers, with the
 //! number of block barriers and of their warp's barriers passed until then. Two accesses are in order if one thread makes
 //! both, if a block barrier stands between them, or a warp's barrier and both are the warp's; two that are not in order,
 //! one of them a write, are a race.
 //!
-//! The floats of an asynchronous copy are nobody's from its start until the thread has waited for its group; then they are
-//! as if that thread had written them just now.
+//! No thread may touch the floats of an asynchronous copy from its start until the copying thread has waited for its group; then
+//! they count as written by that thread at that moment.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ pub(crate) struct Entry {
     pub(crate) name: &'static str,
     /// Bytes of each parameter.
     pub(crate) parameters: &'static [usize],
-    /// Runs the kernel as the thread at hand.
+    /// Runs the kernel as the current thread.
     ///
     /// # Safety
     /// The parameters are those of the kernel.
@@ -111,7 +111,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) sabotage: Option<Sabotage>,
 }
 
-/// What a kernel did against the rules.
+/// A kernel's violation of the rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     /// The driver's number for the error that ends the launch.
@@ -126,7 +126,7 @@ pub(crate) const LAUNCH_FAILED: u32 = 719;
 /// How device memory is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Via {
-    /// A path whose caches do not mind what the launch writes.
+    /// A path whose caches do not see what the launch writes.
     ReadOnly,
     Plain,
 }
@@ -179,7 +179,7 @@ pub(crate) struct Machine<'a> {
     first: Cell<u32>,
     /// Barriers that each warp has passed.
     warps: Vec<Cell<u32>>,
-    /// What the last barrier of the block told.
+    /// The result of the block's last barrier.
     any: Cell<bool>,
     finding: RefCell<Option<Finding>>,
 }
@@ -188,7 +188,7 @@ pub(crate) struct Machine<'a> {
 struct Thread {
     at: (i32, i32),
     yielder: Cell<*const Yielder<(), Pause>>,
-    /// Where it waits.
+    /// The barrier that it waits at.
     site: Cell<&'static Location<'static>>,
     /// Barriers that it has come to in this block, and stores it has made to device memory.
     barriers: Cell<u32>,
@@ -222,7 +222,7 @@ struct Access {
     thread: Cell<u16>,
     several: Cell<bool>,
     crossed: Cell<bool>,
-    /// An asynchronous copy is under way.
+    /// An asynchronous copy is in flight.
     pending: Cell<bool>,
     site: Cell<Option<&'static Location<'static>>>,
 }
@@ -327,7 +327,7 @@ impl<'a> Machine<'a> {
             if all.clone().all(|thread| pauses[thread] == Some(Pause::Done)) {
                 return Some(());
             }
-            // Whoever waits for less than the block has been let go above, if it could be.
+            // Threads that wait for less than the block were released above, if possible.
             let stuck = all.clone().find(|thread| !waits(thread) && pauses[*thread] != Some(Pause::Done));
             let missing = match stuck {
                 Some(waiting) => {
@@ -545,7 +545,7 @@ impl<'a> Machine<'a> {
         words
     }
 
-    /// Whether an access that was made in this block is in order with one that the thread at hand makes now.
+    /// Whether an earlier access in this block is ordered before one that the current thread makes now.
     #[inline(always)]
     fn ordered(&self, access: &Access) -> bool {
         let (now, then) = (self.current.get(), access.thread.get() as usize);
@@ -554,7 +554,7 @@ impl<'a> Machine<'a> {
             || now / WARP == then / WARP && access.warp_epoch.get() < self.warps[now / WARP].get()
     }
 
-    /// Notes an access of the thread at hand.
+    /// Records an access of the current thread.
     #[inline(always)]
     #[track_caller]
     fn note(&self, access: &Access) {
@@ -583,7 +583,7 @@ impl<'a> Machine<'a> {
     fn copied(&self, does: &str, index: i32, access: &Access) -> ! {
         let (thread, site) = (self.name(access.thread.get().into()), access.site.get().map_or_else(String::new, place));
         self.fault(format!(
-            "{does} float {index} of shared memory while an asynchronous copy is under way to it, which thread {thread} \
+            "{does} float {index} of shared memory while an asynchronous copy to it is in flight, which thread {thread} \
              started at {site} and has not waited for"
         ))
     }
@@ -622,7 +622,7 @@ impl<'a> Machine<'a> {
         values
     }
 
-    /// Holds a write to the rules, and notes it.
+    /// Checks a write against the rules, and records it.
     #[inline(always)]
     #[track_caller]
     fn write(&self, index: i32, Word { writer, reader, .. }: &Word) {
@@ -691,7 +691,7 @@ impl<'a> Machine<'a> {
         self.threads[self.current.get()].groups.update(|groups| groups + 1);
     }
 
-    /// Waits until at most `left` groups are under way.
+    /// Waits until at most `left` groups are in flight.
     #[track_caller]
     pub(crate) fn copies_wait(&self, left: usize) {
         let thread = &self.threads[self.current.get()];
@@ -732,7 +732,7 @@ fn place(site: &Location<'_>) -> String {
     format!("{file}:{}", site.line())
 }
 
-/// Holds the launch to a directive of the kernel, as `.maxntid 512, 1, 1`.
+/// Checks the launch against a directive of the kernel, such as `.maxntid 512, 1, 1`.
 #[track_caller]
 pub(crate) fn directive(text: &str) {
     let machine = here();

@@ -1,6 +1,6 @@
 //! Device memory: words, and a mark for each that says whether it is allocated and who wrote and read it last.
 //!
-//! Device addresses are no host addresses: a program that follows one on the host ends, as it would with a GPU.
+//! Device addresses are not host addresses: a program that dereferences one on the host crashes, as with a GPU.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -12,10 +12,10 @@ const BASE: u64 = 0x7a00_0000_0000;
 const DEVICE: u64 = 1 << 40;
 /// Allocations begin at multiples of this many bytes, as the driver's do.
 const ALIGNMENT: usize = 512;
-/// Bytes between two allocations, which are nobody's.
+/// Bytes between two allocations, which belong to none.
 const GUARD: usize = 64 << 10;
 
-/// Who touched a word: a thread of a block of a launch.
+/// The thread that touched a word, with its block and launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Toucher {
     /// Launches are numbered from 1; 0 is the host.
@@ -25,7 +25,7 @@ pub(crate) struct Toucher {
     pub(crate) thread: u32,
 }
 
-/// Bits of a packed toucher. What is cut off makes two touchers look like one: a fault may be missed, never invented.
+/// Bits of a packed toucher. Cut-off bits can make two touchers look like one: a fault may be missed, but never invented.
 const LAUNCH_BITS: u32 = 26;
 const BLOCK_BITS: u32 = 26;
 const THREAD_BITS: u32 = 10;
@@ -52,7 +52,7 @@ impl Toucher {
     }
 }
 
-/// What is known about a word: whether it is allocated, whether anything wrote it, and the last writer.
+/// The state of a word: whether it is allocated, whether anything wrote it, and the last writer.
 const ALLOCATED: u64 = 1;
 const WRITTEN: u64 = 2;
 const WRITER: u32 = 2;
@@ -60,7 +60,7 @@ const WRITER: u32 = 2;
 /// The last reader: whether by the read-only path, its thread, and as much of the launch's number as there is room for.
 const READ_ONLY: u32 = 1;
 
-/// What is wrong with an access.
+/// A faulty access.
 #[derive(Debug)]
 pub(crate) enum Wrong {
     /// The word is in no allocation.

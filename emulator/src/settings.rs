@@ -1,8 +1,8 @@
-//! What `APRON_EMULATOR` asks for: `name=value`, separated by commas.
+//! The settings in `APRON_EMULATOR`: `name=value`, separated by commas.
 
 use std::path::PathBuf;
 
-/// The device, and what goes wrong with it.
+/// The device, and the faults to inject.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// How many devices there are.
@@ -18,7 +18,7 @@ pub(crate) struct Settings {
     pub(crate) pitch: u32,
     /// The driver's version, as 1000 * major + 10 * minor.
     pub(crate) driver: u32,
-    /// Seconds that a launch may take: after them its kernel is said not to end, and the process does.
+    /// Seconds that a launch may take; then the process ends, and reports that the kernel does not end.
     pub(crate) limit: u32,
     pub(crate) failures: Vec<Failure>,
     pub(crate) sabotage: Option<Sabotage>,
@@ -34,10 +34,10 @@ pub(crate) struct Failure {
     pub(crate) code: u32,
 }
 
-/// What is done wrong on purpose, to see it caught.
+/// A fault made on purpose, which must be detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sabotage {
-    /// No thread waits at barrier number so much, from 1, that it comes to in a block.
+    /// No thread waits at this barrier, counted from 1 in each block.
     MissingBarrier(u32),
     /// The first value that the first thread of a launch stores is off in the last place.
     OnePixel,
@@ -45,14 +45,14 @@ pub(crate) enum Sabotage {
     HaloRow,
     /// Blocks have their x and y swapped.
     GridAxes,
-    /// Kernels that step on from where the grid ends do not get any further.
+    /// Grid-stride loops end after their first iteration.
     NoEnd,
     /// A reflection is off by one: REFLECT and REFLECT_101 are swapped.
     Border,
 }
 
 impl Settings {
-    /// As the text says, beginning with a small device of compute capability 9.0.
+    /// Reads the text; the defaults are those of a small device of compute capability 9.0.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut settings = Self {
             devices: 1,

@@ -32,7 +32,7 @@ const FLOAT: c_int = 0x20;
 const CLAMP: c_int = 1;
 const BORDER: c_int = 3;
 
-/// What a device wants of addresses and pitches, and the largest plane it takes, as an H200 has them.
+/// A device's alignment of addresses and pitches, and its largest plane: those of an H200.
 pub(crate) const ALIGNMENT: u64 = 512;
 pub(crate) const PITCH_ALIGNMENT: usize = 32;
 pub(crate) const MOST: (usize, usize) = (131_072, 65_000);
@@ -43,12 +43,12 @@ pub(crate) struct Texture {
     width: usize,
     height: usize,
     pitch: usize,
-    /// What lies outside; none if the edge is repeated.
+    /// The value outside; `None` if the edge is repeated.
     outside: Option<f32>,
 }
 
 impl Texture {
-    /// What a driver would make of a description, or what is wrong with it.
+    /// The texture that a description means, or what is wrong with it.
     pub(crate) fn new(resource: &Resource, description: &Description) -> Result<Self, String> {
         let &Resource { kind, address, format, channels, width, height, pitch } = resource;
         let Description { address_mode: mode, filter_mode, flags, border, .. } = description;
@@ -68,7 +68,7 @@ impl Texture {
         Ok(Self { address, width, height, pitch, outside })
     }
 
-    /// Where the pixel is in which `(x, y)` lies, or the value there.
+    /// The address of the pixel that contains `(x, y)`, or the value outside.
     pub(crate) fn at(&self, x: f32, y: f32) -> Result<usize, f32> {
         let (column, row) = (x.floor() as i64, y.floor() as i64);
         let (last_column, last_row) = (self.width as i64 - 1, self.height as i64 - 1);

@@ -1,4 +1,4 @@
-//! Where a coordinate outside the image finds its pixel. Pure functions, the same on the host and on the GPU.
+//! Border rules: the pixel that a coordinate outside the image reads. Pure functions, the same on the host and on the GPU.
 
 /// Outside pixels have a fixed value.
 pub const CONSTANT: u32 = 0;
@@ -13,12 +13,12 @@ pub const WRAP: u32 = 4;
 /// An output pixel whose window leaves the image is a copy of the input pixel.
 pub const KEEP: u32 = 5;
 
-/// What [`resolve`] returns for a pixel that has the border's value.
+/// [`resolve`]'s result for a pixel that has the border's value.
 pub const OUTSIDE: i32 = -1;
 
 /// Maps coordinate `i` to `0..n`, or to [`OUTSIDE`].
 ///
-/// Exact however far outside `i` lies: a reflection is folded as often as it takes. Under [`KEEP`] the result of a window
+/// Exact for any distance from the image: reflections repeat as often as needed. Under [`KEEP`] the result of a window
 /// that leaves the image is not used; it is resolved as [`REPLICATE`], so that a kernel may still read there.
 #[inline(always)]
 pub fn resolve(mode: u32, i: i32, n: i32) -> i32 {

@@ -1,4 +1,4 @@
-//! Entries as the host sees them: names that know what a launch has to pass.
+//! Entries as the host sees them: names with the types of the arguments that a launch must pass.
 //!
 //! The macro `kernel!` declares an entry for the GPU, and on the host a constant of the same name and of type [`Entry`]. So
 //! a launch with other arguments than the kernel takes does not compile.
@@ -13,7 +13,7 @@ pub struct Entry<A> {
     arguments: PhantomData<fn(A)>,
 }
 
-/// An entry that takes, behind the arguments of the tuple `A`, a fixed number of taps by value: a [`Taps`] whose length
+/// An entry that takes, after the arguments of the tuple `A`, a fixed number of taps by value: a [`Taps`] whose length
 /// varies from entry to entry of a table.
 pub struct TapsEntry<A> {
     name: &'static str,
@@ -22,7 +22,7 @@ pub struct TapsEntry<A> {
 }
 
 impl<A> Entry<A> {
-    /// The entry of this name. The macro `kernel!` alone knows what it takes.
+    /// The entry of this name. Only the macro `kernel!` calls this, with the right `A`.
     pub(crate) const fn new(name: &'static str) -> Self {
         Self { name, arguments: PhantomData }
     }

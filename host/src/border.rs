@@ -1,4 +1,4 @@
-//! What lies outside the image.
+//! Borders: the rules for pixels outside the image.
 
 use gpu_kernels::border as rule;
 
@@ -6,7 +6,7 @@ use crate::{Error, Result};
 
 /// The rule for pixels that a window reaches outside the image; `|` marks the image's edges.
 ///
-/// Exact for windows of any size: a mirror is folded as often as it takes.
+/// Exact for windows of any size: reflections repeat as often as needed.
 ///
 /// | here | OpenCV | SciPy, CuPy | NPP | PyTorch |
 /// | --- | --- | --- | --- | --- |
@@ -34,7 +34,7 @@ pub enum Border {
 }
 
 impl Border {
-    /// The kernels' number for the rule, and the value that goes with it.
+    /// The rule's number in the kernels, and the value outside the image.
     pub(crate) fn code(self) -> (u32, f32) {
         match self {
             Self::Constant(value) => (rule::CONSTANT, value),

@@ -1,22 +1,22 @@
-//! Everything that can go wrong, as values.
+//! Errors.
 
 use std::borrow::Cow;
 
-/// What every fallible function of this crate returns.
+/// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a request could not be carried out. Each message names the value, the limit and the way out.
+/// Why a request failed. Each message names the value, the limit and what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A parameter of a filter, plan or border lies outside what it may be.
+    /// A parameter of a filter, plan or border has a value that is not allowed.
     #[error("{name} is {value}: {expected}")]
     Parameter {
         /// The parameter's name.
         name: &'static str,
-        /// What was given.
+        /// The value given.
         value: String,
-        /// What is accepted.
+        /// The values accepted.
         expected: String,
     },
     /// The number of taps does not match the window's size.
@@ -36,10 +36,10 @@ pub enum Error {
     FilterSyntax {
         /// The text.
         text: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and what is expected.
         reason: String,
     },
-    /// An image's slice, stride or size do not go together.
+    /// An image's slice, stride and size do not fit together.
     #[error("image of {width}x{height} pixels, {channels} channels, stride {stride}: {reason}")]
     Geometry {
         /// Pixels in a row.
@@ -66,15 +66,15 @@ pub enum Error {
     UnknownVariant {
         /// The name given.
         name: String,
-        /// The names there are.
+        /// All names.
         known: String,
     },
-    /// The variant asked for cannot do this problem.
+    /// The requested variant cannot run this problem.
     #[error("variant {variant} cannot run this: {reason}; leave the variant out to have one chosen")]
     Unsupported {
         /// The variant's name.
         variant: &'static str,
-        /// Which limit it meets.
+        /// Which limit is exceeded.
         reason: String,
     },
     /// No GPU can be used.
@@ -88,34 +88,34 @@ pub enum Error {
     NoSuchGpu {
         /// The number given.
         ordinal: u32,
-        /// How many there are.
+        /// The number of GPUs.
         count: u32,
     },
-    /// The device ran out of memory; nothing is lost, a smaller job may run.
+    /// The device ran out of memory. The plan stays usable, and a smaller image may fit.
     #[error(
         "GPU memory exhausted: {}{free} bytes free of {total}; use a smaller image or --device cpu",
         if *needed == 0 { String::new() } else { format!("{needed} more bytes needed, ") }
     )]
     DeviceMemory {
-        /// Bytes asked for; 0 if it was the driver that needed them, which does not say how many.
+        /// Bytes requested; 0 if the driver needed them, which does not say how many.
         needed: u64,
         /// Bytes free.
         free: u64,
-        /// Bytes the device has.
+        /// Total bytes of the device.
         total: u64,
     },
     /// The host ran out of memory.
     #[error("host memory exhausted: {bytes} more bytes needed")]
     HostMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
     },
     /// A call to the GPU's driver failed.
     #[error("{call} failed: {message}")]
     Driver {
-        /// What was being done.
+        /// The call.
         call: &'static str,
-        /// The driver's own words.
+        /// The driver's message.
         message: String,
     },
     /// Kernels from a file cannot be used.
@@ -126,7 +126,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// A picture's pixel type has no counterpart here.
+    /// This crate has no pixel type like the picture's.
     #[error("pixel format {format} is not supported; convert it to 8-bit, 16-bit or 32-bit float channels first")]
     PixelFormat {
         /// The format.
@@ -145,7 +145,7 @@ pub enum Error {
     },
 }
 
-/// Why a kernel does not run a problem, or why a plan does not choose it.
+/// Why a kernel cannot run a problem, or why a plan does not choose it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why(Cow<'static, str>);
 

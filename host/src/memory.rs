@@ -1,4 +1,4 @@
-//! Host allocations that fail as errors, and values that are made when first asked for.
+//! Host allocations that return an error when they fail, and values that are computed on first use.
 
 use std::sync::OnceLock;
 
@@ -18,7 +18,7 @@ pub(crate) fn zeroed<T: Clone + Default>(len: usize) -> Result<Vec<T>> {
     Ok(data)
 }
 
-/// What the cell holds, made now if it is empty.
+/// The cell's value, computed now if the cell is empty.
 pub(crate) fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
     match cell.get() {
         Some(value) => Ok(value),

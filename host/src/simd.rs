@@ -1,4 +1,4 @@
-//! The processor's vectors: which instruction set there is, and the few operations that the engine needs of it.
+//! The processor's vectors: the choice of an instruction set, and the operations that the engine uses.
 
 #![expect(
     clippy::needless_range_loop,
@@ -12,7 +12,7 @@ use crate::{Error, Result};
 /// A set of vector instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Isa {
-    /// What every processor of the architecture has.
+    /// Instructions that every processor of the architecture has.
     Portable,
     /// AVX2 and FMA: 16 registers of 8 floats.
     #[cfg(target_arch = "x86_64")]
@@ -37,11 +37,11 @@ const NAMES: &[(&str, Isa)] = &[
 ];
 
 impl Isa {
-    /// The environment variable that names the set to use in place of the fastest; for tests and measurements, as all
+    /// The environment variable that names the set to use instead of the fastest; for tests and measurements, as all
     /// give the same bits.
     const VARIABLE: &str = "APRON_ISA";
 
-    /// The set that the environment asks for, or the fastest that the processor has.
+    /// The set that the environment names, or the fastest that the processor has.
     pub(crate) fn chosen() -> Result<Self> {
         static FORCED: OnceLock<Option<String>> = OnceLock::new();
         let forced =
@@ -91,7 +91,7 @@ impl Isa {
         }
     }
 
-    /// Does some work with these instructions. An `Isa` other than the portable one exists only where the processor has
+    /// Runs some work with these instructions. An `Isa` other than the portable one exists only where the processor has
     /// it: [`Isa::chosen`] and [`Isa::fastest`] are the only ways to get one.
     #[inline]
     pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
@@ -110,11 +110,11 @@ impl Isa {
     }
 }
 
-/// Something to be compiled for each instruction set. Every implementation is `#[inline(always)]`, as is all that it calls.
+/// Code that is compiled for each instruction set. Every implementation is `#[inline(always)]`, and so is all that it calls.
 pub(crate) trait Work {
     type Output;
 
-    /// `V` vectors side by side are what the registers hold for several rows of sums, `W` those for a single row.
+    /// The registers hold `V` adjacent vectors for several rows of sums, or `W` for a single row.
     fn run<L: Lanes, const V: usize, const W: usize>(self) -> Self::Output;
 }
 
@@ -126,7 +126,7 @@ pub(crate) unsafe trait Lanes: Copy {
     /// Floats in it.
     const LEN: usize;
 
-    /// As many integers.
+    /// A vector of as many integers.
     type Ints: Copy;
 
     /// Vectors of integers that are stored together.
@@ -138,7 +138,7 @@ pub(crate) unsafe trait Lanes: Copy {
     /// # Safety
     /// `from` points to `LEN` floats.
     unsafe fn load(from: *const f32) -> Self;
-    /// Vectors of a line, from `offset` on. Where that is faster they are put together from those at multiples of `LEN`,
+    /// Loads adjacent vectors of a line, starting at `offset`. Where it is faster, combines them from vectors at multiples of `LEN`,
     /// which lie in one cache line each.
     ///
     /// # Safety
@@ -175,7 +175,7 @@ pub(crate) unsafe trait Lanes: Copy {
     /// # Safety
     /// See the trait.
     unsafe fn nearest(self) -> Self::Ints;
-    /// What is left of a value beside the nearest integer.
+    /// The difference between a value and the nearest integer.
     ///
     /// # Safety
     /// See the trait.
@@ -207,7 +207,7 @@ pub(crate) unsafe trait Lanes: Copy {
     unsafe fn store_bytes(ints: &[Self::Ints], to: *mut u8);
 }
 
-/// Writes methods of [`Lanes`] in intrinsics.
+/// Declares methods of [`Lanes`] by intrinsics.
 macro_rules! methods {
     ($(fn $name:ident($($args:tt)*) -> $result:ty $body:block)*) => {
         $(
@@ -221,7 +221,7 @@ macro_rules! methods {
     };
 }
 
-// SAFETY: no special instruction is used; an array of floats is aligned as a float.
+// SAFETY: no special instruction is used; an array of floats has a float's alignment.
 unsafe impl Lanes for [f32; 8] {
     const LEN: usize = 8;
     type Ints = [f32; 8];
@@ -342,7 +342,7 @@ mod x86 {
             fn add(self, other: Self) -> Self { _mm512_add_ps(self, other) }
             fn nearest(self) -> __m512i { _mm512_cvtps_epi32(self) }
             fn rest(self, _: __m512i) -> Self { _mm512_reduce_ps::<0>(self) }
-            // 2: the greater; 8: without a sign.
+            // 2: the greater one; 8: clear the sign.
             fn max_abs(self, other: Self) -> Self { _mm512_range_ps::<0b10_11>(self, other) }
             fn at_least(self, limit: Self) -> u32 {
                 u32::from(_mm512_cmp_ps_mask::<_CMP_GE_OQ>(_mm512_abs_ps(self), limit))
@@ -356,7 +356,7 @@ mod x86 {
                 }
             }
             fn store_bytes(ints: &[__m512i], to: *mut u8) -> () {
-                // Both packs work in each quarter for itself, which leaves the bytes of each vector in four places.
+                // Both packs work on each quarter separately, which leaves the bytes of each vector in four places.
                 let low = _mm512_packs_epi32(ints[0], ints[1]);
                 let high = _mm512_packs_epi32(ints[2], ints[3]);
                 let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);

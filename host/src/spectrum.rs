@@ -6,19 +6,19 @@ use rustfft::{Fft, FftDirection};
 
 use crate::{Filter, Result, Why};
 
-/// The least and the greatest `sum |tap|` for which spectra in f32 have room.
+/// The least and the greatest `sum |tap|` for which spectra stay within the range of f32.
 pub(crate) const WEIGHTS: (f64, f64) = (1e-20, 1e30);
 
-/// By how many units in the last place of `sum |tap| * max |pixel|` a result may be off; tests hold all devices to it.
+/// The error bound of a result, in units in the last place of `sum |tap| * max |pixel|`; tests check it on all devices.
 pub(crate) const UNITS: f64 = 8.0;
 
-/// The greatest pixel that a tile may have to be transformed, for taps whose sizes add up to `weight`: beyond it, sums
-/// over the tile could leave f32.
+/// The greatest pixel with which a tile is transformed, for taps with `sum |tap|` equal to `weight`: beyond it, sums
+/// over the tile could leave the range of f32.
 pub(crate) fn greatest_pixel(weight: f64) -> f32 {
     (1e34 / weight).min(1e30) as f32
 }
 
-/// Whether spectra have room for a window of so many taps whose sizes add up to `weight`; if not, why.
+/// Whether spectra can represent a window of this size with `sum |tap|` equal to `weight`; if not, why.
 pub(crate) fn has_room(cols: usize, rows: usize, weight: f64) -> Result<(), Why> {
     let (least, greatest) = WEIGHTS;
     if cols.saturating_mul(rows) > i32::MAX as usize {
@@ -33,8 +33,8 @@ pub(crate) fn has_room(cols: usize, rows: usize, weight: f64) -> Result<(), Why>
 /// How a window's `taps` columns, or rows, are cut for a Fourier kernel with tiles of `size`: where each part begins, and
 /// how many taps it has.
 ///
-/// A part of k taps makes `size + 1 - k` results of `size`, and the parts are done one after the other: so few and long
-/// parts while they are short beside the tile, then more of them.
+/// A part of k taps gives `size + 1 - k` results in a tile, and the parts are computed one after the other. So there are few and
+/// long parts while they are short compared with the tile, and more parts beyond that.
 pub(crate) fn cut(taps: i32, size: i32) -> impl Iterator<Item = (i32, i32)> {
     // Beyond three quarters, nearly all of a tile is wrapped around.
     let least = (4 * taps + 3 * size - 1) / (3 * size);
@@ -49,8 +49,8 @@ pub(crate) fn work(taps: i32, size: i32) -> f64 {
     cut(taps, size).map(|(_, part)| f64::from(size) / f64::from(size + 1 - part)).sum()
 }
 
-/// The tile of the Fourier family on the CPU for a window: with the least work for each result, as long as a thread's
-/// tile stays in its cache.
+/// The size of the Fourier family's tile on the CPU for a window: the one with the least work for each result, among those that
+/// fit in a thread's cache.
 pub(crate) fn cpu_tile(cols: i32, rows: i32) -> i32 {
     let cost = |size: &i32| work(cols, *size) * work(rows, *size) * f64::from(size.ilog2());
     [64, 128, 256, 512].into_iter().min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(256)
@@ -77,7 +77,7 @@ pub(crate) fn parts(filter: &Filter, size: i32) -> impl Iterator<Item = Part> {
     })
 }
 
-/// How a window is cut into parts, as kernels are told.
+/// How a window is cut into parts, as kernels take it.
 #[cfg(feature = "gpu")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
@@ -109,7 +109,7 @@ impl Part {
     }
 }
 
-/// What the spectrum of a `size` by `size` tile is multiplied with to correlate the tile with `cols` by `rows` taps: row
+/// The factors for the spectrum of a `size` by `size` tile that correlate the tile with `cols` by `rows` taps: row
 /// by row, computed in f64, with the division by `size * size` that a transform and its inverse need between them.
 ///
 /// Element `(x, y)` of the product's inverse is the sum of `taps(c, r) * tile(x + c, y + r)`, coordinates taken modulo
@@ -123,7 +123,7 @@ pub(crate) fn of_taps(
     let mut tile = crate::memory::zeroed::<Complex<f64>>(size * size)?;
     for y in 0..rows {
         for x in 0..cols {
-            // Rounded as every other family has them.
+            // Rounded to f32, as in every other family.
             tile[y * size + x].re = f64::from(taps(x, y) as f32) * scale;
         }
     }
@@ -137,7 +137,7 @@ pub(crate) fn of_taps(
     Ok(tile)
 }
 
-/// Turns the rows of a square into its columns.
+/// Transposes a square.
 pub(crate) fn transpose<T>(square: &mut [T], size: usize) {
     // In blocks that stay in the cache.
     const BLOCK: usize = 16;

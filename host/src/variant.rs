@@ -1,8 +1,8 @@
-//! What the product's variants are called, and what they are.
+//! The variants: names, families and summaries.
 
 use crate::{Error, Result};
 
-/// An order in which sums are added up. Variants of a family compute the same thing in the same order; on the CPU all run the
+/// An order of summation. Variants of a family add in the same order; on the CPU all run the
 /// same code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -42,7 +42,7 @@ pub enum Variant {
     Fourier,
 }
 
-/// What there is to say of a variant.
+/// A variant's description.
 struct Row {
     variant: Variant,
     name: &'static str,
@@ -112,7 +112,7 @@ impl Variant {
         self.row().name
     }
 
-    /// In which order the variant adds up.
+    /// The variant's family: the order in which it adds.
     pub fn family(self) -> Family {
         self.row().family
     }

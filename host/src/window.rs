@@ -1,4 +1,4 @@
-//! A filter's window over an image: where each tap finds its pixel, on either side of the image's edge.
+//! A filter's window over an image: which pixel each tap reads, inside the image and outside.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use gpu_kernels::border::{self as rule, KEEP};
 use crate::image::{ImageView, Pixel, Shape};
 use crate::{Border, Filter};
 
-/// The window's size and anchor, and the border rule as the kernels number it.
+/// The window's size and anchor, and the border rule by its number in the kernels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) cols: usize,
@@ -25,12 +25,12 @@ impl Window {
         Self { cols: filter.cols(), rows: filter.rows(), anchor_x, anchor_y, border, border_value }
     }
 
-    /// The image's column under tap column `col` of the window at column `x`; `None` if the border's value stands there.
+    /// The image's column under tap column `col` of the window at column `x`; `None` if it has the border's value.
     pub(crate) fn column(&self, x: usize, col: usize, width: usize) -> Option<usize> {
         resolve(self.border, x + col, self.anchor_x, width)
     }
 
-    /// The image's row under tap row `row` of the window at row `y`; `None` if the border's value stands there.
+    /// The image's row under tap row `row` of the window at row `y`; `None` if it has the border's value.
     pub(crate) fn row(&self, y: usize, row: usize, height: usize) -> Option<usize> {
         resolve(self.border, y + row, self.anchor_y, height)
     }
@@ -45,7 +45,7 @@ impl Window {
         rule::leaves(y as i32 - self.anchor_y as i32, self.rows as i32, height as i32)
     }
 
-    /// Puts source pixels where nothing is computed in some columns of row `y`: channels from `filtered` on, which are
+    /// Copies source pixels to the places of row `y` that are not computed: channels from `filtered` on, which are
     /// copied, and what [`Border::Keep`] keeps.
     pub(crate) fn restore<S: Pixel, D: Pixel>(
         &self,
@@ -78,7 +78,7 @@ impl Window {
     }
 }
 
-/// Where coordinate `position - anchor` finds its pixel in `0..extent`.
+/// The pixel in `0..extent` that coordinate `position - anchor` reads.
 fn resolve(border: u32, position: usize, anchor: usize, extent: usize) -> Option<usize> {
     // Image and window sizes are at most 2^29, so the sums stay in range.
     let coordinate = position as i32 - anchor as i32;

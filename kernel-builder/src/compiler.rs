@@ -1,17 +1,17 @@
-//! A rustc that can compile for NVPTX: one that has the source of `core`, of its own version, beside it.
+//! A rustc that can compile for NVPTX: one with the source of `core` in its own version.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{Error, Result, output};
 
-/// Ways to get a compiler, each enough by itself.
+/// Ways to get a compiler; each one is enough.
 pub const REMEDIES: [&str; 2] = [
     "with rustup: rustup component add rust-src (in this folder, for its toolchain)",
-    "on Debian, as root: apt-get update && apt-get install rustc-web rust-web-src (beside the toolchain in use)",
+    "on Debian, as root: apt-get update && apt-get install rustc-web rust-web-src (in addition to the toolchain in use)",
 ];
 
-/// Debian's compiler; its source is a package of its own.
+/// Debian's compiler; its source is a separate package.
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const DEBIAN_PACKAGES: [&str; 2] = ["rustc-web", "rust-web-src"];
 
@@ -28,7 +28,7 @@ pub struct Compiler {
     pub rustc: PathBuf,
     /// Name and version, as `rustc 1.95.0`.
     pub version: String,
-    /// All that it says of its version.
+    /// The full text of its version.
     pub(crate) identity: String,
     core: PathBuf,
 }
@@ -84,7 +84,7 @@ impl Compiler {
     }
 }
 
-/// The compiler to use, if one is there: the active toolchain's, or Debian's.
+/// The compiler to use, if there is one: the active toolchain's, or Debian's.
 ///
 /// # Errors
 /// [`Error::NoCompiler`] with the reason why each cannot be used.
@@ -174,7 +174,7 @@ fn step(name: &str, command: &mut Command) -> Result<(), String> {
 fn first_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
-    // The line that says what went wrong, where one does.
+    // The line with the error, if there is one.
     let error = lines.clone().find(|line| line.starts_with("error") || line.starts_with("E:"));
     error.or_else(|| lines.next()).unwrap_or("it failed without a word").trim().to_owned()
 }

@@ -3,13 +3,13 @@
 //! A kernel names them in a comment of inline assembly, `//@ .maxntid 512, 1, 1`; here each moves to the head of the entry
 //! that it stands in.
 
-/// What marks a directive.
+/// The mark of a directive.
 const MARK: &str = "//@";
 
 /// The module with each directive in its entry's head.
 pub(crate) fn hoist(ptx: &str) -> String {
     let mut lines: Vec<&str> = Vec::new();
-    // Where the body of the entry at hand begins.
+    // The start of the current entry's body.
     let mut body = None;
     let mut heading = false;
     for line in ptx.lines() {

@@ -24,7 +24,7 @@
 //! build script. What it shares with another one it includes by `#[path]`, and [`KernelBuilder::with`] names the folder.
 //!
 //! Results are kept under `<target folder>/kernels`, in a folder named after a hash of all that they depend on: source,
-//! flags, compiler. So debug and release builds, and cargo and tools beside it, share them.
+//! flags, compiler. So debug and release builds, and tools that run outside cargo, share them.
 
 pub mod compiler;
 mod directives;
@@ -44,7 +44,7 @@ use compiler::Compiler;
 pub use embed::{Kernel, Packed, Tier, embed};
 pub use module::Module;
 
-/// What every fallible function of this crate returns.
+/// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why there is no PTX.
@@ -126,7 +126,7 @@ fn output(command: &mut Command) -> Result<std::process::Output> {
         .map_err(|source| Error::Start { program: command.get_program().to_string_lossy().into_owned(), source })
 }
 
-/// What every compilation gets.
+/// Flags of every compilation.
 const FLAGS: &[&str] = &[
     "--edition=2024",
     "--target=nvptx64-nvidia-cuda",
@@ -136,13 +136,13 @@ const FLAGS: &[&str] = &[
     "-Zunstable-options",
 ];
 
-/// What `core` gets: bitcode is all that is needed of it, and its warnings are not ours.
+/// Flags for `core`: only its bitcode is needed, and its warnings are not ours.
 const CORE_FLAGS: &[&str] =
     &["--crate-type=rlib", "--emit=link", "-Copt-level=3", "-Clinker-plugin-lto", "--cap-lints=allow"];
 
-/// What the kernels get.
+/// Flags for the kernels.
 ///
-/// No linker is needed for PTX, so the program that does nothing stands in for one. The threshold lets loops over taps
+/// No linker is needed for PTX, so `true` is the linker. The threshold lets loops over taps
 /// unroll whenever their count is known.
 const KERNEL_FLAGS: &[&str] =
     &["--crate-type=cdylib", "-Clto=fat", "-Clinker=true", "-Cllvm-args=-unroll-threshold=100000"];
@@ -151,18 +151,18 @@ const RELEASE_FLAGS: &[&str] = &["-Copt-level=3"];
 
 const DEBUG_FLAGS: &[&str] = &["-Copt-level=1", "-Cdebug-assertions=yes", "-Coverflow-checks=yes"];
 
-/// rustc links `compiler_builtins` to everything. On this target the backend expands what it would be called for.
+/// rustc links `compiler_builtins` to everything. On this target the backend expands those operations itself.
 const COMPILER_BUILTINS: &str = "#![feature(compiler_builtins)]\n#![compiler_builtins]\n#![no_std]\n";
 
 /// The compute capabilities, as 10 * major + minor, that apron's kernels are compiled for. A device runs what was compiled
 /// for the highest at or under its own.
 pub const TIERS: [u32; 2] = [75, 90];
 
-/// The compute capabilities that apron's kernels are also assembled for, where ptxas is there: A100, GeForce 30 and 40, L4
+/// The compute capabilities that apron's kernels are also assembled for, if ptxas is installed: A100, GeForce 30 and 40, L4
 /// and L40, H100 and H200. On them nothing is left to compile when a program runs.
 pub const MACHINES: [u32; 4] = [80, 86, 89, 90];
 
-/// How many sets of results to keep: a few branches' worth, of two crates.
+/// How many sets of results to keep: enough for a few branches and two crates.
 const KEPT: usize = 16;
 
 /// One set of kernels to compile; see the [crate's documentation](crate).
@@ -231,7 +231,7 @@ impl KernelBuilder {
         self
     }
 
-    /// Also assembles the whole module for this architecture, which must run the one compiled for, if ptxas is there.
+    /// Also assembles the whole module for this architecture, which must run the one compiled for, if ptxas is installed.
     pub fn assemble(mut self, machine: impl Into<String>) -> Self {
         self.machines.push(machine.into());
         self
@@ -243,7 +243,7 @@ impl KernelBuilder {
         self
     }
 
-    /// Compiles, unless the result is there already.
+    /// Compiles, unless the result exists already.
     ///
     /// # Errors
     /// If there is no compiler, if the kernels do not compile, or if a file cannot be written.
@@ -299,7 +299,7 @@ impl KernelBuilder {
         })
     }
 
-    /// What sets this result apart from others of the same sources.
+    /// The part of this result's name that differs from others of the same sources.
     fn name(&self) -> String {
         let mut name = self.arch.clone();
         if let Some(version) = self.ptx_isa {
@@ -362,7 +362,7 @@ pub struct Report {
     pub machine_code: Vec<(String, PathBuf)>,
     /// The entries by name, each with a module of its own.
     pub entries: Vec<Entry>,
-    /// What the compiler warned of; empty if of nothing.
+    /// The compiler's warnings; empty if there are none.
     pub warnings: String,
     /// The files that the result depends on, for `cargo:rerun-if-changed`.
     pub inputs: Vec<PathBuf>,
@@ -401,7 +401,7 @@ fn is_target_dir(folder: &Path) -> bool {
     ["CACHEDIR.TAG", ".rustc_info.json"].iter().any(|name| folder.join(name).is_file())
 }
 
-/// A folder with `core` as bitcode, compiled now unless it is there already.
+/// A folder with `core` as bitcode, compiled now unless it exists already.
 fn build_core(compiler: &Compiler, root: &Path) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     (include_str!("lib.rs"), &compiler.identity).hash(&mut hasher);
@@ -444,7 +444,7 @@ fn libraries(core: &Path) -> [OsString; 2] {
     ]
 }
 
-/// Runs a compiler; returns what it warned of.
+/// Runs a compiler; returns its warnings.
 fn run(rustc: &mut Command, compiler: &Compiler, what: impl Fn() -> String) -> Result<String> {
     let result = output(rustc)?;
     let log = String::from_utf8_lossy(&result.stderr).trim().to_owned();
@@ -462,7 +462,7 @@ fn lock(path: &Path) -> Result<fs::File> {
     Ok(file)
 }
 
-/// An empty folder, whatever an interrupted build has left there.
+/// An empty folder: removes what an interrupted build has left there.
 fn fresh_folder(path: &Path) -> Result<PathBuf> {
     if path.exists() {
         fs::remove_dir_all(path).map_err(at(path))?;
@@ -493,7 +493,7 @@ fn add(source: &Path, inputs: &mut Vec<PathBuf>, hasher: &mut DefaultHasher) -> 
         for entry in fs::read_dir(&folder).map_err(at(&folder))? {
             let entry = entry.map_err(at(&folder))?;
             let path = entry.path();
-            // Editors keep hidden files beside those they edit.
+            // Editors keep hidden files next to those they edit.
             if entry.file_name().to_string_lossy().starts_with('.') {
                 continue;
             }

@@ -17,7 +17,7 @@ pub struct Module {
     pub entries: Vec<(String, String)>,
 }
 
-/// What a module begins with to tell its compiler.
+/// The start of the comment that names a module's compiler.
 const COMPILER: &str = "// Compiler: ";
 
 impl Module {
@@ -39,7 +39,7 @@ impl Module {
         })
     }
 
-    /// As [`Module::read`], with the compiler's name, which the text will tell from then on.
+    /// As [`Module::read`], with the compiler's name, which is written into the text.
     ///
     /// # Errors
     /// As for [`Module::read`].
@@ -57,7 +57,7 @@ fn compiler(ptx: &str) -> String {
         .unwrap_or_else(|| "an unknown compiler".into())
 }
 
-/// Takes the size from declarations of shared memory that is defined nowhere. cuda_std declares the memory that a launch
+/// Removes the size from declarations of extern shared memory. cuda_std declares the memory that a launch
 /// sizes as 16 bytes; to the assembler that is 16 bytes more, and beyond what a block can have if the launch takes it all.
 fn open_shared(ptx: &str) -> String {
     let line = |line: &str| match line.rsplit_once('[') {
@@ -92,7 +92,7 @@ fn parameter_bytes(parameter: &str) -> Option<usize> {
     }
 }
 
-/// How many instructions the only entry in a module has.
+/// The number of instructions of the only entry in a module.
 pub fn instructions(ptx: &str) -> usize {
     let body = ptx.split_once(".entry").and_then(|(_, entry)| entry.split_once('{'));
     let Some((_, body)) = body else { return 0 };

@@ -1,15 +1,15 @@
-//! NVIDIA's assembler, where it is installed: checks PTX without a GPU, and tells what each entry costs.
+//! NVIDIA's assembler, if it is installed: checks PTX without a GPU, and reports the cost of each entry.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{Error, Result, output};
 
-/// Ways to get ptxas, each enough by itself.
+/// Ways to get ptxas; each one is enough.
 pub const REMEDIES: [&str; 2] =
     ["pip install nvidia-cuda-nvcc (only ptxas, no toolkit)", "install the CUDA toolkit, or point CUDA_HOME at it"];
 
-/// What one entry needs of a multiprocessor.
+/// The resources that one entry needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
@@ -19,9 +19,9 @@ pub struct Usage {
     pub registers: u32,
     /// Bytes of a thread's stack, in local memory.
     pub stack: u32,
-    /// Bytes stored to local memory for want of registers.
+    /// Bytes spilled to local memory.
     pub spill_stores: u32,
-    /// Bytes loaded back.
+    /// Bytes of spills that are loaded back.
     pub spill_loads: u32,
     /// Bytes of shared memory known at compile time.
     pub shared: u32,

@@ -1,4 +1,4 @@
-//! From one PTX module with many entries to many modules with one.
+//! Splits a PTX module with many entries into modules with one entry each.
 
 /// A module for each entry: its name, and the source's header and declarations with that entry alone.
 ///

@@ -1,4 +1,4 @@
-//! Bad input: one line that names it, an exit code that is not zero, and not a byte written.
+//! Bad input: one line that names it, an exit code other than zero, and nothing written.
 
 use libtest_mimic::{Failed, Trial};
 

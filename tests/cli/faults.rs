@@ -1,5 +1,5 @@
-//! What happens to files when the machine fails in the middle of a job: no part of a file under a name that someone asked for,
-//! and what stood there before is whole.
+//! Faults of the machine in the middle of a job: no incomplete file appears under an output's name, and a file that was there
+//! before is unchanged.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};

@@ -1,4 +1,4 @@
-//! Files in and out: what is written is what was asked for.
+//! Files in and out: the output is the requested one.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -59,7 +59,7 @@ fn raw() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Writing over the input gives the same file as writing beside it.
+/// Overwriting the input gives the same file as writing a new one.
 fn in_place() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("a.png", PICTURES[2].1);

@@ -45,7 +45,7 @@ fn choice() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What was measured is written once, read back, and no harm comes of lines that make no sense.
+/// Measurements are written once and read back, and lines that cannot be parsed are ignored.
 fn remembers() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("a.png", PICTURES[2].1);

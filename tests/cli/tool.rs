@@ -10,7 +10,7 @@ use conformance::built;
 use tempfile::TempDir;
 
 /// The tool to test: `APRON_BIN`; under cargo the one of this workspace, built now so that it is not an old one; else the
-/// one that lies beside the tests.
+/// one in the tests' folder.
 pub(crate) fn apron() -> Result<&'static Path, String> {
     static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     FOUND.get_or_init(find).as_ref().map(PathBuf::as_path).map_err(String::clone)
@@ -29,7 +29,7 @@ fn find() -> Result<PathBuf, String> {
     found.map_err(|error| format!("{error}: set APRON_BIN to the tool"))
 }
 
-/// A folder of its own for one test, and the tool run in it.
+/// A separate folder for one test, with the tool run in it.
 pub(crate) struct Bench {
     folder: TempDir,
 }

@@ -138,7 +138,7 @@ fn program() -> Result<PathBuf, String> {
     std::env::current_exe().map_err(|error| error.to_string())
 }
 
-/// The small selection, with grids so short that kernels step on; unless the environment asks for something else.
+/// The small selection, with grids so short that kernels use their grid-stride loops; unless the environment asks for something else.
 fn in_small_selection(command: &mut Command) -> &mut Command {
     for (name, value) in [("APRON_CONFORMANCE", "small"), ("APRON_GRID_ROWS", "3")] {
         if std::env::var_os(name).is_none() {

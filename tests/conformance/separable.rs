@@ -93,7 +93,7 @@ pub(crate) fn windows() -> Vec<Window> {
     windows
 }
 
-/// Products that were given as a whole, rounded, and must be found out.
+/// Products that were given as all taps, rounded, and must be detected.
 fn found() -> impl Iterator<Item = Window> {
     let product = |cols: usize, rows: usize, scale: f64, seed: u64| {
         let taps: Vec<f32> =

@@ -28,12 +28,12 @@
 //! - `APRON_GENERATED`: how many problems are generated; `APRON_SEED`: the first batch's seed. A failure names both.
 //! - `APRON_REPORTS`: the folder for pictures of what failed, none if it is empty: see [`report`].
 //! - `COMPUTE_SANITIZER`: the tool that `conformance sanitize` runs the GPU's tests under.
-//! - `APRON_DRIVER`: the library to load as the GPU's driver. `APRON_EMULATOR`: what the emulator is to be like, and what is to
-//!   go wrong with it: `emulator/src/settings.rs` has the list. `emulated.rs` sets both.
-//! - `APRON_GRID_ROWS`: how many rows of blocks a grid may have, if less than the GPU takes: kernels step on then on small images
+//! - `APRON_DRIVER`: the library to load as the GPU's driver. `APRON_EMULATOR`: the emulated device, and the faults to
+//!   inject: `emulator/src/settings.rs` has the list. `emulated.rs` sets both.
+//! - `APRON_GRID_ROWS`: how many rows of blocks a grid may have, if less than the GPU takes: then kernels use their grid-stride loops on small images
 //!   too. `sanitize.rs` and `emulated.rs` set it.
-//! - `APRON_PTX`: a PTX file whose kernels are tested in the place of the embedded ones, as another compiler's.
-//! - `APRON_BIN`: the command-line tool to test, where it does not lie beside the tests.
+//! - `APRON_PTX`: a PTX file whose kernels are tested instead of the embedded ones, such as another compiler's.
+//! - `APRON_BIN`: the command-line tool to test, if it is not in the tests' folder.
 //! - `APRON_ISA`: the instruction set that the CPU's engine uses: portable, avx2, avx512, neon. `cpu::forced` sets it.
 //! - `PYTHON`: the Python that has NumPy and SciPy, if it is not `python3`.
 

@@ -1,4 +1,4 @@
-//! Documents that say what the source holds, held to it.
+//! Tests that compare the documents with the source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -105,4 +105,74 @@ fn tests_named_in_the_documents_exist() {
         }
     }
     assert!(named > 40, "{named} tests are named");
+}
+
+/// What stands between backticks in a line.
+fn quoted(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+/// `docs/architecture.md`: each path exists, and each name stands in a file that the same line names.
+#[test]
+fn the_architecture_is_that_of_the_source() {
+    let text = document("architecture.md");
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let (mut paths, mut names) = (0, 0);
+    for line in text.lines() {
+        let (files, others): (Vec<_>, Vec<_>) =
+            quoted(line).partition(|name| name.contains('/') && !name.contains(' '));
+        let mut sources = String::new();
+        for file in files {
+            let path = root().join(file);
+            assert!(path.exists(), "docs/architecture.md names {file}, which does not exist");
+            sources += &fs::read_to_string(path).unwrap_or_default();
+            paths += 1;
+        }
+        if sources.is_empty() {
+            continue;
+        }
+        for name in others.into_iter().filter(|name| !name.starts_with("--") && !name.starts_with("cargo ")) {
+            // `Type::function`: the last part, wherever its type's block begins.
+            let last = name.rsplit("::").next().unwrap_or_default().trim_end_matches('!');
+            let stands = sources.split(|c| !word(c)).any(|found| found == last);
+            assert!(stands, "docs/architecture.md names {name} beside files that do not have it: {line}");
+            names += 1;
+        }
+    }
+    assert!(paths > 50 && names > 40, "{paths} paths and {names} names");
+}
+
+/// Each path between backticks that begins with a folder of the repository exists, in documents and in comments.
+#[test]
+fn paths_named_anywhere_exist() {
+    let mut texts: Vec<(String, String)> = ["README.md", "fuzz/README.md", "rust-cuda/README.md"]
+        .map(|name| (name.to_owned(), fs::read_to_string(root().join(name)).unwrap()))
+        .into();
+    for entry in fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap()) {
+        let name = entry.file_name().into_string().unwrap();
+        if name.ends_with(".md") {
+            let text = document(&name);
+            texts.push((format!("docs/{name}"), text));
+        }
+    }
+    for (name, source) in sources() {
+        let comments = source.lines().map(|line| line.split_once("//").map_or("", |(_, comment)| comment));
+        texts.push((name, comments.collect::<Vec<_>>().join("\n")));
+    }
+    let mut missing = Vec::new();
+    let mut named = 0;
+    for (name, text) in &texts {
+        for path in text.lines().flat_map(quoted).filter(|path| !path.contains(['{', '*', ' ', '$'])) {
+            let Some((first, rest)) = path.split_once('/') else { continue };
+            if first.is_empty() || !root().join(first).join("Cargo.toml").is_file() && first != "docs" {
+                continue;
+            }
+            named += 1;
+            if !rest.starts_with("target") && !root().join(path).exists() {
+                missing.push(format!("{name} names {path}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "paths that do not exist:\n{}", missing.join("\n"));
+    assert!(named > 100, "{named} paths are named");
 }

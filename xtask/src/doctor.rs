@@ -1,4 +1,4 @@
-//! `cargo xtask doctor`: what this machine has, what it lacks, and how to get it.
+//! `cargo xtask doctor`: what this machine has, what it lacks, and how to install it.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use kernel_builder::{compiler, ptxas};
 
 use crate::{print, root, rust_cuda};
 
-/// How much depends on a thing.
+/// How necessary a thing is.
 #[derive(Clone, Copy, PartialEq)]
 enum Need {
     /// Nothing builds without it.
@@ -20,7 +20,7 @@ enum Need {
     Optional,
 }
 
-/// One line of the answer: what was found, or what helps.
+/// One line of the answer: what was found, or what to do.
 struct Finding {
     what: &'static str,
     need: Need,
@@ -129,7 +129,7 @@ fn version(program: &str, arguments: &[&str]) -> Result<String, String> {
     if result.status.success() { Ok(line) } else { Err(line) }
 }
 
-/// A Python package that results or times can be compared with.
+/// A Python package for comparisons of results or times.
 fn python(package: &'static str) -> Finding {
     let show = format!("import {package}; print({package}.__version__)");
     let found = version("python3", &["-c", &show]).map_err(|_| "to compare with".into());
@@ -138,7 +138,7 @@ fn python(package: &'static str) -> Finding {
     Finding { what: package, need: Need::Optional, found, remedy: format!("pip install {name}") }
 }
 
-/// What the driver says.
+/// The driver's devices.
 struct Driver {
     version: (c_int, c_int),
     devices: Vec<String>,

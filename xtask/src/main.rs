@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
-/// What can be done with this repository.
+/// The commands of this repository.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {
@@ -31,30 +31,30 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Measure the kernels beside the device's limits and, with --peers, other libraries; `bench ladder`: the kernels of
-    /// documents on convolution, step by step.
+    /// Measure the kernels and the device's limits; with --peers, other libraries too. `bench ladder`: the kernels of
+    /// five documents on convolution, step by step.
     #[command(disable_help_flag = true)]
     Bench {
         /// Passed on to the benchmark; `--help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Run all tests and sum them up.
+    /// Run all tests, and print their totals.
     Test {
         /// Passed on to cargo test.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Run the GPU's tests under compute-sanitizer, and say how many kernels it saw.
+    /// Run the GPU's tests under compute-sanitizer, and print how many kernels it checked.
     #[command(disable_help_flag = true)]
     Sanitize {
         /// Passed on to the test program; `--help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Compile the kernels, and list what each entry needs.
+    /// Compile the kernels, and list each entry's registers and spills.
     Ptx(ptx::Options),
-    /// Say what is missing on this machine, and how to get it.
+    /// List what is missing on this machine, and how to install it.
     Doctor,
 }
 
@@ -80,11 +80,11 @@ fn main() -> ExitCode {
 fn bench(command: &str, arguments: &[String]) -> Result<ExitCode> {
     let mut cargo = cargo();
     cargo.args(["run", "--release", "--package", "apron-bench"]);
-    // Other Rust libraries are built only when they are asked for.
+    // Other Rust libraries are built only for --peers.
     if arguments.iter().any(|argument| argument == "--peers") {
         cargo.args(["--features", "peers"]);
     }
-    // The driver keeps what it has compiled, and would show the next run's load times too short.
+    // The driver caches compiled kernels, and the next run's load times would be too short.
     if arguments.iter().any(|argument| argument == "--compare-compilers") {
         cargo.env("CUDA_CACHE_DISABLE", "1");
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask ptx`: the kernels of every tier, and what each entry costs.
+//! `cargo xtask ptx`: compiles the kernels for every tier, and lists the registers and spills of each entry.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,10 +12,10 @@ use crate::{print, root, rust_cuda};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The compiler: rustc's own NVPTX backend, or rust-cuda's, which needs more: see rust-cuda/README.md.
+    /// The compiler: rustc's own NVPTX backend, or rust-cuda's, which needs more tools: see rust-cuda/README.md.
     #[arg(long, value_enum, default_value_t)]
     compiler: Compiler,
-    /// Compile for these architectures only, as sm_90.
+    /// Compile for these architectures only, such as sm_90.
     #[arg(long, value_name = "ARCH")]
     arch: Vec<String>,
     /// Compile with checks for overflow and debug assertions, and with little optimisation.
@@ -24,8 +24,8 @@ pub(crate) struct Options {
     /// Also write the module of apron's own kernels to this file, for `apron --ptx`; needs one --arch.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Fail if the compiler warns, if ptxas is missing, if an entry spills registers to memory, or needs clearly more of
-    /// them than gpu-kernels/registers.txt or studies/registers.txt has.
+    /// Fail if the compiler warns, if ptxas is missing, if an entry spills registers to memory, or if it needs clearly more
+    /// registers than gpu-kernels/registers.txt or studies/registers.txt lists.
     #[arg(long)]
     strict: bool,
     /// Write the registers that each entry needs to those two files.
@@ -73,13 +73,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         archs => archs.to_vec(),
     };
     if options.out.is_some() && archs.len() != 1 {
-        bail!("--out writes one module: name its architecture, as --arch sm_90");
+        bail!("--out writes one module: name its architecture, such as --arch sm_90");
     }
     if options.compiler == Compiler::RustCuda {
         if options.debug {
-            bail!("--debug is rustc's alone");
+            bail!("--debug works with --compiler rustc only");
         }
-        // What is missing is said before anything is compiled.
+        // Missing tools are reported before anything is compiled.
         rust_cuda::prerequisites()?;
     }
     let assembler = ptxas::find();
@@ -137,7 +137,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 struct Compiled {
     module: Module,
     path: PathBuf,
-    /// What the compiler warned of.
+    /// The compiler's warnings.
     warnings: String,
 }
 
@@ -175,7 +175,7 @@ impl Set {
         listed.with_context(|| format!("{}: a line is not an entry, an architecture and a number", self.list))
     }
 
-    /// Holds the registers found to the committed list.
+    /// Compares the registers with the committed list.
     fn compare(self, found: &Registers, archs: &[String], faults: &mut Vec<String>) -> Result<()> {
         let (list, listed) = (self.list, self.listed()?);
         for ((entry, arch), count) in found {
@@ -195,7 +195,7 @@ impl Set {
     }
 }
 
-/// Adds a line for each entry of a tier; notes its registers, and the entries that spill.
+/// Adds a line for each entry of a tier; records its registers, and the entries that spill.
 fn list(
     compiled: &Compiled,
     arch: &str,

@@ -1,4 +1,4 @@
-//! The kernels through rust-cuda's compiler: the workspace `rust-cuda/`, with a toolchain of its own.
+//! Compiles the kernels with rust-cuda: the workspace `rust-cuda/`, which has its own toolchain.
 
 use std::env;
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ pub(crate) fn compile(set: Set, arch: &str) -> Result<Module> {
     let cuda = prerequisites()?;
     let folder = root().join("rust-cuda");
     let pins = Pins::read(&folder)?;
-    // The cargo and the settings of this program's own toolchain must not reach the other one's.
+    // The other toolchain must not get this program's cargo and settings.
     let mut cargo = Command::new("cargo");
     for variable in ["RUSTUP_TOOLCHAIN", "RUSTC", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_TARGET_DIR"] {
         cargo.env_remove(variable);
@@ -42,7 +42,7 @@ pub(crate) fn compile(set: Set, arch: &str) -> Result<Module> {
     Module::of(&format!("rust-cuda {:.7}, {backend}", pins.revision), &ptx).map_err(fault)
 }
 
-/// What `rust-cuda/` is pinned to.
+/// The versions that `rust-cuda/` is pinned to.
 #[derive(Debug, PartialEq)]
 struct Pins {
     channel: String,
@@ -61,7 +61,7 @@ impl Pins {
     }
 }
 
-/// Looks for all that rust-cuda's compiler needs; the CUDA toolkit's folder.
+/// Looks for everything that rust-cuda's compiler needs; returns the CUDA toolkit's folder.
 pub(crate) fn prerequisites() -> Result<PathBuf> {
     let mut missing = Vec::new();
     let Pins { channel, .. } = &Pins::read(&root().join("rust-cuda"))?;
@@ -109,7 +109,7 @@ pub(crate) fn prerequisites() -> Result<PathBuf> {
     bail!("{text}Or take the container that has it all: see rust-cuda/README.md. `--compiler rustc` needs none of it.")
 }
 
-/// What a program prints, if it succeeds.
+/// The output of a program, if it succeeds.
 fn ask(program: &str, arguments: &[&str]) -> Result<String> {
     let result = Command::new(program).args(arguments).stderr(Stdio::null()).output()?;
     ensure!(result.status.success(), "{program} fails");

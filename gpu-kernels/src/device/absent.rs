@@ -1,8 +1,8 @@
 //! The device layer on the host, where there is no device: kernels are type-checked with it and never called.
 //!
-//! A function that `nvptx.rs` gets belongs here too, with the same signature; its contract stands there.
+//! Each function of `nvptx.rs` is here too, with the same signature; `nvptx.rs` has its contract.
 
-/// Declares kernel entries: a constant for each, that knows its name and what it takes.
+/// Declares kernel entries: a constant for each, with its name and the types of its arguments.
 macro_rules! kernel {
     ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
         $(#[$attribute])*
@@ -10,7 +10,7 @@ macro_rules! kernel {
         /// The entry, for the host to launch.
         #[allow(non_upper_case_globals, reason = "it is named as in PTX")]
         pub const $name: $crate::entry::Entry<($($type,)*)> = {
-            // Type-checked here; what it does is compiled for the GPU.
+            // Only type-checked here, and compiled for the GPU.
             #[allow(dead_code)]
             unsafe fn body($($argument: $type),*) {
                 // SAFETY: never called.
@@ -21,7 +21,7 @@ macro_rules! kernel {
     )*};
 }
 
-/// What only the host has of a kernel's file: lists of its entries.
+/// Items of a kernel's file for the host only: lists of its entries.
 macro_rules! host {
     ($($item:item)*) => {
         $($item)*
@@ -50,7 +50,7 @@ macro_rules! absent {
     )*};
 }
 
-/// As [`absent`], those with a contract: functions, and behind `self;` methods.
+/// As [`absent`], for unsafe functions, and after `self;` for methods.
 macro_rules! absent_unsafe {
     ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
         pub(crate) unsafe fn $name($(_: $type),*) $(-> $result)? {

@@ -1,10 +1,10 @@
 //! The GPU as a kernel sees it: indices, barrier, memory, arithmetic.
 //!
-//! Kernels touch the machine through these functions alone. Two compilers take the same kernels: rustc's own NVPTX backend
+//! Kernels use the GPU only through these functions. Two compilers take the same kernels: rustc's own NVPTX backend
 //! and, under `cfg(rust_cuda)`, rust-cuda's, through its `cuda_std`. Most functions are a PTX instruction, spelled out, and
 //! serve both (`nvptx.rs`); what differs is in `rustc.rs` and `nvvm.rs`, and in the macros below. On the host kernels are
 //! type-checked, and their entries become constants, by which the host launches them: `absent.rs`. The package `emulator` has
-//! all of these functions in a form that runs on the host, under watch.
+//! all of these functions in a form that runs on the host, with checks.
 
 #[cfg(not(any(target_arch = "nvptx64", rust_cuda)))]
 mod absent;
@@ -29,7 +29,7 @@ pub(crate) use nvvm::*;
 pub(crate) use rustc::*;
 pub(crate) use taps::*;
 
-/// Stands in for inline PTX where kernels are only checked, as rust-cuda's are on the host.
+/// Replaces inline PTX where kernels are only type-checked, as rust-cuda's are on the host.
 #[cfg(all(rust_cuda, not(target_arch = "nvptx64")))]
 macro_rules! asm {
     ($($code:tt)*) => {
@@ -39,8 +39,8 @@ macro_rules! asm {
 #[cfg(all(rust_cuda, not(target_arch = "nvptx64")))]
 pub(crate) use asm;
 
-/// Declares kernel entries: the one place that knows how an entry is spelled for the compiler in use. rust-cuda's attribute
-/// puts the ABI that its compiler wants in the place of the one here.
+/// Declares kernel entries. Only this macro depends on how a compiler spells an entry. rust-cuda's attribute
+/// replaces the ABI here by the one that its compiler needs.
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 macro_rules! kernel {
     ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
@@ -54,8 +54,8 @@ macro_rules! kernel {
     )*};
 }
 
-/// Directives for the assembler that turns the kernel at hand into machine code, as `.maxntid 512, 1, 1`. The kernel builder
-/// moves them to where PTX has them.
+/// Directives for the assembler of this kernel, such as `.maxntid 512, 1, 1`. The kernel builder
+/// moves them to their place in PTX.
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 macro_rules! directive {
     ($directive:literal) => {
@@ -81,7 +81,7 @@ macro_rules! parameter {
     }};
 }
 
-/// What only the host has of a kernel's file: lists of its entries.
+/// Items of a kernel's file for the host only: lists of its entries.
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 macro_rules! host {
     ($($item:item)*) => {};

@@ -2,16 +2,16 @@
 
 use super::{asm, dynamic_shared};
 
-/// Whether the architecture has asynchronous copies: those of compute capability 8.0. rustc and rust-cuda name it each in
-/// its own way.
+/// Whether the architecture has asynchronous copies: from compute capability 8.0 on. rustc and rust-cuda name it
+/// differently.
 const ASYNC_COPIES: bool = cfg!(any(target_feature = "sm_80", target_feature = "compute_80"));
 
-/// As `fma`, and kept in its place among loads: the compiler does not bring them forward, which would take registers that
-/// more threads could have.
+/// As `fma`, but the compiler does not move loads ahead of it, which would take registers and so leave room for fewer
+/// threads.
 #[inline(always)]
 pub(crate) fn fma_in_place(a: f32, b: f32, c: f32) -> f32 {
     let sum;
-    // SAFETY: arithmetic. Not `pure`, which lets it be moved.
+    // SAFETY: arithmetic. Not `pure`, which would let the compiler move it.
     unsafe {
         asm!(
             "fma.rn.f32 {}, {}, {}, {};",
@@ -25,8 +25,8 @@ pub(crate) fn fma_in_place(a: f32, b: f32, c: f32) -> f32 {
     sum
 }
 
-/// `value`, hidden from the optimiser: a loop over it is not unrolled, and what is computed from it is not computed before
-/// this point, where it might not be needed.
+/// `value`, hidden from the optimiser: a loop over it is not unrolled, and nothing that depends on it is computed before
+/// this point.
 #[inline(always)]
 pub(crate) fn opaque(value: i32) -> i32 {
     let hidden;
@@ -175,7 +175,7 @@ pub(crate) fn copies_commit() {
     }
 }
 
-/// Waits until at most N groups of this thread's copies are under way. The other lanes see what has arrived after a
+/// Waits until at most N groups of this thread's copies are in flight. The other lanes see the copied floats after a
 /// barrier.
 #[inline(always)]
 pub(crate) fn copies_wait<const N: i32>() {
@@ -356,9 +356,9 @@ impl Shared {
     }
 }
 
-/// 0, of which the assembler does not know that it is the same for all threads (it is their place in the block's depth). A
-/// tap's index counted from here lets it read the constant bank by the instruction for any index. That for one index of the
-/// whole warp is several times slower when the taps outgrow the small cache behind it.
+/// 0, but the assembler does not know that it is the same for all threads (it is their z index). With a tap's index
+/// counted from here, the assembler reads the constant bank by the instruction for per-thread indices. The instruction for one index
+/// of the whole warp is several times slower if the taps do not fit in its small cache.
 #[inline(always)]
 pub(crate) fn first_tap() -> usize {
     let zero: u32;

@@ -1,4 +1,4 @@
-//! What rustc's NVPTX backend has of its own: indices, barriers, arithmetic, shared memory's address.
+//! The part of the device layer for rustc's NVPTX backend: indices, barriers, arithmetic, shared memory's address.
 
 use core::arch::{asm, global_asm, nvptx};
 

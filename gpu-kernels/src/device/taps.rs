@@ -1,8 +1,8 @@
-//! Where kernels read their taps from.
+//! Sources of taps: parameters or memory.
 
 use super::{Parameter, load};
 
-/// Where a kernel reads its taps from.
+/// A source that a kernel reads its taps from.
 pub(crate) trait TapSource: Copy {
     /// Tap `index`, counted row by row.
     ///

@@ -1,4 +1,4 @@
-//! Direct 2-D correlation, one f32 channel: four steps, each the last one with a single thing changed.
+//! Direct 2-D correlation, one f32 channel: four steps, each with one change to the step before.
 //!
 //! | entry | taps | pixels | window |
 //! | --- | --- | --- | --- |
@@ -8,10 +8,10 @@
 //! | `direct_shared_buffer` | global memory | tile in shared memory | size known at run time |
 //! | `direct_unrolled_K` | constant bank (51: global memory) | tile in shared memory | K x K, known to the compiler |
 //!
-//! Thread mapping: a thread computes one pixel, `direct_unrolled_K` two, one above the other, so that a row of the tile is
+//! Thread mapping: a thread computes one pixel, `direct_unrolled_K` two, one above the other, so that each row of the tile is
 //! read once for both; the first two take any block shape, the others blocks 32 threads wide. Tile: the block's pixels and
-//! an apron of `cols - 1` columns and `rows - 1` rows, without padding: a warp reads consecutive words, so no two of its
-//! lanes meet in a bank.
+//! an apron of `cols - 1` columns and `rows - 1` rows, without padding: a warp reads consecutive words, so it has no
+//! bank conflicts.
 //! Order: one accumulator, taps row by row, left to right, fused multiply-add: every entry gives the same bits.
 //! Limits: the tile fits in the shared memory that a block can have.
 
@@ -21,7 +21,7 @@ use crate::device::*;
 use crate::tile::unrolled::by;
 use crate::tile::view::{NO_END, Source, Target, load_tile, one_below};
 
-/// Pixels that a block computes, and the threads that it has where each computes one.
+/// Pixels that a block computes, and its threads if each computes one.
 pub const BLOCK: (u32, u32) = (32, 8);
 /// Pixels, one above the other, that a thread of the entries in [`UNROLLED`] computes.
 pub const UNROLLED_PIXELS: u32 = 2;
@@ -53,7 +53,7 @@ kernel! {
     }
 }
 
-/// Pixels of a thread where the window's size is known.
+/// Pixels of a thread if the window's size is known.
 const PER: usize = UNROLLED_PIXELS as usize;
 
 /// As `direct_shared`, with the size known to the compiler. Up to 11x11 the whole window is unrolled; beyond, one row of
@@ -86,7 +86,7 @@ unrolled! {
     direct_unrolled_31: UnrolledRow<31>;
 }
 
-/// How much of the window's size the compiler knows.
+/// The part of the window's size that is a compile-time constant.
 trait Extent: Copy {
     fn cols(self) -> i32;
     fn rows(self) -> i32;
@@ -257,7 +257,7 @@ impl<E: Extent, T: TapSource> Pixels<E, T> {
     /// The sums of PER pixels, one above the other: a row of the tile is read once for both.
     ///
     /// # Safety
-    /// Tile and taps are there; with two pixels, the window has two rows at least.
+    /// The tile and the taps can be read; with two pixels, the window has at least two rows.
     #[inline(always)]
     unsafe fn sums<const PER: usize>(&self) -> [f32; PER] {
         const { assert!(PER == 1 || PER == 2) }

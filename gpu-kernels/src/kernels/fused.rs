@@ -1,7 +1,7 @@
 //! Separable correlation, both passes in one kernel, one f32 channel: the image is read once and written once.
 //!
 //! Tiling and thread mapping: as `sliding.rs`. An input row is filtered along itself in registers, from the lane's share
-//! of it; the result is then added to the K sums under way down the columns.
+//! of it; the result is then added to the K sums in progress down the columns.
 //! Order: the row pass, then the column pass, each one accumulator, taps ascending, fused multiply-add: the same bits as
 //! `separable.rs`.
 //! Taps: in the constant bank, the row's and then the column's, at positions known to the compiler.

@@ -1,11 +1,11 @@
-//! Nothing but multiply-adds: what a kernel's arithmetic is compared with.
+//! Measures the peak rate of multiply-adds, the limit for a kernel's arithmetic.
 //!
 //! Thread mapping: any grid and block; every thread runs [`SUMS`] independent sums through `steps`
 //! multiply-adds each, so that neither their latency nor anything else is waited for.
 
 use crate::device::*;
 
-/// Sums that a thread has under way.
+/// Independent sums of a thread.
 pub const SUMS: usize = 16;
 
 kernel! {

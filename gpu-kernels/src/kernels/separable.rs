@@ -28,7 +28,7 @@ pub const ROWS_TILE: i32 = 256;
 pub const COLUMNS_BLOCK: (u32, u32) = (32, 8);
 /// Rows that a block of the column pass computes.
 pub const COLUMNS_TILE: i32 = 64;
-/// Taps that a pass with any number of them takes at a time.
+/// Taps that a pass for any number of taps takes at a time.
 pub const TAPS_CHUNK: i32 = 256;
 
 /// Floats from one row of the row pass's tile to the next, a multiple of 4, for `taps` taps at a time.
@@ -70,9 +70,9 @@ macro_rules! unrolled {
         )*}
 
         host! {
-            /// The row passes that know how many taps there are.
+            /// The row passes for a fixed number of taps.
             pub const ROWS: &[(i32, crate::entry::TapsEntry<(Pass, Window)>)] = &[$(($taps, $rows.with_taps())),*];
-            /// The column passes that know how many taps there are.
+            /// The column passes for a fixed number of taps.
             pub const COLUMNS: &[(i32, crate::entry::TapsEntry<(Pass, Window, Plane)>)] =
                 &[$(($taps, $columns.with_taps())),*];
         }
@@ -100,8 +100,8 @@ const WARP: i32 = 32;
 /// The row pass, K taps.
 ///
 /// # Safety
-/// `pass` and `window` describe allocated memory, `taps` holds K taps, and the launch has the block shape and shared
-/// memory that `abi` states.
+/// `pass` and `window` describe allocated memory, `taps` holds K taps, and the launch has the block shape and the shared
+/// memory that the functions above state.
 #[inline(always)]
 unsafe fn rows_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Window, taps: T) {
     let tile = Shared::dynamic();
@@ -298,7 +298,7 @@ unsafe fn load_columns(pass: &Pass, tile: Shared, count: i32, first: i32) {
     unsafe { load_tile::<4>(pass, tile, WARP, left, first, WARP, count, pass.region.x1) };
 }
 
-/// Stores the sums of a thread's results, which lie `apart` rows apart from `(x, y)` down, and over them what KEEP puts there.
+/// Stores the sums of a thread's results, `apart` rows apart from `(x, y)` down, or under KEEP the pixels that it copies.
 ///
 /// # Safety
 /// `original` is the image before the row pass; no other thread stores at these places.

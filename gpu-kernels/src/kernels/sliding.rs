@@ -63,13 +63,13 @@ host! {
     }
 }
 
-/// What is done with R input rows; `sums` are those of the K output rows under way, newest first.
+/// A family's work on R input rows; `sums` are those of the K output rows in progress, newest first.
 pub(crate) trait Step<const K: usize, const PX: usize, const R: usize> {
     /// Adds input rows, of which each is `ring_apron(K) - K / 2` floats and then the window's, to the sums, and returns the
     /// R output rows that are now complete.
     ///
     /// # Safety
-    /// The taps are there.
+    /// The parameter holds the taps.
     unsafe fn step(&self, rows: [Share; R], sums: &mut [[f32; PX]; K]) -> [[f32; PX]; R];
 }
 
@@ -100,8 +100,8 @@ impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Direct 
     }
 }
 
-/// Adds R input rows to the sums of the K output rows under way, and returns the R output rows that are then complete;
-/// `add(s, r, sum)` is `sum` plus what tap row `s` makes of input row `r`.
+/// Adds R input rows to the sums of the K output rows in progress, and returns the R output rows that are then complete;
+/// `add(s, r, sum)` is `sum` plus the products of tap row `s` and input row `r`.
 ///
 /// `sums[s]` has taken tap rows 0 to `s`. From the oldest on, each takes its next R tap rows and moves up R places: into a
 /// place that has just been read, so that nothing is copied, and with tap rows that the one before it has used.
@@ -144,7 +144,7 @@ pub(crate) fn advance<const K: usize, const PX: usize, const R: usize>(
     complete
 }
 
-/// The walk down a strip, the same for both sliding families.
+/// Filters a strip from top to bottom, for both sliding kernels.
 ///
 /// # Safety
 /// `pass` describes allocated memory, its source plain and aligned to 16 bytes, and the launch has 32 threads a row of the
@@ -182,7 +182,7 @@ pub(crate) unsafe fn slide<const K: usize, const PX: usize, const R: usize, cons
         }
         let mut i = 0;
         while i < count {
-            // A group is committed for every R rows, so all but the newest of those under way have arrived.
+            // A group is committed for every R rows, so all rows but those of the newest groups have arrived.
             wait_for_rows::<R, STAGES>();
             warp_barrier();
             // SAFETY: all lanes have read the rows before these, and passed the barrier; the rows read have arrived.
@@ -215,7 +215,7 @@ pub(crate) unsafe fn slide<const K: usize, const PX: usize, const R: usize, cons
     }
 }
 
-/// Starts the copies of R rows from row `i` of the strip on, as far as it has them; in any case commits a group.
+/// Starts the copies of R rows from row `i` of the strip on, if it has them; always commits a group.
 ///
 /// # Safety
 /// As for [`Ring::fetch`].

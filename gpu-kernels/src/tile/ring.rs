@@ -1,8 +1,8 @@
 //! A warp's own ring of image rows in shared memory, filled asynchronously ahead of use.
 //!
 //! A warp that filters a strip of the image from top to bottom needs each input row once. The ring holds the next STAGES
-//! rows of its strip: while the warp computes on some, the others are on their way, so that enough bytes are in flight
-//! whatever the number of warps. Only the warp is synchronized, never the block.
+//! rows of its strip: while the warp computes on some, the others are being copied, so that enough bytes are in flight
+//! for any number of warps. Only the warp is synchronized, never the block.
 //!
 //! A row buffer is `apron` floats, the strip's 32 * PX pixels and `apron` floats more; `apron` is a multiple of 4, so that
 //! the image's 16-byte pieces stay aligned in it. Rows come in groups of R, copied together: one 16-byte piece a lane for

@@ -2,10 +2,10 @@
 //!
 //! The image is cut into rectangles, one for each job: bands of rows, and strips of columns where lines are long. A job
 //! keeps the lines under the window in a ring that stays in the cache: each is a row of source pixels as they are stored,
-//! channel beside channel, converted to f32, with the border's pixels around it; for a separable filter, what the row pass
-//! made of it. The kernel of [`super::tile`] makes a few rows of sums from it, which are rounded to pixels at once.
+//! channels interleaved, converted to f32, with the border's pixels around it; for a separable filter, the row pass's
+//! result. The kernel of [`super::tile`] computes a few rows of sums from it, which are rounded to pixels at once.
 //!
-//! Every sum meets its taps in the order of its family, as the GPU's kernels do, so the bits are the same. Only where 8-bit
+//! Every sum takes its taps in the order of its family, as in the GPU's kernels, so the bits are the same. Only where 8-bit
 //! results come from 8-bit pixels is the order free, as they are correctly rounded in any case (see [`crate::round`]).
 
 use std::marker::PhantomData;
@@ -19,7 +19,7 @@ use crate::round::{self, Order, Rounder};
 use crate::simd::{Isa, Lanes, Work};
 use crate::window::Window;
 
-/// Floats in a ring, if the image lets us choose: a quarter of a megabyte, which every second-level cache holds.
+/// Floats in a ring, if the image's size allows it: a quarter of a megabyte, which every second-level cache holds.
 const RING: usize = 1 << 16;
 
 /// Floats in a ring that holds every line under the window; beyond, the window is taken in blocks of rows.
@@ -34,7 +34,7 @@ const CACHE_LINE: usize = 16;
 /// Bytes in a page of memory.
 const PAGE: usize = 4096;
 
-/// Multiply-adds that are not worth another thread.
+/// Below so many multiply-adds, one thread does all the work.
 const SMALL: usize = 1 << 19;
 
 /// A filter as the engine computes it.
@@ -42,7 +42,7 @@ const SMALL: usize = 1 << 19;
 pub(super) struct Passes<'a> {
     /// A separable filter's row of taps, for the first pass.
     pub(super) across: Option<&'a [f32]>,
-    /// The taps of the pass that is left, row by row: all of them, or a separable filter's column.
+    /// The taps of the last pass, row by row: all taps, or a separable filter's column.
     pub(super) taps: &'a [f32],
 }
 
@@ -56,10 +56,10 @@ pub(super) struct Run<'a, S, D> {
     /// Channels that are filtered; the others are copied.
     filtered: usize,
     rounder: Option<&'a Rounder<'a>>,
-    /// Tap columns in the pass that is left.
+    /// Tap columns in the last pass.
     cols: usize,
     by_rows: bool,
-    /// The blocks that the window's rows are taken in.
+    /// The number of blocks that the window's rows are divided into.
     blocks: usize,
     /// Lines in the ring.
     slots: usize,
@@ -100,7 +100,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         let cols = if passes.across.is_some() { 1 } else { window.cols };
         let halo = (cols - 1) * src.shape().channels;
         let most = (GREATEST_RING / (STRIP + halo + SLACK)).max(8);
-        // A row pass costs too much to be done for each block anew.
+        // A row pass costs too much to repeat it for each block.
         let blocks = if cols == 1 { 1 } else { window.rows.div_ceil(most) };
         let block = window.rows.div_ceil(blocks);
         let slots = (block + rows_at_once(block) - 1).min(src.shape().height + 1);
@@ -127,8 +127,8 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
             return (0..strips)
                 .try_for_each(|i| self.rectangle(&mut scratch, i * strip..width.min((i + 1) * strip), 0..height));
         }
-        // Where bands meet, lines are made twice: a few times as many rows as the window has, if that keeps all threads
-        // busy.
+        // Where bands meet, lines are computed twice, so a band should have several times the window's rows, if that keeps all
+        // threads busy.
         let even = |jobs: usize| height.div_ceil(jobs.div_ceil(strips));
         let band = even(4 * threads).max(even(threads).min(4 * self.window.rows));
         let bands = height.div_ceil(band);
@@ -168,7 +168,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         Ok(())
     }
 
-    /// Makes the pixels of a few rows.
+    /// Computes the pixels of a few rows.
     fn rows(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize, parts: &mut [&mut [D]]) {
         let whole = self.blocks == 1 && columns.len() * self.src.shape().channels >= SLACK;
         match self.rounder.map(|rounder| (rounder, rounder.limit().filter(|_| whole))) {
@@ -203,7 +203,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         scratch.noted = noted;
     }
 
-    /// Has the sums written where they belong.
+    /// Writes the sums directly to the output.
     fn floats(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize, parts: &mut [&mut [D]]) {
         let count = parts.len();
         let mut places = parts.iter_mut().filter_map(|part| D::floats_mut(part));
@@ -211,7 +211,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         self.tiles(scratch, columns, y, 0, Outs::Floats(&mut outs[..count]));
     }
 
-    /// Gathers the sums, block by block, and then stores them.
+    /// Adds up the sums, block by block, and then stores them.
     fn sums(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize, parts: &mut [&mut [D]]) {
         let len = columns.len() * self.src.shape().channels;
         let mut sums = std::mem::take(&mut scratch.sums);
@@ -242,7 +242,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
             let at = self.line(scratch, columns, row);
             scratch.lines.push(at);
         }
-        // The rows that the next call will read. Within a page the processor sees by itself what is coming.
+        // The rows that the next call will read. Within a page the processor prefetches by itself.
         let Shape { width, height, .. } = self.src.shape();
         let next = y + tap_rows.end + outs.count() - 1;
         let far = width * channels * size_of::<S>() > PAGE;
@@ -265,11 +265,11 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
         });
     }
 
-    /// Where in the ring the line is that row `y` has under tap row 0, were there no anchor. Makes it if need be.
+    /// The position in the ring of the line under tap row 0 of row `y`, for an anchor at 0. Computes the line if it is not there.
     fn line(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize) -> usize {
         let Shape { height, channels, .. } = self.src.shape();
         let source = self.window.row(y, 0, height);
-        // A small image's lines all have their places; those of a large one follow each other.
+        // Each line of a small image has a fixed place; lines of a large one take places in turn.
         let slot = if height < self.slots { source.unwrap_or(height) } else { y % self.slots };
         let name = if height < self.slots { slot } else { y };
         let at = slot * scratch.line_len;
@@ -283,7 +283,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
             None => out.fill(self.window.border_value),
             Some(y) => {
                 let row = self.src.row(y);
-                // The strip itself and whatever lies in the image on both sides of it.
+                // The strip itself, and the part of the image on both sides of it.
                 let (left, right) = (scratch.inside.start, scratch.inside.end);
                 let first = columns.start + left - self.window.anchor_x;
                 let values = &row[first * channels..][..(right - left) * channels];
@@ -332,13 +332,13 @@ struct Scratch {
     lines: Vec<usize>,
     /// A padded row before its row pass.
     across: Aligned,
-    /// Rows of sums on their way to pixels.
+    /// Rows of sums, before they become pixels.
     sums: Aligned,
     /// Row and column of results in doubt.
     noted: Vec<(usize, usize)>,
     /// The pixels of a padded row that lie in the image.
     inside: Range<usize>,
-    /// The others, and the pixel of a source row that stands in each, if it is not the border's value.
+    /// The other pixels of the padded row, and the source pixel that each copies, if it does not have the border's value.
     sides: Vec<(usize, Option<usize>)>,
     rounder: round::Scratch,
 }
@@ -371,7 +371,7 @@ impl Scratch {
     }
 }
 
-/// Floats from the begin of a cache line on.
+/// Floats that start at a cache line.
 #[derive(Default)]
 struct Aligned {
     data: Vec<f32>,

@@ -1,8 +1,8 @@
-//! Filters of equal taps for bytes: pixels are counted in whole numbers, so that the time hardly depends on the window.
+//! Filters of equal taps for bytes: pixels are added as integers, so that the time hardly depends on the window.
 //!
-//! A job is a band of rows. It keeps the sum of the pixels that each column has under the window, and going down adds the
-//! row that enters and takes off the one that leaves. A window's sum is what the columns up to its end have together, less
-//! what those before it have. Whole numbers gather no rounding errors on the way; with floats it would be another matter.
+//! A job is a band of rows. For each column, it keeps the sum of the pixels under the window. For each next row, it adds the
+//! row that enters and subtracts the one that leaves. A window's sum is the sum of all columns up to its end, minus
+//! the sum of those before it. Integers accumulate no rounding errors, as floats would.
 
 use std::ops::Range;
 
@@ -15,14 +15,14 @@ use crate::simd::{Isa, Lanes, Work};
 use crate::window::Window;
 use crate::{Filter, Result};
 
-/// Pixels and taps from which counting is faster.
+/// The least pixels and taps for which adding integers is faster.
 const PIXELS: usize = 1 << 15;
 const TAPS: usize = 13;
 
 /// The most taps: a sum of bytes stays below 2^32.
 const MOST_TAPS: usize = 1 << 24;
 
-/// The tap that all of the filter's are, if there are so many that counting pixels pays, and the border counts too.
+/// The value of every tap, if all are equal, they are so many that adding integers is faster, and the border allows it.
 pub(super) fn tap(filter: &Filter, window: &Window, shape: Shape) -> Option<f32> {
     let (cols, rows) = (filter.cols(), filter.rows());
     let counts = window.border != CONSTANT || (0.0..=255.0).contains(&window.border_value);
@@ -36,7 +36,7 @@ pub(super) fn tap(filter: &Filter, window: &Window, shape: Shape) -> Option<f32>
         (None, Some((row, column))) => equal(row)? * equal(column)?,
         (None, None) => return None,
     };
-    // What a float holds to its last bit, with room for the sum.
+    // Integers that a float holds exactly, with room for the sum.
     (1e-30..1e20).contains(&tap.abs()).then_some(tap as f32)
 }
 
@@ -53,9 +53,9 @@ pub(super) fn run<D: Pixel>(
 ) -> Result<()> {
     let Shape { width, height, channels } = src.shape();
     let threads = rayon::current_num_threads();
-    // A band begins with all the rows under its window: it should have more of its own, if that keeps all threads busy.
+    // A band first adds all the rows under its window, so it should have more rows than that, if that keeps all threads busy.
     let band = height.div_ceil(4 * threads).max(height.div_ceil(threads).min(4 * window.rows));
-    // Under tap row 0 were there no anchor; none outside the image.
+    // The row under tap row 0, for an anchor at 0; `None` outside the image.
     let row = |y: usize| window.row(y, 0, height).map(|y| src.row(y));
     share(dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
         let first = index * band;
@@ -83,21 +83,21 @@ pub(super) fn run<D: Pixel>(
 struct Scratch {
     /// A row outside the image.
     outside: Vec<u8>,
-    /// For each element of a row with the border's pixels on both sides, the sum of what its column has under the window.
+    /// For each element of a row with the border's pixels on both sides, the sum of its column under the window.
     columns: Vec<u32>,
     /// The elements that lie in the image.
     inside: Range<usize>,
-    /// The pixels of the padded row that do not, and the image's column that stands in each, if it is not the border's value.
+    /// The other pixels of the padded row, and the image column that each copies, if it does not have the border's value.
     sides: Vec<(usize, Option<usize>)>,
-    /// For each element, and one pixel more, the sum of all before it in its channel.
+    /// For each element, and one pixel more, the sum of all elements before it in its channel.
     before: Vec<u32>,
-    /// For each result, the sum of what is under the window, times the tap.
+    /// For each result, the sum under the window, times the tap.
     sums: Vec<f32>,
     rounder: round::Scratch,
 }
 
 impl Scratch {
-    /// Begins with nothing under the window.
+    /// Starts with sums of zero.
     fn start(&mut self, window: &Window, Shape { width, channels, .. }: Shape) -> Result<()> {
         let (len, padded) = (width * channels, width + window.cols - 1);
         if self.columns.is_empty() {
@@ -109,7 +109,7 @@ impl Scratch {
             self.inside = window.anchor_x * channels..window.anchor_x * channels + len;
             let sides = (0..window.anchor_x).chain(window.anchor_x + width..padded);
             self.sides.extend(sides.map(|at| (at, window.column(at, 0, width))));
-            // The last one: it says that all are there.
+            // Resized last: its length tells that all are allocated.
             self.columns = crate::memory::zeroed(padded * channels)?;
         }
         self.columns.fill(0);
@@ -128,7 +128,7 @@ impl Scratch {
     }
 }
 
-/// Adds a row to the columns' sums and takes one off, if one leaves. A row is none where it lies outside the image.
+/// Adds a row to the columns' sums and subtracts the one that leaves. A row outside the image is `None`.
 struct Descend<'a> {
     scratch: &'a mut Scratch,
     entering: Option<&'a [u8]>,
@@ -171,7 +171,7 @@ impl Work for Sum<'_> {
             3 => add_up::<3>(columns, before),
             _ => add_up::<4>(columns, before),
         }
-        // What has wrapped around comes back: the difference is below 2^32.
+        // The sums may wrap around; their difference is below 2^32 and is exact.
         let ends = before[self.cols * self.channels..].iter().zip(&**before);
         sums.iter_mut().zip(ends).for_each(|(sum, (end, start))| *sum = end.wrapping_sub(*start) as f32 * self.tap);
     }
@@ -187,7 +187,7 @@ fn add_up<const C: usize>(columns: &[u32], before: &mut [u32]) {
             sums[channel] = sums[channel].wrapping_add(columns[channel]);
         }
     };
-    // Eight pixels in a turn: counting them takes as long as adding them.
+    // Eight pixels in each iteration: the loop's counter costs as much as an addition.
     let whole = columns.len() - columns.len() % (8 * C);
     let (befores, rest) = before.split_at_mut(whole);
     for (before, columns) in befores.chunks_exact_mut(8 * C).zip(columns.chunks_exact(8 * C)) {

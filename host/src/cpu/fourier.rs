@@ -1,5 +1,5 @@
-//! Correlation as a product of spectra, tile by tile: what `gpu-kernels/src/fourier.rs` does, within the same error, with
-//! tiles as large as the window wants and rustfft's transforms.
+//! Correlation as a product of spectra, tile by tile, with the error bound of `gpu-kernels/src/kernels/fourier/tiles.rs`. The size of
+//! the tiles depends on the window, and rustfft transforms them.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::{Filter, Result, spectrum};
 /// A window's spectra, for tiles of one size.
 pub(super) struct Spectra {
     size: usize,
-    /// Columns and rows of a tile that no part's wrap-around reaches.
+    /// Columns and rows of a tile that wrap-around does not reach, for any part.
     cols: usize,
     rows: usize,
-    /// Beyond it, and where a pixel is not finite, results are computed tap by tap.
+    /// The greatest pixel of a transformed tile; beyond it, or with a pixel that is not finite, results are computed tap by tap.
     greatest: f32,
     /// Each part of the window, and its spectrum: columns as rows, as a tile has them after its second transform.
     parts: Vec<(Part, Vec<Complex<f32>>)>,
@@ -58,7 +58,7 @@ impl Spectra {
     }
 }
 
-/// What one thread works in.
+/// A thread's memory.
 #[derive(Default)]
 struct Work {
     tile: Vec<Complex<f32>>,
@@ -68,7 +68,7 @@ struct Work {
 }
 
 impl Work {
-    /// Asks for the memory, if that has not been done.
+    /// Allocates the memory, unless that has been done.
     fn start(&mut self, spectra: &Spectra) -> Result<()> {
         if self.tile.is_empty() {
             let transforms = [&spectra.forward, &spectra.inverse].map(|transform| transform.get_inplace_scratch_len());
@@ -103,7 +103,7 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     })
 }
 
-/// One channel, and the rows of results that a tile gives from `top` on.
+/// One channel, and the rows of results of the tiles that start at `top`.
 struct Plane<'a, S: Pixel> {
     window: &'a Window,
     taps: &'a [f32],
@@ -123,7 +123,7 @@ impl<S: Pixel> Plane<'_, S> {
         }
     }
 
-    /// Filters tiles by twos: one as real, one as imaginary parts.
+    /// Filters tiles in pairs: one as real, one as imaginary parts.
     fn filter<D: Pixel>(&self, work: &mut Work, rows: &mut [&mut [D]]) {
         let (width, channels, cols) = (self.src.shape().width, self.src.shape().channels, self.spectra.cols);
         for left in (0..width).step_by(2 * cols) {
@@ -146,8 +146,8 @@ impl<S: Pixel> Plane<'_, S> {
         }
     }
 
-    /// Adds what a part of the window makes of a pair of tiles to their sums, in `rows` rows; false, and nothing is added, if
-    /// a pixel leaves spectra no room.
+    /// Adds a part's products with a pair of tiles to their sums, in `rows` rows; false, and nothing is added, if
+    /// a pixel is too large for spectra.
     fn add(&self, (part, spectrum): &(Part, Vec<Complex<f32>>), work: &mut Work, left: usize, rows: usize) -> bool {
         let (size, cols) = (self.spectra.size, self.spectra.cols);
         if !self.load(part, work, left) {
@@ -165,7 +165,7 @@ impl<S: Pixel> Plane<'_, S> {
         true
     }
 
-    /// Fills the tile with the pixels that two tiles' results need; returns whether spectra have room for all of them.
+    /// Fills the tile with the pixels that two tiles' results need; returns whether all of them are small enough for spectra.
     fn load(&self, part: &Part, work: &mut Work, left: usize) -> bool {
         let (cols, size, channels) = (self.spectra.cols, self.spectra.size, self.src.shape().channels);
         let mut tame = true;
@@ -215,7 +215,7 @@ impl<S: Pixel> Plane<'_, S> {
         sum
     }
 
-    /// Where row `y` finds its pixels under tap row `offset`, if it does.
+    /// The image row under tap row `offset` of row `y`, if there is one.
     fn row(&self, y: usize, offset: usize) -> Option<usize> {
         self.window.row(y, offset, self.src.shape().height)
     }
@@ -224,7 +224,7 @@ impl<S: Pixel> Plane<'_, S> {
         self.window.column(x, offset, self.src.shape().width)
     }
 
-    /// A pixel, or what the border puts in its place.
+    /// A pixel, or the border's value.
     fn pixel(&self, row: Option<usize>, column: Option<usize>) -> f32 {
         match (row, column) {
             (Some(y), Some(x)) => self.src.row(y)[x * self.src.shape().channels + self.channel].to_f32(),

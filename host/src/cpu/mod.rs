@@ -1,5 +1,5 @@
-//! The engine that every plan runs on the CPU. All variants of a family are the same there: a family is an order of
-//! summation, and where results are not rounded to 8 bits, the engine gives the bits of that order.
+//! The engine that every plan runs on the CPU. All variants of a family run the same code here. A family is an order of
+//! summation, and the engine gives the bits of that order, except where results are rounded to 8 bits.
 //!
 //! | file | what it computes |
 //! | --- | --- |
@@ -61,7 +61,7 @@ impl Engine {
             let rounder = Rounder::new(src, filtered, &self.filter, border, Order::Counted)?;
             return boxes::run(self.isa, &window, tap, &src, dst, filtered, &rounder);
         }
-        // 8-bit results are right to the last bit, and tap by tap that is known with less doubt.
+        // 8-bit results must be correctly rounded, and sums tap by tap have a smaller error bound.
         if family == Family::Fourier && bytes.is_none() {
             return fourier::run(&window, self.dense()?, self.spectra()?, src, dst, filtered);
         }
@@ -100,5 +100,5 @@ fn rounded(taps: &[f64]) -> Vec<f32> {
     taps.iter().map(|&tap| tap as f32).collect()
 }
 
-/// Tap columns from which 8-bit results are summed row by row: what is in doubt then costs more than adding up the rows.
+/// Tap columns from which 8-bit results are summed row by row. That is more work, but leaves fewer results in doubt.
 const BY_ROWS: usize = 13;

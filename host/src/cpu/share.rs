@@ -4,11 +4,11 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::Result;
 
-/// Does every job, on the threads of rayon's current pool and on the calling one, which counts as one of theirs; each takes
-/// the next job that nobody has. `T` is a thread's memory. The first error ends it.
+/// Runs every job, on the calling thread and on threads of rayon's current pool, together as many as the pool has. Each thread takes
+/// the next free job. `T` is a thread's memory. The first error ends the work.
 ///
 /// The caller does not wait while the pool works: one thread fewer has to be woken, and a virtual machine's Linux may wake
-/// two of them on one core, and take many milliseconds to part them (see `docs/cpu.md`).
+/// two of them on one core, and take many milliseconds to separate them (see `docs/cpu.md`).
 pub(super) fn share<T: Default, J: Send>(
     jobs: impl ExactSizeIterator<Item = J> + Send,
     work: impl Fn(&mut T, J) -> Result<()> + Sync,
@@ -29,7 +29,7 @@ pub(super) fn share<T: Default, J: Send>(
     failed.into_inner().map_or(Ok(()), Err)
 }
 
-/// Runs the same on so many threads; each wakes others for half of those that are left.
+/// Runs the same function on so many threads; each thread wakes half of the remaining ones.
 fn spread<'a>(scope: &rayon::Scope<'a>, mut threads: usize, run: &'a (impl Fn() + Sync)) {
     while threads > 1 {
         let half = threads / 2;

@@ -1,4 +1,4 @@
-//! The engine beside plain loops, where windows and images are large.
+//! The engine compared with plain loops, for large windows and images.
 
 use multiversion::multiversion;
 
@@ -65,7 +65,7 @@ fn separable(padded: &[Vec<f32>], filter: &Filter) -> Vec<f32> {
     pass(&pass(padded, across, (1, 0)), down, (0, 1)).concat()
 }
 
-/// What one channel must be.
+/// The expected result of one channel.
 fn expected<D: Pixel>(plane: &[f32], width: usize, filter: &Filter, family: Family, bytes: bool) -> Vec<D> {
     let padded = padded(plane, width, filter);
     if bytes {

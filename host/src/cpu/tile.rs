@@ -10,11 +10,11 @@
 //!                 sums[row] += splat(tap) * vectors       fused
 //! ```
 //!
-//! The number of tap columns stays unknown to the compiler: with 3 or 5 known to it, or 1 for the column pass, it moves
+//! The number of tap columns is not a compile-time constant: with 3 or 5, or 1 for the column pass, the compiler moves
 //! loads ahead until the registers run out, and 5x5 taps take half as long again.
 //!
-//! A sum thus meets its taps row by row, left to right. Of the R + rows - 1 lines, the first and the last
-//! R - 1 lie under some of the rows' windows only.
+//! So a sum takes its taps row by row, left to right. Of the R + rows - 1 lines, the first and the last
+//! R - 1 lie under the windows of only some rows.
 
 #![expect(
     clippy::needless_range_loop,
@@ -29,7 +29,7 @@ pub(super) const SLACK: usize = 128;
 /// Floats by which lines may be read past their ends: the widest tile and a vector.
 pub(super) const MARGIN: usize = SLACK + 16;
 
-/// Where the sums go.
+/// The destination of the sums.
 pub(super) enum Outs<'a, 'b> {
     /// As they are.
     Floats(&'a mut [&'b mut [f32]]),
@@ -58,7 +58,7 @@ impl Outs<'_, '_> {
     /// Stores a row of a tile.
     ///
     /// # Safety
-    /// There is a row `r`, and as many places in it from `at` on as there are sums.
+    /// Row `r` exists, and has room for all sums from `at` on.
     #[inline(always)]
     unsafe fn store<L: Lanes, const V: usize>(&mut self, r: usize, at: usize, sums: &[L; V]) {
         // SAFETY: the caller's promise.
@@ -95,18 +95,18 @@ pub(super) struct Tiles<'a, 'b> {
     pub(super) outs: Outs<'a, 'b>,
     /// Sums in each row. Outputs longer than this by [`SLACK`] are written past it.
     pub(super) len: usize,
-    /// What will be read next, to be fetched meanwhile: a line of stored pixels for each row, and the bytes of a float's.
+    /// The stored pixels to prefetch, which are read next: a line for each row, and the bytes that one float is stored in.
     pub(super) ahead: ([*const u8; ROWS], usize),
     /// Whether to go on from the sums that the outputs hold, rather than from zero.
     pub(super) resume: bool,
-    /// Whether to sum each row of taps for itself and then add these up: fewer roundings upon each other.
+    /// Whether to sum each row of taps separately and then add these sums: shorter chains of roundings.
     pub(super) by_rows: bool,
 }
 
-/// The most rows of output that are made together: with the vectors side by side, what 32 registers hold.
+/// The most rows of output that are computed together: with the adjacent vectors, as many as 32 registers hold.
 pub(super) const ROWS: usize = 6;
 
-/// The rows of output that are made together under a window of so many rows: not more than those, so that the first and the
+/// The rows of output that are computed together under a window of so many rows: at most as many, so that the first and the
 /// last lines are different ones.
 pub(super) fn rows_at_once(tap_rows: usize) -> usize {
     match tap_rows {
@@ -163,7 +163,7 @@ impl Tiles<'_, '_> {
         assert!(slack || (self.len >= width && !self.resume), "rows this short, or resumed, have outputs with slack");
         let mut x = 0;
         while x < self.len {
-            // Without slack, the last tile ends where the row ends, and makes some sums once more.
+            // Without slack, the last tile ends where the row ends, and computes some sums again.
             let at = if slack || x + width <= self.len { x } else { self.len - width };
             for ahead in self.ahead.0.into_iter().take(R) {
                 for line in 0..(width * self.ahead.1).div_ceil(64) {
@@ -214,7 +214,7 @@ impl Tiles<'_, '_> {
                 if R > 5 {
                     self.line::<L, R, V, 5, R, APART>(rows + 4, at, &mut sums);
                 }
-                // Not a loop, so that sums stay in registers.
+                // Not a loop, so that the sums stay in registers.
                 self.outs.store(0, at, &sums[0]);
                 if R > 1 {
                     self.outs.store(1, at, &sums[1 % R]);

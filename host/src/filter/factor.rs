@@ -1,4 +1,4 @@
-//! Whether a window of taps is the product of a column and a row, and of which.
+//! Factors a window of taps into a row and a column, if it is their product.
 
 use crate::Result;
 
@@ -15,7 +15,7 @@ pub(super) const TOLERANCE: f64 = f32::EPSILON as f64;
 /// The factors of taps given row by row, if they are a product within [`TOLERANCE`].
 ///
 /// The row and the column through the greatest tap are the factors, up to scale, if there are any. The scale is chosen so
-/// that nothing is rounded where that can be had: if the row becomes small whole numbers in the same proportions, the
+/// that nothing is rounded where that is possible: if the row can be scaled to small integers, the
 /// taps of a Sobel or a binomial filter are reproduced exactly. Otherwise the row's greatest is 1, and the factors are
 /// refined towards the nearest product.
 pub(super) fn factors(cols: usize, rows: usize, taps: &[f64]) -> Result<Option<Factors>> {
@@ -63,7 +63,7 @@ pub(super) fn factors(cols: usize, rows: usize, taps: &[f64]) -> Result<Option<F
     Ok((error <= tolerance).then_some(factors))
 }
 
-/// Where the greatest magnitude is.
+/// The position of the greatest magnitude.
 pub(super) fn greatest(taps: &[f64]) -> usize {
     let mut best = 0;
     for (index, tap) in taps.iter().enumerate() {
@@ -75,7 +75,7 @@ pub(super) fn greatest(taps: &[f64]) -> usize {
 }
 
 impl Factors {
-    /// From the row and the column that cross at `row[pivot]`, factors: the row in units of `unit`.
+    /// Factors from the row and the column that cross at `row[pivot]`; the row in units of `unit`.
     fn scaled(mut self, unit: f64, pivot: usize) -> Self {
         self.row.iter_mut().for_each(|tap| *tap /= unit);
         let pivot = self.row[pivot];

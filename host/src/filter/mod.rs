@@ -42,7 +42,7 @@ pub struct Filter {
 /// Taps are kept in f64; kernels compute with each rounded to f32.
 #[derive(Clone, Debug, PartialEq)]
 enum Taps {
-    /// Row by row, as given, and the factors whose product they are, if they are one.
+    /// Taps row by row, as given, and their factors if the filter is separable.
     Dense { taps: Vec<f64>, factors: Option<Factors> },
     /// Tap `(r, c)` is `column[r] * row[c]`.
     Product(Factors),
@@ -168,7 +168,7 @@ impl Filter {
         self.factors().is_some()
     }
 
-    /// The row and the column whose product the taps are, if they are one.
+    /// The row and the column whose product the taps are, if the filter is separable.
     pub fn separated(&self) -> Option<(&[f64], &[f64])> {
         self.factors().map(|factors| (&factors.row[..], &factors.column[..]))
     }
@@ -191,7 +191,7 @@ impl Filter {
     /// The tap in row `row` and column `col`.
     ///
     /// # Panics
-    /// If there is none.
+    /// If `row` or `col` is outside the window.
     pub fn tap(&self, row: usize, col: usize) -> f64 {
         assert!(row < self.rows && col < self.cols, "no tap ({row}, {col}) in {} rows of {}", self.rows, self.cols);
         match &self.taps {

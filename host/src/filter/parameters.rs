@@ -1,4 +1,4 @@
-//! Parameters: those that a preset takes, and those that a text gives it.
+//! Parameters of presets, and how text gives them.
 
 use super::Filter;
 use crate::{Error, Result};

@@ -143,7 +143,7 @@ impl Filter {
 
 fn read_row(text: &str, row: &str, taps: &mut Vec<f64>) -> Result<()> {
     let row = row.trim();
-    // One comma at the end is how some programs write a row.
+    // Some programs write a comma at the end of a row.
     let row = row.strip_suffix(',').unwrap_or(row);
     for cell in row.split(',') {
         let before = taps.len();

@@ -1,4 +1,4 @@
-//! The fastest kernel by measurement, kept from one program to the next.
+//! Autotuning: measures the fastest kernel, and remembers it in a file for later programs.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,7 +18,7 @@ use crate::{Border, Result, Variant};
 /// Variants that are predicted to take longer than the best one by more than this are not measured.
 const HOPELESS: u32 = 4;
 
-/// What was measured on one GPU.
+/// The measurements of one GPU.
 #[derive(Debug)]
 pub(crate) struct Tuned {
     /// Lines of the file begin with it: build, GPU and driver. Lines of others are left alone.
@@ -27,7 +27,7 @@ pub(crate) struct Tuned {
 }
 
 impl Tuned {
-    /// What earlier programs have found. A file that cannot be read, or a line that makes no sense, is as good as none.
+    /// The measurements of earlier programs. Files that cannot be read, and lines that cannot be parsed, are ignored.
     pub(crate) fn new(gpu: &Gpu) -> Self {
         let info = gpu.info();
         let mut build = DefaultHasher::new();
@@ -101,7 +101,7 @@ fn measure(problem: &Problem, engine: &Engine, border: Border) -> Result<Prepare
     Ok(fastest.1)
 }
 
-/// Adds a line to the file. That it cannot be written costs time and nothing else, so it is no error.
+/// Adds a line to the file. A failure costs only time, so it is not an error.
 fn keep(line: &str) {
     let Some(path) = file() else { return };
     let _ = path.parent().map_or(Ok(()), fs::create_dir_all);

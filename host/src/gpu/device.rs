@@ -19,9 +19,9 @@ use crate::{Error, Result};
 
 /// An open GPU. Opened once in a process and shared; cheap to clone.
 ///
-/// `Send` and `Sync`: the driver's functions may be called from any thread, and each one here first makes the GPU current on the
-/// thread that it is called on, so that it does not matter which GPU that thread used before. It stays current: other CUDA
-/// code on that thread which wants another GPU has to say so again. The kernels that are loaded are kept behind a lock, and
+/// `Send` and `Sync`: the driver's functions may be called from any thread, and each method first makes the GPU current on the
+/// calling thread, whichever GPU that thread used before. The GPU stays current afterwards: other CUDA
+/// code on that thread that uses another GPU must make that one current again. Loaded kernels are kept behind a lock, and
 /// never unloaded.
 #[derive(Clone, Debug)]
 pub struct Gpu {
@@ -35,7 +35,7 @@ struct Inner {
     tier: &'static Tier,
     /// Rows of blocks that a grid may have.
     grid_rows: u32,
-    /// Bytes that the driver's copies by rows may have from one row to the next.
+    /// The greatest number of bytes from one row to the next in the driver's copies by rows.
     max_pitch: usize,
     /// Machine code of all kernels of a set, by its address, if it has some for this device and the driver takes it.
     machine_code: Mutex<BTreeMap<usize, Option<&'static Module>>>,
@@ -44,13 +44,13 @@ struct Inner {
     resident: Mutex<HashMap<(Key, u32, u32), u64>>,
 }
 
-/// A kernel by its entry's name, and by the address of what it comes from: a set of tiers, or [`Kernels`] from a file.
+/// A kernel by its entry's name, and by the address of its source: a set of tiers, or [`Kernels`] from a file.
 pub(super) type Key = (&'static str, usize);
 
-/// Some kernels for all tiers.
+/// A set of kernels, for all tiers.
 type Set = &'static [Tier];
 
-/// A kernel in the driver's hands.
+/// A kernel that the driver has loaded.
 #[derive(Clone, Copy, Debug)]
 struct Loaded {
     function: &'static Function<'static>,
@@ -59,23 +59,23 @@ struct Loaded {
     launches: u64,
 }
 
-/// What a kernel that was loaded is like.
+/// The properties of a loaded kernel.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LoadedKernel {
     /// Its entry's name.
     pub entry: &'static str,
-    /// Where it comes from; `None` for those embedded.
+    /// The file that it comes from; `None` for an embedded kernel.
     pub from: Option<&'static Kernels>,
     /// Registers of a thread.
     pub registers: u32,
     /// Bytes of a thread's local memory.
     pub local: u32,
-    /// How long it took to load, which is for the most part to compile.
+    /// The time to load it, most of which is compilation.
     pub time: Duration,
 }
 
-/// What a GPU is.
+/// The properties of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
@@ -91,7 +91,7 @@ pub struct Info {
     pub memory: u64,
     /// Bytes of level-2 cache.
     pub l2_cache: u64,
-    /// Bytes a second that device memory moves, by the device's own account; 0 if it gives none.
+    /// Bytes a second of the device memory, as the device reports it; 0 if it does not.
     pub bandwidth: u64,
     /// Bytes of shared memory that a block can have.
     pub shared_memory: usize,
@@ -138,18 +138,18 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// What the GPU is.
+    /// The GPU's properties.
     pub fn info(&self) -> &Info {
         &self.inner.info
     }
 
-    /// What kernels' policies and times depend on.
+    /// The properties that kernels' policies and times depend on.
     pub(crate) fn machine(&self) -> Machine {
         let Info { name, bandwidth, shared_memory, .. } = &self.inner.info;
         Machine::new(name, *bandwidth, *shared_memory)
     }
 
-    /// Bytes of device memory that are free now, and that there are.
+    /// Bytes of device memory: those that are free now, and all.
     ///
     /// # Errors
     /// Driver errors.
@@ -165,18 +165,18 @@ impl Gpu {
         self.inner.tier.arch
     }
 
-    /// Rows of blocks that a grid may have; kernels go on in a grid-stride loop where an image needs more.
+    /// Rows of blocks that a grid may have; for larger images, kernels use a grid-stride loop.
     pub(super) fn grid_rows(&self) -> u32 {
         self.inner.grid_rows
     }
 
-    /// Bytes that the driver's copies by rows may have from one row to the next.
+    /// The greatest number of bytes from one row to the next in the driver's copies by rows.
     pub(super) fn max_pitch(&self) -> usize {
         self.inner.max_pitch
     }
 
     /// Makes the GPU current on the calling thread, as a program's own driver calls need. It stays current there until
-    /// something asks for another one.
+    /// another one is made current.
     ///
     /// # Errors
     /// Driver errors.
@@ -200,19 +200,19 @@ impl Gpu {
         Err(Error::Parameter { name, value: format!("one of GPU {there}"), expected })
     }
 
-    /// The kernel of this name, loaded when first asked for, for a launch, which is counted.
+    /// The kernel of this name, loaded on first use, for a launch, which is counted.
     pub(super) fn function_to_launch(&self, entry: &'static str) -> Result<&'static Function<'static>> {
         self.find(embedded::embedded(), entry, 1).map(|(_, function)| function)
     }
 
-    /// A kernel of a set, loaded when first asked for, and its key; `launches` are added to those counted.
+    /// A kernel of a set, loaded on first use, and its key; adds `launches` to its count.
     pub(super) fn find(
         &self,
         set: Set,
         entry: &'static str,
         launches: u64,
     ) -> Result<(Key, &'static Function<'static>)> {
-        // A file's kernels stand in for the product's own.
+        // A file's kernels replace apron's own.
         let given = embedded::instead_of(entry).filter(|_| std::ptr::eq(set, embedded::embedded()));
         let key = key(entry, set, given);
         let mut functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -230,7 +230,7 @@ impl Gpu {
         Ok((key, function))
     }
 
-    /// Counts a launch of a kernel that was found before.
+    /// Counts a launch of a kernel that is loaded already.
     pub(super) fn count_launch(&self, key: Key) {
         let mut functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(loaded) = functions.get_mut(&key) {
@@ -238,7 +238,7 @@ impl Gpu {
         }
     }
 
-    /// Loads a kernel of a set: from machine code where there is some, else the driver compiles its PTX.
+    /// Loads a kernel of a set: from machine code if the set has it, else the driver compiles its PTX.
     fn load_from(&self, set: Set, entry: &'static str) -> Result<&'static Function<'static>> {
         let fail = |message| Error::Driver { call: "loading a kernel", message };
         let tier = embedded::best(set, self.inner.info.capability, self.inner.info.driver).map_err(fail)?;
@@ -289,7 +289,7 @@ impl Gpu {
     }
 
     /// Every kernel that was launched so far, by entry, and how often; a replay of what was recorded does not count. For
-    /// tests, which must not pass without one.
+    /// tests, which must not pass without a launch.
     #[doc(hidden)]
     pub fn launches(&self) -> Vec<(&'static str, u64)> {
         let functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -297,7 +297,7 @@ impl Gpu {
         launches.filter(|&(_, launches)| launches > 0).collect()
     }
 
-    /// Compiles one entry of kernels that were given.
+    /// Compiles one entry of kernels from a file.
     fn load_given(&self, entry: &'static str, kernels: &'static Kernels) -> Result<&'static Function<'static>> {
         let (major, minor) = self.inner.info.capability;
         let fail = |reason| Error::Kernels { path: kernels.path().to_owned(), reason };
@@ -309,7 +309,7 @@ impl Gpu {
         function.map_err(|error| fail(format!("loading {entry}: {}", driver::message(error))))
     }
 
-    /// Finds one entry in a module, and lets it have all the shared memory that there is.
+    /// Finds one entry in a module, and allows it all of a block's shared memory.
     fn prepare(
         &self,
         entry: &'static str,
@@ -324,7 +324,7 @@ impl Gpu {
         Ok(Box::leak(Box::new(function)))
     }
 
-    /// A set's machine code for this device. A driver older than its assembler may decline it: PTX is left then.
+    /// A set's machine code for this device. A driver older than its assembler may refuse it; then the PTX is used.
     fn machine_code(&self, set: Set, tier: &Tier) -> Option<&'static Module> {
         let mut loaded = self.inner.machine_code.lock().unwrap_or_else(PoisonError::into_inner);
         *loaded.entry(set.as_ptr().addr()).or_insert_with(|| {
@@ -335,7 +335,7 @@ impl Gpu {
         })
     }
 
-    /// What a failed driver call means.
+    /// The error for a failed driver call.
     pub(super) fn error(&self, call: &'static str, error: CudaError) -> Error {
         if error == CudaError::OutOfMemory {
             return self.out_of_memory(0);
@@ -384,8 +384,8 @@ impl Inner {
     }
 }
 
-/// What a device takes, or less if the environment says so: tests see grid-stride loops go round then, without an image of half a million
-/// rows.
+/// The rows of blocks that a device takes, or fewer if the environment says so: then tests reach the grid-stride loops
+/// without an image of half a million rows.
 fn grid_rows(most: u32) -> Result<u32> {
     const VARIABLE: &str = "APRON_GRID_ROWS";
     let Some(value) = std::env::var_os(VARIABLE) else { return Ok(most) };
@@ -394,7 +394,7 @@ fn grid_rows(most: u32) -> Result<u32> {
     rows.ok_or_else(|| Error::Parameter { name: VARIABLE, value, expected: format!("a number from 1 to {most}") })
 }
 
-/// Bytes a second that a device's memory moves, if it says so: two transfers a clock, which is in kHz; the bus is in bits.
+/// Bytes a second of a device's memory, if the driver reports it: two transfers a clock, which is in kHz; the bus is in bits.
 fn bandwidth(device: &cust::device::Device) -> u64 {
     let attribute = |attribute| device.get_attribute(attribute).ok().and_then(|value| u64::try_from(value).ok());
     let clock = attribute(DeviceAttribute::MemoryClockRate).unwrap_or(0);

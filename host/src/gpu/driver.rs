@@ -36,7 +36,7 @@ thread_local! {
     static LAST_ERROR: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The driver's own words for an error that cust has just returned on this thread.
+/// The driver's message for an error that cust has just returned on this thread.
 pub(super) fn message(error: CudaError) -> String {
     type Describe = unsafe extern "C" fn(u32, *mut *const c_char) -> u32;
     let code = match LAST_ERROR.get() {
@@ -70,7 +70,7 @@ pub(super) fn check(status: CUresult) -> CudaResult<()> {
     }
 }
 
-/// Notes a driver's answer, and brings it into the range of cust's enumeration, outside which it must not be.
+/// Remembers the driver's result, and maps it into the range of cust's enumeration.
 fn answer(code: u32) -> CUresult {
     LAST_ERROR.set(code);
     match code {

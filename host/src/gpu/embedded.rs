@@ -1,5 +1,5 @@
 //! The kernels that the build embedded: PTX, one compressed module for each entry, in tiers of compute capability; and, if
-//! ptxas was there, machine code for common GPUs. And kernels from a PTX file, to take instead.
+//! ptxas was installed, machine code for common GPUs. Also kernels from a PTX file, which replace them.
 
 use std::collections::BTreeMap;
 use std::fs;

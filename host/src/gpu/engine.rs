@@ -28,7 +28,7 @@ pub(crate) struct Engine {
     idle: Mutex<Vec<Workspace>>,
 }
 
-/// What one run needs beside the taps; kept for the next run.
+/// The memory and the stream of one run, without the taps; kept for the next run.
 #[derive(Debug)]
 struct Workspace {
     stream: Stream,
@@ -38,7 +38,7 @@ struct Workspace {
     output: LockedBuffer<f32>,
 }
 
-/// Which results are computed, and what becomes of their sums.
+/// Which results are computed, and the epilogue for their sums.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) columns: Range<usize>,
@@ -47,7 +47,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// All results, as they are.
+    /// All results, without an epilogue.
     pub(crate) fn whole(shape: Shape) -> Self {
         Self { columns: 0..shape.width, rows: 0..shape.height, epilogue: Epilogue::NONE }
     }
@@ -97,7 +97,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Filters images on the device; in stream order. `prepared` is for this part of such a source.
+    /// Filters images on the device, in stream order. `prepared` is a kernel for this part of this kind of source.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if sizes differ; [`Error::Parameter`] if a view or the stream is another GPU's, or lacks rows.
@@ -159,7 +159,7 @@ impl Engine {
         Ok(())
     }
 
-    /// An idle workspace of this shape, or a new one. Those of another shape are let go.
+    /// An idle workspace of this shape, or a new one. Idle ones of another shape are freed.
     fn workspace(&self, shape: Shape) -> Result<Workspace> {
         let mut idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
         let found = idle.iter().position(|work| work.src.shape() == shape).map(|index| idle.swap_remove(index));
@@ -188,6 +188,6 @@ fn within(name: &'static str, range: &Range<usize>, all: &Range<usize>) -> Resul
     if !range.is_empty() && range.start >= all.start && range.end <= all.end {
         return Ok(());
     }
-    let expected = format!("some of {} to before {}, which there are", all.start, all.end);
-    Err(Error::Parameter { name, value: format!("{} to before {}", range.start, range.end), expected })
+    let expected = format!("a range within {}..{}, not empty", all.start, all.end);
+    Err(Error::Parameter { name, value: format!("{}..{}", range.start, range.end), expected })
 }

@@ -1,7 +1,7 @@
-//! Graphs of kernels, put together kernel by kernel.
+//! CUDA graphs, built kernel by kernel.
 //!
-//! Capturing a stream would do the same with less code, but whatever else other threads do in the driver meanwhile (load a
-//! kernel, allocate memory) may break a capture, and a capture may break it.
+//! Capturing a stream would do the same with less code. But other threads that use the driver at the same time (to load a
+//! kernel or allocate memory) may invalidate the capture, and the capture may make their calls fail.
 
 use std::ffi::c_void;
 
@@ -27,10 +27,10 @@ unsafe impl Send for Graph {}
 // SAFETY: as above: nothing can be done with a shared reference.
 unsafe impl Sync for Graph {}
 
-/// A graph in the making.
+/// A graph under construction.
 pub(super) struct Recording(CUgraph);
 
-/// The kernels of a graph in the making, each of which waits for the one before it, as in a stream. In a stream no longer than
+/// The kernels of a graph under construction, each of which waits for the one before it, as in a stream. In a stream no longer than
 /// the graph's [`Recording`] lives.
 #[derive(Debug)]
 pub(super) struct Chain {
@@ -48,7 +48,7 @@ impl Graph {
     /// Puts the graph's work into a stream.
     ///
     /// # Safety
-    /// All that the work uses is alive, and the stream is this GPU's.
+    /// Everything that the work uses is alive, and the stream is this GPU's.
     pub(super) unsafe fn launch(&mut self, stream: CUstream) -> CudaResult<()> {
         // SAFETY: as the caller promised.
         check(unsafe { cuGraphLaunch(self.ready, stream) })
@@ -72,7 +72,7 @@ impl Recording {
     pub(super) fn ready(self, gpu: &Gpu) -> CudaResult<Graph> {
         let mut ready = std::ptr::null_mut();
         let nowhere = std::ptr::null_mut();
-        // SAFETY: the graph is alive; no text is asked for.
+        // SAFETY: the graph is alive; the pointers for messages may be null.
         check(unsafe { cuGraphInstantiate_v2(&mut ready, self.0, nowhere, std::ptr::null_mut(), 0) })?;
         Ok(Graph { ready, gpu: gpu.clone() })
     }
@@ -82,8 +82,8 @@ impl Chain {
     /// Adds a kernel.
     ///
     /// # Safety
-    /// `arguments` are what it takes; they are copied before the call returns. `blocks` of so many threads and bytes of shared
-    /// memory are what it keeps to.
+    /// `arguments` are those that the kernel takes; they are copied before the call returns. The kernel's contract allows such
+    /// blocks, with so many threads and bytes of shared memory.
     pub(super) unsafe fn add(
         &mut self,
         kernel: &Function<'_>,
@@ -121,7 +121,7 @@ impl Drop for Recording {
 impl Drop for Graph {
     fn drop(&mut self) {
         if self.gpu.enter().is_ok() {
-            // SAFETY: nobody else has it. The driver lets a launch that is under way finish first.
+            // SAFETY: nobody else has it. The driver lets a running launch finish first.
             unsafe { cuGraphExecDestroy(self.ready) };
         }
     }

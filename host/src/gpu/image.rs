@@ -27,7 +27,7 @@ impl DeviceImage {
         self.shape
     }
 
-    /// Where the first pixel of the first plane lies in device memory, for kernels of a program's own: each plane has as many
+    /// The device address of the first pixel of the first plane, for a program's own kernels. Each plane has as many
     /// rows as the shape, [`DeviceImage::stride`] apart, and lies [`DeviceImage::plane_stride`] behind the one before it.
     pub fn address(&self) -> u64 {
         self.memory.address()
@@ -54,7 +54,7 @@ impl DeviceImage {
         self.gpu().enter()
     }
 
-    /// Sets every float, those between the rows too; in stream order.
+    /// Sets every float, also those between the rows; in stream order.
     ///
     /// # Errors
     /// [`Error::Parameter`] if the stream is another GPU's; driver errors.
@@ -83,7 +83,7 @@ impl DeviceImage {
             return self.copy_memory_from(src, stream);
         }
         self.gpu().same("the image to copy", src.gpu())?;
-        // Pixels alone: nothing need ever have been written between the rows.
+        // Only pixels: the memory between rows may never have been written.
         let rows = src.rows_at_once().min(self.rows_at_once());
         for (from, to) in src.planes().zip(self.planes()).take(self.shape.channels * self.shape.height / rows) {
             let (from, to) = (Rows::device(from, src.stride), Rows::device(to, self.stride));
@@ -93,8 +93,8 @@ impl DeviceImage {
         Ok(())
     }
 
-    /// Copies the memory of an image that is laid out as this one, what lies between the rows too: the driver's fastest copy.
-    /// For the benchmark, as the limit that filters are held to. In stream order.
+    /// Copies the memory of an image of the same layout, also between the rows, in stream order: the driver's fastest copy.
+    /// For the benchmark, which compares filters with it.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if layouts differ, [`Error::Parameter`] if the other image or the stream is another GPU's; driver
@@ -264,7 +264,7 @@ impl Gpu {
         self.laid_out(shape, stride, plane)
     }
 
-    /// An image of another one's shape, laid out as that one.
+    /// An image with the shape and the layout of another one.
     ///
     /// # Errors
     /// As [`Gpu::image`].
@@ -294,7 +294,7 @@ impl Gpu {
         Ok(image)
     }
 
-    /// Copies a host image into one on the device, however that is laid out.
+    /// Copies a host image into one on the device, of any layout.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if shapes differ; memory and driver errors.
@@ -328,7 +328,7 @@ impl Gpu {
         Ok(image)
     }
 
-    /// Where a device image holds something else than `value` beside its pixels: channel, row, and float of the row. For tests,
+    /// The first place between a device image's pixels that does not hold `value`: channel, row, and float of the row. For tests,
     /// which fill an image before it is written.
     ///
     /// # Errors
@@ -354,10 +354,10 @@ impl Gpu {
         }))
     }
 
-    /// Copies some rows of a device image to the host. For tests of images that are larger than they would like to copy.
+    /// Copies some rows of a device image to the host. For tests of images too large to copy whole.
     ///
     /// # Errors
-    /// [`Error::Parameter`] if there are no such rows; memory and driver errors.
+    /// [`Error::Parameter`] if the image has no such rows; memory and driver errors.
     #[doc(hidden)]
     pub fn download_rows(&self, src: &DeviceImage, rows: std::ops::Range<usize>) -> Result<Image<f32>> {
         let Shape { width, height, channels } = src.shape;

@@ -1,4 +1,4 @@
-//! Kernels of a program's own, on the streams and the images that plans use.
+//! Launches of kernels: apron's, and a program's own.
 
 use std::ffi::c_void;
 
@@ -59,7 +59,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// As many blocks as cover a region from column `left` on, each with a tile of pixels, in one plane.
+    /// The grid that covers a region from column `left` on, with a tile of pixels for each block, in one plane.
     pub(crate) fn covering(region: &Region, left: i32, tile: (u32, u32), block: (u32, u32)) -> Self {
         let (width, height) = ((region.x1 - left) as u32, (region.y1 - region.y0) as u32);
         let blocks = (width.div_ceil(tile.0), height.div_ceil(tile.1), 1);
@@ -72,7 +72,7 @@ impl Grid {
     }
 }
 
-/// What an entry takes: the tuple of its arguments.
+/// The tuple of an entry's arguments.
 pub(crate) trait Arguments {
     /// A pointer to each, in their order.
     fn pointers(&self) -> Vec<*const c_void>;
@@ -95,8 +95,8 @@ arguments!(A B C);
 arguments!(A B C D);
 
 impl Gpu {
-    /// A grid for so many planes, which its z axis counts, and no taller than the GPU takes: kernels go on in a grid-stride loop
-    /// where it ends.
+    /// The grid for so many planes, which its z axis counts, limited to the height that the GPU takes: kernels walk the
+    /// remaining rows in a grid-stride loop.
     pub(crate) fn fitting(&self, grid: Grid, planes: u32) -> Grid {
         let (across, down, _) = grid.blocks;
         Grid { blocks: (across, down.min(self.grid_rows()), planes), ..grid }
@@ -138,15 +138,15 @@ impl Stream {
     /// Puts one of apron's own kernels into the stream.
     ///
     /// # Safety
-    /// The grid is one that the kernel's contract allows, and memory is as for [`Stream::launch`]. The types of the arguments are
-    /// right, or it does not compile.
+    /// The grid is one that the kernel's contract allows, and memory is as for [`Stream::launch`]. The compiler checks the types of
+    /// the arguments.
     pub(crate) unsafe fn enqueue<A: Arguments>(&mut self, entry: Entry<A>, grid: Grid, arguments: &A) -> Result<()> {
         let function = self.gpu.function_to_launch(entry.name())?;
         // SAFETY: as the caller promised; a tuple's values have the sizes that the entry was declared with.
         unsafe { self.put(function, grid, &arguments.pointers()) }
     }
 
-    /// As [`Stream::enqueue`], for an entry that takes taps by value behind the other arguments. Of `taps` the first are taken.
+    /// As [`Stream::enqueue`], for an entry that takes taps by value after the other arguments: the first of `taps`.
     ///
     /// # Safety
     /// As for [`Stream::enqueue`].

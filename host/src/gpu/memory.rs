@@ -1,4 +1,4 @@
-//! Device memory that goes back to the GPU it came from.
+//! Device memory that is freed on the GPU that it belongs to.
 
 use cust::memory::{CopyDestination, DeviceBuffer};
 
@@ -8,7 +8,7 @@ use crate::Result;
 /// Floats in the memory of a GPU.
 ///
 /// The driver frees memory only where that GPU is current on the calling thread, and the thread that drops this may have used
-/// another one last, or none ever: what is left to `cust` alone would be lost then, without a word.
+/// another one last, or none: `cust` alone would leak the memory then, without an error.
 #[derive(Debug)]
 pub(super) struct Memory {
     gpu: Gpu,
@@ -38,7 +38,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // The buffer is freed after this. An error has no one to go to; the next call reports it.
+        // The buffer is freed after this. An error cannot be returned here; the next call reports it.
         let _ = self.gpu.enter();
     }
 }

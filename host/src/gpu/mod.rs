@@ -1,7 +1,7 @@
 //! Filtering on NVIDIA GPUs: devices, images in device memory, streams to put work into.
 //!
-//! Host images and device images are different types, and nothing crosses unasked. [`crate::Plan::run`] takes host images
-//! and does the crossing itself; [`crate::Plan::run_on_device`] works on what is already there:
+//! Host images and device images are different types, and no conversion is implicit. [`crate::Plan::run`] takes host images
+//! and copies them to the device and back; [`crate::Plan::run_on_device`] works on images that are already there:
 //!
 //! ```no_run
 //! use apron::{Device, Filter, Image, Plan, gpu::Gpu};
@@ -17,7 +17,7 @@
 //! # Ok::<(), apron::Error>(())
 //! ```
 //!
-//! A program's own kernels run beside: see [`Function`].
+//! A program can launch its own kernels on the same images and streams: see [`Function`].
 
 mod autotune;
 pub(crate) mod device;

@@ -1,4 +1,4 @@
-//! Work that is recorded once and put into streams again and again, with a single call of the driver (a CUDA graph).
+//! Work that is recorded once and then put into streams many times, with a single driver call each (a CUDA graph).
 
 use super::device::Gpu;
 use super::graph::{Graph, Recording};
@@ -6,7 +6,7 @@ use super::image::DeviceImage;
 use super::stream::Stream;
 use crate::Result;
 
-/// A plan's work on two images, ready to be put into a stream over and over: for small images, where starting a kernel
+/// A plan's work on two images, ready to be put into a stream many times: for small images, where starting a kernel
 /// takes as long as the kernel. Made by [`crate::Plan::record`].
 ///
 /// ```no_run
@@ -28,7 +28,7 @@ use crate::Result;
 /// ```
 #[derive(Debug)]
 pub struct Recorded {
-    // Dropped in this order: nothing of the graph may outlive what it works in.
+    // Fields are dropped in this order: the graph must not outlive the memory that it uses.
     graph: Graph,
     /// Has the scratch memory that the work uses.
     stream: Stream,

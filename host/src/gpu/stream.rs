@@ -1,4 +1,4 @@
-//! Streams: queues of work for a GPU, each with scratch memory of its own.
+//! Streams: queues of work for a GPU, each with its own scratch memory.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::Result;
 
 /// A queue of work. Work in one stream runs in order; work in two may overlap.
 ///
-/// Scratch memory belongs to the stream, so plans running in two streams share nothing that changes.
+/// Scratch memory belongs to the stream, so plans that run in two streams share no mutable memory.
 ///
 /// A stream is `Send` and `Sync`: the driver takes calls for one stream from any thread, each after this GPU has been made current
 /// there, and what has a state here, the scratch, is changed through `&mut` alone. Work of several threads in one stream
@@ -23,7 +23,7 @@ pub struct Stream {
     pub(super) gpu: Gpu,
     pub(super) queue: cust::stream::Stream,
     scratch: Option<Memory>,
-    /// Where kernels go instead, while a plan's work is recorded.
+    /// The recording that takes kernels instead, while a plan's work is recorded.
     pub(super) recording: Option<Chain>,
 }
 
@@ -66,7 +66,7 @@ impl Stream {
         &self.gpu
     }
 
-    /// At least `len` floats of scratch. Whoever asks next in this stream gets the same memory.
+    /// At least `len` floats of scratch. The next call returns the same memory.
     pub(crate) fn scratch(&mut self, len: usize) -> Result<*mut f32> {
         if self.scratch.as_ref().is_none_or(|scratch| scratch.len() < len) {
             // Work in flight may still use the old one.
@@ -84,7 +84,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Scratch must outlive the work that uses it. An error here has no one to go to; the next call reports it.
+        // Scratch must outlive the work that uses it. An error cannot be returned here; the next call reports it.
         let _ = self.synchronize();
     }
 }

@@ -1,4 +1,4 @@
-//! A filter's taps in the homes that kernels read them from, each made when a kernel first asks for it.
+//! A filter's taps in each place that kernels read them from: by value, in memory, as spectra. Each is made on first use.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use super::memory::Memory;
 use crate::memory::once;
 use crate::{Error, Filter, Result, Variant};
 
-/// The homes of one filter on one GPU. By value, taps are rounded to f32 and padded with zeros to as many as any entry takes.
+/// The taps of one filter on one GPU. Those by value are rounded to f32 and padded with zeros to as many as any entry takes.
 #[derive(Debug)]
 pub(crate) struct TapHomes {
     gpu: Gpu,
@@ -27,7 +27,7 @@ pub(crate) struct TapHomes {
 struct Pair {
     row: Vec<f32>,
     column: Vec<f32>,
-    /// One behind the other.
+    /// The row's taps, then the column's.
     both: Vec<f32>,
 }
 
@@ -91,8 +91,8 @@ impl TapHomes {
         Ok(memory.pointer())
     }
 
-    /// The address of spectra in the GPU's memory, which `make` computes when they are first asked for. One kernel on a GPU
-    /// reads them, so there is one way to make them.
+    /// The address of spectra in the GPU's memory, which `make` computes on the first call. Only one kernel
+    /// reads them on a GPU, so `make` is always the same.
     pub(crate) fn spectra(&self, make: impl FnOnce(&Filter) -> Result<Vec<f32>>) -> Result<*const f32> {
         let memory = once(&self.spectra, || self.gpu.holding(&make(&self.filter)?, "uploading spectra"))?;
         Ok(memory.pointer())

@@ -1,4 +1,4 @@
-//! Views of device memory: images, bands of images, batches, laid out in any way that strides can say.
+//! Views of device memory: images, bands of images and batches, in any layout that strides describe.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -24,11 +24,11 @@ pub struct DeviceViewMut<'a> {
     memory: PhantomData<&'a mut DeviceImage>,
 }
 
-/// What both have.
+/// The fields of both.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) gpu: Gpu,
-    /// That of each whole image, of which the view may have some rows.
+    /// The shape of each whole image; the view may have only some of its rows.
     pub(super) shape: Shape,
     pub(super) images: usize,
     strides: Strides,
@@ -64,7 +64,7 @@ impl View {
             return Err(Error::Parameter { name: "the layout", value, expected: "multiples of 4 bytes".into() });
         }
         let rows = checked(rows, &(0..shape.height))?;
-        // The address is that of the first row that is there.
+        // The address is that of the first row of the view.
         let there = (rows.start as i32, rows.end as i32);
         let plane = Plane::new(address, strides, shape.channels as u32, there);
         Ok(Self { gpu: gpu.clone(), shape, images, strides, plane })
@@ -76,19 +76,19 @@ impl View {
         Ok(self)
     }
 
-    /// The images from number `first` on, as a kernel is told of them.
+    /// The images from number `first` on, as a kernel's argument.
     pub(super) fn plane_from(&self, first: usize) -> Plane {
         let mut plane = self.plane;
         plane.base = plane.base.wrapping_add((first as i64 * self.strides.image) as u64);
         plane
     }
 
-    /// The rows that are there.
+    /// The rows that the view has.
     pub(super) fn there(&self) -> Range<usize> {
         self.plane.first_row as usize..self.plane.end_row as usize
     }
 
-    /// Whether sliding kernels may read it: its pixels lie side by side, its rows at multiples of 16 bytes less than 2 GiB
+    /// Whether sliding kernels may read it: its pixels are adjacent, its rows at multiples of 16 bytes less than 2 GiB
     /// apart.
     pub(super) fn is_aligned(&self) -> bool {
         let Strides { row, channel, image, .. } = self.strides;
@@ -98,10 +98,10 @@ impl View {
     }
 }
 
-/// Rows that are some of those that are there.
+/// Checks that the view has these rows.
 fn checked(rows: Range<usize>, there: &Range<usize>) -> Result<Range<usize>> {
     if rows.is_empty() || rows.start < there.start || rows.end > there.end {
-        let expected = format!("some of rows {} to before {}", there.start, there.end);
+        let expected = format!("a range within {}..{}, not empty", there.start, there.end);
         return Err(Error::Parameter { name: "rows", value: format!("{rows:?}"), expected });
     }
     Ok(rows)

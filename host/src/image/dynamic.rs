@@ -78,7 +78,7 @@ impl Plan {
         Ok(result)
     }
 
-    /// Filters an image into a new one of the same stored type: [`Plan::run`] that makes its own destination.
+    /// Filters an image into a new one of the same stored type: [`Plan::run`] with a newly allocated destination.
     ///
     /// ```
     /// use apron::{Device, Filter, Image, ImageView, Plan};

@@ -147,7 +147,7 @@ mod sealed {
             out.iter_mut().zip(values).for_each(|(out, &value)| *out = Pixel::from_f32(value));
         }
     }
-    // By slices, because one by one the crate would detect the processor's features for each value.
+    // By slices: one by one, the crate would detect the processor's features for each value.
     impl Sealed for f16 {
         #[inline(always)]
         fn widen(values: &[Self], out: &mut [f32]) {

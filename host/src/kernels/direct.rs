@@ -1,4 +1,4 @@
-//! The direct family but for its sliding kernel, `gpu-kernels/src/kernels/direct.rs`.
+//! The direct family without its sliding kernel: launches `gpu-kernels/src/kernels/direct.rs`.
 
 use gpu_kernels::abi::{MAX_CONSTANT_TAPS, Pass, Window};
 use gpu_kernels::entry::{Entry, TapsEntry};
@@ -13,7 +13,7 @@ use crate::gpu::{launch::Grid, stream::Stream};
 use crate::plan::{machine::Times, problem::Problem};
 use crate::{Variant, Why};
 
-/// The size that has so many taps that its entry reads them from memory.
+/// The size whose entry reads its taps from memory, because they are too many for parameters.
 const UNROLLED_FROM_MEMORY: i32 = 51;
 
 pub(super) static NAIVE: Kernel = Kernel {
@@ -94,28 +94,28 @@ pub(super) static UNROLLED: Kernel = Kernel {
     },
 };
 
-/// `direct_shared` for a variant, with as many taps as there are.
+/// A variant's launch of `direct_shared`, or of `direct_shared_buffer` if there are too many taps.
 fn shared(problem: &Problem, variant: Variant) -> Result<Prepared, Why> {
     let constant = problem.cols * problem.rows <= MAX_CONSTANT_TAPS;
     let entry = if constant { Taps::Constant(direct_shared.with_taps()) } else { Taps::Memory(direct_shared_buffer) };
     Ok(Prepared::new(variant, Launch { entry, tile: Some(Tile { bytes: tile_bytes(problem)?, rows: 1 }) }))
 }
 
-/// Bytes of a block's pixels and their apron, which have to fit in shared memory.
+/// Bytes of a block's pixels and their apron, which must fit in shared memory.
 fn tile_bytes(problem: &Problem) -> Result<u32, Why> {
     let (width, height) = (BLOCK.0 as usize, BLOCK.1 as usize);
     let bytes = 4 * (problem.cols + width - 1) * (problem.rows + height - 1);
     problem.fits_shared_memory(bytes, "its tile")
 }
 
-/// An entry of the family, by where it reads its taps.
+/// An entry of the family, by the place that it reads its taps from.
 #[derive(Clone, Copy, Debug)]
 enum Taps {
     Memory(Entry<(Pass, Window, *const f32)>),
     Constant(TapsEntry<(Pass, Window)>),
 }
 
-/// The tile that a block has loaded together.
+/// The tile that the threads of a block load together.
 #[derive(Clone, Copy, Debug)]
 struct Tile {
     bytes: u32,
@@ -126,7 +126,7 @@ struct Tile {
 #[derive(Debug)]
 struct Launch {
     entry: Taps,
-    /// None where each thread reads its neighbours by itself.
+    /// `None` if each thread reads its neighbours from global memory.
     tile: Option<Tile>,
 }
 

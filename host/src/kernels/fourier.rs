@@ -1,4 +1,4 @@
-//! The Fourier family, `gpu-kernels/src/kernels/fourier`.
+//! The Fourier family: launches `gpu-kernels/src/kernels/fourier`.
 
 use gpu_kernels::kernels::fourier::{ENTRIES, Tiled};
 
@@ -68,7 +68,7 @@ impl Work for Launch {
         };
         let grid = crate::gpu::launch::Grid { blocks: (blocks, 1, job.planes), block: (block.0, block.1, 1), shared };
         let arguments = (super::keep::left_out(job.pass), parts, spectra, job.taps.dense_in_memory()?);
-        // SAFETY: any number of blocks of this shape will do; the spectra are those of these parts; the pass describes
+        // SAFETY: the kernel takes any number of blocks of this shape; the spectra are those of these parts; the pass describes
         // allocated memory.
         unsafe { stream.enqueue(entry, grid, &arguments)? };
         super::keep::restore(job, stream)

@@ -1,4 +1,4 @@
-//! Both passes of the separable family in one kernel, `gpu-kernels/src/kernels/fused.rs`.
+//! Both passes of the separable family in one kernel: launches `gpu-kernels/src/kernels/fused.rs`.
 
 use gpu_kernels::kernels::fused::ENTRIES;
 

@@ -1,4 +1,4 @@
-//! The pixels that a KEEP border copies, `gpu-kernels/src/kernels/keep.rs`, for kernels that leave them to it.
+//! Copies the pixels that a KEEP border keeps, for kernels that do not do it: launches `gpu-kernels/src/kernels/keep.rs`.
 
 use gpu_kernels::abi::Pass;
 use gpu_kernels::border::{KEEP, REPLICATE};
@@ -8,7 +8,7 @@ use super::prepared::Job;
 use crate::Result;
 use crate::gpu::{launch::Grid, stream::Stream};
 
-/// The pass for a kernel that leaves KEEP to [`restore`]: any rule will do where its results are copied over.
+/// The pass for a kernel that leaves KEEP to [`restore`]: there any other rule serves, because its results are overwritten.
 pub(super) fn left_out(pass: Pass) -> Pass {
     Pass { border: if pass.border == KEEP { REPLICATE } else { pass.border }, ..pass }
 }

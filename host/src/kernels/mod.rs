@@ -1,5 +1,5 @@
-//! The product's kernels: for each variant, what it takes, how long it should take, and how it is launched. A file for each
-//! family, named as the file of its kernels in `gpu-kernels/src/kernels`.
+//! apron's kernels: for each variant, which problems it takes, its predicted time, and its launch. There is one file for each
+//! kernel file in `gpu-kernels/src/kernels`, with the same name.
 
 mod direct;
 mod fourier;
@@ -14,7 +14,7 @@ use prepared::Kernel;
 
 use crate::Variant;
 
-/// Every variant's kernel. The direct ones are in the order in which each improves on the one before.
+/// Every variant's kernel. Each direct kernel improves on the one before it.
 pub(crate) static KERNELS: [&Kernel; 8] = [
     &direct::NAIVE,
     &direct::CONSTANT,
@@ -35,7 +35,7 @@ pub(crate) fn kernel(variant: Variant) -> &'static Kernel {
 }
 
 impl Variant {
-    /// The PTX entries that it may launch.
+    /// The PTX entries that this variant may launch.
     pub fn entries(self) -> impl Iterator<Item = &'static str> {
         (kernel(self).entries)().into_iter()
     }

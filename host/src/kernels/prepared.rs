@@ -1,4 +1,4 @@
-//! Preparation is a value: a kernel makes of a problem what is ready to be launched, or says why not.
+//! Preparation as a value: for a problem, a kernel returns a finished launch, or the reason why it cannot run.
 
 use std::fmt::Debug;
 
@@ -8,7 +8,7 @@ use crate::plan::machine::Machine;
 use crate::plan::problem::Problem;
 use crate::{Variant, Why};
 
-/// What is known of a variant.
+/// A variant's entries, preparation and cost.
 pub(crate) struct Kernel {
     pub(crate) variant: Variant,
     /// Every entry it may launch.
@@ -19,7 +19,7 @@ pub(crate) struct Kernel {
     pub(crate) cost: fn(&Problem, &Machine) -> f64,
 }
 
-/// A kernel with all that it found for a problem, ready for any pass of it.
+/// A kernel prepared for a problem, ready for any pass of it.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) variant: Variant,
@@ -32,14 +32,14 @@ impl Prepared {
     }
 }
 
-/// How what was prepared is launched.
+/// The launch of a prepared kernel.
 pub(crate) trait Work: Debug + Send + Sync {
     /// Puts the kernels into the stream.
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()>;
 }
 
-/// What a launch works on: a pass of the problem that was prepared.
+/// The work of a launch: a pass of the problem that it was prepared for.
 #[cfg(feature = "gpu")]
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'a> {
@@ -49,6 +49,6 @@ pub(crate) struct Job<'a> {
     /// Channels of all images.
     pub(crate) planes: u32,
     pub(crate) window: gpu_kernels::abi::Window,
-    /// The filter's taps, in the homes that kernels read them from.
+    /// The filter's taps, in each place that kernels read them from.
     pub(crate) taps: &'a TapHomes,
 }

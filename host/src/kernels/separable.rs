@@ -1,5 +1,5 @@
-//! The separable family in two passes, `gpu-kernels/src/kernels/separable.rs`: the rows into scratch memory, the columns out
-//! of it.
+//! The separable family in two passes: launches `gpu-kernels/src/kernels/separable.rs`. The row pass writes scratch memory, the column
+//! pass reads it.
 
 use gpu_kernels::abi::{Pass, Plane, Window};
 use gpu_kernels::entry::{Entry, TapsEntry};
@@ -45,14 +45,14 @@ pub(super) static SEPARABLE: Kernel = Kernel {
     },
 };
 
-/// An entry of the row pass: one that knows how many taps there are, or the one for any number.
+/// An entry of the row pass: one for a fixed number of taps, or the one for any number.
 #[derive(Clone, Copy, Debug)]
 enum RowPass {
     Known { taps: i32, entry: TapsEntry<(Pass, Window)> },
     Any(Entry<(Pass, Window, *const f32)>),
 }
 
-/// An entry of the column pass, likewise. Behind the window comes the image before the row pass.
+/// An entry of the column pass, likewise. The argument after the window is the image before the row pass.
 #[derive(Clone, Copy, Debug)]
 enum ColumnPass {
     Known { taps: i32, entry: TapsEntry<(Pass, Window, Plane)> },
@@ -67,7 +67,7 @@ struct Launch {
 
 #[cfg(feature = "gpu")]
 impl Launch {
-    /// The intermediate image: the rows that the column pass reads of the region's columns, as planes of their own without
+    /// The intermediate image: for the region's columns, the rows that the column pass reads, as separate planes without
     /// gaps but for rows that begin at multiples of 128 bytes.
     fn middle(job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<Plane> {
         use gpu_kernels::abi::Strides;
@@ -82,7 +82,7 @@ impl Launch {
         let left = region.aligned_left();
         let stride = 4 * ((region.x1 - left) as usize).next_multiple_of(32);
         let plane = stride * rows.len();
-        // A product of what fits in the device's address space.
+        // Each factor fits in the device's address space.
         let floats =
             (plane / 4).checked_mul(job.planes as usize).ok_or_else(|| stream.gpu().out_of_memory(u64::MAX))?;
         let base = stream.scratch(floats)? as u64;
@@ -114,7 +114,7 @@ impl Work for Launch {
         let tile = (ROWS_TILE as u32, ROWS_BLOCK.1);
         let grid = Grid::covering(&region, region.aligned_left(), tile, ROWS_BLOCK).sharing(rows_shared(taps));
         let grid = stream.gpu().fitting(grid, job.planes);
-        // SAFETY: block and shared memory are those that the kernels' file states for so many taps; the pass describes
+        // SAFETY: block and shared memory are those that the kernel's contract states for so many taps; the pass describes
         // allocated memory, and scratch has a place for all of the region.
         unsafe {
             match self.rows {

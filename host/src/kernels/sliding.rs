@@ -1,4 +1,5 @@
-//! The direct family's sliding kernel, `gpu-kernels/src/kernels/sliding.rs`, and how strips are cut, for the fused kernel too.
+//! The direct family's sliding kernel: launches `gpu-kernels/src/kernels/sliding.rs`. Cuts the image into strips, for the fused
+//! kernel too.
 
 use gpu_kernels::kernels::sliding::{ENTRIES, Strip};
 use gpu_kernels::tile::ring::ring_floats;
@@ -61,13 +62,13 @@ pub(super) fn entries(table: &'static [Strip]) -> Vec<&'static str> {
     table.iter().map(|strip| strip.entry.name()).chain([gpu_kernels::kernels::keep::keep_edges.name()]).collect()
 }
 
-/// Warps of a block: neighbouring strips in one block read whole stretches of a row. One and four differ by less than 2 %.
+/// Warps of a block. Neighbouring strips in one block read adjacent parts of a row. One and four warps differ by less than 2 %.
 const WARPS: u32 = 4;
 
-/// A strip's cost beside its rows: filling the ring and starting the warp, in rows.
+/// The fixed cost of a strip, in rows: filling the ring and starting the warp.
 const START: u32 = 4;
 
-/// The greatest height of a strip, by the greatest number of taps it holds for.
+/// The greatest height of a strip, for up to so many taps.
 type Heights = &'static [(i32, u32)];
 
 /// | taps | rows | measured on an H200, 8192x8192, us |
@@ -76,7 +77,7 @@ type Heights = &'static [(i32, u32)];
 /// | any | 512 | direct 9x9: 269 with 249 rows, one wave of strips; 281 with 125, two waves; 304 with 64 |
 const HEIGHTS: Heights = &[(5, 16), (i32::MAX, 512)];
 
-/// An entry that slides down strips of the image, found for a problem.
+/// An entry that slides down strips of the image, chosen for a problem.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strips {
     entry: &'static Strip,
@@ -121,7 +122,7 @@ impl Strips {
         let grid = Grid::covering(region, left, (warps * strip, rows), (32, warps)).sharing(shared);
         let grid = stream.gpu().fitting(grid, job.planes);
         let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32);
-        // SAFETY: the source is aligned as `find` saw to; the block has a ring for each warp; the pass describes allocated
+        // SAFETY: `find` checked the source's alignment; the block has a ring for each warp; the pass describes allocated
         // memory.
         unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps(job.taps)?)? };
         super::keep::restore(job, stream)
@@ -130,8 +131,8 @@ impl Strips {
     /// The rows of a strip for a region of `height` rows that is `across` strips wide (all planes together), on a device
     /// that runs `slots` warps of the kernel at a time.
     ///
-    /// Where strips meet, `taps - 1` rows are worked on twice, so strips want to be high; but a launch ends with its last
-    /// strip, so they want to be a whole number of waves.
+    /// Where strips meet, `taps - 1` rows are computed twice, so strips should be high. But a launch ends with its last
+    /// strip, so the strips should also fill a whole number of waves.
     #[cfg(any(feature = "gpu", test))]
     fn rows(&self, height: u32, across: u64, slots: u64) -> u32 {
         let (step, taps) = (self.entry.rows as u32, self.entry.taps);
@@ -144,7 +145,7 @@ impl Strips {
     }
 }
 
-/// The heights for a machine. On an H100 the same ones were as good as any; other machines get them unmeasured.
+/// The heights for a machine. On an H100 no others were faster; on other machines nothing was measured.
 fn heights(_: &Machine) -> Heights {
     HEIGHTS
 }

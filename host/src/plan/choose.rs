@@ -10,7 +10,7 @@ use crate::kernels::prepared::Prepared;
 use crate::kernels::{KERNELS, kernel};
 use crate::{Error, Family, Result, Variant, Why, spectrum};
 
-/// A variant, and what a plan thinks of it.
+/// A variant, with its predicted time or the reason why it is not chosen.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Candidate {
@@ -20,7 +20,7 @@ pub struct Candidate {
     /// number of pixels and of threads. For other GPUs an H200's time is scaled by the memory's speed; their order is much
     /// the same. `None` if the variant is declined.
     pub predicted: Option<Duration>,
-    /// Why it is not chosen whatever its time; `None` if it may be.
+    /// Why it cannot be chosen, however fast it is; `None` if it can.
     pub declined: Option<Why>,
 }
 
@@ -28,10 +28,10 @@ pub struct Candidate {
 /// them, the Fourier family's error is taken into account.
 const DIRECT_TAPS: usize = 17 * 17;
 
-/// The most taps that a filter which separates is still taken with one by one.
+/// The most taps for which a separable filter still runs in the direct family.
 const ONE_BY_ONE: usize = 9;
 
-/// What starting a kernel takes, and filling the device with it, in microseconds.
+/// Microseconds to start a kernel and to fill the device with its blocks.
 const LAUNCH: f64 = 5.0;
 
 /// The CPU's families, each by one of its variants, all of which run the same code there: microseconds for a million results
@@ -44,7 +44,7 @@ const ON_TWO_CORES: &[(Variant, Curve)] = &[
 ];
 
 impl Problem {
-    /// The kernel that is expected to be fastest, ready to be launched. The others are not prepared beyond it.
+    /// The kernel with the shortest predicted time among those that take the problem, ready to launch. Slower ones are not prepared.
     #[cfg(feature = "gpu")]
     pub(crate) fn choose_kernel(&self) -> Result<Prepared> {
         let mut kernels: Vec<_> = KERNELS.iter().map(|kernel| (self.predict(kernel), kernel)).collect();
@@ -62,18 +62,18 @@ impl Problem {
         Err(unsupported(variant, &why))
     }
 
-    /// The kernel of a variant that was asked for, ready to be launched.
+    /// The kernel of the requested variant, ready to launch.
     #[cfg(feature = "gpu")]
     pub(crate) fn prepare(&self, variant: Variant) -> Result<Prepared> {
         (kernel(variant).prepare)(self).map_err(|why| unsupported(variant, &why))
     }
 
-    /// The family that is expected to be fastest on the CPU, by the variant that stands for it.
+    /// The family with the shortest predicted time on the CPU, as the variant that represents it.
     pub(crate) fn choose_on_cpu(&self) -> Variant {
         self.candidates().first().map_or(Variant::DirectNaive, |candidate| candidate.variant)
     }
 
-    /// Every variant that the device has of its own: those that may run, the fastest first, then the others.
+    /// Every variant of the device: those that may run, the fastest first, then the others.
     pub(crate) fn candidates(&self) -> Vec<Candidate> {
         let candidate = |variant, time: &dyn Fn() -> Duration| {
             let declined = self.rule(variant).and_then(|()| self.runs(variant)).err();
@@ -91,7 +91,7 @@ impl Problem {
         candidates
     }
 
-    /// Whether a variant takes the problem; on the CPU, where its family takes all, whether the family exists for the filter.
+    /// Whether a variant takes the problem; on the CPU, whether its family exists for the filter.
     fn runs(&self, variant: Variant) -> Result<(), Why> {
         match self.place {
             Place::Gpu(_) => (kernel(variant).prepare)(self).map(|_| ()),
@@ -104,12 +104,12 @@ impl Problem {
         }
     }
 
-    /// Whether a variant that is asked for runs on the CPU.
+    /// Whether the requested variant runs on the CPU.
     pub(crate) fn check_on_cpu(&self, variant: Variant) -> Result<Variant> {
         self.runs(variant).map(|()| variant).map_err(|why| unsupported(variant, &why))
     }
 
-    /// Whether a plan may choose a variant: a result's bits are not to depend on which of them is fast today.
+    /// Whether a plan may choose a variant by its time. These rules keep a result's bits independent of which variant is fastest.
     fn rule(&self, variant: Variant) -> Result<(), Why> {
         match variant.family() {
             Family::Fourier if self.cols * self.rows <= DIRECT_TAPS => {

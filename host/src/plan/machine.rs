@@ -1,6 +1,6 @@
-//! What of a machine the choice of a kernel depends on, and times that were measured.
+//! The properties of a GPU that the choice of a kernel depends on, and measured times.
 
-/// A GPU, as far as kernels' policies and times depend on it.
+/// The properties of a GPU that kernels' policies and times depend on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Machine {
     pub(crate) model: Model,
@@ -13,18 +13,18 @@ pub(crate) struct Machine {
 pub(crate) enum Model {
     H200,
     H100,
-    /// One that nothing was measured on. Its times are those of an H200, so many times as long: kernels are chosen as there,
-    /// as most are bound by the memory.
+    /// A GPU without measurements. Its times are those of an H200, multiplied by a factor: most kernels are bound by the memory, so
+    /// the same ones are fastest.
     Other {
         slower: f64,
     },
 }
 
-/// Bytes a second that an H200's memory moves, by its own account: what other GPUs are compared with.
+/// Bytes a second of an H200's memory, as its driver reports it; other GPUs are compared with it.
 const H200_BANDWIDTH: f64 = 4.9e12;
 
 impl Machine {
-    /// An H200, for questions where there is none.
+    /// An H200, for predictions on machines without one.
     pub(crate) const H200: Self = Self { model: Model::H200, shared_memory: 227 << 10 };
 
     /// The machine of this name, whose memory moves so many bytes a second (0 if that is not known).
@@ -39,8 +39,8 @@ impl Machine {
     }
 }
 
-/// Microseconds for a million results, each with the work that it grows with, as measured: between two rows the time is
-/// interpolated, beyond the last it grows on as before.
+/// Measured points: the work for a result, and the microseconds for a million results. Between two points the time is
+/// interpolated, beyond the last it is extrapolated.
 pub(crate) type Curve = &'static [(f64, f64)];
 
 /// A kernel's times. From `cargo xtask bench` with 8192x8192 pixels (4096x4096 for 17x17 by the slow ones).
@@ -60,12 +60,12 @@ impl Times {
     }
 }
 
-/// The time for some work, between two of those measured or beyond the last.
+/// The time for some work, interpolated between two measured times or extrapolated beyond the last.
 pub(crate) fn interpolated(times: Curve, work: f64) -> f64 {
     let last = times.len().saturating_sub(2);
     let at = times.iter().skip(1).take(last).take_while(|&&(measured, _)| measured <= work).count();
     let ((x0, y0), (x1, y1)) = (times[at], times[at + 1]);
-    // Below the first, as much.
+    // Below the first point, the first time.
     if work <= x0 { y0 } else { y0 + (y1 - y0) * (work - x0) / (x1 - x0) }
 }
 

@@ -1,4 +1,4 @@
-//! A filter made ready to run: the device and the variant chosen, taps resident, scratch reused.
+//! Plans: a filter ready to run on a device, with its taps there and its scratch memory reused.
 
 mod choose;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to ask"))]
@@ -66,13 +66,13 @@ impl std::fmt::Display for Device {
     }
 }
 
-/// A filter bound to a border, a device and, if asked for, a variant. Reusable for images of any size, from any thread.
+/// A filter with a border, a device and, optionally, a variant. Reusable for images of any size, from any thread.
 ///
-/// A plan is `Send` and `Sync`, and `run` takes it by shared reference: what a plan has is set once (the filter, the taps on the
-/// device, spectra, each behind a `OnceLock`) or belongs to one run at a time. On the CPU that is scratch which the run
-/// itself makes; on a GPU a workspace with a stream, images and scratch of its own, taken from a list that the plan keeps
-/// and put back when the run is over, so that as many runs as there are threads overlap and none sees another's pixels. The
-/// lists' locks hold nothing that a panic could leave half done, and a poisoned one is used as it is.
+/// A plan is `Send` and `Sync`, and `run` takes it by shared reference. A plan's data is either set once (the filter, the taps on the
+/// device, spectra, each behind a `OnceLock`) or belongs to one run at a time. On the CPU, each run allocates its own scratch
+/// memory. On a GPU, each run takes a workspace (a stream, images, scratch memory) from a list that the plan keeps, and puts it back
+/// at the end, so the runs of several threads overlap, and none sees another's pixels. A panic cannot leave these lists half
+/// changed, so a poisoned lock is used as it is.
 ///
 /// ```
 /// use apron::{Border, Device, Filter, Image, Plan};
@@ -93,7 +93,7 @@ pub struct Plan {
     device: Device,
     fallback: Option<Error>,
     engine: Engine,
-    /// The fastest variants by measurement, if they are to be measured.
+    /// The fastest variants by measurement, if autotuning is on.
     #[cfg(feature = "gpu")]
     tuned: Option<crate::gpu::Tuned>,
 }
@@ -105,7 +105,7 @@ enum Engine {
     Gpu(crate::gpu::engine::Engine),
 }
 
-/// Gathers what a [`Plan`] needs.
+/// Collects the settings of a [`Plan`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct PlanBuilder<'a> {
@@ -117,7 +117,7 @@ pub struct PlanBuilder<'a> {
 }
 
 impl PlanBuilder<'_> {
-    /// What lies outside the image; [`Border::Reflect101`] unless set.
+    /// The rule for pixels outside the image; [`Border::Reflect101`] unless set.
     pub fn border(mut self, border: Border) -> Self {
         self.border = border;
         self
@@ -135,8 +135,8 @@ impl PlanBuilder<'_> {
         self
     }
 
-    /// Whether to measure, for each new shape of image on a GPU, which variant is fastest there, instead of going by the
-    /// table that comes with apron. The first image of a shape then waits some milliseconds; what was found is kept in the
+    /// Whether to measure, for each new shape of image on a GPU, which variant is fastest there, instead of using the
+    /// table that comes with apron. The first image of a shape then takes some milliseconds longer; results are kept in the
     /// user's cache folder (`APRON_CACHE` names another), for this build, GPU and driver. On the CPU nothing is measured.
     pub fn autotune(mut self, autotune: bool) -> Self {
         self.autotune = autotune;
@@ -146,7 +146,7 @@ impl PlanBuilder<'_> {
     /// Opens the device and uploads the taps.
     ///
     /// # Errors
-    /// [`Error::NoGpu`] or [`Error::NoSuchGpu`] if [`Device::Gpu`] was asked for and cannot be had,
+    /// [`Error::NoGpu`] or [`Error::NoSuchGpu`] if [`Device::Gpu`] was set and that GPU cannot be used,
     /// [`Error::Unsupported`] if the variant can never run this filter.
     pub fn build(self) -> Result<Plan> {
         if let Some(variant) = self.variant
@@ -198,7 +198,7 @@ impl Plan {
         PlanBuilder { filter, border: Border::default(), device: Device::default(), variant: None, autotune: false }
     }
 
-    /// The device that was found: never [`Device::Auto`].
+    /// The device that the plan runs on: never [`Device::Auto`].
     pub fn device(&self) -> Device {
         self.device
     }
@@ -224,7 +224,7 @@ impl Plan {
         }
     }
 
-    /// What the plan runs for a problem on its GPU.
+    /// The kernel that the plan runs for a problem on its GPU.
     #[cfg(feature = "gpu")]
     fn prepare(&self, problem: &Problem, engine: &crate::gpu::engine::Engine) -> Result<Prepared> {
         match (self.variant, &self.tuned) {
@@ -249,7 +249,7 @@ impl Plan {
         self.problem(shape).candidates()
     }
 
-    /// As [`Plan::candidates`], for an H200, which need not be there.
+    /// As [`Plan::candidates`], for an H200, on a machine with or without one.
     pub fn candidates_on_h200(&self, shape: Shape) -> Vec<Candidate> {
         Problem { place: Place::Gpu(Machine::H200), ..self.problem(shape) }.candidates()
     }
@@ -275,7 +275,7 @@ impl Plan {
     }
 
     /// Filters `src` into `dst`, channel by channel. The stored types may differ: `u8` into `f32` keeps the sign and the
-    /// fraction of a derivative. The two cannot overlap, as Rust lends memory to one that writes or to many that read:
+    /// fraction of a derivative. The two cannot overlap, by Rust's borrowing rules:
     ///
     /// ```compile_fail,E0502
     /// # use apron::{Filter, Image, Plan};
@@ -349,8 +349,8 @@ impl Plan {
     }
 
     /// As [`Plan::run_on_device`], for images or batches of any layout, and for a part of them: the results in these columns and
-    /// rows alone are computed and written. The border stays that of the whole image, so a band of rows comes out as the same
-    /// rows of the whole would: `src` has to have the rows that its windows reach, and `dst` the rows that are written.
+    /// rows only are computed and written. The border stays that of the whole image, so the results of a band are the same as those
+    /// rows of the whole image: `src` must have the rows that the windows reach, and `dst` the rows that are written.
     ///
     /// ```no_run
     /// use apron::{Device, Filter, Image, Plan, gpu::Gpu};
@@ -367,7 +367,7 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// As for [`Plan::run_on_device`]; [`Error::Parameter`] if columns or rows are not there.
+    /// As for [`Plan::run_on_device`]; [`Error::Parameter`] if a view lacks the columns or rows.
     #[cfg(feature = "gpu")]
     pub fn run_region(
         &self,
@@ -381,8 +381,7 @@ impl Plan {
     }
 
     /// As [`Plan::run_region`], each sum multiplied with `scale`, added to `offset` by a fused multiply-add and, if `absolute`,
-    /// without its sign. Pixels that [`Border::Keep`] copies stay as they are. For tests: what a plan does to its sums is not
-    /// to be had from a builder yet.
+    /// without its sign. Pixels that [`Border::Keep`] copies stay as they are. For tests: the builder does not offer this yet.
     ///
     /// # Errors
     /// As for [`Plan::run_region`].

@@ -1,4 +1,4 @@
-//! What a kernel is prepared for.
+//! Problems: the size, filter and machine that a kernel is prepared for.
 
 use std::ops::Range;
 
@@ -7,12 +7,12 @@ use gpu_kernels::border;
 use super::machine::Machine;
 use crate::{Border, Why};
 
-/// All that the choice of a variant depends on.
+/// Everything that the choice of a variant depends on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Problem {
-    /// Columns that are computed.
+    /// Columns to compute.
     pub(crate) width: usize,
-    /// Rows that are computed.
+    /// Rows to compute.
     pub(crate) height: usize,
     /// Planes: channels of all images.
     pub(crate) planes: usize,
@@ -22,13 +22,13 @@ pub(crate) struct Problem {
     pub(crate) rows: usize,
     /// The anchor's column.
     pub(crate) anchor_x: usize,
-    /// What lies outside the image.
+    /// The rule for pixels outside the image.
     pub(crate) border: Border,
     /// `sum |tap|`.
     pub(crate) weight: f64,
     /// Whether the filter is the product of a row and a column.
     pub(crate) separable: bool,
-    /// Whether the source's pixels lie side by side, its rows at multiples of 16 bytes and less than 2 GiB apart.
+    /// Whether the source's pixels are adjacent in memory, its rows at multiples of 16 bytes and less than 2 GiB apart.
     pub(crate) source_is_aligned: bool,
     /// Where it runs.
     pub(crate) place: Place,
@@ -42,7 +42,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// The GPU; on the CPU an H200 stands for it, where a variant is asked whether it exists for a window.
+    /// The GPU; on the CPU an H200, to tell whether a variant exists for a window.
     pub(crate) fn machine(&self) -> &Machine {
         match self {
             Self::Cpu { .. } => &Machine::H200,
@@ -62,7 +62,7 @@ impl Problem {
         (self.cols + self.rows) as f64
     }
 
-    /// The bytes, if a block can have as many of shared memory.
+    /// The bytes as a u32, if a block can have so much shared memory.
     pub(crate) fn fits_shared_memory(&self, bytes: usize, what: &str) -> Result<u32, Why> {
         let most = self.place.machine().shared_memory;
         match u32::try_from(bytes) {
@@ -76,11 +76,11 @@ impl Problem {
     }
 }
 
-/// The rows of an image of `height` rows that results in `rows` read, for a window of `len` rows with its anchor at row
+/// The rows that results in `rows` of an image of `height` rows read, for a window of `len` rows with its anchor at row
 /// `anchor`: from the first to the last of them.
 pub(crate) fn rows_read(border: u32, (anchor, len): (usize, usize), rows: Range<usize>, height: usize) -> Range<usize> {
     let first = rows.start as i64 - anchor as i64;
-    // The last, and the one behind it, counted without a border.
+    // The row after the last one, counted without a border.
     let end = rows.end as i64 - anchor as i64 + len as i64 - 1;
     let inside = first.max(0) as usize..end.min(height as i64) as usize;
     let above = (-first).max(0) as usize;
@@ -91,7 +91,7 @@ pub(crate) fn rows_read(border: u32, (anchor, len): (usize, usize), rows: Range<
     if !matches!(border, border::REPLICATE | border::KEEP) && above.max(below) >= height {
         return 0..height;
     }
-    // Within one image's height of the edge, the rows found go up or go down: so both ends say all.
+    // Within one image's height of the edge, the rule maps rows monotonically, so both ends suffice.
     let found = |y: i64| border::resolve(border, y as i32, height as i32) as usize;
     let mut read = inside;
     let mut take = |y: i64| read = read.start.min(found(y))..read.end.max(found(y) + 1);

@@ -3,18 +3,18 @@
 use crate::filter::lowest_bit;
 use crate::{Family, Filter, spectrum};
 
-/// In which order the f32 sums were made.
+/// The order in which the f32 sums were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// All taps after each other.
+    /// All taps in sequence.
     TapByTap,
-    /// The taps of each row after each other, then the rows.
+    /// The taps of each row in sequence, then the rows.
     ByRows,
     /// A row pass, then a column pass.
     TwoPasses,
     /// None: the product of spectra.
     Spectra,
-    /// None: pixels are summed up in whole numbers, and then multiplied with the tap that all are.
+    /// None: pixels are added as integers, and the sum is multiplied with the one value of all taps.
     Counted,
 }
 
@@ -34,14 +34,14 @@ const UNIT_ROUNDOFF: f64 = f32::EPSILON as f64 / 2.0;
 /// Half of the smallest number that f32 can hold: the absolute error of a rounding that underflows.
 const UNDERFLOW: f64 = f32::from_bits(1) as f64 / 2.0;
 
-/// What `steps` roundings of relative error `unit`, one upon the other, may do: `(1 + unit)^steps - 1` at most, and not
-/// finite if nothing can be said. Higham's gamma.
+/// The relative error after `steps` successive roundings of relative error `unit`: at most `(1 + unit)^steps - 1`; not
+/// finite if there is no bound. Higham's gamma.
 fn gamma(steps: f64, unit: f64) -> f64 {
     let error = steps * unit;
     if error < 0.5 { error / (1.0 - error) } else { f64::INFINITY }
 }
 
-/// How far f32 sums made in this order may lie from the exact sum over the f64 taps, if no pixel exceeds `greatest`.
+/// The bound of the error of f32 sums in this order, compared with the exact sum over the f64 taps, if no pixel exceeds `greatest`.
 ///
 /// A multiply-add that gives the partial sum `s` is off by `UNIT_ROUNDOFF * |s|` at most, one with a zero tap by nothing, and those
 /// errors add up (Higham, Accuracy and Stability of Numerical Algorithms, section 3.3). As no pixel is negative, a partial
@@ -49,8 +49,8 @@ fn gamma(steps: f64, unit: f64) -> f64 {
 /// off that itself is in `gamma`. The sums of single rows, and then their sums, count alike. In two passes, the first
 /// one's errors are multiplied by the column's taps, and the second one's values are the first one's sums.
 ///
-/// To this comes what taps differ from the filter's: rounded to f32, `sum |t - t'| * greatest`; and as products of two such,
-/// likewise. And what is lost where a result is too small for f32: half of its smallest number at each rounding.
+/// Two errors are added to this. Taps differ from the filter's by rounding to f32, or as products of two rounded factors:
+/// `sum |t - t'| * greatest`. Results too small for f32 lose half of its smallest number at each rounding.
 ///
 /// 0 if nothing is rounded at all: taps that are whole multiples of a power of two, with sums below 2^24 of it.
 pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64) -> f64 {
@@ -104,7 +104,7 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
             if taps_loss == 0.0 && in_bits(taps_weight, bit) {
                 return 0.0;
             }
-            // Sums of rows are no more roundings than there are taps, but for empty rows.
+            // Adding row sums takes no more roundings than there are taps, except for empty rows.
             let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(steps + filter.rows() as f64, UNIT_ROUNDOFF));
             (rounding + taps_loss) * greatest + UNDERFLOW * steps
         }
@@ -116,7 +116,7 @@ fn weight(taps: &[f64]) -> f64 {
     taps.iter().map(|&tap| rounded(tap).abs()).sum()
 }
 
-/// What taps lose when they become f32.
+/// The sum of the rounding errors of taps in f32.
 fn loss(taps: &[f64]) -> f64 {
     taps.iter().map(|&tap| (tap - rounded(tap)).abs()).sum()
 }
@@ -136,7 +136,7 @@ fn rounded(tap: f64) -> f64 {
     f64::from(tap as f32)
 }
 
-/// The weight of the taps that a sum has met.
+/// The weight of the taps that a sum has taken.
 #[derive(Clone, Copy)]
 struct PartialSum {
     plus: f64,
@@ -146,12 +146,12 @@ struct PartialSum {
 }
 
 impl PartialSum {
-    /// How great the sum may be, if no value exceeds 1.
+    /// The greatest possible sum, if no value exceeds 1.
     fn greatest(&self) -> f64 {
         if self.signed { self.plus + self.minus } else { self.plus.max(self.minus) }
     }
 
-    /// Adds taps one by one; returns the sum of what each partial sum may be.
+    /// Adds taps one by one; returns the sum of the bounds of all partial sums.
     fn add_all(&mut self, taps: &[f64]) -> f64 {
         let mut partials = 0.0;
         for tap in taps.iter().map(|&tap| rounded(tap)).filter(|&tap| tap != 0.0) {
@@ -163,7 +163,7 @@ impl PartialSum {
     }
 }
 
-/// How far sums over the f64 taps, computed in f64 in whatever order, may lie apart.
+/// The greatest difference between sums over the f64 taps, computed in f64 in any two orders.
 pub(super) fn of_reordering(filter: &Filter, greatest: f64) -> f64 {
     // Each may be off by as many roundings as there are taps, and a few for the products of factors.
     let steps = filter.cols() as f64 * filter.rows() as f64 + 4.0;

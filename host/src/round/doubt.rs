@@ -2,7 +2,7 @@
 
 /// The rounding test, for sums with a known bound of the error.
 pub(super) struct Doubt {
-    /// How far sums may be off; 0 if none is in doubt.
+    /// The error bound of sums; 0 if none is in doubt.
     error: f64,
     /// Below, the true result is at most 0.5 and rounds to 0.
     low: f32,
@@ -13,7 +13,7 @@ pub(super) struct Doubt {
 }
 
 impl Doubt {
-    /// For sums that may be off by `error`.
+    /// For sums with an error of at most `error`.
     pub(super) fn new(error: f64) -> Self {
         // Rounded to the safe side; NaN stays NaN, and then every comparison fails, which is safe too.
         let down = |bound: f64| if f64::from(bound as f32) > bound { (bound as f32).next_down() } else { bound as f32 };

@@ -7,10 +7,10 @@
 //!
 //! 1. [`bound`]: how far a sum in f32 may lie from the one in f64.
 //! 2. [`doubt`]: whether a half-integer, where the result changes, lies within that distance. If none does, the sum in f32
-//!    decides. So it is for nearly all results.
-//! 3. [`settle`], with [`passes`]: the sum in f64 is computed from the source for the others, and decides.
+//!    decides. This is the case for nearly all results.
+//! 3. [`settle`], with [`passes`]: for the other results, the sum in f64 is computed from the source, and decides.
 //!
-//! "The sum in f64" has to mean one number even where it is a tie: each product and each sum is rounded to f64, row by row,
+//! "The sum in f64" must be one number even if it is a tie: each product and each sum is rounded to f64, row by row,
 //! left to right. That could take hours for a separable filter of more than 65536 taps. There it means two passes: along
 //! the rows, then along the columns, in ascending order.
 
@@ -34,7 +34,7 @@ pub(crate) use bound::Order;
 use doubt::Doubt;
 use settle::{Settler, nearest};
 
-/// Pixels that are tested together.
+/// Number of pixels that are tested together.
 const CHUNK: usize = 64;
 
 /// Rounds f32 sums that a filter made of an 8-bit image.
@@ -113,7 +113,7 @@ impl<'a> Rounder<'a> {
         }
     }
 
-    /// The distance from an integer at which a sum is in doubt, if it is that simple: no sum is NaN, or too great for an
+    /// The distance from an integer at which a sum is in doubt; `None` if a sum may be NaN, or too great for an
     /// `i32`.
     pub(crate) fn limit(&self) -> Option<f32> {
         let limit = self.doubt.limit();
@@ -134,7 +134,7 @@ impl<'a> Rounder<'a> {
         }
     }
 
-    /// Stores what is right at element `at` of a part of row `y` that begins at column `x`.
+    /// Computes and stores the correct result at element `at` of a part of row `y` that begins at column `x`.
     pub(crate) fn settle(&self, isa: Isa, x: usize, y: usize, at: usize, out: &mut [u8], scratch: &mut Scratch) {
         let (x, channel) = (x + at / self.channels, at % self.channels);
         if channel < self.filtered {
@@ -143,7 +143,7 @@ impl<'a> Rounder<'a> {
     }
 }
 
-/// Rounds a row, as sure as that is; notes the chunks in which it is not.
+/// Rounds a row; notes the chunks with results in doubt.
 struct Round<'a> {
     doubt: &'a Doubt,
     sums: &'a [f32],

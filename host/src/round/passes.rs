@@ -8,7 +8,7 @@ use crate::Result;
 use crate::image::ImageView;
 use crate::window::Window;
 
-/// A separable filter's factors, and what they filter.
+/// A separable filter's factors, and the image that they filter.
 pub(super) struct Passes<'a> {
     pub(super) src: ImageView<'a, u8>,
     pub(super) window: Window,
@@ -25,7 +25,7 @@ pub(super) struct Ring {
     held: Vec<usize>,
     /// A row with the border's pixels around it.
     padded: Vec<f64>,
-    /// A row of results, and which one it is.
+    /// A row of results, and its number.
     result: Vec<f64>,
     y: Option<usize>,
 }
@@ -61,11 +61,11 @@ impl Ring {
         self.result[(x - self.columns.start) * passes.src.shape().channels + channel]
     }
 
-    /// Where the line begins that row `y` has under tap row 0, were there no anchor. Makes it if need be.
+    /// The start of the line under tap row 0 of row `y`, for an anchor at 0. Computes the line if it is not there.
     fn line(&mut self, passes: &Passes<'_>, y: usize) -> usize {
         let (shape, window) = (passes.src.shape(), &passes.window);
         let source = window.row(y, 0, shape.height);
-        // A small image's lines all have their places; those of a large one follow each other.
+        // Each line of a small image has a fixed place; lines of a large one take places in turn.
         let name = if shape.height < self.held.len() { source.unwrap_or(shape.height) } else { y };
         let slot = name % self.held.len();
         let at = slot * self.result.len();

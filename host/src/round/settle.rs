@@ -1,5 +1,5 @@
-//! The sum in f64 that decides a result in doubt: first in the order that is fastest, and in the order that defines it where
-//! even that makes a difference.
+//! The sum in f64 that decides a result in doubt: first in the fastest order; then, if the order could change the result, in the order
+//! that defines it.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::{Filter, Result};
 /// The most taps for which a separable filter's results are defined by the sum over all of them.
 const MAX_WINDOW: usize = 1 << 16;
 
-/// Columns of a window that are summed side by side.
+/// Columns of a window that are summed in parallel lanes.
 const LANES: usize = 16;
 
 /// Computes results in f64.
@@ -23,11 +23,11 @@ pub(super) struct Settler<'a> {
     filter: &'a Filter,
     window: Window,
     outside: f64,
-    /// How far sums in f64 of different order may lie apart.
+    /// The greatest difference between f64 sums in different orders.
     reordering: f64,
-    /// Two passes, where they pay or define the result.
+    /// Two passes, if they are faster or define the result.
     pub(super) passes: Option<Passes<'a>>,
-    /// Whether the two passes are not an estimate of the result in f64, but the result.
+    /// Whether the two passes define the result, rather than estimate it.
     pub(super) defined_by_passes: bool,
     /// The rows of taps, or the row whose multiples they are, as they lie on the pixels of an interleaved row: with zeros
     /// on the other channels.
@@ -37,15 +37,15 @@ pub(super) struct Settler<'a> {
 /// Memory for one pixel's computation.
 #[derive(Default)]
 pub(super) struct Scratch {
-    /// Where each tap column finds its pixel in the row.
+    /// The pixel of the row that each tap column reads.
     columns: Vec<Option<usize>>,
-    /// What lies under a row of taps.
+    /// The pixels under a row of taps.
     values: Vec<f64>,
     ring: Ring,
 }
 
 impl<'a> Settler<'a> {
-    /// For sums in f32 that may be off by `error`, and sums in f64 that the order may change by `reordering`.
+    /// For f32 sums with an error of at most `error`, and f64 sums that depend on the order by at most `reordering`.
     pub(super) fn new(
         src: ImageView<'a, u8>,
         filter: &'a Filter,
@@ -66,7 +66,7 @@ impl<'a> Settler<'a> {
         if let (None, Some((row, column))) = (filter.dense_f64(), filter.separated()) {
             let (cols, rows) = (filter.cols(), filter.rows());
             settler.defined_by_passes = error != 0.0 && cols * rows > MAX_WINDOW;
-            // The share of pixels in doubt is what lies within the error of a boundary. A tap costs three times as much
+            // The share of pixels in doubt is that within the error of a boundary. A tap costs three times as much
             // there as in a pass.
             let one_by_one = (2.0 * error).min(1.0) * cols as f64 * rows as f64;
             if settler.defined_by_passes || 3.0 * one_by_one > (cols + rows) as f64 {
@@ -84,7 +84,7 @@ impl<'a> Settler<'a> {
         }
     }
 
-    /// As [`Settler::result`], in vectors where that is possible and as good.
+    /// As [`Settler::result`], in vectors if that gives the same result.
     pub(super) fn fast_result(&self, isa: Isa, x: usize, y: usize, channel: usize, scratch: &mut Scratch) -> f64 {
         match isa.run(Estimate { settler: self, x, y, channel }) {
             Some(estimate) if self.settles(estimate) => estimate,
@@ -121,7 +121,7 @@ impl<'a> Settler<'a> {
         })
     }
 
-    /// Whether sums in every order round as this one does.
+    /// Whether sums in every order round to the same result as this one.
     fn settles(&self, estimate: f64) -> bool {
         let clamped = estimate.clamp(0.0, 255.0);
         (clamped - clamped.round_ties_even()).abs() < 0.5 - self.reordering
@@ -145,7 +145,7 @@ impl<'a> Settler<'a> {
         sum
     }
 
-    /// A row of taps times what lies under it, in the order that is fastest.
+    /// A row of taps times the pixels under it, in the fastest order.
     fn row_sum(&self, row: usize, values: &[f64]) -> f64 {
         match (self.filter.dense_f64(), self.filter.separated()) {
             (None, Some((across, column))) => column[row] * dot(across, values),
@@ -191,7 +191,7 @@ fn spread(filter: &Filter, channels: usize) -> Result<Vec<f64>> {
     Ok(spread)
 }
 
-/// A pixel's result in f64, in the order that is fastest; none if its window comes too near the image's edge.
+/// A pixel's result in f64, in the fastest order; `None` if its window is too near the image's edge.
 struct Estimate<'a> {
     settler: &'a Settler<'a>,
     x: usize,

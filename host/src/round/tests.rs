@@ -1,4 +1,4 @@
-//! What 8-bit results must be, from plans on the CPU.
+//! Plans on the CPU round 8-bit results correctly.
 
 use proptest::prelude::*;
 
@@ -105,7 +105,7 @@ const BORDERS: [Border; 8] = [
     Border::Keep,
 ];
 
-/// Taps that f32 sums hold, so what the kernels gave is what is compared.
+/// Taps whose sums f32 holds exactly, so the kernels' sums are compared directly.
 #[test]
 fn tiny_images_under_every_window() {
     let taps: Vec<f64> = (0..49).map(|i| f64::from(i * i % 11 - 4) / 16.0).collect();

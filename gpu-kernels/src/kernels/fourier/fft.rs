@@ -71,7 +71,7 @@ pub(crate) fn eight<const INVERSE: bool>(x: [Complex; 8]) -> [Complex; 8] {
 /// A transform of 16, in order: 4 of 4, twiddle factors, then 4 of 4.
 #[inline(always)]
 fn sixteen<const INVERSE: bool>(x: [Complex; 16]) -> [Complex; 16] {
-    // Cosines of 0 to 9 sixteenths of a turn.
+    // Cosines of k / 16 of a full circle, for k from 0 to 9.
     const C: [f32; 10] = [
         1.0,
         0.923_879_5,
@@ -126,7 +126,7 @@ pub(crate) fn within<const M: usize, const INVERSE: bool>(x: [Complex; M]) -> [C
     if M == 16 { resized(sixteen::<INVERSE>(resized(x))) } else { resized(eight::<INVERSE>(resized(x))) }
 }
 
-/// The same numbers, as many as there is room for.
+/// The same numbers in an array of another size.
 #[inline(always)]
 fn resized<const A: usize, const B: usize>(x: [Complex; A]) -> [Complex; B] {
     let mut y = [ZERO; B];

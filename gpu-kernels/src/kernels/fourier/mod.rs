@@ -1,7 +1,7 @@
 //! The Fourier family: correlation as a product of spectra.
 //!
-//! `tiles.rs` takes an image tile by tile, and has the hot loop; `fft.rs` transforms what a lane holds in registers. Here is what
-//! both sides of a launch know of a tile.
+//! `tiles.rs` filters an image tile by tile, and has the hot loop; `fft.rs` transforms the values in a lane's registers. This file has
+//! the layout of a tile, which both sides of a launch share.
 
 mod fft;
 mod tiles;
@@ -41,7 +41,7 @@ impl<const M: usize> Layout<M> {
     /// Bytes of shared memory.
     pub const SHARED: u32 = 8 * (Self::TABLE + Self::SIZE) as u32;
 
-    /// How many results of a line no wrap-around has reached.
+    /// The number of results in a line that wrap-around does not reach.
     #[inline(always)]
     pub const fn results(taps: i32) -> i32 {
         Self::SIZE + 1 - taps
@@ -69,7 +69,7 @@ host! {
     ];
 
     impl Tiled {
-        /// Where the kernel looks for a frequency: the place, in complex numbers behind the table, of column `kx` and row `ky`
+        /// The position of a frequency in the buffer, in complex numbers after the table: that of column `kx` and row `ky`
         /// of the tile's spectrum.
         pub const fn place(&self, kx: usize, ky: usize) -> usize {
             8 * self.size as usize * (ky / 8) + 32 * (kx / 4) + kx % 4 + 4 * (ky % 8)
@@ -77,7 +77,7 @@ host! {
     }
 }
 
-/// The window that the Fourier family correlates with, and how it is cut into parts that a tile has room for.
+/// The window that the Fourier family correlates with, and its division into parts that fit in a tile.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
@@ -88,11 +88,11 @@ pub struct Parts {
     pub cols: i32,
     /// See `cols`.
     pub rows: i32,
-    /// How many parts there are, and how many of them side by side.
+    /// The number of parts, and how many of them are in a row.
     pub count: i32,
     /// See `count`.
     pub beside: i32,
-    /// The greatest pixel of a tile that is transformed: beyond it, and where one is not finite, taps are taken one by one.
+    /// The greatest pixel of a tile that is transformed. With a greater one, or one that is not finite, results are computed tap by tap.
     pub greatest: f32,
     /// Pairs of tiles in a row of them.
     pub across: i32,

@@ -2,19 +2,19 @@
 //!
 //! Tiling: a block transforms two neighbouring tiles of SIZE x SIZE pixels (128 or 64) at once, one as the real part and one
 //! as the imaginary part of the same numbers: taps are real, so the two never mix. A tile gives `SIZE + 1 - cols` by
-//! `SIZE + 1 - rows` results that no wrap-around has reached (overlap-save).
+//! `SIZE + 1 - rows` results that wrap-around does not reach (overlap-save).
 //! Thread mapping: a warp takes 4 rows at a time and 8 lanes share a row; for columns likewise. A lane holds M = SIZE / 8 of
 //! a line's values: elements `j + 8 m` of lane `j` before a transform, frequencies `q + 8 n` of lane `q` after it. A line
-//! is a transform of M in the lane, its twiddle factors, an exchange among the 8 lanes and M / 8 transforms of 8. The inverse goes back
-//! the same way, so spectra are never put in order. Lanes exchange in their line's own part of shared memory, which only
-//! their warp uses: the block waits twice for a pair of tiles, between rows and columns. A block takes pair after pair, so
+//! is a transform of M in the lane, its twiddle factors, an exchange among the 8 lanes and M / 8 transforms of 8. The inverse takes the same
+//! steps backwards, so spectra are never put in order. Lanes exchange in their line's own part of shared memory, which only
+//! their warp uses: the block has two barriers for a pair of tiles, between rows and columns. A block takes pair after pair, so
 //! that its warps store the results of one while others load the next.
-//! Banks: an exchange steps by 9, and rows are 4 numbers more than a multiple of 16 apart: with the lanes' order below, no
-//! half-warp meets in a bank.
-//! Windows that a tile has no room for come in parts, of 3/4 of a tile at most each way, whose results add up: the block takes
+//! Banks: an exchange has a stride of 9, and rows are 4 numbers more than a multiple of 16 apart: with the lanes' order below, no
+//! half-warp has a bank conflict.
+//! Windows too large for a tile are divided into parts, of at most 3/4 of a tile each way, whose results are added: the block takes
 //! all parts of a pair of tiles before the next pair, and every result is one thread's from the first part to the last.
 //! Error: that of two transforms in f32, relative to the largest pixel and the sum of all taps, not to the pixel's own
-//! result. Where any part's tile has a pixel that is not finite, or greater than spectra have room for, the pair's results are
+//! result. Where any part's tile has a pixel that is not finite, or greater than spectra allow, the pair's results are
 //! computed tap by tap instead, over the whole window in the direct family's order, and are that family's bits.
 //! Limits: KEEP is left to `keep.rs`.
 
@@ -141,7 +141,7 @@ impl<const M: usize> Place<M> {
         out
     }
 
-    /// The way back, 8 M times too large.
+    /// The inverse transform, 8 M times too large.
     ///
     /// # Safety
     /// As for [`Place::forward`].
@@ -181,7 +181,7 @@ impl<const M: usize> Place<M> {
     }
 }
 
-/// Every pair of tiles that falls to the block.
+/// Filters every pair of tiles of this block.
 ///
 /// # Safety
 /// `pass` describes allocated memory, the buffers hold what the parts say, and the launch has 32 threads a row of the
@@ -212,7 +212,7 @@ pub(super) unsafe fn correlate<const M: usize>(pass: &Pass, parts: &Parts, spect
     }
 }
 
-/// Where the results of a column's pairs begin.
+/// The columns at which the results of a pair begin.
 #[inline(always)]
 fn left_of<const M: usize>(pass: &Pass, parts: &Parts, column: i32) -> i32 {
     pass.region.x0 + opaque(column) * 2 * Layout::<M>::results(parts.cols)
@@ -244,7 +244,7 @@ unsafe fn filter_pair<const M: usize>(
     }
 }
 
-/// Part number `part`'s share of a pair's results; false, and nothing is done, if a pixel leaves spectra no room.
+/// Adds part number `part` to a pair's results; returns false, and does nothing, if a pixel is too large for spectra.
 ///
 /// # Safety
 /// As for [`correlate`].
@@ -266,7 +266,7 @@ unsafe fn add_part<const M: usize>(
         let mut four = opaque(thread_y());
         while four < lines {
             let (row, place) = Place::<M>::along(shared, four);
-            // Computed anew for each line, which is cheaper than to keep it.
+            // Computed again for each line, which is cheaper than a register.
             let part = opaque(part);
             // `checked`, so that no panic is compiled into the kernel.
             let down = (part as u32).checked_div(parts.beside as u32).unwrap_or(0) as i32;
@@ -297,7 +297,7 @@ unsafe fn add_part<const M: usize>(
             four += block_height();
         }
         barrier();
-        // Rows that wrap-around has reached have nothing to give.
+        // Rows that wrap-around reaches hold no results.
         let mut four = opaque(thread_y());
         while 4 * four < rows {
             let (row, place) = Place::<M>::along(shared, four);
@@ -343,7 +343,7 @@ unsafe fn load_pair<const M: usize>(pass: &Pass, place: Place<M>, left: i32, apa
     }
 }
 
-/// Whether some pixel would spoil the whole tile.
+/// Whether some pixel is too large for the transform of the tile.
 #[inline(always)]
 fn is_wild<const M: usize>(line: &[Complex; M], greatest: f32) -> bool {
     let mut tame = true;
@@ -356,7 +356,7 @@ fn is_wild<const M: usize>(line: &[Complex; M], greatest: f32) -> bool {
     !tame
 }
 
-/// Which share of a result a part has.
+/// A part's place in the sum of all parts.
 #[derive(Clone, Copy)]
 struct Share {
     /// It adds to those of the parts before.
