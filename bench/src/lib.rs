@@ -5,13 +5,13 @@
 //! | [`demo`] | filters pictures, writes them and a contact sheet, tells times |
 //! | [`cases`] | the benchmark's problems, as data |
 //! | [`bench`](mod@bench) | runs the cases: checks each result, then measures |
-//! | `compilers` | the embedded kernels beside those of a PTX file |
-//! | [`ladder`] | the steps of other documents, `sources`, beside their published times; `ladder_report` shows them |
+//! | `compilers` | the embedded kernels compared with those of a PTX file |
+//! | [`ladder`] | the steps of other documents, `sources`, with their published times; `ladder_report` shows them |
 //! | [`measure`] | times on a GPU's stream and on the CPU |
-//! | `contest` | whatever filters, on one problem: checked, then timed round by round |
-//! | `check` | holds results to the oracle, to checksums, to each other |
+//! | `contest` | all contenders on one problem: checked, then timed round by round |
+//! | `check` | compares results with the oracle, with checksums, with each other |
 //! | `peers`, `linked` | other libraries: through Python, and linked in |
-//! | `report`, `charts`, `page`, `text`, `output` | what follows from the times: tables, JSON, SVG, HTML |
+//! | `report`, `charts`, `page`, `text`, `output` | output: tables, JSON, SVG, HTML |
 //!
 //! The program needs no source tree: it finds pictures by `--assets`, and kernels are embedded in it.
 

@@ -179,7 +179,7 @@ impl Driver {
                 let endless = self.state().running.values().find(|(_, since)| since.elapsed() > limit).copied();
                 if let Some((kernel, _)) = endless {
                     eprintln!("emulator: kernel {kernel} has run for {} s: it does not end", limit.as_secs());
-                    // SAFETY: whatever the other threads do, they do not go on.
+                    // SAFETY: the process ends here, so no other thread goes on.
                     unsafe { libc::_exit(70) };
                 }
             };

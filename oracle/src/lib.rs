@@ -1,11 +1,11 @@
-//! The oracle: what a filter's result is, written without a line of the product, whose types alone it names.
+//! The oracle: a reference implementation that shares no code with the library, only its types.
 //!
-//! | what | is |
+//! | item | what it computes |
 //! | --- | --- |
 //! | [`correlate`] | the definition: a whole plane in f64 |
 //! | [`spots`] | the same at a thousand pixels, for images that are too large to be computed in f64 |
-//! | [`scalar`], [`Order`] | one plain f32 loop for each order of sums, whose bits every variant and study of it must give |
-//! | [`tolerance`] | how far a result by way of spectra may be off |
+//! | [`scalar`], [`Order`] | one plain f32 loop for each order of sums; every variant and study in that order must give the same bits |
+//! | [`tolerance`] | the error bound of a result by spectra |
 //!
 //! Borders are not index arithmetic here: a coordinate is folded back one step at a time until it lies in the image
 //! ([`fold`]), and a plane is padded before anything is summed ([`Padded`]).

@@ -109,7 +109,7 @@ type Extent = fn(&Size) -> (i32, i32);
 
 /// Blocks of 16 x 16 threads, a pixel for each.
 const SIDE: Extent = |_| (CLASS_BLOCK, CLASS_BLOCK);
-/// Blocks of the shape that is asked for.
+/// Blocks of the requested shape.
 const ANY: Extent = |size| size.any;
 /// Pixels along a side of such a block with the class project's apron.
 const LONG: i32 = CLASS_BLOCK + CLASS_TAPS - 1;

@@ -1,7 +1,7 @@
 //! Direct correlation with a window that slides down the image in registers, one f32 channel.
 //!
 //! Tiling: each warp filters a strip 32 * PX pixels wide and `rows` high; the warps of a block have neighbouring strips.
-//! Input rows come through the warp's [`Ring`]. A lane computes PX neighbouring pixels of every row: for each of the K
+//! Input rows come through the warp's `Ring`. A lane computes PX neighbouring pixels of every row: for each of the K
 //! tap rows it holds the sums of the output row that this tap row now works on. An input row is added to all of them, R
 //! input rows at a time so that a tap is fetched once for all R; the oldest sums are then complete, and a new row begins.
 //!

@@ -22,7 +22,7 @@ const TAPS: usize = 13;
 /// The most taps: a sum of bytes stays below 2^32.
 const MOST_TAPS: usize = 1 << 24;
 
-/// The value of every tap, if all are equal, they are so many that adding integers is faster, and the border allows it.
+/// The value of every tap, if all are equal, they are so many that adding integers is faster, and the border's value is an integer too.
 pub(super) fn tap(filter: &Filter, window: &Window, shape: Shape) -> Option<f32> {
     let (cols, rows) = (filter.cols(), filter.rows());
     let counts = window.border != CONSTANT || (0.0..=255.0).contains(&window.border_value);
@@ -36,7 +36,7 @@ pub(super) fn tap(filter: &Filter, window: &Window, shape: Shape) -> Option<f32>
         (None, Some((row, column))) => equal(row)? * equal(column)?,
         (None, None) => return None,
     };
-    // Integers that a float holds exactly, with room for the sum.
+    // Taps that a float holds with full precision, and whose sums stay within its range.
     (1e-30..1e20).contains(&tap.abs()).then_some(tap as f32)
 }
 

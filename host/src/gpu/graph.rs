@@ -30,8 +30,8 @@ unsafe impl Sync for Graph {}
 /// A graph under construction.
 pub(super) struct Recording(CUgraph);
 
-/// The kernels of a graph under construction, each of which waits for the one before it, as in a stream. In a stream no longer than
-/// the graph's [`Recording`] lives.
+/// The kernels of a graph under construction, each of which waits for the one before it, as in a stream. It stays in a stream no
+/// longer than the graph's [`Recording`] lives.
 #[derive(Debug)]
 pub(super) struct Chain {
     graph: CUgraph,

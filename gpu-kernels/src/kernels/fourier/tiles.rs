@@ -212,7 +212,7 @@ pub(super) unsafe fn correlate<const M: usize>(pass: &Pass, parts: &Parts, spect
     }
 }
 
-/// The columns at which the results of a pair begin.
+/// The first column of a pair's results.
 #[inline(always)]
 fn left_of<const M: usize>(pass: &Pass, parts: &Parts, column: i32) -> i32 {
     pass.region.x0 + opaque(column) * 2 * Layout::<M>::results(parts.cols)
@@ -343,7 +343,7 @@ unsafe fn load_pair<const M: usize>(pass: &Pass, place: Place<M>, left: i32, apa
     }
 }
 
-/// Whether some pixel is too large for the transform of the tile.
+/// Whether some pixel is not finite, or too large for the transform of the tile.
 #[inline(always)]
 fn is_wild<const M: usize>(line: &[Complex; M], greatest: f32) -> bool {
     let mut tame = true;
