@@ -36,6 +36,7 @@ mod device;
 pub mod kernels;
 #[path = "../../gpu-kernels/src/tile/mod.rs"]
 pub mod tile;
+use tile::unrolled;
 
 // The studies' kernels likewise.
 #[path = "../../studies/kernels/src/blog.rs"]
@@ -58,5 +59,3 @@ pub mod sizes;
 mod strip;
 #[path = "../../studies/kernels/src/texture.rs"]
 mod textured;
-#[path = "../../gpu-kernels/src/tile/unrolled.rs"]
-mod unrolled;

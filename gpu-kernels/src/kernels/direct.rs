@@ -207,10 +207,8 @@ unsafe fn tiled<const PER: usize, E: Extent, T: TapSource>(pass: &Pass, window: 
                 pass,
                 tile,
                 tile_width,
-                block_left - window.anchor_x,
-                block_top - window.anchor_y,
-                tile_width,
-                tile_height,
+                (block_left - window.anchor_x, block_top - window.anchor_y),
+                (tile_width, tile_height),
                 NO_END,
             );
             barrier();

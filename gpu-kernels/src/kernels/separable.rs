@@ -114,7 +114,7 @@ unsafe fn rows_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Window
         // SAFETY: indices stay inside the warp's line of the tile; the threads of a warp share `y`, those of a block
         // `top`, so that all meet at the barriers; writes are guarded by the region.
         unsafe {
-            load_tile::<4>(pass, tile, pitch, left - window.anchor_x, top, pitch, ROWS_BLOCK.1 as i32, NO_END);
+            load_tile::<4>(pass, tile, pitch, (left - window.anchor_x, top), (pitch, ROWS_BLOCK.1 as i32), NO_END);
             barrier();
             if y < pass.region.y1 {
                 let target = Target::late(pass);
@@ -177,10 +177,8 @@ unsafe fn rows_in_chunks<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
                     pass,
                     tile,
                     pitch,
-                    left + done - window.anchor_x,
-                    top,
-                    columns,
-                    ROWS_BLOCK.1 as i32,
+                    (left + done - window.anchor_x, top),
+                    (columns, ROWS_BLOCK.1 as i32),
                     NO_END,
                 );
                 barrier();
@@ -295,7 +293,7 @@ unsafe fn load_columns(pass: &Pass, tile: Shared, count: i32, first: i32) {
     let left = pass.region.x0 + block_x() * WARP;
     // The intermediate image ends with the region.
     // SAFETY: as the caller promised.
-    unsafe { load_tile::<4>(pass, tile, WARP, left, first, WARP, count, pass.region.x1) };
+    unsafe { load_tile::<4>(pass, tile, WARP, (left, first), (WARP, count), pass.region.x1) };
 }
 
 /// Stores the sums of a thread's results, `apart` rows apart from `(x, y)` down, or under KEEP the pixels that it copies.

@@ -181,10 +181,8 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
     pass: &Pass,
     tile: Shared,
     pitch: i32,
-    left: i32,
-    top: i32,
-    width: i32,
-    height: i32,
+    (left, top): (i32, i32),
+    (width, height): (i32, i32),
     end: i32,
 ) {
     let source = Source::new(pass);
