@@ -118,7 +118,6 @@ const CONTROLS: &[Control] = &[
     Control { sabotage: "one-pixel", grid_rows: None, test: "regions::rectangles::gpu", who: "on gpu:0", what: "values are wrong" },
     Control { sabotage: "border", grid_rows: None, test: "regions::bands::gpu", who: "on gpu:0", what: "border reflect" },
     Control { sabotage: "grid-axes", grid_rows: None, test: "regions::layouts::gpu", who: "on gpu:0", what: "never written" },
-    Control { sabotage: "one-pixel", grid_rows: None, test: "regions::epilogue::gpu", who: "on gpu:0", what: "values are wrong" },
 ];
 
 /// A run on a sabotaged device fails, and says why.

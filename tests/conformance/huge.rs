@@ -120,7 +120,8 @@ impl Picture {
         let height = self.shape.height;
         let around = |element: usize| strides.iter().map(move |stride| element / stride - 1..element / stride + 2);
         let inside = (29..=32).flat_map(|bits| around(1 << bits)).filter(|rows| rows.end <= height);
-        std::iter::once(0..2).chain(inside).chain(std::iter::once(height - 2..height)).collect()
+        let ends = [0..2, height - 2..height];
+        inside.chain(ends).collect()
     }
 
     /// What must be in some rows: the family's bits and the oracle's values. The strip that they are computed from has the

@@ -6,13 +6,15 @@
 
 use std::ops::Range;
 
+use apron::{Border, Shape};
 #[cfg(feature = "gpu")]
-use apron::Error;
-use apron::{Border, Shape, Variant};
+use apron::{Error, Variant};
 use conformance::problem::Window;
 use conformance::product::Gpu;
 use conformance::sample::Sample;
-use conformance::select::{BORDERS, Selection};
+#[cfg(feature = "gpu")]
+use conformance::select::BORDERS;
+use conformance::select::Selection;
 #[cfg(not(feature = "gpu"))]
 use conformance::suite;
 use conformance::suite::gpu_trial;
@@ -91,6 +93,7 @@ impl Batch {
 }
 
 /// How the values of a batch lie among the floats of a buffer.
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "without a GPU the checks alone are tested"))]
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     name: &'static str,
@@ -108,6 +111,7 @@ const CHANNEL: usize = 1;
 const ROW: usize = 2;
 const PIXEL: usize = 3;
 
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "without a GPU the checks alone are tested"))]
 impl Layout {
     /// Axes from the innermost on, each with its extent and the floats that are left free behind all of it. `step` is the stride of
     /// the first; `backwards` names axes that run from the last to the first.
@@ -214,6 +218,7 @@ impl Layout {
 }
 
 /// Windows that are small, wide, tall, even, with anchors beside the middle; some separate. Each variant takes some.
+#[cfg(feature = "gpu")]
 fn windows(selection: Selection) -> Vec<Window> {
     let mut windows = vec![
         Window::random_pair(3, 3, 1),

@@ -17,7 +17,8 @@ use crate::entries;
 pub(crate) const COMMAND: &str = "sanitize";
 
 const HELP: &str = "\
-Runs every entry of the GPU's kernels once under compute-sanitizer, at a small awkward shape (the tests entries::*).
+Runs every entry of the GPU's kernels once under compute-sanitizer, at a small awkward shape, and each variant on
+images of every layout: the tests entries::* and regions::layouts::gpu.
 
   --all           all of the GPU's tests instead, with the selection that APRON_CONFORMANCE names (small unless set)
   --tool NAME     memcheck, racecheck, initcheck or synccheck; may be repeated [default: all four]
@@ -26,6 +27,9 @@ Runs every entry of the GPU's kernels once under compute-sanitizer, at a small a
 
 Exit code: 0 where nothing was found, or where there is no GPU or no compute-sanitizer, which it says; else 1.
 COMPUTE_SANITIZER names the tool where it is neither on the PATH nor in the toolkit's usual folder.";
+
+/// The tests that are run unless others are asked for: each entry once, and the longer ways to pixels that do not lie side by side.
+const SHORT: [&str; 2] = [entries::NAME, "regions::layouts::gpu"];
 
 const TOOLS: [&str; 4] = ["memcheck", "racecheck", "initcheck", "synccheck"];
 
@@ -62,7 +66,7 @@ impl Options {
             return Err(format!("--tool {tool}: there are {}", TOOLS.join(", ")));
         }
         if options.filters.is_empty() && !all {
-            options.filters.push(entries::NAME.to_owned());
+            options.filters = SHORT.map(str::to_owned).into();
         }
         if options.tools.is_empty() {
             options.tools = TOOLS.map(str::to_owned).into();
@@ -283,7 +287,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     };
     vec![
         trial_of("launches_every_entry", &[], "shift 4; exec \"$@\"", |text, passed| {
-            passed && text.contains("SANITIZE racecheck: clean; 4 tests, 0 of them failed;")
+            passed && text.contains("SANITIZE racecheck: clean; 5 tests, 0 of them failed;")
         }),
         trial("counts_kernels", "shift 4; exec \"$@\"", |text, passed| {
             passed

@@ -15,8 +15,9 @@
 //!
 //! The test binary `conformance` has one file for each family of kernels, `plan.rs` for what a plan chooses, `cpu.rs` for the CPU's engine, `table.rs`,
 //! which compares the variant table with the PTX, `generated.rs` for problems from a seed, `huge.rs` for images beyond 32 bits,
-//! `concurrency.rs`, `oracle.rs` and `controls.rs`, which test the tests, and `emulated.rs`, which runs the GPU's tests on a
-//! driver in software, faults included: see `docs/reliability.md`. `sanitize.rs` runs them under compute-sanitizer. The
+//! `regions.rs` for parts of images and layouts, `entries.rs`, which launches every entry, `concurrency.rs`, `oracle.rs` and
+//! `controls.rs`, which test the tests, and `emulated.rs`, which runs the GPU's tests on a driver in software, faults included:
+//! see `docs/reliability.md`. `sanitize.rs` runs `entries.rs`, or all of the GPU's tests, under compute-sanitizer. The
 //! binary `cli` tests the command-line tool, with files that are broken and machines that fail, and compares it with SciPy
 //! where Python has it. `memory` denies memory.
 //!
