@@ -14,10 +14,15 @@ pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
     ]
 }
 
-/// The PTX of an entry of the lowest tier.
-fn ptx(entry: &str) -> String {
+/// An entry of the lowest tier.
+fn kernel(entry: &str) -> &'static apron::gpu::Kernel {
     let tier = apron::gpu::embedded().iter().min_by_key(|tier| tier.arch).expect("a build has kernels");
-    tier.entry(entry).expect("the entry is in the build").ptx().expect("it is what the build packed")
+    tier.entry(entry).expect("the entry is in the build")
+}
+
+/// Its PTX.
+fn ptx(entry: &str) -> String {
+    kernel(entry).ptx().expect("it is what the build packed")
 }
 
 fn told() -> Result<(), Failed> {
@@ -39,10 +44,12 @@ fn told() -> Result<(), Failed> {
 
 fn refused() -> Result<(), Failed> {
     let bench = Bench::new();
-    bench.put("old.ptx", ptx("keep_edges").replace("[64]", "[56]").as_bytes());
+    let size = kernel("keep_edges").parameters[0];
+    let [size, less] = [size, size - 8].map(|size| size.to_string());
+    bench.put("old.ptx", ptx("keep_edges").replace(&format!("[{size}]"), &format!("[{less}]")).as_bytes());
     let output = bench.run(&["filters", "--ptx", "old.ptx"])?;
     let line = String::from_utf8_lossy(&output.stderr).into_owned();
-    let words = ["old.ptx", "keep_edges", "56", "64"];
+    let words = ["old.ptx", "keep_edges", &less, &size];
     if output.status.code() != Some(1) || line.lines().count() != 1 || !words.iter().all(|word| line.contains(word)) {
         return Err(format!("{}: {line}", output.status).into());
     }
