@@ -81,11 +81,13 @@ macro_rules! parameter {
     }};
 }
 
-/// Items of a kernel's file for the host only: lists of its entries.
+/// Items of a kernel's file for the host only: lists of its entries. (The studies take this file too, and have no such lists.)
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
+#[allow(unused_macros)]
 macro_rules! host {
     ($($item:item)*) => {};
 }
 
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
+#[allow(unused_imports)]
 pub(crate) use {directive, host, kernel, parameter};
