@@ -23,7 +23,7 @@ use crate::tile::view::{NO_END, Source, Target, load_tile, one_below};
 
 /// Pixels that a block computes, and its threads if each computes one.
 pub const BLOCK: (u32, u32) = (32, 8);
-/// Pixels, one above the other, that a thread of the entries in [`UNROLLED`] computes.
+/// Pixels, one above the other, that a thread of the entries in `UNROLLED` computes.
 pub const UNROLLED_PIXELS: u32 = 2;
 
 kernel! {
