@@ -44,11 +44,6 @@ const CASES: &[Case] = &[
         &["filter", "in.png", "out.png", "--filter", "laplacian", "--variant", "separable", "--device", "cpu"],
         &["separable"],
     ),
-    (
-        "variant_too_small",
-        &["filter", "in.png", "out.png", "--filter", "box:size=32", "--variant", "direct-constant", "--device", "cpu"],
-        &["direct-constant", "1024", "961"],
-    ),
     ("unknown_device", &["filter", "in.png", "out.png", "--filter", "emboss", "--device", "tpu"], &["tpu", "cpu"]),
     ("device_not_there", &["filter", "in.png", "out.png", "--filter", "emboss", "--device", "gpu:7"], &["GPU"]),
     ("unknown_option", &["filter", "in.png", "out.png", "--filter", "emboss", "--bordr", "wrap"], &["--bordr"]),

@@ -44,6 +44,9 @@ impl Variant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Border;
+    use crate::plan::machine::Machine;
+    use crate::plan::problem::{Place, Problem};
 
     #[test]
     fn every_variant_has_one_kernel() {
@@ -51,5 +54,28 @@ mod tests {
             assert_eq!(KERNELS.iter().filter(|kernel| kernel.variant == variant).count(), 1, "{variant}");
         }
         assert_eq!(Variant::all().count(), KERNELS.len());
+    }
+
+    #[test]
+    fn what_a_kernel_cannot_take_it_declines_with_the_value_and_the_limit() {
+        let problem = Problem {
+            width: 100,
+            height: 100,
+            planes: 1,
+            cols: 32,
+            rows: 32,
+            anchor_x: 16,
+            border: Border::Replicate,
+            weight: 1.0,
+            separable: false,
+            source_is_aligned: true,
+            place: Place::Gpu(Machine::H200),
+        };
+        let why = |variant| (kernel(variant).prepare)(&problem).map(|_| ()).unwrap_err().to_string();
+        let constant = why(Variant::DirectConstant);
+        assert!(constant.contains("1024 taps") && constant.contains("961"), "{constant}");
+        let separable = why(Variant::Separable);
+        assert!(separable.contains("does not separate"), "{separable}");
+        assert!((kernel(Variant::DirectNaive).prepare)(&problem).is_ok());
     }
 }
