@@ -7,7 +7,7 @@ use gpu_kernels::tile::ring::ring_floats;
 use super::prepared::{Kernel, Prepared, Work};
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream, taps::TapHomes};
-use crate::plan::machine::{Machine, Times};
+use crate::plan::machine::Times;
 use crate::plan::problem::Problem;
 use crate::{Variant, Why};
 
@@ -59,20 +59,18 @@ const WARPS: u32 = 4;
 /// The fixed cost of a strip, in rows: filling the ring and starting the warp.
 const START: u32 = 4;
 
-/// The greatest height of a strip, for up to so many taps.
-type Heights = &'static [(i32, u32)];
-
+/// The greatest height of a strip, for up to so many taps: measured on an H200, and taken for all GPUs.
+///
 /// | taps | rows | measured on an H200, 8192x8192, us |
 /// | --- | --- | --- |
 /// | 5 | 16 | direct 5x5: 167 with 16 rows, 171 with 32, 182 with 64: the memory prefers strips that end soon |
 /// | any | 512 | direct 9x9: 269 with 249 rows, one wave of strips; 281 with 125, two waves; 304 with 64 |
-const HEIGHTS: Heights = &[(5, 16), (i32::MAX, 512)];
+const HEIGHTS: &[(i32, u32)] = &[(5, 16), (i32::MAX, 512)];
 
 /// An entry that slides down strips of the image, chosen for a problem.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strips {
     entry: &'static Strip,
-    heights: Heights,
 }
 
 impl Strips {
@@ -90,7 +88,7 @@ impl Strips {
         }
         let bytes = 4 * WARPS as usize * ring_floats(entry.taps, entry.pixels, entry.stages) as usize;
         problem.fits_shared_memory(bytes, "its rings")?;
-        Ok(Self { entry, heights: heights(problem.place.machine()) })
+        Ok(Self { entry })
     }
 
     /// Puts the kernel into the stream; then, if the border says so, the one that copies the pixels to keep.
@@ -127,18 +125,13 @@ impl Strips {
     #[cfg(any(feature = "gpu", test))]
     fn rows(&self, height: u32, across: u64, slots: u64) -> u32 {
         let (step, taps) = (self.entry.rows as u32, self.entry.taps);
-        let most = self.heights.iter().find(|&&(most, _)| taps <= most).map_or(512, |&(_, rows)| rows);
+        let most = HEIGHTS.iter().find(|&&(most, _)| taps <= most).map_or(512, |&(_, rows)| rows);
         let cost = |rows: u32| {
             let strips = across * u64::from(height.div_ceil(rows));
             strips.div_ceil(slots.max(1)) * u64::from(rows + taps as u32 - 1 + START)
         };
         (1..=most.div_ceil(step)).map(|groups| groups * step).min_by_key(|&rows| (cost(rows), rows)).unwrap_or(step)
     }
-}
-
-/// The heights for a machine: measured on an H200, and taken for all.
-fn heights(_: &Machine) -> Heights {
-    HEIGHTS
 }
 
 #[cfg(test)]
@@ -148,7 +141,7 @@ mod tests {
     #[test]
     fn strips_fill_waves() {
         let entry = ENTRIES.iter().find(|entry| entry.taps == 9).unwrap();
-        let nine = Strips { entry, heights: heights(&Machine::H200) };
+        let nine = Strips { entry };
         let (across, slots) = (64, 16 * 132);
         let rows = nine.rows(8192, across, slots);
         let waves = (across * u64::from(8192_u32.div_ceil(rows))) as f64 / slots as f64;
