@@ -81,6 +81,15 @@ absent! {
     fn opaque(value: i32) -> i32;
     fn mul_wide(a: i32, b: i32) -> i64;
     fn copies_commit();
+    fn half_to_f32(bits: u32) -> f32;
+    fn f32_to_half(value: f32) -> u32;
+    fn mul_f64(a: f64, b: f64) -> f64;
+    fn add_f64(a: f64, b: f64) -> f64;
+    fn fma_f64(a: f64, b: f64, c: f64) -> f64;
+}
+
+pub(crate) fn permute<const SELECTOR: u32>(_: u32, _: u32) -> u32 {
+    unreachable!("kernels run on a GPU")
 }
 
 pub(crate) fn copies_wait<const N: i32>() {
@@ -94,6 +103,22 @@ absent_unsafe! {
     fn load2(base: *const f32, index: usize) -> [f32; 2];
     fn reload(base: *const f32, index: usize) -> f32;
     fn store(base: *mut f32, index: usize, value: f32);
+    fn load_u8(at: u64) -> u32;
+    fn load_u16(at: u64) -> u32;
+    fn load_f64(at: u64) -> f64;
+    fn reload_word(at: u64) -> u32;
+    fn atomic_add(at: u64, value: u32) -> u32;
+    fn store_u8(at: u64, value: u32);
+    fn store_u16(at: u64, value: u32);
+    fn store_f64(at: u64, value: f64);
+}
+
+pub(crate) unsafe fn load_words<const N: usize>(_: u64) -> [u32; N] {
+    unreachable!("kernels run on a GPU")
+}
+
+pub(crate) unsafe fn store_words<const N: usize>(_: u64, _: [u32; N]) {
+    unreachable!("kernels run on a GPU")
 }
 
 pub(crate) unsafe fn store_run<const PX: usize>(_: *mut f32, _: usize, _: [f32; PX]) {
@@ -117,6 +142,12 @@ impl Shared {
         fn copy1(index: i32, from: *const f32);
         fn store(index: i32, value: f32);
         fn store2(index: i32, values: [f32; 2]);
+        fn store4(index: i32, values: [f32; 4]);
+        fn store_u8(byte: i32, value: u32);
+        fn store_u16(byte: i32, value: u32);
+        fn load_word(index: i32) -> u32;
+        fn load_f64(index: i32) -> f64;
+        fn store_f64(index: i32, value: f64);
     }
 }
 

@@ -166,6 +166,303 @@ pub(crate) unsafe fn store_run<const PX: usize>(base: *mut f32, index: usize, va
     }
 }
 
+/// Reads a byte of memory that nothing writes while the kernel runs (the read-only data path).
+///
+/// # Safety
+/// It lies inside an allocation.
+#[inline(always)]
+pub(crate) unsafe fn load_u8(at: u64) -> u32 {
+    let value;
+    // SAFETY: as the caller promised, here and below; kernels never read what the same launch writes.
+    unsafe {
+        asm!(
+            "ld.global.nc.u8 {}, [{}];",
+            out(reg32) value,
+            in(reg64) at,
+            options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    value
+}
+
+/// As [`load_u8`], for two bytes at an even address.
+///
+/// # Safety
+/// As for [`load_u8`].
+#[inline(always)]
+pub(crate) unsafe fn load_u16(at: u64) -> u32 {
+    let value;
+    // SAFETY: see `load_u8`.
+    unsafe {
+        asm!(
+            "ld.global.nc.u16 {}, [{}];",
+            out(reg32) value,
+            in(reg64) at,
+            options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    value
+}
+
+/// As [`load_u8`], for N words, 1, 2 or 4, at an address that is a multiple of their size.
+///
+/// # Safety
+/// As for [`load_u8`].
+#[inline(always)]
+pub(crate) unsafe fn load_words<const N: usize>(at: u64) -> [u32; N] {
+    const { assert!(N == 1 || N == 2 || N == 4) }
+    let mut words = [0; N];
+    // SAFETY: see `load_u8`.
+    unsafe {
+        if N == 4 {
+            asm!(
+                "ld.global.nc.v4.b32 {{{}, {}, {}, {}}}, [{}];",
+                out(reg32) words[0],
+                out(reg32) words[1],
+                out(reg32) words[2],
+                out(reg32) words[3],
+                in(reg64) at,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        } else if N == 2 {
+            asm!(
+                "ld.global.nc.v2.b32 {{{}, {}}}, [{}];",
+                out(reg32) words[0],
+                out(reg32) words[1],
+                in(reg64) at,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        } else {
+            asm!(
+                "ld.global.nc.b32 {}, [{}];",
+                out(reg32) words[0],
+                in(reg64) at,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+    }
+    words
+}
+
+/// As [`load_u8`], for a number of 64 bits at a multiple of 8.
+///
+/// # Safety
+/// As for [`load_u8`].
+#[inline(always)]
+pub(crate) unsafe fn load_f64(at: u64) -> f64 {
+    let value;
+    // SAFETY: see `load_u8`.
+    unsafe {
+        asm!(
+            "ld.global.nc.f64 {}, [{}];",
+            out(reg64) value,
+            in(reg64) at,
+            options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    value
+}
+
+/// Reads a word that this kernel, or another one in the same stream, writes.
+///
+/// # Safety
+/// It lies inside an allocation, at a multiple of 4, and no other thread writes it meanwhile.
+#[inline(always)]
+pub(crate) unsafe fn reload_word(at: u64) -> u32 {
+    let value;
+    // SAFETY: as the caller promised.
+    unsafe {
+        asm!("ld.global.b32 {}, [{}];", out(reg32) value, in(reg64) at, options(readonly, nostack, preserves_flags));
+    }
+    value
+}
+
+/// Adds to a word, and returns what it was before. Threads that add to the same word do so one after the other.
+///
+/// # Safety
+/// It lies inside an allocation, at a multiple of 4, and is touched in no other way in this launch.
+#[inline(always)]
+pub(crate) unsafe fn atomic_add(at: u64, value: u32) -> u32 {
+    let before;
+    // SAFETY: as the caller promised.
+    unsafe {
+        asm!(
+            "atom.global.add.u32 {}, [{}], {};",
+            out(reg32) before,
+            in(reg64) at,
+            in(reg32) value,
+            options(nostack, preserves_flags)
+        );
+    }
+    before
+}
+
+/// Writes the lowest byte of `value`.
+///
+/// # Safety
+/// The byte lies inside an allocation, and no other thread writes it.
+#[inline(always)]
+pub(crate) unsafe fn store_u8(at: u64, value: u32) {
+    // SAFETY: as the caller promised.
+    unsafe { asm!("st.global.u8 [{}], {};", in(reg64) at, in(reg32) value, options(nostack, preserves_flags)) }
+}
+
+/// Writes the lower half of `value` at an even address.
+///
+/// # Safety
+/// As for [`store_u8`].
+#[inline(always)]
+pub(crate) unsafe fn store_u16(at: u64, value: u32) {
+    // SAFETY: as the caller promised.
+    unsafe { asm!("st.global.u16 [{}], {};", in(reg64) at, in(reg32) value, options(nostack, preserves_flags)) }
+}
+
+/// Writes N words, 1, 2 or 4, at an address that is a multiple of their size.
+///
+/// # Safety
+/// As for [`store_u8`].
+#[inline(always)]
+pub(crate) unsafe fn store_words<const N: usize>(at: u64, words: [u32; N]) {
+    const { assert!(N == 1 || N == 2 || N == 4) }
+    // SAFETY: as the caller promised.
+    unsafe {
+        if N == 4 {
+            asm!(
+                "st.global.v4.b32 [{}], {{{}, {}, {}, {}}};",
+                in(reg64) at,
+                in(reg32) words[0],
+                in(reg32) words[1],
+                in(reg32) words[2],
+                in(reg32) words[3],
+                options(nostack, preserves_flags)
+            );
+        } else if N == 2 {
+            asm!(
+                "st.global.v2.b32 [{}], {{{}, {}}};",
+                in(reg64) at,
+                in(reg32) words[0],
+                in(reg32) words[1],
+                options(nostack, preserves_flags)
+            );
+        } else {
+            asm!("st.global.b32 [{}], {};", in(reg64) at, in(reg32) words[0], options(nostack, preserves_flags));
+        }
+    }
+}
+
+/// Writes a number of 64 bits at a multiple of 8.
+///
+/// # Safety
+/// As for [`store_u8`].
+#[inline(always)]
+pub(crate) unsafe fn store_f64(at: u64, value: f64) {
+    // SAFETY: as the caller promised.
+    unsafe { asm!("st.global.f64 [{}], {};", in(reg64) at, in(reg64) value, options(nostack, preserves_flags)) }
+}
+
+/// Four of the eight bytes of `a` (0 to 3) and `b` (4 to 7): SELECTOR has their numbers, one in each of its four lowest
+/// hexadecimal digits, the result's lowest byte in the lowest digit.
+#[inline(always)]
+pub(crate) fn permute<const SELECTOR: u32>(a: u32, b: u32) -> u32 {
+    let bytes;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "prmt.b32 {}, {}, {}, {};",
+            out(reg32) bytes,
+            in(reg32) a,
+            in(reg32) b,
+            const SELECTOR,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    bytes
+}
+
+/// The number whose IEEE binary16 representation is the lower half of `bits`.
+#[inline(always)]
+pub(crate) fn half_to_f32(bits: u32) -> f32 {
+    let value;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "{{ .reg .b16 half; cvt.u16.u32 half, {}; cvt.f32.f16 {}, half; }}",
+            in(reg32) bits,
+            out(reg32) value,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    value
+}
+
+/// The IEEE binary16 representation of the number nearest to `value`, half to even.
+#[inline(always)]
+pub(crate) fn f32_to_half(value: f32) -> u32 {
+    let bits;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "{{ .reg .b16 half; cvt.rn.f16.f32 half, {}; cvt.u32.u16 {}, half; }}",
+            in(reg32) value,
+            out(reg32) bits,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    bits
+}
+
+/// `a * b`, rounded: never made one instruction with a sum.
+#[inline(always)]
+pub(crate) fn mul_f64(a: f64, b: f64) -> f64 {
+    let product;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "mul.rn.f64 {}, {}, {};",
+            out(reg64) product,
+            in(reg64) a,
+            in(reg64) b,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    product
+}
+
+/// `a + b`, rounded: never made one instruction with a product.
+#[inline(always)]
+pub(crate) fn add_f64(a: f64, b: f64) -> f64 {
+    let sum;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "add.rn.f64 {}, {}, {};",
+            out(reg64) sum,
+            in(reg64) a,
+            in(reg64) b,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sum
+}
+
+/// `a * b + c`, rounded once.
+#[inline(always)]
+pub(crate) fn fma_f64(a: f64, b: f64, c: f64) -> f64 {
+    let sum;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "fma.rn.f64 {}, {}, {}, {};",
+            out(reg64) sum,
+            in(reg64) a,
+            in(reg64) b,
+            in(reg64) c,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sum
+}
+
 /// Closes the group of copies that this thread has started since the last one.
 #[inline(always)]
 pub(crate) fn copies_commit() {
@@ -345,6 +642,115 @@ impl Shared {
                 in(reg32) self.at(index),
                 in(reg32) values[0],
                 in(reg32) values[1],
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// Writes elements `index` to `index + 3`; `index` is a multiple of 4.
+    ///
+    /// # Safety
+    /// As for [`Shared::store`].
+    #[inline(always)]
+    pub(crate) unsafe fn store4(self, index: i32, values: [f32; 4]) {
+        // SAFETY: in bounds and aligned by the caller's promise.
+        unsafe {
+            asm!(
+                "st.shared.v4.f32 [{}], {{{}, {}, {}, {}}};",
+                in(reg32) self.at(index),
+                in(reg32) values[0],
+                in(reg32) values[1],
+                in(reg32) values[2],
+                in(reg32) values[3],
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// Writes the lowest byte of `value` as byte `byte` of the memory, counted from its start.
+    ///
+    /// # Safety
+    /// As for [`Shared::store`].
+    #[inline(always)]
+    pub(crate) unsafe fn store_u8(self, byte: i32, value: u32) {
+        // SAFETY: in bounds by the caller's promise.
+        unsafe {
+            asm!(
+                "st.shared.u8 [{}], {};",
+                in(reg32) self.0.wrapping_add(byte as u32),
+                in(reg32) value,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// Writes the lower half of `value` as bytes `byte`, which is even, and `byte + 1` of the memory.
+    ///
+    /// # Safety
+    /// As for [`Shared::store`].
+    #[inline(always)]
+    pub(crate) unsafe fn store_u16(self, byte: i32, value: u32) {
+        // SAFETY: in bounds and aligned by the caller's promise.
+        unsafe {
+            asm!(
+                "st.shared.u16 [{}], {};",
+                in(reg32) self.0.wrapping_add(byte as u32),
+                in(reg32) value,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// Reads element `index` as the word that it is in memory.
+    ///
+    /// # Safety
+    /// As for [`Shared::load`].
+    #[inline(always)]
+    pub(crate) unsafe fn load_word(self, index: i32) -> u32 {
+        let value;
+        // SAFETY: in bounds by the caller's promise. Not `pure`: see `load`.
+        unsafe {
+            asm!(
+                "ld.shared.b32 {}, [{}];",
+                out(reg32) value,
+                in(reg32) self.at(index),
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        value
+    }
+
+    /// Reads a number of 64 bits at elements `index` and `index + 1`; `index` is even.
+    ///
+    /// # Safety
+    /// As for [`Shared::load`].
+    #[inline(always)]
+    pub(crate) unsafe fn load_f64(self, index: i32) -> f64 {
+        let value;
+        // SAFETY: in bounds and aligned by the caller's promise.
+        unsafe {
+            asm!(
+                "ld.shared.f64 {}, [{}];",
+                out(reg64) value,
+                in(reg32) self.at(index),
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        value
+    }
+
+    /// Writes a number of 64 bits to elements `index` and `index + 1`; `index` is even.
+    ///
+    /// # Safety
+    /// As for [`Shared::store`].
+    #[inline(always)]
+    pub(crate) unsafe fn store_f64(self, index: i32, value: f64) {
+        // SAFETY: in bounds and aligned by the caller's promise.
+        unsafe {
+            asm!(
+                "st.shared.f64 [{}], {};",
+                in(reg32) self.at(index),
+                in(reg64) value,
                 options(nostack, preserves_flags)
             );
         }
