@@ -34,6 +34,8 @@ pub mod border;
 mod device;
 #[path = "../../gpu-kernels/src/kernels/mod.rs"]
 pub mod kernels;
+#[path = "../../gpu-kernels/src/pixel.rs"]
+pub mod pixel;
 #[path = "../../gpu-kernels/src/tile/mod.rs"]
 pub mod tile;
 use tile::unrolled;

@@ -1,10 +1,32 @@
 //! What the host passes to a kernel: structs of a fixed layout, by value.
 
+/// The types of stored values.
+pub mod scalar {
+    /// 32-bit floating-point numbers, IEEE 754 binary32.
+    pub const F32: u32 = 0;
+    /// Unsigned integers of 8 bits.
+    pub const U8: u32 = 1;
+    /// Unsigned integers of 16 bits.
+    pub const U16: u32 = 2;
+    /// 16-bit floating-point numbers, IEEE 754 binary16.
+    pub const F16: u32 = 3;
+
+    /// Bytes of a value.
+    #[inline(always)]
+    pub const fn bytes(scalar: u32) -> i32 {
+        match scalar {
+            U8 => 1,
+            U16 | F16 => 2,
+            _ => 4,
+        }
+    }
+}
+
 /// The greatest width or height of an image, and of a window, in pixels. Coordinates, their sums with a window and twice
 /// an image's width stay inside `i32`.
 pub const MAX_EXTENT: u32 = 1 << 29;
 
-/// Where the pixels of an image lie, one f32 value each.
+/// Where the pixels of an image lie, and how their values are stored.
 ///
 /// The value at `(x, y)` of channel `c` of image `n` has the address
 /// `base + y * row + x * pixel + c * channel + n * image`, counted modulo 2^64: of a band, row 0 may lie outside the memory.
@@ -27,9 +49,11 @@ pub struct Plane {
     pub first_row: i32,
     /// The row behind the last that is there.
     pub end_row: i32,
-    /// `row`, if it has 32 bits and neighbouring pixels are neighbours in memory, else 0: then the product of two 32-bit
+    /// `row`, if it has 32 bits and pixels are f32 values that are neighbours in memory, else 0: then the product of two 32-bit
     /// numbers says where a pixel lies. Planes of both kinds are read and written, the others by a longer way.
     pub(crate) plain_row: i32,
+    /// The type of stored values: one of the constants in [`scalar`].
+    pub scalar: u32,
 }
 
 /// Strides in bytes: see [`Plane`].
@@ -37,7 +61,7 @@ pub struct Plane {
 pub struct Strides {
     /// From one row to the next.
     pub row: i64,
-    /// From one pixel of a row to the next: 4, or 4 times the channels where they are interleaved.
+    /// From one pixel of a row to the next: a value's size, times the channels where they are interleaved.
     pub pixel: i32,
     /// From one channel to the next.
     pub channel: i64,
@@ -54,16 +78,30 @@ impl Strides {
 
 impl Plane {
     /// A plane of so many channels an image, of which rows `first_row..end_row` are there; `start` is the address of column 0 of
-    /// row `first_row`.
-    pub const fn new(start: u64, strides: Strides, channels: u32, (first_row, end_row): (i32, i32)) -> Self {
+    /// row `first_row`. Values are of type `scalar`.
+    pub const fn new(
+        scalar: u32,
+        start: u64,
+        strides: Strides,
+        channels: u32,
+        (first_row, end_row): (i32, i32),
+    ) -> Self {
         let Strides { row, pixel, channel, image } = strides.of_batch(channels);
         let base = start.wrapping_sub((first_row as i64 * row) as u64);
-        let plain_row = if pixel == 4 && row as i32 as i64 == row { row as i32 } else { 0 };
+        let is_plain = scalar == scalar::F32 && pixel == 4 && row as i32 as i64 == row;
+        let plain_row = if is_plain { row as i32 } else { 0 };
         let image_gap = image.wrapping_sub(channel.wrapping_mul(channels as i64));
-        Self { base, row, channel, image_gap, pixel, first_row, end_row, plain_row }
+        Self { base, row, channel, image_gap, pixel, first_row, end_row, plain_row, scalar }
     }
 
-    /// Whether neighbouring pixels are neighbours in memory, and rows less than 2 GiB apart (and not at one place).
+    /// One channel of each image, counted from 0, of a plane of several channels an image; a batch's images become its channels.
+    pub const fn channel_alone(&self, channel: i64, channels: u32) -> Self {
+        let image = self.image_gap.wrapping_add(self.channel.wrapping_mul(channels as i64));
+        let base = self.base.wrapping_add((channel * self.channel) as u64);
+        Self { base, channel: image, image_gap: 0, ..*self }
+    }
+
+    /// Whether pixels are f32 values, neighbours in memory, and rows less than 2 GiB apart (and not at one place).
     #[inline(always)]
     pub const fn is_plain(&self) -> bool {
         self.plain_row != 0
@@ -171,6 +209,64 @@ pub struct Pass {
     pub outside: f32,
     /// What becomes of a sum.
     pub epilogue: Epilogue,
+    /// Where results in doubt are noted, if bytes are made of bytes.
+    pub doubts: Doubts,
+}
+
+/// A list of results whose f32 sum does not decide the byte, because a half-integer lies within the sum's error. The kernel in
+/// `kernels/settle.rs` computes them in f64, and empties the list.
+///
+/// The list has [`Doubts::SEGMENTS`] segments, each with a counter and places; a pixel's coordinates say which segment is its.
+/// Where a segment has too few places, all of its pixels count as in doubt.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Doubts {
+    /// The address of the list, or 0: no result is in doubt.
+    pub list: u64,
+    /// Places of each segment.
+    pub capacity: u32,
+    /// A sum whose distance from an integer is at least this is in doubt.
+    pub near: f32,
+}
+
+impl Doubts {
+    /// No result is in doubt.
+    pub const NONE: Self = Self { list: 0, capacity: 0, near: 1.0 };
+    /// Segments of a list: a power of two.
+    pub const SEGMENTS: i32 = 1024;
+    /// Bytes of a counter, each in a sector of its own, so that threads meet at few.
+    const COUNTER: u64 = 32;
+    /// Bytes of a place: column, row, channel as the z axis counts it, and nothing.
+    const PLACE: u64 = 16;
+
+    /// Bytes of a list of so many places a segment.
+    pub const fn bytes(capacity: u32) -> u64 {
+        Self::SEGMENTS as u64 * (Self::COUNTER + capacity as u64 * Self::PLACE)
+    }
+
+    /// Bytes at its start that must be zero before the first use: the counters.
+    pub const fn counters() -> u64 {
+        Self::SEGMENTS as u64 * Self::COUNTER
+    }
+
+    /// The segment of a pixel. Four neighbours have the same, and the quads of any region are spread evenly.
+    #[inline(always)]
+    pub const fn segment(x: i32, y: i32) -> i32 {
+        (x >> 2).wrapping_add(37i32.wrapping_mul(y)) & (Self::SEGMENTS - 1)
+    }
+
+    /// The address of a segment's counter.
+    #[inline(always)]
+    pub const fn counter(&self, segment: i32) -> u64 {
+        self.list.wrapping_add(segment as u64 * Self::COUNTER)
+    }
+
+    /// The address of a place in a segment.
+    #[inline(always)]
+    pub const fn place(&self, segment: i32, place: u32) -> u64 {
+        let number = segment as u64 * self.capacity as u64 + place as u64;
+        self.list.wrapping_add(Self::counters() + number * Self::PLACE)
+    }
 }
 
 /// The window that slides over the image: its size, and which of its cells lies on the output pixel.

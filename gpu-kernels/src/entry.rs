@@ -47,6 +47,13 @@ impl<A, B, C, const N: usize> Entry<(A, B, C, Taps<N>)> {
     }
 }
 
+impl<A, B, C, D, const N: usize> Entry<(A, B, C, D, Taps<N>)> {
+    /// The same entry, for a table of entries with different numbers of taps.
+    pub const fn with_taps(self) -> TapsEntry<(A, B, C, D)> {
+        TapsEntry { name: self.name, taps: N, arguments: PhantomData }
+    }
+}
+
 impl<A> TapsEntry<A> {
     /// Its name in PTX.
     pub const fn name(&self) -> &'static str {

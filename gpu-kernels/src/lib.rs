@@ -39,6 +39,7 @@ mod device;
 #[cfg(not(any(target_arch = "nvptx64", rust_cuda)))]
 pub mod entry;
 pub mod kernels;
+mod pixel;
 pub mod tile;
 
 // rust-cuda's `cuda_std` brings its own.

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use apron::gpu::{DeviceImage, Function, Gpu, Grid, Stream, Tier, embedded};
 use apron::{Border, Error, Filter, Image, Result, Shape};
-use study_kernels::abi::{Epilogue, MAX_CONSTANT_TAPS, Pass, Plane, Region, Strides, Window};
+use study_kernels::abi::{Doubts, Epilogue, MAX_CONSTANT_TAPS, Pass, Plane, Region, Strides, Window, scalar};
 use study_kernels::border;
 use study_kernels::frame::Frame;
 use study_kernels::sizes::CLASS_BLOCK;
@@ -272,7 +272,7 @@ fn pass(frame: &Frame, shape: Shape) -> Pass {
     let channels = shape.channels as u32;
     let plane = |base: u64, stride: usize, plane: usize| {
         let strides = Strides { row: 4 * stride as i64, pixel: 4, channel: 4 * plane as i64, image: 0 };
-        Plane::new(base, strides, channels, (0, frame.height))
+        Plane::new(scalar::F32, base, strides, channels, (0, frame.height))
     };
     Pass {
         src: plane(frame.src as u64, frame.src_stride, frame.src_plane),
@@ -284,5 +284,6 @@ fn pass(frame: &Frame, shape: Shape) -> Pass {
         border: frame.border,
         outside: frame.border_value,
         epilogue: Epilogue::NONE,
+        doubts: Doubts::NONE,
     }
 }

@@ -1,6 +1,7 @@
-//! The pixels that a KEEP border copies from the source, for kernels that do not do it themselves.
+//! Pixels that are copied: those that a KEEP border copies from the source, for kernels that do not do it themselves, and
+//! whole channels.
 //!
-//! Thread mapping: a block of 32 x 8 threads, a warp a row; its lanes copy the row's pixels left of where the window lies
+//! Thread mapping: a block of 32 x 8 threads, a warp a row. Under KEEP its lanes copy the row's pixels left of where the window lies
 //! inside the image and right of it, or the whole row where the window leaves the image above or below.
 
 use crate::abi::{Pass, Window};
@@ -8,7 +9,7 @@ use crate::border;
 use crate::device::*;
 use crate::tile::view::{Source, Target};
 
-/// Threads of a block.
+/// Threads of a block of either kernel.
 pub const BLOCK: (u32, u32) = (32, 8);
 
 kernel! {
@@ -30,6 +31,17 @@ kernel! {
                 target.write_plain(x, y, source.pixel_inside(x, y));
                 x += 32;
             }
+            y += grid_height() * block_height();
+        }
+    }
+
+    /// Stores each pixel of the region as the result, with the epilogue, as a filter of a single tap of 1 would.
+    fn copy_pixels(pass: Pass) {
+        let (source, target) = (Source::new(&pass), Target::new(&pass));
+        let x = pass.region.x0 + block_x() * block_width() + thread_x();
+        let mut y = pass.region.y0 + block_y() * block_height() + thread_y();
+        while x < pass.region.x1 && y < pass.region.y1 {
+            target.write(x, y, source.pixel_inside(x, y));
             y += grid_height() * block_height();
         }
     }

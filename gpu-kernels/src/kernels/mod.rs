@@ -6,4 +6,5 @@ pub mod fused;
 pub mod keep;
 pub mod peak;
 pub mod separable;
+pub mod settle;
 pub mod sliding;

@@ -1,57 +1,79 @@
-//! Direct correlation with a window that slides down the image in registers, one f32 channel.
+//! Direct correlation with a window that slides down the image in registers.
 //!
 //! Tiling: each warp filters a strip 32 * PX pixels wide and `rows` high; the warps of a block have neighbouring strips.
-//! Input rows come through the warp's `Ring`. A lane computes PX neighbouring pixels of every row: for each of the K
+//! Input rows of f32 come through the warp's `Ring`; rows of interleaved channels of 8 or 16 bits come to a block that has a warp
+//! for each channel, which all lie on the same strip (`tile/parted.rs`). A lane computes PX neighbouring pixels of every row: for each of the K
 //! tap rows it holds the sums of the output row that this tap row now works on. An input row is added to all of them, R
 //! input rows at a time so that a tap is fetched once for all R; the oldest sums are then complete, and a new row begins.
 //!
 //! Order: as `direct.rs`, and the same bits: the sums of an output row take its input rows, that is its tap rows, from top
 //! to bottom, and each row's taps from left to right.
 //! Taps: in the constant bank, at positions known to the compiler.
-//! Limits: odd K, anchor column K / 2; the source plain (`tile/view.rs`), its rows aligned to 16 bytes. KEEP is left to `keep.rs`.
+//! Limits: odd K, anchor column K / 2; f32: the source plain (`tile/view.rs`), its rows aligned to 16 bytes; 8 and 16 bits: at most 4
+//! channels. KEEP is left to `keep.rs`.
 //! Cost beyond the K * K multiply-adds a pixel: (K - 1) / `rows` of them are done twice, where strips meet.
 
 use crate::abi::{Pass, Taps};
 use crate::device::*;
+use crate::tile::parted::{ROUND, Results, Rows};
 use crate::tile::ring::{MAX_SHARE, Ring, ring_apron};
 use crate::tile::view::Target;
 
-/// Declares the entries `name: taps, pixels of a lane, rows at a time, stages of the ring`, and lists them.
+/// Declares the entries `name, name for 8 bits, for 16 bits: taps, pixels of a lane, rows at a time, stages of the ring`, and
+/// lists them.
 macro_rules! sliding {
-    ($($name:ident: $k:literal, $px:literal, $r:literal, $stages:literal;)*) => {
+    ($($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $r:literal, $stages:literal;)*) => {
         kernel! {$(
             fn $name(pass: Pass, anchor_y: i32, rows: i32, taps: Taps<{ $k * $k }>) {
                 let direct = Direct(parameter!($name, 3, taps));
                 slide::<$k, $px, $r, $stages, _>(&pass, anchor_y, rows, direct)
+            }
+            fn $bits8(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ $k * $k }>) {
+                let direct = Direct(parameter!($bits8, 4, taps));
+                slide_parted::<1, $k, $px, $r, _>(&pass, anchor_y, rows, filtered, direct)
+            }
+            fn $bits16(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ $k * $k }>) {
+                let direct = Direct(parameter!($bits16, 4, taps));
+                slide_parted::<2, $k, $px, $r, _>(&pass, anchor_y, rows, filtered, direct)
             }
         )*}
 
         host! {
             /// The entries: windows of K x K taps.
             pub const ENTRIES: &[Strip] = &[$(
-                Strip { entry: $name.with_taps(), taps: $k, pixels: $px, rows: $r, stages: $stages }
+                Strip {
+                    entry: $name.with_taps(),
+                    parted: [$bits8.with_taps(), $bits16.with_taps()],
+                    taps: $k,
+                    pixels: $px,
+                    rows: $r,
+                    stages: $stages,
+                }
             ),*];
         }
     };
 }
 
 sliding! {
-    sliding_3: 3, 4, 2, 8;
-    sliding_5: 5, 4, 2, 8;
-    sliding_7: 7, 4, 2, 8;
-    sliding_9: 9, 4, 2, 8;
-    sliding_11: 11, 4, 2, 8;
-    sliding_13: 13, 4, 1, 8;
-    sliding_15: 15, 4, 1, 8;
-    sliding_17: 17, 4, 1, 8;
+    sliding_3, sliding_8bit_3, sliding_16bit_3: 3, 4, 2, 8;
+    sliding_5, sliding_8bit_5, sliding_16bit_5: 5, 4, 2, 8;
+    sliding_7, sliding_8bit_7, sliding_16bit_7: 7, 4, 2, 8;
+    sliding_9, sliding_8bit_9, sliding_16bit_9: 9, 4, 2, 8;
+    sliding_11, sliding_8bit_11, sliding_16bit_11: 11, 4, 2, 8;
+    sliding_13, sliding_8bit_13, sliding_16bit_13: 13, 4, 1, 8;
+    sliding_15, sliding_8bit_15, sliding_16bit_15: 15, 4, 1, 8;
+    sliding_17, sliding_8bit_17, sliding_16bit_17: 17, 4, 1, 8;
 }
 
 host! {
     /// An entry that slides down strips of the image: the pass, the anchor's row, the rows of a strip, the taps.
     #[derive(Clone, Copy, Debug)]
     pub struct Strip {
-        /// What to launch.
+        /// What to launch for planes of f32.
         pub entry: crate::entry::TapsEntry<(Pass, i32, i32)>,
+        /// What to launch for interleaved values of 8 and of 16 bits. The argument after the rows is how many channels are
+        /// filtered; the others are copied.
+        pub parted: [crate::entry::TapsEntry<(Pass, i32, i32, i32)>; 2],
         /// Tap columns, and tap rows.
         pub taps: i32,
         /// Pixels of a row that a lane computes.
@@ -211,6 +233,91 @@ pub(crate) unsafe fn slide<const K: usize, const PX: usize, const R: usize, cons
         }
         copies_wait::<0>();
         warp_barrier();
+        top += grid_height() * rows;
+    }
+}
+
+/// As [`slide`], for interleaved channels stored as BYTES bytes a value: a block has a strip, and a warp for each channel.
+///
+/// # Safety
+/// `pass` describes allocated memory, its channels are those of an image, and the launch has a block of 32 threads a channel for each
+/// strip, with the shared memory that [`crate::tile::parted::parted_bytes`] says.
+#[inline(always)]
+pub(crate) unsafe fn slide_parted<
+    const BYTES: usize,
+    const K: usize,
+    const PX: usize,
+    const R: usize,
+    S: Step<K, PX, R>,
+>(
+    pass: &Pass,
+    anchor_y: i32,
+    rows: i32,
+    filtered: i32,
+    step: S,
+) {
+    let strip_left = pass.region.aligned_left() + block_x() * 32 * PX as i32;
+    let input = Rows::<BYTES, K, PX>::new(pass, strip_left);
+    let output = Results::<PX>::new::<K>(pass, strip_left, filtered);
+    let share = (ring_apron(K as i32) as usize + K / 2 + PX).next_multiple_of(PX);
+
+    let mut top = pass.region.y0 + block_y() * rows;
+    while top < pass.region.y1 {
+        let bottom = if pass.region.y1 - top < rows { pass.region.y1 } else { top + rows };
+        let first = top - anchor_y;
+        let count = bottom - top + K as i32 - 1;
+        let mut sums = [[0.0; PX]; K];
+        // SAFETY: as the caller promised; every warp of the block takes the same turns. Between a round's barrier and the
+        // next one's, a half of shared memory is either written or read.
+        unsafe {
+            let mut raw = input.load(first);
+            let mut half = 0;
+            let mut i = 0;
+            while i < count {
+                input.place(&raw, first + i, half);
+                if i + ROUND < count {
+                    raw = input.load(first + i + ROUND);
+                }
+                input.meet();
+                // The rows that this round completes.
+                let done = top + i - (K as i32 - 1);
+                output.flush(half ^ 1, done - ROUND, (top, bottom));
+                let mut row = opaque(0);
+                while row < ROUND {
+                    let y = done + row;
+                    if thread_y() < filtered {
+                        let mut shares = [[0.0; MAX_SHARE]; R];
+                        let mut r = 0;
+                        while r < R {
+                            shares[r] = input.read(half, row + r as i32, share);
+                            r += 1;
+                        }
+                        let results = step.step(shares, &mut sums);
+                        let mut r = 0;
+                        while r < R {
+                            let y = y + r as i32;
+                            if y >= top && y < bottom {
+                                output.take(half, row + r as i32, y, results[r]);
+                            }
+                            r += 1;
+                        }
+                    } else {
+                        let mut r = opaque(0);
+                        while r < R as i32 {
+                            if y + r >= top && y + r < bottom {
+                                output.copy(half, row + r, y + r);
+                            }
+                            r += 1;
+                        }
+                    }
+                    row += R as i32;
+                }
+                half ^= 1;
+                i += ROUND;
+            }
+            input.meet();
+            output.flush(half ^ 1, top + i - ROUND - (K as i32 - 1), (top, bottom));
+        }
         top += grid_height() * rows;
     }
 }

@@ -272,27 +272,36 @@ impl<'a, const K: usize, const PX: usize, const R: usize, const STAGES: usize> R
     /// The row has arrived; `count` is at most `PX + 2 * ring_apron(K)`.
     #[inline(always)]
     pub(crate) unsafe fn read(&self, i: i32, count: usize) -> [f32; MAX_SHARE] {
-        let at = self.row(i) + PX as i32 * thread_x();
-        let mut values = [0.0; MAX_SHARE];
-        let mut n = 0;
-        while n < count {
-            // SAFETY: the last lane's share ends with the row buffer.
-            unsafe {
-                if PX == 4 {
-                    let four = self.shared.load4(at + n as i32);
-                    values[n] = four[0];
-                    values[n + 1] = four[1];
-                    values[n + 2] = four[2];
-                    values[n + 3] = four[3];
-                    n += 4;
-                } else {
-                    let two = self.shared.load2(at + n as i32);
-                    values[n] = two[0];
-                    values[n + 1] = two[1];
-                    n += 2;
-                }
+        // SAFETY: the last lane's share ends with the row buffer.
+        unsafe { read_share::<PX>(self.shared, self.row(i) + PX as i32 * thread_x(), count) }
+    }
+}
+
+/// `count` floats, a multiple of PX, from float `at` of shared memory on.
+///
+/// # Safety
+/// They have been written, and a barrier stands in between.
+#[inline(always)]
+pub(crate) unsafe fn read_share<const PX: usize>(shared: Shared, at: i32, count: usize) -> [f32; MAX_SHARE] {
+    let mut values = [0.0; MAX_SHARE];
+    let mut n = 0;
+    while n < count {
+        // SAFETY: as the caller promised.
+        unsafe {
+            if PX == 4 {
+                let four = shared.load4(at + n as i32);
+                values[n] = four[0];
+                values[n + 1] = four[1];
+                values[n + 2] = four[2];
+                values[n + 3] = four[3];
+                n += 4;
+            } else {
+                let two = shared.load2(at + n as i32);
+                values[n] = two[0];
+                values[n + 1] = two[1];
+                n += 2;
             }
         }
-        values
     }
+    values
 }

@@ -5,6 +5,7 @@
 use crate::abi::{Epilogue, Pass, Plane};
 use crate::border;
 use crate::device::*;
+use crate::pixel::{F32, U8, in_doubt, load_value, note, store_bits, to_bits};
 
 /// No column is too far right: for [`load_tile`].
 pub(crate) const NO_END: i32 = i32::MAX;
@@ -38,7 +39,13 @@ impl<'a> Source<'a> {
     /// This block's channel of a plane that is not the pass's source, with as many channels and the same extent.
     #[inline(always)]
     pub(crate) fn of(plane: &'a Plane, pass: &'a Pass) -> Self {
-        Self { pass, plane, origin: plane.origin(block_z(), &pass.channels) }
+        Self::of_channel(plane, pass, block_z())
+    }
+
+    /// The channel that the z axis counts as number `z`.
+    #[inline(always)]
+    pub(crate) fn of_channel(plane: &'a Plane, pass: &'a Pass, z: i32) -> Self {
+        Self { pass, plane, origin: plane.origin(z, &pass.channels) }
     }
 
     /// The address of column 0 of row 0.
@@ -111,7 +118,7 @@ impl<'a> Source<'a> {
     pub(crate) unsafe fn pixel_inside(&self, x: i32, y: i32) -> f32 {
         // Hidden, so that for the few pixels that KEEP copies nothing is computed ahead.
         // SAFETY: as the caller promised.
-        unsafe { load(self.row_inside(opaque(y)).at(opaque(x)), 0) }
+        unsafe { load_value(opaque(self.plane.scalar as i32) as u32, self.row_inside(opaque(y)).at(opaque(x))) }
     }
 }
 
@@ -124,6 +131,12 @@ pub(crate) struct Row<'a> {
 }
 
 impl Row<'_> {
+    /// The address of the pixel in column 0.
+    #[inline(always)]
+    pub(crate) fn start(self) -> u64 {
+        self.start
+    }
+
     /// The pixel that coordinate `x` finds in the row, or what the border puts there.
     ///
     /// # Safety
@@ -136,13 +149,13 @@ impl Row<'_> {
             return pass.outside;
         }
         // SAFETY: row and column lie in the image.
-        unsafe { load(self.at(x), 0) }
+        unsafe { load_value(self.source.plane.scalar, self.at(x)) }
     }
 
     /// The address of the pixel at `x`.
     #[inline(always)]
-    pub(crate) fn at(self, x: i32) -> *const f32 {
-        self.start.wrapping_add((x as i64 * self.source.plane.pixel as i64) as u64) as *const f32
+    pub(crate) fn at(self, x: i32) -> u64 {
+        self.start.wrapping_add((x as i64 * self.source.plane.pixel as i64) as u64)
     }
 
     /// The address of the pixel at `x`, of a source that is plain.
@@ -245,6 +258,8 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
 pub(crate) struct Target<'a> {
     pass: &'a Pass,
     origin: u64,
+    /// The channel, as the z axis counts it.
+    z: i32,
     /// Whether the plane is plain and sums are stored as they are, as in most launches. What others need is kept apart from
     /// that, and short: a kernel's loop wants its registers, and its place in the instruction cache.
     is_simple: bool,
@@ -262,10 +277,11 @@ impl<'a> Target<'a> {
         Self::of_channel(pass, opaque(block_z()))
     }
 
+    /// The channel that the z axis counts as number `z`.
     #[inline(always)]
-    fn of_channel(pass: &'a Pass, z: i32) -> Self {
+    pub(crate) fn of_channel(pass: &'a Pass, z: i32) -> Self {
         let is_simple = pass.dst.is_plain() && pass.epilogue.flags == 0;
-        Self { pass, origin: pass.dst.origin(z, &pass.channels), is_simple }
+        Self { pass, origin: pass.dst.origin(z, &pass.channels), z, is_simple }
     }
 
     /// Whether the destination is plain and sums are stored as they are.
@@ -283,8 +299,8 @@ impl<'a> Target<'a> {
 
     /// The address of the result at `(x, y)`, of any destination. Hidden, so that nothing of it is computed ahead.
     #[inline(always)]
-    fn at(&self, x: i32, y: i32) -> u64 {
-        let origin = self.pass.dst.origin(opaque(block_z()), &self.pass.channels);
+    pub(crate) fn at(&self, x: i32, y: i32) -> u64 {
+        let origin = self.pass.dst.origin(opaque(self.z), &self.pass.channels);
         let row = origin.wrapping_add(row_offset(&self.pass.dst, opaque(y)));
         row.wrapping_add((opaque(x) as i64 * self.pass.dst.pixel as i64) as u64)
     }
@@ -301,7 +317,27 @@ impl<'a> Target<'a> {
                 store(self.at_plain(x, y), 0, sum);
             } else {
                 let [value] = finished(self.pass, [sum]);
-                store(self.at(x, y) as *mut f32, 0, value);
+                self.put(self.at(x, y), (x, y), value);
+            }
+        }
+    }
+
+    /// Stores a value, finished, as the result at `(x, y)`, whose address is `at`; notes it if it is in doubt.
+    ///
+    /// # Safety
+    /// As for [`Target::write`].
+    #[inline(always)]
+    unsafe fn put(&self, at: u64, (x, y): (i32, i32), value: f32) {
+        let scalar = self.pass.dst.scalar;
+        // SAFETY: as the caller promised.
+        unsafe {
+            if scalar == F32 {
+                store(at as *mut f32, 0, value);
+                return;
+            }
+            store_bits(scalar, at, to_bits(scalar, value));
+            if scalar == U8 && self.pass.doubts.list != 0 && in_doubt(&self.pass.doubts, value) {
+                note(self.pass, x, y, self.z);
             }
         }
     }
@@ -312,11 +348,12 @@ impl<'a> Target<'a> {
     /// As for [`Target::write`].
     #[inline(always)]
     pub(crate) unsafe fn write_plain(&self, x: i32, y: i32, value: f32) {
+        let scalar = opaque(self.pass.dst.scalar as i32) as u32;
         // SAFETY: as the caller promised.
-        unsafe { store(self.at(x, y) as *mut f32, 0, value) }
+        unsafe { store_bits(scalar, self.at(x, y), to_bits(scalar, value)) }
     }
 
-    /// What this thread stored at `(x, y)` earlier.
+    /// What this thread stored at `(x, y)` earlier, in a destination of f32.
     ///
     /// # Safety
     /// `(x, y)` lies in the region, and no other thread stores there.
@@ -351,7 +388,7 @@ impl<'a> Target<'a> {
                 let mut i = 0;
                 while i < N {
                     if y + apart * (i as i32) < end {
-                        store(at as *mut f32, 0, values[i]);
+                        self.put(at, (x, y + apart * i as i32), values[i]);
                     }
                     at = at.wrapping_add((apart as i64 * self.pass.dst.row) as u64);
                     i += 1;
@@ -407,7 +444,7 @@ impl<const PX: usize> Run<'_, PX> {
                 let mut i = 0;
                 while i < PX {
                     if left + i as i32 >= region.x0 && left + (i as i32) < region.x1 {
-                        store(at as *mut f32, 0, values[i]);
+                        target.put(at, (left + i as i32, y), values[i]);
                     }
                     at = at.wrapping_add(target.pass.dst.pixel as i64 as u64);
                     i += 1;

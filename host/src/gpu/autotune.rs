@@ -10,10 +10,10 @@ use std::{env, fs};
 use super::device::Gpu;
 use super::embedded;
 use super::engine::{Engine, Part};
-use crate::image::Shape;
+use crate::image::{Layout, Scalar, Shape};
 use crate::kernels::prepared::Prepared;
 use crate::plan::problem::Problem;
-use crate::{Border, Result, Variant};
+use crate::{Result, Variant};
 
 /// Variants that are predicted to take longer than the best one by more than this are not measured.
 const HOPELESS: u32 = 4;
@@ -50,18 +50,22 @@ impl Tuned {
     ///
     /// # Errors
     /// None: the naive kernel runs every problem.
-    pub(crate) fn fastest(&self, problem: &Problem, engine: &Engine, border: Border) -> Result<Prepared> {
-        if !problem.source_is_aligned {
+    pub(crate) fn fastest(&self, problem: &Problem, engine: &Engine) -> Result<Prepared> {
+        if problem.source == Scalar::F32 && !problem.source_is_aligned {
             return problem.choose_kernel();
         }
-        let Problem { width, height, planes, cols, rows, anchor_x, separable, .. } = problem;
-        let key = format!("{width}x{height}x{planes} {cols}x{rows}@{anchor_x} {separable} {}", border.code().0);
+        let Problem { width, height, planes, cols, rows, anchor_x, separable, border, .. } = problem;
+        let Problem { source, target, side_by_side, .. } = problem;
+        let border = border.code().0;
+        let key = format!(
+            "{width}x{height}x{planes} {source}x{side_by_side}>{target} {cols}x{rows}@{anchor_x} {separable} {border}"
+        );
         let known = self.found.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
         // Another build's kernels may have had other limits.
         if let Some(prepared) = known.and_then(|variant| problem.prepare(variant).ok()) {
             return Ok(prepared);
         }
-        match measure(problem, engine, border) {
+        match measure(problem, engine) {
             Ok(prepared) => {
                 let variant = prepared.variant;
                 self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), variant);
@@ -74,10 +78,12 @@ impl Tuned {
 }
 
 /// Runs each candidate a few times on an image of the problem's shape.
-fn measure(problem: &Problem, engine: &Engine, border: Border) -> Result<Prepared> {
+fn measure(problem: &Problem, engine: &Engine) -> Result<Prepared> {
     let gpu = engine.gpu();
     let shape = Shape { width: problem.width, height: problem.height, channels: problem.planes };
-    let (mut src, mut dst, mut stream) = (gpu.image(shape)?, gpu.image(shape)?, gpu.stream()?);
+    let layout = if problem.side_by_side == problem.planes { Layout::Interleaved } else { Layout::Planar };
+    let mut src = gpu.image_of(shape, problem.source, layout)?;
+    let (mut dst, mut stream) = (gpu.image_of(shape, problem.target, layout)?, gpu.stream()?);
     src.fill(0.5, &stream)?;
     let candidates = problem.candidates();
     let limit = candidates.first().and_then(|best| best.predicted).unwrap_or(Duration::MAX).saturating_mul(HOPELESS);
@@ -87,7 +93,7 @@ fn measure(problem: &Problem, engine: &Engine, border: Border) -> Result<Prepare
         let mut best = Duration::MAX;
         for round in 0..6 {
             let start = stream.mark()?;
-            engine.enqueue(&prepared, border, &src.view(), &mut dst.view_mut(), &Part::whole(shape), &mut stream)?;
+            engine.enqueue(&prepared, &src.view(), &mut dst.view_mut(), &Part::whole(shape), &mut stream)?;
             let time = stream.mark()?.since(&start)?;
             // The first run loads the kernel.
             if round > 0 {

@@ -1,21 +1,25 @@
 //! Images in device memory.
 
 use cust::sys;
+use gpu_kernels::abi::Strides;
 
 use super::device::Gpu;
 use super::driver;
 use super::memory::Memory;
 use super::stream::Stream;
-use crate::image::{Image, ImageView, Pixel, Shape, planes};
-use crate::{Error, Result};
+use crate::image::{Format, Image, ImageView, Layout, Pixel, Scalar, Shape, planes};
+use crate::{Error, Result, f16};
 
-/// Rows begin at multiples of this many floats, 128 bytes: a warp's row is whole cache lines.
-const ROW_ALIGNMENT: usize = 32;
+/// Rows begin at multiples of this many bytes: a warp's row of floats is whole cache lines.
+const ROW_ALIGNMENT: usize = 128;
 
-/// An image in the memory of a GPU: planes of f32, one for each channel.
+/// An image in the memory of a GPU, in any [`Format`]: planes, one for each channel, or the channels of a pixel side by side.
 #[derive(Debug)]
 pub struct DeviceImage {
     shape: Shape,
+    scalar: Scalar,
+    layout: Layout,
+    /// Values from one row to the next, and from one channel to the next.
     stride: usize,
     plane: usize,
     memory: Memory,
@@ -27,20 +31,37 @@ impl DeviceImage {
         self.shape
     }
 
-    /// The device address of the first pixel of the first plane, for a program's own kernels. Each plane has as many
-    /// rows as the shape, [`DeviceImage::stride`] apart, and lies [`DeviceImage::plane_stride`] behind the one before it.
+    /// How its pixels are stored.
+    pub fn format(&self) -> Format {
+        Format { scalar: self.scalar, channels: self.shape.channels, layout: self.layout }
+    }
+
+    /// The device address of the first value of the first channel, for a program's own kernels. Each channel has as many
+    /// rows as the shape, [`DeviceImage::stride`] apart, and begins [`DeviceImage::plane_stride`] behind the one before it.
     pub fn address(&self) -> u64 {
         self.memory.address()
     }
 
-    /// Floats from one row to the next.
+    /// Values from one row to the next.
     pub fn stride(&self) -> usize {
         self.stride
     }
 
-    /// Floats from one plane to the next.
+    /// Values from one channel to the next: from one plane to the next, or 1 where channels are interleaved.
     pub fn plane_stride(&self) -> usize {
         self.plane
+    }
+
+    /// The same strides in bytes.
+    pub(super) fn strides(&self) -> Strides {
+        let bytes = self.scalar.bytes();
+        let pixel = if self.layout == Layout::Interleaved { self.shape.channels } else { 1 };
+        Strides {
+            row: (bytes * self.stride) as i64,
+            pixel: (bytes * pixel) as i32,
+            channel: (bytes * self.plane) as i64,
+            image: 0,
+        }
     }
 
     /// The GPU in whose memory it is.
@@ -54,30 +75,34 @@ impl DeviceImage {
         self.gpu().enter()
     }
 
-    /// Sets every float, also those between the rows; in stream order.
+    /// Sets every value, also those between the rows, to the stored value nearest to this one; in stream order.
     ///
     /// # Errors
     /// [`Error::Parameter`] if the stream is another GPU's; driver errors.
     pub fn fill(&mut self, value: f32, stream: &Stream) -> Result<()> {
         self.enter(stream)?;
-        let (to, len) = (self.memory.address(), self.memory.len());
-        // SAFETY: the memory holds as many floats, and is borrowed exclusively.
-        let status = unsafe { sys::cuMemsetD32Async(to, value.to_bits(), len, stream.raw()) };
+        let word = match self.scalar {
+            Scalar::U8 => u32::from_ne_bytes([u8::from_f32(value); 4]),
+            Scalar::U16 => u32::from(u16::from_f32(value)) * 0x1_0001,
+            Scalar::F16 => u32::from(f16::from_f32(value).to_bits()) * 0x1_0001,
+            Scalar::F32 => value.to_bits(),
+        };
+        let (to, words) = (self.memory.address(), self.memory.len() / 4);
+        // SAFETY: the memory holds as many words, and is borrowed exclusively.
+        let status = unsafe { sys::cuMemsetD32Async(to, word, words, stream.raw()) };
         driver::check(status).map_err(|error| self.gpu().error("filling an image", error))
     }
 
-    /// Copies the pixels of another image of the same shape; in stream order.
+    /// Copies the pixels of another image of the same shape and format; in stream order.
     ///
-    /// Fastest between images whose width is a multiple of 32: others have gaps between their rows, and the driver copies row
+    /// Fastest between images whose rows are multiples of 128 bytes: others have gaps between their rows, and the driver copies row
     /// by row, in two and a half times as long on an H200.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if shapes differ, [`Error::Parameter`] if the other image or the stream is another GPU's; driver
     /// errors.
     pub fn copy_from(&mut self, src: &Self, stream: &Stream) -> Result<()> {
-        if src.shape != self.shape {
-            return Err(Error::Mismatch { src: src.shape.to_string(), dst: self.shape.to_string() });
-        }
+        self.same_kind(src.shape, src.format())?;
         if self.has_no_gaps() && self.is_laid_out_as(src) {
             // The driver copies rows at less than half the speed of bytes.
             return self.copy_memory_from(src, stream);
@@ -85,12 +110,21 @@ impl DeviceImage {
         self.gpu().same("the image to copy", src.gpu())?;
         // Only pixels: the memory between rows may never have been written.
         let rows = src.rows_at_once().min(self.rows_at_once());
-        for (from, to) in src.planes().zip(self.planes()).take(self.shape.channels * self.shape.height / rows) {
-            let (from, to) = (Rows::device(from, src.stride), Rows::device(to, self.stride));
+        for (from, to) in src.planes().zip(self.planes()).take(self.all_rows() / rows) {
+            let (from, to) = (Rows::device(from, src.row_pitch()), Rows::device(to, self.row_pitch()));
             // SAFETY: both images have these rows; the driver frees their memory when the device is done with it, not before.
-            unsafe { self.copy(from, to, (self.shape.width, rows), "copying an image", stream)? };
+            unsafe { self.copy(from, to, (self.row_bytes(), rows), "copying an image", stream)? };
         }
         Ok(())
+    }
+
+    /// Whether a picture has this image's shape and format.
+    fn same_kind(&self, shape: Shape, format: Format) -> Result<()> {
+        if (shape, format) == (self.shape, self.format()) {
+            return Ok(());
+        }
+        let told = |shape: Shape, format: Format| format!("{shape} {format}");
+        Err(Error::Mismatch { src: told(shape, format), dst: told(self.shape, self.format()) })
     }
 
     /// Copies the memory of an image of the same layout, also between the rows, in stream order: the driver's fastest copy.
@@ -106,61 +140,88 @@ impl DeviceImage {
         }
         self.gpu().same("the image to copy", src.gpu())?;
         self.enter(stream)?;
-        let (from, to, bytes) = (src.memory.address(), self.memory.address(), 4 * self.memory.len());
+        let (from, to, bytes) = (src.memory.address(), self.memory.address(), self.memory.len());
         // SAFETY: images laid out alike have as much memory; the driver frees it when the device is done with it, not before.
         let status = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, stream.raw()) };
         driver::check(status).map_err(|error| self.gpu().error("copying an image", error))
     }
 
     fn is_laid_out_as(&self, other: &Self) -> bool {
-        (self.shape, self.stride, self.plane) == (other.shape, other.stride, other.plane)
+        let kind = |image: &Self| (image.shape, image.format(), image.stride, image.plane);
+        kind(self) == kind(other)
     }
 
     fn has_no_gaps(&self) -> bool {
-        self.memory.len() == self.shape.row_len() * self.shape.height
+        self.memory.len() == self.row_bytes() * self.all_rows()
     }
 
-    /// Copies planes without gaps into the image; in stream order.
+    /// Copies rows without gaps into the image, those of a plane after the other's; in stream order.
     ///
     /// # Safety
-    /// `planes` stays as it is until the stream has passed the copy.
-    pub(super) unsafe fn write(&mut self, planes: &[f32], stream: &Stream) -> Result<()> {
-        let row = self.shape.width;
-        for (planes, at) in planes.chunks(row * self.rows_at_once()).zip(self.planes()) {
-            let (from, to) = (Rows::host(planes.as_ptr().cast_mut(), row), Rows::device(at, self.stride));
-            // SAFETY: `planes` has as many rows as the part, and stays by the caller's promise.
-            unsafe { self.copy(from, to, (row, planes.len() / row), "uploading an image", stream)? };
+    /// `rows` stay as they are until the stream has passed the copy.
+    pub(super) unsafe fn write(&mut self, rows: &[u8], stream: &Stream) -> Result<()> {
+        let row = self.row_bytes();
+        for (rows, at) in rows.chunks(row * self.rows_at_once()).zip(self.planes()) {
+            let (from, to) = (Rows::host(rows.as_ptr().cast_mut(), row), Rows::device(at, self.row_pitch()));
+            // SAFETY: `rows` has as many rows as the part, and stays by the caller's promise.
+            unsafe { self.copy(from, to, (row, rows.len() / row), "uploading an image", stream)? };
         }
         Ok(())
     }
 
-    /// Copies the image into planes without gaps; in stream order.
+    /// Copies the image into rows without gaps; in stream order.
     ///
     /// # Safety
-    /// `planes` is not touched until the stream has passed the copy.
-    pub(super) unsafe fn read(&self, planes: &mut [f32], stream: &Stream) -> Result<()> {
-        let row = self.shape.width;
-        for (planes, at) in planes.chunks_mut(row * self.rows_at_once()).zip(self.planes()) {
-            let (from, to) = (Rows::device(at, self.stride), Rows::host(planes.as_mut_ptr(), row));
+    /// `rows` are not touched until the stream has passed the copy.
+    pub(super) unsafe fn read(&self, rows: &mut [u8], stream: &Stream) -> Result<()> {
+        let row = self.row_bytes();
+        for (rows, at) in rows.chunks_mut(row * self.rows_at_once()).zip(self.planes()) {
+            let (from, to) = (Rows::device(at, self.row_pitch()), Rows::host(rows.as_mut_ptr(), row));
             // SAFETY: the planes at `at` have as many rows as the part, which is not touched by the caller's promise.
-            unsafe { self.copy(from, to, (row, planes.len() / row), "downloading an image", stream)? };
+            unsafe { self.copy(from, to, (row, rows.len() / row), "downloading an image", stream)? };
         }
         Ok(())
+    }
+
+    /// Bytes of all pixels.
+    pub(super) fn pixel_bytes(&self) -> usize {
+        self.row_bytes() * self.all_rows()
+    }
+
+    /// Bytes of a row of a plane, or of an interleaved row.
+    fn row_bytes(&self) -> usize {
+        let values = if self.layout == Layout::Interleaved { self.shape.row_len() } else { self.shape.width };
+        self.scalar.bytes() * values
+    }
+
+    /// Bytes from one row to the next.
+    fn row_pitch(&self) -> usize {
+        self.scalar.bytes() * self.stride
+    }
+
+    /// How many planes there are.
+    fn plane_count(&self) -> usize {
+        if self.layout == Layout::Interleaved { 1 } else { self.shape.channels }
+    }
+
+    /// The rows of all planes.
+    fn all_rows(&self) -> usize {
+        self.plane_count() * self.shape.height
     }
 
     /// Rows that lie a stride apart: those of all planes where one follows the other, else of one.
     fn rows_at_once(&self) -> usize {
-        let planes = if self.plane == self.stride * self.shape.height { self.shape.channels } else { 1 };
+        let planes = if self.plane == self.stride * self.shape.height { self.plane_count() } else { 1 };
         planes * self.shape.height
     }
 
     /// The addresses at which planes begin.
     fn planes(&self) -> impl Iterator<Item = u64> + use<> {
-        let (start, plane) = (self.memory.address(), 4 * self.plane as u64);
-        (0..self.shape.channels as u64).map(move |channel| start + channel * plane)
+        let (start, plane) = (self.memory.address(), (self.scalar.bytes() * self.plane) as u64);
+        (0..self.plane_count() as u64).map(move |channel| start + channel * plane)
     }
 
-    /// Copies so many floats of so many rows; in stream order.
+    /// Copies so many bytes of so many rows; in stream order.
     ///
     /// # Safety
     /// The rows are there, and stay until the stream has passed the copy; those that are written are nobody else's.
@@ -168,18 +229,18 @@ impl DeviceImage {
         &self,
         from: Rows,
         to: Rows,
-        (floats, rows): (usize, usize),
+        (bytes, rows): (usize, usize),
         what: &'static str,
         stream: &Stream,
     ) -> Result<()> {
-        let most = self.gpu().max_pitch() / 4;
-        if from.stride.max(to.stride) > most {
+        let most = self.gpu().max_pitch();
+        if from.pitch.max(to.pitch) > most {
             // Further apart than CUDA promises to copy: row by row, and rows in parts.
             for row in 0..rows {
-                for x in (0..floats).step_by(most) {
-                    let part = most.min(floats - x);
+                for x in (0..bytes).step_by(most) {
+                    let part = most.min(bytes - x);
                     let (from, to) = (from.at(row, x, part), to.at(row, x, part));
-                    // SAFETY: these floats are among those that the caller promised.
+                    // SAFETY: these bytes are among those that the caller promised.
                     unsafe { self.copy(from, to, (part, 1), what, stream)? };
                 }
             }
@@ -193,15 +254,15 @@ impl DeviceImage {
             srcHost: from.host,
             srcDevice: from.device,
             srcArray: std::ptr::null_mut(),
-            srcPitch: 4 * from.stride,
+            srcPitch: from.pitch,
             dstXInBytes: 0,
             dstY: 0,
             dstMemoryType: to.kind,
             dstHost: to.host,
             dstDevice: to.device,
             dstArray: std::ptr::null_mut(),
-            dstPitch: 4 * to.stride,
-            WidthInBytes: 4 * floats,
+            dstPitch: to.pitch,
+            WidthInBytes: bytes,
             Height: rows,
         };
         // SAFETY: by the caller's promise.
@@ -210,40 +271,60 @@ impl DeviceImage {
     }
 }
 
-/// Where rows of floats begin, `stride` floats apart, for the driver to copy.
+/// Where rows begin, `pitch` bytes apart, for the driver to copy.
 struct Rows {
     kind: sys::CUmemorytype,
     host: *mut std::ffi::c_void,
     device: u64,
-    stride: usize,
+    pitch: usize,
 }
 
 impl Rows {
-    fn host(rows: *mut f32, stride: usize) -> Self {
-        Self { kind: sys::CUmemorytype::CU_MEMORYTYPE_HOST, host: rows.cast(), device: 0, stride }
+    fn host(rows: *mut u8, pitch: usize) -> Self {
+        Self { kind: sys::CUmemorytype::CU_MEMORYTYPE_HOST, host: rows.cast(), device: 0, pitch }
     }
 
-    fn device(rows: u64, stride: usize) -> Self {
-        Self { kind: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE, host: std::ptr::null_mut(), device: rows, stride }
+    fn device(rows: u64, pitch: usize) -> Self {
+        Self { kind: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE, host: std::ptr::null_mut(), device: rows, pitch }
     }
 
-    /// Those that begin at a float of a row. Only the address of this kind of memory counts.
-    fn at(&self, row: usize, x: usize, stride: usize) -> Self {
-        let bytes = 4 * (row * self.stride + x);
+    /// Those that begin at a byte of a row. Only the address of this kind of memory counts.
+    fn at(&self, row: usize, x: usize, pitch: usize) -> Self {
+        let bytes = row * self.pitch + x;
         let (host, device) = (self.host.wrapping_byte_add(bytes), self.device.wrapping_add(bytes as u64));
-        Self { kind: self.kind, host, device, stride }
+        Self { kind: self.kind, host, device, pitch }
     }
 }
 
 impl Gpu {
-    /// An image in this GPU's memory; its contents are unspecified.
+    /// Planes of f32 in this GPU's memory; their contents are unspecified.
     ///
     /// # Errors
     /// [`Error::Geometry`] if a limit is passed, [`Error::DeviceMemory`] if there is no room.
     pub fn image(&self, shape: Shape) -> Result<DeviceImage> {
+        self.image_of(shape, Scalar::F32, Layout::Planar)
+    }
+
+    /// An image of any pixel type in this GPU's memory, its rows at multiples of 128 bytes; its contents are unspecified.
+    ///
+    /// ```no_run
+    /// use apron::{Layout, Scalar, Shape, gpu::Gpu};
+    ///
+    /// let shape = Shape { width: 1920, height: 1080, channels: 3 };
+    /// let frame = Gpu::open(0)?.image_of(shape, Scalar::U8, Layout::Interleaved)?;
+    /// assert_eq!(frame.format().scalar, Scalar::U8);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Gpu::image`].
+    pub fn image_of(&self, shape: Shape, scalar: Scalar, layout: Layout) -> Result<DeviceImage> {
         shape.check()?;
-        let stride = shape.width.next_multiple_of(ROW_ALIGNMENT);
-        self.laid_out(shape, stride, stride.saturating_mul(shape.height))
+        let interleaved = layout == Layout::Interleaved;
+        let row = if interleaved { shape.row_len() } else { shape.width };
+        let stride = row.next_multiple_of(ROW_ALIGNMENT / scalar.bytes());
+        let plane = if interleaved { 1 } else { stride.saturating_mul(shape.height) };
+        self.laid_out(shape, (scalar, layout), stride, plane)
     }
 
     /// As [`Gpu::image`], with so many floats from one row to the next, and from one plane to the next: planes follow each
@@ -261,30 +342,36 @@ impl Gpu {
             let expected = format!("enough for the rows and planes of {shape} not to overlap");
             return Err(Error::Parameter { name: "the layout", value: format!("{stride}, {plane}"), expected });
         }
-        self.laid_out(shape, stride, plane)
+        self.laid_out(shape, (Scalar::F32, Layout::Planar), stride, plane)
     }
 
-    /// An image with the shape and the layout of another one.
+    /// An image with the shape, the format and the layout of another one.
     ///
     /// # Errors
     /// As [`Gpu::image`].
     #[doc(hidden)]
     pub fn image_like(&self, other: &DeviceImage) -> Result<DeviceImage> {
-        self.laid_out(other.shape, other.stride, other.plane)
+        self.laid_out(other.shape, (other.scalar, other.layout), other.stride, other.plane)
     }
 
-    fn laid_out(&self, shape: Shape, stride: usize, plane: usize) -> Result<DeviceImage> {
+    fn laid_out(
+        &self,
+        shape: Shape,
+        (scalar, layout): (Scalar, Layout),
+        stride: usize,
+        plane: usize,
+    ) -> Result<DeviceImage> {
         // Either planes or rows follow each other.
         let (planes, rows) = (plane.checked_mul(shape.channels), stride.checked_mul(shape.height));
-        let len = planes
+        let bytes = planes
             .zip(rows)
-            .map(|(planes, rows)| planes.max(rows))
-            .filter(|&len| len <= isize::MAX as usize / 4)
+            .and_then(|(planes, rows)| planes.max(rows).checked_mul(scalar.bytes()))
+            .filter(|&bytes| bytes <= isize::MAX as usize)
             .ok_or_else(|| self.out_of_memory(u64::MAX))?;
-        Ok(DeviceImage { shape, stride, plane, memory: self.allocate(len)? })
+        Ok(DeviceImage { shape, scalar, layout, stride, plane, memory: self.allocate(bytes)? })
     }
 
-    /// Copies a host image to the device.
+    /// Copies a host image to the device, as planes of f32.
     ///
     /// # Errors
     /// Memory and driver errors.
@@ -294,73 +381,111 @@ impl Gpu {
         Ok(image)
     }
 
-    /// Copies a host image into one on the device, of any layout.
-    ///
-    /// # Errors
-    /// [`Error::Mismatch`] if shapes differ; memory and driver errors.
-    #[doc(hidden)]
-    pub fn upload_into<P: Pixel>(&self, src: &ImageView<'_, P>, image: &mut DeviceImage) -> Result<()> {
-        let shape = src.shape();
-        if shape != image.shape {
-            return Err(Error::Mismatch { src: shape.to_string(), dst: image.shape.to_string() });
-        }
-        let mut planes = crate::memory::zeroed(planes::planes_len(shape, shape.channels)?)?;
-        planes::split(src, shape.channels, &mut planes);
-        let stream = self.stream()?;
-        // SAFETY: `planes` lives until the stream has finished, or has been dropped, which waits for it.
-        unsafe { image.write(&planes, &stream)? };
-        stream.synchronize()
-    }
-
-    /// Copies a device image to the host.
+    /// Copies a host image to the device as it is stored: channels interleaved, values of the same type.
     ///
     /// # Errors
     /// Memory and driver errors.
+    pub fn upload_stored<P: Pixel>(&self, src: &ImageView<'_, P>) -> Result<DeviceImage> {
+        let mut image = self.image_of(src.shape(), P::SCALAR, Layout::Interleaved)?;
+        self.upload_into(src, &mut image)?;
+        Ok(image)
+    }
+
+    /// Copies a host image into one on the device: as it is stored, or into planes of f32, of any layout.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if shapes differ, or if the image has another format than these two; memory and driver errors.
+    pub fn upload_into<P: Pixel>(&self, src: &ImageView<'_, P>, image: &mut DeviceImage) -> Result<()> {
+        let (shape, stream) = (src.shape(), self.stream()?);
+        if (image.scalar, image.layout) == (Scalar::F32, Layout::Planar) && shape == image.shape {
+            let mut planes = crate::memory::zeroed::<f32>(planes::planes_len(shape, shape.channels)?)?;
+            planes::split(src, shape.channels, &mut planes);
+            // SAFETY: `planes` lives until the stream has finished, or has been dropped, which waits for it.
+            unsafe { image.write(bytemuck::cast_slice(&planes), &stream)? };
+            return stream.synchronize();
+        }
+        image.same_kind(shape, src.format())?;
+        let from = Rows::host(src.as_ptr().cast_mut().cast(), src.stride() * size_of::<P>());
+        let to = Rows::device(image.address(), image.row_pitch());
+        // SAFETY: the view has these rows and outlives the stream, whose end is waited for here.
+        unsafe { image.copy(from, to, (image.row_bytes(), shape.height), "uploading an image", &stream)? };
+        stream.synchronize()
+    }
+
+    /// Copies planes of f32 to the host.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] for an image of another format, see [`Gpu::download_stored`]; memory and driver errors.
     pub fn download(&self, src: &DeviceImage) -> Result<Image<f32>> {
         let Shape { width, height, channels } = src.shape;
-        let mut planes = crate::memory::zeroed(planes::planes_len(src.shape, channels)?)?;
+        src.same_kind(src.shape, Format { scalar: Scalar::F32, channels, layout: Layout::Planar })?;
+        let mut planes = crate::memory::zeroed::<f32>(planes::planes_len(src.shape, channels)?)?;
         let stream = self.stream()?;
         // SAFETY: as in `upload_into`.
-        unsafe { src.read(&mut planes, &stream)? };
+        unsafe { src.read(bytemuck::cast_slice_mut(&mut planes), &stream)? };
         stream.synchronize()?;
         let mut image = Image::zeroed(width, height, channels)?;
         planes::interleave(&planes, &mut image.view_mut());
         Ok(image)
     }
 
-    /// The first place between a device image's pixels that does not hold `value`: channel, row, and float of the row. For tests,
-    /// which fill an image before it is written.
+    /// Copies an image with interleaved channels to the host, as it is stored.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if it has planes, or values of another type; memory and driver errors.
+    pub fn download_stored<P: Pixel>(&self, src: &DeviceImage) -> Result<Image<P>> {
+        let Shape { width, height, channels } = src.shape;
+        let mut image = Image::<P>::zeroed(width, height, channels)?;
+        src.same_kind(src.shape, image.view().format())?;
+        let stream = self.stream()?;
+        // SAFETY: as in `upload_into`.
+        unsafe { src.read(bytemuck::cast_slice_mut(image.as_mut_slice()), &stream)? };
+        stream.synchronize()?;
+        Ok(image)
+    }
+
+    /// The first place between a device image's pixels that does not hold `value`: channel (0 where they are interleaved), row, and
+    /// value of the row. For tests, which fill an image before it is written.
     ///
     /// # Errors
     /// Memory and driver errors.
     #[doc(hidden)]
     pub fn spoilt_padding(&self, src: &DeviceImage, value: f32) -> Result<Option<(usize, usize, usize)>> {
-        let Shape { width, height, channels } = src.shape;
-        let len = src.memory.len();
-        let mut all: Vec<f32> = crate::memory::zeroed(len)?;
+        let (bytes, scalar) = (src.scalar.bytes(), src.scalar);
+        let mut all: Vec<u8> = crate::memory::zeroed(src.memory.len())?;
         let stream = self.stream()?;
-        let (from, to) = (Rows::device(src.memory.address(), len), Rows::host(all.as_mut_ptr(), len));
+        let (from, to) = (Rows::device(src.memory.address(), all.len()), Rows::host(all.as_mut_ptr(), all.len()));
         // SAFETY: all of the memory as one row; `all` as in `upload_into`.
-        unsafe { src.copy(from, to, (len, 1), "downloading an image", &stream)? };
+        unsafe { src.copy(from, to, (all.len(), 1), "downloading an image", &stream)? };
         stream.synchronize()?;
-        let row = |y: usize, channel: usize| channel * src.plane + y * src.stride;
-        let rows = (0..channels).flat_map(|channel| (0..height).map(move |y| (channel, y)));
-        rows.clone().for_each(|(channel, y)| all[row(y, channel)..][..width].fill(value));
-        let spoilt = all.iter().position(|found| found.to_bits() != value.to_bits());
+        let stored = match scalar {
+            Scalar::U8 => vec![u8::from_f32(value)],
+            Scalar::U16 => u16::from_f32(value).to_ne_bytes().into(),
+            Scalar::F16 => f16::from_f32(value).to_ne_bytes().into(),
+            Scalar::F32 => value.to_ne_bytes().into(),
+        };
+        let row = |y: usize, channel: usize| bytes * (channel * src.plane + y * src.stride);
+        let rows = (0..src.plane_count()).flat_map(|channel| (0..src.shape.height).map(move |y| (channel, y)));
+        for (channel, y) in rows.clone() {
+            all[row(y, channel)..][..src.row_bytes()].chunks_mut(bytes).for_each(|out| out.copy_from_slice(&stored));
+        }
+        let spoilt = all.chunks(bytes).position(|found| found != stored);
         Ok(spoilt.and_then(|at| {
+            let at = at * bytes;
             let (channel, y) =
                 rows.filter(|&(channel, y)| row(y, channel) <= at).max_by_key(|&(channel, y)| row(y, channel))?;
-            Some((channel, y, at - row(y, channel)))
+            Some((channel, y, (at - row(y, channel)) / bytes))
         }))
     }
 
-    /// Copies some rows of a device image to the host. For tests of images too large to copy whole.
+    /// Copies some rows of planes of f32 to the host. For tests of images too large to copy whole.
     ///
     /// # Errors
     /// [`Error::Parameter`] if the image has no such rows; memory and driver errors.
     #[doc(hidden)]
     pub fn download_rows(&self, src: &DeviceImage, rows: std::ops::Range<usize>) -> Result<Image<f32>> {
         let Shape { width, height, channels } = src.shape;
+        src.same_kind(src.shape, Format { scalar: Scalar::F32, channels, layout: Layout::Planar })?;
         if rows.is_empty() || rows.end > height {
             let expected = format!("some of the {height} there are");
             return Err(Error::Parameter { name: "rows", value: format!("{rows:?}"), expected });
@@ -369,10 +494,10 @@ impl Gpu {
         let mut planes: Vec<f32> = crate::memory::zeroed(planes::planes_len(shape, channels)?)?;
         let stream = self.stream()?;
         for (plane, at) in planes.chunks_mut(width * rows.len()).zip(src.planes()) {
-            let from = Rows::device(at + 4 * (src.stride * rows.start) as u64, src.stride);
-            let to = Rows::host(plane.as_mut_ptr(), width);
+            let from = Rows::device(at + (src.row_pitch() * rows.start) as u64, src.row_pitch());
+            let to = Rows::host(plane.as_mut_ptr().cast(), 4 * width);
             // SAFETY: the plane has these rows; `planes` as in `upload_into`.
-            unsafe { src.copy(from, to, (width, rows.len()), "downloading an image", &stream)? };
+            unsafe { src.copy(from, to, (4 * width, rows.len()), "downloading an image", &stream)? };
         }
         stream.synchronize()?;
         let mut image = Image::zeroed(width, rows.len(), channels)?;

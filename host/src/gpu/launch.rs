@@ -90,9 +90,11 @@ macro_rules! arguments {
     };
 }
 
+arguments!(A);
 arguments!(A B);
 arguments!(A B C);
 arguments!(A B C D);
+arguments!(A B C D E);
 
 impl Gpu {
     /// The grid for so many planes, which its z axis counts, limited to the height that the GPU takes: kernels walk the

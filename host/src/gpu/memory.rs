@@ -5,18 +5,18 @@ use cust::memory::{CopyDestination, DeviceBuffer};
 use super::device::Gpu;
 use crate::Result;
 
-/// Floats in the memory of a GPU.
+/// Bytes in the memory of a GPU.
 ///
 /// The driver frees memory only where that GPU is current on the calling thread, and the thread that drops this may have used
 /// another one last, or none: `cust` alone would leak the memory then, without an error.
 #[derive(Debug)]
 pub(super) struct Memory {
     gpu: Gpu,
-    buffer: DeviceBuffer<f32>,
+    buffer: DeviceBuffer<u8>,
 }
 
 impl Memory {
-    /// How many floats there are.
+    /// How many bytes there are.
     pub(super) fn len(&self) -> usize {
         self.buffer.len()
     }
@@ -26,7 +26,7 @@ impl Memory {
         self.buffer.as_device_ptr().as_raw()
     }
 
-    /// The same as a pointer, which means nothing on the host.
+    /// The same as a pointer to floats, which means nothing on the host.
     pub(super) fn pointer(&self) -> *mut f32 {
         self.address() as *mut f32
     }
@@ -44,21 +44,22 @@ impl Drop for Memory {
 }
 
 impl Gpu {
-    /// Device memory for `len` floats, its contents unspecified.
-    pub(super) fn allocate(&self, len: usize) -> Result<Memory> {
+    /// Device memory of so many bytes, its contents unspecified; it begins at a multiple of 256.
+    pub(super) fn allocate(&self, bytes: usize) -> Result<Memory> {
         self.enter()?;
         // SAFETY: every kernel writes all of its destination, and nothing else is read.
-        let buffer = unsafe { DeviceBuffer::uninitialized(len) }.map_err(|error| match error {
-            cust::error::CudaError::OutOfMemory => self.out_of_memory(4 * len as u64),
+        let buffer = unsafe { DeviceBuffer::uninitialized(bytes) }.map_err(|error| match error {
+            cust::error::CudaError::OutOfMemory => self.out_of_memory(bytes as u64),
             error => self.error("allocating device memory", error),
         })?;
         Ok(Memory { gpu: self.clone(), buffer })
     }
 
-    /// Device memory that holds these floats.
-    pub(super) fn holding(&self, values: &[f32], what: &'static str) -> Result<Memory> {
-        let mut memory = self.allocate(values.len())?;
-        memory.buffer.copy_from(values).map_err(|error| self.error(what, error))?;
+    /// Device memory that holds these values.
+    pub(super) fn holding<T: bytemuck::NoUninit>(&self, values: &[T], what: &'static str) -> Result<Memory> {
+        let bytes: &[u8] = bytemuck::cast_slice(values);
+        let mut memory = self.allocate(bytes.len())?;
+        memory.buffer.copy_from(bytes).map_err(|error| self.error(what, error))?;
         Ok(memory)
     }
 }

@@ -16,7 +16,7 @@ impl Gpu {
         const THREADS: u32 = 256;
         const STEPS: i32 = 1 << 14;
         let blocks = 16 * self.info().multiprocessors;
-        let out = self.allocate(1)?;
+        let out = self.allocate(4)?;
         let mut stream = self.stream()?;
         let arguments = (out.pointer(), STEPS, 0.5f32, 0.25f32);
         let grid = Grid { blocks: (blocks, 1, 1), block: (THREADS, 1, 1), shared: 0 };

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use cust::event::{Event, EventFlags};
 use cust::stream::StreamFlags;
-use cust::sys::CUstream;
+use cust::sys::{CUstream, cuMemsetD32Async};
+use gpu_kernels::abi::Doubts;
 
 use super::device::Gpu;
+use super::driver;
 use super::graph::Chain;
 use super::memory::Memory;
 use crate::Result;
@@ -23,6 +25,8 @@ pub struct Stream {
     pub(super) gpu: Gpu,
     pub(super) queue: cust::stream::Stream,
     scratch: Option<Memory>,
+    /// The list of results in doubt, and the places of its segments.
+    doubts: Option<(Memory, u32)>,
     /// The recording that takes kernels instead, while a plan's work is recorded.
     pub(super) recording: Option<Chain>,
 }
@@ -36,7 +40,7 @@ impl Gpu {
         self.enter()?;
         let queue = cust::stream::Stream::new(StreamFlags::NON_BLOCKING, None)
             .map_err(|error| self.error("creating a stream", error))?;
-        Ok(Stream { gpu: self.clone(), queue, scratch: None, recording: None })
+        Ok(Stream { gpu: self.clone(), queue, scratch: None, doubts: None, recording: None })
     }
 }
 
@@ -66,15 +70,31 @@ impl Stream {
         &self.gpu
     }
 
-    /// At least `len` floats of scratch. The next call returns the same memory.
-    pub(crate) fn scratch(&mut self, len: usize) -> Result<*mut f32> {
-        if self.scratch.as_ref().is_none_or(|scratch| scratch.len() < len) {
+    /// The address of at least so many bytes of scratch. The next call returns the same memory.
+    pub(crate) fn scratch(&mut self, bytes: usize) -> Result<u64> {
+        if self.scratch.as_ref().is_none_or(|scratch| scratch.len() < bytes) {
             // Work in flight may still use the old one.
             self.synchronize()?;
             self.scratch = None;
-            self.scratch = Some(self.gpu.allocate(len)?);
+            self.scratch = Some(self.gpu.allocate(bytes)?);
         }
-        Ok(self.scratch.as_ref().map_or(std::ptr::null_mut(), Memory::pointer))
+        Ok(self.scratch.as_ref().map_or(0, Memory::address))
+    }
+
+    /// An empty list of results in doubt, with at least so many places a segment, for sums that are in doubt from a distance of `near`
+    /// from an integer on. The kernels that use it leave it empty.
+    pub(crate) fn doubts(&mut self, capacity: u32, near: f32) -> Result<Doubts> {
+        if self.doubts.as_ref().is_none_or(|&(_, known)| known < capacity) {
+            self.synchronize()?;
+            self.doubts = None;
+            let memory = self.gpu.allocate(Doubts::bytes(capacity) as usize)?;
+            // SAFETY: the counters lie in the memory, which nothing else uses yet.
+            let status = unsafe { cuMemsetD32Async(memory.address(), 0, Doubts::counters() as usize / 4, self.raw()) };
+            driver::check(status).map_err(|error| self.gpu.error("preparing the list of results in doubt", error))?;
+            self.doubts = Some((memory, capacity));
+        }
+        let (list, capacity) = self.doubts.as_ref().map_or((0, 0), |(memory, known)| (memory.address(), *known));
+        Ok(Doubts { list, capacity, near })
     }
 
     pub(super) fn raw(&self) -> CUstream {

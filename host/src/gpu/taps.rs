@@ -20,6 +20,7 @@ pub(crate) struct TapHomes {
     row_in_memory: OnceLock<Memory>,
     column_in_memory: OnceLock<Memory>,
     spectra: OnceLock<Memory>,
+    exact: OnceLock<Memory>,
 }
 
 /// A row and a column, by value.
@@ -42,6 +43,7 @@ impl TapHomes {
             row_in_memory: OnceLock::new(),
             column_in_memory: OnceLock::new(),
             spectra: OnceLock::new(),
+            exact: OnceLock::new(),
         }
     }
 
@@ -89,6 +91,21 @@ impl TapHomes {
         let count = self.filter.rows();
         let memory = once(&self.column_in_memory, || self.gpu.holding(&self.column()?[..count], "uploading taps"))?;
         Ok(memory.pointer())
+    }
+
+    /// The address of all taps in f64, row by row, in the GPU's memory.
+    pub(crate) fn exact_in_memory(&self) -> Result<u64> {
+        let (cols, rows) = (self.filter.cols(), self.filter.rows());
+        let memory = once(&self.exact, || {
+            let mut taps: Vec<f64> = crate::memory::reserve(cols * rows)?;
+            taps.extend(
+                (0..rows)
+                    .flat_map(|row| (0..cols).map(move |col| (row, col)))
+                    .map(|(row, col)| self.filter.tap(row, col)),
+            );
+            self.gpu.holding(&taps, "uploading taps")
+        })?;
+        Ok(memory.address())
     }
 
     /// The address of spectra in the GPU's memory, which `make` computes on the first call. Only one kernel

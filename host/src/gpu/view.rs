@@ -7,10 +7,10 @@ use gpu_kernels::abi::{Plane, Strides};
 
 use super::device::Gpu;
 use super::image::DeviceImage;
-use crate::image::Shape;
+use crate::image::{Scalar, Shape};
 use crate::{Error, Result};
 
-/// Images of f32 in device memory, to read: one or a batch, whole or a band of rows. See [`DeviceImage::view`].
+/// Images in device memory, to read: one or a batch, whole or a band of rows. See [`DeviceImage::view`].
 #[derive(Clone, Debug)]
 pub struct DeviceView<'a> {
     pub(super) parts: View,
@@ -31,23 +31,23 @@ pub(super) struct View {
     /// The shape of each whole image; the view may have only some of its rows.
     pub(super) shape: Shape,
     pub(super) images: usize,
-    strides: Strides,
+    pub(super) scalar: Scalar,
+    pub(super) strides: Strides,
     pub(super) plane: Plane,
 }
 
 impl View {
     fn of(image: &DeviceImage) -> Self {
-        let shape = image.shape();
-        let (row, channel) = (4 * image.stride() as i64, 4 * image.plane_stride() as i64);
-        let strides = Strides { row, pixel: 4, channel, image: 0 };
-        let plane = Plane::new(image.address(), strides, shape.channels as u32, (0, shape.height as i32));
-        Self { gpu: image.gpu().clone(), shape, images: 1, strides, plane }
+        let (shape, scalar, strides) = (image.shape(), image.format().scalar, image.strides());
+        let there = (0, shape.height as i32);
+        let plane = Plane::new(scalar.code(), image.address(), strides, shape.channels as u32, there);
+        Self { gpu: image.gpu().clone(), shape, images: 1, scalar, strides, plane }
     }
 
     fn from_raw(
         gpu: &Gpu,
         address: u64,
-        strides: Strides,
+        (scalar, strides): (Scalar, Strides),
         shape: Shape,
         images: usize,
         rows: Range<usize>,
@@ -57,17 +57,18 @@ impl View {
             let expected = "at least 1".to_owned();
             return Err(Error::Parameter { name: "images", value: "0".into(), expected });
         }
-        if !address.is_multiple_of(4)
-            || [strides.row, strides.pixel.into(), strides.channel, strides.image].iter().any(|stride| stride % 4 != 0)
-        {
+        let value = scalar.bytes() as i64;
+        let steps = [strides.row, strides.pixel.into(), strides.channel, strides.image];
+        if !address.is_multiple_of(value as u64) || steps.iter().any(|stride| stride % value != 0) {
+            let expected = format!("multiples of the {value} bytes of {scalar}");
             let value = format!("address {address:#x}, {strides:?}");
-            return Err(Error::Parameter { name: "the layout", value, expected: "multiples of 4 bytes".into() });
+            return Err(Error::Parameter { name: "the layout", value, expected });
         }
         let rows = checked(rows, &(0..shape.height))?;
         // The address is that of the first row of the view.
         let there = (rows.start as i32, rows.end as i32);
-        let plane = Plane::new(address, strides, shape.channels as u32, there);
-        Ok(Self { gpu: gpu.clone(), shape, images, strides, plane })
+        let plane = Plane::new(scalar.code(), address, strides, shape.channels as u32, there);
+        Ok(Self { gpu: gpu.clone(), shape, images, scalar, strides, plane })
     }
 
     fn rows(mut self, rows: Range<usize>) -> Result<Self> {
@@ -76,11 +77,60 @@ impl View {
         Ok(self)
     }
 
-    /// The images from number `first` on, as a kernel's argument.
-    pub(super) fn plane_from(&self, first: usize) -> Plane {
-        let mut plane = self.plane;
-        plane.base = plane.base.wrapping_add((first as i64 * self.strides.image) as u64);
+    /// The first `channels` channels of the images from number `first` on, as a kernel's argument.
+    pub(super) fn plane_from(&self, first: usize, channels: usize) -> Plane {
+        let there = (self.plane.first_row, self.plane.end_row);
+        let mut plane = Plane::new(self.scalar.code(), 0, self.strides, channels as u32, there);
+        plane.base = self.plane.base.wrapping_add((first as i64 * self.strides.image) as u64);
         plane
+    }
+
+    /// How many channels are side by side in memory, pixel after pixel: all of them, or 1 if they are not.
+    pub(super) fn side_by_side(&self) -> usize {
+        let (value, channels) = (self.scalar.bytes() as i64, self.shape.channels);
+        let side_by_side = self.strides.channel == value && i64::from(self.strides.pixel) == value * channels as i64;
+        if side_by_side { channels } else { 1 }
+    }
+
+    /// The addresses from the first to behind the last byte of the rows that are there.
+    fn span(&self) -> (u64, u64) {
+        let Strides { row, pixel, channel, image } = self.strides;
+        let last = |count: usize, stride: i64| (count as i64 - 1) * stride;
+        let offsets = [
+            last(self.shape.width, pixel.into()),
+            last(self.shape.channels, channel),
+            last(self.images, image),
+            last(self.there().len(), row),
+        ];
+        let sum = |wanted: fn(&&i64) -> bool| offsets.iter().filter(wanted).sum::<i64>();
+        let first = self.plane.base.wrapping_add((i64::from(self.plane.first_row) * row) as u64);
+        let (before, behind) = (sum(|offset| **offset < 0), sum(|offset| **offset > 0) + self.scalar.bytes() as i64);
+        (first.wrapping_add(before as u64), first.wrapping_add(behind as u64))
+    }
+
+    /// Whether two views may have bytes in common: unless their memory lies apart, or each takes other columns of rows that lie
+    /// as far apart.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        let (mine, others) = (self.span(), other.span());
+        if mine.1 <= others.0 || others.1 <= mine.0 {
+            return false;
+        }
+        let row = self.strides.row.unsigned_abs();
+        let columns = |view: &Self| {
+            let mut one_row = Self { images: 1, ..view.clone() };
+            one_row.plane.end_row = one_row.plane.first_row + 1;
+            let (start, end) = one_row.span();
+            (start, end - start)
+        };
+        let ((first, width), (second, other_width)) = (columns(self), columns(other));
+        let alone = self.images == 1 && other.images == 1 && row == other.strides.row.unsigned_abs() && row > 0;
+        if !alone || width > row || other_width > row {
+            return true;
+        }
+        // How far the other's columns begin behind mine, around the row.
+        let behind = second.wrapping_sub(first) as i64;
+        let behind = behind.rem_euclid(row as i64) as u64;
+        behind < width || behind + other_width > row
     }
 
     /// The rows that the view has.
@@ -122,8 +172,8 @@ impl DeviceImage {
 macro_rules! views {
     ($($view:ident: $does:literal;)*) => {$(
         impl<'a> $view<'a> {
-            #[doc = concat!("Device memory that is not a [`DeviceImage`]'s, to ", $does, ": `images` images of f32 of this shape, of which `rows` are")]
-            /// there. `address` is that of column 0 of row `rows.start` of the first channel of the first image.
+            #[doc = concat!("Device memory that is not a [`DeviceImage`]'s, to ", $does, ": `images` images of this shape, of which `rows` are")]
+            /// there, their values of type `scalar` and `strides` apart. `address` is that of column 0 of row `rows.start` of the first channel of the first image.
             ///
             /// # Safety
             /// For `'a`, every value that shape, rows and strides say lies in memory of this GPU that stays allocated until the
@@ -132,16 +182,17 @@ macro_rules! views {
             ///
             /// # Errors
             /// [`Error::Geometry`] for a shape beyond the limits; [`Error::Parameter`] if there are no images or no such rows, or
-            /// if address or strides are no multiples of 4 bytes.
+            /// if address or strides are no multiples of a value's size.
             pub unsafe fn from_raw(
                 gpu: &Gpu,
                 address: u64,
-                strides: Strides,
+                (scalar, strides): (Scalar, Strides),
                 shape: Shape,
                 images: usize,
                 rows: Range<usize>,
             ) -> Result<Self> {
-                Ok(Self { parts: View::from_raw(gpu, address, strides, shape, images, rows)?, memory: PhantomData })
+                let parts = View::from_raw(gpu, address, (scalar, strides), shape, images, rows)?;
+                Ok(Self { parts, memory: PhantomData })
             }
 
             /// Some of the view's rows, by their number in the whole image. The image stays as large, so that its border stays
@@ -158,6 +209,11 @@ macro_rules! views {
                 self.parts.shape
             }
 
+            /// The type of the values.
+            pub fn scalar(&self) -> Scalar {
+                self.parts.scalar
+            }
+
             /// How many images there are.
             pub fn images(&self) -> usize {
                 self.parts.images
@@ -170,6 +226,11 @@ impl DeviceView<'_> {
     /// See [`View::is_aligned`].
     pub(crate) fn is_aligned(&self) -> bool {
         self.parts.is_aligned()
+    }
+
+    /// See [`View::side_by_side`].
+    pub(crate) fn side_by_side(&self) -> usize {
+        self.parts.side_by_side()
     }
 }
 

@@ -50,6 +50,18 @@ impl Scalar {
     pub const fn bytes(self) -> usize {
         self.name_and_bytes().1
     }
+
+    /// The type's number in the kernels.
+    #[cfg(feature = "gpu")]
+    pub(crate) const fn code(self) -> u32 {
+        use gpu_kernels::abi::scalar;
+        match self {
+            Self::U8 => scalar::U8,
+            Self::U16 => scalar::U16,
+            Self::F16 => scalar::F16,
+            Self::F32 => scalar::F32,
+        }
+    }
 }
 
 /// Prints [`Scalar::name`].
@@ -96,6 +108,17 @@ pub struct Format {
     pub layout: Layout,
 }
 
+/// Such as `u8 x 3 interleaved`.
+impl std::fmt::Display for Format {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let layout = match self.layout {
+            Layout::Interleaved => "interleaved",
+            Layout::Planar => "planar",
+        };
+        write!(f, "{} x {} {layout}", self.scalar, self.channels)
+    }
+}
+
 mod sealed {
     use half::f16;
     use half::slice::HalfFloatSliceExt;
@@ -103,7 +126,7 @@ mod sealed {
     use super::Pixel;
 
     /// Conversions of whole slices.
-    pub trait Sealed: Sized {
+    pub trait Sealed: bytemuck::Pod {
         /// The values, if they are bytes.
         fn bytes(_: &[Self]) -> Option<&[u8]> {
             None

@@ -120,6 +120,12 @@ impl<'a, P: Pixel> ImageView<'a, P> {
         self.stride
     }
 
+    /// The first row's first value.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn as_ptr(&self) -> *const P {
+        self.data.as_ptr()
+    }
+
     /// The pixels' format, which is interleaved.
     pub fn format(&self) -> Format {
         Format { scalar: P::SCALAR, channels: self.shape.channels, layout: Layout::Interleaved }
@@ -258,6 +264,11 @@ impl<P: Pixel> Image<P> {
     /// The values, row by row, channels interleaved.
     pub fn as_slice(&self) -> &[P] {
         &self.data
+    }
+
+    /// The values, to change.
+    pub fn as_mut_slice(&mut self) -> &mut [P] {
+        &mut self.data
     }
 
     /// Returns the values.

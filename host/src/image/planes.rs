@@ -2,9 +2,8 @@
 
 use rayon::prelude::*;
 
-use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
-use crate::round::{Rounder, Scratch};
-use crate::{Border, Error, Family, Filter, Result};
+use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+use crate::{Error, Result};
 
 /// Elements of `channels` planes of this shape.
 pub(crate) fn planes_len(shape: Shape, channels: usize) -> Result<usize> {
@@ -28,45 +27,6 @@ pub(crate) fn split<P: Pixel>(src: &ImageView<'_, P>, channels: usize, planes: &
     });
 }
 
-/// Stores planes into the first `channels` channels of `dst`; the other channels are copied from `src`.
-///
-/// A variant of `family` made `planes` from `src` with `filter` and `border`. From 8 bits to 8 bits the results are those of
-/// a computation in f64 (see [`crate::round`]); everything else is the f32 value rounded once.
-pub(crate) fn join<S: Pixel, D: Pixel>(
-    planes: &[f32],
-    src: &ImageView<'_, S>,
-    dst: &mut ImageViewMut<'_, D>,
-    channels: usize,
-    filter: &Filter,
-    border: Border,
-    family: Family,
-) -> Result<()> {
-    let shape = src.shape();
-    let rounder = match src.as_bytes() {
-        Some(src) if D::SCALAR == Scalar::U8 => Some(Rounder::new(src, channels, filter, border, family.into())?),
-        _ => None,
-    };
-    dst.rows_mut().enumerate().try_for_each_init(Scratch::default, |scratch, (y, row)| {
-        if let Some(rounder) = &rounder {
-            rounder.begin(&(0..shape.width), scratch)?;
-        }
-        for channel in 0..shape.channels {
-            let out = &mut row[channel..];
-            if channel < channels {
-                let plane = &planes[(channel * shape.height + y) * shape.width..][..shape.width];
-                match (&rounder, D::bytes_mut(out)) {
-                    (Some(rounder), Some(out)) => rounder.store(plane, channel, y, out, scratch),
-                    _ => store(plane, out.iter_mut().step_by(shape.channels)),
-                }
-            } else {
-                let copied = src.row(y)[channel..].iter().zip(out).step_by(shape.channels);
-                copied.for_each(|(&value, out)| *out = D::from_f32(value.to_f32()));
-            }
-        }
-        Ok(())
-    })
-}
-
 /// Stores planes into all channels of `dst`.
 pub(crate) fn interleave<D: Pixel>(planes: &[f32], dst: &mut ImageViewMut<'_, D>) {
     let shape = dst.shape();
@@ -87,7 +47,7 @@ mod tests {
     use half::f16;
 
     use super::*;
-    use crate::{Device, Image, Plan};
+    use crate::{Border, Device, Image, Plan};
 
     fn run<S: Pixel, D: Pixel>(filter: &str, border: Border, src: &[S], width: usize, channels: usize) -> Vec<D> {
         let plan = Plan::builder(&filter.parse().unwrap()).border(border).device(Device::Cpu).build().unwrap();

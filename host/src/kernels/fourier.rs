@@ -50,6 +50,7 @@ struct Launch {
 impl Work for Launch {
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut crate::gpu::stream::Stream) -> crate::Result<()> {
+        use gpu_kernels::abi::{Doubts, Epilogue, Pass, scalar};
         use gpu_kernels::kernels::fourier::Parts;
 
         let Tiled { entry, size, block, shared } = *self.tiled;
@@ -70,10 +71,20 @@ impl Work for Launch {
             across: across as i32,
         };
         let grid = crate::gpu::launch::Grid { blocks: (blocks, 1, job.planes), block: (block.0, block.1, 1), shared };
-        let arguments = (super::keep::left_out(job.pass), parts, spectra, job.taps.dense_in_memory()?);
+        // Parts are added in f32.
+        let apart = parts.count > 1 && job.pass.dst.scalar != scalar::F32;
+        let mut pass = super::keep::left_out(job.pass);
+        if apart {
+            pass.dst = job.scratch(region.y0 as usize..region.y1 as usize, stream)?;
+            (pass.epilogue, pass.doubts) = (Epilogue::NONE, Doubts::NONE);
+        }
+        let arguments = (pass, parts, spectra, job.taps.dense_in_memory()?);
         // SAFETY: the kernel takes any number of blocks of this shape; the spectra are those of these parts; the pass describes
         // allocated memory.
         unsafe { stream.enqueue(entry, grid, &arguments)? };
+        if apart {
+            super::keep::copy(&Pass { src: pass.dst, ..job.pass }, job.planes, stream)?;
+        }
         super::keep::restore(job, stream)
     }
 }

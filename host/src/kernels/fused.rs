@@ -38,4 +38,8 @@ impl Work for Launch {
     fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
         self.strips.launch(job, TapHomes::row_and_column, stream)
     }
+
+    fn takes_pixels(&self) -> bool {
+        self.strips.takes_pixels()
+    }
 }

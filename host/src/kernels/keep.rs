@@ -1,8 +1,8 @@
-//! Copies the pixels that a KEEP border keeps, for kernels that do not do it: launches `gpu-kernels/src/kernels/keep.rs`.
+//! Copies the pixels that a KEEP border keeps, for kernels that do not do it, and whole channels: launches `gpu-kernels/src/kernels/keep.rs`.
 
 use gpu_kernels::abi::Pass;
 use gpu_kernels::border::{KEEP, REPLICATE};
-use gpu_kernels::kernels::keep::{BLOCK, keep_edges};
+use gpu_kernels::kernels::keep::{BLOCK, copy_pixels, keep_edges};
 
 use super::prepared::Job;
 use crate::Result;
@@ -23,4 +23,12 @@ pub(super) fn restore(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
     let grid = stream.gpu().fitting(grid, job.planes);
     // SAFETY: the kernel takes any grid of such blocks; the pass describes allocated memory.
     unsafe { stream.enqueue(keep_edges, grid, &(job.pass, job.window)) }
+}
+
+/// Stores the pixels of a pass's source as its results.
+pub(crate) fn copy(pass: &Pass, planes: u32, stream: &mut Stream) -> Result<()> {
+    let grid = Grid::covering(&pass.region, pass.region.x0, BLOCK, BLOCK);
+    let grid = stream.gpu().fitting(grid, planes);
+    // SAFETY: the kernel takes any grid of such blocks; the pass describes allocated memory.
+    unsafe { stream.enqueue(copy_pixels, grid, &(*pass,)) }
 }

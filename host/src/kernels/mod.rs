@@ -5,9 +5,11 @@ mod direct;
 mod fourier;
 mod fused;
 #[cfg(feature = "gpu")]
-mod keep;
+pub(crate) mod keep;
 pub(crate) mod prepared;
 mod separable;
+#[cfg(feature = "gpu")]
+pub(crate) mod settle;
 mod sliding;
 
 use prepared::Kernel;
@@ -68,6 +70,9 @@ mod tests {
             border: Border::Replicate,
             weight: 1.0,
             separable: false,
+            source: crate::Scalar::F32,
+            target: crate::Scalar::F32,
+            side_by_side: 1,
             source_is_aligned: true,
             place: Place::Gpu(Machine::H200),
         };

@@ -37,6 +37,12 @@ pub(crate) trait Work: Debug + Send + Sync {
     /// Puts the kernels into the stream.
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()>;
+
+    /// Whether the kernels take all channels of a pixel at once, and copy those that are not filtered. Else each channel to filter is
+    /// a plane of its own to them.
+    fn takes_pixels(&self) -> bool {
+        false
+    }
 }
 
 /// The work of a launch: a pass of the problem that it was prepared for.
@@ -44,11 +50,38 @@ pub(crate) trait Work: Debug + Send + Sync {
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'a> {
     pub(crate) pass: gpu_kernels::abi::Pass,
-    /// Channels of an image.
+    /// Channels of an image, as the pass counts them.
     pub(crate) channels: u32,
+    /// How many of them are filtered. All, unless the kernels take pixels.
+    pub(crate) filtered: u32,
     /// Channels of all images.
     pub(crate) planes: u32,
     pub(crate) window: gpu_kernels::abi::Window,
     /// The filter's taps, in each place that kernels read them from.
     pub(crate) taps: &'a TapHomes,
+}
+
+#[cfg(feature = "gpu")]
+impl Job<'_> {
+    /// Planes of f32 in the stream's scratch: for the region's columns, these rows, as separate planes without gaps but for rows that
+    /// begin at multiples of 128 bytes.
+    pub(crate) fn scratch(
+        &self,
+        rows: std::ops::Range<usize>,
+        stream: &mut Stream,
+    ) -> crate::Result<gpu_kernels::abi::Plane> {
+        use gpu_kernels::abi::{Plane, Strides, scalar};
+
+        let region = &self.pass.region;
+        let left = region.aligned_left();
+        let row = 4 * ((region.x1 - left) as usize).next_multiple_of(32);
+        let plane = row * rows.len();
+        // Each factor fits in the device's address space.
+        let bytes = plane.checked_mul(self.planes as usize).ok_or_else(|| stream.gpu().out_of_memory(u64::MAX))?;
+        // Column 0 may lie before the memory, and is not touched.
+        let start = stream.scratch(bytes)?.wrapping_sub(4 * left as u64);
+        let image = plane as i64 * i64::from(self.channels);
+        let strides = Strides { row: row as i64, pixel: 4, channel: plane as i64, image };
+        Ok(Plane::new(scalar::F32, start, strides, self.channels, (rows.start as i32, rows.end as i32)))
+    }
 }

@@ -66,48 +66,22 @@ struct Launch {
     columns: ColumnPass,
 }
 
-#[cfg(feature = "gpu")]
-impl Launch {
-    /// The intermediate image: for the region's columns, the rows that the column pass reads, as separate planes without
-    /// gaps but for rows that begin at multiples of 128 bytes.
-    fn middle(job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<Plane> {
-        use gpu_kernels::abi::Strides;
-
-        let (pass, region) = (&job.pass, &job.pass.region);
-        let rows = crate::plan::problem::rows_read(
-            pass.border,
-            (job.window.anchor_y as usize, job.window.rows as usize),
-            region.y0 as usize..region.y1 as usize,
-            pass.height as usize,
-        );
-        let left = region.aligned_left();
-        let stride = 4 * ((region.x1 - left) as usize).next_multiple_of(32);
-        let plane = stride * rows.len();
-        // Each factor fits in the device's address space.
-        let floats =
-            (plane / 4).checked_mul(job.planes as usize).ok_or_else(|| stream.gpu().out_of_memory(u64::MAX))?;
-        let base = stream.scratch(floats)? as u64;
-        let strides = Strides {
-            row: stride as i64,
-            pixel: 4,
-            channel: plane as i64,
-            image: plane as i64 * i64::from(job.channels),
-        };
-        // Column 0 may lie before the memory, and is not touched.
-        let base = base.wrapping_sub(4 * left as u64);
-        Ok(Plane::new(base, strides, job.channels, (rows.start as i32, rows.end as i32)))
-    }
-}
-
 impl Work for Launch {
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
-        use gpu_kernels::abi::{Epilogue, Region};
+        use gpu_kernels::abi::{Doubts, Epilogue, Region};
 
         let (pass, window) = (job.pass, job.window);
-        let middle = Self::middle(job, stream)?;
+        // The intermediate image has the rows that the column pass reads.
+        let rows = crate::plan::problem::rows_read(
+            pass.border,
+            (window.anchor_y as usize, window.rows as usize),
+            pass.region.y0 as usize..pass.region.y1 as usize,
+            pass.height as usize,
+        );
+        let middle = job.scratch(rows, stream)?;
         let region = Region { y0: middle.first_row, y1: middle.end_row, ..pass.region };
-        let first = Pass { dst: middle, region, epilogue: Epilogue::NONE, ..pass };
+        let first = Pass { dst: middle, region, epilogue: Epilogue::NONE, doubts: Doubts::NONE, ..pass };
         let taps = match self.rows {
             RowPass::Known { taps, .. } => taps,
             RowPass::Any(_) => TAPS_CHUNK,

@@ -1,7 +1,10 @@
 //! The direct family's sliding kernel: launches `gpu-kernels/src/kernels/sliding.rs`. Cuts the image into strips, for the fused
 //! kernel too.
 
+use gpu_kernels::abi::Pass;
+use gpu_kernels::entry::TapsEntry;
 use gpu_kernels::kernels::sliding::{ENTRIES, Strip};
+use gpu_kernels::tile::parted::{MAX_CHANNELS, parted_bytes};
 use gpu_kernels::tile::ring::ring_floats;
 
 use super::prepared::{Kernel, Prepared, Work};
@@ -9,7 +12,7 @@ use super::prepared::{Kernel, Prepared, Work};
 use crate::gpu::{launch::Grid, stream::Stream, taps::TapHomes};
 use crate::plan::machine::Times;
 use crate::plan::problem::Problem;
-use crate::{Variant, Why};
+use crate::{Scalar, Variant, Why};
 
 pub(super) static SLIDING: Kernel = Kernel {
     variant: Variant::DirectSliding,
@@ -46,11 +49,21 @@ impl Work for Launch {
     fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
         self.strips.launch(job, TapHomes::dense, stream)
     }
+
+    fn takes_pixels(&self) -> bool {
+        self.strips.takes_pixels()
+    }
 }
 
 /// The names of a table's entries, and of the kernel that restores what KEEP copies.
 pub(super) fn entries(table: &'static [Strip]) -> Vec<&'static str> {
-    table.iter().map(|strip| strip.entry.name()).chain([gpu_kernels::kernels::keep::keep_edges.name()]).collect()
+    let parted = table.iter().flat_map(|strip| strip.parted).map(|entry| entry.name());
+    table
+        .iter()
+        .map(|strip| strip.entry.name())
+        .chain(parted)
+        .chain([gpu_kernels::kernels::keep::keep_edges.name()])
+        .collect()
 }
 
 /// Warps of a block. Neighbouring strips in one block read adjacent parts of a row. One and four warps differ by less than 2 %.
@@ -71,6 +84,15 @@ const HEIGHTS: &[(i32, u32)] = &[(5, 16), (i32::MAX, 512)];
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strips {
     entry: &'static Strip,
+    /// The channels that a block takes, if it takes values of 8 or 16 bits.
+    parted: Option<Parted>,
+}
+
+/// The kernel for interleaved values of 8 or 16 bits.
+#[derive(Clone, Copy, Debug)]
+struct Parted {
+    entry: TapsEntry<(Pass, i32, i32, i32)>,
+    channels: u32,
 }
 
 impl Strips {
@@ -83,12 +105,28 @@ impl Strips {
         if anchor_x != cols / 2 {
             return Err(format!("the anchor's column is {anchor_x}, not {}", cols / 2).into());
         }
+        if problem.source != Scalar::F32 {
+            let channels = problem.side_by_side as u32;
+            if channels > MAX_CHANNELS {
+                return Err(format!("{channels} channels are side by side, it takes {MAX_CHANNELS}").into());
+            }
+            let [bits8, bits16] = entry.parted;
+            let parted = Parted { entry: if problem.source == Scalar::U8 { bits8 } else { bits16 }, channels };
+            let bytes = parted_bytes(entry.taps, entry.pixels, channels as i32, problem.target.bytes() as i32);
+            problem.fits_shared_memory(bytes as usize, "its rows")?;
+            return Ok(Self { entry, parted: Some(parted) });
+        }
         if !problem.source_is_aligned {
             return Err("the source's rows do not begin at multiples of 16 bytes, pixel beside pixel".into());
         }
         let bytes = 4 * WARPS as usize * ring_floats(entry.taps, entry.pixels, entry.stages) as usize;
         problem.fits_shared_memory(bytes, "its rings")?;
-        Ok(Self { entry })
+        Ok(Self { entry, parted: None })
+    }
+
+    /// See [`Work::takes_pixels`].
+    pub(super) fn takes_pixels(&self) -> bool {
+        self.parted.is_some_and(|parted| parted.channels > 1)
     }
 
     /// Puts the kernel into the stream; then, if the border says so, the one that copies the pixels to keep.
@@ -103,6 +141,20 @@ impl Strips {
         let region = &job.pass.region;
         let (left, strip) = (region.aligned_left(), 32 * pixels as u32);
         let across = ((region.x1 - left) as u32).div_ceil(strip);
+        if let Some(Parted { entry, channels }) = self.parted {
+            let value = gpu_kernels::abi::scalar::bytes(job.pass.dst.scalar);
+            let shared = parted_bytes(k, pixels, channels as i32, value);
+            let slots = stream.gpu().resident_blocks(entry.name(), 32 * channels, shared)?;
+            let images = job.planes / channels;
+            let rows = self.rows((region.y1 - region.y0) as u32, u64::from(across) * u64::from(images), slots);
+            let grid = Grid::covering(region, left, (strip, rows), (32, channels)).sharing(shared);
+            let grid = stream.gpu().fitting(grid, images);
+            let filtered = if self.takes_pixels() { job.filtered } else { 1 };
+            let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32, filtered as i32);
+            // SAFETY: a block has a warp for each channel and the shared memory for its rows; the pass describes allocated memory.
+            unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps(job.taps)?)? };
+            return super::keep::restore(job, stream);
+        }
         let warps = WARPS.min(across);
         let shared = 4 * warps * ring_floats(k, pixels, stages) as u32;
         let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)? * u64::from(warps);
@@ -141,7 +193,7 @@ mod tests {
     #[test]
     fn strips_fill_waves() {
         let entry = ENTRIES.iter().find(|entry| entry.taps == 9).unwrap();
-        let nine = Strips { entry };
+        let nine = Strips { entry, parted: None };
         let (across, slots) = (64, 16 * 132);
         let rows = nine.rows(8192, across, slots);
         let waves = (across * u64::from(8192_u32.div_ceil(rows))) as f64 / slots as f64;

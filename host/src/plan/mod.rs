@@ -17,9 +17,7 @@ use crate::cpu;
 use crate::gpu::engine::Part;
 #[cfg(feature = "gpu")]
 use crate::gpu::{DeviceImage, DeviceView, DeviceViewMut, Recorded, Stream};
-#[cfg(feature = "gpu")]
-use crate::image::planes;
-use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
 use crate::{Border, Error, Family, Filter, Result, Variant};
@@ -183,7 +181,7 @@ impl PlanBuilder<'_> {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, ordinal: u32) -> Result<Engine> {
-        Ok(Engine::Gpu(crate::gpu::engine::Engine::new(self.filter, ordinal)?))
+        Ok(Engine::Gpu(crate::gpu::engine::Engine::new(self.filter, self.border, ordinal)?))
     }
 
     #[cfg(not(feature = "gpu"))]
@@ -229,7 +227,7 @@ impl Plan {
     fn prepare(&self, problem: &Problem, engine: &crate::gpu::engine::Engine) -> Result<Prepared> {
         match (self.variant, &self.tuned) {
             (Some(variant), _) => problem.prepare(variant),
-            (None, Some(tuned)) => tuned.fastest(problem, engine, self.border),
+            (None, Some(tuned)) => tuned.fastest(problem, engine),
             (None, None) => problem.choose_kernel(),
         }
     }
@@ -265,6 +263,9 @@ impl Plan {
             border: self.border,
             weight: self.filter.weight(),
             separable: self.filter.is_separable(),
+            source: Scalar::F32,
+            target: Scalar::F32,
+            side_by_side: 1,
             source_is_aligned: true,
             place: match &self.engine {
                 Engine::Cpu(_) => Place::Cpu { threads: rayon::current_num_threads() },
@@ -321,19 +322,15 @@ impl Plan {
             }
             #[cfg(feature = "gpu")]
             Engine::Gpu(engine) => {
-                let prepared = self.prepare(&self.problem(filtered_shape), engine)?;
-                let family = prepared.variant.family();
-                let mut joined = Ok(());
-                engine.run(
-                    &prepared,
-                    self.border,
-                    filtered_shape,
-                    |input| planes::split(src, filtered, input),
-                    |output| {
-                        joined = planes::join(output, src, dst, filtered, &self.filter, self.border, family);
-                    },
-                )?;
-                joined
+                let planes = crate::gpu::engine::Engine::takes_planes(S::SCALAR, shape.channels);
+                let problem = Problem {
+                    source: S::SCALAR,
+                    target: D::SCALAR,
+                    side_by_side: if planes { 1 } else { shape.channels },
+                    source_is_aligned: S::SCALAR == Scalar::F32,
+                    ..self.problem(filtered_shape)
+                };
+                engine.run(&self.prepare(&problem, engine)?, src, dst, filtered)
             }
         }
     }
@@ -377,7 +374,7 @@ impl Plan {
         rows: std::ops::Range<usize>,
         stream: &mut Stream,
     ) -> Result<()> {
-        self.run_part(src, dst, &Part { columns, rows, epilogue: Epilogue::NONE }, stream)
+        self.run_part(src, dst, &Part { columns, rows, ..Part::whole(src.shape()) }, stream)
     }
 
     /// As [`Plan::run_region`], each sum multiplied with `scale`, added to `offset` by a fused multiply-add and, if `absolute`,
@@ -415,10 +412,13 @@ impl Plan {
             width: part.columns.len(),
             height: part.rows.len(),
             planes: src.images() * src.shape().channels,
+            source: src.scalar(),
+            target: dst.scalar(),
+            side_by_side: src.side_by_side(),
             source_is_aligned: src.is_aligned(),
             ..self.problem(src.shape())
         };
-        engine.enqueue(&self.prepare(&problem, engine)?, self.border, src, dst, part, stream)
+        engine.enqueue(&self.prepare(&problem, engine)?, src, dst, part, stream)
     }
 
     /// Records what [`Plan::run_on_device`] would do with these images, to be replayed with one call of the driver each

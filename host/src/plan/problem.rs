@@ -5,7 +5,7 @@ use std::ops::Range;
 use gpu_kernels::border;
 
 use super::machine::Machine;
-use crate::{Border, Why};
+use crate::{Border, Scalar, Why};
 
 /// Everything that the choice of a variant depends on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,6 +16,12 @@ pub(crate) struct Problem {
     pub(crate) height: usize,
     /// Planes: channels of all images.
     pub(crate) planes: usize,
+    /// The type of the source's values.
+    pub(crate) source: Scalar,
+    /// The type of the results.
+    pub(crate) target: Scalar,
+    /// How many channels of the source are side by side in memory, pixel after pixel: 1 if each is a plane.
+    pub(crate) side_by_side: usize,
     /// Tap columns.
     pub(crate) cols: usize,
     /// Tap rows.
@@ -28,7 +34,7 @@ pub(crate) struct Problem {
     pub(crate) weight: f64,
     /// Whether the filter is the product of a row and a column.
     pub(crate) separable: bool,
-    /// Whether the source's pixels are adjacent in memory, its rows at multiples of 16 bytes and less than 2 GiB apart.
+    /// Whether the source is of f32, its pixels adjacent in memory, its rows at multiples of 16 bytes and less than 2 GiB apart.
     pub(crate) source_is_aligned: bool,
     /// Where it runs.
     pub(crate) place: Place,

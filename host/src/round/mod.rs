@@ -34,6 +34,57 @@ pub(crate) use bound::Order;
 use doubt::Doubt;
 use settle::{Settler, nearest};
 
+/// What decides a byte on a GPU, where a kernel tests the f32 sums and another one settles what is in doubt.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Debug)]
+pub(crate) struct Uncertainty {
+    /// A sum whose distance from an integer is at least this is in doubt; `None` if no sum ever is.
+    pub(crate) near: Option<f32>,
+    /// The greatest difference between f64 sums in two orders.
+    pub(crate) reordering: f64,
+    /// The share of results that are in doubt if sums are spread evenly.
+    share: f64,
+}
+
+#[cfg(feature = "gpu")]
+impl Uncertainty {
+    /// No result is in doubt.
+    pub(crate) const NONE: Self = Self { near: None, reordering: 0.0, share: 0.0 };
+
+    /// For a filter's f32 sums over bytes, in this order.
+    pub(crate) fn new(filter: &Filter, border: Border, order: Order) -> Self {
+        let window = Window::new(filter, border);
+        let (error, reordering, tame) = errors(filter, &window, order);
+        let doubt = Doubt::new(error);
+        let near = match error {
+            0.0 if tame => None,
+            // Every sum is in doubt where one may not be a number.
+            _ if !tame || doubt.limit().is_nan() => Some(-1.0),
+            _ => Some(doubt.limit()),
+        };
+        Self { near, reordering, share: (2.0 * error).min(1.0) }
+    }
+
+    /// Places of each of so many segments of a list for so many results: four times those expected, so that a list is seldom
+    /// too short.
+    pub(crate) fn places(&self, results: usize, segments: usize) -> u32 {
+        const MOST: f64 = 16384.0;
+        let evenly = results as f64 / segments as f64;
+        (4.0 * self.share * evenly + 64.0).min(evenly + 4.0).min(MOST) as u32
+    }
+}
+
+/// The error bound of f32 sums and the greatest difference between f64 sums in two orders, both 0 if nothing is rounded; and whether no
+/// sum is NaN, or too great for an `i32`.
+fn errors(filter: &Filter, window: &Window, order: Order) -> (f64, f64, bool) {
+    let outside = f64::from(window.border_value);
+    let greatest = if window.border == CONSTANT { outside.abs().max(255.0) } else { 255.0 };
+    let reordering = bound::of_reordering(filter, greatest);
+    let error = bound::of_sums(filter, order, greatest, outside);
+    let error = if error == 0.0 { 0.0 } else { error + reordering };
+    (error, reordering, filter.weight() * greatest < 1e9 && !outside.is_nan())
+}
+
 /// Number of pixels that are tested together.
 const CHUNK: usize = 64;
 
@@ -68,18 +119,15 @@ impl<'a> Rounder<'a> {
         order: Order,
     ) -> Result<Self> {
         let window = Window::new(filter, border);
-        let outside = f64::from(window.border_value);
-        let greatest = if window.border == CONSTANT { outside.abs().max(255.0) } else { 255.0 };
-        let reordering = bound::of_reordering(filter, greatest);
-        let error = bound::of_sums(filter, order, greatest, outside);
-        let doubt = Doubt::new(if error == 0.0 { 0.0 } else { error + reordering });
+        let (error, reordering, tame) = errors(filter, &window, order);
+        let doubt = Doubt::new(error);
         Ok(Self {
             settler: Settler::new(src, filter, window, doubt.error(), reordering)?,
             doubt,
             order,
             filtered,
             channels: src.shape().channels,
-            tame: filter.weight() * greatest < 1e9 && !outside.is_nan(),
+            tame,
         })
     }
 
@@ -91,26 +139,6 @@ impl<'a> Rounder<'a> {
     /// Prepares for rows of these columns, from top to bottom.
     pub(crate) fn begin(&self, columns: &Range<usize>, scratch: &mut Scratch) -> Result<()> {
         self.settler.begin(columns, &mut scratch.settler)
-    }
-
-    /// Stores row `y` of a channel's plane into every `channels`-th element of `out`.
-    #[cfg(feature = "gpu")]
-    pub(crate) fn store(&self, plane_row: &[f32], channel: usize, y: usize, out: &mut [u8], scratch: &mut Scratch) {
-        for (index, values) in plane_row.chunks(CHUNK).enumerate() {
-            let first = index * CHUNK;
-            let mut rounded = [0u8; CHUNK];
-            let rounded = &mut rounded[..values.len()];
-            if self.doubt.round(values, rounded) {
-                for (offset, &value) in values.iter().enumerate() {
-                    if self.doubt.about(value) {
-                        rounded[offset] =
-                            nearest(self.settler.result(first + offset, y, channel, &mut scratch.settler));
-                    }
-                }
-            }
-            let out = out[first * self.channels..].iter_mut().step_by(self.channels);
-            out.zip(rounded).for_each(|(out, value)| *out = *value);
-        }
     }
 
     /// The distance from an integer at which a sum is in doubt; `None` if a sum may be NaN, or too great for an

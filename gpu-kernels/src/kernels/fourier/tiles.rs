@@ -16,13 +16,13 @@
 //! Error: that of two transforms in f32, relative to the largest pixel and the sum of all taps, not to the pixel's own
 //! result. Where any part's tile has a pixel that is not finite, or greater than spectra allow, the pair's results are
 //! computed tap by tap instead, over the whole window in the direct family's order, and are that family's bits.
-//! Limits: KEEP is left to `keep.rs`.
+//! Limits: KEEP is left to `keep.rs`; a window of several parts wants a destination of f32, where their results are added.
 
 use super::fft::{Complex, ZERO, eight, within};
 use super::{Layout, Parts};
 use crate::abi::Pass;
 use crate::device::*;
-use crate::tile::view::{Source, Target, finished};
+use crate::tile::view::{Source, Target};
 
 /// A line of the tile in shared memory, `step` complex numbers from one of its 8 M numbers to the next, and the lane's
 /// place among the 8 that share it.
@@ -409,8 +409,11 @@ unsafe fn put(target: &Target<'_>, pass: &Pass, share: Share, x: i32, y: i32, va
         // SAFETY: as the caller promised.
         unsafe {
             let sum = if share.adds { target.written(x, y) + value } else { 0.0 + value };
-            let [value] = if share.ends { finished(pass, [sum]) } else { [sum] };
-            target.write_plain(x, y, value);
+            if share.ends {
+                target.write(x, y, sum);
+            } else {
+                target.write_plain(x, y, sum);
+            }
         }
     }
 }

@@ -1,0 +1,234 @@
+//! Bytes whose f32 sum does not decide them: their sums in f64, which do.
+//!
+//! The byte is the integer nearest to the sum in f64, half to even, saturated; each product and each sum rounded to f64, row
+//! by row, left to right (`host/src/round` defines it, and computes the same on the CPU).
+//!
+//! Thread mapping: a block for each segment of the list. If the window is small, a thread computes a result; else a warp does:
+//! each lane sums every 32nd tap column, lane 0 adds up their sums. That order is another one, so where it could change the byte
+//! (at ties), lane 0 computes the sum again in the order that defines it. A segment whose places did not suffice has
+//! all its pixels computed. At the end its counter is zero again.
+//! Shared memory: a word for the counter, then, for each warp, 32 numbers of 64 bits.
+//! Limits: source and destination are bytes; no epilogue.
+
+use crate::abi::{Doubts, Pass, Window};
+use crate::border;
+use crate::device::*;
+use crate::pixel::{U8, store_bits};
+use crate::tile::view::{Source, Target};
+
+/// Threads of a block.
+pub const BLOCK: (u32, u32) = (32, 4);
+/// Bytes of shared memory.
+pub const SHARED: u32 = 8 + 8 * BLOCK.0 * BLOCK.1;
+/// The most taps for which a thread computes a result by itself.
+const ALONE: i32 = 81;
+
+kernel! {
+    /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row; `reordering` is how
+    /// far apart f64 sums in two orders can be.
+    fn settle(pass: Pass, window: Window, taps: u64, reordering: f64, planes: i32) {
+        segments(&pass, &window, Exact { taps, reordering }, planes)
+    }
+}
+
+/// What the sums are made of.
+#[derive(Clone, Copy)]
+struct Exact {
+    taps: u64,
+    reordering: f64,
+}
+
+/// A pixel of a channel.
+#[derive(Clone, Copy)]
+struct Place {
+    x: i32,
+    y: i32,
+    z: i32,
+}
+
+/// Goes through the segments of this block.
+///
+/// # Safety
+/// The pass has a list and describes allocated memory; the launch has the block shape and the shared memory stated above.
+#[inline(always)]
+unsafe fn segments(pass: &Pass, window: &Window, exact: Exact, planes: i32) {
+    let shared = Shared::dynamic();
+    // Whether each thread takes a result, or each warp; so many take turns.
+    let alone = window.cols * window.rows <= ALONE;
+    let turns = if alone { 32 * block_height() } else { block_height() };
+    let turn = if alone { 32 * thread_y() + thread_x() } else { thread_y() };
+    let mut segment = block_x();
+    while segment < Doubts::SEGMENTS {
+        // SAFETY: the list has this segment; all threads of the block meet at each barrier.
+        unsafe {
+            let counter = pass.doubts.counter(segment);
+            if thread_x() == 0 && thread_y() == 0 {
+                shared.store(0, f32::from_bits(reload_word(counter)));
+            }
+            barrier();
+            let count = shared.load_word(0);
+            if count <= pass.doubts.capacity {
+                let mut i = turn as u32;
+                while i < count {
+                    let at = pass.doubts.place(segment, i);
+                    let place = Place {
+                        x: reload_word(at) as i32,
+                        y: reload_word(at + 4) as i32,
+                        z: reload_word(at + 8) as i32,
+                    };
+                    settle_one(pass, window, exact, place, alone);
+                    i += turns as u32;
+                }
+            } else {
+                all(pass, window, exact, segment, planes, (turn, turns), alone);
+            }
+            barrier();
+            if count != 0 && thread_x() == 0 && thread_y() == 0 {
+                store_words(counter, [0]);
+            }
+        }
+        segment += grid_width();
+    }
+}
+
+/// Settles all results of a segment, every `turns`th row of quads by the same threads.
+///
+/// # Safety
+/// As for [`segments`].
+#[inline(always)]
+unsafe fn all(
+    pass: &Pass,
+    window: &Window,
+    exact: Exact,
+    segment: i32,
+    planes: i32,
+    (turn, turns): (i32, i32),
+    alone: bool,
+) {
+    let region = &pass.region;
+    let mut z = opaque(0);
+    while z < planes {
+        let mut y = region.y0 + turn;
+        while y < region.y1 {
+            let first = region.x0 >> 2;
+            let behind = Doubts::segment(4 * first, y);
+            let mut quad = first + ((segment - behind) & (Doubts::SEGMENTS - 1));
+            while 4 * quad < region.x1 {
+                let mut i = opaque(0);
+                while i < 4 {
+                    let x = 4 * quad + i;
+                    if x >= region.x0 && x < region.x1 {
+                        // SAFETY: as the caller promised.
+                        unsafe { settle_one(pass, window, exact, Place { x, y, z }, alone) };
+                    }
+                    i += 1;
+                }
+                quad += Doubts::SEGMENTS;
+            }
+            y += turns;
+        }
+        z += 1;
+    }
+}
+
+/// Computes and stores one result: by this thread, or by its whole warp.
+///
+/// # Safety
+/// As for [`segments`]; if not alone, the whole warp calls for the same place.
+#[inline(always)]
+unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, alone: bool) {
+    let Place { x, y, z } = place;
+    let (left, top) = (x - window.anchor_x, y - window.anchor_y);
+    let leaves = border::leaves(left, window.cols, pass.width) || border::leaves(top, window.rows, pass.height);
+    // What KEEP copies is no sum.
+    if leaves && pass.border == border::KEEP {
+        return;
+    }
+    let source = Source::of_channel(&pass.src, pass, z);
+    // SAFETY: as the caller promised.
+    unsafe {
+        if !alone {
+            let estimate = by_warp(&source, window, exact.taps, left, top);
+            if thread_x() != 0 {
+                return;
+            }
+            let clamped = clamp(estimate);
+            let distance = clamped - (clamped + SHIFT - SHIFT);
+            // A NaN may come from the other order alone.
+            if distance.abs() < 0.5 - exact.reordering && estimate == estimate {
+                store(pass, place, clamped);
+                return;
+            }
+        }
+        let mut sum = 0.0;
+        let mut r = opaque(0);
+        while r < window.rows {
+            let row = source.row(top + r);
+            let mut c = opaque(0);
+            while c < window.cols {
+                let tap = load_f64(exact.taps + 8 * (r * window.cols + c) as u64);
+                sum = add_f64(sum, mul_f64(tap, row.pixel(left + c) as f64));
+                c += 1;
+            }
+            r += 1;
+        }
+        store(pass, place, clamp(sum));
+    }
+}
+
+/// The sum in another order, in lane 0 of the warp.
+///
+/// # Safety
+/// As for [`settle_one`].
+#[inline(always)]
+unsafe fn by_warp(source: &Source<'_>, window: &Window, taps: u64, left: i32, top: i32) -> f64 {
+    let mut sum = 0.0;
+    // Elements of f32 before the warp's own 32 numbers.
+    let mine = 2 + 64 * thread_y();
+    let shared = Shared::dynamic();
+    // SAFETY: taps and pixels are there; the numbers are the warp's, which meets at each barrier.
+    unsafe {
+        let mut r = opaque(0);
+        while r < window.rows {
+            let row = source.row(top + r);
+            let mut c = opaque(thread_x());
+            while c < window.cols {
+                let tap = load_f64(taps + 8 * (r * window.cols + c) as u64);
+                sum = fma_f64(tap, row.pixel(left + c) as f64, sum);
+                c += 32;
+            }
+            r += 1;
+        }
+        shared.store_f64(mine + 2 * thread_x(), sum);
+        warp_barrier();
+        if thread_x() == 0 {
+            let mut lane = 1;
+            while lane < 32 {
+                sum = add_f64(sum, shared.load_f64(mine + 2 * lane));
+                lane += 1;
+            }
+        }
+        warp_barrier();
+    }
+    sum
+}
+
+/// Adding it to a number from 0 to 2^52 rounds that to an integer, half to even.
+const SHIFT: f64 = 4_503_599_627_370_496.0;
+
+/// `value` within 0 and 255, NaN as 0.
+#[inline(always)]
+fn clamp(value: f64) -> f64 {
+    if value > 0.0 { if value < 255.0 { value } else { 255.0 } } else { 0.0 }
+}
+
+/// Stores the byte nearest to a number in 0 to 255.
+///
+/// # Safety
+/// As for [`settle_one`].
+#[inline(always)]
+unsafe fn store(pass: &Pass, place: Place, value: f64) {
+    let target = Target::of_channel(pass, place.z);
+    // SAFETY: the place lies in the region; one thread has it.
+    unsafe { store_bits(U8, target.at(place.x, place.y), (value + SHIFT - SHIFT) as u32) };
+}

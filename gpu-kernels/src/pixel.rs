@@ -1,0 +1,126 @@
+//! Stored pixels: the way between a stored value and the f32 that kernels compute with.
+
+pub(crate) use crate::abi::scalar::{F16, F32, U8, U16, bytes};
+use crate::abi::{Doubts, Pass};
+use crate::device::*;
+
+/// Adding it to a number from 0 to 2^23 rounds that to an integer, half to even, and leaves it in the lowest bits.
+const SHIFT: f32 = 8_388_608.0;
+
+/// Reads the value at an address.
+///
+/// # Safety
+/// A value of this type lies there, and nothing writes it while the kernel runs.
+#[inline(always)]
+pub(crate) unsafe fn load_value(scalar: u32, at: u64) -> f32 {
+    // SAFETY: as the caller promised.
+    unsafe {
+        match scalar {
+            F32 => load(at as *const f32, 0),
+            U8 => load_u8(at) as f32,
+            _ => of_bits(scalar, load_u16(at)),
+        }
+    }
+}
+
+/// The number that the lowest bits of `bits` store.
+#[inline(always)]
+pub(crate) fn of_bits(scalar: u32, bits: u32) -> f32 {
+    match scalar {
+        F32 => f32::from_bits(bits),
+        U8 => (bits & 0xff) as f32,
+        U16 => (bits & 0xffff) as f32,
+        _ => half_to_f32(bits),
+    }
+}
+
+/// Byte `number` of a word, counted from the lowest, as a number.
+#[inline(always)]
+pub(crate) fn of_byte(word: u32, number: usize) -> f32 {
+    // The byte becomes the lowest bits of 2^23: two instructions at full rate, where a conversion has an eighth of it.
+    let high = SHIFT.to_bits();
+    let shifted = match number {
+        0 => permute::<0x7440>(word, high),
+        1 => permute::<0x7441>(word, high),
+        2 => permute::<0x7442>(word, high),
+        _ => permute::<0x7443>(word, high),
+    };
+    f32::from_bits(shifted) - SHIFT
+}
+
+/// The lower (0) or upper (1) half of a word, u16 or f16, as a number.
+#[inline(always)]
+pub(crate) fn of_half(scalar: u32, word: u32, number: usize) -> f32 {
+    if scalar == F16 {
+        return half_to_f32(if number == 0 { word } else { word >> 16 });
+    }
+    let high = SHIFT.to_bits();
+    let shifted = if number == 0 { permute::<0x7410>(word, high) } else { permute::<0x7632>(word, high) };
+    f32::from_bits(shifted) - SHIFT
+}
+
+/// `value` within 0 and `greatest`, NaN as 0, plus [`SHIFT`].
+#[inline(always)]
+fn shifted(value: f32, greatest: f32) -> f32 {
+    value.max(0.0).min(greatest) + SHIFT
+}
+
+/// The nearest stored value, as the lowest bits: integers are rounded half to even and saturated, NaN becomes 0 in them.
+#[inline(always)]
+pub(crate) fn to_bits(scalar: u32, value: f32) -> u32 {
+    match scalar {
+        F32 => value.to_bits(),
+        U8 => shifted(value, 255.0).to_bits() & 0xff,
+        U16 => shifted(value, 65535.0).to_bits() & 0xffff,
+        _ => f32_to_half(value),
+    }
+}
+
+/// The bytes nearest to four values, as a word.
+#[inline(always)]
+pub(crate) fn to_bytes(values: [f32; 4]) -> u32 {
+    let bits = |i: usize| shifted(values[i], 255.0).to_bits();
+    let (low, high) = (permute::<0x0040>(bits(0), bits(1)), permute::<0x0040>(bits(2), bits(3)));
+    permute::<0x5410>(low, high)
+}
+
+/// Writes the lowest bits of `bits` as a stored value.
+///
+/// # Safety
+/// There is room for a value of this type, and no other thread writes it.
+#[inline(always)]
+pub(crate) unsafe fn store_bits(scalar: u32, at: u64, bits: u32) {
+    // SAFETY: as the caller promised.
+    unsafe {
+        match scalar {
+            F32 => store_words(at, [bits]),
+            U8 => store_u8(at, bits),
+            _ => store_u16(at, bits),
+        }
+    }
+}
+
+/// Whether a sum lies so near a half-integer that its error could change the byte.
+#[inline(always)]
+pub(crate) fn in_doubt(doubts: &Doubts, sum: f32) -> bool {
+    let clamped = sum.max(0.0).min(255.0);
+    let distance = clamped - (shifted(sum, 255.0) - SHIFT);
+    distance.abs() >= doubts.near
+}
+
+/// Notes that the result at `(x, y)` of the channel that the z axis counts as number `z` is in doubt.
+///
+/// # Safety
+/// The pass has a list.
+#[inline(always)]
+pub(crate) unsafe fn note(pass: &Pass, x: i32, y: i32, z: i32) {
+    let doubts = &pass.doubts;
+    let segment = Doubts::segment(x, y);
+    // SAFETY: the list has a counter for each segment, and so many places. A place is taken once.
+    unsafe {
+        let place = atomic_add(doubts.counter(segment), 1);
+        if place < doubts.capacity {
+            store_words(doubts.place(segment, place), [x as u32, y as u32, z as u32, 0]);
+        }
+    }
+}
