@@ -137,29 +137,141 @@ pub(crate) fn mul_wide(a: i32, b: i32) -> i64 {
 
 #[track_caller]
 pub(crate) unsafe fn load(base: *const f32, index: usize) -> f32 {
-    let [value] = machine::here().load(base.wrapping_add(index).addr(), Via::ReadOnly);
-    value
+    let [word] = machine::here().load(base.wrapping_add(index).addr(), Via::ReadOnly);
+    f32::from_bits(word)
 }
 
 #[track_caller]
 pub(crate) unsafe fn load2(base: *const f32, index: usize) -> [f32; 2] {
-    machine::here().load(base.wrapping_add(index).addr(), Via::ReadOnly)
+    machine::here().load(base.wrapping_add(index).addr(), Via::ReadOnly).map(f32::from_bits)
 }
 
 #[track_caller]
 pub(crate) unsafe fn reload(base: *const f32, index: usize) -> f32 {
-    let [value] = machine::here().load(base.wrapping_add(index).addr(), Via::Plain);
-    value
+    let [word] = machine::here().load(base.wrapping_add(index).addr(), Via::Plain);
+    f32::from_bits(word)
 }
 
 #[track_caller]
 pub(crate) unsafe fn store(base: *mut f32, index: usize, value: f32) {
-    machine::here().store(base.wrapping_add(index).addr(), [value]);
+    machine::here().store(base.wrapping_add(index).addr(), [value.to_bits()]);
 }
 
 #[track_caller]
 pub(crate) unsafe fn store_run<const PX: usize>(base: *mut f32, index: usize, values: [f32; PX]) {
-    machine::here().store(base.wrapping_add(index).addr(), values);
+    machine::here().store(base.wrapping_add(index).addr(), values.map(f32::to_bits));
+}
+
+#[track_caller]
+pub(crate) unsafe fn load_u8(at: u64) -> u32 {
+    machine::here().load_part::<1>(at as usize)
+}
+
+#[track_caller]
+pub(crate) unsafe fn load_u16(at: u64) -> u32 {
+    machine::here().load_part::<2>(at as usize)
+}
+
+#[track_caller]
+pub(crate) unsafe fn load_words<const N: usize>(at: u64) -> [u32; N] {
+    const { assert!(N == 1 || N == 2 || N == 4) }
+    machine::here().load(at as usize, Via::ReadOnly)
+}
+
+#[track_caller]
+pub(crate) unsafe fn load_f64(at: u64) -> f64 {
+    wide(machine::here().load(at as usize, Via::ReadOnly))
+}
+
+#[track_caller]
+pub(crate) unsafe fn reload_word(at: u64) -> u32 {
+    let [word] = machine::here().load(at as usize, Via::Plain);
+    word
+}
+
+#[track_caller]
+pub(crate) unsafe fn atomic_add(at: u64, value: u32) -> u32 {
+    machine::here().add(at as usize, value)
+}
+
+#[track_caller]
+pub(crate) unsafe fn store_u8(at: u64, value: u32) {
+    machine::here().store_part::<1>(at as usize, value);
+}
+
+#[track_caller]
+pub(crate) unsafe fn store_u16(at: u64, value: u32) {
+    machine::here().store_part::<2>(at as usize, value);
+}
+
+#[track_caller]
+pub(crate) unsafe fn store_words<const N: usize>(at: u64, words: [u32; N]) {
+    const { assert!(N == 1 || N == 2 || N == 4) }
+    machine::here().store(at as usize, words);
+}
+
+#[track_caller]
+pub(crate) unsafe fn store_f64(at: u64, value: f64) {
+    machine::here().store(at as usize, words(value));
+}
+
+/// The number whose lower half is the first word.
+fn wide([low, high]: [u32; 2]) -> f64 {
+    f64::from_bits(u64::from(high) << 32 | u64::from(low))
+}
+
+fn words(value: f64) -> [u32; 2] {
+    let bits = value.to_bits();
+    [bits as u32, (bits >> 32) as u32]
+}
+
+pub(crate) fn permute<const SELECTOR: u32>(a: u32, b: u32) -> u32 {
+    // A higher digit means a byte of signs, or nothing.
+    const { assert!(SELECTOR & !0x7777 == 0) }
+    let both = u64::from(b) << 32 | u64::from(a);
+    u32::from_le_bytes([0, 4, 8, 12].map(|digit| (both >> (8 * (SELECTOR >> digit & 7))) as u8))
+}
+
+pub(crate) fn half_to_f32(bits: u32) -> f32 {
+    let (sign, exponent, fraction) = (bits >> 15 & 1, bits >> 10 & 31, bits & 0x3ff);
+    let size = match (exponent, fraction) {
+        (0, _) => fraction as f32 * (-24f32).exp2(),
+        (31, 0) => f32::INFINITY,
+        // The GPU has one NaN for all, without a sign.
+        (31, _) => return f32::from_bits(0x7fff_ffff),
+        _ => f32::from_bits((exponent + 127 - 15) << 23 | fraction << 13),
+    };
+    if sign == 0 { size } else { -size }
+}
+
+pub(crate) fn f32_to_half(value: f32) -> u32 {
+    let (sign, size) = (value.to_bits() >> 31 << 15, value.abs());
+    if size.is_nan() {
+        return 0x7fff;
+    }
+    // From here on the nearest number is beyond the largest.
+    if size >= 65520.0 {
+        return sign | 0x7c00;
+    }
+    // Those below 2^-14 are multiples of 2^-24; a carry makes the smallest normal number.
+    if size < (-14f32).exp2() {
+        return sign | (size * 24f32.exp2()).round_ties_even() as u32;
+    }
+    let bits = size.to_bits();
+    // 13 bits of the fraction go; a carry goes into the exponent.
+    sign | (((bits + 0xfff + (bits >> 13 & 1)) >> 13) - ((127 - 15) << 10))
+}
+
+pub(crate) fn mul_f64(a: f64, b: f64) -> f64 {
+    a * b
+}
+
+pub(crate) fn add_f64(a: f64, b: f64) -> f64 {
+    a + b
+}
+
+pub(crate) fn fma_f64(a: f64, b: f64, c: f64) -> f64 {
+    a.mul_add(b, c)
 }
 
 #[track_caller]
@@ -183,18 +295,29 @@ impl Shared {
 
     #[track_caller]
     pub(crate) unsafe fn load(self, index: i32) -> f32 {
-        let [value] = machine::here().load_shared(index);
-        value
+        let [word] = machine::here().load_shared(index);
+        f32::from_bits(word)
     }
 
     #[track_caller]
     pub(crate) unsafe fn load2(self, index: i32) -> [f32; 2] {
-        machine::here().load_shared(index)
+        machine::here().load_shared(index).map(f32::from_bits)
     }
 
     #[track_caller]
     pub(crate) unsafe fn load4(self, index: i32) -> [f32; 4] {
-        machine::here().load_shared(index)
+        machine::here().load_shared(index).map(f32::from_bits)
+    }
+
+    #[track_caller]
+    pub(crate) unsafe fn load_word(self, index: i32) -> u32 {
+        let [word] = machine::here().load_shared(index);
+        word
+    }
+
+    #[track_caller]
+    pub(crate) unsafe fn load_f64(self, index: i32) -> f64 {
+        wide(machine::here().load_shared(index))
     }
 
     #[track_caller]
@@ -209,12 +332,32 @@ impl Shared {
 
     #[track_caller]
     pub(crate) unsafe fn store(self, index: i32, value: f32) {
-        machine::here().store_shared(index, [value]);
+        machine::here().store_shared(index, [value.to_bits()]);
     }
 
     #[track_caller]
     pub(crate) unsafe fn store2(self, index: i32, values: [f32; 2]) {
-        machine::here().store_shared(index, values);
+        machine::here().store_shared(index, values.map(f32::to_bits));
+    }
+
+    #[track_caller]
+    pub(crate) unsafe fn store4(self, index: i32, values: [f32; 4]) {
+        machine::here().store_shared(index, values.map(f32::to_bits));
+    }
+
+    #[track_caller]
+    pub(crate) unsafe fn store_u8(self, byte: i32, value: u32) {
+        machine::here().store_shared_part::<1>(byte, value);
+    }
+
+    #[track_caller]
+    pub(crate) unsafe fn store_u16(self, byte: i32, value: u32) {
+        machine::here().store_shared_part::<2>(byte, value);
+    }
+
+    #[track_caller]
+    pub(crate) unsafe fn store_f64(self, index: i32, value: f64) {
+        machine::here().store_shared(index, words(value));
     }
 }
 
@@ -256,10 +399,50 @@ impl Texture {
         let texture = unsafe { &*(self.0 as usize as *const crate::texture::Texture) };
         match texture.at(x, y) {
             Ok(address) => {
-                let [value] = machine::here().load(address, Via::ReadOnly);
-                value
+                let [word] = machine::here().load(address, Via::ReadOnly);
+                f32::from_bits(word)
             }
             Err(outside) => outside,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+
+    use super::*;
+
+    #[test]
+    fn halves() {
+        for bits in 0..1 << 16 {
+            let (value, expected) = (half_to_f32(bits), f16::from_bits(bits as u16).to_f32());
+            assert!(value.to_bits() == expected.to_bits() || value.is_nan() && expected.is_nan(), "{bits:#x}: {value}");
+            assert_eq!(half_to_f32(bits | 0xabcd_0000).to_bits(), value.to_bits());
+        }
+        // Each half, what lies in the middle between two, and the numbers next to both.
+        let halves = (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f32().to_bits());
+        let between = (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f32().to_bits().wrapping_add(1 << 12));
+        let small = (0..1 << 12).map(|i| (i as f32 * (-26f32).exp2()).to_bits());
+        let spread = (0..1 << 20).map(|i: u32| i.wrapping_mul(0x9E37_79B1));
+        for bits in halves
+            .chain(between)
+            .chain(small)
+            .chain(spread)
+            .flat_map(|bits| bits.wrapping_sub(1)..=bits.saturating_add(1))
+        {
+            let value = f32::from_bits(bits);
+            let expected = if value.is_nan() { 0x7fff } else { u32::from(f16::from_f32(value).to_bits()) };
+            assert_eq!(f32_to_half(value), expected, "{value:e}");
+        }
+    }
+
+    #[test]
+    fn permuted() {
+        let (a, b) = (0x4433_2211, 0x8877_6655);
+        assert_eq!(permute::<0x3210>(a, b), a);
+        assert_eq!(permute::<0x7654>(a, b), b);
+        assert_eq!(permute::<0x0246>(a, b), 0x1133_5577);
+        assert_eq!(permute::<0x6050>(a, b), 0x7711_6611);
     }
 }

@@ -4,7 +4,7 @@
 //! by every call after it, because the context is dead.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -391,7 +391,29 @@ exports! {
     }
 
     Context fn cuMemsetD32Async(driver, to: Pointer, value: c_uint, words: usize, stream: usize) {
-        in_stream(driver, stream, move || copied(driver, "cuMemsetD32Async", driver.here().memory.fill(to, value, words)))
+        in_stream(driver, stream, move || {
+            copied(driver, "cuMemsetD32Async", driver.here().memory.fill(to, &value.to_le_bytes(), words))
+        })
+    }
+
+    Context fn cuMemsetD16Async(driver, to: Pointer, value: c_ushort, halves: usize, stream: usize) {
+        in_stream(driver, stream, move || {
+            copied(driver, "cuMemsetD16Async", driver.here().memory.fill(to, &value.to_le_bytes(), halves))
+        })
+    }
+
+    Context fn cuMemsetD8Async(driver, to: Pointer, value: c_uchar, bytes: usize, stream: usize) {
+        in_stream(driver, stream, move || copied(driver, "cuMemsetD8Async", driver.here().memory.fill(to, &[value], bytes)))
+    }
+
+    Context fn cuMemsetD2D8Async(driver, to: Pointer, pitch: usize, value: c_uchar, width: usize, height: usize, stream: usize) {
+        if height > 1 && width > pitch {
+            return driver.refuse("cuMemsetD2D8Async", "rows longer than their pitch");
+        }
+        in_stream(driver, stream, move || {
+            let row = |row: usize| driver.here().memory.fill(to.wrapping_add((row * pitch) as u64), &[value], width);
+            copied(driver, "cuMemsetD2D8Async", (0..height).try_for_each(row))
+        })
     }
 
     Context fn cuTexObjectCreate(driver, object: *mut u64, resource: *const Resource, description: *const Description, view: *const c_void) {

@@ -8,7 +8,7 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | `driver` | the exported functions: handles, limits, errors, injected faults |
-//! | `memory` | device memory, with a mark for each word of it |
+//! | `memory` | device memory, with a mark for each word of it, and for each byte of words that are touched in parts |
 //! | `machine` | a block of threads: barriers, shared memory, asynchronous copies, and the rules for them |
 //! | `texture` | texture objects |
 //! | `settings` | the settings in `APRON_EMULATOR` |
@@ -31,6 +31,7 @@ mod texture;
 pub mod abi;
 #[path = "../../gpu-kernels/src/border.rs"]
 pub mod border;
+#[allow(dead_code, reason = "it has functions before kernels call them")]
 mod device;
 #[path = "../../gpu-kernels/src/kernels/mod.rs"]
 pub mod kernels;

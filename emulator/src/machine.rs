@@ -2,16 +2,18 @@
 //!
 //! Blocks run one after the other, so every run is the same. Orders that only a GPU would show are detected
 //! by rules, not by chance. Each float of shared memory keeps its last writer and readers, with the
-//! number of block barriers and of their warp's barriers passed until then. Two accesses are in order if one thread makes
+//! number of block barriers and of their warp's barriers passed until then; where a part of it is written, each byte keeps its
+//! last writer. Two accesses are in order if one thread makes
 //! both, if a block barrier stands between them, or a warp's barrier and both are the warp's; two that are not in order,
 //! one of them a write, are a race.
 //!
 //! No thread may touch the floats of an asynchronous copy from its start until the copying thread has waited for its group; then
 //! they count as written by that thread at that moment.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr;
 
@@ -174,6 +176,8 @@ pub(crate) struct Machine<'a> {
     thread: Cell<(i32, i32)>,
     threads: Vec<Thread>,
     shared: Vec<Word>,
+    /// Writers of each byte of the floats that were written in parts.
+    parts: OnceCell<Vec<[Access; 4]>>,
     /// Block barriers passed, counted on from block to block; what was before `first` is another block's.
     epoch: Cell<u32>,
     first: Cell<u32>,
@@ -209,10 +213,22 @@ struct InFlight {
 #[derive(Default)]
 struct Word {
     value: Cell<u32>,
+    written: Cell<Written>,
     writer: Access,
     /// The last reader; `several` if other threads of its warp have read since the same barrier of the warp, `crossed` if
     /// threads of other warps have since the same barrier of the block.
     reader: Access,
+}
+
+/// How a float of shared memory was written.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Written {
+    #[default]
+    Whole,
+    /// By an asynchronous copy that is in flight.
+    Copy,
+    /// Its bytes have writers of their own; its own writer tells only in which block that was.
+    InParts,
 }
 
 #[derive(Default)]
@@ -222,9 +238,20 @@ struct Access {
     thread: Cell<u16>,
     several: Cell<bool>,
     crossed: Cell<bool>,
-    /// An asynchronous copy is in flight.
-    pending: Cell<bool>,
     site: Cell<Option<&'static Location<'static>>>,
+}
+
+impl Access {
+    /// Becomes the same as another.
+    fn set(&self, other: &Self) {
+        let Self { epoch, warp_epoch, thread, several, crossed, site } = self;
+        epoch.set(other.epoch.get());
+        warp_epoch.set(other.warp_epoch.get());
+        thread.set(other.thread.get());
+        several.set(other.several.get());
+        crossed.set(other.crossed.get());
+        site.set(other.site.get());
+    }
 }
 
 impl<'a> Machine<'a> {
@@ -249,7 +276,8 @@ impl<'a> Machine<'a> {
             current: Cell::default(),
             thread: Cell::default(),
             threads: (0..count).map(thread).collect(),
-            shared: (0..launch.shared / 4).map(|_| Word::default()).collect(),
+            shared: (0..launch.shared.div_ceil(4)).map(|_| Word::default()).collect(),
+            parts: OnceCell::new(),
             epoch: Cell::default(),
             first: Cell::default(),
             warps: (0..count.div_ceil(WARP)).map(|_| Cell::default()).collect(),
@@ -456,46 +484,86 @@ impl<'a> Machine<'a> {
         Toucher { launch: self.launch.number, block: self.block_number.get(), thread: self.current.get() as u32 }
     }
 
-    /// The first word of `count` at an address that must be a multiple of their size.
+    /// The first word of so many bytes at an address that must be a multiple of them.
     #[inline(always)]
     #[track_caller]
-    fn aligned(&self, address: usize, count: usize, does: &str) -> usize {
-        if !address.is_multiple_of(4 * count) {
-            self.end(MISALIGNED_ADDRESS, &format!("{does} {} bytes at {address:#x}, no multiple of that", 4 * count));
+    fn aligned(&self, address: usize, bytes: usize, does: &str) -> usize {
+        if !address.is_multiple_of(bytes) {
+            self.end(MISALIGNED_ADDRESS, &format!("{does} {bytes} bytes at {address:#x}, no multiple of that"));
         }
         self.launch.memory.word(address)
     }
 
     #[inline]
     #[track_caller]
-    pub(crate) fn load<const N: usize>(&self, address: usize, via: Via) -> [f32; N] {
-        let first = self.aligned(address, N, "reads");
+    pub(crate) fn load<const N: usize>(&self, address: usize, via: Via) -> [u32; N] {
+        let first = self.aligned(address, 4 * N, "reads");
         let (by, read_only) = (self.toucher(), via == Via::ReadOnly);
-        let mut values = [0.0; N];
-        for (i, value) in values.iter_mut().enumerate() {
+        let mut words = [0; N];
+        for (i, word) in words.iter_mut().enumerate() {
             match self.launch.memory.load(first + i, by, read_only) {
-                Ok(bits) => *value = f32::from_bits(bits),
-                Err(wrong) => self.wrong("reads", address + 4 * i, wrong),
+                Ok(value) => *word = value,
+                Err((byte, wrong)) => self.wrong("reads", address + 4 * i + byte, wrong),
             }
         }
-        values
+        words
+    }
+
+    /// Reads one byte or two by the read-only path.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn load_part<const BYTES: usize>(&self, address: usize) -> u32 {
+        let word = self.aligned(address, BYTES, "reads");
+        let first = address % 4;
+        match self.launch.memory.load_part(word, first..first + BYTES, self.toucher(), true) {
+            Ok(value) => value,
+            Err((byte, wrong)) => self.wrong("reads", address - first + byte, wrong),
+        }
     }
 
     #[inline]
     #[track_caller]
-    pub(crate) fn store<const N: usize>(&self, address: usize, mut values: [f32; N]) {
-        let first = self.aligned(address, N, "writes");
+    pub(crate) fn store<const N: usize>(&self, address: usize, mut words: [u32; N]) {
+        let first = self.aligned(address, 4 * N, "writes");
+        self.spoil(&mut words[0]);
+        let by = self.toucher();
+        for (i, word) in words.into_iter().enumerate() {
+            if let Err((byte, wrong)) = self.launch.memory.store(first + i, word, by) {
+                self.wrong("writes", address + 4 * i + byte, wrong);
+            }
+        }
+    }
+
+    /// Writes the lowest byte or two of the value.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn store_part<const BYTES: usize>(&self, address: usize, mut value: u32) {
+        let word = self.aligned(address, BYTES, "writes");
+        let first = address % 4;
+        self.spoil(&mut value);
+        if let Err((byte, wrong)) = self.launch.memory.store_part(word, first..first + BYTES, value, self.toucher()) {
+            self.wrong("writes", address - first + byte, wrong);
+        }
+    }
+
+    /// Changes the first value of a launch that is stored, if that is the sabotage.
+    #[inline(always)]
+    fn spoil(&self, value: &mut u32) {
         if self.launch.sabotage == Some(Sabotage::OnePixel) {
             let stores = &self.threads[self.current.get()].stores;
             if (self.current.get(), self.block_number.get(), stores.replace(1)) == (0, 0, 0) {
-                values[0] = f32::from_bits(values[0].to_bits() ^ 1);
+                *value ^= 1;
             }
         }
-        let by = self.toucher();
-        for (i, value) in values.iter().enumerate() {
-            if let Err(wrong) = self.launch.memory.store(first + i, value.to_bits(), by) {
-                self.wrong("writes", address + 4 * i, wrong);
-            }
+    }
+
+    /// Adds to a word; returns what it was before.
+    #[track_caller]
+    pub(crate) fn add(&self, address: usize, value: u32) -> u32 {
+        let word = self.aligned(address, 4, "adds to");
+        match self.launch.memory.add(word, value, self.toucher()) {
+            Ok(before) => before,
+            Err((byte, wrong)) => self.wrong("adds to", address + byte, wrong),
         }
     }
 
@@ -515,6 +583,9 @@ impl<'a> Machine<'a> {
                     "{does} what thread {thread} of block {block:?} wrote in the same launch: address {at}"
                 ))
             }
+            Wrong::AddedTo => {
+                self.fault(format!("{does} what several threads add to in the same launch: address {at}"))
+            }
             Wrong::ReadBy { thread, read_only } => {
                 let (path, thread) =
                     (if read_only { " by the read-only path" } else { "" }, self.name(thread as usize));
@@ -527,22 +598,28 @@ impl<'a> Machine<'a> {
     #[inline(always)]
     #[track_caller]
     fn shared(&self, index: i32, count: usize, does: &str) -> &[Word] {
-        let words = usize::try_from(index).ok().and_then(|first| self.shared.get(first..first + count));
-        let Some(words) = words else {
-            let (bytes, len) = (4 * i64::from(index), self.launch.shared);
-            self.end(
-                ILLEGAL_ADDRESS,
-                &format!("{does} out of bounds: byte {bytes} of shared memory, the block has {len} bytes"),
-            );
-        };
+        let whole = &self.shared[..self.launch.shared / 4];
+        let words = usize::try_from(index).ok().and_then(|first| whole.get(first..first + count));
+        let Some(words) = words else { self.outside(does, 4 * i64::from(index)) };
         if !(index as usize).is_multiple_of(count) {
-            let bytes = 4 * index;
-            self.end(
-                MISALIGNED_ADDRESS,
-                &format!("{does} {} bytes at byte {bytes} of shared memory, no multiple of that", 4 * count),
-            );
+            self.misaligned(does, 4 * count, 4 * i64::from(index));
         }
         words
+    }
+
+    #[cold]
+    #[track_caller]
+    fn outside(&self, does: &str, byte: i64) -> ! {
+        let len = self.launch.shared;
+        let text = format!("{does} out of bounds: byte {byte} of shared memory, the block has {len} bytes");
+        self.end(ILLEGAL_ADDRESS, &text)
+    }
+
+    #[cold]
+    #[track_caller]
+    fn misaligned(&self, does: &str, bytes: usize, byte: i64) -> ! {
+        let text = format!("{does} {bytes} bytes at byte {byte} of shared memory, no multiple of that");
+        self.end(MISALIGNED_ADDRESS, &text)
     }
 
     /// Whether an earlier access in this block is ordered before one that the current thread makes now.
@@ -564,16 +641,15 @@ impl<'a> Machine<'a> {
         access.thread.set(thread as u16);
         access.several.set(false);
         access.crossed.set(false);
-        access.pending.set(false);
         access.site.set(Some(Location::caller()));
     }
 
     #[cold]
     #[track_caller]
-    fn race(&self, does: &str, index: i32, did: &str, access: &Access) -> ! {
+    fn race(&self, does: &str, what: &str, index: i32, did: &str, access: &Access) -> ! {
         let (thread, site) = (self.name(access.thread.get().into()), access.site.get().map_or_else(String::new, place));
         self.fault(format!(
-            "{does} float {index} of shared memory in a race: no barrier stands between this and {did} of thread {thread} \
+            "{does} {what} {index} of shared memory in a race: no barrier stands between this and {did} of thread {thread} \
              at {site}"
         ))
     }
@@ -590,23 +666,23 @@ impl<'a> Machine<'a> {
 
     #[inline]
     #[track_caller]
-    pub(crate) fn load_shared<const N: usize>(&self, index: i32) -> [f32; N] {
+    pub(crate) fn load_shared<const N: usize>(&self, index: i32) -> [u32; N] {
         let words = self.shared(index, N, "reads");
-        let mut values = [0.0; N];
+        let mut values = [0; N];
         let thread = self.current.get();
         let (warp, warp_epoch) = (thread / WARP, self.warps[thread / WARP].get());
-        for (i, (value, Word { value: bits, writer, reader })) in values.iter_mut().zip(words).enumerate() {
-            let index = index + i as i32;
+        for (i, (value, word)) in values.iter_mut().zip(words).enumerate() {
+            let (index, Word { writer, reader, .. }) = (index + i as i32, word);
             if writer.epoch.get() < self.first.get() {
                 self.fault(format!("reads float {index} of shared memory, which nothing wrote"));
             }
-            if writer.pending.get() {
-                self.copied("reads", index, writer);
+            match word.written.get() {
+                Written::Whole if self.ordered(writer) => (),
+                Written::Whole => self.race("reads", "float", index, "a write", writer),
+                Written::Copy => self.copied("reads", index, writer),
+                Written::InParts => self.read_parts(index, word),
             }
-            if !self.ordered(writer) {
-                self.race("reads", index, "a write", writer);
-            }
-            *value = f32::from_bits(bits.get());
+            *value = word.value.get();
             if reader.epoch.get() < self.epoch.get() {
                 self.note(reader);
             } else if reader.thread.get() as usize / WARP != warp {
@@ -622,39 +698,122 @@ impl<'a> Machine<'a> {
         values
     }
 
-    /// Checks a write against the rules, and records it.
+    /// Checks a write of a float against the rules, and records it.
     #[inline(always)]
     #[track_caller]
-    fn write(&self, index: i32, Word { writer, reader, .. }: &Word) {
+    fn write(&self, index: i32, word: &Word) {
+        let writer = &word.writer;
         if writer.epoch.get() >= self.first.get() {
-            if writer.pending.get() {
-                self.copied("writes", index, writer);
-            }
-            if !self.ordered(writer) {
-                self.race("writes", index, "a write", writer);
+            match word.written.get() {
+                Written::Whole if self.ordered(writer) => (),
+                Written::Whole => self.race("writes", "float", index, "a write", writer),
+                Written::Copy => self.copied("writes", index, writer),
+                Written::InParts => self.write_parts(index, 0..4),
             }
         }
+        self.unread("float", index, &word.reader);
+        word.written.set(Written::Whole);
+        self.note(writer);
+    }
+
+    /// Checks that the current thread's write of a float, or of a byte of it, comes in order after the float's reads.
+    #[inline(always)]
+    #[track_caller]
+    fn unread(&self, what: &str, index: i32, reader: &Access) {
         if reader.epoch.get() == self.epoch.get() {
             let thread = self.current.get();
             let same_warp = reader.thread.get() as usize / WARP == thread / WARP;
             let since = same_warp && reader.warp_epoch.get() == self.warps[thread / WARP].get();
             if reader.crossed.get() || !self.ordered(reader) || since && reader.several.get() {
-                self.race("writes", index, "a read", reader);
+                self.race("writes", what, index, "a read", reader);
             }
         }
-        self.note(writer);
+    }
+
+    /// The writers of the bytes of a float.
+    fn parts(&self, index: i32) -> &[Access; 4] {
+        let parts = self.parts.get_or_init(|| self.shared.iter().map(|_| Default::default()).collect());
+        &parts[index as usize]
+    }
+
+    /// Checks a read of a float whose bytes have writers of their own.
+    #[cold]
+    #[track_caller]
+    fn read_parts(&self, index: i32, word: &Word) {
+        let parts = self.parts(index);
+        for (byte, writer) in (4 * index..).zip(parts) {
+            if writer.epoch.get() < self.first.get() {
+                self.fault(format!("reads byte {byte} of shared memory, which nothing wrote"));
+            }
+            if !self.ordered(writer) {
+                self.race("reads", "byte", byte, "a write", writer);
+            }
+        }
+        // What is ordered before all that the block does from now on needs one writer only.
+        if parts.iter().all(|writer| writer.epoch.get() < self.epoch.get()) {
+            word.writer.set(&parts[0]);
+            word.written.set(Written::Whole);
+        }
+    }
+
+    /// Checks that the current thread's write of some bytes of a float comes in order after other writes.
+    #[cold]
+    #[track_caller]
+    fn write_parts(&self, index: i32, bytes: Range<usize>) {
+        for (byte, writer) in (4 * index..).zip(self.parts(index)).skip(bytes.start).take(bytes.len()) {
+            if writer.epoch.get() >= self.first.get() && !self.ordered(writer) {
+                self.race("writes", "byte", byte, "a write", writer);
+            }
+        }
     }
 
     #[inline]
     #[track_caller]
-    pub(crate) fn store_shared<const N: usize>(&self, index: i32, values: [f32; N]) {
+    pub(crate) fn store_shared<const N: usize>(&self, index: i32, values: [u32; N]) {
         let words = self.shared(index, N, "writes");
         if self.drops() {
             return;
         }
-        for (i, (value, word)) in values.iter().zip(words).enumerate() {
+        for (i, (&value, word)) in values.iter().zip(words).enumerate() {
             self.write(index + i as i32, word);
-            word.value.set(value.to_bits());
+            word.value.set(value);
+        }
+    }
+
+    /// Writes the lowest byte or two of the value to shared memory.
+    #[track_caller]
+    pub(crate) fn store_shared_part<const BYTES: usize>(&self, byte: i32, value: u32) {
+        let first = usize::try_from(byte).ok().filter(|first| first + BYTES <= self.launch.shared);
+        let Some(first) = first else { self.outside("writes", byte.into()) };
+        if !first.is_multiple_of(BYTES) {
+            self.misaligned("writes", BYTES, byte.into());
+        }
+        if self.drops() {
+            return;
+        }
+        let (index, bytes) = (byte / 4, first % 4..first % 4 + BYTES);
+        let (word, parts) = (&self.shared[first / 4], self.parts(index));
+        let known = word.writer.epoch.get() >= self.first.get();
+        if known && word.written.get() == Written::Copy {
+            self.copied("writes", index, &word.writer);
+        }
+        if !known {
+            // Another block's writers are nobody's.
+            parts.iter().for_each(|writer| writer.epoch.set(0));
+        } else if word.written.get() == Written::Whole {
+            parts.iter().for_each(|writer| writer.set(&word.writer));
+        }
+        word.written.set(Written::InParts);
+        self.note(&word.writer);
+        self.write_parts(index, bytes.clone());
+        self.unread("byte", byte, &word.reader);
+        // A loop: in a closure, the line noted would be this one.
+        for writer in &parts[bytes.clone()] {
+            self.note(writer);
+        }
+        for (i, byte) in bytes.enumerate() {
+            let (mask, bits) = (0xff << (8 * byte), (value >> (8 * i) & 0xff) << (8 * byte));
+            word.value.update(|word| word & !mask | bits);
         }
     }
 
@@ -667,7 +826,7 @@ impl<'a> Machine<'a> {
             && self.threads[last].barriers.get() == 0
     }
 
-    /// Starts an asynchronous copy of N floats.
+    /// Starts an asynchronous copy of N words.
     #[track_caller]
     pub(crate) fn copy<const N: usize>(&self, index: i32, from: usize) {
         let values = self.load::<N>(from, Via::ReadOnly);
@@ -682,8 +841,8 @@ impl<'a> Machine<'a> {
         let mut copies = thread.copies.borrow_mut();
         for (i, (value, word)) in values.iter().zip(words).enumerate() {
             self.write(index + i as i32, word);
-            word.writer.pending.set(true);
-            copies.push_back(InFlight { group: thread.groups.get(), word: index as usize + i, value: value.to_bits() });
+            word.written.set(Written::Copy);
+            copies.push_back(InFlight { group: thread.groups.get(), word: index as usize + i, value: *value });
         }
     }
 
@@ -699,6 +858,7 @@ impl<'a> Machine<'a> {
         while let Some(copy) = copies.pop_front_if(|copy| copy.group + left < thread.groups.get()) {
             let word = &self.shared[copy.word];
             word.value.set(copy.value);
+            word.written.set(Written::Whole);
             self.note(&word.writer);
         }
     }
@@ -741,5 +901,341 @@ pub(crate) fn directive(text: &str) {
     let threads = machine.threads.len();
     if threads > most as usize {
         machine.fault(format!("{threads} threads a block, the kernel was assembled for at most {most}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::*;
+
+    /// What threads of a block do.
+    #[derive(Clone, Copy)]
+    enum Step {
+        /// The thread of this number does it, with the address of the launch.
+        By(i32, fn(u64)),
+        /// All wait for their warp.
+        Warp,
+        /// All wait for the block.
+        Block,
+    }
+
+    use Step::{Block, Warp};
+
+    macro_rules! by {
+        ($thread:literal, |$at:ident| $act:expr) => {
+            Step::By($thread, |$at: u64| {
+                let _ = $at;
+                // SAFETY: the emulator checks what it does.
+                #[allow(unused_unsafe)]
+                let _ = unsafe { $act };
+            })
+        };
+    }
+
+    kernel! {
+        fn script(steps: *const [Step], at: u64) {
+            for &step in &*steps {
+                match step {
+                    Step::By(thread, act) if thread_x() == thread => act(at),
+                    Step::By(..) => (),
+                    Step::Warp => warp_barrier(),
+                    Step::Block => barrier(),
+                }
+            }
+        }
+    }
+
+    /// A device with one allocation.
+    struct Device {
+        memory: &'static Memory,
+        at: u64,
+        launches: Cell<u32>,
+        sabotage: Option<Sabotage>,
+    }
+
+    const SHARED: usize = 30;
+
+    impl Device {
+        /// The allocation's first bytes are those.
+        fn new(bytes: usize, written: &[u8]) -> Self {
+            let memory = Box::leak(Box::new(Memory::new(0, 1 << 20)));
+            let at = memory.allocate(bytes).unwrap();
+            // SAFETY: the bytes are there.
+            unsafe { memory.upload(at, written.as_ptr(), written.len()) }.unwrap();
+            Self { memory, at, launches: Cell::new(0), sabotage: None }
+        }
+
+        /// Two blocks of two warps do the steps; the finding.
+        fn finds(&self, steps: &[Step]) -> String {
+            let entry = Entry::find("script").unwrap();
+            let (steps, at) = (&raw const *steps, self.at);
+            let addresses = [(&raw const steps).cast_mut().cast(), (&raw const at).cast_mut().cast::<c_void>()];
+            // SAFETY: they are the script's.
+            let arguments = unsafe { Arguments::copy(entry, addresses.as_ptr()) };
+            self.launches.update(|number| number + 1);
+            let done = Machine::run(Launch {
+                number: self.launches.get(),
+                entry,
+                arguments: &arguments,
+                grid: [2, 1, 1],
+                block: [64, 1, 1],
+                shared: SHARED,
+                memory: self.memory,
+                asynchronous: true,
+                sabotage: self.sabotage,
+            });
+            done.map_or_else(|finding| finding.text, |()| String::new())
+        }
+
+        fn read<const N: usize>(&self) -> [u8; N] {
+            let mut bytes = [0; N];
+            // SAFETY: there is room for them.
+            let unknown = unsafe { self.memory.download(bytes.as_mut_ptr(), self.at, N) };
+            assert_eq!(unknown, Ok(None));
+            bytes
+        }
+    }
+
+    #[track_caller]
+    fn assert_finds(device: &Device, steps: &[Step], what: &str) {
+        let found = device.finds(steps);
+        assert!(found.contains(what), "\"{found}\" does not say \"{what}\"");
+    }
+
+    /// Two blocks share device memory: what one block's threads do, the other's do beside it.
+    fn own(at: u64) -> u64 {
+        at + 4 * block_x() as u64
+    }
+
+    #[test]
+    fn neighbouring_bytes_are_no_conflict() {
+        let device = Device::new(8, &[]);
+        let stores = [
+            by!(0, |at| store_u8(own(at), 1)),
+            by!(1, |at| store_u8(own(at) + 1, 2)),
+            by!(40, |at| store_u16(own(at) + 2, 0xff_0403)),
+        ];
+        assert_eq!(device.finds(&stores), "");
+        assert_eq!(device.read(), [1, 2, 3, 4, 1, 2, 3, 4]);
+        let copies = [
+            by!(0, |at| store_u8(own(at), load_u8(own(at) + 1))),
+            by!(1, |at| store_u16(own(at) + 2, load_u8(own(at) + 1))),
+        ];
+        assert_eq!(device.finds(&copies), "");
+        assert_eq!(device.read(), [2, 2, 2, 0, 2, 2, 2, 0]);
+        let words = [by!(0, |at| store_words(own(at), [load_words::<2>(at)[1] + 1; 1]))];
+        assert_finds(&device, &words, "thread (0, 0, 0) read by the read-only path");
+    }
+
+    #[test]
+    fn bytes_of_nobody() {
+        let device = Device::new(7, &[0; 7]);
+        assert_eq!(device.finds(&[by!(0, |at| load_u8(at + 6)), by!(0, |at| load_u16(at + 4))]), "");
+        let behind = "0 bytes behind an allocation of 7 bytes";
+        assert_finds(
+            &device,
+            &[by!(3, |at| store_u8(at + 7, 0))],
+            &format!("writes out of bounds: address {:#x}, {behind}", device.at + 7),
+        );
+        assert_finds(&device, &[by!(3, |at| load_u8(at + 7))], behind);
+        assert_finds(&device, &[by!(3, |at| load_u16(at + 6))], behind);
+        assert_finds(&device, &[by!(3, |at| load_words::<1>(at + 4))], behind);
+        assert_finds(&device, &[by!(3, |at| store_words(at + 4, [0]))], behind);
+        assert_finds(&device, &[by!(3, |at| store_f64(at, 0.0))], behind);
+        assert_finds(&device, &[by!(3, |at| atomic_add(at + 4, 0))], behind);
+        assert_finds(&device, &[by!(3, |at| load_u8(at - 1))], "1 bytes before an allocation");
+    }
+
+    #[test]
+    fn bytes_of_others() {
+        let device = Device::new(8, &[0; 8]);
+        let wrote = "writes what thread (0, 0, 0) of block (0, 0, 0) wrote in the same launch";
+        assert_finds(&device, &[by!(0, |at| store_u8(own(at), 1)), by!(1, |at| store_u8(own(at), 1))], wrote);
+        assert_finds(&device, &[by!(0, |at| store_u8(own(at) + 3, 1)), by!(1, |at| store_u16(own(at) + 2, 1))], wrote);
+        assert_finds(&device, &[by!(0, |at| store_u8(own(at) + 3, 1)), by!(1, |at| store_words(own(at), [1]))], wrote);
+        assert_finds(&device, &[by!(0, |at| store_words(own(at), [1])), by!(1, |at| store_u8(own(at) + 3, 1))], wrote);
+        let other = [by!(0, |at| store_u8(at + 2, 1))];
+        assert_finds(&device, &other, "of block (0, 0, 0) wrote");
+        let read = "wrote in the same launch";
+        assert_finds(&device, &[by!(0, |at| store_u8(own(at), 1)), by!(0, |at| load_u8(own(at)))], read);
+        assert_finds(&device, &[by!(0, |at| store_u8(own(at), 1)), by!(1, |at| reload_word(own(at)))], read);
+        let reader = "writes what a thread (0, 0, 0) read by the read-only path in the same launch";
+        assert_finds(&device, &[by!(0, |at| load_u16(own(at))), by!(1, |at| store_u8(own(at) + 1, 0))], reader);
+        assert_finds(&device, &[by!(0, |at| load_words::<2>(at)), by!(1, |at| store_u8(at + 5, 0))], reader);
+        let own_word = [by!(0, |at| store_u8(own(at) + 1, 9)), by!(0, |at| reload_word(own(at)))];
+        assert_eq!(device.finds(&own_word), "");
+    }
+
+    #[test]
+    fn bytes_that_nothing_wrote() {
+        let device = Device::new(8, &[1, 2, 3]);
+        assert_eq!(device.finds(&[by!(0, |at| load_u8(at + 2))]), "");
+        let unknown = "reads memory that nothing wrote";
+        let address = format!("{unknown}: address {:#x}, byte 3 of an allocation of 8 bytes", device.at + 3);
+        assert_finds(&device, &[by!(0, |at| load_u16(at + 2))], &address);
+        assert_finds(&device, &[by!(0, |at| load_words::<1>(at))], &address);
+        assert_finds(&device, &[by!(0, |at| atomic_add(at, 0))], "adds to memory that nothing wrote");
+        assert_finds(&device, &[by!(0, |at| load_u8(at + 4))], unknown);
+        assert_eq!(
+            device.finds(&[by!(0, |at| if block_x() == 0 {
+                store_u8(at + 3, 4)
+            })]),
+            ""
+        );
+        assert_eq!(device.finds(&[by!(0, |at| assert_eq!(load_words(at), [0x0403_0201]))]), "");
+    }
+
+    #[test]
+    fn misaligned() {
+        let device = Device::new(32, &[0; 32]);
+        assert_finds(&device, &[by!(0, |at| load_u16(at + 1))], "reads 2 bytes at");
+        assert_finds(&device, &[by!(0, |at| store_u16(at + 3, 0))], "writes 2 bytes at");
+        assert_finds(&device, &[by!(0, |at| load_words::<1>(at + 2))], "reads 4 bytes at");
+        assert_finds(&device, &[by!(0, |at| store_words(at + 8, [0; 4]))], "writes 16 bytes at");
+        assert_finds(&device, &[by!(0, |at| load_f64(at + 4))], "reads 8 bytes at");
+        assert_finds(&device, &[by!(0, |at| store_f64(at + 4, 0.0))], "no multiple of that");
+        assert_finds(&device, &[by!(0, |at| reload_word(at + 1))], "no multiple of that");
+        assert_finds(&device, &[by!(0, |at| atomic_add(at + 2, 0))], "adds to 4 bytes at");
+        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().store_u16(3, 0))], "writes 2 bytes at byte 3 of shared");
+        assert_finds(
+            &device,
+            &[by!(0, |_at| Shared::dynamic().store_f64(1, 0.0))],
+            "writes 8 bytes at byte 4 of shared",
+        );
+        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().load_f64(3))], "reads 8 bytes at byte 12 of shared");
+        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().store4(2, [0.0; 4]))], "writes 16 bytes at byte 8");
+    }
+
+    #[test]
+    fn wide_numbers() {
+        let device = Device::new(16, &std::f64::consts::PI.to_le_bytes());
+        let steps = [
+            by!(0, |_at| Shared::dynamic().store_f64(2, load_f64(_at))),
+            Block,
+            by!(63, |at| if block_x() == 0 {
+                store_f64(at + 8, Shared::dynamic().load_f64(2))
+            }),
+        ];
+        assert_eq!(device.finds(&steps), "");
+        assert_eq!(device.read::<16>()[8..], std::f64::consts::PI.to_le_bytes());
+    }
+
+    #[test]
+    fn sums() {
+        let device = Device::new(4, &[255, 0, 0, 0]);
+        let add = by!(0, |at| atomic_add(at, 1));
+        let adds = [add, by!(1, |at| atomic_add(at, 2)), by!(63, |at| atomic_add(at, 100)), add];
+        assert_eq!(device.finds(&adds), "");
+        assert_eq!(device.finds(&[by!(5, |at| assert_eq!(reload_word(at), 255 + 2 * 104))]), "");
+        assert_eq!(device.finds(&adds), "");
+        assert_eq!(u32::from_le_bytes(device.read()), 255 + 4 * 104);
+        let wrote = "wrote in the same launch";
+        assert_finds(&device, &[add, by!(1, |at| reload_word(at))], wrote);
+        assert_finds(&device, &[add, by!(1, |at| store_words(at, [0]))], wrote);
+        assert_finds(&device, &[add, by!(1, |at| store_u8(at, 0))], wrote);
+        assert_finds(&device, &[add, by!(0, |at| load_words::<1>(at))], wrote);
+        let several = "what several threads add to in the same launch";
+        assert_finds(&device, &[add, by!(1, |at| atomic_add(at, 1)), by!(1, |at| reload_word(at))], several);
+        assert_finds(&device, &[add, by!(1, |at| atomic_add(at, 1)), by!(1, |at| store_words(at, [0]))], several);
+        assert_finds(
+            &device,
+            &[by!(0, |at| reload_word(at)), by!(1, |at| atomic_add(at, 1))],
+            "adds to what a thread (0, 0, 0) read",
+        );
+        assert_finds(&device, &[by!(0, |at| store_words(at, [0])), add, by!(1, |at| atomic_add(at, 1))], wrote);
+        let alone = [by!(0, |at| if block_x() == 0 {
+            atomic_add(at, 1);
+            store_words(at, [reload_word(at)]);
+            atomic_add(at, 1);
+        })];
+        assert_eq!(device.finds(&alone), "");
+        assert_finds(&device, &[alone[0], by!(1, |at| atomic_add(at, 1))], wrote);
+    }
+
+    #[test]
+    fn shared_bytes() {
+        let device = Device::new(4, &[0; 4]);
+        let write = [
+            by!(0, |_at| Shared::dynamic().store_u8(4, 1)),
+            by!(1, |_at| Shared::dynamic().store_u8(5, 0x1_02)),
+            by!(40, |_at| Shared::dynamic().store_u16(6, 0x0403)),
+        ];
+        let read = by!(63, |_at| assert_eq!(Shared::dynamic().load_word(1), 0x0403_0201));
+        let with = |steps: &[Step]| [&write, steps].concat();
+        assert_eq!(device.finds(&with(&[Block, read, read, Block, write[1], Block, read])), "");
+        assert_eq!(device.finds(&[&write[..2], &[Warp, write[0]]].concat()), "");
+        let race = "of shared memory in a race: no barrier stands between this and";
+        assert_finds(&device, &with(&[read]), &format!("reads byte 4 {race} a write of thread (0, 0, 0)"));
+        assert_finds(&device, &with(&[Warp, read]), &format!("reads byte 4 {race}"));
+        assert_finds(
+            &device,
+            &with(&[by!(2, |_at| Shared::dynamic().store_u8(5, 0))]),
+            &format!("writes byte 5 {race}"),
+        );
+        assert_finds(
+            &device,
+            &with(&[by!(41, |_at| Shared::dynamic().store(1, 0.0))]),
+            &format!("writes byte 4 {race}"),
+        );
+        let whole = by!(0, |_at| Shared::dynamic().store(1, 0.0));
+        assert_finds(&device, &[whole, write[1]], &format!("writes byte 5 {race} a write of thread (0, 0, 0)"));
+        assert_finds(&device, &[whole, Block, read, Block], "panicked");
+        let read = by!(0, |_at| Shared::dynamic().load_word(1));
+        assert_finds(
+            &device,
+            &[whole, Block, read, write[2]],
+            &format!("writes byte 6 {race} a read of thread (0, 0, 0)"),
+        );
+        assert_eq!(device.finds(&[whole, Block, read, Block, write[2]]), "");
+        // The first block's bytes are not the second's.
+        let once = [
+            by!(0, |_at| if block_x() == 0 {
+                Shared::dynamic().store_u8(7, 0)
+            }),
+            write[0],
+            write[1],
+        ];
+        let two = [once[0], once[1], once[2], Block, by!(0, |_at| Shared::dynamic().store_u8(6, 0)), read];
+        assert_finds(&device, &two, "block (1, 0, 0)");
+        assert_finds(&device, &two, "reads byte 7 of shared memory, which nothing wrote");
+        let copy = by!(0, |at| Shared::dynamic().copy1(1, at as usize as *const f32));
+        assert_finds(&device, &[copy, write[0]], "writes float 1 of shared memory while an asynchronous copy");
+        let done = by!(0, |_at| {
+            copies_commit();
+            copies_wait::<0>()
+        });
+        assert_eq!(device.finds(&[write[1], Block, copy, done, Block, write[2], Block, read]), "");
+    }
+
+    #[test]
+    fn the_end_of_shared_memory() {
+        let device = Device::new(4, &[]);
+        assert_eq!(device.finds(&[by!(0, |_at| Shared::dynamic().store_u16(28, 0))]), "");
+        let beyond = "of shared memory, the block has 30 bytes";
+        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().store_u8(30, 0))], &format!("byte 30 {beyond}"));
+        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().store_u8(-1, 0))], &format!("byte -1 {beyond}"));
+        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().store(7, 0.0))], &format!("byte 28 {beyond}"));
+        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().load_word(7))], &format!("byte 28 {beyond}"));
+    }
+
+    #[test]
+    fn sabotage_of_bytes() {
+        let stores = [
+            by!(0, |at| if block_x() == 0 {
+                store_u8(at, 6)
+            }),
+            by!(1, |at| if block_x() == 0 {
+                store_u8(at + 1, 6)
+            }),
+        ];
+        let device = Device { sabotage: Some(Sabotage::OnePixel), ..Device::new(2, &[]) };
+        assert_eq!(device.finds(&stores), "");
+        assert_eq!(device.read(), [7, 6]);
+        let lost = by!(63, |_at| Shared::dynamic().store_u8(0, 0));
+        let device = Device { sabotage: Some(Sabotage::HaloRow), ..Device::new(2, &[]) };
+        let rest =
+            [by!(0, |_at| Shared::dynamic().store_u8(1, 0)), Block, by!(0, |_at| Shared::dynamic().load_word(0))];
+        assert_finds(&device, &[&[lost], &rest[..]].concat(), "reads byte 0 of shared memory, which nothing wrote");
     }
 }

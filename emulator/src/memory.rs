@@ -1,10 +1,17 @@
 //! Device memory: words, and a mark for each that says whether it is allocated and who wrote and read it last.
 //!
+//! Kernels mostly touch whole words, so that one mark stands for four bytes. A word that a kernel or a copy touches in part gets a
+//! mark for each byte, and goes back to one when it is touched as a whole.
+//!
 //! Device addresses are not host addresses: a program that dereferences one on the host crashes, as with a GPU.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ops::Range;
+use std::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The first address of the first device.
 const BASE: u64 = 0x7a00_0000_0000;
@@ -52,18 +59,21 @@ impl Toucher {
     }
 }
 
-/// The state of a word: whether it is allocated, whether anything wrote it, and the last writer.
+/// The state of a word or a byte: what is known of it, and the last writer. A state of 0 is in no allocation.
 const ALLOCATED: u64 = 1;
-const WRITTEN: u64 = 2;
+/// Of words alone: [`Parts`] has a state for each byte.
+const IN_PARTS: u64 = 2;
+const WRITTEN: u64 = 3;
+const KIND: u64 = 3;
 const WRITER: u32 = 2;
 
 /// The last reader: whether by the read-only path, its thread, and as much of the launch's number as there is room for.
 const READ_ONLY: u32 = 1;
 
 /// A faulty access.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// The word is in no allocation.
+    /// It is in no allocation.
     OutOfBounds,
     /// Nothing has written it.
     NotWritten,
@@ -71,6 +81,85 @@ pub(crate) enum Wrong {
     WrittenBy(Toucher),
     /// A thread of this number has read it in the same launch, by the read-only path or not.
     ReadBy { thread: u32, read_only: bool },
+    /// Several threads add to it in the same launch.
+    AddedTo,
+}
+
+/// What an access to a word gives, or the first byte of the word that is wrong.
+pub(crate) type Outcome<T> = Result<T, (usize, Wrong)>;
+
+/// Whether the thread may read what has this state.
+#[inline(always)]
+fn readable(state: u64, by: Toucher, read_only: bool) -> Result<(), Wrong> {
+    if state & KIND != WRITTEN {
+        return Err(if state == 0 { Wrong::OutOfBounds } else { Wrong::NotWritten });
+    }
+    let writer = state >> WRITER;
+    if by.same_launch(writer) && (read_only || writer != by.pack()) {
+        return Err(Wrong::WrittenBy(Toucher::unpack(writer)));
+    }
+    Ok(())
+}
+
+/// Whether the thread may write what has this state.
+#[inline(always)]
+fn writable(state: u64, by: Toucher) -> Result<(), Wrong> {
+    if state & ALLOCATED == 0 {
+        return Err(Wrong::OutOfBounds);
+    }
+    let writer = state >> WRITER;
+    if state & KIND == WRITTEN && by.same_launch(writer) && writer != by.pack() {
+        return Err(Wrong::WrittenBy(Toucher::unpack(writer)));
+    }
+    Ok(())
+}
+
+/// Whether no other thread has read what has this reader, nor this one by the read-only path.
+#[inline(always)]
+fn unread(reader: u32, by: Toucher) -> Result<(), Wrong> {
+    if reader >> (THREAD_BITS + 1) == by.launch << (THREAD_BITS + 1) >> (THREAD_BITS + 1) {
+        let (thread, read_only) = (reader >> 1 & ((1 << THREAD_BITS) - 1), reader & READ_ONLY != 0);
+        if read_only || thread != by.thread {
+            return Err(Wrong::ReadBy { thread, read_only });
+        }
+    }
+    Ok(())
+}
+
+#[inline(always)]
+fn reader(by: Toucher, read_only: bool) -> u32 {
+    by.launch << (THREAD_BITS + 1) | by.thread << 1 | if read_only { READ_ONLY } else { 0 }
+}
+
+/// Marks of a word that is touched in parts.
+struct Parts {
+    states: [AtomicU64; 4],
+    readers: [AtomicU32; 4],
+    /// The last launch that added to the word and did not write it otherwise since, and, in the lowest bit, whether several of its
+    /// threads did.
+    adders: AtomicU32,
+}
+
+impl Parts {
+    /// Whether the launch adds to the word; if so, whether several of its threads do.
+    fn adders(&self, by: Toucher) -> Option<bool> {
+        let adders = self.adders.load(Relaxed);
+        (adders >> 1 == by.launch << 1 >> 1).then_some(adders & 1 != 0)
+    }
+
+    /// Refuses what orders nothing: an access to a word to which several threads of the launch add.
+    fn alone(&self, by: Toucher) -> Outcome<()> {
+        if self.adders(by) == Some(true) { Err((0, Wrong::AddedTo)) } else { Ok(()) }
+    }
+}
+
+/// Words whose parts are allocated together.
+const PAGE: usize = 4096;
+
+/// The bits of some of a word's bytes.
+#[inline(always)]
+fn mask(bytes: &Range<usize>) -> u32 {
+    u32::MAX >> (8 * (4 - bytes.len())) << (8 * bytes.start)
 }
 
 pub(crate) struct Memory {
@@ -78,6 +167,10 @@ pub(crate) struct Memory {
     words: Box<[AtomicU32]>,
     states: Box<[AtomicU64]>,
     readers: Box<[AtomicU32]>,
+    /// Of pages that were ever touched in parts.
+    parts: Box<[OnceLock<Box<[Parts]>>]>,
+    /// Held by whoever goes from a word's one mark to four: launches of two host threads may touch bytes of one word.
+    splitting: Mutex<()>,
     /// Bytes of each allocation, by the offset where it begins.
     allocations: Mutex<BTreeMap<usize, usize>>,
     total: usize,
@@ -95,6 +188,8 @@ impl Memory {
                 words: Box::new_zeroed_slice(words).assume_init(),
                 states: Box::new_zeroed_slice(words).assume_init(),
                 readers: Box::new_zeroed_slice(words).assume_init(),
+                parts: (0..words.div_ceil(PAGE)).map(|_| OnceLock::new()).collect(),
+                splitting: Mutex::default(),
                 allocations: Mutex::default(),
                 total,
             }
@@ -127,7 +222,12 @@ impl Memory {
             return None;
         }
         allocations.insert(start, bytes);
-        self.states[start / 4..(start + bytes).div_ceil(4)].iter().for_each(|state| state.store(ALLOCATED, Relaxed));
+        let end = start + bytes;
+        self.states[start / 4..end.div_ceil(4)].iter().for_each(|state| state.store(ALLOCATED, Relaxed));
+        if !end.is_multiple_of(4) {
+            let parts = self.parts(end / 4).expect("its word is marked above");
+            parts.states[end % 4..].iter().for_each(|state| state.store(0, Relaxed));
+        }
         Some(self.base + start as u64)
     }
 
@@ -139,58 +239,163 @@ impl Memory {
         true
     }
 
-    /// The index of the word at an address that is a multiple of 4; too large where there is none.
+    /// The index of the word at an address, or around it; too large where there is none.
+    #[inline(always)]
     pub(crate) fn word(&self, address: usize) -> usize {
         address.wrapping_sub(self.base as usize) / 4
     }
 
     /// Reads a word on behalf of a thread.
     #[inline]
-    pub(crate) fn load(&self, word: usize, by: Toucher, read_only: bool) -> Result<u32, Wrong> {
-        let Some(state) = self.states.get(word) else { return Err(Wrong::OutOfBounds) };
+    pub(crate) fn load(&self, word: usize, by: Toucher, read_only: bool) -> Outcome<u32> {
+        let Some(state) = self.states.get(word) else { return Err((0, Wrong::OutOfBounds)) };
         let state = state.load(Relaxed);
-        if state & WRITTEN == 0 {
-            return Err(if state & ALLOCATED == 0 { Wrong::OutOfBounds } else { Wrong::NotWritten });
+        if state & KIND != WRITTEN {
+            return self.load_parts(word, by, read_only);
         }
-        let writer = state >> WRITER;
-        if by.same_launch(writer) && (read_only || writer != by.pack()) {
-            return Err(Wrong::WrittenBy(Toucher::unpack(writer)));
-        }
-        let mark = by.launch << (THREAD_BITS + 1) | by.thread << 1 | if read_only { READ_ONLY } else { 0 };
-        self.readers[word].store(mark, Relaxed);
+        readable(state, by, read_only).map_err(|wrong| (0, wrong))?;
+        self.readers[word].store(reader(by, read_only), Relaxed);
         Ok(self.words[word].load(Relaxed))
     }
 
     /// Writes a word on behalf of a thread.
     #[inline]
-    pub(crate) fn store(&self, word: usize, value: u32, by: Toucher) -> Result<(), Wrong> {
-        let Some(state) = self.states.get(word) else { return Err(Wrong::OutOfBounds) };
+    pub(crate) fn store(&self, word: usize, value: u32, by: Toucher) -> Outcome<()> {
+        let Some(state) = self.states.get(word) else { return Err((0, Wrong::OutOfBounds)) };
         let known = state.load(Relaxed);
         if known & ALLOCATED == 0 {
-            return Err(Wrong::OutOfBounds);
+            return self.store_parts(word, value, by);
         }
-        let writer = known >> WRITER;
-        if known & WRITTEN != 0 && by.same_launch(writer) && writer != by.pack() {
-            return Err(Wrong::WrittenBy(Toucher::unpack(writer)));
-        }
-        let reader = self.readers[word].load(Relaxed);
-        if reader >> (THREAD_BITS + 1) == by.launch << (THREAD_BITS + 1) >> (THREAD_BITS + 1) {
-            let (thread, read_only) = (reader >> 1 & ((1 << THREAD_BITS) - 1), reader & READ_ONLY != 0);
-            if read_only || thread != by.thread {
-                return Err(Wrong::ReadBy { thread, read_only });
-            }
-        }
-        state.store(by.pack() << WRITER | WRITTEN | ALLOCATED, Relaxed);
+        writable(known, by).map_err(|wrong| (0, wrong))?;
+        unread(self.readers[word].load(Relaxed), by).map_err(|wrong| (0, wrong))?;
+        state.store(by.pack() << WRITER | WRITTEN, Relaxed);
         self.words[word].store(value, Relaxed);
         Ok(())
+    }
+
+    /// The marks of a word's bytes, which it has from now on; `None` where it is in no allocation.
+    fn parts(&self, word: usize) -> Option<&Parts> {
+        let state = self.states.get(word)?.load(Acquire);
+        if state == 0 {
+            return None;
+        }
+        let page = self.parts[word / PAGE].get_or_init(|| {
+            // SAFETY: all-zero bytes are atomic integers of zero.
+            unsafe { Box::new_zeroed_slice(PAGE).assume_init() }
+        });
+        let parts = &page[word % PAGE];
+        if state != IN_PARTS {
+            self.split(word, parts);
+        }
+        Some(parts)
+    }
+
+    /// Gives each byte what is known of the word.
+    fn split(&self, word: usize, parts: &Parts) {
+        let _splitting = self.splitting.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.states[word].load(Relaxed);
+        if state == IN_PARTS {
+            return;
+        }
+        let reader = self.readers[word].load(Relaxed);
+        parts.states.iter().for_each(|byte| byte.store(state, Relaxed));
+        parts.readers.iter().for_each(|byte| byte.store(reader, Relaxed));
+        parts.adders.store(0, Relaxed);
+        self.states[word].store(IN_PARTS, Release);
+    }
+
+    /// Reads some of a word's bytes on behalf of a thread; the first is the result's lowest.
+    #[inline]
+    pub(crate) fn load_part(&self, word: usize, bytes: Range<usize>, by: Toucher, read_only: bool) -> Outcome<u32> {
+        let parts = self.parts(word).ok_or((bytes.start, Wrong::OutOfBounds))?;
+        parts.alone(by)?;
+        for byte in bytes.clone() {
+            let state = parts.states[byte].load(Relaxed);
+            readable(state, by, read_only).map_err(|wrong| (byte, wrong))?;
+            parts.readers[byte].store(reader(by, read_only), Relaxed);
+        }
+        Ok((self.words[word].load(Relaxed) & mask(&bytes)) >> (8 * bytes.start))
+    }
+
+    /// Writes some of a word's bytes on behalf of a thread, the value's lowest first.
+    #[inline]
+    pub(crate) fn store_part(&self, word: usize, bytes: Range<usize>, value: u32, by: Toucher) -> Outcome<()> {
+        let parts = self.parts(word).ok_or((bytes.start, Wrong::OutOfBounds))?;
+        parts.alone(by)?;
+        for byte in bytes.clone() {
+            let state = parts.states[byte].load(Relaxed);
+            writable(state, by).map_err(|wrong| (byte, wrong))?;
+            unread(parts.readers[byte].load(Relaxed), by).map_err(|wrong| (byte, wrong))?;
+        }
+        for byte in bytes.clone() {
+            parts.states[byte].store(by.pack() << WRITER | WRITTEN, Relaxed);
+        }
+        parts.adders.store(0, Relaxed);
+        let (mask, value) = (mask(&bytes), value << (8 * bytes.start));
+        // Another host thread's launch may write the other bytes.
+        let update = |word| Some(word & !mask | value & mask);
+        let _ = self.words[word].fetch_update(Relaxed, Relaxed, update);
+        Ok(())
+    }
+
+    /// Reads a word that is in parts, or may not be read.
+    #[cold]
+    fn load_parts(&self, word: usize, by: Toucher, read_only: bool) -> Outcome<u32> {
+        let value = self.load_part(word, 0..4, by, read_only)?;
+        let parts = self.parts(word).ok_or((0, Wrong::OutOfBounds))?;
+        // Who wrote it does not matter when another launch did: one mark is enough again.
+        if !parts.states.iter().any(|state| by.same_launch(state.load(Relaxed) >> WRITER)) {
+            self.readers[word].store(reader(by, read_only), Relaxed);
+            self.states[word].store(WRITTEN, Relaxed);
+        }
+        Ok(value)
+    }
+
+    /// Writes a word that is in parts, and no longer is then; or that is in no allocation.
+    #[cold]
+    fn store_parts(&self, word: usize, value: u32, by: Toucher) -> Outcome<()> {
+        self.store_part(word, 0..4, value, by)?;
+        self.states[word].store(by.pack() << WRITER | WRITTEN, Relaxed);
+        Ok(())
+    }
+
+    /// Adds to a word on behalf of a thread; returns what it was before. Nothing orders what the launch's threads add, nor anything
+    /// else that another thread does to the word.
+    pub(crate) fn add(&self, word: usize, value: u32, by: Toucher) -> Outcome<u32> {
+        let parts = self.parts(word).ok_or((0, Wrong::OutOfBounds))?;
+        let adders = parts.adders(by);
+        let mut own = false;
+        for byte in 0..4 {
+            let state = parts.states[byte].load(Relaxed);
+            if state & KIND != WRITTEN {
+                return Err((byte, if state == 0 { Wrong::OutOfBounds } else { Wrong::NotWritten }));
+            }
+            if adders.is_none() {
+                writable(state, by).map_err(|wrong| (byte, wrong))?;
+            }
+            unread(parts.readers[byte].load(Relaxed), by).map_err(|wrong| (byte, wrong))?;
+            own |= state >> WRITER == by.pack();
+        }
+        let several = match adders {
+            // What it wrote before is a plain write for the others.
+            None if own => None,
+            None => Some(false),
+            Some(several) => Some(several || !own),
+        };
+        if let Some(several) = several {
+            parts.adders.store(by.launch << 1 | u32::from(several), Relaxed);
+        }
+        parts.states.iter().for_each(|state| state.store(by.pack() << WRITER | WRITTEN, Relaxed));
+        Ok(self.words[word].fetch_add(value, Relaxed))
     }
 
     /// The bytes from `address` on, if they lie in one allocation.
     fn bytes(&self, address: u64, len: usize) -> Result<*mut u8, String> {
         let start = address.wrapping_sub(self.base) as usize;
         let allocations = self.allocations();
-        let inside =
-            allocations.range(..=start).next_back().is_some_and(|(&first, &bytes)| start + len <= first + bytes);
+        let left =
+            allocations.range(..=start).next_back().and_then(|(first, bytes)| (first + bytes).checked_sub(start));
+        let inside = left.is_some_and(|left| len <= left);
         if inside || len == 0 {
             Ok(self.words.as_ptr().cast_mut().cast::<u8>().wrapping_add(start))
         } else {
@@ -199,9 +404,22 @@ impl Memory {
         }
     }
 
-    fn states(&self, address: u64, len: usize) -> &[AtomicU64] {
+    /// The words in which bytes lie, and which bytes of each these are.
+    fn words(&self, address: u64, len: usize) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
         let start = address.wrapping_sub(self.base) as usize;
-        if len == 0 { &[] } else { &self.states[start / 4..(start + len).div_ceil(4)] }
+        let words = if len == 0 { 0..0 } else { start / 4..(start + len).div_ceil(4) };
+        words.map(move |word| (word, start.saturating_sub(4 * word)..(start + len - 4 * word).min(4)))
+    }
+
+    /// Marks bytes of an allocation as written by the host.
+    fn written(&self, address: u64, len: usize) {
+        for (word, bytes) in self.words(address, len) {
+            if bytes == (0..4) {
+                self.states[word].store(WRITTEN, Relaxed);
+            } else if let Some(parts) = self.parts(word) {
+                parts.states[bytes].iter().for_each(|state| state.store(WRITTEN, Relaxed));
+            }
+        }
     }
 
     /// Copies from the host.
@@ -212,11 +430,11 @@ impl Memory {
         let bytes = self.bytes(to, len)?;
         // SAFETY: the bytes lie in the memory; those on the host by the caller's promise.
         unsafe { bytes.copy_from_nonoverlapping(from, len) };
-        self.states(to, len).iter().for_each(|state| state.store(WRITTEN | ALLOCATED, Relaxed));
+        self.written(to, len);
         Ok(())
     }
 
-    /// Copies to the host; also returns the address of the first word that nothing has written.
+    /// Copies to the host; also returns the address of the first byte that nothing has written.
     ///
     /// # Safety
     /// `len` bytes can be written at `to`.
@@ -227,28 +445,42 @@ impl Memory {
         Ok(self.unknown(from, len))
     }
 
-    /// The address of the first word that nothing has written.
+    /// The address of the first byte that nothing has written.
     fn unknown(&self, from: u64, len: usize) -> Option<u64> {
-        let word = self.states(from, len).iter().position(|state| state.load(Relaxed) & WRITTEN == 0)?;
-        Some(from + 4 * word as u64)
+        self.words(from, len).find_map(|(word, mut bytes)| {
+            let first = match self.states[word].load(Relaxed) {
+                IN_PARTS => {
+                    let parts = self.parts(word)?;
+                    bytes.find(|&byte| parts.states[byte].load(Relaxed) & KIND != WRITTEN)
+                }
+                state => (state & KIND != WRITTEN).then_some(bytes.start),
+            };
+            first.map(|byte| self.base + (4 * word + byte) as u64)
+        })
     }
 
-    /// Copies within the device; also returns the address of the first word that nothing has written.
+    /// Copies within the device; also returns the address of the first byte that nothing has written.
     pub(crate) fn copy(&self, to: u64, from: u64, len: usize) -> Result<Option<u64>, String> {
-        let unknown = self.unknown(from, len);
         let (to_bytes, from_bytes) = (self.bytes(to, len)?, self.bytes(from, len)?);
+        let unknown = self.unknown(from, len);
         // SAFETY: both lie in the memory.
         unsafe { to_bytes.copy_from(from_bytes, len) };
-        self.states(to, len).iter().for_each(|state| state.store(WRITTEN | ALLOCATED, Relaxed));
+        self.written(to, len);
         Ok(unknown)
     }
 
-    /// Sets words.
-    pub(crate) fn fill(&self, to: u64, value: u32, words: usize) -> Result<(), String> {
-        self.bytes(to, 4 * words)?;
-        let first = self.word(to as usize);
-        self.words[first..first + words].iter().for_each(|word| word.store(value, Relaxed));
-        self.states(to, 4 * words).iter().for_each(|state| state.store(WRITTEN | ALLOCATED, Relaxed));
+    /// Sets `count` elements to a value of so many bytes.
+    pub(crate) fn fill(&self, to: u64, value: &[u8], count: usize) -> Result<(), String> {
+        let len = value.len().saturating_mul(count);
+        let bytes = self.bytes(to, len)?;
+        if !to.is_multiple_of(value.len() as u64) {
+            return Err(format!("{} bytes each at {to:#x}, no multiple of that", value.len()));
+        }
+        for i in 0..count {
+            // SAFETY: inside the memory, which `bytes` has checked.
+            unsafe { bytes.add(i * value.len()).copy_from_nonoverlapping(value.as_ptr(), value.len()) };
+        }
+        self.written(to, len);
         Ok(())
     }
 
@@ -270,5 +502,92 @@ impl Memory {
             _ => "where nothing is allocated".to_owned(),
         };
         format!("{address:#x}, {place}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory() -> Memory {
+        Memory::new(0, 1 << 20)
+    }
+
+    fn thread(launch: u32, thread: u32) -> Toucher {
+        Toucher { launch, block: 0, thread }
+    }
+
+    #[test]
+    fn words_go_into_parts_and_back() {
+        let memory = memory();
+        let word = memory.word(memory.allocate(8).unwrap() as usize);
+        let in_parts = || memory.states[word].load(Relaxed) == IN_PARTS;
+        assert_eq!(memory.store(word, 0x0403_0201, thread(1, 0)), Ok(()));
+        assert!(!in_parts());
+        assert_eq!(memory.load_part(word, 1..2, thread(2, 0), true), Ok(2));
+        assert!(in_parts());
+        assert_eq!(memory.store_part(word, 0..1, 0x0809, thread(2, 1)), Ok(()));
+        // The byte's writer is known only in parts.
+        assert_eq!(memory.load(word, thread(2, 1), false), Ok(0x0403_0209));
+        assert!(in_parts());
+        assert_eq!(memory.load(word, thread(3, 5), true), Ok(0x0403_0209));
+        assert!(!in_parts());
+        let read = Wrong::ReadBy { thread: 5, read_only: true };
+        assert_eq!(memory.store_part(word, 2..4, 0, thread(3, 6)), Err((2, read)));
+        assert_eq!(memory.store(word, 5, thread(4, 6)), Ok(()));
+        assert!(!in_parts());
+        assert_eq!(memory.load_part(word, 3..4, thread(4, 7), false), Err((3, Wrong::WrittenBy(thread(4, 6)))));
+        assert_eq!(memory.load_part(word, 0..1, thread(4, 6), false), Ok(5));
+    }
+
+    #[test]
+    fn allocations_end_at_any_byte() {
+        let memory = memory();
+        for bytes in 1..10 {
+            let at = memory.allocate(bytes).unwrap();
+            let word = memory.word(at as usize + bytes);
+            let beyond = memory.store_part(word, bytes % 4..bytes % 4 + 1, 0, thread(1, 0));
+            assert_eq!(beyond, Err((bytes % 4, Wrong::OutOfBounds)));
+            assert!(memory.fill(at, &[1], bytes + 1).is_err());
+            assert_eq!(memory.fill(at, &[1], bytes), Ok(()));
+            let last = bytes - 1;
+            assert_eq!(
+                memory.load_part(memory.word(at as usize + last), last % 4..last % 4 + 1, thread(1, 0), true),
+                Ok(1)
+            );
+            assert!(memory.free(at));
+            assert_eq!(
+                memory.load_part(memory.word(at as usize), 0..1, thread(2, 0), true),
+                Err((0, Wrong::OutOfBounds))
+            );
+        }
+    }
+
+    #[test]
+    fn the_host_copies_bytes() {
+        let memory = memory();
+        let (from, to) = (memory.allocate(13).unwrap(), memory.allocate(13).unwrap());
+        let bytes = [1, 2, 3, 4, 5, 6, 7];
+        let mut back = [0; 7];
+        // SAFETY: the bytes are there, and room for them.
+        unsafe {
+            assert_eq!(memory.upload(from + 3, bytes.as_ptr(), 7), Ok(()));
+            assert_eq!(memory.download(back.as_mut_ptr(), from + 3, 7), Ok(None));
+            assert_eq!(back, bytes);
+            assert_eq!(memory.download(back.as_mut_ptr(), from + 2, 7), Ok(Some(from + 2)));
+            assert_eq!(memory.download(back.as_mut_ptr(), from + 4, 7), Ok(Some(from + 10)));
+        }
+        assert_eq!(memory.copy(to, from + 3, 7), Ok(None));
+        assert_eq!(memory.unknown(to, 7), None);
+        assert_eq!(memory.unknown(to, 13), Some(to + 7));
+        assert_eq!(memory.fill(to + 8, &2u16.to_le_bytes(), 2), Ok(()));
+        assert!(memory.fill(to + 7, &2u16.to_le_bytes(), 2).is_err());
+        assert!(memory.fill(to + 2, &2u32.to_le_bytes(), 1).is_err());
+        assert_eq!(memory.unknown(to + 8, 4), None);
+        assert_eq!(memory.unknown(to, 13), Some(to + 7));
+        assert_eq!(memory.fill(to + 7, &[9], 1), Ok(()));
+        assert_eq!(memory.unknown(to, 13), Some(to + 12));
+        assert!(memory.copy(to + 7, from, 7).is_err());
+        assert_eq!(memory.load(memory.word(to as usize + 8), thread(1, 0), true), Ok(0x2_0002));
     }
 }
