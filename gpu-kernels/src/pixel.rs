@@ -124,3 +124,14 @@ pub(crate) unsafe fn note(pass: &Pass, x: i32, y: i32, z: i32) {
         }
     }
 }
+
+/// The byte nearest to a number in f64, half to even, saturated, NaN as 0; and how far the number, saturated, is from it.
+#[inline(always)]
+pub(crate) fn to_byte(value: f64) -> (u32, f64) {
+    /// Adding it to a number from 0 to 2^52 rounds that to an integer, half to even, in the lowest bits.
+    const SHIFT: f64 = 4_503_599_627_370_496.0;
+    let clamped = if value > 0.0 { if value < 255.0 { value } else { 255.0 } } else { 0.0 };
+    let shifted = clamped + SHIFT;
+    let distance = clamped - (shifted - SHIFT);
+    (shifted.to_bits() as u32, if distance < 0.0 { -distance } else { distance })
+}

@@ -233,14 +233,32 @@ impl Block {
     /// As for [`DeviceView::from_raw`].
     unsafe fn view<'a>(&self, gpu: &apron::gpu::Gpu) -> apron::Result<DeviceView<'a>> {
         // SAFETY: by the caller's promise.
-        unsafe { DeviceView::from_raw(gpu, self.address, self.strides(), self.shape, 1, 0..self.shape.height) }
+        unsafe {
+            DeviceView::from_raw(
+                gpu,
+                self.address,
+                (apron::Scalar::F32, self.strides()),
+                self.shape,
+                1,
+                0..self.shape.height,
+            )
+        }
     }
 
     /// # Safety
     /// As for [`DeviceViewMut::from_raw`].
     unsafe fn view_mut<'a>(&self, gpu: &apron::gpu::Gpu) -> apron::Result<DeviceViewMut<'a>> {
         // SAFETY: by the caller's promise.
-        unsafe { DeviceViewMut::from_raw(gpu, self.address, self.strides(), self.shape, 1, 0..self.shape.height) }
+        unsafe {
+            DeviceViewMut::from_raw(
+                gpu,
+                self.address,
+                (apron::Scalar::F32, self.strides()),
+                self.shape,
+                1,
+                0..self.shape.height,
+            )
+        }
     }
 }
 

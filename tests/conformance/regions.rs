@@ -410,7 +410,14 @@ mod on_gpu {
             // SAFETY: the layout's places all lie in the buffer, which the view borrows; whoever uses it waits for the stream
             // before the buffer goes.
             unsafe {
-                DeviceView::from_raw(self.floats.gpu(), address, strides, self.shape, self.images, self.there.clone())
+                DeviceView::from_raw(
+                    self.floats.gpu(),
+                    address,
+                    (apron::Scalar::F32, strides),
+                    self.shape,
+                    self.images,
+                    self.there.clone(),
+                )
             }
         }
 
@@ -421,7 +428,7 @@ mod on_gpu {
                 DeviceViewMut::from_raw(
                     self.floats.gpu(),
                     address,
-                    strides,
+                    (apron::Scalar::F32, strides),
                     self.shape,
                     self.images,
                     self.there.clone(),

@@ -4,6 +4,7 @@ pub mod direct;
 pub mod fourier;
 pub mod fused;
 pub mod keep;
+pub mod passes;
 pub mod peak;
 pub mod separable;
 pub mod settle;

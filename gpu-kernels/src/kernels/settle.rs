@@ -13,7 +13,7 @@
 use crate::abi::{Doubts, Pass, Window};
 use crate::border;
 use crate::device::*;
-use crate::pixel::{U8, store_bits};
+use crate::pixel::{U8, store_bits, to_byte};
 use crate::tile::view::{Source, Target};
 
 /// Threads of a block.
@@ -152,11 +152,10 @@ unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, a
             if thread_x() != 0 {
                 return;
             }
-            let clamped = clamp(estimate);
-            let distance = clamped - (clamped + SHIFT - SHIFT);
+            let (byte, distance) = to_byte(estimate);
             // A NaN may come from the other order alone.
-            if distance.abs() < 0.5 - exact.reordering && estimate == estimate {
-                store(pass, place, clamped);
+            if distance < 0.5 - exact.reordering && estimate == estimate {
+                store(pass, place, byte);
                 return;
             }
         }
@@ -172,7 +171,7 @@ unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, a
             }
             r += 1;
         }
-        store(pass, place, clamp(sum));
+        store(pass, place, to_byte(sum).0);
     }
 }
 
@@ -213,22 +212,13 @@ unsafe fn by_warp(source: &Source<'_>, window: &Window, taps: u64, left: i32, to
     sum
 }
 
-/// Adding it to a number from 0 to 2^52 rounds that to an integer, half to even.
-const SHIFT: f64 = 4_503_599_627_370_496.0;
-
-/// `value` within 0 and 255, NaN as 0.
-#[inline(always)]
-fn clamp(value: f64) -> f64 {
-    if value > 0.0 { if value < 255.0 { value } else { 255.0 } } else { 0.0 }
-}
-
-/// Stores the byte nearest to a number in 0 to 255.
+/// Stores a byte.
 ///
 /// # Safety
 /// As for [`settle_one`].
 #[inline(always)]
-unsafe fn store(pass: &Pass, place: Place, value: f64) {
+unsafe fn store(pass: &Pass, place: Place, byte: u32) {
     let target = Target::of_channel(pass, place.z);
     // SAFETY: the place lies in the region; one thread has it.
-    unsafe { store_bits(U8, target.at(place.x, place.y), (value + SHIFT - SHIFT) as u32) };
+    unsafe { store_bits(U8, target.at(place.x, place.y), byte) };
 }

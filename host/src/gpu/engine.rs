@@ -14,7 +14,7 @@ use super::taps::TapHomes;
 use super::view::{DeviceView, DeviceViewMut};
 use crate::image::{ImageView, ImageViewMut, Layout, Pixel, Scalar, Shape};
 use crate::kernels::prepared::{Job, Prepared};
-use crate::kernels::{keep, settle};
+use crate::kernels::{keep, passes, settle};
 use crate::plan::problem::rows_read;
 use crate::round::Uncertainty;
 use crate::{Border, Error, Family, Filter, Result};
@@ -215,11 +215,15 @@ impl Engine {
                 Some(near) => stream.doubts(uncertainty.places(results, Doubts::SEGMENTS as usize), near)?,
                 None => Doubts::NONE,
             };
-            prepared.work.launch(&job(counted, doubts), stream)?;
-            if uncertainty.near.is_some() {
+            match uncertainty.passes {
+                Some(defined) => passes::launch(&job(part.filtered, doubts), defined, uncertainty.reordering, stream)?,
+                None => prepared.work.launch(&job(counted, doubts), stream)?,
+            }
+            // Bytes that passes define are never in doubt.
+            if uncertainty.near.is_some() && uncertainty.passes != Some(true) {
                 settle::launch(&job(part.filtered, doubts), uncertainty.reordering, stream)?;
             }
-            if !takes_pixels {
+            if !takes_pixels || uncertainty.passes.is_some() {
                 self.copy_channels(&job(channels, Doubts::NONE).pass, part.filtered..channels, count, stream)?;
             }
         }

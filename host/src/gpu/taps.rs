@@ -21,6 +21,7 @@ pub(crate) struct TapHomes {
     column_in_memory: OnceLock<Memory>,
     spectra: OnceLock<Memory>,
     exact: OnceLock<Memory>,
+    exact_pair: OnceLock<Memory>,
 }
 
 /// A row and a column, by value.
@@ -44,6 +45,7 @@ impl TapHomes {
             column_in_memory: OnceLock::new(),
             spectra: OnceLock::new(),
             exact: OnceLock::new(),
+            exact_pair: OnceLock::new(),
         }
     }
 
@@ -108,6 +110,27 @@ impl TapHomes {
         Ok(memory.address())
     }
 
+    /// The addresses of the row's and the column's taps in f64, in the GPU's memory.
+    pub(crate) fn exact_pair_in_memory(&self) -> Result<(u64, u64)> {
+        let (row, column) = self.factors()?;
+        let memory = once(&self.exact_pair, || self.gpu.holding(&[row, column].concat(), "uploading taps"))?;
+        Ok((memory.address(), memory.address() + 8 * row.len() as u64))
+    }
+
+    /// What the row's taps make of a row of this value, in f64, taps ascending.
+    pub(crate) fn row_of(&self, value: f32) -> f64 {
+        let row = self.filter.separated().map_or(&[][..], |(row, _)| row);
+        row.iter().fold(0.0, |sum, &tap| sum + tap * f64::from(value))
+    }
+
+    /// The row and the column.
+    fn factors(&self) -> Result<(&[f64], &[f64])> {
+        self.filter.separated().ok_or_else(|| Error::Unsupported {
+            variant: Variant::Separable.name(),
+            reason: "the filter does not separate into a row and a column".into(),
+        })
+    }
+
     /// The address of spectra in the GPU's memory, which `make` computes on the first call. Only one kernel
     /// reads them on a GPU, so `make` is always the same.
     pub(crate) fn spectra(&self, make: impl FnOnce(&Filter) -> Result<Vec<f32>>) -> Result<*const f32> {
@@ -117,10 +140,7 @@ impl TapHomes {
 
     fn pair(&self) -> Result<&Pair> {
         once(&self.pair, || {
-            let (row, column) = self.filter.separated().ok_or_else(|| Error::Unsupported {
-                variant: Variant::Separable.name(),
-                reason: "the filter does not separate into a row and a column".into(),
-            })?;
+            let (row, column) = self.factors()?;
             let narrow = |taps: &[f64]| taps.iter().map(|&tap| tap as f32).collect::<Vec<_>>();
             let (row, column) = (narrow(row), narrow(column));
             Ok(Pair { both: padded([row.clone(), column.clone()].concat()), row: padded(row), column: padded(column) })

@@ -6,6 +6,8 @@ mod fourier;
 mod fused;
 #[cfg(feature = "gpu")]
 pub(crate) mod keep;
+#[cfg(feature = "gpu")]
+pub(crate) mod passes;
 pub(crate) mod prepared;
 mod separable;
 #[cfg(feature = "gpu")]

@@ -44,12 +44,14 @@ pub(crate) struct Uncertainty {
     pub(crate) reordering: f64,
     /// The share of results that are in doubt if sums are spread evenly.
     share: f64,
+    /// Whether two passes in f64 take the place of the f32 sums, and whether they define the bytes.
+    pub(crate) passes: Option<bool>,
 }
 
 #[cfg(feature = "gpu")]
 impl Uncertainty {
     /// No result is in doubt.
-    pub(crate) const NONE: Self = Self { near: None, reordering: 0.0, share: 0.0 };
+    pub(crate) const NONE: Self = Self { near: None, reordering: 0.0, share: 0.0, passes: None };
 
     /// For a filter's f32 sums over bytes, in this order.
     pub(crate) fn new(filter: &Filter, border: Border, order: Order) -> Self {
@@ -62,7 +64,13 @@ impl Uncertainty {
             _ if !tame || doubt.limit().is_nan() => Some(-1.0),
             _ => Some(doubt.limit()),
         };
-        Self { near, reordering, share: (2.0 * error).min(1.0) }
+        let share = (2.0 * error).min(1.0);
+        let (cols, rows) = (filter.cols() as f64, filter.rows() as f64);
+        let factors = filter.dense_f64().is_none() && filter.is_separable() && near.is_some();
+        let defined = cols * rows > settle::MAX_WINDOW as f64;
+        // A tap of a result in doubt costs about eight times one of a pass in f32, and a tap of a pass in f64 about twice that.
+        let better = 8.0 * share * cols * rows > 1.3 * (cols + rows);
+        Self { near, reordering, share, passes: (factors && (defined || better)).then_some(defined) }
     }
 
     /// Places of each of so many segments of a list for so many results: four times those expected, so that a list is seldom

@@ -12,7 +12,7 @@ use crate::window::Window;
 use crate::{Filter, Result};
 
 /// The most taps for which a separable filter's results are defined by the sum over all of them.
-const MAX_WINDOW: usize = 1 << 16;
+pub(super) const MAX_WINDOW: usize = 1 << 16;
 
 /// Columns of a window that are summed in parallel lanes.
 const LANES: usize = 16;

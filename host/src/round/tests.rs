@@ -185,12 +185,6 @@ fn the_worst_that_a_kernel_may_give_is_put_right() {
             let mut found = vec![0xa5u8; pixels.len()];
             for (y, (sums, out)) in planes.chunks(width).zip(found.chunks_mut(width)).enumerate() {
                 rounder.store_part(Isa::fastest(), sums, 0, y, out, &mut scratch);
-                #[cfg(feature = "gpu")]
-                {
-                    let mut same = vec![0xa5u8; width];
-                    rounder.store(sums, 0, y, &mut same, &mut scratch);
-                    assert!(out == same, "{text} {border}: row {y} of a plane");
-                }
             }
             let expected = defined(&pixels, (width, height), &filter, border);
             let kept = |x: usize, y: usize| {
