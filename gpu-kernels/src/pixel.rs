@@ -37,8 +37,9 @@ pub(crate) fn of_bits(scalar: u32, bits: u32) -> f32 {
 /// Byte `number` of a word, counted from the lowest, as a number.
 #[inline(always)]
 pub(crate) fn of_byte(word: u32, number: usize) -> f32 {
-    // The byte becomes the lowest bits of 2^23: two instructions at full rate, where a conversion has an eighth of it.
-    let high = SHIFT.to_bits();
+    // The byte becomes the lowest bits of 2^23: two instructions at full rate, where a conversion has an eighth of it. Hidden, so
+    // that the assembler keeps this number in a register, and the selectors in the instructions.
+    let high = opaque(SHIFT.to_bits() as i32) as u32;
     let shifted = match number {
         0 => permute::<0x7440>(word, high),
         1 => permute::<0x7441>(word, high),
@@ -76,12 +77,20 @@ pub(crate) fn to_bits(scalar: u32, value: f32) -> u32 {
     }
 }
 
-/// The bytes nearest to four values, as a word.
+/// The bytes nearest to four values, as a word; and the greatest distance of a value, saturated, from its byte.
 #[inline(always)]
-pub(crate) fn to_bytes(values: [f32; 4]) -> u32 {
-    let bits = |i: usize| shifted(values[i], 255.0).to_bits();
-    let (low, high) = (permute::<0x0040>(bits(0), bits(1)), permute::<0x0040>(bits(2), bits(3)));
-    permute::<0x5410>(low, high)
+pub(crate) fn to_bytes(values: [f32; 4]) -> (u32, f32) {
+    let (mut bits, mut greatest) = ([0; 4], 0.0f32);
+    let mut i = 0;
+    while i < 4 {
+        let clamped = values[i].max(0.0).min(255.0);
+        let shifted = clamped + SHIFT;
+        bits[i] = shifted.to_bits();
+        greatest = greatest.max((clamped - (shifted - SHIFT)).abs());
+        i += 1;
+    }
+    let (low, high) = (permute::<0x0040>(bits[0], bits[1]), permute::<0x0040>(bits[2], bits[3]));
+    (permute::<0x5410>(low, high), greatest)
 }
 
 /// Writes the lowest bits of `bits` as a stored value.

@@ -4,7 +4,7 @@
 //! by row, left to right (`host/src/round` defines it, and computes the same on the CPU).
 //!
 //! Thread mapping: a block for each segment of the list. If the window is small, a thread computes a result; else a warp does:
-//! each lane sums every 32nd tap column, lane 0 adds up their sums. That order is another one, so where it could change the byte
+//! each lane sums every 32nd tap, then their sums are added. That order is another one, so where it could change the byte
 //! (at ties), lane 0 computes the sum again in the order that defines it. A segment whose places did not suffice has
 //! all its pixels computed. At the end its counter is zero again.
 //! Shared memory: a word for the counter, then, for each warp, 32 numbers of 64 bits.
@@ -148,7 +148,7 @@ unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, a
     // SAFETY: as the caller promised.
     unsafe {
         if !alone {
-            let estimate = by_warp(&source, window, exact.taps, left, top);
+            let estimate = by_warp(&source, window, exact.taps, (left, top), leaves);
             if thread_x() != 0 {
                 return;
             }
@@ -175,41 +175,80 @@ unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, a
     }
 }
 
-/// The sum in another order, in lane 0 of the warp.
+/// The sum in another order, in lane 0 of the warp; `leaves` says whether the window leaves the image.
 ///
 /// # Safety
 /// As for [`settle_one`].
 #[inline(always)]
-unsafe fn by_warp(source: &Source<'_>, window: &Window, taps: u64, left: i32, top: i32) -> f64 {
+unsafe fn by_warp(source: &Source<'_>, window: &Window, taps: u64, (left, top): (i32, i32), leaves: bool) -> f64 {
+    let (cols, count) = (window.cols, window.cols * window.rows);
+    // Each lane takes every 32nd tap. `checked`, so that no panic is compiled in; a window has columns.
+    let (step_rows, step_cols) = (32i32.checked_div(cols).unwrap_or(0), 32i32.checked_rem(cols).unwrap_or(0));
+    let lane = thread_x();
+    let (mut r, mut c) = (lane.checked_div(cols).unwrap_or(0), lane.checked_rem(cols).unwrap_or(0));
+    let (row, pixel) = (source.pass.src.row, source.pass.src.pixel as i64);
+    let start = source.row_inside(opaque(top)).at(left);
     let mut sum = 0.0;
+    let mut i = lane;
+    while i < count {
+        // So many loads are under way at once.
+        const AT_ONCE: usize = 4;
+        let (mut values, mut weights) = ([0.0; AT_ONCE], [0.0; AT_ONCE]);
+        let mut n = 0;
+        while n < AT_ONCE {
+            if i < count {
+                // SAFETY: taps and pixels are there.
+                unsafe {
+                    weights[n] = load_f64(taps + 8 * i as u64);
+                    values[n] = if leaves {
+                        source.row(opaque(top + r)).pixel(opaque(left + c)) as f64
+                    } else {
+                        byte_to_f64(load_u8(start.wrapping_add((r as i64 * row + c as i64 * pixel) as u64)))
+                    };
+                }
+            }
+            i += 32;
+            c += step_cols;
+            r += step_rows;
+            if c >= cols {
+                c -= cols;
+                r += 1;
+            }
+            n += 1;
+        }
+        let mut n = 0;
+        while n < AT_ONCE {
+            // A weight that is not there is 0, and so is its value.
+            sum = fma_f64(weights[n], values[n], sum);
+            n += 1;
+        }
+    }
+    let shared = Shared::dynamic();
     // Elements of f32 before the warp's own 32 numbers.
     let mine = 2 + 64 * thread_y();
-    let shared = Shared::dynamic();
-    // SAFETY: taps and pixels are there; the numbers are the warp's, which meets at each barrier.
+    // SAFETY: the numbers are the warp's, which meets at each barrier.
     unsafe {
-        let mut r = opaque(0);
-        while r < window.rows {
-            let row = source.row(top + r);
-            let mut c = opaque(thread_x());
-            while c < window.cols {
-                let tap = load_f64(taps + 8 * (r * window.cols + c) as u64);
-                sum = fma_f64(tap, row.pixel(left + c) as f64, sum);
-                c += 32;
-            }
-            r += 1;
-        }
-        shared.store_f64(mine + 2 * thread_x(), sum);
+        shared.store_f64(mine + 2 * lane, sum);
         warp_barrier();
-        if thread_x() == 0 {
-            let mut lane = 1;
-            while lane < 32 {
-                sum = add_f64(sum, shared.load_f64(mine + 2 * lane));
-                lane += 1;
+        let mut half = opaque(16);
+        while half > 0 {
+            if lane < half {
+                sum = add_f64(sum, shared.load_f64(mine + 2 * (lane + half)));
+                shared.store_f64(mine + 2 * lane, sum);
             }
+            warp_barrier();
+            half /= 2;
         }
-        warp_barrier();
     }
     sum
+}
+
+/// A byte as a number.
+#[inline(always)]
+fn byte_to_f64(byte: u32) -> f64 {
+    // It becomes the lowest bits of 2^52: a conversion is slower.
+    const SHIFT: u64 = 0x4330_0000_0000_0000;
+    f64::from_bits(SHIFT | byte as u64) - f64::from_bits(SHIFT)
 }
 
 /// Stores a byte.

@@ -19,10 +19,10 @@ use crate::tile::parted::{ROUND, Results, Rows};
 use crate::tile::ring::{MAX_SHARE, Ring, ring_apron};
 use crate::tile::view::Target;
 
-/// Declares the entries `name, name for 8 bits, for 16 bits: taps, pixels of a lane, rows at a time, stages of the ring`, and
-/// lists them.
+/// Declares the entries `name, name for 8 bits, for 16 bits: taps, pixels of a lane, the same for 8 bits, rows at a
+/// time, stages of the ring`, and lists them.
 macro_rules! sliding {
-    ($($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $r:literal, $stages:literal;)*) => {
+    ($($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $px8:literal, $r:literal, $stages:literal;)*) => {
         kernel! {$(
             fn $name(pass: Pass, anchor_y: i32, rows: i32, taps: Taps<{ $k * $k }>) {
                 let direct = Direct(parameter!($name, 3, taps));
@@ -30,7 +30,7 @@ macro_rules! sliding {
             }
             fn $bits8(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ $k * $k }>) {
                 let direct = Direct(parameter!($bits8, 4, taps));
-                slide_parted::<1, $k, $px, $r, _>(&pass, anchor_y, rows, filtered, direct)
+                slide_parted::<1, $k, $px8, $r, _>(&pass, anchor_y, rows, filtered, direct)
             }
             fn $bits16(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ $k * $k }>) {
                 let direct = Direct(parameter!($bits16, 4, taps));
@@ -46,6 +46,7 @@ macro_rules! sliding {
                     parted: [$bits8.with_taps(), $bits16.with_taps()],
                     taps: $k,
                     pixels: $px,
+                    pixels8: $px8,
                     rows: $r,
                     stages: $stages,
                 }
@@ -55,14 +56,14 @@ macro_rules! sliding {
 }
 
 sliding! {
-    sliding_3, sliding_8bit_3, sliding_16bit_3: 3, 4, 2, 8;
-    sliding_5, sliding_8bit_5, sliding_16bit_5: 5, 4, 2, 8;
-    sliding_7, sliding_8bit_7, sliding_16bit_7: 7, 4, 2, 8;
-    sliding_9, sliding_8bit_9, sliding_16bit_9: 9, 4, 2, 8;
-    sliding_11, sliding_8bit_11, sliding_16bit_11: 11, 4, 2, 8;
-    sliding_13, sliding_8bit_13, sliding_16bit_13: 13, 4, 1, 8;
-    sliding_15, sliding_8bit_15, sliding_16bit_15: 15, 4, 1, 8;
-    sliding_17, sliding_8bit_17, sliding_16bit_17: 17, 4, 1, 8;
+    sliding_3, sliding_8bit_3, sliding_16bit_3: 3, 4, 8, 2, 8;
+    sliding_5, sliding_8bit_5, sliding_16bit_5: 5, 4, 8, 2, 8;
+    sliding_7, sliding_8bit_7, sliding_16bit_7: 7, 4, 8, 2, 8;
+    sliding_9, sliding_8bit_9, sliding_16bit_9: 9, 4, 4, 2, 8;
+    sliding_11, sliding_8bit_11, sliding_16bit_11: 11, 4, 4, 2, 8;
+    sliding_13, sliding_8bit_13, sliding_16bit_13: 13, 4, 4, 1, 8;
+    sliding_15, sliding_8bit_15, sliding_16bit_15: 15, 4, 4, 1, 8;
+    sliding_17, sliding_8bit_17, sliding_16bit_17: 17, 4, 4, 1, 8;
 }
 
 host! {
@@ -78,6 +79,8 @@ host! {
         pub taps: i32,
         /// Pixels of a row that a lane computes.
         pub pixels: i32,
+        /// The same for values of 8 bits.
+        pub pixels8: i32,
         /// Rows that it takes at a time.
         pub rows: i32,
         /// Rows in the ring.
@@ -259,7 +262,7 @@ pub(crate) unsafe fn slide_parted<
     let strip_left = pass.region.aligned_left() + block_x() * 32 * PX as i32;
     let input = Rows::<BYTES, K, PX>::new(pass, strip_left);
     let output = Results::<PX>::new::<K>(pass, strip_left, filtered);
-    let share = (ring_apron(K as i32) as usize + K / 2 + PX).next_multiple_of(PX);
+    let share = (ring_apron(K as i32) as usize + K / 2 + PX).next_multiple_of(if PX < 4 { PX } else { 4 });
 
     let mut top = pass.region.y0 + block_y() * rows;
     while top < pass.region.y1 {
@@ -282,7 +285,8 @@ pub(crate) unsafe fn slide_parted<
                 // The rows that this round completes.
                 let done = top + i - (K as i32 - 1);
                 output.flush(half ^ 1, done - ROUND, (top, bottom));
-                let mut row = opaque(0);
+                // Known to the compiler if one step takes the whole round.
+                let mut row = if R as i32 == ROUND { 0 } else { opaque(0) };
                 while row < ROUND {
                     let y = done + row;
                     if thread_y() < filtered {

@@ -9,20 +9,16 @@
 //!
 //! Everything is there twice: rows are placed in one half while slower warps read the other. So a round has one barrier.
 //!
-//! Columns beyond the image are loaded one by one, through the border rule, and ahead like all others. What lies outside under
-//! a constant border is put in when values are placed: it need not be a number that a pixel can hold.
-//!
-//! Pixels that do not lie side by side, or rows that begin anywhere, are loaded value by value; a destination of that kind is
-//! written so.
+//! What cannot be loaded in this way is patched when rows are placed, value by value, through the border rule: columns and rows
+//! beyond the image, and everything where pixels do not lie side by side, or rows begin anywhere. Results are written value by value
+//! in strips that the region cuts, with an epilogue, and into a destination of that kind. The code for that is kept short and apart:
+//! the loop wants its registers, and its place in the instruction cache.
 //!
 //! Limits: 1 to 4 channels. A row of the plane is that of a ring (`ring.rs`): the strip's 32 * PX pixels and its aprons.
 
 use crate::abi::Pass;
-use crate::border;
 use crate::device::*;
-use crate::pixel::{
-    self, F16, F32, U8, U16, in_doubt, load_value, note, of_byte, of_half, store_bits, to_bits, to_bytes,
-};
+use crate::pixel::{self, F16, F32, U8, U16, in_doubt, load_value, note, of_byte, of_half, to_bits, to_bytes};
 use crate::tile::ring::{MAX_SHARE, ring_apron, ring_row};
 use crate::tile::view::{Source, Target, finished};
 
@@ -51,6 +47,9 @@ pub const fn parted_bytes(k: i32, px: i32, channels: i32, value: i32) -> u32 {
 /// What a thread has loaded for a round, as it is stored.
 pub(crate) type Raw = [u32; 8];
 
+/// The most groups of four pixels that a thread loads for a round.
+const TURNS: usize = 5;
+
 /// The rows of one strip, on their way in: values of BYTES bytes, K tap columns.
 pub(crate) struct Rows<'a, const BYTES: usize, const K: usize, const PX: usize> {
     /// That of the first channel.
@@ -59,8 +58,15 @@ pub(crate) struct Rows<'a, const BYTES: usize, const K: usize, const PX: usize> 
     channels: i32,
     /// The image column of a row's first float.
     left: i32,
-    /// Whether four neighbouring pixels can be loaded by vectors.
-    vectors: bool,
+    /// The floats of a row that are loaded by vectors.
+    lo: i32,
+    hi: i32,
+    /// The address of column `left` in row 0, and whether rows are less than 2 GiB apart: then a product of two 32-bit numbers leads to
+    /// any row.
+    start: u64,
+    short_rows: bool,
+    /// For each of the thread's groups of four pixels: its place in a row, in floats.
+    at: [i32; TURNS],
 }
 
 impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K, PX> {
@@ -81,13 +87,53 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
         let vector = if vector > 16 { 16 } else { vector };
         let aligned = (source.origin() | plane.row as u64) & (vector - 1) == 0;
         let side_by_side = plane.pixel == pixel && (channels == 1 || plane.channel == BYTES as i64);
-        Self {
+        let left = x - ring_apron(K as i32);
+        let inside = pass.width - left;
+        let mut rows = Self {
             source,
             shared: Shared::dynamic(),
             channels,
-            left: x - ring_apron(K as i32),
-            vectors: aligned && side_by_side,
+            left,
+            lo: if left < 0 { -left } else { 0 },
+            hi: match inside {
+                _ if !(aligned && side_by_side) => 0,
+                _ if inside < Self::ROW => inside & !3,
+                _ => Self::ROW,
+            },
+            start: source.origin().wrapping_add((left as i64 * plane.pixel as i64) as u64),
+            short_rows: plane.row == plane.row as i32 as i64,
+            at: [0; TURNS],
+        };
+        let mut turn = 0;
+        while turn < TURNS {
+            let number = rows.number(turn);
+            rows.at[turn] = 4 * if number >= Self::FOURS { number - Self::FOURS } else { number };
+            turn += 1;
         }
+        rows
+    }
+
+    /// The number of the thread's group in a turn, and that group's row of a round.
+    #[inline(always)]
+    fn number(&self, turn: usize) -> i32 {
+        32 * (turn as i32 * self.channels + thread_y()) + thread_x()
+    }
+
+    #[inline(always)]
+    fn row_of<const C: usize>(&self, turn: usize) -> i32 {
+        if (turn + 1) * 32 * C <= Self::FOURS as usize {
+            0
+        } else if turn * 32 * C >= Self::FOURS as usize || self.number(turn) >= Self::FOURS {
+            1
+        } else {
+            0
+        }
+    }
+
+    /// Whether the thread has a group in this turn.
+    #[inline(always)]
+    fn has<const C: usize>(&self, turn: usize) -> bool {
+        (turn + 1) * 32 * C <= Self::ALL as usize || self.number(turn) < Self::ALL
     }
 
     /// Waits for all warps of the block.
@@ -104,131 +150,83 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
         }
     }
 
-    /// Loads this thread's share of rows `y` to `y + ROUND - 1`.
+    /// Loads this thread's share of rows `y` to `y + ROUND - 1`, as far as vectors do.
     ///
     /// # Safety
     /// The pass describes allocated memory.
     #[inline(always)]
     pub(crate) unsafe fn load(&self, y: i32) -> Raw {
+        let starts = if self.short_rows && self.source.has_rows(y, y + ROUND) {
+            let row = self.source.pass.src.row as i32;
+            let first = self.start.wrapping_add(mul_wide(y, row) as u64);
+            [first, first.wrapping_add(row as i64 as u64)]
+        } else {
+            let (first, second) = (self.source.row(opaque(y)), self.source.row(opaque(y + 1)));
+            [first.at(self.left), second.at(self.left)]
+        };
         // SAFETY: as the caller promised.
         unsafe {
             match self.channels {
-                1 => self.load_of::<1>(y),
-                2 => self.load_of::<2>(y),
-                3 => self.load_of::<3>(y),
-                _ => self.load_of::<4>(y),
+                1 => self.load_of::<1>(starts),
+                2 => self.load_of::<2>(starts),
+                3 => self.load_of::<3>(starts),
+                _ => self.load_of::<4>(starts),
             }
         }
     }
 
-    /// The row of the round, and the column, of group `number` of four pixels.
     #[inline(always)]
-    fn four(&self, number: i32) -> (i32, i32) {
-        let row = if number >= Self::FOURS { 1 } else { 0 };
-        (row, self.left + 4 * (number - row * Self::FOURS))
-    }
-
-    #[inline(always)]
-    unsafe fn load_of<const C: usize>(&self, y: i32) -> Raw {
+    unsafe fn load_of<const C: usize>(&self, starts: [u64; 2]) -> Raw {
         let mut raw = [0; 8];
         let words = C * BYTES;
-        let pass = self.source.pass;
-        let inside = self.source.has_rows(y, y + ROUND);
-        let mut number = 32 * thread_y() + thread_x();
         let mut turn = 0;
         while turn * 32 * C < Self::ALL as usize {
-            if number < Self::ALL {
-                let (row, x) = self.four(number);
-                let row =
-                    if inside { self.source.row_inside(y + row) } else { self.source.row(opaque(y + row)) }.start();
-                // SAFETY: the row is there; four pixels from `x` on are, or each goes through the border rule.
+            let at = self.at[turn];
+            if self.has::<C>(turn) && at >= self.lo && at < self.hi {
+                let start = if self.row_of::<C>(turn) == 0 { starts[0] } else { starts[1] };
+                // SAFETY: the four pixels lie in the image.
                 unsafe {
-                    if self.vectors && x >= 0 && x + 4 <= pass.width {
-                        let at = row.wrapping_add((x as i64 * words as i64) as u64);
-                        let mut w = 0;
-                        while w < words {
-                            let vector = match words {
-                                1 | 3 => 1,
-                                2 | 6 => 2,
-                                _ => 4,
-                            };
-                            let to = turn * words + w;
-                            if vector == 1 {
-                                raw[to] = load_words::<1>(at + 4 * w as u64)[0];
-                            } else if vector == 2 {
-                                let two = load_words::<2>(at + 4 * w as u64);
-                                raw[to] = two[0];
-                                raw[to + 1] = two[1];
-                            } else {
-                                let four = load_words::<4>(at + 4 * w as u64);
-                                raw[to] = four[0];
-                                raw[to + 1] = four[1];
-                                raw[to + 2] = four[2];
-                                raw[to + 3] = four[3];
-                            }
-                            w += vector;
-                        }
-                    } else {
-                        let mut column = opaque(x);
-                        while column < x + 4 {
-                            let found = border::resolve(pass.border, column, pass.width);
-                            let at = row.wrapping_add((found as i64 * pass.src.pixel as i64) as u64);
-                            let mut c = 0;
-                            while c < C {
-                                let at = at.wrapping_add((c as i64 * pass.src.channel) as u64);
-                                let value = match BYTES {
-                                    _ if found < 0 => 0,
-                                    1 => load_u8(at),
-                                    _ => load_u16(at),
-                                };
-                                push::<BYTES>(&mut raw, turn * words, words, value);
-                                c += 1;
-                            }
-                            column += 1;
-                        }
-                    }
-                }
+                    load_four::<C, BYTES>(&mut raw, turn * words, start.wrapping_add((at as u32 * words as u32) as u64))
+                };
             }
-            number += 32 * C as i32;
             turn += 1;
         }
         raw
     }
 
-    /// Converts what [`Rows::load`] loaded from row `y` on, and places it in the planes of half `half`.
+    /// Converts what [`Rows::load`] loaded from row `y` on, and places it in the planes of half `half`, with all that was not loaded.
     ///
     /// # Safety
-    /// No warp still reads that half.
+    /// No warp still reads that half. All warps call together.
     #[inline(always)]
     pub(crate) unsafe fn place(&self, raw: &Raw, y: i32, half: i32) {
         let f16 = BYTES == 2 && self.source.pass.src.scalar == F16;
+        let to = half * ROUND * self.channels * Self::ROW;
         // SAFETY: as the caller promised.
         unsafe {
             match (self.channels, f16) {
-                (1, false) => self.place_of::<1, false>(raw, y, half),
-                (2, false) => self.place_of::<2, false>(raw, y, half),
-                (3, false) => self.place_of::<3, false>(raw, y, half),
-                (_, false) => self.place_of::<4, false>(raw, y, half),
-                (1, true) => self.place_of::<1, true>(raw, y, half),
-                (2, true) => self.place_of::<2, true>(raw, y, half),
-                (3, true) => self.place_of::<3, true>(raw, y, half),
-                (_, true) => self.place_of::<4, true>(raw, y, half),
+                (1, false) => self.place_of::<1, false>(raw, to),
+                (2, false) => self.place_of::<2, false>(raw, to),
+                (3, false) => self.place_of::<3, false>(raw, to),
+                (_, false) => self.place_of::<4, false>(raw, to),
+                (1, true) => self.place_of::<1, true>(raw, to),
+                (2, true) => self.place_of::<2, true>(raw, to),
+                (3, true) => self.place_of::<3, true>(raw, to),
+                (_, true) => self.place_of::<4, true>(raw, to),
+            }
+            if self.lo > 0 || self.hi < Self::ROW || y < 0 || y + ROUND > self.source.pass.height {
+                self.patch(y, to);
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn place_of<const C: usize, const IS_F16: bool>(&self, raw: &Raw, y: i32, half: i32) {
-        let pass = self.source.pass;
+    unsafe fn place_of<const C: usize, const IS_F16: bool>(&self, raw: &Raw, to: i32) {
         let scalar = if IS_F16 { F16 } else { U16 };
-        let mut number = 32 * thread_y() + thread_x();
         let mut turn = 0;
         while turn * 32 * C < Self::ALL as usize {
-            if number < Self::ALL {
-                let (row, x) = self.four(number);
-                let above = y + row < 0 || y + row >= pass.height;
-                let patched = pass.border == border::CONSTANT && (above || x < 0 || x + 4 > pass.width);
-                let to = self.plane::<C>(half, row) + (x - self.left);
+            if self.has::<C>(turn) {
+                let to = to + self.row_of::<C>(turn) * C as i32 * Self::ROW + self.at[turn];
                 let mut c = 0;
                 while c < C {
                     let mut four = [0.0; 4];
@@ -242,30 +240,40 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
                         };
                         i += 1;
                     }
-                    if patched {
-                        let mut i = 0;
-                        while i < 4 {
-                            let column = x + i as i32;
-                            if above || column < 0 || column >= pass.width {
-                                four[i] = pass.outside;
-                            }
-                            i += 1;
-                        }
-                    }
                     // SAFETY: the plane has this place, which is this thread's.
                     unsafe { self.shared.store4(to + c as i32 * Self::ROW, four) };
                     c += 1;
                 }
             }
-            number += 32 * C as i32;
             turn += 1;
         }
     }
 
-    /// The first float of the first channel's plane, in row `row` of a round.
+    /// Puts into the planes, from float `to` on, what was not loaded of the rows from `y` on.
+    ///
+    /// # Safety
+    /// As for [`Rows::place`].
     #[inline(always)]
-    fn plane<const C: usize>(&self, half: i32, row: i32) -> i32 {
-        (half * ROUND + row) * C as i32 * Self::ROW
+    unsafe fn patch(&self, y: i32, to: i32) {
+        // A thread's own places come after what it placed there; others' after a barrier.
+        // SAFETY: all warps are here.
+        unsafe { self.meet() };
+        let pass = self.source.pass;
+        let mut line = opaque(thread_y());
+        // A warp takes a channel's row.
+        while line < ROUND * self.channels {
+            let (row, channel) = if line >= self.channels { (1, line - self.channels) } else { (0, line) };
+            let row = Source::of_channel(&pass.src, pass, block_z() * self.channels + channel).row(y + row);
+            let mut at = opaque(thread_x());
+            while at < Self::ROW {
+                if !row.is_inside() || at < self.lo || at >= self.hi {
+                    // SAFETY: the place is this thread's; the border rule finds a pixel for any column.
+                    unsafe { self.shared.store(to + line * Self::ROW + at, row.pixel(self.left + at)) };
+                }
+                at += 32;
+            }
+            line += self.channels;
+        }
     }
 
     /// The first `count` floats, a multiple of PX, of the warp's channel in row `row` of a round, from where the lane's share
@@ -281,27 +289,39 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
     }
 }
 
-/// Appends a value of BYTES bytes to the words from `first` on: in the end the first value is in the lowest bits.
+/// Loads four pixels of C channels, as words of `raw` from `first` on.
+///
+/// # Safety
+/// They lie at this address, which is a multiple of their size, of 16 bytes if they are larger, or of a third of it for three channels.
 #[inline(always)]
-fn push<const BYTES: usize>(raw: &mut Raw, first: usize, words: usize, value: u32) {
-    let bits = 8 * BYTES as u32;
+unsafe fn load_four<const C: usize, const BYTES: usize>(raw: &mut Raw, first: usize, at: u64) {
+    let words = C * BYTES;
+    let vector = match words {
+        1 | 3 => 1,
+        2 | 6 => 2,
+        _ => 4,
+    };
     let mut w = 0;
     while w < words {
-        let next = if w + 1 < words { raw[first + w + 1] } else { value };
-        raw[first + w] = raw[first + w] >> bits | next << (32 - bits);
-        w += 1;
+        let (to, at) = (first + w, at.wrapping_add(4 * w as u64));
+        // SAFETY: as the caller promised.
+        unsafe {
+            if vector == 1 {
+                raw[to] = load_words::<1>(at)[0];
+            } else if vector == 2 {
+                let two = load_words::<2>(at);
+                raw[to] = two[0];
+                raw[to + 1] = two[1];
+            } else {
+                let four = load_words::<4>(at);
+                raw[to] = four[0];
+                raw[to + 1] = four[1];
+                raw[to + 2] = four[2];
+                raw[to + 3] = four[3];
+            }
+        }
+        w += vector;
     }
-}
-
-/// How a strip's results get to the destination.
-#[derive(Clone, Copy, PartialEq)]
-enum Way {
-    /// A lane's pixels at once.
-    Vector,
-    /// Through shared memory, as words.
-    Words,
-    /// One by one.
-    Singles,
 }
 
 /// The results of one strip, on their way out.
@@ -310,12 +330,17 @@ pub(crate) struct Results<'a, const PX: usize> {
     shared: Shared,
     /// The first byte of the results in shared memory.
     base: i32,
-    /// The strip's first column, and the lane's.
-    left: i32,
+    /// The lane's first column.
     x: i32,
     /// How many channels are filtered: the first ones.
     filtered: i32,
-    way: Way,
+    /// Bytes of a value.
+    value: i32,
+    /// Whether results go to the destination side by side, whole vectors or words, without an epilogue, and rows are less than 2 GiB
+    /// apart, as in most strips.
+    is_simple: bool,
+    /// The address, in row 0, of the lane's first pixel if there is a single channel; else of the thread's first word of a row.
+    at: u64,
 }
 
 impl<'a, const PX: usize> Results<'a, PX> {
@@ -324,28 +349,43 @@ impl<'a, const PX: usize> Results<'a, PX> {
     pub(crate) fn new<const K: usize>(pass: &'a Pass, left: i32, filtered: i32) -> Self {
         let (plane, channels, value) = (&pass.dst, block_height(), pixel::bytes(pass.dst.scalar));
         let side_by_side = plane.pixel == channels * value && (channels == 1 || plane.channel == value as i64);
-        let unit = if channels == 1 { PX as i32 * value } else { 4 };
+        let lane = PX as i32 * value;
+        let unit = match channels {
+            1 if lane > 16 => 16,
+            1 => lane,
+            _ => 4,
+        };
         let start = plane.origin(block_z() * channels, &pass.channels);
         let aligned = (start | plane.row as u64) & (unit as u64 - 1) == 0;
+        let x = left + PX as i32 * thread_x();
+        let (first, end) = if channels == 1 { (x, x + PX as i32) } else { (left, left + 32 * PX as i32) };
+        let inside = first >= pass.region.x0 && end <= pass.region.x1;
+        let lane = if channels == 1 { lane * thread_x() } else { 4 * (32 * thread_y() + thread_x()) };
+        let offset = left as i64 * plane.pixel as i64 + lane as i64;
+        let short_rows = plane.row == plane.row as i32 as i64;
         Self {
             pass,
             shared: Shared::dynamic(),
             base: 4 * planes_floats(K as i32, PX as i32, channels),
-            left,
-            x: left + PX as i32 * thread_x(),
+            x,
             filtered,
-            way: match channels {
-                _ if !(side_by_side && aligned) => Way::Singles,
-                1 => Way::Vector,
-                _ => Way::Words,
-            },
+            value,
+            is_simple: side_by_side && aligned && inside && short_rows && pass.epilogue.flags == 0,
+            at: start.wrapping_add(offset as u64),
         }
     }
 
-    /// Bytes of a row of results.
+    /// What `at` is for row 0, for row `y`.
     #[inline(always)]
-    fn row_bytes(&self) -> i32 {
-        results_bytes(PX as i32, block_height(), pixel::bytes(self.pass.dst.scalar))
+    fn at(&self, y: i32) -> u64 {
+        self.at.wrapping_add(mul_wide(y, self.pass.dst.row as i32) as u64)
+    }
+
+    /// The first byte in shared memory of row `row` of a half, and the bytes of a row.
+    #[inline(always)]
+    fn row(&self, half: i32, row: i32) -> (i32, i32) {
+        let bytes = results_bytes(PX as i32, block_height(), self.value);
+        (self.base + (half * ROUND + row) * bytes, bytes)
     }
 
     /// Takes the lane's sums of row `y`, row `row` of a round, in half `half`.
@@ -354,29 +394,91 @@ impl<'a, const PX: usize> Results<'a, PX> {
     /// The row lies in the region; no warp still reads that half.
     #[inline(always)]
     pub(crate) unsafe fn take(&self, half: i32, row: i32, y: i32, sums: [f32; PX]) {
-        let values = finished(self.pass, sums);
         let (scalar, doubts) = (self.pass.dst.scalar, &self.pass.doubts);
-        if scalar == U8 && doubts.list != 0 {
-            let mut any = false;
-            let mut i = 0;
-            while i < PX {
-                any |= in_doubt(doubts, values[i]);
-                i += 1;
+        // SAFETY: as the caller promised.
+        unsafe {
+            if scalar == U8 && PX.is_multiple_of(4) && self.is_simple {
+                let mut words = [0; PX];
+                let mut greatest = 0.0f32;
+                let mut i = 0;
+                while i < PX / 4 {
+                    let four = |n: usize| sums[(4 * i + n) % PX];
+                    let (word, distance) = to_bytes([four(0), four(1), four(2), four(3)]);
+                    words[i] = word;
+                    greatest = greatest.max(distance);
+                    i += 1;
+                }
+                if block_height() == 1 {
+                    store_run_of_words::<PX>(self.at(y), words);
+                } else {
+                    self.put_words(half, row, words);
+                }
+                // A distance is never as great if there is no list.
+                if greatest >= doubts.near {
+                    self.note_all(y, sums);
+                }
+                return;
             }
-            if any {
+            if doubts.list != 0 {
+                self.note_all(y, sums);
+            }
+            if self.is_simple {
+                if block_height() == 1 {
+                    store_vector(scalar, self.at(y), sums);
+                } else {
+                    self.put_row(half, row, sums);
+                }
+            } else {
+                let values = finished(self.pass, sums);
                 let mut i = 0;
                 while i < PX {
-                    if self.has(i) && in_doubt(doubts, values[i]) {
-                        // Channels that are not filtered are not counted in the list.
-                        // SAFETY: the pass has a list.
-                        unsafe { note(self.pass, self.x + i as i32, y, block_z() * self.filtered + thread_y()) };
-                    }
+                    self.put_one(y, opaque(i as i32), values[i]);
                     i += 1;
                 }
             }
         }
-        // SAFETY: as the caller promised.
-        unsafe { self.put(half, row, y, values) };
+    }
+
+    /// Notes those of the lane's results of row `y` that are in doubt.
+    ///
+    /// # Safety
+    /// The pass has a list.
+    #[inline(always)]
+    unsafe fn note_all(&self, y: i32, sums: [f32; PX]) {
+        let mut found = 0;
+        let mut i = 0;
+        while i < PX {
+            found |= if in_doubt(&self.pass.doubts, sums[i]) { 1 << i } else { 0 };
+            i += 1;
+        }
+        let mut i = 0;
+        while found >> i != 0 {
+            let x = self.x + i;
+            if found >> i & 1 != 0 && x >= self.pass.region.x0 && x < self.pass.region.x1 {
+                // Channels that are not filtered are not counted in the list.
+                // SAFETY: as the caller promised.
+                unsafe { note(self.pass, x, y, block_z() * self.filtered + thread_y()) };
+            }
+            i = opaque(i + 1);
+        }
+    }
+
+    /// Puts the lane's bytes, four in a word, into a row in shared memory.
+    ///
+    /// # Safety
+    /// As for [`Results::take`].
+    #[inline(always)]
+    unsafe fn put_words(&self, half: i32, row: i32, words: [u32; PX]) {
+        let (first, _) = self.row(half, row);
+        let channels = block_height();
+        let mut at = first + PX as i32 * thread_x() * channels + thread_y();
+        let mut i = 0;
+        while i < PX {
+            // SAFETY: the row has this place, which is the lane's.
+            unsafe { self.shared.store_u8(at, words[i / 4] >> (8 * (i % 4))) };
+            at += channels;
+            i += 1;
+        }
     }
 
     /// Takes the lane's pixels of row `y` as they are in the source.
@@ -387,59 +489,55 @@ impl<'a, const PX: usize> Results<'a, PX> {
     pub(crate) unsafe fn copy(&self, half: i32, row: i32, y: i32) {
         let pass = self.pass;
         let from = Source::of_channel(&pass.src, pass, block_z() * block_height() + thread_y()).row_inside(y);
-        let mut values = [0.0; PX];
-        let mut i = 0;
-        while i < PX {
-            if self.x + (i as i32) < pass.width {
-                // SAFETY: the pixel lies in the image.
-                values[i] = unsafe { load_value(pass.src.scalar, from.at(self.x + i as i32)) };
+        let (first, _) = self.row(half, row);
+        let mut i = opaque(0);
+        while i < PX as i32 && self.x + i < pass.width {
+            // SAFETY: the pixel lies in the image; the rest as the caller promised.
+            unsafe {
+                let value = load_value(pass.src.scalar, from.at(self.x + i));
+                if self.is_simple {
+                    let at = (PX as i32 * thread_x() + i) * block_height() + thread_y();
+                    store_shared(self.shared, pass.dst.scalar, first, at, to_bits(pass.dst.scalar, value));
+                } else {
+                    self.put_one(y, i, value);
+                }
             }
             i += 1;
         }
-        // SAFETY: as the caller promised.
-        unsafe { self.put(half, row, y, values) };
     }
 
-    /// Whether the lane's pixel `i` lies in the region.
+    /// Puts the lane's results into a row in shared memory.
+    ///
+    /// # Safety
+    /// As for [`Results::take`].
     #[inline(always)]
-    fn has(&self, i: usize) -> bool {
-        let x = self.x + i as i32;
-        x >= self.pass.region.x0 && x < self.pass.region.x1
-    }
-
-    #[inline(always)]
-    unsafe fn put(&self, half: i32, row: i32, y: i32, values: [f32; PX]) {
-        let scalar = self.pass.dst.scalar;
+    unsafe fn put_row(&self, half: i32, row: i32, values: [f32; PX]) {
+        let (first, _) = self.row(half, row);
         let channels = block_height();
-        // SAFETY: as the caller of `take` promised; each pixel is stored only if it lies in the region.
+        let scalar = self.pass.dst.scalar;
+        let mut at = PX as i32 * thread_x() * channels + thread_y();
+        let mut i = 0;
+        // SAFETY: the row has these places, which are the lane's.
         unsafe {
-            if self.way == Way::Words {
-                let first = self.base + (half * ROUND + row) * self.row_bytes();
-                let at = |i: usize| (PX as i32 * thread_x() + i as i32) * channels + thread_y();
-                let mut i = 0;
-                while i < PX {
-                    let bits = to_bits(scalar, values[i]);
-                    match scalar {
-                        U8 => self.shared.store_u8(first + at(i), bits),
-                        F32 => self.shared.store(first / 4 + at(i), values[i]),
-                        _ => self.shared.store_u16(first + 2 * at(i), bits),
-                    }
-                    i += 1;
-                }
-                return;
-            }
-            let target = Target::of_channel(self.pass, block_z() * channels + thread_y());
-            if self.way == Way::Vector && self.has(0) && self.has(PX - 1) {
-                store_vector(scalar, target.at(self.x, y), values);
-                return;
-            }
-            let mut i = 0;
             while i < PX {
-                if self.has(i) {
-                    store_bits(scalar, target.at(self.x + i as i32, y), to_bits(scalar, values[i]));
-                }
+                store_shared(self.shared, scalar, first, at, to_bits(scalar, values[i]));
+                at += channels;
                 i += 1;
             }
+        }
+    }
+
+    /// Stores one of the lane's pixels in row `y`, if it lies in the region.
+    ///
+    /// # Safety
+    /// As for [`Results::take`].
+    #[inline(always)]
+    unsafe fn put_one(&self, y: i32, i: i32, value: f32) {
+        let x = self.x + i;
+        if x >= self.pass.region.x0 && x < self.pass.region.x1 {
+            let target = Target::of_channel(self.pass, block_z() * block_height() + thread_y());
+            // SAFETY: the pixel lies in the region.
+            unsafe { target.write_plain(x, y, value) };
         }
     }
 
@@ -449,61 +547,91 @@ impl<'a, const PX: usize> Results<'a, PX> {
     /// All warps have taken their results of that half. All threads call together.
     #[inline(always)]
     pub(crate) unsafe fn flush(&self, half: i32, y: i32, (top, bottom): (i32, i32)) {
-        if self.way != Way::Words {
+        if !self.is_simple || block_height() == 1 {
             return;
         }
-        let (pass, row_bytes) = (self.pass, self.row_bytes());
-        let pixel = pass.dst.pixel;
-        // The bytes of a row that lie in the region.
-        let first = if pass.region.x0 > self.left { (pass.region.x0 - self.left) * pixel } else { 0 };
-        let inside = (pass.region.x1 - self.left) * pixel;
-        let end = if inside < row_bytes { inside } else { row_bytes };
-        let target = Target::of_channel(pass, block_z() * block_height());
-        let from = self.base / 4 + half * ROUND * (row_bytes / 4);
-        let mut word = 32 * thread_y() + thread_x();
-        while word < ROUND * (row_bytes / 4) {
-            let row = if word >= row_bytes / 4 { 1 } else { 0 };
-            let byte = 4 * word - row * row_bytes;
-            if y + row >= top && y + row < bottom && byte + 4 > first && byte < end {
-                // SAFETY: words lie in the results, bytes in the region.
-                unsafe {
-                    let value = self.shared.load_word(from + word);
-                    let at = target.at(self.left, y + row).wrapping_add(byte as u64);
-                    if byte >= first && byte + 4 <= end {
-                        store_words(at, [value]);
-                    } else {
-                        let mut i = opaque(0);
-                        while i < 4 {
-                            if byte + i >= first && byte + i < end {
-                                store_u8(at.wrapping_add(i as u64), value >> (8 * i));
-                            }
-                            i += 1;
-                        }
-                    }
+        let mut row = 0;
+        while row < ROUND {
+            if y + row >= top && y + row < bottom {
+                let (first, bytes) = self.row(half, row);
+                let mut byte = 4 * (32 * thread_y() + thread_x());
+                let mut at = self.at(y + row);
+                while byte < bytes {
+                    // SAFETY: the word is in the results, and lies in the region.
+                    unsafe { store_words(at, [self.shared.load_word((first + byte) / 4)]) };
+                    byte += 128 * block_height();
+                    at = at.wrapping_add(128 * block_height() as u64);
                 }
             }
-            word += 32 * block_height();
+            row += 1;
         }
     }
 }
 
-/// Stores a lane's pixels side by side in one access.
+/// Stores a value as number `at` of those from byte `first` of shared memory on.
+///
+/// # Safety
+/// It is the thread's, and lies inside what the launch reserved.
+#[inline(always)]
+unsafe fn store_shared(shared: Shared, scalar: u32, first: i32, at: i32, bits: u32) {
+    // SAFETY: as the caller promised.
+    unsafe {
+        match scalar {
+            U8 => shared.store_u8(first + at, bits),
+            F32 => shared.store(first / 4 + at, f32::from_bits(bits)),
+            _ => shared.store_u16(first + 2 * at, bits),
+        }
+    }
+}
+
+/// Stores the words of a lane's PX bytes.
 ///
 /// # Safety
 /// There is room for them, aligned to their size together.
 #[inline(always)]
+unsafe fn store_run_of_words<const PX: usize>(at: u64, words: [u32; PX]) {
+    // SAFETY: as the caller promised.
+    unsafe {
+        if PX == 8 {
+            store_words(at, [words[0], words[1 % PX]]);
+        } else {
+            store_words(at, [words[0]]);
+        }
+    }
+}
+
+/// Stores a lane's pixels side by side.
+///
+/// # Safety
+/// There is room for them, aligned to their size together, or to 16 bytes if that is less.
+#[inline(always)]
 unsafe fn store_vector<const PX: usize>(scalar: u32, at: u64, values: [f32; PX]) {
-    const { assert!(PX == 2 || PX == 4) }
-    let bits = |i: usize| to_bits(scalar, values[i]);
+    const { assert!(PX == 2 || PX.is_multiple_of(4)) }
+    let bits = |i: usize| to_bits(scalar, values[i % PX]);
+    let two = |i: usize| bits(i) | bits(i + 1) << 16;
     // SAFETY: as the caller promised.
     unsafe {
         match (scalar, PX) {
-            (U8, 4) => store_words(at, [to_bytes([values[0], values[1], values[2 % PX], values[3 % PX]])]),
-            (U8, _) => store_u16(at, bits(0) | bits(1) << 8),
-            (F32, 4) => store_words(at, [bits(0), bits(1), bits(2 % PX), bits(3 % PX)]),
-            (F32, _) => store_words(at, [bits(0), bits(1)]),
-            (_, 4) => store_words(at, [bits(0) | bits(1) << 16, bits(2 % PX) | bits(3 % PX) << 16]),
-            _ => store_words(at, [bits(0) | bits(1) << 16]),
+            (U8, 2) => store_u16(at, bits(0) | bits(1) << 8),
+            (U8, _) => {
+                let mut i = 0;
+                while i < PX {
+                    let four = [values[i % PX], values[(i + 1) % PX], values[(i + 2) % PX], values[(i + 3) % PX]];
+                    store_words(at.wrapping_add(i as u64), [to_bytes(four).0]);
+                    i += 4;
+                }
+            }
+            (F32, 2) => store_words(at, [bits(0), bits(1)]),
+            (F32, _) => {
+                let mut i = 0;
+                while i < PX {
+                    store_words(at.wrapping_add(4 * i as u64), [bits(i), bits(i + 1), bits(i + 2), bits(i + 3)]);
+                    i += 4;
+                }
+            }
+            (_, 2) => store_words(at, [two(0)]),
+            (_, 4) => store_words(at, [two(0), two(2)]),
+            _ => store_words(at, [two(0), two(2), two(4), two(6)]),
         }
     }
 }

@@ -288,7 +288,7 @@ pub(crate) unsafe fn read_share<const PX: usize>(shared: Shared, at: i32, count:
     while n < count {
         // SAFETY: as the caller promised.
         unsafe {
-            if PX == 4 {
+            if PX.is_multiple_of(4) {
                 let four = shared.load4(at + n as i32);
                 values[n] = four[0];
                 values[n + 1] = four[1];

@@ -131,12 +131,6 @@ pub(crate) struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// The address of the pixel in column 0.
-    #[inline(always)]
-    pub(crate) fn start(self) -> u64 {
-        self.start
-    }
-
     /// The pixel that coordinate `x` finds in the row, or what the border puts there.
     ///
     /// # Safety

@@ -320,7 +320,8 @@ impl Gpu {
     /// As [`Gpu::image`].
     pub fn image_of(&self, shape: Shape, scalar: Scalar, layout: Layout) -> Result<DeviceImage> {
         shape.check()?;
-        let interleaved = layout == Layout::Interleaved;
+        // A single channel is a plane either way.
+        let interleaved = layout == Layout::Interleaved && shape.channels > 1;
         let row = if interleaved { shape.row_len() } else { shape.width };
         let stride = row.next_multiple_of(ROW_ALIGNMENT / scalar.bytes());
         let plane = if interleaved { 1 } else { stride.saturating_mul(shape.height) };

@@ -142,6 +142,9 @@ impl View {
     /// apart.
     pub(super) fn is_aligned(&self) -> bool {
         let Strides { row, channel, image, .. } = self.strides;
+        // Those that take part.
+        let channel = if self.shape.channels > 1 { channel } else { 0 };
+        let image = if self.images > 1 { image } else { 0 };
         self.plane.is_plain()
             && self.plane.base.is_multiple_of(16)
             && [row, channel, image].iter().all(|stride| stride % 16 == 0)

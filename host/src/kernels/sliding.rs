@@ -92,6 +92,8 @@ pub(super) struct Strips {
 #[derive(Clone, Copy, Debug)]
 struct Parted {
     entry: TapsEntry<(Pass, i32, i32, i32)>,
+    /// Pixels of a row that a lane computes.
+    pixels: i32,
     channels: u32,
 }
 
@@ -111,8 +113,11 @@ impl Strips {
                 return Err(format!("{channels} channels are side by side, it takes {MAX_CHANNELS}").into());
             }
             let [bits8, bits16] = entry.parted;
-            let parted = Parted { entry: if problem.source == Scalar::U8 { bits8 } else { bits16 }, channels };
-            let bytes = parted_bytes(entry.taps, entry.pixels, channels as i32, problem.target.bytes() as i32);
+            let parted = match problem.source {
+                Scalar::U8 => Parted { entry: bits8, pixels: entry.pixels8, channels },
+                _ => Parted { entry: bits16, pixels: entry.pixels, channels },
+            };
+            let bytes = parted_bytes(entry.taps, parted.pixels, channels as i32, problem.target.bytes() as i32);
             problem.fits_shared_memory(bytes as usize, "its rows")?;
             return Ok(Self { entry, parted: Some(parted) });
         }
@@ -139,9 +144,13 @@ impl Strips {
     ) -> crate::Result<()> {
         let Strip { entry, taps: k, pixels, stages, .. } = *self.entry;
         let region = &job.pass.region;
-        let (left, strip) = (region.aligned_left(), 32 * pixels as u32);
-        let across = ((region.x1 - left) as u32).div_ceil(strip);
-        if let Some(Parted { entry, channels }) = self.parted {
+        let left = region.aligned_left();
+        let wide = |pixels: i32| {
+            let strip = 32 * pixels as u32;
+            (strip, ((region.x1 - left) as u32).div_ceil(strip))
+        };
+        if let Some(Parted { entry, pixels, channels }) = self.parted {
+            let (strip, across) = wide(pixels);
             let value = gpu_kernels::abi::scalar::bytes(job.pass.dst.scalar);
             let shared = parted_bytes(k, pixels, channels as i32, value);
             let slots = stream.gpu().resident_blocks(entry.name(), 32 * channels, shared)?;
@@ -155,6 +164,7 @@ impl Strips {
             unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps(job.taps)?)? };
             return super::keep::restore(job, stream);
         }
+        let (strip, across) = wide(pixels);
         let warps = WARPS.min(across);
         let shared = 4 * warps * ring_floats(k, pixels, stages) as u32;
         let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)? * u64::from(warps);
