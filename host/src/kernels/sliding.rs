@@ -9,18 +9,15 @@ use gpu_kernels::tile::ring::ring_floats;
 
 use super::prepared::{Kernel, Prepared, Work};
 #[cfg(feature = "gpu")]
-use crate::gpu::{launch::Grid, stream::Stream, taps::TapHomes};
+use crate::gpu::{launch::Grid, stream::Stream};
 use crate::plan::machine::Times;
 use crate::plan::problem::Problem;
-use crate::{Scalar, Variant, Why};
+use crate::{Family, Scalar, Variant, Why};
 
 pub(super) static SLIDING: Kernel = Kernel {
     variant: Variant::DirectSliding,
     entries: || entries(ENTRIES),
-    prepare: |problem| {
-        let strips = Strips::find(ENTRIES, problem)?;
-        Ok(Prepared::new(Variant::DirectSliding, Launch { strips }))
-    },
+    prepare: |problem| Strips::prepare(Variant::DirectSliding, ENTRIES, problem),
     cost: |problem, machine| {
         const TIMES: Times = Times {
             h200: &[
@@ -38,22 +35,6 @@ pub(super) static SLIDING: Kernel = Kernel {
         TIMES.on(machine, problem.taps())
     },
 };
-
-#[derive(Debug)]
-struct Launch {
-    strips: Strips,
-}
-
-impl Work for Launch {
-    #[cfg(feature = "gpu")]
-    fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
-        self.strips.launch(job, TapHomes::dense, stream)
-    }
-
-    fn takes_pixels(&self) -> bool {
-        self.strips.takes_pixels()
-    }
-}
 
 /// The names of a table's entries, and of the kernel that restores what KEEP copies.
 pub(super) fn entries(table: &'static [Strip]) -> Vec<&'static str> {
@@ -81,8 +62,9 @@ const START: u32 = 4;
 const HEIGHTS: &[(i32, u32)] = &[(5, 16), (i32::MAX, 512)];
 
 /// An entry that slides down strips of the image, chosen for a problem.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Strips {
+    family: Family,
     entry: &'static Strip,
     /// The channels that a block takes, if it takes values of 8 or 16 bits.
     parted: Option<Parted>,
@@ -96,8 +78,12 @@ struct Parted {
 }
 
 impl Strips {
-    /// The table's entry for the problem's window.
-    pub(super) fn find(table: &'static [Strip], problem: &Problem) -> Result<Self, Why> {
+    /// The launch of the table's entry for the problem's window.
+    pub(super) fn prepare(variant: Variant, table: &'static [Strip], problem: &Problem) -> Result<Prepared, Why> {
+        Self::find(variant.family(), table, problem).map(|strips| Prepared::new(variant, strips))
+    }
+
+    fn find(family: Family, table: &'static [Strip], problem: &Problem) -> Result<Self, Why> {
         let Problem { cols, rows, anchor_x, .. } = *problem;
         let Some(entry) = table.iter().find(|entry| entry.taps as usize == cols && cols == rows) else {
             return Err(format!("it has no kernel for {cols}x{rows} taps").into());
@@ -114,59 +100,14 @@ impl Strips {
             let parted = Parted { entry: if problem.source == Scalar::U8 { bits8 } else { bits16 }, channels };
             let bytes = parted_bytes(entry.taps, entry.pixels, channels as i32, problem.target.bytes() as i32);
             problem.fits_shared_memory(bytes as usize, "its rows")?;
-            return Ok(Self { entry, parted: Some(parted) });
+            return Ok(Self { family, entry, parted: Some(parted) });
         }
         if !problem.source_is_aligned {
             return Err("the source's rows do not begin at multiples of 16 bytes, pixel beside pixel".into());
         }
         let bytes = 4 * WARPS as usize * ring_floats(entry.taps, entry.pixels, entry.stages) as usize;
         problem.fits_shared_memory(bytes, "its rings")?;
-        Ok(Self { entry, parted: None })
-    }
-
-    /// See [`Work::takes_pixels`].
-    pub(super) fn takes_pixels(&self) -> bool {
-        self.parted.is_some_and(|parted| parted.channels > 1)
-    }
-
-    /// Puts the kernel into the stream; then, if the border says so, the one that copies the pixels to keep.
-    #[cfg(feature = "gpu")]
-    pub(super) fn launch(
-        &self,
-        job: &super::prepared::Job<'_>,
-        taps: fn(&TapHomes) -> crate::Result<&[f32]>,
-        stream: &mut Stream,
-    ) -> crate::Result<()> {
-        let Strip { entry, taps: k, pixels, stages, .. } = *self.entry;
-        let region = &job.pass.region;
-        let (left, strip) = (region.aligned_left(), 32 * pixels as u32);
-        let across = ((region.x1 - left) as u32).div_ceil(strip);
-        if let Some(Parted { entry, channels }) = self.parted {
-            let value = gpu_kernels::abi::scalar::bytes(job.pass.dst.scalar);
-            let shared = parted_bytes(k, pixels, channels as i32, value);
-            let slots = stream.gpu().resident_blocks(entry.name(), 32 * channels, shared)?;
-            let images = job.planes / channels;
-            let rows = self.rows((region.y1 - region.y0) as u32, u64::from(across) * u64::from(images), slots);
-            let grid = Grid::covering(region, left, (strip, rows), (32, channels)).sharing(shared);
-            let grid = stream.gpu().fitting(grid, images);
-            let filtered = if self.takes_pixels() { job.filtered } else { 1 };
-            let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32, filtered as i32);
-            // SAFETY: a block has a warp for each channel and the shared memory for its rows; the pass describes allocated memory.
-            unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps(job.taps)?)? };
-            return super::keep::restore(job, stream);
-        }
-        let warps = WARPS.min(across);
-        let shared = 4 * warps * ring_floats(k, pixels, stages) as u32;
-        let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)? * u64::from(warps);
-        let height = (region.y1 - region.y0) as u32;
-        let rows = self.rows(height, u64::from(across) * u64::from(job.planes), slots);
-        let grid = Grid::covering(region, left, (warps * strip, rows), (32, warps)).sharing(shared);
-        let grid = stream.gpu().fitting(grid, job.planes);
-        let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32);
-        // SAFETY: `find` checked the source's alignment; the block has a ring for each warp; the pass describes allocated
-        // memory.
-        unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps(job.taps)?)? };
-        super::keep::restore(job, stream)
+        Ok(Self { family, entry, parted: None })
     }
 
     /// The rows of a strip for a region of `height` rows that is `across` strips wide (all planes together), on a device
@@ -186,6 +127,51 @@ impl Strips {
     }
 }
 
+impl Work for Strips {
+    /// Puts the kernel into the stream; then, if the border says so, the one that copies the pixels to keep.
+    #[cfg(feature = "gpu")]
+    fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+        let taps = match self.family {
+            Family::Separable => job.taps.row_and_column()?,
+            _ => job.taps.dense()?,
+        };
+        let Strip { entry, taps: k, pixels, stages, .. } = *self.entry;
+        let region = &job.pass.region;
+        let (left, strip) = (region.aligned_left(), 32 * pixels as u32);
+        let across = ((region.x1 - left) as u32).div_ceil(strip);
+        if let Some(Parted { entry, channels }) = self.parted {
+            let value = gpu_kernels::abi::scalar::bytes(job.pass.dst.scalar);
+            let shared = parted_bytes(k, pixels, channels as i32, value);
+            let slots = stream.gpu().resident_blocks(entry.name(), 32 * channels, shared)?;
+            let images = job.planes / channels;
+            let rows = self.rows((region.y1 - region.y0) as u32, u64::from(across) * u64::from(images), slots);
+            let grid = Grid::covering(region, left, (strip, rows), (32, channels)).sharing(shared);
+            let grid = stream.gpu().fitting(grid, images);
+            let filtered = if self.takes_pixels() { job.filtered } else { 1 };
+            let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32, filtered as i32);
+            // SAFETY: a block has a warp for each channel and the shared memory for its rows; the pass describes allocated memory.
+            unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps)? };
+            return super::keep::restore(job, stream);
+        }
+        let warps = WARPS.min(across);
+        let shared = 4 * warps * ring_floats(k, pixels, stages) as u32;
+        let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)? * u64::from(warps);
+        let height = (region.y1 - region.y0) as u32;
+        let rows = self.rows(height, u64::from(across) * u64::from(job.planes), slots);
+        let grid = Grid::covering(region, left, (warps * strip, rows), (32, warps)).sharing(shared);
+        let grid = stream.gpu().fitting(grid, job.planes);
+        let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32);
+        // SAFETY: `find` checked the source's alignment; the block has a ring for each warp; the pass describes allocated
+        // memory.
+        unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps)? };
+        super::keep::restore(job, stream)
+    }
+
+    fn takes_pixels(&self) -> bool {
+        self.parted.is_some_and(|parted| parted.channels > 1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,7 +179,7 @@ mod tests {
     #[test]
     fn strips_fill_waves() {
         let entry = ENTRIES.iter().find(|entry| entry.taps == 9).unwrap();
-        let nine = Strips { entry, parted: None };
+        let nine = Strips { family: Family::Direct, entry, parted: None };
         let (across, slots) = (64, 16 * 132);
         let rows = nine.rows(8192, across, slots);
         let waves = (across * u64::from(8192_u32.div_ceil(rows))) as f64 / slots as f64;
