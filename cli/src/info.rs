@@ -52,15 +52,15 @@ fn gpus(out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, "\nKernels in this build, as PTX")?;
     for tier in embedded() {
-        let packed: usize = tier.entries.iter().map(|entry| entry.module.deflated.len()).sum();
-        let bytes: usize = tier.entries.iter().map(|entry| entry.module.length).sum();
+        let packed: usize = tier.groups.iter().map(|group| group.ptx.compressed.len()).sum();
+        let bytes: usize = tier.groups.iter().flat_map(|group| group.ptx.lengths).sum();
         let (count, packed, bytes) = (tier.entries.len(), packed.div_ceil(1024), bytes.div_ceil(1024));
         write!(
             out,
             "  sm_{:<4} {count} entries, {bytes} KiB, compressed to {packed}, by {}",
             tier.arch, tier.compiler
         )?;
-        let machines: Vec<_> = tier.machine_code.iter().map(|(arch, _)| format!("sm_{arch}")).collect();
+        let machines: Vec<_> = tier.machines().map(|arch| format!("sm_{arch}")).collect();
         if !machines.is_empty() {
             write!(out, "; machine code for {}", machines.join(", "))?;
         }

@@ -34,12 +34,17 @@ pub(crate) fn of_bits(scalar: u32, bits: u32) -> f32 {
     }
 }
 
-/// Byte `number` of a word, counted from the lowest, as a number.
+/// The bits above those of a whole number, for [`of_byte`] and [`of_half`]. Hidden, so that the assembler keeps them in a register, and
+/// selectors in the instructions.
 #[inline(always)]
-pub(crate) fn of_byte(word: u32, number: usize) -> f32 {
-    // The byte becomes the lowest bits of 2^23: two instructions at full rate, where a conversion has an eighth of it. Hidden, so
-    // that the assembler keeps this number in a register, and the selectors in the instructions.
-    let high = opaque(SHIFT.to_bits() as i32) as u32;
+pub(crate) fn high_bits() -> u32 {
+    opaque(SHIFT.to_bits() as i32) as u32
+}
+
+/// Byte `number` of a word, counted from the lowest, as a number. The byte becomes the lowest bits of 2^23: two instructions at full
+/// rate, where a conversion has an eighth of it.
+#[inline(always)]
+pub(crate) fn of_byte(word: u32, number: usize, high: u32) -> f32 {
     let shifted = match number {
         0 => permute::<0x7440>(word, high),
         1 => permute::<0x7441>(word, high),
@@ -49,14 +54,13 @@ pub(crate) fn of_byte(word: u32, number: usize) -> f32 {
     f32::from_bits(shifted) - SHIFT
 }
 
-/// The lower (0) or upper (1) half of a word, u16 or f16, as a number.
+/// The lower (0) or upper (1) half of a word, u16 or f16, as a number; see [`of_byte`].
 #[inline(always)]
-pub(crate) fn of_half(scalar: u32, word: u32, number: usize) -> f32 {
+pub(crate) fn of_half(scalar: u32, word: u32, number: usize, high: u32) -> f32 {
     if scalar == F16 {
         return half_to_f32(if number == 0 { word } else { word >> 16 });
     }
-    let high = SHIFT.to_bits();
-    let shifted = if number == 0 { permute::<0x7410>(word, high) } else { permute::<0x7632>(word, high) };
+    let shifted = if number == 0 { permute::<0x7410>(word, high) } else { permute::<0x7432>(word, high) };
     f32::from_bits(shifted) - SHIFT
 }
 

@@ -1,15 +1,24 @@
 //! For build scripts: a crate of kernels compiled for every tier, as a table that the program embeds.
 
+use std::fmt::Write as _;
+use std::io::{self, Read, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use miniz_oxide::deflate::compress_to_vec;
-use miniz_oxide::inflate::decompress_to_vec_with_limit;
+use lzma_rust2::{LzmaOptions, LzmaReader, LzmaWriter};
 
 use crate::{Error, KernelBuilder, MACHINES, Result, TIERS, at, module};
 
-/// The level that makes the least of PTX; above it are only slower ones.
-const LEVEL: u8 = 10;
+/// Bytes of PTX to compress together. More make a smaller program, since neighbours are alike. But all that stands before
+/// an entry has to be unpacked with it, which takes 2 ms at most so.
+const GROUP: usize = 256 << 10;
+
+/// What LZMA predicts a byte of PTX from: the bits of the byte before it.
+const TEXT: Model = Model { lc: 3, lp: 0, pb: 0 };
+
+/// What it predicts a byte of machine code from: the place in an instruction, which has 16 bytes.
+const CODE: Model = Model { lc: 0, lp: 2, pb: 4 };
 
 /// The kernels of a crate compiled for one compute capability and those above it: a row of the table that [`embed`] writes.
 #[derive(Debug, Hash)]
@@ -22,14 +31,19 @@ pub struct Tier {
     pub version: (u32, u32),
     /// The entries, by name.
     pub entries: &'static [Kernel],
-    /// Machine code of all entries, by the compute capability that it was assembled for.
-    pub machine_code: &'static [(u32, Packed)],
+    /// What the entries are, compressed.
+    pub groups: &'static [Group],
 }
 
 impl Tier {
     /// An entry, by its name.
     pub fn entry(&self, name: &str) -> Option<&'static Kernel> {
         self.entries.iter().find(|entry| entry.name == name)
+    }
+
+    /// The compute capabilities that its entries were assembled for, as 10 * major + minor.
+    pub fn machines(&self) -> impl Iterator<Item = u32> {
+        self.groups.iter().take(1).flat_map(|group| group.machine_code.iter().map(|&(machine, _)| machine))
     }
 }
 
@@ -40,8 +54,10 @@ pub struct Kernel {
     pub name: &'static str,
     /// The bytes of each of its parameters.
     pub parameters: &'static [usize],
-    /// Its PTX module.
-    pub module: Packed,
+    /// The group that holds it.
+    pub group: &'static Group,
+    /// Its place in the group.
+    pub index: usize,
 }
 
 impl Kernel {
@@ -50,32 +66,61 @@ impl Kernel {
     /// # Errors
     /// As [`Packed::unpack`], and if it is not text: the table was not written by [`embed`] then.
     pub fn ptx(&self) -> Result<String, String> {
-        let ptx = self.module.unpack().map_err(|reason| format!("{}: {reason}", self.name))?;
+        let ptx = self.unpack(&self.group.ptx)?;
         String::from_utf8(ptx).map_err(|error| format!("{}: its PTX is not text: {error}", self.name))
+    }
+
+    /// Machine code for a device of compute capability `arch`, unpacked anew: that for its own or an older one with the
+    /// same major number. `None` if the build made none.
+    ///
+    /// # Errors
+    /// As [`Packed::unpack`].
+    pub fn machine_code(&self, arch: u32) -> Result<Option<Vec<u8>>, String> {
+        let runs = |machine: u32| machine / 10 == arch / 10 && machine <= arch;
+        let fitting = self.group.machine_code.iter().filter(|(machine, _)| runs(*machine));
+        let best = fitting.max_by_key(|(machine, _)| *machine);
+        best.map(|(_, code)| self.unpack(code)).transpose()
+    }
+
+    fn unpack(&self, from: &Packed) -> Result<Vec<u8>, String> {
+        from.unpack(self.index).map_err(|reason| format!("{}: {reason}", self.name))
     }
 }
 
-/// Bytes that were compressed when the program was built.
+/// Neighbouring entries of a [`Tier`].
+#[derive(Debug, Hash)]
+pub struct Group {
+    /// Their PTX modules.
+    pub ptx: Packed,
+    /// Their machine code, by the compute capability that it was assembled for.
+    pub machine_code: &'static [(u32, Packed)],
+}
+
+/// Strings of bytes that were compressed, as one, when the program was built.
 #[derive(Debug, Hash)]
 pub struct Packed {
-    /// How many they are.
-    pub length: usize,
-    /// What they were compressed to: a raw stream of DEFLATE.
-    pub deflated: &'static [u8],
+    /// The length of each.
+    pub lengths: &'static [usize],
+    /// What they were compressed to: LZMA, with its header.
+    pub compressed: &'static [u8],
 }
 
 impl Packed {
-    /// The bytes.
+    /// One of the strings. Those after it are not unpacked.
     ///
     /// # Errors
-    /// If these are not [`Packed::length`] bytes that were compressed: the table was not written by [`embed`] then.
-    pub fn unpack(&self) -> Result<Vec<u8>, String> {
-        let bytes = decompress_to_vec_with_limit(self.deflated, self.length);
-        let bytes = bytes.map_err(|error| format!("cannot be unpacked: {error}"))?;
-        if bytes.len() != self.length {
-            return Err(format!("unpacks to {} bytes in place of {}", bytes.len(), self.length));
-        }
-        Ok(bytes)
+    /// If there are not as many bytes as [`Packed::lengths`] says: the table was not written by [`embed`] then.
+    pub fn unpack(&self, index: usize) -> Result<Vec<u8>, String> {
+        let length = *self.lengths.get(index).ok_or_else(|| format!("is not one of {}", self.lengths.len()))?;
+        let before: usize = self.lengths[..index].iter().sum();
+        let read = || {
+            let mut reader = LzmaReader::new_mem_limit(self.compressed, u32::MAX, None)?;
+            io::copy(&mut reader.by_ref().take(before as u64), &mut io::sink())?;
+            let mut bytes = vec![0; length];
+            reader.read_exact(&mut bytes)?;
+            Ok(bytes)
+        };
+        read().map_err(|error: io::Error| format!("cannot be unpacked: {error}"))
     }
 }
 
@@ -90,7 +135,7 @@ impl Packed {
 /// If the kernels cannot be compiled, if a file cannot be written, or if it is not cargo that runs this.
 pub fn embed(builder: &KernelBuilder) -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set: cargo runs this")?);
-    let mut table = String::from("&[\n");
+    let (mut statics, mut table) = (String::from("{\n"), String::from("    &[\n"));
     // The tiers at once: each is a single thread's work.
     let tiers = std::thread::scope(|scope| {
         let out = &out;
@@ -99,14 +144,14 @@ pub fn embed(builder: &KernelBuilder) -> Result<(), Box<dyn std::error::Error>> 
             .map(|tier| tier.join().map_err(|_| "the kernel builder panicked"))
     });
     for tier in tiers {
-        let (row, inputs) = tier??;
+        let (groups, row, inputs) = tier??;
+        statics.push_str(&groups);
         table.push_str(&row);
         for input in inputs {
             println!("cargo:rerun-if-changed={}", input.display());
         }
     }
-    table.push_str("]\n");
-    fs::write(out.join("kernels.rs"), table)?;
+    fs::write(out.join("kernels.rs"), format!("{statics}{table}    ]\n}}\n"))?;
     // A file that is added changes its folder.
     for folder in builder.sources() {
         println!("cargo:rerun-if-changed={}", folder.display());
@@ -114,56 +159,105 @@ pub fn embed(builder: &KernelBuilder) -> Result<(), Box<dyn std::error::Error>> 
     Ok(())
 }
 
-/// A tier's row of the table, and the files that it depends on. What the row embeds goes into a folder of `out`.
-fn row(builder: &KernelBuilder, arch: u32, out: &Path) -> Result<(String, Vec<PathBuf>)> {
+/// A tier's groups and its row of the table, and the files that they depend on. What they embed goes into a folder of `out`.
+fn row(builder: &KernelBuilder, arch: u32, out: &Path) -> Result<(String, String, Vec<PathBuf>)> {
     let report = for_tier(builder, arch).build()?;
     let folder = out.join(&report.arch);
     // A new folder: entries that are no more must not stay.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(at(&folder))?;
     let unusable = |reason: &str| Error::Ptx { arch: report.arch.clone(), reason: reason.to_owned() };
+    let modules = report.entries.iter().map(|entry| fs::read_to_string(&entry.path).map_err(at(&entry.path)));
+    let modules = modules.collect::<Result<Vec<_>>>()?;
+    let version =
+        modules.first().and_then(|ptx| module::version(ptx)).ok_or_else(|| unusable("it names no .version"))?;
 
-    let mut version = None;
-    let mut entries = String::new();
-    for entry in &report.entries {
-        let ptx = fs::read_to_string(&entry.path).map_err(at(&entry.path))?;
-        version = version.or_else(|| module::version(&ptx));
-        let parameters = module::parameters(&ptx);
-        let parameters =
-            parameters.ok_or_else(|| unusable(&format!("{}: its parameters are not plain", entry.name)))?;
-        let packed = pack(out, &format!("{}/{}.ptx", report.arch, entry.name), ptx.as_bytes())?;
-        let name = &entry.name;
-        entries += &format!(
-            "            ::kernel_builder::Kernel {{ name: {name:?}, parameters: &{parameters:?}, module: {packed} }},\n"
-        );
+    let name = format!("SM_{arch}");
+    let (mut entries, mut groups) = (String::new(), String::new());
+    let places = places(&modules);
+    for (group, place) in places.iter().enumerate() {
+        let texts = &modules[place.clone()];
+        for (index, (entry, ptx)) in report.entries[place.clone()].iter().zip(texts).enumerate() {
+            let entry = &entry.name;
+            let parameters = module::parameters(ptx);
+            let parameters = parameters.ok_or_else(|| unusable(&format!("{entry}: its parameters are not plain")))?;
+            let _ = writeln!(
+                entries,
+                "            ::kernel_builder::Kernel {{ name: {entry:?}, parameters: &{parameters:?}, \
+                 group: &{name}[{group}], index: {index} }},"
+            );
+        }
+        let texts: Vec<_> = texts.iter().map(String::as_bytes).collect();
+        let ptx = pack(out, &format!("{}/{group}.ptx", report.arch), &texts, TEXT)?;
+        let mut machine_code = String::new();
+        for (machine, files) in &report.machine_code {
+            let codes = files[place.clone()].iter().map(|file| fs::read(file).map_err(at(file)));
+            let codes = codes.collect::<Result<Vec<_>>>()?;
+            let codes: Vec<_> = codes.iter().map(Vec::as_slice).collect();
+            let packed = pack(out, &format!("{}/{group}.{machine}", report.arch), &codes, CODE)?;
+            let _ = write!(machine_code, "({}, {packed}), ", machine.trim_start_matches("sm_"));
+        }
+        let _ = writeln!(groups, "        ::kernel_builder::Group {{ ptx: {ptx}, machine_code: &[{machine_code}] }},");
     }
-    let version = version.ok_or_else(|| unusable("it names no .version"))?;
-    let mut machine_code = String::new();
-    for (machine, path) in &report.machine_code {
-        let code = fs::read(path).map_err(at(path))?;
-        let packed = pack(out, &format!("{}/{machine}.cubin", report.arch), &code)?;
-        machine_code += &format!("            ({}, {packed}),\n", machine.trim_start_matches("sm_"));
-    }
+    let groups = format!("    static {name}: [::kernel_builder::Group; {}] = [\n{groups}    ];\n", places.len());
     let row = format!(
-        "    ::kernel_builder::Tier {{
-        arch: {arch},
-        compiler: {:?},
-        version: {version:?},
-        entries: &[\n{entries}        ],
-        machine_code: &[\n{machine_code}        ],
-    }},\n",
+        "        ::kernel_builder::Tier {{
+            arch: {arch},
+            compiler: {:?},
+            version: {version:?},
+            entries: &[\n{entries}            ],
+            groups: &{name},
+        }},\n",
         report.compiler
     );
-    Ok((row, report.inputs))
+    Ok((groups, row, report.inputs))
 }
 
-/// Writes bytes into a file of `out`, compressed, and returns the [`Packed`] that embeds it.
-fn pack(out: &Path, file: &str, bytes: &[u8]) -> Result<String> {
+/// Which modules each group holds.
+fn places(modules: &[String]) -> Vec<Range<usize>> {
+    let mut groups = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for (index, ptx) in modules.iter().enumerate() {
+        if index > start && bytes + ptx.len() > GROUP {
+            groups.push(start..index);
+            (start, bytes) = (index, 0);
+        }
+        bytes += ptx.len();
+    }
+    groups.push(start..modules.len());
+    groups
+}
+
+/// How LZMA predicts bytes: from how many bits of the byte before, and from how many of the place.
+#[derive(Clone, Copy)]
+struct Model {
+    lc: u32,
+    lp: u32,
+    pb: u32,
+}
+
+/// Strings of bytes, compressed as one.
+fn compress(strings: &[&[u8]], model: Model) -> io::Result<Vec<u8>> {
+    let length: usize = strings.iter().map(|string| string.len()).sum();
+    let mut options = LzmaOptions::with_preset(9);
+    // Whoever unpacks allocates the dictionary.
+    options.dict_size = (length as u32).max(lzma_rust2::DICT_SIZE_MIN);
+    (options.lc, options.lp, options.pb) = (model.lc, model.lp, model.pb);
+    let mut writer = LzmaWriter::new_use_header(Vec::new(), &options, Some(length as u64))?;
+    for string in strings {
+        writer.write_all(string)?;
+    }
+    writer.finish()
+}
+
+/// Writes strings of bytes into a file of `out`, compressed, and returns the [`Packed`] that embeds it.
+fn pack(out: &Path, file: &str, strings: &[&[u8]], model: Model) -> Result<String> {
     let path = out.join(file);
-    fs::write(&path, compress_to_vec(bytes, LEVEL)).map_err(at(&path))?;
+    let compressed = compress(strings, model).map_err(at(&path))?;
+    fs::write(&path, compressed).map_err(at(&path))?;
+    let lengths: Vec<_> = strings.iter().map(|string| string.len()).collect();
     Ok(format!(
-        "::kernel_builder::Packed {{ length: {}, deflated: include_bytes!(concat!(env!(\"OUT_DIR\"), {:?})) }}",
-        bytes.len(),
+        "::kernel_builder::Packed {{ lengths: &{lengths:?}, compressed: include_bytes!(concat!(env!(\"OUT_DIR\"), {:?})) }}",
         format!("/{file}")
     ))
 }
@@ -180,23 +274,51 @@ fn for_tier(builder: &KernelBuilder, tier: u32) -> KernelBuilder {
 mod tests {
     use super::*;
 
+    fn packed(strings: &[&[u8]], model: Model) -> Packed {
+        let lengths: Vec<_> = strings.iter().map(|string| string.len()).collect();
+        Packed { lengths: lengths.leak(), compressed: compress(strings, model).unwrap().leak() }
+    }
+
     #[test]
     fn what_was_packed_is_unpacked() {
-        for bytes in [&b""[..], b".version 9.0", &[7; 100_000]] {
-            let deflated = compress_to_vec(bytes, LEVEL).leak();
-            assert_eq!(Packed { length: bytes.len(), deflated }.unpack().unwrap(), bytes);
+        let strings = [&b".version 9.0"[..], b"", &[7; 100_000], b"the last"];
+        for model in [TEXT, CODE] {
+            let packed = packed(&strings, model);
+            for (index, string) in strings.iter().enumerate() {
+                assert_eq!(packed.unpack(index).unwrap(), *string);
+            }
+            assert!(packed.unpack(strings.len()).is_err());
         }
+        assert_eq!(packed(&[b""], TEXT).unpack(0).unwrap(), b"");
     }
 
     #[test]
     fn other_bytes_are_an_error() {
-        let deflated = &*compress_to_vec(b".version 9.0 .target sm_90", LEVEL).leak();
-        let cases = [(26, &deflated[..9]), (26, &[]), (26, b"no such stream"), (25, deflated), (27, deflated)];
-        for (length, deflated) in cases {
-            assert!(Packed { length, deflated }.unpack().is_err(), "{length} {deflated:?}");
+        let whole = packed(&[b".version 9.0 .target sm_90"], TEXT).compressed;
+        for (length, compressed) in [(26, &whole[..20]), (26, &[]), (26, b"no such stream"), (27, whole)] {
+            let packed = Packed { lengths: vec![length].leak(), compressed };
+            assert!(packed.unpack(0).is_err(), "{length} {compressed:?}");
         }
-        let deflated = compress_to_vec(&[0xff; 4], LEVEL).leak();
-        let kernel = Kernel { name: "first", parameters: &[], module: Packed { length: 4, deflated } };
+        let group = Group { ptx: packed(&[&[0xff; 4]], TEXT), machine_code: &[] };
+        let kernel = Kernel { name: "first", parameters: &[], group: Box::leak(Box::new(group)), index: 0 };
         assert!(kernel.ptx().unwrap_err().contains("first"));
+    }
+
+    #[test]
+    fn machine_code_runs_on_its_own_and_on_later_minor_numbers() {
+        let code = [(80, packed(&[b"80"], CODE)), (86, packed(&[b"86"], CODE)), (90, packed(&[b"90"], CODE))];
+        let group = Group { ptx: packed(&[b""], TEXT), machine_code: Box::leak(Box::new(code)) };
+        let kernel = Kernel { name: "first", parameters: &[], group: Box::leak(Box::new(group)), index: 0 };
+        let found = |arch| kernel.machine_code(arch).unwrap().map(|code| String::from_utf8(code).unwrap());
+        let cases = [(75, None), (80, Some("80")), (86, Some("86")), (89, Some("86")), (90, Some("90")), (100, None)];
+        for (arch, code) in cases {
+            assert_eq!(found(arch).as_deref(), code, "{arch}");
+        }
+    }
+
+    #[test]
+    fn groups_hold_all_modules_in_order() {
+        let modules = [10, GROUP, 5, GROUP - 5, 1, 2].map(|bytes| " ".repeat(bytes));
+        assert_eq!(places(&modules), [0..1, 1..2, 2..4, 4..6]);
     }
 }

@@ -39,9 +39,10 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use compiler::Compiler;
-pub use embed::{Kernel, Packed, Tier, embed};
+pub use embed::{Group, Kernel, Packed, Tier, embed};
 pub use module::Module;
 
 /// The result of every fallible function of this crate.
@@ -158,9 +159,10 @@ const COMPILER_BUILTINS: &str = "#![feature(compiler_builtins)]\n#![compiler_bui
 /// for the highest at or under its own.
 pub const TIERS: [u32; 2] = [75, 90];
 
-/// The compute capabilities that apron's kernels are also assembled for, if ptxas is installed: A100, GeForce 30 and 40, L4
-/// and L40, H100 and H200. On them nothing is left to compile when a program runs.
-pub const MACHINES: [u32; 4] = [80, 86, 89, 90];
+/// The compute capabilities that apron's kernels are also assembled for, if ptxas is installed. Machine code also runs on
+/// later devices of the same major number. So these two serve A100, GeForce 30 and 40, L4 and L40; H100 and H200. On them
+/// nothing is left to compile when a program runs.
+pub const MACHINES: [u32; 2] = [80, 90];
 
 /// How many sets of results to keep: enough for a few branches and two crates.
 const KEPT: usize = 16;
@@ -231,7 +233,7 @@ impl KernelBuilder {
         self
     }
 
-    /// Also assembles the whole module for this architecture, which must run the one compiled for, if ptxas is installed.
+    /// Also assembles each entry for this architecture, which must run the one compiled for, if ptxas is installed.
     pub fn assemble(mut self, machine: impl Into<String>) -> Self {
         self.machines.push(machine.into());
         self
@@ -280,18 +282,18 @@ impl KernelBuilder {
         if let Some(path) = &self.copy_to {
             fs::copy(&module, path).map_err(at(path))?;
         }
+        let entries = entries(&folder.join(ENTRIES))?;
         let mut machine_code = Vec::new();
         for machine in &self.machines {
-            let path = folder.join(format!("{machine}.cubin"));
-            if path.is_file() || ptxas::assemble(&module, machine, &path)? {
-                machine_code.push((machine.clone(), path));
+            if let Some(files) = assemble(&entries, machine, &folder.join(machine))? {
+                machine_code.push((machine.clone(), files));
             }
         }
         let warnings = folder.join(WARNINGS);
         Ok(Report {
             arch: self.arch.clone(),
             compiler: compiler.version,
-            entries: entries(&folder.join(ENTRIES))?,
+            entries,
             warnings: fs::read_to_string(&warnings).map_err(at(&warnings))?,
             module,
             machine_code,
@@ -358,10 +360,10 @@ pub struct Report {
     pub compiler: String,
     /// PTX of all entries together.
     pub module: PathBuf,
-    /// The architectures that the module was assembled for, each with a file of machine code for all entries.
-    pub machine_code: Vec<(String, PathBuf)>,
     /// The entries by name, each with a module of its own.
     pub entries: Vec<Entry>,
+    /// The architectures that all entries were assembled for, each with a file of machine code for each entry.
+    pub machine_code: Vec<(String, Vec<PathBuf>)>,
     /// The compiler's warnings; empty if there are none.
     pub warnings: String,
     /// The files that the result depends on, for `cargo:rerun-if-changed`.
@@ -376,6 +378,33 @@ pub struct Entry {
     pub name: String,
     /// A PTX module with this entry and no other.
     pub path: PathBuf,
+}
+
+/// Assembles each entry into a file of `folder`, unless the file exists already; `None` without a ptxas that can.
+fn assemble(entries: &[Entry], machine: &str, folder: &Path) -> Result<Option<Vec<PathBuf>>> {
+    fs::create_dir_all(folder).map_err(at(folder))?;
+    let files: Vec<_> = entries.iter().map(|entry| folder.join(format!("{}.cubin", entry.name))).collect();
+    let missing: Vec<_> = entries.iter().zip(&files).filter(|(_, file)| !file.is_file()).collect();
+    if missing.is_empty() {
+        return Ok(Some(files));
+    }
+    let Some(program) = ptxas::find() else { return Ok(None) };
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((entry, file)) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if !ptxas::assemble(&program, &entry.path, machine, file)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(missing.len());
+    let complete = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let results = workers.into_iter().map(|worker| worker.join().expect("no worker panics"));
+        results.collect::<Result<Vec<_>>>()
+    })?;
+    Ok(complete.iter().all(|&all| all).then_some(files))
 }
 
 fn entries(folder: &Path) -> Result<Vec<Entry>> {

@@ -65,12 +65,11 @@ pub fn check(module: &Path, arch: &str) -> Result<Option<Vec<Usage>>> {
     Ok(Some(parse(&log)))
 }
 
-/// Assembles a PTX module into machine code for `arch`; `false` without a ptxas that knows the architecture.
+/// Has `program` assemble a PTX module into machine code for `arch`; `false` if it does not know the architecture.
 ///
 /// # Errors
 /// If ptxas cannot be started, or the file cannot be written.
-pub fn assemble(module: &Path, arch: &str, to: &Path) -> Result<bool> {
-    let Some(program) = find() else { return Ok(false) };
+pub fn assemble(program: &Path, module: &Path, arch: &str, to: &Path) -> Result<bool> {
     let unfinished = to.with_extension("unfinished");
     let result = output(Command::new(program).arg(format!("-arch={arch}")).arg("-o").arg(&unfinished).arg(module))?;
     if !result.status.success() {

@@ -24,8 +24,8 @@ pub(crate) struct Options {
     /// Also write the module of apron's own kernels to this file, for `apron --ptx`; needs one --arch.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Fail if the compiler warns, if ptxas is missing, if an entry spills registers to memory, or if it needs clearly more
-    /// registers than gpu-kernels/registers.txt or studies/registers.txt lists.
+    /// Fail if the compiler warns, if ptxas is missing, if an entry spills registers to memory or has a stack frame, or if it
+    /// needs clearly more registers than gpu-kernels/registers.txt or studies/registers.txt lists.
     #[arg(long)]
     strict: bool,
     /// Write the registers that each entry needs to those two files.
@@ -43,9 +43,8 @@ enum Compiler {
 
 /// A crate of kernels.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Set {
-    /// Its package.
-    pub(crate) package: &'static str,
+struct Set {
+    package: &'static str,
     folder: &'static str,
     /// Further folders of its source.
     with: &'static [&'static str],
@@ -66,6 +65,9 @@ const SETS: [Set; 2] = [
 
 /// By how many registers an entry may exceed the list: compilers of other versions differ a little.
 const SLACK: u32 = 8;
+
+/// Entries that may have a stack frame, and why. A frame is local memory: most often an array whose loop was not unrolled.
+const STACKS: [(&str, &str); 0] = [];
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let archs = match options.arch.as_slice() {
@@ -151,7 +153,7 @@ impl Compiled {
     }
 
     fn by_rust_cuda(set: Set, arch: &str) -> Result<Self> {
-        let module = rust_cuda::compile(set, arch)?;
+        let module = rust_cuda::compile(set.package, arch)?;
         let path = root().join("rust-cuda/target").join(format!("{}-{arch}.ptx", set.package));
         std::fs::write(&path, &module.text).with_context(|| path.display().to_string())?;
         Ok(Self { module, path, warnings: String::new() })
@@ -195,7 +197,7 @@ impl Set {
     }
 }
 
-/// Adds a line for each entry of a tier; records its registers, and the entries that spill.
+/// Adds a line for each entry of a tier; records its registers, and the entries that use local memory.
 fn list(
     compiled: &Compiled,
     arch: &str,
@@ -224,6 +226,8 @@ fn list(
         let spills = usage.spill_stores + usage.spill_loads;
         if spills > 0 {
             faults.push(format!("{name} for {arch} spills {spills} bytes"));
+        } else if usage.stack > 0 && !STACKS.iter().any(|(entry, _)| entry == name) {
+            faults.push(format!("{name} for {arch} has a stack frame of {} bytes", usage.stack));
         }
         writeln!(
             text,

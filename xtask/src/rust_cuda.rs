@@ -9,11 +9,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use kernel_builder::Module;
 
-use crate::ptx::Set;
 use crate::root;
 
-/// Compiles a crate of kernels for an architecture, as `sm_90`.
-pub(crate) fn compile(set: Set, arch: &str) -> Result<Module> {
+/// Compiles a package of kernels for an architecture, as `sm_90`.
+pub(crate) fn compile(package: &str, arch: &str) -> Result<Module> {
     let cuda = prerequisites()?;
     let folder = root().join("rust-cuda");
     let pins = Pins::read(&folder)?;
@@ -28,7 +27,7 @@ pub(crate) fn compile(set: Set, arch: &str) -> Result<Module> {
         libraries.push(others);
     }
     let result = cargo
-        .args(["run", "--release", "--locked", "--", set.package])
+        .args(["run", "--release", "--locked", "--", package])
         .current_dir(&folder)
         .env("APRON_ARCH", arch)
         .env("LD_LIBRARY_PATH", libraries)

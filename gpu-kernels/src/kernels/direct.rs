@@ -143,7 +143,7 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
     if x >= pass.region.x1 {
         return;
     }
-    let source = Source::new(pass);
+    let (source, target) = (Source::new(pass), Target::new(pass));
     let left = x - window.anchor_x;
     let mut y = pass.region.y0 + block_y() * block_height() + thread_y();
     while y < pass.region.y1 {
@@ -153,7 +153,7 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
         // `taps` are the window's from row `r` on.
         unsafe {
             if leaves && pass.border == border::KEEP {
-                Target::late(pass).write_plain(x, y, source.pixel_inside(x, y));
+                target.write_plain(x, y, source.pixel_inside(x, y));
             } else {
                 let mut sum = 0.0;
                 let mut taps = taps;
@@ -167,6 +167,9 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
                         r += 1;
                     }
                 } else {
+                    // Hidden, so that nothing of the border rule is computed ahead: the loop above wants the registers.
+                    let pass = &Pass { width: opaque(pass.width), height: opaque(pass.height), ..*pass };
+                    let source = Source::new(pass);
                     while r < window.rows {
                         let row = source.row(top + r);
                         let mut c = 0;
@@ -178,7 +181,7 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
                         r += 1;
                     }
                 }
-                Target::late(pass).write(x, y, sum);
+                target.write(x, y, sum);
             }
         }
         y += grid_height() * block_height();

@@ -20,15 +20,16 @@ use crate::tile::ring::{MAX_SHARE, Ring, ring_apron};
 use crate::tile::view::Target;
 
 /// Declares the entries `name, name for 8 bits, for 16 bits: taps, pixels of a lane, the same for 8 bits, rows at a
-/// time, stages of the ring`, and lists them.
+/// time, stages of the ring, the most registers of a thread for 8 bits`, and lists them.
 macro_rules! sliding {
-    ($($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $px8:literal, $r:literal, $stages:literal;)*) => {
+    ($($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $px8:literal, $r:literal, $stages:literal, $limit:literal;)*) => {
         kernel! {$(
             fn $name(pass: Pass, anchor_y: i32, rows: i32, taps: Taps<{ $k * $k }>) {
                 let direct = Direct(parameter!($name, 3, taps));
                 slide::<$k, $px, $r, $stages, _>(&pass, anchor_y, rows, direct)
             }
             fn $bits8(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ $k * $k }>) {
+                directive!($limit);
                 let direct = Direct(parameter!($bits8, 4, taps));
                 slide_parted::<1, $k, $px8, $r, _>(&pass, anchor_y, rows, filtered, direct)
             }
@@ -56,14 +57,14 @@ macro_rules! sliding {
 }
 
 sliding! {
-    sliding_3, sliding_8bit_3, sliding_16bit_3: 3, 4, 8, 2, 8;
-    sliding_5, sliding_8bit_5, sliding_16bit_5: 5, 4, 8, 2, 8;
-    sliding_7, sliding_8bit_7, sliding_16bit_7: 7, 4, 8, 2, 8;
-    sliding_9, sliding_8bit_9, sliding_16bit_9: 9, 4, 4, 2, 8;
-    sliding_11, sliding_8bit_11, sliding_16bit_11: 11, 4, 4, 2, 8;
-    sliding_13, sliding_8bit_13, sliding_16bit_13: 13, 4, 4, 1, 8;
-    sliding_15, sliding_8bit_15, sliding_16bit_15: 15, 4, 4, 1, 8;
-    sliding_17, sliding_8bit_17, sliding_16bit_17: 17, 4, 4, 1, 8;
+    sliding_3, sliding_8bit_3, sliding_16bit_3: 3, 4, 8, 2, 8, ".maxnreg 96";
+    sliding_5, sliding_8bit_5, sliding_16bit_5: 5, 4, 8, 2, 8, ".maxnreg 255";
+    sliding_7, sliding_8bit_7, sliding_16bit_7: 7, 4, 8, 2, 8, ".maxnreg 255";
+    sliding_9, sliding_8bit_9, sliding_16bit_9: 9, 4, 4, 2, 8, ".maxnreg 255";
+    sliding_11, sliding_8bit_11, sliding_16bit_11: 11, 4, 4, 2, 8, ".maxnreg 255";
+    sliding_13, sliding_8bit_13, sliding_16bit_13: 13, 4, 4, 1, 8, ".maxnreg 255";
+    sliding_15, sliding_8bit_15, sliding_16bit_15: 15, 4, 4, 1, 8, ".maxnreg 255";
+    sliding_17, sliding_8bit_17, sliding_16bit_17: 17, 4, 4, 1, 8, ".maxnreg 255";
 }
 
 host! {

@@ -58,9 +58,10 @@ pub(crate) struct Rows<'a, const BYTES: usize, const K: usize, const PX: usize> 
     channels: i32,
     /// The image column of a row's first float.
     left: i32,
-    /// The floats of a row that are loaded by vectors.
+    /// The floats of a row that are loaded by vectors; those from `end` on take no part in a result that is stored.
     lo: i32,
     hi: i32,
+    end: i32,
     /// The address of column `left` in row 0, and whether rows are less than 2 GiB apart: then a product of two 32-bit numbers leads to
     /// any row.
     start: u64,
@@ -100,6 +101,7 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
                 _ if inside < Self::ROW => inside & !3,
                 _ => Self::ROW,
             },
+            end: if inside + ring_apron(K as i32) < Self::ROW { inside + ring_apron(K as i32) } else { Self::ROW },
             start: source.origin().wrapping_add((left as i64 * plane.pixel as i64) as u64),
             short_rows: plane.row == plane.row as i32 as i64,
             at: [0; TURNS],
@@ -223,6 +225,7 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
     #[inline(always)]
     unsafe fn place_of<const C: usize, const IS_F16: bool>(&self, raw: &Raw, to: i32) {
         let scalar = if IS_F16 { F16 } else { U16 };
+        let high = pixel::high_bits();
         let mut turn = 0;
         while turn * 32 * C < Self::ALL as usize {
             if self.has::<C>(turn) {
@@ -234,9 +237,9 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
                     while i < 4 {
                         let value = i * C + c;
                         four[i] = if BYTES == 1 {
-                            of_byte(raw[turn * C + value / 4], value % 4)
+                            of_byte(raw[turn * C + value / 4], value % 4, high)
                         } else {
-                            of_half(scalar, raw[turn * 2 * C + value / 2], value % 2)
+                            of_half(scalar, raw[turn * 2 * C + value / 2], value % 2, high)
                         };
                         i += 1;
                     }
@@ -255,24 +258,26 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
     /// As for [`Rows::place`].
     #[inline(always)]
     unsafe fn patch(&self, y: i32, to: i32) {
-        // A thread's own places come after what it placed there; others' after a barrier.
+        // What is patched has been placed before, by any thread.
         // SAFETY: all warps are here.
         unsafe { self.meet() };
         let pass = self.source.pass;
-        let mut line = opaque(thread_y());
-        // A warp takes a channel's row.
-        while line < ROUND * self.channels {
+        // Rows outside the image are patched whole; of others, the columns before `lo` and from `hi` to `end`.
+        let whole = y < 0 || y + ROUND > pass.height;
+        let (lo, hi) = if whole { (0, 0) } else { (self.lo, self.hi) };
+        let columns = lo + if self.end > hi { self.end - hi } else { 0 };
+        let all = ROUND * self.channels * columns;
+        let mut number = opaque(32 * thread_y() + thread_x());
+        while number < all {
+            // `checked`, so that no panic is compiled in; there are columns.
+            let line = number.checked_div(columns).unwrap_or(0);
+            let column = number - line * columns;
+            let at = if column < lo { column } else { column - lo + hi };
             let (row, channel) = if line >= self.channels { (1, line - self.channels) } else { (0, line) };
             let row = Source::of_channel(&pass.src, pass, block_z() * self.channels + channel).row(y + row);
-            let mut at = opaque(thread_x());
-            while at < Self::ROW {
-                if !row.is_inside() || at < self.lo || at >= self.hi {
-                    // SAFETY: the place is this thread's; the border rule finds a pixel for any column.
-                    unsafe { self.shared.store(to + line * Self::ROW + at, row.pixel(self.left + at)) };
-                }
-                at += 32;
-            }
-            line += self.channels;
+            // SAFETY: the place is this thread's; the border rule finds a pixel for any column.
+            unsafe { self.shared.store(to + line * Self::ROW + at, row.pixel(self.left + at)) };
+            number += 32 * self.channels;
         }
     }
 

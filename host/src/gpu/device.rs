@@ -37,8 +37,6 @@ struct Inner {
     grid_rows: u32,
     /// The greatest number of bytes from one row to the next in the driver's copies by rows.
     max_pitch: usize,
-    /// Machine code of all kernels of a set, by its address, if it has some for this device and the driver takes it.
-    machine_code: Mutex<BTreeMap<usize, Option<&'static Module>>>,
     functions: Mutex<BTreeMap<Key, Loaded>>,
     /// Blocks that run at a time, by kernel, threads and bytes of shared memory.
     resident: Mutex<HashMap<(Key, u32, u32), u64>>,
@@ -243,8 +241,11 @@ impl Gpu {
         let fail = |message| Error::Driver { call: "loading a kernel", message };
         let tier = embedded::best(set, self.inner.info.capability, self.inner.info.driver).map_err(fail)?;
         let kernel = tier.entry(entry).ok_or_else(|| fail(format!("this build has no entry \"{entry}\"")))?;
-        let module = match self.machine_code(set, tier) {
-            Some(module) => Ok(module),
+        let (major, minor) = self.inner.info.capability;
+        let code = kernel.machine_code(10 * major + minor).map_err(fail)?;
+        // A driver older than the assembler may refuse its machine code; then it gets the PTX.
+        let module = match code.and_then(|code| Module::from_cubin(code, &[]).ok()) {
+            Some(module) => Ok(kept(module)),
             None => compiled(&kernel.ptx().map_err(fail)?),
         };
         self.prepare(entry, module).map_err(|error| self.error("loading a kernel", error))
@@ -324,17 +325,6 @@ impl Gpu {
         Ok(Box::leak(Box::new(function)))
     }
 
-    /// A set's machine code for this device. A driver older than its assembler may refuse it; then the PTX is used.
-    fn machine_code(&self, set: Set, tier: &Tier) -> Option<&'static Module> {
-        let mut loaded = self.inner.machine_code.lock().unwrap_or_else(PoisonError::into_inner);
-        *loaded.entry(set.as_ptr().addr()).or_insert_with(|| {
-            let (major, minor) = self.inner.info.capability;
-            let code = embedded::machine_code(tier, 10 * major + minor)?;
-            let module = Module::from_cubin(code.unpack().ok()?, &[]).ok()?;
-            Some(&*Box::leak(Box::new(module)))
-        })
-    }
-
     /// The error for a failed driver call.
     pub(super) fn error(&self, call: &'static str, error: CudaError) -> Error {
         if error == CudaError::OutOfMemory {
@@ -354,10 +344,14 @@ fn key(entry: &'static str, set: Set, given: Option<&'static Kernels>) -> Key {
     (entry, given.map_or_else(|| set.as_ptr().addr(), |kernels| std::ptr::from_ref(kernels).addr()))
 }
 
-/// The driver compiles PTX. Modules are kept until the process ends, as the GPU is, so they are leaked once here rather
-/// than counted everywhere.
+/// The driver compiles PTX.
 fn compiled(ptx: &str) -> CudaResult<&'static Module> {
-    Module::from_ptx(ptx, &[]).map(|module| &*Box::leak(Box::new(module)))
+    Module::from_ptx(ptx, &[]).map(kept)
+}
+
+/// Modules are kept until the process ends, as the GPU is, so they are leaked once here rather than counted everywhere.
+fn kept(module: Module) -> &'static Module {
+    Box::leak(Box::new(module))
 }
 
 impl Inner {
@@ -371,16 +365,7 @@ impl Inner {
         let grid_rows = grid_rows(attribute(DeviceAttribute::MaxGridDimY)?)?;
         let max_pitch = attribute(DeviceAttribute::MaxPitch)? as usize;
         let context = Context::new(device).map_err(fail)?;
-        Ok(Self {
-            info,
-            context,
-            tier,
-            grid_rows,
-            max_pitch,
-            machine_code: Mutex::default(),
-            functions: Mutex::default(),
-            resident: Mutex::default(),
-        })
+        Ok(Self { info, context, tier, grid_rows, max_pitch, functions: Mutex::default(), resident: Mutex::default() })
     }
 }
 

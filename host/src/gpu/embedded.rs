@@ -1,12 +1,12 @@
-//! The kernels that the build embedded: PTX, one compressed module for each entry, in tiers of compute capability; and, if
-//! ptxas was installed, machine code for common GPUs. Also kernels from a PTX file, which replace them.
+//! The kernels that the build embedded: PTX, one module for each entry, in tiers of compute capability; and, if ptxas was
+//! installed, machine code for common GPUs. Neighbouring entries are compressed together. Also kernels from a PTX file, which replace them.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-use kernel_builder::{Module, Packed, Tier, module};
+use kernel_builder::{Module, Tier, module};
 
 use crate::{Error, Result};
 
@@ -53,13 +53,6 @@ fn cuda_for(ptx: (u32, u32)) -> (u32, u32) {
 /// The first version of CUDA whose drivers know a tier's PTX.
 fn cuda(tier: &Tier) -> (u32, u32) {
     cuda_for(tier.version)
-}
-
-/// A tier's machine code for a device of capability `arch`: that for its own or an older one with the same major number.
-pub(super) fn machine_code(tier: &Tier, arch: u32) -> Option<&'static Packed> {
-    let runs = |machine: u32| machine / 10 == arch / 10 && machine <= arch;
-    let code = tier.machine_code.iter().filter(|(machine, _)| runs(*machine)).max_by_key(|(machine, _)| *machine);
-    code.map(|(_, code)| code)
 }
 
 /// The tiers embedded in this build.

@@ -39,7 +39,7 @@ pub use device::{Gpu, Info, LoadedKernel};
 pub use embedded::{Kernels, embedded, kernels_in_use, use_kernels};
 pub use gpu_kernels::abi::Strides;
 pub use image::DeviceImage;
-pub use kernel_builder::{Kernel, Packed, Tier};
+pub use kernel_builder::{Group, Kernel, Packed, Tier};
 pub use launch::{Function, Grid};
 pub use recorded::Recorded;
 pub use stream::{Mark, Stream};

@@ -2,10 +2,8 @@
 
 use gpu_kernels::kernels::fused::ENTRIES;
 
-use super::prepared::{Kernel, Prepared, Work};
+use super::prepared::Kernel;
 use super::sliding::{Strips, entries};
-#[cfg(feature = "gpu")]
-use crate::gpu::{stream::Stream, taps::TapHomes};
 use crate::plan::machine::Times;
 use crate::{Variant, Why};
 
@@ -16,7 +14,7 @@ pub(super) static FUSED: Kernel = Kernel {
         if !problem.separable {
             return Err(Why::NOT_SEPARABLE);
         }
-        Ok(Prepared::new(Variant::SeparableFused, Launch { strips: Strips::find(ENTRIES, problem)? }))
+        Strips::prepare(Variant::SeparableFused, ENTRIES, problem)
     },
     cost: |problem, machine| {
         const TIMES: Times = Times {
@@ -27,19 +25,3 @@ pub(super) static FUSED: Kernel = Kernel {
         TIMES.on(machine, problem.pair_taps())
     },
 };
-
-#[derive(Debug)]
-struct Launch {
-    strips: Strips,
-}
-
-impl Work for Launch {
-    #[cfg(feature = "gpu")]
-    fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
-        self.strips.launch(job, TapHomes::row_and_column, stream)
-    }
-
-    fn takes_pixels(&self) -> bool {
-        self.strips.takes_pixels()
-    }
-}

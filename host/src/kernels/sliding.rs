@@ -9,18 +9,15 @@ use gpu_kernels::tile::ring::ring_floats;
 
 use super::prepared::{Kernel, Prepared, Work};
 #[cfg(feature = "gpu")]
-use crate::gpu::{launch::Grid, stream::Stream, taps::TapHomes};
+use crate::gpu::{launch::Grid, stream::Stream};
 use crate::plan::machine::Times;
 use crate::plan::problem::Problem;
-use crate::{Scalar, Variant, Why};
+use crate::{Family, Scalar, Variant, Why};
 
 pub(super) static SLIDING: Kernel = Kernel {
     variant: Variant::DirectSliding,
     entries: || entries(ENTRIES),
-    prepare: |problem| {
-        let strips = Strips::find(ENTRIES, problem)?;
-        Ok(Prepared::new(Variant::DirectSliding, Launch { strips }))
-    },
+    prepare: |problem| Strips::prepare(Variant::DirectSliding, ENTRIES, problem),
     cost: |problem, machine| {
         const TIMES: Times = Times {
             h200: &[
@@ -38,22 +35,6 @@ pub(super) static SLIDING: Kernel = Kernel {
         TIMES.on(machine, problem.taps())
     },
 };
-
-#[derive(Debug)]
-struct Launch {
-    strips: Strips,
-}
-
-impl Work for Launch {
-    #[cfg(feature = "gpu")]
-    fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
-        self.strips.launch(job, TapHomes::dense, stream)
-    }
-
-    fn takes_pixels(&self) -> bool {
-        self.strips.takes_pixels()
-    }
-}
 
 /// The names of a table's entries, and of the kernel that restores what KEEP copies.
 pub(super) fn entries(table: &'static [Strip]) -> Vec<&'static str> {
@@ -80,9 +61,18 @@ const START: u32 = 4;
 /// | any | 512 | direct 9x9: 269 with 249 rows, one wave of strips; 281 with 125, two waves; 304 with 64 |
 const HEIGHTS: &[(i32, u32)] = &[(5, 16), (i32::MAX, 512)];
 
+/// The same for values of 8 and 16 bits. Strips at the image's edges take longer than others, so a launch should have several waves.
+///
+/// | taps | rows | measured on an H200, 8192x8192 u8, 1 channel / 3 channels, us |
+/// | --- | --- | --- |
+/// | 7 | 32 | direct 3x3: 158 / 492 with 32 rows, 158 / 515 with 16, 171 / 500 with 64, 231 / 565 with 128 |
+/// | any | 64 | fused 17: 423 / 1307 with 64 rows, 450 / 1451 with 32, 432 / 1292 with 128, 494 / 1356 with one wave |
+const HEIGHTS_PARTED: &[(i32, u32)] = &[(7, 32), (i32::MAX, 64)];
+
 /// An entry that slides down strips of the image, chosen for a problem.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Strips {
+    family: Family,
     entry: &'static Strip,
     /// The channels that a block takes, if it takes values of 8 or 16 bits.
     parted: Option<Parted>,
@@ -98,8 +88,12 @@ struct Parted {
 }
 
 impl Strips {
-    /// The table's entry for the problem's window.
-    pub(super) fn find(table: &'static [Strip], problem: &Problem) -> Result<Self, Why> {
+    /// The launch of the table's entry for the problem's window.
+    pub(super) fn prepare(variant: Variant, table: &'static [Strip], problem: &Problem) -> Result<Prepared, Why> {
+        Self::find(variant.family(), table, problem).map(|strips| Prepared::new(variant, strips))
+    }
+
+    fn find(family: Family, table: &'static [Strip], problem: &Problem) -> Result<Self, Why> {
         let Problem { cols, rows, anchor_x, .. } = *problem;
         let Some(entry) = table.iter().find(|entry| entry.taps as usize == cols && cols == rows) else {
             return Err(format!("it has no kernel for {cols}x{rows} taps").into());
@@ -119,29 +113,41 @@ impl Strips {
             };
             let bytes = parted_bytes(entry.taps, parted.pixels, channels as i32, problem.target.bytes() as i32);
             problem.fits_shared_memory(bytes as usize, "its rows")?;
-            return Ok(Self { entry, parted: Some(parted) });
+            return Ok(Self { family, entry, parted: Some(parted) });
         }
         if !problem.source_is_aligned {
             return Err("the source's rows do not begin at multiples of 16 bytes, pixel beside pixel".into());
         }
         let bytes = 4 * WARPS as usize * ring_floats(entry.taps, entry.pixels, entry.stages) as usize;
         problem.fits_shared_memory(bytes, "its rings")?;
-        Ok(Self { entry, parted: None })
+        Ok(Self { family, entry, parted: None })
     }
 
-    /// See [`Work::takes_pixels`].
-    pub(super) fn takes_pixels(&self) -> bool {
-        self.parted.is_some_and(|parted| parted.channels > 1)
+    /// The rows of a strip for a region of `height` rows that is `across` strips wide (all planes together), on a device
+    /// that runs `slots` warps of the kernel at a time.
+    ///
+    /// Where strips meet, `taps - 1` rows are computed twice, so strips should be high. But a launch ends with its last
+    /// strip, so the strips should also fill a whole number of waves.
+    #[cfg(any(feature = "gpu", test))]
+    fn rows(&self, heights: &[(i32, u32)], height: u32, across: u64, slots: u64) -> u32 {
+        let (step, taps) = (self.entry.rows as u32, self.entry.taps);
+        let most = heights.iter().find(|&&(most, _)| taps <= most).map_or(512, |&(_, rows)| rows);
+        let cost = |rows: u32| {
+            let strips = across * u64::from(height.div_ceil(rows));
+            strips.div_ceil(slots.max(1)) * u64::from(rows + taps as u32 - 1 + START)
+        };
+        (1..=most.div_ceil(step)).map(|groups| groups * step).min_by_key(|&rows| (cost(rows), rows)).unwrap_or(step)
     }
+}
 
+impl Work for Strips {
     /// Puts the kernel into the stream; then, if the border says so, the one that copies the pixels to keep.
     #[cfg(feature = "gpu")]
-    pub(super) fn launch(
-        &self,
-        job: &super::prepared::Job<'_>,
-        taps: fn(&TapHomes) -> crate::Result<&[f32]>,
-        stream: &mut Stream,
-    ) -> crate::Result<()> {
+    fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+        let taps = match self.family {
+            Family::Separable => job.taps.row_and_column()?,
+            _ => job.taps.dense()?,
+        };
         let Strip { entry, taps: k, pixels, stages, .. } = *self.entry;
         let region = &job.pass.region;
         let left = region.aligned_left();
@@ -155,13 +161,14 @@ impl Strips {
             let shared = parted_bytes(k, pixels, channels as i32, value);
             let slots = stream.gpu().resident_blocks(entry.name(), 32 * channels, shared)?;
             let images = job.planes / channels;
-            let rows = self.rows((region.y1 - region.y0) as u32, u64::from(across) * u64::from(images), slots);
+            let strips = u64::from(across) * u64::from(images);
+            let rows = self.rows(HEIGHTS_PARTED, (region.y1 - region.y0) as u32, strips, slots);
             let grid = Grid::covering(region, left, (strip, rows), (32, channels)).sharing(shared);
             let grid = stream.gpu().fitting(grid, images);
             let filtered = if self.takes_pixels() { job.filtered } else { 1 };
             let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32, filtered as i32);
             // SAFETY: a block has a warp for each channel and the shared memory for its rows; the pass describes allocated memory.
-            unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps(job.taps)?)? };
+            unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps)? };
             return super::keep::restore(job, stream);
         }
         let (strip, across) = wide(pixels);
@@ -169,30 +176,18 @@ impl Strips {
         let shared = 4 * warps * ring_floats(k, pixels, stages) as u32;
         let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)? * u64::from(warps);
         let height = (region.y1 - region.y0) as u32;
-        let rows = self.rows(height, u64::from(across) * u64::from(job.planes), slots);
+        let rows = self.rows(HEIGHTS, height, u64::from(across) * u64::from(job.planes), slots);
         let grid = Grid::covering(region, left, (warps * strip, rows), (32, warps)).sharing(shared);
         let grid = stream.gpu().fitting(grid, job.planes);
         let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32);
         // SAFETY: `find` checked the source's alignment; the block has a ring for each warp; the pass describes allocated
         // memory.
-        unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps(job.taps)?)? };
+        unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps)? };
         super::keep::restore(job, stream)
     }
 
-    /// The rows of a strip for a region of `height` rows that is `across` strips wide (all planes together), on a device
-    /// that runs `slots` warps of the kernel at a time.
-    ///
-    /// Where strips meet, `taps - 1` rows are computed twice, so strips should be high. But a launch ends with its last
-    /// strip, so the strips should also fill a whole number of waves.
-    #[cfg(any(feature = "gpu", test))]
-    fn rows(&self, height: u32, across: u64, slots: u64) -> u32 {
-        let (step, taps) = (self.entry.rows as u32, self.entry.taps);
-        let most = HEIGHTS.iter().find(|&&(most, _)| taps <= most).map_or(512, |&(_, rows)| rows);
-        let cost = |rows: u32| {
-            let strips = across * u64::from(height.div_ceil(rows));
-            strips.div_ceil(slots.max(1)) * u64::from(rows + taps as u32 - 1 + START)
-        };
-        (1..=most.div_ceil(step)).map(|groups| groups * step).min_by_key(|&rows| (cost(rows), rows)).unwrap_or(step)
+    fn takes_pixels(&self) -> bool {
+        self.parted.is_some_and(|parted| parted.channels > 1)
     }
 }
 
@@ -203,13 +198,13 @@ mod tests {
     #[test]
     fn strips_fill_waves() {
         let entry = ENTRIES.iter().find(|entry| entry.taps == 9).unwrap();
-        let nine = Strips { entry, parted: None };
+        let nine = Strips { family: Family::Direct, entry, parted: None };
         let (across, slots) = (64, 16 * 132);
-        let rows = nine.rows(8192, across, slots);
+        let rows = nine.rows(HEIGHTS, 8192, across, slots);
         let waves = (across * u64::from(8192_u32.div_ceil(rows))) as f64 / slots as f64;
         assert!(rows >= 100 && waves <= waves.ceil() && waves > waves.ceil() - 0.1, "{rows} rows, {waves} waves");
         // A small image is one wave of short strips.
-        let rows = nine.rows(1024, 16, slots);
+        let rows = nine.rows(HEIGHTS, 1024, 16, slots);
         assert!(16 * u64::from(1024_u32.div_ceil(rows)) <= slots && rows <= 16, "{rows}");
     }
 }

@@ -48,12 +48,10 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// The GPU; on the CPU an H200, to tell whether a variant exists for a window.
+    /// The GPU that a kernel is prepared for; none is prepared for the CPU.
     pub(crate) fn machine(&self) -> &Machine {
-        match self {
-            Self::Cpu { .. } => &Machine::H200,
-            Self::Gpu(machine) => machine,
-        }
+        let Self::Gpu(machine) = self else { unreachable!("a kernel was prepared for the CPU") };
+        machine
     }
 }
 
