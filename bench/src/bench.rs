@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result, bail, ensure};
 use apron::gpu::Gpu;
-use apron::{Border, Device, Error, Family, Image, Plan, Scalar, Variant};
+use apron::{Border, Device, Error, Family, Image, Plan, Scalar, Variant, f16};
 use oracle::Order;
 
 use crate::cases::{Case, Class, Random, Stored, Suite, cases};
@@ -14,6 +14,7 @@ use crate::contest::{Contender, Entry, Must, OnCpu, OnGpu, Problem};
 use crate::linked::{Beside, Linked, linked};
 use crate::measure::Turn;
 use crate::peers::{Found, On, Peers, Taker};
+use crate::pictures::{CHOSEN, Pictures};
 use crate::report::{CpuReport, GpuReport, Report, Row, Rows, Skipped, Who, duels};
 use crate::{charts, compilers, family_name, output, page, why};
 
@@ -29,7 +30,7 @@ pub struct Options {
     /// Also measure cases of up to 32768x32768 pixels.
     #[arg(long)]
     large: bool,
-    /// Also measure other libraries, if they are installed: on the GPU NPP, cuDNN, cuFFT and CuPy, on the CPU OpenCV and SciPy, all
+    /// Also measure other libraries, if they are installed: on the GPU NPP, cuDNN, cuFFT, CuPy and CV-CUDA, on the CPU OpenCV and SciPy, all
     /// through python3; and, in a build with feature "peers", imageproc, libblur and image.
     #[arg(long)]
     peers: bool,
@@ -53,6 +54,10 @@ const TURNS: usize = 7;
 
 /// The most values with which the start of a kernel matters: such cases are also replayed from graphs.
 const SMALL: usize = 1 << 22;
+
+/// The variants that are measured on pictures beside the one that a plan chooses.
+const FAST: [Variant; 4] =
+    [Variant::DirectUnrolled, Variant::DirectSliding, Variant::Separable, Variant::SeparableFused];
 
 /// Runs the benchmark and prints its table.
 ///
@@ -120,8 +125,15 @@ pub fn run(options: &Options) -> Result<()> {
             }
             continue;
         }
+        if gpu.is_none() && case.suite == Suite::Pictures {
+            if options.filter_case.contains("picture") {
+                left_out("for a GPU");
+            }
+            continue;
+        }
         let most = if gpu.is_some() { CPU_WORK[0] } else { CPU_WORK[2 - usize::from(options.common.quick)] };
-        let on_cpu = case.suite == Suite::Cpu || case.values() * case.steps(case.form.class()) <= most;
+        let small = case.suite == Suite::Gpu && case.values() * case.steps(case.form.class()) <= most;
+        let on_cpu = case.suite == Suite::Cpu || small;
         if gpu.is_none() && !on_cpu {
             left_out("too much for the CPU in reasonable time");
             continue;
@@ -135,17 +147,33 @@ pub fn run(options: &Options) -> Result<()> {
             let rows = match case.stored {
                 Stored::U8 => bench.on_cpu::<u8>(peers, with_linked, &mut report.skipped),
                 Stored::F32 => bench.on_cpu::<f32>(peers, with_linked, &mut report.skipped),
+                // Only pictures on a GPU are stored in these.
+                Stored::U16 | Stored::F16 => Ok(Vec::new()),
             };
             report.rows.extend(rows.with_context(context)?);
         }
         if let Some((ordinal, gpu)) = &gpu {
-            let rows = bench.on_gpu(*ordinal, gpu, peak, peers.as_mut(), &mut report.skipped).with_context(context)?;
-            report.rows.extend(rows);
+            let (peers, skipped) = (peers.as_mut(), &mut report.skipped);
+            let rows = match (case.suite, case.stored, case.target) {
+                (Suite::Pictures, Stored::U8, Stored::U8) => {
+                    bench.pictures::<u8, u8>(*ordinal, gpu, peak, peers, skipped)
+                }
+                (Suite::Pictures, Stored::U8, _) => bench.pictures::<u8, f32>(*ordinal, gpu, peak, peers, skipped),
+                (Suite::Pictures, Stored::U16, _) => bench.pictures::<u16, u16>(*ordinal, gpu, peak, peers, skipped),
+                (Suite::Pictures, Stored::F16, _) => bench.pictures::<f16, f16>(*ordinal, gpu, peak, peers, skipped),
+                _ => bench.on_gpu(*ordinal, gpu, peak, peers, skipped),
+            };
+            report.rows.extend(rows.with_context(context)?);
         }
     }
     report.duels = duels(&report.rows);
     output::print(&format!("\n{}", report.text()))?;
-    let put = |file: &str| output::put_between(file, "bench", |names| report.beside(names));
+    let put =
+        |file: &str| {
+            output::put_between(file, "bench", |names| {
+                if names == "pictures" { report.pictures() } else { report.beside(names) }
+            })
+        };
     options.common.write(&report, || charts::draw(&report), |charts| page::write(&report, &fallback, charts), put)
 }
 
@@ -292,24 +320,70 @@ impl Bench<'_> {
         add(&mut rows, times.entries, labels);
         if let (Some(peers), Some(expected)) = (peers, direct) {
             let classes: Vec<_> = Class::ALL.into_iter().filter(|&class| case.has(class)).collect();
-            for peer in peers.open(case, &classes, &filter, &src, &expected)? {
-                let (name, class) = (peer.name.clone(), class_of(&peer.class));
-                let timed = peers.check(&name).and_then(|agreement| {
-                    let rounds = if self.quick { 3 } else { 7 };
-                    peers.time(&name, rounds).map(|times| (agreement, times))
-                });
-                peers.done(&name);
-                match timed {
-                    Ok((agreement, times)) => {
-                        let steps = if name.contains("FFT") { 0 } else { case.steps(class) };
-                        rows.add(name, Who::Peer, Some(class), &times, agreement.checked(), steps);
-                    }
-                    Err(Some(why)) => skipped.push(Skipped { what: format!("{name} in {}", case.name()), why }),
-                    Err(None) => {}
-                }
-            }
+            let found = peers.open(case, &classes, &filter, &src, &expected)?;
+            self.rivals(peers, found, &mut rows, skipped);
         }
         rows.judge(gpu.info().name.contains("H200"));
+        Ok(rows.list)
+    }
+
+    /// A row for each library that has the case open on the GPU.
+    fn rivals(&self, peers: &mut Peers, found: Vec<Found>, rows: &mut Rows<'_>, skipped: &mut Vec<Skipped>) {
+        let case = self.case;
+        for Found { name, class, .. } in found {
+            let class = class_of(&class);
+            let timed = peers.check(&name).and_then(|agreement| {
+                let rounds = if self.quick { 3 } else { 7 };
+                peers.time(&name, rounds).map(|times| (agreement, times))
+            });
+            peers.done(&name);
+            match timed {
+                Ok((agreement, times)) => {
+                    let steps = if name.contains("FFT") { 0 } else { case.steps(class) };
+                    rows.add(name, Who::Peer, Some(class), &times, agreement.checked(), steps);
+                }
+                Err(Some(why)) => skipped.push(Skipped { what: format!("{name} in {}", case.name()), why }),
+                Err(None) => {}
+            }
+        }
+    }
+
+    /// The plan that chooses, then variants made for the case's filter, then the peers: on pictures as they are stored.
+    fn pictures<S: Random, D: Random>(
+        &self,
+        ordinal: u32,
+        gpu: &Gpu,
+        peak: Option<f64>,
+        peers: Option<&mut Peers>,
+        skipped: &mut Vec<Skipped>,
+    ) -> Result<Vec<Row>> {
+        let case = self.case;
+        let filter = case.filter()?;
+        let class = case.form.class();
+        let pictures = Pictures::<S, D>::new(case, &filter)?;
+        let mut contest = pictures.on(gpu)?;
+        let build =
+            |variant: Option<Variant>| Plan::builder(&filter).device(Device::Gpu(ordinal)).variant(variant).build();
+        contest.enter(CHOSEN.to_owned(), build(None)?)?;
+        let mut labels = vec![Label { who: Who::Apron, class, steps: case.steps(class) }];
+        // Naive kernels would take most of the time, and are no news.
+        let others = Variant::all().filter(|variant| !self.quick && FAST.contains(variant));
+        for variant in others.filter(|variant| Class::of(variant.family()) == class) {
+            let entered = build(Some(variant)).map_err(anyhow::Error::from);
+            match entered.and_then(|plan| contest.enter(variant.name().to_owned(), plan)) {
+                Ok(()) => labels.push(self.label(variant.family(), class)),
+                Err(error) if matches!(error.downcast_ref(), Some(Error::Unsupported { .. })) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let times = contest.time(self.rounds)?;
+        let mut rows = Rows::new(case, format!("gpu:{ordinal}"), &times.copies, peak);
+        add(&mut rows, times.entries, labels);
+        if let Some(peers) = peers {
+            let found = peers.open(case, &[class], &filter, &pictures.src, &pictures.expected)?;
+            self.rivals(peers, found, &mut rows, skipped);
+        }
+        rows.judge(false);
         Ok(rows.list)
     }
 
@@ -352,10 +426,12 @@ mod tests {
         };
         let case = Case {
             suite: Suite::Gpu,
+            images: 1,
             width: 160,
             height: 48,
             channels: 1,
             stored: Stored::F32,
+            target: Stored::F32,
             taps: 5,
             form: Form::Product,
             goals: [None; 2],

@@ -1,12 +1,14 @@
 //! The benchmark's problems, with their expected results and the goals for their times.
 
-use apron::{Family, Filter, Pixel, Result, Shape};
+use apron::{Family, Filter, Pixel, Result, Shape, f16};
 
 /// One problem: an image of random pixels and a filter. Every variant that accepts it is run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// Which of the two sets it belongs to.
+    /// Which of the sets it belongs to.
     pub suite: Suite,
+    /// Images that one call filters, one below the other in memory.
+    pub images: usize,
     /// Pixels in a row.
     pub width: usize,
     /// Rows.
@@ -15,6 +17,8 @@ pub struct Case {
     pub channels: usize,
     /// How a value is stored.
     pub stored: Stored,
+    /// How a result is stored.
+    pub target: Stored,
     /// Tap columns and rows.
     pub taps: usize,
     /// How the taps are made.
@@ -34,6 +38,8 @@ pub enum Suite {
     Gpu,
     /// Images as they are filtered on a CPU, f32 and u8.
     Cpu,
+    /// Pictures in a GPU's memory, as they are stored: channels side by side, mostly bytes.
+    Pictures,
 }
 
 /// How a channel's value is stored.
@@ -41,6 +47,10 @@ pub enum Suite {
 pub enum Stored {
     /// 8-bit integers.
     U8,
+    /// 16-bit integers.
+    U16,
+    /// 16-bit floats.
+    F16,
     /// 32-bit floats.
     F32,
 }
@@ -54,6 +64,8 @@ pub enum Form {
     Product,
     /// The Gaussian whose sigma fits the number of taps, as OpenCV chooses it.
     Gaussian,
+    /// The derivative along a row.
+    Sobel,
 }
 
 /// How a filter is given to a contender: two ways with different costs.
@@ -109,6 +121,8 @@ const GPU: &[Row] = &[
     (8192, 8192, 1, 17, Form::Product, limits(80.0, 80.0), [Some(0x9c54_76ac_42d1_9396), Some(0x3812_bf5b_a6d2_7d82)], false),
     (8192, 8192, 1, 33, Form::Product, pair(65.0), [Some(0x245a_6669_03a0_6cc7), Some(0x0c9e_8b30_e67a_275a)], false),
     (6500, 5200, 3, 7, Form::Product, dense(Goal::Micros(245.0)), [Some(0x8f92_18a8_e0e9_2abc), Some(0x573d_ad64_7d7e_a2d2)], false),
+    (1024, 1024, 1, 17, Form::Product, NO_GOAL, [Some(0x9ccf_82f8_500d_d537), Some(0xe315_3c7c_197e_c05b)], false),
+    (2048, 2048, 1, 17, Form::Product, NO_GOAL, [Some(0x3d34_2f94_06c1_52bf), Some(0x651d_643b_a3d8_95c0)], false),
     (2048, 2048, 1, 51, Form::Random, dense(Goal::Rivals), [Some(0x8326_939f_c458_d9f9), None], false),
     (8192, 8192, 1, 51, Form::Random, dense(Goal::Rivals), [Some(0xd55b_bb53_021a_1cda), None], false),
     (16384, 16384, 1, 5, Form::Product, limits(88.0, 90.0), [Some(0x27f1_4ad9_b711_de43), Some(0x1486_5b93_3be5_46a9)], true),
@@ -152,14 +166,48 @@ const CPU: &[CpuRow] = &[
     ]),
 ];
 
+/// Some rows of the third table: images, columns and rows of each; the stored type, channels, the results' type; and the filters.
+type Pictures = ((usize, usize, usize), (Stored, usize, Stored), &'static [(Form, usize)]);
+
+/// The filters of the large pictures of bytes.
+const ALL_FILTERS: &[(Form, usize)] = &[
+    (Form::Random, 3),
+    (Form::Random, 5),
+    (Form::Random, 7),
+    (Form::Random, 17),
+    (Form::Gaussian, 5),
+    (Form::Gaussian, 17),
+    (Form::Gaussian, 33),
+];
+
+/// The filters of video's frames.
+const FRAME_FILTERS: &[(Form, usize)] = &[(Form::Random, 3), (Form::Gaussian, 5), (Form::Gaussian, 17)];
+
+/// The filters of many frames at once.
+const BATCH_FILTERS: &[(Form, usize)] = &[(Form::Random, 3), (Form::Random, 5), (Form::Gaussian, 17)];
+
+const PICTURES: &[Pictures] = &[
+    ((1, 8192, 8192), (Stored::U8, 1, Stored::U8), ALL_FILTERS),
+    ((1, 8192, 8192), (Stored::U8, 3, Stored::U8), ALL_FILTERS),
+    ((1, 8192, 8192), (Stored::U8, 4, Stored::U8), ALL_FILTERS),
+    ((1, 8192, 8192), (Stored::U16, 1, Stored::U16), &[(Form::Random, 5)]),
+    ((1, 8192, 8192), (Stored::F16, 1, Stored::F16), &[(Form::Random, 5)]),
+    ((1, 8192, 8192), (Stored::U8, 1, Stored::F32), &[(Form::Sobel, 3)]),
+    ((1, 1920, 1080), (Stored::U8, 3, Stored::U8), FRAME_FILTERS),
+    ((1, 4000, 3000), (Stored::U8, 3, Stored::U8), &[(Form::Gaussian, 17)]),
+    ((64, 1920, 1080), (Stored::U8, 3, Stored::U8), BATCH_FILTERS),
+];
+
 /// All cases, those for a GPU first.
 pub fn cases() -> Vec<Case> {
     let gpu = GPU.iter().map(|&(width, height, channels, taps, form, goals, sums, large)| Case {
         suite: Suite::Gpu,
+        images: 1,
         width,
         height,
         channels,
         stored: Stored::F32,
+        target: Stored::F32,
         taps,
         form,
         goals,
@@ -171,10 +219,12 @@ pub fn cases() -> Vec<Case> {
             let goal = Some(Goal::OpenCv(parts[i]));
             Case {
                 suite: Suite::Cpu,
+                images: 1,
                 width: 2048,
                 height: 2048,
                 channels,
                 stored,
+                target: stored,
                 taps: CPU_TAPS[i],
                 form,
                 goals: Class::ALL.map(|class| goal.filter(|_| form.class() == class)),
@@ -183,7 +233,23 @@ pub fn cases() -> Vec<Case> {
             }
         })
     });
-    gpu.chain(cpu).collect()
+    let pictures = PICTURES.iter().flat_map(|&((images, width, height), (stored, channels, target), filters)| {
+        filters.iter().map(move |&(form, taps)| Case {
+            suite: Suite::Pictures,
+            images,
+            width,
+            height,
+            channels,
+            stored,
+            target,
+            taps,
+            form,
+            goals: NO_GOAL,
+            sums: [None; 2],
+            large: false,
+        })
+    });
+    gpu.chain(cpu).chain(pictures).collect()
 }
 
 impl Class {
@@ -205,6 +271,16 @@ impl Class {
 }
 
 impl Form {
+    /// The name in cases' names.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Product => "product",
+            Self::Gaussian => "gaussian",
+            Self::Sobel => "sobel",
+        }
+    }
+
     /// The class in which a filter of this form is given.
     pub fn class(self) -> Class {
         if self == Self::Random { Class::Dense } else { Class::Pair }
@@ -217,7 +293,7 @@ fn sigma(taps: usize) -> f64 {
 }
 
 impl Form {
-    /// A filter of so many tap columns and rows. Random taps add up to 1 if `level`, a Gaussian's always do.
+    /// A filter of so many tap columns and rows. Random taps add up to 1 if `level`, a Gaussian's always do, a derivative's never.
     ///
     /// # Errors
     /// Those of [`Filter`]; none for up to some thousands of taps.
@@ -242,6 +318,7 @@ impl Form {
                 let taps: Vec<_> = taps.iter().map(|tap| tap / sum).collect();
                 Filter::separable_f64(&taps, &taps)
             }
+            Self::Sobel => Filter::sobel_x_sized(taps),
         }
     }
 }
@@ -251,6 +328,8 @@ impl Stored {
     pub fn name(self) -> &'static str {
         match self {
             Self::U8 => "u8",
+            Self::U16 => "u16",
+            Self::F16 => "f16",
             Self::F32 => "f32",
         }
     }
@@ -259,6 +338,7 @@ impl Stored {
     pub fn bytes(self) -> usize {
         match self {
             Self::U8 => 1,
+            Self::U16 | Self::F16 => 2,
             Self::F32 => 4,
         }
     }
@@ -301,32 +381,53 @@ impl Random for u8 {
     }
 }
 
+impl Random for u16 {
+    const POISON: Self = 0xA5A5;
+
+    fn random(random: &mut fastrand::Rng) -> Self {
+        random.u16(..)
+    }
+}
+
+impl Random for f16 {
+    const POISON: Self = Self::NAN;
+
+    /// From -1 to 1.
+    fn random(random: &mut fastrand::Rng) -> Self {
+        Self::from_f32(f32::random(random))
+    }
+}
+
 impl Case {
     /// The name that `--filter-case` searches.
     pub fn name(&self) -> String {
-        let Self { width, height, channels, taps, .. } = self;
+        let Self { images, width, height, channels, taps, .. } = self;
         let planes = if *channels == 1 { String::new() } else { format!("x{channels}") };
+        let (stored, form) = (self.stored.name(), self.form.name());
         match self.suite {
             Suite::Gpu => format!("{width}x{height}{planes}-{taps}x{taps}"),
-            Suite::Cpu => {
-                let form = match self.form {
-                    Form::Random => "random",
-                    Form::Product => "product",
-                    Form::Gaussian => "gaussian",
-                };
-                format!("{}{planes}-{form}-{taps}x{taps}", self.stored.name())
+            Suite::Cpu => format!("{stored}{planes}-{form}-{taps}x{taps}"),
+            Suite::Pictures => {
+                let to = if self.target == self.stored { String::new() } else { format!("-to-{}", self.target.name()) };
+                let many = if *images == 1 { String::new() } else { format!("{images}x") };
+                format!("picture-{stored}{planes}{to}-{form}-{taps}-{many}{width}x{height}")
             }
         }
     }
 
-    /// Width, height and channels.
+    /// Width, height and channels of each image.
     pub fn shape(&self) -> Shape {
         Shape { width: self.width, height: self.height, channels: self.channels }
     }
 
-    /// Values in the image.
+    /// Rows of all images.
+    pub fn rows(&self) -> usize {
+        self.images * self.height
+    }
+
+    /// Values in all images.
     pub fn values(&self) -> usize {
-        self.width * self.height * self.channels
+        self.width * self.rows() * self.channels
     }
 
     /// Multiply-adds for one value, in a class.
@@ -334,6 +435,17 @@ impl Case {
         match class {
             Class::Dense => self.taps * self.taps,
             Class::Pair => 2 * self.taps,
+        }
+    }
+
+    /// The filter, for a table.
+    pub fn filter_in_words(&self) -> String {
+        let taps = self.taps;
+        match self.form {
+            Form::Random => format!("{taps}x{taps}"),
+            Form::Product => format!("{taps}+{taps}"),
+            Form::Gaussian => format!("Gaussian {taps}+{taps}"),
+            Form::Sobel => format!("Sobel {taps}x{taps}"),
         }
     }
 
@@ -367,10 +479,10 @@ impl Case {
     /// None for the cases in the tables.
     pub fn filter(&self) -> Result<Filter> {
         // Taps whose sum is 1 keep 8-bit results in range.
-        self.form.filter(self.taps, self.suite == Suite::Cpu)
+        self.form.filter(self.taps, self.suite != Suite::Gpu)
     }
 
-    /// The random pixels, channels interleaved.
+    /// The random pixels of all images, channels interleaved.
     pub fn pixels<P: Random>(&self) -> Vec<P> {
         let mut random = fastrand::Rng::with_seed(self.width as u64);
         (0..self.values()).map(|_| P::random(&mut random)).collect()
@@ -392,10 +504,18 @@ mod tests {
             let filter = case.filter().unwrap();
             assert_eq!((filter.cols(), filter.rows()), (case.taps, case.taps), "{}", case.name());
             assert_eq!(filter.is_separable(), case.form.class() == Class::Pair, "{}", case.name());
-            if case.suite == Suite::Cpu {
+            if case.suite != Suite::Gpu && case.form != Form::Sobel {
                 let sum: f64 = (0..case.taps * case.taps).map(|i| filter.tap(i / case.taps, i % case.taps)).sum();
                 assert!((sum - 1.0).abs() < 1e-3, "{}: {sum}", case.name());
             }
+        }
+    }
+
+    #[test]
+    fn pictures_are_named_by_what_differs() {
+        let names: Vec<_> = cases().iter().filter(|case| case.suite == Suite::Pictures).map(Case::name).collect();
+        for name in ["u8x3-gaussian-17-8192x8192", "u8-to-f32-sobel-3-8192x8192", "u8x3-random-5-64x1920x1080"] {
+            assert!(names.contains(&format!("picture-{name}")), "{name}: {names:?}");
         }
     }
 
@@ -404,7 +524,9 @@ mod tests {
         for case in cases() {
             let name = case.name();
             let class = case.form.class();
-            assert!(case.sums[class as usize].is_some() || case.width > 16384, "{name}");
+            // Every value of a picture is compared with the CPU's.
+            let compared = case.suite == Suite::Pictures;
+            assert!(case.sums[class as usize].is_some() || case.width > 16384 || compared, "{name}");
         }
     }
 }

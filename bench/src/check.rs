@@ -14,6 +14,8 @@ pub(crate) struct Checked {
     pub(crate) against: Against,
     /// The greatest difference, if it need not be the same.
     pub(crate) difference: Option<f64>,
+    /// How many values differ, of another library's integers.
+    pub(crate) differ: Option<u64>,
     pub(crate) checksum: Option<u64>,
 }
 
@@ -29,6 +31,8 @@ pub(crate) enum Against {
     F64AndSum,
     /// All bits of the first contender's result in the same order, whose name this is.
     First(String),
+    /// Every value of the CPU's result, which was compared with the definition.
+    Cpu,
     /// The direct result, within the tolerance for spectra.
     Direct,
     /// All bits of the same work, not recorded.
@@ -50,6 +54,7 @@ impl std::fmt::Display for Against {
             Self::F64 => f.write_str("f64"),
             Self::F64AndSum => f.write_str("f64, checksum"),
             Self::First(name) => write!(f, "{name}, all bits"),
+            Self::Cpu => f.write_str("the CPU's, all bits"),
             Self::Direct => f.write_str("direct"),
             Self::NotRecorded => f.write_str("the same, not recorded, all bits"),
             Self::Apron(note) if note.is_empty() => f.write_str("apron"),
@@ -101,14 +106,14 @@ pub(crate) fn near<P: Pixel>(found: &Image<P>, expected: &Image<P>, bound: f64) 
 }
 
 /// Compares a thousand values with the definition in f64: see [`oracle::spots`].
-pub(crate) fn spots<P: Random>(
+pub(crate) fn spots<S: Random, D: Random>(
     filter: &Filter,
     border: Border,
-    src: &Image<P>,
-    dst: &Image<P>,
+    src: &Image<S>,
+    dst: &Image<D>,
     slack: f64,
 ) -> Result<()> {
-    let layout = Layout { shape: src.shape(), most: (P::SCALAR == Scalar::U8).then_some(255.0) };
+    let layout = Layout { shape: src.shape(), most: (D::SCALAR == Scalar::U8).then_some(255.0) };
     let images = (src.as_slice(), dst.as_slice());
     Ok(oracle::with_taps(filter, |taps| oracle::spots(taps, border, layout, images, slack))?)
 }
@@ -130,10 +135,12 @@ mod tests {
         let (width, height, taps) = (67, 41, 5);
         Case {
             suite: Suite::Cpu,
+            images: 1,
             width,
             height,
             channels,
             stored,
+            target: stored,
             taps,
             form,
             goals: [None; 2],

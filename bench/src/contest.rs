@@ -63,6 +63,8 @@ pub(crate) trait Rival {
 pub(crate) struct Agreement {
     /// The greatest difference; `None` if it is not finite.
     pub(crate) difference: Option<f64>,
+    /// How many values differ, of integers.
+    pub(crate) differ: Option<u64>,
     /// Its border, if another one, and other remarks.
     pub(crate) note: String,
 }
@@ -99,7 +101,7 @@ impl Agreement {
     /// Its outcome.
     pub(crate) fn checked(self) -> Checked {
         let difference = Some(self.difference.unwrap_or(f64::INFINITY));
-        Checked { difference, ..Checked::against(Against::Apron(self.note)) }
+        Checked { difference, differ: self.differ, ..Checked::against(Against::Apron(self.note)) }
     }
 }
 
@@ -162,16 +164,23 @@ impl<'a, P: Random> Judge<'a, P> {
 pub(crate) struct OnGpu<'a> {
     gpu: &'a Gpu,
     src: DeviceImage,
-    bed: Bed,
+    track: Track<'a>,
     judge: Judge<'a, f32>,
+}
+
+/// Contenders that were checked, and the images in a GPU's memory on which they are timed.
+pub(crate) struct Track<'a> {
+    bed: Bed,
+    /// The images whose copy is timed, if not the same ones.
+    copies: Option<Bed>,
     entries: Vec<(OnDevice<'a>, Rhythm, Entry)>,
 }
 
 impl<'a> OnGpu<'a> {
     /// `src` is the problem's source on the device.
     pub(crate) fn new(gpu: &'a Gpu, problem: Problem<'a, f32>, src: DeviceImage) -> Result<Self> {
-        let bed = Bed::new(gpu, &src)?;
-        Ok(Self { gpu, src, bed, judge: Judge::new(problem), entries: Vec::new() })
+        let track = Track::new(Bed::new(gpu, &src)?, None);
+        Ok(Self { gpu, src, track, judge: Judge::new(problem) })
     }
 
     /// Runs the contender once, checks its result, and returns it.
@@ -183,10 +192,10 @@ impl<'a> OnGpu<'a> {
         let mut enter = || -> Result<_> {
             let found = Rc::new(self.once(&mut run)?);
             let checked = self.judge.check(&name, must, &found)?;
-            Ok((found, checked, self.bed.rhythm(&mut run)?))
+            Ok((found, checked))
         };
-        let (found, checked, rhythm) = enter().with_context(|| name.clone())?;
-        self.entries.push((run, rhythm, Entry::new(name, checked)));
+        let (found, checked) = enter().with_context(|| name.clone())?;
+        self.track.enter(name, checked, run)?;
         Ok(found)
     }
 
@@ -197,14 +206,14 @@ impl<'a> OnGpu<'a> {
     pub(crate) fn enter_replayed(&mut self, name: String, plan: &Plan) -> Result<()> {
         let mut enter = || -> Result<_> {
             let expected = self.once(&mut |src, dst, stream| plan.run_on_device(src, dst, stream))?;
-            let mut replays = self.bed.recorded(self.gpu, plan)?;
-            let rhythm = self.bed.rhythm(|_, _, stream| replays.next(stream))?;
+            let mut replays = self.track.bed.recorded(self.gpu, plan)?;
+            let rhythm = self.track.bed.rhythm(|_, _, stream| replays.next(stream))?;
             check::same(&self.gpu.download(replays.result())?, &expected)?;
             Ok((replays, rhythm))
         };
         let (mut replays, rhythm) = enter().with_context(|| name.clone())?;
         let run: OnDevice<'a> = Box::new(move |_, _, stream| replays.next(stream));
-        self.entries.push((run, rhythm, Entry::new(name, Checked::against(Against::NotRecorded))));
+        self.track.entries.push((run, rhythm, Entry::new(name, Checked::against(Against::NotRecorded))));
         Ok(())
     }
 
@@ -226,11 +235,35 @@ impl<'a> OnGpu<'a> {
     ///
     /// # Errors
     /// If one fails.
+    pub(crate) fn time(self, rounds: usize) -> Result<Times> {
+        self.track.time(rounds)
+    }
+}
+
+impl<'a> Track<'a> {
+    pub(crate) fn new(bed: Bed, copies: Option<Bed>) -> Self {
+        Self { bed, copies, entries: Vec::new() }
+    }
+
+    /// Enters a contender whose result was checked.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub(crate) fn enter(&mut self, name: String, checked: Checked, mut run: OnDevice<'a>) -> Result<()> {
+        let rhythm = self.bed.rhythm(&mut run).with_context(|| name.clone())?;
+        self.entries.push((run, rhythm, Entry::new(name, checked)));
+        Ok(())
+    }
+
+    /// As [`OnGpu::time`].
+    ///
+    /// # Errors
+    /// If one fails.
     pub(crate) fn time(mut self, rounds: usize) -> Result<Times> {
-        let rhythm = self.bed.rhythm(copy)?;
+        let rhythm = self.copies.as_mut().unwrap_or(&mut self.bed).rhythm(copy)?;
         let mut copies = Vec::new();
         for _ in 0..rounds {
-            copies.push(self.bed.time(rhythm, copy)?);
+            copies.push(self.copies.as_mut().unwrap_or(&mut self.bed).time(rhythm, copy)?);
             for (run, rhythm, entry) in self.entries.iter_mut().filter(|(.., entry)| !entry.is_done()) {
                 let start = Instant::now();
                 entry.times.push(self.bed.time(*rhythm, &mut *run)?);
@@ -352,7 +385,7 @@ mod tests {
 
     impl Rival for Failing {
         fn check(&mut self) -> Result<Agreement, Option<String>> {
-            Ok(Agreement { difference: Some(0.5), note: "another border".to_owned() })
+            Ok(Agreement { difference: Some(0.5), differ: None, note: "another border".to_owned() })
         }
 
         fn times(&mut self, _: Turn) -> Result<Vec<Duration>, Option<String>> {

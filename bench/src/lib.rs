@@ -10,6 +10,7 @@
 //! | [`measure`] | times on a GPU's stream and on the CPU |
 //! | `contest` | all contenders on one problem: checked, then timed round by round |
 //! | `check` | compares results with the oracle, with checksums, with each other |
+//! | `pictures` | a contest on pictures as they are stored, in a GPU's memory |
 //! | `peers`, `linked` | other libraries: through Python, and linked in |
 //! | `report`, `charts`, `page`, `text`, `output` | output: tables, JSON, SVG, HTML |
 //!
@@ -30,6 +31,7 @@ pub mod measure;
 mod output;
 mod page;
 mod peers;
+mod pictures;
 mod report;
 mod sheet;
 mod sources;

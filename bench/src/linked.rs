@@ -56,7 +56,7 @@ impl<P: Random> Library<P> {
             "" => (whole, ""),
             note => (inside, note),
         };
-        Agreement { difference: Some(difference).filter(|gap| gap.is_finite()), note: note.to_owned() }
+        Agreement { difference: Some(difference).filter(|gap| gap.is_finite()), differ: None, note: note.to_owned() }
     }
 }
 

@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use apron::gpu::{DeviceImage, Gpu, Recorded, Stream};
-use apron::{Plan, Result, Shape};
+use apron::{Layout, Plan, Result, Shape};
 
 /// The median of some times.
 ///
@@ -23,6 +23,13 @@ pub fn median(mut times: Vec<Duration>) -> Duration {
 /// A time in microseconds.
 pub fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
+}
+
+/// Bytes of an image's rows, with what lies between them.
+fn bytes(image: &DeviceImage) -> u64 {
+    let (shape, format) = (image.shape(), image.format());
+    let planes = if format.layout == Layout::Interleaved { 1 } else { shape.channels };
+    (format.scalar.bytes() * image.stride() * shape.height * planes) as u64
 }
 
 /// The driver's fastest copy of an image: the limit for filters.
@@ -140,9 +147,15 @@ impl Bed {
     /// # Errors
     /// Memory and driver errors.
     pub fn new(gpu: &Gpu, src: &DeviceImage) -> Result<Self> {
-        let shape = src.shape();
-        let bytes = 8 * (src.stride() * shape.height * shape.channels) as u64;
-        let count = (2 * gpu.info().l2_cache).div_ceil(bytes).max(2);
+        Self::between(gpu, src, src)
+    }
+
+    /// As [`Bed::new`], for results like `dst`.
+    ///
+    /// # Errors
+    /// Memory and driver errors.
+    pub fn between(gpu: &Gpu, src: &DeviceImage, dst: &DeviceImage) -> Result<Self> {
+        let count = (2 * gpu.info().l2_cache).div_ceil(bytes(src) + bytes(dst)).max(2);
         let stream = gpu.stream()?;
         let mut pairs = Vec::new();
         for _ in 0..count {
@@ -150,7 +163,7 @@ impl Bed {
             // What lies between the rows is copied too, by [`copy`].
             copy.fill(0.0, &stream)?;
             copy.copy_from(src, &stream)?;
-            pairs.push((copy, gpu.image_like(src)?));
+            pairs.push((copy, gpu.image_like(dst)?));
         }
         let mut ballast = gpu.image(Shape { width: 8192, height: 4096, channels: 1 })?;
         // The first time is not counted.

@@ -25,7 +25,8 @@ pub(crate) struct Common {
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
     /// Also put tables into this Markdown file; may be given more than once. Between a line "<!-- ladder NAME -->" and
-    /// "<!-- end -->" goes a document's table, after "<!-- bench NAME -->" the comparison with the libraries of that name.
+    /// "<!-- end -->" goes a document's table, after "<!-- bench NAME -->" the comparison with the libraries of that name, after
+    /// "<!-- bench pictures -->" that of pictures on a GPU.
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Vec<PathBuf>,
 }

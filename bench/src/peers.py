@@ -3,11 +3,11 @@
 Reads one JSON request a line, answers each with one JSON line. `hello` is written first: which libraries there are, which are
 missing and why. Then
     {"do": "open", "case": {...}}              -> {"peers": [names that apply]}
-    {"do": "check", "peer": name}              -> {"difference", "where", "note"} or {"skip": reason}
+    {"do": "check", "peer": name}              -> {"difference", "differ", "note"} or {"skip": reason}
     {"do": "time", "peer": name, "how": {...}} -> {"us": [...]}; how: {"rounds": n} on the GPU, {"lead": s, "span": s} on the CPU
     {"do": "close"}                            -> {}
-A case names two raw files, pixels and the result expected, both height x width x channels, and gives the taps. Results are
-compared where the library's border makes no difference, or everywhere if it has the border that is asked for.
+A case names two raw files, pixels and the result expected, both images * height x width x channels, and gives the taps. Results
+are compared where the library's border makes no difference, or everywhere if it has the border that is asked for.
 
 `--self-test` runs the CPU libraries and the protocol on a small image, against a plain definition.
 """
@@ -42,14 +42,17 @@ class Case:
     def __init__(self, np, spec):
         self.np = np
         self.width, self.height, self.channels = spec["width"], spec["height"], spec["channels"]
-        self.dtype = np.dtype({"u8": np.uint8, "f32": np.float32}[spec["stored"]])
+        self.images = spec.get("images", 1)
+        types = {"u8": np.uint8, "u16": np.uint16, "f16": np.float16, "f32": np.float32}
+        self.stored, self.target = spec["stored"], spec.get("target", spec["stored"])
+        self.dtype, self.result = np.dtype(types[self.stored]), np.dtype(types[self.target])
         self.classes, self.sigma, self.l2 = spec["classes"], spec.get("sigma"), spec.get("l2_cache", 0)
         self.taps = np.array(spec["taps"], np.float64)
         self.row = None if spec["row"] is None else np.array(spec["row"], np.float64)
         self.column = None if spec["column"] is None else np.array(spec["column"], np.float64)
-        shape = (self.height, self.width, self.channels)
+        shape = (self.images * self.height, self.width, self.channels)
         self.pixels = np.fromfile(spec["pixels"], self.dtype).reshape(shape)
-        self.expected = np.fromfile(spec["expected"], self.dtype).reshape(shape)
+        self.expected = np.fromfile(spec["expected"], self.result).reshape(shape)
         if self.channels == 1:
             self.pixels, self.expected = self.pixels[:, :, 0], self.expected[:, :, 0]
 
@@ -58,7 +61,7 @@ class Case:
         return self.taps.shape[0]
 
     def work(self, steps):
-        return self.width * self.height * self.channels * steps
+        return self.images * self.width * self.height * self.channels * steps
 
     def planes(self, array):
         """Channels first, each plane without gaps."""
@@ -66,19 +69,23 @@ class Case:
         return self.np.ascontiguousarray(array.transpose(2, 0, 1))
 
     def difference(self, found, margin):
-        """The greatest difference from what is expected, outside a frame of `margin` pixels."""
+        """The greatest difference from what is expected, outside a frame of `margin` pixels; of integers also how many differ."""
         if found.shape != self.expected.shape:
             raise Skip(f"its result is {found.shape}, not {self.expected.shape}")
-        inner = (slice(margin, self.height - margin), slice(margin, self.width - margin))
-        wide = self.np.int64 if self.dtype.itemsize == 1 else self.np.float32
-        worst = 0.0
-        # A few rows at a time: an image of a gigapixel has no room for its differences.
-        rows = range(*inner[0].indices(self.height))
-        for start in range(rows.start, rows.stop, 512):
-            part = (slice(start, min(start + 512, rows.stop)), inner[1])
-            gap = self.np.abs(found[part].astype(wide) - self.expected[part].astype(wide)).max()
-            worst = max(worst, float(gap) if gap == gap else math.inf)
-        return worst
+        integers = self.result.kind == "u"
+        columns = slice(margin, self.width - margin)
+        wide = self.np.int32 if integers else self.np.float32
+        worst, differ = 0.0, 0
+        for image in range(self.images):
+            first = image * self.height
+            # A few rows at a time: an image of a gigapixel has no room for its differences.
+            for start in range(first + margin, first + self.height - margin, 512):
+                part = (slice(start, min(start + 512, first + self.height - margin)), columns)
+                gaps = self.np.abs(found[part].astype(wide) - self.expected[part].astype(wide))
+                gap = gaps.max()
+                worst = max(worst, float(gap) if gap == gap else math.inf)
+                differ += int(self.np.count_nonzero(gaps)) if integers else 0
+        return worst, differ if integers else None
 
 
 # --- CPU -------------------------------------------------------------------------------------------------------------
@@ -348,7 +355,7 @@ class GpuPeer:
         return GpuClock(self.memory, self.count)
 
     def prepare(self, case):
-        if case.dtype != self.np.float32 or case.sigma is not None:
+        if (case.stored, case.target, case.images) != ("f32", "f32", 1) or case.sigma is not None:
             raise Skip(None)
         self.count = self.pairs(case)
         first = self.memory.upload(case.planes(case.pixels))
@@ -542,6 +549,7 @@ class StreamContext(ctypes.Structure):
     ]
 
 
+PITCH = 512  # rows begin at multiples of so many bytes, as NPP's own allocations do
 REPLICATE = 2  # NPP_BORDER_REPLICATE, the one border that all of its filters have
 
 
@@ -598,11 +606,56 @@ class Npp(GpuPeer):
         entry.restype = integer
         return entry
 
+    def is_planar(self, case):
+        """Channels of f32 are planes, as ours are; other pictures are as they are stored."""
+        return (case.stored, case.target, case.images) == ("f32", "f32", 1)
+
+    def prepare(self, case):
+        if self.is_planar(case):
+            return super().prepare(case)
+        rows, row = case.images * case.height, case.width * case.channels * case.dtype.itemsize
+        step = -(-row // PITCH) * PITCH
+        self.count = max(2, math.ceil(2 * case.l2 / (2 * rows * step)))
+        pitched = self.np.zeros((rows, step), self.np.uint8)
+        pitched[:, :row] = case.pixels.reshape(rows, -1).view(self.np.uint8)
+        first = self.memory.upload(pitched)
+        sources = [first]
+        for _ in range(1, self.count):
+            copy = self.memory.like(first)
+            copy[...] = first
+            sources.append(copy)
+        results = [None] * self.count
+        run = self.call(case, sources, results)
+        return run, lambda: self.fetch(case, results)
+
+    def fetch(self, case, results):
+        """The first result, as the case expects it."""
+        self.memory.synchronize()
+        found = self.memory.download(results[0])
+        if self.is_planar(case):
+            found = found.transpose(1, 2, 0)
+        else:
+            row = case.width * case.channels * case.result.itemsize
+            found = self.np.ascontiguousarray(found[:, :row]).view(case.result).reshape(len(found), case.width, case.channels)
+        return found[:, :, 0] if case.channels == 1 else found
+
     def planes(self, case, source, dst):
-        """Pointers of each plane."""
-        plane = 4 * case.width * case.height
-        for channel in range(case.channels):
-            yield self.memory.pointer(source) + channel * plane, self.memory.pointer(dst) + channel * plane
+        """Pointers of each plane, or of each picture."""
+        planar = self.is_planar(case)
+        each = 4 * case.width * case.height if planar else case.height * source.shape[1]
+        for i in range(case.channels if planar else case.images):
+            yield self.memory.pointer(source) + i * each, self.memory.pointer(dst) + i * each
+
+    def format(self, case):
+        """How NPP's names end for the pixels."""
+        if case.target != case.stored:
+            raise Skip(None)
+        kind = {"u8": "8u", "u16": "16u", "f16": "16f", "f32": "32f"}[case.stored]
+        return f"{kind}_C{1 if self.is_planar(case) else case.channels}R_Ctx"
+
+    def taps_format(self, case):
+        """The same where taps are floats, whose type the name tells if pixels are integers."""
+        return f"{'32f' if case.dtype.kind == 'u' else ''}_{self.format(case)}"
 
     def check_status(self, status):
         if status < 0:
@@ -611,18 +664,16 @@ class Npp(GpuPeer):
     def buffers(self, case, sources, results):
         self.margin = case.size // 2
         results[:] = [self.memory.like(source) for source in sources]
-        return 4 * case.width, Size(case.width, case.height), Point(0, 0)
+        step = 4 * case.width if self.is_planar(case) else int(sources[0].shape[1])
+        return step, Size(case.width, case.height), Point(0, 0)
 
-    def turned(self, case, make, results, expected=None):
+    def turned(self, case, make, results):
         """NPP stores some taps in reverse: whichever way gives the expected result."""
         best = None
         for turn in (False, True):
             run = make(turn)
             run(0)
-            self.memory.synchronize()
-            planes = self.memory.download(results[0]).transpose(1, 2, 0)
-            found = planes[:, :, 0] if case.channels == 1 else planes
-            gap = case.difference(found, self.margin)
+            gap = case.difference(self.fetch(case, results), self.margin)[0]
             if best is None or gap < best[0]:
                 best = (gap, run)
         return best[1]
@@ -632,8 +683,8 @@ class NppFilter(Npp):
     name, form = "NPP FilterBorder", "dense"
 
     def call(self, case, sources, results):
+        entry = self.function(f"nppiFilterBorder{self.taps_format(case)}", ctypes.c_void_p, Size, Point)
         step, size, origin = self.buffers(case, sources, results)
-        entry = self.function("nppiFilterBorder_32f_C1R_Ctx", ctypes.c_void_p, Size, Point)
         half = case.size // 2
 
         def make(turn):
@@ -654,12 +705,13 @@ class NppPair(Npp):
     name, form = "NPP FilterRowBorder, ColumnBorder", "pair"
 
     def call(self, case, sources, results):
+        own, ending = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int), self.taps_format(case)
+        rows = self.function(f"nppiFilterRowBorder{ending}", *own)
+        columns = self.function(f"nppiFilterColumnBorder{ending}", *own)
         step, size, origin = self.buffers(case, sources, results)
-        own = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
-        rows = self.function("nppiFilterRowBorder_32f_C1R_Ctx", *own)
-        columns = self.function("nppiFilterColumnBorder_32f_C1R_Ctx", *own)
         between = self.memory.like(sources[0])
         half = case.size // 2
+        self.border_note = Npp.border_note + (", rounded twice" if case.dtype.kind == "u" else "")
 
         def make(turn):
             order = -1 if turn else 1
@@ -682,12 +734,13 @@ class NppPair(Npp):
 
 class NppGauss(Npp):
     name, form = "NPP FilterGaussAdvancedBorder", "pair"
-    border_note = "one set of taps for both passes: another filter"
 
     def call(self, case, sources, results):
+        entry = self.function(f"nppiFilterGaussAdvancedBorder_{self.format(case)}", ctypes.c_int, ctypes.c_void_p)
         step, size, origin = self.buffers(case, sources, results)
-        entry = self.function("nppiFilterGaussAdvancedBorder_32f_C1R_Ctx", ctypes.c_int, ctypes.c_void_p)
         taps = self.memory.upload(self.np.ascontiguousarray(case.row, self.np.float32))
+        one = "one set of taps for both passes: another filter"
+        self.border_note = one if case.sigma is None else Npp.border_note
 
         def run(i):
             for source, dst in self.planes(case, sources[i], results[i]):
@@ -697,9 +750,70 @@ class NppGauss(Npp):
         return run
 
 
+class NppSobel(Npp):
+    """NPP has the derivative of bytes in integers of 16 bits only: half of what ours writes."""
+
+    name, form = "NPP FilterSobelVertBorder", "pair"
+    border_note = "replicated edges, results of 16 bits"
+
+    def call(self, case, sources, results):
+        if (case.stored, case.target, case.channels, case.images, case.size) != ("u8", "f32", 1, 1, 3):
+            raise Skip(None)
+        entry = self.function("nppiFilterSobelVertBorder_8u16s_C1R_Ctx")
+        size, self.margin = Size(case.width, case.height), 1
+        step = int(sources[0].shape[1])
+        wide = self.np.zeros((case.height, 2 * step), self.np.uint8)
+        results[:] = [self.memory.upload(wide) for _ in sources]
+
+        def run(i):
+            self.check_status(entry(self.memory.pointer(sources[i]), step, size, Point(0, 0), self.memory.pointer(results[i]),
+                                    2 * step, size, REPLICATE, self.context))
+
+        return run
+
+    def fetch(self, case, results):
+        self.memory.synchronize()
+        found = self.memory.download(results[0]).view(self.np.int16)[:, :case.width].astype(case.result)
+        # Some versions have the other sign.
+        return min(found, -found, key=lambda found: case.difference(found, self.margin)[0])
+
+
+class CvCuda(Torch):
+    """The one filter of CV-CUDA for whole tensors with taps that a case has."""
+
+    name, form = "CV-CUDA gaussian", "pair"
+
+    def describe(self):
+        self.cv = library("cvcuda")
+        return f"CV-CUDA {getattr(self.cv, '__version__', '')}".strip()
+
+    def prepare(self, case):
+        if case.sigma is None or case.target != case.stored:
+            raise Skip(None)
+        torch, cv = self.memory.torch, self.cv
+        shape = (case.images, case.height, case.width, case.channels)
+        self.count = max(2, math.ceil(2 * case.l2 / (2 * case.pixels.nbytes)))
+        first = self.memory.upload(case.pixels.reshape(shape))
+        buffers = [(first if i == 0 else first.clone(), torch.empty_like(first)) for i in range(self.count)]
+        tensors = [tuple(cv.as_tensor(part, "NHWC") for part in pair) for pair in buffers]
+        torch.cuda.synchronize()
+
+        def run(i):
+            source, dst = tensors[i]
+            # PyTorch's stream, whose marks tell the time.
+            cv.gaussian_into(dst, source, (case.size, case.size), (case.sigma, case.sigma), cv.Border.REFLECT101,
+                             stream=cv.Stream.default)
+
+        def fetch():
+            self.memory.synchronize()
+            return self.memory.download(buffers[0][1]).reshape(case.expected.shape)
+
+        return run, fetch
+
+
 PEERS = [
     OpenCvFilter, OpenCvSeparable, OpenCvGaussian, SciPyCorrelate, SciPySeparable,
-    NppFilter, NppPair, NppGauss, CuDnn, CuDnnPair, CuFft, CupyCorrelate, CupySeparable,
+    NppFilter, NppPair, NppGauss, NppSobel, CuDnn, CuDnnPair, CuFft, CupyCorrelate, CupySeparable, CvCuda,
 ]
 
 
@@ -740,14 +854,14 @@ class Session:
         try:
             run, fetch = peer.prepare(self.case)
             run(0)
-            difference = self.case.difference(fetch(), peer.margin)
+            difference, differ = self.case.difference(fetch(), peer.margin)
         except Skip as skip:
             return {"skip": skip.args[0] and str(skip)}
         except Exception as error:
             return {"skip": describe(error)}
         self.runs[peer.name] = run
         note = ", ".join(note for note in (getattr(peer, "chosen", None), peer.border_note) if note)
-        return {"difference": difference if math.isfinite(difference) else None, "note": note}
+        return {"difference": difference if math.isfinite(difference) else None, "differ": differ, "note": note}
 
     def do_time(self, request):
         peer = self.peers[request["peer"]]

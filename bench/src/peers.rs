@@ -132,21 +132,20 @@ impl Peers {
     }
 
     /// Gives a case to the libraries, its filter in the classes named; the names of those that take it.
-    pub(crate) fn open<P: Random>(
+    pub(crate) fn open<S: Random, D: Random>(
         &mut self,
         case: &Case,
         classes: &[Class],
         filter: &Filter,
-        src: &Image<P>,
-        expected: &Image<P>,
+        src: &Image<S>,
+        expected: &Image<D>,
     ) -> Result<Vec<Found>> {
         if self.talk.is_none() {
             return Ok(Vec::new());
         }
-        let path = |name: &str, image: &Image<P>| -> Result<PathBuf> {
+        let path = |name: &str, bytes: &[u8]| -> Result<PathBuf> {
             let path = self.folder.path().join(name);
-            std::fs::write(&path, bytemuck::cast_slice::<P, u8>(image.as_slice()))
-                .with_context(|| format!("writing {}", path.display()))?;
+            std::fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))?;
             Ok(path)
         };
         let taps: Vec<Vec<f64>> =
@@ -154,18 +153,20 @@ impl Peers {
         let pair = filter.separated();
         let gaussian = case.form == Form::Gaussian;
         self.case = Some(json!({
+            "images": case.images,
             "width": case.width,
             "height": case.height,
             "channels": case.channels,
             "stored": case.stored.name(),
+            "target": case.target.name(),
             "classes": classes.iter().map(|class| class.name()).collect::<Vec<_>>(),
             "taps": taps,
             "row": pair.map(|(row, _)| row),
             "column": pair.map(|(_, column)| column),
             "sigma": gaussian.then(|| case.sigma()),
             "l2_cache": if let On::Gpu(_, bytes) = self.on { bytes } else { 0 },
-            "pixels": path("pixels", src)?,
-            "expected": path("expected", expected)?,
+            "pixels": path("pixels", bytemuck::cast_slice(src.as_slice()))?,
+            "expected": path("expected", bytemuck::cast_slice(expected.as_slice()))?,
         }));
         Ok(self.reopen())
     }
@@ -183,6 +184,7 @@ impl Peers {
         match self.request(peer, &json!({"do": "check", "peer": peer})) {
             Answer::Got(answer) => Ok(Agreement {
                 difference: answer["difference"].as_f64(),
+                differ: answer["differ"].as_u64(),
                 note: answer["note"].as_str().unwrap_or_default().to_owned(),
             }),
             Answer::Skipped(reason) => Err(reason),

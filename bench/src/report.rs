@@ -5,9 +5,10 @@ use std::time::Duration;
 use apron::gpu::Gpu;
 use serde::Serialize;
 
-use crate::cases::{Case, Class, Goal};
+use crate::cases::{Case, Class, Goal, Suite};
 use crate::check::Checked;
 use crate::measure::{median, micros};
+use crate::pictures::CHOSEN;
 use crate::text;
 
 /// All that one run measured.
@@ -49,6 +50,12 @@ pub(crate) struct Row {
     /// The stored type and channels alone.
     #[serde(skip)]
     pub(crate) pixel: String,
+    /// Of pictures as they are stored on a GPU, the filter in words.
+    #[serde(skip)]
+    pub(crate) picture: Option<String>,
+    /// Values in the result.
+    #[serde(skip)]
+    pub(crate) values: usize,
     /// Millions of pixels.
     #[serde(skip)]
     pub(crate) megapixels: f64,
@@ -81,6 +88,9 @@ pub(crate) struct Row {
     /// The greatest difference from the result it was compared with, if they need not be the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) difference: Option<f64>,
+    /// How many of another library's values differ, if they are integers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) differ: Option<u64>,
     /// The XXH3 checksum of the result's bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) checksum: Option<String>,
@@ -145,15 +155,19 @@ impl<'a> Rows<'a> {
         let case = self.case;
         let middle = median(times.to_vec());
         let extreme = |time: Option<&Duration>| micros(time.copied().unwrap_or(middle));
-        let pixels = (case.width * case.height) as f64;
+        let pixels = (case.width * case.rows()) as f64;
         let flops = 2.0 * (steps * case.values()) as f64;
         let limit = class.map(|_| limit(micros(self.copy), flops, self.peak));
         let planes = if case.channels == 1 { String::new() } else { format!(" x{}", case.channels) };
-        let pixel = format!("{}{planes}", case.stored.name());
+        let to = if case.target == case.stored { String::new() } else { format!(" to {}", case.target.name()) };
+        let pixel = format!("{}{planes}{to}", case.stored.name());
+        let many = if case.images == 1 { String::new() } else { format!("{} of ", case.images) };
         self.list.push(Row {
             case: case.name(),
-            image: format!("{}x{} {pixel}", case.width, case.height),
+            image: format!("{many}{}x{} {pixel}", case.width, case.height),
             pixel,
+            picture: (case.suite == Suite::Pictures).then(|| case.filter_in_words()),
+            values: case.values(),
             megapixels: pixels / 1e6,
             taps: case.taps,
             variant,
@@ -166,11 +180,13 @@ impl<'a> Rows<'a> {
             gigapixels_per_second: pixels / middle.as_secs_f64() / 1e9,
             limit_us: limit,
             percent_of_limit: limit.map(|limit| 100.0 * limit / micros(middle)),
-            flops_per_byte: (steps > 0).then(|| flops / (2 * case.stored.bytes() * case.values()) as f64),
+            flops_per_byte: (steps > 0)
+                .then(|| flops / ((case.stored.bytes() + case.target.bytes()) * case.values()) as f64),
             goal: None,
             met: None,
             checked: checked.against.to_string(),
             difference: checked.difference,
+            differ: checked.differ,
             checksum: checked.checksum.map(|sum| format!("{sum:016x}")),
         });
     }
@@ -295,7 +311,10 @@ impl Report {
         let text = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), text::number);
         let rows = self.rows.iter().map(|row| {
             let checked = match row.difference {
-                Some(difference) => format!("{}, {difference:.1e} off", row.checked),
+                Some(difference) => {
+                    let differ = row.differ.map_or_else(String::new, |count| format!(" in {count} values"));
+                    format!("{}, {difference:.1e} off{differ}", row.checked)
+                }
                 None => row.checked.clone(),
             };
             vec![
@@ -340,7 +359,7 @@ impl Report {
                 text += "\n";
             }
         }
-        if let Some(table) = self.beside("") {
+        for table in [self.beside(""), self.pictures()].into_iter().flatten() {
             text += "\n";
             text += &table;
         }
@@ -393,6 +412,48 @@ impl Report {
             .collect();
         let table = || format!("{}:\n\n{}", self.cpu.line(), text::markdown(&header, 2, &rows));
         (!rows.is_empty()).then(table)
+    }
+
+    /// Pictures on a GPU as they are stored, as a Markdown table with a row for each case: the plan's own choice compared with a copy
+    /// of as many bytes, with the limit and with the fastest library.
+    pub(crate) fn pictures(&self) -> Option<String> {
+        let header = [
+            "pictures",
+            "filter",
+            "us",
+            "copies",
+            "% of limit",
+            "fastest library",
+            "its us",
+            "ours / its",
+            "its values that differ",
+        ];
+        let row = |ours: &Row| {
+            let same = || self.rows.iter().filter(|row| (&row.case, &row.device) == (&ours.case, &ours.device));
+            let copy = same().find(|row| row.who == Who::Copy);
+            let rivals = same().filter(|row| row.who == Who::Peer);
+            let rival = rivals.min_by(|left, right| left.median_us.total_cmp(&right.median_us));
+            let of_rival = |text: &dyn Fn(&Row) -> String| rival.map_or_else(String::new, text);
+            vec![
+                ours.image.clone(),
+                ours.picture.clone().unwrap_or_default(),
+                text::number(ours.median_us),
+                copy.map_or_else(String::new, |copy| format!("{:.2}", ours.median_us / copy.median_us)),
+                ours.percent_of_limit.map_or_else(String::new, |percent| format!("{percent:.0}")),
+                of_rival(&|rival| rival.variant.clone()),
+                of_rival(&|rival| text::number(rival.median_us)),
+                of_rival(&|rival| format!("**{:.2}**", ours.median_us / rival.median_us)),
+                of_rival(&|rival| {
+                    let (Some(differ), Some(most)) = (rival.differ, rival.difference) else { return String::new() };
+                    let percent = 100.0 * differ as f64 / rival.values as f64;
+                    if differ == 0 { "none".to_owned() } else { format!("{}%, by up to {most}", text::number(percent)) }
+                }),
+            ]
+        };
+        let ours = self.rows.iter().filter(|row| row.picture.is_some() && row.variant == CHOSEN);
+        let rows: Vec<_> = ours.map(row).collect();
+        let gpu = self.gpu.as_ref().map_or_else(String::new, |gpu| format!("{}:\n\n", gpu.line()));
+        (!rows.is_empty()).then(|| gpu + &text::markdown(&header, 2, &rows))
     }
 
     /// A line for each case in which a rival is faster.
@@ -547,6 +608,36 @@ pub(crate) mod tests {
         let table = report.beside("libblur,SciPy").unwrap();
         assert!(table.ends_with("| 2048x2048 f32 | SciPy | 1.25 / 100 = **0.013** |\n"), "{table}");
         assert_eq!(report.beside("libblur"), None);
+    }
+
+    #[test]
+    fn pictures_stand_beside_the_copy_and_the_fastest_library() {
+        let mut report = sample("8192x8192-5x5");
+        assert_eq!(report.pictures(), None);
+        report.rows.clear();
+        for name in ["picture-u8x3-random-5-64x1920x1080", "picture-u8-to-f32-sobel-3-8192x8192"] {
+            let case = case(name);
+            let mut rows = Rows::new(&case, "gpu:0".to_owned(), &[Duration::from_micros(200)], Some(60e12));
+            add(&mut rows, CHOSEN, Who::Apron, case.form.class(), 250, 25);
+            if case.images > 1 {
+                add(&mut rows, "slow", Who::Peer, Class::Dense, 2000, 25);
+                let differ = Some(case.values() as u64 / 1000);
+                let checked = Checked { difference: Some(1.0), differ, ..Checked::default() };
+                rows.add("NPP".to_owned(), Who::Peer, Some(Class::Dense), &[Duration::from_micros(500)], checked, 25);
+            }
+            report.rows.extend(rows.list);
+        }
+        let table = report.pictures().unwrap();
+        let rows: Vec<_> = table.lines().skip(4).collect();
+        // 25 multiply-adds for each of 398 million values are 332 us.
+        assert_eq!(
+            rows,
+            [
+                "| 64 of 1920x1080 u8 x3 | 5x5 | 250 | 1.25 | 133 | NPP | 500 | **0.50** | 0.100%, by up to 1 |",
+                "| 8192x8192 u8 to f32 | Sobel 3x3 | 250 | 1.25 | 80 |  |  |  |  |",
+            ]
+        );
+        assert!(report.text().contains("1.0e0 off in 398131 values"), "{}", report.text());
     }
 
     #[test]

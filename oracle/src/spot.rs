@@ -9,7 +9,7 @@ use crate::{Taps, constant, fold, kept};
 pub struct Layout {
     /// Width, height and channels of both images.
     pub shape: Shape,
-    /// The greatest integer, for pixels that are integers from zero.
+    /// The greatest integer, for results that are integers from zero.
     pub most: Option<f64>,
 }
 
@@ -29,11 +29,11 @@ pub struct Wrong {
 ///
 /// # Errors
 /// The first value that is wrong.
-pub fn spots<T: Copy + Into<f64>>(
+pub fn spots<S: Copy + Into<f64>, D: Copy + Into<f64>>(
     taps: Taps,
     border: Border,
     Layout { shape, most }: Layout,
-    (src, dst): (&[T], &[T]),
+    (src, dst): (&[S], &[D]),
     slack: f64,
 ) -> Result<(), Wrong> {
     let Shape { width, height, channels } = shape;
