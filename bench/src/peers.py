@@ -654,8 +654,8 @@ class Npp(GpuPeer):
         return f"{kind}_C{1 if self.is_planar(case) else case.channels}R_Ctx"
 
     def taps_format(self, case):
-        """The same where taps are floats, whose type the name tells if pixels are integers."""
-        return f"{'32f' if case.dtype.kind == 'u' else ''}_{self.format(case)}"
+        """The same where taps are floats, whose type the name tells if it is not that of the pixels."""
+        return f"{'' if case.stored == 'f32' else '32f'}_{self.format(case)}"
 
     def check_status(self, status):
         if status < 0:
@@ -750,32 +750,37 @@ class NppGauss(Npp):
         return run
 
 
-class NppSobel(Npp):
-    """NPP has the derivative of bytes in integers of 16 bits only: half of what ours writes."""
+class NppSigned(Npp):
+    """NPP has signed results of bytes in integers of 16 bits only: half of what ours writes."""
 
-    name, form = "NPP FilterSobelVertBorder", "pair"
+    name, form = "NPP FilterBorder 8u16s", "pair"
     border_note = "replicated edges, results of 16 bits"
 
     def call(self, case, sources, results):
-        if (case.stored, case.target, case.channels, case.images, case.size) != ("u8", "f32", 1, 1, 3):
+        if (case.stored, case.target, case.channels, case.images) != ("u8", "f32", 1, 1):
             raise Skip(None)
-        entry = self.function("nppiFilterSobelVertBorder_8u16s_C1R_Ctx")
-        size, self.margin = Size(case.width, case.height), 1
-        step = int(sources[0].shape[1])
+        entry = self.function("nppiFilterBorder32f_8u16s_C1R_Ctx", ctypes.c_void_p, Size, Point)
+        step, size, origin = self.buffers(case, sources, results)
         wide = self.np.zeros((case.height, 2 * step), self.np.uint8)
         results[:] = [self.memory.upload(wide) for _ in sources]
+        half = case.size // 2
 
-        def run(i):
-            self.check_status(entry(self.memory.pointer(sources[i]), step, size, Point(0, 0), self.memory.pointer(results[i]),
-                                    2 * step, size, REPLICATE, self.context))
+        def make(turn):
+            values = case.taps[::-1, ::-1] if turn else case.taps
+            taps = self.memory.upload(self.np.ascontiguousarray(values, self.np.float32))
 
-        return run
+            def run(i):
+                self.check_status(entry(self.memory.pointer(sources[i]), step, size, origin, self.memory.pointer(results[i]),
+                                        2 * step, size, self.memory.pointer(taps), Size(case.size, case.size),
+                                        Point(half, half), REPLICATE, self.context))
+
+            return run
+
+        return self.turned(case, make, results)
 
     def fetch(self, case, results):
         self.memory.synchronize()
-        found = self.memory.download(results[0]).view(self.np.int16)[:, :case.width].astype(case.result)
-        # Some versions have the other sign.
-        return min(found, -found, key=lambda found: case.difference(found, self.margin)[0])
+        return self.memory.download(results[0]).view(self.np.int16)[:, :case.width].astype(case.result)
 
 
 class CvCuda(Torch):
@@ -813,7 +818,7 @@ class CvCuda(Torch):
 
 PEERS = [
     OpenCvFilter, OpenCvSeparable, OpenCvGaussian, SciPyCorrelate, SciPySeparable,
-    NppFilter, NppPair, NppGauss, NppSobel, CuDnn, CuDnnPair, CuFft, CupyCorrelate, CupySeparable, CvCuda,
+    NppFilter, NppPair, NppGauss, NppSigned, CuDnn, CuDnnPair, CuFft, CupyCorrelate, CupySeparable, CvCuda,
 ]
 
 
