@@ -64,10 +64,16 @@ pub(crate) fn of_half(scalar: u32, word: u32, number: usize, high: u32) -> f32 {
     f32::from_bits(shifted) - SHIFT
 }
 
-/// `value` within 0 and `greatest`, NaN as 0, plus [`SHIFT`].
+/// `value` within 0 and `greatest`, NaN as 0.
+#[inline(always)]
+fn saturated(value: f32, greatest: f32) -> f32 {
+    value.max(0.0).min(greatest)
+}
+
+/// The same plus [`SHIFT`].
 #[inline(always)]
 fn shifted(value: f32, greatest: f32) -> f32 {
-    value.max(0.0).min(greatest) + SHIFT
+    saturated(value, greatest) + SHIFT
 }
 
 /// The nearest stored value, as the lowest bits: integers are rounded half to even and saturated, NaN becomes 0 in them.
@@ -87,7 +93,7 @@ pub(crate) fn to_bytes(values: [f32; 4]) -> (u32, f32) {
     let (mut bits, mut greatest) = ([0; 4], 0.0f32);
     let mut i = 0;
     while i < 4 {
-        let clamped = values[i].max(0.0).min(255.0);
+        let clamped = saturated(values[i], 255.0);
         let shifted = clamped + SHIFT;
         bits[i] = shifted.to_bits();
         greatest = greatest.max((clamped - (shifted - SHIFT)).abs());
@@ -116,7 +122,7 @@ pub(crate) unsafe fn store_bits(scalar: u32, at: u64, bits: u32) {
 /// Whether a sum lies so near a half-integer that its error could change the byte.
 #[inline(always)]
 pub(crate) fn in_doubt(doubts: &Doubts, sum: f32) -> bool {
-    let clamped = sum.max(0.0).min(255.0);
+    let clamped = saturated(sum, 255.0);
     let distance = clamped - (shifted(sum, 255.0) - SHIFT);
     distance.abs() >= doubts.near
 }

@@ -66,8 +66,11 @@ const SETS: [Set; 2] = [
 /// By how many registers an entry may exceed the list: compilers of other versions differ a little.
 const SLACK: u32 = 8;
 
-/// Entries that may have a stack frame, and why. A frame is local memory: most often an array whose loop was not unrolled.
-const STACKS: [(&str, &str); 0] = [];
+/// Entries that may have a stack frame and spills, and why. A frame is local memory: most often an array whose loop was not unrolled.
+const STACKS: [(&str, &str); 4] =
+    [("sliding_8bit_3", LIMITED), ("fused_8bit_3", LIMITED), ("fused_8bit_5", LIMITED), ("fused_8bit_7", LIMITED)];
+/// 3x3 on 8192x8192 u8, H200: 144 us instead of 160; fused 5 on three channels: 548 instead of 848.
+const LIMITED: &str = "fewer registers make room for more warps; what is spilled belongs to code for the image's edges";
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let archs = match options.arch.as_slice() {
@@ -224,9 +227,11 @@ fn list(
         };
         registers.insert((name.clone(), arch.to_owned()), usage.registers);
         let spills = usage.spill_stores + usage.spill_loads;
-        if spills > 0 {
+        if STACKS.iter().any(|(entry, _)| entry == name) {
+            // It may.
+        } else if spills > 0 {
             faults.push(format!("{name} for {arch} spills {spills} bytes"));
-        } else if usage.stack > 0 && !STACKS.iter().any(|(entry, _)| entry == name) {
+        } else if usage.stack > 0 {
             faults.push(format!("{name} for {arch} has a stack frame of {} bytes", usage.stack));
         }
         writeln!(

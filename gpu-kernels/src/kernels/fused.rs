@@ -10,7 +10,7 @@
 
 use crate::abi::{Pass, Taps};
 use crate::device::*;
-use crate::kernels::sliding::{Step, advance, slide, slide_parted};
+use crate::kernels::sliding::{Step, advance, narrower, slide, slide_parted};
 use crate::tile::ring::{MAX_SHARE, ring_apron};
 
 /// Declares the entries `name, name for 8 bits, for 16 bits: taps, pixels of a lane, the same for 8 bits, rows at a
@@ -28,7 +28,7 @@ macro_rules! fused {
             }
             fn $bits16(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ 2 * $k }>) {
                 let fused = Fused(parameter!($bits16, 4, taps));
-                slide_parted::<2, $k, $px, $r, _>(&pass, anchor_y, rows, filtered, fused)
+                slide_parted::<2, $k, { narrower($px, $px8) as usize }, $r, _>(&pass, anchor_y, rows, filtered, fused)
             }
         )*}
 
@@ -41,6 +41,7 @@ macro_rules! fused {
                     taps: $k,
                     pixels: $px,
                     pixels8: $px8,
+                    pixels16: narrower($px, $px8),
                     rows: $r,
                     stages: $stages,
                 }
@@ -71,9 +72,9 @@ fused! {
     fused_39, fused_8bit_39, fused_16bit_39: 39, 4, 4, 1, 8, ".maxnreg 255";
     fused_41, fused_8bit_41, fused_16bit_41: 41, 4, 4, 1, 8, ".maxnreg 255";
     fused_43, fused_8bit_43, fused_16bit_43: 43, 4, 4, 1, 8, ".maxnreg 255";
-    fused_45, fused_8bit_45, fused_16bit_45: 45, 4, 4, 1, 8, ".maxnreg 255";
-    fused_47, fused_8bit_47, fused_16bit_47: 47, 4, 4, 1, 8, ".maxnreg 255";
-    fused_49, fused_8bit_49, fused_16bit_49: 49, 4, 4, 1, 8, ".maxnreg 255";
+    fused_45, fused_8bit_45, fused_16bit_45: 45, 4, 2, 1, 8, ".maxnreg 255";
+    fused_47, fused_8bit_47, fused_16bit_47: 47, 4, 2, 1, 8, ".maxnreg 255";
+    fused_49, fused_8bit_49, fused_16bit_49: 49, 4, 2, 1, 8, ".maxnreg 255";
     fused_51, fused_8bit_51, fused_16bit_51: 51, 2, 2, 1, 8, ".maxnreg 255";
     fused_53, fused_8bit_53, fused_16bit_53: 53, 2, 2, 1, 8, ".maxnreg 255";
     fused_55, fused_8bit_55, fused_16bit_55: 55, 2, 2, 1, 8, ".maxnreg 255";

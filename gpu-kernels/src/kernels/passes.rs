@@ -238,7 +238,7 @@ unsafe fn columns<const DEFINED: bool>(
                 unsafe {
                     store_bits(U8, target.at(x, y), byte);
                     // A NaN may come from the other order alone.
-                    let sure = distance < 0.5 - reordering && sums[i] == sums[i];
+                    let sure = distance < 0.5 - reordering && !sums[i].is_nan();
                     if !DEFINED && !sure {
                         note(pass, x, y, block_z());
                     }

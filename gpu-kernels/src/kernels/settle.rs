@@ -154,7 +154,7 @@ unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, a
             }
             let (byte, distance) = to_byte(estimate);
             // A NaN may come from the other order alone.
-            if distance < 0.5 - exact.reordering && estimate == estimate {
+            if distance < 0.5 - exact.reordering && !estimate.is_nan() {
                 store(pass, place, byte);
                 return;
             }

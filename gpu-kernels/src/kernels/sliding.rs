@@ -35,7 +35,7 @@ macro_rules! sliding {
             }
             fn $bits16(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ $k * $k }>) {
                 let direct = Direct(parameter!($bits16, 4, taps));
-                slide_parted::<2, $k, $px, $r, _>(&pass, anchor_y, rows, filtered, direct)
+                slide_parted::<2, $k, { narrower($px, $px8) as usize }, $r, _>(&pass, anchor_y, rows, filtered, direct)
             }
         )*}
 
@@ -48,6 +48,7 @@ macro_rules! sliding {
                     taps: $k,
                     pixels: $px,
                     pixels8: $px8,
+                    pixels16: narrower($px, $px8),
                     rows: $r,
                     stages: $stages,
                 }
@@ -82,11 +83,18 @@ host! {
         pub pixels: i32,
         /// The same for values of 8 bits.
         pub pixels8: i32,
+        /// The same for values of 16 bits.
+        pub pixels16: i32,
         /// Rows that it takes at a time.
         pub rows: i32,
         /// Rows in the ring.
         pub stages: i32,
     }
+}
+
+/// The lesser number of pixels of a lane: values of 16 bits take as many as those of 32 bits, or as those of 8 bits if these are fewer.
+pub(crate) const fn narrower(px: i32, px8: i32) -> i32 {
+    if px8 < px { px8 } else { px }
 }
 
 /// A family's work on R input rows; `sums` are those of the K output rows in progress, newest first.

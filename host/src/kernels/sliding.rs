@@ -109,7 +109,7 @@ impl Strips {
             let [bits8, bits16] = entry.parted;
             let parted = match problem.source {
                 Scalar::U8 => Parted { entry: bits8, pixels: entry.pixels8, channels },
-                _ => Parted { entry: bits16, pixels: entry.pixels, channels },
+                _ => Parted { entry: bits16, pixels: entry.pixels16, channels },
             };
             let bytes = parted_bytes(entry.taps, parted.pixels, channels as i32, problem.target.bytes() as i32);
             problem.fits_shared_memory(bytes as usize, "its rows")?;

@@ -100,7 +100,7 @@ pub struct Plan {
 enum Engine {
     Cpu(cpu::Engine),
     #[cfg(feature = "gpu")]
-    Gpu(crate::gpu::engine::Engine),
+    Gpu(Box<crate::gpu::engine::Engine>),
 }
 
 /// Collects the settings of a [`Plan`].
@@ -181,7 +181,7 @@ impl PlanBuilder<'_> {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, ordinal: u32) -> Result<Engine> {
-        Ok(Engine::Gpu(crate::gpu::engine::Engine::new(self.filter, self.border, ordinal)?))
+        Ok(Engine::Gpu(Box::new(crate::gpu::engine::Engine::new(self.filter, self.border, ordinal)?)))
     }
 
     #[cfg(not(feature = "gpu"))]
