@@ -98,7 +98,7 @@ pub struct Plan {
 
 #[derive(Debug)]
 enum Engine {
-    Cpu(cpu::Engine),
+    Cpu(Box<cpu::Engine>),
     #[cfg(feature = "gpu")]
     Gpu(Box<crate::gpu::engine::Engine>),
 }
@@ -157,11 +157,11 @@ impl PlanBuilder<'_> {
             });
         }
         let (engine, device, fallback) = match self.device {
-            Device::Cpu => (Engine::Cpu(cpu::Engine::new(self.filter)?), Device::Cpu, None),
+            Device::Cpu => (Engine::Cpu(Box::new(cpu::Engine::new(self.filter)?)), Device::Cpu, None),
             Device::Gpu(ordinal) => (self.gpu(ordinal)?, self.device, None),
             Device::Auto => match self.gpu(0) {
                 Ok(engine) => (engine, Device::Gpu(0), None),
-                Err(reason) => (Engine::Cpu(cpu::Engine::new(self.filter)?), Device::Cpu, Some(reason)),
+                Err(reason) => (Engine::Cpu(Box::new(cpu::Engine::new(self.filter)?)), Device::Cpu, Some(reason)),
             },
         };
         Ok(Plan {
