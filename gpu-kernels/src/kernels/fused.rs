@@ -51,22 +51,22 @@ macro_rules! fused {
 }
 
 fused! {
-    fused_3, fused_8bit_3, fused_16bit_3: 3, 4, 8, 2, 8, ".maxnreg 96";
-    fused_5, fused_8bit_5, fused_16bit_5: 5, 4, 8, 2, 8, ".maxnreg 96";
-    fused_7, fused_8bit_7, fused_16bit_7: 7, 4, 8, 2, 8, ".maxnreg 96";
-    fused_9, fused_8bit_9, fused_16bit_9: 9, 4, 4, 2, 8, ".maxnreg 255";
-    fused_11, fused_8bit_11, fused_16bit_11: 11, 4, 4, 2, 8, ".maxnreg 255";
-    fused_13, fused_8bit_13, fused_16bit_13: 13, 4, 4, 1, 8, ".maxnreg 255";
-    fused_15, fused_8bit_15, fused_16bit_15: 15, 4, 4, 1, 8, ".maxnreg 255";
-    fused_17, fused_8bit_17, fused_16bit_17: 17, 4, 4, 1, 8, ".maxnreg 255";
-    fused_19, fused_8bit_19, fused_16bit_19: 19, 4, 4, 1, 8, ".maxnreg 255";
-    fused_21, fused_8bit_21, fused_16bit_21: 21, 4, 4, 1, 8, ".maxnreg 255";
-    fused_23, fused_8bit_23, fused_16bit_23: 23, 4, 4, 1, 8, ".maxnreg 255";
-    fused_25, fused_8bit_25, fused_16bit_25: 25, 4, 4, 1, 8, ".maxnreg 255";
-    fused_27, fused_8bit_27, fused_16bit_27: 27, 4, 4, 1, 8, ".maxnreg 255";
-    fused_29, fused_8bit_29, fused_16bit_29: 29, 4, 4, 1, 8, ".maxnreg 255";
-    fused_31, fused_8bit_31, fused_16bit_31: 31, 4, 4, 1, 8, ".maxnreg 255";
-    fused_33, fused_8bit_33, fused_16bit_33: 33, 4, 4, 1, 8, ".maxnreg 255";
+    fused_3, fused_8bit_3, fused_16bit_3: 3, 4, 8, 2, 8, ".maxnreg 128";
+    fused_5, fused_8bit_5, fused_16bit_5: 5, 4, 8, 2, 8, ".maxnreg 128";
+    fused_7, fused_8bit_7, fused_16bit_7: 7, 4, 8, 2, 8, ".maxnreg 128";
+    fused_9, fused_8bit_9, fused_16bit_9: 9, 4, 4, 2, 8, ".maxnreg 128";
+    fused_11, fused_8bit_11, fused_16bit_11: 11, 4, 4, 2, 8, ".maxnreg 128";
+    fused_13, fused_8bit_13, fused_16bit_13: 13, 4, 4, 1, 8, ".maxnreg 128";
+    fused_15, fused_8bit_15, fused_16bit_15: 15, 4, 4, 1, 8, ".maxnreg 128";
+    fused_17, fused_8bit_17, fused_16bit_17: 17, 4, 4, 1, 8, ".maxnreg 128";
+    fused_19, fused_8bit_19, fused_16bit_19: 19, 4, 4, 1, 8, ".maxnreg 128";
+    fused_21, fused_8bit_21, fused_16bit_21: 21, 4, 4, 1, 8, ".maxnreg 128";
+    fused_23, fused_8bit_23, fused_16bit_23: 23, 4, 4, 1, 8, ".maxnreg 168";
+    fused_25, fused_8bit_25, fused_16bit_25: 25, 4, 4, 1, 8, ".maxnreg 168";
+    fused_27, fused_8bit_27, fused_16bit_27: 27, 4, 4, 1, 8, ".maxnreg 168";
+    fused_29, fused_8bit_29, fused_16bit_29: 29, 4, 4, 1, 8, ".maxnreg 168";
+    fused_31, fused_8bit_31, fused_16bit_31: 31, 4, 4, 1, 8, ".maxnreg 168";
+    fused_33, fused_8bit_33, fused_16bit_33: 33, 4, 4, 1, 8, ".maxnreg 168";
     fused_35, fused_8bit_35, fused_16bit_35: 35, 4, 4, 1, 8, ".maxnreg 255";
     fused_37, fused_8bit_37, fused_16bit_37: 37, 4, 4, 1, 8, ".maxnreg 255";
     fused_39, fused_8bit_39, fused_16bit_39: 39, 4, 4, 1, 8, ".maxnreg 255";

@@ -27,7 +27,7 @@ kernel! {
     /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row; `reordering` is how
     /// far apart f64 sums in two orders can be.
     fn settle(pass: Pass, window: Window, taps: u64, reordering: f64, planes: i32) {
-        segments(&pass, &window, Exact { taps, reordering }, planes)
+        segments(&pass, &window, Exact::new(taps, reordering, &window), planes)
     }
 }
 
@@ -36,6 +36,21 @@ kernel! {
 struct Exact {
     taps: u64,
     reordering: f64,
+    /// Where in the window a lane's first tap is, and how far from one tap to its next: columns, and rows.
+    first: (i32, i32),
+    step: (i32, i32),
+}
+
+impl Exact {
+    #[inline(always)]
+    fn new(taps: u64, reordering: f64, window: &Window) -> Self {
+        // `checked`, so that no panic is compiled in; a window has columns.
+        let divided = |count: i32| {
+            let rows = count.checked_div(window.cols).unwrap_or(0);
+            (count - rows * window.cols, rows)
+        };
+        Self { taps, reordering, first: divided(thread_x()), step: divided(32) }
+    }
 }
 
 /// A pixel of a channel.
@@ -148,7 +163,7 @@ unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, a
     // SAFETY: as the caller promised.
     unsafe {
         if !alone {
-            let estimate = by_warp(&source, window, exact.taps, (left, top), leaves);
+            let estimate = by_warp(&source, window, exact, (left, top), leaves);
             if thread_x() != 0 {
                 return;
             }
@@ -180,16 +195,18 @@ unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, a
 /// # Safety
 /// As for [`settle_one`].
 #[inline(always)]
-unsafe fn by_warp(source: &Source<'_>, window: &Window, taps: u64, (left, top): (i32, i32), leaves: bool) -> f64 {
+unsafe fn by_warp(source: &Source<'_>, window: &Window, exact: Exact, (left, top): (i32, i32), leaves: bool) -> f64 {
     let (cols, count) = (window.cols, window.cols * window.rows);
-    // Each lane takes every 32nd tap. `checked`, so that no panic is compiled in; a window has columns.
-    let (step_rows, step_cols) = (32i32.checked_div(cols).unwrap_or(0), 32i32.checked_rem(cols).unwrap_or(0));
+    // Each lane takes every 32nd tap.
     let lane = thread_x();
-    let (mut r, mut c) = (lane.checked_div(cols).unwrap_or(0), lane.checked_rem(cols).unwrap_or(0));
-    let (row, pixel) = (source.pass.src.row, source.pass.src.pixel as i64);
+    let (mut c, mut r) = exact.first;
+    let plane = &source.pass.src;
+    // A product of two 32-bit numbers leads to any row, unless rows are far apart: then each pixel goes the longer way.
+    let longer = leaves || plane.row != plane.row as i32 as i64;
     let start = source.row_inside(opaque(top)).at(left);
     let mut sum = 0.0;
     let mut i = lane;
+    let mut taps = exact.taps + 8 * lane as u64;
     while i < count {
         // So many loads are under way at once.
         const AT_ONCE: usize = 4;
@@ -199,23 +216,25 @@ unsafe fn by_warp(source: &Source<'_>, window: &Window, taps: u64, (left, top): 
             if i < count {
                 // SAFETY: taps and pixels are there.
                 unsafe {
-                    weights[n] = load_f64(taps + 8 * i as u64);
-                    values[n] = if leaves {
+                    weights[n] = load_f64(taps + 256 * n as u64);
+                    values[n] = if longer {
                         source.row(opaque(top + r)).pixel(opaque(left + c)) as f64
                     } else {
-                        byte_to_f64(load_u8(start.wrapping_add((r as i64 * row + c as i64 * pixel) as u64)))
+                        let offset = mul_wide(r, plane.row as i32) + mul_wide(c, plane.pixel);
+                        byte_to_f64(load_u8(start.wrapping_add(offset as u64)))
                     };
                 }
             }
             i += 32;
-            c += step_cols;
-            r += step_rows;
+            c += exact.step.0;
+            r += exact.step.1;
             if c >= cols {
                 c -= cols;
                 r += 1;
             }
             n += 1;
         }
+        taps += 256 * AT_ONCE as u64;
         let mut n = 0;
         while n < AT_ONCE {
             // A weight that is not there is 0, and so is its value.

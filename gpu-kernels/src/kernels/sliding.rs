@@ -59,13 +59,13 @@ macro_rules! sliding {
 
 sliding! {
     sliding_3, sliding_8bit_3, sliding_16bit_3: 3, 4, 8, 2, 8, ".maxnreg 96";
-    sliding_5, sliding_8bit_5, sliding_16bit_5: 5, 4, 8, 2, 8, ".maxnreg 255";
-    sliding_7, sliding_8bit_7, sliding_16bit_7: 7, 4, 8, 2, 8, ".maxnreg 255";
-    sliding_9, sliding_8bit_9, sliding_16bit_9: 9, 4, 4, 2, 8, ".maxnreg 255";
-    sliding_11, sliding_8bit_11, sliding_16bit_11: 11, 4, 4, 2, 8, ".maxnreg 255";
-    sliding_13, sliding_8bit_13, sliding_16bit_13: 13, 4, 4, 1, 8, ".maxnreg 255";
-    sliding_15, sliding_8bit_15, sliding_16bit_15: 15, 4, 4, 1, 8, ".maxnreg 255";
-    sliding_17, sliding_8bit_17, sliding_16bit_17: 17, 4, 4, 1, 8, ".maxnreg 255";
+    sliding_5, sliding_8bit_5, sliding_16bit_5: 5, 4, 8, 2, 8, ".maxnreg 128";
+    sliding_7, sliding_8bit_7, sliding_16bit_7: 7, 4, 8, 2, 8, ".maxnreg 168";
+    sliding_9, sliding_8bit_9, sliding_16bit_9: 9, 4, 4, 2, 8, ".maxnreg 168";
+    sliding_11, sliding_8bit_11, sliding_16bit_11: 11, 4, 4, 2, 8, ".maxnreg 168";
+    sliding_13, sliding_8bit_13, sliding_16bit_13: 13, 4, 4, 1, 8, ".maxnreg 168";
+    sliding_15, sliding_8bit_15, sliding_16bit_15: 15, 4, 4, 1, 8, ".maxnreg 168";
+    sliding_17, sliding_8bit_17, sliding_16bit_17: 17, 4, 4, 1, 8, ".maxnreg 168";
 }
 
 host! {
