@@ -14,6 +14,8 @@ use conformance::suite::gpu_trial;
 use libtest_mimic::{Failed, Trial};
 
 #[cfg(feature = "gpu")]
+pub(crate) use self::on_gpu::solve;
+#[cfg(feature = "gpu")]
 use self::on_gpu::test;
 
 /// The tests' names.
@@ -51,7 +53,7 @@ mod on_gpu {
     use apron::{Border, Device, Error, Image, ImageView, ImageViewMut, Plan, Scalar, Shape, Variant};
     use conformance::problem::{Group, Problem, Window};
     use conformance::product::Product;
-    use conformance::runner::{Implementation, Ready, Source, Target};
+    use conformance::runner::{self, Implementation, Ready, Source, Tally, Target};
     use conformance::sample::{Data, Kind, Sample};
     use conformance::select::{BORDERS, seed};
     use conformance::suite;
@@ -108,6 +110,16 @@ mod on_gpu {
     /// stored, but bytes made of bytes do not.
     fn is_known(window: &Window, problem: &Problem) -> bool {
         !window.filter.is_separable() || (problem.input, problem.output) == (Kind::U8, Kind::U8)
+    }
+
+    /// Solves problems that were generated, whose numbers in `turns` say in which way and in which layouts.
+    pub(crate) fn solve(products: &[Product], mut group: Group, turns: [usize; 3], tally: Tally) -> Tally {
+        let way = [Way::Whole, Way::Parts, Way::Images, Way::Bands, Way::Batch][turns[0] % 5];
+        group.problems.iter_mut().for_each(|problem| problem.gaps = (turns[1] % LAYOUTS, turns[2] % LAYOUTS));
+        let is_known = group.problems.iter().all(|problem| is_known(&group.window, problem));
+        let variants = products.iter().map(|product| product.variant).filter(|variant| is_known || variant.is_some());
+        let stored: Vec<_> = variants.map(|variant| Stored { variant, way }).collect();
+        runner::run_into(tally, &stored, std::slice::from_ref(&group))
     }
 
     fn scalar(kind: Kind) -> Scalar {
