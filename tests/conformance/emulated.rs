@@ -66,7 +66,10 @@ fn suite() -> Result<(), Failed> {
     let launched = std::fs::read_to_string(new)? + &std::fs::read_to_string(old)?;
     let launched: BTreeSet<&str> = launched.lines().collect();
     let of_studies = studies::Study::all().flat_map(studies::Study::entries);
-    let all = apron::Variant::all().flat_map(apron::Variant::entries).chain(of_studies);
+    let own = apron::Variant::all().flat_map(apron::Variant::entries);
+    #[cfg(feature = "gpu")]
+    let own = own.chain(crate::table::SHARED);
+    let all = own.chain(of_studies);
     let missing: BTreeSet<_> = all.filter(|entry| !launched.contains(entry)).collect();
     println!("emulated: {} kernels in {:.1} s", launched.len(), started.elapsed().as_secs_f64());
     if missing.is_empty() { Ok(()) } else { Err(format!("never launched in the emulator: {missing:?}").into()) }
@@ -118,6 +121,18 @@ const CONTROLS: &[Control] = &[
     Control { sabotage: "one-pixel", grid_rows: None, test: "regions::rectangles::gpu", who: "on gpu:0", what: "values are wrong" },
     Control { sabotage: "border", grid_rows: None, test: "regions::bands::gpu", who: "on gpu:0", what: "border reflect" },
     Control { sabotage: "grid-axes", grid_rows: None, test: "regions::layouts::gpu", who: "on gpu:0", what: "never written" },
+    Control { sabotage: "missing-barrier:1", grid_rows: None, test: "stored::strips::gpu", who: "kernel sliding_8bit_", what: "of shared memory in a race" },
+    Control { sabotage: "missing-barrier:2", grid_rows: None, test: "stored::strips::gpu", who: "kernel sliding_8bit_", what: "of shared memory in a race" },
+    Control { sabotage: "halo-row", grid_rows: None, test: "stored::strips::gpu", who: "kernel sliding_8bit_", what: "of shared memory, which nothing wrote" },
+    Control { sabotage: "missing-barrier:1", grid_rows: None, test: "stored::doubts::gpu", who: "kernel settle", what: "of shared memory in a race" },
+    Control { sabotage: "missing-barrier:1", grid_rows: None, test: "stored::wide::gpu", who: "kernel passes_rows", what: "of shared memory, which nothing wrote" },
+    Control { sabotage: "halo-row", grid_rows: None, test: "stored::wide::gpu", who: "kernel passes_rows", what: "of shared memory, which nothing wrote" },
+    Control { sabotage: "no-end,limit=3", grid_rows: None, test: "stored::wide::gpu", who: "kernel passes_rows", what: "does not end" },
+    Control { sabotage: "grid-axes", grid_rows: None, test: "stored::wide::gpu", who: "separable on gpu:0", what: "values are wrong" },
+    Control { sabotage: "one-pixel", grid_rows: None, test: "stored::strips::gpu", who: "direct-sliding on gpu:0", what: "values are wrong" },
+    Control { sabotage: "one-pixel", grid_rows: None, test: "stored::ties::gpu", who: "on gpu:0", what: "values are wrong" },
+    Control { sabotage: "border", grid_rows: None, test: "stored::bands::gpu", who: "on gpu:0", what: "border reflect" },
+    Control { sabotage: "grid-axes", grid_rows: None, test: "stored::layouts::gpu", who: "on gpu:0", what: "never written" },
 ];
 
 /// A run on a sabotaged device fails, and says why.

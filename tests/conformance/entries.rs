@@ -11,7 +11,9 @@ use apron::{Border, Variant};
 use conformance::problem::{Group, Problem, Window};
 use conformance::product::Gpu;
 #[cfg(feature = "gpu")]
-use conformance::product::OnDevice;
+use conformance::product::{OnDevice, Product};
+#[cfg(feature = "gpu")]
+use conformance::sample::Kind;
 #[cfg(feature = "gpu")]
 use conformance::select;
 use conformance::suite;
@@ -20,7 +22,7 @@ use libtest_mimic::{Failed, Trial};
 use studies::Study;
 
 #[cfg(feature = "gpu")]
-use crate::ladder;
+use crate::{ladder, table};
 
 /// What the names of these tests begin with.
 pub(crate) const NAME: &str = "entries::";
@@ -34,12 +36,18 @@ pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
         family("direct", Family::Direct),
         family("separable", Family::Separable),
         family("fourier", Family::Fourier),
+        suite::gpu_trial(&format!("{NAME}shared::gpu"), gpu, shared),
         suite::gpu_trial(&format!("{NAME}studies::gpu"), gpu, of_studies),
     ]
 }
 
 #[cfg(not(feature = "gpu"))]
 fn of_family(_: &str, _: Family) -> Result<(), Failed> {
+    suite::no_gpu()
+}
+
+#[cfg(not(feature = "gpu"))]
+fn shared() -> Result<(), Failed> {
     suite::no_gpu()
 }
 
@@ -83,13 +91,65 @@ fn groups(variant: Variant) -> Vec<Group> {
     windows.into_iter().enumerate().map(group).collect()
 }
 
+/// For a variant with entries for stored pixels, two problems for each size: in 8 bits, and in 16 bits, whole numbers and halves by
+/// turns. One to four channels go round, and so do the types of the results.
+#[cfg(feature = "gpu")]
+fn stored(variant: Variant) -> Vec<Group> {
+    const RESULTS: [Kind; 5] = [Kind::U8, Kind::F32, Kind::U16, Kind::U8, Kind::F16];
+    let of_stored = |entry: &str| entry.contains("_8bit_") || entry.contains("_16bit_");
+    let sizes: BTreeSet<usize> = variant.entries().filter(|entry| of_stored(entry)).filter_map(size_of).collect();
+    let group = |(i, size): (usize, usize)| {
+        let window = match variant.family() {
+            // With larger taps, passes in f64 take bytes to bytes.
+            Family::Separable => Window::blur_pair(size, size, 4100 + size as u64),
+            _ => Window::blur(size, size, 4100 + size as u64),
+        };
+        let border = select::BORDERS[i % select::BORDERS.len()];
+        let problem = |n: usize, input: Kind| {
+            let problem = Problem::new(131, 19, select::seed(53, 2 * i + n)).channels(1 + (i + n) % 4);
+            problem.stored(input, RESULTS[(i + n) % RESULTS.len()]).gaps(n, i % 2)
+        };
+        let halves = if i.is_multiple_of(2) { Kind::U16 } else { Kind::F16 };
+        Group { window, border, problems: vec![problem(0, Kind::U8), problem(1, halves)] }
+    };
+    sizes.into_iter().enumerate().map(group).collect()
+}
+
 #[cfg(feature = "gpu")]
 fn of_family(name: &str, family: Family) -> Result<(), Failed> {
     let variants = || Variant::all().filter(|variant| variant.family() == family);
     for variant in variants() {
         suite::check(&format!("{name}, {variant}"), &[OnDevice { variant }], &groups(variant))?;
+        let stored = stored(variant);
+        if !stored.is_empty() {
+            let product = Product { variant: Some(variant), device: Gpu::DEVICE };
+            suite::check(&format!("{name}, {variant}, stored"), &[product], &stored)?;
+        }
     }
     launched(variants().flat_map(Variant::entries))
+}
+
+/// What no variant has for itself: interleaved f32 become planes, bytes in doubt are settled, and bytes made with wide separable
+/// windows come from passes in f64, which define them if the window has more than 65536 taps.
+#[cfg(feature = "gpu")]
+fn shared() -> Result<(), Failed> {
+    let one = |window, border, problem| Group { window, border, problems: vec![problem] };
+    let bytes = |width, height, i| Problem::new(width, height, select::seed(54, i)).stored(Kind::U8, Kind::U8);
+    let groups = [
+        one(Window::random(4, 3, 4200), Border::Reflect, Problem::new(35, 19, select::seed(54, 0)).channels(3)),
+        // A thread settles a result by itself, or a warp does.
+        one(Window::random(5, 5, 4201), Border::Keep, bytes(61, 23, 1).channels(3)),
+        one(Window::random(15, 10, 4202), Border::Wrap, bytes(61, 23, 2).channels(4)),
+    ];
+    let passes = [
+        one(Window::random_pair(65, 67, 4203), Border::Reflect101, bytes(67, 35, 3).channels(2)),
+        one(Window::random_pair(257, 259, 4204).anchored(7, 250), Border::Constant(-3.5), bytes(9, 7, 4).channels(3)),
+    ];
+    for (variant, groups) in [(Variant::DirectNaive, &groups[..]), (Variant::Separable, &passes)] {
+        let product = Product { variant: Some(variant), device: Gpu::DEVICE };
+        suite::check(&format!("{NAME}shared, {variant}"), &[product], groups)?;
+    }
+    launched(table::SHARED.into_iter())
 }
 
 #[cfg(feature = "gpu")]

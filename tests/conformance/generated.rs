@@ -1,6 +1,7 @@
 //! Problems that nobody wrote down: generated from a seed, shrunk when they fail.
 //!
 //! - `generated::problems`: anything legal, through every variant that takes it, against the oracle and the families' bits.
+//! - `generated::stored`: the same in device memory, of any type and in any layout, filtered whole or in pieces.
 //! - The others ask for no reference, only that results go together: an impulse gives the taps, sums of images give sums of
 //!   results, and so on. They hold what the oracle might have wrong in the same way as the product.
 //!
@@ -32,7 +33,9 @@ const BATCH: usize = 32;
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     let mut trials = vec![Trial::test("generated::refused", refused)];
     for (property, share, check) in PROPERTIES {
-        for device in [Device::Cpu, Gpu::DEVICE] {
+        // Memory of a device is a GPU's.
+        let devices: &[_] = if *property == "stored" { &[Gpu::DEVICE] } else { &[Device::Cpu, Gpu::DEVICE] };
+        for &device in devices {
             let place = if device == Device::Cpu { "cpu" } else { "gpu" };
             let name = format!("generated::{property}::{place}");
             let test = {
@@ -51,6 +54,7 @@ type Check = fn(&Recipe, &[Product], &Counts) -> Result<(), String>;
 /// Each property, and which part of the problems it gets.
 const PROPERTIES: &[(&str, usize, Check)] = &[
     ("problems", 1, problems),
+    ("stored", 2, stored),
     ("impulse", 8, impulse),
     ("linear", 8, linear),
     ("shift", 8, shift),
@@ -299,6 +303,30 @@ fn problems(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Re
     }
     // While it is being shrunk the same file is written again and again, unless the last digit differs.
     Err(solve(Tally::reporting(report::folder())).failures().join("\n"))
+}
+
+/// The same in the device's memory.
+#[cfg(feature = "gpu")]
+fn stored(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
+    let turns = [2, 5, 17].map(|prime| (recipe.seed >> 7) as usize / prime);
+    let solve = |tally| {
+        let group =
+            Group { window: recipe.window_of(recipe.taps), border: recipe.border, problems: vec![recipe.problem()] };
+        crate::stored::solve(implementations, group, turns, tally)
+    };
+    let tally = solve(Tally::default());
+    if tally.failures().is_empty() {
+        // Behind a comma stands in which way.
+        let of = |name: String| name.split(", ").next().unwrap_or_default().to_owned();
+        tally.runs().into_iter().for_each(|(name, runs)| counts.add(of(name), runs));
+        return Ok(());
+    }
+    Err(solve(Tally::reporting(report::folder())).failures().join("\n"))
+}
+
+#[cfg(not(feature = "gpu"))]
+fn stored(_: &Recipe, _: &[Product], _: &Counts) -> Result<(), String> {
+    Err("this build has no GPU support".into())
 }
 
 /// In which order a plane was filtered, and what came out.

@@ -16,6 +16,7 @@ mod plan;
 mod regions;
 mod sanitize;
 mod separable;
+mod stored;
 mod table;
 
 use std::process::ExitCode;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         ladder::trials(selection, &gpu),
         plan::trials(selection, &gpu),
         regions::trials(selection, &gpu),
+        stored::trials(selection, &gpu),
         entries::trials(&gpu),
         cpu::trials(selection),
         generated::trials(selection, &gpu),

@@ -95,27 +95,27 @@ impl Batch {
 /// How the values of a batch lie among the floats of a buffer.
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "without a GPU the checks alone are tested"))]
 #[derive(Clone, Copy, Debug)]
-struct Layout {
-    name: &'static str,
-    /// Floats from an image, a channel, a row and a pixel to the next.
-    strides: [isize; 4],
-    /// The float at which the first row that is there begins, in the first channel of the first image.
-    first: usize,
-    /// How many floats there are.
-    len: usize,
+pub(crate) struct Layout {
+    pub(crate) name: &'static str,
+    /// Values, here floats, from an image, a channel, a row and a pixel to the next.
+    pub(crate) strides: [isize; 4],
+    /// The value at which the first row that is there begins, in the first channel of the first image.
+    pub(crate) first: usize,
+    /// How many values there are.
+    pub(crate) len: usize,
 }
 
 /// The axes of a batch, as numbers of [`Layout::strides`].
-const IMAGE: usize = 0;
-const CHANNEL: usize = 1;
-const ROW: usize = 2;
-const PIXEL: usize = 3;
+pub(crate) const IMAGE: usize = 0;
+pub(crate) const CHANNEL: usize = 1;
+pub(crate) const ROW: usize = 2;
+pub(crate) const PIXEL: usize = 3;
 
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "without a GPU the checks alone are tested"))]
 impl Layout {
-    /// Axes from the innermost on, each with its extent and the floats that are left free behind all of it. `step` is the stride of
+    /// Axes from the innermost on, each with its extent and the values that are left free behind all of it. `step` is the stride of
     /// the first; `backwards` names axes that run from the last to the first.
-    fn new(
+    pub(crate) fn new(
         name: &'static str,
         (lead, step): (usize, usize),
         order: [(usize, usize, usize); 4],
@@ -163,8 +163,8 @@ impl Layout {
         Self::all(shape, rows, images)[0]
     }
 
-    /// The float of a place, whose row is counted from the first that is there.
-    fn at(&self, place: [usize; 4]) -> usize {
+    /// The number of the value at a place, whose row is counted from the first that is there.
+    pub(crate) fn at(&self, place: [usize; 4]) -> usize {
         let floats = self.strides.iter().zip(place).map(|(stride, number)| stride * number as isize).sum();
         self.first.wrapping_add_signed(floats)
     }
@@ -354,6 +354,16 @@ fn caught(fault: Fault) -> Result<(), Failed> {
         (_, Err(_)) => Ok(()),
         (fault, Ok(())) => Err(format!("{fault:?} was not caught").into()),
     }
+}
+
+/// The rows that results in some rows read.
+#[cfg(feature = "gpu")]
+pub(crate) fn needed(window: &Window, border: Border, rows: &Range<usize>, height: usize) -> Range<usize> {
+    let reached = rows.clone().flat_map(|y| {
+        (0..window.rows).filter_map(move |row| oracle::fold(border, (y + row) as i64 - window.anchor.1 as i64, height))
+    });
+    let reached: Vec<usize> = reached.collect();
+    reached.iter().copied().min().unwrap_or(0)..reached.iter().copied().max().unwrap_or(0) + 1
 }
 
 #[cfg(feature = "gpu")]
@@ -558,16 +568,6 @@ mod on_gpu {
             }
             Ok(count)
         })
-    }
-
-    /// The rows that results in some rows read.
-    fn needed(window: &Window, border: Border, rows: &Range<usize>, height: usize) -> Range<usize> {
-        let reached = rows.clone().flat_map(|y| {
-            (0..window.rows)
-                .filter_map(move |row| oracle::fold(border, (y + row) as i64 - window.anchor.1 as i64, height))
-        });
-        let reached: Vec<usize> = reached.collect();
-        reached.iter().copied().min().unwrap_or(0)..reached.iter().copied().max().unwrap_or(0) + 1
     }
 
     /// From the rows that a band needs, into a buffer that has the band alone.

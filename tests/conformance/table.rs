@@ -8,6 +8,11 @@ use studies::Study;
 
 use crate::{direct, ladder, separable};
 
+/// The entries that belong to no variant: a plan launches them before, after or instead of any variant's.
+#[cfg(feature = "gpu")]
+pub(crate) const SHARED: [&str; 6] =
+    ["copy_pixels", "settle", "passes_rows", "passes_columns", "passes_rows_defined", "passes_columns_defined"];
+
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("table::names", names),
@@ -83,7 +88,7 @@ fn stand_alone() -> Result<(), Failed> {
 #[cfg(feature = "gpu")]
 fn embedded() -> Result<(), Failed> {
     // One entry filters nothing: it measures the device.
-    let own: BTreeSet<&str> = Variant::all().flat_map(Variant::entries).chain(["fma_peak"]).collect();
+    let own: BTreeSet<&str> = Variant::all().flat_map(Variant::entries).chain(SHARED).chain(["fma_peak"]).collect();
     let (aprons, studies): (Vec<_>, Vec<_>) = Study::all().partition(|study| study.is_aprons());
     let launched: BTreeSet<&str> = aprons.into_iter().flat_map(Study::entries).collect();
     if !launched.is_subset(&own) {

@@ -63,6 +63,21 @@ impl Window {
         Self { name, cols, rows, anchor: (cols / 2, rows / 2), taps, filter }
     }
 
+    /// Random taps that are not negative, with a sum of about 1: of bytes they make bytes that seldom saturate.
+    pub fn blur(cols: usize, rows: usize, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let taps: Vec<f32> = (0..cols * rows).map(|_| 2.0 * rng.f32() / (cols * rows) as f32).collect();
+        Self::dense("random blur", cols, rows, &taps)
+    }
+
+    /// The product of a row and a column that are each like [`Window::blur`].
+    pub fn blur_pair(cols: usize, rows: usize, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let mut taps = |len: usize| -> Vec<f32> { (0..len).map(|_| 2.0 * rng.f32() / len as f32).collect() };
+        let (row, column) = (taps(cols), taps(rows));
+        Self::pair("random pair of blurs", &row, &column)
+    }
+
     /// A filter in the product's notation, with the product's taps.
     ///
     /// # Panics

@@ -69,6 +69,8 @@ pub trait Sample: Pixel {
     fn nearest(value: f64) -> Self;
     /// The bits, widened.
     fn bits(self) -> u32;
+    /// The value that the lowest bits are.
+    fn of_bits(bits: u32) -> Self;
 
     /// Whether two results are the same: bit for bit, but for a NaN's payload; poison is like nothing else.
     fn same(self, other: Self) -> bool {
@@ -103,6 +105,9 @@ impl Sample for u8 {
     fn bits(self) -> u32 {
         self.into()
     }
+    fn of_bits(bits: u32) -> Self {
+        bits as Self
+    }
 }
 
 impl Sample for u16 {
@@ -121,6 +126,9 @@ impl Sample for u16 {
     }
     fn bits(self) -> u32 {
         self.into()
+    }
+    fn of_bits(bits: u32) -> Self {
+        bits as Self
     }
 }
 
@@ -162,6 +170,9 @@ impl Sample for f16 {
     fn bits(self) -> u32 {
         self.to_bits().into()
     }
+    fn of_bits(bits: u32) -> Self {
+        Self::from_bits(bits as u16)
+    }
 }
 
 impl Sample for f32 {
@@ -180,6 +191,9 @@ impl Sample for f32 {
     }
     fn bits(self) -> u32 {
         self.to_bits()
+    }
+    fn of_bits(bits: u32) -> Self {
+        Self::from_bits(bits)
     }
 }
 

@@ -1,0 +1,1054 @@
+//! Pictures in device memory as they are stored: values of 8, 16 and 32 bits, one to five channels side by side or in planes, rows that
+//! begin anywhere. Types of source and destination differ as they like.
+//!
+//! Bytes made of bytes are held to the definition in f64, all else to the bits of `oracle::scalar`, converted once: the runner's
+//! table (`bounds.rs`). Nothing but the results is written.
+//!
+//! The layouts of a problem's source and destination are told by the gaps between its rows: see [`on_gpu::layouts`].
+
+use conformance::product::Gpu;
+use conformance::select::Selection;
+#[cfg(not(feature = "gpu"))]
+use conformance::suite;
+use conformance::suite::gpu_trial;
+use libtest_mimic::{Failed, Trial};
+
+#[cfg(feature = "gpu")]
+pub(crate) use self::on_gpu::solve;
+#[cfg(feature = "gpu")]
+use self::on_gpu::test;
+
+/// The tests' names.
+const NAMES: [&str; 13] = [
+    "layouts",
+    "strips",
+    "constants",
+    "images",
+    "parts",
+    "bands",
+    "batches",
+    "alpha",
+    "ties",
+    "doubts",
+    "wide",
+    "overlap",
+    "alignment",
+];
+
+pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
+    let trial = |name| gpu_trial(&format!("stored::{name}::gpu"), gpu, move || test(name, selection));
+    NAMES.into_iter().map(trial).collect()
+}
+
+#[cfg(not(feature = "gpu"))]
+fn test(_: &str, _: Selection) -> Result<(), Failed> {
+    suite::no_gpu()
+}
+
+#[cfg(feature = "gpu")]
+mod on_gpu {
+    use std::ops::Range;
+
+    use apron::gpu::{DeviceImage, DeviceView, DeviceViewMut, Stream, Strides};
+    use apron::{Border, Device, Error, Image, ImageView, ImageViewMut, Plan, Scalar, Shape, Variant};
+    use conformance::problem::{Group, Problem, Window};
+    use conformance::product::Product;
+    use conformance::runner::{self, Implementation, Ready, Source, Tally, Target};
+    use conformance::sample::{Data, Kind, Sample};
+    use conformance::select::{BORDERS, seed};
+    use conformance::suite;
+    use fastrand::Rng;
+    use oracle::{Order, Padded};
+    use rayon::prelude::*;
+
+    use super::{Failed, Gpu, Selection};
+    use crate::regions::{CHANNEL, IMAGE, Layout, PIXEL, ROW, needed};
+
+    pub(super) fn test(name: &str, selection: Selection) -> Result<(), Failed> {
+        match name {
+            "layouts" => check(name, &every(), Way::Whole, &every_layout(selection)),
+            "strips" => check(name, &SLIDING, Way::Whole, &strips(selection)),
+            "constants" => check(name, &every(), Way::Whole, &constants(selection)),
+            "images" => check(name, &every(), Way::Images, &thin(selection, 61)),
+            "parts" => check(name, &every(), Way::Parts, &thin(selection, 62)),
+            "bands" => check(name, &every(), Way::Bands, &thin(selection, 63)),
+            "batches" => check(name, &every(), Way::Batch, &thin(selection, 64)),
+            "alpha" => alpha(selection),
+            "ties" => rounded(name, &ties(selection)),
+            "doubts" => rounded(name, &doubts(selection)),
+            "wide" => rounded(name, &wide(selection)),
+            "overlap" => overlap(),
+            "alignment" => alignment(),
+            _ => Err("no such test".into()),
+        }
+    }
+
+    /// The variants that slide.
+    const SLIDING: [Option<Variant>; 2] = [Some(Variant::DirectSliding), Some(Variant::SeparableFused)];
+
+    /// Every variant; then what the plan chooses.
+    fn every() -> Vec<Option<Variant>> {
+        Variant::all().map(Some).chain([None]).collect()
+    }
+
+    fn check(name: &str, variants: &[Option<Variant>], way: Way, groups: &[Group]) -> Result<(), Failed> {
+        let (open, named): (Vec<_>, Vec<_>) =
+            variants.iter().map(|&variant| Stored { variant, way }).partition(|stored| stored.variant.is_none());
+        suite::check(&format!("stored::{name}"), &named, groups)?;
+        if open.is_empty() {
+            return Ok(());
+        }
+        let known = |group: &Group| {
+            let mut group = group.clone();
+            group.problems.retain(|problem| is_known(&group.window, problem));
+            group
+        };
+        suite::check(&format!("stored::{name}, chosen"), &open, &groups.iter().map(known).collect::<Vec<_>>())
+    }
+
+    /// Whether the order of what a plan chooses is known, or of no account: for a window that separates it may depend on how pixels are
+    /// stored, but bytes made of bytes do not.
+    fn is_known(window: &Window, problem: &Problem) -> bool {
+        !window.filter.is_separable() || (problem.input, problem.output) == (Kind::U8, Kind::U8)
+    }
+
+    /// Solves problems that were generated, whose numbers in `turns` say in which way and in which layouts.
+    pub(crate) fn solve(products: &[Product], mut group: Group, turns: [usize; 3], tally: Tally) -> Tally {
+        let way = [Way::Whole, Way::Parts, Way::Images, Way::Bands, Way::Batch][turns[0] % 5];
+        group.problems.iter_mut().for_each(|problem| problem.gaps = (turns[1] % LAYOUTS, turns[2] % LAYOUTS));
+        let is_known = group.problems.iter().all(|problem| is_known(&group.window, problem));
+        let variants = products.iter().map(|product| product.variant).filter(|variant| is_known || variant.is_some());
+        let stored: Vec<_> = variants.map(|variant| Stored { variant, way }).collect();
+        runner::run_into(tally, &stored, std::slice::from_ref(&group))
+    }
+
+    fn scalar(kind: Kind) -> Scalar {
+        match kind {
+            Kind::U8 => Scalar::U8,
+            Kind::U16 => Scalar::U16,
+            Kind::F16 => Scalar::F16,
+            Kind::F32 => Scalar::F32,
+        }
+    }
+
+    /// How many layouts there are.
+    const LAYOUTS: usize = 15;
+
+    /// The layouts for so many rows of such images, with values of `size` bytes.
+    fn layouts(shape: Shape, rows: usize, images: usize, size: usize) -> [Layout; LAYOUTS] {
+        let Shape { width, channels, .. } = shape;
+        let planar = |name, start, [row, channel, image]: [usize; 3], backwards: &[usize]| {
+            let order = [(PIXEL, width, row), (ROW, rows, channel), (CHANNEL, channels, image), (IMAGE, images, 0)];
+            Layout::new(name, start, order, backwards)
+        };
+        let interleaved = |name, lead, [pixel, row, image]: [usize; 3], backwards: &[usize]| {
+            let order = [(CHANNEL, channels, pixel), (PIXEL, width, row), (ROW, rows, image), (IMAGE, images, 0)];
+            Layout::new(name, (lead, 1), order, backwards)
+        };
+        // How many values a row of so many lacks to a multiple of so many bytes.
+        let lacks = |values: usize, bytes: usize| (values * size).next_multiple_of(bytes) / size - values;
+        let row = width * channels;
+        let packed = interleaved("NHWC, up to the last byte", 0, [0, 0, 0], &[]);
+        // Memory is allocated in lines of 128 bytes.
+        let lead = lacks(packed.len - 3, 128);
+        [
+            interleaved("NHWC, rows at multiples of 128 bytes", 0, [0, lacks(row, 128), 0], &[]),
+            interleaved("NHWC, packed", 0, [0, 0, 0], &[]),
+            planar("NCHW, rows at multiples of 128 bytes", (0, 1), [lacks(width, 128), 0, 0], &[]),
+            interleaved("NHWC, a value off", 1, [0, lacks(row, 16), 0], &[]),
+            interleaved("NHWC, rows an odd number of values apart", 0, [0, lacks(row, 128) + 1, 3], &[]),
+            planar("NCHW, packed", (0, 1), [0, 0, 0], &[]),
+            interleaved("NHWC, rows backwards", 16, [0, lacks(row, 64), 0], &[ROW]),
+            interleaved("NHWC, rows at multiples of 4 bytes", 4, [0, lacks(row, 4), 0], &[]),
+            planar("NCHW, rows an odd number of values apart", (3, 1), [lacks(width, 16) + 1, 1, 0], &[]),
+            Layout { first: lead, len: lead + packed.len - 3, ..packed },
+            planar("NCHW, rows and images backwards", (1, 1), [lacks(width, 16), 0, 4], &[ROW, IMAGE]),
+            interleaved("NHWC, a value between pixels", 0, [1, 3, 0], &[]),
+            interleaved("NHWC, channels backwards", 2, [0, lacks(row, 16), 0], &[CHANNEL]),
+            interleaved("NHWC, pixels backwards", 2, [0, lacks(row, 16), 5], &[PIXEL]),
+            planar("NCHW, values between pixels", (5, 2), [3, 1, 2], &[]),
+        ]
+    }
+
+    /// Values on the device, and how those of a batch lie among them.
+    struct Memory {
+        bytes: DeviceImage,
+        kind: Kind,
+        size: usize,
+        layout: Layout,
+        shape: Shape,
+        images: usize,
+        there: Range<usize>,
+    }
+
+    impl Memory {
+        /// With the bits that `value` has for each image, channel, row and column.
+        fn new<P: Sample>(
+            gpu: &apron::gpu::Gpu,
+            turn: usize,
+            (shape, images): (Shape, usize),
+            there: Range<usize>,
+            value: impl Fn([usize; 4]) -> u32,
+        ) -> apron::Result<Self> {
+            let size = size_of::<P>();
+            let layout = layouts(shape, there.len(), images, size)[turn % LAYOUTS];
+            // Between them lies what is no number, or the greatest one.
+            let mut bytes = vec![0xff; size * layout.len];
+            for place @ [image, channel, y, x] in places(shape, images, &there, &(0..shape.width)) {
+                let at = layout.at([image, channel, y - there.start, x]);
+                bytes[size * at..][..size].copy_from_slice(&value(place).to_le_bytes()[..size]);
+            }
+            let bytes = gpu.upload_stored(&ImageView::new(&bytes, bytes.len(), 1, 1)?)?;
+            Ok(Self { bytes, kind: P::KIND, size, layout, shape, images, there })
+        }
+
+        fn raw(&self) -> (u64, (Scalar, Strides)) {
+            let [image, channel, row, pixel] = self.layout.strides.map(|values| (self.size as isize * values) as i64);
+            let address = self.bytes.address() + (self.size * self.layout.first) as u64;
+            (address, (scalar(self.kind), Strides { row, pixel: pixel as i32, channel, image }))
+        }
+
+        fn view(&self) -> apron::Result<DeviceView<'_>> {
+            let (address, kind) = self.raw();
+            // SAFETY: the layout's places all lie in the memory, which the view borrows; whoever uses it waits for the stream
+            // before the memory goes.
+            unsafe {
+                DeviceView::from_raw(self.bytes.gpu(), address, kind, self.shape, self.images, self.there.clone())
+            }
+        }
+
+        fn view_mut(&mut self) -> apron::Result<DeviceViewMut<'_>> {
+            let (address, kind) = self.raw();
+            // SAFETY: as in `view`; no two places of a layout are the same, and the view borrows the memory alone.
+            unsafe {
+                DeviceViewMut::from_raw(self.bytes.gpu(), address, kind, self.shape, self.images, self.there.clone())
+            }
+        }
+
+        fn download(&self) -> apron::Result<Vec<u8>> {
+            Ok(self.bytes.gpu().download_stored::<u8>(&self.bytes)?.as_slice().to_vec())
+        }
+
+        /// Where the value of a place begins, in bytes.
+        fn at(&self, [image, channel, y, x]: [usize; 4]) -> usize {
+            self.size * self.layout.at([image, channel, y - self.there.start, x])
+        }
+
+        fn bits(&self, bytes: &[u8], place: [usize; 4]) -> u32 {
+            let mut word = [0; 4];
+            word[..self.size].copy_from_slice(&bytes[self.at(place)..][..self.size]);
+            u32::from_le_bytes(word)
+        }
+
+        /// Fails if other bytes changed than those of a part of each image.
+        fn only_in(
+            &self,
+            before: &[u8],
+            after: &[u8],
+            columns: &Range<usize>,
+            rows: &Range<usize>,
+        ) -> apron::Result<()> {
+            let mut rest = after.to_vec();
+            for place in places(self.shape, self.images, rows, columns) {
+                let at = self.at(place);
+                rest[at..][..self.size].copy_from_slice(&before[at..][..self.size]);
+            }
+            match rest.iter().zip(before).position(|(after, before)| after != before) {
+                None => Ok(()),
+                Some(byte) => Err(wrong(format!(
+                    "byte {byte} of {:?} was written, beside columns {columns:?} of rows {rows:?}",
+                    self.layout
+                ))),
+            }
+        }
+    }
+
+    /// Each image, channel, row and column.
+    fn places(
+        shape: Shape,
+        images: usize,
+        rows: &Range<usize>,
+        columns: &Range<usize>,
+    ) -> impl Iterator<Item = [usize; 4]> {
+        let (rows, columns) = (rows.clone(), columns.clone());
+        (0..images * shape.channels).flat_map(move |plane| {
+            let columns = columns.clone();
+            rows.clone()
+                .flat_map(move |y| columns.clone().map(move |x| [plane / shape.channels, plane % shape.channels, y, x]))
+        })
+    }
+
+    fn wrong(message: String) -> Error {
+        Error::Driver { call: "filtering", message }
+    }
+
+    /// In which pieces a picture is filtered.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Way {
+        Whole,
+        /// Between images that the library lays out.
+        Images,
+        /// A rectangle after the other.
+        Parts,
+        /// A band of rows after the other, from memory that has no rows but those that it needs, into memory that has the band.
+        Bands,
+        /// As one of three images.
+        Batch,
+    }
+
+    /// A variant, or what the plan chooses, for pictures as they are stored.
+    #[derive(Clone, Copy, Debug)]
+    struct Stored {
+        variant: Option<Variant>,
+        way: Way,
+    }
+
+    impl Stored {
+        fn product(self) -> Product {
+            Product { variant: self.variant, device: Gpu::DEVICE }
+        }
+    }
+
+    impl Implementation for Stored {
+        type Ready = Waiting;
+
+        fn name(&self) -> String {
+            format!("{}, {:?}", self.product().name(), self.way)
+        }
+
+        fn must_take(&self, window: &Window, border: Border) -> bool {
+            self.product().must_take(window, border)
+        }
+
+        fn prepare(&self, window: &Window, border: Border) -> apron::Result<Waiting> {
+            let instead = match self.variant {
+                Some(Variant::DirectSliding) => Some(Variant::DirectNaive),
+                Some(Variant::SeparableFused) => Some(Variant::Separable),
+                _ => None,
+            };
+            let instead = instead.map(|variant| Product { variant: Some(variant), device: Gpu::DEVICE });
+            Ok(Waiting {
+                plan: self.product().prepare(window, border)?,
+                instead: instead.map(|product| product.prepare(window, border)).transpose()?,
+                window: window.clone(),
+                border,
+                stored: *self,
+                gpu: apron::gpu::Gpu::open(0)?,
+            })
+        }
+    }
+
+    /// What [`Stored`] prepares.
+    struct Waiting {
+        plan: Plan,
+        /// A variant of the same order that takes what a sliding one may decline.
+        instead: Option<Plan>,
+        window: Window,
+        border: Border,
+        stored: Stored,
+        gpu: apron::gpu::Gpu,
+    }
+
+    impl Ready for Waiting {
+        fn order(&self, shape: Shape) -> apron::Result<Option<Order>> {
+            let family = self.plan.variant_for(shape)?.family();
+            // See `is_known`.
+            let open = self.stored.variant.is_none() && self.window.filter.is_separable();
+            Ok(if open { None } else { Order::of(family) })
+        }
+
+        fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> apron::Result<()> {
+            let Shape { width, height, channels } = shape;
+            if self.stored.way == Way::Images {
+                return self.between_images(shape, src, dst);
+            }
+            let turns = (src.stride - shape.row_len(), dst.stride - shape.row_len());
+            let images = if self.stored.way == Way::Batch { 3 } else { 1 };
+            let number = (turns.0 + turns.1) % images;
+            let bands = if self.stored.way == Way::Bands { cut(height, 3) } else { vec![0..height] };
+            let mut stream = self.gpu.stream()?;
+            for band in bands {
+                let there = match self.stored.way {
+                    Way::Bands => needed(&self.window, self.border, &band, height),
+                    _ => 0..height,
+                };
+                // The other images are the picture turned by half a circle.
+                let from = Memory::new::<S>(&self.gpu, turns.0, (shape, images), there, |[image, channel, y, x]| {
+                    let (x, y) = if image == number { (x, y) } else { (width - 1 - x, height - 1 - y) };
+                    src.data[y * src.stride + x * channels + channel].bits()
+                })?;
+                let at = |y: usize, x: usize, channel: usize| dst.start + y * dst.stride + x * channels + channel;
+                let mut to =
+                    Memory::new::<D>(&self.gpu, turns.1, (shape, images), band.clone(), |[image, channel, y, x]| {
+                        if image == number { dst.buffer[at(y, x, channel)].bits() } else { D::POISON.bits() }
+                    })?;
+                let parts = match self.stored.way {
+                    Way::Parts => cut(height, 2)
+                        .into_iter()
+                        .flat_map(|rows| cut(width, 3).into_iter().map(move |columns| (columns, rows.clone())))
+                        .collect(),
+                    _ => vec![(0..width, band.clone())],
+                };
+                let mut found = to.download()?;
+                for (columns, rows) in parts {
+                    let before = found;
+                    self.filter(&from, &mut to, (&columns, &rows), &mut stream)?;
+                    stream.synchronize()?;
+                    found = to.download()?;
+                    to.only_in(&before, &found, &columns, &rows)?;
+                }
+                for [_, channel, y, x] in places(shape, 1, &band, &(0..width)) {
+                    let of = |image: usize| D::of_bits(to.bits(&found, [image, channel, y, x]));
+                    dst.buffer[at(y, x, channel)] = of(number);
+                    if images == 3 && !of((number + 1) % 3).same(of((number + 2) % 3)) {
+                        let place = format!("({x}, {y}), channel {channel}");
+                        return Err(wrong(format!("two images of a batch of three are the same, but not at {place}")));
+                    }
+                }
+            }
+            Ok(())
+        }
+    }
+
+    impl Waiting {
+        /// Filters a part of all images.
+        fn filter(
+            &self,
+            from: &Memory,
+            to: &mut Memory,
+            (columns, rows): (&Range<usize>, &Range<usize>),
+            stream: &mut Stream,
+        ) -> apron::Result<()> {
+            let mut run = |plan: &Plan| {
+                plan.run_region(&from.view()?, &mut to.view_mut()?, columns.clone(), rows.clone(), stream)
+            };
+            let may_decline = from.kind == Kind::F32 || from.shape.channels > 4;
+            match (run(&self.plan), &self.instead) {
+                (Err(Error::Unsupported { .. }), Some(instead)) if may_decline => run(instead),
+                (outcome, _) => outcome,
+            }
+        }
+
+        fn between_images<S: Sample, D: Sample>(
+            &self,
+            shape: Shape,
+            src: Source<'_, S>,
+            dst: Target<'_, D>,
+        ) -> apron::Result<()> {
+            const FILL: f32 = 165.0;
+            let Shape { width, height, channels } = shape;
+            let mut stream = self.gpu.stream()?;
+            let from =
+                self.gpu.upload_stored(&ImageView::with_stride(src.data, width, height, channels, src.stride)?)?;
+            let mut to = self.gpu.image_of(shape, scalar(D::KIND), apron::Layout::Interleaved)?;
+            to.fill(FILL, &stream)?;
+            let may_decline = S::KIND == Kind::F32 || channels > 4;
+            match (self.plan.run_on_device(&from, &mut to, &mut stream), &self.instead) {
+                (Err(Error::Unsupported { .. }), Some(instead)) if may_decline => {
+                    instead.run_on_device(&from, &mut to, &mut stream)?;
+                }
+                (outcome, _) => outcome?,
+            }
+            stream.synchronize()?;
+            if let Some(place) = self.gpu.spoilt_padding(&to, FILL)? {
+                return Err(wrong(format!("it wrote outside the image: channel, row, value {place:?}")));
+            }
+            let found = self.gpu.download_stored::<D>(&to)?;
+            for (y, row) in found.as_slice().chunks(shape.row_len()).enumerate() {
+                dst.buffer[dst.start + y * dst.stride..][..row.len()].copy_from_slice(row);
+            }
+            Ok(())
+        }
+    }
+
+    /// So many ranges that meet at odd places and make up `0..extent`, or fewer where it is short.
+    fn cut(extent: usize, count: usize) -> Vec<Range<usize>> {
+        let mut ends: Vec<_> = (1..count).map(|i| (extent * i / count) | 1).filter(|&end| end < extent).collect();
+        ends.dedup();
+        ends.push(extent);
+        let mut start = 0;
+        ends.into_iter().map(|end| std::mem::replace(&mut start, end)..end).collect()
+    }
+
+    /// Source and destination: every pair of types.
+    fn kinds(turn: usize) -> (Kind, Kind) {
+        // Bytes to bytes more often.
+        match turn % 20 {
+            16.. => (Kind::U8, Kind::U8),
+            turn => (Kind::ALL[turn % 4], Kind::ALL[turn / 4]),
+        }
+    }
+
+    /// Windows of every kernel for stored pixels and of the general ones.
+    fn windows() -> Vec<Window> {
+        vec![
+            Window::blur(3, 3, 1),
+            Window::blur_pair(5, 5, 2).anchored(2, 0),
+            Window::blur(5, 4, 3).anchored(0, 3),
+            Window::random(9, 9, 4).anchored(4, 8),
+            Window::blur_pair(7, 7, 5),
+            Window::blur(17, 17, 6),
+            Window::blur_pair(23, 23, 7),
+            Window::blur_pair(2, 30, 8).anchored(1, 20),
+        ]
+    }
+
+    /// Widths around those of strips, pictures smaller than a window, and tall ones.
+    const SIZES: [(usize, usize); 17] = [
+        (1, 1),
+        (3, 2),
+        (127, 5),
+        (128, 4),
+        (129, 6),
+        (255, 3),
+        (256, 5),
+        (257, 4),
+        (131, 37),
+        (5, 1),
+        (2, 90),
+        (520, 3),
+        (16, 16),
+        (41, 23),
+        (126, 2),
+        (254, 3),
+        (258, 2),
+    ];
+
+    /// Every window under every border.
+    fn every_layout(selection: Selection) -> Vec<Group> {
+        around(selection, 60, (windows(), &BORDERS), 40, 113)
+    }
+
+    /// The same, fewer.
+    fn thin(selection: Selection, list: u64) -> Vec<Group> {
+        around(selection, list, (windows(), &BORDERS), 10, 53)
+    }
+
+    /// A border of pixels that no byte is, and that no type but f32 is.
+    fn constants(selection: Selection) -> Vec<Group> {
+        let borders = [-3.5, 300.25, f32::NAN, 1e9, f32::INFINITY, 255.5].map(Border::Constant);
+        let windows = windows().into_iter().filter(|window| window.rows != 23).collect();
+        around(selection, 65, (windows, &borders), 10, 53)
+    }
+
+    /// So many problems for each window under each border, with types, channels, sizes and layouts that go round. A small selection keeps
+    /// one in so many, a number that has no factor in common with what goes round.
+    fn around(
+        selection: Selection,
+        list: u64,
+        (windows, borders): (Vec<Window>, &[Border]),
+        count: usize,
+        keep_one_in: usize,
+    ) -> Vec<Group> {
+        let mut groups = Vec::new();
+        let mut number = list as usize;
+        for window in windows {
+            for &border in borders {
+                let problem = |turn: usize| {
+                    let (width, height) = SIZES[turn % SIZES.len()];
+                    let (input, output) = kinds(turn * 7);
+                    let problem = Problem::new(width, height, seed(list, turn)).stored(input, output);
+                    let data = if turn.is_multiple_of(11) { Data::Extremes } else { Data::Random };
+                    problem.channels(1 + turn % 5).gaps(turn * 4 % LAYOUTS, (turn * 7 + 3) % LAYOUTS).data(data)
+                };
+                let problems = selection.cut(keep_one_in, (number..number + count).map(problem), number);
+                number += count;
+                groups.push(Group { window: window.clone(), border, problems });
+            }
+        }
+        groups
+    }
+
+    /// Pictures that end just where strips do, across and down, mostly in layouts that are copied by vectors.
+    fn strips(selection: Selection) -> Vec<Group> {
+        const USUAL: [usize; 7] = [0, 1, 0, 3, 4, 0, 9];
+        let windows = [
+            Window::blur(3, 3, 11),
+            Window::blur(5, 5, 12).anchored(2, 4),
+            Window::blur(9, 9, 13),
+            Window::blur_pair(3, 3, 14),
+            Window::blur_pair(7, 7, 15).anchored(3, 0),
+            Window::blur_pair(17, 17, 16),
+            Window::blur_pair(25, 25, 17),
+        ];
+        let ends = [64, 128, 256, 512].into_iter().flat_map(|end| end - 3..end + 4);
+        let wide = ends.enumerate().map(|(i, width)| (width, 1 + i % 4));
+        let sizes: Vec<_> = wide.chain([(20, 31), (20, 64), (21, 65), (20, 127), (22, 131), (7, 300)]).collect();
+        let mut groups = Vec::new();
+        let mut number = 0;
+        for (w, window) in windows.into_iter().enumerate() {
+            for border in [BORDERS[w % 6], BORDERS[(w + 2) % 6]] {
+                let problem = |turn: usize| {
+                    let (width, height) = sizes[turn % sizes.len()];
+                    let input = [Kind::U8, Kind::U16, Kind::U8, Kind::F16][turn % 4];
+                    let output = [Kind::U8, Kind::U8, Kind::F32, Kind::U16, Kind::F16][turn % 5];
+                    let problem = Problem::new(width, height, seed(66, turn)).stored(input, output);
+                    // Four channels and four types of sources go round at different speeds.
+                    problem.channels(1 + (turn + turn / 4) % 4).gaps(USUAL[turn % 7], USUAL[(turn + 2) % 7])
+                };
+                let problems = selection.cut(61, (number..number + 72).map(problem), number);
+                number += 72;
+                groups.push(Group { window: window.clone(), border, problems });
+            }
+        }
+        groups
+    }
+
+    /// The last channels of a picture in host memory copied, the others filtered.
+    #[derive(Clone, Copy, Debug)]
+    struct Alpha(Variant);
+
+    impl Alpha {
+        fn product(self) -> Product {
+            Product { variant: Some(self.0), device: Gpu::DEVICE }
+        }
+    }
+
+    impl Implementation for Alpha {
+        type Ready = Opaque;
+
+        fn name(&self) -> String {
+            format!("{}, alpha copied", self.product().name())
+        }
+
+        fn must_take(&self, window: &Window, border: Border) -> bool {
+            self.product().must_take(window, border)
+        }
+
+        fn prepare(&self, window: &Window, border: Border) -> apron::Result<Opaque> {
+            Ok(Opaque(self.product().prepare(window, border)?))
+        }
+    }
+
+    /// What [`Alpha`] prepares.
+    struct Opaque(Plan);
+
+    impl Ready for Opaque {
+        fn order(&self, shape: Shape) -> apron::Result<Option<Order>> {
+            self.0.order(shape)
+        }
+
+        /// All channels filtered; then again with some copied, which must be the source's, and the others put in the place of the first
+        /// result's.
+        fn run<S: Sample, D: Sample>(&self, shape: Shape, src: Source<'_, S>, dst: Target<'_, D>) -> apron::Result<()> {
+            let Shape { width, height, channels } = shape;
+            let Target { buffer, start, stride } = dst;
+            Ready::run(&self.0, shape, src, Target { buffer: &mut *buffer, start, stride })?;
+            let filtered = 1 + (src.stride + stride) % (channels - 1);
+            let rows = stride * height;
+            let mut found = vec![D::POISON; rows];
+            let picture = ImageView::with_stride(src.data, width, height, channels, src.stride)?;
+            let mut target = ImageViewMut::with_stride(&mut found, width, height, channels, stride)?;
+            self.0.run_channels(&picture, &mut target, filtered)?;
+            for (at, &value) in found.iter().enumerate() {
+                let (y, x, channel) = (at / stride, at % stride / channels, at % stride % channels);
+                if x >= width || channel < filtered {
+                    buffer[start + at] = value;
+                    continue;
+                }
+                let right = D::nearest(src.data[y * src.stride + x * channels + channel].value());
+                if !value.same(right) {
+                    return Err(wrong(format!("channel {channel} of ({x}, {y}) is {value:?}, not a copy: {right:?}")));
+                }
+            }
+            Ok(())
+        }
+    }
+
+    /// Two and four channels, the last of which are alpha.
+    fn alpha(selection: Selection) -> Result<(), Failed> {
+        let implementations: Vec<_> = Variant::all().map(Alpha).collect();
+        let mut groups = thin(selection, 67);
+        for (i, problem) in groups.iter_mut().flat_map(|group| &mut group.problems).enumerate() {
+            problem.shape.channels = [4, 2, 4, 3][i % 4];
+        }
+        suite::check("stored::alpha", &implementations, &groups)
+    }
+
+    /// What a picture of bytes shows.
+    #[derive(Clone, Copy, Debug)]
+    enum Look {
+        Random,
+        /// One value everywhere.
+        Flat(u8),
+        Gradient,
+        /// The least and the greatest value only.
+        Saturated,
+    }
+
+    impl Look {
+        fn picture(self, Shape { width, height, channels }: Shape, seed: u64) -> Vec<u8> {
+            let mut rng = Rng::with_seed(seed);
+            let mut value = |i: usize| match self {
+                Self::Random => rng.u8(..),
+                Self::Flat(value) => value,
+                Self::Gradient => (i / channels % width + i / channels / width + 85 * (i % channels)) as u8,
+                Self::Saturated => [0, 255][rng.usize(0..2)],
+            };
+            (0..width * height * channels).map(&mut value).collect()
+        }
+    }
+
+    /// Pictures of bytes that go through one stream one after the other, with each of some variants.
+    #[derive(Clone, Debug)]
+    struct Bytes {
+        window: Window,
+        border: Border,
+        shape: Shape,
+        looks: [Look; 2],
+        variants: Vec<Option<Variant>>,
+    }
+
+    /// The byte that the definition says, for each pixel of a plane.
+    fn defined(plane: &[f64], size: (usize, usize), window: &Window, border: Border) -> Vec<u8> {
+        let sums = match window.filter.separated() {
+            Some(pair) if window.cols * window.rows > 65536 => two_passes(plane, size, window, pair, border),
+            _ => oracle::correlate(plane, size, window.as_taps(), border),
+        };
+        sums.into_iter().map(u8::nearest).collect()
+    }
+
+    /// Along the rows, then along the columns, taps ascending, each product and each sum rounded to f64.
+    fn two_passes(
+        plane: &[f64],
+        (width, height): (usize, usize),
+        window: &Window,
+        (row, column): (&[f64], &[f64]),
+        border: Border,
+    ) -> Vec<f64> {
+        let constant = if let Border::Constant(value) = border { f64::from(value) } else { 0.0 };
+        let padded = Padded::new(plane, (width, height), window.as_taps(), border, constant);
+        let across = |i: usize| {
+            let values = &padded.data[i / width * padded.width + i % width..][..row.len()];
+            row.iter().zip(values).fold(0.0, |sum, (tap, value)| sum + tap * value)
+        };
+        let middle: Vec<f64> = (0..width * (height + column.len() - 1)).map(across).collect();
+        let down = |i: usize| {
+            let (x, y) = (i % width, i / width);
+            let copied = oracle::kept(x, window.anchor.0, window.cols, width)
+                || oracle::kept(y, window.anchor.1, window.rows, height);
+            if border == Border::Keep && copied {
+                return plane[i];
+            }
+            column.iter().enumerate().fold(0.0, |sum, (row, tap)| sum + tap * middle[(y + row) * width + x])
+        };
+        (0..width * height).map(down).collect()
+    }
+
+    impl Bytes {
+        fn right(&self, picture: &[u8]) -> Vec<u8> {
+            let Shape { width, height, channels } = self.shape;
+            let mut right = vec![0; picture.len()];
+            for channel in 0..channels {
+                let plane: Vec<f64> = picture.iter().skip(channel).step_by(channels).map(|&byte| byte.into()).collect();
+                let bytes = defined(&plane, (width, height), &self.window, self.border);
+                right.iter_mut().skip(channel).step_by(channels).zip(bytes).for_each(|(to, from)| *to = from);
+            }
+            right
+        }
+
+        fn same(&self, what: &str, look: Look, found: &[u8], right: &[u8]) -> Result<(), String> {
+            let Some(at) = found.iter().zip(right).position(|(found, right)| found != right) else { return Ok(()) };
+            let Shape { width, channels, .. } = self.shape;
+            let (x, y, channel) = (at / channels % width, at / channels / width, at % channels);
+            let count = found.iter().zip(right).filter(|(found, right)| found != right).count();
+            Err(format!(
+                "{what}, {look:?} picture of {}, {}, border {}: ({x}, {y}), channel {channel}: {} expected, {} found; {count} values are wrong",
+                self.shape, self.window, self.border, right[at], found[at]
+            ))
+        }
+
+        /// How many pictures were filtered.
+        fn check(&self, number: usize) -> Result<usize, Failed> {
+            let Shape { width, height, channels } = self.shape;
+            let pictures = [0, 1].map(|i| self.looks[i].picture(self.shape, seed(68, 2 * number + i)));
+            let right = [0, 1].map(|i| self.right(&pictures[i]));
+            let plan = Plan::builder(&self.window.filter).border(self.border).device(Device::Cpu).build()?;
+            for (i, picture) in pictures.iter().enumerate() {
+                let mut found = Image::<u8>::zeroed(width, height, channels)?;
+                plan.run(&ImageView::new(picture, width, height, channels)?, &mut found.view_mut())?;
+                self.same("the CPU", self.looks[i], found.as_slice(), &right[i])?;
+            }
+            let gpu = apron::gpu::Gpu::open(0)?;
+            // The stream's list of results in doubt serves all of them.
+            let mut stream = gpu.stream()?;
+            let sources = [0, 1].map(|i| gpu.upload_stored(&ImageView::new(&pictures[i], width, height, channels)?));
+            let [first, second] = sources;
+            let sources = [first?, second?];
+            let mut runs = 0;
+            for &variant in &self.variants {
+                let product = Product { variant, device: Gpu::DEVICE };
+                let plan = match product.prepare(&self.window, self.border) {
+                    Ok(plan) => plan,
+                    Err(Error::Unsupported { .. }) if !product.must_take(&self.window, self.border) => continue,
+                    Err(error) => return Err(error.into()),
+                };
+                let mut results = Vec::new();
+                for i in [0, 1, 0] {
+                    let mut to = gpu.image_of(self.shape, Scalar::U8, apron::Layout::Interleaved)?;
+                    to.fill(165.0, &stream)?;
+                    let may_decline = SLIDING.contains(&variant) && channels > 4;
+                    match plan.run_on_device(&sources[i], &mut to, &mut stream) {
+                        Ok(()) => results.push((i, to)),
+                        Err(Error::Unsupported { .. })
+                            if may_decline || !product.must_take(&self.window, self.border) => {}
+                        Err(error) => return Err(format!("{}: {error}", product.name()).into()),
+                    }
+                }
+                stream.synchronize()?;
+                for (turn, (i, to)) in results.into_iter().enumerate() {
+                    let what = format!("{}, run {turn} of its stream", product.name());
+                    self.same(&what, self.looks[i], gpu.download_stored::<u8>(&to)?.as_slice(), &right[i])?;
+                    if let Some(place) = gpu.spoilt_padding(&to, 165.0)? {
+                        return Err(format!("{what}: it wrote outside the image, at {place:?}").into());
+                    }
+                    runs += 1;
+                }
+            }
+            Ok(runs)
+        }
+    }
+
+    /// Bytes to bytes: the definition, on the CPU and with every variant.
+    fn rounded(name: &str, cases: &[Bytes]) -> Result<(), Failed> {
+        let started = std::time::Instant::now();
+        let runs = cases.par_iter().enumerate().map(|(number, case)| case.check(number));
+        let runs: usize = runs.collect::<Result<Vec<_>, Failed>>()?.iter().sum();
+        println!("stored::{name}: {} cases, {runs} runs in {:.1} s", cases.len(), started.elapsed().as_secs_f64());
+        if runs > cases.len() { Ok(()) } else { Err("too few runs".into()) }
+    }
+
+    const fn shape(width: usize, height: usize, channels: usize) -> Shape {
+        Shape { width, height, channels }
+    }
+
+    /// Sums that end in a half, or nearly.
+    fn ties(selection: Selection) -> Vec<Bytes> {
+        let mean = |cols: usize, rows: usize, of: f32| {
+            Window::pair("a mean", &vec![of / cols as f32; cols], &vec![1.0 / rows as f32; rows])
+        };
+        let binomial = [1.0, 6.0, 15.0, 20.0, 15.0, 6.0, 1.0].map(|tap: f32| tap / 64.0);
+        let odd = |taps: [f32; 9]| Window::dense("eighths", 3, 3, &taps.map(|tap| tap / 8.0));
+        let windows = [
+            Window::preset("box:size=6"),
+            mean(7, 3, 1.0),
+            mean(3, 3, 0.5),
+            mean(4, 2, 1.5),
+            Window::pair("binomial", &binomial, &binomial),
+            odd([1.0, -3.0, 5.0, 1.0, 7.0, 1.0, -1.0, 3.0, 2.0]),
+            Window::dense("a half", 1, 1, &[0.5]),
+            Window::dense("a mean given whole", 6, 6, &[1.0 / 36.0; 36]),
+            Window::dense("half a mean given whole", 7, 7, &[0.5 / 49.0; 49]),
+            mean(17, 17, 0.5),
+            Window::dense("tenths", 3, 3, &[0.1, -0.2, 0.3, 0.5, 0.4, -0.7, 0.9, 0.2, -0.3]),
+            mean(31, 10, 1.0),
+        ];
+        let looks = [
+            [Look::Random, Look::Gradient],
+            [Look::Flat(127), Look::Random],
+            [Look::Gradient, Look::Saturated],
+            [Look::Saturated, Look::Flat(1)],
+            [Look::Flat(255), Look::Gradient],
+        ];
+        let shapes = [shape(61, 23, 3), shape(131, 9, 1), shape(40, 31, 4), shape(29, 17, 2), shape(23, 9, 5)];
+        let of_window = |(w, window): (usize, Window)| {
+            let turns = if selection == Selection::Full { 0..30 } else { w * 7..w * 7 + 1 };
+            let case = move |turn: usize| Bytes {
+                window: window.clone(),
+                border: BORDERS[(turn + w) % 6],
+                shape: shapes[turn % 5],
+                looks: looks[(turn + turn / 5) % 5],
+                variants: every(),
+            };
+            turns.map(case).collect::<Vec<_>>()
+        };
+        windows.into_iter().enumerate().flat_map(of_window).collect()
+    }
+
+    /// So many results in doubt that their list is too short, and no result that is not in doubt.
+    fn doubts(selection: Selection) -> Vec<Bytes> {
+        let half = |size: usize| vec![0.5 / (size * size) as f32; size * size];
+        let ties = Window::dense("half a mean", 5, 5, &half(5));
+        let pair = Window::pair("half a mean", &[0.1; 5], &[0.2; 5]);
+        let large = Window::dense("large", 3, 3, &[3e6, -7e6, 1.3e6, 3.7e6, 2e6, -4e6, 1e6, 5e5, -5.1e5]);
+        let huge = Window::pair("huge", &[1e20, -3e20, 2e20], &[1e17, 3e17, -4e17]);
+        let (flat, odd) = ([Look::Flat(127), Look::Random], [Look::Random, Look::Flat(255)]);
+        let nan = Border::Constant(f32::NAN);
+        let shape = [shape(61, 23, 3), shape(37, 19, 4), shape(131, 40, 1), shape(300, 5, 2)];
+        let mut cases = vec![
+            (ties.clone(), Border::Replicate, shape[0], flat),
+            (pair.clone(), Border::Wrap, shape[1], flat),
+            (large.clone(), Border::Reflect, shape[0], odd),
+            (large.clone(), Border::Constant(-3.5), shape[3], flat),
+            (huge.clone(), Border::Keep, shape[1], odd),
+            (ties.clone(), nan, shape[1], flat),
+            (pair.clone(), nan, shape[0], odd),
+            (Window::blur(12, 11, 71), nan, shape[0], odd),
+        ];
+        if selection == Selection::Full {
+            for (i, window) in [ties, pair, large, huge].into_iter().enumerate() {
+                for (j, border) in BORDERS.into_iter().chain([nan, Border::Constant(f32::INFINITY)]).enumerate() {
+                    cases.push((window.clone(), border, shape[(i + j) % 4], if j % 2 == 0 { flat } else { odd }));
+                }
+            }
+        }
+        let case = |(window, border, shape, looks)| Bytes { window, border, shape, looks, variants: every() };
+        cases.into_iter().map(case).collect()
+    }
+
+    /// Windows so wide that passes in f64 estimate the bytes or, with more than 65536 taps, define them.
+    fn wide(selection: Selection) -> Vec<Bytes> {
+        let mean = |cols: usize, rows: usize| {
+            Window::pair("a mean", &vec![1.0 / cols as f32; cols], &vec![1.0 / rows as f32; rows])
+        };
+        let preset = Window::preset;
+        let (some, flat) = ([Look::Random, Look::Gradient], [Look::Flat(255), Look::Saturated]);
+        let small = vec![
+            (preset("gaussian:sigma=20"), Border::Reflect101, shape(37, 21, 3), some),
+            (preset("box:size=101"), Border::Constant(-3.5), shape(23, 19, 1), flat),
+            (mean(301, 221), Border::Replicate, shape(9, 11, 2), some),
+            (mean(262, 256).anchored(3, 250), Border::Constant(300.25), shape(35, 3, 1), flat),
+            (Window::random(53, 49, 72), Border::Wrap, shape(19, 7, 1), some),
+        ];
+        let mut cases = small;
+        if selection == Selection::Full {
+            for (i, border) in BORDERS.into_iter().chain([Border::Constant(f32::NAN)]).enumerate() {
+                let looks = [some, flat][i % 2];
+                cases.extend([
+                    (preset("gaussian:sigma=20"), border, shape(211, 190, 1 + i % 4), looks),
+                    (preset("gaussian:sigma=60"), border, shape(67, 41, 1), looks),
+                    (preset("box:size=101"), border, shape(150, 113, 3), looks),
+                    (mean(301, 221), border, shape(40, 20, 2), looks),
+                    (Window::blur(101, 101, 73), border, shape(47, 31, 2), looks),
+                    (Window::random(101, 64, 74).anchored(100, 0), border, shape(33, 70, 1), looks),
+                    (Window::random_pair(33, 95, 75), border, shape(35, 97, 4), looks),
+                    (mean(260, 260).anchored(200, 7), border, shape(263, 261, 1), looks),
+                ]);
+            }
+        }
+        let variants = match selection {
+            Selection::Full => every(),
+            _ => vec![Some(Variant::Separable), Some(Variant::Fourier), None],
+        };
+        let case = |(window, border, shape, looks)| Bytes { window, border, shape, looks, variants: variants.clone() };
+        cases.into_iter().map(case).collect()
+    }
+
+    /// Views that have bytes in common are refused, before anything is written; those that lie between each other are not.
+    fn overlap() -> Result<(), Failed> {
+        const PITCH: i64 = 256;
+        let gpu = apron::gpu::Gpu::open(0)?;
+        let shape = shape(40, 9, 3);
+        let window = Window::blur(3, 3, 81);
+        let plan = Product { variant: None, device: Gpu::DEVICE }.prepare(&window, Border::Reflect)?;
+        let planes = |row: i64, channel: i64| Strides { row, pixel: 1, channel, image: 0 };
+        let pixels = |row: i64| Strides { row, pixel: 3, channel: 1, image: 0 };
+        // Where source and destination begin, their strides, and whether they have bytes in common.
+        let cases = [
+            ("one place", (0, pixels(PITCH)), (0, pixels(PITCH)), true),
+            ("a row further down", (0, pixels(PITCH)), (PITCH, pixels(PITCH)), true),
+            ("the last row", (0, pixels(PITCH)), (8 * PITCH, pixels(PITCH)), true),
+            ("behind the last row", (0, pixels(PITCH)), (9 * PITCH, pixels(PITCH)), false),
+            ("before the first row", (9 * PITCH, pixels(PITCH)), (0, pixels(PITCH)), false),
+            ("the last byte", (0, pixels(PITCH)), (8 * PITCH + 119, pixels(PITCH)), true),
+            ("behind the last byte", (0, pixels(PITCH)), (8 * PITCH + 120, pixels(PITCH)), false),
+            ("columns beside columns", (0, pixels(PITCH)), (120, pixels(PITCH)), false),
+            ("columns before columns", (136, pixels(PITCH)), (0, pixels(PITCH)), false),
+            ("one column in common", (0, pixels(PITCH)), (119, pixels(PITCH)), true),
+            ("around the end of a row", (100, pixels(PITCH)), (2 * PITCH - 19, pixels(PITCH)), true),
+            ("around the end of a row, just before", (100, pixels(PITCH)), (2 * PITCH - 20, pixels(PITCH)), false),
+            ("up to the next row", (100, pixels(PITCH)), (PITCH - 36, pixels(PITCH)), false),
+            ("backwards", (0, pixels(PITCH)), (8 * PITCH, pixels(-PITCH)), true),
+            ("backwards beside", (0, pixels(PITCH)), (8 * PITCH + 128, pixels(-PITCH)), false),
+            ("every other row", (0, pixels(2 * PITCH)), (PITCH, pixels(2 * PITCH)), false),
+            ("rows of other strides", (0, pixels(2 * PITCH)), (PITCH, pixels(PITCH)), true),
+            ("planes that take turns", (0, planes(PITCH, 80)), (40, planes(PITCH, 80)), true),
+            ("planes beside planes", (0, planes(PITCH, 40)), (120, planes(PITCH, 40)), false),
+            ("planes behind planes", (0, planes(40, 360)), (1080, planes(40, 360)), false),
+            ("a plane in common", (0, planes(40, 360)), (720, planes(40, 360)), true),
+        ];
+        let mut rng = Rng::with_seed(82);
+        for (what, (from, source), (to, target), common) in cases {
+            let bytes: Vec<u8> = (0..19 * PITCH).map(|_| rng.u8(..)).collect();
+            let memory = gpu.upload_stored(&ImageView::new(&bytes, bytes.len(), 1, 1)?)?;
+            let mut stream = gpu.stream()?;
+            let outcome = {
+                let at = |offset: i64| memory.address().wrapping_add(offset as u64);
+                // SAFETY: all that the views say lies in the memory, which lives until the stream is done; where they overlap, nothing
+                // is launched.
+                let (src, mut dst) = unsafe {
+                    let view = DeviceView::from_raw(&gpu, at(from), (Scalar::U8, source), shape, 1, 0..9)?;
+                    (view, DeviceViewMut::from_raw(&gpu, at(to), (Scalar::U8, target), shape, 1, 0..9)?)
+                };
+                plan.run_region(&src, &mut dst, 0..40, 0..9, &mut stream)
+            };
+            stream.synchronize()?;
+            let place = |start: i64, strides: &Strides, [_, channel, y, x]: [usize; 4]| {
+                let offset =
+                    y as i64 * strides.row + x as i64 * i64::from(strides.pixel) + channel as i64 * strides.channel;
+                (start + offset) as usize
+            };
+            let mut right = bytes.clone();
+            match outcome {
+                Err(Error::Parameter { name: "the destination", .. }) if common => {}
+                Ok(()) if !common => {
+                    for channel in 0..3 {
+                        let all = || places(shape, 1, &(0..9), &(0..40)).filter(|place| place[1] == channel);
+                        let plane: Vec<f64> = all().map(|at| bytes[place(from, &source, at)].into()).collect();
+                        let results = defined(&plane, (40, 9), &window, Border::Reflect);
+                        all().zip(results).for_each(|(at, result)| right[place(to, &target, at)] = result);
+                    }
+                }
+                outcome => return Err(format!("{what}: {outcome:?}").into()),
+            }
+            if gpu.download_stored::<u8>(&memory)?.as_slice() != right {
+                return Err(format!("{what}: the memory is not as it must be").into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Addresses and strides that are no multiples of a value's size are refused, with the value and the limit.
+    fn alignment() -> Result<(), Failed> {
+        let gpu = apron::gpu::Gpu::open(0)?;
+        let memory = gpu.image_of(shape(64, 64, 1), Scalar::F32, apron::Layout::Planar)?;
+        let base = memory.address();
+        let packed = |size: i64| Strides { row: 64 * size, pixel: size as i32, channel: 9 * size, image: 81 * size };
+        for kind in Kind::ALL {
+            let size = [Scalar::U8, Scalar::U16, Scalar::F16, Scalar::F32]
+                .into_iter()
+                .zip([1i64, 2, 2, 4])
+                .find_map(|(other, size)| (other == scalar(kind)).then_some(size))
+                .unwrap_or(1);
+            let view = |address: u64, strides: Strides| {
+                // SAFETY: the view is not used.
+                unsafe { DeviceView::from_raw(&gpu, address, (scalar(kind), strides), shape(3, 3, 1), 1, 0..3) }
+            };
+            view(base + size as u64, packed(size))?;
+            for off in (1..size).chain([size + 1]).filter(|off| off % size != 0) {
+                let strides = packed(size);
+                for (address, strides) in [
+                    (base + off as u64, strides),
+                    (base, Strides { row: strides.row + off, ..strides }),
+                    (base, Strides { row: -strides.row - off, ..strides }),
+                    (base, Strides { pixel: strides.pixel + off as i32, ..strides }),
+                    (base, Strides { channel: off, ..strides }),
+                    (base, Strides { image: off, ..strides }),
+                ] {
+                    let told = match view(address, strides) {
+                        Err(error @ Error::Parameter { name: "the layout", .. }) => error.to_string(),
+                        outcome => return Err(format!("{kind} at {address:#x}, {strides:?}: {outcome:?}").into()),
+                    };
+                    for part in
+                        [format!("{address:#x}"), format!("{strides:?}"), format!("multiples of the {size} bytes of")]
+                    {
+                        if !told.contains(&part) {
+                            return Err(format!("\"{told}\" does not say \"{part}\"").into());
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
