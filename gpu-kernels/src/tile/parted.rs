@@ -262,9 +262,10 @@ impl<'a, const BYTES: usize, const K: usize, const PX: usize> Rows<'a, BYTES, K,
         // SAFETY: all warps are here.
         unsafe { self.meet() };
         let pass = self.source.pass;
-        // Rows outside the image are patched whole; of others, the columns before `lo` and from `hi` to `end`.
+        // Rows outside the image, and all where vectors do not load, are patched whole; of others, the columns before `lo` and
+        // from `hi` to `end`.
         let whole = y < 0 || y + ROUND > pass.height;
-        let (lo, hi) = if whole { (0, 0) } else { (self.lo, self.hi) };
+        let (lo, hi) = if whole || self.hi == 0 { (0, 0) } else { (self.lo, self.hi) };
         let columns = lo + if self.end > hi { self.end - hi } else { 0 };
         let all = ROUND * self.channels * columns;
         let mut number = opaque(32 * thread_y() + thread_x());

@@ -126,6 +126,13 @@ impl Problem {
         }
     }
 
+    /// The family that is chosen for the same problem with pixels of f32 in planes.
+    fn family_of_f32(&self) -> Family {
+        let (source, target) = (Scalar::F32, Scalar::F32);
+        let same = Self { source, target, side_by_side: 1, source_is_aligned: true, ..*self };
+        same.candidates().first().map_or(Family::Direct, |candidate| candidate.variant.family())
+    }
+
     fn predict(&self, kernel: &Kernel) -> Duration {
         // Kernels without entries of their own for stored pixels read and write them one by one, in about twice the time; as measured
         // for spectra on an H200.
