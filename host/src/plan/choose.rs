@@ -111,11 +111,18 @@ impl Problem {
 
     /// Whether a plan may choose a variant by its time. These rules keep a result's bits independent of which variant is fastest.
     fn rule(&self, variant: Variant) -> Result<(), Why> {
-        match variant.family() {
-            // Bytes made of bytes are correctly rounded on a GPU whatever the family.
-            _ if matches!(self.place, Place::Gpu(_)) && (self.source, self.target) == (Scalar::U8, Scalar::U8) => {
+        if matches!(self.place, Place::Gpu(_)) && self.source != Scalar::F32 {
+            // Bytes made of bytes are correctly rounded on a GPU whatever the family. Other results have the bits that pixels
+            // converted to f32 before would give.
+            let bytes = (self.source, self.target) == (Scalar::U8, Scalar::U8);
+            let any = bytes || variant.family() == self.family_of_f32();
+            return if any {
                 Ok(())
-            }
+            } else {
+                Err("pixels of this type are summed in the order of those of f32".into())
+            };
+        }
+        match variant.family() {
             Family::Fourier if self.cols * self.rows <= DIRECT_TAPS => {
                 Err("up to 17x17 taps the direct family is fast, and more exact".into())
             }
