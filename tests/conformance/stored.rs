@@ -365,7 +365,8 @@ mod on_gpu {
             let turns = (src.stride - shape.row_len(), dst.stride - shape.row_len());
             let images = if self.stored.way == Way::Batch { 3 } else { 1 };
             let number = (turns.0 + turns.1) % images;
-            let bands = if self.stored.way == Way::Bands { cut(height, 3) } else { vec![0..height] };
+            let bands =
+                if self.stored.way == Way::Bands { cut(height, 3) } else { std::iter::once(0..height).collect() };
             let mut stream = self.gpu.stream()?;
             for band in bands {
                 let there = match self.stored.way {
