@@ -3,7 +3,7 @@
 //! Row pass: a block has 32 rows and 64 columns; a lane has a row, a warp 8 neighbouring columns of all 32. Rows of the tile in
 //! shared memory are an odd count of numbers apart, so lanes meet in no bank. Column pass: a block has 32 columns and 64 rows; a
 //! lane has a column, a warp 8 neighbouring rows. In both a thread computes 8 neighbouring results, and reads 15 numbers for 8 taps of
-//! all of them. Any number of taps, [`TAPS_CHUNK`] at a time.
+//! all of them. Any number of taps, `TAPS_CHUNK` at a time.
 //! Order: taps ascending. With `passes_rows_defined` and `passes_columns_defined` each product and each sum is rounded: this is
 //! what the byte is where a window has more taps than are summed one by one (`host/src/round`). The other two fuse them; results that
 //! this could change go to the pass's list.
