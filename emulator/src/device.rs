@@ -232,6 +232,14 @@ pub(crate) fn permute<const SELECTOR: u32>(a: u32, b: u32) -> u32 {
     u32::from_le_bytes([0, 4, 8, 12].map(|digit| (both >> (8 * (SELECTOR >> digit & 7))) as u8))
 }
 
+/// Nothing that a program sees.
+pub(crate) fn prefetch(_: u64) {}
+
+pub(crate) fn pack_bytes(high: i32, low: i32, above: u32) -> u32 {
+    let byte = |value: i32| value.clamp(0, 255) as u32;
+    above << 16 | byte(high) << 8 | byte(low)
+}
+
 pub(crate) fn half_to_f32(bits: u32) -> f32 {
     let (sign, exponent, fraction) = (bits >> 15 & 1, bits >> 10 & 31, bits & 0x3ff);
     let size = match (exponent, fraction) {

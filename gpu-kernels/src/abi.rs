@@ -96,9 +96,14 @@ impl Plane {
 
     /// One channel of each image, counted from 0, of a plane of several channels an image; a batch's images become its channels.
     pub const fn channel_alone(&self, channel: i64, channels: u32) -> Self {
-        let image = self.image_gap.wrapping_add(self.channel.wrapping_mul(channels as i64));
+        let image = self.image(channels);
         let base = self.base.wrapping_add((channel * self.channel) as u64);
         Self { base, channel: image, image_gap: 0, ..*self }
+    }
+
+    /// Bytes from one image to the next, of so many channels each.
+    pub const fn image(&self, channels: u32) -> i64 {
+        self.image_gap.wrapping_add(self.channel.wrapping_mul(channels as i64))
     }
 
     /// Whether pixels are f32 values, neighbours in memory, and rows less than 2 GiB apart (and not at one place).

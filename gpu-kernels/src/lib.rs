@@ -10,11 +10,12 @@
 //! | direct, sliding | `sliding.rs` | the same, with a window that slides down the image in registers |
 //! | separable | `separable.rs` | a row pass, then a column pass, each through shared memory |
 //! | separable, fused | `fused.rs` | both passes in one kernel, sliding down the image |
+//! | both sliding kernels, bytes to bytes | `flat.rs` | the same, on rows of bytes as they lie in memory |
 //! | Fourier | `fourier/` | a product of spectra, tile by tile, for large windows that do not separate |
 //!
 //! `kernels/keep.rs` restores the pixels that a KEEP border copies; `kernels/peak.rs` measures the device's arithmetic.
 //! `tile/` is the way from an image to registers or shared memory and back: `view.rs` reads through the border rule and
-//! writes, `ring.rs` brings image rows to the sliding kernels. `device/` is the GPU.
+//! writes, `ring.rs`, `parted.rs` and `flat.rs` bring image rows to the sliding kernels. `device/` is the GPU.
 //!
 //! All kernels keep these conventions:
 //! - A launch is a [`abi::Pass`]: it reads a source, writes a region of a destination, and each may be laid out in any way

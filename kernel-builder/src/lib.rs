@@ -181,6 +181,9 @@ pub struct KernelBuilder {
     machines: Vec<String>,
 }
 
+/// Unless another version is asked for: 6.5 came with CUDA 10.2, and is the first in which bytes are packed by one instruction.
+const PTX_OF_SM_75: u32 = 65;
+
 impl KernelBuilder {
     /// Compiles the library of the crate in folder `krate`, optimised, for sm_75.
     pub fn new(krate: impl Into<PathBuf>) -> Self {
@@ -322,7 +325,9 @@ impl KernelBuilder {
         let mut rustc = compiler.command(&unfinished);
         rustc.args(FLAGS).args(KERNEL_FLAGS).args(if self.release { RELEASE_FLAGS } else { DEBUG_FLAGS });
         rustc.arg(format!("-Ctarget-cpu={}", self.arch));
-        if let Some(version) = self.ptx_isa {
+        // The compiler's default for sm_75 is 6.3.
+        let version = self.ptx_isa.or((self.arch == "sm_75").then_some(PTX_OF_SM_75));
+        if let Some(version) = version {
             rustc.arg(format!("-Ctarget-feature=+ptx{version}"));
         }
         rustc.args(libraries(core)).arg("--crate-name").arg(name).arg(krate.join("src/lib.rs"));

@@ -92,12 +92,15 @@ fn groups(variant: Variant) -> Vec<Group> {
 }
 
 /// For a variant with entries for stored pixels, two problems for each size: in 8 bits, and in 16 bits, whole numbers and halves by
-/// turns. One to four channels go round, and so do the types of the results.
+/// turns. One to four channels go round, and so do the types of the results. Where bytes that stay bytes have entries of their own,
+/// these are left to them, and they have a problem for each number of channels.
 #[cfg(feature = "gpu")]
 fn stored(variant: Variant) -> Vec<Group> {
     const RESULTS: [Kind; 5] = [Kind::U8, Kind::F32, Kind::U16, Kind::U8, Kind::F16];
-    let of_stored = |entry: &str| entry.contains("_8bit_") || entry.contains("_16bit_");
-    let sizes: BTreeSet<usize> = variant.entries().filter(|entry| of_stored(entry)).filter_map(size_of).collect();
+    let sizes_of = |part: &str| -> BTreeSet<usize> {
+        variant.entries().filter(|entry| entry.contains(part)).filter_map(size_of).collect()
+    };
+    let flat = sizes_of("_flat_");
     let group = |(i, size): (usize, usize)| {
         let window = match variant.family() {
             // With larger taps, passes in f64 take bytes to bytes.
@@ -107,12 +110,26 @@ fn stored(variant: Variant) -> Vec<Group> {
         let border = select::BORDERS[i % select::BORDERS.len()];
         let problem = |n: usize, input: Kind| {
             let problem = Problem::new(131, 19, select::seed(53, 2 * i + n)).channels(1 + (i + n) % 4);
-            problem.stored(input, RESULTS[(i + n) % RESULTS.len()]).gaps(n, i % 2)
+            let result = match RESULTS[(i + n) % RESULTS.len()] {
+                Kind::U8 if input == Kind::U8 && flat.contains(&size) => Kind::F32,
+                result => result,
+            };
+            problem.stored(input, result).gaps(n, i % 2)
         };
         let halves = if i.is_multiple_of(2) { Kind::U16 } else { Kind::F16 };
-        Group { window, border, problems: vec![problem(0, Kind::U8), problem(1, halves)] }
+        let mixed = Group { window: window.clone(), border, problems: vec![problem(0, Kind::U8), problem(1, halves)] };
+        if !flat.contains(&size) {
+            return vec![mixed];
+        }
+        // Strips inside the image and at each of its edges. Outside it, only bytes.
+        let border = if let Border::Constant(_) = border { Border::Constant(7.0) } else { border };
+        let problem = |channels: usize| {
+            let problem = Problem::new(1200 / channels, 70, select::seed(55, 4 * i + channels)).channels(channels);
+            problem.stored(Kind::U8, Kind::U8)
+        };
+        vec![mixed, Group { window, border, problems: [1, 3, 4].map(problem).to_vec() }]
     };
-    sizes.into_iter().enumerate().map(group).collect()
+    sizes_of("bit_").into_iter().enumerate().flat_map(group).collect()
 }
 
 #[cfg(feature = "gpu")]

@@ -81,6 +81,8 @@ absent! {
     fn opaque(value: i32) -> i32;
     fn mul_wide(a: i32, b: i32) -> i64;
     fn copies_commit();
+    fn prefetch(at: u64);
+    fn pack_bytes(high: i32, low: i32, above: u32) -> u32;
     fn half_to_f32(bits: u32) -> f32;
     fn f32_to_half(value: f32) -> u32;
     fn mul_f64(a: f64, b: f64) -> f64;

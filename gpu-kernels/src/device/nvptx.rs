@@ -379,6 +379,31 @@ pub(crate) fn permute<const SELECTOR: u32>(a: u32, b: u32) -> u32 {
     bytes
 }
 
+/// Brings the memory at an address to the L2 cache.
+#[inline(always)]
+pub(crate) fn prefetch(at: u64) {
+    // SAFETY: it changes nothing that a program sees.
+    unsafe { asm!("prefetch.global.L2 [{}];", in(reg64) at, options(nostack, preserves_flags)) }
+}
+
+/// Two whole numbers, saturated to bytes, as the lower half of a word, and the lower half of `above` as its upper half.
+#[inline(always)]
+pub(crate) fn pack_bytes(high: i32, low: i32, above: u32) -> u32 {
+    let word;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "cvt.pack.sat.u8.s32.b32 {}, {}, {}, {};",
+            out(reg32) word,
+            in(reg32) high,
+            in(reg32) low,
+            in(reg32) above,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    word
+}
+
 /// The number whose IEEE binary16 representation is the lower half of `bits`.
 #[inline(always)]
 pub(crate) fn half_to_f32(bits: u32) -> f32 {

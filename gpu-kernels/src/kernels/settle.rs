@@ -4,8 +4,9 @@
 //! by row, left to right (`host/src/round` defines it, and computes the same on the CPU).
 //!
 //! Thread mapping: a block for each segment of the list. If the window is small, a thread computes a result; else a warp does:
-//! each lane sums every 32nd tap, then their sums are added. That order is another one, so where it could change the byte
-//! (at ties), lane 0 computes the sum again in the order that defines it. A segment whose places did not suffice has
+//! each lane sums every 32nd column if the window is a product of a row and a column, else every 32nd tap; then their sums are added.
+//! That order is another one, so where it could change the byte (at ties), lane 0 computes the sum again in the order that defines
+//! it. A segment whose places did not suffice has
 //! all its pixels computed. At the end its counter is zero again.
 //! Shared memory: a word for the counter, then, for each warp, 32 numbers of 64 bits.
 //! Limits: source and destination are bytes; no epilogue.
@@ -24,10 +25,11 @@ pub const SHARED: u32 = 8 + 8 * BLOCK.0 * BLOCK.1;
 const ALONE: i32 = 81;
 
 kernel! {
-    /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row; `reordering` is how
-    /// far apart f64 sums in two orders can be.
-    fn settle(pass: Pass, window: Window, taps: u64, reordering: f64, planes: i32) {
-        segments(&pass, &window, Exact::new(taps, reordering, &window), planes)
+    /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row; `row` and `column` those
+    /// of the factors whose product they are, or 0; `reordering` is how far apart f64 sums in two orders can be.
+    fn settle(pass: Pass, window: Window, taps: u64, row: u64, column: u64, reordering: f64, planes: i32) {
+        directive!(".maxnreg 64");
+        segments(&pass, &window, Exact::new(taps, (row, column), reordering, &window), planes)
     }
 }
 
@@ -35,6 +37,8 @@ kernel! {
 #[derive(Clone, Copy)]
 struct Exact {
     taps: u64,
+    row: u64,
+    column: u64,
     reordering: f64,
     /// Where in the window a lane's first tap is, and how far from one tap to its next: columns, and rows.
     first: (i32, i32),
@@ -43,13 +47,13 @@ struct Exact {
 
 impl Exact {
     #[inline(always)]
-    fn new(taps: u64, reordering: f64, window: &Window) -> Self {
+    fn new(taps: u64, (row, column): (u64, u64), reordering: f64, window: &Window) -> Self {
         // `checked`, so that no panic is compiled in; a window has columns.
         let divided = |count: i32| {
             let rows = count.checked_div(window.cols).unwrap_or(0);
             (count - rows * window.cols, rows)
         };
-        Self { taps, reordering, first: divided(thread_x()), step: divided(32) }
+        Self { taps, row, column, reordering, first: divided(thread_x()), step: divided(32) }
     }
 }
 
@@ -84,15 +88,12 @@ unsafe fn segments(pass: &Pass, window: &Window, exact: Exact, planes: i32) {
             let count = shared.load_word(0);
             if count <= pass.doubts.capacity {
                 let mut i = turn as u32;
+                let mut next = noted(&pass.doubts, segment, i, count);
                 while i < count {
-                    let at = pass.doubts.place(segment, i);
-                    let place = Place {
-                        x: reload_word(at) as i32,
-                        y: reload_word(at + 4) as i32,
-                        z: reload_word(at + 8) as i32,
-                    };
-                    settle_one(pass, window, exact, place, alone);
+                    let place = next;
                     i += turns as u32;
+                    next = noted(&pass.doubts, segment, i, count);
+                    settle_one(pass, window, exact, place, alone);
                 }
             } else {
                 all(pass, window, exact, segment, planes, (turn, turns), alone);
@@ -104,6 +105,20 @@ unsafe fn segments(pass: &Pass, window: &Window, exact: Exact, planes: i32) {
         }
         segment += grid_width();
     }
+}
+
+/// Number `i` of the places in a segment, if it has so many.
+///
+/// # Safety
+/// The list has this segment.
+#[inline(always)]
+unsafe fn noted(doubts: &Doubts, segment: i32, i: u32, count: u32) -> Place {
+    if i >= count {
+        return Place { x: 0, y: 0, z: 0 };
+    }
+    let at = doubts.place(segment, i);
+    // SAFETY: the place is one of the list's.
+    unsafe { Place { x: reload_word(at) as i32, y: reload_word(at + 4) as i32, z: reload_word(at + 8) as i32 } }
 }
 
 /// Settles all results of a segment, every `turns`th row of quads by the same threads.
@@ -163,7 +178,12 @@ unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, a
     // SAFETY: as the caller promised.
     unsafe {
         if !alone {
-            let estimate = by_warp(&source, window, exact, (left, top), leaves);
+            let part = if exact.row != 0 {
+                by_columns(&source, window, exact, (left, top), leaves)
+            } else {
+                by_taps(&source, window, exact, (left, top), leaves)
+            };
+            let estimate = added(part);
             if thread_x() != 0 {
                 return;
             }
@@ -190,12 +210,61 @@ unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, a
     }
 }
 
-/// The sum in another order, in lane 0 of the warp; `leaves` says whether the window leaves the image.
+/// The lane's part of the sum: every 32nd column, each times its factor; `leaves` says whether the window leaves the image.
+///
+/// # Safety
+/// As for [`settle_one`]; the window is a product of a row and a column.
+#[inline(always)]
+unsafe fn by_columns(source: &Source<'_>, window: &Window, exact: Exact, (left, top): (i32, i32), leaves: bool) -> f64 {
+    // So many loads are under way at once: each is likely to go to memory.
+    const AT_ONCE: usize = 18;
+    let below = source.pass.src.row;
+    let start = source.row_inside(opaque(top));
+    let mut sum = 0.0;
+    let mut c = opaque(thread_x());
+    while c < window.cols {
+        let first = start.at(left + c);
+        let mut down = 0.0;
+        let mut r = opaque(0);
+        // SAFETY: taps and pixels are there.
+        unsafe {
+            while !leaves && r < window.rows {
+                let mut bytes = [0; AT_ONCE];
+                let mut n = 0;
+                while n < AT_ONCE {
+                    // Rows below the window are its last one again, and do not count.
+                    let row = if r + (n as i32) < window.rows { r + n as i32 } else { window.rows - 1 };
+                    bytes[n] = load_u8(first.wrapping_add((row as i64 * below) as u64));
+                    n += 1;
+                }
+                let mut n = 0;
+                while n < AT_ONCE {
+                    if r + (n as i32) < window.rows {
+                        let tap = load_f64(exact.column.wrapping_add(8 * (r + n as i32) as u64));
+                        down = fma_f64(tap, byte_to_f64(bytes[n]), down);
+                    }
+                    n += 1;
+                }
+                r += AT_ONCE as i32;
+            }
+            while r < window.rows {
+                let value = source.row(top + r).pixel(left + c) as f64;
+                down = fma_f64(load_f64(exact.column.wrapping_add(8 * r as u64)), value, down);
+                r = opaque(r + 1);
+            }
+            sum = fma_f64(load_f64(exact.row.wrapping_add(8 * c as u64)), down, sum);
+        }
+        c += 32;
+    }
+    sum
+}
+
+/// The lane's part of the sum: every 32nd tap.
 ///
 /// # Safety
 /// As for [`settle_one`].
 #[inline(always)]
-unsafe fn by_warp(source: &Source<'_>, window: &Window, exact: Exact, (left, top): (i32, i32), leaves: bool) -> f64 {
+unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top): (i32, i32), leaves: bool) -> f64 {
     let (cols, count) = (window.cols, window.cols * window.rows);
     // Each lane takes every 32nd tap.
     let lane = thread_x();
@@ -242,7 +311,16 @@ unsafe fn by_warp(source: &Source<'_>, window: &Window, exact: Exact, (left, top
             n += 1;
         }
     }
-    let shared = Shared::dynamic();
+    sum
+}
+
+/// The sum of the lanes' parts, in lane 0 of the warp.
+///
+/// # Safety
+/// The whole warp calls.
+#[inline(always)]
+unsafe fn added(mut sum: f64) -> f64 {
+    let (shared, lane) = (Shared::dynamic(), thread_x());
     // Elements of f32 before the warp's own 32 numbers.
     let mine = 2 + 64 * thread_y();
     // SAFETY: the numbers are the warp's, which meets at each barrier.

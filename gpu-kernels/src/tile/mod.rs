@@ -1,5 +1,6 @@
 //! What kernels of several families share: the way from an image to registers or shared memory and back.
 
+pub mod flat;
 pub mod parted;
 pub mod ring;
 pub(crate) mod unrolled;

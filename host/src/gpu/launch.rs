@@ -96,6 +96,7 @@ arguments!(A B C);
 arguments!(A B C D);
 arguments!(A B C D E);
 arguments!(A B C D E F);
+arguments!(A B C D E F G);
 
 impl Gpu {
     /// The grid for so many planes, which its z axis counts, limited to the height that the GPU takes: kernels walk the

@@ -3,11 +3,12 @@
 use std::sync::OnceLock;
 
 use gpu_kernels::abi::MAX_CONSTANT_TAPS;
+use gpu_kernels::tile::flat::{MAX_SUM, MIN_TAP, TAP_SCALE};
 
 use super::device::Gpu;
 use super::memory::Memory;
 use crate::memory::once;
-use crate::{Error, Filter, Result, Variant};
+use crate::{Error, Family, Filter, Result, Variant};
 
 /// The taps of one filter on one GPU. Those by value are rounded to f32 and padded with zeros to as many as any entry takes.
 #[derive(Debug)]
@@ -16,6 +17,7 @@ pub(crate) struct TapHomes {
     filter: Filter,
     dense: OnceLock<Vec<f32>>,
     pair: OnceLock<Pair>,
+    flat: [OnceLock<Option<Vec<f32>>>; 2],
     dense_in_memory: OnceLock<Memory>,
     row_in_memory: OnceLock<Memory>,
     column_in_memory: OnceLock<Memory>,
@@ -40,6 +42,7 @@ impl TapHomes {
             filter: filter.clone(),
             dense: OnceLock::new(),
             pair: OnceLock::new(),
+            flat: Default::default(),
             dense_in_memory: OnceLock::new(),
             row_in_memory: OnceLock::new(),
             column_in_memory: OnceLock::new(),
@@ -72,6 +75,25 @@ impl TapHomes {
     /// The row's taps, then the column's.
     pub(crate) fn row_and_column(&self) -> Result<&[f32]> {
         Ok(&self.pair()?.both)
+    }
+
+    /// The taps of a dense window, or of the row and the column, as kernels for bytes in rows as they lie in memory take them: those
+    /// that meet bytes times a power of two. None if sums or taps are beyond what these kernels take.
+    pub(crate) fn flat(&self, family: Family) -> Result<Option<&[f32]>> {
+        let separable = family == Family::Separable;
+        let made = once(&self.flat[usize::from(separable)], || {
+            let (taps, scaled) = match separable {
+                true => (self.row_and_column()?, self.filter.cols()),
+                false => (self.dense()?, usize::MAX),
+            };
+            let in_range = |tap: &f32| *tap == 0.0 || (MIN_TAP..MAX_SUM).contains(&tap.abs());
+            if 255.0 * self.filter.weight() >= f64::from(MAX_SUM) || !taps.iter().all(in_range) {
+                return Ok(None);
+            }
+            let factor = |index| if index < scaled { TAP_SCALE } else { 1.0 };
+            Ok(Some(taps.iter().enumerate().map(|(index, tap)| tap * factor(index)).collect()))
+        })?;
+        Ok(made.as_deref())
     }
 
     /// The address of all taps, row by row, in the GPU's memory.

@@ -1,5 +1,6 @@
 //! Both passes of the separable family in one kernel: launches `gpu-kernels/src/kernels/fused.rs`.
 
+use gpu_kernels::kernels::flat;
 use gpu_kernels::kernels::fused::ENTRIES;
 
 use super::prepared::Kernel;
@@ -9,12 +10,12 @@ use crate::{Scalar, Variant, Why};
 
 pub(super) static FUSED: Kernel = Kernel {
     variant: Variant::SeparableFused,
-    entries: || entries(ENTRIES),
+    entries: || entries(ENTRIES, flat::FUSED),
     prepare: |problem| {
         if !problem.separable {
             return Err(Why::NOT_SEPARABLE);
         }
-        Strips::prepare(Variant::SeparableFused, ENTRIES, problem)
+        Strips::prepare(Variant::SeparableFused, (ENTRIES, flat::FUSED), problem)
     },
     cost: |problem, machine| {
         const TIMES: Times = Times {

@@ -11,7 +11,10 @@ use crate::gpu::{launch::Grid, stream::Stream};
 /// `reordering` apart.
 pub(crate) fn launch(job: &Job<'_>, reordering: f64, stream: &mut Stream) -> Result<()> {
     let grid = Grid { blocks: (Doubts::SEGMENTS as u32, 1, 1), block: (BLOCK.0, BLOCK.1, 1), shared: SHARED };
-    let arguments = (job.pass, job.window, job.taps.exact_in_memory()?, reordering, job.planes as i32);
+    // Taps that are kept one by one may differ from the product by their own rounding.
+    let product = job.taps.filter().dense_f64().is_none();
+    let (row, column) = if product { job.taps.exact_pair_in_memory()? } else { (0, 0) };
+    let arguments = (job.pass, job.window, job.taps.exact_in_memory()?, row, column, reordering, job.planes as i32);
     // SAFETY: the kernel takes any number of such blocks; the pass has a list, and describes allocated memory.
     unsafe { stream.enqueue(settle, grid, &arguments) }
 }

@@ -1,9 +1,11 @@
 //! The direct family's sliding kernel: launches `gpu-kernels/src/kernels/sliding.rs`. Cuts the image into strips, for the fused
 //! kernel too.
 
-use gpu_kernels::abi::Pass;
+use gpu_kernels::abi::{Epilogue, Pass, Plane, scalar};
 use gpu_kernels::entry::TapsEntry;
+use gpu_kernels::kernels::flat::{DIRECT, Flat, VALUES};
 use gpu_kernels::kernels::sliding::{ENTRIES, Strip};
+use gpu_kernels::tile::flat::{flat_bytes, takes_outside};
 use gpu_kernels::tile::parted::{MAX_CHANNELS, parted_bytes};
 use gpu_kernels::tile::ring::ring_floats;
 
@@ -16,8 +18,8 @@ use crate::{Family, Scalar, Variant, Why};
 
 pub(super) static SLIDING: Kernel = Kernel {
     variant: Variant::DirectSliding,
-    entries: || entries(ENTRIES),
-    prepare: |problem| Strips::prepare(Variant::DirectSliding, ENTRIES, problem),
+    entries: || entries(ENTRIES, DIRECT),
+    prepare: |problem| Strips::prepare(Variant::DirectSliding, (ENTRIES, DIRECT), problem),
     cost: |problem, machine| {
         const TIMES: Times = Times {
             h200: &[
@@ -42,13 +44,15 @@ pub(super) static SLIDING: Kernel = Kernel {
     },
 };
 
-/// The names of a table's entries, and of the kernel that restores what KEEP copies.
-pub(super) fn entries(table: &'static [Strip]) -> Vec<&'static str> {
+/// The names of two tables' entries, and of the kernel that restores what KEEP copies.
+pub(super) fn entries(table: &'static [Strip], flat: &'static [Flat]) -> Vec<&'static str> {
     let parted = table.iter().flat_map(|strip| strip.parted).map(|entry| entry.name());
+    let flat = flat.iter().map(|strip| strip.entry.name());
     table
         .iter()
         .map(|strip| strip.entry.name())
         .chain(parted)
+        .chain(flat)
         .chain([gpu_kernels::kernels::keep::keep_edges.name()])
         .collect()
 }
@@ -75,6 +79,14 @@ const HEIGHTS: &[(i32, u32)] = &[(5, 16), (i32::MAX, 512)];
 /// | any | 64 | fused 17: 423 / 1307 with 64 rows, 450 / 1451 with 32, 432 / 1292 with 128, 494 / 1356 with one wave |
 const HEIGHTS_PARTED: &[(i32, u32)] = &[(7, 32), (i32::MAX, 64)];
 
+/// The same for bytes as they lie in memory.
+///
+/// | taps | rows | measured on an H200, 8192x8192 u8, 1 channel / 3 channels, us |
+/// | --- | --- | --- |
+/// | 5 | 32 | direct 3x3: 81 / 193 with 32 rows, 84 / 197 with 64; direct 5x5: 137 / 369 with 32, 143 / 369 with 64 |
+/// | any | 64 | fused 17: 301 / 857 with 64 rows, 314 / 927 with 32; 3 channels 947 with 96, 962 with 128 |
+const HEIGHTS_FLAT: &[(i32, u32)] = &[(5, 32), (i32::MAX, 64)];
+
 /// An entry that slides down strips of the image, chosen for a problem.
 #[derive(Debug)]
 pub(super) struct Strips {
@@ -91,15 +103,25 @@ struct Parted {
     /// Pixels of a row that a lane computes.
     pixels: i32,
     channels: u32,
+    /// The kernel for bytes as they lie in memory, if there is one: for passes that [`flat_takes`].
+    flat: Option<&'static Flat>,
 }
 
 impl Strips {
     /// The launch of the table's entry for the problem's window.
-    pub(super) fn prepare(variant: Variant, table: &'static [Strip], problem: &Problem) -> Result<Prepared, Why> {
-        Self::find(variant.family(), table, problem).map(|strips| Prepared::new(variant, strips))
+    pub(super) fn prepare(
+        variant: Variant,
+        tables: (&'static [Strip], &'static [Flat]),
+        problem: &Problem,
+    ) -> Result<Prepared, Why> {
+        Self::find(variant.family(), tables, problem).map(|strips| Prepared::new(variant, strips))
     }
 
-    fn find(family: Family, table: &'static [Strip], problem: &Problem) -> Result<Self, Why> {
+    fn find(
+        family: Family,
+        (table, flat): (&'static [Strip], &'static [Flat]),
+        problem: &Problem,
+    ) -> Result<Self, Why> {
         let Problem { cols, rows, anchor_x, .. } = *problem;
         let Some(entry) = table.iter().find(|entry| entry.taps as usize == cols && cols == rows) else {
             return Err(format!("it has no kernel for {cols}x{rows} taps").into());
@@ -113,9 +135,10 @@ impl Strips {
                 return Err(format!("{channels} channels are side by side, it takes {MAX_CHANNELS}").into());
             }
             let [bits8, bits16] = entry.parted;
+            let fits = |flat: &&Flat| flat.taps == entry.taps && flat.channels as u32 == channels;
             let parted = match problem.source {
-                Scalar::U8 => Parted { entry: bits8, pixels: entry.pixels8, channels },
-                _ => Parted { entry: bits16, pixels: entry.pixels16, channels },
+                Scalar::U8 => Parted { entry: bits8, pixels: entry.pixels8, channels, flat: flat.iter().find(fits) },
+                _ => Parted { entry: bits16, pixels: entry.pixels16, channels, flat: None },
             };
             let bytes = parted_bytes(entry.taps, parted.pixels, channels as i32, problem.target.bytes() as i32);
             problem.fits_shared_memory(bytes as usize, "its rows")?;
@@ -150,10 +173,6 @@ impl Work for Strips {
     /// Puts the kernel into the stream; then, if the border says so, the one that copies the pixels to keep.
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
-        let taps = match self.family {
-            Family::Separable => job.taps.row_and_column()?,
-            _ => job.taps.dense()?,
-        };
         let Strip { entry, taps: k, pixels, stages, .. } = *self.entry;
         let region = &job.pass.region;
         let left = region.aligned_left();
@@ -161,7 +180,32 @@ impl Work for Strips {
             let strip = 32 * pixels as u32;
             (strip, ((region.x1 - left) as u32).div_ceil(strip))
         };
-        if let Some(Parted { entry, pixels, channels }) = self.parted {
+        if let Some(flat) = self.parted.and_then(|parted| parted.flat)
+            && flat_takes(flat, job)
+            && let Some(taps) = job.taps.flat(self.family)?
+        {
+            let &Flat { entry, taps: k, channels } = flat;
+            let values = VALUES as i32;
+            let first = region.x0 * channels & -values;
+            let across = ((region.x1 * channels - first) as u32).div_ceil(32 * VALUES as u32);
+            let shared = flat_bytes(k, channels);
+            let slots = stream.gpu().resident_blocks(entry.name(), 32, shared)?;
+            let images = job.planes / channels as u32;
+            let height = (region.y1 - region.y0) as u32;
+            let rows = self.rows(HEIGHTS_FLAT, height, u64::from(across) * u64::from(images), slots);
+            let grid = Grid { blocks: (across, height.div_ceil(rows), 1), block: (32, 1, 1), shared };
+            let grid = stream.gpu().fitting(grid, images);
+            let filtered = if self.takes_pixels() { job.filtered } else { 1 };
+            let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32, filtered as i32);
+            // SAFETY: `flat_takes` checked the limits; the pass describes allocated memory.
+            unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps)? };
+            return super::keep::restore(job, stream);
+        }
+        let taps = match self.family {
+            Family::Separable => job.taps.row_and_column()?,
+            _ => job.taps.dense()?,
+        };
+        if let Some(Parted { entry, pixels, channels, .. }) = self.parted {
             let (strip, across) = wide(pixels);
             let value = gpu_kernels::abi::scalar::bytes(job.pass.dst.scalar);
             let shared = parted_bytes(k, pixels, channels as i32, value);
@@ -195,6 +239,28 @@ impl Work for Strips {
     fn takes_pixels(&self) -> bool {
         self.parted.is_some_and(|parted| parted.channels > 1)
     }
+}
+
+/// Whether the kernel for bytes as they lie in memory takes a pass: `gpu-kernels/src/tile/flat.rs` has its limits.
+#[cfg(feature = "gpu")]
+fn flat_takes(flat: &Flat, job: &super::prepared::Job<'_>) -> bool {
+    let pass = &job.pass;
+    let images = job.planes / flat.channels as u32;
+    let fits = |plane: &Plane| {
+        let side_by_side = plane.pixel == flat.channels && (flat.channels == 1 || plane.channel == 1);
+        let image = if images > 1 { plane.image(flat.channels as u32) } else { 0 };
+        let steps = plane.base | plane.row as u64 | image as u64;
+        plane.scalar == scalar::U8
+            && side_by_side
+            && steps.is_multiple_of(VALUES as u64)
+            && i32::try_from(plane.row).is_ok()
+    };
+    let copies = job.filtered < flat.channels as u32;
+    fits(&pass.src)
+        && fits(&pass.dst)
+        && pass.epilogue.flags == Epilogue::NONE.flags
+        && takes_outside(pass.border, pass.outside)
+        && (!copies || (job.filtered, flat.channels) == (3, 4))
 }
 
 #[cfg(test)]

@@ -1,0 +1,318 @@
+//! Both sliding kernels for bytes that become bytes, all channels of a pixel side by side.
+//!
+//! Tiling and thread mapping: a block is a warp. It has a strip of 32 * V values of a row, and slides down `rows` output rows; a lane
+//! has V neighbouring values (`tile/flat.rs`).
+//! Order: as `sliding.rs` and `fused.rs`. The factors of taps and sums are powers of two, so the bits are theirs, too.
+//! Taps: in the constant bank, at positions known to the compiler; those of a window, or of the row, times `TAP_SCALE`.
+//! Limits: those of `tile/flat.rs`; as many tap columns as rows, odd; anchor column K / 2. KEEP is left to `keep.rs`.
+
+use crate::abi::{Pass, Taps};
+use crate::device::*;
+use crate::kernels::sliding::advance;
+use crate::tile::flat::{Results, Rows, value, words};
+
+/// Values of a row that a lane computes.
+pub const VALUES: usize = 8;
+
+/// Declares the entries `name: taps, channels, the most registers of a thread`, and lists them.
+macro_rules! flat {
+    ($($list:ident, $step:ident, $count:expr; { $($name:ident: $k:literal, $c:literal, $limit:literal;)* })*) => {
+        kernel! {$($(
+            fn $name(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ $count($k) }>) {
+                directive!($limit);
+                let step = $step(parameter!($name, 4, taps));
+                slide_flat::<$k, $c, VALUES, { words($k, $c, VALUES) }, _>(&pass, anchor_y, rows, filtered, step)
+            }
+        )*)*}
+
+        host! {$(
+            /// The entries.
+            pub const $list: &[Flat] = &[$(Flat { entry: $name.with_taps(), taps: $k, channels: $c }),*];
+        )*}
+    };
+}
+
+/// Taps of a window.
+const fn window(k: usize) -> usize {
+    k * k
+}
+
+/// Taps of a row and a column.
+const fn pair(k: usize) -> usize {
+    2 * k
+}
+
+flat! {
+    DIRECT, Direct, window; {
+        sliding_flat_c1_3: 3, 1, ".maxnreg 80";
+        sliding_flat_c3_3: 3, 3, ".maxnreg 80";
+        sliding_flat_c4_3: 3, 4, ".maxnreg 80";
+        sliding_flat_c1_5: 5, 1, ".maxnreg 112";
+        sliding_flat_c3_5: 5, 3, ".maxnreg 128";
+        sliding_flat_c4_5: 5, 4, ".maxnreg 128";
+        sliding_flat_c1_7: 7, 1, ".maxnreg 128";
+        sliding_flat_c3_7: 7, 3, ".maxnreg 136";
+        sliding_flat_c4_7: 7, 4, ".maxnreg 144";
+        sliding_flat_c1_9: 9, 1, ".maxnreg 144";
+        sliding_flat_c3_9: 9, 3, ".maxnreg 144";
+        sliding_flat_c4_9: 9, 4, ".maxnreg 168";
+    }
+    FUSED, Fused, pair; {
+        fused_flat_c1_3: 3, 1, ".maxnreg 80";
+        fused_flat_c3_3: 3, 3, ".maxnreg 80";
+        fused_flat_c4_3: 3, 4, ".maxnreg 80";
+        fused_flat_c1_5: 5, 1, ".maxnreg 96";
+        fused_flat_c3_5: 5, 3, ".maxnreg 96";
+        fused_flat_c4_5: 5, 4, ".maxnreg 96";
+        fused_flat_c1_7: 7, 1, ".maxnreg 112";
+        fused_flat_c3_7: 7, 3, ".maxnreg 120";
+        fused_flat_c4_7: 7, 4, ".maxnreg 112";
+        fused_flat_c1_9: 9, 1, ".maxnreg 128";
+        fused_flat_c3_9: 9, 3, ".maxnreg 136";
+        fused_flat_c4_9: 9, 4, ".maxnreg 144";
+        fused_flat_c1_11: 11, 1, ".maxnreg 160";
+        fused_flat_c3_11: 11, 3, ".maxnreg 160";
+        fused_flat_c4_11: 11, 4, ".maxnreg 168";
+        fused_flat_c1_13: 13, 1, ".maxnreg 184";
+        fused_flat_c3_13: 13, 3, ".maxnreg 184";
+        fused_flat_c4_13: 13, 4, ".maxnreg 200";
+        fused_flat_c1_15: 15, 1, ".maxnreg 208";
+        fused_flat_c3_15: 15, 3, ".maxnreg 208";
+        fused_flat_c4_15: 15, 4, ".maxnreg 224";
+        fused_flat_c1_17: 17, 1, ".maxnreg 240";
+        fused_flat_c3_17: 17, 3, ".maxnreg 240";
+        fused_flat_c4_17: 17, 4, ".maxnreg 255";
+    }
+}
+
+host! {
+    /// An entry: the pass, the anchor's row, the rows of a strip, how many channels are filtered, the taps.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Flat {
+        /// What to launch.
+        pub entry: crate::entry::TapsEntry<(Pass, i32, i32, i32)>,
+        /// Tap columns, and tap rows.
+        pub taps: i32,
+        /// Channels of a pixel.
+        pub channels: i32,
+    }
+}
+
+/// A family's work on an input row; `sums` are those of the K output rows in progress, newest first.
+trait Step<const K: usize, const C: usize, const V: usize, const W: usize> {
+    /// Adds an input row to the sums, and returns the output row that is now complete.
+    ///
+    /// # Safety
+    /// The parameter holds the taps.
+    unsafe fn step(&self, row: &[u32; W], sums: &mut [[f32; V]; K]) -> [f32; V];
+}
+
+/// Every tap for every value.
+struct Direct(Parameter);
+
+impl<const K: usize, const C: usize, const V: usize, const W: usize> Step<K, C, V, W> for Direct {
+    #[inline(always)]
+    unsafe fn step(&self, row: &[u32; W], sums: &mut [[f32; V]; K]) -> [f32; V] {
+        // SAFETY: K * K taps are in the parameter.
+        let [complete] = advance(sums, |tap_row, _, start| unsafe {
+            let mut sum = start;
+            let mut col = 0;
+            while col < K {
+                let tap = self.0.tap(tap_row * K + col);
+                let mut i = 0;
+                while i < V {
+                    sum[i] = fma(tap, value::<K, C, W>(row, C * col + i), sum[i]);
+                    i += 1;
+                }
+                col += 1;
+            }
+            sum
+        });
+        complete
+    }
+}
+
+/// A row pass, then a column pass.
+struct Fused(Parameter);
+
+impl<const K: usize, const C: usize, const V: usize, const W: usize> Step<K, C, V, W> for Fused {
+    #[inline(always)]
+    unsafe fn step(&self, row: &[u32; W], sums: &mut [[f32; V]; K]) -> [f32; V] {
+        let mut across = [0.0; V];
+        // Value by value, so that few of them are in registers at a time. Each sum still takes its taps in ascending order.
+        let mut at = 0;
+        while at < (K - 1) * C + V {
+            let value = value::<K, C, W>(row, at);
+            let mut col = 0;
+            while col < K {
+                if at >= C * col && at - C * col < V {
+                    // SAFETY: K row taps are in the parameter.
+                    let tap = unsafe { self.0.tap(col) };
+                    across[at - C * col] = fma(tap, value, across[at - C * col]);
+                }
+                col += 1;
+            }
+            at += 1;
+        }
+        let [complete] = advance(sums, |tap_row, _, start| {
+            // SAFETY: behind them are K column taps.
+            let tap = unsafe { self.0.tap(K + tap_row) };
+            let mut sum = start;
+            let mut i = 0;
+            while i < V {
+                sum[i] = fma(tap, across[i], sum[i]);
+                i += 1;
+            }
+            sum
+        });
+        complete
+    }
+}
+
+/// Filters a strip from top to bottom.
+///
+/// # Safety
+/// `pass` describes allocated memory and keeps the limits of `tile/flat.rs`; a block has 32 threads and
+/// [`crate::tile::flat::flat_bytes`] of shared memory.
+#[inline(always)]
+unsafe fn slide_flat<const K: usize, const C: usize, const V: usize, const W: usize, S: Step<K, C, V, W>>(
+    pass: &Pass,
+    anchor_y: i32,
+    rows: i32,
+    filtered: i32,
+    step: S,
+) {
+    let left = pass.region.x0 * C as i32 & -(V as i32);
+    let strip_left = left + block_x() * 32 * V as i32;
+    let x = strip_left + V as i32 * thread_x();
+    let input = Rows::<V, C, K, W>::new(pass, x);
+    let output = Results::<V, C>::new(pass, x, filtered);
+
+    let mut top = pass.region.y0 + block_y() * rows;
+    while top < pass.region.y1 {
+        let bottom = if pass.region.y1 - top < rows { pass.region.y1 } else { top + rows };
+        // Rows of input, from the first that the strip needs.
+        let first = top - anchor_y;
+        let last = first + bottom - top + K as i32 - 2;
+        // SAFETY: as the caller promised.
+        unsafe {
+            if input.has(first, last + 2) && output.has_strip() {
+                inside(&input, &output, &step, (top, first, last));
+            } else {
+                at_edge(&input, &output, &step, (top, first, last));
+            }
+        }
+        top += grid_height() * rows;
+    }
+}
+
+/// How many rows before its turn a row is brought to the L2 cache.
+const AHEAD: i32 = 8;
+
+/// A strip that lies in the image with all that it needs, and one row more. Rows are loaded one turn before they are needed.
+///
+/// # Safety
+/// It does, and in the region; the rest as for [`slide_flat`].
+#[inline(always)]
+unsafe fn inside<const K: usize, const C: usize, const V: usize, const W: usize, S: Step<K, C, V, W>>(
+    input: &Rows<'_, V, C, K, W>,
+    output: &Results<'_, V, C>,
+    step: &S,
+    (top, first, last): (i32, i32, i32),
+) {
+    let (below, out_below) = (input.row() as u64, output.row() as u64);
+    let mut sums = [[0.0; V]; K];
+    let mut at = input.at(first);
+    // The output row that an input row completes: one of the strip, but for the first K - 1.
+    let mut y = top - (K as i32 - 1);
+    let mut to = output.at(y);
+    let bottom = y + last - first;
+    let mut ahead = opaque(1);
+    while ahead < AHEAD && y + ahead <= bottom {
+        prefetch(at.wrapping_add(ahead as u64 * below));
+        ahead += 1;
+    }
+    // SAFETY: as the caller promised.
+    unsafe {
+        let mut row = input.load_inside(at);
+        loop {
+            at = at.wrapping_add(below);
+            let next = turn(input, output, step, &mut sums, &row, (y, top, bottom), (at, to));
+            if y == bottom {
+                break;
+            }
+            if K > TWO_TURNS {
+                row = next;
+                (y, to) = (y + 1, to.wrapping_add(out_below));
+                continue;
+            }
+            at = at.wrapping_add(below);
+            let to_next = to.wrapping_add(out_below);
+            row = turn(input, output, step, &mut sums, &next, (y + 1, top, bottom), (at, to_next));
+            if y + 1 == bottom {
+                break;
+            }
+            (y, to) = (y + 2, to.wrapping_add(2 * out_below));
+        }
+    }
+}
+
+/// Starts to load the next row, which is at address `at`, and finishes one, which completes output row `y` at address `to`.
+///
+/// # Safety
+/// As for [`inside`].
+#[inline(always)]
+unsafe fn turn<const K: usize, const C: usize, const V: usize, const W: usize, S: Step<K, C, V, W>>(
+    input: &Rows<'_, V, C, K, W>,
+    output: &Results<'_, V, C>,
+    step: &S,
+    sums: &mut [[f32; V]; K],
+    row: &[u32; W],
+    (y, top, bottom): (i32, i32, i32),
+    (at, to): (u64, u64),
+) -> [u32; W] {
+    // SAFETY: as the caller promised.
+    unsafe {
+        let next = input.load_inside(at);
+        if y + AHEAD <= bottom {
+            prefetch(at.wrapping_add((AHEAD - 1) as u64 * input.row() as u64));
+        }
+        let complete = step.step(row, sums);
+        if y >= top {
+            output.write(true, y, to, &complete);
+        }
+        next
+    }
+}
+
+/// Up to so many tap rows, the loop has two turns, so that no words are copied. More would not fit in the instruction cache.
+const TWO_TURNS: usize = 7;
+
+/// Any strip.
+///
+/// # Safety
+/// As for [`slide_flat`].
+#[inline(always)]
+unsafe fn at_edge<const K: usize, const C: usize, const V: usize, const W: usize, S: Step<K, C, V, W>>(
+    input: &Rows<'_, V, C, K, W>,
+    output: &Results<'_, V, C>,
+    step: &S,
+    (top, first, last): (i32, i32, i32),
+) {
+    let mut sums = [[0.0; V]; K];
+    // SAFETY: as the caller promised.
+    unsafe {
+        let mut started = input.start(opaque(first));
+        let mut y = first;
+        while y <= last {
+            let next = input.start(opaque(y + 1));
+            let sums = step.step(&input.finish(&started), &mut sums);
+            let done = y - first + top - (K as i32 - 1);
+            if done >= top {
+                output.write(false, done, output.at(done), &sums);
+            }
+            started = next;
+            y += 1;
+        }
+    }
+}

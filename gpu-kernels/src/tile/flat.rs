@@ -1,0 +1,456 @@
+//! Rows of bytes as they lie in memory, all channels of a pixel side by side: their way into registers, and back.
+//!
+//! A row is taken as one line of values. A lane has V neighbouring ones, whatever their channels; the same channel of the next pixel
+//! is C values further. A lane loads its values, and the apron on both sides, as words straight into registers; what neighbours load
+//! too comes from the L1 cache. No lane waits for another one: elsewhere than at the edge there is no shared memory
+//! and no barrier.
+//!
+//! A byte is not converted. Moved to the third byte of a word, it is the f32 number `2^-133` times the byte: a subnormal number up to
+//! 127, a normal one from 128 on, and exact. One instruction at the rate of a permutation takes the place of two. Sums are scaled by
+//! powers of two in turn, which changes no rounding: taps come multiplied by [`TAP_SCALE`], and sums are multiplied by [`SUM_SCALE`]
+//! where they are rounded to bytes.
+//!
+//! At the image's edge the warp fetches what lies beside its rows byte by byte, into shared memory, and lanes take words from there.
+//! Where each of these bytes is found does not depend on the row: a lane finds out once.
+//!
+//! Limits: bytes to bytes, without an epilogue; rows that begin at multiples of V bytes, and are less than 2 GiB apart; outside the
+//! image nothing but bytes; sums below 2^22 and no tap but 0 below 2^-64, so that scaled numbers stay in range.
+
+use crate::abi::Pass;
+use crate::border::{self, CONSTANT};
+use crate::device::*;
+use crate::pixel::{in_doubt, note};
+use crate::tile::view::Source;
+
+/// The factor of taps: a byte stands for itself times `2^-133`.
+pub const TAP_SCALE: f32 = f32::from_bits((127 + 100) << 23);
+
+/// The factor of sums that makes them what they are with unscaled bytes and taps.
+const SUM_SCALE: f32 = f32::from_bits((127 + 33) << 23);
+
+/// Sums stay below it: the greatest that rounding by [`SHIFT`] takes.
+pub const MAX_SUM: f32 = 4_194_304.0;
+
+/// The least tap that is not 0.
+pub const MIN_TAP: f32 = f32::from_bits((127 - 64) << 23);
+
+/// Adding it to a number between -2^22 and 2^22 rounds that to an integer, half to even, and leaves it in the lowest bits.
+const SHIFT: f32 = 12_582_912.0;
+
+/// Values of the apron on one side, for K tap columns and C channels.
+const fn apron(k: usize, c: usize) -> usize {
+    k / 2 * c
+}
+
+/// Words of it.
+const fn apron_words(k: usize, c: usize) -> usize {
+    apron(k, c).div_ceil(4)
+}
+
+/// Words of a row that a lane of V values holds: its values, with the apron on both sides.
+pub(crate) const fn words(k: usize, c: usize, v: usize) -> usize {
+    v / 4 + 2 * apron_words(k, c)
+}
+
+/// Values beside a row that a warp fetches at the image's edge: those left of the row, and those from its last word on that is not full.
+const fn fetched(k: usize, c: usize) -> usize {
+    4 * (2 * apron_words(k, c) + 1)
+}
+
+/// The most of them that a lane fetches.
+const TURNS: usize = 5;
+
+/// Bytes of shared memory of a block, which is a warp.
+pub const fn flat_bytes(k: i32, c: i32) -> u32 {
+    fetched(k as usize, c as usize) as u32
+}
+
+/// Number `at` of the values in a lane's words, counted from the leftmost that the window of its first value touches, as
+/// `2^-133` times itself.
+#[inline(always)]
+pub(crate) fn value<const K: usize, const C: usize, const W: usize>(words: &[u32; W], at: usize) -> f32 {
+    let byte = 4 * apron_words(K, C) - apron(K, C) + at;
+    let word = words[byte / 4];
+    f32::from_bits(match byte % 4 {
+        0 => permute::<0x4044>(word, 0),
+        1 => permute::<0x4144>(word, 0),
+        2 => permute::<0x4244>(word, 0),
+        _ => permute::<0x4344>(word, 0),
+    })
+}
+
+/// What a lane has begun to load of a row: W words, and values beside the row.
+pub(crate) struct Started<const W: usize> {
+    words: [u32; W],
+    beside: [u32; TURNS],
+    /// The whole row lies outside the image, and is not loaded.
+    is_outside: bool,
+}
+
+/// The rows of one strip, on their way in: V values of a lane, C channels, K tap columns, W words of a lane.
+pub(crate) struct Rows<'a, const V: usize, const C: usize, const K: usize, const W: usize> {
+    /// That of the first channel.
+    source: Source<'a>,
+    /// The number of the lane's first value in a row.
+    x: i32,
+    /// Values of a row, of which the last few do not fill a word.
+    width: i32,
+    /// The address of value `x` in row 0.
+    start: u64,
+    /// Whether all words of the lane, and of the warp, lie in the image.
+    is_inside: bool,
+    strip_is_inside: bool,
+    /// Where the values beside a row are found that this lane fetches for the warp: numbers in the row, or -1 if it is the one outside
+    /// the image.
+    found: [i32; TURNS],
+    /// The value outside the image, four times.
+    outside: u32,
+}
+
+impl<'a, const V: usize, const C: usize, const K: usize, const W: usize> Rows<'a, V, C, K, W> {
+    /// Words on each side.
+    const BESIDE: usize = apron_words(K, C);
+    /// Values beside a row that a warp fetches.
+    const FETCHED: usize = fetched(K, C);
+
+    /// The rows of the lane whose first value is number `x`, a multiple of V.
+    #[inline(always)]
+    pub(crate) fn new(pass: &'a Pass, x: i32) -> Self {
+        const { assert!((V == 8 || V == 16) && W == words(K, C, V) && fetched(K, C) <= 32 * TURNS) }
+        let source = Source::of_channel(&pass.src, pass, block_z() * C as i32);
+        let width = pass.width * C as i32;
+        let beside = 4 * Self::BESIDE as i32;
+        let first = x - V as i32 * thread_x();
+        let mut rows = Self {
+            source,
+            x,
+            width,
+            start: source.origin().wrapping_add(x as i64 as u64),
+            is_inside: x >= beside && x + V as i32 + beside <= width,
+            strip_is_inside: first >= beside && first + 32 * V as i32 + beside <= width,
+            found: [0; TURNS],
+            outside: pass.outside as u32 * 0x0101_0101,
+        };
+        if !rows.strip_is_inside {
+            let mut turn = 0;
+            while turn * 32 < Self::FETCHED {
+                rows.found[turn] = rows.find(32 * turn as i32 + thread_x());
+                turn += 1;
+            }
+        }
+        rows
+    }
+
+    /// Where value `number` of those beside a row is found: first those left of it, then those from its last word on that is not full.
+    #[inline(always)]
+    fn find(&self, number: i32) -> i32 {
+        let (beside, pass) = (4 * Self::BESIDE as i32, self.source.pass);
+        let at = if number < beside { number - beside } else { (self.width & !3) + number - beside };
+        // Shifted by whole pixels, so that the division rounds down.
+        let pixel = ((at + C as i32 * beside) as u32 / C as u32) as i32 - beside;
+        let column = border::resolve(pass.border, pixel, pass.width);
+        if column < 0 { -1 } else { at + C as i32 * (column - pixel) }
+    }
+
+    /// Whether all words of the warp in rows from `top` to before `bottom` lie in the image, and are there.
+    #[inline(always)]
+    pub(crate) fn has(&self, top: i32, bottom: i32) -> bool {
+        self.strip_is_inside && self.source.has_rows(top, bottom)
+    }
+
+    /// Bytes from one row to the next.
+    #[inline(always)]
+    pub(crate) fn row(&self) -> i64 {
+        self.source.pass.src.row
+    }
+
+    /// The address of the lane's first value in row `y`, which is there.
+    #[inline(always)]
+    pub(crate) fn at(&self, y: i32) -> u64 {
+        self.start.wrapping_add(mul_wide(y, self.source.pass.src.row as i32) as u64)
+    }
+
+    /// Starts to load the lane's part of any row, and of what the warp needs from beside it.
+    ///
+    /// # Safety
+    /// The pass describes allocated memory.
+    #[inline(always)]
+    pub(crate) unsafe fn start(&self, y: i32) -> Started<W> {
+        let row = self.source.row(y);
+        let at = row.at(0).wrapping_add(self.x as i64 as u64);
+        let mut started = Started { words: [0; W], beside: [self.outside; TURNS], is_outside: !row.is_inside() };
+        // SAFETY: as the caller promised; the row is there.
+        unsafe {
+            if self.is_inside {
+                started.words = self.load_inside(at);
+            } else {
+                let mut w = 0;
+                while w < W {
+                    let offset = 4 * (w as i32 - Self::BESIDE as i32);
+                    if self.is_word(self.x + offset) {
+                        started.words[w] = load_words::<1>(at.wrapping_add(offset as i64 as u64))[0];
+                    }
+                    w += 1;
+                }
+            }
+            let mut turn = 0;
+            while turn * 32 < Self::FETCHED {
+                if !self.strip_is_inside && self.found[turn] >= 0 {
+                    started.beside[turn] = load_u8(at.wrapping_add((self.found[turn] - self.x) as i64 as u64));
+                }
+                turn += 1;
+            }
+        }
+        started
+    }
+
+    /// The lane's words of a row that has been started.
+    ///
+    /// # Safety
+    /// All lanes of the warp call together; the block has [`flat_bytes`] of shared memory.
+    #[inline(always)]
+    pub(crate) unsafe fn finish(&self, started: &Started<W>) -> [u32; W] {
+        let mut words = started.words;
+        if !self.strip_is_inside {
+            let shared = Shared::dynamic();
+            // All lanes have read what was there before.
+            warp_barrier();
+            let mut turn = 0;
+            while turn * 32 < Self::FETCHED {
+                let number = 32 * turn as i32 + thread_x();
+                if number < Self::FETCHED as i32 {
+                    // SAFETY: the place is this lane's.
+                    unsafe { shared.store_u8(number, started.beside[turn]) };
+                }
+                turn += 1;
+            }
+            warp_barrier();
+            let beside = 4 * Self::BESIDE as i32;
+            let mut w = 0;
+            while w < W {
+                let first = self.x + 4 * (w as i32 - Self::BESIDE as i32);
+                let number = if first < 0 { first + beside } else { first - (self.width & !3) + beside };
+                // Words further right are not needed.
+                if !self.is_word(first) && number < Self::FETCHED as i32 {
+                    // SAFETY: the word is one of those beside the row.
+                    words[w] = unsafe { shared.load_word(number / 4) };
+                }
+                w += 1;
+            }
+        }
+        let mut w = 0;
+        while w < W {
+            words[w] = if started.is_outside { self.outside } else { words[w] };
+            w += 1;
+        }
+        words
+    }
+
+    /// Whether the word whose first value has this number lies in the row.
+    #[inline(always)]
+    fn is_word(&self, first: i32) -> bool {
+        first >= 0 && first + 4 <= self.width
+    }
+
+    /// Loads the words around the lane's first value, which is at this address.
+    ///
+    /// # Safety
+    /// All of them lie in the image.
+    #[inline(always)]
+    pub(crate) unsafe fn load_inside(&self, at: u64) -> [u32; W] {
+        let mut words = [0; W];
+        let mut w = 0;
+        while w < W {
+            let at = at.wrapping_add((4 * w) as u64).wrapping_sub(4 * Self::BESIDE as u64);
+            // The lane's values begin at a multiple of V bytes, 8 or 16; this is `w - BESIDE` but for a multiple of 4.
+            let from = w + 3 * Self::BESIDE;
+            // Words before this one that are in its vector of four, or of two; and whether such a vector lies in the window.
+            let (of_four, of_two) = (from % 4, from % 2);
+            let fours = V == 16 && w >= of_four && w - of_four + 4 <= W;
+            let twos = w >= of_two && w - of_two + 2 <= W;
+            // SAFETY: as the caller promised.
+            unsafe {
+                if fours && of_four == 0 {
+                    let four = load_words::<4>(at);
+                    words[w] = four[0];
+                    words[w + 1] = four[1];
+                    words[w + 2] = four[2];
+                    words[w + 3] = four[3];
+                } else if !fours && twos && of_two == 0 {
+                    let two = load_words::<2>(at);
+                    words[w] = two[0];
+                    words[w + 1] = two[1];
+                } else if !fours && !twos {
+                    words[w] = load_words::<1>(at)[0];
+                }
+            }
+            w += 1;
+        }
+        words
+    }
+}
+
+/// The results of one lane, on their way out.
+pub(crate) struct Results<'a, const V: usize, const C: usize> {
+    pass: &'a Pass,
+    /// The number of the lane's first value in a row.
+    x: i32,
+    /// How many channels are filtered: all, or all but the last one of four, which is copied.
+    filtered: i32,
+    /// The address of value `x` in row 0.
+    at: u64,
+    /// Whether all of the lane's values lie in the region.
+    is_inside: bool,
+}
+
+impl<'a, const V: usize, const C: usize> Results<'a, V, C> {
+    /// Those of the lane whose first value is number `x`.
+    #[inline(always)]
+    pub(crate) fn new(pass: &'a Pass, x: i32, filtered: i32) -> Self {
+        let start = pass.dst.origin(block_z() * C as i32, &pass.channels);
+        let (first, end) = (pass.region.x0 * C as i32, pass.region.x1 * C as i32);
+        Self {
+            pass,
+            x,
+            filtered,
+            at: start.wrapping_add(x as i64 as u64),
+            is_inside: x >= first && x + V as i32 <= end,
+        }
+    }
+
+    /// Bytes from one row to the next.
+    #[inline(always)]
+    pub(crate) fn row(&self) -> i64 {
+        self.pass.dst.row
+    }
+
+    /// Whether all values of the warp lie in the region.
+    #[inline(always)]
+    pub(crate) fn has_strip(&self) -> bool {
+        let first = self.x - V as i32 * thread_x();
+        first >= self.pass.region.x0 * C as i32 && first + 32 * V as i32 <= self.pass.region.x1 * C as i32
+    }
+
+    /// The address of the lane's first value in row `y`.
+    #[inline(always)]
+    pub(crate) fn at(&self, y: i32) -> u64 {
+        self.at.wrapping_add(mul_wide(y, self.pass.dst.row as i32) as u64)
+    }
+
+    /// Rounds the lane's scaled sums of row `y` to bytes, half to even, saturated, and stores them from address `at` on; notes those in
+    /// doubt. `inside` says that all of the warp lie in the region.
+    ///
+    /// # Safety
+    /// The row lies in the region, and its values are there.
+    #[inline(always)]
+    pub(crate) unsafe fn write(&self, inside: bool, y: i32, at: u64, sums: &[f32; V]) {
+        let (mut whole, mut greatest) = ([0; V], 0.0f32);
+        let mut i = 0;
+        while i < V {
+            let shifted = fma(sums[i], SUM_SCALE, SHIFT);
+            whole[i] = shifted.to_bits().wrapping_sub(SHIFT.to_bits()) as i32;
+            greatest = greatest.max(fma(sums[i], SUM_SCALE, SHIFT - shifted).abs());
+            i += 1;
+        }
+        let mut words = [0; V];
+        let mut w = 0;
+        while w < V / 4 {
+            let high = pack_bytes(whole[4 * w + 3], whole[4 * w + 2], 0);
+            words[w] = pack_bytes(whole[4 * w + 1], whole[4 * w], high);
+            w += 1;
+        }
+        // SAFETY: the values inside the region are the lane's.
+        unsafe {
+            if C == 4 && self.filtered < 4 {
+                self.keep_last(y, &mut words);
+            }
+            if inside || self.is_inside {
+                if V == 16 {
+                    store_words(at, [words[0], words[1 % V], words[2 % V], words[3 % V]]);
+                } else {
+                    store_words(at, [words[0], words[1 % V]]);
+                }
+            } else {
+                self.write_at_edge(at, &words);
+            }
+            // Never as great if there is no list.
+            if greatest >= self.pass.doubts.near {
+                self.note_all(y, sums);
+            }
+        }
+    }
+
+    /// Puts the source's last channel of row `y` into the words, each a pixel of four channels.
+    ///
+    /// # Safety
+    /// The row lies in the image.
+    #[inline(always)]
+    unsafe fn keep_last(&self, y: i32, words: &mut [u32; V]) {
+        let row = Source::of_channel(&self.pass.src, self.pass, block_z() * C as i32).row_inside(y);
+        let from = row.at(0).wrapping_add(self.x as i64 as u64);
+        let mut w = 0;
+        while w < V / 4 {
+            if self.x + 4 * (w as i32) < 4 * self.pass.width {
+                // SAFETY: the pixel lies in the image.
+                let pixel = unsafe { load_words::<1>(from.wrapping_add(4 * w as u64))[0] };
+                words[w] = permute::<0x7210>(words[w], pixel);
+            }
+            w += 1;
+        }
+    }
+
+    /// Stores those of the lane's bytes that lie in the region, at this address and behind it.
+    ///
+    /// # Safety
+    /// As for [`Results::write`].
+    #[inline(always)]
+    unsafe fn write_at_edge(&self, at: u64, words: &[u32; V]) {
+        let (first, end) = (self.pass.region.x0 * C as i32, self.pass.region.x1 * C as i32);
+        let mut i = opaque(0);
+        while i < V as i32 {
+            let mut word = words[0];
+            let mut w = 1;
+            while w < V / 4 {
+                word = if i >= 4 * w as i32 { words[w] } else { word };
+                w += 1;
+            }
+            if self.x + i >= first && self.x + i < end {
+                // SAFETY: the value lies in the region.
+                unsafe { store_u8(at.wrapping_add(i as u64), word >> (8 * (i & 3))) };
+            }
+            i += 1;
+        }
+    }
+
+    /// Notes those of the lane's results of row `y` that are in doubt.
+    ///
+    /// # Safety
+    /// The pass has a list.
+    #[inline(always)]
+    unsafe fn note_all(&self, y: i32, sums: &[f32; V]) {
+        let mut found = 0;
+        let mut i = 0;
+        while i < V {
+            found |= if in_doubt(&self.pass.doubts, sums[i] * SUM_SCALE) { 1 << i } else { 0 };
+            i += 1;
+        }
+        let mut i = opaque(0);
+        while found >> i != 0 {
+            let x = self.x + i;
+            let pixel = (x as u32 / C as u32) as i32;
+            let channel = x - C as i32 * pixel;
+            let (x0, x1) = (self.pass.region.x0, self.pass.region.x1);
+            if found >> i & 1 != 0 && pixel >= x0 && pixel < x1 && channel < self.filtered {
+                // Channels that are not filtered are not counted in the list.
+                // SAFETY: as the caller promised.
+                unsafe { note(self.pass, pixel, y, block_z() * self.filtered + channel) };
+            }
+            i = opaque(i + 1);
+        }
+    }
+}
+
+/// Whether these kernels take what the border puts outside the image: a byte.
+pub const fn takes_outside(border: u32, outside: f32) -> bool {
+    border != CONSTANT || outside >= 0.0 && outside <= 255.0 && outside as u32 as f32 == outside
+}
