@@ -5,6 +5,8 @@ mod choose;
 pub(crate) mod machine;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod problem;
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
+pub(crate) mod schedule;
 
 pub use choose::Candidate;
 #[cfg(feature = "gpu")]
@@ -15,6 +17,8 @@ use problem::{Place, Problem};
 use crate::cpu;
 #[cfg(feature = "gpu")]
 use crate::gpu::engine::Part;
+#[cfg(feature = "gpu")]
+use crate::gpu::flow::{self, Picture};
 #[cfg(feature = "gpu")]
 use crate::gpu::{DeviceImage, DeviceView, DeviceViewMut, Recorded, Stream};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
@@ -68,7 +72,7 @@ impl std::fmt::Display for Device {
 ///
 /// A plan is `Send` and `Sync`, and `run` takes it by shared reference. A plan's data is either set once (the filter, the taps on the
 /// device, spectra, each behind a `OnceLock`) or belongs to one run at a time. On the CPU, each run allocates its own scratch
-/// memory. On a GPU, each run takes a workspace (a stream, images, scratch memory) from a list that the plan keeps, and puts it back
+/// memory. On a GPU, each run takes lanes (a stream, memory for a band of an image, scratch) from a list that the plan keeps, and puts them back
 /// at the end, so the runs of several threads overlap, and none sees another's pixels. A panic cannot leave these lists half
 /// changed, so a poisoned lock is used as it is.
 ///
@@ -112,6 +116,8 @@ pub struct PlanBuilder<'a> {
     device: Device,
     variant: Option<Variant>,
     autotune: bool,
+    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU whose memory is bounded"))]
+    memory: u64,
 }
 
 impl PlanBuilder<'_> {
@@ -138,6 +144,13 @@ impl PlanBuilder<'_> {
     /// user's cache folder (`APRON_CACHE` names another), for this build, GPU and driver. On the CPU nothing is measured.
     pub fn autotune(mut self, autotune: bool) -> Self {
         self.autotune = autotune;
+        self
+    }
+
+    /// The most bytes of a GPU's memory that a run takes for pictures and scratch; what is free unless set. A picture that needs more
+    /// is filtered in bands, as one that needs more than there is. Taps and kernels, which a plan keeps, are not counted.
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory = bytes;
         self
     }
 
@@ -181,7 +194,7 @@ impl PlanBuilder<'_> {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, ordinal: u32) -> Result<Engine> {
-        Ok(Engine::Gpu(Box::new(crate::gpu::engine::Engine::new(self.filter, self.border, ordinal)?)))
+        Ok(Engine::Gpu(Box::new(crate::gpu::engine::Engine::new(self.filter, self.border, ordinal, self.memory)?)))
     }
 
     #[cfg(not(feature = "gpu"))]
@@ -193,7 +206,14 @@ impl PlanBuilder<'_> {
 impl Plan {
     /// Starts a plan for `filter`.
     pub fn builder(filter: &Filter) -> PlanBuilder<'_> {
-        PlanBuilder { filter, border: Border::default(), device: Device::default(), variant: None, autotune: false }
+        PlanBuilder {
+            filter,
+            border: Border::default(),
+            device: Device::default(),
+            variant: None,
+            autotune: false,
+            memory: u64::MAX,
+        }
     }
 
     /// The device that the plan runs on: never [`Device::Auto`].
@@ -322,15 +342,19 @@ impl Plan {
             }
             #[cfg(feature = "gpu")]
             Engine::Gpu(engine) => {
-                let planes = crate::gpu::engine::Engine::takes_planes(S::SCALAR, shape.channels);
-                let problem = Problem {
-                    source: S::SCALAR,
-                    target: D::SCALAR,
-                    side_by_side: if planes { 1 } else { shape.channels },
-                    source_is_aligned: S::SCALAR == Scalar::F32,
-                    ..self.problem(filtered_shape)
+                let prepare = |shape: Shape, filtered| {
+                    let planes = crate::gpu::engine::Engine::takes_planes(S::SCALAR, shape.channels);
+                    let problem = Problem {
+                        source: S::SCALAR,
+                        target: D::SCALAR,
+                        side_by_side: if planes { 1 } else { shape.channels },
+                        source_is_aligned: S::SCALAR == Scalar::F32,
+                        ..self.problem(Shape { channels: filtered, ..shape })
+                    };
+                    self.prepare(&problem, engine)
                 };
-                engine.run(&self.prepare(&problem, engine)?, src, dst, filtered)
+                let picture = Picture { src: *src, dst: dst.reborrow(), filtered };
+                flow::run(std::slice::from_ref(engine), &mut [picture], &prepare).map_err(|(_, error)| error)
             }
         }
     }
