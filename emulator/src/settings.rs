@@ -60,7 +60,7 @@ pub(crate) enum Sabotage {
     GridAxes,
     /// Grid-stride loops end after their first iteration.
     NoEnd,
-    /// The call that waits for a stream does not, counted from 1 in the process.
+    /// A call that waits for a stream with work does not, counted from 1 in the process.
     MissingWait(u32),
     /// A reflection is off by one: REFLECT and REFLECT_101 are swapped.
     Border,

@@ -14,6 +14,7 @@ use crate::image::{Scalar, Shape};
 use crate::kernels::prepared::{Job, Prepared};
 use crate::kernels::{keep, passes, settle};
 use crate::plan::problem::rows_read;
+use crate::plan::schedule::Limits;
 use crate::round::Uncertainty;
 use crate::{Border, Error, Family, Filter, Result};
 
@@ -29,8 +30,7 @@ pub(crate) struct Engine {
     taps: TapHomes,
     /// How sums are rounded to bytes, for each family.
     uncertainties: [OnceLock<Uncertainty>; 3],
-    /// The most bytes of the GPU's memory that a run takes for its lanes.
-    limit: u64,
+    limits: Limits,
     /// Lanes that no run uses.
     pub(super) idle: Mutex<Vec<Lane>>,
 }
@@ -54,7 +54,7 @@ impl Part {
 }
 
 impl Engine {
-    pub(crate) fn new(filter: &Filter, border: Border, ordinal: u32, limit: u64) -> Result<Self> {
+    pub(crate) fn new(filter: &Filter, border: Border, ordinal: u32, limits: Limits) -> Result<Self> {
         let (anchor_x, anchor_y) = filter.anchor();
         let window = Window {
             cols: filter.cols() as i32,
@@ -64,7 +64,7 @@ impl Engine {
         };
         let gpu = Gpu::open(ordinal)?;
         let taps = TapHomes::new(&gpu, filter);
-        Ok(Self { gpu, border, window, taps, uncertainties: Default::default(), limit, idle: Mutex::default() })
+        Ok(Self { gpu, border, window, taps, uncertainties: Default::default(), limits, idle: Mutex::default() })
     }
 
     pub(crate) fn gpu(&self) -> &Gpu {
@@ -84,9 +84,9 @@ impl Engine {
         &self.taps
     }
 
-    /// The most bytes of the GPU's memory that a run takes for its lanes.
-    pub(super) fn limit(&self) -> u64 {
-        self.limit
+    /// What a run may take.
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// Copies a part of an image on the device into another layout or type.

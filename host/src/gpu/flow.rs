@@ -9,7 +9,6 @@ use std::sync::PoisonError;
 use gpu_kernels::abi::{Doubts, Strides};
 use rayon::prelude::*;
 
-use super::device::Gpu;
 use super::engine::{Engine, Part};
 use super::image::{ROW_ALIGNMENT, Rows};
 use super::memory::{Memory, Pinned};
@@ -26,6 +25,13 @@ const LANES: usize = 3;
 /// Bytes that a thread copies at least: for fewer, another thread takes longer to wake up.
 const SHARE: usize = 256 << 10;
 
+/// Bytes that one thread copies alone.
+const SERIAL: usize = 2 * SHARE;
+
+/// Bytes of the source from which on a run goes to a thread of rayon's pool: there, a parallel copy begins without a handshake between
+/// threads, of which a run has two for each band. The way there is one handshake more, which smaller pictures are spared.
+const IN_POOL: usize = 4 * SHARE;
+
 /// A lane that holds this much more than it needs gives its memory back.
 const TOO_LARGE: u64 = 8;
 
@@ -36,6 +42,12 @@ pub(crate) struct Picture<'a, S, D> {
     pub(crate) dst: ImageViewMut<'a, D>,
     /// How many channels are filtered; the others are copied.
     pub(crate) filtered: usize,
+}
+
+impl<S: Pixel, D: Pixel> Picture<'_, S, D> {
+    fn is_pinned(&self) -> bool {
+        self.src.is_pinned() && self.dst.is_pinned()
+    }
 }
 
 /// A stream, and the memory of a band on both sides; kept for the next one. No band's work is in the stream of an idle lane.
@@ -77,11 +89,13 @@ struct Planned {
 struct Flow<'r, 'a, S, D> {
     engines: &'r [Engine],
     pictures: &'r mut [Picture<'a, S, D>],
-    prepare: &'r dyn Fn(Shape, usize) -> Result<Prepared>,
+    prepare: &'r (dyn Fn(Shape, usize) -> Result<Prepared> + Sync),
     /// The first picture of which not everything is there, and its first row that is not.
     done: (usize, usize),
     /// How often bands were made smaller, because memory was exhausted.
     smaller: u32,
+    /// Whether `done` stays as it is: a band failed, or a lane got one before the one before it was waited for.
+    frozen: bool,
 }
 
 /// Filters pictures from host memory to host memory, in order. `prepare` finds the kernel for a shape, of which so many channels are
@@ -92,9 +106,24 @@ struct Flow<'r, 'a, S, D> {
 pub(crate) fn run<S: Pixel, D: Pixel>(
     engines: &[Engine],
     pictures: &mut [Picture<'_, S, D>],
-    prepare: &dyn Fn(Shape, usize) -> Result<Prepared>,
+    prepare: &(dyn Fn(Shape, usize) -> Result<Prepared> + Sync),
 ) -> Result<(), (usize, Error)> {
-    let mut flow = Flow { engines, pictures, prepare, done: (0, 0), smaller: 0 };
+    let staged = pictures.iter().filter(|picture| !picture.is_pinned());
+    let bytes: usize = staged.map(|picture| size_of_val(picture.src.values())).sum();
+    if bytes < IN_POOL {
+        run_here(engines, pictures, prepare)
+    } else {
+        rayon::scope(|_| run_here(engines, pictures, prepare))
+    }
+}
+
+/// As [`run`], on this thread.
+fn run_here<S: Pixel, D: Pixel>(
+    engines: &[Engine],
+    pictures: &mut [Picture<'_, S, D>],
+    prepare: &(dyn Fn(Shape, usize) -> Result<Prepared> + Sync),
+) -> Result<(), (usize, Error)> {
+    let mut flow = Flow { engines, pictures, prepare, done: (0, 0), smaller: 0, frozen: false };
     let mut first = true;
     loop {
         match flow.attempt() {
@@ -108,6 +137,12 @@ pub(crate) fn run<S: Pixel, D: Pixel>(
             Ok(()) => return Ok(()),
         }
     }
+}
+
+/// The band that was started first.
+fn oldest(busy: &mut VecDeque<Busy>) -> Busy {
+    let Some(band) = busy.pop_front() else { unreachable!("a band is under way") };
+    band
 }
 
 /// What an error means for the run.
@@ -127,6 +162,7 @@ impl<S: Pixel, D: Pixel> Flow<'_, '_, S, D> {
     /// Goes through all that is not done.
     fn attempt(&mut self) -> Result<(), Again> {
         let mut busy = VecDeque::new();
+        self.frozen = false;
         let outcome = self.start_all(&mut busy);
         // What was under way before something failed is done all the same.
         while !busy.is_empty() {
@@ -154,19 +190,33 @@ impl<S: Pixel, D: Pixel> Flow<'_, '_, S, D> {
             let most = self.engines.len() * plan.bands.lanes;
             let mut next = if number == first_picture { first_row } else { 0 };
             while next < shape.height {
-                let mut lane = None;
-                while busy.len() >= most {
-                    if let Some(spare) = lane.replace(self.finish(busy)?) {
-                        self.engines[spare.engine].idle().push(spare);
-                    }
+                while busy.len() > most {
+                    let lane = self.finish(busy)?;
+                    self.engines[lane.engine].idle().push(lane);
                 }
-                let mut lane = match lane {
-                    Some(lane) => lane,
-                    None => self.lane(busy.len() % self.engines.len(), plan.bytes)?,
+                let mut arrived = None;
+                let mut lane = if busy.len() < most {
+                    self.lane(busy.len() % self.engines.len(), plan.bytes)?
+                } else if self.pictures[number].is_pinned() && self.pictures[busy[0].picture].is_pinned() {
+                    // The stream's order is enough: no band waits for the host.
+                    self.frozen = true;
+                    let Busy { lane, .. } = oldest(busy);
+                    lane
+                } else {
+                    let Busy { lane, picture, results } = self.wait(busy)?;
+                    arrived = Some((picture, results));
+                    lane
                 };
                 let job = plan.extent.job(next, plan.bands);
                 next = job.results.end;
                 lane.allowed = lane.allowed.max(plan.bytes);
+                let src = self.pictures[number].src;
+                let into = arrived.as_ref().map(|(picture, results)| (&mut self.pictures[*picture].dst, results));
+                let staged = lane.stage(&src, &job, into);
+                if let Some((picture, results)) = arrived {
+                    self.advance(picture, &results);
+                }
+                staged?;
                 lane.start(&self.engines[lane.engine], &plan, &job, &mut self.pictures[number])?;
                 busy.push_back(Busy { lane, picture: number, results: job.results });
             }
@@ -176,14 +226,27 @@ impl<S: Pixel, D: Pixel> Flow<'_, '_, S, D> {
 
     /// Waits for the oldest band, and takes its results.
     fn finish(&mut self, busy: &mut VecDeque<Busy>) -> Result<Lane, Again> {
-        let Some(Busy { lane, picture, results }) = busy.pop_front() else { unreachable!("a band is under way") };
-        let Picture { dst, .. } = &mut self.pictures[picture];
-        lane.stream.synchronize()?;
-        if !dst.is_pinned() {
-            lane.empty(dst, &results);
-        }
-        self.done = if results.end == dst.shape().height { (picture + 1, 0) } else { (picture, results.end) };
+        let Busy { lane, picture, results } = self.wait(busy)?;
+        empty(&lane.output, &mut self.pictures[picture].dst, &results);
+        self.advance(picture, &results);
         Ok(lane)
+    }
+
+    /// Waits for the oldest band.
+    fn wait(&mut self, busy: &mut VecDeque<Busy>) -> Result<Busy> {
+        let band = oldest(busy);
+        let outcome = band.lane.stream.synchronize();
+        // Later bands may be done, but not all before them.
+        self.frozen |= outcome.is_err();
+        outcome.map(|()| band)
+    }
+
+    /// Notes that a band is done.
+    fn advance(&mut self, picture: usize, results: &Range<usize>) {
+        if !self.frozen {
+            let height = self.pictures[picture].src.shape().height;
+            self.done = if results.end == height { (picture + 1, 0) } else { (picture, results.end) };
+        }
     }
 
     /// The kernel and the bands for a shape.
@@ -195,7 +258,7 @@ impl<S: Pixel, D: Pixel> Flow<'_, '_, S, D> {
         // Lanes of this run, and idle ones, have their memory already.
         let mine = busy.iter().filter(|busy| busy.lane.engine == 0).map(|busy| busy.lane.allowed).sum::<u64>();
         let held = mine + engine.idle().iter().map(|lane| lane.allowed).sum::<u64>();
-        let limit = engine.limit();
+        let limit = engine.limits().memory;
         let refused = |needed| Again::Never(limit_passed(needed, limit));
         let bytes = |rows| needs.bytes(rows);
         let mut bands = needs.extent.bands(limit, LANES, bytes).map_err(refused)?;
@@ -303,6 +366,7 @@ impl Engine {
                 step,
                 row: values * source.bytes().max(target.bytes()),
                 alone,
+                rows: self.limits().rows,
             },
             shape,
             pitches: (pitch(source, values), pitch(target, values)),
@@ -318,25 +382,26 @@ impl Engine {
 }
 
 /// The address of at least so many bytes, kept for the next band.
-fn room(memory: &mut Option<Memory>, gpu: &Gpu, bytes: usize) -> Result<u64> {
-    if memory.as_ref().is_none_or(|memory| memory.len() < bytes) {
-        *memory = None;
-        *memory = Some(gpu.allocate(bytes)?);
+fn room(memory: &mut Option<Memory>, stream: &Stream, bytes: usize) -> Result<u64> {
+    if memory.as_ref().map_or(0, Memory::len) < bytes {
+        // Work in flight may still use the old one.
+        memory.take().map_or(Ok(()), |_old| stream.synchronize())?;
+        *memory = Some(stream.gpu().allocate(bytes)?);
     }
     Ok(memory.as_ref().map_or(0, Memory::address))
 }
 
 /// The same in pinned memory.
-fn staging<'m>(memory: &'m mut Option<Pinned>, gpu: &Gpu, bytes: usize) -> Result<&'m mut [u8]> {
-    if memory.as_ref().is_none_or(|memory| memory.bytes().len() < bytes) {
-        *memory = None;
-        *memory = Some(gpu.pin(bytes)?);
+fn staging<'m>(memory: &'m mut Option<Pinned>, stream: &Stream, bytes: usize) -> Result<&'m mut [u8]> {
+    if memory.as_ref().map_or(0, |memory| memory.bytes().len()) < bytes {
+        memory.take().map_or(Ok(()), |_old| stream.synchronize())?;
+        *memory = Some(stream.gpu().pin(bytes)?);
     }
     Ok(memory.as_mut().map_or(&mut [][..], |memory| &mut memory.bytes_mut()[..bytes]))
 }
 
 impl Lane {
-    /// Puts a band's work into the stream, which has none.
+    /// Puts a band's work into the stream, which has none but that of pinned pictures, of which the host touches nothing.
     fn start<S: Pixel, D: Pixel>(
         &mut self,
         engine: &Engine,
@@ -355,7 +420,7 @@ impl Lane {
         };
         let (source, target) = (interleaved(S::SCALAR), interleaved(D::SCALAR));
 
-        let address = room(&mut self.src, gpu, source.row as usize * job.there.len())?;
+        let address = room(&mut self.src, &self.stream, source.row as usize * job.there.len())?;
         self.upload(&picture.src, job, address, source.row as usize)?;
         // SAFETY: the lane's memory has these rows, and stays as long as its stream has work; so below.
         let view = |address, kind, there| unsafe { DeviceView::from_raw(gpu, address, kind, shape, 1, there) };
@@ -363,7 +428,7 @@ impl Lane {
         if Engine::takes_planes(S::SCALAR, channels) {
             let pitch = pitch(Scalar::F32, width);
             let plane = pitch * job.there.len();
-            let address = room(&mut self.planes, gpu, plane * channels)?;
+            let address = room(&mut self.planes, &self.stream, plane * channels)?;
             let strides = Strides { row: pitch as i64, pixel: 4, channel: plane as i64, image: 0 };
             let all = Part { rows: job.there.clone(), ..Part::whole(shape) };
             // SAFETY: as above.
@@ -372,7 +437,7 @@ impl Lane {
             engine.copy(&src, &mut planes, &all, &mut self.stream)?;
             src = view(address, (Scalar::F32, strides), job.there.clone())?;
         }
-        let address = room(&mut self.dst, gpu, target.row as usize * job.region.len())?;
+        let address = room(&mut self.dst, &self.stream, target.row as usize * job.region.len())?;
         // SAFETY: as above.
         let mut dst =
             unsafe { DeviceViewMut::from_raw(gpu, address, (D::SCALAR, target), shape, 1, job.region.clone())? };
@@ -380,42 +445,55 @@ impl Lane {
         self.download(&mut picture.dst, &job.results, address, target.row as usize)
     }
 
+    /// Copies the rows that a job needs to the lane's pinned memory, unless they are pinned already; at the same time takes results that have
+    /// arrived to where they belong.
+    ///
+    /// # Errors
+    /// Memory errors. The results are there all the same.
+    fn stage<S: Pixel, D: Pixel>(
+        &mut self,
+        src: &ImageView<'_, S>,
+        job: &Job,
+        arrived: Option<(&mut ImageViewMut<'_, D>, &Range<usize>)>,
+    ) -> Result<()> {
+        let row = size_of::<S>() * src.shape().row_len();
+        let bytes = if src.is_pinned() { 0 } else { row * job.there.len() };
+        let output = &self.output;
+        let take = || arrived.into_iter().for_each(|(dst, results)| empty(output, dst, results));
+        let (staged, outcome) = match staging(&mut self.input, &self.stream, bytes) {
+            Ok(staged) => (staged, Ok(())),
+            Err(error) => (&mut [][..], Err(error)),
+        };
+        if staged.len() < SERIAL {
+            take();
+            fill(staged, src, job);
+        } else {
+            rayon::join(take, || fill(staged, src, job));
+        }
+        outcome
+    }
+
     /// Copies the rows that a job needs to the device.
     fn upload<P: Pixel>(&mut self, src: &ImageView<'_, P>, job: &Job, address: u64, pitch: usize) -> Result<()> {
         const WHAT: &str = "uploading an image";
         let row = size_of::<P>() * src.shape().row_len();
-        if src.is_pinned() {
-            let stride = size_of::<P>() * src.stride();
-            let mut at = address;
-            for rows in &job.source {
-                let first = src.as_ptr().cast_mut().cast::<u8>().wrapping_add(rows.start * stride);
-                // SAFETY: the picture has these rows, and is borrowed until the run ends, which drops or synchronizes every stream;
-                // the device memory has as many.
-                unsafe {
-                    self.stream.copy_rows(
-                        Rows::host(first, stride),
-                        Rows::device(at, pitch),
-                        (row, rows.len()),
-                        WHAT,
-                    )?;
-                }
-                at += (pitch * rows.len()) as u64;
-            }
-            return Ok(());
+        if !src.is_pinned() {
+            let staged = staging(&mut self.input, &self.stream, row * job.there.len())?;
+            let (from, to) = (Rows::host(staged.as_mut_ptr(), row), Rows::device(address, pitch));
+            // SAFETY: both places have these rows, and belong to the lane, which does not touch them until the stream is done.
+            return unsafe { self.stream.copy_rows(from, to, (row, job.there.len()), WHAT) };
         }
-        let gpu = self.stream.gpu().clone();
-        let staged = staging(&mut self.input, &gpu, row * job.there.len())?;
-        let mut rest = &mut *staged;
+        let stride = size_of::<P>() * src.stride();
+        let mut at = address;
         for rows in &job.source {
-            let (part, others) = rest.split_at_mut(row * rows.len());
-            part.par_chunks_mut(row).with_min_len(SHARE.div_ceil(row)).enumerate().for_each(|(y, out)| {
-                out.copy_from_slice(bytemuck::cast_slice(src.row(rows.start + y)));
-            });
-            rest = others;
+            let first = src.as_ptr().cast_mut().cast::<u8>().wrapping_add(rows.start * stride);
+            let (from, to) = (Rows::host(first, stride), Rows::device(at, pitch));
+            // SAFETY: the picture has these rows, and is borrowed until the run ends, which drops or synchronizes every stream; the
+            // device memory has as many.
+            unsafe { self.stream.copy_rows(from, to, (row, rows.len()), WHAT)? };
+            at += (pitch * rows.len()) as u64;
         }
-        let (from, to) = (Rows::host(staged.as_mut_ptr(), row), Rows::device(address, pitch));
-        // SAFETY: both places have these rows, and belong to the lane, which does not touch them until the stream is done.
-        unsafe { self.stream.copy_rows(from, to, (row, job.there.len()), WHAT) }
+        Ok(())
     }
 
     /// Copies results from the device: to where they belong if that is pinned, else to pinned memory of the lane's.
@@ -431,18 +509,40 @@ impl Lane {
             let stride = size_of::<P>() * dst.stride();
             Rows::host(dst.as_mut_ptr().cast::<u8>().wrapping_add(results.start * stride), stride)
         } else {
-            let gpu = self.stream.gpu().clone();
-            Rows::host(staging(&mut self.output, &gpu, row * results.len())?.as_mut_ptr(), row)
+            Rows::host(staging(&mut self.output, &self.stream, row * results.len())?.as_mut_ptr(), row)
         };
         // SAFETY: as in `upload`; no two bands have a row in common.
         unsafe { self.stream.copy_rows(Rows::device(address, pitch), to, (row, results.len()), "downloading an image") }
     }
+}
 
-    /// Copies results that have arrived to where they belong.
-    fn empty<P: Pixel>(&self, dst: &mut ImageViewMut<'_, P>, results: &Range<usize>) {
-        let row = size_of::<P>() * dst.shape().row_len();
-        let staged = self.output.as_ref().map_or(&[][..], Pinned::bytes);
+/// Copies the rows that a job needs, one behind the other.
+fn fill<P: Pixel>(mut staged: &mut [u8], src: &ImageView<'_, P>, job: &Job) {
+    let row = size_of::<P>() * src.shape().row_len();
+    for rows in &job.source {
+        let (part, others) = staged.split_at_mut((row * rows.len()).min(staged.len()));
+        let copy = |(y, out): (usize, &mut [u8])| out.copy_from_slice(bytemuck::cast_slice(src.row(rows.start + y)));
+        if part.len() < SERIAL {
+            part.chunks_mut(row).enumerate().for_each(copy);
+        } else {
+            part.par_chunks_mut(row).with_min_len(SHARE.div_ceil(row)).enumerate().for_each(copy);
+        }
+        staged = others;
+    }
+}
+
+/// Copies results that have arrived to where they belong, unless the device has done so.
+fn empty<P: Pixel>(output: &Option<Pinned>, dst: &mut ImageViewMut<'_, P>, results: &Range<usize>) {
+    if dst.is_pinned() {
+        return;
+    }
+    let row = size_of::<P>() * dst.shape().row_len();
+    let staged = output.as_ref().map_or(&[][..], Pinned::bytes);
+    let copy = |(out, row): (&mut [P], &[u8])| bytemuck::cast_slice_mut(out).copy_from_slice(row);
+    if row * results.len() < SERIAL {
+        dst.rows_mut(results.clone()).zip(staged.chunks(row)).for_each(copy);
+    } else {
         let rows = dst.par_rows_mut(results.clone()).with_min_len(SHARE.div_ceil(row));
-        rows.zip(staged.par_chunks(row)).for_each(|(out, row)| bytemuck::cast_slice_mut(out).copy_from_slice(row));
+        rows.zip(staged.par_chunks(row)).for_each(copy);
     }
 }

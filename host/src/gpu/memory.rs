@@ -3,6 +3,7 @@
 use cust::memory::{CopyDestination, DeviceBuffer, LockedBuffer};
 
 use super::device::Gpu;
+use super::driver;
 use crate::{Error, Result};
 
 /// Bytes in the memory of a GPU.
@@ -92,6 +93,10 @@ impl Gpu {
         let bytes: &[u8] = bytemuck::cast_slice(values);
         let mut memory = self.allocate(bytes.len())?;
         memory.buffer.copy_from(bytes).map_err(|error| self.error(what, error))?;
+        // The copy may still be on its way, and streams do not wait for the one that it is in.
+        // SAFETY: the stream without a handle is always there.
+        let status = unsafe { cust::sys::cuStreamSynchronize(std::ptr::null_mut()) };
+        driver::check(status).map_err(|error| self.error(what, error))?;
         Ok(memory)
     }
 }

@@ -135,6 +135,12 @@ impl<'a, P: Pixel> ImageView<'a, P> {
         self.stride
     }
 
+    /// All values, with those between the rows.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn values(&self) -> &'a [P] {
+        self.data
+    }
+
     /// The first row's first value.
     #[cfg(feature = "gpu")]
     pub(crate) fn as_ptr(&self) -> *const P {
@@ -224,7 +230,14 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
         self.data.as_mut_ptr()
     }
 
-    /// Some rows, top to bottom, without the elements between them; for parallel work.
+    /// Some rows, top to bottom, without the elements between them.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn rows_mut(&mut self, rows: std::ops::Range<usize>) -> impl Iterator<Item = &mut [P]> {
+        let (row_len, stride) = (self.shape.row_len(), self.stride);
+        self.part_mut(rows).chunks_mut(stride).map(move |chunk| &mut chunk[..row_len])
+    }
+
+    /// The same for parallel work.
     #[cfg(feature = "gpu")]
     pub(crate) fn par_rows_mut(
         &mut self,
@@ -232,8 +245,14 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
     ) -> impl rayon::iter::IndexedParallelIterator<Item = &mut [P]> {
         use rayon::prelude::*;
         let (row_len, stride) = (self.shape.row_len(), self.stride);
-        let end = (rows.end * stride).min(self.data.len());
-        self.data[rows.start * stride..end].par_chunks_mut(stride).map(move |chunk| &mut chunk[..row_len])
+        self.part_mut(rows).par_chunks_mut(stride).map(move |chunk| &mut chunk[..row_len])
+    }
+
+    /// Some rows, with the elements behind them.
+    #[cfg(feature = "gpu")]
+    fn part_mut(&mut self, rows: std::ops::Range<usize>) -> &mut [P] {
+        let end = (rows.end * self.stride).min(self.data.len());
+        &mut self.data[rows.start * self.stride..end]
     }
 
     /// The rows in bands of `rows`.

@@ -37,6 +37,21 @@ pub(crate) struct Extent {
     pub(crate) row: usize,
     /// Whether no other picture is under way at the same time.
     pub(crate) alone: bool,
+    /// How high bands are where memory is no matter, if that is not left to the schedule.
+    pub(crate) rows: Option<usize>,
+}
+
+/// What a plan's runs may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Bytes of a GPU's memory for pictures and scratch.
+    pub(crate) memory: u64,
+    /// See [`Extent::rows`].
+    pub(crate) rows: Option<usize>,
+}
+
+impl Limits {
+    pub(crate) const NONE: Self = Self { memory: u64::MAX, rows: None };
 }
 
 /// How high bands are, and how many are under way at once.
@@ -129,8 +144,12 @@ impl Extent {
 
     /// The height of bands where memory is no matter.
     fn preferred(&self) -> usize {
+        if let Some(rows) = self.rows {
+            return self.on_grid(rows);
+        }
         let total = self.row.saturating_mul(self.height);
-        let band = (total / BANDS).clamp(BAND.start, BAND.end);
+        // Pictures of a batch overlap each other.
+        let band = if self.alone { (total / BANDS).clamp(BAND.start, BAND.end) } else { BAND.end };
         let count = (total / band).clamp(1, self.height);
         self.on_grid(self.height.div_ceil(count).max(APRONS * (self.reach - 1)))
     }
@@ -178,7 +197,7 @@ mod tests {
             for height in 1..12 {
                 for (reach, anchor) in (1..9).flat_map(|reach| (0..reach).map(move |anchor| (reach, anchor))) {
                     for (step, rows) in [(1, 1), (1, 2), (1, 3), (1, 5), (2, 2), (3, 3), (3, 6), (4, 4), (20, 20)] {
-                        let extent = Extent { height, border, anchor, reach, step, row: 1, alone: true };
+                        let extent = Extent { height, border, anchor, reach, step, row: 1, alone: true, rows: None };
                         let bands = Bands { rows, lanes: 2 };
                         let mut next = 0;
                         while next < height {
@@ -196,7 +215,8 @@ mod tests {
 
     #[test]
     fn wrapped_bands_take_what_they_need_and_no_more() {
-        let extent = Extent { height: 1000, border: WRAP, anchor: 2, reach: 5, step: 1, row: 1, alone: true };
+        let extent =
+            Extent { height: 1000, border: WRAP, anchor: 2, reach: 5, step: 1, row: 1, alone: true, rows: None };
         let bands = Bands { rows: 100, lanes: 3 };
         assert_eq!(extent.job(0, bands).source, [998..1000, 0..102]);
         assert_eq!(extent.job(100, bands).source, [98..202]);
@@ -206,7 +226,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     fn picture(row: usize, height: usize) -> Extent {
-        Extent { height, border: REFLECT_101, anchor: 8, reach: 17, step: 1, row, alone: true }
+        Extent { height, border: REFLECT_101, anchor: 8, reach: 17, step: 1, row, alone: true, rows: None }
     }
 
     #[test]
@@ -216,6 +236,9 @@ mod tests {
             let bands = bands(row, height);
             assert_eq!((height.div_ceil(bands.rows), bands.lanes), (count, 3), "{row} x {height}");
         }
+        // One of a batch.
+        let batched = Extent { alone: false, ..picture(5760, 1080) }.bands(u64::MAX, 3, |_| 0).unwrap();
+        assert_eq!((batched.rows, bands(5760, 1080).rows), (1080, 540));
         // Rows as long as a band: the apron says how high it is.
         assert_eq!(bands(64 * MIB, 1000).rows, 64);
     }
