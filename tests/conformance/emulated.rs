@@ -143,8 +143,10 @@ const CONTROLS: &[Control] = &[
     Control { sabotage: "one-pixel", grid_rows: None, test: "stored::ties::gpu", who: "on gpu:0", what: "values are wrong" },
     Control { sabotage: "border", grid_rows: None, test: "stored::bands::gpu", who: "on gpu:0", what: "border reflect" },
     Control { sabotage: "grid-axes", grid_rows: None, test: "stored::layouts::gpu", who: "on gpu:0", what: "never written" },
-    Control { sabotage: "missing-wait:2", grid_rows: None, test: "flow::batch::gpu", who: "whole, turn 0, picture 1", what: "values are wrong" },
-    Control { sabotage: "missing-wait:9", grid_rows: None, test: "flow::batch::gpu", who: "whole, turn 0, picture 8", what: "values are wrong" },
+    Control { sabotage: "missing-wait:3", grid_rows: None, test: "flow::tiles::gpu", who: "bands of 1 rows, turn 0", what: "values are wrong" },
+    Control { sabotage: "missing-wait:8", grid_rows: None, test: "flow::tiles::gpu", who: "bands of 1 rows, turn 1", what: "values are wrong" },
+    Control { sabotage: "missing-wait:11", grid_rows: None, test: "flow::tiles::gpu", who: "pinned, bands of 1 rows", what: "values are wrong" },
+    Control { sabotage: "missing-wait:7", grid_rows: None, test: "flow::batch::gpu", who: "whole, turn 0, picture", what: "values are wrong" },
     Control { sabotage: "one-pixel", grid_rows: None, test: "flow::splits::gpu", who: "bands of", what: "values are wrong" },
 ];
 

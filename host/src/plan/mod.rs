@@ -28,6 +28,15 @@ use crate::kernels::prepared::Prepared;
 use crate::{Border, Error, Family, Filter, Result, Variant};
 
 /// Where a plan runs.
+///
+/// ```
+/// use apron::Device;
+///
+/// for device in [Device::Auto, Device::Cpu, Device::Gpu(1), Device::AllGpus] {
+///     assert_eq!(device.to_string().parse::<Device>()?, device);
+/// }
+/// # Ok::<(), apron::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Device {
     /// The first GPU; the CPU where there is none. [`Plan::device`] says which it became, [`Plan::fallback`] why.
