@@ -344,7 +344,9 @@ impl Plan {
     }
 
     /// Filters `src` into `dst`, channel by channel. The stored types may differ: `u8` into `f32` keeps the sign and the
-    /// fraction of a derivative. The two cannot overlap, by Rust's borrowing rules:
+    /// fraction of a derivative. On a GPU, the picture goes in bands of rows, of which some go up while others are filtered or come down; so it
+    /// may be larger than the GPU's memory, and no byte of the result depends on the bands. Source and destination cannot overlap, by
+    /// Rust's borrowing rules:
     ///
     /// ```compile_fail,E0502
     /// # use apron::{Filter, Image, Plan};
