@@ -11,7 +11,7 @@ use conformance::suite;
 use conformance::suite::gpu_trial;
 use libtest_mimic::{Failed, Trial};
 
-const NAMES: [&str; 6] = ["splits", "tiles", "generated", "memory", "batch", "batch_errors"];
+const NAMES: [&str; 7] = ["splits", "tiles", "generated", "callers", "memory", "batch", "batch_errors"];
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     let trial = |name| gpu_trial(&format!("flow::{name}::gpu"), gpu, move || test(name, selection));
@@ -29,6 +29,7 @@ fn test(name: &str, selection: Selection) -> Result<(), Failed> {
         "splits" => on_gpu::splits(selection),
         "tiles" => on_gpu::tiles(selection),
         "generated" => on_gpu::generated(selection),
+        "callers" => on_gpu::callers(),
         "memory" => on_gpu::memory(),
         "batch" => on_gpu::batch(),
         "batch_errors" => on_gpu::batch_errors(),
@@ -322,6 +323,33 @@ mod on_gpu {
             })
             .collect();
         check_all("generated", &cases, &[None, Some(Variant::DirectNaive)])
+    }
+
+    /// Bands that are large enough for threads to copy them together, for several callers of one plan at once, of which two are threads of
+    /// the pool that copies.
+    pub(super) fn callers() -> Result<(), Failed> {
+        let window = Window::blur(1, 3, 79);
+        let builder = || Plan::builder(&window.filter).border(Border::Wrap);
+        let (plan, cpu) =
+            (builder().device(Gpu::DEVICE).band_rows(600).build()?, builder().device(Device::Cpu).build()?);
+        let shape = Shape { width: 1024, height: 1090, channels: 1 };
+        let call = |number: usize| -> Result<(), Failed> {
+            let src = Strided::<u8>::random(shape, 0, seed(87, number));
+            let run = |plan: &Plan| {
+                let mut dst = Strided::<u8>::new(shape, 0, || 0x5A);
+                plan.run(&src.view()?, &mut dst.view_mut()?).map(|()| dst.bits())
+            };
+            let (found, expected) = (run(&plan)?, run(&cpu)?);
+            Ok(same(&found, &expected, shape.width).map_err(|wrong| format!("caller {number}: {wrong}"))?)
+        };
+        let outcomes = std::thread::scope(|scope| {
+            let outside: Vec<_> = (0..2).map(|number| scope.spawn(move || call(number))).collect();
+            let (two, three) = rayon::join(|| call(2), || call(3));
+            let outside =
+                outside.into_iter().map(|caller| caller.join().unwrap_or_else(|_| Err("a caller panicked".into())));
+            outside.chain([two, three]).collect::<Vec<_>>()
+        });
+        outcomes.into_iter().collect()
     }
 
     /// A limit on the GPU's memory changes no byte; one that is too low is refused, with the least that will do.
