@@ -6,6 +6,7 @@
 //! | [`cases`] | the benchmark's problems, as data |
 //! | [`bench`](mod@bench) | runs the cases: checks each result, then measures |
 //! | `compilers` | the embedded kernels compared with those of a PTX file |
+//! | [`flow`] | from host memory to host memory |
 //! | [`ladder`] | the steps of other documents, `sources`, with their published times; `ladder_report` shows them |
 //! | [`measure`] | times on a GPU's stream and on the CPU |
 //! | `contest` | all contenders on one problem: checked, then timed round by round |
@@ -24,6 +25,7 @@ mod check;
 mod compilers;
 mod contest;
 pub mod demo;
+pub mod flow;
 pub mod ladder;
 mod ladder_report;
 mod linked;

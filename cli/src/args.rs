@@ -9,7 +9,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
-use crate::limits::Limits;
+use crate::limits::{Limits, amount};
 use crate::taps_file;
 
 /// Filters pictures and arrays by convolution, on an NVIDIA GPU or on the CPU.
@@ -66,9 +66,14 @@ pub(crate) struct FilterArgs {
     #[arg(long, default_value_t, allow_hyphen_values = true)]
     pub(crate) border: Border,
 
-    /// Where to run: cpu, gpu:N or auto (the first GPU, or the CPU if there is none)
+    /// Where to run: cpu, gpu:N, gpu:all or auto (the first GPU, or the CPU if there is none)
     #[arg(long, default_value_t)]
     pub(crate) device: Device,
+
+    /// Most bytes of a GPU's memory for each picture [default: what is free]; larger pictures are filtered in bands; K, M, G and T are
+    /// powers of 1024
+    #[arg(long, value_name = "N", value_parser = amount)]
+    pub(crate) gpu_memory: Option<u64>,
 
     /// Variant to run, from the list in "apron info" [default: chosen by size]
     #[arg(long)]
@@ -140,7 +145,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "WxH[xC]", value_parser = shape)]
     pub(crate) size: Shape,
 
-    /// Where to run: cpu, gpu:N or auto (the first GPU, or the CPU if there is none)
+    /// Where to run: cpu, gpu:N, gpu:all or auto (the first GPU, or the CPU if there is none)
     #[arg(long, default_value_t)]
     pub(crate) device: Device,
 

@@ -35,6 +35,7 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
         .device(args.device)
         .variant(args.variant)
         .autotune(args.autotune)
+        .memory(args.gpu_memory.unwrap_or(u64::MAX))
         .build()?;
     if let Some(error) = plan.fallback().filter(|_| args.verbose) {
         report(&format!("running on the CPU, because there is no GPU: {}", why_no_gpu(error)));

@@ -36,7 +36,7 @@ impl Limits {
 }
 
 /// Reads a whole number; a suffix K, M, G or T multiplies it by a power of 1024.
-fn amount(text: &str) -> Result<u64, &'static str> {
+pub(crate) fn amount(text: &str) -> Result<u64, &'static str> {
     let (digits, shift) = match text.char_indices().last() {
         Some((end, 'K' | 'k')) => (&text[..end], 10),
         Some((end, 'M' | 'm')) => (&text[..end], 20),

@@ -1,9 +1,10 @@
 //! The driver's functions. Signatures are those of `cuda.h`, with numbers for its enumerations.
 //!
-//! Work is done when it is put into a stream. A kernel's error is reported as late as a driver's: by the next call, and
-//! by every call after it, because the context is dead.
+//! Work that is put into a stream is done as late as the driver's contract permits: when a call waits for it. So a program that forgets
+//! to wait reads what was there before, and one that writes over the source of a copy too soon spoils it. A kernel's error is reported by
+//! the call that waits, and by every call after it, because the context is dead.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::machine::{Arguments, Entry, Finding, ILLEGAL_ADDRESS, LAUNCH_FAILED, Launch, Machine};
 use crate::memory::Memory;
-use crate::settings::Settings;
+use crate::settings::{Order, Sabotage, Settings};
 use crate::texture::{Description, Resource, Texture};
 
 const SUCCESS: u32 = 0;
@@ -28,6 +29,7 @@ const NO_BINARY_FOR_GPU: u32 = 209;
 const UNSUPPORTED_PTX_VERSION: u32 = 222;
 const INVALID_HANDLE: u32 = 400;
 const NOT_FOUND: u32 = 500;
+const NOT_READY: u32 = 600;
 const UNKNOWN: u32 = 999;
 
 /// Names and words for the errors that apron's users meet.
@@ -48,6 +50,7 @@ const ERRORS: &[(u32, &CStr, &CStr)] = &[
     ),
     (INVALID_HANDLE, c"CUDA_ERROR_INVALID_HANDLE", c"invalid resource handle"),
     (NOT_FOUND, c"CUDA_ERROR_NOT_FOUND", c"named symbol not found"),
+    (NOT_READY, c"CUDA_ERROR_NOT_READY", c"device not ready"),
     (ILLEGAL_ADDRESS, c"CUDA_ERROR_ILLEGAL_ADDRESS", c"an illegal memory access was encountered"),
     (701, c"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", c"too many resources requested for launch"),
     (702, c"CUDA_ERROR_LAUNCH_TIMEOUT", c"the launch timed out and was terminated"),
@@ -87,18 +90,57 @@ struct State {
     running: HashMap<u32, (&'static str, Instant)>,
     /// Live handles: the object of each number, and the context that it belongs to.
     handles: HashMap<usize, (usize, Handle)>,
+    /// Pinned memory: where each piece begins, and how many bytes it has.
+    pinned: BTreeMap<usize, usize>,
+    /// Calls that have waited for a stream which had work, where one of them is lost to sabotage.
+    waits: u32,
     next: usize,
 }
 
 /// Work to be done in a stream; returns its outcome.
 type Work = Arc<dyn Fn() -> u32 + Send + Sync>;
 
+/// A stream: what was put into it, and not done yet.
+#[derive(Default)]
+struct Queue {
+    /// The stream's number, by which the newest is found.
+    number: usize,
+    waiting: Mutex<VecDeque<Work>>,
+    /// Held by the thread that does the work, piece by piece.
+    turn: Mutex<()>,
+    /// The first error of its work, until a call reports it.
+    failed: AtomicU32,
+}
+
+impl Queue {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Work>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, work: Work) {
+        self.waiting().push_back(work);
+    }
+
+    /// Does all that was put into the stream before now, in order; nothing once the context is dead.
+    fn run(&self, driver: &Driver) {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            // The lock is not held while the work is done.
+            let Some(work) = self.waiting().pop_front() else { return };
+            let code = if driver.here().dead.load(Relaxed) == 0 { work() } else { SUCCESS };
+            if code != SUCCESS {
+                let _ = self.failed.compare_exchange(SUCCESS, code, Relaxed, Relaxed);
+            }
+        }
+    }
+}
+
 enum Handle {
-    Stream,
+    Stream(Arc<Queue>),
     /// Work in its order, ready or not.
     Graph(Vec<Work>),
-    /// When the work before it was done.
-    Event(Option<Instant>),
+    /// The stream that it was recorded in, and when the work before it was done.
+    Event(Option<(Arc<Queue>, Arc<OnceLock<Instant>>)>),
     /// The text of a module, where it is one.
     Module(Option<String>),
     Texture(#[expect(dead_code, reason = "kernels have its address")] Box<Texture>),
@@ -207,6 +249,17 @@ impl State {
 
     fn add_at(&mut self, number: usize, handle: Handle) {
         self.handles.insert(number, (CURRENT.get().expect("a context is current"), handle));
+    }
+
+    /// Whether all that a copy reads or writes on the host is pinned.
+    fn is_pinned(&self, copy: &Copy2D) -> bool {
+        let side = |kind, host: *const u8, (x, y): (usize, usize), pitch: usize| {
+            let (first, bytes) = (host.addr() + y * pitch + x, copy.height.saturating_sub(1) * pitch + copy.width);
+            let before = self.pinned.range(..=first).next_back();
+            kind != HOST || before.is_some_and(|(start, len)| first + bytes <= start + len)
+        };
+        side(copy.src_type, copy.src_host, (copy.src_x, copy.src_y), copy.src_pitch)
+            && side(copy.dst_type, copy.dst_host, (copy.dst_x, copy.dst_y), copy.dst_pitch)
     }
 
     /// The object of a number, if it belongs to the current context.
@@ -357,6 +410,8 @@ exports! {
     }
 
     Context fn cuMemFree_v2(driver, pointer: Pointer) {
+        // The driver frees memory when the device is done with it.
+        finish_all(driver);
         if pointer == 0 || driver.here().memory.free(pointer) {
             SUCCESS
         } else {
@@ -364,12 +419,22 @@ exports! {
         }
     }
 
-    Context fn cuMemAllocHost_v2(_driver, pointer: *mut *mut c_void, bytes: usize) {
+    Context fn cuMemAllocHost_v2(driver, pointer: *mut *mut c_void, bytes: usize) {
         let memory = libc::malloc(bytes.max(1));
-        if memory.is_null() { OUT_OF_MEMORY } else { put(pointer, memory) }
+        if memory.is_null() {
+            return OUT_OF_MEMORY;
+        }
+        // What comes before its time is no right result.
+        libc::memset(memory, 0xA5, bytes);
+        driver.state().pinned.insert(memory.addr(), bytes);
+        put(pointer, memory)
     }
 
-    Context fn cuMemFreeHost(_driver, pointer: *mut c_void) {
+    Context fn cuMemFreeHost(driver, pointer: *mut c_void) {
+        finish_all(driver);
+        if driver.state().pinned.remove(&pointer.addr()).is_none() {
+            return driver.refuse("cuMemFreeHost", &format!("nothing is allocated at {pointer:?}"));
+        }
         libc::free(pointer);
         SUCCESS
     }
@@ -379,7 +444,7 @@ exports! {
     }
 
     Context fn cuMemcpyDtoDAsync_v2(driver, to: Pointer, from: Pointer, bytes: usize, stream: usize) {
-        in_stream(driver, stream, || {
+        in_stream(driver, stream, move || {
             let result = driver.here().memory.copy(to, from, bytes);
             copied(driver, "cuMemcpyDtoDAsync", result.map(|unknown| note_unknown(driver, unknown)))
         })
@@ -387,7 +452,13 @@ exports! {
 
     Context fn cuMemcpy2DAsync_v2(driver, copy: *const Copy2D, stream: usize) {
         let copy = copy.read();
-        in_stream(driver, stream, move || copy_2d(driver, &copy))
+        if let Err(code) = check_2d(driver, &copy) {
+            return code;
+        }
+        let pageable = !driver.state().is_pinned(&copy);
+        let code = in_stream(driver, stream, move || copy_2d(driver, &copy));
+        // The driver copies from and to memory that is not pinned before the call returns.
+        if pageable && code == SUCCESS { wait(driver, stream) } else { code }
     }
 
     Context fn cuMemsetD32Async(driver, to: Pointer, value: c_uint, words: usize, stream: usize) {
@@ -505,15 +576,25 @@ exports! {
     ) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         let node = KernelNode { function, grid, block, shared, parameters, extra };
-        prepare(driver, &node).map_or_else(|code| code, |work| in_stream(driver, stream, || work()))
+        prepare(driver, &node).map_or_else(|code| code, |work| in_stream(driver, stream, move || work()))
     }
 
     Context fn cuStreamCreateWithPriority(driver, stream: *mut usize, _flags: c_uint, _priority: c_int) {
-        put(stream, driver.state().add(Handle::Stream))
+        let mut state = driver.state();
+        let queue = Queue { number: state.next, ..Queue::default() };
+        put(stream, state.add(Handle::Stream(Arc::new(queue))))
     }
 
     Context fn cuStreamSynchronize(driver, stream: usize) {
-        in_stream(driver, stream, || SUCCESS)
+        if let Some(Sabotage::MissingWait(lost)) = driver.settings.sabotage {
+            let idle = queue(driver, stream).is_none_or(|queue| queue.waiting().is_empty());
+            let mut state = driver.state();
+            state.waits += u32::from(!idle);
+            if state.waits == lost && !idle {
+                return SUCCESS;
+            }
+        }
+        wait(driver, stream)
     }
 
     Context fn cuGraphCreate(driver, graph: *mut usize, _flags: c_uint) {
@@ -570,7 +651,8 @@ exports! {
     }
 
     Context fn cuStreamDestroy_v2(driver, stream: usize) {
-        remove(driver, stream)
+        let code = wait(driver, stream);
+        if code == INVALID_HANDLE { code } else { remove(driver, stream) }
     }
 
     Context fn cuEventCreate(driver, event: *mut usize, _flags: c_uint) {
@@ -578,28 +660,38 @@ exports! {
     }
 
     Context fn cuEventRecord(driver, event: usize, stream: usize) {
-        in_stream(driver, stream, move || match driver.state().get(event) {
-            Some(Handle::Event(when)) => {
-                *when = Some(Instant::now());
-                SUCCESS
-            }
-            _ => INVALID_HANDLE,
+        let Some(queue) = queue(driver, stream) else { return INVALID_HANDLE };
+        let moment = Arc::new(OnceLock::new());
+        match driver.state().get(event) {
+            Some(Handle::Event(recorded)) => *recorded = Some((queue, moment.clone())),
+            _ => return INVALID_HANDLE,
+        }
+        in_stream(driver, stream, move || {
+            moment.get_or_init(Instant::now);
+            SUCCESS
         })
     }
 
     Context fn cuEventSynchronize(driver, event: usize) {
-        if let Some(Handle::Event(_)) = driver.state().get(event) { SUCCESS } else { INVALID_HANDLE }
+        let recorded = match driver.state().get(event) {
+            Some(Handle::Event(recorded)) => recorded.clone(),
+            _ => return INVALID_HANDLE,
+        };
+        match recorded {
+            Some((queue, moment)) if moment.get().is_none() => finish(driver, &queue),
+            _ => SUCCESS,
+        }
     }
 
     Context fn cuEventElapsedTime(driver, milliseconds: *mut f32, start: usize, end: usize) {
         let mut state = driver.state();
         let mut when = |event| match state.get(event) {
-            Some(&mut Handle::Event(when)) => when,
-            _ => None,
+            Some(Handle::Event(Some((_, moment)))) => moment.get().copied().ok_or(NOT_READY),
+            _ => Err(INVALID_HANDLE),
         };
         match (when(start), when(end)) {
-            (Some(start), Some(end)) => put(milliseconds, end.saturating_duration_since(start).as_secs_f32() * 1e3),
-            _ => INVALID_HANDLE,
+            (Ok(start), Ok(end)) => put(milliseconds, end.saturating_duration_since(start).as_secs_f32() * 1e3),
+            (Err(code), _) | (_, Err(code)) => code,
         }
     }
 
@@ -670,10 +762,55 @@ fn copied(driver: &Driver, call: &str, result: Result<(), String>) -> u32 {
     result.map_or_else(|why| driver.refuse(call, &why), |()| SUCCESS)
 }
 
-/// Does a stream's work at once.
-fn in_stream(driver: &Driver, stream: usize, work: impl FnOnce() -> u32) -> u32 {
-    let is_one = stream == 0 || matches!(driver.state().get(stream), Some(Handle::Stream));
-    if is_one { work() } else { INVALID_HANDLE }
+/// The queue of a stream. The one without a number takes no work that is not waited for.
+fn queue(driver: &Driver, stream: usize) -> Option<Arc<Queue>> {
+    match driver.state().get(stream) {
+        Some(Handle::Stream(queue)) => Some(queue.clone()),
+        _ if stream == 0 => Some(Arc::default()),
+        _ => None,
+    }
+}
+
+/// Puts work into a stream.
+fn in_stream(driver: &'static Driver, stream: usize, work: impl Fn() -> u32 + Send + Sync + 'static) -> u32 {
+    let Some(queue) = queue(driver, stream) else { return INVALID_HANDLE };
+    queue.put(Arc::new(work));
+    if stream == 0 || driver.settings.order == Order::Early { finish(driver, &queue) } else { SUCCESS }
+}
+
+/// Waits for a stream.
+fn wait(driver: &Driver, stream: usize) -> u32 {
+    queue(driver, stream).map_or(INVALID_HANDLE, |queue| finish(driver, &queue))
+}
+
+/// Does a stream's work, if the settings say so after that of every other stream of the device, the newest first; the error of its work, if
+/// it failed.
+fn finish(driver: &Driver, queue: &Arc<Queue>) -> u32 {
+    if driver.settings.order == Order::OthersFirst {
+        finish_all_but(driver, Some(queue));
+    }
+    queue.run(driver);
+    match queue.failed.swap(SUCCESS, Relaxed) {
+        SUCCESS => driver.here().dead.load(Relaxed),
+        code => code,
+    }
+}
+
+/// Does the work of every stream of the device.
+fn finish_all(driver: &Driver) {
+    finish_all_but(driver, None);
+}
+
+fn finish_all_but(driver: &Driver, but: Option<&Arc<Queue>>) {
+    let mut queues: Vec<Arc<Queue>> = {
+        let state = driver.state();
+        let here = state.handles.values().filter(|(device, _)| Some(*device) == CURRENT.get());
+        let streams =
+            here.filter_map(|(_, handle)| if let Handle::Stream(queue) = handle { Some(queue) } else { None });
+        streams.filter(|queue| but.is_none_or(|but| !Arc::ptr_eq(but, queue))).cloned().collect()
+    };
+    queues.sort_by_key(|queue| std::cmp::Reverse(queue.number));
+    queues.iter().for_each(|queue| queue.run(driver));
 }
 
 /// `CUDA_KERNEL_NODE_PARAMS`, of the first version.
@@ -777,18 +914,23 @@ unsafe impl Sync for Copy2D {}
 const HOST: c_int = 1;
 const DEVICE: c_int = 2;
 
+/// Whether the driver would take a copy.
+fn check_2d(driver: &Driver, copy: &Copy2D) -> Result<(), u32> {
+    if copy.width > copy.src_pitch || copy.width > copy.dst_pitch {
+        return Err(driver.refuse("cuMemcpy2DAsync", "rows longer than their pitch"));
+    }
+    let pitch = copy.src_pitch.max(copy.dst_pitch);
+    if pitch > driver.settings.pitch as usize {
+        return Err(driver.refuse("cuMemcpy2DAsync", &format!("a pitch of {pitch} bytes")));
+    }
+    Ok(())
+}
+
 /// Copies rows, between host and device or within the device.
 ///
 /// # Safety
 /// What is copied on the host may be.
 unsafe fn copy_2d(driver: &Driver, copy: &Copy2D) -> u32 {
-    if copy.width > copy.src_pitch || copy.width > copy.dst_pitch {
-        return driver.refuse("cuMemcpy2DAsync", "rows longer than their pitch");
-    }
-    let pitch = copy.src_pitch.max(copy.dst_pitch);
-    if pitch > driver.settings.pitch as usize {
-        return driver.refuse("cuMemcpy2DAsync", &format!("a pitch of {pitch} bytes"));
-    }
     let memory = &driver.here().memory;
     let mut unknown = None;
     for row in 0..copy.height {

@@ -22,6 +22,8 @@ pub(crate) struct Settings {
     pub(crate) limit: u32,
     pub(crate) failures: Vec<Failure>,
     pub(crate) sabotage: Option<Sabotage>,
+    /// When work in streams is done.
+    pub(crate) order: Order,
     /// A file to add the name of each kernel to that is launched.
     pub(crate) launches: Option<PathBuf>,
 }
@@ -32,6 +34,17 @@ pub(crate) struct Failure {
     pub(crate) function: String,
     pub(crate) call: u32,
     pub(crate) code: u32,
+}
+
+/// When work in streams is done, within what the driver's contract permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// When a call waits for it, and no other stream's work.
+    Late,
+    /// Likewise, but what waits in every other stream is done before, the newest stream's first.
+    OthersFirst,
+    /// When it is put into the stream.
+    Early,
 }
 
 /// A fault made on purpose, which must be detected.
@@ -47,6 +60,8 @@ pub(crate) enum Sabotage {
     GridAxes,
     /// Grid-stride loops end after their first iteration.
     NoEnd,
+    /// A call that waits for a stream with work does not, counted from 1 in the process.
+    MissingWait(u32),
     /// A reflection is off by one: REFLECT and REFLECT_101 are swapped.
     Border,
 }
@@ -65,6 +80,7 @@ impl Settings {
             limit: 300,
             failures: Vec::new(),
             sabotage: None,
+            order: Order::Late,
             launches: None,
         };
         for setting in text.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
@@ -92,6 +108,7 @@ impl Settings {
                 "sabotage" => {
                     settings.sabotage = Some(match value.split_once(':') {
                         Some(("missing-barrier", barrier)) => Sabotage::MissingBarrier(number(barrier)?),
+                        Some(("missing-wait", wait)) => Sabotage::MissingWait(number(wait)?),
                         None if value == "one-pixel" => Sabotage::OnePixel,
                         None if value == "halo-row" => Sabotage::HaloRow,
                         None if value == "grid-axes" => Sabotage::GridAxes,
@@ -99,6 +116,14 @@ impl Settings {
                         None if value == "border" => Sabotage::Border,
                         _ => return Err(wrong()),
                     });
+                }
+                "order" => {
+                    settings.order = match value {
+                        "late" => Order::Late,
+                        "others-first" => Order::OthersFirst,
+                        "early" => Order::Early,
+                        _ => return Err(wrong()),
+                    }
                 }
                 "launches" => settings.launches = Some(value.into()),
                 _ => return Err(format!("no setting is called \"{name}\"")),

@@ -104,6 +104,15 @@ pub enum Error {
         /// Total bytes of the device.
         total: u64,
     },
+    /// A picture of a batch could not be filtered. Those before it are done.
+    #[error("picture {picture} of the batch, counted from 0: {error}")]
+    InBatch {
+        /// Its number, counted from 0.
+        picture: usize,
+        /// Why.
+        #[source]
+        error: Box<Error>,
+    },
     /// The host ran out of memory.
     #[error("host memory exhausted: {bytes} more bytes needed")]
     HostMemory {

@@ -44,6 +44,11 @@ const CASES: &[Case] = &[
         &["filter", "in.png", "out.png", "--filter", "laplacian", "--variant", "separable", "--device", "cpu"],
         &["separable"],
     ),
+    (
+        "memory_not_a_number",
+        &["filter", "in.png", "out.png", "--filter", "emboss", "--gpu-memory", "much"],
+        &["much", "as in 512M"],
+    ),
     ("unknown_device", &["filter", "in.png", "out.png", "--filter", "emboss", "--device", "tpu"], &["tpu", "cpu"]),
     ("device_not_there", &["filter", "in.png", "out.png", "--filter", "emboss", "--device", "gpu:7"], &["GPU"]),
     ("unknown_option", &["filter", "in.png", "out.png", "--filter", "emboss", "--bordr", "wrap"], &["--bordr"]),

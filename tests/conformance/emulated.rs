@@ -59,7 +59,7 @@ fn essence(output: &Output) -> String {
 
 /// Every test of the GPU, on a device with asynchronous copies and room for the largest tiles, and with grids that end after a few
 /// rows of blocks; then, fewer, on one that has neither, and one row, and that copies no rows 100 bytes apart. Between them they
-/// launch every kernel that a variant may launch.
+/// launch every kernel that a variant may launch. Those of bands once more, on two devices with little memory.
 fn suite() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let (new, old) = (folder.path().join("new"), folder.path().join("old"));
@@ -67,6 +67,11 @@ fn suite() -> Result<(), Failed> {
     run(&new, "devices=2,", |command| command.arg("::gpu").env("APRON_GRID_ROWS", "5"))?;
     run(&old, "arch=75,multiprocessors=1,pitch=100,", |command| {
         command.args(["awkward::gpu-memory"]).env("APRON_CONFORMANCE", "small").env("APRON_GRID_ROWS", "1")
+    })?;
+    // In so little memory that pictures go in bands, and where what waits in other streams is done first.
+    let narrow = folder.path().join("narrow");
+    run(&narrow, "devices=2,memory=4MiB,order=others-first,", |command| {
+        command.args(["flow::"]).env("APRON_CONFORMANCE", "small").env("APRON_GRID_ROWS", "2")
     })?;
     let launched = std::fs::read_to_string(new)? + &std::fs::read_to_string(old)?;
     let launched: BTreeSet<&str> = launched.lines().collect();
@@ -140,6 +145,11 @@ const CONTROLS: &[Control] = &[
     Control { sabotage: "one-pixel", grid_rows: None, test: "stored::ties::gpu", who: "on gpu:0", what: "values are wrong" },
     Control { sabotage: "border", grid_rows: None, test: "stored::bands::gpu", who: "on gpu:0", what: "border reflect" },
     Control { sabotage: "grid-axes", grid_rows: None, test: "stored::layouts::gpu", who: "on gpu:0", what: "never written" },
+    Control { sabotage: "missing-wait:3", grid_rows: None, test: "flow::tiles::gpu", who: "bands of 1 rows, turn 0", what: "values are wrong" },
+    Control { sabotage: "missing-wait:8", grid_rows: None, test: "flow::tiles::gpu", who: "bands of 1 rows, turn 1", what: "values are wrong" },
+    Control { sabotage: "missing-wait:11", grid_rows: None, test: "flow::tiles::gpu", who: "pinned, bands of 1 rows", what: "values are wrong" },
+    Control { sabotage: "missing-wait:7", grid_rows: None, test: "flow::batch::gpu", who: "whole, turn 0, picture", what: "values are wrong" },
+    Control { sabotage: "one-pixel", grid_rows: None, test: "flow::splits::gpu", who: "bands of", what: "values are wrong" },
 ];
 
 /// A run on a sabotaged device fails, and says why.
@@ -176,11 +186,20 @@ mod survival {
     }
 
     const SCENARIOS: &[Scenario] = &[
-        Scenario { name: "memory_exhausted", settings: "memory=4MiB", run: too_large },
-        // Source, destination, intermediate image. (These taps are parameters of the launch, and allocate nothing.)
-        Scenario { name: "allocation_1_fails", settings: "fail=cuMemAlloc_v2:1:2", run: no_memory },
-        Scenario { name: "allocation_2_fails", settings: "fail=cuMemAlloc_v2:2:2", run: no_memory },
-        Scenario { name: "allocation_3_fails", settings: "fail=cuMemAlloc_v2:3:2", run: no_memory },
+        Scenario { name: "memory_exhausted", settings: "memory=64KiB", run: too_large },
+        Scenario { name: "larger_than_memory", settings: "memory=256KiB", run: || goes_on(|| job(1000, 900)) },
+        // Source, intermediate image, destination. (These taps are parameters of the launch, and allocate nothing.)
+        Scenario { name: "allocation_1_fails", settings: "fail=cuMemAlloc_v2:1:2", run: || goes_on(small) },
+        Scenario { name: "allocation_2_fails", settings: "fail=cuMemAlloc_v2:2:2", run: || goes_on(small) },
+        Scenario { name: "allocation_3_fails", settings: "fail=cuMemAlloc_v2:3:2", run: || goes_on(small) },
+        // In the third lane, when two bands are under way.
+        Scenario {
+            name: "exhausted_in_mid_run",
+            settings: "memory=256KiB,fail=cuMemAlloc_v2:8:2",
+            run: || goes_on(|| job(300, 400)),
+        },
+        // Two waits are for taps.
+        Scenario { name: "lost_in_mid_batch", settings: "fail=cuStreamSynchronize:5:719", run: || half_a_batch(2) },
         Scenario { name: "pinned_allocation_fails", settings: "fail=cuMemAllocHost_v2:2:2", run: no_host_memory },
         Scenario {
             name: "launch_refused",
@@ -276,16 +295,51 @@ mod survival {
         if left == free { Ok(()) } else { Err(format!("{} bytes leaked", free.abs_diff(left)).into()) }
     }
 
+    /// A row of it alone is too large.
     fn too_large() -> Result<(), Failed> {
         let right = |error: &Error| match *error {
-            Error::DeviceMemory { needed, free, total } => needed > free && total == 4 << 20,
+            Error::DeviceMemory { needed, free, total } => needed > free && total == 64 << 10,
             _ => false,
         };
-        recovers(|| job(1000, 900), right)
+        recovers(|| job(40_000, 5), right)
     }
 
-    fn no_memory() -> Result<(), Failed> {
-        recovers(small, |error| matches!(error, Error::DeviceMemory { .. }))
+    /// Memory is exhausted, and the job is done all the same, in smaller bands.
+    fn goes_on(working: fn() -> Result<()>) -> Result<(), Failed> {
+        let gpu = Gpu::open(0)?;
+        let free = gpu.memory()?.0;
+        working()?;
+        small()?;
+        let left = gpu.memory()?.0;
+        if left == free { Ok(()) } else { Err(format!("{} bytes leaked", free.abs_diff(left)).into()) }
+    }
+
+    /// The device is lost when so many pictures of a batch are done: they are right, and the next one is named.
+    fn half_a_batch(done: usize) -> Result<(), Failed> {
+        let picture =
+            |number: usize| Image::from_vec((0..3500).map(|i| ((i * 31 + number) % 251) as u8).collect(), 70, 50, 1);
+        let sources = (0..6).map(picture).collect::<Result<Vec<_>>>()?;
+        let zeroed = || Image::<u8>::zeroed(70, 50, 1);
+        let filter: Filter = "gaussian:sigma=1".parse()?;
+        let mut targets = (0..6).map(|_| zeroed()).collect::<Result<Vec<_>>>()?;
+        let plan = Plan::builder(&filter).device(Device::Gpu(0)).variant(Variant::DirectNaive).build()?;
+        let mut views: Vec<_> =
+            sources.iter().zip(&mut targets).map(|(src, dst)| (src.view(), dst.view_mut())).collect();
+        match plan.run_batch(&mut views) {
+            Err(Error::InBatch { picture, error }) if picture == done && says(&error, "unspecified launch failure") => {
+            }
+            other => return Err(format!("{other:?}").into()),
+        }
+        drop(views);
+        let cpu = Plan::builder(&filter).device(Device::Cpu).build()?;
+        for (number, (src, found)) in sources.iter().zip(&targets).enumerate().take(done) {
+            let mut expected = zeroed()?;
+            cpu.run(&src.view(), &mut expected.view_mut())?;
+            if *found != expected {
+                return Err(format!("picture {number}, which was done, is wrong").into());
+            }
+        }
+        Ok(())
     }
 
     /// All that a job leaves behind goes away in a thread that never used the GPU.

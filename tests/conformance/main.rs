@@ -7,6 +7,7 @@ mod devices;
 mod direct;
 mod emulated;
 mod entries;
+mod flow;
 mod fourier;
 mod generated;
 mod huge;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         direct::trials(selection, &gpu),
         separable::trials(selection, &gpu),
         fourier::trials(selection, &gpu),
+        flow::trials(selection, &gpu),
         ladder::trials(selection, &gpu),
         plan::trials(selection, &gpu),
         regions::trials(selection, &gpu),

@@ -1,28 +1,27 @@
-//! A filter on a GPU: taps in device memory, workspaces reused from run to run.
+//! A filter on a GPU: taps in device memory, lanes reused from run to run, passes over images in device memory.
 
 use std::ops::Range;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
-use cust::memory::LockedBuffer;
 use gpu_kernels::abi::{Channels, Doubts, Epilogue, Pass, Region, Window};
-use rayon::prelude::*;
 
 use super::device::Gpu;
-use super::image::DeviceImage;
+use super::flow::Lane;
 use super::stream::Stream;
 use super::taps::TapHomes;
 use super::view::{DeviceView, DeviceViewMut};
-use crate::image::{ImageView, ImageViewMut, Layout, Pixel, Scalar, Shape};
+use crate::image::{Scalar, Shape};
 use crate::kernels::prepared::{Job, Prepared};
 use crate::kernels::{keep, passes, settle};
 use crate::plan::problem::rows_read;
+use crate::plan::schedule::Limits;
 use crate::round::Uncertainty;
 use crate::{Border, Error, Family, Filter, Result};
 
 /// Planes that a grid's z axis takes.
 const MOST_PLANES: usize = 65_535;
 
-/// Runs one filter on one GPU, from any thread: each run takes a workspace of its own.
+/// Runs one filter on one GPU, from any thread: each run takes lanes of its own.
 #[derive(Debug)]
 pub(crate) struct Engine {
     gpu: Gpu,
@@ -31,19 +30,9 @@ pub(crate) struct Engine {
     taps: TapHomes,
     /// How sums are rounded to bytes, for each family.
     uncertainties: [OnceLock<Uncertainty>; 3],
-    idle: Mutex<Vec<Workspace>>,
-}
-
-/// The memory and the stream of one run, without the taps; kept for the next run.
-#[derive(Debug)]
-struct Workspace {
-    stream: Stream,
-    src: DeviceImage,
-    dst: DeviceImage,
-    /// The source as planes, if no kernel takes it as it is stored.
-    planes: Option<DeviceImage>,
-    input: LockedBuffer<u8>,
-    output: LockedBuffer<u8>,
+    limits: Limits,
+    /// Lanes that no run uses.
+    pub(super) idle: Mutex<Vec<Lane>>,
 }
 
 /// Which results are computed, and the epilogue for their sums.
@@ -65,7 +54,7 @@ impl Part {
 }
 
 impl Engine {
-    pub(crate) fn new(filter: &Filter, border: Border, ordinal: u32) -> Result<Self> {
+    pub(crate) fn new(filter: &Filter, border: Border, ordinal: u32, limits: Limits) -> Result<Self> {
         let (anchor_x, anchor_y) = filter.anchor();
         let window = Window {
             cols: filter.cols() as i32,
@@ -75,7 +64,7 @@ impl Engine {
         };
         let gpu = Gpu::open(ordinal)?;
         let taps = TapHomes::new(&gpu, filter);
-        Ok(Self { gpu, border, window, taps, uncertainties: Default::default(), idle: Mutex::default() })
+        Ok(Self { gpu, border, window, taps, uncertainties: Default::default(), limits, idle: Mutex::default() })
     }
 
     pub(crate) fn gpu(&self) -> &Gpu {
@@ -87,48 +76,31 @@ impl Engine {
         scalar == Scalar::F32 && channels > 1
     }
 
-    /// Filters the first `filtered` channels of an image that starts and ends in host memory, and copies the others.
-    pub(crate) fn run<S: Pixel, D: Pixel>(
-        &self,
-        prepared: &Prepared,
-        src: &ImageView<'_, S>,
-        dst: &mut ImageViewMut<'_, D>,
-        filtered: usize,
-    ) -> Result<()> {
-        let shape = src.shape();
-        let mut work = self.workspace(shape, S::SCALAR, D::SCALAR)?;
-        let row = size_of::<S>() * shape.row_len();
-        work.input.par_chunks_mut(row).enumerate().for_each(|(y, out)| {
-            out.copy_from_slice(bytemuck::cast_slice(src.row(y)));
-        });
-        let part = Part { filtered, ..Part::whole(shape) };
-        // SAFETY: both host buffers belong to the workspace, which is not dropped before the stream is done:
-        // on success it is synchronized here, on failure when the stream is dropped, first of its fields.
-        unsafe { work.src.write(&work.input, &work.stream)? };
-        let mut source = work.src.view();
-        if let Some(planes) = &mut work.planes {
-            self.copy(&source, &mut planes.view_mut(), &mut work.stream)?;
-            source = planes.view();
-        }
-        self.enqueue(prepared, &source, &mut work.dst.view_mut(), &part, &mut work.stream)?;
-        // SAFETY: as above.
-        unsafe { work.dst.read(&mut work.output, &work.stream)? };
-        work.stream.synchronize()?;
-        let row = size_of::<D>() * shape.row_len();
-        dst.rows_mut().zip(work.output.par_chunks(row)).for_each(|(out, row)| {
-            bytemuck::cast_slice_mut(out).copy_from_slice(row);
-        });
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(work);
-        Ok(())
+    pub(super) fn border(&self) -> Border {
+        self.border
     }
 
-    /// Copies an image on the device into another layout or type.
-    fn copy(&self, src: &DeviceView<'_>, dst: &mut DeviceViewMut<'_>, stream: &mut Stream) -> Result<()> {
+    pub(super) fn taps(&self) -> &TapHomes {
+        &self.taps
+    }
+
+    /// What a run may take.
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Copies a part of an image on the device into another layout or type.
+    pub(super) fn copy(
+        &self,
+        src: &DeviceView<'_>,
+        dst: &mut DeviceViewMut<'_>,
+        part: &Part,
+        stream: &mut Stream,
+    ) -> Result<()> {
         let (src, dst) = (&src.parts, &dst.parts);
         self.gpu.enter()?;
-        let part = Part::whole(src.shape);
         let channels = src.shape.channels;
-        keep::copy(&self.pass(src, dst, &part, 0, (channels, 1)), channels as u32, stream)
+        keep::copy(&self.pass(src, dst, part, 0, (channels, 1)), channels as u32, stream)
     }
 
     /// The pass over `count` images from number `first` on, with so many channels of each.
@@ -194,9 +166,11 @@ impl Engine {
         within("the columns to compute", &part.columns, &(0..width))?;
         within("the source's rows that they need", &read, &src.there())?;
         self.gpu.enter()?;
-        // Bytes made of bytes are correctly rounded. What an epilogue makes is rounded from f32.
-        let bytes = (src.scalar, dst.scalar) == (Scalar::U8, Scalar::U8) && part.epilogue == Epilogue::NONE;
-        let uncertainty = if bytes { self.uncertainty(prepared.variant.family())? } else { &Uncertainty::NONE };
+        // What an epilogue makes is rounded from f32.
+        let uncertainty = match part.epilogue {
+            Epilogue::NONE => self.uncertainty_of(prepared, (src.scalar, dst.scalar))?,
+            _ => &Uncertainty::NONE,
+        };
         let takes_pixels = prepared.work.takes_pixels();
         let counted = if takes_pixels { channels } else { part.filtered };
         let at_once = (MOST_PLANES / channels).max(1);
@@ -247,38 +221,18 @@ impl Engine {
         Ok(())
     }
 
-    /// How a family's sums are rounded to bytes.
-    fn uncertainty(&self, family: Family) -> Result<&Uncertainty> {
+    /// How a kernel's results are rounded: bytes made of bytes, correctly.
+    pub(super) fn uncertainty_of(&self, prepared: &Prepared, kinds: (Scalar, Scalar)) -> Result<&Uncertainty> {
+        if kinds != (Scalar::U8, Scalar::U8) {
+            return Ok(&Uncertainty::NONE);
+        }
+        let family = prepared.variant.family();
         let cell = match family {
             Family::Direct => &self.uncertainties[0],
             Family::Separable => &self.uncertainties[1],
             Family::Fourier => &self.uncertainties[2],
         };
         crate::memory::once(cell, || Ok(Uncertainty::new(self.taps.filter(), self.border, family.into())))
-    }
-
-    /// An idle workspace for such images, or a new one. Idle ones for others are freed.
-    fn workspace(&self, shape: Shape, source: Scalar, target: Scalar) -> Result<Workspace> {
-        let fits = |work: &Workspace| {
-            work.src.shape() == shape && (work.src.format().scalar, work.dst.format().scalar) == (source, target)
-        };
-        let mut idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
-        let found = idle.iter().position(fits).map(|index| idle.swap_remove(index));
-        idle.retain(fits);
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).append(&mut idle);
-        if let Some(work) = found {
-            return Ok(work);
-        }
-        let pinned = |image: &DeviceImage| {
-            let bytes = image.pixel_bytes();
-            // SAFETY: pinned memory comes from the driver, so its bytes have values.
-            unsafe { LockedBuffer::uninitialized(bytes) }.map_err(|_| Error::HostMemory { bytes })
-        };
-        let src = self.gpu.image_of(shape, source, Layout::Interleaved)?;
-        let dst = self.gpu.image_of(shape, target, Layout::Interleaved)?;
-        let planes = Self::takes_planes(source, shape.channels).then(|| self.gpu.image(shape)).transpose()?;
-        let (input, output) = (pinned(&src)?, pinned(&dst)?);
-        Ok(Workspace { stream: self.gpu.stream()?, src, dst, planes, input, output })
     }
 }
 

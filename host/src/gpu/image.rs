@@ -11,7 +11,7 @@ use crate::image::{Format, Image, ImageView, Layout, Pixel, Scalar, Shape, plane
 use crate::{Error, Result, f16};
 
 /// Rows begin at multiples of this many bytes: a warp's row of floats is whole cache lines.
-const ROW_ALIGNMENT: usize = 128;
+pub(super) const ROW_ALIGNMENT: usize = 128;
 
 /// An image in the memory of a GPU, in any [`Format`]: planes, one for each channel, or the channels of a pixel side by side.
 #[derive(Debug)]
@@ -183,11 +183,6 @@ impl DeviceImage {
         Ok(())
     }
 
-    /// Bytes of all pixels.
-    pub(super) fn pixel_bytes(&self) -> usize {
-        self.row_bytes() * self.all_rows()
-    }
-
     /// Bytes of a row of a plane, or of an interleaved row.
     fn row_bytes(&self) -> usize {
         let values = if self.layout == Layout::Interleaved { self.shape.row_len() } else { self.shape.width };
@@ -233,7 +228,25 @@ impl DeviceImage {
         what: &'static str,
         stream: &Stream,
     ) -> Result<()> {
-        let most = self.gpu().max_pitch();
+        self.gpu().same("the stream", &stream.gpu)?;
+        // SAFETY: by the caller's promise.
+        unsafe { stream.copy_rows(from, to, (bytes, rows), what) }
+    }
+}
+
+impl Stream {
+    /// Copies so many bytes of so many rows, at least one of the two places in the memory of the stream's GPU.
+    ///
+    /// # Safety
+    /// The rows are there, and stay until the stream has passed the copy; those that are written are nobody else's.
+    pub(super) unsafe fn copy_rows(
+        &self,
+        from: Rows,
+        to: Rows,
+        (bytes, rows): (usize, usize),
+        what: &'static str,
+    ) -> Result<()> {
+        let most = self.gpu.max_pitch();
         if from.pitch.max(to.pitch) > most {
             // Further apart than CUDA promises to copy: row by row, and rows in parts.
             for row in 0..rows {
@@ -241,12 +254,12 @@ impl DeviceImage {
                     let part = most.min(bytes - x);
                     let (from, to) = (from.at(row, x, part), to.at(row, x, part));
                     // SAFETY: these bytes are among those that the caller promised.
-                    unsafe { self.copy(from, to, (part, 1), what, stream)? };
+                    unsafe { self.copy_rows(from, to, (part, 1), what)? };
                 }
             }
             return Ok(());
         }
-        self.enter(stream)?;
+        self.gpu.enter()?;
         let copy = sys::CUDA_MEMCPY2D {
             srcXInBytes: 0,
             srcY: 0,
@@ -266,13 +279,13 @@ impl DeviceImage {
             Height: rows,
         };
         // SAFETY: by the caller's promise.
-        driver::check(unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream.raw()) })
-            .map_err(|error| self.gpu().error(what, error))
+        driver::check(unsafe { sys::cuMemcpy2DAsync_v2(&copy, self.raw()) })
+            .map_err(|error| self.gpu.error(what, error))
     }
 }
 
 /// Where rows begin, `pitch` bytes apart, for the driver to copy.
-struct Rows {
+pub(super) struct Rows {
     kind: sys::CUmemorytype,
     host: *mut std::ffi::c_void,
     device: u64,
@@ -280,11 +293,11 @@ struct Rows {
 }
 
 impl Rows {
-    fn host(rows: *mut u8, pitch: usize) -> Self {
+    pub(super) fn host(rows: *mut u8, pitch: usize) -> Self {
         Self { kind: sys::CUmemorytype::CU_MEMORYTYPE_HOST, host: rows.cast(), device: 0, pitch }
     }
 
-    fn device(rows: u64, pitch: usize) -> Self {
+    pub(super) fn device(rows: u64, pitch: usize) -> Self {
         Self { kind: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE, host: std::ptr::null_mut(), device: rows, pitch }
     }
 

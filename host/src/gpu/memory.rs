@@ -1,9 +1,10 @@
-//! Device memory that is freed on the GPU that it belongs to.
+//! Device memory, and host memory that a GPU copies from and to by itself, freed on the GPU that it belongs to.
 
-use cust::memory::{CopyDestination, DeviceBuffer};
+use cust::memory::{CopyDestination, DeviceBuffer, LockedBuffer};
 
 use super::device::Gpu;
-use crate::Result;
+use super::driver;
+use crate::{Error, Result};
 
 /// Bytes in the memory of a GPU.
 ///
@@ -43,7 +44,39 @@ impl Drop for Memory {
     }
 }
 
+/// Bytes of pinned host memory. Copies from and to other host memory are not asynchronous.
+#[derive(Debug)]
+pub(super) struct Pinned {
+    gpu: Gpu,
+    buffer: LockedBuffer<u8>,
+}
+
+impl Pinned {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // As for `Memory`.
+        let _ = self.gpu.enter();
+    }
+}
+
 impl Gpu {
+    /// Pinned host memory of so many bytes.
+    pub(super) fn pin(&self, bytes: usize) -> Result<Pinned> {
+        self.enter()?;
+        // SAFETY: pinned memory comes from the driver, so its bytes have values.
+        let buffer = unsafe { LockedBuffer::uninitialized(bytes) }.map_err(|_| Error::HostMemory { bytes })?;
+        Ok(Pinned { gpu: self.clone(), buffer })
+    }
+
     /// Device memory of so many bytes, its contents unspecified; it begins at a multiple of 256.
     pub(super) fn allocate(&self, bytes: usize) -> Result<Memory> {
         self.enter()?;
@@ -60,6 +93,10 @@ impl Gpu {
         let bytes: &[u8] = bytemuck::cast_slice(values);
         let mut memory = self.allocate(bytes.len())?;
         memory.buffer.copy_from(bytes).map_err(|error| self.error(what, error))?;
+        // The copy may still be on its way, and streams do not wait for the one that it is in.
+        // SAFETY: the stream without a handle is always there.
+        let status = unsafe { cust::sys::cuStreamSynchronize(std::ptr::null_mut()) };
+        driver::check(status).map_err(|error| self.error(what, error))?;
         Ok(memory)
     }
 }

@@ -74,8 +74,7 @@ impl Stream {
     pub(crate) fn scratch(&mut self, bytes: usize) -> Result<u64> {
         if self.scratch.as_ref().is_none_or(|scratch| scratch.len() < bytes) {
             // Work in flight may still use the old one.
-            self.synchronize()?;
-            self.scratch = None;
+            self.scratch.take().map_or(Ok(()), |_old| self.synchronize())?;
             self.scratch = Some(self.gpu.allocate(bytes)?);
         }
         Ok(self.scratch.as_ref().map_or(0, Memory::address))
@@ -85,8 +84,7 @@ impl Stream {
     /// from an integer on. The kernels that use it leave it empty.
     pub(crate) fn doubts(&mut self, capacity: u32, near: f32) -> Result<Doubts> {
         if self.doubts.as_ref().is_none_or(|&(_, known)| known < capacity) {
-            self.synchronize()?;
-            self.doubts = None;
+            self.doubts.take().map_or(Ok(()), |_old| self.synchronize())?;
             let memory = self.gpu.allocate(Doubts::bytes(capacity) as usize)?;
             // SAFETY: the counters lie in the memory, which nothing else uses yet.
             let status = unsafe { cuMemsetD32Async(memory.address(), 0, Doubts::counters() as usize / 4, self.raw()) };

@@ -226,6 +226,11 @@ macro_rules! views {
 }
 
 impl DeviceView<'_> {
+    /// The GPU in whose memory it is.
+    pub(crate) fn gpu(&self) -> &Gpu {
+        &self.parts.gpu
+    }
+
     /// See [`View::is_aligned`].
     pub(crate) fn is_aligned(&self) -> bool {
         self.parts.is_aligned()

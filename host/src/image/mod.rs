@@ -80,6 +80,9 @@ pub struct ImageView<'a, P> {
     data: &'a [P],
     shape: Shape,
     stride: usize,
+    /// Whether a GPU copies from it by itself.
+    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to copy from it"))]
+    pinned: bool,
 }
 
 impl<'a, P: Pixel> ImageView<'a, P> {
@@ -107,7 +110,19 @@ impl<'a, P: Pixel> ImageView<'a, P> {
     pub fn with_stride(data: &'a [P], width: usize, height: usize, channels: usize, stride: usize) -> Result<Self> {
         let shape = Shape { width, height, channels };
         check_len(shape, stride, data.len())?;
-        Ok(Self { data, shape, stride })
+        Ok(Self { data, shape, stride, pinned: false })
+    }
+
+    /// A view of pinned memory.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn of_pinned(data: &'a [P], shape: Shape) -> Self {
+        Self { data, shape, stride: shape.row_len(), pinned: true }
+    }
+
+    /// Whether it is one of pinned memory.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pinned
     }
 
     /// Width, height and channels.
@@ -118,6 +133,12 @@ impl<'a, P: Pixel> ImageView<'a, P> {
     /// Elements from one row to the next.
     pub fn stride(&self) -> usize {
         self.stride
+    }
+
+    /// All values, with those between the rows.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn values(&self) -> &'a [P] {
+        self.data
     }
 
     /// The first row's first value.
@@ -133,7 +154,7 @@ impl<'a, P: Pixel> ImageView<'a, P> {
 
     /// The same image, if its values are bytes.
     pub(crate) fn as_bytes(&self) -> Option<ImageView<'a, u8>> {
-        P::bytes(self.data).map(|data| ImageView { data, shape: self.shape, stride: self.stride })
+        P::bytes(self.data).map(|data| ImageView { data, shape: self.shape, stride: self.stride, pinned: self.pinned })
     }
 
     /// Row `y`, without the elements between rows.
@@ -151,6 +172,9 @@ pub struct ImageViewMut<'a, P> {
     data: &'a mut [P],
     shape: Shape,
     stride: usize,
+    /// Whether a GPU copies to it by itself.
+    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to copy to it"))]
+    pinned: bool,
 }
 
 impl<'a, P: Pixel> ImageViewMut<'a, P> {
@@ -170,7 +194,19 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
     pub fn with_stride(data: &'a mut [P], width: usize, height: usize, channels: usize, stride: usize) -> Result<Self> {
         let shape = Shape { width, height, channels };
         let len = check_len(shape, stride, data.len())?;
-        Ok(Self { data: &mut data[..len], shape, stride })
+        Ok(Self { data: &mut data[..len], shape, stride, pinned: false })
+    }
+
+    /// A view of pinned memory.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn of_pinned(data: &'a mut [P], shape: Shape) -> Self {
+        Self { data, shape, stride: shape.row_len(), pinned: true }
+    }
+
+    /// Whether it is one of pinned memory.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pinned
     }
 
     /// Width, height and channels.
@@ -183,20 +219,43 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
         self.stride
     }
 
+    /// The same view for a shorter time.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn reborrow(&mut self) -> ImageViewMut<'_, P> {
+        ImageViewMut { data: self.data, shape: self.shape, stride: self.stride, pinned: self.pinned }
+    }
+
     /// The first row's first value. Row `y` begins `y * stride` elements after it.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut P {
         self.data.as_mut_ptr()
     }
 
-    /// The rows, top to bottom, without the elements between them; for parallel work too.
+    /// Some rows, top to bottom, without the elements between them.
     #[cfg(feature = "gpu")]
-    pub(crate) fn rows_mut(&mut self) -> impl rayon::iter::IndexedParallelIterator<Item = &mut [P]> {
-        use rayon::prelude::*;
-        let row_len = self.shape.row_len();
-        self.data.par_chunks_mut(self.stride).map(move |chunk| &mut chunk[..row_len])
+    pub(crate) fn rows_mut(&mut self, rows: std::ops::Range<usize>) -> impl Iterator<Item = &mut [P]> {
+        let (row_len, stride) = (self.shape.row_len(), self.stride);
+        self.part_mut(rows).chunks_mut(stride).map(move |chunk| &mut chunk[..row_len])
     }
 
-    /// The same rows in bands of `rows`.
+    /// The same for parallel work.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn par_rows_mut(
+        &mut self,
+        rows: std::ops::Range<usize>,
+    ) -> impl rayon::iter::IndexedParallelIterator<Item = &mut [P]> {
+        use rayon::prelude::*;
+        let (row_len, stride) = (self.shape.row_len(), self.stride);
+        self.part_mut(rows).par_chunks_mut(stride).map(move |chunk| &mut chunk[..row_len])
+    }
+
+    /// Some rows, with the elements behind them.
+    #[cfg(feature = "gpu")]
+    fn part_mut(&mut self, rows: std::ops::Range<usize>) -> &mut [P] {
+        let end = (rows.end * self.stride).min(self.data.len());
+        &mut self.data[rows.start * self.stride..end]
+    }
+
+    /// The rows in bands of `rows`.
     pub(crate) fn bands_mut(&mut self, rows: usize) -> impl ExactSizeIterator<Item = Vec<&mut [P]>> + Send {
         let (stride, row_len) = (self.stride, self.shape.row_len());
         let bands = self.data.chunks_mut(stride.saturating_mul(rows));
@@ -278,11 +337,11 @@ impl<P: Pixel> Image<P> {
 
     /// The whole image, to read.
     pub fn view(&self) -> ImageView<'_, P> {
-        ImageView { data: &self.data, shape: self.shape, stride: self.shape.row_len() }
+        ImageView { data: &self.data, shape: self.shape, stride: self.shape.row_len(), pinned: false }
     }
 
     /// The whole image, to write.
     pub fn view_mut(&mut self) -> ImageViewMut<'_, P> {
-        ImageViewMut { data: &mut self.data, shape: self.shape, stride: self.shape.row_len() }
+        ImageViewMut { data: &mut self.data, shape: self.shape, stride: self.shape.row_len(), pinned: false }
     }
 }

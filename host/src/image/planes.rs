@@ -30,7 +30,7 @@ pub(crate) fn split<P: Pixel>(src: &ImageView<'_, P>, channels: usize, planes: &
 /// Stores planes into all channels of `dst`.
 pub(crate) fn interleave<D: Pixel>(planes: &[f32], dst: &mut ImageViewMut<'_, D>) {
     let shape = dst.shape();
-    dst.rows_mut().enumerate().for_each(|(y, out)| {
+    dst.par_rows_mut(0..shape.height).enumerate().for_each(|(y, out)| {
         for channel in 0..shape.channels {
             let plane = &planes[(channel * shape.height + y) * shape.width..][..shape.width];
             store(plane, out[channel..].iter_mut().step_by(shape.channels));

@@ -87,6 +87,18 @@ impl Work for Launch {
         }
         super::keep::restore(job, stream)
     }
+
+    #[cfg(feature = "gpu")]
+    fn tiles(&self, filter: &crate::Filter) -> Option<super::prepared::Tiles> {
+        let cut = spectrum::Cut::new(filter, self.tiled.size);
+        let (step, reach) = (self.tiled.size + 1 - cut.rows, cut.count / cut.beside * cut.rows);
+        Some(super::prepared::Tiles { step: step as usize, reach: reach as usize })
+    }
+
+    #[cfg(feature = "gpu")]
+    fn scratch(&self) -> usize {
+        size_of::<f32>()
+    }
 }
 
 /// The table of twiddle factors, then the spectrum of each of the window's parts, as the kernel reads them.

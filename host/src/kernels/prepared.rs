@@ -43,6 +43,28 @@ pub(crate) trait Work: Debug + Send + Sync {
     fn takes_pixels(&self) -> bool {
         false
     }
+
+    /// The grid of tiles on which results depend, if they depend on one.
+    #[cfg(feature = "gpu")]
+    fn tiles(&self, _: &crate::Filter) -> Option<Tiles> {
+        None
+    }
+
+    /// Bytes of scratch memory for each value of the source that a launch has, at most.
+    #[cfg(feature = "gpu")]
+    fn scratch(&self) -> usize {
+        0
+    }
+}
+
+/// A grid of tiles that begins at the first row of the region.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tiles {
+    /// Rows of results in a tile.
+    pub(crate) step: usize,
+    /// Rows that are read for a result: the window's, and those by which the last of its parts is shorter than the others.
+    pub(crate) reach: usize,
 }
 
 /// The work of a launch: a pass of the problem that it was prepared for.

@@ -68,6 +68,11 @@ struct Launch {
 
 impl Work for Launch {
     #[cfg(feature = "gpu")]
+    fn scratch(&self) -> usize {
+        size_of::<f32>()
+    }
+
+    #[cfg(feature = "gpu")]
     fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
         use gpu_kernels::abi::{Doubts, Epilogue, Region};
 

@@ -5,16 +5,21 @@ mod choose;
 pub(crate) mod machine;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod problem;
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
+pub(crate) mod schedule;
 
 pub use choose::Candidate;
 #[cfg(feature = "gpu")]
 use gpu_kernels::abi::Epilogue;
 use machine::Machine;
 use problem::{Place, Problem};
+use schedule::Limits;
 
 use crate::cpu;
 #[cfg(feature = "gpu")]
 use crate::gpu::engine::Part;
+#[cfg(feature = "gpu")]
+use crate::gpu::flow::{self, Picture};
 #[cfg(feature = "gpu")]
 use crate::gpu::{DeviceImage, DeviceView, DeviceViewMut, Recorded, Stream};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
@@ -23,6 +28,15 @@ use crate::kernels::prepared::Prepared;
 use crate::{Border, Error, Family, Filter, Result, Variant};
 
 /// Where a plan runs.
+///
+/// ```
+/// use apron::Device;
+///
+/// for device in [Device::Auto, Device::Cpu, Device::Gpu(1), Device::AllGpus] {
+///     assert_eq!(device.to_string().parse::<Device>()?, device);
+/// }
+/// # Ok::<(), apron::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Device {
     /// The first GPU; the CPU where there is none. [`Plan::device`] says which it became, [`Plan::fallback`] why.
@@ -32,9 +46,11 @@ pub enum Device {
     Cpu,
     /// The GPU of this number, as the driver counts them; an error where there is none.
     Gpu(u32),
+    /// Every GPU, which share pictures and batches from host memory; an error where there is none, or where they are of several kinds.
+    AllGpus,
 }
 
-/// `auto`, `cpu` or `gpu:N`.
+/// `auto`, `cpu`, `gpu:N` or `gpu:all`.
 impl std::str::FromStr for Device {
     type Err = Error;
 
@@ -43,11 +59,12 @@ impl std::str::FromStr for Device {
             "auto" => Ok(Self::Auto),
             "cpu" => Ok(Self::Cpu),
             "gpu" => Ok(Self::Gpu(0)),
+            "gpu:all" => Ok(Self::AllGpus),
             _ => {
                 text.strip_prefix("gpu:").and_then(|n| n.parse().ok()).map(Self::Gpu).ok_or_else(|| Error::Parameter {
                     name: "device",
                     value: text.to_owned(),
-                    expected: "one of auto, cpu, gpu, gpu:N with N from 0".to_owned(),
+                    expected: "one of auto, cpu, gpu, gpu:N with N from 0, gpu:all".to_owned(),
                 })
             }
         }
@@ -60,6 +77,7 @@ impl std::fmt::Display for Device {
             Self::Auto => f.pad("auto"),
             Self::Cpu => f.pad("cpu"),
             Self::Gpu(n) => f.pad(&format!("gpu:{n}")),
+            Self::AllGpus => f.pad("gpu:all"),
         }
     }
 }
@@ -68,7 +86,7 @@ impl std::fmt::Display for Device {
 ///
 /// A plan is `Send` and `Sync`, and `run` takes it by shared reference. A plan's data is either set once (the filter, the taps on the
 /// device, spectra, each behind a `OnceLock`) or belongs to one run at a time. On the CPU, each run allocates its own scratch
-/// memory. On a GPU, each run takes a workspace (a stream, images, scratch memory) from a list that the plan keeps, and puts it back
+/// memory. On a GPU, each run takes lanes (a stream, memory for a band of an image, scratch) from a list that the plan keeps, and puts them back
 /// at the end, so the runs of several threads overlap, and none sees another's pixels. A panic cannot leave these lists half
 /// changed, so a poisoned lock is used as it is.
 ///
@@ -100,7 +118,8 @@ pub struct Plan {
 enum Engine {
     Cpu(Box<cpu::Engine>),
     #[cfg(feature = "gpu")]
-    Gpu(Box<crate::gpu::engine::Engine>),
+    /// One for each GPU, at least one.
+    Gpu(Vec<crate::gpu::engine::Engine>),
 }
 
 /// Collects the settings of a [`Plan`].
@@ -112,6 +131,8 @@ pub struct PlanBuilder<'a> {
     device: Device,
     variant: Option<Variant>,
     autotune: bool,
+    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU whose memory is bounded"))]
+    limits: Limits,
 }
 
 impl PlanBuilder<'_> {
@@ -141,6 +162,20 @@ impl PlanBuilder<'_> {
         self
     }
 
+    /// The most bytes of a GPU's memory that a run takes for pictures and scratch; what is free unless set. A picture that needs more
+    /// is filtered in bands, as one that needs more than there is. Taps and kernels, which a plan keeps, are not counted.
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.limits.memory = bytes;
+        self
+    }
+
+    /// How many rows of results a band has, but for memory: chosen by size unless set. For tests and the benchmark.
+    #[doc(hidden)]
+    pub fn band_rows(mut self, rows: usize) -> Self {
+        self.limits.rows = Some(rows);
+        self
+    }
+
     /// Opens the device and uploads the taps.
     ///
     /// # Errors
@@ -158,8 +193,9 @@ impl PlanBuilder<'_> {
         }
         let (engine, device, fallback) = match self.device {
             Device::Cpu => (Engine::Cpu(Box::new(cpu::Engine::new(self.filter)?)), Device::Cpu, None),
-            Device::Gpu(ordinal) => (self.gpu(ordinal)?, self.device, None),
-            Device::Auto => match self.gpu(0) {
+            Device::Gpu(ordinal) => (self.gpus(ordinal..ordinal.saturating_add(1))?, self.device, None),
+            Device::AllGpus => (self.all_gpus()?, self.device, None),
+            Device::Auto => match self.gpus(0..1) {
                 Ok(engine) => (engine, Device::Gpu(0), None),
                 Err(reason) => (Engine::Cpu(Box::new(cpu::Engine::new(self.filter)?)), Device::Cpu, Some(reason)),
             },
@@ -172,7 +208,7 @@ impl PlanBuilder<'_> {
             fallback,
             #[cfg(feature = "gpu")]
             tuned: match &engine {
-                Engine::Gpu(engine) if self.autotune => Some(crate::gpu::Tuned::new(engine.gpu())),
+                Engine::Gpu(engines) if self.autotune => Some(crate::gpu::Tuned::new(engines[0].gpu())),
                 _ => None,
             },
             engine,
@@ -180,12 +216,37 @@ impl PlanBuilder<'_> {
     }
 
     #[cfg(feature = "gpu")]
-    fn gpu(&self, ordinal: u32) -> Result<Engine> {
-        Ok(Engine::Gpu(Box::new(crate::gpu::engine::Engine::new(self.filter, self.border, ordinal)?)))
+    fn gpus(&self, ordinals: std::ops::Range<u32>) -> Result<Engine> {
+        let engine = |ordinal| crate::gpu::engine::Engine::new(self.filter, self.border, ordinal, self.limits);
+        Ok(Engine::Gpu(ordinals.map(engine).collect::<Result<_>>()?))
+    }
+
+    /// Every GPU. They must be alike: the choice of a kernel depends on the GPU, and results may depend on the kernel.
+    #[cfg(feature = "gpu")]
+    fn all_gpus(&self) -> Result<Engine> {
+        let engine = self.gpus(0..crate::gpu::Gpu::count()?)?;
+        if let Engine::Gpu(engines) = &engine {
+            let kind = |engine: &crate::gpu::engine::Engine| {
+                let info = engine.gpu().info();
+                (info.name.clone(), info.capability, info.shared_memory)
+            };
+            let first = kind(&engines[0]);
+            if let Some(other) = engines.iter().map(kind).find(|other| *other != first) {
+                let expected = "GPUs that are alike; name one with gpu:N (Device::Gpu)".to_owned();
+                let value = format!("gpu:all, which are {} and {}", first.0, other.0);
+                return Err(Error::Parameter { name: "device", value, expected });
+            }
+        }
+        Ok(engine)
     }
 
     #[cfg(not(feature = "gpu"))]
-    fn gpu(&self, _: u32) -> Result<Engine> {
+    fn gpus(&self, _: std::ops::Range<u32>) -> Result<Engine> {
+        self.all_gpus()
+    }
+
+    #[cfg(not(feature = "gpu"))]
+    fn all_gpus(&self) -> Result<Engine> {
         Err(Error::NoGpu { reason: "this build has no GPU support (feature \"gpu\")".into() })
     }
 }
@@ -193,7 +254,14 @@ impl PlanBuilder<'_> {
 impl Plan {
     /// Starts a plan for `filter`.
     pub fn builder(filter: &Filter) -> PlanBuilder<'_> {
-        PlanBuilder { filter, border: Border::default(), device: Device::default(), variant: None, autotune: false }
+        PlanBuilder {
+            filter,
+            border: Border::default(),
+            device: Device::default(),
+            variant: None,
+            autotune: false,
+            limits: Limits::NONE,
+        }
     }
 
     /// The device that the plan runs on: never [`Device::Auto`].
@@ -218,7 +286,7 @@ impl Plan {
                 None => Ok(problem.choose_on_cpu()),
             },
             #[cfg(feature = "gpu")]
-            Engine::Gpu(engine) => Ok(self.prepare(&problem, engine)?.variant),
+            Engine::Gpu(engines) => Ok(self.prepare(&problem, &engines[0])?.variant),
         }
     }
 
@@ -270,13 +338,15 @@ impl Plan {
             place: match &self.engine {
                 Engine::Cpu(_) => Place::Cpu { threads: rayon::current_num_threads() },
                 #[cfg(feature = "gpu")]
-                Engine::Gpu(engine) => Place::Gpu(engine.gpu().machine()),
+                Engine::Gpu(engines) => Place::Gpu(engines[0].gpu().machine()),
             },
         }
     }
 
     /// Filters `src` into `dst`, channel by channel. The stored types may differ: `u8` into `f32` keeps the sign and the
-    /// fraction of a derivative. The two cannot overlap, by Rust's borrowing rules:
+    /// fraction of a derivative. On a GPU, the picture goes in bands of rows, of which some go up while others are filtered or come down; so it
+    /// may be larger than the GPU's memory, and no byte of the result depends on the bands. Source and destination cannot overlap, by
+    /// Rust's borrowing rules:
     ///
     /// ```compile_fail,E0502
     /// # use apron::{Filter, Image, Plan};
@@ -304,9 +374,7 @@ impl Plan {
         filtered: usize,
     ) -> Result<()> {
         let shape = src.shape();
-        if shape != dst.shape() {
-            return Err(Error::Mismatch { src: shape.to_string(), dst: dst.shape().to_string() });
-        }
+        agree(shape, dst.shape())?;
         if !(1..=shape.channels).contains(&filtered) {
             return Err(Error::Parameter {
                 name: "filtered",
@@ -314,25 +382,82 @@ impl Plan {
                 expected: format!("from 1 to the {} channels there are", shape.channels),
             });
         }
-        let filtered_shape = Shape { channels: filtered, ..shape };
         match &self.engine {
             Engine::Cpu(engine) => {
-                let family = self.variant_for(filtered_shape)?.family();
+                let family = self.variant_for(Shape { channels: filtered, ..shape })?.family();
                 engine.run(family, self.border, src, dst, filtered)
             }
             #[cfg(feature = "gpu")]
-            Engine::Gpu(engine) => {
-                let planes = crate::gpu::engine::Engine::takes_planes(S::SCALAR, shape.channels);
-                let problem = Problem {
-                    source: S::SCALAR,
-                    target: D::SCALAR,
-                    side_by_side: if planes { 1 } else { shape.channels },
-                    source_is_aligned: S::SCALAR == Scalar::F32,
-                    ..self.problem(filtered_shape)
-                };
-                engine.run(&self.prepare(&problem, engine)?, src, dst, filtered)
+            Engine::Gpu(engines) => {
+                let picture = Picture { src: *src, dst: dst.reborrow(), filtered };
+                self.flow(engines, &mut [picture]).map_err(|(_, error)| error)
             }
         }
+    }
+
+    /// As [`Plan::run`], for many pictures, whose sizes may differ: while one is uploaded, others are filtered and downloaded.
+    ///
+    /// ```
+    /// use apron::{Device, Filter, Image, Plan};
+    ///
+    /// let plan = Plan::builder(&Filter::gaussian(2.0)?).device(Device::Cpu).build()?;
+    /// let (large, small) = (Image::from_vec(vec![7u8; 640 * 480], 640, 480, 1)?, Image::from_vec(vec![9u8; 35], 7, 5, 1)?);
+    /// let (mut large_out, mut small_out) = (Image::<u8>::zeroed(640, 480, 1)?, Image::<u8>::zeroed(7, 5, 1)?);
+    /// plan.run_batch(&mut [(large.view(), large_out.view_mut()), (small.view(), small_out.view_mut())])?;
+    /// assert_eq!((large_out, small_out), (large, small));
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InBatch`] names the first picture that could not be filtered, and says why, as [`Plan::run`] would. The pictures before it
+    /// are done; what the destinations of the others hold is unspecified.
+    pub fn run_batch<S: Pixel, D: Pixel>(
+        &self,
+        pictures: &mut [(ImageView<'_, S>, ImageViewMut<'_, D>)],
+    ) -> Result<()> {
+        let in_batch = |(picture, error)| Error::InBatch { picture, error: Box::new(error) };
+        let wrong = pictures.iter().enumerate().find_map(|(number, (src, dst))| {
+            let error = agree(src.shape(), dst.shape()).err()?;
+            Some((number, error))
+        });
+        let right = wrong.as_ref().map_or(pictures.len(), |&(number, _)| number);
+        match &self.engine {
+            Engine::Cpu(_) => {
+                for (number, (src, dst)) in pictures[..right].iter_mut().enumerate() {
+                    self.run(src, dst).map_err(|error| in_batch((number, error)))?;
+                }
+            }
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(engines) => {
+                let pictures = pictures[..right].iter_mut();
+                let mut pictures: Vec<_> = pictures
+                    .map(|(src, dst)| Picture { src: *src, dst: dst.reborrow(), filtered: src.shape().channels })
+                    .collect();
+                self.flow(engines, &mut pictures).map_err(in_batch)?;
+            }
+        }
+        wrong.map_or(Ok(()), |wrong| Err(in_batch(wrong)))
+    }
+
+    /// Filters pictures on GPUs; an error with the number of the first that is not done.
+    #[cfg(feature = "gpu")]
+    fn flow<S: Pixel, D: Pixel>(
+        &self,
+        engines: &[crate::gpu::engine::Engine],
+        pictures: &mut [Picture<'_, S, D>],
+    ) -> Result<(), (usize, Error)> {
+        let prepare = |shape: Shape, filtered| {
+            let planes = crate::gpu::engine::Engine::takes_planes(S::SCALAR, shape.channels);
+            let problem = Problem {
+                source: S::SCALAR,
+                target: D::SCALAR,
+                side_by_side: if planes { 1 } else { shape.channels },
+                source_is_aligned: S::SCALAR == Scalar::F32,
+                ..self.problem(Shape { channels: filtered, ..shape })
+            };
+            self.prepare(&problem, &engines[0])
+        };
+        flow::run(engines, pictures, &prepare)
     }
 
     /// Filters an image that is on the device into another one there; see [`crate::gpu::Gpu::upload`]. The work is put
@@ -406,7 +531,7 @@ impl Plan {
     ) -> Result<()> {
         let engine = match &self.engine {
             Engine::Cpu(_) => return Err(Error::NoGpu { reason: "the plan was built for the CPU".into() }),
-            Engine::Gpu(engine) => engine,
+            Engine::Gpu(engines) => engine_of(engines, src.gpu()),
         };
         let problem = Problem {
             width: part.columns.len(),
@@ -430,9 +555,22 @@ impl Plan {
     pub fn record(&self, src: DeviceImage, dst: DeviceImage) -> Result<Recorded> {
         match &self.engine {
             Engine::Cpu(_) => Err(Error::NoGpu { reason: "the plan was built for the CPU".into() }),
-            Engine::Gpu(engine) => {
-                Recorded::new(engine.gpu(), src, dst, |src, dst, stream| self.run_on_device(src, dst, stream))
-            }
+            Engine::Gpu(engines) => Recorded::new(engine_of(engines, src.gpu()).gpu(), src, dst, |src, dst, stream| {
+                self.run_on_device(src, dst, stream)
+            }),
         }
     }
+}
+
+/// # Errors
+/// [`Error::Mismatch`] if sizes differ.
+fn agree(src: Shape, dst: Shape) -> Result<()> {
+    if src == dst { Ok(()) } else { Err(Error::Mismatch { src: src.to_string(), dst: dst.to_string() }) }
+}
+
+/// The engine for a GPU; the first if there is none, which will refuse what is another GPU's.
+#[cfg(feature = "gpu")]
+fn engine_of<'e>(engines: &'e [crate::gpu::engine::Engine], gpu: &crate::gpu::Gpu) -> &'e crate::gpu::engine::Engine {
+    let same = |engine: &&crate::gpu::engine::Engine| engine.gpu().info().ordinal == gpu.info().ordinal;
+    engines.iter().find(same).unwrap_or(&engines[0])
 }

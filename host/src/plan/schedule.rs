@@ -1,0 +1,278 @@
+//! Bands: how a picture is cut into jobs that overlap, and that fit in a device's memory.
+//!
+//! A job is a band of results and the rows of the source that it needs. The kernel is chosen from the whole picture, and results of a
+//! band are those of the whole picture, bit for bit. Where results depend on a grid of tiles, as by way of spectra, bands begin on that
+//! grid, and have every row that its tiles read.
+
+use std::ops::Range;
+
+use gpu_kernels::border;
+
+use super::problem::rows_read;
+
+/// Bands of a picture that is neither small nor large: enough that copies in both directions and kernels overlap, few enough that
+/// starting them costs little.
+const BANDS: usize = 16;
+
+/// The least and the most bytes of a band, in the direction in which it has more: below, calls of the driver cost more than what
+/// overlaps, and above, staging memory leaves the processor's cache.
+const BAND: Range<usize> = 2 << 20..8 << 20;
+
+/// A band is at least this many times as high as the rows that it shares with its neighbours, which are copied twice.
+const APRONS: usize = 4;
+
+/// A picture, as the schedule sees it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Extent {
+    pub(crate) height: usize,
+    /// One of the `border::` mode constants.
+    pub(crate) border: u32,
+    /// The window's anchor row.
+    pub(crate) anchor: usize,
+    /// Rows from the first to the last that a result's window, or its tile for it, reads.
+    pub(crate) reach: usize,
+    /// Bands begin at multiples of so many rows.
+    pub(crate) step: usize,
+    /// Bytes of a row of the source or of results, whichever has more.
+    pub(crate) row: usize,
+    /// Whether no other picture is under way at the same time.
+    pub(crate) alone: bool,
+    /// How high bands are where memory is no matter, if that is not left to the schedule.
+    pub(crate) rows: Option<usize>,
+}
+
+/// What a plan's runs may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Bytes of a GPU's memory for pictures and scratch.
+    pub(crate) memory: u64,
+    /// See [`Extent::rows`].
+    pub(crate) rows: Option<usize>,
+}
+
+impl Limits {
+    pub(crate) const NONE: Self = Self { memory: u64::MAX, rows: None };
+}
+
+/// How high bands are, and how many are under way at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bands {
+    pub(crate) rows: usize,
+    pub(crate) lanes: usize,
+}
+
+/// A band of results, and where it finds its source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Job {
+    /// The rows of the picture that it computes.
+    pub(crate) results: Range<usize>,
+    /// The rows of the picture that it needs, in the order in which they lie in the band's memory.
+    pub(crate) source: Vec<Range<usize>>,
+    /// The height of the image that the kernel sees. It is the picture's, unless the band needs rows of both ends of the picture:
+    /// then the band is an image of its own, with all rows outside it put in place.
+    pub(crate) height: usize,
+    /// The rows of that image that are computed.
+    pub(crate) region: Range<usize>,
+    /// The rows of that image that are there.
+    pub(crate) there: Range<usize>,
+}
+
+impl Extent {
+    /// The bands for a device with room for so many bytes, and at most so many lanes; `bytes` says how many a lane needs for bands of
+    /// so many rows, and does not fall as those rise.
+    ///
+    /// # Errors
+    /// The bytes needed, if there is no room for the lowest band.
+    pub(crate) fn bands(&self, room: u64, lanes: usize, bytes: impl Fn(usize) -> u64) -> Result<Bands, u64> {
+        let bands = Bands { rows: self.preferred(), lanes };
+        let fits = |bands: &Bands| bytes(bands.rows).saturating_mul(self.lanes_in_use(bands) as u64) <= room;
+        let mut next = Some(bands);
+        // Halving finds at least half of what there is room for.
+        while let Some(bands) = next {
+            if fits(&bands) {
+                return Ok(bands);
+            }
+            next = self.smaller(bands);
+        }
+        Err(bytes(self.lowest()))
+    }
+
+    /// The next smaller bands: half as high; then fewer at once. `None` if there are none.
+    pub(crate) fn smaller(&self, Bands { rows, lanes }: Bands) -> Option<Bands> {
+        let half = self.on_grid(rows / 2);
+        if half < rows { Some(Bands { rows: half, lanes }) } else { (lanes > 1).then_some(Bands { rows, lanes: 1 }) }
+    }
+
+    /// How many lanes have something to do.
+    pub(crate) fn lanes_in_use(&self, bands: &Bands) -> usize {
+        if self.alone { bands.lanes.min(self.height.div_ceil(bands.rows)) } else { bands.lanes }
+    }
+
+    /// Rows of the source that a band of so many rows needs at most.
+    pub(crate) fn source_rows(&self, rows: usize) -> usize {
+        let needed = rows.next_multiple_of(self.step).saturating_add(self.reach - 1);
+        // Under WRAP, a window that is higher than the image finds rows more than once.
+        if rows >= self.height || self.border != border::WRAP { needed.min(self.height) } else { needed }
+    }
+
+    /// The job for the band of results that begins at row `first`.
+    pub(crate) fn job(&self, first: usize, bands: Bands) -> Job {
+        let results = first..first.saturating_add(bands.rows).min(self.height);
+        let height = self.height;
+        if results.len() == height {
+            let there = 0..height;
+            return Job { region: results.clone(), source: vec![there.clone()], there, height, results };
+        }
+        // A tile reads as many rows however many of its results are asked for.
+        let tiles = first..first + results.len().next_multiple_of(self.step);
+        let read = rows_read(self.border, (self.anchor, self.reach), tiles.clone(), height);
+        let unresolved = tiles.len() + self.reach - 1;
+        if self.border != border::WRAP || read.len() <= unresolved {
+            return Job { region: results.clone(), there: read.clone(), height, source: vec![read], results };
+        }
+        let mut source: Vec<Range<usize>> = Vec::new();
+        let mut left = unresolved;
+        let mut at = (first as i64 - self.anchor as i64).rem_euclid(height as i64) as usize;
+        while left > 0 {
+            let end = height.min(at + left);
+            source.push(at..end);
+            left -= end - at;
+            at = 0;
+        }
+        let region = self.anchor..self.anchor + results.len();
+        Job { results, source, height: unresolved, region, there: 0..unresolved }
+    }
+
+    /// The height of bands where memory is no matter.
+    fn preferred(&self) -> usize {
+        if let Some(rows) = self.rows {
+            return self.on_grid(rows);
+        }
+        let total = self.row.saturating_mul(self.height);
+        // Pictures of a batch overlap each other.
+        let band = if self.alone { (total / BANDS).clamp(BAND.start, BAND.end) } else { BAND.end };
+        let count = (total / band).clamp(1, self.height);
+        self.on_grid(self.height.div_ceil(count).max(APRONS * (self.reach - 1)))
+    }
+
+    fn lowest(&self) -> usize {
+        self.on_grid(1)
+    }
+
+    /// The nearest height from this one up at which the next band may begin.
+    fn on_grid(&self, rows: usize) -> usize {
+        rows.max(1).next_multiple_of(self.step).min(self.height)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpu_kernels::border::{CONSTANT, KEEP, REFLECT, REFLECT_101, REPLICATE, WRAP, resolve};
+
+    use super::*;
+
+    const MODES: [u32; 6] = [CONSTANT, REPLICATE, REFLECT, REFLECT_101, WRAP, KEEP];
+
+    /// Every row that a band's tiles read, by way of the border rule of the image that the kernel sees, is the one that the rule of the
+    /// whole picture finds.
+    fn check(extent: &Extent, job: &Job) {
+        let Extent { height, border, anchor, reach, step, .. } = *extent;
+        let staged: Vec<usize> = job.source.iter().cloned().flatten().collect();
+        assert_eq!(staged.len(), job.there.len(), "{extent:?} {job:?}");
+        assert_eq!(job.region.len(), job.results.len());
+        assert!(staged.len() <= extent.source_rows(job.results.len()), "{extent:?} {job:?}");
+        for row in 0..job.results.len().next_multiple_of(step) {
+            for tap in 0..reach {
+                let seen = resolve(border, (job.region.start + row + tap) as i32 - anchor as i32, job.height as i32);
+                let right = resolve(border, (job.results.start + row + tap) as i32 - anchor as i32, height as i32);
+                // Beyond a whole image on the lowest tile, only what the rule finds.
+                let found = if seen < 0 { seen } else { staged[seen as usize - job.there.start] as i32 };
+                assert_eq!(found, right, "{extent:?} {job:?}: row {row} tap {tap}");
+            }
+        }
+    }
+
+    #[test]
+    fn bands_cover_the_picture_and_have_their_rows() {
+        for border in MODES {
+            for height in 1..12 {
+                for (reach, anchor) in (1..9).flat_map(|reach| (0..reach).map(move |anchor| (reach, anchor))) {
+                    for (step, rows) in [(1, 1), (1, 2), (1, 3), (1, 5), (2, 2), (3, 3), (3, 6), (4, 4), (20, 20)] {
+                        let extent = Extent { height, border, anchor, reach, step, row: 1, alone: true, rows: None };
+                        let bands = Bands { rows, lanes: 2 };
+                        let mut next = 0;
+                        while next < height {
+                            let job = extent.job(next, bands);
+                            assert_eq!((job.results.start, next % step), (next, 0));
+                            check(&extent, &job);
+                            next = job.results.end;
+                        }
+                        assert_eq!(next, height);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn wrapped_bands_take_what_they_need_and_no_more() {
+        let extent =
+            Extent { height: 1000, border: WRAP, anchor: 2, reach: 5, step: 1, row: 1, alone: true, rows: None };
+        let bands = Bands { rows: 100, lanes: 3 };
+        assert_eq!(extent.job(0, bands).source, [998..1000, 0..102]);
+        assert_eq!(extent.job(100, bands).source, std::slice::from_ref(&(98..202)));
+        assert_eq!(extent.job(900, bands).source, [898..1000, 0..2]);
+    }
+
+    const MIB: usize = 1 << 20;
+
+    fn picture(row: usize, height: usize) -> Extent {
+        Extent { height, border: REFLECT_101, anchor: 8, reach: 17, step: 1, row, alone: true, rows: None }
+    }
+
+    #[test]
+    fn small_pictures_are_one_band_and_large_ones_many() {
+        let bands = |row, height| picture(row, height).bands(u64::MAX, 3, |_| 0).unwrap();
+        for (row, height, count) in [(300, 200, 1), (2 << 10, 2 << 10, 2), (18000, 4000, 16), (32 << 10, 8 << 10, 32)] {
+            let bands = bands(row, height);
+            assert_eq!((height.div_ceil(bands.rows), bands.lanes), (count, 3), "{row} x {height}");
+        }
+        // One of a batch.
+        let batched = Extent { alone: false, ..picture(5760, 1080) }.bands(u64::MAX, 3, |_| 0).unwrap();
+        assert_eq!((batched.rows, bands(5760, 1080).rows), (1080, 540));
+        // Rows as long as a band: the apron says how high it is.
+        assert_eq!(bands(64 * MIB, 1000).rows, 64);
+    }
+
+    #[test]
+    fn memory_bounds_bands() {
+        let extent = picture(18000, 4000);
+        let bytes = |rows: usize| 36000 * (rows as u64 + 16);
+        for room in [1 << 20, 2 << 20, 16 << 20, 256 << 20] {
+            let bands = extent.bands(room, 3, bytes).unwrap();
+            assert!(bytes(bands.rows) * bands.lanes as u64 <= room, "{room}: {bands:?}");
+            let preferred = bands.rows == extent.bands(u64::MAX, 3, bytes).unwrap().rows;
+            // At least half of what would fit.
+            assert!(preferred || bytes(2 * bands.rows + 2) * 3 > room, "{room}: {bands:?}");
+        }
+        // Three lanes have no room, one has.
+        assert_eq!(extent.bands(36000 * 17, 3, bytes), Ok(Bands { rows: 1, lanes: 1 }));
+        assert_eq!(extent.bands(36000 * 17 - 1, 3, bytes), Err(36000 * 17));
+    }
+
+    #[test]
+    fn bands_shrink_on_the_grid_until_they_cannot() {
+        let extent = Extent { step: 96, ..picture(18000, 4000) };
+        let mut bands = extent.bands(u64::MAX, 3, |_| 0).unwrap();
+        let mut seen = vec![bands];
+        while let Some(smaller) = extent.smaller(bands) {
+            assert!(smaller.rows.is_multiple_of(96) && smaller != bands, "{seen:?}");
+            bands = smaller;
+            seen.push(bands);
+        }
+        assert_eq!(bands, Bands { rows: 96, lanes: 1 });
+        // What is lower than a tile is one band.
+        let low = Extent { height: 50, ..extent };
+        assert_eq!(low.smaller(Bands { rows: 50, lanes: 1 }), None);
+    }
+}

@@ -1,0 +1,473 @@
+//! Pictures that go through a GPU in bands: every split gives the bytes that the whole picture gives in one.
+//!
+//! The whole picture is one band of the same variant on the same GPU, which the other tests hold to the references. Bands may be of any
+//! height, under every border, also where a window is higher than a band or than the picture; pinned or not; in as little memory as they
+//! need; of many pictures, and on several GPUs.
+
+use conformance::product::Gpu;
+use conformance::select::Selection;
+#[cfg(not(feature = "gpu"))]
+use conformance::suite;
+use conformance::suite::gpu_trial;
+use libtest_mimic::{Failed, Trial};
+
+const NAMES: [&str; 7] = ["splits", "tiles", "generated", "callers", "memory", "batch", "batch_errors"];
+
+pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
+    let trial = |name| gpu_trial(&format!("flow::{name}::gpu"), gpu, move || test(name, selection));
+    NAMES.into_iter().map(trial).collect()
+}
+
+#[cfg(not(feature = "gpu"))]
+fn test(_: &str, _: Selection) -> Result<(), Failed> {
+    suite::no_gpu()
+}
+
+#[cfg(feature = "gpu")]
+fn test(name: &str, selection: Selection) -> Result<(), Failed> {
+    match name {
+        "splits" => on_gpu::splits(selection),
+        "tiles" => on_gpu::tiles(selection),
+        "generated" => on_gpu::generated(selection),
+        "callers" => on_gpu::callers(),
+        "memory" => on_gpu::memory(),
+        "batch" => on_gpu::batch(),
+        "batch_errors" => on_gpu::batch_errors(),
+        _ => Err("no such test".into()),
+    }
+}
+
+#[cfg(feature = "gpu")]
+mod on_gpu {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use apron::gpu::HostImage;
+    use apron::{Border, Device, Error, Image, ImageView, ImageViewMut, Plan, PlanBuilder, Result, Shape, Variant};
+    use conformance::problem::Window;
+    use conformance::sample::{Data, Kind, Sample};
+    use conformance::select::{BORDERS, seed};
+    use fastrand::Rng;
+    use rayon::prelude::*;
+
+    use super::{Failed, Gpu, Selection};
+
+    /// A picture in a slice, with gaps between its rows.
+    struct Strided<P> {
+        data: Vec<P>,
+        shape: Shape,
+        stride: usize,
+    }
+
+    impl<P: Sample> Strided<P> {
+        fn new(shape: Shape, gap: usize, mut value: impl FnMut() -> P) -> Self {
+            let stride = shape.row_len() + gap;
+            let mut data = vec![P::POISON; stride * shape.height];
+            for row in data.chunks_mut(stride) {
+                row[..shape.row_len()].fill_with(&mut value);
+            }
+            Self { data, shape, stride }
+        }
+
+        fn random(shape: Shape, gap: usize, seed: u64) -> Self {
+            let mut rng = Rng::with_seed(seed);
+            Self::new(shape, gap, || P::random(&mut rng, Data::Random))
+        }
+
+        fn view(&self) -> Result<ImageView<'_, P>> {
+            let Shape { width, height, channels } = self.shape;
+            ImageView::with_stride(&self.data, width, height, channels, self.stride)
+        }
+
+        fn view_mut(&mut self) -> Result<ImageViewMut<'_, P>> {
+            let Shape { width, height, channels } = self.shape;
+            ImageViewMut::with_stride(&mut self.data, width, height, channels, self.stride)
+        }
+
+        fn bits(&self) -> Vec<u32> {
+            self.data.iter().map(|value| value.bits()).collect()
+        }
+    }
+
+    /// A filter of a picture, and the bands that it is cut into.
+    #[derive(Clone, Copy, Debug)]
+    struct Case<'w> {
+        window: &'w Window,
+        border: Border,
+        variant: Option<Variant>,
+        shape: Shape,
+        stored: (Kind, Kind),
+        filtered: usize,
+        seed: u64,
+    }
+
+    impl Case<'_> {
+        fn told(&self) -> String {
+            let Self { window, border, variant, shape, stored, filtered, seed } = self;
+            let variant = variant.map_or("the chosen variant", Variant::name);
+            let (from, to) = stored;
+            format!(
+                "{variant}: {shape} {from} to {to}, {filtered} channels filtered, seed {seed}, {window}, border {border}"
+            )
+        }
+
+        fn builder(&self) -> PlanBuilder<'_> {
+            Plan::builder(&self.window.filter).border(self.border).device(Gpu::DEVICE).variant(self.variant)
+        }
+
+        /// Holds each of these heights of bands to one band; returns how many were held, or `None` if the variant declines.
+        fn check(&self, heights: &[usize], pinned: bool) -> Result<Option<usize>, Failed> {
+            let found = match self.stored {
+                (Kind::U8, Kind::U8) => self.typed::<u8, u8>(heights, pinned),
+                (Kind::U8, Kind::F32) => self.typed::<u8, f32>(heights, pinned),
+                (Kind::U16, Kind::U16) => self.typed::<u16, u16>(heights, pinned),
+                (Kind::F16, Kind::F16) => self.typed::<apron::f16, apron::f16>(heights, pinned),
+                (Kind::F32, Kind::U8) => self.typed::<f32, u8>(heights, pinned),
+                _ => self.typed::<f32, f32>(heights, pinned),
+            };
+            found.map_err(|failed| format!("{}: {}", self.told(), failed.message().unwrap_or_default()).into())
+        }
+
+        fn typed<S: Sample, D: Sample>(&self, heights: &[usize], pinned: bool) -> Result<Option<usize>, Failed> {
+            let src = Strided::<S>::random(self.shape, self.seed as usize % 5, self.seed);
+            let whole = match self.builder().band_rows(self.shape.height).build() {
+                Err(Error::Unsupported { .. }) => return Ok(None),
+                plan => plan?,
+            };
+            let target = || Strided::<D>::new(self.shape, self.seed as usize % 3, || D::POISON);
+            let run = |plan: &Plan, dst: &mut Strided<D>| {
+                plan.run_channels(&src.view()?, &mut dst.view_mut()?, self.filtered)
+            };
+            let mut expected = target();
+            match run(&whole, &mut expected) {
+                Err(Error::Unsupported { .. }) => return Ok(None),
+                outcome => outcome?,
+            }
+            for &rows in heights {
+                let plan = self.builder().band_rows(rows).build()?;
+                // Lanes are used again, with what the run before left in them.
+                for turn in 0..2 {
+                    let mut found = target();
+                    run(&plan, &mut found)?;
+                    same(&found.bits(), &expected.bits(), expected.stride)
+                        .map_err(|wrong| format!("bands of {rows} rows, turn {turn}: {wrong}"))?;
+                }
+                if pinned {
+                    self.check_pinned(&plan, &src, &expected)
+                        .map_err(|wrong| format!("pinned, bands of {rows} rows: {wrong}"))?;
+                }
+            }
+            Ok(Some(heights.len()))
+        }
+
+        fn check_pinned<S: Sample, D: Sample>(
+            &self,
+            plan: &Plan,
+            src: &Strided<S>,
+            expected: &Strided<D>,
+        ) -> Result<(), String> {
+            let told = |error: Error| error.to_string();
+            let gpu = apron::gpu::Gpu::open(0).map_err(told)?;
+            let mut pinned = HostImage::<S>::zeroed(&gpu, self.shape).map_err(told)?;
+            let row = self.shape.row_len();
+            for (y, out) in pinned.as_mut_slice().chunks_mut(row).enumerate() {
+                out.copy_from_slice(&src.data[y * src.stride..][..row]);
+            }
+            let mut found = HostImage::<D>::zeroed(&gpu, self.shape).map_err(told)?;
+            found.as_mut_slice().fill(D::OTHER_POISON);
+            plan.run_channels(&pinned.view(), &mut found.view_mut(), self.filtered).map_err(told)?;
+            let bits: Vec<u32> = found.as_slice().iter().map(|value| value.bits()).collect();
+            let rows = expected.data.chunks(expected.stride);
+            let right: Vec<u32> = rows.flat_map(|line| line[..row].iter().map(|value| value.bits())).collect();
+            same(&bits, &right, row)
+        }
+    }
+
+    fn same(found: &[u32], right: &[u32], stride: usize) -> Result<(), String> {
+        let wrong = found.iter().zip(right).filter(|(found, right)| found != right).count();
+        match found.iter().zip(right).position(|(found, right)| found != right) {
+            None => Ok(()),
+            Some(at) => Err(format!(
+                "{wrong} values are wrong, the first at value {} of row {}: bits {:#x}, not {:#x}",
+                at % stride,
+                at / stride,
+                found[at],
+                right[at]
+            )),
+        }
+    }
+
+    const STORED: [(Kind, Kind); 6] = [
+        (Kind::U8, Kind::U8),
+        (Kind::F32, Kind::F32),
+        (Kind::U16, Kind::U16),
+        (Kind::F16, Kind::F16),
+        (Kind::U8, Kind::F32),
+        (Kind::F32, Kind::U8),
+    ];
+
+    /// Every case that some variant takes; fails if one of the variants took none.
+    fn check_all(name: &str, cases: &[(Case<'_>, Vec<usize>)], variants: &[Option<Variant>]) -> Result<(), Failed> {
+        let started = std::time::Instant::now();
+        let counts: Vec<AtomicUsize> = variants.iter().map(|_| AtomicUsize::new(0)).collect();
+        cases.par_iter().enumerate().try_for_each(|(number, (case, heights))| {
+            for (&variant, count) in variants.iter().zip(&counts) {
+                let case = Case { variant, ..*case };
+                if let Some(runs) = case.check(heights, number % 3 == 0)? {
+                    count.fetch_add(runs, Ordering::Relaxed);
+                }
+            }
+            Ok::<(), Failed>(())
+        })?;
+        let runs = counts.iter().map(|count| count.load(Ordering::Relaxed));
+        if let Some(none) = runs.clone().zip(variants).find_map(|(runs, variant)| (runs == 0).then_some(variant)) {
+            return Err(format!("{none:?} split nothing").into());
+        }
+        println!("flow::{name}: {} splits in {:.1} s", runs.sum::<usize>(), started.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    fn all_variants() -> Vec<Option<Variant>> {
+        Variant::all().map(Some).chain([None]).collect()
+    }
+
+    /// Every variant under every border, in bands from a row to nearly all.
+    pub(super) fn splits(selection: Selection) -> Result<(), Failed> {
+        let windows = [
+            Window::random_pair(3, 3, 71),
+            Window::blur_pair(5, 5, 72),
+            Window::random(5, 9, 73).anchored(1, 8),
+            // Higher than bands, then than the picture.
+            Window::blur_pair(7, 33, 74),
+            Window::random(2, 75, 75).anchored(0, 3),
+        ];
+        let mut cases = Vec::new();
+        for (i, window) in windows.iter().enumerate() {
+            for (j, &border) in BORDERS.iter().enumerate() {
+                let number = BORDERS.len() * i + j;
+                // Every border is met all the same.
+                let kept = match selection {
+                    Selection::Full => true,
+                    Selection::Emulated => (i + j) % 2 == 0,
+                    Selection::Small => j % windows.len() == i,
+                };
+                if !kept {
+                    continue;
+                }
+                let channels = 1 + (i + j) % 4;
+                let shape = Shape { width: 21 + 5 * i, height: 41 + 3 * j, channels };
+                let filtered = if channels == 4 { 3 } else { channels };
+                let stored = STORED[number % STORED.len()];
+                let case = Case { window, border, variant: None, shape, stored, filtered, seed: seed(81, number) };
+                cases.push((case, vec![2 + number % 6, 30]));
+            }
+        }
+        check_all("splits", &cases, &all_variants())
+    }
+
+    /// Pictures that are several tiles of spectra high, by windows of one and of several parts: bands begin on the grid of tiles.
+    pub(super) fn tiles(selection: Selection) -> Result<(), Failed> {
+        let windows =
+            [Window::random(21, 40, 76), Window::random(5, 150, 77).anchored(4, 130), Window::blur(19, 31, 78)];
+        let mut cases = Vec::new();
+        for (i, window) in windows.iter().enumerate() {
+            for (j, &border) in BORDERS.iter().enumerate() {
+                let number = BORDERS.len() * i + j;
+                let kept = match selection {
+                    Selection::Full => true,
+                    Selection::Emulated => (i + j) % 2 == 0,
+                    Selection::Small => j % windows.len() == i,
+                };
+                if !kept {
+                    continue;
+                }
+                let shape = Shape { width: 33, height: 270 + 11 * j, channels: 1 + number % 2 };
+                let stored = STORED[(number + 1) % STORED.len()];
+                let filtered = shape.channels;
+                let case = Case { window, border, variant: None, shape, stored, filtered, seed: seed(82, number) };
+                cases.push((case, vec![1, 120]));
+            }
+        }
+        check_all("tiles", &cases, &[Some(Variant::Fourier), None])
+    }
+
+    /// Windows, anchors, sizes, types and heights of bands that nobody wrote down.
+    pub(super) fn generated(selection: Selection) -> Result<(), Failed> {
+        let count = if selection == Selection::Full { 200 } else { 24 };
+        let problems: Vec<_> = (0..count)
+            .map(|number| {
+                let mut rng = Rng::with_seed(seed(83, number));
+                let (cols, rows) =
+                    (rng.usize(1..=12), [rng.usize(1..=12), rng.usize(1..=90)][usize::from(number % 4 == 0)]);
+                let window = match number % 3 {
+                    0 => Window::random(cols, rows, rng.u64(..)),
+                    1 => Window::random_pair(cols, rows, rng.u64(..)),
+                    _ => Window::blur_pair(rows.min(17) | 1, rows.min(17) | 1, rng.u64(..)),
+                };
+                let anchored = number % 2 == 0;
+                let (cols, rows) = (window.cols, window.rows);
+                let window = if anchored { window.anchored(rng.usize(0..cols), rng.usize(0..rows)) } else { window };
+                (window, rng)
+            })
+            .collect();
+        let cases: Vec<_> = problems
+            .iter()
+            .enumerate()
+            .map(|(number, (window, rng))| {
+                let mut rng = rng.clone();
+                let channels = rng.usize(1..=4);
+                let shape = Shape { width: rng.usize(1..=70), height: rng.usize(2..=90), channels };
+                let stored = STORED[rng.usize(0..STORED.len())];
+                let (border, filtered) = (BORDERS[rng.usize(0..6)], rng.usize(1..=channels));
+                let case = Case { window, border, variant: None, shape, stored, filtered, seed: seed(84, number) };
+                (case, vec![rng.usize(1..=shape.height), rng.usize(1..=8)])
+            })
+            .collect();
+        check_all("generated", &cases, &[None, Some(Variant::DirectNaive)])
+    }
+
+    /// Bands that are large enough for threads to copy them together, for several callers of one plan at once, of which two are threads of
+    /// the pool that copies.
+    pub(super) fn callers() -> Result<(), Failed> {
+        let window = Window::blur(1, 3, 79);
+        let builder = || Plan::builder(&window.filter).border(Border::Wrap);
+        let (plan, cpu) =
+            (builder().device(Gpu::DEVICE).band_rows(600).build()?, builder().device(Device::Cpu).build()?);
+        let shape = Shape { width: 1024, height: 1090, channels: 1 };
+        let call = |number: usize| -> Result<(), Failed> {
+            let src = Strided::<u8>::random(shape, 0, seed(87, number));
+            let run = |plan: &Plan| {
+                let mut dst = Strided::<u8>::new(shape, 0, || 0x5A);
+                plan.run(&src.view()?, &mut dst.view_mut()?).map(|()| dst.bits())
+            };
+            let (found, expected) = (run(&plan)?, run(&cpu)?);
+            Ok(same(&found, &expected, shape.width).map_err(|wrong| format!("caller {number}: {wrong}"))?)
+        };
+        let outcomes = std::thread::scope(|scope| {
+            let outside: Vec<_> = (0..2).map(|number| scope.spawn(move || call(number))).collect();
+            let (two, three) = rayon::join(|| call(2), || call(3));
+            let outside =
+                outside.into_iter().map(|caller| caller.join().unwrap_or_else(|_| Err("a caller panicked".into())));
+            outside.chain([two, three]).collect::<Vec<_>>()
+        });
+        outcomes.into_iter().collect()
+    }
+
+    /// A limit on the GPU's memory changes no byte; one that is too low is refused, with the least that will do.
+    pub(super) fn memory() -> Result<(), Failed> {
+        let shape = Shape { width: 101, height: 140, channels: 3 };
+        let mut bounded = 0;
+        for (number, filter) in ["gaussian:sigma=1", "motion:length=5,angle=30"].iter().enumerate() {
+            let window = Window::preset(filter);
+            for border in [Border::Reflect101, Border::Wrap] {
+                let src = Strided::<u8>::random(shape, 0, seed(85, number));
+                let filter = |memory: u64| -> Result<Vec<u8>> {
+                    let plan =
+                        Plan::builder(&window.filter).border(border).device(Gpu::DEVICE).memory(memory).build()?;
+                    let mut dst = Strided::<u8>::new(shape, 0, || 0x5A);
+                    plan.run(&src.view()?, &mut dst.view_mut()?)?;
+                    Ok(dst.data)
+                };
+                let expected = filter(u64::MAX)?;
+                for memory in [1 << 20, 300 << 10, 100 << 10] {
+                    match filter(memory) {
+                        Ok(found) if found == expected => bounded += 1,
+                        Ok(_) => return Err(format!("{}, {memory} bytes: another result", window.name).into()),
+                        Err(Error::Parameter { name: "memory", value, expected }) => {
+                            let needed = expected.split(' ').find_map(|word| word.parse::<u64>().ok()).unwrap_or(0);
+                            if value != memory.to_string() || needed <= memory || filter(needed).is_err() {
+                                return Err(format!("memory is {value}: {expected}").into());
+                            }
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                let refused = filter(1000);
+                if !matches!(refused, Err(Error::Parameter { name: "memory", .. })) {
+                    return Err(format!("{}: 1000 bytes: {refused:?}", window.name).into());
+                }
+            }
+        }
+        if bounded < 6 { Err(format!("only {bounded} runs were bounded").into()) } else { Ok(()) }
+    }
+
+    /// Pictures of many sizes, some of them the same, on a filter.
+    fn pictures(count: usize) -> Vec<Strided<u8>> {
+        let picture = |number: usize| {
+            let (width, height) = (20 + 13 * (number / 2 % 5), 15 + 9 * (number % 7));
+            let shape = Shape { width, height, channels: [1, 3, 4][number % 3] };
+            Strided::random(shape, number % 2, seed(86, number))
+        };
+        (0..count).map(picture).collect()
+    }
+
+    fn batches(plan: &Plan, sources: &[Strided<u8>]) -> (Result<()>, Vec<Strided<u8>>) {
+        let mut targets: Vec<_> = sources.iter().map(|src| Strided::new(src.shape, 1, || 0x5A)).collect();
+        let views = sources.iter().zip(&mut targets).map(|(src, dst)| Ok((src.view()?, dst.view_mut()?)));
+        let outcome = views.collect::<Result<Vec<_>>>().and_then(|mut views| plan.run_batch(&mut views));
+        (outcome, targets)
+    }
+
+    /// A batch gives what its pictures give one by one, whole and in bands, on one GPU and on all.
+    pub(super) fn batch() -> Result<(), Failed> {
+        let sources = pictures(11);
+        for filter in ["gaussian:sigma=1", "motion:length=5,angle=30"] {
+            let window = Window::preset(filter);
+            let builder = || Plan::builder(&window.filter).border(Border::Wrap);
+            let alone = builder().device(Gpu::DEVICE).build()?;
+            let expected = sources.iter().map(|src| {
+                let mut dst = Strided::<u8>::new(src.shape, 1, || 0x5A);
+                alone.run(&src.view()?, &mut dst.view_mut()?).map(|()| dst)
+            });
+            let expected: Vec<_> = expected.collect::<Result<_>>()?;
+            for (name, plan, turns) in [
+                ("whole", builder().device(Gpu::DEVICE).build()?, 1),
+                ("bands", builder().device(Gpu::DEVICE).band_rows(9).build()?, 2),
+                ("all GPUs", builder().device(Device::AllGpus).build()?, 1),
+                ("bands on all GPUs", builder().device(Device::AllGpus).band_rows(9).build()?, 1),
+            ] {
+                for turn in 0..turns {
+                    let (outcome, found) = batches(&plan, &sources);
+                    outcome?;
+                    for (number, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                        same(&found.bits(), &expected.bits(), expected.stride)
+                            .map_err(|wrong| format!("{filter}, {name}, turn {turn}, picture {number}: {wrong}"))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The error of a batch names the first picture that is not done, and those before it are.
+    pub(super) fn batch_errors() -> Result<(), Failed> {
+        let window = Window::preset("gaussian:sigma=1");
+        for device in [Gpu::DEVICE, Device::Cpu] {
+            let plan = Plan::builder(&window.filter).device(device).build()?;
+            let sources = pictures(5);
+            for bad in [0, 2, 4] {
+                let mut targets: Vec<_> = sources
+                    .iter()
+                    .map(|src| Image::<u8>::zeroed(src.shape.width, src.shape.height, src.shape.channels))
+                    .collect::<Result<_>>()?;
+                let shape = targets[bad].shape();
+                targets[bad] = Image::zeroed(shape.width + 1, shape.height, shape.channels)?;
+                let views = sources.iter().zip(&mut targets).map(|(src, dst)| Ok((src.view()?, dst.view_mut())));
+                let mut views = views.collect::<Result<Vec<_>>>()?;
+                match plan.run_batch(&mut views) {
+                    Err(Error::InBatch { picture, error })
+                        if picture == bad && matches!(*error, Error::Mismatch { .. }) => {}
+                    other => return Err(format!("picture {bad} is wrong: {other:?}").into()),
+                }
+                drop(views);
+                for (number, (src, found)) in sources.iter().zip(&targets).enumerate().take(bad) {
+                    let mut expected = Image::zeroed(src.shape.width, src.shape.height, src.shape.channels)?;
+                    plan.run(&src.view()?, &mut expected.view_mut())?;
+                    if *found != expected {
+                        return Err(format!("picture {number}, before the wrong one, is not done").into());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
