@@ -19,11 +19,11 @@ mod tile;
 use std::sync::OnceLock;
 
 use crate::image::{ImageView, ImageViewMut, Pixel};
-use crate::round::{Order, Rounder};
+use crate::round::{Order, Rounder, Settler};
 use crate::simd::Isa;
 use crate::window::Window;
 use crate::{Border, Family, Filter, Result};
-use bands::{Passes, Run};
+use bands::{Frame, Passes, Run};
 
 /// A filter's taps, ready for the CPU.
 #[derive(Debug)]
@@ -57,9 +57,10 @@ impl Engine {
     ) -> Result<()> {
         let window = Window::new(&self.filter, border);
         let bytes = src.as_bytes().filter(|_| D::bytes_mut(&mut []).is_some());
-        if let (Some(src), Some(tap)) = (bytes, boxes::tap(&self.filter, &window, src.shape())) {
-            let rounder = Rounder::new(src, filtered, &self.filter, border, Order::Counted)?;
-            return boxes::run(self.isa, &window, tap, &src, dst, filtered, &rounder);
+        let settler = bytes.map(|src| Settler::new(src, filtered, &self.filter, border));
+        if let (Some(src), Some(settler), Some(tap)) = (bytes, &settler, boxes::tap(&self.filter, &window, src.shape()))
+        {
+            return boxes::run(self.isa, &window, tap, &src, dst, filtered, &Rounder::in_f32(settler, Order::Counted));
         }
         // 8-bit results must be correctly rounded, and sums tap by tap have a smaller error bound.
         if family == Family::Fourier && bytes.is_none() {
@@ -67,7 +68,7 @@ impl Engine {
         }
         let (passes, order) = match (family, &self.factors) {
             (Family::Separable, Some(Factors { row, column })) => {
-                (Passes { across: Some(row), taps: column }, Order::TwoPasses)
+                (Passes { across: Some(row), taps: column }, Order::BlockPasses)
             }
             _ => {
                 let by_rows = self.filter.cols() >= BY_ROWS && self.filter.rows() > 1;
@@ -75,8 +76,25 @@ impl Engine {
                 (Passes { across: None, taps: self.dense()? }, order)
             }
         };
-        let rounder = bytes.map(|src| Rounder::new(src, filtered, &self.filter, border, order)).transpose()?;
-        Run::new(self.isa, window, passes, src, dst, filtered, rounder.as_ref()).run()
+        let frame = Frame::new(self.isa, window, src, dst, filtered);
+        let Some(settler) = &settler else {
+            return bands::run(Some(&Run::new(&frame, passes, None)), None);
+        };
+        let narrow = Rounder::in_f32(settler, order);
+        let wide =
+            Rounder::in_f64(settler, if order == Order::BlockPasses { Order::TwoPasses } else { Order::TapByTap });
+        let in_f32 = Run::new(&frame, passes, Some(&narrow));
+        // In f64 only where that can decide.
+        let passes = match (order, self.filter.separated()) {
+            _ if wide.limit().is_none() || narrow.share() == 0.0 => None,
+            (Order::BlockPasses, Some((row, column))) => Some(Passes { across: Some(row), taps: column }),
+            _ => self.filter.dense_f64().map(|taps| Passes { across: None, taps }),
+        };
+        let in_f64 = passes.map(|passes| Run::new(&frame, passes, Some(&wide)));
+        match &in_f64 {
+            Some(in_f64) if in_f64.is_better(narrow.share()) => bands::run(None, Some(in_f64)),
+            in_f64 => bands::run(Some(&in_f32), in_f64.as_ref()),
+        }
     }
 
     fn spectra(&self) -> Result<&fourier::Spectra> {

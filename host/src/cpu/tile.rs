@@ -21,7 +21,7 @@
     reason = "an index says which register; iterators do not always leave them there"
 )]
 
-use crate::simd::{Lanes, Work};
+use crate::simd::{Float, Lanes, Vector, Work};
 
 /// Floats by which sums may be written past their ends: the widest tile.
 pub(super) const SLACK: usize = 128;
@@ -30,15 +30,15 @@ pub(super) const SLACK: usize = 128;
 pub(super) const MARGIN: usize = SLACK + 16;
 
 /// The destination of the sums.
-pub(super) enum Outs<'a, 'b> {
+pub(super) enum Outs<'a, 'b, E> {
     /// As they are.
-    Floats(&'a mut [&'b mut [f32]]),
+    Floats(&'a mut [&'b mut [E]]),
     /// Rounded half to even and saturated. Row and column of sums whose distance from an integer is `limit` or more are
     /// noted. No sum is 2^31 or more, or NaN.
-    Bytes { rows: &'a mut [&'b mut [u8]], limit: f32, noted: &'a mut Vec<(usize, usize)> },
+    Bytes { rows: &'a mut [&'b mut [u8]], limit: E, noted: &'a mut Vec<(usize, usize)> },
 }
 
-impl Outs<'_, '_> {
+impl<E: Float> Outs<'_, '_, E> {
     pub(super) fn count(&self) -> usize {
         match self {
             Self::Floats(rows) => rows.len(),
@@ -60,7 +60,7 @@ impl Outs<'_, '_> {
     /// # Safety
     /// Row `r` exists, and has room for all sums from `at` on.
     #[inline(always)]
-    unsafe fn store<L: Lanes, const V: usize>(&mut self, r: usize, at: usize, sums: &[L; V]) {
+    unsafe fn store<L: Vector<Float = E>, const V: usize>(&mut self, r: usize, at: usize, sums: &[L; V]) {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
@@ -80,27 +80,28 @@ impl Outs<'_, '_> {
 }
 
 /// One call of the kernel: a few rows of output, each of `len` sums.
-pub(super) struct Tiles<'a, 'b> {
+pub(super) struct Tiles<'a, 'b, E> {
     /// Where the lines are.
-    pub(super) ring: &'a [f32],
+    pub(super) ring: &'a [E],
     /// Where in the ring each line begins: those under the first row's window, then one more for each further row.
     pub(super) lines: &'a [usize],
     /// Taps, row by row.
-    pub(super) taps: &'a [f32],
+    pub(super) taps: &'a [E],
     /// Tap columns.
     pub(super) cols: usize,
     /// Floats between the pixels under neighbouring taps.
     pub(super) step: usize,
     /// The rows of output: [`rows_at_once`] of them, or one.
-    pub(super) outs: Outs<'a, 'b>,
+    pub(super) outs: Outs<'a, 'b, E>,
     /// Sums in each row. Outputs longer than this by [`SLACK`] are written past it.
     pub(super) len: usize,
     /// The stored pixels to prefetch, which are read next: a line for each row, and the bytes that one float is stored in.
     pub(super) ahead: ([*const u8; ROWS], usize),
     /// Whether to go on from the sums that the outputs hold, rather than from zero.
     pub(super) resume: bool,
-    /// Whether to sum each row of taps separately and then add these sums: shorter chains of roundings.
-    pub(super) by_rows: bool,
+    /// How many taps to sum apart, to add these sums then: shorter chains of roundings. At least as many as there are columns, or of a
+    /// row or a column alone; all taps in sequence if `usize::MAX`.
+    pub(super) block: usize,
 }
 
 /// The most rows of output that are computed together: with the adjacent vectors, as many as 32 registers hold.
@@ -118,7 +119,7 @@ pub(super) fn rows_at_once(tap_rows: usize) -> usize {
     }
 }
 
-impl Work for Tiles<'_, '_> {
+impl<E: Float> Work for Tiles<'_, '_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -131,31 +132,31 @@ impl Work for Tiles<'_, '_> {
         assert!(self.outs.len() >= self.len && (count == 1 || rows >= count));
         // SAFETY: the lines are in the ring, as far as a tile that ends at most SLACK behind the row's end reads.
         unsafe {
-            match (count, self.by_rows) {
-                (1, false) => self.all::<L, 1, W, false>(rows),
-                (3, false) => self.all::<L, 3, V, false>(rows),
-                (4, false) => self.all::<L, 4, V, false>(rows),
-                (5, false) => self.all::<L, 5, V, false>(rows),
-                (6, false) => self.all::<L, 6, V, false>(rows),
-                (1, true) => self.all::<L, 1, V, true>(rows),
-                (3, true) => self.all::<L, 3, V, true>(rows),
-                (4, true) => self.all::<L, 4, V, true>(rows),
-                (5, true) => self.all::<L, 5, V, true>(rows),
-                (6, true) => self.all::<L, 6, V, true>(rows),
+            match (count, self.block < usize::MAX) {
+                (1, false) => self.all::<E::Vector<L>, 1, W, false>(rows),
+                (3, false) => self.all::<E::Vector<L>, 3, V, false>(rows),
+                (4, false) => self.all::<E::Vector<L>, 4, V, false>(rows),
+                (5, false) => self.all::<E::Vector<L>, 5, V, false>(rows),
+                (6, false) => self.all::<E::Vector<L>, 6, V, false>(rows),
+                (1, true) => self.all::<E::Vector<L>, 1, W, true>(rows),
+                (3, true) => self.all::<E::Vector<L>, 3, V, true>(rows),
+                (4, true) => self.all::<E::Vector<L>, 4, V, true>(rows),
+                (5, true) => self.all::<E::Vector<L>, 5, V, true>(rows),
+                (6, true) => self.all::<E::Vector<L>, 6, V, true>(rows),
                 _ => unreachable!("rows_at_once gives 1, 3, 4, 5 or 6"),
             }
         }
     }
 }
 
-impl Tiles<'_, '_> {
+impl<E: Float> Tiles<'_, '_, E> {
     /// Every tile of the rows.
     ///
     /// # Safety
     /// The lines can be read `len + (cols - 1) * step + MARGIN` floats from their begin, there are `rows + R - 1` of them,
     /// `R` outputs of at least `len` floats, and `rows >= R`.
     #[inline(always)]
-    unsafe fn all<L: Lanes, const R: usize, const V: usize, const APART: bool>(mut self, rows: usize) {
+    unsafe fn all<L: Vector<Float = E>, const R: usize, const V: usize, const APART: bool>(mut self, rows: usize) {
         const { assert!(V * L::LEN <= SLACK) };
         let width = V * L::LEN;
         const { assert!(V.is_multiple_of(L::GROUP)) };
@@ -173,7 +174,7 @@ impl Tiles<'_, '_> {
             // SAFETY: the tile's columns are below `len + width <= len + SLACK`, or below `len`. Lines 0 to rows + R - 2
             // are used, and of the taps only those that lie on each.
             unsafe {
-                let mut sums = [[L::splat(0.0); V]; R];
+                let mut sums = [[L::splat(E::default()); V]; R];
                 if let (true, Outs::Floats(outs)) = (self.resume, &self.outs) {
                     for r in 0..R {
                         for v in 0..V {
@@ -196,8 +197,25 @@ impl Tiles<'_, '_> {
                 if R > 5 {
                     self.line::<L, R, V, 0, 5, APART>(4, at, &mut sums);
                 }
-                for line in R - 1..rows {
-                    self.line::<L, R, V, 0, R, APART>(line, at, &mut sums);
+                if APART && self.cols == 1 {
+                    let mut first = R - 1;
+                    while first < rows {
+                        let end = rows.min(first + self.block);
+                        let mut apart = [[L::splat(E::default()); V]; R];
+                        for line in first..end {
+                            self.line::<L, R, V, 0, R, false>(line, at, &mut apart);
+                        }
+                        for r in 0..R {
+                            for v in 0..V {
+                                sums[r][v] = sums[r][v].add(apart[r][v]);
+                            }
+                        }
+                        first = end;
+                    }
+                } else {
+                    for line in R - 1..rows {
+                        self.line::<L, R, V, 0, R, APART>(line, at, &mut sums);
+                    }
                 }
                 if R > 1 {
                     self.line::<L, R, V, 1, R, APART>(rows, at, &mut sums);
@@ -241,7 +259,14 @@ impl Tiles<'_, '_> {
     /// # Safety
     /// As for `all`; output row `r` has its tap row `line - r` on this line, for every `r` in `LO..HI`.
     #[inline(always)]
-    unsafe fn line<L: Lanes, const R: usize, const V: usize, const LO: usize, const HI: usize, const APART: bool>(
+    unsafe fn line<
+        L: Vector<Float = E>,
+        const R: usize,
+        const V: usize,
+        const LO: usize,
+        const HI: usize,
+        const APART: bool,
+    >(
         &self,
         line: usize,
         at: usize,
@@ -249,31 +274,36 @@ impl Tiles<'_, '_> {
     ) {
         // SAFETY: the caller's promise.
         unsafe {
-            let mut sums = if APART { [[L::splat(0.0); V]; R] } else { *totals };
             let values_at = self.ring.as_ptr().add(*self.lines.get_unchecked(line) + at);
             let taps = self.taps.as_ptr().add((line - LO) * self.cols);
-            for col in 0..self.cols {
-                // A vector that lies in two cache lines costs as much as four others: too much for a single row.
-                let values: [L; V] = if R == 1 {
-                    L::load_shifted(values_at, col * self.step)
-                } else {
-                    let mut values = [L::splat(0.0); V];
-                    for v in 0..V {
-                        values[v] = L::load(values_at.add(col * self.step + v * L::LEN));
+            let mut first = 0;
+            while first < self.cols {
+                let end = if APART { self.cols.min(first.saturating_add(self.block)) } else { self.cols };
+                let mut sums = if APART { [[L::splat(E::default()); V]; R] } else { *totals };
+                for col in first..end {
+                    // A vector that lies in two cache lines costs as much as four others: too much for a single row.
+                    let values: [L; V] = if R == 1 {
+                        L::load_shifted(values_at, col * self.step)
+                    } else {
+                        let mut values = [L::splat(E::default()); V];
+                        for v in 0..V {
+                            values[v] = L::load(values_at.add(col * self.step + v * L::LEN));
+                        }
+                        values
+                    };
+                    for r in LO..HI {
+                        let tap = L::splat(*taps.add(col).sub((r - LO) * self.cols));
+                        for v in 0..V {
+                            sums[r][v] = tap.mul_add(values[v], sums[r][v]);
+                        }
                     }
-                    values
-                };
+                }
                 for r in LO..HI {
-                    let tap = L::splat(*taps.add(col).sub((r - LO) * self.cols));
                     for v in 0..V {
-                        sums[r][v] = tap.mul_add(values[v], sums[r][v]);
+                        totals[r][v] = if APART { totals[r][v].add(sums[r][v]) } else { sums[r][v] };
                     }
                 }
-            }
-            for r in LO..HI {
-                for v in 0..V {
-                    totals[r][v] = if APART { totals[r][v].add(sums[r][v]) } else { sums[r][v] };
-                }
+                first = end;
             }
         }
     }
@@ -284,7 +314,7 @@ impl Tiles<'_, '_> {
 /// # Safety
 /// `out` points to as many bytes as there are sums.
 #[inline(always)]
-unsafe fn round<L: Lanes, const V: usize>(sums: &[L; V], limit: L, out: *mut u8, mut note: impl FnMut(usize)) {
+unsafe fn round<L: Vector, const V: usize>(sums: &[L; V], limit: L, out: *mut u8, mut note: impl FnMut(usize)) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut ints = [sums[0].nearest(); V];

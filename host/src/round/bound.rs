@@ -12,11 +12,16 @@ pub(crate) enum Order {
     ByRows,
     /// A row pass, then a column pass.
     TwoPasses,
+    /// The same; in each pass, [`BLOCK`] taps at a time are summed apart, and then these sums are added.
+    BlockPasses,
     /// None: the product of spectra.
     Spectra,
     /// None: pixels are added as integers, and the sum is multiplied with the one value of all taps.
     Counted,
 }
+
+/// How many taps are summed apart. Fewer would leave fewer results in doubt, but take longer.
+pub(crate) const BLOCK: usize = 24;
 
 impl From<Family> for Order {
     fn from(family: Family) -> Self {
@@ -66,7 +71,8 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
         (Order::Spectra, _) => 2.0 * spectrum::UNITS * UNIT_ROUNDOFF * filter.weight() * greatest,
         // The sum, the tap and their product are rounded.
         (Order::Counted, _) => gamma(3.0, UNIT_ROUNDOFF) * filter.weight() * greatest,
-        (Order::TwoPasses, Some((row, column))) => {
+        (Order::TwoPasses | Order::BlockPasses, Some((row, column))) => {
+            let block = if order == Order::BlockPasses { BLOCK } else { usize::MAX };
             let (row_weight, column_weight) = (weight(row), weight(column));
             let taps_loss = factors_loss(filter, row, column);
             let (row_bit, column_bit) = (lowest_bit(row), lowest_bit(column));
@@ -75,12 +81,10 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
                 return 0.0;
             }
             let (mut across, mut down) = (nothing, PartialSum { signed: true, ..nothing });
-            let in_rows = if row_exact { 0.0 } else { across.add_all(row) };
-            let row_steps = if row_exact { 0.0 } else { count(row) };
-            across = nothing;
-            across.add_all(row);
-            let partials = in_rows * column_weight + across.greatest() * down.add_all(column);
-            let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(row_steps + count(column), UNIT_ROUNDOFF));
+            let rounded = across.add_blocks(row, block);
+            let (in_rows, row_steps) = if row_exact { (0.0, 0.0) } else { (rounded, count(row)) };
+            let partials = in_rows * column_weight + across.greatest() * down.add_blocks(column, block);
+            let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(2.0 * (row_steps + count(column)), UNIT_ROUNDOFF));
             (rounding + taps_loss) * greatest + UNDERFLOW * (row_steps * column_weight + count(column))
         }
         _ => {
@@ -92,11 +96,7 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
                 taps_loss += loss(taps);
                 bit = bit.min(lowest_bit(taps));
                 if order == Order::ByRows {
-                    let mut row = nothing;
-                    partials += row.add_all(taps);
-                    partial.plus += row.plus;
-                    partial.minus += row.minus;
-                    partials += partial.greatest();
+                    partials += partial.add_blocks(taps, taps.len());
                 } else {
                     partials += partial.add_all(taps);
                 }
@@ -124,12 +124,16 @@ fn loss(taps: &[f64]) -> f64 {
 /// How far the products of a row and a column in f32 are from the filter's taps.
 fn factors_loss(filter: &Filter, row: &[f64], column: &[f64]) -> f64 {
     let rounding = loss(column) * row.iter().map(|tap| tap.abs()).sum::<f64>() + weight(column) * loss(row);
-    let Some(taps) = filter.dense_f64() else { return rounding };
+    rounding + filter.dense_f64().map_or(0.0, |taps| products_loss(taps, row, column))
+}
+
+/// The sum of the differences between taps and the products of a row and a column.
+fn products_loss(taps: &[f64], row: &[f64], column: &[f64]) -> f64 {
     let lines = taps.chunks_exact(row.len()).zip(column);
     let of_line = |(taps, down): (&[f64], &f64)| -> f64 {
         taps.iter().zip(row).map(|(tap, across)| (tap - down * across).abs()).sum()
     };
-    rounding + lines.map(of_line).sum::<f64>()
+    lines.map(of_line).sum()
 }
 
 fn rounded(tap: f64) -> f64 {
@@ -161,6 +165,22 @@ impl PartialSum {
         }
         partials
     }
+
+    /// Adds the sums of blocks of taps; returns the sum of the bounds of all partial sums.
+    fn add_blocks(&mut self, taps: &[f64], block: usize) -> f64 {
+        if taps.len() <= block && self.plus + self.minus == 0.0 {
+            return self.add_all(taps);
+        }
+        let mut partials = 0.0;
+        for taps in taps.chunks(block) {
+            let mut apart = Self { plus: 0.0, minus: 0.0, ..*self };
+            partials += apart.add_all(taps);
+            self.plus += apart.plus;
+            self.minus += apart.minus;
+            partials += self.greatest();
+        }
+        partials
+    }
 }
 
 /// The greatest difference between sums over the f64 taps, computed in f64 in any two orders.
@@ -168,6 +188,18 @@ pub(super) fn of_reordering(filter: &Filter, greatest: f64) -> f64 {
     // Each may be off by as many roundings as there are taps, and a few for the products of factors.
     let steps = filter.cols() as f64 * filter.rows() as f64 + 4.0;
     2.0 * gamma(steps, f64::EPSILON / 2.0) * filter.weight() * greatest
+}
+
+/// How far f64 sums in this order, compared with those over the filter's taps, may be off for factors whose products are not quite the
+/// taps; for pixels of at most 1.
+pub(super) fn of_factors(filter: &Filter, order: Order) -> f64 {
+    match (order, filter.separated(), filter.dense_f64()) {
+        // Each difference, and the sum of them, is rounded a few times.
+        (Order::TwoPasses | Order::BlockPasses, Some((row, column)), Some(taps)) => {
+            1.01 * products_loss(taps, row, column) + 4.0 * f64::EPSILON * filter.weight()
+        }
+        _ => 0.0,
+    }
 }
 
 /// Calls `visit` with each row of taps.

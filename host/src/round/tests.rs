@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::bound::of_sums;
 use super::*;
-use crate::{Device, Family, Plan, Variant};
+use crate::{Border, Device, Family, ImageView, Plan, Variant};
 
 /// The definition: padded by copying, summed in f64, product by product.
 fn defined(src: &[u8], (width, height): (usize, usize), filter: &Filter, border: Border) -> Vec<u8> {
@@ -179,12 +179,12 @@ fn the_worst_that_a_kernel_may_give_is_put_right() {
             assert!(error > 0.0 && error < 0.5);
             // The truth here is itself an f32 result, so half of the allowance is left to disturb it by.
             let planes = disturbed(&truth, error / 2.0);
-            let rounder = Rounder::new(src, 1, &filter, border, family.into()).unwrap();
+            let settler = Settler::new(src, 1, &filter, border);
+            let rounder = Rounder::in_f32(&settler, family.into());
             let mut scratch = Scratch::default();
-            rounder.begin(&(0..width), &mut scratch).unwrap();
             let mut found = vec![0xa5u8; pixels.len()];
             for (y, (sums, out)) in planes.chunks(width).zip(found.chunks_mut(width)).enumerate() {
-                rounder.store_part(Isa::fastest(), sums, 0, y, out, &mut scratch);
+                rounder.store_part(Isa::fastest(), sums, (0, y), out, &mut scratch, |_| None);
             }
             let expected = defined(&pixels, (width, height), &filter, border);
             let kept = |x: usize, y: usize| {
@@ -214,12 +214,7 @@ fn large_windows_go_by_passes() {
         let halves: Vec<u8> = (0..pixels.len()).map(|i| (i % 2) as u8).collect();
         for border in [Border::Constant(3.5), Border::Reflect, Border::Wrap, Border::Keep] {
             let src = ImageView::new(&pixels, size.0, size.1, 1).unwrap();
-            let rounder = Rounder::new(src, 1, &filter, border, Order::TwoPasses).unwrap();
-            assert_eq!(
-                (rounder.settler.passes.is_some(), rounder.settler.defined_by_passes),
-                (true, defined),
-                "{text}"
-            );
+            assert_eq!(Settler::new(src, 1, &filter, border).defined_by_passes, defined, "{text}");
             check(&pixels, size, &filter, border);
             if !defined {
                 check(&halves, size, &filter, border);
