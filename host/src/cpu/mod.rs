@@ -32,7 +32,9 @@ pub(crate) struct Engine {
     filter: Filter,
     dense: OnceLock<Vec<f32>>,
     factors: Option<Factors>,
-    spectra: OnceLock<fourier::Spectra>,
+    spectra: OnceLock<fourier::Spectra<f32>>,
+    /// For 8-bit results.
+    exact_spectra: OnceLock<fourier::Spectra<f64>>,
 }
 
 impl Engine {
@@ -43,6 +45,7 @@ impl Engine {
             dense: OnceLock::new(),
             factors: filter.separated().map(|(row, column)| Factors { row: rounded(row), column: rounded(column) }),
             spectra: OnceLock::new(),
+            exact_spectra: OnceLock::new(),
         })
     }
 
@@ -62,9 +65,15 @@ impl Engine {
         {
             return boxes::run(self.isa, &window, tap, &src, dst, filtered, &Rounder::in_f32(settler, Order::Counted));
         }
-        // 8-bit results must be correctly rounded, and sums tap by tap have a smaller error bound.
-        if family == Family::Fourier && bytes.is_none() {
-            return fourier::run(&window, self.dense()?, self.spectra()?, src, dst, filtered);
+        if family == Family::Fourier {
+            let Some(settler) = &settler else {
+                return fourier::run(&window, self.dense()?, self.spectra()?, None, src, dst, filtered);
+            };
+            let rounder = Rounder::in_f64(settler, Order::Spectra);
+            if rounder.limit().is_some() {
+                let spectra = crate::memory::once(&self.exact_spectra, || fourier::Spectra::new(&self.filter))?;
+                return fourier::run(&window, &[], spectra, Some((self.isa, &rounder)), src, dst, filtered);
+            }
         }
         let (passes, order) = match (family, &self.factors) {
             (Family::Separable, Some(Factors { row, column })) => {
@@ -97,7 +106,7 @@ impl Engine {
         }
     }
 
-    fn spectra(&self) -> Result<&fourier::Spectra> {
+    fn spectra(&self) -> Result<&fourier::Spectra<f32>> {
         crate::memory::once(&self.spectra, || fourier::Spectra::new(&self.filter))
     }
 

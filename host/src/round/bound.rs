@@ -190,13 +190,17 @@ pub(super) fn of_reordering(filter: &Filter, greatest: f64) -> f64 {
     2.0 * gamma(steps, f64::EPSILON / 2.0) * filter.weight() * greatest
 }
 
-/// How far f64 sums in this order, compared with those over the filter's taps, may be off for factors whose products are not quite the
-/// taps; for pixels of at most 1.
-pub(super) fn of_factors(filter: &Filter, order: Order) -> f64 {
+/// How far f64 sums in this order may lie from those over the filter's taps, beyond what [`of_reordering`] allows, for pixels of at most
+/// 1: by factors whose products are not quite the taps, or by transforms.
+pub(super) fn in_f64(filter: &Filter, order: Order) -> f64 {
     match (order, filter.separated(), filter.dense_f64()) {
         // Each difference, and the sum of them, is rounded a few times.
         (Order::TwoPasses | Order::BlockPasses, Some((row, column)), Some(taps)) => {
             1.01 * products_loss(taps, row, column) + 4.0 * f64::EPSILON * filter.weight()
+        }
+        (Order::Spectra, ..) => {
+            spectrum::error_in_f64(spectrum::cpu_tile(filter.cols() as i32, filter.rows() as i32) as usize)
+                * filter.weight()
         }
         _ => 0.0,
     }

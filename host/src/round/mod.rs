@@ -128,7 +128,7 @@ impl<'a> Rounder<'a, f64> {
     /// For f64 sums in this order.
     pub(crate) fn in_f64(settler: &'a Settler<'a>, order: Order) -> Self {
         let (_, reordering, tame) = errors(settler.filter, &settler.window, order);
-        let error = reordering + bound::of_factors(settler.filter, order) * settler.greatest();
+        let error = reordering + bound::in_f64(settler.filter, order) * settler.greatest();
         Self { settler, doubt: Doubt::new(error), order, tame, by_definition: true }
     }
 }
@@ -183,6 +183,26 @@ impl<E: Float> Rounder<'_, E> {
         }
         scratch.chunks = chunks;
         settled
+    }
+
+    /// Stores the sums of one channel of a part of row `y`, from column `x` on, to its places among the others' elements.
+    pub(crate) fn store_channel(
+        &self,
+        isa: Isa,
+        sums: &[E],
+        part: (usize, usize),
+        channel: usize,
+        out: &mut [u8],
+        scratch: &mut Scratch,
+    ) {
+        let channels = self.settler.channels();
+        let len = out.len() / channels;
+        for (&sum, at) in sums.iter().take(len).zip((channel..).step_by(channels)) {
+            out[at] = sum.byte();
+            if self.doubt.about(sum) {
+                self.settle(isa, part, at, out, scratch);
+            }
+        }
     }
 
     /// Computes and stores the correct result at element `at` of a part of row `y` that begins at column `x`.

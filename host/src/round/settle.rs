@@ -76,6 +76,10 @@ impl<'a> Settler<'a> {
         super::greatest(&self.window)
     }
 
+    pub(super) fn channels(&self) -> usize {
+        self.src.shape().channels
+    }
+
     /// Whether f64 sums in every order round to the same result as this one.
     pub(super) fn settles(&self, sum: f64) -> bool {
         !self.doubt.about(sum)
