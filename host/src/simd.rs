@@ -5,7 +5,7 @@
     reason = "an index says which register; iterators do not always leave them there"
 )]
 
-use std::ops::Sub;
+use std::ops::{Mul, Sub};
 use std::sync::OnceLock;
 
 use crate::{Error, Result};
@@ -227,7 +227,7 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
 
 /// A floating-point type that the engine computes in.
 pub(crate) trait Float:
-    Copy + Default + PartialOrd + Sub<Output = Self> + Send + Sync + std::fmt::Debug
+    Copy + Default + PartialOrd + Sub<Output = Self> + Mul<Output = Self> + Send + Sync + std::fmt::Debug
 {
     /// A vector of them, where one of f32 is `L`.
     type Vector<L: Lanes>: Vector<Float = Self>;

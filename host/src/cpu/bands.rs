@@ -46,6 +46,20 @@ pub(super) struct Passes<'a, E> {
     pub(super) taps: &'a [E],
 }
 
+/// A filter as a sum of such.
+pub(super) struct Terms<'a, E> {
+    /// The factor of the pixel itself, if it has one beside the passes.
+    pub(super) point: Option<E>,
+    /// At least one; more than one, or one beside a point, are all separable.
+    pub(super) passes: Vec<Passes<'a, E>>,
+}
+
+impl<'a, E> From<Passes<'a, E>> for Terms<'a, E> {
+    fn from(passes: Passes<'a, E>) -> Self {
+        Self { point: None, passes: vec![passes] }
+    }
+}
+
 /// An image, a window over it, and the destination.
 pub(super) struct Frame<'a, S, D> {
     pub(super) isa: Isa,
@@ -72,7 +86,7 @@ impl<'a, S: Pixel, D: Pixel> Frame<'a, S, D> {
 /// Everything that the jobs share: a frame, and the filter with sums of type `E`.
 pub(super) struct Run<'a, S, D, E> {
     frame: &'a Frame<'a, S, D>,
-    passes: Passes<'a, E>,
+    terms: &'a Terms<'a, E>,
     rounder: Option<&'a Rounder<'a, E>>,
     /// Tap columns in the last pass.
     cols: usize,
@@ -166,7 +180,8 @@ impl Allowance {
         let channels = wide.frame.src.shape().channels;
         let taps = wide.taps_taken() as f64;
         // The lines under the window are made again.
-        let again = (wide.slots * wide.passes.across.map_or(1, <[f64]>::len)) as f64 * PASS_TAP * (STRIP / 4) as f64;
+        let lines = wide.slots * if wide.cols == 1 { cols } else { 1 };
+        let again = lines as f64 * PASS_TAP * (STRIP / 4) as f64;
         Self {
             per_result: 1.1 * PASS_TAP * taps,
             per_doubt: SETTLED_TAP * (cols * rows * channels) as f64 + SETTLED,
@@ -182,11 +197,11 @@ impl Allowance {
 }
 
 /// Nanoseconds that a thread takes for a tap of a pass in f32, and about as many more for one in f64.
-const PASS_TAP: f64 = 0.07;
+const PASS_TAP: f64 = 0.03;
 
 /// Nanoseconds for a tap of a result that is settled, other channels' values between them included, and for the result itself.
-const SETTLED_TAP: f64 = 0.1;
-const SETTLED: f64 = 60.0;
+const SETTLED_TAP: f64 = 0.09;
+const SETTLED: f64 = 100.0;
 
 impl<S: Pixel, D: Pixel> Run<'_, S, D, f64> {
     /// Whether sums in f64 from the start are faster, if so many of those in f32 are in doubt.
@@ -197,9 +212,14 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D, f64> {
 }
 
 impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
-    pub(super) fn new(frame: &'a Frame<'a, S, D>, passes: Passes<'a, E>, rounder: Option<&'a Rounder<'a, E>>) -> Self {
+    pub(super) fn new(
+        frame: &'a Frame<'a, S, D>,
+        terms: &'a Terms<'a, E>,
+        rounder: Option<&'a Rounder<'a, E>>,
+    ) -> Self {
         let Frame { window, src, .. } = frame;
-        let cols = if passes.across.is_some() { 1 } else { window.cols };
+        let separable = terms.passes.iter().all(|passes| passes.across.is_some());
+        let cols = if separable { 1 } else { window.cols };
         let halo = (cols - 1) * src.shape().channels;
         let most = (GREATEST_RING / size_of::<E>() / (STRIP / size_of::<E>() + halo + SLACK)).max(8);
         // A row pass costs too much to repeat it for each block.
@@ -208,10 +228,11 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let slots = (block + rows_at_once(block) - 1).min(src.shape().height + 1);
         let apart = match rounder.map(Rounder::order) {
             Some(Order::ByRows) => window.cols,
-            Some(Order::BlockPasses) => BLOCK,
+            // In f64 nothing is gained by it.
+            Some(Order::BlockPasses | Order::Terms) if size_of::<E>() == size_of::<f32>() => BLOCK,
             _ => usize::MAX,
         };
-        Self { frame, passes, rounder, cols, block: apart, blocks, slots }
+        Self { frame, terms, rounder, cols, block: apart, blocks, slots }
     }
 
     /// The columns of a rectangle.
@@ -219,20 +240,20 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let Shape { width, channels, .. } = self.frame.src.shape();
         let halo = (self.cols - 1) * channels;
         let (ring, least) = (RING / size_of::<E>(), STRIP / size_of::<E>());
-        let strip = (ring / self.slots).saturating_sub(halo + SLACK).max(least) / channels;
+        let strip = (ring / (self.slots * self.terms.passes.len())).saturating_sub(halo + SLACK).max(least) / channels;
         // A whole number of tiles.
         width.div_ceil(width.div_ceil(strip.max(1))).next_multiple_of(SLACK)
     }
 
     /// How many taps of a pass over so many are summed apart.
-    fn block(&self, taps: usize) -> usize {
+    fn block(&self, taps: usize, resume: bool) -> usize {
         // One block alone is the plain sequence.
-        if self.cols == 1 && taps <= self.block { usize::MAX } else { self.block }
+        if self.cols == 1 && taps <= self.block && !resume { usize::MAX } else { self.block }
     }
 
     /// How many taps are taken for a result.
     fn taps_taken(&self) -> usize {
-        self.passes.across.map_or(0, <[E]>::len) + self.passes.taps.len()
+        self.terms.passes.iter().map(|passes| passes.across.map_or(0, <[E]>::len) + passes.taps.len()).sum()
     }
 
     /// Filters some columns of some rows. No two jobs have a pixel in common.
@@ -248,7 +269,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let len = columns.len() * channels;
         // Lines begin where cache lines do.
         let line_len = (len + (self.cols - 1) * channels + MARGIN).next_multiple_of(CACHE_LINE / size_of::<E>());
-        let across = self.passes.across.map_or(0, |across| len + (across.len() - 1) * channels + MARGIN);
+        let across = if self.cols == 1 { len + (self.frame.window.cols - 1) * channels + MARGIN } else { 0 };
         scratch.start(self, line_len, across, columns)?;
 
         let mut y = rows.start;
@@ -314,7 +335,14 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let mut outs: [&mut [u8]; ROWS] = std::array::from_fn(|_| places.next().unwrap_or_default());
         let mut noted = std::mem::take(&mut scratch.noted);
         noted.clear();
-        self.tiles(scratch, columns, y, 0, Outs::Bytes { rows: &mut outs[..count], limit, noted: &mut noted });
+        let mut sums = std::mem::take(&mut scratch.sums);
+        self.before_last(scratch, columns, y, count, &mut sums);
+        let mut from = sums.chunks(columns.len() * self.frame.src.shape().channels + SLACK);
+        let from: [&[E]; ROWS] = std::array::from_fn(|_| from.next().unwrap_or_default());
+        let from = if self.adds_up() { &from[..count] } else { &[] };
+        let outs_now = Outs::Bytes { rows: &mut outs[..count], limit, noted: &mut noted, from };
+        self.tiles(scratch, columns, y, (self.terms.passes.len() - 1, 0), outs_now, self.adds_up());
+        scratch.sums = sums;
         let results = outs.iter().map(|out| out.len()).sum();
         let covered = allowance.as_mut().is_none_or(|allowance| allowance.covers(results, noted.len()));
         if covered {
@@ -331,7 +359,30 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let count = parts.len();
         let mut places = parts.iter_mut().filter_map(|part| D::floats_mut(part).and_then(E::of_floats));
         let mut outs: [&mut [E]; ROWS] = std::array::from_fn(|_| places.next().unwrap_or_default());
-        self.tiles(scratch, columns, y, 0, Outs::Floats(&mut outs[..count]));
+        self.tiles(scratch, columns, y, (0, 0), Outs::Floats(&mut outs[..count]), false);
+    }
+
+    /// Whether the last pass goes on from other sums.
+    fn adds_up(&self) -> bool {
+        self.terms.point.is_some() || self.terms.passes.len() > 1
+    }
+
+    /// The sums of all terms but the last, if there are any, for `count` rows.
+    fn before_last(&self, scratch: &mut Scratch<E>, columns: &Range<usize>, y: usize, count: usize, sums: &mut [E]) {
+        let channels = self.frame.src.shape().channels;
+        let len = columns.len() * channels;
+        let mut outs = sums.chunks_mut(len + SLACK);
+        let mut outs: [&mut [E]; ROWS] = std::array::from_fn(|_| outs.next().unwrap_or_default());
+        if let Some(factor) = self.terms.point {
+            for (i, out) in outs.iter_mut().take(count).enumerate() {
+                let values = &self.frame.src.row(y + i)[columns.start * channels..columns.end * channels];
+                self.frame.isa.run(Scale { factor, values, out });
+            }
+        }
+        for term in 0..self.terms.passes.len() - 1 {
+            let resume = term > 0 || self.terms.point.is_some();
+            self.tiles(scratch, columns, y, (term, 0), Outs::Floats(&mut outs[..count]), resume);
+        }
     }
 
     /// Adds up the sums, block by block, and then stores them.
@@ -345,10 +396,12 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
     ) {
         let len = columns.len() * self.frame.src.shape().channels;
         let mut sums = std::mem::take(&mut scratch.sums);
+        self.before_last(scratch, columns, y, parts.len(), &mut sums);
         let mut outs = sums.chunks_mut(len + SLACK);
         let mut outs: [&mut [E]; ROWS] = std::array::from_fn(|_| outs.next().unwrap_or_default());
         for block in 0..self.blocks {
-            self.tiles(scratch, columns, y, block, Outs::Floats(&mut outs[..parts.len()]));
+            let at = (self.terms.passes.len() - 1, block);
+            self.tiles(scratch, columns, y, at, Outs::Floats(&mut outs[..parts.len()]), block > 0 || self.adds_up());
         }
         for (i, part) in parts.iter_mut().enumerate() {
             let sums = &mut outs[i][..len];
@@ -365,14 +418,23 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         scratch.sums = sums;
     }
 
-    /// Calls the kernel for a block of tap rows.
-    fn tiles(&self, scratch: &mut Scratch<E>, columns: &Range<usize>, y: usize, block: usize, outs: Outs<'_, '_, E>) {
+    /// Calls the kernel for a term's block of tap rows.
+    fn tiles(
+        &self,
+        scratch: &mut Scratch<E>,
+        columns: &Range<usize>,
+        y: usize,
+        (term, block): (usize, usize),
+        outs: Outs<'_, '_, E>,
+        resume: bool,
+    ) {
+        let in_place = matches!(outs, Outs::Floats(_));
         let channels = self.frame.src.shape().channels;
         let bound = |block: usize| block * self.frame.window.rows / self.blocks;
         let tap_rows = bound(block)..bound(block + 1);
         scratch.lines.clear();
         for row in y + tap_rows.start..y + tap_rows.end + outs.count() - 1 {
-            let at = self.line(scratch, columns, row);
+            let at = self.line(scratch, columns, term, row);
             scratch.lines.push(at);
         }
         // The rows that the next call will read. Within a page the processor prefetches by itself.
@@ -385,33 +447,36 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         });
         let ahead = (ahead, if far { size_of::<S>() } else { 0 });
         self.frame.isa.run(Tiles {
-            ring: &scratch.ring,
+            ring: &scratch.rings[term].lines,
             lines: &scratch.lines,
-            taps: &self.passes.taps[tap_rows.start * self.cols..tap_rows.end * self.cols],
+            taps: &self.terms.passes[term].taps[tap_rows.start * self.cols..tap_rows.end * self.cols],
             cols: self.cols,
             step: channels,
             outs,
             len: columns.len() * channels,
             ahead,
-            resume: block > 0,
-            block: self.block(tap_rows.len()),
+            // Bytes go on from other rows than their own.
+            resume: resume && in_place,
+            block: self.block(tap_rows.len(), resume),
         });
     }
 
     /// The position in the ring of the line under tap row 0 of row `y`, for an anchor at 0. Computes the line if it is not there.
-    fn line(&self, scratch: &mut Scratch<E>, columns: &Range<usize>, y: usize) -> usize {
+    fn line(&self, scratch: &mut Scratch<E>, columns: &Range<usize>, term: usize, y: usize) -> usize {
         let Shape { height, channels, .. } = self.frame.src.shape();
         let source = self.frame.window.row(y, 0, height);
         // Each line of a small image has a fixed place; lines of a large one take places in turn.
         let slot = if height < self.slots { source.unwrap_or(height) } else { y % self.slots };
         let name = if height < self.slots { slot } else { y };
         let at = slot * scratch.line_len;
-        if scratch.held[slot] == name {
+        let Ring { lines, held } = &mut scratch.rings[term];
+        if held[slot] == name {
             return at;
         }
-        scratch.held[slot] = name;
-        let line = &mut scratch.ring[at..][..scratch.line_len];
-        let out = if self.passes.across.is_some() { &mut scratch.across[..] } else { &mut *line };
+        held[slot] = name;
+        let line = &mut lines[at..][..scratch.line_len];
+        let across = self.terms.passes[term].across;
+        let out = if across.is_some() { &mut scratch.across[..] } else { &mut *line };
         match source {
             None => out.fill(E::of(self.frame.window.border_value.into())),
             Some(y) => {
@@ -433,7 +498,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
                 }
             }
         }
-        if let Some(taps) = self.passes.across {
+        if let Some(taps) = across {
             let (ring, len) = (&scratch.across, columns.len() * channels);
             let mut outs = [line];
             self.frame.isa.run(Tiles {
@@ -446,7 +511,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
                 len,
                 ahead: ([std::ptr::null(); ROWS], 0),
                 resume: false,
-                block: self.block(taps.len()),
+                block: self.block(taps.len(), false),
             });
         }
         at
@@ -456,12 +521,10 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
 /// A thread's memory.
 #[derive(Default)]
 struct Scratch<E> {
-    /// The lines.
-    ring: Aligned<E>,
+    /// For each term, its lines.
+    rings: Vec<Ring<E>>,
     /// Floats from one line to the next.
     line_len: usize,
-    /// Which line each place in the ring holds.
-    held: Vec<usize>,
     /// Where the lines of a call begin.
     lines: Vec<usize>,
     /// A padded row before its row pass.
@@ -488,11 +551,14 @@ impl<E: Float> Scratch<E> {
     ) -> Result<()> {
         let Shape { width, channels, .. } = run.frame.src.shape();
         self.line_len = line_len;
-        self.ring.grow(run.slots.saturating_mul(line_len))?;
+        self.rings.resize_with(run.terms.passes.len(), Ring::default);
+        for ring in &mut self.rings {
+            ring.lines.grow(run.slots.saturating_mul(line_len))?;
+            ring.held.clear();
+            ring.held.resize(run.slots, usize::MAX);
+        }
         self.across.grow(across)?;
         self.sums.grow(ROWS * (columns.len() * channels + SLACK))?;
-        self.held.clear();
-        self.held.resize(run.slots, usize::MAX);
 
         let Window { cols, anchor_x, .. } = run.frame.window;
         let padded = columns.len() + cols - 1;
@@ -503,6 +569,14 @@ impl<E: Float> Scratch<E> {
         self.sides.extend(sides.map(|at| (at, run.frame.window.column(columns.start + at, 0, width))));
         Ok(())
     }
+}
+
+/// The lines under a window.
+#[derive(Default)]
+struct Ring<E> {
+    lines: Aligned<E>,
+    /// Which line each place holds.
+    held: Vec<usize>,
 }
 
 /// Values that start at a cache line.
@@ -553,6 +627,23 @@ impl<S: Pixel, E: Float> Work for Widen<'_, S, E> {
             Some(out) => S::widen(self.values, out),
             None => self.out.iter_mut().zip(self.values).for_each(|(out, value)| *out = E::of(value.to_f32().into())),
         }
+    }
+}
+
+/// Pixels times a factor.
+struct Scale<'a, S, E> {
+    factor: E,
+    values: &'a [S],
+    out: &'a mut [E],
+}
+
+impl<S: Pixel, E: Float> Work for Scale<'_, S, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        let each = self.out.iter_mut().zip(self.values);
+        each.for_each(|(out, value)| *out = self.factor * E::of(value.to_f32().into()));
     }
 }
 

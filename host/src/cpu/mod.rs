@@ -23,7 +23,7 @@ use crate::round::{Order, Rounder, Settler};
 use crate::simd::Isa;
 use crate::window::Window;
 use crate::{Border, Family, Filter, Result};
-use bands::{Frame, Passes, Run};
+use bands::{Frame, Passes, Run, Terms};
 
 /// A filter's taps, ready for the CPU.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(crate) struct Engine {
     filter: Filter,
     dense: OnceLock<Vec<f32>>,
     factors: Option<Factors>,
+    /// The terms of the filter's sum, where it has one.
+    sum: Option<Vec<Factors>>,
     spectra: OnceLock<fourier::Spectra<f32>>,
     /// For 8-bit results.
     exact_spectra: OnceLock<fourier::Spectra<f64>>,
@@ -43,7 +45,8 @@ impl Engine {
             isa: Isa::chosen()?,
             filter: filter.clone(),
             dense: OnceLock::new(),
-            factors: filter.separated().map(|(row, column)| Factors { row: rounded(row), column: rounded(column) }),
+            factors: filter.separated().map(|(row, column)| Factors::new(row, column)),
+            sum: filter.sum().map(|sum| sum.terms.iter().map(|(row, column)| Factors::new(row, column)).collect()),
             spectra: OnceLock::new(),
             exact_spectra: OnceLock::new(),
         })
@@ -59,47 +62,52 @@ impl Engine {
         filtered: usize,
     ) -> Result<()> {
         let window = Window::new(&self.filter, border);
-        let bytes = src.as_bytes().filter(|_| D::bytes_mut(&mut []).is_some());
-        let settler = bytes.map(|src| Settler::new(src, filtered, &self.filter, border));
-        if let (Some(src), Some(settler), Some(tap)) = (bytes, &settler, boxes::tap(&self.filter, &window, src.shape()))
-        {
-            return boxes::run(self.isa, &window, tap, &src, dst, filtered, &Rounder::in_f32(settler, Order::Counted));
-        }
-        if family == Family::Fourier {
-            let Some(settler) = &settler else {
+        let frame = |dst| Frame::new(self.isa, window, src, dst, filtered);
+        let Some(bytes) = src.as_bytes().filter(|_| D::bytes_mut(&mut []).is_some()) else {
+            if family == Family::Fourier {
                 return fourier::run(&window, self.dense()?, self.spectra()?, None, src, dst, filtered);
+            }
+            let terms = match (family, &self.factors) {
+                (Family::Separable, Some(factors)) => factors.passes().into(),
+                _ => Passes { across: None, taps: self.dense()? }.into(),
             };
-            let rounder = Rounder::in_f64(settler, Order::Spectra);
-            if rounder.limit().is_some() {
+            return bands::run(Some(&Run::new(&frame(dst), &terms, None)), None);
+        };
+
+        // 8-bit results are correctly rounded, whatever the order of the sums.
+        let settler = Settler::new(bytes, filtered, &self.filter, border);
+        if let Some(tap) = boxes::tap(&self.filter, &window, bytes.shape()) {
+            let rounder = Rounder::in_f32(&settler, Order::Counted);
+            return boxes::run(self.isa, &window, tap, &bytes, dst, filtered, &rounder);
+        }
+        let (terms, exact, orders) = if let (Some(sum), Some(factors)) = (self.filter.sum(), &self.sum) {
+            let passes = factors.iter().map(Factors::passes).collect();
+            let exact = sum.terms.iter().map(|(row, column)| Passes { across: Some(row), taps: column }).collect();
+            let terms = Terms { point: Some(sum.point as f32).filter(|&point| point != 0.0), passes };
+            let exact = Terms { point: terms.point.map(|_| sum.point), passes: exact };
+            (terms, Some(exact), (Order::Terms, Order::Terms))
+        } else if let (Family::Separable, Some(factors), Some((row, column))) =
+            (family, &self.factors, self.filter.separated())
+        {
+            let exact = Passes { across: Some(row), taps: column };
+            (factors.passes().into(), Some(exact.into()), (Order::BlockPasses, Order::TwoPasses))
+        } else {
+            let rounder = Rounder::in_f64(&settler, Order::Spectra);
+            if family == Family::Fourier && rounder.limit().is_some() {
                 let spectra = crate::memory::once(&self.exact_spectra, || fourier::Spectra::new(&self.filter))?;
                 return fourier::run(&window, &[], spectra, Some((self.isa, &rounder)), src, dst, filtered);
             }
-        }
-        let (passes, order) = match (family, &self.factors) {
-            (Family::Separable, Some(Factors { row, column })) => {
-                (Passes { across: Some(row), taps: column }, Order::BlockPasses)
-            }
-            _ => {
-                let by_rows = self.filter.cols() >= BY_ROWS && self.filter.rows() > 1;
-                let order = if by_rows { Order::ByRows } else { Order::TapByTap };
-                (Passes { across: None, taps: self.dense()? }, order)
-            }
+            let by_rows = self.filter.cols() >= BY_ROWS && self.filter.rows() > 1;
+            let order = if by_rows { Order::ByRows } else { Order::TapByTap };
+            let exact = self.filter.dense_f64().map(|taps| Passes { across: None, taps }.into());
+            (Passes { across: None, taps: self.dense()? }.into(), exact, (order, Order::TapByTap))
         };
-        let frame = Frame::new(self.isa, window, src, dst, filtered);
-        let Some(settler) = &settler else {
-            return bands::run(Some(&Run::new(&frame, passes, None)), None);
-        };
-        let narrow = Rounder::in_f32(settler, order);
-        let wide =
-            Rounder::in_f64(settler, if order == Order::BlockPasses { Order::TwoPasses } else { Order::TapByTap });
-        let in_f32 = Run::new(&frame, passes, Some(&narrow));
-        // In f64 only where that can decide.
-        let passes = match (order, self.filter.separated()) {
-            _ if wide.limit().is_none() || narrow.share() == 0.0 => None,
-            (Order::BlockPasses, Some((row, column))) => Some(Passes { across: Some(row), taps: column }),
-            _ => self.filter.dense_f64().map(|taps| Passes { across: None, taps }),
-        };
-        let in_f64 = passes.map(|passes| Run::new(&frame, passes, Some(&wide)));
+        let frame = frame(dst);
+        let (narrow, wide) = (Rounder::in_f32(&settler, orders.0), Rounder::in_f64(&settler, orders.1));
+        let in_f32 = Run::new(&frame, &terms, Some(&narrow));
+        // In f64 only where that decides something.
+        let exact = exact.filter(|_| wide.limit().is_some() && narrow.share() > 0.0);
+        let in_f64 = exact.as_ref().map(|terms| Run::new(&frame, terms, Some(&wide)));
         match &in_f64 {
             Some(in_f64) if in_f64.is_better(narrow.share()) => bands::run(None, Some(in_f64)),
             in_f64 => bands::run(Some(&in_f32), in_f64.as_ref()),
@@ -121,6 +129,16 @@ impl Engine {
 struct Factors {
     row: Vec<f32>,
     column: Vec<f32>,
+}
+
+impl Factors {
+    fn new(row: &[f64], column: &[f64]) -> Self {
+        Self { row: rounded(row), column: rounded(column) }
+    }
+
+    fn passes(&self) -> Passes<'_, f32> {
+        Passes { across: Some(&self.row), taps: &self.column }
+    }
 }
 
 fn rounded(taps: &[f64]) -> Vec<f32> {

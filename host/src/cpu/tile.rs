@@ -34,8 +34,8 @@ pub(super) enum Outs<'a, 'b, E> {
     /// As they are.
     Floats(&'a mut [&'b mut [E]]),
     /// Rounded half to even and saturated. Row and column of sums whose distance from an integer is `limit` or more are
-    /// noted. No sum is 2^31 or more, or NaN.
-    Bytes { rows: &'a mut [&'b mut [u8]], limit: E, noted: &'a mut Vec<(usize, usize)> },
+    /// noted. No sum is 2^31 or more, or NaN. The sums go on from those in `from`, if there are any: as many rows.
+    Bytes { rows: &'a mut [&'b mut [u8]], limit: E, noted: &'a mut Vec<(usize, usize)>, from: &'a [&'a [E]] },
 }
 
 impl<E: Float> Outs<'_, '_, E> {
@@ -50,7 +50,9 @@ impl<E: Float> Outs<'_, '_, E> {
     fn len(&self) -> usize {
         let least = match self {
             Self::Floats(rows) => rows.iter().map(|row| row.len()).min(),
-            Self::Bytes { rows, .. } => rows.iter().map(|row| row.len()).min(),
+            Self::Bytes { rows, from, .. } => {
+                rows.iter().map(|row| row.len()).chain(from.iter().map(|row| row.len())).min()
+            }
         };
         least.unwrap_or(0)
     }
@@ -70,7 +72,7 @@ impl<E: Float> Outs<'_, '_, E> {
                         sums[v].store(out.add(v * L::LEN));
                     }
                 }
-                Self::Bytes { rows, limit, noted } => {
+                Self::Bytes { rows, limit, noted, .. } => {
                     let out = rows.get_unchecked_mut(r).as_mut_ptr().add(at);
                     round(sums, L::splat(*limit), out, |column| noted.push((r, at + column)));
                 }
@@ -130,6 +132,7 @@ impl<E: Float> Work for Tiles<'_, '_, E> {
         let reach = self.len + (self.cols - 1) * self.step + MARGIN;
         assert!(self.lines.iter().all(|line| line + reach <= self.ring.len()));
         assert!(self.outs.len() >= self.len && (count == 1 || rows >= count));
+        assert!(!matches!(&self.outs, Outs::Bytes { from, .. } if !from.is_empty() && from.len() != count));
         // SAFETY: the lines are in the ring, as far as a tile that ends at most SLACK behind the row's end reads.
         unsafe {
             match (count, self.block < usize::MAX) {
@@ -160,7 +163,7 @@ impl<E: Float> Tiles<'_, '_, E> {
         const { assert!(V * L::LEN <= SLACK) };
         let width = V * L::LEN;
         const { assert!(V.is_multiple_of(L::GROUP)) };
-        let slack = self.outs.len() >= self.len + SLACK;
+        let slack = matches!(self.outs, Outs::Floats(_)) && self.outs.len() >= self.len + SLACK;
         assert!(slack || (self.len >= width && !self.resume), "rows this short, or resumed, have outputs with slack");
         let mut x = 0;
         while x < self.len {
@@ -175,12 +178,22 @@ impl<E: Float> Tiles<'_, '_, E> {
             // are used, and of the taps only those that lie on each.
             unsafe {
                 let mut sums = [[L::splat(E::default()); V]; R];
-                if let (true, Outs::Floats(outs)) = (self.resume, &self.outs) {
-                    for r in 0..R {
-                        for v in 0..V {
-                            sums[r][v] = L::load(outs.get_unchecked(r).as_ptr().add(at + v * L::LEN));
+                match &self.outs {
+                    Outs::Floats(outs) if self.resume => {
+                        for r in 0..R {
+                            for v in 0..V {
+                                sums[r][v] = L::load(outs.get_unchecked(r).as_ptr().add(at + v * L::LEN));
+                            }
                         }
                     }
+                    Outs::Bytes { from, .. } if !from.is_empty() => {
+                        for r in 0..R {
+                            for v in 0..V {
+                                sums[r][v] = L::load(from.get_unchecked(r).as_ptr().add(at + v * L::LEN));
+                            }
+                        }
+                    }
+                    _ => {}
                 }
                 if R > 1 {
                     self.line::<L, R, V, 0, 1, APART>(0, at, &mut sums);

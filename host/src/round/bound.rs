@@ -1,6 +1,6 @@
 //! How far a sum in f32 may lie from the one in f64.
 
-use crate::filter::lowest_bit;
+use crate::filter::{Sum, lowest_bit};
 use crate::{Family, Filter, spectrum};
 
 /// The order in which the f32 sums were added.
@@ -14,6 +14,8 @@ pub(crate) enum Order {
     TwoPasses,
     /// The same; in each pass, [`BLOCK`] taps at a time are summed apart, and then these sums are added.
     BlockPasses,
+    /// The terms of the filter's [`Sum`](crate::filter::Sum): the pixel's own, then each as in `BlockPasses`, with every block apart.
+    Terms,
     /// None: the product of spectra.
     Spectra,
     /// None: pixels are added as integers, and the sum is multiplied with the one value of all taps.
@@ -71,6 +73,7 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
         (Order::Spectra, _) => 2.0 * spectrum::UNITS * UNIT_ROUNDOFF * filter.weight() * greatest,
         // The sum, the tap and their product are rounded.
         (Order::Counted, _) => gamma(3.0, UNIT_ROUNDOFF) * filter.weight() * greatest,
+        (Order::Terms, _) => filter.sum().map_or(f64::INFINITY, |sum| of_terms(filter, sum, greatest)),
         (Order::TwoPasses | Order::BlockPasses, Some((row, column))) => {
             let block = if order == Order::BlockPasses { BLOCK } else { usize::MAX };
             let (row_weight, column_weight) = (weight(row), weight(column));
@@ -109,6 +112,39 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
             (rounding + taps_loss) * greatest + UNDERFLOW * steps
         }
     }
+}
+
+/// [`of_sums`] for [`Order::Terms`]: as for two passes, and each block's sum is added to all that came before.
+fn of_terms(filter: &Filter, sum: &Sum, greatest: f64) -> f64 {
+    let point = rounded(sum.point).abs();
+    let (mut total, mut partials, mut steps) = (point, point, 1.0);
+    let mut taps_loss = (sum.point - rounded(sum.point)).abs() + terms_loss(filter, sum);
+    for (row, column) in &sum.terms {
+        let mut across = PartialSum { plus: 0.0, minus: 0.0, signed: false };
+        let mut down = PartialSum { signed: true, ..across };
+        let column_weight = weight(column);
+        partials += across.add_blocks(row, BLOCK) * column_weight;
+        partials += across.greatest() * down.add_blocks(column, BLOCK);
+        partials += column.len().div_ceil(BLOCK) as f64 * (total + across.greatest() * down.greatest());
+        total += across.greatest() * down.greatest();
+        taps_loss += loss(column) * row.iter().map(|tap| tap.abs()).sum::<f64>() + column_weight * loss(row);
+        steps += 2.0 * (row.len() + column.len()) as f64;
+    }
+    let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(steps, UNIT_ROUNDOFF));
+    (rounding + taps_loss) * greatest + UNDERFLOW * steps * (1.0 + sum.weight())
+}
+
+/// The sum of the differences between the taps and the sums of products; each as computed here is a few roundings off.
+fn terms_loss(filter: &Filter, sum: &Sum) -> f64 {
+    let (cols, anchor) = (filter.cols(), filter.anchor());
+    let mut loss = 0.0;
+    for (r, taps) in filter.dense_f64().unwrap_or_default().chunks_exact(cols).enumerate() {
+        for (c, tap) in taps.iter().enumerate() {
+            let start = if (c, r) == anchor { sum.point } else { 0.0 };
+            loss += (tap - sum.terms.iter().fold(start, |all, (row, column)| all + column[r] * row[c])).abs();
+        }
+    }
+    1.01 * loss + 8.0 * f64::EPSILON * sum.weight()
 }
 
 /// The sum of the magnitudes of taps in f32.
@@ -198,6 +234,11 @@ pub(super) fn in_f64(filter: &Filter, order: Order) -> f64 {
         (Order::TwoPasses | Order::BlockPasses, Some((row, column)), Some(taps)) => {
             1.01 * products_loss(taps, row, column) + 4.0 * f64::EPSILON * filter.weight()
         }
+        (Order::Terms, ..) => filter.sum().map_or(f64::INFINITY, |sum| {
+            // Both the row pass and the column pass round at each tap, and once for each block.
+            let steps = 4.0 * (filter.cols() + filter.rows()) as f64 * sum.terms.len() as f64 + 4.0;
+            terms_loss(filter, sum) + gamma(steps, f64::EPSILON / 2.0) * sum.weight()
+        }),
         (Order::Spectra, ..) => {
             spectrum::error_in_f64(spectrum::cpu_tile(filter.cols() as i32, filter.rows() as i32) as usize)
                 * filter.weight()

@@ -93,7 +93,8 @@ fn errors(filter: &Filter, window: &Window, order: Order) -> (f64, f64, bool) {
     let error = if error == 0.0 { 0.0 } else { error + reordering };
     // The row pass alone may leave the range of f32.
     let across = filter.separated().map_or(0.0, |(row, _)| row.iter().map(|tap| tap.abs()).sum());
-    let tame = filter.weight() * greatest < 1e9 && across * greatest < 1e37 && !outside.is_nan();
+    let terms = filter.sum().map_or(0.0, crate::filter::Sum::weight);
+    let tame = filter.weight().max(terms) * greatest < 1e9 && across * greatest < 1e37 && !outside.is_nan();
     (error, reordering, tame)
 }
 
