@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use apron_bench::{bench, demo, ladder};
+use apron_bench::{bench, cliffs, demo, ladder};
 use clap::{Parser, Subcommand};
 
 /// Demonstration and benchmark of apron.
@@ -19,6 +19,8 @@ enum Command {
     Demo(demo::Options),
     /// Measure the kernels and the device's limits; with --peers, other libraries too.
     Bench(bench::Options),
+    /// On the CPU, 8-bit results beside the same into f32: filters, sizes and contents for which they are slow.
+    Cliffs(cliffs::Options),
     /// Measure the kernels of five documents on convolution, step by step, and show their published times.
     Ladder(ladder::Options),
 }
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Demo(options) => demo::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Cliffs(options) => cliffs::run(&options),
         Command::Ladder(options) => ladder::run(&options),
     };
     match result {

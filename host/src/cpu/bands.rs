@@ -15,7 +15,7 @@ use super::share::share;
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
 use crate::Result;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
-use crate::round::{self, BLOCK, Order, Rounder};
+use crate::round::{self, BLOCK, Order, Rounder, row_block};
 use crate::simd::{Float, Isa, Lanes, Work};
 use crate::window::Window;
 
@@ -88,6 +88,8 @@ pub(super) struct Run<'a, S, D, E> {
     frame: &'a Frame<'a, S, D>,
     terms: &'a Terms<'a, E>,
     rounder: Option<&'a Rounder<'a, E>>,
+    /// The last term's column, and the point's factor, in f64.
+    exact: (&'a [f64], f64),
     /// Tap columns in the last pass.
     cols: usize,
     /// How many taps are summed apart.
@@ -232,7 +234,12 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
             Some(Order::BlockPasses | Order::Terms) if size_of::<E>() == size_of::<f32>() => BLOCK,
             _ => usize::MAX,
         };
-        Self { frame, terms, rounder, cols, block: apart, blocks, slots }
+        Self { frame, terms, rounder, exact: (&[], 0.0), cols, block: apart, blocks, slots }
+    }
+
+    /// The same, with the column of a separable filter that is its last term, and the factor of the pixel itself, in f64.
+    pub(super) fn with_exact(self, column: &'a [f64], point: f64) -> Self {
+        Self { exact: (column, point), ..self }
     }
 
     /// The columns of a rectangle.
@@ -346,12 +353,31 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let results = outs.iter().map(|out| out.len()).sum();
         let covered = allowance.as_mut().is_none_or(|allowance| allowance.covers(results, noted.len()));
         if covered {
+            // In order, as neighbours' windows have much in common.
+            noted.sort_unstable();
             for &(row, at) in &noted {
+                let column = || self.column_sum(scratch, columns, (y + row, at), row);
+                if rounder.decides(column, &mut outs[row][at]) {
+                    continue;
+                }
                 rounder.settle(self.frame.isa, (columns.start, y + row), at, outs[row], &mut scratch.rounder);
             }
         }
         scratch.noted = noted;
         covered
+    }
+
+    /// The sum in f64 of the row pass's results under the last term's column, for element `at` of row `y`: row `row` of those made last.
+    fn column_sum(&self, scratch: &Scratch<E>, columns: &Range<usize>, (y, at): (usize, usize), row: usize) -> f64 {
+        let (values, lines) = (&scratch.rings[scratch.rings.len() - 1].lines, &scratch.lines[row..]);
+        let pixel = self.frame.src.row(y)[columns.start * self.frame.src.shape().channels + at].to_f32();
+        let mut sums = [self.exact.1 * f64::from(pixel), 0.0, 0.0, 0.0];
+        for (taps, lines) in self.exact.0.chunks(4).zip(lines.chunks(4)) {
+            for ((sum, tap), line) in sums.iter_mut().zip(taps).zip(lines) {
+                *sum += tap * f64::from(values[line + at].to_f32());
+            }
+        }
+        sums.iter().sum()
     }
 
     /// Writes the sums directly to the output.
@@ -511,7 +537,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
                 len,
                 ahead: ([std::ptr::null(); ROWS], 0),
                 resume: false,
-                block: self.block(taps.len(), false),
+                block: if self.block < usize::MAX { row_block(taps.len()) } else { usize::MAX },
             });
         }
         at

@@ -104,7 +104,10 @@ impl Engine {
         };
         let frame = frame(dst);
         let (narrow, wide) = (Rounder::in_f32(&settler, orders.0), Rounder::in_f64(&settler, orders.1));
-        let in_f32 = Run::new(&frame, &terms, Some(&narrow));
+        let mut in_f32 = Run::new(&frame, &terms, Some(&narrow));
+        if let Some((passes, exact)) = exact.as_ref().and_then(|exact| Some((exact.passes.last()?, exact))) {
+            in_f32 = in_f32.with_exact(passes.taps, exact.point.unwrap_or(0.0));
+        }
         // In f64 only where that decides something.
         let exact = exact.filter(|_| wide.limit().is_some() && narrow.share() > 0.0);
         let in_f64 = exact.as_ref().map(|terms| Run::new(&frame, terms, Some(&wide)));

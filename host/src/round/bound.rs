@@ -12,7 +12,7 @@ pub(crate) enum Order {
     ByRows,
     /// A row pass, then a column pass.
     TwoPasses,
-    /// The same; in each pass, [`BLOCK`] taps at a time are summed apart, and then these sums are added.
+    /// The same; in each pass, a block of taps at a time is summed apart ([`BLOCK`], [`row_block`]), and then these sums are added.
     BlockPasses,
     /// The terms of the filter's [`Sum`](crate::filter::Sum): the pixel's own, then each as in `BlockPasses`, with every block apart.
     Terms,
@@ -22,8 +22,13 @@ pub(crate) enum Order {
     Counted,
 }
 
-/// How many taps are summed apart. Fewer would leave fewer results in doubt, but take longer.
+/// How many taps of a column are summed apart. Fewer would leave fewer results in doubt, but take longer.
 pub(crate) const BLOCK: usize = 24;
+
+/// The same for a row of so many, where the processor has time to spare.
+pub(crate) fn row_block(taps: usize) -> usize {
+    if taps > BLOCK { BLOCK / 2 } else { usize::MAX }
+}
 
 impl From<Family> for Order {
     fn from(family: Family) -> Self {
@@ -75,7 +80,10 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
         (Order::Counted, _) => gamma(3.0, UNIT_ROUNDOFF) * filter.weight() * greatest,
         (Order::Terms, _) => filter.sum().map_or(f64::INFINITY, |sum| of_terms(filter, sum, greatest)),
         (Order::TwoPasses | Order::BlockPasses, Some((row, column))) => {
-            let block = if order == Order::BlockPasses { BLOCK } else { usize::MAX };
+            let (row_block, block) = match order {
+                Order::BlockPasses => (row_block(row.len()), BLOCK),
+                _ => (usize::MAX, usize::MAX),
+            };
             let (row_weight, column_weight) = (weight(row), weight(column));
             let taps_loss = factors_loss(filter, row, column);
             let (row_bit, column_bit) = (lowest_bit(row), lowest_bit(column));
@@ -84,7 +92,7 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
                 return 0.0;
             }
             let (mut across, mut down) = (nothing, PartialSum { signed: true, ..nothing });
-            let rounded = across.add_blocks(row, block);
+            let rounded = across.add_blocks(row, row_block);
             let (in_rows, row_steps) = if row_exact { (0.0, 0.0) } else { (rounded, count(row)) };
             let partials = in_rows * column_weight + across.greatest() * down.add_blocks(column, block);
             let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(2.0 * (row_steps + count(column)), UNIT_ROUNDOFF));
@@ -123,7 +131,7 @@ fn of_terms(filter: &Filter, sum: &Sum, greatest: f64) -> f64 {
         let mut across = PartialSum { plus: 0.0, minus: 0.0, signed: false };
         let mut down = PartialSum { signed: true, ..across };
         let column_weight = weight(column);
-        partials += across.add_blocks(row, BLOCK) * column_weight;
+        partials += across.add_blocks(row, row_block(row.len())) * column_weight;
         partials += across.greatest() * down.add_blocks(column, BLOCK);
         partials += column.len().div_ceil(BLOCK) as f64 * (total + across.greatest() * down.greatest());
         total += across.greatest() * down.greatest();
@@ -132,6 +140,23 @@ fn of_terms(filter: &Filter, sum: &Sum, greatest: f64) -> f64 {
     }
     let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(steps, UNIT_ROUNDOFF));
     (rounding + taps_loss) * greatest + UNDERFLOW * steps * (1.0 + sum.weight())
+}
+
+/// The error of sums whose row passes are in f32, by blocks, and whose column passes are in f64, compared with those in f64; `None` where
+/// there is not one row pass alone.
+pub(super) fn of_row_pass(filter: &Filter, order: Order, greatest: f64) -> Option<f64> {
+    let (row, column) = match (order, filter.sum(), filter.separated()) {
+        (Order::BlockPasses, _, Some(factors)) => factors,
+        (Order::Terms, Some(sum), _) if sum.terms.len() == 1 => (&sum.terms[0].0[..], &sum.terms[0].1[..]),
+        _ => return None,
+    };
+    let down: f64 = column.iter().map(|tap| tap.abs()).sum();
+    let mut across = PartialSum { plus: 0.0, minus: 0.0, signed: false };
+    let steps = 2.0 * row.len() as f64;
+    let partials = UNIT_ROUNDOFF * across.add_blocks(row, row_block(row.len())) * (1.0 + gamma(steps, UNIT_ROUNDOFF));
+    let in_column = gamma(2.0 * column.len() as f64 + 4.0, f64::EPSILON / 2.0) * down * across.greatest();
+    let taps = if order == Order::Terms { Order::Terms } else { Order::TwoPasses };
+    Some(((partials + loss(row)) * down + in_column + in_f64(filter, taps)) * greatest + UNDERFLOW * steps * down)
 }
 
 /// The sum of the differences between the taps and the sums of products; each as computed here is a few roundings off.

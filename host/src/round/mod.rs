@@ -30,7 +30,7 @@ use crate::Filter;
 use crate::simd::{Float, Isa, Lanes, Work};
 use crate::window::Window;
 
-pub(crate) use bound::{BLOCK, Order};
+pub(crate) use bound::{BLOCK, Order, row_block};
 use doubt::Doubt;
 use settle::nearest;
 pub(crate) use settle::{Scratch, Settler};
@@ -115,13 +115,17 @@ pub(crate) struct Rounder<'a, E> {
     tame: bool,
     /// What settles a result in doubt: a sum in f64, or at once the one that defines it.
     by_definition: bool,
+    /// For sums of the same row pass with a column pass in f64.
+    column: Option<Doubt<f64>>,
 }
 
 impl<'a> Rounder<'a, f32> {
     /// For f32 sums in this order.
     pub(crate) fn in_f32(settler: &'a Settler<'a>, order: Order) -> Self {
-        let (error, _, tame) = errors(settler.filter, &settler.window, order);
-        Self { settler, doubt: Doubt::new(error), order, tame, by_definition: false }
+        let (error, reordering, tame) = errors(settler.filter, &settler.window, order);
+        // The sum over the exact taps is compared here, as for sums in f64.
+        let column = bound::of_row_pass(settler.filter, order, settler.greatest()).map(|error| error + reordering);
+        Self { settler, doubt: Doubt::new(error), order, tame, by_definition: false, column: column.map(Doubt::new) }
     }
 }
 
@@ -130,7 +134,7 @@ impl<'a> Rounder<'a, f64> {
     pub(crate) fn in_f64(settler: &'a Settler<'a>, order: Order) -> Self {
         let (_, reordering, tame) = errors(settler.filter, &settler.window, order);
         let error = reordering + bound::in_f64(settler.filter, order) * settler.greatest();
-        Self { settler, doubt: Doubt::new(error), order, tame, by_definition: true }
+        Self { settler, doubt: Doubt::new(error), order, tame, by_definition: true, column: None }
     }
 }
 
@@ -150,6 +154,15 @@ impl<E: Float> Rounder<'_, E> {
     pub(crate) fn limit(&self) -> Option<E> {
         let limit = self.doubt.limit();
         (limit > E::default() && self.tame).then_some(limit)
+    }
+
+    /// Whether the sum of the row pass's results in f64 decides the result; stores it then.
+    pub(crate) fn decides(&self, sum: impl FnOnce() -> f64, out: &mut u8) -> bool {
+        let Some(sum) = self.column.map(|doubt| (doubt, sum())).filter(|(doubt, sum)| !doubt.about(*sum)) else {
+            return false;
+        };
+        *out = nearest(sum.1);
+        true
     }
 
     /// Stores the interleaved sums of a part of row `y`, from column `x` on. `finer` may have a result in f64 for one in doubt, within

@@ -1,6 +1,8 @@
 //! The sum in f64 that decides a result in doubt: first in the fastest order; then, if the order could change the result, in the order
 //! that defines it.
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use gpu_kernels::border::KEEP;
@@ -44,14 +46,22 @@ pub(crate) struct Settler<'a> {
 pub(crate) struct Scratch {
     /// The chunks of a row that hold results in doubt.
     pub(super) chunks: Vec<usize>,
-    /// The row of results that `rows` are for.
+    /// The row of results that the fields up to `one_row` are for.
     y: Option<usize>,
-    /// The row of the image that each tap row reads, if none has the border's value.
+    /// The row of the image that each tap row reads, up to the first that has the border's value.
     rows: Vec<usize>,
-    /// The pixel of the row that each tap column reads.
+    /// Elements in which all these rows are equal.
+    equal: Range<usize>,
+    /// For each channel, the last result whose window has the same pixel all along each row: the place of such a pixel, and the result.
+    one_row: [Option<(usize, f64)>; 4],
+    /// For each element, the last result whose window has the same row all the way down: that row, and the result.
+    one_column: HashMap<usize, (usize, f64)>,
+    /// The element of the row that each tap column reads.
     columns: Vec<Option<usize>>,
     /// The pixels under a row of taps.
     values: Vec<f64>,
+    /// A row of taps, as they lie on the pixels that a window at the image's edge reads.
+    folded: Vec<f64>,
 }
 
 impl<'a> Settler<'a> {
@@ -103,49 +113,137 @@ impl<'a> Settler<'a> {
         if window.border == KEEP && (window.leaves_columns(x, shape.width) || window.leaves_rows(y, shape.height)) {
             return Some(f64::from(self.src.row(y)[x * shape.channels + channel]));
         }
-        let inside = if by_definition {
-            None
-        } else {
-            {
-                if scratch.y != Some(y) {
-                    scratch.y = Some(y);
-                    scratch.rows.clear();
-                    scratch.rows.extend((0..window.rows).map_while(|row| window.row(y, row, shape.height)));
-                }
-                isa.run(Estimate { settler: self, x, rows: &scratch.rows, channel })
-            }
-        };
-        if let Some(estimate) = inside.filter(|&estimate| self.settles(estimate)) {
-            return Some(estimate);
+        if scratch.y != Some(y) {
+            scratch.y = Some(y);
+            scratch.rows.clear();
+            scratch.rows.extend((0..window.rows).map_while(|row| window.row(y, row, shape.height)));
+            scratch.equal = 0..0;
+            scratch.one_row = [None; 4];
         }
-        let column = |col| window.column(x, col, shape.width).map(|source| source * shape.channels + channel);
         scratch.columns.clear();
-        scratch.columns.extend((0..window.cols).map(column));
-        if !by_definition && inside.is_none() {
-            let estimate = self.window_sum(y, scratch, |sum, row, values| sum + self.row_sum(row, values));
+        if !by_definition {
+            let estimate = self.estimate(isa, (x, y), channel, scratch);
             if self.settles(estimate) {
                 return Some(estimate);
             }
         }
-        Some(match self.one_value(y, scratch) {
-            Some(value) => *self.flat[usize::from(value)].get_or_init(|| {
-                scratch.values.clear();
-                scratch.values.resize(window.cols, f64::from(value));
-                (0..window.rows).fold(0.0, |sum, row| self.next_row(sum, row, &scratch.values))
-            }),
-            None => self.window_sum(y, scratch, |sum, row, values| self.next_row(sum, row, values)),
-        })
+        self.find_columns(x, channel, scratch);
+        Some(self.defined((x, y), channel, scratch))
     }
 
-    /// The value of all pixels under the window over row `y`, if they have one and lie in the image; its columns are in `scratch`.
-    fn one_value(&self, y: usize, scratch: &Scratch) -> Option<u8> {
-        let row = |row| self.window.row(y, row, self.src.shape().height).map(|source| self.src.row(source));
-        let value = row(0)?[(*scratch.columns.first()?)?];
-        // The far corner first: most windows end there.
-        let same = |at: usize| {
-            row(at).is_some_and(|row| scratch.columns.iter().all(|column| column.is_some_and(|x| row[x] == value)))
+    fn find_columns(&self, x: usize, channel: usize, scratch: &mut Scratch) {
+        let (shape, window) = (self.src.shape(), &self.window);
+        let column = |col| window.column(x, col, shape.width).map(|source| source * shape.channels + channel);
+        if scratch.columns.is_empty() {
+            scratch.columns.extend((0..window.cols).map(column));
+        }
+    }
+
+    /// The result in the fastest order.
+    fn estimate(&self, isa: Isa, (x, y): (usize, usize), channel: usize, scratch: &mut Scratch) -> f64 {
+        let (shape, window) = (self.src.shape(), &self.window);
+        let channels = shape.channels;
+        let all_rows = scratch.rows.len() == window.rows;
+        let spread = self.spread.get_or_init(|| spread(self.filter, channels));
+        let left = x.checked_sub(window.anchor_x).filter(|left| left + window.cols <= shape.width);
+        let first = left.map(|left| left * channels + channel);
+        let len = (window.cols * channels).next_multiple_of(LANES);
+        if let Some(first) = first.filter(|first| all_rows && !spread.is_empty() && first + len <= shape.row_len()) {
+            return isa.run(Estimate { settler: self, first, rows: &scratch.rows, taps: spread });
+        }
+        self.find_columns(x, channel, scratch);
+        if let (true, None, Some((across, down))) = (all_rows, self.filter.dense_f64(), self.filter.separated()) {
+            let least = scratch.columns.iter().flatten().min().copied().unwrap_or(0);
+            let end = scratch.columns.iter().flatten().max().map_or(1, |last| last + 1);
+            let len = (end - least).next_multiple_of(LANES);
+            if let Some(latest) = shape.row_len().checked_sub(len) {
+                let first = least.min(latest);
+                scratch.folded.clear();
+                scratch.folded.resize(len, 0.0);
+                let mut outside = 0.0;
+                for (tap, column) in across.iter().zip(&scratch.columns) {
+                    match column {
+                        Some(column) => scratch.folded[column - first] += tap,
+                        None => outside += tap * self.outside,
+                    }
+                }
+                let taps = &scratch.folded;
+                let inside = isa.run(Estimate { settler: self, first, rows: &scratch.rows, taps });
+                return inside + outside * down.iter().sum::<f64>();
+            }
+        }
+        self.window_sum(y, scratch, |sum, row, values| sum + self.row_sum(row, values))
+    }
+
+    /// The sum that defines a result; its columns are in `scratch`. Windows of one value, or of equal rows or columns, as skies, walls and
+    /// gradients have them, often share a result that is exactly half way between two integers, so it is kept.
+    fn defined(&self, (x, y): (usize, usize), channel: usize, scratch: &mut Scratch) -> f64 {
+        let compute =
+            |scratch: &mut Scratch| self.window_sum(y, scratch, |sum, row, values| self.next_row(sum, row, values));
+        let least = scratch.columns.iter().flatten().min().copied();
+        let end = scratch.columns.iter().flatten().max().map(|last| last + 1);
+        let inside = scratch.rows.len() == self.window.rows && scratch.columns.iter().all(Option::is_some);
+        let (Some(least), Some(end), true, Some(&top)) = (least, end, inside, scratch.rows.first()) else {
+            return compute(scratch);
         };
-        (0..self.window.rows).rev().all(same).then_some(value)
+        let under = least..end;
+        let row = |row: usize| &self.src.row(row)[under.clone()];
+        let channels = self.src.shape().channels;
+        let plain = |row: &[u8]| row[channels.min(row.len())..] == row[..row.len().saturating_sub(channels)];
+        if self.rows_are_equal(&under, scratch) {
+            if plain(row(top)) {
+                let value = row(top)[0];
+                return *self.flat[usize::from(value)].get_or_init(|| {
+                    scratch.values.clear();
+                    scratch.values.resize(self.window.cols, f64::from(value));
+                    (0..self.window.rows).fold(0.0, |sum, row| self.next_row(sum, row, &scratch.values))
+                });
+            }
+            let at = x * channels + channel;
+            match scratch.one_column.get(&at) {
+                Some(&(known, result)) if row(known) == row(top) => result,
+                _ => {
+                    let result = compute(scratch);
+                    scratch.one_column.insert(at, (top, result));
+                    result
+                }
+            }
+        } else if scratch.rows.iter().all(|&at| plain(row(at))) {
+            let same = |at: usize| scratch.rows.iter().all(|&row| self.src.row(row)[at] == self.src.row(row)[least]);
+            match scratch.one_row[channel] {
+                Some((at, result)) if same(at) => result,
+                _ => {
+                    let result = compute(scratch);
+                    scratch.one_row[channel] = Some((least, result));
+                    result
+                }
+            }
+        } else {
+            compute(scratch)
+        }
+    }
+
+    /// Whether all rows under the window are equal in these elements. Notes how far they are, as the next window is often the next pixel's.
+    fn rows_are_equal(&self, under: &Range<usize>, scratch: &mut Scratch) -> bool {
+        const AHEAD: usize = 256;
+        let Some((&top, others)) = scratch.rows.split_first() else { return false };
+        // The last row first: most windows end there.
+        let equal = |part: Range<usize>| {
+            others.iter().rev().all(|&row| self.src.row(row)[part.clone()] == self.src.row(top)[part.clone()])
+        };
+        let known = &mut scratch.equal;
+        if !(known.start..=known.end).contains(&under.start) {
+            *known = under.start..under.start;
+        }
+        let ahead = (under.end + AHEAD).min(self.src.shape().row_len());
+        if known.end < under.end {
+            if equal(known.end..ahead) {
+                known.end = ahead;
+            } else if equal(known.end..under.end) {
+                known.end = under.end;
+            }
+        }
+        known.end >= under.end
     }
 
     /// Goes on with the sum that defines a result, by a row of the window.
@@ -231,29 +329,28 @@ fn spread(filter: &Filter, channels: usize) -> Vec<f64> {
     spread
 }
 
-/// A pixel's result in f64, in the fastest order; `None` if its window reaches, or nearly reaches, over the image's left or right edge, or
-/// over pixels of the border's value.
+/// A result in f64, in the fastest order.
 struct Estimate<'a> {
     settler: &'a Settler<'a>,
-    x: usize,
+    /// The element under the first tap.
+    first: usize,
+    /// The row under each row of taps.
     rows: &'a [usize],
-    channel: usize,
+    /// As [`Settler::spread`]: a row for a product, else every row. A row is a multiple of LANES long, and all of it lies on the image.
+    taps: &'a [f64],
 }
 
 impl Work for Estimate<'_> {
-    type Output = Option<f64>;
+    type Output = f64;
 
     #[inline(always)]
-    fn run<L: Lanes, const V: usize, const W: usize>(self) -> Option<f64> {
-        let Settler { src, filter, window, .. } = self.settler;
-        let shape = src.shape();
-        let first = self.x.checked_sub(window.anchor_x)? * shape.channels + self.channel;
-        let len = (filter.cols() * shape.channels).next_multiple_of(LANES);
-        let spread = self.settler.spread.get_or_init(|| spread(filter, shape.channels));
-        if first + len > shape.row_len() || spread.is_empty() || self.rows.len() < window.rows {
-            return None;
-        }
-        let under = |row: usize, chunk: usize| src.row(row)[first + chunk..].first_chunk::<LANES>();
+    fn run<L: Lanes, const V: usize, const W: usize>(self) -> f64 {
+        let Self { settler: Settler { src, filter, .. }, first, rows, taps: spread } = self;
+        let product = filter.dense_f64().is_none();
+        let len = if product { spread.len() } else { spread.len() / rows.len() };
+        assert!(len.is_multiple_of(LANES) && first + len <= src.shape().row_len());
+        // The chunk is in the row, as is asserted.
+        let under = |row: usize, chunk: usize| &src.row(row)[first + chunk..][..LANES];
         const { assert!(LANES.is_multiple_of(W * L::Wide::LEN)) };
         let mut all = [0.0; LANES];
         // SAFETY: this is in a `Work`; every pointer is that of an array, or of a part of a row, of at least LANES values.
@@ -261,10 +358,10 @@ impl Work for Estimate<'_> {
             for chunk in (0..len).step_by(LANES) {
                 for part in (0..LANES).step_by(W * L::Wide::LEN) {
                     let mut sums = [L::Wide::splat(0.0); W];
-                    match (filter.dense_f64(), filter.separated()) {
-                        (None, Some((_, column))) => {
-                            for (&row, &tap) in self.rows.iter().zip(column) {
-                                let bytes = under(row, chunk)?.as_ptr().add(part);
+                    match filter.separated() {
+                        Some((_, column)) if product => {
+                            for (&row, &tap) in rows.iter().zip(column) {
+                                let bytes = under(row, chunk).as_ptr().add(part);
                                 for (v, sum) in sums.iter_mut().enumerate() {
                                     let values = L::widen_bytes(bytes.add(v * L::Wide::LEN));
                                     *sum = values.mul_add(L::Wide::splat(tap), *sum);
@@ -272,15 +369,15 @@ impl Work for Estimate<'_> {
                             }
                             for (v, sum) in sums.iter().enumerate() {
                                 let at = part + v * L::Wide::LEN;
-                                let taps = L::Wide::load(spread[chunk..].first_chunk::<LANES>()?.as_ptr().add(at));
+                                let taps = L::Wide::load(spread[chunk..][..LANES].as_ptr().add(at));
                                 let place = all.as_mut_ptr().add(at);
                                 sum.mul_add(taps, L::Wide::load(place)).store(place);
                             }
                         }
                         _ => {
-                            for (&row, taps) in self.rows.iter().zip(spread.chunks_exact(len)) {
-                                let bytes = under(row, chunk)?.as_ptr().add(part);
-                                let taps = taps[chunk..].first_chunk::<LANES>()?.as_ptr().add(part);
+                            for (&row, taps) in rows.iter().zip(spread.chunks_exact(len)) {
+                                let bytes = under(row, chunk).as_ptr().add(part);
+                                let taps = taps[chunk..][..LANES].as_ptr().add(part);
                                 for (v, sum) in sums.iter_mut().enumerate() {
                                     let values = L::widen_bytes(bytes.add(v * L::Wide::LEN));
                                     *sum = values.mul_add(L::Wide::load(taps.add(v * L::Wide::LEN)), *sum);
@@ -295,6 +392,6 @@ impl Work for Estimate<'_> {
                 }
             }
         }
-        Some(all.iter().sum())
+        all.iter().sum()
     }
 }
