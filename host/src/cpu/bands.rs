@@ -15,7 +15,7 @@ use super::share::share;
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
 use crate::Result;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
-use crate::round::{self, BLOCK, Order, Rounder, row_block};
+use crate::round::{self, Order, Rounder, column_block, row_block};
 use crate::simd::{Float, Isa, Lanes, Work};
 use crate::window::Window;
 
@@ -92,8 +92,10 @@ pub(super) struct Run<'a, S, D, E> {
     exact: (&'a [f64], f64),
     /// Tap columns in the last pass.
     cols: usize,
-    /// How many taps are summed apart.
+    /// How many taps of the last pass are summed apart.
     block: usize,
+    /// How many taps of a row pass are summed apart.
+    row_block: usize,
     /// The number of blocks that the window's rows are divided into.
     blocks: usize,
     /// Lines in the ring.
@@ -231,10 +233,13 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let apart = match rounder.map(Rounder::order) {
             Some(Order::ByRows) => window.cols,
             // In f64 nothing is gained by it.
-            Some(Order::BlockPasses | Order::Terms) if size_of::<E>() == size_of::<f32>() => BLOCK,
+            Some(Order::BlockPasses | Order::Terms) if size_of::<E>() == size_of::<f32>() => column_block(window.rows),
             _ => usize::MAX,
         };
-        Self { frame, terms, rounder, exact: (&[], 0.0), cols, block: apart, blocks, slots }
+        let by_blocks = matches!(rounder.map(Rounder::order), Some(Order::BlockPasses | Order::Terms));
+        let row_block =
+            if by_blocks && size_of::<E>() == size_of::<f32>() { row_block(window.cols) } else { usize::MAX };
+        Self { frame, terms, rounder, exact: (&[], 0.0), cols, block: apart, row_block, blocks, slots }
     }
 
     /// The same, with the column of a separable filter that is its last term, and the factor of the pixel itself, in f64.
@@ -250,12 +255,6 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let strip = (ring / (self.slots * self.terms.passes.len())).saturating_sub(halo + SLACK).max(least) / channels;
         // A whole number of tiles.
         width.div_ceil(width.div_ceil(strip.max(1))).next_multiple_of(SLACK)
-    }
-
-    /// How many taps of a pass over so many are summed apart.
-    fn block(&self, taps: usize, resume: bool) -> usize {
-        // One block alone is the plain sequence.
-        if self.cols == 1 && taps <= self.block && !resume { usize::MAX } else { self.block }
     }
 
     /// How many taps are taken for a result.
@@ -455,6 +454,9 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         resume: bool,
     ) {
         let in_place = matches!(outs, Outs::Floats(_));
+        // A term's column is one block at least.
+        let apart =
+            self.rounder.is_some_and(|rounder| rounder.order() == Order::Terms) && size_of::<E>() == size_of::<f32>();
         let channels = self.frame.src.shape().channels;
         let bound = |block: usize| block * self.frame.window.rows / self.blocks;
         let tap_rows = bound(block)..bound(block + 1);
@@ -483,7 +485,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
             ahead,
             // Bytes go on from other rows than their own.
             resume: resume && in_place,
-            block: self.block(tap_rows.len(), resume),
+            block: if apart { self.block.min(tap_rows.len()) } else { self.block },
         });
     }
 
@@ -537,7 +539,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
                 len,
                 ahead: ([std::ptr::null(); ROWS], 0),
                 resume: false,
-                block: if self.block < usize::MAX { row_block(taps.len()) } else { usize::MAX },
+                block: self.row_block,
             });
         }
         at

@@ -18,6 +18,8 @@ mod tile;
 
 use std::sync::OnceLock;
 
+pub(crate) use tile::ROWS;
+
 use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::round::{Order, Rounder, Settler};
 use crate::simd::Isa;

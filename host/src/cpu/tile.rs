@@ -101,13 +101,13 @@ pub(super) struct Tiles<'a, 'b, E> {
     pub(super) ahead: ([*const u8; ROWS], usize),
     /// Whether to go on from the sums that the outputs hold, rather than from zero.
     pub(super) resume: bool,
-    /// How many taps to sum apart, to add these sums then: shorter chains of roundings. At least as many as there are columns, or of a
-    /// row or a column alone; all taps in sequence if `usize::MAX`.
+    /// How many taps of a row, or of a column if it is the only one, to sum apart, to add these sums then: shorter chains of roundings.
+    /// The first and the last block of a column are up to [`ROWS`] - 1 longer. All taps are taken in sequence if `usize::MAX`.
     pub(super) block: usize,
 }
 
 /// The most rows of output that are computed together: with the adjacent vectors, as many as 32 registers hold.
-pub(super) const ROWS: usize = 6;
+pub(crate) const ROWS: usize = 6;
 
 /// The rows of output that are computed together under a window of so many rows: at most as many, so that the first and the
 /// last lines are different ones.
@@ -121,6 +121,12 @@ pub(super) fn rows_at_once(tap_rows: usize) -> usize {
     }
 }
 
+/// How a sum takes its taps: one after the other; blocks of each row apart; or blocks of a column.
+type Mode = u8;
+const IN_SEQUENCE: Mode = 0;
+const BY_ROWS: Mode = 1;
+const BY_BLOCKS: Mode = 2;
+
 impl<E: Float> Work for Tiles<'_, '_, E> {
     type Output = ();
 
@@ -133,19 +139,29 @@ impl<E: Float> Work for Tiles<'_, '_, E> {
         assert!(self.lines.iter().all(|line| line + reach <= self.ring.len()));
         assert!(self.outs.len() >= self.len && (count == 1 || rows >= count));
         assert!(!matches!(&self.outs, Outs::Bytes { from, .. } if !from.is_empty() && from.len() != count));
+        let mode = match (self.block, self.cols) {
+            (usize::MAX, _) => IN_SEQUENCE,
+            (_, 1) => BY_BLOCKS,
+            _ => BY_ROWS,
+        };
         // SAFETY: the lines are in the ring, as far as a tile that ends at most SLACK behind the row's end reads.
         unsafe {
-            match (count, self.block < usize::MAX) {
-                (1, false) => self.all::<E::Vector<L>, 1, W, false>(rows),
-                (3, false) => self.all::<E::Vector<L>, 3, V, false>(rows),
-                (4, false) => self.all::<E::Vector<L>, 4, V, false>(rows),
-                (5, false) => self.all::<E::Vector<L>, 5, V, false>(rows),
-                (6, false) => self.all::<E::Vector<L>, 6, V, false>(rows),
-                (1, true) => self.all::<E::Vector<L>, 1, W, true>(rows),
-                (3, true) => self.all::<E::Vector<L>, 3, V, true>(rows),
-                (4, true) => self.all::<E::Vector<L>, 4, V, true>(rows),
-                (5, true) => self.all::<E::Vector<L>, 5, V, true>(rows),
-                (6, true) => self.all::<E::Vector<L>, 6, V, true>(rows),
+            match (count, mode) {
+                (1, IN_SEQUENCE) => self.all::<E::Vector<L>, 1, W, IN_SEQUENCE>(rows),
+                (3, IN_SEQUENCE) => self.all::<E::Vector<L>, 3, V, IN_SEQUENCE>(rows),
+                (4, IN_SEQUENCE) => self.all::<E::Vector<L>, 4, V, IN_SEQUENCE>(rows),
+                (5, IN_SEQUENCE) => self.all::<E::Vector<L>, 5, V, IN_SEQUENCE>(rows),
+                (6, IN_SEQUENCE) => self.all::<E::Vector<L>, 6, V, IN_SEQUENCE>(rows),
+                (1, BY_ROWS) => self.all::<E::Vector<L>, 1, W, BY_ROWS>(rows),
+                (3, BY_ROWS) => self.all::<E::Vector<L>, 3, V, BY_ROWS>(rows),
+                (4, BY_ROWS) => self.all::<E::Vector<L>, 4, V, BY_ROWS>(rows),
+                (5, BY_ROWS) => self.all::<E::Vector<L>, 5, V, BY_ROWS>(rows),
+                (6, BY_ROWS) => self.all::<E::Vector<L>, 6, V, BY_ROWS>(rows),
+                (1, BY_BLOCKS) => self.all::<E::Vector<L>, 1, V, BY_BLOCKS>(rows),
+                (3, BY_BLOCKS) => self.all::<E::Vector<L>, 3, V, BY_BLOCKS>(rows),
+                (4, BY_BLOCKS) => self.all::<E::Vector<L>, 4, V, BY_BLOCKS>(rows),
+                (5, BY_BLOCKS) => self.all::<E::Vector<L>, 5, V, BY_BLOCKS>(rows),
+                (6, BY_BLOCKS) => self.all::<E::Vector<L>, 6, V, BY_BLOCKS>(rows),
                 _ => unreachable!("rows_at_once gives 1, 3, 4, 5 or 6"),
             }
         }
@@ -159,7 +175,7 @@ impl<E: Float> Tiles<'_, '_, E> {
     /// The lines can be read `len + (cols - 1) * step + MARGIN` floats from their begin, there are `rows + R - 1` of them,
     /// `R` outputs of at least `len` floats, and `rows >= R`.
     #[inline(always)]
-    unsafe fn all<L: Vector<Float = E>, const R: usize, const V: usize, const APART: bool>(mut self, rows: usize) {
+    unsafe fn all<L: Vector<Float = E>, const R: usize, const V: usize, const MODE: Mode>(mut self, rows: usize) {
         const { assert!(V * L::LEN <= SLACK) };
         let width = V * L::LEN;
         const { assert!(V.is_multiple_of(L::GROUP)) };
@@ -195,55 +211,64 @@ impl<E: Float> Tiles<'_, '_, E> {
                     }
                     _ => {}
                 }
-                if R > 1 {
-                    self.line::<L, R, V, 0, 1, APART>(0, at, &mut sums);
-                }
-                if R > 2 {
-                    self.line::<L, R, V, 0, 2, APART>(1, at, &mut sums);
-                }
-                if R > 3 {
-                    self.line::<L, R, V, 0, 3, APART>(2, at, &mut sums);
-                }
-                if R > 4 {
-                    self.line::<L, R, V, 0, 4, APART>(3, at, &mut sums);
-                }
-                if R > 5 {
-                    self.line::<L, R, V, 0, 5, APART>(4, at, &mut sums);
-                }
-                if APART && self.cols == 1 {
-                    let mut first = R - 1;
-                    while first < rows {
-                        let end = rows.min(first + self.block);
-                        let mut apart = [[L::splat(E::default()); V]; R];
-                        for line in first..end {
-                            self.line::<L, R, V, 0, R, false>(line, at, &mut apart);
-                        }
-                        for r in 0..R {
-                            for v in 0..V {
-                                sums[r][v] = sums[r][v].add(apart[r][v]);
-                            }
-                        }
-                        first = end;
-                    }
-                } else {
-                    for line in R - 1..rows {
-                        self.line::<L, R, V, 0, R, APART>(line, at, &mut sums);
-                    }
+                // Blocks are added to the totals; else the sums go on from them.
+                let mut totals = sums;
+                if MODE == BY_BLOCKS {
+                    sums = [[L::splat(E::default()); V]; R];
                 }
                 if R > 1 {
-                    self.line::<L, R, V, 1, R, APART>(rows, at, &mut sums);
+                    self.line::<L, R, V, 0, 1, MODE>(0, at, &mut sums);
                 }
                 if R > 2 {
-                    self.line::<L, R, V, 2, R, APART>(rows + 1, at, &mut sums);
+                    self.line::<L, R, V, 0, 2, MODE>(1, at, &mut sums);
                 }
                 if R > 3 {
-                    self.line::<L, R, V, 3, R, APART>(rows + 2, at, &mut sums);
+                    self.line::<L, R, V, 0, 3, MODE>(2, at, &mut sums);
                 }
                 if R > 4 {
-                    self.line::<L, R, V, 4, R, APART>(rows + 3, at, &mut sums);
+                    self.line::<L, R, V, 0, 4, MODE>(3, at, &mut sums);
                 }
                 if R > 5 {
-                    self.line::<L, R, V, 5, R, APART>(rows + 4, at, &mut sums);
+                    self.line::<L, R, V, 0, 5, MODE>(4, at, &mut sums);
+                }
+                let mut first = R - 1;
+                loop {
+                    let end = if MODE == BY_BLOCKS { rows.min(first.saturating_add(self.block)) } else { rows };
+                    for line in first..end {
+                        self.line::<L, R, V, 0, R, MODE>(line, at, &mut sums);
+                    }
+                    first = end;
+                    if first == rows {
+                        break;
+                    }
+                    for r in 0..R {
+                        for v in 0..V {
+                            totals[r][v] = totals[r][v].add(sums[r][v]);
+                            sums[r][v] = L::splat(E::default());
+                        }
+                    }
+                }
+                if R > 1 {
+                    self.line::<L, R, V, 1, R, MODE>(rows, at, &mut sums);
+                }
+                if R > 2 {
+                    self.line::<L, R, V, 2, R, MODE>(rows + 1, at, &mut sums);
+                }
+                if R > 3 {
+                    self.line::<L, R, V, 3, R, MODE>(rows + 2, at, &mut sums);
+                }
+                if R > 4 {
+                    self.line::<L, R, V, 4, R, MODE>(rows + 3, at, &mut sums);
+                }
+                if R > 5 {
+                    self.line::<L, R, V, 5, R, MODE>(rows + 4, at, &mut sums);
+                }
+                if MODE == BY_BLOCKS {
+                    for r in 0..R {
+                        for v in 0..V {
+                            sums[r][v] = totals[r][v].add(sums[r][v]);
+                        }
+                    }
                 }
                 // Not a loop, so that the sums stay in registers.
                 self.outs.store(0, at, &sums[0]);
@@ -278,7 +303,7 @@ impl<E: Float> Tiles<'_, '_, E> {
         const V: usize,
         const LO: usize,
         const HI: usize,
-        const APART: bool,
+        const MODE: Mode,
     >(
         &self,
         line: usize,
@@ -291,8 +316,8 @@ impl<E: Float> Tiles<'_, '_, E> {
             let taps = self.taps.as_ptr().add((line - LO) * self.cols);
             let mut first = 0;
             while first < self.cols {
-                let end = if APART { self.cols.min(first.saturating_add(self.block)) } else { self.cols };
-                let mut sums = if APART { [[L::splat(E::default()); V]; R] } else { *totals };
+                let end = if MODE == BY_ROWS { self.cols.min(first.saturating_add(self.block)) } else { self.cols };
+                let mut sums = if MODE == BY_ROWS { [[L::splat(E::default()); V]; R] } else { *totals };
                 for col in first..end {
                     // A vector that lies in two cache lines costs as much as four others: too much for a single row.
                     let values: [L; V] = if R == 1 {
@@ -313,7 +338,7 @@ impl<E: Float> Tiles<'_, '_, E> {
                 }
                 for r in LO..HI {
                     for v in 0..V {
-                        totals[r][v] = if APART { totals[r][v].add(sums[r][v]) } else { sums[r][v] };
+                        totals[r][v] = if MODE == BY_ROWS { totals[r][v].add(sums[r][v]) } else { sums[r][v] };
                     }
                 }
                 first = end;

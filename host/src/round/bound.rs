@@ -1,5 +1,6 @@
 //! How far a sum in f32 may lie from the one in f64.
 
+use crate::cpu::ROWS;
 use crate::filter::{Sum, lowest_bit};
 use crate::{Family, Filter, spectrum};
 
@@ -12,9 +13,10 @@ pub(crate) enum Order {
     ByRows,
     /// A row pass, then a column pass.
     TwoPasses,
-    /// The same; in each pass, a block of taps at a time is summed apart ([`BLOCK`], [`row_block`]), and then these sums are added.
+    /// The same; in each pass, a block of taps at a time is summed apart ([`column_block`], [`row_block`]), and then these sums are added.
     BlockPasses,
-    /// The terms of the filter's [`Sum`](crate::filter::Sum): the pixel's own, then each as in `BlockPasses`, with every block apart.
+    /// The terms of the filter's [`Sum`](crate::filter::Sum): the pixel's own, then each as in `BlockPasses`, but a column is at least one
+    /// block.
     Terms,
     /// None: the product of spectra.
     Spectra,
@@ -22,12 +24,14 @@ pub(crate) enum Order {
     Counted,
 }
 
-/// How many taps of a column are summed apart. Fewer would leave fewer results in doubt, but take longer.
-pub(crate) const BLOCK: usize = 24;
+/// How many taps of a column of so many are summed apart. Fewer would leave fewer results in doubt, but take longer.
+pub(crate) fn column_block(taps: usize) -> usize {
+    if taps > 40 { 24 } else { usize::MAX }
+}
 
-/// The same for a row of so many, where the processor has time to spare.
+/// The same for a row, where the processor has time to spare.
 pub(crate) fn row_block(taps: usize) -> usize {
-    if taps > BLOCK { BLOCK / 2 } else { usize::MAX }
+    if taps > 24 { 12 } else { usize::MAX }
 }
 
 impl From<Family> for Order {
@@ -81,7 +85,7 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
         (Order::Terms, _) => filter.sum().map_or(f64::INFINITY, |sum| of_terms(filter, sum, greatest)),
         (Order::TwoPasses | Order::BlockPasses, Some((row, column))) => {
             let (row_block, block) = match order {
-                Order::BlockPasses => (row_block(row.len()), BLOCK),
+                Order::BlockPasses => (row_block(row.len()), column_block(column.len())),
                 _ => (usize::MAX, usize::MAX),
             };
             let (row_weight, column_weight) = (weight(row), weight(column));
@@ -94,7 +98,7 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
             let (mut across, mut down) = (nothing, PartialSum { signed: true, ..nothing });
             let rounded = across.add_blocks(row, row_block);
             let (in_rows, row_steps) = if row_exact { (0.0, 0.0) } else { (rounded, count(row)) };
-            let partials = in_rows * column_weight + across.greatest() * down.add_blocks(column, block);
+            let partials = in_rows * column_weight + across.greatest() * down.add_column(column, block);
             let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(2.0 * (row_steps + count(column)), UNIT_ROUNDOFF));
             (rounding + taps_loss) * greatest + UNDERFLOW * (row_steps * column_weight + count(column))
         }
@@ -130,10 +134,10 @@ fn of_terms(filter: &Filter, sum: &Sum, greatest: f64) -> f64 {
     for (row, column) in &sum.terms {
         let mut across = PartialSum { plus: 0.0, minus: 0.0, signed: false };
         let mut down = PartialSum { signed: true, ..across };
-        let column_weight = weight(column);
+        let (column_weight, block) = (weight(column), column_block(column.len()).min(column.len()));
         partials += across.add_blocks(row, row_block(row.len())) * column_weight;
-        partials += across.greatest() * down.add_blocks(column, BLOCK);
-        partials += column.len().div_ceil(BLOCK) as f64 * (total + across.greatest() * down.greatest());
+        partials += across.greatest() * down.add_column(column, block);
+        partials += (column.len().div_ceil(block) + 1) as f64 * (total + across.greatest() * down.greatest());
         total += across.greatest() * down.greatest();
         taps_loss += loss(column) * row.iter().map(|tap| tap.abs()).sum::<f64>() + column_weight * loss(row);
         steps += 2.0 * (row.len() + column.len()) as f64;
@@ -227,13 +231,40 @@ impl PartialSum {
         partials
     }
 
+    /// As `add_blocks`, for a column of a tile of up to [`ROWS`] rows: of the `ROWS - 1` lines that lie under some of them only, the
+    /// upper ones belong to the first block and the lower ones to the last.
+    fn add_column(&mut self, taps: &[f64], block: usize) -> f64 {
+        let seam = ROWS - 1;
+        if taps.len() <= block.saturating_add(seam) {
+            return self.add_blocks(taps, taps.len());
+        }
+        let start = *self;
+        let above = |above: usize| {
+            let mut all = start;
+            let (first, rest) = taps.split_at(above + block);
+            // The last block, whole or not, is one with the lines below.
+            let whole = (taps.len() - seam - block - 1) / block * block;
+            let (middle, last) = rest.split_at(whole.min(rest.len()));
+            let partials = all.add_blocks(first, first.len()) + all.add_blocks(middle, block);
+            (partials + all.add_blocks(last, last.len().max(1)), all)
+        };
+        let single = {
+            let mut all = start;
+            (all.add_blocks(taps, block), all)
+        };
+        let worst = (0..=seam).map(above).chain([single]).max_by(|a, b| a.0.total_cmp(&b.0));
+        let (partials, all) = worst.unwrap_or((f64::INFINITY, start));
+        *self = all;
+        partials
+    }
+
     /// Adds the sums of blocks of taps; returns the sum of the bounds of all partial sums.
     fn add_blocks(&mut self, taps: &[f64], block: usize) -> f64 {
         if taps.len() <= block && self.plus + self.minus == 0.0 {
             return self.add_all(taps);
         }
         let mut partials = 0.0;
-        for taps in taps.chunks(block) {
+        for taps in taps.chunks(block.max(1)) {
             let mut apart = Self { plus: 0.0, minus: 0.0, ..*self };
             partials += apart.add_all(taps);
             self.plus += apart.plus;

@@ -30,7 +30,7 @@ use crate::Filter;
 use crate::simd::{Float, Isa, Lanes, Work};
 use crate::window::Window;
 
-pub(crate) use bound::{BLOCK, Order, row_block};
+pub(crate) use bound::{Order, column_block, row_block};
 use doubt::Doubt;
 use settle::nearest;
 pub(crate) use settle::{Scratch, Settler};
