@@ -274,13 +274,11 @@ macro_rules! float {
             }
 
             #[inline(always)]
-            #[expect(clippy::manual_clamp, reason = "NaN becomes 0")]
             fn byte(self) -> u8 {
                 (self.max(0.0).min(255.0) + $shift).to_bits() as u8
             }
 
             #[inline(always)]
-            #[expect(clippy::manual_clamp, reason = "NaN becomes 0")]
             fn distance(self) -> Self {
                 (self.clamp(0.0, 255.0) - ((self.max(0.0).min(255.0) + $shift) - $shift)).abs()
             }

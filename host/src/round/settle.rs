@@ -120,6 +120,9 @@ impl<'a> Settler<'a> {
             scratch.equal = 0..0;
             scratch.one_row = [None; 4];
         }
+        if let Some(sum) = self.small((x, channel), &scratch.rows) {
+            return Some(sum);
+        }
         scratch.columns.clear();
         if !by_definition {
             let estimate = self.estimate(isa, (x, y), channel, scratch);
@@ -129,6 +132,32 @@ impl<'a> Settler<'a> {
         }
         self.find_columns(x, channel, scratch);
         Some(self.defined((x, y), channel, scratch))
+    }
+
+    /// The sum that defines a result, for a window of a few taps inside the image.
+    fn small(&self, (x, channel): (usize, usize), rows: &[usize]) -> Option<f64> {
+        const SMALL: usize = 64;
+        let Window { cols, anchor_x, .. } = self.window;
+        let shape = self.src.shape();
+        let left = x.checked_sub(anchor_x).filter(|left| left + cols <= shape.width)?;
+        if cols * self.window.rows > SMALL || rows.len() < self.window.rows {
+            return None;
+        }
+        let mut sum = 0.0;
+        let values = |row: usize| self.src.row(row)[left * shape.channels + channel..].iter().step_by(shape.channels);
+        match (self.filter.dense_f64(), self.filter.separated()) {
+            (None, Some((across, column))) => {
+                for (&row, down) in rows.iter().zip(column) {
+                    across.iter().zip(values(row)).for_each(|(across, &value)| sum += down * across * f64::from(value));
+                }
+            }
+            (taps, _) => {
+                for (&row, taps) in rows.iter().zip(taps.unwrap_or_default().chunks(cols)) {
+                    taps.iter().zip(values(row)).for_each(|(tap, &value)| sum += tap * f64::from(value));
+                }
+            }
+        }
+        Some(sum)
     }
 
     fn find_columns(&self, x: usize, channel: usize, scratch: &mut Scratch) {
