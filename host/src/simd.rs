@@ -57,7 +57,7 @@ impl Isa {
         Self::present().last().map_or(Self::Portable, |&(_, isa)| isa)
     }
 
-    fn named(name: &str) -> Result<Self> {
+    pub(crate) fn named(name: &str) -> Result<Self> {
         Self::present().find(|(known, _)| *known == name).map(|&(_, isa)| isa).ok_or_else(|| Error::Parameter {
             name: Self::VARIABLE,
             value: name.to_owned(),

@@ -144,7 +144,7 @@ pub(crate) fn of_taps(
             tile[y * size + x].re = taps(x, y) * scale;
         }
     }
-    // Tiles are powers of two, so no planner is needed: one for f64 adds half a megabyte to a program.
+    // Tiles are powers of two, so no planner is needed.
     let transform = Radix4::new(size, FftDirection::Forward);
     transform.process(&mut tile);
     transpose(&mut tile, size);

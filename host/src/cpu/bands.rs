@@ -262,8 +262,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         self.terms.passes.iter().map(|passes| passes.across.map_or(0, <[E]>::len) + passes.taps.len()).sum()
     }
 
-    /// Filters some columns of some rows. No two jobs have a pixel in common.
-    /// Ends early, with the row to go on from, if the allowance does not last.
+    /// Filters some columns of some rows. No two jobs have a pixel in common. Ends early, with the row to go on from, if the allowance does not last.
     fn rectangle(
         &self,
         scratch: &mut Scratch<E>,

@@ -185,9 +185,10 @@ impl<'a> Settler<'a> {
             let least = scratch.columns.iter().flatten().min().copied().unwrap_or(0);
             let end = scratch.columns.iter().flatten().max().map_or(1, |last| last + 1);
             let len = (end - least).next_multiple_of(LANES);
-            if let Some(latest) = shape.row_len().checked_sub(len) {
+            scratch.folded.clear();
+            let room = scratch.folded.try_reserve(len).is_ok();
+            if let Some(latest) = shape.row_len().checked_sub(len).filter(|_| room) {
                 let first = least.min(latest);
-                scratch.folded.clear();
                 scratch.folded.resize(len, 0.0);
                 let mut outside = 0.0;
                 for (tap, column) in across.iter().zip(&scratch.columns) {
@@ -233,7 +234,10 @@ impl<'a> Settler<'a> {
                 Some(&(known, result)) if row(known) == row(top) => result,
                 _ => {
                     let result = compute(scratch);
-                    scratch.one_column.insert(at, (top, result));
+                    // Without room it is computed again.
+                    if scratch.one_column.try_reserve(1).is_ok() {
+                        scratch.one_column.insert(at, (top, result));
+                    }
                     result
                 }
             }
