@@ -264,8 +264,10 @@ fn check_channels(src: &[u8], (width, height, channels): (usize, usize, usize), 
         })
         .collect();
     let view = ImageView::new(src, width, height, channels).unwrap();
-    let mut variants = vec![Variant::DirectNaive, Variant::Fourier];
+    let mut variants = vec![Variant::Fourier];
     variants.extend(filter.is_separable().then_some(Variant::Separable));
+    // Tap by tap, the widest take minutes without vectors.
+    variants.extend((filter.cols() * filter.rows() < 10_000).then_some(Variant::DirectNaive));
     for (variant, threads) in variants.into_iter().flat_map(|variant| [(variant, 1), (variant, 3)]) {
         let plan = Plan::builder(filter).border(border).device(Device::Cpu).variant(variant).build().unwrap();
         let mut found = vec![0xa5; src.len()];
@@ -355,8 +357,9 @@ fn a_very_wide_gaussian_goes_in_f64() {
 #[test]
 fn every_instruction_set_rounds_alike() {
     let wide = "round::tests::a_very_wide_gaussian_goes_in_f64";
-    let tests = [wide, "round::tests::wide_windows_and_ties_are_settled_in_f64", "round::tests::sums_of_products"];
-    for name in ["portable", "avx2", "avx512", "neon"].into_iter().filter(|name| Isa::named(name).is_ok()) {
+    let tests = [wide, "round::tests::sums_of_products"];
+    let others = |name: &&str| Isa::named(name).is_ok_and(|isa| isa != Isa::fastest());
+    for name in ["portable", "avx2", "avx512", "neon"].into_iter().filter(others) {
         let tests = if name == "portable" { &tests[..1] } else { &tests[..] };
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         let output = command.args(tests).env("APRON_ISA", name).output().unwrap();
