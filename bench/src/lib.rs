@@ -7,6 +7,7 @@
 //! | [`bench`](mod@bench) | runs the cases: checks each result, then measures |
 //! | `compilers` | the embedded kernels compared with those of a PTX file |
 //! | [`flow`] | from host memory to host memory |
+//! | [`cliffs`] | 8-bit results beside those in f32: where they are slow |
 //! | [`ladder`] | the steps of other documents, `sources`, with their published times; `ladder_report` shows them |
 //! | [`measure`] | times on a GPU's stream and on the CPU |
 //! | `contest` | all contenders on one problem: checked, then timed round by round |
@@ -22,6 +23,7 @@ pub mod cases;
 mod chart;
 mod charts;
 mod check;
+pub mod cliffs;
 mod compilers;
 mod contest;
 pub mod demo;

@@ -5,6 +5,7 @@
     reason = "an index says which register; iterators do not always leave them there"
 )]
 
+use std::ops::{Mul, Sub};
 use std::sync::OnceLock;
 
 use crate::{Error, Result};
@@ -56,7 +57,7 @@ impl Isa {
         Self::present().last().map_or(Self::Portable, |&(_, isa)| isa)
     }
 
-    fn named(name: &str) -> Result<Self> {
+    pub(crate) fn named(name: &str) -> Result<Self> {
         Self::present().find(|(known, _)| *known == name).map(|&(_, isa)| isa).ok_or_else(|| Error::Parameter {
             name: Self::VARIABLE,
             value: name.to_owned(),
@@ -118,11 +119,13 @@ pub(crate) trait Work {
     fn run<L: Lanes, const V: usize, const W: usize>(self) -> Self::Output;
 }
 
-/// A vector of f32.
+/// A vector of floats of one type.
 ///
 /// # Safety
 /// Its methods are called in a [`Work`] only, so that the processor has the instructions.
-pub(crate) unsafe trait Lanes: Copy {
+pub(crate) unsafe trait Vector: Copy {
+    type Float: Float;
+
     /// Floats in it.
     const LEN: usize;
 
@@ -134,20 +137,20 @@ pub(crate) unsafe trait Lanes: Copy {
 
     /// # Safety
     /// See the trait.
-    unsafe fn splat(value: f32) -> Self;
+    unsafe fn splat(value: Self::Float) -> Self;
     /// # Safety
     /// `from` points to `LEN` floats.
-    unsafe fn load(from: *const f32) -> Self;
+    unsafe fn load(from: *const Self::Float) -> Self;
     /// Loads adjacent vectors of a line, starting at `offset`. Where it is faster, combines them from vectors at multiples of `LEN`,
     /// which lie in one cache line each.
     ///
     /// # Safety
     /// `line` points to `offset + (V + 1) * LEN` floats.
     #[inline(always)]
-    unsafe fn load_shifted<const V: usize>(line: *const f32, offset: usize) -> [Self; V] {
+    unsafe fn load_shifted<const V: usize>(line: *const Self::Float, offset: usize) -> [Self; V] {
         // SAFETY: the caller's promise.
         unsafe {
-            let mut values = [Self::splat(0.0); V];
+            let mut values = [Self::splat(Self::Float::default()); V];
             for v in 0..V {
                 values[v] = Self::load(line.add(offset + v * Self::LEN));
             }
@@ -161,7 +164,7 @@ pub(crate) unsafe trait Lanes: Copy {
     }
     /// # Safety
     /// `to` points to `LEN` floats.
-    unsafe fn store(self, to: *mut f32);
+    unsafe fn store(self, to: *mut Self::Float);
     /// `self * factor + sum`, rounded once.
     ///
     /// # Safety
@@ -190,16 +193,6 @@ pub(crate) unsafe trait Lanes: Copy {
     /// # Safety
     /// See the trait.
     unsafe fn at_least(self, limit: Self) -> u32;
-    /// Adds each byte times its factor to its sum.
-    ///
-    /// # Safety
-    /// See the trait.
-    #[inline(always)]
-    unsafe fn add_products(sums: &mut [f64; 16], factors: &[f64; 16], bytes: &[u8; 16]) {
-        for lane in 0..16 {
-            sums[lane] += factors[lane] * f64::from(bytes[lane]);
-        }
-    }
     /// Stores integers as bytes, saturated.
     ///
     /// # Safety
@@ -207,7 +200,114 @@ pub(crate) unsafe trait Lanes: Copy {
     unsafe fn store_bytes(ints: &[Self::Ints], to: *mut u8);
 }
 
-/// Declares methods of [`Lanes`] by intrinsics.
+/// A vector of f32, and what else an instruction set offers.
+///
+/// # Safety
+/// As for [`Vector`].
+pub(crate) unsafe trait Lanes: Vector<Float = f32> {
+    /// A vector of f64, in a register of the same size.
+    type Wide: Vector<Float = f64>;
+
+    /// So many bytes as a vector of f64 holds.
+    ///
+    /// # Safety
+    /// `from` points to as many bytes.
+    #[inline(always)]
+    unsafe fn widen_bytes(from: *const u8) -> Self::Wide {
+        let mut values = [0.0; 8];
+        // SAFETY: the caller's promise; no vector of f64 has more than 8 lanes.
+        unsafe {
+            for lane in 0..Self::Wide::LEN {
+                values[lane] = f64::from(*from.add(lane));
+            }
+            Self::Wide::load(values.as_ptr())
+        }
+    }
+}
+
+/// A floating-point type that the engine computes in.
+pub(crate) trait Float:
+    Copy + Default + PartialOrd + Sub<Output = Self> + Mul<Output = Self> + Send + Sync + std::fmt::Debug
+{
+    /// A vector of them, where one of f32 is `L`.
+    type Vector<L: Lanes>: Vector<Float = Self>;
+
+    /// The nearest value.
+    fn of(value: f64) -> Self;
+    /// A value that does not exceed the bound, nor lies far below it.
+    fn below(bound: f64) -> Self;
+    /// Floats as this type, if this is f32.
+    fn of_floats(floats: &mut [f32]) -> Option<&mut [Self]>;
+    /// Values as floats, if this is f32.
+    fn as_floats(values: &mut [Self]) -> Option<&mut [f32]>;
+    /// The nearest integer in 0 to 255, half to even; NaN becomes 0.
+    fn byte(self) -> u8;
+    /// The distance of the value, limited to 0 to 255, from the nearest integer; NaN stays NaN.
+    fn distance(self) -> Self;
+    fn is_finite(self) -> bool;
+    fn to_f32(self) -> f32;
+}
+
+/// Implements [`Float`]; adding `$shift` to a number in 0 to 255 rounds that to an integer, half to even, and leaves it in the lowest byte.
+macro_rules! float {
+    ($float:ty, $vector:ty, $shift:expr, $below:expr, $of_floats:expr, $as_floats:expr) => {
+        impl Float for $float {
+            type Vector<L: Lanes> = $vector;
+
+            #[inline(always)]
+            fn of(value: f64) -> Self {
+                value as Self
+            }
+
+            fn below(bound: f64) -> Self {
+                $below(bound)
+            }
+
+            #[inline(always)]
+            fn of_floats(floats: &mut [f32]) -> Option<&mut [Self]> {
+                $of_floats(floats)
+            }
+
+            #[inline(always)]
+            fn as_floats(values: &mut [Self]) -> Option<&mut [f32]> {
+                $as_floats(values)
+            }
+
+            #[inline(always)]
+            fn byte(self) -> u8 {
+                (self.max(0.0).min(255.0) + $shift).to_bits() as u8
+            }
+
+            #[inline(always)]
+            fn distance(self) -> Self {
+                (self.clamp(0.0, 255.0) - ((self.max(0.0).min(255.0) + $shift) - $shift)).abs()
+            }
+
+            #[inline(always)]
+            fn is_finite(self) -> bool {
+                self.abs() <= Self::MAX
+            }
+
+            #[inline(always)]
+            fn to_f32(self) -> f32 {
+                self as f32
+            }
+        }
+    };
+}
+
+float!(
+    f32,
+    L,
+    8_388_608.0,
+    |bound| if f64::from(bound as f32) > bound { (bound as f32).next_down() } else { bound as f32 },
+    Some,
+    Some
+);
+// The bound has been rounded itself.
+float!(f64, L::Wide, 4_503_599_627_370_496.0, f64::next_down, |_| None, |_| None);
+
+/// Declares methods of [`Vector`] by intrinsics.
 macro_rules! methods {
     ($(fn $name:ident($($args:tt)*) -> $result:ty $body:block)*) => {
         $(
@@ -223,26 +323,43 @@ macro_rules! methods {
 
 // SAFETY: no special instruction is used; an array of floats has a float's alignment.
 unsafe impl Lanes for [f32; 8] {
-    const LEN: usize = 8;
-    type Ints = [f32; 8];
-    const GROUP: usize = 1;
-
-    methods! {
-        fn splat(value: f32) -> Self { [value; 8] }
-        fn load(from: *const f32) -> Self { from.cast::<Self>().read() }
-        fn store(self, to: *mut f32) -> () { to.cast::<Self>().write(self) }
-        fn mul_add(self, factor: Self, sum: Self) -> Self { each(|i| self[i].mul_add(factor[i], sum[i])) }
-        fn add(self, other: Self) -> Self { each(|i| self[i] + other[i]) }
-        fn nearest(self) -> Self { each(|i| self[i].round_ties_even()) }
-        fn rest(self, nearest: Self) -> Self { each(|i| self[i] - nearest[i]) }
-        fn max_abs(self, other: Self) -> Self { each(|i| self[i].max(other[i].abs())) }
-        fn at_least(self, limit: Self) -> u32 { (0..8).map(|i| u32::from(self[i].abs() >= limit[i]) << i).sum() }
-        fn store_bytes(ints: &[Self], to: *mut u8) -> () { to.cast::<[u8; 8]>().write(ints[0].map(|value| value as u8)) }
-    }
+    type Wide = [f64; 4];
 }
 
+/// Vectors as arrays.
+macro_rules! portable {
+    ($float:ty, $len:expr, $mul_add:expr) => {
+        // SAFETY: as above.
+        unsafe impl Vector for [$float; $len] {
+            type Float = $float;
+            const LEN: usize = $len;
+            type Ints = Self;
+            const GROUP: usize = 1;
+
+            methods! {
+                fn splat(value: $float) -> Self { [value; $len] }
+                fn load(from: *const $float) -> Self { from.cast::<Self>().read() }
+                fn store(self, to: *mut $float) -> () { to.cast::<Self>().write(self) }
+                fn mul_add(self, factor: Self, sum: Self) -> Self { each(|i| $mul_add(self[i], factor[i], sum[i])) }
+                fn add(self, other: Self) -> Self { each(|i| self[i] + other[i]) }
+                fn nearest(self) -> Self { each(|i| self[i].round_ties_even()) }
+                fn rest(self, nearest: Self) -> Self { each(|i| self[i] - nearest[i]) }
+                fn max_abs(self, other: Self) -> Self { each(|i| self[i].max(other[i].abs())) }
+                fn at_least(self, limit: Self) -> u32 { (0..$len).map(|i| u32::from(self[i].abs() >= limit[i]) << i).sum() }
+                fn store_bytes(ints: &[Self], to: *mut u8) -> () {
+                    to.cast::<[u8; $len]>().write(ints[0].map(|value| value as u8))
+                }
+            }
+        }
+    };
+}
+
+portable!(f32, 8, f32::mul_add);
+// In f64 no result depends on how often a sum is rounded, and without an instruction a fused one takes a hundred times as long.
+portable!(f64, 4, |value: f64, factor, sum| value * factor + sum);
+
 #[inline(always)]
-fn each(lane: impl Fn(usize) -> f32) -> [f32; 8] {
+fn each<T, const N: usize>(lane: impl Fn(usize) -> T) -> [T; N] {
     std::array::from_fn(lane)
 }
 
@@ -250,7 +367,7 @@ fn each(lane: impl Fn(usize) -> f32) -> [f32; 8] {
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{Lanes, Work};
+    use super::{Lanes, Vector, Work};
 
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn avx2<W: Work>(work: W) -> W::Output {
@@ -264,6 +381,18 @@ mod x86 {
 
     // SAFETY: the methods' contracts are the intrinsics'.
     unsafe impl Lanes for __m256 {
+        type Wide = __m256d;
+
+        methods! {
+            fn widen_bytes(from: *const u8) -> __m256d {
+                _mm256_cvtepi32_pd(_mm_cvtepu8_epi32(_mm_loadu_si32(from)))
+            }
+        }
+    }
+
+    // SAFETY: as above.
+    unsafe impl Vector for __m256 {
+        type Float = f32;
         const LEN: usize = 8;
         type Ints = __m256i;
         const GROUP: usize = 2;
@@ -287,14 +416,6 @@ mod x86 {
                 let size = _mm256_andnot_ps(_mm256_set1_ps(-0.0), self);
                 _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GE_OQ>(size, limit)) as u32
             }
-            fn add_products(sums: &mut [f64; 16], factors: &[f64; 16], bytes: &[u8; 16]) -> () {
-                for lane in [0, 4, 8, 12] {
-                    let bytes = _mm_cvtepu8_epi32(_mm_loadu_si32(bytes.as_ptr().add(lane).cast()));
-                    let sums = sums.as_mut_ptr().add(lane);
-                    let factors = _mm256_loadu_pd(factors.as_ptr().add(lane));
-                    _mm256_storeu_pd(sums, _mm256_fmadd_pd(factors, _mm256_cvtepi32_pd(bytes), _mm256_loadu_pd(sums)))
-                }
-            }
             fn store_bytes(ints: &[__m256i], to: *mut u8) -> () {
                 let words = _mm256_packs_epi32(ints[0], ints[1]);
                 let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
@@ -306,6 +427,18 @@ mod x86 {
 
     // SAFETY: as above.
     unsafe impl Lanes for __m512 {
+        type Wide = __m512d;
+
+        methods! {
+            fn widen_bytes(from: *const u8) -> __m512d {
+                _mm512_cvtepu64_pd(_mm512_cvtepu8_epi64(_mm_loadu_si64(from)))
+            }
+        }
+    }
+
+    // SAFETY: as above.
+    unsafe impl Vector for __m512 {
+        type Float = f32;
         const LEN: usize = 16;
         type Ints = __m512i;
         const GROUP: usize = 4;
@@ -347,14 +480,6 @@ mod x86 {
             fn at_least(self, limit: Self) -> u32 {
                 u32::from(_mm512_cmp_ps_mask::<_CMP_GE_OQ>(_mm512_abs_ps(self), limit))
             }
-            fn add_products(sums: &mut [f64; 16], factors: &[f64; 16], bytes: &[u8; 16]) -> () {
-                for lane in [0, 8] {
-                    let bytes = _mm256_cvtepu8_epi32(_mm_loadu_si64(bytes.as_ptr().add(lane)));
-                    let sums = sums.as_mut_ptr().add(lane);
-                    let factors = _mm512_loadu_pd(factors.as_ptr().add(lane));
-                    _mm512_storeu_pd(sums, _mm512_fmadd_pd(factors, _mm512_cvtepi32_pd(bytes), _mm512_loadu_pd(sums)))
-                }
-            }
             fn store_bytes(ints: &[__m512i], to: *mut u8) -> () {
                 // Both packs work on each quarter separately, which leaves the bytes of each vector in four places.
                 let low = _mm512_packs_epi32(ints[0], ints[1]);
@@ -365,13 +490,85 @@ mod x86 {
             }
         }
     }
+
+    // SAFETY: as above.
+    unsafe impl Vector for __m256d {
+        type Float = f64;
+        const LEN: usize = 4;
+        type Ints = __m128i;
+        const GROUP: usize = 2;
+
+        methods! {
+            fn splat(value: f64) -> Self { _mm256_set1_pd(value) }
+            fn load(from: *const f64) -> Self { _mm256_loadu_pd(from) }
+            fn store(self, to: *mut f64) -> () { _mm256_storeu_pd(to, self) }
+            fn mul_add(self, factor: Self, sum: Self) -> Self { _mm256_fmadd_pd(self, factor, sum) }
+            fn add(self, other: Self) -> Self { _mm256_add_pd(self, other) }
+            fn nearest(self) -> __m128i { _mm256_cvtpd_epi32(self) }
+            fn rest(self, nearest: __m128i) -> Self { _mm256_sub_pd(self, _mm256_cvtepi32_pd(nearest)) }
+            fn max_abs(self, other: Self) -> Self { _mm256_max_pd(self, _mm256_andnot_pd(_mm256_set1_pd(-0.0), other)) }
+            fn at_least(self, limit: Self) -> u32 {
+                let size = _mm256_andnot_pd(_mm256_set1_pd(-0.0), self);
+                _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_GE_OQ>(size, limit)) as u32
+            }
+            fn store_bytes(ints: &[__m128i], to: *mut u8) -> () {
+                let words = _mm_packs_epi32(ints[0], ints[1]);
+                _mm_storel_epi64(to.cast(), _mm_packus_epi16(words, words))
+            }
+        }
+    }
+
+    // SAFETY: as above.
+    unsafe impl Vector for __m512d {
+        type Float = f64;
+        const LEN: usize = 8;
+        type Ints = __m256i;
+        const GROUP: usize = 2;
+
+        #[inline(always)]
+        unsafe fn load_shifted<const V: usize>(line: *const f64, offset: usize) -> [Self; V] {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let line = line.add(offset / 8 * 8);
+                let lanes = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+                let lanes = _mm512_add_epi64(lanes, _mm512_set1_epi64((offset % 8) as i64));
+                let mut values = [_mm512_setzero_pd(); V];
+                let mut low = _mm512_loadu_pd(line);
+                for v in 0..V {
+                    let high = _mm512_loadu_pd(line.add((v + 1) * 8));
+                    values[v] = _mm512_permutex2var_pd(low, lanes, high);
+                    low = high;
+                }
+                values
+            }
+        }
+
+        methods! {
+            fn splat(value: f64) -> Self { _mm512_set1_pd(value) }
+            fn load(from: *const f64) -> Self { _mm512_loadu_pd(from) }
+            fn store(self, to: *mut f64) -> () { _mm512_storeu_pd(to, self) }
+            fn mul_add(self, factor: Self, sum: Self) -> Self { _mm512_fmadd_pd(self, factor, sum) }
+            fn add(self, other: Self) -> Self { _mm512_add_pd(self, other) }
+            fn nearest(self) -> __m256i { _mm512_cvtpd_epi32(self) }
+            fn rest(self, _: __m256i) -> Self { _mm512_reduce_pd::<0>(self) }
+            // As for __m512.
+            fn max_abs(self, other: Self) -> Self { _mm512_range_pd::<0b10_11>(self, other) }
+            fn at_least(self, limit: Self) -> u32 {
+                u32::from(_mm512_cmp_pd_mask::<_CMP_GE_OQ>(_mm512_abs_pd(self), limit))
+            }
+            fn store_bytes(ints: &[__m256i], to: *mut u8) -> () {
+                let ints = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(ints[0]), ints[1]);
+                _mm_storeu_si128(to.cast(), _mm512_cvtusepi32_epi8(_mm512_max_epi32(ints, _mm512_setzero_si512())))
+            }
+        }
+    }
 }
 
 #[cfg(target_arch = "aarch64")]
 mod arm {
     use std::arch::aarch64::*;
 
-    use super::{Lanes, Work};
+    use super::{Lanes, Vector, Work};
 
     #[target_feature(enable = "neon")]
     pub(super) fn neon<W: Work>(work: W) -> W::Output {
@@ -380,6 +577,12 @@ mod arm {
 
     // SAFETY: the methods' contracts are the intrinsics'.
     unsafe impl Lanes for float32x4_t {
+        type Wide = float64x2_t;
+    }
+
+    // SAFETY: as above.
+    unsafe impl Vector for float32x4_t {
+        type Float = f32;
         const LEN: usize = 4;
         type Ints = int32x4_t;
         const GROUP: usize = 4;
@@ -401,6 +604,34 @@ mod arm {
                 let low = vcombine_s16(vqmovn_s32(ints[0]), vqmovn_s32(ints[1]));
                 let high = vcombine_s16(vqmovn_s32(ints[2]), vqmovn_s32(ints[3]));
                 vst1q_u8(to, vcombine_u8(vqmovun_s16(low), vqmovun_s16(high)))
+            }
+        }
+    }
+
+    // SAFETY: as above.
+    unsafe impl Vector for float64x2_t {
+        type Float = f64;
+        const LEN: usize = 2;
+        type Ints = int64x2_t;
+        const GROUP: usize = 4;
+
+        methods! {
+            fn splat(value: f64) -> Self { vdupq_n_f64(value) }
+            fn load(from: *const f64) -> Self { vld1q_f64(from) }
+            fn store(self, to: *mut f64) -> () { vst1q_f64(to, self) }
+            fn mul_add(self, factor: Self, sum: Self) -> Self { vfmaq_f64(sum, self, factor) }
+            fn add(self, other: Self) -> Self { vaddq_f64(self, other) }
+            fn nearest(self) -> int64x2_t { vcvtnq_s64_f64(self) }
+            fn rest(self, nearest: int64x2_t) -> Self { vsubq_f64(self, vcvtq_f64_s64(nearest)) }
+            fn max_abs(self, other: Self) -> Self { vmaxq_f64(self, vabsq_f64(other)) }
+            fn at_least(self, limit: Self) -> u32 {
+                let bits = vld1q_u64([1, 2].as_ptr());
+                vaddvq_u64(vandq_u64(vcageq_f64(self, limit), bits)) as u32
+            }
+            fn store_bytes(ints: &[int64x2_t], to: *mut u8) -> () {
+                let low = vcombine_s32(vqmovn_s64(ints[0]), vqmovn_s64(ints[1]));
+                let high = vcombine_s32(vqmovn_s64(ints[2]), vqmovn_s64(ints[3]));
+                vst1_u8(to, vqmovun_s16(vcombine_s16(vqmovn_s32(low), vqmovn_s32(high))))
             }
         }
     }

@@ -12,6 +12,19 @@ pub(crate) const WEIGHTS: (f64, f64) = (1e-20, 1e30);
 /// The error bound of a result, in units in the last place of `sum |tap| * max |pixel|`; tests check it on all devices.
 pub(crate) const UNITS: f64 = 8.0;
 
+/// The error bound of a result by spectra in f64 with tiles of `size`, for pixels of at most 1 and taps with `sum |tap|` equal to 1.
+///
+/// Unlike [`UNITS`], it is proved. A transform in f64 is a network of butterflies, each of which rounds by at most 5 units `u`: twiddle
+/// factors, product and sum (Higham, Accuracy and Stability of Numerical Algorithms, section 24.1). One of a line of `n` has `log2 n`
+/// levels, so the tile's and its inverse's have `4 log2 n` together and the taps' have `2 log2 n`; with the product, 6 log2 n + 2
+/// levels. A transform keeps the 2-norm up to a factor, and a spectrum's magnitude is at most the sum of the taps'; so
+/// the result's error is at most that of all levels, times the 2-norm of a tile of `n * n` complex pixels.
+pub(crate) fn error_in_f64(size: usize) -> f64 {
+    let levels = 6.0 * f64::from(size.ilog2()) + 2.0;
+    // A radix above 2 takes fewer levels, of more roundings each; twice the bound has room for those.
+    2.0 * 5.0 * levels * (f64::EPSILON / 2.0) * std::f64::consts::SQRT_2 * size as f64
+}
+
 /// The greatest pixel with which a tile is transformed, for taps with `sum |tap|` equal to `weight`: beyond it, sums
 /// over the tile could leave the range of f32.
 pub(crate) fn greatest_pixel(weight: f64) -> f32 {
@@ -103,8 +116,13 @@ impl Cut {
 }
 
 impl Part {
-    /// The spectrum of the part's taps: see [`of_taps`].
+    /// The spectrum of the part's taps, each rounded to f32 as in every other family: see [`of_taps`].
     pub(crate) fn spectrum(&self, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>> {
+        of_taps(size, (self.cols, self.rows), |x, y| f64::from(filter.tap(self.top + y, self.left + x) as f32))
+    }
+
+    /// The same of the taps as they are.
+    pub(crate) fn exact_spectrum(&self, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>> {
         of_taps(size, (self.cols, self.rows), |x, y| filter.tap(self.top + y, self.left + x))
     }
 }
@@ -123,11 +141,10 @@ pub(crate) fn of_taps(
     let mut tile = crate::memory::zeroed::<Complex<f64>>(size * size)?;
     for y in 0..rows {
         for x in 0..cols {
-            // Rounded to f32, as in every other family.
-            tile[y * size + x].re = f64::from(taps(x, y) as f32) * scale;
+            tile[y * size + x].re = taps(x, y) * scale;
         }
     }
-    // Tiles are powers of two, so no planner is needed: one for f64 adds half a megabyte to a program.
+    // Tiles are powers of two, so no planner is needed.
     let transform = Radix4::new(size, FftDirection::Forward);
     transform.process(&mut tile);
     transpose(&mut tile, size);

@@ -15,21 +15,21 @@ use super::share::share;
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
 use crate::Result;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
-use crate::round::{self, Order, Rounder};
-use crate::simd::{Isa, Lanes, Work};
+use crate::round::{self, Order, Rounder, column_block, row_block};
+use crate::simd::{Float, Isa, Lanes, Work};
 use crate::window::Window;
 
-/// Floats in a ring, if the image's size allows it: a quarter of a megabyte, which every second-level cache holds.
-const RING: usize = 1 << 16;
+/// Bytes in a ring, if the image's size allows it: a quarter of a megabyte, which every second-level cache holds.
+const RING: usize = 1 << 18;
 
-/// Floats in a ring that holds every line under the window; beyond, the window is taken in blocks of rows.
-const GREATEST_RING: usize = 1 << 18;
+/// Bytes in a ring that holds every line under the window; beyond, the window is taken in blocks of rows.
+const GREATEST_RING: usize = 1 << 20;
 
-/// The least length of a strip's lines, in floats.
-const STRIP: usize = 512;
+/// The least length of a strip's lines, in bytes.
+const STRIP: usize = 2048;
 
-/// Floats in a cache line.
-const CACHE_LINE: usize = 16;
+/// Bytes in a cache line.
+const CACHE_LINE: usize = 64;
 
 /// Bytes in a page of memory.
 const PAGE: usize = 4096;
@@ -37,28 +37,65 @@ const PAGE: usize = 4096;
 /// Below so many multiply-adds, one thread does all the work.
 const SMALL: usize = 1 << 19;
 
-/// A filter as the engine computes it.
+/// A filter as the engine computes it, in f32 or in f64.
 #[derive(Clone, Copy)]
-pub(super) struct Passes<'a> {
+pub(super) struct Passes<'a, E> {
     /// A separable filter's row of taps, for the first pass.
-    pub(super) across: Option<&'a [f32]>,
+    pub(super) across: Option<&'a [E]>,
     /// The taps of the last pass, row by row: all taps, or a separable filter's column.
-    pub(super) taps: &'a [f32],
+    pub(super) taps: &'a [E],
 }
 
-/// Everything that the jobs share.
-pub(super) struct Run<'a, S, D> {
-    isa: Isa,
+/// A filter as a sum of such.
+pub(super) struct Terms<'a, E> {
+    /// The factor of the pixel itself, if it has one beside the passes.
+    pub(super) point: Option<E>,
+    /// At least one; more than one, or one beside a point, are all separable.
+    pub(super) passes: Vec<Passes<'a, E>>,
+}
+
+impl<'a, E> From<Passes<'a, E>> for Terms<'a, E> {
+    fn from(passes: Passes<'a, E>) -> Self {
+        Self { point: None, passes: vec![passes] }
+    }
+}
+
+/// An image, a window over it, and the destination.
+pub(super) struct Frame<'a, S, D> {
+    pub(super) isa: Isa,
     window: Window,
-    passes: Passes<'a>,
     src: ImageView<'a, S>,
     dst: Target<'a, D>,
     /// Channels that are filtered; the others are copied.
     filtered: usize,
-    rounder: Option<&'a Rounder<'a>>,
+}
+
+impl<'a, S: Pixel, D: Pixel> Frame<'a, S, D> {
+    pub(super) fn new(
+        isa: Isa,
+        window: Window,
+        src: &ImageView<'a, S>,
+        dst: &'a mut ImageViewMut<'_, D>,
+        filtered: usize,
+    ) -> Self {
+        let dst = Target { stride: dst.stride(), first: dst.as_mut_ptr(), image: PhantomData };
+        Self { isa, window, src: *src, dst, filtered }
+    }
+}
+
+/// Everything that the jobs share: a frame, and the filter with sums of type `E`.
+pub(super) struct Run<'a, S, D, E> {
+    frame: &'a Frame<'a, S, D>,
+    terms: &'a Terms<'a, E>,
+    rounder: Option<&'a Rounder<'a, E>>,
+    /// The last term's column, and the point's factor, in f64.
+    exact: (&'a [f64], f64),
     /// Tap columns in the last pass.
     cols: usize,
-    by_rows: bool,
+    /// How many taps of the last pass are summed apart.
+    block: usize,
+    /// How many taps of a row pass are summed apart.
+    row_block: usize,
     /// The number of blocks that the window's rows are divided into.
     blocks: usize,
     /// Lines in the ring.
@@ -87,222 +124,411 @@ impl<D> Target<'_, D> {
     }
 }
 
-impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
+/// Filters the image: in f32; in f64; or in f32 where it is faster, and in f64 where many results would be in doubt.
+pub(super) fn run<S: Pixel, D: Pixel>(
+    in_f32: Option<&Run<'_, S, D, f32>>,
+    in_f64: Option<&Run<'_, S, D, f64>>,
+) -> Result<()> {
+    let strip = [in_f32.map(Run::strip), in_f64.filter(|_| in_f32.is_none()).map(Run::strip)];
+    let frame = in_f32.map(|run| run.frame).or(in_f64.map(|run| run.frame));
+    let (Some(frame), Some(strip)) = (frame, strip.into_iter().flatten().min()) else { return Ok(()) };
+    let Shape { width, height, channels } = frame.src.shape();
+    let strips = width.div_ceil(strip);
+    let rectangle = |memory: &mut (Scratch<f32>, Scratch<f64>), columns: Range<usize>, rows: Range<usize>| {
+        let mut first = rows.start;
+        if let Some(run) = in_f32 {
+            let allowance = in_f64.map(Allowance::new);
+            first = run.rectangle(&mut memory.0, &columns, rows.clone(), allowance)?;
+        }
+        match in_f64 {
+            Some(run) if first < rows.end => run.rectangle(&mut memory.1, &columns, first..rows.end, None).map(|_| ()),
+            _ => Ok(()),
+        }
+    };
+
+    let taps = in_f32.map(Run::taps_taken).or(in_f64.map(Run::taps_taken)).unwrap_or(0);
+    let work = width.saturating_mul(height).saturating_mul(channels).saturating_mul(taps);
+    let threads = rayon::current_num_threads();
+    if threads == 1 || work < SMALL {
+        let mut memory = Default::default();
+        return (0..strips).try_for_each(|i| rectangle(&mut memory, i * strip..width.min((i + 1) * strip), 0..height));
+    }
+    // Where bands meet, lines are computed twice, so a band should have several times the window's rows, if that keeps all
+    // threads busy.
+    let even = |jobs: usize| height.div_ceil(jobs.div_ceil(strips));
+    let band = even(4 * threads).max(even(threads).min(4 * frame.window.rows));
+    let bands = height.div_ceil(band);
+    share(0..bands * strips, |memory, job| {
+        let (x, y) = (job % strips * strip, job / strips * band);
+        rectangle(memory, x..width.min(x + strip), y..height.min(y + band))
+    })
+}
+
+/// How many results of a rectangle may be settled one by one before it goes on in f64.
+///
+/// It switches when settling has taken as long as it would have taken to do all in f64 from the start, so at worst it takes twice the
+/// time of the better way.
+#[derive(Clone, Copy)]
+struct Allowance {
+    /// Nanoseconds that a result in f64 takes longer.
+    per_result: f64,
+    /// Nanoseconds to settle a result.
+    per_doubt: f64,
+    /// What is left.
+    left: f64,
+}
+
+impl Allowance {
+    fn new<S: Pixel, D: Pixel>(wide: &Run<'_, S, D, f64>) -> Self {
+        let Window { cols, rows, .. } = wide.frame.window;
+        let channels = wide.frame.src.shape().channels;
+        let taps = wide.taps_taken() as f64;
+        // The lines under the window are made again.
+        let lines = wide.slots * if wide.cols == 1 { cols } else { 1 };
+        let again = lines as f64 * PASS_TAP * (STRIP / 4) as f64;
+        Self {
+            per_result: 1.1 * PASS_TAP * taps,
+            per_doubt: SETTLED_TAP * (cols * rows * channels) as f64 + SETTLED,
+            left: 2.0 * again,
+        }
+    }
+
+    /// Counts results; says whether those in doubt are still to be settled one by one.
+    fn covers(&mut self, results: usize, doubts: usize) -> bool {
+        self.left += self.per_result * results as f64 - self.per_doubt * doubts as f64;
+        self.left >= 0.0
+    }
+}
+
+/// Nanoseconds that a thread takes for a tap of a pass in f32, and about as many more for one in f64.
+const PASS_TAP: f64 = 0.03;
+
+/// Nanoseconds for a tap of a result that is settled, other channels' values between them included, and for the result itself.
+const SETTLED_TAP: f64 = 0.09;
+const SETTLED: f64 = 100.0;
+
+impl<S: Pixel, D: Pixel> Run<'_, S, D, f64> {
+    /// Whether sums in f64 from the start are faster, if so many of those in f32 are in doubt.
+    pub(super) fn is_better(&self, share: f64) -> bool {
+        let Allowance { per_result, per_doubt, .. } = Allowance::new(self);
+        share * per_doubt > per_result
+    }
+}
+
+impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
     pub(super) fn new(
-        isa: Isa,
-        window: Window,
-        passes: Passes<'a>,
-        src: &ImageView<'a, S>,
-        dst: &'a mut ImageViewMut<'_, D>,
-        filtered: usize,
-        rounder: Option<&'a Rounder<'a>>,
+        frame: &'a Frame<'a, S, D>,
+        terms: &'a Terms<'a, E>,
+        rounder: Option<&'a Rounder<'a, E>>,
     ) -> Self {
-        let cols = if passes.across.is_some() { 1 } else { window.cols };
+        let Frame { window, src, .. } = frame;
+        let separable = terms.passes.iter().all(|passes| passes.across.is_some());
+        let cols = if separable { 1 } else { window.cols };
         let halo = (cols - 1) * src.shape().channels;
-        let most = (GREATEST_RING / (STRIP + halo + SLACK)).max(8);
+        let most = (GREATEST_RING / size_of::<E>() / (STRIP / size_of::<E>() + halo + SLACK)).max(8);
         // A row pass costs too much to repeat it for each block.
         let blocks = if cols == 1 { 1 } else { window.rows.div_ceil(most) };
         let block = window.rows.div_ceil(blocks);
         let slots = (block + rows_at_once(block) - 1).min(src.shape().height + 1);
-        let by_rows = rounder.is_some_and(|rounder| rounder.order() == Order::ByRows);
-        let dst = Target { stride: dst.stride(), first: dst.as_mut_ptr(), image: PhantomData };
-        Self { isa, window, passes, src: *src, dst, filtered, rounder, cols, by_rows, blocks, slots }
+        let apart = match rounder.map(Rounder::order) {
+            Some(Order::ByRows) => window.cols,
+            // In f64 nothing is gained by it.
+            Some(Order::BlockPasses | Order::Terms) if size_of::<E>() == size_of::<f32>() => column_block(window.rows),
+            _ => usize::MAX,
+        };
+        let by_blocks = matches!(rounder.map(Rounder::order), Some(Order::BlockPasses | Order::Terms));
+        let row_block =
+            if by_blocks && size_of::<E>() == size_of::<f32>() { row_block(window.cols) } else { usize::MAX };
+        Self { frame, terms, rounder, exact: (&[], 0.0), cols, block: apart, row_block, blocks, slots }
     }
 
-    /// Filters the image.
-    pub(super) fn run(&self) -> Result<()> {
-        let Shape { width, height, channels } = self.src.shape();
+    /// The same, with the column of a separable filter that is its last term, and the factor of the pixel itself, in f64.
+    pub(super) fn with_exact(self, column: &'a [f64], point: f64) -> Self {
+        Self { exact: (column, point), ..self }
+    }
+
+    /// The columns of a rectangle.
+    fn strip(&self) -> usize {
+        let Shape { width, channels, .. } = self.frame.src.shape();
         let halo = (self.cols - 1) * channels;
-        let strip = (RING / self.slots).saturating_sub(halo + SLACK).max(STRIP) / channels;
-        let strips = width.div_ceil(strip.max(1));
+        let (ring, least) = (RING / size_of::<E>(), STRIP / size_of::<E>());
+        let strip = (ring / (self.slots * self.terms.passes.len())).saturating_sub(halo + SLACK).max(least) / channels;
         // A whole number of tiles.
-        let strip = width.div_ceil(strips).next_multiple_of(SLACK);
-        let strips = width.div_ceil(strip);
-
-        let taps = self.passes.across.map_or(0, <[f32]>::len) + self.passes.taps.len();
-        let work = width.saturating_mul(height).saturating_mul(channels).saturating_mul(taps);
-        let threads = rayon::current_num_threads();
-        if threads == 1 || work < SMALL {
-            let mut scratch = Scratch::default();
-            return (0..strips)
-                .try_for_each(|i| self.rectangle(&mut scratch, i * strip..width.min((i + 1) * strip), 0..height));
-        }
-        // Where bands meet, lines are computed twice, so a band should have several times the window's rows, if that keeps all
-        // threads busy.
-        let even = |jobs: usize| height.div_ceil(jobs.div_ceil(strips));
-        let band = even(4 * threads).max(even(threads).min(4 * self.window.rows));
-        let bands = height.div_ceil(band);
-        share(0..bands * strips, |scratch, job| {
-            let (x, y) = (job % strips * strip, job / strips * band);
-            self.rectangle(scratch, x..width.min(x + strip), y..height.min(y + band))
-        })
+        width.div_ceil(width.div_ceil(strip.max(1))).next_multiple_of(SLACK)
     }
 
-    /// Filters some columns of some rows. No two jobs have a pixel in common.
-    fn rectangle(&self, scratch: &mut Scratch, columns: Range<usize>, rows: Range<usize>) -> Result<()> {
-        let channels = self.src.shape().channels;
+    /// How many taps are taken for a result.
+    fn taps_taken(&self) -> usize {
+        self.terms.passes.iter().map(|passes| passes.across.map_or(0, <[E]>::len) + passes.taps.len()).sum()
+    }
+
+    /// Filters some columns of some rows. No two jobs have a pixel in common. Ends early, with the row to go on from, if the allowance does not last.
+    fn rectangle(
+        &self,
+        scratch: &mut Scratch<E>,
+        columns: &Range<usize>,
+        rows: Range<usize>,
+        mut allowance: Option<Allowance>,
+    ) -> Result<usize> {
+        let channels = self.frame.src.shape().channels;
         let len = columns.len() * channels;
         // Lines begin where cache lines do.
-        let line_len = (len + (self.cols - 1) * channels + MARGIN).next_multiple_of(CACHE_LINE);
-        let across = self.passes.across.map_or(0, |across| len + (across.len() - 1) * channels + MARGIN);
-        scratch.start(self, line_len, across, &columns)?;
-        if let Some(rounder) = self.rounder {
-            rounder.begin(&columns, &mut scratch.rounder)?;
-        }
+        let line_len = (len + (self.cols - 1) * channels + MARGIN).next_multiple_of(CACHE_LINE / size_of::<E>());
+        let across = if self.cols == 1 { len + (self.frame.window.cols - 1) * channels + MARGIN } else { 0 };
+        scratch.start(self, line_len, across, columns)?;
 
         let mut y = rows.start;
-        while y < rows.end {
-            let most = rows_at_once(self.window.rows.div_ceil(self.blocks));
+        while y < rows.end && allowance.is_none_or(|allowance| allowance.left >= 0.0) {
+            let most = rows_at_once(self.frame.window.rows.div_ceil(self.blocks));
             let count = if rows.end - y >= most { most } else { 1 };
             let mut parts: [&mut [D]; ROWS] = std::array::from_fn(|i| {
                 if i < count {
                     // SAFETY: the rows and columns are this job's own; each part is borrowed once.
-                    unsafe { self.dst.row(y + i, columns.start * channels..columns.end * channels) }
+                    unsafe { self.frame.dst.row(y + i, columns.start * channels..columns.end * channels) }
                 } else {
                     &mut []
                 }
             });
-            self.rows(scratch, &columns, y, &mut parts[..count]);
+            if !self.rows(scratch, columns, y, &mut parts[..count], &mut allowance) {
+                break;
+            }
             y += count;
         }
-        Ok(())
+        Ok(y)
     }
 
-    /// Computes the pixels of a few rows.
-    fn rows(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize, parts: &mut [&mut [D]]) {
-        let whole = self.blocks == 1 && columns.len() * self.src.shape().channels >= SLACK;
-        match self.rounder.map(|rounder| (rounder, rounder.limit().filter(|_| whole))) {
-            Some((rounder, Some(limit))) => self.bytes(scratch, columns, y, parts, rounder, limit),
-            _ if whole && D::floats_mut(&mut []).is_some() => self.floats(scratch, columns, y, parts),
-            _ => self.sums(scratch, columns, y, parts),
-        }
+    /// Computes the pixels of a few rows; false, and they are not finished, if the allowance does not last.
+    fn rows(
+        &self,
+        scratch: &mut Scratch<E>,
+        columns: &Range<usize>,
+        y: usize,
+        parts: &mut [&mut [D]],
+        allowance: &mut Option<Allowance>,
+    ) -> bool {
+        let whole = self.blocks == 1 && columns.len() * self.frame.src.shape().channels >= SLACK;
+        let finished = match self.rounder.map(|rounder| (rounder, rounder.limit().filter(|_| whole))) {
+            Some((rounder, Some(limit))) => self.bytes(scratch, columns, y, parts, (rounder, limit), allowance),
+            _ if whole && D::floats_mut(&mut []).and_then(E::of_floats).is_some() => {
+                self.floats(scratch, columns, y, parts);
+                true
+            }
+            _ => {
+                self.sums(scratch, columns, y, parts, allowance);
+                true
+            }
+        };
+        let Frame { window, src, filtered, .. } = self.frame;
         for (i, part) in parts.iter_mut().enumerate() {
-            self.window.restore(&self.src, self.filtered, columns, y + i, part);
+            window.restore(src, *filtered, columns, y + i, part);
         }
+        finished
     }
 
     /// Rounds the sums to bytes as they are made.
     fn bytes(
         &self,
-        scratch: &mut Scratch,
+        scratch: &mut Scratch<E>,
         columns: &Range<usize>,
         y: usize,
         parts: &mut [&mut [D]],
-        rounder: &Rounder<'_>,
-        limit: f32,
-    ) {
+        (rounder, limit): (&Rounder<'_, E>, E),
+        allowance: &mut Option<Allowance>,
+    ) -> bool {
         let count = parts.len();
         let mut places = parts.iter_mut().filter_map(|part| D::bytes_mut(part));
         let mut outs: [&mut [u8]; ROWS] = std::array::from_fn(|_| places.next().unwrap_or_default());
         let mut noted = std::mem::take(&mut scratch.noted);
         noted.clear();
-        self.tiles(scratch, columns, y, 0, Outs::Bytes { rows: &mut outs[..count], limit, noted: &mut noted });
-        for &(row, at) in &noted {
-            rounder.settle(self.isa, columns.start, y + row, at, outs[row], &mut scratch.rounder);
+        let mut sums = std::mem::take(&mut scratch.sums);
+        self.before_last(scratch, columns, y, count, &mut sums);
+        let mut from = sums.chunks(columns.len() * self.frame.src.shape().channels + SLACK);
+        let from: [&[E]; ROWS] = std::array::from_fn(|_| from.next().unwrap_or_default());
+        let from = if self.adds_up() { &from[..count] } else { &[] };
+        let outs_now = Outs::Bytes { rows: &mut outs[..count], limit, noted: &mut noted, from };
+        self.tiles(scratch, columns, y, (self.terms.passes.len() - 1, 0), outs_now, self.adds_up());
+        scratch.sums = sums;
+        let results = outs.iter().map(|out| out.len()).sum();
+        let covered = allowance.as_mut().is_none_or(|allowance| allowance.covers(results, noted.len()));
+        if covered {
+            // In order, as neighbours' windows have much in common.
+            noted.sort_unstable();
+            for &(row, at) in &noted {
+                let column = || self.column_sum(scratch, columns, (y + row, at), row);
+                if rounder.decides(column, &mut outs[row][at]) {
+                    continue;
+                }
+                rounder.settle(self.frame.isa, (columns.start, y + row), at, outs[row], &mut scratch.rounder);
+            }
         }
         scratch.noted = noted;
+        covered
+    }
+
+    /// The sum in f64 of the row pass's results under the last term's column, for element `at` of row `y`: row `row` of those made last.
+    fn column_sum(&self, scratch: &Scratch<E>, columns: &Range<usize>, (y, at): (usize, usize), row: usize) -> f64 {
+        let (values, lines) = (&scratch.rings[scratch.rings.len() - 1].lines, &scratch.lines[row..]);
+        let pixel = self.frame.src.row(y)[columns.start * self.frame.src.shape().channels + at].to_f32();
+        let mut sums = [self.exact.1 * f64::from(pixel), 0.0, 0.0, 0.0];
+        for (taps, lines) in self.exact.0.chunks(4).zip(lines.chunks(4)) {
+            for ((sum, tap), line) in sums.iter_mut().zip(taps).zip(lines) {
+                *sum += tap * f64::from(values[line + at].to_f32());
+            }
+        }
+        sums.iter().sum()
     }
 
     /// Writes the sums directly to the output.
-    fn floats(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize, parts: &mut [&mut [D]]) {
+    fn floats(&self, scratch: &mut Scratch<E>, columns: &Range<usize>, y: usize, parts: &mut [&mut [D]]) {
         let count = parts.len();
-        let mut places = parts.iter_mut().filter_map(|part| D::floats_mut(part));
-        let mut outs: [&mut [f32]; ROWS] = std::array::from_fn(|_| places.next().unwrap_or_default());
-        self.tiles(scratch, columns, y, 0, Outs::Floats(&mut outs[..count]));
+        let mut places = parts.iter_mut().filter_map(|part| D::floats_mut(part).and_then(E::of_floats));
+        let mut outs: [&mut [E]; ROWS] = std::array::from_fn(|_| places.next().unwrap_or_default());
+        self.tiles(scratch, columns, y, (0, 0), Outs::Floats(&mut outs[..count]), false);
+    }
+
+    /// Whether the last pass goes on from other sums.
+    fn adds_up(&self) -> bool {
+        self.terms.point.is_some() || self.terms.passes.len() > 1
+    }
+
+    /// The sums of all terms but the last, if there are any, for `count` rows.
+    fn before_last(&self, scratch: &mut Scratch<E>, columns: &Range<usize>, y: usize, count: usize, sums: &mut [E]) {
+        let channels = self.frame.src.shape().channels;
+        let len = columns.len() * channels;
+        let mut outs = sums.chunks_mut(len + SLACK);
+        let mut outs: [&mut [E]; ROWS] = std::array::from_fn(|_| outs.next().unwrap_or_default());
+        if let Some(factor) = self.terms.point {
+            for (i, out) in outs.iter_mut().take(count).enumerate() {
+                let values = &self.frame.src.row(y + i)[columns.start * channels..columns.end * channels];
+                self.frame.isa.run(Scale { factor, values, out });
+            }
+        }
+        for term in 0..self.terms.passes.len() - 1 {
+            let resume = term > 0 || self.terms.point.is_some();
+            self.tiles(scratch, columns, y, (term, 0), Outs::Floats(&mut outs[..count]), resume);
+        }
     }
 
     /// Adds up the sums, block by block, and then stores them.
-    fn sums(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize, parts: &mut [&mut [D]]) {
-        let len = columns.len() * self.src.shape().channels;
+    fn sums(
+        &self,
+        scratch: &mut Scratch<E>,
+        columns: &Range<usize>,
+        y: usize,
+        parts: &mut [&mut [D]],
+        allowance: &mut Option<Allowance>,
+    ) {
+        let len = columns.len() * self.frame.src.shape().channels;
         let mut sums = std::mem::take(&mut scratch.sums);
+        self.before_last(scratch, columns, y, parts.len(), &mut sums);
         let mut outs = sums.chunks_mut(len + SLACK);
-        let mut outs: [&mut [f32]; ROWS] = std::array::from_fn(|_| outs.next().unwrap_or_default());
+        let mut outs: [&mut [E]; ROWS] = std::array::from_fn(|_| outs.next().unwrap_or_default());
         for block in 0..self.blocks {
-            self.tiles(scratch, columns, y, block, Outs::Floats(&mut outs[..parts.len()]));
+            let at = (self.terms.passes.len() - 1, block);
+            self.tiles(scratch, columns, y, at, Outs::Floats(&mut outs[..parts.len()]), block > 0 || self.adds_up());
         }
         for (i, part) in parts.iter_mut().enumerate() {
-            let sums = &outs[i][..len];
+            let sums = &mut outs[i][..len];
             match (self.rounder, D::bytes_mut(part)) {
                 (Some(rounder), Some(part)) => {
-                    rounder.store_part(self.isa, sums, columns.start, y + i, part, &mut scratch.rounder);
+                    let (isa, at) = (self.frame.isa, (columns.start, y + i));
+                    let settled = rounder.store_part(isa, sums, at, part, &mut scratch.rounder, |_| None);
+                    // The rows are finished; the next ones may be left to f64.
+                    let _ = allowance.as_mut().map(|allowance| allowance.covers(len, settled));
                 }
-                _ => self.isa.run(Narrow { values: sums, out: part }),
+                _ => self.frame.isa.run(Narrow { values: sums, out: part }),
             }
         }
         scratch.sums = sums;
     }
 
-    /// Calls the kernel for a block of tap rows.
-    fn tiles(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize, block: usize, outs: Outs<'_, '_>) {
-        let channels = self.src.shape().channels;
-        let bound = |block: usize| block * self.window.rows / self.blocks;
+    /// Calls the kernel for a term's block of tap rows.
+    fn tiles(
+        &self,
+        scratch: &mut Scratch<E>,
+        columns: &Range<usize>,
+        y: usize,
+        (term, block): (usize, usize),
+        outs: Outs<'_, '_, E>,
+        resume: bool,
+    ) {
+        let in_place = matches!(outs, Outs::Floats(_));
+        // A term's column is one block at least.
+        let apart =
+            self.rounder.is_some_and(|rounder| rounder.order() == Order::Terms) && size_of::<E>() == size_of::<f32>();
+        let channels = self.frame.src.shape().channels;
+        let bound = |block: usize| block * self.frame.window.rows / self.blocks;
         let tap_rows = bound(block)..bound(block + 1);
         scratch.lines.clear();
         for row in y + tap_rows.start..y + tap_rows.end + outs.count() - 1 {
-            let at = self.line(scratch, columns, row);
+            let at = self.line(scratch, columns, term, row);
             scratch.lines.push(at);
         }
         // The rows that the next call will read. Within a page the processor prefetches by itself.
-        let Shape { width, height, .. } = self.src.shape();
+        let Shape { width, height, .. } = self.frame.src.shape();
         let next = y + tap_rows.end + outs.count() - 1;
         let far = width * channels * size_of::<S>() > PAGE;
         let ahead = std::array::from_fn(|i| {
-            let source = (next + i).saturating_sub(self.window.anchor_y).min(height - 1);
-            self.src.row(source)[columns.start * channels..].as_ptr().cast()
+            let source = (next + i).saturating_sub(self.frame.window.anchor_y).min(height - 1);
+            self.frame.src.row(source)[columns.start * channels..].as_ptr().cast()
         });
         let ahead = (ahead, if far { size_of::<S>() } else { 0 });
-        self.isa.run(Tiles {
-            ring: &scratch.ring,
+        self.frame.isa.run(Tiles {
+            ring: &scratch.rings[term].lines,
             lines: &scratch.lines,
-            taps: &self.passes.taps[tap_rows.start * self.cols..tap_rows.end * self.cols],
+            taps: &self.terms.passes[term].taps[tap_rows.start * self.cols..tap_rows.end * self.cols],
             cols: self.cols,
             step: channels,
             outs,
             len: columns.len() * channels,
             ahead,
-            resume: block > 0,
-            by_rows: self.by_rows,
+            // Bytes go on from other rows than their own.
+            resume: resume && in_place,
+            block: if apart { self.block.min(tap_rows.len()) } else { self.block },
         });
     }
 
     /// The position in the ring of the line under tap row 0 of row `y`, for an anchor at 0. Computes the line if it is not there.
-    fn line(&self, scratch: &mut Scratch, columns: &Range<usize>, y: usize) -> usize {
-        let Shape { height, channels, .. } = self.src.shape();
-        let source = self.window.row(y, 0, height);
+    fn line(&self, scratch: &mut Scratch<E>, columns: &Range<usize>, term: usize, y: usize) -> usize {
+        let Shape { height, channels, .. } = self.frame.src.shape();
+        let source = self.frame.window.row(y, 0, height);
         // Each line of a small image has a fixed place; lines of a large one take places in turn.
         let slot = if height < self.slots { source.unwrap_or(height) } else { y % self.slots };
         let name = if height < self.slots { slot } else { y };
         let at = slot * scratch.line_len;
-        if scratch.held[slot] == name {
+        let Ring { lines, held } = &mut scratch.rings[term];
+        if held[slot] == name {
             return at;
         }
-        scratch.held[slot] = name;
-        let line = &mut scratch.ring[at..][..scratch.line_len];
-        let out = if self.passes.across.is_some() { &mut scratch.across[..] } else { &mut *line };
+        held[slot] = name;
+        let line = &mut lines[at..][..scratch.line_len];
+        let across = self.terms.passes[term].across;
+        let out = if across.is_some() { &mut scratch.across[..] } else { &mut *line };
         match source {
-            None => out.fill(self.window.border_value),
+            None => out.fill(E::of(self.frame.window.border_value.into())),
             Some(y) => {
-                let row = self.src.row(y);
+                let row = self.frame.src.row(y);
                 // The strip itself, and the part of the image on both sides of it.
                 let (left, right) = (scratch.inside.start, scratch.inside.end);
-                let first = columns.start + left - self.window.anchor_x;
+                let first = columns.start + left - self.frame.window.anchor_x;
                 let values = &row[first * channels..][..(right - left) * channels];
-                self.isa.run(Widen { values, out: &mut out[left * channels..right * channels] });
+                self.frame.isa.run(Widen { values, out: &mut out[left * channels..right * channels] });
                 for &(at, source) in &scratch.sides {
                     let out = &mut out[at * channels..][..channels];
                     match source {
-                        Some(x) => {
-                            out.iter_mut().zip(&row[x * channels..]).for_each(|(out, value)| *out = value.to_f32())
-                        }
-                        None => out.fill(self.window.border_value),
+                        Some(x) => out
+                            .iter_mut()
+                            .zip(&row[x * channels..])
+                            .for_each(|(out, value)| *out = E::of(value.to_f32().into())),
+                        None => out.fill(E::of(self.frame.window.border_value.into())),
                     }
                 }
             }
         }
-        if let Some(taps) = self.passes.across {
+        if let Some(taps) = across {
             let (ring, len) = (&scratch.across, columns.len() * channels);
             let mut outs = [line];
-            self.isa.run(Tiles {
+            self.frame.isa.run(Tiles {
                 ring,
                 lines: &[0],
                 taps,
@@ -312,7 +538,7 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
                 len,
                 ahead: ([std::ptr::null(); ROWS], 0),
                 resume: false,
-                by_rows: false,
+                block: self.row_block,
             });
         }
         at
@@ -321,19 +547,17 @@ impl<'a, S: Pixel, D: Pixel> Run<'a, S, D> {
 
 /// A thread's memory.
 #[derive(Default)]
-struct Scratch {
-    /// The lines.
-    ring: Aligned,
+struct Scratch<E> {
+    /// For each term, its lines.
+    rings: Vec<Ring<E>>,
     /// Floats from one line to the next.
     line_len: usize,
-    /// Which line each place in the ring holds.
-    held: Vec<usize>,
     /// Where the lines of a call begin.
     lines: Vec<usize>,
     /// A padded row before its row pass.
-    across: Aligned,
+    across: Aligned<E>,
     /// Rows of sums, before they become pixels.
-    sums: Aligned,
+    sums: Aligned<E>,
     /// Row and column of results in doubt.
     noted: Vec<(usize, usize)>,
     /// The pixels of a padded row that lie in the image.
@@ -343,92 +567,127 @@ struct Scratch {
     rounder: round::Scratch,
 }
 
-impl Scratch {
+impl<E: Float> Scratch<E> {
     /// Makes room for a rectangle of these columns and forgets all lines.
     fn start<S: Pixel, D: Pixel>(
         &mut self,
-        run: &Run<'_, S, D>,
+        run: &Run<'_, S, D, E>,
         line_len: usize,
         across: usize,
         columns: &Range<usize>,
     ) -> Result<()> {
-        let Shape { width, channels, .. } = run.src.shape();
+        let Shape { width, channels, .. } = run.frame.src.shape();
         self.line_len = line_len;
-        self.ring.grow(run.slots.saturating_mul(line_len))?;
+        self.rings.resize_with(run.terms.passes.len(), Ring::default);
+        for ring in &mut self.rings {
+            ring.lines.grow(run.slots.saturating_mul(line_len))?;
+            ring.held.clear();
+            ring.held.resize(run.slots, usize::MAX);
+        }
         self.across.grow(across)?;
         self.sums.grow(ROWS * (columns.len() * channels + SLACK))?;
-        self.held.clear();
-        self.held.resize(run.slots, usize::MAX);
 
-        let Window { cols, anchor_x, .. } = run.window;
+        let Window { cols, anchor_x, .. } = run.frame.window;
         let padded = columns.len() + cols - 1;
         let left = anchor_x.saturating_sub(columns.start);
         self.inside = left..padded.min(width + anchor_x - columns.start);
         let sides = (0..left).chain(self.inside.end..padded);
         self.sides.clear();
-        self.sides.extend(sides.map(|at| (at, run.window.column(columns.start + at, 0, width))));
+        self.sides.extend(sides.map(|at| (at, run.frame.window.column(columns.start + at, 0, width))));
         Ok(())
     }
 }
 
-/// Floats that start at a cache line.
+/// The lines under a window.
 #[derive(Default)]
-struct Aligned {
-    data: Vec<f32>,
+struct Ring<E> {
+    lines: Aligned<E>,
+    /// Which line each place holds.
+    held: Vec<usize>,
+}
+
+/// Values that start at a cache line.
+#[derive(Default)]
+struct Aligned<E> {
+    data: Vec<E>,
     first: usize,
 }
 
-impl Aligned {
+impl<E: Float> Aligned<E> {
     fn grow(&mut self, len: usize) -> Result<()> {
-        if self.data.len() < len.saturating_add(CACHE_LINE) {
+        let slack = CACHE_LINE / size_of::<E>();
+        if self.data.len() < len.saturating_add(slack) {
             self.data = Vec::new();
-            self.data = crate::memory::zeroed(len.saturating_add(CACHE_LINE))?;
-            self.first = self.data.as_ptr().align_offset(4 * CACHE_LINE).min(CACHE_LINE);
+            self.data = crate::memory::zeroed(len.saturating_add(slack))?;
+            self.first = self.data.as_ptr().align_offset(CACHE_LINE).min(slack);
         }
         Ok(())
     }
 }
 
-impl Deref for Aligned {
-    type Target = [f32];
+impl<E> Deref for Aligned<E> {
+    type Target = [E];
 
-    fn deref(&self) -> &[f32] {
+    fn deref(&self) -> &[E] {
         &self.data[self.first..]
     }
 }
 
-impl DerefMut for Aligned {
-    fn deref_mut(&mut self) -> &mut [f32] {
+impl<E> DerefMut for Aligned<E> {
+    fn deref_mut(&mut self) -> &mut [E] {
         &mut self.data[self.first..]
     }
 }
 
 /// Pixels to floats.
-struct Widen<'a, S> {
+struct Widen<'a, S, E> {
     values: &'a [S],
-    out: &'a mut [f32],
+    out: &'a mut [E],
 }
 
-impl<S: Pixel> Work for Widen<'_, S> {
+impl<S: Pixel, E: Float> Work for Widen<'_, S, E> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        S::widen(self.values, self.out);
+        match E::as_floats(self.out) {
+            Some(out) => S::widen(self.values, out),
+            None => self.out.iter_mut().zip(self.values).for_each(|(out, value)| *out = E::of(value.to_f32().into())),
+        }
+    }
+}
+
+/// Pixels times a factor.
+struct Scale<'a, S, E> {
+    factor: E,
+    values: &'a [S],
+    out: &'a mut [E],
+}
+
+impl<S: Pixel, E: Float> Work for Scale<'_, S, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        let each = self.out.iter_mut().zip(self.values);
+        each.for_each(|(out, value)| *out = self.factor * E::of(value.to_f32().into()));
     }
 }
 
 /// Floats to pixels.
-struct Narrow<'a, D> {
-    values: &'a [f32],
+struct Narrow<'a, D, E> {
+    values: &'a mut [E],
     out: &'a mut [D],
 }
 
-impl<D: Pixel> Work for Narrow<'_, D> {
+impl<D: Pixel, E: Float> Work for Narrow<'_, D, E> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        D::narrow(self.values, self.out);
+        match E::as_floats(self.values) {
+            Some(values) => D::narrow(values, self.out),
+            None => self.out.iter_mut().zip(self.values).for_each(|(out, value)| *out = D::from_f32(value.to_f32())),
+        }
     }
 }

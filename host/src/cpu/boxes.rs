@@ -23,7 +23,7 @@ const TAPS: usize = 13;
 const MOST_TAPS: usize = 1 << 24;
 
 /// The value of every tap, if all are equal, they are so many that adding integers is faster, and the border's value is an integer too.
-pub(super) fn tap(filter: &Filter, window: &Window, shape: Shape) -> Option<f32> {
+pub(super) fn tap(filter: &Filter, window: &Window, shape: Shape) -> Option<f64> {
     let (cols, rows) = (filter.cols(), filter.rows());
     let counts = window.border != CONSTANT || (0.0..=255.0).contains(&window.border_value);
     let whole = counts && window.border_value.fract() == 0.0;
@@ -37,7 +37,7 @@ pub(super) fn tap(filter: &Filter, window: &Window, shape: Shape) -> Option<f32>
         (None, None) => return None,
     };
     // Taps that a float holds with full precision, and whose sums stay within its range.
-    (1e-30..1e20).contains(&tap.abs()).then_some(tap as f32)
+    (1e-30..1e20).contains(&tap.abs()).then_some(tap)
 }
 
 /// Filters the first `filtered` channels by equal taps, and copies the others. `rounder` takes sums in the order
@@ -45,11 +45,11 @@ pub(super) fn tap(filter: &Filter, window: &Window, shape: Shape) -> Option<f32>
 pub(super) fn run<D: Pixel>(
     isa: Isa,
     window: &Window,
-    tap: f32,
+    tap: f64,
     src: &ImageView<'_, u8>,
     dst: &mut ImageViewMut<'_, D>,
     filtered: usize,
-    rounder: &Rounder<'_>,
+    rounder: &Rounder<'_, f32>,
 ) -> Result<()> {
     let Shape { width, height, channels } = src.shape();
     let threads = rayon::current_num_threads();
@@ -60,7 +60,6 @@ pub(super) fn run<D: Pixel>(
     share(dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
         let first = index * band;
         scratch.start(window, src.shape())?;
-        rounder.begin(&(0..width), &mut scratch.rounder)?;
         for entering in first..first + window.rows - 1 {
             isa.run(Descend { scratch, entering: row(entering), leaving: None });
         }
@@ -68,9 +67,12 @@ pub(super) fn run<D: Pixel>(
             let leaving = (y > first).then(|| row(y - 1));
             isa.run(Descend { scratch, entering: row(y + window.rows - 1), leaving });
             scratch.add_sides(window, channels);
-            isa.run(Sum { scratch, cols: window.cols, channels, tap });
+            isa.run(Sum { scratch, cols: window.cols, channels, tap: tap as f32 });
             if let Some(out) = D::bytes_mut(out) {
-                rounder.store_part(isa, &scratch.sums, 0, y, out, &mut scratch.rounder);
+                let Scratch { before, sums, rounder: memory, .. } = &mut *scratch;
+                // The count is exact, so its product in f64 is within what the order of f64 sums could change.
+                let product = |at: usize| f64::from(before[at + window.cols * channels].wrapping_sub(before[at])) * tap;
+                rounder.store_part(isa, sums, (0, y), out, memory, |at| Some(product(at)));
             }
             window.restore(src, filtered, &(0..width), y, out);
         }

@@ -1,20 +1,41 @@
 //! Correlation as a product of spectra, tile by tile, with the error bound of `gpu-kernels/src/kernels/fourier/tiles.rs`. The size of
-//! the tiles depends on the window, and rustfft transforms them.
+//! the tiles depends on the window, and rustfft transforms them. In f64 where 8-bit results are rounded: their error bound,
+//! [`spectrum::error_in_f64`], is so small that hardly a result is in doubt.
 
 use std::sync::Arc;
 
 use gpu_kernels::border::KEEP;
 use rustfft::num_complex::Complex;
-use rustfft::{Fft, FftPlanner};
+use rustfft::{Fft, FftNum, FftPlanner};
 
 use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Pixel};
+use crate::round::{self, Rounder};
+use crate::simd::{Float, Isa};
 use crate::spectrum::Part;
 use crate::window::Window;
 use crate::{Filter, Result, spectrum};
 
+/// A type that spectra are computed in.
+pub(super) trait Real: Float + FftNum + Default {
+    /// A part's spectrum over taps of this type.
+    fn spectrum(part: &Part, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>>;
+}
+
+impl Real for f32 {
+    fn spectrum(part: &Part, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>> {
+        part.spectrum(filter, size)
+    }
+}
+
+impl Real for f64 {
+    fn spectrum(part: &Part, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>> {
+        part.exact_spectrum(filter, size)
+    }
+}
+
 /// A window's spectra, for tiles of one size.
-pub(super) struct Spectra {
+pub(super) struct Spectra<E> {
     size: usize,
     /// Columns and rows of a tile that wrap-around does not reach, for any part.
     cols: usize,
@@ -22,26 +43,26 @@ pub(super) struct Spectra {
     /// The greatest pixel of a transformed tile; beyond it, or with a pixel that is not finite, results are computed tap by tap.
     greatest: f32,
     /// Each part of the window, and its spectrum: columns as rows, as a tile has them after its second transform.
-    parts: Vec<(Part, Vec<Complex<f32>>)>,
-    forward: Arc<dyn Fft<f32>>,
-    inverse: Arc<dyn Fft<f32>>,
+    parts: Vec<(Part, Vec<Complex<E>>)>,
+    forward: Arc<dyn Fft<E>>,
+    inverse: Arc<dyn Fft<E>>,
 }
 
-impl std::fmt::Debug for Spectra {
+impl<E> std::fmt::Debug for Spectra<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Spectra({} of {}x{})", self.parts.len(), self.size, self.size)
     }
 }
 
-impl Spectra {
+impl<E: Real> Spectra<E> {
     pub(super) fn new(filter: &Filter) -> Result<Self> {
         let size = spectrum::cpu_tile(filter.cols() as i32, filter.rows() as i32);
         let mut parts = Vec::new();
         for part in spectrum::parts(filter, size) {
-            let mut exact = part.spectrum(filter, size as usize)?;
+            let mut exact = E::spectrum(&part, filter, size as usize)?;
             spectrum::transpose(&mut exact, size as usize);
             let mut spectrum = crate::memory::reserve(exact.len())?;
-            spectrum.extend(exact.iter().map(|value| Complex::new(value.re as f32, value.im as f32)));
+            spectrum.extend(exact.iter().map(|value| Complex::new(E::of(value.re), E::of(value.im))));
             parts.push((part, spectrum));
         }
         let mut planner = FftPlanner::new();
@@ -60,16 +81,17 @@ impl Spectra {
 
 /// A thread's memory.
 #[derive(Default)]
-struct Work {
-    tile: Vec<Complex<f32>>,
-    scratch: Vec<Complex<f32>>,
+struct Work<E> {
+    tile: Vec<Complex<E>>,
+    scratch: Vec<Complex<E>>,
     /// The results of a pair of tiles, the second right of the first.
-    sums: Vec<f32>,
+    sums: Vec<E>,
+    rounder: round::Scratch,
 }
 
-impl Work {
+impl<E: Real> Work<E> {
     /// Allocates the memory, unless that has been done.
-    fn start(&mut self, spectra: &Spectra) -> Result<()> {
+    fn start(&mut self, spectra: &Spectra<E>) -> Result<()> {
         if self.tile.is_empty() {
             let transforms = [&spectra.forward, &spectra.inverse].map(|transform| transform.get_inplace_scratch_len());
             self.sums = crate::memory::zeroed(2 * spectra.cols * spectra.rows)?;
@@ -80,19 +102,21 @@ impl Work {
     }
 }
 
-/// Filters the first `filtered` channels and copies the others.
-pub(super) fn run<S: Pixel, D: Pixel>(
+/// Filters the first `filtered` channels and copies the others. `taps` are for pixels that spectra have no room for, which a `rounder`
+/// excludes.
+pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
     window: &Window,
     taps: &[f32],
-    spectra: &Spectra,
+    spectra: &Spectra<E>,
+    rounder: Option<(Isa, &Rounder<'_, E>)>,
     src: &ImageView<'_, S>,
     dst: &mut ImageViewMut<'_, D>,
     filtered: usize,
 ) -> Result<()> {
-    share(dst.bands_mut(spectra.rows).enumerate(), |work: &mut Work, (band, mut rows)| {
+    share(dst.bands_mut(spectra.rows).enumerate(), |work: &mut Work<E>, (band, mut rows)| {
         work.start(spectra)?;
         for channel in 0..src.shape().channels {
-            let plane = Plane { window, taps, spectra, src, channel, top: band * spectra.rows };
+            let plane = Plane { window, taps, spectra, rounder, src, channel, top: band * spectra.rows };
             if channel < filtered {
                 plane.filter(work, &mut rows);
             } else {
@@ -104,16 +128,17 @@ pub(super) fn run<S: Pixel, D: Pixel>(
 }
 
 /// One channel, and the rows of results of the tiles that start at `top`.
-struct Plane<'a, S: Pixel> {
+struct Plane<'a, S: Pixel, E: Real> {
     window: &'a Window,
     taps: &'a [f32],
-    spectra: &'a Spectra,
+    spectra: &'a Spectra<E>,
+    rounder: Option<(Isa, &'a Rounder<'a, E>)>,
     src: &'a ImageView<'a, S>,
     channel: usize,
     top: usize,
 }
 
-impl<S: Pixel> Plane<'_, S> {
+impl<S: Pixel, E: Real> Plane<'_, S, E> {
     fn copy<D: Pixel>(&self, rows: &mut [&mut [D]]) {
         let channels = self.src.shape().channels;
         for (y, out) in rows.iter_mut().enumerate() {
@@ -124,23 +149,32 @@ impl<S: Pixel> Plane<'_, S> {
     }
 
     /// Filters tiles in pairs: one as real, one as imaginary parts.
-    fn filter<D: Pixel>(&self, work: &mut Work, rows: &mut [&mut [D]]) {
+    fn filter<D: Pixel>(&self, work: &mut Work<E>, rows: &mut [&mut [D]]) {
         let (width, channels, cols) = (self.src.shape().width, self.src.shape().channels, self.spectra.cols);
         for left in (0..width).step_by(2 * cols) {
-            work.sums.fill(0.0);
+            work.sums.fill(E::default());
             let tame = self.spectra.parts.iter().all(|part| self.add(part, work, left, rows.len()));
             if !tame {
                 for (y, sums) in (self.top..).zip(work.sums.chunks_mut(2 * cols)).take(rows.len()) {
-                    (left..width).zip(sums).for_each(|(x, sum)| *sum = self.by_taps(x, y));
+                    (left..width).zip(sums).for_each(|(x, sum)| *sum = E::of(self.by_taps(x, y).into()));
                 }
             }
             for ((y, out), sums) in (self.top..).zip(rows.iter_mut()).zip(work.sums.chunks(2 * cols)) {
                 let (border, height) = (self.window.border, self.src.shape().height);
                 let whole = border == KEEP && self.window.leaves_rows(y, height);
-                let out = out[left * channels + self.channel..].iter_mut().step_by(channels);
-                for ((x, out), &sum) in (left..).zip(out).zip(sums) {
+                let out = &mut out[left * channels..];
+                if let (Some((isa, rounder)), Some(out)) = (self.rounder, D::bytes_mut(out)) {
+                    rounder.store_channel(isa, sums, (left, y), self.channel, out, &mut work.rounder);
+                    if border != KEEP {
+                        continue;
+                    }
+                }
+                let every = out[self.channel..].iter_mut().step_by(channels);
+                for ((x, out), &sum) in (left..).zip(every).zip(sums) {
                     let keep = whole || border == KEEP && self.window.leaves_columns(x, width);
-                    *out = D::from_f32(if keep { self.pixel(Some(y), Some(x)) } else { sum });
+                    if keep || self.rounder.is_none() {
+                        *out = D::from_f32(if keep { self.pixel(Some(y), Some(x)) } else { sum.to_f32() });
+                    }
                 }
             }
         }
@@ -148,7 +182,7 @@ impl<S: Pixel> Plane<'_, S> {
 
     /// Adds a part's products with a pair of tiles to their sums, in `rows` rows; false, and nothing is added, if
     /// a pixel is too large for spectra.
-    fn add(&self, (part, spectrum): &(Part, Vec<Complex<f32>>), work: &mut Work, left: usize, rows: usize) -> bool {
+    fn add(&self, (part, spectrum): &(Part, Vec<Complex<E>>), work: &mut Work<E>, left: usize, rows: usize) -> bool {
         let (size, cols) = (self.spectra.size, self.spectra.cols);
         if !self.load(part, work, left) {
             return false;
@@ -158,15 +192,15 @@ impl<S: Pixel> Plane<'_, S> {
         for (y, sums) in sums.chunks_mut(2 * cols).enumerate().take(rows) {
             let (first, second) = sums.split_at_mut(cols);
             for ((first, second), value) in first.iter_mut().zip(second).zip(&tile[y * size..]) {
-                *first += value.re;
-                *second += value.im;
+                *first = *first + value.re;
+                *second = *second + value.im;
             }
         }
         true
     }
 
     /// Fills the tile with the pixels that two tiles' results need; returns whether all of them are small enough for spectra.
-    fn load(&self, part: &Part, work: &mut Work, left: usize) -> bool {
+    fn load(&self, part: &Part, work: &mut Work<E>, left: usize) -> bool {
         let (cols, size, channels) = (self.spectra.cols, self.spectra.size, self.src.shape().channels);
         let mut tame = true;
         for (y, row) in work.tile.chunks_mut(size).enumerate() {
@@ -177,27 +211,27 @@ impl<S: Pixel> Plane<'_, S> {
                 let pixels = self.src.row(source);
                 let pixels = |column: usize| pixels[column * channels + self.channel..].iter().step_by(channels);
                 for ((value, re), im) in row.iter_mut().zip(pixels(first)).zip(pixels(first + cols)) {
-                    *value = Complex { re: re.to_f32(), im: im.to_f32() };
+                    *value = Complex { re: E::of(re.to_f32().into()), im: E::of(im.to_f32().into()) };
                 }
             } else {
                 for (x, value) in (left..).zip(row.iter_mut()) {
-                    let pixel = |x: usize| self.pixel(source, self.column(x, part.left));
+                    let pixel = |x: usize| E::of(self.pixel(source, self.column(x, part.left)).into());
                     *value = Complex { re: pixel(x), im: pixel(x + cols) };
                 }
             }
-            let greatest = self.spectra.greatest;
+            let greatest = E::of(self.spectra.greatest.into());
             tame &= row.iter().all(|value| value.re.abs() <= greatest && value.im.abs() <= greatest);
         }
         tame
     }
 
     /// Transforms the tile, multiplies it with a part's spectrum, and transforms back the rows that are results.
-    fn multiply(&self, spectrum: &[Complex<f32>], Work { tile, scratch, .. }: &mut Work) {
+    fn multiply(&self, spectrum: &[Complex<E>], Work { tile, scratch, .. }: &mut Work<E>) {
         let Spectra { size, rows, forward, inverse, .. } = self.spectra;
         forward.process_with_scratch(tile, scratch);
         spectrum::transpose(tile, *size);
         forward.process_with_scratch(tile, scratch);
-        tile.iter_mut().zip(spectrum).for_each(|(value, factor)| *value *= factor);
+        tile.iter_mut().zip(spectrum).for_each(|(value, &factor)| *value = *value * factor);
         inverse.process_with_scratch(tile, scratch);
         spectrum::transpose(tile, *size);
         inverse.process_with_scratch(&mut tile[..size * rows], scratch);

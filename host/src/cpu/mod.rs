@@ -18,12 +18,14 @@ mod tile;
 
 use std::sync::OnceLock;
 
+pub(crate) use tile::ROWS;
+
 use crate::image::{ImageView, ImageViewMut, Pixel};
-use crate::round::{Order, Rounder};
+use crate::round::{Order, Rounder, Settler};
 use crate::simd::Isa;
 use crate::window::Window;
 use crate::{Border, Family, Filter, Result};
-use bands::{Passes, Run};
+use bands::{Frame, Passes, Run, Terms};
 
 /// A filter's taps, ready for the CPU.
 #[derive(Debug)]
@@ -32,7 +34,11 @@ pub(crate) struct Engine {
     filter: Filter,
     dense: OnceLock<Vec<f32>>,
     factors: Option<Factors>,
-    spectra: OnceLock<fourier::Spectra>,
+    /// The terms of the filter's sum, where it has one.
+    sum: Option<Vec<Factors>>,
+    spectra: OnceLock<fourier::Spectra<f32>>,
+    /// For 8-bit results.
+    exact_spectra: OnceLock<fourier::Spectra<f64>>,
 }
 
 impl Engine {
@@ -41,8 +47,10 @@ impl Engine {
             isa: Isa::chosen()?,
             filter: filter.clone(),
             dense: OnceLock::new(),
-            factors: filter.separated().map(|(row, column)| Factors { row: rounded(row), column: rounded(column) }),
+            factors: filter.separated().map(|(row, column)| Factors::new(row, column)),
+            sum: filter.sum().map(|sum| sum.terms.iter().map(|(row, column)| Factors::new(row, column)).collect()),
             spectra: OnceLock::new(),
+            exact_spectra: OnceLock::new(),
         })
     }
 
@@ -56,30 +64,62 @@ impl Engine {
         filtered: usize,
     ) -> Result<()> {
         let window = Window::new(&self.filter, border);
-        let bytes = src.as_bytes().filter(|_| D::bytes_mut(&mut []).is_some());
-        if let (Some(src), Some(tap)) = (bytes, boxes::tap(&self.filter, &window, src.shape())) {
-            let rounder = Rounder::new(src, filtered, &self.filter, border, Order::Counted)?;
-            return boxes::run(self.isa, &window, tap, &src, dst, filtered, &rounder);
-        }
-        // 8-bit results must be correctly rounded, and sums tap by tap have a smaller error bound.
-        if family == Family::Fourier && bytes.is_none() {
-            return fourier::run(&window, self.dense()?, self.spectra()?, src, dst, filtered);
-        }
-        let (passes, order) = match (family, &self.factors) {
-            (Family::Separable, Some(Factors { row, column })) => {
-                (Passes { across: Some(row), taps: column }, Order::TwoPasses)
+        let frame = |dst| Frame::new(self.isa, window, src, dst, filtered);
+        let Some(bytes) = src.as_bytes().filter(|_| D::bytes_mut(&mut []).is_some()) else {
+            if family == Family::Fourier {
+                return fourier::run(&window, self.dense()?, self.spectra()?, None, src, dst, filtered);
             }
-            _ => {
-                let by_rows = self.filter.cols() >= BY_ROWS && self.filter.rows() > 1;
-                let order = if by_rows { Order::ByRows } else { Order::TapByTap };
-                (Passes { across: None, taps: self.dense()? }, order)
-            }
+            let terms = match (family, &self.factors) {
+                (Family::Separable, Some(factors)) => factors.passes().into(),
+                _ => Passes { across: None, taps: self.dense()? }.into(),
+            };
+            return bands::run(Some(&Run::new(&frame(dst), &terms, None)), None);
         };
-        let rounder = bytes.map(|src| Rounder::new(src, filtered, &self.filter, border, order)).transpose()?;
-        Run::new(self.isa, window, passes, src, dst, filtered, rounder.as_ref()).run()
+
+        // 8-bit results are correctly rounded, whatever the order of the sums.
+        let settler = Settler::new(bytes, filtered, &self.filter, border);
+        if let Some(tap) = boxes::tap(&self.filter, &window, bytes.shape()) {
+            let rounder = Rounder::in_f32(&settler, Order::Counted);
+            return boxes::run(self.isa, &window, tap, &bytes, dst, filtered, &rounder);
+        }
+        let (terms, exact, orders) = if let (Some(sum), Some(factors)) = (self.filter.sum(), &self.sum) {
+            let passes = factors.iter().map(Factors::passes).collect();
+            let exact = sum.terms.iter().map(|(row, column)| Passes { across: Some(row), taps: column }).collect();
+            let terms = Terms { point: Some(sum.point as f32).filter(|&point| point != 0.0), passes };
+            let exact = Terms { point: terms.point.map(|_| sum.point), passes: exact };
+            (terms, Some(exact), (Order::Terms, Order::Terms))
+        } else if let (Family::Separable, Some(factors), Some((row, column))) =
+            (family, &self.factors, self.filter.separated())
+        {
+            let exact = Passes { across: Some(row), taps: column };
+            (factors.passes().into(), Some(exact.into()), (Order::BlockPasses, Order::TwoPasses))
+        } else {
+            let rounder = Rounder::in_f64(&settler, Order::Spectra);
+            if family == Family::Fourier && rounder.limit().is_some() {
+                let spectra = crate::memory::once(&self.exact_spectra, || fourier::Spectra::new(&self.filter))?;
+                return fourier::run(&window, &[], spectra, Some((self.isa, &rounder)), src, dst, filtered);
+            }
+            let by_rows = self.filter.cols() >= BY_ROWS && self.filter.rows() > 1;
+            let order = if by_rows { Order::ByRows } else { Order::TapByTap };
+            let exact = self.filter.dense_f64().map(|taps| Passes { across: None, taps }.into());
+            (Passes { across: None, taps: self.dense()? }.into(), exact, (order, Order::TapByTap))
+        };
+        let frame = frame(dst);
+        let (narrow, wide) = (Rounder::in_f32(&settler, orders.0), Rounder::in_f64(&settler, orders.1));
+        let mut in_f32 = Run::new(&frame, &terms, Some(&narrow));
+        if let Some((passes, exact)) = exact.as_ref().and_then(|exact| Some((exact.passes.last()?, exact))) {
+            in_f32 = in_f32.with_exact(passes.taps, exact.point.unwrap_or(0.0));
+        }
+        // In f64 only where that decides something.
+        let exact = exact.filter(|_| wide.limit().is_some() && narrow.share() > 0.0);
+        let in_f64 = exact.as_ref().map(|terms| Run::new(&frame, terms, Some(&wide)));
+        match &in_f64 {
+            Some(in_f64) if in_f64.is_better(narrow.share()) => bands::run(None, Some(in_f64)),
+            in_f64 => bands::run(Some(&in_f32), in_f64.as_ref()),
+        }
     }
 
-    fn spectra(&self) -> Result<&fourier::Spectra> {
+    fn spectra(&self) -> Result<&fourier::Spectra<f32>> {
         crate::memory::once(&self.spectra, || fourier::Spectra::new(&self.filter))
     }
 
@@ -94,6 +134,16 @@ impl Engine {
 struct Factors {
     row: Vec<f32>,
     column: Vec<f32>,
+}
+
+impl Factors {
+    fn new(row: &[f64], column: &[f64]) -> Self {
+        Self { row: rounded(row), column: rounded(column) }
+    }
+
+    fn passes(&self) -> Passes<'_, f32> {
+        Passes { across: Some(&self.row), taps: &self.column }
+    }
 }
 
 fn rounded(taps: &[f64]) -> Vec<f32> {

@@ -21,7 +21,7 @@
     reason = "an index says which register; iterators do not always leave them there"
 )]
 
-use crate::simd::{Lanes, Work};
+use crate::simd::{Float, Lanes, Vector, Work};
 
 /// Floats by which sums may be written past their ends: the widest tile.
 pub(super) const SLACK: usize = 128;
@@ -30,15 +30,15 @@ pub(super) const SLACK: usize = 128;
 pub(super) const MARGIN: usize = SLACK + 16;
 
 /// The destination of the sums.
-pub(super) enum Outs<'a, 'b> {
+pub(super) enum Outs<'a, 'b, E> {
     /// As they are.
-    Floats(&'a mut [&'b mut [f32]]),
+    Floats(&'a mut [&'b mut [E]]),
     /// Rounded half to even and saturated. Row and column of sums whose distance from an integer is `limit` or more are
-    /// noted. No sum is 2^31 or more, or NaN.
-    Bytes { rows: &'a mut [&'b mut [u8]], limit: f32, noted: &'a mut Vec<(usize, usize)> },
+    /// noted. No sum is 2^31 or more, or NaN. The sums go on from those in `from`, if there are any: as many rows.
+    Bytes { rows: &'a mut [&'b mut [u8]], limit: E, noted: &'a mut Vec<(usize, usize)>, from: &'a [&'a [E]] },
 }
 
-impl Outs<'_, '_> {
+impl<E: Float> Outs<'_, '_, E> {
     pub(super) fn count(&self) -> usize {
         match self {
             Self::Floats(rows) => rows.len(),
@@ -50,7 +50,9 @@ impl Outs<'_, '_> {
     fn len(&self) -> usize {
         let least = match self {
             Self::Floats(rows) => rows.iter().map(|row| row.len()).min(),
-            Self::Bytes { rows, .. } => rows.iter().map(|row| row.len()).min(),
+            Self::Bytes { rows, from, .. } => {
+                rows.iter().map(|row| row.len()).chain(from.iter().map(|row| row.len())).min()
+            }
         };
         least.unwrap_or(0)
     }
@@ -60,7 +62,7 @@ impl Outs<'_, '_> {
     /// # Safety
     /// Row `r` exists, and has room for all sums from `at` on.
     #[inline(always)]
-    unsafe fn store<L: Lanes, const V: usize>(&mut self, r: usize, at: usize, sums: &[L; V]) {
+    unsafe fn store<L: Vector<Float = E>, const V: usize>(&mut self, r: usize, at: usize, sums: &[L; V]) {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
@@ -70,7 +72,7 @@ impl Outs<'_, '_> {
                         sums[v].store(out.add(v * L::LEN));
                     }
                 }
-                Self::Bytes { rows, limit, noted } => {
+                Self::Bytes { rows, limit, noted, .. } => {
                     let out = rows.get_unchecked_mut(r).as_mut_ptr().add(at);
                     round(sums, L::splat(*limit), out, |column| noted.push((r, at + column)));
                 }
@@ -80,31 +82,32 @@ impl Outs<'_, '_> {
 }
 
 /// One call of the kernel: a few rows of output, each of `len` sums.
-pub(super) struct Tiles<'a, 'b> {
+pub(super) struct Tiles<'a, 'b, E> {
     /// Where the lines are.
-    pub(super) ring: &'a [f32],
+    pub(super) ring: &'a [E],
     /// Where in the ring each line begins: those under the first row's window, then one more for each further row.
     pub(super) lines: &'a [usize],
     /// Taps, row by row.
-    pub(super) taps: &'a [f32],
+    pub(super) taps: &'a [E],
     /// Tap columns.
     pub(super) cols: usize,
     /// Floats between the pixels under neighbouring taps.
     pub(super) step: usize,
     /// The rows of output: [`rows_at_once`] of them, or one.
-    pub(super) outs: Outs<'a, 'b>,
+    pub(super) outs: Outs<'a, 'b, E>,
     /// Sums in each row. Outputs longer than this by [`SLACK`] are written past it.
     pub(super) len: usize,
     /// The stored pixels to prefetch, which are read next: a line for each row, and the bytes that one float is stored in.
     pub(super) ahead: ([*const u8; ROWS], usize),
     /// Whether to go on from the sums that the outputs hold, rather than from zero.
     pub(super) resume: bool,
-    /// Whether to sum each row of taps separately and then add these sums: shorter chains of roundings.
-    pub(super) by_rows: bool,
+    /// How many taps of a row, or of a column if it is the only one, to sum apart, to add these sums then: shorter chains of roundings.
+    /// The first and the last block of a column are up to [`ROWS`] - 1 longer. All taps are taken in sequence if `usize::MAX`.
+    pub(super) block: usize,
 }
 
 /// The most rows of output that are computed together: with the adjacent vectors, as many as 32 registers hold.
-pub(super) const ROWS: usize = 6;
+pub(crate) const ROWS: usize = 6;
 
 /// The rows of output that are computed together under a window of so many rows: at most as many, so that the first and the
 /// last lines are different ones.
@@ -118,7 +121,13 @@ pub(super) fn rows_at_once(tap_rows: usize) -> usize {
     }
 }
 
-impl Work for Tiles<'_, '_> {
+/// How a sum takes its taps: one after the other; blocks of each row apart; or blocks of a column.
+type Mode = u8;
+const IN_SEQUENCE: Mode = 0;
+const BY_ROWS: Mode = 1;
+const BY_BLOCKS: Mode = 2;
+
+impl<E: Float> Work for Tiles<'_, '_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -129,37 +138,48 @@ impl Work for Tiles<'_, '_> {
         let reach = self.len + (self.cols - 1) * self.step + MARGIN;
         assert!(self.lines.iter().all(|line| line + reach <= self.ring.len()));
         assert!(self.outs.len() >= self.len && (count == 1 || rows >= count));
+        assert!(!matches!(&self.outs, Outs::Bytes { from, .. } if !from.is_empty() && from.len() != count));
+        let mode = match (self.block, self.cols) {
+            (usize::MAX, _) => IN_SEQUENCE,
+            (_, 1) => BY_BLOCKS,
+            _ => BY_ROWS,
+        };
         // SAFETY: the lines are in the ring, as far as a tile that ends at most SLACK behind the row's end reads.
         unsafe {
-            match (count, self.by_rows) {
-                (1, false) => self.all::<L, 1, W, false>(rows),
-                (3, false) => self.all::<L, 3, V, false>(rows),
-                (4, false) => self.all::<L, 4, V, false>(rows),
-                (5, false) => self.all::<L, 5, V, false>(rows),
-                (6, false) => self.all::<L, 6, V, false>(rows),
-                (1, true) => self.all::<L, 1, V, true>(rows),
-                (3, true) => self.all::<L, 3, V, true>(rows),
-                (4, true) => self.all::<L, 4, V, true>(rows),
-                (5, true) => self.all::<L, 5, V, true>(rows),
-                (6, true) => self.all::<L, 6, V, true>(rows),
+            match (count, mode) {
+                (1, IN_SEQUENCE) => self.all::<E::Vector<L>, 1, W, IN_SEQUENCE>(rows),
+                (3, IN_SEQUENCE) => self.all::<E::Vector<L>, 3, V, IN_SEQUENCE>(rows),
+                (4, IN_SEQUENCE) => self.all::<E::Vector<L>, 4, V, IN_SEQUENCE>(rows),
+                (5, IN_SEQUENCE) => self.all::<E::Vector<L>, 5, V, IN_SEQUENCE>(rows),
+                (6, IN_SEQUENCE) => self.all::<E::Vector<L>, 6, V, IN_SEQUENCE>(rows),
+                (1, BY_ROWS) => self.all::<E::Vector<L>, 1, W, BY_ROWS>(rows),
+                (3, BY_ROWS) => self.all::<E::Vector<L>, 3, V, BY_ROWS>(rows),
+                (4, BY_ROWS) => self.all::<E::Vector<L>, 4, V, BY_ROWS>(rows),
+                (5, BY_ROWS) => self.all::<E::Vector<L>, 5, V, BY_ROWS>(rows),
+                (6, BY_ROWS) => self.all::<E::Vector<L>, 6, V, BY_ROWS>(rows),
+                (1, BY_BLOCKS) => self.all::<E::Vector<L>, 1, V, BY_BLOCKS>(rows),
+                (3, BY_BLOCKS) => self.all::<E::Vector<L>, 3, V, BY_BLOCKS>(rows),
+                (4, BY_BLOCKS) => self.all::<E::Vector<L>, 4, V, BY_BLOCKS>(rows),
+                (5, BY_BLOCKS) => self.all::<E::Vector<L>, 5, V, BY_BLOCKS>(rows),
+                (6, BY_BLOCKS) => self.all::<E::Vector<L>, 6, V, BY_BLOCKS>(rows),
                 _ => unreachable!("rows_at_once gives 1, 3, 4, 5 or 6"),
             }
         }
     }
 }
 
-impl Tiles<'_, '_> {
+impl<E: Float> Tiles<'_, '_, E> {
     /// Every tile of the rows.
     ///
     /// # Safety
     /// The lines can be read `len + (cols - 1) * step + MARGIN` floats from their begin, there are `rows + R - 1` of them,
     /// `R` outputs of at least `len` floats, and `rows >= R`.
     #[inline(always)]
-    unsafe fn all<L: Lanes, const R: usize, const V: usize, const APART: bool>(mut self, rows: usize) {
+    unsafe fn all<L: Vector<Float = E>, const R: usize, const V: usize, const MODE: Mode>(mut self, rows: usize) {
         const { assert!(V * L::LEN <= SLACK) };
         let width = V * L::LEN;
         const { assert!(V.is_multiple_of(L::GROUP)) };
-        let slack = self.outs.len() >= self.len + SLACK;
+        let slack = matches!(self.outs, Outs::Floats(_)) && self.outs.len() >= self.len + SLACK;
         assert!(slack || (self.len >= width && !self.resume), "rows this short, or resumed, have outputs with slack");
         let mut x = 0;
         while x < self.len {
@@ -173,46 +193,82 @@ impl Tiles<'_, '_> {
             // SAFETY: the tile's columns are below `len + width <= len + SLACK`, or below `len`. Lines 0 to rows + R - 2
             // are used, and of the taps only those that lie on each.
             unsafe {
-                let mut sums = [[L::splat(0.0); V]; R];
-                if let (true, Outs::Floats(outs)) = (self.resume, &self.outs) {
+                let mut sums = [[L::splat(E::default()); V]; R];
+                match &self.outs {
+                    Outs::Floats(outs) if self.resume => {
+                        for r in 0..R {
+                            for v in 0..V {
+                                sums[r][v] = L::load(outs.get_unchecked(r).as_ptr().add(at + v * L::LEN));
+                            }
+                        }
+                    }
+                    Outs::Bytes { from, .. } if !from.is_empty() => {
+                        for r in 0..R {
+                            for v in 0..V {
+                                sums[r][v] = L::load(from.get_unchecked(r).as_ptr().add(at + v * L::LEN));
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+                // Blocks are added to the totals; else the sums go on from them.
+                let mut totals = sums;
+                if MODE == BY_BLOCKS {
+                    sums = [[L::splat(E::default()); V]; R];
+                }
+                if R > 1 {
+                    self.line::<L, R, V, 0, 1, MODE>(0, at, &mut sums);
+                }
+                if R > 2 {
+                    self.line::<L, R, V, 0, 2, MODE>(1, at, &mut sums);
+                }
+                if R > 3 {
+                    self.line::<L, R, V, 0, 3, MODE>(2, at, &mut sums);
+                }
+                if R > 4 {
+                    self.line::<L, R, V, 0, 4, MODE>(3, at, &mut sums);
+                }
+                if R > 5 {
+                    self.line::<L, R, V, 0, 5, MODE>(4, at, &mut sums);
+                }
+                let mut first = R - 1;
+                loop {
+                    let end = if MODE == BY_BLOCKS { rows.min(first.saturating_add(self.block)) } else { rows };
+                    for line in first..end {
+                        self.line::<L, R, V, 0, R, MODE>(line, at, &mut sums);
+                    }
+                    first = end;
+                    if first == rows {
+                        break;
+                    }
                     for r in 0..R {
                         for v in 0..V {
-                            sums[r][v] = L::load(outs.get_unchecked(r).as_ptr().add(at + v * L::LEN));
+                            totals[r][v] = totals[r][v].add(sums[r][v]);
+                            sums[r][v] = L::splat(E::default());
                         }
                     }
                 }
                 if R > 1 {
-                    self.line::<L, R, V, 0, 1, APART>(0, at, &mut sums);
+                    self.line::<L, R, V, 1, R, MODE>(rows, at, &mut sums);
                 }
                 if R > 2 {
-                    self.line::<L, R, V, 0, 2, APART>(1, at, &mut sums);
+                    self.line::<L, R, V, 2, R, MODE>(rows + 1, at, &mut sums);
                 }
                 if R > 3 {
-                    self.line::<L, R, V, 0, 3, APART>(2, at, &mut sums);
+                    self.line::<L, R, V, 3, R, MODE>(rows + 2, at, &mut sums);
                 }
                 if R > 4 {
-                    self.line::<L, R, V, 0, 4, APART>(3, at, &mut sums);
+                    self.line::<L, R, V, 4, R, MODE>(rows + 3, at, &mut sums);
                 }
                 if R > 5 {
-                    self.line::<L, R, V, 0, 5, APART>(4, at, &mut sums);
+                    self.line::<L, R, V, 5, R, MODE>(rows + 4, at, &mut sums);
                 }
-                for line in R - 1..rows {
-                    self.line::<L, R, V, 0, R, APART>(line, at, &mut sums);
-                }
-                if R > 1 {
-                    self.line::<L, R, V, 1, R, APART>(rows, at, &mut sums);
-                }
-                if R > 2 {
-                    self.line::<L, R, V, 2, R, APART>(rows + 1, at, &mut sums);
-                }
-                if R > 3 {
-                    self.line::<L, R, V, 3, R, APART>(rows + 2, at, &mut sums);
-                }
-                if R > 4 {
-                    self.line::<L, R, V, 4, R, APART>(rows + 3, at, &mut sums);
-                }
-                if R > 5 {
-                    self.line::<L, R, V, 5, R, APART>(rows + 4, at, &mut sums);
+                if MODE == BY_BLOCKS {
+                    for r in 0..R {
+                        for v in 0..V {
+                            sums[r][v] = totals[r][v].add(sums[r][v]);
+                        }
+                    }
                 }
                 // Not a loop, so that the sums stay in registers.
                 self.outs.store(0, at, &sums[0]);
@@ -241,7 +297,14 @@ impl Tiles<'_, '_> {
     /// # Safety
     /// As for `all`; output row `r` has its tap row `line - r` on this line, for every `r` in `LO..HI`.
     #[inline(always)]
-    unsafe fn line<L: Lanes, const R: usize, const V: usize, const LO: usize, const HI: usize, const APART: bool>(
+    unsafe fn line<
+        L: Vector<Float = E>,
+        const R: usize,
+        const V: usize,
+        const LO: usize,
+        const HI: usize,
+        const MODE: Mode,
+    >(
         &self,
         line: usize,
         at: usize,
@@ -249,31 +312,36 @@ impl Tiles<'_, '_> {
     ) {
         // SAFETY: the caller's promise.
         unsafe {
-            let mut sums = if APART { [[L::splat(0.0); V]; R] } else { *totals };
             let values_at = self.ring.as_ptr().add(*self.lines.get_unchecked(line) + at);
             let taps = self.taps.as_ptr().add((line - LO) * self.cols);
-            for col in 0..self.cols {
-                // A vector that lies in two cache lines costs as much as four others: too much for a single row.
-                let values: [L; V] = if R == 1 {
-                    L::load_shifted(values_at, col * self.step)
-                } else {
-                    let mut values = [L::splat(0.0); V];
-                    for v in 0..V {
-                        values[v] = L::load(values_at.add(col * self.step + v * L::LEN));
+            let mut first = 0;
+            while first < self.cols {
+                let end = if MODE == BY_ROWS { self.cols.min(first.saturating_add(self.block)) } else { self.cols };
+                let mut sums = if MODE == BY_ROWS { [[L::splat(E::default()); V]; R] } else { *totals };
+                for col in first..end {
+                    // A vector that lies in two cache lines costs as much as four others: too much for a single row.
+                    let values: [L; V] = if R == 1 {
+                        L::load_shifted(values_at, col * self.step)
+                    } else {
+                        let mut values = [L::splat(E::default()); V];
+                        for v in 0..V {
+                            values[v] = L::load(values_at.add(col * self.step + v * L::LEN));
+                        }
+                        values
+                    };
+                    for r in LO..HI {
+                        let tap = L::splat(*taps.add(col).sub((r - LO) * self.cols));
+                        for v in 0..V {
+                            sums[r][v] = tap.mul_add(values[v], sums[r][v]);
+                        }
                     }
-                    values
-                };
+                }
                 for r in LO..HI {
-                    let tap = L::splat(*taps.add(col).sub((r - LO) * self.cols));
                     for v in 0..V {
-                        sums[r][v] = tap.mul_add(values[v], sums[r][v]);
+                        totals[r][v] = if MODE == BY_ROWS { totals[r][v].add(sums[r][v]) } else { sums[r][v] };
                     }
                 }
-            }
-            for r in LO..HI {
-                for v in 0..V {
-                    totals[r][v] = if APART { totals[r][v].add(sums[r][v]) } else { sums[r][v] };
-                }
+                first = end;
             }
         }
     }
@@ -284,7 +352,7 @@ impl Tiles<'_, '_> {
 /// # Safety
 /// `out` points to as many bytes as there are sums.
 #[inline(always)]
-unsafe fn round<L: Lanes, const V: usize>(sums: &[L; V], limit: L, out: *mut u8, mut note: impl FnMut(usize)) {
+unsafe fn round<L: Vector, const V: usize>(sums: &[L; V], limit: L, out: *mut u8, mut note: impl FnMut(usize)) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut ints = [sums[0].nearest(); V];

@@ -37,6 +37,25 @@ pub struct Filter {
     taps: Taps,
     /// The preset as text, while the taps are the preset's.
     preset: Option<String>,
+    /// The taps as a sum of products, where the preset knows one.
+    sum: Option<Sum>,
+}
+
+/// Products of rows and columns that add up to a filter's taps, but for roundings in f64.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sum {
+    /// What is added to the tap on the output pixel.
+    pub(crate) point: f64,
+    /// Rows and columns, each as long as the window's.
+    pub(crate) terms: Vec<(Vec<f64>, Vec<f64>)>,
+}
+
+impl Sum {
+    /// `sum |tap|` of all terms.
+    pub(crate) fn weight(&self) -> f64 {
+        let sum = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
+        self.point.abs() + self.terms.iter().map(|(row, column)| sum(row) * sum(column)).sum::<f64>()
+    }
 }
 
 /// Taps are kept in f64; kernels compute with each rounded to f32.
@@ -125,6 +144,7 @@ impl Filter {
             });
         }
         self.anchor = (x, y);
+        self.sum = self.sum.filter(|sum| sum.point == 0.0);
         Ok(self)
     }
 
@@ -142,6 +162,10 @@ impl Filter {
                 factors.iter_mut().for_each(reverse);
             }
             Taps::Product(factors) => reverse(factors),
+        }
+        for (row, column) in self.sum.iter_mut().flat_map(|sum| &mut sum.terms) {
+            row.reverse();
+            column.reverse();
         }
         self.anchor = (self.cols - 1 - self.anchor.0, self.rows - 1 - self.anchor.1);
         self.preset = None;
@@ -188,6 +212,12 @@ impl Filter {
         }
     }
 
+    /// The products that add up to the taps, if the filter knows them and they are much fewer to compute.
+    pub(crate) fn sum(&self) -> Option<&Sum> {
+        let fewer = |sum: &&Sum| 2 * sum.terms.len() * (self.cols + self.rows) < self.cols * self.rows;
+        self.sum.as_ref().filter(fewer)
+    }
+
     /// The tap in row `row` and column `col`.
     ///
     /// # Panics
@@ -228,7 +258,14 @@ impl Filter {
             return Err(bad_tap(taps[index], index / cols, index % cols));
         }
         let factors = factor::factors(cols, rows, &taps)?;
-        Ok(Self { cols, rows, anchor: (cols / 2, rows / 2), taps: Taps::Dense { taps, factors }, preset: None })
+        Ok(Self {
+            cols,
+            rows,
+            anchor: (cols / 2, rows / 2),
+            taps: Taps::Dense { taps, factors },
+            preset: None,
+            sum: None,
+        })
     }
 
     fn product(row: Vec<f64>, column: Vec<f64>) -> Result<Self> {
@@ -245,7 +282,7 @@ impl Filter {
             return Err(bad_tap(row[c] * column[r], r, c));
         }
         let taps = Taps::Product(Factors { row, column });
-        Ok(Self { cols, rows, anchor: (cols / 2, rows / 2), taps, preset: None })
+        Ok(Self { cols, rows, anchor: (cols / 2, rows / 2), taps, preset: None, sum: None })
     }
 }
 

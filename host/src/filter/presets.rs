@@ -4,7 +4,7 @@
 use std::f64::consts::PI;
 
 use super::parameters::{Parameter, Preset};
-use super::{Filter, check_extents};
+use super::{Filter, Sum, check_extents};
 use crate::{Error, Result};
 
 impl Filter {
@@ -84,7 +84,11 @@ impl Filter {
         let mut taps = outer_sum(&[(&gaussian, &gaussian)])?;
         taps.iter_mut().for_each(|tap| *tap *= -amount);
         taps[size / 2 * size + size / 2] += 1.0 + amount;
-        Ok(Self::dense(size, size, taps)?.called(format!("unsharp:sigma={sigma},amount={amount}")))
+        let mut column = gaussian.clone();
+        column.iter_mut().for_each(|tap| *tap *= -amount);
+        let sum = Sum { point: 1.0 + amount, terms: vec![(gaussian, column)] };
+        let filter = Self { sum: Some(sum), ..Self::dense(size, size, taps)? };
+        Ok(filter.called(format!("unsharp:sigma={sigma},amount={amount}")))
     }
 
     /// Derivative along x: `-1 0 1` smoothed by `1 2 1` along y.
@@ -195,7 +199,8 @@ impl Filter {
         let rest: f64 = second.iter().sum();
         second.iter_mut().zip(&gaussian).for_each(|(tap, weight)| *tap -= rest * weight);
         let taps = outer_sum(&[(&second, &gaussian), (&gaussian, &second)])?;
-        Ok(Self::dense(size, size, taps)?.called(format!("log:sigma={sigma}")))
+        let sum = Sum { point: 0.0, terms: vec![(second.clone(), gaussian.clone()), (gaussian, second)] };
+        Ok(Self { sum: Some(sum), ..Self::dense(size, size, taps)? }.called(format!("log:sigma={sigma}")))
     }
 
     /// Relief lit from the upper left: `-2 -1 0; -1 1 1; 0 1 2`.

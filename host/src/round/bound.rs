@@ -1,6 +1,7 @@
 //! How far a sum in f32 may lie from the one in f64.
 
-use crate::filter::lowest_bit;
+use crate::cpu::ROWS;
+use crate::filter::{Sum, lowest_bit};
 use crate::{Family, Filter, spectrum};
 
 /// The order in which the f32 sums were added.
@@ -12,10 +13,25 @@ pub(crate) enum Order {
     ByRows,
     /// A row pass, then a column pass.
     TwoPasses,
+    /// The same; in each pass, a block of taps at a time is summed apart ([`column_block`], [`row_block`]), and then these sums are added.
+    BlockPasses,
+    /// The terms of the filter's [`Sum`](crate::filter::Sum): the pixel's own, then each as in `BlockPasses`, but a column is at least one
+    /// block.
+    Terms,
     /// None: the product of spectra.
     Spectra,
     /// None: pixels are added as integers, and the sum is multiplied with the one value of all taps.
     Counted,
+}
+
+/// How many taps of a column of so many are summed apart. Fewer would leave fewer results in doubt, but take longer.
+pub(crate) fn column_block(taps: usize) -> usize {
+    if taps > 40 { 24 } else { usize::MAX }
+}
+
+/// The same for a row, where the processor has time to spare.
+pub(crate) fn row_block(taps: usize) -> usize {
+    if taps > 24 { 12 } else { usize::MAX }
 }
 
 impl From<Family> for Order {
@@ -66,7 +82,12 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
         (Order::Spectra, _) => 2.0 * spectrum::UNITS * UNIT_ROUNDOFF * filter.weight() * greatest,
         // The sum, the tap and their product are rounded.
         (Order::Counted, _) => gamma(3.0, UNIT_ROUNDOFF) * filter.weight() * greatest,
-        (Order::TwoPasses, Some((row, column))) => {
+        (Order::Terms, _) => filter.sum().map_or(f64::INFINITY, |sum| of_terms(filter, sum, greatest)),
+        (Order::TwoPasses | Order::BlockPasses, Some((row, column))) => {
+            let (row_block, block) = match order {
+                Order::BlockPasses => (row_block(row.len()), column_block(column.len())),
+                _ => (usize::MAX, usize::MAX),
+            };
             let (row_weight, column_weight) = (weight(row), weight(column));
             let taps_loss = factors_loss(filter, row, column);
             let (row_bit, column_bit) = (lowest_bit(row), lowest_bit(column));
@@ -75,12 +96,10 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
                 return 0.0;
             }
             let (mut across, mut down) = (nothing, PartialSum { signed: true, ..nothing });
-            let in_rows = if row_exact { 0.0 } else { across.add_all(row) };
-            let row_steps = if row_exact { 0.0 } else { count(row) };
-            across = nothing;
-            across.add_all(row);
-            let partials = in_rows * column_weight + across.greatest() * down.add_all(column);
-            let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(row_steps + count(column), UNIT_ROUNDOFF));
+            let rounded = across.add_blocks(row, row_block);
+            let (in_rows, row_steps) = if row_exact { (0.0, 0.0) } else { (rounded, count(row)) };
+            let partials = in_rows * column_weight + across.greatest() * down.add_column(column, block);
+            let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(2.0 * (row_steps + count(column)), UNIT_ROUNDOFF));
             (rounding + taps_loss) * greatest + UNDERFLOW * (row_steps * column_weight + count(column))
         }
         _ => {
@@ -92,11 +111,7 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
                 taps_loss += loss(taps);
                 bit = bit.min(lowest_bit(taps));
                 if order == Order::ByRows {
-                    let mut row = nothing;
-                    partials += row.add_all(taps);
-                    partial.plus += row.plus;
-                    partial.minus += row.minus;
-                    partials += partial.greatest();
+                    partials += partial.add_blocks(taps, taps.len());
                 } else {
                     partials += partial.add_all(taps);
                 }
@@ -109,6 +124,56 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
             (rounding + taps_loss) * greatest + UNDERFLOW * steps
         }
     }
+}
+
+/// [`of_sums`] for [`Order::Terms`]: as for two passes, and each block's sum is added to all that came before.
+fn of_terms(filter: &Filter, sum: &Sum, greatest: f64) -> f64 {
+    let point = rounded(sum.point).abs();
+    let (mut total, mut partials, mut steps) = (point, point, 1.0);
+    let mut taps_loss = (sum.point - rounded(sum.point)).abs() + terms_loss(filter, sum);
+    for (row, column) in &sum.terms {
+        let mut across = PartialSum { plus: 0.0, minus: 0.0, signed: false };
+        let mut down = PartialSum { signed: true, ..across };
+        let (column_weight, block) = (weight(column), column_block(column.len()).min(column.len()));
+        partials += across.add_blocks(row, row_block(row.len())) * column_weight;
+        partials += across.greatest() * down.add_column(column, block);
+        partials += (column.len().div_ceil(block) + 1) as f64 * (total + across.greatest() * down.greatest());
+        total += across.greatest() * down.greatest();
+        taps_loss += loss(column) * row.iter().map(|tap| tap.abs()).sum::<f64>() + column_weight * loss(row);
+        steps += 2.0 * (row.len() + column.len()) as f64;
+    }
+    let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(steps, UNIT_ROUNDOFF));
+    (rounding + taps_loss) * greatest + UNDERFLOW * steps * (1.0 + sum.weight())
+}
+
+/// The error of sums whose row passes are in f32, by blocks, and whose column passes are in f64, compared with those in f64; `None` where
+/// there is not one row pass alone.
+pub(super) fn of_row_pass(filter: &Filter, order: Order, greatest: f64) -> Option<f64> {
+    let (row, column) = match (order, filter.sum(), filter.separated()) {
+        (Order::BlockPasses, _, Some(factors)) => factors,
+        (Order::Terms, Some(sum), _) if sum.terms.len() == 1 => (&sum.terms[0].0[..], &sum.terms[0].1[..]),
+        _ => return None,
+    };
+    let down: f64 = column.iter().map(|tap| tap.abs()).sum();
+    let mut across = PartialSum { plus: 0.0, minus: 0.0, signed: false };
+    let steps = 2.0 * row.len() as f64;
+    let partials = UNIT_ROUNDOFF * across.add_blocks(row, row_block(row.len())) * (1.0 + gamma(steps, UNIT_ROUNDOFF));
+    let in_column = gamma(2.0 * column.len() as f64 + 4.0, f64::EPSILON / 2.0) * down * across.greatest();
+    let taps = if order == Order::Terms { Order::Terms } else { Order::TwoPasses };
+    Some(((partials + loss(row)) * down + in_column + in_f64(filter, taps)) * greatest + UNDERFLOW * steps * down)
+}
+
+/// The sum of the differences between the taps and the sums of products; each as computed here is a few roundings off.
+fn terms_loss(filter: &Filter, sum: &Sum) -> f64 {
+    let (cols, anchor) = (filter.cols(), filter.anchor());
+    let mut loss = 0.0;
+    for (r, taps) in filter.dense_f64().unwrap_or_default().chunks_exact(cols).enumerate() {
+        for (c, tap) in taps.iter().enumerate() {
+            let start = if (c, r) == anchor { sum.point } else { 0.0 };
+            loss += (tap - sum.terms.iter().fold(start, |all, (row, column)| all + column[r] * row[c])).abs();
+        }
+    }
+    1.01 * loss + 8.0 * f64::EPSILON * sum.weight()
 }
 
 /// The sum of the magnitudes of taps in f32.
@@ -124,12 +189,16 @@ fn loss(taps: &[f64]) -> f64 {
 /// How far the products of a row and a column in f32 are from the filter's taps.
 fn factors_loss(filter: &Filter, row: &[f64], column: &[f64]) -> f64 {
     let rounding = loss(column) * row.iter().map(|tap| tap.abs()).sum::<f64>() + weight(column) * loss(row);
-    let Some(taps) = filter.dense_f64() else { return rounding };
+    rounding + filter.dense_f64().map_or(0.0, |taps| products_loss(taps, row, column))
+}
+
+/// The sum of the differences between taps and the products of a row and a column.
+fn products_loss(taps: &[f64], row: &[f64], column: &[f64]) -> f64 {
     let lines = taps.chunks_exact(row.len()).zip(column);
     let of_line = |(taps, down): (&[f64], &f64)| -> f64 {
         taps.iter().zip(row).map(|(tap, across)| (tap - down * across).abs()).sum()
     };
-    rounding + lines.map(of_line).sum::<f64>()
+    lines.map(of_line).sum()
 }
 
 fn rounded(tap: f64) -> f64 {
@@ -161,6 +230,49 @@ impl PartialSum {
         }
         partials
     }
+
+    /// As `add_blocks`, for a column of a tile of up to [`ROWS`] rows: of the `ROWS - 1` lines that lie under some of them only, the
+    /// upper ones belong to the first block and the lower ones to the last.
+    fn add_column(&mut self, taps: &[f64], block: usize) -> f64 {
+        let seam = ROWS - 1;
+        if taps.len() <= block.saturating_add(seam) {
+            return self.add_blocks(taps, taps.len());
+        }
+        let start = *self;
+        let above = |above: usize| {
+            let mut all = start;
+            let (first, rest) = taps.split_at(above + block);
+            // The last block, whole or not, is one with the lines below.
+            let whole = (taps.len() - seam - block - 1) / block * block;
+            let (middle, last) = rest.split_at(whole.min(rest.len()));
+            let partials = all.add_blocks(first, first.len()) + all.add_blocks(middle, block);
+            (partials + all.add_blocks(last, last.len().max(1)), all)
+        };
+        let single = {
+            let mut all = start;
+            (all.add_blocks(taps, block), all)
+        };
+        let worst = (0..=seam).map(above).chain([single]).max_by(|a, b| a.0.total_cmp(&b.0));
+        let (partials, all) = worst.unwrap_or((f64::INFINITY, start));
+        *self = all;
+        partials
+    }
+
+    /// Adds the sums of blocks of taps; returns the sum of the bounds of all partial sums.
+    fn add_blocks(&mut self, taps: &[f64], block: usize) -> f64 {
+        if taps.len() <= block && self.plus + self.minus == 0.0 {
+            return self.add_all(taps);
+        }
+        let mut partials = 0.0;
+        for taps in taps.chunks(block.max(1)) {
+            let mut apart = Self { plus: 0.0, minus: 0.0, ..*self };
+            partials += apart.add_all(taps);
+            self.plus += apart.plus;
+            self.minus += apart.minus;
+            partials += self.greatest();
+        }
+        partials
+    }
 }
 
 /// The greatest difference between sums over the f64 taps, computed in f64 in any two orders.
@@ -168,6 +280,27 @@ pub(super) fn of_reordering(filter: &Filter, greatest: f64) -> f64 {
     // Each may be off by as many roundings as there are taps, and a few for the products of factors.
     let steps = filter.cols() as f64 * filter.rows() as f64 + 4.0;
     2.0 * gamma(steps, f64::EPSILON / 2.0) * filter.weight() * greatest
+}
+
+/// How far f64 sums in this order may lie from those over the filter's taps, beyond what [`of_reordering`] allows, for pixels of at most
+/// 1: by factors whose products are not quite the taps, or by transforms.
+pub(super) fn in_f64(filter: &Filter, order: Order) -> f64 {
+    match (order, filter.separated(), filter.dense_f64()) {
+        // Each difference, and the sum of them, is rounded a few times.
+        (Order::TwoPasses | Order::BlockPasses, Some((row, column)), Some(taps)) => {
+            1.01 * products_loss(taps, row, column) + 4.0 * f64::EPSILON * filter.weight()
+        }
+        (Order::Terms, ..) => filter.sum().map_or(f64::INFINITY, |sum| {
+            // Both the row pass and the column pass round at each tap, and once for each block.
+            let steps = 4.0 * (filter.cols() + filter.rows()) as f64 * sum.terms.len() as f64 + 4.0;
+            terms_loss(filter, sum) + gamma(steps, f64::EPSILON / 2.0) * sum.weight()
+        }),
+        (Order::Spectra, ..) => {
+            spectrum::error_in_f64(spectrum::cpu_tile(filter.cols() as i32, filter.rows() as i32) as usize)
+                * filter.weight()
+        }
+        _ => 0.0,
+    }
 }
 
 /// Calls `visit` with each row of taps.

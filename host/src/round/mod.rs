@@ -8,7 +8,9 @@
 //! 1. [`bound`]: how far a sum in f32 may lie from the one in f64.
 //! 2. [`doubt`]: whether a half-integer, where the result changes, lies within that distance. If none does, the sum in f32
 //!    decides. This is the case for nearly all results.
-//! 3. [`settle`], with [`passes`]: for the other results, the sum in f64 is computed from the source, and decides.
+//! 3. [`settle`]: for the other results, a sum in f64 decides, in the fastest order; and where even the order of the f64 sum could
+//!    change the result, the sum in the order that defines it. Where many sums in f32 are in doubt, all are computed in f64 from the
+//!    start, by the same code.
 //!
 //! "The sum in f64" must be one number even if it is a tie: each product and each sum is rounded to f64, row by row,
 //! left to right. That could take hours for a separable filter of more than 65536 taps. There it means two passes: along
@@ -16,23 +18,22 @@
 
 mod bound;
 mod doubt;
-mod passes;
 mod settle;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
-
 use gpu_kernels::border::CONSTANT;
 
-use crate::image::ImageView;
-use crate::simd::{Isa, Lanes, Work};
+#[cfg(feature = "gpu")]
+use crate::Border;
+use crate::Filter;
+use crate::simd::{Float, Isa, Lanes, Work};
 use crate::window::Window;
-use crate::{Border, Filter, Result};
 
-pub(crate) use bound::Order;
+pub(crate) use bound::{Order, column_block, row_block};
 use doubt::Doubt;
-use settle::{Settler, nearest};
+use settle::nearest;
+pub(crate) use settle::{Scratch, Settler};
 
 /// What decides a byte on a GPU, where a kernel tests the f32 sums and another one settles what is in doubt.
 #[cfg(feature = "gpu")]
@@ -57,7 +58,7 @@ impl Uncertainty {
     pub(crate) fn new(filter: &Filter, border: Border, order: Order) -> Self {
         let window = Window::new(filter, border);
         let (error, reordering, tame) = errors(filter, &window, order);
-        let doubt = Doubt::new(error);
+        let doubt = Doubt::<f32>::new(error);
         let near = match error {
             0.0 if tame => None,
             // Every sum is in doubt where one may not be a number.
@@ -86,108 +87,155 @@ impl Uncertainty {
 /// sum is NaN, or too great for an `i32`.
 fn errors(filter: &Filter, window: &Window, order: Order) -> (f64, f64, bool) {
     let outside = f64::from(window.border_value);
-    let greatest = if window.border == CONSTANT { outside.abs().max(255.0) } else { 255.0 };
+    let greatest = greatest(window);
     let reordering = bound::of_reordering(filter, greatest);
     let error = bound::of_sums(filter, order, greatest, outside);
     let error = if error == 0.0 { 0.0 } else { error + reordering };
-    (error, reordering, filter.weight() * greatest < 1e9 && !outside.is_nan())
+    // The row pass alone may leave the range of f32.
+    let across = filter.separated().map_or(0.0, |(row, _)| row.iter().map(|tap| tap.abs()).sum());
+    let terms = filter.sum().map_or(0.0, crate::filter::Sum::weight);
+    let tame = filter.weight().max(terms) * greatest < 1e9 && across * greatest < 1e37 && !outside.is_nan();
+    (error, reordering, tame)
+}
+
+/// The greatest magnitude of a pixel under a window.
+fn greatest(window: &Window) -> f64 {
+    if window.border == CONSTANT { f64::from(window.border_value).abs().max(255.0) } else { 255.0 }
 }
 
 /// Number of pixels that are tested together.
 const CHUNK: usize = 64;
 
-/// Rounds f32 sums that a filter made of an 8-bit image.
-pub(crate) struct Rounder<'a> {
-    settler: Settler<'a>,
-    doubt: Doubt,
+/// Rounds sums in f32, or in f64, that a filter made of an 8-bit image.
+pub(crate) struct Rounder<'a, E> {
+    settler: &'a Settler<'a>,
+    doubt: Doubt<E>,
     order: Order,
-    /// The channels that are filtered.
-    filtered: usize,
-    /// Elements from one pixel of a channel to the next.
-    channels: usize,
     /// No sum is NaN, or too great for an `i32`.
     tame: bool,
+    /// What settles a result in doubt: a sum in f64, or at once the one that defines it.
+    by_definition: bool,
+    /// For sums of the same row pass with a column pass in f64.
+    column: Option<Doubt<f64>>,
 }
 
-/// A thread's memory.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    /// The chunks of a row that hold results in doubt.
-    chunks: Vec<usize>,
-    settler: settle::Scratch,
-}
-
-impl<'a> Rounder<'a> {
-    /// For the first `filtered` channels of `src`, summed in this order.
-    pub(crate) fn new(
-        src: ImageView<'a, u8>,
-        filtered: usize,
-        filter: &'a Filter,
-        border: Border,
-        order: Order,
-    ) -> Result<Self> {
-        let window = Window::new(filter, border);
-        let (error, reordering, tame) = errors(filter, &window, order);
-        let doubt = Doubt::new(error);
-        Ok(Self {
-            settler: Settler::new(src, filter, window, doubt.error(), reordering)?,
-            doubt,
-            order,
-            filtered,
-            channels: src.shape().channels,
-            tame,
-        })
+impl<'a> Rounder<'a, f32> {
+    /// For f32 sums in this order.
+    pub(crate) fn in_f32(settler: &'a Settler<'a>, order: Order) -> Self {
+        let (error, reordering, tame) = errors(settler.filter, &settler.window, order);
+        // The sum over the exact taps is compared here, as for sums in f64.
+        let column = bound::of_row_pass(settler.filter, order, settler.greatest()).map(|error| error + reordering);
+        Self { settler, doubt: Doubt::new(error), order, tame, by_definition: false, column: column.map(Doubt::new) }
     }
+}
 
+impl<'a> Rounder<'a, f64> {
+    /// For f64 sums in this order.
+    pub(crate) fn in_f64(settler: &'a Settler<'a>, order: Order) -> Self {
+        let (_, reordering, tame) = errors(settler.filter, &settler.window, order);
+        let error = reordering + bound::in_f64(settler.filter, order) * settler.greatest();
+        Self { settler, doubt: Doubt::new(error), order, tame, by_definition: true, column: None }
+    }
+}
+
+impl<E: Float> Rounder<'_, E> {
     /// The order of the sums that it takes.
     pub(crate) fn order(&self) -> Order {
         self.order
     }
 
-    /// Prepares for rows of these columns, from top to bottom.
-    pub(crate) fn begin(&self, columns: &Range<usize>, scratch: &mut Scratch) -> Result<()> {
-        self.settler.begin(columns, &mut scratch.settler)
+    /// The share of results that are in doubt if sums are spread evenly.
+    pub(crate) fn share(&self) -> f64 {
+        if self.tame { (2.0 * self.doubt.error()).min(1.0) } else { 1.0 }
     }
 
     /// The distance from an integer at which a sum is in doubt; `None` if a sum may be NaN, or too great for an
     /// `i32`.
-    pub(crate) fn limit(&self) -> Option<f32> {
+    pub(crate) fn limit(&self) -> Option<E> {
         let limit = self.doubt.limit();
-        (limit > 0.0 && self.tame).then_some(limit)
+        (limit > E::default() && self.tame).then_some(limit)
     }
 
-    /// Stores the interleaved sums of a part of row `y`, from column `x` on.
-    pub(crate) fn store_part(&self, isa: Isa, sums: &[f32], x: usize, y: usize, out: &mut [u8], scratch: &mut Scratch) {
-        scratch.chunks.clear();
-        isa.run(Round { doubt: &self.doubt, sums, out, chunks: &mut scratch.chunks });
-        for index in 0..scratch.chunks.len() {
-            let first = scratch.chunks[index];
+    /// Whether the sum of the row pass's results in f64 decides the result; stores it then.
+    pub(crate) fn decides(&self, sum: impl FnOnce() -> f64, out: &mut u8) -> bool {
+        let Some(sum) = self.column.map(|doubt| (doubt, sum())).filter(|(doubt, sum)| !doubt.about(*sum)) else {
+            return false;
+        };
+        *out = nearest(sum.1);
+        true
+    }
+
+    /// Stores the interleaved sums of a part of row `y`, from column `x` on. `finer` may have a result in f64 for one in doubt, within
+    /// what the order of an f64 sum could change.
+    pub(crate) fn store_part(
+        &self,
+        isa: Isa,
+        sums: &[E],
+        (x, y): (usize, usize),
+        out: &mut [u8],
+        scratch: &mut Scratch,
+        finer: impl Fn(usize) -> Option<f64>,
+    ) -> usize {
+        let mut chunks = std::mem::take(&mut scratch.chunks);
+        chunks.clear();
+        isa.run(Round { doubt: &self.doubt, sums, out, chunks: &mut chunks });
+        let mut settled = 0;
+        for &first in &chunks {
             for (offset, &value) in sums[first..].iter().take(CHUNK).enumerate() {
-                if self.doubt.about(value) {
-                    self.settle(isa, x, y, first + offset, out, scratch);
+                if !self.doubt.about(value) {
+                    continue;
                 }
+                let at = first + offset;
+                match finer(at) {
+                    Some(sum) if self.settler.settles(sum) => out[at] = nearest(sum),
+                    _ => {
+                        settled += 1;
+                        self.settle(isa, (x, y), at, out, scratch);
+                    }
+                }
+            }
+        }
+        scratch.chunks = chunks;
+        settled
+    }
+
+    /// Stores the sums of one channel of a part of row `y`, from column `x` on, to its places among the others' elements.
+    pub(crate) fn store_channel(
+        &self,
+        isa: Isa,
+        sums: &[E],
+        part: (usize, usize),
+        channel: usize,
+        out: &mut [u8],
+        scratch: &mut Scratch,
+    ) {
+        let channels = self.settler.channels();
+        let len = out.len() / channels;
+        for (&sum, at) in sums.iter().take(len).zip((channel..).step_by(channels)) {
+            out[at] = sum.byte();
+            if self.doubt.about(sum) {
+                self.settle(isa, part, at, out, scratch);
             }
         }
     }
 
     /// Computes and stores the correct result at element `at` of a part of row `y` that begins at column `x`.
-    pub(crate) fn settle(&self, isa: Isa, x: usize, y: usize, at: usize, out: &mut [u8], scratch: &mut Scratch) {
-        let (x, channel) = (x + at / self.channels, at % self.channels);
-        if channel < self.filtered {
-            out[at] = nearest(self.settler.fast_result(isa, x, y, channel, &mut scratch.settler));
+    pub(crate) fn settle(&self, isa: Isa, (x, y): (usize, usize), at: usize, out: &mut [u8], scratch: &mut Scratch) {
+        if let Some(result) = self.settler.settled(isa, (x, y), at, self.by_definition, scratch) {
+            out[at] = nearest(result);
         }
     }
 }
 
 /// Rounds a row; notes the chunks with results in doubt.
-struct Round<'a> {
-    doubt: &'a Doubt,
-    sums: &'a [f32],
+struct Round<'a, E> {
+    doubt: &'a Doubt<E>,
+    sums: &'a [E],
     out: &'a mut [u8],
     chunks: &'a mut Vec<usize>,
 }
 
-impl Work for Round<'_> {
+impl<E: Float> Work for Round<'_, E> {
     type Output = ();
 
     #[inline(always)]

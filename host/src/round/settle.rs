@@ -1,130 +1,301 @@
 //! The sum in f64 that decides a result in doubt: first in the fastest order; then, if the order could change the result, in the order
 //! that defines it.
 
+use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use gpu_kernels::border::KEEP;
 
-use super::passes::{Passes, Ring};
+use super::doubt::Doubt;
 use crate::image::ImageView;
-use crate::simd::{Isa, Lanes, Work};
+use crate::simd::{Isa, Lanes, Vector, Work};
 use crate::window::Window;
-use crate::{Filter, Result};
+use crate::{Border, Filter};
 
 /// The most taps for which a separable filter's results are defined by the sum over all of them.
 pub(super) const MAX_WINDOW: usize = 1 << 16;
 
-/// Columns of a window that are summed in parallel lanes.
-const LANES: usize = 16;
+/// Values under a window are summed in groups of so many.
+const LANES: usize = 64;
 
-/// Computes results in f64.
-pub(super) struct Settler<'a> {
+/// The most values of [`Settler::spread`].
+const MOST_SPREAD: usize = 1 << 20;
+
+/// Computes single results of an 8-bit image in f64.
+pub(crate) struct Settler<'a> {
     src: ImageView<'a, u8>,
-    filter: &'a Filter,
-    window: Window,
+    /// The channels that are filtered.
+    filtered: usize,
+    pub(super) filter: &'a Filter,
+    pub(super) window: Window,
     outside: f64,
-    /// The greatest difference between f64 sums in different orders.
-    reordering: f64,
-    /// Two passes, if they are faster or define the result.
-    pub(super) passes: Option<Passes<'a>>,
-    /// Whether the two passes define the result, rather than estimate it.
+    /// Which f64 sums may round to another result in a different order.
+    doubt: Doubt<f64>,
+    /// Whether two passes define the result, rather than the sum over all taps.
     pub(super) defined_by_passes: bool,
     /// The rows of taps, or the row whose multiples they are, as they lie on the pixels of an interleaved row: with zeros
-    /// on the other channels.
-    spread: Vec<f64>,
+    /// on the other channels. Empty if that would take too much memory.
+    spread: OnceLock<Vec<f64>>,
+    /// For each value, the result where all pixels under the window have it.
+    flat: [OnceLock<f64>; 256],
 }
 
-/// Memory for one pixel's computation.
+/// A thread's memory.
 #[derive(Default)]
-pub(super) struct Scratch {
-    /// The pixel of the row that each tap column reads.
+pub(crate) struct Scratch {
+    /// The chunks of a row that hold results in doubt.
+    pub(super) chunks: Vec<usize>,
+    /// The row of results that the fields up to `one_row` are for.
+    y: Option<usize>,
+    /// The row of the image that each tap row reads, up to the first that has the border's value.
+    rows: Vec<usize>,
+    /// Elements in which all these rows are equal.
+    equal: Range<usize>,
+    /// For each channel, the last result whose window has the same pixel all along each row: the place of such a pixel, and the result.
+    one_row: [Option<(usize, f64)>; 4],
+    /// For each element, the last result whose window has the same row all the way down: that row, and the result.
+    one_column: HashMap<usize, (usize, f64)>,
+    /// The element of the row that each tap column reads.
     columns: Vec<Option<usize>>,
     /// The pixels under a row of taps.
     values: Vec<f64>,
-    ring: Ring,
+    /// A row of taps, as they lie on the pixels that a window at the image's edge reads.
+    folded: Vec<f64>,
 }
 
 impl<'a> Settler<'a> {
-    /// For f32 sums with an error of at most `error`, and f64 sums that depend on the order by at most `reordering`.
-    pub(super) fn new(
-        src: ImageView<'a, u8>,
-        filter: &'a Filter,
-        window: Window,
-        error: f64,
-        reordering: f64,
-    ) -> Result<Self> {
-        let mut settler = Self {
+    /// For the first `filtered` channels of `src`.
+    pub(crate) fn new(src: ImageView<'a, u8>, filtered: usize, filter: &'a Filter, border: Border) -> Self {
+        let window = Window::new(filter, border);
+        let product = filter.dense_f64().is_none();
+        Self {
             src,
+            filtered,
             filter,
             window,
             outside: f64::from(window.border_value),
-            reordering,
-            passes: None,
-            defined_by_passes: false,
-            spread: if error == 0.0 { Vec::new() } else { spread(filter, src.shape().channels)? },
-        };
-        if let (None, Some((row, column))) = (filter.dense_f64(), filter.separated()) {
-            let (cols, rows) = (filter.cols(), filter.rows());
-            settler.defined_by_passes = error != 0.0 && cols * rows > MAX_WINDOW;
-            // The share of pixels in doubt is that within the error of a boundary. A tap costs three times as much
-            // there as in a pass.
-            let one_by_one = (2.0 * error).min(1.0) * cols as f64 * rows as f64;
-            if settler.defined_by_passes || 3.0 * one_by_one > (cols + rows) as f64 {
-                settler.passes = Some(Passes { src, window, row, column });
-            }
-        }
-        Ok(settler)
-    }
-
-    /// Prepares for rows of these columns, from top to bottom.
-    pub(super) fn begin(&self, columns: &Range<usize>, scratch: &mut Scratch) -> Result<()> {
-        match &self.passes {
-            Some(passes) => scratch.ring.begin(passes, columns),
-            None => Ok(()),
+            doubt: Doubt::new(super::bound::of_reordering(filter, super::greatest(&window))),
+            defined_by_passes: product && filter.cols() * filter.rows() > MAX_WINDOW,
+            spread: OnceLock::new(),
+            flat: [const { OnceLock::new() }; 256],
         }
     }
 
-    /// As [`Settler::result`], in vectors if that gives the same result.
-    pub(super) fn fast_result(&self, isa: Isa, x: usize, y: usize, channel: usize, scratch: &mut Scratch) -> f64 {
-        match isa.run(Estimate { settler: self, x, y, channel }) {
-            Some(estimate) if self.settles(estimate) => estimate,
-            _ => self.result(x, y, channel, scratch),
-        }
+    pub(super) fn greatest(&self) -> f64 {
+        super::greatest(&self.window)
     }
 
-    /// The result in f64.
-    pub(super) fn result(&self, x: usize, y: usize, channel: usize, scratch: &mut Scratch) -> f64 {
+    pub(super) fn channels(&self) -> usize {
+        self.src.shape().channels
+    }
+
+    /// Whether f64 sums in every order round to the same result as this one.
+    pub(super) fn settles(&self, sum: f64) -> bool {
+        !self.doubt.about(sum)
+    }
+
+    /// The result at element `at` of a part of row `y` that begins at column `x`: at once by the sum that defines it, or first by a faster
+    /// one. `None` in a channel that is not filtered.
+    pub(super) fn settled(
+        &self,
+        isa: Isa,
+        (x, y): (usize, usize),
+        at: usize,
+        by_definition: bool,
+        scratch: &mut Scratch,
+    ) -> Option<f64> {
         let (shape, window) = (self.src.shape(), &self.window);
+        let (x, channel) = (x + at / shape.channels, at % shape.channels);
+        if channel >= self.filtered {
+            return None;
+        }
         if window.border == KEEP && (window.leaves_columns(x, shape.width) || window.leaves_rows(y, shape.height)) {
-            return f64::from(self.src.row(y)[x * shape.channels + channel]);
+            return Some(f64::from(self.src.row(y)[x * shape.channels + channel]));
         }
-        if let Some(passes) = &self.passes {
-            let result = scratch.ring.pixel(passes, x, y, channel);
-            if self.defined_by_passes || self.settles(result) {
-                return result;
-            }
+        if scratch.y != Some(y) {
+            scratch.y = Some(y);
+            scratch.rows.clear();
+            scratch.rows.extend((0..window.rows).map_while(|row| window.row(y, row, shape.height)));
+            scratch.equal = 0..0;
+            scratch.one_row = [None; 4];
         }
-        let column = |col| window.column(x, col, shape.width).map(|source| source * shape.channels + channel);
+        if let Some(sum) = self.small((x, channel), &scratch.rows) {
+            return Some(sum);
+        }
         scratch.columns.clear();
-        scratch.columns.extend((0..window.cols).map(column));
-        if self.passes.is_none() {
-            let estimate = self.window_sum(y, scratch, |sum, row, values| sum + self.row_sum(row, values));
+        if !by_definition {
+            let estimate = self.estimate(isa, (x, y), channel, scratch);
             if self.settles(estimate) {
-                return estimate;
+                return Some(estimate);
             }
         }
-        self.window_sum(y, scratch, |mut sum, row, values| {
-            for (col, value) in values.iter().enumerate() {
-                sum += self.filter.tap(row, col) * value;
-            }
-            sum
-        })
+        self.find_columns(x, channel, scratch);
+        Some(self.defined((x, y), channel, scratch))
     }
 
-    /// Whether sums in every order round to the same result as this one.
-    fn settles(&self, estimate: f64) -> bool {
-        let clamped = estimate.clamp(0.0, 255.0);
-        (clamped - clamped.round_ties_even()).abs() < 0.5 - self.reordering
+    /// The sum that defines a result, for a window of a few taps inside the image.
+    fn small(&self, (x, channel): (usize, usize), rows: &[usize]) -> Option<f64> {
+        const SMALL: usize = 64;
+        let Window { cols, anchor_x, .. } = self.window;
+        let shape = self.src.shape();
+        let left = x.checked_sub(anchor_x).filter(|left| left + cols <= shape.width)?;
+        if cols * self.window.rows > SMALL || rows.len() < self.window.rows {
+            return None;
+        }
+        let mut sum = 0.0;
+        let values = |row: usize| self.src.row(row)[left * shape.channels + channel..].iter().step_by(shape.channels);
+        match (self.filter.dense_f64(), self.filter.separated()) {
+            (None, Some((across, column))) => {
+                for (&row, down) in rows.iter().zip(column) {
+                    across.iter().zip(values(row)).for_each(|(across, &value)| sum += down * across * f64::from(value));
+                }
+            }
+            (taps, _) => {
+                for (&row, taps) in rows.iter().zip(taps.unwrap_or_default().chunks(cols)) {
+                    taps.iter().zip(values(row)).for_each(|(tap, &value)| sum += tap * f64::from(value));
+                }
+            }
+        }
+        Some(sum)
+    }
+
+    fn find_columns(&self, x: usize, channel: usize, scratch: &mut Scratch) {
+        let (shape, window) = (self.src.shape(), &self.window);
+        let column = |col| window.column(x, col, shape.width).map(|source| source * shape.channels + channel);
+        if scratch.columns.is_empty() {
+            scratch.columns.extend((0..window.cols).map(column));
+        }
+    }
+
+    /// The result in the fastest order.
+    fn estimate(&self, isa: Isa, (x, y): (usize, usize), channel: usize, scratch: &mut Scratch) -> f64 {
+        let (shape, window) = (self.src.shape(), &self.window);
+        let channels = shape.channels;
+        let all_rows = scratch.rows.len() == window.rows;
+        let spread = self.spread.get_or_init(|| spread(self.filter, channels));
+        let left = x.checked_sub(window.anchor_x).filter(|left| left + window.cols <= shape.width);
+        let first = left.map(|left| left * channels + channel);
+        let len = (window.cols * channels).next_multiple_of(LANES);
+        if let Some(first) = first.filter(|first| all_rows && !spread.is_empty() && first + len <= shape.row_len()) {
+            return isa.run(Estimate { settler: self, first, rows: &scratch.rows, taps: spread });
+        }
+        self.find_columns(x, channel, scratch);
+        if let (true, None, Some((across, down))) = (all_rows, self.filter.dense_f64(), self.filter.separated()) {
+            let least = scratch.columns.iter().flatten().min().copied().unwrap_or(0);
+            let end = scratch.columns.iter().flatten().max().map_or(1, |last| last + 1);
+            let len = (end - least).next_multiple_of(LANES);
+            scratch.folded.clear();
+            let room = scratch.folded.try_reserve(len).is_ok();
+            if let Some(latest) = shape.row_len().checked_sub(len).filter(|_| room) {
+                let first = least.min(latest);
+                scratch.folded.resize(len, 0.0);
+                let mut outside = 0.0;
+                for (tap, column) in across.iter().zip(&scratch.columns) {
+                    match column {
+                        Some(column) => scratch.folded[column - first] += tap,
+                        None => outside += tap * self.outside,
+                    }
+                }
+                let taps = &scratch.folded;
+                let inside = isa.run(Estimate { settler: self, first, rows: &scratch.rows, taps });
+                return inside + outside * down.iter().sum::<f64>();
+            }
+        }
+        self.window_sum(y, scratch, |sum, row, values| sum + self.row_sum(row, values))
+    }
+
+    /// The sum that defines a result; its columns are in `scratch`. Windows of one value, or of equal rows or columns, as skies, walls and
+    /// gradients have them, often share a result that is exactly half way between two integers, so it is kept.
+    fn defined(&self, (x, y): (usize, usize), channel: usize, scratch: &mut Scratch) -> f64 {
+        let compute =
+            |scratch: &mut Scratch| self.window_sum(y, scratch, |sum, row, values| self.next_row(sum, row, values));
+        let least = scratch.columns.iter().flatten().min().copied();
+        let end = scratch.columns.iter().flatten().max().map(|last| last + 1);
+        let inside = scratch.rows.len() == self.window.rows && scratch.columns.iter().all(Option::is_some);
+        let (Some(least), Some(end), true, Some(&top)) = (least, end, inside, scratch.rows.first()) else {
+            return compute(scratch);
+        };
+        let under = least..end;
+        let row = |row: usize| &self.src.row(row)[under.clone()];
+        let channels = self.src.shape().channels;
+        let plain = |row: &[u8]| row[channels.min(row.len())..] == row[..row.len().saturating_sub(channels)];
+        if self.rows_are_equal(&under, scratch) {
+            if plain(row(top)) {
+                let value = row(top)[0];
+                return *self.flat[usize::from(value)].get_or_init(|| {
+                    scratch.values.clear();
+                    scratch.values.resize(self.window.cols, f64::from(value));
+                    (0..self.window.rows).fold(0.0, |sum, row| self.next_row(sum, row, &scratch.values))
+                });
+            }
+            let at = x * channels + channel;
+            match scratch.one_column.get(&at) {
+                Some(&(known, result)) if row(known) == row(top) => result,
+                _ => {
+                    let result = compute(scratch);
+                    // Without room it is computed again.
+                    if scratch.one_column.try_reserve(1).is_ok() {
+                        scratch.one_column.insert(at, (top, result));
+                    }
+                    result
+                }
+            }
+        } else if scratch.rows.iter().all(|&at| plain(row(at))) {
+            let same = |at: usize| scratch.rows.iter().all(|&row| self.src.row(row)[at] == self.src.row(row)[least]);
+            match scratch.one_row[channel] {
+                Some((at, result)) if same(at) => result,
+                _ => {
+                    let result = compute(scratch);
+                    scratch.one_row[channel] = Some((least, result));
+                    result
+                }
+            }
+        } else {
+            compute(scratch)
+        }
+    }
+
+    /// Whether all rows under the window are equal in these elements. Notes how far they are, as the next window is often the next pixel's.
+    fn rows_are_equal(&self, under: &Range<usize>, scratch: &mut Scratch) -> bool {
+        const AHEAD: usize = 256;
+        let Some((&top, others)) = scratch.rows.split_first() else { return false };
+        // The last row first: most windows end there.
+        let equal = |part: Range<usize>| {
+            others.iter().rev().all(|&row| self.src.row(row)[part.clone()] == self.src.row(top)[part.clone()])
+        };
+        let known = &mut scratch.equal;
+        if !(known.start..=known.end).contains(&under.start) {
+            *known = under.start..under.start;
+        }
+        let ahead = (under.end + AHEAD).min(self.src.shape().row_len());
+        if known.end < under.end {
+            if equal(known.end..ahead) {
+                known.end = ahead;
+            } else if equal(known.end..under.end) {
+                known.end = under.end;
+            }
+        }
+        known.end >= under.end
+    }
+
+    /// Goes on with the sum that defines a result, by a row of the window.
+    fn next_row(&self, mut sum: f64, row: usize, values: &[f64]) -> f64 {
+        match (self.filter.dense_f64(), self.filter.separated()) {
+            (None, Some((across, column))) if self.defined_by_passes => {
+                sum + column[row] * across.iter().zip(values).fold(0.0, |sum, (tap, value)| sum + tap * value)
+            }
+            (None, Some((across, column))) => {
+                let down = column[row];
+                across.iter().zip(values).for_each(|(across, value)| sum += down * across * value);
+                sum
+            }
+            (taps, _) => {
+                let taps = &taps.unwrap_or_default()[row * values.len()..];
+                taps.iter().zip(values).for_each(|(tap, value)| sum += tap * value);
+                sum
+            }
+        }
     }
 
     /// Goes through the window over row `y`, a row at a time; its columns are in `scratch`.
@@ -173,68 +344,87 @@ fn dot(taps: &[f64], values: &[f64]) -> f64 {
     sums.iter().sum::<f64>() + rest
 }
 
-/// See [`Settler::spread`]. Empty if that would take too much memory.
-fn spread(filter: &Filter, channels: usize) -> Result<Vec<f64>> {
+/// See [`Settler::spread`].
+fn spread(filter: &Filter, channels: usize) -> Vec<f64> {
     let taps = match (filter.dense_f64(), filter.separated()) {
         (None, Some((row, _))) => row,
         (taps, _) => taps.unwrap_or_default(),
     };
     let cols = filter.cols();
     let len = (cols * channels).next_multiple_of(LANES);
-    if len * (taps.len() / cols) > MAX_WINDOW {
-        return Ok(Vec::new());
+    if len * (taps.len() / cols) > MOST_SPREAD {
+        return Vec::new();
     }
-    let mut spread = crate::memory::zeroed(len * (taps.len() / cols))?;
+    let mut spread: Vec<f64> = crate::memory::zeroed(len * (taps.len() / cols)).unwrap_or_default();
     for (spread, taps) in spread.chunks_exact_mut(len).zip(taps.chunks_exact(cols)) {
         spread.iter_mut().step_by(channels).zip(taps).for_each(|(spread, &tap)| *spread = tap);
     }
-    Ok(spread)
+    spread
 }
 
-/// A pixel's result in f64, in the fastest order; `None` if its window is too near the image's edge.
+/// A result in f64, in the fastest order.
 struct Estimate<'a> {
     settler: &'a Settler<'a>,
-    x: usize,
-    y: usize,
-    channel: usize,
+    /// The element under the first tap.
+    first: usize,
+    /// The row under each row of taps.
+    rows: &'a [usize],
+    /// As [`Settler::spread`]: a row for a product, else every row. A row is a multiple of LANES long, and all of it lies on the image.
+    taps: &'a [f64],
 }
 
 impl Work for Estimate<'_> {
-    type Output = Option<f64>;
+    type Output = f64;
 
     #[inline(always)]
-    fn run<L: Lanes, const V: usize, const W: usize>(self) -> Option<f64> {
-        let Settler { src, filter, spread, .. } = self.settler;
-        let shape = src.shape();
-        let (anchor_x, anchor_y) = filter.anchor();
-        let (x, y) = (self.x.checked_sub(anchor_x)?, self.y.checked_sub(anchor_y)?);
-        let first = x * shape.channels + self.channel;
-        let len = (filter.cols() * shape.channels).next_multiple_of(LANES);
-        let inside = first + len <= shape.row_len() && y + filter.rows() <= shape.height;
-        if !inside || spread.is_empty() || self.settler.passes.is_some() {
-            return None;
-        }
-        let under = |row: usize, chunk: usize| src.row(y + row)[first + chunk..].first_chunk::<LANES>();
-        let mut sum = 0.0;
-        for chunk in (0..len).step_by(LANES) {
-            let mut sums = [0.0; LANES];
-            match (filter.dense_f64(), filter.separated()) {
-                (None, Some((_, column))) => {
-                    for (row, &tap) in column.iter().enumerate() {
-                        // SAFETY: this is in a `Work`.
-                        unsafe { L::add_products(&mut sums, &[tap; LANES], under(row, chunk)?) }
-                    }
-                    sums.iter_mut().zip(&spread[chunk..]).for_each(|(sum, tap)| *sum *= tap);
-                }
-                _ => {
-                    for (row, taps) in spread.chunks_exact(len).enumerate() {
-                        // SAFETY: as above.
-                        unsafe { L::add_products(&mut sums, taps[chunk..].first_chunk()?, under(row, chunk)?) }
+    fn run<L: Lanes, const V: usize, const W: usize>(self) -> f64 {
+        let Self { settler: Settler { src, filter, .. }, first, rows, taps: spread } = self;
+        let product = filter.dense_f64().is_none();
+        let len = if product { spread.len() } else { spread.len() / rows.len() };
+        assert!(len.is_multiple_of(LANES) && first + len <= src.shape().row_len());
+        // The chunk is in the row, as is asserted.
+        let under = |row: usize, chunk: usize| &src.row(row)[first + chunk..][..LANES];
+        const { assert!(LANES.is_multiple_of(W * L::Wide::LEN)) };
+        let mut all = [0.0; LANES];
+        // SAFETY: this is in a `Work`; every pointer is that of an array, or of a part of a row, of at least LANES values.
+        unsafe {
+            for chunk in (0..len).step_by(LANES) {
+                for part in (0..LANES).step_by(W * L::Wide::LEN) {
+                    let mut sums = [L::Wide::splat(0.0); W];
+                    match filter.separated() {
+                        Some((_, column)) if product => {
+                            for (&row, &tap) in rows.iter().zip(column) {
+                                let bytes = under(row, chunk).as_ptr().add(part);
+                                for (v, sum) in sums.iter_mut().enumerate() {
+                                    let values = L::widen_bytes(bytes.add(v * L::Wide::LEN));
+                                    *sum = values.mul_add(L::Wide::splat(tap), *sum);
+                                }
+                            }
+                            for (v, sum) in sums.iter().enumerate() {
+                                let at = part + v * L::Wide::LEN;
+                                let taps = L::Wide::load(spread[chunk..][..LANES].as_ptr().add(at));
+                                let place = all.as_mut_ptr().add(at);
+                                sum.mul_add(taps, L::Wide::load(place)).store(place);
+                            }
+                        }
+                        _ => {
+                            for (&row, taps) in rows.iter().zip(spread.chunks_exact(len)) {
+                                let bytes = under(row, chunk).as_ptr().add(part);
+                                let taps = taps[chunk..][..LANES].as_ptr().add(part);
+                                for (v, sum) in sums.iter_mut().enumerate() {
+                                    let values = L::widen_bytes(bytes.add(v * L::Wide::LEN));
+                                    *sum = values.mul_add(L::Wide::load(taps.add(v * L::Wide::LEN)), *sum);
+                                }
+                            }
+                            for (v, sum) in sums.iter().enumerate() {
+                                let place = all.as_mut_ptr().add(part + v * L::Wide::LEN);
+                                L::Wide::load(place).add(*sum).store(place);
+                            }
+                        }
                     }
                 }
             }
-            sum += sums.iter().sum::<f64>();
         }
-        Some(sum)
+        all.iter().sum()
     }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::bound::of_sums;
 use super::*;
-use crate::{Device, Family, Plan, Variant};
+use crate::{Border, Device, Family, ImageView, Plan, Variant};
 
 /// The definition: padded by copying, summed in f64, product by product.
 fn defined(src: &[u8], (width, height): (usize, usize), filter: &Filter, border: Border) -> Vec<u8> {
@@ -179,12 +179,12 @@ fn the_worst_that_a_kernel_may_give_is_put_right() {
             assert!(error > 0.0 && error < 0.5);
             // The truth here is itself an f32 result, so half of the allowance is left to disturb it by.
             let planes = disturbed(&truth, error / 2.0);
-            let rounder = Rounder::new(src, 1, &filter, border, family.into()).unwrap();
+            let settler = Settler::new(src, 1, &filter, border);
+            let rounder = Rounder::in_f32(&settler, family.into());
             let mut scratch = Scratch::default();
-            rounder.begin(&(0..width), &mut scratch).unwrap();
             let mut found = vec![0xa5u8; pixels.len()];
             for (y, (sums, out)) in planes.chunks(width).zip(found.chunks_mut(width)).enumerate() {
-                rounder.store_part(Isa::fastest(), sums, 0, y, out, &mut scratch);
+                rounder.store_part(Isa::fastest(), sums, (0, y), out, &mut scratch, |_| None);
             }
             let expected = defined(&pixels, (width, height), &filter, border);
             let kept = |x: usize, y: usize| {
@@ -214,12 +214,7 @@ fn large_windows_go_by_passes() {
         let halves: Vec<u8> = (0..pixels.len()).map(|i| (i % 2) as u8).collect();
         for border in [Border::Constant(3.5), Border::Reflect, Border::Wrap, Border::Keep] {
             let src = ImageView::new(&pixels, size.0, size.1, 1).unwrap();
-            let rounder = Rounder::new(src, 1, &filter, border, Order::TwoPasses).unwrap();
-            assert_eq!(
-                (rounder.settler.passes.is_some(), rounder.settler.defined_by_passes),
-                (true, defined),
-                "{text}"
-            );
+            assert_eq!(Settler::new(src, 1, &filter, border).defined_by_passes, defined, "{text}");
             check(&pixels, size, &filter, border);
             if !defined {
                 check(&halves, size, &filter, border);
@@ -255,6 +250,163 @@ fn each_channel_is_rounded_for_itself_and_the_rest_copied() {
             _ => defined(&take(&pixels), (width, height), &filter, Border::Reflect101),
         };
         assert_eq!(take(&found), expected, "channel {channel}");
+    }
+}
+
+/// Compares every family, on one thread and on three, with the definition; the last channel is copied if there are four.
+fn check_channels(src: &[u8], (width, height, channels): (usize, usize, usize), filter: &Filter, border: Border) {
+    let filtered = channels.min(3);
+    let take = |values: &[u8], channel: usize| values[channel..].iter().step_by(channels).copied().collect::<Vec<_>>();
+    let expected: Vec<Vec<u8>> = (0..channels)
+        .map(|channel| match take(src, channel) {
+            plane if channel < filtered => defined(&plane, (width, height), filter, border),
+            plane => plane,
+        })
+        .collect();
+    let view = ImageView::new(src, width, height, channels).unwrap();
+    let mut variants = vec![Variant::Fourier];
+    variants.extend(filter.is_separable().then_some(Variant::Separable));
+    // Tap by tap, the widest take minutes without vectors.
+    variants.extend((filter.cols() * filter.rows() < 10_000).then_some(Variant::DirectNaive));
+    for (variant, threads) in variants.into_iter().flat_map(|variant| [(variant, 1), (variant, 3)]) {
+        let plan = Plan::builder(filter).border(border).device(Device::Cpu).variant(variant).build().unwrap();
+        let mut found = vec![0xa5; src.len()];
+        let mut dst = crate::ImageViewMut::new(&mut found, width, height, channels).unwrap();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| plan.run_channels(&view, &mut dst, filtered)).unwrap();
+        for (channel, expected) in expected.iter().enumerate() {
+            let wrong = take(&found, channel).iter().zip(expected).position(|(found, expected)| found != expected);
+            let image = format!("{width}x{height}x{channels}");
+            assert_eq!(wrong, None, "{variant} of {filter}, {border}, {image}, channel {channel}, {threads} threads");
+        }
+    }
+}
+
+/// Pixels of several kinds: noise; one value; equal rows, equal columns; two values; half noise, half of one value.
+fn contents((width, height, channels): (usize, usize, usize), odd: u8) -> Vec<Vec<u8>> {
+    let len = width * height * channels;
+    let noise = noise_pixels(len, 41);
+    let each = |value: &dyn Fn(usize, usize) -> u8| -> Vec<u8> {
+        (0..len).map(|i| value(i / channels % width, i / channels / width)).collect()
+    };
+    vec![
+        each(&|_, _| odd),
+        each(&|x, _| (x * 255 / width) as u8),
+        each(&|_, y| (y * 255 / height) as u8),
+        noise.iter().map(|value| if value % 2 == 0 { 0 } else { 255 }).collect(),
+        each(&|x, y| 100 + ((x + y) % 2) as u8),
+        noise.iter().enumerate().map(|(i, &value)| if i < len / 2 { value } else { odd }).collect(),
+        noise,
+    ]
+}
+
+/// Wide windows, whose sums in f32 are often in doubt, and taps whose sum over one value is half way between integers.
+#[test]
+fn wide_windows_and_ties_are_settled_in_f64() {
+    let halves = |len: usize| -> Vec<f64> { (0..len).map(|i| (1 + i * i % 7) as f64).collect() };
+    let half = |cols: usize, rows: usize| {
+        let (row, column) = (halves(cols), halves(rows));
+        let sum: f64 = row.iter().sum::<f64>() * column.iter().sum::<f64>();
+        let row: Vec<f64> = row.iter().map(|tap| 0.5 * tap / sum).collect();
+        (row, column)
+    };
+    let dense = |cols: usize, rows: usize| {
+        let (row, column) = half(cols, rows);
+        let mut taps: Vec<f64> = column.iter().flat_map(|down| row.iter().map(move |across| down * across)).collect();
+        // No product any more, but with the same sum.
+        (taps[0], taps[1]) = (taps[0] + taps[2] / 3.0, taps[1] - taps[2] / 3.0);
+        Filter::from_taps_f64(cols, rows, &taps).unwrap()
+    };
+    let product = |cols: usize, rows: usize| {
+        let (row, column) = half(cols, rows);
+        Filter::separable_f64(&row, &column).unwrap()
+    };
+    let filters = [
+        "gaussian:sigma=7".parse().unwrap(),
+        product(27, 30).anchored(26, 3).unwrap(),
+        product(5, 61),
+        dense(19, 14),
+        dense(30, 3).anchored(0, 2).unwrap(),
+    ];
+    for (number, (filter, border)) in
+        filters.iter().flat_map(|filter| BORDERS.map(|border| (filter, border))).enumerate()
+    {
+        for (size, pixels) in [(131, 37, 1), (67, 21, 1 + number % 4)]
+            .into_iter()
+            .flat_map(|size| contents(size, 77).into_iter().map(move |pixels| (size, pixels)))
+            .skip(number % 4)
+            .step_by(4)
+        {
+            check_channels(&pixels, size, filter, border);
+        }
+    }
+}
+
+#[test]
+fn a_very_wide_gaussian_goes_in_f64() {
+    let filter: Filter = "gaussian:sigma=21".parse().unwrap();
+    for (border, size) in [(Border::Reflect101, (150, 33, 3)), (Border::Constant(300.7), (43, 19, 2))] {
+        let rounder = Settler::new(ImageView::new(&[0; 1], 1, 1, 1).unwrap(), 1, &filter, border);
+        assert!(Rounder::in_f32(&rounder, Order::BlockPasses).share() > 1e-4);
+        check_channels(&noise_pixels(size.0 * size.1 * size.2, 3), size, &filter, border);
+    }
+}
+
+/// The tests of f64 again, in processes of their own that use one instruction set each. Portable code has no fused multiply-add in f32, so it
+/// takes the shortest alone.
+#[test]
+fn every_instruction_set_rounds_alike() {
+    let wide = "round::tests::a_very_wide_gaussian_goes_in_f64";
+    let tests = [wide, "round::tests::sums_of_products"];
+    let others = |name: &&str| Isa::named(name).is_ok_and(|isa| isa != Isa::fastest());
+    for name in ["portable", "avx2", "avx512", "neon"].into_iter().filter(others) {
+        let tests = if name == "portable" { &tests[..1] } else { &tests[..] };
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = command.args(tests).env("APRON_ISA", name).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let all = format!("{} passed; 0 failed", tests.len());
+        assert!(output.status.success() && text.contains(&all), "{name}: {text}");
+    }
+}
+
+/// The pixel and a Gaussian, or two products.
+#[test]
+fn sums_of_products_round_as_their_taps() {
+    for text in ["unsharp:sigma=2,amount=1.5", "unsharp:sigma=4.5,amount=-0.3", "log:sigma=1.4", "log:sigma=5"] {
+        let filter: Filter = text.parse().unwrap();
+        assert!(filter.sum().is_some(), "{text}");
+        let (x, y) = (filter.cols() - 1, 0);
+        let elsewhere = filter.clone().anchored(x, y).unwrap();
+        assert_eq!(elsewhere.sum().is_some(), text.starts_with("log"), "{text}");
+        for (number, border) in BORDERS.into_iter().enumerate() {
+            let size = [(140, 23, 1 + number % 4), (9, 40, 2)];
+            for size in size {
+                for pixels in contents(size, 201).into_iter().skip(number % 3).step_by(3) {
+                    check_channels(&pixels, size, &filter, border);
+                    check_channels(&pixels, size, &elsewhere.clone().flipped(), border);
+                }
+            }
+        }
+    }
+    assert!(Filter::unsharp(0.3, 1.0).unwrap().sum().is_none());
+}
+
+/// The bound of a sum of products holds for the sums that the engine makes: it is compared where results are not rounded to bytes.
+#[test]
+fn the_terms_add_up_to_the_taps() {
+    for text in ["unsharp:sigma=3,amount=0.7", "log:sigma=2"] {
+        let filter: Filter = text.parse().unwrap();
+        let sum = filter.sum().unwrap();
+        let (mut worst, mut all) = (0.0f64, 0.0);
+        for r in 0..filter.rows() {
+            for c in 0..filter.cols() {
+                let point = if (c, r) == filter.anchor() { sum.point } else { 0.0 };
+                let tap = sum.terms.iter().fold(point, |tap, (row, column)| tap + row[c] * column[r]);
+                worst = worst.max((tap - filter.tap(r, c)).abs());
+                all += filter.tap(r, c).abs();
+            }
+        }
+        assert!(worst <= 1e-15 * all, "{text}: {worst:e}");
     }
 }
 
