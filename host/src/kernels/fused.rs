@@ -25,8 +25,8 @@ pub(super) static FUSED: Kernel = Kernel {
         };
         // Bytes made of bytes, what is in doubt included; from an H200 alone.
         const STORED: Times = Times {
-            h200: &[(6.0, 2.2), (10.0, 2.25), (18.0, 3.5), (34.0, 5.8), (66.0, 16.4), (98.0, 34.0), (130.0, 58.0)],
-            h100: &[(6.0, 2.2), (10.0, 2.25), (18.0, 3.5), (34.0, 5.8), (66.0, 16.4), (98.0, 34.0), (130.0, 58.0)],
+            h200: &[(10.0, 1.25), (34.0, 4.5), (66.0, 16.4), (98.0, 34.0), (130.0, 58.0)],
+            h100: &[(10.0, 1.25), (34.0, 4.5), (66.0, 16.4), (98.0, 34.0), (130.0, 58.0)],
         };
         let times = if problem.source == Scalar::F32 { TIMES } else { STORED };
         times.on(machine, problem.pair_taps())
