@@ -181,9 +181,6 @@ pub struct KernelBuilder {
     machines: Vec<String>,
 }
 
-/// Unless another version is asked for: 6.5 came with CUDA 10.2, and is the first in which bytes are packed by one instruction.
-const PTX_OF_SM_75: u32 = 65;
-
 impl KernelBuilder {
     /// Compiles the library of the crate in folder `krate`, optimised, for sm_75.
     pub fn new(krate: impl Into<PathBuf>) -> Self {
@@ -325,9 +322,7 @@ impl KernelBuilder {
         let mut rustc = compiler.command(&unfinished);
         rustc.args(FLAGS).args(KERNEL_FLAGS).args(if self.release { RELEASE_FLAGS } else { DEBUG_FLAGS });
         rustc.arg(format!("-Ctarget-cpu={}", self.arch));
-        // The compiler's default for sm_75 is 6.3.
-        let version = self.ptx_isa.or((self.arch == "sm_75").then_some(PTX_OF_SM_75));
-        if let Some(version) = version {
+        if let Some(version) = self.ptx_isa {
             rustc.arg(format!("-Ctarget-feature=+ptx{version}"));
         }
         rustc.args(libraries(core)).arg("--crate-name").arg(name).arg(krate.join("src/lib.rs"));
@@ -337,8 +332,11 @@ impl KernelBuilder {
         rustc.arg(joined("--emit=link=", &unfinished.join("unused"))).arg(joined("--emit=asm=", &module));
         let warnings = run(&mut rustc, compiler, || format!("{} for {}", krate.display(), self.arch))?;
 
-        let ptx = Module::of(&compiler.version, &fs::read_to_string(&module).map_err(at(&module))?)
-            .map_err(|reason| Error::Ptx { arch: self.arch.clone(), reason })?;
+        // Kernels may pack bytes by one instruction, which is in the language from 6.5 on (CUDA 10.2). For sm_75 the compiler says
+        // 6.3 unless an unstable flag is given, which it warns of.
+        let text = fs::read_to_string(&module).map_err(at(&module))?.replacen(".version 6.3\n", ".version 6.5\n", 1);
+        let ptx =
+            Module::of(&compiler.version, &text).map_err(|reason| Error::Ptx { arch: self.arch.clone(), reason })?;
         fs::write(&module, &ptx.text).map_err(at(&module))?;
         let entries = fresh_folder(&unfinished.join(ENTRIES))?;
         for (name, text) in ptx.entries {

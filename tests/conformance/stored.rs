@@ -19,7 +19,7 @@ pub(crate) use self::on_gpu::solve;
 use self::on_gpu::test;
 
 /// The tests' names.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "layouts",
     "strips",
     "constants",
@@ -33,6 +33,7 @@ const NAMES: [&str; 13] = [
     "wide",
     "overlap",
     "alignment",
+    "odd_planes",
 ];
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
@@ -79,6 +80,7 @@ mod on_gpu {
             "wide" => rounded(name, &wide(selection)),
             "overlap" => overlap(),
             "alignment" => alignment(),
+            "odd_planes" => odd_planes(),
             _ => Err("no such test".into()),
         }
     }
@@ -1047,6 +1049,51 @@ mod on_gpu {
                             return Err(format!("\"{told}\" does not say \"{part}\"").into());
                         }
                     }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows of bytes begin at multiples of 64 bytes, but not those of the second plane: an odd number of bytes lies between planes, which
+    /// are the channels of an image, or images.
+    fn odd_planes() -> Result<(), Failed> {
+        const W: usize = 40;
+        const H: usize = 20;
+        const ROW: usize = 64;
+        const PLANE: usize = ROW * H + 1;
+        let gpu = apron::gpu::Gpu::open(0)?;
+        let mut rng = Rng::with_seed(61);
+        let bytes: Vec<u8> = (0..3 * PLANE).map(|_| rng.u8(..)).collect();
+        let from = gpu.upload_stored(&ImageView::new(&bytes, bytes.len(), 1, 1)?)?;
+        for (filter, (channels, images)) in
+            ["sharpen", "gaussian:size=5"].into_iter().flat_map(|filter| [(filter, (3, 1)), (filter, (1, 3))])
+        {
+            let filter: apron::Filter = filter.parse()?;
+            let on = |device| Plan::builder(&filter).device(device).build();
+            let to = gpu.image_of(shape(bytes.len(), 1, 1), Scalar::U8, apron::Layout::Planar)?;
+            let gap = PLANE as i64;
+            let format = (Scalar::U8, Strides { row: ROW as i64, pixel: 1, channel: gap, image: gap });
+            let mut stream = gpu.stream()?;
+            // SAFETY: both images have these bytes, and live until the stream is synchronized.
+            unsafe {
+                let src = DeviceView::from_raw(&gpu, from.address(), format, shape(W, H, channels), images, 0..H)?;
+                let mut dst = DeviceViewMut::from_raw(&gpu, to.address(), format, shape(W, H, channels), images, 0..H)?;
+                on(Device::Gpu(0))?.run_region(&src, &mut dst, 0..W, 0..H, &mut stream)?;
+            }
+            stream.synchronize()?;
+            let found: Image<u8> = gpu.download_stored(&to)?;
+            for plane in 0..3 {
+                let rows = |all: &[u8]| -> Vec<u8> {
+                    (0..H).flat_map(|y| all[plane * PLANE + y * ROW..][..W].to_vec()).collect()
+                };
+                let src = Image::from_vec(rows(&bytes), W, H, 1)?;
+                let mut expected = Image::<u8>::zeroed(W, H, 1)?;
+                on(Device::Cpu)?.run(&src.view(), &mut expected.view_mut())?;
+                if expected.as_slice() != rows(found.view().row(0)) {
+                    return Err(
+                        format!("{filter:?}, {channels} channels, {images} images: plane {plane} is wrong").into()
+                    );
                 }
             }
         }

@@ -182,7 +182,7 @@ unsafe fn slide_flat<const K: usize, const C: usize, const V: usize, const W: us
     filtered: i32,
     step: S,
 ) {
-    let left = pass.region.x0 * C as i32 & -(V as i32);
+    let left = (pass.region.x0 * C as i32) & -(V as i32);
     let strip_left = left + block_x() * 32 * V as i32;
     let x = strip_left + V as i32 * thread_x();
     let input = Rows::<V, C, K, W>::new(pass, x);

@@ -186,7 +186,7 @@ impl Work for Strips {
         {
             let &Flat { entry, taps: k, channels } = flat;
             let values = VALUES as i32;
-            let first = region.x0 * channels & -values;
+            let first = (region.x0 * channels) & -values;
             let across = ((region.x1 * channels - first) as u32).div_ceil(32 * VALUES as u32);
             let shared = flat_bytes(k, channels);
             let slots = stream.gpu().resident_blocks(entry.name(), 32, shared)?;
@@ -245,11 +245,12 @@ impl Work for Strips {
 #[cfg(feature = "gpu")]
 fn flat_takes(flat: &Flat, job: &super::prepared::Job<'_>) -> bool {
     let pass = &job.pass;
-    let images = job.planes / flat.channels as u32;
     let fits = |plane: &Plane| {
         let side_by_side = plane.pixel == flat.channels && (flat.channels == 1 || plane.channel == 1);
-        let image = if images > 1 { plane.image(flat.channels as u32) } else { 0 };
-        let steps = plane.base | plane.row as u64 | image as u64;
+        // What leads from one plane of bytes to another.
+        let channel = if flat.channels == 1 && job.channels > 1 { plane.channel } else { 0 };
+        let image = if job.planes > job.channels { plane.image(job.channels) } else { 0 };
+        let steps = plane.base | (plane.row | channel | image) as u64;
         plane.scalar == scalar::U8
             && side_by_side
             && steps.is_multiple_of(VALUES as u64)
