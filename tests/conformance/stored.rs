@@ -33,7 +33,7 @@ const NAMES: [&str; 14] = [
     "wide",
     "overlap",
     "alignment",
-    "odd_planes",
+    "odd_places",
 ];
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
@@ -80,7 +80,7 @@ mod on_gpu {
             "wide" => rounded(name, &wide(selection)),
             "overlap" => overlap(),
             "alignment" => alignment(),
-            "odd_planes" => odd_planes(),
+            "odd_places" => odd_places(),
             _ => Err("no such test".into()),
         }
     }
@@ -1055,45 +1055,48 @@ mod on_gpu {
         Ok(())
     }
 
-    /// Rows of bytes begin at multiples of 64 bytes, but not those of the second plane: an odd number of bytes lies between planes, which
-    /// are the channels of an image, or images.
-    fn odd_planes() -> Result<(), Failed> {
-        const W: usize = 40;
+    /// Bytes in places that whole vectors do not fit: rows at multiples of 64 bytes, but an odd number of bytes between planes, which are
+    /// the channels of an image, or images; and results from column 4 on, where a lane has eight.
+    fn odd_places() -> Result<(), Failed> {
+        const W: usize = 600;
         const H: usize = 20;
-        const ROW: usize = 64;
-        const PLANE: usize = ROW * H + 1;
+        const ROW: usize = 640;
         let gpu = apron::gpu::Gpu::open(0)?;
         let mut rng = Rng::with_seed(61);
-        let bytes: Vec<u8> = (0..3 * PLANE).map(|_| rng.u8(..)).collect();
+        let bytes: Vec<u8> = (0..3 * (ROW * H + 1)).map(|_| rng.u8(..)).collect();
         let from = gpu.upload_stored(&ImageView::new(&bytes, bytes.len(), 1, 1)?)?;
-        for (filter, (channels, images)) in
-            ["sharpen", "gaussian:size=5"].into_iter().flat_map(|filter| [(filter, (3, 1)), (filter, (1, 3))])
+        let places = [(1, 0), (0, 4), (1, 4)].into_iter().flat_map(|place| [(place, (3, 1)), (place, (1, 3))]);
+        let cases = places.flat_map(|place| [Border::Replicate, Border::Constant(-7.25)].map(|border| (place, border)));
+        for (filter, (((gap, first), (channels, images)), border)) in
+            cases.flat_map(|case| ["sharpen", "gaussian:size=5"].map(|filter| (filter, case)))
         {
-            let filter: apron::Filter = filter.parse()?;
-            let on = |device| Plan::builder(&filter).device(device).build();
-            let to = gpu.image_of(shape(bytes.len(), 1, 1), Scalar::U8, apron::Layout::Planar)?;
-            let gap = PLANE as i64;
-            let format = (Scalar::U8, Strides { row: ROW as i64, pixel: 1, channel: gap, image: gap });
+            let plane = ROW * H + gap;
+            let on = |device| Plan::builder(&filter.parse()?).border(border).device(device).build();
+            let to = gpu.image_like(&from)?;
+            let strides = Strides { row: ROW as i64, pixel: 1, channel: plane as i64, image: plane as i64 };
+            let format = (Scalar::U8, strides);
             let mut stream = gpu.stream()?;
             // SAFETY: both images have these bytes, and live until the stream is synchronized.
             unsafe {
                 let src = DeviceView::from_raw(&gpu, from.address(), format, shape(W, H, channels), images, 0..H)?;
                 let mut dst = DeviceViewMut::from_raw(&gpu, to.address(), format, shape(W, H, channels), images, 0..H)?;
-                on(Device::Gpu(0))?.run_region(&src, &mut dst, 0..W, 0..H, &mut stream)?;
+                on(Device::Gpu(0))?.run_region(&src, &mut dst, first..W - 2, 0..H, &mut stream)?;
             }
             stream.synchronize()?;
             let found: Image<u8> = gpu.download_stored(&to)?;
-            for plane in 0..3 {
-                let rows = |all: &[u8]| -> Vec<u8> {
-                    (0..H).flat_map(|y| all[plane * PLANE + y * ROW..][..W].to_vec()).collect()
-                };
-                let src = Image::from_vec(rows(&bytes), W, H, 1)?;
+            for number in 0..3 {
+                let row_of = |all: &[u8], y: usize| all[number * plane + y * ROW..][..W].to_vec();
+                let pixels = (0..H).flat_map(|y| row_of(&bytes, y)).collect();
                 let mut expected = Image::<u8>::zeroed(W, H, 1)?;
-                on(Device::Cpu)?.run(&src.view(), &mut expected.view_mut())?;
-                if expected.as_slice() != rows(found.view().row(0)) {
-                    return Err(
-                        format!("{filter:?}, {channels} channels, {images} images: plane {plane} is wrong").into()
-                    );
+                on(Device::Cpu)?.run(&Image::from_vec(pixels, W, H, 1)?.view(), &mut expected.view_mut())?;
+                for y in 0..H {
+                    let row = row_of(found.view().row(0), y);
+                    if row[first..W - 2] != expected.view().row(y)[first..W - 2] {
+                        let what = format!(
+                            "{filter}, border {border}, {channels} channels, {images} images, {gap} bytes between"
+                        );
+                        return Err(format!("{what}, from column {first}: plane {number}, row {y} is wrong").into());
+                    }
                 }
             }
         }

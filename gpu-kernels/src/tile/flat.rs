@@ -7,7 +7,7 @@
 //!
 //! A byte is not converted. Moved to the third byte of a word, it is the f32 number `2^-133` times the byte: a subnormal number up to
 //! 127, a normal one from 128 on, and exact. One instruction at the rate of a permutation takes the place of two. Sums are scaled by
-//! powers of two in turn, which changes no rounding: taps come multiplied by [`TAP_SCALE`], and sums are multiplied by [`SUM_SCALE`]
+//! powers of two in turn, which changes no rounding: taps come multiplied by [`TAP_SCALE`], and sums are multiplied by another power (`SUM_SCALE`)
 //! where they are rounded to bytes.
 //!
 //! At the image's edge the warp fetches what lies beside its rows byte by byte, into shared memory, and lanes take words from there.
@@ -28,7 +28,7 @@ pub const TAP_SCALE: f32 = f32::from_bits((127 + 100) << 23);
 /// The factor of sums that makes them what they are with unscaled bytes and taps.
 const SUM_SCALE: f32 = f32::from_bits((127 + 33) << 23);
 
-/// Sums stay below it: the greatest that rounding by [`SHIFT`] takes.
+/// Sums stay below it: the greatest that rounding takes.
 pub const MAX_SUM: f32 = 4_194_304.0;
 
 /// The least tap that is not 0.

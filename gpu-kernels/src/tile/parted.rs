@@ -362,12 +362,13 @@ impl<'a, const PX: usize> Results<'a, PX> {
             _ => 4,
         };
         let start = plane.origin(block_z() * channels, &pass.channels);
-        let aligned = (start | plane.row as u64) & (unit as u64 - 1) == 0;
+        // The strip begins at a multiple of four pixels, which may be half of what a lane stores.
+        let begin = start.wrapping_add((left as i64 * plane.pixel as i64) as u64);
+        let aligned = (begin | plane.row as u64) & (unit as u64 - 1) == 0;
         let x = left + PX as i32 * thread_x();
         let (first, end) = if channels == 1 { (x, x + PX as i32) } else { (left, left + 32 * PX as i32) };
         let inside = first >= pass.region.x0 && end <= pass.region.x1;
         let lane = if channels == 1 { lane * thread_x() } else { 4 * (32 * thread_y() + thread_x()) };
-        let offset = left as i64 * plane.pixel as i64 + lane as i64;
         let short_rows = plane.row == plane.row as i32 as i64;
         Self {
             pass,
@@ -377,7 +378,7 @@ impl<'a, const PX: usize> Results<'a, PX> {
             filtered,
             value,
             is_simple: side_by_side && aligned && inside && short_rows && pass.epilogue.flags == 0,
-            at: start.wrapping_add(offset as u64),
+            at: begin.wrapping_add(lane as i64 as u64),
         }
     }
 
