@@ -1072,7 +1072,7 @@ mod on_gpu {
         {
             let plane = ROW * H + gap;
             let on = |device| Plan::builder(&filter.parse()?).border(border).device(device).build();
-            let to = gpu.image_like(&from)?;
+            let to = gpu.upload_stored(&ImageView::new(&vec![0u8; bytes.len()], bytes.len(), 1, 1)?)?;
             let strides = Strides { row: ROW as i64, pixel: 1, channel: plane as i64, image: plane as i64 };
             let format = (Scalar::U8, strides);
             let mut stream = gpu.stream()?;
