@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(best(TIERS, (8, 9), (13, 0)).unwrap().arch, 75);
         assert_eq!(best(TIERS, (9, 0), (11, 7)).unwrap().arch, 75);
         let reason = best(TIERS, (9, 0), (9, 2)).unwrap_err();
-        assert!(reason.contains("CUDA 9.2") && reason.contains("10.0 or newer"), "{reason}");
+        assert!(reason.contains("CUDA 9.2") && reason.contains("10.2 or newer"), "{reason}");
         let reason = best(TIERS, (6, 1), (13, 0)).unwrap_err();
         assert!(reason.contains("compute capability 6.1") && reason.contains("7.5 or more"), "{reason}");
         let versions = [((6, 3), (10, 0)), ((7, 8), (11, 8)), ((8, 5), (12, 5)), ((8, 7), (12, 8)), ((9, 0), (13, 0))];
