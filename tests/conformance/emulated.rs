@@ -134,8 +134,6 @@ const CONTROLS: &[Control] = &[
     Control { sabotage: "missing-barrier:1", grid_rows: None, test: "stored::strips::gpu", who: "kernel sliding_8bit_", what: "of shared memory in a race" },
     Control { sabotage: "missing-barrier:2", grid_rows: None, test: "stored::strips::gpu", who: "kernel sliding_8bit_", what: "of shared memory in a race" },
     Control { sabotage: "halo-row", grid_rows: None, test: "stored::strips::gpu", who: "kernel sliding_8bit_", what: "of shared memory, which nothing wrote" },
-    Control { sabotage: "missing-barrier:1", grid_rows: None, test: "entries::direct::gpu", who: "kernel sliding_flat_", what: "of shared memory in a race" },
-    Control { sabotage: "missing-barrier:2", grid_rows: None, test: "entries::direct::gpu", who: "kernel sliding_flat_", what: "of shared memory" },
     Control { sabotage: "missing-barrier:1", grid_rows: None, test: "stored::doubts::gpu", who: "kernel settle", what: "of shared memory in a race" },
     Control { sabotage: "missing-barrier:1", grid_rows: None, test: "stored::wide::gpu", who: "kernel passes_rows", what: "of shared memory, which nothing wrote" },
     Control { sabotage: "halo-row", grid_rows: None, test: "stored::wide::gpu", who: "kernel passes_rows", what: "of shared memory, which nothing wrote" },
