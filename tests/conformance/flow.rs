@@ -230,6 +230,15 @@ mod on_gpu {
         Variant::all().map(Some).chain([None]).collect()
     }
 
+    /// Whether a selection has window `i`, of so many, with border `j`. Every border is met in each.
+    fn is_kept(selection: Selection, i: usize, j: usize, windows: usize) -> bool {
+        match selection {
+            Selection::Full => true,
+            Selection::Emulated => (i + j).is_multiple_of(2),
+            Selection::Small => j % windows == i,
+        }
+    }
+
     /// Every variant under every border, in bands from a row to nearly all.
     pub(super) fn splits(selection: Selection) -> Result<(), Failed> {
         let windows = [
@@ -244,13 +253,7 @@ mod on_gpu {
         for (i, window) in windows.iter().enumerate() {
             for (j, &border) in BORDERS.iter().enumerate() {
                 let number = BORDERS.len() * i + j;
-                // Every border is met all the same.
-                let kept = match selection {
-                    Selection::Full => true,
-                    Selection::Emulated => (i + j) % 2 == 0,
-                    Selection::Small => j % windows.len() == i,
-                };
-                if !kept {
+                if !is_kept(selection, i, j, windows.len()) {
                     continue;
                 }
                 let channels = 1 + (i + j) % 4;
@@ -272,12 +275,7 @@ mod on_gpu {
         for (i, window) in windows.iter().enumerate() {
             for (j, &border) in BORDERS.iter().enumerate() {
                 let number = BORDERS.len() * i + j;
-                let kept = match selection {
-                    Selection::Full => true,
-                    Selection::Emulated => (i + j) % 2 == 0,
-                    Selection::Small => j % windows.len() == i,
-                };
-                if !kept {
+                if !is_kept(selection, i, j, windows.len()) {
                     continue;
                 }
                 let shape = Shape { width: 33, height: 270 + 11 * j, channels: 1 + number % 2 };

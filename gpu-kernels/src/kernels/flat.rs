@@ -8,6 +8,7 @@
 
 use crate::abi::{Pass, Taps};
 use crate::device::*;
+use crate::kernels::fused::down;
 use crate::kernels::sliding::advance;
 use crate::tile::flat::{Results, Rows, value, words};
 
@@ -154,17 +155,8 @@ impl<const K: usize, const C: usize, const V: usize, const W: usize> Step<K, C, 
             }
             at += 1;
         }
-        let [complete] = advance(sums, |tap_row, _, start| {
-            // SAFETY: behind them are K column taps.
-            let tap = unsafe { self.0.tap(K + tap_row) };
-            let mut sum = start;
-            let mut i = 0;
-            while i < V {
-                sum[i] = fma(tap, across[i], sum[i]);
-                i += 1;
-            }
-            sum
-        });
+        // SAFETY: behind them are K column taps.
+        let [complete] = unsafe { down(self.0.advanced(K), &[across], sums) };
         complete
     }
 }

@@ -107,16 +107,31 @@ impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Fused {
             }
             col += 1;
         }
-        advance(sums, |tap_row, r, start| {
-            // SAFETY: behind them are K column taps.
-            let tap = unsafe { self.0.tap(K + tap_row) };
-            let mut sum = start;
-            let mut i = 0;
-            while i < PX {
-                sum[i] = fma(tap, across[r][i], sum[i]);
-                i += 1;
-            }
-            sum
-        })
+        // SAFETY: behind them are K column taps.
+        unsafe { down(self.0.advanced(K), &across, sums) }
     }
+}
+
+/// The column pass: adds R rows that have been filtered along themselves to the sums, and returns the R output rows that are now
+/// complete.
+///
+/// # Safety
+/// The parameter holds K taps.
+#[inline(always)]
+pub(crate) unsafe fn down<const K: usize, const PX: usize, const R: usize>(
+    column: Parameter,
+    across: &[[f32; PX]; R],
+    sums: &mut [[f32; PX]; K],
+) -> [[f32; PX]; R] {
+    advance(sums, |tap_row, r, start| {
+        // SAFETY: as the caller promised.
+        let tap = unsafe { column.tap(tap_row) };
+        let mut sum = start;
+        let mut i = 0;
+        while i < PX {
+            sum[i] = fma(tap, across[r][i], sum[i]);
+            i += 1;
+        }
+        sum
+    })
 }

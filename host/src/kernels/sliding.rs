@@ -169,6 +169,17 @@ impl Strips {
     }
 }
 
+#[cfg(feature = "gpu")]
+impl Strips {
+    /// The taps that the family's kernels take.
+    fn taps<'j>(&self, job: &super::prepared::Job<'j>) -> crate::Result<&'j [f32]> {
+        match self.family {
+            Family::Separable => job.taps.row_and_column(),
+            _ => job.taps.dense(),
+        }
+    }
+}
+
 impl Work for Strips {
     /// Puts the kernel into the stream; then, if the border says so, the one that copies the pixels to keep.
     #[cfg(feature = "gpu")]
@@ -176,56 +187,46 @@ impl Work for Strips {
         let Strip { entry, taps: k, pixels, stages, .. } = *self.entry;
         let region = &job.pass.region;
         let left = region.aligned_left();
+        let height = (region.y1 - region.y0) as u32;
         let wide = |pixels: i32| {
             let strip = 32 * pixels as u32;
             (strip, ((region.x1 - left) as u32).div_ceil(strip))
         };
-        if let Some(flat) = self.parted.and_then(|parted| parted.flat)
-            && flat_takes(flat, job)
-            && let Some(taps) = job.taps.flat(self.family)?
-        {
-            let &Flat { entry, taps: k, channels } = flat;
-            let values = VALUES as i32;
-            let first = (region.x0 * channels) & -values;
-            let across = ((region.x1 * channels - first) as u32).div_ceil(32 * VALUES as u32);
-            let shared = flat_bytes(k, channels);
-            let slots = stream.gpu().resident_blocks(entry.name(), 32, shared)?;
-            let images = job.planes / channels as u32;
-            let height = (region.y1 - region.y0) as u32;
-            let rows = self.rows(HEIGHTS_FLAT, height, u64::from(across) * u64::from(images), slots);
-            let grid = Grid { blocks: (across, height.div_ceil(rows), 1), block: (32, 1, 1), shared };
+        if let Some(parted) = self.parted {
+            let channels = parted.channels as i32;
+            let flat = match parted.flat {
+                Some(flat) if flat_takes(flat, job) => job.taps.flat(self.family)?.map(|taps| (flat, taps)),
+                _ => None,
+            };
+            let (entry, taps, across, warps, shared, heights) = match flat {
+                Some((flat, taps)) => {
+                    let first = (region.x0 * channels) & -(VALUES as i32);
+                    let across = ((region.x1 * channels - first) as u32).div_ceil(32 * VALUES as u32);
+                    (flat.entry, taps, across, 1, flat_bytes(k, channels), HEIGHTS_FLAT)
+                }
+                None => {
+                    let value = scalar::bytes(job.pass.dst.scalar);
+                    let shared = parted_bytes(k, parted.pixels, channels, value);
+                    (parted.entry, self.taps(job)?, wide(parted.pixels).1, parted.channels, shared, HEIGHTS_PARTED)
+                }
+            };
+            let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)?;
+            let images = job.planes / parted.channels;
+            let rows = self.rows(heights, height, u64::from(across) * u64::from(images), slots);
+            let grid = Grid { blocks: (across, height.div_ceil(rows), 1), block: (32, warps, 1), shared };
             let grid = stream.gpu().fitting(grid, images);
             let filtered = if self.takes_pixels() { job.filtered } else { 1 };
             let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32, filtered as i32);
-            // SAFETY: `flat_takes` checked the limits; the pass describes allocated memory.
+            // SAFETY: `flat_takes` checked the limits of the one kernel; for the other, a block has a warp for each channel. Both have
+            // the shared memory for their rows; the pass describes allocated memory.
             unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps)? };
             return super::keep::restore(job, stream);
         }
-        let taps = match self.family {
-            Family::Separable => job.taps.row_and_column()?,
-            _ => job.taps.dense()?,
-        };
-        if let Some(Parted { entry, pixels, channels, .. }) = self.parted {
-            let (strip, across) = wide(pixels);
-            let value = gpu_kernels::abi::scalar::bytes(job.pass.dst.scalar);
-            let shared = parted_bytes(k, pixels, channels as i32, value);
-            let slots = stream.gpu().resident_blocks(entry.name(), 32 * channels, shared)?;
-            let images = job.planes / channels;
-            let strips = u64::from(across) * u64::from(images);
-            let rows = self.rows(HEIGHTS_PARTED, (region.y1 - region.y0) as u32, strips, slots);
-            let grid = Grid::covering(region, left, (strip, rows), (32, channels)).sharing(shared);
-            let grid = stream.gpu().fitting(grid, images);
-            let filtered = if self.takes_pixels() { job.filtered } else { 1 };
-            let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32, filtered as i32);
-            // SAFETY: a block has a warp for each channel and the shared memory for its rows; the pass describes allocated memory.
-            unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps)? };
-            return super::keep::restore(job, stream);
-        }
+        let taps = self.taps(job)?;
         let (strip, across) = wide(pixels);
         let warps = WARPS.min(across);
         let shared = 4 * warps * ring_floats(k, pixels, stages) as u32;
         let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)? * u64::from(warps);
-        let height = (region.y1 - region.y0) as u32;
         let rows = self.rows(HEIGHTS, height, u64::from(across) * u64::from(job.planes), slots);
         let grid = Grid::covering(region, left, (warps * strip, rows), (32, warps)).sharing(shared);
         let grid = stream.gpu().fitting(grid, job.planes);
