@@ -1,15 +1,18 @@
 #![doc = include_str!("../../README.md")]
 
+mod alpha;
 mod border;
 mod cpu;
 mod error;
 mod filter;
 #[cfg(feature = "gpu")]
 pub mod gpu;
+mod gradient;
 mod image;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, unused_imports, reason = "nothing is launched without a GPU"))]
 mod kernels;
 mod memory;
+mod pipeline;
 mod plan;
 mod round;
 mod simd;
@@ -17,12 +20,15 @@ mod spectrum;
 mod variant;
 mod window;
 
+pub use alpha::Alpha;
 pub use border::Border;
 pub use error::{Error, Result, Why};
 pub use filter::Filter;
 pub use filter::parameters::{Parameter, Preset};
+pub use gradient::Gradient;
 pub use half::f16;
 pub use image::dynamic::filter;
 pub use image::{Format, Image, ImageView, ImageViewMut, Layout, Pixel, Scalar, Shape};
-pub use plan::{Candidate, Device, Plan, PlanBuilder};
+pub use pipeline::Pipeline;
+pub use plan::{Candidate, Device, Plan, PlanBuilder, Step};
 pub use variant::{Family, Variant};

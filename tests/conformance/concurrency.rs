@@ -41,7 +41,8 @@ fn types() -> Result<(), Failed> {
     fn send<T: Send>() {}
     fn both<T: Send + Sync>() {}
     both::<Plan>();
-    both::<PlanBuilder<'_>>();
+    both::<PlanBuilder>();
+    both::<apron::Pipeline>();
     both::<Filter>();
     both::<Image<f32>>();
     both::<Error>();

@@ -7,6 +7,7 @@ pub(crate) mod machine;
 pub(crate) mod problem;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod schedule;
+mod step;
 
 pub use choose::Candidate;
 #[cfg(feature = "gpu")]
@@ -14,6 +15,7 @@ use gpu_kernels::abi::Epilogue;
 use machine::Machine;
 use problem::{Place, Problem};
 use schedule::Limits;
+pub use step::Step;
 
 use crate::cpu;
 #[cfg(feature = "gpu")]
@@ -25,7 +27,7 @@ use crate::gpu::{DeviceImage, DeviceView, DeviceViewMut, Recorded, Stream};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
-use crate::{Border, Error, Family, Filter, Result, Variant};
+use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
 
 /// Where a plan runs.
 ///
@@ -82,7 +84,7 @@ impl std::fmt::Display for Device {
     }
 }
 
-/// A filter with a border, a device and, optionally, a variant. Reusable for images of any size, from any thread.
+/// A filter or a gradient with a border, a device and, optionally, a variant. Reusable for images of any size, from any thread.
 ///
 /// A plan is `Send` and `Sync`, and `run` takes it by shared reference. A plan's data is either set once (the filter, the taps on the
 /// device, spectra, each behind a `OnceLock`) or belongs to one run at a time. On the CPU, each run allocates its own scratch
@@ -103,7 +105,9 @@ impl std::fmt::Display for Device {
 /// ```
 #[derive(Debug)]
 pub struct Plan {
+    /// Of a gradient, its window.
     filter: Filter,
+    gradient: Option<Gradient>,
     border: Border,
     variant: Option<Variant>,
     device: Device,
@@ -123,10 +127,10 @@ enum Engine {
 }
 
 /// Collects the settings of a [`Plan`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct PlanBuilder<'a> {
-    filter: &'a Filter,
+pub struct PlanBuilder {
+    step: Step,
     border: Border,
     device: Device,
     variant: Option<Variant>,
@@ -135,7 +139,7 @@ pub struct PlanBuilder<'a> {
     limits: Limits,
 }
 
-impl PlanBuilder<'_> {
+impl PlanBuilder {
     /// The rule for pixels outside the image; [`Border::Reflect101`] unless set.
     pub fn border(mut self, border: Border) -> Self {
         self.border = border;
@@ -182,26 +186,31 @@ impl PlanBuilder<'_> {
     /// [`Error::NoGpu`] or [`Error::NoSuchGpu`] if [`Device::Gpu`] was set and that GPU cannot be used,
     /// [`Error::Unsupported`] if the variant can never run this filter.
     pub fn build(self) -> Result<Plan> {
-        if let Some(variant) = self.variant
-            && variant.family() == Family::Separable
-            && !self.filter.is_separable()
-        {
-            return Err(Error::Unsupported {
-                variant: variant.name(),
-                reason: "the filter does not separate into a row and a column".into(),
-            });
+        let (filter, gradient) = self.step.parts()?;
+        if let Some(variant) = self.variant {
+            let reason = match gradient {
+                Some(gradient) => Some(format!("{gradient} is a gradient, which has one kernel")),
+                None if variant.family() == Family::Separable && !filter.is_separable() => {
+                    Some(Why::NOT_SEPARABLE.to_string())
+                }
+                None => None,
+            };
+            if let Some(reason) = reason {
+                return Err(Error::Unsupported { variant: variant.name(), reason });
+            }
         }
+        let step = (&filter, gradient);
+        let on_cpu = || Ok::<_, Error>(Engine::Cpu(Box::new(cpu::Engine::new(&filter)?)));
         let (engine, device, fallback) = match self.device {
-            Device::Cpu => (Engine::Cpu(Box::new(cpu::Engine::new(self.filter)?)), Device::Cpu, None),
-            Device::Gpu(ordinal) => (self.gpus(ordinal..ordinal.saturating_add(1))?, self.device, None),
-            Device::AllGpus => (self.all_gpus()?, self.device, None),
-            Device::Auto => match self.gpus(0..1) {
+            Device::Cpu => (on_cpu()?, Device::Cpu, None),
+            Device::Gpu(n) => (gpus(step, self.border, n..n.saturating_add(1), self.limits)?, self.device, None),
+            Device::AllGpus => (all_gpus(step, self.border, self.limits)?, self.device, None),
+            Device::Auto => match gpus(step, self.border, 0..1, self.limits) {
                 Ok(engine) => (engine, Device::Gpu(0), None),
-                Err(reason) => (Engine::Cpu(Box::new(cpu::Engine::new(self.filter)?)), Device::Cpu, Some(reason)),
+                Err(reason) => (on_cpu()?, Device::Cpu, Some(reason)),
             },
         };
         Ok(Plan {
-            filter: self.filter.clone(),
             border: self.border,
             variant: self.variant,
             device,
@@ -212,50 +221,58 @@ impl PlanBuilder<'_> {
                 _ => None,
             },
             engine,
+            filter,
+            gradient,
         })
-    }
-
-    #[cfg(feature = "gpu")]
-    fn gpus(&self, ordinals: std::ops::Range<u32>) -> Result<Engine> {
-        let engine = |ordinal| crate::gpu::engine::Engine::new(self.filter, self.border, ordinal, self.limits);
-        Ok(Engine::Gpu(ordinals.map(engine).collect::<Result<_>>()?))
-    }
-
-    /// Every GPU. They must be alike: the choice of a kernel depends on the GPU, and results may depend on the kernel.
-    #[cfg(feature = "gpu")]
-    fn all_gpus(&self) -> Result<Engine> {
-        let engine = self.gpus(0..crate::gpu::Gpu::count()?)?;
-        if let Engine::Gpu(engines) = &engine {
-            let kind = |engine: &crate::gpu::engine::Engine| {
-                let info = engine.gpu().info();
-                (info.name.clone(), info.capability, info.shared_memory)
-            };
-            let first = kind(&engines[0]);
-            if let Some(other) = engines.iter().map(kind).find(|other| *other != first) {
-                let expected = "GPUs that are alike; name one with gpu:N (Device::Gpu)".to_owned();
-                let value = format!("gpu:all, which are {} and {}", first.0, other.0);
-                return Err(Error::Parameter { name: "device", value, expected });
-            }
-        }
-        Ok(engine)
-    }
-
-    #[cfg(not(feature = "gpu"))]
-    fn gpus(&self, _: std::ops::Range<u32>) -> Result<Engine> {
-        self.all_gpus()
-    }
-
-    #[cfg(not(feature = "gpu"))]
-    fn all_gpus(&self) -> Result<Engine> {
-        Err(Error::NoGpu { reason: "this build has no GPU support (feature \"gpu\")".into() })
     }
 }
 
+/// The step's engines on these GPUs.
+#[cfg(feature = "gpu")]
+fn gpus(
+    step: (&Filter, Option<Gradient>),
+    border: Border,
+    ordinals: std::ops::Range<u32>,
+    limits: Limits,
+) -> Result<Engine> {
+    let engine = |ordinal| crate::gpu::engine::Engine::new(step, border, ordinal, limits);
+    Ok(Engine::Gpu(ordinals.map(engine).collect::<Result<_>>()?))
+}
+
+/// Every GPU. They must be alike: the choice of a kernel depends on the GPU, and results may depend on the kernel.
+#[cfg(feature = "gpu")]
+fn all_gpus(step: (&Filter, Option<Gradient>), border: Border, limits: Limits) -> Result<Engine> {
+    let engine = gpus(step, border, 0..crate::gpu::Gpu::count()?, limits)?;
+    if let Engine::Gpu(engines) = &engine {
+        let kind = |engine: &crate::gpu::engine::Engine| {
+            let info = engine.gpu().info();
+            (info.name.clone(), info.capability, info.shared_memory)
+        };
+        let first = kind(&engines[0]);
+        if let Some(other) = engines.iter().map(kind).find(|other| *other != first) {
+            let expected = "GPUs that are alike; name one with gpu:N (Device::Gpu)".to_owned();
+            let value = format!("gpu:all, which are {} and {}", first.0, other.0);
+            return Err(Error::Parameter { name: "device", value, expected });
+        }
+    }
+    Ok(engine)
+}
+
+#[cfg(not(feature = "gpu"))]
+fn gpus(step: (&Filter, Option<Gradient>), border: Border, _: std::ops::Range<u32>, limits: Limits) -> Result<Engine> {
+    all_gpus(step, border, limits)
+}
+
+#[cfg(not(feature = "gpu"))]
+fn all_gpus(_: (&Filter, Option<Gradient>), _: Border, _: Limits) -> Result<Engine> {
+    Err(Error::NoGpu { reason: "this build has no GPU support (feature \"gpu\")".into() })
+}
+
 impl Plan {
-    /// Starts a plan for `filter`.
-    pub fn builder(filter: &Filter) -> PlanBuilder<'_> {
+    /// Starts a plan for a [`Filter`] (or a reference to one), a [`Gradient`] or a [`Step`].
+    pub fn builder(step: impl Into<Step>) -> PlanBuilder {
         PlanBuilder {
-            filter,
+            step: step.into(),
             border: Border::default(),
             device: Device::default(),
             variant: None,
@@ -269,6 +286,11 @@ impl Plan {
         self.device
     }
 
+    /// Whether results are averages of pixels: see [`Filter::is_average`].
+    pub(crate) fn is_average(&self) -> bool {
+        self.gradient.is_none() && self.filter.is_average()
+    }
+
     /// Why [`Device::Auto`] became the CPU, if it did.
     pub fn fallback(&self) -> Option<&Error> {
         self.fallback.as_ref()
@@ -277,8 +299,12 @@ impl Plan {
     /// The variant that an image of this shape runs.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it.
+    /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it; [`Error::Parameter`] for a gradient, which has none.
     pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
+        if let Some(gradient) = self.gradient {
+            let expected = "a filter: a gradient has one kernel, and no variants".to_owned();
+            return Err(Error::Parameter { name: "the step", value: gradient.to_string(), expected });
+        }
         let problem = self.problem(shape);
         match &self.engine {
             Engine::Cpu(_) => match self.variant {
@@ -286,13 +312,16 @@ impl Plan {
                 None => Ok(problem.choose_on_cpu()),
             },
             #[cfg(feature = "gpu")]
-            Engine::Gpu(engines) => Ok(self.prepare(&problem, &engines[0])?.variant),
+            Engine::Gpu(engines) => Ok(self.prepare(&problem, &engines[0])?.variant.unwrap_or(Variant::DirectNaive)),
         }
     }
 
     /// The kernel that the plan runs for a problem on its GPU.
     #[cfg(feature = "gpu")]
     fn prepare(&self, problem: &Problem, engine: &crate::gpu::engine::Engine) -> Result<Prepared> {
+        if let Some(gradient) = self.gradient {
+            return Ok(crate::kernels::gradient::prepare(problem, gradient.is_angle()));
+        }
         match (self.variant, &self.tuned) {
             (Some(variant), _) => problem.prepare(variant),
             (None, Some(tuned)) => tuned.fastest(problem, engine),
@@ -301,7 +330,7 @@ impl Plan {
     }
 
     /// Every variant that an image of this shape could run here, the one that would be chosen first, and those that cannot
-    /// last, with the reason.
+    /// last, with the reason. A gradient has none.
     ///
     /// ```
     /// use apron::{Device, Filter, Plan, Shape};
@@ -312,12 +341,13 @@ impl Plan {
     /// # Ok::<(), apron::Error>(())
     /// ```
     pub fn candidates(&self, shape: Shape) -> Vec<Candidate> {
-        self.problem(shape).candidates()
+        if self.gradient.is_some() { Vec::new() } else { self.problem(shape).candidates() }
     }
 
     /// As [`Plan::candidates`], for an H200, on a machine with or without one.
     pub fn candidates_on_h200(&self, shape: Shape) -> Vec<Candidate> {
-        Problem { place: Place::Gpu(Machine::H200), ..self.problem(shape) }.candidates()
+        let problem = Problem { place: Place::Gpu(Machine::H200), ..self.problem(shape) };
+        if self.gradient.is_some() { Vec::new() } else { problem.candidates() }
     }
 
     fn problem(&self, shape: Shape) -> Problem {
@@ -382,16 +412,46 @@ impl Plan {
                 expected: format!("from 1 to the {} channels there are", shape.channels),
             });
         }
+        self.run_as(Channels::First(filtered), src, dst)
+    }
+
+    /// Filters a picture of the destination's shape.
+    pub(crate) fn run_as<S: Pixel, D: Pixel>(
+        &self,
+        channels: Channels,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+    ) -> Result<()> {
+        self.check_target(D::SCALAR)?;
         match &self.engine {
-            Engine::Cpu(engine) => {
-                let family = self.variant_for(Shape { channels: filtered, ..shape })?.family();
-                engine.run(family, self.border, src, dst, filtered)
-            }
+            Engine::Cpu(engine) => match (channels, self.gradient) {
+                (Channels::Weighted, _) => engine.run_weighted(self.border, src, dst),
+                (Channels::First(filtered), Some(gradient)) => {
+                    engine.run_gradient(gradient, self.border, src, dst, filtered)
+                }
+                (Channels::First(filtered), None) => {
+                    let family = self.variant_for(Shape { channels: filtered, ..src.shape() })?.family();
+                    engine.run(family, self.border, src, dst, filtered)
+                }
+            },
             #[cfg(feature = "gpu")]
-            Engine::Gpu(engines) => {
-                let picture = Picture { src: *src, dst: dst.reborrow(), filtered };
-                self.flow(engines, &mut [picture]).map_err(|(_, error)| error)
+            Engine::Gpu(_) => {
+                let step = self.on_gpus(channels, S::SCALAR, D::SCALAR)?;
+                let picture = Picture { src: *src, dst: dst.reborrow(), filtered: channels.filtered() };
+                flow::run(&[step], &mut [picture]).map_err(|(_, error)| error)
             }
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Parameter`] if results of this type cannot hold angles.
+    pub(crate) fn check_target(&self, target: Scalar) -> Result<()> {
+        match self.gradient {
+            Some(gradient) if gradient.is_angle() && !matches!(target, Scalar::F16 | Scalar::F32) => {
+                let expected = "f16 or f32 for angles, which are from -pi to pi".to_owned();
+                Err(Error::Parameter { name: "the type of the results", value: target.to_string(), expected })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -428,36 +488,44 @@ impl Plan {
                 }
             }
             #[cfg(feature = "gpu")]
-            Engine::Gpu(engines) => {
+            Engine::Gpu(_) => {
+                self.check_target(D::SCALAR).map_err(|error| in_batch((0, error)))?;
                 let pictures = pictures[..right].iter_mut();
                 let mut pictures: Vec<_> = pictures
                     .map(|(src, dst)| Picture { src: *src, dst: dst.reborrow(), filtered: src.shape().channels })
                     .collect();
-                self.flow(engines, &mut pictures).map_err(in_batch)?;
+                let step =
+                    self.on_gpus(Channels::First(1), S::SCALAR, D::SCALAR).map_err(|error| in_batch((0, error)))?;
+                flow::run(&[step], &mut pictures).map_err(in_batch)?;
             }
         }
         wrong.map_or(Ok(()), |wrong| Err(in_batch(wrong)))
     }
 
-    /// Filters pictures on GPUs; an error with the number of the first that is not done.
+    /// The plan as a step of the flow through its GPUs, from values of one type to those of another. How many channels are filtered, each
+    /// picture says.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] if the plan runs on the CPU.
     #[cfg(feature = "gpu")]
-    fn flow<S: Pixel, D: Pixel>(
-        &self,
-        engines: &[crate::gpu::engine::Engine],
-        pictures: &mut [Picture<'_, S, D>],
-    ) -> Result<(), (usize, Error)> {
-        let prepare = |shape: Shape, filtered| {
-            let planes = crate::gpu::engine::Engine::takes_planes(S::SCALAR, shape.channels);
+    pub(crate) fn on_gpus(&self, channels: Channels, source: Scalar, target: Scalar) -> Result<flow::Step<'_>> {
+        let Engine::Gpu(engines) = &self.engine else { return Err(on_cpu()) };
+        let prepare = move |shape: Shape, filtered: usize| {
+            if channels == Channels::Weighted {
+                return Ok(crate::kernels::weighted::prepare());
+            }
+            let planes = crate::gpu::engine::Engine::takes_planes(source, shape.channels);
             let problem = Problem {
-                source: S::SCALAR,
-                target: D::SCALAR,
+                source,
+                target,
                 side_by_side: if planes { 1 } else { shape.channels },
-                source_is_aligned: S::SCALAR == Scalar::F32,
+                source_is_aligned: source == Scalar::F32,
                 ..self.problem(Shape { channels: filtered, ..shape })
             };
             self.prepare(&problem, &engines[0])
         };
-        flow::run(engines, pictures, &prepare)
+        let takes_all = channels == Channels::Weighted;
+        Ok(flow::Step { engines, prepare: Box::new(prepare), target, takes_all })
     }
 
     /// Filters an image that is on the device into another one there; see [`crate::gpu::Gpu::upload`]. The work is put
@@ -529,8 +597,9 @@ impl Plan {
         part: &Part,
         stream: &mut Stream,
     ) -> Result<()> {
+        self.check_target(dst.scalar())?;
         let engine = match &self.engine {
-            Engine::Cpu(_) => return Err(Error::NoGpu { reason: "the plan was built for the CPU".into() }),
+            Engine::Cpu(_) => return Err(on_cpu()),
             Engine::Gpu(engines) => engine_of(engines, src.gpu()),
         };
         let problem = Problem {
@@ -554,12 +623,38 @@ impl Plan {
     #[cfg(feature = "gpu")]
     pub fn record(&self, src: DeviceImage, dst: DeviceImage) -> Result<Recorded> {
         match &self.engine {
-            Engine::Cpu(_) => Err(Error::NoGpu { reason: "the plan was built for the CPU".into() }),
+            Engine::Cpu(_) => Err(on_cpu()),
             Engine::Gpu(engines) => Recorded::new(engine_of(engines, src.gpu()).gpu(), src, dst, |src, dst, stream| {
                 self.run_on_device(src, dst, stream)
             }),
         }
     }
+}
+
+/// Which channels of a picture are filtered, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Channels {
+    /// The first so many; the others are copied.
+    First(usize),
+    /// All; the last is alpha, and weighs the others.
+    Weighted,
+}
+
+impl Channels {
+    /// How many channels are filtered, for a step that does not take all of them anyway.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn filtered(self) -> usize {
+        match self {
+            Self::First(filtered) => filtered,
+            Self::Weighted => 1,
+        }
+    }
+}
+
+/// The error of a plan that has no GPU.
+#[cfg(feature = "gpu")]
+fn on_cpu() -> Error {
+    Error::NoGpu { reason: "the plan was built for the CPU".into() }
 }
 
 /// # Errors
