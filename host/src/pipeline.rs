@@ -11,7 +11,8 @@ use crate::{Alpha, Device, Error, Plan, Result};
 /// Results are those of the plans run one by one: between two steps, values are rounded to the source's type, unless [`Pipeline::in_f32`] says
 /// otherwise; those of the last step are rounded to the destination's. On a GPU, the steps follow each other in device memory: a
 /// picture goes up once and comes down once, in bands if it is large. If there is no room for that, or under [`Border::Wrap`](crate::Border::Wrap),
-/// which needs rows of both ends, all steps take the whole picture, or the steps run one by one.
+/// which needs rows of both ends, all steps take the whole picture, or the steps run one by one. Progress is told to the last plan's
+/// [`progress`](crate::PlanBuilder::progress).
 ///
 /// ```
 /// use apron::{Device, Filter, Gradient, Image, Pipeline, Plan};
@@ -210,12 +211,16 @@ impl Pipeline {
             let source = if number == 0 { S::SCALAR } else { M::SCALAR };
             let target = if number == last { D::SCALAR } else { M::SCALAR };
             plan.check_target(target)?;
-            plan.on_gpus(channels, source, target)
+            plan.on_gpus(channels, (source, target), None)
         });
         let steps: Vec<_> = steps.collect::<Result<_>>()?;
         // Of those that do not take all, each filters as many.
         let filtered = channels.iter().map(|channels| channels.filtered()).max().unwrap_or(1);
         let picture = Picture { src: *src, dst: dst.reborrow(), filtered };
-        flow::run(&steps, &mut [picture]).map_err(|(_, error)| error)
+        let Shape { width, height, .. } = src.shape();
+        let pixels = width as u64 * height as u64;
+        let call = self.plans[last].report.call(pixels);
+        flow::run(&steps, &mut [picture], &call.stage(0, pixels)).map_err(|(_, error)| error)?;
+        call.reach(pixels)
     }
 }

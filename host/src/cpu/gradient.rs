@@ -8,6 +8,7 @@ use gpu_kernels::gradient::{angle, smoothed, squares};
 
 use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+use crate::progress::Stage;
 use crate::round::gradient_is_exact;
 use crate::simd::{Float, Isa, Lanes, Work};
 use crate::window::Window;
@@ -24,12 +25,13 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     src: &ImageView<'_, S>,
     dst: &mut ImageViewMut<'_, D>,
     filtered: usize,
+    stage: &Stage<'_>,
 ) -> Result<()> {
     let Shape { width, height, channels } = src.shape();
     let bytes = src.as_bytes().filter(|_| D::bytes_mut(&mut []).is_some());
     let exact = bytes.filter(|_| window.border == CONSTANT && !gradient_is_exact(window.border_value));
     let band = height.div_ceil(4 * rayon::current_num_threads()).max(LEAST);
-    share(dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
+    share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
         let first = index * band;
         scratch.start(width, channels)?;
         for (y, out) in (first..).zip(rows) {

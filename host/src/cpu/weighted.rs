@@ -8,6 +8,7 @@
 
 use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+use crate::progress::Stage;
 use crate::simd::{Isa, Lanes, Work};
 use crate::window::Window;
 use crate::{Filter, Result};
@@ -19,12 +20,13 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     window: &Window,
     src: &ImageView<'_, S>,
     dst: &mut ImageViewMut<'_, D>,
+    stage: &Stage<'_>,
 ) -> Result<()> {
     let Shape { width, height, channels } = src.shape();
     let factors = Factors::new(filter);
     let threads = rayon::current_num_threads();
     let band = height.div_ceil(4 * threads).max(height.div_ceil(threads).min(4 * window.rows));
-    share(dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
+    share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
         scratch.start(window, src.shape(), factors.is_some())?;
         for (y, out) in (index * band..).zip(rows) {
             let near = factors.as_ref().filter(|factors| scratch.passes(isa, window, factors, src, y));

@@ -1,6 +1,7 @@
 //! Plans: a filter ready to run on a device, with its taps there and its scratch memory reused.
 
 mod choose;
+mod device;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to ask"))]
 pub(crate) mod machine;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
@@ -8,14 +9,19 @@ pub(crate) mod problem;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod schedule;
 mod step;
+mod streamed;
+
+use std::ops::ControlFlow;
 
 pub use choose::Candidate;
+pub use device::{Device, Gpus};
 #[cfg(feature = "gpu")]
 use gpu_kernels::abi::Epilogue;
 use machine::Machine;
 use problem::{Place, Problem};
 use schedule::Limits;
 pub use step::Step;
+pub use streamed::{RowSink, RowSource};
 
 use crate::cpu;
 #[cfg(feature = "gpu")]
@@ -27,62 +33,8 @@ use crate::gpu::{DeviceImage, DeviceView, DeviceViewMut, Recorded, Stream};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
+use crate::progress::{Progress, Report, Stage};
 use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
-
-/// Where a plan runs.
-///
-/// ```
-/// use apron::Device;
-///
-/// for device in [Device::Auto, Device::Cpu, Device::Gpu(1), Device::AllGpus] {
-///     assert_eq!(device.to_string().parse::<Device>()?, device);
-/// }
-/// # Ok::<(), apron::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Device {
-    /// The first GPU; the CPU where there is none. [`Plan::device`] says which it became, [`Plan::fallback`] why.
-    #[default]
-    Auto,
-    /// The CPU, on rayon's current thread pool.
-    Cpu,
-    /// The GPU of this number, as the driver counts them; an error where there is none.
-    Gpu(u32),
-    /// Every GPU, which share pictures and batches from host memory; an error where there is none, or where they are of several kinds.
-    AllGpus,
-}
-
-/// `auto`, `cpu`, `gpu:N` or `gpu:all`.
-impl std::str::FromStr for Device {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "cpu" => Ok(Self::Cpu),
-            "gpu" => Ok(Self::Gpu(0)),
-            "gpu:all" => Ok(Self::AllGpus),
-            _ => {
-                text.strip_prefix("gpu:").and_then(|n| n.parse().ok()).map(Self::Gpu).ok_or_else(|| Error::Parameter {
-                    name: "device",
-                    value: text.to_owned(),
-                    expected: "one of auto, cpu, gpu, gpu:N with N from 0, gpu:all".to_owned(),
-                })
-            }
-        }
-    }
-}
-
-impl std::fmt::Display for Device {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Auto => f.pad("auto"),
-            Self::Cpu => f.pad("cpu"),
-            Self::Gpu(n) => f.pad(&format!("gpu:{n}")),
-            Self::AllGpus => f.pad("gpu:all"),
-        }
-    }
-}
 
 /// A filter or a gradient with a border, a device and, optionally, a variant. Reusable for images of any size, from any thread.
 ///
@@ -113,6 +65,9 @@ pub struct Plan {
     device: Device,
     fallback: Option<Error>,
     engine: Engine,
+    pub(crate) report: Report,
+    /// See [`PlanBuilder::band_rows`].
+    rows: Option<usize>,
     /// The fastest variants by measurement, if autotuning is on.
     #[cfg(feature = "gpu")]
     tuned: Option<crate::gpu::Tuned>,
@@ -135,8 +90,8 @@ pub struct PlanBuilder {
     device: Device,
     variant: Option<Variant>,
     autotune: bool,
-    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU whose memory is bounded"))]
     limits: Limits,
+    report: Report,
 }
 
 impl PlanBuilder {
@@ -173,7 +128,38 @@ impl PlanBuilder {
         self
     }
 
-    /// How many rows of results a band has, but for memory: chosen by size unless set. For tests and the benchmark.
+    /// What to call while [`Plan::run`], [`Plan::run_channels`], [`Plan::run_batch`] or [`Plan::run_streamed`] is under way, after every
+    /// few rows, with how far that call has come. [`std::ops::ControlFlow::Break`] ends the call with [`Error::Cancelled`]. Numbers of one
+    /// call never fall; they may come from any thread, one after the other.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// use apron::{Device, Error, Filter, Image, Plan};
+    ///
+    /// static DONE: AtomicU64 = AtomicU64::new(0);
+    /// let filter = Filter::gaussian(2.0)?;
+    /// let told = |progress: apron::Progress| {
+    ///     DONE.store(progress.done, Ordering::Relaxed);
+    ///     ControlFlow::Continue(())
+    /// };
+    /// let plan = Plan::builder(&filter).device(Device::Cpu).progress(told).build()?;
+    /// let (src, mut dst) = (Image::<u8>::zeroed(640, 480, 1)?, Image::<u8>::zeroed(640, 480, 1)?);
+    /// plan.run(&src.view(), &mut dst.view_mut())?;
+    /// assert_eq!(DONE.load(Ordering::Relaxed), 640 * 480);
+    ///
+    /// let never = Plan::builder(&filter).device(Device::Cpu).progress(|_| ControlFlow::Break(())).build()?;
+    /// assert!(matches!(never.run(&src.view(), &mut dst.view_mut()), Err(Error::Cancelled { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn progress(mut self, report: impl Fn(Progress) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
+        self.report = Report::new(report);
+        self
+    }
+
+    /// How many rows of results a band has, but for memory: chosen by size unless set; of streamed pictures, a chunk has several bands. For
+    /// tests and the benchmark.
     #[doc(hidden)]
     pub fn band_rows(mut self, rows: usize) -> Self {
         self.limits.rows = Some(rows);
@@ -186,7 +172,7 @@ impl PlanBuilder {
     /// [`Error::NoGpu`] or [`Error::NoSuchGpu`] if [`Device::Gpu`] was set and that GPU cannot be used,
     /// [`Error::Unsupported`] if the variant can never run this filter.
     pub fn build(self) -> Result<Plan> {
-        let (filter, gradient) = self.step.parts()?;
+        let (filter, gradient) = self.step.clone().parts()?;
         if let Some(variant) = self.variant {
             let reason = match gradient {
                 Some(gradient) => Some(format!("{gradient} is a gradient, which has one kernel")),
@@ -199,18 +185,21 @@ impl PlanBuilder {
                 return Err(Error::Unsupported { variant: variant.name(), reason });
             }
         }
-        let step = (&filter, gradient);
         let on_cpu = || Ok::<_, Error>(Engine::Cpu(Box::new(cpu::Engine::new(&filter)?)));
+        let on_gpus = |ordinals: &mut dyn Iterator<Item = u32>| self.gpus((&filter, gradient), ordinals);
         let (engine, device, fallback) = match self.device {
             Device::Cpu => (on_cpu()?, Device::Cpu, None),
-            Device::Gpu(n) => (gpus(step, self.border, n..n.saturating_add(1), self.limits)?, self.device, None),
-            Device::AllGpus => (all_gpus(step, self.border, self.limits)?, self.device, None),
-            Device::Auto => match gpus(step, self.border, 0..1, self.limits) {
+            Device::Gpu(ordinal) => (on_gpus(&mut (ordinal..ordinal.saturating_add(1)))?, self.device, None),
+            Device::Gpus(gpus) => (on_gpus(&mut gpus.ordinals())?, self.device, None),
+            Device::AllGpus => (on_gpus(&mut (0..gpu_count()?))?, self.device, None),
+            Device::Auto => match on_gpus(&mut (0..1)) {
                 Ok(engine) => (engine, Device::Gpu(0), None),
                 Err(reason) => (on_cpu()?, Device::Cpu, Some(reason)),
             },
         };
         Ok(Plan {
+            filter,
+            gradient,
             border: self.border,
             variant: self.variant,
             device,
@@ -221,51 +210,47 @@ impl PlanBuilder {
                 _ => None,
             },
             engine,
-            filter,
-            gradient,
+            report: self.report,
+            rows: self.limits.rows,
         })
     }
-}
 
-/// The step's engines on these GPUs.
-#[cfg(feature = "gpu")]
-fn gpus(
-    step: (&Filter, Option<Gradient>),
-    border: Border,
-    ordinals: std::ops::Range<u32>,
-    limits: Limits,
-) -> Result<Engine> {
-    let engine = |ordinal| crate::gpu::engine::Engine::new(step, border, ordinal, limits);
-    Ok(Engine::Gpu(ordinals.map(engine).collect::<Result<_>>()?))
-}
-
-/// Every GPU. They must be alike: the choice of a kernel depends on the GPU, and results may depend on the kernel.
-#[cfg(feature = "gpu")]
-fn all_gpus(step: (&Filter, Option<Gradient>), border: Border, limits: Limits) -> Result<Engine> {
-    let engine = gpus(step, border, 0..crate::gpu::Gpu::count()?, limits)?;
-    if let Engine::Gpu(engines) = &engine {
+    /// GPUs that share work. They must be alike: the choice of a kernel depends on the GPU, and results may depend on the kernel.
+    #[cfg(feature = "gpu")]
+    fn gpus(&self, step: (&Filter, Option<Gradient>), ordinals: &mut dyn Iterator<Item = u32>) -> Result<Engine> {
+        let engine = |ordinal| crate::gpu::engine::Engine::new(step, self.border, ordinal, self.limits);
+        let engines = ordinals.map(engine).collect::<Result<Vec<_>>>()?;
         let kind = |engine: &crate::gpu::engine::Engine| {
             let info = engine.gpu().info();
             (info.name.clone(), info.capability, info.shared_memory)
         };
-        let first = kind(&engines[0]);
-        if let Some(other) = engines.iter().map(kind).find(|other| *other != first) {
+        let mut kinds = engines.iter().map(kind);
+        let first = kinds.next().ok_or_else(|| Error::NoGpu { reason: "the list of GPUs is empty".into() })?;
+        if let Some(other) = kinds.find(|other| *other != first) {
             let expected = "GPUs that are alike; name one with gpu:N (Device::Gpu)".to_owned();
-            let value = format!("gpu:all, which are {} and {}", first.0, other.0);
+            let value = format!("{}, which are {} and {}", self.device, first.0, other.0);
             return Err(Error::Parameter { name: "device", value, expected });
         }
+        Ok(Engine::Gpu(engines))
     }
-    Ok(engine)
+
+    #[cfg(not(feature = "gpu"))]
+    fn gpus(&self, _: (&Filter, Option<Gradient>), _: &mut dyn Iterator<Item = u32>) -> Result<Engine> {
+        Err(Error::NoGpu { reason: WITHOUT.into() })
+    }
+}
+
+#[cfg(feature = "gpu")]
+fn gpu_count() -> Result<u32> {
+    crate::gpu::Gpu::count()
 }
 
 #[cfg(not(feature = "gpu"))]
-fn gpus(step: (&Filter, Option<Gradient>), border: Border, _: std::ops::Range<u32>, limits: Limits) -> Result<Engine> {
-    all_gpus(step, border, limits)
-}
+const WITHOUT: &str = "this build has no GPU support (feature \"gpu\")";
 
 #[cfg(not(feature = "gpu"))]
-fn all_gpus(_: (&Filter, Option<Gradient>), _: Border, _: Limits) -> Result<Engine> {
-    Err(Error::NoGpu { reason: "this build has no GPU support (feature \"gpu\")".into() })
+fn gpu_count() -> Result<u32> {
+    Err(Error::NoGpu { reason: WITHOUT.into() })
 }
 
 impl Plan {
@@ -278,6 +263,7 @@ impl Plan {
             variant: None,
             autotune: false,
             limits: Limits::NONE,
+            report: Report::default(),
         }
     }
 
@@ -301,19 +287,24 @@ impl Plan {
     /// # Errors
     /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it; [`Error::Parameter`] for a gradient, which has none.
     pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
-        if let Some(gradient) = self.gradient {
-            let expected = "a filter: a gradient has one kernel, and no variants".to_owned();
-            return Err(Error::Parameter { name: "the step", value: gradient.to_string(), expected });
-        }
         let problem = self.problem(shape);
-        match &self.engine {
-            Engine::Cpu(_) => match self.variant {
-                Some(variant) => problem.check_on_cpu(variant),
-                None => Ok(problem.choose_on_cpu()),
-            },
+        let variant = match &self.engine {
+            _ if self.gradient.is_some() => None,
+            Engine::Cpu(_) => Some(match self.variant {
+                Some(variant) => problem.check_on_cpu(variant)?,
+                None => problem.choose_on_cpu(),
+            }),
             #[cfg(feature = "gpu")]
-            Engine::Gpu(engines) => Ok(self.prepare(&problem, &engines[0])?.variant.unwrap_or(Variant::DirectNaive)),
-        }
+            Engine::Gpu(engines) => self.prepare(&problem, &engines[0])?.variant,
+        };
+        let named = self.gradient.map(|gradient| gradient.to_string());
+        let expected = "a filter: a gradient has one kernel, and no variants".to_owned();
+        variant.ok_or(Error::Parameter { name: "the step", value: named.unwrap_or_default(), expected })
+    }
+
+    /// The order in which a picture of this shape is summed on the CPU.
+    fn family_for(&self, shape: Shape) -> Result<Family> {
+        if self.gradient.is_some() { Ok(Family::Direct) } else { self.variant_for(shape).map(Variant::family) }
     }
 
     /// The kernel that the plan runs for a problem on its GPU.
@@ -423,23 +414,42 @@ impl Plan {
         dst: &mut ImageViewMut<'_, D>,
     ) -> Result<()> {
         self.check_target(D::SCALAR)?;
+        let shape = src.shape();
+        let call = self.report.call(pixels(shape));
+        let stage = call.stage(0, pixels(shape));
         match &self.engine {
-            Engine::Cpu(engine) => match (channels, self.gradient) {
-                (Channels::Weighted, _) => engine.run_weighted(self.border, src, dst),
-                (Channels::First(filtered), Some(gradient)) => {
-                    engine.run_gradient(gradient, self.border, src, dst, filtered)
-                }
-                (Channels::First(filtered), None) => {
-                    let family = self.variant_for(Shape { channels: filtered, ..src.shape() })?.family();
-                    engine.run(family, self.border, src, dst, filtered)
-                }
-            },
+            Engine::Cpu(engine) => {
+                let family = match channels {
+                    Channels::First(filtered) => self.family_for(Shape { channels: filtered, ..shape })?,
+                    Channels::Weighted => Family::Direct,
+                };
+                self.run_on_cpu(engine, family, channels, src, dst, &stage)?;
+            }
             #[cfg(feature = "gpu")]
             Engine::Gpu(_) => {
-                let step = self.on_gpus(channels, S::SCALAR, D::SCALAR)?;
+                let step = self.on_gpus(channels, (S::SCALAR, D::SCALAR), None)?;
                 let picture = Picture { src: *src, dst: dst.reborrow(), filtered: channels.filtered() };
-                flow::run(&[step], &mut [picture]).map_err(|(_, error)| error)
+                flow::run(&[step], &mut [picture], &stage).map_err(|(_, error)| error)?;
             }
+        }
+        call.reach(pixels(shape))
+    }
+
+    fn run_on_cpu<S: Pixel, D: Pixel>(
+        &self,
+        engine: &cpu::Engine,
+        family: Family,
+        channels: Channels,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+        stage: &Stage<'_>,
+    ) -> Result<()> {
+        match (channels, self.gradient) {
+            (Channels::Weighted, _) => engine.run_weighted(self.border, src, dst, stage),
+            (Channels::First(filtered), Some(gradient)) => {
+                engine.run_gradient(gradient, self.border, src, dst, filtered, stage)
+            }
+            (Channels::First(filtered), None) => engine.run(family, self.border, src, dst, filtered, stage),
         }
     }
 
@@ -481,10 +491,19 @@ impl Plan {
             Some((number, error))
         });
         let right = wrong.as_ref().map_or(pictures.len(), |&(number, _)| number);
+        let all = pictures[..right].iter().map(|(src, _)| pixels(src.shape())).sum();
+        let call = self.report.call(all);
         match &self.engine {
-            Engine::Cpu(_) => {
+            Engine::Cpu(engine) => {
+                let mut before = 0;
                 for (number, (src, dst)) in pictures[..right].iter_mut().enumerate() {
-                    self.run(src, dst).map_err(|error| in_batch((number, error)))?;
+                    let (shape, pixels) = (src.shape(), pixels(src.shape()));
+                    let (channels, stage) = (Channels::First(shape.channels), call.stage(before, pixels));
+                    self.check_target(D::SCALAR)
+                        .and_then(|()| self.family_for(shape))
+                        .and_then(|family| self.run_on_cpu(engine, family, channels, src, dst, &stage))
+                        .map_err(|error| in_batch((number, error)))?;
+                    before += pixels;
                 }
             }
             #[cfg(feature = "gpu")]
@@ -494,38 +513,58 @@ impl Plan {
                 let mut pictures: Vec<_> = pictures
                     .map(|(src, dst)| Picture { src: *src, dst: dst.reborrow(), filtered: src.shape().channels })
                     .collect();
-                let step =
-                    self.on_gpus(Channels::First(1), S::SCALAR, D::SCALAR).map_err(|error| in_batch((0, error)))?;
-                flow::run(&[step], &mut pictures).map_err(in_batch)?;
+                // Each picture says how many of its channels are filtered.
+                let step = self.on_gpus(Channels::First(1), (S::SCALAR, D::SCALAR), None);
+                let step = step.map_err(|error| in_batch((0, error)))?;
+                flow::run(&[step], &mut pictures, &call.stage(0, all)).map_err(in_batch)?;
             }
         }
+        call.reach(all).map_err(|error| in_batch((right.saturating_sub(1), error)))?;
         wrong.map_or(Ok(()), |wrong| Err(in_batch(wrong)))
     }
 
     /// The plan as a step of the flow through its GPUs, from values of one type to those of another. How many channels are filtered, each
-    /// picture says.
+    /// picture says. Where a picture is a part of one of height `whole`, that one chooses the kernel.
     ///
     /// # Errors
     /// [`Error::NoGpu`] if the plan runs on the CPU.
     #[cfg(feature = "gpu")]
-    pub(crate) fn on_gpus(&self, channels: Channels, source: Scalar, target: Scalar) -> Result<flow::Step<'_>> {
+    pub(crate) fn on_gpus(
+        &self,
+        channels: Channels,
+        kinds: (Scalar, Scalar),
+        whole: Option<usize>,
+    ) -> Result<flow::Step<'_>> {
         let Engine::Gpu(engines) = &self.engine else { return Err(on_cpu()) };
-        let prepare = move |shape: Shape, filtered: usize| {
-            if channels == Channels::Weighted {
-                return Ok(crate::kernels::weighted::prepare());
+        let prepare = move |shape: Shape, filtered: usize| match channels {
+            Channels::Weighted => Ok(crate::kernels::weighted::prepare()),
+            Channels::First(_) => {
+                let shape = Shape { height: whole.unwrap_or(shape.height), ..shape };
+                self.prepared(engines, kinds, shape, filtered)
             }
-            let planes = crate::gpu::engine::Engine::takes_planes(source, shape.channels);
-            let problem = Problem {
-                source,
-                target,
-                side_by_side: if planes { 1 } else { shape.channels },
-                source_is_aligned: source == Scalar::F32,
-                ..self.problem(Shape { channels: filtered, ..shape })
-            };
-            self.prepare(&problem, &engines[0])
         };
         let takes_all = channels == Channels::Weighted;
-        Ok(flow::Step { engines, prepare: Box::new(prepare), target, takes_all })
+        Ok(flow::Step { engines, prepare: Box::new(prepare), target: kinds.1, takes_all })
+    }
+
+    /// The kernel for pictures of a shape from host memory, of which so many channels are filtered.
+    #[cfg(feature = "gpu")]
+    fn prepared(
+        &self,
+        engines: &[crate::gpu::engine::Engine],
+        (source, target): (Scalar, Scalar),
+        shape: Shape,
+        filtered: usize,
+    ) -> Result<Prepared> {
+        let planes = crate::gpu::engine::Engine::takes_planes(source, shape.channels);
+        let problem = Problem {
+            source,
+            target,
+            side_by_side: if planes { 1 } else { shape.channels },
+            source_is_aligned: source == Scalar::F32,
+            ..self.problem(Shape { channels: filtered, ..shape })
+        };
+        self.prepare(&problem, &engines[0])
     }
 
     /// Filters an image that is on the device into another one there; see [`crate::gpu::Gpu::upload`]. The work is put
@@ -655,6 +694,11 @@ impl Channels {
 #[cfg(feature = "gpu")]
 fn on_cpu() -> Error {
     Error::NoGpu { reason: "the plan was built for the CPU".into() }
+}
+
+/// Pixels of a picture.
+fn pixels(shape: Shape) -> u64 {
+    shape.width as u64 * shape.height as u64
 }
 
 /// # Errors
