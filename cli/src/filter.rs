@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use apron::{Image, Pixel, Plan, Scalar, Shape};
+use apron::{Pipeline, Shape};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::FilterArgs;
@@ -17,8 +17,9 @@ use crate::files;
 use crate::formats::FileFormat;
 use crate::info::why_no_gpu;
 use crate::output::report;
-use crate::picture::{Picture, Pixels, each};
+use crate::picture::Picture;
 use crate::replace::{clean_up_on_signals, destination};
+use crate::steps::{self, filtered};
 
 /// One picture: the file to read and the file to write.
 struct Job {
@@ -27,22 +28,15 @@ struct Job {
 }
 
 pub(crate) fn run(args: Box<FilterArgs>) -> Result {
-    let filter = args.choice.filter()?;
     let jobs = jobs(&args)?;
     clean_up_on_signals();
-    let plan = Plan::builder(&filter)
-        .border(args.border)
-        .device(args.device)
-        .variant(args.variant)
-        .autotune(args.autotune)
-        .memory(args.gpu_memory.unwrap_or(u64::MAX))
-        .build()?;
-    if let Some(error) = plan.fallback().filter(|_| args.verbose) {
+    let pipeline = steps::pipeline(&args)?;
+    if let Some(error) = pipeline.plans().iter().find_map(|plan| plan.fallback()).filter(|_| args.verbose) {
         report(&format!("running on the CPU, because there is no GPU: {}", why_no_gpu(error)));
     }
     match &*jobs {
-        [job] => job.run(&args, &plan).map(|notes| notes.iter().for_each(|note| report(note))),
-        jobs => run_all(&args, &plan, jobs),
+        [job] => job.run(&args, &pipeline).map(|notes| notes.iter().for_each(|note| report(note))),
+        jobs => run_all(&args, &pipeline, jobs),
     }
 }
 
@@ -78,7 +72,7 @@ fn jobs(args: &FilterArgs) -> Result<Vec<Job>> {
 }
 
 /// Runs several jobs at a time; a job that fails does not stop the others.
-fn run_all(args: &FilterArgs, plan: &Plan, jobs: &[Job]) -> Result {
+fn run_all(args: &FilterArgs, pipeline: &Pipeline, jobs: &[Job]) -> Result {
     let bar = if args.quiet || !std::io::stderr().is_terminal() {
         ProgressBar::hidden()
     } else {
@@ -95,7 +89,7 @@ fn run_all(args: &FilterArgs, plan: &Plan, jobs: &[Job]) -> Result {
             scope.spawn(|| {
                 while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     // A plan keeps its state in locks, and refuses what a panic left in one, or can use it safely.
-                    let result = caught(AssertUnwindSafe(|| job.run(args, plan)));
+                    let result = caught(AssertUnwindSafe(|| job.run(args, pipeline)));
                     bar.suspend(|| match result {
                         Ok(notes) => notes.iter().for_each(|note| report(note)),
                         Err(failure) => {
@@ -130,24 +124,24 @@ impl Job {
     }
 
     /// Reads, filters and writes. Returns notes to print.
-    fn run(&self, args: &FilterArgs, plan: &Plan) -> Result<Vec<String>> {
+    fn run(&self, args: &FilterArgs, pipeline: &Pipeline) -> Result<Vec<String>> {
         let format = self.format(args)?;
         let start = Instant::now();
         let picture = files::load(&self.input, &args.limits, args.raw)?;
         let read = start.elapsed();
 
         let shape = picture.pixels.shape();
-        let channels = shape.channels - usize::from(picture.alpha);
+        let channels = steps::channels(&picture, args.alpha);
         let target = args.output_type.unwrap_or(picture.pixels.scalar());
-        format.check(target, shape.channels).map_err(|reason| Failure::at(&self.output, reason))?;
+        format.check(target, channels).map_err(|reason| Failure::at(&self.output, reason))?;
 
         let start = Instant::now();
         let pixels =
-            filtered(plan, &picture.pixels, channels, target).map_err(|error| Failure::at(&self.input, error))?;
+            filtered(pipeline, &picture, args.alpha, target).map_err(|error| Failure::at(&self.input, error))?;
         let ran = start.elapsed();
 
         let start = Instant::now();
-        let result = Picture { pixels, ..picture };
+        let result = Picture { pixels, alpha: picture.alpha && channels == shape.channels, ..picture };
         let lost = files::save(&self.output, format, &result, args.quality)?;
         let written = start.elapsed();
 
@@ -157,14 +151,14 @@ impl Job {
         }
         if args.verbose {
             let ms = |time: Duration| time.as_secs_f64() * 1e3;
-            let variant = plan.variant_for(Shape { channels, ..shape })?;
+            let variant = steps::variants(pipeline, Shape { channels, ..shape });
             notes.push(format!(
                 "{} -> {}: {}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
                 self.input.display(),
                 self.output.display(),
                 result.describe(),
                 args.border,
-                plan.device(),
+                pipeline.device(),
                 ms(read),
                 ms(ran),
                 ms(written)
@@ -172,22 +166,4 @@ impl Job {
         }
         Ok(notes)
     }
-}
-
-/// Filters the first `channels` channels and copies the others, into values of type `target`.
-fn filtered(plan: &Plan, src: &Pixels, channels: usize, target: Scalar) -> apron::Result<Pixels> {
-    each!(src, src => match target {
-        Scalar::U8 => into(plan, src, channels).map(Pixels::U8),
-        Scalar::U16 => into(plan, src, channels).map(Pixels::U16),
-        Scalar::F16 => into(plan, src, channels).map(Pixels::F16),
-        Scalar::F32 => into(plan, src, channels).map(Pixels::F32),
-        other => Err(apron::Error::PixelFormat { format: other.to_string() }),
-    })
-}
-
-fn into<S: Pixel, D: Pixel>(plan: &Plan, src: &Image<S>, channels: usize) -> apron::Result<Image<D>> {
-    let shape = src.shape();
-    let mut dst = Image::zeroed(shape.width, shape.height, shape.channels)?;
-    plan.run_channels(&src.view(), &mut dst.view_mut(), channels)?;
-    Ok(dst)
 }

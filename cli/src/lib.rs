@@ -15,6 +15,7 @@ mod output;
 mod picture;
 mod plan;
 mod replace;
+mod steps;
 mod taps;
 mod taps_file;
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::parameters::{Given, brief, number, syntax};
 use super::{Filter, Taps};
-use crate::{Error, Result};
+use crate::{Error, Gradient, Result};
 
 /// The command line, files and messages share one grammar; a [`Filter`] prints in it as it reads.
 ///
@@ -170,9 +170,17 @@ fn separable(text: &str, rest: &str) -> Result<Filter> {
 
 fn preset(text: &str, name: &str, rest: Option<&str>) -> Result<Filter> {
     let Some(preset) = Filter::PRESETS.iter().find(|preset| preset.name == name) else {
-        let names: Vec<_> = Filter::PRESETS.iter().map(|preset| preset.name).collect();
-        let reason =
-            format!("no filter is called \"{}\"; there are {}, taps, separable", brief(name), names.join(", "));
+        let gradients = || Gradient::NAMES.iter().map(|&(name, _)| name);
+        let names = |names: &mut dyn Iterator<Item = &'static str>| names.collect::<Vec<_>>().join(", ");
+        let reason = match gradients().any(|gradient| gradient == name) {
+            true => format!("{name} is a gradient, which has no taps, and no parameters"),
+            false => format!(
+                "no filter is called \"{}\"; there are {}, taps, separable, and the gradients {}",
+                brief(name),
+                names(&mut Filter::PRESETS.iter().map(|preset| preset.name)),
+                names(&mut gradients())
+            ),
+        };
         return Err(syntax(text, reason));
     };
     (preset.build)(&Given::read(text, preset, rest)?)
