@@ -8,6 +8,7 @@ mod fuzzed;
 mod kernels;
 mod plan;
 mod scipy;
+mod steps;
 mod tool;
 
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     let trials: Vec<_> = [
         kernels,
         files::trials(),
+        steps::trials(),
         bad_input::trials(),
         faults::trials(),
         fuzzed::trials(),

@@ -443,21 +443,23 @@ fn chains() -> Result<Vec<Vec<PlanBuilder>>, Failed> {
         ],
         // Bands of spectra begin on a grid.
         vec![
-            step("disk:radius=9", Border::Replicate)?,
+            step("log:sigma=5", Border::Replicate)?,
             step("sobel-x", Border::Reflect)?,
-            step("disk:radius=9.5", Border::Reflect101)?,
+            step("log:sigma=5.5", Border::Reflect101)?,
         ],
     ])
 }
 
 /// A pipeline gives what its plans give one by one, between values of the source's type or of f32, in any bands.
 fn pipeline(device: Device, selection: Selection) -> Result<(), Failed> {
+    let mut bounded = 0;
     for (number, steps) in chains()?.into_iter().enumerate() {
-        if selection == Selection::Small && number > 2 {
-            continue;
-        }
-        let shape = Shape { width: 40 + 3 * number, height: 61 + 37 * number, channels: [1, 3, 4, 2, 1][number] };
+        let shape = Shape { width: 34 + 3 * number, height: 61 + 20 * number, channels: [1, 3, 4, 2, 1][number] };
         for (turn, bands) in [None, Some(7), Some(30)].into_iter().enumerate() {
+            let few = selection == Selection::Emulated && number > 2 && turn != 1;
+            if few || selection == Selection::Small && (number > 2 || turn == 2) {
+                continue;
+            }
             let kinds = KINDS[(number + 3 * turn) % 8];
             let build = |rows: Option<usize>, memory: u64| -> Result<Vec<Plan>, Failed> {
                 let plans = steps.iter().cloned().map(|step| {
@@ -470,28 +472,32 @@ fn pipeline(device: Device, selection: Selection) -> Result<(), Failed> {
             let alone = build(None, u64::MAX)?;
             let seed = seed(104, 3 * number + turn);
             let told = format!("pipeline {number} on {device}, bands {bands:?}, {shape} {} to {}", kinds.0, kinds.1);
-            let pipeline = for_kinds!(kinds, chain_of::<_, _>(&told, pipeline, &alone, shape, seed))?;
-            if device != Device::Cpu && turn == 0 {
-                // In so little memory that some step goes in bands of its own, or all one by one.
-                let narrow = Pipeline::new(build(bands, 60 << 10)?)?;
-                for_kinds!(kinds, chain_of::<_, _>(&format!("{told}, in little memory"), narrow, &alone, shape, seed))?;
+            if !for_kinds!(kinds, chain_of::<_, _>(&told, pipeline, &alone, shape, seed))? {
+                return Err(format!("{told}: refused").into());
             }
-            if pipeline.plans().len() != alone.len() {
-                return Err("a plan was lost".into());
+            if device != Device::Cpu && turn == 0 {
+                // In so little memory that some steps go in bands of their own, or all one by one.
+                let narrow = || build(bands, 200 << 10);
+                let told = format!("{told}, in little memory");
+                let pipeline = Pipeline::new(narrow()?)?;
+                bounded += usize::from(for_kinds!(kinds, chain_of::<_, _>(&told, pipeline, &narrow()?, shape, seed))?);
             }
         }
+    }
+    if device != Device::Cpu && bounded < 2 {
+        return Err(format!("only {bounded} pipelines were bounded").into());
     }
     Ok(())
 }
 
-/// Holds a pipeline to its plans; returns it.
+/// Holds a pipeline to its plans; false if a plan has too little memory, and then the pipeline has, too.
 fn chain_of<S: Sample, D: Sample>(
     told: &str,
     pipeline: Pipeline,
     plans: &[Plan],
     shape: Shape,
     seed: u64,
-) -> Result<Pipeline, Failed> {
+) -> Result<bool, Failed> {
     let mut rng = Rng::with_seed(seed);
     let src = Picture::<S>::new(shape, 1, || S::random(&mut rng, Data::Random));
     let filtered = if shape.channels == 4 { 3 } else { shape.channels };
@@ -518,15 +524,21 @@ fn chain_of<S: Sample, D: Sample>(
         pipeline.run_channels(&src.view()?, &mut dst.view_mut()?, filtered)?;
         Ok(dst)
     };
+    let right = match one_by_one::<S, S, D>(plans, &src, filtered) {
+        Err(refused) if refused.message().is_some_and(|told| told.starts_with("memory is")) => {
+            return if run(&pipeline).is_err() { Ok(false) } else { Err(format!("{told}: not refused").into()) };
+        }
+        right => right?,
+    };
     // Lanes are used again, with what the run before left in them.
     for turn in 0..2 {
-        let right = one_by_one::<S, S, D>(plans, &src, filtered)?;
         run(&pipeline)?.check(&format!("{told}, turn {turn}"), |x, y, c| right.at(x, y, c))?;
     }
     let pipeline = pipeline.in_f32(true);
-    let right = one_by_one::<S, f32, D>(plans, &src, filtered)?;
-    run(&pipeline)?.check(&format!("{told}, in f32"), |x, y, c| right.at(x, y, c))?;
-    Ok(pipeline.in_f32(false))
+    if let Ok(right) = one_by_one::<S, f32, D>(plans, &src, filtered) {
+        run(&pipeline)?.check(&format!("{told}, in f32"), |x, y, c| right.at(x, y, c))?;
+    }
+    Ok(true)
 }
 
 /// What each mode makes of alpha, in pipelines of averages and others.
