@@ -1,0 +1,2 @@
+"""apron"""
+from . import ndimage

@@ -1,0 +1,205 @@
+//! The class `Filter`.
+
+use numpy::{PyArray1, PyArray2, PyArrayLike1, PyArrayLike2, PyArrayMethods, PyUntypedArrayMethods, AllowTypeChange};
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+/// apron's errors as Python's.
+pub(crate) fn error(error: apron::Error) -> PyErr {
+    use apron::Error;
+    let text = error.to_string();
+    match error {
+        Error::HostMemory { .. } | Error::DeviceMemory { .. } => PyMemoryError::new_err(text),
+        Error::NoGpu { .. } | Error::NoSuchGpu { .. } | Error::Driver { .. } => PyRuntimeError::new_err(text),
+        Error::Io { .. } | Error::Kernels { .. } => PyOSError::new_err(text),
+        _ => PyValueError::new_err(text),
+    }
+}
+
+type Taps1<'py> = PyArrayLike1<'py, f64, AllowTypeChange>;
+type Taps2<'py> = PyArrayLike2<'py, f64, AllowTypeChange>;
+
+/// The taps of a window, and the cell of it that lies on the output pixel.
+#[pyclass(frozen, eq, module = "apron", name = "Filter", from_py_object)]
+#[derive(Clone, PartialEq)]
+pub(crate) struct Filter(pub(crate) apron::Filter);
+
+impl Filter {
+    fn of(filter: apron::Result<apron::Filter>) -> PyResult<Self> {
+        filter.map(Self).map_err(error)
+    }
+}
+
+#[pymethods]
+impl Filter {
+    #[new]
+    fn new(text: &str) -> PyResult<Self> {
+        Self::of(text.parse())
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (taps, anchor = None))]
+    fn from_taps(taps: Taps2<'_>, anchor: Option<(usize, usize)>) -> PyResult<Self> {
+        let (rows, cols) = (taps.shape()[0], taps.shape()[1]);
+        let values: Vec<f64> = taps.as_array().iter().copied().collect();
+        let filter = apron::Filter::from_taps_f64(cols, rows, &values);
+        Self::of(match anchor {
+            Some((x, y)) => filter.and_then(|filter| filter.anchored(x, y)),
+            None => filter,
+        })
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (row, column, anchor = None))]
+    fn separable(row: Taps1<'_>, column: Taps1<'_>, anchor: Option<(usize, usize)>) -> PyResult<Self> {
+        let values = |taps: &Taps1<'_>| taps.as_array().iter().copied().collect::<Vec<f64>>();
+        let filter = apron::Filter::separable_f64(&values(&row), &values(&column));
+        Self::of(match anchor {
+            Some((x, y)) => filter.and_then(|filter| filter.anchored(x, y)),
+            None => filter,
+        })
+    }
+
+    #[staticmethod]
+    fn identity() -> PyResult<Self> {
+        Self::of(apron::Filter::identity())
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (sigma = None, size = None))]
+    fn gaussian(sigma: Option<f64>, size: Option<Size>) -> PyResult<Self> {
+        Self::of(match (sigma, size.map(Size::pair)) {
+            (Some(sigma), None) => apron::Filter::gaussian(sigma),
+            (Some(sigma), Some((cols, rows))) => apron::Filter::gaussian_sized(sigma, cols, rows),
+            (None, Some((cols, rows))) => apron::Filter::gaussian_from_size(cols, rows),
+            (None, None) => return Err(PyValueError::new_err("a Gaussian needs sigma, size or both")),
+        })
+    }
+
+    #[staticmethod]
+    fn r#box(size: Size) -> PyResult<Self> {
+        let (cols, rows) = size.pair();
+        Self::of(apron::Filter::box_filter(cols, rows))
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (amount = 1.0))]
+    fn sharpen(amount: f64) -> PyResult<Self> {
+        Self::of(apron::Filter::sharpen(amount))
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (sigma, amount = 1.0))]
+    fn unsharp(sigma: f64, amount: f64) -> PyResult<Self> {
+        Self::of(apron::Filter::unsharp(sigma, amount))
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (size = 3))]
+    fn sobel_x(size: usize) -> PyResult<Self> {
+        Self::of(apron::Filter::sobel_x_sized(size))
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (size = 3))]
+    fn sobel_y(size: usize) -> PyResult<Self> {
+        Self::of(apron::Filter::sobel_y_sized(size))
+    }
+
+    #[staticmethod]
+    fn scharr_x() -> PyResult<Self> {
+        Self::of(apron::Filter::scharr_x())
+    }
+
+    #[staticmethod]
+    fn scharr_y() -> PyResult<Self> {
+        Self::of(apron::Filter::scharr_y())
+    }
+
+    #[staticmethod]
+    fn prewitt_x() -> PyResult<Self> {
+        Self::of(apron::Filter::prewitt_x())
+    }
+
+    #[staticmethod]
+    fn prewitt_y() -> PyResult<Self> {
+        Self::of(apron::Filter::prewitt_y())
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (neighbours = 4))]
+    fn laplacian(neighbours: usize) -> PyResult<Self> {
+        Self::of(apron::Filter::laplacian(neighbours))
+    }
+
+    #[staticmethod]
+    fn laplacian_of_gaussian(sigma: f64) -> PyResult<Self> {
+        Self::of(apron::Filter::laplacian_of_gaussian(sigma))
+    }
+
+    #[staticmethod]
+    fn emboss() -> PyResult<Self> {
+        Self::of(apron::Filter::emboss())
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (length, angle = 0.0))]
+    fn motion(length: f64, angle: f64) -> PyResult<Self> {
+        Self::of(apron::Filter::motion(length, angle))
+    }
+
+    fn flipped(&self) -> Self {
+        Self(self.0.clone().flipped())
+    }
+
+    /// Rows and columns of the window, as NumPy orders them.
+    #[getter]
+    fn shape(&self) -> (usize, usize) {
+        (self.0.rows(), self.0.cols())
+    }
+
+    #[getter]
+    fn anchor(&self) -> (usize, usize) {
+        self.0.anchor()
+    }
+
+    #[getter]
+    fn is_separable(&self) -> bool {
+        self.0.is_separable()
+    }
+
+    #[getter]
+    fn taps<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<f64>>> {
+        let (rows, cols) = self.shape();
+        let taps = (0..rows).flat_map(|row| (0..cols).map(move |col| self.0.tap(row, col)));
+        PyArray1::from_iter(py, taps).reshape([rows, cols])
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("apron.Filter({:?})", self.0.to_string())
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> (Py<PyAny>, (String,)) {
+        (slf.get_type().into_any().unbind(), (slf.get().__str__(),))
+    }
+}
+
+/// A side of a square window, or columns and rows.
+#[derive(FromPyObject)]
+enum Size {
+    Square(usize),
+    Sides(usize, usize),
+}
+
+impl Size {
+    fn pair(self) -> (usize, usize) {
+        match self {
+            Self::Square(side) => (side, side),
+            Self::Sides(cols, rows) => (cols, rows),
+        }
+    }
+}
