@@ -28,6 +28,11 @@ impl Filter {
     fn of(filter: apron::Result<apron::Filter>) -> PyResult<Self> {
         filter.map(Self).map_err(error)
     }
+
+    /// The expression that makes it.
+    pub(crate) fn described(&self) -> String {
+        format!("apron.Filter({:?})", self.0.to_string())
+    }
 }
 
 #[pymethods]
@@ -180,7 +185,7 @@ impl Filter {
     }
 
     fn __repr__(&self) -> String {
-        format!("apron.Filter({:?})", self.0.to_string())
+        self.described()
     }
 
     fn __reduce__(slf: &Bound<'_, Self>) -> (Py<PyAny>, (String,)) {

@@ -5,6 +5,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::array;
+use crate::threads::without_lock;
 use crate::passes::{self, Array, Kind, Mode, Reach, Sums};
 
 fn mode(name: &str, cval: f64) -> PyResult<Mode> {
@@ -49,8 +50,7 @@ fn run(
     let (source, target) = (memory(input)?, memory(output)?);
     // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep, and that is not shared between these two. That no
     // other thread writes to them meanwhile is the caller's promise, as for every function of NumPy that releases the GIL.
-    input.py().detach(|| unsafe { passes::filter(&source, &target, reach, sums, mode) });
-    Ok(())
+    without_lock(input.py(), || unsafe { passes::filter(&source, &target, reach, sums, mode) })
 }
 
 /// One window's reach along one axis.
