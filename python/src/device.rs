@@ -68,6 +68,11 @@ static STREAMS: Mutex<VecDeque<(u32, u64, Arc<Mutex<Stream>>, Py<PyAny>)>> = Mut
 /// How many of them.
 const MOST_STREAMS: usize = 16;
 
+/// A stream's handle as the driver takes it. To `__cuda_array_interface__` and DLPack the legacy default stream is 1, since there 0 says nothing.
+fn driver_handle(handle: u64) -> *mut c_void {
+    (if handle == 1 { 0 } else { handle }) as *mut c_void
+}
+
 /// The library's stream of this handle; `owner` keeps it alive.
 fn foreign_stream(gpu: &Gpu, handle: u64, owner: &Bound<'_, PyAny>) -> Arc<Mutex<Stream>> {
     let ordinal = gpu.info().ordinal;
@@ -79,7 +84,7 @@ fn foreign_stream(gpu: &Gpu, handle: u64, owner: &Bound<'_, PyAny>) -> Arc<Mutex
         return stream;
     }
     // SAFETY: the library gave this handle as that of a stream of this GPU, and `owner`, the object that it belongs to, is kept as long.
-    let stream = unsafe { gpu.stream_from_raw(handle as *mut c_void) };
+    let stream = unsafe { gpu.stream_from_raw(driver_handle(handle)) };
     let stream = Arc::new(Mutex::new(stream));
     streams.push_front((ordinal, handle, stream.clone(), owner.clone().unbind()));
     if streams.len() > MOST_STREAMS {
@@ -150,7 +155,7 @@ pub(crate) fn synchronize(py: Python<'_>, device: u32, handle: u64) -> PyResult<
     py.detach(|| {
         let gpu = Gpu::open(device)?;
         // SAFETY: the library gave this handle as that of a stream of this GPU, for its array to be waited for.
-        unsafe { gpu.stream_from_raw(handle as *mut c_void) }.synchronize()
+        unsafe { gpu.stream_from_raw(driver_handle(handle)) }.synchronize()
     })
     .map_err(error)
 }

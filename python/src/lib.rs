@@ -1,4 +1,4 @@
-//! apron for Python: the extension module `apron._apron`. The package around it, in `apron/`, is Python.
+//! apron for Python: the extension module `apron._apron`. The package around it, in `package/apron`, is Python.
 
 mod array;
 mod device;

@@ -57,11 +57,12 @@ def test_types(source, target):
     filter = Filter.from_taps([[0.25, -1.5, 0.25], [0.0, 2.5, -0.1]])
     plan = Plan(filter, **CPU)
     result = plan(image, dtype=target)
-    assert result.dtype == np.dtype(target or source)
+    # In this machine's byte order unless the other one was asked for.
+    assert result.dtype == np.dtype(target or np.dtype(source).newbyteorder("="))
     check(result.astype(result.dtype.newbyteorder("=")), image, filter)
     out = np.empty(image.shape, target or source)
     assert plan(image, out) is out
-    assert out.tobytes() == result.tobytes()
+    assert (out == result).all()
 
 
 def test_integers_saturate():
@@ -163,12 +164,12 @@ def test_filters():
 
 
 def test_plans():
-    plan = Plan("gaussian:sigma=2", "constant:5", "cpu", variant="direct")
+    plan = Plan("gaussian:sigma=2", "constant:5", "cpu", variant="direct-naive")
     assert (plan.device, plan.border, plan.filter) == ("cpu", "constant:5", Filter.gaussian(2.0))
-    assert plan.variant_for(480, 640, 3) == "direct"
+    assert plan.variant_for(480, 640, 3) == "direct-naive"
     again = pickle.loads(pickle.dumps(plan))
     assert (again.device, again.border, again.filter) == (plan.device, plan.border, plan.filter)
-    assert again.variant_for(480, 640) == "direct"
+    assert again.variant_for(480, 640) == "direct-naive"
     assert "gaussian" in repr(plan) and "cpu" in repr(plan)
     automatic = Plan("identity")
     assert (automatic.device == "cpu") == (automatic.fallback is not None)

@@ -60,23 +60,15 @@ def _converted(plan, image, out, axis, dtype):
     and saturated."""
     if out is not None and dtype is not None:
         raise TypeError("pass out or dtype: the result has out's type")
-    target = np.dtype(out.dtype if out is not None else image.dtype if dtype is None else dtype)
+    native = image.dtype.newbyteorder("=")
+    target = np.dtype(out.dtype if out is not None else native if dtype is None else dtype)
     for found in (image.dtype, target):
         if found.kind not in "uif" or found.itemsize > 8:
             raise TypeError(f"the type is {found}: integers and floating-point numbers of up to 64 bits are filtered")
-    # Types that plans take, in this machine's byte order, stay.
-    source = image if _is_native(image.dtype) else image.astype(np.float32)
-    direct = target if _is_native(target) else np.dtype(np.float32)
+    source = image.astype(native if native in _TYPES.values() else np.float32, copy=False)
+    direct = target if target == source.dtype else np.dtype(np.float32)
     result = plan(source, axis=axis, dtype=direct)
-    if result.dtype != target:
-        if target.kind != "f":
-            # In f64, which holds the limits of 32-bit integers; those of 64 bits are the nearest numbers below.
-            limits = np.iinfo(target)
-            low, high = float(limits.min), float(limits.max)
-            if high > limits.max:
-                high = np.nextafter(high, 0)
-            result = np.nan_to_num(np.clip(np.rint(result, dtype=np.float64), low, high), copy=False, nan=0)
-        result = result.astype(target)
+    result = stored(result, target)
     if out is None:
         return result
     if out.shape != image.shape:
@@ -85,8 +77,22 @@ def _converted(plan, image, out, axis, dtype):
     return out
 
 
-def _is_native(dtype):
-    return dtype.newbyteorder("=") in _TYPES.values() and dtype.isnative
+def stored(values, dtype):
+    """Floating-point values as another type: integers are rounded half to even and saturated, and NaN is 0. The array may be overwritten."""
+    if values.dtype == dtype:
+        return values
+    if dtype.kind != "f":
+        limits = np.iinfo(dtype)
+        if dtype.itemsize > 2 and values.dtype.itemsize < 8:
+            values = values.astype(np.float64)
+        low, high = float(limits.min), float(limits.max)
+        if high > limits.max:
+            # The nearest number below.
+            high = np.nextafter(high, 0)
+        np.rint(values, out=values)
+        np.clip(values, low, high, out=values)
+        np.nan_to_num(values, copy=False, nan=0)
+    return values.astype(dtype)
 
 
 def _is_on_device(array):

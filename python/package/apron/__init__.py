@@ -14,8 +14,9 @@ import os as _os
 from . import _apron
 from ._apron import DeviceArray, Filter, Plan
 from ._arrays import from_dlpack, to_device
+from . import cv, ndimage
 
-__all__ = ["DeviceArray", "Filter", "Plan", "from_dlpack", "to_device"]
+__all__ = ["DeviceArray", "Filter", "Plan", "cv", "from_dlpack", "ndimage", "to_device"]
 __version__ = _apron.__version__
 
 if hasattr(_os, "register_at_fork"):
