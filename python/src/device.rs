@@ -160,7 +160,10 @@ pub(crate) fn synchronize(py: Python<'_>, device: u32, handle: u64) -> PyResult<
     .map_err(error)
 }
 
-/// An array in a GPU's memory. Nothing is pending that writes to it.
+/// An array in a GPU's memory, of type uint8, uint16, float16 or float32.
+///
+/// :func:`apron.to_device` makes one, and a plan whose image is one, or is a device array of a library that is not known here. Libraries take
+/// it without a copy, by ``__cuda_array_interface__`` or DLPack. Nothing is pending that writes to it.
 #[pyclass(frozen, module = "apron", name = "DeviceArray")]
 pub(crate) struct DeviceArray {
     /// What the memory belongs to.
@@ -287,6 +290,7 @@ impl DeviceArray {
         })
     }
 
+    /// A copy on the host, in C's order.
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match self.scalar {
             Scalar::U8 => self.download::<u8>(py),
@@ -296,16 +300,19 @@ impl DeviceArray {
         }
     }
 
+    /// The extents.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.shape)
     }
 
+    /// Bytes from one element to the next along each axis.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.strides)
     }
 
+    /// The type, as NumPy's.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArrayDescr>> {
         PyArrayDescr::new(py, kind(self.scalar))
@@ -316,6 +323,7 @@ impl DeviceArray {
         self.device
     }
 
+    /// The GPU, as plans name it.
     #[getter]
     fn device(&self) -> String {
         format!("gpu:{}", self.device)

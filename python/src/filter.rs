@@ -19,7 +19,21 @@ pub(crate) fn error(error: apron::Error) -> PyErr {
 type Taps1<'py> = PyArrayLike1<'py, f64, AllowTypeChange>;
 type Taps2<'py> = PyArrayLike2<'py, f64, AllowTypeChange>;
 
-/// The taps of a window, and the cell of it that lies on the output pixel.
+/// A window of taps, and its anchor: the cell that lies on the output pixel.
+///
+/// Filters correlate, as SciPy's `correlate` and OpenCV's `filter2D`: they are not flipped. The anchor is the middle, ``size // 2``, unless
+/// another one is given. Filters are immutable, equal if they compute the same, and can be pickled.
+///
+/// Parameters
+/// ----------
+/// text : str
+///     A filter as the command line takes it: ``"gaussian:sigma=2"``, ``"sobel-x"``, ``"taps:0 1 0; 1 -4 1; 0 1 0"``,
+///     ``"separable:row=1 2 1,column=1 2 1"``, each with an anchor if ``@x,y`` follows.
+///
+/// Raises
+/// ------
+/// ValueError
+///     If the text is no filter.
 #[pyclass(frozen, eq, module = "apron", name = "Filter", from_py_object)]
 #[derive(Clone, PartialEq)]
 pub(crate) struct Filter(pub(crate) apron::Filter);
@@ -42,6 +56,23 @@ impl Filter {
         Self::of(text.parse())
     }
 
+    /// A filter from its taps.
+    ///
+    /// Parameters
+    /// ----------
+    /// taps : array_like
+    ///     Of two dimensions: rows and columns. Whether they are the product of a row and a column is detected.
+    /// anchor : tuple of int, optional
+    ///     Column and row of the cell that lies on the output pixel; the middle unless given.
+    ///
+    /// Returns
+    /// -------
+    /// Filter
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If there are no taps, if one is not finite or too great for a float32, or if the anchor lies outside.
     #[staticmethod]
     #[pyo3(signature = (taps, anchor = None))]
     fn from_taps(taps: Taps2<'_>, anchor: Option<(usize, usize)>) -> PyResult<Self> {
@@ -54,6 +85,18 @@ impl Filter {
         })
     }
 
+    /// The product of a row and a column: tap ``(r, c)`` is ``column[r] * row[c]``.
+    ///
+    /// Parameters
+    /// ----------
+    /// row, column : array_like
+    ///     Of one dimension.
+    /// anchor : tuple of int, optional
+    ///     As for :meth:`from_taps`.
+    ///
+    /// Returns
+    /// -------
+    /// Filter
     #[staticmethod]
     #[pyo3(signature = (row, column, anchor = None))]
     fn separable(row: Taps1<'_>, column: Taps1<'_>, anchor: Option<(usize, usize)>) -> PyResult<Self> {
@@ -65,11 +108,29 @@ impl Filter {
         })
     }
 
+    /// One tap of 1: the result is the image.
     #[staticmethod]
     fn identity() -> PyResult<Self> {
         Self::of(apron::Filter::identity())
     }
 
+    /// A Gaussian, whose taps sum to 1.
+    ///
+    /// Parameters
+    /// ----------
+    /// sigma : float, optional
+    ///     The standard deviation, in pixels. Without a size, the window has SciPy's radius, ``int(4 * sigma + 0.5)``.
+    /// size : int or tuple of int, optional
+    ///     Columns and rows of the window. Without `sigma`, that of OpenCV for the size.
+    ///
+    /// Returns
+    /// -------
+    /// Filter
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If neither is given, or one is not above 0.
     #[staticmethod]
     #[pyo3(signature = (sigma = None, size = None))]
     fn gaussian(sigma: Option<f64>, size: Option<Size>) -> PyResult<Self> {
@@ -81,78 +142,92 @@ impl Filter {
         })
     }
 
+    /// The mean over a window of `size`: a side, or columns and rows.
     #[staticmethod]
     fn r#box(size: Size) -> PyResult<Self> {
         let (cols, rows) = size.pair();
         Self::of(apron::Filter::box_filter(cols, rows))
     }
 
+    /// The image minus `amount` times its Laplacian.
     #[staticmethod]
     #[pyo3(signature = (amount = 1.0))]
     fn sharpen(amount: f64) -> PyResult<Self> {
         Self::of(apron::Filter::sharpen(amount))
     }
 
+    /// The image plus `amount` times the difference between the image and its blur of `sigma`.
     #[staticmethod]
     #[pyo3(signature = (sigma, amount = 1.0))]
     fn unsharp(sigma: f64, amount: f64) -> PyResult<Self> {
         Self::of(apron::Filter::unsharp(sigma, amount))
     }
 
+    /// The derivative along x, with OpenCV's taps of this size: odd, 3 to 31.
     #[staticmethod]
     #[pyo3(signature = (size = 3))]
     fn sobel_x(size: usize) -> PyResult<Self> {
         Self::of(apron::Filter::sobel_x_sized(size))
     }
 
+    /// The derivative along y, with OpenCV's taps of this size: odd, 3 to 31.
     #[staticmethod]
     #[pyo3(signature = (size = 3))]
     fn sobel_y(size: usize) -> PyResult<Self> {
         Self::of(apron::Filter::sobel_y_sized(size))
     }
 
+    /// The derivative along x: ``-1 0 1``, smoothed by ``3 10 3``.
     #[staticmethod]
     fn scharr_x() -> PyResult<Self> {
         Self::of(apron::Filter::scharr_x())
     }
 
+    /// The derivative along y: ``-1 0 1``, smoothed by ``3 10 3``.
     #[staticmethod]
     fn scharr_y() -> PyResult<Self> {
         Self::of(apron::Filter::scharr_y())
     }
 
+    /// The derivative along x: ``-1 0 1``, smoothed by ``1 1 1``.
     #[staticmethod]
     fn prewitt_x() -> PyResult<Self> {
         Self::of(apron::Filter::prewitt_x())
     }
 
+    /// The derivative along y: ``-1 0 1``, smoothed by ``1 1 1``.
     #[staticmethod]
     fn prewitt_y() -> PyResult<Self> {
         Self::of(apron::Filter::prewitt_y())
     }
 
+    /// The sum of the second derivatives, from 4 or 8 neighbours.
     #[staticmethod]
     #[pyo3(signature = (neighbours = 4))]
     fn laplacian(neighbours: usize) -> PyResult<Self> {
         Self::of(apron::Filter::laplacian(neighbours))
     }
 
+    /// The Laplacian of a Gaussian of `sigma`, at least 0.5; a flat image gives 0.
     #[staticmethod]
     fn laplacian_of_gaussian(sigma: f64) -> PyResult<Self> {
         Self::of(apron::Filter::laplacian_of_gaussian(sigma))
     }
 
+    /// A relief lit from the upper left.
     #[staticmethod]
     fn emboss() -> PyResult<Self> {
         Self::of(apron::Filter::emboss())
     }
 
+    /// The mean along a line of `length` pixels; `angle` in degrees, counter-clockwise from the x axis.
     #[staticmethod]
     #[pyo3(signature = (length, angle = 0.0))]
     fn motion(length: f64, angle: f64) -> PyResult<Self> {
         Self::of(apron::Filter::motion(length, angle))
     }
 
+    /// The filter rotated by 180 degrees, with its anchor: its correlation is the original's convolution.
     fn flipped(&self) -> Self {
         Self(self.0.clone().flipped())
     }
@@ -163,16 +238,19 @@ impl Filter {
         (self.0.rows(), self.0.cols())
     }
 
+    /// Column and row of the cell that lies on the output pixel.
     #[getter]
     fn anchor(&self) -> (usize, usize) {
         self.0.anchor()
     }
 
+    /// Whether the taps are the product of a row and a column.
     #[getter]
     fn is_separable(&self) -> bool {
         self.0.is_separable()
     }
 
+    /// The taps, of shape (rows, columns) and type float64.
     #[getter]
     fn taps<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<f64>>> {
         let (rows, cols) = self.shape();

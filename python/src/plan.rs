@@ -12,7 +12,30 @@ use crate::array;
 use crate::filter::{Filter, error};
 use crate::threads::without_lock;
 
-/// A filter ready to run on a device.
+/// A filter ready to run on a device, with a rule for what lies outside the image. It filters images of any size, from any thread.
+///
+/// Parameters
+/// ----------
+/// filter : Filter or str
+///     The filter, or the text of one.
+/// border : str, default "reflect101"
+///     What lies outside the image: "constant" (zeros), "constant:VALUE", "replicate", "reflect", "reflect101", "wrap", or "keep", which copies
+///     the image where the window leaves it.
+/// device : str, default "auto"
+///     "cpu", "gpu", "gpu:N", "gpu:all", or "auto" for the first GPU, and the CPU where there is none.
+/// variant : str, optional
+///     The variant to run; chosen for each size of image unless given.
+/// memory : int, optional
+///     The most bytes of a GPU's memory that a call takes for images on the host.
+/// autotune : bool, default False
+///     Whether to measure which variant is fastest on this GPU.
+///
+/// Raises
+/// ------
+/// ValueError
+///     For an unknown border, device or variant, or a variant that cannot run this filter.
+/// RuntimeError
+///     If a GPU was named that cannot be used.
 #[pyclass(frozen, module = "apron", name = "Plan")]
 pub(crate) struct Plan {
     pub(crate) plan: apron::Plan,
@@ -59,26 +82,36 @@ impl Plan {
         Ok(Self { plan, filter, border, variant, memory, autotune })
     }
 
+    /// The filter.
     #[getter]
     fn filter(&self) -> Filter {
         self.filter.clone()
     }
 
+    /// What lies outside the image.
     #[getter]
     fn border(&self) -> String {
         self.border.to_string()
     }
 
+    /// The device that it runs on: never "auto".
     #[getter]
     fn device(&self) -> String {
         self.plan.device().to_string()
     }
 
+    /// Why "auto" became the CPU, if it did.
     #[getter]
     fn fallback(&self) -> Option<String> {
         self.plan.fallback().map(ToString::to_string)
     }
 
+    /// The name of the variant that an image of this size runs.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If the plan was made for a variant that cannot run it.
     #[pyo3(signature = (height, width, channels = 1))]
     fn variant_for(&self, height: usize, width: usize, channels: usize) -> PyResult<&'static str> {
         self.plan.variant_for(apron::Shape { width, height, channels }).map(Variant::name).map_err(error)
@@ -99,6 +132,42 @@ impl Plan {
         Ok((again.unbind(), (plan.filter(), plan.border(), plan.device(), variant, plan.memory, plan.autotune)))
     }
 
+    /// Filter an image.
+    ///
+    /// Python's lock is released meanwhile: no other thread may write to the image, or use the output.
+    ///
+    /// Parameters
+    /// ----------
+    /// image : array
+    ///     Rows and columns, or rows, columns and channels, which do not mix. NumPy's arrays, those of libraries with DLPack, CuPy's and PyTorch's on
+    ///     a GPU, Dask's, and what NumPy makes an array of. The types uint8, uint16, float16 and float32 are filtered as they are. Other
+    ///     integers and float64 are converted to float32 first, and the result back.
+    /// out : array, optional
+    ///     Where the result goes; of the same shape, of any of these types. It may be the image.
+    /// axis : int, default -1
+    ///     The axis of the channels of an image of three dimensions; 0 for planes.
+    /// dtype : dtype, optional
+    ///     The result's type; the image's unless given. float32 keeps a derivative's sign. Integers are rounded half to even and saturated.
+    ///
+    /// Returns
+    /// -------
+    /// array
+    ///     The result: `out`, or a new array of the image's kind. An image on a GPU is filtered there, in its library's current stream, without a
+    ///     copy; the result may not have been computed yet when this returns.
+    ///
+    /// Notes
+    /// -----
+    /// A view whose rows, or whose planes' rows, have their pixels side by side is read and written where it is, whatever lies between
+    /// the rows. Other views are copied once.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     For another number of dimensions, an axis that there is not, or an output of another shape, or read-only.
+    /// TypeError
+    ///     For other types.
+    /// MemoryError
+    ///     If the host or the GPU has no room for it.
     #[pyo3(signature = (image, out = None, *, axis = -1, dtype = None))]
     fn __call__<'py>(
         slf: &Bound<'py, Self>,
