@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use cust::event::{Event, EventFlags};
-use cust::stream::StreamFlags;
-use cust::sys::{CUstream, cuMemsetD32Async};
 use gpu_kernels::abi::Doubts;
 
 use super::device::Gpu;
-use super::driver;
+use super::driver::sys::{Handle, cuMemsetD32Async};
+use super::driver::{self, Event, Queue};
 use super::graph::Chain;
 use super::memory::Memory;
 use crate::Result;
@@ -23,7 +21,7 @@ use crate::Result;
 #[derive(Debug)]
 pub struct Stream {
     pub(super) gpu: Gpu,
-    pub(super) queue: cust::stream::Stream,
+    pub(super) queue: Queue,
     scratch: Option<Memory>,
     /// The list of results in doubt, and the places of its segments.
     doubts: Option<(Memory, u32)>,
@@ -38,8 +36,7 @@ impl Gpu {
     /// Driver errors.
     pub fn stream(&self) -> Result<Stream> {
         self.enter()?;
-        let queue = cust::stream::Stream::new(StreamFlags::NON_BLOCKING, None)
-            .map_err(|error| self.error("creating a stream", error))?;
+        let queue = Queue::new().map_err(|error| self.error("creating a stream", error))?;
         Ok(Stream { gpu: self.clone(), queue, scratch: None, doubts: None, recording: None })
     }
 }
@@ -60,8 +57,7 @@ impl Stream {
     /// Driver errors.
     pub fn mark(&self) -> Result<Mark> {
         self.gpu.enter()?;
-        let event = Event::new(EventFlags::DEFAULT).and_then(|event| event.record(&self.queue).map(|()| event));
-        let event = event.map_err(|error| self.gpu.error("recording an event", error))?;
+        let event = Event::in_stream(&self.queue).map_err(|error| self.gpu.error("recording an event", error))?;
         Ok(Mark { gpu: self.gpu.clone(), event })
     }
 
@@ -95,8 +91,8 @@ impl Stream {
         Ok(Doubts { list, capacity, near })
     }
 
-    pub(super) fn raw(&self) -> CUstream {
-        self.queue.as_inner()
+    pub(super) fn raw(&self) -> Handle {
+        self.queue.raw()
     }
 }
 
@@ -122,8 +118,7 @@ impl Mark {
     pub fn since(&self, start: &Self) -> Result<Duration> {
         self.gpu.same("the mark to start from", &start.gpu)?;
         self.gpu.enter()?;
-        let elapsed = self.event.synchronize().and_then(|()| self.event.elapsed_time_f32(&start.event));
-        let milliseconds = elapsed.map_err(|error| self.gpu.error("running a kernel", error))?;
+        let milliseconds = self.event.since(&start.event).map_err(|error| self.gpu.error("running a kernel", error))?;
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
     }
 }
