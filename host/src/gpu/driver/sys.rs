@@ -74,7 +74,7 @@ macro_rules! driver {
             /// # Safety
             /// As the driver's function of this name. Returns its error's number, or 0.
             $(#[$attribute])*
-            #[allow(non_snake_case, reason = "it is named as in `cuda.h`")]
+            #[allow(non_snake_case, clippy::too_many_arguments, reason = "it is that of `cuda.h`")]
             pub(in crate::gpu) unsafe fn $name($($argument: $type),*) -> u32 {
                 const NO_DEVICE: u32 = 100;
                 const NOT_FOUND: u32 = 500;
