@@ -234,13 +234,13 @@ fn row(builder: &KernelBuilder, arch: u32, out: &Path) -> Result<(String, String
             );
         }
         let texts: Vec<_> = texts.iter().map(String::as_bytes).collect();
-        let ptx = pack(out, &format!("{}/{group}.ptx", report.arch), &texts, TEXT)?;
+        let ptx = store(out, &format!("{}/{group}.ptx", report.arch), &texts, TEXT)?;
         let mut machine_code = String::new();
         for (machine, files) in &report.machine_code {
             let codes = files[place.clone()].iter().map(|file| fs::read(file).map_err(at(file)));
             let codes = codes.collect::<Result<Vec<_>>>()?;
             let codes: Vec<_> = codes.iter().map(Vec::as_slice).collect();
-            let packed = pack(out, &format!("{}/{group}.{machine}", report.arch), &codes, CODE)?;
+            let packed = store(out, &format!("{}/{group}.{machine}", report.arch), &codes, CODE)?;
             let _ = write!(machine_code, "({}, {packed}), ", machine.trim_start_matches("sm_"));
         }
         let _ = writeln!(groups, "        ::kernel_builder::Group {{ ptx: {ptx}, machine_code: &[{machine_code}] }},");
@@ -297,7 +297,7 @@ fn compress(strings: &[&[u8]], model: Model) -> io::Result<Vec<u8>> {
 }
 
 /// Writes strings of bytes into a file of `out`, compressed, and returns the [`Packed`] that embeds it.
-fn pack(out: &Path, file: &str, strings: &[&[u8]], model: Model) -> Result<String> {
+fn store(out: &Path, file: &str, strings: &[&[u8]], model: Model) -> Result<String> {
     let path = out.join(file);
     let compressed = compress(strings, model).map_err(at(&path))?;
     fs::write(&path, compressed).map_err(at(&path))?;
