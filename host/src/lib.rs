@@ -12,6 +12,7 @@ mod image;
 mod kernels;
 mod memory;
 mod plan;
+mod progress;
 mod round;
 mod simd;
 mod spectrum;
@@ -26,5 +27,6 @@ pub use half::f16;
 #[cfg(feature = "image")]
 pub use image::dynamic::filter;
 pub use image::{AsImage, AsImageMut, Format, Image, ImageView, ImageViewMut, Layout, Pixel, Scalar, Shape};
-pub use plan::{Candidate, Device, Plan, PlanBuilder};
+pub use plan::{Candidate, Device, Gpus, Plan, PlanBuilder, RowSink, RowSource};
+pub use progress::Progress;
 pub use variant::{Family, Variant};

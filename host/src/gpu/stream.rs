@@ -1,5 +1,6 @@
 //! Streams: queues of work for a GPU, each with its own scratch memory.
 
+use std::ffi::c_void;
 use std::time::Duration;
 
 use gpu_kernels::abi::Doubts;
@@ -37,11 +38,52 @@ impl Gpu {
     pub fn stream(&self) -> Result<Stream> {
         self.enter()?;
         let queue = Queue::new().map_err(|error| self.error("creating a stream", error))?;
-        Ok(Stream { gpu: self.clone(), queue, scratch: None, doubts: None, recording: None })
+        Ok(Stream::new(self, queue))
+    }
+
+    /// Another library's stream: a driver's `CUstream`, which is also the runtime's `cudaStream_t`. A plan's work goes into it in turn
+    /// with that library's, so neither side has to wait for the other. Null is the legacy default stream, as for the driver.
+    ///
+    /// It is not destroyed with what is returned here, but waited for, since scratch memory is freed then.
+    ///
+    /// ```no_run
+    /// use apron::gpu::{DeviceView, DeviceViewMut, Gpu, Strides};
+    /// use apron::{Device, Filter, Plan, Scalar, Shape};
+    ///
+    /// # let (handle, from, to) = (std::ptr::null_mut(), 0, 0);
+    /// let gpu = Gpu::open(0)?;
+    /// let plan = Plan::builder(&"gaussian:sigma=2".parse()?).device(Device::Gpu(0)).build()?;
+    /// // What another library says of its two tensors: 1080 rows of 1920 pixels of 3 bytes, without gaps.
+    /// let shape = Shape { width: 1920, height: 1080, channels: 3 };
+    /// let bytes = (Scalar::U8, Strides { row: 5760, pixel: 3, channel: 1, image: 0 });
+    /// // SAFETY: the tensor has these bytes, and lives until the stream has passed the work.
+    /// let src = unsafe { DeviceView::from_raw(&gpu, from, bytes, shape, 1, 0..1080)? };
+    /// // SAFETY: as above, and nothing else uses this one meanwhile.
+    /// let mut dst = unsafe { DeviceViewMut::from_raw(&gpu, to, bytes, shape, 1, 0..1080)? };
+    /// // SAFETY: the library's stream outlives this one.
+    /// let mut stream = unsafe { gpu.stream_from_raw(handle) };
+    /// plan.run_region(&src, &mut dst, 0..1920, 0..1080, &mut stream)?;
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// The handle is null or a stream of this GPU's primary context (the one that the CUDA runtime, CuPy and PyTorch use), and it
+    /// is not destroyed before what is returned here is dropped.
+    pub unsafe fn stream_from_raw(&self, handle: *mut c_void) -> Stream {
+        Stream::new(self, Queue::foreign(handle))
     }
 }
 
 impl Stream {
+    fn new(gpu: &Gpu, queue: Queue) -> Self {
+        Self { gpu: gpu.clone(), queue, scratch: None, doubts: None, recording: None }
+    }
+
+    /// The driver's `CUstream`, for other libraries: see [`Gpu::stream_from_raw`]. It is destroyed with this stream.
+    pub fn handle(&self) -> *mut c_void {
+        self.queue.raw()
+    }
+
     /// Waits until all work put into the stream is done.
     ///
     /// # Errors

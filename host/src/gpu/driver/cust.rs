@@ -7,13 +7,12 @@ use std::ffi::c_void;
 
 use cust::context::CurrentContext;
 use cust::error::CudaError;
-use cust::event::EventFlags;
 use cust::memory::{CopyDestination, DeviceBuffer, LockedBuffer};
 use cust::module::Module;
 use cust::stream::StreamFlags;
 
-use super::sys::Handle;
-use super::{Answer, Device, Fault};
+use super::sys::{self, Handle};
+use super::{Answer, Device, Fault, check};
 
 thread_local! {
     /// The number of the last error on this thread: newer drivers have errors that cust has no name for.
@@ -95,19 +94,39 @@ impl Function {
 
 /// A stream.
 #[derive(Debug)]
-pub(in crate::gpu) struct Queue(cust::stream::Stream);
+pub(in crate::gpu) enum Queue {
+    Own(cust::stream::Stream),
+    /// Another library's, which cust cannot take.
+    Foreign(Handle),
+}
+
+// SAFETY: a handle; the driver takes it from any thread.
+unsafe impl Send for Queue {}
+// SAFETY: as above.
+unsafe impl Sync for Queue {}
 
 impl Queue {
     pub(in crate::gpu) fn new() -> Answer<Self> {
-        Ok(Self(cust::stream::Stream::new(StreamFlags::NON_BLOCKING, None)?))
+        Ok(Self::Own(cust::stream::Stream::new(StreamFlags::NON_BLOCKING, None)?))
+    }
+
+    pub(in crate::gpu) fn foreign(stream: Handle) -> Self {
+        Self::Foreign(stream)
     }
 
     pub(in crate::gpu) fn raw(&self) -> Handle {
-        self.0.as_inner().cast()
+        match self {
+            Self::Own(stream) => stream.as_inner().cast(),
+            Self::Foreign(stream) => *stream,
+        }
     }
 
     pub(in crate::gpu) fn synchronize(&self) -> Answer {
-        Ok(self.0.synchronize()?)
+        match self {
+            Self::Own(stream) => Ok(stream.synchronize()?),
+            // SAFETY: the stream is there, by the promise with which it was given.
+            Self::Foreign(stream) => check(unsafe { sys::cuStreamSynchronize(*stream) }),
+        }
     }
 
     /// # Safety
@@ -120,25 +139,12 @@ impl Queue {
         shared: u32,
         arguments: &mut [*mut c_void],
     ) -> Answer {
-        // SAFETY: by the caller's promise.
-        Ok(unsafe { self.0.launch(kernel.0, blocks, block, shared, arguments) }?)
-    }
-}
-
-/// A moment in a stream.
-#[derive(Debug)]
-pub(in crate::gpu) struct Event(cust::event::Event);
-
-impl Event {
-    pub(in crate::gpu) fn in_stream(Queue(queue): &Queue) -> Answer<Self> {
-        let event = cust::event::Event::new(EventFlags::DEFAULT)?;
-        event.record(queue)?;
-        Ok(Self(event))
-    }
-
-    pub(in crate::gpu) fn since(&self, start: &Self) -> Answer<f32> {
-        self.0.synchronize()?;
-        Ok(self.0.elapsed_time_f32(&start.0)?)
+        match self {
+            // SAFETY: by the caller's promise.
+            Self::Own(stream) => Ok(unsafe { stream.launch(kernel.0, blocks, block, shared, arguments) }?),
+            // SAFETY: likewise.
+            Self::Foreign(stream) => unsafe { super::launch(*stream, kernel, blocks, block, shared, arguments) },
+        }
     }
 }
 

@@ -85,7 +85,11 @@ impl Function {
 
 /// A stream.
 #[derive(Debug)]
-pub(in crate::gpu) struct Queue(Handle);
+pub(in crate::gpu) struct Queue {
+    stream: Handle,
+    /// Whether it is another library's, which destroys it.
+    foreign: bool,
+}
 
 // SAFETY: a handle; the driver takes it from any thread.
 unsafe impl Send for Queue {}
@@ -99,17 +103,22 @@ impl Queue {
         let mut stream = std::ptr::null_mut();
         // SAFETY: the pointer is to a local.
         check(unsafe { sys::cuStreamCreateWithPriority(&mut stream, NON_BLOCKING, 0) })?;
-        Ok(Self(stream))
+        Ok(Self { stream, foreign: false })
+    }
+
+    /// Another library's stream.
+    pub(in crate::gpu) fn foreign(stream: Handle) -> Self {
+        Self { stream, foreign: true }
     }
 
     pub(in crate::gpu) fn raw(&self) -> Handle {
-        self.0
+        self.stream
     }
 
     /// Waits for its work.
     pub(in crate::gpu) fn synchronize(&self) -> Answer {
         // SAFETY: the stream is there.
-        check(unsafe { sys::cuStreamSynchronize(self.0) })
+        check(unsafe { sys::cuStreamSynchronize(self.stream) })
     }
 
     /// Puts a kernel into it.
@@ -119,66 +128,23 @@ impl Queue {
     /// blocks, with so many threads and bytes of shared memory.
     pub(in crate::gpu) unsafe fn launch(
         &self,
-        Function(kernel): Function,
+        kernel: Function,
         blocks: (u32, u32, u32),
         block: (u32, u32, u32),
         shared: u32,
         arguments: &mut [*mut c_void],
     ) -> Answer {
-        let extra = std::ptr::null_mut();
-        let arguments = arguments.as_mut_ptr();
-        let (x, y, z) = blocks;
-        // SAFETY: by the caller's promise; the kernel and the stream are there.
-        check(unsafe {
-            sys::cuLaunchKernel(kernel, x, y, z, block.0, block.1, block.2, shared, self.0, arguments, extra)
-        })
+        // SAFETY: by the caller's promise; the stream is there.
+        unsafe { super::launch(self.stream, kernel, blocks, block, shared, arguments) }
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it. The driver lets its work finish first.
-        unsafe { sys::cuStreamDestroy_v2(self.0) };
-    }
-}
-
-/// A moment in a stream.
-#[derive(Debug)]
-pub(in crate::gpu) struct Event(Handle);
-
-// SAFETY: a handle; the driver takes it from any thread.
-unsafe impl Send for Event {}
-// SAFETY: as above.
-unsafe impl Sync for Event {}
-
-impl Event {
-    /// The moment at which the stream's work up to here will be done.
-    pub(in crate::gpu) fn in_stream(queue: &Queue) -> Answer<Self> {
-        let mut event = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local.
-        check(unsafe { sys::cuEventCreate(&mut event, 0) })?;
-        let event = Self(event);
-        // SAFETY: event and stream are there.
-        check(unsafe { sys::cuEventRecord(event.0, queue.0) })?;
-        Ok(event)
-    }
-
-    /// Milliseconds from another event to this one; waits for this one.
-    pub(in crate::gpu) fn since(&self, start: &Self) -> Answer<f32> {
-        let mut milliseconds = 0.0;
-        // SAFETY: both events are there; the pointer is to a local.
-        unsafe {
-            check(sys::cuEventSynchronize(self.0))?;
-            check(sys::cuEventElapsedTime(&mut milliseconds, start.0, self.0))?;
+        if !self.foreign {
+            // SAFETY: nobody else has it. The driver lets its work finish first.
+            unsafe { sys::cuStreamDestroy_v2(self.stream) };
         }
-        Ok(milliseconds)
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        // SAFETY: nobody else has it.
-        unsafe { sys::cuEventDestroy_v2(self.0) };
     }
 }
 

@@ -1,9 +1,9 @@
 //! NVIDIA's driver: the one interface to it that the rest of `gpu` uses.
 //!
 //! `sys.rs` finds the driver's functions when the program runs, so a program builds with no CUDA installed and starts with
-//! no driver. What has a handle (a context, a kernel, a stream, an event, memory) is made, launched and freed by one of two
+//! no driver. What has a handle (a context, a kernel, a stream, memory) is made, launched and freed by one of two
 //! files, which have the same types: `handles.rs` calls those functions directly; with the feature `cust`, `cust.rs` leaves
-//! it to that crate. The rest is here and is the same with both: questions about a device, and errors.
+//! it to that crate. The rest is here and is the same with both: events, questions about a device, and errors.
 //!
 //! Where the environment variable `APRON_DRIVER` names a library, that one is loaded instead: the tests' emulator, say.
 
@@ -13,12 +13,12 @@ mod cust;
 mod handles;
 pub(super) mod sys;
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 
 #[cfg(feature = "cust")]
-pub(super) use cust::{Context, DeviceMemory, Event, Function, HostMemory, Queue};
+pub(super) use cust::{Context, DeviceMemory, Function, HostMemory, Queue};
 #[cfg(not(feature = "cust"))]
-pub(super) use handles::{Context, DeviceMemory, Event, Function, HostMemory, Queue};
+pub(super) use handles::{Context, DeviceMemory, Function, HostMemory, Queue};
 pub(super) use sys::load;
 
 /// What the driver answers a call: its error's number, if it failed.
@@ -162,5 +162,65 @@ impl Function {
             sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.raw(), threads as i32, shared as usize)
         })?;
         Ok(blocks as u32)
+    }
+}
+
+/// Puts a kernel into a stream.
+///
+/// # Safety
+/// The stream is there. `arguments` are those that the kernel takes; they are copied before the call returns. The kernel's
+/// contract allows such blocks, with so many threads and bytes of shared memory.
+unsafe fn launch(
+    stream: sys::Handle,
+    kernel: Function,
+    (x, y, z): (u32, u32, u32),
+    block: (u32, u32, u32),
+    shared: u32,
+    arguments: &mut [*mut c_void],
+) -> Answer {
+    let (arguments, extra) = (arguments.as_mut_ptr(), std::ptr::null_mut());
+    // SAFETY: by the caller's promise; a kernel stays loaded.
+    check(unsafe {
+        sys::cuLaunchKernel(kernel.raw(), x, y, z, block.0, block.1, block.2, shared, stream, arguments, extra)
+    })
+}
+
+/// A moment in a stream.
+#[derive(Debug)]
+pub(super) struct Event(sys::Handle);
+
+// SAFETY: a handle; the driver takes it from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// The moment at which the stream's work up to here will be done.
+    pub(super) fn in_stream(queue: &Queue) -> Answer<Self> {
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local.
+        check(unsafe { sys::cuEventCreate(&mut event, 0) })?;
+        let event = Self(event);
+        // SAFETY: event and stream are there.
+        check(unsafe { sys::cuEventRecord(event.0, queue.raw()) })?;
+        Ok(event)
+    }
+
+    /// Milliseconds from another event to this one; waits for this one.
+    pub(super) fn since(&self, start: &Self) -> Answer<f32> {
+        let mut milliseconds = 0.0;
+        // SAFETY: both events are there; the pointer is to a local.
+        unsafe {
+            check(sys::cuEventSynchronize(self.0))?;
+            check(sys::cuEventElapsedTime(&mut milliseconds, start.0, self.0))?;
+        }
+        Ok(milliseconds)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it.
+        unsafe { sys::cuEventDestroy_v2(self.0) };
     }
 }
