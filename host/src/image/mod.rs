@@ -34,7 +34,6 @@ impl Shape {
     ///
     /// # Errors
     /// [`Error::Geometry`] if a limit is passed.
-    #[cfg(feature = "gpu")]
     pub(crate) fn check(self) -> Result<()> {
         self.slice_len(self.width.saturating_mul(self.channels)).map(|_| ())
     }
