@@ -29,8 +29,9 @@ impl Described {
     fn new(address: u64, kind: &str, shape: &[usize], strides: &[i64], axis: isize) -> PyResult<Self> {
         let scalar = scalar(kind)?;
         let ([height, width, channels], [row, pixel, channel]) = dims(shape, strides, axis, scalar.bytes() as i64)?;
-        let pixel = i32::try_from(pixel)
-            .map_err(|_| PyValueError::new_err(format!("the pixels of a row are {pixel} bytes apart: at most 2 GiB")))?;
+        let pixel = i32::try_from(pixel).map_err(|_| {
+            PyValueError::new_err(format!("the pixels of a row are {pixel} bytes apart: at most 2 GiB"))
+        })?;
         let shape = Shape { width, height, channels };
         Ok(Self { address, scalar, shape, strides: Strides { row, pixel, channel, image: 0 } })
     }
@@ -185,7 +186,11 @@ impl DeviceArray {
         let planar = match (shape.len(), axis) {
             (2, _) | (_, -1 | 2) => false,
             (_, -3 | 0) => true,
-            _ => return Err(PyValueError::new_err(format!("axis is {axis}: the first or the last of a new device array"))),
+            _ => {
+                return Err(PyValueError::new_err(format!(
+                    "axis is {axis}: the first or the last of a new device array"
+                )));
+            }
         };
         let rows = if planar {
             Shape { width, height: height * channels, channels: 1 }
@@ -234,7 +239,7 @@ impl DeviceArray {
     fn copied(&self, py: Python<'_>) -> PyResult<Self> {
         let gpu = Gpu::open(self.device).map_err(error)?;
         let copy = Self::new(&gpu, self.scalar, self.shape.clone(), -1)?;
-        let identity = apron::Filter::identity().map_err(error)?;
+        let identity = apron::Filter::identity();
         let device = apron::Device::Gpu(self.device);
         let plan = py.detach(|| apron::Plan::builder(&identity).device(device).build()).map_err(error)?;
         enqueue(py, &plan, &gpu, (&self.described(-1)?, &copy.described(-1)?), None)?;

@@ -135,7 +135,8 @@ impl Array {
                 if ffi::PyCapsule_IsValid(pointer, VERSIONED.as_ptr()) == 1 {
                     let managed = ffi::PyCapsule_GetPointer(pointer, VERSIONED.as_ptr()).cast::<ManagedVersioned>();
                     if (*managed).major != 1 {
-                        let message = format!("DLPack {}.{}: 0.8 and 1.x are known", (*managed).major, (*managed).minor);
+                        let message =
+                            format!("DLPack {}.{}: 0.8 and 1.x are known", (*managed).major, (*managed).minor);
                         return Err(PyBufferError::new_err(message));
                     }
                     ffi::PyCapsule_SetName(pointer, VERSIONED_USED.as_ptr());

@@ -1,6 +1,6 @@
 //! The class `Filter`.
 
-use numpy::{PyArray1, PyArray2, PyArrayLike1, PyArrayLike2, PyArrayMethods, PyUntypedArrayMethods, AllowTypeChange};
+use numpy::{AllowTypeChange, PyArray1, PyArray2, PyArrayLike1, PyArrayLike2, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -110,8 +110,8 @@ impl Filter {
 
     /// One tap of 1: the result is the image.
     #[staticmethod]
-    fn identity() -> PyResult<Self> {
-        Self::of(apron::Filter::identity())
+    fn identity() -> Self {
+        Self(apron::Filter::identity())
     }
 
     /// A Gaussian, whose taps sum to 1.
@@ -179,26 +179,26 @@ impl Filter {
 
     /// The derivative along x: ``-1 0 1``, smoothed by ``3 10 3``.
     #[staticmethod]
-    fn scharr_x() -> PyResult<Self> {
-        Self::of(apron::Filter::scharr_x())
+    fn scharr_x() -> Self {
+        Self(apron::Filter::scharr_x())
     }
 
     /// The derivative along y: ``-1 0 1``, smoothed by ``3 10 3``.
     #[staticmethod]
-    fn scharr_y() -> PyResult<Self> {
-        Self::of(apron::Filter::scharr_y())
+    fn scharr_y() -> Self {
+        Self(apron::Filter::scharr_y())
     }
 
     /// The derivative along x: ``-1 0 1``, smoothed by ``1 1 1``.
     #[staticmethod]
-    fn prewitt_x() -> PyResult<Self> {
-        Self::of(apron::Filter::prewitt_x())
+    fn prewitt_x() -> Self {
+        Self(apron::Filter::prewitt_x())
     }
 
     /// The derivative along y: ``-1 0 1``, smoothed by ``1 1 1``.
     #[staticmethod]
-    fn prewitt_y() -> PyResult<Self> {
-        Self::of(apron::Filter::prewitt_y())
+    fn prewitt_y() -> Self {
+        Self(apron::Filter::prewitt_y())
     }
 
     /// The sum of the second derivatives, from 4 or 8 neighbours.
@@ -216,8 +216,8 @@ impl Filter {
 
     /// A relief lit from the upper left.
     #[staticmethod]
-    fn emboss() -> PyResult<Self> {
-        Self::of(apron::Filter::emboss())
+    fn emboss() -> Self {
+        Self(apron::Filter::emboss())
     }
 
     /// The mean along a line of `length` pixels; `angle` in degrees, counter-clockwise from the x axis.

@@ -25,9 +25,9 @@ mod _apron {
     #[pymodule_export]
     use crate::filter::Filter;
     #[pymodule_export]
+    use crate::ndimage::{correlate, correlate1d, uniform_filter1d};
+    #[pymodule_export]
     use crate::plan::Plan;
     #[pymodule_export]
     use crate::threads::after_fork;
-    #[pymodule_export]
-    use crate::ndimage::{correlate, correlate1d, uniform_filter1d};
 }

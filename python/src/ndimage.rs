@@ -5,8 +5,8 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::array;
-use crate::threads::without_lock;
 use crate::passes::{self, Array, Kind, Mode, Reach, Sums};
+use crate::threads::without_lock;
 
 fn mode(name: &str, cval: f64) -> PyResult<Mode> {
     Ok(match name {
@@ -23,12 +23,7 @@ fn mode(name: &str, cval: f64) -> PyResult<Mode> {
 fn memory(array: &Bound<'_, PyUntypedArray>) -> PyResult<Array> {
     let (letter, bytes) = array::kind(array)?;
     let kind = Kind::named(letter, bytes).ok_or_else(|| PyRuntimeError::new_err("data type not supported"))?;
-    Ok(Array {
-        data: array::address(array),
-        kind,
-        shape: array.shape().to_vec(),
-        strides: array.strides().to_vec(),
-    })
+    Ok(Array { data: array::address(array), kind, shape: array.shape().to_vec(), strides: array.strides().to_vec() })
 }
 
 fn run(

@@ -206,9 +206,8 @@ pub(crate) fn along(axis: usize, dims: usize, taps: &[f64]) -> Sums {
         position
     };
     let (size, half) = (taps.len(), taps.len() / 2);
-    let agree = |sign: f64| {
-        size % 2 == 1 && (1..=half).all(|i| (taps[half + i] - sign * taps[half - i]).abs() <= f64::EPSILON)
-    };
+    let agree =
+        |sign: f64| size % 2 == 1 && (1..=half).all(|i| (taps[half + i] - sign * taps[half - i]).abs() <= f64::EPSILON);
     if let Some(sign) = [1.0, -1.0].into_iter().find(|&sign| agree(sign)) {
         let pairs = (0..half).map(|i| (at(i), at(size - 1 - i), taps[i])).collect();
         return Sums::Paired { middle: (at(half), taps[half]), pairs, sign };
@@ -354,8 +353,11 @@ impl Problem {
         let (height, width) = self.buffer();
         let offset = |position: &[usize]| {
             let at = |dim: &Dim| position.get(dim.axis).copied().unwrap_or(0);
-            let slab =
-                self.outer.iter().filter(|dim| dim.reach.extent() > 1).fold(0, |slab, dim| slab * dim.reach.extent() + at(dim));
+            let slab = self
+                .outer
+                .iter()
+                .filter(|dim| dim.reach.extent() > 1)
+                .fold(0, |slab, dim| slab * dim.reach.extent() + at(dim));
             (slab * height + at(&self.u)) * width + at(&self.v)
         };
         match sums {
@@ -406,13 +408,14 @@ impl Problem {
                 let extent = dim.reach.extent();
                 let index = place - dim.reach.before + (rest % extent) as isize;
                 rest /= extent;
-                base = base
-                    .zip(self.mode.resolve(index, dim.len as isize))
-                    .map(|(base, index)| base + index * dim.source);
+                base =
+                    base.zip(self.mode.resolve(index, dim.len as isize)).map(|(base, index)| base + index * dim.source);
             }
             match base {
                 // SAFETY: the indices of the other dimensions lie inside the array.
-                Some(base) => unsafe { self.load(source.kind, source.data.offset(base), part, (row, col), (rows, cols)) },
+                Some(base) => unsafe {
+                    self.load(source.kind, source.data.offset(base), part, (row, col), (rows, cols))
+                },
                 None => part.fill(self.mode.constant()),
             }
         }
@@ -427,7 +430,9 @@ impl Problem {
         }
         for (row, sums) in buffers.sums.chunks(cols).enumerate() {
             // SAFETY: likewise, a row of it.
-            unsafe { (target.kind.store)(target.data.offset(base + row as isize * self.u.target), self.v.target, sums) };
+            unsafe {
+                (target.kind.store)(target.data.offset(base + row as isize * self.u.target), self.v.target, sums)
+            };
         }
     }
 
@@ -448,11 +453,12 @@ impl Problem {
         let height = rows + u.reach.extent() - 1;
         let first = row as isize - u.reach.before;
         // Rows that lie inside the array and follow each other without a gap are one run.
-        let run = (v.reach.extent() == 1 && cols == v.len && u.source == v.source * cols as isize && width == cols).then(|| {
-            let from = (-first).clamp(0, height as isize);
-            let to = (u.len as isize - first).clamp(from, height as isize);
-            (from as usize, to as usize)
-        });
+        let run = (v.reach.extent() == 1 && cols == v.len && u.source == v.source * cols as isize && width == cols)
+            .then(|| {
+                let from = (-first).clamp(0, height as isize);
+                let to = (u.len as isize - first).clamp(from, height as isize);
+                (from as usize, to as usize)
+            });
         if let Some((from, to)) = run {
             // SAFETY: these rows lie inside, and `cols` is the whole of the other dimension.
             unsafe {

@@ -344,7 +344,9 @@ pub(crate) fn dims<T: Copy>(shape: &[usize], strides: &[T], axis: isize, one: T)
         }
         _ => {
             let dims = shape.len();
-            Err(PyValueError::new_err(format!("the image has {dims} dimensions: 2 or 3 are needed (rows, columns, channels)")))
+            Err(PyValueError::new_err(format!(
+                "the image has {dims} dimensions: 2 or 3 are needed (rows, columns, channels)"
+            )))
         }
     }
 }
