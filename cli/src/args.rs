@@ -10,11 +10,12 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
 use crate::limits::{Limits, amount};
+use crate::scaling::Scaling;
 use crate::taps_file;
 
 /// Filters pictures and arrays by convolution, on an NVIDIA GPU or on the CPU.
 #[derive(Debug, Parser)]
-#[command(name = "apron", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "apron", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Load the GPU kernels from this PTX file; any compiler may have made it from this version's source
     #[arg(long, value_name = "FILE", global = true)]
@@ -46,18 +47,56 @@ pub(crate) enum Command {
     Taps(Box<TapsArgs>),
     /// Show devices, kernels and variants
     Info,
+    /// Print what makes a shell complete apron's command lines
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions {
+        /// The shell
+        #[arg(value_name = "SHELL")]
+        shell: clap_complete::Shell,
+    },
+    /// Print a manual page
+    #[command(after_help = MAN_HELP)]
+    Man {
+        /// The command that the page is about [default: apron itself]
+        #[arg(value_name = "COMMAND")]
+        command: Option<String>,
+    },
 }
 
-#[derive(Debug, ClapArgs)]
-#[command(after_help = FILTER_HELP)]
-pub(crate) struct FilterArgs {
-    /// Pictures to read
-    #[arg(value_name = "IN", required = true)]
-    pub(crate) inputs: Vec<PathBuf>,
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  apron completions bash > ~/.local/share/bash-completion/completions/apron
+  apron completions zsh > ~/.zfunc/_apron        # a folder of $fpath
+  apron completions fish > ~/.config/fish/completions/apron.fish";
 
-    /// Picture to write, or an existing folder, in which each picture keeps its name
-    #[arg(value_name = "OUT")]
-    pub(crate) output: PathBuf,
+const MAN_HELP: &str = "\
+Examples:
+  apron man filter | man -l -
+  apron man > ~/.local/share/man/man1/apron.1";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = FILTER_HELP, override_usage = FILTER_USAGE)]
+pub(crate) struct FilterArgs {
+    /// IN: pictures or folders of pictures to read, or - for standard input. OUT, the last one: the picture to write, or a folder, in which
+    /// each picture keeps its name, or - for standard output
+    #[arg(value_name = "IN.. OUT")]
+    pub(crate) paths: Vec<PathBuf>,
+
+    /// Replace OUT if it exists. Without it, OUT is replaced only if it is also IN; files in a folder OUT are replaced always
+    #[arg(long, conflicts_with = "skip_existing")]
+    pub(crate) overwrite: bool,
+
+    /// Leave out pictures whose results exist
+    #[arg(long)]
+    pub(crate) skip_existing: bool,
+
+    /// Add TEXT to the name of each result, before its extension. OUT may be left out then: results are written beside their pictures
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = suffix)]
+    pub(crate) suffix: Option<String>,
+
+    /// Read the folders in a folder too; OUT gets the same folders
+    #[arg(long)]
+    pub(crate) recursive: bool,
 
     #[command(flatten)]
     pub(crate) choice: Choice,
@@ -83,21 +122,24 @@ pub(crate) struct FilterArgs {
     #[arg(long, conflicts_with = "variant")]
     pub(crate) autotune: bool,
 
-    /// Pixel type to write; values are not scaled [default: as the input]
+    /// Pixel type to write [default: as the input]
     #[arg(long, value_name = "TYPE", value_parser = scalars())]
     pub(crate) output_type: Option<Scalar>,
+
+    #[command(flatten)]
+    pub(crate) scaling: Scaling,
 
     /// Read files without a header: rows of 8-bit pixels of this size, with interleaved channels
     #[arg(long, value_name = "WxHxC", value_parser = raw)]
     pub(crate) raw: Option<Shape>,
 
-    /// Format to write, as a file extension [default: as OUT; in a folder, as the input]
+    /// Format to write, as a file extension; needed for standard output [default: as OUT; in a folder, as the input]
     #[arg(long, value_name = "EXT", value_parser = FileFormat::from_extension)]
     pub(crate) format: Option<&'static FileFormat>,
 
-    /// Quality of JPEG output
-    #[arg(long, value_name = "1-100", default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=100))]
-    pub(crate) quality: u8,
+    /// Quality of JPEG output [default: 90]
+    #[arg(long, value_name = "1-100", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub(crate) quality: Option<u8>,
 
     #[command(flatten)]
     pub(crate) limits: Limits,
@@ -114,6 +156,10 @@ pub(crate) struct FilterArgs {
     #[arg(long, short, conflicts_with = "quiet")]
     pub(crate) verbose: bool,
 }
+
+const FILTER_USAGE: &str = "\
+apron filter [OPTIONS] <IN>... <OUT>
+       apron filter [OPTIONS] --suffix <TEXT> <IN>...";
 
 const FILTER_HELP: &str = "\
 Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw. Alpha is copied, not filtered. The colour
@@ -175,6 +221,10 @@ pub(crate) struct TapsArgs {
     /// File to write: an array of f8 if its name ends in .npy, else text [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Replace the file if it exists
+    #[arg(long, requires = "out")]
+    pub(crate) overwrite: bool,
 }
 
 const TAPS_HELP: &str = "\
@@ -191,7 +241,7 @@ pub(crate) struct Choice {
     source: Source,
 
     /// Column and row, from 0, of the tap that lies on the output pixel [default: the middle]
-    #[arg(long, value_name = "X,Y", value_parser = anchor)]
+    #[arg(long, value_name = "X,Y", allow_hyphen_values = true, value_parser = anchor)]
     anchor: Option<(usize, usize)>,
 
     /// Rotate the filter by 180 degrees: true convolution, as SciPy's convolve [default: correlation]
@@ -238,7 +288,15 @@ fn scalars() -> impl TypedValueParser<Value = Scalar> {
 fn anchor(text: &str) -> Result<(usize, usize), &'static str> {
     text.split_once(',')
         .and_then(|(x, y)| Some((x.trim().parse().ok()?, y.trim().parse().ok()?)))
-        .ok_or("a column and a row from 0 are needed, as in 1,1")
+        .ok_or("a column and a row of the filter are needed, counted from 0, as in 1,1")
+}
+
+fn suffix(text: &str) -> Result<String, &'static str> {
+    match text {
+        "" => Err("a text is needed, as in -blurred"),
+        _ if text.contains(std::path::is_separator) => Err("a part of a file name is needed, as in -blurred, not of a path"),
+        _ => Ok(text.to_owned()),
+    }
 }
 
 fn shape(text: &str) -> Result<Shape, &'static str> {

@@ -14,17 +14,30 @@ use crate::limits::Limits;
 use crate::npy;
 use crate::picture::{Picture, Pixels};
 use crate::replace::replace;
+use crate::stream;
 
-/// Opens a file to read. Refuses folders, and pipes, which may block for ever.
+/// Opens a file to read. What standard input (`-`) or a pipe holds is read to its end first.
 pub(crate) fn open(path: &Path) -> Result<BufReader<File>> {
+    if stream::is_stream(path) {
+        return stream::read(path).map(BufReader::new);
+    }
     let found = fs::metadata(path).map_err(|error| Failure::at(path, error))?;
     if found.is_dir() {
-        return Err(Failure::at(path, "is a folder; name the files in it"));
+        return Err(Failure::at(path, "is a folder"));
+    }
+    if stream::is_pipe(&found) {
+        return stream::read(path).map(BufReader::new);
     }
     if !found.is_file() {
-        return Err(Failure::at(path, "is not a regular file"));
+        return Err(Failure::at(path, "is neither a regular file nor a pipe"));
     }
     Ok(BufReader::new(File::open(path).map_err(|error| Failure::at(path, error))?))
+}
+
+/// Whether the name says that the file is a picture to read.
+pub(crate) fn is_named_as_picture(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"))
+        || ImageFormat::from_path(path).is_ok_and(|format| format.reading_enabled())
 }
 
 /// Reads a picture. The content tells the format, else the name does. With `raw`, the file has no header and holds 8-bit
