@@ -364,20 +364,18 @@ mod tests {
     #[test]
     fn defaults() {
         let args = parse(&["in.png", "out.png", "--filter", "gaussian:sigma=2"]).unwrap();
-        assert_eq!(args.inputs, [PathBuf::from("in.png")]);
-        assert_eq!(args.output, PathBuf::from("out.png"));
+        assert_eq!(args.paths, ["in.png", "out.png"].map(PathBuf::from));
         assert_eq!(args.border, Border::Reflect101);
         assert_eq!(args.device, Device::Auto);
         assert_eq!((args.variant, args.output_type), (None, None));
-        assert_eq!((args.limits.max_pixels, args.limits.max_bytes), (1 << 28, 1 << 29));
+        assert_eq!((args.limits.max_pixels, args.limits.max_bytes), (1 << 28, 2 << 30));
         assert_eq!(args.choice.filter().unwrap(), Filter::gaussian(2.0).unwrap());
     }
 
     #[test]
     fn several_inputs() {
         let args = parse(&["a.png", "b.png", "c.png", "out", "--filter", "emboss"]).unwrap();
-        assert_eq!(args.inputs.len(), 3);
-        assert_eq!(args.output, PathBuf::from("out"));
+        assert_eq!(args.paths, ["a.png", "b.png", "c.png", "out"].map(PathBuf::from));
     }
 
     #[test]
@@ -397,19 +395,25 @@ mod tests {
     #[test]
     fn nonsense_is_one_line_that_names_it() {
         let cases: &[(&[&str], &[&str])] = &[
-            (&[], &["required", "OUT"]),
+            (&[], &["required", "--filter"]),
             (&["a.png", "b.png"], &["required", "--filter"]),
             (&["a", "b", "--filter", "gaussian:sigma=-1"], &["sigma", "-1"]),
             (&["a", "b", "--filter", "nonesuch"], &["nonesuch", "gaussian"]),
             (&["a", "b", "--taps", "1 2; 3"], &["row 2"]),
             (&["a", "b", "--taps", "1 2 x"], &["x"]),
             (&["a", "b", "--filter", "emboss", "--taps", "1"], &["--taps", "cannot be used"]),
-            (&["a", "b", "--filter", "emboss", "--border", "mirror"], &["mirror", "reflect101"]),
+            (&["a", "b", "--filter", "emboss", "--border", "reflex"], &["reflex", "reflect101"]),
             (&["a", "b", "--filter", "emboss", "--device", "tpu"], &["tpu", "auto"]),
             (&["a", "b", "--filter", "emboss", "--variant", "fast"], &["fast", "direct-naive"]),
             (&["a", "b", "--filter", "emboss", "--output-type", "i8"], &["i8", "u16"]),
             (&["a", "b", "--filter", "emboss", "--format", "docx"], &["docx", "png"]),
             (&["a", "b", "--filter", "emboss", "--anchor", "1"], &["1,1"]),
+            (&["a", "b", "--filter", "emboss", "--anchor", "-1,0"], &["-1,0", "--anchor", "from 0"]),
+            (&["a", "b", "--filter", "emboss", "--suffix", "a/b"], &["--suffix", "file name"]),
+            (&["a", "b", "--filter", "emboss", "--scale", "half"], &["half", "0..4095"]),
+            (&["a", "b", "--filter", "emboss", "--offset", "much"], &["much", "128"]),
+            (&["a", "b", "--filter", "emboss", "--scale", "full", "--normalize"], &["--scale", "--normalize"]),
+            (&["a", "b", "--filter", "emboss", "--overwrite", "--skip-existing"], &["--overwrite", "--skip-existing"]),
             (&["a", "b", "--filter", "emboss", "--max-bytes", "1.5G"], &["1.5G", "512M"]),
             (&["a", "b", "--filter", "emboss", "--max-bytes", "99999999999T"], &["512M"]),
             (&["a", "b", "--filter", "emboss", "--jobs", "0"], &["0"]),

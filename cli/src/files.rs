@@ -6,7 +6,7 @@ use std::path::Path;
 
 use apron::{Image, Shape};
 use image::metadata::Orientation;
-use image::{ColorType, ImageDecoder, ImageFormat, ImageReader};
+use image::{ColorType, ExtendedColorType, ImageDecoder, ImageFormat, ImageReader};
 
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
@@ -108,11 +108,21 @@ fn read_raw(mut reader: BufReader<File>, shape: Shape, limits: &Limits) -> Resul
 }
 
 fn explained(error: image::ImageError, limits: &Limits) -> String {
+    use image::error::UnsupportedErrorKind;
+
+    let io = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source())
+        .find_map(|error| error.downcast_ref::<std::io::Error>());
+    if io.is_some_and(|error| error.kind() == std::io::ErrorKind::UnexpectedEof) {
+        return "the file is cut off: it ends before the picture does".to_owned();
+    }
     match error {
-        image::ImageError::Limits(_) => format!(
-            "takes more than {} bytes to decode; raise it with --max-bytes if you trust the file",
-            limits.max_bytes
-        ),
+        image::ImageError::Limits(_) => format!("takes more memory to decode than is allowed; {}", limits.advice()),
+        image::ImageError::Unsupported(unsupported) => match unsupported.kind() {
+            UnsupportedErrorKind::Color(ExtendedColorType::Unknown(bits)) => {
+                format!("pixels of {bits} bits of this kind are not supported; convert the file to 8 or 16 bits, or to .npy")
+            }
+            _ => unsupported.to_string(),
+        },
         error => error.to_string(),
     }
 }
