@@ -18,7 +18,7 @@ use crate::taps_file;
 #[command(name = "apron", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Load the GPU kernels from this PTX file; any compiler may have made it from this version's source
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE", global = true, help_heading = "Running", display_order = 900)]
     pub(crate) ptx: Option<PathBuf>,
 
     #[command(subcommand)]
@@ -29,7 +29,8 @@ const EXAMPLES: &str = "\
 Examples:
   apron filter photo.jpg blurred.png --filter gaussian:sigma=2
   apron filter photo.png edges.npy --taps \"0 1 0; 1 -4 1; 0 1 0\" --output-type f32
-  apron filter scans/*.tif out/ --filter unsharp:sigma=1.5,amount=0.8
+  apron filter photos/ sharp/ --filter unsharp:sigma=1.5,amount=0.8
+  apron help filter
   apron filters
   apron info
 
@@ -101,7 +102,7 @@ pub(crate) struct FilterArgs {
     #[command(flatten)]
     pub(crate) choice: Choice,
 
-    /// Rule for pixels outside the picture: constant[:V], replicate, reflect, reflect101, wrap or keep
+    /// Rule for pixels outside the picture: constant[:V], replicate (or nearest, edge), reflect, reflect101 (or mirror), wrap or keep
     #[arg(long, default_value_t, allow_hyphen_values = true)]
     pub(crate) border: Border,
 
@@ -144,7 +145,7 @@ pub(crate) struct FilterArgs {
     #[command(flatten)]
     pub(crate) limits: Limits,
 
-    /// Pictures to filter at the same time [default: one for each core, at most 8]
+    /// Pictures to filter at the same time [default: one for each core, if there is a GiB of memory for each]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) jobs: Option<u16>,
 
@@ -162,23 +163,34 @@ apron filter [OPTIONS] <IN>... <OUT>
        apron filter [OPTIONS] --suffix <TEXT> <IN>...";
 
 const FILTER_HELP: &str = "\
+Files: IN may be a file, a folder of pictures, a pipe, or - for standard input. OUT may be a file, a folder, or - for standard
+output, with --format. Several pictures need a folder as OUT, or --suffix. A folder OUT that does not exist is made; a single
+picture's needs a / at its end. A file is written under a temporary name and renamed when it is complete: OUT may be IN, and
+a failure leaves no partial file. Of several pictures, one that fails does not stop the others.
+
+Values: integers are rounded half to even, and those below 0 or above the greatest value are cut off; the tool says so where a
+derivative loses its negative half. --abs, --scale or --normalize, and --offset are applied to each value in this order, before it
+is rounded. --output-type f32 keeps sign and fraction.
+
 Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw. Alpha is copied, not filtered. The colour
 profile and the orientation are kept where the format can hold them; other metadata is dropped. Of an animation or a
 document, the first picture is read. The limits on size guard against files that decode to more than memory holds.
 Arrays (.npy) are height x width or height x width x channels, with 1 to 4 channels of u1, u2, f2 or f4, in either
 byte order, C or Fortran; every channel is filtered.
 Files without a header are read with --raw, as 8-bit pixels; every channel is filtered. The format raw writes such files.
-Integers are rounded half to even and saturated; --output-type f32 keeps sign and fraction.
-A file is written under a temporary name and renamed when it is complete: OUT may be IN, and a failure leaves no partial
-file.
 
 Examples:
   apron filter photo.jpg blurred.png --filter gaussian:sigma=2
   apron filter photo.png photo.png --filter sharpen --border replicate
-  apron filter field.npy dx.npy --filter sobel-x --output-type f32 --border constant:0
-  apron filter photo.png edges.npy --taps \"0 1 0; 1 -4 1; 0 1 0\" --output-type f32
-  apron filter photo.png out.tif --taps-file psf.npy --convolve --device gpu:0 --verbose
+  apron filter *.jpg --suffix -soft --filter gaussian:2
+  apron filter photos/ soft/ --recursive --skip-existing --filter gaussian:2
   apron filter scans/*.tif out/ --filter unsharp:sigma=1.5,amount=0.8 --format png
+  apron filter - - --format png --filter sharpen < in.png > out.png
+  apron filter photo.png edges.png --filter sobel-x --offset 128
+  apron filter scan16.tif small.jpg --filter identity --output-type u8 --quality 85
+  apron filter field.npy shown.png --filter gaussian:2 --normalize --output-type u8
+  apron filter field.npy dx.npy --filter sobel-x --output-type f32 --border constant:0
+  apron filter photo.png out.tif --taps-file psf.npy --convolve --device gpu:0 --verbose
   apron filter hubble.raw blurred.raw --raw 1024x1024x3 --filter gaussian:sigma=3,size=17";
 
 #[derive(Debug, ClapArgs)]

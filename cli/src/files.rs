@@ -108,11 +108,15 @@ fn read_raw(mut reader: BufReader<File>, shape: Shape, limits: &Limits) -> Resul
 }
 
 fn explained(error: image::ImageError, limits: &Limits) -> String {
+    use std::error::Error;
+
     use image::error::UnsupportedErrorKind;
 
-    let io = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source())
-        .find_map(|error| error.downcast_ref::<std::io::Error>());
-    if io.is_some_and(|error| error.kind() == std::io::ErrorKind::UnexpectedEof) {
+    let io = match &error {
+        image::ImageError::IoError(error) => Some(error),
+        error => std::iter::successors(error.source(), |&error| error.source()).find_map(|error| error.downcast_ref()),
+    };
+    if io.is_some_and(|error: &std::io::Error| error.kind() == std::io::ErrorKind::UnexpectedEof) {
         return "the file is cut off: it ends before the picture does".to_owned();
     }
     match error {

@@ -84,6 +84,20 @@ fn is_derivative(filter: &Filter) -> bool {
     sum <= 1e-6 * weight && weight > 0.0
 }
 
+/// One job for each core, as long as there is a GiB of memory for each: a picture and its result are there at the same time.
+fn jobs_at_once() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let gibibytes = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text)).unwrap_or(8);
+    cores.min(gibibytes).max(1)
+}
+
+/// The GiB of memory that programs can have, by what Linux says.
+fn available(meminfo: &str) -> Option<usize> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes >> 20)
+}
+
 /// Runs several jobs at a time; a job that fails does not stop the others.
 fn run_all(task: &Task<'_>, jobs: &[Job]) -> Result {
     let args = task.args;
@@ -93,10 +107,7 @@ fn run_all(task: &Task<'_>, jobs: &[Job]) -> Result {
         let style = ProgressStyle::with_template("{wide_bar} {pos} of {len}, {eta} left");
         ProgressBar::new(jobs.len() as u64).with_style(style.expect("a literal that is well formed"))
     };
-    let at_once = match args.jobs {
-        Some(jobs) => jobs.into(),
-        None => std::thread::available_parallelism().map_or(1, NonZero::get).min(8),
-    };
+    let at_once = args.jobs.map_or_else(jobs_at_once, usize::from);
     let next = AtomicUsize::new(0);
     let (failures, skipped) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
     let notes = Mutex::new(Notes::default());
@@ -277,4 +288,28 @@ fn cut(plan: &Plan, src: &Pixels, channels: usize, target: Scalar, finish: Optio
         total: cut.total + 1,
         middle,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_counted_in_gibibytes() {
+        let text = "MemTotal:       16316412 kB\nMemFree:          412340 kB\nMemAvailable:    9437184 kB\n";
+        assert_eq!(available(text), Some(9));
+        assert_eq!(available("MemTotal: 1 kB"), None);
+        assert!(jobs_at_once() >= 1);
+    }
+
+    #[test]
+    fn derivatives_are_told_from_blurs() {
+        let is = |text: &str| is_derivative(&text.parse().unwrap());
+        for text in ["sobel-x", "laplacian", "log:sigma=2", "taps:-1 1", "taps:-1", "scharr-y"] {
+            assert!(is(text), "{text}");
+        }
+        for text in ["gaussian:2", "sharpen", "emboss", "unsharp:sigma=2", "identity", "taps:0"] {
+            assert!(!is(text), "{text}");
+        }
+    }
 }

@@ -167,7 +167,10 @@ impl FileFormat {
     pub(crate) fn from_path(path: &Path) -> Result<&'static Self> {
         match path.extension() {
             Some(extension) => Self::from_extension(&extension.to_string_lossy()),
-            None => Err("is no folder and has no extension that names a format, as in out.png".to_owned()),
+            None => Err(format!(
+                "there is no such folder, and the name has no extension that tells a format, as in {0}.png; for a new folder, write {0}/",
+                path.display()
+            )),
         }
         .map_err(|reason| Failure::at(path, reason))
     }

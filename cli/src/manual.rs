@@ -31,7 +31,8 @@ pub(crate) fn page(name: Option<&str>) -> Result {
             found.ok_or_else(|| Failure::usage(format!("no command is called {name}; there are {}", known.join(", "))))?
         }
     };
-    print(|out| Man::new(command).render(out))
+    let source = concat!("apron ", env!("CARGO_PKG_VERSION"));
+    print(|out| Man::new(command).source(source).render(out))
 }
 
 #[cfg(test)]
