@@ -84,77 +84,77 @@ pub(crate) struct FilterArgs {
     pub(crate) paths: Vec<PathBuf>,
 
     /// Replace OUT if it exists. Without it, OUT is replaced only if it is also IN; files in a folder OUT are replaced always
-    #[arg(long, conflicts_with = "skip_existing")]
+    #[arg(long, conflicts_with = "skip_existing", help_heading = "Files")]
     pub(crate) overwrite: bool,
 
     /// Leave out pictures whose results exist
-    #[arg(long)]
+    #[arg(long, help_heading = "Files")]
     pub(crate) skip_existing: bool,
 
     /// Add TEXT to the name of each result, before its extension. OUT may be left out then: results are written beside their pictures
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = suffix)]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = suffix, help_heading = "Files")]
     pub(crate) suffix: Option<String>,
 
     /// Read the folders in a folder too; OUT gets the same folders
-    #[arg(long)]
+    #[arg(long, help_heading = "Files")]
     pub(crate) recursive: bool,
 
     #[command(flatten)]
     pub(crate) choice: Choice,
 
     /// Rule for pixels outside the picture: constant[:V], replicate (or nearest, edge), reflect, reflect101 (or mirror), wrap or keep
-    #[arg(long, default_value_t, allow_hyphen_values = true)]
+    #[arg(long, default_value_t, allow_hyphen_values = true, help_heading = "Filter")]
     pub(crate) border: Border,
 
     /// Where to run: cpu, gpu:N, gpu:all or auto (the first GPU, or the CPU if there is none)
-    #[arg(long, default_value_t)]
+    #[arg(long, default_value_t, help_heading = "Running")]
     pub(crate) device: Device,
 
     /// Most bytes of a GPU's memory for each picture [default: what is free]; larger pictures are filtered in bands; K, M, G and T are
     /// powers of 1024
-    #[arg(long, value_name = "N", value_parser = amount)]
+    #[arg(long, value_name = "N", value_parser = amount, help_heading = "Running")]
     pub(crate) gpu_memory: Option<u64>,
 
     /// Variant to run, from the list in "apron info" [default: chosen by size]
-    #[arg(long)]
+    #[arg(long, help_heading = "Running")]
     pub(crate) variant: Option<Variant>,
 
     /// Measure the variants once for each new size on this GPU, and remember the fastest
-    #[arg(long, conflicts_with = "variant")]
+    #[arg(long, conflicts_with = "variant", help_heading = "Running")]
     pub(crate) autotune: bool,
 
     /// Pixel type to write [default: as the input]
-    #[arg(long, value_name = "TYPE", value_parser = scalars())]
+    #[arg(long, value_name = "TYPE", value_parser = scalars(), help_heading = "Values")]
     pub(crate) output_type: Option<Scalar>,
 
     #[command(flatten)]
     pub(crate) scaling: Scaling,
 
     /// Read files without a header: rows of 8-bit pixels of this size, with interleaved channels
-    #[arg(long, value_name = "WxHxC", value_parser = raw)]
+    #[arg(long, value_name = "WxHxC", value_parser = raw, help_heading = "Files")]
     pub(crate) raw: Option<Shape>,
 
     /// Format to write, as a file extension; needed for standard output [default: as OUT; in a folder, as the input]
-    #[arg(long, value_name = "EXT", value_parser = FileFormat::from_extension)]
+    #[arg(long, value_name = "EXT", value_parser = FileFormat::from_extension, help_heading = "Files")]
     pub(crate) format: Option<&'static FileFormat>,
 
     /// Quality of JPEG output [default: 90]
-    #[arg(long, value_name = "1-100", value_parser = clap::value_parser!(u8).range(1..=100))]
+    #[arg(long, value_name = "1-100", value_parser = clap::value_parser!(u8).range(1..=100), help_heading = "Files")]
     pub(crate) quality: Option<u8>,
 
     #[command(flatten)]
     pub(crate) limits: Limits,
 
     /// Pictures to filter at the same time [default: one for each core, if there is a GiB of memory for each]
-    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Running")]
     pub(crate) jobs: Option<u16>,
 
     /// Show no progress bar and no notes; failures are still reported
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = "Running")]
     pub(crate) quiet: bool,
 
     /// Report for each picture which variant ran and how long it took
-    #[arg(long, short, conflicts_with = "quiet")]
+    #[arg(long, short, conflicts_with = "quiet", help_heading = "Running")]
     pub(crate) verbose: bool,
 }
 
@@ -253,11 +253,11 @@ pub(crate) struct Choice {
     source: Source,
 
     /// Column and row, from 0, of the tap that lies on the output pixel [default: the middle]
-    #[arg(long, value_name = "X,Y", allow_hyphen_values = true, value_parser = anchor)]
+    #[arg(long, value_name = "X,Y", allow_hyphen_values = true, value_parser = anchor, help_heading = "Filter")]
     anchor: Option<(usize, usize)>,
 
     /// Rotate the filter by 180 degrees: true convolution, as SciPy's convolve [default: correlation]
-    #[arg(long)]
+    #[arg(long, help_heading = "Filter")]
     convolve: bool,
 }
 
@@ -265,15 +265,15 @@ pub(crate) struct Choice {
 #[group(required = true, multiple = false)]
 struct Source {
     /// Filter by name, as in gaussian:sigma=2; "apron filters" lists them
-    #[arg(long, short, value_name = "NAME[:K=V,..]")]
+    #[arg(long, short, value_name = "NAME[:K=V,..]", help_heading = "Filter")]
     filter: Option<Filter>,
 
     /// Taps row by row, as in "0 1 0; 1 -4 1; 0 1 0"
-    #[arg(long, value_name = "TAPS", allow_hyphen_values = true, value_parser = Filter::parse_taps)]
+    #[arg(long, value_name = "TAPS", allow_hyphen_values = true, value_parser = Filter::parse_taps, help_heading = "Filter")]
     taps: Option<Filter>,
 
     /// File of taps: text with one line for each row, or a .npy array of one or two dimensions
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Filter")]
     taps_file: Option<PathBuf>,
 }
 
@@ -306,7 +306,9 @@ fn anchor(text: &str) -> Result<(usize, usize), &'static str> {
 fn suffix(text: &str) -> Result<String, &'static str> {
     match text {
         "" => Err("a text is needed, as in -blurred"),
-        _ if text.contains(std::path::is_separator) => Err("a part of a file name is needed, as in -blurred, not of a path"),
+        _ if text.contains(std::path::is_separator) => {
+            Err("a part of a file name is needed, as in -blurred, not of a path")
+        }
         _ => Ok(text.to_owned()),
     }
 }

@@ -123,7 +123,9 @@ fn explained(error: image::ImageError, limits: &Limits) -> String {
         image::ImageError::Limits(_) => format!("takes more memory to decode than is allowed; {}", limits.advice()),
         image::ImageError::Unsupported(unsupported) => match unsupported.kind() {
             UnsupportedErrorKind::Color(ExtendedColorType::Unknown(bits)) => {
-                format!("pixels of {bits} bits of this kind are not supported; convert the file to 8 or 16 bits, or to .npy")
+                format!(
+                    "pixels of {bits} bits of this kind are not supported; convert the file to 8 or 16 bits, or to .npy"
+                )
             }
             _ => unsupported.to_string(),
         },

@@ -72,7 +72,7 @@ fn check_options(args: &FilterArgs, jobs: &[Job]) -> Result {
     let mut formats = jobs.iter().filter_map(|job| args.format.or(named(job)));
     if args.quality.is_some() && !formats.any(|format| format.name() == "jpg") {
         let name = jobs[0].output.display();
-        return Err(Failure::usage(format!("--quality is for JPEG, and {name} is written without loss: leave it out")));
+        return Err(Failure::usage(format!("--quality is for JPEG, and {name} is not one: leave it out")));
     }
     Ok(())
 }
@@ -209,7 +209,8 @@ impl Task<'_> {
         let result = filtered(plan, &picture.pixels, channels, target, finish);
         let pixels = result.map_err(|error| Failure::at(input, error))?;
         if self.differs && matches!(target, Scalar::U8 | Scalar::U16) && !args.scaling.minds_signs() && !args.quiet {
-            let cut = cut(plan, &picture.pixels, channels, target, finish).map_err(|error| Failure::at(input, error))?;
+            let cut =
+                cut(plan, &picture.pixels, channels, target, finish).map_err(|error| Failure::at(input, error))?;
             notes.extend(Some(cut).filter(|cut| cut.below > 0).map(Note::Cut));
         }
         let ran = start.elapsed();

@@ -63,7 +63,11 @@ pub(crate) fn jobs(args: &FilterArgs) -> Result<Vec<Job>> {
 /// Tells the inputs from OUT.
 fn inputs_and_out(args: &FilterArgs) -> Result<(&[PathBuf], Out<'_>)> {
     let (inputs, last) = match &*args.paths {
-        [] => return Err(Failure::usage("name a picture to read and a file to write, as in: apron filter in.png out.png")),
+        [] => {
+            return Err(Failure::usage(
+                "name a picture to read and a file to write, as in: apron filter in.png out.png",
+            ));
+        }
         // With --suffix a last path that is no folder is one more input.
         inputs @ [.., last] if args.suffix.is_some() && !(inputs.len() > 1 && is_folder(last)) => {
             return Ok((inputs, Out::Beside));

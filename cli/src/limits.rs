@@ -6,11 +6,11 @@ use clap::Args;
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Limits {
     /// Largest number of pixels in a picture; K, M, G and T are powers of 1024
-    #[arg(long, value_name = "N", default_value = "256M", value_parser = amount)]
+    #[arg(long, value_name = "N", default_value = "256M", value_parser = amount, help_heading = "Files")]
     pub(crate) max_pixels: u64,
 
     /// Largest number of bytes of a decoded picture; K, M, G and T are powers of 1024
-    #[arg(long, value_name = "N", default_value = "2G", value_parser = amount)]
+    #[arg(long, value_name = "N", default_value = "2G", value_parser = amount, help_heading = "Files")]
     pub(crate) max_bytes: u64,
 }
 
@@ -71,7 +71,9 @@ mod tests {
         for bad in ["", "M", "-1", "1.5", "1KB", "16777216T", "１"] {
             assert!(amount(bad).is_err(), "{bad}");
         }
-        for (number, text) in [(0, "0"), (1000, "1000"), (256 << 20, "256M"), (2 << 30, "2G"), (3 << 10, "3K"), (1 << 40, "1T")] {
+        for (number, text) in
+            [(0, "0"), (1000, "1000"), (256 << 20, "256M"), (2 << 30, "2G"), (3 << 10, "3K"), (1 << 40, "1T")]
+        {
             assert_eq!((amount_text(number), amount(text)), (text.to_owned(), Ok(number)));
         }
     }

@@ -100,7 +100,11 @@ mod tests {
         }
         let lines: Vec<_> = notes.found.iter().map(|(note, path, count)| line(note, path, *count)).collect();
         assert_eq!(lines[0], "a.png and 2 others: no orientation");
-        assert!(lines[1].starts_with("a.png and 1 other: 38 % of the values are negative and became 0; --abs"), "{}", lines[1]);
+        assert!(
+            lines[1].starts_with("a.png and 1 other: 38 % of the values are negative and became 0; --abs"),
+            "{}",
+            lines[1]
+        );
         assert_eq!(lines.len(), 2);
     }
 }

@@ -64,7 +64,9 @@ fn target(path: &Path) -> Result<Target> {
     let permissions = match fs::metadata(&target) {
         Ok(found) if found.is_dir() => return Err(Failure::at(path, "is a folder")),
         Ok(found) if stream::is_pipe(&found) => return Ok(Target::Stream),
-        Ok(found) if !found.is_file() => return Err(Failure::at(path, "is not a regular file; standard output is written as -")),
+        Ok(found) if !found.is_file() => {
+            return Err(Failure::at(path, "is not a regular file; standard output is written as -"));
+        }
         Ok(found) if found.permissions().readonly() => return Err(Failure::at(path, "is read-only")),
         Ok(found) => Some(found.permissions()),
         Err(_) => None,
@@ -92,9 +94,9 @@ pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> 
     let file = {
         let mut unfinished = unfinished();
         // The error's own text names the temporary file, which says nothing to anybody.
-        let file = builder
-            .tempfile_in(&folder)
-            .map_err(|error| Failure::at(path, format!("nothing can be written in {}: {}", folder.display(), error.kind())))?;
+        let file = builder.tempfile_in(&folder).map_err(|error| {
+            Failure::at(path, format!("nothing can be written in {}: {}", folder.display(), error.kind()))
+        })?;
         unfinished.push(file.path().to_owned());
         file
     };

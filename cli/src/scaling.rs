@@ -14,19 +14,25 @@ pub(crate) struct Scaling {
     /// How values become those of another type: full (the whole range of one type becomes that of the other; the range of floats is 0 to
     /// 1), none (values stay), or MIN..MAX (MIN becomes 0, MAX the greatest value) [default: full between u8 and u16, none into floats; from
     /// floats into integers it must be given]
-    #[arg(long, value_name = "full|none|MIN..MAX", allow_hyphen_values = true, conflicts_with = "normalize")]
+    #[arg(
+        long,
+        value_name = "full|none|MIN..MAX",
+        allow_hyphen_values = true,
+        conflicts_with = "normalize",
+        help_heading = "Values"
+    )]
     pub(crate) scale: Option<Scale>,
 
     /// Scale so that the least value of each result becomes 0 and its greatest the greatest of the type (1 for floats)
-    #[arg(long)]
+    #[arg(long, help_heading = "Values")]
     pub(crate) normalize: bool,
 
     /// Add V to each value, after it was scaled; 128 shows a derivative's both signs in 8 bits
-    #[arg(long, value_name = "V", allow_hyphen_values = true, value_parser = finite)]
+    #[arg(long, value_name = "V", allow_hyphen_values = true, value_parser = finite, help_heading = "Values")]
     pub(crate) offset: Option<f64>,
 
     /// Drop the sign of each value, before it is scaled
-    #[arg(long)]
+    #[arg(long, help_heading = "Values")]
     pub(crate) abs: bool,
 }
 
@@ -59,7 +65,11 @@ impl FromStr for Scale {
 }
 
 fn finite(text: &str) -> Result<f64, &'static str> {
-    text.trim().parse().ok().filter(|number: &f64| number.is_finite()).ok_or("a finite number is needed, as in 128 or -0.5")
+    text.trim()
+        .parse()
+        .ok()
+        .filter(|number: &f64| number.is_finite())
+        .ok_or("a finite number is needed, as in 128 or -0.5")
 }
 
 /// What is done to the results of one picture.
@@ -172,17 +182,19 @@ impl Finish {
         let alpha_factor = self.alpha_factor;
         let mut result = Image::<D>::zeroed(shape.width, shape.height, shape.channels)?;
         let chunk = CHUNK - CHUNK % shape.channels;
-        result.as_mut_slice().par_chunks_mut(chunk).zip(sums.as_slice().par_chunks(chunk)).for_each(|(result, sums)| {
-            let pixels = result.chunks_exact_mut(shape.channels).zip(sums.chunks_exact(shape.channels));
-            for (result, sums) in pixels {
-                for (channel, (result, &sum)) in result.iter_mut().zip(sums).enumerate() {
-                    let value = if channel < filtered { value(sum) } else { f64::from(sum) * alpha_factor };
-                    // An integer is rounded here, so that it is not rounded to f32 before.
-                    let value = if is_integer(D::SCALAR) { value.round_ties_even() } else { value };
-                    *result = D::from_f32(value as f32);
+        result.as_mut_slice().par_chunks_mut(chunk).zip(sums.as_slice().par_chunks(chunk)).for_each(
+            |(result, sums)| {
+                let pixels = result.chunks_exact_mut(shape.channels).zip(sums.chunks_exact(shape.channels));
+                for (result, sums) in pixels {
+                    for (channel, (result, &sum)) in result.iter_mut().zip(sums).enumerate() {
+                        let value = if channel < filtered { value(sum) } else { f64::from(sum) * alpha_factor };
+                        // An integer is rounded here, so that it is not rounded to f32 before.
+                        let value = if is_integer(D::SCALAR) { value.round_ties_even() } else { value };
+                        *result = D::from_f32(value as f32);
+                    }
                 }
-            }
-        });
+            },
+        );
         Ok(result)
     }
 
@@ -225,7 +237,10 @@ mod tests {
     #[test]
     fn ranges_become_ranges() {
         let full = scaling("full");
-        assert_eq!(finished::<u8>(&full, Scalar::U16, &[0.0, 128.0, 129.0, 257.0, 65535.0, 70000.0]), [0, 0, 1, 1, 255, 255]);
+        assert_eq!(
+            finished::<u8>(&full, Scalar::U16, &[0.0, 128.0, 129.0, 257.0, 65535.0, 70000.0]),
+            [0, 0, 1, 1, 255, 255]
+        );
         assert_eq!(finished::<u16>(&full, Scalar::U8, &[0.0, 1.0, 255.0, -3.0]), [0, 257, 65535, 0]);
         assert_eq!(finished::<u8>(&full, Scalar::F32, &[0.0, 0.5, 1.0, 2.0, f32::NAN]), [0, 128, 255, 255, 0]);
         assert_eq!(finished::<f32>(&full, Scalar::U8, &[0.0, 51.0, 255.0]), [0.0, 0.2, 1.0]);
@@ -257,7 +272,9 @@ mod tests {
         let (finish, note) = plain.finish(Scalar::U16, Scalar::U8).unwrap();
         assert!(finish.is_some() && note.unwrap().contains("--scale none"));
         let failure = plain.finish(Scalar::F32, Scalar::U8).unwrap_err();
-        assert!(failure.code == 2 && failure.message.contains("--scale full") && failure.message.contains("--normalize"));
+        assert!(
+            failure.code == 2 && failure.message.contains("--scale full") && failure.message.contains("--normalize")
+        );
         let offset = Scaling { offset: Some(128.0), ..Scaling::default() };
         assert_eq!(finished::<u8>(&offset, Scalar::U8, &[-128.0, 0.0, 1.0]), [0, 128, 129]);
     }

@@ -27,7 +27,9 @@ pub(crate) fn read(path: &Path) -> Result<File> {
     let stdin = io::stdin();
     let source: &mut dyn Read = match is_stream(path) {
         true if stdin.is_terminal() => {
-            return Err(Failure::usage("standard input is a terminal: pipe a picture into it, as in: apron filter - out.png < in.png"));
+            return Err(Failure::usage(
+                "standard input is a terminal: pipe a picture into it, as in: apron filter - out.png < in.png",
+            ));
         }
         true => &mut stdin.lock(),
         false => &mut File::open(path).map_err(|error| Failure::at(path, error))?,
@@ -64,7 +66,9 @@ pub(crate) fn write(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> Re
 /// Checks that pictures can be written to standard output.
 pub(crate) fn check_stdout() -> Result {
     match io::stdout().is_terminal() {
-        true => Err(Failure::usage("standard output is a terminal: send it into a file or a pipe, as in: apron filter in.png - --format png > out.png")),
+        true => Err(Failure::usage(
+            "standard output is a terminal: send it into a file or a pipe, as in: apron filter in.png - --format png > out.png",
+        )),
         false => Ok(()),
     }
 }

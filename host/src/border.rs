@@ -61,11 +61,13 @@ impl std::str::FromStr for Border {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let unknown = || Error::Parameter {
+        let unknown = || {
+            Error::Parameter {
             name: "border",
             value: text.to_owned(),
             expected: "one of constant, constant:VALUE, replicate (or nearest, edge), reflect, reflect101 (or mirror), wrap, keep"
                 .to_owned(),
+        }
         };
         match text {
             "constant" => Ok(Self::Constant(0.0)),

@@ -60,8 +60,18 @@ fn is_unfinished(path: &Path) -> bool {
 
 /// Starts a job that writes for a while, and waits until it does.
 fn writing(bench: &Bench) -> Result<Child, Failed> {
-    let arguments =
-        ["filter", "in.raw", "out.png", "--overwrite", "--raw", "7000x5000x3", "--filter", "identity", "--device", "cpu"];
+    let arguments = [
+        "filter",
+        "in.raw",
+        "out.png",
+        "--overwrite",
+        "--raw",
+        "7000x5000x3",
+        "--filter",
+        "identity",
+        "--device",
+        "cpu",
+    ];
     let mut child = Command::new(apron()?).args(arguments).current_dir(bench.path()).stderr(Stdio::null()).spawn()?;
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(60) {

@@ -177,7 +177,11 @@ fn apart() -> Result<(), Failed> {
     bench.put("a.bmp", &picture(20, ImageFormat::Bmp));
     bench.put("a-x.png", &png(30));
     refuse(&bench, &arguments(&["a.png", "a.bmp", "out/"], &["--format", "png"]), &["a.png and a.bmp", "both"])?;
-    refuse(&bench, &arguments(&["a.png", "a-x.png"], &["--suffix", "-x", "--overwrite"]), &["a-x.png", "is to be read too"])?;
+    refuse(
+        &bench,
+        &arguments(&["a.png", "a-x.png"], &["--suffix", "-x", "--overwrite"]),
+        &["a-x.png", "is to be read too"],
+    )?;
     refuse(&bench, &arguments(&["a.png", "./a.png"], &["--suffix", "-y"]), &["a.png"])
 }
 
@@ -285,6 +289,7 @@ fn unwritable() -> Result<(), Failed> {
     }
     let output = bench.run(&arguments(&["a.png", "/proc/self/out.png"], &[]))?;
     let line = String::from_utf8_lossy(&output.stderr);
-    let right = line.contains("/proc/self/out.png") && line.contains("nothing can be written in") && !line.contains(".apron-");
+    let right =
+        line.contains("/proc/self/out.png") && line.contains("nothing can be written in") && !line.contains(".apron-");
     if output.status.code() == Some(1) && right { Ok(()) } else { Err(format!("{}: {line}", output.status).into()) }
 }

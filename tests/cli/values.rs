@@ -59,7 +59,8 @@ fn scaled() -> Result<(), Failed> {
     ];
     for (input, options, expected) in cases {
         bench.succeed(&[&["filter", input, "out.npy", "--overwrite"], &IDENTITY[..], options].concat())?;
-        holds(&bench, "out.npy", &expected).map_err(|error| format!("{options:?}: {}", error.message().unwrap_or("")))?;
+        holds(&bench, "out.npy", &expected)
+            .map_err(|error| format!("{options:?}: {}", error.message().unwrap_or("")))?;
     }
     Ok(())
 }
@@ -130,7 +131,8 @@ fn hints() -> Result<(), Failed> {
 fn ignored() -> Result<(), Failed> {
     let bench = Bench::new();
     bench.put("in.png", &picture(10, image::ImageFormat::Png));
-    let filter = |output: &'static str, more: &[&'static str]| [&["filter", "in.png", output], &IDENTITY[..], more].concat();
+    let filter =
+        |output: &'static str, more: &[&'static str]| [&["filter", "in.png", output], &IDENTITY[..], more].concat();
     refuse(&bench, &filter("out.png", &["--quality", "80"]), &["--quality", "JPEG", "out.png"])?;
     refuse(&bench, &filter("out.jpg", &["--format", "png"]), &["out.jpg", "--format", "png"])?;
     bench.succeed(&filter("out.jpg", &["--quality", "80"]))?;
@@ -153,7 +155,8 @@ fn alpha() -> Result<(), Failed> {
     let bench = Bench::new();
     let pixels = image::RgbaImage::from_fn(3, 1, |x, _| image::Rgba([10, 20, 30, [0, 51, 255][x as usize]]));
     pixels.save(bench.path().join("in.png"))?;
-    let filter = |options: &[&'static str]| [&["filter", "in.png", "out.png", "--overwrite"], &IDENTITY[..], options].concat();
+    let filter =
+        |options: &[&'static str]| [&["filter", "in.png", "out.png", "--overwrite"], &IDENTITY[..], options].concat();
     bench.succeed(&filter(&["--output-type", "u16", "--scale", "10..30"]))?;
     let found = image::load_from_memory(&bench.get("out.png")?)?.to_rgba16();
     let expected: Vec<u16> = [0, 51 * 257, 65535].into_iter().flat_map(|alpha| [0, 32768, 65535, alpha]).collect();
@@ -171,16 +174,29 @@ fn names() -> Result<(), Failed> {
         let output = bench.run(&["taps", "--filter", filter])?;
         if output.status.success() { Ok(output.stdout) } else { Err(Failed::from(filter.to_owned())) }
     };
-    for (alias, name) in
-        [("blur:2", "gaussian:sigma=2"), ("gaussian:radius=2", "gaussian:sigma=2"), ("laplacian:neighbors=8", "laplacian:neighbours=8")]
-    {
+    for (alias, name) in [
+        ("blur:2", "gaussian:sigma=2"),
+        ("gaussian:radius=2", "gaussian:sigma=2"),
+        ("laplacian:neighbors=8", "laplacian:neighbours=8"),
+    ] {
         if taps(alias)? != taps(name)? {
             return Err(format!("{alias} is not {name}").into());
         }
     }
     for (alias, name) in [("mirror", "reflect101"), ("nearest", "replicate"), ("edge", "replicate")] {
         for (border, output) in [(alias, "alias.png"), (name, "name.png")] {
-            let line = ["filter", "in.png", output, "--filter", "blur:2", "--border", border, "--device", "cpu", "--overwrite"];
+            let line = [
+                "filter",
+                "in.png",
+                output,
+                "--filter",
+                "blur:2",
+                "--border",
+                border,
+                "--device",
+                "cpu",
+                "--overwrite",
+            ];
             bench.succeed(&line)?;
         }
         if bench.get("alias.png")? != bench.get("name.png")? {

@@ -169,7 +169,8 @@ fn separable(text: &str, rest: &str) -> Result<Filter> {
 }
 
 fn preset(text: &str, name: &str, rest: Option<&str>) -> Result<Filter> {
-    let Some(preset) = Filter::PRESETS.iter().find(|preset| preset.name == name || preset.aliases.contains(&name)) else {
+    let Some(preset) = Filter::PRESETS.iter().find(|preset| preset.name == name || preset.aliases.contains(&name))
+    else {
         let names: Vec<_> = Filter::PRESETS.iter().map(|preset| preset.name).collect();
         let reason =
             format!("no filter is called \"{}\"; there are {}, taps, separable", brief(name), names.join(", "));
