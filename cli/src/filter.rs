@@ -279,7 +279,7 @@ fn sums<D: Pixel>(plan: &Plan, src: &Pixels, channels: usize) -> apron::Result<I
 /// How many results do not fit into an integer type.
 fn cut(plan: &Plan, src: &Pixels, channels: usize, target: Scalar, finish: Option<Finish>) -> apron::Result<Cut> {
     let sums: Image<f32> = sums(plan, src, channels)?;
-    let factor = finish.map_or(1.0, |finish| finish.factor);
+    let factor = finish.map_or(1.0, |finish| finish.factor(target));
     let (greatest, middle) = if target == Scalar::U8 { (255.5, 128) } else { (65535.5, 32768) };
     let pixels = sums.as_slice().chunks_exact(sums.shape().channels);
     let values = pixels.flat_map(|pixel| &pixel[..channels]).map(|&sum| f64::from(sum) * factor);

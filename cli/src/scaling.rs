@@ -76,14 +76,13 @@ fn finite(text: &str) -> Result<f64, &'static str> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Finish {
     abs: bool,
-    range: Option<Range>,
-    pub(crate) factor: f64,
+    range: Range,
     offset: f64,
-    /// For channels that are not filtered.
-    alpha_factor: f64,
+    /// The value of channels that are not filtered, such as alpha, that becomes white.
+    opaque: f64,
 }
 
-/// The values that become 0 and the greatest of the type.
+/// The values that become 0 and white.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Range {
     Given(f64, f64),
@@ -130,22 +129,16 @@ impl Scaling {
                 }
             },
         };
-        let full = white(to) / white(from);
-        let (factor, range) = match scale {
-            _ if self.normalize => (full, Some(Range::Found)),
-            Scale::Full => (full, None),
-            Scale::None => (1.0, None),
-            Scale::Range(min, max) => (full, Some(Range::Given(min, max))),
+        let range = match scale {
+            _ if self.normalize => Range::Found,
+            Scale::Full => Range::Given(0.0, white(from)),
+            Scale::None => Range::Given(0.0, white(to)),
+            Scale::Range(min, max) => Range::Given(min, max),
         };
-        let finish = Finish {
-            abs: self.abs,
-            range,
-            factor,
-            offset: self.offset.unwrap_or(0.0),
-            // Opaque stays opaque, unless numbers are to stay as they are.
-            alpha_factor: if scale == Scale::None && !self.normalize { 1.0 } else { full },
-        };
-        let changes = finish.abs || finish.range.is_some() || finish.factor != 1.0 || finish.offset != 0.0;
+        // Opaque stays opaque, unless numbers are to stay as they are.
+        let opaque = if scale == Scale::None && !self.normalize { white(to) } else { white(from) };
+        let finish = Finish { abs: self.abs, range, offset: self.offset.unwrap_or(0.0), opaque };
+        let changes = finish.abs || finish.offset != 0.0 || range != Range::Given(0.0, white(to));
         Ok((changes.then_some(finish), note))
     }
 
@@ -159,27 +152,29 @@ impl Scaling {
 const CHUNK: usize = 1 << 16;
 
 impl Finish {
+    /// What results are multiplied with, where that does not depend on them.
+    pub(crate) fn factor(&self, to: Scalar) -> f64 {
+        match self.range {
+            Range::Given(min, max) => white(to) / (max - min),
+            Range::Found => 1.0,
+        }
+    }
+
     /// Makes values of type `D` of sums. The first `filtered` channels are results, the others were copied. Everything is computed in
     /// f64 and rounded once.
     pub(crate) fn apply<D: Pixel>(&self, sums: &Image<f32>, filtered: usize) -> apron::Result<Image<D>> {
         let shape = sums.shape();
         let white = white(D::SCALAR);
-        let (factor, offset) = match self.range {
-            None => (self.factor, self.offset),
-            Some(range) => {
-                let (min, max) = match range {
-                    Range::Given(min, max) => (min, max),
-                    Range::Found => self.extremes(sums, filtered),
-                };
-                let factor = if min == max { 0.0 } else { white / (max - min) };
-                (factor, self.offset - min * factor)
-            }
+        let (min, max) = match self.range {
+            Range::Given(min, max) => (min, max),
+            Range::Found => self.extremes(sums, filtered),
         };
         let value = |sum: f32| {
-            let sum = f64::from(sum);
-            (if self.abs { sum.abs() } else { sum }) * factor + offset
+            let sum = f64::from(if self.abs { sum.abs() } else { sum });
+            // Of a flat result nothing but black can be made. The division comes last, so that whole numbers stay exact.
+            let scaled = if min == max { 0.0 } else { (sum - min) * white / (max - min) };
+            scaled + self.offset
         };
-        let alpha_factor = self.alpha_factor;
         let mut result = Image::<D>::zeroed(shape.width, shape.height, shape.channels)?;
         let chunk = CHUNK - CHUNK % shape.channels;
         result.as_mut_slice().par_chunks_mut(chunk).zip(sums.as_slice().par_chunks(chunk)).for_each(
@@ -187,7 +182,7 @@ impl Finish {
                 let pixels = result.chunks_exact_mut(shape.channels).zip(sums.chunks_exact(shape.channels));
                 for (result, sums) in pixels {
                     for (channel, (result, &sum)) in result.iter_mut().zip(sums).enumerate() {
-                        let value = if channel < filtered { value(sum) } else { f64::from(sum) * alpha_factor };
+                        let value = if channel < filtered { value(sum) } else { f64::from(sum) * white / self.opaque };
                         // An integer is rounded here, so that it is not rounded to f32 before.
                         let value = if is_integer(D::SCALAR) { value.round_ties_even() } else { value };
                         *result = D::from_f32(value as f32);
