@@ -106,7 +106,7 @@ pub(crate) struct FilterArgs {
     #[arg(long, default_value_t, allow_hyphen_values = true, help_heading = "Filter")]
     pub(crate) border: Border,
 
-    /// Where to run: cpu, gpu:N, gpu:all or auto (the first GPU, or the CPU if there is none)
+    /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the first GPU, or the CPU if there is none)
     #[arg(long, default_value_t, help_heading = "Running")]
     pub(crate) device: Device,
 
@@ -203,7 +203,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "WxH[xC]", value_parser = shape)]
     pub(crate) size: Shape,
 
-    /// Where to run: cpu, gpu:N, gpu:all or auto (the first GPU, or the CPU if there is none)
+    /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the first GPU, or the CPU if there is none)
     #[arg(long, default_value_t)]
     pub(crate) device: Device,
 

@@ -113,6 +113,25 @@ pub enum Error {
         #[source]
         error: Box<Error>,
     },
+    /// Whoever watched the call ended it: see [`crate::PlanBuilder::progress`].
+    #[error("cancelled when {done} of {total} pixels were done")]
+    Cancelled {
+        /// Pixels whose results were there.
+        done: u64,
+        /// Pixels of all pictures of the call.
+        total: u64,
+    },
+    /// A source of rows or a sink for them failed: see [`crate::Plan::run_streamed`].
+    #[error("rows {} to {} cannot be {what}: {error}", rows.start, rows.end.saturating_sub(1))]
+    Rows {
+        /// What was to be done: "read" or "written".
+        what: &'static str,
+        /// The rows, counted from 0.
+        rows: std::ops::Range<usize>,
+        /// Why.
+        #[source]
+        error: std::io::Error,
+    },
     /// The host ran out of memory.
     #[error("host memory exhausted: {bytes} more bytes needed")]
     HostMemory {

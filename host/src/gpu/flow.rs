@@ -17,6 +17,7 @@ use super::view::{DeviceView, DeviceViewMut};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
 use crate::kernels::prepared::{Prepared, Tiles};
 use crate::plan::schedule::{Bands, Extent, Job};
+use crate::progress::Stage;
 use crate::{Error, Result};
 
 /// Bands under way at once on a GPU: one goes up, one is filtered, one comes down.
@@ -90,6 +91,11 @@ struct Flow<'r, 'a, S, D> {
     engines: &'r [Engine],
     pictures: &'r mut [Picture<'a, S, D>],
     prepare: &'r (dyn Fn(Shape, usize) -> Result<Prepared> + Sync),
+    stage: &'r Stage<'r>,
+    /// Pixels of all pictures.
+    pixels: usize,
+    /// Pixels of the pictures that are done.
+    before: usize,
     /// The first picture of which not everything is there, and its first row that is not.
     done: (usize, usize),
     /// How often bands were made smaller, because memory was exhausted.
@@ -99,7 +105,7 @@ struct Flow<'r, 'a, S, D> {
 }
 
 /// Filters pictures from host memory to host memory, in order. `prepare` finds the kernel for a shape, of which so many channels are
-/// filtered.
+/// filtered. The run is a `stage` of a call, which may end it.
 ///
 /// # Errors
 /// The number of the first picture of which something is missing, and why. The pictures before it are done.
@@ -107,13 +113,14 @@ pub(crate) fn run<S: Pixel, D: Pixel>(
     engines: &[Engine],
     pictures: &mut [Picture<'_, S, D>],
     prepare: &(dyn Fn(Shape, usize) -> Result<Prepared> + Sync),
+    stage: &Stage<'_>,
 ) -> Result<(), (usize, Error)> {
     let staged = pictures.iter().filter(|picture| !picture.is_pinned());
     let bytes: usize = staged.map(|picture| size_of_val(picture.src.values())).sum();
     if bytes < IN_POOL {
-        run_here(engines, pictures, prepare)
+        run_here(engines, pictures, prepare, stage)
     } else {
-        rayon::scope(|_| run_here(engines, pictures, prepare))
+        rayon::scope(|_| run_here(engines, pictures, prepare, stage))
     }
 }
 
@@ -122,8 +129,11 @@ fn run_here<S: Pixel, D: Pixel>(
     engines: &[Engine],
     pictures: &mut [Picture<'_, S, D>],
     prepare: &(dyn Fn(Shape, usize) -> Result<Prepared> + Sync),
+    stage: &Stage<'_>,
 ) -> Result<(), (usize, Error)> {
-    let mut flow = Flow { engines, pictures, prepare, done: (0, 0), smaller: 0, frozen: false };
+    let pixels = pictures.iter().map(|picture| pixels(picture.src.shape())).sum();
+    let mut flow =
+        Flow { engines, pictures, prepare, stage, pixels, before: 0, done: (0, 0), smaller: 0, frozen: false };
     let mut first = true;
     loop {
         match flow.attempt() {
@@ -137,6 +147,10 @@ fn run_here<S: Pixel, D: Pixel>(
             Ok(()) => return Ok(()),
         }
     }
+}
+
+fn pixels(shape: Shape) -> usize {
+    shape.width.saturating_mul(shape.height)
 }
 
 /// The band that was started first.
@@ -197,7 +211,10 @@ impl<S: Pixel, D: Pixel> Flow<'_, '_, S, D> {
                 let mut arrived = None;
                 let mut lane = if busy.len() < most {
                     self.lane(busy.len() % self.engines.len(), plan.bytes)?
-                } else if self.pictures[number].is_pinned() && self.pictures[busy[0].picture].is_pinned() {
+                } else if !self.stage.is_watched()
+                    && self.pictures[number].is_pinned()
+                    && self.pictures[busy[0].picture].is_pinned()
+                {
                     // The stream's order is enough: no band waits for the host.
                     self.frozen = true;
                     let Busy { lane, .. } = oldest(busy);
@@ -213,10 +230,8 @@ impl<S: Pixel, D: Pixel> Flow<'_, '_, S, D> {
                 let src = self.pictures[number].src;
                 let into = arrived.as_ref().map(|(picture, results)| (&mut self.pictures[*picture].dst, results));
                 let staged = lane.stage(&src, &job, into);
-                if let Some((picture, results)) = arrived {
-                    self.advance(picture, &results);
-                }
-                staged?;
+                let told = arrived.map_or(Ok(()), |(picture, results)| self.advance(picture, &results));
+                staged.and(told)?;
                 lane.start(&self.engines[lane.engine], &plan, &job, &mut self.pictures[number])?;
                 busy.push_back(Busy { lane, picture: number, results: job.results });
             }
@@ -228,7 +243,7 @@ impl<S: Pixel, D: Pixel> Flow<'_, '_, S, D> {
     fn finish(&mut self, busy: &mut VecDeque<Busy>) -> Result<Lane, Again> {
         let Busy { lane, picture, results } = self.wait(busy)?;
         empty(&lane.output, &mut self.pictures[picture].dst, &results);
-        self.advance(picture, &results);
+        self.advance(picture, &results)?;
         Ok(lane)
     }
 
@@ -241,12 +256,19 @@ impl<S: Pixel, D: Pixel> Flow<'_, '_, S, D> {
         outcome.map(|()| band)
     }
 
-    /// Notes that a band is done.
-    fn advance(&mut self, picture: usize, results: &Range<usize>) {
-        if !self.frozen {
-            let height = self.pictures[picture].src.shape().height;
-            self.done = if results.end == height { (picture + 1, 0) } else { (picture, results.end) };
+    /// Notes that a band is done, and tells whoever watches.
+    fn advance(&mut self, picture: usize, results: &Range<usize>) -> Result<()> {
+        if self.frozen {
+            return Ok(());
         }
+        let shape = self.pictures[picture].src.shape();
+        if results.end == shape.height {
+            self.done = (picture + 1, 0);
+            self.before += pixels(shape);
+        } else {
+            self.done = (picture, results.end);
+        }
+        self.stage.jobs(self.before + self.done.1 * shape.width, self.pixels)
     }
 
     /// The kernel and the bands for a shape.
@@ -333,6 +355,12 @@ fn pitch(scalar: Scalar, values: usize) -> usize {
 }
 
 impl Engine {
+    /// The tiles that results of this filter depend on.
+    pub(crate) fn tiles(&self, prepared: &Prepared) -> Tiles {
+        let filter = self.taps().filter();
+        prepared.work.tiles(filter).unwrap_or(Tiles { step: 1, reach: filter.rows() })
+    }
+
     /// What a band of a picture needs.
     fn needs(
         &self,
@@ -342,9 +370,8 @@ impl Engine {
         filtered: usize,
         alone: bool,
     ) -> Result<Needs> {
-        let filter = self.taps().filter();
-        let (anchor, rows) = (filter.anchor().1, filter.rows());
-        let Tiles { step, reach } = prepared.work.tiles(filter).unwrap_or(Tiles { step: 1, reach: rows });
+        let anchor = self.taps().filter().anchor().1;
+        let Tiles { step, reach } = self.tiles(prepared);
         let values = shape.row_len();
         let planes = if Self::takes_planes(source, shape.channels) { 4 } else { 0 };
         let uncertainty = self.uncertainty_of(prepared, (source, target))?.clone();

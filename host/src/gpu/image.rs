@@ -52,8 +52,8 @@ impl DeviceImage {
         self.plane
     }
 
-    /// The same strides in bytes.
-    pub(super) fn strides(&self) -> Strides {
+    /// The same strides in bytes, as a view from a pointer takes them.
+    pub fn strides(&self) -> Strides {
         let bytes = self.scalar.bytes();
         let pixel = if self.layout == Layout::Interleaved { self.shape.channels } else { 1 };
         Strides {

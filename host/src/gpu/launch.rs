@@ -2,11 +2,13 @@
 
 use std::ffi::c_void;
 
+use cust::sys::cuLaunchKernel;
 use gpu_kernels::abi::Region;
 use gpu_kernels::entry::{Entry, TapsEntry};
 use kernel_builder::Tier;
 
 use super::device::{Gpu, Key};
+use super::driver;
 use super::stream::Stream;
 use crate::{Error, Result};
 
@@ -187,7 +189,19 @@ impl Stream {
         // returns.
         let status = unsafe {
             match &mut self.recording {
-                None => self.queue.launch(function, blocks, block, shared, &pointers),
+                None => driver::check(cuLaunchKernel(
+                    function.to_raw(),
+                    blocks.0,
+                    blocks.1,
+                    blocks.2,
+                    block.0,
+                    block.1,
+                    block.2,
+                    shared,
+                    self.raw(),
+                    pointers.as_mut_ptr(),
+                    std::ptr::null_mut(),
+                )),
                 Some(recording) => recording.add(function, blocks, block, shared, &mut pointers),
             }
         };

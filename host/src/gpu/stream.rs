@@ -1,10 +1,13 @@
 //! Streams: queues of work for a GPU, each with its own scratch memory.
 
+use std::ffi::c_void;
 use std::time::Duration;
 
-use cust::event::{Event, EventFlags};
 use cust::stream::StreamFlags;
-use cust::sys::{CUstream, cuMemsetD32Async};
+use cust::sys::{
+    CUevent, CUstream, cuEventCreate, cuEventDestroy_v2, cuEventElapsedTime, cuEventRecord, cuEventSynchronize,
+    cuMemsetD32Async, cuStreamSynchronize,
+};
 use gpu_kernels::abi::Doubts;
 
 use super::device::Gpu;
@@ -23,7 +26,9 @@ use crate::Result;
 #[derive(Debug)]
 pub struct Stream {
     pub(super) gpu: Gpu,
-    pub(super) queue: cust::stream::Stream,
+    queue: CUstream,
+    /// Destroys the queue in the end, unless it is another library's.
+    _owner: Option<cust::stream::Stream>,
     scratch: Option<Memory>,
     /// The list of results in doubt, and the places of its segments.
     doubts: Option<(Memory, u32)>,
@@ -40,18 +45,67 @@ impl Gpu {
         self.enter()?;
         let queue = cust::stream::Stream::new(StreamFlags::NON_BLOCKING, None)
             .map_err(|error| self.error("creating a stream", error))?;
-        Ok(Stream { gpu: self.clone(), queue, scratch: None, doubts: None, recording: None })
+        Ok(Stream::new(self, queue.as_inner(), Some(queue)))
+    }
+
+    /// Another library's stream: a driver's `CUstream`, which is also the runtime's `cudaStream_t`. A plan's work goes into it in turn
+    /// with that library's, so neither side has to wait for the other. Null is the legacy default stream, as for the driver.
+    ///
+    /// It is not destroyed with what is returned here, but waited for, since scratch memory is freed then.
+    ///
+    /// ```no_run
+    /// use apron::gpu::{DeviceView, DeviceViewMut, Gpu, Strides};
+    /// use apron::{Device, Filter, Plan, Scalar, Shape};
+    ///
+    /// # let (handle, from, to) = (std::ptr::null_mut(), 0, 0);
+    /// let gpu = Gpu::open(0)?;
+    /// let plan = Plan::builder(&"gaussian:sigma=2".parse()?).device(Device::Gpu(0)).build()?;
+    /// // What another library says of its two tensors: 1080 rows of 1920 pixels of 3 bytes, without gaps.
+    /// let shape = Shape { width: 1920, height: 1080, channels: 3 };
+    /// let bytes = (Scalar::U8, Strides { row: 5760, pixel: 3, channel: 1, image: 0 });
+    /// // SAFETY: the tensor has these bytes, and lives until the stream has passed the work.
+    /// let src = unsafe { DeviceView::from_raw(&gpu, from, bytes, shape, 1, 0..1080)? };
+    /// // SAFETY: as above, and nothing else uses this one meanwhile.
+    /// let mut dst = unsafe { DeviceViewMut::from_raw(&gpu, to, bytes, shape, 1, 0..1080)? };
+    /// // SAFETY: the library's stream outlives this one.
+    /// let mut stream = unsafe { gpu.stream_from_raw(handle) };
+    /// plan.run_region(&src, &mut dst, 0..1920, 0..1080, &mut stream)?;
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// The handle is null or a stream of this GPU's primary context (the one that the CUDA runtime, CuPy and PyTorch use), and it
+    /// is not destroyed before what is returned here is dropped.
+    pub unsafe fn stream_from_raw(&self, handle: *mut c_void) -> Stream {
+        Stream::new(self, handle.cast(), None)
     }
 }
 
+// SAFETY: the driver takes calls for a stream's handle from any thread; what else is here is `Send`.
+unsafe impl Send for Stream {}
+
+// SAFETY: through `&Stream` the driver alone is called; what has a state is changed through `&mut`.
+unsafe impl Sync for Stream {}
+
 impl Stream {
+    fn new(gpu: &Gpu, queue: CUstream, owner: Option<cust::stream::Stream>) -> Self {
+        Self { gpu: gpu.clone(), queue, _owner: owner, scratch: None, doubts: None, recording: None }
+    }
+
+    /// The driver's `CUstream`, for other libraries: see [`Gpu::stream_from_raw`]. It is destroyed with this stream.
+    pub fn handle(&self) -> *mut c_void {
+        self.queue.cast()
+    }
+
     /// Waits until all work put into the stream is done.
     ///
     /// # Errors
     /// The error of that work, if it failed.
     pub fn synchronize(&self) -> Result<()> {
         self.gpu.enter()?;
-        self.queue.synchronize().map_err(|error| self.gpu.error("running a kernel", error))
+        // SAFETY: the stream is alive.
+        driver::check(unsafe { cuStreamSynchronize(self.queue) })
+            .map_err(|error| self.gpu.error("running a kernel", error))
     }
 
     /// Notes the time at which the stream's work up to here will be done.
@@ -60,9 +114,13 @@ impl Stream {
     /// Driver errors.
     pub fn mark(&self) -> Result<Mark> {
         self.gpu.enter()?;
-        let event = Event::new(EventFlags::DEFAULT).and_then(|event| event.record(&self.queue).map(|()| event));
-        let event = event.map_err(|error| self.gpu.error("recording an event", error))?;
-        Ok(Mark { gpu: self.gpu.clone(), event })
+        let mut mark = Mark { gpu: self.gpu.clone(), event: std::ptr::null_mut() };
+        // SAFETY: the driver writes the event's handle; the stream is alive.
+        let status = unsafe { driver::check(cuEventCreate(&mut mark.event, 0)) }
+            // SAFETY: event and stream are alive.
+            .and_then(|()| unsafe { driver::check(cuEventRecord(mark.event, self.queue)) });
+        status.map_err(|error| self.gpu.error("recording an event", error))?;
+        Ok(mark)
     }
 
     /// The GPU that it belongs to.
@@ -96,7 +154,7 @@ impl Stream {
     }
 
     pub(super) fn raw(&self) -> CUstream {
-        self.queue.as_inner()
+        self.queue
     }
 }
 
@@ -111,8 +169,14 @@ impl Drop for Stream {
 #[derive(Debug)]
 pub struct Mark {
     gpu: Gpu,
-    event: Event,
+    event: CUevent,
 }
+
+// SAFETY: the driver takes calls for an event's handle from any thread, and nothing here changes.
+unsafe impl Send for Mark {}
+
+// SAFETY: as above.
+unsafe impl Sync for Mark {}
 
 impl Mark {
     /// The time from `start` to this mark; waits for both.
@@ -122,15 +186,21 @@ impl Mark {
     pub fn since(&self, start: &Self) -> Result<Duration> {
         self.gpu.same("the mark to start from", &start.gpu)?;
         self.gpu.enter()?;
-        let elapsed = self.event.synchronize().and_then(|()| self.event.elapsed_time_f32(&start.event));
-        let milliseconds = elapsed.map_err(|error| self.gpu.error("running a kernel", error))?;
+        let mut milliseconds = 0.0f32;
+        // SAFETY: both events are alive, and were recorded when they were made.
+        let status = unsafe { driver::check(cuEventSynchronize(self.event)) }
+            // SAFETY: as above; the driver writes the number.
+            .and_then(|()| unsafe { driver::check(cuEventElapsedTime(&mut milliseconds, start.event, self.event)) });
+        status.map_err(|error| self.gpu.error("running a kernel", error))?;
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
     }
 }
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        // As for memory: the event is destroyed after this.
-        let _ = self.gpu.enter();
+        if self.gpu.enter().is_ok() && !self.event.is_null() {
+            // SAFETY: nobody else has it. An error cannot be returned here; the next call reports it.
+            let _ = unsafe { cuEventDestroy_v2(self.event) };
+        }
     }
 }

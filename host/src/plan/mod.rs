@@ -1,19 +1,25 @@
 //! Plans: a filter ready to run on a device, with its taps there and its scratch memory reused.
 
 mod choose;
+mod device;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to ask"))]
 pub(crate) mod machine;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod problem;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod schedule;
+mod streamed;
+
+use std::ops::ControlFlow;
 
 pub use choose::Candidate;
+pub use device::{Device, Gpus};
 #[cfg(feature = "gpu")]
 use gpu_kernels::abi::Epilogue;
 use machine::Machine;
 use problem::{Place, Problem};
 use schedule::Limits;
+pub use streamed::{RowSink, RowSource};
 
 use crate::cpu;
 #[cfg(feature = "gpu")]
@@ -25,62 +31,8 @@ use crate::gpu::{DeviceImage, DeviceView, DeviceViewMut, Recorded, Stream};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
+use crate::progress::{Progress, Report, Stage};
 use crate::{Border, Error, Family, Filter, Result, Variant};
-
-/// Where a plan runs.
-///
-/// ```
-/// use apron::Device;
-///
-/// for device in [Device::Auto, Device::Cpu, Device::Gpu(1), Device::AllGpus] {
-///     assert_eq!(device.to_string().parse::<Device>()?, device);
-/// }
-/// # Ok::<(), apron::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Device {
-    /// The first GPU; the CPU where there is none. [`Plan::device`] says which it became, [`Plan::fallback`] why.
-    #[default]
-    Auto,
-    /// The CPU, on rayon's current thread pool.
-    Cpu,
-    /// The GPU of this number, as the driver counts them; an error where there is none.
-    Gpu(u32),
-    /// Every GPU, which share pictures and batches from host memory; an error where there is none, or where they are of several kinds.
-    AllGpus,
-}
-
-/// `auto`, `cpu`, `gpu:N` or `gpu:all`.
-impl std::str::FromStr for Device {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "cpu" => Ok(Self::Cpu),
-            "gpu" => Ok(Self::Gpu(0)),
-            "gpu:all" => Ok(Self::AllGpus),
-            _ => {
-                text.strip_prefix("gpu:").and_then(|n| n.parse().ok()).map(Self::Gpu).ok_or_else(|| Error::Parameter {
-                    name: "device",
-                    value: text.to_owned(),
-                    expected: "one of auto, cpu, gpu, gpu:N with N from 0, gpu:all".to_owned(),
-                })
-            }
-        }
-    }
-}
-
-impl std::fmt::Display for Device {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Auto => f.pad("auto"),
-            Self::Cpu => f.pad("cpu"),
-            Self::Gpu(n) => f.pad(&format!("gpu:{n}")),
-            Self::AllGpus => f.pad("gpu:all"),
-        }
-    }
-}
 
 /// A filter with a border, a device and, optionally, a variant. Reusable for images of any size, from any thread.
 ///
@@ -109,6 +61,9 @@ pub struct Plan {
     device: Device,
     fallback: Option<Error>,
     engine: Engine,
+    report: Report,
+    /// See [`PlanBuilder::band_rows`].
+    rows: Option<usize>,
     /// The fastest variants by measurement, if autotuning is on.
     #[cfg(feature = "gpu")]
     tuned: Option<crate::gpu::Tuned>,
@@ -123,7 +78,7 @@ enum Engine {
 }
 
 /// Collects the settings of a [`Plan`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct PlanBuilder<'a> {
     filter: &'a Filter,
@@ -131,8 +86,8 @@ pub struct PlanBuilder<'a> {
     device: Device,
     variant: Option<Variant>,
     autotune: bool,
-    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU whose memory is bounded"))]
     limits: Limits,
+    report: Report,
 }
 
 impl PlanBuilder<'_> {
@@ -169,7 +124,38 @@ impl PlanBuilder<'_> {
         self
     }
 
-    /// How many rows of results a band has, but for memory: chosen by size unless set. For tests and the benchmark.
+    /// What to call while [`Plan::run`], [`Plan::run_channels`], [`Plan::run_batch`] or [`Plan::run_streamed`] is under way, after every
+    /// few rows, with how far that call has come. [`std::ops::ControlFlow::Break`] ends the call with [`Error::Cancelled`]. Numbers of one
+    /// call never fall; they may come from any thread, one after the other.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// use apron::{Device, Error, Filter, Image, Plan};
+    ///
+    /// static DONE: AtomicU64 = AtomicU64::new(0);
+    /// let filter = Filter::gaussian(2.0)?;
+    /// let told = |progress: apron::Progress| {
+    ///     DONE.store(progress.done, Ordering::Relaxed);
+    ///     ControlFlow::Continue(())
+    /// };
+    /// let plan = Plan::builder(&filter).device(Device::Cpu).progress(told).build()?;
+    /// let (src, mut dst) = (Image::<u8>::zeroed(640, 480, 1)?, Image::<u8>::zeroed(640, 480, 1)?);
+    /// plan.run(&src.view(), &mut dst.view_mut())?;
+    /// assert_eq!(DONE.load(Ordering::Relaxed), 640 * 480);
+    ///
+    /// let never = Plan::builder(&filter).device(Device::Cpu).progress(|_| ControlFlow::Break(())).build()?;
+    /// assert!(matches!(never.run(&src.view(), &mut dst.view_mut()), Err(Error::Cancelled { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn progress(mut self, report: impl Fn(Progress) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
+        self.report = Report::new(report);
+        self
+    }
+
+    /// How many rows of results a band has, but for memory: chosen by size unless set; of streamed pictures, a chunk has several bands. For
+    /// tests and the benchmark.
     #[doc(hidden)]
     pub fn band_rows(mut self, rows: usize) -> Self {
         self.limits.rows = Some(rows);
@@ -194,7 +180,8 @@ impl PlanBuilder<'_> {
         let (engine, device, fallback) = match self.device {
             Device::Cpu => (Engine::Cpu(Box::new(cpu::Engine::new(self.filter)?)), Device::Cpu, None),
             Device::Gpu(ordinal) => (self.gpus(ordinal..ordinal.saturating_add(1))?, self.device, None),
-            Device::AllGpus => (self.all_gpus()?, self.device, None),
+            Device::Gpus(gpus) => (self.gpus(gpus.ordinals())?, self.device, None),
+            Device::AllGpus => (self.gpus(0..gpu_count()?)?, self.device, None),
             Device::Auto => match self.gpus(0..1) {
                 Ok(engine) => (engine, Device::Gpu(0), None),
                 Err(reason) => (Engine::Cpu(Box::new(cpu::Engine::new(self.filter)?)), Device::Cpu, Some(reason)),
@@ -212,43 +199,47 @@ impl PlanBuilder<'_> {
                 _ => None,
             },
             engine,
+            report: self.report,
+            rows: self.limits.rows,
         })
     }
 
+    /// GPUs that share work. They must be alike: the choice of a kernel depends on the GPU, and results may depend on the kernel.
     #[cfg(feature = "gpu")]
-    fn gpus(&self, ordinals: std::ops::Range<u32>) -> Result<Engine> {
+    fn gpus(&self, ordinals: impl Iterator<Item = u32>) -> Result<Engine> {
         let engine = |ordinal| crate::gpu::engine::Engine::new(self.filter, self.border, ordinal, self.limits);
-        Ok(Engine::Gpu(ordinals.map(engine).collect::<Result<_>>()?))
-    }
-
-    /// Every GPU. They must be alike: the choice of a kernel depends on the GPU, and results may depend on the kernel.
-    #[cfg(feature = "gpu")]
-    fn all_gpus(&self) -> Result<Engine> {
-        let engine = self.gpus(0..crate::gpu::Gpu::count()?)?;
-        if let Engine::Gpu(engines) = &engine {
-            let kind = |engine: &crate::gpu::engine::Engine| {
-                let info = engine.gpu().info();
-                (info.name.clone(), info.capability, info.shared_memory)
-            };
-            let first = kind(&engines[0]);
-            if let Some(other) = engines.iter().map(kind).find(|other| *other != first) {
-                let expected = "GPUs that are alike; name one with gpu:N (Device::Gpu)".to_owned();
-                let value = format!("gpu:all, which are {} and {}", first.0, other.0);
-                return Err(Error::Parameter { name: "device", value, expected });
-            }
+        let engines = ordinals.map(engine).collect::<Result<Vec<_>>>()?;
+        let kind = |engine: &crate::gpu::engine::Engine| {
+            let info = engine.gpu().info();
+            (info.name.clone(), info.capability, info.shared_memory)
+        };
+        let mut kinds = engines.iter().map(kind);
+        let first = kinds.next().ok_or_else(|| Error::NoGpu { reason: "the list of GPUs is empty".into() })?;
+        if let Some(other) = kinds.find(|other| *other != first) {
+            let expected = "GPUs that are alike; name one with gpu:N (Device::Gpu)".to_owned();
+            let value = format!("{}, which are {} and {}", self.device, first.0, other.0);
+            return Err(Error::Parameter { name: "device", value, expected });
         }
-        Ok(engine)
+        Ok(Engine::Gpu(engines))
     }
 
     #[cfg(not(feature = "gpu"))]
-    fn gpus(&self, _: std::ops::Range<u32>) -> Result<Engine> {
-        self.all_gpus()
+    fn gpus(&self, _: impl Iterator<Item = u32>) -> Result<Engine> {
+        Err(Error::NoGpu { reason: WITHOUT.into() })
     }
+}
 
-    #[cfg(not(feature = "gpu"))]
-    fn all_gpus(&self) -> Result<Engine> {
-        Err(Error::NoGpu { reason: "this build has no GPU support (feature \"gpu\")".into() })
-    }
+#[cfg(feature = "gpu")]
+fn gpu_count() -> Result<u32> {
+    crate::gpu::Gpu::count()
+}
+
+#[cfg(not(feature = "gpu"))]
+const WITHOUT: &str = "this build has no GPU support (feature \"gpu\")";
+
+#[cfg(not(feature = "gpu"))]
+fn gpu_count() -> Result<u32> {
+    Err(Error::NoGpu { reason: WITHOUT.into() })
 }
 
 impl Plan {
@@ -261,6 +252,7 @@ impl Plan {
             variant: None,
             autotune: false,
             limits: Limits::NONE,
+            report: Report::default(),
         }
     }
 
@@ -382,17 +374,29 @@ impl Plan {
                 expected: format!("from 1 to the {} channels there are", shape.channels),
             });
         }
+        let call = self.report.call(pixels(shape));
+        let stage = call.stage(0, pixels(shape));
         match &self.engine {
-            Engine::Cpu(engine) => {
-                let family = self.variant_for(Shape { channels: filtered, ..shape })?.family();
-                engine.run(family, self.border, src, dst, filtered)
-            }
+            Engine::Cpu(engine) => self.run_on_cpu(engine, src, dst, filtered, &stage)?,
             #[cfg(feature = "gpu")]
             Engine::Gpu(engines) => {
                 let picture = Picture { src: *src, dst: dst.reborrow(), filtered };
-                self.flow(engines, &mut [picture]).map_err(|(_, error)| error)
+                self.flow(engines, &mut [picture], None, &stage).map_err(|(_, error)| error)?;
             }
         }
+        call.reach(pixels(shape))
+    }
+
+    fn run_on_cpu<S: Pixel, D: Pixel>(
+        &self,
+        engine: &cpu::Engine,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+        filtered: usize,
+        stage: &Stage<'_>,
+    ) -> Result<()> {
+        let family = self.variant_for(Shape { channels: filtered, ..src.shape() })?.family();
+        engine.run(family, self.border, src, dst, filtered, stage)
     }
 
     /// As [`Plan::run`], for many pictures, whose sizes may differ: while one is uploaded, others are filtered and downloaded.
@@ -421,10 +425,16 @@ impl Plan {
             Some((number, error))
         });
         let right = wrong.as_ref().map_or(pictures.len(), |&(number, _)| number);
+        let all = pictures[..right].iter().map(|(src, _)| pixels(src.shape())).sum();
+        let call = self.report.call(all);
         match &self.engine {
-            Engine::Cpu(_) => {
+            Engine::Cpu(engine) => {
+                let mut before = 0;
                 for (number, (src, dst)) in pictures[..right].iter_mut().enumerate() {
-                    self.run(src, dst).map_err(|error| in_batch((number, error)))?;
+                    let (channels, pixels) = (src.shape().channels, pixels(src.shape()));
+                    self.run_on_cpu(engine, src, dst, channels, &call.stage(before, pixels))
+                        .map_err(|error| in_batch((number, error)))?;
+                    before += pixels;
                 }
             }
             #[cfg(feature = "gpu")]
@@ -433,31 +443,46 @@ impl Plan {
                 let mut pictures: Vec<_> = pictures
                     .map(|(src, dst)| Picture { src: *src, dst: dst.reborrow(), filtered: src.shape().channels })
                     .collect();
-                self.flow(engines, &mut pictures).map_err(in_batch)?;
+                self.flow(engines, &mut pictures, None, &call.stage(0, all)).map_err(in_batch)?;
             }
         }
+        call.reach(all).map_err(|error| in_batch((right.saturating_sub(1), error)))?;
         wrong.map_or(Ok(()), |wrong| Err(in_batch(wrong)))
     }
 
-    /// Filters pictures on GPUs; an error with the number of the first that is not done.
+    /// Filters pictures on GPUs; an error with the number of the first that is not done. Where a picture is a part of one of height
+    /// `whole`, that one chooses the kernel.
     #[cfg(feature = "gpu")]
     fn flow<S: Pixel, D: Pixel>(
         &self,
         engines: &[crate::gpu::engine::Engine],
         pictures: &mut [Picture<'_, S, D>],
+        whole: Option<usize>,
+        stage: &Stage<'_>,
     ) -> Result<(), (usize, Error)> {
         let prepare = |shape: Shape, filtered| {
-            let planes = crate::gpu::engine::Engine::takes_planes(S::SCALAR, shape.channels);
-            let problem = Problem {
-                source: S::SCALAR,
-                target: D::SCALAR,
-                side_by_side: if planes { 1 } else { shape.channels },
-                source_is_aligned: S::SCALAR == Scalar::F32,
-                ..self.problem(Shape { channels: filtered, ..shape })
-            };
-            self.prepare(&problem, &engines[0])
+            self.prepared::<S, D>(engines, Shape { height: whole.unwrap_or(shape.height), ..shape }, filtered)
         };
-        flow::run(engines, pictures, &prepare)
+        flow::run(engines, pictures, &prepare, stage)
+    }
+
+    /// The kernel for pictures of a shape from host memory, of which so many channels are filtered.
+    #[cfg(feature = "gpu")]
+    fn prepared<S: Pixel, D: Pixel>(
+        &self,
+        engines: &[crate::gpu::engine::Engine],
+        shape: Shape,
+        filtered: usize,
+    ) -> Result<Prepared> {
+        let planes = crate::gpu::engine::Engine::takes_planes(S::SCALAR, shape.channels);
+        let problem = Problem {
+            source: S::SCALAR,
+            target: D::SCALAR,
+            side_by_side: if planes { 1 } else { shape.channels },
+            source_is_aligned: S::SCALAR == Scalar::F32,
+            ..self.problem(Shape { channels: filtered, ..shape })
+        };
+        self.prepare(&problem, &engines[0])
     }
 
     /// Filters an image that is on the device into another one there; see [`crate::gpu::Gpu::upload`]. The work is put
@@ -560,6 +585,11 @@ impl Plan {
             }),
         }
     }
+}
+
+/// Pixels of a picture.
+fn pixels(shape: Shape) -> u64 {
+    shape.width as u64 * shape.height as u64
 }
 
 /// # Errors
