@@ -1,4 +1,5 @@
-#![doc = include_str!("../../README.md")]
+#![doc = include_str!("../README.md")]
+#![deny(missing_docs)]
 
 mod border;
 mod cpu;
@@ -23,8 +24,9 @@ pub use error::{Error, Result, Why};
 pub use filter::Filter;
 pub use filter::parameters::{Parameter, Preset};
 pub use half::f16;
+#[cfg(feature = "image")]
 pub use image::dynamic::filter;
-pub use image::{Format, Image, ImageView, ImageViewMut, Layout, Pixel, Scalar, Shape};
+pub use image::{AsImage, AsImageMut, Format, Image, ImageView, ImageViewMut, Layout, Pixel, Scalar, Shape};
 pub use plan::{Candidate, Device, Gpus, Plan, PlanBuilder, RowSink, RowSource};
 pub use progress::Progress;
 pub use variant::{Family, Variant};
