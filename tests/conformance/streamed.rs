@@ -161,7 +161,7 @@ fn faults(device: Device, _: Selection) -> Result<(), Failed> {
     plan.run(&src.view(), &mut expected.view_mut())?;
     let row = SHAPE.row_len();
 
-    let mut found = Vec::new();
+    let mut found = Vec::<u8>::new();
     let mut source = |rows: Range<usize>, into: &mut [u8]| {
         if rows.end > 100 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
