@@ -33,6 +33,8 @@ pub mod abi;
 pub mod border;
 #[allow(dead_code, reason = "it has functions before kernels call them")]
 mod device;
+#[path = "../../gpu-kernels/src/gradient.rs"]
+pub mod gradient;
 #[path = "../../gpu-kernels/src/kernels/mod.rs"]
 pub mod kernels;
 #[path = "../../gpu-kernels/src/pixel.rs"]
@@ -62,3 +64,7 @@ pub mod sizes;
 mod strip;
 #[path = "../../studies/kernels/src/texture.rs"]
 mod textured;
+
+// The kernel of a new project.
+#[path = "../../kernel-builder/template/saxpy.rs"]
+mod saxpy;

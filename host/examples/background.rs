@@ -21,6 +21,11 @@ fn main() -> Result<(), apron::Error> {
     let mut stars = Image::<f32>::zeroed(width, height, 1)?;
     plan.run(&sky, &mut stars)?;
     let (view, middle) = (stars.view(), (160, 100));
-    println!("{}: the star {:.1}, the sky beside it {:.1}", plan.device(), view.row(middle.1)[middle.0], view.row(20)[160]);
+    println!(
+        "{}: the star {:.1}, the sky beside it {:.1}",
+        plan.device(),
+        view.row(middle.1)[middle.0],
+        view.row(20)[160]
+    );
     Ok(())
 }

@@ -22,6 +22,11 @@ fn main() -> Result<(), apron::Error> {
     edges.run_on_device(&blurred, &mut found, &mut stream)?;
     stream.synchronize()?;
     let found: Image<f32> = gpu.download(&found)?;
-    println!("{}: {:.3} at an edge, {:.3} between two", gpu.info().name, found.view().row(100)[63], found.view().row(100)[95]);
+    println!(
+        "{}: {:.3} at an edge, {:.3} between two",
+        gpu.info().name,
+        found.view().row(100)[63],
+        found.view().row(100)[95]
+    );
     Ok(())
 }

@@ -10,13 +10,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A parameter of a filter, plan or border has a value that is not allowed.
-    #[error("{name} is {value}: {expected}")]
+    #[error("{name} is {value}, but must be {expected}")]
     Parameter {
         /// The parameter's name.
         name: &'static str,
         /// The value given.
         value: String,
-        /// The values accepted.
+        /// The values accepted, as a phrase that follows "must be".
         expected: String,
     },
     /// The number of taps does not match the window's size.

@@ -6,9 +6,11 @@ mod files;
 mod fuzzed;
 #[cfg(feature = "gpu")]
 mod kernels;
+mod places;
 mod plan;
 mod scipy;
 mod tool;
+mod values;
 
 use std::process::ExitCode;
 
@@ -29,6 +31,8 @@ fn main() -> ExitCode {
         bad_input::trials(),
         faults::trials(),
         fuzzed::trials(),
+        places::trials(),
+        values::trials(),
         plan::trials(&gpu),
         scipy::trials(&python, &gpu),
     ]

@@ -112,7 +112,7 @@ mod on_gpu {
             )
         }
 
-        fn builder(&self) -> PlanBuilder<'_> {
+        fn builder(&self) -> PlanBuilder {
             Plan::builder(&self.window.filter).border(self.border).device(Gpu::DEVICE).variant(self.variant)
         }
 

@@ -6,15 +6,19 @@
 //! | [`bands`], with the kernel in [`tile`] | the direct and the separable family |
 //! | [`boxes`] | equal taps over bytes |
 //! | [`fourier`] | the product of spectra |
+//! | [`gradient`] | gradients |
+//! | [`weighted`] | colours weighted by alpha |
 //! | [`share`] | which thread does what |
 
 mod bands;
 mod boxes;
 mod fourier;
+mod gradient;
 mod share;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod weighted;
 
 use std::sync::OnceLock;
 
@@ -25,7 +29,7 @@ use crate::progress::Stage;
 use crate::round::{Order, Rounder, Settler};
 use crate::simd::Isa;
 use crate::window::Window;
-use crate::{Border, Family, Filter, Result};
+use crate::{Border, Family, Filter, Gradient, Result};
 use bands::{Frame, Passes, Run, Terms};
 
 /// A filter's taps, ready for the CPU.
@@ -119,6 +123,31 @@ impl Engine {
             Some(in_f64) if in_f64.is_better(narrow.share()) => bands::run(None, Some(in_f64), stage),
             in_f64 => bands::run(Some(&in_f32), in_f64.as_ref(), stage),
         }
+    }
+
+    /// The gradient, whose window the filter is, of the first `filtered` channels; copies the others.
+    pub(crate) fn run_gradient<S: Pixel, D: Pixel>(
+        &self,
+        gradient: Gradient,
+        border: Border,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+        filtered: usize,
+        stage: &Stage<'_>,
+    ) -> Result<()> {
+        let window = Window::new(&self.filter, border);
+        gradient::run(self.isa, &window, gradient, src, dst, filtered, stage)
+    }
+
+    /// Filters all channels, colours weighted by the last one, alpha.
+    pub(crate) fn run_weighted<S: Pixel, D: Pixel>(
+        &self,
+        border: Border,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+        stage: &Stage<'_>,
+    ) -> Result<()> {
+        weighted::run(self.isa, &self.filter, &Window::new(&self.filter, border), src, dst, stage)
     }
 
     /// Results of this family depend on a grid of tiles of so many rows, which begins at an image's first row.

@@ -186,7 +186,7 @@ impl Gpu {
         if here == there {
             return Ok(());
         }
-        let expected = format!("one of GPU {here} is needed, as for all that works together");
+        let expected = format!("one of GPU {here}, as all that works together");
         Err(Error::Parameter { name, value: format!("one of GPU {there}"), expected })
     }
 

@@ -86,7 +86,7 @@ mod tests {
     use crate::{Device, Filter, Plan};
 
     fn negative() -> Plan {
-        Plan::builder(&"taps:-1".parse().unwrap()).device(Device::Cpu).build().unwrap()
+        Plan::builder(&"taps:-1".parse::<crate::Filter>().unwrap()).device(Device::Cpu).build().unwrap()
     }
 
     #[test]

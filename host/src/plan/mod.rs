@@ -8,6 +8,7 @@ pub(crate) mod machine;
 pub(crate) mod problem;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod schedule;
+mod step;
 mod streamed;
 
 use std::ops::ControlFlow;
@@ -19,6 +20,7 @@ use gpu_kernels::abi::Epilogue;
 use machine::Machine;
 use problem::{Place, Problem};
 use schedule::Limits;
+pub use step::Step;
 pub use streamed::{RowSink, RowSource};
 
 use crate::cpu;
@@ -32,9 +34,9 @@ use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, S
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
 use crate::progress::{Progress, Report, Stage};
-use crate::{Border, Error, Family, Filter, Result, Variant};
+use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
 
-/// A filter with a border, a device and, optionally, a variant. Reusable for images of any size, from any thread.
+/// A filter or a gradient with a border, a device and, optionally, a variant. Reusable for images of any size, from any thread.
 ///
 /// A plan is `Send` and `Sync`, and `run` takes it by shared reference. A plan's data is either set once (the filter, the taps on the
 /// device, spectra, each behind a `OnceLock`) or belongs to one run at a time. On the CPU, each run allocates its own scratch
@@ -55,13 +57,15 @@ use crate::{Border, Error, Family, Filter, Result, Variant};
 /// ```
 #[derive(Debug)]
 pub struct Plan {
+    /// Of a gradient, its window.
     filter: Filter,
+    gradient: Option<Gradient>,
     border: Border,
     variant: Option<Variant>,
     device: Device,
     fallback: Option<Error>,
     engine: Engine,
-    report: Report,
+    pub(crate) report: Report,
     /// See [`PlanBuilder::band_rows`].
     rows: Option<usize>,
     /// The fastest variants by measurement, if autotuning is on.
@@ -80,8 +84,8 @@ enum Engine {
 /// Collects the settings of a [`Plan`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct PlanBuilder<'a> {
-    filter: &'a Filter,
+pub struct PlanBuilder {
+    step: Step,
     border: Border,
     device: Device,
     variant: Option<Variant>,
@@ -90,7 +94,7 @@ pub struct PlanBuilder<'a> {
     report: Report,
 }
 
-impl PlanBuilder<'_> {
+impl PlanBuilder {
     /// The rule for pixels outside the image; [`Border::Reflect101`] unless set.
     pub fn border(mut self, border: Border) -> Self {
         self.border = border;
@@ -168,27 +172,34 @@ impl PlanBuilder<'_> {
     /// [`Error::NoGpu`] or [`Error::NoSuchGpu`] if [`Device::Gpu`] was set and that GPU cannot be used,
     /// [`Error::Unsupported`] if the variant can never run this filter.
     pub fn build(self) -> Result<Plan> {
-        if let Some(variant) = self.variant
-            && variant.family() == Family::Separable
-            && !self.filter.is_separable()
-        {
-            return Err(Error::Unsupported {
-                variant: variant.name(),
-                reason: "the filter does not separate into a row and a column".into(),
-            });
+        let (filter, gradient) = self.step.clone().parts()?;
+        if let Some(variant) = self.variant {
+            let reason = match gradient {
+                Some(gradient) => Some(format!("{gradient} is a gradient, which has one kernel")),
+                None if variant.family() == Family::Separable && !filter.is_separable() => {
+                    Some(Why::NOT_SEPARABLE.to_string())
+                }
+                None => None,
+            };
+            if let Some(reason) = reason {
+                return Err(Error::Unsupported { variant: variant.name(), reason });
+            }
         }
+        let on_cpu = || Ok::<_, Error>(Engine::Cpu(Box::new(cpu::Engine::new(&filter)?)));
+        let on_gpus = |ordinals: &mut dyn Iterator<Item = u32>| self.gpus((&filter, gradient), ordinals);
         let (engine, device, fallback) = match self.device {
-            Device::Cpu => (Engine::Cpu(Box::new(cpu::Engine::new(self.filter)?)), Device::Cpu, None),
-            Device::Gpu(ordinal) => (self.gpus(ordinal..ordinal.saturating_add(1))?, self.device, None),
-            Device::Gpus(gpus) => (self.gpus(gpus.ordinals())?, self.device, None),
-            Device::AllGpus => (self.gpus(0..gpu_count()?)?, self.device, None),
-            Device::Auto => match self.gpus(0..1) {
+            Device::Cpu => (on_cpu()?, Device::Cpu, None),
+            Device::Gpu(ordinal) => (on_gpus(&mut (ordinal..ordinal.saturating_add(1)))?, self.device, None),
+            Device::Gpus(gpus) => (on_gpus(&mut gpus.ordinals())?, self.device, None),
+            Device::AllGpus => (on_gpus(&mut (0..gpu_count()?))?, self.device, None),
+            Device::Auto => match on_gpus(&mut (0..1)) {
                 Ok(engine) => (engine, Device::Gpu(0), None),
-                Err(reason) => (Engine::Cpu(Box::new(cpu::Engine::new(self.filter)?)), Device::Cpu, Some(reason)),
+                Err(reason) => (on_cpu()?, Device::Cpu, Some(reason)),
             },
         };
         Ok(Plan {
-            filter: self.filter.clone(),
+            filter,
+            gradient,
             border: self.border,
             variant: self.variant,
             device,
@@ -206,8 +217,8 @@ impl PlanBuilder<'_> {
 
     /// GPUs that share work. They must be alike: the choice of a kernel depends on the GPU, and results may depend on the kernel.
     #[cfg(feature = "gpu")]
-    fn gpus(&self, ordinals: impl Iterator<Item = u32>) -> Result<Engine> {
-        let engine = |ordinal| crate::gpu::engine::Engine::new(self.filter, self.border, ordinal, self.limits);
+    fn gpus(&self, step: (&Filter, Option<Gradient>), ordinals: &mut dyn Iterator<Item = u32>) -> Result<Engine> {
+        let engine = |ordinal| crate::gpu::engine::Engine::new(step, self.border, ordinal, self.limits);
         let engines = ordinals.map(engine).collect::<Result<Vec<_>>>()?;
         let kind = |engine: &crate::gpu::engine::Engine| {
             let info = engine.gpu().info();
@@ -224,7 +235,7 @@ impl PlanBuilder<'_> {
     }
 
     #[cfg(not(feature = "gpu"))]
-    fn gpus(&self, _: impl Iterator<Item = u32>) -> Result<Engine> {
+    fn gpus(&self, _: (&Filter, Option<Gradient>), _: &mut dyn Iterator<Item = u32>) -> Result<Engine> {
         Err(Error::NoGpu { reason: WITHOUT.into() })
     }
 }
@@ -243,10 +254,10 @@ fn gpu_count() -> Result<u32> {
 }
 
 impl Plan {
-    /// Starts a plan for `filter`.
-    pub fn builder(filter: &Filter) -> PlanBuilder<'_> {
+    /// Starts a plan for a [`Filter`] (or a reference to one), a [`Gradient`] or a [`Step`].
+    pub fn builder(step: impl Into<Step>) -> PlanBuilder {
         PlanBuilder {
-            filter,
+            step: step.into(),
             border: Border::default(),
             device: Device::default(),
             variant: None,
@@ -261,6 +272,11 @@ impl Plan {
         self.device
     }
 
+    /// Whether results are averages of pixels: see [`Filter::is_average`].
+    pub(crate) fn is_average(&self) -> bool {
+        self.gradient.is_none() && self.filter.is_average()
+    }
+
     /// Why [`Device::Auto`] became the CPU, if it did.
     pub fn fallback(&self) -> Option<&Error> {
         self.fallback.as_ref()
@@ -269,22 +285,34 @@ impl Plan {
     /// The variant that an image of this shape runs.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it.
+    /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it; [`Error::Parameter`] for a gradient, which has none.
     pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
         let problem = self.problem(shape);
-        match &self.engine {
-            Engine::Cpu(_) => match self.variant {
-                Some(variant) => problem.check_on_cpu(variant),
-                None => Ok(problem.choose_on_cpu()),
-            },
+        let variant = match &self.engine {
+            _ if self.gradient.is_some() => None,
+            Engine::Cpu(_) => Some(match self.variant {
+                Some(variant) => problem.check_on_cpu(variant)?,
+                None => problem.choose_on_cpu(),
+            }),
             #[cfg(feature = "gpu")]
-            Engine::Gpu(engines) => Ok(self.prepare(&problem, &engines[0])?.variant),
-        }
+            Engine::Gpu(engines) => self.prepare(&problem, &engines[0])?.variant,
+        };
+        let named = self.gradient.map(|gradient| gradient.to_string());
+        let expected = "a filter: a gradient has one kernel, and no variants".to_owned();
+        variant.ok_or(Error::Parameter { name: "the step", value: named.unwrap_or_default(), expected })
+    }
+
+    /// The order in which a picture of this shape is summed on the CPU.
+    fn family_for(&self, shape: Shape) -> Result<Family> {
+        if self.gradient.is_some() { Ok(Family::Direct) } else { self.variant_for(shape).map(Variant::family) }
     }
 
     /// The kernel that the plan runs for a problem on its GPU.
     #[cfg(feature = "gpu")]
     fn prepare(&self, problem: &Problem, engine: &crate::gpu::engine::Engine) -> Result<Prepared> {
+        if let Some(gradient) = self.gradient {
+            return Ok(crate::kernels::gradient::prepare(problem, gradient.is_angle()));
+        }
         match (self.variant, &self.tuned) {
             (Some(variant), _) => problem.prepare(variant),
             (None, Some(tuned)) => tuned.fastest(problem, engine),
@@ -293,7 +321,7 @@ impl Plan {
     }
 
     /// Every variant that an image of this shape could run here, the one that would be chosen first, and those that cannot
-    /// last, with the reason.
+    /// last, with the reason. A gradient has none.
     ///
     /// ```
     /// use apron::{Device, Filter, Plan, Shape};
@@ -304,12 +332,13 @@ impl Plan {
     /// # Ok::<(), apron::Error>(())
     /// ```
     pub fn candidates(&self, shape: Shape) -> Vec<Candidate> {
-        self.problem(shape).candidates()
+        if self.gradient.is_some() { Vec::new() } else { self.problem(shape).candidates() }
     }
 
     /// As [`Plan::candidates`], for an H200, on a machine with or without one.
     pub fn candidates_on_h200(&self, shape: Shape) -> Vec<Candidate> {
-        Problem { place: Place::Gpu(Machine::H200), ..self.problem(shape) }.candidates()
+        let problem = Problem { place: Place::Gpu(Machine::H200), ..self.problem(shape) };
+        if self.gradient.is_some() { Vec::new() } else { problem.candidates() }
     }
 
     fn problem(&self, shape: Shape) -> Problem {
@@ -398,14 +427,33 @@ impl Plan {
                 expected: format!("from 1 to the {} channels there are", shape.channels),
             });
         }
+        self.run_as(Channels::First(filtered), src, dst)
+    }
+
+    /// Filters a picture of the destination's shape.
+    pub(crate) fn run_as<S: Pixel, D: Pixel>(
+        &self,
+        channels: Channels,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+    ) -> Result<()> {
+        self.check_target(D::SCALAR)?;
+        let shape = src.shape();
         let call = self.report.call(pixels(shape));
         let stage = call.stage(0, pixels(shape));
         match &self.engine {
-            Engine::Cpu(engine) => self.run_on_cpu(engine, src, dst, filtered, &stage)?,
+            Engine::Cpu(engine) => {
+                let family = match channels {
+                    Channels::First(filtered) => self.family_for(Shape { channels: filtered, ..shape })?,
+                    Channels::Weighted => Family::Direct,
+                };
+                self.run_on_cpu(engine, family, channels, src, dst, &stage)?;
+            }
             #[cfg(feature = "gpu")]
-            Engine::Gpu(engines) => {
-                let picture = Picture { src: *src, dst: dst.reborrow(), filtered };
-                self.flow(engines, &mut [picture], None, &stage).map_err(|(_, error)| error)?;
+            Engine::Gpu(_) => {
+                let step = self.on_gpus(channels, (S::SCALAR, D::SCALAR), None)?;
+                let picture = Picture { src: *src, dst: dst.reborrow(), filtered: channels.filtered() };
+                flow::run(&[step], &mut [picture], &stage).map_err(|(_, error)| error)?;
             }
         }
         call.reach(pixels(shape))
@@ -414,13 +462,31 @@ impl Plan {
     fn run_on_cpu<S: Pixel, D: Pixel>(
         &self,
         engine: &cpu::Engine,
+        family: Family,
+        channels: Channels,
         src: &ImageView<'_, S>,
         dst: &mut ImageViewMut<'_, D>,
-        filtered: usize,
         stage: &Stage<'_>,
     ) -> Result<()> {
-        let family = self.variant_for(Shape { channels: filtered, ..src.shape() })?.family();
-        engine.run(family, self.border, src, dst, filtered, stage)
+        match (channels, self.gradient) {
+            (Channels::Weighted, _) => engine.run_weighted(self.border, src, dst, stage),
+            (Channels::First(filtered), Some(gradient)) => {
+                engine.run_gradient(gradient, self.border, src, dst, filtered, stage)
+            }
+            (Channels::First(filtered), None) => engine.run(family, self.border, src, dst, filtered, stage),
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Parameter`] if results of this type cannot hold angles.
+    pub(crate) fn check_target(&self, target: Scalar) -> Result<()> {
+        match self.gradient {
+            Some(gradient) if gradient.is_angle() && !matches!(target, Scalar::F16 | Scalar::F32) => {
+                let expected = "f16 or f32 for angles, which are from -pi to pi".to_owned();
+                Err(Error::Parameter { name: "the type of the results", value: target.to_string(), expected })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// As [`Plan::run`], for many pictures, whose sizes may differ: while one is uploaded, others are filtered and downloaded.
@@ -455,55 +521,71 @@ impl Plan {
             Engine::Cpu(engine) => {
                 let mut before = 0;
                 for (number, (src, dst)) in pictures[..right].iter_mut().enumerate() {
-                    let (channels, pixels) = (src.shape().channels, pixels(src.shape()));
-                    self.run_on_cpu(engine, src, dst, channels, &call.stage(before, pixels))
+                    let (shape, pixels) = (src.shape(), pixels(src.shape()));
+                    let (channels, stage) = (Channels::First(shape.channels), call.stage(before, pixels));
+                    self.check_target(D::SCALAR)
+                        .and_then(|()| self.family_for(shape))
+                        .and_then(|family| self.run_on_cpu(engine, family, channels, src, dst, &stage))
                         .map_err(|error| in_batch((number, error)))?;
                     before += pixels;
                 }
             }
             #[cfg(feature = "gpu")]
-            Engine::Gpu(engines) => {
+            Engine::Gpu(_) => {
+                self.check_target(D::SCALAR).map_err(|error| in_batch((0, error)))?;
                 let pictures = pictures[..right].iter_mut();
                 let mut pictures: Vec<_> = pictures
                     .map(|(src, dst)| Picture { src: *src, dst: dst.reborrow(), filtered: src.shape().channels })
                     .collect();
-                self.flow(engines, &mut pictures, None, &call.stage(0, all)).map_err(in_batch)?;
+                // Each picture says how many of its channels are filtered.
+                let step = self.on_gpus(Channels::First(1), (S::SCALAR, D::SCALAR), None);
+                let step = step.map_err(|error| in_batch((0, error)))?;
+                flow::run(&[step], &mut pictures, &call.stage(0, all)).map_err(in_batch)?;
             }
         }
         call.reach(all).map_err(|error| in_batch((right.saturating_sub(1), error)))?;
         wrong.map_or(Ok(()), |wrong| Err(in_batch(wrong)))
     }
 
-    /// Filters pictures on GPUs; an error with the number of the first that is not done. Where a picture is a part of one of height
-    /// `whole`, that one chooses the kernel.
+    /// The plan as a step of the flow through its GPUs, from values of one type to those of another. How many channels are filtered, each
+    /// picture says. Where a picture is a part of one of height `whole`, that one chooses the kernel.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] if the plan runs on the CPU.
     #[cfg(feature = "gpu")]
-    fn flow<S: Pixel, D: Pixel>(
+    pub(crate) fn on_gpus(
         &self,
-        engines: &[crate::gpu::engine::Engine],
-        pictures: &mut [Picture<'_, S, D>],
+        channels: Channels,
+        kinds: (Scalar, Scalar),
         whole: Option<usize>,
-        stage: &Stage<'_>,
-    ) -> Result<(), (usize, Error)> {
-        let prepare = |shape: Shape, filtered| {
-            self.prepared::<S, D>(engines, Shape { height: whole.unwrap_or(shape.height), ..shape }, filtered)
+    ) -> Result<flow::Step<'_>> {
+        let Engine::Gpu(engines) = &self.engine else { return Err(on_cpu()) };
+        let prepare = move |shape: Shape, filtered: usize| match channels {
+            Channels::Weighted => Ok(crate::kernels::weighted::prepare()),
+            Channels::First(_) => {
+                let shape = Shape { height: whole.unwrap_or(shape.height), ..shape };
+                self.prepared(engines, kinds, shape, filtered)
+            }
         };
-        flow::run(engines, pictures, &prepare, stage)
+        let takes_all = channels == Channels::Weighted;
+        Ok(flow::Step { engines, prepare: Box::new(prepare), target: kinds.1, takes_all })
     }
 
     /// The kernel for pictures of a shape from host memory, of which so many channels are filtered.
     #[cfg(feature = "gpu")]
-    fn prepared<S: Pixel, D: Pixel>(
+    fn prepared(
         &self,
         engines: &[crate::gpu::engine::Engine],
+        (source, target): (Scalar, Scalar),
         shape: Shape,
         filtered: usize,
     ) -> Result<Prepared> {
-        let planes = crate::gpu::engine::Engine::takes_planes(S::SCALAR, shape.channels);
+        let planes = crate::gpu::engine::Engine::takes_planes(source, shape.channels);
         let problem = Problem {
-            source: S::SCALAR,
-            target: D::SCALAR,
+            source,
+            target,
             side_by_side: if planes { 1 } else { shape.channels },
-            source_is_aligned: S::SCALAR == Scalar::F32,
+            source_is_aligned: source == Scalar::F32,
             ..self.problem(Shape { channels: filtered, ..shape })
         };
         self.prepare(&problem, &engines[0])
@@ -578,8 +660,9 @@ impl Plan {
         part: &Part,
         stream: &mut Stream,
     ) -> Result<()> {
+        self.check_target(dst.scalar())?;
         let engine = match &self.engine {
-            Engine::Cpu(_) => return Err(Error::NoGpu { reason: "the plan was built for the CPU".into() }),
+            Engine::Cpu(_) => return Err(on_cpu()),
             Engine::Gpu(engines) => engine_of(engines, src.gpu()),
         };
         let problem = Problem {
@@ -603,12 +686,38 @@ impl Plan {
     #[cfg(feature = "gpu")]
     pub fn record(&self, src: DeviceImage, dst: DeviceImage) -> Result<Recorded> {
         match &self.engine {
-            Engine::Cpu(_) => Err(Error::NoGpu { reason: "the plan was built for the CPU".into() }),
+            Engine::Cpu(_) => Err(on_cpu()),
             Engine::Gpu(engines) => Recorded::new(engine_of(engines, src.gpu()).gpu(), src, dst, |src, dst, stream| {
                 self.run_on_device(src, dst, stream)
             }),
         }
     }
+}
+
+/// Which channels of a picture are filtered, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Channels {
+    /// The first so many; the others are copied.
+    First(usize),
+    /// All; the last is alpha, and weighs the others.
+    Weighted,
+}
+
+impl Channels {
+    /// How many channels are filtered, for a step that does not take all of them anyway.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn filtered(self) -> usize {
+        match self {
+            Self::First(filtered) => filtered,
+            Self::Weighted => 1,
+        }
+    }
+}
+
+/// The error of a plan that has no GPU.
+#[cfg(feature = "gpu")]
+fn on_cpu() -> Error {
+    Error::NoGpu { reason: "the plan was built for the CPU".into() }
 }
 
 /// Pixels of a picture.

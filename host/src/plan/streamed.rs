@@ -10,9 +10,9 @@ use std::ops::Range;
 use gpu_kernels::border;
 
 use super::problem::rows_read;
-use super::{Engine, Plan, pixels};
+use super::{Channels, Engine, Plan, pixels};
 #[cfg(feature = "gpu")]
-use crate::gpu::flow::Picture;
+use crate::gpu::flow::{self, Picture};
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 use crate::progress::Stage;
 use crate::{Border, Error, Family, Result};
@@ -289,12 +289,13 @@ impl Plan {
 
     /// What the whole picture decides for its chunks.
     fn whole<S: Pixel, D: Pixel>(&self, shape: Shape) -> Result<Whole> {
-        let family = self.variant_for(shape)?.family();
+        self.check_target(D::SCALAR)?;
+        let family = self.family_for(shape)?;
         let (step, reach) = match &self.engine {
             Engine::Cpu(engine) => (engine.step(family)?, self.filter.rows()),
             #[cfg(feature = "gpu")]
             Engine::Gpu(engines) => {
-                let tiles = engines[0].tiles(&self.prepared::<S, D>(engines, shape, shape.channels)?);
+                let tiles = engines[0].tiles(&self.prepared(engines, (S::SCALAR, D::SCALAR), shape, shape.channels)?);
                 (tiles.step, tiles.reach)
             }
         };
@@ -311,13 +312,14 @@ impl Plan {
         mut dst: ImageViewMut<'_, D>,
         stage: &Stage<'_>,
     ) -> Result<()> {
-        let filtered = whole.shape.channels;
+        let channels = Channels::First(whole.shape.channels);
         match &self.engine {
-            Engine::Cpu(engine) => engine.run(whole.family, self.border, src, &mut dst, filtered, stage),
+            Engine::Cpu(engine) => self.run_on_cpu(engine, whole.family, channels, src, &mut dst, stage),
             #[cfg(feature = "gpu")]
-            Engine::Gpu(engines) => {
-                let picture = Picture { src: *src, dst, filtered };
-                self.flow(engines, &mut [picture], Some(whole.shape.height), stage).map_err(|(_, error)| error)
+            Engine::Gpu(_) => {
+                let picture = Picture { src: *src, dst, filtered: channels.filtered() };
+                let step = self.on_gpus(channels, (S::SCALAR, D::SCALAR), Some(whole.shape.height))?;
+                flow::run(&[step], &mut [picture], stage).map_err(|(_, error)| error)
             }
         }
     }
