@@ -6,7 +6,7 @@ use std::path::Path;
 
 use apron::{Image, Shape};
 use image::metadata::Orientation;
-use image::{ColorType, ImageDecoder, ImageFormat, ImageReader};
+use image::{ColorType, ExtendedColorType, ImageDecoder, ImageFormat, ImageReader};
 
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
@@ -14,17 +14,30 @@ use crate::limits::Limits;
 use crate::npy;
 use crate::picture::{Picture, Pixels};
 use crate::replace::replace;
+use crate::stream;
 
-/// Opens a file to read. Refuses folders, and pipes, which may block for ever.
+/// Opens a file to read. What standard input (`-`) or a pipe holds is read to its end first.
 pub(crate) fn open(path: &Path) -> Result<BufReader<File>> {
+    if stream::is_stream(path) {
+        return stream::read(path).map(BufReader::new);
+    }
     let found = fs::metadata(path).map_err(|error| Failure::at(path, error))?;
     if found.is_dir() {
-        return Err(Failure::at(path, "is a folder; name the files in it"));
+        return Err(Failure::at(path, "is a folder"));
+    }
+    if stream::is_pipe(&found) {
+        return stream::read(path).map(BufReader::new);
     }
     if !found.is_file() {
-        return Err(Failure::at(path, "is not a regular file"));
+        return Err(Failure::at(path, "is neither a regular file nor a pipe"));
     }
     Ok(BufReader::new(File::open(path).map_err(|error| Failure::at(path, error))?))
+}
+
+/// Whether the name says that the file is a picture to read.
+pub(crate) fn is_named_as_picture(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"))
+        || ImageFormat::from_path(path).is_ok_and(|format| format.reading_enabled())
 }
 
 /// Reads a picture. The content tells the format, else the name does. With `raw`, the file has no header and holds 8-bit
@@ -95,11 +108,27 @@ fn read_raw(mut reader: BufReader<File>, shape: Shape, limits: &Limits) -> Resul
 }
 
 fn explained(error: image::ImageError, limits: &Limits) -> String {
+    use std::error::Error;
+
+    use image::error::UnsupportedErrorKind;
+
+    let io = match &error {
+        image::ImageError::IoError(error) => Some(error),
+        error => std::iter::successors(error.source(), |&error| error.source()).find_map(|error| error.downcast_ref()),
+    };
+    if io.is_some_and(|error: &std::io::Error| error.kind() == std::io::ErrorKind::UnexpectedEof) {
+        return "the file is cut off: it ends before the picture does".to_owned();
+    }
     match error {
-        image::ImageError::Limits(_) => format!(
-            "takes more than {} bytes to decode; raise it with --max-bytes if you trust the file",
-            limits.max_bytes
-        ),
+        image::ImageError::Limits(_) => format!("takes more memory to decode than is allowed; {}", limits.advice()),
+        image::ImageError::Unsupported(unsupported) => match unsupported.kind() {
+            UnsupportedErrorKind::Color(ExtendedColorType::Unknown(bits)) => {
+                format!(
+                    "pixels of {bits} bits of this kind are not supported; convert the file to 8 or 16 bits, or to .npy"
+                )
+            }
+            _ => unsupported.to_string(),
+        },
         error => error.to_string(),
     }
 }

@@ -1,169 +1,282 @@
 //! `apron filter`: filters one picture or several.
 
-use std::collections::HashMap;
+use std::fs;
 use std::io::IsTerminal;
 use std::num::NonZero;
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use apron::{Pipeline, Shape};
+use apron::{Device, Filter, Pipeline, Scalar, Shape, Step};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::FilterArgs;
 use crate::failure::{Failure, Result, caught};
-use crate::files;
 use crate::formats::FileFormat;
 use crate::info::why_no_gpu;
+use crate::jobs::{self, Job};
+use crate::notes::{Note, Notes};
 use crate::output::report;
 use crate::picture::Picture;
-use crate::replace::{clean_up_on_signals, destination};
-use crate::steps::{self, filtered};
+use crate::replace::{self, clean_up_on_signals};
+use crate::scaling::{Cut, is_integer};
+use crate::steps;
+use crate::{files, stream};
 
-/// One picture: the file to read and the file to write.
-struct Job {
-    input: PathBuf,
-    output: PathBuf,
+/// What became of a picture that did not fail.
+enum Done {
+    /// Its result is written. What a person should know, and what `--verbose` says.
+    Written(Vec<Note>, Option<String>),
+    /// Its result exists, and was to be left alone.
+    Skipped,
 }
 
 pub(crate) fn run(args: Box<FilterArgs>) -> Result {
-    let jobs = jobs(&args)?;
+    let last = args.choice.steps()?.pop();
+    let jobs = jobs::jobs(&args)?;
+    check_options(&args, &jobs)?;
     clean_up_on_signals();
     let pipeline = steps::pipeline(&args)?;
-    if let Some(error) = pipeline.plans().iter().find_map(|plan| plan.fallback()).filter(|_| args.verbose) {
+    if let Some(error) = pipeline.plans()[0].fallback().filter(|_| args.verbose) {
         report(&format!("running on the CPU, because there is no GPU: {}", why_no_gpu(error)));
     }
-    match &*jobs {
-        [job] => job.run(&args, &pipeline).map(|notes| notes.iter().for_each(|note| report(note))),
-        jobs => run_all(&args, &pipeline, jobs),
+    if pipeline.device() == Device::Cpu && !args.quiet {
+        let ignored = [(args.autotune, "--autotune"), (args.gpu_memory.is_some(), "--gpu-memory")];
+        for (_, option) in ignored.iter().filter(|(given, _)| *given) {
+            report(&format!("{option} has no effect, because the CPU filters"));
+        }
     }
+    let differs = matches!(&last, Some(Step::Filter(filter)) if is_derivative(filter));
+    run_all(&Task { args: &args, pipeline: &pipeline, differs }, &jobs)
 }
 
-/// Gives each input its output.
-fn jobs(args: &FilterArgs) -> Result<Vec<Job>> {
-    let into_folder = args.output.is_dir();
-    if args.inputs.len() > 1 && !into_folder {
-        let message = format!("several pictures need a folder as output, and {} is none", args.output.display());
-        return Err(Failure::usage(message));
+/// Refuses options that contradict the output's name, or that would be ignored.
+fn check_options(args: &FilterArgs, jobs: &[Job]) -> Result {
+    let named = |job: &Job| FileFormat::from_path(&job.output).ok();
+    if let (Some(format), [job]) = (args.format, jobs)
+        && let Some(other) = named(job).filter(|other| other.name() != format.name())
+    {
+        return Err(Failure::usage(format!(
+            "{} is named as {}, but --format says {}: leave --format out, or name the file .{}",
+            job.output.display(),
+            other.name(),
+            format.name(),
+            format.name()
+        )));
     }
-    let mut jobs: Vec<Job> = Vec::with_capacity(args.inputs.len());
-    let mut sources: HashMap<PathBuf, &Path> = HashMap::new();
-    for input in &args.inputs {
-        let mut output = args.output.clone();
-        if into_folder {
-            let name = input.file_name().ok_or_else(|| Failure::at(input, "is a folder; name the files in it"))?;
-            output.push(name);
-            if let Some(format) = args.format {
-                output.set_extension(format.name());
-            }
-            if let Some(first) = sources.insert(output.clone(), input) {
-                return Err(Failure::usage(format!(
-                    "{} and {} would both be written to {}",
-                    first.display(),
-                    input.display(),
-                    output.display()
-                )));
-            }
-        }
-        jobs.push(Job { input: input.clone(), output });
+    let mut formats = jobs.iter().filter_map(|job| args.format.or(named(job)));
+    if args.quality.is_some() && !formats.any(|format| format.name() == "jpg") {
+        let name = jobs[0].output.display();
+        return Err(Failure::usage(format!("--quality is for JPEG, and {name} is not one: leave it out")));
     }
-    Ok(jobs)
+    Ok(())
+}
+
+/// Whether the filter gives as much below 0 as above: integers lose half of it.
+fn is_derivative(filter: &Filter) -> bool {
+    let taps = (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| filter.tap(row, col)));
+    let (sum, weight) = taps.fold((0.0, 0.0), |(sum, weight), tap| (sum + tap, weight + tap.abs()));
+    sum <= 1e-6 * weight && weight > 0.0
+}
+
+/// One job for each core, as long as there is a GiB of memory for each: a picture and its result are there at the same time.
+fn jobs_at_once() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let gibibytes = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text)).unwrap_or(8);
+    cores.min(gibibytes).max(1)
+}
+
+/// The GiB of memory that programs can have, by what Linux says.
+fn available(meminfo: &str) -> Option<usize> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes >> 20)
 }
 
 /// Runs several jobs at a time; a job that fails does not stop the others.
-fn run_all(args: &FilterArgs, pipeline: &Pipeline, jobs: &[Job]) -> Result {
-    let bar = if args.quiet || !std::io::stderr().is_terminal() {
+fn run_all(task: &Task<'_>, jobs: &[Job]) -> Result {
+    let args = task.args;
+    let bar = if args.quiet || jobs.len() == 1 || !std::io::stderr().is_terminal() {
         ProgressBar::hidden()
     } else {
         let style = ProgressStyle::with_template("{wide_bar} {pos} of {len}, {eta} left");
         ProgressBar::new(jobs.len() as u64).with_style(style.expect("a literal that is well formed"))
     };
-    let at_once = match args.jobs {
-        Some(jobs) => jobs.into(),
-        None => std::thread::available_parallelism().map_or(1, NonZero::get).min(8),
-    };
-    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..at_once.min(jobs.len()) {
-            scope.spawn(|| {
-                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // A plan keeps its state in locks, and refuses what a panic left in one, or can use it safely.
-                    let result = caught(AssertUnwindSafe(|| job.run(args, pipeline)));
-                    bar.suspend(|| match result {
-                        Ok(notes) => notes.iter().for_each(|note| report(note)),
-                        Err(failure) => {
-                            failed.fetch_add(1, Ordering::Relaxed);
-                            report(&failure.message);
-                        }
-                    });
-                    bar.inc(1);
+    let at_once = args.jobs.map_or_else(jobs_at_once, usize::from);
+    let next = AtomicUsize::new(0);
+    let (failures, skipped) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
+    let notes = Mutex::new(Notes::default());
+    let work = || {
+        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            // A plan keeps its state in locks, and refuses what a panic left in one, or can use it safely.
+            match caught(AssertUnwindSafe(|| task.run(job))) {
+                Ok(Done::Written(found, line)) => {
+                    let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+                    found.into_iter().for_each(|note| notes.add(&job.output, note));
+                    if let Some(line) = line {
+                        bar.suspend(|| report(&line));
+                    }
                 }
-            });
+                Ok(Done::Skipped) => {
+                    skipped.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(failure) => {
+                    // A single failure is the tool's own.
+                    if jobs.len() > 1 {
+                        bar.suspend(|| report(&failure.message));
+                    }
+                    failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+                }
+            }
+            bar.inc(1);
         }
-    });
+    };
+    match at_once.min(jobs.len()) {
+        1 => work(),
+        at_once => std::thread::scope(|scope| (0..at_once).for_each(|_| drop(scope.spawn(work)))),
+    }
     bar.finish_and_clear();
-    match failed.into_inner() {
-        0 => Ok(()),
-        failed => Err(Failure::new(format!("{failed} of {} pictures failed, the others are written", jobs.len()))),
+    if !args.quiet {
+        notes.into_inner().unwrap_or_else(PoisonError::into_inner).report();
+        match skipped.into_inner() {
+            0 => {}
+            skipped => report(&format!("{skipped} of {} pictures left out: their results exist", jobs.len())),
+        }
+    }
+    let mut failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match (failures.pop(), failures.len() + 1, jobs.len()) {
+        (None, ..) => Ok(()),
+        (Some(failure), 1, 1) => Err(failure),
+        (_, failed, all) if failed == all => Err(Failure::new(format!("none of the {all} pictures was written"))),
+        (_, failed, all) => Err(Failure::new(format!("{failed} of {all} pictures failed; the others are done"))),
     }
 }
 
-impl Job {
-    /// The format to write. Fails early if the output cannot be written.
-    fn format(&self, args: &FilterArgs) -> Result<&'static FileFormat> {
-        let last = self.output.as_os_str().as_encoded_bytes().last();
-        if last.is_some_and(|&byte| std::path::is_separator(byte.into())) {
-            return Err(Failure::at(&self.output, "there is no such folder"));
+/// What is done to every picture.
+struct Task<'a> {
+    args: &'a FilterArgs,
+    pipeline: &'a Pipeline,
+    /// Whether the last filter gives as much below 0 as above.
+    differs: bool,
+}
+
+impl Task<'_> {
+    /// The format to write; none if the result exists and is to be left. Fails early if the output cannot be written.
+    fn format(&self, job: &Job) -> Result<Option<&'static FileFormat>> {
+        let Job { output, in_folder, .. } = job;
+        let found = fs::metadata(output).is_ok_and(|found| found.is_file()) && !stream::is_stream(output);
+        if found && self.args.skip_existing {
+            return Ok(None);
         }
-        destination(&self.output)?;
-        match args.format {
-            Some(format) => Ok(format),
-            None => FileFormat::from_path(&self.output),
+        if found && !in_folder && !self.args.overwrite && !job.is_in_place() {
+            return Err(Failure::at(output, "exists already; --overwrite replaces it"));
+        }
+        replace::check(output, *in_folder)?;
+        match self.args.format {
+            Some(format) => Ok(Some(format)),
+            None if stream::is_stream(output) => {
+                Err(Failure::usage("standard output has no name that tells a format: give one, as in --format png"))
+            }
+            None => FileFormat::from_path(output).map(Some),
         }
     }
 
-    /// Reads, filters and writes. Returns notes to print.
-    fn run(&self, args: &FilterArgs, pipeline: &Pipeline) -> Result<Vec<String>> {
-        let format = self.format(args)?;
+    /// Reads, filters and writes.
+    fn run(&self, job: &Job) -> Result<Done> {
+        let Self { args, pipeline, .. } = self;
+        let Job { input, output, .. } = job;
+        let Some(format) = self.format(job)? else {
+            return Ok(Done::Skipped);
+        };
+        let mut notes = Vec::new();
         let start = Instant::now();
-        let picture = files::load(&self.input, &args.limits, args.raw)?;
+        let picture = files::load(input, &args.limits, args.raw)?;
         let read = start.elapsed();
 
-        let shape = picture.pixels.shape();
-        let channels = steps::channels(&picture, args.alpha);
-        let target = args.output_type.unwrap_or(picture.pixels.scalar());
-        format.check(target, channels).map_err(|reason| Failure::at(&self.output, reason))?;
-
         let start = Instant::now();
-        let pixels =
-            filtered(pipeline, &picture, args.alpha, target).map_err(|error| Failure::at(&self.input, error))?;
+        let result = self.result(picture, job, format, &mut notes)?;
         let ran = start.elapsed();
 
         let start = Instant::now();
-        let result = Picture { pixels, alpha: picture.alpha && channels == shape.channels, ..picture };
-        let lost = files::save(&self.output, format, &result, args.quality)?;
+        if let Some(folder) = output.parent().filter(|_| job.in_folder) {
+            fs::create_dir_all(folder).map_err(|error| Failure::at(folder, error))?;
+        }
+        let lost = files::save(output, format, &result, args.quality.unwrap_or(90))?;
         let written = start.elapsed();
 
-        let mut notes = Vec::new();
-        if let Some(lost) = lost.filter(|_| !args.quiet) {
-            notes.push(format!("{}: {lost}", self.output.display()));
+        notes.extend(lost.map(|lost| Note::Text(lost.to_owned())));
+        if !args.verbose {
+            return Ok(Done::Written(notes, None));
         }
-        if args.verbose {
-            let ms = |time: Duration| time.as_secs_f64() * 1e3;
-            let variant = steps::variants(pipeline, Shape { channels, ..shape });
-            notes.push(format!(
-                "{} -> {}: {}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
-                self.input.display(),
-                self.output.display(),
-                result.describe(),
-                args.border,
-                pipeline.device(),
-                ms(read),
-                ms(ran),
-                ms(written)
-            ));
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let shape = result.pixels.shape();
+        let shape = Shape { channels: shape.channels - usize::from(result.alpha), ..shape };
+        let variant = steps::variants(pipeline, shape);
+        let line = format!(
+            "{} -> {}: {}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
+            input.display(),
+            output.display(),
+            result.describe(),
+            args.border,
+            pipeline.device(),
+            ms(read),
+            ms(ran),
+            ms(written)
+        );
+        Ok(Done::Written(notes, Some(line)))
+    }
+
+    /// Filters a picture into the type that is written.
+    fn result(&self, picture: Picture, job: &Job, format: &FileFormat, notes: &mut Vec<Note>) -> Result<Picture> {
+        let Self { args, pipeline, .. } = self;
+        let failed = |error| Failure::at(&job.input, error);
+        let shape = picture.pixels.shape();
+        // Those of colours; what there is behind them is alpha.
+        let channels = shape.channels - usize::from(picture.alpha);
+        let all = steps::channels(&picture, args.alpha);
+        let source = picture.pixels.scalar();
+        let target = args.output_type.unwrap_or(source);
+        format.check(target, all).map_err(|reason| Failure::at(&job.output, reason))?;
+        let (finish, scaled) = args
+            .scaling
+            .finish(source, target)
+            .map_err(|reason| Failure::usage(format!("{}: {reason}", job.input.display())))?;
+        notes.extend(scaled.map(Note::Text));
+        let filtered = |target| steps::filtered(pipeline, &picture, args.alpha, target).map_err(failed);
+        let pixels = match &finish {
+            None => filtered(target)?,
+            Some(finish) => finish.apply(&filtered(Scalar::F32)?, channels, target).map_err(failed)?,
+        };
+        if self.differs && is_integer(target) && !args.scaling.minds_signs() && !args.quiet {
+            let factor = finish.map_or(1.0, |finish| finish.factor(target));
+            let cut = Cut::of(&filtered(Scalar::F32)?, channels, factor, target);
+            notes.extend(Some(cut).filter(|cut| cut.below > 0).map(Note::Cut));
         }
-        Ok(notes)
+        Ok(Picture { pixels, alpha: all > channels, ..picture })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_counted_in_gibibytes() {
+        let text = "MemTotal:       16316412 kB\nMemFree:          412340 kB\nMemAvailable:    9437184 kB\n";
+        assert_eq!(available(text), Some(9));
+        assert_eq!(available("MemTotal: 1 kB"), None);
+        assert!(jobs_at_once() >= 1);
+    }
+
+    #[test]
+    fn derivatives_are_told_from_blurs() {
+        let is = |text: &str| is_derivative(&text.parse().unwrap());
+        for text in ["sobel-x", "laplacian", "log:sigma=2", "taps:-1 1", "taps:-1", "scharr-y"] {
+            assert!(is(text), "{text}");
+        }
+        for text in ["gaussian:2", "sharpen", "emboss", "unsharp:sigma=2", "identity", "taps:0"] {
+            assert!(!is(text), "{text}");
+        }
     }
 }

@@ -9,13 +9,18 @@ mod filter;
 mod formats;
 pub mod fuzz;
 mod info;
+mod jobs;
 mod limits;
+mod manual;
+mod notes;
 mod npy;
 mod output;
 mod picture;
 mod plan;
 mod replace;
+mod scaling;
 mod steps;
+mod stream;
 mod taps;
 mod taps_file;
 
@@ -58,6 +63,8 @@ fn run(args: Args) -> Result {
         Command::Taps(args) => taps::run(&args),
         Command::Filters => print(|out| info::filters(out)),
         Command::Info => print(|out| info::info(out)),
+        Command::Completions { shell } => print(|out| manual::completions(shell, out)),
+        Command::Man { command } => manual::page(command.as_deref()),
     }
 }
 

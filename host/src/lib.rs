@@ -1,4 +1,5 @@
-#![doc = include_str!("../../README.md")]
+#![doc = include_str!("../README.md")]
+#![deny(missing_docs)]
 
 mod alpha;
 mod border;
@@ -28,8 +29,9 @@ pub use filter::Filter;
 pub use filter::parameters::{Parameter, Preset};
 pub use gradient::Gradient;
 pub use half::f16;
+#[cfg(feature = "image")]
 pub use image::dynamic::filter;
-pub use image::{Format, Image, ImageView, ImageViewMut, Layout, Pixel, Scalar, Shape};
+pub use image::{AsImage, AsImageMut, Format, Image, ImageView, ImageViewMut, Layout, Pixel, Scalar, Shape};
 pub use pipeline::Pipeline;
 pub use plan::{Candidate, Device, Gpus, Plan, PlanBuilder, RowSink, RowSource, Step};
 pub use progress::Progress;

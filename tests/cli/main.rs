@@ -6,10 +6,12 @@ mod files;
 mod fuzzed;
 #[cfg(feature = "gpu")]
 mod kernels;
+mod places;
 mod plan;
 mod scipy;
 mod steps;
 mod tool;
+mod values;
 
 use std::process::ExitCode;
 
@@ -31,6 +33,8 @@ fn main() -> ExitCode {
         bad_input::trials(),
         faults::trials(),
         fuzzed::trials(),
+        places::trials(),
+        values::trials(),
         plan::trials(&gpu),
         scipy::trials(&python, &gpu),
     ]

@@ -2,7 +2,6 @@
 
 use std::ffi::c_void;
 
-use cust::sys::cuLaunchKernel;
 use gpu_kernels::abi::Region;
 use gpu_kernels::entry::{Entry, TapsEntry};
 use kernel_builder::Tier;
@@ -39,7 +38,7 @@ use crate::{Error, Result};
 pub struct Function {
     gpu: Gpu,
     key: Key,
-    function: &'static cust::function::Function<'static>,
+    function: driver::Function,
 }
 
 impl Function {
@@ -180,7 +179,7 @@ impl Stream {
     /// As for [`Stream::launch`].
     unsafe fn put(
         &mut self,
-        function: &cust::function::Function<'_>,
+        function: driver::Function,
         Grid { blocks, block, shared }: Grid,
         arguments: &[*const c_void],
     ) -> Result<()> {
@@ -189,19 +188,7 @@ impl Stream {
         // returns.
         let status = unsafe {
             match &mut self.recording {
-                None => driver::check(cuLaunchKernel(
-                    function.to_raw(),
-                    blocks.0,
-                    blocks.1,
-                    blocks.2,
-                    block.0,
-                    block.1,
-                    block.2,
-                    shared,
-                    self.raw(),
-                    pointers.as_mut_ptr(),
-                    std::ptr::null_mut(),
-                )),
+                None => self.queue.launch(function, blocks, block, shared, &mut pointers),
                 Some(recording) => recording.add(function, blocks, block, shared, &mut pointers),
             }
         };

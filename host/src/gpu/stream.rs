@@ -3,15 +3,11 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
-use cust::stream::StreamFlags;
-use cust::sys::{
-    CUevent, CUstream, cuEventCreate, cuEventDestroy_v2, cuEventElapsedTime, cuEventRecord, cuEventSynchronize,
-    cuMemsetD32Async, cuStreamSynchronize,
-};
 use gpu_kernels::abi::Doubts;
 
 use super::device::Gpu;
-use super::driver;
+use super::driver::sys::{Handle, cuMemsetD32Async};
+use super::driver::{self, Event, Queue};
 use super::graph::Chain;
 use super::memory::Memory;
 use crate::Result;
@@ -26,9 +22,7 @@ use crate::Result;
 #[derive(Debug)]
 pub struct Stream {
     pub(super) gpu: Gpu,
-    queue: CUstream,
-    /// Destroys the queue in the end, unless it is another library's.
-    _owner: Option<cust::stream::Stream>,
+    pub(super) queue: Queue,
     scratch: Option<Memory>,
     /// The list of results in doubt, and the places of its segments.
     doubts: Option<(Memory, u32)>,
@@ -43,9 +37,8 @@ impl Gpu {
     /// Driver errors.
     pub fn stream(&self) -> Result<Stream> {
         self.enter()?;
-        let queue = cust::stream::Stream::new(StreamFlags::NON_BLOCKING, None)
-            .map_err(|error| self.error("creating a stream", error))?;
-        Ok(Stream::new(self, queue.as_inner(), Some(queue)))
+        let queue = Queue::new().map_err(|error| self.error("creating a stream", error))?;
+        Ok(Stream::new(self, queue))
     }
 
     /// Another library's stream: a driver's `CUstream`, which is also the runtime's `cudaStream_t`. A plan's work goes into it in turn
@@ -59,7 +52,7 @@ impl Gpu {
     ///
     /// # let (handle, from, to) = (std::ptr::null_mut(), 0, 0);
     /// let gpu = Gpu::open(0)?;
-    /// let plan = Plan::builder(&"gaussian:sigma=2".parse()?).device(Device::Gpu(0)).build()?;
+    /// let plan = Plan::builder(&"gaussian:sigma=2".parse::<Filter>()?).device(Device::Gpu(0)).build()?;
     /// // What another library says of its two tensors: 1080 rows of 1920 pixels of 3 bytes, without gaps.
     /// let shape = Shape { width: 1920, height: 1080, channels: 3 };
     /// let bytes = (Scalar::U8, Strides { row: 5760, pixel: 3, channel: 1, image: 0 });
@@ -77,24 +70,18 @@ impl Gpu {
     /// The handle is null or a stream of this GPU's primary context (the one that the CUDA runtime, CuPy and PyTorch use), and it
     /// is not destroyed before what is returned here is dropped.
     pub unsafe fn stream_from_raw(&self, handle: *mut c_void) -> Stream {
-        Stream::new(self, handle.cast(), None)
+        Stream::new(self, Queue::foreign(handle))
     }
 }
 
-// SAFETY: the driver takes calls for a stream's handle from any thread; what else is here is `Send`.
-unsafe impl Send for Stream {}
-
-// SAFETY: through `&Stream` the driver alone is called; what has a state is changed through `&mut`.
-unsafe impl Sync for Stream {}
-
 impl Stream {
-    fn new(gpu: &Gpu, queue: CUstream, owner: Option<cust::stream::Stream>) -> Self {
-        Self { gpu: gpu.clone(), queue, _owner: owner, scratch: None, doubts: None, recording: None }
+    fn new(gpu: &Gpu, queue: Queue) -> Self {
+        Self { gpu: gpu.clone(), queue, scratch: None, doubts: None, recording: None }
     }
 
     /// The driver's `CUstream`, for other libraries: see [`Gpu::stream_from_raw`]. It is destroyed with this stream.
     pub fn handle(&self) -> *mut c_void {
-        self.queue.cast()
+        self.queue.raw()
     }
 
     /// Waits until all work put into the stream is done.
@@ -103,9 +90,7 @@ impl Stream {
     /// The error of that work, if it failed.
     pub fn synchronize(&self) -> Result<()> {
         self.gpu.enter()?;
-        // SAFETY: the stream is alive.
-        driver::check(unsafe { cuStreamSynchronize(self.queue) })
-            .map_err(|error| self.gpu.error("running a kernel", error))
+        self.queue.synchronize().map_err(|error| self.gpu.error("running a kernel", error))
     }
 
     /// Notes the time at which the stream's work up to here will be done.
@@ -114,13 +99,8 @@ impl Stream {
     /// Driver errors.
     pub fn mark(&self) -> Result<Mark> {
         self.gpu.enter()?;
-        let mut mark = Mark { gpu: self.gpu.clone(), event: std::ptr::null_mut() };
-        // SAFETY: the driver writes the event's handle; the stream is alive.
-        let status = unsafe { driver::check(cuEventCreate(&mut mark.event, 0)) }
-            // SAFETY: event and stream are alive.
-            .and_then(|()| unsafe { driver::check(cuEventRecord(mark.event, self.queue)) });
-        status.map_err(|error| self.gpu.error("recording an event", error))?;
-        Ok(mark)
+        let event = Event::in_stream(&self.queue).map_err(|error| self.gpu.error("recording an event", error))?;
+        Ok(Mark { gpu: self.gpu.clone(), event })
     }
 
     /// The GPU that it belongs to.
@@ -153,8 +133,8 @@ impl Stream {
         Ok(Doubts { list, capacity, near })
     }
 
-    pub(super) fn raw(&self) -> CUstream {
-        self.queue
+    pub(super) fn raw(&self) -> Handle {
+        self.queue.raw()
     }
 }
 
@@ -169,14 +149,8 @@ impl Drop for Stream {
 #[derive(Debug)]
 pub struct Mark {
     gpu: Gpu,
-    event: CUevent,
+    event: Event,
 }
-
-// SAFETY: the driver takes calls for an event's handle from any thread, and nothing here changes.
-unsafe impl Send for Mark {}
-
-// SAFETY: as above.
-unsafe impl Sync for Mark {}
 
 impl Mark {
     /// The time from `start` to this mark; waits for both.
@@ -186,21 +160,14 @@ impl Mark {
     pub fn since(&self, start: &Self) -> Result<Duration> {
         self.gpu.same("the mark to start from", &start.gpu)?;
         self.gpu.enter()?;
-        let mut milliseconds = 0.0f32;
-        // SAFETY: both events are alive, and were recorded when they were made.
-        let status = unsafe { driver::check(cuEventSynchronize(self.event)) }
-            // SAFETY: as above; the driver writes the number.
-            .and_then(|()| unsafe { driver::check(cuEventElapsedTime(&mut milliseconds, start.event, self.event)) });
-        status.map_err(|error| self.gpu.error("running a kernel", error))?;
+        let milliseconds = self.event.since(&start.event).map_err(|error| self.gpu.error("running a kernel", error))?;
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
     }
 }
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        if self.gpu.enter().is_ok() && !self.event.is_null() {
-            // SAFETY: nobody else has it. An error cannot be returned here; the next call reports it.
-            let _ = unsafe { cuEventDestroy_v2(self.event) };
-        }
+        // As for memory: the event is destroyed after this.
+        let _ = self.gpu.enter();
     }
 }

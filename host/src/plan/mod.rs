@@ -30,7 +30,7 @@ use crate::gpu::engine::Part;
 use crate::gpu::flow::{self, Picture};
 #[cfg(feature = "gpu")]
 use crate::gpu::{DeviceImage, DeviceView, DeviceViewMut, Recorded, Stream};
-use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
+use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
 use crate::progress::{Progress, Report, Stage};
@@ -380,8 +380,32 @@ impl Plan {
     /// # Errors
     /// [`Error::Mismatch`] if sizes differ; [`Error::Unsupported`] as for [`Plan::variant_for`]; memory and driver errors.
     /// After an error the contents of `dst` are unspecified.
-    pub fn run<S: Pixel, D: Pixel>(&self, src: &ImageView<'_, S>, dst: &mut ImageViewMut<'_, D>) -> Result<()> {
-        self.run_channels(src, dst, src.shape().channels)
+    pub fn run<S: AsImage + ?Sized, D: AsImageMut + ?Sized>(&self, src: &S, dst: &mut D) -> Result<()> {
+        let src = src.as_image()?;
+        self.run_channels(&src, &mut dst.as_image_mut()?, src.shape().channels)
+    }
+
+    /// Filters an image into a new one of the same stored type: [`Plan::run`] with a newly allocated destination.
+    ///
+    /// ```
+    /// use apron::{Device, Filter, Image, ImageView, Plan};
+    ///
+    /// let plan = Plan::builder(&Filter::sobel_x()).device(Device::Cpu).build()?;
+    /// let ramp: Vec<f32> = (0..48).map(|i| (i % 8) as f32).collect();
+    /// let slope: Image<f32> = plan.filter(&ImageView::new(&ramp, 8, 6, 1)?)?;
+    /// assert_eq!(slope.view().row(3)[4], 8.0);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Plan::run`], and [`Error::HostMemory`] if there is no room for the result.
+    #[must_use = "the filtered image is returned, not written back"]
+    pub fn filter<S: AsImage + ?Sized>(&self, src: &S) -> Result<Image<S::Value>> {
+        let src = src.as_image()?;
+        let shape = src.shape();
+        let mut dst = Image::zeroed(shape.width, shape.height, shape.channels)?;
+        self.run(&src, &mut dst.view_mut())?;
+        Ok(dst)
     }
 
     /// As [`Plan::run`], for the first `filtered` channels; the others, such as alpha, are copied.

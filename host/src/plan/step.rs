@@ -8,7 +8,7 @@ use crate::{Error, Filter, Gradient, Result};
 /// use apron::{Filter, Gradient, Step};
 ///
 /// assert_eq!("scharr".parse::<Step>()?, Gradient::scharr().into());
-/// assert_eq!("sobel-x".parse::<Step>()?, Filter::sobel_x()?.into());
+/// assert_eq!("sobel-x".parse::<Step>()?, Filter::sobel_x().into());
 /// # Ok::<(), apron::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
