@@ -16,11 +16,11 @@ use crate::failure::{Failure, Result, caught};
 use crate::formats::FileFormat;
 use crate::info::why_no_gpu;
 use crate::jobs::{self, Job};
-use crate::notes::{Cut, Note, Notes};
+use crate::notes::{Note, Notes};
 use crate::output::report;
 use crate::picture::{Picture, Pixels, each};
 use crate::replace::{self, clean_up_on_signals};
-use crate::scaling::Finish;
+use crate::scaling::{Cut, is_integer};
 use crate::{files, stream};
 
 /// What became of a picture that did not fail.
@@ -193,30 +193,16 @@ impl Task<'_> {
         let Some(format) = self.format(job)? else {
             return Ok(Done::Skipped);
         };
+        let mut notes = Vec::new();
         let start = Instant::now();
         let picture = files::load(input, &args.limits, args.raw)?;
         let read = start.elapsed();
 
-        let shape = picture.pixels.shape();
-        let channels = shape.channels - usize::from(picture.alpha);
-        let source = picture.pixels.scalar();
-        let target = args.output_type.unwrap_or(source);
-        format.check(target, shape.channels).map_err(|reason| Failure::at(output, reason))?;
-        let (finish, scaled) = args.scaling.finish(source, target)?;
-
         let start = Instant::now();
-        let mut notes: Vec<_> = scaled.map(Note::Text).into_iter().collect();
-        let result = filtered(plan, &picture.pixels, channels, target, finish);
-        let pixels = result.map_err(|error| Failure::at(input, error))?;
-        if self.differs && matches!(target, Scalar::U8 | Scalar::U16) && !args.scaling.minds_signs() && !args.quiet {
-            let cut =
-                cut(plan, &picture.pixels, channels, target, finish).map_err(|error| Failure::at(input, error))?;
-            notes.extend(Some(cut).filter(|cut| cut.below > 0).map(Note::Cut));
-        }
+        let result = self.result(picture, job, format, &mut notes)?;
         let ran = start.elapsed();
 
         let start = Instant::now();
-        let result = Picture { pixels, ..picture };
         if let Some(folder) = output.parent().filter(|_| job.in_folder) {
             fs::create_dir_all(folder).map_err(|error| Failure::at(folder, error))?;
         }
@@ -224,71 +210,70 @@ impl Task<'_> {
         let written = start.elapsed();
 
         notes.extend(lost.map(|lost| Note::Text(lost.to_owned())));
-        let line = if args.verbose {
-            let ms = |time: Duration| time.as_secs_f64() * 1e3;
-            let variant = plan.variant_for(Shape { channels, ..shape })?;
-            Some(format!(
-                "{} -> {}: {}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
-                input.display(),
-                output.display(),
-                result.describe(),
-                args.border,
-                plan.device(),
-                ms(read),
-                ms(ran),
-                ms(written)
-            ))
-        } else {
-            None
+        if !args.verbose {
+            return Ok(Done::Written(notes, None));
+        }
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let shape = result.pixels.shape();
+        let variant = plan.variant_for(Shape { channels: shape.channels - usize::from(result.alpha), ..shape })?;
+        let line = format!(
+            "{} -> {}: {}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
+            input.display(),
+            output.display(),
+            result.describe(),
+            args.border,
+            plan.device(),
+            ms(read),
+            ms(ran),
+            ms(written)
+        );
+        Ok(Done::Written(notes, Some(line)))
+    }
+
+    /// Filters a picture into the type that is written.
+    fn result(&self, picture: Picture, job: &Job, format: &FileFormat, notes: &mut Vec<Note>) -> Result<Picture> {
+        let Self { args, plan, .. } = self;
+        let failed = |error| Failure::at(&job.input, error);
+        let shape = picture.pixels.shape();
+        let channels = shape.channels - usize::from(picture.alpha);
+        let source = picture.pixels.scalar();
+        let target = args.output_type.unwrap_or(source);
+        format.check(target, shape.channels).map_err(|reason| Failure::at(&job.output, reason))?;
+        let (finish, scaled) = args
+            .scaling
+            .finish(source, target)
+            .map_err(|reason| Failure::usage(format!("{}: {reason}", job.input.display())))?;
+        notes.extend(scaled.map(Note::Text));
+        let filtered = |target| filtered(plan, &picture.pixels, channels, target).map_err(failed);
+        let pixels = match &finish {
+            None => filtered(target)?,
+            Some(finish) => finish.apply(&filtered(Scalar::F32)?, channels, target).map_err(failed)?,
         };
-        Ok(Done::Written(notes, line))
+        if self.differs && is_integer(target) && !args.scaling.minds_signs() && !args.quiet {
+            let factor = finish.map_or(1.0, |finish| finish.factor(target));
+            let cut = Cut::of(&filtered(Scalar::F32)?, channels, factor, target);
+            notes.extend(Some(cut).filter(|cut| cut.below > 0).map(Note::Cut));
+        }
+        Ok(Picture { pixels, ..picture })
     }
 }
 
 /// Filters the first `channels` channels and copies the others, into values of type `target`.
-fn filtered(
-    plan: &Plan,
-    src: &Pixels,
-    channels: usize,
-    target: Scalar,
-    finish: Option<Finish>,
-) -> apron::Result<Pixels> {
-    match target {
-        Scalar::U8 => results(plan, src, channels, finish).map(Pixels::U8),
-        Scalar::U16 => results(plan, src, channels, finish).map(Pixels::U16),
-        Scalar::F16 => results(plan, src, channels, finish).map(Pixels::F16),
-        Scalar::F32 => results(plan, src, channels, finish).map(Pixels::F32),
+fn filtered(plan: &Plan, src: &Pixels, channels: usize, target: Scalar) -> apron::Result<Pixels> {
+    each!(src, src => match target {
+        Scalar::U8 => into(plan, src, channels).map(Pixels::U8),
+        Scalar::U16 => into(plan, src, channels).map(Pixels::U16),
+        Scalar::F16 => into(plan, src, channels).map(Pixels::F16),
+        Scalar::F32 => into(plan, src, channels).map(Pixels::F32),
         other => Err(apron::Error::PixelFormat { format: other.to_string() }),
-    }
+    })
 }
 
-fn results<D: Pixel>(plan: &Plan, src: &Pixels, channels: usize, finish: Option<Finish>) -> apron::Result<Image<D>> {
-    match finish {
-        None => sums(plan, src, channels),
-        Some(finish) => finish.apply(&sums(plan, src, channels)?, channels),
-    }
-}
-
-fn sums<D: Pixel>(plan: &Plan, src: &Pixels, channels: usize) -> apron::Result<Image<D>> {
+fn into<S: Pixel, D: Pixel>(plan: &Plan, src: &Image<S>, channels: usize) -> apron::Result<Image<D>> {
     let shape = src.shape();
     let mut dst = Image::zeroed(shape.width, shape.height, shape.channels)?;
-    each!(src, src => plan.run_channels(&src.view(), &mut dst.view_mut(), channels))?;
+    plan.run_channels(&src.view(), &mut dst.view_mut(), channels)?;
     Ok(dst)
-}
-
-/// How many results do not fit into an integer type.
-fn cut(plan: &Plan, src: &Pixels, channels: usize, target: Scalar, finish: Option<Finish>) -> apron::Result<Cut> {
-    let sums: Image<f32> = sums(plan, src, channels)?;
-    let factor = finish.map_or(1.0, |finish| finish.factor(target));
-    let (greatest, middle) = if target == Scalar::U8 { (255.5, 128) } else { (65535.5, 32768) };
-    let pixels = sums.as_slice().chunks_exact(sums.shape().channels);
-    let values = pixels.flat_map(|pixel| &pixel[..channels]).map(|&sum| f64::from(sum) * factor);
-    Ok(values.fold(Cut { middle, ..Cut::default() }, |cut, value| Cut {
-        below: cut.below + u64::from(value < -0.5),
-        above: cut.above + u64::from(value >= greatest),
-        total: cut.total + 1,
-        middle,
-    }))
 }
 
 #[cfg(test)]
