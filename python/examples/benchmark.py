@@ -3,8 +3,7 @@
     pip install scipy opencv-python-headless
     python benchmark.py [--seconds 0.3]
 
-Each time is the least of several measurements, the work included. "call" is what a call costs beside the work: the time for a 64x64 image less what the same
-work takes within one call, by the growth of the time with the number of rows.
+Each time is the least of several measurements, the work included. "1x1" is what a call costs beside the work.
 """
 
 import argparse
@@ -56,7 +55,7 @@ def table(title, *heads):
 
 
 def overhead(seconds):
-    table("A call with a 64x64 image on the CPU, us", "whole", "call", "with `out`", "rival")
+    table("Small images on the CPU, us", "1x1", "64x64", "64x64 with `out`", "rival, 64x64")
     for dtype, filter, rival in (
         ("u1", Filter.identity(), None),
         ("u1", Filter.gaussian(1.0), OPENCV and (lambda image: OPENCV.GaussianBlur(image, (9, 9), 1.0))),
@@ -64,17 +63,17 @@ def overhead(seconds):
         ("f4", Filter.box(3), OPENCV and (lambda image: OPENCV.blur(image, (3, 3)))),
     ):
         plan = Plan(filter, device="cpu")
-        image, tall = np.ones((64, 64), dtype), np.ones((128, 64), dtype)
+        image, pixel = np.ones((64, 64), dtype), np.ones((1, 1), dtype)
         out = np.empty_like(image)
-        whole, twice = least(lambda: plan(image), seconds), least(lambda: plan(tall), seconds)
-        into = least(lambda: plan(image, out), seconds)
+        times = (least(run, seconds) for run in (lambda: plan(pixel), lambda: plan(image), lambda: plan(image, out)))
         beside = f"OpenCV {least(lambda: rival(image), seconds):.1f}" if rival else ""
-        row(f"{np.dtype(dtype)} {filter}", f"{whole:.1f}", f"{2 * whole - twice:.1f}", f"{into:.1f}", beside)
+        row(f"{np.dtype(dtype)} {filter}", *(f"{time:.1f}" for time in times), beside)
 
 
 def throughput(seconds):
-    images = {f"{shape} {np.dtype(dtype)}": (np.random.default_rng(0).random(shape) * 255).astype(dtype)
-              for shape in ((2048, 2048), (1080, 1920, 3)) for dtype in ("u1", "f4")}  # fmt: skip
+    random = np.random.default_rng(0)
+    kinds = [(shape, np.dtype(dtype)) for shape in ((2048, 2048), (1080, 1920, 3)) for dtype in ("u1", "f4")]
+    images = {f"{shape} {dtype}": (random.random(shape) * 255).astype(dtype) for shape, dtype in kinds}
     table("Images on the CPU, ms", "apron", "OpenCV", "ratio")
     calls = {
         "filter2D 5x5": lambda m, image: m.filter2D(image, -1, np.arange(25.0).reshape(5, 5) / 300),

@@ -554,6 +554,8 @@ fn compute(source: &[f64], width: usize, offsets: &Offsets, sums: &mut [f64], co
                     let (from, to) = (&source[done..], &mut sums[done..]);
                     done += match cols - done {
                         16.. => running_columns::<16>(from, width, to, cols, *size),
+                        4.. => running_columns::<4>(from, width, to, cols, *size),
+                        3 => running_columns::<3>(from, width, to, cols, *size),
                         _ => running_columns::<1>(from, width, to, cols, *size),
                     };
                 }

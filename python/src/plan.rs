@@ -143,7 +143,7 @@ impl Plan {
     ///     a GPU, Dask's, and what NumPy makes an array of. The types uint8, uint16, float16 and float32 are filtered as they are. Other
     ///     integers and float64 are converted to float32 first, and the result back.
     /// out : array, optional
-    ///     Where the result goes; of the same shape, of any of these types. It may be the image.
+    ///     Where the result goes; of the same shape, of any of these types. It may be the image, but not on a GPU.
     /// axis : int, default -1
     ///     The axis of the channels of an image of three dimensions; 0 for planes.
     /// dtype : dtype, optional

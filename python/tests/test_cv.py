@@ -39,7 +39,7 @@ def same(name, src, *args, one=False, **kwargs):
         difference = np.abs(found.astype(np.int64) - expected.astype(np.int64))
         approximate = name == "GaussianBlur" and src.dtype.kind == "u"
         assert difference.max() <= (2 if approximate else 1 if one else 0)
-        assert (difference > 0).mean() < (0.3 if approximate else 0.1)
+        assert (difference > 0).mean() < (0.5 if approximate else 0.1)
 
 
 @pytest.mark.parametrize("dtype, depth", PAIRS)

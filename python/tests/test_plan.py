@@ -175,23 +175,46 @@ def test_plans():
     assert (automatic.device == "cpu") == (automatic.fallback is not None)
 
 
-def test_other_arrays():
+class Tensor:
+    """An array of a library that has DLPack alone: this module."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **kwargs):
+        return self.array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def from_dlpack(array):
+    return Tensor(np.from_dlpack(array))
+
+
+def test_arrays_of_other_libraries():
     plan = Plan("box:size=3", **CPU)
-    image = picture((9, 12))
+    image = picture((9, 12, 3))
     assert (plan(image.tolist(), dtype="u1") == plan(image)).all()
+    result = plan(Tensor(image))
+    assert type(result) is Tensor and (result.array == plan(image)).all()
+    wide = plan(Tensor(image), dtype="f4")
+    assert wide.array.dtype == np.float32
+    out = Tensor(np.zeros_like(image))
+    assert plan(Tensor(image), out) is out and (out.array == plan(image)).all()
+    assert (plan(Tensor(image), out.array) == plan(image)).all()
+    assert apron.from_dlpack(Tensor(image)).ctypes.data == image.ctypes.data
 
-    class Tensor:
-        """An array of a library that has DLPack alone."""
 
-        def __dlpack__(self, **kwargs):
-            return image.__dlpack__(**kwargs)
-
-        def __dlpack_device__(self):
-            return image.__dlpack_device__()
-
-    assert (plan(Tensor()) == plan(image)).all()
-    assert (apron.from_dlpack(Tensor()) == image).all()
-    assert apron.from_dlpack(image).ctypes.data == image.ctypes.data
+def test_tensors_of_pytorch():
+    torch = pytest.importorskip("torch")
+    plan, image = Plan("box:size=3", **CPU), picture((9, 12, 3), "f4")
+    tensor = torch.from_numpy(image)
+    result = plan(tensor)
+    assert isinstance(result, torch.Tensor) and (result.numpy() == plan(image)).all()
+    out = torch.zeros_like(tensor)
+    assert plan(tensor.clone().requires_grad_(), out) is out and (out == result).all()
+    assert plan(tensor, dtype=torch.uint8).dtype == torch.uint8
 
 
 @pytest.mark.parametrize(

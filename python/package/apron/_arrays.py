@@ -48,8 +48,9 @@ def _host(array):
     """The array as NumPy's, without a copy where its library can do that."""
     if isinstance(array, np.ndarray):
         return array
-    if getattr(array, "requires_grad", False):
-        array = array.detach()
+    if type(array).__module__.partition(".")[0] == "torch":
+        # By DLPack of a version before 1.0 an array would be read-only.
+        return array.detach().numpy()
     if hasattr(array, "__dlpack__"):
         return np.from_dlpack(array)
     return np.asarray(array)
@@ -141,7 +142,8 @@ class _Foreign:
             # The interface does not say which GPU.
             self.device = getattr(array, "_ordinal", None)
             if self.device is None:
-                self.device = int(plan.device.removeprefix("gpu:").replace("all", "0"))
+                first = plan.device.removeprefix("gpu:").partition(",")[0]
+                self.device = int(first) if first.isdecimal() else 0
             self.described = address, kind, shape, list(strides)
             stream = interface.get("stream")
             if stream is not None:
