@@ -166,12 +166,13 @@ def test_filters():
 def test_plans():
     plan = Plan("gaussian:sigma=2", "constant:5", "cpu", variant="direct-naive")
     assert (plan.device, plan.border, plan.filter) == ("cpu", "constant:5", Filter.gaussian(2.0))
-    assert plan.variant_for(480, 640, 3) == "direct-naive"
+    assert plan.variant == plan.variant_for(480, 640, 3) == "direct-naive"
     again = pickle.loads(pickle.dumps(plan))
     assert (again.device, again.border, again.filter) == (plan.device, plan.border, plan.filter)
     assert again.variant_for(480, 640) == "direct-naive"
     assert "gaussian" in repr(plan) and "cpu" in repr(plan)
     automatic = Plan("identity")
+    assert automatic.variant is None
     assert (automatic.device == "cpu") == (automatic.fallback is not None)
 
 

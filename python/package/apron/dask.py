@@ -77,7 +77,7 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     array : dask.array.Array
         Rows and columns, or these and channels, of a type that :class:`apron.Plan` takes.
     filter : Filter, str or Plan
-        The filter. A plan brings its border and its device with it.
+        The filter. A plan brings its border, its device and its variant with it.
     border : str, default "reflect101"
         What lies outside the image, as for :class:`apron.Plan`.
     device : str, default "auto"
@@ -101,7 +101,7 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
         If the image has another number of dimensions, or there is no such axis.
     """
     if isinstance(filter, _apron.Plan):
-        filter, border, device = filter.filter, filter.border, filter.device
+        filter, border, device, variant = filter.filter, filter.border, filter.device, variant or filter.variant
     if not isinstance(filter, _apron.Filter):
         filter = _apron.Filter(filter)
     if array.ndim not in (2, 3):
