@@ -52,7 +52,14 @@ def _blockwise(run, array, depths, wraps, dtype):
     meta = array._meta.astype(dtype)
     if any(depths):
         result = da.map_overlap(
-            run, array, depth=dict(enumerate(depths)), boundary="none", trim=True, allow_rechunk=True, dtype=dtype, meta=meta
+            run,
+            array,
+            depth=dict(enumerate(depths)),
+            boundary="none",
+            trim=True,
+            allow_rechunk=True,
+            dtype=dtype,
+            meta=meta,
         )
     else:
         result = da.map_blocks(run, array, dtype=dtype, meta=meta)
@@ -176,7 +183,19 @@ def _gaussian_filter(array, sigma, order, output, mode, cval, truncate, *, radiu
     _, (sigmas, modes, radii) = _on_axes(array, axes, sigma, mode, radius)
     depths = _radii(sigmas, radii, truncate)
     return _scipy(
-        ndimage.gaussian_filter, array, depths, modes, dtype, sigma, order, dtype, mode, cval, truncate, radius=radius, axes=axes
+        ndimage.gaussian_filter,
+        array,
+        depths,
+        modes,
+        dtype,
+        sigma,
+        order,
+        dtype,
+        mode,
+        cval,
+        truncate,
+        radius=radius,
+        axes=axes,
     )
 
 
