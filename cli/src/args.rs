@@ -7,9 +7,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
+use crate::codec::{Reading, Writing};
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
-use crate::limits::{Limits, amount};
+use crate::limits::amount;
 use crate::taps_file;
 
 /// Filters pictures and arrays by convolution, on an NVIDIA GPU or on the CPU.
@@ -87,20 +88,15 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "TYPE", value_parser = scalars())]
     pub(crate) output_type: Option<Scalar>,
 
-    /// Read files without a header: rows of 8-bit pixels of this size, with interleaved channels
-    #[arg(long, value_name = "WxHxC", value_parser = raw)]
-    pub(crate) raw: Option<Shape>,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
 
     /// Format to write, as a file extension [default: as OUT; in a folder, as the input]
     #[arg(long, value_name = "EXT", value_parser = FileFormat::from_extension)]
     pub(crate) format: Option<&'static FileFormat>,
 
-    /// Quality of JPEG output
-    #[arg(long, value_name = "1-100", default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=100))]
-    pub(crate) quality: u8,
-
     #[command(flatten)]
-    pub(crate) limits: Limits,
+    pub(crate) writing: Writing,
 
     /// Pictures to filter at the same time [default: one for each core, at most 8]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -251,13 +247,6 @@ fn shape(text: &str) -> Result<Shape, &'static str> {
     }
 }
 
-/// Reads the size that `--raw` is given.
-pub(crate) fn raw(text: &str) -> Result<Shape, &'static str> {
-    let complaint = "a width, a height and 1 to 4 channels are needed, as in 1024x1024x3";
-    // The number of channels cannot be guessed.
-    if text.matches('x').count() == 2 { shape(text).map_err(|_| complaint) } else { Err(complaint) }
-}
-
 /// clap's message, as one line.
 pub(crate) fn usage(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -311,7 +300,7 @@ mod tests {
         assert_eq!(args.border, Border::Reflect101);
         assert_eq!(args.device, Device::Auto);
         assert_eq!((args.variant, args.output_type), (None, None));
-        assert_eq!((args.limits.max_pixels, args.limits.max_bytes), (1 << 28, 1 << 29));
+        assert_eq!((args.reading.limits.max_pixels, args.reading.limits.max_bytes), (1 << 28, 1 << 29));
         assert_eq!(args.choice.filter().unwrap(), Filter::gaussian(2.0).unwrap());
     }
 

@@ -133,36 +133,35 @@ impl Job {
     fn run(&self, args: &FilterArgs, plan: &Plan) -> Result<Vec<String>> {
         let format = self.format(args)?;
         let start = Instant::now();
-        let picture = files::load(&self.input, &args.limits, args.raw)?;
+        let document = files::load(&self.input, &args.reading)?;
         let read = start.elapsed();
-
-        let shape = picture.pixels.shape();
-        let channels = shape.channels - usize::from(picture.alpha);
-        let target = args.output_type.unwrap_or(picture.pixels.scalar());
-        format.check(target, shape.channels).map_err(|reason| Failure::at(&self.output, reason))?;
+        format.check_pages(&document).map_err(|reason| Failure::at(&self.output, reason))?;
 
         let start = Instant::now();
-        let pixels =
-            filtered(plan, &picture.pixels, channels, target).map_err(|error| Failure::at(&self.input, error))?;
+        let document = document.map(|page| self.filtered(page, format, args, plan))?;
         let ran = start.elapsed();
 
         let start = Instant::now();
-        let result = Picture { pixels, ..picture };
-        let lost = files::save(&self.output, format, &result, args.quality)?;
+        let lost = files::save(&self.output, format, &document, &args.writing)?;
         let written = start.elapsed();
 
-        let mut notes = Vec::new();
+        let mut notes: Vec<_> = document.notes.iter().map(|note| format!("{}: {note}", self.input.display())).collect();
+        notes.retain(|_| !args.quiet);
         if let Some(lost) = lost.filter(|_| !args.quiet) {
             notes.push(format!("{}: {lost}", self.output.display()));
         }
         if args.verbose {
             let ms = |time: Duration| time.as_secs_f64() * 1e3;
+            let (first, others) = (document.first(), document.pages.len() - 1);
+            let shape = first.pixels.shape();
+            let channels = shape.channels - usize::from(first.alpha);
             let variant = plan.variant_for(Shape { channels, ..shape })?;
+            let others = if others > 0 { format!(" and {others} more") } else { String::new() };
             notes.push(format!(
-                "{} -> {}: {}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
+                "{} -> {}: {}{others}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
                 self.input.display(),
                 self.output.display(),
-                result.describe(),
+                first.describe(),
                 args.border,
                 plan.device(),
                 ms(read),
@@ -171,6 +170,18 @@ impl Job {
             ));
         }
         Ok(notes)
+    }
+
+    /// One page, in the type that is written.
+    fn filtered(&self, page: Picture, format: &FileFormat, args: &FilterArgs, plan: &Plan) -> Result<Picture> {
+        let shape = page.pixels.shape();
+        let channels = shape.channels - usize::from(page.alpha);
+        let target = args.output_type.unwrap_or(page.pixels.scalar());
+        format.check(target, shape.channels).map_err(|reason| Failure::at(&self.output, reason))?;
+        let pixels = filtered(plan, &page.pixels, channels, target).map_err(|error| Failure::at(&self.input, error))?;
+        // The file's own type, unless another one is asked for.
+        let stored = page.stored.filter(|&stored| args.output_type.is_none() && format.stores(stored));
+        Ok(Picture { pixels, stored, ..page })
     }
 }
 

@@ -14,6 +14,12 @@ pub(crate) struct Limits {
     pub(crate) max_bytes: u64,
 }
 
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_pixels: 256 << 20, max_bytes: 512 << 20 }
+    }
+}
+
 impl Limits {
     /// Checks a picture's size, before anything is allocated for it.
     pub(crate) fn check(&self, width: u64, height: u64, bytes_per_pixel: u64) -> Result<(), String> {
@@ -32,6 +38,11 @@ impl Limits {
             ));
         }
         Ok(())
+    }
+
+    /// What to say of a file whose decoder wants more memory.
+    pub(crate) fn exceeded(&self) -> String {
+        format!("takes more than {} bytes to decode; raise it with --max-bytes if you trust the file", self.max_bytes)
     }
 }
 
