@@ -233,7 +233,10 @@ impl FileFormat {
             ));
         }
         let can: Vec<_> = FORMATS.iter().filter(several).map(Self::name).collect();
-        Err(format!("the input has {count}, and {name} holds one; write {}, or choose one with --page 1", can.join(", ")))
+        Err(format!(
+            "the input has {count}, and {name} holds one; write {}, or choose one with --page 1",
+            can.join(", ")
+        ))
     }
 
     /// What of a document the format cannot hold, as a note.
@@ -247,7 +250,9 @@ impl FileFormat {
                 lost.push(what);
             }
         };
-        lose(meta.icc.is_some() && !keeps(Kept::Profile), "the colour profile");
+        // WebP has no grey.
+        let for_grey = matches!(self.encode, Encode::WebP) && first.pixels.shape().channels < 3;
+        lose(meta.icc.is_some() && (!keeps(Kept::Profile) || for_grey), "the colour profile");
         lose(
             meta.orientation != Orientation::NoTransforms && !keeps(Kept::Orientation),
             "the orientation, so that the picture will be shown unrotated (--auto-orient rotates the pixels)",
@@ -257,7 +262,10 @@ impl FileFormat {
         let has_room = keeps(Kept::Resolution) || keeps(Kept::Exif) && meta.exif.is_some();
         lose(meta.resolution.is_some() && !has_room, "the resolution");
         lose(first.delay.is_some() && self.pages != Several::Animation, "the times for which frames are shown");
-        lose(meta.premultiplied && first.alpha && !matches!(self.encode, Encode::Tiff), "that its colours are multiplied by alpha");
+        lose(
+            meta.premultiplied && first.alpha && !matches!(self.encode, Encode::Tiff),
+            "that its colours are multiplied by alpha",
+        );
         let (last, others) = lost.split_last()?;
         let all = if others.is_empty() { (*last).to_owned() } else { format!("{} and {last}", others.join(", ")) };
         Some(format!("{} cannot hold {all}", self.name()))

@@ -43,12 +43,13 @@ pub fn read_taps(path: &Path) -> Result<Filter, String> {
     caught(|| taps_file::read(path)).map_err(said)
 }
 
-/// Reads the size that `--raw` is given.
+/// Reads the size and the type that `--raw` is given.
 ///
 /// # Errors
 /// What the tool would say.
-pub fn raw_size(text: &str) -> Result<Shape, String> {
-    Ok(Raw::parse(text)?.shape)
+pub fn raw_size(text: &str) -> Result<(Shape, Scalar), String> {
+    let Raw { shape, scalar } = Raw::parse(text)?;
+    Ok((shape, scalar))
 }
 
 fn said(failure: Failure) -> String {

@@ -75,9 +75,7 @@ pub(crate) fn read_document(source: &mut dyn Source, options: &Reading) -> Resul
     let mut header = Header::read(&mut reader)?;
     let axes = header.axes(options.axes)?;
     let slice_axis = matches!(axes, Axes::Zyx | Axes::Zyxc);
-    if slice_axis
-        && let Some(page) = options.page
-    {
+    if slice_axis && let Some(page) = options.page {
         let slices = header.shape[0];
         if page as usize > slices {
             return Err(format!("there is no slice {page}: the array has {slices}"));
@@ -296,8 +294,7 @@ fn write_header(writer: &mut (impl Write + ?Sized), kind: &str, shape: &[usize])
         (_, true) => '>',
         (_, false) => '<',
     };
-    let mut line =
-        format!("{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': {}, }}", shape_text(shape));
+    let mut line = format!("{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': {}, }}", shape_text(shape));
     // Magic, version and length take 10 bytes; the values begin at a multiple of 64.
     let len = (10 + line.len() + 1).next_multiple_of(64) - 10;
     line.extend(std::iter::repeat_n(' ', len - 1 - line.len()));
@@ -439,7 +436,8 @@ impl Header {
             "u4" | "i4" | "f4" => 4,
             _ => 8,
         };
-        let len = self.shape[1..].iter().try_fold(bytes, |n: usize, &extent| n.checked_mul(extent)).ok_or_else(too_far)?;
+        let len =
+            self.shape[1..].iter().try_fold(bytes, |n: usize, &extent| n.checked_mul(extent)).ok_or_else(too_far)?;
         let offset = len.checked_mul(slice).and_then(|offset| i64::try_from(offset).ok()).ok_or_else(too_far)?;
         reader.seek(io::SeekFrom::Current(offset)).map_err(|error| error.to_string())?;
         self.shape.remove(0);

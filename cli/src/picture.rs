@@ -218,7 +218,8 @@ impl Picture {
     pub(crate) fn upright(mut self) -> apron::Result<Self> {
         let orientation = std::mem::replace(&mut self.meta.orientation, Orientation::NoTransforms);
         let turned = matches!(orientation.to_exif(), 5..);
-        self.meta.resolution = self.meta.resolution.map(|Resolution(x, y)| if turned { Resolution(y, x) } else { Resolution(x, y) });
+        self.meta.resolution =
+            self.meta.resolution.map(|Resolution(x, y)| if turned { Resolution(y, x) } else { Resolution(x, y) });
         Ok(Self { pixels: self.pixels.oriented(orientation)?, ..self })
     }
 

@@ -13,7 +13,7 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
     source.read_to_end(&mut data).map_err(|error| error.to_string())?;
     let complete = has_end(&data);
     if !complete && !options.lenient {
-        return Err(damaged("the JPEG file ends too early"));
+        return Err(damaged("the file is cut off: it ends before the picture does"));
     }
     let mut document = match Decoder::new_with_limits(&data, DecodeLimits::default()) {
         Ok(decoder) if is_common(&decoder) => decoded(decoder, options)?,
@@ -21,7 +21,7 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
         _ => other::read(&mut std::io::Cursor::new(&data), ImageFormat::Jpeg, options)?,
     };
     if !complete && document.notes.is_empty() {
-        document.notes.push(kept_in_part("the end is missing"));
+        document.notes.push(kept_in_part("the file is cut off"));
     }
     Ok(document)
 }

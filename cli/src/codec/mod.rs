@@ -88,7 +88,11 @@ pub(crate) enum Compression {
 /// Reads a file. The content tells the format, else the name's extension does.
 pub(crate) fn read(source: &mut dyn Source, extension: Option<&str>, options: &Reading) -> Result<Document> {
     let document = pages(source, extension, options)?;
-    if options.auto_orient { document.map(|page| page.upright().map_err(|error| error.to_string())) } else { Ok(document) }
+    if options.auto_orient {
+        document.map(|page| page.upright().map_err(|error| error.to_string()))
+    } else {
+        Ok(document)
+    }
 }
 
 fn pages(source: &mut dyn Source, extension: Option<&str>, options: &Reading) -> Result<Document> {
@@ -209,6 +213,17 @@ impl<'a> Pages<'a> {
     }
 }
 
+/// A decoder's error as a sentence.
+fn said(error: &(dyn std::error::Error + 'static)) -> String {
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    match chain.filter_map(|error| error.downcast_ref::<std::io::Error>()).next() {
+        Some(io) if io.kind() == std::io::ErrorKind::UnexpectedEof => {
+            "the file is cut off: it ends before the picture does".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
 /// Why a file could not be read as a whole, and the way out.
 fn damaged(reason: &str) -> String {
     format!("{reason}; --lenient keeps what can be read")
@@ -216,7 +231,7 @@ fn damaged(reason: &str) -> String {
 
 /// The note on a file that was read in part.
 fn kept_in_part(reason: &str) -> String {
-    format!("the file is damaged or ends too early, and only a part of it was read: {reason}")
+    format!("only a part of the picture was read: {reason}")
 }
 
 /// Memory for so many values, whose allocation may fail.
@@ -293,6 +308,7 @@ pub(crate) fn narrowed<N: Number>(values: &[N]) -> Result<(Vec<f32>, Option<Stri
         *to = value;
         exact &= is_exact;
     }
-    let note = (!exact).then(|| format!("values of type {} were rounded to f32, in which they are filtered", N::STORED.name()));
+    let note = (!exact)
+        .then(|| format!("values of type {} were rounded to f32, in which they are filtered", N::STORED.name()));
     Ok((result, note))
 }

@@ -7,7 +7,7 @@ use image::codecs::{bmp, farbfeld, hdr, openexr, qoi, tga};
 use image::metadata::Orientation;
 use image::{ColorType, ImageDecoder, ImageEncoder, ImageFormat, ImageReader, ImageResult};
 
-use super::{Reading, Result, Sink, Source, damaged, describes, image_of, kept_in_part, zeroes};
+use super::{Reading, Result, Sink, Source, damaged, describes, image_of, kept_in_part, said, zeroes};
 use crate::exif;
 use crate::limits::Limits;
 use crate::picture::{Document, Meta, Picture, Pixels};
@@ -30,7 +30,7 @@ pub(super) fn allowed(limits: &Limits) -> image::Limits {
 pub(super) fn explained(error: image::ImageError, limits: &Limits) -> String {
     match error {
         image::ImageError::Limits(_) => limits.exceeded(),
-        error => error.to_string(),
+        error => said(&error),
     }
 }
 

@@ -10,7 +10,7 @@ use png::{BitDepth, ColorType, Decoder, Info, PixelDimensions, Transformations, 
 
 use super::gif::frames;
 use super::other::{allowed, explained, meta};
-use super::{Pages, Reading, Result, Sink, Source, damaged, image_of, kept_in_part, zeroes};
+use super::{Pages, Reading, Result, Sink, Source, damaged, image_of, kept_in_part, said, zeroes};
 use crate::exif;
 use crate::picture::{Document, Meta, Picture, Pixels, Resolution};
 
@@ -19,22 +19,23 @@ const PER_METRE: f64 = 1.0 / 0.0254;
 
 pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Document> {
     let limits = &options.limits;
-    let said = |error| match error {
+    let reason = |error| match error {
         png::DecodingError::LimitsExceeded => limits.exceeded(),
-        error => damaged(&error.to_string()),
+        png::DecodingError::IoError(error) => said(&error),
+        error => said(&error),
     };
     let bytes = usize::try_from(limits.max_bytes).unwrap_or(usize::MAX);
     let mut decoder = Decoder::new_with_limits(BufReader::new(&mut *source), png::Limits { bytes });
     decoder.set_transformations(Transformations::EXPAND);
     decoder.set_ignore_text_chunk(true);
     decoder.ignore_checksums(options.lenient);
-    let mut reader = decoder.read_info().map_err(said)?;
+    let mut reader = decoder.read_info().map_err(reason)?;
     let (colour, depth) = reader.output_color_type();
     let channels = colour.samples();
     let (width, height) = reader.info().size();
     let mut pages = Pages::new(options);
     pages.check(width.into(), height.into(), (channels * if depth == BitDepth::Sixteen { 2 } else { 1 }) as u64)?;
-    let meta = said_of(reader.info(), channels);
+    let meta = described(reader.info(), channels);
 
     let animation = reader.info().animation_control.filter(|control| control.num_frames > 1);
     if let Some(control) = animation
@@ -66,15 +67,15 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
     pages.push(Picture { alpha, meta, ..Picture::new(pixels) });
     let mut document = pages.finish(None, None)?;
     match failed {
-        Some(error) if !options.lenient => return Err(said(error)),
-        Some(error) => document.notes.push(kept_in_part(&error.to_string())),
+        Some(error) if !options.lenient => return Err(damaged(&reason(error))),
+        Some(error) => document.notes.push(kept_in_part(&reason(error))),
         None => {}
     }
     Ok(document)
 }
 
 /// What a file says beside the pixels.
-fn said_of(info: &Info<'_>, channels: usize) -> Meta {
+fn described(info: &Info<'_>, channels: usize) -> Meta {
     let icc = info.icc_profile.as_deref().map(<[u8]>::to_vec);
     let mut meta = meta(info.exif_metadata.as_deref(), icc, channels);
     if let Some(PixelDimensions { xppu, yppu, unit: Unit::Meter }) = info.pixel_dims

@@ -46,9 +46,12 @@ pub(super) fn read(source: &mut dyn Source, raw: Raw, limits: &Limits) -> Result
     source.rewind().map_err(|error| error.to_string())?;
     if found != expected {
         let bits = 8 * scalar.bytes();
-        return Err(format!("{width}x{height}x{channels} pixels of {bits} bits are {expected} bytes, the file has {found}"));
+        return Err(format!(
+            "{width}x{height}x{channels} pixels of {bits} bits are {expected} bytes, the file has {found}"
+        ));
     }
-    let count = usize::try_from(expected).map_err(|_| format!("{width}x{height} pixels do not fit in memory"))? / scalar.bytes();
+    let count = usize::try_from(expected).map_err(|_| format!("{width}x{height} pixels do not fit in memory"))?
+        / scalar.bytes();
     let (w, h) = (width as u32, height as u32);
     let pixels = match scalar {
         Scalar::U8 => Pixels::U8(image_of(values(source, count)?, w, h, channels)?),

@@ -6,28 +6,32 @@ use std::marker::PhantomData;
 use ::tiff::decoder::{Decoder, DecodingResult, Limits};
 use ::tiff::encoder::colortype::ColorType as Colours;
 use ::tiff::encoder::compression::DeflateLevel;
-use ::tiff::encoder::{DirectoryEncoder, Predictor, Rational, SRational, TiffEncoder, TiffKind, TiffKindBig, TiffValue};
-use ::tiff::tags::{ByteOrder, ExtraSamples, IfdPointer, PhotometricInterpretation, SampleFormat, Tag, Type, ValueBuffer};
+use ::tiff::encoder::{
+    DirectoryEncoder, Predictor, Rational, SRational, TiffEncoder, TiffKind, TiffKindBig, TiffValue,
+};
+use ::tiff::tags::{
+    ByteOrder, ExtraSamples, IfdPointer, PhotometricInterpretation, SampleFormat, Tag, Type, ValueBuffer,
+};
 use ::tiff::{ColorType, TiffError, TiffResult, encoder};
 use exif::{Context, Field, In, Value};
 use image::metadata::Orientation;
 
-use super::{Compression, Number, Pages, Reading, Result, Sink, Source, Writing, damaged, describes, image_of};
-use super::{kept_in_part, narrowed, zeroes};
+use super::{Compression, Number, Pages, Reading, Result, Sink, Source, Writing, describes, image_of};
+use super::{kept_in_part, narrowed, said, zeroes};
 use crate::picture::{Document, Meta, Picture, Pixels, Resolution, Stored};
 
 type Tiff<'a> = Decoder<&'a mut dyn Source>;
 
 pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Document> {
-    let said = |error: TiffError| match error {
+    let reason = |error: TiffError| match error {
         TiffError::LimitsExceeded => options.limits.exceeded(),
-        error => error.to_string(),
+        error => said(&error),
     };
     let max = usize::try_from(options.limits.max_bytes).unwrap_or(usize::MAX);
     let mut limits = Limits::default();
     limits.decoding_buffer_size = max;
     limits.intermediate_buffer_size = max;
-    let mut decoder = Decoder::new(source).map_err(|error| damaged(&said(error)))?.with_limits(limits);
+    let mut decoder = Decoder::new(source).map_err(reason)?.with_limits(limits);
     let mut pages = Pages::new(options);
     let mut notes: Vec<String> = Vec::new();
     let mut failed = None;
@@ -39,8 +43,8 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
                     notes.extend(note.filter(|note| !notes.contains(note)));
                 }
                 // Said as it is: no part of a picture too large or of an unknown kind can be kept.
-                Err(Refused::AsItIs(reason)) => return Err(reason),
-                Err(Refused::Damaged(error)) => failed = Some(said(error)),
+                Err(Refused::AsItIs(text)) => return Err(text),
+                Err(Refused::Damaged(error)) => failed = Some(reason(error)),
             }
         } else {
             pages.skip();
@@ -49,7 +53,7 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
             break;
         }
         if let Err(error) = decoder.next_image() {
-            failed = Some(said(error));
+            failed = Some(reason(error));
             break;
         }
     }
@@ -65,7 +69,10 @@ enum Refused {
 
 impl From<TiffError> for Refused {
     fn from(error: TiffError) -> Self {
-        Self::Damaged(error)
+        match error {
+            TiffError::UnsupportedError(what) => Self::AsItIs(format!("such a TIFF cannot be read: {what}")),
+            error => Self::Damaged(error),
+        }
     }
 }
 
@@ -83,13 +90,14 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
     let depth = colour.bit_depth();
     let unknown = || Refused::AsItIs(format!("a TIFF of {colour:?} cannot be read"));
     match colour {
-        ColorType::Gray(1 | 2 | 4 | 8..) | ColorType::Palette(1 | 2 | 4 | 8) | ColorType::CMYK(8 | 16) => {}
-        ColorType::GrayA(8..) | ColorType::RGB(8..) | ColorType::RGBA(8..) | ColorType::Multiband { bit_depth: 8.., .. } => {}
+        ColorType::Gray(1 | 2 | 4 | 8..) | ColorType::CMYK(8 | 16) => {}
+        ColorType::GrayA(8..)
+        | ColorType::RGB(8..)
+        | ColorType::RGBA(8..)
+        | ColorType::Multiband { bit_depth: 8.., .. } => {}
         _ => return Err(unknown()),
     }
-    let bytes_per_pixel = samples as u64 * u64::from(depth.div_ceil(8));
-    // Palettes become RGB, and wide types pass through f32.
-    pages.check(width.into(), height.into(), bytes_per_pixel.max(if matches!(colour, ColorType::Palette(_)) { 3 } else { 1 }))?;
+    pages.check(width.into(), height.into(), samples as u64 * u64::from(depth.div_ceil(8)))?;
     let layout = decoder.image_buffer_layout()?;
     let mut values = DecodingResult::U8(Vec::new());
     values.resize_to(&layout, &{
@@ -102,32 +110,27 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
         if !pages.options.lenient {
             return Err(error.into());
         }
-        note = Some(kept_in_part(&error.to_string()));
+        note = Some(kept_in_part(&said(&error)));
     }
     let planes = layout.planes;
     let count = width as usize * height as usize;
     let (pixels, stored, rounded) = match values {
         DecodingResult::U8(values) if depth < 8 => {
-            let levels = unpacked(&values, width as usize, height as usize, depth)?;
-            if let ColorType::Palette(_) = colour {
-                (Pixels::U8(image_of(painted(decoder, &levels)?, width, height, 3)?), None, None)
-            } else {
-                let greatest = (1u16 << depth) - 1;
-                let grey = levels.iter().map(|&level| (u16::from(level) * 255 / greatest) as u8).collect();
-                (Pixels::U8(image_of(grey, width, height, 1)?), None, None)
-            }
-        }
-        DecodingResult::U8(values) if matches!(colour, ColorType::Palette(_)) => {
-            (Pixels::U8(image_of(painted(decoder, &values)?, width, height, 3)?), None, None)
+            let mut levels = unpacked(&values, width as usize, height as usize, depth)?;
+            let greatest = (1u16 << depth) - 1;
+            levels.iter_mut().for_each(|level| *level = (u16::from(*level) * 255 / greatest) as u8);
+            (Pixels::U8(image_of(levels, width, height, 1)?), None, None)
         }
         DecodingResult::U8(values) => {
             let values = interleaved(values, samples, planes, count)?;
-            let (values, channels) = rgb_of_cmyk(values, samples, colour, 255, |value: u8| value.into(), |value| value as u8)?;
+            let (values, channels) =
+                rgb_of_cmyk(values, samples, colour, 255, |value: u8| value.into(), |value| value as u8)?;
             (Pixels::U8(image_of(values, width, height, channels)?), None, None)
         }
         DecodingResult::U16(values) => {
             let values = interleaved(values, samples, planes, count)?;
-            let (values, channels) = rgb_of_cmyk(values, samples, colour, 65535, |value: u16| value.into(), |value| value as u16)?;
+            let (values, channels) =
+                rgb_of_cmyk(values, samples, colour, 65535, |value: u16| value.into(), |value| value as u16)?;
             (Pixels::U16(image_of(values, width, height, channels)?), None, None)
         }
         DecodingResult::F16(values) => {
@@ -147,8 +150,18 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
         DecodingResult::I64(values) => wide(&interleaved(values, samples, planes, count)?, width, height, samples)?,
     };
     let channels = pixels.shape().channels;
+    let held = decoder.find_tag_unsigned::<u16>(Tag::SamplesPerPixel).ok().flatten().map_or(samples, usize::from);
+    if held > samples && note.is_none() {
+        note = Some(format!(
+            "{} further samples of each pixel, of which the file says no meaning, are not read",
+            held - samples
+        ));
+    }
+    // The decoder tells grey with alpha from two bands of anything only by the tag.
+    let extra = decoder.find_tag_unsigned_vec::<u16>(Tag::ExtraSamples).ok().flatten().unwrap_or_default();
+    let grey_alpha = channels == 2 && matches!(*extra, [1 | 2]);
     let picture = Picture {
-        alpha: matches!(colour, ColorType::GrayA(_) | ColorType::RGBA(_)),
+        alpha: grey_alpha || matches!(colour, ColorType::GrayA(_) | ColorType::RGBA(_)),
         channel_axis: channels > 1,
         stored,
         meta: meta(decoder, channels),
@@ -158,7 +171,12 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
 }
 
 /// Numbers that the library does not filter, as f32.
-fn wide<N: Number>(values: &[N], width: u32, height: u32, samples: usize) -> Result<(Pixels, Option<Stored>, Option<String>)> {
+fn wide<N: Number>(
+    values: &[N],
+    width: u32,
+    height: u32,
+    samples: usize,
+) -> Result<(Pixels, Option<Stored>, Option<String>)> {
     let (values, note) = narrowed(values)?;
     Ok((Pixels::F32(image_of(values, width, height, samples)?), Some(N::STORED), note))
 }
@@ -217,23 +235,6 @@ fn unpacked(values: &[u8], width: usize, height: usize, depth: u8) -> Result<Vec
     Ok(levels)
 }
 
-/// The colours of a palette.
-fn painted(decoder: &mut Tiff<'_>, levels: &[u8]) -> Result<Vec<u8>> {
-    let map = decoder.get_tag_u16_vec(Tag::ColorMap).map_err(|error| error.to_string())?;
-    let size = map.len() / 3;
-    let mut result = zeroes::<u8>(levels.len() * 3)?;
-    for (rgb, &level) in result.chunks_exact_mut(3).zip(levels) {
-        let level = usize::from(level);
-        if level >= size {
-            return Err(format!("the palette has {size} colours, and a pixel has number {level}"));
-        }
-        for (channel, value) in rgb.iter_mut().enumerate() {
-            *value = (map[channel * size + level] >> 8) as u8;
-        }
-    }
-    Ok(result)
-}
-
 fn meta(decoder: &mut Tiff<'_>, channels: usize) -> Meta {
     let uint = |decoder: &mut Tiff<'_>, tag| decoder.find_tag_unsigned::<u16>(tag).ok().flatten();
     let ratio = |decoder: &mut Tiff<'_>, tag| match decoder.find_tag(tag) {
@@ -242,7 +243,8 @@ fn meta(decoder: &mut Tiff<'_>, channels: usize) -> Meta {
         }
         _ => None,
     };
-    let orientation = uint(decoder, Tag::Orientation).and_then(|value| Orientation::from_exif(u8::try_from(value).ok()?));
+    let orientation =
+        uint(decoder, Tag::Orientation).and_then(|value| Orientation::from_exif(u8::try_from(value).ok()?));
     // 1 says that the numbers are a ratio alone; without the tag they are for an inch.
     let per_inch = match uint(decoder, Tag::ResolutionUnit) {
         None | Some(2) => Some(1.0),
@@ -300,7 +302,9 @@ fn field(directory: &mut ::tiff::decoder::IfdDecoder<'_>, tag: Tag, context: Con
     let pairs = || words().step_by(2).zip(words().skip(1).step_by(2));
     let value = match buffer.data_type() {
         Type::BYTE => Value::Byte(bytes.to_vec()),
-        Type::ASCII => Value::Ascii(bytes.strip_suffix(b"\0").unwrap_or(bytes).split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()),
+        Type::ASCII => Value::Ascii(
+            bytes.strip_suffix(b"\0").unwrap_or(bytes).split(|&byte| byte == 0).map(<[u8]>::to_vec).collect(),
+        ),
         Type::SHORT => Value::Short(halves().collect()),
         Type::LONG => Value::Long(words().collect()),
         Type::RATIONAL => Value::Rational(pairs().map(|(num, denom)| exif::Rational { num, denom }).collect()),
@@ -312,6 +316,9 @@ fn field(directory: &mut ::tiff::decoder::IfdDecoder<'_>, tag: Tag, context: Con
             pairs().map(|(num, denom)| exif::SRational { num: num as i32, denom: denom as i32 }).collect(),
         ),
         Type::FLOAT => Value::Float(words().map(f32::from_bits).collect()),
+        Type::DOUBLE => {
+            Value::Double(pairs().map(|(low, high)| f64::from_bits(u64::from(high) << 32 | u64::from(low))).collect())
+        }
         _ => return None,
     };
     Some(Field { tag: exif::Tag(context, tag.to_u16()), ifd_num: In::PRIMARY, value })
@@ -328,7 +335,11 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink, options: &Writing) 
     written.map_err(|error| error.to_string())
 }
 
-fn pages<K: TiffKind>(mut encoder: TiffEncoder<&mut dyn Sink, K>, document: &Document, options: &Writing) -> TiffResult<()> {
+fn pages<K: TiffKind>(
+    mut encoder: TiffEncoder<&mut dyn Sink, K>,
+    document: &Document,
+    options: &Writing,
+) -> TiffResult<()> {
     encoder = encoder.with_compression(match options.compression {
         Compression::None => encoder::Compression::Uncompressed,
         Compression::Lzw => encoder::Compression::Lzw,
@@ -365,7 +376,11 @@ fn pages<K: TiffKind>(mut encoder: TiffEncoder<&mut dyn Sink, K>, document: &Doc
     Ok(())
 }
 
-fn widened<N, K: TiffKind>(encoder: &mut TiffEncoder<&mut dyn Sink, K>, page: &Picture, values: &[f32]) -> TiffResult<()>
+fn widened<N, K: TiffKind>(
+    encoder: &mut TiffEncoder<&mut dyn Sink, K>,
+    page: &Picture,
+    values: &[f32],
+) -> TiffResult<()>
 where
     N: Number + Sample<Inner = N>,
     [N]: TiffValue,
@@ -374,7 +389,11 @@ where
     one::<N, K>(encoder, page, &values)
 }
 
-fn one<S: Sample, K: TiffKind>(encoder: &mut TiffEncoder<&mut dyn Sink, K>, page: &Picture, values: &[S::Inner]) -> TiffResult<()>
+fn one<S: Sample, K: TiffKind>(
+    encoder: &mut TiffEncoder<&mut dyn Sink, K>,
+    page: &Picture,
+    values: &[S::Inner],
+) -> TiffResult<()>
 where
     [S::Inner]: TiffValue,
 {
@@ -414,12 +433,8 @@ where
     }
     let directory = image.encoder();
     if N == 2 || N == 4 {
-        let kind = match (page.alpha, meta.premultiplied) {
-            (true, true) => ExtraSamples::AssociatedAlpha,
-            (true, false) => ExtraSamples::UnassociatedAlpha,
-            // An array's channel.
-            (false, _) => ExtraSamples::Unspecified,
-        };
+        // As in every format for pictures, the last of two or four channels is alpha, even an array's.
+        let kind = if meta.premultiplied { ExtraSamples::AssociatedAlpha } else { ExtraSamples::UnassociatedAlpha };
         directory.write_tag(Tag::ExtraSamples, kind.to_u16())?;
     }
     directory.write_tag(Tag::Orientation, u16::from(meta.orientation.to_exif()))?;

@@ -7,24 +7,24 @@ use image_webp::{ColorType, DecodingError, LoopCount, WebPDecoder, WebPEncoder};
 
 use super::gif::without_needless_alpha;
 use super::other::meta;
-use super::{Pages, Reading, Result, Sink, Source, damaged, image_of, kept_in_part, zeroes};
+use super::{Pages, Reading, Result, Sink, Source, damaged, image_of, kept_in_part, said, zeroes};
 use crate::exif;
 use crate::picture::{Document, Picture, Pixels};
 
 pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Document> {
     let limits = &options.limits;
-    let said = |error| match error {
+    let reason = |error| match error {
         DecodingError::MemoryLimitExceeded => limits.exceeded(),
-        error => error.to_string(),
+        error => said(&error),
     };
-    let mut decoder = WebPDecoder::new(BufReader::new(source)).map_err(|error| damaged(&said(error)))?;
+    let mut decoder = WebPDecoder::new(BufReader::new(source)).map_err(reason)?;
     decoder.set_memory_limit(usize::try_from(limits.max_bytes).unwrap_or(usize::MAX));
     let (width, height) = decoder.dimensions();
     let alpha = decoder.has_alpha();
     let channels = if alpha { 4 } else { 3 };
     let mut pages = Pages::new(options);
     pages.check(width.into(), height.into(), channels as u64)?;
-    let icc = decoder.icc_profile().map_err(|error| damaged(&said(error)))?;
+    let icc = decoder.icc_profile().map_err(reason)?;
     let meta = meta(decoder.exif_metadata().ok().flatten().as_deref(), icc, channels);
     let len = width as usize * height as usize * channels;
     let page = |values, delay| {
@@ -34,7 +34,7 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
 
     if !decoder.is_animated() {
         let mut values = zeroes::<u8>(len)?;
-        let failed = decoder.read_image(&mut values).map_err(said).err();
+        let failed = decoder.read_image(&mut values).map_err(reason).err();
         pages.push(page(values, None)?);
         let mut document = pages.finish(None, None)?;
         return match failed {
@@ -60,7 +60,7 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
             Ok(_) if !pages.wants() => pages.skip(),
             Ok(delay) => pages.push(page(values, Some(f64::from(delay)))?),
             Err(error) => {
-                failed = Some(said(error));
+                failed = Some(reason(error));
                 break;
             }
         }
@@ -76,7 +76,8 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink) -> Result<()> {
         return Err(format!("{}x{} pixels are more than the 16384 a side that WebP holds", shape.width, shape.height));
     }
     let fields = exif::write(&first.meta, shape.width, shape.height).unwrap_or_default();
-    let profile = first.meta.icc.clone().unwrap_or_default();
+    // Grey becomes RGB, which a profile for grey does not describe.
+    let profile = first.meta.icc.clone().filter(|_| shape.channels >= 3).unwrap_or_default();
     if document.pages.len() == 1 {
         let mut encoder = WebPEncoder::new(out);
         encoder.set_icc_profile(profile);
