@@ -250,17 +250,19 @@ impl FileFormat {
                 lost.push(what);
             }
         };
+        // Nobody expects more of values than the values.
+        let values = matches!(self.encode, Encode::Array | Encode::Raw);
         // WebP has no grey.
         let for_grey = matches!(self.encode, Encode::WebP) && first.pixels.shape().channels < 3;
-        lose(meta.icc.is_some() && (!keeps(Kept::Profile) || for_grey), "the colour profile");
+        lose(!values && meta.icc.is_some() && (!keeps(Kept::Profile) || for_grey), "the colour profile");
         lose(
             meta.orientation != Orientation::NoTransforms && !keeps(Kept::Orientation),
             "the orientation, so that the picture will be shown unrotated (--auto-orient rotates the pixels)",
         );
-        lose(meta.exif.is_some() && !keeps(Kept::Exif), "the Exif data");
+        lose(!values && meta.exif.is_some() && !keeps(Kept::Exif), "the Exif data");
         // In Exif data there is room for it.
         let has_room = keeps(Kept::Resolution) || keeps(Kept::Exif) && meta.exif.is_some();
-        lose(meta.resolution.is_some() && !has_room, "the resolution");
+        lose(!values && meta.resolution.is_some() && !has_room, "the resolution");
         lose(first.delay.is_some() && self.pages != Several::Animation, "the times for which frames are shown");
         lose(
             meta.premultiplied && first.alpha && !matches!(self.encode, Encode::Tiff),
