@@ -80,7 +80,7 @@ pub fn run(options: &Options) -> Result<()> {
     let gpu = match options.device {
         Device::Cpu => None,
         Device::Gpu(ordinal) => Some((ordinal, Gpu::open(ordinal)?)),
-        Device::AllGpus => bail!("kernels are measured on one GPU: name it with gpu:N"),
+        Device::Gpus(_) | Device::AllGpus => bail!("kernels are measured on one GPU: name it with gpu:N"),
         Device::Auto => match Gpu::open(0) {
             Ok(gpu) => Some((0, gpu)),
             Err(error @ (Error::NoGpu { .. } | Error::NoSuchGpu { .. })) => {
@@ -194,7 +194,7 @@ impl Options {
         let ordinal = match self.device {
             Device::Cpu => bail!("--compare-compilers needs a GPU"),
             Device::Gpu(ordinal) => ordinal,
-            Device::AllGpus => bail!("--compare-compilers measures on one GPU: name it with gpu:N"),
+            Device::Gpus(_) | Device::AllGpus => bail!("--compare-compilers measures on one GPU: name it with gpu:N"),
             Device::Auto => 0,
         };
         let rounds = if self.common.quick { 3 } else { 11 };

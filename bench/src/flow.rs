@@ -106,7 +106,11 @@ fn measure<P: Pixel>(options: &Options, work: &Work) -> Result<Times> {
     let filter: Filter = work.filter.parse()?;
     let build = |device| {
         let builder = Plan::builder(&filter).device(device);
-        options.band_rows.map_or(builder, |rows| builder.band_rows(rows)).build()
+        match options.band_rows {
+            Some(rows) => builder.band_rows(rows),
+            None => builder,
+        }
+        .build()
     };
     let plan = build(options.device)?;
     let gpu = Gpu::open(if let Device::Gpu(ordinal) = options.device { ordinal } else { 0 })?;

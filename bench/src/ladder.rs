@@ -61,7 +61,7 @@ fn measure(options: &Options) -> Result<report::Report> {
     let place = match options.device {
         Device::Cpu => Place::Cpu,
         Device::Gpu(ordinal) => Place::gpu(ordinal)?,
-        Device::AllGpus => bail!("kernels are measured on one GPU: name it with gpu:N"),
+        Device::Gpus(_) | Device::AllGpus => bail!("kernels are measured on one GPU: name it with gpu:N"),
         Device::Auto => match Place::gpu(0) {
             Err(error) if matches!(error.downcast_ref(), Some(Error::NoGpu { .. } | Error::NoSuchGpu { .. })) => {
                 fallback = error.downcast_ref().map_or_else(String::new, why);

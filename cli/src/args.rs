@@ -11,14 +11,15 @@ use crate::codec::{Reading, Writing};
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
 use crate::limits::amount;
+use crate::scaling::Scaling;
 use crate::taps_file;
 
 /// Filters pictures and arrays by convolution, on an NVIDIA GPU or on the CPU.
 #[derive(Debug, Parser)]
-#[command(name = "apron", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "apron", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Load the GPU kernels from this PTX file; any compiler may have made it from this version's source
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE", global = true, help_heading = "Running", display_order = 900)]
     pub(crate) ptx: Option<PathBuf>,
 
     #[command(subcommand)]
@@ -29,7 +30,8 @@ const EXAMPLES: &str = "\
 Examples:
   apron filter photo.jpg blurred.png --filter gaussian:sigma=2
   apron filter photo.png edges.npy --taps \"0 1 0; 1 -4 1; 0 1 0\" --output-type f32
-  apron filter scans/*.tif out/ --filter unsharp:sigma=1.5,amount=0.8
+  apron filter photos/ sharp/ --filter unsharp:sigma=1.5,amount=0.8
+  apron help filter
   apron filters
   apron info
 
@@ -47,88 +49,149 @@ pub(crate) enum Command {
     Taps(Box<TapsArgs>),
     /// Show devices, kernels and variants
     Info,
+    /// Print what makes a shell complete apron's command lines
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions {
+        /// The shell
+        #[arg(value_name = "SHELL")]
+        shell: clap_complete::Shell,
+    },
+    /// Print a manual page
+    #[command(after_help = MAN_HELP)]
+    Man {
+        /// The command that the page is about [default: apron itself]
+        #[arg(value_name = "COMMAND")]
+        command: Option<String>,
+    },
 }
 
-#[derive(Debug, ClapArgs)]
-#[command(after_help = FILTER_HELP)]
-pub(crate) struct FilterArgs {
-    /// Pictures to read
-    #[arg(value_name = "IN", required = true)]
-    pub(crate) inputs: Vec<PathBuf>,
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  apron completions bash > ~/.local/share/bash-completion/completions/apron
+  apron completions zsh > ~/.zfunc/_apron        # a folder of $fpath
+  apron completions fish > ~/.config/fish/completions/apron.fish";
 
-    /// Picture to write, or an existing folder, in which each picture keeps its name
-    #[arg(value_name = "OUT")]
-    pub(crate) output: PathBuf,
+const MAN_HELP: &str = "\
+Examples:
+  apron man filter | man -l -
+  apron man > ~/.local/share/man/man1/apron.1";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = FILTER_HELP, override_usage = FILTER_USAGE)]
+pub(crate) struct FilterArgs {
+    /// IN: pictures or folders of pictures to read, or - for standard input. OUT, the last one: the picture to write, or a folder, in which
+    /// each picture keeps its name, or - for standard output
+    #[arg(value_name = "IN.. OUT")]
+    pub(crate) paths: Vec<PathBuf>,
+
+    /// Replace OUT if it exists. Without it, OUT is replaced only if it is also IN; files in a folder OUT are replaced always
+    #[arg(long, conflicts_with = "skip_existing", help_heading = "Files")]
+    pub(crate) overwrite: bool,
+
+    /// Leave out pictures whose results exist
+    #[arg(long, help_heading = "Files")]
+    pub(crate) skip_existing: bool,
+
+    /// Add TEXT to the name of each result, before its extension. OUT may be left out then: results are written beside their pictures
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = suffix, help_heading = "Files")]
+    pub(crate) suffix: Option<String>,
+
+    /// Read the folders in a folder too; OUT gets the same folders
+    #[arg(long, help_heading = "Files")]
+    pub(crate) recursive: bool,
 
     #[command(flatten)]
     pub(crate) choice: Choice,
 
-    /// Rule for pixels outside the picture: constant[:V], replicate, reflect, reflect101, wrap or keep
-    #[arg(long, default_value_t, allow_hyphen_values = true)]
+    /// Rule for pixels outside the picture: constant[:V], replicate (or nearest, edge), reflect, reflect101 (or mirror), wrap or keep
+    #[arg(long, default_value_t, allow_hyphen_values = true, help_heading = "Filter")]
     pub(crate) border: Border,
 
-    /// Where to run: cpu, gpu:N, gpu:all or auto (the first GPU, or the CPU if there is none)
-    #[arg(long, default_value_t)]
+    /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the first GPU, or the CPU if there is none)
+    #[arg(long, default_value_t, help_heading = "Running")]
     pub(crate) device: Device,
 
     /// Most bytes of a GPU's memory for each picture [default: what is free]; larger pictures are filtered in bands; K, M, G and T are
     /// powers of 1024
-    #[arg(long, value_name = "N", value_parser = amount)]
+    #[arg(long, value_name = "N", value_parser = amount, help_heading = "Running")]
     pub(crate) gpu_memory: Option<u64>,
 
     /// Variant to run, from the list in "apron info" [default: chosen by size]
-    #[arg(long)]
+    #[arg(long, help_heading = "Running")]
     pub(crate) variant: Option<Variant>,
 
     /// Measure the variants once for each new size on this GPU, and remember the fastest
-    #[arg(long, conflicts_with = "variant")]
+    #[arg(long, conflicts_with = "variant", help_heading = "Running")]
     pub(crate) autotune: bool,
 
-    /// Pixel type to write; values are not scaled [default: as the input]
-    #[arg(long, value_name = "TYPE", value_parser = scalars())]
+    /// Pixel type to write [default: as the input]
+    #[arg(long, value_name = "TYPE", value_parser = scalars(), help_heading = "Values")]
     pub(crate) output_type: Option<Scalar>,
+
+    #[command(flatten)]
+    pub(crate) scaling: Scaling,
 
     #[command(flatten)]
     pub(crate) reading: Reading,
 
-    /// Format to write, as a file extension [default: as OUT; in a folder, as the input]
-    #[arg(long, value_name = "EXT", value_parser = FileFormat::from_extension)]
+    /// Format to write, as a file extension; needed for standard output [default: as OUT; in a folder, as the input]
+    #[arg(long, value_name = "EXT", value_parser = FileFormat::from_extension, help_heading = "Files")]
     pub(crate) format: Option<&'static FileFormat>,
 
     #[command(flatten)]
     pub(crate) writing: Writing,
 
-    /// Pictures to filter at the same time [default: one for each core, at most 8]
-    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    /// Pictures to filter at the same time [default: one for each core, if there is a GiB of memory for each]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Running")]
     pub(crate) jobs: Option<u16>,
 
     /// Show no progress bar and no notes; failures are still reported
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = "Running")]
     pub(crate) quiet: bool,
 
     /// Report for each picture which variant ran and how long it took
-    #[arg(long, short, conflicts_with = "quiet")]
+    #[arg(long, short, conflicts_with = "quiet", help_heading = "Running")]
     pub(crate) verbose: bool,
 }
 
+const FILTER_USAGE: &str = "\
+apron filter [OPTIONS] <IN>... <OUT>
+       apron filter [OPTIONS] --suffix <TEXT> <IN>...";
+
 const FILTER_HELP: &str = "\
-Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw. Alpha is copied, not filtered. The colour
-profile and the orientation are kept where the format can hold them; other metadata is dropped. Of an animation or a
-document, the first picture is read. The limits on size guard against files that decode to more than memory holds.
-Arrays (.npy) are height x width or height x width x channels, with 1 to 4 channels of u1, u2, f2 or f4, in either
-byte order, C or Fortran; every channel is filtered.
-Files without a header are read with --raw, as 8-bit pixels; every channel is filtered. The format raw writes such files.
-Integers are rounded half to even and saturated; --output-type f32 keeps sign and fraction.
-A file is written under a temporary name and renamed when it is complete: OUT may be IN, and a failure leaves no partial
-file.
+Files: IN may be a file, a folder of pictures, a pipe, or - for standard input. OUT may be a file, a folder, or - for standard
+output, with --format. Several pictures need a folder as OUT, or --suffix. A folder OUT that does not exist is made; a single
+picture's needs a / at its end. A file is written under a temporary name and renamed when it is complete: OUT may be IN, and
+a failure leaves no partial file. Of several pictures, one that fails does not stop the others.
+
+Values: integers are rounded half to even, and those below 0 or above the greatest value are cut off; the tool says so where a
+derivative loses its negative half. --abs, --scale or --normalize, and --offset are applied to each value in this order, before it
+is rounded. --output-type f32 keeps sign and fraction.
+
+Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw. All frames of an animation (gif, png, webp), pages of a
+tif and slices of an array are filtered and written; --page takes one. The colour profile, Exif data, the resolution and the
+orientation are kept where the format can hold them, and the tool says what it cannot. Of Exif data, thumbnails and the maker's
+notes are left out, since they may show the picture before filtering. Alpha is copied, not filtered. A file that is cut off is
+refused; --lenient keeps what is there. The limits on size guard against files that decode to more than memory holds.
+Arrays (.npy) are height x width, or with channels last, or with slices first; --axes says which where it is not clear. Their
+values may be of any type but complex, in either byte order, C or Fortran; every channel is filtered. Values that are no u8, u16,
+f16 or f32 are filtered as f32, and written to .npy and tif in their own type.
+Files without a header are read with --raw; every channel is filtered. The format raw writes such files.
 
 Examples:
   apron filter photo.jpg blurred.png --filter gaussian:sigma=2
   apron filter photo.png photo.png --filter sharpen --border replicate
-  apron filter field.npy dx.npy --filter sobel-x --output-type f32 --border constant:0
-  apron filter photo.png edges.npy --taps \"0 1 0; 1 -4 1; 0 1 0\" --output-type f32
-  apron filter photo.png out.tif --taps-file psf.npy --convolve --device gpu:0 --verbose
+  apron filter *.jpg --suffix -soft --filter gaussian:2
+  apron filter photos/ soft/ --recursive --skip-existing --filter gaussian:2
   apron filter scans/*.tif out/ --filter unsharp:sigma=1.5,amount=0.8 --format png
+  apron filter - - --format png --filter sharpen < in.png > out.png
+  apron filter photo.png edges.png --filter sobel-x --offset 128
+  apron filter scan16.tif small.jpg --filter identity --output-type u8 --quality 85
+  apron filter field.npy shown.png --filter gaussian:2 --normalize --output-type u8
+  apron filter field.npy dx.npy --filter sobel-x --output-type f32 --border constant:0
+  apron filter photo.png out.tif --taps-file psf.npy --convolve --device gpu:0 --verbose
+  apron filter anim.gif frame3.png --page 3 --filter sharpen
+  apron filter volume.npy smooth.npy --axes zyx --filter gaussian:2
   apron filter hubble.raw blurred.raw --raw 1024x1024x3 --filter gaussian:sigma=3,size=17";
 
 #[derive(Debug, ClapArgs)]
@@ -141,7 +204,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "WxH[xC]", value_parser = shape)]
     pub(crate) size: Shape,
 
-    /// Where to run: cpu, gpu:N, gpu:all or auto (the first GPU, or the CPU if there is none)
+    /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the first GPU, or the CPU if there is none)
     #[arg(long, default_value_t)]
     pub(crate) device: Device,
 
@@ -171,6 +234,10 @@ pub(crate) struct TapsArgs {
     /// File to write: an array of f8 if its name ends in .npy, else text [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Replace the file if it exists
+    #[arg(long, requires = "out")]
+    pub(crate) overwrite: bool,
 }
 
 const TAPS_HELP: &str = "\
@@ -187,11 +254,11 @@ pub(crate) struct Choice {
     source: Source,
 
     /// Column and row, from 0, of the tap that lies on the output pixel [default: the middle]
-    #[arg(long, value_name = "X,Y", value_parser = anchor)]
+    #[arg(long, value_name = "X,Y", allow_hyphen_values = true, value_parser = anchor, help_heading = "Filter")]
     anchor: Option<(usize, usize)>,
 
     /// Rotate the filter by 180 degrees: true convolution, as SciPy's convolve [default: correlation]
-    #[arg(long)]
+    #[arg(long, help_heading = "Filter")]
     convolve: bool,
 }
 
@@ -199,15 +266,15 @@ pub(crate) struct Choice {
 #[group(required = true, multiple = false)]
 struct Source {
     /// Filter by name, as in gaussian:sigma=2; "apron filters" lists them
-    #[arg(long, short, value_name = "NAME[:K=V,..]")]
+    #[arg(long, short, value_name = "NAME[:K=V,..]", help_heading = "Filter")]
     filter: Option<Filter>,
 
     /// Taps row by row, as in "0 1 0; 1 -4 1; 0 1 0"
-    #[arg(long, value_name = "TAPS", allow_hyphen_values = true, value_parser = Filter::parse_taps)]
+    #[arg(long, value_name = "TAPS", allow_hyphen_values = true, value_parser = Filter::parse_taps, help_heading = "Filter")]
     taps: Option<Filter>,
 
     /// File of taps: text with one line for each row, or a .npy array of one or two dimensions
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Filter")]
     taps_file: Option<PathBuf>,
 }
 
@@ -234,7 +301,17 @@ fn scalars() -> impl TypedValueParser<Value = Scalar> {
 fn anchor(text: &str) -> Result<(usize, usize), &'static str> {
     text.split_once(',')
         .and_then(|(x, y)| Some((x.trim().parse().ok()?, y.trim().parse().ok()?)))
-        .ok_or("a column and a row from 0 are needed, as in 1,1")
+        .ok_or("a column and a row of the filter are needed, counted from 0, as in 1,1")
+}
+
+fn suffix(text: &str) -> Result<String, &'static str> {
+    match text {
+        "" => Err("a text is needed, as in -blurred"),
+        _ if text.contains(std::path::is_separator) => {
+            Err("a part of a file name is needed, as in -blurred, not of a path")
+        }
+        _ => Ok(text.to_owned()),
+    }
 }
 
 fn shape(text: &str) -> Result<Shape, &'static str> {
@@ -295,20 +372,18 @@ mod tests {
     #[test]
     fn defaults() {
         let args = parse(&["in.png", "out.png", "--filter", "gaussian:sigma=2"]).unwrap();
-        assert_eq!(args.inputs, [PathBuf::from("in.png")]);
-        assert_eq!(args.output, PathBuf::from("out.png"));
+        assert_eq!(args.paths, ["in.png", "out.png"].map(PathBuf::from));
         assert_eq!(args.border, Border::Reflect101);
         assert_eq!(args.device, Device::Auto);
         assert_eq!((args.variant, args.output_type), (None, None));
-        assert_eq!((args.reading.limits.max_pixels, args.reading.limits.max_bytes), (1 << 28, 1 << 29));
+        assert_eq!((args.reading.limits.max_pixels, args.reading.limits.max_bytes), (1 << 28, 2 << 30));
         assert_eq!(args.choice.filter().unwrap(), Filter::gaussian(2.0).unwrap());
     }
 
     #[test]
     fn several_inputs() {
         let args = parse(&["a.png", "b.png", "c.png", "out", "--filter", "emboss"]).unwrap();
-        assert_eq!(args.inputs.len(), 3);
-        assert_eq!(args.output, PathBuf::from("out"));
+        assert_eq!(args.paths, ["a.png", "b.png", "c.png", "out"].map(PathBuf::from));
     }
 
     #[test]
@@ -328,19 +403,25 @@ mod tests {
     #[test]
     fn nonsense_is_one_line_that_names_it() {
         let cases: &[(&[&str], &[&str])] = &[
-            (&[], &["required", "OUT"]),
+            (&[], &["required", "--filter"]),
             (&["a.png", "b.png"], &["required", "--filter"]),
             (&["a", "b", "--filter", "gaussian:sigma=-1"], &["sigma", "-1"]),
             (&["a", "b", "--filter", "nonesuch"], &["nonesuch", "gaussian"]),
             (&["a", "b", "--taps", "1 2; 3"], &["row 2"]),
             (&["a", "b", "--taps", "1 2 x"], &["x"]),
             (&["a", "b", "--filter", "emboss", "--taps", "1"], &["--taps", "cannot be used"]),
-            (&["a", "b", "--filter", "emboss", "--border", "mirror"], &["mirror", "reflect101"]),
+            (&["a", "b", "--filter", "emboss", "--border", "reflex"], &["reflex", "reflect101"]),
             (&["a", "b", "--filter", "emboss", "--device", "tpu"], &["tpu", "auto"]),
             (&["a", "b", "--filter", "emboss", "--variant", "fast"], &["fast", "direct-naive"]),
             (&["a", "b", "--filter", "emboss", "--output-type", "i8"], &["i8", "u16"]),
             (&["a", "b", "--filter", "emboss", "--format", "docx"], &["docx", "png"]),
             (&["a", "b", "--filter", "emboss", "--anchor", "1"], &["1,1"]),
+            (&["a", "b", "--filter", "emboss", "--anchor", "-1,0"], &["-1,0", "--anchor", "from 0"]),
+            (&["a", "b", "--filter", "emboss", "--suffix", "a/b"], &["--suffix", "file name"]),
+            (&["a", "b", "--filter", "emboss", "--scale", "half"], &["half", "0..4095"]),
+            (&["a", "b", "--filter", "emboss", "--offset", "much"], &["much", "128"]),
+            (&["a", "b", "--filter", "emboss", "--scale", "full", "--normalize"], &["--scale", "--normalize"]),
+            (&["a", "b", "--filter", "emboss", "--overwrite", "--skip-existing"], &["--overwrite", "--skip-existing"]),
             (&["a", "b", "--filter", "emboss", "--max-bytes", "1.5G"], &["1.5G", "512M"]),
             (&["a", "b", "--filter", "emboss", "--max-bytes", "99999999999T"], &["512M"]),
             (&["a", "b", "--filter", "emboss", "--jobs", "0"], &["0"]),

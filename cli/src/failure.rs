@@ -32,7 +32,12 @@ impl Failure {
 
 impl From<apron::Error> for Failure {
     fn from(error: apron::Error) -> Self {
-        Self::new(error.to_string())
+        // The way out on the command line, which the library does not know.
+        let hint = match error {
+            apron::Error::NoGpu { .. } | apron::Error::DeviceMemory { .. } => " (--device cpu)",
+            _ => "",
+        };
+        Self::new(format!("{error}{hint}"))
     }
 }
 
@@ -59,6 +64,12 @@ fn last_panic() -> MutexGuard<'static, Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_way_out_is_an_option() {
+        let failure = Failure::from(apron::Error::NoGpu { reason: "none".into() });
+        assert_eq!(failure.message, "no GPU: none; the CPU gives the same results (--device cpu)");
+    }
 
     #[test]
     fn panics_become_failures() {

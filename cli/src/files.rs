@@ -4,22 +4,40 @@ use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::Path;
 
+use image::ImageFormat;
+
 use crate::codec::{self, Reading, Writing};
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
 use crate::picture::Document;
 use crate::replace::replace;
+use crate::stream;
 
-/// Opens a file to read. Refuses folders, and pipes, which may block for ever.
+/// Opens a file to read. What standard input (`-`) or a pipe holds is read to its end first.
 pub(crate) fn open(path: &Path) -> Result<BufReader<File>> {
+    if stream::is_stream(path) {
+        return stream::read(path).map(BufReader::new);
+    }
     let found = fs::metadata(path).map_err(|error| Failure::at(path, error))?;
     if found.is_dir() {
-        return Err(Failure::at(path, "is a folder; name the files in it"));
+        return Err(Failure::at(path, "is a folder"));
+    }
+    if stream::is_pipe(&found) {
+        return stream::read(path).map(BufReader::new);
     }
     if !found.is_file() {
-        return Err(Failure::at(path, "is not a regular file"));
+        return Err(Failure::at(path, "is neither a regular file nor a pipe"));
     }
     Ok(BufReader::new(File::open(path).map_err(|error| Failure::at(path, error))?))
+}
+
+/// Whether the name says that the file is a picture to read.
+pub(crate) fn is_named_as_picture(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("npy"))
+        || ImageFormat::from_path(path).is_ok_and(|format| {
+            // Those two are not read by the image crate.
+            format.reading_enabled() || matches!(format, ImageFormat::Tiff | ImageFormat::WebP)
+        })
 }
 
 /// Reads what a file holds. The content tells the format, else the name does.
@@ -57,7 +75,7 @@ mod tests {
     }
 
     fn writing() -> Writing {
-        Writing { quality: 90, subsampling: None, compression: Compression::None }
+        Writing::default()
     }
 
     /// How a file of this picture is read.
@@ -133,7 +151,7 @@ mod tests {
                     continue;
                 }
                 held += 1;
-                let best = Writing { quality: 100, ..writing() };
+                let best = Writing { quality: Some(100), ..writing() };
                 save(&path, format, &picture.clone().into(), &best)
                     .unwrap_or_else(|failure| panic!("{}", failure.message));
                 let read =
@@ -324,7 +342,8 @@ mod tests {
         for picture in every_picture() {
             let mut sizes = Vec::new();
             for compression in [Compression::None, Compression::Packbits, Compression::Lzw, Compression::Deflate] {
-                save(&path, format, &picture.clone().into(), &Writing { compression, ..writing() }).unwrap();
+                save(&path, format, &picture.clone().into(), &Writing { compression: Some(compression), ..writing() })
+                    .unwrap();
                 assert_eq!(load(&path, &reading()).unwrap().first().pixels, picture.pixels, "{compression:?}");
                 sizes.push(fs::metadata(&path).unwrap().len());
             }

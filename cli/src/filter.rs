@@ -1,34 +1,40 @@
 //! `apron filter`: filters one picture or several.
 
-use std::collections::HashMap;
+use std::fs;
 use std::io::IsTerminal;
 use std::num::NonZero;
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use apron::{Image, Pixel, Plan, Scalar, Shape};
+use apron::{Device, Filter, Image, Pixel, Plan, Scalar, Shape};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::FilterArgs;
 use crate::failure::{Failure, Result, caught};
-use crate::files;
 use crate::formats::FileFormat;
 use crate::info::why_no_gpu;
+use crate::jobs::{self, Job};
+use crate::notes::{Cut, Note, Notes};
 use crate::output::report;
 use crate::picture::{Picture, Pixels, each};
-use crate::replace::{clean_up_on_signals, destination};
+use crate::replace::{self, clean_up_on_signals};
+use crate::scaling::Finish;
+use crate::{files, stream};
 
-/// One picture: the file to read and the file to write.
-struct Job {
-    input: PathBuf,
-    output: PathBuf,
+/// What became of a picture that did not fail.
+enum Done {
+    /// Its result is written. What a person should know, and what `--verbose` says.
+    Written(Vec<Note>, Option<String>),
+    /// Its result exists, and was to be left alone.
+    Skipped,
 }
 
 pub(crate) fn run(args: Box<FilterArgs>) -> Result {
     let filter = args.choice.filter()?;
-    let jobs = jobs(&args)?;
+    let jobs = jobs::jobs(&args)?;
+    check_options(&args, &jobs)?;
     clean_up_on_signals();
     let plan = Plan::builder(&filter)
         .border(args.border)
@@ -40,145 +46,225 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
     if let Some(error) = plan.fallback().filter(|_| args.verbose) {
         report(&format!("running on the CPU, because there is no GPU: {}", why_no_gpu(error)));
     }
-    match &*jobs {
-        [job] => job.run(&args, &plan).map(|notes| notes.iter().for_each(|note| report(note))),
-        jobs => run_all(&args, &plan, jobs),
+    if plan.device() == Device::Cpu && !args.quiet {
+        let ignored = [(args.autotune, "--autotune"), (args.gpu_memory.is_some(), "--gpu-memory")];
+        for (_, option) in ignored.iter().filter(|(given, _)| *given) {
+            report(&format!("{option} has no effect, because the CPU filters"));
+        }
     }
+    run_all(&Task { args: &args, plan: &plan, differs: is_derivative(&filter) }, &jobs)
 }
 
-/// Gives each input its output.
-fn jobs(args: &FilterArgs) -> Result<Vec<Job>> {
-    let into_folder = args.output.is_dir();
-    if args.inputs.len() > 1 && !into_folder {
-        let message = format!("several pictures need a folder as output, and {} is none", args.output.display());
-        return Err(Failure::usage(message));
+/// Refuses options that contradict the output's name, or that would be ignored.
+fn check_options(args: &FilterArgs, jobs: &[Job]) -> Result {
+    let named = |job: &Job| FileFormat::from_path(&job.output).ok();
+    if let (Some(format), [job]) = (args.format, jobs)
+        && let Some(other) = named(job).filter(|other| other.name() != format.name())
+    {
+        return Err(Failure::usage(format!(
+            "{} is named as {}, but --format says {}: leave --format out, or name the file .{}",
+            job.output.display(),
+            other.name(),
+            format.name(),
+            format.name()
+        )));
     }
-    let mut jobs: Vec<Job> = Vec::with_capacity(args.inputs.len());
-    let mut sources: HashMap<PathBuf, &Path> = HashMap::new();
-    for input in &args.inputs {
-        let mut output = args.output.clone();
-        if into_folder {
-            let name = input.file_name().ok_or_else(|| Failure::at(input, "is a folder; name the files in it"))?;
-            output.push(name);
-            if let Some(format) = args.format {
-                output.set_extension(format.name());
-            }
-            if let Some(first) = sources.insert(output.clone(), input) {
-                return Err(Failure::usage(format!(
-                    "{} and {} would both be written to {}",
-                    first.display(),
-                    input.display(),
-                    output.display()
-                )));
-            }
+    let writing = &args.writing;
+    for (given, option, format, kind) in [
+        (writing.quality.is_some(), "--quality", "jpg", "JPEG"),
+        (writing.subsampling.is_some(), "--subsampling", "jpg", "JPEG"),
+        (writing.compression.is_some(), "--compression", "tif", "TIFF"),
+    ] {
+        let mut formats = jobs.iter().filter_map(|job| args.format.or(named(job)));
+        if given && !formats.any(|it| it.name() == format) {
+            let name = jobs[0].output.display();
+            return Err(Failure::usage(format!("{option} is for {kind}, and {name} is not one: leave it out")));
         }
-        jobs.push(Job { input: input.clone(), output });
     }
-    Ok(jobs)
+    Ok(())
+}
+
+/// Whether the filter gives as much below 0 as above: integers lose half of it.
+fn is_derivative(filter: &Filter) -> bool {
+    let taps = (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| filter.tap(row, col)));
+    let (sum, weight) = taps.fold((0.0, 0.0), |(sum, weight), tap| (sum + tap, weight + tap.abs()));
+    sum <= 1e-6 * weight && weight > 0.0
+}
+
+/// One job for each core, as long as there is a GiB of memory for each: a picture and its result are there at the same time.
+fn jobs_at_once() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let gibibytes = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text)).unwrap_or(8);
+    cores.min(gibibytes).max(1)
+}
+
+/// The GiB of memory that programs can have, by what Linux says.
+fn available(meminfo: &str) -> Option<usize> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes >> 20)
 }
 
 /// Runs several jobs at a time; a job that fails does not stop the others.
-fn run_all(args: &FilterArgs, plan: &Plan, jobs: &[Job]) -> Result {
-    let bar = if args.quiet || !std::io::stderr().is_terminal() {
+fn run_all(task: &Task<'_>, jobs: &[Job]) -> Result {
+    let args = task.args;
+    let bar = if args.quiet || jobs.len() == 1 || !std::io::stderr().is_terminal() {
         ProgressBar::hidden()
     } else {
         let style = ProgressStyle::with_template("{wide_bar} {pos} of {len}, {eta} left");
         ProgressBar::new(jobs.len() as u64).with_style(style.expect("a literal that is well formed"))
     };
-    let at_once = match args.jobs {
-        Some(jobs) => jobs.into(),
-        None => std::thread::available_parallelism().map_or(1, NonZero::get).min(8),
-    };
-    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..at_once.min(jobs.len()) {
-            scope.spawn(|| {
-                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // A plan keeps its state in locks, and refuses what a panic left in one, or can use it safely.
-                    let result = caught(AssertUnwindSafe(|| job.run(args, plan)));
-                    bar.suspend(|| match result {
-                        Ok(notes) => notes.iter().for_each(|note| report(note)),
-                        Err(failure) => {
-                            failed.fetch_add(1, Ordering::Relaxed);
-                            report(&failure.message);
-                        }
-                    });
-                    bar.inc(1);
+    let at_once = args.jobs.map_or_else(jobs_at_once, usize::from);
+    let next = AtomicUsize::new(0);
+    let (failures, skipped) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
+    let notes = Mutex::new(Notes::default());
+    let work = || {
+        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            // A plan keeps its state in locks, and refuses what a panic left in one, or can use it safely.
+            match caught(AssertUnwindSafe(|| task.run(job))) {
+                Ok(Done::Written(found, line)) => {
+                    let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+                    found.into_iter().for_each(|note| notes.add(&job.output, note));
+                    if let Some(line) = line {
+                        bar.suspend(|| report(&line));
+                    }
                 }
-            });
+                Ok(Done::Skipped) => {
+                    skipped.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(failure) => {
+                    // A single failure is the tool's own.
+                    if jobs.len() > 1 {
+                        bar.suspend(|| report(&failure.message));
+                    }
+                    failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+                }
+            }
+            bar.inc(1);
         }
-    });
+    };
+    match at_once.min(jobs.len()) {
+        1 => work(),
+        at_once => std::thread::scope(|scope| (0..at_once).for_each(|_| drop(scope.spawn(work)))),
+    }
     bar.finish_and_clear();
-    match failed.into_inner() {
-        0 => Ok(()),
-        failed => Err(Failure::new(format!("{failed} of {} pictures failed, the others are written", jobs.len()))),
+    if !args.quiet {
+        notes.into_inner().unwrap_or_else(PoisonError::into_inner).report();
+        match skipped.into_inner() {
+            0 => {}
+            skipped => report(&format!("{skipped} of {} pictures left out: their results exist", jobs.len())),
+        }
+    }
+    let mut failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match (failures.pop(), failures.len() + 1, jobs.len()) {
+        (None, ..) => Ok(()),
+        (Some(failure), 1, 1) => Err(failure),
+        (_, failed, all) if failed == all => Err(Failure::new(format!("none of the {all} pictures was written"))),
+        (_, failed, all) => Err(Failure::new(format!("{failed} of {all} pictures failed; the others are done"))),
     }
 }
 
-impl Job {
-    /// The format to write. Fails early if the output cannot be written.
-    fn format(&self, args: &FilterArgs) -> Result<&'static FileFormat> {
-        let last = self.output.as_os_str().as_encoded_bytes().last();
-        if last.is_some_and(|&byte| std::path::is_separator(byte.into())) {
-            return Err(Failure::at(&self.output, "there is no such folder"));
+/// What is done to every picture.
+struct Task<'a> {
+    args: &'a FilterArgs,
+    plan: &'a Plan,
+    /// Whether the filter gives as much below 0 as above.
+    differs: bool,
+}
+
+impl Task<'_> {
+    /// The format to write; none if the result exists and is to be left. Fails early if the output cannot be written.
+    fn format(&self, job: &Job) -> Result<Option<&'static FileFormat>> {
+        let Job { output, in_folder, .. } = job;
+        let found = fs::metadata(output).is_ok_and(|found| found.is_file()) && !stream::is_stream(output);
+        if found && self.args.skip_existing {
+            return Ok(None);
         }
-        destination(&self.output)?;
-        match args.format {
-            Some(format) => Ok(format),
-            None => FileFormat::from_path(&self.output),
+        if found && !in_folder && !self.args.overwrite && !job.is_in_place() {
+            return Err(Failure::at(output, "exists already; --overwrite replaces it"));
+        }
+        replace::check(output, *in_folder)?;
+        match self.args.format {
+            Some(format) => Ok(Some(format)),
+            None if stream::is_stream(output) => {
+                Err(Failure::usage("standard output has no name that tells a format: give one, as in --format png"))
+            }
+            None => FileFormat::from_path(output).map(Some),
         }
     }
 
-    /// Reads, filters and writes. Returns notes to print.
-    fn run(&self, args: &FilterArgs, plan: &Plan) -> Result<Vec<String>> {
-        let format = self.format(args)?;
+    /// Reads, filters and writes.
+    fn run(&self, job: &Job) -> Result<Done> {
+        let Self { args, plan, .. } = self;
+        let Job { input, output, .. } = job;
+        let Some(format) = self.format(job)? else {
+            return Ok(Done::Skipped);
+        };
         let start = Instant::now();
-        let document = files::load(&self.input, &args.reading)?;
+        let document = files::load(input, &args.reading)?;
         let read = start.elapsed();
-        format.check_pages(&document).map_err(|reason| Failure::at(&self.output, reason))?;
+        format.check_pages(&document).map_err(|reason| Failure::at(output, reason))?;
 
         let start = Instant::now();
-        let document = document.map(|page| self.filtered(page, format, args, plan))?;
+        let mut notes: Vec<_> = document.notes.iter().cloned().map(Note::Text).collect();
+        let document = document.map(|page| self.page(page, format, job, &mut notes))?;
         let ran = start.elapsed();
 
         let start = Instant::now();
-        let lost = files::save(&self.output, format, &document, &args.writing)?;
+        if let Some(folder) = output.parent().filter(|_| job.in_folder) {
+            fs::create_dir_all(folder).map_err(|error| Failure::at(folder, error))?;
+        }
+        let lost = files::save(output, format, &document, &args.writing)?;
         let written = start.elapsed();
 
-        let mut notes: Vec<_> = document.notes.iter().map(|note| format!("{}: {note}", self.input.display())).collect();
-        notes.retain(|_| !args.quiet);
-        if let Some(lost) = lost.filter(|_| !args.quiet) {
-            notes.push(format!("{}: {lost}", self.output.display()));
-        }
-        if args.verbose {
+        notes.extend(lost.map(Note::Text));
+        let line = if args.verbose {
             let ms = |time: Duration| time.as_secs_f64() * 1e3;
-            let (first, others) = (document.first(), document.pages.len() - 1);
+            let (first, more) = (document.first(), document.pages.len() - 1);
             let shape = first.pixels.shape();
             let channels = shape.channels - usize::from(first.alpha);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let variant = plan.variant_for(Shape { channels, ..shape })?;
-            let others = if others > 0 { format!(" and {others} more") } else { String::new() };
-            notes.push(format!(
-                "{} -> {}: {}{others}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
-                self.input.display(),
-                self.output.display(),
+            Some(format!(
+                "{} -> {}: {}{more}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
+                input.display(),
+                output.display(),
                 first.describe(),
                 args.border,
                 plan.device(),
                 ms(read),
                 ms(ran),
                 ms(written)
-            ));
-        }
-        Ok(notes)
+            ))
+        } else {
+            None
+        };
+        Ok(Done::Written(notes, line))
     }
 
-    /// One page, in the type that is written.
-    fn filtered(&self, page: Picture, format: &FileFormat, args: &FilterArgs, plan: &Plan) -> Result<Picture> {
+    /// Filters one page. Adds what a person should know to the notes.
+    fn page(&self, page: Picture, format: &FileFormat, job: &Job, notes: &mut Vec<Note>) -> Result<Picture> {
+        let Self { args, plan, .. } = self;
+        let fail = |error| Failure::at(&job.input, error);
         let shape = page.pixels.shape();
         let channels = shape.channels - usize::from(page.alpha);
-        let target = args.output_type.unwrap_or(page.pixels.scalar());
-        format.check(target, shape.channels).map_err(|reason| Failure::at(&self.output, reason))?;
-        let pixels = filtered(plan, &page.pixels, channels, target).map_err(|error| Failure::at(&self.input, error))?;
+        let source = page.pixels.scalar();
+        let target = args.output_type.unwrap_or(source);
+        format.check(target, shape.channels).map_err(|reason| Failure::at(&job.output, reason))?;
+        let (finish, scaled) = args.scaling.finish(source, target)?;
+        notes.extend(scaled.map(Note::Text).filter(|note| !notes.contains(note)));
+        let pixels = filtered(plan, &page.pixels, channels, target, finish).map_err(fail)?;
+        if self.differs && matches!(target, Scalar::U8 | Scalar::U16) && !args.scaling.minds_signs() && !args.quiet {
+            let cut = cut(plan, &page.pixels, channels, target, finish).map_err(fail)?;
+            let known = notes.iter_mut().find_map(|note| match note {
+                Note::Cut(known) if known.middle == cut.middle => Some(known),
+                _ => None,
+            });
+            match known {
+                Some(known) => known.add(cut),
+                None => notes.extend(Some(cut).filter(|cut| cut.below > 0).map(Note::Cut)),
+            }
+        }
         // The file's own type, unless another one is asked for.
         let stored = page.stored.filter(|&stored| args.output_type.is_none() && format.stores(stored));
         Ok(Picture { pixels, stored, ..page })
@@ -186,19 +272,71 @@ impl Job {
 }
 
 /// Filters the first `channels` channels and copies the others, into values of type `target`.
-fn filtered(plan: &Plan, src: &Pixels, channels: usize, target: Scalar) -> apron::Result<Pixels> {
-    each!(src, src => match target {
-        Scalar::U8 => into(plan, src, channels).map(Pixels::U8),
-        Scalar::U16 => into(plan, src, channels).map(Pixels::U16),
-        Scalar::F16 => into(plan, src, channels).map(Pixels::F16),
-        Scalar::F32 => into(plan, src, channels).map(Pixels::F32),
+fn filtered(
+    plan: &Plan,
+    src: &Pixels,
+    channels: usize,
+    target: Scalar,
+    finish: Option<Finish>,
+) -> apron::Result<Pixels> {
+    match target {
+        Scalar::U8 => results(plan, src, channels, finish).map(Pixels::U8),
+        Scalar::U16 => results(plan, src, channels, finish).map(Pixels::U16),
+        Scalar::F16 => results(plan, src, channels, finish).map(Pixels::F16),
+        Scalar::F32 => results(plan, src, channels, finish).map(Pixels::F32),
         other => Err(apron::Error::PixelFormat { format: other.to_string() }),
-    })
+    }
 }
 
-fn into<S: Pixel, D: Pixel>(plan: &Plan, src: &Image<S>, channels: usize) -> apron::Result<Image<D>> {
+fn results<D: Pixel>(plan: &Plan, src: &Pixels, channels: usize, finish: Option<Finish>) -> apron::Result<Image<D>> {
+    match finish {
+        None => sums(plan, src, channels),
+        Some(finish) => finish.apply(&sums(plan, src, channels)?, channels),
+    }
+}
+
+fn sums<D: Pixel>(plan: &Plan, src: &Pixels, channels: usize) -> apron::Result<Image<D>> {
     let shape = src.shape();
     let mut dst = Image::zeroed(shape.width, shape.height, shape.channels)?;
-    plan.run_channels(&src.view(), &mut dst.view_mut(), channels)?;
+    each!(src, src => plan.run_channels(&src.view(), &mut dst.view_mut(), channels))?;
     Ok(dst)
+}
+
+/// How many results do not fit into an integer type.
+fn cut(plan: &Plan, src: &Pixels, channels: usize, target: Scalar, finish: Option<Finish>) -> apron::Result<Cut> {
+    let sums: Image<f32> = sums(plan, src, channels)?;
+    let factor = finish.map_or(1.0, |finish| finish.factor(target));
+    let (greatest, middle) = if target == Scalar::U8 { (255.5, 128) } else { (65535.5, 32768) };
+    let pixels = sums.as_slice().chunks_exact(sums.shape().channels);
+    let values = pixels.flat_map(|pixel| &pixel[..channels]).map(|&sum| f64::from(sum) * factor);
+    Ok(values.fold(Cut { middle, ..Cut::default() }, |cut, value| Cut {
+        below: cut.below + u64::from(value < -0.5),
+        above: cut.above + u64::from(value >= greatest),
+        total: cut.total + 1,
+        middle,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_counted_in_gibibytes() {
+        let text = "MemTotal:       16316412 kB\nMemFree:          412340 kB\nMemAvailable:    9437184 kB\n";
+        assert_eq!(available(text), Some(9));
+        assert_eq!(available("MemTotal: 1 kB"), None);
+        assert!(jobs_at_once() >= 1);
+    }
+
+    #[test]
+    fn derivatives_are_told_from_blurs() {
+        let is = |text: &str| is_derivative(&text.parse().unwrap());
+        for text in ["sobel-x", "laplacian", "log:sigma=2", "taps:-1 1", "taps:-1", "scharr-y"] {
+            assert!(is(text), "{text}");
+        }
+        for text in ["gaussian:2", "sharpen", "emboss", "unsharp:sigma=2", "identity", "taps:0"] {
+            assert!(!is(text), "{text}");
+        }
+    }
 }

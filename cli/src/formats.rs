@@ -192,7 +192,10 @@ impl FileFormat {
     pub(crate) fn from_path(path: &Path) -> Result<&'static Self> {
         match path.extension() {
             Some(extension) => Self::from_extension(&extension.to_string_lossy()),
-            None => Err("is no folder and has no extension that names a format, as in out.png".to_owned()),
+            None => Err(format!(
+                "there is no such folder, and the name has no extension that tells a format, as in {0}.png; for a new folder, write {0}/",
+                path.display()
+            )),
         }
         .map_err(|reason| Failure::at(path, reason))
     }
@@ -284,7 +287,13 @@ impl FileFormat {
         }
         let can: Vec<_> = FORMATS.iter().filter(|format| (format.holds)(scalar, channels)).map(Self::name).collect();
         let other = [Scalar::U8, Scalar::U16, Scalar::F32].into_iter().find(|&scalar| (self.holds)(scalar, channels));
-        let convert = other.map(|scalar| format!(", or convert with --output-type {scalar}")).unwrap_or_default();
+        let convert = other.map(|other| {
+            // Between integers, and between floats, the look is kept without asking.
+            let integers = [scalar, other].map(|scalar| matches!(scalar, Scalar::U8 | Scalar::U16));
+            let scale = if integers[0] == integers[1] { "" } else { " --scale full" };
+            format!(", or convert with --output-type {other}{scale}")
+        });
+        let convert = convert.unwrap_or_default();
         Err(format!("{} cannot hold {} {scalar}; write {}{convert}", self.name(), colours(channels), can.join(", ")))
     }
 }

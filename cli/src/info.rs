@@ -98,18 +98,27 @@ pub(crate) fn why_no_gpu(error: &apron::Error) -> String {
 
 /// Every filter that has a name.
 pub(crate) fn filters(out: &mut dyn Write) -> io::Result<()> {
+    let also = |aliases: &[&str]| match aliases {
+        [] => String::new(),
+        aliases => format!(" (also: {})", aliases.join(", ")),
+    };
     for preset in Filter::PRESETS {
-        writeln!(out, "{:<12} {}", preset.name, preset.summary)?;
+        write!(out, "{:<12} {}{}", preset.name, preset.summary, also(preset.aliases))?;
+        match preset.needs {
+            "" => writeln!(out)?,
+            needs => writeln!(out, "; needs {needs}")?,
+        }
         for parameter in preset.parameters {
-            writeln!(out, "  {:<10} {}", parameter.name, parameter.meaning)?;
+            let required = if parameter.name == preset.needs { "required: " } else { "" };
+            writeln!(out, "  {:<10} {required}{}{}", parameter.name, parameter.meaning, also(parameter.aliases))?;
         }
     }
     writeln!(
         out,
         "{:<12} any taps, row by row, as in \"taps:0 1 0; 1 -4 1; 0 1 0\"\n\
          {:<12} a row and a column, as in \"separable:row=1 2 1,column=-1 0 1\"\n\n\
-         Parameters follow a colon, with commas between them: gaussian:sigma=2,size=9. A column and a row after an @ set\n\
-         another tap on the output pixel than the middle one: box:size=4@1,1",
+         Parameters follow a colon, with commas between them: gaussian:sigma=2,size=9. The first one's name may be left out:\n\
+         gaussian:2. A column and a row after an @ set another tap on the output pixel than the middle one: box:size=4@1,1",
         "taps", "separable"
     )
 }
@@ -136,11 +145,13 @@ mod tests {
         let text = String::from_utf8(text).unwrap();
         for preset in Filter::PRESETS {
             assert!(text.contains(preset.name) && preset.parameters.iter().all(|it| text.contains(it.name)));
+            assert!(preset.aliases.iter().all(|alias| text.contains(alias)) && text.contains(preset.needs));
         }
         for example in [
             "taps:0 1 0; 1 -4 1; 0 1 0",
             "separable:row=1 2 1,column=-1 0 1",
             "gaussian:sigma=2,size=9",
+            "gaussian:2",
             "box:size=4@1,1",
         ] {
             assert!(text.contains(example) && example.parse::<Filter>().is_ok());

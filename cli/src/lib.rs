@@ -11,12 +11,17 @@ mod filter;
 mod formats;
 pub mod fuzz;
 mod info;
+mod jobs;
 mod limits;
+mod manual;
+mod notes;
 mod npy;
 mod output;
 mod picture;
 mod plan;
 mod replace;
+mod scaling;
+mod stream;
 mod taps;
 mod taps_file;
 
@@ -59,6 +64,8 @@ fn run(args: Args) -> Result {
         Command::Taps(args) => taps::run(&args),
         Command::Filters => print(|out| info::filters(out)),
         Command::Info => print(|out| info::info(out)),
+        Command::Completions { shell } => print(|out| manual::completions(shell, out)),
+        Command::Man { command } => manual::page(command.as_deref()),
     }
 }
 

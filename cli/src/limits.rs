@@ -5,18 +5,18 @@ use clap::Args;
 /// The largest picture to read: a small file may decode to more than memory holds.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Limits {
-    /// Largest number of pixels in a picture
-    #[arg(long, value_name = "N", default_value = "256M", value_parser = amount)]
+    /// Largest number of pixels in a picture; K, M, G and T are powers of 1024
+    #[arg(long, value_name = "N", default_value = "256M", value_parser = amount, help_heading = "Files")]
     pub(crate) max_pixels: u64,
 
     /// Largest number of bytes of a decoded picture; K, M, G and T are powers of 1024
-    #[arg(long, value_name = "N", default_value = "512M", value_parser = amount)]
+    #[arg(long, value_name = "N", default_value = "2G", value_parser = amount, help_heading = "Files")]
     pub(crate) max_bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_pixels: 256 << 20, max_bytes: 512 << 20 }
+        Self { max_pixels: 256 << 20, max_bytes: 2 << 30 }
     }
 }
 
@@ -25,25 +25,32 @@ impl Limits {
     pub(crate) fn check(&self, width: u64, height: u64, bytes_per_pixel: u64) -> Result<(), String> {
         let pixels = width.saturating_mul(height);
         let bytes = pixels.saturating_mul(bytes_per_pixel);
-        if pixels > self.max_pixels {
-            return Err(format!(
-                "{width}x{height} pixels are more than {}; raise it with --max-pixels if you trust the file",
-                self.max_pixels
-            ));
+        if pixels <= self.max_pixels && bytes <= self.max_bytes {
+            return Ok(());
         }
-        if bytes > self.max_bytes {
-            return Err(format!(
-                "{width}x{height} pixels take {bytes} bytes, more than {}; raise it with --max-bytes if you trust the file",
-                self.max_bytes
-            ));
-        }
-        Ok(())
+        Err(format!("{width}x{height} pixels, which are {pixels}, take {bytes} bytes; {}", self.advice()))
     }
 
     /// What to say of a file whose decoder wants more memory.
     pub(crate) fn exceeded(&self) -> String {
-        format!("takes more than {} bytes to decode; raise it with --max-bytes if you trust the file", self.max_bytes)
+        format!("takes more memory to decode than is allowed; {}", self.advice())
     }
+
+    /// Both limits, and what to do about them.
+    pub(crate) fn advice(&self) -> String {
+        format!(
+            "the limits are --max-pixels {} and --max-bytes {}: raise them if you trust the file",
+            amount_text(self.max_pixels),
+            amount_text(self.max_bytes)
+        )
+    }
+}
+
+/// A number in the form that [`amount`] reads.
+fn amount_text(number: u64) -> String {
+    let suffixes = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    let found = suffixes.into_iter().find(|(shift, _)| number > 0 && number.trailing_zeros() >= *shift);
+    found.map_or(number.to_string(), |(shift, suffix)| format!("{}{suffix}", number >> shift))
 }
 
 /// Reads a whole number; a suffix K, M, G or T multiplies it by a power of 1024.
@@ -75,6 +82,11 @@ mod tests {
         for bad in ["", "M", "-1", "1.5", "1KB", "16777216T", "１"] {
             assert!(amount(bad).is_err(), "{bad}");
         }
+        for (number, text) in
+            [(0, "0"), (1000, "1000"), (256 << 20, "256M"), (2 << 30, "2G"), (3 << 10, "3K"), (1 << 40, "1T")]
+        {
+            assert_eq!((amount_text(number), amount(text)), (text.to_owned(), Ok(number)));
+        }
     }
 
     #[test]
@@ -83,5 +95,10 @@ mod tests {
         assert!(limits.check(u64::MAX, u64::MAX, 8).is_err());
         assert!(limits.check(1 << 20, 1 << 20, 1 << 40).is_err());
         assert!(limits.check(1 << 20, 1 << 20, 16).is_ok());
+        // A telephone's picture of 200 megapixels, with alpha.
+        let default = Limits { max_pixels: amount("256M").unwrap(), max_bytes: amount("2G").unwrap() };
+        assert_eq!(default.check(16320, 12240, 4), Ok(()));
+        let message = default.check(30000, 30000, 3).unwrap_err();
+        assert!(message.contains("--max-pixels 256M") && message.contains("--max-bytes 2G"), "{message}");
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::failure::{Failure, Result};
+use crate::stream;
 
 /// Temporary files that are being written.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -31,15 +32,41 @@ pub(crate) fn clean_up_on_signals() {
     }
 }
 
-/// The file that a write to `path` creates or replaces, its folder, and its permissions if it exists.
-///
-/// Fails if a write is bound to fail.
-pub(crate) fn destination(path: &Path) -> Result<(PathBuf, PathBuf, Option<fs::Permissions>)> {
+/// Where a write goes.
+enum Target {
+    /// A file to create or to replace, its folder, and its permissions if it exists.
+    File { path: PathBuf, folder: PathBuf, permissions: Option<fs::Permissions> },
+    /// Standard output or a pipe.
+    Stream,
+}
+
+/// Fails if a write to `path` is bound to fail. With `make_folder`, the file's folder need not exist yet.
+pub(crate) fn check(path: &Path, make_folder: bool) -> Result {
+    if stream::is_stream(path) {
+        return stream::check_stdout();
+    }
+    if let Some(folder) = path.parent().filter(|folder| make_folder && fs::symlink_metadata(folder).is_err()) {
+        let found = folder.ancestors().find(|folder| !folder.as_os_str().is_empty() && folder.exists());
+        return match found.filter(|found| !found.is_dir()) {
+            Some(file) => Err(Failure::at(path, format!("{} is not a folder", file.display()))),
+            None => Ok(()),
+        };
+    }
+    target(path).map(drop)
+}
+
+fn target(path: &Path) -> Result<Target> {
+    if stream::is_stream(path) {
+        return Ok(Target::Stream);
+    }
     // Through a link, the file that it names is replaced, not the link.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let permissions = match fs::metadata(&target) {
         Ok(found) if found.is_dir() => return Err(Failure::at(path, "is a folder")),
-        Ok(found) if !found.is_file() => return Err(Failure::at(path, "is not a regular file")),
+        Ok(found) if stream::is_pipe(&found) => return Ok(Target::Stream),
+        Ok(found) if !found.is_file() => {
+            return Err(Failure::at(path, "is not a regular file; standard output is written as -"));
+        }
         Ok(found) if found.permissions().readonly() => return Err(Failure::at(path, "is read-only")),
         Ok(found) => Some(found.permissions()),
         Err(_) => None,
@@ -48,13 +75,16 @@ pub(crate) fn destination(path: &Path) -> Result<(PathBuf, PathBuf, Option<fs::P
     if !folder.is_dir() {
         return Err(Failure::at(path, format!("there is no folder {}", folder.display())));
     }
-    Ok((target, folder, permissions))
+    Ok(Target::File { path: target, folder, permissions })
 }
 
-/// Writes a file beside `path` and renames it when it is complete: readers see the old file or the new one, never a part.
+/// Writes a file beside `path` and renames it when it is complete: readers see the old file or the new one, never a part. Standard
+/// output and pipes get all of it at the end.
 pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> Result) -> Result {
     let fail = |error: io::Error| Failure::at(path, error);
-    let (target, folder, permissions) = destination(path)?;
+    let Target::File { path: target, folder, permissions } = target(path)? else {
+        return stream::write(path, write);
+    };
     let mut builder = tempfile::Builder::new();
     builder.prefix(".apron-").suffix(".tmp");
     #[cfg(unix)]
@@ -63,7 +93,10 @@ pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> 
     builder.permissions(mode);
     let file = {
         let mut unfinished = unfinished();
-        let file = builder.tempfile_in(folder).map_err(fail)?;
+        // The error's own text names the temporary file, which says nothing to anybody.
+        let file = builder.tempfile_in(&folder).map_err(|error| {
+            Failure::at(path, format!("nothing can be written in {}: {}", folder.display(), error.kind()))
+        })?;
         unfinished.push(file.path().to_owned());
         file
     };

@@ -270,6 +270,19 @@ pub(crate) fn f32_to_half(value: f32) -> u32 {
     sign | (((bits + 0xfff + (bits >> 13 & 1)) >> 13) - ((127 - 15) << 10))
 }
 
+pub(crate) fn sqrt(value: f32) -> f32 {
+    value.sqrt()
+}
+
+/// As far from the root as the device's may be.
+pub(crate) fn sqrt_near(value: f32) -> f32 {
+    value.sqrt().next_down().max(0.0)
+}
+
+pub(crate) fn sqrt_f64(value: f64) -> f64 {
+    value.sqrt()
+}
+
 pub(crate) fn mul_f64(a: f64, b: f64) -> f64 {
     a * b
 }

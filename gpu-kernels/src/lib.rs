@@ -11,6 +11,8 @@
 //! | separable | `separable.rs` | a row pass, then a column pass, each through shared memory |
 //! | separable, fused | `fused.rs` | both passes in one kernel, sliding down the image |
 //! | both sliding kernels, bytes to bytes | `flat.rs` | the same, on rows of bytes as they lie in memory |
+//! | gradient | `gradient.rs` | the magnitude or the angle of two derivatives, from one read |
+//! | weighted | `weighted.rs` | colours weighted by alpha, in f64 |
 //! | Fourier | `fourier/` | a product of spectra, tile by tile, for large windows that do not separate |
 //!
 //! `kernels/keep.rs` restores the pixels that a KEEP border copies; `kernels/peak.rs` measures the device's arithmetic.
@@ -39,6 +41,7 @@ pub mod border;
 mod device;
 #[cfg(not(any(target_arch = "nvptx64", rust_cuda)))]
 pub mod entry;
+pub mod gradient;
 pub mod kernels;
 mod pixel;
 pub mod tile;

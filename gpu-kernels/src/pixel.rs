@@ -147,9 +147,39 @@ pub(crate) unsafe fn note(pass: &Pass, x: i32, y: i32, z: i32) {
 /// The byte nearest to a number in f64, half to even, saturated, NaN as 0; and how far the number, saturated, is from it.
 #[inline(always)]
 pub(crate) fn to_byte(value: f64) -> (u32, f64) {
+    to_whole(value, 255.0)
+}
+
+/// The nearest stored value of a number in f64, rounded once, as the lowest bits; as [`to_bits`].
+#[inline(always)]
+pub(crate) fn f64_to_bits(scalar: u32, value: f64) -> u32 {
+    match scalar {
+        F32 => (value as f32).to_bits(),
+        U8 => to_byte(value).0 & 0xff,
+        U16 => to_whole(value, 65535.0).0 & 0xffff,
+        _ => f32_to_half(to_odd(value)),
+    }
+}
+
+/// A number as f32: itself, or of the two neighbours that f32 has the one whose last bit is 1. Rounded further, to fewer bits, it gives what
+/// the number itself would.
+#[inline(always)]
+fn to_odd(value: f64) -> f32 {
+    let near = value as f32;
+    let (wide, size) = ((near as f64).abs(), value.abs());
+    if wide == size || value.is_nan() {
+        return near;
+    }
+    let bits = if wide > size { near.to_bits() - 1 } else { near.to_bits() };
+    f32::from_bits(bits | 1)
+}
+
+/// The whole number up to `greatest` that is nearest, as for [`to_byte`].
+#[inline(always)]
+fn to_whole(value: f64, greatest: f64) -> (u32, f64) {
     /// Adding it to a number from 0 to 2^52 rounds that to an integer, half to even, in the lowest bits.
     const SHIFT: f64 = 4_503_599_627_370_496.0;
-    let clamped = if value > 0.0 { if value < 255.0 { value } else { 255.0 } } else { 0.0 };
+    let clamped = if value > 0.0 { if value < greatest { value } else { greatest } } else { 0.0 };
     let shifted = clamped + SHIFT;
     let distance = clamped - (shifted - SHIFT);
     (shifted.to_bits() as u32, if distance < 0.0 { -distance } else { distance })

@@ -47,28 +47,33 @@ impl Border {
     }
 }
 
-/// `constant` (zero), `constant:V`, `replicate`, `reflect`, `reflect101`, `wrap` or `keep`.
+/// `constant` (zero), `constant:V`, `replicate`, `reflect`, `reflect101`, `wrap` or `keep`. `mirror` is read as `reflect101`, and `nearest`
+/// and `edge` as `replicate`: so SciPy and NumPy call them.
 ///
 /// ```
 /// use apron::Border;
 /// assert_eq!("constant:12.5".parse::<Border>()?, Border::Constant(12.5));
-/// assert!("mirror".parse::<Border>().is_err());
+/// assert_eq!("mirror".parse::<Border>()?, Border::Reflect101);
+/// assert!("reflex".parse::<Border>().is_err());
 /// # Ok::<(), apron::Error>(())
 /// ```
 impl std::str::FromStr for Border {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let unknown = || Error::Parameter {
+        let unknown = || {
+            Error::Parameter {
             name: "border",
             value: text.to_owned(),
-            expected: "one of constant, constant:VALUE, replicate, reflect, reflect101, wrap, keep".to_owned(),
+            expected: "one of constant, constant:VALUE, replicate (or nearest, edge), reflect, reflect101 (or mirror), wrap, keep"
+                .to_owned(),
+        }
         };
         match text {
             "constant" => Ok(Self::Constant(0.0)),
-            "replicate" => Ok(Self::Replicate),
+            "replicate" | "nearest" | "edge" => Ok(Self::Replicate),
             "reflect" => Ok(Self::Reflect),
-            "reflect101" => Ok(Self::Reflect101),
+            "reflect101" | "mirror" => Ok(Self::Reflect101),
             "wrap" => Ok(Self::Wrap),
             "keep" => Ok(Self::Keep),
             _ => text

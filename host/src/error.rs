@@ -10,13 +10,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A parameter of a filter, plan or border has a value that is not allowed.
-    #[error("{name} is {value}: {expected}")]
+    #[error("{name} is {value}, but must be {expected}")]
     Parameter {
         /// The parameter's name.
         name: &'static str,
         /// The value given.
         value: String,
-        /// The values accepted.
+        /// The values accepted, as a phrase that follows "must be".
         expected: String,
     },
     /// The number of taps does not match the window's size.
@@ -78,7 +78,7 @@ pub enum Error {
         reason: String,
     },
     /// No GPU can be used.
-    #[error("no GPU: {reason}; use --device cpu (Device::Cpu), or auto to fall back")]
+    #[error("no GPU: {reason}; the CPU gives the same results")]
     NoGpu {
         /// Why not.
         reason: String,
@@ -93,7 +93,7 @@ pub enum Error {
     },
     /// The device ran out of memory. The plan stays usable, and a smaller image may fit.
     #[error(
-        "GPU memory exhausted: {}{free} bytes free of {total}; use a smaller image or --device cpu",
+        "GPU memory exhausted: {}{free} bytes free of {total}; use a smaller image, or the CPU",
         if *needed == 0 { String::new() } else { format!("{needed} more bytes needed, ") }
     )]
     DeviceMemory {
@@ -112,6 +112,25 @@ pub enum Error {
         /// Why.
         #[source]
         error: Box<Error>,
+    },
+    /// Whoever watched the call ended it: see [`crate::PlanBuilder::progress`].
+    #[error("cancelled when {done} of {total} pixels were done")]
+    Cancelled {
+        /// Pixels whose results were there.
+        done: u64,
+        /// Pixels of all pictures of the call.
+        total: u64,
+    },
+    /// A source of rows or a sink for them failed: see [`crate::Plan::run_streamed`].
+    #[error("rows {} to {} cannot be {what}: {error}", rows.start, rows.end.saturating_sub(1))]
+    Rows {
+        /// What was to be done: "read" or "written".
+        what: &'static str,
+        /// The rows, counted from 0.
+        rows: std::ops::Range<usize>,
+        /// Why.
+        #[source]
+        error: std::io::Error,
     },
     /// The host ran out of memory.
     #[error("host memory exhausted: {bytes} more bytes needed")]
@@ -142,6 +161,7 @@ pub enum Error {
         format: String,
     },
     /// A picture could not be decoded or encoded.
+    #[cfg(feature = "image")]
     #[error(transparent)]
     Picture(#[from] image::ImageError),
     /// A file could not be read or written.

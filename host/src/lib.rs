@@ -1,28 +1,38 @@
-#![doc = include_str!("../../README.md")]
+#![doc = include_str!("../README.md")]
+#![deny(missing_docs)]
 
+mod alpha;
 mod border;
 mod cpu;
 mod error;
 mod filter;
 #[cfg(feature = "gpu")]
 pub mod gpu;
+mod gradient;
 mod image;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, unused_imports, reason = "nothing is launched without a GPU"))]
 mod kernels;
 mod memory;
+mod pipeline;
 mod plan;
+mod progress;
 mod round;
 mod simd;
 mod spectrum;
 mod variant;
 mod window;
 
+pub use alpha::Alpha;
 pub use border::Border;
 pub use error::{Error, Result, Why};
 pub use filter::Filter;
 pub use filter::parameters::{Parameter, Preset};
+pub use gradient::Gradient;
 pub use half::f16;
+#[cfg(feature = "image")]
 pub use image::dynamic::filter;
-pub use image::{Format, Image, ImageView, ImageViewMut, Layout, Pixel, Scalar, Shape};
-pub use plan::{Candidate, Device, Plan, PlanBuilder};
+pub use image::{AsImage, AsImageMut, Format, Image, ImageView, ImageViewMut, Layout, Pixel, Scalar, Shape};
+pub use pipeline::Pipeline;
+pub use plan::{Candidate, Device, Gpus, Plan, PlanBuilder, RowSink, RowSource, Step};
+pub use progress::Progress;
 pub use variant::{Family, Variant};

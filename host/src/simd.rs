@@ -62,7 +62,7 @@ impl Isa {
             name: Self::VARIABLE,
             value: name.to_owned(),
             expected: format!(
-                "this processor has {}",
+                "one of those of this processor: {}",
                 Self::present().map(|&(name, _)| name).collect::<Vec<_>>().join(", ")
             ),
         })

@@ -124,8 +124,13 @@ impl Packed {
     }
 }
 
+/// What [`embed`] and [`pack`] write beside the compressed kernels: the table.
+const TABLE: &str = "kernels.rs";
+
 /// Compiles the kernels of `builder` for all [`TIERS`], assembles them for all [`MACHINES`] where ptxas is there, and writes
 /// `kernels.rs` into cargo's `OUT_DIR`: an expression of type `&'static [Tier]`. Tells cargo what the table depends on.
+///
+/// Where the folder of [`KernelBuilder::packed`] is there, its table is taken instead, and nothing is compiled.
 ///
 /// ```ignore
 /// static TIERS: &[kernel_builder::Tier] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
@@ -135,23 +140,13 @@ impl Packed {
 /// If the kernels cannot be compiled, if a file cannot be written, or if it is not cargo that runs this.
 pub fn embed(builder: &KernelBuilder) -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set: cargo runs this")?);
-    let (mut statics, mut table) = (String::from("{\n"), String::from("    &[\n"));
-    // The tiers at once: each is a single thread's work.
-    let tiers = std::thread::scope(|scope| {
-        let out = &out;
-        TIERS
-            .map(|arch| scope.spawn(move || row(builder, arch, out)))
-            .map(|tier| tier.join().map_err(|_| "the kernel builder panicked"))
-    });
-    for tier in tiers {
-        let (groups, row, inputs) = tier??;
-        statics.push_str(&groups);
-        table.push_str(&row);
-        for input in inputs {
-            println!("cargo:rerun-if-changed={}", input.display());
-        }
+    if let Some(packed) = builder.packed.as_ref().filter(|packed| packed.join(TABLE).is_file()) {
+        println!("cargo:rerun-if-changed={}", packed.display());
+        return Ok(copy_files(packed, &out)?);
     }
-    fs::write(out.join("kernels.rs"), format!("{statics}{table}    ]\n}}\n"))?;
+    for input in write_table(builder, &MACHINES, &out)? {
+        println!("cargo:rerun-if-changed={}", input.display());
+    }
     // A file that is added changes its folder.
     for folder in builder.sources() {
         println!("cargo:rerun-if-changed={}", folder.display());
@@ -159,9 +154,60 @@ pub fn embed(builder: &KernelBuilder) -> Result<(), Box<dyn std::error::Error>> 
     Ok(())
 }
 
+/// Writes the table of [`embed`] into a new folder, with PTX alone: for [`KernelBuilder::packed`], in a package whose dependents
+/// shall not need a compiler for kernels.
+///
+/// # Errors
+/// If the kernels cannot be compiled, or if a file cannot be written.
+pub fn pack(builder: &KernelBuilder, folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    fs::create_dir_all(folder).map_err(at(folder))?;
+    write_table(builder, &[], folder)?;
+    Ok(())
+}
+
+/// Writes the table and what it embeds into a folder; returns the files that they depend on.
+fn write_table(
+    builder: &KernelBuilder,
+    machines: &[u32],
+    out: &Path,
+) -> Result<Vec<PathBuf>, Box<dyn std::error::Error>> {
+    let (mut statics, mut table) = (String::from("{\n"), String::from("    &[\n"));
+    let mut all = Vec::new();
+    // The tiers at once: each is a single thread's work.
+    let tiers = std::thread::scope(|scope| {
+        TIERS
+            .map(|arch| scope.spawn(move || row(&for_tier(builder, arch, machines), arch, out)))
+            .map(|tier| tier.join().map_err(|_| "the kernel builder panicked"))
+    });
+    for tier in tiers {
+        let (groups, row, inputs) = tier??;
+        statics.push_str(&groups);
+        table.push_str(&row);
+        all.extend(inputs);
+    }
+    let path = out.join(TABLE);
+    fs::write(&path, format!("{statics}{table}    ]\n}}\n")).map_err(at(&path))?;
+    Ok(all)
+}
+
+/// Copies a folder's files, and those of its folders.
+fn copy_files(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).map_err(at(to))?;
+    for entry in fs::read_dir(from).map_err(at(from))? {
+        let entry = entry.map_err(at(from))?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy_files(&from, &to)?;
+        } else {
+            fs::copy(&from, &to).map_err(at(&from))?;
+        }
+    }
+    Ok(())
+}
+
 /// A tier's groups and its row of the table, and the files that they depend on. What they embed goes into a folder of `out`.
 fn row(builder: &KernelBuilder, arch: u32, out: &Path) -> Result<(String, String, Vec<PathBuf>)> {
-    let report = for_tier(builder, arch).build()?;
+    let report = builder.build()?;
     let folder = out.join(&report.arch);
     // A new folder: entries that are no more must not stay.
     let _ = fs::remove_dir_all(&folder);
@@ -188,13 +234,13 @@ fn row(builder: &KernelBuilder, arch: u32, out: &Path) -> Result<(String, String
             );
         }
         let texts: Vec<_> = texts.iter().map(String::as_bytes).collect();
-        let ptx = pack(out, &format!("{}/{group}.ptx", report.arch), &texts, TEXT)?;
+        let ptx = store(out, &format!("{}/{group}.ptx", report.arch), &texts, TEXT)?;
         let mut machine_code = String::new();
         for (machine, files) in &report.machine_code {
             let codes = files[place.clone()].iter().map(|file| fs::read(file).map_err(at(file)));
             let codes = codes.collect::<Result<Vec<_>>>()?;
             let codes: Vec<_> = codes.iter().map(Vec::as_slice).collect();
-            let packed = pack(out, &format!("{}/{group}.{machine}", report.arch), &codes, CODE)?;
+            let packed = store(out, &format!("{}/{group}.{machine}", report.arch), &codes, CODE)?;
             let _ = write!(machine_code, "({}, {packed}), ", machine.trim_start_matches("sm_"));
         }
         let _ = writeln!(groups, "        ::kernel_builder::Group {{ ptx: {ptx}, machine_code: &[{machine_code}] }},");
@@ -251,7 +297,7 @@ fn compress(strings: &[&[u8]], model: Model) -> io::Result<Vec<u8>> {
 }
 
 /// Writes strings of bytes into a file of `out`, compressed, and returns the [`Packed`] that embeds it.
-fn pack(out: &Path, file: &str, strings: &[&[u8]], model: Model) -> Result<String> {
+fn store(out: &Path, file: &str, strings: &[&[u8]], model: Model) -> Result<String> {
     let path = out.join(file);
     let compressed = compress(strings, model).map_err(at(&path))?;
     fs::write(&path, compressed).map_err(at(&path))?;
@@ -262,11 +308,11 @@ fn pack(out: &Path, file: &str, strings: &[&[u8]], model: Model) -> Result<Strin
     ))
 }
 
-/// Compiles for one tier, and assembles for the machines that run no higher one.
-fn for_tier(builder: &KernelBuilder, tier: u32) -> KernelBuilder {
+/// Compiles for one tier, and assembles for those of the machines that run no higher one.
+fn for_tier(builder: &KernelBuilder, tier: u32, machines: &[u32]) -> KernelBuilder {
     let best = |machine: &u32| TIERS.iter().filter(|&tier| tier <= machine).max() == Some(&tier);
     let builder = builder.clone().arch(format!("sm_{tier}"));
-    let machines = MACHINES.iter().filter(|machine| best(machine));
+    let machines = machines.iter().filter(|machine| best(machine));
     machines.fold(builder, |builder, machine| builder.assemble(format!("sm_{machine}")))
 }
 

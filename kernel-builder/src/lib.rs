@@ -42,7 +42,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use compiler::Compiler;
-pub use embed::{Group, Kernel, Packed, Tier, embed};
+pub use embed::{Group, Kernel, Packed, Tier, embed, pack};
 pub use module::Module;
 
 /// The result of every fallible function of this crate.
@@ -173,6 +173,7 @@ const KEPT: usize = 16;
 pub struct KernelBuilder {
     krate: PathBuf,
     with: Vec<PathBuf>,
+    packed: Option<PathBuf>,
     arch: String,
     release: bool,
     ptx_isa: Option<u32>,
@@ -187,6 +188,7 @@ impl KernelBuilder {
         Self {
             krate: krate.into(),
             with: Vec::new(),
+            packed: None,
             arch: "sm_75".into(),
             release: true,
             ptx_isa: None,
@@ -199,6 +201,13 @@ impl KernelBuilder {
     /// A further folder of source, files of which the crate includes by `#[path]`: a change there is a change of the crate.
     pub fn with(mut self, folder: impl Into<PathBuf>) -> Self {
         self.with.push(folder.into());
+        self
+    }
+
+    /// A folder that [`pack`] has written, which [`embed`] takes if it is there: in a package that is published, not in the
+    /// repository that it comes from, where it would hide changes of the source.
+    pub fn packed(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.packed = Some(folder.into());
         self
     }
 

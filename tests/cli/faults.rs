@@ -60,7 +60,18 @@ fn is_unfinished(path: &Path) -> bool {
 
 /// Starts a job that writes for a while, and waits until it does.
 fn writing(bench: &Bench) -> Result<Child, Failed> {
-    let arguments = ["filter", "in.raw", "out.png", "--raw", "7000x5000x3", "--filter", "identity", "--device", "cpu"];
+    let arguments = [
+        "filter",
+        "in.raw",
+        "out.png",
+        "--overwrite",
+        "--raw",
+        "7000x5000x3",
+        "--filter",
+        "identity",
+        "--device",
+        "cpu",
+    ];
     let mut child = Command::new(apron()?).args(arguments).current_dir(bench.path()).stderr(Stdio::null()).spawn()?;
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(60) {
@@ -99,7 +110,7 @@ fn stopped(signal: &str) -> Result<(), Failed> {
         return Err(format!("{left} unfinished files are left").into());
     }
     bench.put("small.png", PICTURES[2].1);
-    Ok(bench.succeed(&["filter", "small.png", "out.png", "--filter", "emboss", "--device", "cpu"])?)
+    Ok(bench.succeed(&["filter", "small.png", "out.png", "--overwrite", "--filter", "emboss", "--device", "cpu"])?)
 }
 
 #[cfg(unix)]
@@ -118,8 +129,8 @@ fn disk_full() -> Result<(), Failed> {
         let bench = Bench::new();
         bench.put("in.png", PICTURES[0].1);
         let command = match output {
-            "taps.npy" => "taps --filter motion:length=301,angle=45 --out taps.npy".to_owned(),
-            _ => format!("filter in.png {output} --filter identity --device cpu {format}"),
+            "taps.npy" => "taps --filter motion:length=301,angle=45 --out taps.npy --overwrite".to_owned(),
+            _ => format!("filter in.png {output} --overwrite --filter identity --device cpu {format}"),
         };
         let old = output != "new.jpg";
         if old {
@@ -165,7 +176,7 @@ fn memory_exhausted() -> Result<(), Failed> {
     let bench = Bench::new();
     std::fs::File::create(bench.path().join("in.raw"))?.set_len(9000 * 9000 * 4)?;
     bench.put("out.npy", OLD);
-    let job = "filter in.raw out.npy --raw 9000x9000x4 --filter identity --device cpu";
+    let job = "filter in.raw out.npy --overwrite --raw 9000x9000x4 --filter identity --device cpu";
     for kibibytes in [250_000, 550_000] {
         let output = shell(&bench, &format!("ulimit -v {kibibytes}; exec \"$0\" {job}"))?.output()?;
         refused(&output, &["memory"])

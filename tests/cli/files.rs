@@ -80,6 +80,13 @@ fn info() -> Result<(), Failed> {
         (&["--help"], "Examples"),
         (&["filter", "--help"], "Examples"),
         (&["filters"], "sobel-x"),
+        (&["filters"], "required: "),
+        (&["help"], "Examples"),
+        (&["help", "filter"], "--skip-existing"),
+        (&["completions", "bash"], "--skip-existing"),
+        (&["completions", "zsh"], "--skip-existing"),
+        (&["man"], ".TH"),
+        (&["man", "filter"], "skip\\-existing"),
     ] {
         let output = bench.run(arguments)?;
         if !output.status.success() || !String::from_utf8_lossy(&output.stdout).contains(word) {

@@ -76,7 +76,18 @@ fn run() -> Result<(), Failed> {
     }
     bench.put("same.ptx", own.as_bytes());
     bench.put("doubled.ptx", doubled.as_bytes());
-    let filter = ["filter", "in.png", "out.npy", "--filter", "emboss", "--output-type", "f32", "--device", "gpu:0"];
+    let filter = [
+        "filter",
+        "in.png",
+        "out.npy",
+        "--overwrite",
+        "--filter",
+        "emboss",
+        "--output-type",
+        "f32",
+        "--device",
+        "gpu:0",
+    ];
     let filter = [&filter[..], &["--variant", "direct-naive"]].concat();
     let mut results = Vec::new();
     for more in [&[][..], &["--ptx", "same.ptx"], &["--ptx", "doubled.ptx"]] {

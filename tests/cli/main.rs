@@ -7,9 +7,11 @@ mod files;
 mod fuzzed;
 #[cfg(feature = "gpu")]
 mod kernels;
+mod places;
 mod plan;
 mod scipy;
 mod tool;
+mod values;
 
 use std::process::ExitCode;
 
@@ -32,6 +34,8 @@ fn main() -> ExitCode {
         codecs::trials(&judges),
         faults::trials(),
         fuzzed::trials(),
+        places::trials(),
+        values::trials(),
         plan::trials(&gpu),
         scipy::trials(&python, &gpu),
     ]

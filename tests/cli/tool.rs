@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use conformance::built;
+use libtest_mimic::Failed;
 use tempfile::TempDir;
 
 /// The tool to test: `APRON_BIN`; under cargo the one of this workspace, built now so that it is not an old one; else the
@@ -95,6 +96,42 @@ impl Bench {
         let mut found = BTreeMap::new();
         visit(self.path(), &mut found);
         found
+    }
+}
+
+/// Runs the tool, which must refuse: exit code 1 or 2, one line on stderr that holds these words, and no file changed.
+pub(crate) fn refuse(bench: &Bench, arguments: &[&str], words: &[&str]) -> Result<(), Failed> {
+    let before = bench.contents();
+    let output = bench.run(arguments)?;
+    let (out, line) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let shown = format!("apron {arguments:?}: {}, stdout {out:?}, stderr {line:?}", output.status);
+    // A signal has no code.
+    if !matches!(output.status.code(), Some(1 | 2)) {
+        return Err(format!("the exit code is not 1 or 2: {shown}").into());
+    }
+    if !out.is_empty() || line.lines().count() != 1 || !line.ends_with('\n') || line.trim().is_empty() {
+        return Err(format!("not exactly one line on stderr: {shown}").into());
+    }
+    if let Some(word) = words.iter().find(|&&word| !line.contains(word)) {
+        return Err(format!("\"{word}\" is not named: {shown}").into());
+    }
+    if line.contains("panicked") {
+        return Err(format!("it panicked: {shown}").into());
+    }
+    if bench.contents() != before {
+        return Err(format!("files have changed: {shown}").into());
+    }
+    Ok(())
+}
+
+/// Runs the tool, which must succeed and print nothing on stdout. Returns what it said on stderr.
+pub(crate) fn said(bench: &Bench, arguments: &[&str]) -> Result<String, Failed> {
+    let output = bench.run(arguments)?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() && output.stdout.is_empty() && !said.is_empty() {
+        Ok(said)
+    } else {
+        Err(format!("apron {arguments:?}: {}, stderr {said:?}", output.status).into())
     }
 }
 

@@ -10,7 +10,9 @@ use conformance::product::Gpu;
 use conformance::select::Selection;
 use conformance::suite::gpu_trial;
 #[cfg(not(feature = "gpu"))]
-use conformance::suite::{no_gpu as streams, no_gpu as recording, no_gpu as dropped_elsewhere};
+use conformance::suite::{
+    no_gpu as dropped_elsewhere, no_gpu as foreign_stream, no_gpu as recording, no_gpu as streams,
+};
 use libtest_mimic::{Failed, Trial};
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
@@ -19,6 +21,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         Trial::test("concurrency::panics_elsewhere_do_no_harm::cpu", || panics(Device::Cpu)),
         gpu_trial("concurrency::panics_elsewhere_do_no_harm::gpu", gpu, || panics(Gpu::DEVICE)),
         gpu_trial("concurrency::streams::gpu", gpu, streams),
+        gpu_trial("concurrency::foreign_stream::gpu", gpu, foreign_stream),
         gpu_trial("concurrency::recording::gpu", gpu, recording),
         gpu_trial("concurrency::dropped_elsewhere::gpu", gpu, dropped_elsewhere),
     ];
@@ -41,7 +44,8 @@ fn types() -> Result<(), Failed> {
     fn send<T: Send>() {}
     fn both<T: Send + Sync>() {}
     both::<Plan>();
-    both::<PlanBuilder<'_>>();
+    both::<PlanBuilder>();
+    both::<apron::Pipeline>();
     both::<Filter>();
     both::<Image<f32>>();
     both::<Error>();
@@ -66,7 +70,7 @@ pub(crate) const FILTERS: [&str; 5] =
     ["gaussian:sigma=1.5", "motion:length=9,angle=30", "laplacian", "box:size=14", "motion:length=41,angle=70"];
 
 pub(crate) fn plan(filter: &str, device: Device) -> apron::Result<Plan> {
-    Plan::builder(&filter.parse()?).border(Border::Wrap).device(device).build()
+    Plan::builder(&filter.parse::<apron::Filter>()?).border(Border::Wrap).device(device).build()
 }
 
 /// A picture of its own for each thread and turn, of sizes that differ: scratch memory must grow.
@@ -199,6 +203,44 @@ fn streams() -> Result<(), Failed> {
             };
             judged(filter, thread, job())
         })?;
+    }
+    Ok(())
+}
+
+/// Buffers and a stream that another library might own: pointers, strides and a handle. The plan's work runs between what is in
+/// the stream before it and after it, though nobody waits, and the stream outlives what was made of its handle.
+#[cfg(feature = "gpu")]
+fn foreign_stream() -> Result<(), Failed> {
+    use apron::gpu::{DeviceView, DeviceViewMut};
+
+    let gpu = apron::gpu::Gpu::open(0)?;
+    let theirs = gpu.stream()?;
+    for filter in FILTERS {
+        let plan = plan(filter, Gpu::DEVICE)?;
+        let picture = picture(5, 2)?;
+        let expected = run(&plan, &picture)?;
+        let uploaded = gpu.upload(&picture.view())?;
+        for _ in 0..TURNS {
+            let (mut from, to) = (gpu.image(picture.shape())?, gpu.image(picture.shape())?);
+            let mut out = gpu.image(picture.shape())?;
+            from.copy_from(&uploaded, &theirs)?;
+            {
+                let (read, written) = ((from.format().scalar, from.strides()), (to.format().scalar, to.strides()));
+                let (shape, rows) = (picture.shape(), 0..picture.shape().height);
+                // SAFETY: `from` is an image of this shape and these strides, and lives until the stream is synchronized.
+                let src = unsafe { DeviceView::from_raw(&gpu, from.address(), read, shape, 1, rows.clone())? };
+                // SAFETY: as above, of `to`, which nothing else uses before its copy in the same stream.
+                let mut dst = unsafe { DeviceViewMut::from_raw(&gpu, to.address(), written, shape, 1, rows.clone())? };
+                // SAFETY: `theirs` lives longer.
+                let mut stream = unsafe { gpu.stream_from_raw(theirs.handle()) };
+                plan.run_region(&src, &mut dst, 0..shape.width, rows, &mut stream)?;
+                out.copy_from(&to, &theirs)?;
+            }
+            theirs.synchronize()?;
+            if gpu.download(&out)? != expected {
+                return Err(format!("{filter}: another result in a stream by its handle").into());
+            }
+        }
     }
     Ok(())
 }

@@ -59,12 +59,13 @@ fn essence(output: &Output) -> String {
 
 /// Every test of the GPU, on a device with asynchronous copies and room for the largest tiles, and with grids that end after a few
 /// rows of blocks; then, fewer, on one that has neither, and one row, and that copies no rows 100 bytes apart. Between them they
-/// launch every kernel that a variant may launch. Those of bands once more, on two devices with little memory.
+/// launch every kernel that a variant may launch. Those of bands on two devices with little memory, where they find
+/// most to do.
 fn suite() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let (new, old) = (folder.path().join("new"), folder.path().join("old"));
     let started = std::time::Instant::now();
-    run(&new, "devices=2,", |command| command.arg("::gpu").env("APRON_GRID_ROWS", "5"))?;
+    run(&new, "devices=2,", |command| command.args(["::gpu", "--skip", "flow::"]).env("APRON_GRID_ROWS", "5"))?;
     run(&old, "arch=75,multiprocessors=1,pitch=100,", |command| {
         command.args(["awkward::gpu-memory"]).env("APRON_CONFORMANCE", "small").env("APRON_GRID_ROWS", "1")
     })?;
@@ -414,7 +415,7 @@ mod survival {
             Err(Error::NoGpu { reason }) if reason.contains(words) => println!("said: {reason}"),
             other => return Err(format!("{other:?}").into()),
         }
-        let plan = Plan::builder(&"box:size=3".parse()?).device(Device::Auto).build()?;
+        let plan = Plan::builder(&"box:size=3".parse::<apron::Filter>()?).device(Device::Auto).build()?;
         if plan.device() == Device::Cpu { Ok(()) } else { Err(format!("it went to {}", plan.device()).into()) }
     }
 }

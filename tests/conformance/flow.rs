@@ -42,7 +42,9 @@ mod on_gpu {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use apron::gpu::HostImage;
-    use apron::{Border, Device, Error, Image, ImageView, ImageViewMut, Plan, PlanBuilder, Result, Shape, Variant};
+    use apron::{
+        Border, Device, Error, Gpus, Image, ImageView, ImageViewMut, Plan, PlanBuilder, Result, Shape, Variant,
+    };
     use conformance::problem::Window;
     use conformance::sample::{Data, Kind, Sample};
     use conformance::select::{BORDERS, seed};
@@ -110,7 +112,7 @@ mod on_gpu {
             )
         }
 
-        fn builder(&self) -> PlanBuilder<'_> {
+        fn builder(&self) -> PlanBuilder {
             Plan::builder(&self.window.filter).border(self.border).device(Gpu::DEVICE).variant(self.variant)
         }
 
@@ -420,6 +422,11 @@ mod on_gpu {
             for (name, plan, turns) in [
                 ("whole", builder().device(Gpu::DEVICE).build()?, 1),
                 ("bands", builder().device(Gpu::DEVICE).band_rows(9).build()?, 2),
+                (
+                    "GPUs of a list",
+                    builder().device(Device::Gpus(Gpus::new(0..apron::gpu::Gpu::count()?)?)).build()?,
+                    1,
+                ),
                 ("all GPUs", builder().device(Device::AllGpus).build()?, 1),
                 ("bands on all GPUs", builder().device(Device::AllGpus).band_rows(9).build()?, 1),
             ] {

@@ -18,6 +18,7 @@ mod regions;
 mod sanitize;
 mod separable;
 mod stored;
+mod streamed;
 mod table;
 
 use std::process::ExitCode;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         plan::trials(selection, &gpu),
         regions::trials(selection, &gpu),
         stored::trials(selection, &gpu),
+        streamed::trials(selection, &gpu),
         entries::trials(&gpu),
         cpu::trials(selection),
         generated::trials(selection, &gpu),

@@ -199,7 +199,8 @@ pub fn stored(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
                     }
                 }
             }
-            let problems = selection.cut(7, problems, groups.len());
+            // Eleven has no factor in common with what goes round.
+            let problems = selection.cut(44, problems, groups.len());
             groups.push(Group { window: window.clone(), border, problems });
         }
     }
@@ -248,7 +249,7 @@ pub fn ties(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
                     _ => problem,
                 }
             });
-            let problems = selection.cut(4, problems, groups.len());
+            let problems = selection.cut(12, problems, groups.len());
             groups.push(Group { window: window.clone(), border, problems });
         }
     }

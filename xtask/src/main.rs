@@ -1,8 +1,10 @@
 //! The project's commands.
 
+mod dependents;
 #[cfg(test)]
 mod docs;
 mod doctor;
+mod package;
 mod ptx;
 mod rust_cuda;
 mod test;
@@ -55,6 +57,10 @@ enum Task {
     },
     /// Compile the kernels, and list each entry's registers and spills.
     Ptx(ptx::Options),
+    /// Pack the packages as crates.io gets them, with the kernels' PTX inside.
+    Package(package::Options),
+    /// Build and run programs that depend on the packed packages, and on the git repository.
+    Dependents,
     /// List what is missing on this machine, and how to install it.
     Doctor,
 }
@@ -69,6 +75,8 @@ fn main() -> ExitCode {
         Task::Test { arguments } => test::run(&arguments),
         Task::Sanitize { arguments } => sanitize(&arguments),
         Task::Ptx(options) => ptx::run(&options),
+        Task::Package(options) => package::run(&options),
+        Task::Dependents => dependents::run(),
         Task::Doctor => doctor::run(),
     };
     result.unwrap_or_else(|error| {

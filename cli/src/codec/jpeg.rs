@@ -105,7 +105,8 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink, options: &Writing) 
         return Err(format!("{}x{} pixels are more than the 65500 a side that JPEG holds", shape.width, shape.height));
     }
     let colours = if shape.channels == 1 { PixelFormat::Grayscale } else { PixelFormat::Rgb };
-    let mut encoder = Encoder::new(picture.pixels.bytes(), shape.width, shape.height, colours).quality(options.quality);
+    let mut encoder =
+        Encoder::new(picture.pixels.bytes(), shape.width, shape.height, colours).quality(options.quality.unwrap_or(90));
     encoder = encoder.subsampling(match options.subsampling.or(meta.subsampling) {
         Some(Subsampling::S420) => turbo::Subsampling::S420,
         Some(Subsampling::S422) => turbo::Subsampling::S422,

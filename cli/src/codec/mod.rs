@@ -35,23 +35,23 @@ impl<W: Write + Seek> Sink for W {}
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Reading {
     /// Read files without a header: rows of pixels of this size, with interleaved channels; TYPE is u8, u16 or f32 [default: u8]
-    #[arg(long, value_name = "WxHxC[:TYPE]", value_parser = Raw::parse)]
+    #[arg(long, value_name = "WxHxC[:TYPE]", value_parser = Raw::parse, help_heading = "Files")]
     pub(crate) raw: Option<Raw>,
 
-    /// Axes of arrays: yx, yxc, zyx or zyxc, where z are slices and c channels [default: by shape]
-    #[arg(long, value_name = "AXES")]
+    /// Axes of arrays: y are rows, x columns, z slices and c channels [default: by shape]
+    #[arg(long, value_name = "AXES", help_heading = "Files")]
     pub(crate) axes: Option<crate::npy::Axes>,
 
     /// Take this page, frame or slice alone, counted from 1 [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Files")]
     pub(crate) page: Option<u32>,
 
-    /// Keep what was read of a file that is damaged or ends too early, and warn
-    #[arg(long)]
+    /// Keep what can be read of a file that is damaged or cut off, and say so
+    #[arg(long, help_heading = "Files")]
     pub(crate) lenient: bool,
 
     /// Rotate and mirror the pixels as the picture is to be shown
-    #[arg(long)]
+    #[arg(long, help_heading = "Files")]
     pub(crate) auto_orient: bool,
 
     #[command(flatten)]
@@ -59,20 +59,19 @@ pub(crate) struct Reading {
 }
 
 /// How files are written.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Writing {
-    /// Quality of JPEG output
-    #[arg(long, value_name = "1-100", default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=100))]
-    pub(crate) quality: u8,
+    /// Quality of JPEG output [default: 90]
+    #[arg(long, value_name = "1-100", value_parser = clap::value_parser!(u8).range(1..=100), help_heading = "Files")]
+    pub(crate) quality: Option<u8>,
 
-    /// Colour of JPEG output: 444 at full resolution, 422 at half of the width, 420 at half of both [default: as a JPEG
-    /// input, else 444]
-    #[arg(long, value_name = "KIND")]
+    /// Colour of JPEG output: 444 at full resolution, 422 at half of the width, 420 at half of both [default: as a JPEG input, else 444]
+    #[arg(long, value_name = "KIND", help_heading = "Files")]
     pub(crate) subsampling: Option<Subsampling>,
 
-    /// Compression of TIFF output
-    #[arg(long, value_name = "KIND", default_value = "none")]
-    pub(crate) compression: Compression,
+    /// Compression of TIFF output, without loss [default: none]
+    #[arg(long, value_name = "KIND", help_heading = "Files")]
+    pub(crate) compression: Option<Compression>,
 }
 
 /// How a TIFF is compressed, without loss.
@@ -161,9 +160,9 @@ impl<'a> Pages<'a> {
         let bytes = width.saturating_mul(height).saturating_mul(bytes_per_pixel).saturating_add(self.bytes);
         if bytes > self.options.limits.max_bytes && self.wants() {
             return Err(format!(
-                "{} pages take {bytes} bytes, more than {}; raise it with --max-bytes if you trust the file, or choose one with --page",
+                "{} pages take {bytes} bytes; {}, or choose one with --page",
                 self.found + 1,
-                self.options.limits.max_bytes
+                self.options.limits.advice()
             ));
         }
         Ok(())

@@ -340,7 +340,8 @@ fn pages<K: TiffKind>(
     document: &Document,
     options: &Writing,
 ) -> TiffResult<()> {
-    encoder = encoder.with_compression(match options.compression {
+    let compression = options.compression.unwrap_or(Compression::None);
+    encoder = encoder.with_compression(match compression {
         Compression::None => encoder::Compression::Uncompressed,
         Compression::Lzw => encoder::Compression::Lzw,
         Compression::Deflate => encoder::Compression::Deflate(DeflateLevel::Balanced),
@@ -352,7 +353,7 @@ fn pages<K: TiffKind>(
             (Pixels::U8(_) | Pixels::U16(_), _) => true,
             (_, stored) => !matches!(stored, None | Some(Stored::F64)),
         };
-        let predicted = whole && matches!(options.compression, Compression::Lzw | Compression::Deflate);
+        let predicted = whole && matches!(compression, Compression::Lzw | Compression::Deflate);
         encoder = encoder.with_predictor(if predicted { Predictor::Horizontal } else { Predictor::None });
         match (&page.pixels, page.stored) {
             (Pixels::U8(image), _) => one::<u8, K>(&mut encoder, page, image.as_slice())?,

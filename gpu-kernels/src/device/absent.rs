@@ -85,6 +85,9 @@ absent! {
     fn pack_bytes(high: i32, low: i32, above: u32) -> u32;
     fn half_to_f32(bits: u32) -> f32;
     fn f32_to_half(value: f32) -> u32;
+    fn sqrt(value: f32) -> f32;
+    fn sqrt_near(value: f32) -> f32;
+    fn sqrt_f64(value: f64) -> f64;
     fn mul_f64(a: f64, b: f64) -> f64;
     fn add_f64(a: f64, b: f64) -> f64;
     fn fma_f64(a: f64, b: f64, c: f64) -> f64;

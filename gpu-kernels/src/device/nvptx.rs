@@ -436,6 +436,54 @@ pub(crate) fn f32_to_half(value: f32) -> u32 {
     bits
 }
 
+/// The root of a number, rounded.
+#[inline(always)]
+pub(crate) fn sqrt(value: f32) -> f32 {
+    let root;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "sqrt.rn.f32 {}, {};",
+            out(reg32) root,
+            in(reg32) value,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    root
+}
+
+/// The root of a number that is 0 or not subnormal, within 2^-23 of itself: a few instructions, where the rounded root takes many.
+#[inline(always)]
+pub(crate) fn sqrt_near(value: f32) -> f32 {
+    let root;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "sqrt.approx.ftz.f32 {}, {};",
+            out(reg32) root,
+            in(reg32) value,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    root
+}
+
+/// The root of a number, rounded.
+#[inline(always)]
+pub(crate) fn sqrt_f64(value: f64) -> f64 {
+    let root;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "sqrt.rn.f64 {}, {};",
+            out(reg64) root,
+            in(reg64) value,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    root
+}
+
 /// `a * b`, rounded: never made one instruction with a sum.
 #[inline(always)]
 pub(crate) fn mul_f64(a: f64, b: f64) -> f64 {

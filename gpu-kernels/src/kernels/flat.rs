@@ -99,19 +99,28 @@ host! {
     }
 }
 
-/// A family's work on an input row; `sums` are those of the K output rows in progress, newest first.
-trait Step<const K: usize, const C: usize, const V: usize, const W: usize> {
-    /// Adds an input row to the sums, and returns the output row that is now complete.
+/// A kernel's work on an input row.
+pub(crate) trait Step<const K: usize, const C: usize, const V: usize, const W: usize> {
+    /// What it keeps from row to row: for the families, the sums of the K output rows in progress, newest first.
+    type State;
+
+    /// The state before the first row of a strip.
+    const START: Self::State;
+
+    /// Adds an input row to the state, and returns the output row that is now complete.
     ///
     /// # Safety
     /// The parameter holds the taps.
-    unsafe fn step(&self, row: &[u32; W], sums: &mut [[f32; V]; K]) -> [f32; V];
+    unsafe fn step(&self, row: &[u32; W], state: &mut Self::State) -> [f32; V];
 }
 
 /// Every tap for every value.
 struct Direct(Parameter);
 
 impl<const K: usize, const C: usize, const V: usize, const W: usize> Step<K, C, V, W> for Direct {
+    type State = [[f32; V]; K];
+    const START: Self::State = [[0.0; V]; K];
+
     #[inline(always)]
     unsafe fn step(&self, row: &[u32; W], sums: &mut [[f32; V]; K]) -> [f32; V] {
         // SAFETY: K * K taps are in the parameter.
@@ -137,6 +146,9 @@ impl<const K: usize, const C: usize, const V: usize, const W: usize> Step<K, C, 
 struct Fused(Parameter);
 
 impl<const K: usize, const C: usize, const V: usize, const W: usize> Step<K, C, V, W> for Fused {
+    type State = [[f32; V]; K];
+    const START: Self::State = [[0.0; V]; K];
+
     #[inline(always)]
     unsafe fn step(&self, row: &[u32; W], sums: &mut [[f32; V]; K]) -> [f32; V] {
         let mut across = [0.0; V];
@@ -167,7 +179,7 @@ impl<const K: usize, const C: usize, const V: usize, const W: usize> Step<K, C, 
 /// `pass` describes allocated memory and keeps the limits of `tile/flat.rs`; a block has 32 threads and
 /// [`crate::tile::flat::flat_bytes`] of shared memory.
 #[inline(always)]
-unsafe fn slide_flat<const K: usize, const C: usize, const V: usize, const W: usize, S: Step<K, C, V, W>>(
+pub(crate) unsafe fn slide_flat<const K: usize, const C: usize, const V: usize, const W: usize, S: Step<K, C, V, W>>(
     pass: &Pass,
     anchor_y: i32,
     rows: i32,
@@ -213,7 +225,7 @@ unsafe fn inside<const K: usize, const C: usize, const V: usize, const W: usize,
     (top, first, last): (i32, i32, i32),
 ) {
     let (below, out_below) = (input.row() as u64, output.row() as u64);
-    let mut sums = [[0.0; V]; K];
+    let mut state = S::START;
     let mut at = input.at(first);
     // The output row that an input row completes: one of the strip, but for the first K - 1.
     let mut y = top - (K as i32 - 1);
@@ -229,7 +241,7 @@ unsafe fn inside<const K: usize, const C: usize, const V: usize, const W: usize,
         let mut row = input.load_inside(at);
         loop {
             at = at.wrapping_add(below);
-            let next = turn(input, output, step, &mut sums, &row, (y, top, bottom), (at, to));
+            let next = turn(input, output, step, &mut state, &row, (y, top, bottom), (at, to));
             if y == bottom {
                 break;
             }
@@ -240,7 +252,7 @@ unsafe fn inside<const K: usize, const C: usize, const V: usize, const W: usize,
             }
             at = at.wrapping_add(below);
             let to_next = to.wrapping_add(out_below);
-            row = turn(input, output, step, &mut sums, &next, (y + 1, top, bottom), (at, to_next));
+            row = turn(input, output, step, &mut state, &next, (y + 1, top, bottom), (at, to_next));
             if y + 1 == bottom {
                 break;
             }
@@ -258,7 +270,7 @@ unsafe fn turn<const K: usize, const C: usize, const V: usize, const W: usize, S
     input: &Rows<'_, V, C, K, W>,
     output: &Results<'_, V, C>,
     step: &S,
-    sums: &mut [[f32; V]; K],
+    state: &mut S::State,
     row: &[u32; W],
     (y, top, bottom): (i32, i32, i32),
     (at, to): (u64, u64),
@@ -269,7 +281,7 @@ unsafe fn turn<const K: usize, const C: usize, const V: usize, const W: usize, S
         if y + AHEAD <= bottom {
             prefetch(at.wrapping_add((AHEAD - 1) as u64 * input.row() as u64));
         }
-        let complete = step.step(row, sums);
+        let complete = step.step(row, state);
         if y >= top {
             output.write(true, y, to, &complete);
         }
@@ -291,17 +303,17 @@ unsafe fn at_edge<const K: usize, const C: usize, const V: usize, const W: usize
     step: &S,
     (top, first, last): (i32, i32, i32),
 ) {
-    let mut sums = [[0.0; V]; K];
+    let mut state = S::START;
     // SAFETY: as the caller promised.
     unsafe {
         let mut started = input.start(opaque(first));
         let mut y = first;
         while y <= last {
             let next = input.start(opaque(y + 1));
-            let sums = step.step(&input.finish(&started), &mut sums);
+            let complete = step.step(&input.finish(&started), &mut state);
             let done = y - first + top - (K as i32 - 1);
             if done >= top {
-                output.write(false, done, output.at(done), &sums);
+                output.write(false, done, output.at(done), &complete);
             }
             started = next;
             y += 1;

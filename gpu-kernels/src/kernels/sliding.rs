@@ -97,22 +97,31 @@ pub(crate) const fn narrower(px: i32, px8: i32) -> i32 {
     if px8 < px { px8 } else { px }
 }
 
-/// A family's work on R input rows; `sums` are those of the K output rows in progress, newest first.
+/// A kernel's work on R input rows.
 pub(crate) trait Step<const K: usize, const PX: usize, const R: usize> {
-    /// Adds input rows, of which each is `ring_apron(K) - K / 2` floats and then the window's, to the sums, and returns the
+    /// What it keeps from row to row: for the families, the sums of the K output rows in progress, newest first.
+    type State;
+
+    /// The state before the first row of a strip.
+    const START: Self::State;
+
+    /// Adds input rows, of which each is `ring_apron(K) - K / 2` floats and then the window's, to the state, and returns the
     /// R output rows that are now complete.
     ///
     /// # Safety
     /// The parameter holds the taps.
-    unsafe fn step(&self, rows: [Share; R], sums: &mut [[f32; PX]; K]) -> [[f32; PX]; R];
+    unsafe fn step(&self, rows: [Share; R], state: &mut Self::State) -> [[f32; PX]; R];
 }
 
-type Share = [f32; MAX_SHARE];
+pub(crate) type Share = [f32; MAX_SHARE];
 
 /// Every tap for every pixel.
 struct Direct(Parameter);
 
 impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Direct {
+    type State = [[f32; PX]; K];
+    const START: Self::State = [[0.0; PX]; K];
+
     #[inline(always)]
     unsafe fn step(&self, rows: [Share; R], sums: &mut [[f32; PX]; K]) -> [[f32; PX]; R] {
         let skew = ring_apron(K as i32) as usize - K / 2;
@@ -207,7 +216,7 @@ pub(crate) unsafe fn slide<const K: usize, const PX: usize, const R: usize, cons
         // Rows of input are counted from the first that the strip needs.
         let first = top - anchor_y;
         let count = bottom - top + K as i32 - 1;
-        let mut sums = [[0.0; PX]; K];
+        let mut state = S::START;
         let mut ahead = opaque(0);
         while ahead < (STAGES - R) as i32 {
             // SAFETY: these buffers have not been used, or the barrier below has been passed since.
@@ -228,7 +237,7 @@ pub(crate) unsafe fn slide<const K: usize, const PX: usize, const R: usize, cons
                     shares[r] = ring.read(i + r as i32, share);
                     r += 1;
                 }
-                step.step(shares, &mut sums)
+                step.step(shares, &mut state)
             };
             // The oldest sums have just taken their last tap row.
             let done = top + i - (K as i32 - 1);
@@ -278,7 +287,7 @@ pub(crate) unsafe fn slide_parted<
         let bottom = if pass.region.y1 - top < rows { pass.region.y1 } else { top + rows };
         let first = top - anchor_y;
         let count = bottom - top + K as i32 - 1;
-        let mut sums = [[0.0; PX]; K];
+        let mut state = S::START;
         // SAFETY: as the caller promised; every warp of the block takes the same turns. Between a round's barrier and the
         // next one's, a half of shared memory is either written or read.
         unsafe {
@@ -305,7 +314,7 @@ pub(crate) unsafe fn slide_parted<
                             shares[r] = input.read(half, row + r as i32, share);
                             r += 1;
                         }
-                        let results = step.step(shares, &mut sums);
+                        let results = step.step(shares, &mut state);
                         let mut r = 0;
                         while r < R {
                             let y = y + r as i32;

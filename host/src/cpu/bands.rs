@@ -15,6 +15,7 @@ use super::share::share;
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
 use crate::Result;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+use crate::progress::Stage;
 use crate::round::{self, Order, Rounder, column_block, row_block};
 use crate::simd::{Float, Isa, Lanes, Work};
 use crate::window::Window;
@@ -128,6 +129,7 @@ impl<D> Target<'_, D> {
 pub(super) fn run<S: Pixel, D: Pixel>(
     in_f32: Option<&Run<'_, S, D, f32>>,
     in_f64: Option<&Run<'_, S, D, f64>>,
+    stage: &Stage<'_>,
 ) -> Result<()> {
     let strip = [in_f32.map(Run::strip), in_f64.filter(|_| in_f32.is_none()).map(Run::strip)];
     let frame = in_f32.map(|run| run.frame).or(in_f64.map(|run| run.frame));
@@ -151,14 +153,17 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     let threads = rayon::current_num_threads();
     if threads == 1 || work < SMALL {
         let mut memory = Default::default();
-        return (0..strips).try_for_each(|i| rectangle(&mut memory, i * strip..width.min((i + 1) * strip), 0..height));
+        return (0..strips).try_for_each(|i| {
+            rectangle(&mut memory, i * strip..width.min((i + 1) * strip), 0..height)?;
+            stage.jobs(i + 1, strips)
+        });
     }
     // Where bands meet, lines are computed twice, so a band should have several times the window's rows, if that keeps all
     // threads busy.
     let even = |jobs: usize| height.div_ceil(jobs.div_ceil(strips));
     let band = even(4 * threads).max(even(threads).min(4 * frame.window.rows));
     let bands = height.div_ceil(band);
-    share(0..bands * strips, |memory, job| {
+    share(stage, 0..bands * strips, |memory, job| {
         let (x, y) = (job % strips * strip, job / strips * band);
         rectangle(memory, x..width.min(x + strip), y..height.min(y + band))
     })

@@ -10,6 +10,7 @@ use gpu_kernels::border::CONSTANT;
 
 use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+use crate::progress::Stage;
 use crate::round::{self, Rounder};
 use crate::simd::{Isa, Lanes, Work};
 use crate::window::Window;
@@ -50,6 +51,7 @@ pub(super) fn run<D: Pixel>(
     dst: &mut ImageViewMut<'_, D>,
     filtered: usize,
     rounder: &Rounder<'_, f32>,
+    stage: &Stage<'_>,
 ) -> Result<()> {
     let Shape { width, height, channels } = src.shape();
     let threads = rayon::current_num_threads();
@@ -57,7 +59,7 @@ pub(super) fn run<D: Pixel>(
     let band = height.div_ceil(4 * threads).max(height.div_ceil(threads).min(4 * window.rows));
     // The row under tap row 0, for an anchor at 0; `None` outside the image.
     let row = |y: usize| window.row(y, 0, height).map(|y| src.row(y));
-    share(dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
+    share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
         let first = index * band;
         scratch.start(window, src.shape())?;
         for entering in first..first + window.rows - 1 {

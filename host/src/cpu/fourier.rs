@@ -10,6 +10,7 @@ use rustfft::{Fft, FftNum, FftPlanner};
 
 use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Pixel};
+use crate::progress::Stage;
 use crate::round::{self, Rounder};
 use crate::simd::{Float, Isa};
 use crate::spectrum::Part;
@@ -79,6 +80,13 @@ impl<E: Real> Spectra<E> {
     }
 }
 
+impl<E> Spectra<E> {
+    /// Rows of results in a tile.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+}
+
 /// A thread's memory.
 #[derive(Default)]
 struct Work<E> {
@@ -112,8 +120,9 @@ pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
     src: &ImageView<'_, S>,
     dst: &mut ImageViewMut<'_, D>,
     filtered: usize,
+    stage: &Stage<'_>,
 ) -> Result<()> {
-    share(dst.bands_mut(spectra.rows).enumerate(), |work: &mut Work<E>, (band, mut rows)| {
+    share(stage, dst.bands_mut(spectra.rows).enumerate(), |work: &mut Work<E>, (band, mut rows)| {
         work.start(spectra)?;
         for channel in 0..src.shape().channels {
             let plane = Plane { window, taps, spectra, rounder, src, channel, top: band * spectra.rows };

@@ -6,25 +6,30 @@
 //! | [`bands`], with the kernel in [`tile`] | the direct and the separable family |
 //! | [`boxes`] | equal taps over bytes |
 //! | [`fourier`] | the product of spectra |
+//! | [`gradient`] | gradients |
+//! | [`weighted`] | colours weighted by alpha |
 //! | [`share`] | which thread does what |
 
 mod bands;
 mod boxes;
 mod fourier;
+mod gradient;
 mod share;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod weighted;
 
 use std::sync::OnceLock;
 
 pub(crate) use tile::ROWS;
 
 use crate::image::{ImageView, ImageViewMut, Pixel};
+use crate::progress::Stage;
 use crate::round::{Order, Rounder, Settler};
 use crate::simd::Isa;
 use crate::window::Window;
-use crate::{Border, Family, Filter, Result};
+use crate::{Border, Family, Filter, Gradient, Result};
 use bands::{Frame, Passes, Run, Terms};
 
 /// A filter's taps, ready for the CPU.
@@ -54,7 +59,7 @@ impl Engine {
         })
     }
 
-    /// Filters the first `filtered` channels in a family's order and copies the others.
+    /// Filters the first `filtered` channels in a family's order and copies the others. It is a `stage` of a call, which may end it.
     pub(crate) fn run<S: Pixel, D: Pixel>(
         &self,
         family: Family,
@@ -62,25 +67,26 @@ impl Engine {
         src: &ImageView<'_, S>,
         dst: &mut ImageViewMut<'_, D>,
         filtered: usize,
+        stage: &Stage<'_>,
     ) -> Result<()> {
         let window = Window::new(&self.filter, border);
         let frame = |dst| Frame::new(self.isa, window, src, dst, filtered);
         let Some(bytes) = src.as_bytes().filter(|_| D::bytes_mut(&mut []).is_some()) else {
             if family == Family::Fourier {
-                return fourier::run(&window, self.dense()?, self.spectra()?, None, src, dst, filtered);
+                return fourier::run(&window, self.dense()?, self.spectra()?, None, src, dst, filtered, stage);
             }
             let terms = match (family, &self.factors) {
                 (Family::Separable, Some(factors)) => factors.passes().into(),
                 _ => Passes { across: None, taps: self.dense()? }.into(),
             };
-            return bands::run(Some(&Run::new(&frame(dst), &terms, None)), None);
+            return bands::run(Some(&Run::new(&frame(dst), &terms, None)), None, stage);
         };
 
         // 8-bit results are correctly rounded, whatever the order of the sums.
         let settler = Settler::new(bytes, filtered, &self.filter, border);
         if let Some(tap) = boxes::tap(&self.filter, &window, bytes.shape()) {
             let rounder = Rounder::in_f32(&settler, Order::Counted);
-            return boxes::run(self.isa, &window, tap, &bytes, dst, filtered, &rounder);
+            return boxes::run(self.isa, &window, tap, &bytes, dst, filtered, &rounder, stage);
         }
         let (terms, exact, orders) = if let (Some(sum), Some(factors)) = (self.filter.sum(), &self.sum) {
             let passes = factors.iter().map(Factors::passes).collect();
@@ -97,7 +103,7 @@ impl Engine {
             let rounder = Rounder::in_f64(&settler, Order::Spectra);
             if family == Family::Fourier && rounder.limit().is_some() {
                 let spectra = crate::memory::once(&self.exact_spectra, || fourier::Spectra::new(&self.filter))?;
-                return fourier::run(&window, &[], spectra, Some((self.isa, &rounder)), src, dst, filtered);
+                return fourier::run(&window, &[], spectra, Some((self.isa, &rounder)), src, dst, filtered, stage);
             }
             let by_rows = self.filter.cols() >= BY_ROWS && self.filter.rows() > 1;
             let order = if by_rows { Order::ByRows } else { Order::TapByTap };
@@ -114,9 +120,39 @@ impl Engine {
         let exact = exact.filter(|_| wide.limit().is_some() && narrow.share() > 0.0);
         let in_f64 = exact.as_ref().map(|terms| Run::new(&frame, terms, Some(&wide)));
         match &in_f64 {
-            Some(in_f64) if in_f64.is_better(narrow.share()) => bands::run(None, Some(in_f64)),
-            in_f64 => bands::run(Some(&in_f32), in_f64.as_ref()),
+            Some(in_f64) if in_f64.is_better(narrow.share()) => bands::run(None, Some(in_f64), stage),
+            in_f64 => bands::run(Some(&in_f32), in_f64.as_ref(), stage),
         }
+    }
+
+    /// The gradient, whose window the filter is, of the first `filtered` channels; copies the others.
+    pub(crate) fn run_gradient<S: Pixel, D: Pixel>(
+        &self,
+        gradient: Gradient,
+        border: Border,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+        filtered: usize,
+        stage: &Stage<'_>,
+    ) -> Result<()> {
+        let window = Window::new(&self.filter, border);
+        gradient::run(self.isa, &window, gradient, src, dst, filtered, stage)
+    }
+
+    /// Filters all channels, colours weighted by the last one, alpha.
+    pub(crate) fn run_weighted<S: Pixel, D: Pixel>(
+        &self,
+        border: Border,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+        stage: &Stage<'_>,
+    ) -> Result<()> {
+        weighted::run(self.isa, &self.filter, &Window::new(&self.filter, border), src, dst, stage)
+    }
+
+    /// Results of this family depend on a grid of tiles of so many rows, which begins at an image's first row.
+    pub(crate) fn step(&self, family: Family) -> Result<usize> {
+        if family == Family::Fourier { Ok(self.spectra()?.rows()) } else { Ok(1) }
     }
 
     fn spectra(&self) -> Result<&fourier::Spectra<f32>> {

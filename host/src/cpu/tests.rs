@@ -4,6 +4,7 @@ use multiversion::multiversion;
 
 use super::Engine;
 use crate::Scalar;
+use crate::progress::Report;
 use crate::{Border, Family, Filter, Image, Pixel, Shape};
 
 const BORDER: Border = Border::Reflect;
@@ -98,7 +99,10 @@ fn check<S: Pixel, D: Pixel>(filter: &Filter, family: Family, (width, height, ch
     for threads in [1, 3] {
         let mut found = Image::<D>::zeroed(width, height, channels).unwrap();
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| engine.run(family, BORDER, &src.view(), &mut found.view_mut(), filtered)).unwrap();
+        let report = Report::default();
+        let call = report.call(0);
+        let run = || engine.run(family, BORDER, &src.view(), &mut found.view_mut(), filtered, &call.stage(0, 0));
+        pool.install(run).unwrap();
         let at = |(i, value): (usize, &D)| *value != expected[i % channels][i / channels];
         let wrong = found.as_slice().iter().enumerate().position(at);
         let (cols, rows) = (filter.cols(), filter.rows());

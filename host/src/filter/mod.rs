@@ -106,7 +106,7 @@ impl Filter {
     ///
     /// ```
     /// let sobel = apron::Filter::separable(&[-1.0, 0.0, 1.0], &[1.0, 2.0, 1.0])?;
-    /// assert_eq!(sobel, apron::Filter::sobel_x()?);
+    /// assert_eq!(sobel, apron::Filter::sobel_x());
     /// # Ok::<(), apron::Error>(())
     /// ```
     ///
@@ -292,7 +292,7 @@ fn check_extents(cols: usize, rows: usize) -> Result<()> {
             return Err(Error::Parameter {
                 name,
                 value: extent.to_string(),
-                expected: format!("a filter has 1 to {} tap columns and rows", Filter::MAX_EXTENT),
+                expected: format!("1 to {}, the limit for a filter", Filter::MAX_EXTENT),
             });
         }
     }

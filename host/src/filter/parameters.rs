@@ -10,8 +10,12 @@ pub struct Preset {
     pub name: &'static str,
     /// One line on what it does.
     pub summary: &'static str,
-    /// The parameters that may follow the name.
+    /// Other names for it.
+    pub aliases: &'static [&'static str],
+    /// The parameters that may follow the name. A number without a name is the first one's.
     pub parameters: &'static [Parameter],
+    /// The parameters that must be given, in words; empty if none must.
+    pub needs: &'static str,
     pub(super) build: fn(&Given<'_>) -> Result<Filter>,
 }
 
@@ -20,6 +24,8 @@ pub struct Preset {
 pub struct Parameter {
     /// The name.
     pub name: &'static str,
+    /// Other names for it.
+    pub aliases: &'static [&'static str],
     /// Its meaning, its unit and its default.
     pub meaning: &'static str,
 }
@@ -29,7 +35,9 @@ impl std::fmt::Debug for Preset {
         f.debug_struct("Preset")
             .field("name", &self.name)
             .field("summary", &self.summary)
+            .field("aliases", &self.aliases)
             .field("parameters", &self.parameters)
+            .field("needs", &self.needs)
             .finish_non_exhaustive()
     }
 }
@@ -42,16 +50,19 @@ pub(super) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Reads what follows the name: `name=value`, with commas between.
+    /// Reads what follows the name: `name=value`, with commas between; in the first, the first parameter's name may be left out.
     pub(super) fn read(text: &'a str, preset: &'a Preset, rest: Option<&'a str>) -> Result<Self> {
         let mut given = Self { text, preset, values: Vec::new() };
-        for part in rest.into_iter().flat_map(|rest| rest.split(',')) {
-            let Some((name, value)) = part.split_once('=').map(|(name, value)| (name.trim(), value.trim())) else {
-                return Err(given.wrong(&format!("\"{}\" is not of the form name=value", brief(part))));
+        for (index, part) in rest.into_iter().flat_map(|rest| rest.split(',')).enumerate() {
+            let (name, value) = match (part.split_once('='), preset.parameters.first()) {
+                (Some((name, value)), _) => (name.trim(), value.trim()),
+                (None, Some(first)) if index == 0 && !part.trim().is_empty() => (first.name, part.trim()),
+                _ => return Err(given.wrong(&format!("\"{}\" is not of the form name=value", brief(part)))),
             };
-            if !preset.parameters.iter().any(|parameter| parameter.name == name) {
+            let called = |parameter: &&Parameter| parameter.name == name || parameter.aliases.contains(&name);
+            let Some(Parameter { name, .. }) = preset.parameters.iter().find(called) else {
                 return Err(given.wrong(&format!("\"{}\" is no parameter of it", brief(name))));
-            }
+            };
             if given.value(name).is_some() {
                 return Err(given.wrong(&format!("{name} is given twice")));
             }
@@ -69,7 +80,7 @@ impl<'a> Given<'a> {
     }
 
     pub(super) fn needed(&self, name: &str) -> Result<f64> {
-        self.number(name)?.ok_or_else(|| self.missing(name))
+        self.number(name)?.ok_or_else(|| self.missing())
     }
 
     pub(super) fn whole(&self, name: &str) -> Result<Option<usize>> {
@@ -79,18 +90,19 @@ impl<'a> Given<'a> {
         self.value(name).map(read).transpose()
     }
 
-    /// Columns and rows, from `size` or from both of `cols` and `rows`.
+    /// Columns and rows, from `size`, from `radius`, or from both of `cols` and `rows`.
     pub(super) fn window(&self) -> Result<Option<(usize, usize)>> {
-        match (self.whole("size")?, self.whole("cols")?, self.whole("rows")?) {
-            (Some(size), None, None) => Ok(Some((size, size))),
-            (None, Some(cols), Some(rows)) => Ok(Some((cols, rows))),
-            (None, None, None) => Ok(None),
+        let radius = self.whole("radius")?.map(|radius| radius.saturating_mul(2).saturating_add(1));
+        match (self.whole("size")?, radius, self.whole("cols")?, self.whole("rows")?) {
+            (Some(size), None, None, None) | (None, Some(size), None, None) => Ok(Some((size, size))),
+            (None, None, Some(cols), Some(rows)) => Ok(Some((cols, rows))),
+            (None, None, None, None) => Ok(None),
             _ => Err(self.wrong("the window is given by size alone, or by cols and rows")),
         }
     }
 
-    pub(super) fn missing(&self, what: &str) -> Error {
-        self.wrong(&format!("it needs {what}"))
+    pub(super) fn missing(&self) -> Error {
+        self.wrong(&format!("it needs {}", self.preset.needs))
     }
 
     fn wrong(&self, what: &str) -> Error {

@@ -7,13 +7,15 @@ use super::parameters::{Parameter, Preset};
 use super::{Filter, Sum, check_extents};
 use crate::{Error, Result};
 
+/// A filter whose taps are written here, so that no input can make it fail.
+fn constant(filter: Result<Filter>) -> Filter {
+    filter.expect("taps written in the source are legal")
+}
+
 impl Filter {
     /// One tap of 1: the output is the input.
-    ///
-    /// # Errors
-    /// None today.
-    pub fn identity() -> Result<Self> {
-        Ok(Self::product(vec![1.0], vec![1.0])?.called("identity"))
+    pub fn identity() -> Self {
+        constant(Self::product(vec![1.0], vec![1.0])).called("identity")
     }
 
     /// A Gaussian of standard deviation `sigma`, in pixels, cut off at SciPy's radius, `int(4 * sigma + 0.5)`; the taps sum
@@ -92,19 +94,13 @@ impl Filter {
     }
 
     /// Derivative along x: `-1 0 1` smoothed by `1 2 1` along y.
-    ///
-    /// # Errors
-    /// None today.
-    pub fn sobel_x() -> Result<Self> {
-        Self::sobel_x_sized(3)
+    pub fn sobel_x() -> Self {
+        constant(Self::sobel_x_sized(3))
     }
 
     /// Derivative along y: `-1 0 1` smoothed by `1 2 1` along x.
-    ///
-    /// # Errors
-    /// None today.
-    pub fn sobel_y() -> Result<Self> {
-        Self::sobel_y_sized(3)
+    pub fn sobel_y() -> Self {
+        constant(Self::sobel_y_sized(3))
     }
 
     /// [`Filter::sobel_x`] of another size, with the taps of OpenCV's `getDerivKernels`, not normalised.
@@ -126,35 +122,23 @@ impl Filter {
     }
 
     /// Derivative along x: `-1 0 1` smoothed by `3 10 3` along y.
-    ///
-    /// # Errors
-    /// None today.
-    pub fn scharr_x() -> Result<Self> {
-        Ok(Self::product(vec![-1.0, 0.0, 1.0], vec![3.0, 10.0, 3.0])?.called("scharr-x"))
+    pub fn scharr_x() -> Self {
+        constant(Self::product(vec![-1.0, 0.0, 1.0], vec![3.0, 10.0, 3.0])).called("scharr-x")
     }
 
     /// Derivative along y: `-1 0 1` smoothed by `3 10 3` along x.
-    ///
-    /// # Errors
-    /// None today.
-    pub fn scharr_y() -> Result<Self> {
-        Ok(Self::product(vec![3.0, 10.0, 3.0], vec![-1.0, 0.0, 1.0])?.called("scharr-y"))
+    pub fn scharr_y() -> Self {
+        constant(Self::product(vec![3.0, 10.0, 3.0], vec![-1.0, 0.0, 1.0])).called("scharr-y")
     }
 
     /// Derivative along x: `-1 0 1` smoothed by `1 1 1` along y.
-    ///
-    /// # Errors
-    /// None today.
-    pub fn prewitt_x() -> Result<Self> {
-        Ok(Self::product(vec![-1.0, 0.0, 1.0], vec![1.0; 3])?.called("prewitt-x"))
+    pub fn prewitt_x() -> Self {
+        constant(Self::product(vec![-1.0, 0.0, 1.0], vec![1.0; 3])).called("prewitt-x")
     }
 
     /// Derivative along y: `-1 0 1` smoothed by `1 1 1` along x.
-    ///
-    /// # Errors
-    /// None today.
-    pub fn prewitt_y() -> Result<Self> {
-        Ok(Self::product(vec![1.0; 3], vec![-1.0, 0.0, 1.0])?.called("prewitt-y"))
+    pub fn prewitt_y() -> Self {
+        constant(Self::product(vec![1.0; 3], vec![-1.0, 0.0, 1.0])).called("prewitt-y")
     }
 
     /// Sum of the second derivatives: `0 1 0; 1 -4 1; 0 1 0` with 4 neighbours, `1 1 1; 1 -8 1; 1 1 1` with 8.
@@ -204,11 +188,8 @@ impl Filter {
     }
 
     /// Relief lit from the upper left: `-2 -1 0; -1 1 1; 0 1 2`.
-    ///
-    /// # Errors
-    /// None today.
-    pub fn emboss() -> Result<Self> {
-        Ok(Self::from_taps_f64(3, 3, &[-2.0, -1.0, 0.0, -1.0, 1.0, 1.0, 0.0, 1.0, 2.0])?.called("emboss"))
+    pub fn emboss() -> Self {
+        constant(Self::from_taps_f64(3, 3, &[-2.0, -1.0, 0.0, -1.0, 1.0, 1.0, 0.0, 1.0, 2.0])).called("emboss")
     }
 
     /// The mean along a line through the pixel, as from a camera that moved by `length` pixels; `angle` in degrees,
@@ -369,23 +350,24 @@ fn sin_cos_degrees(angle: f64) -> (f64, f64) {
 }
 
 const fn parameter(name: &'static str, meaning: &'static str) -> Parameter {
-    Parameter { name, meaning }
+    Parameter { name, aliases: &[], meaning }
 }
 
 const SIZE: Parameter = parameter("size", "tap columns and rows");
 const COLS: Parameter = parameter("cols", "tap columns, with rows instead of size");
 const ROWS: Parameter = parameter("rows", "tap rows, with cols instead of size");
-const SIGMA: Parameter = parameter("sigma", "standard deviation in pixels");
+// Pillow calls it so.
+const SIGMA: Parameter = Parameter { aliases: &["radius"], ..parameter("sigma", "standard deviation in pixels") };
 const SOBEL_SIZE: Parameter = parameter("size", "odd, 3 to 31; 3 by default");
 
 impl Filter {
-    /// Every preset and its parameters: the table that the text form reads.
+    /// Every preset and its parameters: the table that the text form reads. The first parameter's name may be left out: `gaussian:2`.
     ///
     /// | filter | example | parameters |
     /// | --- | --- | --- |
     /// | identity | `identity` | |
-    /// | Gaussian blur | `gaussian:sigma=2`, `gaussian:size=5`, `gaussian:sigma=2,size=9` | `sigma`; `size`, or `cols` and `rows` |
-    /// | mean | `box:size=5`, `box:cols=3,rows=7` | `size`, or `cols` and `rows` |
+    /// | Gaussian blur | `gaussian:sigma=2`, `blur:2`, `gaussian:size=5`, `gaussian:sigma=2,size=9` | `sigma`; `size`, or `cols` and `rows` |
+    /// | mean | `box:size=5`, `box:cols=3,rows=7` | `size`, or `radius`, or `cols` and `rows` |
     /// | sharpen | `sharpen`, `sharpen:amount=0.5` | `amount` |
     /// | unsharp mask | `unsharp:sigma=1,amount=1.5` | `sigma`, `amount` |
     /// | derivatives | `sobel-x`, `sobel-y:size=5` | `size` |
@@ -395,100 +377,135 @@ impl Filter {
     /// | relief | `emboss` | |
     /// | motion blur | `motion:length=15,angle=30` | `length`, `angle` |
     pub const PRESETS: &'static [Preset] = &[
-        Preset { name: "identity", summary: "the input", parameters: &[], build: |_| Filter::identity() },
+        Preset {
+            name: "identity",
+            summary: "the input",
+            aliases: &[],
+            parameters: &[],
+            needs: "",
+            build: |_| Ok(Filter::identity()),
+        },
         Preset {
             name: "gaussian",
             summary: "Gaussian blur; sigma sets the window, or the window sets sigma, if only one is given",
+            aliases: &["blur"],
             parameters: &[SIGMA, SIZE, COLS, ROWS],
+            needs: "sigma or size",
             build: |given| match (given.number("sigma")?, given.window()?) {
                 (Some(sigma), None) => Filter::gaussian(sigma),
                 (Some(sigma), Some((cols, rows))) => Filter::gaussian_sized(sigma, cols, rows),
                 (None, Some((cols, rows))) => Filter::gaussian_from_size(cols, rows),
-                (None, None) => Err(given.missing("sigma or size")),
+                (None, None) => Err(given.missing()),
             },
         },
         Preset {
             name: "box",
             summary: "mean of the window",
-            parameters: &[SIZE, COLS, ROWS],
+            aliases: &[],
+            parameters: &[SIZE, parameter("radius", "instead of size: size is 2 * radius + 1"), COLS, ROWS],
+            needs: "size, or cols and rows",
             build: |given| {
-                let (cols, rows) = given.window()?.ok_or_else(|| given.missing("size, or cols and rows"))?;
+                let (cols, rows) = given.window()?.ok_or_else(|| given.missing())?;
                 Filter::box_filter(cols, rows)
             },
         },
         Preset {
             name: "sharpen",
             summary: "the image minus its Laplacian",
+            aliases: &[],
             parameters: &[parameter("amount", "factor of the Laplacian; 1 by default")],
+            needs: "",
             build: |given| Filter::sharpen(given.number("amount")?.unwrap_or(1.0)),
         },
         Preset {
             name: "unsharp",
             summary: "the image plus its difference from a Gaussian blur",
+            aliases: &[],
             parameters: &[SIGMA, parameter("amount", "factor of the difference; 1 by default")],
+            needs: "sigma",
             build: |given| Filter::unsharp(given.needed("sigma")?, given.number("amount")?.unwrap_or(1.0)),
         },
         Preset {
             name: "sobel-x",
             summary: "derivative along x, smoothed along y",
+            aliases: &[],
             parameters: &[SOBEL_SIZE],
+            needs: "",
             build: |given| Filter::sobel_x_sized(given.whole("size")?.unwrap_or(3)),
         },
         Preset {
             name: "sobel-y",
             summary: "derivative along y, smoothed along x",
+            aliases: &[],
             parameters: &[SOBEL_SIZE],
+            needs: "",
             build: |given| Filter::sobel_y_sized(given.whole("size")?.unwrap_or(3)),
         },
         Preset {
             name: "scharr-x",
             summary: "derivative along x, smoothed by 3 10 3 along y",
+            aliases: &[],
             parameters: &[],
-            build: |_| Filter::scharr_x(),
+            needs: "",
+            build: |_| Ok(Filter::scharr_x()),
         },
         Preset {
             name: "scharr-y",
             summary: "derivative along y, smoothed by 3 10 3 along x",
+            aliases: &[],
             parameters: &[],
-            build: |_| Filter::scharr_y(),
+            needs: "",
+            build: |_| Ok(Filter::scharr_y()),
         },
         Preset {
             name: "prewitt-x",
             summary: "derivative along x, smoothed by 1 1 1 along y",
+            aliases: &[],
             parameters: &[],
-            build: |_| Filter::prewitt_x(),
+            needs: "",
+            build: |_| Ok(Filter::prewitt_x()),
         },
         Preset {
             name: "prewitt-y",
             summary: "derivative along y, smoothed by 1 1 1 along x",
+            aliases: &[],
             parameters: &[],
-            build: |_| Filter::prewitt_y(),
+            needs: "",
+            build: |_| Ok(Filter::prewitt_y()),
         },
         Preset {
             name: "laplacian",
             summary: "sum of the second derivatives",
-            parameters: &[parameter("neighbours", "4 or 8; 4 by default")],
+            aliases: &[],
+            parameters: &[Parameter { aliases: &["neighbors"], ..parameter("neighbours", "4 or 8; 4 by default") }],
+            needs: "",
             build: |given| Filter::laplacian(given.whole("neighbours")?.unwrap_or(4)),
         },
         Preset {
             name: "log",
             summary: "Laplacian of Gaussian",
+            aliases: &[],
             parameters: &[SIGMA],
+            needs: "sigma",
             build: |given| Filter::laplacian_of_gaussian(given.needed("sigma")?),
         },
         Preset {
             name: "emboss",
             summary: "relief lit from the upper left",
+            aliases: &[],
             parameters: &[],
-            build: |_| Filter::emboss(),
+            needs: "",
+            build: |_| Ok(Filter::emboss()),
         },
         Preset {
             name: "motion",
             summary: "mean along a line",
+            aliases: &[],
             parameters: &[
                 parameter("length", "pixels, 1 or more"),
                 parameter("angle", "degrees, counter-clockwise from the x axis; 0 by default"),
             ],
+            needs: "length",
             build: |given| Filter::motion(given.needed("length")?, given.number("angle")?.unwrap_or(0.0)),
         },
     ];

@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// filter    = name [ ":" parameter { "," parameter } ] [ anchor ]
 ///           | "taps:" row { ";" row } [ anchor ]
 ///           | "separable:row=" row ",column=" row [ anchor ]
-/// parameter = name "=" number
+/// parameter = [ name "=" ] number        (without a name, as the first: the preset's first parameter)
 /// row       = number { " " number }
 /// anchor    = "@" column "," row
 /// number    = decimal [ "/" decimal ]
@@ -21,7 +21,7 @@ use crate::{Error, Result};
 ///
 /// | filter | example | what it says |
 /// | --- | --- | --- |
-/// | a preset | `gaussian:sigma=2,size=9` | its name and parameters are in [`Filter::PRESETS`] |
+/// | a preset | `gaussian:sigma=2,size=9`, `gaussian:2` | its name and parameters are in [`Filter::PRESETS`] |
 /// | any taps | `taps:0 1 0; 1 -4 1; 0 1 0` | read by [`Filter::parse_taps`] |
 /// | a row and a column | `separable:row=1/4 1/2 1/4,column=-1 0 1` | the product of both |
 /// | another anchor | `box:size=4@1,1` | column and row of the cell on the output pixel |
@@ -169,7 +169,8 @@ fn separable(text: &str, rest: &str) -> Result<Filter> {
 }
 
 fn preset(text: &str, name: &str, rest: Option<&str>) -> Result<Filter> {
-    let Some(preset) = Filter::PRESETS.iter().find(|preset| preset.name == name) else {
+    let Some(preset) = Filter::PRESETS.iter().find(|preset| preset.name == name || preset.aliases.contains(&name))
+    else {
         let names: Vec<_> = Filter::PRESETS.iter().map(|preset| preset.name).collect();
         let reason =
             format!("no filter is called \"{}\"; there are {}, taps, separable", brief(name), names.join(", "));
@@ -207,7 +208,7 @@ mod tests {
 
     #[test]
     fn messages_say_what_there_is() {
-        let unknown = refused("blur:sigma=2");
+        let unknown = refused("blurr:sigma=2");
         for preset in Filter::PRESETS {
             assert!(unknown.contains(preset.name), "{unknown}");
         }
@@ -217,6 +218,12 @@ mod tests {
             ("gaussian:", "name=value"),
             ("gaussian:sgima=2", "sigma, size, cols, rows"),
             ("gaussian:sigma=2,sigma=3", "twice"),
+            ("gaussian:2,sigma=3", "twice"),
+            ("gaussian:radius=2,sigma=3", "twice"),
+            ("gaussian:sigma=2,9", "name=value"),
+            ("gaussian:two", "\"two\" is not a finite number"),
+            ("emboss:3", "name=value"),
+            ("box:size=5,radius=2", "size alone"),
             ("gaussian:sigma=-1", "above 0"),
             ("gaussian:sigma=0", "above 0"),
             ("gaussian:sigma=nan", "not a finite number"),
@@ -231,7 +238,7 @@ mod tests {
             ("emboss:size=3", "no parameters"),
             ("sobel-x:size=4", "odd number from 3 to 31"),
             ("sobel-x:size=33", "odd number from 3 to 31"),
-            ("laplacian:neighbours=6", "4 or 8"),
+            ("laplacian:neighbours=6", "neighbours is 6, but must be 4 or 8"),
             ("log:sigma=0.4", "at least 0.5"),
             ("motion:length=0", "from 1"),
             ("motion:length=5,angle=1e999", "not a finite number"),
@@ -255,6 +262,24 @@ mod tests {
         }
         let long = refused(&format!("taps:{}", "1\n2 3\n".repeat(100_000)));
         assert!(long.len() < 200, "{long}");
+    }
+
+    #[test]
+    fn names_of_other_programs_are_read() {
+        for (text, same) in [
+            ("gaussian:2", "gaussian:sigma=2"),
+            ("gaussian: 2 , size=9", "gaussian:sigma=2,size=9"),
+            ("blur:radius=1.5", "gaussian:sigma=1.5"),
+            ("box:5", "box:size=5"),
+            ("box:radius=2", "box:size=5"),
+            ("unsharp:radius=1,amount=0.5", "unsharp:sigma=1,amount=0.5"),
+            ("laplacian:neighbors=8", "laplacian:neighbours=8"),
+            ("laplacian:8@0,0", "laplacian:neighbours=8@0,0"),
+            ("sobel-x:5", "sobel-x:size=5"),
+        ] {
+            let filter: Filter = text.parse().unwrap();
+            assert_eq!((filter.to_string().as_str(), &filter), (same, &same.parse().unwrap()), "{text}");
+        }
     }
 
     #[test]

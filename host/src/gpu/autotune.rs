@@ -67,9 +67,10 @@ impl Tuned {
         }
         match measure(problem, engine) {
             Ok(prepared) => {
-                let variant = prepared.variant;
-                self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), variant);
-                keep(&format!("{} {key} {variant}\n", self.device));
+                if let Some(variant) = prepared.variant {
+                    self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), variant);
+                    keep(&format!("{} {key} {variant}\n", self.device));
+                }
                 Ok(prepared)
             }
             Err(_) => problem.choose_kernel(),

@@ -4,14 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cust::context::{Context, CurrentContext};
-use cust::device::DeviceAttribute;
-use cust::error::{CudaError, CudaResult};
-use cust::function::{Function, FunctionAttribute};
-use cust::module::Module;
-use cust::sys;
 use kernel_builder::Tier;
 
+use super::driver::{Answer, Context, Device, DeviceAttribute, Fault, Function, FunctionAttribute};
 use super::embedded::Kernels;
 use super::{driver, embedded};
 use crate::plan::machine::Machine;
@@ -51,7 +46,7 @@ type Set = &'static [Tier];
 /// A kernel that the driver has loaded.
 #[derive(Clone, Copy, Debug)]
 struct Loaded {
-    function: &'static Function<'static>,
+    function: Function,
     from: Option<&'static Kernels>,
     time: Duration,
     launches: u64,
@@ -108,9 +103,8 @@ impl Gpu {
     /// [`Error::NoGpu`] if there is no driver, or it finds none.
     pub fn count() -> Result<u32> {
         driver::load().map_err(|reason| Error::NoGpu { reason })?;
-        let count = cust::init(cust::CudaFlags::empty()).and_then(|()| cust::device::Device::num_devices());
-        match count {
-            Ok(0) | Err(CudaError::NoDevice) => {
+        match driver::device_count() {
+            Ok(0) | Err(Fault::NO_DEVICE) => {
                 Err(Error::NoGpu { reason: "the NVIDIA driver is there but finds no device".into() })
             }
             Ok(count) => Ok(count),
@@ -153,9 +147,7 @@ impl Gpu {
     /// Driver errors.
     pub fn memory(&self) -> Result<(u64, u64)> {
         self.enter()?;
-        cust::memory::mem_get_info()
-            .map(|(free, total)| (free as u64, total as u64))
-            .map_err(|error| self.error("asking for free memory", error))
+        driver::memory().map_err(|error| self.error("asking for free memory", error))
     }
 
     /// The compute capability, as 10 * major + minor, that the kernels loaded on this GPU were compiled for.
@@ -184,7 +176,7 @@ impl Gpu {
 
     /// Makes the GPU current on the calling thread, as every driver call needs.
     pub(super) fn enter(&self) -> Result<()> {
-        CurrentContext::set_current(&self.inner.context).map_err(|error| self.error("making the GPU current", error))
+        self.inner.context.make_current().map_err(|error| self.error("making the GPU current", error))
     }
 
     /// # Errors
@@ -194,22 +186,17 @@ impl Gpu {
         if here == there {
             return Ok(());
         }
-        let expected = format!("one of GPU {here} is needed, as for all that works together");
+        let expected = format!("one of GPU {here}, as all that works together");
         Err(Error::Parameter { name, value: format!("one of GPU {there}"), expected })
     }
 
     /// The kernel of this name, loaded on first use, for a launch, which is counted.
-    pub(super) fn function_to_launch(&self, entry: &'static str) -> Result<&'static Function<'static>> {
+    pub(super) fn function_to_launch(&self, entry: &'static str) -> Result<Function> {
         self.find(embedded::embedded(), entry, 1).map(|(_, function)| function)
     }
 
     /// A kernel of a set, loaded on first use, and its key; adds `launches` to its count.
-    pub(super) fn find(
-        &self,
-        set: Set,
-        entry: &'static str,
-        launches: u64,
-    ) -> Result<(Key, &'static Function<'static>)> {
+    pub(super) fn find(&self, set: Set, entry: &'static str, launches: u64) -> Result<(Key, Function)> {
         // A file's kernels replace apron's own.
         let given = embedded::instead_of(entry).filter(|_| std::ptr::eq(set, embedded::embedded()));
         let key = key(entry, set, given);
@@ -237,18 +224,18 @@ impl Gpu {
     }
 
     /// Loads a kernel of a set: from machine code if the set has it, else the driver compiles its PTX.
-    fn load_from(&self, set: Set, entry: &'static str) -> Result<&'static Function<'static>> {
+    fn load_from(&self, set: Set, entry: &'static str) -> Result<Function> {
         let fail = |message| Error::Driver { call: "loading a kernel", message };
         let tier = embedded::best(set, self.inner.info.capability, self.inner.info.driver).map_err(fail)?;
         let kernel = tier.entry(entry).ok_or_else(|| fail(format!("this build has no entry \"{entry}\"")))?;
         let (major, minor) = self.inner.info.capability;
         let code = kernel.machine_code(10 * major + minor).map_err(fail)?;
         // A driver older than the assembler may refuse its machine code; then it gets the PTX.
-        let module = match code.and_then(|code| Module::from_cubin(code, &[]).ok()) {
-            Some(module) => Ok(kept(module)),
-            None => compiled(&kernel.ptx().map_err(fail)?),
+        let function = match code.and_then(|code| Function::of_machine_code(&code, entry).ok()) {
+            Some(function) => Ok(function),
+            None => Function::of_ptx(&kernel.ptx().map_err(fail)?, entry),
         };
-        self.prepare(entry, module).map_err(|error| self.error("loading a kernel", error))
+        self.prepare(function).map_err(|error| self.error("loading a kernel", error))
     }
 
     /// How many blocks of a kernel the whole GPU runs at a time.
@@ -261,7 +248,7 @@ impl Gpu {
         }
         self.enter()?;
         let each = function
-            .max_active_blocks_per_multiprocessor(threads.into(), shared as usize)
+            .blocks_per_multiprocessor(threads, shared)
             .map_err(|error| self.error("asking how many blocks fit", error))?;
         let blocks = u64::from(each) * u64::from(self.inner.info.multiprocessors);
         resident().insert(key, blocks);
@@ -276,16 +263,15 @@ impl Gpu {
         self.enter()?;
         let functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
         let describe = |(&(entry, _), loaded): (&Key, &Loaded)| {
-            let attribute = |attribute| loaded.function.get_attribute(attribute).map(|value| value as u32);
             Ok(LoadedKernel {
                 entry,
                 from: loaded.from,
-                registers: attribute(FunctionAttribute::NumRegisters)?,
-                local: attribute(FunctionAttribute::LocalSizeBytes)?,
+                registers: loaded.function.attribute(FunctionAttribute::NumRegs)?,
+                local: loaded.function.attribute(FunctionAttribute::LocalSizeBytes)?,
                 time: loaded.time,
             })
         };
-        let described: CudaResult<_> = functions.iter().map(describe).collect();
+        let described: Answer<_> = functions.iter().map(describe).collect();
         described.map_err(|error| self.error("asking what a kernel is like", error))
     }
 
@@ -299,35 +285,27 @@ impl Gpu {
     }
 
     /// Compiles one entry of kernels from a file.
-    fn load_given(&self, entry: &'static str, kernels: &'static Kernels) -> Result<&'static Function<'static>> {
+    fn load_given(&self, entry: &'static str, kernels: &'static Kernels) -> Result<Function> {
         let (major, minor) = self.inner.info.capability;
         let fail = |reason| Error::Kernels { path: kernels.path().to_owned(), reason };
         if kernels.arch() > 10 * major + minor {
             let name = &self.inner.info.name;
             return Err(fail(format!("they are for sm_{}, {name} is sm_{major}{minor}", kernels.arch())));
         }
-        let function = self.prepare(entry, compiled(kernels.ptx(entry).unwrap_or_default()));
+        let function = self.prepare(Function::of_ptx(kernels.ptx(entry).unwrap_or_default(), entry));
         function.map_err(|error| fail(format!("loading {entry}: {}", driver::message(error))))
     }
 
-    /// Finds one entry in a module, and allows it all of a block's shared memory.
-    fn prepare(
-        &self,
-        entry: &'static str,
-        module: CudaResult<&'static Module>,
-    ) -> CudaResult<&'static Function<'static>> {
-        let function = module?.get_function(entry)?;
-        let attribute = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        // SAFETY: the function was loaded just now, and the size is the one that the device reports.
-        let status =
-            unsafe { sys::cuFuncSetAttribute(function.to_raw(), attribute, self.inner.info.shared_memory as i32) };
-        driver::check(status)?;
-        Ok(Box::leak(Box::new(function)))
+    /// Allows a kernel all of a block's shared memory.
+    fn prepare(&self, function: Answer<Function>) -> Answer<Function> {
+        let function = function?;
+        function.allow_shared_memory(self.inner.info.shared_memory)?;
+        Ok(function)
     }
 
     /// The error for a failed driver call.
-    pub(super) fn error(&self, call: &'static str, error: CudaError) -> Error {
-        if error == CudaError::OutOfMemory {
+    pub(super) fn error(&self, call: &'static str, error: Fault) -> Error {
+        if error == Fault::OUT_OF_MEMORY {
             return self.out_of_memory(0);
         }
         Error::Driver { call, message: driver::message(error) }
@@ -335,23 +313,13 @@ impl Gpu {
 
     /// The error for an allocation of `needed` bytes that failed.
     pub(crate) fn out_of_memory(&self, needed: u64) -> Error {
-        let (free, total) = cust::memory::mem_get_info().unwrap_or((0, 0));
-        Error::DeviceMemory { needed, free: free as u64, total: total as u64 }
+        let (free, total) = driver::memory().unwrap_or((0, 0));
+        Error::DeviceMemory { needed, free, total }
     }
 }
 
 fn key(entry: &'static str, set: Set, given: Option<&'static Kernels>) -> Key {
     (entry, given.map_or_else(|| set.as_ptr().addr(), |kernels| std::ptr::from_ref(kernels).addr()))
-}
-
-/// The driver compiles PTX.
-fn compiled(ptx: &str) -> CudaResult<&'static Module> {
-    Module::from_ptx(ptx, &[]).map(kept)
-}
-
-/// Modules are kept until the process ends, as the GPU is, so they are leaked once here rather than counted everywhere.
-fn kept(module: Module) -> &'static Module {
-    Box::leak(Box::new(module))
 }
 
 impl Inner {
@@ -360,8 +328,8 @@ impl Inner {
         let info = Info::read(ordinal).map_err(fail)?;
         let tier = embedded::best(embedded::embedded(), info.capability, info.driver)
             .map_err(|reason| Error::NoGpu { reason: format!("{} cannot be used: {reason}", info.name) })?;
-        let device = cust::device::Device::get_device(ordinal).map_err(fail)?;
-        let attribute = |attribute| device.get_attribute(attribute).map(|value| value as u32).map_err(fail);
+        let device = Device::new(ordinal).map_err(fail)?;
+        let attribute = |attribute| device.attribute(attribute).map_err(fail);
         let grid_rows = grid_rows(attribute(DeviceAttribute::MaxGridDimY)?)?;
         let max_pitch = attribute(DeviceAttribute::MaxPitch)? as usize;
         let context = Context::new(device).map_err(fail)?;
@@ -380,22 +348,15 @@ fn grid_rows(most: u32) -> Result<u32> {
 }
 
 /// Bytes a second of a device's memory, if the driver reports it: two transfers a clock, which is in kHz; the bus is in bits.
-fn bandwidth(device: &cust::device::Device) -> u64 {
-    let attribute = |attribute| device.get_attribute(attribute).ok().and_then(|value| u64::try_from(value).ok());
-    let clock = attribute(DeviceAttribute::MemoryClockRate).unwrap_or(0);
-    2 * 1000 * clock * attribute(DeviceAttribute::GlobalMemoryBusWidth).unwrap_or(0) / 8
+fn bandwidth(device: Device) -> u64 {
+    let attribute = |attribute| device.attribute(attribute).map_or(0, u64::from);
+    2 * 1000 * attribute(DeviceAttribute::MemoryClockRate) * attribute(DeviceAttribute::GlobalMemoryBusWidth) / 8
 }
 
 impl Info {
-    fn read(ordinal: u32) -> CudaResult<Self> {
-        let device = cust::device::Device::get_device(ordinal)?;
-        let attribute = |attribute| device.get_attribute(attribute).map(|value| value as u32);
-        // cust has no name for the opt-in limit, the largest that a kernel may ask for.
-        let mut shared_memory = 0;
-        let optin = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
-        // SAFETY: the device was found just now; the pointer is to a local.
-        driver::check(unsafe { sys::cuDeviceGetAttribute(&mut shared_memory, optin, device.as_raw()) })?;
-        let driver = cust::CudaApiVersion::get()?;
+    fn read(ordinal: u32) -> Answer<Self> {
+        let device = Device::new(ordinal)?;
+        let attribute = |attribute| device.attribute(attribute);
         Ok(Self {
             ordinal,
             name: device.name()?,
@@ -404,11 +365,12 @@ impl Info {
                 attribute(DeviceAttribute::ComputeCapabilityMinor)?,
             ),
             multiprocessors: attribute(DeviceAttribute::MultiprocessorCount)?,
-            memory: device.total_memory()? as u64,
+            memory: device.memory()?,
             l2_cache: u64::from(attribute(DeviceAttribute::L2CacheSize)?),
-            bandwidth: bandwidth(&device),
-            shared_memory: shared_memory as usize,
-            driver: (driver.major() as u32, driver.minor() as u32),
+            bandwidth: bandwidth(device),
+            // The largest that a kernel may ask for.
+            shared_memory: attribute(DeviceAttribute::MaxSharedMemoryPerBlockOptin)? as usize,
+            driver: driver::version()?,
         })
     }
 }

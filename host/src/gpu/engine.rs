@@ -16,7 +16,7 @@ use crate::kernels::{keep, passes, settle};
 use crate::plan::problem::rows_read;
 use crate::plan::schedule::Limits;
 use crate::round::Uncertainty;
-use crate::{Border, Error, Family, Filter, Result};
+use crate::{Border, Error, Family, Filter, Gradient, Result};
 
 /// Planes that a grid's z axis takes.
 const MOST_PLANES: usize = 65_535;
@@ -54,7 +54,12 @@ impl Part {
 }
 
 impl Engine {
-    pub(crate) fn new(filter: &Filter, border: Border, ordinal: u32, limits: Limits) -> Result<Self> {
+    pub(crate) fn new(
+        (filter, gradient): (&Filter, Option<Gradient>),
+        border: Border,
+        ordinal: u32,
+        limits: Limits,
+    ) -> Result<Self> {
         let (anchor_x, anchor_y) = filter.anchor();
         let window = Window {
             cols: filter.cols() as i32,
@@ -63,7 +68,7 @@ impl Engine {
             anchor_y: anchor_y as i32,
         };
         let gpu = Gpu::open(ordinal)?;
-        let taps = TapHomes::new(&gpu, filter);
+        let taps = TapHomes::new(&gpu, filter, gradient.map(Gradient::weights).unwrap_or_default());
         Ok(Self { gpu, border, window, taps, uncertainties: Default::default(), limits, idle: Mutex::default() })
     }
 
@@ -223,10 +228,10 @@ impl Engine {
 
     /// How a kernel's results are rounded: bytes made of bytes, correctly.
     pub(super) fn uncertainty_of(&self, prepared: &Prepared, kinds: (Scalar, Scalar)) -> Result<&Uncertainty> {
-        if kinds != (Scalar::U8, Scalar::U8) {
+        let Some(variant) = prepared.variant.filter(|_| kinds == (Scalar::U8, Scalar::U8)) else {
             return Ok(&Uncertainty::NONE);
-        }
-        let family = prepared.variant.family();
+        };
+        let family = variant.family();
         let cell = match family {
             Family::Direct => &self.uncertainties[0],
             Family::Separable => &self.uncertainties[1],

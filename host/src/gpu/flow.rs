@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::PoisonError;
 
 use gpu_kernels::abi::{Doubts, Strides};
+use gpu_kernels::border;
 use rayon::prelude::*;
 
 use super::engine::{Engine, Part};
@@ -17,6 +18,7 @@ use super::view::{DeviceView, DeviceViewMut};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
 use crate::kernels::prepared::{Prepared, Tiles};
 use crate::plan::schedule::{Bands, Extent, Job};
+use crate::progress::Stage;
 use crate::{Error, Result};
 
 /// Bands under way at once on a GPU: one goes up, one is filtered, one comes down.
@@ -34,6 +36,18 @@ const IN_POOL: usize = 4 * SHARE;
 
 /// A lane that holds this much more than it needs gives its memory back.
 const TOO_LARGE: u64 = 8;
+
+/// One of the steps that pictures go through, one after the other on the device.
+pub(crate) struct Step<'a> {
+    /// One for each GPU.
+    pub(crate) engines: &'a [Engine],
+    /// Finds the kernel for a shape, of which so many channels are filtered.
+    pub(crate) prepare: Box<dyn Fn(Shape, usize) -> Result<Prepared> + Sync + 'a>,
+    /// The type of the results.
+    pub(crate) target: Scalar,
+    /// Whether all channels are filtered, however many of the picture are.
+    pub(crate) takes_all: bool,
+}
 
 /// A picture to filter, from host memory to host memory.
 #[derive(Debug)]
@@ -61,6 +75,8 @@ pub(super) struct Lane {
     dst: Option<Memory>,
     /// The source as planes, if no kernel takes it as it is stored.
     planes: Option<Memory>,
+    /// The results of all steps but the last.
+    between: Vec<Option<Memory>>,
     input: Option<Pinned>,
     output: Option<Pinned>,
     /// The most bytes of device memory that it was allowed.
@@ -78,18 +94,56 @@ struct Busy {
 struct Planned {
     shape: Shape,
     filtered: usize,
-    prepared: Prepared,
-    extent: Extent,
+    steps: Vec<PlannedStep>,
     bands: Bands,
     /// Bytes of a lane.
     bytes: u64,
 }
 
+/// The same about one step.
+struct PlannedStep {
+    prepared: Prepared,
+    filtered: usize,
+    target: Scalar,
+    extent: Extent,
+}
+
+impl Planned {
+    /// The job for the band of results that begins at row `first`, and the results of all steps but the last that it needs.
+    fn job(&self, first: usize) -> (Job, Vec<Range<usize>>) {
+        let (last, before) = last(&self.steps);
+        let mut job = last.extent.job(first, self.bands);
+        let mut between = Vec::new();
+        for step in before.iter().rev() {
+            let results = step.extent.from_grid(job.there);
+            job.there = step.extent.read(&results);
+            between.push(results);
+        }
+        if !between.is_empty() {
+            between.reverse();
+            job.source = vec![job.there.clone()];
+        }
+        (job, between)
+    }
+}
+
+/// The last, and those before it.
+fn last<T>(steps: &[T]) -> (&T, &[T]) {
+    let Some(parts) = steps.split_last() else { unreachable!("there is a step") };
+    parts
+}
+
 /// The pictures of a run, and how far it has come.
 struct Flow<'r, 'a, S, D> {
+    steps: &'r [Step<'r>],
+    /// The first step's.
     engines: &'r [Engine],
     pictures: &'r mut [Picture<'a, S, D>],
-    prepare: &'r (dyn Fn(Shape, usize) -> Result<Prepared> + Sync),
+    stage: &'r Stage<'r>,
+    /// Pixels of all pictures.
+    pixels: usize,
+    /// Pixels of the pictures that are done.
+    before: usize,
     /// The first picture of which not everything is there, and its first row that is not.
     done: (usize, usize),
     /// How often bands were made smaller, because memory was exhausted.
@@ -98,32 +152,30 @@ struct Flow<'r, 'a, S, D> {
     frozen: bool,
 }
 
-/// Filters pictures from host memory to host memory, in order. `prepare` finds the kernel for a shape, of which so many channels are
-/// filtered.
+/// Filters pictures from host memory to host memory, in order: by each of these steps, of which there is one at least, on the same GPUs.
+/// The run is a `stage` of a call, which may end it.
 ///
 /// # Errors
 /// The number of the first picture of which something is missing, and why. The pictures before it are done.
 pub(crate) fn run<S: Pixel, D: Pixel>(
-    engines: &[Engine],
+    steps: &[Step<'_>],
     pictures: &mut [Picture<'_, S, D>],
-    prepare: &(dyn Fn(Shape, usize) -> Result<Prepared> + Sync),
+    stage: &Stage<'_>,
 ) -> Result<(), (usize, Error)> {
     let staged = pictures.iter().filter(|picture| !picture.is_pinned());
     let bytes: usize = staged.map(|picture| size_of_val(picture.src.values())).sum();
-    if bytes < IN_POOL {
-        run_here(engines, pictures, prepare)
-    } else {
-        rayon::scope(|_| run_here(engines, pictures, prepare))
-    }
+    if bytes < IN_POOL { run_here(steps, pictures, stage) } else { rayon::scope(|_| run_here(steps, pictures, stage)) }
 }
 
 /// As [`run`], on this thread.
 fn run_here<S: Pixel, D: Pixel>(
-    engines: &[Engine],
+    steps: &[Step<'_>],
     pictures: &mut [Picture<'_, S, D>],
-    prepare: &(dyn Fn(Shape, usize) -> Result<Prepared> + Sync),
+    stage: &Stage<'_>,
 ) -> Result<(), (usize, Error)> {
-    let mut flow = Flow { engines, pictures, prepare, done: (0, 0), smaller: 0, frozen: false };
+    let engines = steps[0].engines;
+    let pixels = pictures.iter().map(|picture| pixels(picture.src.shape())).sum();
+    let mut flow = Flow { steps, engines, pictures, stage, pixels, before: 0, done: (0, 0), smaller: 0, frozen: false };
     let mut first = true;
     loop {
         match flow.attempt() {
@@ -137,6 +189,10 @@ fn run_here<S: Pixel, D: Pixel>(
             Ok(()) => return Ok(()),
         }
     }
+}
+
+fn pixels(shape: Shape) -> usize {
+    shape.width.saturating_mul(shape.height)
 }
 
 /// The band that was started first.
@@ -197,7 +253,10 @@ impl<S: Pixel, D: Pixel> Flow<'_, '_, S, D> {
                 let mut arrived = None;
                 let mut lane = if busy.len() < most {
                     self.lane(busy.len() % self.engines.len(), plan.bytes)?
-                } else if self.pictures[number].is_pinned() && self.pictures[busy[0].picture].is_pinned() {
+                } else if !self.stage.is_watched()
+                    && self.pictures[number].is_pinned()
+                    && self.pictures[busy[0].picture].is_pinned()
+                {
                     // The stream's order is enough: no band waits for the host.
                     self.frozen = true;
                     let Busy { lane, .. } = oldest(busy);
@@ -207,17 +266,15 @@ impl<S: Pixel, D: Pixel> Flow<'_, '_, S, D> {
                     arrived = Some((picture, results));
                     lane
                 };
-                let job = plan.extent.job(next, plan.bands);
+                let (job, between) = plan.job(next);
                 next = job.results.end;
                 lane.allowed = lane.allowed.max(plan.bytes);
                 let src = self.pictures[number].src;
                 let into = arrived.as_ref().map(|(picture, results)| (&mut self.pictures[*picture].dst, results));
                 let staged = lane.stage(&src, &job, into);
-                if let Some((picture, results)) = arrived {
-                    self.advance(picture, &results);
-                }
-                staged?;
-                lane.start(&self.engines[lane.engine], &plan, &job, &mut self.pictures[number])?;
+                let told = arrived.map_or(Ok(()), |(picture, results)| self.advance(picture, &results));
+                staged.and(told)?;
+                lane.start(self.steps, &plan, (&job, &between), &mut self.pictures[number])?;
                 busy.push_back(Busy { lane, picture: number, results: job.results });
             }
         }
@@ -228,7 +285,7 @@ impl<S: Pixel, D: Pixel> Flow<'_, '_, S, D> {
     fn finish(&mut self, busy: &mut VecDeque<Busy>) -> Result<Lane, Again> {
         let Busy { lane, picture, results } = self.wait(busy)?;
         empty(&lane.output, &mut self.pictures[picture].dst, &results);
-        self.advance(picture, &results);
+        self.advance(picture, &results)?;
         Ok(lane)
     }
 
@@ -241,40 +298,73 @@ impl<S: Pixel, D: Pixel> Flow<'_, '_, S, D> {
         outcome.map(|()| band)
     }
 
-    /// Notes that a band is done.
-    fn advance(&mut self, picture: usize, results: &Range<usize>) {
-        if !self.frozen {
-            let height = self.pictures[picture].src.shape().height;
-            self.done = if results.end == height { (picture + 1, 0) } else { (picture, results.end) };
+    /// Notes that a band is done, and tells whoever watches.
+    fn advance(&mut self, picture: usize, results: &Range<usize>) -> Result<()> {
+        if self.frozen {
+            return Ok(());
         }
+        let shape = self.pictures[picture].src.shape();
+        if results.end == shape.height {
+            self.done = (picture + 1, 0);
+            self.before += pixels(shape);
+        } else {
+            self.done = (picture, results.end);
+        }
+        self.stage.jobs(self.before + self.done.1 * shape.width, self.pixels)
     }
 
     /// The kernel and the bands for a shape.
     fn plan(&self, shape: Shape, filtered: usize, busy: &VecDeque<Busy>) -> Result<Planned, Again> {
-        let prepared = (self.prepare)(shape, filtered).map_err(Again::Never)?;
         let engine = &self.engines[0];
         let alone = self.pictures.len() == 1;
-        let needs = engine.needs(&prepared, shape, (S::SCALAR, D::SCALAR), filtered, alone)?;
+        let (mut steps, mut needs) = (Vec::new(), Vec::<Needs>::new());
+        let mut source = S::SCALAR;
+        for step in self.steps {
+            let filtered = if step.takes_all { shape.channels } else { filtered };
+            let prepared = (step.prepare)(shape, filtered).map_err(Again::Never)?;
+            let mut of_step = step.engines[0].needs(&prepared, shape, (source, step.target), filtered, alone)?;
+            if let Some(before) = needs.last() {
+                // The results of the step before it, which are counted there.
+                of_step.pitches.0 = 0;
+                of_step.extent.beside = before.extent.beside + before.extent.reach - 1;
+            }
+            source = step.target;
+            steps.push((prepared, filtered));
+            needs.push(of_step);
+        }
+        // Under WRAP, a band may need rows of both ends of every step's results: then all steps take whole pictures.
+        if needs.len() > 1 && needs.iter().any(|needs| needs.extent.border == border::WRAP) {
+            needs.iter_mut().for_each(|needs| needs.extent.step = shape.height);
+        }
+        let extent = last(&needs).0.extent;
         // Lanes of this run, and idle ones, have their memory already.
         let mine = busy.iter().filter(|busy| busy.lane.engine == 0).map(|busy| busy.lane.allowed).sum::<u64>();
         let held = mine + engine.idle().iter().map(|lane| lane.allowed).sum::<u64>();
         let limit = engine.limits().memory;
         let refused = |needed| Again::Never(limit_passed(needed, limit));
-        let bytes = |rows| needs.bytes(rows);
-        let mut bands = needs.extent.bands(limit, LANES, bytes).map_err(refused)?;
-        let wanted = bytes(bands.rows).saturating_mul(needs.extent.lanes_in_use(&bands) as u64);
+        let bytes = |rows| bytes(&needs, rows);
+        let mut bands = extent.bands(limit, LANES, bytes).map_err(refused)?;
+        let wanted = bytes(bands.rows).saturating_mul(extent.lanes_in_use(&bands) as u64);
         if wanted > held {
             let (free, total) = engine.gpu().memory()?;
             // The driver hands memory out in large pieces.
             let room = held.saturating_add(free - free / 16);
             let exhausted = |needed| Again::Never(Error::DeviceMemory { needed, free, total });
-            bands = needs.extent.bands(room.min(limit), LANES, bytes).map_err(exhausted)?;
+            bands = extent.bands(room.min(limit), LANES, bytes).map_err(exhausted)?;
         }
         for _ in 0..self.smaller {
             let exhausted = || engine.gpu().out_of_memory(bytes(bands.rows));
-            bands = needs.extent.smaller(bands).ok_or_else(|| Again::Never(exhausted()))?;
+            bands = extent.smaller(bands).ok_or_else(|| Again::Never(exhausted()))?;
         }
-        Ok(Planned { shape, filtered, prepared, extent: needs.extent, bands, bytes: bytes(bands.rows) })
+        let bytes = bytes(bands.rows);
+        let steps = steps.into_iter().zip(&needs).zip(self.steps);
+        let steps = steps.map(|(((prepared, filtered), needs), step)| PlannedStep {
+            prepared,
+            filtered,
+            target: step.target,
+            extent: needs.extent,
+        });
+        Ok(Planned { shape, filtered, steps: steps.collect(), bands, bytes })
     }
 
     /// An idle lane of an engine, or a new one.
@@ -289,6 +379,7 @@ impl<S: Pixel, D: Pixel> Flow<'_, '_, S, D> {
                 src: None,
                 dst: None,
                 planes: None,
+                between: Vec::new(),
                 input: None,
                 output: None,
                 allowed: 0,
@@ -327,12 +418,31 @@ impl Needs {
     }
 }
 
+/// Bytes of a lane for bands of so many rows: from the last step to the first, what each needs.
+fn bytes(needs: &[Needs], rows: usize) -> u64 {
+    let (mut bytes, mut results) = (0u64, rows);
+    let most_step = needs.iter().map(|needs| needs.extent.step).max().unwrap_or(1);
+    for needs in needs.iter().rev() {
+        bytes = bytes.saturating_add(needs.bytes(results));
+        // The step before it begins where its tiles do.
+        results = needs.extent.source_rows(results);
+        results = results.saturating_add(most_step - 1).min(needs.extent.height);
+    }
+    bytes
+}
+
 /// Bytes from one row on the device to the next.
 fn pitch(scalar: Scalar, values: usize) -> usize {
     (scalar.bytes() * values).next_multiple_of(ROW_ALIGNMENT)
 }
 
 impl Engine {
+    /// The tiles that results of this filter depend on.
+    pub(crate) fn tiles(&self, prepared: &Prepared) -> Tiles {
+        let filter = self.taps().filter();
+        prepared.work.tiles(filter).unwrap_or(Tiles { step: 1, reach: filter.rows() })
+    }
+
     /// What a band of a picture needs.
     fn needs(
         &self,
@@ -342,9 +452,8 @@ impl Engine {
         filtered: usize,
         alone: bool,
     ) -> Result<Needs> {
-        let filter = self.taps().filter();
-        let (anchor, rows) = (filter.anchor().1, filter.rows());
-        let Tiles { step, reach } = prepared.work.tiles(filter).unwrap_or(Tiles { step: 1, reach: rows });
+        let anchor = self.taps().filter().anchor().1;
+        let Tiles { step, reach } = self.tiles(prepared);
         let values = shape.row_len();
         let planes = if Self::takes_planes(source, shape.channels) { 4 } else { 0 };
         let uncertainty = self.uncertainty_of(prepared, (source, target))?.clone();
@@ -364,6 +473,7 @@ impl Engine {
                 anchor,
                 reach,
                 step,
+                beside: 0,
                 row: values * source.bytes().max(target.bytes()),
                 alone,
                 rows: self.limits().rows,
@@ -404,44 +514,66 @@ impl Lane {
     /// Puts a band's work into the stream, which has none but that of pinned pictures, of which the host touches nothing.
     fn start<S: Pixel, D: Pixel>(
         &mut self,
-        engine: &Engine,
+        steps: &[Step<'_>],
         planned: &Planned,
-        job: &Job,
+        (job, between): (&Job, &[Range<usize>]),
         picture: &mut Picture<'_, S, D>,
     ) -> Result<()> {
+        let engine = &steps[0].engines[self.engine];
         let gpu = engine.gpu();
         let Shape { width, channels, .. } = planned.shape;
         let values = planned.shape.row_len();
         let shape = Shape { height: job.height, ..planned.shape };
-        let part = Part { rows: job.region.clone(), filtered: planned.filtered, ..Part::whole(shape) };
         let interleaved = |scalar: Scalar| {
             let (bytes, pitch) = (scalar.bytes(), pitch(scalar, values));
             Strides { row: pitch as i64, pixel: (bytes * channels) as i32, channel: bytes as i64, image: 0 }
         };
-        let (source, target) = (interleaved(S::SCALAR), interleaved(D::SCALAR));
+        // Planes of f32 with so many rows, and their bytes.
+        let planar = |rows: usize| {
+            let pitch = pitch(Scalar::F32, width);
+            let plane = pitch * rows;
+            (Strides { row: pitch as i64, pixel: 4, channel: plane as i64, image: 0 }, plane * channels)
+        };
+        let source = interleaved(S::SCALAR);
 
         let address = room(&mut self.src, &self.stream, source.row as usize * job.there.len())?;
         self.upload(&picture.src, job, address, source.row as usize)?;
         // SAFETY: the lane's memory has these rows, and stays as long as its stream has work; so below.
         let view = |address, kind, there| unsafe { DeviceView::from_raw(gpu, address, kind, shape, 1, there) };
+        // SAFETY: as above; nothing else uses what is written meanwhile.
+        let view_mut = |address, kind, there| unsafe { DeviceViewMut::from_raw(gpu, address, kind, shape, 1, there) };
         let mut src = view(address, (S::SCALAR, source), job.there.clone())?;
         if Engine::takes_planes(S::SCALAR, channels) {
-            let pitch = pitch(Scalar::F32, width);
-            let plane = pitch * job.there.len();
-            let address = room(&mut self.planes, &self.stream, plane * channels)?;
-            let strides = Strides { row: pitch as i64, pixel: 4, channel: plane as i64, image: 0 };
+            let (strides, bytes) = planar(job.there.len());
+            let address = room(&mut self.planes, &self.stream, bytes)?;
             let all = Part { rows: job.there.clone(), ..Part::whole(shape) };
-            // SAFETY: as above.
-            let mut planes =
-                unsafe { DeviceViewMut::from_raw(gpu, address, (Scalar::F32, strides), shape, 1, job.there.clone())? };
+            let mut planes = view_mut(address, (Scalar::F32, strides), job.there.clone())?;
             engine.copy(&src, &mut planes, &all, &mut self.stream)?;
             src = view(address, (Scalar::F32, strides), job.there.clone())?;
         }
+        let (last, before) = last(&planned.steps);
+        self.between.resize_with(self.between.len().max(before.len()), || None);
+        for (number, (step, rows)) in before.iter().zip(between).enumerate() {
+            let (strides, bytes) = match Engine::takes_planes(step.target, channels) {
+                true => planar(rows.len()),
+                false => {
+                    let strides = interleaved(step.target);
+                    (strides, strides.row as usize * rows.len())
+                }
+            };
+            let address = room(&mut self.between[number], &self.stream, bytes)?;
+            let mut dst = view_mut(address, (step.target, strides), rows.clone())?;
+            let part = Part { rows: rows.clone(), filtered: step.filtered, ..Part::whole(shape) };
+            let engine = &steps[number].engines[self.engine];
+            engine.enqueue(&step.prepared, &src, &mut dst, &part, &mut self.stream)?;
+            src = view(address, (step.target, strides), rows.clone())?;
+        }
+        let target = interleaved(D::SCALAR);
         let address = room(&mut self.dst, &self.stream, target.row as usize * job.region.len())?;
-        // SAFETY: as above.
-        let mut dst =
-            unsafe { DeviceViewMut::from_raw(gpu, address, (D::SCALAR, target), shape, 1, job.region.clone())? };
-        engine.enqueue(&planned.prepared, &src, &mut dst, &part, &mut self.stream)?;
+        let mut dst = view_mut(address, (D::SCALAR, target), job.region.clone())?;
+        let part = Part { rows: job.region.clone(), filtered: last.filtered, ..Part::whole(shape) };
+        let engine = &steps[before.len()].engines[self.engine];
+        engine.enqueue(&last.prepared, &src, &mut dst, &part, &mut self.stream)?;
         self.download(&mut picture.dst, &job.results, address, target.row as usize)
     }
 

@@ -5,20 +5,17 @@
 
 use std::ffi::c_void;
 
-use cust::error::CudaResult;
-use cust::function::Function;
-use cust::sys::{
-    CUDA_KERNEL_NODE_PARAMS, CUgraph, CUgraphExec, CUgraphNode, CUstream, cuGraphAddKernelNode, cuGraphCreate,
-    cuGraphDestroy, cuGraphExecDestroy, cuGraphInstantiate_v2, cuGraphLaunch,
-};
-
 use super::device::Gpu;
-use super::driver::check;
+use super::driver::sys::{
+    Handle, KernelNode, cuGraphAddKernelNode, cuGraphCreate, cuGraphDestroy, cuGraphExecDestroy, cuGraphInstantiate_v2,
+    cuGraphLaunch,
+};
+use super::driver::{Answer, Function, check};
 
 /// A graph, ready to be launched.
 #[derive(Debug)]
 pub(super) struct Graph {
-    ready: CUgraphExec,
+    ready: Handle,
     gpu: Gpu,
 }
 
@@ -28,15 +25,15 @@ unsafe impl Send for Graph {}
 unsafe impl Sync for Graph {}
 
 /// A graph under construction.
-pub(super) struct Recording(CUgraph);
+pub(super) struct Recording(Handle);
 
 /// The kernels of a graph under construction, each of which waits for the one before it, as in a stream. It stays in a stream no
 /// longer than the graph's [`Recording`] lives.
 #[derive(Debug)]
 pub(super) struct Chain {
-    graph: CUgraph,
+    graph: Handle,
     /// The last kernel, or null.
-    last: CUgraphNode,
+    last: Handle,
 }
 
 // SAFETY: handles; the driver takes them from any thread, one at a time, which `&mut` ensures.
@@ -49,14 +46,14 @@ impl Graph {
     ///
     /// # Safety
     /// Everything that the work uses is alive, and the stream is this GPU's.
-    pub(super) unsafe fn launch(&mut self, stream: CUstream) -> CudaResult<()> {
+    pub(super) unsafe fn launch(&mut self, stream: Handle) -> Answer {
         // SAFETY: as the caller promised.
         check(unsafe { cuGraphLaunch(self.ready, stream) })
     }
 }
 
 impl Recording {
-    pub(super) fn new() -> CudaResult<Self> {
+    pub(super) fn new() -> Answer<Self> {
         let mut graph = std::ptr::null_mut();
         // SAFETY: the driver writes a handle.
         check(unsafe { cuGraphCreate(&mut graph, 0) })?;
@@ -69,7 +66,7 @@ impl Recording {
     }
 
     /// The graph, ready to be launched on its GPU.
-    pub(super) fn ready(self, gpu: &Gpu) -> CudaResult<Graph> {
+    pub(super) fn ready(self, gpu: &Gpu) -> Answer<Graph> {
         let mut ready = std::ptr::null_mut();
         let nowhere = std::ptr::null_mut();
         // SAFETY: the graph is alive; the pointers for messages may be null.
@@ -86,22 +83,18 @@ impl Chain {
     /// blocks, with so many threads and bytes of shared memory.
     pub(super) unsafe fn add(
         &mut self,
-        kernel: &Function<'_>,
+        kernel: Function,
         blocks: (u32, u32, u32),
         block: (u32, u32, u32),
         shared: u32,
         arguments: &mut [*mut c_void],
-    ) -> CudaResult<()> {
-        let node = CUDA_KERNEL_NODE_PARAMS {
-            func: kernel.to_raw(),
-            gridDimX: blocks.0,
-            gridDimY: blocks.1,
-            gridDimZ: blocks.2,
-            blockDimX: block.0,
-            blockDimY: block.1,
-            blockDimZ: block.2,
-            sharedMemBytes: shared,
-            kernelParams: arguments.as_mut_ptr(),
+    ) -> Answer {
+        let node = KernelNode {
+            function: kernel.raw(),
+            blocks: blocks.into(),
+            block: block.into(),
+            shared,
+            parameters: arguments.as_mut_ptr(),
             extra: std::ptr::null_mut(),
         };
         let before = self.last;

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::device::Gpu;
 use super::memory::Pinned;
-use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+use crate::image::{AsImage, AsImageMut, ImageView, ImageViewMut, Pixel, Shape};
 use crate::{Error, Result};
 
 /// An image in host memory that GPUs copy from and to by themselves (pinned, or page-locked, memory), rows without gaps.
@@ -72,5 +72,21 @@ impl<P: Pixel> HostImage<P> {
     pub fn view_mut(&mut self) -> ImageViewMut<'_, P> {
         let shape = self.shape;
         ImageViewMut::of_pinned(self.as_mut_slice(), shape)
+    }
+}
+
+impl<P: Pixel> AsImage for HostImage<P> {
+    type Value = P;
+
+    fn as_image(&self) -> Result<ImageView<'_, P>> {
+        Ok(self.view())
+    }
+}
+
+impl<P: Pixel> AsImageMut for HostImage<P> {
+    type Value = P;
+
+    fn as_image_mut(&mut self) -> Result<ImageViewMut<'_, P>> {
+        Ok(self.view_mut())
     }
 }

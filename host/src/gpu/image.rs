@@ -1,10 +1,9 @@
 //! Images in device memory.
 
-use cust::sys;
 use gpu_kernels::abi::Strides;
 
 use super::device::Gpu;
-use super::driver;
+use super::driver::{self, sys};
 use super::memory::Memory;
 use super::stream::Stream;
 use crate::image::{Format, Image, ImageView, Layout, Pixel, Scalar, Shape, planes};
@@ -52,8 +51,8 @@ impl DeviceImage {
         self.plane
     }
 
-    /// The same strides in bytes.
-    pub(super) fn strides(&self) -> Strides {
+    /// The same strides in bytes, as a view from a pointer takes them.
+    pub fn strides(&self) -> Strides {
         let bytes = self.scalar.bytes();
         let pixel = if self.layout == Layout::Interleaved { self.shape.channels } else { 1 };
         Strides {
@@ -260,23 +259,23 @@ impl Stream {
             return Ok(());
         }
         self.gpu.enter()?;
-        let copy = sys::CUDA_MEMCPY2D {
-            srcXInBytes: 0,
-            srcY: 0,
-            srcMemoryType: from.kind,
-            srcHost: from.host,
-            srcDevice: from.device,
-            srcArray: std::ptr::null_mut(),
-            srcPitch: from.pitch,
-            dstXInBytes: 0,
-            dstY: 0,
-            dstMemoryType: to.kind,
-            dstHost: to.host,
-            dstDevice: to.device,
-            dstArray: std::ptr::null_mut(),
-            dstPitch: to.pitch,
-            WidthInBytes: bytes,
-            Height: rows,
+        let copy = sys::Copy2D {
+            src_x: 0,
+            src_y: 0,
+            src_kind: from.kind,
+            src_host: from.host,
+            src_device: from.device,
+            src_array: std::ptr::null_mut(),
+            src_pitch: from.pitch,
+            dst_x: 0,
+            dst_y: 0,
+            dst_kind: to.kind,
+            dst_host: to.host,
+            dst_device: to.device,
+            dst_array: std::ptr::null_mut(),
+            dst_pitch: to.pitch,
+            width: bytes,
+            height: rows,
         };
         // SAFETY: by the caller's promise.
         driver::check(unsafe { sys::cuMemcpy2DAsync_v2(&copy, self.raw()) })
@@ -286,7 +285,7 @@ impl Stream {
 
 /// Where rows begin, `pitch` bytes apart, for the driver to copy.
 pub(super) struct Rows {
-    kind: sys::CUmemorytype,
+    kind: u32,
     host: *mut std::ffi::c_void,
     device: u64,
     pitch: usize,
@@ -294,11 +293,11 @@ pub(super) struct Rows {
 
 impl Rows {
     pub(super) fn host(rows: *mut u8, pitch: usize) -> Self {
-        Self { kind: sys::CUmemorytype::CU_MEMORYTYPE_HOST, host: rows.cast(), device: 0, pitch }
+        Self { kind: sys::MEMORY_HOST, host: rows.cast(), device: 0, pitch }
     }
 
     pub(super) fn device(rows: u64, pitch: usize) -> Self {
-        Self { kind: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE, host: std::ptr::null_mut(), device: rows, pitch }
+        Self { kind: sys::MEMORY_DEVICE, host: std::ptr::null_mut(), device: rows, pitch }
     }
 
     /// Those that begin at a byte of a row. Only the address of this kind of memory counts.

@@ -7,6 +7,7 @@ use gpu_kernels::entry::{Entry, TapsEntry};
 use kernel_builder::Tier;
 
 use super::device::{Gpu, Key};
+use super::driver;
 use super::stream::Stream;
 use crate::{Error, Result};
 
@@ -37,7 +38,7 @@ use crate::{Error, Result};
 pub struct Function {
     gpu: Gpu,
     key: Key,
-    function: &'static cust::function::Function<'static>,
+    function: driver::Function,
 }
 
 impl Function {
@@ -178,7 +179,7 @@ impl Stream {
     /// As for [`Stream::launch`].
     unsafe fn put(
         &mut self,
-        function: &cust::function::Function<'_>,
+        function: driver::Function,
         Grid { blocks, block, shared }: Grid,
         arguments: &[*const c_void],
     ) -> Result<()> {
@@ -187,7 +188,7 @@ impl Stream {
         // returns.
         let status = unsafe {
             match &mut self.recording {
-                None => self.queue.launch(function, blocks, block, shared, &pointers),
+                None => self.queue.launch(function, blocks, block, shared, &mut pointers),
                 Some(recording) => recording.add(function, blocks, block, shared, &mut pointers),
             }
         };

@@ -1,19 +1,17 @@
 //! Device memory, and host memory that a GPU copies from and to by itself, freed on the GPU that it belongs to.
 
-use cust::memory::{CopyDestination, DeviceBuffer, LockedBuffer};
-
 use super::device::Gpu;
-use super::driver;
+use super::driver::{self, DeviceMemory, Fault, HostMemory};
 use crate::{Error, Result};
 
 /// Bytes in the memory of a GPU.
 ///
 /// The driver frees memory only where that GPU is current on the calling thread, and the thread that drops this may have used
-/// another one last, or none: `cust` alone would leak the memory then, without an error.
+/// another one last, or none: the memory would not be freed then.
 #[derive(Debug)]
 pub(super) struct Memory {
     gpu: Gpu,
-    buffer: DeviceBuffer<u8>,
+    buffer: DeviceMemory,
 }
 
 impl Memory {
@@ -24,7 +22,7 @@ impl Memory {
 
     /// Where they begin.
     pub(super) fn address(&self) -> u64 {
-        self.buffer.as_device_ptr().as_raw()
+        self.buffer.address()
     }
 
     /// The same as a pointer to floats, which means nothing on the host.
@@ -48,16 +46,16 @@ impl Drop for Memory {
 #[derive(Debug)]
 pub(super) struct Pinned {
     gpu: Gpu,
-    buffer: LockedBuffer<u8>,
+    buffer: HostMemory,
 }
 
 impl Pinned {
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.buffer
+        self.buffer.bytes()
     }
 
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer
+        self.buffer.bytes_mut()
     }
 }
 
@@ -72,17 +70,15 @@ impl Gpu {
     /// Pinned host memory of so many bytes.
     pub(super) fn pin(&self, bytes: usize) -> Result<Pinned> {
         self.enter()?;
-        // SAFETY: pinned memory comes from the driver, so its bytes have values.
-        let buffer = unsafe { LockedBuffer::uninitialized(bytes) }.map_err(|_| Error::HostMemory { bytes })?;
+        let buffer = HostMemory::new(bytes).map_err(|_| Error::HostMemory { bytes })?;
         Ok(Pinned { gpu: self.clone(), buffer })
     }
 
     /// Device memory of so many bytes, its contents unspecified; it begins at a multiple of 256.
     pub(super) fn allocate(&self, bytes: usize) -> Result<Memory> {
         self.enter()?;
-        // SAFETY: every kernel writes all of its destination, and nothing else is read.
-        let buffer = unsafe { DeviceBuffer::uninitialized(bytes) }.map_err(|error| match error {
-            cust::error::CudaError::OutOfMemory => self.out_of_memory(bytes as u64),
+        let buffer = DeviceMemory::new(bytes).map_err(|error| match error {
+            Fault::OUT_OF_MEMORY => self.out_of_memory(bytes as u64),
             error => self.error("allocating device memory", error),
         })?;
         Ok(Memory { gpu: self.clone(), buffer })
@@ -95,7 +91,7 @@ impl Gpu {
         memory.buffer.copy_from(bytes).map_err(|error| self.error(what, error))?;
         // The copy may still be on its way, and streams do not wait for the one that it is in.
         // SAFETY: the stream without a handle is always there.
-        let status = unsafe { cust::sys::cuStreamSynchronize(std::ptr::null_mut()) };
+        let status = unsafe { driver::sys::cuStreamSynchronize(std::ptr::null_mut()) };
         driver::check(status).map_err(|error| self.error(what, error))?;
         Ok(memory)
     }

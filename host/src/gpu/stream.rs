@@ -1,14 +1,13 @@
 //! Streams: queues of work for a GPU, each with its own scratch memory.
 
+use std::ffi::c_void;
 use std::time::Duration;
 
-use cust::event::{Event, EventFlags};
-use cust::stream::StreamFlags;
-use cust::sys::{CUstream, cuMemsetD32Async};
 use gpu_kernels::abi::Doubts;
 
 use super::device::Gpu;
-use super::driver;
+use super::driver::sys::{Handle, cuMemsetD32Async};
+use super::driver::{self, Event, Queue};
 use super::graph::Chain;
 use super::memory::Memory;
 use crate::Result;
@@ -23,7 +22,7 @@ use crate::Result;
 #[derive(Debug)]
 pub struct Stream {
     pub(super) gpu: Gpu,
-    pub(super) queue: cust::stream::Stream,
+    pub(super) queue: Queue,
     scratch: Option<Memory>,
     /// The list of results in doubt, and the places of its segments.
     doubts: Option<(Memory, u32)>,
@@ -38,13 +37,53 @@ impl Gpu {
     /// Driver errors.
     pub fn stream(&self) -> Result<Stream> {
         self.enter()?;
-        let queue = cust::stream::Stream::new(StreamFlags::NON_BLOCKING, None)
-            .map_err(|error| self.error("creating a stream", error))?;
-        Ok(Stream { gpu: self.clone(), queue, scratch: None, doubts: None, recording: None })
+        let queue = Queue::new().map_err(|error| self.error("creating a stream", error))?;
+        Ok(Stream::new(self, queue))
+    }
+
+    /// Another library's stream: a driver's `CUstream`, which is also the runtime's `cudaStream_t`. A plan's work goes into it in turn
+    /// with that library's, so neither side has to wait for the other. Null is the legacy default stream, as for the driver.
+    ///
+    /// It is not destroyed with what is returned here, but waited for, since scratch memory is freed then.
+    ///
+    /// ```no_run
+    /// use apron::gpu::{DeviceView, DeviceViewMut, Gpu, Strides};
+    /// use apron::{Device, Filter, Plan, Scalar, Shape};
+    ///
+    /// # let (handle, from, to) = (std::ptr::null_mut(), 0, 0);
+    /// let gpu = Gpu::open(0)?;
+    /// let plan = Plan::builder(&"gaussian:sigma=2".parse::<Filter>()?).device(Device::Gpu(0)).build()?;
+    /// // What another library says of its two tensors: 1080 rows of 1920 pixels of 3 bytes, without gaps.
+    /// let shape = Shape { width: 1920, height: 1080, channels: 3 };
+    /// let bytes = (Scalar::U8, Strides { row: 5760, pixel: 3, channel: 1, image: 0 });
+    /// // SAFETY: the tensor has these bytes, and lives until the stream has passed the work.
+    /// let src = unsafe { DeviceView::from_raw(&gpu, from, bytes, shape, 1, 0..1080)? };
+    /// // SAFETY: as above, and nothing else uses this one meanwhile.
+    /// let mut dst = unsafe { DeviceViewMut::from_raw(&gpu, to, bytes, shape, 1, 0..1080)? };
+    /// // SAFETY: the library's stream outlives this one.
+    /// let mut stream = unsafe { gpu.stream_from_raw(handle) };
+    /// plan.run_region(&src, &mut dst, 0..1920, 0..1080, &mut stream)?;
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// The handle is null or a stream of this GPU's primary context (the one that the CUDA runtime, CuPy and PyTorch use), and it
+    /// is not destroyed before what is returned here is dropped.
+    pub unsafe fn stream_from_raw(&self, handle: *mut c_void) -> Stream {
+        Stream::new(self, Queue::foreign(handle))
     }
 }
 
 impl Stream {
+    fn new(gpu: &Gpu, queue: Queue) -> Self {
+        Self { gpu: gpu.clone(), queue, scratch: None, doubts: None, recording: None }
+    }
+
+    /// The driver's `CUstream`, for other libraries: see [`Gpu::stream_from_raw`]. It is destroyed with this stream.
+    pub fn handle(&self) -> *mut c_void {
+        self.queue.raw()
+    }
+
     /// Waits until all work put into the stream is done.
     ///
     /// # Errors
@@ -60,8 +99,7 @@ impl Stream {
     /// Driver errors.
     pub fn mark(&self) -> Result<Mark> {
         self.gpu.enter()?;
-        let event = Event::new(EventFlags::DEFAULT).and_then(|event| event.record(&self.queue).map(|()| event));
-        let event = event.map_err(|error| self.gpu.error("recording an event", error))?;
+        let event = Event::in_stream(&self.queue).map_err(|error| self.gpu.error("recording an event", error))?;
         Ok(Mark { gpu: self.gpu.clone(), event })
     }
 
@@ -95,8 +133,8 @@ impl Stream {
         Ok(Doubts { list, capacity, near })
     }
 
-    pub(super) fn raw(&self) -> CUstream {
-        self.queue.as_inner()
+    pub(super) fn raw(&self) -> Handle {
+        self.queue.raw()
     }
 }
 
@@ -122,8 +160,7 @@ impl Mark {
     pub fn since(&self, start: &Self) -> Result<Duration> {
         self.gpu.same("the mark to start from", &start.gpu)?;
         self.gpu.enter()?;
-        let elapsed = self.event.synchronize().and_then(|()| self.event.elapsed_time_f32(&start.event));
-        let milliseconds = elapsed.map_err(|error| self.gpu.error("running a kernel", error))?;
+        let milliseconds = self.event.since(&start.event).map_err(|error| self.gpu.error("running a kernel", error))?;
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
     }
 }

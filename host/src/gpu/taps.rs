@@ -7,17 +7,20 @@ use gpu_kernels::tile::flat::{MAX_SUM, MIN_TAP, TAP_SCALE};
 
 use super::device::Gpu;
 use super::memory::Memory;
+use crate::kernels::prepared::Taken;
 use crate::memory::once;
-use crate::{Error, Family, Filter, Result, Variant};
+use crate::{Error, Filter, Result, Variant};
 
 /// The taps of one filter on one GPU. Those by value are rounded to f32 and padded with zeros to as many as any entry takes.
 #[derive(Debug)]
 pub(crate) struct TapHomes {
     gpu: Gpu,
     filter: Filter,
+    /// What a side and the centre weigh, if the window is a gradient's.
+    weights: [f32; 2],
     dense: OnceLock<Vec<f32>>,
     pair: OnceLock<Pair>,
-    flat: [OnceLock<Option<Vec<f32>>>; 2],
+    flat: [OnceLock<Option<Vec<f32>>>; 3],
     dense_in_memory: OnceLock<Memory>,
     row_in_memory: OnceLock<Memory>,
     column_in_memory: OnceLock<Memory>,
@@ -36,10 +39,11 @@ struct Pair {
 }
 
 impl TapHomes {
-    pub(super) fn new(gpu: &Gpu, filter: &Filter) -> Self {
+    pub(super) fn new(gpu: &Gpu, filter: &Filter, weights: [f32; 2]) -> Self {
         Self {
             gpu: gpu.clone(),
             filter: filter.clone(),
+            weights,
             dense: OnceLock::new(),
             pair: OnceLock::new(),
             flat: Default::default(),
@@ -77,14 +81,19 @@ impl TapHomes {
         Ok(&self.pair()?.both)
     }
 
-    /// The taps of a dense window, or of the row and the column, as kernels for bytes in rows as they lie in memory take them: those
+    /// What a side and the centre weigh in a gradient.
+    pub(crate) fn weights(&self) -> &[f32; 2] {
+        &self.weights
+    }
+
+    /// The taps of a dense window, of the row and the column, or the weights, as kernels for bytes in rows as they lie in memory take them: those
     /// that meet bytes times a power of two. None if sums or taps are beyond what these kernels take.
-    pub(crate) fn flat(&self, family: Family) -> Result<Option<&[f32]>> {
-        let separable = family == Family::Separable;
-        let made = once(&self.flat[usize::from(separable)], || {
-            let (taps, scaled) = match separable {
-                true => (self.row_and_column()?, self.filter.cols()),
-                false => (self.dense()?, usize::MAX),
+    pub(crate) fn flat(&self, taken: Taken) -> Result<Option<&[f32]>> {
+        let made = once(&self.flat[taken as usize], || {
+            let (taps, scaled) = match taken {
+                Taken::Window => (self.dense()?, usize::MAX),
+                Taken::Pair => (self.row_and_column()?, self.filter.cols()),
+                Taken::Weights => (&self.weights[..], usize::MAX),
             };
             let in_range = |tap: &f32| *tap == 0.0 || (MIN_TAP..MAX_SUM).contains(&tap.abs());
             if 255.0 * self.filter.weight() >= f64::from(MAX_SUM) || !taps.iter().all(in_range) {

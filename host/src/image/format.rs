@@ -143,6 +143,8 @@ mod sealed {
         fn widen(values: &[Self], out: &mut [f32]);
         /// `Pixel::from_f32` of each.
         fn narrow(values: &[f32], out: &mut [Self]);
+        /// The nearest stored value of a number in f64, rounded once; as `Pixel::from_f32`.
+        fn of_f64(value: f64) -> Self;
     }
     impl Sealed for u8 {
         fn bytes(values: &[Self]) -> Option<&[u8]> {
@@ -159,6 +161,10 @@ mod sealed {
         fn narrow(values: &[f32], out: &mut [Self]) {
             out.iter_mut().zip(values).for_each(|(out, &value)| *out = Pixel::from_f32(value));
         }
+        #[inline(always)]
+        fn of_f64(value: f64) -> Self {
+            super::rounded_f64(value, Self::MAX.into()) as Self
+        }
     }
     impl Sealed for u16 {
         #[inline(always)]
@@ -168,6 +174,10 @@ mod sealed {
         #[inline(always)]
         fn narrow(values: &[f32], out: &mut [Self]) {
             out.iter_mut().zip(values).for_each(|(out, &value)| *out = Pixel::from_f32(value));
+        }
+        #[inline(always)]
+        fn of_f64(value: f64) -> Self {
+            super::rounded_f64(value, Self::MAX.into()) as Self
         }
     }
     // By slices: one by one, the crate would detect the processor's features for each value.
@@ -179,6 +189,11 @@ mod sealed {
         #[inline(always)]
         fn narrow(values: &[f32], out: &mut [Self]) {
             out.convert_from_f32_slice(values);
+        }
+        #[inline(always)]
+        fn of_f64(value: f64) -> Self {
+            // `from_f64` may go by way of f32, and round twice.
+            Self::from_f64_const(value)
         }
     }
     impl Sealed for f32 {
@@ -192,6 +207,10 @@ mod sealed {
         #[inline(always)]
         fn narrow(values: &[f32], out: &mut [Self]) {
             out.copy_from_slice(values);
+        }
+        #[inline(always)]
+        fn of_f64(value: f64) -> Self {
+            value as Self
         }
     }
 }
@@ -262,6 +281,13 @@ fn rounded(value: f32, greatest: f32) -> u32 {
     // An f32 from 2^23 to 2^24 has no fraction, and its last bits are the integer. Unlike `round_ties_even` and a
     // saturating conversion, this is a plain addition on every processor.
     const SHIFT: f32 = 8_388_608.0;
+    (value.max(0.0).min(greatest) + SHIFT).to_bits() - SHIFT.to_bits()
+}
+
+/// The same of a number in f64, for a `greatest` below 2^32.
+#[inline(always)]
+fn rounded_f64(value: f64, greatest: f64) -> u64 {
+    const SHIFT: f64 = 4_503_599_627_370_496.0;
     (value.max(0.0).min(greatest) + SHIFT).to_bits() - SHIFT.to_bits()
 }
 

@@ -1,10 +1,13 @@
 //! Images in host memory: borrowed views with a stride, and an owned image.
 
+mod convert;
+#[cfg(feature = "image")]
 pub(crate) mod dynamic;
 mod format;
 #[cfg(feature = "gpu")]
 pub(crate) mod planes;
 
+pub use convert::{AsImage, AsImageMut};
 pub use format::{Format, Layout, Pixel, Scalar};
 
 use crate::{Error, Result};
@@ -31,7 +34,6 @@ impl Shape {
     ///
     /// # Errors
     /// [`Error::Geometry`] if a limit is passed.
-    #[cfg(feature = "gpu")]
     pub(crate) fn check(self) -> Result<()> {
         self.slice_len(self.width.saturating_mul(self.channels)).map(|_| ())
     }
@@ -220,7 +222,6 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
     }
 
     /// The same view for a shorter time.
-    #[cfg(feature = "gpu")]
     pub(crate) fn reborrow(&mut self) -> ImageViewMut<'_, P> {
         ImageViewMut { data: self.data, shape: self.shape, stride: self.stride, pinned: self.pinned }
     }

@@ -5,6 +5,8 @@ mod direct;
 mod fourier;
 mod fused;
 #[cfg(feature = "gpu")]
+pub(crate) mod gradient;
+#[cfg(feature = "gpu")]
 pub(crate) mod keep;
 #[cfg(feature = "gpu")]
 pub(crate) mod passes;
@@ -13,6 +15,8 @@ mod separable;
 #[cfg(feature = "gpu")]
 pub(crate) mod settle;
 mod sliding;
+#[cfg(feature = "gpu")]
+pub(crate) mod weighted;
 
 use prepared::Kernel;
 

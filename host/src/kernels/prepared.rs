@@ -22,14 +22,26 @@ pub(crate) struct Kernel {
 /// A kernel prepared for a problem, ready for any pass of it.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    pub(crate) variant: Variant,
+    /// `None` for what has no variants, and whose bytes made of bytes are right as they are.
+    pub(crate) variant: Option<Variant>,
     pub(crate) work: Box<dyn Work>,
 }
 
 impl Prepared {
     pub(crate) fn new(variant: Variant, work: impl Work + 'static) -> Self {
-        Self { variant, work: Box::new(work) }
+        Self { variant: Some(variant), work: Box::new(work) }
     }
+}
+
+/// Which of a step's numbers a kernel takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Every tap of the window.
+    Window,
+    /// A row and a column.
+    Pair,
+    /// A gradient's weights.
+    Weights,
 }
 
 /// The launch of a prepared kernel.

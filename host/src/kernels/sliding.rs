@@ -9,7 +9,7 @@ use gpu_kernels::tile::flat::{flat_bytes, takes_outside};
 use gpu_kernels::tile::parted::{MAX_CHANNELS, parted_bytes};
 use gpu_kernels::tile::ring::ring_floats;
 
-use super::prepared::{Kernel, Prepared, Work};
+use super::prepared::{Kernel, Prepared, Taken, Work};
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::plan::machine::Times;
@@ -90,7 +90,7 @@ const HEIGHTS_FLAT: &[(i32, u32)] = &[(5, 32), (i32::MAX, 64)];
 /// An entry that slides down strips of the image, chosen for a problem.
 #[derive(Debug)]
 pub(super) struct Strips {
-    family: Family,
+    taken: Taken,
     entry: &'static Strip,
     /// The channels that a block takes, if it takes values of 8 or 16 bits.
     parted: Option<Parted>,
@@ -114,11 +114,13 @@ impl Strips {
         tables: (&'static [Strip], &'static [Flat]),
         problem: &Problem,
     ) -> Result<Prepared, Why> {
-        Self::find(variant.family(), tables, problem).map(|strips| Prepared::new(variant, strips))
+        let taken = if variant.family() == Family::Separable { Taken::Pair } else { Taken::Window };
+        Self::find(taken, tables, problem).map(|strips| Prepared::new(variant, strips))
     }
 
-    fn find(
-        family: Family,
+    /// The table's entry for the problem's window.
+    pub(super) fn find(
+        taken: Taken,
         (table, flat): (&'static [Strip], &'static [Flat]),
         problem: &Problem,
     ) -> Result<Self, Why> {
@@ -142,14 +144,14 @@ impl Strips {
             };
             let bytes = parted_bytes(entry.taps, parted.pixels, channels as i32, problem.target.bytes() as i32);
             problem.fits_shared_memory(bytes as usize, "its rows")?;
-            return Ok(Self { family, entry, parted: Some(parted) });
+            return Ok(Self { taken, entry, parted: Some(parted) });
         }
         if !problem.source_is_aligned {
             return Err("the source's rows do not begin at multiples of 16 bytes, pixel beside pixel".into());
         }
         let bytes = 4 * WARPS as usize * ring_floats(entry.taps, entry.pixels, entry.stages) as usize;
         problem.fits_shared_memory(bytes, "its rings")?;
-        Ok(Self { family, entry, parted: None })
+        Ok(Self { taken, entry, parted: None })
     }
 
     /// The rows of a strip for a region of `height` rows that is `across` strips wide (all planes together), on a device
@@ -171,11 +173,12 @@ impl Strips {
 
 #[cfg(feature = "gpu")]
 impl Strips {
-    /// The taps that the family's kernels take.
+    /// The taps that the kernels take.
     fn taps<'j>(&self, job: &super::prepared::Job<'j>) -> crate::Result<&'j [f32]> {
-        match self.family {
-            Family::Separable => job.taps.row_and_column(),
-            _ => job.taps.dense(),
+        match self.taken {
+            Taken::Window => job.taps.dense(),
+            Taken::Pair => job.taps.row_and_column(),
+            Taken::Weights => Ok(job.taps.weights()),
         }
     }
 }
@@ -195,7 +198,7 @@ impl Work for Strips {
         if let Some(parted) = self.parted {
             let channels = parted.channels as i32;
             let flat = match parted.flat {
-                Some(flat) if flat_takes(flat, job) => job.taps.flat(self.family)?.map(|taps| (flat, taps)),
+                Some(flat) if flat_takes(flat, job) => job.taps.flat(self.taken)?.map(|taps| (flat, taps)),
                 _ => None,
             };
             let (entry, taps, across, warps, shared, heights) = match flat {
@@ -272,7 +275,7 @@ mod tests {
     #[test]
     fn strips_fill_waves() {
         let entry = ENTRIES.iter().find(|entry| entry.taps == 9).unwrap();
-        let nine = Strips { family: Family::Direct, entry, parted: None };
+        let nine = Strips { taken: Taken::Window, entry, parted: None };
         let (across, slots) = (64, 16 * 132);
         let rows = nine.rows(HEIGHTS, 8192, across, slots);
         let waves = (across * u64::from(8192_u32.div_ceil(rows))) as f64 / slots as f64;

@@ -1,19 +1,27 @@
 //! Plans: a filter ready to run on a device, with its taps there and its scratch memory reused.
 
 mod choose;
+mod device;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to ask"))]
 pub(crate) mod machine;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod problem;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod schedule;
+mod step;
+mod streamed;
+
+use std::ops::ControlFlow;
 
 pub use choose::Candidate;
+pub use device::{Device, Gpus};
 #[cfg(feature = "gpu")]
 use gpu_kernels::abi::Epilogue;
 use machine::Machine;
 use problem::{Place, Problem};
 use schedule::Limits;
+pub use step::Step;
+pub use streamed::{RowSink, RowSource};
 
 use crate::cpu;
 #[cfg(feature = "gpu")]
@@ -22,67 +30,13 @@ use crate::gpu::engine::Part;
 use crate::gpu::flow::{self, Picture};
 #[cfg(feature = "gpu")]
 use crate::gpu::{DeviceImage, DeviceView, DeviceViewMut, Recorded, Stream};
-use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
+use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
-use crate::{Border, Error, Family, Filter, Result, Variant};
+use crate::progress::{Progress, Report, Stage};
+use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
 
-/// Where a plan runs.
-///
-/// ```
-/// use apron::Device;
-///
-/// for device in [Device::Auto, Device::Cpu, Device::Gpu(1), Device::AllGpus] {
-///     assert_eq!(device.to_string().parse::<Device>()?, device);
-/// }
-/// # Ok::<(), apron::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Device {
-    /// The first GPU; the CPU where there is none. [`Plan::device`] says which it became, [`Plan::fallback`] why.
-    #[default]
-    Auto,
-    /// The CPU, on rayon's current thread pool.
-    Cpu,
-    /// The GPU of this number, as the driver counts them; an error where there is none.
-    Gpu(u32),
-    /// Every GPU, which share pictures and batches from host memory; an error where there is none, or where they are of several kinds.
-    AllGpus,
-}
-
-/// `auto`, `cpu`, `gpu:N` or `gpu:all`.
-impl std::str::FromStr for Device {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "cpu" => Ok(Self::Cpu),
-            "gpu" => Ok(Self::Gpu(0)),
-            "gpu:all" => Ok(Self::AllGpus),
-            _ => {
-                text.strip_prefix("gpu:").and_then(|n| n.parse().ok()).map(Self::Gpu).ok_or_else(|| Error::Parameter {
-                    name: "device",
-                    value: text.to_owned(),
-                    expected: "one of auto, cpu, gpu, gpu:N with N from 0, gpu:all".to_owned(),
-                })
-            }
-        }
-    }
-}
-
-impl std::fmt::Display for Device {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Auto => f.pad("auto"),
-            Self::Cpu => f.pad("cpu"),
-            Self::Gpu(n) => f.pad(&format!("gpu:{n}")),
-            Self::AllGpus => f.pad("gpu:all"),
-        }
-    }
-}
-
-/// A filter with a border, a device and, optionally, a variant. Reusable for images of any size, from any thread.
+/// A filter or a gradient with a border, a device and, optionally, a variant. Reusable for images of any size, from any thread.
 ///
 /// A plan is `Send` and `Sync`, and `run` takes it by shared reference. A plan's data is either set once (the filter, the taps on the
 /// device, spectra, each behind a `OnceLock`) or belongs to one run at a time. On the CPU, each run allocates its own scratch
@@ -103,12 +57,17 @@ impl std::fmt::Display for Device {
 /// ```
 #[derive(Debug)]
 pub struct Plan {
+    /// Of a gradient, its window.
     filter: Filter,
+    gradient: Option<Gradient>,
     border: Border,
     variant: Option<Variant>,
     device: Device,
     fallback: Option<Error>,
     engine: Engine,
+    pub(crate) report: Report,
+    /// See [`PlanBuilder::band_rows`].
+    rows: Option<usize>,
     /// The fastest variants by measurement, if autotuning is on.
     #[cfg(feature = "gpu")]
     tuned: Option<crate::gpu::Tuned>,
@@ -123,19 +82,19 @@ enum Engine {
 }
 
 /// Collects the settings of a [`Plan`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct PlanBuilder<'a> {
-    filter: &'a Filter,
+pub struct PlanBuilder {
+    step: Step,
     border: Border,
     device: Device,
     variant: Option<Variant>,
     autotune: bool,
-    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU whose memory is bounded"))]
     limits: Limits,
+    report: Report,
 }
 
-impl PlanBuilder<'_> {
+impl PlanBuilder {
     /// The rule for pixels outside the image; [`Border::Reflect101`] unless set.
     pub fn border(mut self, border: Border) -> Self {
         self.border = border;
@@ -169,7 +128,38 @@ impl PlanBuilder<'_> {
         self
     }
 
-    /// How many rows of results a band has, but for memory: chosen by size unless set. For tests and the benchmark.
+    /// What to call while [`Plan::run`], [`Plan::run_channels`], [`Plan::run_batch`] or [`Plan::run_streamed`] is under way, after every
+    /// few rows, with how far that call has come. [`std::ops::ControlFlow::Break`] ends the call with [`Error::Cancelled`]. Numbers of one
+    /// call never fall; they may come from any thread, one after the other.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// use apron::{Device, Error, Filter, Image, Plan};
+    ///
+    /// static DONE: AtomicU64 = AtomicU64::new(0);
+    /// let filter = Filter::gaussian(2.0)?;
+    /// let told = |progress: apron::Progress| {
+    ///     DONE.store(progress.done, Ordering::Relaxed);
+    ///     ControlFlow::Continue(())
+    /// };
+    /// let plan = Plan::builder(&filter).device(Device::Cpu).progress(told).build()?;
+    /// let (src, mut dst) = (Image::<u8>::zeroed(640, 480, 1)?, Image::<u8>::zeroed(640, 480, 1)?);
+    /// plan.run(&src.view(), &mut dst.view_mut())?;
+    /// assert_eq!(DONE.load(Ordering::Relaxed), 640 * 480);
+    ///
+    /// let never = Plan::builder(&filter).device(Device::Cpu).progress(|_| ControlFlow::Break(())).build()?;
+    /// assert!(matches!(never.run(&src.view(), &mut dst.view_mut()), Err(Error::Cancelled { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn progress(mut self, report: impl Fn(Progress) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
+        self.report = Report::new(report);
+        self
+    }
+
+    /// How many rows of results a band has, but for memory: chosen by size unless set; of streamed pictures, a chunk has several bands. For
+    /// tests and the benchmark.
     #[doc(hidden)]
     pub fn band_rows(mut self, rows: usize) -> Self {
         self.limits.rows = Some(rows);
@@ -182,26 +172,34 @@ impl PlanBuilder<'_> {
     /// [`Error::NoGpu`] or [`Error::NoSuchGpu`] if [`Device::Gpu`] was set and that GPU cannot be used,
     /// [`Error::Unsupported`] if the variant can never run this filter.
     pub fn build(self) -> Result<Plan> {
-        if let Some(variant) = self.variant
-            && variant.family() == Family::Separable
-            && !self.filter.is_separable()
-        {
-            return Err(Error::Unsupported {
-                variant: variant.name(),
-                reason: "the filter does not separate into a row and a column".into(),
-            });
+        let (filter, gradient) = self.step.clone().parts()?;
+        if let Some(variant) = self.variant {
+            let reason = match gradient {
+                Some(gradient) => Some(format!("{gradient} is a gradient, which has one kernel")),
+                None if variant.family() == Family::Separable && !filter.is_separable() => {
+                    Some(Why::NOT_SEPARABLE.to_string())
+                }
+                None => None,
+            };
+            if let Some(reason) = reason {
+                return Err(Error::Unsupported { variant: variant.name(), reason });
+            }
         }
+        let on_cpu = || Ok::<_, Error>(Engine::Cpu(Box::new(cpu::Engine::new(&filter)?)));
+        let on_gpus = |ordinals: &mut dyn Iterator<Item = u32>| self.gpus((&filter, gradient), ordinals);
         let (engine, device, fallback) = match self.device {
-            Device::Cpu => (Engine::Cpu(Box::new(cpu::Engine::new(self.filter)?)), Device::Cpu, None),
-            Device::Gpu(ordinal) => (self.gpus(ordinal..ordinal.saturating_add(1))?, self.device, None),
-            Device::AllGpus => (self.all_gpus()?, self.device, None),
-            Device::Auto => match self.gpus(0..1) {
+            Device::Cpu => (on_cpu()?, Device::Cpu, None),
+            Device::Gpu(ordinal) => (on_gpus(&mut (ordinal..ordinal.saturating_add(1)))?, self.device, None),
+            Device::Gpus(gpus) => (on_gpus(&mut gpus.ordinals())?, self.device, None),
+            Device::AllGpus => (on_gpus(&mut (0..gpu_count()?))?, self.device, None),
+            Device::Auto => match on_gpus(&mut (0..1)) {
                 Ok(engine) => (engine, Device::Gpu(0), None),
-                Err(reason) => (Engine::Cpu(Box::new(cpu::Engine::new(self.filter)?)), Device::Cpu, Some(reason)),
+                Err(reason) => (on_cpu()?, Device::Cpu, Some(reason)),
             },
         };
         Ok(Plan {
-            filter: self.filter.clone(),
+            filter,
+            gradient,
             border: self.border,
             variant: self.variant,
             device,
@@ -212,61 +210,71 @@ impl PlanBuilder<'_> {
                 _ => None,
             },
             engine,
+            report: self.report,
+            rows: self.limits.rows,
         })
     }
 
+    /// GPUs that share work. They must be alike: the choice of a kernel depends on the GPU, and results may depend on the kernel.
     #[cfg(feature = "gpu")]
-    fn gpus(&self, ordinals: std::ops::Range<u32>) -> Result<Engine> {
-        let engine = |ordinal| crate::gpu::engine::Engine::new(self.filter, self.border, ordinal, self.limits);
-        Ok(Engine::Gpu(ordinals.map(engine).collect::<Result<_>>()?))
-    }
-
-    /// Every GPU. They must be alike: the choice of a kernel depends on the GPU, and results may depend on the kernel.
-    #[cfg(feature = "gpu")]
-    fn all_gpus(&self) -> Result<Engine> {
-        let engine = self.gpus(0..crate::gpu::Gpu::count()?)?;
-        if let Engine::Gpu(engines) = &engine {
-            let kind = |engine: &crate::gpu::engine::Engine| {
-                let info = engine.gpu().info();
-                (info.name.clone(), info.capability, info.shared_memory)
-            };
-            let first = kind(&engines[0]);
-            if let Some(other) = engines.iter().map(kind).find(|other| *other != first) {
-                let expected = "GPUs that are alike; name one with gpu:N (Device::Gpu)".to_owned();
-                let value = format!("gpu:all, which are {} and {}", first.0, other.0);
-                return Err(Error::Parameter { name: "device", value, expected });
-            }
+    fn gpus(&self, step: (&Filter, Option<Gradient>), ordinals: &mut dyn Iterator<Item = u32>) -> Result<Engine> {
+        let engine = |ordinal| crate::gpu::engine::Engine::new(step, self.border, ordinal, self.limits);
+        let engines = ordinals.map(engine).collect::<Result<Vec<_>>>()?;
+        let kind = |engine: &crate::gpu::engine::Engine| {
+            let info = engine.gpu().info();
+            (info.name.clone(), info.capability, info.shared_memory)
+        };
+        let mut kinds = engines.iter().map(kind);
+        let first = kinds.next().ok_or_else(|| Error::NoGpu { reason: "the list of GPUs is empty".into() })?;
+        if let Some(other) = kinds.find(|other| *other != first) {
+            let expected = "GPUs that are alike; name one with gpu:N (Device::Gpu)".to_owned();
+            let value = format!("{}, which are {} and {}", self.device, first.0, other.0);
+            return Err(Error::Parameter { name: "device", value, expected });
         }
-        Ok(engine)
+        Ok(Engine::Gpu(engines))
     }
 
     #[cfg(not(feature = "gpu"))]
-    fn gpus(&self, _: std::ops::Range<u32>) -> Result<Engine> {
-        self.all_gpus()
-    }
-
-    #[cfg(not(feature = "gpu"))]
-    fn all_gpus(&self) -> Result<Engine> {
-        Err(Error::NoGpu { reason: "this build has no GPU support (feature \"gpu\")".into() })
+    fn gpus(&self, _: (&Filter, Option<Gradient>), _: &mut dyn Iterator<Item = u32>) -> Result<Engine> {
+        Err(Error::NoGpu { reason: WITHOUT.into() })
     }
 }
 
+#[cfg(feature = "gpu")]
+fn gpu_count() -> Result<u32> {
+    crate::gpu::Gpu::count()
+}
+
+#[cfg(not(feature = "gpu"))]
+const WITHOUT: &str = "this build has no GPU support (feature \"gpu\")";
+
+#[cfg(not(feature = "gpu"))]
+fn gpu_count() -> Result<u32> {
+    Err(Error::NoGpu { reason: WITHOUT.into() })
+}
+
 impl Plan {
-    /// Starts a plan for `filter`.
-    pub fn builder(filter: &Filter) -> PlanBuilder<'_> {
+    /// Starts a plan for a [`Filter`] (or a reference to one), a [`Gradient`] or a [`Step`].
+    pub fn builder(step: impl Into<Step>) -> PlanBuilder {
         PlanBuilder {
-            filter,
+            step: step.into(),
             border: Border::default(),
             device: Device::default(),
             variant: None,
             autotune: false,
             limits: Limits::NONE,
+            report: Report::default(),
         }
     }
 
     /// The device that the plan runs on: never [`Device::Auto`].
     pub fn device(&self) -> Device {
         self.device
+    }
+
+    /// Whether results are averages of pixels: see [`Filter::is_average`].
+    pub(crate) fn is_average(&self) -> bool {
+        self.gradient.is_none() && self.filter.is_average()
     }
 
     /// Why [`Device::Auto`] became the CPU, if it did.
@@ -277,22 +285,34 @@ impl Plan {
     /// The variant that an image of this shape runs.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it.
+    /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it; [`Error::Parameter`] for a gradient, which has none.
     pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
         let problem = self.problem(shape);
-        match &self.engine {
-            Engine::Cpu(_) => match self.variant {
-                Some(variant) => problem.check_on_cpu(variant),
-                None => Ok(problem.choose_on_cpu()),
-            },
+        let variant = match &self.engine {
+            _ if self.gradient.is_some() => None,
+            Engine::Cpu(_) => Some(match self.variant {
+                Some(variant) => problem.check_on_cpu(variant)?,
+                None => problem.choose_on_cpu(),
+            }),
             #[cfg(feature = "gpu")]
-            Engine::Gpu(engines) => Ok(self.prepare(&problem, &engines[0])?.variant),
-        }
+            Engine::Gpu(engines) => self.prepare(&problem, &engines[0])?.variant,
+        };
+        let named = self.gradient.map(|gradient| gradient.to_string());
+        let expected = "a filter: a gradient has one kernel, and no variants".to_owned();
+        variant.ok_or(Error::Parameter { name: "the step", value: named.unwrap_or_default(), expected })
+    }
+
+    /// The order in which a picture of this shape is summed on the CPU.
+    fn family_for(&self, shape: Shape) -> Result<Family> {
+        if self.gradient.is_some() { Ok(Family::Direct) } else { self.variant_for(shape).map(Variant::family) }
     }
 
     /// The kernel that the plan runs for a problem on its GPU.
     #[cfg(feature = "gpu")]
     fn prepare(&self, problem: &Problem, engine: &crate::gpu::engine::Engine) -> Result<Prepared> {
+        if let Some(gradient) = self.gradient {
+            return Ok(crate::kernels::gradient::prepare(problem, gradient.is_angle()));
+        }
         match (self.variant, &self.tuned) {
             (Some(variant), _) => problem.prepare(variant),
             (None, Some(tuned)) => tuned.fastest(problem, engine),
@@ -301,7 +321,7 @@ impl Plan {
     }
 
     /// Every variant that an image of this shape could run here, the one that would be chosen first, and those that cannot
-    /// last, with the reason.
+    /// last, with the reason. A gradient has none.
     ///
     /// ```
     /// use apron::{Device, Filter, Plan, Shape};
@@ -312,12 +332,13 @@ impl Plan {
     /// # Ok::<(), apron::Error>(())
     /// ```
     pub fn candidates(&self, shape: Shape) -> Vec<Candidate> {
-        self.problem(shape).candidates()
+        if self.gradient.is_some() { Vec::new() } else { self.problem(shape).candidates() }
     }
 
     /// As [`Plan::candidates`], for an H200, on a machine with or without one.
     pub fn candidates_on_h200(&self, shape: Shape) -> Vec<Candidate> {
-        Problem { place: Place::Gpu(Machine::H200), ..self.problem(shape) }.candidates()
+        let problem = Problem { place: Place::Gpu(Machine::H200), ..self.problem(shape) };
+        if self.gradient.is_some() { Vec::new() } else { problem.candidates() }
     }
 
     fn problem(&self, shape: Shape) -> Problem {
@@ -359,8 +380,32 @@ impl Plan {
     /// # Errors
     /// [`Error::Mismatch`] if sizes differ; [`Error::Unsupported`] as for [`Plan::variant_for`]; memory and driver errors.
     /// After an error the contents of `dst` are unspecified.
-    pub fn run<S: Pixel, D: Pixel>(&self, src: &ImageView<'_, S>, dst: &mut ImageViewMut<'_, D>) -> Result<()> {
-        self.run_channels(src, dst, src.shape().channels)
+    pub fn run<S: AsImage + ?Sized, D: AsImageMut + ?Sized>(&self, src: &S, dst: &mut D) -> Result<()> {
+        let src = src.as_image()?;
+        self.run_channels(&src, &mut dst.as_image_mut()?, src.shape().channels)
+    }
+
+    /// Filters an image into a new one of the same stored type: [`Plan::run`] with a newly allocated destination.
+    ///
+    /// ```
+    /// use apron::{Device, Filter, Image, ImageView, Plan};
+    ///
+    /// let plan = Plan::builder(&Filter::sobel_x()).device(Device::Cpu).build()?;
+    /// let ramp: Vec<f32> = (0..48).map(|i| (i % 8) as f32).collect();
+    /// let slope: Image<f32> = plan.filter(&ImageView::new(&ramp, 8, 6, 1)?)?;
+    /// assert_eq!(slope.view().row(3)[4], 8.0);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Plan::run`], and [`Error::HostMemory`] if there is no room for the result.
+    #[must_use = "the filtered image is returned, not written back"]
+    pub fn filter<S: AsImage + ?Sized>(&self, src: &S) -> Result<Image<S::Value>> {
+        let src = src.as_image()?;
+        let shape = src.shape();
+        let mut dst = Image::zeroed(shape.width, shape.height, shape.channels)?;
+        self.run(&src, &mut dst.view_mut())?;
+        Ok(dst)
     }
 
     /// As [`Plan::run`], for the first `filtered` channels; the others, such as alpha, are copied.
@@ -382,16 +427,65 @@ impl Plan {
                 expected: format!("from 1 to the {} channels there are", shape.channels),
             });
         }
+        self.run_as(Channels::First(filtered), src, dst)
+    }
+
+    /// Filters a picture of the destination's shape.
+    pub(crate) fn run_as<S: Pixel, D: Pixel>(
+        &self,
+        channels: Channels,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+    ) -> Result<()> {
+        self.check_target(D::SCALAR)?;
+        let shape = src.shape();
+        let call = self.report.call(pixels(shape));
+        let stage = call.stage(0, pixels(shape));
         match &self.engine {
             Engine::Cpu(engine) => {
-                let family = self.variant_for(Shape { channels: filtered, ..shape })?.family();
-                engine.run(family, self.border, src, dst, filtered)
+                let family = match channels {
+                    Channels::First(filtered) => self.family_for(Shape { channels: filtered, ..shape })?,
+                    Channels::Weighted => Family::Direct,
+                };
+                self.run_on_cpu(engine, family, channels, src, dst, &stage)?;
             }
             #[cfg(feature = "gpu")]
-            Engine::Gpu(engines) => {
-                let picture = Picture { src: *src, dst: dst.reborrow(), filtered };
-                self.flow(engines, &mut [picture]).map_err(|(_, error)| error)
+            Engine::Gpu(_) => {
+                let step = self.on_gpus(channels, (S::SCALAR, D::SCALAR), None)?;
+                let picture = Picture { src: *src, dst: dst.reborrow(), filtered: channels.filtered() };
+                flow::run(&[step], &mut [picture], &stage).map_err(|(_, error)| error)?;
             }
+        }
+        call.reach(pixels(shape))
+    }
+
+    fn run_on_cpu<S: Pixel, D: Pixel>(
+        &self,
+        engine: &cpu::Engine,
+        family: Family,
+        channels: Channels,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+        stage: &Stage<'_>,
+    ) -> Result<()> {
+        match (channels, self.gradient) {
+            (Channels::Weighted, _) => engine.run_weighted(self.border, src, dst, stage),
+            (Channels::First(filtered), Some(gradient)) => {
+                engine.run_gradient(gradient, self.border, src, dst, filtered, stage)
+            }
+            (Channels::First(filtered), None) => engine.run(family, self.border, src, dst, filtered, stage),
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Parameter`] if results of this type cannot hold angles.
+    pub(crate) fn check_target(&self, target: Scalar) -> Result<()> {
+        match self.gradient {
+            Some(gradient) if gradient.is_angle() && !matches!(target, Scalar::F16 | Scalar::F32) => {
+                let expected = "f16 or f32 for angles, which are from -pi to pi".to_owned();
+                Err(Error::Parameter { name: "the type of the results", value: target.to_string(), expected })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -421,43 +515,80 @@ impl Plan {
             Some((number, error))
         });
         let right = wrong.as_ref().map_or(pictures.len(), |&(number, _)| number);
+        let all = pictures[..right].iter().map(|(src, _)| pixels(src.shape())).sum();
+        let call = self.report.call(all);
         match &self.engine {
-            Engine::Cpu(_) => {
+            Engine::Cpu(engine) => {
+                let mut before = 0;
                 for (number, (src, dst)) in pictures[..right].iter_mut().enumerate() {
-                    self.run(src, dst).map_err(|error| in_batch((number, error)))?;
+                    let (shape, pixels) = (src.shape(), pixels(src.shape()));
+                    let (channels, stage) = (Channels::First(shape.channels), call.stage(before, pixels));
+                    self.check_target(D::SCALAR)
+                        .and_then(|()| self.family_for(shape))
+                        .and_then(|family| self.run_on_cpu(engine, family, channels, src, dst, &stage))
+                        .map_err(|error| in_batch((number, error)))?;
+                    before += pixels;
                 }
             }
             #[cfg(feature = "gpu")]
-            Engine::Gpu(engines) => {
+            Engine::Gpu(_) => {
+                self.check_target(D::SCALAR).map_err(|error| in_batch((0, error)))?;
                 let pictures = pictures[..right].iter_mut();
                 let mut pictures: Vec<_> = pictures
                     .map(|(src, dst)| Picture { src: *src, dst: dst.reborrow(), filtered: src.shape().channels })
                     .collect();
-                self.flow(engines, &mut pictures).map_err(in_batch)?;
+                // Each picture says how many of its channels are filtered.
+                let step = self.on_gpus(Channels::First(1), (S::SCALAR, D::SCALAR), None);
+                let step = step.map_err(|error| in_batch((0, error)))?;
+                flow::run(&[step], &mut pictures, &call.stage(0, all)).map_err(in_batch)?;
             }
         }
+        call.reach(all).map_err(|error| in_batch((right.saturating_sub(1), error)))?;
         wrong.map_or(Ok(()), |wrong| Err(in_batch(wrong)))
     }
 
-    /// Filters pictures on GPUs; an error with the number of the first that is not done.
+    /// The plan as a step of the flow through its GPUs, from values of one type to those of another. How many channels are filtered, each
+    /// picture says. Where a picture is a part of one of height `whole`, that one chooses the kernel.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] if the plan runs on the CPU.
     #[cfg(feature = "gpu")]
-    fn flow<S: Pixel, D: Pixel>(
+    pub(crate) fn on_gpus(
+        &self,
+        channels: Channels,
+        kinds: (Scalar, Scalar),
+        whole: Option<usize>,
+    ) -> Result<flow::Step<'_>> {
+        let Engine::Gpu(engines) = &self.engine else { return Err(on_cpu()) };
+        let prepare = move |shape: Shape, filtered: usize| match channels {
+            Channels::Weighted => Ok(crate::kernels::weighted::prepare()),
+            Channels::First(_) => {
+                let shape = Shape { height: whole.unwrap_or(shape.height), ..shape };
+                self.prepared(engines, kinds, shape, filtered)
+            }
+        };
+        let takes_all = channels == Channels::Weighted;
+        Ok(flow::Step { engines, prepare: Box::new(prepare), target: kinds.1, takes_all })
+    }
+
+    /// The kernel for pictures of a shape from host memory, of which so many channels are filtered.
+    #[cfg(feature = "gpu")]
+    fn prepared(
         &self,
         engines: &[crate::gpu::engine::Engine],
-        pictures: &mut [Picture<'_, S, D>],
-    ) -> Result<(), (usize, Error)> {
-        let prepare = |shape: Shape, filtered| {
-            let planes = crate::gpu::engine::Engine::takes_planes(S::SCALAR, shape.channels);
-            let problem = Problem {
-                source: S::SCALAR,
-                target: D::SCALAR,
-                side_by_side: if planes { 1 } else { shape.channels },
-                source_is_aligned: S::SCALAR == Scalar::F32,
-                ..self.problem(Shape { channels: filtered, ..shape })
-            };
-            self.prepare(&problem, &engines[0])
+        (source, target): (Scalar, Scalar),
+        shape: Shape,
+        filtered: usize,
+    ) -> Result<Prepared> {
+        let planes = crate::gpu::engine::Engine::takes_planes(source, shape.channels);
+        let problem = Problem {
+            source,
+            target,
+            side_by_side: if planes { 1 } else { shape.channels },
+            source_is_aligned: source == Scalar::F32,
+            ..self.problem(Shape { channels: filtered, ..shape })
         };
-        flow::run(engines, pictures, &prepare)
+        self.prepare(&problem, &engines[0])
     }
 
     /// Filters an image that is on the device into another one there; see [`crate::gpu::Gpu::upload`]. The work is put
@@ -529,8 +660,9 @@ impl Plan {
         part: &Part,
         stream: &mut Stream,
     ) -> Result<()> {
+        self.check_target(dst.scalar())?;
         let engine = match &self.engine {
-            Engine::Cpu(_) => return Err(Error::NoGpu { reason: "the plan was built for the CPU".into() }),
+            Engine::Cpu(_) => return Err(on_cpu()),
             Engine::Gpu(engines) => engine_of(engines, src.gpu()),
         };
         let problem = Problem {
@@ -554,12 +686,43 @@ impl Plan {
     #[cfg(feature = "gpu")]
     pub fn record(&self, src: DeviceImage, dst: DeviceImage) -> Result<Recorded> {
         match &self.engine {
-            Engine::Cpu(_) => Err(Error::NoGpu { reason: "the plan was built for the CPU".into() }),
+            Engine::Cpu(_) => Err(on_cpu()),
             Engine::Gpu(engines) => Recorded::new(engine_of(engines, src.gpu()).gpu(), src, dst, |src, dst, stream| {
                 self.run_on_device(src, dst, stream)
             }),
         }
     }
+}
+
+/// Which channels of a picture are filtered, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Channels {
+    /// The first so many; the others are copied.
+    First(usize),
+    /// All; the last is alpha, and weighs the others.
+    Weighted,
+}
+
+impl Channels {
+    /// How many channels are filtered, for a step that does not take all of them anyway.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn filtered(self) -> usize {
+        match self {
+            Self::First(filtered) => filtered,
+            Self::Weighted => 1,
+        }
+    }
+}
+
+/// The error of a plan that has no GPU.
+#[cfg(feature = "gpu")]
+fn on_cpu() -> Error {
+    Error::NoGpu { reason: "the plan was built for the CPU".into() }
+}
+
+/// Pixels of a picture.
+fn pixels(shape: Shape) -> u64 {
+    shape.width as u64 * shape.height as u64
 }
 
 /// # Errors

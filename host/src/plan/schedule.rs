@@ -33,6 +33,8 @@ pub(crate) struct Extent {
     pub(crate) reach: usize,
     /// Bands begin at multiples of so many rows.
     pub(crate) step: usize,
+    /// Rows that a band shares with its neighbours beside those: where other steps come first, for their windows.
+    pub(crate) beside: usize,
     /// Bytes of a row of the source or of results, whichever has more.
     pub(crate) row: usize,
     /// Whether no other picture is under way at the same time.
@@ -123,10 +125,8 @@ impl Extent {
             let there = 0..height;
             return Job { region: results.clone(), source: vec![there.clone()], there, height, results };
         }
-        // A tile reads as many rows however many of its results are asked for.
-        let tiles = first..first + results.len().next_multiple_of(self.step);
-        let read = rows_read(self.border, (self.anchor, self.reach), tiles.clone(), height);
-        let unresolved = tiles.len() + self.reach - 1;
+        let read = self.read(&results);
+        let unresolved = results.len().next_multiple_of(self.step) + self.reach - 1;
         if self.border != border::WRAP || read.len() <= unresolved {
             return Job { region: results.clone(), there: read.clone(), height, source: vec![read], results };
         }
@@ -143,6 +143,21 @@ impl Extent {
         Job { results, source, height: unresolved, region, there: 0..unresolved }
     }
 
+    /// The rows of the source that these results need; they begin where a band may.
+    pub(crate) fn read(&self, results: &Range<usize>) -> Range<usize> {
+        if results.len() == self.height {
+            return 0..self.height;
+        }
+        // A tile reads as many rows however many of its results are asked for.
+        let tiles = results.start..results.start + results.len().next_multiple_of(self.step);
+        rows_read(self.border, (self.anchor, self.reach), tiles, self.height)
+    }
+
+    /// The results from where a band may begin, with these among them.
+    pub(crate) fn from_grid(&self, results: Range<usize>) -> Range<usize> {
+        results.start / self.step * self.step..results.end
+    }
+
     /// The height of bands where memory is no matter.
     fn preferred(&self) -> usize {
         if let Some(rows) = self.rows {
@@ -152,7 +167,7 @@ impl Extent {
         // Pictures of a batch overlap each other.
         let band = if self.alone { (total / BANDS).clamp(BAND.start, BAND.end) } else { BAND.end };
         let count = (total / band).clamp(1, self.height);
-        self.on_grid(self.height.div_ceil(count).max(APRONS * (self.reach - 1)))
+        self.on_grid(self.height.div_ceil(count).max(APRONS * (self.reach - 1 + self.beside)))
     }
 
     fn lowest(&self) -> usize {
@@ -198,7 +213,8 @@ mod tests {
             for height in 1..12 {
                 for (reach, anchor) in (1..9).flat_map(|reach| (0..reach).map(move |anchor| (reach, anchor))) {
                     for (step, rows) in [(1, 1), (1, 2), (1, 3), (1, 5), (2, 2), (3, 3), (3, 6), (4, 4), (20, 20)] {
-                        let extent = Extent { height, border, anchor, reach, step, row: 1, alone: true, rows: None };
+                        let extent =
+                            Extent { height, border, anchor, reach, step, beside: 0, row: 1, alone: true, rows: None };
                         let bands = Bands { rows, lanes: 2 };
                         let mut next = 0;
                         while next < height {
@@ -216,8 +232,17 @@ mod tests {
 
     #[test]
     fn wrapped_bands_take_what_they_need_and_no_more() {
-        let extent =
-            Extent { height: 1000, border: WRAP, anchor: 2, reach: 5, step: 1, row: 1, alone: true, rows: None };
+        let extent = Extent {
+            height: 1000,
+            border: WRAP,
+            anchor: 2,
+            reach: 5,
+            step: 1,
+            beside: 0,
+            row: 1,
+            alone: true,
+            rows: None,
+        };
         let bands = Bands { rows: 100, lanes: 3 };
         assert_eq!(extent.job(0, bands).source, [998..1000, 0..102]);
         assert_eq!(extent.job(100, bands).source, std::slice::from_ref(&(98..202)));
@@ -227,7 +252,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     fn picture(row: usize, height: usize) -> Extent {
-        Extent { height, border: REFLECT_101, anchor: 8, reach: 17, step: 1, row, alone: true, rows: None }
+        Extent { height, border: REFLECT_101, anchor: 8, reach: 17, step: 1, beside: 0, row, alone: true, rows: None }
     }
 
     #[test]

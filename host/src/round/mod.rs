@@ -247,3 +247,11 @@ impl<E: Float> Work for Round<'_, E> {
         }
     }
 }
+
+/// Whether f32 decides every byte of a gradient's magnitude of bytes, with this value outside the image: whole numbers and their sums are
+/// exact (`gpu-kernels/src/kernels/gradient.rs`).
+pub(crate) fn gradient_is_exact(outside: f32) -> bool {
+    /// Times 16, the greatest sum of weights, it is below 2^24.
+    const GREATEST: f32 = 524_288.0;
+    outside.fract() == 0.0 && outside.abs() <= GREATEST
+}

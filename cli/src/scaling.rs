@@ -1,0 +1,285 @@
+//! How results become values of the type that is written: `--scale` and its companions.
+
+use std::str::FromStr;
+
+use apron::{Image, Pixel, Scalar};
+use clap::Args;
+use rayon::prelude::*;
+
+use crate::failure::{Failure, Result};
+
+/// What is done to results, in this order: the sign is dropped, the range is scaled, an offset is added.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Scaling {
+    /// How values become those of another type: full (the whole range of one type becomes that of the other; the range of floats is 0 to
+    /// 1), none (values stay), or MIN..MAX (MIN becomes 0, MAX the greatest value) [default: full between u8 and u16, none into floats; from
+    /// floats into integers it must be given]
+    #[arg(
+        long,
+        value_name = "full|none|MIN..MAX",
+        allow_hyphen_values = true,
+        conflicts_with = "normalize",
+        help_heading = "Values"
+    )]
+    pub(crate) scale: Option<Scale>,
+
+    /// Scale so that the least value of each result becomes 0 and its greatest the greatest of the type (1 for floats)
+    #[arg(long, help_heading = "Values")]
+    pub(crate) normalize: bool,
+
+    /// Add V to each value, after it was scaled; 128 shows a derivative's both signs in 8 bits
+    #[arg(long, value_name = "V", allow_hyphen_values = true, value_parser = finite, help_heading = "Values")]
+    pub(crate) offset: Option<f64>,
+
+    /// Drop the sign of each value, before it is scaled
+    #[arg(long, help_heading = "Values")]
+    pub(crate) abs: bool,
+}
+
+/// How values of one type become values of another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Scale {
+    /// The range of the type that is read becomes the range of the type that is written.
+    Full,
+    /// Values stay.
+    None,
+    /// These two become 0 and the greatest value.
+    Range(f64, f64),
+}
+
+impl FromStr for Scale {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "full" => Ok(Self::Full),
+            "none" => Ok(Self::None),
+            _ => text
+                .split_once("..")
+                .and_then(|(min, max)| Some((finite(min).ok()?, finite(max).ok()?)))
+                .filter(|(min, max)| min != max)
+                .map(|(min, max)| Self::Range(min, max))
+                .ok_or("full, none or two different numbers are needed, as in 0..4095"),
+        }
+    }
+}
+
+fn finite(text: &str) -> Result<f64, &'static str> {
+    text.trim()
+        .parse()
+        .ok()
+        .filter(|number: &f64| number.is_finite())
+        .ok_or("a finite number is needed, as in 128 or -0.5")
+}
+
+/// What is done to the results of one picture.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Finish {
+    abs: bool,
+    range: Range,
+    offset: f64,
+    /// The value of channels that are not filtered, such as alpha, that becomes white.
+    opaque: f64,
+}
+
+/// The values that become 0 and white.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Range {
+    Given(f64, f64),
+    /// The least and the greatest of the result.
+    Found,
+}
+
+/// The value that stands for white: the greatest of integers, 1 for floats.
+fn white(scalar: Scalar) -> f64 {
+    match scalar {
+        Scalar::U8 => 255.0,
+        Scalar::U16 => 65535.0,
+        _ => 1.0,
+    }
+}
+
+fn is_integer(scalar: Scalar) -> bool {
+    white(scalar) > 1.0
+}
+
+impl Scaling {
+    /// What is done to a picture of one type that is written as another; `None` if values stay as they are. The note says what was done
+    /// unasked.
+    pub(crate) fn finish(&self, from: Scalar, to: Scalar) -> Result<(Option<Finish>, Option<String>)> {
+        let integers = (is_integer(from), is_integer(to));
+        let mut note = None;
+        let scale = match self.scale {
+            Some(scale) => scale,
+            None if self.normalize || from == to => Scale::None,
+            None => match integers {
+                (true, true) => {
+                    note = Some(format!(
+                        "{from} became {to} with --scale full, which keeps the look; --scale none keeps the numbers"
+                    ));
+                    Scale::Full
+                }
+                (_, false) => Scale::None,
+                (false, true) => {
+                    return Err(Failure::usage(format!(
+                        "{from} into {to} needs a scale: --scale full (1.0 becomes {0}), --scale none (1.0 becomes 1), --scale MIN..MAX or \
+                         --normalize",
+                        white(to)
+                    )));
+                }
+            },
+        };
+        let range = match scale {
+            _ if self.normalize => Range::Found,
+            Scale::Full => Range::Given(0.0, white(from)),
+            Scale::None => Range::Given(0.0, white(to)),
+            Scale::Range(min, max) => Range::Given(min, max),
+        };
+        // Opaque stays opaque, unless numbers are to stay as they are.
+        let opaque = if scale == Scale::None && !self.normalize { white(to) } else { white(from) };
+        let finish = Finish { abs: self.abs, range, offset: self.offset.unwrap_or(0.0), opaque };
+        let changes = finish.abs || finish.offset != 0.0 || range != Range::Given(0.0, white(to));
+        Ok((changes.then_some(finish), note))
+    }
+
+    /// Whether the result may have other signs than the filter gives it, or was asked to be as it is.
+    pub(crate) fn minds_signs(&self) -> bool {
+        self.abs || self.normalize || self.offset.is_some() || self.scale.is_some()
+    }
+}
+
+/// Values that a thread converts at a time.
+const CHUNK: usize = 1 << 16;
+
+impl Finish {
+    /// What results are multiplied with, where that does not depend on them.
+    pub(crate) fn factor(&self, to: Scalar) -> f64 {
+        match self.range {
+            Range::Given(min, max) => white(to) / (max - min),
+            Range::Found => 1.0,
+        }
+    }
+
+    /// Makes values of type `D` of sums. The first `filtered` channels are results, the others were copied. Everything is computed in
+    /// f64 and rounded once.
+    pub(crate) fn apply<D: Pixel>(&self, sums: &Image<f32>, filtered: usize) -> apron::Result<Image<D>> {
+        let shape = sums.shape();
+        let white = white(D::SCALAR);
+        let (min, max) = match self.range {
+            Range::Given(min, max) => (min, max),
+            Range::Found => self.extremes(sums, filtered),
+        };
+        let value = |sum: f32| {
+            let sum = f64::from(if self.abs { sum.abs() } else { sum });
+            // Of a flat result nothing but black can be made. The division comes last, so that whole numbers stay exact.
+            let scaled = if min == max { 0.0 } else { (sum - min) * white / (max - min) };
+            scaled + self.offset
+        };
+        let mut result = Image::<D>::zeroed(shape.width, shape.height, shape.channels)?;
+        let chunk = CHUNK - CHUNK % shape.channels;
+        result.as_mut_slice().par_chunks_mut(chunk).zip(sums.as_slice().par_chunks(chunk)).for_each(
+            |(result, sums)| {
+                let pixels = result.chunks_exact_mut(shape.channels).zip(sums.chunks_exact(shape.channels));
+                for (result, sums) in pixels {
+                    for (channel, (result, &sum)) in result.iter_mut().zip(sums).enumerate() {
+                        let value = if channel < filtered { value(sum) } else { f64::from(sum) * white / self.opaque };
+                        // An integer is rounded here, so that it is not rounded to f32 before.
+                        let value = if is_integer(D::SCALAR) { value.round_ties_even() } else { value };
+                        *result = D::from_f32(value as f32);
+                    }
+                }
+            },
+        );
+        Ok(result)
+    }
+
+    /// The least and the greatest result, without NaN and infinities.
+    fn extremes(&self, sums: &Image<f32>, filtered: usize) -> (f64, f64) {
+        let channels = sums.shape().channels;
+        let chunk = CHUNK - CHUNK % channels;
+        let wider = |a: (f32, f32), b: (f32, f32)| (a.0.min(b.0), a.1.max(b.1));
+        let none = (f32::INFINITY, f32::NEG_INFINITY);
+        let (least, greatest) = sums
+            .as_slice()
+            .par_chunks(chunk)
+            .map(|chunk| {
+                let results = chunk.chunks_exact(channels).flat_map(|pixel| &pixel[..filtered]);
+                let results = results.map(|&sum| if self.abs { sum.abs() } else { sum }).filter(|sum| sum.is_finite());
+                results.fold(none, |found, sum| wider(found, (sum, sum)))
+            })
+            .reduce(|| none, wider);
+        if least <= greatest { (least.into(), greatest.into()) } else { (0.0, 0.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scaling(scale: &str) -> Scaling {
+        Scaling { scale: Some(scale.parse().unwrap()), ..Scaling::default() }
+    }
+
+    fn image(values: &[f32], channels: usize) -> Image<f32> {
+        Image::from_vec(values.to_vec(), values.len() / channels, 1, channels).unwrap()
+    }
+
+    fn finished<D: Pixel>(scaling: &Scaling, from: Scalar, values: &[f32]) -> Vec<D> {
+        let (finish, _) = scaling.finish(from, D::SCALAR).unwrap();
+        finish.expect("something to do").apply::<D>(&image(values, 1), 1).unwrap().as_slice().to_vec()
+    }
+
+    #[test]
+    fn ranges_become_ranges() {
+        let full = scaling("full");
+        assert_eq!(
+            finished::<u8>(&full, Scalar::U16, &[0.0, 128.0, 129.0, 257.0, 65535.0, 70000.0]),
+            [0, 0, 1, 1, 255, 255]
+        );
+        assert_eq!(finished::<u16>(&full, Scalar::U8, &[0.0, 1.0, 255.0, -3.0]), [0, 257, 65535, 0]);
+        assert_eq!(finished::<u8>(&full, Scalar::F32, &[0.0, 0.5, 1.0, 2.0, f32::NAN]), [0, 128, 255, 255, 0]);
+        assert_eq!(finished::<f32>(&full, Scalar::U8, &[0.0, 51.0, 255.0]), [0.0, 0.2, 1.0]);
+        assert_eq!(finished::<u8>(&scaling("-1..1"), Scalar::F32, &[-1.0, 0.0, 1.0, 9.0]), [0, 128, 255, 255]);
+        assert_eq!(finished::<u8>(&scaling("4095..0"), Scalar::U16, &[4095.0, 0.0]), [0, 255]);
+        let both = Scaling { abs: true, offset: Some(10.0), ..scaling("0..100") };
+        assert_eq!(finished::<u8>(&both, Scalar::U8, &[-20.0, 20.0, 0.0]), [61, 61, 10]);
+    }
+
+    #[test]
+    fn results_are_normalised_without_alpha_and_without_infinities() {
+        let normalize = Scaling { normalize: true, ..Scaling::default() };
+        let sums = [-4.0, 200.0, 6.0, 100.0, f32::INFINITY, 50.0, f32::NAN, 0.0, 1.0, 0.0];
+        let (finish, note) = normalize.finish(Scalar::U8, Scalar::U8).unwrap();
+        let result = finish.unwrap().apply::<u8>(&image(&sums, 2), 1).unwrap();
+        assert_eq!(result.as_slice(), [0, 200, 255, 100, 255, 50, 0, 0, 128, 0]);
+        assert_eq!(note, None);
+        assert_eq!(finished::<u8>(&normalize, Scalar::F32, &[7.0, 7.0]), [0, 0]);
+        assert_eq!(finished::<f32>(&normalize, Scalar::U8, &[10.0, 20.0, 30.0]), [0.0, 0.5, 1.0]);
+    }
+
+    #[test]
+    fn nothing_is_done_unless_needed_and_nothing_in_silence() {
+        let plain = Scaling::default();
+        for (from, to) in [(Scalar::U8, Scalar::U8), (Scalar::U8, Scalar::F32), (Scalar::F16, Scalar::F32)] {
+            assert_eq!(plain.finish(from, to).unwrap(), (None, None));
+        }
+        assert_eq!(scaling("none").finish(Scalar::U16, Scalar::U8).unwrap(), (None, None));
+        let (finish, note) = plain.finish(Scalar::U16, Scalar::U8).unwrap();
+        assert!(finish.is_some() && note.unwrap().contains("--scale none"));
+        let failure = plain.finish(Scalar::F32, Scalar::U8).unwrap_err();
+        assert!(
+            failure.code == 2 && failure.message.contains("--scale full") && failure.message.contains("--normalize")
+        );
+        let offset = Scaling { offset: Some(128.0), ..Scaling::default() };
+        assert_eq!(finished::<u8>(&offset, Scalar::U8, &[-128.0, 0.0, 1.0]), [0, 128, 129]);
+    }
+
+    #[test]
+    fn scales_read_as_people_write_them() {
+        assert_eq!("0..4095".parse(), Ok(Scale::Range(0.0, 4095.0)));
+        assert_eq!("-0.5..0.5".parse(), Ok(Scale::Range(-0.5, 0.5)));
+        for bad in ["", "half", "1", "1..", "..1", "1..1", "nan..1", "0..inf", "0-255"] {
+            assert!(bad.parse::<Scale>().is_err(), "{bad}");
+        }
+    }
+}

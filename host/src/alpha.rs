@@ -1,0 +1,221 @@
+//! What becomes of alpha, the last channel of a picture that has one.
+
+use crate::image::{Image, ImageView, Pixel, Shape};
+use crate::plan::Channels;
+use crate::{Error, Filter, Plan, Result, Scalar};
+
+/// What becomes of alpha, a picture's last channel, in [`Pipeline::run_with_alpha`](crate::Pipeline::run_with_alpha).
+///
+/// White pixels on a transparent black ground, blurred channel by channel, get a dark rim: the ground's black has a part in the colours.
+/// [`Alpha::Premultiply`] weighs each colour by its alpha.
+///
+/// | mode | in text | colours | alpha | channels of the result |
+/// | --- | --- | --- | --- | --- |
+/// | [`Alpha::Auto`] | `auto` | as `premultiply` for steps that average, else as `keep` | likewise | as the source |
+/// | [`Alpha::Premultiply`] | `premultiply` | weighted by alpha | filtered | as the source |
+/// | [`Alpha::Keep`] | `keep` | filtered | copied | as the source |
+/// | [`Alpha::Filter`] | `filter` | filtered | filtered | as the source |
+/// | [`Alpha::Drop`] | `drop` | filtered | - | one fewer |
+/// | [`Alpha::Flatten`] | `flatten=COLOUR` | laid on the colour, then filtered | - | one fewer |
+///
+/// ```
+/// use apron::Alpha;
+///
+/// assert_eq!("keep".parse::<Alpha>()?, Alpha::Keep);
+/// assert_eq!("flatten=white".parse::<Alpha>()?, Alpha::Flatten([1.0; 3]));
+/// assert_eq!("flatten=#ff0033".parse::<Alpha>()?, Alpha::Flatten([1.0, 0.0, 0.2]));
+/// assert!("blend".parse::<Alpha>().is_err());
+/// # Ok::<(), apron::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Alpha {
+    /// [`Alpha::Premultiply`] in steps that are averages, see [`Filter::is_average`], and [`Alpha::Keep`] in all others.
+    #[default]
+    Auto,
+    /// In each step, a colour becomes `sum(tap * colour * alpha) / sum(tap * alpha)`, 0 where nothing under the window is opaque, and alpha becomes
+    /// `sum(tap * alpha)`: in f64, row by row, and rounded once, with the same result on the GPU and on the CPU. Every step is an average.
+    Premultiply,
+    /// Alpha is copied.
+    Keep,
+    /// Alpha is a channel as the others.
+    Filter,
+    /// Alpha is left out.
+    Drop,
+    /// The picture is first laid on this colour: red, green and blue, each from 0 to 1, which is the greatest value of integers. Grey pictures take
+    /// its luma, `0.2126 r + 0.7152 g + 0.0722 b`. Alpha is taken from 0 to that value, and colours are rounded once.
+    Flatten([f64; 3]),
+}
+
+/// The colours that have a name in text.
+const COLOURS: &[(&str, [f64; 3])] =
+    &[("black", [0.0; 3]), ("white", [1.0; 3]), ("grey", [0.5; 3]), ("gray", [0.5; 3])];
+
+impl Alpha {
+    /// The channels that results have, for a source with so many, of which the last is alpha.
+    pub fn channels(self, of_source: usize) -> usize {
+        of_source - usize::from(self.takes_alpha_away()).min(of_source)
+    }
+
+    pub(crate) fn takes_alpha_away(self) -> bool {
+        matches!(self, Self::Drop | Self::Flatten(_))
+    }
+
+    /// Which channels a plan filters, of so many.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] if colours are to be weighted in a step that is no average.
+    pub(crate) fn channels_of(self, plan: &Plan, channels: usize) -> Result<Channels> {
+        match self {
+            Self::Auto | Self::Premultiply if plan.is_average() => Ok(Channels::Weighted),
+            Self::Premultiply => {
+                let expected = "keep, filter, drop or flatten=COLOUR for steps that are no averages: premultiply needs taps that are not negative \
+                                and sum to 1";
+                Err(Error::Parameter { name: "alpha", value: self.to_string(), expected: expected.to_owned() })
+            }
+            Self::Auto | Self::Keep => Ok(Channels::First(channels - 1)),
+            Self::Filter | Self::Drop | Self::Flatten(_) => Ok(Channels::First(channels)),
+        }
+    }
+
+    /// The picture without its alpha, left out or laid on the colour.
+    pub(crate) fn apart<P: Pixel>(self, src: &ImageView<'_, P>) -> Result<Image<P>> {
+        let Shape { width, height, channels } = src.shape();
+        let colours = channels - 1;
+        let mut image = Image::zeroed(width, height, colours)?;
+        let greatest = match P::SCALAR {
+            Scalar::U8 => 255.0,
+            Scalar::U16 => 65535.0,
+            Scalar::F16 | Scalar::F32 => 1.0,
+        };
+        let ground = match self {
+            Self::Flatten(colour) => {
+                let [red, green, blue] = colour.map(|part| part * greatest);
+                let luma = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+                Some(if colours == 3 { [red, green, blue] } else { [luma; 3] })
+            }
+            _ => None,
+        };
+        for (y, out) in image.as_mut_slice().chunks_exact_mut(width * colours).enumerate() {
+            for (out, pixel) in out.chunks_exact_mut(colours).zip(src.row(y).chunks_exact(channels)) {
+                let Some(ground) = ground else {
+                    out.copy_from_slice(&pixel[..colours]);
+                    continue;
+                };
+                let alpha = f64::from(pixel[colours].to_f32()).clamp(0.0, greatest);
+                for (c, (out, colour)) in out.iter_mut().zip(pixel).enumerate() {
+                    let sum = f64::from(colour.to_f32()) * alpha + ground[c % 3] * (greatest - alpha);
+                    *out = P::of_f64(sum / greatest);
+                }
+            }
+        }
+        Ok(image)
+    }
+}
+
+impl Filter {
+    /// Whether results are averages of pixels: no tap is negative, and they sum to 1 within a millionth.
+    ///
+    /// ```
+    /// use apron::Filter;
+    ///
+    /// assert!(Filter::gaussian(2.0)?.is_average());
+    /// assert!(!Filter::sharpen(1.0)?.is_average());
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    pub fn is_average(&self) -> bool {
+        // A row and a column that are both negative make products that are not; nobody writes such.
+        let (row, column) = match (self.dense_f64(), self.separated()) {
+            (Some(taps), _) => (taps, &[1.0][..]),
+            (None, Some((row, column))) => (row, column),
+            (None, None) => return false,
+        };
+        let sum = row.iter().sum::<f64>() * column.iter().sum::<f64>();
+        row.iter().chain(column).all(|&tap| tap >= 0.0) && (sum - 1.0).abs() <= 1e-6
+    }
+}
+
+/// As the table of [`Alpha`] says. A colour is `black`, `white`, `grey`, or six hexadecimal digits after a `#`.
+impl std::str::FromStr for Alpha {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let colour = |text: &str| {
+            let named = COLOURS.iter().find(|(name, _)| *name == text).map(|&(_, colour)| colour);
+            let digits = text.strip_prefix('#').filter(|digits| digits.len() == 6 && digits.is_ascii());
+            let of_digits = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+            named.or(of_digits.map(|rgb| [16, 8, 0].map(|shift| f64::from(rgb >> shift & 255) / 255.0)))
+        };
+        match text {
+            "auto" => Some(Self::Auto),
+            "premultiply" => Some(Self::Premultiply),
+            "keep" => Some(Self::Keep),
+            "filter" => Some(Self::Filter),
+            "drop" => Some(Self::Drop),
+            _ => text.strip_prefix("flatten=").and_then(colour).map(Self::Flatten),
+        }
+        .ok_or_else(|| Error::Parameter {
+            name: "alpha",
+            value: text.to_owned(),
+            expected: "one of auto, premultiply, keep, filter, drop, flatten=COLOUR, where a colour is black, white, grey or #rrggbb".to_owned(),
+        })
+    }
+}
+
+/// What `FromStr` reads; colours to the nearest of 255 steps.
+impl std::fmt::Display for Alpha {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::Premultiply => f.pad("premultiply"),
+            Self::Keep => f.pad("keep"),
+            Self::Filter => f.pad("filter"),
+            Self::Drop => f.pad("drop"),
+            Self::Flatten(colour) => {
+                let [red, green, blue] = colour.map(|part| (part.clamp(0.0, 1.0) * 255.0).round() as u8);
+                f.pad(&format!("flatten=#{red:02x}{green:02x}{blue:02x}"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_read_back_as_they_print() {
+        let modes = [Alpha::Auto, Alpha::Premultiply, Alpha::Keep, Alpha::Filter, Alpha::Drop];
+        for mode in modes.into_iter().chain([Alpha::Flatten([1.0, 0.0, 0.2])]) {
+            assert_eq!(mode.to_string().parse::<Alpha>().unwrap(), mode);
+        }
+        for text in
+            ["", "Keep", "flatten", "flatten=", "flatten=#12345", "flatten=#12345g", "flatten=#+12345", "flatten=red"]
+        {
+            let message = text.parse::<Alpha>().unwrap_err().to_string();
+            assert!(message.contains("premultiply, keep") && message.contains("#rrggbb"), "{message}");
+        }
+    }
+
+    #[test]
+    fn averages_are_what_sums_to_1_and_has_no_negative_tap() {
+        let average = |text: &str| text.parse::<Filter>().unwrap().is_average();
+        for text in ["gaussian:sigma=2", "box:size=3", "motion:length=5,angle=30", "identity", "taps:1/3 1/3 1/3"] {
+            assert!(average(text), "{text}");
+        }
+        for text in ["sharpen", "sobel-x", "unsharp:sigma=1", "taps:1 1", "taps:2 -1", "laplacian"] {
+            assert!(!average(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn flattened_colours_are_rounded_once() {
+        let src = Image::from_vec(vec![200u8, 100, 50, 128, 9, 8, 7, 0, 9, 8, 7, 255], 3, 1, 4).unwrap();
+        let flat = Alpha::Flatten([1.0, 0.0, 0.2]).apart(&src.view()).unwrap();
+        // 200 * 128 / 255 + 127 is 227.39, and 50 * 128 / 255 + 51 * 127 / 255 is 50.498.
+        assert_eq!(flat.as_slice(), [227, 50, 50, 255, 0, 51, 9, 8, 7]);
+        let grey = Image::from_vec(vec![0.5f32, 0.25], 1, 1, 2).unwrap();
+        let found = Alpha::Flatten([1.0, 0.0, 0.0]).apart(&grey.view()).unwrap();
+        assert_eq!(found.as_slice(), [(0.125 + 0.2126 * 0.75) as f32]);
+        assert_eq!(Alpha::Drop.apart(&src.view()).unwrap().as_slice(), [200, 100, 50, 9, 8, 7, 9, 8, 7]);
+    }
+}

@@ -1,0 +1,226 @@
+//! Several plans, one after the other.
+
+#[cfg(feature = "gpu")]
+use crate::gpu::flow::{self, Picture};
+use crate::image::{Image, ImageView, ImageViewMut, Pixel, Shape};
+use crate::plan::Channels;
+use crate::{Alpha, Device, Error, Plan, Result};
+
+/// Several plans, one after the other, each on the results of the one before it. Each may have its own border and variant.
+///
+/// Results are those of the plans run one by one: between two steps, values are rounded to the source's type, unless [`Pipeline::in_f32`] says
+/// otherwise; those of the last step are rounded to the destination's. On a GPU, the steps follow each other in device memory: a
+/// picture goes up once and comes down once, in bands if it is large. If there is no room for that, or under [`Border::Wrap`](crate::Border::Wrap),
+/// which needs rows of both ends, all steps take the whole picture, or the steps run one by one. Progress is told to the last plan's
+/// [`progress`](crate::PlanBuilder::progress).
+///
+/// ```
+/// use apron::{Device, Filter, Gradient, Image, Pipeline, Plan};
+///
+/// let blur = Plan::builder(Filter::gaussian(1.5)?).device(Device::Cpu).build()?;
+/// let edges = Plan::builder(Gradient::sobel()).device(Device::Cpu).build()?;
+/// let pipeline = Pipeline::new(vec![blur, edges])?;
+///
+/// let src = Image::from_vec((0..64 * 48).map(|i| if i % 64 < 32 { 50u8 } else { 90 }).collect(), 64, 48, 1)?;
+/// let mut dst = Image::<u8>::zeroed(64, 48, 1)?;
+/// pipeline.run(&src.view(), &mut dst.view_mut())?;
+///
+/// let [blur, edges] = pipeline.plans() else { unreachable!() };
+/// let blurred: Image<u8> = blur.filter(&src.view())?;
+/// assert_eq!(dst, edges.filter(&blurred.view())?);
+/// # Ok::<(), apron::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Pipeline {
+    plans: Vec<Plan>,
+    in_f32: bool,
+}
+
+impl Pipeline {
+    /// The plans in their order.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] if there is none, or if they run on different devices.
+    pub fn new(plans: Vec<Plan>) -> Result<Self> {
+        let Some(first) = plans.first() else {
+            let expected = "at least 1".to_owned();
+            return Err(Error::Parameter { name: "the number of steps", value: "0".into(), expected });
+        };
+        if let Some(other) = plans.iter().find(|plan| plan.device() != first.device()) {
+            let value = format!("{} and {}", first.device(), other.device());
+            let expected = "the same for all steps of a pipeline".to_owned();
+            return Err(Error::Parameter { name: "device", value, expected });
+        }
+        Ok(Self { plans, in_f32: false })
+    }
+
+    /// Whether values stay in f32 between two steps, instead of the source's type: then integers are rounded once, at the end.
+    ///
+    /// ```
+    /// use apron::{Device, Filter, Image, Pipeline, Plan};
+    ///
+    /// // An eighth of a byte is lost where the step in between is rounded.
+    /// let scaled = |factor| Plan::builder(Filter::from_taps(1, 1, &[factor])?).device(Device::Cpu).build();
+    /// let pipeline = Pipeline::new(vec![scaled(0.125)?, scaled(8.0)?])?;
+    /// let src = Image::from_vec(vec![100u8; 6], 3, 2, 1)?;
+    /// let mut dst = Image::<u8>::zeroed(3, 2, 1)?;
+    /// pipeline.run(&src.view(), &mut dst.view_mut())?;
+    /// assert_eq!(dst.as_slice()[0], 96);
+    /// pipeline.in_f32(true).run(&src.view(), &mut dst.view_mut())?;
+    /// assert_eq!(dst.as_slice()[0], 100);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    #[must_use]
+    pub fn in_f32(self, in_f32: bool) -> Self {
+        Self { in_f32, ..self }
+    }
+
+    /// The plans.
+    pub fn plans(&self) -> &[Plan] {
+        &self.plans
+    }
+
+    /// The device that it runs on.
+    pub fn device(&self) -> Device {
+        self.plans[0].device()
+    }
+
+    /// Filters `src` into `dst`, every channel.
+    ///
+    /// # Errors
+    /// As [`Plan::run`].
+    pub fn run<S: Pixel, D: Pixel>(&self, src: &ImageView<'_, S>, dst: &mut ImageViewMut<'_, D>) -> Result<()> {
+        self.run_channels(src, dst, src.shape().channels)
+    }
+
+    /// As [`Pipeline::run`], for the first `filtered` channels; the others, such as alpha, are copied.
+    ///
+    /// # Errors
+    /// As [`Plan::run_channels`].
+    pub fn run_channels<S: Pixel, D: Pixel>(
+        &self,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+        filtered: usize,
+    ) -> Result<()> {
+        if !(1..=src.shape().channels).contains(&filtered) {
+            // It has the words for that.
+            return self.plans[0].run_channels(src, dst, filtered);
+        }
+        self.run_as(&vec![Channels::First(filtered); self.plans.len()], src, dst)
+    }
+
+    /// As [`Pipeline::run`], for a picture whose last channel is alpha. The destination has [`Alpha::channels`].
+    ///
+    /// ```
+    /// use apron::{Alpha, Device, Filter, Image, Pipeline, Plan};
+    ///
+    /// // White beside transparent black: what is transparent has no part in the colour.
+    /// let plan = Plan::builder(Filter::box_filter(3, 1)?).device(Device::Cpu).build()?;
+    /// let pipeline = Pipeline::new(vec![plan])?;
+    /// let src = Image::from_vec(vec![255u8, 255, 255, 255, 0, 0, 0, 0], 4, 1, 2)?;
+    /// let mut dst = Image::<u8>::zeroed(4, 1, 2)?;
+    /// pipeline.run_with_alpha(&src.view(), &mut dst.view_mut(), Alpha::Premultiply)?;
+    /// assert_eq!(dst.as_slice(), [255, 255, 255, 170, 255, 85, 0, 0]);
+    ///
+    /// let mut flat = Image::<u8>::zeroed(4, 1, 1)?;
+    /// pipeline.run_with_alpha(&src.view(), &mut flat.view_mut(), "flatten=grey".parse()?)?;
+    /// assert_eq!(flat.as_slice(), [255, 213, 170, 128]);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Plan::run`]; [`Error::Parameter`] if the picture has a single channel, or under [`Alpha::Premultiply`] if a step is no average.
+    pub fn run_with_alpha<S: Pixel, D: Pixel>(
+        &self,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+        alpha: Alpha,
+    ) -> Result<()> {
+        let channels = src.shape().channels;
+        if channels < 2 {
+            let expected = "at least 2, of which the last is alpha".to_owned();
+            return Err(Error::Parameter { name: "the number of channels", value: channels.to_string(), expected });
+        }
+        if alpha.takes_alpha_away() {
+            return self.run(&alpha.apart(src)?.view(), dst);
+        }
+        let of_plans: Result<Vec<_>> = self.plans.iter().map(|plan| alpha.channels_of(plan, channels)).collect();
+        self.run_as(&of_plans?, src, dst)
+    }
+
+    fn run_as<S: Pixel, D: Pixel>(
+        &self,
+        channels: &[Channels],
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+    ) -> Result<()> {
+        let (from, to) = (src.shape(), dst.shape());
+        if from != to {
+            return Err(Error::Mismatch { src: from.to_string(), dst: to.to_string() });
+        }
+        if self.in_f32 {
+            self.chain::<S, f32, D>(channels, src, dst)
+        } else {
+            self.chain::<S, S, D>(channels, src, dst)
+        }
+    }
+
+    /// Runs the plans with values of type M between them.
+    fn chain<S: Pixel, M: Pixel, D: Pixel>(
+        &self,
+        channels: &[Channels],
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+    ) -> Result<()> {
+        let last = self.plans.len() - 1;
+        #[cfg(feature = "gpu")]
+        if self.device() != Device::Cpu && last > 0 {
+            match self.flow::<S, M, D>(channels, src, dst) {
+                // One by one, steps need less memory.
+                Err(Error::DeviceMemory { .. } | Error::Parameter { name: "memory", .. }) => {}
+                outcome => return outcome,
+            }
+        }
+        let Shape { width, height, channels: count } = src.shape();
+        let mut between: Option<Image<M>> = None;
+        for (plan, &of_plan) in self.plans.iter().zip(channels).take(last) {
+            let mut next = Image::zeroed(width, height, count)?;
+            match &between {
+                None => plan.run_as(of_plan, src, &mut next.view_mut())?,
+                Some(before) => plan.run_as(of_plan, &before.view(), &mut next.view_mut())?,
+            }
+            between = Some(next);
+        }
+        match &between {
+            None => self.plans[last].run_as(channels[last], src, dst),
+            Some(before) => self.plans[last].run_as(channels[last], &before.view(), dst),
+        }
+    }
+
+    /// Runs the plans on their GPUs, one after the other in device memory.
+    #[cfg(feature = "gpu")]
+    fn flow<S: Pixel, M: Pixel, D: Pixel>(
+        &self,
+        channels: &[Channels],
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+    ) -> Result<()> {
+        let last = self.plans.len() - 1;
+        let steps = self.plans.iter().zip(channels).enumerate().map(|(number, (plan, &channels))| {
+            let source = if number == 0 { S::SCALAR } else { M::SCALAR };
+            let target = if number == last { D::SCALAR } else { M::SCALAR };
+            plan.check_target(target)?;
+            plan.on_gpus(channels, (source, target), None)
+        });
+        let steps: Vec<_> = steps.collect::<Result<_>>()?;
+        // Of those that do not take all, each filters as many.
+        let filtered = channels.iter().map(|channels| channels.filtered()).max().unwrap_or(1);
+        let picture = Picture { src: *src, dst: dst.reborrow(), filtered };
+        let Shape { width, height, .. } = src.shape();
+        let pixels = width as u64 * height as u64;
+        let call = self.plans[last].report.call(pixels);
+        flow::run(&steps, &mut [picture], &call.stage(0, pixels)).map_err(|(_, error)| error)?;
+        call.reach(pixels)
+    }
+}

@@ -1,0 +1,207 @@
+//! Values of results: scaled from type to type, cut off, signed. Each is compared with numbers that are worked out here.
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::places::picture;
+use crate::tool::{Bench, npy, refuse, said};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("values::ranges_are_scaled", scaled),
+        Trial::test("values::sixteen_bits_keep_their_look_as_eight", sixteen_to_eight),
+        Trial::test("values::floats_are_not_guessed_at", floats),
+        Trial::test("values::lost_signs_are_told", signs),
+        Trial::test("values::hints_can_be_followed", hints),
+        Trial::test("values::options_without_effect_are_told", ignored),
+        Trial::test("values::alpha_stays_opaque", alpha),
+        Trial::test("values::names_of_other_programs", names),
+    ]
+}
+
+const IDENTITY: [&str; 4] = ["--filter", "identity", "--device", "cpu"];
+
+fn u16s(values: &[u16]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn f32s(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn holds(bench: &Bench, name: &str, expected: &[u8]) -> Result<(), Failed> {
+    let found = bench.get(name)?;
+    match found == expected {
+        true => Ok(()),
+        false => Err(format!("{name}: {} for {}", found.escape_ascii(), expected.escape_ascii()).into()),
+    }
+}
+
+fn scaled() -> Result<(), Failed> {
+    let bench = Bench::new();
+    bench.put("bytes.npy", &npy("|u1", "(1, 4)", &[0, 1, 51, 255]));
+    bench.put("words.npy", &npy("<u2", "(1, 4)", &u16s(&[0, 257, 1024, 65535])));
+    bench.put("floats.npy", &npy("<f4", "(1, 4)", &f32s(&[-1.0, 0.0, 0.5, 3.0])));
+    let bytes = |values: [u8; 4]| npy("|u1", "(1, 4)", &values);
+    let words = |values: [u16; 4]| npy("<u2", "(1, 4)", &u16s(&values));
+    let floats = |values: [f32; 4]| npy("<f4", "(1, 4)", &f32s(&values));
+    let cases: [(&str, &[&str], Vec<u8>); 11] = [
+        ("bytes.npy", &["--output-type", "f32"], floats([0.0, 1.0, 51.0, 255.0])),
+        ("bytes.npy", &["--output-type", "f32", "--scale", "full"], floats([0.0, 1.0 / 255.0, 0.2, 1.0])),
+        ("bytes.npy", &["--output-type", "u16", "--scale", "full"], words([0, 257, 51 * 257, 65535])),
+        ("bytes.npy", &["--output-type", "u16", "--scale", "none"], words([0, 1, 51, 255])),
+        ("words.npy", &["--output-type", "u8", "--scale", "none"], bytes([0, 255, 255, 255])),
+        ("words.npy", &["--output-type", "u8", "--scale", "0..1024"], bytes([0, 64, 255, 255])),
+        ("floats.npy", &["--output-type", "u8", "--scale", "full"], bytes([0, 0, 128, 255])),
+        ("floats.npy", &["--output-type", "u8", "--scale", "-1..3"], bytes([0, 64, 96, 255])),
+        ("floats.npy", &["--output-type", "u8", "--normalize"], bytes([0, 64, 96, 255])),
+        ("floats.npy", &["--output-type", "u8", "--scale", "none", "--abs", "--offset", "10"], bytes([11, 10, 10, 13])),
+        ("bytes.npy", &["--offset", "-1.5"], bytes([0, 0, 50, 254])),
+    ];
+    for (input, options, expected) in cases {
+        bench.succeed(&[&["filter", input, "out.npy", "--overwrite"], &IDENTITY[..], options].concat())?;
+        holds(&bench, "out.npy", &expected)
+            .map_err(|error| format!("{options:?}: {}", error.message().unwrap_or("")))?;
+    }
+    Ok(())
+}
+
+/// White stays white, and the tool says what it did.
+fn sixteen_to_eight() -> Result<(), Failed> {
+    let bench = Bench::new();
+    bench.put("in.npy", &npy("<u2", "(1, 3)", &u16s(&[0, 32896, 65535])));
+    let line = said(&bench, &[&["filter", "in.npy", "out.npy", "--output-type", "u8"], &IDENTITY[..]].concat())?;
+    if !line.contains("--scale full") || !line.contains("--scale none") || line.lines().count() != 1 {
+        return Err(format!("it did not say how: {line}").into());
+    }
+    holds(&bench, "out.npy", &npy("|u1", "(1, 3)", &[0, 128, 255]))
+}
+
+/// Floats may have any range, so none is assumed.
+fn floats() -> Result<(), Failed> {
+    let bench = Bench::new();
+    bench.put("in.npy", &npy("<f4", "(1, 2)", &f32s(&[0.25, 1.0])));
+    let line = [&["filter", "in.npy", "out.npy", "--output-type", "u8"], &IDENTITY[..]].concat();
+    refuse(&bench, &line, &["--scale full", "--scale none", "--scale MIN..MAX", "--normalize"])
+}
+
+/// A derivative's negative half is counted when it is cut off.
+fn signs() -> Result<(), Failed> {
+    let bench = Bench::new();
+    bench.put("in.npy", &npy("|u1", "(1, 5)", &[0, 100, 0, 100, 0]));
+    let taps = ["--taps", "-1 1", "--border", "replicate", "--device", "cpu"];
+    let line = said(&bench, &[&["filter", "in.npy", "out.npy"], &taps[..]].concat())?;
+    for word in ["in.npy", "out.npy", "40 %", "--abs", "--offset 128", "--output-type f32"] {
+        if word != "in.npy" && !line.contains(word) {
+            return Err(format!("{word} is not named: {line}").into());
+        }
+    }
+    // The anchor is the second tap: differences to the left neighbour are 0, 100, -100, 100, -100.
+    holds(&bench, "out.npy", &npy("|u1", "(1, 5)", &[0, 100, 0, 100, 0]))?;
+    for (options, expected) in [
+        (&["--abs"][..], [0u8, 100, 100, 100, 100]),
+        (&["--offset", "128"], [128, 228, 28, 228, 28]),
+        (&["--normalize"], [128, 255, 0, 255, 0]),
+        (&["--scale", "none"], [0, 100, 0, 100, 0]),
+        (&["--quiet"], [0, 100, 0, 100, 0]),
+    ] {
+        bench.succeed(&[&["filter", "in.npy", "out.npy", "--overwrite"], &taps[..], options].concat())?;
+        holds(&bench, "out.npy", &npy("|u1", "(1, 5)", &expected))?;
+    }
+    // Nothing is said where nothing is lost.
+    bench.put("ramp.npy", &npy("|u1", "(1, 3)", &[0, 1, 2]));
+    Ok(bench.succeed(&[&["filter", "ramp.npy", "out.npy", "--overwrite"], &taps[..]].concat())?)
+}
+
+/// A hint holds every option that is needed.
+fn hints() -> Result<(), Failed> {
+    let bench = Bench::new();
+    bench.put("in.npy", &npy("<f4", "(1, 1, 3)", &f32s(&[0.0, 0.2, 1.0])));
+    let line = [&["filter", "in.npy", "out.bmp"], &IDENTITY[..]].concat();
+    refuse(&bench, &line, &["--output-type u8 --scale full"])?;
+    bench.succeed(&[&line[..], &["--output-type", "u8", "--scale", "full"]].concat())?;
+    let pixels = image::load_from_memory(&bench.get("out.bmp")?)?.to_rgb8();
+    if pixels.as_raw() != &[0, 51, 255] {
+        return Err(format!("{pixels:?}").into());
+    }
+    bench.put("bytes.npy", &npy("|u1", "(1, 1, 3)", &[0, 51, 255]));
+    let line = [&["filter", "bytes.npy", "out.hdr"], &IDENTITY[..]].concat();
+    refuse(&bench, &line, &["--output-type f32 --scale full"])
+}
+
+fn ignored() -> Result<(), Failed> {
+    let bench = Bench::new();
+    bench.put("in.png", &picture(10, image::ImageFormat::Png));
+    let filter =
+        |output: &'static str, more: &[&'static str]| [&["filter", "in.png", output], &IDENTITY[..], more].concat();
+    refuse(&bench, &filter("out.png", &["--quality", "80"]), &["--quality", "JPEG", "out.png"])?;
+    refuse(&bench, &filter("out.jpg", &["--format", "png"]), &["out.jpg", "--format", "png"])?;
+    bench.succeed(&filter("out.jpg", &["--quality", "80"]))?;
+    bench.succeed(&filter("out.jpeg", &["--format", "jpg", "--quality", "10"]))?;
+    bench.succeed(&filter("out.dat", &["--format", "png"]))?;
+    if bench.get("out.jpeg")?.len() >= bench.get("out.jpg")?.len() || !bench.get("out.dat")?.starts_with(b"\x89PNG") {
+        return Err("the quality or the format is not what was asked for".into());
+    }
+    for option in [&["--autotune"][..], &["--gpu-memory", "1G"]] {
+        let line = said(&bench, &filter("out.png", &[option, &["--overwrite"]].concat()))?;
+        if !line.contains(option[0]) || !line.contains("no effect") {
+            return Err(format!("{option:?}: {line}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Alpha is scaled with its type, whatever happens to the colours.
+fn alpha() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let pixels = image::RgbaImage::from_fn(3, 1, |x, _| image::Rgba([10, 20, 30, [0, 51, 255][x as usize]]));
+    pixels.save(bench.path().join("in.png"))?;
+    let filter =
+        |options: &[&'static str]| [&["filter", "in.png", "out.png", "--overwrite"], &IDENTITY[..], options].concat();
+    bench.succeed(&filter(&["--output-type", "u16", "--scale", "10..30"]))?;
+    let found = image::load_from_memory(&bench.get("out.png")?)?.to_rgba16();
+    let expected: Vec<u16> = [0, 51 * 257, 65535].into_iter().flat_map(|alpha| [0, 32768, 65535, alpha]).collect();
+    if found.as_raw() != &expected {
+        return Err(format!("{found:?}").into());
+    }
+    Ok(())
+}
+
+/// Names that other programs have for the same things.
+fn names() -> Result<(), Failed> {
+    let bench = Bench::new();
+    bench.put("in.png", &picture(10, image::ImageFormat::Png));
+    let taps = |filter: &str| {
+        let output = bench.run(&["taps", "--filter", filter])?;
+        if output.status.success() { Ok(output.stdout) } else { Err(Failed::from(filter.to_owned())) }
+    };
+    for (alias, name) in [
+        ("blur:2", "gaussian:sigma=2"),
+        ("gaussian:radius=2", "gaussian:sigma=2"),
+        ("laplacian:neighbors=8", "laplacian:neighbours=8"),
+    ] {
+        if taps(alias)? != taps(name)? {
+            return Err(format!("{alias} is not {name}").into());
+        }
+    }
+    for (alias, name) in [("mirror", "reflect101"), ("nearest", "replicate"), ("edge", "replicate")] {
+        for (border, output) in [(alias, "alias.png"), (name, "name.png")] {
+            let line = [
+                "filter",
+                "in.png",
+                output,
+                "--filter",
+                "blur:2",
+                "--border",
+                border,
+                "--device",
+                "cpu",
+                "--overwrite",
+            ];
+            bench.succeed(&line)?;
+        }
+        if bench.get("alias.png")? != bench.get("name.png")? {
+            return Err(format!("{alias} is not {name}").into());
+        }
+    }
+    refuse(&bench, &["taps", "--filter", "laplacian:neighbours=6"], &["neighbours is 6, but must be 4 or 8"])
+}

@@ -1,0 +1,222 @@
+//! `cargo xtask dependents`: what a program gets that depends on apron. Packs all packages, unpacks them into an empty folder
+//! outside the workspace, and builds and runs the programs of `tests/consumers` against them; then once more against a git
+//! repository.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::package::{PACKAGES, copy, pack, unpack};
+use crate::{cargo, print, root};
+
+/// A picture that the emulator filters in no time.
+const PICTURE: &str = "fuzz/corpus/picture/rgb.png";
+
+/// Where the packages come from.
+enum Source<'a> {
+    /// Folders of unpacked packages.
+    Packed(&'a [PathBuf]),
+    /// A git repository.
+    Git(&'a Path),
+}
+
+/// An empty folder outside the workspace.
+struct Place {
+    folder: PathBuf,
+    /// All programs share one target folder; it stays, so that a second run has little to compile.
+    target: PathBuf,
+    emulator: PathBuf,
+}
+
+pub(crate) fn run() -> Result<ExitCode> {
+    let start = Instant::now();
+    let folder = std::env::temp_dir().join(format!("apron-dependents-{}", std::process::id()));
+    ensure!(!folder.starts_with(root()), "{} lies in the workspace", folder.display());
+    let emulator = format!("{}apron_emulator{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    let place = Place {
+        target: root().join("target/dependents"),
+        emulator: root().join("target/release").join(emulator),
+        folder,
+    };
+    let outcome = place.all();
+    let _ = fs::remove_dir_all(&place.folder);
+    outcome?;
+    print(&format!("dependents: all passed in {:.0} s\n", start.elapsed().as_secs_f64()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Place {
+    fn all(&self) -> Result<()> {
+        expect(cargo().args(["build", "--quiet", "--release", "-p", "emulator"]), "building the emulator")?;
+        let packages = unpack(&pack(&root().join("target/packages"))?, &self.folder.join("packages"))?;
+        let [builder, kernels, apron, tool] = packages.as_slice() else { bail!("{} packages", packages.len()) };
+        // The tool's package is not there for these.
+        let library = [builder.clone(), kernels.clone(), apron.clone()];
+        let source = Source::Packed(&library);
+        // A link to the workspace's compiled kernels, from an earlier run.
+        let cache = self.target.join("kernels");
+        let _ = fs::remove_file(&cache);
+
+        let views = self.build("views", &source)?;
+        ensure!(output(&mut Command::new(&views), "views")? == "ok\n", "views has no result");
+        self.depends_on_nothing_of(&["image", "libloading", "cust", "apron-kernel-builder"])?;
+
+        let five_lines = self.build("five-lines", &source)?;
+        self.filters_alike_on_both_devices(&five_lines)?;
+        defines_no_symbols_of_the_driver(&five_lines)?;
+
+        let frames = self.build("frames", &source)?;
+        ensure!(output(&mut self.emulated(&frames), "frames")? == "ok\n", "frames has no result");
+
+        let mut build = self.cargo(tool);
+        self.patch(&mut build, &library);
+        expect(build.args(["build", "--quiet", "--offline"]), "building the tool")?;
+        let info = output(self.emulated(&self.target.join("debug/apron")).arg("info"), "apron info")?;
+        ensure!(info.contains("sm_90"), "apron info tells of no kernels:\n{info}");
+
+        ensure!(!cache.exists(), "a dependent compiled kernels");
+        step("packages: library with and without its features, and the tool")?;
+
+        // What follows compiles kernels: the workspace's are the same.
+        std::os::unix::fs::symlink(root().join("target/kernels"), &cache)?;
+        let repository = self.repository()?;
+        let five_lines = self.build("five-lines", &Source::Git(&repository))?;
+        self.filters_alike_on_both_devices(&five_lines)?;
+        defines_no_symbols_of_the_driver(&five_lines)?;
+        step("a git dependency, which compiles the kernels")
+    }
+
+    /// cargo in a folder, as a stranger has it: without this workspace's settings.
+    fn cargo(&self, folder: &Path) -> Command {
+        let mut cargo = cargo();
+        cargo.current_dir(folder).env("CARGO_TARGET_DIR", &self.target);
+        for variable in ["CUDA_LIBRARY_PATH", "RUSTC_BOOTSTRAP", "APRON_DRIVER"] {
+            cargo.env_remove(variable);
+        }
+        cargo
+    }
+
+    /// Has cargo take these packages instead of crates.io's.
+    fn patch(&self, cargo: &mut Command, packages: &[PathBuf]) {
+        for (package, (name, _)) in packages.iter().zip(PACKAGES) {
+            cargo.arg("--config").arg(format!("patch.crates-io.{name}.path={:?}", package.display().to_string()));
+        }
+    }
+
+    /// Copies a program here and builds it; returns where it is.
+    fn build(&self, name: &str, source: &Source<'_>) -> Result<PathBuf> {
+        let folder = self.folder.join(name);
+        if !folder.exists() {
+            copy(&root().join("tests/consumers").join(name), &folder)?;
+        }
+        // The versions that are there already.
+        copy(&root().join("Cargo.lock"), &folder.join("Cargo.lock"))?;
+        let mut build = self.cargo(&folder);
+        match source {
+            Source::Packed(packages) => {
+                self.patch(&mut build, packages);
+                build.arg("--offline");
+            }
+            Source::Git(repository) => {
+                let url = format!("file://{}", repository.display());
+                build.arg("--config").arg(format!("patch.crates-io.apron.git={url:?}"));
+            }
+        }
+        expect(build.args(["build", "--quiet"]), name)?;
+        Ok(self.target.join("debug").join(name))
+    }
+
+    /// What the program `views` depends on.
+    fn depends_on_nothing_of(&self, names: &[&str]) -> Result<()> {
+        let lock = fs::read_to_string(self.folder.join("views/Cargo.lock"))?;
+        // The lock file has what features may bring; the tree what these bring.
+        let mut tree = self.cargo(&self.folder.join("views"));
+        tree.args(["tree", "--offline", "--locked", "--prefix", "none", "--edges", "normal,build"]);
+        let tree = output(&mut tree, "cargo tree").with_context(|| lock)?;
+        for name in names {
+            let found = tree.lines().any(|line| line.split_whitespace().next() == Some(name));
+            ensure!(!found, "without its features apron depends on {name}:\n{tree}");
+        }
+        Ok(())
+    }
+
+    /// A program on the emulator.
+    fn emulated(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env("APRON_DRIVER", &self.emulator);
+        command
+    }
+
+    /// Runs the program without a driver and on the emulator: its pictures are the same, and kernels were launched.
+    fn filters_alike_on_both_devices(&self, program: &Path) -> Result<()> {
+        let folder = self.folder.join("pictures");
+        copy(&root().join(PICTURE), &folder.join("in.png"))?;
+        let launches = folder.join("launches");
+        let filtered = |command: &mut Command| {
+            expect(command.current_dir(&folder), "five-lines")?;
+            fs::read(folder.join("out.png")).context("out.png")
+        };
+        let cpu = filtered(Command::new(program).env("APRON_DRIVER", "/nonexistent"))?;
+        let settings = format!("launches={}", launches.display());
+        let gpu = filtered(self.emulated(program).env("APRON_EMULATOR", settings))?;
+        ensure!(cpu == gpu, "the emulator's picture differs from the CPU's");
+        ensure!(cpu != fs::read(folder.join("in.png"))?, "nothing was filtered");
+        let launched = fs::read_to_string(&launches).unwrap_or_default();
+        ensure!(!launched.trim().is_empty(), "nothing was launched");
+        fs::remove_dir_all(&folder)?;
+        Ok(())
+    }
+
+    /// A git repository of the workspace as it is now.
+    fn repository(&self) -> Result<PathBuf> {
+        // Always the same: cargo keeps what it has fetched by its address.
+        let repository = root().join("target/dependents-repository");
+        if repository.exists() {
+            fs::remove_dir_all(&repository)?;
+        }
+        let git = |folder: &Path| {
+            let mut git = Command::new("git");
+            git.current_dir(folder).args(["-c", "user.name=apron", "-c", "user.email=apron@localhost"]);
+            git
+        };
+        let files = output(git(&root()).args(["ls-files", "-z", "-co", "--exclude-standard"]), "git ls-files")?;
+        for file in files.split('\0').filter(|file| !file.is_empty() && root().join(file).is_file()) {
+            copy(&root().join(file), &repository.join(file))?;
+        }
+        for arguments in [&["init", "--quiet"][..], &["add", "--all"], &["commit", "--quiet", "--message", "apron"]] {
+            expect(git(&repository).args(arguments), "git")?;
+        }
+        Ok(repository)
+    }
+}
+
+/// A program that another CUDA library is linked into must not have the driver's symbols.
+fn defines_no_symbols_of_the_driver(program: &Path) -> Result<()> {
+    let symbols = output(Command::new("nm").arg(program), "nm")?;
+    ensure!(symbols.contains(" main"), "nm lists nothing of {}", program.display());
+    let drivers = |name: &str| name.strip_prefix("cu").is_some_and(|rest| rest.starts_with(char::is_uppercase));
+    let found: Vec<_> =
+        symbols.lines().filter(|line| line.split_whitespace().next_back().is_some_and(drivers)).collect();
+    ensure!(found.is_empty(), "{} has symbols of the driver: {found:?}", program.display());
+    Ok(())
+}
+
+fn step(done: &str) -> Result<()> {
+    print(&format!("ok: {done}\n"))
+}
+
+/// Runs a command that must succeed.
+fn expect(command: &mut Command, what: &str) -> Result<()> {
+    output(command, what).map(|_| ())
+}
+
+/// What a command prints, which must succeed.
+fn output(command: &mut Command, what: &str) -> Result<String> {
+    let result = command.output().with_context(|| format!("starting {what}"))?;
+    let text = String::from_utf8_lossy(&result.stdout).into_owned();
+    ensure!(result.status.success(), "{what} failed:\n{text}{}", String::from_utf8_lossy(&result.stderr));
+    Ok(text)
+}
