@@ -297,3 +297,48 @@ impl FileFormat {
         Err(format!("{} cannot hold {} {scalar}; write {}{convert}", self.name(), colours(channels), can.join(", ")))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The README's row of a format.
+    fn row(format: &FileFormat) -> String {
+        let channels = |scalar| (1..=4).filter(|&channels| (format.holds)(scalar, channels)).collect::<Vec<_>>();
+        let mut types: Vec<(String, Vec<usize>)> = Vec::new();
+        for scalar in [Scalar::U8, Scalar::U16, Scalar::F16, Scalar::F32] {
+            match types.last_mut() {
+                _ if channels(scalar).is_empty() => {}
+                Some((names, known)) if *known == channels(scalar) => *names += &format!(", {scalar}"),
+                _ => types.push((scalar.to_string(), channels(scalar))),
+            }
+        }
+        let text = |(names, channels): &(String, Vec<usize>)| match channels[..] {
+            [1, 2, 3, 4] => format!("{names}: 1 to 4"),
+            _ => format!("{names}: {}", channels.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+        };
+        let pages = match format.pages {
+            Several::No => "one",
+            Several::Any => "pages",
+            Several::Alike => "slices",
+            Several::Animation => "frames",
+        };
+        let kept = |kept: &Kept| match kept {
+            Kept::Profile => "profile",
+            Kept::Exif => "Exif",
+            Kept::Orientation => "orientation",
+            Kept::Resolution => "resolution",
+        };
+        let types = types.iter().map(text).collect::<Vec<_>>().join("; ");
+        let kept = format.keeps.iter().map(kept).collect::<Vec<_>>().join(", ");
+        format!("| {} | {types} | {pages} | {kept} |", format.name()).replace("|  |", "| |")
+    }
+
+    #[test]
+    fn the_readme_has_the_table() {
+        let readme = include_str!("../../README.md");
+        for format in FORMATS {
+            assert!(readme.contains(&row(format)), "the README lacks: {}", row(format));
+        }
+    }
+}

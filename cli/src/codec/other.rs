@@ -14,10 +14,24 @@ use crate::picture::{Document, Meta, Picture, Pixels};
 
 pub(super) fn read(source: &mut (impl Source + ?Sized), format: ImageFormat, options: &Reading) -> Result<Document> {
     let limits = &options.limits;
+    let unread = if format == ImageFormat::OpenExr { unread_channels(source)? } else { None };
     let mut reader = ImageReader::with_format(BufReader::new(source), format);
     reader.limits(allowed(limits));
     let decoder = reader.into_decoder().map_err(|error| explained(error, limits))?;
-    still(decoder, options)
+    let mut document = still(decoder, options)?;
+    document.notes.extend(unread);
+    Ok(document)
+}
+
+/// A note on what an OpenEXR file holds beside one picture of RGB and alpha, of which the decoder says nothing.
+fn unread_channels(source: &mut (impl Source + ?Sized)) -> Result<Option<String>> {
+    let found = exr::meta::MetaData::read_from_buffered(BufReader::new(&mut *source), false);
+    source.rewind().map_err(|error| error.to_string())?;
+    // The decoder will say what is wrong.
+    let Ok(found) = found else { return Ok(None) };
+    let channels = found.headers.iter().flat_map(|header| &header.channels.list).map(|channel| channel.name.to_string());
+    let others: Vec<_> = channels.filter(|name| !matches!(&**name, "R" | "G" | "B" | "A")).take(20).collect();
+    Ok((!others.is_empty()).then(|| format!("the channels {} are not read", others.join(", "))))
 }
 
 /// The limits, as the `image` crate takes them.
