@@ -84,11 +84,12 @@ fn is_derivative(filter: &Filter) -> bool {
     sum <= 1e-6 * weight && weight > 0.0
 }
 
-/// One job for each core, as long as there is a GiB of memory for each: a picture and its result are there at the same time.
+/// One job for each core, as long as there is a GiB of memory for each: a picture and its result are there at the same time. More than
+/// 32 would take a GPU's memory for lanes that it has no use for.
 fn jobs_at_once() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let gibibytes = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text)).unwrap_or(8);
-    cores.min(gibibytes).max(1)
+    cores.min(gibibytes).clamp(1, 32)
 }
 
 /// The GiB of memory that programs can have, by what Linux says.
