@@ -1,7 +1,7 @@
 """Times of calls from Python, beside SciPy, OpenCV, CuPy and PyTorch where they are installed.
 
     pip install scipy opencv-python-headless
-    python benchmark.py [--seconds 0.3]
+    python benchmark.py
 
 Each time is the least of several measurements, the work included. "1x1" is what a call costs beside the work.
 """
@@ -70,9 +70,9 @@ def overhead(seconds):
         row(f"{np.dtype(dtype)} {filter}", *(f"{time:.1f}" for time in times), beside)
 
 
-def throughput(seconds):
+def throughput(seconds, side):
     random = np.random.default_rng(0)
-    kinds = [(shape, np.dtype(dtype)) for shape in ((2048, 2048), (1080, 1920, 3)) for dtype in ("u1", "f4")]
+    kinds = [(shape, np.dtype(dtype)) for shape in ((side, side), (side // 2, side, 3)) for dtype in ("u1", "f4")]
     images = {f"{shape} {dtype}": (random.random(shape) * 255).astype(dtype) for shape, dtype in kinds}
     table("Images on the CPU, ms", "apron", "OpenCV", "ratio")
     calls = {
@@ -130,10 +130,12 @@ def device(seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=0.3, help="how long each case is measured")
-    seconds = parser.parse_args().seconds
+    parser.add_argument("--side", type=int, default=2048, help="columns of images on the CPU")
+    arguments = parser.parse_args()
+    seconds = arguments.seconds
     print(f"apron {apron.__version__}, NumPy {np.__version__}")
     overhead(seconds)
-    throughput(seconds)
+    throughput(seconds, arguments.side)
     if Plan("identity").device.startswith("gpu"):
         device(seconds)
     else:

@@ -1,7 +1,7 @@
 """Filters a Zarr image that is larger than a worker's memory, with several processes, and compares the result with one machine's.
 
-    python dask_zarr.py                          # 40000x40000 bytes, 4 workers of 1 GiB
-    python dask_zarr.py --kill                   # one of which is killed in the middle
+python dask_zarr.py                          # 40000x40000 bytes, 4 workers of 1 GiB
+python dask_zarr.py --kill                   # one of which is killed in the middle
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Makes a picture of each filter, and a sheet of them all.
 
-    pip install pillow
-    python gallery.py ../../assets/astronaut.png gallery/
+pip install pillow
+python gallery.py ../../assets/astronaut.png gallery/
 """
 
 import argparse
@@ -63,7 +63,9 @@ def main():
         sheet.paste(picture.resize((width, height)), (x, y + label))
         draw.text((x + 4, y + 4), name, fill="black")
     sheet.save(arguments.folder / "sheet.png")
-    print(f"{len(pictures)} pictures and sheet.png in {arguments.folder}, filtered on {Plan('identity').device}; apron {apron.__version__}")
+    print(
+        f"{len(pictures)} pictures and sheet.png in {arguments.folder}, filtered on {Plan('identity').device}; apron {apron.__version__}"
+    )
 
 
 if __name__ == "__main__":

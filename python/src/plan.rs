@@ -100,6 +100,12 @@ impl Plan {
         self.plan.device().to_string()
     }
 
+    /// The variant that it was made for; none if one is chosen for each size of image.
+    #[getter]
+    fn variant(&self) -> Option<&'static str> {
+        self.variant.map(Variant::name)
+    }
+
     /// Why "auto" became the CPU, if it did.
     #[getter]
     fn fallback(&self) -> Option<String> {
@@ -128,8 +134,7 @@ impl Plan {
     ) -> PyResult<(Py<PyAny>, (Filter, String, String, Option<&'static str>, Option<u64>, bool))> {
         let plan = slf.get();
         let again = slf.py().import("apron._arrays")?.getattr("rebuilt")?;
-        let variant = plan.variant.map(Variant::name);
-        Ok((again.unbind(), (plan.filter(), plan.border(), plan.device(), variant, plan.memory, plan.autotune)))
+        Ok((again.unbind(), (plan.filter(), plan.border(), plan.device(), plan.variant(), plan.memory, plan.autotune)))
     }
 
     /// Filter an image.

@@ -78,7 +78,10 @@ def test_gaussians(ksize, sigma, dtype):
     same("GaussianBlur", picture((40, 50), dtype), ksize, sigmaX=sigma[0], sigmaY=sigma[1], one=True)
 
 
-@pytest.mark.parametrize("dx, dy, ksize", [(1, 0, 1), (0, 2, 1), (1, 1, 3), (2, 0, 3), (1, 2, 5), (0, 3, 7), (4, 0, 7), (2, 2, 9), (0, 1, -1)])
+@pytest.mark.parametrize(
+    "dx, dy, ksize",
+    [(1, 0, 1), (0, 2, 1), (1, 1, 3), (2, 0, 3), (1, 2, 5), (0, 3, 7), (4, 0, 7), (2, 2, 9), (0, 1, -1)],
+)
 def test_derivatives(dx, dy, ksize):
     src = picture((25, 33, 3), "u1")
     for depth in (cv2.CV_32F, cv2.CV_64F):

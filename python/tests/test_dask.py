@@ -44,10 +44,15 @@ def test_windows_larger_than_the_image():
     for border in BORDERS:
         filter = apron.Filter.gaussian(6.0)
         whole = apron.Plan(filter, border, "cpu")(image)
-        np.testing.assert_array_equal(apron.dask.filter(da.from_array(image, (4, 5)), filter, border, **CPU).compute(), whole)
+        np.testing.assert_array_equal(
+            apron.dask.filter(da.from_array(image, (4, 5)), filter, border, **CPU).compute(), whole
+        )
 
 
-@pytest.mark.parametrize("shape, axis, chunks", [((40, 50, 3), -1, (16, 20, 3)), ((3, 40, 50), 0, (1, 16, 20)), ((40, 3, 50), 1, (16, 2, 20))])
+@pytest.mark.parametrize(
+    "shape, axis, chunks",
+    [((40, 50, 3), -1, (16, 20, 3)), ((3, 40, 50), 0, (1, 16, 20)), ((40, 3, 50), 1, (16, 2, 20))],
+)
 def test_channels(shape, axis, chunks):
     image = picture(shape)
     plan = apron.Plan("gaussian:sigma=2", "wrap", "cpu")
@@ -108,7 +113,19 @@ def test_an_image_larger_than_a_worker(tmp_path):
     pytest.importorskip("distributed")
     pytest.importorskip("zarr")
     example = Path(__file__).parent.parent / "examples" / "dask_zarr.py"
-    arguments = ["--size", "15000", "14500", "--block", "1000", "--memory", "200MiB", "--folder", str(tmp_path), "--kill", "--quiet"]
+    arguments = [
+        "--size",
+        "15000",
+        "14500",
+        "--block",
+        "1000",
+        "--memory",
+        "200MiB",
+        "--folder",
+        str(tmp_path),
+        "--kill",
+        "--quiet",
+    ]
     done = subprocess.run([sys.executable, example, *arguments], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "a worker was killed" in done.stdout and "equal to one machine's result: True" in done.stdout

@@ -36,7 +36,7 @@ def test_the_gallery(tmp_path, monkeypatch, capsys):
 
 
 def test_the_benchmark(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["benchmark.py", "--seconds", "0.001"])
+    monkeypatch.setattr(sys, "argv", ["benchmark.py", "--seconds", "0.001", "--side", "128"])
     runpy.run_path(str(FOLDER / "examples" / "benchmark.py"), run_name="__main__")
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("| ") for line in lines) >= 30

@@ -97,7 +97,11 @@ def test_every_function(dtype):
         same("gaussian_laplace", array, 1.2)
         same("gaussian_laplace", array, (1.2, 2.0), output="f8", truncate=2.0)
         same("gaussian_gradient_magnitude", array, 1.2, output="f8")
-        same("generic_laplace", array, lambda a, axis, out, mode, cval: scipy.correlate1d(a, [1, 2], axis, out, mode, cval))
+        same(
+            "generic_laplace",
+            array,
+            lambda a, axis, out, mode, cval: scipy.correlate1d(a, [1, 2], axis, out, mode, cval),
+        )
         same("generic_gradient_magnitude", array.astype("f8"), scipy.sobel)
     same("uniform_filter", array, (3, 4), origin=(1, -2), mode=["wrap", "reflect"])
     same("uniform_filter", array, 3, axes=0)
@@ -109,7 +113,15 @@ def test_every_function(dtype):
 
 def test_layouts():
     base = picture((40, 60, 3), "f4")
-    for array in (base[::2], base[:, ::-3], base[..., 1], base.T, np.asfortranarray(base), base.astype(">f4"), base[:1]):
+    for array in (
+        base[::2],
+        base[:, ::-3],
+        base[..., 1],
+        base.T,
+        np.asfortranarray(base),
+        base.astype(">f4"),
+        base[:1],
+    ):
         same("gaussian_filter", array, 1.5)
         same("uniform_filter", array, 3)
         same("correlate", array, np.ones((2,) * array.ndim) / 7)
@@ -122,12 +134,26 @@ def test_layouts():
 
 def test_outputs():
     array = picture((30, 50), "f8")
-    for output in (np.empty((30, 50)), np.empty((50, 30), "i4").T, np.empty((60, 50), "f4")[::2], np.empty((30, 50), ">f8")):
-        for name, arguments in {"gaussian_filter": (2,), "correlate": (np.ones((3, 3)),), "uniform_filter": (4,)}.items():
+    for output in (
+        np.empty((30, 50)),
+        np.empty((50, 30), "i4").T,
+        np.empty((60, 50), "f4")[::2],
+        np.empty((30, 50), ">f8"),
+    ):
+        for name, arguments in {
+            "gaussian_filter": (2,),
+            "correlate": (np.ones((3, 3)),),
+            "uniform_filter": (4,),
+        }.items():
             expected = getattr(scipy, name)(array, *arguments, output=output.copy())
             assert getattr(ours, name)(array, *arguments, output=output) is output
             assert output.tobytes() == expected.tobytes()
-    for name, arguments in {"gaussian_filter": (2,), "correlate": (np.ones((3, 3)),), "laplace": (), "sobel": ()}.items():
+    for name, arguments in {
+        "gaussian_filter": (2,),
+        "correlate": (np.ones((3, 3)),),
+        "laplace": (),
+        "sobel": (),
+    }.items():
         shared = array.copy()
         expected = getattr(scipy, name)(array, *arguments)
         getattr(ours, name)(shared, *arguments, output=shared)

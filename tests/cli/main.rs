@@ -1,6 +1,7 @@
 //! The command-line tool, run as users run it. See the crate's documentation for the environment it minds.
 
 mod bad_input;
+mod codecs;
 mod faults;
 mod files;
 mod fuzzed;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let gpu = Gpu::probe();
     let python = scipy::probe();
+    let judges = codecs::probe();
     #[cfg(feature = "gpu")]
     let kernels = kernels::trials(&gpu);
     #[cfg(not(feature = "gpu"))]
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         files::trials(),
         steps::trials(),
         bad_input::trials(),
+        codecs::trials(&judges),
         faults::trials(),
         fuzzed::trials(),
         places::trials(),
@@ -47,6 +50,9 @@ fn main() -> ExitCode {
         }
         if let Err(reason) = &python {
             println!("SciPy: SKIP ({reason}), 2 tests");
+        }
+        if let Err(reason) = &judges {
+            println!("Pillow, tifffile, OpenCV: SKIP ({reason}), 1 test");
         }
     }
     libtest_mimic::run(&arguments, trials).exit_code()

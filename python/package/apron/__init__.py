@@ -11,10 +11,9 @@ np.uint8(7)
 
 import os as _os
 
-from . import _apron
+from . import _apron, cv, ndimage
 from ._apron import DeviceArray, Filter, Plan
 from ._arrays import from_dlpack, to_device
-from . import cv, ndimage
 
 __all__ = ["DeviceArray", "Filter", "Plan", "cv", "from_dlpack", "ndimage", "to_device"]
 __version__ = _apron.__version__

@@ -81,6 +81,8 @@ class Plan:
     @property
     def device(self) -> str: ...
     @property
+    def variant(self) -> str | None: ...
+    @property
     def fallback(self) -> str | None: ...
     def variant_for(self, height: int, width: int, channels: int = 1) -> str: ...
 
@@ -124,7 +126,13 @@ def enqueue(
     owner: object,
 ) -> None: ...
 def correlate1d(
-    input: NDArray[Any], weights: NDArray[np.float64], axis: int, output: NDArray[Any], mode: str, cval: float, origin: int
+    input: NDArray[Any],
+    weights: NDArray[np.float64],
+    axis: int,
+    output: NDArray[Any],
+    mode: str,
+    cval: float,
+    origin: int,
 ) -> None: ...
 def uniform_filter1d(
     input: NDArray[Any], size: int, axis: int, output: NDArray[Any], mode: str, cval: float, origin: int

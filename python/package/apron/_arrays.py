@@ -190,7 +190,9 @@ def _on_device(plan, image, out, axis, dtype, library):
         result = out
     else:
         raise TypeError(f"the image is in a GPU's memory: out is {type(out)}, and a device array is needed")
-    target = _Foreign(result, getattr(sys.modules.get(type(result).__module__.partition(".")[0]), "__name__", None), plan)
+    target = _Foreign(
+        result, getattr(sys.modules.get(type(result).__module__.partition(".")[0]), "__name__", None), plan
+    )
     if getattr(target, "readonly", False):
         raise ValueError("the output array is read-only: pass one that can be written")
     if target.described[2] != source.described[2]:

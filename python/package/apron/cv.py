@@ -52,7 +52,9 @@ def _anchored(anchor, size):
     """The anchor as a cell of the window; -1 is the middle."""
     cell = tuple(length // 2 if at == -1 else at for at, length in zip(anchor, size))
     if not all(0 <= at < length for at, length in zip(cell, size)):
-        raise ValueError(f"anchor is {tuple(anchor)}: a cell of the {size[0]}x{size[1]} window, or -1 for its middle, is needed")
+        raise ValueError(
+            f"anchor is {tuple(anchor)}: a cell of the {size[0]}x{size[1]} window, or -1 for its middle, is needed"
+        )
     return cell
 
 
@@ -72,7 +74,9 @@ def _run(src, ddepth, taps, anchor, delta, border, dst):
     """Correlates with taps: a window, or a row and a column."""
     src = np.asarray(src)
     if src.dtype.kind not in "uif" or src.ndim not in (2, 3):
-        raise TypeError(f"src is of type {src.dtype} with {src.ndim} dimensions: numbers of 2 or 3 dimensions are needed")
+        raise TypeError(
+            f"src is of type {src.dtype} with {src.ndim} dimensions: numbers of 2 or 3 dimensions are needed"
+        )
     dtype = src.dtype if ddepth == -1 else _DEPTHS.get(ddepth)
     if dtype is None:
         raise ValueError(f"ddepth is {ddepth}: -1 or one of OpenCV's depths, CV_8U (0) to CV_16F (7), is needed")
@@ -225,7 +229,9 @@ def GaussianBlur(src, ksize, sigmaX, dst=None, sigmaY=0.0, borderType=_DEFAULT):
         round(sigma * deviations * 2 + 1) | 1 if size <= 0 and sigma > 0 else size for size, sigma in zip(ksize, sigmas)
     ]
     if not all(size > 0 and size % 2 for size in sizes):
-        raise ValueError(f"ksize is {tuple(ksize)} and sigma {sigmas}: odd sizes above 0, or a sigma above 0, are needed")
+        raise ValueError(
+            f"ksize is {tuple(ksize)} and sigma {sigmas}: odd sizes above 0, or a sigma above 0, are needed"
+        )
     row, column = (_gaussian_taps(size, sigma) for size, sigma in zip(sizes, sigmas))
     return _separable(src, -1, row, column, (-1, -1), 0, borderType, dst)
 
@@ -297,7 +303,9 @@ def Sobel(src, ddepth, dx, dy, dst=None, ksize=3, scale=1.0, delta=0.0, borderTy
     least = 3 if ksize in (-1, 1) else ksize
     known = ksize in (-1, *range(1, 32, 2)) and dx >= 0 and dy >= 0 and dx + dy > 0 and max(dx, dy) < least
     if not known or (ksize == -1 and dx + dy != 1):
-        raise ValueError(f"dx is {dx}, dy {dy}, ksize {ksize}: orders below the size, which is -1 or odd from 1 to 31, are needed")
+        raise ValueError(
+            f"dx is {dx}, dy {dy}, ksize {ksize}: orders below the size, which is -1 or odd from 1 to 31, are needed"
+        )
     row = np.asarray(_derivative_taps(dx, ksize)) * scale
     return _separable(src, ddepth, row, _derivative_taps(dy, ksize), (-1, -1), delta, borderType, dst)
 

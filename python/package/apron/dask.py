@@ -52,7 +52,14 @@ def _blockwise(run, array, depths, wraps, dtype):
     meta = array._meta.astype(dtype)
     if any(depths):
         result = da.map_overlap(
-            run, array, depth=dict(enumerate(depths)), boundary="none", trim=True, allow_rechunk=True, dtype=dtype, meta=meta
+            run,
+            array,
+            depth=dict(enumerate(depths)),
+            boundary="none",
+            trim=True,
+            allow_rechunk=True,
+            dtype=dtype,
+            meta=meta,
         )
     else:
         result = da.map_blocks(run, array, dtype=dtype, meta=meta)
@@ -77,7 +84,7 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     array : dask.array.Array
         Rows and columns, or these and channels, of a type that :class:`apron.Plan` takes.
     filter : Filter, str or Plan
-        The filter. A plan brings its border and its device with it.
+        The filter. A plan brings its border, its device and its variant with it.
     border : str, default "reflect101"
         What lies outside the image, as for :class:`apron.Plan`.
     device : str, default "auto"
@@ -101,7 +108,7 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
         If the image has another number of dimensions, or there is no such axis.
     """
     if isinstance(filter, _apron.Plan):
-        filter, border, device = filter.filter, filter.border, filter.device
+        filter, border, device, variant = filter.filter, filter.border, filter.device, variant or filter.variant
     if not isinstance(filter, _apron.Filter):
         filter = _apron.Filter(filter)
     if array.ndim not in (2, 3):
@@ -176,7 +183,19 @@ def _gaussian_filter(array, sigma, order, output, mode, cval, truncate, *, radiu
     _, (sigmas, modes, radii) = _on_axes(array, axes, sigma, mode, radius)
     depths = _radii(sigmas, radii, truncate)
     return _scipy(
-        ndimage.gaussian_filter, array, depths, modes, dtype, sigma, order, dtype, mode, cval, truncate, radius=radius, axes=axes
+        ndimage.gaussian_filter,
+        array,
+        depths,
+        modes,
+        dtype,
+        sigma,
+        order,
+        dtype,
+        mode,
+        cval,
+        truncate,
+        radius=radius,
+        axes=axes,
     )
 
 

@@ -8,7 +8,6 @@ Arrays have any number of dimensions and SciPy's types: bool, integers of 8 to 6
 that pass over one axis at a time also take Dask arrays (see :mod:`apron.dask`).
 """
 
-import math
 import numbers
 import operator
 import warnings
@@ -201,9 +200,7 @@ def correlate1d(input, weights, axis=-1, output=None, mode="reflect", cval=0.0, 
     axis = _axis(axis, input.ndim)
     size = len(weights)
     if not -(size // 2) <= origin <= (size - 1) // 2:
-        raise ValueError(
-            "Invalid origin; origin must satisfy -(len(weights) // 2) <= origin <= (len(weights)-1) // 2"
-        )
+        raise ValueError("Invalid origin; origin must satisfy -(len(weights) // 2) <= origin <= (len(weights)-1) // 2")
     if input.dtype.isnative and output.dtype.isnative:
         _apron.correlate1d(input, weights, axis, output, mode, cval, origin)
     else:
@@ -434,9 +431,7 @@ def generic_laplace(
     ndarray
         The result, of the input's shape.
     """
-    return _combined(
-        input, derivative2, output, mode, cval, extra_arguments, extra_keywords, axes, lambda part: None
-    )
+    return _combined(input, derivative2, output, mode, cval, extra_arguments, extra_keywords, axes, lambda part: None)
 
 
 def laplace(input, output=None, mode="reflect", cval=0.0, *, axes=None):
@@ -699,9 +694,7 @@ def uniform_filter1d(input, size, axis=-1, output=None, mode="reflect", cval=0.0
         uniform_filter1d(input.real, size, axis, output.real, mode, np.real(cval), origin)
         uniform_filter1d(input.imag, size, axis, output.imag, mode, np.imag(cval), origin)
         return output
-    _to_native(
-        output, lambda target: _apron.uniform_filter1d(_native(input), size, axis, target, mode, cval, origin)
-    )
+    _to_native(output, lambda target: _apron.uniform_filter1d(_native(input), size, axis, target, mode, cval, origin))
     return output
 
 

@@ -1,6 +1,6 @@
 """A plugin of pytest's: SciPy's tests, with apron's functions in the place of SciPy's.
 
-    pytest -p apron_in_scipy --pyargs scipy.ndimage.tests.test_filters
+pytest -p apron_in_scipy --pyargs scipy.ndimage.tests.test_filters
 """
 
 import functools
