@@ -63,8 +63,17 @@ fn kind(scalar: Scalar) -> &'static str {
 /// What another library says of an array: address, type, shape, and strides in bytes.
 type Foreign = (u64, String, Vec<usize>, Vec<i64>);
 
-/// Streams of other libraries that have been used last, each with its scratch memory, and the object that keeps it from being destroyed.
-static STREAMS: Mutex<VecDeque<(u32, u64, Arc<Mutex<Stream>>, Py<PyAny>)>> = Mutex::new(VecDeque::new());
+/// A stream of another library's, with its scratch memory.
+struct Known {
+    device: u32,
+    handle: u64,
+    stream: Arc<Mutex<Stream>>,
+    /// What the stream belongs to; dropped after it.
+    _owner: Py<PyAny>,
+}
+
+/// Those that have been used last.
+static STREAMS: Mutex<VecDeque<Known>> = Mutex::new(VecDeque::new());
 
 /// How many of them.
 const MOST_STREAMS: usize = 16;
@@ -76,22 +85,22 @@ fn driver_handle(handle: u64) -> *mut c_void {
 
 /// The library's stream of this handle; `owner` keeps it alive.
 fn foreign_stream(gpu: &Gpu, handle: u64, owner: &Bound<'_, PyAny>) -> Arc<Mutex<Stream>> {
-    let ordinal = gpu.info().ordinal;
+    let device = gpu.info().ordinal;
     let mut streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(at) = streams.iter().position(|known| (known.0, known.1) == (ordinal, handle)) {
-        let known = streams.remove(at).expect("it was found there");
-        let stream = known.2.clone();
+    let at = streams.iter().position(|known| (known.device, known.handle) == (device, handle));
+    if let Some(known) = at.and_then(|at| streams.remove(at)) {
+        let stream = known.stream.clone();
         streams.push_front(known);
         return stream;
     }
     // SAFETY: the library gave this handle as that of a stream of this GPU, and `owner`, the object that it belongs to, is kept as long.
     let stream = unsafe { gpu.stream_from_raw(driver_handle(handle)) };
     let stream = Arc::new(Mutex::new(stream));
-    streams.push_front((ordinal, handle, stream.clone(), owner.clone().unbind()));
-    if streams.len() > MOST_STREAMS {
-        // It is waited for before its object may go.
-        streams.pop_back();
-    }
+    streams.push_front(Known { device, handle, stream: stream.clone(), _owner: owner.clone().unbind() });
+    let last = if streams.len() > MOST_STREAMS { streams.pop_back() } else { None };
+    // Its stream is waited for before its object goes, which may let another thread run that wants the list.
+    drop(streams);
+    drop(last);
     stream
 }
 

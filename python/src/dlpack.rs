@@ -230,12 +230,12 @@ fn capsule<'py>(
 
 unsafe extern "C" fn delete(managed: *mut Managed) {
     // SAFETY: a consumer calls this once, with what `export` made.
-    unsafe { drop(Box::from_raw((*Box::from_raw(managed)).context.cast::<Context>())) }
+    unsafe { drop(Box::from_raw(Box::from_raw(managed).context.cast::<Context>())) }
 }
 
 unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
     // SAFETY: as above.
-    unsafe { drop(Box::from_raw((*Box::from_raw(managed)).context.cast::<Context>())) }
+    unsafe { drop(Box::from_raw(Box::from_raw(managed).context.cast::<Context>())) }
 }
 
 /// The destructor of a capsule that may not have been taken.

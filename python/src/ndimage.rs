@@ -67,7 +67,6 @@ fn inside(size: usize, origin: isize) -> PyResult<Reach> {
 
 /// Correlates along one axis with SciPy's order of sums.
 #[pyfunction]
-#[expect(clippy::too_many_arguments, reason = "SciPy's")]
 pub(crate) fn correlate1d(
     input: &Bound<'_, PyUntypedArray>,
     weights: PyReadonlyArrayDyn<'_, f64>,
@@ -88,7 +87,6 @@ pub(crate) fn correlate1d(
 
 /// A running mean along one axis.
 #[pyfunction]
-#[expect(clippy::too_many_arguments, reason = "SciPy's")]
 pub(crate) fn uniform_filter1d(
     input: &Bound<'_, PyUntypedArray>,
     size: usize,

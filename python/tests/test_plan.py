@@ -239,7 +239,7 @@ def test_tensors_of_pytorch():
         (ValueError, lambda: Filter.from_taps([[np.nan]])),
         (ValueError, lambda: Filter.from_taps(np.ones((2, 2)), anchor=(2, 0))),
         (TypeError, lambda: Filter.from_taps([1.0, 2.0])),
-        (ValueError, lambda: Plan("identity", "reflex")),
+        (ValueError, lambda: Plan("identity", "sideways")),
         (ValueError, lambda: Plan("identity", device="tpu")),
         (ValueError, lambda: Plan("identity", variant="magic")),
         (TypeError, lambda: Plan(5)),
