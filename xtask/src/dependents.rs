@@ -56,9 +56,9 @@ impl Place {
         // The tool's package is not there for these.
         let library = [builder.clone(), kernels.clone(), apron.clone()];
         let source = Source::Packed(&library);
-        // A link to the workspace's compiled kernels, from an earlier run.
+        // From an earlier run, a link to the workspace's compiled kernels.
         let cache = self.target.join("kernels");
-        let _ = fs::remove_file(&cache);
+        let _ = fs::remove_file(&cache).or_else(|_| fs::remove_dir_all(&cache));
 
         let views = self.build("views", &source)?;
         ensure!(output(&mut Command::new(&views), "views")? == "ok\n", "views has no result");

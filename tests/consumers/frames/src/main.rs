@@ -50,8 +50,6 @@ fn main() -> Result<(), Error> {
     let expected = Plan::builder(&filter).device(Device::Cpu).build()?.filter(&bytes)?;
     assert!(frames.iter().all(|(_, dst)| dst.as_slice() == expected.as_slice()));
 
-    let loaded = gpu.loaded()?;
-    assert!(loaded.len() > 4 && loaded.iter().all(|kernel| kernel.from.is_none()));
     // More than the device has.
     let huge = Shape { width: 1 << 29, height: 1 << 19, channels: 1 };
     match gpu.image(huge) {
