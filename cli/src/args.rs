@@ -7,9 +7,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
+use crate::codec::{Reading, Writing};
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
-use crate::limits::{Limits, amount};
+use crate::limits::amount;
 use crate::scaling::Scaling;
 use crate::taps_file;
 
@@ -130,22 +131,17 @@ pub(crate) struct FilterArgs {
     #[command(flatten)]
     pub(crate) scaling: Scaling,
 
-    /// Read files without a header: rows of 8-bit pixels of this size, with interleaved channels
-    #[arg(long, value_name = "WxHxC", value_parser = raw, help_heading = "Files")]
-    pub(crate) raw: Option<Shape>,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
 
     /// Format to write, as a file extension; needed for standard output [default: as OUT; in a folder, as the input]
     #[arg(long, value_name = "EXT", value_parser = FileFormat::from_extension, help_heading = "Files")]
     pub(crate) format: Option<&'static FileFormat>,
 
-    /// Quality of JPEG output [default: 90]
-    #[arg(long, value_name = "1-100", value_parser = clap::value_parser!(u8).range(1..=100), help_heading = "Files")]
-    pub(crate) quality: Option<u8>,
-
     #[command(flatten)]
-    pub(crate) limits: Limits,
+    pub(crate) writing: Writing,
 
-    /// Pictures to filter at the same time [default: one for each core, if there is a GiB of memory for each]
+    /// Pictures to filter at the same time [default: one for each core and each free GiB of memory, at most 32]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Running")]
     pub(crate) jobs: Option<u16>,
 
@@ -172,12 +168,15 @@ Values: integers are rounded half to even, and those below 0 or above the greate
 derivative loses its negative half. --abs, --scale or --normalize, and --offset are applied to each value in this order, before it
 is rounded. --output-type f32 keeps sign and fraction.
 
-Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw. Alpha is copied, not filtered. The colour
-profile and the orientation are kept where the format can hold them; other metadata is dropped. Of an animation or a
-document, the first picture is read. The limits on size guard against files that decode to more than memory holds.
-Arrays (.npy) are height x width or height x width x channels, with 1 to 4 channels of u1, u2, f2 or f4, in either
-byte order, C or Fortran; every channel is filtered.
-Files without a header are read with --raw, as 8-bit pixels; every channel is filtered. The format raw writes such files.
+Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw. All frames of an animation (gif, png, webp), pages of a
+tif and slices of an array are filtered and written; --page takes one. The colour profile, Exif data, the resolution and the
+orientation are kept where the format can hold them, and the tool says what it cannot. Of Exif data, thumbnails and the maker's
+notes are left out, since they may show the picture before filtering. Alpha is copied, not filtered. A file that is cut off is
+refused; --lenient keeps what is there. The limits on size guard against files that decode to more than memory holds.
+Arrays (.npy) are height x width, or with channels last, or with slices first; --axes says which where it is not clear. Their
+values may be of any type but complex, in either byte order, C or Fortran; every channel is filtered. Values that are no u8, u16,
+f16 or f32 are filtered as f32, and written to .npy and tif in their own type.
+Files without a header are read with --raw; every channel is filtered. The format raw writes such files.
 
 Examples:
   apron filter photo.jpg blurred.png --filter gaussian:sigma=2
@@ -191,6 +190,8 @@ Examples:
   apron filter field.npy shown.png --filter gaussian:2 --normalize --output-type u8
   apron filter field.npy dx.npy --filter sobel-x --output-type f32 --border constant:0
   apron filter photo.png out.tif --taps-file psf.npy --convolve --device gpu:0 --verbose
+  apron filter anim.gif frame3.png --page 3 --filter sharpen
+  apron filter volume.npy smooth.npy --axes zyx --filter gaussian:2
   apron filter hubble.raw blurred.raw --raw 1024x1024x3 --filter gaussian:sigma=3,size=17";
 
 #[derive(Debug, ClapArgs)]
@@ -323,13 +324,6 @@ fn shape(text: &str) -> Result<Shape, &'static str> {
     }
 }
 
-/// Reads the size that `--raw` is given.
-pub(crate) fn raw(text: &str) -> Result<Shape, &'static str> {
-    let complaint = "a width, a height and 1 to 4 channels are needed, as in 1024x1024x3";
-    // The number of channels cannot be guessed.
-    if text.matches('x').count() == 2 { shape(text).map_err(|_| complaint) } else { Err(complaint) }
-}
-
 /// clap's message, as one line.
 pub(crate) fn usage(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -382,7 +376,7 @@ mod tests {
         assert_eq!(args.border, Border::Reflect101);
         assert_eq!(args.device, Device::Auto);
         assert_eq!((args.variant, args.output_type), (None, None));
-        assert_eq!((args.limits.max_pixels, args.limits.max_bytes), (1 << 28, 2 << 30));
+        assert_eq!((args.reading.limits.max_pixels, args.reading.limits.max_bytes), (1 << 28, 2 << 30));
         assert_eq!(args.choice.filter().unwrap(), Filter::gaussian(2.0).unwrap());
     }
 

@@ -69,10 +69,17 @@ fn check_options(args: &FilterArgs, jobs: &[Job]) -> Result {
             format.name()
         )));
     }
-    let mut formats = jobs.iter().filter_map(|job| args.format.or(named(job)));
-    if args.quality.is_some() && !formats.any(|format| format.name() == "jpg") {
-        let name = jobs[0].output.display();
-        return Err(Failure::usage(format!("--quality is for JPEG, and {name} is not one: leave it out")));
+    let writing = &args.writing;
+    for (given, option, format, kind) in [
+        (writing.quality.is_some(), "--quality", "jpg", "JPEG"),
+        (writing.subsampling.is_some(), "--subsampling", "jpg", "JPEG"),
+        (writing.compression.is_some(), "--compression", "tif", "TIFF"),
+    ] {
+        let mut formats = jobs.iter().filter_map(|job| args.format.or(named(job)));
+        if given && !formats.any(|it| it.name() == format) {
+            let name = jobs[0].output.display();
+            return Err(Failure::usage(format!("{option} is for {kind}, and {name} is not one: leave it out")));
+        }
     }
     Ok(())
 }
@@ -84,11 +91,12 @@ fn is_derivative(filter: &Filter) -> bool {
     sum <= 1e-6 * weight && weight > 0.0
 }
 
-/// One job for each core, as long as there is a GiB of memory for each: a picture and its result are there at the same time.
+/// One job for each core, as long as there is a GiB of memory for each: a picture and its result are there at the same time. More than
+/// 32 would take a GPU's memory for lanes that it has no use for.
 fn jobs_at_once() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let gibibytes = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text)).unwrap_or(8);
-    cores.min(gibibytes).max(1)
+    cores.min(gibibytes).clamp(1, 32)
 }
 
 /// The GiB of memory that programs can have, by what Linux says.
@@ -193,34 +201,37 @@ impl Task<'_> {
         let Some(format) = self.format(job)? else {
             return Ok(Done::Skipped);
         };
-        let mut notes = Vec::new();
         let start = Instant::now();
-        let picture = files::load(input, &args.limits, args.raw)?;
+        let document = files::load(input, &args.reading)?;
         let read = start.elapsed();
+        format.check_pages(&document).map_err(|reason| Failure::at(output, reason))?;
 
         let start = Instant::now();
-        let result = self.result(picture, job, format, &mut notes)?;
+        let mut notes: Vec<_> = document.notes.iter().cloned().map(Note::Text).collect();
+        let document = document.map(|page| self.page(page, job, format, &mut notes))?;
         let ran = start.elapsed();
 
         let start = Instant::now();
         if let Some(folder) = output.parent().filter(|_| job.in_folder) {
             fs::create_dir_all(folder).map_err(|error| Failure::at(folder, error))?;
         }
-        let lost = files::save(output, format, &result, args.quality.unwrap_or(90))?;
+        let lost = files::save(output, format, &document, &args.writing)?;
         let written = start.elapsed();
 
-        notes.extend(lost.map(|lost| Note::Text(lost.to_owned())));
+        notes.extend(lost.map(Note::Text));
         if !args.verbose {
             return Ok(Done::Written(notes, None));
         }
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        let shape = result.pixels.shape();
-        let variant = plan.variant_for(Shape { channels: shape.channels - usize::from(result.alpha), ..shape })?;
+        let (first, more) = (document.first(), document.pages.len() - 1);
+        let shape = first.pixels.shape();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let variant = plan.variant_for(Shape { channels: shape.channels - usize::from(first.alpha), ..shape })?;
         let line = format!(
-            "{} -> {}: {}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
+            "{} -> {}: {}{more}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
             input.display(),
             output.display(),
-            result.describe(),
+            first.describe(),
             args.border,
             plan.device(),
             ms(read),
@@ -230,21 +241,21 @@ impl Task<'_> {
         Ok(Done::Written(notes, Some(line)))
     }
 
-    /// Filters a picture into the type that is written.
-    fn result(&self, picture: Picture, job: &Job, format: &FileFormat, notes: &mut Vec<Note>) -> Result<Picture> {
+    /// Filters one page into the type that is written. Adds what a person should know to the notes.
+    fn page(&self, page: Picture, job: &Job, format: &FileFormat, notes: &mut Vec<Note>) -> Result<Picture> {
         let Self { args, plan, .. } = self;
         let failed = |error| Failure::at(&job.input, error);
-        let shape = picture.pixels.shape();
-        let channels = shape.channels - usize::from(picture.alpha);
-        let source = picture.pixels.scalar();
+        let shape = page.pixels.shape();
+        let channels = shape.channels - usize::from(page.alpha);
+        let source = page.pixels.scalar();
         let target = args.output_type.unwrap_or(source);
         format.check(target, shape.channels).map_err(|reason| Failure::at(&job.output, reason))?;
         let (finish, scaled) = args
             .scaling
             .finish(source, target)
             .map_err(|reason| Failure::usage(format!("{}: {reason}", job.input.display())))?;
-        notes.extend(scaled.map(Note::Text));
-        let filtered = |target| filtered(plan, &picture.pixels, channels, target).map_err(failed);
+        notes.extend(scaled.map(Note::Text).filter(|note| !notes.contains(note)));
+        let filtered = |target| filtered(plan, &page.pixels, channels, target).map_err(failed);
         let pixels = match &finish {
             None => filtered(target)?,
             Some(finish) => finish.apply(&filtered(Scalar::F32)?, channels, target).map_err(failed)?,
@@ -252,9 +263,18 @@ impl Task<'_> {
         if self.differs && is_integer(target) && !args.scaling.minds_signs() && !args.quiet {
             let factor = finish.map_or(1.0, |finish| finish.factor(target));
             let cut = Cut::of(&filtered(Scalar::F32)?, channels, factor, target);
-            notes.extend(Some(cut).filter(|cut| cut.below > 0).map(Note::Cut));
+            let known = notes.iter_mut().find_map(|note| match note {
+                Note::Cut(known) if known.middle == cut.middle => Some(known),
+                _ => None,
+            });
+            match known {
+                Some(known) => known.add(cut),
+                None => notes.extend(Some(cut).filter(|cut| cut.below > 0).map(Note::Cut)),
+            }
         }
-        Ok(Picture { pixels, ..picture })
+        // The file's own type, unless another one is asked for.
+        let stored = page.stored.filter(|&stored| args.output_type.is_none() && format.stores(stored));
+        Ok(Picture { pixels, stored, ..page })
     }
 }
 

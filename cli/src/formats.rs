@@ -1,21 +1,14 @@
 //! The formats that pictures are written in.
 
-use std::io::{Seek, Write};
 use std::path::Path;
 
 use apron::Scalar;
-use image::codecs::pnm::{GraymapHeader, PixmapHeader, PnmEncoder, PnmHeader, SampleEncoding};
-use image::codecs::{bmp, farbfeld, gif, hdr, jpeg, openexr, png, qoi, tga, tiff, webp};
 use image::metadata::Orientation;
-use image::{ImageEncoder, ImageResult};
 
+use crate::codec::{self, Encoded, Sink, Writing};
 use crate::failure::{Failure, Result};
 use crate::npy;
-use crate::picture::{Picture, colours};
-
-/// What an encoder writes to.
-pub(crate) trait Sink: Write + Seek {}
-impl<W: Write + Seek> Sink for W {}
+use crate::picture::{Document, Stored, colours};
 
 /// A format that pictures are written in.
 #[derive(Debug)]
@@ -24,134 +17,166 @@ pub(crate) struct FileFormat {
     extensions: &'static [&'static str],
     /// Whether the format can hold pixels of this type and number of channels.
     pub(crate) holds: fn(Scalar, usize) -> bool,
-    /// Whether the file can store how to rotate the picture for display.
-    pub(crate) keeps_orientation: bool,
+    /// Whether a file can hold several pictures.
+    pub(crate) pages: Several,
+    /// What a file can say beside the pixels.
+    pub(crate) keeps: &'static [Kept],
     pub(crate) encode: Encode,
+}
+
+/// Several pictures in one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Several {
+    /// There is one.
+    No,
+    /// Of any extents and types.
+    Any,
+    /// All of the same extents and type.
+    Alike,
+    /// The same, each with the time for which it is shown.
+    Animation,
+}
+
+/// What a file can say about a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Profile,
+    Exif,
+    Orientation,
+    Resolution,
 }
 
 /// How a format is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Encode {
-    /// By this crate, as an array.
     Array,
-    /// As the values alone.
     Raw,
+    Png,
+    Jpeg,
+    Tiff,
+    WebP,
+    Gif,
     /// By an encoder of the `image` crate.
-    Picture(fn(&Picture, &mut dyn Sink, quality: u8) -> ImageResult<()>),
+    Other(Encoded),
 }
 
-/// Every format that can be written. A test holds the table to what the encoders do.
+/// Every format that can be written. Tests hold the table to what the encoders do, and the README's to this one.
 pub(crate) const FORMATS: &[FileFormat] = {
+    use Kept::{Exif, Orientation, Profile, Resolution};
     use Scalar::{F32, U8, U16};
     &[
         FileFormat {
             extensions: &["png"],
-            holds: |scalar, _| matches!(scalar, U8 | U16),
-            keeps_orientation: true,
-            encode: Encode::Picture(|picture, out, _| encode(png::PngEncoder::new(out), picture)),
+            holds: |scalar, channels| matches!(scalar, U8 | U16) && channels <= 4,
+            pages: Several::Animation,
+            keeps: &[Profile, Exif, Orientation, Resolution],
+            encode: Encode::Png,
         },
         FileFormat {
             extensions: &["jpg", "jpeg"],
             holds: |scalar, channels| scalar == U8 && matches!(channels, 1 | 3),
-            keeps_orientation: true,
-            encode: Encode::Picture(|picture, out, quality| {
-                encode(jpeg::JpegEncoder::new_with_quality(out, quality), picture)
-            }),
+            pages: Several::No,
+            keeps: &[Profile, Exif, Orientation, Resolution],
+            encode: Encode::Jpeg,
         },
         FileFormat {
             extensions: &["tif", "tiff"],
-            holds: |scalar, channels| match scalar {
-                U8 | U16 => channels != 2,
-                scalar => scalar == F32 && channels >= 3,
-            },
-            keeps_orientation: false,
-            encode: Encode::Picture(|picture, out, _| encode(tiff::TiffEncoder::new(out), picture)),
+            holds: |_, channels| channels <= 4,
+            pages: Several::Any,
+            keeps: &[Profile, Exif, Orientation, Resolution],
+            encode: Encode::Tiff,
         },
         FileFormat {
             extensions: &["webp"],
-            holds: |scalar, _| scalar == U8,
-            keeps_orientation: true,
-            encode: Encode::Picture(|picture, out, _| encode(webp::WebPEncoder::new_lossless(out), picture)),
+            holds: |scalar, channels| scalar == U8 && channels <= 4,
+            pages: Several::Animation,
+            keeps: &[Profile, Exif, Orientation],
+            encode: Encode::WebP,
         },
         FileFormat {
             extensions: &["bmp"],
             // The encoder takes grey with alpha too, and loses the alpha.
-            holds: |scalar, channels| scalar == U8 && channels != 2,
-            keeps_orientation: false,
-            encode: Encode::Picture(|picture, mut out, _| encode(bmp::BmpEncoder::new(&mut out), picture)),
+            holds: |scalar, channels| scalar == U8 && matches!(channels, 1 | 3 | 4),
+            encode: Encode::Other(Encoded::Bmp),
+            ..PLAIN
         },
         FileFormat {
             extensions: &["gif"],
             // Through a palette of 256 colours, one of them transparent.
-            holds: |scalar, channels| scalar == U8 && channels >= 3,
-            keeps_orientation: false,
-            encode: Encode::Picture(|picture, out, _| encode(gif::GifEncoder::new(out), picture)),
+            holds: |scalar, channels| scalar == U8 && matches!(channels, 3 | 4),
+            pages: Several::Animation,
+            keeps: &[],
+            encode: Encode::Gif,
         },
         FileFormat {
             extensions: &["qoi"],
-            holds: |scalar, channels| scalar == U8 && channels >= 3,
-            keeps_orientation: false,
-            encode: Encode::Picture(|picture, out, _| encode(qoi::QoiEncoder::new(out), picture)),
+            holds: |scalar, channels| scalar == U8 && matches!(channels, 3 | 4),
+            encode: Encode::Other(Encoded::Qoi),
+            ..PLAIN
         },
         FileFormat {
             extensions: &["tga"],
-            holds: |scalar, _| scalar == U8,
-            keeps_orientation: false,
-            encode: Encode::Picture(|picture, out, _| encode(tga::TgaEncoder::new(out), picture)),
+            holds: |scalar, channels| scalar == U8 && channels <= 4,
+            encode: Encode::Other(Encoded::Tga),
+            ..PLAIN
         },
         FileFormat {
             extensions: &["pgm"],
             holds: |scalar, channels| matches!(scalar, U8 | U16) && channels == 1,
-            keeps_orientation: false,
-            encode: Encode::Picture(|picture, out, _| encode(pnm(picture, out), picture)),
+            encode: Encode::Other(Encoded::Pnm),
+            ..PLAIN
         },
         FileFormat {
             extensions: &["ppm"],
             // The encoder has no 16-bit PPM.
             holds: |scalar, channels| scalar == U8 && channels == 3,
-            keeps_orientation: false,
-            encode: Encode::Picture(|picture, out, _| encode(pnm(picture, out), picture)),
+            encode: Encode::Other(Encoded::Pnm),
+            ..PLAIN
         },
         FileFormat {
             extensions: &["pnm"],
             holds: |scalar, channels| scalar == U8 && matches!(channels, 1 | 3) || scalar == U16 && channels == 1,
-            keeps_orientation: false,
-            encode: Encode::Picture(|picture, out, _| encode(pnm(picture, out), picture)),
+            encode: Encode::Other(Encoded::Pnm),
+            ..PLAIN
         },
         FileFormat {
             extensions: &["pam"],
             // The encoder has no 16-bit grey with alpha.
-            holds: |scalar, channels| scalar == U8 || scalar == U16 && channels != 2,
-            keeps_orientation: false,
-            encode: Encode::Picture(|picture, out, _| encode(PnmEncoder::new(out), picture)),
+            holds: |scalar, channels| (scalar == U8 || scalar == U16 && channels != 2) && channels <= 4,
+            encode: Encode::Other(Encoded::Pam),
+            ..PLAIN
         },
         FileFormat {
             extensions: &["ff"],
             holds: |scalar, channels| scalar == U16 && channels == 4,
-            keeps_orientation: false,
-            encode: Encode::Picture(|picture, out, _| encode(farbfeld::FarbfeldEncoder::new(out), picture)),
+            encode: Encode::Other(Encoded::Farbfeld),
+            ..PLAIN
         },
         FileFormat {
             extensions: &["hdr"],
             holds: |scalar, channels| scalar == F32 && channels == 3,
-            keeps_orientation: false,
-            encode: Encode::Picture(|picture, out, _| encode(hdr::HdrEncoder::new(out), picture)),
+            encode: Encode::Other(Encoded::Hdr),
+            ..PLAIN
         },
         FileFormat {
             extensions: &["exr"],
-            holds: |scalar, channels| scalar == F32 && channels >= 3,
-            keeps_orientation: false,
-            encode: Encode::Picture(|picture, out, _| encode(openexr::OpenExrEncoder::new(out), picture)),
+            holds: |scalar, channels| scalar == F32 && matches!(channels, 3 | 4),
+            encode: Encode::Other(Encoded::Exr),
+            ..PLAIN
         },
-        FileFormat { extensions: &["npy"], holds: |_, _| true, keeps_orientation: false, encode: Encode::Array },
+        FileFormat { extensions: &["npy"], pages: Several::Alike, ..PLAIN },
         FileFormat {
             extensions: &["raw"],
-            holds: |scalar, _| scalar == U8,
-            keeps_orientation: false,
+            holds: |scalar, _| matches!(scalar, U8 | U16 | F32),
             encode: Encode::Raw,
+            ..PLAIN
         },
     ]
 };
+
+/// A format of pixels and nothing else.
+const PLAIN: FileFormat =
+    FileFormat { extensions: &[], holds: |_, _| true, pages: Several::No, keeps: &[], encode: Encode::Array };
 
 impl FileFormat {
     /// The format of files with this extension.
@@ -175,13 +200,80 @@ impl FileFormat {
         .map_err(|reason| Failure::at(path, reason))
     }
 
-    /// Writes a picture that the format can hold.
-    pub(crate) fn write(&self, picture: &Picture, out: &mut dyn Sink, quality: u8) -> Result<(), String> {
+    /// Writes what the format can hold.
+    pub(crate) fn write(&self, document: &Document, out: &mut dyn Sink, options: &Writing) -> Result<(), String> {
         match self.encode {
-            Encode::Array => npy::write_picture(out, picture).map_err(|error| error.to_string()),
-            Encode::Raw => out.write_all(picture.pixels.bytes()).map_err(|error| error.to_string()),
-            Encode::Picture(encode) => encode(picture, out, quality).map_err(|error| error.to_string()),
+            Encode::Array => npy::write_document(out, document).map_err(|error| error.to_string()),
+            Encode::Raw => codec::write_raw(document, out),
+            Encode::Png => codec::write_png(document, out),
+            Encode::Jpeg => codec::write_jpeg(document, out, options),
+            Encode::Tiff => codec::write_tiff(document, out, options),
+            Encode::WebP => codec::write_webp(document, out),
+            Encode::Gif => codec::write_gif(document, out),
+            Encode::Other(encoded) => codec::write_other(document, out, encoded),
         }
+    }
+
+    /// Whether the format has this type, which the library does not filter.
+    pub(crate) fn stores(&self, stored: Stored) -> bool {
+        match self.encode {
+            Encode::Array => true,
+            Encode::Tiff => stored != Stored::Bool,
+            _ => false,
+        }
+    }
+
+    /// Checks that the format can hold so many pages. The error names the way out.
+    pub(crate) fn check_pages(&self, document: &Document) -> Result<(), String> {
+        let several = |format: &&Self| format.pages != Several::No;
+        if document.pages.len() == 1 || self.pages == Several::Any || self.pages != Several::No && document.uniform() {
+            return Ok(());
+        }
+        let (count, name) = (document.count(), self.name());
+        if self.pages != Several::No {
+            return Err(format!(
+                "the {count} differ in size or type, and {name} holds only equal ones; write tif, or choose one with --page 1"
+            ));
+        }
+        let can: Vec<_> = FORMATS.iter().filter(several).map(Self::name).collect();
+        Err(format!(
+            "the input has {count}, and {name} holds one; write {}, or choose one with --page 1",
+            can.join(", ")
+        ))
+    }
+
+    /// What of a document the format cannot hold, as a note.
+    pub(crate) fn loses(&self, document: &Document) -> Option<String> {
+        let first = document.first();
+        let meta = &first.meta;
+        let keeps = |kept| self.keeps.contains(&kept);
+        let mut lost = Vec::new();
+        let mut lose = |is_lost: bool, what: &'static str| {
+            if is_lost {
+                lost.push(what);
+            }
+        };
+        // Nobody expects more of values than the values.
+        let values = matches!(self.encode, Encode::Array | Encode::Raw);
+        // WebP has no grey.
+        let for_grey = matches!(self.encode, Encode::WebP) && first.pixels.shape().channels < 3;
+        lose(!values && meta.icc.is_some() && (!keeps(Kept::Profile) || for_grey), "the colour profile");
+        lose(
+            meta.orientation != Orientation::NoTransforms && !keeps(Kept::Orientation),
+            "the orientation, so that the picture will be shown unrotated (--auto-orient rotates the pixels)",
+        );
+        lose(!values && meta.exif.is_some() && !keeps(Kept::Exif), "the Exif data");
+        // In Exif data there is room for it.
+        let has_room = keeps(Kept::Resolution) || keeps(Kept::Exif) && meta.exif.is_some();
+        lose(!values && meta.resolution.is_some() && !has_room, "the resolution");
+        lose(first.delay.is_some() && self.pages != Several::Animation, "the times for which frames are shown");
+        lose(
+            meta.premultiplied && first.alpha && !matches!(self.encode, Encode::Tiff),
+            "that its colours are multiplied by alpha",
+        );
+        let (last, others) = lost.split_last()?;
+        let all = if others.is_empty() { (*last).to_owned() } else { format!("{} and {last}", others.join(", ")) };
+        Some(format!("{} cannot hold {all}", self.name()))
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -206,43 +298,47 @@ impl FileFormat {
     }
 }
 
-/// The header of PGM or PPM: most readers of those formats cannot read PAM.
-fn pnm<'a>(picture: &Picture, out: &'a mut dyn Sink) -> PnmEncoder<&'a mut dyn Sink> {
-    let shape = picture.pixels.shape();
-    let (width, height) = (shape.width as u32, shape.height as u32);
-    let greatest = if picture.pixels.scalar() == Scalar::U8 { 0xff } else { 0xffff };
-    let encoding = SampleEncoding::Binary;
-    let header: PnmHeader = if shape.channels == 1 {
-        GraymapHeader { encoding, height, width, maxwhite: greatest }.into()
-    } else {
-        PixmapHeader { encoding, height, width, maxval: greatest }.into()
-    };
-    PnmEncoder::new(out).with_header(header)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn encode(mut encoder: impl ImageEncoder, picture: &Picture) -> ImageResult<()> {
-    let shape = picture.pixels.shape();
-    let Some(colour) = picture.colour() else {
-        unreachable!("no format but npy holds these");
-    };
-    // An encoder refuses what its format cannot hold; the picture is written without it.
-    if let Some(profile) = &picture.icc {
-        let _ = encoder.set_icc_profile(profile.clone());
+    /// The README's row of a format.
+    fn row(format: &FileFormat) -> String {
+        let channels = |scalar| (1..=4).filter(|&channels| (format.holds)(scalar, channels)).collect::<Vec<_>>();
+        let mut types: Vec<(String, Vec<usize>)> = Vec::new();
+        for scalar in [Scalar::U8, Scalar::U16, Scalar::F16, Scalar::F32] {
+            match types.last_mut() {
+                _ if channels(scalar).is_empty() => {}
+                Some((names, known)) if *known == channels(scalar) => *names += &format!(", {scalar}"),
+                _ => types.push((scalar.to_string(), channels(scalar))),
+            }
+        }
+        let text = |(names, channels): &(String, Vec<usize>)| match channels[..] {
+            [1, 2, 3, 4] => format!("{names}: 1 to 4"),
+            _ => format!("{names}: {}", channels.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+        };
+        let pages = match format.pages {
+            Several::No => "one",
+            Several::Any => "pages",
+            Several::Alike => "slices",
+            Several::Animation => "frames",
+        };
+        let kept = |kept: &Kept| match kept {
+            Kept::Profile => "profile",
+            Kept::Exif => "Exif",
+            Kept::Orientation => "orientation",
+            Kept::Resolution => "resolution",
+        };
+        let types = types.iter().map(text).collect::<Vec<_>>().join("; ");
+        let kept = format.keeps.iter().map(kept).collect::<Vec<_>>().join(", ");
+        format!("| {} | {types} | {pages} | {kept} |", format.name()).replace("|  |", "| |")
     }
-    if picture.orientation != Orientation::NoTransforms {
-        let _ = encoder.set_exif_metadata(exif(picture.orientation));
-    }
-    encoder.write_image(picture.pixels.bytes(), shape.width as u32, shape.height as u32, colour)
-}
 
-/// Exif data with the orientation and nothing else. The input's own is not copied: it may hold a small copy of the picture
-/// before filtering, and whoever blurs a face wants that gone.
-fn exif(orientation: Orientation) -> Vec<u8> {
-    let mut tiff = b"II*\0\x08\0\0\0".to_vec();
-    tiff.extend(b"\x01\0");
-    // Tag 0x0112, type SHORT, one value.
-    tiff.extend(b"\x12\x01\x03\0\x01\0\0\0");
-    tiff.extend([orientation.to_exif(), 0, 0, 0]);
-    tiff.extend([0; 4]);
-    tiff
+    #[test]
+    fn the_readme_has_the_table() {
+        let readme = include_str!("../../README.md");
+        for format in FORMATS {
+            assert!(readme.contains(&row(format)), "the README lacks: {}", row(format));
+        }
+    }
 }

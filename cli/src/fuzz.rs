@@ -4,10 +4,11 @@ use std::path::Path;
 
 use apron::{Filter, Pixel, Scalar, Shape};
 
+use crate::codec::{Raw, Reading};
 use crate::failure::{Failure, caught};
 use crate::limits::Limits;
 use crate::picture::each;
-use crate::{args, files, taps_file};
+use crate::{files, taps_file};
 
 /// The pixels of a file. Every pixel type converts to f32 without loss.
 #[derive(Clone, Debug)]
@@ -25,9 +26,10 @@ pub struct Loaded {
 /// # Errors
 /// What the tool would say.
 pub fn load(path: &Path, raw: Option<&str>, max_pixels: u64, max_bytes: u64) -> Result<Loaded, String> {
-    let raw = raw.map(args::raw).transpose()?;
-    let limits = Limits { max_pixels, max_bytes };
-    let picture = caught(|| files::load(path, &limits, raw)).map_err(said)?;
+    let raw = raw.map(Raw::parse).transpose()?;
+    let reading = Reading { raw, limits: Limits { max_pixels, max_bytes }, ..Reading::default() };
+    let document = caught(|| files::load(path, &reading)).map_err(said)?;
+    let picture = document.first();
     let shape = picture.pixels.shape();
     let values = each!(&picture.pixels, image => image.as_slice().iter().map(|value| value.to_f32()).collect());
     Ok(Loaded { shape, values, scalar: picture.pixels.scalar() })
@@ -41,12 +43,13 @@ pub fn read_taps(path: &Path) -> Result<Filter, String> {
     caught(|| taps_file::read(path)).map_err(said)
 }
 
-/// Reads the size that `--raw` is given.
+/// Reads the size and the type that `--raw` is given.
 ///
 /// # Errors
 /// What the tool would say.
-pub fn raw_size(text: &str) -> Result<Shape, String> {
-    Ok(args::raw(text)?)
+pub fn raw_size(text: &str) -> Result<(Shape, Scalar), String> {
+    let Raw { shape, scalar } = Raw::parse(text)?;
+    Ok((shape, scalar))
 }
 
 fn said(failure: Failure) -> String {

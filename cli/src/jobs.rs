@@ -126,7 +126,9 @@ fn walk(folder: &Path, args: &FilterArgs, skipped: Option<&Path>, sources: &mut 
         })?;
         let path = entry.path();
         // A link to a file counts as the file.
-        if (if args.raw.is_some() { is_named_raw(path) } else { files::is_named_as_picture(path) }) && path.is_file() {
+        if (if args.reading.raw.is_some() { is_named_raw(path) } else { files::is_named_as_picture(path) })
+            && path.is_file()
+        {
             let below = path.strip_prefix(folder).unwrap_or(path).to_owned();
             sources.push(Source { path: path.to_owned(), below });
         }

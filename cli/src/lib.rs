@@ -3,6 +3,8 @@
 //! A library for the tool's own tests and fuzz targets; programs use the crate `apron`.
 
 mod args;
+mod codec;
+mod exif;
 mod failure;
 mod files;
 mod filter;

@@ -14,6 +14,12 @@ pub(crate) struct Limits {
     pub(crate) max_bytes: u64,
 }
 
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_pixels: 256 << 20, max_bytes: 2 << 30 }
+    }
+}
+
 impl Limits {
     /// Checks a picture's size, before anything is allocated for it.
     pub(crate) fn check(&self, width: u64, height: u64, bytes_per_pixel: u64) -> Result<(), String> {
@@ -23,6 +29,11 @@ impl Limits {
             return Ok(());
         }
         Err(format!("{width}x{height} pixels, which are {pixels}, take {bytes} bytes; {}", self.advice()))
+    }
+
+    /// What to say of a file whose decoder wants more memory.
+    pub(crate) fn exceeded(&self) -> String {
+        format!("takes more memory to decode than is allowed; {}", self.advice())
     }
 
     /// Both limits, and what to do about them.

@@ -45,9 +45,7 @@ impl Notes {
         for (known, _, count) in &mut self.found {
             let same = match (&mut *known, note.clone()) {
                 (Note::Cut(sum), Note::Cut(more)) if sum.middle == more.middle => {
-                    sum.below += more.below;
-                    sum.above += more.above;
-                    sum.total += more.total;
+                    sum.add(more);
                     true
                 }
                 (known, note) => *known == note,

@@ -4,14 +4,14 @@
 //! it. The parser reads only what that line needs and does not recurse. Memory grows with the values that arrive, not with the
 //! size that the header claims.
 
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, Read, Seek, Write};
 
 use apron::{Filter, Image};
 use bytemuck::Pod;
 use half::f16;
 
-use crate::limits::Limits;
-use crate::picture::{Picture, Pixels, each};
+use crate::codec::{Number, Reading, Source, narrowed};
+use crate::picture::{Document, Picture, Pixels, Stored, each};
 
 type Result<T, E = String> = std::result::Result<T, E>;
 
@@ -20,9 +20,11 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// The longest header to read, in bytes: many times what an array of numbers needs.
 const MAX_HEADER: usize = 10_000;
 
-/// Whether the file begins as a `.npy` file does.
-pub(crate) fn is_npy(reader: &mut impl BufRead) -> io::Result<bool> {
-    Ok(reader.fill_buf()?.starts_with(MAGIC))
+const TOO_EARLY: &str = "the .npy file ends too early";
+
+/// Whether a file that begins so is a `.npy` file.
+pub(crate) fn is_npy(start: &[u8]) -> bool {
+    start.starts_with(MAGIC)
 }
 
 /// What a header says.
@@ -58,43 +60,127 @@ impl Value for f64 {
     const KIND: &'static str = "f8";
 }
 
-/// Reads an array of `height x width` or `height x width x channels`.
-pub(crate) fn read_picture(reader: &mut impl Read, limits: &Limits) -> Result<Picture> {
-    let header = Header::read(reader)?;
-    let (height, width, channels, channel_axis) = match *header.shape {
-        [height, width] => (height, width, 1, false),
-        [height, width, channels @ 1..=4] => (height, width, channels, true),
-        _ => {
-            return Err(format!(
-                "an array of shape {} is not a picture: height x width, or height x width x channels with 1 to 4 channels",
-                header.shape_text()
-            ));
-        }
-    };
-    let extents = (width, height, channels);
-    let pixels = match &*header.kind {
-        "u1" => Pixels::U8(image(&header, reader, extents, limits)?),
-        "u2" => Pixels::U16(image(&header, reader, extents, limits)?),
-        "f2" => Pixels::F16(image(&header, reader, extents, limits)?),
-        "f4" => Pixels::F32(image(&header, reader, extents, limits)?),
-        other => {
-            return Err(format!(
-                "pixels of type {other} are not supported; convert them to u1, u2, f2 or f4, as with .astype(\"f4\")"
-            ));
-        }
-    };
-    Ok(Picture { channel_axis, ..Picture::new(pixels) })
+/// What the axes of an array mean: `y` are rows, `x` columns, `z` slices and `c` channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Axes {
+    Yx,
+    Yxc,
+    Zyx,
+    Zyxc,
 }
 
-fn image<P: Pod + apron::Pixel>(
-    header: &Header,
-    reader: &mut impl Read,
-    (width, height, channels): (usize, usize, usize),
-    limits: &Limits,
-) -> Result<Image<P>> {
-    limits.check(width as u64, height as u64, channels as u64 * P::SCALAR.bytes() as u64)?;
-    let values = header.values(reader)?;
-    Image::from_vec(values, width, height, channels).map_err(|error| error.to_string())
+/// Reads an array as pictures: its slices, or the one that `--page` asks for.
+pub(crate) fn read_document(source: &mut dyn Source, options: &Reading) -> Result<Document> {
+    let mut reader = io::BufReader::new(source);
+    let mut header = Header::read(&mut reader)?;
+    let axes = header.axes(options.axes)?;
+    let slice_axis = matches!(axes, Axes::Zyx | Axes::Zyxc);
+    if slice_axis && let Some(page) = options.page {
+        let slices = header.shape[0];
+        if page as usize > slices {
+            return Err(format!("there is no slice {page}: the array has {slices}"));
+        }
+        header.skip_to(&mut reader, page as usize - 1)?;
+    } else if !slice_axis && options.page.is_some_and(|page| page > 1) {
+        return Err(format!("there are no slices in an array of shape {}", header.shape_text()));
+    }
+    let stack = slice_axis && options.page.is_none();
+    let (slices, rest) = if stack { (header.shape[0], &header.shape[1..]) } else { (1, &header.shape[..]) };
+    let (height, width, channels) = match *rest {
+        [height, width] => (height, width, 1),
+        [height, width, channels] => (height, width, channels),
+        _ => return Err(format!("an array of shape {} is not a picture", header.shape_text())),
+    };
+    let extents = Extents { slices, width, height, channels };
+    let (pages, stored, note) = match &*header.kind {
+        "u1" => (extents.pages::<u8>(&header, &mut reader, options)?, None, None),
+        "u2" => (extents.pages::<u16>(&header, &mut reader, options)?, None, None),
+        "f2" => (extents.pages::<f16>(&header, &mut reader, options)?, None, None),
+        "f4" => (extents.pages::<f32>(&header, &mut reader, options)?, None, None),
+        "b1" => {
+            let (pages, short) = extents.values::<u8>(&header, &mut reader, options)?;
+            let values = pages.iter().map(|&value| f32::from(u8::from(value != 0))).collect();
+            ((extents.cut(values)?, short), Some(Stored::Bool), None)
+        }
+        "i1" => extents.narrowed::<i8>(&header, &mut reader, options)?,
+        "i2" => extents.narrowed::<i16>(&header, &mut reader, options)?,
+        "i4" => extents.narrowed::<i32>(&header, &mut reader, options)?,
+        "i8" => extents.narrowed::<i64>(&header, &mut reader, options)?,
+        "u4" => extents.narrowed::<u32>(&header, &mut reader, options)?,
+        "u8" => extents.narrowed::<u64>(&header, &mut reader, options)?,
+        "f8" => extents.narrowed::<f64>(&header, &mut reader, options)?,
+        other => {
+            return Err(format!(
+                "values of type {other} are not supported; convert them to f4, as with .astype(\"f4\")"
+            ));
+        }
+    };
+    let (pages, short) = pages;
+    let channel_axis = matches!(axes, Axes::Yxc | Axes::Zyxc);
+    let pages = pages.into_iter().map(|pixels| Picture { channel_axis, stored, ..Picture::new(pixels) }).collect();
+    let mut document = Document { slice_axis: stack, ..Document::of(pages) };
+    document.notes.extend(short.then(|| "the .npy file ends too early, and what is missing is 0".to_owned()));
+    document.notes.extend(note);
+    Ok(document)
+}
+
+/// The extents of an array of pictures.
+struct Extents {
+    slices: usize,
+    height: usize,
+    width: usize,
+    channels: usize,
+}
+
+/// Pixels, and whether the file ended before the last of them.
+type Read0 = (Vec<Pixels>, bool);
+
+impl Extents {
+    fn values<P: Pod>(&self, header: &Header, reader: &mut impl Read, options: &Reading) -> Result<(Vec<P>, bool)> {
+        let rows = (self.height as u64).saturating_mul(self.slices as u64);
+        options.limits.check(self.width as u64, rows, (self.channels as u64).saturating_mul(size_of::<P>() as u64))?;
+        header.values(reader, options.lenient).map_err(|reason| match &*reason {
+            TOO_EARLY => format!("{reason}; --lenient keeps what can be read"),
+            _ => reason,
+        })
+    }
+
+    fn cut<P: Pod + apron::Pixel>(&self, values: Vec<P>) -> Result<Vec<Pixels>>
+    where
+        Image<P>: Into<Pixels>,
+    {
+        let image = |values| {
+            let image = Image::from_vec(values, self.width, self.height, self.channels);
+            image.map(Into::into).map_err(|error| error.to_string())
+        };
+        if self.slices == 1 {
+            return Ok(vec![image(values)?]);
+        }
+        let len = self.width * self.height * self.channels;
+        if len == 0 || values.is_empty() {
+            return Err("an array without values is not a picture".to_owned());
+        }
+        values.chunks_exact(len).map(|slice| image(slice.to_vec())).collect()
+    }
+
+    fn pages<P: Pod + apron::Pixel>(&self, header: &Header, reader: &mut impl Read, options: &Reading) -> Result<Read0>
+    where
+        Image<P>: Into<Pixels>,
+    {
+        let (values, short) = self.values::<P>(header, reader, options)?;
+        Ok((self.cut(values)?, short))
+    }
+
+    fn narrowed<N: Number>(
+        &self,
+        header: &Header,
+        reader: &mut impl Read,
+        options: &Reading,
+    ) -> Result<(Read0, Option<Stored>, Option<String>)> {
+        let (values, short) = self.values::<N>(header, reader, options)?;
+        let (values, note) = narrowed(&values)?;
+        Ok(((self.cut(values)?, short), Some(N::STORED), note))
+    }
 }
 
 /// Reads taps: an array of rows and columns, or one row.
@@ -109,38 +195,91 @@ pub(crate) fn read_taps(reader: &mut impl Read) -> Result<Filter> {
         return Err(format!("{cols}x{rows} taps, at most {0}x{0} are possible", Filter::MAX_EXTENT));
     }
     let taps: Vec<f64> = match &*header.kind {
-        "u1" => header.values::<u8>(reader)?.into_iter().map(f64::from).collect(),
-        "u2" => header.values::<u16>(reader)?.into_iter().map(f64::from).collect(),
-        "u4" => header.values::<u32>(reader)?.into_iter().map(f64::from).collect(),
-        "u8" => header.values::<u64>(reader)?.into_iter().map(|tap| tap as f64).collect(),
-        "i1" => header.values::<i8>(reader)?.into_iter().map(f64::from).collect(),
-        "i2" => header.values::<i16>(reader)?.into_iter().map(f64::from).collect(),
-        "i4" => header.values::<i32>(reader)?.into_iter().map(f64::from).collect(),
-        "i8" => header.values::<i64>(reader)?.into_iter().map(|tap| tap as f64).collect(),
-        "f2" => header.values::<f16>(reader)?.into_iter().map(f64::from).collect(),
-        "f4" => header.values::<f32>(reader)?.into_iter().map(f64::from).collect(),
-        "f8" => header.values(reader)?,
+        "u1" => header.values::<u8>(reader, false)?.0.into_iter().map(f64::from).collect(),
+        "u2" => header.values::<u16>(reader, false)?.0.into_iter().map(f64::from).collect(),
+        "u4" => header.values::<u32>(reader, false)?.0.into_iter().map(f64::from).collect(),
+        "u8" => header.values::<u64>(reader, false)?.0.into_iter().map(|tap| tap as f64).collect(),
+        "i1" => header.values::<i8>(reader, false)?.0.into_iter().map(f64::from).collect(),
+        "i2" => header.values::<i16>(reader, false)?.0.into_iter().map(f64::from).collect(),
+        "i4" => header.values::<i32>(reader, false)?.0.into_iter().map(f64::from).collect(),
+        "i8" => header.values::<i64>(reader, false)?.0.into_iter().map(|tap| tap as f64).collect(),
+        "f2" => header.values::<f16>(reader, false)?.0.into_iter().map(f64::from).collect(),
+        "f4" => header.values::<f32>(reader, false)?.0.into_iter().map(f64::from).collect(),
+        "f8" => header.values(reader, false)?.0,
         other => return Err(format!("taps of type {other} are not supported; convert them to f8")),
     };
     Filter::from_taps_f64(cols, rows, &taps).map_err(|error| error.to_string())
 }
 
-/// Writes a picture as an array of its own type, in this machine's byte order.
-pub(crate) fn write_picture(writer: &mut (impl Write + ?Sized), picture: &Picture) -> io::Result<()> {
-    each!(&picture.pixels, image => {
-        let shape = image.shape();
-        let (height, width) = (shape.height, shape.width);
-        if shape.channels == 1 && !picture.channel_axis {
-            write(writer, &[height, width], image.as_slice())
-        } else {
-            write(writer, &[height, width, shape.channels], image.as_slice())
+/// Writes pictures of the same extents and type as one array, in this machine's byte order.
+pub(crate) fn write_document(writer: &mut (impl Write + ?Sized), document: &Document) -> io::Result<()> {
+    let first = document.first();
+    let shape = first.pixels.shape();
+    let mut extents = Vec::new();
+    if document.slice_axis || document.pages.len() > 1 {
+        extents.push(document.pages.len());
+    }
+    extents.extend([shape.height, shape.width]);
+    if shape.channels > 1 || first.channel_axis {
+        extents.push(shape.channels);
+    }
+    match first.stored {
+        None => each!(&first.pixels, image => write_header(writer, kind_of(image.as_slice()), &extents))?,
+        Some(stored) => write_header(writer, stored_kind(stored), &extents)?,
+    }
+    for page in &document.pages {
+        match (&page.pixels, page.stored) {
+            (Pixels::F32(image), Some(stored)) => write_stored(writer, stored, image.as_slice())?,
+            (pixels, _) => writer.write_all(pixels.bytes())?,
         }
-    })
+    }
+    Ok(())
+}
+
+fn kind_of<V: Value>(_: &[V]) -> &'static str {
+    V::KIND
+}
+
+fn stored_kind(stored: Stored) -> &'static str {
+    match stored {
+        Stored::Bool => "b1",
+        Stored::I8 => "i1",
+        Stored::I16 => "i2",
+        Stored::I32 => "i4",
+        Stored::I64 => "i8",
+        Stored::U32 => "u4",
+        Stored::U64 => "u8",
+        Stored::F64 => "f8",
+    }
+}
+
+/// Writes values in the type that the input had.
+fn write_stored(writer: &mut (impl Write + ?Sized), stored: Stored, values: &[f32]) -> io::Result<()> {
+    fn widened<N: Number>(writer: &mut (impl Write + ?Sized), values: &[f32]) -> io::Result<()> {
+        for part in values.chunks(1 << 16) {
+            let part: Vec<N> = part.iter().map(|&value| N::widened(value)).collect();
+            writer.write_all(bytemuck::cast_slice(&part))?;
+        }
+        Ok(())
+    }
+    match stored {
+        Stored::Bool => values
+            .chunks(1 << 16)
+            .map(|part| part.iter().map(|value| u8::from(value.round_ties_even() != 0.0)).collect::<Vec<_>>())
+            .try_for_each(|part| writer.write_all(&part)),
+        Stored::I8 => widened::<i8>(writer, values),
+        Stored::I16 => widened::<i16>(writer, values),
+        Stored::I32 => widened::<i32>(writer, values),
+        Stored::I64 => widened::<i64>(writer, values),
+        Stored::U32 => widened::<u32>(writer, values),
+        Stored::U64 => widened::<u64>(writer, values),
+        Stored::F64 => widened::<f64>(writer, values),
+    }
 }
 
 /// Writes taps as rows and columns of f8.
 pub(crate) fn write_taps(writer: &mut (impl Write + ?Sized), filter: &Filter) -> io::Result<()> {
-    write_header::<f64>(writer, &[filter.rows(), filter.cols()])?;
+    write_header(writer, f64::KIND, &[filter.rows(), filter.cols()])?;
     for row in 0..filter.rows() {
         for col in 0..filter.cols() {
             writer.write_all(&filter.tap(row, col).to_ne_bytes())?;
@@ -149,19 +288,13 @@ pub(crate) fn write_taps(writer: &mut (impl Write + ?Sized), filter: &Filter) ->
     Ok(())
 }
 
-fn write<V: Value>(writer: &mut (impl Write + ?Sized), shape: &[usize], values: &[V]) -> io::Result<()> {
-    write_header::<V>(writer, shape)?;
-    writer.write_all(bytemuck::cast_slice(values))
-}
-
-fn write_header<V: Value>(writer: &mut (impl Write + ?Sized), shape: &[usize]) -> io::Result<()> {
-    let order = match (size_of::<V>(), cfg!(target_endian = "big")) {
-        (1, _) => '|',
+fn write_header(writer: &mut (impl Write + ?Sized), kind: &str, shape: &[usize]) -> io::Result<()> {
+    let order = match (kind.ends_with('1'), cfg!(target_endian = "big")) {
+        (true, _) => '|',
         (_, true) => '>',
         (_, false) => '<',
     };
-    let mut line =
-        format!("{{'descr': '{order}{}', 'fortran_order': False, 'shape': {}, }}", V::KIND, shape_text(shape));
+    let mut line = format!("{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': {}, }}", shape_text(shape));
     // Magic, version and length take 10 bytes; the values begin at a multiple of 64.
     let len = (10 + line.len() + 1).next_multiple_of(64) - 10;
     line.extend(std::iter::repeat_n(' ', len - 1 - line.len()));
@@ -263,35 +396,91 @@ impl Header {
         shape_text(&self.shape)
     }
 
-    /// All values; the last index varies fastest.
-    fn values<P: Pod>(&self, reader: &mut impl Read) -> Result<Vec<P>> {
+    /// What the axes mean, as told or as the shape lets one assume.
+    fn axes(&self, told: Option<Axes>) -> Result<Axes> {
+        let count = |axes| match axes {
+            Axes::Yx => 2,
+            Axes::Yxc | Axes::Zyx => 3,
+            Axes::Zyxc => 4,
+        };
+        match (told, &*self.shape) {
+            (Some(axes), shape) if shape.len() == count(axes) => Ok(axes),
+            (Some(axes), _) => {
+                Err(format!("an array of shape {} does not have {} axes", self.shape_text(), count(axes)))
+            }
+            (None, [_, _]) => Ok(Axes::Yx),
+            (None, [_, _, 1..=4]) => Ok(Axes::Yxc),
+            (None, [_, _, _, 1..=4]) => Ok(Axes::Zyxc),
+            (None, [_, _, _]) => Err(format!(
+                "an array of shape {} may be a stack of slices, --axes zyx, or a picture of many channels, --axes yxc",
+                self.shape_text()
+            )),
+            (None, [_, _, _, _]) => Err(format!(
+                "an array of shape {} may be a stack of pictures of many channels: --axes zyxc",
+                self.shape_text()
+            )),
+            _ => Err(format!("an array of shape {} is not a picture: 2 to 4 axes are needed", self.shape_text())),
+        }
+    }
+
+    /// Leaves one slice of the array, and its first axis out.
+    fn skip_to(&mut self, reader: &mut (impl Read + Seek), slice: usize) -> Result<()> {
+        let too_far = || TOO_EARLY.to_owned();
+        if self.fortran {
+            // The slices lie between one another: only a reader of all can take one out.
+            return Err("a slice of an array in Fortran order cannot be read alone; leave --page out".to_owned());
+        }
+        let bytes = match &*self.kind {
+            "b1" | "u1" | "i1" => 1,
+            "u2" | "i2" | "f2" => 2,
+            "u4" | "i4" | "f4" => 4,
+            _ => 8,
+        };
+        let len =
+            self.shape[1..].iter().try_fold(bytes, |n: usize, &extent| n.checked_mul(extent)).ok_or_else(too_far)?;
+        let offset = len.checked_mul(slice).and_then(|offset| i64::try_from(offset).ok()).ok_or_else(too_far)?;
+        reader.seek(io::SeekFrom::Current(offset)).map_err(|error| error.to_string())?;
+        self.shape.remove(0);
+        Ok(())
+    }
+
+    /// All values; the last index varies fastest. Where the file ends too early, the values that are missing are 0 if that is
+    /// wanted, and the result says so.
+    fn values<P: Pod>(&self, reader: &mut impl Read, lenient: bool) -> Result<(Vec<P>, bool)> {
         let too_many = || format!("an array of shape {} does not fit in memory", self.shape_text());
         let total = self.shape.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent)).ok_or_else(too_many)?;
         let mut values: Vec<P> = Vec::new();
+        let mut short = false;
         while values.len() < total {
             let start = values.len();
             let end = total.min(start + (4 << 20) / size_of::<P>());
             values.try_reserve(end - start).map_err(|_| too_many())?;
             values.resize(end, P::zeroed());
             let bytes = bytemuck::cast_slice_mut::<P, u8>(&mut values[start..]);
-            fill(reader, bytes)?;
+            match fill(reader, bytes) {
+                Err(reason) if !(lenient && reason == TOO_EARLY) => return Err(reason),
+                filled => short |= filled.is_err(),
+            }
             if self.swapped {
                 bytes.chunks_exact_mut(size_of::<P>()).for_each(<[u8]>::reverse);
             }
         }
-        if self.fortran { self.transposed(&values).ok_or_else(too_many) } else { Ok(values) }
+        let values = if self.fortran { self.transposed(&values).ok_or_else(too_many)? } else { values };
+        Ok((values, short))
     }
 
     /// Reorders values whose first index varies fastest, so that the last one does.
     fn transposed<P: Pod>(&self, values: &[P]) -> Option<Vec<P>> {
-        let mut extents = [1; 3];
-        extents[..self.shape.len()].copy_from_slice(&self.shape);
-        let [first, second, third] = extents;
+        let mut extents = [1; 4];
+        extents.get_mut(..self.shape.len())?.copy_from_slice(&self.shape);
+        let [first, second, third, fourth] = extents;
         let mut result = Vec::new();
         result.try_reserve_exact(values.len()).ok()?;
         for i in 0..first {
             for j in 0..second {
-                result.extend((0..third).map(|k| values[i + first * (j + second * k)]));
+                for k in 0..third {
+                    result.extend((0..fourth).map(|l| values[i + first * (j + second * (k + third * l))]));
+                }
             }
         }
         Some(result)
@@ -300,7 +489,7 @@ impl Header {
 
 fn fill(reader: &mut impl Read, bytes: &mut [u8]) -> Result<()> {
     reader.read_exact(bytes).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => "the .npy file ends too early".to_owned(),
+        io::ErrorKind::UnexpectedEof => TOO_EARLY.to_owned(),
         _ => error.to_string(),
     })
 }
@@ -324,8 +513,7 @@ fn tuple(text: &str) -> Option<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const LIMITS: Limits = Limits { max_pixels: 1 << 28, max_bytes: 1 << 29 };
+    use crate::limits::Limits;
 
     fn file(version: u8, line: &str, values: &[u8]) -> Vec<u8> {
         let mut file = MAGIC.to_vec();
@@ -340,13 +528,17 @@ mod tests {
         file
     }
 
+    fn read_as(bytes: &[u8], options: &Reading) -> Result<Document> {
+        read_document(&mut io::Cursor::new(bytes), options)
+    }
+
     fn read(bytes: &[u8]) -> Result<Picture> {
-        read_picture(&mut &bytes[..], &LIMITS)
+        read_as(bytes, &Reading::default()).map(|mut document| document.pages.remove(0))
     }
 
     fn written(picture: &Picture) -> Vec<u8> {
         let mut bytes = Vec::new();
-        write_picture(&mut bytes, picture).unwrap();
+        write_document(&mut bytes, &picture.clone().into()).unwrap();
         bytes
     }
 
@@ -377,6 +569,70 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn stacks_and_many_channels() {
+        let line = |shape: &str| format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let values: Vec<u8> = (0..60).collect();
+        let told = |axes| Reading { axes: Some(axes), ..Reading::default() };
+        // A third axis of 5 may be either.
+        let bytes = file(1, &line("(3, 4, 5)"), &values);
+        let message = read(&bytes).unwrap_err();
+        assert!(message.contains("--axes zyx") && message.contains("--axes yxc"), "{message}");
+        let picture = read_as(&bytes, &told(Axes::Yxc)).unwrap();
+        assert_eq!(picture.first().pixels, Pixels::U8(Image::from_vec(values.clone(), 4, 3, 5).unwrap()));
+        let stack = read_as(&bytes, &told(Axes::Zyx)).unwrap();
+        assert_eq!(stack.pages.len(), 3);
+        let slice = |index: usize| Pixels::U8(Image::from_vec(values[index * 20..][..20].to_vec(), 5, 4, 1).unwrap());
+        assert!(stack.pages.iter().enumerate().all(|(index, page)| page.pixels == slice(index)));
+        for document in [&picture, &stack] {
+            let mut again = Vec::new();
+            write_document(&mut again, document).unwrap();
+            assert!(String::from_utf8_lossy(&again).contains("(3, 4, 5)") && again.ends_with(&values));
+        }
+        let one = read_as(&bytes, &Reading { page: Some(2), ..told(Axes::Zyx) }).unwrap();
+        assert_eq!((one.pages.len(), one.slice_axis, &one.first().pixels), (1, false, &slice(1)));
+        let message = read_as(&bytes, &Reading { page: Some(4), ..told(Axes::Zyx) }).unwrap_err();
+        assert!(message.contains("no slice 4"), "{message}");
+        let colours = read_as(&file(1, &line("(5, 2, 2, 3)"), &values), &Reading::default()).unwrap();
+        assert_eq!((colours.pages.len(), colours.first().pixels.shape().channels), (5, 3));
+        // Fortran order of four axes.
+        let turned = "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 1, 2, 3), }\n";
+        let stack = read_as(&file(1, turned, &[0, 6, 3, 9, 1, 7, 4, 10, 2, 8, 5, 11]), &Reading::default()).unwrap();
+        assert_eq!(stack.pages[1].pixels, Pixels::U8(Image::from_vec((6..12).collect(), 2, 1, 3).unwrap()));
+    }
+
+    #[test]
+    fn wide_types_are_filtered_as_f32() {
+        let line = |descr: &str| format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (1, 2), }}\n");
+        let cases: &[(&str, Stored, &[u8])] = &[
+            ("|b1", Stored::Bool, &[0, 1]),
+            ("|i1", Stored::I8, &[0, 1]),
+            ("<i2", Stored::I16, &[0, 0, 1, 0]),
+            (">i4", Stored::I32, &[0, 0, 0, 0, 0, 0, 0, 1]),
+            ("<u4", Stored::U32, &[0, 0, 0, 0, 1, 0, 0, 0]),
+            ("<i8", Stored::I64, &[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]),
+            ("<u8", Stored::U64, &[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]),
+            (">f8", Stored::F64, &[0, 0, 0, 0, 0, 0, 0, 0, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0]),
+        ];
+        for (descr, stored, values) in cases {
+            let picture = read(&file(1, &line(descr), values)).unwrap();
+            assert_eq!(picture.pixels, Pixels::F32(Image::from_vec(vec![0.0, 1.0], 2, 1, 1).unwrap()), "{descr}");
+            assert_eq!(picture.stored, Some(*stored));
+            assert_eq!(read(&written(&picture)).unwrap(), picture);
+        }
+        let notes = |descr, values: &[u8]| read_as(&file(1, &line(descr), values), &Reading::default()).unwrap().notes;
+        // 2^24 + 1 and a third are no f32.
+        assert_eq!(notes("<u4", &[1, 0, 0, 1, 0, 0, 0, 0]).len(), 1);
+        assert_eq!(notes("<f8", &[&(1.0f64 / 3.0).to_le_bytes()[..], &[0; 8]].concat()).len(), 1);
+        assert_eq!(notes("<u8", &[0xff; 16]).len(), 1);
+        let exact = [f64::NAN.to_le_bytes(), f64::INFINITY.to_le_bytes()].concat();
+        assert_eq!(notes("<f8", &exact).len(), 0);
+        // Rounded half to even, and saturated.
+        let pixels = Pixels::F32(Image::from_vec(vec![2.5, -1e9], 2, 1, 1).unwrap());
+        let bytes = written(&Picture { stored: Some(Stored::I16), ..Picture::new(pixels) });
+        assert!(bytes.ends_with(&[2, 0, 0, 0x80]));
     }
 
     #[test]
@@ -494,7 +750,10 @@ mod tests {
             "(5, 0)",
             "(2, 2, 0)",
             "(2, 2, 5)",
-            "(2, 2, 2, 2)",
+            "(2, 2, 2, 5)",
+            "(2, 2, 0, 2)",
+            "(0, 2, 2, 2)",
+            "(1, 1, 2, 2, 2)",
             "(2,)",
             "()",
             "(2.0, 2)",
@@ -505,9 +764,10 @@ mod tests {
             assert!(read(&bytes).is_err(), "{shape}");
         }
         // No limit in the way: the file's own length is one.
-        let none = Limits { max_pixels: u64::MAX, max_bytes: u64::MAX };
+        let limits = Limits { max_pixels: u64::MAX, max_bytes: u64::MAX };
+        let none = Reading { limits, ..Reading::default() };
         let bytes = file(1, &line("<f4", "(1000000, 1000000)"), &[0; 4]);
-        assert!(read_picture(&mut &bytes[..], &none).unwrap_err().contains("too early"));
+        assert!(read_as(&bytes, &none).unwrap_err().contains("too early"));
         let bytes = file(1, &line("<f8", &format!("({huge}, {huge})")), &[0; 4]);
         assert!(read_taps(&mut &bytes[..]).is_err());
         let bytes = file(1, &line("<f8", "(30000, 30000)"), &[0; 4]);
@@ -540,7 +800,7 @@ mod tests {
         }
         let nested = format!("{{'descr': {}", "[".repeat(9_000));
         assert!(read(&file(2, &nested, &[])).is_err());
-        let message = read(&file(1, "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 1)}", &[0; 8])).unwrap_err();
-        assert!(message.contains("f8") && message.contains("f4"), "{message}");
+        let message = read(&file(1, "{'descr': '<c8', 'fortran_order': False, 'shape': (1, 1)}", &[0; 8])).unwrap_err();
+        assert!(message.contains("c8") && message.contains("f4"), "{message}");
     }
 }

@@ -1,11 +1,11 @@
 //! Pictures in memory: the pixels, and what a file says about them.
 
-use apron::{Image, Scalar, Shape};
+use apron::{Image, Pixel, Scalar, Shape};
 use half::f16;
 use image::ExtendedColorType;
 use image::metadata::Orientation;
 
-/// The values of a picture, as they are stored.
+/// The values of a picture, in a type that the library filters.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Pixels {
     U8(Image<u8>),
@@ -41,9 +41,146 @@ impl Pixels {
     pub(crate) fn bytes(&self) -> &[u8] {
         each!(self, image => bytemuck::cast_slice(image.as_slice()))
     }
+
+    /// The pixels as they are to be shown.
+    fn oriented(self, orientation: Orientation) -> apron::Result<Self> {
+        Ok(match self {
+            Self::U8(image) => Self::U8(oriented(image, orientation)?),
+            Self::U16(image) => Self::U16(oriented(image, orientation)?),
+            Self::F16(image) => Self::F16(oriented(image, orientation)?),
+            Self::F32(image) => Self::F32(oriented(image, orientation)?),
+        })
+    }
 }
 
-/// What a file holds.
+impl From<Image<u8>> for Pixels {
+    fn from(image: Image<u8>) -> Self {
+        Self::U8(image)
+    }
+}
+
+impl From<Image<u16>> for Pixels {
+    fn from(image: Image<u16>) -> Self {
+        Self::U16(image)
+    }
+}
+
+impl From<Image<f16>> for Pixels {
+    fn from(image: Image<f16>) -> Self {
+        Self::F16(image)
+    }
+}
+
+impl From<Image<f32>> for Pixels {
+    fn from(image: Image<f32>) -> Self {
+        Self::F32(image)
+    }
+}
+
+fn oriented<P: Pixel>(image: Image<P>, orientation: Orientation) -> apron::Result<Image<P>> {
+    use Orientation::*;
+    if orientation == NoTransforms {
+        return Ok(image);
+    }
+    let Shape { width, height, channels } = image.shape();
+    let turned = matches!(orientation, Rotate90 | Rotate270 | Rotate90FlipH | Rotate270FlipH);
+    let (across, down) = if turned { (height, width) } else { (width, height) };
+    let mut result = Image::zeroed(across, down, channels)?;
+    let src = image.as_slice();
+    for (index, pixel) in result.as_mut_slice().chunks_exact_mut(channels).enumerate() {
+        let (x, y) = (index % across, index / across);
+        let (from_x, from_y) = match orientation {
+            NoTransforms => (x, y),
+            FlipHorizontal => (width - 1 - x, y),
+            Rotate180 => (width - 1 - x, height - 1 - y),
+            FlipVertical => (x, height - 1 - y),
+            // Exif's 5: the transpose.
+            Rotate90FlipH => (y, x),
+            Rotate90 => (y, height - 1 - x),
+            // Exif's 7: the transpose along the other diagonal.
+            Rotate270FlipH => (width - 1 - y, height - 1 - x),
+            Rotate270 => (width - 1 - y, x),
+        };
+        let at = (from_y * width + from_x) * channels;
+        pixel.copy_from_slice(&src[at..at + channels]);
+    }
+    Ok(result)
+}
+
+/// A type of values in files that the library does not filter. They are filtered as f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    Bool,
+    I8,
+    I16,
+    I32,
+    I64,
+    U32,
+    U64,
+    F64,
+}
+
+impl Stored {
+    /// The type's name in this tool's messages.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Bool => "bool",
+            Self::I8 => "i8",
+            Self::I16 => "i16",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::U32 => "u32",
+            Self::U64 => "u64",
+            Self::F64 => "f64",
+        }
+    }
+}
+
+/// Horizontal and vertical resolution, in pixels per inch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Resolution(pub(crate) f64, pub(crate) f64);
+
+/// How a JPEG stores colour: at full resolution, at half of the width, or at half of the width and the height.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Subsampling {
+    #[value(name = "444", alias = "4:4:4")]
+    S444,
+    #[value(name = "422", alias = "4:2:2")]
+    S422,
+    #[value(name = "420", alias = "4:2:0")]
+    S420,
+}
+
+/// What a file says about a picture beside its pixels.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Meta {
+    /// The colour profile.
+    pub(crate) icc: Option<Vec<u8>>,
+    /// Exif data as a camera writes it, without its signature.
+    pub(crate) exif: Option<Vec<u8>>,
+    pub(crate) resolution: Option<Resolution>,
+    /// How to rotate or mirror the pixels for display.
+    pub(crate) orientation: Orientation,
+    /// How a JPEG stored its colour.
+    pub(crate) subsampling: Option<Subsampling>,
+    /// Whether the colours of a TIFF are multiplied by alpha.
+    pub(crate) premultiplied: bool,
+}
+
+impl Default for Meta {
+    fn default() -> Self {
+        Self {
+            icc: None,
+            exif: None,
+            resolution: None,
+            orientation: Orientation::NoTransforms,
+            subsampling: None,
+            premultiplied: false,
+        }
+    }
+}
+
+/// One picture of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Picture {
     pub(crate) pixels: Pixels,
@@ -51,22 +188,39 @@ pub(crate) struct Picture {
     pub(crate) alpha: bool,
     /// Whether an array has an axis for its channels, even for a single one.
     pub(crate) channel_axis: bool,
-    /// The colour profile.
-    pub(crate) icc: Option<Vec<u8>>,
-    /// How to rotate or mirror the pixels for display.
-    pub(crate) orientation: Orientation,
+    /// The type that the file has, if the library does not filter it.
+    pub(crate) stored: Option<Stored>,
+    /// For how many milliseconds an animation shows the picture.
+    pub(crate) delay: Option<f64>,
+    pub(crate) meta: Meta,
 }
 
 impl Picture {
     pub(crate) fn new(pixels: Pixels) -> Self {
         let channel_axis = pixels.shape().channels > 1;
-        Self { pixels, alpha: false, channel_axis, icc: None, orientation: Orientation::NoTransforms }
+        Self { pixels, alpha: false, channel_axis, stored: None, delay: None, meta: Meta::default() }
     }
 
     /// A description such as "512x512 RGB u8".
     pub(crate) fn describe(&self) -> String {
         let shape = self.pixels.shape();
-        format!("{}x{} {} {}", shape.width, shape.height, colours(shape.channels), self.pixels.scalar())
+        let scalar = self.pixels.scalar();
+        let scalar = self.stored.map_or(scalar.name(), Stored::name);
+        format!("{}x{} {} {scalar}", shape.width, shape.height, colours(shape.channels))
+    }
+
+    /// For how many milliseconds an animation is to show the picture: a page that says nothing is shown for a tenth of a second.
+    pub(crate) fn shown_for(&self) -> f64 {
+        self.delay.unwrap_or(100.0)
+    }
+
+    /// The picture as it is to be shown: rotated and mirrored as its orientation says.
+    pub(crate) fn upright(mut self) -> apron::Result<Self> {
+        let orientation = std::mem::replace(&mut self.meta.orientation, Orientation::NoTransforms);
+        let turned = matches!(orientation.to_exif(), 5..);
+        self.meta.resolution =
+            self.meta.resolution.map(|Resolution(x, y)| if turned { Resolution(y, x) } else { Resolution(x, y) });
+        Ok(Self { pixels: self.pixels.oriented(orientation)?, ..self })
     }
 
     /// The name that the `image` crate has for the pixels.
@@ -87,12 +241,65 @@ impl Picture {
     }
 }
 
+/// What a file holds: a picture, the frames of an animation, the pages of a document or the slices of an array.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Document {
+    /// At least one.
+    pub(crate) pages: Vec<Picture>,
+    /// How often an animation is shown; 0 is for ever.
+    pub(crate) plays: Option<u32>,
+    /// Whether an array has an axis for its slices, even for a single one.
+    pub(crate) slice_axis: bool,
+    /// What reading lost, for the user.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Document {
+    /// The pages of one file.
+    pub(crate) fn of(pages: Vec<Picture>) -> Self {
+        Self { slice_axis: pages.len() > 1, pages, plays: None, notes: Vec::new() }
+    }
+
+    pub(crate) fn first(&self) -> &Picture {
+        &self.pages[0]
+    }
+
+    /// Replaces every page by what `work` makes of it.
+    pub(crate) fn map<E>(self, work: impl FnMut(Picture) -> Result<Picture, E>) -> Result<Self, E> {
+        let pages = self.pages.into_iter().map(work).collect::<Result<_, E>>()?;
+        Ok(Self { pages, ..self })
+    }
+
+    /// Whether all pages have the same extents, channels and type.
+    pub(crate) fn uniform(&self) -> bool {
+        let first = self.first();
+        self.pages.iter().all(|page| {
+            page.pixels.shape() == first.pixels.shape()
+                && page.pixels.scalar() == first.pixels.scalar()
+                && page.stored == first.stored
+        })
+    }
+
+    /// "5 frames", "3 pages".
+    pub(crate) fn count(&self) -> String {
+        let what = if self.plays.is_some() { "frames" } else { "pages" };
+        format!("{} {what}", self.pages.len())
+    }
+}
+
+impl From<Picture> for Document {
+    fn from(picture: Picture) -> Self {
+        Self::of(vec![picture])
+    }
+}
+
 /// The name of pixels with this many channels.
-pub(crate) fn colours(channels: usize) -> &'static str {
+pub(crate) fn colours(channels: usize) -> String {
     match channels {
-        1 => "grey",
-        2 => "grey+alpha",
-        3 => "RGB",
-        _ => "RGBA",
+        1 => "grey".to_owned(),
+        2 => "grey+alpha".to_owned(),
+        3 => "RGB".to_owned(),
+        4 => "RGBA".to_owned(),
+        n => format!("{n} channels of"),
     }
 }

@@ -237,6 +237,13 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
+    /// Counts the values of another picture too.
+    pub(crate) fn add(&mut self, more: Self) {
+        self.below += more.below;
+        self.above += more.above;
+        self.total += more.total;
+    }
+
     /// Counts the f32 sums in the first `filtered` channels that do not fit into an integer type once they are multiplied with `factor`.
     pub(crate) fn of(sums: &Pixels, filtered: usize, factor: f64, to: Scalar) -> Self {
         let Pixels::F32(sums) = sums else { unreachable!("sums are taken in f32") };

@@ -1,6 +1,6 @@
 //! Files of taps: text, or arrays.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
 
 use apron::Filter;
@@ -12,7 +12,7 @@ use crate::{files, npy};
 /// Reads a filter; its content says whether the file is text or an array.
 pub(crate) fn read(path: &Path) -> Result<Filter> {
     let mut reader = files::open(path)?;
-    if npy::is_npy(&mut reader).map_err(|error| Failure::at(path, error))? {
+    if npy::is_npy(reader.fill_buf().map_err(|error| Failure::at(path, error))?) {
         npy::read_taps(&mut reader).map_err(|reason| Failure::at(path, reason))
     } else {
         let text = read_text(reader).map_err(|error| Failure::at(path, error))?;

@@ -13,7 +13,7 @@ const CASES: &[Case] = &[
     ("empty_file", &["filter", "empty.png", "out.png", "--filter", "emboss"], &["empty.png"]),
     ("truncated_picture", &["filter", "truncated.png", "out.png", "--filter", "emboss"], &["truncated.png", "cut off"]),
     ("truncated_array", &["filter", "truncated.npy", "out.npy", "--filter", "emboss"], &["truncated.npy"]),
-    ("array_of_doubles", &["filter", "doubles.npy", "out.npy", "--filter", "emboss"], &["doubles.npy", "f8"]),
+    ("array_of_complex_numbers", &["filter", "complex.npy", "out.npy", "--filter", "emboss"], &["complex.npy", "c8"]),
     ("array_that_lies", &["filter", "huge.npy", "out.npy", "--filter", "emboss"], &["huge.npy"]),
     ("folder_as_input", &["filter", "folder", "out.png", "--filter", "emboss"], &["folder"]),
     ("negative_sigma", &["filter", "in.png", "out.png", "--filter", "gaussian:sigma=-1"], &["sigma", "-1"]),
@@ -81,7 +81,20 @@ const CASES: &[Case] = &[
         &["--max-pixels"],
     ),
     ("raw_unasked", &["filter", "text.raw", "out.png", "--filter", "emboss"], &["text.raw", "--raw"]),
-    ("floats_as_raw", &["filter", "in.png", "out.raw", "--filter", "emboss", "--output-type", "f32"], &["raw", "f32"]),
+    ("halves_as_raw", &["filter", "in.png", "out.raw", "--filter", "emboss", "--output-type", "f16"], &["raw", "f16"]),
+    (
+        "raw_of_a_type_unknown",
+        &["filter", "text.png", "out.png", "--filter", "emboss", "--raw", "4x3x1:f64"],
+        &["4x3x1:f64", "f32"],
+    ),
+    ("page_not_there", &["filter", "in.png", "out.png", "--filter", "emboss", "--page", "2"], &["in.png", "page 2"]),
+    ("page_zero", &["filter", "in.png", "out.png", "--filter", "emboss", "--page", "0"], &["--page", "0"]),
+    ("stack_or_channels", &["filter", "cube.npy", "out.npy", "--filter", "emboss"], &["--axes zyx", "--axes yxc"]),
+    (
+        "axes_that_are_not_there",
+        &["filter", "cube.npy", "out.npy", "--filter", "emboss", "--axes", "yx"],
+        &["(5, 6, 7)", "2 axes"],
+    ),
     ("unknown_command", &["flter", "in.png", "out.png"], &["flter", "filter"]),
     ("no_command", &[], &["--help"]),
     ("help_of_no_command", &["help", "flter"], &["flter"]),
@@ -117,7 +130,8 @@ fn bench() -> Bench {
     bench.put("empty.png", b"");
     bench.put("truncated.png", &moon[..moon.len() / 2]);
     bench.put("truncated.npy", &npy("<f4", "(5, 7)", &[0; 4 * 34]));
-    bench.put("doubles.npy", &npy("<f8", "(1, 2)", &[0; 16]));
+    bench.put("complex.npy", &npy("<c8", "(1, 2)", &[0; 16]));
+    bench.put("cube.npy", &npy("|u1", "(5, 6, 7)", &[0; 210]));
     bench.put("huge.npy", &npy("|u1", "(1000000000, 1000000000)", &[0; 16]));
     bench.put("ragged.txt", b"1 2 3\n4 5\n");
     std::fs::create_dir(bench.path().join("folder")).expect("a temporary folder");

@@ -1,6 +1,7 @@
 //! The command-line tool, run as users run it. See the crate's documentation for the environment it minds.
 
 mod bad_input;
+mod codecs;
 mod faults;
 mod files;
 mod fuzzed;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let gpu = Gpu::probe();
     let python = scipy::probe();
+    let judges = codecs::probe();
     #[cfg(feature = "gpu")]
     let kernels = kernels::trials(&gpu);
     #[cfg(not(feature = "gpu"))]
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         kernels,
         files::trials(),
         bad_input::trials(),
+        codecs::trials(&judges),
         faults::trials(),
         fuzzed::trials(),
         places::trials(),
@@ -45,6 +48,9 @@ fn main() -> ExitCode {
         }
         if let Err(reason) = &python {
             println!("SciPy: SKIP ({reason}), 2 tests");
+        }
+        if let Err(reason) = &judges {
+            println!("Pillow, tifffile, OpenCV: SKIP ({reason}), 1 test");
         }
     }
     libtest_mimic::run(&arguments, trials).exit_code()

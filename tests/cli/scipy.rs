@@ -13,8 +13,13 @@ const SCRIPT: &str = include_str!("../scipy/compare.py");
 
 /// The Python that has NumPy and SciPy, or why there is none.
 pub(crate) fn probe() -> Result<OsString, String> {
+    python_with("import numpy, scipy.ndimage")
+}
+
+/// The Python that can import these modules, or why there is none.
+pub(crate) fn python_with(imports: &str) -> Result<OsString, String> {
     let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
-    let output = Command::new(&python).args(["-c", "import numpy, scipy.ndimage"]).output();
+    let output = Command::new(&python).args(["-c", imports]).output();
     match output {
         Ok(output) if output.status.success() => Ok(python),
         Ok(output) => {

@@ -87,18 +87,30 @@ fn raw_size(bytes: &[u8]) -> Result<bool, String> {
     let end = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());
     let pixels = bytes.get(end + 1..).unwrap_or_default();
     let Ok(text) = std::str::from_utf8(&bytes[..end]) else { return Ok(false) };
-    let Ok(Shape { width, height, channels }) = fuzz::raw_size(text) else { return Ok(false) };
+    let Ok((Shape { width, height, channels }, scalar)) = fuzz::raw_size(text) else { return Ok(false) };
     let legal = (1..=Shape::MAX_EXTENT).contains(&width) && (1..=Shape::MAX_EXTENT).contains(&height);
-    if !legal || !(1..=4).contains(&channels) {
+    if !legal || !(1..=Shape::MAX_CHANNELS).contains(&channels) {
         return Err(format!("\"{text}\" is read as {width}x{height}x{channels}"));
     }
-    let right = width.checked_mul(height).and_then(|pixels| pixels.checked_mul(channels)) == Some(pixels.len());
+    let values = width.checked_mul(height).and_then(|pixels| pixels.checked_mul(channels));
+    let right = values.and_then(|values| values.checked_mul(scalar.bytes())) == Some(pixels.len());
+    let same = |value: f32, bytes: &[u8]| match (scalar, bytes) {
+        (Scalar::U8, &[byte]) => value == f32::from(byte),
+        (Scalar::U16, &[low, high]) => value == f32::from(u16::from_ne_bytes([low, high])),
+        (_, &[a, b, c, d]) => value.to_bits() == u32::from_ne_bytes([a, b, c, d]) || value.is_nan(),
+        _ => false,
+    };
     in_file("a.raw", pixels, |path| match fuzz::load(path, Some(text), 1 << 20, 1 << 22) {
-        Ok(found) if right && found.values.iter().zip(pixels).all(|(&value, &byte)| value == f32::from(byte)) => {
+        Ok(found)
+            if right
+                && found.values.iter().zip(pixels.chunks(scalar.bytes())).all(|(&value, bytes)| same(value, bytes)) =>
+        {
             Ok(true)
         }
         Ok(found) => Err(format!("{} bytes were taken for {text}: {} values", pixels.len(), found.values.len())),
-        Err(message) if right && width * height <= 1 << 20 => Err(format!("{text} was refused: {message}")),
+        Err(message) if right && width * height <= 1 << 20 && pixels.len() <= 1 << 22 => {
+            Err(format!("{text} was refused: {message}"))
+        }
         Err(message) if message.contains("internal error") => Err(message),
         Err(_) => Ok(false),
     })

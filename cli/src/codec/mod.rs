@@ -1,0 +1,313 @@
+//! Pictures in files, format by format: reading what is there, all pages of it, and writing it back.
+
+mod gif;
+mod jpeg;
+mod other;
+mod png;
+mod raw;
+mod tiff;
+mod webp;
+
+use std::io::{BufRead, Seek, Write};
+
+use apron::{Image, Pixel};
+use image::ImageFormat;
+
+use crate::limits::Limits;
+use crate::picture::{Document, Picture, Stored, Subsampling};
+
+pub(crate) use other::{Encoded, write as write_other};
+pub(crate) use raw::Raw;
+pub(crate) use {gif::write as write_gif, jpeg::write as write_jpeg, png::write as write_png};
+pub(crate) use {raw::write as write_raw, tiff::write as write_tiff, webp::write as write_webp};
+
+type Result<T, E = String> = std::result::Result<T, E>;
+
+/// What a decoder reads from.
+pub(crate) trait Source: BufRead + Seek {}
+impl<R: BufRead + Seek> Source for R {}
+
+/// What an encoder writes to.
+pub(crate) trait Sink: Write + Seek {}
+impl<W: Write + Seek> Sink for W {}
+
+/// How files are read.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Reading {
+    /// Read files without a header: rows of pixels of this size, with interleaved channels; TYPE is u8, u16 or f32 [default: u8]
+    #[arg(long, value_name = "WxHxC[:TYPE]", value_parser = Raw::parse, help_heading = "Files")]
+    pub(crate) raw: Option<Raw>,
+
+    /// Axes of arrays: y are rows, x columns, z slices and c channels [default: by shape]
+    #[arg(long, value_name = "AXES", help_heading = "Files")]
+    pub(crate) axes: Option<crate::npy::Axes>,
+
+    /// Take this page, frame or slice alone, counted from 1 [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Files")]
+    pub(crate) page: Option<u32>,
+
+    /// Keep what can be read of a file that is damaged or cut off, and say so
+    #[arg(long, help_heading = "Files")]
+    pub(crate) lenient: bool,
+
+    /// Rotate and mirror the pixels as the picture is to be shown
+    #[arg(long, help_heading = "Files")]
+    pub(crate) auto_orient: bool,
+
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+}
+
+/// How files are written.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Writing {
+    /// Quality of JPEG output [default: 90]
+    #[arg(long, value_name = "1-100", value_parser = clap::value_parser!(u8).range(1..=100), help_heading = "Files")]
+    pub(crate) quality: Option<u8>,
+
+    /// Colour of JPEG output: 444 at full resolution, 422 at half of the width, 420 at half of both [default: as a JPEG input, else 444]
+    #[arg(long, value_name = "KIND", help_heading = "Files")]
+    pub(crate) subsampling: Option<Subsampling>,
+
+    /// Compression of TIFF output, without loss [default: none]
+    #[arg(long, value_name = "KIND", help_heading = "Files")]
+    pub(crate) compression: Option<Compression>,
+}
+
+/// How a TIFF is compressed, without loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Compression {
+    None,
+    Lzw,
+    #[value(alias = "zip")]
+    Deflate,
+    Packbits,
+}
+
+/// Reads a file. The content tells the format, else the name's extension does.
+pub(crate) fn read(source: &mut dyn Source, extension: Option<&str>, options: &Reading) -> Result<Document> {
+    let document = pages(source, extension, options)?;
+    if options.auto_orient {
+        document.map(|page| page.upright().map_err(|error| error.to_string()))
+    } else {
+        Ok(document)
+    }
+}
+
+fn pages(source: &mut dyn Source, extension: Option<&str>, options: &Reading) -> Result<Document> {
+    if let Some(raw) = options.raw {
+        return only(raw::read(source, raw, &options.limits)?.into(), options);
+    }
+    let mut start = [0; 16];
+    let mut len = 0;
+    while let read @ 1.. = source.read(&mut start[len..]).map_err(|error| error.to_string())? {
+        len += read;
+    }
+    source.rewind().map_err(|error| error.to_string())?;
+    let named_npy = extension.is_some_and(|extension| extension.eq_ignore_ascii_case("npy"));
+    match &start[..len] {
+        start if named_npy || crate::npy::is_npy(start) => return crate::npy::read_document(source, options),
+        [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => return tiff::read(source, options),
+        _ => {}
+    }
+    let format = image::guess_format(&start[..len]).ok().or_else(|| ImageFormat::from_extension(extension?));
+    match format {
+        Some(ImageFormat::Jpeg) => only(jpeg::read(source, options)?, options),
+        Some(ImageFormat::Png) => png::read(source, options),
+        Some(ImageFormat::Gif) => gif::read(source, options),
+        Some(ImageFormat::WebP) => webp::read(source, options),
+        Some(ImageFormat::Tiff) => tiff::read(source, options),
+        Some(format) => only(other::read(source, format, options)?, options),
+        None => Err("neither the content nor the name tells a picture format; \
+            for a file without a header, give its size with --raw WxHxC"
+            .to_owned()),
+    }
+}
+
+/// Refuses a page that a file of one picture does not have.
+fn only(document: Document, options: &Reading) -> Result<Document> {
+    match options.page {
+        Some(page @ 2..) => Err(no_page(page, 1)),
+        _ => Ok(document),
+    }
+}
+
+fn no_page(page: u32, pages: usize) -> String {
+    format!("there is no page {page}: the file has {pages}")
+}
+
+/// Collects the pages of a file, within the limits on all of them together.
+struct Pages<'a> {
+    options: &'a Reading,
+    found: usize,
+    bytes: u64,
+    kept: Vec<Picture>,
+}
+
+impl<'a> Pages<'a> {
+    fn new(options: &'a Reading) -> Self {
+        Self { options, found: 0, bytes: 0, kept: Vec::new() }
+    }
+
+    /// Whether the page that comes next is asked for.
+    fn wants(&self) -> bool {
+        self.options.page.is_none_or(|page| self.found + 1 == page as usize)
+    }
+
+    /// Checks the next page's size, before memory is taken for it.
+    fn check(&self, width: u64, height: u64, bytes_per_pixel: u64) -> Result<()> {
+        self.options.limits.check(width, height, bytes_per_pixel)?;
+        let bytes = width.saturating_mul(height).saturating_mul(bytes_per_pixel).saturating_add(self.bytes);
+        if bytes > self.options.limits.max_bytes && self.wants() {
+            return Err(format!(
+                "{} pages take {bytes} bytes; {}, or choose one with --page",
+                self.found + 1,
+                self.options.limits.advice()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Takes the next page, if it is asked for.
+    fn push(&mut self, page: Picture) {
+        if self.wants() {
+            self.bytes += page.pixels.bytes().len() as u64;
+            self.kept.push(page);
+        }
+        self.found += 1;
+    }
+
+    /// Counts a page that is not asked for.
+    fn skip(&mut self) {
+        self.found += 1;
+    }
+
+    /// Whether no page that follows is asked for.
+    fn done(&self) -> bool {
+        self.options.page.is_some_and(|page| self.found >= page as usize)
+    }
+
+    /// All pages; an animation's with how often it is shown. `failed` says why no more could be read.
+    fn finish(self, plays: Option<u32>, failed: Option<String>) -> Result<Document> {
+        let note = match failed {
+            Some(reason) if !self.options.lenient => return Err(damaged(&reason)),
+            Some(reason) if self.kept.is_empty() => return Err(reason),
+            Some(reason) => Some(format!("only {} pages could be read: {reason}", self.kept.len())),
+            None => None,
+        };
+        if let Some(page) = self.options.page.filter(|_| self.kept.is_empty()) {
+            return Err(no_page(page, self.found));
+        }
+        if self.kept.is_empty() {
+            return Err("the file holds no picture".to_owned());
+        }
+        let mut document = Document::of(self.kept);
+        document.notes.extend(note);
+        if document.pages.len() > 1 {
+            document.plays = plays;
+        } else {
+            document.pages[0].delay = None;
+        }
+        Ok(document)
+    }
+}
+
+/// A decoder's error as a sentence.
+fn said(error: &(dyn std::error::Error + 'static)) -> String {
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    match chain.filter_map(|error| error.downcast_ref::<std::io::Error>()).next() {
+        Some(io) if io.kind() == std::io::ErrorKind::UnexpectedEof => {
+            "the file is cut off: it ends before the picture does".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Why a file could not be read as a whole, and the way out.
+fn damaged(reason: &str) -> String {
+    format!("{reason}; --lenient keeps what can be read")
+}
+
+/// The note on a file that was read in part.
+fn kept_in_part(reason: &str) -> String {
+    format!("only a part of the picture was read: {reason}")
+}
+
+/// Memory for so many values, whose allocation may fail.
+fn zeroes<P: bytemuck::Zeroable + Clone>(len: usize) -> Result<Vec<P>> {
+    let mut values: Vec<P> = Vec::new();
+    values.try_reserve_exact(len).map_err(|_| format!("{len} values do not fit in memory"))?;
+    values.resize(len, P::zeroed());
+    Ok(values)
+}
+
+fn image_of<P: Pixel>(values: Vec<P>, width: u32, height: u32, channels: usize) -> Result<Image<P>> {
+    Image::from_vec(values, width as usize, height as usize, channels).map_err(|error| error.to_string())
+}
+
+/// Whether a colour profile is for grey or RGB as the pixels are: a decoder may have converted them from CMYK.
+fn describes(profile: &[u8], channels: usize) -> bool {
+    profile.get(16..20) == Some(if channels >= 3 { b"RGB " } else { b"GRAY" })
+}
+
+/// A type of numbers that is read as f32 and can be written again.
+pub(crate) trait Number: bytemuck::Pod {
+    const STORED: Stored;
+    /// The nearest f32, and whether it is the number itself.
+    fn narrowed(self) -> (f32, bool);
+    /// Rounded half to even and saturated, if the type is whole.
+    fn widened(value: f32) -> Self;
+}
+
+macro_rules! numbers {
+    ($exact:path; $($number:ident $stored:ident $value:ident => $widened:expr;)*) => { $(
+        impl Number for $number {
+            const STORED: Stored = Stored::$stored;
+            fn narrowed(self) -> (f32, bool) {
+                let value = self as f32;
+                (value, $exact(value, self))
+            }
+            fn widened($value: f32) -> Self {
+                $widened
+            }
+        }
+    )* };
+}
+
+numbers! {
+    same_whole;
+    i8 I8 value => value.round_ties_even() as i8;
+    i16 I16 value => value.round_ties_even() as i16;
+    i32 I32 value => value.round_ties_even() as i32;
+    i64 I64 value => value.round_ties_even() as i64;
+    u32 U32 value => value.round_ties_even() as u32;
+    u64 U64 value => value.round_ties_even() as u64;
+}
+
+numbers! {
+    same_float;
+    f64 F64 value => f64::from(value);
+}
+
+/// Whether a value is the whole number; i128 holds both, whatever their types.
+fn same_whole(value: f32, number: impl Into<i128>) -> bool {
+    value as i128 == number.into()
+}
+
+fn same_float(value: f32, number: f64) -> bool {
+    f64::from(value) == number || number.is_nan()
+}
+
+/// Values as f32, and a note if some of them are others then.
+pub(crate) fn narrowed<N: Number>(values: &[N]) -> Result<(Vec<f32>, Option<String>)> {
+    let mut result = zeroes::<f32>(values.len())?;
+    let mut exact = true;
+    for (to, from) in result.iter_mut().zip(values) {
+        let (value, is_exact) = from.narrowed();
+        *to = value;
+        exact &= is_exact;
+    }
+    let note = (!exact)
+        .then(|| format!("values of type {} were rounded to f32, in which they are filtered", N::STORED.name()));
+    Ok((result, note))
+}

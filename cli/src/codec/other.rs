@@ -1,0 +1,149 @@
+//! The formats of the `image` crate that hold one picture and little beside it.
+
+use std::io::BufReader;
+
+use image::codecs::pnm::{GraymapHeader, PixmapHeader, PnmEncoder, PnmHeader, SampleEncoding};
+use image::codecs::{bmp, farbfeld, hdr, openexr, qoi, tga};
+use image::metadata::Orientation;
+use image::{ColorType, ImageDecoder, ImageEncoder, ImageFormat, ImageReader, ImageResult};
+
+use super::{Reading, Result, Sink, Source, damaged, describes, image_of, kept_in_part, said, zeroes};
+use crate::exif;
+use crate::limits::Limits;
+use crate::picture::{Document, Meta, Picture, Pixels};
+
+pub(super) fn read(source: &mut (impl Source + ?Sized), format: ImageFormat, options: &Reading) -> Result<Document> {
+    let limits = &options.limits;
+    let unread = if format == ImageFormat::OpenExr { unread_channels(source)? } else { None };
+    let mut reader = ImageReader::with_format(BufReader::new(source), format);
+    reader.limits(allowed(limits));
+    let decoder = reader.into_decoder().map_err(|error| explained(error, limits))?;
+    let mut document = still(decoder, options)?;
+    document.notes.extend(unread);
+    Ok(document)
+}
+
+/// A note on what an OpenEXR file holds beside one picture of RGB and alpha, of which the decoder says nothing.
+fn unread_channels(source: &mut (impl Source + ?Sized)) -> Result<Option<String>> {
+    let found = exr::meta::MetaData::read_from_buffered(BufReader::new(&mut *source), false);
+    source.rewind().map_err(|error| error.to_string())?;
+    // The decoder will say what is wrong.
+    let Ok(found) = found else { return Ok(None) };
+    let channels =
+        found.headers.iter().flat_map(|header| &header.channels.list).map(|channel| channel.name.to_string());
+    let others: Vec<_> = channels.filter(|name| !matches!(&**name, "R" | "G" | "B" | "A")).take(20).collect();
+    Ok((!others.is_empty()).then(|| format!("the channels {} are not read", others.join(", "))))
+}
+
+/// The limits, as the `image` crate takes them.
+pub(super) fn allowed(limits: &Limits) -> image::Limits {
+    let mut allowed = image::Limits::default();
+    allowed.max_alloc = Some(limits.max_bytes);
+    allowed
+}
+
+pub(super) fn explained(error: image::ImageError, limits: &Limits) -> String {
+    match error {
+        image::ImageError::Limits(_) => limits.exceeded(),
+        error => said(&error),
+    }
+}
+
+/// Reads one picture.
+fn still(mut decoder: impl ImageDecoder, options: &Reading) -> Result<Document> {
+    let (width, height) = decoder.dimensions();
+    let colour = decoder.color_type();
+    options.limits.check(width.into(), height.into(), colour.bytes_per_pixel().into())?;
+    let channels = usize::from(colour.channel_count());
+    let mut meta = decoder.exif_metadata().ok().flatten().and_then(|data| exif::read(&data)).unwrap_or_default();
+    meta.icc = decoder.icc_profile().ok().flatten().filter(|profile| describes(profile, channels));
+    meta.orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+
+    let (pixels, failed) = match colour {
+        ColorType::L8 | ColorType::La8 | ColorType::Rgb8 | ColorType::Rgba8 => {
+            let (values, failed) = values(decoder, options)?;
+            (Pixels::U8(image_of(values, width, height, channels)?), failed)
+        }
+        ColorType::L16 | ColorType::La16 | ColorType::Rgb16 | ColorType::Rgba16 => {
+            let (values, failed) = values(decoder, options)?;
+            (Pixels::U16(image_of(values, width, height, channels)?), failed)
+        }
+        ColorType::Rgb32F | ColorType::Rgba32F => {
+            let (values, failed) = values(decoder, options)?;
+            (Pixels::F32(image_of(values, width, height, channels)?), failed)
+        }
+        other => return Err(apron::Error::PixelFormat { format: format!("{other:?}") }.to_string()),
+    };
+    let mut document = Document::from(Picture { alpha: colour.has_alpha(), meta, ..Picture::new(pixels) });
+    document.notes.extend(failed);
+    Ok(document)
+}
+
+/// Decodes into memory whose allocation may fail. What a damaged file lacks is zero then, and a note says so.
+fn values<P: bytemuck::Pod>(decoder: impl ImageDecoder, options: &Reading) -> Result<(Vec<P>, Option<String>)> {
+    let mut values = zeroes::<P>(decoder.total_bytes() as usize / size_of::<P>())?;
+    match decoder.read_image(bytemuck::cast_slice_mut(&mut values)) {
+        Ok(()) => Ok((values, None)),
+        Err(error) => {
+            let reason = explained(error, &options.limits);
+            if options.lenient { Ok((values, Some(kept_in_part(&reason)))) } else { Err(damaged(&reason)) }
+        }
+    }
+}
+
+/// The formats that [`write`] writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoded {
+    Bmp,
+    Qoi,
+    Tga,
+    Pnm,
+    Pam,
+    Farbfeld,
+    Hdr,
+    Exr,
+}
+
+pub(crate) fn write(document: &Document, mut out: &mut dyn Sink, encoded: Encoded) -> Result<()> {
+    let picture = document.first();
+    match encoded {
+        Encoded::Bmp => encode(bmp::BmpEncoder::new(&mut out), picture),
+        Encoded::Qoi => encode(qoi::QoiEncoder::new(out), picture),
+        Encoded::Tga => encode(tga::TgaEncoder::new(out), picture),
+        Encoded::Pnm => encode(pnm(picture, out), picture),
+        Encoded::Pam => encode(PnmEncoder::new(out), picture),
+        Encoded::Farbfeld => encode(farbfeld::FarbfeldEncoder::new(out), picture),
+        Encoded::Hdr => encode(hdr::HdrEncoder::new(out), picture),
+        Encoded::Exr => encode(openexr::OpenExrEncoder::new(out), picture),
+    }
+    .map_err(|error| error.to_string())
+}
+
+/// The header of PGM or PPM: most readers of those formats cannot read PAM.
+fn pnm<'a>(picture: &Picture, out: &'a mut dyn Sink) -> PnmEncoder<&'a mut dyn Sink> {
+    let shape = picture.pixels.shape();
+    let (width, height) = (shape.width as u32, shape.height as u32);
+    let greatest = if matches!(picture.pixels, Pixels::U8(_)) { 0xff } else { 0xffff };
+    let encoding = SampleEncoding::Binary;
+    let header: PnmHeader = if shape.channels == 1 {
+        GraymapHeader { encoding, height, width, maxwhite: greatest }.into()
+    } else {
+        PixmapHeader { encoding, height, width, maxval: greatest }.into()
+    };
+    PnmEncoder::new(out).with_header(header)
+}
+
+fn encode(encoder: impl ImageEncoder, picture: &Picture) -> ImageResult<()> {
+    let shape = picture.pixels.shape();
+    let Some(colour) = picture.colour() else {
+        unreachable!("the table of formats lets only types of the image crate through");
+    };
+    encoder.write_image(picture.pixels.bytes(), shape.width as u32, shape.height as u32, colour)
+}
+
+/// What a decoder says about the picture, for formats whose pixels are read in another way.
+pub(super) fn meta(exif_data: Option<&[u8]>, icc: Option<Vec<u8>>, channels: usize) -> Meta {
+    let mut meta = exif_data.and_then(exif::read).unwrap_or_default();
+    meta.icc = icc.filter(|profile| describes(profile, channels));
+    meta
+}

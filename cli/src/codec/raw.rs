@@ -1,0 +1,72 @@
+//! Files without a header: the values alone, in this machine's byte order.
+
+use apron::{Scalar, Shape};
+
+use super::{Result, Sink, Source, image_of, zeroes};
+use crate::limits::Limits;
+use crate::picture::{Document, Picture, Pixels};
+
+/// What a file without a header holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Raw {
+    pub(crate) shape: Shape,
+    pub(crate) scalar: Scalar,
+}
+
+impl Raw {
+    /// Reads `WxHxC[:TYPE]`.
+    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
+        let complaint = "a width, a height and a number of channels are needed, and u8, u16 or f32 after a colon unless the \
+            values are u8, as in 1024x1024x3 or 640x480x1:u16";
+        let (extents, scalar) = text.split_once(':').unwrap_or((text, "u8"));
+        let scalar = match scalar {
+            "u8" => Scalar::U8,
+            "u16" => Scalar::U16,
+            "f32" => Scalar::F32,
+            _ => return Err(complaint),
+        };
+        let numbers: Option<Vec<usize>> = extents.split('x').map(|number| number.parse().ok()).collect();
+        match numbers.as_deref() {
+            // The number of channels cannot be guessed.
+            Some(&[width @ 1..=0x2000_0000, height @ 1..=0x2000_0000, channels @ 1..=Shape::MAX_CHANNELS]) => {
+                Ok(Self { shape: Shape { width, height, channels }, scalar })
+            }
+            _ => Err(complaint),
+        }
+    }
+}
+
+pub(super) fn read(source: &mut dyn Source, raw: Raw, limits: &Limits) -> Result<Picture> {
+    let Raw { shape: Shape { width, height, channels }, scalar } = raw;
+    let bytes_per_pixel = (channels * scalar.bytes()) as u64;
+    limits.check(width as u64, height as u64, bytes_per_pixel)?;
+    // The limits may be set so high that this overflows.
+    let expected = (width as u64).saturating_mul(height as u64).saturating_mul(bytes_per_pixel);
+    let found = source.seek(std::io::SeekFrom::End(0)).map_err(|error| error.to_string())?;
+    source.rewind().map_err(|error| error.to_string())?;
+    if found != expected {
+        let bits = 8 * scalar.bytes();
+        return Err(format!(
+            "{width}x{height}x{channels} pixels of {bits} bits are {expected} bytes, the file has {found}"
+        ));
+    }
+    let count = usize::try_from(expected).map_err(|_| format!("{width}x{height} pixels do not fit in memory"))?
+        / scalar.bytes();
+    let (w, h) = (width as u32, height as u32);
+    let pixels = match scalar {
+        Scalar::U8 => Pixels::U8(image_of(values(source, count)?, w, h, channels)?),
+        Scalar::U16 => Pixels::U16(image_of(values(source, count)?, w, h, channels)?),
+        _ => Pixels::F32(image_of(values(source, count)?, w, h, channels)?),
+    };
+    Ok(Picture::new(pixels))
+}
+
+fn values<P: bytemuck::Pod>(source: &mut dyn Source, count: usize) -> Result<Vec<P>> {
+    let mut values = zeroes::<P>(count)?;
+    source.read_exact(bytemuck::cast_slice_mut(&mut values)).map_err(|error| error.to_string())?;
+    Ok(values)
+}
+
+pub(crate) fn write(document: &Document, out: &mut dyn Sink) -> Result<()> {
+    out.write_all(document.first().pixels.bytes()).map_err(|error| error.to_string())
+}

@@ -1,0 +1,173 @@
+//! Exif data: which fields are kept, and the orientation and the resolution in them.
+//!
+//! Fields are copied one by one. What may hold a small copy of the picture before filtering is left out, since whoever blurs
+//! a face wants that gone: the thumbnail, and the camera maker's own notes.
+
+use std::io::Cursor;
+
+use exif::experimental::Writer;
+use exif::{Context, Field, In, Reader, Tag, Value};
+use image::metadata::Orientation;
+
+use crate::picture::{Meta, Resolution};
+
+/// What the fields say about the picture, and all that is kept of them. `None` if they cannot be read.
+pub(crate) fn read(data: &[u8]) -> Option<Meta> {
+    // Some writers put the signature of JPEG's segment before it in other formats too.
+    let data = data.strip_prefix(b"Exif\0\0").unwrap_or(data);
+    let exif = match Reader::new().continue_on_error(true).read_raw(data.to_vec()) {
+        Ok(exif) => exif,
+        Err(error) => error.distill_partial_result(|_| {}).ok()?,
+    };
+    let uint = |tag| exif.get_field(tag, In::PRIMARY).and_then(|field| field.value.get_uint(0));
+    let rational = |tag| match &exif.get_field(tag, In::PRIMARY)?.value {
+        Value::Rational(values) => values.first().map(exif::Rational::to_f64).filter(|value| value.is_normal()),
+        _ => None,
+    };
+    let orientation = uint(Tag::Orientation).and_then(|value| Orientation::from_exif(u8::try_from(value).ok()?));
+    let per_inch = if uint(Tag::ResolutionUnit) == Some(3) { 2.54 } else { 1.0 };
+    let resolution = rational(Tag::XResolution).zip(rational(Tag::YResolution));
+    Some(Meta {
+        exif: collected(exif.fields().filter(|field| field.ifd_num == In::PRIMARY).cloned().collect()),
+        orientation: orientation.unwrap_or(Orientation::NoTransforms),
+        resolution: resolution.map(|(x, y)| Resolution(x * per_inch, y * per_inch)),
+        ..Meta::default()
+    })
+}
+
+/// Whether a field with this tag is kept.
+pub(crate) fn is_kept(tag: Tag) -> bool {
+    match tag {
+        Tag::MakerNote => false,
+        // Texts. The others describe how a TIFF stores its pixels, or hold the profile and previews.
+        Tag(Context::Tiff, number) => {
+            matches!(number, 0x010d..=0x0110 | 0x0131 | 0x0132 | 0x013b..=0x013c | 0x8298 | 0x9c9b..=0x9c9f)
+        }
+        _ => true,
+    }
+}
+
+/// Those of the fields that are kept, as Exif data.
+pub(crate) fn collected(fields: Vec<Field>) -> Option<Vec<u8>> {
+    written(fields.iter().filter(|field| is_kept(field.tag) && !matches!(field.value, Value::Unknown(..))))
+}
+
+/// The fields of data that [`read`] or [`collected`] made.
+pub(crate) fn fields(data: Option<&[u8]>) -> Vec<Field> {
+    let exif = data.and_then(|data| Reader::new().read_raw(data.to_vec()).ok());
+    exif.map(|exif| exif.fields().cloned().collect()).unwrap_or_default()
+}
+
+/// The fields of `exif`, with the orientation, the resolution and the size of the picture that is written. `None` if there is
+/// nothing to say.
+pub(crate) fn write(meta: &Meta, width: usize, height: usize) -> Option<Vec<u8>> {
+    let kept = fields(meta.exif.as_deref());
+    let set = |tag, value| Field { tag, ifd_num: In::PRIMARY, value };
+    let mut own = Vec::new();
+    if meta.orientation != Orientation::NoTransforms {
+        own.push(set(Tag::Orientation, Value::Short(vec![meta.orientation.to_exif().into()])));
+    }
+    if !kept.is_empty() {
+        if let Some(Resolution(x, y)) = meta.resolution {
+            let rational = |value: f64| exif::Rational { num: (value * 1000.0).round() as u32, denom: 1000 };
+            own.push(set(Tag::XResolution, Value::Rational(vec![rational(x)])));
+            own.push(set(Tag::YResolution, Value::Rational(vec![rational(y)])));
+            own.push(set(Tag::ResolutionUnit, Value::Short(vec![2])));
+        }
+        own.push(set(Tag::PixelXDimension, Value::Long(vec![u32::try_from(width).ok()?])));
+        own.push(set(Tag::PixelYDimension, Value::Long(vec![u32::try_from(height).ok()?])));
+    }
+    written(kept.iter().filter(|field| !own.iter().any(|it| it.tag == field.tag)).chain(&own))
+}
+
+fn written<'a>(fields: impl Iterator<Item = &'a Field>) -> Option<Vec<u8>> {
+    let mut writer = Writer::new();
+    let mut tags = Vec::new();
+    for field in fields {
+        // The writer wants each once.
+        if !tags.contains(&field.tag) {
+            tags.push(field.tag);
+            writer.push_field(field);
+        }
+    }
+    let mut out = Cursor::new(Vec::new());
+    (!tags.is_empty() && writer.write(&mut out, true).is_ok()).then(|| out.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Vec<u8> {
+        let text = |tag, text: &str| Field { tag, ifd_num: In::PRIMARY, value: Value::Ascii(vec![text.into()]) };
+        let short = |tag, value, ifd_num| Field { tag, ifd_num, value: Value::Short(vec![value]) };
+        let fields = [
+            text(Tag::Make, "Maker"),
+            text(Tag::DateTimeOriginal, "2026:01:02 03:04:05"),
+            text(Tag::GPSLatitudeRef, "N"),
+            short(Tag::Orientation, 6, In::PRIMARY),
+            short(Tag::ISOSpeed, 100, In::PRIMARY),
+            Field { tag: Tag::MakerNote, ifd_num: In::PRIMARY, value: Value::Undefined(b"secret-note".to_vec(), 0) },
+            Field {
+                tag: Tag::XResolution,
+                ifd_num: In::PRIMARY,
+                value: Value::Rational(vec![exif::Rational { num: 300, denom: 1 }]),
+            },
+            Field {
+                tag: Tag::YResolution,
+                ifd_num: In::PRIMARY,
+                value: Value::Rational(vec![exif::Rational { num: 150, denom: 1 }]),
+            },
+            short(Tag::ResolutionUnit, 2, In::PRIMARY),
+            short(Tag::Compression, 6, In::THUMBNAIL),
+        ];
+        let mut writer = Writer::new();
+        fields.iter().for_each(|field| writer.push_field(field));
+        writer.set_jpeg(b"secret-thumbnail", In::THUMBNAIL);
+        let mut out = Cursor::new(Vec::new());
+        writer.write(&mut out, false).unwrap();
+        out.into_inner()
+    }
+
+    #[test]
+    fn fields_are_kept_and_previews_are_not() {
+        let data = sample();
+        let holds = |data: &[u8], text: &[u8]| data.windows(text.len()).any(|window| window == text);
+        assert!(holds(&data, b"secret-thumbnail") && holds(&data, b"secret-note"));
+        let meta = read(&data).unwrap();
+        assert_eq!(meta.orientation, Orientation::Rotate90);
+        assert_eq!(meta.resolution, Some(Resolution(300.0, 150.0)));
+        let out = write(&meta, 30, 20).unwrap();
+        assert!(!holds(&out, b"secret"));
+        assert!(holds(&out, b"Maker") && holds(&out, b"2026:01:02 03:04:05"));
+        let again = read(&out).unwrap();
+        assert_eq!((again.orientation, again.resolution), (meta.orientation, meta.resolution));
+        let found = fields(Some(&out));
+        let field = |tag| found.iter().find(|field| field.tag == tag);
+        assert_eq!(field(Tag::PixelXDimension).unwrap().value.get_uint(0), Some(30));
+        assert!(field(Tag::GPSLatitudeRef).is_some() && field(Tag::ISOSpeed).is_some());
+        assert_eq!(read(&[b"Exif\0\0", &data[..]].concat()).unwrap(), meta);
+    }
+
+    #[test]
+    fn orientation_alone() {
+        assert_eq!(write(&Meta::default(), 3, 2), None);
+        let out = write(&Meta { orientation: Orientation::FlipVertical, ..Meta::default() }, 3, 2).unwrap();
+        assert_eq!(read(&out).unwrap().orientation, Orientation::FlipVertical);
+    }
+
+    #[test]
+    fn damaged_data_never_panics() {
+        let data = sample();
+        for at in 0..data.len() {
+            for value in [0, 1, 0x7f, 0xff, data[at] ^ 1] {
+                let mut damaged = data.clone();
+                damaged[at] = value;
+                if let Some(meta) = read(&damaged) {
+                    let _ = write(&meta, 3, 2);
+                }
+            }
+            let _ = read(&data[..at]);
+        }
+    }
+}
