@@ -120,7 +120,7 @@ fn rounding() -> String {
         svg.rect((place(half) - 14.0, 60.0), (28.0, 50.0), LIGHT, "none");
         svg.text((place(half), 50.0), "middle", "black", &half.to_string());
     }
-    for (sum, doubt) in [(41.17, false), (42.31, false), (42.53, true), (43.8, false)] {
+    for (sum, doubt) in [(41.17, false), (42.08, false), (42.53, true), (43.8, false)] {
         let (x, colour) = (place(sum), if doubt { WARM } else { DARK });
         svg.line((x - 9.0, 92.0), (x + 9.0, 92.0), colour);
         svg.rect((x - 3.0, 89.0), (6.0, 6.0), colour, "none");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use apron::{Border, Device, Filter, Scalar, Shape, Variant};
+use apron::{Alpha, Border, Device, Filter, Scalar, Shape, Step, Variant};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, Parser, Subcommand};
@@ -103,6 +103,15 @@ pub(crate) struct FilterArgs {
     #[command(flatten)]
     pub(crate) choice: Choice,
 
+    /// Keep values in f32 between filters [default: each result is rounded to the picture's type]
+    #[arg(long, help_heading = "Filter")]
+    pub(crate) in_f32: bool,
+
+    /// What becomes of alpha: premultiply, keep, filter, drop, flatten=COLOUR (white, black, grey or #rrggbb) or auto, which is premultiply
+    /// for taps that are not negative and sum to 1, and keep for all others
+    #[arg(long, value_name = "MODE", default_value_t, help_heading = "Filter")]
+    pub(crate) alpha: Alpha,
+
     /// Rule for pixels outside the picture: constant[:V], replicate (or nearest, edge), reflect, reflect101 (or mirror), wrap or keep
     #[arg(long, default_value_t, allow_hyphen_values = true, help_heading = "Filter")]
     pub(crate) border: Border,
@@ -171,7 +180,7 @@ is rounded. --output-type f32 keeps sign and fraction.
 Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw. All frames of an animation (gif, png, webp), pages of a
 tif and slices of an array are filtered and written; --page takes one. The colour profile, Exif data, the resolution and the
 orientation are kept where the format can hold them, and the tool says what it cannot. Of Exif data, thumbnails and the maker's
-notes are left out, since they may show the picture before filtering. Alpha is copied, not filtered. A file that is cut off is
+notes are left out, since they may show the picture before filtering. A file that is cut off is
 refused; --lenient keeps what is there. The limits on size guard against files that decode to more than memory holds.
 Arrays (.npy) are height x width, or with channels last, or with slices first; --axes says which where it is not clear. Their
 values may be of any type but complex, in either byte order, C or Fortran; every channel is filtered. Values that are no u8, u16,
@@ -185,6 +194,8 @@ Examples:
   apron filter photos/ soft/ --recursive --skip-existing --filter gaussian:2
   apron filter scans/*.tif out/ --filter unsharp:sigma=1.5,amount=0.8 --format png
   apron filter - - --format png --filter sharpen < in.png > out.png
+  apron filter photo.png edges.png --filter gaussian:1 --filter sobel
+  apron filter logo.png soft.jpg --filter gaussian:3 --alpha flatten=white
   apron filter photo.png edges.png --filter sobel-x --offset 128
   apron filter scan16.tif small.jpg --filter identity --output-type u8 --quality 85
   apron filter field.npy shown.png --filter gaussian:2 --normalize --output-type u8
@@ -265,9 +276,9 @@ pub(crate) struct Choice {
 #[derive(Debug, ClapArgs)]
 #[group(required = true, multiple = false)]
 struct Source {
-    /// Filter by name, as in gaussian:sigma=2; "apron filters" lists them
+    /// Filter by name, as in gaussian:sigma=2; "apron filters" lists them. Given several times, filters run in order
     #[arg(long, short, value_name = "NAME[:K=V,..]", help_heading = "Filter")]
-    filter: Option<Filter>,
+    filter: Vec<Step>,
 
     /// Taps row by row, as in "0 1 0; 1 -4 1; 0 1 0"
     #[arg(long, value_name = "TAPS", allow_hyphen_values = true, value_parser = Filter::parse_taps, help_heading = "Filter")]
@@ -279,17 +290,46 @@ struct Source {
 }
 
 impl Choice {
-    /// The chosen filter, with its anchor, flipped for convolution.
-    pub(crate) fn filter(&self) -> Result<Filter> {
-        let mut filter = match &self.source {
-            Source { filter: Some(filter), .. } | Source { taps: Some(filter), .. } => filter.clone(),
-            Source { taps_file: Some(path), .. } => taps_file::read(path)?,
-            _ => return Err(Failure::usage("one of --filter, --taps and --taps-file is needed")),
+    /// The chosen filters, in order, with their anchor, flipped for convolution.
+    pub(crate) fn steps(&self) -> Result<Vec<Step>> {
+        let steps = match &self.source {
+            Source { taps: Some(filter), .. } => vec![filter.into()],
+            Source { taps_file: Some(path), .. } => vec![taps_file::read(path)?.into()],
+            Source { filter, .. } => filter.clone(),
         };
-        if let Some((x, y)) = self.anchor {
-            filter = filter.anchored(x, y).map_err(|error| Failure::usage(error.to_string()))?;
+        if steps.is_empty() {
+            return Err(Failure::usage("one of --filter, --taps and --taps-file is needed"));
         }
-        Ok(if self.convolve { filter.flipped() } else { filter })
+        if self.anchor.is_some() && steps.len() > 1 {
+            let message = "--anchor is for a single filter: give each its own after an @, as in box:size=4@1,1";
+            return Err(Failure::usage(message));
+        }
+        let placed = |step: Step| match step {
+            Step::Filter(mut filter) => {
+                if let Some((x, y)) = self.anchor {
+                    filter = filter.anchored(x, y).map_err(|error| Failure::usage(error.to_string()))?;
+                }
+                Ok(Step::Filter(if self.convolve { filter.flipped() } else { filter }))
+            }
+            Step::Gradient(gradient) if self.anchor.is_some() || self.convolve => {
+                let message = format!("{gradient} is a gradient: leave --anchor and --convolve out");
+                Err(Failure::usage(message))
+            }
+            gradient => Ok(gradient),
+        };
+        steps.into_iter().map(placed).collect()
+    }
+
+    /// The chosen filter, where there can be only one.
+    pub(crate) fn filter(&self) -> Result<Filter> {
+        let one = "one filter is needed here, by a single --filter, --taps or --taps-file";
+        match <[Step; 1]>::try_from(self.steps()?) {
+            Ok([Step::Filter(filter)]) => Ok(filter),
+            Ok([Step::Gradient(gradient)]) => {
+                Err(Failure::usage(format!("{gradient} is a gradient, which has no taps: {one}")))
+            }
+            Err(_) => Err(Failure::usage(one)),
+        }
     }
 }
 
@@ -381,6 +421,45 @@ mod tests {
     }
 
     #[test]
+    fn filters_run_in_order() {
+        let args =
+            parse(&["a", "b", "-f", "gaussian:sigma=1", "--filter", "scharr", "-f", "sharpen", "--in-f32"]).unwrap();
+        let names: Vec<_> = args.choice.steps().unwrap().iter().map(Step::to_string).collect();
+        assert_eq!(
+            (names, args.in_f32),
+            (vec!["gaussian:sigma=1".into(), "scharr".into(), "sharpen:amount=1".into()], true)
+        );
+        let one = args.choice.filter().unwrap_err();
+        assert!(one.code == 2 && one.message.contains("one filter"), "{}", one.message);
+    }
+
+    #[test]
+    fn alpha_is_weighted_where_it_can_be() {
+        assert_eq!(parse(&["a", "b", "-f", "emboss"]).unwrap().alpha, Alpha::Auto);
+        let args = parse(&["a", "b", "-f", "emboss", "--alpha", "flatten=#ffffff"]).unwrap();
+        assert_eq!(args.alpha, Alpha::Flatten([1.0; 3]));
+    }
+
+    #[test]
+    fn what_gradients_and_chains_do_not_take_is_refused() {
+        let cases: &[(&[&str], &[&str])] = &[
+            (&["-f", "sobel", "--convolve"], &["sobel", "--convolve"]),
+            (&["-f", "sobel", "--anchor", "1,1"], &["sobel", "--anchor"]),
+            (&["-f", "box:size=3", "-f", "box:size=5", "--anchor", "1,1"], &["--anchor", "@"]),
+        ];
+        for (line, words) in cases {
+            let failure = parse(&[&["a", "b"], *line].concat()).unwrap().choice.steps().unwrap_err();
+            assert!(
+                failure.code == 2 && words.iter().all(|word| failure.message.contains(word)),
+                "{}",
+                failure.message
+            );
+        }
+        let gradient = parse(&["a", "b", "-f", "prewitt"]).unwrap().choice.filter().unwrap_err();
+        assert!(gradient.message.contains("no taps"), "{}", gradient.message);
+    }
+
+    #[test]
     fn several_inputs() {
         let args = parse(&["a.png", "b.png", "c.png", "out", "--filter", "emboss"]).unwrap();
         assert_eq!(args.paths, ["a.png", "b.png", "c.png", "out"].map(PathBuf::from));
@@ -406,7 +485,8 @@ mod tests {
             (&[], &["required", "--filter"]),
             (&["a.png", "b.png"], &["required", "--filter"]),
             (&["a", "b", "--filter", "gaussian:sigma=-1"], &["sigma", "-1"]),
-            (&["a", "b", "--filter", "nonesuch"], &["nonesuch", "gaussian"]),
+            (&["a", "b", "--filter", "nonesuch"], &["nonesuch", "gaussian", "scharr-angle"]),
+            (&["a", "b", "--filter", "emboss", "--alpha", "blend"], &["blend", "premultiply", "flatten=COLOUR"]),
             (&["a", "b", "--taps", "1 2; 3"], &["row 2"]),
             (&["a", "b", "--taps", "1 2 x"], &["x"]),
             (&["a", "b", "--filter", "emboss", "--taps", "1"], &["--taps", "cannot be used"]),

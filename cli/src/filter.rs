@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use apron::{Device, Filter, Image, Pixel, Plan, Scalar, Shape};
+use apron::{Device, Filter, Pipeline, Scalar, Shape, Step};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::FilterArgs;
@@ -18,9 +18,10 @@ use crate::info::why_no_gpu;
 use crate::jobs::{self, Job};
 use crate::notes::{Note, Notes};
 use crate::output::report;
-use crate::picture::{Picture, Pixels, each};
+use crate::picture::Picture;
 use crate::replace::{self, clean_up_on_signals};
 use crate::scaling::{Cut, is_integer};
+use crate::steps;
 use crate::{files, stream};
 
 /// What became of a picture that did not fail.
@@ -32,27 +33,22 @@ enum Done {
 }
 
 pub(crate) fn run(args: Box<FilterArgs>) -> Result {
-    let filter = args.choice.filter()?;
+    let last = args.choice.steps()?.pop();
     let jobs = jobs::jobs(&args)?;
     check_options(&args, &jobs)?;
     clean_up_on_signals();
-    let plan = Plan::builder(&filter)
-        .border(args.border)
-        .device(args.device)
-        .variant(args.variant)
-        .autotune(args.autotune)
-        .memory(args.gpu_memory.unwrap_or(u64::MAX))
-        .build()?;
-    if let Some(error) = plan.fallback().filter(|_| args.verbose) {
+    let pipeline = steps::pipeline(&args)?;
+    if let Some(error) = pipeline.plans()[0].fallback().filter(|_| args.verbose) {
         report(&format!("running on the CPU, because there is no GPU: {}", why_no_gpu(error)));
     }
-    if plan.device() == Device::Cpu && !args.quiet {
+    if pipeline.device() == Device::Cpu && !args.quiet {
         let ignored = [(args.autotune, "--autotune"), (args.gpu_memory.is_some(), "--gpu-memory")];
         for (_, option) in ignored.iter().filter(|(given, _)| *given) {
             report(&format!("{option} has no effect, because the CPU filters"));
         }
     }
-    run_all(&Task { args: &args, plan: &plan, differs: is_derivative(&filter) }, &jobs)
+    let differs = matches!(&last, Some(Step::Filter(filter)) if is_derivative(filter));
+    run_all(&Task { args: &args, pipeline: &pipeline, differs }, &jobs)
 }
 
 /// Refuses options that contradict the output's name, or that would be ignored.
@@ -168,8 +164,8 @@ fn run_all(task: &Task<'_>, jobs: &[Job]) -> Result {
 /// What is done to every picture.
 struct Task<'a> {
     args: &'a FilterArgs,
-    plan: &'a Plan,
-    /// Whether the filter gives as much below 0 as above.
+    pipeline: &'a Pipeline,
+    /// Whether the last filter gives as much below 0 as above.
     differs: bool,
 }
 
@@ -196,7 +192,7 @@ impl Task<'_> {
 
     /// Reads, filters and writes.
     fn run(&self, job: &Job) -> Result<Done> {
-        let Self { args, plan, .. } = self;
+        let Self { args, pipeline, .. } = self;
         let Job { input, output, .. } = job;
         let Some(format) = self.format(job)? else {
             return Ok(Done::Skipped);
@@ -226,14 +222,14 @@ impl Task<'_> {
         let (first, more) = (document.first(), document.pages.len() - 1);
         let shape = first.pixels.shape();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let variant = plan.variant_for(Shape { channels: shape.channels - usize::from(first.alpha), ..shape })?;
+        let variant = steps::variants(pipeline, Shape { channels: shape.channels - usize::from(first.alpha), ..shape });
         let line = format!(
             "{} -> {}: {}{more}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
             input.display(),
             output.display(),
             first.describe(),
             args.border,
-            plan.device(),
+            pipeline.device(),
             ms(read),
             ms(ran),
             ms(written)
@@ -243,19 +239,21 @@ impl Task<'_> {
 
     /// Filters one page into the type that is written. Adds what a person should know to the notes.
     fn page(&self, page: Picture, job: &Job, format: &FileFormat, notes: &mut Vec<Note>) -> Result<Picture> {
-        let Self { args, plan, .. } = self;
+        let Self { args, pipeline, .. } = self;
         let failed = |error| Failure::at(&job.input, error);
         let shape = page.pixels.shape();
+        // Those of colours; what there is behind them is alpha.
         let channels = shape.channels - usize::from(page.alpha);
+        let all = steps::channels(&page, args.alpha);
         let source = page.pixels.scalar();
         let target = args.output_type.unwrap_or(source);
-        format.check(target, shape.channels).map_err(|reason| Failure::at(&job.output, reason))?;
+        format.check(target, all).map_err(|reason| Failure::at(&job.output, reason))?;
         let (finish, scaled) = args
             .scaling
             .finish(source, target)
             .map_err(|reason| Failure::usage(format!("{}: {reason}", job.input.display())))?;
         notes.extend(scaled.map(Note::Text).filter(|note| !notes.contains(note)));
-        let filtered = |target| filtered(plan, &page.pixels, channels, target).map_err(failed);
+        let filtered = |target| steps::filtered(pipeline, &page, args.alpha, target).map_err(failed);
         let pixels = match &finish {
             None => filtered(target)?,
             Some(finish) => finish.apply(&filtered(Scalar::F32)?, channels, target).map_err(failed)?,
@@ -274,26 +272,8 @@ impl Task<'_> {
         }
         // The file's own type, unless another one is asked for.
         let stored = page.stored.filter(|&stored| args.output_type.is_none() && format.stores(stored));
-        Ok(Picture { pixels, stored, ..page })
+        Ok(Picture { pixels, stored, alpha: all > channels, ..page })
     }
-}
-
-/// Filters the first `channels` channels and copies the others, into values of type `target`.
-fn filtered(plan: &Plan, src: &Pixels, channels: usize, target: Scalar) -> apron::Result<Pixels> {
-    each!(src, src => match target {
-        Scalar::U8 => into(plan, src, channels).map(Pixels::U8),
-        Scalar::U16 => into(plan, src, channels).map(Pixels::U16),
-        Scalar::F16 => into(plan, src, channels).map(Pixels::F16),
-        Scalar::F32 => into(plan, src, channels).map(Pixels::F32),
-        other => Err(apron::Error::PixelFormat { format: other.to_string() }),
-    })
-}
-
-fn into<S: Pixel, D: Pixel>(plan: &Plan, src: &Image<S>, channels: usize) -> apron::Result<Image<D>> {
-    let shape = src.shape();
-    let mut dst = Image::zeroed(shape.width, shape.height, shape.channels)?;
-    plan.run_channels(&src.view(), &mut dst.view_mut(), channels)?;
-    Ok(dst)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use apron::{Filter, Variant};
+use apron::{Filter, Gradient, Variant};
 
 /// Devices, kernels and variants.
 pub(crate) fn info(out: &mut dyn Write) -> io::Result<()> {
@@ -113,6 +113,9 @@ pub(crate) fn filters(out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "  {:<10} {required}{}{}", parameter.name, parameter.meaning, also(parameter.aliases))?;
         }
     }
+    for (name, summary) in Gradient::NAMES {
+        writeln!(out, "{name:<13} {summary}")?;
+    }
     writeln!(
         out,
         "{:<12} any taps, row by row, as in \"taps:0 1 0; 1 -4 1; 0 1 0\"\n\
@@ -147,6 +150,7 @@ mod tests {
             assert!(text.contains(preset.name) && preset.parameters.iter().all(|it| text.contains(it.name)));
             assert!(preset.aliases.iter().all(|alias| text.contains(alias)) && text.contains(preset.needs));
         }
+        assert!(Gradient::NAMES.iter().all(|(name, _)| text.contains(name)));
         for example in [
             "taps:0 1 0; 1 -4 1; 0 1 0",
             "separable:row=1 2 1,column=-1 0 1",

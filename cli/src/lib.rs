@@ -21,6 +21,7 @@ mod picture;
 mod plan;
 mod replace;
 mod scaling;
+mod steps;
 mod stream;
 mod taps;
 mod taps_file;

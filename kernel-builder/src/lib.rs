@@ -349,7 +349,8 @@ impl KernelBuilder {
         }
         rustc.args(libraries(core));
         if self.device {
-            rustc.arg(joined("--extern=device=", &core.join(DEVICE)));
+            // It depends on the others there.
+            rustc.arg(joined("-Ldependency=", core)).arg(joined("--extern=device=", &core.join(DEVICE)));
         }
         rustc.arg("--crate-name").arg(name).arg(krate.join("src/lib.rs"));
         // Intermediate files are named after the crate: tiers that are compiled at once must not share a folder for them.

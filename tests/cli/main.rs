@@ -10,6 +10,7 @@ mod kernels;
 mod places;
 mod plan;
 mod scipy;
+mod steps;
 mod tool;
 mod values;
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     let trials: Vec<_> = [
         kernels,
         files::trials(),
+        steps::trials(),
         bad_input::trials(),
         codecs::trials(&judges),
         faults::trials(),

@@ -22,7 +22,7 @@ use libtest_mimic::{Failed, Trial};
 use studies::Study;
 
 #[cfg(feature = "gpu")]
-use crate::{ladder, table};
+use crate::{ladder, steps, table};
 
 /// What the names of these tests begin with.
 pub(crate) const NAME: &str = "entries::";
@@ -146,7 +146,7 @@ fn of_family(name: &str, family: Family) -> Result<(), Failed> {
     launched(variants().flat_map(Variant::entries))
 }
 
-/// What no variant has for itself: interleaved f32 become planes, bytes in doubt are settled, and bytes made with wide separable
+/// What no variant has for itself: gradients, colours weighted by alpha; interleaved f32 become planes, bytes in doubt are settled, and bytes made with wide separable
 /// windows come from passes in f64, which define them if the window has more than 65536 taps.
 #[cfg(feature = "gpu")]
 fn shared() -> Result<(), Failed> {
@@ -166,6 +166,7 @@ fn shared() -> Result<(), Failed> {
         let product = Product { variant: Some(variant), device: Gpu::DEVICE };
         suite::check(&format!("{NAME}shared, {variant}"), &[product], groups)?;
     }
+    steps::launch_entries()?;
     launched(table::SHARED.into_iter())
 }
 

@@ -17,6 +17,7 @@ mod plan;
 mod regions;
 mod sanitize;
 mod separable;
+mod steps;
 mod stored;
 mod streamed;
 mod table;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         plan::trials(selection, &gpu),
         regions::trials(selection, &gpu),
         stored::trials(selection, &gpu),
+        steps::trials(selection, &gpu),
         streamed::trials(selection, &gpu),
         entries::trials(&gpu),
         cpu::trials(selection),

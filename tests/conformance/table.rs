@@ -10,8 +10,23 @@ use crate::{direct, ladder, separable};
 
 /// The entries that belong to no variant: a plan launches them before, after or instead of any variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 6] =
-    ["copy_pixels", "settle", "passes_rows", "passes_columns", "passes_rows_defined", "passes_columns_defined"];
+pub(crate) const SHARED: [&str; 15] = [
+    "copy_pixels",
+    "settle",
+    "passes_rows",
+    "passes_columns",
+    "passes_rows_defined",
+    "passes_columns_defined",
+    "gradient",
+    "gradient_8bit",
+    "gradient_16bit",
+    "gradient_flat_c1",
+    "gradient_flat_c3",
+    "gradient_flat_c4",
+    "gradient_any",
+    "gradient_exact",
+    "weighted",
+];
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![

@@ -8,7 +8,7 @@
 as .npy, must lie within 1e-5 of the picture's range. Needs NumPy and SciPy; where Pillow is there, apron's reading of the
 pictures is held to it. Exits with 1 if anything differs, and if nothing was compared.
 
-With --bytes: 40 filters, wide Gaussians and random windows up to 101x101 among them, by six borders, on arrays of bytes with
+With --bytes: 43 filters, gradients, wide Gaussians and random windows up to 101x101 among them, by six borders, on arrays of bytes with
 one, three and four channels: noise, a gradient, flat parts and saturated ones.
 """
 
@@ -40,8 +40,31 @@ def text_of(taps):
     return "; ".join(" ".join(repr(float(tap)) for tap in row) for row in taps)
 
 
+class Gradient:
+    """The magnitude of SciPy's two derivatives, in float64; it stands where taps do."""
+
+    shape = (3, 3)
+
+    def __init__(self, derivative):
+        self.derivative = derivative
+
+    def __call__(self, plane, border):
+        return numpy.hypot(*(self.derivative(plane, axis=axis, output=numpy.float64, **border) for axis in (0, 1)))
+
+
+def scharr(plane, axis, **keywords):
+    """SciPy has none."""
+    smooth = ndimage.correlate1d(plane, [3, 10, 3], axis=1 - axis, **keywords)
+    return ndimage.correlate1d(smooth, [-1, 0, 1], axis=axis, **keywords)
+
+
+GRADIENTS = {"sobel": Gradient(ndimage.sobel), "prewitt": Gradient(ndimage.prewitt), "scharr": Gradient(scharr)}
+
+
 def filters(run, folder):
     """Name, apron's arguments, and the taps as float64."""
+    for name, gradient in GRADIENTS.items():
+        yield name, ["--filter", name], gradient
     rng = numpy.random.default_rng(20240607)
     own = {
         "random 5x3": rng.uniform(-1, 1, (3, 5)),
@@ -62,6 +85,9 @@ def correlate(picture, taps, border):
     """SciPy's answer in float64, channel by channel."""
     planes = picture.astype(numpy.float64)
     planes = planes if planes.ndim == 3 else planes[..., None]
+    if isinstance(taps, Gradient):
+        results = [taps(plane, border) for plane in numpy.moveaxis(planes, 2, 0)]
+        return numpy.stack(results, axis=2).reshape(picture.shape)
     row, column = taps.sum(axis=0), taps.sum(axis=1)
     if taps.size > 1000 and numpy.allclose(numpy.outer(column, row), taps * taps.sum(), rtol=1e-12, atol=0):
         # Two passes: taps one by one would take hours.
@@ -76,7 +102,9 @@ def correlate(picture, taps, border):
 
 
 def wide_filters(run, folder):
-    """The 40 filters of --bytes: name, apron's arguments, and the taps as float64."""
+    """The 43 filters of --bytes: name, apron's arguments, and the taps as float64."""
+    for name, gradient in GRADIENTS.items():
+        yield name, ["--filter", name], gradient
     rng = numpy.random.default_rng(20261122)
     names = [f"gaussian:sigma={sigma}" for sigma in (0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 20, 30, 50, 70, 100)]
     names += [f"box:size={size}" for size in (2, 3, 5, 9, 15, 31, 64, 101)]
@@ -140,7 +168,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--apron", required=True, type=pathlib.Path, help="the command-line tool")
     parser.add_argument("--pictures", type=pathlib.Path, help="folder of 8-bit pictures")
-    parser.add_argument("--bytes", action="store_true", help="40 filters on arrays of bytes")
+    parser.add_argument("--bytes", action="store_true", help="43 filters on arrays of bytes")
     parser.add_argument("--device", default="cpu", help="as apron's --device")
     parser.add_argument("--quick", action="store_true", help="three borders and every third filter")
     arguments = parser.parse_args()

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::parameters::{Given, brief, number, syntax};
 use super::{Filter, Taps};
-use crate::{Error, Result};
+use crate::{Error, Gradient, Result};
 
 /// The command line, files and messages share one grammar; a [`Filter`] prints in it as it reads.
 ///
@@ -172,8 +172,16 @@ fn preset(text: &str, name: &str, rest: Option<&str>) -> Result<Filter> {
     let Some(preset) = Filter::PRESETS.iter().find(|preset| preset.name == name || preset.aliases.contains(&name))
     else {
         let names: Vec<_> = Filter::PRESETS.iter().map(|preset| preset.name).collect();
-        let reason =
-            format!("no filter is called \"{}\"; there are {}, taps, separable", brief(name), names.join(", "));
+        let gradients: Vec<_> = Gradient::NAMES.iter().map(|&(name, _)| name).collect();
+        let reason = match gradients.contains(&name) {
+            true => format!("{name} is a gradient, which has no taps, and no parameters"),
+            false => format!(
+                "no filter is called \"{}\"; there are {}, taps, separable, and the gradients {}",
+                brief(name),
+                names.join(", "),
+                gradients.join(", ")
+            ),
+        };
         return Err(syntax(text, reason));
     };
     (preset.build)(&Given::read(text, preset, rest)?)

@@ -192,8 +192,14 @@ mod sealed {
         }
         #[inline(always)]
         fn of_f64(value: f64) -> Self {
-            // `from_f64` may go by way of f32, and round twice.
-            Self::from_f64_const(value)
+            let near = value as f32;
+            let (wide, size) = (f64::from(near.abs()), value.abs());
+            if wide == size || value.is_nan() {
+                return Self::from_f32(near);
+            }
+            // Of the two neighbours in f32, the one whose last bit is 1 is rounded further as the number itself would be.
+            let below = if wide > size { near.to_bits() - 1 } else { near.to_bits() };
+            Self::from_f32(f32::from_bits(below | 1))
         }
     }
     impl Sealed for f32 {
