@@ -270,8 +270,9 @@ impl Task<'_> {
                 None => notes.extend(Some(cut).filter(|cut| cut.below > 0).map(Note::Cut)),
             }
         }
-        // The file's own type, unless another one is asked for.
-        let stored = page.stored.filter(|&stored| args.output_type.is_none() && format.stores(stored));
+        // The file's own type, unless another one is asked for, or a range of 0 to 1.
+        let own = args.output_type.is_none() && !args.scaling.sets_range();
+        let stored = page.stored.filter(|&stored| own && format.stores(stored));
         Ok(Picture { pixels, stored, alpha: all > channels, ..page })
     }
 }

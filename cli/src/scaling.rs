@@ -142,6 +142,11 @@ impl Scaling {
         Ok((changes.then_some(finish), note))
     }
 
+    /// Whether values get the range of their type, which is 0 to 1 for f32.
+    pub(crate) fn sets_range(&self) -> bool {
+        self.normalize || self.scale.is_some_and(|scale| scale != Scale::None)
+    }
+
     /// Whether the result may have other signs than the filter gives it, or was asked to be as it is.
     pub(crate) fn minds_signs(&self) -> bool {
         self.abs || self.normalize || self.offset.is_some() || self.scale.is_some()

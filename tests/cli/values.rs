@@ -11,6 +11,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("values::sixteen_bits_keep_their_look_as_eight", sixteen_to_eight),
         Trial::test("values::floats_are_not_guessed_at", floats),
         Trial::test("values::lost_signs_are_told", signs),
+        Trial::test("values::other_types_are_not_flattened", other_types),
         Trial::test("values::hints_can_be_followed", hints),
         Trial::test("values::options_without_effect_are_told", ignored),
         Trial::test("values::alpha_stays_opaque", alpha),
@@ -110,6 +111,19 @@ fn signs() -> Result<(), Failed> {
     // Nothing is said where nothing is lost.
     bench.put("ramp.npy", &npy("|u1", "(1, 3)", &[0, 1, 2]));
     Ok(bench.succeed(&[&["filter", "ramp.npy", "out.npy", "--overwrite"], &taps[..]].concat())?)
+}
+
+/// Numbers of other types stay of their type, but not where they become 0 to 1: that would leave nothing of them.
+fn other_types() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let i16s = |values: [i16; 3]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
+    bench.put("in.npy", &npy("<i2", "(1, 3)", &i16s([-100, 0, 300])));
+    let filter =
+        |options: &[&'static str]| [&["filter", "in.npy", "out.npy", "--overwrite"], &IDENTITY[..], options].concat();
+    bench.succeed(&filter(&["--offset", "-5"]))?;
+    holds(&bench, "out.npy", &npy("<i2", "(1, 3)", &i16s([-105, -5, 295])))?;
+    bench.succeed(&filter(&["--normalize"]))?;
+    holds(&bench, "out.npy", &npy("<f4", "(1, 3)", &f32s(&[0.0, 0.25, 1.0])))
 }
 
 /// A hint holds every option that is needed.

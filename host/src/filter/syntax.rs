@@ -34,7 +34,7 @@ use crate::{Error, Gradient, Result};
 /// assert_eq!(filter.to_string(), "box:cols=3,rows=7");
 ///
 /// let message = "box:width=3".parse::<Filter>().unwrap_err().to_string();
-/// assert!(message.contains("size, cols, rows"));
+/// assert!(message.contains("size, radius, cols, rows"));
 /// # Ok::<(), apron::Error>(())
 /// ```
 impl FromStr for Filter {
