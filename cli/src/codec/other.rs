@@ -29,7 +29,8 @@ fn unread_channels(source: &mut (impl Source + ?Sized)) -> Result<Option<String>
     source.rewind().map_err(|error| error.to_string())?;
     // The decoder will say what is wrong.
     let Ok(found) = found else { return Ok(None) };
-    let channels = found.headers.iter().flat_map(|header| &header.channels.list).map(|channel| channel.name.to_string());
+    let channels =
+        found.headers.iter().flat_map(|header| &header.channels.list).map(|channel| channel.name.to_string());
     let others: Vec<_> = channels.filter(|name| !matches!(&**name, "R" | "G" | "B" | "A")).take(20).collect();
     Ok((!others.is_empty()).then(|| format!("the channels {} are not read", others.join(", "))))
 }
