@@ -38,7 +38,10 @@ fn anchors(text: &str) -> BTreeSet<String> {
     let headings = prose(text).lines().filter_map(|line| line.strip_prefix('#').map(str::to_owned)).collect::<Vec<_>>();
     let plain = |heading: &String| {
         let heading = heading.trim_start_matches('#').trim().to_lowercase();
-        heading.chars().filter_map(|c| if c == ' ' { Some('-') } else { (c.is_alphanumeric() || "-_".contains(c)).then_some(c) }).collect()
+        heading
+            .chars()
+            .filter_map(|c| if c == ' ' { Some('-') } else { (c.is_alphanumeric() || "-_".contains(c)).then_some(c) })
+            .collect()
     };
     headings.iter().map(plain).collect()
 }
@@ -74,7 +77,8 @@ fn links_of_the_book_stay_in_it() {
 #[test]
 fn links_of_the_documents_lead_to_files() {
     let root = root();
-    let named = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "host/README.md", "kernel-builder/README.md"];
+    let named =
+        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "host/README.md", "kernel-builder/README.md"];
     let mut documents: Vec<_> = named.iter().map(|name| root.join(name)).collect();
     documents.extend(markdown(&root.join("docs")));
     let dead: Vec<_> = documents.iter().flat_map(|path| dead(path, &root)).collect();
@@ -87,8 +91,10 @@ fn links_of_packages_are_absolute() {
     for package in ["host", "kernel-builder"] {
         let text = fs::read_to_string(root().join(package).join("README.md")).unwrap();
         // In a crate's documentation, a link to one of its items names the item.
-        let relative: Vec<_> =
-            targets(&text).into_iter().filter(|target| !target.starts_with("https://") && !target.starts_with('#')).collect();
+        let relative: Vec<_> = targets(&text)
+            .into_iter()
+            .filter(|target| !target.starts_with("https://") && !target.starts_with('#'))
+            .collect();
         assert!(relative.is_empty(), "{package}/README.md: {relative:?}");
     }
 }
@@ -122,7 +128,8 @@ fn a_dead_link_is_found() {
     fs::create_dir_all(&folder).unwrap();
     let folder = folder.canonicalize().unwrap();
     let page = folder.join("page.md");
-    fs::write(&page, "# Two Words: here\n[a](page.md#two-words-here) [b](gone.md) [c](#none)\n```\n[d](e.md)\n```\n").unwrap();
+    fs::write(&page, "# Two Words: here\n[a](page.md#two-words-here) [b](gone.md) [c](#none)\n```\n[d](e.md)\n```\n")
+        .unwrap();
     let found = dead(&page, &folder);
     fs::remove_dir_all(&folder).unwrap();
     assert!(found.len() == 2 && found[0].ends_with("gone.md") && found[1].ends_with("#none"), "{found:?}");

@@ -141,7 +141,7 @@ pub(crate) struct FilterArgs {
     #[command(flatten)]
     pub(crate) writing: Writing,
 
-    /// Pictures to filter at the same time [default: one for each core, if there is a GiB of memory for each]
+    /// Pictures to filter at the same time [default: one for each core and each free GiB of memory, at most 32]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Running")]
     pub(crate) jobs: Option<u16>,
 

@@ -16,11 +16,11 @@ use crate::failure::{Failure, Result, caught};
 use crate::formats::FileFormat;
 use crate::info::why_no_gpu;
 use crate::jobs::{self, Job};
-use crate::notes::{Cut, Note, Notes};
+use crate::notes::{Note, Notes};
 use crate::output::report;
 use crate::picture::{Picture, Pixels, each};
 use crate::replace::{self, clean_up_on_signals};
-use crate::scaling::Finish;
+use crate::scaling::{Cut, is_integer};
 use crate::{files, stream};
 
 /// What became of a picture that did not fail.
@@ -91,11 +91,12 @@ fn is_derivative(filter: &Filter) -> bool {
     sum <= 1e-6 * weight && weight > 0.0
 }
 
-/// One job for each core, as long as there is a GiB of memory for each: a picture and its result are there at the same time.
+/// One job for each core, as long as there is a GiB of memory for each: a picture and its result are there at the same time. More than
+/// 32 would take a GPU's memory for lanes that it has no use for.
 fn jobs_at_once() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let gibibytes = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text)).unwrap_or(8);
-    cores.min(gibibytes).max(1)
+    cores.min(gibibytes).clamp(1, 32)
 }
 
 /// The GiB of memory that programs can have, by what Linux says.
@@ -200,14 +201,15 @@ impl Task<'_> {
         let Some(format) = self.format(job)? else {
             return Ok(Done::Skipped);
         };
+        let mut notes = Vec::new();
         let start = Instant::now();
         let document = files::load(input, &args.reading)?;
         let read = start.elapsed();
         format.check_pages(&document).map_err(|reason| Failure::at(output, reason))?;
 
         let start = Instant::now();
-        let mut notes: Vec<_> = document.notes.iter().cloned().map(Note::Text).collect();
-        let document = document.map(|page| self.page(page, format, job, &mut notes))?;
+        notes.extend(document.notes.iter().cloned().map(Note::Text));
+        let document = document.map(|page| self.result(page, job, format, &mut notes))?;
         let ran = start.elapsed();
 
         let start = Instant::now();
@@ -218,44 +220,51 @@ impl Task<'_> {
         let written = start.elapsed();
 
         notes.extend(lost.map(Note::Text));
-        let line = if args.verbose {
-            let ms = |time: Duration| time.as_secs_f64() * 1e3;
-            let (first, more) = (document.first(), document.pages.len() - 1);
-            let shape = first.pixels.shape();
-            let channels = shape.channels - usize::from(first.alpha);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let variant = plan.variant_for(Shape { channels, ..shape })?;
-            Some(format!(
-                "{} -> {}: {}{more}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
-                input.display(),
-                output.display(),
-                first.describe(),
-                args.border,
-                plan.device(),
-                ms(read),
-                ms(ran),
-                ms(written)
-            ))
-        } else {
-            None
-        };
-        Ok(Done::Written(notes, line))
+        if !args.verbose {
+            return Ok(Done::Written(notes, None));
+        }
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let (first, more) = (document.first(), document.pages.len() - 1);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let shape = first.pixels.shape();
+        let variant = plan.variant_for(Shape { channels: shape.channels - usize::from(first.alpha), ..shape })?;
+        let line = format!(
+            "{} -> {}: {}{more}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
+            input.display(),
+            output.display(),
+            first.describe(),
+            args.border,
+            plan.device(),
+            ms(read),
+            ms(ran),
+            ms(written)
+        );
+        Ok(Done::Written(notes, Some(line)))
     }
 
-    /// Filters one page. Adds what a person should know to the notes.
-    fn page(&self, page: Picture, format: &FileFormat, job: &Job, notes: &mut Vec<Note>) -> Result<Picture> {
+    /// Filters a picture, or a page of several, into the type that is written.
+    fn result(&self, picture: Picture, job: &Job, format: &FileFormat, notes: &mut Vec<Note>) -> Result<Picture> {
         let Self { args, plan, .. } = self;
-        let fail = |error| Failure::at(&job.input, error);
-        let shape = page.pixels.shape();
-        let channels = shape.channels - usize::from(page.alpha);
-        let source = page.pixels.scalar();
+        let failed = |error| Failure::at(&job.input, error);
+        let shape = picture.pixels.shape();
+        let channels = shape.channels - usize::from(picture.alpha);
+        let source = picture.pixels.scalar();
         let target = args.output_type.unwrap_or(source);
         format.check(target, shape.channels).map_err(|reason| Failure::at(&job.output, reason))?;
-        let (finish, scaled) = args.scaling.finish(source, target)?;
+        let (finish, scaled) = args
+            .scaling
+            .finish(source, target)
+            .map_err(|reason| Failure::usage(format!("{}: {reason}", job.input.display())))?;
         notes.extend(scaled.map(Note::Text).filter(|note| !notes.contains(note)));
-        let pixels = filtered(plan, &page.pixels, channels, target, finish).map_err(fail)?;
-        if self.differs && matches!(target, Scalar::U8 | Scalar::U16) && !args.scaling.minds_signs() && !args.quiet {
-            let cut = cut(plan, &page.pixels, channels, target, finish).map_err(fail)?;
+        let filtered = |target| filtered(plan, &picture.pixels, channels, target).map_err(failed);
+        let pixels = match &finish {
+            None => filtered(target)?,
+            Some(finish) => finish.apply(&filtered(Scalar::F32)?, channels, target).map_err(failed)?,
+        };
+        if self.differs && is_integer(target) && !args.scaling.minds_signs() && !args.quiet {
+            let factor = finish.map_or(1.0, |finish| finish.factor(target));
+            let cut = Cut::of(&filtered(Scalar::F32)?, channels, factor, target);
+            // Pages are counted together.
             let known = notes.iter_mut().find_map(|note| match note {
                 Note::Cut(known) if known.middle == cut.middle => Some(known),
                 _ => None,
@@ -266,55 +275,27 @@ impl Task<'_> {
             }
         }
         // The file's own type, unless another one is asked for.
-        let stored = page.stored.filter(|&stored| args.output_type.is_none() && format.stores(stored));
-        Ok(Picture { pixels, stored, ..page })
+        let stored = picture.stored.filter(|&stored| args.output_type.is_none() && format.stores(stored));
+        Ok(Picture { pixels, stored, ..picture })
     }
 }
 
 /// Filters the first `channels` channels and copies the others, into values of type `target`.
-fn filtered(
-    plan: &Plan,
-    src: &Pixels,
-    channels: usize,
-    target: Scalar,
-    finish: Option<Finish>,
-) -> apron::Result<Pixels> {
-    match target {
-        Scalar::U8 => results(plan, src, channels, finish).map(Pixels::U8),
-        Scalar::U16 => results(plan, src, channels, finish).map(Pixels::U16),
-        Scalar::F16 => results(plan, src, channels, finish).map(Pixels::F16),
-        Scalar::F32 => results(plan, src, channels, finish).map(Pixels::F32),
+fn filtered(plan: &Plan, src: &Pixels, channels: usize, target: Scalar) -> apron::Result<Pixels> {
+    each!(src, src => match target {
+        Scalar::U8 => into(plan, src, channels).map(Pixels::U8),
+        Scalar::U16 => into(plan, src, channels).map(Pixels::U16),
+        Scalar::F16 => into(plan, src, channels).map(Pixels::F16),
+        Scalar::F32 => into(plan, src, channels).map(Pixels::F32),
         other => Err(apron::Error::PixelFormat { format: other.to_string() }),
-    }
+    })
 }
 
-fn results<D: Pixel>(plan: &Plan, src: &Pixels, channels: usize, finish: Option<Finish>) -> apron::Result<Image<D>> {
-    match finish {
-        None => sums(plan, src, channels),
-        Some(finish) => finish.apply(&sums(plan, src, channels)?, channels),
-    }
-}
-
-fn sums<D: Pixel>(plan: &Plan, src: &Pixels, channels: usize) -> apron::Result<Image<D>> {
+fn into<S: Pixel, D: Pixel>(plan: &Plan, src: &Image<S>, channels: usize) -> apron::Result<Image<D>> {
     let shape = src.shape();
     let mut dst = Image::zeroed(shape.width, shape.height, shape.channels)?;
-    each!(src, src => plan.run_channels(&src.view(), &mut dst.view_mut(), channels))?;
+    plan.run_channels(&src.view(), &mut dst.view_mut(), channels)?;
     Ok(dst)
-}
-
-/// How many results do not fit into an integer type.
-fn cut(plan: &Plan, src: &Pixels, channels: usize, target: Scalar, finish: Option<Finish>) -> apron::Result<Cut> {
-    let sums: Image<f32> = sums(plan, src, channels)?;
-    let factor = finish.map_or(1.0, |finish| finish.factor(target));
-    let (greatest, middle) = if target == Scalar::U8 { (255.5, 128) } else { (65535.5, 32768) };
-    let pixels = sums.as_slice().chunks_exact(sums.shape().channels);
-    let values = pixels.flat_map(|pixel| &pixel[..channels]).map(|&sum| f64::from(sum) * factor);
-    Ok(values.fold(Cut { middle, ..Cut::default() }, |cut, value| Cut {
-        below: cut.below + u64::from(value < -0.5),
-        above: cut.above + u64::from(value >= greatest),
-        total: cut.total + 1,
-        middle,
-    }))
 }
 
 #[cfg(test)]

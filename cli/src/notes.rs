@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::output::report;
+use crate::scaling::Cut;
 
 /// Something to know of a picture.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,28 +12,6 @@ pub(crate) enum Note {
     Text(String),
     /// Values of the result that are below or above what its type holds.
     Cut(Cut),
-}
-
-/// How many values were cut off at the ends of an integer type.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Cut {
-    /// Became 0.
-    pub(crate) below: u64,
-    /// Became the greatest value.
-    pub(crate) above: u64,
-    /// All values.
-    pub(crate) total: u64,
-    /// The grey in the middle of the type.
-    pub(crate) middle: u32,
-}
-
-impl Cut {
-    /// Counts the values of another picture too.
-    pub(crate) fn add(&mut self, more: Self) {
-        self.below += more.below;
-        self.above += more.above;
-        self.total += more.total;
-    }
 }
 
 impl std::fmt::Display for Note {

@@ -6,7 +6,7 @@ use apron::{Image, Pixel, Scalar};
 use clap::Args;
 use rayon::prelude::*;
 
-use crate::failure::{Failure, Result};
+use crate::picture::Pixels;
 
 /// What is done to results, in this order: the sign is dropped, the range is scaled, an offset is added.
 #[derive(Clone, Debug, Default, Args)]
@@ -99,14 +99,14 @@ fn white(scalar: Scalar) -> f64 {
     }
 }
 
-fn is_integer(scalar: Scalar) -> bool {
+pub(crate) fn is_integer(scalar: Scalar) -> bool {
     white(scalar) > 1.0
 }
 
 impl Scaling {
     /// What is done to a picture of one type that is written as another; `None` if values stay as they are. The note says what was done
     /// unasked.
-    pub(crate) fn finish(&self, from: Scalar, to: Scalar) -> Result<(Option<Finish>, Option<String>)> {
+    pub(crate) fn finish(&self, from: Scalar, to: Scalar) -> Result<(Option<Finish>, Option<String>), String> {
         let integers = (is_integer(from), is_integer(to));
         let mut note = None;
         let scale = match self.scale {
@@ -121,11 +121,11 @@ impl Scaling {
                 }
                 (_, false) => Scale::None,
                 (false, true) => {
-                    return Err(Failure::usage(format!(
+                    return Err(format!(
                         "{from} into {to} needs a scale: --scale full (1.0 becomes {0}), --scale none (1.0 becomes 1), --scale MIN..MAX or \
                          --normalize",
                         white(to)
-                    )));
+                    ));
                 }
             },
         };
@@ -160,9 +160,20 @@ impl Finish {
         }
     }
 
-    /// Makes values of type `D` of sums. The first `filtered` channels are results, the others were copied. Everything is computed in
-    /// f64 and rounded once.
-    pub(crate) fn apply<D: Pixel>(&self, sums: &Image<f32>, filtered: usize) -> apron::Result<Image<D>> {
+    /// Makes values of type `to` of f32 sums. The first `filtered` channels are results, the others were copied. Everything is computed
+    /// in f64 and rounded once.
+    pub(crate) fn apply(&self, sums: &Pixels, filtered: usize, to: Scalar) -> apron::Result<Pixels> {
+        let Pixels::F32(sums) = sums else { unreachable!("sums are taken in f32") };
+        match to {
+            Scalar::U8 => self.values(sums, filtered).map(Pixels::U8),
+            Scalar::U16 => self.values(sums, filtered).map(Pixels::U16),
+            Scalar::F16 => self.values(sums, filtered).map(Pixels::F16),
+            Scalar::F32 => self.values(sums, filtered).map(Pixels::F32),
+            other => Err(apron::Error::PixelFormat { format: other.to_string() }),
+        }
+    }
+
+    fn values<D: Pixel>(&self, sums: &Image<f32>, filtered: usize) -> apron::Result<Image<D>> {
         let shape = sums.shape();
         let white = white(D::SCALAR);
         let (min, max) = match self.range {
@@ -212,6 +223,43 @@ impl Finish {
     }
 }
 
+/// How many values were cut off at the ends of an integer type.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Cut {
+    /// Became 0.
+    pub(crate) below: u64,
+    /// Became the greatest value.
+    pub(crate) above: u64,
+    /// All values.
+    pub(crate) total: u64,
+    /// The grey in the middle of the type.
+    pub(crate) middle: u32,
+}
+
+impl Cut {
+    /// Counts the values of another picture too.
+    pub(crate) fn add(&mut self, more: Self) {
+        self.below += more.below;
+        self.above += more.above;
+        self.total += more.total;
+    }
+
+    /// Counts the f32 sums in the first `filtered` channels that do not fit into an integer type once they are multiplied with `factor`.
+    pub(crate) fn of(sums: &Pixels, filtered: usize, factor: f64, to: Scalar) -> Self {
+        let Pixels::F32(sums) = sums else { unreachable!("sums are taken in f32") };
+        let greatest = white(to);
+        let middle = (greatest as u32).div_ceil(2);
+        let pixels = sums.as_slice().chunks_exact(sums.shape().channels);
+        let values = pixels.flat_map(|pixel| &pixel[..filtered]).map(|&sum| f64::from(sum) * factor);
+        values.fold(Self { middle, ..Self::default() }, |cut, value| Self {
+            below: cut.below + u64::from(value < -0.5),
+            above: cut.above + u64::from(value >= greatest + 0.5),
+            total: cut.total + 1,
+            middle,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,7 +274,7 @@ mod tests {
 
     fn finished<D: Pixel>(scaling: &Scaling, from: Scalar, values: &[f32]) -> Vec<D> {
         let (finish, _) = scaling.finish(from, D::SCALAR).unwrap();
-        finish.expect("something to do").apply::<D>(&image(values, 1), 1).unwrap().as_slice().to_vec()
+        finish.expect("something to do").values::<D>(&image(values, 1), 1).unwrap().as_slice().to_vec()
     }
 
     #[test]
@@ -250,7 +298,7 @@ mod tests {
         let normalize = Scaling { normalize: true, ..Scaling::default() };
         let sums = [-4.0, 200.0, 6.0, 100.0, f32::INFINITY, 50.0, f32::NAN, 0.0, 1.0, 0.0];
         let (finish, note) = normalize.finish(Scalar::U8, Scalar::U8).unwrap();
-        let result = finish.unwrap().apply::<u8>(&image(&sums, 2), 1).unwrap();
+        let result = finish.unwrap().values::<u8>(&image(&sums, 2), 1).unwrap();
         assert_eq!(result.as_slice(), [0, 200, 255, 100, 255, 50, 0, 0, 128, 0]);
         assert_eq!(note, None);
         assert_eq!(finished::<u8>(&normalize, Scalar::F32, &[7.0, 7.0]), [0, 0]);
@@ -266,10 +314,8 @@ mod tests {
         assert_eq!(scaling("none").finish(Scalar::U16, Scalar::U8).unwrap(), (None, None));
         let (finish, note) = plain.finish(Scalar::U16, Scalar::U8).unwrap();
         assert!(finish.is_some() && note.unwrap().contains("--scale none"));
-        let failure = plain.finish(Scalar::F32, Scalar::U8).unwrap_err();
-        assert!(
-            failure.code == 2 && failure.message.contains("--scale full") && failure.message.contains("--normalize")
-        );
+        let reason = plain.finish(Scalar::F32, Scalar::U8).unwrap_err();
+        assert!(reason.contains("--scale full") && reason.contains("--normalize"));
         let offset = Scaling { offset: Some(128.0), ..Scaling::default() };
         assert_eq!(finished::<u8>(&offset, Scalar::U8, &[-128.0, 0.0, 1.0]), [0, 128, 129]);
     }

@@ -64,3 +64,7 @@ pub mod sizes;
 mod strip;
 #[path = "../../studies/kernels/src/texture.rs"]
 mod textured;
+
+// The kernel of a new project.
+#[path = "../../kernel-builder/template/saxpy.rs"]
+mod saxpy;

@@ -20,11 +20,12 @@
 //! What an entry asks of the assembler, such as a greatest number of threads, stands in its source as a comment of inline
 //! assembly, `asm!("//@ .maxntid 512, 1, 1")`, and is moved to the entry's head.
 //!
-//! A crate of kernels is a `no_std` library of edition 2024 whose source is under `src`; it has no dependencies and no
-//! build script. What it shares with another one it includes by `#[path]`, and [`KernelBuilder::with`] names the folder.
+//! A crate of kernels is a `no_std` library of edition 2024 whose source is under `src`; it has no build script, and no dependencies
+//! but `device`, if it asks for that: see [`KernelBuilder::device`]. What it shares with another one it includes by `#[path]`, and [`KernelBuilder::with`] names the folder.
 //!
 //! Results are kept under `<target folder>/kernels`, in a folder named after a hash of all that they depend on: source,
 //! flags, compiler. So debug and release builds, and tools that run outside cargo, share them.
+#![deny(missing_docs)]
 
 pub mod compiler;
 mod directives;
@@ -174,6 +175,7 @@ pub struct KernelBuilder {
     krate: PathBuf,
     with: Vec<PathBuf>,
     packed: Option<PathBuf>,
+    device: bool,
     arch: String,
     release: bool,
     ptx_isa: Option<u32>,
@@ -189,6 +191,7 @@ impl KernelBuilder {
             krate: krate.into(),
             with: Vec::new(),
             packed: None,
+            device: false,
             arch: "sm_75".into(),
             release: true,
             ptx_isa: None,
@@ -208,6 +211,13 @@ impl KernelBuilder {
     /// repository that it comes from, where it would hide changes of the source.
     pub fn packed(mut self, folder: impl Into<PathBuf>) -> Self {
         self.packed = Some(folder.into());
+        self
+    }
+
+    /// Gives the kernels the crate `device`: indices, barriers, shared memory, loads and stores, and the macro `kernel!` that declares
+    /// them. Its source, which documents it, is `src/device.rs` of this package.
+    pub fn device(mut self) -> Self {
+        self.device = true;
         self
     }
 
@@ -319,6 +329,9 @@ impl KernelBuilder {
         if !self.release {
             name.push_str("-debug");
         }
+        if self.device {
+            name.push_str("-device");
+        }
         name
     }
 
@@ -334,7 +347,11 @@ impl KernelBuilder {
         if let Some(version) = self.ptx_isa {
             rustc.arg(format!("-Ctarget-feature=+ptx{version}"));
         }
-        rustc.args(libraries(core)).arg("--crate-name").arg(name).arg(krate.join("src/lib.rs"));
+        rustc.args(libraries(core));
+        if self.device {
+            rustc.arg(joined("--extern=device=", &core.join(DEVICE)));
+        }
+        rustc.arg("--crate-name").arg(name).arg(krate.join("src/lib.rs"));
         // Intermediate files are named after the crate: tiers that are compiled at once must not share a folder for them.
         rustc.arg("--out-dir").arg(&unfinished);
         // Only a compilation that would be linked takes in what it needs of `core`.
@@ -442,10 +459,10 @@ fn is_target_dir(folder: &Path) -> bool {
     ["CACHEDIR.TAG", ".rustc_info.json"].iter().any(|name| folder.join(name).is_file())
 }
 
-/// A folder with `core` as bitcode, compiled now unless it exists already.
+/// A folder with `core`, and the crate `device`, as bitcode, compiled now unless it exists already.
 fn build_core(compiler: &Compiler, root: &Path) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
-    (include_str!("lib.rs"), &compiler.identity).hash(&mut hasher);
+    (include_str!("lib.rs"), DEVICE_SOURCE, &compiler.identity).hash(&mut hasher);
     let folder = root.join(format!("core-{:016x}", hasher.finish()));
     if folder.is_dir() {
         return Ok(folder);
@@ -470,12 +487,21 @@ fn build_core(compiler: &Compiler, root: &Path) -> Result<PathBuf> {
     rustc.arg(&source).arg("-o").arg(unfinished.join(BUILTINS));
     run(&mut rustc, compiler, || "compiler_builtins".to_owned())?;
 
+    let source = unfinished.join("device.rs");
+    fs::write(&source, DEVICE_SOURCE).map_err(at(&source))?;
+    let mut rustc = compiler.command(&unfinished);
+    rustc.args(FLAGS).args(CORE_FLAGS).args(libraries(&unfinished)).arg("--crate-name=device");
+    rustc.arg(&source).arg("-o").arg(unfinished.join(DEVICE));
+    run(&mut rustc, compiler, || "device".to_owned())?;
+
     fs::rename(&unfinished, &folder).map_err(at(&folder))?;
     Ok(folder)
 }
 
 const CORE: &str = "libcore.rlib";
 const BUILTINS: &str = "libcompiler_builtins.rlib";
+const DEVICE: &str = "libdevice.rlib";
+const DEVICE_SOURCE: &str = include_str!("device.rs");
 
 /// What makes a crate use the libraries in the folder that [`build_core`] returned.
 fn libraries(core: &Path) -> [OsString; 2] {

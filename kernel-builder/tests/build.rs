@@ -136,3 +136,42 @@ fn a_change_is_compiled_and_a_fault_reported() {
     assert!(krate(&place, &format!("{KERNELS} fn unused() {{}}")).build().unwrap().warnings.contains("unused"));
     assert!(matches!(KernelBuilder::new(place.join("missing")).build(), Err(Error::Io { .. })));
 }
+
+/// The crate `device`: what a kernel calls of it becomes instructions of its own PTX.
+#[test]
+fn kernels_may_ask_for_device_functions() {
+    let folder = tempfile::tempdir().unwrap();
+    let krate = folder.path().join("with-device");
+    fs::create_dir_all(krate.join("src")).unwrap();
+    let source = "
+        #![no_std]
+        #![feature(abi_ptx)]
+        extern crate device;
+        use device::{Shared, barrier, block_x, kernel, load2, reload, store, thread_x};
+
+        kernel! {
+            /// Swaps neighbours through shared memory.
+            fn swap(from: *const f32, to: *mut f32) {
+                let (i, tile) = (thread_x(), Shared::dynamic());
+                let [a, b] = load2(from, 2 * i as usize);
+                tile.store(2 * i, b);
+                tile.store(2 * i + 1, a);
+                barrier();
+                store(to, block_x() as usize, tile.load(i) + tile.load4(0)[3] + reload(to, 0));
+            }
+        }";
+    fs::write(krate.join("src/lib.rs"), source).unwrap();
+    let report = KernelBuilder::new(&krate).device().arch("sm_90").build().unwrap();
+    let swap = read(&report, "swap");
+    let expected =
+        ["ld.global.nc.v2.f32", "ld.global.f32", "st.shared.f32", "bar.sync", "ld.shared.v4.f32", "st.global.f32"];
+    for part in expected.iter().chain(&[".extern .shared .align 16 .b8 dynamic_shared[]", "%ctaid.x"]) {
+        assert!(swap.contains(part), "no {part} in\n{swap}");
+    }
+    assert!(!swap.contains("call") && report.warnings.is_empty(), "{}\n{swap}", report.warnings);
+    if let Some(usage) = ptxas::check(&report.entries[0].path, "sm_90").unwrap() {
+        assert_eq!(usage[0].entry, "swap");
+    }
+    // Without asking, there is no such crate.
+    assert!(matches!(KernelBuilder::new(&krate).arch("sm_90").build(), Err(Error::Compile { .. })));
+}

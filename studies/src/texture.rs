@@ -1,6 +1,6 @@
 //! Texture objects: pixels read through the texture units.
 //!
-//! apron defines the driver's symbols once for a program, so the two called here are in its list: `host/src/gpu/driver.rs`.
+//! apron defines the driver's symbols once for a program, so the two called here are in its list: `host/src/gpu/driver/sys.rs`.
 
 use apron::gpu::{Gpu, Stream};
 use apron::{Error, Result};

@@ -1,6 +1,7 @@
 //! The project's commands.
 
 mod dependents;
+mod dist;
 #[cfg(test)]
 mod docs;
 mod doctor;
@@ -59,6 +60,8 @@ enum Task {
     Ptx(ptx::Options),
     /// Pack the packages as crates.io gets them, with the kernels' PTX inside.
     Package(package::Options),
+    /// Make what a release consists of: the tool's archive, the packages, the wheel, checksums, a bill of materials.
+    Dist(dist::Options),
     /// Build and run programs that depend on the packed packages, and on the git repository.
     Dependents,
     /// List what is missing on this machine, and how to install it.
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Task::Sanitize { arguments } => sanitize(&arguments),
         Task::Ptx(options) => ptx::run(&options),
         Task::Package(options) => package::run(&options),
+        Task::Dist(options) => dist::run(&options),
         Task::Dependents => dependents::run(),
         Task::Doctor => doctor::run(),
     };

@@ -36,7 +36,7 @@ fn main() -> Result<(), Error> {
     recorded.replay(&mut stream)?;
     recorded.replay(&mut stream)?;
     let _elapsed = stream.mark()?.since(&start)?;
-    assert_eq!(gpu.download::<f32>(recorded.dst())?, plan.filter(&floats)?);
+    assert_eq!(gpu.download(recorded.dst())?, plan.filter(&floats)?);
 
     // Pinned memory, in a batch.
     let mut frames = Vec::new();

@@ -1,0 +1,269 @@
+"""Calls of a plan with what is no NumPy array of a type that plans take: conversions, and arrays of other libraries."""
+
+import sys
+
+import numpy as np
+
+from . import _apron
+
+_TYPES = {"|u1": np.uint8, "<u2": np.uint16, "<f2": np.float16, "<f4": np.float32}
+_CUDA = (2, 13)
+
+
+def rebuilt(filter, border, device, variant, memory, autotune):
+    """A plan from its pickle."""
+    return _apron.Plan(filter, border, device, variant=variant, memory=memory, autotune=autotune)
+
+
+def call(plan, image, out, axis, dtype):
+    """``plan(image, out, axis=axis, dtype=dtype)``, for all that the extension module leaves to this."""
+    if isinstance(image, np.ndarray) and (out is None or isinstance(out, np.ndarray)):
+        return _converted(plan, image, out, axis, dtype)
+    if type(image).__module__.startswith("dask."):
+        from . import dask
+
+        if out is not None:
+            raise TypeError("out is for arrays in memory: a Dask array is computed later")
+        return dask.filter(image, plan, axis=axis, dtype=dtype)
+    library = sys.modules.get(type(image).__module__.partition(".")[0])
+    if _is_on_device(image):
+        return _on_device(plan, image, out, axis, dtype, library)
+    if out is not None and not isinstance(out, np.ndarray):
+        host = _host(out)
+        plan(_host(image), host, axis=axis, dtype=dtype)
+        return out
+    result = plan(_host(image), out, axis=axis, dtype=_dtype(dtype))
+    if out is None and hasattr(image, "__dlpack__") and hasattr(library, "from_dlpack"):
+        return library.from_dlpack(result)
+    return result
+
+
+def _dtype(dtype):
+    """A type of another library's as NumPy's."""
+    name = str(dtype)
+    return np.dtype(name[len("torch.") :]) if name.startswith("torch.") else dtype
+
+
+def _host(array):
+    """The array as NumPy's, without a copy where its library can do that."""
+    if isinstance(array, np.ndarray):
+        return array
+    if type(array).__module__.partition(".")[0] == "torch":
+        # By DLPack of a version before 1.0 an array would be read-only.
+        return array.detach().numpy()
+    if hasattr(array, "__dlpack__"):
+        return np.from_dlpack(array)
+    return np.asarray(array)
+
+
+def _converted(plan, image, out, axis, dtype):
+    """Filters an array of another type as float32, and stores the result in the type that was asked for: integers are rounded half to even
+    and saturated."""
+    if out is not None and dtype is not None:
+        raise TypeError("pass out or dtype: the result has out's type")
+    native = image.dtype.newbyteorder("=")
+    target = np.dtype(out.dtype if out is not None else native if dtype is None else dtype)
+    for found in (image.dtype, target):
+        if found.kind not in "uif" or found.itemsize > 8:
+            raise TypeError(f"the type is {found}: integers and floating-point numbers of up to 64 bits are filtered")
+    source = image.astype(native if native in _TYPES.values() else np.float32, copy=False)
+    direct = target if target == source.dtype else np.dtype(np.float32)
+    result = plan(source, axis=axis, dtype=direct)
+    result = stored(result, target)
+    if out is None:
+        return result
+    if out.shape != image.shape:
+        raise ValueError(f"the image's shape is {image.shape} and the output's {out.shape}: they must be the same")
+    out[...] = result
+    return out
+
+
+def stored(values, dtype):
+    """Floating-point values as another type: integers are rounded half to even and saturated, and NaN is 0. The array may be overwritten."""
+    if values.dtype == dtype:
+        return values
+    if dtype.kind != "f":
+        limits = np.iinfo(dtype)
+        if dtype.itemsize > 2 and values.dtype.itemsize < 8:
+            values = values.astype(np.float64)
+        low, high = float(limits.min), float(limits.max)
+        if high > limits.max:
+            # The nearest number below.
+            high = np.nextafter(high, 0)
+        np.rint(values, out=values)
+        np.clip(values, low, high, out=values)
+        np.nan_to_num(values, copy=False, nan=0)
+    return values.astype(dtype)
+
+
+def _is_on_device(array):
+    if hasattr(array, "__cuda_array_interface__"):
+        return True
+    return hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] in _CUDA
+
+
+class _Foreign:
+    """A device array of another library's: what kernels need, and the stream that its library works in."""
+
+    def __init__(self, array, name, plan):
+        self.array, self.name = array, name
+        #: The stream's handle and the object that it belongs to; no handle where the library has no current stream.
+        self.stream = self.owner = None
+        if name == "torch":
+            import torch
+
+            if array.requires_grad:
+                self.array = array = array.detach()
+            value = array.element_size()
+            self.device = array.device.index
+            kinds = {torch.uint8: "|u1", torch.float16: "<f2", torch.float32: "<f4"}
+            kind = kinds.get(array.dtype) or ("<u2" if str(array.dtype) == "torch.uint16" else str(array.dtype))
+            self.described = array.data_ptr(), kind, tuple(array.shape), [value * step for step in array.stride()]
+            self.owner = torch.cuda.current_stream(array.device)
+            self.stream = self.owner.cuda_stream
+        elif name == "cupy":
+            import cupy
+
+            self.device = array.device.id
+            self.described = array.data.ptr, array.dtype.str, array.shape, list(array.strides)
+            with array.device:
+                self.owner = cupy.cuda.get_current_stream()
+            self.stream = self.owner.ptr
+        elif hasattr(array, "__cuda_array_interface__"):
+            interface = array.__cuda_array_interface__
+            if interface.get("mask") is not None:
+                raise TypeError("the device array has a mask: there are no filters for masked arrays")
+            kind, shape = interface["typestr"], tuple(interface["shape"])
+            address, self.readonly = interface["data"]
+            strides = interface.get("strides")
+            if strides is None:
+                value = int(kind[2:])
+                strides = [value * int(np.prod(shape[at + 1 :], dtype=np.int64)) for at in range(len(shape))]
+            # The interface does not say which GPU.
+            self.device = getattr(array, "_ordinal", None)
+            if self.device is None:
+                first = plan.device.removeprefix("gpu:").partition(",")[0]
+                self.device = int(first) if first.isdecimal() else 0
+            self.described = address, kind, shape, list(strides)
+            stream = interface.get("stream")
+            if stream is not None:
+                _apron.synchronize(self.device, stream)
+        else:
+            # Kept: the memory belongs to the capsule that this took over.
+            self.array = array = from_dlpack(array)
+            self.__init__(array, "apron", plan)
+
+    def like(self, dtype, axis):
+        """A new array of the same library, shape and order of axes. Those of libraries that are not known here are apron's."""
+        if self.name == "torch":
+            import torch
+
+            return torch.empty_like(self.array, dtype=_torch(dtype))
+        if self.name == "cupy":
+            import cupy
+
+            with self.array.device:
+                return cupy.empty_like(self.array, dtype=dtype)
+        kind = self.described[1] if dtype is None else np.dtype(dtype).str
+        return _apron.DeviceArray._empty(self.described[2], kind, self.device, axis)
+
+
+def _torch(dtype):
+    import torch
+
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return dtype
+    return getattr(torch, np.dtype(dtype).name)
+
+
+def _on_device(plan, image, out, axis, dtype, library):
+    """Filters a device array in its library's current stream. Where the library has none, what is pending is waited for, before and after."""
+    if not plan.device.startswith("gpu"):
+        raise ValueError("the image is in a GPU's memory and the plan runs on the CPU: build it with device='gpu'")
+    if out is not None and dtype is not None:
+        raise TypeError("pass out or dtype: the result has out's type")
+    name = getattr(library, "__name__", None)
+    source = _Foreign(image, name, plan)
+    if out is None:
+        result = source.like(dtype, axis)
+    elif _is_on_device(out):
+        result = out
+    else:
+        raise TypeError(f"the image is in a GPU's memory: out is {type(out)}, and a device array is needed")
+    target = _Foreign(
+        result, getattr(sys.modules.get(type(result).__module__.partition(".")[0]), "__name__", None), plan
+    )
+    if getattr(target, "readonly", False):
+        raise ValueError("the output array is read-only: pass one that can be written")
+    if target.described[2] != source.described[2]:
+        shapes = f"the image's shape is {source.described[2]} and the output's {target.described[2]}"
+        raise ValueError(f"{shapes}: they must be the same")
+    if target.device != source.device:
+        raise ValueError(f"the image is on GPU {source.device} and the output on GPU {target.device}")
+    _apron.enqueue(plan, source.device, source.described, target.described, axis, source.stream, source.owner)
+    if out is None and name not in ("torch", "cupy", "apron") and hasattr(library, "from_dlpack"):
+        return library.from_dlpack(result)
+    return result
+
+
+def from_dlpack(array):
+    """Take an array of another library's by DLPack, without a copy.
+
+    Parameters
+    ----------
+    array : object
+        An array with ``__dlpack__`` and ``__dlpack_device__``, of the CPU or a GPU.
+
+    Returns
+    -------
+    ndarray or DeviceArray
+        NumPy's array for one of the CPU, a :class:`DeviceArray` for one of a GPU. What was pending when this was called is done.
+
+    Raises
+    ------
+    BufferError
+        If the array is on another device, or was taken already.
+    TypeError
+        If a GPU's array is not of type uint8, uint16, float16 or float32.
+    """
+    kind, device = array.__dlpack_device__()
+    if kind not in _CUDA:
+        return np.from_dlpack(array)
+    # Stream 1, the legacy default one, waits for the producer's work, and is waited for here.
+    try:
+        capsule = array.__dlpack__(stream=1, max_version=(1, 0))
+    except TypeError:
+        capsule = array.__dlpack__(stream=1)
+    taken = _apron.DeviceArray._taken(capsule)
+    _apron.synchronize(device, 1)
+    return taken
+
+
+def to_device(array, device=0, axis=-1):
+    """Copy a NumPy array into a GPU's memory.
+
+    Parameters
+    ----------
+    array : array_like
+        Rows and columns, or rows, columns and channels, of type uint8, uint16, float16 or float32.
+    device : int, default 0
+        The GPU's number.
+    axis : int, default -1
+        The axis of the channels: the first or the last.
+
+    Returns
+    -------
+    DeviceArray
+        The copy. Other libraries take it without another one, by ``__cuda_array_interface__`` or DLPack.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no such GPU.
+    TypeError
+        If the type is another one.
+    ValueError
+        If the shape is another one.
+    """
+    array = np.ascontiguousarray(array)
+    return _apron.DeviceArray._of(array, array.dtype.str, device, axis)

@@ -1,0 +1,736 @@
+"""SciPy's linear filters, by SciPy's names, with SciPy's arguments and SciPy's results.
+
+Every function takes what the function of the same name in :mod:`scipy.ndimage` takes and returns what that returns. Sums are f64 in
+SciPy's order, and each pass stores its result in the output's type as C converts it, so results are SciPy's bit for bit: 8-bit
+Gaussians lose their fraction twice. Passes run on all cores, without Python's global lock.
+
+Arrays have any number of dimensions and SciPy's types: bool, integers of 8 to 64 bits, float32, float64, and complex. The functions
+that pass over one axis at a time also take Dask arrays (see :mod:`apron.dask`).
+"""
+
+import numbers
+import operator
+import warnings
+
+import numpy as np
+
+from . import _apron
+
+__all__ = [
+    "convolve",
+    "convolve1d",
+    "correlate",
+    "correlate1d",
+    "gaussian_filter",
+    "gaussian_filter1d",
+    "gaussian_gradient_magnitude",
+    "gaussian_laplace",
+    "generic_gradient_magnitude",
+    "generic_laplace",
+    "laplace",
+    "prewitt",
+    "sobel",
+    "uniform_filter",
+    "uniform_filter1d",
+]
+
+
+def _native(array):
+    """The array in this machine's byte order."""
+    if array.dtype.isnative:
+        return array
+    return array.astype(array.dtype.newbyteorder("="))
+
+
+def _output(output, input, complex_output=False):
+    """The array that a result goes to: of the input's type, of a type that was named, or one that was passed."""
+    if output is None:
+        dtype = np.promote_types(input.dtype, np.complex64) if complex_output else input.dtype.newbyteorder("=")
+        return np.zeros(input.shape, dtype)
+    if isinstance(output, (type, np.dtype)):
+        if complex_output and np.dtype(output).kind != "c":
+            warnings.warn("promoting specified output dtype to complex", stacklevel=3)
+            output = np.promote_types(output, np.complex64)
+        return np.zeros(input.shape, output)
+    if isinstance(output, str):
+        output = np.dtype(output)
+        if complex_output and output.kind != "c":
+            raise RuntimeError("output must have complex dtype")
+        if not issubclass(output.type, np.number):
+            raise RuntimeError("output must have numeric dtype")
+        return np.zeros(input.shape, output)
+    output = np.asarray(output)
+    if output.shape != input.shape:
+        raise RuntimeError("output shape not correct")
+    if complex_output and output.dtype.kind != "c":
+        raise RuntimeError("output must have complex dtype")
+    return output
+
+
+def _axis(axis, dims):
+    axis = operator.index(axis)
+    if not -dims <= axis < dims:
+        raise np.exceptions.AxisError(axis, dims)
+    return axis % dims
+
+
+def _axes(axes, dims):
+    """The axes to filter along, counted from 0."""
+    if axes is None:
+        return tuple(range(dims))
+    if np.isscalar(axes):
+        axes = (axes,)
+    elif not np.iterable(axes):
+        raise ValueError("axes must be an integer, iterable of integers, or None")
+    axes = tuple(operator.index(axis) for axis in axes)
+    for axis in axes:
+        if not -dims <= axis < dims:
+            raise ValueError(f"specified axis: {axis} is out of range")
+    axes = tuple(axis % dims for axis in axes)
+    if len(set(axes)) != len(axes):
+        raise ValueError("axes must be unique")
+    return axes
+
+
+def _each(value, count):
+    """A list of `count`: the sequence that was given, or a scalar so many times."""
+    if isinstance(value, str) or not np.iterable(value):
+        return [value] * count
+    values = list(value)
+    if len(values) != count:
+        raise RuntimeError("sequence argument must have length equal to input rank")
+    return values
+
+
+def _to_native(output, run):
+    """Calls `run` with the output, or with a temporary one if its bytes are in the other order."""
+    if output.dtype.isnative:
+        run(output)
+    else:
+        temporary = _native(output)
+        run(temporary)
+        output[...] = temporary
+
+
+def _by_parts(run, input, weights, output, cval):
+    """A complex result from real ones. ``run(input, weights, output, cval)`` filters real arrays."""
+    if input.dtype.kind == "c" and weights.dtype.kind == "c":
+        part = np.empty(output.shape, output.real.dtype)
+        run(input.real, weights.real, output.real, np.real(cval))
+        run(input.imag, weights.imag, part, np.imag(cval))
+        output.real -= part
+        run(input.real, weights.imag, output.imag, np.real(cval))
+        run(input.imag, weights.real, part, np.imag(cval))
+        output.imag += part
+    elif input.dtype.kind == "c":
+        run(input.real, weights, output.real, np.real(cval))
+        run(input.imag, weights, output.imag, np.imag(cval))
+    else:
+        if np.iscomplexobj(cval):
+            raise ValueError("Cannot provide a complex-valued cval when the input is real.")
+        run(input, weights.real, output.real, cval)
+        run(input, weights.imag, output.imag, cval)
+    return output
+
+
+def _passes(input, output, passes):
+    """Runs each of ``passes(source, target)`` on the result of the one before. Each stores what the output's type can hold."""
+    if not passes:
+        output[...] = input
+        return output
+    spare = np.empty_like(output) if len(passes) > 1 else None
+    for left, run in zip(reversed(range(len(passes))), passes):
+        target = output if left % 2 == 0 else spare
+        run(input, target)
+        input = target
+    return output
+
+
+def correlate1d(input, weights, axis=-1, output=None, mode="reflect", cval=0.0, origin=0):
+    """Correlate along one axis.
+
+    Parameters
+    ----------
+    input : array_like
+        An array of any shape.
+    weights : array_like
+        The taps, one-dimensional.
+    axis : int, default -1
+        The axis along which taps lie.
+    output : array or dtype, optional
+        The array for the result, or the result's type; the input's type unless given.
+    mode : str, default "reflect"
+        What lies outside the array: "reflect" (``dcba|abcd|dcba``), "mirror" (``dcb|abcd|cba``), "nearest", "wrap" or "constant".
+    cval : scalar, default 0.0
+        The value outside, for "constant".
+    origin : int, default 0
+        How far to the left of its middle the window is anchored.
+
+    Returns
+    -------
+    ndarray
+        The result, of the input's shape.
+
+    Raises
+    ------
+    RuntimeError
+        If there are no taps, or for an unknown mode or type.
+    ValueError
+        If the origin lies outside the window.
+    """
+    if _is_dask(input):
+        from . import dask
+
+        return dask._along_axis(correlate1d, input, weights, axis, output, mode, cval, origin)
+    input = np.asarray(input)
+    weights = np.asarray(weights)
+    if "c" in (input.dtype.kind, weights.dtype.kind):
+        if weights.dtype.kind == "c":
+            weights = weights.conj().astype(np.complex128, copy=False)
+        output = _output(output, input, complex_output=True)
+
+        def run(input, weights, output, cval):
+            correlate1d(input, weights, axis, output, mode, cval, origin)
+
+        return _by_parts(run, input, weights, output, cval)
+    output = _output(output, input)
+    weights = np.asarray(weights, np.float64)
+    if weights.ndim != 1 or weights.shape[0] < 1:
+        raise RuntimeError("no filter weights given")
+    axis = _axis(axis, input.ndim)
+    size = len(weights)
+    if not -(size // 2) <= origin <= (size - 1) // 2:
+        raise ValueError("Invalid origin; origin must satisfy -(len(weights) // 2) <= origin <= (len(weights)-1) // 2")
+    if input.dtype.isnative and output.dtype.isnative:
+        _apron.correlate1d(input, weights, axis, output, mode, cval, origin)
+    else:
+        _to_native(output, lambda target: _apron.correlate1d(_native(input), weights, axis, target, mode, cval, origin))
+    return output
+
+
+def convolve1d(input, weights, axis=-1, output=None, mode="reflect", cval=0.0, origin=0):
+    """Convolve along one axis: :func:`correlate1d` with the taps reversed.
+
+    Parameters
+    ----------
+    input, weights, axis, output, mode, cval, origin
+        As for :func:`correlate1d`.
+
+    Returns
+    -------
+    ndarray
+        The result, of the input's shape.
+    """
+    weights = np.asarray(weights)[::-1]
+    origin = -origin
+    if len(weights) % 2 == 0:
+        origin -= 1
+    if weights.dtype.kind == "c":
+        # The correlation conjugates them.
+        weights = weights.conj()
+    return correlate1d(input, weights, axis, output, mode, cval, origin)
+
+
+def _gaussian_taps(sigma, order, radius):
+    """Samples of a Gaussian or of its derivative of this order."""
+    if order < 0:
+        raise ValueError("order must be non-negative")
+    x = np.arange(-radius, radius + 1)
+    variance = sigma * sigma
+    taps = np.exp(-0.5 / variance * x**2)
+    taps = taps / taps.sum()
+    if order == 0:
+        return taps
+    # A derivative is q(x) times the Gaussian, and (q g)' = (q' - q x / variance) g: a matrix on the coefficients of q.
+    powers = np.arange(order + 1)
+    derive = np.diag(powers[1:], 1) + np.diag(np.ones(order) / -variance, -1)
+    q = np.zeros(order + 1)
+    q[0] = 1
+    for _ in range(order):
+        q = derive.dot(q)
+    return (x[:, None] ** powers).dot(q) * taps
+
+
+def gaussian_filter1d(
+    input, sigma, axis=-1, order=0, output=None, mode="reflect", cval=0.0, truncate=4.0, *, radius=None
+):
+    """Blur along one axis with a Gaussian, or correlate with its derivative.
+
+    Parameters
+    ----------
+    input : array_like
+        An array of any shape.
+    sigma : scalar
+        The standard deviation, in elements.
+    axis : int, default -1
+        The axis.
+    order : int, default 0
+        0 for the Gaussian, 1 for its first derivative, and so on.
+    output, mode, cval
+        As for :func:`correlate1d`.
+    truncate : float, default 4.0
+        Where the Gaussian is cut off, in standard deviations.
+    radius : int, optional
+        Where it is cut off, in elements, instead of `truncate`.
+
+    Returns
+    -------
+    ndarray
+        The result, of the input's shape.
+
+    Raises
+    ------
+    ValueError
+        If the radius is not an integer of at least 0, or the order negative.
+    """
+    if radius is None:
+        radius = int(truncate * float(sigma) + 0.5)
+    if not isinstance(radius, numbers.Integral) or radius < 0:
+        raise ValueError("Radius must be a nonnegative integer.")
+    taps = _gaussian_taps(sigma, order, radius)[::-1]
+    return correlate1d(input, taps, axis, output, mode, cval, 0)
+
+
+def gaussian_filter(
+    input, sigma, order=0, output=None, mode="reflect", cval=0.0, truncate=4.0, *, radius=None, axes=None
+):
+    """Blur with a Gaussian, one axis after the other.
+
+    Parameters
+    ----------
+    input : array_like
+        An array of any shape.
+    sigma, order, mode, radius : scalar or sequence
+        As for :func:`gaussian_filter1d`, for all axes or for each.
+    output, cval, truncate
+        As for :func:`gaussian_filter1d`. The result of each pass has the output's type.
+    axes : int or tuple of int, optional
+        The axes to filter along; all unless given. Sequences have as many elements.
+
+    Returns
+    -------
+    ndarray
+        The result, of the input's shape.
+
+    Raises
+    ------
+    RuntimeError
+        If a sequence has another length than there are axes.
+    """
+    if _is_dask(input):
+        from . import dask
+
+        return dask._gaussian_filter(input, sigma, order, output, mode, cval, truncate, radius=radius, axes=axes)
+    input = np.asarray(input)
+    output = _output(output, input)
+    axes = _axes(axes, input.ndim)
+    given = zip(*(_each(value, len(axes)) for value in (axes, sigma, order, mode, radius)))
+
+    def blur(axis, sigma, order, mode, radius):
+        return lambda source, target: gaussian_filter1d(
+            source, sigma, axis, order, target, mode, cval, truncate, radius=radius
+        )
+
+    passes = [blur(*each) for each in given if each[1] > 1e-15]
+    return _passes(input, output, passes)
+
+
+def _derivative(input, axis, output, mode, cval, smoothing):
+    """A difference along one axis, smoothed along the others."""
+    if _is_dask(input):
+        from . import dask
+
+        return dask._derivative(input, axis, output, mode, cval, smoothing)
+    input = np.asarray(input)
+    axis = _axis(axis, input.ndim)
+    output = _output(output, input)
+    modes = _each(mode, input.ndim)
+
+    def along(axis, taps):
+        return lambda source, target: correlate1d(source, taps, axis, target, modes[axis], cval, 0)
+
+    others = [along(other, smoothing) for other in range(input.ndim) if other != axis]
+    return _passes(input, output, [along(axis, [-1, 0, 1]), *others])
+
+
+def sobel(input, axis=-1, output=None, mode="reflect", cval=0.0):
+    """Sobel's derivative along one axis: ``-1 0 1`` there, ``1 2 1`` along all others.
+
+    Parameters
+    ----------
+    input, axis, output, cval
+        As for :func:`correlate1d`.
+    mode : str or sequence of str
+        As for :func:`correlate1d`, for all axes or for each.
+
+    Returns
+    -------
+    ndarray
+        The result, of the input's shape. An unsigned type wraps what is negative.
+    """
+    return _derivative(input, axis, output, mode, cval, [1, 2, 1])
+
+
+def prewitt(input, axis=-1, output=None, mode="reflect", cval=0.0):
+    """Prewitt's derivative along one axis: ``-1 0 1`` there, ``1 1 1`` along all others.
+
+    Parameters
+    ----------
+    input, axis, output, mode, cval
+        As for :func:`sobel`.
+
+    Returns
+    -------
+    ndarray
+        The result, of the input's shape. An unsigned type wraps what is negative.
+    """
+    return _derivative(input, axis, output, mode, cval, [1, 1, 1])
+
+
+def _combined(input, derivative, output, mode, cval, arguments, keywords, axes, combine):
+    """The results of a function along each axis, combined."""
+    input = np.asarray(input)
+    output = _output(output, input)
+    axes = _axes(axes, input.ndim)
+    keywords = keywords or {}
+    if not axes:
+        output[...] = input
+        return output
+    modes = _each(mode, len(axes))
+    target = output
+    if np.may_share_memory(input, output):
+        # It is read once for every axis.
+        input = input.copy()
+    derivative(input, axes[0], target, modes[0], cval, *arguments, **keywords)
+    combine(target)
+    for axis, mode in zip(axes[1:], modes[1:]):
+        part = derivative(input, axis, output.dtype, mode, cval, *arguments, **keywords)
+        combine(part)
+        target += part
+    return output
+
+
+def generic_laplace(
+    input, derivative2, output=None, mode="reflect", cval=0.0, extra_arguments=(), extra_keywords=None, *, axes=None
+):
+    """The sum of second derivatives along all axes, which a function computes.
+
+    Parameters
+    ----------
+    input : array_like
+        An array of any shape.
+    derivative2 : callable
+        ``derivative2(input, axis, output, mode, cval, *extra_arguments, **extra_keywords)``, whose `output` is an array or a type.
+    output, mode, cval, axes
+        As for :func:`gaussian_filter`.
+    extra_arguments, extra_keywords
+        What else the function gets.
+
+    Returns
+    -------
+    ndarray
+        The result, of the input's shape.
+    """
+    return _combined(input, derivative2, output, mode, cval, extra_arguments, extra_keywords, axes, lambda part: None)
+
+
+def laplace(input, output=None, mode="reflect", cval=0.0, *, axes=None):
+    """The Laplacian by second differences, ``1 -2 1`` along each axis.
+
+    Parameters
+    ----------
+    input, output, mode, cval, axes
+        As for :func:`gaussian_filter`.
+
+    Returns
+    -------
+    ndarray
+        The result, of the input's shape.
+    """
+    if _is_dask(input):
+        from . import dask
+
+        return dask._laplace(input, output, mode, cval, axes=axes)
+
+    def second(input, axis, output, mode, cval):
+        return correlate1d(input, [1, -2, 1], axis, output, mode, cval, 0)
+
+    return generic_laplace(input, second, output, mode, cval, axes=axes)
+
+
+def _sigmas(sigma, axes, dims):
+    """A standard deviation for each dimension: 0 for those that are not filtered."""
+    sigmas = [0] * dims
+    for axis, value in zip(axes, _each(sigma, len(axes))):
+        sigmas[axis] = value
+    return sigmas
+
+
+def gaussian_laplace(input, sigma, output=None, mode="reflect", cval=0.0, *, axes=None, **kwargs):
+    """The Laplacian of a Gaussian blur.
+
+    Parameters
+    ----------
+    input, sigma, output, mode, cval, axes
+        As for :func:`gaussian_filter`.
+    **kwargs
+        Passed to :func:`gaussian_filter`.
+
+    Returns
+    -------
+    ndarray
+        The result, of the input's shape.
+    """
+    if _is_dask(input):
+        from . import dask
+
+        return dask._of_gaussian(gaussian_laplace, input, sigma, output, mode, cval, axes, kwargs)
+    input = np.asarray(input)
+    axes = _axes(axes, input.ndim)
+    sigmas = _sigmas(sigma, axes, input.ndim)
+
+    def second(input, axis, output, mode, cval, sigma, **kwargs):
+        order = [0] * input.ndim
+        order[axis] = 2
+        return gaussian_filter(input, sigma, order, output, mode, cval, **kwargs)
+
+    return generic_laplace(input, second, output, mode, cval, (sigmas,), kwargs, axes=axes)
+
+
+def generic_gradient_magnitude(
+    input, derivative, output=None, mode="reflect", cval=0.0, extra_arguments=(), extra_keywords=None, *, axes=None
+):
+    """The magnitude of the gradient, whose parts a function computes.
+
+    Parameters
+    ----------
+    input : array_like
+        An array of any shape.
+    derivative : callable
+        ``derivative(input, axis, output, mode, cval, *extra_arguments, **extra_keywords)``, whose `output` is an array or a type.
+    output, mode, cval, axes
+        As for :func:`gaussian_filter`.
+    extra_arguments, extra_keywords
+        What else the function gets.
+
+    Returns
+    -------
+    ndarray
+        The result, of the input's shape.
+    """
+    output = _combined(
+        input,
+        derivative,
+        output,
+        mode,
+        cval,
+        extra_arguments,
+        extra_keywords,
+        axes,
+        lambda part: np.multiply(part, part, part),
+    )
+    if _axes(axes, output.ndim):
+        np.sqrt(output, output, casting="unsafe")
+    return output
+
+
+def gaussian_gradient_magnitude(input, sigma, output=None, mode="reflect", cval=0.0, *, axes=None, **kwargs):
+    """The magnitude of the gradient of a Gaussian blur.
+
+    Parameters
+    ----------
+    input, sigma, output, mode, cval, axes
+        As for :func:`gaussian_filter`.
+    **kwargs
+        Passed to :func:`gaussian_filter`.
+
+    Returns
+    -------
+    ndarray
+        The result, of the input's shape.
+    """
+    if _is_dask(input):
+        from . import dask
+
+        return dask._of_gaussian(gaussian_gradient_magnitude, input, sigma, output, mode, cval, axes, kwargs)
+    input = np.asarray(input)
+
+    def first(input, axis, output, mode, cval, sigma, **kwargs):
+        order = [0] * input.ndim
+        order[axis] = 1
+        return gaussian_filter(input, sigma, order, output, mode, cval, **kwargs)
+
+    return generic_gradient_magnitude(input, first, output, mode, cval, (sigma,), kwargs, axes=axes)
+
+
+def _correlate(input, weights, output, mode, cval, origin, convolution, axes):
+    if _is_dask(input):
+        from . import dask
+
+        function = convolve if convolution else correlate
+        return dask._window(function, input, weights, output, mode, cval, origin, axes)
+    input = np.asarray(input)
+    weights = np.asarray(weights)
+    if "c" in (input.dtype.kind, weights.dtype.kind):
+        if weights.dtype.kind == "c" and not convolution:
+            weights = weights.conj()
+        output = _output(output, input, complex_output=True)
+
+        def run(input, weights, output, cval):
+            _correlate(input, weights, output, mode, cval, origin, convolution, axes)
+
+        return _by_parts(run, input, weights, output, cval)
+    axes = _axes(axes, input.ndim)
+    weights = np.asarray(weights, np.float64)
+    origins = [0] * input.ndim
+    for axis, value in zip(axes, _each(origin, len(axes))):
+        origins[axis] = operator.index(value)
+    if len(axes) < input.ndim:
+        if weights.ndim != len(axes):
+            raise RuntimeError(f"weights.ndim ({weights.ndim}) must match len(axes) ({len(axes)})")
+        weights = np.expand_dims(weights, tuple(axis for axis in range(input.ndim) if axis not in axes))
+    if weights.ndim != input.ndim or 0 in weights.shape:
+        dims = sum(size > 0 for size in weights.shape)
+        raise RuntimeError(f"weights.ndim ({dims}) must match len(axes) ({len(axes)})")
+    if convolution:
+        weights = np.flip(weights)
+        origins = [-origin - (size + 1) % 2 for origin, size in zip(origins, weights.shape)]
+    for origin, size in zip(origins, weights.shape):
+        if not -(size // 2) <= origin <= (size - 1) // 2:
+            raise ValueError(
+                "Invalid origin; origin must satisfy -(weights.shape[k] // 2) <= origin[k] <= (weights.shape[k]-1) // 2"
+            )
+    output = _output(output, input)
+    if not isinstance(mode, str):
+        raise RuntimeError("A sequence of modes is not supported")
+    _to_native(output, lambda target: _apron.correlate(_native(input), weights, target, mode, cval, origins))
+    return output
+
+
+def correlate(input, weights, output=None, mode="reflect", cval=0.0, origin=0, *, axes=None):
+    """Correlate with a window of as many dimensions as the array.
+
+    Parameters
+    ----------
+    input : array_like
+        An array of any shape.
+    weights : array_like
+        The taps. Those of at most f64's epsilon do not take part, as in SciPy.
+    output, mode, cval
+        As for :func:`correlate1d`.
+    origin : int or sequence of int, default 0
+        How far before its middle the window is anchored, for all axes or for each.
+    axes : int or tuple of int, optional
+        The axes that the window extends along; all unless given.
+
+    Returns
+    -------
+    ndarray
+        The result, of the input's shape.
+
+    Raises
+    ------
+    RuntimeError
+        If the window has another number of dimensions, or for an unknown mode or type.
+    ValueError
+        If an origin lies outside the window.
+    """
+    return _correlate(input, weights, output, mode, cval, origin, False, axes)
+
+
+def convolve(input, weights, output=None, mode="reflect", cval=0.0, origin=0, *, axes=None):
+    """Convolve with a window of as many dimensions as the array: :func:`correlate` with the window flipped.
+
+    Parameters
+    ----------
+    input, weights, output, mode, cval, origin, axes
+        As for :func:`correlate`.
+
+    Returns
+    -------
+    ndarray
+        The result, of the input's shape.
+    """
+    return _correlate(input, weights, output, mode, cval, origin, True, axes)
+
+
+def uniform_filter1d(input, size, axis=-1, output=None, mode="reflect", cval=0.0, origin=0):
+    """The mean of `size` elements along one axis.
+
+    Parameters
+    ----------
+    input : array_like
+        An array of any shape.
+    size : int
+        How many elements.
+    axis, output, mode, cval, origin
+        As for :func:`correlate1d`.
+
+    Returns
+    -------
+    ndarray
+        The result, of the input's shape.
+
+    Raises
+    ------
+    RuntimeError
+        If `size` is below 1.
+    ValueError
+        If the origin lies outside the window.
+    """
+    if _is_dask(input):
+        from . import dask
+
+        return dask._along_axis(uniform_filter1d, input, size, axis, output, mode, cval, origin)
+    input = np.asarray(input)
+    axis = _axis(axis, input.ndim)
+    if size < 1:
+        raise RuntimeError("incorrect filter size")
+    complex_output = input.dtype.kind == "c"
+    output = _output(output, input, complex_output=complex_output)
+    if not 0 <= size // 2 + origin < size:
+        raise ValueError("invalid origin")
+    if complex_output:
+        uniform_filter1d(input.real, size, axis, output.real, mode, np.real(cval), origin)
+        uniform_filter1d(input.imag, size, axis, output.imag, mode, np.imag(cval), origin)
+        return output
+    _to_native(output, lambda target: _apron.uniform_filter1d(_native(input), size, axis, target, mode, cval, origin))
+    return output
+
+
+def uniform_filter(input, size=3, output=None, mode="reflect", cval=0.0, origin=0, *, axes=None):
+    """The mean of a box, one axis after the other.
+
+    Parameters
+    ----------
+    input : array_like
+        An array of any shape.
+    size, origin, mode : scalar or sequence
+        As for :func:`uniform_filter1d`, for all axes or for each.
+    output, cval
+        As for :func:`uniform_filter1d`. The result of each pass has the output's type.
+    axes : int or tuple of int, optional
+        The axes to filter along; all unless given.
+
+    Returns
+    -------
+    ndarray
+        The result, of the input's shape.
+    """
+    if _is_dask(input):
+        from . import dask
+
+        return dask._uniform_filter(input, size, output, mode, cval, origin, axes=axes)
+    input = np.asarray(input)
+    output = _output(output, input, complex_output=input.dtype.kind == "c")
+    axes = _axes(axes, input.ndim)
+    given = zip(*(_each(value, len(axes)) for value in (axes, size, origin, mode)))
+
+    def mean(axis, size, origin, mode):
+        return lambda source, target: uniform_filter1d(source, int(size), axis, target, mode, cval, origin)
+
+    return _passes(input, output, [mean(*each) for each in given if each[1] > 1])
+
+
+def _is_dask(array):
+    return type(array).__module__.startswith("dask.")

@@ -1,0 +1,57 @@
+//! NumPy's arrays as memory.
+
+use numpy::npyffi::{NPY_ARRAY_WRITEABLE, PyArrayObject};
+use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+/// The first value's address, which nothing is read from or written to here.
+pub(crate) fn address(array: &Bound<'_, PyUntypedArray>) -> *mut u8 {
+    let object: *mut PyArrayObject = array.as_array_ptr();
+    // SAFETY: a NumPy array's object, which `array` keeps.
+    unsafe { (*object).fields.data.cast() }
+}
+
+/// # Errors
+/// `ValueError` if the array is read-only.
+pub(crate) fn check_writeable(array: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
+    let object: *mut PyArrayObject = array.as_array_ptr();
+    // SAFETY: a NumPy array's object, which `array` keeps.
+    let flags = unsafe { (*object).fields.flags };
+    if flags & NPY_ARRAY_WRITEABLE == 0 {
+        return Err(PyValueError::new_err("the output array is read-only: pass one that can be written"));
+    }
+    Ok(())
+}
+
+/// NumPy's letter for the kind of an array's values, and their bytes.
+///
+/// # Errors
+/// `TypeError` if the bytes are in the other order than this machine's.
+pub(crate) fn kind(array: &Bound<'_, PyUntypedArray>) -> PyResult<(u8, usize)> {
+    let dtype = array.dtype();
+    if dtype.is_native_byteorder() == Some(false) {
+        return Err(PyTypeError::new_err("the array's bytes are in the other order: convert it with astype first"));
+    }
+    Ok((dtype.kind(), dtype.itemsize()))
+}
+
+/// The bytes from the lowest to behind the highest that an array's values lie in, counted from its first value.
+pub(crate) fn span(shape: &[usize], strides: &[isize], size: usize) -> (isize, isize) {
+    if shape.contains(&0) {
+        return (0, 0);
+    }
+    let offsets = shape.iter().zip(strides).map(|(&len, &stride)| (len as isize - 1) * stride);
+    offsets.fold((0, size as isize), |(low, high), offset| (low + offset.min(0), high + offset.max(0)))
+}
+
+/// Whether two arrays may have bytes in common: whether the ranges that they lie in do.
+pub(crate) fn overlap(one: &Bound<'_, PyUntypedArray>, other: &Bound<'_, PyUntypedArray>) -> bool {
+    let range = |array: &Bound<'_, PyUntypedArray>| {
+        let (low, high) = span(array.shape(), array.strides(), array.dtype().itemsize());
+        let address = address(array).addr() as isize;
+        (address + low, address + high)
+    };
+    let (one, other) = (range(one), range(other));
+    one.0 < other.1 && other.0 < one.1
+}

@@ -1,0 +1,387 @@
+//! Arrays in a GPU's memory: those of other libraries, as they describe them, and `DeviceArray`, which describes itself to them.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use apron::gpu::{DeviceImage, DeviceView, DeviceViewMut, Gpu, Stream, Strides};
+use apron::{ImageView, Layout, Pixel, Scalar, Shape, f16};
+use numpy::{PyArray1, PyArrayDescr, PyArrayMethods, PyReadonlyArrayDyn};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
+
+use crate::dlpack;
+use crate::filter::error;
+use crate::plan::{Plan, dims};
+
+/// An image in a GPU's memory: what kernels need to know of it.
+struct Described {
+    address: u64,
+    scalar: Scalar,
+    shape: Shape,
+    strides: Strides,
+}
+
+impl Described {
+    /// Of an array's shape and strides, in bytes.
+    fn new(address: u64, kind: &str, shape: &[usize], strides: &[i64], axis: isize) -> PyResult<Self> {
+        let scalar = scalar(kind)?;
+        let ([height, width, channels], [row, pixel, channel]) = dims(shape, strides, axis, scalar.bytes() as i64)?;
+        let pixel = i32::try_from(pixel).map_err(|_| {
+            PyValueError::new_err(format!("the pixels of a row are {pixel} bytes apart: at most 2 GiB"))
+        })?;
+        let shape = Shape { width, height, channels };
+        Ok(Self { address, scalar, shape, strides: Strides { row, pixel, channel, image: 0 } })
+    }
+}
+
+/// A type that kernels take, by its letter and bytes, as in NumPy's `typestr`.
+fn scalar(kind: &str) -> PyResult<Scalar> {
+    Ok(match kind.trim_start_matches(['<', '|', '=']) {
+        "u1" => Scalar::U8,
+        "u2" => Scalar::U16,
+        "f2" => Scalar::F16,
+        "f4" => Scalar::F32,
+        _ => {
+            let message = format!("the device array's type is {kind}: uint8, uint16, float16 or float32 is needed");
+            return Err(PyTypeError::new_err(message));
+        }
+    })
+}
+
+fn kind(scalar: Scalar) -> &'static str {
+    match scalar {
+        Scalar::U8 => "|u1",
+        Scalar::U16 => "<u2",
+        Scalar::F16 => "<f2",
+        _ => "<f4",
+    }
+}
+
+/// What another library says of an array: address, type, shape, and strides in bytes.
+type Foreign = (u64, String, Vec<usize>, Vec<i64>);
+
+/// Streams of other libraries that have been used last, each with its scratch memory, and the object that keeps it from being destroyed.
+static STREAMS: Mutex<VecDeque<(u32, u64, Arc<Mutex<Stream>>, Py<PyAny>)>> = Mutex::new(VecDeque::new());
+
+/// How many of them.
+const MOST_STREAMS: usize = 16;
+
+/// A stream's handle as the driver takes it. To `__cuda_array_interface__` and DLPack the legacy default stream is 1, since there 0 says nothing.
+fn driver_handle(handle: u64) -> *mut c_void {
+    (if handle == 1 { 0 } else { handle }) as *mut c_void
+}
+
+/// The library's stream of this handle; `owner` keeps it alive.
+fn foreign_stream(gpu: &Gpu, handle: u64, owner: &Bound<'_, PyAny>) -> Arc<Mutex<Stream>> {
+    let ordinal = gpu.info().ordinal;
+    let mut streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(at) = streams.iter().position(|known| (known.0, known.1) == (ordinal, handle)) {
+        let known = streams.remove(at).expect("it was found there");
+        let stream = known.2.clone();
+        streams.push_front(known);
+        return stream;
+    }
+    // SAFETY: the library gave this handle as that of a stream of this GPU, and `owner`, the object that it belongs to, is kept as long.
+    let stream = unsafe { gpu.stream_from_raw(driver_handle(handle)) };
+    let stream = Arc::new(Mutex::new(stream));
+    streams.push_front((ordinal, handle, stream.clone(), owner.clone().unbind()));
+    if streams.len() > MOST_STREAMS {
+        // It is waited for before its object may go.
+        streams.pop_back();
+    }
+    stream
+}
+
+/// Puts the filtering of one device array into another into a stream of their library's, or, if none is given, into a stream of apron's and
+/// waits for it.
+#[pyfunction]
+#[pyo3(name = "enqueue", signature = (plan, device, source, target, axis, stream, owner))]
+#[expect(clippy::too_many_arguments, reason = "two arrays and a stream, as Python tells them")]
+pub(crate) fn enqueue_foreign(
+    py: Python<'_>,
+    plan: &Plan,
+    device: u32,
+    source: Foreign,
+    target: Foreign,
+    axis: isize,
+    stream: Option<u64>,
+    owner: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let of = |(address, kind, shape, strides): &Foreign| Described::new(*address, kind, shape, strides, axis);
+    let gpu = Gpu::open(device).map_err(error)?;
+    let foreign = stream.map(|handle| foreign_stream(&gpu, handle, owner));
+    enqueue(py, &plan.plan, &gpu, (&of(&source)?, &of(&target)?), foreign)
+}
+
+/// Filters one array into another in a stream, or, if there is none, in one of apron's own, which is waited for.
+fn enqueue(
+    py: Python<'_>,
+    plan: &apron::Plan,
+    gpu: &Gpu,
+    (source, target): (&Described, &Described),
+    foreign: Option<Arc<Mutex<Stream>>>,
+) -> PyResult<()> {
+    py.detach(|| -> apron::Result<()> {
+        let kind = |image: &Described| (image.scalar, image.strides);
+        let Shape { width, height, .. } = source.shape;
+        // SAFETY: the arrays' library says that these values are there. Python's caller keeps the arrays, and libraries free memory in
+        // stream order. Views that overlap are refused.
+        let (src, mut dst) = unsafe {
+            (
+                DeviceView::from_raw(gpu, source.address, kind(source), source.shape, 1, 0..height)?,
+                DeviceViewMut::from_raw(gpu, target.address, kind(target), target.shape, 1, 0..height)?,
+            )
+        };
+        match foreign {
+            Some(stream) => {
+                let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+                plan.run_region(&src, &mut dst, 0..width, 0..height, &mut stream)
+            }
+            None => {
+                let mut stream = gpu.stream()?;
+                plan.run_region(&src, &mut dst, 0..width, 0..height, &mut stream)?;
+                stream.synchronize()
+            }
+        }
+    })
+    .map_err(error)
+}
+
+/// Waits for a stream of another library's on this GPU.
+#[pyfunction]
+pub(crate) fn synchronize(py: Python<'_>, device: u32, handle: u64) -> PyResult<()> {
+    py.detach(|| {
+        let gpu = Gpu::open(device)?;
+        // SAFETY: the library gave this handle as that of a stream of this GPU, for its array to be waited for.
+        unsafe { gpu.stream_from_raw(driver_handle(handle)) }.synchronize()
+    })
+    .map_err(error)
+}
+
+/// An array in a GPU's memory, of type uint8, uint16, float16 or float32.
+///
+/// :func:`apron.to_device` makes one, and a plan whose image is one, or is a device array of a library that is not known here. Libraries take
+/// it without a copy, by ``__cuda_array_interface__`` or DLPack. Nothing is pending that writes to it.
+#[pyclass(frozen, module = "apron", name = "DeviceArray")]
+pub(crate) struct DeviceArray {
+    /// What the memory belongs to.
+    owner: Arc<dyn Any + Send + Sync>,
+    address: u64,
+    device: u32,
+    scalar: Scalar,
+    shape: Vec<usize>,
+    /// In bytes.
+    strides: Vec<i64>,
+    readonly: bool,
+}
+
+impl DeviceArray {
+    /// A new array of two or three dimensions, its values whatever was there. Its rows, those of all planes where channels are the first axis,
+    /// are those of an image.
+    fn new(gpu: &Gpu, scalar: Scalar, shape: Vec<usize>, axis: isize) -> PyResult<Self> {
+        let ([height, width, channels], _) = dims(&shape, &vec![0; shape.len()], axis, 0)?;
+        let planar = match (shape.len(), axis) {
+            (2, _) | (_, -1 | 2) => false,
+            (_, -3 | 0) => true,
+            _ => {
+                return Err(PyValueError::new_err(format!(
+                    "axis is {axis}: the first or the last of a new device array"
+                )));
+            }
+        };
+        let rows = if planar {
+            Shape { width, height: height * channels, channels: 1 }
+        } else {
+            Shape { width, height, channels }
+        };
+        let image = gpu.image_of(rows, scalar, Layout::Interleaved).map_err(error)?;
+        let (value, row) = (scalar.bytes() as i64, image.strides().row);
+        let strides = match (shape.len(), planar) {
+            (2, _) => vec![row, value],
+            (_, true) => vec![row * height as i64, row, value],
+            (_, false) => vec![row, value * channels as i64, value],
+        };
+        let (address, device) = (image.address(), gpu.info().ordinal);
+        Ok(Self { owner: Arc::new(Mutex::new(image)), address, device, scalar, shape, strides, readonly: false })
+    }
+
+    /// The image, if it is one of apron's.
+    fn image(&self) -> Option<&Mutex<DeviceImage>> {
+        self.owner.downcast_ref()
+    }
+
+    fn upload<P: Pixel + numpy::Element>(&self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
+        let values: PyReadonlyArrayDyn<'_, P> = values.extract()?;
+        let values = values.as_slice()?;
+        let Some(image) = self.image() else { return Ok(()) };
+        py.detach(|| {
+            let mut image = image.lock().unwrap_or_else(PoisonError::into_inner);
+            let Shape { width, height, channels } = image.shape();
+            let gpu = image.gpu().clone();
+            gpu.upload_into(&ImageView::new(values, width, height, channels)?, &mut image)
+        })
+        .map_err(error)
+    }
+
+    fn download<'py, P: Pixel + numpy::Element>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let Some(image) = self.image() else { return self.copied(py)?.download::<P>(py) };
+        let values = py.detach(|| {
+            let image = image.lock().unwrap_or_else(PoisonError::into_inner);
+            image.gpu().download_stored::<P>(&image).map(apron::Image::into_vec)
+        });
+        Ok(PyArray1::from_vec(py, values.map_err(error)?).reshape(self.shape.clone())?.into_any())
+    }
+
+    /// A copy in memory of apron's.
+    fn copied(&self, py: Python<'_>) -> PyResult<Self> {
+        let gpu = Gpu::open(self.device).map_err(error)?;
+        let copy = Self::new(&gpu, self.scalar, self.shape.clone(), -1)?;
+        let identity = apron::Filter::identity();
+        let device = apron::Device::Gpu(self.device);
+        let plan = py.detach(|| apron::Plan::builder(&identity).device(device).build()).map_err(error)?;
+        enqueue(py, &plan, &gpu, (&self.described(-1)?, &copy.described(-1)?), None)?;
+        Ok(copy)
+    }
+
+    fn described(&self, axis: isize) -> PyResult<Described> {
+        Described::new(self.address, kind(self.scalar), &self.shape, &self.strides, axis)
+    }
+}
+
+#[pymethods]
+impl DeviceArray {
+    /// A new array of this shape and type, its values whatever was there.
+    #[staticmethod]
+    #[pyo3(signature = (shape, typestr, device = 0, axis = -1))]
+    fn _empty(shape: Vec<usize>, typestr: &str, device: u32, axis: isize) -> PyResult<Self> {
+        Self::new(&Gpu::open(device).map_err(error)?, scalar(typestr)?, shape, axis)
+    }
+
+    /// A copy of a NumPy array in C's order.
+    #[staticmethod]
+    #[pyo3(signature = (array, typestr, device = 0, axis = -1))]
+    fn _of(array: &Bound<'_, PyAny>, typestr: &str, device: u32, axis: isize) -> PyResult<Self> {
+        let py = array.py();
+        let copy = Self::_empty(array.getattr("shape")?.extract()?, typestr, device, axis)?;
+        match copy.scalar {
+            Scalar::U8 => copy.upload::<u8>(py, array),
+            Scalar::U16 => copy.upload::<u16>(py, array),
+            Scalar::F16 => copy.upload::<f16>(py, array),
+            _ => copy.upload::<f32>(py, array),
+        }?;
+        Ok(copy)
+    }
+
+    /// Takes over a DLPack capsule of a GPU's array, of which nothing is pending.
+    #[staticmethod]
+    fn _taken(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
+        let array = dlpack::Array::import(capsule)?;
+        if !matches!(array.device.0, dlpack::CUDA | dlpack::CUDA_MANAGED) {
+            let message = format!("DLPack device {:?}: an array of a CUDA device is needed", array.device);
+            return Err(PyBufferError::new_err(message));
+        }
+        let value = array.scalar.bytes() as i64;
+        Ok(Self {
+            owner: array.owner,
+            address: array.address,
+            device: array.device.1 as u32,
+            scalar: array.scalar,
+            shape: array.shape.iter().map(|&len| len as usize).collect(),
+            strides: array.strides.iter().map(|stride| stride * value).collect(),
+            readonly: array.readonly,
+        })
+    }
+
+    /// A copy on the host, in C's order.
+    fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self.scalar {
+            Scalar::U8 => self.download::<u8>(py),
+            Scalar::U16 => self.download::<u16>(py),
+            Scalar::F16 => self.download::<f16>(py),
+            _ => self.download::<f32>(py),
+        }
+    }
+
+    /// The extents.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.shape)
+    }
+
+    /// Bytes from one element to the next along each axis.
+    #[getter]
+    fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.strides)
+    }
+
+    /// The type, as NumPy's.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArrayDescr>> {
+        PyArrayDescr::new(py, kind(self.scalar))
+    }
+
+    #[getter]
+    fn _ordinal(&self) -> u32 {
+        self.device
+    }
+
+    /// The GPU, as plans name it.
+    #[getter]
+    fn device(&self) -> String {
+        format!("gpu:{}", self.device)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("apron.DeviceArray(shape={:?}, dtype={}, device={:?})", self.shape, self.scalar, self.device())
+    }
+
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let interface = PyDict::new(py);
+        interface.set_item("shape", self.shape(py)?)?;
+        interface.set_item("typestr", kind(self.scalar))?;
+        interface.set_item("data", (self.address, self.readonly))?;
+        interface.set_item("strides", self.strides(py)?)?;
+        interface.set_item("stream", py.None())?;
+        interface.set_item("version", 3)?;
+        Ok(interface)
+    }
+
+    fn __dlpack_device__(&self) -> (i32, u32) {
+        (dlpack::CUDA, self.device)
+    }
+
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<i64>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, u32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if stream == Some(0) {
+            return Err(PyValueError::new_err("stream is 0, which says nothing: 1 is the legacy default stream"));
+        }
+        if dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
+            return Err(PyBufferError::new_err("the array is in a GPU's memory: numpy() copies it to the host"));
+        }
+        if copy == Some(true) {
+            return Err(PyBufferError::new_err("copies are not made here: copy what from_dlpack returns"));
+        }
+        let value = self.scalar.bytes() as i64;
+        let array = dlpack::Array {
+            owner: self.owner.clone(),
+            address: self.address,
+            device: (dlpack::CUDA, self.device as i32),
+            scalar: self.scalar,
+            shape: self.shape.iter().map(|&len| len as i64).collect(),
+            strides: self.strides.iter().map(|stride| stride / value).collect(),
+            readonly: self.readonly,
+        };
+        array.export(py, max_version.is_some_and(|(major, _)| major >= 1))
+    }
+}

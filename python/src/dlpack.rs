@@ -1,0 +1,258 @@
+//! DLPack: how array libraries hand each other their arrays. The structures are those of `dlpack.h`, versions 0.8 and 1.0.
+
+use std::any::Any;
+use std::ffi::{CStr, c_void};
+use std::sync::Arc;
+
+use apron::Scalar;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+/// The device types of `dlpack.h` that are known here.
+pub(crate) const CUDA: i32 = 2;
+pub(crate) const CUDA_MANAGED: i32 = 13;
+
+const PLAIN: &CStr = c"dltensor";
+const PLAIN_USED: &CStr = c"used_dltensor";
+const VERSIONED: &CStr = c"dltensor_versioned";
+const VERSIONED_USED: &CStr = c"used_dltensor_versioned";
+
+/// Bit of `flags`: the consumer may not write.
+const READ_ONLY: u64 = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Device {
+    kind: i32,
+    id: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq)]
+struct Type {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+#[repr(C)]
+struct Tensor {
+    data: *mut c_void,
+    device: Device,
+    ndim: i32,
+    dtype: Type,
+    shape: *mut i64,
+    /// In elements; null for C's order.
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+#[repr(C)]
+struct Managed {
+    tensor: Tensor,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Self)>,
+}
+
+#[repr(C)]
+struct ManagedVersioned {
+    major: u32,
+    minor: u32,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Self)>,
+    flags: u64,
+    tensor: Tensor,
+}
+
+/// An array, as DLPack describes it.
+pub(crate) struct Array {
+    pub(crate) owner: Arc<dyn Any + Send + Sync>,
+    pub(crate) address: u64,
+    /// The device's kind and number.
+    pub(crate) device: (i32, i32),
+    pub(crate) scalar: Scalar,
+    pub(crate) shape: Vec<i64>,
+    /// In elements.
+    pub(crate) strides: Vec<i64>,
+    pub(crate) readonly: bool,
+}
+
+fn dtype(scalar: Scalar) -> Type {
+    let code = if matches!(scalar, Scalar::U8 | Scalar::U16) { 1 } else { 2 };
+    Type { code, bits: 8 * scalar.bytes() as u8, lanes: 1 }
+}
+
+/// What a tensor that is handed out belongs to: the memory, and the arrays that the tensor points to.
+struct Context {
+    _owner: Arc<dyn Any + Send + Sync>,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+}
+
+impl Array {
+    /// A capsule, for a library that knows versions from 1.0 on or that does not.
+    ///
+    /// # Errors
+    /// `BufferError` if the array is read-only, which the older form cannot say.
+    pub(crate) fn export(self, py: Python<'_>, versioned: bool) -> PyResult<Bound<'_, PyAny>> {
+        if self.readonly && !versioned {
+            return Err(PyBufferError::new_err("the array is read-only: ask with max_version=(1, 0)"));
+        }
+        let mut context = Box::new(Context { _owner: self.owner, shape: self.shape, strides: self.strides });
+        let tensor = Tensor {
+            data: self.address as *mut c_void,
+            device: Device { kind: self.device.0, id: self.device.1 },
+            ndim: context.shape.len() as i32,
+            dtype: dtype(self.scalar),
+            shape: context.shape.as_mut_ptr(),
+            strides: context.strides.as_mut_ptr(),
+            byte_offset: 0,
+        };
+        let context = Box::into_raw(context).cast();
+        if versioned {
+            let flags = if self.readonly { READ_ONLY } else { 0 };
+            let deleter = Some(delete_versioned as unsafe extern "C" fn(*mut ManagedVersioned));
+            let managed = Box::new(ManagedVersioned { major: 1, minor: 0, context, deleter, flags, tensor });
+            capsule(py, Box::into_raw(managed).cast(), VERSIONED, drop_versioned)
+        } else {
+            let deleter = Some(delete as unsafe extern "C" fn(*mut Managed));
+            capsule(py, Box::into_raw(Box::new(Managed { tensor, context, deleter })).cast(), PLAIN, drop_plain)
+        }
+    }
+
+    /// Takes over a capsule of another library's.
+    ///
+    /// # Errors
+    /// `BufferError` if it is none, or was taken already; `TypeError` for a type that kernels do not take.
+    pub(crate) fn import(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
+        let pointer = capsule.as_ptr();
+        // SAFETY: a capsule; the names are static. What has one of these names holds the structure, by the standard, and it stays alive
+        // until its deleter is called, by whoever renamed the capsule: here. Its shape and strides have `ndim` elements.
+        unsafe {
+            let (tensor, readonly, owner): (*const Tensor, bool, Arc<dyn Any + Send + Sync>) =
+                if ffi::PyCapsule_IsValid(pointer, VERSIONED.as_ptr()) == 1 {
+                    let managed = ffi::PyCapsule_GetPointer(pointer, VERSIONED.as_ptr()).cast::<ManagedVersioned>();
+                    if (*managed).major != 1 {
+                        let message =
+                            format!("DLPack {}.{}: 0.8 and 1.x are known", (*managed).major, (*managed).minor);
+                        return Err(PyBufferError::new_err(message));
+                    }
+                    ffi::PyCapsule_SetName(pointer, VERSIONED_USED.as_ptr());
+                    (&raw const (*managed).tensor, (*managed).flags & READ_ONLY != 0, Arc::new(TakenVersioned(managed)))
+                } else if ffi::PyCapsule_IsValid(pointer, PLAIN.as_ptr()) == 1 {
+                    let managed = ffi::PyCapsule_GetPointer(pointer, PLAIN.as_ptr()).cast::<Managed>();
+                    ffi::PyCapsule_SetName(pointer, PLAIN_USED.as_ptr());
+                    (&raw const (*managed).tensor, false, Arc::new(Taken(managed)))
+                } else {
+                    return Err(PyBufferError::new_err("no DLPack capsule, or one that was taken already"));
+                };
+            let tensor = &*tensor;
+            let scalar = [Scalar::U8, Scalar::U16, Scalar::F16, Scalar::F32].into_iter();
+            let scalar = scalar.into_iter().find(|&scalar| dtype(scalar) == tensor.dtype).ok_or_else(|| {
+                let Type { code, bits, lanes } = tensor.dtype;
+                let message = format!("DLPack type {code} of {bits} bits, {lanes} lanes");
+                PyTypeError::new_err(format!("{message}: uint8, uint16, float16 or float32 is needed"))
+            })?;
+            let dims = tensor.ndim as usize;
+            let numbers = |numbers: *const i64| (0..dims).map(|at| *numbers.add(at)).collect::<Vec<_>>();
+            let shape = if dims == 0 { Vec::new() } else { numbers(tensor.shape) };
+            let strides = if tensor.strides.is_null() { in_order(&shape) } else { numbers(tensor.strides) };
+            Ok(Self {
+                owner,
+                address: tensor.data as u64 + tensor.byte_offset,
+                device: (tensor.device.kind, tensor.device.id),
+                scalar,
+                shape,
+                strides,
+                readonly,
+            })
+        }
+    }
+}
+
+/// C's strides, in elements.
+fn in_order(shape: &[i64]) -> Vec<i64> {
+    let mut strides = vec![1; shape.len()];
+    for at in (1..shape.len()).rev() {
+        strides[at - 1] = strides[at] * shape[at];
+    }
+    strides
+}
+
+/// A tensor that was taken over.
+struct Taken(*mut Managed);
+
+/// Likewise.
+struct TakenVersioned(*mut ManagedVersioned);
+
+// SAFETY: by the standard the deleter may be called from any thread, and nothing else is done with the pointer.
+unsafe impl Send for Taken {}
+// SAFETY: likewise.
+unsafe impl Sync for Taken {}
+// SAFETY: likewise.
+unsafe impl Send for TakenVersioned {}
+// SAFETY: likewise.
+unsafe impl Sync for TakenVersioned {}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // SAFETY: the tensor was taken over, so its deleter is called here, and once. Libraries' deleters may need Python's lock.
+        Python::attach(|_| unsafe {
+            if let Some(deleter) = (*self.0).deleter {
+                deleter(self.0);
+            }
+        });
+    }
+}
+
+impl Drop for TakenVersioned {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        Python::attach(|_| unsafe {
+            if let Some(deleter) = (*self.0).deleter {
+                deleter(self.0);
+            }
+        });
+    }
+}
+
+fn capsule<'py>(
+    py: Python<'py>,
+    managed: *mut c_void,
+    name: &'static CStr,
+    destructor: unsafe extern "C" fn(*mut ffi::PyObject),
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the name is static, and the destructor knows what the pointer is. A new reference, or null with an exception set.
+    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(managed, name.as_ptr(), Some(destructor))) }
+}
+
+unsafe extern "C" fn delete(managed: *mut Managed) {
+    // SAFETY: a consumer calls this once, with what `export` made.
+    unsafe { drop(Box::from_raw((*Box::from_raw(managed)).context.cast::<Context>())) }
+}
+
+unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
+    // SAFETY: as above.
+    unsafe { drop(Box::from_raw((*Box::from_raw(managed)).context.cast::<Context>())) }
+}
+
+/// The destructor of a capsule that may not have been taken.
+unsafe extern "C" fn drop_plain(capsule: *mut ffi::PyObject) {
+    // SAFETY: Python calls it with the capsule; one that still has its first name was not taken.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, PLAIN.as_ptr()) == 1 {
+            delete(ffi::PyCapsule_GetPointer(capsule, PLAIN.as_ptr()).cast());
+        }
+    }
+}
+
+unsafe extern "C" fn drop_versioned(capsule: *mut ffi::PyObject) {
+    // SAFETY: as above.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
+            delete_versioned(ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast());
+        }
+    }
+}

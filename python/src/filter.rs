@@ -1,0 +1,288 @@
+//! The class `Filter`.
+
+use numpy::{AllowTypeChange, PyArray1, PyArray2, PyArrayLike1, PyArrayLike2, PyArrayMethods, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+/// apron's errors as Python's.
+pub(crate) fn error(error: apron::Error) -> PyErr {
+    use apron::Error;
+    let text = error.to_string();
+    match error {
+        Error::HostMemory { .. } | Error::DeviceMemory { .. } => PyMemoryError::new_err(text),
+        Error::NoGpu { .. } | Error::NoSuchGpu { .. } | Error::Driver { .. } => PyRuntimeError::new_err(text),
+        Error::Io { .. } | Error::Kernels { .. } => PyOSError::new_err(text),
+        _ => PyValueError::new_err(text),
+    }
+}
+
+type Taps1<'py> = PyArrayLike1<'py, f64, AllowTypeChange>;
+type Taps2<'py> = PyArrayLike2<'py, f64, AllowTypeChange>;
+
+/// A window of taps, and its anchor: the cell that lies on the output pixel.
+///
+/// Filters correlate, as SciPy's `correlate` and OpenCV's `filter2D`: they are not flipped. The anchor is the middle, ``size // 2``, unless
+/// another one is given. Filters are immutable, equal if they compute the same, and can be pickled.
+///
+/// Parameters
+/// ----------
+/// text : str
+///     A filter as the command line takes it: ``"gaussian:sigma=2"``, ``"sobel-x"``, ``"taps:0 1 0; 1 -4 1; 0 1 0"``,
+///     ``"separable:row=1 2 1,column=1 2 1"``, each with an anchor if ``@x,y`` follows.
+///
+/// Raises
+/// ------
+/// ValueError
+///     If the text is no filter.
+#[pyclass(frozen, eq, module = "apron", name = "Filter", from_py_object)]
+#[derive(Clone, PartialEq)]
+pub(crate) struct Filter(pub(crate) apron::Filter);
+
+impl Filter {
+    fn of(filter: apron::Result<apron::Filter>) -> PyResult<Self> {
+        filter.map(Self).map_err(error)
+    }
+
+    /// The expression that makes it.
+    pub(crate) fn described(&self) -> String {
+        format!("apron.Filter({:?})", self.0.to_string())
+    }
+}
+
+#[pymethods]
+impl Filter {
+    #[new]
+    fn new(text: &str) -> PyResult<Self> {
+        Self::of(text.parse())
+    }
+
+    /// A filter from its taps.
+    ///
+    /// Parameters
+    /// ----------
+    /// taps : array_like
+    ///     Of two dimensions: rows and columns. Whether they are the product of a row and a column is detected.
+    /// anchor : tuple of int, optional
+    ///     Column and row of the cell that lies on the output pixel; the middle unless given.
+    ///
+    /// Returns
+    /// -------
+    /// Filter
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If there are no taps, if one is not finite or too great for a float32, or if the anchor lies outside.
+    #[staticmethod]
+    #[pyo3(signature = (taps, anchor = None))]
+    fn from_taps(taps: Taps2<'_>, anchor: Option<(usize, usize)>) -> PyResult<Self> {
+        let (rows, cols) = (taps.shape()[0], taps.shape()[1]);
+        let values: Vec<f64> = taps.as_array().iter().copied().collect();
+        let filter = apron::Filter::from_taps_f64(cols, rows, &values);
+        Self::of(match anchor {
+            Some((x, y)) => filter.and_then(|filter| filter.anchored(x, y)),
+            None => filter,
+        })
+    }
+
+    /// The product of a row and a column: tap ``(r, c)`` is ``column[r] * row[c]``.
+    ///
+    /// Parameters
+    /// ----------
+    /// row, column : array_like
+    ///     Of one dimension.
+    /// anchor : tuple of int, optional
+    ///     As for :meth:`from_taps`.
+    ///
+    /// Returns
+    /// -------
+    /// Filter
+    #[staticmethod]
+    #[pyo3(signature = (row, column, anchor = None))]
+    fn separable(row: Taps1<'_>, column: Taps1<'_>, anchor: Option<(usize, usize)>) -> PyResult<Self> {
+        let values = |taps: &Taps1<'_>| taps.as_array().iter().copied().collect::<Vec<f64>>();
+        let filter = apron::Filter::separable_f64(&values(&row), &values(&column));
+        Self::of(match anchor {
+            Some((x, y)) => filter.and_then(|filter| filter.anchored(x, y)),
+            None => filter,
+        })
+    }
+
+    /// One tap of 1: the result is the image.
+    #[staticmethod]
+    fn identity() -> Self {
+        Self(apron::Filter::identity())
+    }
+
+    /// A Gaussian, whose taps sum to 1.
+    ///
+    /// Parameters
+    /// ----------
+    /// sigma : float, optional
+    ///     The standard deviation, in pixels. Without a size, the window has SciPy's radius, ``int(4 * sigma + 0.5)``.
+    /// size : int or tuple of int, optional
+    ///     Columns and rows of the window. Without `sigma`, that of OpenCV for the size.
+    ///
+    /// Returns
+    /// -------
+    /// Filter
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If neither is given, or one is not above 0.
+    #[staticmethod]
+    #[pyo3(signature = (sigma = None, size = None))]
+    fn gaussian(sigma: Option<f64>, size: Option<Size>) -> PyResult<Self> {
+        Self::of(match (sigma, size.map(Size::pair)) {
+            (Some(sigma), None) => apron::Filter::gaussian(sigma),
+            (Some(sigma), Some((cols, rows))) => apron::Filter::gaussian_sized(sigma, cols, rows),
+            (None, Some((cols, rows))) => apron::Filter::gaussian_from_size(cols, rows),
+            (None, None) => return Err(PyValueError::new_err("a Gaussian needs sigma, size or both")),
+        })
+    }
+
+    /// The mean over a window of `size`: a side, or columns and rows.
+    #[staticmethod]
+    fn r#box(size: Size) -> PyResult<Self> {
+        let (cols, rows) = size.pair();
+        Self::of(apron::Filter::box_filter(cols, rows))
+    }
+
+    /// The image minus `amount` times its Laplacian.
+    #[staticmethod]
+    #[pyo3(signature = (amount = 1.0))]
+    fn sharpen(amount: f64) -> PyResult<Self> {
+        Self::of(apron::Filter::sharpen(amount))
+    }
+
+    /// The image plus `amount` times the difference between the image and its blur of `sigma`.
+    #[staticmethod]
+    #[pyo3(signature = (sigma, amount = 1.0))]
+    fn unsharp(sigma: f64, amount: f64) -> PyResult<Self> {
+        Self::of(apron::Filter::unsharp(sigma, amount))
+    }
+
+    /// The derivative along x, with OpenCV's taps of this size: odd, 3 to 31.
+    #[staticmethod]
+    #[pyo3(signature = (size = 3))]
+    fn sobel_x(size: usize) -> PyResult<Self> {
+        Self::of(apron::Filter::sobel_x_sized(size))
+    }
+
+    /// The derivative along y, with OpenCV's taps of this size: odd, 3 to 31.
+    #[staticmethod]
+    #[pyo3(signature = (size = 3))]
+    fn sobel_y(size: usize) -> PyResult<Self> {
+        Self::of(apron::Filter::sobel_y_sized(size))
+    }
+
+    /// The derivative along x: ``-1 0 1``, smoothed by ``3 10 3``.
+    #[staticmethod]
+    fn scharr_x() -> Self {
+        Self(apron::Filter::scharr_x())
+    }
+
+    /// The derivative along y: ``-1 0 1``, smoothed by ``3 10 3``.
+    #[staticmethod]
+    fn scharr_y() -> Self {
+        Self(apron::Filter::scharr_y())
+    }
+
+    /// The derivative along x: ``-1 0 1``, smoothed by ``1 1 1``.
+    #[staticmethod]
+    fn prewitt_x() -> Self {
+        Self(apron::Filter::prewitt_x())
+    }
+
+    /// The derivative along y: ``-1 0 1``, smoothed by ``1 1 1``.
+    #[staticmethod]
+    fn prewitt_y() -> Self {
+        Self(apron::Filter::prewitt_y())
+    }
+
+    /// The sum of the second derivatives, from 4 or 8 neighbours.
+    #[staticmethod]
+    #[pyo3(signature = (neighbours = 4))]
+    fn laplacian(neighbours: usize) -> PyResult<Self> {
+        Self::of(apron::Filter::laplacian(neighbours))
+    }
+
+    /// The Laplacian of a Gaussian of `sigma`, at least 0.5; a flat image gives 0.
+    #[staticmethod]
+    fn laplacian_of_gaussian(sigma: f64) -> PyResult<Self> {
+        Self::of(apron::Filter::laplacian_of_gaussian(sigma))
+    }
+
+    /// A relief lit from the upper left.
+    #[staticmethod]
+    fn emboss() -> Self {
+        Self(apron::Filter::emboss())
+    }
+
+    /// The mean along a line of `length` pixels; `angle` in degrees, counter-clockwise from the x axis.
+    #[staticmethod]
+    #[pyo3(signature = (length, angle = 0.0))]
+    fn motion(length: f64, angle: f64) -> PyResult<Self> {
+        Self::of(apron::Filter::motion(length, angle))
+    }
+
+    /// The filter rotated by 180 degrees, with its anchor: its correlation is the original's convolution.
+    fn flipped(&self) -> Self {
+        Self(self.0.clone().flipped())
+    }
+
+    /// Rows and columns of the window, as NumPy orders them.
+    #[getter]
+    fn shape(&self) -> (usize, usize) {
+        (self.0.rows(), self.0.cols())
+    }
+
+    /// Column and row of the cell that lies on the output pixel.
+    #[getter]
+    fn anchor(&self) -> (usize, usize) {
+        self.0.anchor()
+    }
+
+    /// Whether the taps are the product of a row and a column.
+    #[getter]
+    fn is_separable(&self) -> bool {
+        self.0.is_separable()
+    }
+
+    /// The taps, of shape (rows, columns) and type float64.
+    #[getter]
+    fn taps<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<f64>>> {
+        let (rows, cols) = self.shape();
+        let taps = (0..rows).flat_map(|row| (0..cols).map(move |col| self.0.tap(row, col)));
+        PyArray1::from_iter(py, taps).reshape([rows, cols])
+    }
+
+    fn __str__(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        self.described()
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> (Py<PyAny>, (String,)) {
+        (slf.get_type().into_any().unbind(), (slf.get().__str__(),))
+    }
+}
+
+/// A side of a square window, or columns and rows.
+#[derive(FromPyObject)]
+enum Size {
+    Square(usize),
+    Sides(usize, usize),
+}
+
+impl Size {
+    fn pair(self) -> (usize, usize) {
+        match self {
+            Self::Square(side) => (side, side),
+            Self::Sides(cols, rows) => (cols, rows),
+        }
+    }
+}

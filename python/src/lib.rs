@@ -1,0 +1,33 @@
+//! apron for Python: the extension module `apron._apron`. The package around it, in `package/apron`, is Python.
+
+mod array;
+mod device;
+mod dlpack;
+mod filter;
+mod ndimage;
+mod passes;
+mod plan;
+mod threads;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _apron {
+    use super::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+
+    #[pymodule_export]
+    use crate::device::{DeviceArray, enqueue_foreign, synchronize};
+    #[pymodule_export]
+    use crate::filter::Filter;
+    #[pymodule_export]
+    use crate::ndimage::{correlate, correlate1d, uniform_filter1d};
+    #[pymodule_export]
+    use crate::plan::Plan;
+    #[pymodule_export]
+    use crate::threads::after_fork;
+}

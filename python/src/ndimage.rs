@@ -1,0 +1,128 @@
+//! What `apron.ndimage` calls: one pass over an array.
+
+use numpy::{PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::array;
+use crate::passes::{self, Array, Kind, Mode, Reach, Sums};
+use crate::threads::without_lock;
+
+fn mode(name: &str, cval: f64) -> PyResult<Mode> {
+    Ok(match name {
+        "reflect" | "grid-mirror" => Mode::Reflect,
+        "constant" | "grid-constant" => Mode::Constant(cval),
+        "nearest" => Mode::Nearest,
+        "mirror" => Mode::Mirror,
+        "wrap" | "grid-wrap" => Mode::Wrap,
+        // SciPy's words, which programs may look for.
+        _ => return Err(PyRuntimeError::new_err("boundary mode not supported")),
+    })
+}
+
+fn memory(array: &Bound<'_, PyUntypedArray>) -> PyResult<Array> {
+    let (letter, bytes) = array::kind(array)?;
+    let kind = Kind::named(letter, bytes).ok_or_else(|| PyRuntimeError::new_err("data type not supported"))?;
+    Ok(Array { data: array::address(array), kind, shape: array.shape().to_vec(), strides: array.strides().to_vec() })
+}
+
+fn run(
+    input: &Bound<'_, PyUntypedArray>,
+    output: &Bound<'_, PyUntypedArray>,
+    reach: &[Reach],
+    sums: &Sums,
+    mode: Mode,
+) -> PyResult<()> {
+    if input.shape() != output.shape() {
+        return Err(PyRuntimeError::new_err("output shape not correct"));
+    }
+    array::check_writeable(output)?;
+    if array::overlap(input, output) {
+        let temporary = input.py().import("numpy")?.call_method1("empty_like", (output,))?;
+        run(input, temporary.cast()?, reach, sums, mode)?;
+        return output.set_item(pyo3::types::PyEllipsis::get(input.py()), temporary);
+    }
+    let (source, target) = (memory(input)?, memory(output)?);
+    // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep, and that is not shared between these two. That no
+    // other thread writes to them meanwhile is the caller's promise, as for every function of NumPy that releases the GIL.
+    without_lock(input.py(), || unsafe { passes::filter(&source, &target, reach, sums, mode) })
+}
+
+/// One window's reach along one axis.
+fn along(input: &Bound<'_, PyUntypedArray>, axis: usize, size: usize, origin: isize) -> PyResult<Vec<Reach>> {
+    let mut reach = vec![Reach::default(); input.ndim()];
+    let place = reach.get_mut(axis).ok_or_else(|| PyValueError::new_err("there is no such axis"))?;
+    *place = inside(size, origin)?;
+    Ok(reach)
+}
+
+/// The reach of a window whose origin lies in it.
+fn inside(size: usize, origin: isize) -> PyResult<Reach> {
+    let half = (size / 2) as isize;
+    if size == 0 || !(-half..=(size as isize - 1) / 2).contains(&origin) {
+        return Err(PyValueError::new_err("the origin lies outside the window"));
+    }
+    Ok(Reach::new(size, origin))
+}
+
+/// Correlates along one axis with SciPy's order of sums.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "SciPy's")]
+pub(crate) fn correlate1d(
+    input: &Bound<'_, PyUntypedArray>,
+    weights: PyReadonlyArrayDyn<'_, f64>,
+    axis: usize,
+    output: &Bound<'_, PyUntypedArray>,
+    mode: &str,
+    cval: f64,
+    origin: isize,
+) -> PyResult<()> {
+    let taps: Vec<f64> = weights.as_array().iter().copied().collect();
+    if taps.is_empty() {
+        return Err(PyRuntimeError::new_err("no filter weights given"));
+    }
+    let reach = along(input, axis, taps.len(), origin)?;
+    let sums = passes::along(axis, input.ndim(), &taps);
+    run(input, output, &reach, &sums, self::mode(mode, cval)?)
+}
+
+/// A running mean along one axis.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "SciPy's")]
+pub(crate) fn uniform_filter1d(
+    input: &Bound<'_, PyUntypedArray>,
+    size: usize,
+    axis: usize,
+    output: &Bound<'_, PyUntypedArray>,
+    mode: &str,
+    cval: f64,
+    origin: isize,
+) -> PyResult<()> {
+    let reach = along(input, axis, size, origin)?;
+    let sums = match size {
+        1 => passes::along(axis, input.ndim(), &[1.0]),
+        _ => Sums::Running { axis, size },
+    };
+    run(input, output, &reach, &sums, self::mode(mode, cval)?)
+}
+
+/// Correlates with a window of as many dimensions as the array. Taps up to f64's epsilon do not take part.
+#[pyfunction]
+pub(crate) fn correlate(
+    input: &Bound<'_, PyUntypedArray>,
+    weights: PyReadonlyArrayDyn<'_, f64>,
+    output: &Bound<'_, PyUntypedArray>,
+    mode: &str,
+    cval: f64,
+    origins: Vec<isize>,
+) -> PyResult<()> {
+    let window = weights.as_array();
+    if window.ndim() != input.ndim() || origins.len() != input.ndim() {
+        return Err(PyRuntimeError::new_err("the window needs as many dimensions as the array"));
+    }
+    let reach = window.shape().iter().zip(&origins).map(|(&size, &origin)| inside(size, origin));
+    let reach = reach.collect::<PyResult<Vec<_>>>()?;
+    let taps = window.indexed_iter().filter(|(_, tap)| tap.abs() > f64::EPSILON);
+    let taps = taps.map(|(index, &tap)| (numpy::ndarray::Dimension::slice(&index).to_vec(), tap)).collect();
+    run(input, output, &reach, &Sums::InTurn { start: 0.0, taps }, self::mode(mode, cval)?)
+}

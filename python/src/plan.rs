@@ -1,0 +1,411 @@
+//! The class `Plan`, and its calls with NumPy's arrays.
+
+use apron::{Border, Device, ImageView, ImageViewMut, Pixel, Scalar, Variant, f16};
+use numpy::npyffi::{NPY_ORDER, PY_ARRAY_API};
+use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyEllipsis;
+
+use crate::array;
+use crate::filter::{Filter, error};
+use crate::threads::without_lock;
+
+/// A filter ready to run on a device, with a rule for what lies outside the image. It filters images of any size, from any thread.
+///
+/// Parameters
+/// ----------
+/// filter : Filter or str
+///     The filter, or the text of one.
+/// border : str, default "reflect101"
+///     What lies outside the image: "constant" (zeros), "constant:VALUE", "replicate", "reflect", "reflect101", "wrap", or "keep", which copies
+///     the image where the window leaves it.
+/// device : str, default "auto"
+///     "cpu", "gpu", "gpu:N", "gpu:all", or "auto" for the first GPU, and the CPU where there is none.
+/// variant : str, optional
+///     The variant to run; chosen for each size of image unless given.
+/// memory : int, optional
+///     The most bytes of a GPU's memory that a call takes for images on the host.
+/// autotune : bool, default False
+///     Whether to measure which variant is fastest on this GPU.
+///
+/// Raises
+/// ------
+/// ValueError
+///     For an unknown border, device or variant, or a variant that cannot run this filter.
+/// RuntimeError
+///     If a GPU was named that cannot be used.
+#[pyclass(frozen, module = "apron", name = "Plan")]
+pub(crate) struct Plan {
+    pub(crate) plan: apron::Plan,
+    filter: Filter,
+    border: Border,
+    variant: Option<Variant>,
+    memory: Option<u64>,
+    autotune: bool,
+}
+
+/// A filter, or the text of one.
+#[derive(FromPyObject)]
+enum Given {
+    Filter(Filter),
+    Text(String),
+}
+
+fn parsed<T: std::str::FromStr<Err = apron::Error>>(text: &str) -> PyResult<T> {
+    text.parse().map_err(error)
+}
+
+#[pymethods]
+impl Plan {
+    #[new]
+    #[pyo3(signature = (filter, border = "reflect101", device = "auto", *, variant = None, memory = None, autotune = false))]
+    fn new(
+        py: Python<'_>,
+        filter: Given,
+        border: &str,
+        device: &str,
+        variant: Option<&str>,
+        memory: Option<u64>,
+        autotune: bool,
+    ) -> PyResult<Self> {
+        let filter = match filter {
+            Given::Filter(filter) => filter,
+            Given::Text(text) => Filter(parsed(&text)?),
+        };
+        let (border, device): (Border, Device) = (parsed(border)?, parsed(device)?);
+        let variant = variant.map(parsed::<Variant>).transpose()?;
+        let builder = apron::Plan::builder(&filter.0).border(border).device(device).variant(variant).autotune(autotune);
+        let builder = if let Some(bytes) = memory { builder.memory(bytes) } else { builder };
+        let plan = py.detach(|| builder.build()).map_err(error)?;
+        Ok(Self { plan, filter, border, variant, memory, autotune })
+    }
+
+    /// The filter.
+    #[getter]
+    fn filter(&self) -> Filter {
+        self.filter.clone()
+    }
+
+    /// What lies outside the image.
+    #[getter]
+    fn border(&self) -> String {
+        self.border.to_string()
+    }
+
+    /// The device that it runs on: never "auto".
+    #[getter]
+    fn device(&self) -> String {
+        self.plan.device().to_string()
+    }
+
+    /// The variant that it was made for; none if one is chosen for each size of image.
+    #[getter]
+    fn variant(&self) -> Option<&'static str> {
+        self.variant.map(Variant::name)
+    }
+
+    /// Why "auto" became the CPU, if it did.
+    #[getter]
+    fn fallback(&self) -> Option<String> {
+        self.plan.fallback().map(ToString::to_string)
+    }
+
+    /// The name of the variant that an image of this size runs.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     If the plan was made for a variant that cannot run it.
+    #[pyo3(signature = (height, width, channels = 1))]
+    fn variant_for(&self, height: usize, width: usize, channels: usize) -> PyResult<&'static str> {
+        self.plan.variant_for(apron::Shape { width, height, channels }).map(Variant::name).map_err(error)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("apron.Plan({}, border={:?}, device={:?})", self.filter.described(), self.border(), self.device())
+    }
+
+    /// Pickled with the device that it runs on.
+    #[expect(clippy::type_complexity, reason = "a tuple, as Python wants it")]
+    fn __reduce__(
+        slf: &Bound<'_, Self>,
+    ) -> PyResult<(Py<PyAny>, (Filter, String, String, Option<&'static str>, Option<u64>, bool))> {
+        let plan = slf.get();
+        let again = slf.py().import("apron._arrays")?.getattr("rebuilt")?;
+        Ok((again.unbind(), (plan.filter(), plan.border(), plan.device(), plan.variant(), plan.memory, plan.autotune)))
+    }
+
+    /// Filter an image.
+    ///
+    /// Python's lock is released meanwhile: no other thread may write to the image, or use the output.
+    ///
+    /// Parameters
+    /// ----------
+    /// image : array
+    ///     Rows and columns, or rows, columns and channels, which do not mix. NumPy's arrays, those of libraries with DLPack, CuPy's and PyTorch's on
+    ///     a GPU, Dask's, and what NumPy makes an array of. The types uint8, uint16, float16 and float32 are filtered as they are. Other
+    ///     integers and float64 are converted to float32 first, and the result back.
+    /// out : array, optional
+    ///     Where the result goes; of the same shape, of any of these types. It may be the image, but not on a GPU.
+    /// axis : int, default -1
+    ///     The axis of the channels of an image of three dimensions; 0 for planes.
+    /// dtype : dtype, optional
+    ///     The result's type; the image's unless given. float32 keeps a derivative's sign. Integers are rounded half to even and saturated.
+    ///
+    /// Returns
+    /// -------
+    /// array
+    ///     The result: `out`, or a new array of the image's kind. An image on a GPU is filtered there, in its library's current stream, without a
+    ///     copy; the result may not have been computed yet when this returns.
+    ///
+    /// Notes
+    /// -----
+    /// A view whose rows, or whose planes' rows, have their pixels side by side is read and written where it is, whatever lies between
+    /// the rows. Other views are copied once.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     For another number of dimensions, an axis that there is not, or an output of another shape, or read-only.
+    /// TypeError
+    ///     For other types.
+    /// MemoryError
+    ///     If the host or the GPU has no room for it.
+    #[pyo3(signature = (image, out = None, *, axis = -1, dtype = None))]
+    fn __call__<'py>(
+        slf: &Bound<'py, Self>,
+        image: &Bound<'py, PyAny>,
+        out: Option<&Bound<'py, PyAny>>,
+        axis: isize,
+        dtype: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if let (Ok(src), None | Some(Ok(_))) =
+            (image.cast::<PyUntypedArray>(), out.map(|out| out.cast::<PyUntypedArray>()))
+        {
+            let out = out.and_then(|out| out.cast::<PyUntypedArray>().ok());
+            if let Some(result) = slf.get().on_host(src, out, axis, dtype)? {
+                return Ok(result);
+            }
+        }
+        static OTHERS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let others = OTHERS.import(slf.py(), "apron._arrays", "call")?;
+        others.call1((slf, image, out, axis, dtype))
+    }
+}
+
+impl Plan {
+    /// Filters an array of one of the types that plans take; none for other types.
+    fn on_host<'py>(
+        &self,
+        src: &Bound<'py, PyUntypedArray>,
+        out: Option<&Bound<'py, PyUntypedArray>>,
+        axis: isize,
+        dtype: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = src.py();
+        let Some(from) = scalar(&src.dtype()) else { return Ok(None) };
+        let wanted = match (out, dtype) {
+            (Some(_), Some(_)) => return Err(PyTypeError::new_err("pass out or dtype: the result has out's type")),
+            (Some(out), None) => out.dtype(),
+            (None, Some(dtype)) => PyArrayDescr::new(py, dtype)?,
+            (None, None) => src.dtype(),
+        };
+        // Each pair of types is an engine of its own in the binary. What is neither the source's type nor f32 is converted from f32, which gives
+        // the same bits.
+        let Some(to) = scalar(&wanted).filter(|&to| to == from || to == Scalar::F32) else { return Ok(None) };
+        if let Some(out) = out {
+            if out.shape() != src.shape() {
+                let shapes = format!("the image's shape is {:?} and the output's {:?}", src.shape(), out.shape());
+                return Err(PyValueError::new_err(format!("{shapes}: they must be the same")));
+            }
+            array::check_writeable(out)?;
+        }
+        let Some(source) = Layout::of(src, from, axis)? else {
+            return self.on_copy(src, out, axis, dtype);
+        };
+        // Into the output itself where rows of pixels can be written there, and where it is not the source.
+        if let Some(out) = out
+            && let Some(target) = Layout::of(out, to, axis)?.filter(|target| target.is_like(&source))
+            && !array::overlap(src, out)
+        {
+            self.run(py, &source, &target)?;
+            return Ok(Some(out.as_any().clone()));
+        }
+        let result = like(src, wanted)?;
+        let Some(target) = Layout::of(&result, to, axis)?.filter(|target| target.is_like(&source)) else {
+            return self.on_copy(src, out, axis, dtype);
+        };
+        self.run(py, &source, &target)?;
+        Ok(Some(match out {
+            Some(out) => {
+                out.set_item(PyEllipsis::get(py), &result)?;
+                out.as_any().clone()
+            }
+            None => result.into_any(),
+        }))
+    }
+
+    /// The same with a copy of the source, whose pixels and rows are side by side.
+    fn on_copy<'py>(
+        &self,
+        src: &Bound<'py, PyUntypedArray>,
+        out: Option<&Bound<'py, PyUntypedArray>>,
+        axis: isize,
+        dtype: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let copy = src.py().import("numpy")?.call_method1("copy", (src, "C"))?;
+        self.on_host(copy.cast()?, out, axis, dtype)
+    }
+
+    /// Filters what the two layouts describe, which share no byte: a picture, or plane by plane.
+    fn run(&self, py: Python<'_>, source: &Layout, target: &Layout) -> PyResult<()> {
+        let run: fn(&apron::Plan, &Layout, &Layout) -> apron::Result<()> = match (source.scalar, target.scalar) {
+            (Scalar::U8, Scalar::U8) => run::<u8, u8>,
+            (Scalar::U8, _) => run::<u8, f32>,
+            (Scalar::U16, Scalar::U16) => run::<u16, u16>,
+            (Scalar::U16, _) => run::<u16, f32>,
+            (Scalar::F16, Scalar::F16) => run::<f16, f16>,
+            (Scalar::F16, _) => run::<f16, f32>,
+            (_, _) => run::<f32, f32>,
+        };
+        without_lock(py, || run(&self.plan, source, target))?.map_err(error)
+    }
+}
+
+fn run<S: Pixel, D: Pixel>(plan: &apron::Plan, source: &Layout, target: &Layout) -> apron::Result<()> {
+    for plane in 0..source.planes() {
+        // SAFETY: the arrays are kept by the caller of `Plan::run`, who has checked that they share no byte. That no other thread writes to
+        // them meanwhile is Python's caller's promise, as for every function of NumPy that releases the lock.
+        let (src, mut dst) = unsafe { (source.view::<S>(plane)?, target.view_mut::<D>(plane)?) };
+        plan.run(&src, &mut dst)?;
+    }
+    Ok(())
+}
+
+/// A type that plans take; none for others.
+fn scalar(dtype: &Bound<'_, PyArrayDescr>) -> Option<Scalar> {
+    if dtype.is_native_byteorder() == Some(false) {
+        return None;
+    }
+    match (dtype.kind(), dtype.itemsize()) {
+        (b'u', 1) => Some(Scalar::U8),
+        (b'u', 2) => Some(Scalar::U16),
+        (b'f', 2) => Some(Scalar::F16),
+        (b'f', 4) => Some(Scalar::F32),
+        _ => None,
+    }
+}
+
+/// A new array of the same shape and order of axes.
+fn like<'py>(
+    array: &Bound<'py, PyUntypedArray>,
+    dtype: Bound<'py, PyArrayDescr>,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let py = array.py();
+    // SAFETY: NumPy reads the array, takes the reference to the type, and returns a new array or null with an exception set.
+    let new = unsafe {
+        let order = NPY_ORDER::NPY_KEEPORDER;
+        let new = PY_ARRAY_API.PyArray_NewLikeArray(py, array.as_array_ptr(), order, dtype.into_dtype_ptr(), 0);
+        Bound::from_owned_ptr_or_err(py, new)?
+    };
+    Ok(new.cast_into()?)
+}
+
+/// An array as a picture: rows of pixels whose channels are side by side, or a plane for each channel.
+pub(crate) struct Layout {
+    data: *mut u8,
+    scalar: Scalar,
+    pub(crate) height: usize,
+    pub(crate) width: usize,
+    pub(crate) channels: usize,
+    interleaved: bool,
+    /// Bytes from one row to the next, and from one plane to the next.
+    row: isize,
+    plane: isize,
+}
+
+// SAFETY: an address; who dereferences it states why that is allowed.
+unsafe impl Sync for Layout {}
+
+/// Height, width and channels of a shape, and how far apart they are.
+///
+/// # Errors
+/// `ValueError` unless the array has two dimensions, or three and such an axis.
+pub(crate) fn dims<T: Copy>(shape: &[usize], strides: &[T], axis: isize, one: T) -> PyResult<([usize; 3], [T; 3])> {
+    if shape.contains(&0) {
+        return Err(PyValueError::new_err(format!("the image's shape is {shape:?}: every extent is at least 1")));
+    }
+    match *shape {
+        [height, width] => Ok(([height, width, 1], [strides[0], strides[1], one])),
+        [_, _, _] => {
+            let channels = match axis {
+                -3..=2 => axis.rem_euclid(3) as usize,
+                _ => return Err(PyValueError::new_err(format!("axis is {axis}: from -3 to 2 for three dimensions"))),
+            };
+            let (y, x) = (usize::from(channels == 0), if channels == 2 { 1 } else { 2 });
+            Ok(([shape[y], shape[x], shape[channels]], [strides[y], strides[x], strides[channels]]))
+        }
+        _ => {
+            let dims = shape.len();
+            Err(PyValueError::new_err(format!(
+                "the image has {dims} dimensions: 2 or 3 are needed (rows, columns, channels)"
+            )))
+        }
+    }
+}
+
+impl Layout {
+    /// The layout, if rows of pixels, or of planes, are in memory as plans take them.
+    fn of(array: &Bound<'_, PyUntypedArray>, scalar: Scalar, axis: isize) -> PyResult<Option<Self>> {
+        let value = scalar.bytes() as isize;
+        let ([height, width, channels], [row, pixel, channel]) = dims(array.shape(), array.strides(), axis, value)?;
+        let (w, c) = (width as isize, channels as isize);
+        let interleaved = (c == 1 || channel == value) && (w == 1 || pixel == c * value);
+        let side_by_side = interleaved || w == 1 || pixel == value;
+        let row_bytes = value * w * if interleaved { c } else { 1 };
+        let row = if height == 1 { row_bytes } else { row };
+        let data = array::address(array);
+        let aligned = data.addr().is_multiple_of(scalar.bytes()) && row % value == 0 && channel % value == 0;
+        let fits = side_by_side && row >= row_bytes && aligned;
+        Ok(fits.then_some(Self { data, scalar, height, width, channels, interleaved, row, plane: channel }))
+    }
+
+    /// Whether both have their channels in the same way.
+    fn is_like(&self, other: &Self) -> bool {
+        self.channels == 1 || self.interleaved == other.interleaved
+    }
+
+    /// How many pictures it is to a plan.
+    fn planes(&self) -> usize {
+        if self.interleaved { 1 } else { self.channels }
+    }
+
+    /// Channels of each, elements from one row to the next, and all elements.
+    fn parts(&self) -> (usize, usize, usize) {
+        let channels = if self.interleaved { self.channels } else { 1 };
+        let stride = self.row as usize / self.scalar.bytes();
+        (channels, stride, stride * (self.height - 1) + self.width * channels)
+    }
+
+    /// # Safety
+    /// The array is there for `'a`, its values are of type `P`, and nobody writes to them.
+    unsafe fn view<'a, P: Pixel>(&self, plane: usize) -> apron::Result<ImageView<'a, P>> {
+        let (channels, stride, len) = self.parts();
+        let data = self.data.wrapping_offset(plane as isize * self.plane).cast();
+        // SAFETY: the rows lie in the array, whose address and strides are multiples of a value's size.
+        let values = unsafe { std::slice::from_raw_parts(data, len) };
+        ImageView::with_stride(values, self.width, self.height, channels, stride)
+    }
+
+    /// # Safety
+    /// The array is there for `'a`, its values are of type `P`, and nobody else uses them or what lies between its rows.
+    unsafe fn view_mut<'a, P: Pixel>(&self, plane: usize) -> apron::Result<ImageViewMut<'a, P>> {
+        let (channels, stride, len) = self.parts();
+        let data = self.data.wrapping_offset(plane as isize * self.plane).cast();
+        // SAFETY: as in `view`.
+        let values = unsafe { std::slice::from_raw_parts_mut(data, len) };
+        ImageViewMut::with_stride(values, self.width, self.height, channels, stride)
+    }
+}

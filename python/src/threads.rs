@@ -1,0 +1,44 @@
+//! Threads. Those of rayon's own pool do not survive a fork, after which work for them would wait for ever.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+/// Whether this process is a fork of one in which the module was imported.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Such a process's threads.
+static POOL: Mutex<Option<Arc<ThreadPool>>> = Mutex::new(None);
+
+/// Runs `work`, which may use rayon, without Python's lock.
+pub(crate) fn without_lock<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
+    py.detach(|| {
+        if !FORKED.load(Ordering::Relaxed) {
+            return Ok(work());
+        }
+        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+        let pool = match &*pool {
+            Some(pool) => pool.clone(),
+            None => {
+                let new = ThreadPoolBuilder::new().build();
+                let new = new.map_err(|error| PyRuntimeError::new_err(format!("starting threads: {error}")))?;
+                pool.insert(Arc::new(new)).clone()
+            }
+        };
+        Ok(pool.install(work))
+    })
+}
+
+/// To be called in a process that was forked: it starts threads of its own when it needs some.
+#[pyfunction]
+pub(crate) fn after_fork() {
+    if FORKED.swap(true, Ordering::Relaxed)
+        && let Ok(mut pool) = POOL.try_lock()
+    {
+        // The parent was a fork too: its threads are not here, so its pool is not to be waited for.
+        std::mem::forget(pool.take());
+    }
+}

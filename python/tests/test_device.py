@@ -1,0 +1,220 @@
+"""Arrays in a GPU's memory: with a GPU, or with a driver in software that `APRON_DRIVER` names. What CuPy and PyTorch add needs a GPU and them."""
+
+import gc
+
+import numpy as np
+import pytest
+
+import apron
+from apron import Filter, Plan
+
+try:
+    PLAN = Plan(Filter.gaussian(1.0), device="gpu")
+except RuntimeError as error:
+    pytest.skip(f"no GPU: {error}", allow_module_level=True)
+
+CPU = Plan(Filter.gaussian(1.0), device="cpu")
+TYPES = ["u1", "u2", "f2", "f4"]
+
+
+def picture(shape, dtype="u1", seed=0):
+    random = np.random.default_rng(seed)
+    values = random.integers(0, 256, shape) if np.dtype(dtype).kind in "iu" else random.random(shape)
+    return values.astype(dtype)
+
+
+class Interface:
+    """A device array of a library that has `__cuda_array_interface__` alone."""
+
+    def __init__(self, array, stream=None, readonly=False, dense=False):
+        self.array = array
+        interface = dict(array.__cuda_array_interface__, stream=stream)
+        interface["data"] = (interface["data"][0], readonly)
+        if dense:
+            interface["strides"] = None
+        self.__cuda_array_interface__ = interface
+
+
+class Capsule:
+    """One that has DLPack alone, of a version before 1.0 or after it."""
+
+    def __init__(self, array, versions):
+        self.array, self.versions, self.streams = array, versions, []
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, stream=None, **kwargs):
+        self.streams.append(stream)
+        if kwargs and not self.versions:
+            raise TypeError("unexpected keyword argument")
+        return self.array.__dlpack__(stream=stream, **kwargs)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape, axis", [((17, 41), -1), ((17, 41, 3), -1), ((3, 17, 41), 0)])
+def test_arrays_come_back(dtype, shape, axis):
+    image = picture(shape, dtype)
+    there = apron.to_device(image, axis=axis)
+    assert there.shape == shape and there.dtype == image.dtype and there.device == "gpu:0"
+    assert there.numpy().tobytes() == image.tobytes()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape, axis", [((17, 41), -1), ((17, 41, 3), -1), ((3, 17, 41), 0)])
+@pytest.mark.parametrize("kind", ["own", "interface", "capsule", "old capsule"])
+def test_device_arrays_are_filtered_where_they_are(dtype, shape, axis, kind):
+    image = picture(shape, dtype)
+    there = apron.to_device(image, axis=axis)
+    foreign = {
+        "own": lambda: there,
+        "interface": lambda: Interface(there),
+        "capsule": lambda: Capsule(there, versions=True),
+        "old capsule": lambda: Capsule(there, versions=False),
+    }[kind]()
+    result = PLAN(foreign, axis=axis)
+    assert isinstance(result, apron.DeviceArray) and result.shape == shape
+    np.testing.assert_array_equal(result.numpy(), PLAN(image, axis=axis))
+    if kind.endswith("capsule"):
+        # The legacy default stream. An older producer is asked twice.
+        assert foreign.streams == ([1] if foreign.versions else [1, 1])
+    out = apron.DeviceArray._empty(shape, np.dtype(dtype).str, 0, axis)
+    given = Interface(out) if kind == "interface" else out
+    assert PLAN(foreign, given, axis=axis) is given
+    np.testing.assert_array_equal(out.numpy(), result.numpy())
+    wide = PLAN(foreign, axis=axis, dtype="f4")
+    assert wide.dtype == np.float32
+    np.testing.assert_array_equal(wide.numpy(), PLAN(image, axis=axis, dtype="f4"))
+
+
+def test_the_interface_says_where_the_memory_is():
+    image = picture((9, 30, 3), "f4")
+    there = apron.to_device(image)
+    interface = there.__cuda_array_interface__
+    assert interface["version"] == 3 and interface["stream"] is None and interface["typestr"] == "<f4"
+    assert interface["shape"] == (9, 30, 3) and interface["strides"][1:] == (12, 4) and interface["strides"][0] >= 360
+    again = apron.from_dlpack(Capsule(there, versions=True))
+    assert again.__cuda_array_interface__["data"][0] == interface["data"][0]
+    assert again.strides == there.strides
+    np.testing.assert_array_equal(again.numpy(), image)
+
+
+def test_memory_lives_as_long_as_its_last_user():
+    image = picture((30, 50))
+    there = apron.to_device(image)
+    taken = apron.from_dlpack(there)
+    del there
+    gc.collect()
+    others = [apron.to_device(picture((30, 50), seed=seed)) for seed in range(1, 5)]
+    np.testing.assert_array_equal(taken.numpy(), image)
+    del others
+    for versions in ({}, {"max_version": (1, 0)}):
+        capsule = taken.__dlpack__(**versions)
+        del capsule
+        gc.collect()
+    capsule = taken.__dlpack__()
+    apron.DeviceArray._taken(capsule)
+    with pytest.raises(BufferError, match="taken"):
+        apron.DeviceArray._taken(capsule)
+
+
+def test_streams_of_the_interface_are_waited_for():
+    there = apron.to_device(picture((8, 9)))
+    np.testing.assert_array_equal(PLAN(Interface(there, stream=1)).numpy(), PLAN(there.numpy()))
+    with pytest.raises(RuntimeError):
+        PLAN(Interface(there, stream=12345))
+
+
+def test_errors():
+    there = apron.to_device(picture((8, 9)))
+    with pytest.raises(ValueError, match="CPU"):
+        CPU(there)
+    with pytest.raises(ValueError, match="read-only"):
+        PLAN(there, Interface(apron.to_device(picture((8, 9))), readonly=True))
+    with pytest.raises(ValueError, match="same"):
+        PLAN(there, apron.to_device(picture((9, 8))))
+    with pytest.raises(TypeError, match="device array"):
+        PLAN(there, np.zeros((8, 9), "u1"))
+    with pytest.raises(ValueError, match="overlap|same memory|destination"):
+        PLAN(there, there)
+    with pytest.raises(TypeError, match="uint8"):
+        apron.to_device(np.zeros((8, 9)))
+    with pytest.raises(ValueError):
+        there.__dlpack__(stream=0)
+    with pytest.raises(BufferError):
+        there.__dlpack__(dl_device=(1, 0))
+    with pytest.raises(BufferError):
+        there.__dlpack__(copy=True)
+    with pytest.raises(RuntimeError, match="GPU"):
+        apron.to_device(picture((8, 9)), device=99)
+
+
+def library(name):
+    """CuPy or PyTorch with a GPU, as a function to make an array, one to read it, streams and an address."""
+    module = pytest.importorskip(name)
+    if name == "torch":
+        if not module.cuda.is_available():
+            pytest.skip("PyTorch finds no GPU")
+        return module, lambda a: module.from_numpy(a).cuda(), lambda a: a.cpu().numpy(), lambda a: a.data_ptr()
+    return module, module.asarray, module.asnumpy, lambda a: a.data.ptr
+
+
+@pytest.mark.parametrize("name", ["cupy", "torch"])
+@pytest.mark.parametrize("dtype", ["u1", "f2", "f4"])
+@pytest.mark.parametrize("shape, axis", [((170, 410), -1), ((170, 410, 3), -1), ((3, 170, 410), 0)])
+def test_other_libraries_get_their_own_kind(name, dtype, shape, axis):
+    module, make, read, address = library(name)
+    image = picture(shape, dtype)
+    there = make(image)
+    result = PLAN(there, axis=axis)
+    assert type(result) is type(there)
+    np.testing.assert_array_equal(read(result), PLAN(image, axis=axis))
+    before = address(result)
+    assert PLAN(there, result, axis=axis) is result and address(result) == before
+    crop = there[..., 5:200] if axis == 0 else there[3:100, 5:200]
+    numpys = image[..., 5:200] if axis == 0 else image[3:100, 5:200]
+    np.testing.assert_array_equal(read(PLAN(crop, axis=axis)), PLAN(numpys, axis=axis))
+    # Back: their arrays of our memory, without a copy.
+    own = apron.to_device(image, axis=axis)
+    taken = module.from_dlpack(own)
+    assert address(taken) == own.__cuda_array_interface__["data"][0]
+    np.testing.assert_array_equal(read(taken), image)
+
+
+@pytest.mark.parametrize("name", ["cupy", "torch"])
+def test_work_is_in_the_current_stream(name):
+    module, make, read, _ = library(name)
+    image = picture((2000, 2000), "f4")
+    expected = PLAN(image)
+    if name == "torch":
+        stream, context = module.cuda.Stream(), module.cuda.stream
+    else:
+        stream, context = module.cuda.Stream(non_blocking=True), lambda stream: stream
+    for _ in range(5):
+        with context(stream):
+            there = make(np.zeros_like(image))
+            # A long queue before the picture is there: work in another stream would meet the zeros.
+            for _ in range(50):
+                there += 0
+            there += make(image)
+            result = PLAN(there)
+            np.testing.assert_array_equal(read(result), expected)
+
+
+@pytest.mark.parametrize("name", ["cupy", "torch"])
+def test_a_thousand_calls_leak_nothing(name):
+    module, make, _, _ = library(name)
+    there = make(picture((64, 64), "f4"))
+
+    def free():
+        module.cuda.synchronize() if name == "torch" else module.cuda.Device().synchronize()
+        memory = module.cuda.mem_get_info()[0] if name == "torch" else module.cuda.runtime.memGetInfo()[0]
+        return memory
+
+    for _ in range(100):
+        PLAN(there)
+    before = free()
+    for _ in range(1000):
+        PLAN(there)
+        apron.from_dlpack(there)
+    assert free() >= before - 2**21

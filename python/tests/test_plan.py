@@ -1,0 +1,326 @@
+"""Filters and plans with arrays of the host."""
+
+import os
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+import apron
+from apron import Filter, Plan
+
+CPU = {"device": "cpu"}
+TYPES = ["u1", "u2", "f2", "f4"]
+
+
+def picture(shape, dtype="u1", seed=0):
+    random = np.random.default_rng(seed)
+    values = random.integers(0, 256, shape) if np.dtype(dtype).kind in "iu" else random.random(shape) * 100
+    return values.astype(dtype)
+
+
+def expected(image, filter, axis=-1, mode="mirror"):
+    """The definition, by SciPy in f64, channel by channel."""
+    image = np.asarray(image, np.float64)
+    if image.ndim == 2:
+        return ndimage.correlate(image, filter.taps, mode=mode)
+    planes = [ndimage.correlate(plane, filter.taps, mode=mode) for plane in np.moveaxis(image, axis, 0)]
+    return np.moveaxis(np.stack(planes), 0, axis)
+
+
+def check(result, image, filter, axis=-1, mode="mirror"):
+    exact = expected(image, filter, axis, mode)
+    if result.dtype.kind == "f":
+        tolerance = {2: 1e-3, 4: 1e-6, 8: 1e-6}[result.dtype.itemsize]
+        np.testing.assert_allclose(result, exact, rtol=tolerance, atol=tolerance * 1000)
+    else:
+        limits = np.iinfo(result.dtype)
+        assert np.abs(result.astype(np.float64) - np.clip(exact, limits.min, limits.max)).max() <= 0.5 + 1e-3
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(
+    "shape, axis", [((31, 45), -1), ((31, 45, 3), -1), ((3, 31, 45), 0), ((31, 4, 45), 1), ((1, 7), -1), ((9, 1, 2), 2)]
+)
+def test_shapes_and_axes(dtype, shape, axis):
+    image = picture(shape, dtype)
+    filter = Filter.gaussian(1.2, size=(5, 3))
+    result = Plan(filter, **CPU)(image, axis=axis)
+    assert type(result) is np.ndarray and result.dtype == image.dtype and result.shape == shape
+    check(result, image, filter, axis)
+
+
+@pytest.mark.parametrize("source", [*TYPES, "i1", "i2", "i4", "u4", "i8", "u8", "f8", ">f4", ">u2"])
+@pytest.mark.parametrize("target", [None, *TYPES, "i1", "i2", "i4", "u4", "i8", "u8", "f8", ">i2"])
+def test_types(source, target):
+    image = picture((20, 30), source) // (2 if source == "i1" else 1)
+    filter = Filter.from_taps([[0.25, -1.5, 0.25], [0.0, 2.5, -0.1]])
+    plan = Plan(filter, **CPU)
+    result = plan(image, dtype=target)
+    # In this machine's byte order unless the other one was asked for.
+    assert result.dtype == np.dtype(target or np.dtype(source).newbyteorder("="))
+    check(result.astype(result.dtype.newbyteorder("=")), image, filter)
+    out = np.empty(image.shape, target or source)
+    assert plan(image, out) is out
+    assert (out == result).all()
+
+
+def test_integers_saturate():
+    plan = Plan(Filter.from_taps([[1e12]]), **CPU)
+    for dtype in ("i1", "i2", "i4", "u4", "i8", "u8"):
+        limits = np.iinfo(dtype)
+        image = np.array([[1, 0, limits.max, limits.min]], dtype)
+        result = plan(image)
+        assert result[0, 2] >= limits.max - limits.max // 2**50 and result[0, 1] == 0
+        assert result[0, 3] == (limits.min if limits.min else 0)
+    assert Plan("identity", **CPU)(np.array([[np.nan, np.inf, 2.5]]), dtype="i4").tolist() == [[0, 2**31 - 1, 2]]
+
+
+def test_views_without_a_copy(monkeypatch):
+    """Views that plans take as they are never meet NumPy's copy."""
+    base = picture((64, 80, 3))
+    filter, views = (
+        Filter.gaussian(1.0),
+        {
+            "crop": (base[3:50, 5:70], -1),
+            "every second row": (base[::2], -1),
+            "planes": (np.ascontiguousarray(np.moveaxis(base, 2, 0))[:, 4:60:3, 7:], 0),
+            "planes in reverse": (np.ascontiguousarray(np.moveaxis(base, 2, 0))[::-1], 0),
+            "axis named": (base.transpose(2, 0, 1), 0),
+        },
+    )
+    plan = Plan(filter, **CPU)
+    with monkeypatch.context() as patched:
+        patched.setattr(np, "copy", None)
+        results = {name: plan(view, axis=axis) for name, (view, axis) in views.items()}
+        outs = {name: np.zeros_like(base[::2]).repeat(2, 0)[::2] for name in ["every second row"]}
+        assert plan(views["every second row"][0], outs["every second row"]) is outs["every second row"]
+    for name, (view, axis) in views.items():
+        check(results[name], view, filter, axis)
+    assert (outs["every second row"] == results["every second row"]).all()
+
+
+def test_views_with_a_copy():
+    base = picture((40, 60, 3), "f4")
+    filter = Filter.gaussian(1.0)
+    plan = Plan(filter, **CPU)
+    unaligned = np.frombuffer(b"x" + base.tobytes(), "f4", offset=1).reshape(base.shape)
+    for view in (base[..., 1], base[:, ::-1], base[::-1], base[:, ::2], base[..., ::-1], base[:, :, 0].T, unaligned):
+        check(plan(view), view, filter)
+        out = np.zeros(view.shape, "f4")
+        assert plan(view, out) is out and (out == plan(view)).all()
+    broadcast = np.broadcast_to(base[:1, :, :], base.shape)
+    check(plan(broadcast), broadcast, filter)
+
+
+def test_gaps_between_rows_are_not_written():
+    image, base = picture((10, 12)), np.full((10, 20), 77, "u1")
+    Plan(Filter.gaussian(1.0), **CPU)(image, base[:, 4:16])
+    assert (base[:, :4] == 77).all() and (base[:, 16:] == 77).all()
+    check(base[:, 4:16], image, Filter.gaussian(1.0))
+
+
+def test_output_that_is_the_input():
+    image = picture((50, 70), "f4")
+    plan = Plan(Filter.gaussian(2.0), **CPU)
+    result = plan(image)
+    both = image.copy()
+    assert plan(both, both) is both and (both == result).all()
+    base = np.zeros((51, 70), "f4")
+    base[:50] = image
+    plan(base[:50], base[1:])
+    assert (base[1:] == result).all()
+
+
+@pytest.mark.parametrize(
+    "border, mode",
+    [
+        ("replicate", "nearest"),
+        ("reflect", "reflect"),
+        ("reflect101", "mirror"),
+        ("wrap", "wrap"),
+        ("constant", "constant"),
+    ],
+)
+def test_borders(border, mode):
+    image, filter = picture((6, 9), "f4"), Filter.gaussian(4.0)
+    plan = Plan(filter, border, **CPU)
+    assert plan.border == border or border == "constant"
+    check(plan(image), image, filter, mode=mode)
+
+
+def test_keep():
+    image = picture((30, 40))
+    result = Plan("box:size=5", "keep", **CPU)(image)
+    assert (result[:2] == image[:2]).all() and (result[2:-2, 2:-2] != image[2:-2, 2:-2]).any()
+
+
+def test_filters():
+    assert Filter.gaussian(2.0).shape == (17, 17) and Filter.gaussian(2.0).is_separable
+    assert Filter.gaussian(2.0, size=(5, 3)).shape == (3, 5)
+    assert Filter.gaussian(size=7).shape == (7, 7)
+    assert Filter.sobel_x() == Filter.separable([-1, 0, 1], [1, 2, 1]) == Filter("sobel-x") != Filter.sobel_y()
+    assert Filter.box((3, 2)).taps.tolist() == [[1 / 6] * 3] * 2
+    assert Filter.from_taps([[1, 2], [3, 5]], anchor=(0, 1)).anchor == (0, 1)
+    assert Filter.from_taps([[1, 2], [3, 5]]).flipped().taps.tolist() == [[5, 3], [2, 1]]
+    for filter in (
+        Filter.identity(), Filter.sharpen(), Filter.unsharp(1.5), Filter.sobel_y(5), Filter.scharr_x(), Filter.scharr_y(),
+        Filter.prewitt_x(), Filter.prewitt_y(), Filter.laplacian(8), Filter.laplacian_of_gaussian(1.5), Filter.emboss(),
+        Filter.motion(5, 30), Filter.gaussian(1.0).flipped(), Filter.from_taps([[0.1, 0.2], [0.3, 0.7]], anchor=(0, 0)),
+    ):  # fmt: skip
+        again = pickle.loads(pickle.dumps(filter))
+        assert again == filter and again.anchor == filter.anchor and (again.taps == filter.taps).all()
+        assert eval(repr(filter)) == filter
+
+
+def test_plans():
+    plan = Plan("gaussian:sigma=2", "constant:5", "cpu", variant="direct-naive")
+    assert (plan.device, plan.border, plan.filter) == ("cpu", "constant:5", Filter.gaussian(2.0))
+    assert plan.variant == plan.variant_for(480, 640, 3) == "direct-naive"
+    again = pickle.loads(pickle.dumps(plan))
+    assert (again.device, again.border, again.filter) == (plan.device, plan.border, plan.filter)
+    assert again.variant_for(480, 640) == "direct-naive"
+    assert "gaussian" in repr(plan) and "cpu" in repr(plan)
+    automatic = Plan("identity")
+    assert automatic.variant is None
+    assert (automatic.device == "cpu") == (automatic.fallback is not None)
+
+
+class Tensor:
+    """An array of a library that has DLPack alone: this module."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **kwargs):
+        return self.array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def from_dlpack(array):
+    return Tensor(np.from_dlpack(array))
+
+
+def test_arrays_of_other_libraries():
+    plan = Plan("box:size=3", **CPU)
+    image = picture((9, 12, 3))
+    assert (plan(image.tolist(), dtype="u1") == plan(image)).all()
+    result = plan(Tensor(image))
+    assert type(result) is Tensor and (result.array == plan(image)).all()
+    wide = plan(Tensor(image), dtype="f4")
+    assert wide.array.dtype == np.float32
+    out = Tensor(np.zeros_like(image))
+    assert plan(Tensor(image), out) is out and (out.array == plan(image)).all()
+    assert (plan(Tensor(image), out.array) == plan(image)).all()
+    assert apron.from_dlpack(Tensor(image)).ctypes.data == image.ctypes.data
+
+
+def test_tensors_of_pytorch():
+    torch = pytest.importorskip("torch")
+    plan, image = Plan("box:size=3", **CPU), picture((9, 12, 3), "f4")
+    tensor = torch.from_numpy(image)
+    result = plan(tensor)
+    assert isinstance(result, torch.Tensor) and (result.numpy() == plan(image)).all()
+    out = torch.zeros_like(tensor)
+    assert plan(tensor.clone().requires_grad_(), out) is out and (out == result).all()
+    assert plan(tensor, dtype=torch.uint8).dtype == torch.uint8
+
+
+@pytest.mark.parametrize(
+    "error, call",
+    [
+        (ValueError, lambda: Filter("gaussian:sigma=-1")),
+        (ValueError, lambda: Filter("blur")),
+        (ValueError, lambda: Filter.gaussian()),
+        (ValueError, lambda: Filter.from_taps([[np.nan]])),
+        (ValueError, lambda: Filter.from_taps(np.ones((2, 2)), anchor=(2, 0))),
+        (TypeError, lambda: Filter.from_taps([1.0, 2.0])),
+        (ValueError, lambda: Plan("identity", "reflex")),
+        (ValueError, lambda: Plan("identity", device="tpu")),
+        (ValueError, lambda: Plan("identity", variant="magic")),
+        (TypeError, lambda: Plan(5)),
+        (ValueError, lambda: Plan("identity", **CPU)(np.zeros(5, "u1"))),
+        (ValueError, lambda: Plan("identity", **CPU)(np.zeros((2, 3, 4, 5), "u1"))),
+        (ValueError, lambda: Plan("identity", **CPU)(np.zeros((0, 3), "u1"))),
+        (ValueError, lambda: Plan("identity", **CPU)(np.zeros((2, 3, 4), "u1"), axis=3)),
+        (ValueError, lambda: Plan("identity", **CPU)(np.zeros((2, 3), "u1"), np.zeros((3, 2), "u1"))),
+        (ValueError, lambda: Plan("identity", **CPU)(np.zeros((2, 3)), np.zeros((3, 2)))),
+        (TypeError, lambda: Plan("identity", **CPU)(np.zeros((2, 3), "u1"), np.zeros((2, 3), "u1"), dtype="u1")),
+        (TypeError, lambda: Plan("identity", **CPU)(np.zeros((2, 3), bool))),
+        (TypeError, lambda: Plan("identity", **CPU)(np.zeros((2, 3), complex))),
+        (TypeError, lambda: Plan("identity", **CPU)(np.zeros((2, 3), object))),
+        (
+            ValueError,
+            lambda: Plan("identity", **CPU)(np.zeros((2, 3), "u1"), np.broadcast_to(np.zeros(3, "u1"), (2, 3))),
+        ),
+    ],
+)
+def test_errors(error, call):
+    with pytest.raises(error) as raised:
+        call()
+    assert str(raised.value)
+
+
+def test_threads_run_at_once():
+    """Python's lock is free while a plan runs: another thread counts meanwhile."""
+    image = picture((2000, 2000), "f4")
+    plan = Plan(Filter.from_taps(picture((31, 31), "f8")), **CPU)
+    done, counted = threading.Event(), 0
+
+    def work():
+        plan(image)
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not done.wait(0.001):
+        counted += 1
+    thread.join()
+    assert counted >= 3
+    results = [None] * 4
+    small = picture((300, 400))
+    threads = [threading.Thread(target=lambda at=at: results.__setitem__(at, plan(small))) for at in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert all((result == results[0]).all() for result in results)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_filters_too():
+    image = picture((700, 800))
+    plan = Plan(Filter.gaussian(3.0), **CPU)
+    result = plan(image)
+    smooth = apron.ndimage.gaussian_filter(image, 3.0)
+    child = os.fork()
+    if child == 0:
+        same = (plan(image) == result).all() and (apron.ndimage.gaussian_filter(image, 3.0) == smooth).all()
+        os._exit(0 if same else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_calls_leak_nothing():
+    import gc
+    import tracemalloc
+
+    image, out = picture((64, 64)), np.zeros((64, 64), "u1")
+    plan = Plan(Filter.gaussian(1.0), **CPU)
+
+    def calls():
+        for _ in range(300):
+            plan(image)
+            plan(image, out)
+            apron.from_dlpack(image)
+
+    calls()
+    tracemalloc.start()
+    calls()
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    calls()
+    gc.collect()
+    assert tracemalloc.get_traced_memory()[0] - before < 20_000
+    tracemalloc.stop()
