@@ -108,7 +108,7 @@ fn job<S: Pixel, D: Pixel>(filter: &str, variant: Option<Variant>, border: Borde
     let (width, height) = (700, 500);
     let src = Image::<S>::from_vec(crowd(width * height)?, width, height, 1)?;
     let plan =
-        Plan::builder(&filter.parse::<apron::Filter>()?).border(border).device(Device::Cpu).variant(variant).build()?;
+        Plan::builder(filter.parse::<apron::Filter>()?).border(border).device(Device::Cpu).variant(variant).build()?;
     let mut dst = Image::<D>::zeroed(width, height, 1)?;
     plan.run(&src.view(), &mut dst.view_mut())?;
     Ok(dst)

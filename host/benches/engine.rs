@@ -43,7 +43,7 @@ fn measure<P: Pixel>(c: &mut Criterion, name: &str, channels: usize, filter: fn(
     let mut group = c.benchmark_group(format!("{name} {}x{channels}", P::SCALAR));
     group.throughput(Throughput::Elements((SIDE * SIDE) as u64)).sample_size(20);
     for size in [3, 5, 7, 9, 17, 31] {
-        let plan = Plan::builder(&filter(size)).device(Device::Cpu).build().expect("a plan");
+        let plan = Plan::builder(filter(size)).device(Device::Cpu).build().expect("a plan");
         group.bench_function(BenchmarkId::from_parameter(size), |bencher| {
             bencher.iter(|| plan.run(&src.view(), &mut dst.view_mut()).expect("a result"));
         });

@@ -70,7 +70,7 @@ pub(crate) const FILTERS: [&str; 5] =
     ["gaussian:sigma=1.5", "motion:length=9,angle=30", "laplacian", "box:size=14", "motion:length=41,angle=70"];
 
 pub(crate) fn plan(filter: &str, device: Device) -> apron::Result<Plan> {
-    Plan::builder(&filter.parse::<apron::Filter>()?).border(Border::Wrap).device(device).build()
+    Plan::builder(filter.parse::<apron::Filter>()?).border(Border::Wrap).device(device).build()
 }
 
 /// A picture of its own for each thread and turn, of sizes that differ: scratch memory must grow.

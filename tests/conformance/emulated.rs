@@ -420,7 +420,7 @@ mod survival {
             Err(Error::NoGpu { reason }) if reason.contains(words) => println!("said: {reason}"),
             other => return Err(format!("{other:?}").into()),
         }
-        let plan = Plan::builder(&"box:size=3".parse::<apron::Filter>()?).device(Device::Auto).build()?;
+        let plan = Plan::builder("box:size=3".parse::<apron::Filter>()?).device(Device::Auto).build()?;
         if plan.device() == Device::Cpu { Ok(()) } else { Err(format!("it went to {}", plan.device()).into()) }
     }
 }

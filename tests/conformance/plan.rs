@@ -91,7 +91,7 @@ fn geometry() -> Result<(), Failed> {
     illegal("no row", Filter::separable(&[], &[1.0]).map(drop))?;
     illegal("no column", Filter::separable(&[1.0], &[]).map(drop))?;
 
-    let plan = Plan::builder(&Filter::gaussian(1.0)?).device(Device::Cpu).build()?;
+    let plan = Plan::builder(Filter::gaussian(1.0)?).device(Device::Cpu).build()?;
     let src = Image::<u8>::zeroed(10, 10, 2)?;
     for (width, height, channels) in [(10, 9, 2), (9, 10, 2), (10, 10, 1), (20, 10, 1)] {
         let found = plan.run(&src.view(), &mut Image::<u8>::zeroed(width, height, channels)?.view_mut());

@@ -1071,7 +1071,7 @@ mod on_gpu {
             cases.flat_map(|case| ["sharpen", "gaussian:size=5"].map(|filter| (filter, case)))
         {
             let plane = ROW * H + gap;
-            let on = |device| Plan::builder(&filter.parse::<apron::Filter>()?).border(border).device(device).build();
+            let on = |device| Plan::builder(filter.parse::<apron::Filter>()?).border(border).device(device).build();
             let to = gpu.upload_stored(&ImageView::new(&vec![0u8; bytes.len()], bytes.len(), 1, 1)?)?;
             let strides = Strides { row: ROW as i64, pixel: 1, channel: plane as i64, image: plane as i64 };
             let format = (Scalar::U8, strides);

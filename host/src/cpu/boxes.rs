@@ -48,8 +48,7 @@ pub(super) fn run<D: Pixel>(
     window: &Window,
     tap: f64,
     src: &ImageView<'_, u8>,
-    dst: &mut ImageViewMut<'_, D>,
-    filtered: usize,
+    (dst, filtered): (&mut ImageViewMut<'_, D>, usize),
     rounder: &Rounder<'_, f32>,
     stage: &Stage<'_>,
 ) -> Result<()> {

@@ -118,8 +118,7 @@ pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
     spectra: &Spectra<E>,
     rounder: Option<(Isa, &Rounder<'_, E>)>,
     src: &ImageView<'_, S>,
-    dst: &mut ImageViewMut<'_, D>,
-    filtered: usize,
+    (dst, filtered): (&mut ImageViewMut<'_, D>, usize),
     stage: &Stage<'_>,
 ) -> Result<()> {
     share(stage, dst.bands_mut(spectra.rows).enumerate(), |work: &mut Work<E>, (band, mut rows)| {

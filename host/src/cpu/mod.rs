@@ -73,7 +73,7 @@ impl Engine {
         let frame = |dst| Frame::new(self.isa, window, src, dst, filtered);
         let Some(bytes) = src.as_bytes().filter(|_| D::bytes_mut(&mut []).is_some()) else {
             if family == Family::Fourier {
-                return fourier::run(&window, self.dense()?, self.spectra()?, None, src, dst, filtered, stage);
+                return fourier::run(&window, self.dense()?, self.spectra()?, None, src, (dst, filtered), stage);
             }
             let terms = match (family, &self.factors) {
                 (Family::Separable, Some(factors)) => factors.passes().into(),
@@ -86,7 +86,7 @@ impl Engine {
         let settler = Settler::new(bytes, filtered, &self.filter, border);
         if let Some(tap) = boxes::tap(&self.filter, &window, bytes.shape()) {
             let rounder = Rounder::in_f32(&settler, Order::Counted);
-            return boxes::run(self.isa, &window, tap, &bytes, dst, filtered, &rounder, stage);
+            return boxes::run(self.isa, &window, tap, &bytes, (dst, filtered), &rounder, stage);
         }
         let (terms, exact, orders) = if let (Some(sum), Some(factors)) = (self.filter.sum(), &self.sum) {
             let passes = factors.iter().map(Factors::passes).collect();
@@ -103,7 +103,7 @@ impl Engine {
             let rounder = Rounder::in_f64(&settler, Order::Spectra);
             if family == Family::Fourier && rounder.limit().is_some() {
                 let spectra = crate::memory::once(&self.exact_spectra, || fourier::Spectra::new(&self.filter))?;
-                return fourier::run(&window, &[], spectra, Some((self.isa, &rounder)), src, dst, filtered, stage);
+                return fourier::run(&window, &[], spectra, Some((self.isa, &rounder)), src, (dst, filtered), stage);
             }
             let by_rows = self.filter.cols() >= BY_ROWS && self.filter.rows() > 1;
             let order = if by_rows { Order::ByRows } else { Order::TapByTap };

@@ -7,7 +7,7 @@
 //! use apron::{Device, Filter, Image, Plan, gpu::Gpu};
 //!
 //! let gpu = Gpu::open(0)?;
-//! let plan = Plan::builder(&Filter::gaussian(2.0)?).device(Device::Gpu(0)).build()?;
+//! let plan = Plan::builder(Filter::gaussian(2.0)?).device(Device::Gpu(0)).build()?;
 //! let src = gpu.upload(&Image::from_vec(vec![0.5f32; 640 * 480], 640, 480, 1)?.view())?;
 //! let mut dst = gpu.image(src.shape())?;
 //! let mut stream = gpu.stream()?;

@@ -13,7 +13,7 @@ use crate::Result;
 /// use apron::{Device, Filter, Image, Plan, gpu::Gpu};
 ///
 /// let gpu = Gpu::open(0)?;
-/// let plan = Plan::builder(&Filter::gaussian(1.0)?).device(Device::Gpu(0)).build()?;
+/// let plan = Plan::builder(Filter::gaussian(1.0)?).device(Device::Gpu(0)).build()?;
 /// let frame = Image::from_vec(vec![0.5f32; 640 * 480], 640, 480, 1)?;
 /// let src = gpu.upload(&frame.view())?;
 /// let dst = gpu.image(src.shape())?;

@@ -14,7 +14,7 @@ use crate::{Error, Shape};
 ///
 /// let picture = image::RgbImage::from_pixel(64, 48, image::Rgb([1, 2, 3]));
 /// let mut blurred = image::RgbImage::new(64, 48);
-/// let plan = Plan::builder(&Filter::gaussian(2.0)?).device(Device::Cpu).build()?;
+/// let plan = Plan::builder(Filter::gaussian(2.0)?).device(Device::Cpu).build()?;
 /// plan.run(&picture, &mut blurred)?;
 /// assert_eq!(blurred, picture);
 /// assert_eq!(picture.as_image()?.shape().channels, 3);
@@ -233,7 +233,7 @@ mod tests {
     use crate::{Device, Plan};
 
     fn negative() -> Plan {
-        Plan::builder(&"taps:-1".parse::<crate::Filter>().unwrap()).device(Device::Cpu).build().unwrap()
+        Plan::builder("taps:-1".parse::<crate::Filter>().unwrap()).device(Device::Cpu).build().unwrap()
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Plan {
     /// use image::{DynamicImage, Rgba, RgbaImage};
     ///
     /// let picture = DynamicImage::from(RgbaImage::from_pixel(9, 7, Rgba([10, 20, 30, 40])));
-    /// let plan = Plan::builder(&Filter::box_filter(3, 3)?).border(Border::Constant(0.0)).device(Device::Cpu).build()?;
+    /// let plan = Plan::builder(Filter::box_filter(3, 3)?).border(Border::Constant(0.0)).device(Device::Cpu).build()?;
     /// let result = plan.run_dynamic(&picture)?.into_rgba8();
     /// assert_eq!(result.get_pixel(4, 3), &Rgba([10, 20, 30, 40]));
     /// assert_eq!(result.get_pixel(0, 3), &Rgba([7, 13, 20, 40]));
@@ -86,7 +86,7 @@ mod tests {
     use crate::{Device, Filter, Plan};
 
     fn negative() -> Plan {
-        Plan::builder(&"taps:-1".parse::<crate::Filter>().unwrap()).device(Device::Cpu).build().unwrap()
+        Plan::builder("taps:-1".parse::<crate::Filter>().unwrap()).device(Device::Cpu).build().unwrap()
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
         ];
         let mut colors = Vec::new();
         for picture in &pictures {
-            let same = Plan::builder(&Filter::identity()).device(Device::Cpu).build().unwrap();
+            let same = Plan::builder(Filter::identity()).device(Device::Cpu).build().unwrap();
             assert_eq!(&same.run_dynamic(picture).unwrap(), picture);
 
             let result = negative().run_dynamic(picture).unwrap();

@@ -50,11 +50,8 @@ mod tests {
     use crate::{Border, Device, Image, Plan};
 
     fn run<S: Pixel, D: Pixel>(filter: &str, border: Border, src: &[S], width: usize, channels: usize) -> Vec<D> {
-        let plan = Plan::builder(&filter.parse::<crate::Filter>().unwrap())
-            .border(border)
-            .device(Device::Cpu)
-            .build()
-            .unwrap();
+        let plan =
+            Plan::builder(filter.parse::<crate::Filter>().unwrap()).border(border).device(Device::Cpu).build().unwrap();
         let height = src.len() / width / channels;
         let mut dst = Image::zeroed(width, height, channels).unwrap();
         plan.run(&ImageView::new(src, width, height, channels).unwrap(), &mut dst.view_mut()).unwrap();
@@ -108,7 +105,7 @@ mod tests {
         }
         let mut dst = vec![0xa5u8; dst_stride * height];
         let plan =
-            Plan::builder(&"gaussian:sigma=1".parse::<crate::Filter>().unwrap()).device(Device::Cpu).build().unwrap();
+            Plan::builder("gaussian:sigma=1".parse::<crate::Filter>().unwrap()).device(Device::Cpu).build().unwrap();
         plan.run(
             &ImageView::with_stride(&src, width, height, 1, src_stride).unwrap(),
             &mut ImageViewMut::with_stride(&mut dst, width, height, 1, dst_stride).unwrap(),

@@ -326,7 +326,7 @@ impl Plan {
     /// ```
     /// use apron::{Device, Filter, Plan, Shape};
     ///
-    /// let plan = Plan::builder(&Filter::gaussian(2.0)?).device(Device::Cpu).build()?;
+    /// let plan = Plan::builder(Filter::gaussian(2.0)?).device(Device::Cpu).build()?;
     /// let shape = Shape { width: 640, height: 480, channels: 3 };
     /// assert_eq!(plan.candidates(shape)[0].variant, plan.variant_for(shape)?);
     /// # Ok::<(), apron::Error>(())
@@ -371,7 +371,7 @@ impl Plan {
     ///
     /// ```compile_fail,E0502
     /// # use apron::{Filter, Image, Plan};
-    /// # let plan = Plan::builder(&Filter::gaussian(2.0)?).build()?;
+    /// # let plan = Plan::builder(Filter::gaussian(2.0)?).build()?;
     /// let mut image = Image::<u8>::zeroed(640, 480, 1)?;
     /// plan.run(&image.view(), &mut image.view_mut())?;
     /// # Ok::<(), apron::Error>(())
@@ -390,7 +390,7 @@ impl Plan {
     /// ```
     /// use apron::{Device, Filter, Image, ImageView, Plan};
     ///
-    /// let plan = Plan::builder(&Filter::sobel_x()).device(Device::Cpu).build()?;
+    /// let plan = Plan::builder(Filter::sobel_x()).device(Device::Cpu).build()?;
     /// let ramp: Vec<f32> = (0..48).map(|i| (i % 8) as f32).collect();
     /// let slope: Image<f32> = plan.filter(&ImageView::new(&ramp, 8, 6, 1)?)?;
     /// assert_eq!(slope.view().row(3)[4], 8.0);
@@ -494,7 +494,7 @@ impl Plan {
     /// ```
     /// use apron::{Device, Filter, Image, Plan};
     ///
-    /// let plan = Plan::builder(&Filter::gaussian(2.0)?).device(Device::Cpu).build()?;
+    /// let plan = Plan::builder(Filter::gaussian(2.0)?).device(Device::Cpu).build()?;
     /// let (large, small) = (Image::from_vec(vec![7u8; 640 * 480], 640, 480, 1)?, Image::from_vec(vec![9u8; 35], 7, 5, 1)?);
     /// let (mut large_out, mut small_out) = (Image::<u8>::zeroed(640, 480, 1)?, Image::<u8>::zeroed(7, 5, 1)?);
     /// plan.run_batch(&mut [(large.view(), large_out.view_mut()), (small.view(), small_out.view_mut())])?;
@@ -609,7 +609,7 @@ impl Plan {
     /// use apron::{Device, Filter, Image, Plan, gpu::Gpu};
     ///
     /// let gpu = Gpu::open(0)?;
-    /// let plan = Plan::builder(&Filter::box_filter(3, 3)?).device(Device::Gpu(0)).build()?;
+    /// let plan = Plan::builder(Filter::box_filter(3, 3)?).device(Device::Gpu(0)).build()?;
     /// let src = gpu.upload(&Image::from_vec(vec![0.5f32; 640 * 480], 640, 480, 1)?.view())?;
     /// let mut dst = gpu.image(src.shape())?;
     /// let mut stream = gpu.stream()?;

@@ -123,15 +123,16 @@ impl Cut {
         let Self { height, border, anchor, reach, step } = *self;
         let first = results.start;
         if results.len() == height {
-            return Chunk { source: vec![0..height], skip: 0, results };
+            let whole = 0..height;
+            return Chunk { source: vec![whole], skip: 0, results };
         }
         // A tile reads as many rows however many of its results are asked for.
         let tiles = first..first + results.len().next_multiple_of(step);
         if border != border::WRAP {
             let read = rows_read(border, (anchor, reach), tiles, height);
             // On the grid.
-            let start = read.start / step * step;
-            return Chunk { source: vec![start..read.end], skip: first - start, results };
+            let source = read.start / step * step..read.end;
+            return Chunk { skip: first - source.start, source: vec![source], results };
         }
         // Rows above, up to the grid, as the picture goes round.
         let skip = anchor.next_multiple_of(step);
@@ -212,7 +213,7 @@ impl Plan {
     ///
     /// use apron::{Device, Filter, Plan, Shape};
     ///
-    /// let plan = Plan::builder(&Filter::gaussian(2.0)?).device(Device::Cpu).build()?;
+    /// let plan = Plan::builder(Filter::gaussian(2.0)?).device(Device::Cpu).build()?;
     /// // Two raw files of bytes: readers and writers of any kind.
     /// let (mut input, mut output) = (Cursor::new(vec![7u8; 640 * 480]), Cursor::new(Vec::new()));
     /// plan.run_streamed(
