@@ -115,7 +115,7 @@ impl Planned {
         let mut job = last.extent.job(first, self.bands);
         let mut between = Vec::new();
         for step in before.iter().rev() {
-            let results = step.extent.from_grid(job.there);
+            let results = step.extent.widened(job.there);
             job.there = step.extent.read(&results);
             between.push(results);
         }

@@ -154,7 +154,7 @@ impl Extent {
     }
 
     /// The results from where a band may begin, with these among them.
-    pub(crate) fn from_grid(&self, results: Range<usize>) -> Range<usize> {
+    pub(crate) fn widened(&self, results: Range<usize>) -> Range<usize> {
         results.start / self.step * self.step..results.end
     }
 
