@@ -131,6 +131,8 @@ impl Place {
             Source::Git(repository) => {
                 let url = format!("file://{}", repository.display());
                 build.arg("--config").arg(format!("patch.crates-io.apron.git={url:?}"));
+                // It compresses all kernels, which takes minutes without optimisation.
+                build.args(["--config", "profile.dev.package.lzma-rust2.opt-level=3"]);
             }
         }
         expect(build.args(["build", "--quiet"]), name)?;
