@@ -141,7 +141,8 @@ impl std::str::FromStr for Alpha {
     fn from_str(text: &str) -> Result<Self> {
         let colour = |text: &str| {
             let named = COLOURS.iter().find(|(name, _)| *name == text).map(|&(_, colour)| colour);
-            let digits = text.strip_prefix('#').filter(|digits| digits.len() == 6 && digits.is_ascii());
+            let is_hex = |digits: &&str| digits.len() == 6 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+            let digits = text.strip_prefix('#').filter(is_hex);
             let of_digits = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
             named.or(of_digits.map(|rgb| [16, 8, 0].map(|shift| f64::from(rgb >> shift & 255) / 255.0)))
         };
