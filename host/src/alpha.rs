@@ -90,7 +90,8 @@ impl Alpha {
         let ground = match self {
             Self::Flatten(colour) => {
                 let [red, green, blue] = colour.map(|part| part * greatest);
-                let luma = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+                // ITU-R BT.709; so written, a grey is its own luma, to the last bit.
+                let luma = red + 0.7152 * (green - red) + 0.0722 * (blue - red);
                 Some(if colours == 3 { [red, green, blue] } else { [luma; 3] })
             }
             _ => None,

@@ -123,9 +123,8 @@ fn slices() -> Result<(), Failed> {
     let bench = Bench::new();
     let values: Vec<u8> = [[10u8; 20], [200; 20], [0; 20]].concat();
     bench.put("a.npy", &npy("|u1", "(3, 4, 5)", &values));
-    let taps =
-        ["--taps", "1; 1; 1", "--border", "constant:0", "--device", "cpu", "--axes", "zyx", "--output-type", "u16"];
-    bench.succeed(&[&["filter", "a.npy", "b.npy"], &taps[..]].concat())?;
+    let taps = ["--taps", "1; 1; 1", "--border", "constant:0", "--device", "cpu", "--axes", "zyx"];
+    bench.succeed(&[&["filter", "a.npy", "b.npy", "--output-type", "u16", "--scale", "none"], &taps[..]].concat())?;
     let row = |value: u16| [value; 5];
     let expected: Vec<u8> = [10u16, 200, 0]
         .iter()

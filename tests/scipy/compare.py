@@ -77,7 +77,7 @@ def filters(run, folder):
         yield name, ["--taps", text_of(taps)], taps
     for name in ["sobel-x", "laplacian", "gaussian:sigma=1.2", "unsharp:sigma=0.8,amount=1.5", "box:size=4"]:
         path = folder / "taps.npy"
-        run("taps", "--filter", name, "--out", path)
+        run("taps", "--filter", name, "--out", path, "--overwrite")
         yield name, ["--filter", name], numpy.load(path)
 
 
@@ -112,7 +112,7 @@ def wide_filters(run, folder):
     names += ["unsharp:sigma=2,amount=1.5", "unsharp:sigma=12,amount=0.4"]
     for name in names:
         path = folder / "taps.npy"
-        run("taps", "--filter", name, "--out", path)
+        run("taps", "--filter", name, "--out", path, "--overwrite")
         yield name, ["--filter", name], numpy.atleast_2d(numpy.load(path))
     for number, (rows, cols) in enumerate([(3, 3), (5, 5), (7, 7), (4, 9), (17, 17), (33, 33), (51, 21), (101, 101)]):
         taps = rng.uniform(-0.3, 1, (rows, cols))
