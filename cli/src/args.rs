@@ -120,6 +120,11 @@ pub(crate) struct FilterArgs {
     #[arg(long, default_value_t, help_heading = "Running")]
     pub(crate) device: Device,
 
+    /// Filter arrays (.npy) and files without a header that are larger than this in chunks of rows, from file to file, so that they need
+    /// not fit in memory; K, M, G and T are powers of 1024
+    #[arg(long, value_name = "N", default_value = "512M", value_parser = amount, help_heading = "Running")]
+    pub(crate) chunk_above: u64,
+
     /// Most bytes of a GPU's memory for each picture [default: what is free]; larger pictures are filtered in bands; K, M, G and T are
     /// powers of 1024
     #[arg(long, value_name = "N", value_parser = amount, help_heading = "Running")]
@@ -181,7 +186,8 @@ Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw. All fr
 tif and slices of an array are filtered and written; --page takes one. The colour profile, Exif data, the resolution and the
 orientation are kept where the format can hold them, and the tool says what it cannot. Of Exif data, thumbnails and the maker's
 notes are left out, since they may show the picture before filtering. A file that is cut off is
-refused; --lenient keeps what is there. The limits on size guard against files that decode to more than memory holds.
+refused; --lenient keeps what is there. The limits on size guard against files that decode to more than memory holds;
+what is filtered in chunks (--chunk-above) has none.
 Arrays (.npy) are height x width, or with channels last, or with slices first; --axes says which where it is not clear. Their
 values may be of any type but complex, in either byte order, C or Fortran; every channel is filtered. Values that are no u8, u16,
 f16 or f32 are filtered as f32, and written to .npy and tif in their own type.

@@ -12,6 +12,7 @@ use apron::{Device, Filter, Pipeline, Scalar, Shape, Step};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::FilterArgs;
+use crate::chunks::Array;
 use crate::failure::{Failure, Result, caught};
 use crate::formats::FileFormat;
 use crate::info::why_no_gpu;
@@ -197,6 +198,9 @@ impl Task<'_> {
         let Some(format) = self.format(job)? else {
             return Ok(Done::Skipped);
         };
+        if let Some(done) = self.in_chunks(job, format)? {
+            return Ok(done);
+        }
         let start = Instant::now();
         let document = files::load(input, &args.reading)?;
         let read = start.elapsed();
@@ -235,6 +239,38 @@ impl Task<'_> {
             ms(written)
         );
         Ok(Done::Written(notes, Some(line)))
+    }
+
+    /// Filters a large array from file to file, if nothing about it needs all of it at once.
+    fn in_chunks(&self, job: &Job, format: &FileFormat) -> Result<Option<Done>> {
+        let Self { args, pipeline, .. } = self;
+        let ([plan], true) = (pipeline.plans(), Array::goes_into(format)) else { return Ok(None) };
+        let Some(array) = Array::open(&job.input, args) else { return Ok(None) };
+        let target = args.output_type.unwrap_or(array.scalar);
+        let is_plain = matches!(args.scaling.finish(array.scalar, target), Ok((None, None)));
+        // What is cut off is counted with all sums at hand.
+        let is_cut = self.differs && is_integer(target) && !args.scaling.minds_signs() && !args.quiet;
+        if !is_plain || is_cut || format.check(target, array.shape.channels).is_err() {
+            return Ok(None);
+        }
+        if let Some(folder) = job.output.parent().filter(|_| job.in_folder) {
+            fs::create_dir_all(folder).map_err(|error| Failure::at(folder, error))?;
+        }
+        let start = Instant::now();
+        let (shape, scalar) = (array.shape, array.scalar);
+        array.filter(plan, target, &job.output, format)?;
+        let line = args.verbose.then(|| {
+            format!(
+                "{} -> {}: {shape} {scalar} in chunks, border {}, {} on {}; {:.1} ms",
+                job.input.display(),
+                job.output.display(),
+                args.border,
+                steps::variants(pipeline, shape),
+                pipeline.device(),
+                start.elapsed().as_secs_f64() * 1e3
+            )
+        });
+        Ok(Some(Done::Written(Vec::new(), line)))
     }
 
     /// Filters one page into the type that is written. Adds what a person should know to the notes.

@@ -6,7 +6,7 @@
 
 use std::io::{self, Read, Seek, Write};
 
-use apron::{Filter, Image};
+use apron::{Filter, Image, Scalar, Shape};
 use bytemuck::Pod;
 use half::f16;
 
@@ -122,6 +122,63 @@ pub(crate) fn read_document(source: &mut dyn Source, options: &Reading) -> Resul
     document.notes.extend(short.then(|| "the .npy file ends too early, and what is missing is 0".to_owned()));
     document.notes.extend(note);
     Ok(document)
+}
+
+/// An array whose rows lie in the file as they lie in memory.
+pub(crate) struct Rows {
+    pub(crate) shape: Shape,
+    pub(crate) scalar: Scalar,
+    /// Whether the byte order differs from this machine's.
+    pub(crate) swapped: bool,
+    /// Whether an axis of its own has the channels.
+    pub(crate) channel_axis: bool,
+}
+
+/// Reads a header, up to the first value. Anything but one picture of a pixel type, in C order, is `None`.
+pub(crate) fn rows(reader: &mut impl Read, axes: Option<Axes>) -> Option<Rows> {
+    let header = Header::read(reader).ok()?;
+    let channel_axis = match header.axes(axes).ok()? {
+        Axes::Yx => false,
+        Axes::Yxc => true,
+        Axes::Zyx | Axes::Zyxc => return None,
+    };
+    let scalar = match &*header.kind {
+        "u1" => Scalar::U8,
+        "u2" => Scalar::U16,
+        "f2" => Scalar::F16,
+        "f4" => Scalar::F32,
+        _ => return None,
+    };
+    let shape = match *header.shape {
+        [height, width] => Shape { width, height, channels: 1 },
+        [height, width, channels] => Shape { width, height, channels },
+        _ => return None,
+    };
+    // Other shapes are for the reader of all values to complain about.
+    let is_picture = shape.width.checked_mul(shape.channels).is_some_and(|row| (1..1 << 29).contains(&row));
+    (!header.fortran && is_picture && shape.height > 0).then_some(Rows {
+        shape,
+        scalar,
+        swapped: header.swapped,
+        channel_axis,
+    })
+}
+
+/// Writes the header of a picture whose rows follow.
+pub(crate) fn write_rows_header(
+    writer: &mut (impl Write + ?Sized),
+    scalar: Scalar,
+    shape: Shape,
+    channel_axis: bool,
+) -> io::Result<()> {
+    let kind = match scalar {
+        Scalar::U8 => u8::KIND,
+        Scalar::U16 => u16::KIND,
+        Scalar::F16 => f16::KIND,
+        _ => f32::KIND,
+    };
+    let extents = [shape.height, shape.width, shape.channels];
+    write_header(writer, kind, &extents[..if channel_axis { 3 } else { 2 }])
 }
 
 /// The extents of an array of pictures.

@@ -1,6 +1,7 @@
 //! The command-line tool, run as users run it. See the crate's documentation for the environment it minds.
 
 mod bad_input;
+mod chunks;
 mod codecs;
 mod faults;
 mod files;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         files::trials(),
         steps::trials(),
         bad_input::trials(),
+        chunks::trials(),
         codecs::trials(&judges),
         faults::trials(),
         fuzzed::trials(),
