@@ -3,7 +3,9 @@
 #[cfg(feature = "gpu")]
 use crate::gpu::flow::{self, Picture};
 use crate::image::{Image, ImageView, ImageViewMut, Pixel, Shape};
-use crate::plan::Channels;
+#[cfg(feature = "gpu")]
+use crate::plan::pixels;
+use crate::plan::{Channels, agree};
 use crate::{Alpha, Device, Error, Plan, Result};
 
 /// Several plans, one after the other, each on the results of the one before it. Each may have its own border and variant.
@@ -155,10 +157,7 @@ impl Pipeline {
         src: &ImageView<'_, S>,
         dst: &mut ImageViewMut<'_, D>,
     ) -> Result<()> {
-        let (from, to) = (src.shape(), dst.shape());
-        if from != to {
-            return Err(Error::Mismatch { src: from.to_string(), dst: to.to_string() });
-        }
+        agree(src.shape(), dst.shape())?;
         if self.in_f32 {
             self.chain::<S, f32, D>(channels, src, dst)
         } else {
@@ -217,8 +216,7 @@ impl Pipeline {
         // Of those that do not take all, each filters as many.
         let filtered = channels.iter().map(|channels| channels.filtered()).max().unwrap_or(1);
         let picture = Picture { src: *src, dst: dst.reborrow(), filtered };
-        let Shape { width, height, .. } = src.shape();
-        let pixels = width as u64 * height as u64;
+        let pixels = pixels(src.shape());
         let call = self.plans[last].report.call(pixels);
         flow::run(&steps, &mut [picture], &call.stage(0, pixels)).map_err(|(_, error)| error)?;
         call.reach(pixels)

@@ -721,13 +721,13 @@ fn on_cpu() -> Error {
 }
 
 /// Pixels of a picture.
-fn pixels(shape: Shape) -> u64 {
+pub(crate) fn pixels(shape: Shape) -> u64 {
     shape.width as u64 * shape.height as u64
 }
 
 /// # Errors
 /// [`Error::Mismatch`] if sizes differ.
-fn agree(src: Shape, dst: Shape) -> Result<()> {
+pub(crate) fn agree(src: Shape, dst: Shape) -> Result<()> {
     if src == dst { Ok(()) } else { Err(Error::Mismatch { src: src.to_string(), dst: dst.to_string() }) }
 }
 

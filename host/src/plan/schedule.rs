@@ -130,15 +130,7 @@ impl Extent {
         if self.border != border::WRAP || read.len() <= unresolved {
             return Job { region: results.clone(), there: read.clone(), height, source: vec![read], results };
         }
-        let mut source: Vec<Range<usize>> = Vec::new();
-        let mut left = unresolved;
-        let mut at = (first as i64 - self.anchor as i64).rem_euclid(height as i64) as usize;
-        while left > 0 {
-            let end = height.min(at + left);
-            source.push(at..end);
-            left -= end - at;
-            at = 0;
-        }
+        let source = wrapped(first as i64 - self.anchor as i64, unresolved, height);
         let region = self.anchor..self.anchor + results.len();
         Job { results, source, height: unresolved, region, there: 0..unresolved }
     }
@@ -178,6 +170,20 @@ impl Extent {
     fn on_grid(&self, rows: usize) -> usize {
         rows.max(1).next_multiple_of(self.step).min(self.height)
     }
+}
+
+/// So many rows of a picture that goes round, from this one on, which may lie outside it.
+pub(crate) fn wrapped(first: i64, rows: usize, height: usize) -> Vec<Range<usize>> {
+    let mut source = Vec::new();
+    let mut left = rows;
+    let mut at = first.rem_euclid(height as i64) as usize;
+    while left > 0 {
+        let end = height.min(at + left);
+        source.push(at..end);
+        left -= end - at;
+        at = 0;
+    }
+    source
 }
 
 #[cfg(test)]

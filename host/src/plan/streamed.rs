@@ -10,6 +10,7 @@ use std::ops::Range;
 use gpu_kernels::border;
 
 use super::problem::rows_read;
+use super::schedule::wrapped;
 use super::{Channels, Engine, Plan, pixels};
 #[cfg(feature = "gpu")]
 use crate::gpu::flow::{self, Picture};
@@ -136,15 +137,8 @@ impl Cut {
         }
         // Rows above, up to the grid, as the picture goes round.
         let skip = anchor.next_multiple_of(step);
-        let mut left = skip + tiles.len() + reach - 1 - anchor;
-        let mut at = (first as i64 - skip as i64).rem_euclid(height as i64) as usize;
-        let mut source = Vec::new();
-        while left > 0 {
-            let end = height.min(at + left);
-            source.push(at..end);
-            left -= end - at;
-            at = 0;
-        }
+        let rows = skip + tiles.len() + reach - 1 - anchor;
+        let source = wrapped(first as i64 - skip as i64, rows, height);
         Chunk { source, skip, results }
     }
 }
