@@ -34,11 +34,12 @@ enum Done {
 }
 
 pub(crate) fn run(args: Box<FilterArgs>) -> Result {
-    let last = args.choice.steps()?.pop();
+    let steps = args.choice.steps()?;
+    let differs = matches!(steps.last(), Some(Step::Filter(filter)) if is_derivative(filter));
     let jobs = jobs::jobs(&args)?;
     check_options(&args, &jobs)?;
     clean_up_on_signals();
-    let pipeline = steps::pipeline(&args)?;
+    let pipeline = steps::pipeline(steps, &args)?;
     if let Some(error) = pipeline.plans()[0].fallback().filter(|_| args.verbose) {
         report(&format!("running on the CPU, because there is no GPU: {}", why_no_gpu(error)));
     }
@@ -48,7 +49,6 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
             report(&format!("{option} has no effect, because the CPU filters"));
         }
     }
-    let differs = matches!(&last, Some(Step::Filter(filter)) if is_derivative(filter));
     run_all(&Task { args: &args, pipeline: &pipeline, differs }, &jobs)
 }
 
@@ -241,6 +241,11 @@ impl Task<'_> {
         Ok(Done::Written(notes, Some(line)))
     }
 
+    /// Whether a person should know how many values such a result cuts off.
+    fn counts_cuts(&self, target: Scalar) -> bool {
+        self.differs && is_integer(target) && !self.args.scaling.minds_signs() && !self.args.quiet
+    }
+
     /// Filters a large array from file to file, if nothing about it needs all of it at once.
     fn in_chunks(&self, job: &Job, format: &FileFormat) -> Result<Option<Done>> {
         let Self { args, pipeline, .. } = self;
@@ -249,8 +254,7 @@ impl Task<'_> {
         let target = args.output_type.unwrap_or(array.scalar);
         let is_plain = matches!(args.scaling.finish(array.scalar, target), Ok((None, None)));
         // What is cut off is counted with all sums at hand.
-        let is_cut = self.differs && is_integer(target) && !args.scaling.minds_signs() && !args.quiet;
-        if !is_plain || is_cut || format.check(target, array.shape.channels).is_err() {
+        if !is_plain || self.counts_cuts(target) || format.check(target, array.shape.channels).is_err() {
             return Ok(None);
         }
         if let Some(folder) = job.output.parent().filter(|_| job.in_folder) {
@@ -290,13 +294,15 @@ impl Task<'_> {
             .map_err(|reason| Failure::usage(format!("{}: {reason}", job.input.display())))?;
         notes.extend(scaled.map(Note::Text).filter(|note| !notes.contains(note)));
         let filtered = |target| steps::filtered(pipeline, &page, args.alpha, target).map_err(failed);
-        let pixels = match &finish {
-            None => filtered(target)?,
-            Some(finish) => finish.apply(&filtered(Scalar::F32)?, channels, target).map_err(failed)?,
+        let counts = self.counts_cuts(target);
+        let sums = if counts || finish.is_some() { Some(filtered(Scalar::F32)?) } else { None };
+        let pixels = match (&finish, &sums) {
+            (Some(finish), Some(sums)) => finish.apply(sums, channels, target).map_err(failed)?,
+            _ => filtered(target)?,
         };
-        if self.differs && is_integer(target) && !args.scaling.minds_signs() && !args.quiet {
+        if let Some(sums) = sums.filter(|_| counts) {
             let factor = finish.map_or(1.0, |finish| finish.factor(target));
-            let cut = Cut::of(&filtered(Scalar::F32)?, channels, factor, target);
+            let cut = Cut::of(&sums, channels, factor, target);
             let known = notes.iter_mut().find_map(|note| match note {
                 Note::Cut(known) if known.middle == cut.middle => Some(known),
                 _ => None,

@@ -1,13 +1,13 @@
 //! The steps of a call, as plans, and what becomes of alpha.
 
-use apron::{Alpha, Image, Pipeline, Pixel, Plan, Scalar, Shape};
+use apron::{Alpha, Image, Pipeline, Pixel, Plan, Scalar, Shape, Step};
 
 use crate::args::FilterArgs;
 use crate::failure::Result;
 use crate::picture::{Picture, Pixels, each};
 
-/// The call's filters, in order, ready to run.
-pub(crate) fn pipeline(args: &FilterArgs) -> Result<Pipeline> {
+/// The call's steps, in order, ready to run.
+pub(crate) fn pipeline(steps: Vec<Step>, args: &FilterArgs) -> Result<Pipeline> {
     let plan = |step| {
         Plan::builder(step)
             .border(args.border)
@@ -17,7 +17,7 @@ pub(crate) fn pipeline(args: &FilterArgs) -> Result<Pipeline> {
             .memory(args.gpu_memory.unwrap_or(u64::MAX))
             .build()
     };
-    let plans: apron::Result<Vec<_>> = args.choice.steps()?.into_iter().map(plan).collect();
+    let plans: apron::Result<Vec<_>> = steps.into_iter().map(plan).collect();
     Ok(Pipeline::new(plans?)?.in_f32(args.in_f32))
 }
 
