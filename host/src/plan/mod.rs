@@ -352,6 +352,11 @@ impl Plan {
             border: self.border,
             weight: self.filter.weight(),
             separable: self.filter.is_separable(),
+            digits: match &self.engine {
+                Engine::Cpu(_) => None,
+                #[cfg(feature = "gpu")]
+                Engine::Gpu(engines) => engines[0].digits(),
+            },
             source: Scalar::F32,
             target: Scalar::F32,
             side_by_side: 1,
@@ -665,7 +670,10 @@ impl Plan {
             Engine::Cpu(_) => return Err(on_cpu()),
             Engine::Gpu(engines) => engine_of(engines, src.gpu()),
         };
+        let of_shape = self.problem(src.shape());
         let problem = Problem {
+            // What an epilogue makes is rounded from f32.
+            digits: of_shape.digits.filter(|_| part.epilogue == Epilogue::NONE),
             width: part.columns.len(),
             height: part.rows.len(),
             planes: src.images() * src.shape().channels,
@@ -673,7 +681,7 @@ impl Plan {
             target: dst.scalar(),
             side_by_side: src.side_by_side(),
             source_is_aligned: src.is_aligned(),
-            ..self.problem(src.shape())
+            ..of_shape
         };
         engine.enqueue(&self.prepare(&problem, engine)?, src, dst, part, stream)
     }
