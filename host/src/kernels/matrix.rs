@@ -306,8 +306,8 @@ impl Work for Products {
         let tiles = u64::from(across) * u64::from(down) * u64::from(images);
         let threads = BLOCK.0 * BLOCK.1;
         let slots = stream.gpu().resident_blocks(self.entry.entry.name(), threads, self.shared)?.max(1);
-        // As few rounds as there must be, and blocks that have as much to do.
-        let blocks = tiles.div_ceil(tiles.div_ceil(slots).max(1)) as u32;
+        // A multiprocessor that has one tile more than others shares it among its blocks: as many of them as there are places.
+        let blocks = tiles.min(slots) as u32;
         let grid = Grid { blocks: (blocks, 1, 1), block: (BLOCK.0, BLOCK.1, 1), shared: self.shared };
         let filtered = if self.takes_pixels() { job.filtered } else { 1 };
         let arguments = (pass, bands, channels as i32, filtered as i32, images as i32);

@@ -287,7 +287,11 @@ impl Plan {
     /// # Errors
     /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it; [`Error::Parameter`] for a gradient, which has none.
     pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
-        let problem = self.problem(shape);
+        let mut problem = self.problem(shape);
+        if self.variant == Some(Variant::Matrix) {
+            // It takes nothing else.
+            (problem.source, problem.target, problem.side_by_side) = (Scalar::U8, Scalar::U8, shape.channels);
+        }
         let variant = match &self.engine {
             _ if self.gradient.is_some() => None,
             Engine::Cpu(_) => Some(match self.variant {
