@@ -643,7 +643,8 @@ mod on_gpu {
         const CONSTANT: [Border; 2] = [Border::Constant(0.0), Border::Constant(255.0)];
         // Whole vectors more often than values one by one.
         const USUAL: [usize; 9] = [0, 2, 0, 1, 0, 6, 3, 0, 11];
-        let borders: Vec<_> = BORDERS.into_iter().chain(CONSTANT).collect();
+        // The first one's value is no byte.
+        let borders: Vec<_> = BORDERS.into_iter().skip(1).chain(CONSTANT).collect();
         let keep_one_in = if selection == Selection::Full { 1 } else { 5 };
         let mut number = 0;
         let mut ways = [const { Vec::new() }; 4];
