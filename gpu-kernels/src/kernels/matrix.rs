@@ -3,17 +3,18 @@
 //! Taps are whole multiples of a power of two, cut into one, two or three signed bytes: their digits to the base 256. A product of
 //! bytes and the sums of such products are exact, so their order is of no account. The sums of each digit are joined, and rounded once.
 //!
-//! Tiling: a block has a tile of 128 values of a row and 64 rows, one after the other; a value is a channel of a pixel, and the same
+//! Tiling: a block has a tile of 128 values of a row and 96 rows, one after the other; a value is a channel of a pixel, and the same
 //! channel of the next pixel is `channels` values further. The rows that a tile needs come by asynchronous copies while the block
 //! computes on the tile before; results go through shared memory, so that whole lines are written.
 //!
-//! Thread mapping: a warp has 16 neighbouring values and all 64 rows. The image is the first factor: 16 rows of 32 bytes, of which a lane
+//! Thread mapping: a warp has 16 neighbouring values, and takes M times 16 rows at a time. The image is the first factor: 16 rows of 32 bytes, of which a lane
 //! holds four words of four neighbours. The second factor is a band: in column `n`, the taps of a row from byte `n` on; zero elsewhere. So the
 //! product has, for 16 rows and 8 columns, the sums of a row of taps. The 32 bytes are two halves of 16, from any two places: those that the
 //! taps of a row reach, half after half, and then the next row's. The host makes the bands, as the lanes take them, and the list of places.
 //!
 //! With J = 2, the 16 values of a warp share the image's bytes: they need the bytes that 16 values reach. With J = 1 each 8 values have
-//! bytes of their own, and the same band: small windows, and some wide ones, have fewer halves so.
+//! bytes of their own, and the same band: small windows, and some wide ones, have fewer halves so. Fewer sums are held at a time then, and more
+//! blocks run on a multiprocessor.
 //!
 //! Rounding: with one or two digits the taps are exact, and so is the joined sum; it is rounded half to even. With three, taps may be off
 //! by half of the last digit's unit. Where that, or what the joining cuts off, could change the byte, the result goes to the pass's list.
@@ -36,9 +37,6 @@ pub const BLOCK: (u32, u32) = (32, 8);
 /// Bytes of a row of results in shared memory: an odd multiple of 16, as PITCH is, so that neighbouring rows lie in other banks.
 const RESULTS: i32 = TILE.0 + 16;
 
-/// How many times 16 rows a warp computes at a time.
-const TALL: usize = 3;
-
 /// Bytes of shared memory for so many tap rows.
 pub const fn shared_bytes(pitch: i32, tap_rows: i32) -> i32 {
     2 * (TILE.1 + tap_rows - 1) * pitch + TILE.1 * RESULTS
@@ -48,7 +46,8 @@ pub const fn shared_bytes(pitch: i32, tap_rows: i32) -> i32 {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Bands {
-    /// The address of the places of each step's halves: for each two numbers, of words from a lane's first one in shared memory.
+    /// The address of the places of each step's halves: for each two numbers, of words from a lane's first one in shared memory. There is
+    /// one pair more, which is read and of no account.
     pub places: u64,
     /// The address of the fragments: for each step, digit (from the lowest on) and band two words of each lane.
     pub fragments: u64,
@@ -71,14 +70,14 @@ pub struct Bands {
     pub near: u32,
 }
 
-/// Declares the entries `name: digits, bands of a digit, both together, bytes of a row in shared memory, the most registers of a thread`,
-/// and lists them.
+/// Declares the entries `name: digits, bands of a digit, both together, how many times 16 rows a warp computes at a time, bytes of a row in
+/// shared memory, the most registers of a thread`, and lists them.
 macro_rules! matrix {
-    ($($name:ident: $d:literal, $j:literal, $f:literal, $pitch:literal, $limit:literal;)*) => {
+    ($($name:ident: $d:literal, $j:literal, $f:literal, $m:literal, $pitch:literal, $limit:literal;)*) => {
         kernel! {$(
             fn $name(pass: Pass, bands: Bands, channels: i32, filtered: i32, images: i32) {
                 directive!($limit);
-                filter::<$d, $j, $f, $pitch>(&pass, &bands, channels, filtered, images)
+                filter::<$d, $j, $f, $m, $pitch>(&pass, &bands, channels, filtered, images)
             }
         )*}
 
@@ -91,15 +90,15 @@ macro_rules! matrix {
 }
 
 matrix! {
-    matrix_1_near: 1, 2, 2, 176, ".maxnreg 80";
-    matrix_2_near: 2, 2, 4, 176, ".maxnreg 128";
-    matrix_3_near: 3, 2, 6, 176, ".maxnreg 128";
-    matrix_1_apart: 1, 1, 1, 176, ".maxnreg 96";
-    matrix_2_apart: 2, 1, 2, 176, ".maxnreg 128";
-    matrix_3_apart: 3, 1, 3, 176, ".maxnreg 128";
-    matrix_1_wide: 1, 1, 1, 272, ".maxnreg 96";
-    matrix_2_wide: 2, 1, 2, 272, ".maxnreg 128";
-    matrix_3_wide: 3, 1, 3, 272, ".maxnreg 128";
+    matrix_1_near: 1, 2, 2, 3, 176, ".maxnreg 80";
+    matrix_2_near: 2, 2, 4, 3, 176, ".maxnreg 128";
+    matrix_3_near: 3, 2, 6, 3, 176, ".maxnreg 128";
+    matrix_1_apart: 1, 1, 1, 2, 176, ".maxnreg 80";
+    matrix_2_apart: 2, 1, 2, 2, 176, ".maxnreg 80";
+    matrix_3_apart: 3, 1, 3, 2, 176, ".maxnreg 80";
+    matrix_1_wide: 1, 2, 2, 3, 272, ".maxnreg 80";
+    matrix_2_wide: 2, 2, 4, 3, 272, ".maxnreg 128";
+    matrix_3_wide: 3, 2, 6, 3, 272, ".maxnreg 128";
 }
 
 host! {
@@ -160,7 +159,7 @@ impl Tiles {
 /// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The launch has the block shape stated above,
 /// any number of blocks in x, and [`shared_bytes`] of shared memory.
 #[inline(always)]
-unsafe fn filter<const D: usize, const J: usize, const F: usize, const PITCH: i32>(
+unsafe fn filter<const D: usize, const J: usize, const F: usize, const M: usize, const PITCH: i32>(
     pass: &Pass,
     bands: &Bands,
     channels: i32,
@@ -181,8 +180,9 @@ unsafe fn filter<const D: usize, const J: usize, const F: usize, const PITCH: i3
         fetch::<PITCH>(pass, bands, channels, tiles.tile(number), buffer);
         copies_commit();
         while number < tiles.count {
-            // Computed anew for each tile: the sums want the registers.
-            let tiles = Tiles::new(pass, opaque(channels), images);
+            // Hidden, here and below, so that all is computed anew for each tile: the sums want the registers.
+            let channels = opaque(channels);
+            let tiles = Tiles::new(pass, channels, images);
             let (tile, next) = (tiles.tile(number), number + grid_width());
             // Nobody reads the other half any more: the barrier behind the last tile's sums stands in between.
             if next < tiles.count {
@@ -191,7 +191,7 @@ unsafe fn filter<const D: usize, const J: usize, const F: usize, const PITCH: i3
             copies_commit();
             copies_wait::<1>();
             barrier();
-            sum_up::<D, J, F, PITCH>(pass, bands, (channels, filtered), tile, (buffer, 2 * rows));
+            sum_up::<D, J, F, M, PITCH>(pass, bands, (channels, filtered), tile, (buffer, 2 * rows));
             barrier();
             write(pass, (channels, filtered), tile, 2 * rows);
             buffer = rows - buffer;
@@ -212,16 +212,20 @@ unsafe fn fetch<const PITCH: i32>(pass: &Pass, bands: &Bands, channels: i32, til
     let (left, top) = (tile.x - bands.left, tile.y - bands.anchor_y);
     let width = pass.width * channels;
     let whole = is_whole(plane.pixel, plane.channel, channels, source.origin() | plane.row as u64);
-    // 16 threads take the pieces of a row, as far as there are so many.
-    let thread = 32 * thread_y() + thread_x();
+    // Pieces from `lo` to before `hi` lie in the image. 16 threads take those of a row, as far as there are so many.
+    let inside = if whole { (width - left) >> 4 } else { 0 };
+    let lo = if left < 0 { (15 - left) >> 4 } else { 0 };
+    let hi = if inside < bands.chunks { inside } else { bands.chunks };
+    let (lo, hi) = if lo < hi { (lo, hi) } else { (0, 0) };
+    let thread = opaque(32 * thread_y() + thread_x());
     let (piece, first) = (thread & 15, thread >> 4);
     // SAFETY: as the caller promised.
     unsafe {
-        if whole && left >= 0 && left + 16 * bands.chunks <= width && source.has_rows(top, top + rows) {
+        let mut at = opaque(lo + piece);
+        if source.has_rows(top, top + rows) {
             let start = source.row_inside(top + first).at(0);
-            let mut at = opaque(piece);
-            while at < bands.chunks {
-                let mut from = start.wrapping_add((left + 16 * at) as u64);
+            while at < hi {
+                let mut from = start.wrapping_add((left + 16 * at) as i64 as u64);
                 let mut row = opaque(first);
                 let mut place = (to + first * PITCH + 16 * at) / 4;
                 while row < rows {
@@ -232,27 +236,36 @@ unsafe fn fetch<const PITCH: i32>(pass: &Pass, bands: &Bands, channels: i32, til
                 }
                 at += 16;
             }
-            return;
-        }
-        let mut row = opaque(first);
-        while row < rows {
-            let line = source.row(top + row);
-            let mut at = opaque(piece);
-            while at < bands.chunks {
-                let (place, value) = ((to + row * PITCH + 16 * at) / 4, left + 16 * at);
-                if whole && line.is_inside() && value >= 0 && value + 16 <= width {
-                    shared.copy4(place, line.at(0).wrapping_add(value as u64) as *const f32);
-                } else {
-                    let mut w = opaque(0);
-                    while w < 4 {
-                        let word = four(pass, line, channels, value + 4 * w);
-                        shared.store(place + w, f32::from_bits(word));
-                        w += 1;
+        } else {
+            while at < hi {
+                let mut row = opaque(first);
+                while row < rows {
+                    let (line, place) = (source.row(top + row), (to + row * PITCH + 16 * at) / 4);
+                    if line.is_inside() {
+                        shared.copy4(place, line.at(0).wrapping_add((left + 16 * at) as i64 as u64) as *const f32);
+                    } else {
+                        shared.store4(place, [f32::from_bits(pass.outside as u32 * 0x0101_0101); 4]);
                     }
+                    row += 16;
                 }
                 at += 16;
             }
-            row += 16;
+        }
+        // The others go word by word: 8 threads take those of a row.
+        let words = 4 * (bands.chunks - hi + lo);
+        if words > 0 {
+            let mut row = opaque(thread >> 3);
+            while row < rows {
+                let line = source.row(top + row);
+                let mut word = opaque(thread & 7);
+                while word < words {
+                    let at = if word < 4 * lo { word } else { word + 4 * (hi - lo) };
+                    let four = four(pass, line, channels, left + 4 * at);
+                    shared.store((to + row * PITCH) / 4 + at, f32::from_bits(four));
+                    word += 8;
+                }
+                row += 32;
+            }
         }
     }
 }
@@ -271,22 +284,30 @@ fn is_whole(pixel: i32, channel: i64, channels: i32, steps: u64) -> bool {
 unsafe fn four(pass: &Pass, line: Row<'_>, channels: i32, first: i32) -> u32 {
     /// No window reaches as many pixels beside the image.
     const BESIDE: i32 = 4096;
-    let mut word = 0;
-    let mut i = opaque(0);
+    // Shifted by whole pixels, so that the division rounds down.
+    let shifted = (first + channels * BESIDE) as u32;
+    let mut pixel = shifted.checked_div(channels as u32).unwrap_or(0) as i32 - BESIDE;
+    let mut channel = first - channels * pixel;
+    let (mut bytes, mut found) = ([0; 4], [false; 4]);
+    let mut i = 0;
     while i < 4 {
-        let value = first + i;
-        // Shifted by whole pixels, so that the division rounds down.
-        let shifted = (value + channels * BESIDE) as u32;
-        let pixel = shifted.checked_div(channels as u32).unwrap_or(0) as i32 - BESIDE;
         let column = border::resolve(pass.border, pixel, pass.width);
-        let byte = if column < 0 || !line.is_inside() {
-            pass.outside as u32
-        } else {
-            let channel = (value - channels * pixel) as i64 * pass.src.channel;
-            // SAFETY: the rule found a pixel of the image.
-            unsafe { load_u8(line.at(column).wrapping_add(channel as u64)) }
-        };
-        word |= byte << (8 * i);
+        found[i] = column >= 0 && line.is_inside();
+        // What is not found is loaded from elsewhere, so that no load waits for another one.
+        let at = line.at(if column < 0 { 0 } else { column });
+        let offset = channel as i64 * pass.src.channel;
+        // SAFETY: it is a pixel of the image, in a row that is there.
+        bytes[i] = unsafe { load_u8(at.wrapping_add(offset as u64)) };
+        channel += 1;
+        if channel == channels {
+            channel = 0;
+            pixel += 1;
+        }
+        i += 1;
+    }
+    let (mut word, mut i) = (0, 0);
+    while i < 4 {
+        word |= if found[i] { bytes[i] } else { pass.outside as u32 } << (8 * i);
         i += 1;
     }
     word
@@ -297,16 +318,17 @@ unsafe fn four(pass: &Pass, line: Row<'_>, channels: i32, first: i32) -> u32 {
 /// # Safety
 /// As for [`filter`]; the rows are there.
 #[inline(always)]
-unsafe fn sum_up<const D: usize, const J: usize, const F: usize, const PITCH: i32>(
+unsafe fn sum_up<const D: usize, const J: usize, const F: usize, const M: usize, const PITCH: i32>(
     pass: &Pass,
     bands: &Bands,
     (channels, filtered): (i32, i32),
     tile: Tile,
     (rows, results): (i32, i32),
 ) {
-    const GROUP: i32 = 16 * TALL as i32;
+    const { assert!(TILE.1 % (16 * M as i32) == 0 && M <= 4) }
     let (shared, region) = (Shared::dynamic(), &pass.region);
-    let (group, turn) = (thread_x() >> 2, thread_x() & 3);
+    let lane = opaque(thread_x());
+    let (group, turn) = (lane >> 2, lane & 3);
     let x = tile.x + 16 * thread_y();
     if x + 16 <= region.x0 * channels || x >= region.x1 * channels {
         return;
@@ -314,10 +336,10 @@ unsafe fn sum_up<const D: usize, const J: usize, const F: usize, const PITCH: i3
     let mut down = opaque(0);
     while down < TILE.1 && tile.y + down < region.y1 {
         let base = (rows + (down + group) * PITCH + 16 * thread_y() + 4 * turn) / 4;
-        let mut sums = [[[[0; 4]; D]; 2]; TALL];
+        let mut sums = [[[[0; 4]; D]; 2]; M];
         if D == 3 {
             let mut m = 0;
-            while m < TALL {
+            while m < M {
                 sums[m][0][0] = [bands.start[0]; 4];
                 sums[m][1][0] = [bands.start[0]; 4];
                 sums[m][0][1 % D] = [bands.start[1]; 4];
@@ -326,12 +348,16 @@ unsafe fn sum_up<const D: usize, const J: usize, const F: usize, const PITCH: i3
             }
         }
         let mut place = bands.places;
-        let mut fragment = bands.fragments.wrapping_add(8 * thread_x() as u64);
+        let mut fragment = bands.fragments.wrapping_add(8 * lane as u64);
+        // SAFETY: there are places, and one more pair behind the last.
+        let mut next = unsafe { load_words::<2>(place) };
         let mut step = opaque(0);
         while step < bands.steps {
             // SAFETY: there are so many places and fragments; the places lie in the rows. All lanes are here.
             unsafe {
-                let halves = load_words::<2>(place);
+                let halves = next;
+                place = place.wrapping_add(8);
+                next = load_words::<2>(place);
                 let mut factors = [[0; 2]; F];
                 let mut i = 0;
                 while i < F {
@@ -340,7 +366,7 @@ unsafe fn sum_up<const D: usize, const J: usize, const F: usize, const PITCH: i3
                 }
                 let at = [base + halves[0] as i32, base + halves[1] as i32];
                 let mut m = 0;
-                while m < TALL {
+                while m < M {
                     let mut image = [0; 4];
                     let mut j = 0;
                     while j < 2 {
@@ -364,13 +390,13 @@ unsafe fn sum_up<const D: usize, const J: usize, const F: usize, const PITCH: i3
                     m += 1;
                 }
             }
-            place = place.wrapping_add(8);
             fragment = fragment.wrapping_add(256 * F as u64);
-            step += 1;
+            // Hidden, so that the loop stays as it is where registers are few.
+            step = if M == 2 { opaque(step + 1) } else { step + 1 };
         }
         let mut doubts = 0;
         let mut m = 0;
-        while m < 2 * TALL {
+        while m < 2 * M {
             // Rows `group` and `group + 8` of each 16.
             let (above, pair) = (m / 2, 2 * (m % 2));
             let mut bytes = [[0; 2]; 2];
@@ -431,7 +457,7 @@ unsafe fn sum_up<const D: usize, const J: usize, const F: usize, const PITCH: i3
             doubts >>= 1;
             number = opaque(number + 1);
         }
-        down += GROUP;
+        down += 16 * M as i32;
     }
 }
 
@@ -454,7 +480,7 @@ fn joined<const D: usize>(bands: &Bands, digits: &[i32; D]) -> i32 {
 unsafe fn write(pass: &Pass, (channels, filtered): (i32, i32), tile: Tile, results: i32) {
     const PIECES: i32 = TILE.0 / 16;
     let (shared, region, plane) = (Shared::dynamic(), &pass.region, &pass.dst);
-    let thread = 32 * thread_y() + thread_x();
+    let thread = opaque(32 * thread_y() + thread_x());
     let x = tile.x + 16 * (thread % PIECES);
     let (first, end) = (region.x0 * channels, region.x1 * channels);
     if x + 16 <= first || x >= end {
