@@ -391,8 +391,8 @@ unsafe fn sum_up<const D: usize, const J: usize, const F: usize, const M: usize,
                 }
             }
             fragment = fragment.wrapping_add(256 * F as u64);
-            // Hidden, so that the loop stays as it is where registers are few.
-            step = if M == 2 { opaque(step + 1) } else { step + 1 };
+            // Hidden, so that the loop stays as it is: unrolled, it would spill.
+            step = opaque(step + 1);
         }
         let mut doubts = 0;
         let mut m = 0;

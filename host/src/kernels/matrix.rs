@@ -22,10 +22,13 @@ pub(super) static MATRIX: Kernel = Kernel {
     },
     prepare: |problem| Products::find(problem).map(|products| Prepared::new(Variant::Matrix, products)),
     cost: |problem, machine| {
-        // By products, as `Layout::time` weighs them, and digits: estimates, from a kernel of the same loop on an H200.
-        const TIMES: Times = Times { h200: &[(5.0, 1.0), (255.0, 4.2)], h100: &[(5.0, 1.0), (255.0, 4.2)] };
+        // By products, as `Layout::time` weighs them, and digits, for one channel; from an H200 alone.
+        const TIMES: Times = Times {
+            h200: &[(14.0, 1.27), (42.0, 1.82), (105.0, 2.75), (195.0, 4.4), (255.0, 5.3), (525.0, 8.3), (750.0, 13.6)],
+            h100: &[(14.0, 1.27), (42.0, 1.82), (105.0, 2.75), (195.0, 4.4), (255.0, 5.3), (525.0, 8.3), (750.0, 13.6)],
+        };
         // Microseconds to settle a million results, for each tap.
-        const SETTLE: f64 = 8.0;
+        const SETTLE: f64 = 10.0;
         // Of a problem that it declines: longer than anything else takes.
         const DECLINED: f64 = 1e9;
         let (Some(digits), Ok(layout)) = (problem.digits, Layout::find(problem)) else { return DECLINED };
