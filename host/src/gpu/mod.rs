@@ -28,12 +28,14 @@ pub(crate) mod flow;
 mod graph;
 mod host;
 mod image;
+mod lane;
 pub(crate) mod launch;
 mod memory;
 mod peak;
 mod recorded;
 pub(crate) mod stream;
 pub(crate) mod taps;
+mod timeline;
 mod view;
 
 pub(crate) use autotune::Tuned;
@@ -46,4 +48,6 @@ pub use kernel_builder::{Group, Kernel, Packed, Tier};
 pub use launch::{Function, Grid};
 pub use recorded::Recorded;
 pub use stream::{Mark, Stream};
+#[doc(hidden)]
+pub use timeline::{Span, Timeline, What};
 pub use view::{DeviceView, DeviceViewMut};
