@@ -140,7 +140,7 @@ fn filtered<S: Random, D: Random>(plan: &Plan, filter: &Filter, src: &Image<S>) 
 }
 
 /// Filters pictures that lie one below the other: one as an image, many as a batch.
-fn batch(
+pub(crate) fn batch(
     gpu: &Gpu,
     plan: &Plan,
     each: Shape,

@@ -1,21 +1,49 @@
 //! The steps of a call, as plans, and what becomes of alpha.
 
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
 use apron::{Alpha, Image, Pipeline, Pixel, Plan, Scalar, Shape, Step};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::FilterArgs;
 use crate::failure::Result;
 use crate::picture::{Picture, Pixels, each};
 
-/// The call's steps, in order, ready to run.
-pub(crate) fn pipeline(steps: Vec<Step>, args: &FilterArgs) -> Result<Pipeline> {
+/// A picture that takes no longer than this needs no bar.
+const BRIEF: Duration = Duration::from_millis(500);
+
+/// A bar for how far one picture has come, which is seen if that takes a while. Each step fills it once more.
+pub(crate) fn bar_of_one() -> ProgressBar {
+    let style = ProgressStyle::with_template("{wide_bar} {percent} %, {eta} left");
+    let style = style.expect("a literal that is well formed");
+    ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_style(style)
+}
+
+/// The call's steps, in order, ready to run. How far a picture has come goes to the bar, if there is one.
+pub(crate) fn pipeline(steps: Vec<Step>, args: &FilterArgs, bar: Option<&ProgressBar>) -> Result<Pipeline> {
     let plan = |step| {
-        Plan::builder(step)
+        let builder = Plan::builder(step)
             .border(args.border)
             .device(args.device)
             .variant(args.variant)
             .autotune(args.autotune)
-            .memory(args.gpu_memory.unwrap_or(u64::MAX))
-            .build()
+            .memory(args.gpu_memory.unwrap_or(u64::MAX));
+        let builder = match bar {
+            Some(bar) => {
+                let (bar, start) = (bar.clone(), Instant::now());
+                builder.progress(move |progress| {
+                    if bar.is_hidden() && start.elapsed() > BRIEF {
+                        bar.set_draw_target(ProgressDrawTarget::stderr());
+                    }
+                    bar.set_length(progress.total);
+                    bar.set_position(progress.done);
+                    ControlFlow::Continue(())
+                })
+            }
+            None => builder,
+        };
+        builder.build()
     };
     let plans: apron::Result<Vec<_>> = steps.into_iter().map(plan).collect();
     Ok(Pipeline::new(plans?)?.in_f32(args.in_f32))

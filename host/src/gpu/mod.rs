@@ -30,6 +30,7 @@ mod host;
 mod image;
 mod lane;
 pub(crate) mod launch;
+mod link;
 mod memory;
 mod peak;
 mod recorded;
@@ -46,6 +47,8 @@ pub use host::HostImage;
 pub use image::DeviceImage;
 pub use kernel_builder::{Group, Kernel, Packed, Tier};
 pub use launch::{Function, Grid};
+#[doc(hidden)]
+pub use link::LinkRates;
 pub use recorded::Recorded;
 pub use stream::{Mark, Stream};
 #[doc(hidden)]
