@@ -274,16 +274,19 @@ impl Flow<'_, '_> {
         let first = self.done;
         let rest = &mut self.pictures[first.picture..];
         let pinned = rest.iter().all(Picture::is_pinned);
-        let staged = rest.iter().filter(|picture| !picture.is_pinned());
-        let staged: usize = staged.map(|picture| picture.src.row_bytes() * picture.src.shape().height).sum();
-
+        let bytes = |picture: &Picture<'_>| picture.src.row_bytes() * picture.src.shape().height;
+        let all: usize = rest.iter().map(bytes).sum();
+        let staged: usize = rest.iter().filter(|picture| !picture.is_pinned()).map(bytes).sum();
         let engines = self.engines.len();
-        let wanted = self.options.feeders.unwrap_or(if staged < IN_POOL { 1 } else { STAGED_FEEDERS });
-        let useful = plans.bands.div_ceil(if pinned { 1 } else { BANDS_EACH });
         let feeders = match self.options.feeders {
-            Some(feeders) => feeders * engines,
-            None if engines == 1 && staged < IN_POOL => 1,
-            None => (wanted * engines).min(useful).min(rayon::current_num_threads()),
+            Some(of_each) => of_each * engines,
+            // It is over before another thread wakes up.
+            None if all < IN_POOL => 1,
+            None if staged < IN_POOL => engines.min(plans.bands).min(rayon::current_num_threads()),
+            None => {
+                let most = (STAGED_FEEDERS * engines).min(rayon::current_num_threads());
+                most.min(plans.bands.div_ceil(BANDS_EACH))
+            }
         };
         let crew = crew(feeders.max(1), engines, plans.lanes);
         let deep = self.options.deep.unwrap_or(if crew.len() == 1 { DEEP } else { SHARED_DEEP });
@@ -721,5 +724,26 @@ impl Engine {
     /// The lanes that no run uses.
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Lane>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_gpu_has_its_lanes_however_many_feeders_there_are() {
+        for (engines, feeders, lanes) in (1..6)
+            .flat_map(|engines| (1..12).flat_map(move |feeders| (1..7).map(move |lanes| (engines, feeders, lanes))))
+        {
+            let crew = crew(feeders, engines, lanes);
+            for engine in 0..engines {
+                let of_it = crew.iter().filter(|feeder| feeder.engines.contains(&engine));
+                let (count, all) = of_it.fold((0, 0), |(count, all), feeder| (count + 1, all + feeder.lanes));
+                assert_eq!(all, lanes, "{feeders} feeders, {engines} GPUs");
+                assert!(count >= 1 && (count == 1 || feeders > engines));
+            }
+            assert!(crew.len() <= feeders && crew.iter().all(|feeder| feeder.lanes > 0));
+        }
     }
 }
