@@ -42,6 +42,7 @@ pub(crate) struct Strips {
 pub(crate) fn strips(file: &File) -> Option<Strips> {
     let length = file.metadata().ok()?.len();
     let mut source = BufReader::new(file.try_clone().ok()?);
+    source.rewind().ok()?;
     let mut decoder: Tiff<'_> = Decoder::new(&mut source as &mut dyn Source).ok()?;
     let (width, height) = decoder.dimensions().ok()?;
     let colour = decoder.colortype().ok()?;

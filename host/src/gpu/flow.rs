@@ -270,6 +270,9 @@ fn crew(feeders: usize, engines: usize, lanes: usize) -> Vec<Feeder> {
 impl Flow<'_, '_> {
     /// Goes through all that is not done.
     fn attempt(&mut self) -> Result<(), Again> {
+        if self.done.picture == self.pictures.len() {
+            return Ok(());
+        }
         let plans = self.plan_all()?;
         let first = self.done;
         let rest = &mut self.pictures[first.picture..];
