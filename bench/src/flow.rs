@@ -5,7 +5,7 @@ use apron::gpu::{Gpu, HostImage};
 use apron::{Device, Filter, Image, ImageView, ImageViewMut, Pixel, Plan, Shape};
 
 use crate::measure::{median, micros, on_host};
-use crate::{output, text};
+use crate::{jobs, output, text};
 
 /// The options of `bench flow`.
 #[derive(Debug, clap::Args)]
@@ -22,6 +22,12 @@ pub struct Options {
     /// Only works whose name contains this.
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
+    /// Thirty jobs on the CPU, on the GPU and where auto runs them; fails if auto takes more than 1.3 times the better time.
+    #[arg(long)]
+    auto: bool,
+    /// Times the first call of one of these jobs.
+    #[arg(long, hide = true, requires = "auto")]
+    first: Option<usize>,
 }
 
 /// A picture and a filter; more than one picture is a batch.
@@ -64,6 +70,11 @@ struct Times {
 /// # Errors
 /// Device and memory errors; a result from pinned memory that differs from the other.
 pub fn run(options: &Options) -> Result<()> {
+    match options.first {
+        Some(number) => return jobs::first(number, options.device),
+        None if options.auto => return jobs::run(options.quick, &options.only),
+        None => {}
+    }
     let header = [
         "work",
         "picture",

@@ -40,16 +40,21 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
     check_options(&args, &jobs)?;
     clean_up_on_signals();
     let pipeline = steps::pipeline(steps, &args)?;
-    if let Some(error) = pipeline.plans()[0].fallback().filter(|_| args.verbose) {
+    let fallback = || pipeline.plans()[0].fallback().filter(|_| args.verbose);
+    let begins_on_cpu = fallback().inspect(|error| {
         report(&format!("running on the CPU, because there is no GPU: {}", why_no_gpu(error)));
-    }
+    });
     if pipeline.device() == Device::Cpu && !args.quiet {
         let ignored = [(args.autotune, "--autotune"), (args.gpu_memory.is_some(), "--gpu-memory")];
         for (_, option) in ignored.iter().filter(|(given, _)| *given) {
             report(&format!("{option} has no effect, because the CPU filters"));
         }
     }
-    run_all(&Task { args: &args, pipeline: &pipeline, differs }, &jobs)
+    let outcome = run_all(&Task { args: &args, pipeline: &pipeline, differs }, &jobs);
+    if let (None, Some(error)) = (begins_on_cpu, fallback()) {
+        report(&format!("the CPU was used, because the GPU could not be: {}", why_no_gpu(error)));
+    }
+    outcome
 }
 
 /// Refuses options that contradict the output's name, or that would be ignored.
@@ -233,7 +238,7 @@ impl Task<'_> {
             output.display(),
             first.describe(),
             args.border,
-            pipeline.device(),
+            pipeline.plans()[0].ran_on(),
             ms(read),
             ms(ran),
             ms(written)
@@ -270,7 +275,7 @@ impl Task<'_> {
                 job.output.display(),
                 args.border,
                 steps::variants(pipeline, shape),
-                pipeline.device(),
+                pipeline.plans()[0].ran_on(),
                 start.elapsed().as_secs_f64() * 1e3
             )
         });

@@ -30,6 +30,7 @@ mod host;
 mod image;
 pub(crate) mod launch;
 mod memory;
+pub(crate) mod opening;
 mod peak;
 mod recorded;
 pub(crate) mod stream;

@@ -1,0 +1,603 @@
+//! The devices of plans, and the place of each call where a plan may choose: see [`super::auto`].
+
+use std::cell::Cell;
+#[cfg(feature = "gpu")]
+use std::collections::BTreeMap;
+#[cfg(feature = "gpu")]
+use std::hash::{DefaultHasher, Hash, Hasher};
+#[cfg(feature = "gpu")]
+use std::ops::Deref;
+#[cfg(feature = "gpu")]
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+#[cfg(feature = "gpu")]
+use std::time::Instant;
+
+use super::auto::{self, Link, Load, Odds, OnGpu, Pair, Readiness, ReckonedGpu, Reckoning, Where, Work};
+#[cfg(feature = "gpu")]
+use super::auto::{Kind, Verdict};
+use super::machine::Machine;
+use super::problem::{Place, Problem};
+#[cfg(feature = "gpu")]
+use super::schedule::Limits;
+use super::{Channels, Engine, Plan};
+use crate::cpu;
+#[cfg(feature = "gpu")]
+use crate::gpu::{Gpu, Tuned, engine, opening};
+use crate::image::{Pixel, Scalar, Shape};
+#[cfg(feature = "gpu")]
+use crate::{Border, Error, Filter, Gradient};
+use crate::{Device, Family, Result};
+
+/// A plan's GPUs.
+#[cfg(feature = "gpu")]
+#[derive(Debug)]
+pub(crate) struct OnGpus {
+    /// One for each GPU, at least one.
+    pub(crate) engines: Vec<engine::Engine>,
+    /// The fastest variants by measurement, if autotuning is on.
+    pub(crate) tuned: Option<Tuned>,
+}
+
+#[cfg(feature = "gpu")]
+impl OnGpus {
+    /// GPUs that share work. They must be alike: the choice of a kernel depends on the GPU, and results may depend on the kernel.
+    pub(super) fn new(
+        step: (&Filter, Option<Gradient>),
+        border: Border,
+        (limits, autotune): (Limits, bool),
+        device: Device,
+        ordinals: &mut dyn Iterator<Item = u32>,
+    ) -> Result<Self> {
+        let engine = |ordinal| engine::Engine::new(step, border, ordinal, limits);
+        let engines = ordinals.map(engine).collect::<Result<Vec<_>>>()?;
+        let kind = |engine: &engine::Engine| {
+            let info = engine.gpu().info();
+            (info.name.clone(), info.capability, info.shared_memory)
+        };
+        let mut kinds = engines.iter().map(kind);
+        let first = kinds.next().ok_or_else(|| Error::NoGpu { reason: "the list of GPUs is empty".into() })?;
+        if let Some(other) = kinds.find(|other| *other != first) {
+            let expected = "GPUs that are alike; name one with gpu:N (Device::Gpu)".to_owned();
+            let value = format!("{device}, which are {} and {}", first.0, other.0);
+            return Err(Error::Parameter { name: "device", value, expected });
+        }
+        let tuned = autotune.then(|| Tuned::new(engines[0].gpu()));
+        Ok(Self { engines, tuned })
+    }
+
+    /// The engine for a GPU; the first if there is none, which will refuse what is another GPU's.
+    pub(crate) fn engine_of(&self, gpu: &Gpu) -> &engine::Engine {
+        let same = |engine: &&engine::Engine| engine.gpu().info().ordinal == gpu.info().ordinal;
+        self.engines.iter().find(same).unwrap_or(&self.engines[0])
+    }
+}
+
+/// The device of one call.
+#[derive(Clone, Copy)]
+pub(crate) enum On<'p> {
+    Cpu(&'p cpu::Engine),
+    #[cfg(feature = "gpu")]
+    Gpu(&'p OnGpus),
+}
+
+impl On<'_> {
+    pub(crate) fn place(&self) -> Place {
+        match self {
+            Self::Cpu(_) => Place::Cpu { threads: rayon::current_num_threads() },
+            #[cfg(feature = "gpu")]
+            Self::Gpu(gpus) => Place::Gpu(gpus.engines[0].gpu().machine()),
+        }
+    }
+}
+
+/// Both devices of a plan that may choose.
+#[cfg(feature = "gpu")]
+#[derive(Debug)]
+pub(crate) struct Auto {
+    cpu: cpu::Engine,
+    settings: (Limits, bool),
+    cpu_times: f64,
+    /// The GPU that calls may go to.
+    gpu: OnceLock<OnGpus>,
+    /// For images in the memory of others.
+    others: Mutex<BTreeMap<u32, Arc<OnGpus>>>,
+    setup: Mutex<Setup>,
+    /// The last call's forecast.
+    last: Mutex<Option<(Vec<u64>, Forecast)>>,
+}
+
+/// What a plan has on the GPU.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy, Debug, Default)]
+struct Setup {
+    /// Whether a call has run there.
+    done: bool,
+    /// Bytes of its pinned memory.
+    pinned: f64,
+    /// Seconds that calls have lost because there was nothing.
+    lost: f64,
+}
+
+/// A call's predicted times, uncorrected.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy, Debug)]
+struct Forecast {
+    kind: Kind,
+    times: Pair,
+    /// Bytes of pinned memory that it needs, and the seconds that it takes to get there.
+    setup: (f64, f64),
+}
+
+/// A plan's GPUs, of the plan itself or shared.
+#[cfg(feature = "gpu")]
+pub(crate) enum Held<'p> {
+    Own(&'p OnGpus),
+    Shared(Arc<OnGpus>),
+}
+
+#[cfg(feature = "gpu")]
+impl Deref for Held<'_> {
+    type Target = OnGpus;
+
+    fn deref(&self) -> &OnGpus {
+        match self {
+            Self::Own(gpus) => gpus,
+            Self::Shared(gpus) => gpus,
+        }
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl Auto {
+    pub(super) fn new(cpu: cpu::Engine, settings: (Limits, bool), cpu_times: f64) -> Self {
+        let (gpu, others) = (OnceLock::new(), Mutex::default());
+        Self { cpu, settings, cpu_times, gpu, others, setup: Mutex::default(), last: Mutex::default() }
+    }
+
+    /// Each of its numbers is right by itself.
+    fn setup(&self) -> MutexGuard<'_, Setup> {
+        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The seconds that a call which needs so much takes longer because it is the first.
+    fn left_to_set_up(&self, (pinned, seconds): (f64, f64)) -> f64 {
+        let setup = self.setup();
+        if setup.done && setup.pinned >= pinned { 0.0 } else { seconds }
+    }
+}
+
+/// What a call's time depends on, beside its plans.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// Pictures of the same shape that follow each other, and how many.
+    shapes: Vec<(Shape, usize)>,
+    kinds: (Scalar, Scalar),
+    /// Between several plans.
+    between: Scalar,
+    load: Load,
+    /// Whether it can be repeated, and its time is that of the devices alone: not where others give and take rows meanwhile.
+    alone: bool,
+}
+
+impl Job {
+    /// A call with these pictures: whether they and their results are pinned, and their shapes.
+    pub(crate) fn of<S: Pixel, D: Pixel>(pictures: &[(bool, bool, Shape)]) -> Self {
+        let mut job = Self {
+            shapes: Vec::new(),
+            kinds: (S::SCALAR, D::SCALAR),
+            between: S::SCALAR,
+            load: Load { pictures: pictures.len() as f64, source: 0.0, results: 0.0, staged: 0.0 },
+            alone: true,
+        };
+        for &(source, target, shape) in pictures {
+            job.add(shape, 1, (source, target));
+        }
+        job
+    }
+
+    /// As [`Job::of`], for a picture that comes and goes in rows.
+    pub(crate) fn streamed<S: Pixel, D: Pixel>(shape: Shape) -> Self {
+        Self { alone: false, ..Self::of::<S, D>(&[(false, false, shape)]) }
+    }
+
+    /// With values of this type between plans.
+    pub(crate) fn between(self, scalar: Scalar) -> Self {
+        Self { between: scalar, ..self }
+    }
+
+    fn add(&mut self, shape: Shape, count: usize, pinned: (bool, bool)) {
+        let values = shape.width as f64 * shape.height as f64 * shape.channels as f64 * count as f64;
+        let (source, results) = (values * self.kinds.0.bytes() as f64, values * self.kinds.1.bytes() as f64);
+        self.load.source += source;
+        self.load.results += results;
+        self.load.staged += if pinned.0 { 0.0 } else { source } + if pinned.1 { 0.0 } else { results };
+        match self.shapes.last_mut() {
+            Some((last, number)) if *last == shape => *number += count,
+            _ => self.shapes.push((shape, count)),
+        }
+    }
+}
+
+impl From<&Work> for Job {
+    fn from(work: &Work) -> Self {
+        let load = Load { pictures: work.pictures as f64, source: 0.0, results: 0.0, staged: 0.0 };
+        let kinds = (work.source, work.target);
+        let mut job = Self { shapes: Vec::new(), kinds, between: work.source, load, alone: true };
+        job.add(work.shape, work.pictures, (work.pinned, work.pinned));
+        job
+    }
+}
+
+thread_local! {
+    /// Where this thread's last call went.
+    static LAST: Cell<Device> = const { Cell::new(Device::Cpu) };
+}
+
+/// Runs a call of plans, which follow each other, where it is faster, if the plans leave that open.
+///
+/// # Errors
+/// Those of `work`. Where the GPU had no memory for the call, and that was left open, it is run again on the CPU.
+pub(crate) fn run<T>(plans: &[(&Plan, Channels)], job: &Job, mut work: impl FnMut(Where) -> Result<T>) -> Result<T> {
+    let auto = match &plans[0].0.engine {
+        Engine::Cpu(_) => return work(Where::Cpu),
+        #[cfg(feature = "gpu")]
+        Engine::Gpu(_) => return work(Where::Gpu),
+        #[cfg(feature = "gpu")]
+        Engine::Auto(auto) => auto,
+    };
+    #[cfg(feature = "gpu")]
+    {
+        LAST.set(Device::Cpu);
+        if opening::failure().is_some() || job.load.pictures == 0.0 {
+            return work(Where::Cpu);
+        }
+        let forecast = auto.forecast(plans, job);
+        let verdict = auto.choose(&forecast);
+        if verdict.place() == Where::Gpu && plans.iter().all(|(plan, _)| plan.is_open()) {
+            LAST.set(Device::Gpu(opening::ORDINAL));
+            let first = auto.left_to_set_up(forecast.setup) > 0.0;
+            let start = Instant::now();
+            let outcome = work(Where::Gpu);
+            let seconds = start.elapsed().as_secs_f64();
+            match &outcome {
+                Ok(_) => {
+                    let mut setup = auto.setup();
+                    *setup = Setup { done: true, pinned: setup.pinned.max(forecast.setup.0), lost: 0.0 };
+                    drop(setup);
+                    // The first call loads kernels and takes memory.
+                    if job.alone && !first {
+                        auto::known().note(forecast.kind, Where::Gpu, forecast.times.gpu, seconds);
+                    }
+                    return outcome;
+                }
+                Err(error) if job.alone && lacks_memory(error) => LAST.set(Device::Cpu),
+                Err(error) => {
+                    give_up_what_is_lost(error);
+                    return outcome;
+                }
+            }
+            // Another call of this kind would fare no better.
+            let outcome = work(Where::Cpu);
+            auto::known().note(forecast.kind, Where::Gpu, forecast.times.gpu, f64::MAX);
+            return outcome;
+        }
+        let start = Instant::now();
+        let outcome = work(Where::Cpu);
+        if outcome.is_ok() && job.alone {
+            let seconds = start.elapsed().as_secs_f64();
+            auto::known().note(forecast.kind, Where::Cpu, forecast.times.cpu, seconds);
+        }
+        outcome
+    }
+}
+
+/// Whether there may be enough of something on the CPU that a call by way of the GPU had too little of.
+#[cfg(feature = "gpu")]
+fn lacks_memory(error: &Error) -> bool {
+    match error {
+        Error::InBatch { error, .. } => lacks_memory(error),
+        Error::DeviceMemory { .. } | Error::HostMemory { .. } | Error::Parameter { name: "memory", .. } => true,
+        _ => false,
+    }
+}
+
+/// After an error of the driver: where the GPU answers no more, later calls use the CPU.
+#[cfg(feature = "gpu")]
+fn give_up_what_is_lost(error: &Error) {
+    match error {
+        Error::InBatch { error, .. } => give_up_what_is_lost(error),
+        Error::Driver { .. } => {
+            if let Err(reason) = Gpu::open(opening::ORDINAL).and_then(|gpu| gpu.memory()) {
+                opening::give_up(reason);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl Auto {
+    /// The place of a call, with what follows from it: the GPU is opened, or time is noted as lost.
+    fn choose(&self, forecast: &Forecast) -> Verdict {
+        let odds = self.odds(forecast);
+        let verdict = odds.verdict();
+        match verdict {
+            Verdict::TooLittle => opening::lose(odds.loss()),
+            Verdict::OpenBeside => opening::open_beside(),
+            Verdict::OpenNow => {
+                if let Err(reason) = opening::open() {
+                    opening::give_up(reason);
+                }
+            }
+            Verdict::NotSetUp => self.setup().lost += odds.loss(),
+            Verdict::Trial(_) => auto::known().tried(forecast.kind),
+            _ => {}
+        }
+        verdict
+    }
+
+    fn odds(&self, forecast: &Forecast) -> Odds {
+        let mut known = auto::known();
+        let mut times = known.corrected(forecast.kind, forecast.times);
+        times.cpu *= self.cpu_times;
+        let setup = self.left_to_set_up(forecast.setup);
+        let tries = known.tries(forecast.kind, times, setup);
+        drop(known);
+        Odds { times, readiness: opening::readiness(), setup, lost: self.setup().lost, tries }
+    }
+
+    fn forecast(&self, plans: &[(&Plan, Channels)], job: &Job) -> Forecast {
+        let link = opening::link();
+        // All that a forecast depends on. Calls of one kind often follow each other.
+        let mut key = vec![plans.len() as u64, u64::from(link.is_some()), rayon::current_num_threads() as u64];
+        key.extend([job.kinds.0, job.kinds.1, job.between].map(|scalar| scalar as u64));
+        key.push(job.load.staged.to_bits());
+        key.extend(plans.iter().map(|(_, channels)| match channels {
+            Channels::First(filtered) => *filtered as u64,
+            Channels::Weighted => 0,
+        }));
+        let shape = |&(shape, count): &(Shape, usize)| [shape.width, shape.height, shape.channels, count];
+        key.extend(job.shapes.iter().flat_map(shape).map(|number| number as u64));
+        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, forecast)) = last().as_ref().filter(|(known, _)| *known == key) {
+            return *forecast;
+        }
+        let machine = self.gpu.get().map_or(Machine::H200, |gpus| gpus.engines[0].gpu().machine());
+        let machine =
+            if link.is_some() { Gpu::open(opening::ORDINAL).map_or(machine, |gpu| gpu.machine()) } else { machine };
+        let times = Times::new(plans, job, machine, link.unwrap_or(Link::ASSUMED));
+        let forecast = Forecast { kind: kind(plans, job), times: times.pair(), setup: job.load.setup() };
+        *last() = Some((key, forecast));
+        forecast
+    }
+}
+
+/// The kind of a call: calls of one kind take about as long for each result.
+#[cfg(feature = "gpu")]
+fn kind(plans: &[(&Plan, Channels)], job: &Job) -> Kind {
+    let mut hash = DefaultHasher::new();
+    for (plan, channels) in plans {
+        let filter = &plan.filter;
+        (filter.cols(), filter.rows(), filter.is_separable(), plan.gradient.is_some(), plan.variant).hash(&mut hash);
+        (*channels == Channels::Weighted).hash(&mut hash);
+    }
+    // Within a factor of two.
+    let size = job.load.source.max(1.0).log2() as u32;
+    (job.kinds.0 as u8, job.kinds.1 as u8, job.between as u8, size).hash(&mut hash);
+    (job.load.pictures > 1.0, job.load.staged > 0.0, rayon::current_num_threads()).hash(&mut hash);
+    let shape = job.shapes.first().map(|(shape, _)| shape.channels);
+    shape.hash(&mut hash);
+    Kind { hash: hash.finish(), bytes: job.kinds == (Scalar::U8, Scalar::U8) }
+}
+
+/// Predicted times; none where a plan cannot run.
+struct Times {
+    cpu: Option<f64>,
+    gpu: Option<OnGpu>,
+}
+
+impl Times {
+    fn new(plans: &[(&Plan, Channels)], job: &Job, machine: Machine, link: Link) -> Self {
+        let threads = rayon::current_num_threads();
+        let on = |place: Place| -> Option<f64> {
+            let mut seconds = 0.0;
+            for (number, (plan, channels)) in plans.iter().enumerate() {
+                let source = if number == 0 { job.kinds.0 } else { job.between };
+                let target = if number + 1 == plans.len() { job.kinds.1 } else { job.between };
+                for &(shape, count) in &job.shapes {
+                    seconds += plan.predicted(place, shape, (source, target), *channels)? * count as f64;
+                }
+            }
+            Some(seconds)
+        };
+        let cpu = on(Place::Cpu { threads }).map(|seconds| auto::on_cpu(seconds, job.load.pictures, threads));
+        let gpu = on(Place::Gpu(machine)).map(|kernel| job.load.on_gpu(kernel, link, threads));
+        Self { cpu, gpu }
+    }
+
+    fn pair(&self) -> Pair {
+        let gpu = self.gpu.map_or(f64::INFINITY, |gpu| gpu.total);
+        Pair { cpu: self.cpu.unwrap_or(f64::INFINITY), gpu }
+    }
+}
+
+impl Plan {
+    /// The plan's engine for a call at this place.
+    ///
+    /// # Errors
+    /// Those of [`Gpu::open`], if the plan may choose and has not been at the GPU.
+    pub(crate) fn on(&self, place: Where) -> Result<On<'_>> {
+        match (&self.engine, place) {
+            (Engine::Cpu(cpu), _) => Ok(On::Cpu(cpu)),
+            #[cfg(feature = "gpu")]
+            (Engine::Gpu(gpus), _) => Ok(On::Gpu(gpus)),
+            #[cfg(feature = "gpu")]
+            (Engine::Auto(auto), Where::Cpu) => Ok(On::Cpu(&auto.cpu)),
+            #[cfg(feature = "gpu")]
+            (Engine::Auto(auto), Where::Gpu) => {
+                crate::memory::once(&auto.gpu, || self.auto_on(auto, opening::ORDINAL)).map(On::Gpu)
+            }
+        }
+    }
+
+    /// Whether the GPU is open for the plan now. If it cannot be, calls of this process use the CPU from now on.
+    #[cfg(feature = "gpu")]
+    fn is_open(&self) -> bool {
+        opening::failure().is_none() && self.on(Where::Gpu).map_err(opening::give_up).is_ok()
+    }
+
+    #[cfg(feature = "gpu")]
+    fn auto_on(&self, auto: &Auto, ordinal: u32) -> Result<OnGpus> {
+        let step = (&self.filter, self.gradient);
+        OnGpus::new(step, self.border, auto.settings, self.device, &mut std::iter::once(ordinal))
+    }
+
+    /// The plan's GPUs for images on this one. A plan that may choose uses the images' own, which is open.
+    #[cfg(feature = "gpu")]
+    pub(super) fn gpus_of(&self, gpu: &Gpu) -> Result<Held<'_>> {
+        let ordinal = gpu.info().ordinal;
+        match &self.engine {
+            Engine::Cpu(_) => Err(super::on_cpu()),
+            Engine::Gpu(gpus) => Ok(Held::Own(gpus)),
+            Engine::Auto(auto) if ordinal == opening::ORDINAL => {
+                crate::memory::once(&auto.gpu, || self.auto_on(auto, ordinal)).map(Held::Own)
+            }
+            Engine::Auto(auto) => {
+                let mut others = auto.others.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(gpus) = others.get(&ordinal) {
+                    return Ok(Held::Shared(gpus.clone()));
+                }
+                let gpus = Arc::new(self.auto_on(auto, ordinal)?);
+                others.insert(ordinal, gpus.clone());
+                Ok(Held::Shared(gpus))
+            }
+        }
+    }
+
+    /// The device on which questions about a shape are answered: that of this thread's last call, if each call has its own.
+    pub(super) fn usual(&self) -> Result<On<'_>> {
+        self.on(if LAST.get() == Device::Cpu { Where::Cpu } else { Where::Gpu })
+    }
+
+    /// The predicted seconds of arithmetic for a picture; none if the plan's variant cannot run there.
+    fn predicted(&self, place: Place, shape: Shape, kinds: (Scalar, Scalar), channels: Channels) -> Option<f64> {
+        let filtered = match channels {
+            Channels::First(filtered) => filtered,
+            Channels::Weighted => shape.channels,
+        };
+        let problem = self.problem_for(shape, filtered, kinds, place);
+        let candidates = problem.candidates();
+        let named = self.variant.filter(|_| self.gradient.is_none() && channels != Channels::Weighted);
+        let of_direct = self.gradient.is_some() || channels == Channels::Weighted;
+        let mut times = candidates.iter().filter_map(|candidate| Some((candidate.variant, candidate.predicted?)));
+        let any = times.clone().next()?.1;
+        let time = match named {
+            Some(variant) if !takes(&problem, variant) => return None,
+            Some(variant) => times
+                .find(|&(other, _)| match place {
+                    Place::Cpu { .. } => other.family() == variant.family(),
+                    Place::Gpu(_) => other == variant,
+                })
+                .map_or(any, |(_, time)| time),
+            None if of_direct => {
+                times.find(|(variant, _)| variant.family() == Family::Direct).map_or(any, |(_, time)| time)
+            }
+            None => any,
+        };
+        Some(time.as_secs_f64())
+    }
+
+    /// Where this thread's last call of a plan or a pipeline on [`Device::Auto`] ran: [`Device::Cpu`], or the GPU. For a plan on another device,
+    /// that device.
+    ///
+    /// ```
+    /// use apron::{Device, Filter, Image, Plan};
+    ///
+    /// // Much too small to be worth a GPU.
+    /// let plan = Plan::builder(Filter::gaussian(2.0)?).build()?;
+    /// let filtered: Image<u8> = plan.filter(&Image::<u8>::zeroed(64, 48, 1)?)?;
+    /// assert_eq!(plan.ran_on(), Device::Cpu);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    pub fn ran_on(&self) -> Device {
+        if self.device == Device::Auto { LAST.get() } else { self.device }
+    }
+
+    /// Predicts how long a call takes on the CPU and by way of the first GPU, from host memory to host memory, and says which of them
+    /// [`Device::Auto`] takes now. Predictions are those of [`Plan::candidates`] with what copies take, corrected by the calls that this
+    /// process has made on plans for [`Device::Auto`]. Nothing is opened for it, but the link of a GPU that is open is measured once.
+    ///
+    /// ```
+    /// use apron::{Device, Filter, Plan, Scalar, Shape, Work};
+    ///
+    /// let plan = Plan::builder(Filter::gaussian(2.0)?).build()?;
+    /// let shape = Shape { width: 64, height: 48, channels: 3 };
+    /// let reckoning = plan.reckoning(&Work::one(shape, Scalar::U8));
+    /// assert_eq!(reckoning.device, Device::Cpu);
+    /// assert!(reckoning.cpu.is_some_and(|time| time.as_millis() < 100));
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    pub fn reckoning(&self, work: &Work) -> Reckoning {
+        let job = Job::from(work);
+        let plans = [(self, Channels::First(work.shape.channels))];
+        let threads = rayon::current_num_threads();
+        let time = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        #[cfg(feature = "gpu")]
+        let (machine, link, odds) = {
+            if Gpu::is_open(opening::ORDINAL) && opening::failure().is_none() {
+                // Without it, what is assumed will do.
+                let _ = opening::open();
+            }
+            let link = opening::link();
+            let gpu = link.and_then(|_| Gpu::open(opening::ORDINAL).ok());
+            let machine = gpu.map_or(Machine::H200, |gpu| gpu.machine());
+            let odds = match &self.engine {
+                Engine::Auto(auto) => auto.odds(&auto.forecast(&plans, &job)),
+                engine => {
+                    let times = Times::new(&plans, &job, machine, link.unwrap_or(Link::ASSUMED)).pair();
+                    let times = auto::known().corrected(kind(&plans, &job), times);
+                    let no_gpu = matches!(engine, Engine::Cpu(_)) && Gpu::driver().is_err();
+                    let readiness = if no_gpu { Readiness::Never } else { opening::readiness() };
+                    Odds { times, readiness, setup: job.load.setup().1, lost: 0.0, tries: false }
+                }
+            };
+            (machine, link, odds)
+        };
+        #[cfg(not(feature = "gpu"))]
+        let (machine, link, odds) = {
+            let times = Times::new(&plans, &job, Machine::H200, Link::ASSUMED).pair();
+            (Machine::H200, None, Odds { times, readiness: Readiness::Never, setup: 0.0, lost: 0.0, tries: false })
+        };
+        let Odds { times, readiness, setup, .. } = odds;
+        let parts = Times::new(&plans, &job, machine, link.unwrap_or(Link::ASSUMED)).gpu;
+        let gpu = parts.filter(|_| readiness != Readiness::Never).map(|parts| ReckonedGpu {
+            total: time(times.gpu),
+            link: time(parts.link),
+            kernel: time(parts.kernel),
+            staging: time(parts.staging),
+            call: time(parts.call),
+            setup: time(setup),
+            opening: time(match readiness {
+                Readiness::Closed { cost, .. } => cost,
+                Readiness::UnderWay => auto::OPENING,
+                _ => 0.0,
+            }),
+            measured: link.map(|link| (link.up, link.down)),
+        });
+        let device = if odds.verdict().place() == Where::Cpu { Device::Cpu } else { Device::Gpu(0) };
+        let cpu = times.cpu.is_finite().then(|| time(times.cpu));
+        Reckoning { device, why: odds.why(), cpu, threads, gpu }
+    }
+}
+
+/// Whether a variant that was named takes a problem.
+fn takes(problem: &Problem, variant: crate::Variant) -> bool {
+    match problem.place {
+        Place::Cpu { .. } => problem.check_on_cpu(variant).is_ok(),
+        #[cfg(feature = "gpu")]
+        Place::Gpu(_) => problem.prepare(variant).is_ok(),
+        #[cfg(not(feature = "gpu"))]
+        Place::Gpu(_) => true,
+    }
+}
