@@ -26,8 +26,8 @@ use crate::cpu;
 use crate::gpu::{Gpu, Tuned, engine, opening};
 use crate::image::{Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
-use crate::{Border, Error, Filter, Gradient};
-use crate::{Device, Family, Result};
+use crate::{Border, Filter, Gradient};
+use crate::{Device, Error, Family, Result};
 
 /// A plan's GPUs.
 #[cfg(feature = "gpu")]
@@ -587,7 +587,12 @@ impl Plan {
         });
         let device = if odds.verdict().place() == Where::Cpu { Device::Cpu } else { Device::Gpu(0) };
         let cpu = times.cpu.is_finite().then(|| time(times.cpu));
-        Reckoning { device, why: odds.why(), cpu, threads, gpu }
+        let why = match self.fallback() {
+            Some(Error::NoGpu { reason }) => reason.clone(),
+            Some(error) => error.to_string(),
+            None => odds.why(),
+        };
+        Reckoning { device, why, cpu, threads, gpu }
     }
 }
 
@@ -599,5 +604,41 @@ fn takes(problem: &Problem, variant: crate::Variant) -> bool {
         Place::Gpu(_) => problem.prepare(variant).is_ok(),
         #[cfg(not(feature = "gpu"))]
         Place::Gpu(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::Model;
+    use super::*;
+    use crate::Filter;
+
+    /// Up to 17x17 taps, the order of sums does not depend on the device.
+    #[test]
+    fn devices_agree_on_families() {
+        let plan = Plan::builder(Filter::identity()).device(Device::Cpu).build().unwrap();
+        let other = Machine { model: Model::Other { slower: 16.0 }, shared_memory: 64 << 10 };
+        let gpus = [Machine::H200, Machine { model: Model::H100, ..Machine::H200 }, other].map(Place::Gpu);
+        let cpus = [1, 2, 16, 96].map(|threads| Place::Cpu { threads });
+        for (width, height, channels) in [(64, 48, 1), (1920, 1080, 3), (8192, 8192, 1)] {
+            for kinds in [(Scalar::F32, Scalar::F32), (Scalar::U8, Scalar::F32), (Scalar::U16, Scalar::U16)] {
+                for (cols, rows) in (1..=17).flat_map(|cols| (1..=17).map(move |rows| (cols, rows))) {
+                    for separable in [false, true] {
+                        let family = |place: &Place| {
+                            let problem = plan.problem_for(Shape { width, height, channels }, channels, kinds, *place);
+                            let window = (cols / 2, 1.0);
+                            let problem =
+                                Problem { cols, rows, separable, anchor_x: window.0, weight: window.1, ..problem };
+                            problem.candidates()[0].variant.family()
+                        };
+                        let first = family(&cpus[0]);
+                        for place in cpus.iter().chain(&gpus) {
+                            let what = format!("{width}x{height}x{channels} {kinds:?}, {cols}x{rows}, {separable}");
+                            assert_eq!(family(place), first, "{what}: {place:?}");
+                        }
+                    }
+                }
+            }
+        }
     }
 }
