@@ -253,7 +253,7 @@ mod survival {
         },
         Scenario { name: "auto_lost", settings: "fail=cuLaunchKernel:1:719", run: choice::lost },
         Scenario { name: "auto_refused_once", settings: "fail=cuLaunchKernel:1:701", run: choice::refused_once },
-        Scenario { name: "auto_too_large", settings: "memory=64KiB", run: choice::too_large },
+        Scenario { name: "auto_too_large", settings: "memory=192KiB", run: choice::too_large },
         Scenario { name: "no_device", settings: "devices=0", run: || absent("finds no device") },
         Scenario { name: "driver_too_old", settings: "driver=9.2", run: || absent("need one for 10.2 or newer") },
         Scenario { name: "old_driver", settings: "driver=11.2", run: || Ok(small()?) },
