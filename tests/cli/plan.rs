@@ -12,7 +12,9 @@ use crate::tool::{Bench, PICTURES};
 pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
     vec![
         Trial::test("plan::names_the_choice_and_its_reason", choice),
-        Trial::test("plan::reckons_without_a_driver", || reckons(OsStr::new("no-such-library.so"), &["no-such-library.so"])),
+        Trial::test("plan::reckons_without_a_driver", || {
+            reckons(OsStr::new("no-such-library.so"), &["no-such-library.so"])
+        }),
         Trial::test("plan::reckons_with_a_gpu", reckons_with_gpu).with_ignored_flag(built::no_emulator().is_some()),
         gpu_trial("plan::autotune_remembers", gpu, remembers),
     ]

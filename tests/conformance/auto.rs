@@ -14,6 +14,7 @@ pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
     vec![
         Trial::test("auto::without_a_loss_nothing_is_opened", small_jobs_stay),
         gpu_trial("auto::bytes_are_the_same::gpu", gpu, same_bytes),
+        gpu_trial("auto::bits_are_the_same::gpu", gpu, same_bits),
         gpu_trial("auto::callers::gpu", gpu, callers),
         gpu_trial("auto::images::gpu", gpu, images),
     ]
@@ -97,6 +98,34 @@ fn same_bytes() -> Outcome {
         }
         check(found[0] == found[1], format!("{text}: bytes differ"))?;
         check(found[0][0] == expected(text.parse()?, &src)?, format!("{text}: a wrong result"))?;
+    }
+    Ok(())
+}
+
+/// Small windows of floats and of 16 bits give the same bits wherever they run, in whatever order a device would like best.
+fn same_bits() -> Outcome {
+    let floats = picture(90, 60)?.as_slice().iter().map(|&value| f32::from(value) * 0.37 - 20.0).collect();
+    let floats = Image::from_vec(floats, 30, 60, 3)?;
+    let words = Image::from_vec((0..5400).map(|i| (i * 7919 % 65521) as u16).collect(), 90, 60, 1)?;
+    let thin: Vec<f32> = (0..17).map(|i| 0.01 + 0.003 * i as f32).collect();
+    let dense: Vec<f32> = (0..13 * 9).map(|i| (i * 31 % 17) as f32 * 0.001).collect();
+    for filter in [
+        Filter::from_taps(1, 10, &thin[..10])?,
+        Filter::from_taps(17, 1, &thin)?,
+        Filter::separable(&thin[..3], &thin[..11])?,
+        Filter::separable(&thin[..12], &thin[..2])?,
+        Filter::from_taps(13, 9, &dense)?,
+        Filter::gaussian(2.0)?,
+    ] {
+        let on = |cpu_times| -> Result<_, Failed> {
+            let auto = plan(&filter, cpu_times)?;
+            let (floats, words) = (auto.filter(&floats)?, auto.filter(&words)?);
+            let bits: Vec<u32> = floats.as_slice().iter().map(|value: &f32| value.to_bits()).collect();
+            Ok((bits, words, auto.ran_on()))
+        };
+        let (on_cpu, on_gpu) = (on(NEVER)?, on(ALWAYS)?);
+        check(on_cpu.2 == Device::Cpu && on_gpu.2 == Device::Gpu(0), format!("{filter}: not where it should run"))?;
+        check(on_cpu.0 == on_gpu.0 && on_cpu.1 == on_gpu.1, format!("{filter}: bits differ"))?;
     }
     Ok(())
 }

@@ -27,8 +27,8 @@ pub enum Device {
     /// reckoned. After a GPU is lost, the call that met it returns the error, and later ones use the CPU. A call for which the GPU has too little
     /// memory uses the CPU too.
     ///
-    /// Bytes made of bytes are the same on either device, and so are all results of up to 17x17 taps. Beyond, the devices may sum in
-    /// different ways: products of spectra, or tap by tap. Results that are not bytes may then differ within the bound of
+    /// Bytes made of bytes are the same on either device, and so are all results of up to 17x17 taps, which are summed in the GPU's order on
+    /// both. Beyond, the devices may sum in different ways: products of spectra, or tap by tap. Results that are not bytes may then differ within the bound of
     /// [`crate::Family::Fourier`], and with the same picture from call to call; name a device, or a variant, where that matters.
     ///
     /// Images in a GPU's memory are filtered there.

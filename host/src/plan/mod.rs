@@ -304,16 +304,16 @@ impl Plan {
     /// # Errors
     /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it; [`Error::Parameter`] for a gradient, which has none.
     pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
-        self.variant_on(self.usual()?, shape)
+        self.variant_on(self.usual()?, shape, (Scalar::F32, Scalar::F32))
     }
 
-    fn variant_on(&self, on: On<'_>, shape: Shape) -> Result<Variant> {
+    fn variant_on(&self, on: On<'_>, shape: Shape, kinds: (Scalar, Scalar)) -> Result<Variant> {
         let problem = self.problem(shape, on.place());
         let variant = match on {
             _ if self.gradient.is_some() => None,
             On::Cpu(_) => Some(match self.variant {
                 Some(variant) => problem.check_on_cpu(variant)?,
-                None => problem.choose_on_cpu(),
+                None => self.choose_on_cpu(&problem, kinds),
             }),
             #[cfg(feature = "gpu")]
             On::Gpu(gpus) => self.prepare(&problem, gpus, &gpus.engines[0])?.variant,
@@ -324,8 +324,12 @@ impl Plan {
     }
 
     /// The order in which a picture of this shape is summed on a device.
-    fn family_on(&self, on: On<'_>, shape: Shape) -> Result<Family> {
-        if self.gradient.is_some() { Ok(Family::Direct) } else { self.variant_on(on, shape).map(Variant::family) }
+    fn family_on(&self, on: On<'_>, shape: Shape, kinds: (Scalar, Scalar)) -> Result<Family> {
+        if self.gradient.is_some() {
+            Ok(Family::Direct)
+        } else {
+            self.variant_on(on, shape, kinds).map(Variant::family)
+        }
     }
 
     /// The kernel that the plan runs for a problem on one of its GPUs.
@@ -477,7 +481,8 @@ impl Plan {
             On::Cpu(engine) => {
                 let family = match channels {
                     Channels::First(filtered) => {
-                        self.family_on(On::Cpu(engine), Shape { channels: filtered, ..shape })?
+                        let kinds = (S::SCALAR, D::SCALAR);
+                        self.family_on(On::Cpu(engine), Shape { channels: filtered, ..shape }, kinds)?
                     }
                     Channels::Weighted => Family::Direct,
                 };
@@ -562,7 +567,7 @@ impl Plan {
                 for (number, (src, dst)) in pictures[..right].iter_mut().enumerate() {
                     let (shape, pixels) = (src.shape(), pixels(src.shape()));
                     let (channels, stage) = (Channels::First(shape.channels), call.stage(before, pixels));
-                    self.family_on(On::Cpu(engine), shape)
+                    self.family_on(On::Cpu(engine), shape, (S::SCALAR, D::SCALAR))
                         .and_then(|family| self.run_on_cpu(engine, family, channels, src, dst, &stage))
                         .map_err(|error| in_batch((number, error)))?;
                     before += pixels;

