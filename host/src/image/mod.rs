@@ -83,7 +83,6 @@ pub struct ImageView<'a, P> {
     shape: Shape,
     stride: usize,
     /// Whether a GPU copies from it by itself.
-    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to copy from it"))]
     pinned: bool,
 }
 
@@ -122,7 +121,6 @@ impl<'a, P: Pixel> ImageView<'a, P> {
     }
 
     /// Whether it is one of pinned memory.
-    #[cfg(feature = "gpu")]
     pub(crate) fn is_pinned(&self) -> bool {
         self.pinned
     }
@@ -175,7 +173,6 @@ pub struct ImageViewMut<'a, P> {
     shape: Shape,
     stride: usize,
     /// Whether a GPU copies to it by itself.
-    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to copy to it"))]
     pinned: bool,
 }
 
@@ -206,7 +203,6 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
     }
 
     /// Whether it is one of pinned memory.
-    #[cfg(feature = "gpu")]
     pub(crate) fn is_pinned(&self) -> bool {
         self.pinned
     }

@@ -338,7 +338,7 @@ impl Learned {
             self.kinds.clear();
         }
         let known = self.kinds.entry(kind.hash).or_default();
-        known.since += measured;
+        known.since += measured.min(BELIEVED * predicted);
         known.of(place).note(measured / predicted);
         self.trend(kind, place).note(measured / predicted);
     }

@@ -188,6 +188,7 @@ pub(crate) struct Job {
     between: Scalar,
     load: Load,
     /// Whether it can be repeated, and its time is that of the devices alone: not where others give and take rows meanwhile.
+    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "no time is noted"))]
     alone: bool,
 }
 
@@ -249,57 +250,14 @@ thread_local! {
 ///
 /// # Errors
 /// Those of `work`. Where the GPU had no memory for the call, and that was left open, it is run again on the CPU.
+#[cfg_attr(not(feature = "gpu"), allow(unused_variables, reason = "there is nothing to choose"))]
 pub(crate) fn run<T>(plans: &[(&Plan, Channels)], job: &Job, mut work: impl FnMut(Where) -> Result<T>) -> Result<T> {
-    let auto = match &plans[0].0.engine {
-        Engine::Cpu(_) => return work(Where::Cpu),
+    match &plans[0].0.engine {
+        Engine::Cpu(_) => work(Where::Cpu),
         #[cfg(feature = "gpu")]
-        Engine::Gpu(_) => return work(Where::Gpu),
+        Engine::Gpu(_) => work(Where::Gpu),
         #[cfg(feature = "gpu")]
-        Engine::Auto(auto) => auto,
-    };
-    #[cfg(feature = "gpu")]
-    {
-        LAST.set(Device::Cpu);
-        if opening::failure().is_some() || job.load.pictures == 0.0 {
-            return work(Where::Cpu);
-        }
-        let forecast = auto.forecast(plans, job);
-        let verdict = auto.choose(&forecast);
-        if verdict.place() == Where::Gpu && plans.iter().all(|(plan, _)| plan.is_open()) {
-            LAST.set(Device::Gpu(opening::ORDINAL));
-            let first = auto.left_to_set_up(forecast.setup) > 0.0;
-            let start = Instant::now();
-            let outcome = work(Where::Gpu);
-            let seconds = start.elapsed().as_secs_f64();
-            match &outcome {
-                Ok(_) => {
-                    let mut setup = auto.setup();
-                    *setup = Setup { done: true, pinned: setup.pinned.max(forecast.setup.0), lost: 0.0 };
-                    drop(setup);
-                    // The first call loads kernels and takes memory.
-                    if job.alone && !first {
-                        auto::known().note(forecast.kind, Where::Gpu, forecast.times.gpu, seconds);
-                    }
-                    return outcome;
-                }
-                Err(error) if job.alone && lacks_memory(error) => LAST.set(Device::Cpu),
-                Err(error) => {
-                    give_up_what_is_lost(error);
-                    return outcome;
-                }
-            }
-            // Another call of this kind would fare no better.
-            let outcome = work(Where::Cpu);
-            auto::known().note(forecast.kind, Where::Gpu, forecast.times.gpu, f64::MAX);
-            return outcome;
-        }
-        let start = Instant::now();
-        let outcome = work(Where::Cpu);
-        if outcome.is_ok() && job.alone {
-            let seconds = start.elapsed().as_secs_f64();
-            auto::known().note(forecast.kind, Where::Cpu, forecast.times.cpu, seconds);
-        }
-        outcome
+        Engine::Auto(auto) => auto.run(plans, job, work),
     }
 }
 
@@ -329,6 +287,51 @@ fn give_up_what_is_lost(error: &Error) {
 
 #[cfg(feature = "gpu")]
 impl Auto {
+    /// See [`run`].
+    fn run<T>(&self, plans: &[(&Plan, Channels)], job: &Job, mut work: impl FnMut(Where) -> Result<T>) -> Result<T> {
+        LAST.set(Device::Cpu);
+        if opening::failure().is_some() || job.load.pictures == 0.0 {
+            return work(Where::Cpu);
+        }
+        let forecast = self.forecast(plans, job);
+        let verdict = self.choose(&forecast);
+        if verdict.place() == Where::Gpu && plans.iter().all(|(plan, _)| plan.is_open()) {
+            LAST.set(Device::Gpu(opening::ORDINAL));
+            let first = self.left_to_set_up(forecast.setup) > 0.0;
+            let start = Instant::now();
+            let outcome = work(Where::Gpu);
+            let seconds = start.elapsed().as_secs_f64();
+            match &outcome {
+                Ok(_) => {
+                    let mut setup = self.setup();
+                    *setup = Setup { done: true, pinned: setup.pinned.max(forecast.setup.0), lost: 0.0 };
+                    drop(setup);
+                    // The first call loads kernels and takes memory.
+                    if job.alone && !first {
+                        auto::known().note(forecast.kind, Where::Gpu, forecast.times.gpu, seconds);
+                    }
+                    return outcome;
+                }
+                Err(error) if job.alone && lacks_memory(error) => LAST.set(Device::Cpu),
+                Err(error) => {
+                    give_up_what_is_lost(error);
+                    return outcome;
+                }
+            }
+            // Another call of this kind would fare no better.
+            let outcome = work(Where::Cpu);
+            auto::known().note(forecast.kind, Where::Gpu, forecast.times.gpu, f64::MAX);
+            return outcome;
+        }
+        let start = Instant::now();
+        let outcome = work(Where::Cpu);
+        if outcome.is_ok() && job.alone {
+            let seconds = start.elapsed().as_secs_f64();
+            auto::known().note(forecast.kind, Where::Cpu, forecast.times.cpu, seconds);
+        }
+        outcome
+    }
+
     /// The place of a call, with what follows from it: the GPU is opened, or time is noted as lost.
     fn choose(&self, forecast: &Forecast) -> Verdict {
         let odds = self.odds(forecast);
@@ -629,6 +632,7 @@ impl Plan {
 }
 
 /// The CPU's variant of the family that a GPU would choose for a problem, if it exists on the CPU.
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to agree with"))]
 fn as_on_gpu(problem: &Problem, machine: Machine) -> Option<Variant> {
     let of_gpu = Problem { place: Place::Gpu(machine), ..*problem }.candidates();
     let family = of_gpu.first()?.variant.family();
