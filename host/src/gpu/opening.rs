@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::device::Gpu;
-use super::image::Rows;
+use super::link::LinkRates;
 use crate::plan::auto::{Link, MEASURING, OPENING, Readiness};
 use crate::{Error, Result};
 
@@ -17,9 +17,9 @@ pub(crate) const ORDINAL: u32 = 0;
 /// The longest that the end of a process waits for a GPU that is being opened.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of the copies by which the link is measured, and how many of them are timed.
+/// Bytes of the copies by which the link is measured, and how many of them are timed at once.
 const COPY: usize = 4 << 20;
-const COPIES: u32 = 4;
+const COPIES: usize = 2;
 
 /// The speed of the link, once the GPU is open and it was measured.
 static LINK: OnceLock<Link> = OnceLock::new();
@@ -162,45 +162,7 @@ extern "C" fn wait_for_end() {
 
 /// The link's speed with pinned memory: copies up, copies down, and both at once.
 fn measured(gpu: &Gpu) -> Result<Link> {
-    let bytes = COPY.min(gpu.memory()?.0 as usize / 16);
-    let (mut from, mut to) = (gpu.pin(bytes)?, gpu.pin(bytes)?);
-    let (above, below) = (gpu.allocate(bytes)?, gpu.allocate(bytes)?);
-    // Dropped, and so waited for, before the memory is.
-    let streams = [gpu.stream()?, gpu.stream()?];
-    from.bytes_mut().fill(0);
-    // What comes down has been there.
-    let (first, place) = (Rows::host(from.bytes_mut().as_mut_ptr(), bytes), Rows::device(below.address(), bytes));
-    // SAFETY: both places have these bytes, which nothing else uses until the stream is done.
-    unsafe { streams[1].copy_rows(first, place, (bytes, 1), "measuring the link")? };
-    streams[1].synchronize()?;
-    let mut copy = |up: bool, down: bool| {
-        let mut seconds = |rounds: u32| -> Result<f64> {
-            let start = Instant::now();
-            for _ in 0..rounds {
-                let up = up.then(|| {
-                    (
-                        &streams[0],
-                        Rows::host(from.bytes_mut().as_mut_ptr(), bytes),
-                        Rows::device(above.address(), bytes),
-                    )
-                });
-                let down = down.then(|| {
-                    (&streams[1], Rows::device(below.address(), bytes), Rows::host(to.bytes_mut().as_mut_ptr(), bytes))
-                });
-                for (stream, from, to) in up.into_iter().chain(down) {
-                    // SAFETY: each place has these bytes, which nothing else uses until both streams are done.
-                    unsafe { stream.copy_rows(from, to, (bytes, 1), "measuring the link")? };
-                }
-            }
-            streams[0].synchronize()?;
-            streams[1].synchronize()?;
-            Ok(start.elapsed().as_secs_f64())
-        };
-        seconds(1)?;
-        seconds(COPIES).map(|seconds| f64::from(COPIES) * bytes as f64 / seconds.max(1e-9))
-    };
-    let (up, down) = (copy(true, false)?, copy(false, true)?);
-    let both = 2.0 * copy(true, true)?;
+    let LinkRates { up, down, both } = Gpu::rates(std::slice::from_ref(gpu), COPIES, COPY)?;
     // Of a link so slow or so fast something else was measured.
     let plausible = |speed: f64| speed.clamp(1e8, 1e12);
     Ok(Link { up: plausible(up), down: plausible(down), both: plausible(both) })

@@ -6,6 +6,8 @@ pub(crate) mod dynamic;
 mod format;
 #[cfg(feature = "gpu")]
 pub(crate) mod planes;
+#[cfg(feature = "gpu")]
+pub(crate) mod stored;
 
 pub use convert::{AsImage, AsImageMut};
 pub use format::{Format, Layout, Pixel, Scalar};
@@ -135,12 +137,6 @@ impl<'a, P: Pixel> ImageView<'a, P> {
         self.stride
     }
 
-    /// All values, with those between the rows.
-    #[cfg(feature = "gpu")]
-    pub(crate) fn values(&self) -> &'a [P] {
-        self.data
-    }
-
     /// The first row's first value.
     #[cfg(feature = "gpu")]
     pub(crate) fn as_ptr(&self) -> *const P {
@@ -227,14 +223,7 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
         self.data.as_mut_ptr()
     }
 
-    /// Some rows, top to bottom, without the elements between them.
-    #[cfg(feature = "gpu")]
-    pub(crate) fn rows_mut(&mut self, rows: std::ops::Range<usize>) -> impl Iterator<Item = &mut [P]> {
-        let (row_len, stride) = (self.shape.row_len(), self.stride);
-        self.part_mut(rows).chunks_mut(stride).map(move |chunk| &mut chunk[..row_len])
-    }
-
-    /// The same for parallel work.
+    /// Some rows, top to bottom, without the elements between them, for parallel work.
     #[cfg(feature = "gpu")]
     pub(crate) fn par_rows_mut(
         &mut self,

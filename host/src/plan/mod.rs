@@ -27,6 +27,9 @@ use machine::Machine;
 use place::OnGpus;
 pub(crate) use place::{Job, On, run};
 use problem::{Place, Problem};
+#[cfg(feature = "gpu")]
+#[doc(hidden)]
+pub use schedule::FlowOptions;
 use schedule::Limits;
 pub use step::Step;
 pub use streamed::{RowSink, RowSource};
@@ -174,6 +177,14 @@ impl PlanBuilder {
         self
     }
 
+    /// How bands go through GPUs. For tests and the benchmark.
+    #[cfg(feature = "gpu")]
+    #[doc(hidden)]
+    pub fn flow(mut self, options: FlowOptions) -> Self {
+        self.limits.flow = options;
+        self
+    }
+
     /// By how much the CPU is to seem slower than it is, to a plan on [`Device::Auto`]. For tests.
     #[doc(hidden)]
     pub fn cpu_times(mut self, factor: f64) -> Self {
@@ -227,7 +238,7 @@ impl PlanBuilder {
 
     #[cfg(feature = "gpu")]
     fn gpus(&self, step: (&Filter, Option<Gradient>), ordinals: &mut dyn Iterator<Item = u32>) -> Result<Engine> {
-        OnGpus::new(step, self.border, (self.limits, self.autotune), self.device, ordinals).map(Engine::Gpu)
+        OnGpus::new(step, self.border, (&self.limits, self.autotune), self.device, ordinals).map(Engine::Gpu)
     }
 
     #[cfg(not(feature = "gpu"))]
@@ -239,7 +250,9 @@ impl PlanBuilder {
     #[cfg(feature = "gpu")]
     fn auto(&self, cpu: Box<cpu::Engine>) -> Result<Engine, (Box<cpu::Engine>, Error)> {
         match crate::gpu::Gpu::driver() {
-            Ok(()) => Ok(Engine::Auto(Box::new(place::Auto::new(*cpu, (self.limits, self.autotune), self.cpu_times)))),
+            Ok(()) => {
+                Ok(Engine::Auto(Box::new(place::Auto::new(*cpu, (self.limits.clone(), self.autotune), self.cpu_times))))
+            }
             Err(reason) => Err((cpu, reason)),
         }
     }
@@ -272,7 +285,7 @@ impl Plan {
             device: Device::default(),
             variant: None,
             autotune: false,
-            limits: Limits::NONE,
+            limits: Limits::default(),
             report: Report::default(),
             cpu_times: 1.0,
         }
@@ -490,8 +503,8 @@ impl Plan {
             }
             #[cfg(feature = "gpu")]
             On::Gpu(gpus) => {
-                let step = self.step_on(gpus, channels, (S::SCALAR, D::SCALAR), None);
-                let picture = Picture { src: *src, dst: dst.reborrow(), filtered: channels.filtered() };
+                let step = self.step_on(gpus, channels, D::SCALAR, None);
+                let picture = Picture::new(*src, dst.reborrow(), channels.filtered());
                 flow::run(&[step], &mut [picture], &stage).map_err(|(_, error)| error)?;
             }
         }
@@ -577,10 +590,9 @@ impl Plan {
             #[cfg(feature = "gpu")]
             On::Gpu(gpus) => {
                 let pictures = pictures[..right].iter_mut();
-                let mut pictures: Vec<_> = pictures
-                    .map(|(src, dst)| Picture { src: *src, dst: dst.reborrow(), filtered: src.shape().channels })
-                    .collect();
-                let step = self.step_on(gpus, Channels::First(1), (S::SCALAR, D::SCALAR), None);
+                let mut pictures: Vec<_> =
+                    pictures.map(|(src, dst)| Picture::new(*src, dst.reborrow(), src.shape().channels)).collect();
+                let step = self.step_on(gpus, Channels::First(1), D::SCALAR, None);
                 flow::run(&[step], &mut pictures, &call.stage(0, all)).map_err(in_batch)
             }
         })?;
@@ -588,17 +600,17 @@ impl Plan {
         wrong.map_or(Ok(()), |wrong| Err(in_batch(wrong)))
     }
 
-    /// The plan as a step of the flow through its GPUs, from values of one type to those of another. How many channels are filtered, each
-    /// picture says. Where a picture is a part of one of height `whole`, that one chooses the kernel.
+    /// The plan as a step of the flow through its GPUs, with results of type `target` unless it is the last. How many channels are
+    /// filtered, each picture says. Where a picture is a part of one of height `whole`, that one chooses the kernel.
     #[cfg(feature = "gpu")]
     pub(crate) fn step_on<'p>(
         &'p self,
         gpus: &'p OnGpus,
         channels: Channels,
-        kinds: (Scalar, Scalar),
+        target: Scalar,
         whole: Option<usize>,
     ) -> flow::Step<'p> {
-        let prepare = move |shape: Shape, filtered: usize| match channels {
+        let prepare = move |shape: Shape, filtered: usize, kinds: (Scalar, Scalar)| match channels {
             Channels::Weighted => Ok(crate::kernels::weighted::prepare()),
             Channels::First(_) => {
                 let shape = Shape { height: whole.unwrap_or(shape.height), ..shape };
@@ -606,7 +618,7 @@ impl Plan {
             }
         };
         let takes_all = channels == Channels::Weighted;
-        flow::Step { engines: &gpus.engines, prepare: Box::new(prepare), target: kinds.1, takes_all }
+        flow::Step { engines: &gpus.engines, prepare: Box::new(prepare), target, takes_all }
     }
 
     /// The kernel for pictures of a shape from host memory, of which so many channels are filtered.

@@ -46,11 +46,11 @@ impl OnGpus {
     pub(super) fn new(
         step: (&Filter, Option<Gradient>),
         border: Border,
-        (limits, autotune): (Limits, bool),
+        (limits, autotune): (&Limits, bool),
         device: Device,
         ordinals: &mut dyn Iterator<Item = u32>,
     ) -> Result<Self> {
-        let engine = |ordinal| engine::Engine::new(step, border, ordinal, limits);
+        let engine = |ordinal| engine::Engine::new(step, border, ordinal, limits.clone());
         let engines = ordinals.map(engine).collect::<Result<Vec<_>>>()?;
         let kind = |engine: &engine::Engine| {
             let info = engine.gpu().info();
@@ -461,7 +461,7 @@ impl Plan {
     #[cfg(feature = "gpu")]
     fn auto_on(&self, auto: &Auto, ordinal: u32) -> Result<OnGpus> {
         let step = (&self.filter, self.gradient);
-        OnGpus::new(step, self.border, auto.settings, self.device, &mut std::iter::once(ordinal))
+        OnGpus::new(step, self.border, (&auto.settings.0, auto.settings.1), self.device, &mut std::iter::once(ordinal))
     }
 
     /// The plan's GPUs for images on this one. A plan that may choose uses the images' own, which is open.

@@ -328,8 +328,8 @@ impl Plan {
             On::Cpu(engine) => self.run_on_cpu(engine, whole.family, channels, src, &mut dst, stage),
             #[cfg(feature = "gpu")]
             On::Gpu(gpus) => {
-                let picture = Picture { src: *src, dst, filtered: channels.filtered() };
-                let step = self.step_on(gpus, channels, (S::SCALAR, D::SCALAR), Some(whole.shape.height));
+                let picture = Picture::new(*src, dst, channels.filtered());
+                let step = self.step_on(gpus, channels, D::SCALAR, Some(whole.shape.height));
                 flow::run(&[step], &mut [picture], stage).map_err(|(_, error)| error)
             }
         }
