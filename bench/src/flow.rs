@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::cases::Class;
 use crate::measure::{Turn, median, micros, on_host};
 use crate::peers::{On, Peers, Posed};
-use crate::{lanes, output, pictures, text};
+use crate::{jobs, lanes, output, pictures, text};
 
 /// The options of `bench flow`.
 #[derive(Debug, clap::Args)]
@@ -26,6 +26,12 @@ pub struct Options {
     /// Only works whose name contains this.
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
+    /// Thirty jobs on the CPU, on the GPU and where auto runs them; fails if auto takes more than 1.3 times the better time.
+    #[arg(long)]
+    auto: bool,
+    /// Times the first call of one of these jobs.
+    #[arg(long, hide = true, requires = "auto")]
+    first: Option<usize>,
     /// Also run other libraries on the same pictures, as far as they are installed for Python: OpenCV with all threads, PyTorch with
     /// pinned and with pageable memory. A table says which are not there.
     #[arg(long)]
@@ -218,6 +224,11 @@ struct Resident {
 /// # Errors
 /// Device and memory errors; a result from pinned memory that differs from the other.
 pub fn run(options: &Options) -> Result<()> {
+    match options.first {
+        Some(number) => return jobs::first(number, options.device),
+        None if options.auto => return jobs::run(options.quick, &options.only),
+        None => {}
+    }
     let gpus = gpus(options.device)?;
     let chosen = || {
         let kept =

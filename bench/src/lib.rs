@@ -6,6 +6,7 @@
 //! | [`cases`] | the benchmark's problems, as data |
 //! | [`bench`](mod@bench) | runs the cases: checks each result, then measures |
 //! | `compilers` | the embedded kernels compared with those of a PTX file |
+//! | `jobs` | thirty jobs on the CPU, on the GPU and where the library chooses |
 //! | [`flow`], `lanes` | from host memory to host memory; a drawing of what ran when |
 //! | [`cliffs`] | 8-bit results beside those in f32: where they are slow |
 //! | [`ladder`] | the steps of other documents, `sources`, with their published times; `ladder_report` shows them |
@@ -28,6 +29,7 @@ mod compilers;
 mod contest;
 pub mod demo;
 pub mod flow;
+mod jobs;
 pub mod ladder;
 mod ladder_report;
 mod lanes;

@@ -42,9 +42,10 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
     let watched = !args.quiet && std::io::stderr().is_terminal();
     let bar = (watched && jobs.len() == 1).then(steps::bar_of_one);
     let pipeline = steps::pipeline(steps, &args, bar.as_ref())?;
-    if let Some(error) = pipeline.plans()[0].fallback().filter(|_| args.verbose) {
+    let fallback = || pipeline.plans()[0].fallback().filter(|_| args.verbose);
+    let begins_on_cpu = fallback().inspect(|error| {
         report(&format!("running on the CPU, because there is no GPU: {}", why_no_gpu(error)));
-    }
+    });
     if pipeline.device() == Device::Cpu && !args.quiet {
         let ignored = [(args.autotune, "--autotune"), (args.gpu_memory.is_some(), "--gpu-memory")];
         for (_, option) in ignored.iter().filter(|(given, _)| *given) {
@@ -59,7 +60,11 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
         }
         None => ProgressBar::hidden(),
     };
-    run_all(&Task { args: &args, pipeline: &pipeline, differs }, &jobs, &bar)
+    let outcome = run_all(&Task { args: &args, pipeline: &pipeline, differs }, &jobs, &bar);
+    if let (None, Some(error)) = (begins_on_cpu, fallback()) {
+        report(&format!("the CPU was used, because the GPU could not be: {}", why_no_gpu(error)));
+    }
+    outcome
 }
 
 /// Refuses options that contradict the output's name, or that would be ignored.
@@ -240,7 +245,7 @@ impl Task<'_> {
             output.display(),
             first.describe(),
             args.border,
-            pipeline.device(),
+            pipeline.plans()[0].ran_on(),
             ms(read),
             ms(ran),
             ms(written)
@@ -279,7 +284,7 @@ impl Task<'_> {
                 job.output.display(),
                 args.border,
                 steps::variants(pipeline, shape),
-                pipeline.device(),
+                pipeline.plans()[0].ran_on(),
                 start.elapsed().as_secs_f64() * 1e3
             )
         });

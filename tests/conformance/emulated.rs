@@ -181,6 +181,7 @@ mod survival {
     use libtest_mimic::{Failed, Trial};
 
     use super::{emulated, essence, text};
+    use crate::auto::{self, scenarios as choice};
 
     /// A job on a device that has something wrong with it.
     struct Scenario {
@@ -251,6 +252,23 @@ mod survival {
             run: || for_good("uncorrectable ECC error encountered"),
         },
         Scenario { name: "dropped_elsewhere", settings: "", run: dropped_elsewhere },
+        Scenario { name: "auto_opens_at_once", settings: "", run: choice::opens_at_once },
+        Scenario { name: "auto_opens_beside", settings: "opening=500", run: choice::opens_beside },
+        Scenario { name: "auto_by_many", settings: "opening=50", run: auto::callers },
+        Scenario { name: "auto_ends_while_it_opens", settings: "opening=1500", run: choice::ends_while_it_opens },
+        Scenario {
+            name: "auto_cannot_open",
+            settings: "fail=cuDevicePrimaryCtxRetain:1:46",
+            run: || choice::cannot_be_opened("opening the GPU"),
+        },
+        Scenario {
+            name: "auto_cannot_open_at_once",
+            settings: "fail=cuDevicePrimaryCtxRetain:1:46",
+            run: || choice::cannot_be_opened_at_once("opening the GPU"),
+        },
+        Scenario { name: "auto_lost", settings: "fail=cuLaunchKernel:1:719", run: choice::lost },
+        Scenario { name: "auto_refused_once", settings: "fail=cuLaunchKernel:1:701", run: choice::refused_once },
+        Scenario { name: "auto_too_large", settings: "memory=192KiB", run: choice::too_large },
         Scenario { name: "no_device", settings: "devices=0", run: || absent("finds no device") },
         Scenario { name: "driver_too_old", settings: "driver=9.2", run: || absent("need one for 10.2 or newer") },
         Scenario { name: "old_driver", settings: "driver=11.2", run: || Ok(small()?) },
@@ -452,7 +470,7 @@ mod survival {
             Err(Error::NoGpu { reason }) if reason.contains(words) => println!("said: {reason}"),
             other => return Err(format!("{other:?}").into()),
         }
-        let plan = Plan::builder("box:size=3".parse::<apron::Filter>()?).device(Device::Auto).build()?;
-        if plan.device() == Device::Cpu { Ok(()) } else { Err(format!("it went to {}", plan.device()).into()) }
+        choice::cannot_be_opened(words)?;
+        choice::cannot_be_opened_at_once(words)
     }
 }

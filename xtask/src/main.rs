@@ -35,7 +35,8 @@ enum Task {
         arguments: Vec<String>,
     },
     /// Measure the kernels and the device's limits; with --peers, other libraries too. `bench ladder`: the kernels of
-    /// five documents on convolution, step by step. `bench flow`: from host memory to host memory. `bench cliffs`: where 8-bit results
+    /// five documents on convolution, step by step. `bench flow`: from host memory to host memory; with --auto,
+    /// where the library chooses the device. `bench cliffs`: where 8-bit results
     /// are slow on the CPU.
     #[command(disable_help_flag = true)]
     Bench {

@@ -10,7 +10,7 @@ use crate::Result;
 
 /// Bytes of a copy, and of each of its rows.
 const BYTES: usize = 32 << 20;
-const ROW: usize = 1 << 20;
+const ROW: usize = 64 << 10;
 
 /// Bytes a second between pinned memory and GPUs, all of these together.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,12 +55,17 @@ impl Gpu {
     /// Memory and driver errors.
     #[doc(hidden)]
     pub fn link_rates(gpus: &[Self], copies: usize) -> Result<LinkRates> {
-        let ways = |up| gpus.iter().map(move |gpu| Way::new(gpu, up, BYTES)).collect::<Result<Vec<_>>>();
+        Self::rates(gpus, copies, BYTES)
+    }
+
+    /// The same by copies of so many bytes, a multiple of a row's.
+    pub(crate) fn rates(gpus: &[Self], copies: usize, bytes: usize) -> Result<LinkRates> {
+        let ways = |up| gpus.iter().map(move |gpu| Way::new(gpu, up, bytes)).collect::<Result<Vec<_>>>();
         let (mut up, mut down) = (ways(true)?, ways(false)?);
         // What comes down has been written.
         for way in &mut down {
             way.up = true;
-            way.copy(BYTES)?;
+            way.copy(bytes)?;
             way.stream.synchronize()?;
             way.up = false;
         }
@@ -69,10 +74,10 @@ impl Gpu {
             for _ in 0..4 {
                 let start = Instant::now();
                 for _ in 0..copies {
-                    ways.iter_mut().try_for_each(|way| way.copy(BYTES))?;
+                    ways.iter_mut().try_for_each(|way| way.copy(bytes))?;
                 }
                 ways.iter().try_for_each(|way| way.stream.synchronize())?;
-                best = best.max((copies * ways.len() * BYTES) as f64 / start.elapsed().as_secs_f64());
+                best = best.max((copies * ways.len() * bytes) as f64 / start.elapsed().as_secs_f64());
             }
             Ok(best)
         };

@@ -32,6 +32,7 @@ mod lane;
 pub(crate) mod launch;
 mod link;
 mod memory;
+pub(crate) mod opening;
 mod peak;
 mod recorded;
 pub(crate) mod stream;

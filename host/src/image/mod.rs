@@ -85,7 +85,6 @@ pub struct ImageView<'a, P> {
     shape: Shape,
     stride: usize,
     /// Whether a GPU copies from it by itself.
-    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to copy from it"))]
     pinned: bool,
 }
 
@@ -121,6 +120,11 @@ impl<'a, P: Pixel> ImageView<'a, P> {
     #[cfg(feature = "gpu")]
     pub(crate) fn of_pinned(data: &'a [P], shape: Shape) -> Self {
         Self { data, shape, stride: shape.row_len(), pinned: true }
+    }
+
+    /// Whether it is one of pinned memory.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pinned
     }
 
     /// Width, height and channels.
@@ -165,7 +169,6 @@ pub struct ImageViewMut<'a, P> {
     shape: Shape,
     stride: usize,
     /// Whether a GPU copies to it by itself.
-    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to copy to it"))]
     pinned: bool,
 }
 
@@ -193,6 +196,11 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
     #[cfg(feature = "gpu")]
     pub(crate) fn of_pinned(data: &'a mut [P], shape: Shape) -> Self {
         Self { data, shape, stride: shape.row_len(), pinned: true }
+    }
+
+    /// Whether it is one of pinned memory.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pinned
     }
 
     /// Width, height and channels.

@@ -26,7 +26,7 @@ pub struct Candidate {
 
 /// The most taps for which variants must give the direct family's bits, because the direct kernels are fast there: beyond
 /// them, the Fourier family's error is taken into account.
-const DIRECT_TAPS: usize = 17 * 17;
+pub(super) const DIRECT_TAPS: usize = 17 * 17;
 
 /// The most taps for which a separable filter still runs in the direct family.
 const ONE_BY_ONE: usize = 9;
