@@ -13,8 +13,10 @@
 //! At the image's edge the warp fetches what lies beside its rows byte by byte, into shared memory, and lanes take words from there.
 //! Where each of these bytes is found does not depend on the row: a lane finds out once.
 //!
-//! Limits: bytes to bytes, without an epilogue; rows that begin at multiples of V bytes, and are less than 2 GiB apart; outside the
-//! image nothing but bytes; sums below 2^22 and no tap but 0 below 2^-64, so that scaled numbers stay in range.
+//! Results are bytes, or the sums themselves as f32.
+//!
+//! Limits: from bytes, without an epilogue; rows of bytes that begin at multiples of V, rows of f32 that begin at multiples of 16 bytes, both less
+//! than 2 GiB apart; outside the image nothing but bytes; sums below 2^22 and no tap but 0 below 2^-64, so that scaled numbers stay in range.
 
 use crate::abi::Pass;
 use crate::border::{self, CONSTANT};
@@ -36,6 +38,82 @@ pub const MIN_TAP: f32 = f32::from_bits((127 - 64) << 23);
 
 /// Adding it to a number between -2^22 and 2^22 rounds that to an integer, half to even, and leaves it in the lowest bits.
 const SHIFT: f32 = 12_582_912.0;
+
+/// How an image's rows are divided among strips: first strips that are [`Heights::TALL`] times as high as the others.
+///
+/// A launch ends with its last strip, and strips at an image's edges take longer than others. So the strips that begin last should be short.
+/// But where strips meet, rows are computed twice, so all others should be high.
+#[derive(Clone, Copy)]
+pub struct Heights {
+    /// Rows of a short strip.
+    rows: i32,
+    /// How many strips are tall.
+    tall: i32,
+}
+
+impl Heights {
+    /// How many times as high tall strips are.
+    pub const TALL: i32 = 4;
+    /// The most rows of a short strip, and the most tall ones.
+    pub const MOST: i32 = 0x7fff;
+
+    /// So many rows in a short strip, at least one, and so many tall strips.
+    pub const fn new(rows: i32, tall: i32) -> Self {
+        Self { rows, tall }
+    }
+
+    /// As kernels take them.
+    pub const fn packed(self) -> i32 {
+        self.tall << 16 | self.rows
+    }
+
+    /// What was packed.
+    #[inline(always)]
+    const fn unpacked(packed: i32) -> Self {
+        Self { rows: packed & 0xffff, tall: packed >> 16 }
+    }
+
+    /// How many strips a column of so many rows has.
+    pub const fn count(self, height: i32) -> i32 {
+        let left = height - Self::TALL * self.tall * self.rows;
+        self.tall + if left > 0 { (left + self.rows - 1) / self.rows } else { 0 }
+    }
+
+    /// Where strip `number` begins, and how high it is if rows do not end.
+    #[inline(always)]
+    pub const fn strip(self, number: i32) -> (i32, i32) {
+        if number < self.tall {
+            (Self::TALL * self.rows * number, Self::TALL * self.rows)
+        } else {
+            (self.rows * ((Self::TALL - 1) * self.tall + number), self.rows)
+        }
+    }
+
+    /// The strips of this block, as a first number, from packed heights.
+    #[inline(always)]
+    pub(crate) fn of_block(packed: i32) -> BlockStrips {
+        BlockStrips { heights: Self::unpacked(packed), number: block_y() }
+    }
+}
+
+/// The strips of a block, one after the other.
+pub(crate) struct BlockStrips {
+    heights: Heights,
+    number: i32,
+}
+
+impl BlockStrips {
+    /// The next strip of a region of `height` rows: its first row and the one behind its last; none if there is no further.
+    #[inline(always)]
+    pub(crate) fn next(&mut self, height: i32) -> Option<(i32, i32)> {
+        let (top, rows) = self.heights.strip(self.number);
+        if top >= height {
+            return None;
+        }
+        self.number += grid_height();
+        Some((top, if height - top < rows { height } else { top + rows }))
+    }
+}
 
 /// Values of the apron on one side, for K tap columns and C channels.
 const fn apron(k: usize, c: usize) -> usize {
@@ -290,8 +368,8 @@ impl<'a, const V: usize, const C: usize, const K: usize, const W: usize> Rows<'a
     }
 }
 
-/// The results of one lane, on their way out.
-pub(crate) struct Results<'a, const V: usize, const C: usize> {
+/// The results of one lane, on their way out: f32 if `F`, else bytes.
+pub(crate) struct Results<'a, const V: usize, const C: usize, const F: bool> {
     pass: &'a Pass,
     /// The number of the lane's first value in a row.
     x: i32,
@@ -303,7 +381,10 @@ pub(crate) struct Results<'a, const V: usize, const C: usize> {
     is_inside: bool,
 }
 
-impl<'a, const V: usize, const C: usize> Results<'a, V, C> {
+impl<'a, const V: usize, const C: usize, const F: bool> Results<'a, V, C, F> {
+    /// Bytes of a result.
+    const BYTES: i64 = if F { 4 } else { 1 };
+
     /// Those of the lane whose first value is number `x`.
     #[inline(always)]
     pub(crate) fn new(pass: &'a Pass, x: i32, filtered: i32) -> Self {
@@ -313,7 +394,7 @@ impl<'a, const V: usize, const C: usize> Results<'a, V, C> {
             pass,
             x,
             filtered,
-            at: start.wrapping_add(x as i64 as u64),
+            at: start.wrapping_add((Self::BYTES * x as i64) as u64),
             is_inside: x >= first && x + V as i32 <= end,
         }
     }
@@ -337,13 +418,18 @@ impl<'a, const V: usize, const C: usize> Results<'a, V, C> {
         self.at.wrapping_add(mul_wide(y, self.pass.dst.row as i32) as u64)
     }
 
-    /// Rounds the lane's scaled sums of row `y` to bytes, half to even, saturated, and stores them from address `at` on; notes those in
-    /// doubt. `inside` says that all of the warp lie in the region.
+    /// Stores the lane's scaled sums of row `y` from address `at` on: rounded to bytes, half to even, saturated, and those in doubt noted, or as
+    /// f32. `inside` says that all of the warp lie in the region.
     ///
     /// # Safety
     /// The row lies in the region, and its values are there.
     #[inline(always)]
     pub(crate) unsafe fn write(&self, inside: bool, y: i32, at: u64, sums: &[f32; V]) {
+        if F {
+            // SAFETY: as the caller promised.
+            unsafe { self.write_floats(inside, at, sums) };
+            return;
+        }
         let (mut whole, mut greatest) = ([0; V], 0.0f32);
         let mut i = 0;
         while i < V {
@@ -377,6 +463,36 @@ impl<'a, const V: usize, const C: usize> Results<'a, V, C> {
             if greatest >= self.pass.doubts.near {
                 self.note_all(y, sums);
             }
+        }
+    }
+
+    /// Stores the sums themselves.
+    ///
+    /// # Safety
+    /// As for [`Results::write`].
+    #[inline(always)]
+    unsafe fn write_floats(&self, inside: bool, at: u64, sums: &[f32; V]) {
+        let (first, end) = (self.pass.region.x0 * C as i32, self.pass.region.x1 * C as i32);
+        let bits = |i: usize| (sums[i] * SUM_SCALE).to_bits();
+        let mut i = 0;
+        while i < V {
+            let at = at.wrapping_add(4 * i as u64);
+            // SAFETY: the values inside the region are the lane's.
+            unsafe {
+                if inside || self.is_inside {
+                    store_words(at, [bits(i), bits(i + 1), bits(i + 2), bits(i + 3)]);
+                } else {
+                    let mut n = 0;
+                    while n < 4 {
+                        let x = self.x + (i + n) as i32;
+                        if x >= first && x < end {
+                            store_words(at.wrapping_add(4 * n as u64), [bits(i + n)]);
+                        }
+                        n += 1;
+                    }
+                }
+            }
+            i += 4;
         }
     }
 

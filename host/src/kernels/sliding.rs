@@ -5,7 +5,7 @@ use gpu_kernels::abi::{Epilogue, Pass, Plane, scalar};
 use gpu_kernels::entry::TapsEntry;
 use gpu_kernels::kernels::flat::{DIRECT, Flat, VALUES};
 use gpu_kernels::kernels::sliding::{ENTRIES, Strip};
-use gpu_kernels::tile::flat::{flat_bytes, takes_outside};
+use gpu_kernels::tile::flat::{Heights, flat_bytes, takes_outside};
 use gpu_kernels::tile::parted::{MAX_CHANNELS, parted_bytes};
 use gpu_kernels::tile::ring::ring_floats;
 
@@ -79,9 +79,10 @@ const HEIGHTS: &[(i32, u32)] = &[(5, 16), (i32::MAX, 512)];
 /// | any | 64 | fused 17: 423 / 1307 with 64 rows, 450 / 1451 with 32, 432 / 1292 with 128, 494 / 1356 with one wave |
 const HEIGHTS_PARTED: &[(i32, u32)] = &[(7, 32), (i32::MAX, 64)];
 
-/// The same for bytes as they lie in memory.
+/// The greatest height of a strip, and of a short one where there are tall ones, for up to so many taps: the same for bytes as they lie in
+/// memory.
 ///
-/// | taps | rows | measured on an H200, 8192x8192 u8, 1 channel / 3 channels, us |
+/// | taps | rows | measured on an H200, 8192x8192 u8, 1 channel / 3 channels, us; all strips of one height |
 /// | --- | --- | --- |
 /// | 5 | 32 | direct 3x3: 81 / 193 with 32 rows, 84 / 197 with 64; direct 5x5: 137 / 369 with 32, 143 / 369 with 64 |
 /// | any | 64 | fused 17: 301 / 857 with 64 rows, 314 / 927 with 32; 3 channels 947 with 96, 962 with 128 |
@@ -137,7 +138,8 @@ impl Strips {
                 return Err(format!("{channels} channels are side by side, it takes {MAX_CHANNELS}").into());
             }
             let [bits8, bits16] = entry.parted;
-            let fits = |flat: &&Flat| flat.taps == entry.taps && flat.channels as u32 == channels;
+            let floats = problem.target == Scalar::F32;
+            let fits = |flat: &&Flat| (flat.taps, flat.channels as u32, flat.floats) == (entry.taps, channels, floats);
             let parted = match problem.source {
                 Scalar::U8 => Parted { entry: bits8, pixels: entry.pixels8, channels, flat: flat.iter().find(fits) },
                 _ => Parted { entry: bits16, pixels: entry.pixels16, channels, flat: None },
@@ -162,12 +164,32 @@ impl Strips {
     #[cfg(any(feature = "gpu", test))]
     fn rows(&self, heights: &[(i32, u32)], height: u32, across: u64, slots: u64) -> u32 {
         let (step, taps) = (self.entry.rows as u32, self.entry.taps);
-        let most = heights.iter().find(|&&(most, _)| taps <= most).map_or(512, |&(_, rows)| rows);
+        let most = self.most_rows(heights);
         let cost = |rows: u32| {
             let strips = across * u64::from(height.div_ceil(rows));
             strips.div_ceil(slots.max(1)) * u64::from(rows + taps as u32 - 1 + START)
         };
         (1..=most.div_ceil(step)).map(|groups| groups * step).min_by_key(|&rows| (cost(rows), rows)).unwrap_or(step)
+    }
+
+    /// The heights of strips for bytes as they lie in memory: tall ones fill the device once and are three quarters of the region, and
+    /// short ones follow. If short ones would be lower than the window, all are of one height, as for [`Strips::rows`].
+    #[cfg(any(feature = "gpu", test))]
+    fn heights(&self, height: u32, across: u64, slots: u64) -> Heights {
+        let tall_rows = 3 * u64::from(height) / 4;
+        let fill = (tall_rows * across).div_ceil(slots.max(1) * Heights::TALL as u64);
+        let rows = fill.min(self.most_rows(HEIGHTS_FLAT).into()) as u32;
+        if rows < self.entry.taps as u32 {
+            return Heights::new(self.rows(HEIGHTS_FLAT, height, across, slots) as i32, 0);
+        }
+        let tall = tall_rows / (Heights::TALL as u64 * u64::from(rows));
+        Heights::new(rows as i32, tall.min(Heights::MOST as u64) as i32)
+    }
+
+    /// The greatest height of a strip by a table.
+    #[cfg(any(feature = "gpu", test))]
+    fn most_rows(&self, heights: &[(i32, u32)]) -> u32 {
+        heights.iter().find(|&&(most, _)| self.entry.taps <= most).map_or(512, |&(_, rows)| rows)
     }
 }
 
@@ -201,25 +223,32 @@ impl Work for Strips {
                 Some(flat) if flat_takes(flat, job) => job.taps.flat(self.taken)?.map(|taps| (flat, taps)),
                 _ => None,
             };
-            let (entry, taps, across, warps, shared, heights) = match flat {
+            let (entry, taps, across, warps, shared) = match flat {
                 Some((flat, taps)) => {
                     let first = (region.x0 * channels) & -(VALUES as i32);
                     let across = ((region.x1 * channels - first) as u32).div_ceil(32 * VALUES as u32);
-                    (flat.entry, taps, across, 1, flat_bytes(k, channels), HEIGHTS_FLAT)
+                    (flat.entry, taps, across, 1, flat_bytes(k, channels))
                 }
                 None => {
                     let value = scalar::bytes(job.pass.dst.scalar);
                     let shared = parted_bytes(k, parted.pixels, channels, value);
-                    (parted.entry, self.taps(job)?, wide(parted.pixels).1, parted.channels, shared, HEIGHTS_PARTED)
+                    (parted.entry, self.taps(job)?, wide(parted.pixels).1, parted.channels, shared)
                 }
             };
             let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)?;
             let images = job.planes / parted.channels;
-            let rows = self.rows(heights, height, u64::from(across) * u64::from(images), slots);
-            let grid = Grid { blocks: (across, height.div_ceil(rows), 1), block: (32, warps, 1), shared };
+            let columns = u64::from(across) * u64::from(images);
+            let (rows, strips) = if flat.is_some() {
+                let heights = self.heights(height, columns, slots);
+                (heights.packed(), heights.count(height as i32) as u32)
+            } else {
+                let rows = self.rows(HEIGHTS_PARTED, height, columns, slots);
+                (rows as i32, height.div_ceil(rows))
+            };
+            let grid = Grid { blocks: (across, strips, 1), block: (32, warps, 1), shared };
             let grid = stream.gpu().fitting(grid, images);
             let filtered = if self.takes_pixels() { job.filtered } else { 1 };
-            let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32, filtered as i32);
+            let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows, filtered as i32);
             // SAFETY: `flat_takes` checked the limits of the one kernel; for the other, a block has a warp for each channel. Both have
             // the shared memory for their rows; the pass describes allocated memory.
             unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps)? };
@@ -249,23 +278,22 @@ impl Work for Strips {
 #[cfg(feature = "gpu")]
 fn flat_takes(flat: &Flat, job: &super::prepared::Job<'_>) -> bool {
     let pass = &job.pass;
-    let fits = |plane: &Plane| {
-        let side_by_side = plane.pixel == flat.channels && (flat.channels == 1 || plane.channel == 1);
+    let fits = |plane: &Plane, scalar: u32| {
+        let (bytes, multiple) = (scalar::bytes(scalar), if scalar == scalar::U8 { VALUES as u64 } else { 16 });
+        let side_by_side =
+            plane.pixel == bytes * flat.channels && (flat.channels == 1 || plane.channel == i64::from(bytes));
         // What leads from one plane of bytes to another.
         let channel = if flat.channels == 1 && job.channels > 1 { plane.channel } else { 0 };
         let image = if job.planes > job.channels { plane.image(job.channels) } else { 0 };
         let steps = plane.base | (plane.row | channel | image) as u64;
-        plane.scalar == scalar::U8
-            && side_by_side
-            && steps.is_multiple_of(VALUES as u64)
-            && i32::try_from(plane.row).is_ok()
+        plane.scalar == scalar && side_by_side && steps.is_multiple_of(multiple) && i32::try_from(plane.row).is_ok()
     };
     let copies = job.filtered < flat.channels as u32;
-    fits(&pass.src)
-        && fits(&pass.dst)
+    fits(&pass.src, scalar::U8)
+        && fits(&pass.dst, if flat.floats { scalar::F32 } else { scalar::U8 })
         && pass.epilogue.flags == Epilogue::NONE.flags
         && takes_outside(pass.border, pass.outside)
-        && (!copies || (job.filtered, flat.channels) == (3, 4))
+        && (!copies || (job.filtered, flat.channels, flat.floats) == (3, 4, false))
 }
 
 #[cfg(test)]
@@ -283,5 +311,29 @@ mod tests {
         // A small image is one wave of short strips.
         let rows = nine.rows(HEIGHTS, 1024, 16, slots);
         assert!(16 * u64::from(1024_u32.div_ceil(rows)) <= slots && rows <= 16, "{rows}");
+    }
+
+    #[test]
+    fn strips_of_two_heights_cover_the_rows() {
+        for (taps, height, across, slots) in [
+            (3, 8192, 32, 3168),
+            (9, 8192, 32, 1056),
+            (9, 8192, 96, 1056),
+            (3, 1080, 23, 3168),
+            (3, 7, 1, 3168),
+            (3, 1 << 30, 9, 99),
+        ] {
+            let entry = ENTRIES.iter().find(|entry| entry.taps == taps).unwrap();
+            let strips = Strips { taken: Taken::Window, entry, parted: None };
+            let heights = strips.heights(height, across, slots);
+            let count = heights.count(height as i32);
+            let at = |number| heights.strip(number);
+            assert_eq!(at(0).0, 0);
+            assert!((1..count).all(|number| at(number).0 == at(number - 1).0 + at(number - 1).1), "{taps} {height}");
+            let (top, rows) = at(count - 1);
+            assert!(top < height as i32 && top + rows >= height as i32, "{taps} {height}: {top} + {rows}");
+            // A large image has tall strips, which are begun first.
+            assert_eq!(at(0).1 == Heights::TALL * rows, height >= 8192, "{taps} {height}: {:?} {rows}", at(0));
+        }
     }
 }
