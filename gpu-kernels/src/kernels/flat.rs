@@ -1,7 +1,8 @@
 //! Both sliding kernels for bytes that become bytes, or f32, all channels of a pixel side by side.
 //!
-//! Tiling and thread mapping: a block is a warp. It has a strip of 32 * V values of a row, and slides down its output rows (`Heights`); a lane
-//! has V neighbouring values (`tile/flat.rs`).
+//! Tiling and thread mapping: a block is a warp. It has a strip of 32 * V values of a row, and slides down `rows` output rows; a lane
+//! has V neighbouring values (`tile/flat.rs`). The grid's x axis counts strips column by column, those at the image's left and right edge first:
+//! they take longer, and a launch ends with its last strip.
 //! Order: as `sliding.rs` and `fused.rs`. The factors of taps and sums are powers of two, so the bits are theirs, too.
 //! Taps: in the constant bank, at positions known to the compiler; those of a window, or of the row, times `TAP_SCALE`.
 //! Limits: those of `tile/flat.rs`; as many tap columns as rows, odd; anchor column K / 2. KEEP is left to `keep.rs`.
@@ -10,7 +11,7 @@ use crate::abi::{Pass, Taps};
 use crate::device::*;
 use crate::kernels::fused::down;
 use crate::kernels::sliding::advance;
-use crate::tile::flat::{Heights, Results, Rows, value, words};
+use crate::tile::flat::{Results, Rows, value, words};
 
 /// Values of a row that a lane computes.
 pub const VALUES: usize = 8;
@@ -19,10 +20,10 @@ pub const VALUES: usize = 8;
 macro_rules! flat {
     ($($list:ident, $step:ident, $count:expr; { $($name:ident: $k:literal, $c:literal, $floats:literal, $limit:literal;)* })*) => {
         kernel! {$($(
-            fn $name(pass: Pass, anchor_y: i32, heights: i32, filtered: i32, taps: Taps<{ $count($k) }>) {
+            fn $name(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ $count($k) }>) {
                 directive!($limit);
                 let step = $step(parameter!($name, 4, taps));
-                slide_flat::<$k, $c, VALUES, { words($k, $c, VALUES) }, $floats, _>(&pass, anchor_y, heights, filtered, step)
+                slide_flat::<$k, $c, VALUES, { words($k, $c, VALUES) }, $floats, _>(&pass, anchor_y, rows, filtered, step)
             }
         )*)*}
 
@@ -90,7 +91,7 @@ flat! {
 }
 
 host! {
-    /// An entry: the pass, the anchor's row, the strips' packed heights, how many channels are filtered, the taps.
+    /// An entry: the pass, the anchor's row, the rows of a strip, how many channels are filtered, the taps.
     #[derive(Clone, Copy, Debug)]
     pub struct Flat {
         /// What to launch.
@@ -194,30 +195,44 @@ pub(crate) unsafe fn slide_flat<
 >(
     pass: &Pass,
     anchor_y: i32,
-    heights: i32,
+    rows: i32,
     filtered: i32,
     step: S,
 ) {
     let left = (pass.region.x0 * C as i32) & -(V as i32);
-    let strip_left = left + block_x() * 32 * V as i32;
+    let (y0, height) = (pass.region.y0, pass.region.y1 - pass.region.y0);
+    // `checked`, so that no panic is compiled in; there are rows, and strips.
+    let divided = |count: u32, by: u32| count.checked_div(by).unwrap_or(0);
+    let strips = divided((height + rows - 1) as u32, rows as u32);
+    let column = divided(block_x() as u32, strips);
+    let columns = divided(grid_width() as u32, strips);
+    let strip_left = left + edges_first(column, columns) as i32 * 32 * V as i32;
     let x = strip_left + V as i32 * thread_x();
     let input = Rows::<V, C, K, W>::new(pass, x);
     let output = Results::<V, C, F>::new(pass, x, filtered);
 
-    let mut strips = Heights::of_block(heights);
-    while let Some((top, bottom)) = strips.next(pass.region.y1 - pass.region.y0) {
-        let (top, bottom) = (pass.region.y0 + top, pass.region.y0 + bottom);
-        // Rows of input, from the first that the strip needs.
-        let first = top - anchor_y;
-        let last = first + bottom - top + K as i32 - 2;
-        // SAFETY: as the caller promised.
-        unsafe {
-            if input.has(first, last + 2) && output.has_strip() {
-                inside(&input, &output, &step, (top, first, last));
-            } else {
-                at_edge(&input, &output, &step, (top, first, last));
-            }
+    let top = y0 + (block_x() as u32 - column * strips) as i32 * rows;
+    let bottom = if pass.region.y1 - top < rows { pass.region.y1 } else { top + rows };
+    // Rows of input, from the first that the strip needs.
+    let first = top - anchor_y;
+    let last = first + bottom - top + K as i32 - 2;
+    // SAFETY: as the caller promised.
+    unsafe {
+        if input.has(first, last + 2) && output.has_strip() {
+            inside(&input, &output, &step, (top, first, last));
+        } else {
+            at_edge(&input, &output, &step, (top, first, last));
         }
+    }
+}
+
+/// The column that is number `number` of so many: the first, the last, then those between.
+#[inline(always)]
+fn edges_first(number: u32, count: u32) -> u32 {
+    match number {
+        0 => 0,
+        1 => count - 1,
+        _ => number - 1,
     }
 }
 

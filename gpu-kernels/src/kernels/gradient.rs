@@ -49,40 +49,40 @@ kernel! {
         slide_parted::<2, 3, 4, 2, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
-    fn gradient_flat_c1(pass: Pass, anchor_y: i32, heights: i32, filtered: i32, weights: Taps<2>) {
+    fn gradient_flat_c1(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         directive!(".maxnreg 96");
         let magnitude = Bytes::<false>(parameter!(gradient_flat_c1, 4, weights));
-        slide_flat::<3, 1, VALUES, { words(3, 1, VALUES) }, false, _>(&pass, anchor_y, heights, filtered, magnitude)
+        slide_flat::<3, 1, VALUES, { words(3, 1, VALUES) }, false, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
-    fn gradient_flat_c3(pass: Pass, anchor_y: i32, heights: i32, filtered: i32, weights: Taps<2>) {
+    fn gradient_flat_c3(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         directive!(".maxnreg 96");
         let magnitude = Bytes::<false>(parameter!(gradient_flat_c3, 4, weights));
-        slide_flat::<3, 3, VALUES, { words(3, 3, VALUES) }, false, _>(&pass, anchor_y, heights, filtered, magnitude)
+        slide_flat::<3, 3, VALUES, { words(3, 3, VALUES) }, false, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
-    fn gradient_flat_c4(pass: Pass, anchor_y: i32, heights: i32, filtered: i32, weights: Taps<2>) {
+    fn gradient_flat_c4(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         directive!(".maxnreg 96");
         let magnitude = Bytes::<false>(parameter!(gradient_flat_c4, 4, weights));
-        slide_flat::<3, 4, VALUES, { words(3, 4, VALUES) }, false, _>(&pass, anchor_y, heights, filtered, magnitude)
+        slide_flat::<3, 4, VALUES, { words(3, 4, VALUES) }, false, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
-    fn gradient_floats_c1(pass: Pass, anchor_y: i32, heights: i32, filtered: i32, weights: Taps<2>) {
+    fn gradient_floats_c1(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         directive!(".maxnreg 96");
         let magnitude = Bytes::<true>(parameter!(gradient_floats_c1, 4, weights));
-        slide_flat::<3, 1, VALUES, { words(3, 1, VALUES) }, true, _>(&pass, anchor_y, heights, filtered, magnitude)
+        slide_flat::<3, 1, VALUES, { words(3, 1, VALUES) }, true, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
-    fn gradient_floats_c3(pass: Pass, anchor_y: i32, heights: i32, filtered: i32, weights: Taps<2>) {
+    fn gradient_floats_c3(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         directive!(".maxnreg 96");
         let magnitude = Bytes::<true>(parameter!(gradient_floats_c3, 4, weights));
-        slide_flat::<3, 3, VALUES, { words(3, 3, VALUES) }, true, _>(&pass, anchor_y, heights, filtered, magnitude)
+        slide_flat::<3, 3, VALUES, { words(3, 3, VALUES) }, true, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
-    fn gradient_floats_c4(pass: Pass, anchor_y: i32, heights: i32, filtered: i32, weights: Taps<2>) {
+    fn gradient_floats_c4(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         directive!(".maxnreg 96");
         let magnitude = Bytes::<true>(parameter!(gradient_floats_c4, 4, weights));
-        slide_flat::<3, 4, VALUES, { words(3, 4, VALUES) }, true, _>(&pass, anchor_y, heights, filtered, magnitude)
+        slide_flat::<3, 4, VALUES, { words(3, 4, VALUES) }, true, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
     /// The magnitude, or the angle if `is_angle` is not 0.

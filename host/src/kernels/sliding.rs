@@ -5,7 +5,7 @@ use gpu_kernels::abi::{Epilogue, Pass, Plane, scalar};
 use gpu_kernels::entry::TapsEntry;
 use gpu_kernels::kernels::flat::{DIRECT, Flat, VALUES};
 use gpu_kernels::kernels::sliding::{ENTRIES, Strip};
-use gpu_kernels::tile::flat::{Heights, flat_bytes, takes_outside};
+use gpu_kernels::tile::flat::{flat_bytes, takes_outside};
 use gpu_kernels::tile::parted::{MAX_CHANNELS, parted_bytes};
 use gpu_kernels::tile::ring::ring_floats;
 
@@ -79,14 +79,14 @@ const HEIGHTS: &[(i32, u32)] = &[(5, 16), (i32::MAX, 512)];
 /// | any | 64 | fused 17: 423 / 1307 with 64 rows, 450 / 1451 with 32, 432 / 1292 with 128, 494 / 1356 with one wave |
 const HEIGHTS_PARTED: &[(i32, u32)] = &[(7, 32), (i32::MAX, 64)];
 
-/// The greatest height of a strip, and of a short one where there are tall ones, for up to so many taps: the same for bytes as they lie in
-/// memory.
+/// The same for bytes as they lie in memory.
 ///
-/// | taps | rows | measured on an H200, 8192x8192 u8, 1 channel / 3 channels, us; all strips of one height |
+/// | taps | rows | measured on an H200, 8192x8192 u8, 1 channel / 3 channels, us |
 /// | --- | --- | --- |
-/// | 5 | 32 | direct 3x3: 81 / 193 with 32 rows, 84 / 197 with 64; direct 5x5: 137 / 369 with 32, 143 / 369 with 64 |
-/// | any | 64 | fused 17: 301 / 857 with 64 rows, 314 / 927 with 32; 3 channels 947 with 96, 962 with 128 |
-const HEIGHTS_FLAT: &[(i32, u32)] = &[(5, 32), (i32::MAX, 64)];
+/// | 5 | 32 | direct 3x3: 77 / 188 with 32 rows, 82 / 187 with 48; fused 5: 89 / 217 with 32, 94 / 217 with 64 |
+/// | 7 | 48 | direct 7x7: 224 / 672 with 48 rows, 226 / 682 with 32, 226 / 684 with 100 |
+/// | any | 84 | fused 17: 254 / 731 with 84 rows, 262 / 762 with 48, 270 / 741 with 128 |
+const HEIGHTS_FLAT: &[(i32, u32)] = &[(5, 32), (7, 48), (i32::MAX, 84)];
 
 /// An entry that slides down strips of the image, chosen for a problem.
 #[derive(Debug)]
@@ -164,32 +164,12 @@ impl Strips {
     #[cfg(any(feature = "gpu", test))]
     fn rows(&self, heights: &[(i32, u32)], height: u32, across: u64, slots: u64) -> u32 {
         let (step, taps) = (self.entry.rows as u32, self.entry.taps);
-        let most = self.most_rows(heights);
+        let most = heights.iter().find(|&&(most, _)| taps <= most).map_or(512, |&(_, rows)| rows);
         let cost = |rows: u32| {
             let strips = across * u64::from(height.div_ceil(rows));
             strips.div_ceil(slots.max(1)) * u64::from(rows + taps as u32 - 1 + START)
         };
         (1..=most.div_ceil(step)).map(|groups| groups * step).min_by_key(|&rows| (cost(rows), rows)).unwrap_or(step)
-    }
-
-    /// The heights of strips for bytes as they lie in memory: tall ones fill the device once and are three quarters of the region, and
-    /// short ones follow. If short ones would be lower than the window, all are of one height, as for [`Strips::rows`].
-    #[cfg(any(feature = "gpu", test))]
-    fn heights(&self, height: u32, across: u64, slots: u64) -> Heights {
-        let tall_rows = 3 * u64::from(height) / 4;
-        let fill = (tall_rows * across).div_ceil(slots.max(1) * Heights::TALL as u64);
-        let rows = fill.min(self.most_rows(HEIGHTS_FLAT).into()) as u32;
-        if rows < self.entry.taps as u32 {
-            return Heights::new(self.rows(HEIGHTS_FLAT, height, across, slots) as i32, 0);
-        }
-        let tall = tall_rows / (Heights::TALL as u64 * u64::from(rows));
-        Heights::new(rows as i32, tall.min(Heights::MOST as u64) as i32)
-    }
-
-    /// The greatest height of a strip by a table.
-    #[cfg(any(feature = "gpu", test))]
-    fn most_rows(&self, heights: &[(i32, u32)]) -> u32 {
-        heights.iter().find(|&&(most, _)| self.entry.taps <= most).map_or(512, |&(_, rows)| rows)
     }
 }
 
@@ -238,17 +218,15 @@ impl Work for Strips {
             let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)?;
             let images = job.planes / parted.channels;
             let columns = u64::from(across) * u64::from(images);
-            let (rows, strips) = if flat.is_some() {
-                let heights = self.heights(height, columns, slots);
-                (heights.packed(), heights.count(height as i32) as u32)
-            } else {
-                let rows = self.rows(HEIGHTS_PARTED, height, columns, slots);
-                (rows as i32, height.div_ceil(rows))
-            };
-            let grid = Grid { blocks: (across, strips, 1), block: (32, warps, 1), shared };
+            let heights = if flat.is_some() { HEIGHTS_FLAT } else { HEIGHTS_PARTED };
+            let rows = self.rows(heights, height, columns, slots);
+            let strips = height.div_ceil(rows);
+            // Kernels for bytes as they lie in memory count all strips along x.
+            let blocks = if flat.is_some() { (across * strips, 1, 1) } else { (across, strips, 1) };
+            let grid = Grid { blocks, block: (32, warps, 1), shared };
             let grid = stream.gpu().fitting(grid, images);
             let filtered = if self.takes_pixels() { job.filtered } else { 1 };
-            let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows, filtered as i32);
+            let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32, filtered as i32);
             // SAFETY: `flat_takes` checked the limits of the one kernel; for the other, a block has a warp for each channel. Both have
             // the shared memory for their rows; the pass describes allocated memory.
             unsafe { stream.enqueue_with_taps(entry, grid, &arguments, taps)? };
@@ -311,29 +289,5 @@ mod tests {
         // A small image is one wave of short strips.
         let rows = nine.rows(HEIGHTS, 1024, 16, slots);
         assert!(16 * u64::from(1024_u32.div_ceil(rows)) <= slots && rows <= 16, "{rows}");
-    }
-
-    #[test]
-    fn strips_of_two_heights_cover_the_rows() {
-        for (taps, height, across, slots) in [
-            (3, 8192, 32, 3168),
-            (9, 8192, 32, 1056),
-            (9, 8192, 96, 1056),
-            (3, 1080, 23, 3168),
-            (3, 7, 1, 3168),
-            (3, 1 << 30, 9, 99),
-        ] {
-            let entry = ENTRIES.iter().find(|entry| entry.taps == taps).unwrap();
-            let strips = Strips { taken: Taken::Window, entry, parted: None };
-            let heights = strips.heights(height, across, slots);
-            let count = heights.count(height as i32);
-            let at = |number| heights.strip(number);
-            assert_eq!(at(0).0, 0);
-            assert!((1..count).all(|number| at(number).0 == at(number - 1).0 + at(number - 1).1), "{taps} {height}");
-            let (top, rows) = at(count - 1);
-            assert!(top < height as i32 && top + rows >= height as i32, "{taps} {height}: {top} + {rows}");
-            // A large image has tall strips, which are begun first.
-            assert_eq!(at(0).1 == Heights::TALL * rows, height >= 8192, "{taps} {height}: {:?} {rows}", at(0));
-        }
     }
 }
