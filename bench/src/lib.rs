@@ -6,7 +6,7 @@
 //! | [`cases`] | the benchmark's problems, as data |
 //! | [`bench`](mod@bench) | runs the cases: checks each result, then measures |
 //! | `compilers` | the embedded kernels compared with those of a PTX file |
-//! | [`flow`] | from host memory to host memory |
+//! | [`flow`], `lanes` | from host memory to host memory; a drawing of what ran when |
 //! | [`cliffs`] | 8-bit results beside those in f32: where they are slow |
 //! | [`ladder`] | the steps of other documents, `sources`, with their published times; `ladder_report` shows them |
 //! | [`measure`] | times on a GPU's stream and on the CPU |
@@ -30,6 +30,7 @@ pub mod demo;
 pub mod flow;
 pub mod ladder;
 mod ladder_report;
+mod lanes;
 mod linked;
 pub mod measure;
 mod output;

@@ -120,8 +120,8 @@ pub(crate) struct FilterArgs {
     #[arg(long, default_value_t, help_heading = "Running")]
     pub(crate) device: Device,
 
-    /// Filter arrays (.npy) and files without a header that are larger than this in chunks of rows, from file to file, so that they need
-    /// not fit in memory; K, M, G and T are powers of 1024
+    /// Filter arrays (.npy), files without a header and uncompressed TIFFs that are larger than this in chunks of rows, from file to file,
+    /// so that they need not fit in memory; K, M, G and T are powers of 1024
     #[arg(long, value_name = "N", default_value = "512M", value_parser = amount, help_heading = "Running")]
     pub(crate) chunk_above: u64,
 

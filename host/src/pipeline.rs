@@ -207,15 +207,14 @@ impl Pipeline {
     ) -> Result<()> {
         let last = self.plans.len() - 1;
         let steps = self.plans.iter().zip(channels).enumerate().map(|(number, (plan, &channels))| {
-            let source = if number == 0 { S::SCALAR } else { M::SCALAR };
             let target = if number == last { D::SCALAR } else { M::SCALAR };
             plan.check_target(target)?;
-            plan.on_gpus(channels, (source, target), None)
+            plan.on_gpus(channels, target, None)
         });
         let steps: Vec<_> = steps.collect::<Result<_>>()?;
         // Of those that do not take all, each filters as many.
         let filtered = channels.iter().map(|channels| channels.filtered()).max().unwrap_or(1);
-        let picture = Picture { src: *src, dst: dst.reborrow(), filtered };
+        let picture = Picture::new(*src, dst.reborrow(), filtered);
         let pixels = pixels(src.shape());
         let call = self.plans[last].report.call(pixels);
         flow::run(&steps, &mut [picture], &call.stage(0, pixels)).map_err(|(_, error)| error)?;

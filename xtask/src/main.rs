@@ -93,8 +93,8 @@ fn main() -> ExitCode {
 fn bench(command: &str, arguments: &[String]) -> Result<ExitCode> {
     let mut cargo = cargo();
     cargo.args(["run", "--release", "--package", "apron-bench"]);
-    // Other Rust libraries are built only for --peers.
-    if arguments.iter().any(|argument| argument == "--peers") {
+    // Other Rust libraries are built only for --peers; from host memory to host memory, peers are Python's.
+    if command != "flow" && arguments.iter().any(|argument| argument == "--peers") {
         cargo.args(["--features", "peers"]);
     }
     // The driver caches compiled kernels, and the next run's load times would be too short.

@@ -19,6 +19,9 @@ pub use device::{Device, Gpus};
 use gpu_kernels::abi::Epilogue;
 use machine::Machine;
 use problem::{Place, Problem};
+#[cfg(feature = "gpu")]
+#[doc(hidden)]
+pub use schedule::FlowOptions;
 use schedule::Limits;
 pub use step::Step;
 pub use streamed::{RowSink, RowSource};
@@ -166,6 +169,14 @@ impl PlanBuilder {
         self
     }
 
+    /// How bands go through GPUs. For tests and the benchmark.
+    #[cfg(feature = "gpu")]
+    #[doc(hidden)]
+    pub fn flow(mut self, options: FlowOptions) -> Self {
+        self.limits.flow = options;
+        self
+    }
+
     /// Opens the device and uploads the taps.
     ///
     /// # Errors
@@ -218,7 +229,7 @@ impl PlanBuilder {
     /// GPUs that share work. They must be alike: the choice of a kernel depends on the GPU, and results may depend on the kernel.
     #[cfg(feature = "gpu")]
     fn gpus(&self, step: (&Filter, Option<Gradient>), ordinals: &mut dyn Iterator<Item = u32>) -> Result<Engine> {
-        let engine = |ordinal| crate::gpu::engine::Engine::new(step, self.border, ordinal, self.limits);
+        let engine = |ordinal| crate::gpu::engine::Engine::new(step, self.border, ordinal, self.limits.clone());
         let engines = ordinals.map(engine).collect::<Result<Vec<_>>>()?;
         let kind = |engine: &crate::gpu::engine::Engine| {
             let info = engine.gpu().info();
@@ -262,7 +273,7 @@ impl Plan {
             device: Device::default(),
             variant: None,
             autotune: false,
-            limits: Limits::NONE,
+            limits: Limits::default(),
             report: Report::default(),
         }
     }
@@ -451,8 +462,8 @@ impl Plan {
             }
             #[cfg(feature = "gpu")]
             Engine::Gpu(_) => {
-                let step = self.on_gpus(channels, (S::SCALAR, D::SCALAR), None)?;
-                let picture = Picture { src: *src, dst: dst.reborrow(), filtered: channels.filtered() };
+                let step = self.on_gpus(channels, D::SCALAR, None)?;
+                let picture = Picture::new(*src, dst.reborrow(), channels.filtered());
                 flow::run(&[step], &mut [picture], &stage).map_err(|(_, error)| error)?;
             }
         }
@@ -534,11 +545,10 @@ impl Plan {
             Engine::Gpu(_) => {
                 self.check_target(D::SCALAR).map_err(|error| in_batch((0, error)))?;
                 let pictures = pictures[..right].iter_mut();
-                let mut pictures: Vec<_> = pictures
-                    .map(|(src, dst)| Picture { src: *src, dst: dst.reborrow(), filtered: src.shape().channels })
-                    .collect();
+                let mut pictures: Vec<_> =
+                    pictures.map(|(src, dst)| Picture::new(*src, dst.reborrow(), src.shape().channels)).collect();
                 // Each picture says how many of its channels are filtered.
-                let step = self.on_gpus(Channels::First(1), (S::SCALAR, D::SCALAR), None);
+                let step = self.on_gpus(Channels::First(1), D::SCALAR, None);
                 let step = step.map_err(|error| in_batch((0, error)))?;
                 flow::run(&[step], &mut pictures, &call.stage(0, all)).map_err(in_batch)?;
             }
@@ -547,20 +557,15 @@ impl Plan {
         wrong.map_or(Ok(()), |wrong| Err(in_batch(wrong)))
     }
 
-    /// The plan as a step of the flow through its GPUs, from values of one type to those of another. How many channels are filtered, each
-    /// picture says. Where a picture is a part of one of height `whole`, that one chooses the kernel.
+    /// The plan as a step of the flow through its GPUs, with results of type `target` unless it is the last. How many channels are
+    /// filtered, each picture says. Where a picture is a part of one of height `whole`, that one chooses the kernel.
     ///
     /// # Errors
     /// [`Error::NoGpu`] if the plan runs on the CPU.
     #[cfg(feature = "gpu")]
-    pub(crate) fn on_gpus(
-        &self,
-        channels: Channels,
-        kinds: (Scalar, Scalar),
-        whole: Option<usize>,
-    ) -> Result<flow::Step<'_>> {
+    pub(crate) fn on_gpus(&self, channels: Channels, target: Scalar, whole: Option<usize>) -> Result<flow::Step<'_>> {
         let Engine::Gpu(engines) = &self.engine else { return Err(on_cpu()) };
-        let prepare = move |shape: Shape, filtered: usize| match channels {
+        let prepare = move |shape: Shape, filtered: usize, kinds: (Scalar, Scalar)| match channels {
             Channels::Weighted => Ok(crate::kernels::weighted::prepare()),
             Channels::First(_) => {
                 let shape = Shape { height: whole.unwrap_or(shape.height), ..shape };
@@ -568,7 +573,7 @@ impl Plan {
             }
         };
         let takes_all = channels == Channels::Weighted;
-        Ok(flow::Step { engines, prepare: Box::new(prepare), target: kinds.1, takes_all })
+        Ok(flow::Step { engines, prepare: Box::new(prepare), target, takes_all })
     }
 
     /// The kernel for pictures of a shape from host memory, of which so many channels are filtered.

@@ -312,8 +312,8 @@ impl Plan {
             Engine::Cpu(engine) => self.run_on_cpu(engine, whole.family, channels, src, &mut dst, stage),
             #[cfg(feature = "gpu")]
             Engine::Gpu(_) => {
-                let picture = Picture { src: *src, dst, filtered: channels.filtered() };
-                let step = self.on_gpus(channels, (S::SCALAR, D::SCALAR), Some(whole.shape.height))?;
+                let picture = Picture::new(*src, dst, channels.filtered());
+                let step = self.on_gpus(channels, D::SCALAR, Some(whole.shape.height))?;
                 flow::run(&[step], &mut [picture], stage).map_err(|(_, error)| error)
             }
         }
