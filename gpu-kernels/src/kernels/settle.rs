@@ -200,7 +200,7 @@ unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, a
 }
 
 /// Bytes that a lane loads before it waits for the first: each is likely to come from memory.
-const AT_ONCE: usize = 9;
+const AT_ONCE: usize = 12;
 /// The same, of taps that lanes take in turn.
 const TAPS_AT_ONCE: usize = 5;
 /// Zeros behind a column's taps in memory, and behind a window's, so that a lane can take so many at a time.
