@@ -7,6 +7,7 @@
 //! | [`bench`](mod@bench) | runs the cases: checks each result, then measures |
 //! | `compilers` | the embedded kernels compared with those of a PTX file |
 //! | [`flow`] | from host memory to host memory |
+//! | [`plan`] | predicted times beside measured ones |
 //! | [`cliffs`] | 8-bit results beside those in f32: where they are slow |
 //! | [`ladder`] | the steps of other documents, `sources`, with their published times; `ladder_report` shows them |
 //! | [`measure`] | times on a GPU's stream and on the CPU |
@@ -36,6 +37,7 @@ mod output;
 mod page;
 mod peers;
 mod pictures;
+pub mod plan;
 mod report;
 mod sheet;
 mod sources;

@@ -221,6 +221,14 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "WxH[xC]", value_parser = shape)]
     pub(crate) size: Shape,
 
+    /// Type of the picture's values
+    #[arg(long, value_name = "TYPE", value_parser = scalars(), default_value = "u8")]
+    pub(crate) r#type: Scalar,
+
+    /// Type of the results [default: the picture's]
+    #[arg(long, value_name = "TYPE", value_parser = scalars())]
+    pub(crate) output_type: Option<Scalar>,
+
     /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the first GPU, or the CPU if there is none)
     #[arg(long, default_value_t)]
     pub(crate) device: Device,
@@ -235,12 +243,13 @@ pub(crate) struct PlanArgs {
 }
 
 const PLAN_HELP: &str = "\
-The times were measured on an H200, or on two processor cores with AVX-512, and are scaled to the picture's size. They
-hold for pixels in the device's memory: reading, writing and copying take extra time.
+The times follow from others that were measured on an H200, or on processor cores with AVX-512. They are for pixels in the
+device's memory: reading, writing and copying take extra time. What it takes to round 8-bit results correctly is counted, for a
+picture with as many values near a half as noise has; most pictures have fewer.
 
 Examples:
   apron plan --filter gaussian:sigma=2 --size 1920x1080x3
-  apron plan --taps-file psf.npy --size 8192x8192 --h200";
+  apron plan --taps-file psf.npy --size 8192x8192 --type f32 --h200";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = TAPS_HELP)]

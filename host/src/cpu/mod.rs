@@ -22,21 +22,26 @@ mod weighted;
 
 use std::sync::OnceLock;
 
+pub(crate) use bands::{SMALL, Settling, band, strip_values};
+pub(crate) use boxes::counts;
 pub(crate) use tile::ROWS;
 
 use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::progress::Stage;
-use crate::round::{Order, Rounder, Settler};
+use crate::round::{Bounds, Order, Rounder, Settler};
 use crate::simd::Isa;
 use crate::window::Window;
 use crate::{Border, Family, Filter, Gradient, Result};
 use bands::{Frame, Passes, Run, Terms};
 
-/// A filter's taps, ready for the CPU.
+/// A filter's taps, ready for the CPU, and the border.
 #[derive(Debug)]
 pub(crate) struct Engine {
     isa: Isa,
     filter: Filter,
+    border: Border,
+    /// Of 8-bit results.
+    bounds: Bounds,
     dense: OnceLock<Vec<f32>>,
     factors: Option<Factors>,
     /// The terms of the filter's sum, where it has one.
@@ -47,10 +52,12 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(filter: &Filter) -> Result<Self> {
+    pub(crate) fn new(filter: &Filter, border: Border) -> Result<Self> {
         Ok(Self {
             isa: Isa::chosen()?,
             filter: filter.clone(),
+            border,
+            bounds: Bounds::default(),
             dense: OnceLock::new(),
             factors: filter.separated().map(|(row, column)| Factors::new(row, column)),
             sum: filter.sum().map(|sum| sum.terms.iter().map(|(row, column)| Factors::new(row, column)).collect()),
@@ -63,13 +70,12 @@ impl Engine {
     pub(crate) fn run<S: Pixel, D: Pixel>(
         &self,
         family: Family,
-        border: Border,
         src: &ImageView<'_, S>,
         dst: &mut ImageViewMut<'_, D>,
         filtered: usize,
         stage: &Stage<'_>,
     ) -> Result<()> {
-        let window = Window::new(&self.filter, border);
+        let window = self.window();
         let frame = |dst| Frame::new(self.isa, window, src, dst, filtered);
         let Some(bytes) = src.as_bytes().filter(|_| D::bytes_mut(&mut []).is_some()) else {
             if family == Family::Fourier {
@@ -83,7 +89,7 @@ impl Engine {
         };
 
         // 8-bit results are correctly rounded, whatever the order of the sums.
-        let settler = Settler::new(bytes, filtered, &self.filter, border);
+        let settler = Settler::new(bytes, filtered, &self.filter, self.border, &self.bounds);
         if let Some(tap) = boxes::tap(&self.filter, &window, bytes.shape()) {
             let rounder = Rounder::in_f32(&settler, Order::Counted);
             return boxes::run(self.isa, &window, tap, &bytes, (dst, filtered), &rounder, stage);
@@ -105,7 +111,7 @@ impl Engine {
                 let spectra = crate::memory::once(&self.exact_spectra, || fourier::Spectra::new(&self.filter))?;
                 return fourier::run(&window, &[], spectra, Some((self.isa, &rounder)), src, (dst, filtered), stage);
             }
-            let by_rows = self.filter.cols() >= BY_ROWS && self.filter.rows() > 1;
+            let by_rows = sums_by_rows(self.filter.cols(), self.filter.rows());
             let order = if by_rows { Order::ByRows } else { Order::TapByTap };
             let exact = self.filter.dense_f64().map(|taps| Passes { across: None, taps }.into());
             (Passes { across: None, taps: self.dense()? }.into(), exact, (order, Order::TapByTap))
@@ -129,25 +135,23 @@ impl Engine {
     pub(crate) fn run_gradient<S: Pixel, D: Pixel>(
         &self,
         gradient: Gradient,
-        border: Border,
         src: &ImageView<'_, S>,
         dst: &mut ImageViewMut<'_, D>,
         filtered: usize,
         stage: &Stage<'_>,
     ) -> Result<()> {
-        let window = Window::new(&self.filter, border);
+        let window = self.window();
         gradient::run(self.isa, &window, gradient, src, dst, filtered, stage)
     }
 
     /// Filters all channels, colours weighted by the last one, alpha.
     pub(crate) fn run_weighted<S: Pixel, D: Pixel>(
         &self,
-        border: Border,
         src: &ImageView<'_, S>,
         dst: &mut ImageViewMut<'_, D>,
         stage: &Stage<'_>,
     ) -> Result<()> {
-        weighted::run(self.isa, &self.filter, &Window::new(&self.filter, border), src, dst, stage)
+        weighted::run(self.isa, &self.filter, &self.window(), src, dst, stage)
     }
 
     /// Results of this family depend on a grid of tiles of so many rows, which begins at an image's first row.
@@ -157,6 +161,10 @@ impl Engine {
 
     fn spectra(&self) -> Result<&fourier::Spectra<f32>> {
         crate::memory::once(&self.spectra, || fourier::Spectra::new(&self.filter))
+    }
+
+    fn window(&self) -> Window {
+        Window::new(&self.filter, self.border)
     }
 
     /// All taps, row by row.
@@ -186,5 +194,7 @@ fn rounded(taps: &[f64]) -> Vec<f32> {
     taps.iter().map(|&tap| tap as f32).collect()
 }
 
-/// Tap columns from which 8-bit results are summed row by row. That is more work, but leaves fewer results in doubt.
-const BY_ROWS: usize = 13;
+/// Whether 8-bit results are summed row by row. That is more work, but leaves fewer results in doubt.
+pub(crate) fn sums_by_rows(cols: usize, rows: usize) -> bool {
+    cols >= 13 && rows > 1
+}

@@ -6,12 +6,14 @@ mod device;
 pub(crate) mod machine;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod problem;
+mod processor;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod schedule;
 mod step;
 mod streamed;
 
 use std::ops::ControlFlow;
+use std::sync::OnceLock;
 
 pub use choose::Candidate;
 pub use device::{Device, Gpus};
@@ -34,6 +36,7 @@ use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, S
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
 use crate::progress::{Progress, Report, Stage};
+use crate::round::Rounding;
 use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
 
 /// A filter or a gradient with a border, a device and, optionally, a variant. Reusable for images of any size, from any thread.
@@ -65,6 +68,8 @@ pub struct Plan {
     device: Device,
     fallback: Option<Error>,
     engine: Engine,
+    /// What it takes to round bytes, once a time was predicted.
+    rounding: OnceLock<Rounding>,
     pub(crate) report: Report,
     /// See [`PlanBuilder::band_rows`].
     rows: Option<usize>,
@@ -185,7 +190,7 @@ impl PlanBuilder {
                 return Err(Error::Unsupported { variant: variant.name(), reason });
             }
         }
-        let on_cpu = || Ok::<_, Error>(Engine::Cpu(Box::new(cpu::Engine::new(&filter)?)));
+        let on_cpu = || Ok::<_, Error>(Engine::Cpu(Box::new(cpu::Engine::new(&filter, self.border)?)));
         let on_gpus = |ordinals: &mut dyn Iterator<Item = u32>| self.gpus((&filter, gradient), ordinals);
         let (engine, device, fallback) = match self.device {
             Device::Cpu => (on_cpu()?, Device::Cpu, None),
@@ -210,6 +215,7 @@ impl PlanBuilder {
                 _ => None,
             },
             engine,
+            rounding: OnceLock::new(),
             report: self.report,
             rows: self.limits.rows,
         })
@@ -282,12 +288,20 @@ impl Plan {
         self.fallback.as_ref()
     }
 
-    /// The variant that an image of this shape runs.
+    /// The variant that an image of this shape runs, of floats.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it; [`Error::Parameter`] for a gradient, which has none.
     pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
-        let problem = self.problem(shape);
+        self.variant_of(shape, Scalar::F32, Scalar::F32)
+    }
+
+    /// As [`Plan::variant_for`], for pixels and results of these types.
+    ///
+    /// # Errors
+    /// As [`Plan::variant_for`].
+    pub fn variant_of(&self, shape: Shape, source: Scalar, target: Scalar) -> Result<Variant> {
+        let problem = self.problem_for(shape, source, target);
         let variant = match &self.engine {
             _ if self.gradient.is_some() => None,
             Engine::Cpu(_) => Some(match self.variant {
@@ -320,7 +334,7 @@ impl Plan {
         }
     }
 
-    /// Every variant that an image of this shape could run here, the one that would be chosen first, and those that cannot
+    /// Every variant that an image of this shape, of floats, could run here, the one that would be chosen first, and those that cannot
     /// last, with the reason. A gradient has none.
     ///
     /// ```
@@ -332,13 +346,42 @@ impl Plan {
     /// # Ok::<(), apron::Error>(())
     /// ```
     pub fn candidates(&self, shape: Shape) -> Vec<Candidate> {
-        if self.gradient.is_some() { Vec::new() } else { self.problem(shape).candidates() }
+        self.candidates_for(shape, Scalar::F32, Scalar::F32)
     }
 
-    /// As [`Plan::candidates`], for an H200, on a machine with or without one.
-    pub fn candidates_on_h200(&self, shape: Shape) -> Vec<Candidate> {
-        let problem = Problem { place: Place::Gpu(Machine::H200), ..self.problem(shape) };
+    /// As [`Plan::candidates`], for pixels and results of these types, with what it takes to round them. Which variant is chosen may
+    /// depend on the type of the pixels.
+    ///
+    /// ```
+    /// use apron::{Device, Filter, Plan, Scalar, Shape};
+    ///
+    /// let plan = Plan::builder(Filter::gaussian(2.0)?).device(Device::Cpu).build()?;
+    /// let shape = Shape { width: 1920, height: 1080, channels: 3 };
+    /// assert!(plan.candidates_for(shape, Scalar::U8, Scalar::U8)[0].predicted.is_some());
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    pub fn candidates_for(&self, shape: Shape, source: Scalar, target: Scalar) -> Vec<Candidate> {
+        if self.gradient.is_some() { Vec::new() } else { self.problem_for(shape, source, target).candidates() }
+    }
+
+    /// As [`Plan::candidates_for`], for an H200, on a machine with or without one.
+    pub fn candidates_on_h200(&self, shape: Shape, source: Scalar, target: Scalar) -> Vec<Candidate> {
+        let problem = Problem { place: Place::Gpu(Machine::H200), ..self.problem_for(shape, source, target) };
         if self.gradient.is_some() { Vec::new() } else { problem.candidates() }
+    }
+
+    /// The problem for a picture from host memory, with all that its time depends on.
+    pub(crate) fn problem_for(&self, shape: Shape, source: Scalar, target: Scalar) -> Problem {
+        let bytes = (source, target) == (Scalar::U8, Scalar::U8);
+        Problem {
+            source,
+            target,
+            // Floats go as planes.
+            side_by_side: if source == Scalar::F32 { 1 } else { shape.channels },
+            source_is_aligned: source == Scalar::F32,
+            rounding: bytes.then(|| *self.rounding.get_or_init(|| Rounding::new(&self.filter, self.border))),
+            ..self.problem(shape)
+        }
     }
 
     fn problem(&self, shape: Shape) -> Problem {
@@ -356,6 +399,8 @@ impl Plan {
             target: Scalar::F32,
             side_by_side: 1,
             source_is_aligned: true,
+            sum: self.filter.sum().map(|sum| (sum.terms.len(), sum.point != 0.0)),
+            rounding: None,
             place: match &self.engine {
                 Engine::Cpu(_) => Place::Cpu { threads: rayon::current_num_threads() },
                 #[cfg(feature = "gpu")]
@@ -469,11 +514,9 @@ impl Plan {
         stage: &Stage<'_>,
     ) -> Result<()> {
         match (channels, self.gradient) {
-            (Channels::Weighted, _) => engine.run_weighted(self.border, src, dst, stage),
-            (Channels::First(filtered), Some(gradient)) => {
-                engine.run_gradient(gradient, self.border, src, dst, filtered, stage)
-            }
-            (Channels::First(filtered), None) => engine.run(family, self.border, src, dst, filtered, stage),
+            (Channels::Weighted, _) => engine.run_weighted(src, dst, stage),
+            (Channels::First(filtered), Some(gradient)) => engine.run_gradient(gradient, src, dst, filtered, stage),
+            (Channels::First(filtered), None) => engine.run(family, src, dst, filtered, stage),
         }
     }
 

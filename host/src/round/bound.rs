@@ -24,6 +24,19 @@ pub(crate) enum Order {
     Counted,
 }
 
+impl Order {
+    /// Every order, each at its number.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::TapByTap,
+        Self::ByRows,
+        Self::TwoPasses,
+        Self::BlockPasses,
+        Self::Terms,
+        Self::Spectra,
+        Self::Counted,
+    ];
+}
+
 /// How many taps of a column of so many are summed apart. Fewer would leave fewer results in doubt, but take longer.
 pub(crate) fn column_block(taps: usize) -> usize {
     if taps > 40 { 24 } else { usize::MAX }

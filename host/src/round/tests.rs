@@ -179,7 +179,8 @@ fn the_worst_that_a_kernel_may_give_is_put_right() {
             assert!(error > 0.0 && error < 0.5);
             // The truth here is itself an f32 result, so half of the allowance is left to disturb it by.
             let planes = disturbed(&truth, error / 2.0);
-            let settler = Settler::new(src, 1, &filter, border);
+            let bounds = Bounds::default();
+            let settler = Settler::new(src, 1, &filter, border, &bounds);
             let rounder = Rounder::in_f32(&settler, family.into());
             let mut scratch = Scratch::default();
             let mut found = vec![0xa5u8; pixels.len()];
@@ -214,7 +215,8 @@ fn large_windows_go_by_passes() {
         let halves: Vec<u8> = (0..pixels.len()).map(|i| (i % 2) as u8).collect();
         for border in [Border::Constant(3.5), Border::Reflect, Border::Wrap, Border::Keep] {
             let src = ImageView::new(&pixels, size.0, size.1, 1).unwrap();
-            assert_eq!(Settler::new(src, 1, &filter, border).defined_by_passes, defined, "{text}");
+            let bounds = Bounds::default();
+            assert_eq!(Settler::new(src, 1, &filter, border, &bounds).defined_by_passes, defined, "{text}");
             check(&pixels, size, &filter, border);
             if !defined {
                 check(&halves, size, &filter, border);
@@ -346,7 +348,8 @@ fn wide_windows_and_ties_are_settled_in_f64() {
 fn a_very_wide_gaussian_goes_in_f64() {
     let filter: Filter = "gaussian:sigma=21".parse().unwrap();
     for (border, size) in [(Border::Reflect101, (150, 33, 3)), (Border::Constant(300.7), (43, 19, 2))] {
-        let rounder = Settler::new(ImageView::new(&[0; 1], 1, 1, 1).unwrap(), 1, &filter, border);
+        let bounds = Bounds::default();
+        let rounder = Settler::new(ImageView::new(&[0; 1], 1, 1, 1).unwrap(), 1, &filter, border, &bounds);
         assert!(Rounder::in_f32(&rounder, Order::BlockPasses).share() > 1e-4);
         check_channels(&noise_pixels(size.0 * size.1 * size.2, 3), size, &filter, border);
     }
