@@ -384,7 +384,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
             for doubts in noted.chunk_by(|one, next| one.0 == next.0) {
                 let row = doubts[0].0;
                 let (part, doubts) = ((columns.start, y + row), doubts.iter().map(|&(_, at)| at));
-                rounder.settle_all(self.frame.isa, part, doubts, outs[row], &mut scratch.rounder);
+                rounder.settle_all(self.frame.isa, part, false, doubts, outs[row], &mut scratch.rounder);
             }
         }
         scratch.noted = noted;

@@ -316,9 +316,12 @@ impl Plan {
         variant.ok_or(Error::Parameter { name: "the step", value: named.unwrap_or_default(), expected })
     }
 
-    /// The order in which a picture of this shape is summed on the CPU.
-    fn family_for(&self, shape: Shape) -> Result<Family> {
-        if self.gradient.is_some() { Ok(Family::Direct) } else { self.variant_for(shape).map(Variant::family) }
+    /// The order in which a picture of this shape and these types is summed on the CPU.
+    fn family_for(&self, shape: Shape, (source, target): (Scalar, Scalar)) -> Result<Family> {
+        if self.gradient.is_some() {
+            return Ok(Family::Direct);
+        }
+        self.variant_of(shape, source, target).map(Variant::family)
     }
 
     /// The kernel that the plan runs for a problem on its GPU.
@@ -489,7 +492,7 @@ impl Plan {
         match &self.engine {
             Engine::Cpu(engine) => {
                 let family = match channels {
-                    Channels::First(filtered) => self.family_for(Shape { channels: filtered, ..shape })?,
+                    Channels::First(filtered) => self.family_for(Shape { channels: filtered, ..shape }, (S::SCALAR, D::SCALAR))?,
                     Channels::Weighted => Family::Direct,
                 };
                 self.run_on_cpu(engine, family, channels, src, dst, &stage)?;
@@ -567,7 +570,7 @@ impl Plan {
                     let (shape, pixels) = (src.shape(), pixels(src.shape()));
                     let (channels, stage) = (Channels::First(shape.channels), call.stage(before, pixels));
                     self.check_target(D::SCALAR)
-                        .and_then(|()| self.family_for(shape))
+                        .and_then(|()| self.family_for(shape, (S::SCALAR, D::SCALAR)))
                         .and_then(|family| self.run_on_cpu(engine, family, channels, src, dst, &stage))
                         .map_err(|error| in_batch((number, error)))?;
                     before += pixels;

@@ -285,7 +285,7 @@ impl Plan {
     /// What the whole picture decides for its chunks.
     fn whole<S: Pixel, D: Pixel>(&self, shape: Shape) -> Result<Whole> {
         self.check_target(D::SCALAR)?;
-        let family = self.family_for(shape)?;
+        let family = self.family_for(shape, (S::SCALAR, D::SCALAR))?;
         let (step, reach) = match &self.engine {
             Engine::Cpu(engine) => (engine.step(family)?, self.filter.rows()),
             #[cfg(feature = "gpu")]

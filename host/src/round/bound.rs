@@ -39,7 +39,7 @@ impl Order {
 
 /// How many taps of a column of so many are summed apart. Fewer would leave fewer results in doubt, but take longer.
 pub(crate) fn column_block(taps: usize) -> usize {
-    if taps > 40 { 24 } else { usize::MAX }
+    if taps > 40 { 32 } else { usize::MAX }
 }
 
 /// The same for a row, where the processor has time to spare.

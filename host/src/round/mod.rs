@@ -252,26 +252,27 @@ impl<E: Float> Rounder<'_, E> {
         scratch: &mut Scratch,
         finer: impl Fn(usize) -> Option<f64>,
     ) -> usize {
-        let mut chunks = std::mem::take(&mut scratch.chunks);
+        let (mut chunks, mut doubts) = (std::mem::take(&mut scratch.chunks), std::mem::take(&mut scratch.doubts));
         chunks.clear();
+        doubts.clear();
         isa.run(Round { doubt: &self.doubt, sums, out, chunks: &mut chunks });
-        let mut settled = 0;
+        let mut is_tie = true;
         for &first in &chunks {
-            for (offset, &value) in sums[first..].iter().take(CHUNK).enumerate() {
-                if !self.doubt.about(value) {
-                    continue;
-                }
-                let at = first + offset;
-                match finer(at) {
-                    Some(sum) if self.settler.settles(sum) => out[at] = nearest(sum),
-                    _ => {
-                        settled += 1;
-                        self.settle(isa, (x, y), at, out, scratch);
+            for (at, &value) in (first..).zip(sums[first..].iter().take(CHUNK)) {
+                if self.doubt.about(value) {
+                    match finer(at) {
+                        Some(sum) if self.settler.settles(sum) => out[at] = nearest(sum),
+                        finer => {
+                            is_tie &= finer.is_some();
+                            doubts.push(at);
+                        }
                     }
                 }
             }
         }
-        scratch.chunks = chunks;
+        let settled = doubts.len();
+        self.settle_all(isa, (x, y), is_tie, doubts.iter().copied(), out, scratch);
+        (scratch.chunks, scratch.doubts) = (chunks, doubts);
         settled
     }
 
@@ -295,16 +296,18 @@ impl<E: Float> Rounder<'_, E> {
         }
     }
 
-    /// Stores the correct results at these elements of a part of row `y` that begins at column `x`; they ascend.
+    /// Stores the correct results at these elements of a part of row `y` that begins at column `x`; they ascend. They may all be known to be so
+    /// near a half that only the sums that define them can tell.
     pub(crate) fn settle_all(
         &self,
         isa: Isa,
         part: (usize, usize),
+        are_ties: bool,
         doubts: impl Iterator<Item = usize>,
         out: &mut [u8],
         scratch: &mut Scratch,
     ) {
-        self.settler.together(isa, part, doubts, out, scratch, |at, out, scratch| {
+        self.settler.together(isa, part, are_ties, doubts, out, scratch, |at, out, scratch| {
             self.settle(isa, part, at, out, scratch);
         });
     }

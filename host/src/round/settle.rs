@@ -23,6 +23,9 @@ const LANES: usize = 64;
 /// The most taps for which results next to each other are defined together, in vectors.
 const TOGETHER: usize = 200;
 
+/// The same for results that nothing else can decide.
+const TIES_TOGETHER: usize = 4096;
+
 /// How many results next to each other that is, and how many such groups at once, as each sum is a chain of additions.
 const BESIDE: usize = 8;
 const GROUPS: usize = 4;
@@ -57,6 +60,8 @@ pub(crate) struct Settler<'a> {
 pub(crate) struct Scratch {
     /// The chunks of a row that hold results in doubt.
     pub(super) chunks: Vec<usize>,
+    /// A row's results in doubt.
+    pub(super) doubts: Vec<usize>,
     /// The row of results that the fields up to `one_row` are for.
     y: Option<usize>,
     /// The row of the image that each tap row reads, up to the first that has the border's value.
@@ -167,6 +172,7 @@ impl<'a> Settler<'a> {
         &self,
         isa: Isa,
         (x, y): (usize, usize),
+        are_ties: bool,
         doubts: impl Iterator<Item = usize>,
         out: &mut [u8],
         scratch: &mut Scratch,
@@ -175,7 +181,8 @@ impl<'a> Settler<'a> {
         let Window { cols, rows, anchor_x, .. } = self.window;
         let shape = self.src.shape();
         self.find_rows(y, scratch);
-        if cols * rows > TOGETHER || scratch.rows.len() < rows || out.len() < BESIDE {
+        let most = if are_ties { TIES_TOGETHER } else { TOGETHER };
+        if cols * rows > most || self.defined_by_passes || scratch.rows.len() < rows || out.len() < BESIDE {
             return doubts.for_each(|at| one(at, out, scratch));
         }
         let taps = self.few.get_or_init(|| match (self.filter.dense_f64(), self.filter.separated()) {
@@ -190,15 +197,15 @@ impl<'a> Settler<'a> {
         let mut doubts = doubts.peekable();
         let mut groups = [(0, 0); GROUPS];
         let mut count = 0;
-        while let Some(at) = doubts.next() {
-            let at = at.min(out.len() - BESIDE);
+        while let Some(doubt) = doubts.next() {
+            let at = doubt.min(out.len() - BESIDE);
             match usize::try_from(start + at as isize) {
                 Ok(first) if first + reach <= shape.row_len() => {
                     while doubts.next_if(|&next| next < at + BESIDE).is_some() {}
                     groups[count] = (at, first);
                     count += 1;
                 }
-                _ => one(at, out, scratch),
+                _ => one(doubt, out, scratch),
             }
             if count == GROUPS || (count > 0 && doubts.peek().is_none()) {
                 let filler = groups[0];
