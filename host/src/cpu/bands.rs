@@ -334,7 +334,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let whole = self.blocks == 1 && columns.len() * self.frame.src.shape().channels >= SLACK;
         let finished = match self.rounder.map(|rounder| (rounder, rounder.limit().filter(|_| whole))) {
             Some((rounder, Some(limit))) => self.bytes(scratch, columns, y, parts, (rounder, limit), allowance),
-            _ if whole && D::floats_mut(&mut []).and_then(E::of_floats).is_some() => {
+            _ if whole && !self.adds_up() && D::floats_mut(&mut []).and_then(E::of_floats).is_some() => {
                 self.floats(scratch, columns, y, parts);
                 true
             }

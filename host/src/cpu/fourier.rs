@@ -20,17 +20,24 @@ use crate::{Filter, Result, spectrum};
 
 /// A type that spectra are computed in.
 pub(super) trait Real: Float + FftNum + Default {
+    /// The size of tiles for a window.
+    const TILE: fn(cols: i32, rows: i32) -> i32;
+
     /// A part's spectrum over taps of this type.
     fn spectrum(part: &Part, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>>;
 }
 
 impl Real for f32 {
+    const TILE: fn(i32, i32) -> i32 = spectrum::cpu_tile;
+
     fn spectrum(part: &Part, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>> {
         part.spectrum(filter, size)
     }
 }
 
 impl Real for f64 {
+    const TILE: fn(i32, i32) -> i32 = spectrum::exact_tile;
+
     fn spectrum(part: &Part, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>> {
         part.exact_spectrum(filter, size)
     }
@@ -58,7 +65,7 @@ impl<E> std::fmt::Debug for Spectra<E> {
 
 impl<E: Real> Spectra<E> {
     pub(super) fn new(filter: &Filter) -> Result<Self> {
-        let size = spectrum::cpu_tile(filter.cols() as i32, filter.rows() as i32);
+        let size = E::TILE(filter.cols() as i32, filter.rows() as i32);
         let mut parts = Vec::new();
         for part in spectrum::parts(filter, size) {
             let mut exact = E::spectrum(&part, filter, size as usize)?;
@@ -260,7 +267,8 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
                 Some(source) => {
                     let row = &self.src.row(source)[self.channel..];
                     if !inside.is_empty() {
-                        let pixels = row[(first + inside.start as isize) as usize * channels..].iter().step_by(channels);
+                        let pixels =
+                            row[(first + inside.start as isize) as usize * channels..].iter().step_by(channels);
                         let line = line[inside.clone()].iter_mut();
                         line.zip(pixels).for_each(|(value, pixel)| *value = E::of(pixel.to_f32().into()));
                     }

@@ -83,8 +83,13 @@ impl Engine {
                 return fourier::run(self.isa, &window, taps, spectra, None, src, (dst, filtered), stage);
             }
             let terms = match (family, &self.factors) {
-                (Family::Separable, Some(factors)) => factors.passes().into(),
-                _ => Passes { across: None, taps: self.dense()? }.into(),
+                (Family::Separable, Some(factors)) => Some(factors.passes().into()),
+                (Family::Separable, None) => self.terms(),
+                _ => None,
+            };
+            let terms = match terms {
+                Some(terms) => terms,
+                None => Passes { across: None, taps: self.dense()? }.into(),
             };
             return bands::run(Some(&Run::new(&frame(dst), &terms, None)), None, stage);
         };
@@ -95,10 +100,8 @@ impl Engine {
             let rounder = Rounder::in_f32(&settler, Order::Counted);
             return boxes::run(self.isa, &window, tap, &bytes, (dst, filtered), &rounder, stage);
         }
-        let (terms, exact, orders) = if let (Some(sum), Some(factors)) = (self.filter.sum(), &self.sum) {
-            let passes = factors.iter().map(Factors::passes).collect();
+        let (terms, exact, orders) = if let (Some(sum), Some(terms)) = (self.filter.sum(), self.terms()) {
             let exact = sum.terms.iter().map(|(row, column)| Passes { across: Some(row), taps: column }).collect();
-            let terms = Terms { point: Some(sum.point as f32).filter(|&point| point != 0.0), passes };
             let exact = Terms { point: terms.point.map(|_| sum.point), passes: exact };
             (terms, Some(exact), (Order::Terms, Order::Terms))
         } else if let (Family::Separable, Some(factors), Some((row, column))) =
@@ -162,6 +165,13 @@ impl Engine {
 
     fn spectra(&self) -> Result<&fourier::Spectra<f32>> {
         crate::memory::once(&self.spectra, || fourier::Spectra::new(&self.filter))
+    }
+
+    /// The terms of the filter's sum, in f32.
+    fn terms(&self) -> Option<Terms<'_, f32>> {
+        let (sum, factors) = (self.filter.sum()?, self.sum.as_ref()?);
+        let point = Some(sum.point as f32).filter(|&point| point != 0.0);
+        Some(Terms { point, passes: factors.iter().map(Factors::passes).collect() })
     }
 
     fn window(&self) -> Window {

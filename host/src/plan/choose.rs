@@ -114,7 +114,7 @@ impl Problem {
             Place::Gpu(_) => (kernel(variant).prepare)(self).map(|_| ()),
             Place::Cpu { .. } => match variant.family() {
                 Family::Direct => Ok(()),
-                Family::Separable if self.separable => Ok(()),
+                Family::Separable if self.separable || self.sum.is_some() => Ok(()),
                 Family::Separable => Err(Why::NOT_SEPARABLE),
                 Family::Fourier => spectrum::has_room(self.cols, self.rows, self.weight),
             },
@@ -199,7 +199,7 @@ impl Problem {
     fn rank_on_cpu(&self, variant: Variant, times: Curve) -> Duration {
         let work = match variant.family() {
             Family::Direct => self.taps(),
-            Family::Separable => self.pair_taps(),
+            Family::Separable => self.pair_taps() * self.sum.map_or(1.0, |(terms, _)| terms as f64),
             Family::Fourier => {
                 let (cols, rows) = (self.cols as i32, self.rows as i32);
                 let size = spectrum::cpu_tile(cols, rows);

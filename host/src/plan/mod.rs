@@ -179,11 +179,11 @@ impl PlanBuilder {
     pub fn build(self) -> Result<Plan> {
         let (filter, gradient) = self.step.clone().parts()?;
         if let Some(variant) = self.variant {
+            // The CPU adds up what are known to be sums of such filters.
+            let passes = filter.is_separable() || self.device == Device::Cpu && filter.sum().is_some();
             let reason = match gradient {
                 Some(gradient) => Some(format!("{gradient} is a gradient, which has one kernel")),
-                None if variant.family() == Family::Separable && !filter.is_separable() => {
-                    Some(Why::NOT_SEPARABLE.to_string())
-                }
+                None if variant.family() == Family::Separable && !passes => Some(Why::NOT_SEPARABLE.to_string()),
                 None => None,
             };
             if let Some(reason) = reason {
@@ -492,7 +492,9 @@ impl Plan {
         match &self.engine {
             Engine::Cpu(engine) => {
                 let family = match channels {
-                    Channels::First(filtered) => self.family_for(Shape { channels: filtered, ..shape }, (S::SCALAR, D::SCALAR))?,
+                    Channels::First(filtered) => {
+                        self.family_for(Shape { channels: filtered, ..shape }, (S::SCALAR, D::SCALAR))?
+                    }
                     Channels::Weighted => Family::Direct,
                 };
                 self.run_on_cpu(engine, family, channels, src, dst, &stage)?;

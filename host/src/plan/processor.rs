@@ -29,7 +29,7 @@ const PASSES: Curve =
 const ACROSS: f64 = 0.6;
 
 /// Nanoseconds for an element of a tile that is transformed, in f32 and in f64.
-const TRANSFORMED: [f64; 2] = [24.0, 28.5];
+const TRANSFORMED: [f64; 2] = [10.5, 17.0];
 
 /// Nanoseconds for a result of equal taps that are counted, with one channel and with several, and for a value beyond a row's ends.
 const COUNTED: [f64; 2] = [0.72, 0.52];
@@ -78,14 +78,14 @@ fn work(problem: &Problem, family: Family, threads: usize) -> Work {
             let beside = BESIDE * (cols * problem.planes * height) as f64;
             return Work { nanoseconds: results * each * (1.0 + again) + beside, jobs };
         }
-        if let Some((terms, point)) = problem.sum {
-            let (once, jobs) = passes(problem, threads);
-            let doubts = doubts(problem, rounding.share(Order::Terms), terms as f64 * problem.pair_taps());
-            let point = if point { POINT } else { 0.0 };
-            return Work { nanoseconds: terms as f64 * once + results * (doubts + point), jobs };
-        }
     }
     let share = |order| problem.rounding.map_or(0.0, |rounding| rounding.share(order));
+    if let Some((terms, point)) = problem.sum.filter(|_| problem.rounding.is_some() || family == Family::Separable) {
+        let (once, jobs) = passes(problem, threads);
+        let doubts = doubts(problem, share(Order::Terms), terms as f64 * problem.pair_taps());
+        let point = if point { POINT } else { 0.0 };
+        return Work { nanoseconds: terms as f64 * once + results * (doubts + point + conversion(problem)), jobs };
+    }
     match family {
         Family::Fourier => spectra(problem),
         Family::Separable => {
@@ -160,12 +160,13 @@ fn conversion(problem: &Problem) -> f64 {
 /// Pairs of tiles, each transformed, multiplied and transformed back.
 fn spectra(problem: &Problem) -> Work {
     let (cols, rows) = (problem.cols as i32, problem.rows as i32);
-    let size = spectrum::cpu_tile(cols, rows);
+    let tile = if problem.rounding.is_some() { spectrum::exact_tile } else { spectrum::cpu_tile };
+    let size = tile(cols, rows);
     let part = |taps| spectrum::cut(taps, size).next().map_or(1, |(_, part)| part);
     let inside = |taps| (size + 1 - part(taps)) as usize;
     let parts = spectrum::cut(cols, size).count() * spectrum::cut(rows, size).count();
-    let jobs = problem.height.div_ceil(inside(rows));
-    let pairs = problem.width.div_ceil(2 * inside(cols)) * jobs * problem.planes * parts;
+    let jobs = problem.height.div_ceil(inside(rows)) * problem.width.div_ceil(2 * inside(cols));
+    let pairs = jobs * problem.planes * parts;
     // Of the four transforms of lines, the last is of rows that are results.
     let lines = (3.0 + inside(rows) as f64 / f64::from(size)) / 4.0;
     let each = TRANSFORMED[usize::from(problem.rounding.is_some())] * f64::from(size.ilog2()) / 9.0;

@@ -48,12 +48,13 @@ pub(crate) struct Rounding {
 
 impl Rounding {
     pub(crate) fn new(filter: &Filter, border: Border) -> Self {
-        /// The most taps that are gone through.
-        const MOST: usize = 1 << 24;
+        /// The most taps that are gone through one by one, and where passes are faster anyway.
+        const MOST: (usize, usize) = (1 << 24, 1 << 12);
+        let most = if filter.is_separable() { MOST.1 } else { MOST.0 };
         let window = Window::new(filter, border);
         let share = |order: Order| {
             let one_by_one = matches!(order, Order::TapByTap | Order::ByRows);
-            let (error, _, tame) = match one_by_one && filter.cols() * filter.rows() > MOST {
+            let (error, _, tame) = match one_by_one && filter.cols() * filter.rows() > most {
                 true => (1.0, 0.0, true),
                 false => errors(filter, &window, order),
             };
