@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result, bail, ensure};
 use apron::gpu::Gpu;
-use apron::{Border, Device, Error, Family, Image, Plan, Scalar, Variant, f16};
+use apron::{Border, Device, Error, Family, Image, Plan, Scalar, Step, Variant, f16};
 use oracle::Order;
 
 use crate::cases::{Case, Class, Random, Stored, Suite, cases};
@@ -360,12 +360,12 @@ impl Bench<'_> {
         skipped: &mut Vec<Skipped>,
     ) -> Result<Vec<Row>> {
         let case = self.case;
-        let filter = case.filter()?;
+        let step = case.step()?;
         let class = case.form.class();
-        let pictures = Pictures::<S, D>::new(case, &filter)?;
+        let pictures = Pictures::<S, D>::new(case, &step)?;
         let mut contest = pictures.on(gpu)?;
         let build =
-            |variant: Option<Variant>| Plan::builder(&filter).device(Device::Gpu(ordinal)).variant(variant).build();
+            |variant: Option<Variant>| Plan::builder(&step).device(Device::Gpu(ordinal)).variant(variant).build();
         contest.enter(CHOSEN.to_owned(), build(None)?)?;
         let mut labels = vec![Label { who: Who::Apron, class, steps: case.steps(class) }];
         // Naive kernels would take most of the time, and are no news.
@@ -381,8 +381,8 @@ impl Bench<'_> {
         let times = contest.time(self.rounds)?;
         let mut rows = Rows::new(case, format!("gpu:{ordinal}"), &times.copies, peak);
         add(&mut rows, times.entries, labels);
-        if let Some(peers) = peers {
-            let found = peers.open(case, &[class], &filter, &pictures.src, &pictures.expected)?;
+        if let (Some(peers), Step::Filter(filter)) = (peers, &step) {
+            let found = peers.open(case, &[class], filter, &pictures.src, &pictures.expected)?;
             self.rivals(peers, found, &mut rows, skipped);
         }
         rows.judge(false);

@@ -1,6 +1,6 @@
 //! The benchmark's problems, with their expected results and the goals for their times.
 
-use apron::{Family, Filter, Pixel, Result, Shape, f16};
+use apron::{Family, Filter, Gradient, Pixel, Result, Shape, Step, f16};
 
 /// One problem: an image of random pixels and a filter. Every variant that accepts it is run.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +66,8 @@ pub enum Form {
     Gaussian,
     /// The derivative along a row.
     Sobel,
+    /// The magnitude of both derivatives: no filter, but a gradient.
+    Gradient,
 }
 
 /// How a filter is given to a contender: two ways with different costs.
@@ -172,6 +174,7 @@ type Pictures = ((usize, usize, usize), (Stored, usize, Stored), &'static [(Form
 /// The filters of the large pictures of bytes.
 const ALL_FILTERS: &[(Form, usize)] = &[
     (Form::Random, 3),
+    (Form::Gradient, 3),
     (Form::Random, 5),
     (Form::Random, 7),
     (Form::Random, 17),
@@ -192,7 +195,7 @@ const PICTURES: &[Pictures] = &[
     ((1, 8192, 8192), (Stored::U8, 4, Stored::U8), ALL_FILTERS),
     ((1, 8192, 8192), (Stored::U16, 1, Stored::U16), &[(Form::Random, 5)]),
     ((1, 8192, 8192), (Stored::F16, 1, Stored::F16), &[(Form::Random, 5)]),
-    ((1, 8192, 8192), (Stored::U8, 1, Stored::F32), &[(Form::Sobel, 3)]),
+    ((1, 8192, 8192), (Stored::U8, 1, Stored::F32), &[(Form::Random, 3), (Form::Sobel, 3), (Form::Gradient, 3)]),
     ((1, 1920, 1080), (Stored::U8, 3, Stored::U8), FRAME_FILTERS),
     ((1, 4000, 3000), (Stored::U8, 3, Stored::U8), &[(Form::Gaussian, 17)]),
     ((64, 1920, 1080), (Stored::U8, 3, Stored::U8), BATCH_FILTERS),
@@ -278,12 +281,13 @@ impl Form {
             Self::Product => "product",
             Self::Gaussian => "gaussian",
             Self::Sobel => "sobel",
+            Self::Gradient => "gradient",
         }
     }
 
     /// The class in which a filter of this form is given.
     pub fn class(self) -> Class {
-        if self == Self::Random { Class::Dense } else { Class::Pair }
+        if matches!(self, Self::Random | Self::Gradient) { Class::Dense } else { Class::Pair }
     }
 }
 
@@ -293,7 +297,8 @@ fn sigma(taps: usize) -> f64 {
 }
 
 impl Form {
-    /// A filter of so many tap columns and rows. Random taps add up to 1 if `level`, a Gaussian's always do, a derivative's never.
+    /// A filter of so many tap columns and rows; of a gradient, its derivative along a row. Random taps add up to 1 if `level`, a
+    /// Gaussian's always do, a derivative's never.
     ///
     /// # Errors
     /// Those of [`Filter`]; none for up to some thousands of taps.
@@ -318,7 +323,7 @@ impl Form {
                 let taps: Vec<_> = taps.iter().map(|tap| tap / sum).collect();
                 Filter::separable_f64(&taps, &taps)
             }
-            Self::Sobel => Filter::sobel_x_sized(taps),
+            Self::Sobel | Self::Gradient => Filter::sobel_x_sized(taps),
         }
     }
 }
@@ -446,6 +451,7 @@ impl Case {
             Form::Product => format!("{taps}+{taps}"),
             Form::Gaussian => format!("Gaussian {taps}+{taps}"),
             Form::Sobel => format!("Sobel {taps}x{taps}"),
+            Form::Gradient => format!("Sobel magnitude {taps}x{taps}"),
         }
     }
 
@@ -482,6 +488,14 @@ impl Case {
         self.form.filter(self.taps, self.suite != Suite::Gpu)
     }
 
+    /// What a plan computes: the filter, or the gradient.
+    ///
+    /// # Errors
+    /// As [`Case::filter`].
+    pub fn step(&self) -> Result<Step> {
+        if self.form == Form::Gradient { Ok(Gradient::sobel().into()) } else { self.filter().map(Step::from) }
+    }
+
     /// The random pixels of all images, channels interleaved.
     pub fn pixels<P: Random>(&self) -> Vec<P> {
         let mut random = fastrand::Rng::with_seed(self.width as u64);
@@ -503,6 +517,9 @@ mod tests {
         for case in &cases {
             let filter = case.filter().unwrap();
             assert_eq!((filter.cols(), filter.rows()), (case.taps, case.taps), "{}", case.name());
+            if case.form == Form::Gradient {
+                continue;
+            }
             assert_eq!(filter.is_separable(), case.form.class() == Class::Pair, "{}", case.name());
             if case.suite != Suite::Gpu && case.form != Form::Sobel {
                 let sum: f64 = (0..case.taps * case.taps).map(|i| filter.tap(i / case.taps, i % case.taps)).sum();

@@ -2,6 +2,7 @@
 
 python dask_zarr.py                          # 40000x40000 bytes, 4 workers of 1 GiB
 python dask_zarr.py --kill                   # one of which is killed in the middle
+python dask_zarr.py --gpus 2 --workers 2     # one worker a GPU
 """
 
 import argparse
@@ -15,7 +16,7 @@ import dask
 import dask.array as da
 import numpy as np
 import zarr
-from dask.distributed import Client, LocalCluster, progress
+from dask.distributed import Client, LocalCluster, WorkerPlugin, progress
 
 import apron
 import apron.dask
@@ -28,6 +29,16 @@ def noise(block_info):
     waves = 96 + 64 * np.sin(y / 97, dtype=np.float32) * np.cos(x / 61, dtype=np.float32)
     random = np.random.default_rng((rows[0], columns[0])).integers(0, 64, waves.shape, np.uint8)
     return waves.astype(np.uint8) + random
+
+
+class OneGpu(WorkerPlugin):
+    """Shows each worker one GPU, in turn; also one that takes a killed worker's place."""
+
+    def __init__(self, gpus):
+        self.gpus = gpus
+
+    def setup(self, worker):
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(worker.name % self.gpus)
 
 
 def wait(client, future, kill, folder, blocks, quiet):
@@ -52,6 +63,7 @@ def main():
     parser.add_argument("--filter", default="gaussian:sigma=2")
     parser.add_argument("--border", default="reflect101")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--gpus", type=int, default=0, help="filter on so many GPUs, one for each worker")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--memory", default="1GiB", help="a worker's limit")
     parser.add_argument("--folder", type=Path, help="where the two images go; a temporary folder unless given")
@@ -70,6 +82,9 @@ def main():
             ) as cluster,
             Client(cluster) as client,
         ):
+            if arguments.gpus:
+                arguments.device = "gpu"
+                client.register_plugin(OneGpu(arguments.gpus))
             shape, block = tuple(arguments.size), arguments.block
             chunks = da.core.normalize_chunks(block, shape)
             picture = da.map_blocks(noise, chunks=chunks, dtype=np.uint8, meta=np.empty((0, 0), np.uint8))

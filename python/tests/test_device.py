@@ -1,6 +1,7 @@
 """Arrays in a GPU's memory: with a GPU, or with a driver in software that `APRON_DRIVER` names. What CuPy and PyTorch add needs a GPU and them."""
 
 import gc
+import os
 
 import numpy as np
 import pytest
@@ -121,8 +122,10 @@ def test_memory_lives_as_long_as_its_last_user():
 def test_streams_of_the_interface_are_waited_for():
     there = apron.to_device(picture((8, 9)))
     np.testing.assert_array_equal(PLAN(Interface(there, stream=1)).numpy(), PLAN(there.numpy()))
-    with pytest.raises(RuntimeError):
-        PLAN(Interface(there, stream=12345))
+    # NVIDIA's driver takes any number for a stream's address, and reads there.
+    if "APRON_DRIVER" in os.environ:
+        with pytest.raises(RuntimeError):
+            PLAN(Interface(there, stream=12345))
 
 
 def test_errors():

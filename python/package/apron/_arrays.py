@@ -8,6 +8,7 @@ from . import _apron
 
 _TYPES = {"|u1": np.uint8, "<u2": np.uint16, "<f2": np.float16, "<f4": np.float32}
 _CUDA = (2, 13)
+_TORCH = {"torch.uint8": "|u1", "torch.uint16": "<u2", "torch.float16": "<f2", "torch.float32": "<f4"}
 
 
 def rebuilt(filter, border, device, variant, memory, autotune):
@@ -97,7 +98,11 @@ def stored(values, dtype):
 
 
 def _is_on_device(array):
-    if hasattr(array, "__cuda_array_interface__"):
+    # PyTorch and CuPy make up the interface anew each time, which takes longer than the rest of a call.
+    name = type(array).__module__.partition(".")[0]
+    if name == "torch":
+        return array.is_cuda
+    if name == "cupy" or hasattr(array, "__cuda_array_interface__"):
         return True
     return hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] in _CUDA
 
@@ -105,7 +110,8 @@ def _is_on_device(array):
 class _Foreign:
     """A device array of another library's: what kernels need, and the stream that its library works in."""
 
-    def __init__(self, array, name, plan):
+    def __init__(self, array, name, plan, source=None):
+        """Of an array that ``source`` was given as the place for results, if that is not None: then the stream is the source's."""
         self.array, self.name = array, name
         #: The stream's handle and the object that it belongs to; no handle where the library has no current stream.
         self.stream = self.owner = None
@@ -115,20 +121,21 @@ class _Foreign:
             if array.requires_grad:
                 self.array = array = array.detach()
             value = array.element_size()
-            self.device = array.device.index
-            kinds = {torch.uint8: "|u1", torch.float16: "<f2", torch.float32: "<f4"}
-            kind = kinds.get(array.dtype) or ("<u2" if str(array.dtype) == "torch.uint16" else str(array.dtype))
-            self.described = array.data_ptr(), kind, tuple(array.shape), [value * step for step in array.stride()]
-            self.owner = torch.cuda.current_stream(array.device)
-            self.stream = self.owner.cuda_stream
+            self.device = array.get_device()
+            kind = str(array.dtype)
+            strides = [value * step for step in array.stride()]
+            self.described = array.data_ptr(), _TORCH.get(kind, kind), tuple(array.shape), strides
+            if source is None:
+                self.owner = torch.cuda.current_stream(self.device)
+                self.stream = self.owner.cuda_stream
         elif name == "cupy":
             import cupy
 
             self.device = array.device.id
             self.described = array.data.ptr, array.dtype.str, array.shape, list(array.strides)
-            with array.device:
-                self.owner = cupy.cuda.get_current_stream()
-            self.stream = self.owner.ptr
+            if source is None:
+                self.owner = cupy.cuda.get_current_stream(self.device)
+                self.stream = self.owner.ptr
         elif hasattr(array, "__cuda_array_interface__"):
             interface = array.__cuda_array_interface__
             if interface.get("mask") is not None:
@@ -162,6 +169,9 @@ class _Foreign:
         if self.name == "cupy":
             import cupy
 
+            # CuPy's arrays are made on its current GPU.
+            if cupy.cuda.runtime.getDevice() == self.device:
+                return cupy.empty_like(self.array, dtype=dtype)
             with self.array.device:
                 return cupy.empty_like(self.array, dtype=dtype)
         kind = self.described[1] if dtype is None else np.dtype(dtype).str
@@ -190,9 +200,7 @@ def _on_device(plan, image, out, axis, dtype, library):
         result = out
     else:
         raise TypeError(f"the image is in a GPU's memory: out is {type(out)}, and a device array is needed")
-    target = _Foreign(
-        result, getattr(sys.modules.get(type(result).__module__.partition(".")[0]), "__name__", None), plan
-    )
+    target = _Foreign(result, type(result).__module__.partition(".")[0], plan, source)
     if getattr(target, "readonly", False):
         raise ValueError("the output array is read-only: pass one that can be written")
     if target.described[2] != source.described[2]:
