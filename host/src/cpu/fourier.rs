@@ -137,8 +137,7 @@ impl<E: Real> Work<E> {
 /// excludes. Each pair of tiles is a job.
 pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
     isa: Isa,
-    window: &Window,
-    taps: &[f32],
+    (window, taps): (&Window, &[f32]),
     spectra: &Spectra<E>,
     rounder: Option<&Rounder<'_, E>>,
     src: &ImageView<'_, S>,

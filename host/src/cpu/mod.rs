@@ -80,7 +80,7 @@ impl Engine {
         let Some(bytes) = src.as_bytes().filter(|_| D::bytes_mut(&mut []).is_some()) else {
             if family == Family::Fourier {
                 let (taps, spectra) = (self.dense()?, self.spectra()?);
-                return fourier::run(self.isa, &window, taps, spectra, None, src, (dst, filtered), stage);
+                return fourier::run(self.isa, (&window, taps), spectra, None, src, (dst, filtered), stage);
             }
             let terms = match (family, &self.factors) {
                 (Family::Separable, Some(factors)) => Some(factors.passes().into()),
@@ -113,7 +113,7 @@ impl Engine {
             let rounder = Rounder::in_f64(&settler, Order::Spectra);
             if family == Family::Fourier && rounder.limit().is_some() {
                 let spectra = crate::memory::once(&self.exact_spectra, || fourier::Spectra::new(&self.filter))?;
-                return fourier::run(self.isa, &window, &[], spectra, Some(&rounder), src, (dst, filtered), stage);
+                return fourier::run(self.isa, (&window, &[]), spectra, Some(&rounder), src, (dst, filtered), stage);
             }
             let by_rows = sums_by_rows(self.filter.cols(), self.filter.rows());
             let order = if by_rows { Order::ByRows } else { Order::TapByTap };

@@ -70,14 +70,12 @@ pub(super) fn time(problem: &Problem, family: Family, threads: usize) -> f64 {
 fn work(problem: &Problem, family: Family, threads: usize) -> Work {
     let Problem { height, cols, rows, .. } = *problem;
     let results = results(problem);
-    if let Some(rounding) = problem.rounding {
-        if rounding.equal && cpu::counts(cols, rows, problem.width * height) {
-            let jobs = height.div_ceil(cpu::band(height, rows, 1, threads));
-            let each = COUNTED[usize::from(problem.planes > 1)];
-            let again = 0.3 * (jobs * rows) as f64 / height as f64;
-            let beside = BESIDE * (cols * problem.planes * height) as f64;
-            return Work { nanoseconds: results * each * (1.0 + again) + beside, jobs };
-        }
+    if problem.rounding.is_some_and(|rounding| rounding.equal) && cpu::counts(cols, rows, problem.width * height) {
+        let jobs = height.div_ceil(cpu::band(height, rows, 1, threads));
+        let each = COUNTED[usize::from(problem.planes > 1)];
+        let again = 0.3 * (jobs * rows) as f64 / height as f64;
+        let beside = BESIDE * (cols * problem.planes * height) as f64;
+        return Work { nanoseconds: results * each * (1.0 + again) + beside, jobs };
     }
     let share = |order| problem.rounding.map_or(0.0, |rounding| rounding.share(order));
     if let Some((terms, point)) = problem.sum.filter(|_| problem.rounding.is_some() || family == Family::Separable) {

@@ -308,7 +308,7 @@ impl<E: Float> Rounder<'_, E> {
         out: &mut [u8],
         scratch: &mut Scratch,
     ) {
-        self.settler.together(isa, part, are_ties, doubts, out, scratch, |at, out, scratch| {
+        self.settler.together(isa, part, (are_ties, doubts), out, scratch, |at, out, scratch| {
             self.settle(isa, part, at, out, scratch);
         });
     }
