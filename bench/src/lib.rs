@@ -8,6 +8,7 @@
 //! | `compilers` | the embedded kernels compared with those of a PTX file |
 //! | `jobs` | thirty jobs on the CPU, on the GPU and where the library chooses |
 //! | [`flow`], `lanes` | from host memory to host memory; a drawing of what ran when |
+//! | [`plan`] | predicted times beside measured ones |
 //! | [`cliffs`] | 8-bit results beside those in f32: where they are slow |
 //! | [`ladder`] | the steps of other documents, `sources`, with their published times; `ladder_report` shows them |
 //! | [`measure`] | times on a GPU's stream and on the CPU |
@@ -39,6 +40,7 @@ mod output;
 mod page;
 mod peers;
 mod pictures;
+pub mod plan;
 mod report;
 mod sheet;
 mod sources;

@@ -25,35 +25,39 @@ pub(crate) fn run(args: &PlanArgs) -> Result {
         Err(Error::NoGpu { .. }) if args.device == Device::Auto => on(Device::Cpu)?,
         plan => plan?,
     };
-    let chosen = plan.variant_for(args.size)?;
+    let (source, target) = (args.scalar, args.output_type.unwrap_or(args.scalar));
+    let chosen = plan.variant_of(args.size, source, target)?;
     let (place, candidates) = match args.h200 {
-        true => ("an H200".to_owned(), plan.candidates_on_h200(args.size)),
-        false => (plan.device().to_string(), plan.candidates(args.size)),
+        true => ("an H200".to_owned(), plan.candidates_on_h200(args.size, source, target)),
+        false => (plan.device().to_string(), plan.candidates_for(args.size, source, target)),
     };
     let chosen = if args.h200 { candidates[0].variant } else { chosen };
     let product =
         if filter.is_separable() { "the product of a row and a column" } else { "no product of a row and a column" };
     print(|out| {
-        writeln!(out, "{}x{} taps, {product}; {} on {place}", filter.cols(), filter.rows(), args.size)?;
+        let types = if source == target { source.to_string() } else { format!("{source} to {target}") };
+        writeln!(out, "{}x{} taps, {product}; {} of {types} on {place}", filter.cols(), filter.rows(), args.size)?;
         reckoned.as_ref().map_or(Ok(()), |reckoned| reckoned.write(out, args))?;
-        candidates
-            .iter()
-            .try_for_each(|candidate| writeln!(out, "  {}", line(candidate, chosen == candidate.variant, args)))
+        let shortest = candidates.iter().filter_map(|candidate| candidate.predicted).min();
+        candidates.iter().try_for_each(|candidate| {
+            let verdict = match (chosen == candidate.variant, args.autotune) {
+                (false, _) => "",
+                (true, true) => "  <- chosen: measured here, the fastest",
+                (true, false) if candidate.predicted == shortest => "  <- chosen: the shortest time",
+                (true, false) => "  <- chosen: the least work",
+            };
+            writeln!(out, "  {}{verdict}", line(candidate))
+        })
     })
 }
 
-fn line(candidate: &Candidate, chosen: bool, args: &PlanArgs) -> String {
-    let verdict = match (&candidate.declined, candidate.predicted) {
+fn line(candidate: &Candidate) -> String {
+    let time = match (&candidate.declined, candidate.predicted) {
         (Some(reason), _) => format!("{:>12}  {reason}", "-"),
         (None, None) => format!("{:>12}", "unknown"),
         (None, Some(time)) => format!("{:>12}", show(time)),
     };
-    let reason = match (chosen, args.autotune) {
-        (false, _) => "",
-        (true, false) => "  <- chosen: the shortest time",
-        (true, true) => "  <- chosen: measured here, the fastest",
-    };
-    format!("{:<16} {verdict}{reason}", candidate.variant.name())
+    format!("{:<16} {time}", candidate.variant.name())
 }
 
 fn show(time: Duration) -> String {

@@ -388,6 +388,8 @@ mod tests {
                     border: crate::Border::Replicate,
                     weight: 1.0,
                     separable: false,
+                    sum: None,
+                    rounding: None,
                     digits: None,
                     source: Scalar::U8,
                     target: Scalar::U8,

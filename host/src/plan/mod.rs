@@ -9,12 +9,14 @@ pub(crate) mod machine;
 mod place;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod problem;
+mod processor;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod schedule;
 mod step;
 mod streamed;
 
 use std::ops::ControlFlow;
+use std::sync::OnceLock;
 
 use auto::Where;
 pub use auto::{ReckonedGpu, Reckoning, Work};
@@ -45,6 +47,7 @@ use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, S
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
 use crate::progress::{Call, Progress, Report, Stage};
+use crate::round::Rounding;
 use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
 
 /// A filter or a gradient with a border, a device and, optionally, a variant. Reusable for images of any size, from any thread.
@@ -76,6 +79,8 @@ pub struct Plan {
     device: Device,
     fallback: Option<Error>,
     engine: Engine,
+    /// What it takes to round bytes, once a time was predicted.
+    rounding: OnceLock<Rounding>,
     pub(crate) report: Report,
     /// See [`PlanBuilder::band_rows`].
     rows: Option<usize>,
@@ -200,18 +205,18 @@ impl PlanBuilder {
     pub fn build(self) -> Result<Plan> {
         let (filter, gradient) = self.step.clone().parts()?;
         if let Some(variant) = self.variant {
+            // The CPU adds up what are known to be sums of such filters.
+            let passes = filter.is_separable() || self.device == Device::Cpu && filter.sum().is_some();
             let reason = match gradient {
                 Some(gradient) => Some(format!("{gradient} is a gradient, which has one kernel")),
-                None if variant.family() == Family::Separable && !filter.is_separable() => {
-                    Some(Why::NOT_SEPARABLE.to_string())
-                }
+                None if variant.family() == Family::Separable && !passes => Some(Why::NOT_SEPARABLE.to_string()),
                 None => None,
             };
             if let Some(reason) = reason {
                 return Err(Error::Unsupported { variant: variant.name(), reason });
             }
         }
-        let on_cpu = || cpu::Engine::new(&filter).map(Box::new);
+        let on_cpu = || cpu::Engine::new(&filter, self.border).map(Box::new);
         let on_gpus = |ordinals: &mut dyn Iterator<Item = u32>| self.gpus((&filter, gradient), ordinals);
         let (engine, device, fallback) = match self.device {
             Device::Cpu => (Engine::Cpu(on_cpu()?), Device::Cpu, None),
@@ -231,6 +236,7 @@ impl PlanBuilder {
             device,
             fallback,
             engine,
+            rounding: OnceLock::new(),
             report: self.report,
             rows: self.limits.rows,
         })
@@ -312,20 +318,27 @@ impl Plan {
         }
     }
 
-    /// The variant that an image of this shape runs; with [`Device::Auto`], on the device of this thread's last call: see [`Plan::ran_on`].
+    /// The variant that an image of this shape runs, of floats; with [`Device::Auto`], on the device of this thread's last call: see
+    /// [`Plan::ran_on`].
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it; [`Error::Parameter`] for a gradient, which has none.
     pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
-        self.variant_on(self.usual()?, shape, (Scalar::F32, Scalar::F32))
+        self.variant_of(shape, Scalar::F32, Scalar::F32)
+    }
+
+    /// As [`Plan::variant_for`], for pixels and results of these types.
+    ///
+    /// # Errors
+    /// As [`Plan::variant_for`].
+    pub fn variant_of(&self, shape: Shape, source: Scalar, target: Scalar) -> Result<Variant> {
+        self.variant_on(self.usual()?, shape, (source, target))
     }
 
     fn variant_on(&self, on: On<'_>, shape: Shape, kinds: (Scalar, Scalar)) -> Result<Variant> {
-        let mut problem = self.problem_on(shape, on);
-        if self.variant == Some(Variant::Matrix) {
-            // It takes nothing else.
-            (problem.source, problem.target, problem.side_by_side) = (Scalar::U8, Scalar::U8, shape.channels);
-        }
+        // The matrix variant takes nothing but bytes.
+        let bytes = self.variant == Some(Variant::Matrix);
+        let problem = self.problem_on(shape, if bytes { (Scalar::U8, Scalar::U8) } else { kinds }, on);
         let variant = match on {
             _ if self.gradient.is_some() => None,
             On::Cpu(_) => Some(match self.variant {
@@ -362,7 +375,7 @@ impl Plan {
         }
     }
 
-    /// Every variant that an image of this shape could run here, the one that would be chosen first, and those that cannot
+    /// Every variant that an image of this shape, of floats, could run here, the one that would be chosen first, and those that cannot
     /// last, with the reason. A gradient has none. With [`Device::Auto`], those of the device that
     /// [`Plan::ran_on`] names.
     ///
@@ -375,19 +388,41 @@ impl Plan {
     /// # Ok::<(), apron::Error>(())
     /// ```
     pub fn candidates(&self, shape: Shape) -> Vec<Candidate> {
-        let place = self.usual().map_or(Place::Cpu { threads: rayon::current_num_threads() }, |on| on.place());
-        if self.gradient.is_some() { Vec::new() } else { self.problem(shape, place).candidates() }
+        self.candidates_for(shape, Scalar::F32, Scalar::F32)
     }
 
-    /// As [`Plan::candidates`], for an H200, on a machine with or without one.
-    pub fn candidates_on_h200(&self, shape: Shape) -> Vec<Candidate> {
-        let problem = self.problem(shape, Place::Gpu(Machine::H200));
+    /// As [`Plan::candidates`], for pixels and results of these types, with what it takes to round them. Which variant is chosen may
+    /// depend on the type of the pixels.
+    ///
+    /// ```
+    /// use apron::{Device, Filter, Plan, Scalar, Shape};
+    ///
+    /// let plan = Plan::builder(Filter::gaussian(2.0)?).device(Device::Cpu).build()?;
+    /// let shape = Shape { width: 1920, height: 1080, channels: 3 };
+    /// assert!(plan.candidates_for(shape, Scalar::U8, Scalar::U8)[0].predicted.is_some());
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    pub fn candidates_for(&self, shape: Shape, source: Scalar, target: Scalar) -> Vec<Candidate> {
+        let kinds = (source, target);
+        let problem = match self.usual() {
+            Ok(on) => self.problem_on(shape, kinds, on),
+            Err(_) => {
+                let threads = rayon::current_num_threads();
+                self.problem_for(shape, shape.channels, kinds, Place::Cpu { threads })
+            }
+        };
         if self.gradient.is_some() { Vec::new() } else { problem.candidates() }
     }
 
-    /// The problem on a device that is there.
-    fn problem_on(&self, shape: Shape, on: On<'_>) -> Problem {
-        Problem { digits: on.digits(), ..self.problem(shape, on.place()) }
+    /// As [`Plan::candidates_for`], for an H200, on a machine with or without one.
+    pub fn candidates_on_h200(&self, shape: Shape, source: Scalar, target: Scalar) -> Vec<Candidate> {
+        let problem = self.problem_for(shape, shape.channels, (source, target), Place::Gpu(Machine::H200));
+        if self.gradient.is_some() { Vec::new() } else { problem.candidates() }
+    }
+
+    /// The problem of a picture from host memory, on a device that is there.
+    fn problem_on(&self, shape: Shape, kinds: (Scalar, Scalar), on: On<'_>) -> Problem {
+        Problem { digits: on.digits(), ..self.problem_for(shape, shape.channels, kinds, on.place()) }
     }
 
     fn problem(&self, shape: Shape, place: Place) -> Problem {
@@ -406,6 +441,8 @@ impl Plan {
             target: Scalar::F32,
             side_by_side: 1,
             source_is_aligned: true,
+            sum: self.filter.sum().map(|sum| (sum.terms.len(), sum.point != 0.0)),
+            rounding: None,
             place,
         }
     }
@@ -531,11 +568,9 @@ impl Plan {
         stage: &Stage<'_>,
     ) -> Result<()> {
         match (channels, self.gradient) {
-            (Channels::Weighted, _) => engine.run_weighted(self.border, src, dst, stage),
-            (Channels::First(filtered), Some(gradient)) => {
-                engine.run_gradient(gradient, self.border, src, dst, filtered, stage)
-            }
-            (Channels::First(filtered), None) => engine.run(family, self.border, src, dst, filtered, stage),
+            (Channels::Weighted, _) => engine.run_weighted(src, dst, stage),
+            (Channels::First(filtered), Some(gradient)) => engine.run_gradient(gradient, src, dst, filtered, stage),
+            (Channels::First(filtered), None) => engine.run(family, src, dst, filtered, stage),
         }
     }
 
@@ -644,11 +679,13 @@ impl Plan {
     fn problem_for(&self, shape: Shape, filtered: usize, (source, target): (Scalar, Scalar), place: Place) -> Problem {
         // No fast kernel takes several interleaved channels of f32: they become planes.
         let planes = source == Scalar::F32;
+        let bytes = (source, target) == (Scalar::U8, Scalar::U8);
         Problem {
             source,
             target,
             side_by_side: if planes { 1 } else { shape.channels },
             source_is_aligned: planes,
+            rounding: bytes.then(|| *self.rounding.get_or_init(|| Rounding::new(&self.filter, self.border))),
             ..self.problem(Shape { channels: filtered, ..shape }, place)
         }
     }
@@ -726,10 +763,11 @@ impl Plan {
         self.check_target(dst.scalar())?;
         let gpus = self.gpus_of(src.gpu())?;
         let engine = gpus.engine_of(src.gpu());
-        let of_shape = self.problem_on(src.shape(), On::Gpu(&gpus));
+        let on = On::Gpu(&gpus);
+        let of_shape = self.problem(src.shape(), on.place());
         let problem = Problem {
             // What an epilogue makes is rounded from f32.
-            digits: of_shape.digits.filter(|_| part.epilogue == Epilogue::NONE),
+            digits: on.digits().filter(|_| part.epilogue == Epilogue::NONE),
             width: part.columns.len(),
             height: part.rows.len(),
             planes: src.images() * src.shape().channels,
