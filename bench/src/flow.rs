@@ -546,21 +546,22 @@ fn draw_as<P: Pixel>(options: &Options, gpus: &[Gpu], work: &Work, path: &std::p
 fn sweep<'w>(options: &Options, gpu: &Gpu, works: impl Iterator<Item = &'w Work>) -> Result<()> {
     for work in works {
         let mut lines = Vec::new();
-        let mut all: Vec<(Option<usize>, Option<usize>, Option<usize>, Option<usize>)> = vec![(None, None, None, None)];
+        // Feeders, lanes, bytes of a piece, rows of a band.
+        let mut all = vec![[None; 4]];
         for feeders in [1, 2, 3, 4] {
             for lanes in [3, 4, 6, 8].into_iter().filter(|&lanes| lanes >= feeders) {
-                all.push((Some(feeders), Some(lanes), None, None));
+                all.push([Some(feeders), Some(lanes), None, None]);
             }
         }
-        all.extend([16 << 10, 32 << 10, 128 << 10, 256 << 10].map(|share| (None, None, Some(share), None)));
+        all.extend([16 << 10, 32 << 10, 128 << 10, 256 << 10].map(|share| [None, None, Some(share), None]));
         let height = work.shape(options).height;
         for parts in [32, 24, 16, 12, 8, 6, 4, 3] {
             let rows = Some(height.div_ceil(parts));
-            all.push((None, None, None, rows));
-            all.push((Some(1), Some(3), None, rows));
-            all.push((Some(2), Some(6), None, rows));
+            all.push([None, None, None, rows]);
+            all.push([Some(1), Some(3), None, rows]);
+            all.push([Some(2), Some(6), None, rows]);
         }
-        for (feeders, lanes, share, band_rows) in all {
+        for [feeders, lanes, share, band_rows] in all {
             let given = Options {
                 only: String::new(),
                 timeline: None,

@@ -50,12 +50,14 @@ const SHARED_DEEP: usize = 4;
 /// A lane that holds this much more than it needs gives its memory back.
 const TOO_LARGE: u64 = 8;
 
+/// Finds the kernel for a shape, of which so many channels are filtered, from values of one type to those of another.
+type Prepare<'a> = dyn Fn(Shape, usize, (Scalar, Scalar)) -> Result<Prepared> + Sync + 'a;
+
 /// One of the steps that pictures go through, one after the other on the device.
 pub(crate) struct Step<'a> {
     /// One for each GPU.
     pub(crate) engines: &'a [Engine],
-    /// Finds the kernel for a shape, of which so many channels are filtered, from values of one type to those of another.
-    pub(crate) prepare: Box<dyn Fn(Shape, usize, (Scalar, Scalar)) -> Result<Prepared> + Sync + 'a>,
+    pub(crate) prepare: Box<Prepare<'a>>,
     /// The type of the results; of the last step's, the picture says it.
     pub(crate) target: Scalar,
     /// Whether all channels are filtered, however many of the picture are.
@@ -450,7 +452,7 @@ impl<'q> Queue<'q, '_> {
             Some(current) => current,
             None => {
                 let picture = self.rest.next()?;
-                (picture.src, picture.dst.from_row(self.row))
+                (picture.src, picture.dst.below(self.row))
             }
         };
         let plan = &self.plans.of_kinds[self.plans.of_pictures[self.picture - self.first_picture]];

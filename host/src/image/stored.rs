@@ -100,7 +100,7 @@ impl<'a> StoredViewMut<'a> {
     }
 
     /// Rows from this one on.
-    pub(crate) fn from_row(&mut self, row: usize) -> StoredViewMut<'_> {
+    pub(crate) fn below(&mut self, row: usize) -> StoredViewMut<'_> {
         let shape = Shape { height: self.shape.height - row, ..self.shape };
         let Self { scalar, stride, pinned, .. } = *self;
         StoredViewMut { bytes: &mut self.bytes[row * stride..], shape, scalar, stride, pinned }

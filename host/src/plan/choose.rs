@@ -143,7 +143,7 @@ impl Problem {
     fn predict(&self, kernel: &Kernel) -> Duration {
         // Kernels without entries of their own for stored pixels read and write them one by one, in about twice the time; as measured
         // for spectra on an H200.
-        let own = matches!(kernel.variant, Variant::DirectSliding | Variant::SeparableFused);
+        let own = matches!(kernel.variant, Variant::DirectSliding | Variant::SeparableFused | Variant::Matrix);
         let slower = if own || self.source == Scalar::F32 { 1.0 } else { 2.3 };
         microseconds(LAUNCH + self.millions() * slower * (kernel.cost)(self, self.place.machine()))
     }

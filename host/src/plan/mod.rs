@@ -321,7 +321,11 @@ impl Plan {
     }
 
     fn variant_on(&self, on: On<'_>, shape: Shape, kinds: (Scalar, Scalar)) -> Result<Variant> {
-        let problem = self.problem(shape, on.place());
+        let mut problem = self.problem_on(shape, on);
+        if self.variant == Some(Variant::Matrix) {
+            // It takes nothing else.
+            (problem.source, problem.target, problem.side_by_side) = (Scalar::U8, Scalar::U8, shape.channels);
+        }
         let variant = match on {
             _ if self.gradient.is_some() => None,
             On::Cpu(_) => Some(match self.variant {
@@ -381,6 +385,11 @@ impl Plan {
         if self.gradient.is_some() { Vec::new() } else { problem.candidates() }
     }
 
+    /// The problem on a device that is there.
+    fn problem_on(&self, shape: Shape, on: On<'_>) -> Problem {
+        Problem { digits: on.digits(), ..self.problem(shape, on.place()) }
+    }
+
     fn problem(&self, shape: Shape, place: Place) -> Problem {
         Problem {
             width: shape.width,
@@ -392,6 +401,7 @@ impl Plan {
             border: self.border,
             weight: self.filter.weight(),
             separable: self.filter.is_separable(),
+            digits: None,
             source: Scalar::F32,
             target: Scalar::F32,
             side_by_side: 1,
@@ -625,7 +635,8 @@ impl Plan {
     #[cfg(feature = "gpu")]
     fn prepared(&self, gpus: &OnGpus, kinds: (Scalar, Scalar), shape: Shape, filtered: usize) -> Result<Prepared> {
         let engine = &gpus.engines[0];
-        let problem = self.problem_for(shape, filtered, kinds, On::Gpu(gpus).place());
+        let on = On::Gpu(gpus);
+        let problem = Problem { digits: on.digits(), ..self.problem_for(shape, filtered, kinds, on.place()) };
         self.prepare(&problem, gpus, engine)
     }
 
@@ -715,7 +726,10 @@ impl Plan {
         self.check_target(dst.scalar())?;
         let gpus = self.gpus_of(src.gpu())?;
         let engine = gpus.engine_of(src.gpu());
+        let of_shape = self.problem_on(src.shape(), On::Gpu(&gpus));
         let problem = Problem {
+            // What an epilogue makes is rounded from f32.
+            digits: of_shape.digits.filter(|_| part.epilogue == Epilogue::NONE),
             width: part.columns.len(),
             height: part.rows.len(),
             planes: src.images() * src.shape().channels,
@@ -723,7 +737,7 @@ impl Plan {
             target: dst.scalar(),
             side_by_side: src.side_by_side(),
             source_is_aligned: src.is_aligned(),
-            ..self.problem(src.shape(), On::Gpu(&gpus).place())
+            ..of_shape
         };
         engine.enqueue(&self.prepare(&problem, &gpus, engine)?, src, dst, part, stream)
     }

@@ -26,6 +26,7 @@ use crate::cpu;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Gpu, Tuned, engine, opening};
 use crate::image::{Pixel, Scalar, Shape};
+use crate::kernels::matrix::Digits;
 #[cfg(feature = "gpu")]
 use crate::{Border, Filter, Gradient};
 use crate::{Device, Error, Family, Result, Variant};
@@ -88,6 +89,15 @@ impl On<'_> {
             Self::Cpu(_) => Place::Cpu { threads: rayon::current_num_threads() },
             #[cfg(feature = "gpu")]
             Self::Gpu(gpus) => Place::Gpu(gpus.engines[0].gpu().machine()),
+        }
+    }
+
+    /// What kernels that take whole numbers depend on, if the taps have such a form.
+    pub(super) fn digits(&self) -> Option<Digits> {
+        match self {
+            Self::Cpu(_) => None,
+            #[cfg(feature = "gpu")]
+            Self::Gpu(gpus) => gpus.engines[0].digits(),
         }
     }
 }

@@ -27,6 +27,8 @@ use gpu_kernels::border::CONSTANT;
 #[cfg(feature = "gpu")]
 use crate::Border;
 use crate::Filter;
+#[cfg(feature = "gpu")]
+use crate::kernels::matrix::Whole;
 use crate::simd::{Float, Isa, Lanes, Work};
 use crate::window::Window;
 
@@ -74,6 +76,15 @@ impl Uncertainty {
         Self { near, reordering, share, passes: (factors && (defined || better)).then_some(defined) }
     }
 
+    /// For the sums of a filter's taps as whole numbers, over bytes and no other value.
+    pub(crate) fn of_whole(filter: &Filter, whole: Option<&Whole>) -> Self {
+        match whole.filter(|whole| !whole.is_exact()) {
+            // Kernels know for themselves which sums are in doubt.
+            Some(whole) => Self { near: Some(1.0), reordering: reordering(filter), share: whole.share(), passes: None },
+            None => Self::NONE,
+        }
+    }
+
     /// Places of each of so many segments of a list for so many results: four times those expected, so that a list is seldom
     /// too short.
     pub(crate) fn places(&self, results: usize, segments: usize) -> u32 {
@@ -96,6 +107,12 @@ fn errors(filter: &Filter, window: &Window, order: Order) -> (f64, f64, bool) {
     let terms = filter.sum().map_or(0.0, crate::filter::Sum::weight);
     let tame = filter.weight().max(terms) * greatest < 1e9 && across * greatest < 1e37 && !outside.is_nan();
     (error, reordering, tame)
+}
+
+/// The greatest difference between f64 sums over bytes in two orders.
+#[cfg(feature = "gpu")]
+pub(crate) fn reordering(filter: &Filter) -> f64 {
+    bound::of_reordering(filter, 255.0)
 }
 
 /// The greatest magnitude of a pixel under a window.
