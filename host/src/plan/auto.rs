@@ -42,8 +42,10 @@ const CPU_SHARED: f64 = 100e-6;
 const SETUP: f64 = 1e-3;
 const PINNING: f64 = 5e9;
 
-/// Bands, as `host/src/plan/schedule.rs` cuts them: so many of a picture, of so many bytes at least and at most; and how many are under way.
+/// Bands, as `host/src/plan/schedule.rs` cuts them: so many of a picture, fewer where threads copy them, of so many bytes at least and at
+/// most; and how many are under way.
 const BANDS: f64 = 16.0;
+const STAGED_BANDS: f64 = 8.0;
 const BAND: (f64, f64) = ((2 << 20) as f64, (8 << 20) as f64);
 const LANES: f64 = 3.0;
 
@@ -160,7 +162,8 @@ impl Load {
     /// Bytes of a band, and how many bands all pictures have together.
     fn bands(&self) -> (f64, f64) {
         let picture = self.source.max(self.results) / self.pictures;
-        let band = if self.pictures > 1.0 { BAND.1 } else { (picture / BANDS).clamp(BAND.0, BAND.1) };
+        let bands = if self.staged > 0.0 { STAGED_BANDS } else { BANDS };
+        let band = if self.pictures > 1.0 { BAND.1 } else { (picture / bands).clamp(BAND.0, BAND.1) };
         let each = (picture / band).floor().max(1.0);
         (picture / each, each * self.pictures)
     }
