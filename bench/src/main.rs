@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use apron_bench::{bench, cliffs, demo, flow, ladder};
+use apron_bench::{bench, cliffs, demo, flow, ladder, plan};
 use clap::{Parser, Subcommand};
 
 /// Demonstration and benchmark of apron.
@@ -21,6 +21,8 @@ enum Command {
     Bench(bench::Options),
     /// Measure pictures and batches from host memory to host memory.
     Flow(flow::Options),
+    /// Measure a list of jobs beside the times that plans predict for them.
+    Plan(plan::Options),
     /// On the CPU, 8-bit results beside the same into f32: filters, sizes and contents for which they are slow.
     Cliffs(cliffs::Options),
     /// Measure the kernels of five documents on convolution, step by step, and show their published times.
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Flow(options) => flow::run(&options),
+        Command::Plan(options) => plan::run(&options),
         Command::Cliffs(options) => cliffs::run(&options),
         Command::Ladder(options) => ladder::run(&options),
     };

@@ -376,9 +376,7 @@ impl<'a> Machine<'a> {
             let missing = match stuck {
                 Some(waiting) => {
                     let warp = waiting / WARP * WARP..(waiting / WARP * WARP + WARP).min(lanes.len());
-                    warp.clone()
-                        .find(|&thread| pauses[thread] != pauses[waiting])
-                        .map(|other| (waiting, other, "warp"))
+                    warp.clone().find(|&thread| pauses[thread] != pauses[waiting]).map(|other| (waiting, other, "warp"))
                 }
                 None => all
                     .clone()
@@ -1313,7 +1311,11 @@ mod tests {
         let device = Device::new(4, &[0; 4]);
         let alone = by!(3, |_at| mma([0; 4], [0; 4], [0; 2]));
         assert_finds(&device, &[alone], "waits at a product of matrices of the warp that not all threads reach");
-        assert_finds(&device, &[alone, Warp], "waits at a barrier of the warp that not all threads reach: thread (3, 0, 0) waits at");
+        assert_finds(
+            &device,
+            &[alone, Warp],
+            "waits at a barrier of the warp that not all threads reach: thread (3, 0, 0) waits at",
+        );
         // It is no barrier.
         let all = Step::All(|_at| {
             // SAFETY: the emulator checks it.

@@ -65,7 +65,16 @@ pub(crate) fn work(taps: i32, size: i32) -> f64 {
 /// The size of the Fourier family's tile on the CPU for a window: the one with the least work for each result, among those that
 /// fit in a thread's cache.
 pub(crate) fn cpu_tile(cols: i32, rows: i32) -> i32 {
-    let cost = |size: &i32| work(cols, *size) * work(rows, *size) * f64::from(size.ilog2());
+    least_work(cols, rows, |_| 1.0)
+}
+
+/// The same in f64, where the largest tile leaves the second-level cache.
+pub(crate) fn exact_tile(cols: i32, rows: i32) -> i32 {
+    least_work(cols, rows, |size| if size > 256 { 1.7 } else { 1.0 })
+}
+
+fn least_work(cols: i32, rows: i32, slower: impl Fn(i32) -> f64) -> i32 {
+    let cost = |size: &i32| work(cols, *size) * work(rows, *size) * f64::from(size.ilog2()) * slower(*size);
     [64, 128, 256, 512].into_iter().min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(256)
 }
 

@@ -9,7 +9,9 @@ use crate::{Error, Result};
 pub enum Family {
     /// Every tap for every pixel. All its variants, on every device, give the same bits.
     Direct,
-    /// A pass along the rows, then one along the columns; needs a filter that separates.
+    /// A pass along the rows, then one along the columns; needs a filter that separates. On the CPU, also the sum of several such filters:
+    /// unsharp masks, Laplacians of Gaussians and differences of Gaussians. There a sum begins with the pixel times its own factor, if it
+    /// has one, and goes on through the columns of one after the other, each over its own row pass.
     Separable,
     /// The product of spectra, tile by tile. Its error is relative to the greatest pixel and the sum of all taps, not to
     /// each pixel's own sum: see [`Variant::Fourier`].

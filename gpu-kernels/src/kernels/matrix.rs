@@ -488,7 +488,8 @@ unsafe fn write(pass: &Pass, (channels, filtered): (i32, i32), tile: Tile, resul
     }
     let origin = plane.origin(tile.z * channels, &pass.channels);
     let source = Source::of_channel(&pass.src, pass, tile.z * channels);
-    let whole = is_whole(plane.pixel, plane.channel, channels, origin | plane.row as u64) && x >= first && x + 16 <= end;
+    let whole =
+        is_whole(plane.pixel, plane.channel, channels, origin | plane.row as u64) && x >= first && x + 16 <= end;
     // Of four channels side by side the last one may be copied, word by word.
     let keeps = filtered != channels;
     let steps = source.origin() | pass.src.row as u64;
@@ -524,12 +525,7 @@ unsafe fn write(pass: &Pass, (channels, filtered): (i32, i32), tile: Tile, resul
 /// # Safety
 /// As for [`write`].
 #[inline(always)]
-unsafe fn write_values(
-    pass: &Pass,
-    (channels, filtered): (i32, i32),
-    (x, y, z): (i32, i32, i32),
-    from: i32,
-) {
+unsafe fn write_values(pass: &Pass, (channels, filtered): (i32, i32), (x, y, z): (i32, i32, i32), from: i32) {
     let source = Source::of_channel(&pass.src, pass, z * channels);
     let target = Target::of_channel(pass, z * channels);
     let mut i = opaque(0);

@@ -36,7 +36,7 @@ const CACHE_LINE: usize = 64;
 const PAGE: usize = 4096;
 
 /// Below so many multiply-adds, one thread does all the work.
-const SMALL: usize = 1 << 19;
+pub(crate) const SMALL: usize = 1 << 19;
 
 /// A filter as the engine computes it, in f32 or in f64.
 #[derive(Clone, Copy)]
@@ -158,15 +158,41 @@ pub(super) fn run<S: Pixel, D: Pixel>(
             stage.jobs(i + 1, strips)
         });
     }
-    // Where bands meet, lines are computed twice, so a band should have several times the window's rows, if that keeps all
-    // threads busy.
-    let even = |jobs: usize| height.div_ceil(jobs.div_ceil(strips));
-    let band = even(4 * threads).max(even(threads).min(4 * frame.window.rows));
+    let band = band(height, frame.window.rows, strips, threads);
     let bands = height.div_ceil(band);
     share(stage, 0..bands * strips, |memory, job| {
         let (x, y) = (job % strips * strip, job / strips * band);
         rectangle(memory, x..width.min(x + strip), y..height.min(y + band))
     })
+}
+
+/// The rows of a band, of an image in so many strips. Where bands meet, lines are computed twice, so a band should have several times the
+/// window's rows, if that keeps all threads busy.
+pub(crate) fn band(height: usize, window: usize, strips: usize, threads: usize) -> usize {
+    let even = |jobs: usize| height.div_ceil(jobs.div_ceil(strips));
+    even(4 * threads).max(even(threads).min(4 * window))
+}
+
+/// The values of a strip's line of f32, for a ring under a window of so many rows, without what is beside the strip.
+pub(crate) fn strip_values(rows: usize) -> usize {
+    let slots = rows + rows_at_once(rows) - 1;
+    (RING / size_of::<f32>() / slots).saturating_sub(SLACK).max(STRIP / size_of::<f32>())
+}
+
+/// How long it takes to be sure of results that may be in doubt.
+#[derive(Clone, Copy)]
+pub(crate) struct Settling {
+    /// Nanoseconds that a result in f64 takes longer.
+    pub(crate) per_result: f64,
+    /// Nanoseconds to settle a result.
+    pub(crate) per_doubt: f64,
+}
+
+impl Settling {
+    /// For a window, channels that are side by side, and the taps that are taken for a result.
+    pub(crate) fn new((cols, rows): (usize, usize), channels: usize, taps: f64) -> Self {
+        Self { per_result: 1.1 * PASS_TAP * taps, per_doubt: SETTLED_TAP * (cols * rows * channels) as f64 + SETTLED }
+    }
 }
 
 /// How many results of a rectangle may be settled one by one before it goes on in f64.
@@ -175,11 +201,8 @@ pub(super) fn run<S: Pixel, D: Pixel>(
 /// time of the better way.
 #[derive(Clone, Copy)]
 struct Allowance {
-    /// Nanoseconds that a result in f64 takes longer.
-    per_result: f64,
-    /// Nanoseconds to settle a result.
-    per_doubt: f64,
-    /// What is left.
+    settling: Settling,
+    /// What is left, in nanoseconds.
     left: f64,
 }
 
@@ -187,20 +210,17 @@ impl Allowance {
     fn new<S: Pixel, D: Pixel>(wide: &Run<'_, S, D, f64>) -> Self {
         let Window { cols, rows, .. } = wide.frame.window;
         let channels = wide.frame.src.shape().channels;
-        let taps = wide.taps_taken() as f64;
+        let settling = Settling::new((cols, rows), channels, wide.taps_taken() as f64);
         // The lines under the window are made again.
         let lines = wide.slots * if wide.cols == 1 { cols } else { 1 };
         let again = lines as f64 * PASS_TAP * (STRIP / 4) as f64;
-        Self {
-            per_result: 1.1 * PASS_TAP * taps,
-            per_doubt: SETTLED_TAP * (cols * rows * channels) as f64 + SETTLED,
-            left: 2.0 * again,
-        }
+        Self { settling, left: 2.0 * again }
     }
 
     /// Counts results; says whether those in doubt are still to be settled one by one.
     fn covers(&mut self, results: usize, doubts: usize) -> bool {
-        self.left += self.per_result * results as f64 - self.per_doubt * doubts as f64;
+        let Settling { per_result, per_doubt } = self.settling;
+        self.left += per_result * results as f64 - per_doubt * doubts as f64;
         self.left >= 0.0
     }
 }
@@ -215,7 +235,7 @@ const SETTLED: f64 = 100.0;
 impl<S: Pixel, D: Pixel> Run<'_, S, D, f64> {
     /// Whether sums in f64 from the start are faster, if so many of those in f32 are in doubt.
     pub(super) fn is_better(&self, share: f64) -> bool {
-        let Allowance { per_result, per_doubt, .. } = Allowance::new(self);
+        let Settling { per_result, per_doubt } = Allowance::new(self).settling;
         share * per_doubt > per_result
     }
 }
@@ -314,7 +334,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let whole = self.blocks == 1 && columns.len() * self.frame.src.shape().channels >= SLACK;
         let finished = match self.rounder.map(|rounder| (rounder, rounder.limit().filter(|_| whole))) {
             Some((rounder, Some(limit))) => self.bytes(scratch, columns, y, parts, (rounder, limit), allowance),
-            _ if whole && D::floats_mut(&mut []).and_then(E::of_floats).is_some() => {
+            _ if whole && !self.adds_up() && D::floats_mut(&mut []).and_then(E::of_floats).is_some() => {
                 self.floats(scratch, columns, y, parts);
                 true
             }
@@ -358,12 +378,13 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         if covered {
             // In order, as neighbours' windows have much in common.
             noted.sort_unstable();
-            for &(row, at) in &noted {
-                let column = || self.column_sum(scratch, columns, (y + row, at), row);
-                if rounder.decides(column, &mut outs[row][at]) {
-                    continue;
-                }
-                rounder.settle(self.frame.isa, (columns.start, y + row), at, outs[row], &mut scratch.rounder);
+            noted.retain(|&(row, at)| {
+                !rounder.decides(|| self.column_sum(scratch, columns, (y + row, at), row), &mut outs[row][at])
+            });
+            for doubts in noted.chunk_by(|one, next| one.0 == next.0) {
+                let row = doubts[0].0;
+                let (part, doubts) = ((columns.start, y + row), doubts.iter().map(|&(_, at)| at));
+                rounder.settle_all(self.frame.isa, part, false, doubts, outs[row], &mut scratch.rounder);
             }
         }
         scratch.noted = noted;

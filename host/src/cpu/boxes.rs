@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use gpu_kernels::border::CONSTANT;
 
+use super::bands::band;
 use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 use crate::progress::Stage;
@@ -23,22 +24,21 @@ const TAPS: usize = 13;
 /// The most taps: a sum of bytes stays below 2^32.
 const MOST_TAPS: usize = 1 << 24;
 
+/// Whether adding integers is faster, and their sums have room.
+pub(crate) fn counts(cols: usize, rows: usize, pixels: usize) -> bool {
+    cols.max(rows) >= TAPS && cols * rows <= MOST_TAPS && pixels >= PIXELS
+}
+
 /// The value of every tap, if all are equal, they are so many that adding integers is faster, and the border's value is an integer too.
 pub(super) fn tap(filter: &Filter, window: &Window, shape: Shape) -> Option<f64> {
     let (cols, rows) = (filter.cols(), filter.rows());
-    let counts = window.border != CONSTANT || (0.0..=255.0).contains(&window.border_value);
-    let whole = counts && window.border_value.fract() == 0.0;
-    if !whole || cols.max(rows) < TAPS || cols * rows > MOST_TAPS || shape.width * shape.height < PIXELS {
+    let byte = window.border != CONSTANT || (0.0..=255.0).contains(&window.border_value);
+    let whole = byte && window.border_value.fract() == 0.0;
+    if !whole || !counts(cols, rows, shape.width * shape.height) {
         return None;
     }
-    let equal = |taps: &[f64]| taps.iter().all(|&tap| tap == taps[0]).then_some(taps[0]);
-    let tap = match (filter.dense_f64(), filter.separated()) {
-        (Some(taps), _) => equal(taps)?,
-        (None, Some((row, column))) => equal(row)? * equal(column)?,
-        (None, None) => return None,
-    };
     // Taps that a float holds with full precision, and whose sums stay within its range.
-    (1e-30..1e20).contains(&tap.abs()).then_some(tap)
+    filter.equal_tap().filter(|tap| (1e-30..1e20).contains(&tap.abs()))
 }
 
 /// Filters the first `filtered` channels by equal taps, and copies the others. `rounder` takes sums in the order
@@ -53,9 +53,8 @@ pub(super) fn run<D: Pixel>(
     stage: &Stage<'_>,
 ) -> Result<()> {
     let Shape { width, height, channels } = src.shape();
-    let threads = rayon::current_num_threads();
-    // A band first adds all the rows under its window, so it should have more rows than that, if that keeps all threads busy.
-    let band = height.div_ceil(4 * threads).max(height.div_ceil(threads).min(4 * window.rows));
+    // A band first adds all the rows under its window.
+    let band = band(height, window.rows, 1, rayon::current_num_threads());
     // The row under tap row 0, for an anchor at 0; `None` outside the image.
     let row = |y: usize| window.row(y, 0, height).map(|y| src.row(y));
     share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {

@@ -1,5 +1,6 @@
 //! Correlation as a product of spectra, tile by tile, with the error bound of `gpu-kernels/src/kernels/fourier/tiles.rs`. The size of
-//! the tiles depends on the window, and rustfft transforms them. In f64 where 8-bit results are rounded: their error bound,
+//! the tiles depends on the window, and rustfft transforms their lines: rows as they are loaded; columns a few at a time, which are then
+//! multiplied and transformed back while they are in the cache; then the rows of results, which are added up at once. In f64 where 8-bit results are rounded: their error bound,
 //! [`spectrum::error_in_f64`], is so small that hardly a result is in doubt.
 
 use std::sync::Arc;
@@ -12,24 +13,31 @@ use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::progress::Stage;
 use crate::round::{self, Rounder};
-use crate::simd::{Float, Isa};
+use crate::simd::{self, Float, Isa, Lanes};
 use crate::spectrum::Part;
 use crate::window::Window;
 use crate::{Filter, Result, spectrum};
 
 /// A type that spectra are computed in.
 pub(super) trait Real: Float + FftNum + Default {
+    /// The size of tiles for a window.
+    const TILE: fn(cols: i32, rows: i32) -> i32;
+
     /// A part's spectrum over taps of this type.
     fn spectrum(part: &Part, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>>;
 }
 
 impl Real for f32 {
+    const TILE: fn(i32, i32) -> i32 = spectrum::cpu_tile;
+
     fn spectrum(part: &Part, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>> {
         part.spectrum(filter, size)
     }
 }
 
 impl Real for f64 {
+    const TILE: fn(i32, i32) -> i32 = spectrum::exact_tile;
+
     fn spectrum(part: &Part, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>> {
         part.exact_spectrum(filter, size)
     }
@@ -57,7 +65,7 @@ impl<E> std::fmt::Debug for Spectra<E> {
 
 impl<E: Real> Spectra<E> {
     pub(super) fn new(filter: &Filter) -> Result<Self> {
-        let size = spectrum::cpu_tile(filter.cols() as i32, filter.rows() as i32);
+        let size = E::TILE(filter.cols() as i32, filter.rows() as i32);
         let mut parts = Vec::new();
         for part in spectrum::parts(filter, size) {
             let mut exact = E::spectrum(&part, filter, size as usize)?;
@@ -87,11 +95,23 @@ impl<E> Spectra<E> {
     }
 }
 
+/// Columns that are transformed together: of complex numbers in f32, as many as a cache line holds.
+const TOGETHER: usize = 8;
+
 /// A thread's memory.
 #[derive(Default)]
 struct Work<E> {
+    /// A pair of tiles, one as real, one as imaginary parts. Rows lie further apart than their length, a power of two, so that a column's
+    /// values do not compete for places in the cache.
     tile: Vec<Complex<E>>,
+    stride: usize,
+    /// Some columns, one after the other.
+    columns: Vec<Complex<E>>,
     scratch: Vec<Complex<E>>,
+    /// A row of pixels under a pair of tiles.
+    line: Vec<E>,
+    /// The image column under each of them.
+    under: Vec<Option<usize>>,
     /// The results of a pair of tiles, the second right of the first.
     sums: Vec<E>,
     rounder: round::Scratch,
@@ -104,27 +124,43 @@ impl<E: Real> Work<E> {
             let transforms = [&spectra.forward, &spectra.inverse].map(|transform| transform.get_inplace_scratch_len());
             self.sums = crate::memory::zeroed(2 * spectra.cols * spectra.rows)?;
             self.scratch = crate::memory::zeroed(transforms[0].max(transforms[1]))?;
-            self.tile = crate::memory::zeroed(spectra.size * spectra.size)?;
+            self.line = crate::memory::zeroed(spectra.cols + spectra.size)?;
+            self.columns = crate::memory::zeroed(TOGETHER * spectra.size)?;
+            self.stride = spectra.size + TOGETHER;
+            self.tile = crate::memory::zeroed(spectra.size * self.stride)?;
         }
         Ok(())
     }
 }
 
 /// Filters the first `filtered` channels and copies the others. `taps` are for pixels that spectra have no room for, which a `rounder`
-/// excludes.
+/// excludes. Each pair of tiles is a job.
 pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
-    window: &Window,
-    taps: &[f32],
+    isa: Isa,
+    (window, taps): (&Window, &[f32]),
     spectra: &Spectra<E>,
-    rounder: Option<(Isa, &Rounder<'_, E>)>,
+    rounder: Option<&Rounder<'_, E>>,
     src: &ImageView<'_, S>,
     (dst, filtered): (&mut ImageViewMut<'_, D>, usize),
     stage: &Stage<'_>,
 ) -> Result<()> {
-    share(stage, dst.bands_mut(spectra.rows).enumerate(), |work: &mut Work<E>, (band, mut rows)| {
+    let (wide, channels) = (2 * spectra.cols, src.shape().channels);
+    let mut jobs = Vec::new();
+    for (band, rows) in dst.bands_mut(spectra.rows).enumerate() {
+        let mut pairs: Vec<_> = (0..src.shape().width.div_ceil(wide))
+            .map(|pair| ((pair * wide, band * spectra.rows), Vec::with_capacity(rows.len())))
+            .collect();
+        for row in rows {
+            for ((_, parts), part) in pairs.iter_mut().zip(row.chunks_mut(wide * channels)) {
+                parts.push(part);
+            }
+        }
+        jobs.extend(pairs);
+    }
+    share(stage, jobs.into_iter(), |work: &mut Work<E>, (at, mut rows)| {
         work.start(spectra)?;
-        for channel in 0..src.shape().channels {
-            let plane = Plane { window, taps, spectra, rounder, src, channel, top: band * spectra.rows };
+        for channel in 0..channels {
+            let plane = Plane { isa, window, taps, spectra, rounder, src, channel, at };
             if channel < filtered {
                 plane.filter(work, &mut rows);
             } else {
@@ -135,54 +171,55 @@ pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
     })
 }
 
-/// One channel, and the rows of results of the tiles that start at `top`.
+/// One channel, and a pair of tiles' results.
 struct Plane<'a, S: Pixel, E: Real> {
+    isa: Isa,
     window: &'a Window,
     taps: &'a [f32],
     spectra: &'a Spectra<E>,
-    rounder: Option<(Isa, &'a Rounder<'a, E>)>,
+    rounder: Option<&'a Rounder<'a, E>>,
     src: &'a ImageView<'a, S>,
     channel: usize,
-    top: usize,
+    /// Column and row of the first result.
+    at: (usize, usize),
 }
 
 impl<S: Pixel, E: Real> Plane<'_, S, E> {
     fn copy<D: Pixel>(&self, rows: &mut [&mut [D]]) {
-        let channels = self.src.shape().channels;
-        for (y, out) in rows.iter_mut().enumerate() {
-            for (out, value) in out.iter_mut().zip(self.src.row(self.top + y)).skip(self.channel).step_by(channels) {
+        let (channels, (left, top)) = (self.src.shape().channels, self.at);
+        for (y, out) in (top..).zip(rows) {
+            let from = &self.src.row(y)[left * channels..];
+            for (out, value) in out.iter_mut().zip(from).skip(self.channel).step_by(channels) {
                 *out = D::from_f32(value.to_f32());
             }
         }
     }
 
-    /// Filters tiles in pairs: one as real, one as imaginary parts.
+    /// Filters a pair of tiles; each of the rows is a part of a row of results.
     fn filter<D: Pixel>(&self, work: &mut Work<E>, rows: &mut [&mut [D]]) {
         let (width, channels, cols) = (self.src.shape().width, self.src.shape().channels, self.spectra.cols);
-        for left in (0..width).step_by(2 * cols) {
-            work.sums.fill(E::default());
-            let tame = self.spectra.parts.iter().all(|part| self.add(part, work, left, rows.len()));
-            if !tame {
-                for (y, sums) in (self.top..).zip(work.sums.chunks_mut(2 * cols)).take(rows.len()) {
-                    (left..width).zip(sums).for_each(|(x, sum)| *sum = E::of(self.by_taps(x, y).into()));
+        let (left, top) = self.at;
+        work.sums.fill(E::default());
+        let tame = self.spectra.parts.iter().all(|part| self.add(part, work, rows.len()));
+        if !tame {
+            for (y, sums) in (top..).zip(work.sums.chunks_mut(2 * cols)).take(rows.len()) {
+                (left..width).zip(sums).for_each(|(x, sum)| *sum = E::of(self.by_taps(x, y).into()));
+            }
+        }
+        for ((y, out), sums) in (top..).zip(rows.iter_mut()).zip(work.sums.chunks(2 * cols)) {
+            let (border, height) = (self.window.border, self.src.shape().height);
+            let whole = border == KEEP && self.window.leaves_rows(y, height);
+            if let (Some(rounder), Some(out)) = (self.rounder, D::bytes_mut(out)) {
+                rounder.store_channel(self.isa, sums, (left, y), self.channel, out, &mut work.rounder);
+                if border != KEEP {
+                    continue;
                 }
             }
-            for ((y, out), sums) in (self.top..).zip(rows.iter_mut()).zip(work.sums.chunks(2 * cols)) {
-                let (border, height) = (self.window.border, self.src.shape().height);
-                let whole = border == KEEP && self.window.leaves_rows(y, height);
-                let out = &mut out[left * channels..];
-                if let (Some((isa, rounder)), Some(out)) = (self.rounder, D::bytes_mut(out)) {
-                    rounder.store_channel(isa, sums, (left, y), self.channel, out, &mut work.rounder);
-                    if border != KEEP {
-                        continue;
-                    }
-                }
-                let every = out[self.channel..].iter_mut().step_by(channels);
-                for ((x, out), &sum) in (left..).zip(every).zip(sums) {
-                    let keep = whole || border == KEEP && self.window.leaves_columns(x, width);
-                    if keep || self.rounder.is_none() {
-                        *out = D::from_f32(if keep { self.pixel(Some(y), Some(x)) } else { sum.to_f32() });
-                    }
+            let every = out[self.channel..].iter_mut().step_by(channels);
+            for ((x, out), &sum) in (left..).zip(every).zip(sums) {
+                let keep = whole || border == KEEP && self.window.leaves_columns(x, width);
+                if keep || self.rounder.is_none() {
+                    *out = D::from_f32(if keep { self.pixel(Some(y), Some(x)) } else { sum.to_f32() });
                 }
             }
         }
@@ -190,59 +227,61 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
 
     /// Adds a part's products with a pair of tiles to their sums, in `rows` rows; false, and nothing is added, if
     /// a pixel is too large for spectra.
-    fn add(&self, (part, spectrum): &(Part, Vec<Complex<E>>), work: &mut Work<E>, left: usize, rows: usize) -> bool {
-        let (size, cols) = (self.spectra.size, self.spectra.cols);
-        if !self.load(part, work, left) {
+    fn add(&self, (part, spectrum): &(Part, Vec<Complex<E>>), work: &mut Work<E>, rows: usize) -> bool {
+        let Spectra { size, cols, forward, inverse, .. } = self.spectra;
+        if !self.load(part, work) {
             return false;
         }
-        self.multiply(spectrum, work);
-        let Work { tile, sums, .. } = work;
-        for (y, sums) in sums.chunks_mut(2 * cols).enumerate().take(rows) {
-            let (first, second) = sums.split_at_mut(cols);
-            for ((first, second), value) in first.iter_mut().zip(second).zip(&tile[y * size..]) {
-                *first = *first + value.re;
-                *second = *second + value.im;
-            }
+        let Work { tile, stride, columns, scratch, sums, .. } = work;
+        for (left, spectrum) in (0..*size).step_by(TOGETHER).zip(spectrum.chunks(TOGETHER * size)) {
+            self.isa.run(Gather { tile, stride: *stride, left, columns });
+            forward.process_with_scratch(columns, scratch);
+            self.isa.run(Multiply { columns, spectrum });
+            inverse.process_with_scratch(columns, scratch);
+            self.isa.run(Scatter { columns, tile: &mut tile[..rows * *stride], stride: *stride, left });
+        }
+        for (row, sums) in tile.chunks_mut(*stride).zip(sums.chunks_mut(2 * cols)).take(rows) {
+            inverse.process_with_scratch(&mut row[..*size], scratch);
+            self.isa.run(AddUp { row, sums });
         }
         true
     }
 
-    /// Fills the tile with the pixels that two tiles' results need; returns whether all of them are small enough for spectra.
-    fn load(&self, part: &Part, work: &mut Work<E>, left: usize) -> bool {
-        let (cols, size, channels) = (self.spectra.cols, self.spectra.size, self.src.shape().channels);
+    /// Fills the tile with the pixels that two tiles' results need, and transforms its rows; returns whether all pixels are small enough
+    /// for spectra.
+    fn load(&self, part: &Part, work: &mut Work<E>) -> bool {
+        let (Spectra { cols, size, forward, .. }, channels) = (self.spectra, self.src.shape().channels);
+        let (left, top) = self.at;
+        let Work { tile, stride, line, under, scratch, .. } = work;
+        under.clear();
+        under.extend((left..left + cols + size).map(|x| self.column(x, part.left)));
+        // The part that lies in the image is loaded at once, as nearly all of it does.
+        let first = (left + part.left) as isize - self.window.anchor_x as isize;
+        let len = line.len() as isize;
+        let inside = (-first).clamp(0, len) as usize..(self.src.shape().width as isize - first).clamp(0, len) as usize;
         let mut tame = true;
-        for (y, row) in work.tile.chunks_mut(size).enumerate() {
-            let source = self.row(self.top + y, part.top);
-            let first = (left + part.left).checked_sub(self.window.anchor_x);
-            let inside = source.zip(first).filter(|(_, first)| first + cols + size <= self.src.shape().width);
-            if let Some((source, first)) = inside {
-                let pixels = self.src.row(source);
-                let pixels = |column: usize| pixels[column * channels + self.channel..].iter().step_by(channels);
-                for ((value, re), im) in row.iter_mut().zip(pixels(first)).zip(pixels(first + cols)) {
-                    *value = Complex { re: E::of(re.to_f32().into()), im: E::of(im.to_f32().into()) };
-                }
-            } else {
-                for (x, value) in (left..).zip(row.iter_mut()) {
-                    let pixel = |x: usize| E::of(self.pixel(source, self.column(x, part.left)).into());
-                    *value = Complex { re: pixel(x), im: pixel(x + cols) };
+        for (y, row) in (top..).zip(tile.chunks_mut(*stride)) {
+            match self.row(y, part.top) {
+                None => line.fill(E::of(self.window.border_value.into())),
+                Some(source) => {
+                    let row = &self.src.row(source)[self.channel..];
+                    if !inside.is_empty() {
+                        let pixels =
+                            row[(first + inside.start as isize) as usize * channels..].iter().step_by(channels);
+                        let line = line[inside.clone()].iter_mut();
+                        line.zip(pixels).for_each(|(value, pixel)| *value = E::of(pixel.to_f32().into()));
+                    }
+                    for x in (0..inside.start).chain(inside.end.max(inside.start)..line.len()) {
+                        let pixel = under[x].map_or(self.window.border_value, |x| row[x * channels].to_f32());
+                        line[x] = E::of(pixel.into());
+                    }
                 }
             }
-            let greatest = E::of(self.spectra.greatest.into());
-            tame &= row.iter().all(|value| value.re.abs() <= greatest && value.im.abs() <= greatest);
+            let row = &mut row[..*size];
+            tame &= self.isa.run(Pair { line, cols: *cols, row, greatest: E::of(self.spectra.greatest.into()) });
+            forward.process_with_scratch(row, scratch);
         }
         tame
-    }
-
-    /// Transforms the tile, multiplies it with a part's spectrum, and transforms back the rows that are results.
-    fn multiply(&self, spectrum: &[Complex<E>], Work { tile, scratch, .. }: &mut Work<E>) {
-        let Spectra { size, rows, forward, inverse, .. } = self.spectra;
-        forward.process_with_scratch(tile, scratch);
-        spectrum::transpose(tile, *size);
-        forward.process_with_scratch(tile, scratch);
-        tile.iter_mut().zip(spectrum).for_each(|(value, &factor)| *value = *value * factor);
-        inverse.process_with_scratch(tile, scratch);
-        spectrum::transpose(tile, *size);
-        inverse.process_with_scratch(&mut tile[..size * rows], scratch);
     }
 
     /// One result tap by tap, in the direct family's order.
@@ -271,6 +310,108 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
         match (row, column) {
             (Some(y), Some(x)) => self.src.row(y)[x * self.src.shape().channels + self.channel].to_f32(),
             _ => self.window.border_value,
+        }
+    }
+}
+
+/// Two tiles' pixels of a row, side by side in a line, as complex numbers. Says whether none is too large.
+struct Pair<'a, E> {
+    line: &'a [E],
+    cols: usize,
+    row: &'a mut [Complex<E>],
+    greatest: E,
+}
+
+impl<E: Real> simd::Work for Pair<'_, E> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) -> bool {
+        let mut tame = true;
+        for ((value, &re), &im) in self.row.iter_mut().zip(self.line).zip(&self.line[self.cols..]) {
+            tame &= (re.abs() <= self.greatest) & (im.abs() <= self.greatest);
+            *value = Complex { re, im };
+        }
+        tame
+    }
+}
+
+/// Some columns of a tile as rows.
+struct Gather<'a, E> {
+    tile: &'a [Complex<E>],
+    stride: usize,
+    left: usize,
+    columns: &'a mut [Complex<E>],
+}
+
+impl<E: Real> simd::Work for Gather<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        let size = self.columns.len() / TOGETHER;
+        let mut columns = self.columns.chunks_exact_mut(size);
+        let mut columns: [&mut [Complex<E>]; TOGETHER] = std::array::from_fn(|_| columns.next().unwrap_or_default());
+        for (y, row) in self.tile.chunks_exact(self.stride).enumerate() {
+            for (column, &value) in columns.iter_mut().zip(&row[self.left..][..TOGETHER]) {
+                column[y] = value;
+            }
+        }
+    }
+}
+
+/// The inverse of [`Gather`], for the first rows.
+struct Scatter<'a, E> {
+    columns: &'a [Complex<E>],
+    tile: &'a mut [Complex<E>],
+    stride: usize,
+    left: usize,
+}
+
+impl<E: Real> simd::Work for Scatter<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        let size = self.columns.len() / TOGETHER;
+        for (y, row) in self.tile.chunks_exact_mut(self.stride).enumerate() {
+            for (value, column) in row[self.left..][..TOGETHER].iter_mut().zip(self.columns.chunks_exact(size)) {
+                *value = column[y];
+            }
+        }
+    }
+}
+
+/// A product of spectra.
+struct Multiply<'a, E> {
+    columns: &'a mut [Complex<E>],
+    spectrum: &'a [Complex<E>],
+}
+
+impl<E: Real> simd::Work for Multiply<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        self.columns.iter_mut().zip(self.spectrum).for_each(|(value, &factor)| *value = *value * factor);
+    }
+}
+
+/// Adds a row of two tiles' results to their sums.
+struct AddUp<'a, E> {
+    row: &'a [Complex<E>],
+    sums: &'a mut [E],
+}
+
+impl<E: Real> simd::Work for AddUp<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        let (first, second) = self.sums.split_at_mut(self.sums.len() / 2);
+        for ((first, second), value) in first.iter_mut().zip(second).zip(self.row) {
+            *first = *first + value.re;
+            *second = *second + value.im;
         }
     }
 }

@@ -22,21 +22,26 @@ mod weighted;
 
 use std::sync::OnceLock;
 
+pub(crate) use bands::{SMALL, Settling, band, strip_values};
+pub(crate) use boxes::counts;
 pub(crate) use tile::ROWS;
 
 use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::progress::Stage;
-use crate::round::{Order, Rounder, Settler};
+use crate::round::{Bounds, Order, Rounder, Settler};
 use crate::simd::Isa;
 use crate::window::Window;
 use crate::{Border, Family, Filter, Gradient, Result};
 use bands::{Frame, Passes, Run, Terms};
 
-/// A filter's taps, ready for the CPU.
+/// A filter's taps, ready for the CPU, and the border.
 #[derive(Debug)]
 pub(crate) struct Engine {
     isa: Isa,
     filter: Filter,
+    border: Border,
+    /// Of 8-bit results.
+    bounds: Bounds,
     dense: OnceLock<Vec<f32>>,
     factors: Option<Factors>,
     /// The terms of the filter's sum, where it has one.
@@ -47,10 +52,12 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(filter: &Filter) -> Result<Self> {
+    pub(crate) fn new(filter: &Filter, border: Border) -> Result<Self> {
         Ok(Self {
             isa: Isa::chosen()?,
             filter: filter.clone(),
+            border,
+            bounds: Bounds::default(),
             dense: OnceLock::new(),
             factors: filter.separated().map(|(row, column)| Factors::new(row, column)),
             sum: filter.sum().map(|sum| sum.terms.iter().map(|(row, column)| Factors::new(row, column)).collect()),
@@ -63,35 +70,38 @@ impl Engine {
     pub(crate) fn run<S: Pixel, D: Pixel>(
         &self,
         family: Family,
-        border: Border,
         src: &ImageView<'_, S>,
         dst: &mut ImageViewMut<'_, D>,
         filtered: usize,
         stage: &Stage<'_>,
     ) -> Result<()> {
-        let window = Window::new(&self.filter, border);
+        let window = self.window();
         let frame = |dst| Frame::new(self.isa, window, src, dst, filtered);
         let Some(bytes) = src.as_bytes().filter(|_| D::bytes_mut(&mut []).is_some()) else {
             if family == Family::Fourier {
-                return fourier::run(&window, self.dense()?, self.spectra()?, None, src, (dst, filtered), stage);
+                let (taps, spectra) = (self.dense()?, self.spectra()?);
+                return fourier::run(self.isa, (&window, taps), spectra, None, src, (dst, filtered), stage);
             }
             let terms = match (family, &self.factors) {
-                (Family::Separable, Some(factors)) => factors.passes().into(),
-                _ => Passes { across: None, taps: self.dense()? }.into(),
+                (Family::Separable, Some(factors)) => Some(factors.passes().into()),
+                (Family::Separable, None) => self.terms(),
+                _ => None,
+            };
+            let terms = match terms {
+                Some(terms) => terms,
+                None => Passes { across: None, taps: self.dense()? }.into(),
             };
             return bands::run(Some(&Run::new(&frame(dst), &terms, None)), None, stage);
         };
 
         // 8-bit results are correctly rounded, whatever the order of the sums.
-        let settler = Settler::new(bytes, filtered, &self.filter, border);
+        let settler = Settler::new(bytes, filtered, &self.filter, self.border, &self.bounds);
         if let Some(tap) = boxes::tap(&self.filter, &window, bytes.shape()) {
             let rounder = Rounder::in_f32(&settler, Order::Counted);
             return boxes::run(self.isa, &window, tap, &bytes, (dst, filtered), &rounder, stage);
         }
-        let (terms, exact, orders) = if let (Some(sum), Some(factors)) = (self.filter.sum(), &self.sum) {
-            let passes = factors.iter().map(Factors::passes).collect();
+        let (terms, exact, orders) = if let (Some(sum), Some(terms)) = (self.filter.sum(), self.terms()) {
             let exact = sum.terms.iter().map(|(row, column)| Passes { across: Some(row), taps: column }).collect();
-            let terms = Terms { point: Some(sum.point as f32).filter(|&point| point != 0.0), passes };
             let exact = Terms { point: terms.point.map(|_| sum.point), passes: exact };
             (terms, Some(exact), (Order::Terms, Order::Terms))
         } else if let (Family::Separable, Some(factors), Some((row, column))) =
@@ -103,9 +113,9 @@ impl Engine {
             let rounder = Rounder::in_f64(&settler, Order::Spectra);
             if family == Family::Fourier && rounder.limit().is_some() {
                 let spectra = crate::memory::once(&self.exact_spectra, || fourier::Spectra::new(&self.filter))?;
-                return fourier::run(&window, &[], spectra, Some((self.isa, &rounder)), src, (dst, filtered), stage);
+                return fourier::run(self.isa, (&window, &[]), spectra, Some(&rounder), src, (dst, filtered), stage);
             }
-            let by_rows = self.filter.cols() >= BY_ROWS && self.filter.rows() > 1;
+            let by_rows = sums_by_rows(self.filter.cols(), self.filter.rows());
             let order = if by_rows { Order::ByRows } else { Order::TapByTap };
             let exact = self.filter.dense_f64().map(|taps| Passes { across: None, taps }.into());
             (Passes { across: None, taps: self.dense()? }.into(), exact, (order, Order::TapByTap))
@@ -129,25 +139,23 @@ impl Engine {
     pub(crate) fn run_gradient<S: Pixel, D: Pixel>(
         &self,
         gradient: Gradient,
-        border: Border,
         src: &ImageView<'_, S>,
         dst: &mut ImageViewMut<'_, D>,
         filtered: usize,
         stage: &Stage<'_>,
     ) -> Result<()> {
-        let window = Window::new(&self.filter, border);
+        let window = self.window();
         gradient::run(self.isa, &window, gradient, src, dst, filtered, stage)
     }
 
     /// Filters all channels, colours weighted by the last one, alpha.
     pub(crate) fn run_weighted<S: Pixel, D: Pixel>(
         &self,
-        border: Border,
         src: &ImageView<'_, S>,
         dst: &mut ImageViewMut<'_, D>,
         stage: &Stage<'_>,
     ) -> Result<()> {
-        weighted::run(self.isa, &self.filter, &Window::new(&self.filter, border), src, dst, stage)
+        weighted::run(self.isa, &self.filter, &self.window(), src, dst, stage)
     }
 
     /// Results of this family depend on a grid of tiles of so many rows, which begins at an image's first row.
@@ -157,6 +165,17 @@ impl Engine {
 
     fn spectra(&self) -> Result<&fourier::Spectra<f32>> {
         crate::memory::once(&self.spectra, || fourier::Spectra::new(&self.filter))
+    }
+
+    /// The terms of the filter's sum, in f32.
+    fn terms(&self) -> Option<Terms<'_, f32>> {
+        let (sum, factors) = (self.filter.sum()?, self.sum.as_ref()?);
+        let point = Some(sum.point as f32).filter(|&point| point != 0.0);
+        Some(Terms { point, passes: factors.iter().map(Factors::passes).collect() })
+    }
+
+    fn window(&self) -> Window {
+        Window::new(&self.filter, self.border)
     }
 
     /// All taps, row by row.
@@ -186,5 +205,7 @@ fn rounded(taps: &[f64]) -> Vec<f32> {
     taps.iter().map(|&tap| tap as f32).collect()
 }
 
-/// Tap columns from which 8-bit results are summed row by row. That is more work, but leaves fewer results in doubt.
-const BY_ROWS: usize = 13;
+/// Whether 8-bit results are summed row by row. That is more work, but leaves fewer results in doubt.
+pub(crate) fn sums_by_rows(cols: usize, rows: usize) -> bool {
+    cols >= 13 && rows > 1
+}

@@ -95,13 +95,13 @@ fn check<S: Pixel, D: Pixel>(filter: &Filter, family: Family, (width, height, ch
             }
         })
         .collect();
-    let engine = Engine::new(filter).unwrap();
+    let engine = Engine::new(filter, BORDER).unwrap();
     for threads in [1, 3] {
         let mut found = Image::<D>::zeroed(width, height, channels).unwrap();
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         let report = Report::default();
         let call = report.call(0);
-        let run = || engine.run(family, BORDER, &src.view(), &mut found.view_mut(), filtered, &call.stage(0, 0));
+        let run = || engine.run(family, &src.view(), &mut found.view_mut(), filtered, &call.stage(0, 0));
         pool.install(run).unwrap();
         let at = |(i, value): (usize, &D)| *value != expected[i % channels][i / channels];
         let wrong = found.as_slice().iter().enumerate().position(at);

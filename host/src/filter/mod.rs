@@ -212,6 +212,15 @@ impl Filter {
         }
     }
 
+    /// The value of every tap, if all are equal.
+    pub(crate) fn equal_tap(&self) -> Option<f64> {
+        let equal = |taps: &[f64]| taps.iter().all(|&tap| tap == taps[0]).then_some(taps[0]);
+        match &self.taps {
+            Taps::Dense { taps, .. } => equal(taps),
+            Taps::Product(Factors { row, column }) => Some(equal(row)? * equal(column)?),
+        }
+    }
+
     /// The products that add up to the taps, if the filter knows them and they are much fewer to compute.
     pub(crate) fn sum(&self) -> Option<&Sum> {
         let fewer = |sum: &&Sum| 2 * sum.terms.len() * (self.cols + self.rows) < self.cols * self.rows;

@@ -187,6 +187,21 @@ impl Filter {
         Ok(Self { sum: Some(sum), ..Self::dense(size, size, taps)? }.called(format!("log:sigma={sigma}")))
     }
 
+    /// Difference of Gaussians: that of standard deviation `sigma` minus that of `wider`, both in the window of the wider one, of SciPy's
+    /// radius, `int(4 * sigma + 0.5)`. A flat image gives 0.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] as for [`Filter::gaussian`], for each of the two; [`Error::HostMemory`] if there is no room for the taps.
+    pub fn difference_of_gaussians(sigma: f64, wider: f64) -> Result<Self> {
+        let size = 2 * gaussian_radius(sigma)?.max(gaussian_radius(wider)?) + 1;
+        let (narrow, wide) = (gaussian_taps(sigma, size)?, gaussian_taps(wider, size)?);
+        let mut minus = crate::memory::reserve(size)?;
+        minus.extend(wide.iter().map(|tap| -tap));
+        let taps = outer_sum(&[(&narrow, &narrow), (&wide, &minus)])?;
+        let sum = Sum { point: 0.0, terms: vec![(narrow.clone(), narrow), (wide, minus)] };
+        Ok(Self { sum: Some(sum), ..Self::dense(size, size, taps)? }.called(format!("dog:sigma={sigma},wider={wider}")))
+    }
+
     /// Relief lit from the upper left: `-2 -1 0; -1 1 1; 0 1 2`.
     pub fn emboss() -> Self {
         constant(Self::from_taps_f64(3, 3, &[-2.0, -1.0, 0.0, -1.0, 1.0, 1.0, 0.0, 1.0, 2.0])).called("emboss")
@@ -490,6 +505,20 @@ impl Filter {
             build: |given| Filter::laplacian_of_gaussian(given.needed("sigma")?),
         },
         Preset {
+            name: "dog",
+            summary: "difference of two Gaussians",
+            aliases: &[],
+            parameters: &[
+                SIGMA,
+                parameter("wider", "standard deviation of the one that is subtracted; 1.6 times sigma by default"),
+            ],
+            needs: "sigma",
+            build: |given| {
+                let sigma = given.needed("sigma")?;
+                Filter::difference_of_gaussians(sigma, given.number("wider")?.unwrap_or(1.6 * sigma))
+            },
+        },
+        Preset {
             name: "emboss",
             summary: "relief lit from the upper left",
             aliases: &[],
@@ -545,6 +574,7 @@ mod tests {
             "laplacian",
             "laplacian:neighbours=8",
             "log:sigma=1.4",
+            "dog:sigma=1.4,wider=2",
             "emboss",
             "motion:length=15,angle=30",
             "motion:length=2.5",

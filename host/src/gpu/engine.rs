@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock};
 use gpu_kernels::abi::{Channels, Doubts, Epilogue, Pass, Region, Window};
 
 use super::device::Gpu;
-use super::flow::Lane;
+use super::lane::Lane;
 use super::stream::Stream;
 use super::taps::TapHomes;
 use super::view::{DeviceView, DeviceViewMut};
@@ -96,8 +96,8 @@ impl Engine {
     }
 
     /// What a run may take.
-    pub(super) fn limits(&self) -> Limits {
-        self.limits
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Copies a part of an image on the device into another layout or type.

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use gpu_kernels::abi::MAX_CONSTANT_TAPS;
+use gpu_kernels::kernels::settle::PADDING;
 use gpu_kernels::tile::flat::{MAX_SUM, MIN_TAP, TAP_SCALE};
 
 use super::device::Gpu;
@@ -132,25 +133,24 @@ impl TapHomes {
         Ok(memory.pointer())
     }
 
-    /// The address of all taps in f64, row by row, in the GPU's memory.
+    /// The address of all taps in f64, row by row, in the GPU's memory; behind them are [`PADDING`] zeros.
     pub(crate) fn exact_in_memory(&self) -> Result<u64> {
         let (cols, rows) = (self.filter.cols(), self.filter.rows());
         let memory = once(&self.exact, || {
-            let mut taps: Vec<f64> = crate::memory::reserve(cols * rows)?;
-            taps.extend(
-                (0..rows)
-                    .flat_map(|row| (0..cols).map(move |col| (row, col)))
-                    .map(|(row, col)| self.filter.tap(row, col)),
-            );
+            let mut taps: Vec<f64> = crate::memory::reserve(cols * rows + PADDING)?;
+            let places = (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
+            taps.extend(places.map(|(row, col)| self.filter.tap(row, col)));
+            taps.extend([0.0; PADDING]);
             self.gpu.holding(&taps, "uploading taps")
         })?;
         Ok(memory.address())
     }
 
-    /// The addresses of the row's and the column's taps in f64, in the GPU's memory.
+    /// The addresses of the row's and the column's taps in f64, in the GPU's memory; behind the column's are [`PADDING`] zeros.
     pub(crate) fn exact_pair_in_memory(&self) -> Result<(u64, u64)> {
         let (row, column) = self.factors()?;
-        let memory = once(&self.exact_pair, || self.gpu.holding(&[row, column].concat(), "uploading taps"))?;
+        let taps = || [row, column, &[0.0; PADDING][..]].concat();
+        let memory = once(&self.exact_pair, || self.gpu.holding(&taps(), "uploading taps"))?;
         Ok((memory.address(), memory.address() + 8 * row.len() as u64))
     }
 

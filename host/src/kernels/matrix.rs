@@ -80,9 +80,9 @@ impl Whole {
         }
         let taps: Vec<f64> = (0..cols * rows).map(|i| filter.tap(i / cols, i % cols)).collect();
         let greatest = taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));
-        Self::exact(&taps, greatest).or_else(|| Self::rounded(&taps, greatest, reordering)).ok_or_else(|| {
-            format!("a tap of {greatest} is too large beside the results, which are bytes").into()
-        })
+        Self::exact(&taps, greatest)
+            .or_else(|| Self::rounded(&taps, greatest, reordering))
+            .ok_or_else(|| format!("a tap of {greatest} is too large beside the results, which are bytes").into())
     }
 
     /// Those that one or two digits hold as they are.
@@ -391,6 +391,8 @@ mod tests {
                     border: crate::Border::Replicate,
                     weight: 1.0,
                     separable: false,
+                    sum: None,
+                    rounding: None,
                     digits: None,
                     source: Scalar::U8,
                     target: Scalar::U8,

@@ -83,6 +83,8 @@ mod tests {
             target: crate::Scalar::F32,
             side_by_side: 1,
             source_is_aligned: true,
+            sum: None,
+            rounding: None,
             place: Place::Gpu(Machine::H200),
         };
         let why = |variant| (kernel(variant).prepare)(&problem).map(|_| ()).unwrap_err().to_string();

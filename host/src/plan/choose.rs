@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::machine::{Curve, interpolated};
 use super::problem::{Place, Problem};
+use super::processor;
 use crate::kernels::prepared::Kernel;
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
@@ -16,9 +17,9 @@ use crate::{Error, Family, Result, Scalar, Variant, Why, spectrum};
 pub struct Candidate {
     /// The variant.
     pub variant: Variant,
-    /// How long it should take: as measured on an H200, on an H100, or on two processor cores with AVX-512, scaled to the
-    /// number of pixels and of threads. For other GPUs an H200's time is scaled by the memory's speed; their order is much
-    /// the same. `None` if the variant is declined.
+    /// How long it should take, with pictures in the device's memory, and what it takes to round bytes made of bytes: as measured on an H200,
+    /// on an H100, or on processor cores with AVX-512, for the number of pixels and of threads. For other GPUs an H200's time is scaled by
+    /// the memory's speed; their order is much the same. `None` if the variant is declined.
     pub predicted: Option<Duration>,
     /// Why it cannot be chosen, however fast it is; `None` if it can.
     pub declined: Option<Why>,
@@ -26,7 +27,7 @@ pub struct Candidate {
 
 /// The most taps for which variants must give the direct family's bits, because the direct kernels are fast there: beyond
 /// them, the Fourier family's error is taken into account.
-const DIRECT_TAPS: usize = 17 * 17;
+pub(super) const DIRECT_TAPS: usize = 17 * 17;
 
 /// The most taps for which a separable filter still runs in the direct family.
 const ONE_BY_ONE: usize = 9;
@@ -34,9 +35,18 @@ const ONE_BY_ONE: usize = 9;
 /// Microseconds to start a kernel and to fill the device with its blocks.
 const LAUNCH: f64 = 5.0;
 
-/// The CPU's families, each by one of its variants, all of which run the same code there: microseconds for a million results
-/// on two processor cores with AVX-512, by the taps that are taken; for Fourier, by the pixels transformed for each result.
-/// From `cargo xtask bench --device cpu` with 2048x2048 pixels.
+/// Microseconds to settle what is in doubt of bytes on a GPU: for a launch; for a tap of a row and of a column, which wait for memory; and for a
+/// tap of each of a million results in doubt. Measured on an H200.
+const SETTLE: f64 = 3.0;
+const SETTLE_LINE: f64 = 1.4;
+const SETTLE_TAP: f64 = 8.0;
+
+/// Microseconds for a tap of a million results of two passes in f64 on a GPU. Measured on an H200.
+const WIDE_TAP: f64 = 0.17;
+
+/// The CPU's families, each by one of its variants, all of which run the same code there, to choose one by: microseconds for a million
+/// results of f32, by the taps that are taken; for Fourier, by the pixels transformed for each result. So a family depends on the
+/// filter alone, and neither bits nor their order on a picture's size; [`super::processor`] predicts times.
 const ON_TWO_CORES: &[(Variant, Curve)] = &[
     (Variant::DirectNaive, &[(9.0, 900.0), (25.0, 800.0), (81.0, 1290.0), (289.0, 4800.0), (961.0, 8800.0)]),
     (Variant::Separable, &[(6.0, 690.0), (18.0, 880.0), (34.0, 1160.0), (62.0, 1500.0)]),
@@ -47,8 +57,8 @@ impl Problem {
     /// The kernel with the shortest predicted time among those that take the problem, ready to launch. Slower ones are not prepared.
     #[cfg(feature = "gpu")]
     pub(crate) fn choose_kernel(&self) -> Result<Prepared> {
-        let mut kernels: Vec<_> = KERNELS.iter().map(|kernel| (self.predict(kernel), kernel)).collect();
-        kernels.sort_by_key(|&(time, _)| time);
+        let mut kernels: Vec<_> = KERNELS.iter().map(|kernel| (self.rank(kernel), kernel)).collect();
+        kernels.sort_by_key(|&(rank, _)| rank);
         let allowed = kernels.into_iter().filter(|(_, kernel)| self.rule(kernel.variant).is_ok());
         let prepared = allowed.map(|(_, kernel)| (kernel.prepare)(self).map_err(|why| (kernel.variant, why)));
         let mut declined = None;
@@ -73,22 +83,29 @@ impl Problem {
         self.candidates().first().map_or(Variant::DirectNaive, |candidate| candidate.variant)
     }
 
-    /// Every variant of the device: those that may run, the fastest first, then the others.
+    /// Every variant of the device: those that may run, the one to choose first, then the others.
     pub(crate) fn candidates(&self) -> Vec<Candidate> {
-        let candidate = |variant, time: &dyn Fn() -> Duration| {
+        let candidate = |variant, rank: Duration, predicted: &dyn Fn() -> Duration| {
             let declined = self.rule(variant).and_then(|()| self.runs(variant)).err();
-            Candidate { variant, predicted: declined.is_none().then(time), declined }
+            (rank, Candidate { variant, predicted: declined.is_none().then(predicted), declined })
         };
         let mut candidates: Vec<_> = match self.place {
             Place::Cpu { threads } => ON_TWO_CORES
                 .iter()
-                .map(|&(variant, times)| candidate(variant, &|| self.predict_on_cpu(variant, times, threads)))
+                .map(|&(variant, times)| {
+                    let predicted = || microseconds(processor::time(self, variant.family(), threads));
+                    let rank = if self.makes_bytes() { predicted() } else { self.rank_on_cpu(variant, times) };
+                    candidate(variant, rank, &predicted)
+                })
                 .collect(),
-            Place::Gpu(_) => KERNELS.iter().map(|kernel| candidate(kernel.variant, &|| self.predict(kernel))).collect(),
+            Place::Gpu(_) => KERNELS
+                .iter()
+                .map(|kernel| candidate(kernel.variant, self.rank(kernel), &|| self.predict(kernel)))
+                .collect(),
         };
         // The sort keeps the table's order where times are equal.
-        candidates.sort_by_key(|candidate| (candidate.declined.is_some(), candidate.predicted));
-        candidates
+        candidates.sort_by_key(|(rank, candidate)| (candidate.declined.is_some(), *rank));
+        candidates.into_iter().map(|(_, candidate)| candidate).collect()
     }
 
     /// Whether a variant takes the problem; on the CPU, whether its family exists for the filter.
@@ -97,7 +114,7 @@ impl Problem {
             Place::Gpu(_) => (kernel(variant).prepare)(self).map(|_| ()),
             Place::Cpu { .. } => match variant.family() {
                 Family::Direct => Ok(()),
-                Family::Separable if self.separable => Ok(()),
+                Family::Separable if self.separable || self.sum.is_some() => Ok(()),
                 Family::Separable => Err(Why::NOT_SEPARABLE),
                 Family::Fourier => spectrum::has_room(self.cols, self.rows, self.weight),
             },
@@ -109,13 +126,20 @@ impl Problem {
         self.runs(variant).map(|()| variant).map_err(|why| unsupported(variant, &why))
     }
 
+    /// Whether bytes are made of bytes, which are correctly rounded whatever the family.
+    fn makes_bytes(&self) -> bool {
+        (self.source, self.target) == (Scalar::U8, Scalar::U8)
+    }
+
     /// Whether a plan may choose a variant by its time. These rules keep a result's bits independent of which variant is fastest.
     fn rule(&self, variant: Variant) -> Result<(), Why> {
+        if matches!(self.place, Place::Cpu { .. }) && self.makes_bytes() {
+            return Ok(());
+        }
         if matches!(self.place, Place::Gpu(_)) && self.source != Scalar::F32 {
             // Bytes made of bytes are correctly rounded on a GPU whatever the family. Other results have the bits that pixels
             // converted to f32 before would give.
-            let bytes = (self.source, self.target) == (Scalar::U8, Scalar::U8);
-            let any = bytes || variant.family() == self.family_of_f32();
+            let any = self.makes_bytes() || variant.family() == self.family_of_f32();
             return if any {
                 Ok(())
             } else {
@@ -140,7 +164,8 @@ impl Problem {
         same.candidates().first().map_or(Family::Direct, |candidate| candidate.variant.family())
     }
 
-    fn predict(&self, kernel: &Kernel) -> Duration {
+    /// A kernel's own time, by which it is chosen: rounding takes all of them about as long.
+    fn rank(&self, kernel: &Kernel) -> Duration {
         // Kernels without entries of their own for stored pixels read and write them one by one, in about twice the time; as measured
         // for spectra on an H200.
         let own = matches!(kernel.variant, Variant::DirectSliding | Variant::SeparableFused | Variant::Matrix);
@@ -148,17 +173,40 @@ impl Problem {
         microseconds(LAUNCH + self.millions() * slower * (kernel.cost)(self, self.place.machine()))
     }
 
-    fn predict_on_cpu(&self, variant: Variant, times: Curve, threads: usize) -> Duration {
+    /// A kernel's time, and that of rounding.
+    fn predict(&self, kernel: &Kernel) -> Duration {
+        let own = matches!(kernel.variant, Variant::DirectSliding | Variant::SeparableFused);
+        let Some(rounding) = self.rounding else {
+            // The entries for stored pixels were measured on bytes made of bytes; others pass through shared memory.
+            let parted = if own && self.source != Scalar::F32 { 1.7 } else { 1.0 };
+            return self.rank(kernel).mul_f64(parted);
+        };
+        let settle = SETTLE + SETTLE_LINE * self.pair_taps().min(200.0);
+        if kernel.variant.family() == Family::Separable && rounding.in_f64_on_gpu(self.cols, self.rows) {
+            return microseconds(2.0 * LAUNCH + settle + self.millions() * WIDE_TAP * self.pair_taps());
+        }
+        // Bytes of two channels are parted.
+        let parted = if own && self.side_by_side == 2 { 2.0 } else { 1.0 };
+        let share = match own {
+            // The measured times have it in them.
+            true => 0.0,
+            false => rounding.share(kernel.variant.family().into()),
+        };
+        let each = self.millions() * SETTLE_TAP * share * self.taps();
+        self.rank(kernel).mul_f64(parted) + microseconds(settle + each)
+    }
+
+    fn rank_on_cpu(&self, variant: Variant, times: Curve) -> Duration {
         let work = match variant.family() {
             Family::Direct => self.taps(),
-            Family::Separable => self.pair_taps(),
+            Family::Separable => self.pair_taps() * self.sum.map_or(1.0, |(terms, _)| terms as f64),
             Family::Fourier => {
                 let (cols, rows) = (self.cols as i32, self.rows as i32);
                 let size = spectrum::cpu_tile(cols, rows);
                 spectrum::work(cols, size) * spectrum::work(rows, size)
             }
         };
-        microseconds(self.millions() * interpolated(times, work) * 2.0 / threads as f64)
+        microseconds(interpolated(times, work))
     }
 
     /// Millions of results.

@@ -6,6 +6,7 @@ use gpu_kernels::border;
 
 use super::machine::Machine;
 use crate::kernels::matrix::Digits;
+use crate::round::Rounding;
 use crate::{Border, Scalar, Why};
 
 /// Everything that the choice of a variant depends on.
@@ -39,6 +40,11 @@ pub(crate) struct Problem {
     pub(crate) digits: Option<Digits>,
     /// Whether the source is of f32, its pixels adjacent in memory, its rows at multiples of 16 bytes and less than 2 GiB apart.
     pub(crate) source_is_aligned: bool,
+    /// How many products of a row and a column add up to the filter, and whether its pixel's own tap is apart from them, where the filter is
+    /// computed so.
+    pub(crate) sum: Option<(usize, bool)>,
+    /// What it takes to round bytes made of bytes, where a time is predicted. No choice depends on it.
+    pub(crate) rounding: Option<Rounding>,
     /// Where it runs.
     pub(crate) place: Place,
 }

@@ -24,9 +24,15 @@ pub(crate) enum Order {
     Counted,
 }
 
+impl Order {
+    /// Every order, each at its number.
+    pub(crate) const ALL: [Self; 7] =
+        [Self::TapByTap, Self::ByRows, Self::TwoPasses, Self::BlockPasses, Self::Terms, Self::Spectra, Self::Counted];
+}
+
 /// How many taps of a column of so many are summed apart. Fewer would leave fewer results in doubt, but take longer.
 pub(crate) fn column_block(taps: usize) -> usize {
-    if taps > 40 { 24 } else { usize::MAX }
+    if taps > 40 { 32 } else { usize::MAX }
 }
 
 /// The same for a row, where the processor has time to spare.
@@ -296,7 +302,7 @@ pub(super) fn in_f64(filter: &Filter, order: Order) -> f64 {
             terms_loss(filter, sum) + gamma(steps, f64::EPSILON / 2.0) * sum.weight()
         }),
         (Order::Spectra, ..) => {
-            spectrum::error_in_f64(spectrum::cpu_tile(filter.cols() as i32, filter.rows() as i32) as usize)
+            spectrum::error_in_f64(spectrum::exact_tile(filter.cols() as i32, filter.rows() as i32) as usize)
                 * filter.weight()
         }
         _ => 0.0,

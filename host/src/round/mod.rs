@@ -22,20 +22,70 @@ mod settle;
 #[cfg(test)]
 mod tests;
 
+use std::sync::OnceLock;
+
 use gpu_kernels::border::CONSTANT;
 
-#[cfg(feature = "gpu")]
-use crate::Border;
-use crate::Filter;
 #[cfg(feature = "gpu")]
 use crate::kernels::matrix::Whole;
 use crate::simd::{Float, Isa, Lanes, Work};
 use crate::window::Window;
+use crate::{Border, Filter};
 
 pub(crate) use bound::{Order, column_block, row_block};
 use doubt::Doubt;
 use settle::nearest;
 pub(crate) use settle::{Scratch, Settler};
+
+/// What the time to round bytes made of bytes depends on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rounding {
+    /// Whether all taps are equal.
+    pub(crate) equal: bool,
+    /// Whether the filter has factors only, and no table of taps.
+    pub(crate) product: bool,
+    /// For each [`Order`], the share of f32 sums in doubt if they are spread evenly.
+    shares: [f64; Order::ALL.len()],
+}
+
+impl Rounding {
+    pub(crate) fn new(filter: &Filter, border: Border) -> Self {
+        /// The most taps that are gone through one by one, and where passes are faster anyway.
+        const MOST: (usize, usize) = (1 << 24, 1 << 12);
+        let most = if filter.is_separable() { MOST.1 } else { MOST.0 };
+        let window = Window::new(filter, border);
+        let share = |order: Order| {
+            let one_by_one = matches!(order, Order::TapByTap | Order::ByRows);
+            let (error, _, tame) = match one_by_one && filter.cols() * filter.rows() > most {
+                true => (1.0, 0.0, true),
+                false => errors(filter, &window, order),
+            };
+            if tame { (2.0 * error).min(1.0) } else { 1.0 }
+        };
+        Self {
+            equal: filter.equal_tap().is_some(),
+            product: filter.dense_f64().is_none() && filter.is_separable(),
+            shares: Order::ALL.map(share),
+        }
+    }
+
+    /// The share of f32 sums in this order that are in doubt if they are spread evenly.
+    pub(crate) fn share(&self, order: Order) -> f64 {
+        self.shares[order as usize]
+    }
+
+    /// Whether a GPU computes two passes in f64 rather than settle what is in doubt.
+    pub(crate) fn in_f64_on_gpu(&self, cols: usize, rows: usize) -> bool {
+        self.product && passes_are_better(self.share(Order::TwoPasses), cols, rows)
+    }
+}
+
+/// Whether two passes in f64 are faster on a GPU than to settle such a share of results, or define the results.
+fn passes_are_better(share: f64, cols: usize, rows: usize) -> bool {
+    let (cols, rows) = (cols as f64, rows as f64);
+    // A tap of a result in doubt costs about eight times one of a pass in f32, and a tap of a pass in f64 about twice that.
+    cols * rows > settle::MAX_WINDOW as f64 || 8.0 * share * cols * rows > 1.3 * (cols + rows)
+}
 
 /// What decides a byte on a GPU, where a kernel tests the f32 sums and another one settles what is in doubt.
 #[cfg(feature = "gpu")]
@@ -68,12 +118,10 @@ impl Uncertainty {
             _ => Some(doubt.limit()),
         };
         let share = (2.0 * error).min(1.0);
-        let (cols, rows) = (filter.cols() as f64, filter.rows() as f64);
+        let (cols, rows) = (filter.cols(), filter.rows());
         let factors = filter.dense_f64().is_none() && filter.is_separable() && near.is_some();
-        let defined = cols * rows > settle::MAX_WINDOW as f64;
-        // A tap of a result in doubt costs about eight times one of a pass in f32, and a tap of a pass in f64 about twice that.
-        let better = 8.0 * share * cols * rows > 1.3 * (cols + rows);
-        Self { near, reordering, share, passes: (factors && (defined || better)).then_some(defined) }
+        let passes = factors && passes_are_better(share, cols, rows);
+        Self { near, reordering, share, passes: passes.then_some(cols * rows > settle::MAX_WINDOW) }
     }
 
     /// For the sums of a filter's taps as whole numbers, over bytes and no other value.
@@ -115,6 +163,37 @@ pub(crate) fn reordering(filter: &Filter) -> f64 {
     bound::of_reordering(filter, 255.0)
 }
 
+/// The error bounds of a filter's sums under one border, computed when they are first needed.
+#[derive(Debug, Default)]
+pub(crate) struct Bounds {
+    /// For each [`Order`].
+    orders: [OnceLock<Bound>; Order::ALL.len()],
+    /// The greatest difference between f64 sums in two orders.
+    reordering: OnceLock<f64>,
+}
+
+/// The bounds of sums in one order.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    in_f32: f64,
+    in_f64: f64,
+    /// Of sums of the same row pass with a column pass in f64.
+    column: Option<f64>,
+    /// No sum is NaN, or too great for an `i32`.
+    tame: bool,
+}
+
+impl Bound {
+    fn new(filter: &Filter, window: &Window, order: Order) -> Self {
+        let (in_f32, reordering, tame) = errors(filter, window, order);
+        let greatest = greatest(window);
+        let in_f64 = reordering + bound::in_f64(filter, order) * greatest;
+        // The sum over the exact taps is compared here, as for sums in f64.
+        let column = bound::of_row_pass(filter, order, greatest).map(|error| error + reordering);
+        Self { in_f32, in_f64, column, tame }
+    }
+}
+
 /// The greatest magnitude of a pixel under a window.
 fn greatest(window: &Window) -> f64 {
     if window.border == CONSTANT { f64::from(window.border_value).abs().max(255.0) } else { 255.0 }
@@ -139,19 +218,17 @@ pub(crate) struct Rounder<'a, E> {
 impl<'a> Rounder<'a, f32> {
     /// For f32 sums in this order.
     pub(crate) fn in_f32(settler: &'a Settler<'a>, order: Order) -> Self {
-        let (error, reordering, tame) = errors(settler.filter, &settler.window, order);
-        // The sum over the exact taps is compared here, as for sums in f64.
-        let column = bound::of_row_pass(settler.filter, order, settler.greatest()).map(|error| error + reordering);
-        Self { settler, doubt: Doubt::new(error), order, tame, by_definition: false, column: column.map(Doubt::new) }
+        let Bound { in_f32, column, tame, .. } = settler.bound(order);
+        let (doubt, column) = (Doubt::new(in_f32), column.map(Doubt::new));
+        Self { settler, doubt, order, tame, by_definition: false, column }
     }
 }
 
 impl<'a> Rounder<'a, f64> {
     /// For f64 sums in this order.
     pub(crate) fn in_f64(settler: &'a Settler<'a>, order: Order) -> Self {
-        let (_, reordering, tame) = errors(settler.filter, &settler.window, order);
-        let error = reordering + bound::in_f64(settler.filter, order) * settler.greatest();
-        Self { settler, doubt: Doubt::new(error), order, tame, by_definition: true, column: None }
+        let Bound { in_f64, tame, .. } = settler.bound(order);
+        Self { settler, doubt: Doubt::new(in_f64), order, tame, by_definition: true, column: None }
     }
 }
 
@@ -193,26 +270,27 @@ impl<E: Float> Rounder<'_, E> {
         scratch: &mut Scratch,
         finer: impl Fn(usize) -> Option<f64>,
     ) -> usize {
-        let mut chunks = std::mem::take(&mut scratch.chunks);
+        let (mut chunks, mut doubts) = (std::mem::take(&mut scratch.chunks), std::mem::take(&mut scratch.doubts));
         chunks.clear();
+        doubts.clear();
         isa.run(Round { doubt: &self.doubt, sums, out, chunks: &mut chunks });
-        let mut settled = 0;
+        let mut is_tie = true;
         for &first in &chunks {
-            for (offset, &value) in sums[first..].iter().take(CHUNK).enumerate() {
-                if !self.doubt.about(value) {
-                    continue;
-                }
-                let at = first + offset;
-                match finer(at) {
-                    Some(sum) if self.settler.settles(sum) => out[at] = nearest(sum),
-                    _ => {
-                        settled += 1;
-                        self.settle(isa, (x, y), at, out, scratch);
+            for (at, &value) in (first..).zip(sums[first..].iter().take(CHUNK)) {
+                if self.doubt.about(value) {
+                    match finer(at) {
+                        Some(sum) if self.settler.settles(sum) => out[at] = nearest(sum),
+                        finer => {
+                            is_tie &= finer.is_some();
+                            doubts.push(at);
+                        }
                     }
                 }
             }
         }
-        scratch.chunks = chunks;
+        let settled = doubts.len();
+        self.settle_all(isa, (x, y), is_tie, doubts.iter().copied(), out, scratch);
+        (scratch.chunks, scratch.doubts) = (chunks, doubts);
         settled
     }
 
@@ -236,8 +314,24 @@ impl<E: Float> Rounder<'_, E> {
         }
     }
 
+    /// Stores the correct results at these elements of a part of row `y` that begins at column `x`; they ascend. They may all be known to be so
+    /// near a half that only the sums that define them can tell.
+    pub(crate) fn settle_all(
+        &self,
+        isa: Isa,
+        part: (usize, usize),
+        are_ties: bool,
+        doubts: impl Iterator<Item = usize>,
+        out: &mut [u8],
+        scratch: &mut Scratch,
+    ) {
+        self.settler.together(isa, part, (are_ties, doubts), out, scratch, |at, out, scratch| {
+            self.settle(isa, part, at, out, scratch);
+        });
+    }
+
     /// Computes and stores the correct result at element `at` of a part of row `y` that begins at column `x`.
-    pub(crate) fn settle(&self, isa: Isa, (x, y): (usize, usize), at: usize, out: &mut [u8], scratch: &mut Scratch) {
+    fn settle(&self, isa: Isa, (x, y): (usize, usize), at: usize, out: &mut [u8], scratch: &mut Scratch) {
         if let Some(result) = self.settler.settled(isa, (x, y), at, self.by_definition, scratch) {
             out[at] = nearest(result);
         }

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use gpu_kernels::border::KEEP;
 
 use super::doubt::Doubt;
+use super::{Bound, Bounds, Order};
 use crate::image::ImageView;
 use crate::simd::{Isa, Lanes, Vector, Work};
 use crate::window::Window;
@@ -18,6 +19,16 @@ pub(super) const MAX_WINDOW: usize = 1 << 16;
 
 /// Values under a window are summed in groups of so many.
 const LANES: usize = 64;
+
+/// The most taps for which results next to each other are defined together, in vectors.
+const TOGETHER: usize = 200;
+
+/// The same for results that nothing else can decide.
+const TIES_TOGETHER: usize = 4096;
+
+/// How many results next to each other that is, and how many such groups at once, as each sum is a chain of additions.
+const BESIDE: usize = 8;
+const GROUPS: usize = 4;
 
 /// The most values of [`Settler::spread`].
 const MOST_SPREAD: usize = 1 << 20;
@@ -30,6 +41,7 @@ pub(crate) struct Settler<'a> {
     pub(super) filter: &'a Filter,
     pub(super) window: Window,
     outside: f64,
+    bounds: &'a Bounds,
     /// Which f64 sums may round to another result in a different order.
     doubt: Doubt<f64>,
     /// Whether two passes define the result, rather than the sum over all taps.
@@ -37,6 +49,8 @@ pub(crate) struct Settler<'a> {
     /// The rows of taps, or the row whose multiples they are, as they lie on the pixels of an interleaved row: with zeros
     /// on the other channels. Empty if that would take too much memory.
     spread: OnceLock<Vec<f64>>,
+    /// The taps that define results, row by row, of a window that has few.
+    few: OnceLock<Vec<f64>>,
     /// For each value, the result where all pixels under the window have it.
     flat: [OnceLock<f64>; 256],
 }
@@ -46,6 +60,8 @@ pub(crate) struct Settler<'a> {
 pub(crate) struct Scratch {
     /// The chunks of a row that hold results in doubt.
     pub(super) chunks: Vec<usize>,
+    /// A row's results in doubt.
+    pub(super) doubts: Vec<usize>,
     /// The row of results that the fields up to `one_row` are for.
     y: Option<usize>,
     /// The row of the image that each tap row reads, up to the first that has the border's value.
@@ -65,25 +81,36 @@ pub(crate) struct Scratch {
 }
 
 impl<'a> Settler<'a> {
-    /// For the first `filtered` channels of `src`.
-    pub(crate) fn new(src: ImageView<'a, u8>, filtered: usize, filter: &'a Filter, border: Border) -> Self {
+    /// For the first `filtered` channels of `src`; `bounds` are those of the filter under this border.
+    pub(crate) fn new(
+        src: ImageView<'a, u8>,
+        filtered: usize,
+        filter: &'a Filter,
+        border: Border,
+        bounds: &'a Bounds,
+    ) -> Self {
         let window = Window::new(filter, border);
         let product = filter.dense_f64().is_none();
+        let reordering =
+            bounds.reordering.get_or_init(|| super::bound::of_reordering(filter, super::greatest(&window)));
         Self {
             src,
             filtered,
             filter,
             window,
             outside: f64::from(window.border_value),
-            doubt: Doubt::new(super::bound::of_reordering(filter, super::greatest(&window))),
+            bounds,
+            doubt: Doubt::new(*reordering),
             defined_by_passes: product && filter.cols() * filter.rows() > MAX_WINDOW,
             spread: OnceLock::new(),
+            few: OnceLock::new(),
             flat: [const { OnceLock::new() }; 256],
         }
     }
 
-    pub(super) fn greatest(&self) -> f64 {
-        super::greatest(&self.window)
+    /// The bounds of sums in this order.
+    pub(super) fn bound(&self, order: Order) -> Bound {
+        *self.bounds.orders[order as usize].get_or_init(|| Bound::new(self.filter, &self.window, order))
     }
 
     pub(super) fn channels(&self) -> usize {
@@ -113,13 +140,7 @@ impl<'a> Settler<'a> {
         if window.border == KEEP && (window.leaves_columns(x, shape.width) || window.leaves_rows(y, shape.height)) {
             return Some(f64::from(self.src.row(y)[x * shape.channels + channel]));
         }
-        if scratch.y != Some(y) {
-            scratch.y = Some(y);
-            scratch.rows.clear();
-            scratch.rows.extend((0..window.rows).map_while(|row| window.row(y, row, shape.height)));
-            scratch.equal = 0..0;
-            scratch.one_row = [None; 4];
-        }
+        self.find_rows(y, scratch);
         if let Some(sum) = self.small((x, channel), &scratch.rows) {
             return Some(sum);
         }
@@ -132,6 +153,69 @@ impl<'a> Settler<'a> {
         }
         self.find_columns(x, channel, scratch);
         Some(self.defined((x, y), channel, scratch))
+    }
+
+    fn find_rows(&self, y: usize, scratch: &mut Scratch) {
+        if scratch.y != Some(y) {
+            scratch.y = Some(y);
+            scratch.rows.clear();
+            let height = self.src.shape().height;
+            scratch.rows.extend((0..self.window.rows).map_while(|row| self.window.row(y, row, height)));
+            scratch.equal = 0..0;
+            scratch.one_row = [None; 4];
+        }
+    }
+
+    /// Stores correct results at elements of a part of row `y` that begins at column `x`: those in doubt, in ascending order, and some
+    /// beside them. Calls `one` for each that is not next to enough others, or whose window leaves the image.
+    pub(super) fn together(
+        &self,
+        isa: Isa,
+        (x, y): (usize, usize),
+        (are_ties, doubts): (bool, impl Iterator<Item = usize>),
+        out: &mut [u8],
+        scratch: &mut Scratch,
+        mut one: impl FnMut(usize, &mut [u8], &mut Scratch),
+    ) {
+        let Window { cols, rows, anchor_x, .. } = self.window;
+        let shape = self.src.shape();
+        self.find_rows(y, scratch);
+        let most = if are_ties { TIES_TOGETHER } else { TOGETHER };
+        if cols * rows > most || self.defined_by_passes || scratch.rows.len() < rows || out.len() < BESIDE {
+            return doubts.for_each(|at| one(at, out, scratch));
+        }
+        let taps = self.few.get_or_init(|| match (self.filter.dense_f64(), self.filter.separated()) {
+            (None, Some((across, down))) => {
+                down.iter().flat_map(|down| across.iter().map(move |tap| down * tap)).collect()
+            }
+            (taps, _) => taps.unwrap_or_default().to_vec(),
+        });
+        // The element under the first tap of the first result of the part.
+        let start = (x as isize - anchor_x as isize) * shape.channels as isize;
+        let reach = (cols - 1) * shape.channels + BESIDE;
+        let mut doubts = doubts.peekable();
+        let mut groups = [(0, 0); GROUPS];
+        let mut count = 0;
+        while let Some(doubt) = doubts.next() {
+            let at = doubt.min(out.len() - BESIDE);
+            match usize::try_from(start + at as isize) {
+                Ok(first) if first + reach <= shape.row_len() => {
+                    while doubts.next_if(|&next| next < at + BESIDE).is_some() {}
+                    groups[count] = (at, first);
+                    count += 1;
+                }
+                _ => one(doubt, out, scratch),
+            }
+            if count == GROUPS || (count > 0 && doubts.peek().is_none()) {
+                let filler = groups[0];
+                groups[count..].fill(filler);
+                let sums = isa.run(Define { settler: self, groups: &groups, rows: &scratch.rows, taps });
+                for ((at, _), sums) in groups.iter().zip(sums) {
+                    out[*at..][..BESIDE].iter_mut().zip(sums).for_each(|(out, sum)| *out = nearest(sum));
+                }
+                count = 0;
+            }
+        }
     }
 
     /// The sum that defines a result, for a window of a few taps inside the image.
@@ -360,6 +444,53 @@ fn spread(filter: &Filter, channels: usize) -> Vec<f64> {
         spread.iter_mut().step_by(channels).zip(taps).for_each(|(spread, &tap)| *spread = tap);
     }
     spread
+}
+
+/// The sums that define [`BESIDE`] results next to each other, in [`GROUPS`] places of a row.
+struct Define<'a> {
+    settler: &'a Settler<'a>,
+    /// For each group, the element under the first tap of its first result.
+    groups: &'a [(usize, usize); GROUPS],
+    /// The row under each row of taps.
+    rows: &'a [usize],
+    taps: &'a [f64],
+}
+
+impl Work for Define<'_> {
+    type Output = [[f64; BESIDE]; GROUPS];
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) -> Self::Output {
+        let Self { settler, groups, rows, taps } = self;
+        let (cols, shape) = (settler.window.cols, settler.src.shape());
+        let reach = (cols - 1) * shape.channels + BESIDE;
+        assert!(groups.iter().all(|(_, first)| first + reach <= shape.row_len()) && taps.len() == cols * rows.len());
+        const { assert!(BESIDE.is_multiple_of(L::Wide::LEN)) };
+        let mut all = [[0.0; BESIDE]; GROUPS];
+        // SAFETY: this is in a `Work`; every group's windows lie in the row, as is asserted, and `all` has a place for each vector.
+        unsafe {
+            let zero = L::Wide::splat(0.0);
+            for part in (0..BESIDE).step_by(L::Wide::LEN) {
+                let mut sums = [zero; GROUPS];
+                for (&row, taps) in rows.iter().zip(taps.chunks_exact(cols)) {
+                    let line = settler.src.row(row).as_ptr();
+                    let lines: [*const u8; GROUPS] = std::array::from_fn(|group| line.add(groups[group].1 + part));
+                    for (col, &tap) in taps.iter().enumerate() {
+                        let tap = L::Wide::splat(tap);
+                        for (sum, line) in sums.iter_mut().zip(lines) {
+                            // The product is rounded before it is added.
+                            let product = L::widen_bytes(line.add(col * shape.channels)).mul_add(tap, zero);
+                            *sum = sum.add(product);
+                        }
+                    }
+                }
+                for (all, sum) in all.iter_mut().zip(sums) {
+                    sum.store(all.as_mut_ptr().add(part));
+                }
+            }
+        }
+        all
+    }
 }
 
 /// A result in f64, in the fastest order.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::bound::of_sums;
 use super::*;
-use crate::{Border, Device, Family, ImageView, Plan, Variant};
+use crate::{Border, Device, Family, Image, ImageView, Plan, Variant};
 
 /// The definition: padded by copying, summed in f64, product by product.
 fn defined(src: &[u8], (width, height): (usize, usize), filter: &Filter, border: Border) -> Vec<u8> {
@@ -179,7 +179,8 @@ fn the_worst_that_a_kernel_may_give_is_put_right() {
             assert!(error > 0.0 && error < 0.5);
             // The truth here is itself an f32 result, so half of the allowance is left to disturb it by.
             let planes = disturbed(&truth, error / 2.0);
-            let settler = Settler::new(src, 1, &filter, border);
+            let bounds = Bounds::default();
+            let settler = Settler::new(src, 1, &filter, border, &bounds);
             let rounder = Rounder::in_f32(&settler, family.into());
             let mut scratch = Scratch::default();
             let mut found = vec![0xa5u8; pixels.len()];
@@ -214,7 +215,8 @@ fn large_windows_go_by_passes() {
         let halves: Vec<u8> = (0..pixels.len()).map(|i| (i % 2) as u8).collect();
         for border in [Border::Constant(3.5), Border::Reflect, Border::Wrap, Border::Keep] {
             let src = ImageView::new(&pixels, size.0, size.1, 1).unwrap();
-            assert_eq!(Settler::new(src, 1, &filter, border).defined_by_passes, defined, "{text}");
+            let bounds = Bounds::default();
+            assert_eq!(Settler::new(src, 1, &filter, border, &bounds).defined_by_passes, defined, "{text}");
             check(&pixels, size, &filter, border);
             if !defined {
                 check(&halves, size, &filter, border);
@@ -346,7 +348,8 @@ fn wide_windows_and_ties_are_settled_in_f64() {
 fn a_very_wide_gaussian_goes_in_f64() {
     let filter: Filter = "gaussian:sigma=21".parse().unwrap();
     for (border, size) in [(Border::Reflect101, (150, 33, 3)), (Border::Constant(300.7), (43, 19, 2))] {
-        let rounder = Settler::new(ImageView::new(&[0; 1], 1, 1, 1).unwrap(), 1, &filter, border);
+        let bounds = Bounds::default();
+        let rounder = Settler::new(ImageView::new(&[0; 1], 1, 1, 1).unwrap(), 1, &filter, border, &bounds);
         assert!(Rounder::in_f32(&rounder, Order::BlockPasses).share() > 1e-4);
         check_channels(&noise_pixels(size.0 * size.1 * size.2, 3), size, &filter, border);
     }
@@ -428,5 +431,37 @@ proptest! {
         };
         let filter = filter.unwrap().anchored(anchor.0 % cols, anchor.1 % rows).unwrap();
         check(&noise_pixels(width * height, seed), (width, height), &filter, BORDERS[border]);
+    }
+}
+
+#[test]
+fn sums_of_products_into_floats_are_those_of_their_taps() {
+    let (size, channels) = ((83, 57), 3);
+    let pixels = noise_pixels(size.0 * size.1 * channels, 7);
+    let src = ImageView::new(&pixels, size.0, size.1, channels).unwrap();
+    for text in ["unsharp:sigma=2", "unsharp:sigma=11,amount=0.4", "log:sigma=2", "dog:sigma=3", "dog:sigma=12,wider=5"]
+    {
+        let filter: Filter = text.parse().unwrap();
+        let sum = filter.sum().unwrap();
+        for border in [Border::Reflect101, Border::Constant(41.5), Border::Wrap, Border::Keep] {
+            let run = |variant: Option<Variant>| {
+                let plan = Plan::builder(&filter).border(border).variant(variant).device(Device::Cpu).build().unwrap();
+                let mut found = Image::<f32>::zeroed(size.0, size.1, channels).unwrap();
+                plan.run(&src, &mut found.view_mut()).unwrap();
+                (plan.variant_for(src.shape()).unwrap(), found)
+            };
+            let (chosen, found) = run(None);
+            assert_eq!(chosen, Variant::Separable, "{text}");
+            let (_, expected) = run(Some(Variant::DirectNaive));
+            assert_eq!(found, run(Some(Variant::Separable)).1);
+            let steps = 4.0 * (filter.cols() + filter.rows()) as f64;
+            let error = steps * f64::from(f32::EPSILON) * sum.weight() * 255.0;
+            // The sum tap by tap has an error of its own.
+            let tap_by_tap = of_sums(&filter, Order::TapByTap, 255.0, 41.5);
+            for (found, expected) in found.as_slice().iter().zip(expected.as_slice()) {
+                let off = f64::from((found - expected).abs());
+                assert!(off <= error + tap_by_tap, "{text} {border}: {found}, tap by tap {expected}");
+            }
+        }
     }
 }

@@ -1,0 +1,172 @@
+//! How long the CPU engine takes, by what it does: see `host/src/cpu/mod.rs`.
+//!
+//! The times are those of one thread on a core with AVX-512 (Emerald Rapids), the least of several calls, from `cargo xtask bench plan`.
+//! Threads share the work as far as there are jobs, and the memory.
+
+use super::machine::{Curve, interpolated};
+use super::problem::Problem;
+use crate::cpu::{self, Settling};
+use crate::round::Order;
+use crate::{Family, Scalar, spectrum};
+
+/// Nanoseconds for a result in the direct order, by the taps.
+const DENSE: Curve = &[
+    (9.0, 0.345),
+    (25.0, 0.575),
+    (49.0, 0.87),
+    (81.0, 1.24),
+    (169.0, 2.3),
+    (289.0, 3.73),
+    (529.0, 6.8),
+    (961.0, 12.0),
+];
+
+/// The same for a row pass and a column pass, by the taps of both.
+const PASSES: Curve =
+    &[(10.0, 0.57), (18.0, 0.69), (34.0, 0.95), (66.0, 1.6), (130.0, 3.1), (258.0, 6.06), (1602.0, 42.0)];
+
+/// The part of [`PASSES`] that is the row pass.
+const ACROSS: f64 = 0.6;
+
+/// Nanoseconds for an element of a tile that is transformed, in f32 and in f64.
+const TRANSFORMED: [f64; 2] = [10.5, 17.0];
+
+/// Nanoseconds for a result of equal taps that are counted, with one channel and with several, and for a value beyond a row's ends.
+const COUNTED: [f64; 2] = [0.72, 0.52];
+const BESIDE: f64 = 2.0;
+
+/// Nanoseconds for the pixel's own term of a sum.
+const POINT: f64 = 0.14;
+
+/// Nanoseconds for a row, for a call, and for each thread that is woken.
+const ROW: f64 = 60.0;
+const CALL: f64 = 1500.0;
+const WAKE: f64 = 6000.0;
+
+/// Bytes of pixels and results from which no cache holds them; how many then pass in a nanosecond for one thread, and for all. Sums
+/// are made in half of that time.
+const CACHED: f64 = 16e6;
+const MEMORY: (f64, f64) = (8.0, 80.0);
+
+/// What a call has to do.
+struct Work {
+    /// In how much time on one thread.
+    nanoseconds: f64,
+    /// How many parts of it there are for threads.
+    jobs: usize,
+}
+
+/// Microseconds for a problem in a family's order on so many threads.
+pub(super) fn time(problem: &Problem, family: Family, threads: usize) -> f64 {
+    let Work { nanoseconds, jobs } = work(problem, family, threads);
+    let used = threads.min(jobs).max(1);
+    let wake = if used > 1 { WAKE * threads as f64 } else { 0.0 };
+    let rounds = jobs.div_ceil(used) as f64 / jobs.max(1) as f64;
+    let bytes = results(problem) * (problem.source.bytes() + problem.target.bytes()) as f64;
+    let memory = if bytes > CACHED { 0.5 * bytes / (MEMORY.0 * used as f64).min(MEMORY.1) } else { 0.0 };
+    (CALL + wake + nanoseconds * rounds + memory) / 1e3
+}
+
+fn work(problem: &Problem, family: Family, threads: usize) -> Work {
+    let Problem { height, cols, rows, .. } = *problem;
+    let results = results(problem);
+    if problem.rounding.is_some_and(|rounding| rounding.equal) && cpu::counts(cols, rows, problem.width * height) {
+        let jobs = height.div_ceil(cpu::band(height, rows, 1, threads));
+        let each = COUNTED[usize::from(problem.planes > 1)];
+        let again = 0.3 * (jobs * rows) as f64 / height as f64;
+        let beside = BESIDE * (cols * problem.planes * height) as f64;
+        return Work { nanoseconds: results * each * (1.0 + again) + beside, jobs };
+    }
+    let share = |order| problem.rounding.map_or(0.0, |rounding| rounding.share(order));
+    if let Some((terms, point)) = problem.sum.filter(|_| problem.rounding.is_some() || family == Family::Separable) {
+        let (once, jobs) = passes(problem, threads);
+        let doubts = doubts(problem, share(Order::Terms), terms as f64 * problem.pair_taps());
+        let point = if point { POINT } else { 0.0 };
+        return Work { nanoseconds: terms as f64 * once + results * (doubts + point + conversion(problem)), jobs };
+    }
+    match family {
+        Family::Fourier => spectra(problem),
+        Family::Separable => {
+            let (both, jobs) = passes(problem, threads);
+            let doubts = doubts(problem, share(Order::BlockPasses), problem.pair_taps());
+            Work { nanoseconds: both + results * (doubts + conversion(problem)), jobs }
+        }
+        Family::Direct => {
+            let (jobs, _) = jobs(problem, problem.taps(), threads);
+            let each = interpolated(DENSE, problem.taps());
+            let by_rows = problem.rounding.is_some() && cpu::sums_by_rows(cols, rows);
+            let order = if by_rows { Order::ByRows } else { Order::TapByTap };
+            let apart = if by_rows { 2.8 / cols as f64 * each } else { 0.0 };
+            let doubts = doubts(problem, share(order), problem.taps());
+            let padded = in_tiles(problem, 64) * each;
+            Work { nanoseconds: padded + results * (apart + doubts + conversion(problem)) + ROW * height as f64, jobs }
+        }
+    }
+}
+
+fn results(problem: &Problem) -> f64 {
+    problem.width as f64 * problem.height as f64 * problem.planes as f64
+}
+
+/// Results, and those that are made beside them where a row is no multiple of a tile of so many values.
+fn in_tiles(problem: &Problem, tile: usize) -> f64 {
+    (problem.width * problem.planes).next_multiple_of(tile) as f64 * problem.height as f64
+}
+
+/// How many jobs the engine makes, and how many of them lie one below the other, if it takes so many taps for a result.
+fn jobs(problem: &Problem, taps: f64, threads: usize) -> (usize, usize) {
+    if threads == 1 || results(problem) * taps < cpu::SMALL as f64 {
+        return (1, 1);
+    }
+    let values = problem.width * problem.planes;
+    let strips = values.div_ceil(cpu::strip_values(problem.rows));
+    let bands = problem.height.div_ceil(cpu::band(problem.height, problem.rows, strips, threads));
+    (bands * strips, bands)
+}
+
+/// Nanoseconds of a row pass and a column pass, and the jobs.
+fn passes(problem: &Problem, threads: usize) -> (f64, usize) {
+    let Problem { height, rows, .. } = *problem;
+    let (jobs, bands) = jobs(problem, problem.pair_taps(), threads);
+    // Lines under the windows of two bands are made twice; those of an image that is less high than a window, once for each band.
+    let lines = if height < rows { bands * height } else { height + bands * (rows - 1) };
+    let each = interpolated(PASSES, problem.pair_taps());
+    let across = ACROSS * in_tiles(problem, 128) * lines as f64 / height as f64;
+    let down = (1.0 - ACROSS) * in_tiles(problem, 64);
+    (each * (across + down) + ROW * (lines + height) as f64, jobs)
+}
+
+/// Nanoseconds for a result to settle those in doubt, or to compute in f64 instead.
+fn doubts(problem: &Problem, share: f64, taps: f64) -> f64 {
+    if problem.rounding.is_none() {
+        return 0.0;
+    }
+    let Settling { per_result, per_doubt } = Settling::new((problem.cols, problem.rows), problem.planes, taps);
+    (share * per_doubt).min(per_result)
+}
+
+/// Nanoseconds for a value to be converted to f32, and from it.
+fn conversion(problem: &Problem) -> f64 {
+    let of = |scalar: Scalar| match scalar {
+        Scalar::U8 => 0.0,
+        Scalar::U16 | Scalar::F32 => 0.04,
+        Scalar::F16 => 0.2,
+    };
+    of(problem.source) + of(problem.target)
+}
+
+/// Pairs of tiles, each transformed, multiplied and transformed back.
+fn spectra(problem: &Problem) -> Work {
+    let (cols, rows) = (problem.cols as i32, problem.rows as i32);
+    let tile = if problem.rounding.is_some() { spectrum::exact_tile } else { spectrum::cpu_tile };
+    let size = tile(cols, rows);
+    let part = |taps| spectrum::cut(taps, size).next().map_or(1, |(_, part)| part);
+    let inside = |taps| (size + 1 - part(taps)) as usize;
+    let parts = spectrum::cut(cols, size).count() * spectrum::cut(rows, size).count();
+    let jobs = problem.height.div_ceil(inside(rows)) * problem.width.div_ceil(2 * inside(cols));
+    let pairs = jobs * problem.planes * parts;
+    // Of the four transforms of lines, the last is of rows that are results.
+    let lines = (3.0 + inside(rows) as f64 / f64::from(size)) / 4.0;
+    let each = TRANSFORMED[usize::from(problem.rounding.is_some())] * f64::from(size.ilog2()) / 9.0;
+    Work { nanoseconds: (pairs * (size * size) as usize) as f64 * each * lines, jobs }
+}
