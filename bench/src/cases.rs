@@ -183,6 +183,10 @@ const ALL_FILTERS: &[(Form, usize)] = &[
     (Form::Gaussian, 33),
 ];
 
+/// Further windows of large pictures of one channel, up to those for which spectra are faster.
+const WIDE_FILTERS: &[(Form, usize)] =
+    &[(Form::Random, 9), (Form::Random, 13), (Form::Random, 25), (Form::Random, 33), (Form::Gaussian, 9)];
+
 /// The filters of video's frames.
 const FRAME_FILTERS: &[(Form, usize)] = &[(Form::Random, 3), (Form::Gaussian, 5), (Form::Gaussian, 17)];
 
@@ -191,6 +195,8 @@ const BATCH_FILTERS: &[(Form, usize)] = &[(Form::Random, 3), (Form::Random, 5), 
 
 const PICTURES: &[Pictures] = &[
     ((1, 8192, 8192), (Stored::U8, 1, Stored::U8), ALL_FILTERS),
+    ((1, 8192, 8192), (Stored::U8, 1, Stored::U8), WIDE_FILTERS),
+    ((1, 2048, 2048), (Stored::U8, 1, Stored::U8), &[(Form::Random, 17)]),
     ((1, 8192, 8192), (Stored::U8, 3, Stored::U8), ALL_FILTERS),
     ((1, 8192, 8192), (Stored::U8, 4, Stored::U8), ALL_FILTERS),
     ((1, 8192, 8192), (Stored::U16, 1, Stored::U16), &[(Form::Random, 5)]),

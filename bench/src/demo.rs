@@ -13,7 +13,7 @@ use crate::{family_name, output, sheet, text, why};
 /// The demonstration's options.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Where to run: auto, cpu, gpu:N.
+    /// Where to run: cpu, gpu:N, or auto for the first GPU, and the CPU where there is none.
     #[arg(long, default_value = "auto")]
     device: Device,
     /// The folder with the pictures.
@@ -77,6 +77,14 @@ const COLUMNS: u32 = 6;
 pub fn run(options: &Options) -> Result<()> {
     let mut rows = Vec::new();
     let mut thumbnails = Vec::new();
+    // A demonstration of the GPU, where there is one.
+    let (device, fallback) = match options.device {
+        Device::Auto => match Gpu::open(0) {
+            Ok(_) => (Device::Gpu(0), None),
+            Err(error) => (Device::Cpu, Some(error)),
+        },
+        device => (device, None),
+    };
     let mut heading = None;
     for picture in PICTURES {
         let path = options.assets.join(picture.file);
@@ -87,9 +95,9 @@ pub fn run(options: &Options) -> Result<()> {
         thumbnails.push((name.to_owned(), thumbnail(&source, picture.corner)));
         for &(text, view) in FILTERS {
             let filter: Filter = text.parse()?;
-            let plan = Plan::builder(&filter).device(options.device).build()?;
+            let plan = Plan::builder(&filter).device(device).build()?;
             if heading.is_none() {
-                heading = Some(describe(&plan)?);
+                heading = Some(describe(&plan, fallback.as_ref())?);
             }
             // Grey stays grey; alpha is not shown.
             let done = match &source {
@@ -129,8 +137,8 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// The device as text, and the reason if it is the CPU for want of a GPU.
-fn describe(plan: &Plan) -> Result<String> {
-    Ok(match (plan.device(), plan.fallback()) {
+fn describe(plan: &Plan, fallback: Option<&apron::Error>) -> Result<String> {
+    Ok(match (plan.device(), fallback) {
         (Device::Gpu(ordinal), _) => format!("gpu:{ordinal} is {}\n", Gpu::open(ordinal)?.info().name),
         (_, fallback) => {
             format!("CPU: {} threads{}\n", rayon::current_num_threads(), fallback.map_or_else(String::new, why))

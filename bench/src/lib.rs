@@ -6,7 +6,8 @@
 //! | [`cases`] | the benchmark's problems, as data |
 //! | [`bench`](mod@bench) | runs the cases: checks each result, then measures |
 //! | `compilers` | the embedded kernels compared with those of a PTX file |
-//! | [`flow`] | from host memory to host memory |
+//! | `jobs` | thirty jobs on the CPU, on the GPU and where the library chooses |
+//! | [`flow`], `lanes` | from host memory to host memory; a drawing of what ran when |
 //! | [`plan`] | predicted times beside measured ones |
 //! | [`cliffs`] | 8-bit results beside those in f32: where they are slow |
 //! | [`ladder`] | the steps of other documents, `sources`, with their published times; `ladder_report` shows them |
@@ -29,8 +30,10 @@ mod compilers;
 mod contest;
 pub mod demo;
 pub mod flow;
+mod jobs;
 pub mod ladder;
 mod ladder_report;
+mod lanes;
 mod linked;
 pub mod measure;
 mod output;

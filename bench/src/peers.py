@@ -5,6 +5,7 @@ missing and why. Then
     {"do": "open", "case": {...}}              -> {"peers": [names that apply]}
     {"do": "check", "peer": name}              -> {"difference", "differ", "note"} or {"skip": reason}
     {"do": "time", "peer": name, "how": {...}} -> {"us": [...]}; how: {"rounds": n} on the GPU, {"lead": s, "span": s} on the CPU
+                                                  and from host memory to host memory
     {"do": "close"}                            -> {}
 A case names two raw files, pixels and the result expected, both images * height x width x channels, and gives the taps. Results
 are compared where the library's border makes no difference, or everywhere if it has the border that is asked for.
@@ -47,6 +48,7 @@ class Case:
         self.stored, self.target = spec["stored"], spec.get("target", spec["stored"])
         self.dtype, self.result = np.dtype(types[self.stored]), np.dtype(types[self.target])
         self.classes, self.sigma, self.l2 = spec["classes"], spec.get("sigma"), spec.get("l2_cache", 0)
+        self.preset = spec.get("preset") or ""
         self.taps = np.array(spec["taps"], np.float64)
         self.row = None if spec["row"] is None else np.array(spec["row"], np.float64)
         self.column = None if spec["column"] is None else np.array(spec["column"], np.float64)
@@ -816,7 +818,115 @@ class CvCuda(Torch):
         return run, fetch
 
 
+# --- from host memory to host memory ---------------------------------------------------------------------------------
+
+
+class HostPeer(CpuPeer):
+    """Pictures of a case, one below the other in the file, go through the library as it is used: one call for each, or for all."""
+
+    device, form = "host", "any"
+
+    def pictures(self, case):
+        return case.pixels.reshape(case.images, case.height, case.width, case.channels)
+
+
+class HostOpenCv(HostPeer):
+    name = "OpenCV taps"
+
+    def __init__(self, options):
+        self.cv, self.np = library("cv2"), library("numpy")
+        self.cv.setNumThreads(options.threads)
+        self.version = f"OpenCV {self.cv.__version__}, {self.cv.getNumThreads()} threads"
+
+    def prepare(self, case):
+        if case.work(case.size if case.row is None else 1) > 1 << 36:
+            raise Skip("it would take many seconds")
+        pictures = self.pictures(case)
+        results = self.np.empty_like(pictures)
+        once = self.call(case)
+
+        def run(_):
+            for picture, result in zip(pictures, results):
+                once(picture, result)
+
+        return run, lambda: results.reshape(case.expected.shape)
+
+    def call(self, case):
+        cv, border = self.cv, self.cv.BORDER_REFLECT_101
+        if case.row is None:
+            taps = case.taps.astype(self.np.float32)
+            return lambda src, dst: cv.filter2D(src, -1, taps, dst, borderType=border)
+        row, column = case.row.astype(self.np.float32), case.column.astype(self.np.float32)
+        return lambda src, dst: cv.sepFilter2D(src, -1, row, column, dst, borderType=border)
+
+
+class HostOpenCvOwn(HostOpenCv):
+    """The library's function for the very filter."""
+
+    name = "OpenCV GaussianBlur, blur, Sobel"
+
+    def call(self, case):
+        cv, border = self.cv, self.cv.BORDER_REFLECT_101
+        if case.preset.startswith("gaussian") and case.sigma:
+            size = (case.taps.shape[1], case.taps.shape[0])
+            return lambda src, dst: cv.GaussianBlur(src, size, case.sigma, dst, case.sigma, border)
+        if case.preset.startswith("box"):
+            size = (case.taps.shape[1], case.taps.shape[0])
+            return lambda src, dst: cv.blur(src, size, dst, (-1, -1), border)
+        if case.preset == "sobel-x":
+            return lambda src, dst: cv.Sobel(src, -1, 1, 0, dst, ksize=3, borderType=border)
+        raise Skip(None)
+
+
+class HostTorch(HostPeer):
+    """Up, converted, filtered by conv2d (two of them where the filter separates), converted, down."""
+
+    border_note = "zero edges"
+    pinned = False
+
+    def __init__(self, options):
+        self.np, self.memory = library("numpy"), shared_device(TorchDevice, options.ordinal)
+        torch = self.memory.torch
+        self.version = f"PyTorch {torch.__version__}, no TF32"
+
+    def prepare(self, case):
+        torch = self.memory.torch
+        if case.row is None and case.size > 33:
+            raise Skip("it would take many seconds")
+        pictures = torch.from_numpy(self.pictures(case))
+        results = torch.empty_like(pictures)
+        if self.pinned:
+            pictures, results = pictures.pin_memory(), results.pin_memory()
+        self.margin = case.size // 2
+        whole = case.dtype.kind == "u"
+        passes = [case.taps[None, None]] if case.row is None else [case.row[None, None, None, :], case.column[None, None, :, None]]
+        passes = [self.memory.upload(taps.astype(self.np.float32)) for taps in passes]
+
+        def run(_):
+            with torch.no_grad():
+                for picture, result in zip(pictures, results):
+                    # Planes of f32: conv2d takes no bytes.
+                    planes = picture.to("cuda", non_blocking=self.pinned).permute(2, 0, 1).unsqueeze(1).float()
+                    for taps in passes:
+                        planes = torch.nn.functional.conv2d(planes, taps, padding=(taps.shape[2] // 2, taps.shape[3] // 2))
+                    if whole:
+                        planes = planes.round_().clamp_(0, 255).to(picture.dtype)
+                    result.copy_(planes.squeeze(1).permute(1, 2, 0).contiguous(), non_blocking=self.pinned)
+                torch.cuda.synchronize()
+
+        return run, lambda: results.numpy().reshape(case.expected.shape)
+
+
+class HostTorchPinned(HostTorch):
+    name, pinned = "PyTorch conv2d, pinned", True
+
+
+class HostTorchPageable(HostTorch):
+    name = "PyTorch conv2d, pageable"
+
+
 PEERS = [
+    HostOpenCv, HostOpenCvOwn, HostTorchPinned, HostTorchPageable,
     OpenCvFilter, OpenCvSeparable, OpenCvGaussian, SciPyCorrelate, SciPySeparable,
     NppFilter, NppPair, NppGauss, NppSigned, CuDnn, CuDnnPair, CuFft, CupyCorrelate, CupySeparable, CvCuda,
 ]
@@ -852,7 +962,7 @@ class Session:
     def do_open(self, request):
         self.do_close(request)
         self.case = Case(library("numpy"), request["case"])
-        return {"peers": [name for name, peer in self.peers.items() if peer.form in self.case.classes]}
+        return {"peers": [name for name, peer in self.peers.items() if peer.form == "any" or peer.form in self.case.classes]}
 
     def do_check(self, request):
         peer = self.peers[request["peer"]]
@@ -962,7 +1072,7 @@ def self_test(options):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
+    parser.add_argument("--device", choices=["cpu", "gpu", "host"], default="cpu")
     parser.add_argument("--ordinal", type=int, default=0)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--without", action="append", default=[])

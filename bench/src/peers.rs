@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use apron::{Filter, Image};
+use apron::{Filter, Image, Scalar, Shape};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -31,6 +31,24 @@ pub(crate) enum On {
     Cpu(usize),
     /// On the GPU of this number, with a level-2 cache of so many bytes.
     Gpu(u32, u64),
+    /// From host memory to host memory: on the GPU of this number, or on the CPU with so many threads.
+    Host(u32, usize),
+}
+
+/// A problem for them.
+pub(crate) struct Posed<'a> {
+    /// Pictures, one below the other.
+    pub(crate) images: usize,
+    pub(crate) shape: Shape,
+    pub(crate) stored: Scalar,
+    pub(crate) target: Scalar,
+    pub(crate) classes: &'a [Class],
+    pub(crate) filter: &'a Filter,
+    pub(crate) sigma: Option<f64>,
+    /// The filter as text, if it has one.
+    pub(crate) preset: Option<&'a str>,
+    pub(crate) pixels: &'a [u8],
+    pub(crate) expected: &'a [u8],
 }
 
 /// The libraries that were found.
@@ -140,6 +158,22 @@ impl Peers {
         src: &Image<S>,
         expected: &Image<D>,
     ) -> Result<Vec<Found>> {
+        self.pose(&Posed {
+            images: case.images,
+            shape: case.shape(),
+            stored: S::SCALAR,
+            target: D::SCALAR,
+            classes,
+            filter,
+            sigma: (case.form == Form::Gaussian).then(|| case.sigma()),
+            preset: None,
+            pixels: bytemuck::cast_slice(src.as_slice()),
+            expected: bytemuck::cast_slice(expected.as_slice()),
+        })
+    }
+
+    /// Gives a problem to the libraries; the names of those that take it.
+    pub(crate) fn pose(&mut self, problem: &Posed<'_>) -> Result<Vec<Found>> {
         if self.talk.is_none() {
             return Ok(Vec::new());
         }
@@ -148,25 +182,26 @@ impl Peers {
             std::fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))?;
             Ok(path)
         };
+        let filter = problem.filter;
         let taps: Vec<Vec<f64>> =
             (0..filter.rows()).map(|r| (0..filter.cols()).map(|c| filter.tap(r, c)).collect()).collect();
         let pair = filter.separated();
-        let gaussian = case.form == Form::Gaussian;
         self.case = Some(json!({
-            "images": case.images,
-            "width": case.width,
-            "height": case.height,
-            "channels": case.channels,
-            "stored": case.stored.name(),
-            "target": case.target.name(),
-            "classes": classes.iter().map(|class| class.name()).collect::<Vec<_>>(),
+            "images": problem.images,
+            "width": problem.shape.width,
+            "height": problem.shape.height,
+            "channels": problem.shape.channels,
+            "stored": problem.stored.to_string(),
+            "target": problem.target.to_string(),
+            "classes": problem.classes.iter().map(|class| class.name()).collect::<Vec<_>>(),
             "taps": taps,
             "row": pair.map(|(row, _)| row),
             "column": pair.map(|(_, column)| column),
-            "sigma": gaussian.then(|| case.sigma()),
+            "sigma": problem.sigma,
+            "preset": problem.preset,
             "l2_cache": if let On::Gpu(_, bytes) = self.on { bytes } else { 0 },
-            "pixels": path("pixels", bytemuck::cast_slice(src.as_slice()))?,
-            "expected": path("expected", bytemuck::cast_slice(expected.as_slice()))?,
+            "pixels": path("pixels", problem.pixels)?,
+            "expected": path("expected", problem.expected)?,
         }));
         Ok(self.reopen())
     }
@@ -247,6 +282,10 @@ impl Talk {
         match on {
             On::Cpu(threads) => command.args(["--device", "cpu", "--threads", &threads.to_string()]),
             On::Gpu(ordinal, _) => command.args(["--device", "gpu", "--ordinal", &ordinal.to_string()]),
+            On::Host(ordinal, threads) => {
+                let (ordinal, threads) = (ordinal.to_string(), threads.to_string());
+                command.args(["--device", "host", "--ordinal", &ordinal, "--threads", &threads])
+            }
         };
         command.args(without.iter().flat_map(|name| ["--without", name]));
         let mut child =

@@ -149,7 +149,7 @@ fn spots<S: Random, D: Random>(step: &Step, src: &Image<S>, found: &Image<D>) ->
 }
 
 /// Filters pictures that lie one below the other: one as an image, many as a batch.
-fn batch(
+pub(crate) fn batch(
     gpu: &Gpu,
     plan: &Plan,
     each: Shape,

@@ -1,5 +1,6 @@
 //! The command line as types.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 
 use apron::{Alpha, Border, Device, Filter, Scalar, Shape, Step, Variant};
@@ -116,12 +117,12 @@ pub(crate) struct FilterArgs {
     #[arg(long, default_value_t, allow_hyphen_values = true, help_heading = "Filter")]
     pub(crate) border: Border,
 
-    /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the first GPU, or the CPU if there is none)
+    /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the CPU or the first GPU: for each picture the faster)
     #[arg(long, default_value_t, help_heading = "Running")]
     pub(crate) device: Device,
 
-    /// Filter arrays (.npy) and files without a header that are larger than this in chunks of rows, from file to file, so that they need
-    /// not fit in memory; K, M, G and T are powers of 1024
+    /// Filter arrays (.npy), files without a header and uncompressed TIFFs that are larger than this in chunks of rows, from file to file,
+    /// so that they need not fit in memory; K, M, G and T are powers of 1024
     #[arg(long, value_name = "N", default_value = "512M", value_parser = amount, help_heading = "Running")]
     pub(crate) chunk_above: u64,
 
@@ -221,17 +222,25 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "WxH[xC]", value_parser = shape)]
     pub(crate) size: Shape,
 
-    /// Type of the picture's values
-    #[arg(long, value_name = "TYPE", value_parser = scalars(), default_value = "u8")]
-    pub(crate) r#type: Scalar,
+    /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the CPU or the first GPU: for each picture the faster)
+    #[arg(long, default_value_t)]
+    pub(crate) device: Device,
 
-    /// Type of the results [default: the picture's]
+    /// Type of the picture's values
+    #[arg(long = "type", value_name = "TYPE", default_value = "u8", value_parser = scalars())]
+    pub(crate) scalar: Scalar,
+
+    /// Pixel type of the result [default: as the picture's]
     #[arg(long, value_name = "TYPE", value_parser = scalars())]
     pub(crate) output_type: Option<Scalar>,
 
-    /// Where to run: cpu, gpu:N, gpu:N,M, gpu:all or auto (the first GPU, or the CPU if there is none)
-    #[arg(long, default_value_t)]
-    pub(crate) device: Device,
+    /// Pictures of a batch
+    #[arg(long, value_name = "N", default_value_t = NonZero::<u32>::MIN)]
+    pub(crate) pictures: NonZero<u32>,
+
+    /// The pictures are in pinned memory, from which a GPU copies by itself
+    #[arg(long)]
+    pub(crate) pinned: bool,
 
     /// Plan for an H200, even if this machine has none
     #[arg(long, conflicts_with_all = ["device", "autotune"])]
@@ -243,13 +252,15 @@ pub(crate) struct PlanArgs {
 }
 
 const PLAN_HELP: &str = "\
-The times follow from others that were measured on an H200, or on processor cores with AVX-512. They are for pixels in the
-device's memory: reading, writing and copying take extra time. What it takes to round 8-bit results correctly is counted, for a
-picture with as many values near a half as noise has; most pictures have fewer.
+The variants' times were measured on an H200, or on two processor cores with AVX-512, and are scaled to the picture's size. They
+hold for pixels in the device's memory. With --device auto, the default, the times of both devices are shown before, from host
+memory to host memory: of the parts that the GPU's time has, most overlap, so it is less than their sum. --type, --output-type,
+--pictures and --pinned are about these times.
 
 Examples:
   apron plan --filter gaussian:sigma=2 --size 1920x1080x3
-  apron plan --taps-file psf.npy --size 8192x8192 --type f32 --h200";
+  apron plan --filter gaussian:sigma=2 --size 1920x1080x3 --pictures 200 --pinned
+  apron plan --taps-file psf.npy --size 8192x8192 --h200";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = TAPS_HELP)]

@@ -1,5 +1,5 @@
-//! Large arrays from file to file in chunks of rows, so that they need not fit in memory: `.npy` and files without a header, whose rows
-//! lie in the file as they lie in memory.
+//! Large pictures from file to file in chunks of rows, so that they need not fit in memory: `.npy`, files without a header and
+//! uncompressed TIFF, whose rows lie in the file as they lie in memory.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -8,23 +8,30 @@ use std::path::{Path, PathBuf};
 
 use apron::{Error, Pixel, Plan, RowSource, Scalar, Shape, f16};
 
+use image::metadata::Orientation;
+
 use crate::args::FilterArgs;
+use crate::codec::{self, Compression, Raw, Reading, Strips, Writing};
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
+use crate::picture::Meta;
 use crate::{npy, replace, stream};
 
 /// A picture whose rows can be read one by one.
 pub(crate) struct Array {
     path: PathBuf,
     file: File,
-    /// Where the first row begins.
-    start: u64,
+    /// Where each of its strips begins, and how many rows it has; the last may have fewer.
+    strips: Vec<u64>,
+    strip_rows: usize,
     pub(crate) shape: Shape,
     pub(crate) scalar: Scalar,
     /// Whether the byte order differs from this machine's.
     pub(crate) swapped: bool,
     /// Whether an axis of its own has the channels.
     pub(crate) channel_axis: bool,
+    /// What a TIFF says beside the pixels.
+    meta: Meta,
 }
 
 impl Array {
@@ -40,28 +47,48 @@ impl Array {
         if !found.is_file() || found.len() <= args.chunk_above {
             return None;
         }
-        let path = path.to_owned();
-        let array = match reading.raw {
-            Some(raw) => {
-                let channel_axis = raw.shape.channels > 1;
-                Self { path, file, start: 0, shape: raw.shape, scalar: raw.scalar, swapped: false, channel_axis }
+        let (path, meta) = (path.to_owned(), Meta::default());
+        let (start, array) = match reading.raw {
+            Some(Raw { shape, scalar }) => {
+                let (channel_axis, strip_rows) = (shape.channels > 1, shape.height);
+                (0, Self { path, file, strips: vec![0], strip_rows, shape, scalar, swapped: false, channel_axis, meta })
             }
             None => {
-                let npy::Rows { shape, scalar, swapped, channel_axis } = npy::rows(&mut file, reading.axes)?;
-                Self { start: file.stream_position().ok()?, path, file, shape, scalar, swapped, channel_axis }
+                let Some(npy::Rows { shape, scalar, swapped, channel_axis }) = npy::rows(&mut file, reading.axes)
+                else {
+                    return Self::of_tiff(path, file, reading);
+                };
+                let (start, strip_rows) = (file.stream_position().ok()?, shape.height);
+                (
+                    start,
+                    Self { path, file, strips: vec![start], strip_rows, shape, scalar, swapped, channel_axis, meta },
+                )
             }
         };
         let bytes = array.row_bytes().checked_mul(array.shape.height as u64)?;
-        (array.start + bytes == found.len()).then_some(array)
+        (start + bytes == found.len()).then_some(array)
+    }
+
+    fn of_tiff(path: PathBuf, file: File, reading: &Reading) -> Option<Self> {
+        let Strips { shape, scalar, swapped, offsets, rows, meta } = codec::tiff_strips(&file)?;
+        // Turned pixels come from everywhere.
+        let turns = meta.orientation != Orientation::NoTransforms && reading.auto_orient;
+        let channel_axis = shape.channels > 1;
+        let array = Self { path, file, strips: offsets, strip_rows: rows, shape, scalar, swapped, channel_axis, meta };
+        (!turns).then_some(array)
     }
 
     fn row_bytes(&self) -> u64 {
         (self.shape.row_len() * self.scalar.bytes()) as u64
     }
 
-    /// Whether a format takes rows as they come.
-    pub(crate) fn goes_into(format: &FileFormat) -> bool {
-        matches!(format.name(), "npy" | "raw")
+    /// Whether a format takes rows as they come, and all that the file says.
+    pub(crate) fn goes_into(&self, format: &FileFormat, writing: &Writing) -> bool {
+        match format.name() {
+            "npy" | "raw" => self.meta.orientation == Orientation::NoTransforms,
+            "tif" => matches!(writing.compression, None | Some(Compression::None)),
+            _ => false,
+        }
     }
 
     /// Filters every channel into a file of that format.
@@ -85,25 +112,39 @@ impl Array {
 
     fn run<S: Pixel, D: Pixel>(mut self, plan: &Plan, output: &Path, format: &FileFormat) -> Result {
         let fail = |error: io::Error| Failure::at(output, error);
-        let (shape, input) = (self.shape, self.path.clone());
-        replace::replace(output, |out| {
-            if format.name() == "npy" {
-                npy::write_rows_header(out, D::SCALAR, shape, self.channel_axis).map_err(fail)?;
-            }
-            let mut sink = |_: Range<usize>, values: &[D]| out.write_all(bytemuck::cast_slice(values));
+        let (shape, input, meta) = (self.shape, self.path.clone(), self.meta.clone());
+        let channel_axis = self.channel_axis;
+        let mut filter = |take: &mut (dyn FnMut(&[D]) -> io::Result<()> + Send)| {
+            let mut sink = |_: Range<usize>, values: &[D]| take(values);
             plan.run_streamed::<S, D>(shape, &mut self, &mut sink).map_err(|error| match error {
                 Error::Rows { what: "written", error, .. } => fail(error),
                 other => Failure::at(&input, other),
             })
+        };
+        replace::replace(output, |out| {
+            if format.name() == "tif" {
+                return codec::write_tiff_rows(out, (shape, &meta), fail, filter);
+            }
+            if format.name() == "npy" {
+                npy::write_rows_header(out, D::SCALAR, shape, channel_axis).map_err(fail)?;
+            }
+            filter(&mut |values| out.write_all(bytemuck::cast_slice(values)))
         })
     }
 }
 
 impl<P: Pixel> RowSource<P> for Array {
     fn read(&mut self, rows: Range<usize>, into: &mut [P]) -> io::Result<()> {
-        self.file.seek(SeekFrom::Start(self.start + rows.start as u64 * self.row_bytes()))?;
         let bytes = bytemuck::cast_slice_mut::<P, u8>(into);
-        self.file.read_exact(bytes)?;
+        let (mut next, mut rest) = (rows.start, &mut *bytes);
+        while next < rows.end {
+            let (strip, skipped) = (next / self.strip_rows, next % self.strip_rows);
+            let here = (self.strip_rows - skipped).min(rows.end - next);
+            let (part, others) = rest.split_at_mut(here * self.row_bytes() as usize);
+            self.file.seek(SeekFrom::Start(self.strips[strip] + skipped as u64 * self.row_bytes()))?;
+            self.file.read_exact(part)?;
+            (next, rest) = (next + here, others);
+        }
         if self.swapped {
             bytes.chunks_exact_mut(size_of::<P>()).for_each(<[u8]>::reverse);
         }

@@ -39,17 +39,32 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
     let jobs = jobs::jobs(&args)?;
     check_options(&args, &jobs)?;
     clean_up_on_signals();
-    let pipeline = steps::pipeline(steps, &args)?;
-    if let Some(error) = pipeline.plans()[0].fallback().filter(|_| args.verbose) {
+    let watched = !args.quiet && std::io::stderr().is_terminal();
+    let bar = (watched && jobs.len() == 1).then(steps::bar_of_one);
+    let pipeline = steps::pipeline(steps, &args, bar.as_ref())?;
+    let fallback = || pipeline.plans()[0].fallback().filter(|_| args.verbose);
+    let begins_on_cpu = fallback().inspect(|error| {
         report(&format!("running on the CPU, because there is no GPU: {}", why_no_gpu(error)));
-    }
+    });
     if pipeline.device() == Device::Cpu && !args.quiet {
         let ignored = [(args.autotune, "--autotune"), (args.gpu_memory.is_some(), "--gpu-memory")];
         for (_, option) in ignored.iter().filter(|(given, _)| *given) {
             report(&format!("{option} has no effect, because the CPU filters"));
         }
     }
-    run_all(&Task { args: &args, pipeline: &pipeline, differs }, &jobs)
+    let bar = match bar {
+        Some(bar) => bar,
+        None if watched => {
+            let style = ProgressStyle::with_template("{wide_bar} {pos} of {len}, {eta} left");
+            ProgressBar::new(jobs.len() as u64).with_style(style.expect("a literal that is well formed"))
+        }
+        None => ProgressBar::hidden(),
+    };
+    let outcome = run_all(&Task { args: &args, pipeline: &pipeline, differs }, &jobs, &bar);
+    if let (None, Some(error)) = (begins_on_cpu, fallback()) {
+        report(&format!("the CPU was used, because the GPU could not be: {}", why_no_gpu(error)));
+    }
+    outcome
 }
 
 /// Refuses options that contradict the output's name, or that would be ignored.
@@ -104,14 +119,8 @@ fn available(meminfo: &str) -> Option<usize> {
 }
 
 /// Runs several jobs at a time; a job that fails does not stop the others.
-fn run_all(task: &Task<'_>, jobs: &[Job]) -> Result {
+fn run_all(task: &Task<'_>, jobs: &[Job], bar: &ProgressBar) -> Result {
     let args = task.args;
-    let bar = if args.quiet || jobs.len() == 1 || !std::io::stderr().is_terminal() {
-        ProgressBar::hidden()
-    } else {
-        let style = ProgressStyle::with_template("{wide_bar} {pos} of {len}, {eta} left");
-        ProgressBar::new(jobs.len() as u64).with_style(style.expect("a literal that is well formed"))
-    };
     let at_once = args.jobs.map_or_else(jobs_at_once, usize::from);
     let next = AtomicUsize::new(0);
     let (failures, skipped) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
@@ -138,7 +147,10 @@ fn run_all(task: &Task<'_>, jobs: &[Job]) -> Result {
                     failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
                 }
             }
-            bar.inc(1);
+            // That of a single picture counts pixels.
+            if jobs.len() > 1 {
+                bar.inc(1);
+            }
         }
     };
     match at_once.min(jobs.len()) {
@@ -233,7 +245,7 @@ impl Task<'_> {
             output.display(),
             first.describe(),
             args.border,
-            pipeline.device(),
+            pipeline.plans()[0].ran_on(),
             ms(read),
             ms(ran),
             ms(written)
@@ -249,8 +261,10 @@ impl Task<'_> {
     /// Filters a large array from file to file, if nothing about it needs all of it at once.
     fn in_chunks(&self, job: &Job, format: &FileFormat) -> Result<Option<Done>> {
         let Self { args, pipeline, .. } = self;
-        let ([plan], true) = (pipeline.plans(), Array::goes_into(format)) else { return Ok(None) };
-        let Some(array) = Array::open(&job.input, args) else { return Ok(None) };
+        let [plan] = pipeline.plans() else { return Ok(None) };
+        let Some(array) = Array::open(&job.input, args).filter(|array| array.goes_into(format, &args.writing)) else {
+            return Ok(None);
+        };
         let target = args.output_type.unwrap_or(array.scalar);
         let is_plain = matches!(args.scaling.finish(array.scalar, target), Ok((None, None)));
         // What is cut off is counted with all sums at hand.
@@ -270,7 +284,7 @@ impl Task<'_> {
                 job.output.display(),
                 args.border,
                 steps::variants(pipeline, shape),
-                pipeline.device(),
+                pipeline.plans()[0].ran_on(),
                 start.elapsed().as_secs_f64() * 1e3
             )
         });

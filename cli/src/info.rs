@@ -46,7 +46,7 @@ fn gpus(out: &mut dyn Write) -> io::Result<()> {
                     Err(error) => writeln!(out, "  gpu:{ordinal}  cannot be used: {error}")?,
                 }
             }
-            writeln!(out, "  auto   is gpu:0")?;
+            writeln!(out, "  auto   is cpu or gpu:0, for each call the faster")?;
         }
         Err(error) => no_gpu(out, &error)?,
     }

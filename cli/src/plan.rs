@@ -1,15 +1,31 @@
-//! `apron plan`: which variant would run, how long it should take, and why the others would not.
+//! `apron plan`: which variant would run, how long it should take, and why the others would not; and on which device, where that is open.
 
-use apron::{Candidate, Plan};
+use std::io::{self, Write};
+use std::time::Duration;
+
+use apron::{Candidate, Device, Error, Plan, Reckoning, Work};
 
 use crate::args::PlanArgs;
 use crate::failure::Result;
+use crate::info::why_no_gpu;
 use crate::output::print;
 
 pub(crate) fn run(args: &PlanArgs) -> Result {
     let filter = args.choice.filter()?;
-    let plan = Plan::builder(&filter).device(args.device).autotune(args.autotune).build()?;
-    let (source, target) = (args.r#type, args.output_type.unwrap_or(args.r#type));
+    let on = |device| Plan::builder(&filter).device(device).autotune(args.autotune).build();
+    let open = args.device == Device::Auto && !args.h200 && !args.autotune;
+    let reckoned = if open { Some(Reckoned::new(&on(Device::Auto)?, args)) } else { None };
+    let device = match (&reckoned, args.device) {
+        (Some(reckoned), _) => reckoned.usual(),
+        // Only GPUs are measured.
+        (None, Device::Auto) if args.autotune => Device::Gpu(0),
+        (None, device) => device,
+    };
+    let plan = match on(device) {
+        Err(Error::NoGpu { .. }) if args.device == Device::Auto => on(Device::Cpu)?,
+        plan => plan?,
+    };
+    let (source, target) = (args.scalar, args.output_type.unwrap_or(args.scalar));
     let chosen = plan.variant_of(args.size, source, target)?;
     let (place, candidates) = match args.h200 {
         true => ("an H200".to_owned(), plan.candidates_on_h200(args.size, source, target)),
@@ -21,6 +37,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result {
     print(|out| {
         let types = if source == target { source.to_string() } else { format!("{source} to {target}") };
         writeln!(out, "{}x{} taps, {product}; {} of {types} on {place}", filter.cols(), filter.rows(), args.size)?;
+        reckoned.as_ref().map_or(Ok(()), |reckoned| reckoned.write(out, args))?;
         let shortest = candidates.iter().filter_map(|candidate| candidate.predicted).min();
         candidates.iter().try_for_each(|candidate| {
             let verdict = match (chosen == candidate.variant, args.autotune) {
@@ -38,8 +55,91 @@ fn line(candidate: &Candidate) -> String {
     let time = match (&candidate.declined, candidate.predicted) {
         (Some(reason), _) => format!("{:>12}  {reason}", "-"),
         (None, None) => format!("{:>12}", "unknown"),
-        (None, Some(time)) if time.as_secs_f64() < 0.01 => format!("{:>9.1} us", time.as_secs_f64() * 1e6),
-        (None, Some(time)) => format!("{:>9.1} ms", time.as_secs_f64() * 1e3),
+        (None, Some(time)) => format!("{:>12}", show(time)),
     };
     format!("{:<16} {time}", candidate.variant.name())
+}
+
+fn show(time: Duration) -> String {
+    match time.as_secs_f64() {
+        seconds if seconds < 0.01 => format!("{:.1} us", seconds * 1e6),
+        seconds => format!("{:.1} ms", seconds * 1e3),
+    }
+}
+
+/// What `auto` makes of a call.
+struct Reckoned {
+    /// Before a GPU is open, and when one is.
+    first: Reckoning,
+    open: Reckoning,
+    /// Why it cannot be opened.
+    failed: Option<Error>,
+}
+
+impl Reckoned {
+    fn new(plan: &Plan, args: &PlanArgs) -> Self {
+        let work = Work {
+            shape: args.size,
+            source: args.scalar,
+            target: args.output_type.unwrap_or(args.scalar),
+            pictures: args.pictures.get() as usize,
+            pinned: args.pinned,
+        };
+        let first = plan.reckoning(&work);
+        // Then the link is measured, too.
+        #[cfg(feature = "gpu")]
+        let failed = first.gpu.as_ref().and_then(|_| apron::gpu::Gpu::open(0).err());
+        #[cfg(not(feature = "gpu"))]
+        let failed = None;
+        Self { open: plan.reckoning(&work), first, failed }
+    }
+
+    /// Where calls run in the long run.
+    fn usual(&self) -> Device {
+        match (self.open.cpu, &self.open.gpu) {
+            _ if self.failed.is_some() => Device::Cpu,
+            (Some(cpu), Some(gpu)) if gpu.total < cpu => Device::Gpu(0),
+            (None, Some(_)) => Device::Gpu(0),
+            _ => Device::Cpu,
+        }
+    }
+
+    fn write(&self, out: &mut dyn Write, args: &PlanArgs) -> io::Result<()> {
+        let memory = if args.pinned { "pinned" } else { "ordinary" };
+        let pictures = if args.pictures.get() > 1 { format!("{} pictures", args.pictures) } else { "a picture".into() };
+        writeln!(out, "  {pictures} of {}, from {memory} memory to {memory} memory", args.scalar)?;
+        let threads = self.open.threads;
+        let threads = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
+        match self.open.cpu {
+            Some(time) => writeln!(out, "    cpu    {:>10}  {threads}", show(time))?,
+            None => writeln!(out, "    cpu    {:>10}  it has no such variant", "-")?,
+        }
+        let gpu = match (&self.failed, &self.open.gpu) {
+            (None, Some(gpu)) => gpu,
+            (failed, _) => {
+                let why = failed.as_ref().map_or_else(|| self.open.why.clone(), why_no_gpu);
+                return writeln!(out, "    gpu:0  {:>10}  {why}", "-");
+            }
+        };
+        let (link, kernel, staging) = (show(gpu.link), show(gpu.kernel), show(gpu.staging));
+        let rates = gpu
+            .measured
+            .map_or_else(String::new, |(up, down)| format!(" ({:.1} GB/s up, {:.1} GB/s down)", up / 1e9, down / 1e9));
+        writeln!(
+            out,
+            "    gpu:0  {:>10}  link {link}{rates}, kernel {kernel}, staging {staging}, calls {}",
+            show(gpu.total),
+            show(gpu.call)
+        )?;
+        let opening = self.first.gpu.as_ref().map_or(Duration::ZERO, |gpu| gpu.opening);
+        writeln!(
+            out,
+            "    beside: {} to open gpu:0, {} for a plan's first call there",
+            show(opening),
+            show(gpu.setup)
+        )?;
+        writeln!(out, "    a program's first call: {}, {}", self.first.device, self.first.why)?;
+        writeln!(out, "    when gpu:0 is open: {}, {}", self.open.device, self.open.why)?;
+        writeln!(out, "    in the long run: {}", self.usual())
+    }
 }

@@ -215,6 +215,11 @@ pub(crate) unsafe fn store_f64(at: u64, value: f64) {
     machine::here().store(at as usize, words(value));
 }
 
+#[track_caller]
+pub(crate) unsafe fn mma(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
+    machine::here().product(sums, a, b)
+}
+
 /// The number whose lower half is the first word.
 fn wide([low, high]: [u32; 2]) -> f64 {
     f64::from_bits(u64::from(high) << 32 | u64::from(low))

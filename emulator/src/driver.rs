@@ -69,6 +69,8 @@ struct Driver {
     settings: Settings,
     devices: Vec<Device>,
     initialised: AtomicU32,
+    /// Threads that are in the middle of opening a device.
+    opening: AtomicU32,
     launches: AtomicU32,
     state: Mutex<State>,
 }
@@ -174,14 +176,21 @@ fn driver() -> &'static Driver {
                 .collect(),
             settings,
             initialised: AtomicU32::default(),
+            opening: AtomicU32::default(),
             launches: AtomicU32::default(),
             state: Mutex::default(),
         }
     })
 }
 
-/// A process with a finding always ends with an error.
+/// A process with a finding always ends with an error, and so does one that ends while a thread is in the middle of opening a device: a
+/// driver takes itself down here.
 extern "C" fn report() {
+    if driver().opening.load(Relaxed) > 0 {
+        eprintln!("emulator: the process ends while a device is being opened");
+        // SAFETY: as below.
+        unsafe { libc::_exit(70) };
+    }
     let findings = driver().state().findings.len();
     if findings > 0 {
         eprintln!("emulator: {findings} finding(s), see above");
@@ -381,6 +390,9 @@ exports! {
     }
 
     Driver fn cuDevicePrimaryCtxRetain(driver, context: *mut usize, device: c_int) {
+        driver.opening.fetch_add(1, Relaxed);
+        std::thread::sleep(Duration::from_millis(driver.settings.opening.into()));
+        driver.opening.fetch_sub(1, Relaxed);
         match driver.devices.get(device as usize).map(|device| device.dead.load(Relaxed)) {
             Some(0) => put(context, CONTEXT + device as usize),
             Some(dead) => dead,

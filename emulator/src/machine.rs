@@ -140,6 +140,8 @@ pub(crate) enum Pause {
     Block { flag: bool },
     /// It waits for its warp.
     Warp,
+    /// It waits for its warp's parts of a product of matrices, which puts no accesses in order.
+    Product,
     /// It has left the kernel.
     Done,
     /// It is at fault.
@@ -200,7 +202,13 @@ struct Thread {
     /// Groups of copies that it has closed.
     groups: Cell<usize>,
     copies: RefCell<VecDeque<InFlight>>,
+    /// Products that it has begun, and its parts of the factors of the last two: the other lanes may still read the older one.
+    products: Cell<usize>,
+    factors: [Cell<Factors>; 2],
 }
+
+/// A lane's parts of two matrices.
+type Factors = ([u32; 4], [u32; 2]);
 
 /// A float on its way to shared memory.
 struct InFlight {
@@ -268,6 +276,8 @@ impl<'a> Machine<'a> {
             stores: Cell::default(),
             groups: Cell::default(),
             copies: RefCell::default(),
+            products: Cell::default(),
+            factors: Default::default(),
         };
         let machine = Self {
             launch,
@@ -342,11 +352,17 @@ impl<'a> Machine<'a> {
                             pauses[thread] = Some(self.resume(thread, &mut lanes[thread])?);
                         }
                     }
-                    if pauses[members.clone()].iter().any(|&pause| pause != Some(Pause::Warp)) {
+                    let first = pauses[members.start];
+                    let together = matches!(first, Some(Pause::Warp | Pause::Product));
+                    if !together || pauses[members.clone()].iter().any(|&pause| pause != first) {
                         break;
                     }
-                    self.same_site(members.clone(), "a barrier of the warp")?;
-                    warp.update(|passed| passed + 1);
+                    if first == Some(Pause::Warp) {
+                        self.same_site(members.clone(), "a barrier of the warp")?;
+                        warp.update(|passed| passed + 1);
+                    } else {
+                        self.same_site(members.clone(), "a product of matrices")?;
+                    }
                     pauses[members.clone()].fill(None);
                 }
             }
@@ -360,9 +376,7 @@ impl<'a> Machine<'a> {
             let missing = match stuck {
                 Some(waiting) => {
                     let warp = waiting / WARP * WARP..(waiting / WARP * WARP + WARP).min(lanes.len());
-                    warp.clone()
-                        .find(|&thread| pauses[thread] != Some(Pause::Warp))
-                        .map(|other| (waiting, other, "warp"))
+                    warp.clone().find(|&thread| pauses[thread] != pauses[waiting]).map(|other| (waiting, other, "warp"))
                 }
                 None => all
                     .clone()
@@ -375,11 +389,12 @@ impl<'a> Machine<'a> {
                     _ => format!("waits at {}", place(self.threads[other].site.get())),
                 };
                 let other = self.name(other);
+                let at = if pauses[waiting] == Some(Pause::Product) { "product of matrices" } else { "barrier" };
                 self.find(
                     waiting,
                     self.threads[waiting].site.get(),
                     LAUNCH_FAILED,
-                    &format!("waits at a barrier of the {whom} that not all threads reach: thread {other} {does}"),
+                    &format!("waits at a {at} of the {whom} that not all threads reach: thread {other} {does}"),
                 );
                 return None;
             }
@@ -478,6 +493,39 @@ impl<'a> Machine<'a> {
         thread.site.set(Location::caller());
         self.suspend(pause);
         self.any.get()
+    }
+
+    /// The lane's part of `sums + a * b`: a product of two matrices that the lanes hold together, whose parts are where the manual of PTX
+    /// puts them for `mma.m16n8k32` of bytes.
+    #[track_caller]
+    pub(crate) fn product(&self, sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
+        let current = self.current.get();
+        let (first, lane) = (current / WARP * WARP, current % WARP);
+        let Some(warp) = self.threads.get(first..first + WARP) else {
+            self.fault(format!("multiplies matrices in a warp of {} threads", self.threads.len() - first));
+        };
+        let thread = &self.threads[current];
+        let turn = thread.products.get() % 2;
+        thread.products.update(|count| count + 1);
+        thread.factors[turn].set((a, b));
+        thread.site.set(Location::caller());
+        self.suspend(Pause::Product);
+        let rows = [lane / 4, lane / 4 + 8];
+        let columns = [2 * (lane % 4), 2 * (lane % 4) + 1];
+        let mut result = sums;
+        // Four neighbouring elements of a row, or of a column, are the bytes of one word.
+        for k in (0..32).step_by(4) {
+            let (holder, part) = (k / 4 % 4, k / 16);
+            let word_of_a = |row: usize| warp[4 * (row % 8) + holder].factors[turn].get().0[2 * part + row / 8];
+            let word_of_b = |column: usize| warp[4 * column + holder].factors[turn].get().1[part];
+            let (a, b) = (rows.map(word_of_a), columns.map(word_of_b));
+            for (at, sum) in result.iter_mut().enumerate() {
+                let pairs = a[at / 2].to_le_bytes().into_iter().zip(b[at % 2].to_le_bytes());
+                let product: i32 = pairs.map(|(a, b)| i32::from(a) * i32::from(b as i8)).sum();
+                *sum = sum.wrapping_add(product);
+            }
+        }
+        result
     }
 
     fn toucher(&self) -> Toucher {
@@ -912,6 +960,8 @@ mod tests {
     /// What threads of a block do.
     #[derive(Clone, Copy)]
     enum Step {
+        /// Every thread does it.
+        All(fn(u64)),
         /// The thread of this number does it, with the address of the launch.
         By(i32, fn(u64)),
         /// All wait for their warp.
@@ -937,6 +987,7 @@ mod tests {
         fn script(steps: *const [Step], at: u64) {
             for &step in &*steps {
                 match step {
+                    Step::All(act) => act(at),
                     Step::By(thread, act) if thread_x() == thread => act(at),
                     Step::By(..) => (),
                     Step::Warp => warp_barrier(),
@@ -1206,6 +1257,74 @@ mod tests {
             copies_wait::<0>()
         });
         assert_eq!(device.finds(&[write[1], Block, copy, done, Block, write[2], Block, read]), "");
+    }
+
+    /// Elements of two matrices: any byte, unsigned and signed.
+    fn element_of_a(row: usize, column: usize) -> u8 {
+        (row * 37 + column * 101 + row * column) as u8
+    }
+
+    fn element_of_b(row: usize, column: usize) -> i8 {
+        (row * 59 + column * 83 + 5 * row * column + 128) as u8 as i8
+    }
+
+    /// A lane's parts of them, from the table in the manual of PTX; then its sums go where they belong among 16 rows of 8.
+    fn multiply(at: u64) {
+        let lane = thread_x() as usize % 32;
+        let (group, turn) = (lane / 4, lane % 4);
+        let a = [0, 1, 2, 3].map(|word| {
+            let (row, column) = (group + 8 * (word % 2), 4 * turn + 16 * (word / 2));
+            u32::from_le_bytes([0, 1, 2, 3].map(|i| element_of_a(row, column + i)))
+        });
+        let b = [0, 1].map(|word| {
+            let row = 4 * turn + 16 * word;
+            u32::from_le_bytes([0, 1, 2, 3].map(|i| element_of_b(row + i, group) as u8))
+        });
+        // SAFETY: the emulator checks it.
+        unsafe {
+            let sums = mma(mma([1, 2, 3, i32::MAX], a, b), a, b);
+            for (i, sum) in sums.into_iter().enumerate() {
+                let place = 8 * (group + 8 * (i / 2)) + 2 * turn + i % 2;
+                let warp = 2 * block_x() as u64 + thread_x() as u64 / 32;
+                store_words(at + 512 * warp + 4 * place as u64, [sum as u32]);
+            }
+        }
+    }
+
+    #[test]
+    fn products_of_matrices() {
+        let device = Device::new(4 * 512, &[]);
+        assert_eq!(device.finds(&[Step::All(multiply)]), "");
+        let found: [u8; 4 * 512] = device.read();
+        for (place, bytes) in found.chunks(4).enumerate() {
+            let (row, column) = (place / 8 % 16, place % 8);
+            let product: i32 =
+                (0..32).map(|k| i32::from(element_of_a(row, k)) * i32::from(element_of_b(k, column))).sum();
+            let start = [1, 2, 3, i32::MAX][2 * (row / 8) + column % 2];
+            let expected = start.wrapping_add(product).wrapping_add(product);
+            assert_eq!(i32::from_le_bytes(bytes.try_into().unwrap()), expected, "row {row}, column {column}");
+        }
+    }
+
+    #[test]
+    fn lanes_that_miss_a_product() {
+        let device = Device::new(4, &[0; 4]);
+        let alone = by!(3, |_at| mma([0; 4], [0; 4], [0; 2]));
+        assert_finds(&device, &[alone], "waits at a product of matrices of the warp that not all threads reach");
+        assert_finds(
+            &device,
+            &[alone, Warp],
+            "waits at a barrier of the warp that not all threads reach: thread (3, 0, 0) waits at",
+        );
+        // It is no barrier.
+        let all = Step::All(|_at| {
+            // SAFETY: the emulator checks it.
+            unsafe { mma([0; 4], [0; 4], [0; 2]) };
+        });
+        let (write, read) =
+            (by!(0, |_at| Shared::dynamic().store(0, 1.0)), by!(1, |_at| Shared::dynamic().load_word(0)));
+        assert_finds(&device, &[write, all, read], "of shared memory in a race");
+        assert_eq!(device.finds(&[write, all, Warp, all, read]), "");
     }
 
     #[test]

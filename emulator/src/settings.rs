@@ -20,6 +20,8 @@ pub(crate) struct Settings {
     pub(crate) driver: u32,
     /// Seconds that a launch may take; then the process ends, and reports that the kernel does not end.
     pub(crate) limit: u32,
+    /// Milliseconds that it takes to open a device.
+    pub(crate) opening: u32,
     pub(crate) failures: Vec<Failure>,
     pub(crate) sabotage: Option<Sabotage>,
     /// When work in streams is done.
@@ -78,6 +80,7 @@ impl Settings {
             pitch: i32::MAX as u32,
             driver: 13000,
             limit: 300,
+            opening: 0,
             failures: Vec::new(),
             sabotage: None,
             order: Order::Late,
@@ -95,6 +98,7 @@ impl Settings {
                 "shared" => settings.shared = bytes(value).and_then(|bytes| bytes.try_into().ok()).ok_or_else(wrong)?,
                 "pitch" => settings.pitch = number(value)?,
                 "limit" => settings.limit = number(value)?,
+                "opening" => settings.opening = number(value)?,
                 "driver" => {
                     let (major, minor) = value.split_once('.').ok_or_else(wrong)?;
                     settings.driver = 1000 * number(major)? + 10 * number(minor)?;

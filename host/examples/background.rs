@@ -23,7 +23,7 @@ fn main() -> Result<(), apron::Error> {
     let (view, middle) = (stars.view(), (160, 100));
     println!(
         "{}: the star {:.1}, the sky beside it {:.1}",
-        plan.device(),
+        plan.ran_on(),
         view.row(middle.1)[middle.0],
         view.row(20)[160]
     );

@@ -22,7 +22,7 @@ fn main() -> Result<(), apron::Error> {
         batch.push((src, ImageViewMut::from_pixels(result, WIDTH, HEIGHT)?));
     }
     plan.run_batch(&mut batch)?;
-    println!("{}: {} frames in {:.1?}", plan.device(), frames.len(), start.elapsed());
+    println!("{}: {} frames in {:.1?}", plan.ran_on(), frames.len(), start.elapsed());
     assert_eq!(results[7][0], [7, 14, 255]);
     Ok(())
 }

@@ -33,6 +33,9 @@ pub use half::f16;
 pub use image::dynamic::filter;
 pub use image::{AsImage, AsImageMut, Format, Image, ImageView, ImageViewMut, Layout, Pixel, Scalar, Shape};
 pub use pipeline::Pipeline;
-pub use plan::{Candidate, Device, Gpus, Plan, PlanBuilder, RowSink, RowSource, Step};
+#[cfg(feature = "gpu")]
+#[doc(hidden)]
+pub use plan::FlowOptions;
+pub use plan::{Candidate, Device, Gpus, Plan, PlanBuilder, ReckonedGpu, Reckoning, RowSink, RowSource, Step, Work};
 pub use progress::Progress;
 pub use variant::{Family, Variant};

@@ -4,8 +4,9 @@
 use crate::gpu::flow::{self, Picture};
 use crate::image::{Image, ImageView, ImageViewMut, Pixel, Shape};
 #[cfg(feature = "gpu")]
-use crate::plan::pixels;
-use crate::plan::{Channels, agree};
+use crate::plan::On;
+use crate::plan::auto::Where;
+use crate::plan::{Channels, Job, agree, pixels, run};
 use crate::{Alpha, Device, Error, Plan, Result};
 
 /// Several plans, one after the other, each on the results of the one before it. Each may have its own border and variant.
@@ -82,7 +83,7 @@ impl Pipeline {
         &self.plans
     }
 
-    /// The device that it runs on.
+    /// The device that it runs on: see [`Plan::device`]. On [`Device::Auto`], all steps of a call run on the same one.
     pub fn device(&self) -> Device {
         self.plans[0].device()
     }
@@ -172,9 +173,22 @@ impl Pipeline {
         src: &ImageView<'_, S>,
         dst: &mut ImageViewMut<'_, D>,
     ) -> Result<()> {
+        let job = Job::of::<S, D>(&[(src.is_pinned(), dst.is_pinned(), src.shape())]).between(M::SCALAR);
+        let plans: Vec<_> = self.plans.iter().zip(channels.iter().copied()).collect();
+        run(&plans, &job, |place| self.chain_on::<S, M, D>(place, channels, src, dst))
+    }
+
+    /// The same on the CPU or on GPUs.
+    fn chain_on<S: Pixel, M: Pixel, D: Pixel>(
+        &self,
+        place: Where,
+        channels: &[Channels],
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+    ) -> Result<()> {
         let last = self.plans.len() - 1;
         #[cfg(feature = "gpu")]
-        if self.device() != Device::Cpu && last > 0 {
+        if place == Where::Gpu && last > 0 {
             match self.flow::<S, M, D>(channels, src, dst) {
                 // One by one, steps need less memory.
                 Err(Error::DeviceMemory { .. } | Error::Parameter { name: "memory", .. }) => {}
@@ -182,18 +196,21 @@ impl Pipeline {
             }
         }
         let Shape { width, height, channels: count } = src.shape();
+        let pixels = pixels(src.shape());
         let mut between: Option<Image<M>> = None;
         for (plan, &of_plan) in self.plans.iter().zip(channels).take(last) {
             let mut next = Image::zeroed(width, height, count)?;
+            let (out, call) = (&mut next.view_mut(), plan.report.call(pixels));
             match &between {
-                None => plan.run_as(of_plan, src, &mut next.view_mut())?,
-                Some(before) => plan.run_as(of_plan, &before.view(), &mut next.view_mut())?,
+                None => plan.run_at(place, of_plan, src, out, &call)?,
+                Some(before) => plan.run_at(place, of_plan, &before.view(), out, &call)?,
             }
             between = Some(next);
         }
+        let (plan, of_plan) = (&self.plans[last], channels[last]);
         match &between {
-            None => self.plans[last].run_as(channels[last], src, dst),
-            Some(before) => self.plans[last].run_as(channels[last], &before.view(), dst),
+            None => plan.run_at(place, of_plan, src, dst, &plan.report.call(pixels)),
+            Some(before) => plan.run_at(place, of_plan, &before.view(), dst, &plan.report.call(pixels)),
         }
     }
 
@@ -207,15 +224,17 @@ impl Pipeline {
     ) -> Result<()> {
         let last = self.plans.len() - 1;
         let steps = self.plans.iter().zip(channels).enumerate().map(|(number, (plan, &channels))| {
-            let source = if number == 0 { S::SCALAR } else { M::SCALAR };
             let target = if number == last { D::SCALAR } else { M::SCALAR };
             plan.check_target(target)?;
-            plan.on_gpus(channels, (source, target), None)
+            match plan.on(Where::Gpu)? {
+                On::Gpu(gpus) => Ok(plan.step_on(gpus, channels, target, None)),
+                On::Cpu(_) => Err(crate::plan::on_cpu()),
+            }
         });
         let steps: Vec<_> = steps.collect::<Result<_>>()?;
         // Of those that do not take all, each filters as many.
         let filtered = channels.iter().map(|channels| channels.filtered()).max().unwrap_or(1);
-        let picture = Picture { src: *src, dst: dst.reborrow(), filtered };
+        let picture = Picture::new(*src, dst.reborrow(), filtered);
         let pixels = pixels(src.shape());
         let call = self.plans[last].report.call(pixels);
         flow::run(&steps, &mut [picture], &call.stage(0, pixels)).map_err(|(_, error)| error)?;

@@ -42,6 +42,9 @@ pub enum Variant {
     /// (less than 256 pixels away) counted; less than 2 were seen. A tile with a pixel that is not finite, or is beyond 1e30,
     /// is computed tap by tap. Devices differ from each other within that error.
     Fourier,
+    /// Bytes made of bytes on the tensor cores: taps as whole numbers of up to three bytes, whose sums are exact. Results in doubt, whose
+    /// byte the taps' own rounding could change, are computed in f64, so that results are correctly rounded as all others.
+    Matrix,
 }
 
 /// A variant's description.
@@ -100,6 +103,12 @@ const TABLE: &[Row] = &[
         name: "fourier",
         family: Family::Fourier,
         summary: "tiles multiplied as spectra: windows of any size",
+    },
+    Row {
+        variant: Variant::Matrix,
+        name: "matrix",
+        family: Family::Direct,
+        summary: "bytes to bytes in whole numbers, on the tensor cores: 1 to 4 channels, windows of up to 65536 taps that fit a tile",
     },
 ];
 

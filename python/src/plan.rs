@@ -22,7 +22,7 @@ use crate::threads::without_lock;
 ///     What lies outside the image: "constant" (zeros), "constant:VALUE", "replicate", "reflect", "reflect101", "wrap", or "keep", which copies
 ///     the image where the window leaves it.
 /// device : str, default "auto"
-///     "cpu", "gpu", "gpu:N", "gpu:all", or "auto" for the first GPU, and the CPU where there is none.
+///     "cpu", "gpu", "gpu:N", "gpu:all", or "auto": for each call the CPU or the first GPU, whichever is predicted to be faster.
 /// variant : str, optional
 ///     The variant to run; chosen for each size of image unless given.
 /// memory : int, optional
@@ -94,7 +94,7 @@ impl Plan {
         self.border.to_string()
     }
 
-    /// The device that it runs on: never "auto".
+    /// The device that it runs on: "auto" if each call chooses between the CPU and the first GPU.
     #[getter]
     fn device(&self) -> String {
         self.plan.device().to_string()
@@ -106,7 +106,13 @@ impl Plan {
         self.variant.map(Variant::name)
     }
 
-    /// Why "auto" became the CPU, if it did.
+    /// Where this thread's last call ran, if the device is "auto": "cpu" or "gpu:0". Else the device.
+    #[getter]
+    fn ran_on(&self) -> String {
+        self.plan.ran_on().to_string()
+    }
+
+    /// Why "auto" became the CPU, if it did: there is no driver, or the GPU could not be opened, or was lost.
     #[getter]
     fn fallback(&self) -> Option<String> {
         self.plan.fallback().map(ToString::to_string)
@@ -127,7 +133,7 @@ impl Plan {
         format!("apron.Plan({}, border={:?}, device={:?})", self.filter.described(), self.border(), self.device())
     }
 
-    /// Pickled with the device that it runs on.
+    /// Pickled with its device, or with "cpu" if there was no GPU for "auto".
     #[expect(clippy::type_complexity, reason = "a tuple, as Python wants it")]
     fn __reduce__(
         slf: &Bound<'_, Self>,

@@ -186,6 +186,8 @@ def test_plans():
     automatic = Plan("identity")
     assert automatic.variant is None
     assert (automatic.device == "cpu") == (automatic.fallback is not None)
+    # Much too small for a GPU.
+    assert (automatic(np.zeros((4, 3), np.uint8)) == 0).all() and automatic.ran_on == plan.ran_on == "cpu"
 
 
 class Tensor:

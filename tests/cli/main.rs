@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         files::trials(),
         steps::trials(),
         bad_input::trials(),
-        chunks::trials(),
+        chunks::trials(&chunks::probe()),
         codecs::trials(&judges),
         faults::trials(),
         fuzzed::trials(),

@@ -1,5 +1,8 @@
 //! `apron plan`, and what `--autotune` keeps.
 
+use std::ffi::OsStr;
+
+use conformance::built;
 use conformance::product::Gpu;
 use conformance::suite::gpu_trial;
 use libtest_mimic::{Failed, Trial};
@@ -9,6 +12,10 @@ use crate::tool::{Bench, PICTURES};
 pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
     vec![
         Trial::test("plan::names_the_choice_and_its_reason", choice),
+        Trial::test("plan::reckons_without_a_driver", || {
+            reckons(OsStr::new("no-such-library.so"), &["no-such-library.so"])
+        }),
+        Trial::test("plan::reckons_with_a_gpu", reckons_with_gpu).with_ignored_flag(built::no_emulator().is_some()),
         gpu_trial("plan::autotune_remembers", gpu, remembers),
     ]
 }
@@ -43,6 +50,24 @@ fn choice() -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// Where `auto` would run a small picture, with the driver of this name: the CPU. Other lines have these words.
+fn reckons(driver: &OsStr, words: &[&str]) -> Result<(), Failed> {
+    let bench = Bench::new();
+    let arguments = ["plan", "--filter", "gaussian:sigma=2", "--size", "64x64x3", "--pictures", "2"];
+    let output = bench.run_with(&arguments, &[("APRON_DRIVER", driver)])?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let all = ["2 pictures of u8, from ordinary memory", "    cpu ", "    gpu:0 ", " on cpu"];
+    match all.iter().chain(words).find(|word| !text.contains(**word)) {
+        None if output.status.success() => Ok(()),
+        missing => Err(format!("{}, without {missing:?}: {text}", output.status).into()),
+    }
+}
+
+fn reckons_with_gpu() -> Result<(), Failed> {
+    let words = ["GB/s up", "kernel", "staging", "to open gpu:0", "first call: cpu", "in the long run: cpu"];
+    reckons(built::emulator()?.as_os_str(), &words)
 }
 
 /// Measurements are written once and read back, and lines that cannot be parsed are ignored.

@@ -144,6 +144,10 @@ const CONTROLS: &[Control] = &[
     Control { sabotage: "one-pixel", grid_rows: None, test: "stored::ties::gpu", who: "on gpu:0", what: "values are wrong" },
     Control { sabotage: "border", grid_rows: None, test: "stored::bands::gpu", who: "on gpu:0", what: "border reflect" },
     Control { sabotage: "grid-axes", grid_rows: None, test: "stored::layouts::gpu", who: "on gpu:0", what: "never written" },
+    Control { sabotage: "missing-barrier:1", grid_rows: None, test: "stored::matrix::gpu", who: "kernel matrix_", what: "of shared memory, which nothing wrote" },
+    Control { sabotage: "missing-barrier:2", grid_rows: None, test: "stored::matrix::gpu", who: "kernel matrix_", what: "of shared memory in a race" },
+    Control { sabotage: "one-pixel", grid_rows: None, test: "stored::matrix::gpu", who: "matrix on gpu:0", what: "values are wrong" },
+    Control { sabotage: "border", grid_rows: None, test: "stored::matrix::gpu", who: "matrix on gpu:0", what: "border reflect" },
     Control { sabotage: "one-pixel", grid_rows: None, test: "steps::gradient::gpu", who: "on gpu:0", what: "values are wrong" },
     Control { sabotage: "border", grid_rows: None, test: "steps::gradient::gpu", who: "on gpu:0", what: "border reflect" },
     Control { sabotage: "missing-barrier:2", grid_rows: None, test: "steps::gradient::gpu", who: "kernel gradient", what: "of shared memory in a race" },
@@ -177,10 +181,11 @@ fn caught(&Control { sabotage, grid_rows, test, who, what }: &Control) -> Result
 #[cfg(feature = "gpu")]
 mod survival {
     use apron::gpu::Gpu;
-    use apron::{Border, Device, Error, Filter, Image, Plan, Result, Variant};
+    use apron::{Border, Device, Error, Filter, FlowOptions, Image, Plan, Result, Variant};
     use libtest_mimic::{Failed, Trial};
 
     use super::{emulated, essence, text};
+    use crate::auto::{self, scenarios as choice};
 
     /// A job on a device that has something wrong with it.
     struct Scenario {
@@ -203,7 +208,22 @@ mod survival {
             run: || goes_on(|| job(300, 400)),
         },
         // By then some pictures are done, and others are under way.
-        Scenario { name: "lost_in_mid_batch", settings: "fail=cuStreamSynchronize:6:719", run: half_a_batch },
+        Scenario {
+            name: "lost_in_mid_batch",
+            settings: "fail=cuStreamSynchronize:6:719",
+            run: || half_a_batch(Device::Gpu(0), FlowOptions::default(), 1),
+        },
+        // Two feeders for each of two GPUs, of which one is lost: the other one ends what it has.
+        Scenario {
+            name: "lost_beside_another",
+            settings: "devices=2,order=others-first,fail=cuStreamSynchronize:6:719",
+            run: || half_a_batch(Device::AllGpus, FlowOptions { feeders: Some(2), ..FlowOptions::default() }, 0),
+        },
+        Scenario {
+            name: "exhausted_beside_another",
+            settings: "devices=2,fail=cuMemAlloc_v2:9:2",
+            run: || whole_batch(FlowOptions { feeders: Some(2), ..FlowOptions::default() }),
+        },
         Scenario { name: "pinned_allocation_fails", settings: "fail=cuMemAllocHost_v2:2:2", run: no_host_memory },
         Scenario {
             name: "launch_refused",
@@ -236,6 +256,23 @@ mod survival {
             run: || for_good("uncorrectable ECC error encountered"),
         },
         Scenario { name: "dropped_elsewhere", settings: "", run: dropped_elsewhere },
+        Scenario { name: "auto_opens_at_once", settings: "", run: choice::opens_at_once },
+        Scenario { name: "auto_opens_beside", settings: "opening=500", run: choice::opens_beside },
+        Scenario { name: "auto_by_many", settings: "opening=50", run: auto::callers },
+        Scenario { name: "auto_ends_while_it_opens", settings: "opening=1500", run: choice::ends_while_it_opens },
+        Scenario {
+            name: "auto_cannot_open",
+            settings: "fail=cuDevicePrimaryCtxRetain:1:46",
+            run: || choice::cannot_be_opened("opening the GPU"),
+        },
+        Scenario {
+            name: "auto_cannot_open_at_once",
+            settings: "fail=cuDevicePrimaryCtxRetain:1:46",
+            run: || choice::cannot_be_opened_at_once("opening the GPU"),
+        },
+        Scenario { name: "auto_lost", settings: "fail=cuLaunchKernel:1:719", run: choice::lost },
+        Scenario { name: "auto_refused_once", settings: "fail=cuLaunchKernel:1:701", run: choice::refused_once },
+        Scenario { name: "auto_too_large", settings: "memory=192KiB", run: choice::too_large },
         Scenario { name: "no_device", settings: "devices=0", run: || absent("finds no device") },
         Scenario { name: "driver_too_old", settings: "driver=9.2", run: || absent("need one for 10.2 or newer") },
         Scenario { name: "old_driver", settings: "driver=11.2", run: || Ok(small()?) },
@@ -318,34 +355,51 @@ mod survival {
         if left == free { Ok(()) } else { Err(format!("{} bytes leaked", free.abs_diff(left)).into()) }
     }
 
-    /// The device is lost in the middle of a batch: an error names the first picture that is not done, and those before it are right.
-    fn half_a_batch() -> Result<(), Failed> {
+    /// Six pictures with a plan for these devices: the outcome, and how many of the first pictures are right.
+    fn six(device: Device, flow: FlowOptions) -> Result<(Result<()>, usize)> {
         let picture =
             |number: usize| Image::from_vec((0..3500).map(|i| ((i * 31 + number) % 251) as u8).collect(), 70, 50, 1);
         let sources = (0..6).map(picture).collect::<Result<Vec<_>>>()?;
         let zeroed = || Image::<u8>::zeroed(70, 50, 1);
         let filter: Filter = "gaussian:sigma=1".parse()?;
         let mut targets = (0..6).map(|_| zeroed()).collect::<Result<Vec<_>>>()?;
-        let plan = Plan::builder(&filter).device(Device::Gpu(0)).variant(Variant::DirectNaive).build()?;
+        let plan = Plan::builder(&filter).device(device).variant(Variant::DirectNaive).flow(flow).build()?;
         let mut views: Vec<_> =
             sources.iter().zip(&mut targets).map(|(src, dst)| (src.view(), dst.view_mut())).collect();
-        let done = match plan.run_batch(&mut views) {
-            Err(Error::InBatch { picture, error }) if says(&error, "unspecified launch failure") => picture,
-            other => return Err(format!("{other:?}").into()),
-        };
-        if !(1..6).contains(&done) {
-            return Err(format!("picture {done} of six failed: the middle of the batch was meant").into());
-        }
+        let outcome = plan.run_batch(&mut views);
         drop(views);
         let cpu = Plan::builder(&filter).device(Device::Cpu).build()?;
-        for (number, (src, found)) in sources.iter().zip(&targets).enumerate().take(done) {
+        let mut right = 0;
+        for (src, found) in sources.iter().zip(&targets) {
             let mut expected = zeroed()?;
             cpu.run(&src.view(), &mut expected.view_mut())?;
             if *found != expected {
-                return Err(format!("picture {number}, which was done, is wrong").into());
+                break;
             }
+            right += 1;
         }
-        Ok(())
+        Ok((outcome, right))
+    }
+
+    /// The device is lost in the middle of a batch, after so many pictures at least: an error names the first one that is not done, and those
+    /// before it are right.
+    fn half_a_batch(device: Device, flow: FlowOptions, least: usize) -> Result<(), Failed> {
+        let (outcome, right) = six(device, flow)?;
+        match outcome {
+            Err(Error::InBatch { picture, error }) if says(&error, "unspecified launch failure") => {
+                let middle = (least..6).contains(&picture);
+                let told = format!("picture {picture} of six failed, {right} are right");
+                if middle && right >= picture { Ok(()) } else { Err(told.into()) }
+            }
+            other => Err(format!("{other:?}").into()),
+        }
+    }
+
+    /// A GPU's memory is exhausted in the middle of a batch that another one has a part of, and the batch is done all the same.
+    fn whole_batch(flow: FlowOptions) -> Result<(), Failed> {
+        let (outcome, right) = six(Device::AllGpus, flow)?;
+        outcome?;
+        if right == 6 { Ok(()) } else { Err(format!("{right} of six pictures are right").into()) }
     }
 
     /// All that a job leaves behind goes away in a thread that never used the GPU.
@@ -420,7 +474,7 @@ mod survival {
             Err(Error::NoGpu { reason }) if reason.contains(words) => println!("said: {reason}"),
             other => return Err(format!("{other:?}").into()),
         }
-        let plan = Plan::builder("box:size=3".parse::<apron::Filter>()?).device(Device::Auto).build()?;
-        if plan.device() == Device::Cpu { Ok(()) } else { Err(format!("it went to {}", plan.device()).into()) }
+        choice::cannot_be_opened(words)?;
+        choice::cannot_be_opened_at_once(words)
     }
 }

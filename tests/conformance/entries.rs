@@ -132,12 +132,39 @@ fn stored(variant: Variant) -> Vec<Group> {
     sizes_of("bit_").into_iter().enumerate().flat_map(group).collect()
 }
 
+/// For each entry that takes bytes on the tensor cores a window of its digits and width.
+#[cfg(feature = "gpu")]
+fn matrices() -> Vec<Group> {
+    // Taps of one digit and of two, which binary fractions hold, and of three, which none does.
+    let taps = |digits: u32, count: usize| -> Vec<f32> {
+        let tap = |i: usize| match digits {
+            1 => (i as f32 % 7.0 - 3.0) / 64.0,
+            2 => ((37 * i % 601) as f32 - 300.0) / 4096.0,
+            _ => (i as f32 % 7.0 - 3.0) / 99.0,
+        };
+        (0..count).map(tap).collect()
+    };
+    // 16 values share their bytes with 13 columns, 8 have bytes of their own with 3 or 25, and 17 of four channels are wide.
+    let widths = [(13, 1), (3, 1), (25, 1), (17, 4)];
+    let group = |(i, (digits, (cols, channels))): (usize, (u32, (usize, usize)))| {
+        let window = Window::dense("fractions", cols, 3, &taps(digits, 3 * cols));
+        let problem = Problem::new(147, 19, select::seed(56, i)).channels(channels).stored(Kind::U8, Kind::U8);
+        let border = select::BORDERS[1 + i % 5];
+        Group { window, border, problems: vec![problem.gaps(i % 2, i % 3)] }
+    };
+    (1..=3).flat_map(|digits| widths.map(|width| (digits, width))).enumerate().map(group).collect()
+}
+
 #[cfg(feature = "gpu")]
 fn of_family(name: &str, family: Family) -> Result<(), Failed> {
     let variants = || Variant::all().filter(|variant| variant.family() == family);
     for variant in variants() {
-        suite::check(&format!("{name}, {variant}"), &[OnDevice { variant }], &groups(variant))?;
-        let stored = stored(variant);
+        let stored = if variant == Variant::Matrix {
+            matrices()
+        } else {
+            suite::check(&format!("{name}, {variant}"), &[OnDevice { variant }], &groups(variant))?;
+            stored(variant)
+        };
         if !stored.is_empty() {
             let product = Product { variant: Some(variant), device: Gpu::DEVICE };
             suite::check(&format!("{name}, {variant}, stored"), &[product], &stored)?;

@@ -11,7 +11,18 @@ use conformance::suite;
 use conformance::suite::gpu_trial;
 use libtest_mimic::{Failed, Trial};
 
-const NAMES: [&str; 7] = ["splits", "tiles", "generated", "callers", "memory", "batch", "batch_errors"];
+const NAMES: [&str; 10] = [
+    "splits",
+    "tiles",
+    "generated",
+    "callers",
+    "memory",
+    "batch",
+    "batch_errors",
+    "feeders",
+    "feeders_ended",
+    "timeline",
+];
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     let trial = |name| gpu_trial(&format!("flow::{name}::gpu"), gpu, move || test(name, selection));
@@ -33,17 +44,23 @@ fn test(name: &str, selection: Selection) -> Result<(), Failed> {
         "memory" => on_gpu::memory(),
         "batch" => on_gpu::batch(),
         "batch_errors" => on_gpu::batch_errors(),
+        "feeders" => on_gpu::feeders(),
+        "feeders_ended" => on_gpu::feeders_ended(),
+        "timeline" => on_gpu::timeline(),
         _ => Err("no such test".into()),
     }
 }
 
 #[cfg(feature = "gpu")]
 mod on_gpu {
+    use std::ops::ControlFlow;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use apron::gpu::HostImage;
+    use apron::gpu::{HostImage, Span, Timeline, What};
     use apron::{
-        Border, Device, Error, Gpus, Image, ImageView, ImageViewMut, Plan, PlanBuilder, Result, Shape, Variant,
+        Border, Device, Error, FlowOptions, Gpus, Image, ImageView, ImageViewMut, Plan, PlanBuilder, Result, Shape,
+        Variant,
     };
     use conformance::problem::Window;
     use conformance::sample::{Data, Kind, Sample};
@@ -229,7 +246,7 @@ mod on_gpu {
     }
 
     fn all_variants() -> Vec<Option<Variant>> {
-        Variant::all().map(Some).chain([None]).collect()
+        conformance::product::variants(Gpu::DEVICE).into_iter().map(Some).chain([None]).collect()
     }
 
     /// Whether a selection has window `i`, of so many, with border `j`. Every border is met in each.
@@ -471,6 +488,161 @@ mod on_gpu {
                         return Err(format!("picture {number}, before the wrong one, is not done").into());
                     }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Settings for runs with several feeders, with lanes that are many or few.
+    fn crews() -> impl Iterator<Item = FlowOptions> {
+        let crews =
+            [(2, 4, None, None), (3, 7, Some(1), Some(64)), (2, 1, Some(2), None), (1, 2, Some(3), Some(1 << 20))];
+        crews.into_iter().map(|(feeders, lanes, deep, share)| FlowOptions {
+            feeders: Some(feeders),
+            lanes: Some(lanes),
+            deep,
+            share,
+            timeline: None,
+        })
+    }
+
+    /// Several threads feed each GPU from one queue: a batch gives what its pictures give one by one, from ordinary memory and from pinned, and
+    /// from several callers at once.
+    pub(super) fn feeders() -> Result<(), Failed> {
+        let sources = pictures(13);
+        let window = Window::preset("gaussian:sigma=1");
+        let builder = || Plan::builder(&window.filter).border(Border::Reflect101);
+        let (outcome, expected) = batches(&builder().device(Gpu::DEVICE).build()?, &sources);
+        outcome?;
+        let gpu = apron::gpu::Gpu::open(0)?;
+        for options in crews() {
+            for device in [Gpu::DEVICE, Device::AllGpus] {
+                let plan = builder().device(device).band_rows(9).flow(options.clone()).build()?;
+                let told = format!("{options:?} on {device}");
+                let check = |number: usize, found: &[u32]| {
+                    let row = expected[number].shape.row_len();
+                    let rows = expected[number].data.chunks(expected[number].stride);
+                    let right: Vec<u32> = rows.flat_map(|line| line[..row].iter().map(|&value| value.into())).collect();
+                    same(found, &right, row).map_err(|wrong| format!("{told}, picture {number}: {wrong}"))
+                };
+                let call = || -> Result<(), Failed> {
+                    let (outcome, found) = batches(&plan, &sources);
+                    outcome?;
+                    for (number, found) in found.iter().enumerate() {
+                        let rows = found.data.chunks(found.stride);
+                        let bits = rows.flat_map(|line| &line[..found.shape.row_len()]).map(|&value| value.into());
+                        check(number, &bits.collect::<Vec<_>>())?;
+                    }
+                    Ok(())
+                };
+                let (one, other) = rayon::join(call, call);
+                one.and(other)?;
+                let pinned = sources.iter().map(|src| {
+                    let mut image = HostImage::<u8>::zeroed(&gpu, src.shape)?;
+                    let rows = src.data.chunks(src.stride).flat_map(|line| &line[..src.shape.row_len()]);
+                    image.as_mut_slice().iter_mut().zip(rows).for_each(|(to, from)| *to = *from);
+                    Ok((image, HostImage::<u8>::zeroed(&gpu, src.shape)?))
+                });
+                let mut pinned: Vec<_> = pinned.collect::<Result<_>>()?;
+                let mut views: Vec<_> = pinned.iter_mut().map(|(src, dst)| (src.view(), dst.view_mut())).collect();
+                plan.run_batch(&mut views)?;
+                for (number, (_, found)) in pinned.iter().enumerate() {
+                    let bits: Vec<u32> = found.as_slice().iter().map(|&value| value.into()).collect();
+                    check(number, &bits).map_err(|wrong| format!("pinned: {wrong}"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A caller that ends a run of several feeders: nobody tells it anything after that, pictures that were done are right, and the plan goes
+    /// on working.
+    pub(super) fn feeders_ended() -> Result<(), Failed> {
+        let sources = pictures(13);
+        let window = Window::preset("gaussian:sigma=1");
+        let (outcome, expected) = batches(&Plan::builder(&window.filter).device(Gpu::DEVICE).build()?, &sources);
+        outcome?;
+        for options in crews() {
+            let (left, late) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let (counter, after) = (left.clone(), late.clone());
+            let report = move |_| match counter.load(Ordering::Relaxed) {
+                0 => {
+                    after.fetch_add(1, Ordering::Relaxed);
+                    ControlFlow::Break(())
+                }
+                more => {
+                    counter.store(more - 1, Ordering::Relaxed);
+                    ControlFlow::Continue(())
+                }
+            };
+            let builder = Plan::builder(&window.filter).device(Device::AllGpus).band_rows(9);
+            let plan = builder.flow(options).progress(report).build()?;
+            for after in [0, 3, 11] {
+                left.store(after, Ordering::Relaxed);
+                late.store(0, Ordering::Relaxed);
+                let (outcome, found) = batches(&plan, &sources);
+                let done = match outcome {
+                    Err(Error::InBatch { picture, error }) if matches!(*error, Error::Cancelled { .. }) => picture,
+                    other => return Err(format!("ended after {after}: {other:?}").into()),
+                };
+                for (number, (found, expected)) in found.iter().zip(&expected).enumerate().take(done) {
+                    same(&found.bits(), &expected.bits(), expected.stride)
+                        .map_err(|wrong| format!("ended after {after}, picture {number}: {wrong}"))?;
+                }
+                // Each feeder may have been about to tell something.
+                let feeders = 3 * apron::gpu::Gpu::count()? as usize;
+                if late.load(Ordering::Relaxed) > feeders {
+                    return Err(format!("ended after {after}: told {late:?} times more").into());
+                }
+            }
+            left.store(usize::MAX, Ordering::Relaxed);
+            batches(&plan, &sources).0?;
+        }
+        Ok(())
+    }
+
+    /// A timeline has every band's steps in their order, and in a lane one band after the other.
+    pub(super) fn timeline() -> Result<(), Failed> {
+        let sources = pictures(5);
+        let window = Window::preset("gaussian:sigma=1");
+        let timeline = Timeline::default();
+        let options = FlowOptions {
+            feeders: Some(2),
+            lanes: Some(4),
+            timeline: Some(timeline.clone()),
+            ..FlowOptions::default()
+        };
+        let plan = Plan::builder(&window.filter).device(Device::AllGpus).band_rows(9).flow(options).build()?;
+        batches(&plan, &sources).0?;
+        let mut spans = timeline.take();
+        if !timeline.take().is_empty() {
+            return Err("spans come twice".into());
+        }
+        let bands: usize = sources.iter().map(|src| src.shape.height.div_ceil(9)).sum();
+        if spans.len() != 5 * bands {
+            return Err(format!("{} spans of {bands} bands", spans.len()).into());
+        }
+        spans.sort_by_key(|span| (span.picture, span.rows.start, span.what));
+        let all = [What::Stage, What::Upload, What::Kernel, What::Download, What::Drain];
+        for band in spans.chunks(all.len()) {
+            let what: Vec<_> = band.iter().map(|span| span.what).collect();
+            let place = |span: &Span| (span.gpu, span.lane, span.picture, span.rows.clone());
+            let together = band.iter().all(|span| place(span) == place(&band[0]));
+            // Two clocks: a microsecond or so lies between them.
+            let ordered = band.iter().all(|span| span.start <= span.end)
+                && band[1..4].windows(2).all(|pair| pair[0].end <= pair[1].start)
+                && band[0].end.as_secs_f64() <= band[1].end.as_secs_f64() + 1e-4
+                && band[3].end.as_secs_f64() <= band[4].end.as_secs_f64() + 1e-4;
+            if what != all || !together || !ordered {
+                return Err(format!("a band's spans: {band:?}").into());
+            }
+        }
+        let mut uploads: Vec<_> = spans.chunks(all.len()).map(|band| (&band[1], &band[3])).collect();
+        uploads.sort_by_key(|(upload, _)| (upload.gpu, upload.lane, upload.start));
+        for pair in uploads.windows(2) {
+            let ((before, download), (upload, _)) = (pair[0], pair[1]);
+            if (before.gpu, before.lane) == (upload.gpu, upload.lane) && download.end > upload.start {
+                return Err(format!("two bands in a lane at once: {download:?} and {upload:?}").into());
             }
         }
         Ok(())

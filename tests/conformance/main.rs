@@ -1,5 +1,6 @@
 //! Every variant on the GPU and every family on the CPU against the oracle. See the crate's documentation for the environment it minds.
 
+mod auto;
 mod concurrency;
 mod controls;
 mod cpu;
@@ -57,6 +58,10 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
+    if std::env::var_os("APRON_SCENARIO").is_some() {
+        // Without a look at the GPU before.
+        return libtest_mimic::run(&arguments, emulated::trials()).exit_code();
+    }
     let gpu = Gpu::probe();
     let trials = [
         oracle::trials(),
@@ -68,6 +73,7 @@ fn main() -> ExitCode {
         flow::trials(selection, &gpu),
         ladder::trials(selection, &gpu),
         plan::trials(selection, &gpu),
+        auto::trials(&gpu),
         regions::trials(selection, &gpu),
         stored::trials(selection, &gpu),
         steps::trials(selection, &gpu),

@@ -19,7 +19,7 @@ pub(crate) use self::on_gpu::solve;
 use self::on_gpu::test;
 
 /// The tests' names.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "layouts",
     "strips",
     "constants",
@@ -27,6 +27,7 @@ const NAMES: [&str; 14] = [
     "parts",
     "bands",
     "batches",
+    "matrix",
     "alpha",
     "ties",
     "doubts",
@@ -53,7 +54,7 @@ mod on_gpu {
     use apron::gpu::{DeviceImage, DeviceView, DeviceViewMut, Stream, Strides};
     use apron::{Border, Device, Error, Image, ImageView, ImageViewMut, Plan, Scalar, Shape, Variant};
     use conformance::problem::{Group, Problem, Window};
-    use conformance::product::Product;
+    use conformance::product::{self, Product};
     use conformance::runner::{self, Implementation, Ready, Source, Tally, Target};
     use conformance::sample::{Data, Kind, Sample};
     use conformance::select::{BORDERS, seed};
@@ -74,6 +75,7 @@ mod on_gpu {
             "parts" => check(name, &every(), Way::Parts, &thin(selection, 62)),
             "bands" => check(name, &every(), Way::Bands, &thin(selection, 63)),
             "batches" => check(name, &every(), Way::Batch, &thin(selection, 64)),
+            "matrix" => matrix(name, selection),
             "alpha" => alpha(selection),
             "ties" => rounded(name, &ties(selection)),
             "doubts" => rounded(name, &doubts(selection)),
@@ -324,7 +326,7 @@ mod on_gpu {
 
         fn prepare(&self, window: &Window, border: Border) -> apron::Result<Waiting> {
             let instead = match self.variant {
-                Some(Variant::DirectSliding) => Some(Variant::DirectNaive),
+                Some(Variant::DirectSliding | Variant::Matrix) => Some(Variant::DirectNaive),
                 Some(Variant::SeparableFused) => Some(Variant::Separable),
                 _ => None,
             };
@@ -414,6 +416,11 @@ mod on_gpu {
     }
 
     impl Waiting {
+        /// Whether the variant has not promised to take so many channels of this type.
+        fn may_decline(&self, source: Kind, channels: usize) -> bool {
+            source == Kind::F32 || channels > 4 || self.stored.variant == Some(Variant::Matrix)
+        }
+
         /// Filters a part of all images.
         fn filter(
             &self,
@@ -425,7 +432,7 @@ mod on_gpu {
             let mut run = |plan: &Plan| {
                 plan.run_region(&from.view()?, &mut to.view_mut()?, columns.clone(), rows.clone(), stream)
             };
-            let may_decline = from.kind == Kind::F32 || from.shape.channels > 4;
+            let may_decline = self.may_decline(from.kind, from.shape.channels);
             match (run(&self.plan), &self.instead) {
                 (Err(Error::Unsupported { .. }), Some(instead)) if may_decline => run(instead),
                 (outcome, _) => outcome,
@@ -445,7 +452,7 @@ mod on_gpu {
                 self.gpu.upload_stored(&ImageView::with_stride(src.data, width, height, channels, src.stride)?)?;
             let mut to = self.gpu.image_of(shape, scalar(D::KIND), apron::Layout::Interleaved)?;
             to.fill(FILL, &stream)?;
-            let may_decline = S::KIND == Kind::F32 || channels > 4;
+            let may_decline = self.may_decline(S::KIND, channels);
             match (self.plan.run_on_device(&from, &mut to, &mut stream), &self.instead) {
                 (Err(Error::Unsupported { .. }), Some(instead)) if may_decline => {
                     instead.run_on_device(&from, &mut to, &mut stream)?;
@@ -597,6 +604,83 @@ mod on_gpu {
         groups
     }
 
+    /// Windows of every kind that the tensor cores take: of one, two and three digits, in one half of 16 bytes and in many, with an odd number
+    /// of halves, in rows of shared memory of both widths, and with anchors that begin at each byte of a word.
+    fn of_matrices() -> Vec<Window> {
+        let quarters = [0.25, -0.5, 0.75, 1.25, 0.5, -1.75, 2.25, 0.5, -0.75];
+        let tiny: Vec<f32> = (0..15).map(|i| 1.3e-9 * (i as f32 - 6.5)).collect();
+        vec![
+            Window::blur(3, 3, 401),
+            Window::preset("sobel-x:size=5"),
+            Window::dense("a half", 1, 1, &[0.5]),
+            Window::dense("quarters", 3, 3, &quarters),
+            Window::blur(5, 5, 402),
+            Window::dense("thousands", 5, 3, &[1000.0, -999.0, 0.5, 17.25, -18.0].repeat(3)),
+            Window::blur(7, 7, 403),
+            Window::preset("box:size=9"),
+            Window::blur(9, 9, 404).anchored(0, 8),
+            Window::random(13, 11, 405).anchored(5, 0),
+            Window::blur(17, 17, 406),
+            Window::blur_pair(17, 16, 407).anchored(15, 3),
+            Window::blur(25, 25, 408),
+            Window::blur(33, 33, 409),
+            Window::blur(40, 3, 410).anchored(39, 1),
+            Window::blur(2, 90, 411).anchored(1, 0),
+            Window::preset("sharpen"),
+            Window::dense("nothing", 2, 2, &[0.0; 4]),
+            Window::dense("tiny", 5, 3, &tiny),
+            Window::dense("large", 3, 3, &quarters.map(|tap| tap * 1777.7)),
+            Window::blur(1, 19, 412),
+            Window::dense("long binary fractions", 2, 2, &[0.333_333_34, 0.166_666_67, 0.25, 0.25]),
+        ]
+    }
+
+    /// Bytes to bytes on the tensor cores: pictures around the size of a tile, whole, in parts, in bands and in batches, with some channels
+    /// copied; and that the plan's kernels were those.
+    fn matrix(name: &str, selection: Selection) -> Result<(), Failed> {
+        const SIZES: [(usize, usize); 9] =
+            [(131, 97), (1, 1), (64, 193), (128, 96), (300, 20), (127, 95), (5, 200), (129, 98), (43, 7)];
+        const CONSTANT: [Border; 2] = [Border::Constant(0.0), Border::Constant(255.0)];
+        // Whole vectors more often than values one by one.
+        const USUAL: [usize; 9] = [0, 2, 0, 1, 0, 6, 3, 0, 11];
+        // The first one's value is no byte.
+        let borders: Vec<_> = BORDERS.into_iter().skip(1).chain(CONSTANT).collect();
+        let keep_one_in = if selection == Selection::Full { 1 } else { 5 };
+        let mut number = 0;
+        let mut ways = [const { Vec::new() }; 4];
+        for (w, window) in of_matrices().into_iter().enumerate() {
+            for (b, &border) in borders.iter().enumerate() {
+                let problem = |turn: usize| {
+                    let (width, height) = SIZES[turn % SIZES.len()];
+                    let problem = Problem::new(width, height, seed(69, turn)).stored(Kind::U8, Kind::U8);
+                    let data = if turn.is_multiple_of(7) { Data::Extremes } else { Data::Random };
+                    problem.channels(1 + turn % 4).gaps(USUAL[turn % 9], USUAL[(turn / 2 + 4) % 9]).data(data)
+                };
+                number += 1;
+                if (w + b) % keep_one_in == 0 {
+                    let problems = (2 * number..2 * number + 2).map(problem).collect();
+                    ways[(w + b / 2) % 4].push(Group { window: window.clone(), border, problems });
+                }
+            }
+        }
+        let kinds = [Way::Whole, Way::Parts, Way::Bands, Way::Batch];
+        let launched = || -> apron::Result<u64> {
+            let launches = apron::gpu::Gpu::open(0)?.launches().into_iter();
+            Ok(launches.filter(|(entry, _)| entry.starts_with("matrix_")).map(|(_, count)| count as u64).sum())
+        };
+        let before = launched()?;
+        for (way, mut groups) in kinds.into_iter().zip(ways) {
+            check(name, &[Some(Variant::Matrix)], way, &groups)?;
+            if way == Way::Batch {
+                groups.iter_mut().flat_map(|group| &mut group.problems).enumerate().for_each(|(i, problem)| {
+                    problem.shape.channels = [4, 2, 4, 3][i % 4];
+                });
+                suite::check("stored::matrix, alpha", &[Alpha(Variant::Matrix)], &groups)?;
+            }
+        }
+        if launched()? > before { Ok(()) } else { Err("no kernel of the tensor cores was launched".into()) }
+    }
+
     /// The last channels of a picture in host memory copied, the others filtered.
     #[derive(Clone, Copy, Debug)]
     struct Alpha(Variant);
@@ -660,7 +744,7 @@ mod on_gpu {
 
     /// Two and four channels, the last of which are alpha.
     fn alpha(selection: Selection) -> Result<(), Failed> {
-        let implementations: Vec<_> = Variant::all().map(Alpha).collect();
+        let implementations: Vec<_> = product::variants(Gpu::DEVICE).into_iter().map(Alpha).collect();
         let mut groups = thin(selection, 67);
         for (i, problem) in groups.iter_mut().flat_map(|group| &mut group.problems).enumerate() {
             problem.shape.channels = [4, 2, 4, 3][i % 4];

@@ -35,8 +35,9 @@ enum Task {
         arguments: Vec<String>,
     },
     /// Measure the kernels and the device's limits; with --peers, other libraries too. `bench ladder`: the kernels of
-    /// five documents on convolution, step by step. `bench flow`: from host memory to host memory. `bench plan`: predicted times beside
-    /// measured ones. `bench cliffs`: where 8-bit results are slow on the CPU.
+    /// five documents on convolution, step by step. `bench flow`: from host memory to host memory; with --auto,
+    /// where the library chooses the device. `bench plan`: predicted times beside measured ones.
+    /// `bench cliffs`: where 8-bit results are slow on the CPU.
     #[command(disable_help_flag = true)]
     Bench {
         /// Passed on to the benchmark; `--help` lists them.
@@ -93,8 +94,8 @@ fn main() -> ExitCode {
 fn bench(command: &str, arguments: &[String]) -> Result<ExitCode> {
     let mut cargo = cargo();
     cargo.args(["run", "--release", "--package", "apron-bench"]);
-    // Other Rust libraries are built only for --peers.
-    if arguments.iter().any(|argument| argument == "--peers") {
+    // Other Rust libraries are built only for --peers; from host memory to host memory, peers are Python's.
+    if command != "flow" && arguments.iter().any(|argument| argument == "--peers") {
         cargo.args(["--features", "peers"]);
     }
     // The driver caches compiled kernels, and the next run's load times would be too short.

@@ -1,18 +1,22 @@
 //! TIFF: all pages, every type of numbers, and what its tags say.
 
 use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, BufReader, Seek, Write};
 use std::marker::PhantomData;
 
-use ::tiff::decoder::{Decoder, DecodingResult, Limits};
+use ::tiff::decoder::{ChunkType, Decoder, DecodingResult, Limits};
 use ::tiff::encoder::colortype::ColorType as Colours;
 use ::tiff::encoder::compression::DeflateLevel;
 use ::tiff::encoder::{
-    DirectoryEncoder, Predictor, Rational, SRational, TiffEncoder, TiffKind, TiffKindBig, TiffValue,
+    DirectoryEncoder, ImageEncoder, Predictor, Rational, SRational, TiffEncoder, TiffKind, TiffKindBig,
+    TiffKindStandard, TiffValue,
 };
 use ::tiff::tags::{
     ByteOrder, ExtraSamples, IfdPointer, PhotometricInterpretation, SampleFormat, Tag, Type, ValueBuffer,
 };
 use ::tiff::{ColorType, TiffError, TiffResult, encoder};
+use apron::{Pixel, Scalar, Shape};
 use exif::{Context, Field, In, Value};
 use image::metadata::Orientation;
 
@@ -21,6 +25,82 @@ use super::{kept_in_part, narrowed, said, zeroes};
 use crate::picture::{Document, Meta, Picture, Pixels, Resolution, Stored};
 
 type Tiff<'a> = Decoder<&'a mut dyn Source>;
+
+/// Where the rows of an uncompressed picture lie in its file.
+pub(crate) struct Strips {
+    pub(crate) shape: Shape,
+    pub(crate) scalar: Scalar,
+    /// Whether the byte order differs from this machine's.
+    pub(crate) swapped: bool,
+    /// Where each strip begins, and how many rows it has; the last may have fewer.
+    pub(crate) offsets: Vec<u64>,
+    pub(crate) rows: usize,
+    pub(crate) meta: Meta,
+}
+
+/// The only picture of a file, if its rows lie there as they lie in memory, without alpha. Anything else is `None`.
+pub(crate) fn strips(file: &File) -> Option<Strips> {
+    let length = file.metadata().ok()?.len();
+    let mut source = BufReader::new(file.try_clone().ok()?);
+    source.rewind().ok()?;
+    let mut decoder: Tiff<'_> = Decoder::new(&mut source as &mut dyn Source).ok()?;
+    let (width, height) = decoder.dimensions().ok()?;
+    let colour = decoder.colortype().ok()?;
+    let channels = match colour {
+        ColorType::Gray(_) => 1,
+        ColorType::RGB(_) => 3,
+        _ => return None,
+    };
+    let number = |decoder: &mut Tiff<'_>, tag, default: u64| match decoder.find_tag_unsigned::<u64>(tag) {
+        Ok(found) => Some(found.unwrap_or(default)),
+        Err(_) => None,
+    };
+    let held = number(&mut decoder, Tag::SamplesPerPixel, 1)?;
+    let compression = number(&mut decoder, Tag::Compression, 1)?;
+    let predictor = number(&mut decoder, Tag::Predictor, 1)?;
+    let planar = number(&mut decoder, Tag::PlanarConfiguration, 1)?;
+    let order = number(&mut decoder, Tag::FillOrder, 1)?;
+    let photometric = number(&mut decoder, Tag::PhotometricInterpretation, u64::MAX)?;
+    // 0, white is zero, is read reversed.
+    let expected = if channels == 1 { 1 } else { 2 };
+    let plain = (held, compression, predictor, planar, order) == (channels, 1, 1, 1, 1) && photometric == expected;
+    if !plain || decoder.more_images() || decoder.get_chunk_type() != ChunkType::Strip {
+        return None;
+    }
+    let formats = decoder.find_tag_unsigned_vec::<u16>(Tag::SampleFormat).ok()?.unwrap_or_else(|| vec![1]);
+    let first = *formats.first()?;
+    let scalar = match (first, colour.bit_depth()) {
+        _ if formats.iter().any(|&format| format != first) => return None,
+        (1, 8) => Scalar::U8,
+        (1, 16) => Scalar::U16,
+        (3, 16) => Scalar::F16,
+        (3, 32) => Scalar::F32,
+        _ => return None,
+    };
+    let shape = Shape { width: width as usize, height: height as usize, channels: channels as usize };
+    let rows = number(&mut decoder, Tag::RowsPerStrip, u64::from(height))?.clamp(1, u64::from(height).max(1));
+    let offsets = decoder.find_tag_unsigned_vec::<u64>(Tag::StripOffsets).ok()??;
+    let counts = decoder.find_tag_unsigned_vec::<u64>(Tag::StripByteCounts).ok()??;
+    let row = (shape.row_len() * scalar.bytes()) as u64;
+    let count = u64::from(height).div_ceil(rows) as usize;
+    let whole = |(number, (&offset, &bytes)): (usize, (&u64, &u64))| {
+        let of_strip = rows.min(u64::from(height) - rows * number as u64) * row;
+        bytes >= of_strip && offset.checked_add(of_strip).is_some_and(|end| end <= length)
+    };
+    if (offsets.len(), counts.len()) != (count, count) || !offsets.iter().zip(&counts).enumerate().all(whole) {
+        return None;
+    }
+    let little = decoder.byte_order() == ByteOrder::LittleEndian;
+    let meta = meta(&mut decoder, shape.channels);
+    Some(Strips {
+        shape,
+        scalar,
+        swapped: little != cfg!(target_endian = "little"),
+        offsets,
+        rows: rows as usize,
+        meta,
+    })
+}
 
 pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Document> {
     let reason = |error: TiffError| match error {
@@ -324,10 +404,102 @@ fn field(directory: &mut ::tiff::decoder::IfdDecoder<'_>, tag: Tag, context: Con
     Some(Field { tag: exif::Tag(context, tag.to_u16()), ifd_num: In::PRIMARY, value })
 }
 
+/// Whether offsets of 32 bits, which reach to 4 GiB, may be too few. Values may be twice as wide in the file as in memory.
+fn is_big(bytes: u64) -> bool {
+    bytes.saturating_mul(2) > 0xf000_0000
+}
+
+/// Writes one uncompressed picture as [`write`] does, whose rows come one after the other: `rows` is given the function that takes them.
+pub(crate) fn write_rows<D: Pixel, W: Write + Seek + Send, E>(
+    out: W,
+    (shape, meta): (Shape, &Meta),
+    fail: impl Fn(io::Error) -> E,
+    rows: impl FnOnce(&mut (dyn FnMut(&[D]) -> io::Result<()> + Send)) -> Result<(), E>,
+) -> Result<(), E> {
+    let fail = |error| fail(io_error(error));
+    let bytes = shape.row_len() as u64 * shape.height as u64 * size_of::<D>() as u64;
+    if is_big(bytes) {
+        let mut encoder = TiffEncoder::<_, TiffKindBig>::new_generic(out).map_err(fail)?;
+        of_type::<D, W, TiffKindBig, E>(&mut encoder, (shape, meta), &fail, rows)
+    } else {
+        let mut encoder = TiffEncoder::new(out).map_err(fail)?;
+        of_type::<D, W, TiffKindStandard, E>(&mut encoder, (shape, meta), &fail, rows)
+    }
+}
+
+fn io_error(error: TiffError) -> io::Error {
+    match error {
+        TiffError::IoError(error) => error,
+        other => io::Error::other(other),
+    }
+}
+
+fn of_type<D: Pixel, W: Write + Seek + Send, K: TiffKind<OffsetType: Send> + Send, E>(
+    encoder: &mut TiffEncoder<W, K>,
+    about: (Shape, &Meta),
+    fail: &dyn Fn(TiffError) -> E,
+    rows: impl FnOnce(&mut (dyn FnMut(&[D]) -> io::Result<()> + Send)) -> Result<(), E>,
+) -> Result<(), E> {
+    match D::SCALAR {
+        Scalar::U8 => of_channels::<D, u8, W, K, E>(encoder, about, fail, rows),
+        Scalar::U16 => of_channels::<D, u16, W, K, E>(encoder, about, fail, rows),
+        Scalar::F16 => of_channels::<D, half::f16, W, K, E>(encoder, about, fail, rows),
+        _ => of_channels::<D, f32, W, K, E>(encoder, about, fail, rows),
+    }
+}
+
+fn of_channels<D: Pixel, S: Sample, W: Write + Seek + Send, K: TiffKind<OffsetType: Send> + Send, E>(
+    encoder: &mut TiffEncoder<W, K>,
+    about: (Shape, &Meta),
+    fail: &dyn Fn(TiffError) -> E,
+    rows: impl FnOnce(&mut (dyn FnMut(&[D]) -> io::Result<()> + Send)) -> Result<(), E>,
+) -> Result<(), E>
+where
+    [S::Inner]: TiffValue,
+{
+    match about.0.channels {
+        1 => in_strips::<D, S, 1, W, K, E>(encoder, about, fail, rows),
+        2 => in_strips::<D, S, 2, W, K, E>(encoder, about, fail, rows),
+        3 => in_strips::<D, S, 3, W, K, E>(encoder, about, fail, rows),
+        _ => in_strips::<D, S, 4, W, K, E>(encoder, about, fail, rows),
+    }
+}
+
+fn in_strips<D: Pixel, S: Sample, const N: usize, W: Write + Seek + Send, K: TiffKind<OffsetType: Send> + Send, E>(
+    encoder: &mut TiffEncoder<W, K>,
+    (shape, meta): (Shape, &Meta),
+    fail: &dyn Fn(TiffError) -> E,
+    rows: impl FnOnce(&mut (dyn FnMut(&[D]) -> io::Result<()> + Send)) -> Result<(), E>,
+) -> Result<(), E>
+where
+    [S::Inner]: TiffValue,
+{
+    let mut image = begun::<S, N, W, K>(encoder, shape, meta).map_err(fail)?;
+    let mut waiting: Vec<S::Inner> = Vec::new();
+    rows(&mut |values| {
+        let mut values: &[S::Inner] = bytemuck::cast_slice(values);
+        while !values.is_empty() {
+            let strip = image.next_strip_sample_count() as usize;
+            let (part, others) = values.split_at((strip - waiting.len()).min(values.len()));
+            values = others;
+            if part.len() == strip {
+                image.write_strip(part).map_err(io_error)?;
+                continue;
+            }
+            waiting.extend_from_slice(part);
+            if waiting.len() == strip {
+                image.write_strip(&waiting).map_err(io_error)?;
+                waiting.clear();
+            }
+        }
+        Ok(())
+    })?;
+    image.finish().map_err(fail)
+}
+
 pub(crate) fn write(document: &Document, out: &mut dyn Sink, options: &Writing) -> Result<()> {
-    let bytes: u64 = document.pages.iter().map(|page| page.pixels.bytes().len() as u64 * 2).sum();
-    // Offsets of 32 bits reach to 4 GiB; values may be twice as wide in the file as in memory.
-    let written = if bytes > 0xf000_0000 {
+    let bytes: u64 = document.pages.iter().map(|page| page.pixels.bytes().len() as u64).sum();
+    let written = if is_big(bytes) {
         TiffEncoder::<_, TiffKindBig>::new_generic(out).and_then(|encoder| pages(encoder, document, options))
     } else {
         TiffEncoder::new(out).and_then(|encoder| pages(encoder, document, options))
@@ -414,7 +586,18 @@ fn with_channels<S: Sample, const N: usize, K: TiffKind>(
 where
     [S::Inner]: TiffValue,
 {
-    let (shape, meta) = (page.pixels.shape(), &page.meta);
+    begun::<S, N, _, K>(encoder, page.pixels.shape(), &page.meta)?.write_data(values)
+}
+
+/// A picture of which everything is written but the pixels.
+fn begun<'e, S: Sample, const N: usize, W: Write + Seek, K: TiffKind>(
+    encoder: &'e mut TiffEncoder<W, K>,
+    shape: Shape,
+    meta: &Meta,
+) -> TiffResult<ImageEncoder<'e, W, Samples<S, N>, K>>
+where
+    [S::Inner]: TiffValue,
+{
     let kept = crate::exif::fields(meta.exif.as_deref());
     let mut pointers = Vec::new();
     for (context, pointer) in [(Context::Exif, Tag::ExifDirectory), (Context::Gps, Tag::GpsDirectory)] {
@@ -448,11 +631,11 @@ where
     for (tag, offset) in pointers {
         directory.write_tag(tag, offset)?;
     }
-    image.write_data(values)
+    Ok(image)
 }
 
 /// Writes a field of Exif as a tag.
-fn put<K: TiffKind>(directory: &mut DirectoryEncoder<'_, &mut dyn Sink, K>, field: &Field) -> TiffResult<()> {
+fn put<W: Write + Seek, K: TiffKind>(directory: &mut DirectoryEncoder<'_, W, K>, field: &Field) -> TiffResult<()> {
     let tag = Tag::from_u16_exhaustive(field.tag.number());
     match &field.value {
         Value::Byte(values) => directory.write_tag(tag, &values[..]),
@@ -494,8 +677,8 @@ impl<const TYPE: u16> TiffValue for Bytes<TYPE> {
 }
 
 /// A type of samples.
-trait Sample {
-    type Inner: Copy + TiffValue;
+trait Sample: Send {
+    type Inner: bytemuck::Pod + TiffValue + Send;
     const BITS: u16;
     const FORMAT: SampleFormat;
     /// The difference of two samples, if they are whole numbers.

@@ -1,6 +1,6 @@
 //! The device layer on the host, where there is no device: kernels are type-checked with it and never called.
 //!
-//! Each function of `nvptx.rs` is here too, with the same signature; `nvptx.rs` has its contract.
+//! Each function of `nvptx.rs` and `mma.rs` is here too, with the same signature; they have its contract.
 
 /// Declares kernel entries: a constant for each, with its name and the types of its arguments.
 macro_rules! kernel {
@@ -116,6 +116,7 @@ absent_unsafe! {
     fn store_u8(at: u64, value: u32);
     fn store_u16(at: u64, value: u32);
     fn store_f64(at: u64, value: f64);
+    fn mma(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4];
 }
 
 pub(crate) unsafe fn load_words<const N: usize>(_: u64) -> [u32; N] {

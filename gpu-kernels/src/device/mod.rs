@@ -2,12 +2,14 @@
 //!
 //! Kernels use the GPU only through these functions. Two compilers take the same kernels: rustc's own NVPTX backend
 //! and, under `cfg(rust_cuda)`, rust-cuda's, through its `cuda_std`. Most functions are a PTX instruction, spelled out, and
-//! serve both (`nvptx.rs`); what differs is in `rustc.rs` and `nvvm.rs`, and in the macros below. On the host kernels are
+//! serve both (`nvptx.rs`, and `mma.rs` for the tensor cores); what differs is in `rustc.rs` and `nvvm.rs`, and in the macros below. On the host kernels are
 //! type-checked, and their entries become constants, by which the host launches them: `absent.rs`. The package `emulator` has
 //! all of these functions in a form that runs on the host, with checks.
 
 #[cfg(not(any(target_arch = "nvptx64", rust_cuda)))]
 mod absent;
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
+mod mma;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 mod nvptx;
 #[cfg(rust_cuda)]
@@ -21,6 +23,8 @@ pub(crate) use core::arch::asm;
 
 #[cfg(not(any(target_arch = "nvptx64", rust_cuda)))]
 pub(crate) use absent::*;
+#[cfg(any(target_arch = "nvptx64", rust_cuda))]
+pub(crate) use mma::*;
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 pub(crate) use nvptx::*;
 #[cfg(rust_cuda)]

@@ -1,7 +1,8 @@
-//! Both sliding kernels for bytes that become bytes, all channels of a pixel side by side.
+//! Both sliding kernels for bytes that become bytes, or f32, all channels of a pixel side by side.
 //!
 //! Tiling and thread mapping: a block is a warp. It has a strip of 32 * V values of a row, and slides down `rows` output rows; a lane
-//! has V neighbouring values (`tile/flat.rs`).
+//! has V neighbouring values (`tile/flat.rs`). The grid's x axis counts strips column by column, those at the image's left and right edge first:
+//! they take longer, and a launch ends with its last strip.
 //! Order: as `sliding.rs` and `fused.rs`. The factors of taps and sums are powers of two, so the bits are theirs, too.
 //! Taps: in the constant bank, at positions known to the compiler; those of a window, or of the row, times `TAP_SCALE`.
 //! Limits: those of `tile/flat.rs`; as many tap columns as rows, odd; anchor column K / 2. KEEP is left to `keep.rs`.
@@ -15,20 +16,20 @@ use crate::tile::flat::{Results, Rows, value, words};
 /// Values of a row that a lane computes.
 pub const VALUES: usize = 8;
 
-/// Declares the entries `name: taps, channels, the most registers of a thread`, and lists them.
+/// Declares the entries `name: taps, channels, whether results are f32, the most registers of a thread`, and lists them.
 macro_rules! flat {
-    ($($list:ident, $step:ident, $count:expr; { $($name:ident: $k:literal, $c:literal, $limit:literal;)* })*) => {
+    ($($list:ident, $step:ident, $count:expr; { $($name:ident: $k:literal, $c:literal, $floats:literal, $limit:literal;)* })*) => {
         kernel! {$($(
             fn $name(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ $count($k) }>) {
                 directive!($limit);
                 let step = $step(parameter!($name, 4, taps));
-                slide_flat::<$k, $c, VALUES, { words($k, $c, VALUES) }, _>(&pass, anchor_y, rows, filtered, step)
+                slide_flat::<$k, $c, VALUES, { words($k, $c, VALUES) }, $floats, _>(&pass, anchor_y, rows, filtered, step)
             }
         )*)*}
 
         host! {$(
             /// The entries.
-            pub const $list: &[Flat] = &[$(Flat { entry: $name.with_taps(), taps: $k, channels: $c }),*];
+            pub const $list: &[Flat] = &[$(Flat { entry: $name.with_taps(), taps: $k, channels: $c, floats: $floats }),*];
         )*}
     };
 }
@@ -45,44 +46,47 @@ const fn pair(k: usize) -> usize {
 
 flat! {
     DIRECT, Direct, window; {
-        sliding_flat_c1_3: 3, 1, ".maxnreg 80";
-        sliding_flat_c3_3: 3, 3, ".maxnreg 80";
-        sliding_flat_c4_3: 3, 4, ".maxnreg 80";
-        sliding_flat_c1_5: 5, 1, ".maxnreg 112";
-        sliding_flat_c3_5: 5, 3, ".maxnreg 128";
-        sliding_flat_c4_5: 5, 4, ".maxnreg 128";
-        sliding_flat_c1_7: 7, 1, ".maxnreg 128";
-        sliding_flat_c3_7: 7, 3, ".maxnreg 136";
-        sliding_flat_c4_7: 7, 4, ".maxnreg 144";
-        sliding_flat_c1_9: 9, 1, ".maxnreg 144";
-        sliding_flat_c3_9: 9, 3, ".maxnreg 144";
-        sliding_flat_c4_9: 9, 4, ".maxnreg 168";
+        sliding_flat_c1_3: 3, 1, false, ".maxnreg 80";
+        sliding_flat_c3_3: 3, 3, false, ".maxnreg 80";
+        sliding_flat_c4_3: 3, 4, false, ".maxnreg 80";
+        sliding_flat_c1_5: 5, 1, false, ".maxnreg 112";
+        sliding_flat_c3_5: 5, 3, false, ".maxnreg 128";
+        sliding_flat_c4_5: 5, 4, false, ".maxnreg 128";
+        sliding_flat_c1_7: 7, 1, false, ".maxnreg 128";
+        sliding_flat_c3_7: 7, 3, false, ".maxnreg 136";
+        sliding_flat_c4_7: 7, 4, false, ".maxnreg 144";
+        sliding_flat_c1_9: 9, 1, false, ".maxnreg 144";
+        sliding_flat_c3_9: 9, 3, false, ".maxnreg 144";
+        sliding_flat_c4_9: 9, 4, false, ".maxnreg 168";
+        sliding_floats_c1_3: 3, 1, true, ".maxnreg 80";
+        sliding_floats_c3_3: 3, 3, true, ".maxnreg 80";
+        sliding_floats_c4_3: 3, 4, true, ".maxnreg 80";
     }
     FUSED, Fused, pair; {
-        fused_flat_c1_3: 3, 1, ".maxnreg 80";
-        fused_flat_c3_3: 3, 3, ".maxnreg 80";
-        fused_flat_c4_3: 3, 4, ".maxnreg 80";
-        fused_flat_c1_5: 5, 1, ".maxnreg 96";
-        fused_flat_c3_5: 5, 3, ".maxnreg 96";
-        fused_flat_c4_5: 5, 4, ".maxnreg 96";
-        fused_flat_c1_7: 7, 1, ".maxnreg 112";
-        fused_flat_c3_7: 7, 3, ".maxnreg 120";
-        fused_flat_c4_7: 7, 4, ".maxnreg 112";
-        fused_flat_c1_9: 9, 1, ".maxnreg 128";
-        fused_flat_c3_9: 9, 3, ".maxnreg 136";
-        fused_flat_c4_9: 9, 4, ".maxnreg 144";
-        fused_flat_c1_11: 11, 1, ".maxnreg 160";
-        fused_flat_c3_11: 11, 3, ".maxnreg 160";
-        fused_flat_c4_11: 11, 4, ".maxnreg 168";
-        fused_flat_c1_13: 13, 1, ".maxnreg 184";
-        fused_flat_c3_13: 13, 3, ".maxnreg 184";
-        fused_flat_c4_13: 13, 4, ".maxnreg 200";
-        fused_flat_c1_15: 15, 1, ".maxnreg 208";
-        fused_flat_c3_15: 15, 3, ".maxnreg 208";
-        fused_flat_c4_15: 15, 4, ".maxnreg 224";
-        fused_flat_c1_17: 17, 1, ".maxnreg 240";
-        fused_flat_c3_17: 17, 3, ".maxnreg 240";
-        fused_flat_c4_17: 17, 4, ".maxnreg 255";
+        fused_flat_c1_3: 3, 1, false, ".maxnreg 80";
+        fused_flat_c3_3: 3, 3, false, ".maxnreg 80";
+        fused_flat_c4_3: 3, 4, false, ".maxnreg 80";
+        fused_flat_c1_5: 5, 1, false, ".maxnreg 96";
+        fused_flat_c3_5: 5, 3, false, ".maxnreg 96";
+        fused_flat_c4_5: 5, 4, false, ".maxnreg 96";
+        fused_flat_c1_7: 7, 1, false, ".maxnreg 112";
+        fused_flat_c3_7: 7, 3, false, ".maxnreg 120";
+        fused_flat_c4_7: 7, 4, false, ".maxnreg 112";
+        fused_flat_c1_9: 9, 1, false, ".maxnreg 128";
+        fused_flat_c3_9: 9, 3, false, ".maxnreg 136";
+        fused_flat_c4_9: 9, 4, false, ".maxnreg 144";
+        fused_flat_c1_11: 11, 1, false, ".maxnreg 160";
+        fused_flat_c3_11: 11, 3, false, ".maxnreg 160";
+        fused_flat_c4_11: 11, 4, false, ".maxnreg 168";
+        fused_flat_c1_13: 13, 1, false, ".maxnreg 184";
+        fused_flat_c3_13: 13, 3, false, ".maxnreg 184";
+        fused_flat_c4_13: 13, 4, false, ".maxnreg 200";
+        fused_flat_c1_15: 15, 1, false, ".maxnreg 208";
+        fused_flat_c3_15: 15, 3, false, ".maxnreg 208";
+        fused_flat_c4_15: 15, 4, false, ".maxnreg 224";
+        fused_flat_c1_17: 17, 1, false, ".maxnreg 240";
+        fused_flat_c3_17: 17, 3, false, ".maxnreg 240";
+        fused_flat_c4_17: 17, 4, false, ".maxnreg 255";
     }
 }
 
@@ -96,6 +100,8 @@ host! {
         pub taps: i32,
         /// Channels of a pixel.
         pub channels: i32,
+        /// Whether results are f32, and not bytes.
+        pub floats: bool,
     }
 }
 
@@ -179,7 +185,14 @@ impl<const K: usize, const C: usize, const V: usize, const W: usize> Step<K, C, 
 /// `pass` describes allocated memory and keeps the limits of `tile/flat.rs`; a block has 32 threads and
 /// [`crate::tile::flat::flat_bytes`] of shared memory.
 #[inline(always)]
-pub(crate) unsafe fn slide_flat<const K: usize, const C: usize, const V: usize, const W: usize, S: Step<K, C, V, W>>(
+pub(crate) unsafe fn slide_flat<
+    const K: usize,
+    const C: usize,
+    const V: usize,
+    const W: usize,
+    const F: bool,
+    S: Step<K, C, V, W>,
+>(
     pass: &Pass,
     anchor_y: i32,
     rows: i32,
@@ -187,26 +200,39 @@ pub(crate) unsafe fn slide_flat<const K: usize, const C: usize, const V: usize, 
     step: S,
 ) {
     let left = (pass.region.x0 * C as i32) & -(V as i32);
-    let strip_left = left + block_x() * 32 * V as i32;
+    let (y0, height) = (pass.region.y0, pass.region.y1 - pass.region.y0);
+    // `checked`, so that no panic is compiled in; there are rows, and strips.
+    let divided = |count: u32, by: u32| count.checked_div(by).unwrap_or(0);
+    let strips = divided((height + rows - 1) as u32, rows as u32);
+    let column = divided(block_x() as u32, strips);
+    let columns = divided(grid_width() as u32, strips);
+    let strip_left = left + edges_first(column, columns) as i32 * 32 * V as i32;
     let x = strip_left + V as i32 * thread_x();
     let input = Rows::<V, C, K, W>::new(pass, x);
-    let output = Results::<V, C>::new(pass, x, filtered);
+    let output = Results::<V, C, F>::new(pass, x, filtered);
 
-    let mut top = pass.region.y0 + block_y() * rows;
-    while top < pass.region.y1 {
-        let bottom = if pass.region.y1 - top < rows { pass.region.y1 } else { top + rows };
-        // Rows of input, from the first that the strip needs.
-        let first = top - anchor_y;
-        let last = first + bottom - top + K as i32 - 2;
-        // SAFETY: as the caller promised.
-        unsafe {
-            if input.has(first, last + 2) && output.has_strip() {
-                inside(&input, &output, &step, (top, first, last));
-            } else {
-                at_edge(&input, &output, &step, (top, first, last));
-            }
+    let top = y0 + (block_x() as u32 - column * strips) as i32 * rows;
+    let bottom = if pass.region.y1 - top < rows { pass.region.y1 } else { top + rows };
+    // Rows of input, from the first that the strip needs.
+    let first = top - anchor_y;
+    let last = first + bottom - top + K as i32 - 2;
+    // SAFETY: as the caller promised.
+    unsafe {
+        if input.has(first, last + 2) && output.has_strip() {
+            inside(&input, &output, &step, (top, first, last));
+        } else {
+            at_edge(&input, &output, &step, (top, first, last));
         }
-        top += grid_height() * rows;
+    }
+}
+
+/// The column that is number `number` of so many: the first, the last, then those between.
+#[inline(always)]
+fn edges_first(number: u32, count: u32) -> u32 {
+    match number {
+        0 => 0,
+        1 => count - 1,
+        _ => number - 1,
     }
 }
 
@@ -218,9 +244,9 @@ const AHEAD: i32 = 8;
 /// # Safety
 /// It does, and in the region; the rest as for [`slide_flat`].
 #[inline(always)]
-unsafe fn inside<const K: usize, const C: usize, const V: usize, const W: usize, S: Step<K, C, V, W>>(
+unsafe fn inside<const K: usize, const C: usize, const V: usize, const W: usize, const F: bool, S: Step<K, C, V, W>>(
     input: &Rows<'_, V, C, K, W>,
-    output: &Results<'_, V, C>,
+    output: &Results<'_, V, C, F>,
     step: &S,
     (top, first, last): (i32, i32, i32),
 ) {
@@ -266,9 +292,9 @@ unsafe fn inside<const K: usize, const C: usize, const V: usize, const W: usize,
 /// # Safety
 /// As for [`inside`].
 #[inline(always)]
-unsafe fn turn<const K: usize, const C: usize, const V: usize, const W: usize, S: Step<K, C, V, W>>(
+unsafe fn turn<const K: usize, const C: usize, const V: usize, const W: usize, const F: bool, S: Step<K, C, V, W>>(
     input: &Rows<'_, V, C, K, W>,
-    output: &Results<'_, V, C>,
+    output: &Results<'_, V, C, F>,
     step: &S,
     state: &mut S::State,
     row: &[u32; W],
@@ -297,9 +323,16 @@ const TWO_TURNS: usize = 7;
 /// # Safety
 /// As for [`slide_flat`].
 #[inline(always)]
-unsafe fn at_edge<const K: usize, const C: usize, const V: usize, const W: usize, S: Step<K, C, V, W>>(
+unsafe fn at_edge<
+    const K: usize,
+    const C: usize,
+    const V: usize,
+    const W: usize,
+    const F: bool,
+    S: Step<K, C, V, W>,
+>(
     input: &Rows<'_, V, C, K, W>,
-    output: &Results<'_, V, C>,
+    output: &Results<'_, V, C, F>,
     step: &S,
     (top, first, last): (i32, i32, i32),
 ) {

@@ -5,6 +5,7 @@
 //! | `gradient` | planes of f32 | magnitude |
 //! | `gradient_8bit`, `gradient_16bit` | 1 to 4 interleaved channels of 8 or 16 bits | magnitude |
 //! | `gradient_flat_cN` | rows of bytes as they lie in memory, N channels | magnitude, as bytes |
+//! | `gradient_floats_cN` | the same | magnitude, as f32 |
 //! | `gradient_any` | any | magnitude or angle |
 //! | `gradient_exact` | bytes | magnitude as bytes, of pixels whose window leaves the image |
 //!
@@ -15,7 +16,7 @@
 //! the nearest, of 255 * 256, lies 16 units in the last place from there. So bytes made of bytes are correctly rounded, also by a root that is
 //! off by a unit.
 //! Under CONSTANT, what lies outside may be no whole number: then `gradient_exact` computes in f64 the pixels that it reaches.
-//! Taps: the weights of a side and of the centre; in `gradient_flat_cN` times `TAP_SCALE` (`tile/flat.rs`).
+//! Taps: the weights of a side and of the centre; in `gradient_flat_cN` and `gradient_floats_cN` times `TAP_SCALE` (`tile/flat.rs`).
 //! Limits: those of the files above; KEEP is left to `keep.rs`, but for `gradient_any`.
 
 use crate::abi::{Pass, Taps, Window};
@@ -50,20 +51,38 @@ kernel! {
 
     fn gradient_flat_c1(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         directive!(".maxnreg 96");
-        let magnitude = Bytes(parameter!(gradient_flat_c1, 4, weights));
-        slide_flat::<3, 1, VALUES, { words(3, 1, VALUES) }, _>(&pass, anchor_y, rows, filtered, magnitude)
+        let magnitude = Bytes::<false>(parameter!(gradient_flat_c1, 4, weights));
+        slide_flat::<3, 1, VALUES, { words(3, 1, VALUES) }, false, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
     fn gradient_flat_c3(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         directive!(".maxnreg 96");
-        let magnitude = Bytes(parameter!(gradient_flat_c3, 4, weights));
-        slide_flat::<3, 3, VALUES, { words(3, 3, VALUES) }, _>(&pass, anchor_y, rows, filtered, magnitude)
+        let magnitude = Bytes::<false>(parameter!(gradient_flat_c3, 4, weights));
+        slide_flat::<3, 3, VALUES, { words(3, 3, VALUES) }, false, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
     fn gradient_flat_c4(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         directive!(".maxnreg 96");
-        let magnitude = Bytes(parameter!(gradient_flat_c4, 4, weights));
-        slide_flat::<3, 4, VALUES, { words(3, 4, VALUES) }, _>(&pass, anchor_y, rows, filtered, magnitude)
+        let magnitude = Bytes::<false>(parameter!(gradient_flat_c4, 4, weights));
+        slide_flat::<3, 4, VALUES, { words(3, 4, VALUES) }, false, _>(&pass, anchor_y, rows, filtered, magnitude)
+    }
+
+    fn gradient_floats_c1(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
+        directive!(".maxnreg 96");
+        let magnitude = Bytes::<true>(parameter!(gradient_floats_c1, 4, weights));
+        slide_flat::<3, 1, VALUES, { words(3, 1, VALUES) }, true, _>(&pass, anchor_y, rows, filtered, magnitude)
+    }
+
+    fn gradient_floats_c3(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
+        directive!(".maxnreg 96");
+        let magnitude = Bytes::<true>(parameter!(gradient_floats_c3, 4, weights));
+        slide_flat::<3, 3, VALUES, { words(3, 3, VALUES) }, true, _>(&pass, anchor_y, rows, filtered, magnitude)
+    }
+
+    fn gradient_floats_c4(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
+        directive!(".maxnreg 96");
+        let magnitude = Bytes::<true>(parameter!(gradient_floats_c4, 4, weights));
+        slide_flat::<3, 4, VALUES, { words(3, 4, VALUES) }, true, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
     /// The magnitude, or the angle if `is_angle` is not 0.
@@ -154,11 +173,14 @@ host! {
         stages: 8,
     }];
 
-    /// The entries for bytes that become bytes.
+    /// The entries for bytes as they lie in memory.
     pub const FLAT: &[Flat] = &[
-        Flat { entry: gradient_flat_c1.with_taps(), taps: 3, channels: 1 },
-        Flat { entry: gradient_flat_c3.with_taps(), taps: 3, channels: 3 },
-        Flat { entry: gradient_flat_c4.with_taps(), taps: 3, channels: 4 },
+        Flat { entry: gradient_flat_c1.with_taps(), taps: 3, channels: 1, floats: false },
+        Flat { entry: gradient_flat_c3.with_taps(), taps: 3, channels: 3, floats: false },
+        Flat { entry: gradient_flat_c4.with_taps(), taps: 3, channels: 4, floats: false },
+        Flat { entry: gradient_floats_c1.with_taps(), taps: 3, channels: 1, floats: true },
+        Flat { entry: gradient_floats_c3.with_taps(), taps: 3, channels: 3, floats: true },
+        Flat { entry: gradient_floats_c4.with_taps(), taps: 3, channels: 4, floats: true },
     ];
 }
 
@@ -212,10 +234,10 @@ impl<const PX: usize, const R: usize> Step<3, PX, R> for Magnitude {
     }
 }
 
-/// The magnitude, from rows of bytes as they lie in memory.
-struct Bytes(Parameter);
+/// The magnitude, from rows of bytes as they lie in memory; its root correctly rounded if `F`.
+struct Bytes<const F: bool>(Parameter);
 
-impl<const C: usize, const V: usize, const W: usize> flat::Step<3, C, V, W> for Bytes {
+impl<const F: bool, const C: usize, const V: usize, const W: usize> flat::Step<3, C, V, W> for Bytes<F> {
     type State = Kept<V>;
     const START: Self::State = Kept::NONE;
 
@@ -228,7 +250,8 @@ impl<const C: usize, const V: usize, const W: usize> flat::Step<3, C, V, W> for 
         while i < V {
             let three = [value::<3, C, W>(row, i), value::<3, C, W>(row, C + i), value::<3, C, W>(row, 2 * C + i)];
             let next = (three[2] - three[0], smoothed(three, weights, 0.0, fma));
-            complete[i] = sqrt_near(state.take(i, next, weights));
+            let squares = state.take(i, next, weights);
+            complete[i] = if F { sqrt(squares) } else { sqrt_near(squares) };
             i += 1;
         }
         complete

@@ -6,6 +6,7 @@ pub mod fourier;
 pub mod fused;
 pub mod gradient;
 pub mod keep;
+pub mod matrix;
 pub mod passes;
 pub mod peak;
 pub mod separable;

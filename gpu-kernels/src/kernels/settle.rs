@@ -194,21 +194,17 @@ unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, a
                 return;
             }
         }
-        let mut sum = 0.0;
-        let mut r = opaque(0);
-        while r < window.rows {
-            let row = source.row(top + r);
-            let mut c = opaque(0);
-            while c < window.cols {
-                let tap = load_f64(exact.taps + 8 * (r * window.cols + c) as u64);
-                sum = add_f64(sum, mul_f64(tap, row.pixel(left + c) as f64));
-                c += 1;
-            }
-            r += 1;
-        }
+        let sum = by_definition(&source, window, exact.taps, (left, top), leaves);
         store(pass, place, to_byte(sum).0);
     }
 }
+
+/// Bytes that a lane loads before it waits for the first: each is likely to come from memory.
+const AT_ONCE: usize = 12;
+/// The same, of taps that lanes take in turn.
+const TAPS_AT_ONCE: usize = 5;
+/// Zeros behind a column's taps in memory, and behind a window's, so that a lane can take so many at a time.
+pub const PADDING: usize = if AT_ONCE > 32 * TAPS_AT_ONCE { AT_ONCE } else { 32 * TAPS_AT_ONCE };
 
 /// The lane's part of the sum: every 32nd column, each times its factor; `leaves` says whether the window leaves the image.
 ///
@@ -216,8 +212,6 @@ unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, a
 /// As for [`settle_one`]; the window is a product of a row and a column.
 #[inline(always)]
 unsafe fn by_columns(source: &Source<'_>, window: &Window, exact: Exact, (left, top): (i32, i32), leaves: bool) -> f64 {
-    // So many loads are under way at once: each is likely to go to memory.
-    const AT_ONCE: usize = 18;
     let below = source.pass.src.row;
     let start = source.row_inside(opaque(top));
     let mut sum = 0.0;
@@ -226,23 +220,22 @@ unsafe fn by_columns(source: &Source<'_>, window: &Window, exact: Exact, (left, 
         let first = start.at(left + c);
         let mut down = 0.0;
         let mut r = opaque(0);
-        // SAFETY: taps and pixels are there.
+        // SAFETY: taps, with their padding, and pixels are there.
         unsafe {
+            // Without branches: a load behind one would be waited for before the next is issued.
             while !leaves && r < window.rows {
                 let mut bytes = [0; AT_ONCE];
                 let mut n = 0;
                 while n < AT_ONCE {
-                    // Rows below the window are its last one again, and do not count.
-                    let row = if r + (n as i32) < window.rows { r + n as i32 } else { window.rows - 1 };
-                    bytes[n] = load_u8(first.wrapping_add((row as i64 * below) as u64));
+                    // Rows below the window are its last one again, times zero.
+                    let row = (r + n as i32).min(window.rows - 1);
+                    bytes[n] = load_u8(first.wrapping_add((row as i64).wrapping_mul(below) as u64));
                     n += 1;
                 }
+                let taps = exact.column.wrapping_add(8 * r as u64);
                 let mut n = 0;
                 while n < AT_ONCE {
-                    if r + (n as i32) < window.rows {
-                        let tap = load_f64(exact.column.wrapping_add(8 * (r + n as i32) as u64));
-                        down = fma_f64(tap, byte_to_f64(bytes[n]), down);
-                    }
+                    down = fma_f64(load_f64(taps.wrapping_add(8 * n as u64)), byte_to_f64(bytes[n]), down);
                     n += 1;
                 }
                 r += AT_ONCE as i32;
@@ -255,6 +248,54 @@ unsafe fn by_columns(source: &Source<'_>, window: &Window, exact: Exact, (left, 
             sum = fma_f64(load_f64(exact.row.wrapping_add(8 * c as u64)), down, sum);
         }
         c += 32;
+    }
+    sum
+}
+
+/// The sum that defines the byte: each product and each sum rounded, row by row, left to right.
+///
+/// # Safety
+/// As for [`settle_one`].
+#[inline(always)]
+unsafe fn by_definition(source: &Source<'_>, window: &Window, taps: u64, (left, top): (i32, i32), leaves: bool) -> f64 {
+    // Taps of a row that are loaded before the first is waited for.
+    const AT_ONCE: usize = 5;
+    let plane = &source.pass.src;
+    // A product of two 32-bit numbers leads to any row, unless rows are far apart: then each pixel goes the longer way.
+    let longer = leaves || plane.row != plane.row as i32 as i64;
+    let start = source.row_inside(opaque(top)).at(left);
+    let (mut sum, mut taps) = (0.0, taps);
+    let mut r = opaque(0);
+    while r < window.rows {
+        let first = start.wrapping_add(mul_wide(r, plane.row as i32) as u64);
+        let mut c = opaque(0);
+        // SAFETY: taps and pixels are there.
+        unsafe {
+            while !longer && c < window.cols {
+                let (mut bytes, mut weights) = ([0; AT_ONCE], [0.0; AT_ONCE]);
+                let mut n = 0;
+                while n < AT_ONCE {
+                    let column = (c + n as i32).min(window.cols - 1);
+                    bytes[n] = load_u8(first.wrapping_add(mul_wide(column, plane.pixel) as u64));
+                    weights[n] = load_f64(taps.wrapping_add(8 * column as u64));
+                    n += 1;
+                }
+                let mut n = 0;
+                while n < AT_ONCE {
+                    let next = add_f64(sum, mul_f64(weights[n], byte_to_f64(bytes[n])));
+                    sum = if c + (n as i32) < window.cols { next } else { sum };
+                    n += 1;
+                }
+                c += AT_ONCE as i32;
+            }
+            while c < window.cols {
+                let value = source.row(top + r).pixel(left + c) as f64;
+                sum = add_f64(sum, mul_f64(load_f64(taps.wrapping_add(8 * c as u64)), value));
+                c = opaque(c + 1);
+            }
+        }
+        taps = taps.wrapping_add(8 * window.cols as u64);
+        r = opaque(r + 1);
     }
     sum
 }
@@ -274,41 +315,46 @@ unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top
     let longer = leaves || plane.row != plane.row as i32 as i64;
     let start = source.row_inside(opaque(top)).at(left);
     let mut sum = 0.0;
-    let mut i = lane;
     let mut taps = exact.taps + 8 * lane as u64;
-    while i < count {
-        // So many loads are under way at once.
-        const AT_ONCE: usize = 4;
-        let (mut values, mut weights) = ([0.0; AT_ONCE], [0.0; AT_ONCE]);
-        let mut n = 0;
-        while n < AT_ONCE {
-            if i < count {
-                // SAFETY: taps and pixels are there.
-                unsafe {
-                    weights[n] = load_f64(taps + 256 * n as u64);
-                    values[n] = if longer {
-                        source.row(opaque(top + r)).pixel(opaque(left + c)) as f64
-                    } else {
-                        let offset = mul_wide(r, plane.row as i32) + mul_wide(c, plane.pixel);
-                        byte_to_f64(load_u8(start.wrapping_add(offset as u64)))
-                    };
-                }
+    // The lane's next tap.
+    let mut next = || {
+        let at = (c, r);
+        c += exact.step.0;
+        r += exact.step.1;
+        let wraps = c >= cols;
+        c -= if wraps { cols } else { 0 };
+        r += if wraps { 1 } else { 0 };
+        at
+    };
+    // SAFETY: taps, with their padding, and pixels are there.
+    unsafe {
+        // Without branches, as in `by_columns`.
+        let mut left_over = count - lane;
+        while !longer && left_over > 0 {
+            let (mut bytes, mut weights) = ([0; TAPS_AT_ONCE], [0.0; TAPS_AT_ONCE]);
+            let mut n = 0;
+            while n < TAPS_AT_ONCE {
+                let (c, r) = next();
+                // Rows below the window are its last one again, times zero.
+                let offset = mul_wide(r.min(window.rows - 1), plane.row as i32) + mul_wide(c, plane.pixel);
+                bytes[n] = load_u8(start.wrapping_add(offset as u64));
+                weights[n] = load_f64(taps.wrapping_add(256 * n as u64));
+                n += 1;
             }
-            i += 32;
-            c += exact.step.0;
-            r += exact.step.1;
-            if c >= cols {
-                c -= cols;
-                r += 1;
+            let mut n = 0;
+            while n < TAPS_AT_ONCE {
+                sum = fma_f64(weights[n], byte_to_f64(bytes[n]), sum);
+                n += 1;
             }
-            n += 1;
+            taps = taps.wrapping_add(256 * TAPS_AT_ONCE as u64);
+            left_over -= 32 * TAPS_AT_ONCE as i32;
         }
-        taps += 256 * AT_ONCE as u64;
-        let mut n = 0;
-        while n < AT_ONCE {
-            // A weight that is not there is 0, and so is its value.
-            sum = fma_f64(weights[n], values[n], sum);
-            n += 1;
+        while left_over > 0 {
+            let (c, r) = next();
+            let value = source.row(opaque(top + r)).pixel(opaque(left + c)) as f64;
+            sum = fma_f64(load_f64(taps), value, sum);
+            taps = taps.wrapping_add(256);
+            left_over -= 32;
         }
     }
     sum

@@ -13,8 +13,10 @@
 //! At the image's edge the warp fetches what lies beside its rows byte by byte, into shared memory, and lanes take words from there.
 //! Where each of these bytes is found does not depend on the row: a lane finds out once.
 //!
-//! Limits: bytes to bytes, without an epilogue; rows that begin at multiples of V bytes, and are less than 2 GiB apart; outside the
-//! image nothing but bytes; sums below 2^22 and no tap but 0 below 2^-64, so that scaled numbers stay in range.
+//! Results are bytes, or the sums themselves as f32.
+//!
+//! Limits: from bytes, without an epilogue; rows of bytes that begin at multiples of V, rows of f32 that begin at multiples of 16 bytes, both less
+//! than 2 GiB apart; outside the image nothing but bytes; sums below 2^22 and no tap but 0 below 2^-64, so that scaled numbers stay in range.
 
 use crate::abi::Pass;
 use crate::border::{self, CONSTANT};
@@ -290,8 +292,8 @@ impl<'a, const V: usize, const C: usize, const K: usize, const W: usize> Rows<'a
     }
 }
 
-/// The results of one lane, on their way out.
-pub(crate) struct Results<'a, const V: usize, const C: usize> {
+/// The results of one lane, on their way out: f32 if `F`, else bytes.
+pub(crate) struct Results<'a, const V: usize, const C: usize, const F: bool> {
     pass: &'a Pass,
     /// The number of the lane's first value in a row.
     x: i32,
@@ -303,7 +305,10 @@ pub(crate) struct Results<'a, const V: usize, const C: usize> {
     is_inside: bool,
 }
 
-impl<'a, const V: usize, const C: usize> Results<'a, V, C> {
+impl<'a, const V: usize, const C: usize, const F: bool> Results<'a, V, C, F> {
+    /// Bytes of a result.
+    const BYTES: i64 = if F { 4 } else { 1 };
+
     /// Those of the lane whose first value is number `x`.
     #[inline(always)]
     pub(crate) fn new(pass: &'a Pass, x: i32, filtered: i32) -> Self {
@@ -313,7 +318,7 @@ impl<'a, const V: usize, const C: usize> Results<'a, V, C> {
             pass,
             x,
             filtered,
-            at: start.wrapping_add(x as i64 as u64),
+            at: start.wrapping_add((Self::BYTES * x as i64) as u64),
             is_inside: x >= first && x + V as i32 <= end,
         }
     }
@@ -337,13 +342,18 @@ impl<'a, const V: usize, const C: usize> Results<'a, V, C> {
         self.at.wrapping_add(mul_wide(y, self.pass.dst.row as i32) as u64)
     }
 
-    /// Rounds the lane's scaled sums of row `y` to bytes, half to even, saturated, and stores them from address `at` on; notes those in
-    /// doubt. `inside` says that all of the warp lie in the region.
+    /// Stores the lane's scaled sums of row `y` from address `at` on: rounded to bytes, half to even, saturated, and those in doubt noted, or as
+    /// f32. `inside` says that all of the warp lie in the region.
     ///
     /// # Safety
     /// The row lies in the region, and its values are there.
     #[inline(always)]
     pub(crate) unsafe fn write(&self, inside: bool, y: i32, at: u64, sums: &[f32; V]) {
+        if F {
+            // SAFETY: as the caller promised.
+            unsafe { self.write_floats(inside, at, sums) };
+            return;
+        }
         let (mut whole, mut greatest) = ([0; V], 0.0f32);
         let mut i = 0;
         while i < V {
@@ -377,6 +387,36 @@ impl<'a, const V: usize, const C: usize> Results<'a, V, C> {
             if greatest >= self.pass.doubts.near {
                 self.note_all(y, sums);
             }
+        }
+    }
+
+    /// Stores the sums themselves.
+    ///
+    /// # Safety
+    /// As for [`Results::write`].
+    #[inline(always)]
+    unsafe fn write_floats(&self, inside: bool, at: u64, sums: &[f32; V]) {
+        let (first, end) = (self.pass.region.x0 * C as i32, self.pass.region.x1 * C as i32);
+        let bits = |i: usize| (sums[i] * SUM_SCALE).to_bits();
+        let mut i = 0;
+        while i < V {
+            let at = at.wrapping_add(4 * i as u64);
+            // SAFETY: the values inside the region are the lane's.
+            unsafe {
+                if inside || self.is_inside {
+                    store_words(at, [bits(i), bits(i + 1), bits(i + 2), bits(i + 3)]);
+                } else {
+                    let mut n = 0;
+                    while n < 4 {
+                        let x = self.x + (i + n) as i32;
+                        if x >= first && x < end {
+                            store_words(at.wrapping_add(4 * n as u64), [bits(i + n)]);
+                        }
+                        n += 1;
+                    }
+                }
+            }
+            i += 4;
         }
     }
 

@@ -1,7 +1,7 @@
 //! GPUs: finding them, opening them once, loading kernels when first used.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use kernel_builder::Tier;
@@ -128,6 +128,24 @@ impl Gpu {
         let gpu = Self { inner: Arc::new(Inner::new(ordinal)?) };
         open.insert(ordinal, gpu.clone());
         Ok(gpu)
+    }
+
+    /// Whether there is a driver, which may have no GPU.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] if there is none.
+    pub(crate) fn driver() -> Result<()> {
+        driver::load().map(|_| ()).map_err(|reason| Error::NoGpu { reason })
+    }
+
+    /// Whether this process has opened the GPU; not while it opens one.
+    pub(crate) fn is_open(ordinal: u32) -> bool {
+        let open = match OPEN.try_lock() {
+            Ok(open) => open,
+            Err(TryLockError::Poisoned(open)) => open.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        open.contains_key(&ordinal)
     }
 
     /// The GPU's properties.

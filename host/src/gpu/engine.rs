@@ -6,17 +6,18 @@ use std::sync::{Mutex, OnceLock};
 use gpu_kernels::abi::{Channels, Doubts, Epilogue, Pass, Region, Window};
 
 use super::device::Gpu;
-use super::flow::Lane;
+use super::lane::Lane;
 use super::stream::Stream;
 use super::taps::TapHomes;
 use super::view::{DeviceView, DeviceViewMut};
 use crate::image::{Scalar, Shape};
+use crate::kernels::matrix::{Digits, Whole};
 use crate::kernels::prepared::{Job, Prepared};
 use crate::kernels::{keep, passes, settle};
 use crate::plan::problem::rows_read;
 use crate::plan::schedule::Limits;
 use crate::round::Uncertainty;
-use crate::{Border, Error, Family, Filter, Gradient, Result};
+use crate::{Border, Error, Family, Filter, Gradient, Result, Variant};
 
 /// Planes that a grid's z axis takes.
 const MOST_PLANES: usize = 65_535;
@@ -28,8 +29,8 @@ pub(crate) struct Engine {
     border: Border,
     window: Window,
     taps: TapHomes,
-    /// How sums are rounded to bytes, for each family.
-    uncertainties: [OnceLock<Uncertainty>; 3],
+    /// How sums are rounded to bytes, for each family, and for whole numbers.
+    uncertainties: [OnceLock<Uncertainty>; 4],
     limits: Limits,
     /// Lanes that no run uses.
     pub(super) idle: Mutex<Vec<Lane>>,
@@ -89,9 +90,14 @@ impl Engine {
         &self.taps
     }
 
+    /// What kernels that take whole numbers depend on, if the taps have such a form.
+    pub(crate) fn digits(&self) -> Option<Digits> {
+        self.taps.whole().map(Whole::digits)
+    }
+
     /// What a run may take.
-    pub(super) fn limits(&self) -> Limits {
-        self.limits
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Copies a part of an image on the device into another layout or type.
@@ -231,6 +237,10 @@ impl Engine {
         let Some(variant) = prepared.variant.filter(|_| kinds == (Scalar::U8, Scalar::U8)) else {
             return Ok(&Uncertainty::NONE);
         };
+        if variant == Variant::Matrix {
+            let uncertainty = || Ok(Uncertainty::of_whole(self.taps.filter(), self.taps.whole()));
+            return crate::memory::once(&self.uncertainties[3], uncertainty);
+        }
         let family = variant.family();
         let cell = match family {
             Family::Direct => &self.uncertainties[0],

@@ -1,49 +1,64 @@
 //! From host memory to host memory: bands of pictures take turns in lanes, so that uploads, kernels and downloads overlap each other and
 //! the copies from and to memory that is not pinned.
+//!
+//! Feeders, threads of rayon's pool, take bands from one queue, each for lanes of its own: a GPU has one feeder at least where there are
+//! threads for that, and two where threads copy between ordinary and pinned memory, so that some copy while the other talks to the
+//! driver. Feeders do not wait for each other, so it is no matter if rayon runs one of them within another, or after it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use std::rc::Rc;
-use std::sync::PoisonError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gpu_kernels::abi::{Doubts, Strides};
+use gpu_kernels::abi::Doubts;
 use gpu_kernels::border;
-use rayon::prelude::*;
 
-use super::engine::{Engine, Part};
-use super::image::{ROW_ALIGNMENT, Rows};
-use super::memory::{Memory, Pinned};
-use super::stream::Stream;
-use super::view::{DeviceView, DeviceViewMut};
+use super::engine::Engine;
+use super::image::ROW_ALIGNMENT;
+use super::lane::{Copying, Lane, SHARE, pitch};
+use super::timeline::{Clocks, Noted};
+use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
 use crate::kernels::prepared::{Prepared, Tiles};
-use crate::plan::schedule::{Bands, Extent, Job};
+use crate::plan::schedule::{Bands, Extent, FlowOptions, Job};
 use crate::progress::Stage;
 use crate::{Error, Result};
 
 /// Bands under way at once on a GPU: one goes up, one is filtered, one comes down.
 const LANES: usize = 3;
 
-/// Bytes that a thread copies at least: for fewer, another thread takes longer to wake up.
-const SHARE: usize = 256 << 10;
+/// The same where threads copy between ordinary and pinned memory, for all feeders of a GPU together: each has a band on the GPU
+/// and one that is copied.
+const STAGED_LANES: usize = 4;
 
-/// Bytes that one thread copies alone.
-const SERIAL: usize = 2 * SHARE;
+/// Feeders of a GPU where threads copy.
+const STAGED_FEEDERS: usize = 2;
 
-/// Bytes of the source from which on a run goes to a thread of rayon's pool: there, a parallel copy begins without a handshake between
-/// threads, of which a run has two for each band. The way there is one handshake more, which smaller pictures are spared.
-const IN_POOL: usize = 4 * SHARE;
+/// Bands of a run for each feeder, at least: with fewer, another one delays the first band.
+const BANDS_EACH: usize = 3;
+
+/// Bytes of the source in ordinary memory from which on a run goes to a thread of rayon's pool: there, a parallel copy begins without a
+/// handshake between threads, of which a run has two for each band. The way there is one handshake more, which smaller pictures are spared.
+const IN_POOL: usize = 1 << 20;
+
+/// Bands of pinned pictures that are in a lane at once, at most. So many that no GPU waits for the host; a run of one feeder on its own
+/// has no reason to wait, but for the memory that notes take.
+const DEEP: usize = 64;
+
+/// The same where several feeders share the queue, so that no GPU takes more than its part.
+const SHARED_DEEP: usize = 4;
 
 /// A lane that holds this much more than it needs gives its memory back.
 const TOO_LARGE: u64 = 8;
+
+/// Finds the kernel for a shape, of which so many channels are filtered, from values of one type to those of another.
+type Prepare<'a> = dyn Fn(Shape, usize, (Scalar, Scalar)) -> Result<Prepared> + Sync + 'a;
 
 /// One of the steps that pictures go through, one after the other on the device.
 pub(crate) struct Step<'a> {
     /// One for each GPU.
     pub(crate) engines: &'a [Engine],
-    /// Finds the kernel for a shape, of which so many channels are filtered.
-    pub(crate) prepare: Box<dyn Fn(Shape, usize) -> Result<Prepared> + Sync + 'a>,
-    /// The type of the results.
+    pub(crate) prepare: Box<Prepare<'a>>,
+    /// The type of the results; of the last step's, the picture says it.
     pub(crate) target: Scalar,
     /// Whether all channels are filtered, however many of the picture are.
     pub(crate) takes_all: bool,
@@ -51,60 +66,79 @@ pub(crate) struct Step<'a> {
 
 /// A picture to filter, from host memory to host memory.
 #[derive(Debug)]
-pub(crate) struct Picture<'a, S, D> {
-    pub(crate) src: ImageView<'a, S>,
-    pub(crate) dst: ImageViewMut<'a, D>,
+pub(crate) struct Picture<'a> {
+    src: StoredView<'a>,
+    dst: StoredViewMut<'a>,
     /// How many channels are filtered; the others are copied.
-    pub(crate) filtered: usize,
+    filtered: usize,
 }
 
-impl<S: Pixel, D: Pixel> Picture<'_, S, D> {
+impl<'a> Picture<'a> {
+    /// A picture and its destination, which have the same shape.
+    pub(crate) fn new<S: Pixel, D: Pixel>(src: ImageView<'a, S>, dst: ImageViewMut<'a, D>, filtered: usize) -> Self {
+        Self { src: src.into(), dst: dst.into(), filtered }
+    }
+
     fn is_pinned(&self) -> bool {
         self.src.is_pinned() && self.dst.is_pinned()
     }
+
+    /// What its bands depend on.
+    fn kind(&self) -> Kind {
+        let kinds = (self.src.scalar(), self.dst.scalar());
+        Kind { shape: self.src.shape(), filtered: self.filtered, kinds, staged: !self.is_pinned() }
+    }
 }
 
-/// A stream, and the memory of a band on both sides; kept for the next one. No band's work is in the stream of an idle lane.
-#[derive(Debug)]
-pub(super) struct Lane {
-    // Fields are dropped in this order: the stream waits for its work, which uses the others.
-    stream: Stream,
-    /// The engine that it belongs to, by number.
-    engine: usize,
-    src: Option<Memory>,
-    dst: Option<Memory>,
-    /// The source as planes, if no kernel takes it as it is stored.
-    planes: Option<Memory>,
-    /// The results of all steps but the last.
-    between: Vec<Option<Memory>>,
-    input: Option<Pinned>,
-    output: Option<Pinned>,
-    /// The most bytes of device memory that it was allowed.
-    allowed: u64,
-}
-
-/// A band that is under way.
-struct Busy {
-    lane: Lane,
-    picture: usize,
-    results: Range<usize>,
-}
-
-/// Everything about the pictures of one shape that their bands have in common.
-struct Planned {
+/// What pictures with the same kernels and bands have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Kind {
     shape: Shape,
     filtered: usize,
-    steps: Vec<PlannedStep>,
+    /// The types of source and results.
+    kinds: (Scalar, Scalar),
+    /// Whether threads copy it from or to pinned memory.
+    staged: bool,
+}
+
+/// A band of a picture.
+pub(super) struct Band<'q> {
+    /// Its number among those of an attempt.
+    ticket: usize,
+    picture: usize,
+    pub(super) plan: &'q Planned,
+    pub(super) job: Job,
+    /// The results of all steps but the last that it needs.
+    pub(super) between: Vec<Range<usize>>,
+    /// The picture.
+    pub(super) src: StoredView<'q>,
+    /// The rows of the job's results.
+    pub(super) dst: StoredViewMut<'q>,
+}
+
+/// A lane with bands that are under way: one, or several of pinned pictures.
+struct Busy<'q> {
+    lane: Lane,
+    bands: Vec<UnderWay<'q>>,
+}
+
+/// A band that is under way, and when it was, if that is wanted.
+pub(super) type UnderWay<'q> = (Band<'q>, Option<Noted>);
+
+/// Everything about the pictures of one kind that their bands have in common.
+pub(super) struct Planned {
+    pub(super) shape: Shape,
+    pub(super) steps: Vec<PlannedStep>,
     bands: Bands,
     /// Bytes of a lane.
     bytes: u64,
 }
 
 /// The same about one step.
-struct PlannedStep {
-    prepared: Prepared,
-    filtered: usize,
-    target: Scalar,
+pub(super) struct PlannedStep {
+    pub(super) prepared: Prepared,
+    pub(super) filtered: usize,
+    pub(super) target: Scalar,
     extent: Extent,
 }
 
@@ -128,54 +162,60 @@ impl Planned {
 }
 
 /// The last, and those before it.
-fn last<T>(steps: &[T]) -> (&T, &[T]) {
+pub(super) fn last<T>(steps: &[T]) -> (&T, &[T]) {
     let Some(parts) = steps.split_last() else { unreachable!("there is a step") };
     parts
 }
 
+/// The kernels and bands of all pictures that are not done.
+struct Plans {
+    of_kinds: Vec<Planned>,
+    /// For each of these pictures, which of them.
+    of_pictures: Vec<usize>,
+    /// Lanes of a GPU.
+    lanes: usize,
+    /// Bands of all of these pictures.
+    bands: usize,
+}
+
 /// The pictures of a run, and how far it has come.
-struct Flow<'r, 'a, S, D> {
+struct Flow<'r, 'a> {
     steps: &'r [Step<'r>],
     /// The first step's.
     engines: &'r [Engine],
-    pictures: &'r mut [Picture<'a, S, D>],
+    pictures: &'r mut [Picture<'a>],
     stage: &'r Stage<'r>,
+    options: &'r FlowOptions,
+    clocks: Option<Clocks<'r>>,
     /// Pixels of all pictures.
     pixels: usize,
-    /// Pixels of the pictures that are done.
-    before: usize,
-    /// The first picture of which not everything is there, and its first row that is not.
-    done: (usize, usize),
+    done: Done,
     /// How often bands were made smaller, because memory was exhausted.
     smaller: u32,
-    /// Whether `done` stays as it is: a band failed, or a lane got one before the one before it was waited for.
-    frozen: bool,
 }
 
-/// Filters pictures from host memory to host memory, in order: by each of these steps, of which there is one at least, on the same GPUs.
+/// How far a run has come: everything before this is done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    /// The first picture of which not everything is there, and its first row that is not.
+    picture: usize,
+    row: usize,
+    pixels: usize,
+}
+
+/// Filters pictures from host memory to host memory: by each of these steps, of which there is one at least, on the same GPUs.
 /// The run is a `stage` of a call, which may end it.
 ///
 /// # Errors
 /// The number of the first picture of which something is missing, and why. The pictures before it are done.
-pub(crate) fn run<S: Pixel, D: Pixel>(
-    steps: &[Step<'_>],
-    pictures: &mut [Picture<'_, S, D>],
-    stage: &Stage<'_>,
-) -> Result<(), (usize, Error)> {
-    let staged = pictures.iter().filter(|picture| !picture.is_pinned());
-    let bytes: usize = staged.map(|picture| size_of_val(picture.src.values())).sum();
-    if bytes < IN_POOL { run_here(steps, pictures, stage) } else { rayon::scope(|_| run_here(steps, pictures, stage)) }
-}
-
-/// As [`run`], on this thread.
-fn run_here<S: Pixel, D: Pixel>(
-    steps: &[Step<'_>],
-    pictures: &mut [Picture<'_, S, D>],
-    stage: &Stage<'_>,
-) -> Result<(), (usize, Error)> {
+pub(crate) fn run(steps: &[Step<'_>], pictures: &mut [Picture<'_>], stage: &Stage<'_>) -> Result<(), (usize, Error)> {
     let engines = steps[0].engines;
+    let options = &engines[0].limits().flow;
+    let clocks = options.timeline.as_ref().map(|timeline| Clocks::new(timeline, engines)).transpose();
+    let clocks = clocks.map_err(|error| (0, error))?;
     let pixels = pictures.iter().map(|picture| pixels(picture.src.shape())).sum();
-    let mut flow = Flow { steps, engines, pictures, stage, pixels, before: 0, done: (0, 0), smaller: 0, frozen: false };
+    let done = Done::default();
+    let mut flow = Flow { steps, engines, pictures, stage, options, clocks, pixels, done, smaller: 0 };
     let mut first = true;
     loop {
         match flow.attempt() {
@@ -185,7 +225,9 @@ fn run_here<S: Pixel, D: Pixel>(
                 flow.smaller += u32::from(idle == 0 || !first);
                 first = false;
             }
-            Err(Again::Never(error)) => return Err((flow.done.0, error)),
+            Err(Again::Never(error)) => {
+                return Err((flow.done.picture.min(flow.pictures.len().saturating_sub(1)), error));
+            }
             Ok(()) => return Ok(()),
         }
     }
@@ -193,12 +235,6 @@ fn run_here<S: Pixel, D: Pixel>(
 
 fn pixels(shape: Shape) -> usize {
     shape.width.saturating_mul(shape.height)
-}
-
-/// The band that was started first.
-fn oldest(busy: &mut VecDeque<Busy>) -> Busy {
-    let Some(band) = busy.pop_front() else { unreachable!("a band is under way") };
-    band
 }
 
 /// What an error means for the run.
@@ -214,122 +250,135 @@ impl From<Error> for Again {
     }
 }
 
-impl<S: Pixel, D: Pixel> Flow<'_, '_, S, D> {
+/// A thread's part of a run: its GPUs, by number, and how many lanes of each it has.
+struct Feeder {
+    engines: Vec<usize>,
+    lanes: usize,
+}
+
+/// So many feeders for so many GPUs, each of which has so many lanes.
+fn crew(feeders: usize, engines: usize, lanes: usize) -> Vec<Feeder> {
+    let feeder = |number: usize| {
+        if feeders <= engines {
+            return Feeder { engines: (number..engines).step_by(feeders).collect(), lanes };
+        }
+        let engine = number % engines;
+        let (mates, rank) = ((feeders - engine).div_ceil(engines), number / engines);
+        Feeder { engines: vec![engine], lanes: (lanes + mates - 1 - rank) / mates }
+    };
+    (0..feeders).map(feeder).filter(|feeder| feeder.lanes > 0).collect()
+}
+
+impl Flow<'_, '_> {
     /// Goes through all that is not done.
     fn attempt(&mut self) -> Result<(), Again> {
-        let mut busy = VecDeque::new();
-        self.frozen = false;
-        let outcome = self.start_all(&mut busy);
-        // What was under way before something failed is done all the same.
-        while !busy.is_empty() {
-            let lane = self.finish(&mut busy)?;
-            if outcome.is_ok() {
-                self.engines[lane.engine].idle().push(lane);
-            }
-        }
-        outcome
-    }
-
-    /// Starts every band that is not done; takes the results of all but the last few.
-    fn start_all(&mut self, busy: &mut VecDeque<Busy>) -> Result<(), Again> {
-        let mut planned: Option<Rc<Planned>> = None;
-        let (first_picture, first_row) = self.done;
-        for number in first_picture..self.pictures.len() {
-            let Picture { ref src, filtered, .. } = self.pictures[number];
-            let shape = src.shape();
-            let known = planned.take().filter(|planned| (planned.shape, planned.filtered) == (shape, filtered));
-            let plan = match known {
-                Some(plan) => plan,
-                None => Rc::new(self.plan(shape, filtered, busy)?),
-            };
-            planned = Some(plan.clone());
-            let most = self.engines.len() * plan.bands.lanes;
-            let mut next = if number == first_picture { first_row } else { 0 };
-            while next < shape.height {
-                while busy.len() > most {
-                    let lane = self.finish(busy)?;
-                    self.engines[lane.engine].idle().push(lane);
-                }
-                let mut arrived = None;
-                let mut lane = if busy.len() < most {
-                    self.lane(busy.len() % self.engines.len(), plan.bytes)?
-                } else if !self.stage.is_watched()
-                    && self.pictures[number].is_pinned()
-                    && self.pictures[busy[0].picture].is_pinned()
-                {
-                    // The stream's order is enough: no band waits for the host.
-                    self.frozen = true;
-                    let Busy { lane, .. } = oldest(busy);
-                    lane
-                } else {
-                    let Busy { lane, picture, results } = self.wait(busy)?;
-                    arrived = Some((picture, results));
-                    lane
-                };
-                let (job, between) = plan.job(next);
-                next = job.results.end;
-                lane.allowed = lane.allowed.max(plan.bytes);
-                let src = self.pictures[number].src;
-                let into = arrived.as_ref().map(|(picture, results)| (&mut self.pictures[*picture].dst, results));
-                let staged = lane.stage(&src, &job, into);
-                let told = arrived.map_or(Ok(()), |(picture, results)| self.advance(picture, &results));
-                staged.and(told)?;
-                lane.start(self.steps, &plan, (&job, &between), &mut self.pictures[number])?;
-                busy.push_back(Busy { lane, picture: number, results: job.results });
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for the oldest band, and takes its results.
-    fn finish(&mut self, busy: &mut VecDeque<Busy>) -> Result<Lane, Again> {
-        let Busy { lane, picture, results } = self.wait(busy)?;
-        empty(&lane.output, &mut self.pictures[picture].dst, &results);
-        self.advance(picture, &results)?;
-        Ok(lane)
-    }
-
-    /// Waits for the oldest band.
-    fn wait(&mut self, busy: &mut VecDeque<Busy>) -> Result<Busy> {
-        let band = oldest(busy);
-        let outcome = band.lane.stream.synchronize();
-        // Later bands may be done, but not all before them.
-        self.frozen |= outcome.is_err();
-        outcome.map(|()| band)
-    }
-
-    /// Notes that a band is done, and tells whoever watches.
-    fn advance(&mut self, picture: usize, results: &Range<usize>) -> Result<()> {
-        if self.frozen {
+        if self.done.picture == self.pictures.len() {
             return Ok(());
         }
-        let shape = self.pictures[picture].src.shape();
-        if results.end == shape.height {
-            self.done = (picture + 1, 0);
-            self.before += pixels(shape);
-        } else {
-            self.done = (picture, results.end);
+        let plans = self.plan_all()?;
+        let first = self.done;
+        let rest = &mut self.pictures[first.picture..];
+        let pinned = rest.iter().all(Picture::is_pinned);
+        let bytes = |picture: &Picture<'_>| picture.src.row_bytes() * picture.src.shape().height;
+        let all: usize = rest.iter().map(bytes).sum();
+        let staged: usize = rest.iter().filter(|picture| !picture.is_pinned()).map(bytes).sum();
+        let engines = self.engines.len();
+        let feeders = match self.options.feeders {
+            Some(of_each) => of_each * engines,
+            // It is over before another thread wakes up.
+            None if all < IN_POOL => 1,
+            None if staged < IN_POOL => engines.min(plans.bands).min(rayon::current_num_threads()),
+            None => {
+                let most = (STAGED_FEEDERS * engines).min(rayon::current_num_threads());
+                most.min(plans.bands.div_ceil(BANDS_EACH))
+            }
+        };
+        let crew = crew(feeders.max(1), engines, plans.lanes);
+        let deep = self.options.deep.unwrap_or(if crew.len() == 1 { DEEP } else { SHARED_DEEP });
+        let run = Run {
+            steps: self.steps,
+            engines: self.engines,
+            stage: self.stage,
+            clocks: self.clocks.as_ref(),
+            copying: Copying { share: self.options.share.unwrap_or(SHARE), clocked: self.clocks.is_some() },
+            pixels: self.pixels,
+            // The stream's order is enough: no band waits for the host.
+            deep: if pinned && !self.stage.is_watched() { deep } else { 1 },
+            queue: Mutex::new(Queue {
+                plans: &plans,
+                rest: rest.iter_mut(),
+                picture: first.picture,
+                row: first.row,
+                first_picture: first.picture,
+                current: None,
+                tickets: 0,
+                taken: VecDeque::new(),
+                done: first,
+                failed: None,
+                lanes: vec![0; engines],
+            }),
+        };
+        match &crew[..] {
+            [alone] if staged < IN_POOL => run.feed(alone),
+            [own, others @ ..] => rayon::scope(|scope| {
+                let run = &run;
+                others.iter().for_each(|feeder| scope.spawn(move |_| run.feed(feeder)));
+                run.feed(own);
+            }),
+            [] => {}
         }
-        self.stage.jobs(self.before + self.done.1 * shape.width, self.pixels)
+        let Queue { done, failed, .. } = run.queue.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.done = done;
+        failed.map_or(Ok(()), |(_, again)| Err(again))
     }
 
-    /// The kernel and the bands for a shape.
-    fn plan(&self, shape: Shape, filtered: usize, busy: &VecDeque<Busy>) -> Result<Planned, Again> {
+    /// Kernels and bands for every picture that is not done.
+    fn plan_all(&self) -> Result<Plans, Again> {
+        let mut known = HashMap::new();
+        let mut plans = Plans { of_kinds: Vec::new(), of_pictures: Vec::new(), lanes: usize::MAX, bands: 0 };
+        let rest = &self.pictures[self.done.picture..];
+        let mut latest = None;
+        for picture in rest {
+            let kind = picture.kind();
+            let number = match latest {
+                Some((same, number)) if same == kind => number,
+                _ => match known.get(&kind) {
+                    Some(&number) => number,
+                    None => {
+                        let number = plans.of_kinds.len();
+                        plans.of_kinds.push(self.plan(kind)?);
+                        known.insert(kind, number);
+                        number
+                    }
+                },
+            };
+            latest = Some((kind, number));
+            let Bands { rows, lanes } = plans.of_kinds[number].bands;
+            plans.lanes = plans.lanes.min(lanes);
+            plans.bands += kind.shape.height.div_ceil(rows);
+            plans.of_pictures.push(number);
+        }
+        Ok(plans)
+    }
+
+    /// The kernels and the bands for pictures of a kind.
+    fn plan(&self, Kind { shape, filtered, kinds: (mut source, target), staged }: Kind) -> Result<Planned, Again> {
         let engine = &self.engines[0];
         let alone = self.pictures.len() == 1;
         let (mut steps, mut needs) = (Vec::new(), Vec::<Needs>::new());
-        let mut source = S::SCALAR;
-        for step in self.steps {
+        for (number, step) in self.steps.iter().enumerate() {
             let filtered = if step.takes_all { shape.channels } else { filtered };
-            let prepared = (step.prepare)(shape, filtered).map_err(Again::Never)?;
-            let mut of_step = step.engines[0].needs(&prepared, shape, (source, step.target), filtered, alone)?;
+            let target = if number + 1 == self.steps.len() { target } else { step.target };
+            let kinds = (source, target);
+            let prepared = (step.prepare)(shape, filtered, kinds).map_err(Again::Never)?;
+            let mut of_step = step.engines[0].needs(&prepared, shape, kinds, filtered, (alone, staged))?;
             if let Some(before) = needs.last() {
                 // The results of the step before it, which are counted there.
                 of_step.pitches.0 = 0;
                 of_step.extent.beside = before.extent.beside + before.extent.reach - 1;
             }
-            source = step.target;
-            steps.push((prepared, filtered));
+            source = target;
+            steps.push((prepared, filtered, target));
             needs.push(of_step);
         }
         // Under WRAP, a band may need rows of both ends of every step's results: then all steps take whole pictures.
@@ -337,54 +386,250 @@ impl<S: Pixel, D: Pixel> Flow<'_, '_, S, D> {
             needs.iter_mut().for_each(|needs| needs.extent.step = shape.height);
         }
         let extent = last(&needs).0.extent;
-        // Lanes of this run, and idle ones, have their memory already.
-        let mine = busy.iter().filter(|busy| busy.lane.engine == 0).map(|busy| busy.lane.allowed).sum::<u64>();
-        let held = mine + engine.idle().iter().map(|lane| lane.allowed).sum::<u64>();
         let limit = engine.limits().memory;
         let refused = |needed| Again::Never(limit_passed(needed, limit));
         let bytes = |rows| bytes(&needs, rows);
-        let mut bands = extent.bands(limit, LANES, bytes).map_err(refused)?;
-        let wanted = bytes(bands.rows).saturating_mul(extent.lanes_in_use(&bands) as u64);
-        if wanted > held {
-            let (free, total) = engine.gpu().memory()?;
-            // The driver hands memory out in large pieces.
-            let room = held.saturating_add(free - free / 16);
-            let exhausted = |needed| Again::Never(Error::DeviceMemory { needed, free, total });
-            bands = extent.bands(room.min(limit), LANES, bytes).map_err(exhausted)?;
+        let lanes = self.options.lanes.unwrap_or(if staged { STAGED_LANES } else { LANES });
+        let mut bands = extent.bands(limit, lanes, bytes).map_err(refused)?;
+        for engine in self.engines {
+            // Idle lanes have their memory already.
+            let held = engine.idle().iter().map(|lane| lane.allowed).sum::<u64>();
+            let wanted = bytes(bands.rows).saturating_mul(extent.lanes_in_use(&bands) as u64);
+            if wanted > held {
+                let (free, total) = engine.gpu().memory()?;
+                // The driver hands memory out in large pieces.
+                let room = held.saturating_add(free - free / 16).min(limit);
+                let exhausted = |needed| Again::Never(Error::DeviceMemory { needed, free, total });
+                let fewer = extent.bands(room, lanes, bytes).map_err(exhausted)?;
+                bands = if (fewer.rows, fewer.lanes) < (bands.rows, bands.lanes) { fewer } else { bands };
+            }
         }
         for _ in 0..self.smaller {
             let exhausted = || engine.gpu().out_of_memory(bytes(bands.rows));
             bands = extent.smaller(bands).ok_or_else(|| Again::Never(exhausted()))?;
         }
         let bytes = bytes(bands.rows);
-        let steps = steps.into_iter().zip(&needs).zip(self.steps);
-        let steps = steps.map(|(((prepared, filtered), needs), step)| PlannedStep {
+        let steps = steps.into_iter().zip(&needs);
+        let steps = steps.map(|((prepared, filtered, target), needs)| PlannedStep {
             prepared,
             filtered,
-            target: step.target,
+            target,
             extent: needs.extent,
         });
-        Ok(Planned { shape, filtered, steps: steps.collect(), bands, bytes })
+        Ok(Planned { shape, steps: steps.collect(), bands, bytes })
+    }
+}
+
+/// The bands that nobody has taken yet, and what became of the others.
+struct Queue<'q, 'a> {
+    plans: &'q Plans,
+    rest: std::slice::IterMut<'q, Picture<'a>>,
+    /// The picture of the next band, and its row.
+    picture: usize,
+    row: usize,
+    /// The first picture that the plans are for.
+    first_picture: usize,
+    /// The picture that the next band is of, if it has been begun: its destination's rows that nobody has.
+    current: Option<(StoredView<'q>, StoredViewMut<'q>)>,
+    tickets: usize,
+    /// Bands from the first that is not done, in the order in which they were taken: the picture, the end of their rows, and whether they
+    /// are done.
+    taken: VecDeque<(usize, usize, bool)>,
+    done: Done,
+    /// The first band that failed, and what that means.
+    failed: Option<(usize, Again)>,
+    /// How many lanes each GPU has had.
+    lanes: Vec<usize>,
+}
+
+impl<'q> Queue<'q, '_> {
+    /// The next band, unless the run has failed.
+    fn take(&mut self) -> Option<Band<'q>> {
+        if self.failed.is_some() {
+            return None;
+        }
+        let (src, dst) = match self.current.take() {
+            Some(current) => current,
+            None => {
+                let picture = self.rest.next()?;
+                (picture.src, picture.dst.below(self.row))
+            }
+        };
+        let plan = &self.plans.of_kinds[self.plans.of_pictures[self.picture - self.first_picture]];
+        let (job, between) = plan.job(self.row);
+        let (picture, end) = (self.picture, job.results.end);
+        let (dst, others) = dst.split_at_row(job.results.len());
+        if end == src.shape().height {
+            (self.picture, self.row) = (picture + 1, 0);
+        } else {
+            self.row = end;
+            self.current = Some((src, others));
+        }
+        let ticket = self.tickets;
+        self.tickets += 1;
+        self.taken.push_back((picture, end, false));
+        Some(Band { ticket, picture, plan, job, between, src, dst })
     }
 
-    /// An idle lane of an engine, or a new one.
-    fn lane(&self, number: usize, bytes: u64) -> Result<Lane> {
+    /// Notes that a band is done. Returns how many pixels are, with all before them.
+    fn finish(&mut self, band: &Band<'_>) -> usize {
+        let first = self.tickets - self.taken.len();
+        if let Some((.., done)) = self.taken.get_mut(band.ticket - first) {
+            *done = true;
+        }
+        while let Some(&(picture, end, true)) = self.taken.front() {
+            self.taken.pop_front();
+            let plan = &self.plans.of_kinds[self.plans.of_pictures[picture - self.first_picture]];
+            let Shape { width, height, .. } = plan.shape;
+            let begin = if picture == self.done.picture { self.done.row } else { 0 };
+            self.done.pixels += (end - begin) * width;
+            (self.done.picture, self.done.row) = if end == height { (picture + 1, 0) } else { (picture, end) };
+        }
+        self.done.pixels
+    }
+
+    /// Notes that a band failed. No other is begun then.
+    fn fail(&mut self, ticket: usize, again: Again) {
+        let weight = |ticket: usize, again: &Again| (matches!(again, Again::Smaller), ticket);
+        let worse = |(known, reason): &(usize, Again)| weight(ticket, &again) < weight(*known, reason);
+        if self.failed.as_ref().is_none_or(worse) {
+            self.failed = Some((ticket, again));
+        }
+    }
+}
+
+/// What the feeders of an attempt share.
+struct Run<'q, 'a> {
+    steps: &'q [Step<'q>],
+    engines: &'q [Engine],
+    stage: &'q Stage<'q>,
+    clocks: Option<&'q Clocks<'q>>,
+    copying: Copying,
+    /// Pixels of all pictures.
+    pixels: usize,
+    /// Bands that a lane may have at once.
+    deep: usize,
+    queue: Mutex<Queue<'q, 'a>>,
+}
+
+impl<'q, 'a> Run<'q, 'a> {
+    /// Not to be kept while this thread does something for which rayon may run another feeder on it.
+    fn queue(&self) -> MutexGuard<'_, Queue<'q, 'a>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes bands and puts them into lanes until there are none, or until the run has failed. What is under way then is done all the same.
+    fn feed(&self, feeder: &Feeder) {
+        let most = feeder.engines.len() * feeder.lanes;
+        let mut busy = VecDeque::<Busy<'q>>::new();
+        loop {
+            let mut oldest = if busy.len() < most { None } else { busy.pop_front() };
+            let mut arrived = Vec::new();
+            if let Some(Busy { lane, bands }) = &mut oldest
+                && bands.len() >= self.deep
+            {
+                if let Err(error) = lane.wait() {
+                    self.queue().fail(bands[0].0.ticket, error.into());
+                    break;
+                }
+                arrived = std::mem::take(bands);
+            }
+            let taken = self.queue().take();
+            let Some(band) = taken else {
+                if let Some(Busy { lane, mut bands }) = oldest {
+                    bands.append(&mut arrived);
+                    self.finish(Busy { lane, bands });
+                }
+                break;
+            };
+            let next = match oldest {
+                Some(oldest) => Ok(oldest),
+                None => self.lane(feeder.engines[busy.len() % feeder.engines.len()], band.plan.bytes),
+            };
+            match next {
+                Ok(mut next) => {
+                    self.start(&mut next, band, arrived);
+                    busy.push_back(next);
+                }
+                Err(error) => {
+                    self.queue().fail(band.ticket, error.into());
+                    break;
+                }
+            }
+        }
+        busy.into_iter().for_each(|busy| self.finish(busy));
+    }
+
+    /// Puts a band into a lane, and takes what has arrived there.
+    fn start(&self, next: &mut Busy<'q>, mut band: Band<'q>, mut arrived: Vec<UnderWay<'q>>) {
+        let lane = &mut next.lane;
+        lane.allowed = lane.allowed.max(band.plan.bytes);
+        let mut noted = self.clocks.map(|_| Noted::default());
+        // Where several have arrived they are pinned, and the device has brought them to where they belong.
+        let staged = lane.stage(self.copying, &band, arrived.last_mut());
+        arrived.iter().for_each(|arrived| self.note(lane, arrived));
+        let started = staged.and_then(|staged| {
+            if let Some(noted) = &mut noted {
+                noted.staged = staged;
+            }
+            // The call may have been ended meanwhile.
+            if self.queue().failed.is_some() {
+                Ok(false)
+            } else {
+                lane.start(self.steps, &mut band, noted.as_mut()).map(|()| true)
+            }
+        });
+        match started {
+            Ok(true) => next.bands.push((band, noted)),
+            Ok(false) => {}
+            Err(error) => self.queue().fail(band.ticket, error.into()),
+        }
+    }
+
+    /// Waits for a lane, takes what has arrived there, and leaves the lane to later runs.
+    fn finish(&self, Busy { lane, mut bands }: Busy<'q>) {
+        if let Err(error) = lane.wait() {
+            let ticket = bands.first().map_or(usize::MAX, |(band, _)| band.ticket);
+            return self.queue().fail(ticket, error.into());
+        }
+        for arrived in &mut bands {
+            lane.drain(self.copying, arrived);
+            self.note(&lane, arrived);
+        }
+        // One that failed may hold more memory than there should be.
+        let failed = self.queue().failed.is_some();
+        if !failed {
+            self.engines[lane.engine].idle().push(lane);
+        }
+    }
+
+    /// Notes that a band is done, and tells whoever watches.
+    fn note(&self, lane: &Lane, (band, noted): &UnderWay<'_>) {
+        let (done, failed) = {
+            let mut queue = self.queue();
+            (queue.finish(band), queue.failed.is_some())
+        };
+        let told = if failed { Ok(()) } else { self.stage.jobs(done, self.pixels) };
+        let noted = noted.as_ref().zip(self.clocks).map_or(Ok(()), |(noted, clocks)| {
+            clocks.note((lane.engine, lane.number), (band.picture, &band.job.results), noted)
+        });
+        if let Err(error) = told.and(noted) {
+            self.queue().fail(band.ticket, Again::Never(error));
+        }
+    }
+
+    /// An idle lane of a GPU, or a new one.
+    fn lane(&self, number: usize, bytes: u64) -> Result<Busy<'q>> {
         let engine = &self.engines[number];
         let idle = engine.idle().pop();
-        match idle.filter(|lane| lane.allowed / TOO_LARGE <= bytes.max(64 << 20)) {
-            Some(lane) => Ok(Lane { engine: number, ..lane }),
-            None => Ok(Lane {
-                stream: engine.gpu().stream()?,
-                engine: number,
-                src: None,
-                dst: None,
-                planes: None,
-                between: Vec::new(),
-                input: None,
-                output: None,
-                allowed: 0,
-            }),
-        }
+        let mut lane = match idle.filter(|lane| lane.allowed / TOO_LARGE <= bytes.max(64 << 20)) {
+            Some(lane) => lane,
+            None => Lane::new(engine.gpu().stream()?),
+        };
+        let mut queue = self.queue();
+        queue.lanes[number] += 1;
+        (lane.engine, lane.number) = (number, queue.lanes[number] - 1);
+        Ok(Busy { lane, bands: Vec::new() })
     }
 }
 
@@ -431,11 +676,6 @@ fn bytes(needs: &[Needs], rows: usize) -> u64 {
     bytes
 }
 
-/// Bytes from one row on the device to the next.
-fn pitch(scalar: Scalar, values: usize) -> usize {
-    (scalar.bytes() * values).next_multiple_of(ROW_ALIGNMENT)
-}
-
 impl Engine {
     /// The tiles that results of this filter depend on.
     pub(crate) fn tiles(&self, prepared: &Prepared) -> Tiles {
@@ -450,7 +690,7 @@ impl Engine {
         shape: Shape,
         (source, target): (Scalar, Scalar),
         filtered: usize,
-        alone: bool,
+        (alone, staged): (bool, bool),
     ) -> Result<Needs> {
         let anchor = self.taps().filter().anchor().1;
         let Tiles { step, reach } = self.tiles(prepared);
@@ -476,6 +716,7 @@ impl Engine {
                 beside: 0,
                 row: values * source.bytes().max(target.bytes()),
                 alone,
+                staged,
                 rows: self.limits().rows,
             },
             shape,
@@ -491,190 +732,23 @@ impl Engine {
     }
 }
 
-/// The address of at least so many bytes, kept for the next band.
-fn room(memory: &mut Option<Memory>, stream: &Stream, bytes: usize) -> Result<u64> {
-    if memory.as_ref().map_or(0, Memory::len) < bytes {
-        // Work in flight may still use the old one.
-        memory.take().map_or(Ok(()), |_old| stream.synchronize())?;
-        *memory = Some(stream.gpu().allocate(bytes)?);
-    }
-    Ok(memory.as_ref().map_or(0, Memory::address))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The same in pinned memory.
-fn staging<'m>(memory: &'m mut Option<Pinned>, stream: &Stream, bytes: usize) -> Result<&'m mut [u8]> {
-    if memory.as_ref().map_or(0, |memory| memory.bytes().len()) < bytes {
-        memory.take().map_or(Ok(()), |_old| stream.synchronize())?;
-        *memory = Some(stream.gpu().pin(bytes)?);
-    }
-    Ok(memory.as_mut().map_or(&mut [][..], |memory| &mut memory.bytes_mut()[..bytes]))
-}
-
-impl Lane {
-    /// Puts a band's work into the stream, which has none but that of pinned pictures, of which the host touches nothing.
-    fn start<S: Pixel, D: Pixel>(
-        &mut self,
-        steps: &[Step<'_>],
-        planned: &Planned,
-        (job, between): (&Job, &[Range<usize>]),
-        picture: &mut Picture<'_, S, D>,
-    ) -> Result<()> {
-        let engine = &steps[0].engines[self.engine];
-        let gpu = engine.gpu();
-        let Shape { width, channels, .. } = planned.shape;
-        let values = planned.shape.row_len();
-        let shape = Shape { height: job.height, ..planned.shape };
-        let interleaved = |scalar: Scalar| {
-            let (bytes, pitch) = (scalar.bytes(), pitch(scalar, values));
-            Strides { row: pitch as i64, pixel: (bytes * channels) as i32, channel: bytes as i64, image: 0 }
-        };
-        // Planes of f32 with so many rows, and their bytes.
-        let planar = |rows: usize| {
-            let pitch = pitch(Scalar::F32, width);
-            let plane = pitch * rows;
-            (Strides { row: pitch as i64, pixel: 4, channel: plane as i64, image: 0 }, plane * channels)
-        };
-        let source = interleaved(S::SCALAR);
-
-        let address = room(&mut self.src, &self.stream, source.row as usize * job.there.len())?;
-        self.upload(&picture.src, job, address, source.row as usize)?;
-        // SAFETY: the lane's memory has these rows, and stays as long as its stream has work; so below.
-        let view = |address, kind, there| unsafe { DeviceView::from_raw(gpu, address, kind, shape, 1, there) };
-        // SAFETY: as above; nothing else uses what is written meanwhile.
-        let view_mut = |address, kind, there| unsafe { DeviceViewMut::from_raw(gpu, address, kind, shape, 1, there) };
-        let mut src = view(address, (S::SCALAR, source), job.there.clone())?;
-        if Engine::takes_planes(S::SCALAR, channels) {
-            let (strides, bytes) = planar(job.there.len());
-            let address = room(&mut self.planes, &self.stream, bytes)?;
-            let all = Part { rows: job.there.clone(), ..Part::whole(shape) };
-            let mut planes = view_mut(address, (Scalar::F32, strides), job.there.clone())?;
-            engine.copy(&src, &mut planes, &all, &mut self.stream)?;
-            src = view(address, (Scalar::F32, strides), job.there.clone())?;
+    #[test]
+    fn every_gpu_has_its_lanes_however_many_feeders_there_are() {
+        for (engines, feeders, lanes) in (1..6)
+            .flat_map(|engines| (1..12).flat_map(move |feeders| (1..7).map(move |lanes| (engines, feeders, lanes))))
+        {
+            let crew = crew(feeders, engines, lanes);
+            for engine in 0..engines {
+                let of_it = crew.iter().filter(|feeder| feeder.engines.contains(&engine));
+                let (count, all) = of_it.fold((0, 0), |(count, all), feeder| (count + 1, all + feeder.lanes));
+                assert_eq!(all, lanes, "{feeders} feeders, {engines} GPUs");
+                assert!(count >= 1 && (count == 1 || feeders > engines));
+            }
+            assert!(crew.len() <= feeders && crew.iter().all(|feeder| feeder.lanes > 0));
         }
-        let (last, before) = last(&planned.steps);
-        self.between.resize_with(self.between.len().max(before.len()), || None);
-        for (number, (step, rows)) in before.iter().zip(between).enumerate() {
-            let (strides, bytes) = match Engine::takes_planes(step.target, channels) {
-                true => planar(rows.len()),
-                false => {
-                    let strides = interleaved(step.target);
-                    (strides, strides.row as usize * rows.len())
-                }
-            };
-            let address = room(&mut self.between[number], &self.stream, bytes)?;
-            let mut dst = view_mut(address, (step.target, strides), rows.clone())?;
-            let part = Part { rows: rows.clone(), filtered: step.filtered, ..Part::whole(shape) };
-            let engine = &steps[number].engines[self.engine];
-            engine.enqueue(&step.prepared, &src, &mut dst, &part, &mut self.stream)?;
-            src = view(address, (step.target, strides), rows.clone())?;
-        }
-        let target = interleaved(D::SCALAR);
-        let address = room(&mut self.dst, &self.stream, target.row as usize * job.region.len())?;
-        let mut dst = view_mut(address, (D::SCALAR, target), job.region.clone())?;
-        let part = Part { rows: job.region.clone(), filtered: last.filtered, ..Part::whole(shape) };
-        let engine = &steps[before.len()].engines[self.engine];
-        engine.enqueue(&last.prepared, &src, &mut dst, &part, &mut self.stream)?;
-        self.download(&mut picture.dst, &job.results, address, target.row as usize)
-    }
-
-    /// Copies the rows that a job needs to the lane's pinned memory, unless they are pinned already; at the same time takes results that have
-    /// arrived to where they belong.
-    ///
-    /// # Errors
-    /// Memory errors. The results are there all the same.
-    fn stage<S: Pixel, D: Pixel>(
-        &mut self,
-        src: &ImageView<'_, S>,
-        job: &Job,
-        arrived: Option<(&mut ImageViewMut<'_, D>, &Range<usize>)>,
-    ) -> Result<()> {
-        let row = size_of::<S>() * src.shape().row_len();
-        let bytes = if src.is_pinned() { 0 } else { row * job.there.len() };
-        let output = &self.output;
-        let take = || arrived.into_iter().for_each(|(dst, results)| empty(output, dst, results));
-        let (staged, outcome) = match staging(&mut self.input, &self.stream, bytes) {
-            Ok(staged) => (staged, Ok(())),
-            Err(error) => (&mut [][..], Err(error)),
-        };
-        if staged.len() < SERIAL {
-            take();
-            fill(staged, src, job);
-        } else {
-            rayon::join(take, || fill(staged, src, job));
-        }
-        outcome
-    }
-
-    /// Copies the rows that a job needs to the device.
-    fn upload<P: Pixel>(&mut self, src: &ImageView<'_, P>, job: &Job, address: u64, pitch: usize) -> Result<()> {
-        const WHAT: &str = "uploading an image";
-        let row = size_of::<P>() * src.shape().row_len();
-        if !src.is_pinned() {
-            let staged = staging(&mut self.input, &self.stream, row * job.there.len())?;
-            let (from, to) = (Rows::host(staged.as_mut_ptr(), row), Rows::device(address, pitch));
-            // SAFETY: both places have these rows, and belong to the lane, which does not touch them until the stream is done.
-            return unsafe { self.stream.copy_rows(from, to, (row, job.there.len()), WHAT) };
-        }
-        let stride = size_of::<P>() * src.stride();
-        let mut at = address;
-        for rows in &job.source {
-            let first = src.as_ptr().cast_mut().cast::<u8>().wrapping_add(rows.start * stride);
-            let (from, to) = (Rows::host(first, stride), Rows::device(at, pitch));
-            // SAFETY: the picture has these rows, and is borrowed until the run ends, which drops or synchronizes every stream; the
-            // device memory has as many.
-            unsafe { self.stream.copy_rows(from, to, (row, rows.len()), WHAT)? };
-            at += (pitch * rows.len()) as u64;
-        }
-        Ok(())
-    }
-
-    /// Copies results from the device: to where they belong if that is pinned, else to pinned memory of the lane's.
-    fn download<P: Pixel>(
-        &mut self,
-        dst: &mut ImageViewMut<'_, P>,
-        results: &Range<usize>,
-        address: u64,
-        pitch: usize,
-    ) -> Result<()> {
-        let row = size_of::<P>() * dst.shape().row_len();
-        let to = if dst.is_pinned() {
-            let stride = size_of::<P>() * dst.stride();
-            Rows::host(dst.as_mut_ptr().cast::<u8>().wrapping_add(results.start * stride), stride)
-        } else {
-            Rows::host(staging(&mut self.output, &self.stream, row * results.len())?.as_mut_ptr(), row)
-        };
-        // SAFETY: as in `upload`; no two bands have a row in common.
-        unsafe { self.stream.copy_rows(Rows::device(address, pitch), to, (row, results.len()), "downloading an image") }
-    }
-}
-
-/// Copies the rows that a job needs, one behind the other.
-fn fill<P: Pixel>(mut staged: &mut [u8], src: &ImageView<'_, P>, job: &Job) {
-    let row = size_of::<P>() * src.shape().row_len();
-    for rows in &job.source {
-        let (part, others) = staged.split_at_mut((row * rows.len()).min(staged.len()));
-        let copy = |(y, out): (usize, &mut [u8])| out.copy_from_slice(bytemuck::cast_slice(src.row(rows.start + y)));
-        if part.len() < SERIAL {
-            part.chunks_mut(row).enumerate().for_each(copy);
-        } else {
-            part.par_chunks_mut(row).with_min_len(SHARE.div_ceil(row)).enumerate().for_each(copy);
-        }
-        staged = others;
-    }
-}
-
-/// Copies results that have arrived to where they belong, unless the device has done so.
-fn empty<P: Pixel>(output: &Option<Pinned>, dst: &mut ImageViewMut<'_, P>, results: &Range<usize>) {
-    if dst.is_pinned() {
-        return;
-    }
-    let row = size_of::<P>() * dst.shape().row_len();
-    let staged = output.as_ref().map_or(&[][..], Pinned::bytes);
-    let copy = |(out, row): (&mut [P], &[u8])| bytemuck::cast_slice_mut(out).copy_from_slice(row);
-    if row * results.len() < SERIAL {
-        dst.rows_mut(results.clone()).zip(staged.chunks(row)).for_each(copy);
-    } else {
-        let rows = dst.par_rows_mut(results.clone()).with_min_len(SHARE.div_ceil(row));
-        rows.zip(staged.par_chunks(row)).for_each(copy);
     }
 }

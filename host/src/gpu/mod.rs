@@ -28,12 +28,16 @@ pub(crate) mod flow;
 mod graph;
 mod host;
 mod image;
+mod lane;
 pub(crate) mod launch;
+mod link;
 mod memory;
+pub(crate) mod opening;
 mod peak;
 mod recorded;
 pub(crate) mod stream;
 pub(crate) mod taps;
+mod timeline;
 mod view;
 
 pub(crate) use autotune::Tuned;
@@ -44,6 +48,10 @@ pub use host::HostImage;
 pub use image::DeviceImage;
 pub use kernel_builder::{Group, Kernel, Packed, Tier};
 pub use launch::{Function, Grid};
+#[doc(hidden)]
+pub use link::LinkRates;
 pub use recorded::Recorded;
 pub use stream::{Mark, Stream};
+#[doc(hidden)]
+pub use timeline::{Span, Timeline, What};
 pub use view::{DeviceView, DeviceViewMut};

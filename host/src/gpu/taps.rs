@@ -3,10 +3,12 @@
 use std::sync::OnceLock;
 
 use gpu_kernels::abi::MAX_CONSTANT_TAPS;
+use gpu_kernels::kernels::settle::PADDING;
 use gpu_kernels::tile::flat::{MAX_SUM, MIN_TAP, TAP_SCALE};
 
 use super::device::Gpu;
 use super::memory::Memory;
+use crate::kernels::matrix::Whole;
 use crate::kernels::prepared::Taken;
 use crate::memory::once;
 use crate::{Error, Filter, Result, Variant};
@@ -27,6 +29,9 @@ pub(crate) struct TapHomes {
     spectra: OnceLock<Memory>,
     exact: OnceLock<Memory>,
     exact_pair: OnceLock<Memory>,
+    whole: OnceLock<Option<Whole>>,
+    /// For 1 to 4 channels side by side.
+    bands: [OnceLock<Memory>; 4],
 }
 
 /// A row and a column, by value.
@@ -53,6 +58,8 @@ impl TapHomes {
             spectra: OnceLock::new(),
             exact: OnceLock::new(),
             exact_pair: OnceLock::new(),
+            whole: OnceLock::new(),
+            bands: Default::default(),
         }
     }
 
@@ -126,25 +133,24 @@ impl TapHomes {
         Ok(memory.pointer())
     }
 
-    /// The address of all taps in f64, row by row, in the GPU's memory.
+    /// The address of all taps in f64, row by row, in the GPU's memory; behind them are [`PADDING`] zeros.
     pub(crate) fn exact_in_memory(&self) -> Result<u64> {
         let (cols, rows) = (self.filter.cols(), self.filter.rows());
         let memory = once(&self.exact, || {
-            let mut taps: Vec<f64> = crate::memory::reserve(cols * rows)?;
-            taps.extend(
-                (0..rows)
-                    .flat_map(|row| (0..cols).map(move |col| (row, col)))
-                    .map(|(row, col)| self.filter.tap(row, col)),
-            );
+            let mut taps: Vec<f64> = crate::memory::reserve(cols * rows + PADDING)?;
+            let places = (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
+            taps.extend(places.map(|(row, col)| self.filter.tap(row, col)));
+            taps.extend([0.0; PADDING]);
             self.gpu.holding(&taps, "uploading taps")
         })?;
         Ok(memory.address())
     }
 
-    /// The addresses of the row's and the column's taps in f64, in the GPU's memory.
+    /// The addresses of the row's and the column's taps in f64, in the GPU's memory; behind the column's are [`PADDING`] zeros.
     pub(crate) fn exact_pair_in_memory(&self) -> Result<(u64, u64)> {
         let (row, column) = self.factors()?;
-        let memory = once(&self.exact_pair, || self.gpu.holding(&[row, column].concat(), "uploading taps"))?;
+        let taps = || [row, column, &[0.0; PADDING][..]].concat();
+        let memory = once(&self.exact_pair, || self.gpu.holding(&taps(), "uploading taps"))?;
         Ok((memory.address(), memory.address() + 8 * row.len() as u64))
     }
 
@@ -167,6 +173,28 @@ impl TapHomes {
     pub(crate) fn spectra(&self, make: impl FnOnce(&Filter) -> Result<Vec<f32>>) -> Result<*const f32> {
         let memory = once(&self.spectra, || self.gpu.holding(&make(&self.filter)?, "uploading spectra"))?;
         Ok(memory.pointer())
+    }
+
+    /// The taps as whole numbers, if they have such a form.
+    pub(crate) fn whole(&self) -> Option<&Whole> {
+        let make = || Whole::new(&self.filter, crate::round::reordering(&self.filter)).ok();
+        self.whole.get_or_init(make).as_ref()
+    }
+
+    /// The taps as whole numbers; and, for so many channels side by side, the address of what `make` makes of them on the first call, for
+    /// the window's columns and rows. Only one layout serves a number of channels, so `make` is always the same.
+    pub(crate) fn bands(
+        &self,
+        channels: usize,
+        make: impl FnOnce(&Whole, (usize, usize)) -> Vec<u32>,
+    ) -> Result<(&Whole, u64)> {
+        let Some(whole) = self.whole() else {
+            let reason = "its taps have no form as whole numbers".to_owned();
+            return Err(Error::Unsupported { variant: Variant::Matrix.name(), reason });
+        };
+        let size = (self.filter.cols(), self.filter.rows());
+        let memory = once(&self.bands[channels - 1], || self.gpu.holding(&make(whole, size), "uploading taps"))?;
+        Ok((whole, memory.address()))
     }
 
     fn pair(&self) -> Result<&Pair> {

@@ -5,7 +5,7 @@ use image::{DynamicImage, ImageBuffer};
 use crate::image::{Image, ImageView, Pixel};
 use crate::{Error, Filter, Plan, Result};
 
-/// Filters a picture on the first GPU, or on the CPU where there is none, with [`Border::Reflect101`] outside.
+/// Filters a picture on the CPU or on the first GPU, whichever is faster (see [`Device::Auto`](crate::Device::Auto)), with [`Border::Reflect101`] outside.
 ///
 /// The result has the picture's pixel type, and its alpha untouched. For another device or border, or for many pictures,
 /// build a [`Plan`] and see [`Plan::run_dynamic`].

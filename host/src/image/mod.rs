@@ -6,6 +6,8 @@ pub(crate) mod dynamic;
 mod format;
 #[cfg(feature = "gpu")]
 pub(crate) mod planes;
+#[cfg(feature = "gpu")]
+pub(crate) mod stored;
 
 pub use convert::{AsImage, AsImageMut};
 pub use format::{Format, Layout, Pixel, Scalar};
@@ -83,7 +85,6 @@ pub struct ImageView<'a, P> {
     shape: Shape,
     stride: usize,
     /// Whether a GPU copies from it by itself.
-    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to copy from it"))]
     pinned: bool,
 }
 
@@ -122,7 +123,6 @@ impl<'a, P: Pixel> ImageView<'a, P> {
     }
 
     /// Whether it is one of pinned memory.
-    #[cfg(feature = "gpu")]
     pub(crate) fn is_pinned(&self) -> bool {
         self.pinned
     }
@@ -135,12 +135,6 @@ impl<'a, P: Pixel> ImageView<'a, P> {
     /// Elements from one row to the next.
     pub fn stride(&self) -> usize {
         self.stride
-    }
-
-    /// All values, with those between the rows.
-    #[cfg(feature = "gpu")]
-    pub(crate) fn values(&self) -> &'a [P] {
-        self.data
     }
 
     /// The first row's first value.
@@ -175,7 +169,6 @@ pub struct ImageViewMut<'a, P> {
     shape: Shape,
     stride: usize,
     /// Whether a GPU copies to it by itself.
-    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to copy to it"))]
     pinned: bool,
 }
 
@@ -206,7 +199,6 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
     }
 
     /// Whether it is one of pinned memory.
-    #[cfg(feature = "gpu")]
     pub(crate) fn is_pinned(&self) -> bool {
         self.pinned
     }
@@ -231,14 +223,7 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
         self.data.as_mut_ptr()
     }
 
-    /// Some rows, top to bottom, without the elements between them.
-    #[cfg(feature = "gpu")]
-    pub(crate) fn rows_mut(&mut self, rows: std::ops::Range<usize>) -> impl Iterator<Item = &mut [P]> {
-        let (row_len, stride) = (self.shape.row_len(), self.stride);
-        self.part_mut(rows).chunks_mut(stride).map(move |chunk| &mut chunk[..row_len])
-    }
-
-    /// The same for parallel work.
+    /// Some rows, top to bottom, without the elements between them, for parallel work.
     #[cfg(feature = "gpu")]
     pub(crate) fn par_rows_mut(
         &mut self,

@@ -8,6 +8,7 @@ mod fused;
 pub(crate) mod gradient;
 #[cfg(feature = "gpu")]
 pub(crate) mod keep;
+pub(crate) mod matrix;
 #[cfg(feature = "gpu")]
 pub(crate) mod passes;
 pub(crate) mod prepared;
@@ -23,7 +24,7 @@ use prepared::Kernel;
 use crate::Variant;
 
 /// Every variant's kernel. Each direct kernel improves on the one before it.
-pub(crate) static KERNELS: [&Kernel; 8] = [
+pub(crate) static KERNELS: [&Kernel; 9] = [
     &direct::NAIVE,
     &direct::CONSTANT,
     &direct::SHARED,
@@ -32,6 +33,7 @@ pub(crate) static KERNELS: [&Kernel; 8] = [
     &separable::SEPARABLE,
     &fused::FUSED,
     &fourier::FOURIER,
+    &matrix::MATRIX,
 ];
 
 /// The kernel of a variant.
@@ -76,6 +78,7 @@ mod tests {
             border: Border::Replicate,
             weight: 1.0,
             separable: false,
+            digits: None,
             source: crate::Scalar::F32,
             target: crate::Scalar::F32,
             side_by_side: 1,

@@ -83,9 +83,10 @@ const HEIGHTS_PARTED: &[(i32, u32)] = &[(7, 32), (i32::MAX, 64)];
 ///
 /// | taps | rows | measured on an H200, 8192x8192 u8, 1 channel / 3 channels, us |
 /// | --- | --- | --- |
-/// | 5 | 32 | direct 3x3: 81 / 193 with 32 rows, 84 / 197 with 64; direct 5x5: 137 / 369 with 32, 143 / 369 with 64 |
-/// | any | 64 | fused 17: 301 / 857 with 64 rows, 314 / 927 with 32; 3 channels 947 with 96, 962 with 128 |
-const HEIGHTS_FLAT: &[(i32, u32)] = &[(5, 32), (i32::MAX, 64)];
+/// | 5 | 32 | direct 3x3: 77 / 188 with 32 rows, 82 / 187 with 48; fused 5: 89 / 217 with 32, 94 / 217 with 64 |
+/// | 7 | 48 | direct 7x7: 224 / 672 with 48 rows, 226 / 682 with 32, 226 / 684 with 100 |
+/// | any | 84 | fused 17: 254 / 731 with 84 rows, 262 / 762 with 48, 270 / 741 with 128 |
+const HEIGHTS_FLAT: &[(i32, u32)] = &[(5, 32), (7, 48), (i32::MAX, 84)];
 
 /// An entry that slides down strips of the image, chosen for a problem.
 #[derive(Debug)]
@@ -137,7 +138,8 @@ impl Strips {
                 return Err(format!("{channels} channels are side by side, it takes {MAX_CHANNELS}").into());
             }
             let [bits8, bits16] = entry.parted;
-            let fits = |flat: &&Flat| flat.taps == entry.taps && flat.channels as u32 == channels;
+            let floats = problem.target == Scalar::F32;
+            let fits = |flat: &&Flat| (flat.taps, flat.channels as u32, flat.floats) == (entry.taps, channels, floats);
             let parted = match problem.source {
                 Scalar::U8 => Parted { entry: bits8, pixels: entry.pixels8, channels, flat: flat.iter().find(fits) },
                 _ => Parted { entry: bits16, pixels: entry.pixels16, channels, flat: None },
@@ -201,22 +203,27 @@ impl Work for Strips {
                 Some(flat) if flat_takes(flat, job) => job.taps.flat(self.taken)?.map(|taps| (flat, taps)),
                 _ => None,
             };
-            let (entry, taps, across, warps, shared, heights) = match flat {
+            let (entry, taps, across, warps, shared) = match flat {
                 Some((flat, taps)) => {
                     let first = (region.x0 * channels) & -(VALUES as i32);
                     let across = ((region.x1 * channels - first) as u32).div_ceil(32 * VALUES as u32);
-                    (flat.entry, taps, across, 1, flat_bytes(k, channels), HEIGHTS_FLAT)
+                    (flat.entry, taps, across, 1, flat_bytes(k, channels))
                 }
                 None => {
                     let value = scalar::bytes(job.pass.dst.scalar);
                     let shared = parted_bytes(k, parted.pixels, channels, value);
-                    (parted.entry, self.taps(job)?, wide(parted.pixels).1, parted.channels, shared, HEIGHTS_PARTED)
+                    (parted.entry, self.taps(job)?, wide(parted.pixels).1, parted.channels, shared)
                 }
             };
             let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)?;
             let images = job.planes / parted.channels;
-            let rows = self.rows(heights, height, u64::from(across) * u64::from(images), slots);
-            let grid = Grid { blocks: (across, height.div_ceil(rows), 1), block: (32, warps, 1), shared };
+            let columns = u64::from(across) * u64::from(images);
+            let heights = if flat.is_some() { HEIGHTS_FLAT } else { HEIGHTS_PARTED };
+            let rows = self.rows(heights, height, columns, slots);
+            let strips = height.div_ceil(rows);
+            // Kernels for bytes as they lie in memory count all strips along x.
+            let blocks = if flat.is_some() { (across * strips, 1, 1) } else { (across, strips, 1) };
+            let grid = Grid { blocks, block: (32, warps, 1), shared };
             let grid = stream.gpu().fitting(grid, images);
             let filtered = if self.takes_pixels() { job.filtered } else { 1 };
             let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32, filtered as i32);
@@ -249,23 +256,22 @@ impl Work for Strips {
 #[cfg(feature = "gpu")]
 fn flat_takes(flat: &Flat, job: &super::prepared::Job<'_>) -> bool {
     let pass = &job.pass;
-    let fits = |plane: &Plane| {
-        let side_by_side = plane.pixel == flat.channels && (flat.channels == 1 || plane.channel == 1);
+    let fits = |plane: &Plane, scalar: u32| {
+        let (bytes, multiple) = (scalar::bytes(scalar), if scalar == scalar::U8 { VALUES as u64 } else { 16 });
+        let side_by_side =
+            plane.pixel == bytes * flat.channels && (flat.channels == 1 || plane.channel == i64::from(bytes));
         // What leads from one plane of bytes to another.
         let channel = if flat.channels == 1 && job.channels > 1 { plane.channel } else { 0 };
         let image = if job.planes > job.channels { plane.image(job.channels) } else { 0 };
         let steps = plane.base | (plane.row | channel | image) as u64;
-        plane.scalar == scalar::U8
-            && side_by_side
-            && steps.is_multiple_of(VALUES as u64)
-            && i32::try_from(plane.row).is_ok()
+        plane.scalar == scalar && side_by_side && steps.is_multiple_of(multiple) && i32::try_from(plane.row).is_ok()
     };
     let copies = job.filtered < flat.channels as u32;
-    fits(&pass.src)
-        && fits(&pass.dst)
+    fits(&pass.src, scalar::U8)
+        && fits(&pass.dst, if flat.floats { scalar::F32 } else { scalar::U8 })
         && pass.epilogue.flags == Epilogue::NONE.flags
         && takes_outside(pass.border, pass.outside)
-        && (!copies || (job.filtered, flat.channels) == (3, 4))
+        && (!copies || (job.filtered, flat.channels, flat.floats) == (3, 4, false))
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub struct Candidate {
 
 /// The most taps for which variants must give the direct family's bits, because the direct kernels are fast there: beyond
 /// them, the Fourier family's error is taken into account.
-const DIRECT_TAPS: usize = 17 * 17;
+pub(super) const DIRECT_TAPS: usize = 17 * 17;
 
 /// The most taps for which a separable filter still runs in the direct family.
 const ONE_BY_ONE: usize = 9;
@@ -168,7 +168,7 @@ impl Problem {
     fn rank(&self, kernel: &Kernel) -> Duration {
         // Kernels without entries of their own for stored pixels read and write them one by one, in about twice the time; as measured
         // for spectra on an H200.
-        let own = matches!(kernel.variant, Variant::DirectSliding | Variant::SeparableFused);
+        let own = matches!(kernel.variant, Variant::DirectSliding | Variant::SeparableFused | Variant::Matrix);
         let slower = if own || self.source == Scalar::F32 { 1.0 } else { 2.3 };
         microseconds(LAUNCH + self.millions() * slower * (kernel.cost)(self, self.place.machine()))
     }
@@ -176,6 +176,9 @@ impl Problem {
     /// A kernel's time, and that of rounding.
     fn predict(&self, kernel: &Kernel) -> Duration {
         let own = matches!(kernel.variant, Variant::DirectSliding | Variant::SeparableFused);
+        if kernel.variant == Variant::Matrix {
+            return self.rank(kernel);
+        }
         let Some(rounding) = self.rounding else {
             // The entries for stored pixels were measured on bytes made of bytes; others pass through shared memory.
             let parted = if own && self.source != Scalar::F32 { 1.7 } else { 1.0 };

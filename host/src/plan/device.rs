@@ -18,7 +18,20 @@ use crate::{Error, Result};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Device {
-    /// The first GPU; the CPU where there is none. [`crate::Plan::device`] says which it became, [`crate::Plan::fallback`] why.
+    /// The CPU or the first GPU: for each call the one that is predicted to be faster, from the caller's memory to the caller's memory.
+    ///
+    /// Opening a GPU takes about 0.2 s. Until a program has lost as much time by not having it, calls run on the CPU; then it is opened, by
+    /// a thread of its own, while calls go on. A single call that loses more waits for it. Predictions are corrected by what calls
+    /// take, so now and then a call tries the device that seems to be slower. A driver or a GPU that is not there costs nothing:
+    /// [`crate::Plan::fallback`] says why the CPU is used, [`crate::Plan::ran_on`] where a call ran, [`crate::Plan::reckoning`] what was
+    /// reckoned. After a GPU is lost, the call that met it returns the error, and later ones use the CPU. A call for which the GPU has too little
+    /// memory uses the CPU too.
+    ///
+    /// Bytes made of bytes are the same on either device, and so are all results of up to 17x17 taps, which are summed in the GPU's order on
+    /// both. Beyond, the devices may sum in different ways: products of spectra, or tap by tap. Results that are not bytes may then differ within the bound of
+    /// [`crate::Family::Fourier`], and with the same picture from call to call; name a device, or a variant, where that matters.
+    ///
+    /// Images in a GPU's memory are filtered there.
     #[default]
     Auto,
     /// The CPU, on rayon's current thread pool.

@@ -1,9 +1,12 @@
 //! Plans: a filter ready to run on a device, with its taps there and its scratch memory reused.
 
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to choose"))]
+pub(crate) mod auto;
 mod choose;
 mod device;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to ask"))]
 pub(crate) mod machine;
+mod place;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod problem;
 mod processor;
@@ -15,12 +18,20 @@ mod streamed;
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
 
+use auto::Where;
+pub use auto::{ReckonedGpu, Reckoning, Work};
 pub use choose::Candidate;
 pub use device::{Device, Gpus};
 #[cfg(feature = "gpu")]
 use gpu_kernels::abi::Epilogue;
 use machine::Machine;
+#[cfg(feature = "gpu")]
+use place::OnGpus;
+pub(crate) use place::{Job, On, run};
 use problem::{Place, Problem};
+#[cfg(feature = "gpu")]
+#[doc(hidden)]
+pub use schedule::FlowOptions;
 use schedule::Limits;
 pub use step::Step;
 pub use streamed::{RowSink, RowSource};
@@ -35,7 +46,7 @@ use crate::gpu::{DeviceImage, DeviceView, DeviceViewMut, Recorded, Stream};
 use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
-use crate::progress::{Progress, Report, Stage};
+use crate::progress::{Call, Progress, Report, Stage};
 use crate::round::Rounding;
 use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
 
@@ -73,17 +84,16 @@ pub struct Plan {
     pub(crate) report: Report,
     /// See [`PlanBuilder::band_rows`].
     rows: Option<usize>,
-    /// The fastest variants by measurement, if autotuning is on.
-    #[cfg(feature = "gpu")]
-    tuned: Option<crate::gpu::Tuned>,
 }
 
 #[derive(Debug)]
 enum Engine {
     Cpu(Box<cpu::Engine>),
     #[cfg(feature = "gpu")]
-    /// One for each GPU, at least one.
-    Gpu(Vec<crate::gpu::engine::Engine>),
+    Gpu(OnGpus),
+    /// The CPU or the first GPU, as each call is faster.
+    #[cfg(feature = "gpu")]
+    Auto(Box<place::Auto>),
 }
 
 /// Collects the settings of a [`Plan`].
@@ -97,6 +107,7 @@ pub struct PlanBuilder {
     autotune: bool,
     limits: Limits,
     report: Report,
+    cpu_times: f64,
 }
 
 impl PlanBuilder {
@@ -171,7 +182,22 @@ impl PlanBuilder {
         self
     }
 
-    /// Opens the device and uploads the taps.
+    /// How bands go through GPUs. For tests and the benchmark.
+    #[cfg(feature = "gpu")]
+    #[doc(hidden)]
+    pub fn flow(mut self, options: FlowOptions) -> Self {
+        self.limits.flow = options;
+        self
+    }
+
+    /// By how much the CPU is to seem slower than it is, to a plan on [`Device::Auto`]. For tests.
+    #[doc(hidden)]
+    pub fn cpu_times(mut self, factor: f64) -> Self {
+        self.cpu_times = factor;
+        self
+    }
+
+    /// Opens the device, unless it is [`Device::Auto`], where the first call that is worth it does.
     ///
     /// # Errors
     /// [`Error::NoGpu`] or [`Error::NoSuchGpu`] if [`Device::Gpu`] was set and that GPU cannot be used,
@@ -190,16 +216,16 @@ impl PlanBuilder {
                 return Err(Error::Unsupported { variant: variant.name(), reason });
             }
         }
-        let on_cpu = || Ok::<_, Error>(Engine::Cpu(Box::new(cpu::Engine::new(&filter, self.border)?)));
+        let on_cpu = || cpu::Engine::new(&filter, self.border).map(Box::new);
         let on_gpus = |ordinals: &mut dyn Iterator<Item = u32>| self.gpus((&filter, gradient), ordinals);
         let (engine, device, fallback) = match self.device {
-            Device::Cpu => (on_cpu()?, Device::Cpu, None),
+            Device::Cpu => (Engine::Cpu(on_cpu()?), Device::Cpu, None),
             Device::Gpu(ordinal) => (on_gpus(&mut (ordinal..ordinal.saturating_add(1)))?, self.device, None),
             Device::Gpus(gpus) => (on_gpus(&mut gpus.ordinals())?, self.device, None),
             Device::AllGpus => (on_gpus(&mut (0..gpu_count()?))?, self.device, None),
-            Device::Auto => match on_gpus(&mut (0..1)) {
-                Ok(engine) => (engine, Device::Gpu(0), None),
-                Err(reason) => (on_cpu()?, Device::Cpu, Some(reason)),
+            Device::Auto => match self.auto(on_cpu()?) {
+                Ok(engine) => (engine, Device::Auto, None),
+                Err((cpu, reason)) => (Engine::Cpu(cpu), Device::Cpu, Some(reason)),
             },
         };
         Ok(Plan {
@@ -209,11 +235,6 @@ impl PlanBuilder {
             variant: self.variant,
             device,
             fallback,
-            #[cfg(feature = "gpu")]
-            tuned: match &engine {
-                Engine::Gpu(engines) if self.autotune => Some(crate::gpu::Tuned::new(engines[0].gpu())),
-                _ => None,
-            },
             engine,
             rounding: OnceLock::new(),
             report: self.report,
@@ -221,28 +242,30 @@ impl PlanBuilder {
         })
     }
 
-    /// GPUs that share work. They must be alike: the choice of a kernel depends on the GPU, and results may depend on the kernel.
     #[cfg(feature = "gpu")]
     fn gpus(&self, step: (&Filter, Option<Gradient>), ordinals: &mut dyn Iterator<Item = u32>) -> Result<Engine> {
-        let engine = |ordinal| crate::gpu::engine::Engine::new(step, self.border, ordinal, self.limits);
-        let engines = ordinals.map(engine).collect::<Result<Vec<_>>>()?;
-        let kind = |engine: &crate::gpu::engine::Engine| {
-            let info = engine.gpu().info();
-            (info.name.clone(), info.capability, info.shared_memory)
-        };
-        let mut kinds = engines.iter().map(kind);
-        let first = kinds.next().ok_or_else(|| Error::NoGpu { reason: "the list of GPUs is empty".into() })?;
-        if let Some(other) = kinds.find(|other| *other != first) {
-            let expected = "GPUs that are alike; name one with gpu:N (Device::Gpu)".to_owned();
-            let value = format!("{}, which are {} and {}", self.device, first.0, other.0);
-            return Err(Error::Parameter { name: "device", value, expected });
-        }
-        Ok(Engine::Gpu(engines))
+        OnGpus::new(step, self.border, (&self.limits, self.autotune), self.device, ordinals).map(Engine::Gpu)
     }
 
     #[cfg(not(feature = "gpu"))]
     fn gpus(&self, _: (&Filter, Option<Gradient>), _: &mut dyn Iterator<Item = u32>) -> Result<Engine> {
         Err(Error::NoGpu { reason: WITHOUT.into() })
+    }
+
+    /// Both devices, unless there is no driver.
+    #[cfg(feature = "gpu")]
+    fn auto(&self, cpu: Box<cpu::Engine>) -> Result<Engine, (Box<cpu::Engine>, Error)> {
+        match crate::gpu::Gpu::driver() {
+            Ok(()) => {
+                Ok(Engine::Auto(Box::new(place::Auto::new(*cpu, (self.limits.clone(), self.autotune), self.cpu_times))))
+            }
+            Err(reason) => Err((cpu, reason)),
+        }
+    }
+
+    #[cfg(not(feature = "gpu"))]
+    fn auto(&self, cpu: Box<cpu::Engine>) -> Result<Engine, (Box<cpu::Engine>, Error)> {
+        Err((cpu, Error::NoGpu { reason: WITHOUT.into() }))
     }
 }
 
@@ -268,14 +291,16 @@ impl Plan {
             device: Device::default(),
             variant: None,
             autotune: false,
-            limits: Limits::NONE,
+            limits: Limits::default(),
             report: Report::default(),
+            cpu_times: 1.0,
         }
     }
 
-    /// The device that the plan runs on: never [`Device::Auto`].
+    /// The device that the plan runs on: [`Device::Auto`] if each call chooses between the CPU and the first GPU. A plan for
+    /// [`Device::Auto`] that has no GPU to choose runs on [`Device::Cpu`], and [`Plan::fallback`] says why.
     pub fn device(&self) -> Device {
-        self.device
+        if self.device == Device::Auto && self.fallback().is_some() { Device::Cpu } else { self.device }
     }
 
     /// Whether results are averages of pixels: see [`Filter::is_average`].
@@ -283,17 +308,22 @@ impl Plan {
         self.gradient.is_none() && self.filter.is_average()
     }
 
-    /// Why [`Device::Auto`] became the CPU, if it did.
+    /// Why [`Device::Auto`] became the CPU, if it did: there is no driver; or the GPU could not be opened when that was worth it, or was lost in
+    /// an earlier call of this process.
     pub fn fallback(&self) -> Option<&Error> {
-        self.fallback.as_ref()
+        match &self.engine {
+            #[cfg(feature = "gpu")]
+            Engine::Auto(_) => crate::gpu::opening::failure(),
+            _ => self.fallback.as_ref(),
+        }
     }
 
-    /// The variant that an image of this shape runs, of floats.
+    /// The variant that an image of this shape runs; with [`Device::Auto`], on the device of this thread's last call: see [`Plan::ran_on`].
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it; [`Error::Parameter`] for a gradient, which has none.
     pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
-        self.variant_of(shape, Scalar::F32, Scalar::F32)
+        self.variant_on(self.usual()?, shape, (Scalar::F32, Scalar::F32))
     }
 
     /// As [`Plan::variant_for`], for pixels and results of these types.
@@ -301,44 +331,64 @@ impl Plan {
     /// # Errors
     /// As [`Plan::variant_for`].
     pub fn variant_of(&self, shape: Shape, source: Scalar, target: Scalar) -> Result<Variant> {
-        let problem = self.problem_for(shape, source, target);
-        let variant = match &self.engine {
+        let (on, kinds) = (self.usual()?, (source, target));
+        let problem = self.problem_for(shape, shape.channels, kinds, on.place());
+        self.variant_in(on, Problem { digits: on.digits(), ..problem }, kinds)
+    }
+
+    fn variant_on(&self, on: On<'_>, shape: Shape, kinds: (Scalar, Scalar)) -> Result<Variant> {
+        let mut problem = self.problem_on(shape, on);
+        if matches!(on, On::Cpu(_)) && kinds == (Scalar::U8, Scalar::U8) {
+            // Bytes are the same from every family.
+            problem = self.problem_for(shape, shape.channels, kinds, on.place());
+        }
+        if self.variant == Some(Variant::Matrix) {
+            // It takes nothing else.
+            (problem.source, problem.target, problem.side_by_side) = (Scalar::U8, Scalar::U8, shape.channels);
+        }
+        self.variant_in(on, problem, kinds)
+    }
+
+    fn variant_in(&self, on: On<'_>, problem: Problem, kinds: (Scalar, Scalar)) -> Result<Variant> {
+        let variant = match on {
             _ if self.gradient.is_some() => None,
-            Engine::Cpu(_) => Some(match self.variant {
+            On::Cpu(_) => Some(match self.variant {
                 Some(variant) => problem.check_on_cpu(variant)?,
-                None => problem.choose_on_cpu(),
+                None => self.choose_on_cpu(&problem, kinds),
             }),
             #[cfg(feature = "gpu")]
-            Engine::Gpu(engines) => self.prepare(&problem, &engines[0])?.variant,
+            On::Gpu(gpus) => self.prepare(&problem, gpus, &gpus.engines[0])?.variant,
         };
         let named = self.gradient.map(|gradient| gradient.to_string());
         let expected = "a filter: a gradient has one kernel, and no variants".to_owned();
         variant.ok_or(Error::Parameter { name: "the step", value: named.unwrap_or_default(), expected })
     }
 
-    /// The order in which a picture of this shape and these types is summed on the CPU.
-    fn family_for(&self, shape: Shape, (source, target): (Scalar, Scalar)) -> Result<Family> {
+    /// The order in which a picture of this shape is summed on a device.
+    fn family_on(&self, on: On<'_>, shape: Shape, kinds: (Scalar, Scalar)) -> Result<Family> {
         if self.gradient.is_some() {
-            return Ok(Family::Direct);
+            Ok(Family::Direct)
+        } else {
+            self.variant_on(on, shape, kinds).map(Variant::family)
         }
-        self.variant_of(shape, source, target).map(Variant::family)
     }
 
-    /// The kernel that the plan runs for a problem on its GPU.
+    /// The kernel that the plan runs for a problem on one of its GPUs.
     #[cfg(feature = "gpu")]
-    fn prepare(&self, problem: &Problem, engine: &crate::gpu::engine::Engine) -> Result<Prepared> {
+    fn prepare(&self, problem: &Problem, gpus: &OnGpus, engine: &crate::gpu::engine::Engine) -> Result<Prepared> {
         if let Some(gradient) = self.gradient {
             return Ok(crate::kernels::gradient::prepare(problem, gradient.is_angle()));
         }
-        match (self.variant, &self.tuned) {
+        match (self.variant, &gpus.tuned) {
             (Some(variant), _) => problem.prepare(variant),
             (None, Some(tuned)) => tuned.fastest(problem, engine),
             (None, None) => problem.choose_kernel(),
         }
     }
 
-    /// Every variant that an image of this shape, of floats, could run here, the one that would be chosen first, and those that cannot
-    /// last, with the reason. A gradient has none.
+    /// Every variant that an image of this shape could run here, the one that would be chosen first, and those that cannot
+    /// last, with the reason. A gradient has none. With [`Device::Auto`], those of the device that
+    /// [`Plan::ran_on`] names.
     ///
     /// ```
     /// use apron::{Device, Filter, Plan, Shape};
@@ -364,30 +414,26 @@ impl Plan {
     /// # Ok::<(), apron::Error>(())
     /// ```
     pub fn candidates_for(&self, shape: Shape, source: Scalar, target: Scalar) -> Vec<Candidate> {
-        if self.gradient.is_some() { Vec::new() } else { self.problem_for(shape, source, target).candidates() }
+        let place = self.usual().map_or(Place::Cpu { threads: rayon::current_num_threads() }, |on| on.place());
+        if self.gradient.is_some() {
+            Vec::new()
+        } else {
+            self.problem_for(shape, shape.channels, (source, target), place).candidates()
+        }
     }
 
     /// As [`Plan::candidates_for`], for an H200, on a machine with or without one.
     pub fn candidates_on_h200(&self, shape: Shape, source: Scalar, target: Scalar) -> Vec<Candidate> {
-        let problem = Problem { place: Place::Gpu(Machine::H200), ..self.problem_for(shape, source, target) };
+        let problem = self.problem_for(shape, shape.channels, (source, target), Place::Gpu(Machine::H200));
         if self.gradient.is_some() { Vec::new() } else { problem.candidates() }
     }
 
-    /// The problem for a picture from host memory, with all that its time depends on.
-    pub(crate) fn problem_for(&self, shape: Shape, source: Scalar, target: Scalar) -> Problem {
-        let bytes = (source, target) == (Scalar::U8, Scalar::U8);
-        Problem {
-            source,
-            target,
-            // Floats go as planes.
-            side_by_side: if source == Scalar::F32 { 1 } else { shape.channels },
-            source_is_aligned: source == Scalar::F32,
-            rounding: bytes.then(|| *self.rounding.get_or_init(|| Rounding::new(&self.filter, self.border))),
-            ..self.problem(shape)
-        }
+    /// The problem on a device that is there.
+    fn problem_on(&self, shape: Shape, on: On<'_>) -> Problem {
+        Problem { digits: on.digits(), ..self.problem(shape, on.place()) }
     }
 
-    fn problem(&self, shape: Shape) -> Problem {
+    fn problem(&self, shape: Shape, place: Place) -> Problem {
         Problem {
             width: shape.width,
             height: shape.height,
@@ -398,17 +444,14 @@ impl Plan {
             border: self.border,
             weight: self.filter.weight(),
             separable: self.filter.is_separable(),
+            digits: None,
             source: Scalar::F32,
             target: Scalar::F32,
             side_by_side: 1,
             source_is_aligned: true,
             sum: self.filter.sum().map(|sum| (sum.terms.len(), sum.point != 0.0)),
             rounding: None,
-            place: match &self.engine {
-                Engine::Cpu(_) => Place::Cpu { threads: rayon::current_num_threads() },
-                #[cfg(feature = "gpu")]
-                Engine::Gpu(engines) => Place::Gpu(engines[0].gpu().machine()),
-            },
+            place,
         }
     }
 
@@ -485,24 +528,38 @@ impl Plan {
         src: &ImageView<'_, S>,
         dst: &mut ImageViewMut<'_, D>,
     ) -> Result<()> {
+        let job = Job::of::<S, D>(&[(src.is_pinned(), dst.is_pinned(), src.shape())]);
+        let call = self.report.call(pixels(src.shape()));
+        run(&[(self, channels)], &job, |place| self.run_at(place, channels, src, dst, &call))
+    }
+
+    /// As [`Plan::run_as`], on the CPU or on the plan's GPUs.
+    pub(crate) fn run_at<S: Pixel, D: Pixel>(
+        &self,
+        place: Where,
+        channels: Channels,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+        call: &Call<'_>,
+    ) -> Result<()> {
         self.check_target(D::SCALAR)?;
         let shape = src.shape();
-        let call = self.report.call(pixels(shape));
         let stage = call.stage(0, pixels(shape));
-        match &self.engine {
-            Engine::Cpu(engine) => {
+        match self.on(place)? {
+            On::Cpu(engine) => {
                 let family = match channels {
                     Channels::First(filtered) => {
-                        self.family_for(Shape { channels: filtered, ..shape }, (S::SCALAR, D::SCALAR))?
+                        let kinds = (S::SCALAR, D::SCALAR);
+                        self.family_on(On::Cpu(engine), Shape { channels: filtered, ..shape }, kinds)?
                     }
                     Channels::Weighted => Family::Direct,
                 };
                 self.run_on_cpu(engine, family, channels, src, dst, &stage)?;
             }
             #[cfg(feature = "gpu")]
-            Engine::Gpu(_) => {
-                let step = self.on_gpus(channels, (S::SCALAR, D::SCALAR), None)?;
-                let picture = Picture { src: *src, dst: dst.reborrow(), filtered: channels.filtered() };
+            On::Gpu(gpus) => {
+                let step = self.step_on(gpus, channels, D::SCALAR, None);
+                let picture = Picture::new(*src, dst.reborrow(), channels.filtered());
                 flow::run(&[step], &mut [picture], &stage).map_err(|(_, error)| error)?;
             }
         }
@@ -565,85 +622,88 @@ impl Plan {
         let right = wrong.as_ref().map_or(pictures.len(), |&(number, _)| number);
         let all = pictures[..right].iter().map(|(src, _)| pixels(src.shape())).sum();
         let call = self.report.call(all);
-        match &self.engine {
-            Engine::Cpu(engine) => {
+        self.check_target(D::SCALAR).map_err(|error| in_batch((0, error)))?;
+        let seen: Vec<_> =
+            pictures[..right].iter().map(|(src, dst)| (src.is_pinned(), dst.is_pinned(), src.shape())).collect();
+        // Each picture says how many of its channels are filtered.
+        let channels = Channels::First(seen.first().map_or(1, |&(.., shape)| shape.channels));
+        run(&[(self, channels)], &Job::of::<S, D>(&seen), |place| match self.on(place)? {
+            On::Cpu(engine) => {
                 let mut before = 0;
                 for (number, (src, dst)) in pictures[..right].iter_mut().enumerate() {
                     let (shape, pixels) = (src.shape(), pixels(src.shape()));
                     let (channels, stage) = (Channels::First(shape.channels), call.stage(before, pixels));
-                    self.check_target(D::SCALAR)
-                        .and_then(|()| self.family_for(shape, (S::SCALAR, D::SCALAR)))
+                    self.family_on(On::Cpu(engine), shape, (S::SCALAR, D::SCALAR))
                         .and_then(|family| self.run_on_cpu(engine, family, channels, src, dst, &stage))
                         .map_err(|error| in_batch((number, error)))?;
                     before += pixels;
                 }
+                Ok(())
             }
             #[cfg(feature = "gpu")]
-            Engine::Gpu(_) => {
-                self.check_target(D::SCALAR).map_err(|error| in_batch((0, error)))?;
+            On::Gpu(gpus) => {
                 let pictures = pictures[..right].iter_mut();
-                let mut pictures: Vec<_> = pictures
-                    .map(|(src, dst)| Picture { src: *src, dst: dst.reborrow(), filtered: src.shape().channels })
-                    .collect();
-                // Each picture says how many of its channels are filtered.
-                let step = self.on_gpus(Channels::First(1), (S::SCALAR, D::SCALAR), None);
-                let step = step.map_err(|error| in_batch((0, error)))?;
-                flow::run(&[step], &mut pictures, &call.stage(0, all)).map_err(in_batch)?;
+                let mut pictures: Vec<_> =
+                    pictures.map(|(src, dst)| Picture::new(*src, dst.reborrow(), src.shape().channels)).collect();
+                let step = self.step_on(gpus, Channels::First(1), D::SCALAR, None);
+                flow::run(&[step], &mut pictures, &call.stage(0, all)).map_err(in_batch)
             }
-        }
+        })?;
         call.reach(all).map_err(|error| in_batch((right.saturating_sub(1), error)))?;
         wrong.map_or(Ok(()), |wrong| Err(in_batch(wrong)))
     }
 
-    /// The plan as a step of the flow through its GPUs, from values of one type to those of another. How many channels are filtered, each
-    /// picture says. Where a picture is a part of one of height `whole`, that one chooses the kernel.
-    ///
-    /// # Errors
-    /// [`Error::NoGpu`] if the plan runs on the CPU.
+    /// The plan as a step of the flow through its GPUs, with results of type `target` unless it is the last. How many channels are
+    /// filtered, each picture says. Where a picture is a part of one of height `whole`, that one chooses the kernel.
     #[cfg(feature = "gpu")]
-    pub(crate) fn on_gpus(
-        &self,
+    pub(crate) fn step_on<'p>(
+        &'p self,
+        gpus: &'p OnGpus,
         channels: Channels,
-        kinds: (Scalar, Scalar),
+        target: Scalar,
         whole: Option<usize>,
-    ) -> Result<flow::Step<'_>> {
-        let Engine::Gpu(engines) = &self.engine else { return Err(on_cpu()) };
-        let prepare = move |shape: Shape, filtered: usize| match channels {
+    ) -> flow::Step<'p> {
+        let prepare = move |shape: Shape, filtered: usize, kinds: (Scalar, Scalar)| match channels {
             Channels::Weighted => Ok(crate::kernels::weighted::prepare()),
             Channels::First(_) => {
                 let shape = Shape { height: whole.unwrap_or(shape.height), ..shape };
-                self.prepared(engines, kinds, shape, filtered)
+                self.prepared(gpus, kinds, shape, filtered)
             }
         };
         let takes_all = channels == Channels::Weighted;
-        Ok(flow::Step { engines, prepare: Box::new(prepare), target: kinds.1, takes_all })
+        flow::Step { engines: &gpus.engines, prepare: Box::new(prepare), target, takes_all }
     }
 
     /// The kernel for pictures of a shape from host memory, of which so many channels are filtered.
     #[cfg(feature = "gpu")]
-    fn prepared(
-        &self,
-        engines: &[crate::gpu::engine::Engine],
-        (source, target): (Scalar, Scalar),
-        shape: Shape,
-        filtered: usize,
-    ) -> Result<Prepared> {
-        let planes = crate::gpu::engine::Engine::takes_planes(source, shape.channels);
-        let problem = Problem {
+    fn prepared(&self, gpus: &OnGpus, kinds: (Scalar, Scalar), shape: Shape, filtered: usize) -> Result<Prepared> {
+        let engine = &gpus.engines[0];
+        let on = On::Gpu(gpus);
+        let problem = Problem { digits: on.digits(), ..self.problem_for(shape, filtered, kinds, on.place()) };
+        self.prepare(&problem, gpus, engine)
+    }
+
+    /// The problem of pictures from host memory, of which so many channels are filtered.
+    fn problem_for(&self, shape: Shape, filtered: usize, (source, target): (Scalar, Scalar), place: Place) -> Problem {
+        // No fast kernel takes several interleaved channels of f32: they become planes.
+        let planes = source == Scalar::F32;
+        Problem {
             source,
             target,
             side_by_side: if planes { 1 } else { shape.channels },
-            source_is_aligned: source == Scalar::F32,
-            ..self.problem(Shape { channels: filtered, ..shape })
-        };
-        self.prepare(&problem, &engines[0])
+            source_is_aligned: planes,
+            rounding: ((source, target) == (Scalar::U8, Scalar::U8))
+                .then(|| *self.rounding.get_or_init(|| Rounding::new(&self.filter, self.border))),
+            ..self.problem(Shape { channels: filtered, ..shape }, place)
+        }
     }
 
     /// Filters an image that is on the device into another one there; see [`crate::gpu::Gpu::upload`]. The work is put
     /// into `stream` and may not have finished when the function returns.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] if sizes differ, [`Error::NoGpu`] if the plan runs on the CPU; memory and driver errors.
+    /// [`Error::Mismatch`] if sizes differ, [`Error::NoGpu`] if the plan runs on the CPU; memory and driver errors. A plan on
+    /// [`Device::Auto`] runs on the images' GPU, whichever that is.
     #[cfg(feature = "gpu")]
     pub fn run_on_device(&self, src: &DeviceImage, dst: &mut DeviceImage, stream: &mut Stream) -> Result<()> {
         self.run_part(&src.view(), &mut dst.view_mut(), &Part::whole(src.shape()), stream)
@@ -709,11 +769,12 @@ impl Plan {
         stream: &mut Stream,
     ) -> Result<()> {
         self.check_target(dst.scalar())?;
-        let engine = match &self.engine {
-            Engine::Cpu(_) => return Err(on_cpu()),
-            Engine::Gpu(engines) => engine_of(engines, src.gpu()),
-        };
+        let gpus = self.gpus_of(src.gpu())?;
+        let engine = gpus.engine_of(src.gpu());
+        let of_shape = self.problem_on(src.shape(), On::Gpu(&gpus));
         let problem = Problem {
+            // What an epilogue makes is rounded from f32.
+            digits: of_shape.digits.filter(|_| part.epilogue == Epilogue::NONE),
             width: part.columns.len(),
             height: part.rows.len(),
             planes: src.images() * src.shape().channels,
@@ -721,9 +782,9 @@ impl Plan {
             target: dst.scalar(),
             side_by_side: src.side_by_side(),
             source_is_aligned: src.is_aligned(),
-            ..self.problem(src.shape())
+            ..of_shape
         };
-        engine.enqueue(&self.prepare(&problem, engine)?, src, dst, part, stream)
+        engine.enqueue(&self.prepare(&problem, &gpus, engine)?, src, dst, part, stream)
     }
 
     /// Records what [`Plan::run_on_device`] would do with these images, to be replayed with one call of the driver each
@@ -733,12 +794,8 @@ impl Plan {
     /// As for [`Plan::run_on_device`].
     #[cfg(feature = "gpu")]
     pub fn record(&self, src: DeviceImage, dst: DeviceImage) -> Result<Recorded> {
-        match &self.engine {
-            Engine::Cpu(_) => Err(on_cpu()),
-            Engine::Gpu(engines) => Recorded::new(engine_of(engines, src.gpu()).gpu(), src, dst, |src, dst, stream| {
-                self.run_on_device(src, dst, stream)
-            }),
-        }
+        let gpu = self.gpus_of(src.gpu())?.engine_of(src.gpu()).gpu().clone();
+        Recorded::new(&gpu, src, dst, |src, dst, stream| self.run_on_device(src, dst, stream))
     }
 }
 
@@ -764,7 +821,7 @@ impl Channels {
 
 /// The error of a plan that has no GPU.
 #[cfg(feature = "gpu")]
-fn on_cpu() -> Error {
+pub(crate) fn on_cpu() -> Error {
     Error::NoGpu { reason: "the plan was built for the CPU".into() }
 }
 
@@ -777,11 +834,4 @@ pub(crate) fn pixels(shape: Shape) -> u64 {
 /// [`Error::Mismatch`] if sizes differ.
 pub(crate) fn agree(src: Shape, dst: Shape) -> Result<()> {
     if src == dst { Ok(()) } else { Err(Error::Mismatch { src: src.to_string(), dst: dst.to_string() }) }
-}
-
-/// The engine for a GPU; the first if there is none, which will refuse what is another GPU's.
-#[cfg(feature = "gpu")]
-fn engine_of<'e>(engines: &'e [crate::gpu::engine::Engine], gpu: &crate::gpu::Gpu) -> &'e crate::gpu::engine::Engine {
-    let same = |engine: &&crate::gpu::engine::Engine| engine.gpu().info().ordinal == gpu.info().ordinal;
-    engines.iter().find(same).unwrap_or(&engines[0])
 }

@@ -14,6 +14,9 @@ use super::problem::rows_read;
 /// starting them costs little.
 const BANDS: usize = 16;
 
+/// The same where threads copy a band from or to pinned memory: it costs more to start them all.
+const STAGED_BANDS: usize = 8;
+
 /// The least and the most bytes of a band, in the direction in which it has more: below, calls of the driver cost more than what
 /// overlaps, and above, staging memory leaves the processor's cache.
 const BAND: Range<usize> = 2 << 20..8 << 20;
@@ -39,21 +42,48 @@ pub(crate) struct Extent {
     pub(crate) row: usize,
     /// Whether no other picture is under way at the same time.
     pub(crate) alone: bool,
+    /// Whether threads copy its rows from or to pinned memory.
+    pub(crate) staged: bool,
     /// How high bands are where memory is no matter, if that is not left to the schedule.
     pub(crate) rows: Option<usize>,
 }
 
 /// What a plan's runs may take.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Limits {
     /// Bytes of a GPU's memory for pictures and scratch.
     pub(crate) memory: u64,
     /// See [`Extent::rows`].
     pub(crate) rows: Option<usize>,
+    #[cfg(feature = "gpu")]
+    pub(crate) flow: FlowOptions,
 }
 
-impl Limits {
-    pub(crate) const NONE: Self = Self { memory: u64::MAX, rows: None };
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory: u64::MAX,
+            rows: None,
+            #[cfg(feature = "gpu")]
+            flow: FlowOptions::default(),
+        }
+    }
+}
+
+/// How bands go through GPUs, where that is not left to the schedule. For tests and the benchmark.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Debug, Default)]
+pub struct FlowOptions {
+    /// Threads that feed each GPU.
+    pub feeders: Option<usize>,
+    /// Bands under way at once on each GPU.
+    pub lanes: Option<usize>,
+    /// Bytes of the pieces in which threads share a copy.
+    pub share: Option<usize>,
+    /// Bands of pinned pictures that a lane has at once.
+    pub deep: Option<usize>,
+    /// Where to note what runs when.
+    pub timeline: Option<crate::gpu::Timeline>,
 }
 
 /// How high bands are, and how many are under way at once.
@@ -157,7 +187,8 @@ impl Extent {
         }
         let total = self.row.saturating_mul(self.height);
         // Pictures of a batch overlap each other.
-        let band = if self.alone { (total / BANDS).clamp(BAND.start, BAND.end) } else { BAND.end };
+        let bands = if self.staged { STAGED_BANDS } else { BANDS };
+        let band = if self.alone { (total / bands).clamp(BAND.start, BAND.end) } else { BAND.end };
         let count = (total / band).clamp(1, self.height);
         self.on_grid(self.height.div_ceil(count).max(APRONS * (self.reach - 1 + self.beside)))
     }
@@ -219,8 +250,18 @@ mod tests {
             for height in 1..12 {
                 for (reach, anchor) in (1..9).flat_map(|reach| (0..reach).map(move |anchor| (reach, anchor))) {
                     for (step, rows) in [(1, 1), (1, 2), (1, 3), (1, 5), (2, 2), (3, 3), (3, 6), (4, 4), (20, 20)] {
-                        let extent =
-                            Extent { height, border, anchor, reach, step, beside: 0, row: 1, alone: true, rows: None };
+                        let extent = Extent {
+                            height,
+                            border,
+                            anchor,
+                            reach,
+                            step,
+                            beside: 0,
+                            row: 1,
+                            alone: true,
+                            staged: false,
+                            rows: None,
+                        };
                         let bands = Bands { rows, lanes: 2 };
                         let mut next = 0;
                         while next < height {
@@ -247,6 +288,7 @@ mod tests {
             beside: 0,
             row: 1,
             alone: true,
+            staged: false,
             rows: None,
         };
         let bands = Bands { rows: 100, lanes: 3 };
@@ -258,7 +300,18 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     fn picture(row: usize, height: usize) -> Extent {
-        Extent { height, border: REFLECT_101, anchor: 8, reach: 17, step: 1, beside: 0, row, alone: true, rows: None }
+        Extent {
+            height,
+            border: REFLECT_101,
+            anchor: 8,
+            reach: 17,
+            step: 1,
+            beside: 0,
+            row,
+            alone: true,
+            staged: false,
+            rows: None,
+        }
     }
 
     #[test]
@@ -271,6 +324,9 @@ mod tests {
         // One of a batch.
         let batched = Extent { alone: false, ..picture(5760, 1080) }.bands(u64::MAX, 3, |_| 0).unwrap();
         assert_eq!((batched.rows, bands(5760, 1080).rows), (1080, 540));
+        // Where threads copy, fewer.
+        let staged = Extent { staged: true, ..picture(18000, 4000) }.bands(u64::MAX, 4, |_| 0).unwrap();
+        assert_eq!(staged, Bands { rows: 500, lanes: 4 });
         // Rows as long as a band: the apron says how high it is.
         assert_eq!(bands(64 * MIB, 1000).rows, 64);
     }

@@ -11,7 +11,7 @@ use gpu_kernels::border;
 
 use super::problem::rows_read;
 use super::schedule::wrapped;
-use super::{Channels, Engine, Plan, pixels};
+use super::{Channels, Job, On, Plan, pixels, run};
 #[cfg(feature = "gpu")]
 use crate::gpu::flow::{self, Picture};
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
@@ -234,8 +234,22 @@ impl Plan {
                 "border wrap needs the last rows first, and this source cannot go back; use a file, or another border";
             return Err(Error::Rows { what: "read", rows: 0..shape.height, error: io::Error::other(reason) });
         }
+        let channels = Channels::First(shape.channels);
+        run(&[(self, channels)], &Job::streamed::<S, D>(shape), |place| {
+            self.stream_on(self.on(place)?, shape, source, sink)
+        })
+    }
+
+    /// Streams a picture through a device.
+    fn stream_on<S: Pixel, D: Pixel>(
+        &self,
+        on: On<'_>,
+        shape: Shape,
+        source: &mut (impl RowSource<S> + ?Sized),
+        sink: &mut (impl RowSink<D> + ?Sized),
+    ) -> Result<()> {
         let row = shape.row_len();
-        let whole = self.whole::<S, D>(shape)?;
+        let whole = self.whole::<S, D>(on, shape)?;
         let bytes = row.saturating_mul(size_of::<S>().max(size_of::<D>()));
         let rows = (CHUNK / bytes).max(APRONS * (whole.cut.reach - 1)).clamp(1, shape.height);
         let chunks = whole.cut.chunks(self.rows.map_or(rows, |rows| BANDS * rows));
@@ -267,7 +281,7 @@ impl Plan {
                     let dst = ImageViewMut::new(&mut output, part.width, part.height, part.channels)?;
                     let results = Shape { height: chunk.results.len(), ..shape };
                     let before = pixels(Shape { height: chunk.results.start, ..shape });
-                    self.run_chunk(&whole, &src, dst, &call.stage(before, pixels(results)))
+                    self.run_chunk(on, &whole, &src, dst, &call.stage(before, pixels(results)))
                 });
                 let joined = |thread: Option<std::thread::ScopedJoinHandle<'_, Result<()>>>| {
                     let panicked = |panic| std::panic::resume_unwind(panic);
@@ -283,14 +297,15 @@ impl Plan {
     }
 
     /// What the whole picture decides for its chunks.
-    fn whole<S: Pixel, D: Pixel>(&self, shape: Shape) -> Result<Whole> {
+    fn whole<S: Pixel, D: Pixel>(&self, on: On<'_>, shape: Shape) -> Result<Whole> {
         self.check_target(D::SCALAR)?;
-        let family = self.family_for(shape, (S::SCALAR, D::SCALAR))?;
-        let (step, reach) = match &self.engine {
-            Engine::Cpu(engine) => (engine.step(family)?, self.filter.rows()),
+        let family = self.family_on(on, shape, (S::SCALAR, D::SCALAR))?;
+        let (step, reach) = match on {
+            On::Cpu(engine) => (engine.step(family)?, self.filter.rows()),
             #[cfg(feature = "gpu")]
-            Engine::Gpu(engines) => {
-                let tiles = engines[0].tiles(&self.prepared(engines, (S::SCALAR, D::SCALAR), shape, shape.channels)?);
+            On::Gpu(gpus) => {
+                let tiles =
+                    gpus.engines[0].tiles(&self.prepared(gpus, (S::SCALAR, D::SCALAR), shape, shape.channels)?);
                 (tiles.step, tiles.reach)
             }
         };
@@ -302,18 +317,19 @@ impl Plan {
     /// Filters a chunk's picture as a part of the whole one.
     fn run_chunk<S: Pixel, D: Pixel>(
         &self,
+        on: On<'_>,
         whole: &Whole,
         src: &ImageView<'_, S>,
         mut dst: ImageViewMut<'_, D>,
         stage: &Stage<'_>,
     ) -> Result<()> {
         let channels = Channels::First(whole.shape.channels);
-        match &self.engine {
-            Engine::Cpu(engine) => self.run_on_cpu(engine, whole.family, channels, src, &mut dst, stage),
+        match on {
+            On::Cpu(engine) => self.run_on_cpu(engine, whole.family, channels, src, &mut dst, stage),
             #[cfg(feature = "gpu")]
-            Engine::Gpu(_) => {
-                let picture = Picture { src: *src, dst, filtered: channels.filtered() };
-                let step = self.on_gpus(channels, (S::SCALAR, D::SCALAR), Some(whole.shape.height))?;
+            On::Gpu(gpus) => {
+                let picture = Picture::new(*src, dst, channels.filtered());
+                let step = self.step_on(gpus, channels, D::SCALAR, Some(whole.shape.height));
                 flow::run(&[step], &mut [picture], stage).map_err(|(_, error)| error)
             }
         }

@@ -26,6 +26,8 @@ use std::sync::OnceLock;
 
 use gpu_kernels::border::CONSTANT;
 
+#[cfg(feature = "gpu")]
+use crate::kernels::matrix::Whole;
 use crate::simd::{Float, Isa, Lanes, Work};
 use crate::window::Window;
 use crate::{Border, Filter};
@@ -122,6 +124,15 @@ impl Uncertainty {
         Self { near, reordering, share, passes: passes.then_some(cols * rows > settle::MAX_WINDOW) }
     }
 
+    /// For the sums of a filter's taps as whole numbers, over bytes and no other value.
+    pub(crate) fn of_whole(filter: &Filter, whole: Option<&Whole>) -> Self {
+        match whole.filter(|whole| !whole.is_exact()) {
+            // Kernels know for themselves which sums are in doubt.
+            Some(whole) => Self { near: Some(1.0), reordering: reordering(filter), share: whole.share(), passes: None },
+            None => Self::NONE,
+        }
+    }
+
     /// Places of each of so many segments of a list for so many results: four times those expected, so that a list is seldom
     /// too short.
     pub(crate) fn places(&self, results: usize, segments: usize) -> u32 {
@@ -175,6 +186,12 @@ impl Bound {
         let column = bound::of_row_pass(filter, order, greatest).map(|error| error + reordering);
         Self { in_f32, in_f64, column, tame }
     }
+}
+
+/// The greatest difference between f64 sums over bytes in two orders.
+#[cfg(feature = "gpu")]
+pub(crate) fn reordering(filter: &Filter) -> f64 {
+    bound::of_reordering(filter, 255.0)
 }
 
 /// The greatest magnitude of a pixel under a window.

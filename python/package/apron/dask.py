@@ -88,7 +88,7 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     border : str, default "reflect101"
         What lies outside the image, as for :class:`apron.Plan`.
     device : str, default "auto"
-        Where each worker filters: "cpu", "gpu", or "auto" for the first GPU that it sees, and the CPU without one.
+        Where each worker filters: "cpu", "gpu", or "auto": for each block the CPU or the first GPU that it sees, whichever is predicted to be faster.
     axis : int, default -1
         The axis of the channels.
     dtype : dtype, optional

@@ -1,0 +1,324 @@
+//! Lanes: a stream with the memory of a band on both sides, and the copies between a picture and that memory.
+
+use std::time::Instant;
+
+use gpu_kernels::abi::Strides;
+use rayon::prelude::*;
+
+use super::engine::{Engine, Part};
+use super::flow::{Band, Step, UnderWay, last};
+use super::image::{ROW_ALIGNMENT, Rows};
+use super::memory::{Memory, Pinned};
+use super::stream::Stream;
+use super::timeline::Noted;
+use super::view::{DeviceView, DeviceViewMut};
+use crate::Result;
+use crate::image::{Scalar, Shape};
+
+/// Bytes that one thread copies alone: for fewer, another one takes longer to wake up.
+const SERIAL: usize = 512 << 10;
+
+/// Bytes of the pieces in which threads share a larger copy. Pieces of 256 KiB left most threads waiting for those that had got one more.
+pub(super) const SHARE: usize = 64 << 10;
+
+/// A stream, and the memory of a band on both sides; kept for the next one. No band's work is in the stream of an idle lane.
+#[derive(Debug)]
+pub(super) struct Lane {
+    // Fields are dropped in this order: the stream waits for its work, which uses the others.
+    stream: Stream,
+    /// The engine that it belongs to, by number.
+    pub(super) engine: usize,
+    /// Its number in a run, among that engine's.
+    pub(super) number: usize,
+    src: Option<Memory>,
+    dst: Option<Memory>,
+    /// The source as planes, if no kernel takes it as it is stored.
+    planes: Option<Memory>,
+    /// The results of all steps but the last.
+    between: Vec<Option<Memory>>,
+    input: Option<Pinned>,
+    output: Option<Pinned>,
+    /// The most bytes of device memory that it was allowed.
+    pub(super) allowed: u64,
+}
+
+/// How threads copy between a picture and a lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Copying {
+    /// Bytes of a piece.
+    pub(super) share: usize,
+    /// Whether times are wanted.
+    pub(super) clocked: bool,
+}
+
+/// Bytes from one row on the device to the next.
+pub(super) fn pitch(scalar: Scalar, values: usize) -> usize {
+    (scalar.bytes() * values).next_multiple_of(ROW_ALIGNMENT)
+}
+
+/// The address of at least so many bytes, kept for the next band.
+fn room(memory: &mut Option<Memory>, stream: &Stream, bytes: usize) -> Result<u64> {
+    if memory.as_ref().map_or(0, Memory::len) < bytes {
+        // Work in flight may still use the old one.
+        memory.take().map_or(Ok(()), |_old| stream.synchronize())?;
+        *memory = Some(stream.gpu().allocate(bytes)?);
+    }
+    Ok(memory.as_ref().map_or(0, Memory::address))
+}
+
+/// The same in pinned memory.
+fn staging<'m>(memory: &'m mut Option<Pinned>, stream: &Stream, bytes: usize) -> Result<&'m mut [u8]> {
+    if memory.as_ref().map_or(0, |memory| memory.bytes().len()) < bytes {
+        memory.take().map_or(Ok(()), |_old| stream.synchronize())?;
+        *memory = Some(stream.gpu().pin(bytes)?);
+    }
+    Ok(memory.as_mut().map_or(&mut [][..], |memory| &mut memory.bytes_mut()[..bytes]))
+}
+
+impl Lane {
+    /// A lane without memory.
+    pub(super) fn new(stream: Stream) -> Self {
+        Self {
+            stream,
+            engine: 0,
+            number: 0,
+            src: None,
+            dst: None,
+            planes: None,
+            between: Vec::new(),
+            input: None,
+            output: None,
+            allowed: 0,
+        }
+    }
+
+    /// Waits for its work.
+    pub(super) fn wait(&self) -> Result<()> {
+        self.stream.synchronize()
+    }
+
+    /// Puts a band's work into the stream, which has none but that of pinned pictures, of which the host touches nothing.
+    pub(super) fn start(
+        &mut self,
+        steps: &[Step<'_>],
+        band: &mut Band<'_>,
+        mut noted: Option<&mut Noted>,
+    ) -> Result<()> {
+        let engine = &steps[0].engines[self.engine];
+        let gpu = engine.gpu();
+        let (planned, job) = (band.plan, &band.job);
+        let Shape { width, channels, .. } = planned.shape;
+        let values = planned.shape.row_len();
+        let shape = Shape { height: job.height, ..planned.shape };
+        let interleaved = |scalar: Scalar| {
+            let (bytes, pitch) = (scalar.bytes(), pitch(scalar, values));
+            Strides { row: pitch as i64, pixel: (bytes * channels) as i32, channel: bytes as i64, image: 0 }
+        };
+        // Planes of f32 with so many rows, and their bytes.
+        let planar = |rows: usize| {
+            let pitch = pitch(Scalar::F32, width);
+            let plane = pitch * rows;
+            (Strides { row: pitch as i64, pixel: 4, channel: plane as i64, image: 0 }, plane * channels)
+        };
+        let mut mark =
+            |stream: &Stream| noted.as_mut().map_or(Ok(()), |noted| stream.mark().map(|mark| noted.marks.push(mark)));
+        let kind = band.src.scalar();
+        let source = interleaved(kind);
+
+        let address = room(&mut self.src, &self.stream, source.row as usize * job.there.len())?;
+        mark(&self.stream)?;
+        self.upload(band, address, source.row as usize)?;
+        mark(&self.stream)?;
+        // SAFETY: the lane's memory has these rows, and stays as long as its stream has work; so below.
+        let view = |address, kind, there| unsafe { DeviceView::from_raw(gpu, address, kind, shape, 1, there) };
+        // SAFETY: as above; nothing else uses what is written meanwhile.
+        let view_mut = |address, kind, there| unsafe { DeviceViewMut::from_raw(gpu, address, kind, shape, 1, there) };
+        let mut src = view(address, (kind, source), job.there.clone())?;
+        if Engine::takes_planes(kind, channels) {
+            let (strides, bytes) = planar(job.there.len());
+            let address = room(&mut self.planes, &self.stream, bytes)?;
+            let all = Part { rows: job.there.clone(), ..Part::whole(shape) };
+            let mut planes = view_mut(address, (Scalar::F32, strides), job.there.clone())?;
+            engine.copy(&src, &mut planes, &all, &mut self.stream)?;
+            src = view(address, (Scalar::F32, strides), job.there.clone())?;
+        }
+        let (last, before) = last(&planned.steps);
+        self.between.resize_with(self.between.len().max(before.len()), || None);
+        for (number, (step, rows)) in before.iter().zip(&band.between).enumerate() {
+            let (strides, bytes) = match Engine::takes_planes(step.target, channels) {
+                true => planar(rows.len()),
+                false => {
+                    let strides = interleaved(step.target);
+                    (strides, strides.row as usize * rows.len())
+                }
+            };
+            let address = room(&mut self.between[number], &self.stream, bytes)?;
+            let mut dst = view_mut(address, (step.target, strides), rows.clone())?;
+            let part = Part { rows: rows.clone(), filtered: step.filtered, ..Part::whole(shape) };
+            let engine = &steps[number].engines[self.engine];
+            engine.enqueue(&step.prepared, &src, &mut dst, &part, &mut self.stream)?;
+            src = view(address, (step.target, strides), rows.clone())?;
+        }
+        let target = interleaved(last.target);
+        let address = room(&mut self.dst, &self.stream, target.row as usize * job.region.len())?;
+        let mut dst = view_mut(address, (last.target, target), job.region.clone())?;
+        let part = Part { rows: job.region.clone(), filtered: last.filtered, ..Part::whole(shape) };
+        let engine = &steps[before.len()].engines[self.engine];
+        engine.enqueue(&last.prepared, &src, &mut dst, &part, &mut self.stream)?;
+        mark(&self.stream)?;
+        self.download(band, address, target.row as usize)?;
+        mark(&self.stream)
+    }
+
+    /// Copies the rows that a band needs to the lane's pinned memory, unless they are pinned already; at the same time takes the results
+    /// of the one before it, which have arrived, to where they belong.
+    ///
+    /// # Errors
+    /// Memory errors. The results are there all the same.
+    pub(super) fn stage(
+        &mut self,
+        copying: Copying,
+        band: &Band<'_>,
+        arrived: Option<&mut UnderWay<'_>>,
+    ) -> Result<Times> {
+        let bytes = if band.src.is_pinned() { 0 } else { band.src.row_bytes() * band.job.there.len() };
+        let output = &self.output;
+        let take = || arrived.into_iter().for_each(|arrived| empty(copying, output, arrived));
+        let (staged, outcome) = match staging(&mut self.input, &self.stream, bytes) {
+            Ok(staged) => (staged, Ok(())),
+            Err(error) => (&mut [][..], Err(error)),
+        };
+        let times = if staged.len() < SERIAL {
+            take();
+            fill(copying, staged, band)
+        } else {
+            rayon::join(take, || fill(copying, staged, band)).1
+        };
+        outcome.map(|()| times)
+    }
+
+    /// Copies results that have arrived to where they belong, unless the device has done so.
+    pub(super) fn drain(&self, copying: Copying, arrived: &mut UnderWay<'_>) {
+        empty(copying, &self.output, arrived);
+    }
+
+    /// Copies the rows that a band needs to the device.
+    fn upload(&mut self, band: &Band<'_>, address: u64, pitch: usize) -> Result<()> {
+        const WHAT: &str = "uploading an image";
+        let (src, job) = (&band.src, &band.job);
+        let row = src.row_bytes();
+        if !src.is_pinned() {
+            let staged = staging(&mut self.input, &self.stream, row * job.there.len())?;
+            let (from, to) = (Rows::host(staged.as_mut_ptr(), row), Rows::device(address, pitch));
+            // SAFETY: both places have these rows, and belong to the lane, which does not touch them until the stream is done.
+            return unsafe { self.stream.copy_rows(from, to, (row, job.there.len()), WHAT) };
+        }
+        let mut at = address;
+        for rows in &job.source {
+            let first = src.rows(rows).as_ptr().cast_mut();
+            let (from, to) = (Rows::host(first, src.stride()), Rows::device(at, pitch));
+            // SAFETY: the picture has these rows, and is borrowed until the run ends, which drops or synchronizes every stream; the
+            // device memory has as many.
+            unsafe { self.stream.copy_rows(from, to, (row, rows.len()), WHAT)? };
+            at += (pitch * rows.len()) as u64;
+        }
+        Ok(())
+    }
+
+    /// Copies results from the device: to where they belong if that is pinned, else to pinned memory of the lane's.
+    fn download(&mut self, band: &mut Band<'_>, address: u64, pitch: usize) -> Result<()> {
+        let dst = &mut band.dst;
+        let (row, rows) = (dst.row_bytes(), dst.shape().height);
+        let to = if dst.is_pinned() {
+            Rows::host(dst.bytes_mut().as_mut_ptr(), dst.stride())
+        } else {
+            Rows::host(staging(&mut self.output, &self.stream, row * rows)?.as_mut_ptr(), row)
+        };
+        // SAFETY: as in `upload`; the rows are the band's alone.
+        unsafe { self.stream.copy_rows(Rows::device(address, pitch), to, (row, rows), "downloading an image") }
+    }
+}
+
+/// When something began and ended, if that is wanted.
+type Times = Option<(Instant, Instant)>;
+
+/// Does something, and notes when if that is wanted.
+fn clocked(copying: Copying, work: impl FnOnce()) -> Times {
+    let start = copying.clocked.then(Instant::now);
+    work();
+    start.map(|start| (start, Instant::now()))
+}
+
+/// Copies the rows that a band needs, one behind the other.
+fn fill(copying: Copying, mut staged: &mut [u8], band: &Band<'_>) -> Times {
+    if staged.is_empty() {
+        return None;
+    }
+    let (src, row) = (&band.src, band.src.row_bytes());
+    clocked(copying, || {
+        for rows in &band.job.source {
+            let (part, others) = std::mem::take(&mut staged).split_at_mut(row * rows.len());
+            copy((src.rows(rows), src.stride()), (part, row), row, copying.share);
+            staged = others;
+        }
+    })
+}
+
+/// Copies results that have arrived to where they belong, unless the device has done so.
+fn empty(copying: Copying, output: &Option<Pinned>, (band, noted): &mut UnderWay<'_>) {
+    let dst = &mut band.dst;
+    if dst.is_pinned() {
+        return;
+    }
+    let (row, stride, rows) = (dst.row_bytes(), dst.stride(), dst.shape().height);
+    let staged = output.as_ref().map_or(&[][..], Pinned::bytes);
+    let staged = &staged[..(row * rows).min(staged.len())];
+    let drained = clocked(copying, || copy((staged, row), (dst.bytes_mut(), stride), row, copying.share));
+    if let Some(noted) = noted {
+        noted.drained = drained;
+    }
+}
+
+/// Copies rows of so many bytes between places where they begin so many bytes apart, by threads if there are many.
+fn copy(from: (&[u8], usize), to: (&mut [u8], usize), row: usize, share: usize) {
+    let ((from, from_stride), (to, to_stride)) = (from, to);
+    let contiguous = from_stride == row && to_stride == row;
+    // Rows without gaps are one.
+    let (row, from_stride, to_stride) = if contiguous { (1, 1, 1) } else { (row, from_stride, to_stride) };
+    let of_rows = |from: &[u8], to: &mut [u8]| {
+        if contiguous {
+            to.copy_from_slice(from);
+        } else {
+            let rows = to.chunks_mut(to_stride).zip(from.chunks(from_stride));
+            rows.for_each(|(to, from)| to[..row].copy_from_slice(&from[..row]));
+        }
+    };
+    if from.len().min(to.len()) < SERIAL {
+        return of_rows(from, to);
+    }
+    let rows = share.div_ceil(row).max(1);
+    let pieces = to.par_chunks_mut(to_stride * rows).zip(from.par_chunks(from_stride * rows));
+    pieces.for_each(|(to, from)| of_rows(from, to));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_copied_and_gaps_left() {
+        for (row, rows) in [(1, 1), (7, 5), (1000, 700), (3, 300_000), (SERIAL + 1, 2)] {
+            for (from_gap, to_gap) in [(0, 0), (0, 3), (5, 0), (2, 2)] {
+                let (from_stride, to_stride) = (row + from_gap, row + to_gap);
+                // The last row has no gap behind it.
+                let from: Vec<u8> = (0..from_stride * rows - from_gap).map(|at| (at % 250) as u8).collect();
+                let mut to = vec![255; to_stride * rows - to_gap];
+                copy((&from, from_stride), (&mut to, to_stride), row, 4096);
+                for (number, (to, from)) in to.chunks(to_stride).zip(from.chunks(from_stride)).enumerate() {
+                    assert_eq!(to[..row], from[..row], "row {number} of {rows} of {row} bytes");
+                    assert!(to[row..].iter().all(|&byte| byte == 255), "the gap behind row {number}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! Bytes to bytes on the tensor cores: taps as whole numbers, in digits, and the bands that are made of them; launches
+//! `gpu-kernels/src/kernels/matrix.rs`.
+
+#[cfg(feature = "gpu")]
+use gpu_kernels::kernels::matrix::{BLOCK, Bands};
+use gpu_kernels::kernels::matrix::{ENTRIES, Matrix, TILE, shared_bytes};
+use gpu_kernels::tile::flat::takes_outside;
+
+use super::prepared::{Kernel, Prepared, Work};
+use crate::filter::lowest_bit;
+#[cfg(feature = "gpu")]
+use crate::gpu::{launch::Grid, stream::Stream};
+use crate::plan::machine::Times;
+use crate::plan::problem::Problem;
+use crate::{Filter, Scalar, Variant, Why};
+
+pub(super) static MATRIX: Kernel = Kernel {
+    variant: Variant::Matrix,
+    entries: || {
+        let keep = gpu_kernels::kernels::keep::keep_edges.name();
+        ENTRIES.iter().map(|entry| entry.entry.name()).chain([keep]).collect()
+    },
+    prepare: |problem| Products::find(problem).map(|products| Prepared::new(Variant::Matrix, products)),
+    cost: |problem, machine| {
+        // By products, as `Layout::time` weighs them, and digits: estimates, from a kernel of the same loop on an H200.
+        const TIMES: Times = Times { h200: &[(5.0, 1.0), (255.0, 4.2)], h100: &[(5.0, 1.0), (255.0, 4.2)] };
+        // Microseconds to settle a million results, for each tap.
+        const SETTLE: f64 = 8.0;
+        // Of a problem that it declines: longer than anything else takes.
+        const DECLINED: f64 = 1e9;
+        let (Some(digits), Ok(layout)) = (problem.digits, Layout::find(problem)) else { return DECLINED };
+        let products = layout.time(problem.rows) * digits.count as usize;
+        TIMES.on(machine, products as f64) + SETTLE * digits.share * problem.taps()
+    },
+};
+
+/// What a problem's kernel depends on of its taps as whole numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Digits {
+    /// Digits of a tap: 1 to 3.
+    pub(crate) count: u32,
+    /// The share of results that are in doubt if sums are spread evenly.
+    pub(crate) share: f64,
+}
+
+/// Taps as multiples of a power of two, in balanced digits to the base 256.
+#[derive(Clone, Debug)]
+pub(crate) struct Whole {
+    /// Row by row: taps times 2 to the power of `bits`, rounded unless there are fewer than three digits.
+    taps: Vec<i32>,
+    bits: i32,
+    digits: u32,
+    /// With three digits, what the lowest and the second one's sums begin with, and the distance from a half at which a sum is in doubt; in
+    /// units of a joined sum, which lacks the lowest 8 bits.
+    start: [i32; 2],
+    near: i32,
+}
+
+/// The most taps: 128 * 255 times so many, and what is carried, is below 2^31.
+const MOST_TAPS: usize = 65536;
+
+/// The greatest tap in three digits: 127 in each.
+const GREATEST: f64 = 8_355_711.0;
+
+/// The same in two.
+const GREATEST_OF_TWO: f64 = 32_639.0;
+
+/// The most bits behind the point: more would not be seen, as sums go up to 255.
+const MOST_BITS: i32 = 30;
+
+impl Whole {
+    /// The taps of a filter, of whose sums those in f64 in two orders are at most `reordering` apart; or why they have no such form.
+    pub(crate) fn new(filter: &Filter, reordering: f64) -> Result<Self, Why> {
+        let (cols, rows) = (filter.cols(), filter.rows());
+        if cols.checked_mul(rows).is_none_or(|count| count > MOST_TAPS) {
+            return Err(format!("{cols}x{rows} taps, it takes {MOST_TAPS}").into());
+        }
+        let taps: Vec<f64> = (0..cols * rows).map(|i| filter.tap(i / cols, i % cols)).collect();
+        let greatest = taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));
+        Self::exact(&taps, greatest)
+            .or_else(|| Self::rounded(&taps, greatest, reordering))
+            .ok_or_else(|| format!("a tap of {greatest} is too large beside the results, which are bytes").into())
+    }
+
+    /// Those that one or two digits hold as they are.
+    fn exact(taps: &[f64], greatest: f64) -> Option<Self> {
+        let bits = (-lowest_bit(taps)).max(0);
+        if bits > MOST_BITS || greatest * 2f64.powi(bits) > GREATEST_OF_TWO {
+            return None;
+        }
+        let taps: Vec<i32> = taps.iter().map(|tap| (tap * 2f64.powi(bits)) as i32).collect();
+        let sum: i64 = taps.iter().map(|&tap| i64::from(tap.abs())).sum();
+        if 255 * sum + (1 << bits) > i64::from(i32::MAX) {
+            return None;
+        }
+        let digits = if taps.iter().all(|tap| (-128..128).contains(tap)) { 1 } else { 2 };
+        let start = if bits == 0 { [0, 0] } else { [(1 << (bits - 1)) - 1, 1] };
+        Some(Self { taps, bits, digits, start, near: 0 })
+    }
+
+    /// Any others, with as many bits as three digits and the joined sum have room for.
+    fn rounded(exact: &[f64], greatest: f64, reordering: f64) -> Option<Self> {
+        (9..=MOST_BITS).rev().find_map(|bits| {
+            let unit = 2f64.powi(bits);
+            if (greatest * unit).round() > GREATEST {
+                return None;
+            }
+            let taps: Vec<i32> = exact.iter().map(|tap| (tap * unit).round() as i32).collect();
+            let loss = || exact.iter().zip(&taps).map(|(exact, &tap)| exact * unit - f64::from(tap));
+            // Bytes are 127.5 and up to as much more or less: the sum for all 127.5 is known, so half of the error remains.
+            let centre = (127.5 * loss().sum::<f64>()).round();
+            let error = 127.5 * loss().map(f64::abs).sum::<f64>() * (1.0 + 1e-9) + 0.5;
+            // A joined sum lacks 8 bits; half of what they can be is added, so that it is off by half a unit more.
+            let error = 0.5 + error / 256.0 + reordering * unit / 256.0;
+            let half = 1i64 << (bits - 9);
+            if error >= half as f64 / 2.0 {
+                return None;
+            }
+            let near = error as i64 + 1;
+            let sum: i64 = taps.iter().map(|&tap| i64::from(tap.abs())).sum();
+            let greatest_sum = (255 * sum + centre.abs() as i64 + 128) / 256 + half + near + 1;
+            let fits = greatest_sum <= i64::from(i32::MAX);
+            let start = [centre as i32 + 128, (half + near) as i32];
+            fits.then_some(Self { taps, bits, digits: 3, start, near: near as i32 })
+        })
+    }
+
+    /// What a problem's kernel depends on.
+    pub(crate) fn digits(&self) -> Digits {
+        Digits { count: self.digits, share: self.share() }
+    }
+
+    /// The share of results that are in doubt if sums are spread evenly.
+    pub(crate) fn share(&self) -> f64 {
+        if self.is_exact() { 0.0 } else { 2.0 * f64::from(self.near) / 2f64.powi(self.bits - 8) }
+    }
+
+    /// Whether no result is in doubt.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.digits < 3
+    }
+
+    /// A digit of a tap, from the lowest on.
+    #[cfg(any(feature = "gpu", test))]
+    fn digit(&self, tap: usize, digit: u32) -> i8 {
+        // What is left of a number after its lowest digit was taken off, which is -128 to 127.
+        let rest = (0..digit).fold(self.taps[tap], |rest, _| (rest - i32::from(rest as i8)) >> 8);
+        rest as i8
+    }
+
+    /// The fragments, [`Layout::fragments`] words, and then the places of the halves, as `gpu-kernels/src/kernels/matrix.rs` reads them.
+    #[cfg(any(feature = "gpu", test))]
+    fn bands(&self, layout: &Layout, (cols, rows): (usize, usize)) -> Vec<u32> {
+        let Layout { channels, bands, pitch, base, lead, halves, .. } = *layout;
+        let steps = layout.steps(rows);
+        // The place of a half, and its row of taps and number; the last step may have one too many, whose taps are zero.
+        let half = |number: usize| (number / halves, number % halves);
+        let place = |number: usize| {
+            let (row, number) = half(number.min(rows * halves - 1));
+            ((row * pitch as usize + base + 16 * number) / 4) as u32
+        };
+        let byte = |number: usize, digit: u32, band: usize, lane: usize, i: usize| {
+            let (row, number) = half(number);
+            let (group, turn) = (lane / 4, lane % 4);
+            let result = if bands == 2 { 4 * (group / 2) + 2 * band + group % 2 } else { group };
+            let offset = (16 * number + 4 * turn + i).checked_sub(lead + result);
+            let col = offset.filter(|offset| offset % channels == 0).map(|offset| offset / channels);
+            match col {
+                Some(col) if col < cols && row < rows => self.digit(row * cols + col, digit) as u8,
+                _ => 0,
+            }
+        };
+        let mut words = Vec::with_capacity(layout.fragments(rows, self.digits) + 2 * steps + 2);
+        for step in 0..steps {
+            for digit in 0..self.digits {
+                for band in 0..bands {
+                    for lane in 0..32 {
+                        for part in 0..2 {
+                            let bytes = [0, 1, 2, 3].map(|i| byte(2 * step + part, digit, band, lane, i));
+                            words.push(u32::from_le_bytes(bytes));
+                        }
+                    }
+                }
+            }
+        }
+        words.extend((0..2 * steps + 2).map(place));
+        words
+    }
+}
+
+/// Where the bytes lie that a row of taps needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Layout {
+    channels: usize,
+    /// Bands of a digit in a step: 2 if 16 values share the image's bytes.
+    bands: usize,
+    pitch: i32,
+    /// How many bytes left of a tile its rows begin.
+    left: usize,
+    /// How far behind that the first lane's first word is, and how many bytes of it are not needed.
+    base: usize,
+    lead: usize,
+    /// Halves of 16 bytes that a row of taps reaches.
+    halves: usize,
+    /// Pieces of 16 bytes of a fetched row.
+    chunks: usize,
+}
+
+impl Layout {
+    /// The one that takes the least time; or why there is none.
+    fn find(problem: &Problem) -> Result<Self, Why> {
+        let Problem { cols, rows, anchor_x, side_by_side: channels, .. } = *problem;
+        if !(1..=4).contains(&channels) {
+            return Err(format!("{channels} channels are side by side, it takes 4").into());
+        }
+        let layout = |entry: &Matrix| {
+            let (reach, ahead) = (channels.checked_mul(cols - 1)?, channels * anchor_x);
+            let left = ahead.next_multiple_of(16);
+            let (base, lead) = ((left - ahead) & !3, (left - ahead) & 3);
+            let bands = entry.bands as usize;
+            let halves = (lead + 8 * bands + reach).div_ceil(16);
+            // The last warp's values begin behind those of the others; of 16 with bytes of their own, the last 8 begin further.
+            let end = TILE.0 as usize - 16 + 8 * (2 - bands) + base + 16 * halves;
+            let chunks = end.div_ceil(16);
+            let pitch = entry.pitch;
+            (16 * chunks <= pitch as usize).then_some(Self { channels, bands, pitch, left, base, lead, halves, chunks })
+        };
+        // Where rows are narrower, there is more room for other blocks; the table has those first.
+        let fastest = ENTRIES.iter().filter_map(layout).min_by_key(|layout| layout.time(rows));
+        fastest.ok_or_else(|| format!("rows of {cols} taps are too long for {channels} channels side by side").into())
+    }
+
+    /// Products for each digit and band.
+    fn steps(&self, rows: usize) -> usize {
+        (rows * self.halves).div_ceil(2)
+    }
+
+    /// What a product takes, in proportion: with bytes of their own, results read shared memory more often. As measured on an H200.
+    fn time(&self, rows: usize) -> usize {
+        self.steps(rows) * if self.bands == 2 { 5 } else { 7 }
+    }
+
+    /// Words of all fragments.
+    #[cfg(any(feature = "gpu", test))]
+    fn fragments(&self, rows: usize, digits: u32) -> usize {
+        64 * self.steps(rows) * digits as usize * self.bands
+    }
+}
+
+/// The launch for a problem.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "it is launched on GPUs"))]
+struct Products {
+    layout: Layout,
+    entry: &'static Matrix,
+    shared: u32,
+}
+
+impl Products {
+    fn find(problem: &Problem) -> Result<Self, Why> {
+        let Problem { source, target, width, rows, border, .. } = *problem;
+        if (source, target) != (Scalar::U8, Scalar::U8) {
+            return Err("it makes bytes of bytes alone".into());
+        }
+        let Some(digits) = problem.digits else {
+            return Err("its taps have no form as whole numbers: too many, or too large beside the results".into());
+        };
+        let (mode, outside) = border.code();
+        if !takes_outside(mode, outside) {
+            return Err(format!("outside the image is {outside}, which is no byte").into());
+        }
+        let layout = Layout::find(problem)?;
+        if width.saturating_mul(layout.channels) > 1 << 30 {
+            return Err(format!("{width} columns of {} channels, it takes 2^30 values", layout.channels).into());
+        }
+        let same = |entry: &&Matrix| {
+            (entry.digits, entry.bands as usize, entry.pitch) == (digits.count, layout.bands, layout.pitch)
+        };
+        let entry = ENTRIES.iter().find(same).ok_or("it has no kernel for these digits")?;
+        let shared = problem.fits_shared_memory(shared_bytes(layout.pitch, rows as i32) as usize, "its rows")?;
+        Ok(Self { layout, entry, shared })
+    }
+}
+
+impl Work for Products {
+    /// Puts the kernel into the stream; then, if the border says so, the one that copies the pixels to keep.
+    #[cfg(feature = "gpu")]
+    fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+        let Layout { channels, left, chunks, .. } = self.layout;
+        let (whole, fragments) = job.taps.bands(channels, |whole, size| whole.bands(&self.layout, size))?;
+        let places = fragments + 4 * self.layout.fragments(job.window.rows as usize, whole.digits) as u64;
+        let bands = Bands {
+            places,
+            fragments,
+            steps: self.layout.steps(job.window.rows as usize) as i32,
+            rows: job.window.rows,
+            anchor_y: job.window.anchor_y,
+            left: left as i32,
+            chunks: chunks as i32,
+            start: whole.start,
+            shift: if whole.is_exact() { whole.bits } else { whole.bits - 8 },
+            near: if whole.is_exact() { 0 } else { (2 * whole.near as u32) << (40 - whole.bits) },
+        };
+        let (pass, channels) = (super::keep::left_out(job.pass), channels as u32);
+        let region = &pass.region;
+        let first = (region.x0 * channels as i32) & !15;
+        let across = ((region.x1 * channels as i32 - first) as u32).div_ceil(TILE.0 as u32);
+        let down = ((region.y1 - region.y0) as u32).div_ceil(TILE.1 as u32);
+        let images = job.planes / channels;
+        // All of them lie in the GPU's memory, so they are fewer than an i32 counts.
+        let tiles = u64::from(across) * u64::from(down) * u64::from(images);
+        let threads = BLOCK.0 * BLOCK.1;
+        let slots = stream.gpu().resident_blocks(self.entry.entry.name(), threads, self.shared)?.max(1);
+        // A multiprocessor that has one tile more than others shares it among its blocks: as many of them as there are places.
+        let blocks = tiles.min(slots) as u32;
+        let grid = Grid { blocks: (blocks, 1, 1), block: (BLOCK.0, BLOCK.1, 1), shared: self.shared };
+        let filtered = if self.takes_pixels() { job.filtered } else { 1 };
+        let arguments = (pass, bands, channels as i32, filtered as i32, images as i32);
+        // SAFETY: `find` checked the limits, and the shared memory; the bands are the filter's, for this layout; the pass describes
+        // allocated memory, and has a list if results may be in doubt.
+        unsafe { stream.enqueue(self.entry.entry, grid, &arguments)? };
+        super::keep::restore(job, stream)
+    }
+
+    fn takes_pixels(&self) -> bool {
+        self.layout.channels > 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(filter: &Filter) -> Whole {
+        Whole::new(filter, 1e-9).unwrap()
+    }
+
+    #[test]
+    fn digits_make_up_the_taps() {
+        let taps = [0.5, -0.25, 1.0 / 3.0, -0.000_123, 1.0, 0.0];
+        let dense = whole(&Filter::from_taps_f64(3, 2, &taps).unwrap());
+        assert_eq!((dense.digits, dense.bits), (3, 22));
+        for (i, tap) in taps.into_iter().enumerate() {
+            let sum: i64 = (0..3).map(|digit| i64::from(dense.digit(i, digit)) << (8 * digit)).sum();
+            assert_eq!(sum, (tap * f64::from(1 << 22)).round() as i64);
+        }
+        let cases: [(&str, u32, i32); 6] = [
+            ("taps:1 2 1", 1, 0),
+            ("taps:1 4 6 4 1/4", 1, 2),
+            ("taps:0.5 0.25", 1, 2),
+            ("taps:255 -1", 2, 0),
+            ("taps:32639 -32640", 3, 15),
+            ("taps:0 0", 1, 0),
+        ];
+        for (text, digits, bits) in cases {
+            let found = whole(&text.parse().unwrap());
+            assert_eq!((found.digits, found.bits), (digits, bits), "{text}");
+            assert_eq!(found.is_exact(), digits < 3);
+        }
+        let gaussian = whole(&Filter::gaussian(2.5).unwrap());
+        assert!(gaussian.share() > 0.0 && gaussian.share() < 2e-4, "{gaussian:?}");
+    }
+
+    #[test]
+    fn taps_that_have_no_such_form() {
+        for text in ["taps:20000.5 0.3", "taps:1e9", "box:cols=65537,rows=1"] {
+            assert!(Whole::new(&text.parse().unwrap(), 1e-9).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn bands_have_each_tap_where_its_byte_is() {
+        use crate::plan::machine::Machine;
+        use crate::plan::problem::Place;
+
+        let (cols, rows) = (5, 3);
+        let taps: Vec<f64> = (1..=15).map(f64::from).collect();
+        let filter = Filter::from_taps_f64(cols, rows, &taps).unwrap();
+        for channels in 1..=4 {
+            for anchor_x in 0..cols {
+                let problem = Problem {
+                    width: 100,
+                    height: 100,
+                    planes: channels,
+                    cols,
+                    rows,
+                    anchor_x,
+                    border: crate::Border::Replicate,
+                    weight: 1.0,
+                    separable: false,
+                    digits: None,
+                    source: Scalar::U8,
+                    target: Scalar::U8,
+                    side_by_side: channels,
+                    source_is_aligned: true,
+                    place: Place::Gpu(Machine::H200),
+                };
+                let layout = Layout::find(&problem).unwrap();
+                let fragments = whole(&filter).bands(&layout, (cols, rows));
+                let places = &fragments[layout.fragments(rows, 1)..];
+                // The taps that a result of a tile's first 16 meets, by the row and the byte of shared memory.
+                for result in 0..16 {
+                    let mut met = std::collections::BTreeMap::new();
+                    let (band, group) = match layout.bands {
+                        2 => (result % 4 / 2, 2 * (result / 4) + result % 2),
+                        _ => (0, result % 8),
+                    };
+                    let beside = if layout.bands == 2 { 0 } else { 8 * (result / 8) };
+                    for step in 0..layout.steps(rows) {
+                        for (part, turn, i) in (0..32).map(|k| (k / 16, k / 4 % 4, k % 4)) {
+                            let word = 64 * (step * layout.bands + band) + 2 * (4 * group + turn) + part;
+                            let at = 4 * places[2 * step + part] as usize + beside + 4 * turn + i;
+                            let tap = fragments[word].to_le_bytes()[i];
+                            if tap != 0 {
+                                met.insert((at / layout.pitch as usize, at % layout.pitch as usize), tap);
+                            }
+                        }
+                    }
+                    let first = layout.left - channels * anchor_x + result;
+                    let expected = (0..15).map(|i| ((i / cols, first + channels * (i % cols)), i as u8 + 1));
+                    assert_eq!(met, expected.collect(), "{layout:?}, result {result}");
+                }
+            }
+        }
+    }
+}

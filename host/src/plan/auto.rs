@@ -1,0 +1,683 @@
+//! [`Device::Auto`](crate::Device::Auto): each call runs where it is faster, from the caller's memory to the caller's memory.
+//!
+//! The reckoning has three parts, all of them functions of numbers. [`Load::on_gpu`] predicts the time of a call by way of a GPU, where
+//! copies over the link, kernels and copies of the host's overlap. [`Learned`] corrects predictions by what calls have taken. [`Odds::verdict`]
+//! weighs the two devices, and what has to be paid before the GPU can be used: as long as a payment is larger than all that it would
+//! have saved so far, it is not made. So a program loses at most as much as it would have done well to pay, and then pays once.
+//!
+//! What a process knows is in `host/src/gpu/opening.rs` (the GPU and its link) and in [`known`] (the corrections).
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::Device;
+use crate::image::{Scalar, Shape};
+
+/// Seconds to open a GPU, as the driver of an H200 takes.
+pub(crate) const OPENING: f64 = 0.25;
+
+/// Seconds to measure the link of a GPU that is open already.
+#[cfg(feature = "gpu")]
+pub(crate) const MEASURING: f64 = 0.003;
+
+/// Seconds that a call by way of the GPU takes beside its bands, and that a band takes on the host. From `cargo xtask bench flow` on an
+/// H200: 256x256 bytes take 45 us, and a picture's time is 12 us more for each band than its copies and kernels say.
+const GPU_CALL: f64 = 26e-6;
+const GPU_BAND: f64 = 12e-6;
+
+/// Seconds that a band takes beside where threads copy it, and bytes that one thread copies alone.
+const COPIED_BAND: f64 = 50e-6;
+const COPIED_ALONE: f64 = (512 << 10) as f64;
+
+/// Seconds to give a call to a thread of the CPU, and to wake one.
+const CPU_CALL: f64 = 3e-6;
+const CPU_WAKE: f64 = 3e-6;
+
+/// Seconds of work for all threads together from which on others than the caller's are woken.
+const CPU_SHARED: f64 = 100e-6;
+
+/// Seconds of a plan's first call on a GPU beyond those of the next: it makes streams and takes memory. Pinned memory comes at so many
+/// bytes a second.
+const SETUP: f64 = 1e-3;
+const PINNING: f64 = 5e9;
+
+/// Bands, as `host/src/plan/schedule.rs` cuts them: so many of a picture, of so many bytes at least and at most; and how many are under way.
+const BANDS: f64 = 16.0;
+const BAND: (f64, f64) = ((2 << 20) as f64, (8 << 20) as f64);
+const LANES: f64 = 3.0;
+
+/// Measured times are believed up to this many times the predicted ones.
+const BELIEVED: f64 = 64.0;
+
+/// A call is tried on the slower device if that is predicted to take at most so many times as long: until three calls have been measured
+/// there, and then.
+const HOPELESS: [f64; 2] = [32.0, 2.0];
+
+/// Calls on the faster device take at least so many times what a trial of the slower one costs more: before its first trial, before the
+/// next two, and before any other.
+const PATIENCE: [f64; 3] = [4.0, 16.0, 64.0];
+
+/// Most kinds of calls to remember.
+const MOST_KINDS: usize = 4096;
+
+/// What a call is about, for [`Plan::reckoning`](crate::Plan::reckoning): pictures of one size and type, from host memory to host memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Width, height and channels of each picture.
+    pub shape: Shape,
+    /// The type of the pictures' values.
+    pub source: Scalar,
+    /// The type of the results.
+    pub target: Scalar,
+    /// How many pictures a call has: 1 for [`Plan::run`](crate::Plan::run), more for [`Plan::run_batch`](crate::Plan::run_batch).
+    pub pictures: usize,
+    /// Whether pictures and results are in pinned memory: see `apron::gpu::HostImage`.
+    pub pinned: bool,
+}
+
+impl Work {
+    /// One picture in ordinary memory, with results of its own type.
+    pub fn one(shape: Shape, scalar: Scalar) -> Self {
+        Self { shape, source: scalar, target: scalar, pictures: 1, pinned: false }
+    }
+}
+
+/// The predicted times of a call, and what [`Device::Auto`] makes of them. From [`Plan::reckoning`](crate::Plan::reckoning).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Reckoning {
+    /// Where a plan on [`Device::Auto`] would run the call now: [`Device::Cpu`] or the first GPU.
+    pub device: Device,
+    /// Why, as a phrase.
+    pub why: String,
+    /// The time on the CPU; `None` if the plan's variant cannot run there.
+    pub cpu: Option<Duration>,
+    /// The CPU's threads.
+    pub threads: usize,
+    /// The time by way of the GPU and its parts; `None` if there is no GPU, or if the plan's variant cannot run there.
+    pub gpu: Option<ReckonedGpu>,
+}
+
+/// The parts of a call's predicted time by way of a GPU.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ReckonedGpu {
+    /// From host memory to host memory, of an open GPU, after a plan's first call. Parts overlap, so it is less than their sum.
+    pub total: Duration,
+    /// Copies over the link, both ways at once.
+    pub link: Duration,
+    /// Kernels.
+    pub kernel: Duration,
+    /// Copies between ordinary and pinned memory, by the CPU's threads.
+    pub staging: Duration,
+    /// What a call takes beside these.
+    pub call: Duration,
+    /// What a plan's first call takes longer; zero if it has been made.
+    pub setup: Duration,
+    /// What it takes to open the GPU; zero if it is open.
+    pub opening: Duration,
+    /// Bytes a second over the link, up and down, if they were measured; else those of PCI Express 4 are assumed, and an H200.
+    pub measured: Option<(f64, f64)>,
+}
+
+/// Bytes a second over the link to a GPU: to it, from it, and the sum where copies go both ways at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Link {
+    pub(crate) up: f64,
+    pub(crate) down: f64,
+    pub(crate) both: f64,
+}
+
+impl Link {
+    /// PCI Express 4 with 16 lanes.
+    pub(crate) const ASSUMED: Self = Self { up: 25e9, down: 25e9, both: 45e9 };
+}
+
+/// The pictures of a call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Load {
+    /// How many there are.
+    pub(crate) pictures: f64,
+    /// Bytes of all of them, and of all results.
+    pub(crate) source: f64,
+    pub(crate) results: f64,
+    /// Those bytes of both that are not in pinned memory.
+    pub(crate) staged: f64,
+}
+
+/// Seconds of a call by way of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct OnGpu {
+    pub(crate) total: f64,
+    pub(crate) link: f64,
+    pub(crate) kernel: f64,
+    pub(crate) staging: f64,
+    pub(crate) call: f64,
+}
+
+impl Load {
+    /// Bytes of a band, and how many bands all pictures have together.
+    fn bands(&self) -> (f64, f64) {
+        let picture = self.source.max(self.results) / self.pictures;
+        let band = if self.pictures > 1.0 { BAND.1 } else { (picture / BANDS).clamp(BAND.0, BAND.1) };
+        let each = (picture / band).floor().max(1.0);
+        (picture / each, each * self.pictures)
+    }
+
+    /// The time by way of a GPU whose kernels take so many seconds: bands follow each other through the stages, of which the slowest sets
+    /// the pace.
+    pub(crate) fn on_gpu(&self, kernel: f64, link: Link, threads: usize) -> OnGpu {
+        let (_, bands) = self.bands();
+        let (up, down) = (self.source / link.up, self.results / link.down);
+        let copies = up.max(down).max((self.source + self.results) / link.both);
+        let staging = self.staged / staging_rate(threads);
+        let copied = if self.staged / bands > 2.0 * COPIED_ALONE { COPIED_BAND } else { 0.0 };
+        let call = GPU_CALL + (GPU_BAND + copied) * bands;
+        let through = (staging + up + kernel + down) / bands;
+        let pace = copies.max(kernel).max(staging) / bands;
+        OnGpu { total: call + through + (bands - 1.0) * pace, link: copies, kernel, staging, call }
+    }
+
+    /// Bytes of pinned memory that a plan keeps for such calls, and the seconds that its first one takes longer.
+    pub(crate) fn setup(&self) -> (f64, f64) {
+        let (band, bands) = self.bands();
+        let share = self.staged / self.source.max(self.results);
+        let pinned = share * band * bands.min(LANES);
+        (pinned, SETUP + pinned / PINNING)
+    }
+}
+
+/// Bytes a second that so many threads copy. Measured beside an H200: 6.4 GB/s by one, 12.6 by 2, 22.5 by 4, 35.4 by 8, 43.2 by 16, 70.4 by 32.
+fn staging_rate(threads: usize) -> f64 {
+    let threads = threads as f64;
+    6.4e9 * threads / (1.0 + threads / 16.0)
+}
+
+/// Seconds of a call on the CPU whose arithmetic is predicted to take so long with all threads.
+pub(crate) fn on_cpu(predicted: f64, pictures: f64, threads: usize) -> f64 {
+    let shared = predicted * threads as f64 > CPU_SHARED * pictures;
+    let wake = if shared { CPU_WAKE * (threads as f64 - 1.0) } else { 0.0 };
+    predicted + pictures * (CPU_CALL + wake)
+}
+
+/// Where a call runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Where {
+    Cpu,
+    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU"))]
+    Gpu,
+}
+
+impl Where {
+    fn other(self) -> Self {
+        match self {
+            Self::Cpu => Self::Gpu,
+            Self::Gpu => Self::Cpu,
+        }
+    }
+}
+
+/// How a measured time compares with the predicted one: the middle of the last three, so that one outlier changes nothing for long.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ratio {
+    last: [f64; 3],
+    count: u32,
+}
+
+impl Ratio {
+    fn note(&mut self, ratio: f64) {
+        self.last[self.count as usize % 3] = ratio.clamp(1.0 / BELIEVED, BELIEVED);
+        // From 3 on, only the remainder matters.
+        self.count = if self.count == 5 { 3 } else { self.count + 1 };
+    }
+
+    fn typical(&self) -> Option<f64> {
+        let [a, b, c] = self.last;
+        match self.count {
+            0 => None,
+            1 => Some(a),
+            // What goes wrong makes a run slower.
+            2 => Some(a.min(b)),
+            _ => Some(a.min(b).max(a.max(b).min(c))),
+        }
+    }
+}
+
+/// The same over calls of many kinds, smoothed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trend {
+    logarithm: f64,
+    count: u32,
+}
+
+impl Trend {
+    fn note(&mut self, ratio: f64) {
+        self.count = (self.count + 1).min(8);
+        let step = ratio.clamp(1.0 / BELIEVED, BELIEVED).ln() - self.logarithm;
+        self.logarithm += step.clamp(-1.0, 1.0) / f64::from(self.count);
+    }
+
+    fn ratio(&self) -> f64 {
+        self.logarithm.exp()
+    }
+}
+
+/// A kind of call: its filters, types and size, as a number; and whether it makes bytes of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) hash: u64,
+    pub(crate) bytes: bool,
+}
+
+/// What is known about a kind of call.
+#[derive(Clone, Copy, Debug, Default)]
+struct Experience {
+    cpu: Ratio,
+    gpu: Ratio,
+    /// Seconds of calls since the slower device was tried last.
+    since: f64,
+}
+
+impl Experience {
+    fn of(&mut self, place: Where) -> &mut Ratio {
+        match place {
+            Where::Cpu => &mut self.cpu,
+            Where::Gpu => &mut self.gpu,
+        }
+    }
+}
+
+/// Predicted seconds of a call on both devices; infinite where it cannot run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pair {
+    pub(crate) cpu: f64,
+    pub(crate) gpu: f64,
+}
+
+impl Pair {
+    fn of(&self, place: Where) -> f64 {
+        match place {
+            Where::Cpu => self.cpu,
+            Where::Gpu => self.gpu,
+        }
+    }
+
+    fn faster(&self) -> Where {
+        if self.gpu < self.cpu { Where::Gpu } else { Where::Cpu }
+    }
+}
+
+/// What a process has learned from its calls.
+#[derive(Debug, Default)]
+pub(crate) struct Learned {
+    kinds: HashMap<u64, Experience>,
+    /// On the CPU and on the GPU, for bytes made of bytes and for all others: for calls of a kind that has not been measured.
+    trends: [[Trend; 2]; 2],
+}
+
+impl Learned {
+    fn trend(&mut self, kind: Kind, place: Where) -> &mut Trend {
+        &mut self.trends[place as usize][usize::from(kind.bytes)]
+    }
+
+    /// Predicted times as calls have corrected them.
+    pub(crate) fn corrected(&mut self, kind: Kind, predicted: Pair) -> Pair {
+        let known = self.kinds.get(&kind.hash).copied().unwrap_or_default();
+        let cpu = known.cpu.typical().unwrap_or_else(|| self.trend(kind, Where::Cpu).ratio());
+        let gpu = known.gpu.typical().unwrap_or_else(|| self.trend(kind, Where::Gpu).ratio());
+        Pair { cpu: predicted.cpu * cpu, gpu: predicted.gpu * gpu }
+    }
+
+    /// Notes what a call has taken.
+    pub(crate) fn note(&mut self, kind: Kind, place: Where, predicted: f64, measured: f64) {
+        if !(predicted > 0.0 && predicted.is_finite() && measured > 0.0) {
+            return;
+        }
+        if self.kinds.len() >= MOST_KINDS && !self.kinds.contains_key(&kind.hash) {
+            self.kinds.clear();
+        }
+        let known = self.kinds.entry(kind.hash).or_default();
+        known.since += measured.min(BELIEVED * predicted);
+        known.of(place).note(measured / predicted);
+        self.trend(kind, place).note(measured / predicted);
+    }
+
+    /// Whether a call should go to the device that seems to be slower, to see whether it still is; `setup` is what the GPU takes beside.
+    pub(crate) fn tries(&self, kind: Kind, times: Pair, setup: f64) -> bool {
+        let Some(mut known) = self.kinds.get(&kind.hash).copied() else { return false };
+        let faster = times.faster();
+        let beside = if faster == Where::Cpu { setup } else { 0.0 };
+        let (best, other) = (times.of(faster), times.of(faster.other()) + beside);
+        let tried = known.of(faster.other()).count;
+        if known.of(faster).count == 0 {
+            return false;
+        }
+        let (most, patience) = match tried {
+            0 => (HOPELESS[0], PATIENCE[0]),
+            1 | 2 => (HOPELESS[0], PATIENCE[1]),
+            _ => (HOPELESS[1], PATIENCE[2]),
+        };
+        // Trials are rare also where they cost nothing.
+        other <= most * best && known.since >= patience * (other - best).max(0.1 * best)
+    }
+
+    /// Notes that the slower device gets its trial.
+    pub(crate) fn tried(&mut self, kind: Kind) {
+        if let Some(known) = self.kinds.get_mut(&kind.hash) {
+            known.since = 0.0;
+        }
+    }
+}
+
+/// What this process has learned.
+pub(crate) fn known() -> MutexGuard<'static, Learned> {
+    static KNOWN: LazyLock<Mutex<Learned>> = LazyLock::new(Mutex::default);
+    // Each number is right by itself.
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a GPU that is not ready still takes, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Readiness {
+    Ready,
+    /// Another thread opens it.
+    UnderWay,
+    /// It takes `cost` to open, and `lost` would have been saved so far if it were open.
+    Closed {
+        cost: f64,
+        lost: f64,
+    },
+    /// It cannot be used.
+    Never,
+}
+
+/// What the choice for a call depends on; seconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Odds {
+    pub(crate) times: Pair,
+    pub(crate) readiness: Readiness,
+    /// What the plan's first call on the GPU takes longer; 0 after it.
+    pub(crate) setup: f64,
+    /// What would have been saved by that so far.
+    pub(crate) lost: f64,
+    /// Whether the slower device has its trial.
+    pub(crate) tries: bool,
+}
+
+/// Where a call goes, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    CpuFaster,
+    GpuFaster,
+    /// The GPU would save time, but not yet as much as it costs to open.
+    TooLittle,
+    /// Enough was lost: the GPU is opened while the CPU does this call.
+    OpenBeside,
+    /// It is being opened.
+    UnderWay,
+    /// This call alone saves more than it costs to open the GPU.
+    OpenNow,
+    /// The GPU would save time, but not yet as much as the plan's first call there takes longer.
+    NotSetUp,
+    /// The other device seems faster; this one has a trial.
+    Trial(Where),
+    /// There is no GPU.
+    NoGpu,
+}
+
+impl Verdict {
+    pub(crate) fn place(self) -> Where {
+        match self {
+            Self::GpuFaster | Self::OpenNow => Where::Gpu,
+            Self::Trial(place) => place,
+            _ => Where::Cpu,
+        }
+    }
+}
+
+impl Odds {
+    /// What a call loses on the CPU.
+    pub(crate) fn loss(&self) -> f64 {
+        (self.times.cpu - self.times.gpu).max(0.0)
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict {
+        let loss = self.loss();
+        match self.readiness {
+            Readiness::Never => Verdict::NoGpu,
+            _ if self.times.gpu.is_infinite() => Verdict::CpuFaster,
+            Readiness::Ready if self.tries => Verdict::Trial(self.times.faster().other()),
+            Readiness::Ready if loss == 0.0 => Verdict::CpuFaster,
+            Readiness::Ready if self.lost + loss >= self.setup => Verdict::GpuFaster,
+            Readiness::Ready => Verdict::NotSetUp,
+            _ if loss == 0.0 => Verdict::CpuFaster,
+            Readiness::UnderWay if loss >= OPENING + self.setup => Verdict::OpenNow,
+            Readiness::UnderWay => Verdict::UnderWay,
+            Readiness::Closed { cost, .. } if loss >= cost + self.setup => Verdict::OpenNow,
+            Readiness::Closed { cost, lost } if lost + loss >= cost => Verdict::OpenBeside,
+            Readiness::Closed { .. } => Verdict::TooLittle,
+        }
+    }
+
+    /// The verdict in words.
+    pub(crate) fn why(&self) -> String {
+        let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
+        let loss = ms(self.loss());
+        match (self.verdict(), self.readiness) {
+            (_, _) if self.times.cpu.is_infinite() => "the CPU does not take it".into(),
+            (Verdict::CpuFaster | Verdict::GpuFaster, _) => "the shorter time".into(),
+            (Verdict::TooLittle, Readiness::Closed { cost, lost }) => {
+                format!(
+                    "the GPU would save {loss}, and with calls before {}; it takes {} to open",
+                    ms(lost + self.loss()),
+                    ms(cost)
+                )
+            }
+            (Verdict::OpenBeside, _) => {
+                "calls have lost as much as the GPU takes to open: it is opened meanwhile".into()
+            }
+            (Verdict::UnderWay, _) => "the GPU is being opened".into(),
+            (Verdict::OpenNow, _) => format!("it saves {loss}, more than the GPU takes to open"),
+            (Verdict::NotSetUp, _) => {
+                format!(
+                    "the GPU would save {loss}, less than the {} that a plan's first call there takes longer",
+                    ms(self.setup)
+                )
+            }
+            (Verdict::Trial(_), _) => "to see whether it still is the slower one".into(),
+            (Verdict::NoGpu | Verdict::TooLittle, _) => "there is no GPU to use".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The link of an H200, and its host's threads.
+    const LINK: Link = Link { up: 55e9, down: 55e9, both: 101e9 };
+    const THREADS: usize = 16;
+
+    fn load(pictures: f64, bytes: f64, pinned: bool) -> Load {
+        let all = pictures * bytes;
+        Load { pictures, source: all, results: all, staged: if pinned { 0.0 } else { 2.0 * all } }
+    }
+
+    /// Times that `cargo xtask bench flow` has measured on an H200, in microseconds, are predicted within a factor.
+    #[test]
+    fn measured_times_are_predicted() {
+        for (what, pictures, bytes, kernel, pinned, ordinary) in [
+            ("6000x4000x3 bytes", 1.0, 72e6, 310.0, 1768.0, 3918.0),
+            ("6000x4000x3 bytes, wide", 1.0, 72e6, 7000.0, 7478.0, 9099.0),
+            ("8192x8192 floats", 1.0, 268.4e6, 160.0, 5883.0, 10057.0),
+            ("1920x1080x3 bytes", 1.0, 6.22e6, 27.0, 258.0, 674.0),
+            ("a batch of 200 of these", 200.0, 6.22e6, 200.0 * 27.0, 200.0 * 143.0, 200.0 * 310.0),
+            ("256x256 bytes", 1.0, 65536.0, 5.0, 45.5, 56.1),
+        ] {
+            for (is_pinned, measured) in [(true, pinned), (false, ordinary)] {
+                let predicted = load(pictures, bytes, is_pinned).on_gpu(kernel * 1e-6, LINK, THREADS).total * 1e6;
+                let ratio: f64 = measured / predicted;
+                let within = if is_pinned { 0.8..1.25 } else { 0.65..1.6 };
+                assert!(within.contains(&ratio), "{what}, pinned: {is_pinned}: {measured} us, predicted {predicted}");
+            }
+        }
+    }
+
+    #[test]
+    fn parts_overlap() {
+        let parts = load(1.0, 100e6, false).on_gpu(1e-3, LINK, THREADS);
+        let sum = parts.link + parts.kernel + parts.staging + parts.call;
+        let most = parts.link.max(parts.kernel).max(parts.staging);
+        assert!(parts.total > most && parts.total < sum, "{parts:?}");
+        // A single band has nothing to overlap with.
+        let small = load(1.0, 1e6, true).on_gpu(1e-5, LINK, THREADS);
+        assert!((small.total - (small.call + 2e6 / 55e9 + 1e-5)).abs() < 1e-9, "{small:?}");
+        assert_eq!(load(1.0, 1e6, true).setup(), (0.0, SETUP));
+        assert_eq!(load(1.0, 1e6, false).setup().0, 2e6);
+    }
+
+    fn odds(cpu: f64, gpu: f64, readiness: Readiness) -> Odds {
+        Odds { times: Pair { cpu, gpu }, readiness, setup: 0.0, lost: 0.0, tries: false }
+    }
+
+    #[test]
+    fn a_gpu_that_is_ready_is_used_where_it_is_faster() {
+        assert_eq!(odds(1e-5, 5e-5, Readiness::Ready).verdict(), Verdict::CpuFaster);
+        assert_eq!(odds(1e-3, 5e-4, Readiness::Ready).verdict(), Verdict::GpuFaster);
+        let new = Odds { setup: 2e-3, ..odds(1e-3, 5e-4, Readiness::Ready) };
+        assert_eq!(new.verdict(), Verdict::NotSetUp);
+        assert_eq!(Odds { lost: 1.6e-3, ..new }.verdict(), Verdict::GpuFaster);
+        assert_eq!(Odds { tries: true, ..new }.verdict(), Verdict::Trial(Where::Cpu));
+        assert_eq!(odds(9.0, 1.0, Readiness::Never).verdict(), Verdict::NoGpu);
+        // A variant that one of them does not have.
+        assert_eq!(odds(9.0, f64::INFINITY, Readiness::Ready).verdict(), Verdict::CpuFaster);
+        assert_eq!(odds(f64::INFINITY, 9.0, Readiness::Ready).verdict(), Verdict::GpuFaster);
+        assert_eq!(
+            odds(f64::INFINITY, 9.0, Readiness::Closed { cost: OPENING, lost: 0.0 }).verdict(),
+            Verdict::OpenNow
+        );
+        assert_eq!(odds(f64::INFINITY, f64::INFINITY, Readiness::Ready).verdict(), Verdict::CpuFaster);
+    }
+
+    /// Whatever calls there are, and whenever they end: what they take is at most twice as long as with the best decision made in
+    /// advance, which is to open the GPU at once or never; if opening takes as long as was thought.
+    #[test]
+    fn at_most_twice_the_time_of_who_knows_the_future() {
+        let mut rng = fastrand_like(7);
+        for _ in 0..2000 {
+            let (mut lost, mut open, mut taken) = (0.0, false, 0.0);
+            let (mut all_on_cpu, mut with_gpu) = (0.0, OPENING);
+            for _ in 0..(rng() % 60) {
+                let cpu = (rng() % 1000) as f64 * 1e-4;
+                let gpu = cpu * (rng() % 150) as f64 * 1e-2;
+                all_on_cpu += cpu;
+                with_gpu += cpu.min(gpu);
+                let readiness = if open { Readiness::Ready } else { Readiness::Closed { cost: OPENING, lost } };
+                let odds = odds(cpu, gpu, readiness);
+                let verdict = odds.verdict();
+                taken += if verdict.place() == Where::Gpu { gpu } else { cpu };
+                match verdict {
+                    Verdict::TooLittle => lost += odds.loss(),
+                    // Here nothing else goes on meanwhile.
+                    Verdict::OpenBeside | Verdict::OpenNow => {
+                        taken += OPENING;
+                        open = true;
+                    }
+                    _ => {}
+                }
+                let best: f64 = f64::min(all_on_cpu, with_gpu);
+                assert!(taken <= 2.0 * best + 1e-9, "{taken} s, {best} with foresight");
+            }
+        }
+    }
+
+    /// Numbers that look random.
+    fn fastrand_like(seed: u64) -> impl FnMut() -> u64 {
+        let mut state = seed;
+        move || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state >> 33
+        }
+    }
+
+    const KIND: Kind = Kind { hash: 1, bytes: true };
+
+    #[test]
+    fn measured_times_correct_predictions() {
+        let mut learned = Learned::default();
+        let predicted = Pair { cpu: 1e-3, gpu: 2e-3 };
+        assert_eq!(learned.corrected(KIND, predicted), predicted);
+        learned.note(KIND, Where::Cpu, 1e-3, 4e-3);
+        assert_eq!(learned.corrected(KIND, predicted).cpu, 4e-3);
+        assert_eq!(learned.corrected(KIND, predicted).gpu, 2e-3);
+        // Another kind is corrected by the trend, which has moved that way.
+        let other = learned.corrected(Kind { hash: 2, bytes: true }, predicted).cpu;
+        assert!(other > 2e-3 && other < 4e-3, "{other}");
+        assert_eq!(learned.corrected(Kind { hash: 2, bytes: false }, predicted).cpu, 1e-3);
+        // One outlier among three changes nothing.
+        learned.note(KIND, Where::Cpu, 1e-3, 4e-3);
+        learned.note(KIND, Where::Cpu, 1e-3, 1.0);
+        assert_eq!(learned.corrected(KIND, predicted).cpu, 4e-3);
+        // Two of them do, and two right ones heal it.
+        learned.note(KIND, Where::Cpu, 1e-3, 1.0);
+        assert!(learned.corrected(KIND, predicted).cpu > 0.05);
+        for _ in 0..2 {
+            learned.note(KIND, Where::Cpu, 1e-3, 4e-3);
+        }
+        assert_eq!(learned.corrected(KIND, predicted).cpu, 4e-3);
+        for nonsense in [0.0, -1.0, f64::NAN] {
+            learned.note(KIND, Where::Cpu, 1e-3, nonsense);
+            learned.note(KIND, Where::Cpu, nonsense, 1e-3);
+        }
+        assert_eq!(learned.corrected(KIND, predicted).cpu, 4e-3);
+    }
+
+    /// Calls on two devices whose true times differ from the predicted ones, in any way: after some calls nearly all go to the faster
+    /// device, also when a first measurement was wrong, and trials take a small part of the time.
+    #[test]
+    fn wrong_predictions_heal() {
+        for (true_cpu, true_gpu, first) in [
+            (4e-3, 2e-3, 1.0),
+            (2e-3, 4e-3, 1.0),
+            (1e-4, 5e-5, 1.0),
+            (2e-3, 3e-3, 20.0),
+            (3e-3, 2.5e-3, 20.0),
+            (9e-3, 1e-3, 1.0),
+        ] {
+            for predicted in
+                [Pair { cpu: 1e-3, gpu: 2e-3 }, Pair { cpu: 4e-3, gpu: 2e-3 }, Pair { cpu: 1e-3, gpu: 1e-3 }]
+            {
+                let truth = Pair { cpu: true_cpu, gpu: true_gpu };
+                let mut learned = Learned::default();
+                let (mut taken, mut best) = (0.0, 0.0);
+                for call in 0..3000 {
+                    let times = learned.corrected(KIND, predicted);
+                    let tries = learned.tries(KIND, times, 0.0);
+                    if tries {
+                        learned.tried(KIND);
+                    }
+                    let odds = Odds { tries, ..odds(times.cpu, times.gpu, Readiness::Ready) };
+                    let place = odds.verdict().place();
+                    // The first run is an outlier.
+                    let measured = truth.of(place) * if call == 0 { first } else { 1.0 };
+                    learned.note(KIND, place, predicted.of(place), measured);
+                    if call >= 300 {
+                        taken += measured;
+                        best += truth.of(truth.faster());
+                    }
+                }
+                assert!(taken < 1.05 * best, "{truth:?} predicted as {predicted:?}: {taken} s, {best} at best");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut learned = Learned::default();
+        for hash in 0..3 * MOST_KINDS as u64 {
+            learned.note(Kind { hash, bytes: false }, Where::Gpu, 1e-3, 1e-3);
+        }
+        assert!(learned.kinds.len() <= MOST_KINDS);
+    }
+}

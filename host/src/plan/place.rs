@@ -1,0 +1,710 @@
+//! The devices of plans, and the place of each call where a plan may choose: see [`super::auto`].
+
+use std::cell::Cell;
+#[cfg(feature = "gpu")]
+use std::collections::BTreeMap;
+#[cfg(feature = "gpu")]
+use std::hash::{DefaultHasher, Hash, Hasher};
+#[cfg(feature = "gpu")]
+use std::ops::Deref;
+#[cfg(feature = "gpu")]
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+#[cfg(feature = "gpu")]
+use std::time::Instant;
+
+use super::auto::{self, Link, Load, Odds, OnGpu, Pair, Readiness, ReckonedGpu, Reckoning, Where, Work};
+#[cfg(feature = "gpu")]
+use super::auto::{Kind, Verdict};
+use super::choose::DIRECT_TAPS;
+use super::machine::Machine;
+use super::problem::{Place, Problem};
+#[cfg(feature = "gpu")]
+use super::schedule::Limits;
+use super::{Channels, Engine, Plan};
+use crate::cpu;
+#[cfg(feature = "gpu")]
+use crate::gpu::{Gpu, Tuned, engine, opening};
+use crate::image::{Pixel, Scalar, Shape};
+use crate::kernels::matrix::Digits;
+#[cfg(feature = "gpu")]
+use crate::{Border, Filter, Gradient};
+use crate::{Device, Error, Family, Result, Variant};
+
+/// A plan's GPUs.
+#[cfg(feature = "gpu")]
+#[derive(Debug)]
+pub(crate) struct OnGpus {
+    /// One for each GPU, at least one.
+    pub(crate) engines: Vec<engine::Engine>,
+    /// The fastest variants by measurement, if autotuning is on.
+    pub(crate) tuned: Option<Tuned>,
+}
+
+#[cfg(feature = "gpu")]
+impl OnGpus {
+    /// GPUs that share work. They must be alike: the choice of a kernel depends on the GPU, and results may depend on the kernel.
+    pub(super) fn new(
+        step: (&Filter, Option<Gradient>),
+        border: Border,
+        (limits, autotune): (&Limits, bool),
+        device: Device,
+        ordinals: &mut dyn Iterator<Item = u32>,
+    ) -> Result<Self> {
+        let engine = |ordinal| engine::Engine::new(step, border, ordinal, limits.clone());
+        let engines = ordinals.map(engine).collect::<Result<Vec<_>>>()?;
+        let kind = |engine: &engine::Engine| {
+            let info = engine.gpu().info();
+            (info.name.clone(), info.capability, info.shared_memory)
+        };
+        let mut kinds = engines.iter().map(kind);
+        let first = kinds.next().ok_or_else(|| Error::NoGpu { reason: "the list of GPUs is empty".into() })?;
+        if let Some(other) = kinds.find(|other| *other != first) {
+            let expected = "GPUs that are alike; name one with gpu:N (Device::Gpu)".to_owned();
+            let value = format!("{device}, which are {} and {}", first.0, other.0);
+            return Err(Error::Parameter { name: "device", value, expected });
+        }
+        let tuned = autotune.then(|| Tuned::new(engines[0].gpu()));
+        Ok(Self { engines, tuned })
+    }
+
+    /// The engine for a GPU; the first if there is none, which will refuse what is another GPU's.
+    pub(crate) fn engine_of(&self, gpu: &Gpu) -> &engine::Engine {
+        let same = |engine: &&engine::Engine| engine.gpu().info().ordinal == gpu.info().ordinal;
+        self.engines.iter().find(same).unwrap_or(&self.engines[0])
+    }
+}
+
+/// The device of one call.
+#[derive(Clone, Copy)]
+pub(crate) enum On<'p> {
+    Cpu(&'p cpu::Engine),
+    #[cfg(feature = "gpu")]
+    Gpu(&'p OnGpus),
+}
+
+impl On<'_> {
+    pub(crate) fn place(&self) -> Place {
+        match self {
+            Self::Cpu(_) => Place::Cpu { threads: rayon::current_num_threads() },
+            #[cfg(feature = "gpu")]
+            Self::Gpu(gpus) => Place::Gpu(gpus.engines[0].gpu().machine()),
+        }
+    }
+
+    /// What kernels that take whole numbers depend on, if the taps have such a form.
+    pub(super) fn digits(&self) -> Option<Digits> {
+        match self {
+            Self::Cpu(_) => None,
+            #[cfg(feature = "gpu")]
+            Self::Gpu(gpus) => gpus.engines[0].digits(),
+        }
+    }
+}
+
+/// Both devices of a plan that may choose.
+#[cfg(feature = "gpu")]
+#[derive(Debug)]
+pub(crate) struct Auto {
+    cpu: cpu::Engine,
+    settings: (Limits, bool),
+    cpu_times: f64,
+    /// The GPU that calls may go to.
+    gpu: OnceLock<OnGpus>,
+    /// For images in the memory of others.
+    others: Mutex<BTreeMap<u32, Arc<OnGpus>>>,
+    setup: Mutex<Setup>,
+    /// The last call's forecast.
+    last: Mutex<Option<(Vec<u64>, Forecast)>>,
+    /// The last problem whose family on the CPU was asked for, and whether the GPU was known; and the variant that stands for it.
+    family: Mutex<Option<((Problem, bool), Variant)>>,
+}
+
+/// What a plan has on the GPU.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy, Debug, Default)]
+struct Setup {
+    /// Whether a call has run there.
+    done: bool,
+    /// Bytes of its pinned memory.
+    pinned: f64,
+    /// Seconds that calls have lost because there was nothing.
+    lost: f64,
+}
+
+/// A call's predicted times, uncorrected.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy, Debug)]
+struct Forecast {
+    kind: Kind,
+    times: Pair,
+    /// Bytes of pinned memory that it needs, and the seconds that it takes to get there.
+    setup: (f64, f64),
+}
+
+/// A plan's GPUs, of the plan itself or shared.
+#[cfg(feature = "gpu")]
+pub(crate) enum Held<'p> {
+    Own(&'p OnGpus),
+    Shared(Arc<OnGpus>),
+}
+
+#[cfg(feature = "gpu")]
+impl Deref for Held<'_> {
+    type Target = OnGpus;
+
+    fn deref(&self) -> &OnGpus {
+        match self {
+            Self::Own(gpus) => gpus,
+            Self::Shared(gpus) => gpus,
+        }
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl Auto {
+    pub(super) fn new(cpu: cpu::Engine, settings: (Limits, bool), cpu_times: f64) -> Self {
+        Self {
+            cpu,
+            settings,
+            cpu_times,
+            gpu: OnceLock::new(),
+            others: Mutex::default(),
+            setup: Mutex::default(),
+            last: Mutex::default(),
+            family: Mutex::default(),
+        }
+    }
+
+    /// Each of its numbers is right by itself.
+    fn setup(&self) -> MutexGuard<'_, Setup> {
+        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The seconds that a call which needs so much takes longer because it is the first.
+    fn left_to_set_up(&self, (pinned, seconds): (f64, f64)) -> f64 {
+        let setup = self.setup();
+        if setup.done && setup.pinned >= pinned { 0.0 } else { seconds }
+    }
+}
+
+/// What a call's time depends on, beside its plans.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// Pictures of the same shape that follow each other, and how many.
+    shapes: Vec<(Shape, usize)>,
+    kinds: (Scalar, Scalar),
+    /// Between several plans.
+    between: Scalar,
+    load: Load,
+    /// Whether it can be repeated, and its time is that of the devices alone: not where others give and take rows meanwhile.
+    #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "no time is noted"))]
+    alone: bool,
+}
+
+impl Job {
+    /// A call with these pictures: whether they and their results are pinned, and their shapes.
+    pub(crate) fn of<S: Pixel, D: Pixel>(pictures: &[(bool, bool, Shape)]) -> Self {
+        let mut job = Self {
+            shapes: Vec::new(),
+            kinds: (S::SCALAR, D::SCALAR),
+            between: S::SCALAR,
+            load: Load { pictures: pictures.len() as f64, source: 0.0, results: 0.0, staged: 0.0 },
+            alone: true,
+        };
+        for &(source, target, shape) in pictures {
+            job.add(shape, 1, (source, target));
+        }
+        job
+    }
+
+    /// As [`Job::of`], for a picture that comes and goes in rows.
+    pub(crate) fn streamed<S: Pixel, D: Pixel>(shape: Shape) -> Self {
+        Self { alone: false, ..Self::of::<S, D>(&[(false, false, shape)]) }
+    }
+
+    /// With values of this type between plans.
+    pub(crate) fn between(self, scalar: Scalar) -> Self {
+        Self { between: scalar, ..self }
+    }
+
+    fn add(&mut self, shape: Shape, count: usize, pinned: (bool, bool)) {
+        let values = shape.width as f64 * shape.height as f64 * shape.channels as f64 * count as f64;
+        let (source, results) = (values * self.kinds.0.bytes() as f64, values * self.kinds.1.bytes() as f64);
+        self.load.source += source;
+        self.load.results += results;
+        self.load.staged += if pinned.0 { 0.0 } else { source } + if pinned.1 { 0.0 } else { results };
+        match self.shapes.last_mut() {
+            Some((last, number)) if *last == shape => *number += count,
+            _ => self.shapes.push((shape, count)),
+        }
+    }
+}
+
+impl From<&Work> for Job {
+    fn from(work: &Work) -> Self {
+        let load = Load { pictures: work.pictures as f64, source: 0.0, results: 0.0, staged: 0.0 };
+        let kinds = (work.source, work.target);
+        let mut job = Self { shapes: Vec::new(), kinds, between: work.source, load, alone: true };
+        job.add(work.shape, work.pictures, (work.pinned, work.pinned));
+        job
+    }
+}
+
+thread_local! {
+    /// Where this thread's last call went.
+    static LAST: Cell<Device> = const { Cell::new(Device::Cpu) };
+}
+
+/// Runs a call of plans, which follow each other, where it is faster, if the plans leave that open.
+///
+/// # Errors
+/// Those of `work`. Where the GPU had no memory for the call, and that was left open, it is run again on the CPU.
+#[cfg_attr(not(feature = "gpu"), allow(unused_variables, reason = "there is nothing to choose"))]
+pub(crate) fn run<T>(plans: &[(&Plan, Channels)], job: &Job, mut work: impl FnMut(Where) -> Result<T>) -> Result<T> {
+    match &plans[0].0.engine {
+        Engine::Cpu(_) => work(Where::Cpu),
+        #[cfg(feature = "gpu")]
+        Engine::Gpu(_) => work(Where::Gpu),
+        #[cfg(feature = "gpu")]
+        Engine::Auto(auto) => auto.run(plans, job, work),
+    }
+}
+
+/// Whether there may be enough of something on the CPU that a call by way of the GPU had too little of.
+#[cfg(feature = "gpu")]
+fn lacks_memory(error: &Error) -> bool {
+    match error {
+        Error::InBatch { error, .. } => lacks_memory(error),
+        Error::DeviceMemory { .. } | Error::HostMemory { .. } | Error::Parameter { name: "memory", .. } => true,
+        _ => false,
+    }
+}
+
+/// After an error of the driver: where the GPU answers no more, later calls use the CPU.
+#[cfg(feature = "gpu")]
+fn give_up_what_is_lost(error: &Error) {
+    match error {
+        Error::InBatch { error, .. } => give_up_what_is_lost(error),
+        Error::Driver { .. } => {
+            if let Err(reason) = Gpu::open(opening::ORDINAL).and_then(|gpu| gpu.memory()) {
+                opening::give_up(reason);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl Auto {
+    /// See [`run`].
+    fn run<T>(&self, plans: &[(&Plan, Channels)], job: &Job, mut work: impl FnMut(Where) -> Result<T>) -> Result<T> {
+        LAST.set(Device::Cpu);
+        if opening::failure().is_some() || job.load.pictures == 0.0 {
+            return work(Where::Cpu);
+        }
+        let forecast = self.forecast(plans, job);
+        let verdict = self.choose(&forecast);
+        if verdict.place() == Where::Gpu && plans.iter().all(|(plan, _)| plan.is_open()) {
+            LAST.set(Device::Gpu(opening::ORDINAL));
+            let first = self.left_to_set_up(forecast.setup) > 0.0;
+            let start = Instant::now();
+            let outcome = work(Where::Gpu);
+            let seconds = start.elapsed().as_secs_f64();
+            match &outcome {
+                Ok(_) => {
+                    let mut setup = self.setup();
+                    *setup = Setup { done: true, pinned: setup.pinned.max(forecast.setup.0), lost: 0.0 };
+                    drop(setup);
+                    // The first call loads kernels and takes memory.
+                    if job.alone && !first {
+                        auto::known().note(forecast.kind, Where::Gpu, forecast.times.gpu, seconds);
+                    }
+                    return outcome;
+                }
+                Err(error) if job.alone && lacks_memory(error) => LAST.set(Device::Cpu),
+                Err(error) => {
+                    give_up_what_is_lost(error);
+                    return outcome;
+                }
+            }
+            // Another call of this kind would fare no better.
+            let outcome = work(Where::Cpu);
+            auto::known().note(forecast.kind, Where::Gpu, forecast.times.gpu, f64::MAX);
+            return outcome;
+        }
+        let start = Instant::now();
+        let outcome = work(Where::Cpu);
+        if outcome.is_ok() && job.alone {
+            let seconds = start.elapsed().as_secs_f64();
+            auto::known().note(forecast.kind, Where::Cpu, forecast.times.cpu, seconds);
+        }
+        outcome
+    }
+
+    /// The place of a call, with what follows from it: the GPU is opened, or time is noted as lost.
+    fn choose(&self, forecast: &Forecast) -> Verdict {
+        let odds = self.odds(forecast);
+        let verdict = odds.verdict();
+        match verdict {
+            Verdict::TooLittle => opening::lose(odds.loss()),
+            Verdict::OpenBeside => opening::open_beside(),
+            Verdict::OpenNow => {
+                if let Err(reason) = opening::open() {
+                    opening::give_up(reason);
+                }
+            }
+            Verdict::NotSetUp => self.setup().lost += odds.loss(),
+            Verdict::Trial(_) => auto::known().tried(forecast.kind),
+            _ => {}
+        }
+        verdict
+    }
+
+    fn odds(&self, forecast: &Forecast) -> Odds {
+        let mut known = auto::known();
+        let mut times = known.corrected(forecast.kind, forecast.times);
+        times.cpu *= self.cpu_times;
+        let setup = self.left_to_set_up(forecast.setup);
+        let tries = known.tries(forecast.kind, times, setup);
+        drop(known);
+        Odds { times, readiness: opening::readiness(), setup, lost: self.setup().lost, tries }
+    }
+
+    fn forecast(&self, plans: &[(&Plan, Channels)], job: &Job) -> Forecast {
+        let link = opening::link();
+        // All that a forecast depends on. Calls of one kind often follow each other.
+        let mut key = vec![plans.len() as u64, u64::from(link.is_some()), rayon::current_num_threads() as u64];
+        key.extend([job.kinds.0, job.kinds.1, job.between].map(|scalar| scalar as u64));
+        key.push(job.load.staged.to_bits());
+        key.extend(plans.iter().map(|(_, channels)| match channels {
+            Channels::First(filtered) => *filtered as u64,
+            Channels::Weighted => 0,
+        }));
+        let shape = |&(shape, count): &(Shape, usize)| [shape.width, shape.height, shape.channels, count];
+        key.extend(job.shapes.iter().flat_map(shape).map(|number| number as u64));
+        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, forecast)) = last().as_ref().filter(|(known, _)| *known == key) {
+            return *forecast;
+        }
+        let times = Times::new(plans, job, machine(), link.unwrap_or(Link::ASSUMED));
+        let forecast = Forecast { kind: kind(plans, job), times: times.pair(), setup: job.load.setup() };
+        *last() = Some((key, forecast));
+        forecast
+    }
+}
+
+/// The kind of a call: calls of one kind take about as long for each result.
+#[cfg(feature = "gpu")]
+fn kind(plans: &[(&Plan, Channels)], job: &Job) -> Kind {
+    let mut hash = DefaultHasher::new();
+    for (plan, channels) in plans {
+        let filter = &plan.filter;
+        (filter.cols(), filter.rows(), filter.is_separable(), plan.gradient.is_some(), plan.variant).hash(&mut hash);
+        (*channels == Channels::Weighted).hash(&mut hash);
+    }
+    // Within a factor of two.
+    let size = job.load.source.max(1.0).log2() as u32;
+    (job.kinds.0 as u8, job.kinds.1 as u8, job.between as u8, size).hash(&mut hash);
+    (job.load.pictures > 1.0, job.load.staged > 0.0, rayon::current_num_threads()).hash(&mut hash);
+    let shape = job.shapes.first().map(|(shape, _)| shape.channels);
+    shape.hash(&mut hash);
+    Kind { hash: hash.finish(), bytes: job.kinds == (Scalar::U8, Scalar::U8) }
+}
+
+/// Predicted times; none where a plan cannot run.
+struct Times {
+    cpu: Option<f64>,
+    gpu: Option<OnGpu>,
+}
+
+impl Times {
+    fn new(plans: &[(&Plan, Channels)], job: &Job, machine: Machine, link: Link) -> Self {
+        let threads = rayon::current_num_threads();
+        let on = |place: Place| -> Option<f64> {
+            let mut seconds = 0.0;
+            for (number, (plan, channels)) in plans.iter().enumerate() {
+                let source = if number == 0 { job.kinds.0 } else { job.between };
+                let target = if number + 1 == plans.len() { job.kinds.1 } else { job.between };
+                for &(shape, count) in &job.shapes {
+                    seconds += plan.predicted(place, shape, (source, target), *channels)? * count as f64;
+                }
+            }
+            Some(seconds)
+        };
+        let cpu = on(Place::Cpu { threads }).map(|seconds| auto::on_cpu(seconds, job.load.pictures, threads));
+        let gpu = on(Place::Gpu(machine)).map(|kernel| job.load.on_gpu(kernel, link, threads));
+        Self { cpu, gpu }
+    }
+
+    fn pair(&self) -> Pair {
+        let gpu = self.gpu.map_or(f64::INFINITY, |gpu| gpu.total);
+        Pair { cpu: self.cpu.unwrap_or(f64::INFINITY), gpu }
+    }
+}
+
+impl Plan {
+    /// The plan's engine for a call at this place.
+    ///
+    /// # Errors
+    /// Those of [`Gpu::open`], if the plan may choose and has not been at the GPU.
+    pub(crate) fn on(&self, place: Where) -> Result<On<'_>> {
+        match (&self.engine, place) {
+            (Engine::Cpu(cpu), _) => Ok(On::Cpu(cpu)),
+            #[cfg(feature = "gpu")]
+            (Engine::Gpu(gpus), _) => Ok(On::Gpu(gpus)),
+            #[cfg(feature = "gpu")]
+            (Engine::Auto(auto), Where::Cpu) => Ok(On::Cpu(&auto.cpu)),
+            #[cfg(feature = "gpu")]
+            (Engine::Auto(auto), Where::Gpu) => {
+                crate::memory::once(&auto.gpu, || self.auto_on(auto, opening::ORDINAL)).map(On::Gpu)
+            }
+        }
+    }
+
+    /// Whether the GPU is open for the plan now. If it cannot be, calls of this process use the CPU from now on.
+    #[cfg(feature = "gpu")]
+    fn is_open(&self) -> bool {
+        opening::failure().is_none() && self.on(Where::Gpu).map_err(opening::give_up).is_ok()
+    }
+
+    #[cfg(feature = "gpu")]
+    fn auto_on(&self, auto: &Auto, ordinal: u32) -> Result<OnGpus> {
+        let step = (&self.filter, self.gradient);
+        OnGpus::new(step, self.border, (&auto.settings.0, auto.settings.1), self.device, &mut std::iter::once(ordinal))
+    }
+
+    /// The plan's GPUs for images on this one. A plan that may choose uses the images' own, which is open.
+    #[cfg(feature = "gpu")]
+    pub(super) fn gpus_of(&self, gpu: &Gpu) -> Result<Held<'_>> {
+        let ordinal = gpu.info().ordinal;
+        match &self.engine {
+            Engine::Cpu(_) => Err(super::on_cpu()),
+            Engine::Gpu(gpus) => Ok(Held::Own(gpus)),
+            Engine::Auto(auto) if ordinal == opening::ORDINAL => {
+                crate::memory::once(&auto.gpu, || self.auto_on(auto, ordinal)).map(Held::Own)
+            }
+            Engine::Auto(auto) => {
+                let mut others = auto.others.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(gpus) = others.get(&ordinal) {
+                    return Ok(Held::Shared(gpus.clone()));
+                }
+                let gpus = Arc::new(self.auto_on(auto, ordinal)?);
+                others.insert(ordinal, gpus.clone());
+                Ok(Held::Shared(gpus))
+            }
+        }
+    }
+
+    /// The device on which questions about a shape are answered: that of this thread's last call, if each call has its own.
+    pub(super) fn usual(&self) -> Result<On<'_>> {
+        self.on(if LAST.get() == Device::Cpu { Where::Cpu } else { Where::Gpu })
+    }
+
+    /// The family that runs on the CPU, as a variant. A plan that may choose sums small windows there as a GPU does, so that bits do not depend
+    /// on the device; bytes made of bytes never do.
+    pub(super) fn choose_on_cpu(&self, problem: &Problem, kinds: (Scalar, Scalar)) -> Variant {
+        let chosen = problem.choose_on_cpu();
+        let bytes = kinds == (Scalar::U8, Scalar::U8);
+        if bytes || problem.cols * problem.rows > DIRECT_TAPS {
+            return chosen;
+        }
+        #[cfg(feature = "gpu")]
+        if let Engine::Auto(auto) = &self.engine {
+            let last = || auto.family.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = (*problem, opening::link().is_some());
+            if let Some((_, variant)) = last().filter(|(last, _)| *last == known) {
+                return variant;
+            }
+            let variant = as_on_gpu(problem, machine()).unwrap_or(chosen);
+            *last() = Some((known, variant));
+            return variant;
+        }
+        chosen
+    }
+
+    /// The predicted seconds of arithmetic for a picture; none if the plan's variant cannot run there.
+    fn predicted(&self, place: Place, shape: Shape, kinds: (Scalar, Scalar), channels: Channels) -> Option<f64> {
+        let filtered = match channels {
+            Channels::First(filtered) => filtered,
+            Channels::Weighted => shape.channels,
+        };
+        let problem = self.problem_for(shape, filtered, kinds, place);
+        let candidates = problem.candidates();
+        let named = self.variant.filter(|_| self.gradient.is_none() && channels != Channels::Weighted);
+        let of_direct = self.gradient.is_some() || channels == Channels::Weighted;
+        let named = match place {
+            Place::Cpu { .. } if named.is_none() && !of_direct => Some(self.choose_on_cpu(&problem, kinds)),
+            _ => named,
+        };
+        let mut times = candidates.iter().filter_map(|candidate| Some((candidate.variant, candidate.predicted?)));
+        let any = times.clone().next()?.1;
+        let time = match named {
+            Some(variant) if !takes(&problem, variant) => return None,
+            Some(variant) => times
+                .find(|&(other, _)| match place {
+                    Place::Cpu { .. } => other.family() == variant.family(),
+                    Place::Gpu(_) => other == variant,
+                })
+                .map_or(any, |(_, time)| time),
+            None if of_direct => {
+                times.find(|(variant, _)| variant.family() == Family::Direct).map_or(any, |(_, time)| time)
+            }
+            None => any,
+        };
+        Some(time.as_secs_f64())
+    }
+
+    /// Where this thread's last call of a plan or a pipeline on [`Device::Auto`] ran: [`Device::Cpu`], or the GPU. For a plan on another device,
+    /// that device.
+    ///
+    /// ```
+    /// use apron::{Device, Filter, Image, Plan};
+    ///
+    /// // Much too small to be worth a GPU.
+    /// let plan = Plan::builder(Filter::gaussian(2.0)?).build()?;
+    /// let filtered: Image<u8> = plan.filter(&Image::<u8>::zeroed(64, 48, 1)?)?;
+    /// assert_eq!(plan.ran_on(), Device::Cpu);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    pub fn ran_on(&self) -> Device {
+        if self.device == Device::Auto { LAST.get() } else { self.device }
+    }
+
+    /// Predicts how long a call takes on the CPU and by way of the first GPU, from host memory to host memory, and says which of them
+    /// [`Device::Auto`] takes now. Predictions are those of [`Plan::candidates`] with what copies take, corrected by the calls that this
+    /// process has made on plans for [`Device::Auto`]. Nothing is opened for it, but the link of a GPU that is open is measured once.
+    ///
+    /// ```
+    /// use apron::{Device, Filter, Plan, Scalar, Shape, Work};
+    ///
+    /// let plan = Plan::builder(Filter::gaussian(2.0)?).build()?;
+    /// let shape = Shape { width: 64, height: 48, channels: 3 };
+    /// let reckoning = plan.reckoning(&Work::one(shape, Scalar::U8));
+    /// assert_eq!(reckoning.device, Device::Cpu);
+    /// assert!(reckoning.cpu.is_some_and(|time| time.as_millis() < 100));
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    pub fn reckoning(&self, work: &Work) -> Reckoning {
+        let job = Job::from(work);
+        let plans = [(self, Channels::First(work.shape.channels))];
+        let threads = rayon::current_num_threads();
+        let time = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        #[cfg(feature = "gpu")]
+        let (machine, link, odds) = {
+            if Gpu::is_open(opening::ORDINAL) && opening::failure().is_none() {
+                // Without it, what is assumed will do.
+                let _ = opening::open();
+            }
+            let (link, machine) = (opening::link(), machine());
+            let odds = match &self.engine {
+                Engine::Auto(auto) => auto.odds(&auto.forecast(&plans, &job)),
+                engine => {
+                    let times = Times::new(&plans, &job, machine, link.unwrap_or(Link::ASSUMED)).pair();
+                    let times = auto::known().corrected(kind(&plans, &job), times);
+                    let no_gpu = matches!(engine, Engine::Cpu(_)) && Gpu::driver().is_err();
+                    let readiness = if no_gpu { Readiness::Never } else { opening::readiness() };
+                    Odds { times, readiness, setup: job.load.setup().1, lost: 0.0, tries: false }
+                }
+            };
+            (machine, link, odds)
+        };
+        #[cfg(not(feature = "gpu"))]
+        let (machine, link, odds) = {
+            let times = Times::new(&plans, &job, Machine::H200, Link::ASSUMED).pair();
+            (Machine::H200, None, Odds { times, readiness: Readiness::Never, setup: 0.0, lost: 0.0, tries: false })
+        };
+        let Odds { times, readiness, setup, .. } = odds;
+        let parts = Times::new(&plans, &job, machine, link.unwrap_or(Link::ASSUMED)).gpu;
+        let gpu = parts.filter(|_| readiness != Readiness::Never).map(|parts| ReckonedGpu {
+            total: time(times.gpu),
+            link: time(parts.link),
+            kernel: time(parts.kernel),
+            staging: time(parts.staging),
+            call: time(parts.call),
+            setup: time(setup),
+            opening: time(match readiness {
+                Readiness::Closed { cost, .. } => cost,
+                Readiness::UnderWay => auto::OPENING,
+                _ => 0.0,
+            }),
+            measured: link.map(|link| (link.up, link.down)),
+        });
+        let device = if odds.verdict().place() == Where::Cpu { Device::Cpu } else { Device::Gpu(0) };
+        let cpu = times.cpu.is_finite().then(|| time(times.cpu));
+        let why = match self.fallback() {
+            Some(Error::NoGpu { reason }) => reason.clone(),
+            Some(error) => error.to_string(),
+            None => odds.why(),
+        };
+        Reckoning { device, why, cpu, threads, gpu }
+    }
+}
+
+/// The CPU's variant of the family that a GPU would choose for a problem, if it exists on the CPU.
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to agree with"))]
+fn as_on_gpu(problem: &Problem, machine: Machine) -> Option<Variant> {
+    let of_gpu = Problem { place: Place::Gpu(machine), ..*problem }.candidates();
+    let family = of_gpu.first()?.variant.family();
+    let mut of_cpu = problem.candidates().into_iter();
+    let same = of_cpu.find(|candidate| candidate.variant.family() == family)?;
+    problem.check_on_cpu(same.variant).ok()
+}
+
+/// The GPU that calls may go to, or an H200 as long as none is open.
+#[cfg(feature = "gpu")]
+fn machine() -> Machine {
+    let gpu = opening::link().and_then(|_| Gpu::open(opening::ORDINAL).ok());
+    gpu.map_or(Machine::H200, |gpu| gpu.machine())
+}
+
+/// Whether a variant that was named takes a problem.
+fn takes(problem: &Problem, variant: Variant) -> bool {
+    match problem.place {
+        Place::Cpu { .. } => problem.check_on_cpu(variant).is_ok(),
+        #[cfg(feature = "gpu")]
+        Place::Gpu(_) => problem.prepare(variant).is_ok(),
+        #[cfg(not(feature = "gpu"))]
+        Place::Gpu(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::Model;
+    use super::*;
+    use crate::Filter;
+
+    /// Up to 17x17 taps, the order of sums does not depend on the device of a plan that may choose.
+    #[test]
+    fn devices_agree_on_families() {
+        let plan = Plan::builder(Filter::identity()).device(Device::Cpu).build().unwrap();
+        let other = Machine { model: Model::Other { slower: 16.0 }, shared_memory: 64 << 10 };
+        let gpus = [Machine::H200, Machine { model: Model::H100, ..Machine::H200 }, other].map(Place::Gpu);
+        let cpus = [1, 2, 16, 96].map(|threads| Place::Cpu { threads });
+        // Of smaller pictures, kernels' times differ by less than what is counted.
+        for (width, height, channels) in [(640, 480, 1), (1920, 1080, 3), (8192, 8192, 1)] {
+            for kinds in [(Scalar::F32, Scalar::F32), (Scalar::U8, Scalar::F32), (Scalar::U16, Scalar::U16)] {
+                for (cols, rows) in (1..=17).flat_map(|cols| (1..=17).map(move |rows| (cols, rows))) {
+                    for separable in [false, true] {
+                        let family = |place: &Place| {
+                            let problem = plan.problem_for(Shape { width, height, channels }, channels, kinds, *place);
+                            let window = (cols / 2, 1.0);
+                            let problem =
+                                Problem { cols, rows, separable, anchor_x: window.0, weight: window.1, ..problem };
+                            match place {
+                                Place::Cpu { .. } => as_on_gpu(&problem, Machine::H200).unwrap().family(),
+                                Place::Gpu(_) => problem.candidates()[0].variant.family(),
+                            }
+                        };
+                        let first = family(&cpus[0]);
+                        for place in cpus.iter().chain(&gpus) {
+                            let what = format!("{width}x{height}x{channels} {kinds:?}, {cols}x{rows}, {separable}");
+                            assert_eq!(family(place), first, "{what}: {place:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
