@@ -687,7 +687,6 @@ impl Plan {
     fn problem_for(&self, shape: Shape, filtered: usize, (source, target): (Scalar, Scalar), place: Place) -> Problem {
         // No fast kernel takes several interleaved channels of f32: they become planes.
         let planes = source == Scalar::F32;
-        let bytes = (source, target) == (Scalar::U8, Scalar::U8);
         Problem {
             source,
             target,
