@@ -252,16 +252,15 @@ pub(crate) struct PlanArgs {
 }
 
 const PLAN_HELP: &str = "\
-The variants' times follow from others that were measured on an H200, or on processor cores with AVX-512, and hold for pixels in
-the device's memory. What it takes to round 8-bit results correctly is counted, for a picture with as many values near a half as
-noise has; most pictures have fewer. With --device auto, the default, the times of both devices are shown before, from host
-memory to host memory: of the parts that the GPU's time has, most overlap, so it is less than their sum. --pictures and --pinned
-are about these times.
+The variants' times were measured on an H200, or on two processor cores with AVX-512, and are scaled to the picture's size. They
+hold for pixels in the device's memory. With --device auto, the default, the times of both devices are shown before, from host
+memory to host memory: of the parts that the GPU's time has, most overlap, so it is less than their sum. --type, --output-type,
+--pictures and --pinned are about these times.
 
 Examples:
   apron plan --filter gaussian:sigma=2 --size 1920x1080x3
   apron plan --filter gaussian:sigma=2 --size 1920x1080x3 --pictures 200 --pinned
-  apron plan --taps-file psf.npy --size 8192x8192 --type f32 --h200";
+  apron plan --taps-file psf.npy --size 8192x8192 --h200";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = TAPS_HELP)]

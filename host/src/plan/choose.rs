@@ -176,6 +176,9 @@ impl Problem {
     /// A kernel's time, and that of rounding.
     fn predict(&self, kernel: &Kernel) -> Duration {
         let own = matches!(kernel.variant, Variant::DirectSliding | Variant::SeparableFused);
+        if kernel.variant == Variant::Matrix {
+            return self.rank(kernel);
+        }
         let Some(rounding) = self.rounding else {
             // The entries for stored pixels were measured on bytes made of bytes; others pass through shared memory.
             let parted = if own && self.source != Scalar::F32 { 1.7 } else { 1.0 };

@@ -318,13 +318,12 @@ impl Plan {
         }
     }
 
-    /// The variant that an image of this shape runs, of floats; with [`Device::Auto`], on the device of this thread's last call: see
-    /// [`Plan::ran_on`].
+    /// The variant that an image of this shape runs; with [`Device::Auto`], on the device of this thread's last call: see [`Plan::ran_on`].
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it; [`Error::Parameter`] for a gradient, which has none.
     pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
-        self.variant_of(shape, Scalar::F32, Scalar::F32)
+        self.variant_on(self.usual()?, shape, (Scalar::F32, Scalar::F32))
     }
 
     /// As [`Plan::variant_for`], for pixels and results of these types.
@@ -332,13 +331,25 @@ impl Plan {
     /// # Errors
     /// As [`Plan::variant_for`].
     pub fn variant_of(&self, shape: Shape, source: Scalar, target: Scalar) -> Result<Variant> {
-        self.variant_on(self.usual()?, shape, (source, target))
+        let (on, kinds) = (self.usual()?, (source, target));
+        let problem = self.problem_for(shape, shape.channels, kinds, on.place());
+        self.variant_in(on, Problem { digits: on.digits(), ..problem }, kinds)
     }
 
     fn variant_on(&self, on: On<'_>, shape: Shape, kinds: (Scalar, Scalar)) -> Result<Variant> {
-        // The matrix variant takes nothing but bytes.
-        let bytes = self.variant == Some(Variant::Matrix);
-        let problem = self.problem_on(shape, if bytes { (Scalar::U8, Scalar::U8) } else { kinds }, on);
+        let mut problem = self.problem_on(shape, on);
+        if matches!(on, On::Cpu(_)) && kinds == (Scalar::U8, Scalar::U8) {
+            // Bytes are the same from every family.
+            problem = self.problem_for(shape, shape.channels, kinds, on.place());
+        }
+        if self.variant == Some(Variant::Matrix) {
+            // It takes nothing else.
+            (problem.source, problem.target, problem.side_by_side) = (Scalar::U8, Scalar::U8, shape.channels);
+        }
+        self.variant_in(on, problem, kinds)
+    }
+
+    fn variant_in(&self, on: On<'_>, problem: Problem, kinds: (Scalar, Scalar)) -> Result<Variant> {
         let variant = match on {
             _ if self.gradient.is_some() => None,
             On::Cpu(_) => Some(match self.variant {
@@ -375,7 +386,7 @@ impl Plan {
         }
     }
 
-    /// Every variant that an image of this shape, of floats, could run here, the one that would be chosen first, and those that cannot
+    /// Every variant that an image of this shape could run here, the one that would be chosen first, and those that cannot
     /// last, with the reason. A gradient has none. With [`Device::Auto`], those of the device that
     /// [`Plan::ran_on`] names.
     ///
@@ -403,15 +414,12 @@ impl Plan {
     /// # Ok::<(), apron::Error>(())
     /// ```
     pub fn candidates_for(&self, shape: Shape, source: Scalar, target: Scalar) -> Vec<Candidate> {
-        let kinds = (source, target);
-        let problem = match self.usual() {
-            Ok(on) => self.problem_on(shape, kinds, on),
-            Err(_) => {
-                let threads = rayon::current_num_threads();
-                self.problem_for(shape, shape.channels, kinds, Place::Cpu { threads })
-            }
-        };
-        if self.gradient.is_some() { Vec::new() } else { problem.candidates() }
+        let place = self.usual().map_or(Place::Cpu { threads: rayon::current_num_threads() }, |on| on.place());
+        if self.gradient.is_some() {
+            Vec::new()
+        } else {
+            self.problem_for(shape, shape.channels, (source, target), place).candidates()
+        }
     }
 
     /// As [`Plan::candidates_for`], for an H200, on a machine with or without one.
@@ -420,9 +428,9 @@ impl Plan {
         if self.gradient.is_some() { Vec::new() } else { problem.candidates() }
     }
 
-    /// The problem of a picture from host memory, on a device that is there.
-    fn problem_on(&self, shape: Shape, kinds: (Scalar, Scalar), on: On<'_>) -> Problem {
-        Problem { digits: on.digits(), ..self.problem_for(shape, shape.channels, kinds, on.place()) }
+    /// The problem on a device that is there.
+    fn problem_on(&self, shape: Shape, on: On<'_>) -> Problem {
+        Problem { digits: on.digits(), ..self.problem(shape, on.place()) }
     }
 
     fn problem(&self, shape: Shape, place: Place) -> Problem {
@@ -679,13 +687,13 @@ impl Plan {
     fn problem_for(&self, shape: Shape, filtered: usize, (source, target): (Scalar, Scalar), place: Place) -> Problem {
         // No fast kernel takes several interleaved channels of f32: they become planes.
         let planes = source == Scalar::F32;
-        let bytes = (source, target) == (Scalar::U8, Scalar::U8);
         Problem {
             source,
             target,
             side_by_side: if planes { 1 } else { shape.channels },
             source_is_aligned: planes,
-            rounding: bytes.then(|| *self.rounding.get_or_init(|| Rounding::new(&self.filter, self.border))),
+            rounding: ((source, target) == (Scalar::U8, Scalar::U8))
+                .then(|| *self.rounding.get_or_init(|| Rounding::new(&self.filter, self.border))),
             ..self.problem(Shape { channels: filtered, ..shape }, place)
         }
     }

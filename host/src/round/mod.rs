@@ -157,12 +157,6 @@ fn errors(filter: &Filter, window: &Window, order: Order) -> (f64, f64, bool) {
     (error, reordering, tame)
 }
 
-/// The greatest difference between f64 sums over bytes in two orders.
-#[cfg(feature = "gpu")]
-pub(crate) fn reordering(filter: &Filter) -> f64 {
-    bound::of_reordering(filter, 255.0)
-}
-
 /// The error bounds of a filter's sums under one border, computed when they are first needed.
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
@@ -192,6 +186,12 @@ impl Bound {
         let column = bound::of_row_pass(filter, order, greatest).map(|error| error + reordering);
         Self { in_f32, in_f64, column, tame }
     }
+}
+
+/// The greatest difference between f64 sums over bytes in two orders.
+#[cfg(feature = "gpu")]
+pub(crate) fn reordering(filter: &Filter) -> f64 {
+    bound::of_reordering(filter, 255.0)
 }
 
 /// The greatest magnitude of a pixel under a window.
