@@ -30,13 +30,6 @@ const GPU_BAND: f64 = 12e-6;
 const COPIED_BAND: f64 = 50e-6;
 const COPIED_ALONE: f64 = (512 << 10) as f64;
 
-/// Seconds to give a call to a thread of the CPU, and to wake one.
-const CPU_CALL: f64 = 3e-6;
-const CPU_WAKE: f64 = 3e-6;
-
-/// Seconds of work for all threads together from which on others than the caller's are woken.
-const CPU_SHARED: f64 = 100e-6;
-
 /// Seconds of a plan's first call on a GPU beyond those of the next: it makes streams and takes memory. Pinned memory comes at so many
 /// bytes a second.
 const SETUP: f64 = 1e-3;
@@ -195,13 +188,6 @@ impl Load {
 fn staging_rate(threads: usize) -> f64 {
     let threads = threads as f64;
     6.4e9 * threads / (1.0 + threads / 16.0)
-}
-
-/// Seconds of a call on the CPU whose arithmetic is predicted to take so long with all threads.
-pub(crate) fn on_cpu(predicted: f64, pictures: f64, threads: usize) -> f64 {
-    let shared = predicted * threads as f64 > CPU_SHARED * pictures;
-    let wake = if shared { CPU_WAKE * (threads as f64 - 1.0) } else { 0.0 };
-    predicted + pictures * (CPU_CALL + wake)
 }
 
 /// Where a call runs.

@@ -432,7 +432,7 @@ impl Times {
             }
             Some(seconds)
         };
-        let cpu = on(Place::Cpu { threads }).map(|seconds| auto::on_cpu(seconds, job.load.pictures, threads));
+        let cpu = on(Place::Cpu { threads });
         let gpu = on(Place::Gpu(machine)).map(|kernel| job.load.on_gpu(kernel, link, threads));
         Self { cpu, gpu }
     }
@@ -506,7 +506,8 @@ impl Plan {
     pub(super) fn choose_on_cpu(&self, problem: &Problem, kinds: (Scalar, Scalar)) -> Variant {
         let chosen = problem.choose_on_cpu();
         let bytes = kinds == (Scalar::U8, Scalar::U8);
-        if bytes || problem.cols * problem.rows > DIRECT_TAPS {
+        // The sum of several such products is much faster on the CPU than tap by tap.
+        if bytes || problem.cols * problem.rows > DIRECT_TAPS || problem.sum.is_some() {
             return chosen;
         }
         #[cfg(feature = "gpu")]
