@@ -92,15 +92,15 @@ fn groups(variant: Variant) -> Vec<Group> {
 }
 
 /// For a variant with entries for stored pixels, two problems for each size: in 8 bits, and in 16 bits, whole numbers and halves by
-/// turns. One to four channels go round, and so do the types of the results. Where bytes that stay bytes have entries of their own,
-/// these are left to them, and they have a problem for each number of channels.
+/// turns. One to four channels go round, and so do the types of the results. Where bytes that stay bytes, or become f32, have entries of
+/// their own, these are left to them, and they have a problem for each number of channels.
 #[cfg(feature = "gpu")]
 fn stored(variant: Variant) -> Vec<Group> {
     const RESULTS: [Kind; 5] = [Kind::U8, Kind::F32, Kind::U16, Kind::U8, Kind::F16];
     let sizes_of = |part: &str| -> BTreeSet<usize> {
         variant.entries().filter(|entry| entry.contains(part)).filter_map(size_of).collect()
     };
-    let flat = sizes_of("_flat_");
+    let (flat, floats) = (sizes_of("_flat_"), sizes_of("_floats_"));
     let group = |(i, size): (usize, usize)| {
         let window = match variant.family() {
             // With larger taps, passes in f64 take bytes to bytes.
@@ -123,11 +123,13 @@ fn stored(variant: Variant) -> Vec<Group> {
         }
         // Strips inside the image and at each of its edges. Outside it, only bytes.
         let border = if let Border::Constant(_) = border { Border::Constant(7.0) } else { border };
-        let problem = |channels: usize| {
+        let problem = |(channels, result): (usize, Kind)| {
             let problem = Problem::new(1200 / channels, 70, select::seed(55, 4 * i + channels)).channels(channels);
-            problem.stored(Kind::U8, Kind::U8)
+            problem.stored(Kind::U8, result)
         };
-        vec![mixed, Group { window, border, problems: [1, 3, 4].map(problem).to_vec() }]
+        let results = [Kind::U8, Kind::F32].into_iter().filter(|&result| result == Kind::U8 || floats.contains(&size));
+        let problems = results.flat_map(|result| [1, 3, 4].map(|channels| problem((channels, result)))).collect();
+        vec![mixed, Group { window, border, problems }]
     };
     sizes_of("bit_").into_iter().enumerate().flat_map(group).collect()
 }
