@@ -672,7 +672,7 @@ mod on_gpu {
         let kinds = [Way::Whole, Way::Parts, Way::Bands, Way::Batch];
         let launched = || -> apron::Result<u64> {
             let launches = apron::gpu::Gpu::open(0)?.launches().into_iter();
-            Ok(launches.filter(|(entry, _)| entry.starts_with("matrix_")).map(|(_, count)| count as u64).sum())
+            Ok(launches.filter(|(entry, _)| entry.starts_with("matrix_")).map(|(_, count)| count).sum())
         };
         let before = launched()?;
         for (way, mut groups) in kinds.into_iter().zip(ways) {
