@@ -28,7 +28,7 @@ pub enum Device {
     /// memory uses the CPU too.
     ///
     /// Bytes made of bytes are the same on either device, and so are all results of up to 17x17 taps, which are summed in the GPU's order on
-    /// both; but for unsharp masks, and Laplacians and differences of Gaussians, which the CPU computes by rows and columns. Beyond, the devices
+    /// both (in that of an H200 as long as none is open); but for unsharp masks, and Laplacians and differences of Gaussians, which the CPU computes by rows and columns. Beyond, the devices
     /// may sum in different ways: products of spectra, or tap by tap. Results that are not bytes may then differ within the bound of
     /// [`crate::Family::Fourier`], and with the same picture from call to call; name a device, or a variant, where that matters.
     ///
