@@ -10,7 +10,7 @@ use crate::{direct, ladder, separable};
 
 /// The entries that belong to no variant: a plan launches them before, after or instead of any variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 15] = [
+pub(crate) const SHARED: [&str; 18] = [
     "copy_pixels",
     "settle",
     "passes_rows",
