@@ -272,7 +272,7 @@ fn is_kept(selection: Selection, number: usize) -> bool {
 fn gradient(device: Device, selection: Selection) -> Result<(), Failed> {
     let borders: Vec<_> = BORDERS.into_iter().chain([Border::Constant(7.0), Border::Constant(1e6 + 0.5)]).collect();
     let mut solved = 0;
-    for number in 0..64 + 5 {
+    for number in 0..64 + 8 {
         if !is_kept(selection, number) {
             continue;
         }
@@ -297,6 +297,9 @@ fn gradient(device: Device, selection: Selection) -> Result<(), Failed> {
             66 => (large(4, Border::Wrap), KINDS[0]),
             67 => (Case { filtered: 1, ..large(1, Border::Reflect101) }, KINDS[1]),
             68 => (Case { filtered: 2, ..large(2, Border::Constant(0.5)) }, KINDS[0]),
+            69 => (Case { filtered: 1, ..large(1, Border::Reflect) }, (Kind::U8, Kind::F32)),
+            70 => (Case { filtered: 3, ..large(3, Border::Wrap) }, (Kind::U8, Kind::F32)),
+            71 => (Case { filtered: 4, ..large(4, Border::Replicate) }, (Kind::U8, Kind::F32)),
             _ => (case, kinds),
         };
         for_kinds!(kinds, magnitude_of::<_, _>(&case, device))?;
