@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::schedule::{BAND, BANDS, STAGED_BANDS};
 use crate::Device;
 use crate::image::{Scalar, Shape};
 
@@ -35,11 +36,7 @@ const COPIED_ALONE: f64 = (512 << 10) as f64;
 const SETUP: f64 = 1e-3;
 const PINNING: f64 = 5e9;
 
-/// Bands, as `host/src/plan/schedule.rs` cuts them: so many of a picture, fewer where threads copy them, of so many bytes at least and at
-/// most; and how many are under way.
-const BANDS: f64 = 16.0;
-const STAGED_BANDS: f64 = 8.0;
-const BAND: (f64, f64) = ((2 << 20) as f64, (8 << 20) as f64);
+/// Bands that are under way at a time.
 const LANES: f64 = 3.0;
 
 /// Measured times are believed up to this many times the predicted ones.
@@ -156,8 +153,9 @@ impl Load {
     /// Bytes of a band, and how many bands all pictures have together.
     fn bands(&self) -> (f64, f64) {
         let picture = self.source.max(self.results) / self.pictures;
-        let bands = if self.staged > 0.0 { STAGED_BANDS } else { BANDS };
-        let band = if self.pictures > 1.0 { BAND.1 } else { (picture / bands).clamp(BAND.0, BAND.1) };
+        let bands = if self.staged > 0.0 { STAGED_BANDS } else { BANDS } as f64;
+        let (least, most) = (BAND.start as f64, BAND.end as f64);
+        let band = if self.pictures > 1.0 { most } else { (picture / bands).clamp(least, most) };
         let each = (picture / band).floor().max(1.0);
         (picture / each, each * self.pictures)
     }

@@ -12,14 +12,14 @@ use super::problem::rows_read;
 
 /// Bands of a picture that is neither small nor large: enough that copies in both directions and kernels overlap, few enough that
 /// starting them costs little.
-const BANDS: usize = 16;
+pub(super) const BANDS: usize = 16;
 
 /// The same where threads copy a band from or to pinned memory: it costs more to start them all.
-const STAGED_BANDS: usize = 8;
+pub(super) const STAGED_BANDS: usize = 8;
 
 /// The least and the most bytes of a band, in the direction in which it has more: below, calls of the driver cost more than what
 /// overlaps, and above, staging memory leaves the processor's cache.
-const BAND: Range<usize> = 2 << 20..8 << 20;
+pub(super) const BAND: Range<usize> = 2 << 20..8 << 20;
 
 /// A band is at least this many times as high as the rows that it shares with its neighbours, which are copied twice.
 const APRONS: usize = 4;
