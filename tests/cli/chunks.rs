@@ -1,12 +1,11 @@
 //! Large arrays from file to file in chunks: the same files as in one piece, with less memory.
 
 use std::ffi::OsString;
-use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 
 use crate::scipy;
-use crate::tool::{self, Bench, npy, refuse, said};
+use crate::tool::{Bench, npy, refuse, said};
 
 const SCRIPT: &str = include_str!("../scipy/chunks.py");
 
@@ -22,22 +21,9 @@ pub(crate) fn trials(python: &Result<OsString, String>) -> Vec<Trial> {
         Trial::test("chunks::tiffs_are_the_same", tiffs),
         Trial::test("chunks::arrays_need_not_fit_in_memory", memory),
         Trial::test("chunks::what_is_cut_off_is_refused", cut_off),
-        Trial::test("chunks::other_programs", move || judged(judge?)).with_ignored_flag(python.is_err()),
+        Trial::test("chunks::other_programs", move || scipy::judged("chunks::other_programs", SCRIPT, judge?))
+            .with_ignored_flag(python.is_err()),
     ]
-}
-
-fn judged(python: OsString) -> Result<(), Failed> {
-    let bench = Bench::new();
-    let script = bench.path().join("judge.py");
-    std::fs::write(&script, SCRIPT)?;
-    let output = Command::new(python).arg(script).arg("--apron").arg(tool::apron()?).output()?;
-    let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    if output.status.success() {
-        println!("chunks::other_programs: {}", out.lines().last().unwrap_or_default());
-        Ok(())
-    } else {
-        Err(format!("{out}\n{said}").into())
-    }
 }
 
 /// How a TIFF is written.

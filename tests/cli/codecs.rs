@@ -2,12 +2,11 @@
 //! `scipy/codecs.py`, where Python has them.
 
 use std::ffi::OsString;
-use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 
 use crate::scipy;
-use crate::tool::{self, Bench, PICTURES, npy};
+use crate::tool::{Bench, PICTURES, npy};
 
 const SCRIPT: &str = include_str!("../scipy/codecs.py");
 
@@ -25,23 +24,9 @@ pub(crate) fn trials(python: &Result<OsString, String>) -> Vec<Trial> {
         Trial::test("codecs::slices_are_filtered_alone", slices),
         Trial::test("codecs::types", types),
         Trial::test("codecs::raw", raw),
-        Trial::test("codecs::other_programs", move || judged(judge?)).with_ignored_flag(python.is_err()),
+        Trial::test("codecs::other_programs", move || scipy::judged("codecs::other_programs", SCRIPT, judge?))
+            .with_ignored_flag(python.is_err()),
     ]
-}
-
-fn judged(python: OsString) -> Result<(), Failed> {
-    let bench = Bench::new();
-    let script = bench.path().join("judge.py");
-    std::fs::write(&script, SCRIPT)?;
-    let output = Command::new(python).arg(script).arg("--apron").arg(tool::apron()?).output()?;
-    let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let last = out.lines().last().unwrap_or_default();
-    if output.status.success() {
-        println!("codecs::other_programs: {last}");
-        Ok(())
-    } else {
-        Err(format!("{last}\n{said}").into())
-    }
 }
 
 /// Four pictures of 6x5 RGB with few colours, so that a GIF holds them exactly.

@@ -30,6 +30,21 @@ pub(crate) fn python_with(imports: &str) -> Result<OsString, String> {
     }
 }
 
+/// Runs a Python program on the tool. Its last line goes to the report of test `name`; if it fails, all that it said.
+pub(crate) fn judged(name: &str, script: &str, python: OsString) -> Result<(), Failed> {
+    let bench = Bench::new();
+    let file = bench.path().join("judge.py");
+    std::fs::write(&file, script)?;
+    let output = Command::new(python).arg(file).arg("--apron").arg(tool::apron()?).output()?;
+    let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if output.status.success() {
+        println!("{name}: {}", out.lines().last().unwrap_or_default());
+        Ok(())
+    } else {
+        Err(format!("{out}\n{said}").into())
+    }
+}
+
 pub(crate) fn trials(python: &Result<OsString, String>, gpu: &Gpu) -> Vec<Trial> {
     let on = |device: &'static str| {
         let python = python.clone();
