@@ -2,7 +2,8 @@
 
 #[cfg(feature = "gpu")]
 use crate::gpu::flow::{self, Picture};
-use crate::image::{Image, ImageView, ImageViewMut, Pixel, Shape};
+use crate::image::stored::{StoredView, StoredViewMut, with_pixels};
+use crate::image::{Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::plan::On;
 use crate::plan::auto::Where;
@@ -110,7 +111,7 @@ impl Pipeline {
             // It has the words for that.
             return self.plans[0].run_channels(src, dst, filtered);
         }
-        self.run_as(&vec![Channels::First(filtered); self.plans.len()], src, dst)
+        self.run_as(&vec![Channels::First(filtered); self.plans.len()], (*src).into(), dst.reborrow().into())
     }
 
     /// As [`Pipeline::run`], for a picture whose last channel is alpha. The destination has [`Alpha::channels`].
@@ -149,47 +150,30 @@ impl Pipeline {
             return self.run(&alpha.apart(src)?.view(), dst);
         }
         let of_plans: Result<Vec<_>> = self.plans.iter().map(|plan| alpha.channels_of(plan, channels)).collect();
-        self.run_as(&of_plans?, src, dst)
+        self.run_as(&of_plans?, (*src).into(), dst.reborrow().into())
     }
 
-    fn run_as<S: Pixel, D: Pixel>(
-        &self,
-        channels: &[Channels],
-        src: &ImageView<'_, S>,
-        dst: &mut ImageViewMut<'_, D>,
-    ) -> Result<()> {
+    fn run_as(&self, channels: &[Channels], src: StoredView<'_>, mut dst: StoredViewMut<'_>) -> Result<()> {
         agree(src.shape(), dst.shape())?;
-        if self.in_f32 {
-            self.chain::<S, f32, D>(channels, src, dst)
-        } else {
-            self.chain::<S, S, D>(channels, src, dst)
-        }
-    }
-
-    /// Runs the plans with values of type M between them.
-    fn chain<S: Pixel, M: Pixel, D: Pixel>(
-        &self,
-        channels: &[Channels],
-        src: &ImageView<'_, S>,
-        dst: &mut ImageViewMut<'_, D>,
-    ) -> Result<()> {
-        let job = Job::of::<S, D>(&[(src.is_pinned(), dst.is_pinned(), src.shape())]).between(M::SCALAR);
+        let kinds = (src.scalar(), dst.scalar());
+        let between = if self.in_f32 { Scalar::F32 } else { kinds.0 };
+        let job = Job::of(kinds, &[(src.is_pinned(), dst.is_pinned(), src.shape())]).between(between);
         let plans: Vec<_> = self.plans.iter().zip(channels.iter().copied()).collect();
-        run(&plans, &job, |place| self.chain_on::<S, M, D>(place, channels, src, dst))
+        run(&plans, &job, |place| with_pixels!(between, M => self.run_at::<M>(place, channels, src, &mut dst)))
     }
 
-    /// The same on the CPU or on GPUs.
-    fn chain_on<S: Pixel, M: Pixel, D: Pixel>(
+    /// Runs the plans on the CPU or on GPUs, with values of type M between them.
+    fn run_at<M: Pixel>(
         &self,
         place: Where,
         channels: &[Channels],
-        src: &ImageView<'_, S>,
-        dst: &mut ImageViewMut<'_, D>,
+        src: StoredView<'_>,
+        dst: &mut StoredViewMut<'_>,
     ) -> Result<()> {
         let last = self.plans.len() - 1;
         #[cfg(feature = "gpu")]
         if place == Where::Gpu && last > 0 {
-            match self.flow::<S, M, D>(channels, src, dst) {
+            match self.flow(channels, src, M::SCALAR, dst.reborrow()) {
                 // One by one, steps need less memory.
                 Err(Error::DeviceMemory { .. } | Error::Parameter { name: "memory", .. }) => {}
                 outcome => return outcome,
@@ -200,31 +184,21 @@ impl Pipeline {
         let mut between: Option<Image<M>> = None;
         for (plan, &of_plan) in self.plans.iter().zip(channels).take(last) {
             let mut next = Image::zeroed(width, height, count)?;
-            let (out, call) = (&mut next.view_mut(), plan.report.call(pixels));
-            match &between {
-                None => plan.run_at(place, of_plan, src, out, &call)?,
-                Some(before) => plan.run_at(place, of_plan, &before.view(), out, &call)?,
-            }
+            let from = between.as_ref().map_or(src, |before| before.view().into());
+            plan.run_at(place, of_plan, &from, &mut next.view_mut().into(), &plan.report.call(pixels))?;
             between = Some(next);
         }
         let (plan, of_plan) = (&self.plans[last], channels[last]);
-        match &between {
-            None => plan.run_at(place, of_plan, src, dst, &plan.report.call(pixels)),
-            Some(before) => plan.run_at(place, of_plan, &before.view(), dst, &plan.report.call(pixels)),
-        }
+        let from = between.as_ref().map_or(src, |before| before.view().into());
+        plan.run_at(place, of_plan, &from, dst, &plan.report.call(pixels))
     }
 
     /// Runs the plans on their GPUs, one after the other in device memory.
     #[cfg(feature = "gpu")]
-    fn flow<S: Pixel, M: Pixel, D: Pixel>(
-        &self,
-        channels: &[Channels],
-        src: &ImageView<'_, S>,
-        dst: &mut ImageViewMut<'_, D>,
-    ) -> Result<()> {
+    fn flow(&self, channels: &[Channels], src: StoredView<'_>, between: Scalar, dst: StoredViewMut<'_>) -> Result<()> {
         let last = self.plans.len() - 1;
         let steps = self.plans.iter().zip(channels).enumerate().map(|(number, (plan, &channels))| {
-            let target = if number == last { D::SCALAR } else { M::SCALAR };
+            let target = if number == last { dst.scalar() } else { between };
             plan.check_target(target)?;
             match plan.on(Where::Gpu)? {
                 On::Gpu(gpus) => Ok(plan.step_on(gpus, channels, target, None)),
@@ -234,8 +208,8 @@ impl Pipeline {
         let steps: Vec<_> = steps.collect::<Result<_>>()?;
         // Of those that do not take all, each filters as many.
         let filtered = channels.iter().map(|channels| channels.filtered()).max().unwrap_or(1);
-        let picture = Picture::new(*src, dst.reborrow(), filtered);
         let pixels = pixels(src.shape());
+        let picture = Picture::new(src, dst, filtered);
         let call = self.plans[last].report.call(pixels);
         flow::run(&steps, &mut [picture], &call.stage(0, pixels)).map_err(|(_, error)| error)?;
         call.reach(pixels)

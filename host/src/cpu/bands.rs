@@ -125,16 +125,14 @@ impl<D> Target<'_, D> {
     }
 }
 
-/// Filters the image: in f32; in f64; or in f32 where it is faster, and in f64 where many results would be in doubt.
+/// Filters the image: in f32; in f64, which only bytes need; or in f32 where it is faster, and in f64 where many results would be in doubt.
 pub(super) fn run<S: Pixel, D: Pixel>(
     in_f32: Option<&Run<'_, S, D, f32>>,
-    in_f64: Option<&Run<'_, S, D, f64>>,
+    in_f64: Option<&Run<'_, u8, u8, f64>>,
     stage: &Stage<'_>,
 ) -> Result<()> {
-    let strip = [in_f32.map(Run::strip), in_f64.filter(|_| in_f32.is_none()).map(Run::strip)];
-    let frame = in_f32.map(|run| run.frame).or(in_f64.map(|run| run.frame));
-    let (Some(frame), Some(strip)) = (frame, strip.into_iter().flatten().min()) else { return Ok(()) };
-    let Shape { width, height, channels } = frame.src.shape();
+    let seen = in_f32.map(Run::seen).or(in_f64.map(Run::seen));
+    let Some((Shape { width, height, channels }, window_rows, strip)) = seen else { return Ok(()) };
     let strips = width.div_ceil(strip);
     let rectangle = |memory: &mut (Scratch<f32>, Scratch<f64>), columns: Range<usize>, rows: Range<usize>| {
         let mut first = rows.start;
@@ -158,7 +156,7 @@ pub(super) fn run<S: Pixel, D: Pixel>(
             stage.jobs(i + 1, strips)
         });
     }
-    let band = band(height, frame.window.rows, strips, threads);
+    let band = band(height, window_rows, strips, threads);
     let bands = height.div_ceil(band);
     share(stage, 0..bands * strips, |memory, job| {
         let (x, y) = (job % strips * strip, job / strips * band);
@@ -207,7 +205,7 @@ struct Allowance {
 }
 
 impl Allowance {
-    fn new<S: Pixel, D: Pixel>(wide: &Run<'_, S, D, f64>) -> Self {
+    fn new(wide: &Run<'_, u8, u8, f64>) -> Self {
         let Window { cols, rows, .. } = wide.frame.window;
         let channels = wide.frame.src.shape().channels;
         let settling = Settling::new((cols, rows), channels, wide.taps_taken() as f64);
@@ -232,7 +230,7 @@ const PASS_TAP: f64 = 0.03;
 const SETTLED_TAP: f64 = 0.09;
 const SETTLED: f64 = 100.0;
 
-impl<S: Pixel, D: Pixel> Run<'_, S, D, f64> {
+impl Run<'_, u8, u8, f64> {
     /// Whether sums in f64 from the start are faster, if so many of those in f32 are in doubt.
     pub(super) fn is_better(&self, share: f64) -> bool {
         let Settling { per_result, per_doubt } = Allowance::new(self).settling;
@@ -272,7 +270,11 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         Self { exact: (column, point), ..self }
     }
 
-    /// The columns of a rectangle.
+    /// The picture's shape, the window's rows, and the columns of a rectangle.
+    fn seen(&self) -> (Shape, usize, usize) {
+        (self.frame.src.shape(), self.frame.window.rows, self.strip())
+    }
+
     fn strip(&self) -> usize {
         let Shape { width, channels, .. } = self.frame.src.shape();
         let halo = (self.cols - 1) * channels;

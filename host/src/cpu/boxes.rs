@@ -10,7 +10,7 @@ use gpu_kernels::border::CONSTANT;
 
 use super::bands::band;
 use super::share::share;
-use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+use crate::image::{ImageView, ImageViewMut, Shape};
 use crate::progress::Stage;
 use crate::round::{self, Rounder};
 use crate::simd::{Isa, Lanes, Work};
@@ -43,12 +43,12 @@ pub(super) fn tap(filter: &Filter, window: &Window, shape: Shape) -> Option<f64>
 
 /// Filters the first `filtered` channels by equal taps, and copies the others. `rounder` takes sums in the order
 /// [`round::Order::Counted`].
-pub(super) fn run<D: Pixel>(
+pub(super) fn run(
     isa: Isa,
     window: &Window,
     tap: f64,
     src: &ImageView<'_, u8>,
-    (dst, filtered): (&mut ImageViewMut<'_, D>, usize),
+    (dst, filtered): (&mut ImageViewMut<'_, u8>, usize),
     rounder: &Rounder<'_, f32>,
     stage: &Stage<'_>,
 ) -> Result<()> {
@@ -68,12 +68,10 @@ pub(super) fn run<D: Pixel>(
             isa.run(Descend { scratch, entering: row(y + window.rows - 1), leaving });
             scratch.add_sides(window, channels);
             isa.run(Sum { scratch, cols: window.cols, channels, tap: tap as f32 });
-            if let Some(out) = D::bytes_mut(out) {
-                let Scratch { before, sums, rounder: memory, .. } = &mut *scratch;
-                // The count is exact, so its product in f64 is within what the order of f64 sums could change.
-                let product = |at: usize| f64::from(before[at + window.cols * channels].wrapping_sub(before[at])) * tap;
-                rounder.store_part(isa, sums, (0, y), out, memory, |at| Some(product(at)));
-            }
+            let Scratch { before, sums, rounder: memory, .. } = &mut *scratch;
+            // The count is exact, so its product in f64 is within what the order of f64 sums could change.
+            let product = |at: usize| f64::from(before[at + window.cols * channels].wrapping_sub(before[at])) * tap;
+            rounder.store_part(isa, sums, (0, y), out, memory, |at| Some(product(at)));
             window.restore(src, filtered, &(0..width), y, out);
         }
         Ok(())

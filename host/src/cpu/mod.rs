@@ -26,7 +26,8 @@ pub(crate) use bands::{SMALL, Settling, band, strip_values};
 pub(crate) use boxes::counts;
 pub(crate) use tile::ROWS;
 
-use crate::image::{ImageView, ImageViewMut, Pixel};
+use crate::image::stored::{StoredView, StoredViewMut, with_pixels};
+use crate::image::{ImageView, ImageViewMut, Pixel, Scalar};
 use crate::progress::Stage;
 use crate::round::{Bounds, Order, Rounder, Settler};
 use crate::simd::Isa;
@@ -67,7 +68,24 @@ impl Engine {
     }
 
     /// Filters the first `filtered` channels in a family's order and copies the others. It is a `stage` of a call, which may end it.
-    pub(crate) fn run<S: Pixel, D: Pixel>(
+    pub(crate) fn run(
+        &self,
+        family: Family,
+        src: &StoredView<'_>,
+        dst: &mut StoredViewMut<'_>,
+        filtered: usize,
+        stage: &Stage<'_>,
+    ) -> Result<()> {
+        match (src.scalar(), dst.scalar()) {
+            (Scalar::U8, Scalar::U8) => self.run_bytes(family, &src.typed(), &mut dst.typed(), filtered, stage),
+            (source, target) => with_pixels!(source, S => with_pixels!(target, D => {
+                self.run_values::<S, D>(family, &src.typed(), &mut dst.typed(), filtered, stage)
+            })),
+        }
+    }
+
+    /// Sums in f32, in the family's order.
+    fn run_values<S: Pixel, D: Pixel>(
         &self,
         family: Family,
         src: &ImageView<'_, S>,
@@ -76,29 +94,37 @@ impl Engine {
         stage: &Stage<'_>,
     ) -> Result<()> {
         let window = self.window();
-        let frame = |dst| Frame::new(self.isa, window, src, dst, filtered);
-        let Some(bytes) = src.as_bytes().filter(|_| D::bytes_mut(&mut []).is_some()) else {
-            if family == Family::Fourier {
-                let (taps, spectra) = (self.dense()?, self.spectra()?);
-                return fourier::run(self.isa, (&window, taps), spectra, None, src, (dst, filtered), stage);
-            }
-            let terms = match (family, &self.factors) {
-                (Family::Separable, Some(factors)) => Some(factors.passes().into()),
-                (Family::Separable, None) => self.terms(),
-                _ => None,
-            };
-            let terms = match terms {
-                Some(terms) => terms,
-                None => Passes { across: None, taps: self.dense()? }.into(),
-            };
-            return bands::run(Some(&Run::new(&frame(dst), &terms, None)), None, stage);
+        if family == Family::Fourier {
+            let (taps, spectra) = (self.dense()?, self.spectra()?);
+            return fourier::run(self.isa, (&window, taps), spectra, None, src, (dst, filtered), stage);
+        }
+        let terms = match (family, &self.factors) {
+            (Family::Separable, Some(factors)) => Some(factors.passes().into()),
+            (Family::Separable, None) => self.terms(),
+            _ => None,
         };
+        let terms = match terms {
+            Some(terms) => terms,
+            None => Passes { across: None, taps: self.dense()? }.into(),
+        };
+        let frame = Frame::new(self.isa, window, src, dst, filtered);
+        bands::run(Some(&Run::new(&frame, &terms, None)), None, stage)
+    }
 
-        // 8-bit results are correctly rounded, whatever the order of the sums.
-        let settler = Settler::new(bytes, filtered, &self.filter, self.border, &self.bounds);
-        if let Some(tap) = boxes::tap(&self.filter, &window, bytes.shape()) {
+    /// 8-bit results of 8-bit pixels are correctly rounded, whatever the order of the sums.
+    fn run_bytes(
+        &self,
+        family: Family,
+        src: &ImageView<'_, u8>,
+        dst: &mut ImageViewMut<'_, u8>,
+        filtered: usize,
+        stage: &Stage<'_>,
+    ) -> Result<()> {
+        let window = self.window();
+        let settler = Settler::new(*src, filtered, &self.filter, self.border, &self.bounds);
+        if let Some(tap) = boxes::tap(&self.filter, &window, src.shape()) {
             let rounder = Rounder::in_f32(&settler, Order::Counted);
-            return boxes::run(self.isa, &window, tap, &bytes, (dst, filtered), &rounder, stage);
+            return boxes::run(self.isa, &window, tap, src, (dst, filtered), &rounder, stage);
         }
         let (terms, exact, orders) = if let (Some(sum), Some(terms)) = (self.filter.sum(), self.terms()) {
             let exact = sum.terms.iter().map(|(row, column)| Passes { across: Some(row), taps: column }).collect();
@@ -120,7 +146,7 @@ impl Engine {
             let exact = self.filter.dense_f64().map(|taps| Passes { across: None, taps }.into());
             (Passes { across: None, taps: self.dense()? }.into(), exact, (order, Order::TapByTap))
         };
-        let frame = frame(dst);
+        let frame = Frame::new(self.isa, window, src, dst, filtered);
         let (narrow, wide) = (Rounder::in_f32(&settler, orders.0), Rounder::in_f64(&settler, orders.1));
         let mut in_f32 = Run::new(&frame, &terms, Some(&narrow));
         if let Some((passes, exact)) = exact.as_ref().and_then(|exact| Some((exact.passes.last()?, exact))) {
@@ -130,32 +156,38 @@ impl Engine {
         let exact = exact.filter(|_| wide.limit().is_some() && narrow.share() > 0.0);
         let in_f64 = exact.as_ref().map(|terms| Run::new(&frame, terms, Some(&wide)));
         match &in_f64 {
-            Some(in_f64) if in_f64.is_better(narrow.share()) => bands::run(None, Some(in_f64), stage),
+            Some(in_f64) if in_f64.is_better(narrow.share()) => {
+                bands::run(None::<&Run<'_, u8, u8, f32>>, Some(in_f64), stage)
+            }
             in_f64 => bands::run(Some(&in_f32), in_f64.as_ref(), stage),
         }
     }
 
     /// The gradient, whose window the filter is, of the first `filtered` channels; copies the others.
-    pub(crate) fn run_gradient<S: Pixel, D: Pixel>(
+    pub(crate) fn run_gradient(
         &self,
         gradient: Gradient,
-        src: &ImageView<'_, S>,
-        dst: &mut ImageViewMut<'_, D>,
+        src: &StoredView<'_>,
+        dst: &mut StoredViewMut<'_>,
         filtered: usize,
         stage: &Stage<'_>,
     ) -> Result<()> {
         let window = self.window();
-        gradient::run(self.isa, &window, gradient, src, dst, filtered, stage)
+        with_pixels!(src.scalar(), S => with_pixels!(dst.scalar(), D => {
+            gradient::run::<S, D>(self.isa, &window, gradient, &src.typed(), &mut dst.typed(), filtered, stage)
+        }))
     }
 
     /// Filters all channels, colours weighted by the last one, alpha.
-    pub(crate) fn run_weighted<S: Pixel, D: Pixel>(
+    pub(crate) fn run_weighted(
         &self,
-        src: &ImageView<'_, S>,
-        dst: &mut ImageViewMut<'_, D>,
+        src: &StoredView<'_>,
+        dst: &mut StoredViewMut<'_>,
         stage: &Stage<'_>,
     ) -> Result<()> {
-        weighted::run(self.isa, &self.filter, &self.window(), src, dst, stage)
+        with_pixels!(src.scalar(), S => with_pixels!(dst.scalar(), D => {
+            weighted::run::<S, D>(self.isa, &self.filter, &self.window(), &src.typed(), &mut dst.typed(), stage)
+        }))
     }
 
     /// Results of this family depend on a grid of tiles of so many rows, which begins at an image's first row.

@@ -101,7 +101,7 @@ fn check<S: Pixel, D: Pixel>(filter: &Filter, family: Family, (width, height, ch
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         let report = Report::default();
         let call = report.call(0);
-        let run = || engine.run(family, &src.view(), &mut found.view_mut(), filtered, &call.stage(0, 0));
+        let run = || engine.run(family, &src.view().into(), &mut found.view_mut().into(), filtered, &call.stage(0, 0));
         pool.install(run).unwrap();
         let at = |(i, value): (usize, &D)| *value != expected[i % channels][i / channels];
         let wrong = found.as_slice().iter().enumerate().position(at);

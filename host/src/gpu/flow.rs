@@ -17,7 +17,7 @@ use super::image::ROW_ALIGNMENT;
 use super::lane::{Copying, Lane, SHARE, pitch};
 use super::timeline::{Clocks, Noted};
 use crate::image::stored::{StoredView, StoredViewMut};
-use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
+use crate::image::{Scalar, Shape};
 use crate::kernels::prepared::{Prepared, Tiles};
 use crate::plan::schedule::{Bands, Extent, FlowOptions, Job};
 use crate::progress::Stage;
@@ -75,8 +75,8 @@ pub(crate) struct Picture<'a> {
 
 impl<'a> Picture<'a> {
     /// A picture and its destination, which have the same shape.
-    pub(crate) fn new<S: Pixel, D: Pixel>(src: ImageView<'a, S>, dst: ImageViewMut<'a, D>, filtered: usize) -> Self {
-        Self { src: src.into(), dst: dst.into(), filtered }
+    pub(crate) fn new(src: StoredView<'a>, dst: StoredViewMut<'a>, filtered: usize) -> Self {
+        Self { src, dst, filtered }
     }
 
     fn is_pinned(&self) -> bool {

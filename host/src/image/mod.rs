@@ -122,11 +122,6 @@ impl<'a, P: Pixel> ImageView<'a, P> {
         Self { data, shape, stride: shape.row_len(), pinned: true }
     }
 
-    /// Whether it is one of pinned memory.
-    pub(crate) fn is_pinned(&self) -> bool {
-        self.pinned
-    }
-
     /// Width, height and channels.
     pub fn shape(&self) -> Shape {
         self.shape
@@ -196,11 +191,6 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
     #[cfg(feature = "gpu")]
     pub(crate) fn of_pinned(data: &'a mut [P], shape: Shape) -> Self {
         Self { data, shape, stride: shape.row_len(), pinned: true }
-    }
-
-    /// Whether it is one of pinned memory.
-    pub(crate) fn is_pinned(&self) -> bool {
-        self.pinned
     }
 
     /// Width, height and channels.

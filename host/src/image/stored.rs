@@ -1,4 +1,5 @@
-//! Views of pictures in host memory whose stored type is a value: for code that copies rows and does not look at pixels.
+//! Views of pictures in host memory whose stored type is a value. All that lies below the public functions takes these: generic code
+//! would be compiled again in every crate that calls it.
 
 use std::ops::Range;
 
@@ -22,7 +23,43 @@ impl<'a, P: Pixel> From<ImageView<'a, P>> for StoredView<'a> {
     }
 }
 
+/// Evaluates an expression with a name for the type of pixels that a [`Scalar`] stands for.
+macro_rules! with_pixels {
+    ($scalar:expr, $P:ident => $body:expr) => {{
+        use crate::image::Scalar;
+        match $scalar {
+            Scalar::U8 => {
+                type $P = u8;
+                $body
+            }
+            Scalar::U16 => {
+                type $P = u16;
+                $body
+            }
+            Scalar::F16 => {
+                type $P = half::f16;
+                $body
+            }
+            Scalar::F32 => {
+                type $P = f32;
+                $body
+            }
+        }
+    }};
+}
+pub(crate) use with_pixels;
+
 impl<'a> StoredView<'a> {
+    /// The view that it was made from.
+    ///
+    /// # Panics
+    /// If that had pixels of another type.
+    pub(crate) fn typed<P: Pixel>(&self) -> ImageView<'a, P> {
+        let Self { bytes, shape, scalar, stride, pinned } = *self;
+        assert_eq!(scalar, P::SCALAR, "a view of other pixels");
+        ImageView { data: bytemuck::cast_slice(bytes), shape, stride: stride / size_of::<P>(), pinned }
+    }
+
     pub(crate) fn shape(&self) -> Shape {
         self.shape
     }
@@ -71,6 +108,18 @@ impl<'a, P: Pixel> From<ImageViewMut<'a, P>> for StoredViewMut<'a> {
 }
 
 impl<'a> StoredViewMut<'a> {
+    /// As [`StoredView::typed`].
+    pub(crate) fn typed<P: Pixel>(&mut self) -> ImageViewMut<'_, P> {
+        let Self { ref mut bytes, shape, scalar, stride, pinned } = *self;
+        assert_eq!(scalar, P::SCALAR, "a view of other pixels");
+        ImageViewMut { data: bytemuck::cast_slice_mut(bytes), shape, stride: stride / size_of::<P>(), pinned }
+    }
+
+    /// The same view for a shorter time.
+    pub(crate) fn reborrow(&mut self) -> StoredViewMut<'_> {
+        self.below(0)
+    }
+
     pub(crate) fn shape(&self) -> Shape {
         self.shape
     }

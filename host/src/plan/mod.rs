@@ -43,6 +43,7 @@ use crate::gpu::engine::Part;
 use crate::gpu::flow::{self, Picture};
 #[cfg(feature = "gpu")]
 use crate::gpu::{DeviceImage, DeviceView, DeviceViewMut, Recorded, Stream};
+use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
@@ -518,38 +519,34 @@ impl Plan {
                 expected: format!("from 1 to the {} channels there are", shape.channels),
             });
         }
-        self.run_as(Channels::First(filtered), src, dst)
+        self.run_as(Channels::First(filtered), (*src).into(), dst.reborrow().into())
     }
 
     /// Filters a picture of the destination's shape.
-    pub(crate) fn run_as<S: Pixel, D: Pixel>(
-        &self,
-        channels: Channels,
-        src: &ImageView<'_, S>,
-        dst: &mut ImageViewMut<'_, D>,
-    ) -> Result<()> {
-        let job = Job::of::<S, D>(&[(src.is_pinned(), dst.is_pinned(), src.shape())]);
+    fn run_as(&self, channels: Channels, src: StoredView<'_>, mut dst: StoredViewMut<'_>) -> Result<()> {
+        let kinds = (src.scalar(), dst.scalar());
+        let job = Job::of(kinds, &[(src.is_pinned(), dst.is_pinned(), src.shape())]);
         let call = self.report.call(pixels(src.shape()));
-        run(&[(self, channels)], &job, |place| self.run_at(place, channels, src, dst, &call))
+        run(&[(self, channels)], &job, |place| self.run_at(place, channels, &src, &mut dst, &call))
     }
 
     /// As [`Plan::run_as`], on the CPU or on the plan's GPUs.
-    pub(crate) fn run_at<S: Pixel, D: Pixel>(
+    pub(crate) fn run_at(
         &self,
         place: Where,
         channels: Channels,
-        src: &ImageView<'_, S>,
-        dst: &mut ImageViewMut<'_, D>,
+        src: &StoredView<'_>,
+        dst: &mut StoredViewMut<'_>,
         call: &Call<'_>,
     ) -> Result<()> {
-        self.check_target(D::SCALAR)?;
+        self.check_target(dst.scalar())?;
         let shape = src.shape();
         let stage = call.stage(0, pixels(shape));
         match self.on(place)? {
             On::Cpu(engine) => {
                 let family = match channels {
                     Channels::First(filtered) => {
-                        let kinds = (S::SCALAR, D::SCALAR);
+                        let kinds = (src.scalar(), dst.scalar());
                         self.family_on(On::Cpu(engine), Shape { channels: filtered, ..shape }, kinds)?
                     }
                     Channels::Weighted => Family::Direct,
@@ -558,7 +555,7 @@ impl Plan {
             }
             #[cfg(feature = "gpu")]
             On::Gpu(gpus) => {
-                let step = self.step_on(gpus, channels, D::SCALAR, None);
+                let step = self.step_on(gpus, channels, dst.scalar(), None);
                 let picture = Picture::new(*src, dst.reborrow(), channels.filtered());
                 flow::run(&[step], &mut [picture], &stage).map_err(|(_, error)| error)?;
             }
@@ -566,13 +563,13 @@ impl Plan {
         call.reach(pixels(shape))
     }
 
-    fn run_on_cpu<S: Pixel, D: Pixel>(
+    fn run_on_cpu(
         &self,
         engine: &cpu::Engine,
         family: Family,
         channels: Channels,
-        src: &ImageView<'_, S>,
-        dst: &mut ImageViewMut<'_, D>,
+        src: &StoredView<'_>,
+        dst: &mut StoredViewMut<'_>,
         stage: &Stage<'_>,
     ) -> Result<()> {
         match (channels, self.gradient) {
@@ -614,6 +611,13 @@ impl Plan {
         &self,
         pictures: &mut [(ImageView<'_, S>, ImageViewMut<'_, D>)],
     ) -> Result<()> {
+        let mut pictures: Vec<_> =
+            pictures.iter_mut().map(|(src, dst)| ((*src).into(), dst.reborrow().into())).collect();
+        self.run_all((S::SCALAR, D::SCALAR), &mut pictures)
+    }
+
+    /// Filters pictures, all of the same types.
+    fn run_all(&self, kinds: (Scalar, Scalar), pictures: &mut [(StoredView<'_>, StoredViewMut<'_>)]) -> Result<()> {
         let in_batch = |(picture, error)| Error::InBatch { picture, error: Box::new(error) };
         let wrong = pictures.iter().enumerate().find_map(|(number, (src, dst))| {
             let error = agree(src.shape(), dst.shape()).err()?;
@@ -622,18 +626,18 @@ impl Plan {
         let right = wrong.as_ref().map_or(pictures.len(), |&(number, _)| number);
         let all = pictures[..right].iter().map(|(src, _)| pixels(src.shape())).sum();
         let call = self.report.call(all);
-        self.check_target(D::SCALAR).map_err(|error| in_batch((0, error)))?;
+        self.check_target(kinds.1).map_err(|error| in_batch((0, error)))?;
         let seen: Vec<_> =
             pictures[..right].iter().map(|(src, dst)| (src.is_pinned(), dst.is_pinned(), src.shape())).collect();
         // Each picture says how many of its channels are filtered.
         let channels = Channels::First(seen.first().map_or(1, |&(.., shape)| shape.channels));
-        run(&[(self, channels)], &Job::of::<S, D>(&seen), |place| match self.on(place)? {
+        run(&[(self, channels)], &Job::of(kinds, &seen), |place| match self.on(place)? {
             On::Cpu(engine) => {
                 let mut before = 0;
                 for (number, (src, dst)) in pictures[..right].iter_mut().enumerate() {
                     let (shape, pixels) = (src.shape(), pixels(src.shape()));
                     let (channels, stage) = (Channels::First(shape.channels), call.stage(before, pixels));
-                    self.family_on(On::Cpu(engine), shape, (S::SCALAR, D::SCALAR))
+                    self.family_on(On::Cpu(engine), shape, kinds)
                         .and_then(|family| self.run_on_cpu(engine, family, channels, src, dst, &stage))
                         .map_err(|error| in_batch((number, error)))?;
                     before += pixels;
@@ -645,7 +649,7 @@ impl Plan {
                 let pictures = pictures[..right].iter_mut();
                 let mut pictures: Vec<_> =
                     pictures.map(|(src, dst)| Picture::new(*src, dst.reborrow(), src.shape().channels)).collect();
-                let step = self.step_on(gpus, Channels::First(1), D::SCALAR, None);
+                let step = self.step_on(gpus, Channels::First(1), kinds.1, None);
                 flow::run(&[step], &mut pictures, &call.stage(0, all)).map_err(in_batch)
             }
         })?;

@@ -25,7 +25,7 @@ use super::{Channels, Engine, Plan};
 use crate::cpu;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Gpu, Tuned, engine, opening};
-use crate::image::{Pixel, Scalar, Shape};
+use crate::image::{Scalar, Shape};
 use crate::kernels::matrix::Digits;
 #[cfg(feature = "gpu")]
 use crate::{Border, Filter, Gradient};
@@ -204,11 +204,11 @@ pub(crate) struct Job {
 
 impl Job {
     /// A call with these pictures: whether they and their results are pinned, and their shapes.
-    pub(crate) fn of<S: Pixel, D: Pixel>(pictures: &[(bool, bool, Shape)]) -> Self {
+    pub(crate) fn of(kinds: (Scalar, Scalar), pictures: &[(bool, bool, Shape)]) -> Self {
         let mut job = Self {
             shapes: Vec::new(),
-            kinds: (S::SCALAR, D::SCALAR),
-            between: S::SCALAR,
+            kinds,
+            between: kinds.0,
             load: Load { pictures: pictures.len() as f64, source: 0.0, results: 0.0, staged: 0.0 },
             alone: true,
         };
@@ -219,8 +219,8 @@ impl Job {
     }
 
     /// As [`Job::of`], for a picture that comes and goes in rows.
-    pub(crate) fn streamed<S: Pixel, D: Pixel>(shape: Shape) -> Self {
-        Self { alone: false, ..Self::of::<S, D>(&[(false, false, shape)]) }
+    pub(crate) fn streamed(kinds: (Scalar, Scalar), shape: Shape) -> Self {
+        Self { alone: false, ..Self::of(kinds, &[(false, false, shape)]) }
     }
 
     /// With values of this type between plans.

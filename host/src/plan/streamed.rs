@@ -14,7 +14,8 @@ use super::schedule::wrapped;
 use super::{Channels, Job, On, Plan, pixels, run};
 #[cfg(feature = "gpu")]
 use crate::gpu::flow::{self, Picture};
-use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+use crate::image::stored::{StoredView, StoredViewMut};
+use crate::image::{ImageView, ImageViewMut, Pixel, Scalar, Shape};
 use crate::progress::Stage;
 use crate::{Border, Error, Family, Result};
 
@@ -235,7 +236,7 @@ impl Plan {
             return Err(Error::Rows { what: "read", rows: 0..shape.height, error: io::Error::other(reason) });
         }
         let channels = Channels::First(shape.channels);
-        run(&[(self, channels)], &Job::streamed::<S, D>(shape), |place| {
+        run(&[(self, channels)], &Job::streamed((S::SCALAR, D::SCALAR), shape), |place| {
             self.stream_on(self.on(place)?, shape, source, sink)
         })
     }
@@ -249,7 +250,7 @@ impl Plan {
         sink: &mut (impl RowSink<D> + ?Sized),
     ) -> Result<()> {
         let row = shape.row_len();
-        let whole = self.whole::<S, D>(on, shape)?;
+        let whole = self.whole(on, shape, (S::SCALAR, D::SCALAR))?;
         let bytes = row.saturating_mul(size_of::<S>().max(size_of::<D>()));
         let rows = (CHUNK / bytes).max(APRONS * (whole.cut.reach - 1)).clamp(1, shape.height);
         let chunks = whole.cut.chunks(self.rows.map_or(rows, |rows| BANDS * rows));
@@ -281,7 +282,7 @@ impl Plan {
                     let dst = ImageViewMut::new(&mut output, part.width, part.height, part.channels)?;
                     let results = Shape { height: chunk.results.len(), ..shape };
                     let before = pixels(Shape { height: chunk.results.start, ..shape });
-                    self.run_chunk(on, &whole, &src, dst, &call.stage(before, pixels(results)))
+                    self.run_chunk(on, &whole, src.into(), dst.into(), &call.stage(before, pixels(results)))
                 });
                 let joined = |thread: Option<std::thread::ScopedJoinHandle<'_, Result<()>>>| {
                     let panicked = |panic| std::panic::resume_unwind(panic);
@@ -297,15 +298,14 @@ impl Plan {
     }
 
     /// What the whole picture decides for its chunks.
-    fn whole<S: Pixel, D: Pixel>(&self, on: On<'_>, shape: Shape) -> Result<Whole> {
-        self.check_target(D::SCALAR)?;
-        let family = self.family_on(on, shape, (S::SCALAR, D::SCALAR))?;
+    fn whole(&self, on: On<'_>, shape: Shape, kinds: (Scalar, Scalar)) -> Result<Whole> {
+        self.check_target(kinds.1)?;
+        let family = self.family_on(on, shape, kinds)?;
         let (step, reach) = match on {
             On::Cpu(engine) => (engine.step(family)?, self.filter.rows()),
             #[cfg(feature = "gpu")]
             On::Gpu(gpus) => {
-                let tiles =
-                    gpus.engines[0].tiles(&self.prepared(gpus, (S::SCALAR, D::SCALAR), shape, shape.channels)?);
+                let tiles = gpus.engines[0].tiles(&self.prepared(gpus, kinds, shape, shape.channels)?);
                 (tiles.step, tiles.reach)
             }
         };
@@ -315,21 +315,21 @@ impl Plan {
     }
 
     /// Filters a chunk's picture as a part of the whole one.
-    fn run_chunk<S: Pixel, D: Pixel>(
+    fn run_chunk(
         &self,
         on: On<'_>,
         whole: &Whole,
-        src: &ImageView<'_, S>,
-        mut dst: ImageViewMut<'_, D>,
+        src: StoredView<'_>,
+        mut dst: StoredViewMut<'_>,
         stage: &Stage<'_>,
     ) -> Result<()> {
         let channels = Channels::First(whole.shape.channels);
         match on {
-            On::Cpu(engine) => self.run_on_cpu(engine, whole.family, channels, src, &mut dst, stage),
+            On::Cpu(engine) => self.run_on_cpu(engine, whole.family, channels, &src, &mut dst, stage),
             #[cfg(feature = "gpu")]
             On::Gpu(gpus) => {
-                let picture = Picture::new(*src, dst, channels.filtered());
-                let step = self.step_on(gpus, channels, D::SCALAR, Some(whole.shape.height));
+                let step = self.step_on(gpus, channels, dst.scalar(), Some(whole.shape.height));
+                let picture = Picture::new(src, dst, channels.filtered());
                 flow::run(&[step], &mut [picture], stage).map_err(|(_, error)| error)
             }
         }
