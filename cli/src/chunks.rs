@@ -11,7 +11,7 @@ use apron::{Error, Pixel, Plan, RowSource, Scalar, Shape, f16};
 use image::metadata::Orientation;
 
 use crate::args::FilterArgs;
-use crate::codec::{self, Compression, Raw, Reading, Strips, Writing};
+use crate::codec::{self, Compression, Raw, Reading, Strips, TakeRows, Writing};
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
 use crate::picture::Meta;
@@ -114,8 +114,8 @@ impl Array {
         let fail = |error: io::Error| Failure::at(output, error);
         let (shape, input, meta) = (self.shape, self.path.clone(), self.meta.clone());
         let channel_axis = self.channel_axis;
-        let mut filter = |take: &mut (dyn FnMut(&[D]) -> io::Result<()> + Send)| {
-            let mut sink = |_: Range<usize>, values: &[D]| take(values);
+        let mut filter = |take: &mut TakeRows<'_>| {
+            let mut sink = |_: Range<usize>, values: &[D]| take(bytemuck::cast_slice(values));
             plan.run_streamed::<S, D>(shape, &mut self, &mut sink).map_err(|error| match error {
                 Error::Rows { what: "written", error, .. } => fail(error),
                 other => Failure::at(&input, other),
@@ -123,12 +123,12 @@ impl Array {
         };
         replace::replace(output, |out| {
             if format.name() == "tif" {
-                return codec::write_tiff_rows(out, (shape, &meta), fail, filter);
+                return codec::write_tiff_rows(out, (shape, D::SCALAR, &meta), &fail, &mut filter);
             }
             if format.name() == "npy" {
                 npy::write_rows_header(out, D::SCALAR, shape, channel_axis).map_err(fail)?;
             }
-            filter(&mut |values| out.write_all(bytemuck::cast_slice(values)))
+            filter(&mut |bytes| out.write_all(bytes))
         })
     }
 }

@@ -18,7 +18,7 @@ use crate::picture::{Document, Picture, Stored, Subsampling};
 
 pub(crate) use other::{Encoded, write as write_other};
 pub(crate) use raw::Raw;
-pub(crate) use tiff::{Strips, strips as tiff_strips, write_rows as write_tiff_rows};
+pub(crate) use tiff::{Strips, TakeRows, strips as tiff_strips, write_rows as write_tiff_rows};
 pub(crate) use {gif::write as write_gif, jpeg::write as write_jpeg, png::write as write_png};
 pub(crate) use {raw::write as write_raw, tiff::write as write_tiff, webp::write as write_webp};
 
@@ -29,8 +29,8 @@ pub(crate) trait Source: BufRead + Seek {}
 impl<R: BufRead + Seek> Source for R {}
 
 /// What an encoder writes to.
-pub(crate) trait Sink: Write + Seek {}
-impl<W: Write + Seek> Sink for W {}
+pub(crate) trait Sink: Write + Seek + Send {}
+impl<W: Write + Seek + Send> Sink for W {}
 
 /// How files are read.
 #[derive(Clone, Debug, Default, clap::Args)]

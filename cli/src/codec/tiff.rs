@@ -2,26 +2,26 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{self, BufReader, Seek, Write};
+use std::io::{self, BufReader, Seek};
 use std::marker::PhantomData;
 
 use ::tiff::decoder::{ChunkType, Decoder, DecodingResult, Limits};
 use ::tiff::encoder::colortype::ColorType as Colours;
 use ::tiff::encoder::compression::DeflateLevel;
 use ::tiff::encoder::{
-    DirectoryEncoder, ImageEncoder, Predictor, Rational, SRational, TiffEncoder, TiffKind, TiffKindBig,
-    TiffKindStandard, TiffValue,
+    DirectoryEncoder, ImageEncoder, Predictor, Rational, SRational, TiffEncoder, TiffKind, TiffKindBig, TiffValue,
 };
 use ::tiff::tags::{
     ByteOrder, ExtraSamples, IfdPointer, PhotometricInterpretation, SampleFormat, Tag, Type, ValueBuffer,
 };
 use ::tiff::{ColorType, TiffError, TiffResult, encoder};
-use apron::{Pixel, Scalar, Shape};
+use apron::{Scalar, Shape};
 use exif::{Context, Field, In, Value};
 use image::metadata::Orientation;
 
 use super::{Compression, Number, Pages, Reading, Result, Sink, Source, Writing, describes, image_of};
 use super::{kept_in_part, narrowed, said, zeroes};
+use crate::failure::Failure;
 use crate::picture::{Document, Meta, Picture, Pixels, Resolution, Stored};
 
 type Tiff<'a> = Decoder<&'a mut dyn Source>;
@@ -409,21 +409,23 @@ fn is_big(bytes: u64) -> bool {
     bytes.saturating_mul(2) > 0xf000_0000
 }
 
+/// Takes the bytes of rows.
+pub(crate) type TakeRows<'a> = dyn FnMut(&[u8]) -> io::Result<()> + Send + 'a;
+
 /// Writes one uncompressed picture as [`write`] does, whose rows come one after the other: `rows` is given the function that takes them.
-pub(crate) fn write_rows<D: Pixel, W: Write + Seek + Send, E>(
-    out: W,
-    (shape, meta): (Shape, &Meta),
-    fail: impl Fn(io::Error) -> E,
-    rows: impl FnOnce(&mut (dyn FnMut(&[D]) -> io::Result<()> + Send)) -> Result<(), E>,
-) -> Result<(), E> {
-    let fail = |error| fail(io_error(error));
-    let bytes = shape.row_len() as u64 * shape.height as u64 * size_of::<D>() as u64;
-    if is_big(bytes) {
-        let mut encoder = TiffEncoder::<_, TiffKindBig>::new_generic(out).map_err(fail)?;
-        of_type::<D, W, TiffKindBig, E>(&mut encoder, (shape, meta), &fail, rows)
+pub(crate) fn write_rows(
+    out: &mut dyn Sink,
+    (shape, scalar, meta): (Shape, Scalar, &Meta),
+    fail: &dyn Fn(io::Error) -> Failure,
+    rows: &mut dyn FnMut(&mut TakeRows<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let begin_failed = |error| fail(io_error(error));
+    if is_big(shape.row_len() as u64 * shape.height as u64 * scalar.bytes() as u64) {
+        let mut encoder = TiffEncoder::<_, TiffKindBig>::new_generic(out).map_err(begin_failed)?;
+        of_type(&mut encoder, (shape, scalar, meta), fail, rows)
     } else {
-        let mut encoder = TiffEncoder::new(out).map_err(fail)?;
-        of_type::<D, W, TiffKindStandard, E>(&mut encoder, (shape, meta), &fail, rows)
+        let mut encoder = TiffEncoder::new(out).map_err(begin_failed)?;
+        of_type(&mut encoder, (shape, scalar, meta), fail, rows)
     }
 }
 
@@ -434,50 +436,50 @@ fn io_error(error: TiffError) -> io::Error {
     }
 }
 
-fn of_type<D: Pixel, W: Write + Seek + Send, K: TiffKind<OffsetType: Send> + Send, E>(
-    encoder: &mut TiffEncoder<W, K>,
-    about: (Shape, &Meta),
-    fail: &dyn Fn(TiffError) -> E,
-    rows: impl FnOnce(&mut (dyn FnMut(&[D]) -> io::Result<()> + Send)) -> Result<(), E>,
-) -> Result<(), E> {
-    match D::SCALAR {
-        Scalar::U8 => of_channels::<D, u8, W, K, E>(encoder, about, fail, rows),
-        Scalar::U16 => of_channels::<D, u16, W, K, E>(encoder, about, fail, rows),
-        Scalar::F16 => of_channels::<D, half::f16, W, K, E>(encoder, about, fail, rows),
-        _ => of_channels::<D, f32, W, K, E>(encoder, about, fail, rows),
+fn of_type<K: TiffKind<OffsetType: Send> + Send>(
+    encoder: &mut TiffEncoder<&mut dyn Sink, K>,
+    (shape, scalar, meta): (Shape, Scalar, &Meta),
+    fail: &dyn Fn(io::Error) -> Failure,
+    rows: &mut dyn FnMut(&mut TakeRows<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    match scalar {
+        Scalar::U8 => of_channels::<u8, K>(encoder, (shape, meta), fail, rows),
+        Scalar::U16 => of_channels::<u16, K>(encoder, (shape, meta), fail, rows),
+        Scalar::F16 => of_channels::<half::f16, K>(encoder, (shape, meta), fail, rows),
+        _ => of_channels::<f32, K>(encoder, (shape, meta), fail, rows),
     }
 }
 
-fn of_channels<D: Pixel, S: Sample, W: Write + Seek + Send, K: TiffKind<OffsetType: Send> + Send, E>(
-    encoder: &mut TiffEncoder<W, K>,
+fn of_channels<S: Sample, K: TiffKind<OffsetType: Send> + Send>(
+    encoder: &mut TiffEncoder<&mut dyn Sink, K>,
     about: (Shape, &Meta),
-    fail: &dyn Fn(TiffError) -> E,
-    rows: impl FnOnce(&mut (dyn FnMut(&[D]) -> io::Result<()> + Send)) -> Result<(), E>,
-) -> Result<(), E>
+    fail: &dyn Fn(io::Error) -> Failure,
+    rows: &mut dyn FnMut(&mut TakeRows<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure>
 where
     [S::Inner]: TiffValue,
 {
     match about.0.channels {
-        1 => in_strips::<D, S, 1, W, K, E>(encoder, about, fail, rows),
-        2 => in_strips::<D, S, 2, W, K, E>(encoder, about, fail, rows),
-        3 => in_strips::<D, S, 3, W, K, E>(encoder, about, fail, rows),
-        _ => in_strips::<D, S, 4, W, K, E>(encoder, about, fail, rows),
+        1 => in_strips::<S, 1, K>(encoder, about, fail, rows),
+        2 => in_strips::<S, 2, K>(encoder, about, fail, rows),
+        3 => in_strips::<S, 3, K>(encoder, about, fail, rows),
+        _ => in_strips::<S, 4, K>(encoder, about, fail, rows),
     }
 }
 
-fn in_strips<D: Pixel, S: Sample, const N: usize, W: Write + Seek + Send, K: TiffKind<OffsetType: Send> + Send, E>(
-    encoder: &mut TiffEncoder<W, K>,
+fn in_strips<S: Sample, const N: usize, K: TiffKind<OffsetType: Send> + Send>(
+    encoder: &mut TiffEncoder<&mut dyn Sink, K>,
     (shape, meta): (Shape, &Meta),
-    fail: &dyn Fn(TiffError) -> E,
-    rows: impl FnOnce(&mut (dyn FnMut(&[D]) -> io::Result<()> + Send)) -> Result<(), E>,
-) -> Result<(), E>
+    fail: &dyn Fn(io::Error) -> Failure,
+    rows: &mut dyn FnMut(&mut TakeRows<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure>
 where
     [S::Inner]: TiffValue,
 {
-    let mut image = begun::<S, N, W, K>(encoder, shape, meta).map_err(fail)?;
+    let mut image = begun::<S, N, K>(encoder, shape, meta).map_err(|error| fail(io_error(error)))?;
     let mut waiting: Vec<S::Inner> = Vec::new();
-    rows(&mut |values| {
-        let mut values: &[S::Inner] = bytemuck::cast_slice(values);
+    rows(&mut |bytes| {
+        let mut values: &[S::Inner] = bytemuck::cast_slice(bytes);
         while !values.is_empty() {
             let strip = image.next_strip_sample_count() as usize;
             let (part, others) = values.split_at((strip - waiting.len()).min(values.len()));
@@ -494,7 +496,7 @@ where
         }
         Ok(())
     })?;
-    image.finish().map_err(fail)
+    image.finish().map_err(|error| fail(io_error(error)))
 }
 
 pub(crate) fn write(document: &Document, out: &mut dyn Sink, options: &Writing) -> Result<()> {
@@ -586,28 +588,20 @@ fn with_channels<S: Sample, const N: usize, K: TiffKind>(
 where
     [S::Inner]: TiffValue,
 {
-    begun::<S, N, _, K>(encoder, page.pixels.shape(), &page.meta)?.write_data(values)
+    begun::<S, N, K>(encoder, page.pixels.shape(), &page.meta)?.write_data(values)
 }
 
 /// A picture of which everything is written but the pixels.
-fn begun<'e, S: Sample, const N: usize, W: Write + Seek, K: TiffKind>(
-    encoder: &'e mut TiffEncoder<W, K>,
+fn begun<'e, 'w, S: Sample, const N: usize, K: TiffKind>(
+    encoder: &'e mut TiffEncoder<&'w mut dyn Sink, K>,
     shape: Shape,
     meta: &Meta,
-) -> TiffResult<ImageEncoder<'e, W, Samples<S, N>, K>>
+) -> TiffResult<ImageEncoder<'e, &'w mut dyn Sink, Samples<S, N>, K>>
 where
     [S::Inner]: TiffValue,
 {
-    let kept = crate::exif::fields(meta.exif.as_deref());
-    let mut pointers = Vec::new();
-    for (context, pointer) in [(Context::Exif, Tag::ExifDirectory), (Context::Gps, Tag::GpsDirectory)] {
-        let mut fields = kept.iter().filter(|field| field.tag.context() == context).peekable();
-        if fields.peek().is_some() {
-            let mut directory = encoder.extra_directory()?;
-            fields.try_for_each(|field| put(&mut directory, field))?;
-            pointers.push((pointer, directory.finish_with_offsets()?.offset));
-        }
-    }
+    let fields = crate::exif::fields(meta.exif.as_deref());
+    let directories = directories(encoder, &fields)?;
     let mut image = encoder.new_image::<Samples<S, N>>(shape.width as u32, shape.height as u32)?;
     if let Some(Resolution(x, y)) = meta.resolution {
         let rational = |value: f64| Rational { n: (value * 1000.0).round() as u32, d: 1000 };
@@ -615,8 +609,36 @@ where
         image.x_resolution(rational(x));
         image.y_resolution(rational(y));
     }
-    let directory = image.encoder();
-    if N == 2 || N == 4 {
+    describe(image.encoder(), N, meta, &fields, directories)?;
+    Ok(image)
+}
+
+/// Writes the fields of Exif that have directories of their own. Returns the tags that point to these.
+fn directories<K: TiffKind>(
+    encoder: &mut TiffEncoder<&mut dyn Sink, K>,
+    fields: &[Field],
+) -> TiffResult<Vec<(Tag, K::OffsetType)>> {
+    let mut pointers = Vec::new();
+    for (context, pointer) in [(Context::Exif, Tag::ExifDirectory), (Context::Gps, Tag::GpsDirectory)] {
+        let mut fields = fields.iter().filter(|field| field.tag.context() == context).peekable();
+        if fields.peek().is_some() {
+            let mut directory = encoder.extra_directory()?;
+            fields.try_for_each(|field| put(&mut directory, field))?;
+            pointers.push((pointer, directory.finish_with_offsets()?.offset));
+        }
+    }
+    Ok(pointers)
+}
+
+/// Writes what is known of a picture with so many channels.
+fn describe<K: TiffKind>(
+    directory: &mut DirectoryEncoder<'_, &mut dyn Sink, K>,
+    channels: usize,
+    meta: &Meta,
+    fields: &[Field],
+    directories: Vec<(Tag, K::OffsetType)>,
+) -> TiffResult<()> {
+    if channels == 2 || channels == 4 {
         // As in every format for pictures, the last of two or four channels is alpha, even an array's.
         let kind = if meta.premultiplied { ExtraSamples::AssociatedAlpha } else { ExtraSamples::UnassociatedAlpha };
         directory.write_tag(Tag::ExtraSamples, kind.to_u16())?;
@@ -625,17 +647,17 @@ where
     if let Some(profile) = &meta.icc {
         directory.write_tag(Tag::IccProfile, &profile[..])?;
     }
-    for field in kept.iter().filter(|field| field.tag.context() == Context::Tiff) {
+    for field in fields.iter().filter(|field| field.tag.context() == Context::Tiff) {
         put(directory, field)?;
     }
-    for (tag, offset) in pointers {
+    for (tag, offset) in directories {
         directory.write_tag(tag, offset)?;
     }
-    Ok(image)
+    Ok(())
 }
 
 /// Writes a field of Exif as a tag.
-fn put<W: Write + Seek, K: TiffKind>(directory: &mut DirectoryEncoder<'_, W, K>, field: &Field) -> TiffResult<()> {
+fn put<K: TiffKind>(directory: &mut DirectoryEncoder<'_, &mut dyn Sink, K>, field: &Field) -> TiffResult<()> {
     let tag = Tag::from_u16_exhaustive(field.tag.number());
     match &field.value {
         Value::Byte(values) => directory.write_tag(tag, &values[..]),
