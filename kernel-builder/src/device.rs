@@ -1,4 +1,4 @@
-//! The GPU as a kernel sees it: indices, barrier, memory, arithmetic. kernel-builder compiles this file as the crate
+//! The GPU as a kernel sees it: indices, barrier, memory, arithmetic, tensor cores. kernel-builder compiles this file as the crate
 //! `device`, for kernels that ask for it with `KernelBuilder::device`.
 //!
 //! ```ignore
@@ -94,23 +94,56 @@ pub fn fma(a: f32, b: f32, c: f32) -> f32 {
     core::intrinsics::fmaf32(a, b, c)
 }
 
+mod sealed {
+    pub trait Sealed: Copy {
+        fn of_bits(bits: u32) -> Self;
+        fn bits(self) -> u32;
+    }
+}
+use sealed::Sealed;
+
+/// A value of 32 bits: `f32`, `u32` or `i32`. Four bytes or two halves travel as a `u32`.
+pub trait Word: Sealed {}
+
+macro_rules! words {
+    ($($word:ty: $of_bits:expr, $bits:expr;)*) => {$(
+        impl Sealed for $word {
+            #[inline(always)]
+            fn of_bits(bits: u32) -> Self {
+                $of_bits(bits)
+            }
+            #[inline(always)]
+            fn bits(self) -> u32 {
+                $bits(self)
+            }
+        }
+        impl Word for $word {}
+    )*};
+}
+
+words! {
+    f32: f32::from_bits, f32::to_bits;
+    u32: |bits| bits, |word| word;
+    i32: |bits: u32| bits as i32, |word: i32| word as u32;
+}
+
 /// Reads element `index` of memory that nothing writes while the kernel runs (the read-only data path).
 ///
 /// # Safety
 /// The element lies inside the allocation that `base` points into.
 #[inline(always)]
-pub unsafe fn load(base: *const f32, index: usize) -> f32 {
-    let value;
+pub unsafe fn load<W: Word>(base: *const W, index: usize) -> W {
+    let bits;
     // SAFETY: in bounds by the caller's promise, and nothing writes it.
     unsafe {
         asm!(
-            "ld.global.nc.f32 {}, [{}];",
-            out(reg32) value,
+            "ld.global.nc.b32 {}, [{}];",
+            out(reg32) bits,
             in(reg64) base.wrapping_add(index),
             options(pure, readonly, nostack, preserves_flags)
         );
     }
-    value
+    W::of_bits(bits)
 }
 
 /// Reads elements `index` and `index + 1` as [`load`] does, in one access; `index` is even and `base` aligned to 8 bytes.
@@ -118,19 +151,41 @@ pub unsafe fn load(base: *const f32, index: usize) -> f32 {
 /// # Safety
 /// As for [`load`].
 #[inline(always)]
-pub unsafe fn load2(base: *const f32, index: usize) -> [f32; 2] {
+pub unsafe fn load2<W: Word>(base: *const W, index: usize) -> [W; 2] {
     let (a, b);
     // SAFETY: in bounds and aligned by the caller's promise.
     unsafe {
         asm!(
-            "ld.global.nc.v2.f32 {{{}, {}}}, [{}];",
+            "ld.global.nc.v2.b32 {{{}, {}}}, [{}];",
             out(reg32) a,
             out(reg32) b,
             in(reg64) base.wrapping_add(index),
             options(pure, readonly, nostack, preserves_flags)
         );
     }
-    [a, b]
+    [a, b].map(W::of_bits)
+}
+
+/// Reads elements `index` to `index + 3` as [`load`] does, in one access; `index` is a multiple of 4 and `base` aligned to 16 bytes.
+///
+/// # Safety
+/// As for [`load`].
+#[inline(always)]
+pub unsafe fn load4<W: Word>(base: *const W, index: usize) -> [W; 4] {
+    let (a, b, c, d);
+    // SAFETY: in bounds and aligned by the caller's promise.
+    unsafe {
+        asm!(
+            "ld.global.nc.v4.b32 {{{}, {}, {}, {}}}, [{}];",
+            out(reg32) a,
+            out(reg32) b,
+            out(reg32) c,
+            out(reg32) d,
+            in(reg64) base.wrapping_add(index),
+            options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    [a, b, c, d].map(W::of_bits)
 }
 
 /// Reads element `index` of memory that this kernel writes.
@@ -138,18 +193,18 @@ pub unsafe fn load2(base: *const f32, index: usize) -> [f32; 2] {
 /// # Safety
 /// The element lies inside the allocation that `base` points into, and no other thread writes it.
 #[inline(always)]
-pub unsafe fn reload(base: *const f32, index: usize) -> f32 {
-    let value;
+pub unsafe fn reload<W: Word>(base: *const W, index: usize) -> W {
+    let bits;
     // SAFETY: in bounds by the caller's promise.
     unsafe {
         asm!(
-            "ld.global.f32 {}, [{}];",
-            out(reg32) value,
+            "ld.global.b32 {}, [{}];",
+            out(reg32) bits,
             in(reg64) base.wrapping_add(index),
             options(readonly, nostack, preserves_flags)
         );
     }
-    value
+    W::of_bits(bits)
 }
 
 /// Writes element `index`.
@@ -157,19 +212,110 @@ pub unsafe fn reload(base: *const f32, index: usize) -> f32 {
 /// # Safety
 /// The element lies inside the allocation that `base` points into, and no other thread reads or writes it.
 #[inline(always)]
-pub unsafe fn store(base: *mut f32, index: usize, value: f32) {
+pub unsafe fn store<W: Word>(base: *mut W, index: usize, value: W) {
     // SAFETY: in bounds by the caller's promise.
     unsafe {
         asm!(
-            "st.global.f32 [{}], {};",
+            "st.global.b32 [{}], {};",
             in(reg64) base.wrapping_add(index),
-            in(reg32) value,
+            in(reg32) value.bits(),
             options(nostack, preserves_flags)
         );
     }
 }
 
-/// The block's dynamic shared memory, as floats. The launch says how much there is.
+/// Writes elements `index` to `index + 3` in one access; `index` is a multiple of 4 and `base` aligned to 16 bytes.
+///
+/// # Safety
+/// As for [`store`].
+#[inline(always)]
+pub unsafe fn store4<W: Word>(base: *mut W, index: usize, values: [W; 4]) {
+    let [a, b, c, d] = values.map(W::bits);
+    // SAFETY: in bounds and aligned by the caller's promise.
+    unsafe {
+        asm!(
+            "st.global.v4.b32 [{}], {{{}, {}, {}, {}}};",
+            in(reg64) base.wrapping_add(index),
+            in(reg32) a,
+            in(reg32) b,
+            in(reg32) c,
+            in(reg32) d,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// The product of two small matrices of bytes on the tensor cores, added to `sums`, exact modulo 2^32. `a` has 16 rows and 32 columns of
+/// unsigned bytes, `b` 32 rows and 8 columns of signed ones. A warp holds them together: with `g = lane / 4` and `t = lane % 4`, where
+/// `lane` is the thread's number in its warp, byte `i` of a lane's words is
+///
+/// | word | of | row | column |
+/// | --- | --- | --- | --- |
+/// | `a[0]`, `a[1]` | `a` | `g`, `g + 8` | `4 * t + i` |
+/// | `a[2]`, `a[3]` | `a` | `g`, `g + 8` | `16 + 4 * t + i` |
+/// | `b[0]`, `b[1]` | `b` | `4 * t + i`, `16 + 4 * t + i` | `g` |
+/// | `sums[0]`, `sums[1]` | the sums | `g` | `2 * t`, `2 * t + 1` |
+/// | `sums[2]`, `sums[3]` | the sums | `g + 8` | `2 * t`, `2 * t + 1` |
+///
+/// From compute capability 8.0 on this is one instruction, `mma.sync.m16n8k32`; before, four of `m8n8k16`, to the same end. (PTX ISA,
+/// "Matrix multiply-accumulate operation using mma instruction".)
+///
+/// # Safety
+/// All 32 lanes of the warp call together.
+#[inline(always)]
+pub unsafe fn mma(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
+    if cfg!(target_feature = "sm_80") {
+        let [mut s0, mut s1, mut s2, mut s3] = sums;
+        // SAFETY: as the caller promised. Not `pure`, so that no lane's product is moved into a branch that others do not take.
+        unsafe {
+            asm!(
+                "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {{{0}, {1}, {2}, {3}}}, {{{4}, {5}, {6}, {7}}}, {{{8}, {9}}}, {{{0}, {1}, {2}, {3}}};",
+                inout(reg32) s0,
+                inout(reg32) s1,
+                inout(reg32) s2,
+                inout(reg32) s3,
+                in(reg32) a[0],
+                in(reg32) a[1],
+                in(reg32) a[2],
+                in(reg32) a[3],
+                in(reg32) b[0],
+                in(reg32) b[1],
+                options(nomem, nostack, preserves_flags)
+            );
+        }
+        [s0, s1, s2, s3]
+    } else {
+        // SAFETY: as the caller promised.
+        unsafe {
+            let [s0, s1] = quarter(quarter([sums[0], sums[1]], a[0], b[0]), a[2], b[1]);
+            let [s2, s3] = quarter(quarter([sums[2], sums[3]], a[1], b[0]), a[3], b[1]);
+            [s0, s1, s2, s3]
+        }
+    }
+}
+
+/// As [`mma`], for 8 rows of `a` and half of its columns.
+///
+/// # Safety
+/// As for [`mma`].
+#[inline(always)]
+unsafe fn quarter(sums: [i32; 2], a: u32, b: u32) -> [i32; 2] {
+    let [mut s0, mut s1] = sums;
+    // SAFETY: as the caller promised; see `mma`.
+    unsafe {
+        asm!(
+            "mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {{{0}, {1}}}, {{{2}}}, {{{3}}}, {{{0}, {1}}};",
+            inout(reg32) s0,
+            inout(reg32) s1,
+            in(reg32) a,
+            in(reg32) b,
+            options(nomem, nostack, preserves_flags)
+        );
+    }
+    [s0, s1]
+}
+
+/// The block's dynamic shared memory, in elements of 32 bits. The launch says how much there is.
 #[derive(Clone, Copy)]
 pub struct Shared(u32);
 
@@ -188,13 +334,13 @@ impl Shared {
     /// # Safety
     /// The launch gives the block so much shared memory; who wrote the element did so before a [`barrier`].
     #[inline(always)]
-    pub unsafe fn load(self, index: i32) -> f32 {
-        let value;
+    pub unsafe fn load<W: Word>(self, index: i32) -> W {
+        let bits;
         // SAFETY: in bounds by the caller's promise. Not `pure`: other threads write it between two reads.
         unsafe {
-            asm!("ld.shared.f32 {}, [{}];", out(reg32) value, in(reg32) self.at(index), options(readonly, nostack, preserves_flags));
+            asm!("ld.shared.b32 {}, [{}];", out(reg32) bits, in(reg32) self.at(index), options(readonly, nostack, preserves_flags));
         }
-        value
+        W::of_bits(bits)
     }
 
     /// Reads elements `index` to `index + 3`; `index` is a multiple of 4.
@@ -202,12 +348,12 @@ impl Shared {
     /// # Safety
     /// As for [`Shared::load`].
     #[inline(always)]
-    pub unsafe fn load4(self, index: i32) -> [f32; 4] {
+    pub unsafe fn load4<W: Word>(self, index: i32) -> [W; 4] {
         let (a, b, c, d);
         // SAFETY: in bounds and aligned by the caller's promise.
         unsafe {
             asm!(
-                "ld.shared.v4.f32 {{{}, {}, {}, {}}}, [{}];",
+                "ld.shared.v4.b32 {{{}, {}, {}, {}}}, [{}];",
                 out(reg32) a,
                 out(reg32) b,
                 out(reg32) c,
@@ -216,7 +362,7 @@ impl Shared {
                 options(readonly, nostack, preserves_flags)
             );
         }
-        [a, b, c, d]
+        [a, b, c, d].map(W::of_bits)
     }
 
     /// Writes element `index`.
@@ -224,10 +370,10 @@ impl Shared {
     /// # Safety
     /// The launch gives the block so much shared memory; a [`barrier`] lies between this and accesses by other threads.
     #[inline(always)]
-    pub unsafe fn store(self, index: i32, value: f32) {
+    pub unsafe fn store<W: Word>(self, index: i32, value: W) {
         // SAFETY: in bounds by the caller's promise.
         unsafe {
-            asm!("st.shared.f32 [{}], {};", in(reg32) self.at(index), in(reg32) value, options(nostack, preserves_flags));
+            asm!("st.shared.b32 [{}], {};", in(reg32) self.at(index), in(reg32) value.bits(), options(nostack, preserves_flags));
         }
     }
 

@@ -286,6 +286,9 @@ impl KernelBuilder {
         for folder in self.sources() {
             add(&folder.canonicalize().map_err(at(&folder))?, &mut inputs, &mut hasher)?;
         }
+        if self.device {
+            DEVICE_SOURCE.hash(&mut hasher);
+        }
         let set = root.join(format!("{:016x}", hasher.finish()));
         fs::create_dir_all(&set).map_err(at(&set))?;
         let used = set.join("used");
@@ -349,8 +352,9 @@ impl KernelBuilder {
         }
         rustc.args(libraries(core));
         if self.device {
+            let device = self.compile_device(compiler, core, &unfinished)?;
             // It depends on the others there.
-            rustc.arg(joined("-Ldependency=", core)).arg(joined("--extern=device=", &core.join(DEVICE)));
+            rustc.arg(joined("-Ldependency=", core)).arg(joined("--extern=device=", &device));
         }
         rustc.arg("--crate-name").arg(name).arg(krate.join("src/lib.rs"));
         // Intermediate files are named after the crate: tiers that are compiled at once must not share a folder for them.
@@ -373,6 +377,17 @@ impl KernelBuilder {
         let path = unfinished.join(WARNINGS);
         fs::write(&path, warnings).map_err(at(&path))?;
         fs::rename(&unfinished, folder).map_err(at(folder))
+    }
+
+    /// Compiles the crate `device` for the architecture, which it asks about.
+    fn compile_device(&self, compiler: &Compiler, core: &Path, folder: &Path) -> Result<PathBuf> {
+        let (source, library) = (folder.join("device.rs"), folder.join("libdevice.rlib"));
+        fs::write(&source, DEVICE_SOURCE).map_err(at(&source))?;
+        let mut rustc = compiler.command(folder);
+        rustc.args(FLAGS).args(CORE_FLAGS).args(libraries(core)).arg("--crate-name=device");
+        rustc.arg(format!("-Ctarget-cpu={}", self.arch)).arg(&source).arg("-o").arg(&library);
+        run(&mut rustc, compiler, || format!("device for {}", self.arch))?;
+        Ok(library)
     }
 }
 
@@ -460,10 +475,10 @@ fn is_target_dir(folder: &Path) -> bool {
     ["CACHEDIR.TAG", ".rustc_info.json"].iter().any(|name| folder.join(name).is_file())
 }
 
-/// A folder with `core`, and the crate `device`, as bitcode, compiled now unless it exists already.
+/// A folder with `core` as bitcode, compiled now unless it exists already.
 fn build_core(compiler: &Compiler, root: &Path) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
-    (include_str!("lib.rs"), DEVICE_SOURCE, &compiler.identity).hash(&mut hasher);
+    (include_str!("lib.rs"), &compiler.identity).hash(&mut hasher);
     let folder = root.join(format!("core-{:016x}", hasher.finish()));
     if folder.is_dir() {
         return Ok(folder);
@@ -488,20 +503,12 @@ fn build_core(compiler: &Compiler, root: &Path) -> Result<PathBuf> {
     rustc.arg(&source).arg("-o").arg(unfinished.join(BUILTINS));
     run(&mut rustc, compiler, || "compiler_builtins".to_owned())?;
 
-    let source = unfinished.join("device.rs");
-    fs::write(&source, DEVICE_SOURCE).map_err(at(&source))?;
-    let mut rustc = compiler.command(&unfinished);
-    rustc.args(FLAGS).args(CORE_FLAGS).args(libraries(&unfinished)).arg("--crate-name=device");
-    rustc.arg(&source).arg("-o").arg(unfinished.join(DEVICE));
-    run(&mut rustc, compiler, || "device".to_owned())?;
-
     fs::rename(&unfinished, &folder).map_err(at(&folder))?;
     Ok(folder)
 }
 
 const CORE: &str = "libcore.rlib";
 const BUILTINS: &str = "libcompiler_builtins.rlib";
-const DEVICE: &str = "libdevice.rlib";
 const DEVICE_SOURCE: &str = include_str!("device.rs");
 
 /// What makes a crate use the libraries in the folder that [`build_core`] returned.

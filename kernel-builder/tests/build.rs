@@ -147,7 +147,7 @@ fn kernels_may_ask_for_device_functions() {
         #![no_std]
         #![feature(abi_ptx)]
         extern crate device;
-        use device::{Shared, barrier, block_x, kernel, load2, reload, store, thread_x};
+        use device::{Shared, barrier, block_x, kernel, load, load2, load4, mma, reload, store, store4, thread_x};
 
         kernel! {
             /// Swaps neighbours through shared memory.
@@ -157,20 +157,38 @@ fn kernels_may_ask_for_device_functions() {
                 tile.store(2 * i, b);
                 tile.store(2 * i + 1, a);
                 barrier();
-                store(to, block_x() as usize, tile.load(i) + tile.load4(0)[3] + reload(to, 0));
+                let [.., last] = tile.load4::<f32>(0);
+                store(to, block_x() as usize, tile.load::<f32>(i) + last + reload(to, 0));
+            }
+
+            /// The product of two matrices of bytes, by one warp.
+            fn product(a: *const u32, b: *const u32, to: *mut i32) {
+                let i = thread_x() as usize;
+                store4(to, 4 * i, mma([0; 4], load4(a, 4 * i), [load(b, i), load(b, i + 32)]));
             }
         }";
     fs::write(krate.join("src/lib.rs"), source).unwrap();
     let report = KernelBuilder::new(&krate).device().arch("sm_90").build().unwrap();
     let swap = read(&report, "swap");
     let expected =
-        ["ld.global.nc.v2.f32", "ld.global.f32", "st.shared.f32", "bar.sync", "ld.shared.v4.f32", "st.global.f32"];
+        ["ld.global.nc.v2.b32", "ld.global.b32", "st.shared.b32", "bar.sync", "ld.shared.v4.b32", "st.global.b32"];
     for part in expected.iter().chain(&[".extern .shared .align 16 .b8 dynamic_shared[]", "%ctaid.x"]) {
         assert!(swap.contains(part), "no {part} in\n{swap}");
     }
     assert!(!swap.contains("call") && report.warnings.is_empty(), "{}\n{swap}", report.warnings);
-    if let Some(usage) = ptxas::check(&report.entries[0].path, "sm_90").unwrap() {
-        assert_eq!(usage[0].entry, "swap");
+    let product = read(&report, "product");
+    for part in ["mma.sync.aligned.m16n8k32", "ld.global.nc.v4.b32", "st.global.v4.b32"] {
+        assert!(product.contains(part), "no {part} in\n{product}");
+    }
+    // What has no such instruction multiplies in quarters.
+    let older = KernelBuilder::new(&krate).device().arch("sm_75").build().unwrap();
+    assert_eq!(read(&older, "product").matches("mma.sync.aligned.m8n8k16").count(), 4);
+    for (report, arch) in [(&report, "sm_90"), (&older, "sm_75")] {
+        for entry in &report.entries {
+            if let Some(usage) = ptxas::check(&entry.path, arch).unwrap() {
+                assert_eq!(usage[0].entry, entry.name);
+            }
+        }
     }
     // Without asking, there is no such crate.
     assert!(matches!(KernelBuilder::new(&krate).arch("sm_90").build(), Err(Error::Compile { .. })));
