@@ -132,14 +132,14 @@ fn chunks(device: Device, selection: Selection) -> Result<(), Failed> {
             let rows = [1, 5, 30, 11][number % 4];
             for (k, (&variant, held)) in variants.iter().zip(&mut held).enumerate() {
                 let on_emulator = selection == Selection::Emulated && device != Device::Cpu;
-                if on_emulator && (number / 2 + k) % variants.len() != 0 {
+                if on_emulator && !(number / 2 + k).is_multiple_of(variants.len()) {
                     continue;
                 }
                 // Of tiles of spectra, several.
                 let several = j % 3 == 0 && (!on_emulator || variant == Some(Variant::Fourier));
                 let height = if several { 290 } else { 41 + 3 * j };
                 let shape = Shape { width: 21 + 5 * i, height, channels: 1 + number % 4 };
-                let once = [border == Border::Wrap || number % 2 == 0];
+                let once = [border == Border::Wrap || number.is_multiple_of(2)];
                 let sources = if on_emulator { &once[..] } else { &[false, true] };
                 let (on, seeded) = ((border, device), (sources, seed(95, number)));
                 let is_held = match number % 3 {

@@ -366,7 +366,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let mut places = parts.iter_mut().filter_map(|part| D::bytes_mut(part));
         let mut outs: [&mut [u8]; ROWS] = std::array::from_fn(|_| places.next().unwrap_or_default());
         let mut noted = std::mem::take(&mut scratch.noted);
-        noted.clear();
+        noted.iter_mut().for_each(Vec::clear);
         let mut sums = std::mem::take(&mut scratch.sums);
         self.before_last(scratch, columns, y, count, &mut sums);
         let mut from = sums.chunks(columns.len() * self.frame.src.shape().channels + SLACK);
@@ -376,17 +376,17 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         self.tiles(scratch, columns, y, (self.terms.passes.len() - 1, 0), outs_now, self.adds_up());
         scratch.sums = sums;
         let results = outs.iter().map(|out| out.len()).sum();
-        let covered = allowance.as_mut().is_none_or(|allowance| allowance.covers(results, noted.len()));
+        let covered =
+            allowance.as_mut().is_none_or(|allowance| allowance.covers(results, noted.iter().map(Vec::len).sum()));
         if covered {
-            // In order, as neighbours' windows have much in common.
-            noted.sort_unstable();
-            noted.retain(|&(row, at)| {
-                !rounder.decides(|| self.column_sum(scratch, columns, (y + row, at), row), &mut outs[row][at])
-            });
-            for doubts in noted.chunk_by(|one, next| one.0 == next.0) {
-                let row = doubts[0].0;
-                let (part, doubts) = ((columns.start, y + row), doubts.iter().map(|&(_, at)| at));
-                rounder.settle_all(self.frame.isa, part, false, doubts, outs[row], &mut scratch.rounder);
+            for (row, (noted, out)) in
+                noted.iter_mut().zip(&mut outs).enumerate().filter(|(_, (noted, _))| !noted.is_empty())
+            {
+                noted.retain(|&at| {
+                    !rounder.decides(|| self.column_sum(scratch, columns, (y + row, at), row), &mut out[at])
+                });
+                let (part, doubts) = ((columns.start, y + row), noted.iter().copied());
+                rounder.settle_all(self.frame.isa, part, false, doubts, out, &mut scratch.rounder);
             }
         }
         scratch.noted = noted;
@@ -586,8 +586,8 @@ struct Scratch<E> {
     across: Aligned<E>,
     /// Rows of sums, before they become pixels.
     sums: Aligned<E>,
-    /// Row and column of results in doubt.
-    noted: Vec<(usize, usize)>,
+    /// Of each row, the columns of results in doubt.
+    noted: [Vec<usize>; ROWS],
     /// The pixels of a padded row that lie in the image.
     inside: Range<usize>,
     /// The other pixels of the padded row, and the source pixel that each copies, if it does not have the border's value.

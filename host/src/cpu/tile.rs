@@ -33,9 +33,9 @@ pub(super) const MARGIN: usize = SLACK + 16;
 pub(super) enum Outs<'a, 'b, E> {
     /// As they are.
     Floats(&'a mut [&'b mut [E]]),
-    /// Rounded half to even and saturated. Row and column of sums whose distance from an integer is `limit` or more are
-    /// noted. No sum is 2^31 or more, or NaN. The sums go on from those in `from`, if there are any: as many rows.
-    Bytes { rows: &'a mut [&'b mut [u8]], limit: E, noted: &'a mut Vec<(usize, usize)>, from: &'a [&'a [E]] },
+    /// Rounded half to even and saturated. Columns of sums whose distance from an integer is `limit` or more are
+    /// noted, of each row in ascending order. No sum is 2^31 or more, or NaN. The sums go on from those in `from`, if there are any: as many rows.
+    Bytes { rows: &'a mut [&'b mut [u8]], limit: E, noted: &'a mut [Vec<usize>; ROWS], from: &'a [&'a [E]] },
 }
 
 impl<E: Float> Outs<'_, '_, E> {
@@ -57,12 +57,17 @@ impl<E: Float> Outs<'_, '_, E> {
         least.unwrap_or(0)
     }
 
-    /// Stores a row of a tile.
+    /// Stores a row of a tile, of which the columns before `new` have been stored already.
     ///
     /// # Safety
     /// Row `r` exists, and has room for all sums from `at` on.
     #[inline(always)]
-    unsafe fn store<L: Vector<Float = E>, const V: usize>(&mut self, r: usize, at: usize, sums: &[L; V]) {
+    unsafe fn store<L: Vector<Float = E>, const V: usize>(
+        &mut self,
+        r: usize,
+        (at, new): (usize, usize),
+        sums: &[L; V],
+    ) {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
@@ -74,7 +79,12 @@ impl<E: Float> Outs<'_, '_, E> {
                 }
                 Self::Bytes { rows, limit, noted, .. } => {
                     let out = rows.get_unchecked_mut(r).as_mut_ptr().add(at);
-                    round(sums, L::splat(*limit), out, |column| noted.push((r, at + column)));
+                    let noted = noted.get_unchecked_mut(r);
+                    round(sums, L::splat(*limit), out, |column| {
+                        if at + column >= new {
+                            noted.push(at + column);
+                        }
+                    });
                 }
             }
         }
@@ -271,21 +281,21 @@ impl<E: Float> Tiles<'_, '_, E> {
                     }
                 }
                 // Not a loop, so that the sums stay in registers.
-                self.outs.store(0, at, &sums[0]);
+                self.outs.store(0, (at, x), &sums[0]);
                 if R > 1 {
-                    self.outs.store(1, at, &sums[1 % R]);
+                    self.outs.store(1, (at, x), &sums[1 % R]);
                 }
                 if R > 2 {
-                    self.outs.store(2, at, &sums[2 % R]);
+                    self.outs.store(2, (at, x), &sums[2 % R]);
                 }
                 if R > 3 {
-                    self.outs.store(3, at, &sums[3 % R]);
+                    self.outs.store(3, (at, x), &sums[3 % R]);
                 }
                 if R > 4 {
-                    self.outs.store(4, at, &sums[4 % R]);
+                    self.outs.store(4, (at, x), &sums[4 % R]);
                 }
                 if R > 5 {
-                    self.outs.store(5, at, &sums[5 % R]);
+                    self.outs.store(5, (at, x), &sums[5 % R]);
                 }
             }
             x += width;
