@@ -189,7 +189,11 @@ pub(crate) struct Settling {
 impl Settling {
     /// For a window, channels that are side by side, and the taps that are taken for a result.
     pub(crate) fn new((cols, rows): (usize, usize), channels: usize, taps: f64) -> Self {
-        Self { per_result: 1.1 * PASS_TAP * taps, per_doubt: SETTLED_TAP * (cols * rows * channels) as f64 + SETTLED }
+        let per_doubt = match cols * rows {
+            few @ ..=round::TOGETHER => DEFINED_TAP * few as f64 + DEFINED,
+            many => SETTLED_TAP * (many * channels) as f64 + SETTLED,
+        };
+        Self { per_result: 1.1 * PASS_TAP * taps, per_doubt }
     }
 }
 
@@ -229,6 +233,10 @@ const PASS_TAP: f64 = 0.03;
 /// Nanoseconds for a tap of a result that is settled, other channels' values between them included, and for the result itself.
 const SETTLED_TAP: f64 = 0.09;
 const SETTLED: f64 = 100.0;
+
+/// The same for windows of few taps, which are defined together.
+const DEFINED_TAP: f64 = 0.6;
+const DEFINED: f64 = 20.0;
 
 impl Run<'_, u8, u8, f64> {
     /// Whether sums in f64 from the start are faster, if so many of those in f32 are in doubt.

@@ -153,7 +153,8 @@ impl Engine {
             in_f32 = in_f32.with_exact(passes.taps, exact.point.unwrap_or(0.0));
         }
         // In f64 only where that decides something.
-        let exact = exact.filter(|_| wide.limit().is_some() && narrow.share() > 0.0);
+        let decides = wide.limit().is_some() && narrow.share() > 0.0 && !settler.meets_ties();
+        let exact = exact.filter(|_| decides);
         let in_f64 = exact.as_ref().map(|terms| Run::new(&frame, terms, Some(&wide)));
         match &in_f64 {
             Some(in_f64) if in_f64.is_better(narrow.share()) => {

@@ -35,7 +35,7 @@ use crate::{Border, Filter};
 pub(crate) use bound::{Order, column_block, row_block};
 use doubt::Doubt;
 use settle::nearest;
-pub(crate) use settle::{Scratch, Settler};
+pub(crate) use settle::{Scratch, Settler, TOGETHER};
 
 /// What the time to round bytes made of bytes depends on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -219,7 +219,7 @@ impl<'a> Rounder<'a, f32> {
     /// For f32 sums in this order.
     pub(crate) fn in_f32(settler: &'a Settler<'a>, order: Order) -> Self {
         let Bound { in_f32, column, tame, .. } = settler.bound(order);
-        let (doubt, column) = (Doubt::new(in_f32), column.map(Doubt::new));
+        let (doubt, column) = (Doubt::new(in_f32), column.filter(|_| !settler.meets_ties()).map(Doubt::new));
         Self { settler, doubt, order, tame, by_definition: false, column }
     }
 }

@@ -21,7 +21,7 @@ pub(super) const MAX_WINDOW: usize = 1 << 16;
 const LANES: usize = 64;
 
 /// The most taps for which results next to each other are defined together, in vectors.
-const TOGETHER: usize = 200;
+pub(crate) const TOGETHER: usize = 200;
 
 /// The same for results that nothing else can decide.
 const TIES_TOGETHER: usize = 4096;
@@ -29,6 +29,9 @@ const TIES_TOGETHER: usize = 4096;
 /// How many results next to each other that is, and how many such groups at once, as each sum is a chain of additions.
 const BESIDE: usize = 8;
 const GROUPS: usize = 4;
+
+/// How many results that are not next to each other.
+const APART: usize = 8;
 
 /// The most values of [`Settler::spread`].
 const MOST_SPREAD: usize = 1 << 20;
@@ -51,8 +54,43 @@ pub(crate) struct Settler<'a> {
     spread: OnceLock<Vec<f64>>,
     /// The taps that define results, row by row, of a window that has few.
     few: OnceLock<Vec<f64>>,
+    /// Where all taps are equal, each value times the tap.
+    products: OnceLock<[f64; 256]>,
     /// For each value, the result where all pixels under the window have it.
     flat: [OnceLock<f64>; 256],
+}
+
+/// Places of a row that are taken together: the first result, and the element under its first tap.
+struct Places<const N: usize> {
+    places: [(usize, usize); N],
+    count: usize,
+}
+
+impl<const N: usize> Default for Places<N> {
+    fn default() -> Self {
+        Self { places: [(0, 0); N], count: 0 }
+    }
+}
+
+impl<const N: usize> Places<N> {
+    /// Adds a place; takes them if that was the last there is room for.
+    fn push(&mut self, place: (usize, usize), take: impl FnOnce(&[(usize, usize); N])) {
+        self.places[self.count] = place;
+        self.count += 1;
+        if self.count == N {
+            self.finish(take);
+        }
+    }
+
+    /// Takes those that are left, the first of them several times.
+    fn finish(&mut self, take: impl FnOnce(&[(usize, usize); N])) {
+        if self.count > 0 {
+            let first = self.places[0];
+            self.places[self.count..].fill(first);
+            self.count = 0;
+            take(&self.places);
+        }
+    }
 }
 
 /// A thread's memory.
@@ -78,6 +116,60 @@ pub(crate) struct Scratch {
     values: Vec<f64>,
     /// A row of taps, as they lie on the pixels that a window at the image's edge reads.
     folded: Vec<f64>,
+    products: Products,
+}
+
+/// Rows of the image times a tap, rounded as the definition says: where all taps are equal, results next to each other add up the
+/// same products.
+#[derive(Default)]
+struct Products {
+    /// The elements of each row.
+    part: Range<usize>,
+    /// The row in each place: row `y` is in place `y % places.len()`.
+    places: Vec<Option<usize>>,
+    values: Vec<f64>,
+}
+
+impl Products {
+    /// Has these rows, which follow each other, ready; false if there is no room.
+    fn find(&mut self, isa: Isa, src: &ImageView<'_, u8>, rows: &[usize], part: Range<usize>, tap: f64) -> bool {
+        if self.part != part || self.places.len() != rows.len() {
+            self.part = part;
+            self.places.clear();
+            self.places.resize(rows.len(), None);
+            self.values.clear();
+            if self.values.try_reserve_exact(rows.len() * self.part.len()).is_err() {
+                self.places.clear();
+                return false;
+            }
+            self.values.resize(rows.len() * self.part.len(), 0.0);
+        }
+        for &row in rows {
+            let place = row % rows.len();
+            if self.places[place] != Some(row) {
+                self.places[place] = Some(row);
+                let products = &mut self.values[place * self.part.len()..][..self.part.len()];
+                isa.run(Multiply { values: &src.row(row)[self.part.clone()], tap, products });
+            }
+        }
+        true
+    }
+}
+
+/// Pixels times a tap.
+struct Multiply<'a> {
+    values: &'a [u8],
+    tap: f64,
+    products: &'a mut [f64],
+}
+
+impl Work for Multiply<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        self.products.iter_mut().zip(self.values).for_each(|(product, &value)| *product = self.tap * f64::from(value));
+    }
 }
 
 impl<'a> Settler<'a> {
@@ -104,6 +196,7 @@ impl<'a> Settler<'a> {
             defined_by_passes: product && filter.cols() * filter.rows() > MAX_WINDOW,
             spread: OnceLock::new(),
             few: OnceLock::new(),
+            products: OnceLock::new(),
             flat: [const { OnceLock::new() }; 256],
         }
     }
@@ -111,6 +204,11 @@ impl<'a> Settler<'a> {
     /// The bounds of sums in this order.
     pub(super) fn bound(&self, order: Order) -> Bound {
         *self.bounds.orders[order as usize].get_or_init(|| Bound::new(self.filter, &self.window, order))
+    }
+
+    /// Whether results in doubt are ties for the most part, as those of a few equal taps are: only the sums that define them decide.
+    pub(crate) fn meets_ties(&self) -> bool {
+        self.filter.equal_tap().is_some() && self.window.cols * self.window.rows <= TOGETHER
     }
 
     pub(super) fn channels(&self) -> usize {
@@ -190,31 +288,76 @@ impl<'a> Settler<'a> {
             }
             (taps, _) => taps.unwrap_or_default().to_vec(),
         });
+        let equal = self.filter.equal_tap();
         // The element under the first tap of the first result of the part.
         let start = (x as isize - anchor_x as isize) * shape.channels as isize;
         let reach = (cols - 1) * shape.channels + BESIDE;
+        let end = start.saturating_add_unsigned(out.len() + reach).max(0) as usize;
+        let under = usize::try_from(start).unwrap_or(0)..end.min(shape.row_len());
+        let (mut groups, mut apart) = (Places::<GROUPS>::default(), Places::<APART>::default());
         let mut doubts = doubts.peekable();
-        let mut groups = [(0, 0); GROUPS];
-        let mut count = 0;
         while let Some(doubt) = doubts.next() {
             let at = doubt.min(out.len() - BESIDE);
-            match usize::try_from(start + at as isize) {
-                Ok(first) if first + reach <= shape.row_len() => {
-                    while doubts.next_if(|&next| next < at + BESIDE).is_some() {}
-                    groups[count] = (at, first);
-                    count += 1;
+            let Some(first) = usize::try_from(start + at as isize).ok().filter(|&at| at + reach <= shape.row_len())
+            else {
+                one(doubt, out, scratch);
+                continue;
+            };
+            let second = doubts.next_if(|&next| next < at + BESIDE);
+            let more = doubts.peek().is_some_and(|&next| next < at + BESIDE);
+            if equal.is_some() && !more {
+                for doubt in [Some(doubt), second].into_iter().flatten() {
+                    apart.push((doubt, first + doubt - at), |places| self.add_up_apart(places, &scratch.rows, out));
                 }
-                _ => one(doubt, out, scratch),
+                continue;
             }
-            if count == GROUPS || (count > 0 && doubts.peek().is_none()) {
-                let filler = groups[0];
-                groups[count..].fill(filler);
-                let sums = isa.run(Define { settler: self, groups: &groups, rows: &scratch.rows, taps });
-                for ((at, _), sums) in groups.iter().zip(sums) {
-                    out[*at..][..BESIDE].iter_mut().zip(sums).for_each(|(out, sum)| *out = nearest(sum));
+            while doubts.next_if(|&next| next < at + BESIDE).is_some() {}
+            groups.push((at, first), |places| self.define(isa, (places, &under), (equal, taps), out, scratch));
+        }
+        groups.finish(|places| self.define(isa, (places, &under), (equal, taps), out, scratch));
+        apart.finish(|places| self.add_up_apart(places, &scratch.rows, out));
+    }
+
+    /// Stores the results that the definition gives to groups of results next to each other.
+    fn define(
+        &self,
+        isa: Isa,
+        (groups, under): (&[(usize, usize); GROUPS], &Range<usize>),
+        (equal, taps): (Option<f64>, &[f64]),
+        out: &mut [u8],
+        scratch: &mut Scratch,
+    ) {
+        let rows = &scratch.rows;
+        let in_order = rows.windows(2).all(|pair| pair[1] == pair[0] + 1);
+        let equal = equal.filter(|&tap| in_order && scratch.products.find(isa, &self.src, rows, under.clone(), tap));
+        let sums = if equal.is_some() {
+            isa.run(AddUp { settler: self, groups, rows, products: &scratch.products })
+        } else {
+            isa.run(Define { settler: self, groups, rows, taps })
+        };
+        for ((at, _), sums) in groups.iter().zip(sums) {
+            out[*at..][..BESIDE].iter_mut().zip(sums).for_each(|(out, sum)| *out = nearest(sum));
+        }
+    }
+
+    /// The same for results far from each other, where all taps are equal.
+    fn add_up_apart(&self, places: &[(usize, usize); APART], rows: &[usize], out: &mut [u8]) {
+        let tap = self.filter.equal_tap().unwrap_or(0.0);
+        let products = self.products.get_or_init(|| std::array::from_fn(|value| tap * value as f64));
+        let channels = self.channels();
+        let len = (self.window.cols - 1) * channels + 1;
+        let mut sums = [0.0; APART];
+        for &row in rows {
+            let row = self.src.row(row);
+            let lines: [&[u8]; APART] = std::array::from_fn(|i| &row[places[i].1..][..len]);
+            for at in (0..len).step_by(channels) {
+                for (sum, line) in sums.iter_mut().zip(lines) {
+                    *sum += products[usize::from(line[at])];
                 }
-                count = 0;
             }
+        }
+        for ((at, _), sum) in places.iter().zip(sums) {
+            out[*at] = nearest(sum);
         }
     }
 
@@ -412,7 +555,9 @@ impl<'a> Settler<'a> {
 
 /// Rounds half to even and saturates.
 pub(super) fn nearest(value: f64) -> u8 {
-    value.round_ties_even() as u8
+    /// A number beyond which f64 has no fractions. The function that rounds is a call where the processor may be an old one.
+    const WHOLE: f64 = 1.5 * (1u64 << 52) as f64;
+    (value.clamp(0.0, 255.0) + WHOLE - WHOLE) as u8
 }
 
 fn dot(taps: &[f64], values: &[f64]) -> f64 {
@@ -486,6 +631,49 @@ impl Work for Define<'_> {
                 }
                 for (all, sum) in all.iter_mut().zip(sums) {
                     sum.store(all.as_mut_ptr().add(part));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// The same where all taps are equal, from products.
+struct AddUp<'a> {
+    settler: &'a Settler<'a>,
+    groups: &'a [(usize, usize); GROUPS],
+    rows: &'a [usize],
+    products: &'a Products,
+}
+
+impl Work for AddUp<'_> {
+    type Output = [[f64; BESIDE]; GROUPS];
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) -> Self::Output {
+        let Self { settler, groups, rows, products } = self;
+        let (cols, channels, part) = (settler.window.cols, settler.channels(), &products.part);
+        let reach = (cols - 1) * channels + BESIDE;
+        assert!(groups.iter().all(|(_, first)| part.start <= *first && first + reach <= part.end));
+        assert!(products.values.len() == rows.len() * part.len());
+        const { assert!(BESIDE.is_multiple_of(L::Wide::LEN)) };
+        let mut all = [[0.0; BESIDE]; GROUPS];
+        // SAFETY: this is in a `Work`; every group's windows lie in the part, as is asserted, and `all` has a place for each vector.
+        unsafe {
+            for beside in (0..BESIDE).step_by(L::Wide::LEN) {
+                let mut sums = [L::Wide::splat(0.0); GROUPS];
+                for &row in rows {
+                    let line = products.values.as_ptr().add(row % rows.len() * part.len() + beside);
+                    let lines: [*const f64; GROUPS] =
+                        std::array::from_fn(|group| line.add(groups[group].1 - part.start));
+                    for col in 0..cols {
+                        for (sum, line) in sums.iter_mut().zip(lines) {
+                            *sum = sum.add(L::Wide::load(line.add(col * channels)));
+                        }
+                    }
+                }
+                for (all, sum) in all.iter_mut().zip(sums) {
+                    sum.store(all.as_mut_ptr().add(beside));
                 }
             }
         }
