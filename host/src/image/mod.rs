@@ -6,7 +6,7 @@ pub(crate) mod dynamic;
 mod format;
 #[cfg(feature = "gpu")]
 pub(crate) mod planes;
-#[cfg(feature = "gpu")]
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU takes whole pictures"))]
 pub(crate) mod stored;
 
 pub use convert::{AsImage, AsImageMut};
