@@ -412,12 +412,15 @@ fn is_big(bytes: u64) -> bool {
 /// Takes the bytes of rows.
 pub(crate) type TakeRows<'a> = dyn FnMut(&[u8]) -> io::Result<()> + Send + 'a;
 
+/// Hands rows over to the function that takes them.
+type GiveRows<'a> = dyn FnMut(&mut TakeRows<'_>) -> Result<(), Failure> + 'a;
+
 /// Writes one uncompressed picture as [`write`] does, whose rows come one after the other: `rows` is given the function that takes them.
 pub(crate) fn write_rows(
     out: &mut dyn Sink,
     (shape, scalar, meta): (Shape, Scalar, &Meta),
     fail: &dyn Fn(io::Error) -> Failure,
-    rows: &mut dyn FnMut(&mut TakeRows<'_>) -> Result<(), Failure>,
+    rows: &mut GiveRows<'_>,
 ) -> Result<(), Failure> {
     let begin_failed = |error| fail(io_error(error));
     if is_big(shape.row_len() as u64 * shape.height as u64 * scalar.bytes() as u64) {
@@ -440,7 +443,7 @@ fn of_type<K: TiffKind<OffsetType: Send> + Send>(
     encoder: &mut TiffEncoder<&mut dyn Sink, K>,
     (shape, scalar, meta): (Shape, Scalar, &Meta),
     fail: &dyn Fn(io::Error) -> Failure,
-    rows: &mut dyn FnMut(&mut TakeRows<'_>) -> Result<(), Failure>,
+    rows: &mut GiveRows<'_>,
 ) -> Result<(), Failure> {
     match scalar {
         Scalar::U8 => of_channels::<u8, K>(encoder, (shape, meta), fail, rows),
@@ -454,7 +457,7 @@ fn of_channels<S: Sample, K: TiffKind<OffsetType: Send> + Send>(
     encoder: &mut TiffEncoder<&mut dyn Sink, K>,
     about: (Shape, &Meta),
     fail: &dyn Fn(io::Error) -> Failure,
-    rows: &mut dyn FnMut(&mut TakeRows<'_>) -> Result<(), Failure>,
+    rows: &mut GiveRows<'_>,
 ) -> Result<(), Failure>
 where
     [S::Inner]: TiffValue,
@@ -471,7 +474,7 @@ fn in_strips<S: Sample, const N: usize, K: TiffKind<OffsetType: Send> + Send>(
     encoder: &mut TiffEncoder<&mut dyn Sink, K>,
     (shape, meta): (Shape, &Meta),
     fail: &dyn Fn(io::Error) -> Failure,
-    rows: &mut dyn FnMut(&mut TakeRows<'_>) -> Result<(), Failure>,
+    rows: &mut GiveRows<'_>,
 ) -> Result<(), Failure>
 where
     [S::Inner]: TiffValue,

@@ -54,7 +54,9 @@ pub(crate) struct Settler<'a> {
     spread: OnceLock<Vec<f64>>,
     /// The taps that define results, row by row, of a window that has few.
     few: OnceLock<Vec<f64>>,
-    /// Where all taps are equal, each value times the tap.
+    /// The value of every tap, if all are equal.
+    equal: Option<f64>,
+    /// Where they are, each value times the tap.
     products: OnceLock<[f64; 256]>,
     /// For each value, the result where all pixels under the window have it.
     flat: [OnceLock<f64>; 256],
@@ -196,6 +198,7 @@ impl<'a> Settler<'a> {
             defined_by_passes: product && filter.cols() * filter.rows() > MAX_WINDOW,
             spread: OnceLock::new(),
             few: OnceLock::new(),
+            equal: filter.equal_tap(),
             products: OnceLock::new(),
             flat: [const { OnceLock::new() }; 256],
         }
@@ -208,7 +211,7 @@ impl<'a> Settler<'a> {
 
     /// Whether results in doubt are ties for the most part, as those of a few equal taps are: only the sums that define them decide.
     pub(crate) fn meets_ties(&self) -> bool {
-        self.filter.equal_tap().is_some() && self.window.cols * self.window.rows <= TOGETHER
+        self.equal.is_some() && self.window.cols * self.window.rows <= TOGETHER
     }
 
     pub(super) fn channels(&self) -> usize {
@@ -288,7 +291,6 @@ impl<'a> Settler<'a> {
             }
             (taps, _) => taps.unwrap_or_default().to_vec(),
         });
-        let equal = self.filter.equal_tap();
         // The element under the first tap of the first result of the part.
         let start = (x as isize - anchor_x as isize) * shape.channels as isize;
         let reach = (cols - 1) * shape.channels + BESIDE;
@@ -305,16 +307,16 @@ impl<'a> Settler<'a> {
             };
             let second = doubts.next_if(|&next| next < at + BESIDE);
             let more = doubts.peek().is_some_and(|&next| next < at + BESIDE);
-            if equal.is_some() && !more {
+            if self.equal.is_some() && !more {
                 for doubt in [Some(doubt), second].into_iter().flatten() {
                     apart.push((doubt, first + doubt - at), |places| self.add_up_apart(places, &scratch.rows, out));
                 }
                 continue;
             }
             while doubts.next_if(|&next| next < at + BESIDE).is_some() {}
-            groups.push((at, first), |places| self.define(isa, (places, &under), (equal, taps), out, scratch));
+            groups.push((at, first), |places| self.define(isa, (places, &under), taps, out, scratch));
         }
-        groups.finish(|places| self.define(isa, (places, &under), (equal, taps), out, scratch));
+        groups.finish(|places| self.define(isa, (places, &under), taps, out, scratch));
         apart.finish(|places| self.add_up_apart(places, &scratch.rows, out));
     }
 
@@ -323,13 +325,14 @@ impl<'a> Settler<'a> {
         &self,
         isa: Isa,
         (groups, under): (&[(usize, usize); GROUPS], &Range<usize>),
-        (equal, taps): (Option<f64>, &[f64]),
+        taps: &[f64],
         out: &mut [u8],
         scratch: &mut Scratch,
     ) {
         let rows = &scratch.rows;
         let in_order = rows.windows(2).all(|pair| pair[1] == pair[0] + 1);
-        let equal = equal.filter(|&tap| in_order && scratch.products.find(isa, &self.src, rows, under.clone(), tap));
+        let equal =
+            self.equal.filter(|&tap| in_order && scratch.products.find(isa, &self.src, rows, under.clone(), tap));
         let sums = if equal.is_some() {
             isa.run(AddUp { settler: self, groups, rows, products: &scratch.products })
         } else {
@@ -342,7 +345,7 @@ impl<'a> Settler<'a> {
 
     /// The same for results far from each other, where all taps are equal.
     fn add_up_apart(&self, places: &[(usize, usize); APART], rows: &[usize], out: &mut [u8]) {
-        let tap = self.filter.equal_tap().unwrap_or(0.0);
+        let tap = self.equal.unwrap_or(0.0);
         let products = self.products.get_or_init(|| std::array::from_fn(|value| tap * value as f64));
         let channels = self.channels();
         let len = (self.window.cols - 1) * channels + 1;
