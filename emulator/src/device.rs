@@ -217,7 +217,12 @@ pub(crate) unsafe fn store_f64(at: u64, value: f64) {
 
 #[track_caller]
 pub(crate) unsafe fn mma(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
-    machine::here().product(sums, a, b)
+    machine::here().product(sums, a, b, |a, b| i32::from(a) * i32::from(b as i8))
+}
+
+#[track_caller]
+pub(crate) unsafe fn mma_signed(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
+    machine::here().product(sums, a, b, |a, b| i32::from(a as i8) * i32::from(b))
 }
 
 /// The number whose lower half is the first word.

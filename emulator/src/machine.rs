@@ -496,9 +496,9 @@ impl<'a> Machine<'a> {
     }
 
     /// The lane's part of `sums + a * b`: a product of two matrices that the lanes hold together, whose parts are where the manual of PTX
-    /// puts them for `mma.m16n8k32` of bytes.
+    /// puts them for `mma.m16n8k32` of bytes; `times` says what two bytes make.
     #[track_caller]
-    pub(crate) fn product(&self, sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
+    pub(crate) fn product(&self, sums: [i32; 4], a: [u32; 4], b: [u32; 2], times: impl Fn(u8, u8) -> i32) -> [i32; 4] {
         let current = self.current.get();
         let (first, lane) = (current / WARP * WARP, current % WARP);
         let Some(warp) = self.threads.get(first..first + WARP) else {
@@ -521,7 +521,7 @@ impl<'a> Machine<'a> {
             let (a, b) = (rows.map(word_of_a), columns.map(word_of_b));
             for (at, sum) in result.iter_mut().enumerate() {
                 let pairs = a[at / 2].to_le_bytes().into_iter().zip(b[at % 2].to_le_bytes());
-                let product: i32 = pairs.map(|(a, b)| i32::from(a) * i32::from(b as i8)).sum();
+                let product: i32 = pairs.map(|(a, b)| times(a, b)).sum();
                 *sum = sum.wrapping_add(product);
             }
         }

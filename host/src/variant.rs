@@ -45,6 +45,8 @@ pub enum Variant {
     /// Bytes made of bytes on the tensor cores: taps as whole numbers of up to three bytes, whose sums are exact. Results in doubt, whose
     /// byte the taps' own rounding could change, are computed in f64, so that results are correctly rounded as all others.
     Matrix,
+    /// The same for a filter that separates: a pass along the rows and one along the columns, in one kernel.
+    SeparableMatrix,
 }
 
 /// A variant's description.
@@ -110,6 +112,12 @@ const TABLE: &[Row] = &[
         family: Family::Direct,
         summary: "bytes to bytes in whole numbers, on the tensor cores: 1 to 4 channels, windows of up to 65536 taps that fit a tile",
     },
+    Row {
+        variant: Variant::SeparableMatrix,
+        name: "separable-matrix",
+        family: Family::Separable,
+        summary: "bytes to bytes in whole numbers, on the tensor cores, both passes in one kernel: 1 to 4 channels, up to 97 tap rows",
+    },
 ];
 
 impl Variant {
@@ -126,6 +134,11 @@ impl Variant {
     /// The variant's family: the order in which it adds.
     pub fn family(self) -> Family {
         self.row().family
+    }
+
+    /// Whether it makes bytes of bytes and nothing else. They are the same as every variant's.
+    pub fn takes_bytes_alone(self) -> bool {
+        matches!(self, Self::Matrix | Self::SeparableMatrix)
     }
 
     /// One line on how it works.

@@ -157,15 +157,31 @@ fn matrices() -> Vec<Group> {
     (1..=3).flat_map(|digits| widths.map(|width| (digits, width))).enumerate().map(group).collect()
 }
 
+/// For each entry that takes a row and a column on the tensor cores a window of its height, and of few or many bytes in a row.
+#[cfg(feature = "gpu")]
+fn pairs() -> Vec<Group> {
+    const WINDOWS: [(usize, usize, usize); 7] =
+        [(17, 17, 1), (3, 2, 4), (5, 13, 3), (19, 17, 1), (6, 33, 3), (9, 65, 2), (97, 97, 1)];
+    let group = |(i, &(cols, rows, channels)): (usize, &(usize, usize, usize))| {
+        let window = Window::blur_pair(cols, rows, 4200 + i as u64);
+        let problem = Problem::new(147, 37, select::seed(57, i)).channels(channels).stored(Kind::U8, Kind::U8);
+        let border = select::BORDERS[1 + i % 5];
+        Group { window, border, problems: vec![problem.gaps(i % 2, i % 3)] }
+    };
+    WINDOWS.iter().enumerate().map(group).collect()
+}
+
 #[cfg(feature = "gpu")]
 fn of_family(name: &str, family: Family) -> Result<(), Failed> {
     let variants = || Variant::all().filter(|variant| variant.family() == family);
     for variant in variants() {
-        let stored = if variant == Variant::Matrix {
-            matrices()
-        } else {
-            suite::check(&format!("{name}, {variant}"), &[OnDevice { variant }], &groups(variant))?;
-            stored(variant)
+        let stored = match variant {
+            Variant::Matrix => matrices(),
+            Variant::SeparableMatrix => pairs(),
+            _ => {
+                suite::check(&format!("{name}, {variant}"), &[OnDevice { variant }], &groups(variant))?;
+                stored(variant)
+            }
         };
         if !stored.is_empty() {
             let product = Product { variant: Some(variant), device: Gpu::DEVICE };

@@ -19,7 +19,7 @@ pub(crate) use self::on_gpu::solve;
 use self::on_gpu::test;
 
 /// The tests' names.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "layouts",
     "strips",
     "constants",
@@ -28,6 +28,7 @@ const NAMES: [&str; 15] = [
     "bands",
     "batches",
     "matrix",
+    "separable_matrix",
     "alpha",
     "ties",
     "doubts",
@@ -72,14 +73,16 @@ mod on_gpu {
             "strips" => check(name, &SLIDING, Way::Whole, &strips(selection)),
             "constants" => {
                 // The tensor cores take nothing but bytes.
-                let others: Vec<_> = every().into_iter().filter(|&variant| variant != Some(Variant::Matrix)).collect();
+                let others: Vec<_> =
+                    every().into_iter().filter(|variant| !variant.is_some_and(Variant::takes_bytes_alone)).collect();
                 check(name, &others, Way::Whole, &constants(selection))
             }
             "images" => check(name, &every(), Way::Images, &thin(selection, 61)),
             "parts" => check(name, &every(), Way::Parts, &thin(selection, 62)),
             "bands" => check(name, &every(), Way::Bands, &thin(selection, 63)),
             "batches" => check(name, &every(), Way::Batch, &thin(selection, 64)),
-            "matrix" => matrix(name, selection),
+            "matrix" => on_tensor_cores(name, selection, Variant::Matrix, of_matrices()),
+            "separable_matrix" => on_tensor_cores(name, selection, Variant::SeparableMatrix, of_pairs()),
             "alpha" => alpha(selection),
             "ties" => rounded(name, &ties(selection)),
             "doubts" => rounded(name, &doubts(selection)),
@@ -331,7 +334,7 @@ mod on_gpu {
         fn prepare(&self, window: &Window, border: Border) -> apron::Result<Waiting> {
             let instead = match self.variant {
                 Some(Variant::DirectSliding | Variant::Matrix) => Some(Variant::DirectNaive),
-                Some(Variant::SeparableFused) => Some(Variant::Separable),
+                Some(Variant::SeparableFused | Variant::SeparableMatrix) => Some(Variant::Separable),
                 _ => None,
             };
             let instead = instead.map(|variant| Product { variant: Some(variant), device: Gpu::DEVICE });
@@ -422,7 +425,7 @@ mod on_gpu {
     impl Waiting {
         /// Whether the variant has not promised to take so many channels of this type.
         fn may_decline(&self, source: Kind, channels: usize) -> bool {
-            source == Kind::F32 || channels > 4 || self.stored.variant == Some(Variant::Matrix)
+            source == Kind::F32 || channels > 4 || self.stored.variant.is_some_and(Variant::takes_bytes_alone)
         }
 
         /// Filters a part of all images.
@@ -639,9 +642,32 @@ mod on_gpu {
         ]
     }
 
+    /// The same for a row and a column: of two, three, five and seven blocks of 16 rows, the last one full or with one row, and of one step and
+    /// many along a row; and a filter that is a product within its tolerance.
+    fn of_pairs() -> Vec<Window> {
+        vec![
+            Window::blur_pair(3, 3, 421),
+            Window::preset("gaussian:sigma=2"),
+            Window::blur_pair(17, 17, 422),
+            Window::blur_pair(1, 18, 423),
+            Window::blur_pair(18, 1, 424).anchored(17, 0),
+            Window::random_pair(5, 9, 425),
+            Window::preset("gaussian:sigma=0.7"),
+            Window::blur_pair(33, 33, 426).anchored(0, 32),
+            Window::blur_pair(2, 34, 427),
+            Window::blur_pair(40, 65, 428).anchored(39, 1),
+            Window::preset("box:cols=7,rows=66"),
+            Window::blur_pair(97, 97, 429),
+            Window::preset("gaussian:sigma=8"),
+            Window::random_pair(16, 16, 430).anchored(3, 15),
+            Window::blur_pair(1, 1, 431),
+            Window::preset("taps:0.125 -0.25 0.7"),
+        ]
+    }
+
     /// Bytes to bytes on the tensor cores: pictures around the size of a tile, whole, in parts, in bands and in batches, with some channels
     /// copied; and that the plan's kernels were those.
-    fn matrix(name: &str, selection: Selection) -> Result<(), Failed> {
+    fn on_tensor_cores(name: &str, selection: Selection, variant: Variant, windows: Vec<Window>) -> Result<(), Failed> {
         const SIZES: [(usize, usize); 9] =
             [(131, 97), (1, 1), (64, 193), (128, 96), (300, 20), (127, 95), (5, 200), (129, 98), (43, 7)];
         const CONSTANT: [Border; 2] = [Border::Constant(0.0), Border::Constant(255.0)];
@@ -652,7 +678,7 @@ mod on_gpu {
         let keep_one_in = if selection == Selection::Full { 1 } else { 5 };
         let mut number = 0;
         let mut ways = [const { Vec::new() }; 4];
-        for (w, window) in of_matrices().into_iter().enumerate() {
+        for (w, window) in windows.into_iter().enumerate() {
             // Rows of shared memory have room for so many channels.
             let most = (128 / window.cols).min(4);
             for (b, &border) in borders.iter().enumerate() {
@@ -670,13 +696,14 @@ mod on_gpu {
             }
         }
         let kinds = [Way::Whole, Way::Parts, Way::Bands, Way::Batch];
+        let prefix = format!("{}_", variant.name().replace('-', "_"));
         let launched = || -> apron::Result<u64> {
             let launches = apron::gpu::Gpu::open(0)?.launches().into_iter();
-            Ok(launches.filter(|(entry, _)| entry.starts_with("matrix_")).map(|(_, count)| count).sum())
+            Ok(launches.filter(|(entry, _)| entry.starts_with(&prefix)).map(|(_, count)| count).sum())
         };
         let before = launched()?;
         for (way, mut groups) in kinds.into_iter().zip(ways) {
-            check(name, &[Some(Variant::Matrix)], way, &groups)?;
+            check(name, &[Some(variant)], way, &groups)?;
             if way == Way::Batch {
                 for (i, group) in groups.iter_mut().enumerate() {
                     let most = (128 / group.window.cols).min(4);
@@ -684,7 +711,7 @@ mod on_gpu {
                         problem.shape.channels = [4, 2, 4, 3][(2 * i + n) % 4].min(most);
                     }
                 }
-                suite::check("stored::matrix, alpha", &[Alpha(Variant::Matrix)], &groups)?;
+                suite::check(&format!("{name}, alpha"), &[Alpha(variant)], &groups)?;
             }
         }
         if launched()? > before { Ok(()) } else { Err("no kernel of the tensor cores was launched".into()) }

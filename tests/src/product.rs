@@ -40,7 +40,7 @@ impl Implementation for Product {
 pub fn variants(device: Device) -> Vec<Variant> {
     match device {
         Device::Cpu => vec![Variant::DirectNaive, Variant::Separable, Variant::Fourier],
-        _ => Variant::all().filter(|&variant| variant != Variant::Matrix).collect(),
+        _ => Variant::all().filter(|variant| !variant.takes_bytes_alone()).collect(),
     }
 }
 
@@ -55,7 +55,7 @@ fn promised(variant: Variant, window: &Window) -> bool {
         Variant::Separable => window.filter.is_separable(),
         Variant::SeparableFused => window.filter.is_separable() && slides(65),
         // It takes bytes alone, and taps that whole numbers can be.
-        Variant::Matrix => false,
+        Variant::Matrix | Variant::SeparableMatrix => false,
         Variant::Fourier => (1e-20..=1e30).contains(&window.taps.iter().map(|tap| tap.abs()).sum::<f64>()),
         // A variant that is not listed here must take everything.
         _ => true,

@@ -117,6 +117,7 @@ absent_unsafe! {
     fn store_u16(at: u64, value: u32);
     fn store_f64(at: u64, value: f64);
     fn mma(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4];
+    fn mma_signed(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4];
 }
 
 pub(crate) unsafe fn load_words<const N: usize>(_: u64) -> [u32; N] {

@@ -6,74 +6,91 @@ use super::asm;
 /// fragments are the same registers. rustc and rust-cuda name the architecture differently.
 const WHOLE: bool = cfg!(any(target_feature = "sm_80", target_feature = "compute_80"));
 
-/// `sums + a * b`, exact modulo 2^32: `a` is a matrix of 16 rows and 32 columns of unsigned bytes, `b` one of 32 rows and 8 columns of
-/// signed bytes. Each lane holds a part of them. With `g = lane / 4` and `t = lane % 4`, byte `i` of a lane's words is
-///
-/// | word | of | row | column |
-/// | --- | --- | --- | --- |
-/// | `a[0]`, `a[1]` | `a` | `g`, `g + 8` | `4 * t + i` |
-/// | `a[2]`, `a[3]` | `a` | `g`, `g + 8` | `16 + 4 * t + i` |
-/// | `b[0]`, `b[1]` | `b` | `4 * t + i`, `16 + 4 * t + i` | `g` |
-/// | `sums[0]`, `sums[1]` | the sums | `g` | `2 * t`, `2 * t + 1` |
-/// | `sums[2]`, `sums[3]` | the sums | `g + 8` | `2 * t`, `2 * t + 1` |
-///
-/// # Safety
-/// All 32 lanes of the warp call together.
-#[inline(always)]
-pub(crate) unsafe fn mma(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
-    if WHOLE {
-        let (s0, s1, s2, s3);
-        // SAFETY: as the caller promised. Not `pure`, so that no lane's product is moved into a branch that others do not take.
-        unsafe {
-            asm!(
-                "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {{{}, {}, {}, {}}}, {{{}, {}, {}, {}}}, {{{}, {}}}, {{{}, {}, {}, {}}};",
-                out(reg32) s0,
-                out(reg32) s1,
-                out(reg32) s2,
-                out(reg32) s3,
-                in(reg32) a[0],
-                in(reg32) a[1],
-                in(reg32) a[2],
-                in(reg32) a[3],
-                in(reg32) b[0],
-                in(reg32) b[1],
-                in(reg32) sums[0],
-                in(reg32) sums[1],
-                in(reg32) sums[2],
-                in(reg32) sums[3],
-                options(nomem, nostack, preserves_flags)
-            );
+/// Defines `$name`, a product whose first factor has bytes of type `$a` and whose second one has bytes of type `$b`, and `$quarter`, the
+/// same for 8 rows of `a` and half of its columns.
+macro_rules! product {
+    ($(#[$doc:meta])* $name:ident, $quarter:ident, $a:literal, $b:literal) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// All 32 lanes of the warp call together.
+        #[inline(always)]
+        pub(crate) unsafe fn $name(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
+            if WHOLE {
+                let (s0, s1, s2, s3);
+                // SAFETY: as the caller promised. Not `pure`, so that no lane's product is moved into a branch that others do not take.
+                unsafe {
+                    asm!(
+                        concat!(
+                            "mma.sync.aligned.m16n8k32.row.col.s32.", $a, ".", $b,
+                            ".s32 {{{}, {}, {}, {}}}, {{{}, {}, {}, {}}}, {{{}, {}}}, {{{}, {}, {}, {}}};"
+                        ),
+                        out(reg32) s0,
+                        out(reg32) s1,
+                        out(reg32) s2,
+                        out(reg32) s3,
+                        in(reg32) a[0],
+                        in(reg32) a[1],
+                        in(reg32) a[2],
+                        in(reg32) a[3],
+                        in(reg32) b[0],
+                        in(reg32) b[1],
+                        in(reg32) sums[0],
+                        in(reg32) sums[1],
+                        in(reg32) sums[2],
+                        in(reg32) sums[3],
+                        options(nomem, nostack, preserves_flags)
+                    );
+                }
+                [s0, s1, s2, s3]
+            } else {
+                // SAFETY: as the caller promised.
+                unsafe {
+                    let upper = $quarter($quarter([sums[0], sums[1]], a[0], b[0]), a[2], b[1]);
+                    let lower = $quarter($quarter([sums[2], sums[3]], a[1], b[0]), a[3], b[1]);
+                    [upper[0], upper[1], lower[0], lower[1]]
+                }
+            }
         }
-        [s0, s1, s2, s3]
-    } else {
-        // SAFETY: as the caller promised.
-        unsafe {
-            let upper = quarter(quarter([sums[0], sums[1]], a[0], b[0]), a[2], b[1]);
-            let lower = quarter(quarter([sums[2], sums[3]], a[1], b[0]), a[3], b[1]);
-            [upper[0], upper[1], lower[0], lower[1]]
+
+        /// # Safety
+        /// As for the product.
+        #[inline(always)]
+        unsafe fn $quarter(sums: [i32; 2], a: u32, b: u32) -> [i32; 2] {
+            let (s0, s1);
+            // SAFETY: as the caller promised; see the product.
+            unsafe {
+                asm!(
+                    concat!("mma.sync.aligned.m8n8k16.row.col.s32.", $a, ".", $b, ".s32 {{{}, {}}}, {{{}}}, {{{}}}, {{{}, {}}};"),
+                    out(reg32) s0,
+                    out(reg32) s1,
+                    in(reg32) a,
+                    in(reg32) b,
+                    in(reg32) sums[0],
+                    in(reg32) sums[1],
+                    options(nomem, nostack, preserves_flags)
+                );
+            }
+            [s0, s1]
         }
-    }
+    };
 }
 
-/// As [`mma`], for 8 rows of `a` and half of its columns.
-///
-/// # Safety
-/// As for [`mma`].
-#[inline(always)]
-unsafe fn quarter(sums: [i32; 2], a: u32, b: u32) -> [i32; 2] {
-    let (s0, s1);
-    // SAFETY: as the caller promised; see `mma`.
-    unsafe {
-        asm!(
-            "mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {{{}, {}}}, {{{}}}, {{{}}}, {{{}, {}}};",
-            out(reg32) s0,
-            out(reg32) s1,
-            in(reg32) a,
-            in(reg32) b,
-            in(reg32) sums[0],
-            in(reg32) sums[1],
-            options(nomem, nostack, preserves_flags)
-        );
-    }
-    [s0, s1]
+product! {
+    /// `sums + a * b`, exact modulo 2^32: `a` is a matrix of 16 rows and 32 columns of unsigned bytes, `b` one of 32 rows and 8 columns of
+    /// signed bytes. Each lane holds a part of them. With `g = lane / 4` and `t = lane % 4`, byte `i` of a lane's words is
+    ///
+    /// | word | of | row | column |
+    /// | --- | --- | --- | --- |
+    /// | `a[0]`, `a[1]` | `a` | `g`, `g + 8` | `4 * t + i` |
+    /// | `a[2]`, `a[3]` | `a` | `g`, `g + 8` | `16 + 4 * t + i` |
+    /// | `b[0]`, `b[1]` | `b` | `4 * t + i`, `16 + 4 * t + i` | `g` |
+    /// | `sums[0]`, `sums[1]` | the sums | `g` | `2 * t`, `2 * t + 1` |
+    /// | `sums[2]`, `sums[3]` | the sums | `g + 8` | `2 * t`, `2 * t + 1` |
+    mma, quarter, "u8", "s8"
+}
+
+product! {
+    /// As [`mma`], but the bytes of `a` are signed, and those of `b` are not.
+    mma_signed, quarter_signed, "s8", "u8"
 }

@@ -10,6 +10,7 @@ pub mod matrix;
 pub mod passes;
 pub mod peak;
 pub mod separable;
+pub mod separable_matrix;
 pub mod settle;
 pub mod sliding;
 pub mod weighted;

@@ -58,13 +58,17 @@ kernel! {
     }
 }
 
+/// Declares the entries `taps: row pass and the most registers of a thread, column pass and the same`, and lists them. Few registers are for
+/// many warps: the passes wait for memory.
 macro_rules! unrolled {
-    ($($taps:literal: $rows:ident, $columns:ident;)*) => {
+    ($($taps:literal: $rows:ident $rows_limit:literal, $columns:ident $columns_limit:literal;)*) => {
         kernel! {$(
             fn $rows(pass: Pass, window: Window, taps: Taps<$taps>) {
+                directive!($rows_limit);
                 rows_unrolled::<$taps, _>(&pass, &window, parameter!($rows, 2, taps))
             }
             fn $columns(pass: Pass, window: Window, original: Plane, taps: Taps<$taps>) {
+                directive!($columns_limit);
                 columns_unrolled::<$taps, _>(&pass, &window, &original, parameter!($columns, 3, taps))
             }
         )*}
@@ -80,17 +84,17 @@ macro_rules! unrolled {
 }
 
 unrolled! {
-    3: separable_rows_3, separable_columns_3;
-    5: separable_rows_5, separable_columns_5;
-    7: separable_rows_7, separable_columns_7;
-    9: separable_rows_9, separable_columns_9;
-    11: separable_rows_11, separable_columns_11;
-    13: separable_rows_13, separable_columns_13;
-    15: separable_rows_15, separable_columns_15;
-    17: separable_rows_17, separable_columns_17;
-    21: separable_rows_21, separable_columns_21;
-    31: separable_rows_31, separable_columns_31;
-    51: separable_rows_51, separable_columns_51;
+    3: separable_rows_3 ".maxnreg 32", separable_columns_3 ".maxnreg 32";
+    5: separable_rows_5 ".maxnreg 32", separable_columns_5 ".maxnreg 32";
+    7: separable_rows_7 ".maxnreg 32", separable_columns_7 ".maxnreg 32";
+    9: separable_rows_9 ".maxnreg 40", separable_columns_9 ".maxnreg 64";
+    11: separable_rows_11 ".maxnreg 40", separable_columns_11 ".maxnreg 64";
+    13: separable_rows_13 ".maxnreg 48", separable_columns_13 ".maxnreg 64";
+    15: separable_rows_15 ".maxnreg 48", separable_columns_15 ".maxnreg 64";
+    17: separable_rows_17 ".maxnreg 48", separable_columns_17 ".maxnreg 64";
+    21: separable_rows_21 ".maxnreg 56", separable_columns_21 ".maxnreg 64";
+    31: separable_rows_31 ".maxnreg 64", separable_columns_31 ".maxnreg 64";
+    51: separable_rows_51 ".maxnreg 96", separable_columns_51 ".maxnreg 64";
 }
 
 /// Results that a thread of either pass holds.

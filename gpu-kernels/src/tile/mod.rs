@@ -5,3 +5,4 @@ pub mod parted;
 pub mod ring;
 pub(crate) mod unrolled;
 pub(crate) mod view;
+pub mod whole;

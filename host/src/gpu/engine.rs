@@ -11,13 +11,15 @@ use super::stream::Stream;
 use super::taps::TapHomes;
 use super::view::{DeviceView, DeviceViewMut};
 use crate::image::{Scalar, Shape};
-use crate::kernels::matrix::{Digits, Whole};
+use crate::kernels::matrix::Whole;
 use crate::kernels::prepared::{Job, Prepared};
+use crate::kernels::separable_matrix::WholePair;
+use crate::kernels::whole::Numbers;
 use crate::kernels::{keep, passes, settle};
 use crate::plan::problem::rows_read;
 use crate::plan::schedule::Limits;
 use crate::round::Uncertainty;
-use crate::{Border, Error, Family, Filter, Gradient, Result, Variant};
+use crate::{Border, Error, Family, Filter, Gradient, Result};
 
 /// Planes that a grid's z axis takes.
 const MOST_PLANES: usize = 65_535;
@@ -29,8 +31,8 @@ pub(crate) struct Engine {
     border: Border,
     window: Window,
     taps: TapHomes,
-    /// How sums are rounded to bytes, for each family, and for whole numbers.
-    uncertainties: [OnceLock<Uncertainty>; 4],
+    /// How sums are rounded to bytes, for each family, and for whole numbers: all taps, or a row and a column.
+    uncertainties: [OnceLock<Uncertainty>; 5],
     limits: Limits,
     /// Lanes that no run uses.
     pub(super) idle: Mutex<Vec<Lane>>,
@@ -90,9 +92,9 @@ impl Engine {
         &self.taps
     }
 
-    /// What kernels that take whole numbers depend on, if the taps have such a form.
-    pub(crate) fn digits(&self) -> Option<Digits> {
-        self.taps.whole().map(Whole::digits)
+    /// What kernels that take whole numbers depend on.
+    pub(crate) fn numbers(&self) -> Numbers {
+        Numbers { window: self.taps.whole().map(Whole::digits), pair: self.taps.whole_pair().map(WholePair::digits) }
     }
 
     /// What a run may take.
@@ -237,9 +239,13 @@ impl Engine {
         let Some(variant) = prepared.variant.filter(|_| kinds == (Scalar::U8, Scalar::U8)) else {
             return Ok(&Uncertainty::NONE);
         };
-        if variant == Variant::Matrix {
-            let uncertainty = || Ok(Uncertainty::of_whole(self.taps.filter(), self.taps.whole()));
-            return crate::memory::once(&self.uncertainties[3], uncertainty);
+        if variant.takes_bytes_alone() {
+            let (cell, digits) = match variant.family() {
+                Family::Separable => (&self.uncertainties[4], self.numbers().pair),
+                _ => (&self.uncertainties[3], self.numbers().window),
+            };
+            let share = digits.map_or(0.0, |digits| digits.share);
+            return crate::memory::once(cell, || Ok(Uncertainty::of_whole(self.taps.filter(), share)));
         }
         let family = variant.family();
         let cell = match family {

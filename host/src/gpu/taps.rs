@@ -10,6 +10,7 @@ use super::device::Gpu;
 use super::memory::Memory;
 use crate::kernels::matrix::Whole;
 use crate::kernels::prepared::Taken;
+use crate::kernels::separable_matrix::WholePair;
 use crate::memory::once;
 use crate::{Error, Filter, Result, Variant};
 
@@ -30,8 +31,10 @@ pub(crate) struct TapHomes {
     exact: OnceLock<Memory>,
     exact_pair: OnceLock<Memory>,
     whole: OnceLock<Option<Whole>>,
-    /// For 1 to 4 channels side by side.
+    whole_pair: OnceLock<Option<WholePair>>,
+    /// For 1 to 4 channels side by side, of all taps, and of a row and a column.
     bands: [OnceLock<Memory>; 4],
+    pair_bands: [OnceLock<Memory>; 4],
 }
 
 /// A row and a column, by value.
@@ -59,7 +62,9 @@ impl TapHomes {
             exact: OnceLock::new(),
             exact_pair: OnceLock::new(),
             whole: OnceLock::new(),
+            whole_pair: OnceLock::new(),
             bands: Default::default(),
+            pair_bands: Default::default(),
         }
     }
 
@@ -188,12 +193,26 @@ impl TapHomes {
         channels: usize,
         make: impl FnOnce(&Whole, (usize, usize)) -> Vec<u32>,
     ) -> Result<(&Whole, u64)> {
-        let Some(whole) = self.whole() else {
-            let reason = "its taps have no form as whole numbers".to_owned();
-            return Err(Error::Unsupported { variant: Variant::Matrix.name(), reason });
-        };
+        let whole = self.whole().ok_or_else(|| no_form(Variant::Matrix))?;
         let size = (self.filter.cols(), self.filter.rows());
         let memory = once(&self.bands[channels - 1], || self.gpu.holding(&make(whole, size), "uploading taps"))?;
+        Ok((whole, memory.address()))
+    }
+
+    /// A row and a column as whole numbers, if they have such a form.
+    pub(crate) fn whole_pair(&self) -> Option<&WholePair> {
+        let make = || WholePair::new(&self.filter, crate::round::reordering(&self.filter)).ok();
+        self.whole_pair.get_or_init(make).as_ref()
+    }
+
+    /// As [`TapHomes::bands`], of a row and a column.
+    pub(crate) fn pair_bands(
+        &self,
+        channels: usize,
+        make: impl FnOnce(&WholePair) -> Vec<u32>,
+    ) -> Result<(&WholePair, u64)> {
+        let whole = self.whole_pair().ok_or_else(|| no_form(Variant::SeparableMatrix))?;
+        let memory = once(&self.pair_bands[channels - 1], || self.gpu.holding(&make(whole), "uploading taps"))?;
         Ok((whole, memory.address()))
     }
 
@@ -205,6 +224,10 @@ impl TapHomes {
             Ok(Pair { both: padded([row.clone(), column.clone()].concat()), row: padded(row), column: padded(column) })
         })
     }
+}
+
+fn no_form(variant: Variant) -> Error {
+    Error::Unsupported { variant: variant.name(), reason: "its taps have no form as whole numbers".to_owned() }
 }
 
 fn padded(mut taps: Vec<f32>) -> Vec<f32> {

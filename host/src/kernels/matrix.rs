@@ -1,18 +1,21 @@
 //! Bytes to bytes on the tensor cores: taps as whole numbers, in digits, and the bands that are made of them; launches
 //! `gpu-kernels/src/kernels/matrix.rs`.
 
+use gpu_kernels::kernels::matrix::{ENTRIES, HEIGHT, Matrix};
+use gpu_kernels::tile::whole::{Frame, WIDTH};
 #[cfg(feature = "gpu")]
-use gpu_kernels::kernels::matrix::{BLOCK, Bands};
-use gpu_kernels::kernels::matrix::{ENTRIES, Matrix, TILE, shared_bytes};
-use gpu_kernels::tile::flat::takes_outside;
+use gpu_kernels::{kernels::matrix::Bands, tile::whole::Rounding};
 
 use super::prepared::{Kernel, Prepared, Work};
+#[cfg(any(feature = "gpu", test))]
+use super::whole::digit;
+use super::whole::{self, Begin, Digits, GREATEST};
 use crate::filter::lowest_bit;
 #[cfg(feature = "gpu")]
-use crate::gpu::{launch::Grid, stream::Stream};
+use crate::gpu::stream::Stream;
 use crate::plan::machine::Times;
 use crate::plan::problem::Problem;
-use crate::{Filter, Scalar, Variant, Why};
+use crate::{Filter, Variant, Why};
 
 pub(super) static MATRIX: Kernel = Kernel {
     variant: Variant::Matrix,
@@ -31,20 +34,11 @@ pub(super) static MATRIX: Kernel = Kernel {
         const SETTLE: f64 = 10.0;
         // Of a problem that it declines: longer than anything else takes.
         const DECLINED: f64 = 1e9;
-        let (Some(digits), Ok(layout)) = (problem.digits, Layout::find(problem)) else { return DECLINED };
+        let (Some(digits), Ok(layout)) = (problem.numbers.window, Layout::find(problem)) else { return DECLINED };
         let products = layout.time(problem.rows) * digits.count as usize;
         TIMES.on(machine, products as f64) + SETTLE * digits.share * problem.taps()
     },
 };
-
-/// What a problem's kernel depends on of its taps as whole numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Digits {
-    /// Digits of a tap: 1 to 3.
-    pub(crate) count: u32,
-    /// The share of results that are in doubt if sums are spread evenly.
-    pub(crate) share: f64,
-}
 
 /// Taps as multiples of a power of two, in balanced digits to the base 256.
 #[derive(Clone, Debug)]
@@ -62,10 +56,7 @@ pub(crate) struct Whole {
 /// The most taps: 128 * 255 times so many, and what is carried, is below 2^31.
 const MOST_TAPS: usize = 65536;
 
-/// The greatest tap in three digits: 127 in each.
-const GREATEST: f64 = 8_355_711.0;
-
-/// The same in two.
+/// The greatest tap in two digits: 127 in each.
 const GREATEST_OF_TWO: f64 = 32_639.0;
 
 /// The most bits behind the point: more would not be seen, as sums go up to 255.
@@ -143,18 +134,10 @@ impl Whole {
         self.digits < 3
     }
 
-    /// A digit of a tap, from the lowest on.
-    #[cfg(any(feature = "gpu", test))]
-    fn digit(&self, tap: usize, digit: u32) -> i8 {
-        // What is left of a number after its lowest digit was taken off, which is -128 to 127.
-        let rest = (0..digit).fold(self.taps[tap], |rest, _| (rest - i32::from(rest as i8)) >> 8);
-        rest as i8
-    }
-
     /// The fragments, [`Layout::fragments`] words, and then the places of the halves, as `gpu-kernels/src/kernels/matrix.rs` reads them.
     #[cfg(any(feature = "gpu", test))]
     fn bands(&self, layout: &Layout, (cols, rows): (usize, usize)) -> Vec<u32> {
-        let Layout { channels, bands, pitch, base, lead, halves, .. } = *layout;
+        let Layout { channels, bands, pitch, begin: Begin { base, lead, .. }, halves, .. } = *layout;
         let steps = layout.steps(rows);
         // The place of a half, and its row of taps and number; the last step may have one too many, whose taps are zero.
         let half = |number: usize| (number / halves, number % halves);
@@ -169,7 +152,7 @@ impl Whole {
             let offset = (16 * number + 4 * turn + i).checked_sub(lead + result);
             let col = offset.filter(|offset| offset % channels == 0).map(|offset| offset / channels);
             match col {
-                Some(col) if col < cols && row < rows => self.digit(row * cols + col, digit) as u8,
+                Some(col) if col < cols && row < rows => self::digit(self.taps[row * cols + col], digit) as u8,
                 _ => 0,
             }
         };
@@ -198,11 +181,7 @@ struct Layout {
     /// Bands of a digit in a step: 2 if 16 values share the image's bytes.
     bands: usize,
     pitch: i32,
-    /// How many bytes left of a tile its rows begin.
-    left: usize,
-    /// How far behind that the first lane's first word is, and how many bytes of it are not needed.
-    base: usize,
-    lead: usize,
+    begin: Begin,
     /// Halves of 16 bytes that a row of taps reaches.
     halves: usize,
     /// Pieces of 16 bytes of a fetched row.
@@ -212,21 +191,18 @@ struct Layout {
 impl Layout {
     /// The one that takes the least time; or why there is none.
     fn find(problem: &Problem) -> Result<Self, Why> {
-        let Problem { cols, rows, anchor_x, side_by_side: channels, .. } = *problem;
-        if !(1..=4).contains(&channels) {
-            return Err(format!("{channels} channels are side by side, it takes 4").into());
-        }
+        let channels = whole::channels(problem)?;
+        let Problem { cols, rows, anchor_x, .. } = *problem;
         let layout = |entry: &Matrix| {
-            let (reach, ahead) = (channels.checked_mul(cols - 1)?, channels * anchor_x);
-            let left = ahead.next_multiple_of(16);
-            let (base, lead) = ((left - ahead) & !3, (left - ahead) & 3);
+            let reach = channels.checked_mul(cols - 1)?;
+            let begin = Begin::of(channels, anchor_x);
             let bands = entry.bands as usize;
-            let halves = (lead + 8 * bands + reach).div_ceil(16);
+            let halves = (begin.lead + 8 * bands + reach).div_ceil(16);
             // The last warp's values begin behind those of the others; of 16 with bytes of their own, the last 8 begin further.
-            let end = TILE.0 as usize - 16 + 8 * (2 - bands) + base + 16 * halves;
+            let end = WIDTH as usize - 16 + 8 * (2 - bands) + begin.base + 16 * halves;
             let chunks = end.div_ceil(16);
             let pitch = entry.pitch;
-            (16 * chunks <= pitch as usize).then_some(Self { channels, bands, pitch, left, base, lead, halves, chunks })
+            (16 * chunks <= pitch as usize).then_some(Self { channels, bands, pitch, begin, halves, chunks })
         };
         // Where rows are narrower, there is more room for other blocks; the table has those first.
         let fastest = ENTRIES.iter().filter_map(layout).min_by_key(|layout| layout.time(rows));
@@ -243,6 +219,18 @@ impl Layout {
         self.steps(rows) * if self.bands == 2 { 5 } else { 7 }
     }
 
+    /// The rows of a tile.
+    fn frame(&self, rows: usize, anchor_y: usize) -> Frame {
+        Frame {
+            height: HEIGHT,
+            rows: rows as i32,
+            anchor_y: anchor_y as i32,
+            left: self.begin.left as i32,
+            chunks: self.chunks as i32,
+            pitch: self.pitch,
+        }
+    }
+
     /// Words of all fragments.
     #[cfg(any(feature = "gpu", test))]
     fn fragments(&self, rows: usize, digits: u32) -> usize {
@@ -256,73 +244,48 @@ impl Layout {
 struct Products {
     layout: Layout,
     entry: &'static Matrix,
-    shared: u32,
 }
 
 impl Products {
     fn find(problem: &Problem) -> Result<Self, Why> {
-        let Problem { source, target, width, rows, border, .. } = *problem;
-        if (source, target) != (Scalar::U8, Scalar::U8) {
-            return Err("it makes bytes of bytes alone".into());
-        }
-        let Some(digits) = problem.digits else {
+        let layout = Layout::find(problem)?;
+        let Some(digits) = problem.numbers.window else {
             return Err("its taps have no form as whole numbers: too many, or too large beside the results".into());
         };
-        let (mode, outside) = border.code();
-        if !takes_outside(mode, outside) {
-            return Err(format!("outside the image is {outside}, which is no byte").into());
-        }
-        let layout = Layout::find(problem)?;
-        if width.saturating_mul(layout.channels) > 1 << 30 {
-            return Err(format!("{width} columns of {} channels, it takes 2^30 values", layout.channels).into());
-        }
         let same = |entry: &&Matrix| {
             (entry.digits, entry.bands as usize, entry.pitch) == (digits.count, layout.bands, layout.pitch)
         };
         let entry = ENTRIES.iter().find(same).ok_or("it has no kernel for these digits")?;
-        let shared = problem.fits_shared_memory(shared_bytes(layout.pitch, rows as i32) as usize, "its rows")?;
-        Ok(Self { layout, entry, shared })
+        let frame = layout.frame(problem.rows, 0);
+        problem.fits_shared_memory(frame.shared_bytes() as usize, "its rows")?;
+        Ok(Self { layout, entry })
     }
 }
 
 impl Work for Products {
-    /// Puts the kernel into the stream; then, if the border says so, the one that copies the pixels to keep.
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
-        let Layout { channels, left, chunks, .. } = self.layout;
+        let Layout { channels, .. } = self.layout;
+        let rows = job.window.rows as usize;
         let (whole, fragments) = job.taps.bands(channels, |whole, size| whole.bands(&self.layout, size))?;
-        let places = fragments + 4 * self.layout.fragments(job.window.rows as usize, whole.digits) as u64;
+        let exact = whole.is_exact();
+        let frame = self.layout.frame(rows, job.window.anchor_y as usize);
         let bands = Bands {
-            places,
+            places: fragments + 4 * self.layout.fragments(rows, whole.digits) as u64,
             fragments,
-            steps: self.layout.steps(job.window.rows as usize) as i32,
-            rows: job.window.rows,
-            anchor_y: job.window.anchor_y,
-            left: left as i32,
-            chunks: chunks as i32,
-            start: whole.start,
-            shift: if whole.is_exact() { whole.bits } else { whole.bits - 8 },
-            near: if whole.is_exact() { 0 } else { (2 * whole.near as u32) << (40 - whole.bits) },
+            steps: self.layout.steps(rows) as i32,
+            frame,
+            rounding: Rounding {
+                start: whole.start,
+                shift: if exact { whole.bits } else { whole.bits - 8 },
+                near: if exact { 0 } else { (2 * whole.near as u32) << (40 - whole.bits) },
+            },
         };
-        let (pass, channels) = (super::keep::left_out(job.pass), channels as u32);
-        let region = &pass.region;
-        let first = (region.x0 * channels as i32) & !15;
-        let across = ((region.x1 * channels as i32 - first) as u32).div_ceil(TILE.0 as u32);
-        let down = ((region.y1 - region.y0) as u32).div_ceil(TILE.1 as u32);
-        let images = job.planes / channels;
-        // All of them lie in the GPU's memory, so they are fewer than an i32 counts.
-        let tiles = u64::from(across) * u64::from(down) * u64::from(images);
-        let threads = BLOCK.0 * BLOCK.1;
-        let slots = stream.gpu().resident_blocks(self.entry.entry.name(), threads, self.shared)?.max(1);
-        // A multiprocessor that has one tile more than others shares it among its blocks: as many of them as there are places.
-        let blocks = tiles.min(slots) as u32;
-        let grid = Grid { blocks: (blocks, 1, 1), block: (BLOCK.0, BLOCK.1, 1), shared: self.shared };
         let filtered = if self.takes_pixels() { job.filtered } else { 1 };
-        let arguments = (pass, bands, channels as i32, filtered as i32, images as i32);
+        let channels = (channels as u32, filtered);
         // SAFETY: `find` checked the limits, and the shared memory; the bands are the filter's, for this layout; the pass describes
         // allocated memory, and has a list if results may be in doubt.
-        unsafe { stream.enqueue(self.entry.entry, grid, &arguments)? };
-        super::keep::restore(job, stream)
+        unsafe { whole::launch(self.entry.entry, |_| bands, (frame, &[HEIGHT]), job, channels, stream) }
     }
 
     fn takes_pixels(&self) -> bool {
@@ -344,7 +307,7 @@ mod tests {
         let dense = whole(&Filter::from_taps_f64(3, 2, &taps).unwrap());
         assert_eq!((dense.digits, dense.bits), (3, 22));
         for (i, tap) in taps.into_iter().enumerate() {
-            let sum: i64 = (0..3).map(|digit| i64::from(dense.digit(i, digit)) << (8 * digit)).sum();
+            let sum: i64 = (0..3).map(|digit| i64::from(super::digit(dense.taps[i], digit)) << (8 * digit)).sum();
             assert_eq!(sum, (tap * f64::from(1 << 22)).round() as i64);
         }
         let cases: [(&str, u32, i32); 6] = [
@@ -373,6 +336,7 @@ mod tests {
 
     #[test]
     fn bands_have_each_tap_where_its_byte_is() {
+        use crate::Scalar;
         use crate::plan::machine::Machine;
         use crate::plan::problem::Place;
 
@@ -393,7 +357,7 @@ mod tests {
                     separable: false,
                     sum: None,
                     rounding: None,
-                    digits: None,
+                    numbers: crate::kernels::whole::Numbers::default(),
                     source: Scalar::U8,
                     target: Scalar::U8,
                     side_by_side: channels,
@@ -421,7 +385,7 @@ mod tests {
                             }
                         }
                     }
-                    let first = layout.left - channels * anchor_x + result;
+                    let first = layout.begin.left - channels * anchor_x + result;
                     let expected = (0..15).map(|i| ((i / cols, first + channels * (i % cols)), i as u8 + 1));
                     assert_eq!(met, expected.collect(), "{layout:?}, result {result}");
                 }

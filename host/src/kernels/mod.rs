@@ -13,18 +13,20 @@ pub(crate) mod matrix;
 pub(crate) mod passes;
 pub(crate) mod prepared;
 mod separable;
+pub(crate) mod separable_matrix;
 #[cfg(feature = "gpu")]
 pub(crate) mod settle;
 mod sliding;
 #[cfg(feature = "gpu")]
 pub(crate) mod weighted;
+pub(crate) mod whole;
 
 use prepared::Kernel;
 
 use crate::Variant;
 
 /// Every variant's kernel. Each direct kernel improves on the one before it.
-pub(crate) static KERNELS: [&Kernel; 9] = [
+pub(crate) static KERNELS: [&Kernel; 10] = [
     &direct::NAIVE,
     &direct::CONSTANT,
     &direct::SHARED,
@@ -34,6 +36,7 @@ pub(crate) static KERNELS: [&Kernel; 9] = [
     &fused::FUSED,
     &fourier::FOURIER,
     &matrix::MATRIX,
+    &separable_matrix::SEPARABLE_MATRIX,
 ];
 
 /// The kernel of a variant.
@@ -78,7 +81,7 @@ mod tests {
             border: Border::Replicate,
             weight: 1.0,
             separable: false,
-            digits: None,
+            numbers: whole::Numbers::default(),
             source: crate::Scalar::F32,
             target: crate::Scalar::F32,
             side_by_side: 1,

@@ -168,7 +168,8 @@ impl Problem {
     fn rank(&self, kernel: &Kernel) -> Duration {
         // Kernels without entries of their own for stored pixels read and write them one by one, in about twice the time; as measured
         // for spectra on an H200.
-        let own = matches!(kernel.variant, Variant::DirectSliding | Variant::SeparableFused | Variant::Matrix);
+        let own = matches!(kernel.variant, Variant::DirectSliding | Variant::SeparableFused)
+            || kernel.variant.takes_bytes_alone();
         let slower = if own || self.source == Scalar::F32 { 1.0 } else { 2.3 };
         microseconds(LAUNCH + self.millions() * slower * (kernel.cost)(self, self.place.machine()))
     }
@@ -176,7 +177,7 @@ impl Problem {
     /// A kernel's time, and that of rounding.
     fn predict(&self, kernel: &Kernel) -> Duration {
         let own = matches!(kernel.variant, Variant::DirectSliding | Variant::SeparableFused);
-        if kernel.variant == Variant::Matrix {
+        if kernel.variant.takes_bytes_alone() {
             return self.rank(kernel);
         }
         let Some(rounding) = self.rounding else {

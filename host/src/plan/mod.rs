@@ -47,6 +47,7 @@ use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
+use crate::kernels::whole::Numbers;
 use crate::progress::{Call, Progress, Report, Stage};
 use crate::round::Rounding;
 use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
@@ -334,7 +335,7 @@ impl Plan {
     pub fn variant_of(&self, shape: Shape, source: Scalar, target: Scalar) -> Result<Variant> {
         let (on, kinds) = (self.usual()?, (source, target));
         let problem = self.problem_for(shape, shape.channels, kinds, on.place());
-        self.variant_in(on, Problem { digits: on.digits(), ..problem }, kinds)
+        self.variant_in(on, Problem { numbers: on.numbers(), ..problem }, kinds)
     }
 
     fn variant_on(&self, on: On<'_>, shape: Shape, kinds: (Scalar, Scalar)) -> Result<Variant> {
@@ -343,8 +344,7 @@ impl Plan {
             // Bytes are the same from every family.
             problem = self.problem_for(shape, shape.channels, kinds, on.place());
         }
-        if self.variant == Some(Variant::Matrix) {
-            // It takes nothing else.
+        if self.variant.is_some_and(Variant::takes_bytes_alone) {
             (problem.source, problem.target, problem.side_by_side) = (Scalar::U8, Scalar::U8, shape.channels);
         }
         self.variant_in(on, problem, kinds)
@@ -431,7 +431,7 @@ impl Plan {
 
     /// The problem on a device that is there.
     fn problem_on(&self, shape: Shape, on: On<'_>) -> Problem {
-        Problem { digits: on.digits(), ..self.problem(shape, on.place()) }
+        Problem { numbers: on.numbers(), ..self.problem(shape, on.place()) }
     }
 
     fn problem(&self, shape: Shape, place: Place) -> Problem {
@@ -445,7 +445,7 @@ impl Plan {
             border: self.border,
             weight: self.filter.weight(),
             separable: self.filter.is_separable(),
-            digits: None,
+            numbers: Numbers::default(),
             source: Scalar::F32,
             target: Scalar::F32,
             side_by_side: 1,
@@ -683,7 +683,7 @@ impl Plan {
     fn prepared(&self, gpus: &OnGpus, kinds: (Scalar, Scalar), shape: Shape, filtered: usize) -> Result<Prepared> {
         let engine = &gpus.engines[0];
         let on = On::Gpu(gpus);
-        let problem = Problem { digits: on.digits(), ..self.problem_for(shape, filtered, kinds, on.place()) };
+        let problem = Problem { numbers: on.numbers(), ..self.problem_for(shape, filtered, kinds, on.place()) };
         self.prepare(&problem, gpus, engine)
     }
 
@@ -779,7 +779,7 @@ impl Plan {
         let of_shape = self.problem(src.shape(), on.place());
         let problem = Problem {
             // What an epilogue makes is rounded from f32.
-            digits: on.digits().filter(|_| part.epilogue == Epilogue::NONE),
+            numbers: if part.epilogue == Epilogue::NONE { on.numbers() } else { Numbers::default() },
             width: part.columns.len(),
             height: part.rows.len(),
             planes: src.images() * src.shape().channels,

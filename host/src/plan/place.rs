@@ -26,7 +26,7 @@ use crate::cpu;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Gpu, Tuned, engine, opening};
 use crate::image::{Scalar, Shape};
-use crate::kernels::matrix::Digits;
+use crate::kernels::whole::Numbers;
 #[cfg(feature = "gpu")]
 use crate::{Border, Filter, Gradient};
 use crate::{Device, Error, Family, Result, Variant};
@@ -92,12 +92,12 @@ impl On<'_> {
         }
     }
 
-    /// What kernels that take whole numbers depend on, if the taps have such a form.
-    pub(super) fn digits(&self) -> Option<Digits> {
+    /// What kernels that take whole numbers depend on.
+    pub(super) fn numbers(&self) -> Numbers {
         match self {
-            Self::Cpu(_) => None,
+            Self::Cpu(_) => Numbers::default(),
             #[cfg(feature = "gpu")]
-            Self::Gpu(gpus) => gpus.engines[0].digits(),
+            Self::Gpu(gpus) => gpus.engines[0].numbers(),
         }
     }
 }

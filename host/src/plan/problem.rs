@@ -5,7 +5,7 @@ use std::ops::Range;
 use gpu_kernels::border;
 
 use super::machine::Machine;
-use crate::kernels::matrix::Digits;
+use crate::kernels::whole::Numbers;
 use crate::round::Rounding;
 use crate::{Border, Scalar, Why};
 
@@ -36,8 +36,8 @@ pub(crate) struct Problem {
     pub(crate) weight: f64,
     /// Whether the filter is the product of a row and a column.
     pub(crate) separable: bool,
-    /// The taps as whole numbers, if they have such a form, and results are bytes of sums as they are.
-    pub(crate) digits: Option<Digits>,
+    /// The taps as whole numbers, as far as they have such forms, and if results are bytes of sums as they are.
+    pub(crate) numbers: Numbers,
     /// Whether the source is of f32, its pixels adjacent in memory, its rows at multiples of 16 bytes and less than 2 GiB apart.
     pub(crate) source_is_aligned: bool,
     /// How many products of a row and a column add up to the filter, and whether its pixel's own tap is apart from them, where the filter is

@@ -199,7 +199,7 @@ fn factors_loss(filter: &Filter, row: &[f64], column: &[f64]) -> f64 {
 }
 
 /// The sum of the differences between taps and the products of a row and a column.
-fn products_loss(taps: &[f64], row: &[f64], column: &[f64]) -> f64 {
+pub(crate) fn products_loss(taps: &[f64], row: &[f64], column: &[f64]) -> f64 {
     let lines = taps.chunks_exact(row.len()).zip(column);
     let of_line = |(taps, down): (&[f64], &f64)| -> f64 {
         taps.iter().zip(row).map(|(tap, across)| (tap - down * across).abs()).sum()

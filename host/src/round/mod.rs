@@ -26,13 +26,11 @@ use std::sync::OnceLock;
 
 use gpu_kernels::border::CONSTANT;
 
-#[cfg(feature = "gpu")]
-use crate::kernels::matrix::Whole;
 use crate::simd::{Float, Isa, Lanes, Work};
 use crate::window::Window;
 use crate::{Border, Filter};
 
-pub(crate) use bound::{Order, column_block, row_block};
+pub(crate) use bound::{Order, column_block, products_loss, row_block};
 use doubt::Doubt;
 use settle::nearest;
 pub(crate) use settle::{Scratch, Settler, TOGETHER};
@@ -124,13 +122,13 @@ impl Uncertainty {
         Self { near, reordering, share, passes: passes.then_some(cols * rows > settle::MAX_WINDOW) }
     }
 
-    /// For the sums of a filter's taps as whole numbers, over bytes and no other value.
-    pub(crate) fn of_whole(filter: &Filter, whole: Option<&Whole>) -> Self {
-        match whole.filter(|whole| !whole.is_exact()) {
-            // Kernels know for themselves which sums are in doubt.
-            Some(whole) => Self { near: Some(1.0), reordering: reordering(filter), share: whole.share(), passes: None },
-            None => Self::NONE,
+    /// For the sums of a filter's taps as whole numbers, over bytes and no other value, of which such a share is in doubt.
+    pub(crate) fn of_whole(filter: &Filter, share: f64) -> Self {
+        if share == 0.0 {
+            return Self::NONE;
         }
+        // Kernels know for themselves which sums are in doubt.
+        Self { near: Some(1.0), reordering: reordering(filter), share, passes: None }
     }
 
     /// Places of each of so many segments of a list for so many results: four times those expected, so that a list is seldom

@@ -1,0 +1,437 @@
+//! Bytes for the tensor cores: tiles of rows as they lie in memory, double-buffered in shared memory, and sums in whole numbers that
+//! become bytes.
+//!
+//! A tile is 128 values of a row and a number of rows, one after the other; a value is a channel of a pixel, and the same
+//! channel of the next pixel is `channels` values further. The rows that a tile needs come by asynchronous copies while the block
+//! computes on the tile before; results go through shared memory, so that whole lines are written. A warp has 16 neighbouring values.
+
+use crate::abi::Pass;
+use crate::border;
+use crate::device::*;
+use crate::pixel::note;
+use crate::tile::view::{Row, Source, Target};
+
+/// Values of a row of a tile.
+pub const WIDTH: i32 = 128;
+
+/// Threads of a block.
+pub const BLOCK: (u32, u32) = (32, 8);
+
+/// Bytes of a row of results in shared memory: an odd multiple of 16, as the pitch is, so that neighbouring rows lie in other banks.
+pub(crate) const RESULTS: i32 = WIDTH + 16;
+
+/// The rows that a tile needs, in shared memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    /// Rows of results of a tile: a multiple of 16.
+    pub height: i32,
+    /// Tap rows.
+    pub rows: i32,
+    /// The anchor's row.
+    pub anchor_y: i32,
+    /// How many bytes left of a tile its rows begin: a multiple of 16.
+    pub left: i32,
+    /// How many times 16 bytes are fetched of a row.
+    pub chunks: i32,
+    /// Bytes from one row to the next: an odd multiple of 16.
+    pub pitch: i32,
+}
+
+/// How sums become bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Rounding {
+    /// What the sums of the first and the second of three digits begin with; of fewer digits, what is added to a joined sum before the
+    /// shift, and the bit that makes ties even.
+    pub start: [i32; 2],
+    /// Bits of a joined sum behind the point.
+    pub shift: i32,
+    /// With three digits, sums whose bits behind the point are less, shifted to the top, are in doubt.
+    pub near: u32,
+}
+
+impl Frame {
+    /// Rows that are fetched for a tile.
+    #[inline(always)]
+    pub const fn fetched(&self) -> i32 {
+        self.height + self.rows - 1
+    }
+
+    /// Bytes of shared memory that a block needs.
+    pub const fn shared_bytes(&self) -> i32 {
+        2 * self.fetched() * self.pitch + self.height * RESULTS
+    }
+}
+
+/// A tile of an image: its first value and row, and the image, or plane, as the z axis would count it.
+#[derive(Clone, Copy)]
+pub(crate) struct Tile {
+    pub(crate) x: i32,
+    pub(crate) y: i32,
+    pub(crate) z: i32,
+}
+
+/// The tiles of a pass, in the order in which blocks take them.
+struct Tiles {
+    height: i32,
+    first: i32,
+    top: i32,
+    across: i32,
+    down: i32,
+    count: i32,
+}
+
+impl Tiles {
+    #[inline(always)]
+    fn new(pass: &Pass, height: i32, channels: i32, images: i32) -> Self {
+        let region = &pass.region;
+        let first = (region.x0 * channels) & !15;
+        let across = (region.x1 * channels - first + WIDTH - 1) / WIDTH;
+        // `checked`, so that no panic is compiled in: the height is not 0.
+        let down = ((region.y1 - region.y0 + height - 1) as u32).checked_div(height as u32).unwrap_or(0) as i32;
+        Self { height, first, top: region.y0, across, down, count: across * down * images }
+    }
+
+    #[inline(always)]
+    fn tile(&self, number: i32) -> Tile {
+        // `checked`, so that no panic is compiled in; there are tiles.
+        let line = (number as u32).checked_div(self.across as u32).unwrap_or(0) as i32;
+        let z = (line as u32).checked_div(self.down as u32).unwrap_or(0) as i32;
+        let (column, row) = (number - line * self.across, line - z * self.down);
+        Tile { x: self.first + WIDTH * column, y: self.top + self.height * row, z }
+    }
+}
+
+/// Brings the rows of tile after tile, lets `sum_up` compute a tile's results from its rows, and writes them. `sum_up` takes the tile, and
+/// the bytes of shared memory at which rows and results begin.
+///
+/// # Safety
+/// `pass` describes allocated memory, with at most 2^30 values in a row. The launch has blocks of [`BLOCK`], any number of them in x, and
+/// the shared memory that `frame` needs. `sum_up` does no more than is said.
+#[inline(always)]
+pub(crate) unsafe fn walk(
+    pass: &Pass,
+    frame: &Frame,
+    (channels, filtered, images): (i32, i32, i32),
+    sum_up: impl Fn(Tile, i32, i32),
+) {
+    let tiles = Tiles::new(pass, frame.height, channels, images);
+    let mut number = block_x();
+    if number >= tiles.count {
+        return;
+    }
+    // Half of the shared memory for rows, in bytes; the results are behind both.
+    let rows = frame.fetched() * frame.pitch;
+    let mut buffer = 0;
+    // SAFETY: all threads of the block do the same; the rest as the caller promised.
+    unsafe {
+        fetch(pass, frame, channels, tiles.tile(number), buffer);
+        copies_commit();
+        while number < tiles.count {
+            // Hidden, here and below, so that all is computed anew for each tile: the sums want the registers.
+            let channels = opaque(channels);
+            let tiles = Tiles::new(pass, frame.height, channels, images);
+            let (tile, next) = (tiles.tile(number), number + grid_width());
+            // Nobody reads the other half any more: the barrier behind the last tile's sums stands in between.
+            if next < tiles.count {
+                fetch(pass, frame, channels, tiles.tile(next), rows - buffer);
+            }
+            copies_commit();
+            copies_wait::<1>();
+            barrier();
+            sum_up(tile, buffer, 2 * rows);
+            barrier();
+            write(pass, frame.height, (channels, filtered), tile, 2 * rows);
+            buffer = rows - buffer;
+            number = next;
+        }
+    }
+}
+
+/// Starts to bring the rows that a tile needs to shared memory, from byte `to` on.
+///
+/// # Safety
+/// As for [`walk`]; nobody touches that memory before a wait for the copies, and a barrier.
+#[inline(always)]
+unsafe fn fetch(pass: &Pass, frame: &Frame, channels: i32, tile: Tile, to: i32) {
+    let (shared, plane) = (Shared::dynamic(), &pass.src);
+    let source = Source::of_channel(plane, pass, tile.z * channels);
+    let (rows, pitch) = (frame.fetched(), frame.pitch);
+    let (left, top) = (tile.x - frame.left, tile.y - frame.anchor_y);
+    let width = pass.width * channels;
+    let whole = is_whole(plane.pixel, plane.channel, channels, source.origin() | plane.row as u64);
+    // Pieces from `lo` to before `hi` lie in the image. 16 threads take those of a row, as far as there are so many.
+    let inside = if whole { (width - left) >> 4 } else { 0 };
+    let lo = if left < 0 { (15 - left) >> 4 } else { 0 };
+    let hi = if inside < frame.chunks { inside } else { frame.chunks };
+    let (lo, hi) = if lo < hi { (lo, hi) } else { (0, 0) };
+    let thread = opaque(32 * thread_y() + thread_x());
+    let (piece, first) = (thread & 15, thread >> 4);
+    // SAFETY: as the caller promised.
+    unsafe {
+        let mut at = opaque(lo + piece);
+        if source.has_rows(top, top + rows) {
+            let start = source.row_inside(top + first).at(0);
+            while at < hi {
+                let mut from = start.wrapping_add((left + 16 * at) as i64 as u64);
+                let mut row = opaque(first);
+                let mut place = (to + first * pitch + 16 * at) / 4;
+                while row < rows {
+                    shared.copy4(place, from as *const f32);
+                    from = from.wrapping_add((16 * plane.row) as u64);
+                    place += 4 * pitch;
+                    row += 16;
+                }
+                at += 16;
+            }
+        } else {
+            while at < hi {
+                let mut row = opaque(first);
+                while row < rows {
+                    let (line, place) = (source.row(top + row), (to + row * pitch + 16 * at) / 4);
+                    if line.is_inside() {
+                        shared.copy4(place, line.at(0).wrapping_add((left + 16 * at) as i64 as u64) as *const f32);
+                    } else {
+                        shared.store4(place, [f32::from_bits(pass.outside as u32 * 0x0101_0101); 4]);
+                    }
+                    row += 16;
+                }
+                at += 16;
+            }
+        }
+        // The others go word by word: 8 threads take those of a row.
+        let words = 4 * (frame.chunks - hi + lo);
+        if words > 0 {
+            let mut row = opaque(thread >> 3);
+            while row < rows {
+                let line = source.row(top + row);
+                let mut word = opaque(thread & 7);
+                while word < words {
+                    let at = if word < 4 * lo { word } else { word + 4 * (hi - lo) };
+                    let four = four(pass, line, channels, left + 4 * at);
+                    shared.store((to + row * pitch) / 4 + at, f32::from_bits(four));
+                    word += 8;
+                }
+                row += 32;
+            }
+        }
+    }
+}
+
+/// Whether 16 values of a plane may be read or written at once: side by side, at multiples of 16 bytes.
+#[inline(always)]
+fn is_whole(pixel: i32, channel: i64, channels: i32, steps: u64) -> bool {
+    pixel == channels && (channels == 1 || channel == 1) && steps & 15 == 0
+}
+
+/// Four values of a row from number `first` on, each found through the border rule.
+///
+/// # Safety
+/// As for [`walk`].
+#[inline(always)]
+unsafe fn four(pass: &Pass, line: Row<'_>, channels: i32, first: i32) -> u32 {
+    /// No window reaches as many pixels beside the image.
+    const BESIDE: i32 = 4096;
+    // Shifted by whole pixels, so that the division rounds down.
+    let shifted = (first + channels * BESIDE) as u32;
+    let mut pixel = shifted.checked_div(channels as u32).unwrap_or(0) as i32 - BESIDE;
+    let mut channel = first - channels * pixel;
+    let (mut bytes, mut found) = ([0; 4], [false; 4]);
+    let mut i = 0;
+    while i < 4 {
+        let column = border::resolve(pass.border, pixel, pass.width);
+        found[i] = column >= 0 && line.is_inside();
+        // What is not found is loaded from elsewhere, so that no load waits for another one.
+        let at = line.at(if column < 0 { 0 } else { column });
+        let offset = channel as i64 * pass.src.channel;
+        // SAFETY: it is a pixel of the image, in a row that is there.
+        bytes[i] = unsafe { load_u8(at.wrapping_add(offset as u64)) };
+        channel += 1;
+        if channel == channels {
+            channel = 0;
+            pixel += 1;
+        }
+        i += 1;
+    }
+    let (mut word, mut i) = (0, 0);
+    while i < 4 {
+        word |= if found[i] { bytes[i] } else { pass.outside as u32 } << (8 * i);
+        i += 1;
+    }
+    word
+}
+
+/// Makes bytes of the sums of 16 values and M times 16 rows, as the lanes hold them after products, and puts them to the results, of which
+/// row 0 begins at byte `results` of shared memory; notes those in doubt. `(x, y, z)` is the first value, row and image.
+///
+/// `sums[m][j][d]` are a lane's of the rows from `16 * m` on, half `j`, digit `d`. With J = 2, the values of the halves lie in turn, two by two;
+/// with J = 1, half `j` are the values from `8 * j` on.
+///
+/// # Safety
+/// Those bytes are this warp's, and there is a list of doubts if there are three digits.
+#[inline(always)]
+pub(crate) unsafe fn put<const D: usize, const J: usize, const M: usize>(
+    pass: &Pass,
+    rounding: &Rounding,
+    (channels, filtered): (i32, i32),
+    (x, y, z): (i32, i32, i32),
+    sums: &[[[[i32; 4]; D]; 2]; M],
+    results: i32,
+) {
+    const { assert!(M <= 4) }
+    let (shared, region) = (Shared::dynamic(), &pass.region);
+    let lane = opaque(thread_x());
+    let (group, turn) = (lane >> 2, lane & 3);
+    let mut doubts = 0;
+    let mut m = 0;
+    while m < 2 * M {
+        // Rows `group` and `group + 8` of each 16.
+        let (above, pair) = (m / 2, 2 * (m % 2));
+        let mut bytes = [[0; 2]; 2];
+        let (mut bits, mut least) = ([[0; 2]; 2], u32::MAX);
+        let mut v = 0;
+        while v < 4 {
+            let (j, i) = (v / 2, v % 2);
+            let mut digits = [0; D];
+            let mut d = 0;
+            while d < D {
+                digits[d] = sums[above][j][d][pair + i];
+                d += 1;
+            }
+            bytes[j][i] = joined(rounding, &digits);
+            if D == 3 {
+                let whole = bytes[j][i];
+                bytes[j][i] = whole >> rounding.shift;
+                bits[j][i] = (whole as u32) << (32 - rounding.shift);
+                least = if bits[j][i] < least { bits[j][i] } else { least };
+            }
+            v += 1;
+        }
+        let to = results + (8 * m as i32 + group) * RESULTS + 16 * thread_y();
+        // SAFETY: as the caller promised.
+        unsafe {
+            if J == 2 {
+                let high = pack_bytes(bytes[1][1], bytes[1][0], 0);
+                let word = pack_bytes(bytes[0][1], bytes[0][0], high);
+                shared.store(to / 4 + turn, f32::from_bits(word));
+            } else {
+                shared.store_u16(to + 2 * turn, pack_bytes(bytes[0][1], bytes[0][0], 0));
+                shared.store_u16(to + 2 * turn + 8, pack_bytes(bytes[1][1], bytes[1][0], 0));
+            }
+        }
+        if D == 3 && least < rounding.near {
+            let mut v = 0;
+            while v < 4 {
+                doubts |= if bits[v / 2][v % 2] < rounding.near { 1 << (4 * m + v) } else { 0 };
+                v += 1;
+            }
+        }
+        m += 1;
+    }
+    let mut number = opaque(0);
+    while doubts != 0 {
+        if doubts & 1 != 0 {
+            let y = y + 8 * (number >> 2) + group;
+            let (j, i) = (number >> 1 & 1, number & 1);
+            let value = x + if J == 2 { 4 * turn + 2 * j + i } else { 8 * j + 2 * turn + i };
+            let pixel = (value as u32).checked_div(channels as u32).unwrap_or(0) as i32;
+            let channel = value - channels * pixel;
+            if y < region.y1 && pixel >= region.x0 && pixel < region.x1 && channel < filtered {
+                // Channels that are not filtered are not counted in the list.
+                // SAFETY: with three digits there is a list.
+                unsafe { note(pass, pixel, y, z * filtered + channel) };
+            }
+        }
+        doubts >>= 1;
+        number = opaque(number + 1);
+    }
+}
+
+/// The sums of the digits as one number: with three digits without its lowest 8 bits, else rounded to a whole number.
+#[inline(always)]
+fn joined<const D: usize>(rounding: &Rounding, digits: &[i32; D]) -> i32 {
+    if D == 3 {
+        let lower = digits[1 % D].wrapping_add(digits[0] >> 8);
+        return lower.wrapping_add(digits[2 % D] << 8);
+    }
+    let whole = if D == 2 { digits[0].wrapping_add(digits[1 % D] << 8) } else { digits[0] };
+    whole.wrapping_add(rounding.start[0]).wrapping_add(whole >> rounding.shift & rounding.start[1]) >> rounding.shift
+}
+
+/// Writes the results of a tile that lie in the region, from byte `results` of shared memory on.
+///
+/// # Safety
+/// As for [`walk`]; the results are there.
+#[inline(always)]
+unsafe fn write(pass: &Pass, height: i32, (channels, filtered): (i32, i32), tile: Tile, results: i32) {
+    const PIECES: i32 = WIDTH / 16;
+    let (shared, region, plane) = (Shared::dynamic(), &pass.region, &pass.dst);
+    let thread = opaque(32 * thread_y() + thread_x());
+    let x = tile.x + 16 * (thread % PIECES);
+    let (first, end) = (region.x0 * channels, region.x1 * channels);
+    if x + 16 <= first || x >= end {
+        return;
+    }
+    let origin = plane.origin(tile.z * channels, &pass.channels);
+    let source = Source::of_channel(&pass.src, pass, tile.z * channels);
+    let whole =
+        is_whole(plane.pixel, plane.channel, channels, origin | plane.row as u64) && x >= first && x + 16 <= end;
+    // Of four channels side by side the last one may be copied, word by word.
+    let keeps = filtered != channels;
+    let steps = source.origin() | pass.src.row as u64;
+    let copies = keeps && (filtered, channels) == (3, 4) && is_whole(pass.src.pixel, pass.src.channel, channels, steps);
+    let mut row = thread / PIECES;
+    while row < height && tile.y + row < region.y1 {
+        let y = tile.y + row;
+        let from = results + row * RESULTS + 16 * (thread % PIECES);
+        // SAFETY: each value is stored only if it lies in the region; a pixel of the region lies in the source.
+        unsafe {
+            if whole && (copies || !keeps) {
+                let mut words = shared.load4(from / 4).map(f32::to_bits);
+                if copies {
+                    let pixels = load_words::<4>(source.row_inside(y).at(0).wrapping_add(x as u64));
+                    let mut w = 0;
+                    while w < 4 {
+                        words[w] = permute::<0x7210>(words[w], pixels[w]);
+                        w += 1;
+                    }
+                }
+                let line = origin.wrapping_add((y as i64 * plane.row) as u64);
+                store_words(line.wrapping_add(x as u64), words);
+            } else {
+                write_values(pass, (channels, filtered), (x, y, tile.z), from);
+            }
+        }
+        row += 32 * BLOCK.1 as i32 / PIECES;
+    }
+}
+
+/// Writes 16 results of row `y` from value `x` on one by one, as far as they lie in the region.
+///
+/// # Safety
+/// As for [`write`].
+#[inline(always)]
+unsafe fn write_values(pass: &Pass, (channels, filtered): (i32, i32), (x, y, z): (i32, i32, i32), from: i32) {
+    let source = Source::of_channel(&pass.src, pass, z * channels);
+    let target = Target::of_channel(pass, z * channels);
+    let mut i = opaque(0);
+    while i < 16 {
+        let pixel = ((x + i) as u32).checked_div(channels as u32).unwrap_or(0) as i32;
+        let channel = x + i - channels * pixel;
+        if pixel >= pass.region.x0 && pixel < pass.region.x1 {
+            // SAFETY: the value lies in the region.
+            unsafe {
+                let byte = if channel < filtered {
+                    Shared::dynamic().load_word((from + i) / 4) >> (8 * (i & 3))
+                } else {
+                    let offset = channel as i64 * pass.src.channel;
+                    load_u8(source.row_inside(y).at(pixel).wrapping_add(offset as u64))
+                };
+                let offset = channel as i64 * pass.dst.channel;
+                store_u8(target.at(pixel, y).wrapping_add(offset as u64), byte);
+            }
+        }
+        i += 1;
+    }
+}

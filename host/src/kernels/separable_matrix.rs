@@ -1,0 +1,434 @@
+//! Bytes to bytes on the tensor cores, a row and a column of taps: both as whole numbers, and the bands that are made of them; launches
+//! `gpu-kernels/src/kernels/separable_matrix.rs`.
+
+use gpu_kernels::kernels::separable_matrix::{ENTRIES, SeparableMatrix};
+use gpu_kernels::tile::whole::{Frame, WIDTH};
+#[cfg(feature = "gpu")]
+use gpu_kernels::{kernels::separable_matrix::Bands, tile::whole::Rounding};
+
+use super::prepared::{Kernel, Prepared, Work};
+use super::whole::{self, Begin, Digits, GREATEST, digit};
+#[cfg(feature = "gpu")]
+use crate::gpu::stream::Stream;
+use crate::plan::machine::Times;
+use crate::plan::problem::Problem;
+use crate::{Filter, Variant, Why};
+
+pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
+    variant: Variant::SeparableMatrix,
+    entries: || {
+        let keep = gpu_kernels::kernels::keep::keep_edges.name();
+        ENTRIES.iter().map(|entry| entry.entry.name()).chain([keep]).collect()
+    },
+    prepare: |problem| Passes::find(problem).map(|passes| Prepared::new(Variant::SeparableMatrix, passes)),
+    cost: |problem, machine| {
+        // By products for 256 results, those of rows that tiles share counted; for one channel.
+        const TIMES: Times =
+            Times { h200: &[(18.0, 1.3), (60.0, 2.6), (100.0, 4.0)], h100: &[(18.0, 1.3), (60.0, 2.6), (100.0, 4.0)] };
+        // Microseconds to settle a million results, for each tap.
+        const SETTLE: f64 = 10.0;
+        // Of a problem that it declines: longer than anything else takes.
+        const DECLINED: f64 = 1e9;
+        let (Some(digits), Ok(passes)) = (problem.numbers.pair, Passes::find(problem)) else { return DECLINED };
+        TIMES.on(machine, passes.products()) + SETTLE * digits.share * problem.taps()
+    },
+};
+
+/// A row and a column of taps as multiples of powers of two, for the kernel's two passes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WholePair {
+    row: Vec<i32>,
+    column: Vec<i32>,
+    across: Across,
+    /// What the sums of the lowest and of the second weight begin with, bits of a joined sum behind the point, and the distance from a half
+    /// at which one is in doubt.
+    start: [i32; 2],
+    shift: i32,
+    near: i32,
+}
+
+/// How the row pass's digits make a number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Across {
+    /// Its bits beyond those of the second digit's sums: 0 to 7.
+    more: i32,
+    /// What is added to those.
+    start: i32,
+}
+
+/// The most bits of a joined sum behind the point.
+const MOST_BITS: i32 = 22;
+
+/// The value in the middle of all bytes, by which what is cut off is known but for its half.
+const MIDDLE: f64 = 127.5;
+
+impl WholePair {
+    /// The taps of a filter, of whose sums those in f64 in two orders are at most `reordering` apart; or why they have no such form.
+    ///
+    /// Let `r` and `c` be the taps of the row and the column, and all of it be counted in units of a joined sum, of which `2^shift` are one
+    /// step of a byte. Between a sum over the exact taps and the joined one lie:
+    /// - the row's taps, rounded: `sum |c| * sum |r's error| * 127.5`, if what they do to bytes of 127.5 is added;
+    /// - a row sum, cut to 24 bits: half of its last bit, and 2^-8 of it for the lowest digit's sums that are shifted down;
+    /// - the column's taps, rounded: their error times half of the row sums' range;
+    /// - the products of low digits that are left out: bytes of a row sum are 127.5 and up to as much more or less, so half of the most that
+    ///   those products can be, if their middle is added;
+    /// - the lowest weight's sums, shifted down: half a unit;
+    /// - taps of a filter that are not quite the products of the row and the column.
+    pub(crate) fn new(filter: &Filter, reordering: f64) -> Result<Self, Why> {
+        let Some((row, column)) = filter.separated() else { return Err(Why::NOT_SEPARABLE) };
+        let most = ENTRIES.iter().map(|entry| 16 * entry.blocks - 15).max().unwrap_or(0);
+        if column.len() > most || row.len() > MOST_COLS {
+            let (cols, rows) = (row.len(), column.len());
+            return Err(format!("{cols}+{rows} taps, it takes {MOST_COLS}+{most}").into());
+        }
+        let apart = filter.dense_f64().map_or(0.0, |taps| crate::round::products_loss(taps, row, column));
+        (1..=MOST_BITS)
+            .rev()
+            .find_map(|shift| Self::with_bits(row, column, shift, 255.0 * apart + reordering))
+            .ok_or_else(|| "its taps are too large or too unlike each other beside the results, which are bytes".into())
+    }
+
+    /// With so many bits behind the point, if there is room, and if not too many results are in doubt.
+    fn with_bits(row: &[f64], column: &[f64], shift: i32, others: f64) -> Option<Self> {
+        let greatest = |taps: &[f64]| taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));
+        // The most bits behind the point of a tap in three digits.
+        let room = |greatest: f64| (-32..=48).rev().find(|&bits| (greatest * 2f64.powi(bits)).round() <= GREATEST);
+        let weight = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
+        let (row_weight, column_weight) = (weight(row), weight(column));
+        let whole = |taps: &[f64], bits: i32| -> Vec<i32> {
+            taps.iter().map(|tap| (tap * 2f64.powi(bits)).round() as i32).collect()
+        };
+        let sum = |taps: &[i32]| taps.iter().map(|&tap| i64::from(tap)).sum::<i64>();
+        // Bits of a row sum behind the point, as many as 24 bits have room for beside its range.
+        let most = room(greatest(row))?;
+        let (bits, row_bits, row_taps) = (-32..=most - 9).rev().find_map(|bits| {
+            let row_bits = most.min(bits + 16);
+            let taps = whole(row, row_bits);
+            let range: f64 = taps.iter().map(|&tap| 255.0 * f64::from(tap).abs()).sum();
+            (range * 2f64.powi(bits - row_bits) + 4.0 < 2f64.powi(24)).then_some((bits, row_bits, taps))
+        })?;
+        let across = bits + 16 - row_bits;
+        let column_bits = shift + 24 - bits;
+        if greatest(column) * 2f64.powi(column_bits) > GREATEST {
+            return None;
+        }
+        let column_taps = whole(column, column_bits);
+        // No number is negative: what the negative taps can make is added, and half of what is cut off.
+        let negative: i64 = row_taps.iter().map(|&tap| i64::from(tap.min(0))).sum();
+        let moved = (-255.0 * negative as f64 * 2f64.powi(across - 16)).ceil() as i64 + 1;
+
+        // From here on in units of a joined sum.
+        let unit = 2f64.powi(shift);
+        let lost = |taps: &[f64], whole: &[i32], bits: i32| -> (f64, f64) {
+            let each = || taps.iter().zip(whole).map(|(tap, &whole)| tap - f64::from(whole) * 2f64.powi(-bits));
+            (each().sum(), each().map(f64::abs).sum())
+        };
+        let (row_middle, row_lost) = lost(row, &row_taps, row_bits);
+        let (column_middle, column_lost) = lost(column, &column_taps, column_bits);
+        // What a row of bytes of 127.5 makes, over the whole taps.
+        let row_sum = MIDDLE * sum(&row_taps) as f64 * 2f64.powi(-row_bits);
+        let (mut low_middle, mut low_range, mut cut) = (0.0, 0.0, 0.0);
+        for &tap in &column_taps {
+            let [lowest, second] = [0, 1].map(|i| f64::from(digit(tap, i)));
+            low_middle += MIDDLE * (257.0 * lowest + 256.0 * second) / 2f64.powi(24);
+            low_range += MIDDLE * (257.0 * lowest.abs() + 256.0 * second.abs()) / 2f64.powi(24);
+            cut += (0.5 + 2f64.powi(-8)) * f64::from(tap.abs()) / 2f64.powi(24);
+        }
+        let error = unit * column_weight * MIDDLE * row_lost
+            + cut
+            + unit * column_lost * MIDDLE * row_weight
+            + low_range
+            + 0.5
+            + unit * others;
+        // All of this is in f64, and the middle is rounded to 256ths.
+        let error = error * (1.0 + 1e-9) + 0.01;
+        let half = 2f64.powi(shift - 1);
+        if error >= half / 2.0 {
+            return None;
+        }
+        let near = error as i64 + 1;
+        let middle =
+            unit * (column.iter().sum::<f64>() * MIDDLE * row_middle + column_middle * row_sum) + low_middle + 0.5;
+        let moved_sum = moved as f64 * sum(&column_taps) as f64 / 2f64.powi(16);
+        let middle = (256.0 * (middle + half + near as f64) - moved_sum).round() as i64;
+        let greatest_sum = 255.0 * row_weight * column_weight * unit + half + 2.0 * near as f64 + error;
+        let second = i32::try_from(middle >> 8).ok().filter(|_| greatest_sum < 2f64.powi(31))?;
+        Some(Self {
+            row: row_taps,
+            column: column_taps,
+            across: Across { start: ((256 * moved + 128) >> across) as u32 as i32, more: across },
+            start: [(middle & 255) as i32, second],
+            shift,
+            near: near as i32,
+        })
+    }
+
+    /// What a problem's kernel depends on.
+    pub(crate) fn digits(&self) -> Digits {
+        Digits { count: 3, share: self.share() }
+    }
+
+    /// The share of results that are in doubt if sums are spread evenly.
+    pub(crate) fn share(&self) -> f64 {
+        2.0 * f64::from(self.near) / 2f64.powi(self.shift)
+    }
+
+    /// The fragments of the row, and then those of the column, as `gpu-kernels/src/kernels/separable_matrix.rs` reads them.
+    #[cfg(any(feature = "gpu", test))]
+    fn bands(&self, passes: &Passes) -> Vec<u32> {
+        let Passes { channels, begin, steps, entry, .. } = *passes;
+        let mut words = Vec::with_capacity(passes.row_words() + 384 * entry.blocks.div_ceil(2));
+        let mut fragments = |steps: usize, taps: &[i32], tap: &dyn Fn(usize, usize, usize, usize) -> Option<usize>| {
+            for step in 0..steps {
+                for number in 0..3 {
+                    for lane in 0..32 {
+                        for word in 0..4 {
+                            // Rows `group` and `group + 8` of the first 16 of 32 elements, then of the others.
+                            let (group, turn, upper, part) = (lane / 4, lane % 4, word % 2, word / 2);
+                            let byte = |i: usize| {
+                                let found = tap(group, upper, 2 * step + part, 4 * turn + i);
+                                found.and_then(|at| taps.get(at)).map_or(0, |&tap| digit(tap, number) as u8)
+                            };
+                            words.push(u32::from_le_bytes([0, 1, 2, 3].map(byte)));
+                        }
+                    }
+                }
+            }
+        };
+        fragments(steps, &self.row, &|group, upper, part, i| {
+            let result = 4 * (group / 2) + 2 * upper + group % 2;
+            let offset = (16 * part + i).checked_sub(begin.lead + result)?;
+            (offset % channels == 0).then_some(offset / channels)
+        });
+        fragments(entry.blocks.div_ceil(2), &self.column, &|group, upper, block, i| {
+            // A lane's four rows of a block are two neighbours, and two that are 8 rows further down.
+            let row = 16 * block + 2 * (i / 4) + 8 * (i % 4 / 2) + i % 2;
+            row.checked_sub(group + 8 * upper)
+        });
+        words
+    }
+}
+
+/// The most taps of a row: no sum of a digit overflows, and more would not fit in shared memory.
+const MOST_COLS: usize = 1024;
+
+/// The launch for a problem.
+#[derive(Debug)]
+struct Passes {
+    channels: usize,
+    begin: Begin,
+    /// Times 32 bytes that 16 results need of a row.
+    steps: usize,
+    /// Pieces of 16 bytes of a fetched row.
+    chunks: usize,
+    rows: usize,
+    /// Rows of a tile that fit in shared memory, the best ones first.
+    heights: Vec<i32>,
+    entry: &'static SeparableMatrix,
+}
+
+impl Passes {
+    fn find(problem: &Problem) -> Result<Self, Why> {
+        let channels = whole::channels(problem)?;
+        if !problem.separable {
+            return Err(Why::NOT_SEPARABLE);
+        }
+        if problem.numbers.pair.is_none() {
+            return Err(
+                "its row and column have no form as whole numbers: too long, or too large beside the results".into()
+            );
+        }
+        let Problem { cols, rows, anchor_x, .. } = *problem;
+        let begin = Begin::of(channels, anchor_x);
+        let steps = (begin.lead + 16 + channels * (cols - 1)).div_ceil(32);
+        let takes =
+            |entry: &&SeparableMatrix| 16 * entry.blocks >= 15 + rows && (entry.steps == 0 || entry.steps == steps);
+        let entry = ENTRIES.iter().find(takes).ok_or_else(|| Why::from(format!("{rows} tap rows are too many")))?;
+        // The last warp's values begin behind those of the others.
+        let chunks = (WIDTH as usize - 16 + begin.base + 32 * steps).div_ceil(16);
+        let mut passes = Self { channels, begin, steps, chunks, rows, heights: Vec::new(), entry };
+        let bytes = |height: i32| passes.frame(height, 0).shared_bytes() as usize;
+        let least = problem.fits_shared_memory(bytes(16), "its rows")? as usize;
+        // As many rows as leave room for two blocks on a multiprocessor; fewer where there are not so many.
+        let most = (problem.place.machine().shared_memory / 2).max(least);
+        passes.heights = [192, 144, 96, 64, 48, 32, 16].into_iter().filter(|&height| bytes(height) <= most).collect();
+        Ok(passes)
+    }
+
+    /// The rows of a tile.
+    fn frame(&self, height: i32, anchor_y: i32) -> Frame {
+        Frame {
+            height,
+            rows: self.rows as i32,
+            anchor_y,
+            left: self.begin.left as i32,
+            chunks: self.chunks as i32,
+            // An odd number of times 16 bytes.
+            pitch: 16 * (self.chunks as i32 | 1),
+        }
+    }
+
+    /// Products for 256 results.
+    fn products(&self) -> f64 {
+        let height = f64::from(self.heights[0]);
+        let twice = (height + 16.0 * (self.entry.blocks - 1) as f64) / height;
+        6.0 * self.steps as f64 * twice + 12.0 * self.entry.blocks.div_ceil(2) as f64
+    }
+
+    /// Words of the row's fragments.
+    #[cfg(any(feature = "gpu", test))]
+    fn row_words(&self) -> usize {
+        384 * self.steps
+    }
+}
+
+impl Work for Passes {
+    #[cfg(feature = "gpu")]
+    fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+        let (whole, row) = job.taps.pair_bands(self.channels, |whole| whole.bands(self))?;
+        let Across { more, start } = whole.across;
+        let anchor_y = job.window.anchor_y;
+        let bands = |height: i32| Bands {
+            row,
+            column: row + 4 * self.row_words() as u64,
+            steps: self.steps as i32,
+            base: self.begin.base as i32,
+            start,
+            down: 8 - more,
+            second: 1 << more,
+            third: 256 << more,
+            frame: self.frame(height, anchor_y),
+            rounding: Rounding {
+                start: whole.start,
+                shift: whole.shift,
+                near: (2 * whole.near as u32) << (32 - whole.shift),
+            },
+        };
+        let filtered = if self.takes_pixels() { job.filtered } else { 1 };
+        let (frame, channels) = (self.frame(self.heights[0], anchor_y), (self.channels as u32, filtered));
+        // SAFETY: `find` checked the limits, and the shared memory; the bands are the filter's, for this problem; the pass describes
+        // allocated memory, and has a list.
+        unsafe { whole::launch(self.entry.entry, bands, (frame, &self.heights), job, channels, stream) }
+    }
+
+    fn takes_pixels(&self) -> bool {
+        self.channels > 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(filter: &Filter) -> WholePair {
+        WholePair::new(filter, 1e-9).unwrap()
+    }
+
+    /// What the kernel makes of a window of bytes, row by row: the joined sum, by its own arithmetic.
+    fn joined(pair: &WholePair, window: &[u8]) -> i32 {
+        let mut sums = pair.start;
+        let mut greatest = 0;
+        for (line, &down) in window.chunks(pair.row.len()).zip(&pair.column) {
+            let digits = |number: u32| -> i32 {
+                line.iter().zip(&pair.row).map(|(&byte, &tap)| i32::from(byte) * i32::from(digit(tap, number))).sum()
+            };
+            let Across { more, start } = pair.across;
+            let lower = (digits(1).wrapping_add(start) << more).wrapping_add(digits(0) >> (8 - more));
+            let number = (digits(2).wrapping_mul(256 << more)).wrapping_add(lower) as u32;
+            // Not beyond 32 bits, nor negative: the sum itself says so.
+            let exact: i64 = line.iter().zip(&pair.row).map(|(&byte, &tap)| i64::from(byte) * i64::from(tap)).sum();
+            let expected = (exact << more >> 8) + (i64::from(start as u32) << more);
+            assert!((0..1 << 32).contains(&expected) || start < 0, "{expected}");
+            assert!(
+                (i64::from(number) - expected).rem_euclid(1 << 32) <= 1
+                    || (expected - i64::from(number)) % (1 << 32) <= 1
+            );
+            let bytes = number.to_le_bytes();
+            for d in 0..3 {
+                for e in 0..3 {
+                    let product = i32::from(digit(down, d as u32)) * i32::from(bytes[e + 1]);
+                    match d + e {
+                        2 => sums[0] += product,
+                        3 => sums[1] = sums[1].wrapping_add(product),
+                        4 => greatest += product,
+                        _ => {}
+                    }
+                }
+            }
+        }
+        sums[1].wrapping_add(sums[0] >> 8).wrapping_add(greatest << 8)
+    }
+
+    #[test]
+    fn joined_sums_are_as_near_as_the_bound_says() {
+        let mut state = 1u64;
+        let mut random = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        };
+        let mut nearest: f64 = 0.0;
+        for text in [
+            "gaussian:sigma=0.8",
+            "gaussian:sigma=2",
+            "gaussian:sigma=5",
+            "box:size=7",
+            "taps:-0.25 0.5 1 0.5 -0.25",
+            "gaussian:sigma=12",
+        ] {
+            let filter: Filter = text.parse().unwrap();
+            let pair = whole(&filter);
+            let (row, column) = filter.separated().unwrap();
+            let count = row.len() * column.len();
+            for turn in 0..60 {
+                // Bytes that make what is cut off as great as it can be, too.
+                let window: Vec<u8> = (0..count)
+                    .map(|i| match turn % 6 {
+                        0 => 255,
+                        1 => {
+                            if filter.tap(i / row.len(), i % row.len()) > 0.0 {
+                                255
+                            } else {
+                                0
+                            }
+                        }
+                        2 => {
+                            if digit(pair.row[i % row.len()], 0) > 0 {
+                                255
+                            } else {
+                                0
+                            }
+                        }
+                        3 => {
+                            if digit(pair.column[i / row.len()], 0) > 0 {
+                                255
+                            } else {
+                                0
+                            }
+                        }
+                        _ => random(),
+                    })
+                    .collect();
+                let exact: f64 =
+                    (0..count).map(|i| column[i / row.len()] * row[i % row.len()] * f64::from(window[i])).sum();
+                let unit = 2f64.powi(pair.shift);
+                let off = f64::from(joined(&pair, &window)) - (exact * unit + unit / 2.0 + f64::from(pair.near));
+                assert!(
+                    off.abs() <= f64::from(pair.near) && off.abs() < unit,
+                    "{text}: off by {off}, bound {}",
+                    pair.near
+                );
+                nearest = nearest.max(off.abs() / f64::from(pair.near));
+            }
+            assert!(pair.share() < 1e-3, "{text}: {}", pair.share());
+        }
+        // A bound that nothing comes near would be worth little.
+        assert!(nearest > 0.2, "{nearest}");
+    }
+
+    #[test]
+    fn filters_that_have_no_such_form() {
+        for text in ["taps:1e9", "box:cols=3,rows=98", "box:cols=1025,rows=1", "sharpen"] {
+            assert!(WholePair::new(&text.parse().unwrap(), 1e-9).is_err(), "{text}");
+        }
+    }
+}
