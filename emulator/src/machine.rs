@@ -1269,7 +1269,7 @@ mod tests {
     }
 
     /// A lane's parts of them, from the table in the manual of PTX; then its sums go where they belong among 16 rows of 8.
-    fn multiply(at: u64) {
+    fn multiply<const SIGNED: bool>(at: u64) {
         let lane = thread_x() as usize % 32;
         let (group, turn) = (lane / 4, lane % 4);
         let a = [0, 1, 2, 3].map(|word| {
@@ -1282,7 +1282,8 @@ mod tests {
         });
         // SAFETY: the emulator checks it.
         unsafe {
-            let sums = mma(mma([1, 2, 3, i32::MAX], a, b), a, b);
+            let times = |sums| if SIGNED { mma_signed(sums, a, b) } else { mma(sums, a, b) };
+            let sums = times(times([1, 2, 3, i32::MAX]));
             for (i, sum) in sums.into_iter().enumerate() {
                 let place = 8 * (group + 8 * (i / 2)) + 2 * turn + i % 2;
                 let warp = 2 * block_x() as u64 + thread_x() as u64 / 32;
@@ -1293,13 +1294,18 @@ mod tests {
 
     #[test]
     fn products_of_matrices() {
+        products(multiply::<false>, |a, b| i32::from(a) * i32::from(b));
+        // The same bytes, of which the other ones have a sign.
+        products(multiply::<true>, |a, b| i32::from(a as i8) * i32::from(b as u8));
+    }
+
+    fn products(kernel: fn(u64), times: fn(u8, i8) -> i32) {
         let device = Device::new(4 * 512, &[]);
-        assert_eq!(device.finds(&[Step::All(multiply)]), "");
+        assert_eq!(device.finds(&[Step::All(kernel)]), "");
         let found: [u8; 4 * 512] = device.read();
         for (place, bytes) in found.chunks(4).enumerate() {
             let (row, column) = (place / 8 % 16, place % 8);
-            let product: i32 =
-                (0..32).map(|k| i32::from(element_of_a(row, k)) * i32::from(element_of_b(k, column))).sum();
+            let product: i32 = (0..32).map(|k| times(element_of_a(row, k), element_of_b(k, column))).sum();
             let start = [1, 2, 3, i32::MAX][2 * (row / 8) + column % 2];
             let expected = start.wrapping_add(product).wrapping_add(product);
             assert_eq!(i32::from_le_bytes(bytes.try_into().unwrap()), expected, "row {row}, column {column}");

@@ -24,7 +24,7 @@
 
 use crate::abi::Pass;
 use crate::device::*;
-use crate::tile::whole::{Frame, RESULTS, Rounding, Tile, put, walk};
+use crate::tile::whole::{Frame, Places, Rounding, Tile, put, walk};
 
 /// Rows of a tile.
 pub const HEIGHT: i32 = 96;
@@ -110,13 +110,13 @@ unsafe fn filter<const D: usize, const J: usize, const F: usize, const M: usize,
     let frame = Frame { height: HEIGHT, pitch: PITCH, ..bands.frame };
     // SAFETY: as the caller promised.
     unsafe {
-        walk(pass, &frame, (channels, filtered, images), |tile, rows, results| {
-            sum_up::<D, J, F, M, PITCH>(pass, bands, (channels, filtered), tile, (rows, results));
+        walk(pass, &frame, (channels, filtered, images), |tile, channels, places| {
+            sum_up::<D, J, F, M, PITCH>(pass, bands, (channels, filtered), tile, places);
         });
     }
 }
 
-/// Computes this warp's part of a tile from the rows at byte `rows` of shared memory, and puts the bytes to those from `results` on.
+/// Computes this warp's part of a tile.
 ///
 /// # Safety
 /// As for [`filter`]; the rows are there.
@@ -126,7 +126,7 @@ unsafe fn sum_up<const D: usize, const J: usize, const F: usize, const M: usize,
     bands: &Bands,
     (channels, filtered): (i32, i32),
     tile: Tile,
-    (rows, results): (i32, i32),
+    places: Places,
 ) {
     const { assert!(HEIGHT % (16 * M as i32) == 0 && M <= 4) }
     let (shared, region) = (Shared::dynamic(), &pass.region);
@@ -138,7 +138,7 @@ unsafe fn sum_up<const D: usize, const J: usize, const F: usize, const M: usize,
     }
     let mut down = opaque(0);
     while down < HEIGHT && tile.y + down < region.y1 {
-        let base = (rows + (down + group) * PITCH + 16 * thread_y() + 4 * turn) / 4;
+        let base = (places.rows + (down + group) * PITCH + 16 * thread_y() + 4 * turn) / 4;
         let mut sums = [[[[0; 4]; D]; 2]; M];
         if D == 3 {
             let mut m = 0;
@@ -197,9 +197,8 @@ unsafe fn sum_up<const D: usize, const J: usize, const F: usize, const M: usize,
             // Hidden, so that the loop stays as it is: unrolled, it would spill.
             step = opaque(step + 1);
         }
-        let place = (x, tile.y + down, tile.z);
-        // SAFETY: the places in the results are this warp's; with three digits there is a list.
-        unsafe { put::<D, J, M>(pass, &bands.rounding, (channels, filtered), place, &sums, results + down * RESULTS) };
+        // SAFETY: these results are this warp's; with three digits there is a list.
+        unsafe { put::<D, J, M>(pass, &bands.rounding, (channels, filtered), (tile, down), &sums, places) };
         down += 16 * M as i32;
     }
 }

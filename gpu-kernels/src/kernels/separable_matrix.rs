@@ -22,7 +22,7 @@
 
 use crate::abi::Pass;
 use crate::device::*;
-use crate::tile::whole::{Frame, RESULTS, Rounding, Tile, put, walk};
+use crate::tile::whole::{Frame, Places, Rounding, Tile, put, walk};
 
 /// The factors of both passes, and what is done between and after them.
 #[repr(C)]
@@ -50,10 +50,13 @@ pub struct Bands {
     pub rounding: Rounding,
 }
 
+/// The most steps of the row pass whose fragments stay in registers.
+const RESIDENT: usize = 3;
+
 /// Declares the entries `name: blocks of 16 rows that a result needs, pairs of them, steps of the row pass (0: any number), the most
-/// registers of a thread`, and lists them.
+/// registers of a thread, blocks that a multiprocessor then has`, and lists them.
 macro_rules! separable_matrix {
-    ($($name:ident: $h:literal, $p:literal, $r:literal, $limit:literal;)*) => {
+    ($($name:ident: $h:literal, $p:literal, $r:literal, $limit:literal, $resident:literal;)*) => {
         kernel! {$(
             fn $name(pass: Pass, bands: Bands, channels: i32, filtered: i32, images: i32) {
                 directive!($limit);
@@ -64,17 +67,20 @@ macro_rules! separable_matrix {
         host! {
             /// The entries; of those that take a problem, the first is the fastest.
             pub const ENTRIES: &[SeparableMatrix] =
-                &[$(SeparableMatrix { entry: $name, blocks: $h, steps: $r }),*];
+                &[$(SeparableMatrix { entry: $name, blocks: $h, steps: $r, resident: $resident }),*];
         }
     };
 }
 
 separable_matrix! {
-    separable_matrix_17_near: 2, 1, 1, ".maxnreg 128";
-    separable_matrix_17: 2, 1, 0, ".maxnreg 128";
-    separable_matrix_33: 3, 2, 0, ".maxnreg 128";
-    separable_matrix_65: 5, 3, 0, ".maxnreg 128";
-    separable_matrix_97: 7, 4, 0, ".maxnreg 168";
+    separable_matrix_17_one: 2, 1, 1, ".maxnreg 80", 3;
+    separable_matrix_17_two: 2, 1, 2, ".maxnreg 112", 2;
+    separable_matrix_17_three: 2, 1, 3, ".maxnreg 128", 2;
+    separable_matrix_17: 2, 1, 0, ".maxnreg 128", 2;
+    separable_matrix_33_two: 3, 2, 2, ".maxnreg 128", 2;
+    separable_matrix_33: 3, 2, 0, ".maxnreg 128", 2;
+    separable_matrix_65: 5, 3, 0, ".maxnreg 128", 2;
+    separable_matrix_97: 7, 4, 0, ".maxnreg 168", 1;
 }
 
 host! {
@@ -87,6 +93,8 @@ host! {
         pub blocks: usize,
         /// Steps of the row pass; 0 for any number.
         pub steps: usize,
+        /// Blocks of threads for which a multiprocessor has registers.
+        pub resident: usize,
     }
 }
 
@@ -102,11 +110,11 @@ unsafe fn filter<const H: usize, const P: usize, const R: usize>(
     filtered: i32,
     images: i32,
 ) {
-    const { assert!(P == H.div_ceil(2) && R <= 1) }
+    const { assert!(P == H.div_ceil(2) && R <= RESIDENT) }
     // SAFETY: as the caller promised.
     unsafe {
-        walk(pass, &bands.frame, (channels, filtered, images), |tile, rows, results| {
-            sum_up::<H, P, R>(pass, bands, (channels, filtered), tile, (rows, results));
+        walk(pass, &bands.frame, (channels, filtered, images), |tile, channels, places| {
+            sum_up::<H, P, R>(pass, bands, (channels, filtered), tile, places);
         });
     }
 }
@@ -114,7 +122,7 @@ unsafe fn filter<const H: usize, const P: usize, const R: usize>(
 /// The digits of 16 columns of 16 rows: for each half of the columns and digit, from the lowest on, those of four rows, as a word.
 type Block = [[u32; 3]; 2];
 
-/// Computes this warp's part of a tile from the rows at byte `rows` of shared memory, and puts the bytes to those from `results` on.
+/// Computes this warp's part of a tile.
 ///
 /// # Safety
 /// As for [`filter`]; the rows are there.
@@ -124,7 +132,7 @@ unsafe fn sum_up<const H: usize, const P: usize, const R: usize>(
     bands: &Bands,
     (channels, filtered): (i32, i32),
     tile: Tile,
-    (rows, results): (i32, i32),
+    places: Places,
 ) {
     // Rows that a block of results needs besides its own.
     let apron = 16 * (H as i32 - 1);
@@ -135,15 +143,22 @@ unsafe fn sum_up<const H: usize, const P: usize, const R: usize>(
     }
     let lane = opaque(thread_x());
     let (group, turn) = (lane >> 2, lane & 3);
-    let first = (rows + bands.base + 16 * thread_y() + 4 * turn) / 4;
+    let first = (places.rows + bands.base + 16 * thread_y() + 4 * turn) >> 2;
     let (row, column) = (bands.row.wrapping_add(16 * lane as u64), bands.column.wrapping_add(16 * lane as u64));
-    // SAFETY: the fragments are there; the rows are, and others are not read; all lanes are here at each product. The places in the results
+    // SAFETY: the fragments are there; the rows are, and others are not read; all lanes are here at each product. The results
     // are this warp's, and there is a list.
     unsafe {
-        let near = if R == 1 { fragments(row) } else { [[0; 4]; 3] };
+        let mut near = [[[0; 4]; 3]; RESIDENT];
+        let mut step = 0;
+        while step < R {
+            near[step] = fragments(row.wrapping_add(1536 * step as u64));
+            step += 1;
+        }
         let mut blocks: [Block; H] = [[[0; 3]; 2]; H];
         let mut down = opaque(0);
         while down < bands.frame.height + apron && tile.y + down < region.y1 + apron {
+            // Before the row pass, so that they are there when it has ended.
+            let first_two = fragments(column);
             let mut h = 1;
             while h < H {
                 blocks[h - 1] = blocks[h];
@@ -152,9 +167,8 @@ unsafe fn sum_up<const H: usize, const P: usize, const R: usize>(
             blocks[H - 1] = across::<R>(bands, (first, down + group), row, &near);
             let above = down - apron;
             if above >= 0 {
-                let sums = along::<H, P>(bands, column, &blocks);
-                let place = (x, tile.y + above, tile.z);
-                put::<3, 2, 1>(pass, &bands.rounding, (channels, filtered), place, &[sums], results + above * RESULTS);
+                let sums = along::<H, P>(bands, column, first_two, &blocks);
+                put::<3, 2, 1>(pass, &bands.rounding, (channels, filtered), (tile, above), &[sums], places);
             }
             // Hidden, so that the loop stays as it is.
             down = opaque(down + 16);
@@ -172,31 +186,29 @@ unsafe fn across<const R: usize>(
     bands: &Bands,
     (first, row): (i32, i32),
     fragment: u64,
-    near: &[[u32; 4]; 3],
+    near: &[[[u32; 4]; 3]; RESIDENT],
 ) -> Block {
-    let shared = Shared::dynamic();
     // Below the rows that were fetched, the column has no taps: any row will do.
-    let last = bands.frame.fetched() - 1;
-    let upper = first + (if row < last { row } else { last }) * (bands.frame.pitch / 4);
-    let lower = first + (if row + 8 < last { row + 8 } else { last }) * (bands.frame.pitch / 4);
+    let (last, pitch) = (bands.frame.fetched() - 1, bands.frame.pitch >> 2);
+    let upper = first + (if row < last { row } else { last }) * pitch;
+    let lower = first + (if row + 8 < last { row + 8 } else { last }) * pitch;
     let mut sums = [[[0; 4], [bands.start; 4], [0; 4]]; 2];
-    let mut step = 0;
-    while step < if R == 1 { 1 } else { bands.steps } {
-        // SAFETY: as the caller promised.
-        unsafe {
-            let taps = if R == 1 { *near } else { fragments(fragment.wrapping_add(1536 * step as u64)) };
-            let image = [
-                [shared.load_word(upper + 8 * step), shared.load_word(upper + 8 * step + 4)],
-                [shared.load_word(lower + 8 * step), shared.load_word(lower + 8 * step + 4)],
-            ];
-            let mut d = 0;
-            while d < 3 {
-                sums[0][d] = mma_signed(sums[0][d], taps[d], image[0]);
-                sums[1][d] = mma_signed(sums[1][d], taps[d], image[1]);
-                d += 1;
+    // SAFETY: as the caller promised.
+    unsafe {
+        if R > 0 {
+            let mut step = 0;
+            while step < R {
+                multiply(&mut sums, &near[step], upper + 8 * step as i32, lower + 8 * step as i32);
+                step += 1;
+            }
+        } else {
+            let mut step = opaque(0);
+            while step < bands.steps {
+                let taps = fragments(fragment.wrapping_add(1536 * step as u64));
+                multiply(&mut sums, &taps, upper + 8 * step, lower + 8 * step);
+                step = opaque(step + 1);
             }
         }
-        step = if R == 1 { 1 } else { opaque(step + 1) };
     }
     let mut block = [[0; 3]; 2];
     let mut half = 0;
@@ -222,7 +234,30 @@ unsafe fn across<const R: usize>(
     block
 }
 
-/// The column pass: for both halves of the columns, the sums of each weight, from the lowest on.
+/// Adds a step of the row pass: a lane's words of the image are those from number `upper` on, and from `lower` on 8 rows further down.
+///
+/// # Safety
+/// As for [`across`].
+#[inline(always)]
+unsafe fn multiply(sums: &mut [[[i32; 4]; 3]; 2], taps: &[[u32; 4]; 3], upper: i32, lower: i32) {
+    let shared = Shared::dynamic();
+    // SAFETY: as the caller promised.
+    unsafe {
+        let image = [
+            [shared.load_word(upper), shared.load_word(upper + 4)],
+            [shared.load_word(lower), shared.load_word(lower + 4)],
+        ];
+        let mut d = 0;
+        while d < 3 {
+            sums[0][d] = mma_signed(sums[0][d], taps[d], image[0]);
+            sums[1][d] = mma_signed(sums[1][d], taps[d], image[1]);
+            d += 1;
+        }
+    }
+}
+
+/// The column pass: for both halves of the columns, the sums of each weight, from the lowest on. `first_two` are the fragments of the first
+/// two blocks.
 ///
 /// # Safety
 /// As for [`sum_up`]; all lanes call together.
@@ -230,14 +265,14 @@ unsafe fn across<const R: usize>(
 unsafe fn along<const H: usize, const P: usize>(
     bands: &Bands,
     fragment: u64,
+    first_two: [[u32; 4]; 3],
     blocks: &[Block; H],
 ) -> [[[i32; 4]; 3]; 2] {
-    let start = bands.rounding.start;
-    let mut sums = [[[start[0]; 4], [start[1]; 4], [0; 4]]; 2];
+    let mut sums = [[[0; 4], [bands.rounding.start[1]; 4], [0; 4]]; 2];
     let mut pair = 0;
     while pair < P {
         // SAFETY: as the caller promised.
-        let taps = unsafe { fragments(fragment.wrapping_add(1536 * pair as u64)) };
+        let taps = if pair == 0 { first_two } else { unsafe { fragments(fragment.wrapping_add(1536 * pair as u64)) } };
         let mut weight = 0;
         while weight < 3 {
             // Digits of the taps and of the blocks whose numbers make `weight + 2`.

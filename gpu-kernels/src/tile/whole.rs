@@ -18,7 +18,7 @@ pub const WIDTH: i32 = 128;
 pub const BLOCK: (u32, u32) = (32, 8);
 
 /// Bytes of a row of results in shared memory: an odd multiple of 16, as the pitch is, so that neighbouring rows lie in other banks.
-pub(crate) const RESULTS: i32 = WIDTH + 16;
+const RESULTS: i32 = WIDTH + 16;
 
 /// The rows that a tile needs, in shared memory.
 #[repr(C)]
@@ -72,6 +72,15 @@ pub(crate) struct Tile {
     pub(crate) z: i32,
 }
 
+/// Where the rows of a tile are, and where its results go.
+#[derive(Clone, Copy)]
+pub(crate) struct Places {
+    /// The byte of shared memory at which the rows begin.
+    pub(crate) rows: i32,
+    /// The same of the results.
+    pub(crate) results: i32,
+}
+
 /// The tiles of a pass, in the order in which blocks take them.
 struct Tiles {
     height: i32,
@@ -103,8 +112,7 @@ impl Tiles {
     }
 }
 
-/// Brings the rows of tile after tile, lets `sum_up` compute a tile's results from its rows, and writes them. `sum_up` takes the tile, and
-/// the bytes of shared memory at which rows and results begin.
+/// Brings the rows of tile after tile, lets `sum_up` compute a tile's results from its rows, and writes them. `sum_up` takes the tile, the channels, and where rows and results are.
 ///
 /// # Safety
 /// `pass` describes allocated memory, with at most 2^30 values in a row. The launch has blocks of [`BLOCK`], any number of them in x, and
@@ -114,7 +122,7 @@ pub(crate) unsafe fn walk(
     pass: &Pass,
     frame: &Frame,
     (channels, filtered, images): (i32, i32, i32),
-    sum_up: impl Fn(Tile, i32, i32),
+    sum_up: impl Fn(Tile, i32, Places),
 ) {
     let tiles = Tiles::new(pass, frame.height, channels, images);
     let mut number = block_x();
@@ -140,7 +148,7 @@ pub(crate) unsafe fn walk(
             copies_commit();
             copies_wait::<1>();
             barrier();
-            sum_up(tile, buffer, 2 * rows);
+            sum_up(tile, channels, Places { rows: buffer, results: 2 * rows });
             barrier();
             write(pass, frame.height, (channels, filtered), tile, 2 * rows);
             buffer = rows - buffer;
@@ -262,68 +270,75 @@ unsafe fn four(pass: &Pass, line: Row<'_>, channels: i32, first: i32) -> u32 {
     word
 }
 
-/// Makes bytes of the sums of 16 values and M times 16 rows, as the lanes hold them after products, and puts them to the results, of which
-/// row 0 begins at byte `results` of shared memory; notes those in doubt. `(x, y, z)` is the first value, row and image.
+/// Makes bytes of the sums of 16 values and M times 16 rows, from row `down` of a tile on, as the lanes hold them after products, and puts them
+/// to the results; notes those in doubt.
 ///
 /// `sums[m][j][d]` are a lane's of the rows from `16 * m` on, half `j`, digit `d`. With J = 2, the values of the halves lie in turn, two by two;
 /// with J = 1, half `j` are the values from `8 * j` on.
 ///
 /// # Safety
-/// Those bytes are this warp's, and there is a list of doubts if there are three digits.
+/// The results of these rows and of the warp's 16 values are this warp's, and there is a list of doubts if there are three digits.
 #[inline(always)]
 pub(crate) unsafe fn put<const D: usize, const J: usize, const M: usize>(
     pass: &Pass,
     rounding: &Rounding,
     (channels, filtered): (i32, i32),
-    (x, y, z): (i32, i32, i32),
+    (tile, down): (Tile, i32),
     sums: &[[[[i32; 4]; D]; 2]; M],
-    results: i32,
+    places: Places,
 ) {
     const { assert!(M <= 4) }
     let (shared, region) = (Shared::dynamic(), &pass.region);
     let lane = opaque(thread_x());
     let (group, turn) = (lane >> 2, lane & 3);
+    let beside = 16 * thread_y();
+    let end = region.y1 - tile.y;
     let mut doubts = 0;
     let mut m = 0;
-    while m < 2 * M {
-        // Rows `group` and `group + 8` of each 16.
-        let (above, pair) = (m / 2, 2 * (m % 2));
-        let mut bytes = [[0; 2]; 2];
-        let (mut bits, mut least) = ([[0; 2]; 2], u32::MAX);
-        let mut v = 0;
-        while v < 4 {
-            let (j, i) = (v / 2, v % 2);
-            let mut digits = [0; D];
-            let mut d = 0;
-            while d < D {
-                digits[d] = sums[above][j][d][pair + i];
-                d += 1;
+    while m < M {
+        let (mut bits, mut least) = ([0; 8], u32::MAX);
+        // Rows `group` and `group + 8` of 16.
+        let mut lower = 0;
+        while lower < 2 {
+            let mut bytes = [[0; 2]; 2];
+            let mut v = 0;
+            while v < 4 {
+                let (j, i) = (v / 2, v % 2);
+                let mut digits = [0; D];
+                let mut d = 0;
+                while d < D {
+                    digits[d] = sums[m][j][d][2 * lower + i];
+                    d += 1;
+                }
+                bytes[j][i] = joined(rounding, &digits);
+                if D == 3 {
+                    let whole = bytes[j][i];
+                    bytes[j][i] = whole >> rounding.shift;
+                    let behind = (whole as u32) << (32 - rounding.shift);
+                    bits[4 * lower + v] = behind;
+                    least = if behind < least { behind } else { least };
+                }
+                v += 1;
             }
-            bytes[j][i] = joined(rounding, &digits);
-            if D == 3 {
-                let whole = bytes[j][i];
-                bytes[j][i] = whole >> rounding.shift;
-                bits[j][i] = (whole as u32) << (32 - rounding.shift);
-                least = if bits[j][i] < least { bits[j][i] } else { least };
+            let row = down + 16 * m as i32 + 8 * lower as i32 + group;
+            let to = places.results + row * RESULTS + beside;
+            // SAFETY: as the caller promised.
+            unsafe {
+                if J == 2 {
+                    let high = pack_bytes(bytes[1][1], bytes[1][0], 0);
+                    let word = pack_bytes(bytes[0][1], bytes[0][0], high);
+                    shared.store((to >> 2) + turn, f32::from_bits(word));
+                } else {
+                    shared.store_u16(to + 2 * turn, pack_bytes(bytes[0][1], bytes[0][0], 0));
+                    shared.store_u16(to + 2 * turn + 8, pack_bytes(bytes[1][1], bytes[1][0], 0));
+                }
             }
-            v += 1;
-        }
-        let to = results + (8 * m as i32 + group) * RESULTS + 16 * thread_y();
-        // SAFETY: as the caller promised.
-        unsafe {
-            if J == 2 {
-                let high = pack_bytes(bytes[1][1], bytes[1][0], 0);
-                let word = pack_bytes(bytes[0][1], bytes[0][0], high);
-                shared.store(to / 4 + turn, f32::from_bits(word));
-            } else {
-                shared.store_u16(to + 2 * turn, pack_bytes(bytes[0][1], bytes[0][0], 0));
-                shared.store_u16(to + 2 * turn + 8, pack_bytes(bytes[1][1], bytes[1][0], 0));
-            }
+            lower += 1;
         }
         if D == 3 && least < rounding.near {
             let mut v = 0;
-            while v < 4 {
-                doubts |= if bits[v / 2][v % 2] < rounding.near { 1 << (4 * m + v) } else { 0 };
+            while v < 8 {
+                doubts |= if bits[v] < rounding.near { 1 << (8 * m + v) } else { 0 };
                 v += 1;
             }
         }
@@ -332,15 +347,15 @@ pub(crate) unsafe fn put<const D: usize, const J: usize, const M: usize>(
     let mut number = opaque(0);
     while doubts != 0 {
         if doubts & 1 != 0 {
-            let y = y + 8 * (number >> 2) + group;
+            let row = down + 8 * (number >> 2) + group;
             let (j, i) = (number >> 1 & 1, number & 1);
-            let value = x + if J == 2 { 4 * turn + 2 * j + i } else { 8 * j + 2 * turn + i };
+            let value = tile.x + beside + if J == 2 { 4 * turn + 2 * j + i } else { 8 * j + 2 * turn + i };
             let pixel = (value as u32).checked_div(channels as u32).unwrap_or(0) as i32;
             let channel = value - channels * pixel;
-            if y < region.y1 && pixel >= region.x0 && pixel < region.x1 && channel < filtered {
+            if row < end && pixel >= region.x0 && pixel < region.x1 && channel < filtered {
                 // Channels that are not filtered are not counted in the list.
                 // SAFETY: with three digits there is a list.
-                unsafe { note(pass, pixel, y, z * filtered + channel) };
+                unsafe { note(pass, pixel, tile.y + row, tile.z * filtered + channel) };
             }
         }
         doubts >>= 1;

@@ -23,8 +23,10 @@ pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
     prepare: |problem| Passes::find(problem).map(|passes| Prepared::new(Variant::SeparableMatrix, passes)),
     cost: |problem, machine| {
         // By products for 256 results, those of rows that tiles share counted; for one channel.
-        const TIMES: Times =
-            Times { h200: &[(18.0, 1.3), (60.0, 2.6), (100.0, 4.0)], h100: &[(18.0, 1.3), (60.0, 2.6), (100.0, 4.0)] };
+        const TIMES: Times = Times {
+            h200: &[(18.8, 1.9), (31.8, 2.0), (38.4, 2.6), (60.0, 3.9), (120.0, 8.5)],
+            h100: &[(18.8, 1.9), (31.8, 2.0), (38.4, 2.6), (60.0, 3.9), (120.0, 8.5)],
+        };
         // Microseconds to settle a million results, for each tap.
         const SETTLE: f64 = 10.0;
         // Of a problem that it declines: longer than anything else takes.
@@ -40,9 +42,9 @@ pub(crate) struct WholePair {
     row: Vec<i32>,
     column: Vec<i32>,
     across: Across,
-    /// What the sums of the lowest and of the second weight begin with, bits of a joined sum behind the point, and the distance from a half
-    /// at which one is in doubt.
-    start: [i32; 2],
+    /// What the sums of the second weight begin with, bits of a joined sum behind the point, and the distance from a half at which one is in
+    /// doubt.
+    start: i32,
     shift: i32,
     near: i32,
 }
@@ -140,8 +142,8 @@ impl WholePair {
             + low_range
             + 0.5
             + unit * others;
-        // All of this is in f64, and the middle is rounded to 256ths.
-        let error = error * (1.0 + 1e-9) + 0.01;
+        // All of this is in f64, and the middle is rounded.
+        let error = error * (1.0 + 1e-9) + 0.51;
         let half = 2f64.powi(shift - 1);
         if error >= half / 2.0 {
             return None;
@@ -149,15 +151,15 @@ impl WholePair {
         let near = error as i64 + 1;
         let middle =
             unit * (column.iter().sum::<f64>() * MIDDLE * row_middle + column_middle * row_sum) + low_middle + 0.5;
-        let moved_sum = moved as f64 * sum(&column_taps) as f64 / 2f64.powi(16);
-        let middle = (256.0 * (middle + half + near as f64) - moved_sum).round() as i64;
+        let moved_sum = moved as f64 * sum(&column_taps) as f64 / 2f64.powi(24);
+        let start = (middle + half + near as f64 - moved_sum).round() as i64;
         let greatest_sum = 255.0 * row_weight * column_weight * unit + half + 2.0 * near as f64 + error;
-        let second = i32::try_from(middle >> 8).ok().filter(|_| greatest_sum < 2f64.powi(31))?;
+        let start = i32::try_from(start).ok().filter(|_| greatest_sum < 2f64.powi(31))?;
         Some(Self {
             row: row_taps,
             column: column_taps,
             across: Across { start: ((256 * moved + 128) >> across) as u32 as i32, more: across },
-            start: [(middle & 255) as i32, second],
+            start,
             shift,
             near: near as i32,
         })
@@ -212,6 +214,9 @@ impl WholePair {
 /// The most taps of a row: no sum of a digit overflows, and more would not fit in shared memory.
 const MOST_COLS: usize = 1024;
 
+/// Bytes of shared memory that each block has besides, as CUDA's manual says for compute capability 8.0 and up.
+const OWN: usize = 1024;
+
 /// The launch for a problem.
 #[derive(Debug)]
 struct Passes {
@@ -249,9 +254,10 @@ impl Passes {
         let mut passes = Self { channels, begin, steps, chunks, rows, heights: Vec::new(), entry };
         let bytes = |height: i32| passes.frame(height, 0).shared_bytes() as usize;
         let least = problem.fits_shared_memory(bytes(16), "its rows")? as usize;
-        // As many rows as leave room for two blocks on a multiprocessor; fewer where there are not so many.
-        let most = (problem.place.machine().shared_memory / 2).max(least);
-        passes.heights = [192, 144, 96, 64, 48, 32, 16].into_iter().filter(|&height| bytes(height) <= most).collect();
+        // As many rows as leave room for the blocks that registers have room for; fewer where there are not so many tiles.
+        let most = (problem.place.machine().shared_memory / entry.resident - OWN).max(least);
+        passes.heights =
+            [192, 160, 128, 96, 64, 48, 32, 16].into_iter().filter(|&height| bytes(height) <= most).collect();
         Ok(passes)
     }
 
@@ -299,7 +305,7 @@ impl Work for Passes {
             third: 256 << more,
             frame: self.frame(height, anchor_y),
             rounding: Rounding {
-                start: whole.start,
+                start: [0, whole.start],
                 shift: whole.shift,
                 near: (2 * whole.near as u32) << (32 - whole.shift),
             },
@@ -326,7 +332,7 @@ mod tests {
 
     /// What the kernel makes of a window of bytes, row by row: the joined sum, by its own arithmetic.
     fn joined(pair: &WholePair, window: &[u8]) -> i32 {
-        let mut sums = pair.start;
+        let mut sums = [0, pair.start];
         let mut greatest = 0;
         for (line, &down) in window.chunks(pair.row.len()).zip(&pair.column) {
             let digits = |number: u32| -> i32 {

@@ -47,9 +47,12 @@ const BELIEVED: f64 = 64.0;
 const HOPELESS: [f64; 2] = [32.0, 2.0];
 
 /// Calls on the faster device take at least so many times what a trial of the slower one costs more: before its first trial, before the
-/// next two, and before any other. The first ones follow soon: a device that has waited takes longer than one that is at work. With 16 between
-/// them, 256x256 bytes stayed on the CPU of a host with an H200, for 86 us instead of 53.
+/// next two, and before any other.
 const PATIENCE: [f64; 3] = [4.0, 2.0, 64.0];
+
+/// The next two trials follow at once if the slower device seems to take at most so many times as long: a device that has waited takes longer than
+/// one that is at work. With other calls between them, 256x256 bytes stayed on the CPU of a host with an H200, for 80 us instead of 56.
+const CLOSE: f64 = 4.0;
 
 /// Most kinds of calls to remember.
 const MOST_KINDS: usize = 4096;
@@ -206,7 +209,7 @@ impl Where {
     }
 }
 
-/// How a measured time compares with the predicted one: the middle of the last three, so that one outlier changes nothing for long.
+/// How a measured time compares with the predicted one: the least of the last three, as what goes wrong makes a run slower.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ratio {
     last: [f64; 3],
@@ -221,14 +224,8 @@ impl Ratio {
     }
 
     fn typical(&self) -> Option<f64> {
-        let [a, b, c] = self.last;
-        match self.count {
-            0 => None,
-            1 => Some(a),
-            // What goes wrong makes a run slower.
-            2 => Some(a.min(b)),
-            _ => Some(a.min(b).max(a.max(b).min(c))),
-        }
+        let known = &self.last[..self.count.min(3) as usize];
+        known.iter().copied().reduce(f64::min)
     }
 }
 
@@ -343,6 +340,7 @@ impl Learned {
         }
         let (most, patience) = match tried {
             0 => (HOPELESS[0], PATIENCE[0]),
+            1 | 2 if other <= CLOSE * best => (HOPELESS[0], 0.0),
             1 | 2 => (HOPELESS[0], PATIENCE[1]),
             _ => (HOPELESS[1], PATIENCE[2]),
         };
@@ -607,12 +605,12 @@ mod tests {
         learned.note(KIND, Where::Cpu, 1e-3, 4e-3);
         learned.note(KIND, Where::Cpu, 1e-3, 1.0);
         assert_eq!(learned.corrected(KIND, predicted).cpu, 4e-3);
-        // Two of them do, and two right ones heal it.
-        learned.note(KIND, Where::Cpu, 1e-3, 1.0);
-        assert!(learned.corrected(KIND, predicted).cpu > 0.05);
+        // Three in a row do, and one right one heals it.
         for _ in 0..2 {
-            learned.note(KIND, Where::Cpu, 1e-3, 4e-3);
+            learned.note(KIND, Where::Cpu, 1e-3, 1.0);
         }
+        assert!(learned.corrected(KIND, predicted).cpu > 0.05);
+        learned.note(KIND, Where::Cpu, 1e-3, 4e-3);
         assert_eq!(learned.corrected(KIND, predicted).cpu, 4e-3);
         for nonsense in [0.0, -1.0, f64::NAN] {
             learned.note(KIND, Where::Cpu, 1e-3, nonsense);
