@@ -72,7 +72,8 @@ const SLACK: u32 = 8;
 /// 33 3893 and 3286. Lower limits, which spill more, are slower again. Rows of bytes as they lie, 7x7, three and four channels: 687 and
 /// 947 with a limit that spills nothing, 663 and 914 with one that spills. `gradient_8bit`: 171 for u8 to f32, and 228 with half as many pixels a
 /// lane and no limit. `settle` needs 64 registers for all its blocks to run at the same time. `matrix_` spills a few registers around its
-/// loop over tiles, none in the loop over taps; `fused_flat_` as many as 48 bytes, and its measured times are with them.
+/// loop over tiles, none in the loop over taps; `fused_flat_` as many as 48 bytes, and its measured times are with them. `separable_columns_` of 3 to 7 taps
+/// spill in code for edges and epilogues, so that twice as many warps run.
 const SPILLS: [(&str, u32); 9] = [
     ("fused_flat_", 64),
     ("sliding_8bit_", 320),

@@ -95,8 +95,7 @@ host! {
 /// Filters tile after tile.
 ///
 /// # Safety
-/// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The launch has the block shape stated above,
-/// any number of blocks in x, and [`shared_bytes`] of shared memory.
+/// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The rest as for [`walk`].
 #[inline(always)]
 unsafe fn filter<const D: usize, const J: usize, const F: usize, const M: usize, const PITCH: i32>(
     pass: &Pass,

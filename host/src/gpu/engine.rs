@@ -94,7 +94,7 @@ impl Engine {
 
     /// What kernels that take whole numbers depend on.
     pub(crate) fn numbers(&self) -> Numbers {
-        Numbers { window: self.taps.whole().map(Whole::digits), pair: self.taps.whole_pair().map(WholePair::digits) }
+        Numbers { window: self.taps.whole().map(Whole::digits), pair: self.taps.whole_pair().map(WholePair::share) }
     }
 
     /// What a run may take.
@@ -240,12 +240,12 @@ impl Engine {
             return Ok(&Uncertainty::NONE);
         };
         if variant.takes_bytes_alone() {
-            let (cell, digits) = match variant.family() {
-                Family::Separable => (&self.uncertainties[4], self.numbers().pair),
-                _ => (&self.uncertainties[3], self.numbers().window),
+            let (cell, share) = match variant.family() {
+                Family::Separable => (&self.uncertainties[4], self.taps.whole_pair().map(WholePair::share)),
+                _ => (&self.uncertainties[3], self.taps.whole().map(Whole::share)),
             };
-            let share = digits.map_or(0.0, |digits| digits.share);
-            return crate::memory::once(cell, || Ok(Uncertainty::of_whole(self.taps.filter(), share)));
+            let uncertainty = || Ok(Uncertainty::of_whole(self.taps.filter(), share.unwrap_or(0.0)));
+            return crate::memory::once(cell, uncertainty);
         }
         let family = variant.family();
         let cell = match family {

@@ -30,13 +30,11 @@ pub(super) static MATRIX: Kernel = Kernel {
             h200: &[(14.0, 1.27), (42.0, 1.82), (105.0, 2.75), (195.0, 4.4), (255.0, 5.3), (525.0, 8.3), (750.0, 13.6)],
             h100: &[(14.0, 1.27), (42.0, 1.82), (105.0, 2.75), (195.0, 4.4), (255.0, 5.3), (525.0, 8.3), (750.0, 13.6)],
         };
-        // Microseconds to settle a million results, for each tap.
-        const SETTLE: f64 = 10.0;
-        // Of a problem that it declines: longer than anything else takes.
-        const DECLINED: f64 = 1e9;
-        let (Some(digits), Ok(layout)) = (problem.numbers.window, Layout::find(problem)) else { return DECLINED };
+        let (Some(digits), Ok(layout)) = (problem.numbers.window, Layout::find(problem)) else {
+            return whole::DECLINED;
+        };
         let products = layout.time(problem.rows) * digits.count as usize;
-        TIMES.on(machine, products as f64) + SETTLE * digits.share * problem.taps()
+        TIMES.on(machine, products as f64) + whole::SETTLE * digits.share * problem.taps()
     },
 };
 
@@ -270,7 +268,7 @@ impl Work for Products {
         let (whole, fragments) = job.taps.bands(channels, |whole, size| whole.bands(&self.layout, size))?;
         let exact = whole.is_exact();
         let frame = self.layout.frame(rows, job.window.anchor_y as usize);
-        let bands = Bands {
+        let bands = |frame| Bands {
             places: fragments + 4 * self.layout.fragments(rows, whole.digits) as u64,
             fragments,
             steps: self.layout.steps(rows) as i32,
@@ -281,11 +279,9 @@ impl Work for Products {
                 near: if exact { 0 } else { (2 * whole.near as u32) << (40 - whole.bits) },
             },
         };
-        let filtered = if self.takes_pixels() { job.filtered } else { 1 };
-        let channels = (channels as u32, filtered);
         // SAFETY: `find` checked the limits, and the shared memory; the bands are the filter's, for this layout; the pass describes
         // allocated memory, and has a list if results may be in doubt.
-        unsafe { whole::launch(self.entry.entry, |_| bands, (frame, &[HEIGHT]), job, channels, stream) }
+        unsafe { whole::launch(self.entry.entry, bands, (frame, &[HEIGHT]), job, channels as u32, stream) }
     }
 
     fn takes_pixels(&self) -> bool {

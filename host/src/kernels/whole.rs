@@ -30,9 +30,15 @@ pub(crate) struct Digits {
 pub(crate) struct Numbers {
     /// All taps of the window.
     pub(crate) window: Option<Digits>,
-    /// A row and a column, whose digits are three.
-    pub(crate) pair: Option<Digits>,
+    /// A row and a column, whose digits are three: the share of results that are in doubt.
+    pub(crate) pair: Option<f64>,
 }
+
+/// Microseconds to settle a million results, for each tap.
+pub(super) const SETTLE: f64 = 10.0;
+
+/// The cost of a problem that a kernel declines: longer than anything else takes.
+pub(super) const DECLINED: f64 = 1e9;
 
 /// The greatest tap in three digits: 127 in each.
 pub(super) const GREATEST: f64 = 8_355_711.0;
@@ -82,7 +88,8 @@ impl Begin {
 }
 
 /// Puts a kernel into the stream that walks tiles, as many blocks as run at a time; then, if the border says so, the one that copies the
-/// pixels to keep.
+/// pixels to keep. A tile has the one of these heights with which all tiles are soonest done; `bands` are made for its rows, `frame` but for
+/// the height.
 ///
 /// # Safety
 /// As for the kernel: `find` checked its limits, `bands` are made for it, and the pass describes allocated memory, and has a list if
@@ -90,10 +97,10 @@ impl Begin {
 #[cfg(feature = "gpu")]
 pub(super) unsafe fn launch<B: Copy>(
     entry: Entry<(Pass, B, i32, i32, i32)>,
-    bands: impl FnOnce(i32) -> B,
+    bands: impl FnOnce(Frame) -> B,
     (frame, heights): (Frame, &[i32]),
     job: &Job<'_>,
-    (channels, filtered): (u32, u32),
+    channels: u32,
     stream: &mut Stream,
 ) -> crate::Result<()> {
     let pass = super::keep::left_out(job.pass);
@@ -104,20 +111,23 @@ pub(super) unsafe fn launch<B: Copy>(
     // All of them lie in the GPU's memory, so they are fewer than an i32 counts.
     let tiles =
         |height: i32| across * u64::from(((region.y1 - region.y0) as u32).div_ceil(height as u32)) * u64::from(images);
-    let mut best: Option<(u64, i32, u32, u64)> = None;
+    let mut best: Option<(u64, Frame, u32, u64)> = None;
     for &height in heights {
-        let shared = Frame { height, ..frame }.shared_bytes() as u32;
+        let frame = Frame { height, ..frame };
+        let shared = frame.shared_bytes() as u32;
         let slots = stream.gpu().resident_blocks(entry.name(), BLOCK.0 * BLOCK.1, shared)?.max(1);
         // Rounds of all blocks, each of which takes as long as its tile's rows and those that it shares with the next tile.
         let time = tiles(height).div_ceil(slots) * slots * (height + frame.rows + 15) as u64;
         if best.is_none_or(|(least, ..)| time < least) {
-            best = Some((time, height, shared, slots));
+            best = Some((time, frame, shared, slots));
         }
     }
-    let (_, height, shared, slots) = best.expect("there is a height");
+    let (_, frame, shared, slots) = best.expect("there is a height");
     // A multiprocessor that has one tile more than others shares it among its blocks: as many of them as there are places.
-    let grid = Grid { blocks: (tiles(height).min(slots) as u32, 1, 1), block: (BLOCK.0, BLOCK.1, 1), shared };
-    let arguments = (pass, bands(height), channels as i32, filtered as i32, images as i32);
+    let grid = Grid { blocks: (tiles(frame.height).min(slots) as u32, 1, 1), block: (BLOCK.0, BLOCK.1, 1), shared };
+    // A plane of its own is all that a kernel for one channel has.
+    let filtered = if channels > 1 { job.filtered } else { 1 };
+    let arguments = (pass, bands(frame), channels as i32, filtered as i32, images as i32);
     // SAFETY: as the caller promised.
     unsafe { stream.enqueue(entry, grid, &arguments)? };
     super::keep::restore(job, stream)
