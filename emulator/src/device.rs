@@ -131,6 +131,8 @@ pub(crate) fn opaque(value: i32) -> i32 {
     value
 }
 
+pub(crate) fn keep_rolled() {}
+
 pub(crate) fn mul_wide(a: i32, b: i32) -> i64 {
     i64::from(a) * i64::from(b)
 }

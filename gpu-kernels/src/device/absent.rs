@@ -79,6 +79,7 @@ absent! {
     fn fma(a: f32, b: f32, c: f32) -> f32;
     fn fma_in_place(a: f32, b: f32, c: f32) -> f32;
     fn opaque(value: i32) -> i32;
+    fn keep_rolled();
     fn mul_wide(a: i32, b: i32) -> i64;
     fn copies_commit();
     fn prefetch(at: u64);

@@ -42,6 +42,13 @@ pub(crate) fn opaque(value: i32) -> i32 {
     hidden
 }
 
+/// Keeps the loop around it from being unrolled by the assembler, which [`opaque`] does not: it stands first in the loop's body.
+#[inline(always)]
+pub(crate) fn keep_rolled() {
+    // SAFETY: says something about a loop, and does nothing.
+    unsafe { asm!(".pragma \"nounroll\";", options(nomem, nostack, preserves_flags)) }
+}
+
 /// The 64-bit product of two 32-bit numbers: one instruction, where the compiler would often take three.
 #[inline(always)]
 pub(crate) fn mul_wide(a: i32, b: i32) -> i64 {

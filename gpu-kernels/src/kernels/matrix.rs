@@ -155,6 +155,10 @@ unsafe fn sum_up<const D: usize, const J: usize, const F: usize, const M: usize,
         let mut next = unsafe { load_words::<2>(place) };
         let mut step = opaque(0);
         while step < bands.steps {
+            if J == 1 {
+                // The assembler would unroll it, and spill: these entries have few registers.
+                keep_rolled();
+            }
             // SAFETY: there are so many places and fragments; the places lie in the rows. All lanes are here.
             unsafe {
                 let halves = next;
