@@ -22,6 +22,7 @@ mod steps;
 mod stored;
 mod streamed;
 mod table;
+mod worst;
 
 use std::process::ExitCode;
 
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
         concurrency::trials(selection, &gpu),
         devices::trials(&gpu),
         huge::trials(selection, &gpu),
+        worst::trials(selection, &gpu),
         sanitize::trials(),
         emulated::trials(),
     ]
