@@ -11,8 +11,8 @@ use lzma_rust2::{LzmaOptions, LzmaReader, LzmaWriter};
 use crate::{Error, KernelBuilder, MACHINES, Result, TIERS, at, module};
 
 /// Bytes of PTX to compress together. More make a smaller program, since neighbours are alike. But all that stands before
-/// an entry has to be unpacked with it, which takes 2 ms at most so.
-const GROUP: usize = 256 << 10;
+/// an entry has to be unpacked with it.
+const GROUP: usize = 1 << 20;
 
 /// What LZMA predicts a byte of PTX from: the bits of the byte before it.
 const TEXT: Model = Model { lc: 3, lp: 0, pb: 0 };
