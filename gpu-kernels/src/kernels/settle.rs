@@ -203,6 +203,8 @@ unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, a
 const AT_ONCE: usize = 12;
 /// The same, of taps that lanes take in turn.
 const TAPS_AT_ONCE: usize = 5;
+/// The same under windows that leave the image: one result at an edge, taken tap by tap, would have all others wait for it.
+const EDGE_AT_ONCE: usize = 3;
 /// Zeros behind a column's taps in memory, and behind a window's, so that a lane can take so many at a time.
 pub const PADDING: usize = if AT_ONCE > 32 * TAPS_AT_ONCE { AT_ONCE } else { 32 * TAPS_AT_ONCE };
 
@@ -241,9 +243,20 @@ unsafe fn by_columns(source: &Source<'_>, window: &Window, exact: Exact, (left, 
                 r += AT_ONCE as i32;
             }
             while r < window.rows {
-                let value = source.row(top + r).pixel(left + c) as f64;
-                down = fma_f64(load_f64(exact.column.wrapping_add(8 * r as u64)), value, down);
-                r = opaque(r + 1);
+                let mut at = [(left + c, 0); EDGE_AT_ONCE];
+                let mut n = 0;
+                while n < EDGE_AT_ONCE {
+                    at[n].1 = top + (r + n as i32).min(window.rows - 1);
+                    n += 1;
+                }
+                let values = gathered(source, at);
+                let taps = exact.column.wrapping_add(8 * r as u64);
+                let mut n = 0;
+                while n < EDGE_AT_ONCE {
+                    down = fma_f64(load_f64(taps.wrapping_add(8 * n as u64)), values[n], down);
+                    n += 1;
+                }
+                r = opaque(r + EDGE_AT_ONCE as i32);
             }
             sum = fma_f64(load_f64(exact.row.wrapping_add(8 * c as u64)), down, sum);
         }
@@ -289,9 +302,22 @@ unsafe fn by_definition(source: &Source<'_>, window: &Window, taps: u64, (left, 
                 c += AT_ONCE as i32;
             }
             while c < window.cols {
-                let value = source.row(top + r).pixel(left + c) as f64;
-                sum = add_f64(sum, mul_f64(load_f64(taps.wrapping_add(8 * c as u64)), value));
-                c = opaque(c + 1);
+                let (mut at, mut weights) = ([(0, top + r); EDGE_AT_ONCE], [0.0; EDGE_AT_ONCE]);
+                let mut n = 0;
+                while n < EDGE_AT_ONCE {
+                    let column = (c + n as i32).min(window.cols - 1);
+                    at[n].0 = left + column;
+                    weights[n] = load_f64(taps.wrapping_add(8 * column as u64));
+                    n += 1;
+                }
+                let values = gathered(source, at);
+                let mut n = 0;
+                while n < EDGE_AT_ONCE {
+                    let next = add_f64(sum, mul_f64(weights[n], values[n]));
+                    sum = if c + (n as i32) < window.cols { next } else { sum };
+                    n += 1;
+                }
+                c = opaque(c + EDGE_AT_ONCE as i32);
             }
         }
         taps = taps.wrapping_add(8 * window.cols as u64);
@@ -350,14 +376,56 @@ unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top
             left_over -= 32 * TAPS_AT_ONCE as i32;
         }
         while left_over > 0 {
-            let (c, r) = next();
-            let value = source.row(opaque(top + r)).pixel(opaque(left + c)) as f64;
-            sum = fma_f64(load_f64(taps), value, sum);
-            taps = taps.wrapping_add(256);
-            left_over -= 32;
+            let mut at = [(0, 0); EDGE_AT_ONCE];
+            let mut n = 0;
+            while n < EDGE_AT_ONCE {
+                let (c, r) = next();
+                at[n] = (left + c, top + r.min(window.rows - 1));
+                n += 1;
+            }
+            let values = gathered(source, at);
+            let mut n = 0;
+            while n < EDGE_AT_ONCE {
+                sum = fma_f64(load_f64(taps.wrapping_add(256 * n as u64)), values[n], sum);
+                n += 1;
+            }
+            taps = taps.wrapping_add(256 * EDGE_AT_ONCE as u64);
+            left_over = opaque(left_over - 32 * EDGE_AT_ONCE as i32);
         }
     }
     sum
+}
+
+/// What bytes at any coordinates are, or what the border puts there; all are loaded before the first is waited for.
+///
+/// # Safety
+/// As for [`settle_one`].
+#[inline(always)]
+unsafe fn gathered(source: &Source<'_>, at: [(i32, i32); EDGE_AT_ONCE]) -> [f64; EDGE_AT_ONCE] {
+    let pass = source.pass;
+    let (mut from, mut inside) = ([0; EDGE_AT_ONCE], [true; EDGE_AT_ONCE]);
+    let mut n = 0;
+    while n < EDGE_AT_ONCE {
+        let (x, row) = (border::resolve(pass.border, at[n].0, pass.width), source.row(at[n].1));
+        inside[n] = x >= 0 && row.is_inside();
+        // In place of what the border puts there, a pixel that is of no account.
+        from[n] = row.at(x.max(0));
+        n += 1;
+    }
+    let mut bytes = [0; EDGE_AT_ONCE];
+    let mut n = 0;
+    while n < EDGE_AT_ONCE {
+        // SAFETY: a row and a column of the image.
+        bytes[n] = unsafe { load_u8(from[n]) };
+        n += 1;
+    }
+    let mut values = [0.0; EDGE_AT_ONCE];
+    let mut n = 0;
+    while n < EDGE_AT_ONCE {
+        values[n] = if inside[n] { byte_to_f64(bytes[n]) } else { pass.outside as f64 };
+        n += 1;
+    }
+    values
 }
 
 /// The sum of the lanes' parts, in lane 0 of the warp.
