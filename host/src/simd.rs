@@ -15,7 +15,7 @@ use crate::{Error, Result};
 pub(crate) enum Isa {
     /// Instructions that every processor of the architecture has.
     Portable,
-    /// AVX2 and FMA: 16 registers of 8 floats.
+    /// AVX2 and FMA, with the instructions on bits that came with them: 16 registers of 8 floats.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// AVX-512: 32 registers of 16 floats.
@@ -77,7 +77,11 @@ impl Isa {
             Self::Portable => true,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => {
-                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+                    && is_x86_feature_detected!("bmi1")
+                    && is_x86_feature_detected!("popcnt")
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => {
@@ -208,6 +212,9 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
     /// A vector of f64, in a register of the same size.
     type Wide: Vector<Float = f64>;
 
+    /// A vector of 16-bit whole numbers.
+    type Words: Words;
+
     /// So many bytes as a vector of f64 holds.
     ///
     /// # Safety
@@ -223,6 +230,71 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
             Self::Wide::load(values.as_ptr())
         }
     }
+}
+
+/// A vector of 16-bit whole numbers. As bytes, each is the one at an even place and, above it, the one at the next odd place.
+///
+/// # Safety
+/// As for [`Vector`].
+pub(crate) unsafe trait Words: Copy {
+    /// Numbers in it: half as many as bytes, of which there are at most 64.
+    const LEN: usize;
+
+    /// # Safety
+    /// See the trait.
+    unsafe fn splat(value: u16) -> Self;
+    /// # Safety
+    /// `from` points to `LEN` numbers.
+    unsafe fn load(from: *const u16) -> Self;
+    /// # Safety
+    /// `to` points to `LEN` numbers.
+    unsafe fn store(self, to: *mut u16);
+    /// # Safety
+    /// `from` points to `2 * LEN` bytes.
+    unsafe fn load_bytes(from: *const u8) -> Self;
+    /// # Safety
+    /// `to` points to `2 * LEN` bytes.
+    unsafe fn store_bytes(self, to: *mut u8);
+    /// The sum, modulo 2^16.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn add(self, other: Self) -> Self;
+    /// Half of the sum, rounded up.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn average(self, other: Self) -> Self;
+    /// The product over 2^16, rounded down.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn high_product(self, other: Self) -> Self;
+    /// The bytes at even places, times 256.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn even(self) -> Self;
+    /// The bytes at odd places, times 256.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn odd(self) -> Self;
+    /// The upper byte of each number, of `self` at even places and of `odd` at odd ones.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn upper_bytes(self, odd: Self) -> Self;
+    /// The same with the lower bytes.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn lower_bytes(self, odd: Self) -> Self;
+    /// A bit for each byte that is not greater than the limit's.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn bytes_at_most(self, limit: Self) -> u64;
 }
 
 /// A floating-point type that the engine computes in.
@@ -324,6 +396,34 @@ macro_rules! methods {
 // SAFETY: no special instruction is used; an array of floats has a float's alignment.
 unsafe impl Lanes for [f32; 8] {
     type Wide = [f64; 4];
+    type Words = [u16; 16];
+}
+
+// SAFETY: as above.
+unsafe impl Words for [u16; 16] {
+    const LEN: usize = 16;
+
+    methods! {
+        fn splat(value: u16) -> Self { [value; 16] }
+        fn load(from: *const u16) -> Self { from.cast::<Self>().read() }
+        fn store(self, to: *mut u16) -> () { to.cast::<Self>().write(self) }
+        fn load_bytes(from: *const u8) -> Self { from.cast::<Self>().read_unaligned().map(u16::from_le) }
+        fn store_bytes(self, to: *mut u8) -> () { to.cast::<Self>().write_unaligned(self.map(u16::to_le)) }
+        fn add(self, other: Self) -> Self { each(|i| self[i].wrapping_add(other[i])) }
+        fn average(self, other: Self) -> Self { each(|i| ((u32::from(self[i]) + u32::from(other[i]) + 1) >> 1) as u16) }
+        fn high_product(self, other: Self) -> Self { each(|i| ((u32::from(self[i]) * u32::from(other[i])) >> 16) as u16) }
+        fn even(self) -> Self { each(|i| self[i] << 8) }
+        fn odd(self) -> Self { each(|i| self[i] & 0xff00) }
+        fn upper_bytes(self, odd: Self) -> Self { each(|i| (self[i] >> 8) | (odd[i] & 0xff00)) }
+        fn lower_bytes(self, odd: Self) -> Self { each(|i| (self[i] & 0xff) | (odd[i] << 8)) }
+        fn bytes_at_most(self, limit: Self) -> u64 {
+            (0..16).fold(0, |bits, i| {
+                let [even, odd] = self[i].to_le_bytes();
+                let [even_limit, odd_limit] = limit[i].to_le_bytes();
+                bits | u64::from(even <= even_limit) << (2 * i) | u64::from(odd <= odd_limit) << (2 * i + 1)
+            })
+        }
+    }
 }
 
 /// Vectors as arrays.
@@ -365,16 +465,17 @@ fn each<T, const N: usize>(lane: impl Fn(usize) -> T) -> [T; N] {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
+    use std::arch::asm;
     use std::arch::x86_64::*;
 
-    use super::{Lanes, Vector, Work};
+    use super::{Lanes, Vector, Words, Work};
 
-    #[target_feature(enable = "avx2,fma,f16c")]
+    #[target_feature(enable = "avx2,fma,f16c,bmi1,popcnt")]
     pub(super) fn avx2<W: Work>(work: W) -> W::Output {
         work.run::<__m256, 2, 8>()
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,popcnt")]
     pub(super) fn avx512<W: Work>(work: W) -> W::Output {
         work.run::<__m512, 4, 8>()
     }
@@ -382,6 +483,7 @@ mod x86 {
     // SAFETY: the methods' contracts are the intrinsics'.
     unsafe impl Lanes for __m256 {
         type Wide = __m256d;
+        type Words = __m256i;
 
         methods! {
             fn widen_bytes(from: *const u8) -> __m256d {
@@ -428,6 +530,7 @@ mod x86 {
     // SAFETY: as above.
     unsafe impl Lanes for __m512 {
         type Wide = __m512d;
+        type Words = __m512i;
 
         methods! {
             fn widen_bytes(from: *const u8) -> __m512d {
@@ -562,13 +665,89 @@ mod x86 {
             }
         }
     }
+
+    /// Defines functions by one instruction with the result first. The compiler sees the intrinsics as several operations on wider numbers: where
+    /// one operand is the same in each turn of a loop, or some of its bits are known, it moves or drops some of them, and what is left is
+    /// no longer that instruction.
+    macro_rules! instructions {
+        ($($name:ident: $instruction:literal, $vector:ty, $register:ident, $features:literal;)*) => {
+            $(
+                #[inline]
+                #[target_feature(enable = $features)]
+                fn $name(a: $vector, b: $vector) -> $vector {
+                    let result;
+                    // SAFETY: it reads and writes registers only.
+                    unsafe {
+                        asm!(concat!($instruction, " {}, {}, {}"), lateout($register) result, in($register) a,
+                            in($register) b, options(pure, nomem, nostack, preserves_flags));
+                    }
+                    result
+                }
+            )*
+        };
+    }
+
+    instructions! {
+        high_product_256: "vpmulhuw", __m256i, ymm_reg, "avx2";
+        average_256: "vpavgw", __m256i, ymm_reg, "avx2";
+        high_product_512: "vpmulhuw", __m512i, zmm_reg, "avx512f,avx512bw";
+        average_512: "vpavgw", __m512i, zmm_reg, "avx512f,avx512bw";
+    }
+
+    // SAFETY: as above.
+    unsafe impl Words for __m256i {
+        const LEN: usize = 16;
+
+        methods! {
+            fn splat(value: u16) -> Self { _mm256_set1_epi16(value as i16) }
+            fn load(from: *const u16) -> Self { _mm256_loadu_si256(from.cast()) }
+            fn store(self, to: *mut u16) -> () { _mm256_storeu_si256(to.cast(), self) }
+            fn load_bytes(from: *const u8) -> Self { _mm256_loadu_si256(from.cast()) }
+            fn store_bytes(self, to: *mut u8) -> () { _mm256_storeu_si256(to.cast(), self) }
+            fn add(self, other: Self) -> Self { _mm256_add_epi16(self, other) }
+            fn average(self, other: Self) -> Self { average_256(self, other) }
+            fn high_product(self, other: Self) -> Self { high_product_256(self, other) }
+            fn even(self) -> Self { _mm256_slli_epi16::<8>(self) }
+            fn odd(self) -> Self { _mm256_and_si256(self, _mm256_set1_epi16(!0xff)) }
+            fn upper_bytes(self, odd: Self) -> Self { _mm256_or_si256(_mm256_srli_epi16::<8>(self), Words::odd(odd)) }
+            fn lower_bytes(self, odd: Self) -> Self {
+                _mm256_or_si256(_mm256_and_si256(self, _mm256_set1_epi16(0xff)), Words::even(odd))
+            }
+            fn bytes_at_most(self, limit: Self) -> u64 {
+                u64::from(_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(self, limit), self)) as u32)
+            }
+        }
+    }
+
+    // SAFETY: as above.
+    unsafe impl Words for __m512i {
+        const LEN: usize = 32;
+
+        methods! {
+            fn splat(value: u16) -> Self { _mm512_set1_epi16(value as i16) }
+            fn load(from: *const u16) -> Self { _mm512_loadu_si512(from.cast()) }
+            fn store(self, to: *mut u16) -> () { _mm512_storeu_si512(to.cast(), self) }
+            fn load_bytes(from: *const u8) -> Self { _mm512_loadu_si512(from.cast()) }
+            fn store_bytes(self, to: *mut u8) -> () { _mm512_storeu_si512(to.cast(), self) }
+            fn add(self, other: Self) -> Self { _mm512_add_epi16(self, other) }
+            fn average(self, other: Self) -> Self { average_512(self, other) }
+            fn high_product(self, other: Self) -> Self { high_product_512(self, other) }
+            fn even(self) -> Self { _mm512_slli_epi16::<8>(self) }
+            fn odd(self) -> Self { _mm512_and_si512(self, _mm512_set1_epi16(!0xff)) }
+            fn upper_bytes(self, odd: Self) -> Self { _mm512_or_si512(_mm512_srli_epi16::<8>(self), Words::odd(odd)) }
+            fn lower_bytes(self, odd: Self) -> Self {
+                _mm512_or_si512(_mm512_and_si512(self, _mm512_set1_epi16(0xff)), Words::even(odd))
+            }
+            fn bytes_at_most(self, limit: Self) -> u64 { _mm512_cmple_epu8_mask(self, limit) }
+        }
+    }
 }
 
 #[cfg(target_arch = "aarch64")]
 mod arm {
     use std::arch::aarch64::*;
 
-    use super::{Lanes, Vector, Work};
+    use super::{Lanes, Vector, Words, Work};
 
     #[target_feature(enable = "neon")]
     pub(super) fn neon<W: Work>(work: W) -> W::Output {
@@ -578,6 +757,7 @@ mod arm {
     // SAFETY: the methods' contracts are the intrinsics'.
     unsafe impl Lanes for float32x4_t {
         type Wide = float64x2_t;
+        type Words = uint16x8_t;
     }
 
     // SAFETY: as above.
@@ -632,6 +812,37 @@ mod arm {
                 let low = vcombine_s32(vqmovn_s64(ints[0]), vqmovn_s64(ints[1]));
                 let high = vcombine_s32(vqmovn_s64(ints[2]), vqmovn_s64(ints[3]));
                 vst1_u8(to, vqmovun_s16(vcombine_s16(vqmovn_s32(low), vqmovn_s32(high))))
+            }
+        }
+    }
+
+    // SAFETY: as above.
+    unsafe impl Words for uint16x8_t {
+        const LEN: usize = 8;
+
+        methods! {
+            fn splat(value: u16) -> Self { vdupq_n_u16(value) }
+            fn load(from: *const u16) -> Self { vld1q_u16(from) }
+            fn store(self, to: *mut u16) -> () { vst1q_u16(to, self) }
+            fn load_bytes(from: *const u8) -> Self { vreinterpretq_u16_u8(vld1q_u8(from)) }
+            fn store_bytes(self, to: *mut u8) -> () { vst1q_u8(to, vreinterpretq_u8_u16(self)) }
+            fn add(self, other: Self) -> Self { vaddq_u16(self, other) }
+            fn average(self, other: Self) -> Self { vrhaddq_u16(self, other) }
+            fn high_product(self, other: Self) -> Self {
+                let low = vmull_u16(vget_low_u16(self), vget_low_u16(other));
+                let high = vmull_high_u16(self, other);
+                vuzp2q_u16(vreinterpretq_u16_u32(low), vreinterpretq_u16_u32(high))
+            }
+            fn even(self) -> Self { vshlq_n_u16::<8>(self) }
+            fn odd(self) -> Self { vandq_u16(self, vdupq_n_u16(0xff00)) }
+            fn upper_bytes(self, odd: Self) -> Self { vorrq_u16(vshrq_n_u16::<8>(self), Words::odd(odd)) }
+            fn lower_bytes(self, odd: Self) -> Self {
+                vorrq_u16(vandq_u16(self, vdupq_n_u16(0xff)), Words::even(odd))
+            }
+            fn bytes_at_most(self, limit: Self) -> u64 {
+                let less = vcleq_u8(vreinterpretq_u8_u16(self), vreinterpretq_u8_u16(limit));
+                let bits = vandq_u8(less, vld1q_u8([1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128].as_ptr()));
+                u64::from(vaddv_u8(vget_low_u8(bits))) | u64::from(vaddv_u8(vget_high_u8(bits))) << 8
             }
         }
     }

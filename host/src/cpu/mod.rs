@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`bands`], with the kernel in [`tile`] | the direct and the separable family |
 //! | [`boxes`] | equal taps over bytes |
+//! | [`smooth`] | symmetric rows and columns of a few taps over bytes |
 //! | [`fourier`] | the product of spectra |
 //! | [`gradient`] | gradients |
 //! | [`weighted`] | colours weighted by alpha |
@@ -15,6 +16,7 @@ mod boxes;
 mod fourier;
 mod gradient;
 mod share;
+mod smooth;
 #[cfg(test)]
 mod tests;
 mod tile;
@@ -24,6 +26,7 @@ use std::sync::OnceLock;
 
 pub(crate) use bands::{SMALL, Settling, band, strip_values};
 pub(crate) use boxes::counts;
+pub(crate) use smooth::smooth_reach;
 pub(crate) use tile::ROWS;
 
 use crate::image::stored::{StoredView, StoredViewMut, with_pixels};
@@ -34,6 +37,7 @@ use crate::simd::Isa;
 use crate::window::Window;
 use crate::{Border, Family, Filter, Gradient, Result};
 use bands::{Frame, Passes, Run, Terms};
+use smooth::Smooth;
 
 /// A filter's taps, ready for the CPU, and the border.
 #[derive(Debug)]
@@ -44,6 +48,8 @@ pub(crate) struct Engine {
     /// Of 8-bit results.
     bounds: Bounds,
     dense: OnceLock<Vec<f32>>,
+    /// The filter in whole numbers, where it has few symmetric taps; for 8-bit results.
+    smooth: OnceLock<Option<Smooth>>,
     factors: Option<Factors>,
     /// The terms of the filter's sum, where it has one.
     sum: Option<Vec<Factors>>,
@@ -60,6 +66,7 @@ impl Engine {
             border,
             bounds: Bounds::default(),
             dense: OnceLock::new(),
+            smooth: OnceLock::new(),
             factors: filter.separated().map(|(row, column)| Factors::new(row, column)),
             sum: filter.sum().map(|sum| sum.terms.iter().map(|(row, column)| Factors::new(row, column)).collect()),
             spectra: OnceLock::new(),
@@ -125,6 +132,10 @@ impl Engine {
         if let Some(tap) = boxes::tap(&self.filter, &window, src.shape()) {
             let rounder = Rounder::in_f32(&settler, Order::Counted);
             return boxes::run(self.isa, &window, tap, src, (dst, filtered), &rounder, stage);
+        }
+        if let Some(smooth) = self.smooth.get_or_init(|| Smooth::new(&self.filter, &window)) {
+            let rounder = Rounder::in_f32(&settler, Order::BlockPasses);
+            return smooth::run(self.isa, smooth, &window, src, (dst, filtered), &rounder, stage);
         }
         let (terms, exact, orders) = if let (Some(sum), Some(terms)) = (self.filter.sum(), self.terms()) {
             let exact = sum.terms.iter().map(|(row, column)| Passes { across: Some(row), taps: column }).collect();

@@ -35,6 +35,9 @@ const TRANSFORMED: [f64; 2] = [10.5, 17.0];
 const COUNTED: [f64; 2] = [0.72, 0.52];
 const BESIDE: f64 = 2.0;
 
+/// Nanoseconds for a result of three and of five symmetric taps each way that are summed up in 16 bits.
+const SMOOTH: [f64; 2] = [0.22, 0.43];
+
 /// Nanoseconds for the pixel's own term of a sum.
 const POINT: f64 = 0.14;
 
@@ -76,6 +79,13 @@ fn work(problem: &Problem, family: Family, threads: usize) -> Work {
         let again = 0.3 * (jobs * rows) as f64 / height as f64;
         let beside = BESIDE * (cols * problem.planes * height) as f64;
         return Work { nanoseconds: results * each * (1.0 + again) + beside, jobs };
+    }
+    if let Some(reach) = problem.rounding.and_then(|rounding| rounding.smooth) {
+        let taps = 2 * reach + 1;
+        let small = results * 2.0 * (taps as f64) < cpu::SMALL as f64;
+        let jobs = if small { 1 } else { height.div_ceil(cpu::band(height, taps, 1, threads)) };
+        let nanoseconds = results * SMOOTH[usize::from(reach > 1)] + ROW * height as f64;
+        return Work { nanoseconds, jobs };
     }
     let share = |order| problem.rounding.map_or(0.0, |rounding| rounding.share(order));
     if let Some((terms, point)) = problem.sum.filter(|_| problem.rounding.is_some() || family == Family::Separable) {

@@ -42,6 +42,8 @@ pub(crate) struct Rounding {
     pub(crate) equal: bool,
     /// Whether the filter has factors only, and no table of taps.
     pub(crate) product: bool,
+    /// Of a few symmetric taps that the CPU sums up as whole numbers of 16 bits, those to each side of the middle.
+    pub(crate) smooth: Option<usize>,
     /// For each [`Order`], the share of f32 sums in doubt if they are spread evenly.
     shares: [f64; Order::ALL.len()],
 }
@@ -63,6 +65,7 @@ impl Rounding {
         Self {
             equal: filter.equal_tap().is_some(),
             product: filter.dense_f64().is_none() && filter.is_separable(),
+            smooth: crate::cpu::smooth_reach(filter, &window),
             shares: Order::ALL.map(share),
         }
     }
@@ -187,7 +190,6 @@ impl Bound {
 }
 
 /// The greatest difference between f64 sums over bytes in two orders.
-#[cfg(feature = "gpu")]
 pub(crate) fn reordering(filter: &Filter) -> f64 {
     bound::of_reordering(filter, 255.0)
 }
