@@ -48,11 +48,12 @@ const HOPELESS: [f64; 2] = [32.0, 2.0];
 
 /// Calls on the faster device take at least so many times what a trial of the slower one costs more: before its first trial, before the
 /// next two, and before any other.
-const PATIENCE: [f64; 3] = [4.0, 2.0, 64.0];
+const PATIENCE: [f64; 3] = [4.0, 2.0, 192.0];
 
-/// The next two trials follow at once if the slower device seems to take at most so many times as long: a device that has waited takes longer than
-/// one that is at work. With other calls between them, 256x256 bytes stayed on the CPU of a host with an H200, for 80 us instead of 56.
+/// Trials of a device come in a row of three if it seems to take at most so many times as long: a device that has waited takes longer than
+/// one that is at work. With other calls between them, 256x256 bytes stayed on the CPU of a host with an H200, for 80 us instead of 52.
 const CLOSE: f64 = 4.0;
+const ROW: u32 = 3;
 
 /// Most kinds of calls to remember.
 const MOST_KINDS: usize = 4096;
@@ -262,6 +263,8 @@ struct Experience {
     gpu: Ratio,
     /// Seconds of calls since the slower device was tried last.
     since: f64,
+    /// Trials on the CPU and on the GPU that are still to come in a row.
+    row: [u32; 2],
 }
 
 impl Experience {
@@ -340,7 +343,7 @@ impl Learned {
         }
         let (most, patience) = match tried {
             0 => (HOPELESS[0], PATIENCE[0]),
-            1 | 2 if other <= CLOSE * best => (HOPELESS[0], 0.0),
+            _ if known.row[faster.other() as usize] > 0 && other <= CLOSE * best => (HOPELESS[0], 0.0),
             1 | 2 => (HOPELESS[0], PATIENCE[1]),
             _ => (HOPELESS[1], PATIENCE[2]),
         };
@@ -348,10 +351,12 @@ impl Learned {
         other <= most * best && known.since >= patience * (other - best).max(0.1 * best)
     }
 
-    /// Notes that the slower device gets its trial.
-    pub(crate) fn tried(&mut self, kind: Kind) {
+    /// Notes that this device, which seems to be slower, gets its trial.
+    pub(crate) fn tried(&mut self, kind: Kind, place: Where) {
         if let Some(known) = self.kinds.get_mut(&kind.hash) {
             known.since = 0.0;
+            let row = &mut known.row[place as usize];
+            *row = row.checked_sub(1).unwrap_or(ROW - 1);
         }
     }
 }
@@ -623,30 +628,35 @@ mod tests {
     /// device, also when a first measurement was wrong, and trials take a small part of the time.
     #[test]
     fn wrong_predictions_heal() {
-        for (true_cpu, true_gpu, first) in [
-            (4e-3, 2e-3, 1.0),
-            (2e-3, 4e-3, 1.0),
-            (1e-4, 5e-5, 1.0),
-            (2e-3, 3e-3, 20.0),
-            (3e-3, 2.5e-3, 20.0),
-            (9e-3, 1e-3, 1.0),
+        for (true_cpu, true_gpu, first, rested) in [
+            (4e-3, 2e-3, 1.0, 1.0),
+            (2e-3, 4e-3, 1.0, 1.0),
+            (1e-4, 5e-5, 1.0, 1.0),
+            (2e-3, 3e-3, 20.0, 1.0),
+            (3e-3, 2.5e-3, 20.0, 1.0),
+            (9e-3, 1e-3, 1.0, 1.0),
+            (79e-5, 52e-5, 1.0, 2.0),
+            (79e-5, 52e-5, 20.0, 2.0),
+            (52e-5, 79e-5, 1.0, 2.0),
         ] {
             for predicted in
                 [Pair { cpu: 1e-3, gpu: 2e-3 }, Pair { cpu: 4e-3, gpu: 2e-3 }, Pair { cpu: 1e-3, gpu: 1e-3 }]
             {
                 let truth = Pair { cpu: true_cpu, gpu: true_gpu };
                 let mut learned = Learned::default();
-                let (mut taken, mut best) = (0.0, 0.0);
+                let (mut taken, mut best, mut last) = (0.0, 0.0, None);
                 for call in 0..3000 {
                     let times = learned.corrected(KIND, predicted);
                     let tries = learned.tries(KIND, times, 0.0);
                     if tries {
-                        learned.tried(KIND);
+                        learned.tried(KIND, times.faster().other());
                     }
                     let odds = Odds { tries, ..odds(times.cpu, times.gpu, Readiness::Ready) };
                     let place = odds.verdict().place();
-                    // The first run is an outlier.
-                    let measured = truth.of(place) * if call == 0 { first } else { 1.0 };
+                    // The first run is an outlier, and a device that has rested takes longer.
+                    let slower = if last == Some(place) { 1.0 } else { rested };
+                    let measured = truth.of(place) * if call == 0 { first } else { slower };
+                    last = Some(place);
                     learned.note(KIND, place, predicted.of(place), measured);
                     if call >= 300 {
                         taken += measured;

@@ -355,7 +355,7 @@ impl Auto {
                 }
             }
             Verdict::NotSetUp => self.setup().lost += odds.loss(),
-            Verdict::Trial(_) => auto::known().tried(forecast.kind),
+            Verdict::Trial(place) => auto::known().tried(forecast.kind, place),
             _ => {}
         }
         verdict
