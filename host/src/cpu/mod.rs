@@ -26,7 +26,7 @@ use std::sync::OnceLock;
 
 pub(crate) use bands::{SMALL, Settling, band, strip_values};
 pub(crate) use boxes::counts;
-pub(crate) use smooth::smooth_reach;
+pub(crate) use smooth::{CHANNELS as SMOOTH_CHANNELS, smooth_reach};
 pub(crate) use tile::ROWS;
 
 use crate::image::stored::{StoredView, StoredViewMut, with_pixels};
@@ -133,7 +133,8 @@ impl Engine {
             let rounder = Rounder::in_f32(&settler, Order::Counted);
             return boxes::run(self.isa, &window, tap, src, (dst, filtered), &rounder, stage);
         }
-        if let Some(smooth) = self.smooth.get_or_init(|| Smooth::new(&self.filter, &window)) {
+        let smooth = self.smooth.get_or_init(|| Smooth::new(&self.filter, &window)).as_ref();
+        if let Some(smooth) = smooth.filter(|_| src.shape().channels <= smooth::CHANNELS) {
             let rounder = Rounder::in_f32(&settler, Order::BlockPasses);
             return smooth::run(self.isa, smooth, &window, src, (dst, filtered), &rounder, stage);
         }

@@ -21,6 +21,9 @@ use crate::{Filter, Result};
 /// The most taps to each side of the middle. With 7 taps 4 % of the sums in 16 bits are in doubt, and f32 takes no longer.
 const REACH: usize = 2;
 
+/// The most channels: the second sum is compiled for each number, and a line has room for the reach of so many.
+pub(crate) const CHANNELS: usize = 4;
+
 /// Taps from the middle on.
 const TAPS: usize = REACH + 1;
 
@@ -815,17 +818,23 @@ mod tests {
         ] {
             assert!(refused(separable(row, column), Border::Reflect101), "{row:?} by {column:?}");
         }
-        // The engine gives the same bytes with them.
-        let filter = three();
-        let engine = crate::cpu::Engine::new(&filter, Border::Constant(0.5)).unwrap();
-        let src = Image::from_vec(picture(0, 70 * 5), 70, 5, 1).unwrap();
-        let mut found = Image::<u8>::zeroed(70, 5, 1).unwrap();
-        let report = Report::default();
-        let call = report.call(0);
-        engine.run(Family::Separable, &src.view().into(), &mut found.view_mut().into(), 1, &call.stage(0, 0)).unwrap();
-        let window = Window::new(&filter, Border::Constant(0.5));
-        for at in 0..350 {
-            assert_eq!(found.as_slice()[at], defined(&src, &filter, &window, (at % 70, at / 70, 0)), "{at}");
+        // The engine gives the same bytes with them, and for more channels.
+        let five = Filter::separable_f64(&gaussian(5, 1.1), &gaussian(5, 1.1)).unwrap();
+        for (filter, border, channels) in
+            [(three(), Border::Constant(0.5), 1), (three(), Border::Wrap, CHANNELS + 1), (five, Border::Reflect101, 17)]
+        {
+            let engine = crate::cpu::Engine::new(&filter, border).unwrap();
+            let src = Image::from_vec(picture(0, 70 * 5 * channels), 70, 5, channels).unwrap();
+            let mut found = Image::<u8>::zeroed(70, 5, channels).unwrap();
+            let (report, family) = (Report::default(), Family::Separable);
+            let call = report.call(0);
+            let (view, mut target) = (src.view().into(), found.view_mut().into());
+            engine.run(family, &view, &mut target, channels, &call.stage(0, 0)).unwrap();
+            let window = Window::new(&filter, border);
+            for at in 0..350 * channels {
+                let place = (at / channels % 70, at / channels / 70, at % channels);
+                assert_eq!(found.as_slice()[at], defined(&src, &filter, &window, place), "{place:?}");
+            }
         }
     }
 }

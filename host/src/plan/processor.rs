@@ -80,7 +80,8 @@ fn work(problem: &Problem, family: Family, threads: usize) -> Work {
         let beside = BESIDE * (cols * problem.planes * height) as f64;
         return Work { nanoseconds: results * each * (1.0 + again) + beside, jobs };
     }
-    if let Some(reach) = problem.rounding.and_then(|rounding| rounding.smooth) {
+    let smooth = problem.rounding.and_then(|rounding| rounding.smooth);
+    if let Some(reach) = smooth.filter(|_| problem.planes <= cpu::SMOOTH_CHANNELS) {
         let taps = 2 * reach + 1;
         let small = results * 2.0 * (taps as f64) < cpu::SMALL as f64;
         let jobs = if small { 1 } else { height.div_ceil(cpu::band(height, taps, 1, threads)) };
