@@ -442,6 +442,8 @@ impl Odds {
             Readiness::Ready if loss == 0.0 => Verdict::CpuFaster,
             Readiness::Ready if self.lost + loss >= self.setup => Verdict::GpuFaster,
             Readiness::Ready => Verdict::NotSetUp,
+            // Open already, for other plans: it takes little to make it ready, and without a trial nobody knows.
+            Readiness::Closed { cost, .. } if self.tries && cost < OPENING => Verdict::OpenBeside,
             _ if loss == 0.0 => Verdict::CpuFaster,
             Readiness::UnderWay if loss >= OPENING + self.setup => Verdict::OpenNow,
             Readiness::UnderWay => Verdict::UnderWay,
@@ -464,6 +466,9 @@ impl Odds {
                     ms(lost + self.loss()),
                     ms(cost)
                 )
+            }
+            (Verdict::OpenBeside, _) if self.tries => {
+                "to see whether it still is the faster one, the GPU is made ready".into()
             }
             (Verdict::OpenBeside, _) => {
                 "calls have lost as much as the GPU takes to open: it is opened meanwhile".into()
@@ -541,6 +546,10 @@ mod tests {
         assert_eq!(Odds { lost: 1.6e-3, ..new }.verdict(), Verdict::GpuFaster);
         assert_eq!(Odds { tries: true, ..new }.verdict(), Verdict::Trial(Where::Cpu));
         assert_eq!(odds(9.0, 1.0, Readiness::Never).verdict(), Verdict::NoGpu);
+        // One that is open, but not for these plans, is made ready for a trial; one that is not, is not opened for it.
+        let trial = |cost| Odds { tries: true, ..odds(1e-5, 5e-5, Readiness::Closed { cost, lost: 0.0 }) };
+        assert_eq!(trial(3e-3).verdict(), Verdict::OpenBeside);
+        assert_eq!(trial(OPENING).verdict(), Verdict::CpuFaster);
         // A variant that one of them does not have.
         assert_eq!(odds(9.0, f64::INFINITY, Readiness::Ready).verdict(), Verdict::CpuFaster);
         assert_eq!(odds(f64::INFINITY, 9.0, Readiness::Ready).verdict(), Verdict::GpuFaster);
