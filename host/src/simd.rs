@@ -230,6 +230,24 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
             Self::Wide::load(values.as_ptr())
         }
     }
+
+    /// Whether there is [`Lanes::weigh`].
+    const WEIGHS: bool = false;
+
+    /// The sums of 16 products of bytes with weights, for two weights each: of the bytes at `middle` with `weights[0]`, and of the sums of
+    /// those at both of `beside[k]` with `weights[k + 1]`.
+    ///
+    /// # Safety
+    /// Each points to 16 bytes; there are such sums here, and no sum of two products or of all leaves 32 bits.
+    #[inline(always)]
+    unsafe fn weigh<const K: usize>(
+        middle: *const u8,
+        beside: &[[*const u8; 2]; K],
+        weights: &[[[i16; 16]; 2]],
+    ) -> [u32; 2] {
+        let _ = (middle, beside, weights);
+        unreachable!("asked first")
+    }
 }
 
 /// A vector of 16-bit whole numbers. As bytes, each is the one at an even place and, above it, the one at the next odd place.
@@ -480,6 +498,38 @@ mod x86 {
         work.run::<__m512, 4, 8>()
     }
 
+    /// [`Lanes::weigh`] by AVX2.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn weigh_256<const K: usize>(
+        middle: *const u8,
+        beside: &[[*const u8; 2]; K],
+        weights: &[[[i16; 16]; 2]],
+    ) -> [u32; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut sums = [_mm256_setzero_si256(); 2];
+            let mut bytes = _mm256_cvtepu8_epi16(_mm_loadu_si128(middle.cast()));
+            for k in 0..=K {
+                if k > 0 {
+                    let [above, below] = beside[k - 1];
+                    let above = _mm256_cvtepu8_epi16(_mm_loadu_si128(above.cast()));
+                    bytes = _mm256_add_epi16(above, _mm256_cvtepu8_epi16(_mm_loadu_si128(below.cast())));
+                }
+                for i in 0..2 {
+                    let weights = _mm256_loadu_si256(weights[k][i].as_ptr().cast());
+                    sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(bytes, weights));
+                }
+            }
+            let both = _mm256_hadd_epi32(sums[0], sums[1]);
+            let both = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
+            let both = _mm_cvtsi128_si64(_mm_hadd_epi32(both, both)) as u64;
+            [both as u32, (both >> 32) as u32]
+        }
+    }
+
     // SAFETY: the methods' contracts are the intrinsics'.
     unsafe impl Lanes for __m256 {
         type Wide = __m256d;
@@ -489,6 +539,18 @@ mod x86 {
             fn widen_bytes(from: *const u8) -> __m256d {
                 _mm256_cvtepi32_pd(_mm_cvtepu8_epi32(_mm_loadu_si32(from)))
             }
+        }
+
+        const WEIGHS: bool = true;
+
+        #[inline(always)]
+        unsafe fn weigh<const K: usize>(
+            middle: *const u8,
+            beside: &[[*const u8; 2]; K],
+            weights: &[[[i16; 16]; 2]],
+        ) -> [u32; 2] {
+            // SAFETY: the caller's promise.
+            unsafe { weigh_256(middle, beside, weights) }
         }
     }
 
@@ -536,6 +598,18 @@ mod x86 {
             fn widen_bytes(from: *const u8) -> __m512d {
                 _mm512_cvtepu64_pd(_mm512_cvtepu8_epi64(_mm_loadu_si64(from)))
             }
+        }
+
+        const WEIGHS: bool = true;
+
+        #[inline(always)]
+        unsafe fn weigh<const K: usize>(
+            middle: *const u8,
+            beside: &[[*const u8; 2]; K],
+            weights: &[[[i16; 16]; 2]],
+        ) -> [u32; 2] {
+            // SAFETY: the caller's promise.
+            unsafe { weigh_256(middle, beside, weights) }
         }
     }
 

@@ -30,10 +30,11 @@ const TAPS: usize = REACH + 1;
 /// The most rows under a window.
 const ROWS: usize = 2 * REACH + 1;
 
-/// A unit of sums in 16 bits is 1/256; a unit of those in 64 bits is 2^-40: so these have room for the sum of 255 times all taps and for
-/// four pixels more, and the f64 sums of taps that are whole in it are exact.
+/// A unit of sums in 16 bits is 1/256, one of those in 64 bits 2^-29: then a tap has two halves of 15 bits, whose products with two pixels
+/// have room in 32. The f64 sums of taps that are whole in it are exact.
 const UNIT: f64 = 256.0;
-const BITS: u32 = 40;
+const BITS: u32 = 29;
+const HALF_BITS: u32 = 15;
 const FINE_UNIT: f64 = (1u64 << BITS) as f64;
 
 /// Numbers before the first element of a line, of the even ones or of the odd ones: more than any reach, and as many as a cache line holds.
@@ -206,6 +207,7 @@ pub(super) fn run(
     // As wide and as high as the greater of both passes, with taps of zero.
     let around = Window { cols: 2 * reach + 1, rows: 2 * reach + 1, anchor_x: reach, anchor_y: reach, ..*window };
     let work = width.saturating_mul(height).saturating_mul(channels).saturating_mul(around.cols + around.rows);
+    let spread = smooth.spread(channels);
     let band = if work < SMALL { height } else { band(height, around.rows, 1, rayon::current_num_threads()) };
     share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
         scratch.prepare(&around, src.shape())?;
@@ -218,10 +220,7 @@ pub(super) fn run(
             let found = isa.run(Row { smooth, under: &under, lines, sides, border, masks, doubts, out });
             left.clear();
             let doubts = &doubts[..found];
-            match reach {
-                1 => smooth.sum_again::<1>(&under, channels, doubts, out, left),
-                _ => smooth.sum_again::<REACH>(&under, channels, doubts, out, left),
-            }
+            isa.run(Again { smooth, under: &under, channels, spread: spread.as_ref(), doubts, out, left });
             if !left.is_empty() {
                 rounder.settle_all(isa, (0, y), false, left.iter().copied(), out, memory);
             }
@@ -501,6 +500,70 @@ impl<X: Words, const K: usize> Taps<X, K> {
     }
 }
 
+/// For each distance from the middle row, the upper halves of its taps and the lower ones, with zeros in between.
+type Spread = [[[i16; 16]; 2]; TAPS];
+
+/// Stores the results in doubt that sums in 64 bits decide; the others are `left`.
+struct Again<'a> {
+    smooth: &'a Smooth,
+    /// The rows under the window.
+    under: &'a [&'a [u8]; ROWS],
+    channels: usize,
+    spread: Option<&'a Spread>,
+    doubts: &'a [u32],
+    out: &'a mut [u8],
+    left: &'a mut Vec<usize>,
+}
+
+impl Work for Again<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        match (self.smooth.reach, self.channels) {
+            (1, 1) => self.sum_each::<L, 1, 1>(),
+            (1, 2) => self.sum_each::<L, 1, 2>(),
+            (1, 3) => self.sum_each::<L, 1, 3>(),
+            (1, _) => self.sum_each::<L, 1, CHANNELS>(),
+            (_, 1) => self.sum_each::<L, REACH, 1>(),
+            (_, 2) => self.sum_each::<L, REACH, 2>(),
+            (_, 3) => self.sum_each::<L, REACH, 3>(),
+            _ => self.sum_each::<L, REACH, CHANNELS>(),
+        }
+    }
+}
+
+impl Again<'_> {
+    #[inline(always)]
+    fn sum_each<L: Lanes, const K: usize, const C: usize>(self) {
+        let Self { smooth, under, channels, spread, doubts, out, left } = self;
+        assert!(C == channels && K == smooth.reach);
+        let len = under[..=2 * K].iter().map(|row| row.len()).min().unwrap_or(0);
+        for &doubt in doubts {
+            let at = doubt as usize;
+            let first = at.wrapping_sub(K * C);
+            let sum = match spread {
+                Some(spread) if L::WEIGHS && at >= K * C && first + 16 <= len => {
+                    let mut beside = [[under[K].as_ptr(); 2]; K];
+                    // SAFETY: this is in a `Work`, and each row has 16 bytes from the first one on.
+                    let [upper, lower] = unsafe {
+                        for k in 0..K {
+                            beside[k] = [under[K - 1 - k].as_ptr().add(first), under[K + 1 + k].as_ptr().add(first)];
+                        }
+                        L::weigh(under[K].as_ptr().add(first), &beside, spread)
+                    };
+                    Some((u64::from(upper) << HALF_BITS) + u64::from(lower))
+                }
+                _ => smooth.fine_sum::<K, C>(under, at),
+            };
+            match sum.and_then(|sum| smooth.rounded(sum)) {
+                Some(result) => out[at] = result,
+                None => left.push(at),
+            }
+        }
+    }
+}
+
 /// The taps to each side of the middle, where filters of bytes are taken here.
 pub(crate) fn smooth_reach(filter: &Filter, window: &Window) -> Option<usize> {
     Smooth::new(filter, window).map(|smooth| smooth.reach)
@@ -512,38 +575,20 @@ impl Smooth {
         self.column.iter().map(|&tap| (((u32::from(value) << 8) * u32::from(tap)) >> 16) as u16).sum()
     }
 
-    /// Stores the results in doubt that sums in 64 bits decide; the others are `left`. `under` are the rows under the window.
-    fn sum_again<const K: usize>(
-        &self,
-        under: &[&[u8]; ROWS],
-        channels: usize,
-        doubts: &[u32],
-        out: &mut [u8],
-        left: &mut Vec<usize>,
-    ) {
-        match channels {
-            1 => self.sum_each::<K, 1>(under, doubts, out, left),
-            2 => self.sum_each::<K, 2>(under, doubts, out, left),
-            3 => self.sum_each::<K, 3>(under, doubts, out, left),
-            _ => self.sum_each::<K, 4>(under, doubts, out, left),
-        }
-    }
-
-    /// The same for so many channels.
-    fn sum_each<const K: usize, const C: usize>(
-        &self,
-        under: &[&[u8]; ROWS],
-        doubts: &[u32],
-        out: &mut [u8],
-        left: &mut Vec<usize>,
-    ) {
-        for &doubt in doubts {
-            let at = doubt as usize;
-            match self.fine_sum::<K, C>(under, at).and_then(|sum| self.rounded(sum)) {
-                Some(result) => out[at] = result,
-                None => left.push(at),
+    /// The halves of the taps, each as far from the next as the same channel of neighbouring pixels; `None` if 16 bytes do not hold a row.
+    fn spread(&self, channels: usize) -> Option<Spread> {
+        let mut spread = [[[0; 16]; 2]; TAPS];
+        for (halves, taps) in spread.iter_mut().zip(&self.fine) {
+            for column in 0..=2 * self.reach {
+                let tap = taps[column.abs_diff(self.reach)];
+                let parts = [tap >> HALF_BITS, tap & ((1 << HALF_BITS) - 1)];
+                for (half, part) in halves.iter_mut().zip(parts) {
+                    // A tap is at most 1, so its upper half is at most 2^14.
+                    *half.get_mut(column * channels)? = part as i16;
+                }
             }
         }
+        Some(spread)
     }
 
     /// The sum at an element, if its window lies in the rows.
