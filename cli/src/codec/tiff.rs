@@ -445,45 +445,44 @@ fn of_type<K: TiffKind<OffsetType: Send> + Send>(
     fail: &dyn Fn(io::Error) -> Failure,
     rows: &mut GiveRows<'_>,
 ) -> Result<(), Failure> {
-    let (whole, floats) = ((shape, SampleFormat::Uint, meta), (shape, SampleFormat::IEEEFP, meta));
     match scalar {
-        Scalar::U8 => of_channels::<u8, K>(encoder, whole, fail, rows),
-        Scalar::U16 => of_channels::<u16, K>(encoder, whole, fail, rows),
-        Scalar::F16 => of_channels::<u16, K>(encoder, floats, fail, rows),
-        _ => of_channels::<u32, K>(encoder, floats, fail, rows),
+        Scalar::U8 => of_channels::<u8, K>(encoder, (shape, meta), fail, rows),
+        Scalar::U16 => of_channels::<u16, K>(encoder, (shape, meta), fail, rows),
+        Scalar::F16 => of_channels::<half::f16, K>(encoder, (shape, meta), fail, rows),
+        _ => of_channels::<f32, K>(encoder, (shape, meta), fail, rows),
     }
 }
 
-fn of_channels<B: Bits, K: TiffKind<OffsetType: Send> + Send>(
+fn of_channels<S: Sample, K: TiffKind<OffsetType: Send> + Send>(
     encoder: &mut TiffEncoder<&mut dyn Sink, K>,
-    about: (Shape, SampleFormat, &Meta),
+    about: (Shape, &Meta),
     fail: &dyn Fn(io::Error) -> Failure,
     rows: &mut GiveRows<'_>,
 ) -> Result<(), Failure>
 where
-    [B]: TiffValue,
+    [S::Inner]: TiffValue,
 {
     match about.0.channels {
-        1 => in_strips::<B, 1, K>(encoder, about, fail, rows),
-        2 => in_strips::<B, 2, K>(encoder, about, fail, rows),
-        3 => in_strips::<B, 3, K>(encoder, about, fail, rows),
-        _ => in_strips::<B, 4, K>(encoder, about, fail, rows),
+        1 => in_strips::<S, 1, K>(encoder, about, fail, rows),
+        2 => in_strips::<S, 2, K>(encoder, about, fail, rows),
+        3 => in_strips::<S, 3, K>(encoder, about, fail, rows),
+        _ => in_strips::<S, 4, K>(encoder, about, fail, rows),
     }
 }
 
-fn in_strips<B: Bits, const N: usize, K: TiffKind<OffsetType: Send> + Send>(
+fn in_strips<S: Sample, const N: usize, K: TiffKind<OffsetType: Send> + Send>(
     encoder: &mut TiffEncoder<&mut dyn Sink, K>,
-    about: (Shape, SampleFormat, &Meta),
+    (shape, meta): (Shape, &Meta),
     fail: &dyn Fn(io::Error) -> Failure,
     rows: &mut GiveRows<'_>,
 ) -> Result<(), Failure>
 where
-    [B]: TiffValue,
+    [S::Inner]: TiffValue,
 {
-    let mut image = begun::<B, N, K>(encoder, about).map_err(|error| fail(io_error(error)))?;
-    let mut waiting: Vec<B> = Vec::new();
+    let mut image = begun::<S, N, K>(encoder, shape, meta).map_err(|error| fail(io_error(error)))?;
+    let mut waiting: Vec<S::Inner> = Vec::new();
     rows(&mut |bytes| {
-        let mut values: &[B] = bytemuck::cast_slice(bytes);
+        let mut values: &[S::Inner] = bytemuck::cast_slice(bytes);
         while !values.is_empty() {
             let strip = image.next_strip_sample_count() as usize;
             let (part, others) = values.split_at((strip - waiting.len()).min(values.len()));
@@ -533,24 +532,21 @@ fn pages<K: TiffKind>(
         };
         let predicted = whole && matches!(compression, Compression::Lzw | Compression::Deflate);
         encoder = encoder.with_predictor(if predicted { Predictor::Horizontal } else { Predictor::None });
-        let encoder = &mut encoder;
         match (&page.pixels, page.stored) {
-            (Pixels::U8(image), _) => one::<u8, u8, K>(encoder, page, SampleFormat::Uint, image.as_slice())?,
-            (Pixels::U16(image), _) => one::<u16, u16, K>(encoder, page, SampleFormat::Uint, image.as_slice())?,
-            (Pixels::F16(image), _) => one::<_, u16, K>(encoder, page, SampleFormat::IEEEFP, image.as_slice())?,
-            (Pixels::F32(image), None | Some(Stored::Bool)) => {
-                one::<f32, u32, K>(encoder, page, SampleFormat::IEEEFP, image.as_slice())?;
-            }
+            (Pixels::U8(image), _) => one::<u8, K>(&mut encoder, page, image.as_slice())?,
+            (Pixels::U16(image), _) => one::<u16, K>(&mut encoder, page, image.as_slice())?,
+            (Pixels::F16(image), _) => one::<half::f16, K>(&mut encoder, page, bytemuck::cast_slice(image.as_slice()))?,
+            (Pixels::F32(image), None | Some(Stored::Bool)) => one::<f32, K>(&mut encoder, page, image.as_slice())?,
             (Pixels::F32(image), Some(stored)) => {
                 let values = image.as_slice();
                 match stored {
-                    Stored::I8 => widened::<i8, u8, K>(encoder, page, SampleFormat::Int, values)?,
-                    Stored::I16 => widened::<i16, u16, K>(encoder, page, SampleFormat::Int, values)?,
-                    Stored::I32 => widened::<i32, u32, K>(encoder, page, SampleFormat::Int, values)?,
-                    Stored::I64 => widened::<i64, u64, K>(encoder, page, SampleFormat::Int, values)?,
-                    Stored::U32 => widened::<u32, u32, K>(encoder, page, SampleFormat::Uint, values)?,
-                    Stored::U64 => widened::<u64, u64, K>(encoder, page, SampleFormat::Uint, values)?,
-                    Stored::F64 | Stored::Bool => widened::<f64, u64, K>(encoder, page, SampleFormat::IEEEFP, values)?,
+                    Stored::I8 => widened::<i8, K>(&mut encoder, page, values)?,
+                    Stored::I16 => widened::<i16, K>(&mut encoder, page, values)?,
+                    Stored::I32 => widened::<i32, K>(&mut encoder, page, values)?,
+                    Stored::I64 => widened::<i64, K>(&mut encoder, page, values)?,
+                    Stored::U32 => widened::<u32, K>(&mut encoder, page, values)?,
+                    Stored::U64 => widened::<u64, K>(&mut encoder, page, values)?,
+                    Stored::F64 | Stored::Bool => widened::<f64, K>(&mut encoder, page, values)?,
                 }
             }
         }
@@ -558,68 +554,63 @@ fn pages<K: TiffKind>(
     Ok(())
 }
 
-fn widened<N: Number + bytemuck::Pod, B: Bits, K: TiffKind>(
+fn widened<N, K: TiffKind>(
     encoder: &mut TiffEncoder<&mut dyn Sink, K>,
     page: &Picture,
-    format: SampleFormat,
     values: &[f32],
 ) -> TiffResult<()>
 where
-    [B]: TiffValue,
+    N: Number + Sample<Inner = N>,
+    [N]: TiffValue,
 {
     let values: Vec<N> = values.iter().map(|&value| N::widened(value)).collect();
-    one::<N, B, K>(encoder, page, format, &values)
+    one::<N, K>(encoder, page, &values)
 }
 
-fn one<N: bytemuck::Pod, B: Bits, K: TiffKind>(
+fn one<S: Sample, K: TiffKind>(
     encoder: &mut TiffEncoder<&mut dyn Sink, K>,
     page: &Picture,
-    format: SampleFormat,
-    values: &[N],
+    values: &[S::Inner],
 ) -> TiffResult<()>
 where
-    [B]: TiffValue,
+    [S::Inner]: TiffValue,
 {
-    let values = bytemuck::cast_slice(values);
     match page.pixels.shape().channels {
-        1 => with_channels::<B, 1, K>(encoder, page, format, values),
-        2 => with_channels::<B, 2, K>(encoder, page, format, values),
-        3 => with_channels::<B, 3, K>(encoder, page, format, values),
-        _ => with_channels::<B, 4, K>(encoder, page, format, values),
+        1 => with_channels::<S, 1, K>(encoder, page, values),
+        2 => with_channels::<S, 2, K>(encoder, page, values),
+        3 => with_channels::<S, 3, K>(encoder, page, values),
+        _ => with_channels::<S, 4, K>(encoder, page, values),
     }
 }
 
-fn with_channels<B: Bits, const N: usize, K: TiffKind>(
+fn with_channels<S: Sample, const N: usize, K: TiffKind>(
     encoder: &mut TiffEncoder<&mut dyn Sink, K>,
     page: &Picture,
-    format: SampleFormat,
-    values: &[B],
+    values: &[S::Inner],
 ) -> TiffResult<()>
 where
-    [B]: TiffValue,
+    [S::Inner]: TiffValue,
 {
-    begun::<B, N, K>(encoder, (page.pixels.shape(), format, &page.meta))?.write_data(values)
+    begun::<S, N, K>(encoder, page.pixels.shape(), &page.meta)?.write_data(values)
 }
 
 /// A picture of which everything is written but the pixels.
-fn begun<'e, 'w, B: Bits, const N: usize, K: TiffKind>(
+fn begun<'e, 'w, S: Sample, const N: usize, K: TiffKind>(
     encoder: &'e mut TiffEncoder<&'w mut dyn Sink, K>,
-    (shape, format, meta): (Shape, SampleFormat, &Meta),
-) -> TiffResult<ImageEncoder<'e, &'w mut dyn Sink, Samples<B, N>, K>>
+    shape: Shape,
+    meta: &Meta,
+) -> TiffResult<ImageEncoder<'e, &'w mut dyn Sink, Samples<S, N>, K>>
 where
-    [B]: TiffValue,
+    [S::Inner]: TiffValue,
 {
     let fields = crate::exif::fields(meta.exif.as_deref());
     let directories = directories(encoder, &fields)?;
-    let mut image = encoder.new_image::<Samples<B, N>>(shape.width as u32, shape.height as u32)?;
+    let mut image = encoder.new_image::<Samples<S, N>>(shape.width as u32, shape.height as u32)?;
     if let Some(Resolution(x, y)) = meta.resolution {
         let rational = |value: f64| Rational { n: (value * 1000.0).round() as u32, d: 1000 };
         image.resolution_unit(::tiff::tags::ResolutionUnit::Inch);
         image.x_resolution(rational(x));
         image.y_resolution(rational(y));
-    }
-    if format != SampleFormat::Uint {
-        image.encoder().write_tag(Tag::SampleFormat, &[format.to_u16(); N][..])?;
     }
     describe(image.encoder(), N, meta, &fields, directories)?;
     Ok(image)
@@ -710,38 +701,55 @@ impl<const TYPE: u16> TiffValue for Bytes<TYPE> {
     }
 }
 
-/// Whole numbers as wide as samples. Those of any type are written as their bits, so that the encoder is compiled for four widths
-/// and not for each type.
-trait Bits: bytemuck::Pod + TiffValue + Send {
+/// A type of samples.
+trait Sample: Send {
+    type Inner: bytemuck::Pod + TiffValue + Send;
     const BITS: u16;
-    fn difference(self, before: Self) -> Self;
+    const FORMAT: SampleFormat;
+    /// The difference of two samples, if they are whole numbers.
+    fn difference(value: Self::Inner, before: Self::Inner) -> Self::Inner;
 }
 
-macro_rules! bits {
-    ($($bits:ty)*) => { $(
-        impl Bits for $bits {
-            const BITS: u16 = <$bits>::BITS as u16;
-            fn difference(self, before: Self) -> Self {
-                self.wrapping_sub(before)
+macro_rules! samples {
+    ($($sample:ty as $inner:ty, $format:ident, $difference:expr;)*) => { $(
+        impl Sample for $sample {
+            type Inner = $inner;
+            const BITS: u16 = 8 * size_of::<$inner>() as u16;
+            const FORMAT: SampleFormat = SampleFormat::$format;
+            fn difference(value: $inner, before: $inner) -> $inner {
+                let difference: fn($inner, $inner) -> $inner = $difference;
+                difference(value, before)
             }
         }
     )* };
 }
 
-bits! { u8 u16 u32 u64 }
+samples! {
+    u8 as u8, Uint, u8::wrapping_sub;
+    u16 as u16, Uint, u16::wrapping_sub;
+    u32 as u32, Uint, u32::wrapping_sub;
+    u64 as u64, Uint, u64::wrapping_sub;
+    i8 as i8, Int, i8::wrapping_sub;
+    i16 as i16, Int, i16::wrapping_sub;
+    i32 as i32, Int, i32::wrapping_sub;
+    i64 as i64, Int, i64::wrapping_sub;
+    half::f16 as u16, IEEEFP, |value, _| value;
+    f32 as f32, IEEEFP, |value, _| value;
+    f64 as f64, IEEEFP, |value, _| value;
+}
 
 /// Pixels of `N` samples: grey or RGB, with alpha if there is one more. The encoder's own types know no alpha.
-struct Samples<B, const N: usize>(PhantomData<B>);
+struct Samples<S, const N: usize>(PhantomData<S>);
 
-impl<B: Bits, const N: usize> Colours for Samples<B, N> {
-    type Inner = B;
+impl<S: Sample, const N: usize> Colours for Samples<S, N> {
+    type Inner = S::Inner;
     const TIFF_VALUE: PhotometricInterpretation =
         if N < 3 { PhotometricInterpretation::BlackIsZero } else { PhotometricInterpretation::RGB };
-    const BITS_PER_SAMPLE: &'static [u16] = &[B::BITS; N];
-    const SAMPLE_FORMAT: &'static [SampleFormat] = &[SampleFormat::Uint; N];
+    const BITS_PER_SAMPLE: &'static [u16] = &[S::BITS; N];
+    const SAMPLE_FORMAT: &'static [SampleFormat] = &[S::FORMAT; N];
 
-    fn horizontal_predict(row: &[B], result: &mut Vec<B>) {
+    fn horizontal_predict(row: &[S::Inner], result: &mut Vec<S::Inner>) {
         result.extend_from_slice(&row[..N.min(row.len())]);
-        result.extend(row.iter().zip(row.iter().skip(N)).map(|(&before, &value)| value.difference(before)));
+        result.extend(row.iter().zip(row.iter().skip(N)).map(|(&before, &value)| S::difference(value, before)));
     }
 }
