@@ -231,22 +231,19 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
         }
     }
 
-    /// Whether there is [`Lanes::weigh`].
-    const WEIGHS: bool = false;
-
     /// The sums of 16 products of bytes with weights, for two weights each: of the bytes at `middle` with `weights[0]`, and of the sums of
-    /// those at both of `beside[k]` with `weights[k + 1]`.
+    /// those at both of `beside[k]` with `weights[k + 1]`. `None` where no instruction makes such sums.
     ///
     /// # Safety
-    /// Each points to 16 bytes; there are such sums here, and no sum of two products or of all leaves 32 bits.
+    /// Each points to 16 bytes, and no sum of two products or of all leaves 32 bits.
     #[inline(always)]
     unsafe fn weigh<const K: usize>(
         middle: *const u8,
         beside: &[[*const u8; 2]; K],
         weights: &[[[i16; 16]; 2]],
-    ) -> [u32; 2] {
+    ) -> Option<[u32; 2]> {
         let _ = (middle, beside, weights);
-        unreachable!("asked first")
+        None
     }
 }
 
@@ -541,16 +538,14 @@ mod x86 {
             }
         }
 
-        const WEIGHS: bool = true;
-
         #[inline(always)]
         unsafe fn weigh<const K: usize>(
             middle: *const u8,
             beside: &[[*const u8; 2]; K],
             weights: &[[[i16; 16]; 2]],
-        ) -> [u32; 2] {
+        ) -> Option<[u32; 2]> {
             // SAFETY: the caller's promise.
-            unsafe { weigh_256(middle, beside, weights) }
+            Some(unsafe { weigh_256(middle, beside, weights) })
         }
     }
 
@@ -600,16 +595,14 @@ mod x86 {
             }
         }
 
-        const WEIGHS: bool = true;
-
         #[inline(always)]
         unsafe fn weigh<const K: usize>(
             middle: *const u8,
             beside: &[[*const u8; 2]; K],
             weights: &[[[i16; 16]; 2]],
-        ) -> [u32; 2] {
+        ) -> Option<[u32; 2]> {
             // SAFETY: the caller's promise.
-            unsafe { weigh_256(middle, beside, weights) }
+            Some(unsafe { weigh_256(middle, beside, weights) })
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gpu_kernels::border::{self as rule, KEEP};
+use gpu_kernels::border::{self as rule, CONSTANT, KEEP};
 
 use crate::image::{ImageView, Pixel, Shape};
 use crate::{Border, Filter};
@@ -23,6 +23,12 @@ impl Window {
         let (border, border_value) = border.code();
         let (anchor_x, anchor_y) = filter.anchor();
         Self { cols: filter.cols(), rows: filter.rows(), anchor_x, anchor_y, border, border_value }
+    }
+
+    /// Whether all that lies under it is bytes, over an image of bytes: if the border has a value, that is one.
+    pub(crate) fn is_all_bytes(&self) -> bool {
+        let byte = self.border != CONSTANT || (0.0..=255.0).contains(&self.border_value);
+        byte && self.border_value.fract() == 0.0
     }
 
     /// The image's column under tap column `col` of the window at column `x`; `None` if it has the border's value.

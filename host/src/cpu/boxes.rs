@@ -6,8 +6,6 @@
 
 use std::ops::Range;
 
-use gpu_kernels::border::CONSTANT;
-
 use super::bands::band;
 use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Shape};
@@ -32,9 +30,7 @@ pub(crate) fn counts(cols: usize, rows: usize, pixels: usize) -> bool {
 /// The value of every tap, if all are equal, they are so many that adding integers is faster, and the border's value is an integer too.
 pub(super) fn tap(filter: &Filter, window: &Window, shape: Shape) -> Option<f64> {
     let (cols, rows) = (filter.cols(), filter.rows());
-    let byte = window.border != CONSTANT || (0.0..=255.0).contains(&window.border_value);
-    let whole = byte && window.border_value.fract() == 0.0;
-    if !whole || !counts(cols, rows, shape.width * shape.height) {
+    if !window.is_all_bytes() || !counts(cols, rows, shape.width * shape.height) {
         return None;
     }
     // Taps that a float holds with full precision, and whose sums stay within its range.

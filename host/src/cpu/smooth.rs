@@ -7,8 +7,6 @@
 //! in 64 bits: symmetric pixels are added first, so that takes few products. What even that leaves in doubt goes the way of all others
 //! ([`crate::round`]).
 
-use gpu_kernels::border::CONSTANT;
-
 use super::bands::{SMALL, band};
 use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Shape};
@@ -126,11 +124,9 @@ impl Smooth {
     pub(super) fn new(filter: &Filter, window: &Window) -> Option<Self> {
         let (row, column) = filter.separated()?;
         let reach = row.len().max(column.len()) / 2;
-        let byte = window.border != CONSTANT || (0.0..=255.0).contains(&window.border_value);
         let odd = row.len() % 2 == 1 && column.len() % 2 == 1;
         let centred = (window.anchor_x, window.anchor_y) == (row.len() / 2, column.len() / 2);
-        let whole = byte && window.border_value.fract() == 0.0;
-        if !(1..=REACH).contains(&reach) || !odd || !centred || !whole {
+        if !(1..=REACH).contains(&reach) || !odd || !centred || !window.is_all_bytes() {
             return None;
         }
         let from_the_middle = |taps: &[f64], factor: f64| {
@@ -542,19 +538,22 @@ impl Again<'_> {
         for &doubt in doubts {
             let at = doubt as usize;
             let first = at.wrapping_sub(K * C);
-            let sum = match spread {
-                Some(spread) if L::WEIGHS && at >= K * C && first + 16 <= len => {
+            let halves = match spread {
+                Some(spread) if at >= K * C && first + 16 <= len => {
                     let mut beside = [[under[K].as_ptr(); 2]; K];
                     // SAFETY: this is in a `Work`, and each row has 16 bytes from the first one on.
-                    let [upper, lower] = unsafe {
+                    unsafe {
                         for k in 0..K {
                             beside[k] = [under[K - 1 - k].as_ptr().add(first), under[K + 1 + k].as_ptr().add(first)];
                         }
                         L::weigh(under[K].as_ptr().add(first), &beside, spread)
-                    };
-                    Some((u64::from(upper) << HALF_BITS) + u64::from(lower))
+                    }
                 }
-                _ => smooth.fine_sum::<K, C>(under, at),
+                _ => None,
+            };
+            let sum = match halves {
+                Some([upper, lower]) => Some((u64::from(upper) << HALF_BITS) + u64::from(lower)),
+                None => smooth.fine_sum::<K, C>(under, at),
             };
             match sum.and_then(|sum| smooth.rounded(sum)) {
                 Some(result) => out[at] = result,
