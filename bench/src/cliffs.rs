@@ -1,5 +1,5 @@
-//! `bench cliffs`: on the CPU, 8-bit results beside the same into f32, over filters, sizes and contents; and the steps where time grows much
-//! faster than work.
+//! `bench cliffs`: 8-bit results beside those in f32, over filters, sizes and contents; and the steps where time grows much faster than work.
+//! On the CPU, bytes to f32 stand beside bytes to bytes; on a GPU, where pictures lie in its memory, planes of f32.
 //!
 //! An 8-bit result is correctly rounded, so some are computed again in f64 (see `host/src/round/mod.rs`). How many depends on the filter and
 //! on the picture. The rules:
@@ -16,17 +16,22 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use apron::{Device, Filter, Image, Plan};
+use apron::gpu::Gpu;
+use apron::{Device, Filter, Image, Layout, Plan, Scalar, Shape};
 use serde::Serialize;
 
-use crate::{measure, output};
+use crate::measure::{self, Bed};
+use crate::output;
 
 /// The options.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Columns and rows of the pictures.
-    #[arg(long, default_value_t = 1536)]
-    side: usize,
+    /// Where to run: cpu or gpu:N.
+    #[arg(long, default_value = "cpu")]
+    device: Device,
+    /// Columns and rows of the pictures: 1536 on the CPU, 4096 on a GPU, unless set.
+    #[arg(long)]
+    side: Option<usize>,
     /// Channels of the pictures.
     #[arg(long, default_value_t = 3)]
     channels: usize,
@@ -99,19 +104,38 @@ fn filters() -> Result<Vec<Vec<(String, Filter, Way)>>> {
     ])
 }
 
-/// Nanoseconds for a result at the processor's speed, about: of one core with AVX-512.
-fn work(filter: &Filter, way: Way) -> f64 {
-    const MEMORY: f64 = 0.4;
-    const TAP: f64 = 0.0125;
-    const PASS_TAP: f64 = 0.025;
-    // Lines and sums are converted and stored, whatever the filter.
-    const LINE: f64 = 0.2;
+/// A processor's speed: nanoseconds for a result, about.
+struct Speed {
+    /// To read and to write it.
+    memory: f64,
+    /// For a tap of a window, and for one of a pass.
+    tap: f64,
+    pass_tap: f64,
+    /// To convert and to store what a pass makes.
+    line: f64,
+    /// By spectra, with small windows.
+    spectra: f64,
+    /// By running sums, and for a column more of theirs.
+    counted: Option<(f64, f64)>,
+}
+
+/// One core with AVX-512.
+const CORE: Speed =
+    Speed { memory: 0.4, tap: 0.0125, pass_tap: 0.025, line: 0.2, spectra: 10.0, counted: Some((1.0, 0.002)) };
+
+/// An H200: its memory, and its multiply-adds.
+const H200: Speed = Speed { memory: 5e-4, tap: 3.1e-5, pass_tap: 3.1e-5, line: 2e-4, spectra: 5.6e-3, counted: None };
+
+/// Nanoseconds for a result at a processor's speed.
+fn work(speed: &Speed, filter: &Filter, way: Way) -> f64 {
     let (cols, rows) = (filter.cols() as f64, filter.rows() as f64);
-    let spectra = 10.0 * (1.0 + cols.max(rows) / 256.0).powi(2);
-    match way {
-        Way::Counted => 1.0 + 0.002 * cols,
-        Way::Dense => MEMORY + (TAP * cols * rows).min(spectra),
-        Way::Passes(terms) => MEMORY + (TAP * cols * rows).min(terms as f64 * (LINE + PASS_TAP * (cols + rows))),
+    let dense = speed.tap * cols * rows;
+    let passes = |terms: usize| dense.min(terms as f64 * (speed.line + speed.pass_tap * (cols + rows)));
+    match (way, speed.counted) {
+        (Way::Counted, Some((each, column))) => each + column * cols,
+        (Way::Counted, None) => speed.memory + passes(1),
+        (Way::Dense, _) => speed.memory + dense.min(speed.spectra * (1.0 + cols.max(rows) / 256.0).powi(2)),
+        (Way::Passes(terms), _) => speed.memory + passes(terms),
     }
 }
 
@@ -134,28 +158,48 @@ struct Row {
 /// # Errors
 /// If the picture cannot be read, if no case is left, if the engine fails, or if a rule is broken.
 pub fn run(options: &Options) -> Result<()> {
-    let Options { side, channels, turns, .. } = *options;
+    let Options { device, channels, turns, .. } = *options;
+    let gpu = match device {
+        Device::Cpu => None,
+        Device::Gpu(ordinal) => Some(Gpu::open(ordinal)?),
+        other => anyhow::bail!("{other}: cpu or gpu:N is needed"),
+    };
+    let (usual, speed) = if gpu.is_some() { (4096, &H200) } else { (1536, &CORE) };
+    let side = options.side.unwrap_or(usual);
     ensure!((1..=4).contains(&channels) && side > 0 && turns > 0, "a side, 1 to 4 channels and a turn are needed");
-    println!("{side}x{side}x{channels}, {} threads, least of {turns}", rayon::current_num_threads());
+    let place = match &gpu {
+        Some(gpu) => gpu.info().name.clone(),
+        None => format!("{} threads", rayon::current_num_threads()),
+    };
+    println!("{side}x{side}x{channels}, {place}, least of {turns}");
     println!(
         "{:<12}{:<22}{:>10}{:>10}{:>8}{:>11}{:>10}",
         "content", "filter", "u8, ms", "f32, ms", "ratio", "in doubt", "ties"
     );
     let mut rows = Vec::new();
     for content in CONTENTS.into_iter().filter(|name| name.contains(&options.content)) {
-        let src = Image::from_vec(pixels(content, options)?, side, side, channels)?;
+        let src = Image::from_vec(pixels(content, side, options)?, side, side, channels)?;
         for list in filters()? {
             let mut before: Option<(f64, f64)> = None;
             for (text, filter, way) in list {
                 if !options.filter.split(',').any(|part| text.contains(part)) {
                     continue;
                 }
-                let Measured { bytes, floats, in_doubt, ties } = measured(options, &src, &filter)?;
+                let plan = Plan::builder(&filter).device(device).build()?;
+                let (bytes, floats, sums) = match &gpu {
+                    Some(gpu) => on_gpu(gpu, turns, &src, &plan)?,
+                    None => on_cpu(options, &src, &plan)?,
+                };
+                let error = 255.0 * f32::EPSILON / 4.0 * (filter.cols() + filter.rows()) as f32;
+                // Ties in f32 lie a few roundings beside a half.
+                let [in_doubt, ties] = [error, error.min(4e-5)].map(|error| share(&sums, error));
                 let results = (side * side * channels) as f64;
                 let factor = if in_doubt < 0.005 { 1.1 } else { 2.3 };
-                let chains = 0.3e-6 * ties * results * (filter.cols() * filter.rows()) as f64;
+                // A GPU has a thread for each.
+                let chain = if gpu.is_some() { 0.3e-9 } else { 0.3e-6 };
+                let chains = chain * ties * results * (filter.cols() * filter.rows()) as f64;
                 let allowed = factor * floats + chains + 3e-3;
-                let work = work(&filter, way);
+                let work = work(speed, &filter, way);
                 let steep = before.map(|(time, less)| bytes / time / (work / less)).filter(|&steep| steep > 1.6);
                 before = Some((bytes, work));
                 let broken = if bytes > allowed {
@@ -166,7 +210,7 @@ pub fn run(options: &Options) -> Result<()> {
                 let (ratio, shares) = (bytes / floats, [in_doubt, ties].map(|share| 100.0 * share));
                 let verdict = broken.as_deref().unwrap_or_default();
                 println!(
-                    "{content:<12}{text:<22}{bytes:>10.2}{floats:>10.2}{ratio:>8.2}{:>9.3} %{:>8.3} %  {verdict}",
+                    "{content:<12}{text:<22}{bytes:>10.3}{floats:>10.3}{ratio:>8.2}{:>9.3} %{:>8.3} %  {verdict}",
                     shares[0], shares[1]
                 );
                 let row = Row { content, filter: text, bytes_ms: bytes, floats_ms: floats, in_doubt, ties, broken };
@@ -183,19 +227,16 @@ pub fn run(options: &Options) -> Result<()> {
     output::print(&format!("none of {} breaks a rule\n", rows.len()))
 }
 
-struct Measured {
-    /// Milliseconds.
-    bytes: f64,
-    floats: f64,
-    /// Part of the results.
-    in_doubt: f64,
-    ties: f64,
+/// The part of sums that lie within `error` of a half.
+fn share(sums: &[f32], error: f32) -> f64 {
+    let near = |sum: &&f32| (0.0..=255.0).contains(*sum) && ((*sum).fract() - 0.5).abs() < error;
+    sums.iter().filter(near).count() as f64 / sums.len() as f64
 }
 
-fn measured(options: &Options, src: &Image<u8>, filter: &Filter) -> Result<Measured> {
+/// Milliseconds from bytes to bytes and from bytes to f32, and the sums.
+fn on_cpu(options: &Options, src: &Image<u8>, plan: &Plan) -> Result<(f64, f64, Vec<f32>)> {
     /// How long runs are counted together, where the time of threads is.
     const SPAN: Duration = Duration::from_millis(30);
-    let plan = Plan::builder(filter).device(Device::Cpu).build()?;
     let shape = src.shape();
     let mut bytes = Image::<u8>::zeroed(shape.width, shape.height, shape.channels)?;
     let mut floats = Image::<f32>::zeroed(shape.width, shape.height, shape.channels)?;
@@ -222,18 +263,31 @@ fn measured(options: &Options, src: &Image<u8>, filter: &Filter) -> Result<Measu
             least = (least.0.min(one), least.1.min(other));
         }
     }
-    let error = 255.0 * f32::EPSILON / 4.0 * (filter.cols() + filter.rows()) as f32;
-    let values = floats.as_slice();
-    let share = |error: f32| {
-        let near = |value: &&f32| (0.0..=255.0).contains(*value) && ((*value).fract() - 0.5).abs() < error;
-        values.iter().filter(near).count() as f64 / values.len() as f64
-    };
-    // Ties in f32 lie a few roundings beside a half.
-    Ok(Measured { bytes: least.0, floats: least.1, in_doubt: share(error), ties: share(error.min(4e-5)) })
+    Ok((least.0, least.1, floats.as_slice().to_vec()))
 }
 
-fn pixels(content: &str, options: &Options) -> Result<Vec<u8>> {
-    let Options { side, channels, .. } = *options;
+/// The same on a GPU, whose memory the pictures lie in: bytes side by side, and planes of f32.
+fn on_gpu(gpu: &Gpu, turns: usize, src: &Image<u8>, plan: &Plan) -> Result<(f64, f64, Vec<f32>)> {
+    let Shape { width, height, channels } = src.shape();
+    let floats = src.as_slice().iter().map(|&byte| f32::from(byte)).collect();
+    let floats = gpu.upload(&Image::from_vec(floats, width, height, channels)?.view())?;
+    let bytes = gpu.upload_stored(&src.view())?;
+    let least = |source, target: Scalar, layout| -> Result<f64> {
+        let mut bed = Bed::between(gpu, source, &gpu.image_of(src.shape(), target, layout)?)?;
+        let rhythm = bed.rhythm(|src, dst, stream| plan.run_on_device(src, dst, stream))?;
+        let time = |_| bed.time(rhythm, |src, dst, stream| plan.run_on_device(src, dst, stream));
+        let times = (0..turns).map(time).collect::<apron::Result<Vec<_>>>()?;
+        Ok(1e3 * times.into_iter().min().unwrap_or_default().as_secs_f64())
+    };
+    let times = (least(&bytes, Scalar::U8, Layout::Interleaved)?, least(&floats, Scalar::F32, Layout::Planar)?);
+    let (mut sums, mut stream) = (gpu.image(src.shape())?, gpu.stream()?);
+    plan.run_on_device(&floats, &mut sums, &mut stream)?;
+    stream.synchronize()?;
+    Ok((times.0, times.1, gpu.download(&sums)?.as_slice().to_vec()))
+}
+
+fn pixels(content: &str, side: usize, options: &Options) -> Result<Vec<u8>> {
+    let channels = options.channels;
     let len = side * side * channels;
     let mut random = fastrand::Rng::with_seed(1);
     Ok(match content {

@@ -9,7 +9,7 @@ use apron::gpu::{DeviceImage, DeviceView, DeviceViewMut, Gpu, Stream, Strides};
 use apron::{Border, Device, Image, Layout, Plan, Scalar, Shape, Step, Variant};
 use rayon::prelude::*;
 
-use crate::cases::{Case, Class, Random};
+use crate::cases::{Case, Random};
 use crate::check::{self, Against, Checked};
 use crate::contest::{OnDevice, Times, Track};
 use crate::measure::Bed;
@@ -40,10 +40,10 @@ impl<S: Random, D: Random> Pictures<S, D> {
     pub(crate) fn new(case: &Case, step: &Step) -> Result<Self> {
         let each = case.shape();
         let src = Image::from_vec(case.pixels::<S>(), each.width, case.rows(), each.channels)?;
-        let variant = match (step, case.form.class()) {
-            (Step::Gradient(_), _) => None,
-            (Step::Filter(_), Class::Dense) => Some(Variant::DirectNaive),
-            (Step::Filter(_), Class::Pair) => Some(Variant::Separable),
+        let variant = match step {
+            Step::Gradient(_) => None,
+            Step::Filter(filter) if filter.is_separable() || filter.summed().is_some() => Some(Variant::Separable),
+            Step::Filter(_) => Some(Variant::DirectNaive),
         };
         let plan = Plan::builder(step).device(Device::Cpu).variant(variant).build()?;
         let mut expected = Vec::with_capacity(case.values());

@@ -32,8 +32,12 @@ pub(crate) fn run(args: &PlanArgs) -> Result {
         false => (plan.device().to_string(), plan.candidates_for(args.size, source, target)),
     };
     let chosen = if args.h200 { candidates[0].variant } else { chosen };
-    let product =
-        if filter.is_separable() { "the product of a row and a column" } else { "no product of a row and a column" };
+    let product = match filter.summed().map(|(centre, terms)| (centre != 0.0, terms.len())) {
+        _ if filter.is_separable() => "the product of a row and a column",
+        Some((true, 1)) => "the product of a row and a column, and the pixel itself",
+        Some(_) => "the sum of two products of a row and a column",
+        None => "no product of a row and a column",
+    };
     print(|out| {
         let types = if source == target { source.to_string() } else { format!("{source} to {target}") };
         writeln!(out, "{}x{} taps, {product}; {} of {types} on {place}", filter.cols(), filter.rows(), args.size)?;

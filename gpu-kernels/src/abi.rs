@@ -214,6 +214,9 @@ pub struct Pass {
     pub outside: f32,
     /// What becomes of a sum.
     pub epilogue: Epilogue,
+    /// The separable family adds so many times the pixel to its sum, by a fused multiply-add, before the epilogue: the part of a filter
+    /// that no row and column has. Nothing is added if it is 0. No other family looks at it.
+    pub point: f32,
     /// Where results in doubt are noted, if bytes are made of bytes.
     pub doubts: Doubts,
 }

@@ -321,6 +321,8 @@ pub(crate) trait Float:
 
     /// The nearest value.
     fn of(value: f64) -> Self;
+    /// The product with a factor, added to a sum and rounded once.
+    fn mul_add(self, factor: Self, sum: Self) -> Self;
     /// A value that does not exceed the bound, nor lies far below it.
     fn below(bound: f64) -> Self;
     /// Floats as this type, if this is f32.
@@ -344,6 +346,11 @@ macro_rules! float {
             #[inline(always)]
             fn of(value: f64) -> Self {
                 value as Self
+            }
+
+            #[inline(always)]
+            fn mul_add(self, factor: Self, sum: Self) -> Self {
+                <$float>::mul_add(self, factor, sum)
             }
 
             fn below(bound: f64) -> Self {

@@ -9,9 +9,10 @@ use crate::{Error, Result};
 pub enum Family {
     /// Every tap for every pixel. All its variants, on every device, give the same bits.
     Direct,
-    /// A pass along the rows, then one along the columns; needs a filter that separates. On the CPU, also the sum of several such filters:
-    /// unsharp masks, Laplacians of Gaussians and differences of Gaussians. There a sum begins with the pixel times its own factor, if it
-    /// has one, and goes on through the columns of one after the other, each over its own row pass.
+    /// A pass along the rows, then one along the columns; needs a filter that separates, or that is the sum of two that do, or of one and
+    /// the pixel times a factor: unsharp masks, Laplacians of Gaussians, differences of Gaussians, and taps that were found to be so. There
+    /// each term has its own row pass; a sum goes down the columns of both at a time, for each tap row the first term's product and then the
+    /// second's, and ends with the pixel times its factor.
     Separable,
     /// The product of spectra, tile by tile. Its error is relative to the greatest pixel and the sum of all taps, not to
     /// each pixel's own sum: see [`Variant::Fourier`].

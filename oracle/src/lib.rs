@@ -44,12 +44,41 @@ pub fn with_taps<T>(filter: &Filter, use_them: impl FnOnce(Taps<'_>) -> T) -> T 
     use_them(Taps { cols, rows, anchor, values: &values })
 }
 
+/// What the separable family computes a filter by: products of a row and a column, and the pixel times a factor.
+#[derive(Clone, Debug)]
+pub struct Products<'a> {
+    /// The factor of the pixel itself.
+    pub centre: f64,
+    /// Rows and columns.
+    pub terms: Vec<(&'a [f64], &'a [f64])>,
+}
+
+impl<'a> Products<'a> {
+    /// Those that the product says it takes for a filter, if it separates or is a sum of such.
+    pub fn of(filter: &'a Filter) -> Option<Self> {
+        let one = filter.separated().map(|pair| Self { centre: 0.0, terms: vec![pair] });
+        let sum = |(centre, terms): (f64, &'a [(Vec<f64>, Vec<f64>)])| Self {
+            centre,
+            terms: terms.iter().map(|(row, column)| (&row[..], &column[..])).collect(),
+        };
+        one.or_else(|| filter.summed().map(sum))
+    }
+
+    /// The sizes of all taps added up, and the greatest of the rows' and of the columns'.
+    pub fn weights(&self) -> (f64, f64, f64) {
+        let sum = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
+        let sums = || self.terms.iter().map(|(row, column)| (sum(row), sum(column)));
+        let all = self.centre.abs() + sums().map(|(row, column)| row * column).sum::<f64>();
+        (all, sums().map(|(row, _)| row).fold(0.0, f64::max), sums().map(|(_, column)| column).fold(0.0, f64::max))
+    }
+}
+
 /// In which order sums are added up, and so every bit of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// That of [`Family::Direct`]: [`scalar::direct`].
     Direct,
-    /// That of [`Family::Separable`]: [`scalar::separable`].
+    /// That of [`Family::Separable`]: [`scalar::summed`].
     Separable,
     /// One that only studies have: [`scalar::product`].
     Product,
@@ -78,23 +107,23 @@ impl Order {
         }
     }
 
-    /// The plane that the order makes of a plane of `size`; `pair` is the filter's row and column.
+    /// The plane that the order makes of a plane of `size`; `products` are those that the filter is computed by.
     ///
     /// # Panics
-    /// If the order needs a pair, and there is none.
+    /// If the order needs products, and there are none.
     pub fn filter(
         self,
         plane: &[f32],
         size: (usize, usize),
         taps: Taps,
-        pair: Option<(&[f64], &[f64])>,
+        products: Option<&Products<'_>>,
         border: Border,
     ) -> Vec<f32> {
-        let pair = || pair.expect("only a filter that separates is computed in this order");
+        let products = || products.expect("only a filter that separates is computed in this order");
         match self {
             Self::Direct => scalar::direct(plane, size, taps, border),
-            Self::Separable => scalar::separable(plane, size, taps, pair(), border),
-            Self::Product => scalar::product(plane, size, taps, pair(), border),
+            Self::Separable => scalar::summed(plane, size, taps, products(), border),
+            Self::Product => scalar::product(plane, size, taps, products().terms[0], border),
         }
     }
 
@@ -107,8 +136,9 @@ impl Order {
         let mut dst = vec![0.0; src.len()];
         for channel in 0..channels {
             let plane: Vec<_> = src.iter().skip(channel).step_by(channels).copied().collect();
-            let found =
-                with_taps(filter, |taps| self.filter(&plane, (width, height), taps, filter.separated(), border));
+            let found = with_taps(filter, |taps| {
+                self.filter(&plane, (width, height), taps, Products::of(filter).as_ref(), border)
+            });
             dst.iter_mut().skip(channel).step_by(channels).zip(found).for_each(|(to, from)| *to = from);
         }
         dst

@@ -5,7 +5,7 @@
 use apron::Border;
 use multiversion::multiversion;
 
-use crate::{Padded, Taps, constant, keep};
+use crate::{Padded, Products, Taps, constant, keep};
 
 /// The direct family: one sum a pixel, taps row by row, left to right, fused multiply-add.
 pub fn direct(plane: &[f32], (width, height): (usize, usize), taps: Taps, border: Border) -> Vec<f32> {
@@ -20,25 +20,43 @@ pub fn direct(plane: &[f32], (width, height): (usize, usize), taps: Taps, border
     })
 }
 
-/// The separable family: every row of the padded plane is filtered along itself and rounded to f32, then every column of
-/// what came out; each time one sum, taps in ascending order, fused multiply-add.
-pub fn separable(
+/// The separable family, for a filter that is one product: see [`summed`].
+pub fn separable(plane: &[f32], size: (usize, usize), taps: Taps, pair: (&[f64], &[f64]), border: Border) -> Vec<f32> {
+    summed(plane, size, taps, &Products { centre: 0.0, terms: vec![pair] }, border)
+}
+
+/// The separable family: for each product, every row of the padded plane is filtered along itself and rounded to f32; then every column of
+/// what came out, that of the first product and then the others' for each tap; each time one sum, taps in ascending order. At last comes the
+/// pixel times its factor, unless that is 0. All by fused multiply-add.
+pub fn summed(
     plane: &[f32],
     (width, height): (usize, usize),
     taps: Taps,
-    (row_taps, column_taps): (&[f64], &[f64]),
+    products: &Products<'_>,
     border: Border,
 ) -> Vec<f32> {
     let padded = Padded::new(plane, (width, height), taps, border, constant(border));
-    let mut middle = vec![0.0; width * (height + taps.rows - 1)];
-    for (sums, values) in middle.chunks_mut(width).zip(padded.data.chunks(padded.width)) {
-        for (col, &tap) in row_taps.iter().enumerate() {
-            accumulate(tap as f32, &values[col..][..width], sums);
-        }
-    }
+    let middles: Vec<Vec<f32>> = products
+        .terms
+        .iter()
+        .map(|(row_taps, _)| {
+            let mut middle = vec![0.0; width * (height + taps.rows - 1)];
+            for (sums, values) in middle.chunks_mut(width).zip(padded.data.chunks(padded.width)) {
+                for (col, &tap) in row_taps.iter().enumerate() {
+                    accumulate(tap as f32, &values[col..][..width], sums);
+                }
+            }
+            middle
+        })
+        .collect();
     rows(plane, (width, height), taps, border, |y, sums| {
-        for (row, &tap) in column_taps.iter().enumerate() {
-            accumulate(tap as f32, &middle[(y + row) * width..][..width], sums);
+        for row in 0..taps.rows {
+            for ((_, column_taps), middle) in products.terms.iter().zip(&middles) {
+                accumulate(column_taps[row] as f32, &middle[(y + row) * width..][..width], sums);
+            }
+        }
+        if products.centre as f32 != 0.0 {
+            accumulate(products.centre as f32, &plane[y * width..][..width], sums);
         }
     })
 }

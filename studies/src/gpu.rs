@@ -284,6 +284,7 @@ fn pass(frame: &Frame, shape: Shape) -> Pass {
         border: frame.border,
         outside: frame.border_value,
         epilogue: Epilogue::NONE,
+        point: 0.0,
         doubts: Doubts::NONE,
     }
 }

@@ -88,7 +88,26 @@ fn groups(variant: Variant) -> Vec<Group> {
         let problem = Problem::new(size.0, size.1, select::seed(51, i)).gaps(0, i % 2);
         Group { window, border, problems: vec![problem] }
     };
-    windows.into_iter().enumerate().map(group).collect()
+    windows.into_iter().chain(sums(variant)).enumerate().map(group).collect()
+}
+
+/// Sums for those entries of a variant that add up several products.
+#[cfg(feature = "gpu")]
+fn sums(variant: Variant) -> Vec<Window> {
+    let of_two = |size: usize| Window::random_sum(size, size, 4200 + size as u64);
+    // A Gaussian of this sigma has a window of this size.
+    let masked = |size: usize| Window::preset(&format!("unsharp:sigma={}", (size / 2) as f64 / 4.0));
+    match variant {
+        Variant::Separable => {
+            vec![Window::random_sum(9, 200, 4200).anchored(0, 199), Window::preset("unsharp:sigma=9")]
+        }
+        Variant::SeparableFused => {
+            let sizes_of =
+                |part: &'static str| variant.entries().filter(move |entry| entry.contains(part)).filter_map(size_of);
+            sizes_of("_two_").map(of_two).chain(sizes_of("_point_").map(masked)).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// For a variant with entries for stored pixels, two problems for each size: in 8 bits, and in 16 bits, whole numbers and halves by

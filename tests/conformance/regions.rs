@@ -87,7 +87,7 @@ impl Batch {
     /// What an order makes of each plane.
     fn filtered(&self, order: Order, window: &Window, border: Border) -> Self {
         let filter =
-            |plane: &Vec<f32>| order.filter(plane, self.size(), window.as_taps(), window.filter.separated(), border);
+            |plane: &Vec<f32>| order.filter(plane, self.size(), window.as_taps(), window.products().as_ref(), border);
         self.with(self.planes.iter().map(filter).collect())
     }
 }

@@ -20,6 +20,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         trials("seams", seams),
         trials("long", long),
         trials("turns", turns),
+        trials("sums", sums),
     ]
     .into_iter()
     .flatten()
@@ -59,6 +60,43 @@ pub(crate) fn turns(selection: Selection) -> Vec<Group> {
 
 pub(crate) fn exhaustive(selection: Selection) -> Vec<Group> {
     select::exhaustive(selection, Window::random_pair)
+}
+
+/// Filters that are no product, but a product and the pixel itself, or two products: every number of taps that some kernel has been compiled
+/// for, and those that none was; the columns of two terms go 64 taps at a time, here up to five times.
+pub(crate) fn sums(selection: Selection) -> Vec<Group> {
+    let presets = [
+        "unsharp:sigma=0.8",
+        "unsharp:sigma=2,amount=-0.75",
+        "unsharp:sigma=8",
+        "unsharp:sigma=12",
+        "log:sigma=2",
+        "log:sigma=12",
+        "dog:sigma=1,wider=5",
+    ];
+    let mut windows: Vec<_> = presets.map(Window::preset).into();
+    windows.extend((9..=35).step_by(2).map(|size| Window::random_sum(size, size, 6000 + size as u64)));
+    windows.extend((2..=17).map(|reach| Window::preset(&format!("unsharp:sigma={}", f64::from(reach) / 4.0))));
+    windows.extend([
+        Window::random_sum(21, 13, 6100).anchored(3, 12),
+        Window::random_sum(17, 17, 6101).anchored(8, 0),
+        Window::random_sum(17, 17, 6102).anchored(0, 8),
+        Window::random_sum(9, 301, 6103).anchored(4, 280),
+        Window::random_sum(301, 10, 6104),
+        Window::preset("unsharp:sigma=2").flipped(),
+    ]);
+    let group = |(i, window): (usize, Window)| {
+        let border = select::BORDERS[i % select::BORDERS.len()];
+        let of = |(n, (width, height)): (usize, (usize, usize))| {
+            let problem = Problem::new(width, height, select::seed(27, 4 * i + n));
+            problem.channels(1 + (i + n) % 3).gaps(n, i % 2)
+        };
+        let problems = [(143, 37), (70, 71), (133, 9)].into_iter().enumerate().map(of).collect();
+        Group { window, border, problems }
+    };
+    let every = windows.into_iter().enumerate();
+    let step = if selection == Selection::Emulated { 5 } else { 1 };
+    every.step_by(step).map(group).collect()
 }
 
 pub(crate) fn seams(selection: Selection) -> Vec<Group> {

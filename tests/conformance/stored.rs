@@ -19,7 +19,7 @@ pub(crate) use self::on_gpu::solve;
 use self::on_gpu::test;
 
 /// The tests' names.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "layouts",
     "strips",
     "constants",
@@ -29,6 +29,7 @@ const NAMES: [&str; 16] = [
     "batches",
     "matrix",
     "separable_matrix",
+    "sums",
     "alpha",
     "ties",
     "doubts",
@@ -83,6 +84,7 @@ mod on_gpu {
             "batches" => check(name, &every(), Way::Batch, &thin(selection, 64)),
             "matrix" => on_tensor_cores(name, selection, Variant::Matrix, of_matrices()),
             "separable_matrix" => on_tensor_cores(name, selection, Variant::SeparableMatrix, of_pairs()),
+            "sums" => sums(name, selection),
             "alpha" => alpha(selection),
             "ties" => rounded(name, &ties(selection)),
             "doubts" => rounded(name, &doubts(selection)),
@@ -120,7 +122,7 @@ mod on_gpu {
     /// Whether the order of what a plan chooses is known, or of no account: for a window that separates it may depend on how pixels are
     /// stored, but bytes made of bytes do not.
     fn is_known(window: &Window, problem: &Problem) -> bool {
-        !window.filter.is_separable() || (problem.input, problem.output) == (Kind::U8, Kind::U8)
+        window.products().is_none() || (problem.input, problem.output) == (Kind::U8, Kind::U8)
     }
 
     /// Solves problems that were generated, whose numbers in `turns` say in which way and in which layouts.
@@ -364,7 +366,7 @@ mod on_gpu {
         fn order(&self, shape: Shape) -> apron::Result<Option<Order>> {
             let family = self.plan.variant_for(shape)?.family();
             // See `is_known`.
-            let open = self.stored.variant.is_none() && self.window.filter.is_separable();
+            let open = self.stored.variant.is_none() && self.window.products().is_some();
             Ok(if open { None } else { Order::of(family) })
         }
 
@@ -662,7 +664,25 @@ mod on_gpu {
             Window::random_pair(16, 16, 430).anchored(3, 15),
             Window::blur_pair(1, 1, 431),
             Window::preset("taps:0.125 -0.25 0.7"),
+            Window::preset("unsharp:sigma=2"),
+            Window::preset("unsharp:sigma=0.8,amount=-2.25"),
+            Window::preset("unsharp:sigma=7,amount=0.3"),
+            Window::preset("unsharp:sigma=12"),
         ]
+    }
+
+    /// Sums of products, of values of every type but f32, into all but bytes of bytes.
+    fn sums(name: &str, selection: Selection) -> Result<(), Failed> {
+        let windows =
+            ["unsharp:sigma=2", "log:sigma=1.5", "unsharp:sigma=9", "dog:sigma=1,wider=9"].map(Window::preset);
+        let mut groups = around(selection, 70, (windows.into(), &BORDERS), 12, 31);
+        for group in &mut groups {
+            group.problems.retain(|problem| (problem.input, problem.output) != (Kind::U8, Kind::U8));
+        }
+        for way in [Way::Whole, Way::Parts, Way::Bands, Way::Batch] {
+            check(name, &[Some(Variant::Separable)], way, &groups)?;
+        }
+        Ok(())
     }
 
     /// Bytes to bytes on the tensor cores: pictures around the size of a tile, whole, in parts, in bands and in batches, with some channels

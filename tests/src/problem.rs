@@ -2,7 +2,7 @@
 
 use apron::{Border, Filter, Shape};
 use fastrand::Rng;
-use oracle::Taps;
+use oracle::{Products, Taps};
 
 use crate::sample::{Data, Kind};
 
@@ -63,6 +63,18 @@ impl Window {
         Self { name, cols, rows, anchor: (cols / 2, rows / 2), taps, filter }
     }
 
+    /// The sum of two products of random taps, given row by row, which the product must find.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn random_sum(cols: usize, rows: usize, seed: u64) -> Self {
+        let pairs = [0, 1].map(|term| Self::random_pair(cols, rows, seed + 1000 * term));
+        let taps: Vec<f32> = pairs[0].taps.iter().zip(&pairs[1].taps).map(|(a, b)| (a + b) as f32).collect();
+        let window = Self::dense("random sum", cols, rows, &taps);
+        assert!(window.filter.summed().is_some(), "{cols}x{rows}: no sum was found");
+        window
+    }
+
     /// Random taps that are not negative, with a sum of about 1: of bytes they make bytes that seldom saturate.
     pub fn blur(cols: usize, rows: usize, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
@@ -99,16 +111,33 @@ impl Window {
         self
     }
 
+    /// The same window turned by half a circle.
+    pub fn flipped(mut self) -> Self {
+        self.filter = self.filter.flipped();
+        self.taps.reverse();
+        self.anchor = self.filter.anchor();
+        self
+    }
+
     /// The window as the oracle takes it.
     pub fn as_taps(&self) -> Taps<'_> {
         Taps { cols: self.cols, rows: self.rows, anchor: self.anchor, values: &self.taps }
     }
 
+    /// What the product computes the filter by, if it separates or is a sum of filters that do.
+    pub fn products(&self) -> Option<Products<'_>> {
+        Products::of(&self.filter)
+    }
+
     /// How far the product's factors may be from the taps, summed over the window; zero where it was given factors.
     pub fn split_error(&self) -> f64 {
-        let Some((row, column)) = self.filter.separated() else { return 0.0 };
-        let product = column.iter().flat_map(|&y| row.iter().map(move |&x| x * y));
-        self.taps.iter().zip(product).map(|(tap, product)| (tap - product).abs()).sum()
+        let Some(Products { centre, terms }) = self.products() else { return 0.0 };
+        let place = self.anchor.1 * self.cols + self.anchor.0;
+        let product = |i: usize| {
+            let start = if i == place { centre } else { 0.0 };
+            terms.iter().fold(start, |sum, (row, column)| sum + row[i % self.cols] * column[i / self.cols])
+        };
+        self.taps.iter().enumerate().map(|(i, tap)| (tap - product(i)).abs()).sum()
     }
 }
 

@@ -52,6 +52,7 @@ fn promised(variant: Variant, window: &Window) -> bool {
         Variant::DirectNaive => true,
         Variant::DirectConstant | Variant::DirectShared | Variant::DirectUnrolled => cols * rows <= 31 * 31,
         Variant::DirectSliding => slides(17),
+        // Bytes made of bytes are not summed by several products on a GPU.
         Variant::Separable => window.filter.is_separable(),
         Variant::SeparableFused => window.filter.is_separable() && slides(65),
         // It takes bytes alone, and taps that whole numbers can be.

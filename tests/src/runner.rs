@@ -204,8 +204,7 @@ fn solve_as<R: Ready, S: Sample, D: Sample>(ready: &[Prepared<R>], group: &Group
     let mut taken = false;
     for Prepared { name, must_take, engine } in ready {
         let order = match engine.order(problem.shape) {
-            // A sum of separable filters has no order of the reference implementation.
-            Ok(order) => order.filter(|order| *order != Order::Separable || group.window.filter.is_separable()),
+            Ok(order) => order,
             Err(error) => {
                 declined(name, *must_take, &error, group, tally);
                 continue;
@@ -313,10 +312,10 @@ impl<'a> References<'a> {
     fn bits(&mut self, order: Order) -> &[Vec<f32>] {
         let at = self.bits.iter().position(|(known, _)| *known == order).unwrap_or_else(|| {
             let size = (self.problem.shape.width, self.problem.shape.height);
-            let (taps, pair) = (self.window.as_taps(), self.window.filter.separated());
+            let (taps, products) = (self.window.as_taps(), self.window.products());
             let filter = |plane: &Vec<f64>| {
                 let narrow: Vec<f32> = plane.iter().map(|&value| value as f32).collect();
-                order.filter(&narrow, size, taps, pair, self.border)
+                order.filter(&narrow, size, taps, products.as_ref(), self.border)
             };
             self.bits.push((order, self.planes.iter().map(filter).collect()));
             self.bits.len() - 1

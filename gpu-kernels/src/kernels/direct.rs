@@ -208,7 +208,7 @@ unsafe fn tiled<const PER: usize, E: Extent, T: TapSource>(pass: &Pass, window: 
         unsafe {
             load_tile::<2>(
                 pass,
-                tile,
+                (tile, 0),
                 tile_width,
                 (block_left - window.anchor_x, block_top - window.anchor_y),
                 (tile_width, tile_height),

@@ -37,11 +37,12 @@ macro_rules! fused {
             pub const ENTRIES: &[crate::kernels::sliding::Strip] = &[$(
                 crate::kernels::sliding::Strip {
                     entry: $name.with_taps(),
-                    parted: [$bits8.with_taps(), $bits16.with_taps()],
+                    parted: Some([
+                        crate::kernels::sliding::Parted { entry: $bits8.with_taps(), pixels: $px8 },
+                        crate::kernels::sliding::Parted { entry: $bits16.with_taps(), pixels: narrower($px, $px8) },
+                    ]),
                     taps: $k,
                     pixels: $px,
-                    pixels8: $px8,
-                    pixels16: narrower($px, $px8),
                     rows: $r,
                     stages: $stages,
                 }
@@ -85,7 +86,8 @@ fused! {
     fused_65, fused_8bit_65, fused_16bit_65: 65, 2, 2, 1, 8, ".maxnreg 255";
 }
 
-struct Fused(Parameter);
+/// The taps of a row and of a column.
+pub(crate) struct Fused(pub(crate) Parameter);
 
 impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Fused {
     type State = [[f32; PX]; K];

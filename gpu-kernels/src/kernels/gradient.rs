@@ -159,16 +159,17 @@ fn leaves(pass: &Pass, x: i32, y: i32) -> bool {
 
 host! {
     use crate::kernels::flat::Flat;
-    use crate::kernels::sliding::Strip;
+    use crate::kernels::sliding::{Parted, Strip};
 
     /// The entries for planes of f32, and for interleaved values of 8 and of 16 bits.
     pub const STRIP: &[Strip] = &[Strip {
         entry: gradient.with_taps(),
-        parted: [gradient_8bit.with_taps(), gradient_16bit.with_taps()],
+        parted: Some([
+            Parted { entry: gradient_8bit.with_taps(), pixels: 8 },
+            Parted { entry: gradient_16bit.with_taps(), pixels: 4 },
+        ]),
         taps: 3,
         pixels: 4,
-        pixels8: 8,
-        pixels16: 4,
         rows: 2,
         stages: 8,
     }];

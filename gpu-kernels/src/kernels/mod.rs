@@ -13,4 +13,5 @@ pub mod separable;
 pub mod separable_matrix;
 pub mod settle;
 pub mod sliding;
+pub mod summed;
 pub mod weighted;

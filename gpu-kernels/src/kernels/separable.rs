@@ -4,13 +4,16 @@
 //! | --- | --- | --- |
 //! | `separable_rows`, `separable_columns` | global memory | any: taken [`TAPS_CHUNK`] at a time |
 //! | `separable_rows_K`, `separable_columns_K` | constant bank | K, known to the compiler |
+//! | `separable_columns_summed` | global memory | any: the columns of one or two terms, taken [`SUMMED_CHUNK`] at a time |
 //!
 //! Row pass: block 32 x 4, each warp a row's 256 pixels and their apron in shared memory. With K known, a thread computes
 //! two runs of 4 neighbouring pixels from 16-byte shared loads, consecutive across the warp; else 8 pixels 32 apart.
 //! Column pass: block 32 x 8, a tile of 32 columns and 64 rows with their apron. With K known, a thread slides down 8
 //! neighbouring rows of its column and reads each value once; else it computes 8 rows 8 apart. Lanes of a warp always
 //! read consecutive words: no bank conflicts.
-//! Order: one accumulator in each pass, taps ascending, fused multiply-add; the intermediate image is f32.
+//! Order: one accumulator in each pass, taps ascending, fused multiply-add; the intermediate image is f32. Of two terms, which have an
+//! intermediate image each, the first one's product and then the second's for each tap row. A filter's part that no row and column has,
+//! `Pass::point` times the pixel of the original image, is added to the complete sum.
 //! Border: each pass applies the rule along its own axis. Under CONSTANT the column pass's outside value is the filtered
 //! value of a row that lies outside (the host computes it); under KEEP the column pass copies from the original image.
 
@@ -30,6 +33,8 @@ pub const COLUMNS_BLOCK: (u32, u32) = (32, 8);
 pub const COLUMNS_TILE: i32 = 64;
 /// Taps that a pass for any number of taps takes at a time.
 pub const TAPS_CHUNK: i32 = 256;
+/// Taps of each column that the pass for sums takes at a time: the tiles of both terms fit in what any block may have.
+pub const SUMMED_CHUNK: i32 = 64;
 
 /// Floats from one row of the row pass's tile to the next, a multiple of 4, for `taps` taps at a time.
 pub const fn rows_pitch(taps: i32) -> i32 {
@@ -46,6 +51,9 @@ pub const fn columns_shared(taps: i32) -> u32 {
     4 * COLUMNS_BLOCK.0 * (COLUMNS_TILE + taps - 1) as u32
 }
 
+/// The same for sums.
+pub const SUMMED_SHARED: u32 = 2 * columns_shared(SUMMED_CHUNK);
+
 kernel! {
     /// Filters along the rows with any number of taps.
     fn separable_rows(pass: Pass, window: Window, taps: *const f32) {
@@ -55,6 +63,13 @@ kernel! {
     /// Filters along the columns with any number of taps.
     fn separable_columns(pass: Pass, window: Window, original: Plane, taps: *const f32) {
         columns_in_chunks(&pass, &window, &original, Buffer(taps))
+    }
+
+    /// Filters along the columns of one or two intermediate images, the pass's source and `second`, with any number of taps, and adds up the
+    /// results, and the pass's point times the original image. `taps` are the first term's and then the second's; outside the second image is `outside`.
+    fn separable_columns_summed(pass: Pass, window: Window, original: Plane, terms: i32, second: Plane, outside: f32, taps: *const f32) {
+        let second = Pass { src: second, outside, ..pass };
+        summed_in_chunks([&pass, &second], terms, &window, &original, Buffer(taps))
     }
 }
 
@@ -118,7 +133,7 @@ unsafe fn rows_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Window
         // SAFETY: indices stay inside the warp's line of the tile; the threads of a warp share `y`, those of a block
         // `top`, so that all meet at the barriers; writes are guarded by the region.
         unsafe {
-            load_tile::<4>(pass, tile, pitch, (left - window.anchor_x, top), (pitch, ROWS_BLOCK.1 as i32), NO_END);
+            load_tile::<4>(pass, (tile, 0), pitch, (left - window.anchor_x, top), (pitch, ROWS_BLOCK.1 as i32), NO_END);
             barrier();
             if y < pass.region.y1 {
                 let target = Target::late(pass);
@@ -179,7 +194,7 @@ unsafe fn rows_in_chunks<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
                 let columns = ROWS_TILE + chunk - 1;
                 load_tile::<4>(
                     pass,
-                    tile,
+                    (tile, 0),
                     pitch,
                     (left + done - window.anchor_x, top),
                     (columns, ROWS_BLOCK.1 as i32),
@@ -228,7 +243,7 @@ unsafe fn columns_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Win
         // SAFETY: indices stay inside the tile; the threads of a block share `top`, so that all meet at the barriers;
         // `finish` guards the writes.
         unsafe {
-            load_columns(pass, tile, COLUMNS_TILE + K - 1, top - window.anchor_y);
+            load_columns(pass, (tile, 0), COLUMNS_TILE + K - 1, top - window.anchor_y);
             barrier();
             let first = thread_y() * RESULTS as i32;
             let mut sums = [0.0; RESULTS];
@@ -267,7 +282,7 @@ unsafe fn columns_in_chunks<T: TapSource>(pass: &Pass, window: &Window, original
             let chunk = if window.rows - done < TAPS_CHUNK { window.rows - done } else { TAPS_CHUNK };
             // SAFETY: as in `columns_unrolled`.
             unsafe {
-                load_columns(pass, tile, COLUMNS_TILE + chunk - 1, top + done - window.anchor_y);
+                load_columns(pass, (tile, 0), COLUMNS_TILE + chunk - 1, top + done - window.anchor_y);
                 barrier();
                 by::<2>(chunk, |row| {
                     let tap = taps.tap((done + row) as usize);
@@ -288,12 +303,67 @@ unsafe fn columns_in_chunks<T: TapSource>(pass: &Pass, window: &Window, original
     }
 }
 
-/// Loads `count` rows of the block's 32 columns, from row `first` on.
+/// The column pass of `terms` terms, one or two, `window.rows` taps each.
+///
+/// # Safety
+/// As for [`columns_unrolled`], with `window.rows` taps of one term and then the other's; the passes differ in their source alone.
+#[inline(always)]
+unsafe fn summed_in_chunks<T: TapSource>(passes: [&Pass; 2], terms: i32, window: &Window, original: &Plane, taps: T) {
+    // The second term's tile is behind the first one's.
+    const TILE: i32 = WARP * (COLUMNS_TILE + SUMMED_CHUNK - 1);
+    let (pass, tile) = (passes[0], Shared::dynamic());
+    let x = pass.region.x0 + block_x() * WARP + thread_x();
+    let mut top = pass.region.y0 + block_y() * COLUMNS_TILE;
+    while top < pass.region.y1 {
+        let mut sums = [0.0; RESULTS];
+        let mut done = 0;
+        while done < window.rows {
+            let chunk = if window.rows - done < SUMMED_CHUNK { window.rows - done } else { SUMMED_CHUNK };
+            // SAFETY: as in `columns_unrolled`.
+            unsafe {
+                let first = top + done - window.anchor_y;
+                load_columns(passes[0], (tile, 0), COLUMNS_TILE + chunk - 1, first);
+                if terms == 2 {
+                    load_columns(passes[1], (tile, TILE), COLUMNS_TILE + chunk - 1, first);
+                }
+                barrier();
+                by::<2>(chunk, |row| {
+                    let mut add = |term: i32| {
+                        let tap = taps.tap((term * window.rows + done + row) as usize);
+                        let mut i = 0;
+                        while i < RESULTS {
+                            let line = thread_y() + COLUMNS_BLOCK.1 as i32 * i as i32 + row;
+                            sums[i] = fma(tap, tile.load(term * TILE + line * WARP + thread_x()), sums[i]);
+                            i += 1;
+                        }
+                    };
+                    add(0);
+                    if terms == 2 {
+                        add(1);
+                    }
+                });
+                barrier();
+            }
+            done += chunk;
+        }
+        let (y, apart) = (top + thread_y(), COLUMNS_BLOCK.1 as i32);
+        // SAFETY: the pixels are this thread's alone; those of the region lie in the original.
+        unsafe {
+            if pass.point != 0.0 && x < pass.region.x1 {
+                sums = Source::of(original, pass).with_point_down((x, y), apart, sums);
+            }
+            finish(pass, window, original, (x, y), apart, sums);
+        }
+        top += grid_height() * COLUMNS_TILE;
+    }
+}
+
+/// Loads `count` rows of the block's 32 columns, from row `first` on, to floats of shared memory from the given one on.
 ///
 /// # Safety
 /// `count` rows of 32 floats lie in the tile.
 #[inline(always)]
-unsafe fn load_columns(pass: &Pass, tile: Shared, count: i32, first: i32) {
+unsafe fn load_columns(pass: &Pass, tile: (Shared, i32), count: i32, first: i32) {
     let left = pass.region.x0 + block_x() * WARP;
     // The intermediate image ends with the region.
     // SAFETY: as the caller promised.

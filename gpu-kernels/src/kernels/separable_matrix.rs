@@ -15,6 +15,8 @@
 //!
 //! The last H blocks of 16 rows are kept in registers: 16 rows of results need `15 + taps` rows.
 //!
+//! A filter that is such a product and the value itself times a factor, as an unsharp mask is, adds that to the joined sums.
+//!
 //! Rounding: results so near to a half that the cut could change the byte go to the pass's list. The host states the bound.
 //!
 //! Limits: bytes to bytes, no epilogue; up to `16 * H - 15` taps in a column; a row of taps reaches over at most a row of shared memory; outside
@@ -44,6 +46,8 @@ pub struct Bands {
     pub second: i32,
     /// and the third one's.
     pub third: i32,
+    /// What a value itself is multiplied by beside the products, in units of a joined sum; 0 if it is in them.
+    pub point: i32,
     /// The rows of a tile.
     pub frame: Frame,
     /// How the sums of the column pass become bytes.
@@ -167,7 +171,10 @@ unsafe fn sum_up<const H: usize, const P: usize, const R: usize>(
             blocks[H - 1] = across::<R>(bands, (first, down + group), row, &near);
             let above = down - apron;
             if above >= 0 {
-                let sums = along::<H, P>(bands, column, first_two, &blocks);
+                let mut sums = along::<H, P>(bands, column, first_two, &blocks);
+                if bands.point != 0 {
+                    add_point(bands, &mut sums, (above + group, turn), places);
+                }
                 put::<3, 2, 1>(pass, &bands.rounding, (channels, filtered), (tile, above), &[sums], places);
             }
             // Hidden, so that the loop stays as it is.
@@ -294,6 +301,30 @@ unsafe fn along<const H: usize, const P: usize>(
         pair += 1;
     }
     sums
+}
+
+/// Adds the values themselves times a factor to their sums: those of row `row` of a tile, and of the one 8 rows below.
+///
+/// # Safety
+/// As for [`sum_up`].
+#[inline(always)]
+unsafe fn add_point(bands: &Bands, sums: &mut [[[i32; 4]; 3]; 2], (row, turn): (i32, i32), places: Places) {
+    let frame = &bands.frame;
+    // A lane's values of both halves lie side by side: see `put`.
+    let first = places.rows + (row + frame.anchor_y) * frame.pitch + frame.left + 16 * thread_y() + 4 * turn;
+    let mut lower = 0;
+    while lower < 2 {
+        // SAFETY: as the caller promised.
+        let four = unsafe { Shared::dynamic().load_word((first >> 2) + 2 * lower as i32 * frame.pitch) };
+        let mut value = 0;
+        while value < 4 {
+            // The second weight's sums count in units of a joined sum.
+            let sum = &mut sums[value / 2][1][2 * lower + value % 2];
+            *sum = sum.wrapping_add(bands.point.wrapping_mul((four >> (8 * value) & 0xff) as i32));
+            value += 1;
+        }
+        lower += 1;
+    }
 }
 
 /// A lane's words of the three digits' fragments of a step.

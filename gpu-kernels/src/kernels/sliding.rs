@@ -17,7 +17,7 @@ use crate::abi::{Pass, Taps};
 use crate::device::*;
 use crate::tile::parted::{ROUND, Results, Rows};
 use crate::tile::ring::{MAX_SHARE, Ring, ring_apron};
-use crate::tile::view::Target;
+use crate::tile::view::{Source, Target};
 
 /// Declares the entries `name, name for 8 bits, for 16 bits: taps, pixels of a lane, the same for 8 bits, rows at a
 /// time, stages of the ring, the most registers of a thread for 8 bits`, and lists them.
@@ -44,11 +44,12 @@ macro_rules! sliding {
             pub const ENTRIES: &[Strip] = &[$(
                 Strip {
                     entry: $name.with_taps(),
-                    parted: [$bits8.with_taps(), $bits16.with_taps()],
+                    parted: Some([
+                        Parted { entry: $bits8.with_taps(), pixels: $px8 },
+                        Parted { entry: $bits16.with_taps(), pixels: narrower($px, $px8) },
+                    ]),
                     taps: $k,
                     pixels: $px,
-                    pixels8: $px8,
-                    pixels16: narrower($px, $px8),
                     rows: $r,
                     stages: $stages,
                 }
@@ -74,21 +75,25 @@ host! {
     pub struct Strip {
         /// What to launch for planes of f32.
         pub entry: crate::entry::TapsEntry<(Pass, i32, i32)>,
-        /// What to launch for interleaved values of 8 and of 16 bits. The argument after the rows is how many channels are
-        /// filtered; the others are copied.
-        pub parted: [crate::entry::TapsEntry<(Pass, i32, i32, i32)>; 2],
+        /// What to launch for interleaved values of 8 and of 16 bits, if it takes them.
+        pub parted: Option<[Parted; 2]>,
         /// Tap columns, and tap rows.
         pub taps: i32,
         /// Pixels of a row that a lane computes.
         pub pixels: i32,
-        /// The same for values of 8 bits.
-        pub pixels8: i32,
-        /// The same for values of 16 bits.
-        pub pixels16: i32,
         /// Rows that it takes at a time.
         pub rows: i32,
         /// Rows in the ring.
         pub stages: i32,
+    }
+
+    /// An entry for interleaved values: as [`Strip`]. The argument after the rows is how many channels are filtered; the others are copied.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Parted {
+        /// What to launch.
+        pub entry: crate::entry::TapsEntry<(Pass, i32, i32, i32)>,
+        /// Pixels of a row that a lane computes.
+        pub pixels: i32,
     }
 }
 
@@ -104,6 +109,9 @@ pub(crate) trait Step<const K: usize, const PX: usize, const R: usize> {
 
     /// The state before the first row of a strip.
     const START: Self::State;
+
+    /// Whether the pass's point is added to what is complete. Its pixel is read a second time, as its row left the ring long before.
+    const POINT: bool = false;
 
     /// Adds input rows, of which each is `ring_apron(K) - K / 2` floats and then the window's, to the state, and returns the
     /// R output rows that are now complete.
@@ -245,8 +253,11 @@ pub(crate) unsafe fn slide<const K: usize, const PX: usize, const R: usize, cons
             while r < R {
                 let y = done + r as i32;
                 if y >= top && y < bottom {
-                    // SAFETY: the row lies in the strip, which is this warp's alone.
-                    unsafe { run.write(y, results[r]) };
+                    // SAFETY: the row lies in the strip, which is this warp's alone, and in the image.
+                    unsafe {
+                        let sums = results[r];
+                        run.write(y, if S::POINT { Source::new(pass).with_point((x, y), sums) } else { sums });
+                    }
                 }
                 r += 1;
             }

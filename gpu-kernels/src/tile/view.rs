@@ -110,6 +110,63 @@ impl<'a> Source<'a> {
         unsafe { self.row(y).pixel(x) }
     }
 
+    /// The sums of PX (2 or 4) pixels side by side, from `(x, y)` on, with the pass's point times each pixel, as far as they lie in the image.
+    ///
+    /// # Safety
+    /// The pass describes allocated memory, and the source is plain; its rows begin at multiples of 16 bytes, `x` is a multiple of PX and
+    /// not negative, and row `y` is there.
+    #[inline(always)]
+    pub(crate) unsafe fn with_point<const PX: usize>(&self, (x, y): (i32, i32), sums: [f32; PX]) -> [f32; PX] {
+        let from = self.plain_row(y).at_plain(x);
+        let mut values = [0.0; PX];
+        // SAFETY: the pixels lie in the image.
+        unsafe {
+            if x + PX as i32 <= self.pass.width {
+                values = load_words::<PX>(from as u64).map(f32::from_bits);
+            } else {
+                let mut i = 0;
+                while i < PX {
+                    if x + (i as i32) < self.pass.width {
+                        values[i] = load(from, i);
+                    }
+                    i += 1;
+                }
+            }
+        }
+        let mut sums = sums;
+        let mut i = 0;
+        while i < PX {
+            sums[i] = fma(self.pass.point, values[i], sums[i]);
+            i += 1;
+        }
+        sums
+    }
+
+    /// The same for pixels below each other, `apart` rows apart, as far as they lie in the region, of any source.
+    ///
+    /// # Safety
+    /// The pass describes allocated memory; `(x, y)` lies in the region.
+    #[inline(always)]
+    pub(crate) unsafe fn with_point_down<const N: usize>(
+        &self,
+        (x, y): (i32, i32),
+        apart: i32,
+        sums: [f32; N],
+    ) -> [f32; N] {
+        let mut sums = sums;
+        let mut i = 0;
+        while i < N {
+            let y = opaque(y + apart * i as i32);
+            if y < self.pass.region.y1 {
+                // SAFETY: the pixel lies in the region, and so in the image.
+                let value = unsafe { self.pixel_inside(x, y) };
+                sums[i] = fma(self.pass.point, value, sums[i]);
+            }
+            i += 1;
+        }
+        sums
+    }
+
     /// The pixel at `(x, y)`, which lies in the image and is there.
     ///
     /// # Safety
@@ -177,7 +234,7 @@ pub(crate) fn one_below(pass: &Pass, at: *const f32) -> *const f32 {
     at.wrapping_byte_offset(pass.src.row as isize)
 }
 
-/// Loads the pixels from column `left` and row `top` on into `width` by `height` floats of shared memory, `pitch` floats
+/// Loads the pixels from column `left` and row `top` on into `width` by `height` floats of shared memory from float `start` on, `pitch` floats
 /// from one row to the next, all threads of a block 32 threads wide together: a warp takes 32 columns of a row at a time,
 /// and has BATCH of these under way. No pixel is read at column `end` or right of it: the one before stands for it there.
 ///
@@ -186,7 +243,7 @@ pub(crate) fn one_below(pass: &Pass, at: *const f32) -> *const f32 {
 #[inline(always)]
 pub(crate) unsafe fn load_tile<const BATCH: usize>(
     pass: &Pass,
-    tile: Shared,
+    (tile, start): (Shared, i32),
     pitch: i32,
     (left, top): (i32, i32),
     (width, height): (i32, i32),
@@ -226,7 +283,7 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
                 let (x, y) = (at.0 + thread_x(), at.1);
                 if x < width && y < height {
                     // SAFETY: and this place in the tile.
-                    unsafe { tile.store(y * pitch + x, values[i]) };
+                    unsafe { tile.store(start + y * pitch + x, values[i]) };
                 }
                 at = step(at);
                 i += 1;
@@ -240,7 +297,7 @@ pub(crate) unsafe fn load_tile<const BATCH: usize>(
             if x < width {
                 let column = if left + x < end { left + x } else { end - 1 };
                 // SAFETY: the place lies in the tile; the border rule finds a pixel for any coordinate.
-                unsafe { tile.store(y * pitch + x, source.pixel(column, top + y)) };
+                unsafe { tile.store(start + y * pitch + x, source.pixel(column, top + y)) };
             }
             at = step(at);
         }

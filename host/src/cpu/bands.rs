@@ -55,6 +55,14 @@ pub(super) struct Terms<'a, E> {
     pub(super) passes: Vec<Passes<'a, E>>,
 }
 
+impl<E: Float> Terms<'_, E> {
+    /// The taps of all columns in turn, tap by tap.
+    fn columns(&self) -> Vec<E> {
+        let rows = self.passes.first().map_or(0, |passes| passes.taps.len());
+        (0..rows).flat_map(|row| self.passes.iter().map(move |passes| passes.taps[row])).collect()
+    }
+}
+
 impl<'a, E> From<Passes<'a, E>> for Terms<'a, E> {
     fn from(passes: Passes<'a, E>) -> Self {
         Self { point: None, passes: vec![passes] }
@@ -91,6 +99,8 @@ pub(super) struct Run<'a, S, D, E> {
     rounder: Option<&'a Rounder<'a, E>>,
     /// The last term's column, and the point's factor, in f64.
     exact: (&'a [f64], f64),
+    /// The taps of all terms' columns in turn, where one pass takes them together: a line of the ring then has a part for each term.
+    together: Vec<E>,
     /// Tap columns in the last pass.
     cols: usize,
     /// How many taps of the last pass are summed apart.
@@ -270,7 +280,8 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let by_blocks = matches!(rounder.map(Rounder::order), Some(Order::BlockPasses | Order::Terms));
         let row_block =
             if by_blocks && size_of::<E>() == size_of::<f32>() { row_block(window.cols) } else { usize::MAX };
-        Self { frame, terms, rounder, exact: (&[], 0.0), cols, block: apart, row_block, blocks, slots }
+        let together = if rounder.is_none() && terms.passes.len() > 1 { terms.columns() } else { Vec::new() };
+        Self { frame, terms, rounder, exact: (&[], 0.0), together, cols, block: apart, row_block, blocks, slots }
     }
 
     /// The same, with the column of a separable filter that is its last term, and the factor of the pixel itself, in f64.
@@ -342,9 +353,10 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         allowance: &mut Option<Allowance>,
     ) -> bool {
         let whole = self.blocks == 1 && columns.len() * self.frame.src.shape().channels >= SLACK;
+        let is_stored_so = D::floats_mut(&mut []).and_then(E::of_floats).is_some();
         let finished = match self.rounder.map(|rounder| (rounder, rounder.limit().filter(|_| whole))) {
             Some((rounder, Some(limit))) => self.bytes(scratch, columns, y, parts, (rounder, limit), allowance),
-            _ if whole && !self.adds_up() && D::floats_mut(&mut []).and_then(E::of_floats).is_some() => {
+            _ if whole && self.rounder.is_none() && self.terms.point.is_none() && is_stored_so => {
                 self.floats(scratch, columns, y, parts);
                 true
             }
@@ -381,7 +393,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let from: [&[E]; ROWS] = std::array::from_fn(|_| from.next().unwrap_or_default());
         let from = if self.adds_up() { &from[..count] } else { &[] };
         let outs_now = Outs::Bytes { rows: &mut outs[..count], limit, noted: &mut noted, from };
-        self.tiles(scratch, columns, y, (self.terms.passes.len() - 1, 0), outs_now, self.adds_up());
+        self.tiles(scratch, columns, y, (self.last(), 0), outs_now, self.adds_up());
         scratch.sums = sums;
         let results = outs.iter().map(|out| out.len()).sum();
         let covered =
@@ -424,11 +436,24 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
 
     /// Whether the last pass goes on from other sums.
     fn adds_up(&self) -> bool {
-        self.terms.point.is_some() || self.terms.passes.len() > 1
+        self.rounder.is_some() && (self.terms.point.is_some() || self.terms.passes.len() > 1)
     }
 
-    /// The sums of all terms but the last, if there are any, for `count` rows.
+    /// How many terms share a ring.
+    fn beside(&self) -> usize {
+        if self.together.is_empty() { 1 } else { self.terms.passes.len() }
+    }
+
+    /// The ring that the last pass reads.
+    fn last(&self) -> usize {
+        self.terms.passes.len() / self.beside() - 1
+    }
+
+    /// The sums of all terms but the last, for `count` rows, if the last pass goes on from them.
     fn before_last(&self, scratch: &mut Scratch<E>, columns: &Range<usize>, y: usize, count: usize, sums: &mut [E]) {
+        if !self.adds_up() {
+            return;
+        }
         let channels = self.frame.src.shape().channels;
         let len = columns.len() * channels;
         let mut outs = sums.chunks_mut(len + SLACK);
@@ -454,13 +479,14 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         parts: &mut [&mut [D]],
         allowance: &mut Option<Allowance>,
     ) {
-        let len = columns.len() * self.frame.src.shape().channels;
+        let channels = self.frame.src.shape().channels;
+        let len = columns.len() * channels;
         let mut sums = std::mem::take(&mut scratch.sums);
         self.before_last(scratch, columns, y, parts.len(), &mut sums);
         let mut outs = sums.chunks_mut(len + SLACK);
         let mut outs: [&mut [E]; ROWS] = std::array::from_fn(|_| outs.next().unwrap_or_default());
         for block in 0..self.blocks {
-            let at = (self.terms.passes.len() - 1, block);
+            let at = (self.last(), block);
             self.tiles(scratch, columns, y, at, Outs::Floats(&mut outs[..parts.len()]), block > 0 || self.adds_up());
         }
         for (i, part) in parts.iter_mut().enumerate() {
@@ -472,13 +498,19 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
                     // The rows are finished; the next ones may be left to f64.
                     let _ = allowance.as_mut().map(|allowance| allowance.covers(len, settled));
                 }
-                _ => self.frame.isa.run(Narrow { values: sums, out: part }),
+                _ => {
+                    if let Some(factor) = self.terms.point {
+                        let values = &self.frame.src.row(y + i)[columns.start * channels..columns.end * channels];
+                        self.frame.isa.run(AddPoint { factor, values, sums });
+                    }
+                    self.frame.isa.run(Narrow { values: sums, out: part });
+                }
             }
         }
         scratch.sums = sums;
     }
 
-    /// Calls the kernel for a term's block of tap rows.
+    /// Calls the kernel for a block of tap rows of a term, or of all that share a ring.
     fn tiles(
         &self,
         scratch: &mut Scratch<E>,
@@ -509,12 +541,17 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
             self.frame.src.row(source)[columns.start * channels..].as_ptr().cast()
         });
         let ahead = (ahead, if far { size_of::<S>() } else { 0 });
+        // Terms that share a ring are columns to the kernel, a line's length apart.
+        let (taps, cols, step) = match self.beside() {
+            1 => (self.terms.passes[term].taps, self.cols, channels),
+            terms => (&self.together[..], terms, scratch.line_len),
+        };
         self.frame.isa.run(Tiles {
             ring: &scratch.rings[term].lines,
             lines: &scratch.lines,
-            taps: &self.terms.passes[term].taps[tap_rows.start * self.cols..tap_rows.end * self.cols],
-            cols: self.cols,
-            step: channels,
+            taps: &taps[tap_rows.start * cols..tap_rows.end * cols],
+            cols,
+            step,
             outs,
             len: columns.len() * channels,
             ahead,
@@ -531,15 +568,16 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         // Each line of a small image has a fixed place; lines of a large one take places in turn.
         let slot = if height < self.slots { source.unwrap_or(height) } else { y % self.slots };
         let name = if height < self.slots { slot } else { y };
-        let at = slot * scratch.line_len;
+        let all = self.beside() * scratch.line_len;
+        let at = slot * all;
         let Ring { lines, held } = &mut scratch.rings[term];
         if held[slot] == name {
             return at;
         }
         held[slot] = name;
-        let line = &mut lines[at..][..scratch.line_len];
-        let across = self.terms.passes[term].across;
-        let out = if across.is_some() { &mut scratch.across[..] } else { &mut *line };
+        let lines = &mut lines[at..][..all];
+        let passes = &self.terms.passes[term..];
+        let out = if passes[0].across.is_some() { &mut scratch.across[..] } else { &mut *lines };
         match source {
             None => out.fill(E::of(self.frame.window.border_value.into())),
             Some(y) => {
@@ -561,7 +599,8 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
                 }
             }
         }
-        if let Some(taps) = across {
+        for (line, taps) in lines.chunks_exact_mut(scratch.line_len).zip(passes) {
+            let Some(taps) = taps.across else { break };
             let (ring, len) = (&scratch.across, columns.len() * channels);
             let mut outs = [line];
             self.frame.isa.run(Tiles {
@@ -584,9 +623,9 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
 /// A thread's memory.
 #[derive(Default)]
 struct Scratch<E> {
-    /// For each term, its lines.
+    /// For each term, or for all that are taken together, the lines.
     rings: Vec<Ring<E>>,
-    /// Floats from one line to the next.
+    /// Floats of a term's line.
     line_len: usize,
     /// Where the lines of a call begin.
     lines: Vec<usize>,
@@ -614,9 +653,9 @@ impl<E: Float> Scratch<E> {
     ) -> Result<()> {
         let Shape { width, channels, .. } = run.frame.src.shape();
         self.line_len = line_len;
-        self.rings.resize_with(run.terms.passes.len(), Ring::default);
+        self.rings.resize_with(run.last() + 1, Ring::default);
         for ring in &mut self.rings {
-            ring.lines.grow(run.slots.saturating_mul(line_len))?;
+            ring.lines.grow(run.slots.saturating_mul(run.beside() * line_len))?;
             ring.held.clear();
             ring.held.resize(run.slots, usize::MAX);
         }
@@ -707,6 +746,23 @@ impl<S: Pixel, E: Float> Work for Scale<'_, S, E> {
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         let each = self.out.iter_mut().zip(self.values);
         each.for_each(|(out, value)| *out = self.factor * E::of(value.to_f32().into()));
+    }
+}
+
+/// Adds pixels times a factor to sums, each by a fused multiply-add.
+struct AddPoint<'a, S, E> {
+    factor: E,
+    values: &'a [S],
+    sums: &'a mut [E],
+}
+
+impl<S: Pixel, E: Float> Work for AddPoint<'_, S, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        let each = self.sums.iter_mut().zip(self.values);
+        each.for_each(|(sum, value)| *sum = self.factor.mul_add(E::of(value.to_f32().into()), *sum));
     }
 }
 

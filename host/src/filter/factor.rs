@@ -1,4 +1,4 @@
-//! Factors a window of taps into a row and a column, if it is their product.
+//! Factors a window of taps into a row and a column, if it is their product, or into two of each, if it is the sum of two products.
 
 use crate::Result;
 
@@ -61,6 +61,94 @@ pub(super) fn factors(cols: usize, rows: usize, taps: &[f64]) -> Result<Option<F
         }
     }
     Ok((error <= tolerance).then_some(factors))
+}
+
+/// Two rows and columns whose products add up to taps given row by row, within [`TOLERANCE`], if they have such; not of taps that are
+/// multiples of one number, few enough for sums over bytes to be exact tap by tap.
+///
+/// The crosses through the greatest tap, and through the greatest of what the first leaves, nearly have the rows in them; two rounds of
+/// subspace iteration lead to the leading two singular vectors (Golub and Van Loan, Matrix Computations, section 8.2). Rows are orthonormal, so
+/// that no term is much greater than the taps.
+pub(super) fn two_products(cols: usize, rows: usize, taps: &[f64]) -> Option<[(Vec<f64>, Vec<f64>); 2]> {
+    const FROM_CROSSES: f64 = 256.0 * TOLERANCE;
+    let first = greatest(taps);
+    let pivot = taps[first];
+    let exact = common_divisor(taps).is_some_and(|unit| {
+        let weight: f64 = taps.iter().map(|tap| (tap / unit).abs()).sum();
+        255.0 * weight < f64::from(1 << 24)
+    });
+    if cols < 2 || rows < 2 || pivot == 0.0 || exact {
+        return None;
+    }
+    // In units of the greatest tap: squares of the smallest would vanish.
+    let tap = |row: usize, col: usize| taps[row * cols + col] / pivot;
+    let (top, left) = (first / cols, first % cols);
+    let rest = |row: usize, col: usize| tap(row, col) - tap(row, left) * tap(top, col);
+    let places = || (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
+    let second = places().max_by(|&(r, c), &(s, d)| rest(r, c).abs().total_cmp(&rest(s, d).abs()))?;
+    let pivot_two = rest(second.0, second.1);
+    if pivot_two == 0.0 {
+        return None;
+    }
+    let missed = |row: usize, col: usize| rest(row, col) - rest(row, second.1) * rest(second.0, col) / pivot_two;
+    if places().any(|(row, col)| missed(row, col).abs() > FROM_CROSSES) {
+        return None;
+    }
+    let mut across = [
+        (0..cols).map(|col| tap(top, col)).collect::<Vec<_>>(),
+        (0..cols).map(|col| rest(second.0, col)).collect::<Vec<_>>(),
+    ];
+    let mut down = [vec![0.0; rows], vec![0.0; rows]];
+    for round in 0..3 {
+        orthonormal(&mut across);
+        for (down, across) in down.iter_mut().zip(&across) {
+            for (down, taps) in down.iter_mut().zip(taps.chunks_exact(cols)) {
+                *down = taps.iter().zip(across).map(|(tap, across)| tap / pivot * across).sum();
+            }
+        }
+        if round < 2 {
+            orthonormal(&mut down);
+            for (across, down) in across.iter_mut().zip(&down) {
+                across.fill(0.0);
+                for (down, taps) in down.iter().zip(taps.chunks_exact(cols)) {
+                    across.iter_mut().zip(taps).for_each(|(across, tap)| *across += down * tap / pivot);
+                }
+            }
+        }
+    }
+    let [a, b] = &across;
+    let [p, q] = &down;
+    let found = |row: usize, col: usize| a[col] * p[row] + b[col] * q[row];
+    let within = |(row, col)| (tap(row, col) - found(row, col)).abs() <= TOLERANCE;
+    if !places().all(within) {
+        return None;
+    }
+    down.iter_mut().flatten().for_each(|tap| *tap *= pivot);
+    let [first, second] = across;
+    let [top, bottom] = down;
+    Some([(first, top), (second, bottom)])
+}
+
+/// Makes two vectors orthogonal and of length 1, the second from what the first does not have of it.
+fn orthonormal(pair: &mut [Vec<f64>; 2]) {
+    fn dot(a: &[f64], b: &[f64]) -> f64 {
+        a.iter().zip(b).map(|(a, b)| a * b).sum()
+    }
+    fn scale(vector: &mut [f64]) {
+        let length = dot(vector, vector).sqrt();
+        if length > 0.0 {
+            vector.iter_mut().for_each(|value| *value /= length);
+        }
+    }
+    let [first, second] = pair;
+    scale(first);
+    scale(second);
+    // Twice, as the first time leaves rounding errors where they are nearly parallel.
+    for _ in 0..2 {
+        let along = dot(first, second);
+        second.iter_mut().zip(&*first).for_each(|(value, part)| *value -= along * part);
+        scale(second);
+    }
 }
 
 /// The position of the greatest magnitude.
@@ -225,6 +313,41 @@ mod tests {
         let mut taps = outer(&[1., 2., 1.], &[1., 2., 1.]);
         taps[8] += 4.0 * 2.0 * TOLERANCE;
         assert_eq!(factored(3, 3, &taps), None);
+    }
+
+    #[test]
+    fn sums_of_two_products_are_recognised() {
+        let gaussian =
+            |sigma: f64| (-8..=8).map(|x| (-0.5 * f64::from(x * x) / (sigma * sigma)).exp()).collect::<Vec<_>>();
+        let (narrow, wide) = (gaussian(1.0), gaussian(3.0));
+        for scale in [1e-300, 1.0, 1e30] {
+            let sum = |a: f64, b: f64| -> Vec<f64> {
+                let two = outer(&narrow, &narrow).into_iter().zip(outer(&wide, &wide));
+                two.map(|(x, y)| scale * (a * x + b * y)).collect()
+            };
+            for taps in [sum(1.0, -0.2), sum(1.0, 1e-3), sum(0.5, 0.7)] {
+                let rounded: Vec<f64> = taps.iter().map(|&tap| f64::from(tap as f32)).collect();
+                for taps in if scale < 1e-30 { vec![taps] } else { vec![taps, rounded] } {
+                    assert_eq!(factored(17, 17, &taps), None);
+                    let [(a, p), (b, q)] = two_products(17, 17, &taps).expect("a sum of two");
+                    let greatest = taps[greatest(&taps)].abs();
+                    for (tap, (x, y)) in taps.iter().zip(outer(&a, &p).iter().zip(outer(&b, &q))) {
+                        assert!((tap - (x + y)).abs() <= TOLERANCE * greatest, "{tap} {x} {y}");
+                        assert!(x.abs() + y.abs() <= 4.0 * greatest);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn other_taps_are_no_sums_of_two_products() {
+        let taps: Vec<f64> = (0..17 * 13).map(|i| f64::from(i * 7919 % 997) / 997.1).collect();
+        assert!(two_products(17, 13, &taps).is_none());
+        // Whole numbers are exact tap by tap.
+        let whole: Vec<f64> = (0..17 * 13).map(|i| f64::from(i % 17) + f64::from(i / 17)).collect();
+        assert!(two_products(17, 13, &whole).is_none());
+        assert!(two_products(1, 5, &[0.1, 0.2, 0.3, 0.4, 0.7]).is_none());
     }
 
     #[test]

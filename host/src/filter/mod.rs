@@ -37,7 +37,7 @@ pub struct Filter {
     taps: Taps,
     /// The preset as text, while the taps are the preset's.
     preset: Option<String>,
-    /// The taps as a sum of products, where the preset knows one.
+    /// The taps as a sum of products, where the preset knows one, or where they were found.
     sum: Option<Sum>,
 }
 
@@ -80,11 +80,12 @@ impl Filter {
 
     /// Taps given row by row count as the product of a row and a column if none differs from that product by more than
     /// this part of the greatest |tap|: 2⁻²³, one unit in the last place of an f32. A table of taps that was computed as
-    /// a product and rounded to f32 passes; what the two-pass result may differ by stays within f32 rounding.
+    /// a product and rounded to f32 passes; what the two-pass result may differ by stays within f32 rounding. The same holds for the sum of two
+    /// products, unless taps are such whole numbers that sums over bytes are exact tap by tap.
     pub const SEPARABLE_TOLERANCE: f64 = factor::TOLERANCE;
 
-    /// Taps given row by row. Whether they are the product of a row and a column is detected
-    /// (see [`Filter::SEPARABLE_TOLERANCE`]).
+    /// Taps given row by row. Whether they are the product of a row and a column is detected, and so is the sum of two such products where
+    /// that is much less to compute (see [`Filter::SEPARABLE_TOLERANCE`]).
     ///
     /// # Errors
     /// [`Error::TapCount`] unless there are `cols * rows` of them; [`Error::Parameter`] if `cols` or `rows` is not in
@@ -197,6 +198,21 @@ impl Filter {
         self.factors().map(|factors| (&factors.row[..], &factors.column[..]))
     }
 
+    /// The rows and columns whose products add up to the taps, and what the tap on the output pixel is greater than their sum, if the filter
+    /// does not separate but is computed so: [`Family::Separable`](crate::Family::Separable) says in which order.
+    ///
+    /// ```
+    /// use apron::Filter;
+    ///
+    /// let (centre, terms) = Filter::unsharp(2.0, 0.5)?.summed().map(|(centre, terms)| (centre, terms.len())).unwrap();
+    /// assert_eq!((centre, terms), (1.5, 1));
+    /// assert!(Filter::gaussian(2.0)?.summed().is_none());
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    pub fn summed(&self) -> Option<(f64, &[(Vec<f64>, Vec<f64>)])> {
+        self.sum().map(|sum| (sum.point, &sum.terms[..]))
+    }
+
     fn factors(&self) -> Option<&Factors> {
         match &self.taps {
             Taps::Dense { factors, .. } => factors.as_ref(),
@@ -221,10 +237,14 @@ impl Filter {
         }
     }
 
-    /// The products that add up to the taps, if the filter knows them and they are much fewer to compute.
+    /// The products that add up to the taps, if the filter knows them, they are more than one, and much fewer to compute.
     pub(crate) fn sum(&self) -> Option<&Sum> {
-        let fewer = |sum: &&Sum| 2 * sum.terms.len() * (self.cols + self.rows) < self.cols * self.rows;
-        self.sum.as_ref().filter(fewer)
+        self.sum.as_ref().filter(|sum| !self.is_separable() && self.is_worth(sum.terms.len()))
+    }
+
+    /// Whether so many products of a row and a column are much fewer to compute than all taps.
+    fn is_worth(&self, terms: usize) -> bool {
+        2 * terms * (self.cols + self.rows) < self.cols.saturating_mul(self.rows)
     }
 
     /// The tap in row `row` and column `col`.
@@ -267,14 +287,23 @@ impl Filter {
             return Err(bad_tap(taps[index], index / cols, index % cols));
         }
         let factors = factor::factors(cols, rows, &taps)?;
-        Ok(Self {
+        let mut filter = Self {
             cols,
             rows,
             anchor: (cols / 2, rows / 2),
             taps: Taps::Dense { taps, factors },
             preset: None,
             sum: None,
-        })
+        };
+        if filter.is_worth(2)
+            && let (None, Some(taps)) = (filter.factors(), filter.dense_f64())
+        {
+            let sum = |terms: [_; 2]| Sum { point: 0.0, terms: terms.into() };
+            // Terms that cancel each other would lose what the taps have.
+            let near = |sum: &Sum| sum.weight() <= 4.0 * filter.weight();
+            filter.sum = factor::two_products(cols, rows, taps).map(sum).filter(near);
+        }
+        Ok(filter)
     }
 
     fn product(row: Vec<f64>, column: Vec<f64>) -> Result<Self> {

@@ -141,6 +141,7 @@ impl Engine {
             border,
             outside,
             epilogue: part.epilogue,
+            point: 0.0,
             doubts: Doubts::NONE,
         }
     }
@@ -184,13 +185,15 @@ impl Engine {
             Epilogue::NONE => self.uncertainty_of(prepared, (src.scalar, dst.scalar))?,
             _ => &Uncertainty::NONE,
         };
+        // What a sum of products has beside them. No other kernel looks at it.
+        let point = self.taps.filter().sum().map_or(0.0, |sum| sum.point as f32);
         let takes_pixels = prepared.work.takes_pixels();
         let counted = if takes_pixels { channels } else { part.filtered };
         let at_once = (MOST_PLANES / channels).max(1);
         for first in (0..src.images).step_by(at_once) {
             let count = at_once.min(src.images - first);
             let job = |channels: usize, doubts| Job {
-                pass: Pass { doubts, ..self.pass(src, dst, part, first, (channels, count)) },
+                pass: Pass { point, doubts, ..self.pass(src, dst, part, first, (channels, count)) },
                 channels: channels as u32,
                 filtered: part.filtered as u32,
                 planes: (count * channels) as u32,

@@ -12,7 +12,7 @@ use crate::kernels::matrix::Whole;
 use crate::kernels::prepared::Taken;
 use crate::kernels::separable_matrix::WholePair;
 use crate::memory::once;
-use crate::{Error, Filter, Result, Variant};
+use crate::{Error, Filter, Result, Variant, Why};
 
 /// The taps of one filter on one GPU. Those by value are rounded to f32 and padded with zeros to as many as any entry takes.
 #[derive(Debug)]
@@ -22,11 +22,12 @@ pub(crate) struct TapHomes {
     /// What a side and the centre weigh, if the window is a gradient's.
     weights: [f32; 2],
     dense: OnceLock<Vec<f32>>,
-    pair: OnceLock<Pair>,
+    pairs: OnceLock<Pairs>,
     flat: [OnceLock<Option<Vec<f32>>>; 3],
     dense_in_memory: OnceLock<Memory>,
-    row_in_memory: OnceLock<Memory>,
-    column_in_memory: OnceLock<Memory>,
+    /// For each term of a sum.
+    row_in_memory: [OnceLock<Memory>; 2],
+    columns_in_memory: OnceLock<Memory>,
     spectra: OnceLock<Memory>,
     exact: OnceLock<Memory>,
     exact_pair: OnceLock<Memory>,
@@ -37,13 +38,13 @@ pub(crate) struct TapHomes {
     pair_bands: [OnceLock<Memory>; 4],
 }
 
-/// A row and a column, by value.
+/// The row and the column of each term, by value.
 #[derive(Debug)]
-struct Pair {
-    row: Vec<f32>,
-    column: Vec<f32>,
-    /// The row's taps, then the column's.
-    both: Vec<f32>,
+struct Pairs {
+    rows: Vec<Vec<f32>>,
+    columns: Vec<Vec<f32>>,
+    /// All rows, then the columns' taps in turn.
+    all: Vec<f32>,
 }
 
 impl TapHomes {
@@ -53,11 +54,11 @@ impl TapHomes {
             filter: filter.clone(),
             weights,
             dense: OnceLock::new(),
-            pair: OnceLock::new(),
+            pairs: OnceLock::new(),
             flat: Default::default(),
             dense_in_memory: OnceLock::new(),
-            row_in_memory: OnceLock::new(),
-            column_in_memory: OnceLock::new(),
+            row_in_memory: Default::default(),
+            columns_in_memory: OnceLock::new(),
             spectra: OnceLock::new(),
             exact: OnceLock::new(),
             exact_pair: OnceLock::new(),
@@ -78,19 +79,19 @@ impl TapHomes {
         once(&self.dense, || self.filter.dense_f32().map(padded)).map(Vec::as_slice)
     }
 
-    /// The row's taps.
-    pub(crate) fn row(&self) -> Result<&[f32]> {
-        Ok(&self.pair()?.row)
+    /// The taps of a term's row: that of the only one is number 0.
+    pub(crate) fn row(&self, term: usize) -> Result<&[f32]> {
+        self.pairs()?.rows.get(term).map(Vec::as_slice).ok_or_else(no_factors)
     }
 
-    /// The column's taps.
-    pub(crate) fn column(&self) -> Result<&[f32]> {
-        Ok(&self.pair()?.column)
+    /// The taps of a term's column.
+    pub(crate) fn column(&self, term: usize) -> Result<&[f32]> {
+        self.pairs()?.columns.get(term).map(Vec::as_slice).ok_or_else(no_factors)
     }
 
-    /// The row's taps, then the column's.
-    pub(crate) fn row_and_column(&self) -> Result<&[f32]> {
-        Ok(&self.pair()?.both)
+    /// The taps of every term's row, then those of the columns in turn, tap by tap.
+    pub(crate) fn rows_and_columns(&self) -> Result<&[f32]> {
+        Ok(&self.pairs()?.all)
     }
 
     /// What a side and the centre weigh in a gradient.
@@ -104,7 +105,7 @@ impl TapHomes {
         let made = once(&self.flat[taken as usize], || {
             let (taps, scaled) = match taken {
                 Taken::Window => (self.dense()?, usize::MAX),
-                Taken::Pair => (self.row_and_column()?, self.filter.cols()),
+                Taken::Pairs => (self.rows_and_columns()?, self.filter.cols()),
                 Taken::Weights => (&self.weights[..], usize::MAX),
             };
             let in_range = |tap: &f32| *tap == 0.0 || (MIN_TAP..MAX_SUM).contains(&tap.abs());
@@ -124,17 +125,19 @@ impl TapHomes {
         Ok(memory.pointer())
     }
 
-    /// The address of the row's taps in the GPU's memory.
-    pub(crate) fn row_in_memory(&self) -> Result<*const f32> {
-        let count = self.filter.cols();
-        let memory = once(&self.row_in_memory, || self.gpu.holding(&self.row()?[..count], "uploading taps"))?;
+    /// The address of the taps of a term's row in the GPU's memory.
+    pub(crate) fn row_in_memory(&self, term: usize) -> Result<*const f32> {
+        let taps = &self.row(term)?[..self.filter.cols()];
+        let memory = once(&self.row_in_memory[term], || self.gpu.holding(taps, "uploading taps"))?;
         Ok(memory.pointer())
     }
 
-    /// The address of the column's taps in the GPU's memory.
-    pub(crate) fn column_in_memory(&self) -> Result<*const f32> {
-        let count = self.filter.rows();
-        let memory = once(&self.column_in_memory, || self.gpu.holding(&self.column()?[..count], "uploading taps"))?;
+    /// The address of the taps of the columns in the GPU's memory, one term's after the other's.
+    pub(crate) fn columns_in_memory(&self) -> Result<*const f32> {
+        let memory = once(&self.columns_in_memory, || {
+            let columns = self.pairs()?.columns.iter().flat_map(|column| &column[..self.filter.rows()]);
+            self.gpu.holding(&columns.copied().collect::<Vec<_>>(), "uploading taps")
+        })?;
         Ok(memory.pointer())
     }
 
@@ -167,10 +170,7 @@ impl TapHomes {
 
     /// The row and the column.
     fn factors(&self) -> Result<(&[f64], &[f64])> {
-        self.filter.separated().ok_or_else(|| Error::Unsupported {
-            variant: Variant::Separable.name(),
-            reason: "the filter does not separate into a row and a column".into(),
-        })
+        self.filter.separated().ok_or_else(no_factors)
     }
 
     /// The address of spectra in the GPU's memory, which `make` computes on the first call. Only one kernel
@@ -216,14 +216,25 @@ impl TapHomes {
         Ok((whole, memory.address()))
     }
 
-    fn pair(&self) -> Result<&Pair> {
-        once(&self.pair, || {
-            let (row, column) = self.factors()?;
+    fn pairs(&self) -> Result<&Pairs> {
+        once(&self.pairs, || {
             let narrow = |taps: &[f64]| taps.iter().map(|&tap| tap as f32).collect::<Vec<_>>();
-            let (row, column) = (narrow(row), narrow(column));
-            Ok(Pair { both: padded([row.clone(), column.clone()].concat()), row: padded(row), column: padded(column) })
+            let terms: Vec<_> = match self.filter.sum() {
+                Some(sum) => sum.terms.iter().map(|(row, column)| (narrow(row), narrow(column))).collect(),
+                None => self.factors().map(|(row, column)| vec![(narrow(row), narrow(column))])?,
+            };
+            let (rows, columns): (Vec<_>, Vec<_>) = terms.into_iter().unzip();
+            let mut all = rows.concat();
+            all.extend((0..self.filter.rows()).flat_map(|tap| columns.iter().map(move |column| column[tap])));
+            let padded_each = |taps: Vec<Vec<f32>>| taps.into_iter().map(padded).collect();
+            Ok(Pairs { rows: padded_each(rows), columns: padded_each(columns), all: padded(all) })
         })
     }
+}
+
+fn no_factors() -> Error {
+    let reason = Why::NOT_SEPARABLE.to_string();
+    Error::Unsupported { variant: Variant::Separable.name(), reason }
 }
 
 fn no_form(variant: Variant) -> Error {

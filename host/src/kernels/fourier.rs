@@ -75,7 +75,7 @@ impl Work for Launch {
         let apart = parts.count > 1 && job.pass.dst.scalar != scalar::F32;
         let mut pass = super::keep::left_out(job.pass);
         if apart {
-            pass.dst = job.scratch(region.y0 as usize..region.y1 as usize, stream)?;
+            [pass.dst] = job.scratch(region.y0 as usize..region.y1 as usize, stream)?;
             (pass.epilogue, pass.doubts) = (Epilogue::NONE, Doubts::NONE);
         }
         let arguments = (pass, parts, spectra, job.taps.dense_in_memory()?);

@@ -1,21 +1,28 @@
-//! Both passes of the separable family in one kernel: launches `gpu-kernels/src/kernels/fused.rs`.
+//! Both passes of the separable family in one kernel: launches `gpu-kernels/src/kernels/fused.rs`, and for sums
+//! `gpu-kernels/src/kernels/summed.rs`.
 
-use gpu_kernels::kernels::flat;
 use gpu_kernels::kernels::fused::ENTRIES;
+use gpu_kernels::kernels::{flat, summed};
 
-use super::prepared::Kernel;
+use super::prepared::{Kernel, Taken};
 use super::sliding::{Strips, entries};
 use crate::plan::machine::Times;
-use crate::{Scalar, Variant, Why};
+use crate::{Scalar, Variant};
 
 pub(super) static FUSED: Kernel = Kernel {
     variant: Variant::SeparableFused,
-    entries: || entries(ENTRIES, flat::FUSED),
+    entries: || {
+        let sums = summed::TWO.iter().chain(summed::POINT).map(|strip| strip.entry.name());
+        entries(ENTRIES, flat::FUSED).into_iter().chain(sums).collect()
+    },
     prepare: |problem| {
-        if !problem.separable {
-            return Err(Why::NOT_SEPARABLE);
-        }
-        Strips::prepare(Variant::SeparableFused, (ENTRIES, flat::FUSED), problem)
+        let tables = match (problem.terms()?, problem.sum) {
+            (1, None) => (ENTRIES, flat::FUSED),
+            (1, Some(_)) => (summed::POINT, &[][..]),
+            (2, Some((_, false))) => (summed::TWO, &[][..]),
+            _ => return Err("it has no kernel for two products and the pixel itself".into()),
+        };
+        Strips::prepare(Variant::SeparableFused, Taken::Pairs, tables, problem)
     },
     cost: |problem, machine| {
         const TIMES: Times = Times {
@@ -28,7 +35,15 @@ pub(super) static FUSED: Kernel = Kernel {
             h200: &[(10.0, 1.25), (34.0, 4.5), (66.0, 16.4), (98.0, 34.0), (130.0, 58.0)],
             h100: &[(10.0, 1.25), (34.0, 4.5), (66.0, 16.4), (98.0, 34.0), (130.0, 58.0)],
         };
-        let times = if problem.source == Scalar::F32 { TIMES } else { STORED };
+        // Of two terms; from an H200 alone.
+        const TWO: Times =
+            Times { h200: &[(18.0, 2.6), (34.0, 3.6), (66.0, 6.4)], h100: &[(18.0, 3.4), (34.0, 3.9), (66.0, 6.4)] };
+        let times = match problem.sum {
+            Some((1, _)) => TIMES,
+            Some(_) => TWO,
+            _ if problem.source == Scalar::F32 => TIMES,
+            _ => STORED,
+        };
         times.on(machine, problem.pair_taps())
     },
 };

@@ -38,8 +38,8 @@ impl Prepared {
 pub(crate) enum Taken {
     /// Every tap of the window.
     Window,
-    /// A row and a column.
-    Pair,
+    /// A row and a column, or those of every term of a sum.
+    Pairs,
     /// A gradient's weights.
     Weights,
 }
@@ -97,13 +97,13 @@ pub(crate) struct Job<'a> {
 
 #[cfg(feature = "gpu")]
 impl Job<'_> {
-    /// Planes of f32 in the stream's scratch: for the region's columns, these rows, as separate planes without gaps but for rows that
+    /// Images of f32 in the stream's scratch: for the region's columns, these rows, as separate planes without gaps but for rows that
     /// begin at multiples of 128 bytes.
-    pub(crate) fn scratch(
+    pub(crate) fn scratch<const IMAGES: usize>(
         &self,
         rows: std::ops::Range<usize>,
         stream: &mut Stream,
-    ) -> crate::Result<gpu_kernels::abi::Plane> {
+    ) -> crate::Result<[gpu_kernels::abi::Plane; IMAGES]> {
         use gpu_kernels::abi::{Plane, Strides, scalar};
 
         let region = &self.pass.region;
@@ -111,11 +111,14 @@ impl Job<'_> {
         let row = 4 * ((region.x1 - left) as usize).next_multiple_of(32);
         let plane = row * rows.len();
         // Each factor fits in the device's address space.
-        let bytes = plane.checked_mul(self.planes as usize).ok_or_else(|| stream.gpu().out_of_memory(u64::MAX))?;
+        let bytes = plane.checked_mul(self.planes as usize).and_then(|bytes| Some((bytes, bytes.checked_mul(IMAGES)?)));
+        let (one, all) = bytes.ok_or_else(|| stream.gpu().out_of_memory(u64::MAX))?;
         // Column 0 may lie before the memory, and is not touched.
-        let start = stream.scratch(bytes)?.wrapping_sub(4 * left as u64);
+        let start = stream.scratch(all)?.wrapping_sub(4 * left as u64);
         let image = plane as i64 * i64::from(self.channels);
         let strides = Strides { row: row as i64, pixel: 4, channel: plane as i64, image };
-        Ok(Plane::new(scalar::F32, start, strides, self.channels, (rows.start as i32, rows.end as i32)))
+        let place = (rows.start as i32, rows.end as i32);
+        let images = std::array::from_fn(|number| start.wrapping_add((number * one) as u64));
+        Ok(images.map(|start| Plane::new(scalar::F32, start, strides, self.channels, place)))
     }
 }

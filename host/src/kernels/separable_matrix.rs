@@ -43,6 +43,8 @@ pub(crate) struct WholePair {
     start: i32,
     shift: i32,
     near: i32,
+    /// What a value itself is multiplied by, beside the product, in units of a joined sum.
+    point: i32,
 }
 
 /// A row of taps as whole numbers.
@@ -104,24 +106,41 @@ impl WholePair {
     /// - the products of low digits that are left out: bytes of a row sum are 127.5 and up to as much more or less, so half of the most that
     ///   those products can be, if their middle is added;
     /// - the lowest weight's sums, shifted down: half a unit;
+    /// - the factor of a value itself, where a filter has one beside the product, rounded: its error times half of a byte's range;
     /// - taps of a filter that are not quite the products of the row and the column.
     pub(crate) fn new(filter: &Filter, reordering: f64) -> Result<Self, Why> {
-        let Some((row, column)) = filter.separated() else { return Err(Why::NOT_SEPARABLE) };
+        let ((row, column), point, apart) = match (filter.separated(), filter.sum()) {
+            (Some((row, column)), _) => {
+                let apart = filter.dense_f64().map_or(0.0, |taps| crate::round::products_loss(taps, row, column));
+                ((row, column), 0.0, apart)
+            }
+            (None, Some(sum)) if let [(row, column)] = &sum.terms[..] => {
+                ((&row[..], &column[..]), sum.point, crate::round::terms_loss(filter, sum))
+            }
+            _ => return Err(Why::NOT_SEPARABLE),
+        };
         let most = ENTRIES.iter().map(|entry| 16 * entry.blocks - 15).max().unwrap_or(0);
         if column.len() > most || row.len() > MOST_COLS {
             let (cols, rows) = (row.len(), column.len());
             return Err(format!("{cols}+{rows} taps, it takes {MOST_COLS}+{most}").into());
         }
-        let apart = filter.dense_f64().map_or(0.0, |taps| crate::round::products_loss(taps, row, column));
         let whole_row = WholeRow::new(row);
         (1..=MOST_BITS)
             .rev()
-            .find_map(|shift| Self::with_bits((row, whole_row.as_ref()?), column, shift, 255.0 * apart + reordering))
+            .find_map(|shift| {
+                Self::with_bits((row, whole_row.as_ref()?), column, point, shift, 255.0 * apart + reordering)
+            })
             .ok_or_else(|| "its taps are too large or too unlike each other beside the results, which are bytes".into())
     }
 
     /// With so many bits behind the point, if there is room, and if not too many results are in doubt.
-    fn with_bits((row, whole_row): (&[f64], &WholeRow), column: &[f64], shift: i32, others: f64) -> Option<Self> {
+    fn with_bits(
+        (row, whole_row): (&[f64], &WholeRow),
+        column: &[f64],
+        point: f64,
+        shift: i32,
+        others: f64,
+    ) -> Option<Self> {
         let weight = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
         let (row_weight, column_weight) = (weight(row), weight(column));
         let sum = |taps: &[i32]| taps.iter().map(|&tap| i64::from(tap)).sum::<i64>();
@@ -153,7 +172,10 @@ impl WholePair {
             low_range += MIDDLE * (257.0 * lowest.abs() + 256.0 * second.abs()) / 2f64.powi(24);
             cut += (0.5 + 2f64.powi(-8)) * f64::from(tap.abs()) / 2f64.powi(24);
         }
+        let whole_point = (point * unit).round();
+        let point_lost = point * unit - whole_point;
         let error = unit * column_weight * MIDDLE * row_lost
+            + MIDDLE * point_lost.abs()
             + cut
             + unit * column_lost * MIDDLE * row_weight
             + low_range
@@ -168,9 +190,11 @@ impl WholePair {
         let near = error as i64 + 1;
         let middle =
             unit * (column.iter().sum::<f64>() * MIDDLE * row_middle + column_middle * row_sum) + low_middle + 0.5;
+        let middle = middle + MIDDLE * point_lost;
         let moved_sum = moved as f64 * sum(&column_taps) as f64 / 2f64.powi(24);
         let start = (middle + half + near as f64 - moved_sum).round() as i64;
-        let greatest_sum = 255.0 * row_weight * column_weight * unit + half + 2.0 * near as f64 + error;
+        let weight = row_weight * column_weight + point.abs();
+        let greatest_sum = 255.0 * weight * unit + half + 2.0 * near as f64 + error;
         let start = i32::try_from(start).ok().filter(|_| greatest_sum < 2f64.powi(31))?;
         Some(Self {
             row: row_taps.clone(),
@@ -179,6 +203,7 @@ impl WholePair {
             start,
             shift,
             near: near as i32,
+            point: whole_point as i32,
         })
     }
 
@@ -247,7 +272,7 @@ struct Passes {
 impl Passes {
     fn find(problem: &Problem) -> Result<Self, Why> {
         let channels = whole::channels(problem)?;
-        if !problem.separable {
+        if !problem.separable && !matches!(problem.sum, Some((1, _))) {
             return Err(Why::NOT_SEPARABLE);
         }
         if problem.numbers.pair.is_none() {
@@ -314,6 +339,7 @@ impl Work for Passes {
             down: 8 - more,
             second: 1 << more,
             third: 256 << more,
+            point: whole.point,
             frame,
             rounding: Rounding {
                 start: [0, whole.start],
@@ -369,7 +395,8 @@ mod tests {
                 }
             }
         }
-        sums[1].wrapping_add(sums[0] >> 8).wrapping_add(greatest << 8)
+        let centre = window[window.len() / 2];
+        sums[1].wrapping_add(sums[0] >> 8).wrapping_add(greatest << 8).wrapping_add(pair.point * i32::from(centre))
     }
 
     #[test]
@@ -387,32 +414,33 @@ mod tests {
             "box:size=7",
             "taps:-0.25 0.5 1 0.5 -0.25",
             "gaussian:sigma=12",
+            "unsharp:sigma=2,amount=1.7",
+            "unsharp:sigma=12",
         ] {
             let filter: Filter = text.parse().unwrap();
             let pair = whole(&filter);
-            let (row, column) = filter.separated().unwrap();
-            let count = row.len() * column.len();
+            let (cols, count) = (filter.cols(), filter.cols() * filter.rows());
             for turn in 0..60 {
                 // Bytes that make what is cut off as great as it can be, too.
                 let window: Vec<u8> = (0..count)
                     .map(|i| match turn % 6 {
                         0 => 255,
                         1 => {
-                            if filter.tap(i / row.len(), i % row.len()) > 0.0 {
+                            if filter.tap(i / cols, i % cols) > 0.0 {
                                 255
                             } else {
                                 0
                             }
                         }
                         2 => {
-                            if digit(pair.row[i % row.len()], 0) > 0 {
+                            if digit(pair.row[i % cols], 0) > 0 {
                                 255
                             } else {
                                 0
                             }
                         }
                         3 => {
-                            if digit(pair.column[i / row.len()], 0) > 0 {
+                            if digit(pair.column[i / cols], 0) > 0 {
                                 255
                             } else {
                                 0
@@ -421,8 +449,7 @@ mod tests {
                         _ => random(),
                     })
                     .collect();
-                let exact: f64 =
-                    (0..count).map(|i| column[i / row.len()] * row[i % row.len()] * f64::from(window[i])).sum();
+                let exact: f64 = (0..count).map(|i| filter.tap(i / cols, i % cols) * f64::from(window[i])).sum();
                 let unit = 2f64.powi(pair.shift);
                 let off = f64::from(joined(&pair, &window)) - (exact * unit + unit / 2.0 + f64::from(pair.near));
                 assert!(

@@ -1,10 +1,9 @@
 //! The direct family's sliding kernel: launches `gpu-kernels/src/kernels/sliding.rs`. Cuts the image into strips, for the fused
 //! kernel too.
 
-use gpu_kernels::abi::{Epilogue, Pass, Plane, scalar};
-use gpu_kernels::entry::TapsEntry;
+use gpu_kernels::abi::{Epilogue, Plane, scalar};
 use gpu_kernels::kernels::flat::{DIRECT, Flat, VALUES};
-use gpu_kernels::kernels::sliding::{ENTRIES, Strip};
+use gpu_kernels::kernels::sliding::{self, ENTRIES, Strip};
 use gpu_kernels::tile::flat::{flat_bytes, takes_outside};
 use gpu_kernels::tile::parted::{MAX_CHANNELS, parted_bytes};
 use gpu_kernels::tile::ring::ring_floats;
@@ -14,12 +13,12 @@ use super::prepared::{Kernel, Prepared, Taken, Work};
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::plan::machine::Times;
 use crate::plan::problem::Problem;
-use crate::{Family, Scalar, Variant, Why};
+use crate::{Scalar, Variant, Why};
 
 pub(super) static SLIDING: Kernel = Kernel {
     variant: Variant::DirectSliding,
     entries: || entries(ENTRIES, DIRECT),
-    prepare: |problem| Strips::prepare(Variant::DirectSliding, (ENTRIES, DIRECT), problem),
+    prepare: |problem| Strips::prepare(Variant::DirectSliding, Taken::Window, (ENTRIES, DIRECT), problem),
     cost: |problem, machine| {
         const TIMES: Times = Times {
             h200: &[
@@ -46,7 +45,7 @@ pub(super) static SLIDING: Kernel = Kernel {
 
 /// The names of two tables' entries, and of the kernel that restores what KEEP copies.
 pub(super) fn entries(table: &'static [Strip], flat: &'static [Flat]) -> Vec<&'static str> {
-    let parted = table.iter().flat_map(|strip| strip.parted).map(|entry| entry.name());
+    let parted = table.iter().flat_map(|strip| strip.parted).flatten().map(|parted| parted.entry.name());
     let flat = flat.iter().map(|strip| strip.entry.name());
     table
         .iter()
@@ -100,22 +99,20 @@ pub(super) struct Strips {
 /// The kernel for interleaved values of 8 or 16 bits.
 #[derive(Clone, Copy, Debug)]
 struct Parted {
-    entry: TapsEntry<(Pass, i32, i32, i32)>,
-    /// Pixels of a row that a lane computes.
-    pixels: i32,
+    strip: sliding::Parted,
     channels: u32,
     /// The kernel for bytes as they lie in memory, if there is one: for passes that [`flat_takes`].
     flat: Option<&'static Flat>,
 }
 
 impl Strips {
-    /// The launch of the table's entry for the problem's window.
+    /// The launch of the table's entry, which takes this of a filter, for the problem's window.
     pub(super) fn prepare(
         variant: Variant,
+        taken: Taken,
         tables: (&'static [Strip], &'static [Flat]),
         problem: &Problem,
     ) -> Result<Prepared, Why> {
-        let taken = if variant.family() == Family::Separable { Taken::Pair } else { Taken::Window };
         Self::find(taken, tables, problem).map(|strips| Prepared::new(variant, strips))
     }
 
@@ -137,14 +134,16 @@ impl Strips {
             if channels > MAX_CHANNELS {
                 return Err(format!("{channels} channels are side by side, it takes {MAX_CHANNELS}").into());
             }
-            let [bits8, bits16] = entry.parted;
+            let Some([bits8, bits16]) = entry.parted else {
+                return Err("it takes planes of f32 alone".into());
+            };
             let floats = problem.target == Scalar::F32;
             let fits = |flat: &&Flat| (flat.taps, flat.channels as u32, flat.floats) == (entry.taps, channels, floats);
             let parted = match problem.source {
-                Scalar::U8 => Parted { entry: bits8, pixels: entry.pixels8, channels, flat: flat.iter().find(fits) },
-                _ => Parted { entry: bits16, pixels: entry.pixels16, channels, flat: None },
+                Scalar::U8 => Parted { strip: bits8, channels, flat: flat.iter().find(fits) },
+                _ => Parted { strip: bits16, channels, flat: None },
             };
-            let bytes = parted_bytes(entry.taps, parted.pixels, channels as i32, problem.target.bytes() as i32);
+            let bytes = parted_bytes(entry.taps, parted.strip.pixels, channels as i32, problem.target.bytes() as i32);
             problem.fits_shared_memory(bytes as usize, "its rows")?;
             return Ok(Self { taken, entry, parted: Some(parted) });
         }
@@ -179,7 +178,7 @@ impl Strips {
     fn taps<'j>(&self, job: &super::prepared::Job<'j>) -> crate::Result<&'j [f32]> {
         match self.taken {
             Taken::Window => job.taps.dense(),
-            Taken::Pair => job.taps.row_and_column(),
+            Taken::Pairs => job.taps.rows_and_columns(),
             Taken::Weights => Ok(job.taps.weights()),
         }
     }
@@ -211,8 +210,9 @@ impl Work for Strips {
                 }
                 None => {
                     let value = scalar::bytes(job.pass.dst.scalar);
-                    let shared = parted_bytes(k, parted.pixels, channels, value);
-                    (parted.entry, self.taps(job)?, wide(parted.pixels).1, parted.channels, shared)
+                    let sliding::Parted { entry, pixels } = parted.strip;
+                    let shared = parted_bytes(k, pixels, channels, value);
+                    (entry, self.taps(job)?, wide(pixels).1, parted.channels, shared)
                 }
             };
             let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)?;
@@ -270,6 +270,7 @@ fn flat_takes(flat: &Flat, job: &super::prepared::Job<'_>) -> bool {
     fits(&pass.src, scalar::U8)
         && fits(&pass.dst, if flat.floats { scalar::F32 } else { scalar::U8 })
         && pass.epilogue.flags == Epilogue::NONE.flags
+        && pass.point == 0.0
         && takes_outside(pass.border, pass.outside)
         && (!copies || (job.filtered, flat.channels, flat.floats) == (3, 4, false))
 }

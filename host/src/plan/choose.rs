@@ -150,6 +150,10 @@ impl Problem {
             Family::Fourier if self.cols * self.rows <= DIRECT_TAPS => {
                 Err("up to 17x17 taps the direct family is fast, and more exact".into())
             }
+            // On every device, so that bits do not depend on it.
+            Family::Direct if self.sum.is_some() => {
+                Err("the filter is a sum of products of a row and a column, which have fewer taps".into())
+            }
             Family::Separable if self.separable && self.cols * self.rows <= ONE_BY_ONE => {
                 Err("9 taps at most are taken one by one, for the direct family's bits".into())
             }

@@ -207,8 +207,8 @@ impl PlanBuilder {
     pub fn build(self) -> Result<Plan> {
         let (filter, gradient) = self.step.clone().parts()?;
         if let Some(variant) = self.variant {
-            // The CPU adds up what are known to be sums of such filters.
-            let passes = filter.is_separable() || self.device == Device::Cpu && filter.sum().is_some();
+            // What are known to be sums of such filters are added up.
+            let passes = filter.is_separable() || filter.sum().is_some();
             let reason = match gradient {
                 Some(gradient) => Some(format!("{gradient} is a gradient, which has one kernel")),
                 None if variant.family() == Family::Separable && !passes => Some(Why::NOT_SEPARABLE.to_string()),

@@ -65,6 +65,15 @@ impl Place {
 }
 
 impl Problem {
+    /// How many products of a row and a column a GPU adds up: one if the filter separates. Bytes made of bytes are not summed so there.
+    pub(crate) fn terms(&self) -> Result<usize, Why> {
+        match self.sum {
+            None if self.separable => Ok(1),
+            Some((terms, _)) if (self.source, self.target) != (Scalar::U8, Scalar::U8) => Ok(terms),
+            _ => Err(Why::NOT_SEPARABLE),
+        }
+    }
+
     /// How many taps there are.
     pub(crate) fn taps(&self) -> f64 {
         self.cols as f64 * self.rows as f64

@@ -170,7 +170,7 @@ pub(super) fn of_row_pass(filter: &Filter, order: Order, greatest: f64) -> Optio
 }
 
 /// The sum of the differences between the taps and the sums of products; each as computed here is a few roundings off.
-fn terms_loss(filter: &Filter, sum: &Sum) -> f64 {
+pub(crate) fn terms_loss(filter: &Filter, sum: &Sum) -> f64 {
     let (cols, anchor) = (filter.cols(), filter.anchor());
     let mut loss = 0.0;
     for (r, taps) in filter.dense_f64().unwrap_or_default().chunks_exact(cols).enumerate() {

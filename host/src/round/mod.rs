@@ -30,7 +30,7 @@ use crate::simd::{Float, Isa, Lanes, Work};
 use crate::window::Window;
 use crate::{Border, Filter};
 
-pub(crate) use bound::{Order, column_block, products_loss, row_block};
+pub(crate) use bound::{Order, column_block, products_loss, row_block, terms_loss};
 use doubt::Doubt;
 use settle::nearest;
 pub(crate) use settle::{Scratch, Settler, TOGETHER};
