@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use gpu_kernels::border::KEEP;
 use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftNum, FftPlanner};
 
@@ -112,7 +111,7 @@ struct Work<E> {
     line: Vec<E>,
     /// The image column under each of them.
     under: Vec<Option<usize>>,
-    /// The results of a pair of tiles, the second right of the first.
+    /// The results of a pair of tiles, the second right of the first; if the window has one part, of a row.
     sums: Vec<E>,
     rounder: round::Scratch,
 }
@@ -122,7 +121,8 @@ impl<E: Real> Work<E> {
     fn start(&mut self, spectra: &Spectra<E>) -> Result<()> {
         if self.tile.is_empty() {
             let transforms = [&spectra.forward, &spectra.inverse].map(|transform| transform.get_inplace_scratch_len());
-            self.sums = crate::memory::zeroed(2 * spectra.cols * spectra.rows)?;
+            let rows = if spectra.parts.len() > 1 { spectra.rows } else { 1 };
+            self.sums = crate::memory::zeroed(2 * spectra.cols * rows)?;
             self.scratch = crate::memory::zeroed(transforms[0].max(transforms[1]))?;
             self.line = crate::memory::zeroed(spectra.cols + spectra.size)?;
             self.columns = crate::memory::zeroed(TOGETHER * spectra.size)?;
@@ -159,13 +159,11 @@ pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
     }
     share(stage, jobs.into_iter(), |work: &mut Work<E>, (at, mut rows)| {
         work.start(spectra)?;
-        for channel in 0..channels {
-            let plane = Plane { isa, window, taps, spectra, rounder, src, channel, at };
-            if channel < filtered {
-                plane.filter(work, &mut rows);
-            } else {
-                plane.copy(&mut rows);
-            }
+        for channel in 0..filtered {
+            Plane { isa, window, taps, spectra, rounder, src, channel, at }.filter(work, &mut rows);
+        }
+        for (y, row) in (at.1..).zip(rows) {
+            window.restore(src, filtered, &(at.0..at.0 + row.len() / channels), y, row);
         }
         Ok(())
     })
@@ -185,54 +183,41 @@ struct Plane<'a, S: Pixel, E: Real> {
 }
 
 impl<S: Pixel, E: Real> Plane<'_, S, E> {
-    fn copy<D: Pixel>(&self, rows: &mut [&mut [D]]) {
-        let (channels, (left, top)) = (self.src.shape().channels, self.at);
-        for (y, out) in (top..).zip(rows) {
-            let from = &self.src.row(y)[left * channels..];
-            for (out, value) in out.iter_mut().zip(from).skip(self.channel).step_by(channels) {
-                *out = D::from_f32(value.to_f32());
-            }
-        }
-    }
-
     /// Filters a pair of tiles; each of the rows is a part of a row of results.
     fn filter<D: Pixel>(&self, work: &mut Work<E>, rows: &mut [&mut [D]]) {
-        let (width, channels, cols) = (self.src.shape().width, self.src.shape().channels, self.spectra.cols);
-        let (left, top) = self.at;
-        work.sums.fill(E::default());
-        let tame = self.spectra.parts.iter().all(|part| self.add(part, work, rows.len()));
-        if !tame {
-            for (y, sums) in (top..).zip(work.sums.chunks_mut(2 * cols)).take(rows.len()) {
-                (left..width).zip(sums).for_each(|(x, sum)| *sum = E::of(self.by_taps(x, y).into()));
+        let Spectra { size, cols, parts, inverse, .. } = self.spectra;
+        for (number, (part, spectrum)) in parts.iter().enumerate() {
+            if !self.load(part, work) {
+                return self.filter_by_taps(rows);
             }
-        }
-        for ((y, out), sums) in (top..).zip(rows.iter_mut()).zip(work.sums.chunks(2 * cols)) {
-            let (border, height) = (self.window.border, self.src.shape().height);
-            let whole = border == KEEP && self.window.leaves_rows(y, height);
-            if let (Some(rounder), Some(out)) = (self.rounder, D::bytes_mut(out)) {
-                rounder.store_channel(self.isa, sums, (left, y), self.channel, out, &mut work.rounder);
-                if border != KEEP {
-                    continue;
-                }
-            }
-            let every = out[self.channel..].iter_mut().step_by(channels);
-            for ((x, out), &sum) in (left..).zip(every).zip(sums) {
-                let keep = whole || border == KEEP && self.window.leaves_columns(x, width);
-                if keep || self.rounder.is_none() {
-                    *out = D::from_f32(if keep { self.pixel(Some(y), Some(x)) } else { sum.to_f32() });
+            self.multiply(spectrum, work, rows.len());
+            let Work { tile, stride, scratch, sums, rounder, .. } = work;
+            for (y, (row, out)) in tile.chunks_mut(*stride).zip(rows.iter_mut()).enumerate() {
+                inverse.process_with_scratch(&mut row[..*size], scratch);
+                let first = if parts.len() > 1 { 2 * cols * y } else { 0 };
+                let sums = &mut sums[first..first + 2 * cols];
+                self.isa.run(AddUp { row, sums, resume: number > 0 });
+                if number + 1 == parts.len() {
+                    self.store(sums, self.at.1 + y, out, rounder);
                 }
             }
         }
     }
 
-    /// Adds a part's products with a pair of tiles to their sums, in `rows` rows; false, and nothing is added, if
-    /// a pixel is too large for spectra.
-    fn add(&self, (part, spectrum): &(Part, Vec<Complex<E>>), work: &mut Work<E>, rows: usize) -> bool {
-        let Spectra { size, cols, forward, inverse, .. } = self.spectra;
-        if !self.load(part, work) {
-            return false;
+    /// Stores a part of row `y` of results.
+    fn store<D: Pixel>(&self, sums: &[E], y: usize, out: &mut [D], scratch: &mut round::Scratch) {
+        match (self.rounder, D::bytes_mut(out)) {
+            (Some(rounder), Some(out)) => {
+                rounder.store_channel(self.isa, sums, (self.at.0, y), self.channel, out, scratch);
+            }
+            _ => self.isa.run(Narrow { sums, out, channels: self.src.shape().channels, channel: self.channel }),
         }
-        let Work { tile, stride, columns, scratch, sums, .. } = work;
+    }
+
+    /// Multiplies the tile's spectrum with a part's, and transforms the product's columns back, for so many rows.
+    fn multiply(&self, spectrum: &[Complex<E>], work: &mut Work<E>, rows: usize) {
+        let Spectra { size, forward, inverse, .. } = self.spectra;
+        let Work { tile, stride, columns, scratch, .. } = work;
         for (left, spectrum) in (0..*size).step_by(TOGETHER).zip(spectrum.chunks(TOGETHER * size)) {
             self.isa.run(Gather { tile, stride: *stride, left, columns });
             forward.process_with_scratch(columns, scratch);
@@ -240,11 +225,6 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
             inverse.process_with_scratch(columns, scratch);
             self.isa.run(Scatter { columns, tile: &mut tile[..rows * *stride], stride: *stride, left });
         }
-        for (row, sums) in tile.chunks_mut(*stride).zip(sums.chunks_mut(2 * cols)).take(rows) {
-            inverse.process_with_scratch(&mut row[..*size], scratch);
-            self.isa.run(AddUp { row, sums });
-        }
-        true
     }
 
     /// Fills the tile with the pixels that two tiles' results need, and transforms its rows; returns whether all pixels are small enough
@@ -266,10 +246,8 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
                 Some(source) => {
                     let row = &self.src.row(source)[self.channel..];
                     if !inside.is_empty() {
-                        let pixels =
-                            row[(first + inside.start as isize) as usize * channels..].iter().step_by(channels);
-                        let line = line[inside.clone()].iter_mut();
-                        line.zip(pixels).for_each(|(value, pixel)| *value = E::of(pixel.to_f32().into()));
+                        let from = (first + inside.start as isize) as usize * channels;
+                        self.isa.run(Widen { row: &row[from..], channels, line: &mut line[inside.clone()] });
                     }
                     for x in (0..inside.start).chain(inside.end.max(inside.start)..line.len()) {
                         let pixel = under[x].map_or(self.window.border_value, |x| row[x * channels].to_f32());
@@ -284,7 +262,17 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
         tame
     }
 
-    /// One result tap by tap, in the direct family's order.
+    /// Filters a pair of tiles tap by tap, in the direct family's order.
+    fn filter_by_taps<D: Pixel>(&self, rows: &mut [&mut [D]]) {
+        let channels = self.src.shape().channels;
+        for (y, row) in (self.at.1..).zip(rows) {
+            for (x, out) in (self.at.0..).zip(row[self.channel..].iter_mut().step_by(channels)) {
+                *out = D::from_f32(self.by_taps(x, y));
+            }
+        }
+    }
+
+    /// One result tap by tap.
     fn by_taps(&self, x: usize, y: usize) -> f32 {
         let mut sum = 0.0;
         for (row, taps) in self.taps.chunks(self.window.cols).enumerate() {
@@ -310,6 +298,62 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
         match (row, column) {
             (Some(y), Some(x)) => self.src.row(y)[x * self.src.shape().channels + self.channel].to_f32(),
             _ => self.window.border_value,
+        }
+    }
+}
+
+/// One channel of a row as numbers; the row begins with that channel.
+struct Widen<'a, S, E> {
+    row: &'a [S],
+    channels: usize,
+    line: &'a mut [E],
+}
+
+impl<S: Pixel, E: Real> Widen<'_, S, E> {
+    /// With so many channels, a number that the compiler knows.
+    #[inline(always)]
+    fn run<const C: usize>(self) {
+        // The last pixel may lack the channels behind its own.
+        let Some((last, line)) = self.line.split_last_mut() else { return };
+        for (value, pixel) in line.iter_mut().zip(self.row.chunks_exact(C)) {
+            *value = E::of(pixel[0].to_f32().into());
+        }
+        *last = E::of(self.row[line.len() * C].to_f32().into());
+    }
+}
+
+impl<S: Pixel, E: Real> simd::Work for Widen<'_, S, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        match self.channels {
+            1 => self.run::<1>(),
+            2 => self.run::<2>(),
+            3 => self.run::<3>(),
+            _ => self.run::<4>(),
+        }
+    }
+}
+
+/// Sums as results in a channel's places.
+struct Narrow<'a, D, E> {
+    sums: &'a [E],
+    out: &'a mut [D],
+    channels: usize,
+    channel: usize,
+}
+
+impl<D: Pixel, E: Real> simd::Work for Narrow<'_, D, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        if self.channels == 1 {
+            self.out.iter_mut().zip(self.sums).for_each(|(out, sum)| *out = D::from_f32(sum.to_f32()));
+        } else {
+            let out = self.out[self.channel..].iter_mut().step_by(self.channels);
+            out.zip(self.sums).for_each(|(out, sum)| *out = D::from_f32(sum.to_f32()));
         }
     }
 }
@@ -397,10 +441,11 @@ impl<E: Real> simd::Work for Multiply<'_, E> {
     }
 }
 
-/// Adds a row of two tiles' results to their sums.
+/// A row of two tiles' results as their sums, or added to them.
 struct AddUp<'a, E> {
     row: &'a [Complex<E>],
     sums: &'a mut [E],
+    resume: bool,
 }
 
 impl<E: Real> simd::Work for AddUp<'_, E> {
@@ -409,9 +454,14 @@ impl<E: Real> simd::Work for AddUp<'_, E> {
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         let (first, second) = self.sums.split_at_mut(self.sums.len() / 2);
-        for ((first, second), value) in first.iter_mut().zip(second).zip(self.row) {
-            *first = *first + value.re;
-            *second = *second + value.im;
+        let sums = first.iter_mut().zip(second).zip(self.row);
+        if self.resume {
+            sums.for_each(|((first, second), value)| {
+                *first = *first + value.re;
+                *second = *second + value.im;
+            });
+        } else {
+            sums.for_each(|((first, second), value)| (*first, *second) = (value.re, value.im));
         }
     }
 }
