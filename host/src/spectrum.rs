@@ -131,17 +131,19 @@ pub(crate) struct Tile {
 }
 
 impl Tile {
-    /// The tile that takes the least time for a window, in an image of this width. It does not depend on the image's height: chunks of an
-    /// image have the tiles of the whole.
+    /// The tile that takes the least time for a window, in an image of this width. It does not depend on the image's height, as chunks of
+    /// an image have the tiles of the whole: it is chosen for one as high as wide, or a little higher, and for a few threads.
     pub(crate) fn new(precision: Precision, (cols, rows): (i32, i32), image: i32) -> Self {
-        // Elements across a row of tiles, and those of a column for each result.
-        let across = LINES.map(|(width, _)| f64::from(width) * pairs(cols, width, image));
-        let down = LINES.map(|(height, _)| work(rows, height));
+        const THREADS: f64 = 4.0;
+        const LEAST: i32 = 512;
+        let across = LINES.map(|(width, _)| tiles(cols, width, 2, image));
+        let down = LINES.map(|(height, _)| tiles(rows, height, 1, image.max(LEAST)));
         let mut best = (f64::INFINITY, Self { width: 256, height: 256 });
-        for ((width, _), across) in LINES.into_iter().zip(across) {
-            for ((height, _), down) in LINES.into_iter().zip(down) {
+        for ((width, _), (pairs, beside)) in LINES.into_iter().zip(across) {
+            for ((height, _), (bands, below)) in LINES.into_iter().zip(down) {
                 let tile = Self { width, height };
-                let time = across * down * tile.each(precision);
+                let rounds = (pairs * bands / THREADS).ceil();
+                let time = rounds * beside * below * tile.time(precision);
                 if tile.bytes(precision) <= LARGEST && time < best.0 {
                     best = (time, tile);
                 }
@@ -168,13 +170,11 @@ impl Tile {
     }
 }
 
-/// How many pairs of tiles of `size` lie across an image, for all parts of the window together.
-fn pairs(taps: i32, size: i32, image: i32) -> f64 {
-    let (mut parts, mut longest) = (0, 0);
-    for (_, part) in cut(taps, size) {
-        (parts, longest) = (parts + 1, longest.max(part));
-    }
-    f64::from(parts * ((image + 2 * (size + 1 - longest) - 1) / (2 * (size + 1 - longest))))
+/// How many groups of so many tiles of `size` a line of an image takes, and in how many parts the window is cut.
+fn tiles(taps: i32, size: i32, together: i32, image: i32) -> (f64, f64) {
+    let longest = cut(taps, size).next().map_or(1, |(_, longest)| longest);
+    let results = f64::from(together * (size + 1 - longest));
+    ((f64::from(image) / results).ceil(), cut(taps, size).count() as f64)
 }
 
 /// A part of a window.
@@ -337,9 +337,9 @@ mod tests {
                 }
             }
         }
-        // One pair covers a narrow image.
-        let width = tile(Precision::Single, 51, 512).width;
-        assert!((306..=384).contains(&width), "{width}");
+        // One pair covers a narrow image, and windows are not cut where there is room.
+        assert!(tile(Precision::Single, 31, 256).width <= 192);
+        assert!(tile(Precision::Single, 301, 4000).width > 400);
     }
 
     #[test]
