@@ -1,6 +1,7 @@
 //! Correlation as a product of spectra, tile by tile, with the error bound of `gpu-kernels/src/kernels/fourier/tiles.rs`. The size of
-//! the tiles depends on the window, and rustfft transforms their lines: rows as they are loaded; columns a few at a time, which are then
-//! multiplied and transformed back while they are in the cache; then the rows of results, which are added up at once. In f64 where 8-bit results are rounded: their error bound,
+//! the tiles depends on the window and on the image's width ([`Tile::new`]), and rustfft transforms their lines: rows as they are loaded;
+//! columns a few at a time, which are then multiplied and transformed back while they are in the cache; then the rows of results, which are
+//! stored at once, or added up where the window has several parts. In f64 where 8-bit results are rounded: their error bound,
 //! [`spectrum::error_in_f64`], is so small that hardly a result is in doubt.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,9 +88,13 @@ impl<E: Real> Spectra<E> {
             down: plan(height),
         })
     }
+
+    fn bytes(&self) -> usize {
+        self.parts.iter().map(|(_, spectrum)| size_of_val(spectrum.as_slice())).sum()
+    }
 }
 
-/// The spectra that were used last, for tiles of several sizes: one plan may filter images of several widths.
+/// The spectra that were made last, for tiles of several sizes: one plan may filter images of several widths.
 #[derive(Debug)]
 pub(super) struct Cache<E>(Mutex<Vec<Arc<Spectra<E>>>>);
 
@@ -100,8 +105,8 @@ impl<E> Default for Cache<E> {
 }
 
 impl<E: Real> Cache<E> {
-    /// How many are kept.
-    const ROOM: usize = 3;
+    /// Bytes that are kept, unless the last spectra alone have more.
+    const ROOM: usize = 64 << 20;
 
     /// The spectra for images of this width.
     pub(super) fn of(&self, filter: &Filter, width: usize) -> Result<Arc<Spectra<E>>> {
@@ -117,10 +122,10 @@ impl<E: Real> Cache<E> {
         let mut held = held();
         // Another thread may have been faster.
         if !held.iter().any(is_it) {
-            if held.len() == Self::ROOM {
+            held.push(Arc::clone(&spectra));
+            while held.len() > 1 && held.iter().map(|spectra| spectra.bytes()).sum::<usize>() > Self::ROOM {
                 held.remove(0);
             }
-            held.push(Arc::clone(&spectra));
         }
         Ok(spectra)
     }
