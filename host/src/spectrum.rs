@@ -1,8 +1,10 @@
 //! Spectra of taps, for the Fourier family on every device.
 
+use std::sync::Arc;
+
 use rustfft::algorithm::Radix4;
 use rustfft::num_complex::Complex;
-use rustfft::{Fft, FftDirection};
+use rustfft::{Fft, FftDirection, FftPlanner};
 
 use crate::{Filter, Result, Why};
 
@@ -15,17 +17,36 @@ pub(crate) const WEIGHTS: (f64, f64) = (1e-20, 1e30);
 /// decides bytes rests on twice the bound.
 pub(crate) const UNITS: f64 = 8.0;
 
-/// The error bound of a result by spectra in f64 with tiles of `size`, for pixels of at most 1 and taps with `sum |tap|` equal to 1.
+/// The error bound of a result by spectra in f64 on the CPU, for pixels of at most 1 and taps with `sum |tap|` equal to 1.
 ///
-/// Unlike [`UNITS`], it is proved. A transform in f64 is a network of butterflies, each of which rounds by at most 5 units `u`: twiddle
-/// factors, product and sum (Higham, Accuracy and Stability of Numerical Algorithms, section 24.1). One of a line of `n` has `log2 n`
-/// levels, so the tile's and its inverse's have `4 log2 n` together and the taps' have `2 log2 n`; with the product, 6 log2 n + 2
-/// levels. A transform keeps the 2-norm up to a factor, and a spectrum's magnitude is at most the sum of the taps'; so
-/// the result's error is at most that of all levels, times the 2-norm of a tile of `n * n` complex pixels.
-pub(crate) fn error_in_f64(size: usize) -> f64 {
-    let levels = 6.0 * f64::from(size.ilog2()) + 2.0;
-    // A radix above 2 takes fewer levels, of more roundings each; twice the bound has room for those.
-    2.0 * 5.0 * levels * (f64::EPSILON / 2.0) * std::f64::consts::SQRT_2 * size as f64
+/// Unlike [`UNITS`], it is proved, for the largest tile of [`LINES`]. A transform in f64 is a network of butterflies. One of two values
+/// rounds by at most 5 units `u`, relative to the 2-norm: twiddle factors, product and sum (Higham, Accuracy and Stability of Numerical
+/// Algorithms, section 24.1). A line of `n = 2^k` has `k = log2 n` such levels. A larger radix takes fewer levels, of more roundings each;
+/// twice the bound has room for those of 4 and 8, which consist of butterflies of two.
+///
+/// A butterfly of three values counts as two levels, which is 20 units with that room, and one of five as three, 30 units. It needs at
+/// most 5 roundings on the way from a value to a result (a sum of two values, the product with a rounded constant, two more sums), and 6
+/// for five values, with constants whose real and imaginary parts add up to less than 1.42 in magnitude. So the error of a result is at
+/// most `6 * 1.42 u` times the sum of `r` magnitudes, which is at most `sqrt(r)` times their 2-norm; that of all `r` results at most
+/// `6 * 1.42 * r * u` times it, and the results' norm is `sqrt(r)` times it: 15 units for three and 20 for five. The twiddle factors' product
+/// adds less than 5.
+///
+/// The tile's transform, its inverse and the taps' transform each have the levels of a row and of a column; the product counts as two
+/// more. A transform keeps the 2-norm up to a factor, and a spectrum's magnitude is
+/// at most the sum of the taps'; so the result's error is at most that of all levels, times the 2-norm of a tile of complex pixels.
+pub(crate) fn error_in_f64() -> f64 {
+    let levels = |mut size: i32| {
+        let mut levels = 0;
+        for (radix, count) in [(2, 1), (3, 2), (5, 3)] {
+            while size % radix == 0 {
+                (size, levels) = (size / radix, levels + count);
+            }
+        }
+        levels
+    };
+    let most = LINES.iter().map(|&(size, _)| levels(size)).max().unwrap_or(0);
+    let pixels = LARGEST / size_of::<Complex<f64>>();
+    2.0 * 5.0 * f64::from(6 * most + 2) * (f64::EPSILON / 2.0) * (2.0 * pixels as f64).sqrt()
 }
 
 /// The greatest pixel with which a tile is transformed, for taps with `sum |tap|` equal to `weight`: beyond it, sums
@@ -65,20 +86,97 @@ pub(crate) fn work(taps: i32, size: i32) -> f64 {
     cut(taps, size).map(|(_, part)| f64::from(size) / f64::from(size + 1 - part)).sum()
 }
 
-/// The size of the Fourier family's tile on the CPU for a window: the one with the least work for each result, among those that
-/// fit in a thread's cache.
-pub(crate) fn cpu_tile(cols: i32, rows: i32) -> i32 {
-    least_work(cols, rows, |_| 1.0)
+/// Columns or rows of a tile on the CPU, and the nanoseconds that rustfft takes for each element of such a line, in f32 and in f64; one
+/// thread on a core with AVX-512 (Emerald Rapids). Multiples of eight, as columns are taken eight at a time.
+const LINES: [(i32, [f64; 2]); 13] = [
+    (64, [0.70, 1.10]),
+    (128, [0.83, 1.23]),
+    (192, [1.15, 1.70]),
+    (256, [0.93, 1.40]),
+    (288, [1.23, 1.94]),
+    (384, [1.28, 1.94]),
+    (432, [1.03, 1.93]),
+    (512, [0.86, 1.85]),
+    (576, [1.05, 2.19]),
+    (640, [1.10, 2.14]),
+    (768, [1.10, 2.51]),
+    (864, [1.11, 2.60]),
+    (1024, [1.14, 2.19]),
+];
+
+/// Nanoseconds for an element of a tile beside its transforms, in a tile that fits a core's cache and in a larger one: elements are
+/// loaded, moved to columns, multiplied, moved back and stored.
+const BESIDE: [[f64; 2]; 2] = [[2.1, 4.0], [4.9, 6.5]];
+
+/// Bytes of a tile that fits, and of the largest tile: each thread has one.
+const CACHED: usize = 5 << 18;
+const LARGEST: usize = 9 << 20;
+
+/// The width of an image that tiles of every size fit nearly without rest.
+pub(crate) const WIDE: i32 = 1 << 20;
+
+/// The types in which spectra are computed on the CPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Precision {
+    Single,
+    /// For 8-bit results.
+    Double,
 }
 
-/// The same in f64, where the largest tile leaves the second-level cache.
-pub(crate) fn exact_tile(cols: i32, rows: i32) -> i32 {
-    least_work(cols, rows, |size| if size > 256 { 1.7 } else { 1.0 })
+/// The Fourier family's tiles on the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tile {
+    pub(crate) width: i32,
+    pub(crate) height: i32,
 }
 
-fn least_work(cols: i32, rows: i32, slower: impl Fn(i32) -> f64) -> i32 {
-    let cost = |size: &i32| work(cols, *size) * work(rows, *size) * f64::from(size.ilog2()) * slower(*size);
-    [64, 128, 256, 512].into_iter().min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(256)
+impl Tile {
+    /// The tile that takes the least time for a window, in an image of this width. It does not depend on the image's height, as chunks of
+    /// an image have the tiles of the whole: it is chosen for one as high as wide, or of 512 rows if that is more,
+    /// and for a few threads.
+    pub(crate) fn new(precision: Precision, (cols, rows): (i32, i32), image: i32) -> Self {
+        const THREADS: f64 = 4.0;
+        const LEAST: i32 = 512;
+        // Pairs of tiles beside each other, and rows of tiles; and the window's parts each way.
+        let across = LINES.map(|(width, _)| tiles(cols, width, 2, image));
+        let down = LINES.map(|(height, _)| tiles(rows, height, 1, image.max(LEAST)));
+        let mut best = (f64::INFINITY, Self { width: 256, height: 256 });
+        for ((width, _), (pairs, beside)) in LINES.into_iter().zip(across) {
+            for ((height, _), (bands, below)) in LINES.into_iter().zip(down) {
+                let tile = Self { width, height };
+                let rounds = (pairs * bands / THREADS).ceil();
+                let time = rounds * beside * below * tile.time(precision);
+                if tile.bytes(precision) <= LARGEST && time < best.0 {
+                    best = (time, tile);
+                }
+            }
+        }
+        best.1
+    }
+
+    /// Nanoseconds for each element.
+    fn each(self, precision: Precision) -> f64 {
+        let line =
+            |size| LINES.iter().find(|(known, _)| *known == size).map_or(0.0, |(_, times)| times[precision as usize]);
+        let larger = self.bytes(precision) > CACHED;
+        2.0 * (line(self.width) + line(self.height)) + BESIDE[precision as usize][usize::from(larger)]
+    }
+
+    /// Nanoseconds for a pair of tiles and one part of the window.
+    pub(crate) fn time(self, precision: Precision) -> f64 {
+        f64::from(self.width) * f64::from(self.height) * self.each(precision)
+    }
+
+    fn bytes(self, precision: Precision) -> usize {
+        (self.width * self.height) as usize * [8, 16][precision as usize]
+    }
+}
+
+/// How many groups of so many tiles of `size` a line of an image takes, and in how many parts the window is cut.
+fn tiles(taps: i32, size: i32, together: i32, image: i32) -> (f64, f64) {
+    let longest = cut(taps, size).next().map_or(1, |(_, longest)| longest);
+    let results = f64::from(together * (size + 1 - longest));
+    ((f64::from(image) / results).ceil(), cut(taps, size).count() as f64)
 }
 
 /// A part of a window.
@@ -90,10 +188,10 @@ pub(crate) struct Part {
     pub(crate) rows: usize,
 }
 
-/// The parts of a filter's window that tiles of `size` have room for, row by row. The first is as large as any.
-pub(crate) fn parts(filter: &Filter, size: i32) -> impl Iterator<Item = Part> {
-    let across: Vec<_> = cut(filter.cols() as i32, size).collect();
-    cut(filter.rows() as i32, size).flat_map(move |(top, rows)| {
+/// The parts of a filter's window that tiles of this size have room for, row by row. The first is as large as any.
+pub(crate) fn parts(filter: &Filter, (width, height): (i32, i32)) -> impl Iterator<Item = Part> {
+    let across: Vec<_> = cut(filter.cols() as i32, width).collect();
+    cut(filter.rows() as i32, height).flat_map(move |(top, rows)| {
         let part = move |(left, cols)| {
             let [left, top, cols, rows] = [left, top, cols, rows].map(|number: i32| number as usize);
             Part { left, top, cols, rows }
@@ -128,56 +226,69 @@ impl Cut {
 }
 
 impl Part {
-    /// The spectrum of the part's taps, each rounded to f32 as in every other family: see [`of_taps`].
+    /// The spectrum of the part's taps, each rounded to f32 as in every other family, row by row: see [`of_taps`].
+    #[cfg(feature = "gpu")]
     pub(crate) fn spectrum(&self, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>> {
-        of_taps(size, (self.cols, self.rows), |x, y| f64::from(filter.tap(self.top + y, self.left + x) as f32))
+        of_taps((size, size), (self.cols, self.rows), |x, y| f64::from(filter.tap(self.top + y, self.left + x) as f32))
     }
 
-    /// The same of the taps as they are.
-    pub(crate) fn exact_spectrum(&self, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>> {
-        of_taps(size, (self.cols, self.rows), |x, y| filter.tap(self.top + y, self.left + x))
+    /// The same column by column, of taps that `rounded` makes of the filter's.
+    pub(crate) fn by_columns(
+        &self,
+        filter: &Filter,
+        (width, height): (usize, usize),
+        rounded: impl Fn(f64) -> f64,
+    ) -> Result<Vec<Complex<f64>>> {
+        of_taps((height, width), (self.rows, self.cols), |y, x| rounded(filter.tap(self.top + y, self.left + x)))
     }
 }
 
-/// The factors for the spectrum of a `size` by `size` tile that correlate the tile with `cols` by `rows` taps: row
-/// by row, computed in f64, with the division by `size * size` that a transform and its inverse need between them.
+/// The factors for the spectrum of a tile of `width` by `height` that correlate the tile with `cols` by `rows` taps: row
+/// by row, computed in f64, with the division by `width * height` that a transform and its inverse need between them.
 ///
 /// Element `(x, y)` of the product's inverse is the sum of `taps(c, r) * tile(x + c, y + r)`, coordinates taken modulo
-/// `size`: right wherever none has wrapped around.
+/// the tile's size: right wherever none has wrapped around.
 pub(crate) fn of_taps(
-    size: usize,
+    (width, height): (usize, usize),
     (cols, rows): (usize, usize),
     taps: impl Fn(usize, usize) -> f64,
 ) -> Result<Vec<Complex<f64>>> {
-    let scale = 1.0 / (size * size) as f64;
-    let mut tile = crate::memory::zeroed::<Complex<f64>>(size * size)?;
-    for y in 0..rows {
-        for x in 0..cols {
-            tile[y * size + x].re = taps(x, y) * scale;
+    /// Columns that are transformed together, as a cache line is much longer than a number.
+    const TOGETHER: usize = 8;
+    let scale = 1.0 / (width * height) as f64;
+    let mut tile = crate::memory::zeroed::<Complex<f64>>(width * height)?;
+    let across = transform(width);
+    // Other rows are zero, and so are their spectra.
+    for (y, row) in tile.chunks_mut(width).take(rows).enumerate() {
+        for (x, value) in row.iter_mut().take(cols).enumerate() {
+            value.re = taps(x, y) * scale;
+        }
+        across.process(row);
+    }
+    let down = transform(height);
+    let mut columns = crate::memory::zeroed::<Complex<f64>>(TOGETHER * height)?;
+    for left in (0..width).step_by(TOGETHER) {
+        let together = left..(left + TOGETHER).min(width);
+        for (y, row) in tile.chunks(width).enumerate() {
+            for (column, value) in columns.chunks_mut(height).zip(&row[together.clone()]) {
+                column[y] = *value;
+            }
+        }
+        down.process(&mut columns);
+        for (y, row) in tile.chunks_mut(width).enumerate() {
+            for (column, value) in columns.chunks(height).zip(&mut row[together.clone()]) {
+                *value = column[y].conj();
+            }
         }
     }
-    // Tiles are powers of two, so no planner is needed.
-    let transform = Radix4::new(size, FftDirection::Forward);
-    transform.process(&mut tile);
-    transpose(&mut tile, size);
-    transform.process(&mut tile);
-    transpose(&mut tile, size);
-    tile.iter_mut().for_each(|value| *value = value.conj());
     Ok(tile)
 }
 
-/// Transposes a square.
-pub(crate) fn transpose<T>(square: &mut [T], size: usize) {
-    // In blocks that stay in the cache.
-    const BLOCK: usize = 16;
-    for top in (0..size).step_by(BLOCK) {
-        for left in (top..size).step_by(BLOCK) {
-            for y in top..(top + BLOCK).min(size) {
-                for x in left.max(y + 1)..(left + BLOCK).min(size) {
-                    square.swap(y * size + x, x * size + y);
-                }
-            }
-        }
+fn transform(size: usize) -> Arc<dyn Fft<f64>> {
+    // No planner is needed for a power of two.
+    match size.is_power_of_two() {
+        true => Arc::new(Radix4::new(size, FftDirection::Forward)),
+        false => FftPlanner::new().plan_fft_forward(size),
     }
 }
 
@@ -201,27 +312,48 @@ mod tests {
     }
 
     #[test]
-    fn a_square_is_transposed() {
-        let size = 37;
-        let mut square: Vec<usize> = (0..size * size).collect();
-        transpose(&mut square, size);
-        assert!(square.iter().enumerate().all(|(at, &value)| value == at % size * size + at / size));
+    fn the_bound_knows_every_radix() {
+        for (mut size, _) in LINES {
+            assert_eq!(size % 8, 0, "{size}");
+            for radix in [2, 3, 5] {
+                while size % radix == 0 {
+                    size /= radix;
+                }
+            }
+            assert_eq!(size, 1);
+        }
+    }
+
+    #[test]
+    fn tiles_fit_windows_and_images() {
+        let tile = |precision, taps, width| Tile::new(precision, (taps, taps), width);
+        for (precision, most) in [(Precision::Single, LARGEST / 8), (Precision::Double, LARGEST / 16)] {
+            for taps in [1, 17, 51, 101, 301, 401, 1001] {
+                for width in [1, 100, 512, 2048, 4000, WIDE] {
+                    let Tile { width: across, height: down } = tile(precision, taps, width);
+                    assert!((across * down) as usize <= most, "{taps} taps, {width} columns: {across}x{down}");
+                }
+            }
+        }
+        // One pair covers a narrow image, and windows are not cut where there is room.
+        assert!(tile(Precision::Single, 31, 256).width <= 192);
+        assert!(tile(Precision::Single, 301, 4000).width > 400);
     }
 
     #[test]
     fn the_spectrum_correlates() {
         let (size, cols, rows) = (8, 3, 2);
         let taps = |x: usize, y: usize| (1 + x + 4 * y) as f64;
-        let spectrum = of_taps(size, (cols, rows), taps).unwrap();
+        let spectrum = of_taps((size, size), (cols, rows), taps).unwrap();
         // An impulse at (5, 6) meets tap (c, r) where the window's corner is at (5 - c, 6 - r).
         let mut tile = vec![Complex::default(); size * size];
         tile[6 * size + 5].re = 1.0;
         for direction in [FftDirection::Forward, FftDirection::Inverse] {
             let transform = Radix4::new(size, direction);
-            transform.process(&mut tile);
-            transpose(&mut tile, size);
-            transform.process(&mut tile);
-            transpose(&mut tile, size);
+            for _ in 0..2 {
+                transform.process(&mut tile);
+                tile = (0..size * size).map(|at| tile[at % size * size + at / size]).collect();
+            }
             if direction == FftDirection::Forward {
                 tile.iter_mut().zip(&spectrum).for_each(|(value, factor)| *value *= factor);
             }

@@ -1,11 +1,11 @@
 //! Correlation as a product of spectra, tile by tile, with the error bound of `gpu-kernels/src/kernels/fourier/tiles.rs`. The size of
-//! the tiles depends on the window, and rustfft transforms their lines: rows as they are loaded; columns a few at a time, which are then
-//! multiplied and transformed back while they are in the cache; then the rows of results, which are added up at once. In f64 where 8-bit results are rounded: their error bound,
+//! the tiles depends on the window and on the image's width ([`Tile::new`]), and rustfft transforms their lines: rows as they are loaded;
+//! columns a few at a time, which are then multiplied and transformed back while they are in the cache; then the rows of results, which are
+//! stored at once, or added up where the window has several parts. In f64 where 8-bit results are rounded: their error bound,
 //! [`spectrum::error_in_f64`], is so small that hardly a result is in doubt.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use gpu_kernels::border::KEEP;
 use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftNum, FftPlanner};
 
@@ -14,85 +14,132 @@ use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::progress::Stage;
 use crate::round::{self, Rounder};
 use crate::simd::{self, Float, Isa, Lanes};
-use crate::spectrum::Part;
+use crate::spectrum::{Part, Precision, Tile};
 use crate::window::Window;
 use crate::{Filter, Result, spectrum};
 
 /// A type that spectra are computed in.
 pub(super) trait Real: Float + FftNum + Default {
-    /// The size of tiles for a window.
-    const TILE: fn(cols: i32, rows: i32) -> i32;
+    const PRECISION: Precision;
 
-    /// A part's spectrum over taps of this type.
-    fn spectrum(part: &Part, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>>;
+    /// A tap as sums in this type have it.
+    fn tap(tap: f64) -> f64;
 }
 
 impl Real for f32 {
-    const TILE: fn(i32, i32) -> i32 = spectrum::cpu_tile;
+    const PRECISION: Precision = Precision::Single;
 
-    fn spectrum(part: &Part, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>> {
-        part.spectrum(filter, size)
+    fn tap(tap: f64) -> f64 {
+        f64::from(tap as f32)
     }
 }
 
 impl Real for f64 {
-    const TILE: fn(i32, i32) -> i32 = spectrum::exact_tile;
+    const PRECISION: Precision = Precision::Double;
 
-    fn spectrum(part: &Part, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>> {
-        part.exact_spectrum(filter, size)
+    fn tap(tap: f64) -> f64 {
+        tap
     }
 }
 
 /// A window's spectra, for tiles of one size.
 pub(super) struct Spectra<E> {
-    size: usize,
-    /// Columns and rows of a tile that wrap-around does not reach, for any part.
+    /// A tile's columns and rows.
+    width: usize,
+    height: usize,
+    /// Those that wrap-around does not reach, for any part.
     cols: usize,
     rows: usize,
     /// The greatest pixel of a transformed tile; beyond it, or with a pixel that is not finite, results are computed tap by tap.
     greatest: f32,
-    /// Each part of the window, and its spectrum: columns as rows, as a tile has them after its second transform.
+    /// Each part of the window, and its spectrum, column by column.
     parts: Vec<(Part, Vec<Complex<E>>)>,
-    forward: Arc<dyn Fft<E>>,
-    inverse: Arc<dyn Fft<E>>,
+    /// Of rows and of columns, forward and inverse.
+    across: [Arc<dyn Fft<E>>; 2],
+    down: [Arc<dyn Fft<E>>; 2],
 }
 
 impl<E> std::fmt::Debug for Spectra<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Spectra({} of {}x{})", self.parts.len(), self.size, self.size)
+        write!(f, "Spectra({} of {}x{})", self.parts.len(), self.width, self.height)
     }
 }
 
 impl<E: Real> Spectra<E> {
-    pub(super) fn new(filter: &Filter) -> Result<Self> {
-        let size = E::TILE(filter.cols() as i32, filter.rows() as i32);
+    fn new(filter: &Filter, tile: Tile) -> Result<Self> {
+        let (width, height) = (tile.width as usize, tile.height as usize);
         let mut parts = Vec::new();
-        for part in spectrum::parts(filter, size) {
-            let mut exact = E::spectrum(&part, filter, size as usize)?;
-            spectrum::transpose(&mut exact, size as usize);
+        for part in spectrum::parts(filter, (tile.width, tile.height)) {
+            let exact = part.by_columns(filter, (width, height), E::tap)?;
             let mut spectrum = crate::memory::reserve(exact.len())?;
             spectrum.extend(exact.iter().map(|value| Complex::new(E::of(value.re), E::of(value.im))));
             parts.push((part, spectrum));
         }
         let mut planner = FftPlanner::new();
-        let size = size as usize;
+        let mut plan = |len| [planner.plan_fft_forward(len), planner.plan_fft_inverse(len)];
         Ok(Self {
-            size,
-            cols: size + 1 - parts.first().map_or(1, |(part, _)| part.cols),
-            rows: size + 1 - parts.first().map_or(1, |(part, _)| part.rows),
+            width,
+            height,
+            cols: width + 1 - parts.first().map_or(1, |(part, _)| part.cols),
+            rows: height + 1 - parts.first().map_or(1, |(part, _)| part.rows),
             greatest: spectrum::greatest_pixel(filter.weight()),
             parts,
-            forward: planner.plan_fft_forward(size),
-            inverse: planner.plan_fft_inverse(size),
+            across: plan(width),
+            down: plan(height),
         })
+    }
+
+    fn bytes(&self) -> usize {
+        self.parts.iter().map(|(_, spectrum)| size_of_val(spectrum.as_slice())).sum()
     }
 }
 
-impl<E> Spectra<E> {
-    /// Rows of results in a tile.
-    pub(super) fn rows(&self) -> usize {
-        self.rows
+/// The spectra that were made last, for tiles of several sizes: one plan may filter images of several widths.
+#[derive(Debug)]
+pub(super) struct Cache<E>(Mutex<Vec<Arc<Spectra<E>>>>);
+
+impl<E> Default for Cache<E> {
+    fn default() -> Self {
+        Self(Mutex::default())
     }
+}
+
+impl<E: Real> Cache<E> {
+    /// Bytes that are kept, unless the last spectra alone have more.
+    const ROOM: usize = 64 << 20;
+
+    /// The spectra for images of this width.
+    pub(super) fn of(&self, filter: &Filter, width: usize) -> Result<Arc<Spectra<E>>> {
+        let tile = tile::<E>(filter, width);
+        let held = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it =
+            |spectra: &Arc<Spectra<E>>| (spectra.width, spectra.height) == (tile.width as usize, tile.height as usize);
+        let known = held().iter().find(|spectra| is_it(spectra)).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let spectra = Arc::new(Spectra::new(filter, tile)?);
+        let mut held = held();
+        // Another thread may have been faster.
+        if !held.iter().any(is_it) {
+            held.push(Arc::clone(&spectra));
+            while held.len() > 1 && held.iter().map(|spectra| spectra.bytes()).sum::<usize>() > Self::ROOM {
+                held.remove(0);
+            }
+        }
+        Ok(spectra)
+    }
+}
+
+fn tile<E: Real>(filter: &Filter, width: usize) -> Tile {
+    Tile::new(E::PRECISION, (filter.cols() as i32, filter.rows() as i32), width as i32)
+}
+
+/// Rows of results in a tile, in f32.
+pub(super) fn step(filter: &Filter, width: usize) -> usize {
+    let Tile { height, .. } = tile::<f32>(filter, width);
+    let longest = spectrum::cut(filter.rows() as i32, height).next().map_or(1, |(_, rows)| rows);
+    (height + 1 - longest) as usize
 }
 
 /// Columns that are transformed together: of complex numbers in f32, as many as a cache line holds.
@@ -112,7 +159,7 @@ struct Work<E> {
     line: Vec<E>,
     /// The image column under each of them.
     under: Vec<Option<usize>>,
-    /// The results of a pair of tiles, the second right of the first.
+    /// The results of a pair of tiles, the second right of the first; if the window has one part, of a row.
     sums: Vec<E>,
     rounder: round::Scratch,
 }
@@ -121,13 +168,15 @@ impl<E: Real> Work<E> {
     /// Allocates the memory, unless that has been done.
     fn start(&mut self, spectra: &Spectra<E>) -> Result<()> {
         if self.tile.is_empty() {
-            let transforms = [&spectra.forward, &spectra.inverse].map(|transform| transform.get_inplace_scratch_len());
-            self.sums = crate::memory::zeroed(2 * spectra.cols * spectra.rows)?;
-            self.scratch = crate::memory::zeroed(transforms[0].max(transforms[1]))?;
-            self.line = crate::memory::zeroed(spectra.cols + spectra.size)?;
-            self.columns = crate::memory::zeroed(TOGETHER * spectra.size)?;
-            self.stride = spectra.size + TOGETHER;
-            self.tile = crate::memory::zeroed(spectra.size * self.stride)?;
+            let transforms = spectra.across.iter().chain(&spectra.down);
+            let scratch = transforms.map(|transform| transform.get_inplace_scratch_len()).max();
+            let rows = if spectra.parts.len() > 1 { spectra.rows } else { 1 };
+            self.sums = crate::memory::zeroed(2 * spectra.cols * rows)?;
+            self.scratch = crate::memory::zeroed(scratch.unwrap_or(0))?;
+            self.line = crate::memory::zeroed(spectra.cols + spectra.width)?;
+            self.columns = crate::memory::zeroed(TOGETHER * spectra.height)?;
+            self.stride = spectra.width + TOGETHER;
+            self.tile = crate::memory::zeroed(spectra.height * self.stride)?;
         }
         Ok(())
     }
@@ -159,13 +208,11 @@ pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
     }
     share(stage, jobs.into_iter(), |work: &mut Work<E>, (at, mut rows)| {
         work.start(spectra)?;
-        for channel in 0..channels {
-            let plane = Plane { isa, window, taps, spectra, rounder, src, channel, at };
-            if channel < filtered {
-                plane.filter(work, &mut rows);
-            } else {
-                plane.copy(&mut rows);
-            }
+        for channel in 0..filtered {
+            Plane { isa, window, taps, spectra, rounder, src, channel, at }.filter(work, &mut rows);
+        }
+        for (y, row) in (at.1..).zip(rows) {
+            window.restore(src, filtered, &(at.0..at.0 + row.len() / channels), y, row);
         }
         Ok(())
     })
@@ -185,106 +232,99 @@ struct Plane<'a, S: Pixel, E: Real> {
 }
 
 impl<S: Pixel, E: Real> Plane<'_, S, E> {
-    fn copy<D: Pixel>(&self, rows: &mut [&mut [D]]) {
-        let (channels, (left, top)) = (self.src.shape().channels, self.at);
-        for (y, out) in (top..).zip(rows) {
-            let from = &self.src.row(y)[left * channels..];
-            for (out, value) in out.iter_mut().zip(from).skip(self.channel).step_by(channels) {
-                *out = D::from_f32(value.to_f32());
-            }
-        }
-    }
-
     /// Filters a pair of tiles; each of the rows is a part of a row of results.
     fn filter<D: Pixel>(&self, work: &mut Work<E>, rows: &mut [&mut [D]]) {
-        let (width, channels, cols) = (self.src.shape().width, self.src.shape().channels, self.spectra.cols);
-        let (left, top) = self.at;
-        work.sums.fill(E::default());
-        let tame = self.spectra.parts.iter().all(|part| self.add(part, work, rows.len()));
-        if !tame {
-            for (y, sums) in (top..).zip(work.sums.chunks_mut(2 * cols)).take(rows.len()) {
-                (left..width).zip(sums).for_each(|(x, sum)| *sum = E::of(self.by_taps(x, y).into()));
+        let Spectra { width, cols, parts, across: [_, inverse], .. } = self.spectra;
+        for (number, (part, spectrum)) in parts.iter().enumerate() {
+            if !self.load(part, work) {
+                return self.filter_by_taps(rows);
             }
-        }
-        for ((y, out), sums) in (top..).zip(rows.iter_mut()).zip(work.sums.chunks(2 * cols)) {
-            let (border, height) = (self.window.border, self.src.shape().height);
-            let whole = border == KEEP && self.window.leaves_rows(y, height);
-            if let (Some(rounder), Some(out)) = (self.rounder, D::bytes_mut(out)) {
-                rounder.store_channel(self.isa, sums, (left, y), self.channel, out, &mut work.rounder);
-                if border != KEEP {
-                    continue;
-                }
-            }
-            let every = out[self.channel..].iter_mut().step_by(channels);
-            for ((x, out), &sum) in (left..).zip(every).zip(sums) {
-                let keep = whole || border == KEEP && self.window.leaves_columns(x, width);
-                if keep || self.rounder.is_none() {
-                    *out = D::from_f32(if keep { self.pixel(Some(y), Some(x)) } else { sum.to_f32() });
+            self.multiply(spectrum, work, rows.len());
+            let Work { tile, stride, scratch, sums, rounder, .. } = work;
+            for (y, (row, out)) in tile.chunks_mut(*stride).zip(rows.iter_mut()).enumerate() {
+                inverse.process_with_scratch(&mut row[..*width], scratch);
+                let first = if parts.len() > 1 { 2 * cols * y } else { 0 };
+                let sums = &mut sums[first..first + 2 * cols];
+                self.isa.run(AddUp { row, sums, resume: number > 0 });
+                if number + 1 == parts.len() {
+                    self.store(sums, self.at.1 + y, out, rounder);
                 }
             }
         }
     }
 
-    /// Adds a part's products with a pair of tiles to their sums, in `rows` rows; false, and nothing is added, if
-    /// a pixel is too large for spectra.
-    fn add(&self, (part, spectrum): &(Part, Vec<Complex<E>>), work: &mut Work<E>, rows: usize) -> bool {
-        let Spectra { size, cols, forward, inverse, .. } = self.spectra;
-        if !self.load(part, work) {
-            return false;
+    /// Stores a part of row `y` of results.
+    fn store<D: Pixel>(&self, sums: &[E], y: usize, out: &mut [D], scratch: &mut round::Scratch) {
+        match (self.rounder, D::bytes_mut(out)) {
+            (Some(rounder), Some(out)) => {
+                rounder.store_channel(self.isa, sums, (self.at.0, y), self.channel, out, scratch);
+            }
+            _ => self.isa.run(Narrow { sums, out, channels: self.src.shape().channels, channel: self.channel }),
         }
-        let Work { tile, stride, columns, scratch, sums, .. } = work;
-        for (left, spectrum) in (0..*size).step_by(TOGETHER).zip(spectrum.chunks(TOGETHER * size)) {
+    }
+
+    /// Multiplies the tile's spectrum with a part's, and transforms the product's columns back, for so many rows.
+    fn multiply(&self, spectrum: &[Complex<E>], work: &mut Work<E>, rows: usize) {
+        let Spectra { width, height, down: [forward, inverse], .. } = self.spectra;
+        let Work { tile, stride, columns, scratch, .. } = work;
+        for (left, spectrum) in (0..*width).step_by(TOGETHER).zip(spectrum.chunks(TOGETHER * height)) {
             self.isa.run(Gather { tile, stride: *stride, left, columns });
             forward.process_with_scratch(columns, scratch);
             self.isa.run(Multiply { columns, spectrum });
             inverse.process_with_scratch(columns, scratch);
             self.isa.run(Scatter { columns, tile: &mut tile[..rows * *stride], stride: *stride, left });
         }
-        for (row, sums) in tile.chunks_mut(*stride).zip(sums.chunks_mut(2 * cols)).take(rows) {
-            inverse.process_with_scratch(&mut row[..*size], scratch);
-            self.isa.run(AddUp { row, sums });
-        }
-        true
     }
 
     /// Fills the tile with the pixels that two tiles' results need, and transforms its rows; returns whether all pixels are small enough
     /// for spectra.
     fn load(&self, part: &Part, work: &mut Work<E>) -> bool {
-        let (Spectra { cols, size, forward, .. }, channels) = (self.spectra, self.src.shape().channels);
+        let (Spectra { cols, width, across: [forward, _], .. }, channels) = (self.spectra, self.src.shape().channels);
         let (left, top) = self.at;
         let Work { tile, stride, line, under, scratch, .. } = work;
+        // What lies behind the window of the last result is not needed.
+        let needed = line.len().min(self.src.shape().width - left + part.cols - 1);
+        line[needed..].fill(E::default());
         under.clear();
-        under.extend((left..left + cols + size).map(|x| self.column(x, part.left)));
+        under.extend((left..left + needed).map(|x| self.column(x, part.left)));
         // The part that lies in the image is loaded at once, as nearly all of it does.
         let first = (left + part.left) as isize - self.window.anchor_x as isize;
-        let len = line.len() as isize;
+        let len = needed as isize;
         let inside = (-first).clamp(0, len) as usize..(self.src.shape().width as isize - first).clamp(0, len) as usize;
         let mut tame = true;
         for (y, row) in (top..).zip(tile.chunks_mut(*stride)) {
             match self.row(y, part.top) {
-                None => line.fill(E::of(self.window.border_value.into())),
+                None => line[..needed].fill(E::of(self.window.border_value.into())),
                 Some(source) => {
                     let row = &self.src.row(source)[self.channel..];
                     if !inside.is_empty() {
-                        let pixels =
-                            row[(first + inside.start as isize) as usize * channels..].iter().step_by(channels);
-                        let line = line[inside.clone()].iter_mut();
-                        line.zip(pixels).for_each(|(value, pixel)| *value = E::of(pixel.to_f32().into()));
+                        let from = (first + inside.start as isize) as usize * channels;
+                        self.isa.run(Widen { row: &row[from..], channels, line: &mut line[inside.clone()] });
                     }
-                    for x in (0..inside.start).chain(inside.end.max(inside.start)..line.len()) {
+                    for x in (0..inside.start).chain(inside.end.max(inside.start)..needed) {
                         let pixel = under[x].map_or(self.window.border_value, |x| row[x * channels].to_f32());
                         line[x] = E::of(pixel.into());
                     }
                 }
             }
-            let row = &mut row[..*size];
+            let row = &mut row[..*width];
             tame &= self.isa.run(Pair { line, cols: *cols, row, greatest: E::of(self.spectra.greatest.into()) });
             forward.process_with_scratch(row, scratch);
         }
         tame
     }
 
-    /// One result tap by tap, in the direct family's order.
+    /// Filters a pair of tiles tap by tap, in the direct family's order.
+    fn filter_by_taps<D: Pixel>(&self, rows: &mut [&mut [D]]) {
+        let channels = self.src.shape().channels;
+        for (y, row) in (self.at.1..).zip(rows) {
+            for (x, out) in (self.at.0..).zip(row[self.channel..].iter_mut().step_by(channels)) {
+                *out = D::from_f32(self.by_taps(x, y));
+            }
+        }
+    }
+
+    /// One result tap by tap.
     fn by_taps(&self, x: usize, y: usize) -> f32 {
         let mut sum = 0.0;
         for (row, taps) in self.taps.chunks(self.window.cols).enumerate() {
@@ -310,6 +350,62 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
         match (row, column) {
             (Some(y), Some(x)) => self.src.row(y)[x * self.src.shape().channels + self.channel].to_f32(),
             _ => self.window.border_value,
+        }
+    }
+}
+
+/// One channel of a row as numbers; the row begins with that channel.
+struct Widen<'a, S, E> {
+    row: &'a [S],
+    channels: usize,
+    line: &'a mut [E],
+}
+
+impl<S: Pixel, E: Real> Widen<'_, S, E> {
+    /// With so many channels, a number that the compiler knows.
+    #[inline(always)]
+    fn run<const C: usize>(self) {
+        // The last pixel may lack the channels behind its own.
+        let Some((last, line)) = self.line.split_last_mut() else { return };
+        for (value, pixel) in line.iter_mut().zip(self.row.chunks_exact(C)) {
+            *value = E::of(pixel[0].to_f32().into());
+        }
+        *last = E::of(self.row[line.len() * C].to_f32().into());
+    }
+}
+
+impl<S: Pixel, E: Real> simd::Work for Widen<'_, S, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        match self.channels {
+            1 => self.run::<1>(),
+            2 => self.run::<2>(),
+            3 => self.run::<3>(),
+            _ => self.run::<4>(),
+        }
+    }
+}
+
+/// Sums as results in a channel's places.
+struct Narrow<'a, D, E> {
+    sums: &'a [E],
+    out: &'a mut [D],
+    channels: usize,
+    channel: usize,
+}
+
+impl<D: Pixel, E: Real> simd::Work for Narrow<'_, D, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        if self.channels == 1 {
+            self.out.iter_mut().zip(self.sums).for_each(|(out, sum)| *out = D::from_f32(sum.to_f32()));
+        } else {
+            let out = self.out[self.channel..].iter_mut().step_by(self.channels);
+            out.zip(self.sums).for_each(|(out, sum)| *out = D::from_f32(sum.to_f32()));
         }
     }
 }
@@ -397,10 +493,11 @@ impl<E: Real> simd::Work for Multiply<'_, E> {
     }
 }
 
-/// Adds a row of two tiles' results to their sums.
+/// A row of two tiles' results as their sums, or added to them.
 struct AddUp<'a, E> {
     row: &'a [Complex<E>],
     sums: &'a mut [E],
+    resume: bool,
 }
 
 impl<E: Real> simd::Work for AddUp<'_, E> {
@@ -409,9 +506,14 @@ impl<E: Real> simd::Work for AddUp<'_, E> {
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         let (first, second) = self.sums.split_at_mut(self.sums.len() / 2);
-        for ((first, second), value) in first.iter_mut().zip(second).zip(self.row) {
-            *first = *first + value.re;
-            *second = *second + value.im;
+        let sums = first.iter_mut().zip(second).zip(self.row);
+        if self.resume {
+            sums.for_each(|((first, second), value)| {
+                *first = *first + value.re;
+                *second = *second + value.im;
+            });
+        } else {
+            sums.for_each(|((first, second), value)| (*first, *second) = (value.re, value.im));
         }
     }
 }

@@ -53,9 +53,9 @@ pub(crate) struct Engine {
     factors: Option<Factors>,
     /// The terms of the filter's sum, where it has one.
     sum: Option<Vec<Factors>>,
-    spectra: OnceLock<fourier::Spectra<f32>>,
+    spectra: fourier::Cache<f32>,
     /// For 8-bit results.
-    exact_spectra: OnceLock<fourier::Spectra<f64>>,
+    exact_spectra: fourier::Cache<f64>,
 }
 
 impl Engine {
@@ -69,8 +69,8 @@ impl Engine {
             smooth: OnceLock::new(),
             factors: filter.separated().map(|(row, column)| Factors::new(row, column)),
             sum: filter.sum().map(|sum| sum.terms.iter().map(|(row, column)| Factors::new(row, column)).collect()),
-            spectra: OnceLock::new(),
-            exact_spectra: OnceLock::new(),
+            spectra: fourier::Cache::default(),
+            exact_spectra: fourier::Cache::default(),
         })
     }
 
@@ -102,8 +102,8 @@ impl Engine {
     ) -> Result<()> {
         let window = self.window();
         if family == Family::Fourier {
-            let (taps, spectra) = (self.dense()?, self.spectra()?);
-            return fourier::run(self.isa, (&window, taps), spectra, None, src, (dst, filtered), stage);
+            let (taps, spectra) = (self.dense()?, self.spectra.of(&self.filter, src.shape().width)?);
+            return fourier::run(self.isa, (&window, taps), &spectra, None, src, (dst, filtered), stage);
         }
         let terms = match (family, &self.factors) {
             (Family::Separable, Some(factors)) => Some(factors.passes().into()),
@@ -150,8 +150,8 @@ impl Engine {
         } else {
             let rounder = Rounder::in_f64(&settler, Order::Spectra);
             if family == Family::Fourier && rounder.limit().is_some() {
-                let spectra = crate::memory::once(&self.exact_spectra, || fourier::Spectra::new(&self.filter))?;
-                return fourier::run(self.isa, (&window, &[]), spectra, Some(&rounder), src, (dst, filtered), stage);
+                let spectra = self.exact_spectra.of(&self.filter, src.shape().width)?;
+                return fourier::run(self.isa, (&window, &[]), &spectra, Some(&rounder), src, (dst, filtered), stage);
             }
             let by_rows = sums_by_rows(self.filter.cols(), self.filter.rows());
             let order = if by_rows { Order::ByRows } else { Order::TapByTap };
@@ -203,13 +203,9 @@ impl Engine {
         }))
     }
 
-    /// Results of this family depend on a grid of tiles of so many rows, which begins at an image's first row.
-    pub(crate) fn step(&self, family: Family) -> Result<usize> {
-        if family == Family::Fourier { Ok(self.spectra()?.rows()) } else { Ok(1) }
-    }
-
-    fn spectra(&self) -> Result<&fourier::Spectra<f32>> {
-        crate::memory::once(&self.spectra, || fourier::Spectra::new(&self.filter))
+    /// Results of this family in images of this width depend on a grid of tiles of so many rows, which begins at an image's first row.
+    pub(crate) fn step(&self, family: Family, width: usize) -> usize {
+        if family == Family::Fourier { fourier::step(&self.filter, width) } else { 1 }
     }
 
     /// The terms of the filter's sum, in f32.

@@ -107,7 +107,7 @@ fn numbers(tiled: &Tiled, filter: &crate::Filter) -> crate::Result<Vec<f32>> {
     use rustfft::num_complex::Complex;
 
     let size = tiled.size as usize;
-    let parts: Vec<_> = spectrum::parts(filter, tiled.size).collect();
+    let parts: Vec<_> = spectrum::parts(filter, (tiled.size, tiled.size)).collect();
     let mut numbers = crate::memory::zeroed::<Complex<f32>>(size + parts.len() * size * size)?;
     let narrow = |value: Complex<f64>| Complex::new(value.re as f32, value.im as f32);
     let (factors, spectra) = numbers.split_at_mut(size);

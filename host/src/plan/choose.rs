@@ -9,6 +9,7 @@ use crate::kernels::prepared::Kernel;
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
 use crate::kernels::{KERNELS, kernel};
+use crate::spectrum::{Precision, Tile};
 use crate::{Error, Family, Result, Scalar, Variant, Why, spectrum};
 
 /// A variant, with its predicted time or the reason why it is not chosen.
@@ -210,8 +211,8 @@ impl Problem {
             Family::Separable => self.pair_taps() * self.sum.map_or(1.0, |(terms, _)| terms as f64),
             Family::Fourier => {
                 let (cols, rows) = (self.cols as i32, self.rows as i32);
-                let size = spectrum::cpu_tile(cols, rows);
-                spectrum::work(cols, size) * spectrum::work(rows, size)
+                let Tile { width, height } = Tile::new(Precision::Single, (cols, rows), spectrum::WIDE);
+                spectrum::work(cols, width) * spectrum::work(rows, height)
             }
         };
         microseconds(interpolated(times, work))

@@ -7,6 +7,7 @@ use super::machine::{Curve, interpolated};
 use super::problem::Problem;
 use crate::cpu::{self, Settling};
 use crate::round::Order;
+use crate::spectrum::{Precision, Tile};
 use crate::{Family, Scalar, spectrum};
 
 /// Nanoseconds for a result in the direct order, by the taps.
@@ -27,9 +28,6 @@ const PASSES: Curve =
 
 /// The part of [`PASSES`] that is the row pass.
 const ACROSS: f64 = 0.6;
-
-/// Nanoseconds for an element of a tile that is transformed, in f32 and in f64.
-const TRANSFORMED: [f64; 2] = [10.5, 17.0];
 
 /// Nanoseconds for a result of equal taps that are counted, with one channel and with several, and for a value beyond a row's ends.
 const COUNTED: [f64; 2] = [0.72, 0.52];
@@ -169,15 +167,12 @@ fn conversion(problem: &Problem) -> f64 {
 /// Pairs of tiles, each transformed, multiplied and transformed back.
 fn spectra(problem: &Problem) -> Work {
     let (cols, rows) = (problem.cols as i32, problem.rows as i32);
-    let tile = if problem.rounding.is_some() { spectrum::exact_tile } else { spectrum::cpu_tile };
-    let size = tile(cols, rows);
-    let part = |taps| spectrum::cut(taps, size).next().map_or(1, |(_, part)| part);
-    let inside = |taps| (size + 1 - part(taps)) as usize;
-    let parts = spectrum::cut(cols, size).count() * spectrum::cut(rows, size).count();
-    let jobs = problem.height.div_ceil(inside(rows)) * problem.width.div_ceil(2 * inside(cols));
-    let pairs = jobs * problem.planes * parts;
-    // Of the four transforms of lines, the last is of rows that are results.
-    let lines = (3.0 + inside(rows) as f64 / f64::from(size)) / 4.0;
-    let each = TRANSFORMED[usize::from(problem.rounding.is_some())] * f64::from(size.ilog2()) / 9.0;
-    Work { nanoseconds: (pairs * (size * size) as usize) as f64 * each * lines, jobs }
+    let precision = if problem.rounding.is_some() { Precision::Double } else { Precision::Single };
+    let tile = Tile::new(precision, (cols, rows), problem.width as i32);
+    let longest = |taps, size| spectrum::cut(taps, size).next().map_or(1, |(_, part)| part);
+    let inside = |taps, size| (size + 1 - longest(taps, size)) as usize;
+    let parts = spectrum::cut(cols, tile.width).count() * spectrum::cut(rows, tile.height).count();
+    let beside = problem.width.div_ceil(2 * inside(cols, tile.width));
+    let jobs = problem.height.div_ceil(inside(rows, tile.height)) * beside;
+    Work { nanoseconds: (jobs * problem.planes * parts) as f64 * tile.time(precision), jobs }
 }

@@ -302,7 +302,7 @@ impl Plan {
         self.check_target(kinds.1)?;
         let family = self.family_on(on, shape, kinds)?;
         let (step, reach) = match on {
-            On::Cpu(engine) => (engine.step(family)?, self.filter.rows()),
+            On::Cpu(engine) => (engine.step(family, shape.width), self.filter.rows()),
             #[cfg(feature = "gpu")]
             On::Gpu(gpus) => {
                 let tiles = gpus.engines[0].tiles(&self.prepared(gpus, kinds, shape, shape.channels)?);

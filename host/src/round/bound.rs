@@ -301,10 +301,7 @@ pub(super) fn in_f64(filter: &Filter, order: Order) -> f64 {
             let steps = 4.0 * (filter.cols() + filter.rows()) as f64 * sum.terms.len() as f64 + 4.0;
             terms_loss(filter, sum) + gamma(steps, f64::EPSILON / 2.0) * sum.weight()
         }),
-        (Order::Spectra, ..) => {
-            spectrum::error_in_f64(spectrum::exact_tile(filter.cols() as i32, filter.rows() as i32) as usize)
-                * filter.weight()
-        }
+        (Order::Spectra, ..) => spectrum::error_in_f64() * filter.weight(),
         _ => 0.0,
     }
 }

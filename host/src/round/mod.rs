@@ -305,13 +305,20 @@ impl<E: Float> Rounder<'_, E> {
         scratch: &mut Scratch,
     ) {
         let channels = self.settler.channels();
-        let len = out.len() / channels;
-        for (&sum, at) in sums.iter().take(len).zip((channel..).step_by(channels)) {
-            out[at] = sum.byte();
-            if self.doubt.about(sum) {
-                self.settle(isa, part, at, out, scratch);
+        let sums = &sums[..sums.len().min(out.len() / channels)];
+        let (mut chunks, mut bytes) = (std::mem::take(&mut scratch.chunks), std::mem::take(&mut scratch.bytes));
+        chunks.clear();
+        bytes.resize(sums.len(), 0);
+        isa.run(Round { doubt: &self.doubt, sums, out: &mut bytes, chunks: &mut chunks });
+        out[channel..].iter_mut().step_by(channels).zip(&bytes).for_each(|(out, &byte)| *out = byte);
+        for &first in &chunks {
+            for (at, &sum) in (first..).zip(sums[first..].iter().take(CHUNK)) {
+                if self.doubt.about(sum) {
+                    self.settle(isa, part, at * channels + channel, out, scratch);
+                }
             }
         }
+        (scratch.chunks, scratch.bytes) = (chunks, bytes);
     }
 
     /// Stores the correct results at these elements of a part of row `y` that begins at column `x`; they ascend. They may all be known to be so

@@ -102,6 +102,8 @@ pub(crate) struct Scratch {
     pub(super) chunks: Vec<usize>,
     /// A row's results in doubt.
     pub(super) doubts: Vec<usize>,
+    /// A row of one channel's results.
+    pub(super) bytes: Vec<u8>,
     /// The row of results that the fields up to `one_row` are for.
     y: Option<usize>,
     /// The row of the image that each tap row reads, up to the first that has the border's value.
