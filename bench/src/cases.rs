@@ -64,8 +64,6 @@ pub enum Form {
     Product,
     /// The Gaussian whose sigma fits the number of taps, as OpenCV chooses it.
     Gaussian,
-    /// The Laplacian of a Gaussian: the sum of two products.
-    Log,
     /// An unsharp mask: a product, and the pixel itself.
     Unsharp,
     /// The derivative along a row.
@@ -191,10 +189,6 @@ const ALL_FILTERS: &[(Form, usize)] = &[
 const WIDE_FILTERS: &[(Form, usize)] =
     &[(Form::Random, 9), (Form::Random, 13), (Form::Random, 25), (Form::Random, 33), (Form::Gaussian, 9)];
 
-/// Sums of products.
-const SUMS: &[(Form, usize)] =
-    &[(Form::Gaussian, 17), (Form::Unsharp, 17), (Form::Unsharp, 33), (Form::Log, 9), (Form::Log, 17), (Form::Log, 25)];
-
 /// The filters of video's frames.
 const FRAME_FILTERS: &[(Form, usize)] = &[(Form::Random, 3), (Form::Gaussian, 5), (Form::Gaussian, 17)];
 
@@ -211,7 +205,6 @@ const PICTURES: &[Pictures] = &[
     ((1, 8192, 8192), (Stored::F16, 1, Stored::F16), &[(Form::Random, 5)]),
     ((1, 8192, 8192), (Stored::U8, 1, Stored::F32), &[(Form::Random, 3), (Form::Sobel, 3), (Form::Gradient, 3)]),
     ((1, 6000, 4000), (Stored::U8, 3, Stored::U8), &[(Form::Gaussian, 17), (Form::Unsharp, 17), (Form::Unsharp, 81)]),
-    ((1, 8192, 8192), (Stored::F32, 1, Stored::F32), SUMS),
     ((1, 1920, 1080), (Stored::U8, 3, Stored::U8), FRAME_FILTERS),
     ((1, 4000, 3000), (Stored::U8, 3, Stored::U8), &[(Form::Gaussian, 17)]),
     ((64, 1920, 1080), (Stored::U8, 3, Stored::U8), BATCH_FILTERS),
@@ -296,7 +289,6 @@ impl Form {
             Self::Random => "random",
             Self::Product => "product",
             Self::Gaussian => "gaussian",
-            Self::Log => "log",
             Self::Unsharp => "unsharp",
             Self::Sobel => "sobel",
             Self::Gradient => "gradient",
@@ -334,7 +326,6 @@ impl Form {
                 Filter::separable(&row, &some(taps))
             }
             // With the sigma of a window of SciPy's radius.
-            Self::Log => Filter::laplacian_of_gaussian((taps / 2) as f64 / 4.0),
             Self::Unsharp => Filter::unsharp((taps / 2) as f64 / 4.0, 1.0),
             Self::Gaussian => {
                 let (middle, sigma) = ((taps / 2) as f64, sigma(taps));
@@ -459,7 +450,6 @@ impl Case {
     /// Multiply-adds for one value, in a class.
     pub fn steps(&self, class: Class) -> usize {
         match (class, self.form) {
-            (_, Form::Log) => 4 * self.taps,
             (_, Form::Unsharp) => 2 * self.taps + 1,
             (Class::Dense, _) => self.taps * self.taps,
             (Class::Pair, _) => 2 * self.taps,
@@ -473,7 +463,6 @@ impl Case {
             Form::Random => format!("{taps}x{taps}"),
             Form::Product => format!("{taps}+{taps}"),
             Form::Gaussian => format!("Gaussian {taps}+{taps}"),
-            Form::Log => format!("Laplacian of Gaussian {taps}x{taps}"),
             Form::Unsharp => format!("unsharp {taps}x{taps}"),
             Form::Sobel => format!("Sobel {taps}x{taps}"),
             Form::Gradient => format!("Sobel magnitude {taps}x{taps}"),

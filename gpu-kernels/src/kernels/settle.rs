@@ -5,10 +5,9 @@
 //!
 //! Thread mapping: a block for each segment of the list. If the window is small, a thread computes a result; else a warp does:
 //! each lane sums every 32nd column if the window is a product of a row and a column, else every 32nd tap; then their sums are added.
-//! That order is another one, so where it could change the byte (at ties), lane 0 computes the sum again in the order that defines
-//! it. A segment whose places did not suffice has
-//! all its pixels computed. At the end its counter is zero again.
-//! Shared memory: a word for the counter, then, for each warp, 32 numbers of 64 bits.
+//! That order is another one, so where it could change the byte (at ties), the sum is computed again in the order that defines it: lanes make
+//! the products, lane 0 adds them up. A segment whose places did not suffice has all its pixels computed. At the end its counter is zero again.
+//! Shared memory: a word for the counter, then, for each warp, [`NUMBERS`] numbers of 64 bits.
 //! Limits: source and destination are bytes; no epilogue.
 
 use crate::abi::{Doubts, Pass, Window};
@@ -19,8 +18,10 @@ use crate::tile::view::{Source, Target};
 
 /// Threads of a block.
 pub const BLOCK: (u32, u32) = (32, 4);
+/// Numbers of a warp in shared memory.
+const NUMBERS: i32 = 32 * PRODUCTS as i32;
 /// Bytes of shared memory.
-pub const SHARED: u32 = 8 + 8 * BLOCK.0 * BLOCK.1;
+pub const SHARED: u32 = 8 + 8 * NUMBERS as u32 * BLOCK.1;
 /// The most taps for which a thread computes a result by itself.
 const ALONE: i32 = 81;
 
@@ -184,15 +185,17 @@ unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, a
                 by_taps(&source, window, exact, (left, top), leaves)
             };
             let estimate = added(part);
-            if thread_x() != 0 {
-                return;
-            }
             let (byte, distance) = to_byte(estimate);
             // A NaN may come from the other order alone.
-            if distance < 0.5 - exact.reordering && !estimate.is_nan() {
+            let byte = if distance < 0.5 - exact.reordering && !estimate.is_nan() {
+                byte
+            } else {
+                to_byte(by_definition_together(&source, window, exact, (left, top), leaves)).0
+            };
+            if thread_x() == 0 {
                 store(pass, place, byte);
-                return;
             }
+            return;
         }
         let sum = by_definition(&source, window, exact.taps, (left, top), leaves);
         store(pass, place, to_byte(sum).0);
@@ -203,6 +206,8 @@ unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, a
 const AT_ONCE: usize = 12;
 /// The same, of taps that lanes take in turn.
 const TAPS_AT_ONCE: usize = 5;
+/// The same, where products are made for lane 0.
+const PRODUCTS: usize = 3;
 /// The same under windows that leave the image: one result at an edge, taken tap by tap, would have all others wait for it.
 const EDGE_AT_ONCE: usize = 3;
 /// Zeros behind a column's taps in memory, and behind a window's, so that a lane can take so many at a time.
@@ -326,6 +331,100 @@ unsafe fn by_definition(source: &Source<'_>, window: &Window, taps: u64, (left, 
     sum
 }
 
+/// Where this warp's numbers begin in shared memory, in elements of f32.
+#[inline(always)]
+fn numbers() -> i32 {
+    2 + 2 * NUMBERS * thread_y()
+}
+
+/// The same sum in lane 0 of a warp, whose lanes make the products. Alone, a thread would wait for memory again and again.
+///
+/// # Safety
+/// As for [`settle_one`]; the whole warp calls.
+#[inline(always)]
+unsafe fn by_definition_together(
+    source: &Source<'_>,
+    window: &Window,
+    exact: Exact,
+    (left, top): (i32, i32),
+    leaves: bool,
+) -> f64 {
+    let (shared, count, lane) = (Shared::dynamic(), window.cols * window.rows, thread_x());
+    let plane = &source.pass.src;
+    let longer = leaves || plane.row != plane.row as i32 as i64;
+    let start = source.row_inside(opaque(top)).at(left);
+    let (mut c, mut r) = exact.first;
+    let mut sum = 0.0;
+    // The sum of the lanes' parts may still be read.
+    warp_barrier();
+    let mut done = opaque(0);
+    while done < count {
+        let mut at = [(0, 0); PRODUCTS];
+        let mut n = 0;
+        while n < PRODUCTS {
+            // Rows below the window are its last one again, and do not count.
+            at[n] = (c, r.min(window.rows - 1));
+            c += exact.step.0;
+            r += exact.step.1;
+            let wraps = c >= window.cols;
+            c -= if wraps { window.cols } else { 0 };
+            r += if wraps { 1 } else { 0 };
+            n += 1;
+        }
+        // SAFETY: taps, with their padding, and pixels are there; the numbers are the warp's, which meets at each barrier.
+        unsafe {
+            let mut values = [0.0; PRODUCTS];
+            if longer {
+                values = gathered(source, at.map(|(c, r)| (left + c, top + r)));
+            } else {
+                let mut bytes = [0; PRODUCTS];
+                let mut n = 0;
+                while n < PRODUCTS {
+                    let offset = mul_wide(at[n].1, plane.row as i32) + mul_wide(at[n].0, plane.pixel);
+                    bytes[n] = load_u8(start.wrapping_add(offset as u64));
+                    n += 1;
+                }
+                let mut n = 0;
+                while n < PRODUCTS {
+                    values[n] = byte_to_f64(bytes[n]);
+                    n += 1;
+                }
+            }
+            let mut n = 0;
+            while n < PRODUCTS {
+                let place = 32 * n as i32 + lane;
+                let tap = load_f64(exact.taps.wrapping_add(8 * (done + place) as u64));
+                shared.store_f64(numbers() + 2 * place, mul_f64(tap, values[n]));
+                n += 1;
+            }
+            warp_barrier();
+            if lane == 0 {
+                let end = (count - done).min(NUMBERS);
+                let mut i = opaque(0);
+                while i < end {
+                    // Loaded together, as the additions wait for each other anyway.
+                    let mut four = [0.0; 4];
+                    let mut n = 0;
+                    while n < 4 {
+                        four[n] = shared.load_f64(numbers() + 2 * (i + n as i32));
+                        n += 1;
+                    }
+                    let mut n = 0;
+                    while n < 4 {
+                        let next = add_f64(sum, four[n]);
+                        sum = if i + (n as i32) < end { next } else { sum };
+                        n += 1;
+                    }
+                    i += 4;
+                }
+            }
+            warp_barrier();
+        }
+        done += NUMBERS;
+    }
+    sum
+}
+
 /// The lane's part of the sum: every 32nd tap.
 ///
 /// # Safety
@@ -401,42 +500,42 @@ unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top
 /// # Safety
 /// As for [`settle_one`].
 #[inline(always)]
-unsafe fn gathered(source: &Source<'_>, at: [(i32, i32); EDGE_AT_ONCE]) -> [f64; EDGE_AT_ONCE] {
+unsafe fn gathered<const N: usize>(source: &Source<'_>, at: [(i32, i32); N]) -> [f64; N] {
     let pass = source.pass;
-    let (mut from, mut inside) = ([0; EDGE_AT_ONCE], [true; EDGE_AT_ONCE]);
+    let (mut from, mut inside) = ([0; N], [true; N]);
     let mut n = 0;
-    while n < EDGE_AT_ONCE {
+    while n < N {
         let (x, row) = (border::resolve(pass.border, at[n].0, pass.width), source.row(at[n].1));
         inside[n] = x >= 0 && row.is_inside();
         // In place of what the border puts there, a pixel that is of no account.
         from[n] = row.at(x.max(0));
         n += 1;
     }
-    let mut bytes = [0; EDGE_AT_ONCE];
+    let mut bytes = [0; N];
     let mut n = 0;
-    while n < EDGE_AT_ONCE {
+    while n < N {
         // SAFETY: a row and a column of the image.
         bytes[n] = unsafe { load_u8(from[n]) };
         n += 1;
     }
-    let mut values = [0.0; EDGE_AT_ONCE];
+    let mut values = [0.0; N];
     let mut n = 0;
-    while n < EDGE_AT_ONCE {
+    while n < N {
         values[n] = if inside[n] { byte_to_f64(bytes[n]) } else { pass.outside as f64 };
         n += 1;
     }
     values
 }
 
-/// The sum of the lanes' parts, in lane 0 of the warp.
+/// The sum of the lanes' parts, in all lanes of the warp.
 ///
 /// # Safety
 /// The whole warp calls.
 #[inline(always)]
 unsafe fn added(mut sum: f64) -> f64 {
     let (shared, lane) = (Shared::dynamic(), thread_x());
-    // Elements of f32 before the warp's own 32 numbers.
-    let mine = 2 + 64 * thread_y();
+    // Number 0 is for the sum, which slower lanes read while others go on to the next one.
+    let (sums, mine) = (numbers(), numbers() + 2);
     // SAFETY: the numbers are the warp's, which meets at each barrier.
     unsafe {
         shared.store_f64(mine + 2 * lane, sum);
@@ -445,13 +544,13 @@ unsafe fn added(mut sum: f64) -> f64 {
         while half > 0 {
             if lane < half {
                 sum = add_f64(sum, shared.load_f64(mine + 2 * (lane + half)));
-                shared.store_f64(mine + 2 * lane, sum);
+                shared.store_f64(if half == 1 { sums } else { mine + 2 * lane }, sum);
             }
             warp_barrier();
             half /= 2;
         }
+        shared.load_f64(sums)
     }
-    sum
 }
 
 /// A byte as a number.

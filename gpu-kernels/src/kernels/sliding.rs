@@ -225,6 +225,8 @@ pub(crate) unsafe fn slide<const K: usize, const PX: usize, const R: usize, cons
         let first = top - anchor_y;
         let count = bottom - top + K as i32 - 1;
         let mut state = S::START;
+        // With a point, the pixels of the rows that are complete next: loaded a turn ahead, as they come from far.
+        let mut centres = [[0.0; PX]; R];
         let mut ahead = opaque(0);
         while ahead < (STAGES - R) as i32 {
             // SAFETY: these buffers have not been used, or the barrier below has been passed since.
@@ -253,11 +255,19 @@ pub(crate) unsafe fn slide<const K: usize, const PX: usize, const R: usize, cons
             while r < R {
                 let y = done + r as i32;
                 if y >= top && y < bottom {
-                    // SAFETY: the row lies in the strip, which is this warp's alone, and in the image.
-                    unsafe {
-                        let sums = results[r];
-                        run.write(y, if S::POINT { Source::new(pass).with_point((x, y), sums) } else { sums });
+                    let mut sums = results[r];
+                    let mut n = 0;
+                    while S::POINT && n < PX {
+                        sums[n] = fma(pass.point, centres[r][n], sums[n]);
+                        n += 1;
                     }
+                    // SAFETY: the row lies in the strip, which is this warp's alone.
+                    unsafe { run.write(y, sums) };
+                }
+                let next = y + R as i32;
+                if S::POINT && next >= top && next < bottom {
+                    // SAFETY: the row lies in the region, and so in the image.
+                    centres[r] = unsafe { Source::new(pass).pixels((x, next)) };
                 }
                 r += 1;
             }

@@ -6,7 +6,8 @@
 //! Order: the row passes, each one accumulator, taps ascending; then one accumulator down the columns: for each tap row, from the top, the
 //! first term's product and then the second's; at last `Pass::point` times the pixel; all by fused multiply-add. `separable_columns_summed` gives
 //! the same bits.
-//! Taps: in the constant bank, at positions known to the compiler: the rows, then the columns in turn, tap by tap.
+//! Taps: in the constant bank, at positions known to the compiler: the rows in turn, tap by tap, then the columns, so that the taps of both
+//! terms are fetched at once.
 //! Limits: planes of f32; as many taps in the rows as in the columns, odd; anchor column K / 2; the source as for `sliding.rs`. KEEP is left to
 //! `keep.rs`.
 
@@ -97,7 +98,7 @@ impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Two {
             let mut term = 0;
             while term < 2 {
                 // SAFETY: K taps of either row are in the parameter.
-                let tap = unsafe { self.0.tap(term * K + col) };
+                let tap = unsafe { self.0.tap(2 * col + term) };
                 let mut r = 0;
                 while r < R {
                     let mut i = 0;

@@ -110,39 +110,32 @@ impl<'a> Source<'a> {
         unsafe { self.row(y).pixel(x) }
     }
 
-    /// The sums of PX (2 or 4) pixels side by side, from `(x, y)` on, with the pass's point times each pixel, as far as they lie in the image.
+    /// PX (2 or 4) pixels side by side, from `(x, y)` on, as far as they lie in the image; 0 in place of the others.
     ///
     /// # Safety
     /// The pass describes allocated memory, and the source is plain; its rows begin at multiples of 16 bytes, `x` is a multiple of PX and
     /// not negative, and row `y` is there.
     #[inline(always)]
-    pub(crate) unsafe fn with_point<const PX: usize>(&self, (x, y): (i32, i32), sums: [f32; PX]) -> [f32; PX] {
+    pub(crate) unsafe fn pixels<const PX: usize>(&self, (x, y): (i32, i32)) -> [f32; PX] {
         let from = self.plain_row(y).at_plain(x);
-        let mut values = [0.0; PX];
         // SAFETY: the pixels lie in the image.
         unsafe {
             if x + PX as i32 <= self.pass.width {
-                values = load_words::<PX>(from as u64).map(f32::from_bits);
-            } else {
-                let mut i = 0;
-                while i < PX {
-                    if x + (i as i32) < self.pass.width {
-                        values[i] = load(from, i);
-                    }
-                    i += 1;
-                }
+                return load_words::<PX>(from as u64).map(f32::from_bits);
             }
+            let mut values = [0.0; PX];
+            let mut i = 0;
+            while i < PX {
+                if x + (i as i32) < self.pass.width {
+                    values[i] = load(from, i);
+                }
+                i += 1;
+            }
+            values
         }
-        let mut sums = sums;
-        let mut i = 0;
-        while i < PX {
-            sums[i] = fma(self.pass.point, values[i], sums[i]);
-            i += 1;
-        }
-        sums
     }
 
-    /// The same for pixels below each other, `apart` rows apart, as far as they lie in the region, of any source.
+    /// The sums of pixels below each other, `apart` rows apart, with the pass's point times each pixel, as far as they lie in the region.
     ///
     /// # Safety
     /// The pass describes allocated memory; `(x, y)` lies in the region.

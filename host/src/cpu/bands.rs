@@ -10,6 +10,7 @@
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::share::share;
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
@@ -97,8 +98,8 @@ pub(super) struct Run<'a, S, D, E> {
     frame: &'a Frame<'a, S, D>,
     terms: &'a Terms<'a, E>,
     rounder: Option<&'a Rounder<'a, E>>,
-    /// The last term's column, and the point's factor, in f64.
-    exact: (&'a [f64], f64),
+    /// Each term's column, and the point's factor, in f64.
+    exact: (Vec<&'a [f64]>, f64),
     /// The taps of all terms' columns in turn, where one pass takes them together: a line of the ring then has a part for each term.
     together: Vec<E>,
     /// Tap columns in the last pass.
@@ -135,28 +136,34 @@ impl<D> Target<'_, D> {
     }
 }
 
-/// Filters the image: in f32; in f64, which only bytes need; or in f32 where it is faster, and in f64 where many results would be in doubt.
+/// Filters the image in f32; and in f64, which only bytes need, where many results would be in doubt. If that is `likely`, so that f64 takes
+/// less time where pixels are as any others, all goes on in f64 as soon as one rectangle has shown it.
 pub(super) fn run<S: Pixel, D: Pixel>(
-    in_f32: Option<&Run<'_, S, D, f32>>,
+    in_f32: &Run<'_, S, D, f32>,
     in_f64: Option<&Run<'_, u8, u8, f64>>,
+    likely: bool,
     stage: &Stage<'_>,
 ) -> Result<()> {
-    let seen = in_f32.map(Run::seen).or(in_f64.map(Run::seen));
-    let Some((Shape { width, height, channels }, window_rows, strip)) = seen else { return Ok(()) };
+    let seen = in_f64.filter(|_| likely).map_or_else(|| in_f32.seen(), Run::seen);
+    let (Shape { width, height, channels }, window_rows, strip) = seen;
     let strips = width.div_ceil(strip);
+    let shown = AtomicBool::new(false);
     let rectangle = |memory: &mut (Scratch<f32>, Scratch<f64>), columns: Range<usize>, rows: Range<usize>| {
         let mut first = rows.start;
-        if let Some(run) = in_f32 {
+        if !(likely && shown.load(Ordering::Relaxed)) {
             let allowance = in_f64.map(Allowance::new);
-            first = run.rectangle(&mut memory.0, &columns, rows.clone(), allowance)?;
+            first = in_f32.rectangle(&mut memory.0, &columns, rows.clone(), allowance)?;
         }
         match in_f64 {
-            Some(run) if first < rows.end => run.rectangle(&mut memory.1, &columns, first..rows.end, None).map(|_| ()),
+            Some(run) if first < rows.end => {
+                shown.store(true, Ordering::Relaxed);
+                run.rectangle(&mut memory.1, &columns, first..rows.end, None).map(|_| ())
+            }
             _ => Ok(()),
         }
     };
 
-    let taps = in_f32.map(Run::taps_taken).or(in_f64.map(Run::taps_taken)).unwrap_or(0);
+    let taps = in_f32.taps_taken();
     let work = width.saturating_mul(height).saturating_mul(channels).saturating_mul(taps);
     let threads = rayon::current_num_threads();
     if threads == 1 || work < SMALL {
@@ -281,12 +288,13 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let row_block =
             if by_blocks && size_of::<E>() == size_of::<f32>() { row_block(window.cols) } else { usize::MAX };
         let together = if rounder.is_none() && terms.passes.len() > 1 { terms.columns() } else { Vec::new() };
-        Self { frame, terms, rounder, exact: (&[], 0.0), together, cols, block: apart, row_block, blocks, slots }
+        Self { frame, terms, rounder, exact: (Vec::new(), 0.0), together, cols, block: apart, row_block, blocks, slots }
     }
 
-    /// The same, with the column of a separable filter that is its last term, and the factor of the pixel itself, in f64.
-    pub(super) fn with_exact(self, column: &'a [f64], point: f64) -> Self {
-        Self { exact: (column, point), ..self }
+    /// The same, with the columns of all terms, which are separable, and the factor of the pixel itself, in f64.
+    pub(super) fn with_exact(self, terms: &'a Terms<'_, f64>) -> Self {
+        let columns = terms.passes.iter().map(|passes| passes.taps).collect();
+        Self { exact: (columns, terms.point.unwrap_or(0.0)), ..self }
     }
 
     /// The picture's shape, the window's rows, and the columns of a rectangle.
@@ -413,14 +421,17 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         covered
     }
 
-    /// The sum in f64 of the row pass's results under the last term's column, for element `at` of row `y`: row `row` of those made last.
+    /// The sum in f64 of the row passes' results under the terms' columns, for element `at` of row `y`: row `row` of those made last.
     fn column_sum(&self, scratch: &Scratch<E>, columns: &Range<usize>, (y, at): (usize, usize), row: usize) -> f64 {
-        let (values, lines) = (&scratch.rings[scratch.rings.len() - 1].lines, &scratch.lines[row..]);
+        // A row has the same place in each ring.
+        let lines = &scratch.lines[row..];
         let pixel = self.frame.src.row(y)[columns.start * self.frame.src.shape().channels + at].to_f32();
         let mut sums = [self.exact.1 * f64::from(pixel), 0.0, 0.0, 0.0];
-        for (taps, lines) in self.exact.0.chunks(4).zip(lines.chunks(4)) {
-            for ((sum, tap), line) in sums.iter_mut().zip(taps).zip(lines) {
-                *sum += tap * f64::from(values[line + at].to_f32());
+        for (column, Ring { lines: values, .. }) in self.exact.0.iter().zip(&scratch.rings) {
+            for (taps, lines) in column.chunks(4).zip(lines.chunks(4)) {
+                for ((sum, tap), line) in sums.iter_mut().zip(taps).zip(lines) {
+                    *sum += tap * f64::from(values[line + at].to_f32());
+                }
             }
         }
         sums.iter().sum()

@@ -115,7 +115,7 @@ impl Engine {
             None => Passes { across: None, taps: self.dense()? }.into(),
         };
         let frame = Frame::new(self.isa, window, src, dst, filtered);
-        bands::run(Some(&Run::new(&frame, &terms, None)), None, stage)
+        bands::run(&Run::new(&frame, &terms, None), None, false, stage)
     }
 
     /// 8-bit results of 8-bit pixels are correctly rounded, whatever the order of the sums.
@@ -142,9 +142,10 @@ impl Engine {
             let exact = sum.terms.iter().map(|(row, column)| Passes { across: Some(row), taps: column }).collect();
             let exact = Terms { point: terms.point.map(|_| sum.point), passes: exact };
             (terms, Some(exact), (Order::Terms, Order::Terms))
-        } else if let (Family::Separable, Some(factors), Some((row, column))) =
-            (family, &self.factors, self.filter.separated())
+        } else if let (true, Some(factors), Some((row, column))) =
+            (family == Family::Separable || self.filter.cols() == 1, &self.factors, self.filter.separated())
         {
+            // A single column too: its doubts are settled from the lines that are in the ring.
             let exact = Passes { across: Some(row), taps: column };
             (factors.passes().into(), Some(exact.into()), (Order::BlockPasses, Order::TwoPasses))
         } else {
@@ -161,19 +162,14 @@ impl Engine {
         let frame = Frame::new(self.isa, window, src, dst, filtered);
         let (narrow, wide) = (Rounder::in_f32(&settler, orders.0), Rounder::in_f64(&settler, orders.1));
         let mut in_f32 = Run::new(&frame, &terms, Some(&narrow));
-        if let Some((passes, exact)) = exact.as_ref().and_then(|exact| Some((exact.passes.last()?, exact))) {
-            in_f32 = in_f32.with_exact(passes.taps, exact.point.unwrap_or(0.0));
+        if let Some(exact) = &exact {
+            in_f32 = in_f32.with_exact(exact);
         }
         // In f64 only where that decides something.
         let decides = wide.limit().is_some() && narrow.share() > 0.0 && !settler.meets_ties();
-        let exact = exact.filter(|_| decides);
-        let in_f64 = exact.as_ref().map(|terms| Run::new(&frame, terms, Some(&wide)));
-        match &in_f64 {
-            Some(in_f64) if in_f64.is_better(narrow.share()) => {
-                bands::run(None::<&Run<'_, u8, u8, f32>>, Some(in_f64), stage)
-            }
-            in_f64 => bands::run(Some(&in_f32), in_f64.as_ref(), stage),
-        }
+        let in_f64 = exact.as_ref().filter(|_| decides).map(|terms| Run::new(&frame, terms, Some(&wide)));
+        let likely = in_f64.as_ref().is_some_and(|in_f64| in_f64.is_better(narrow.share()));
+        bands::run(&in_f32, in_f64.as_ref(), likely, stage)
     }
 
     /// The gradient, whose window the filter is, of the first `filtered` channels; copies the others.

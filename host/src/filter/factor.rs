@@ -205,7 +205,7 @@ impl Factors {
 
 /// The greatest number of which all taps are whole multiples, if those multiples are at most 2^24, so that an f32 holds
 /// them: every f64 is a whole multiple of a power of two, so the question is only how far the taps are apart.
-fn common_divisor(taps: &[f64]) -> Option<f64> {
+pub(super) fn common_divisor(taps: &[f64]) -> Option<f64> {
     let smallest_bit = lowest_bit(taps);
     let mut divisor = 0u64;
     for &tap in taps.iter().filter(|&&tap| tap != 0.0) {

@@ -237,6 +237,17 @@ impl Filter {
         }
     }
 
+    /// A number that all taps are multiples of, but for roundings in f64, if the multiples are few enough for an f32.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn unit(&self) -> Option<f64> {
+        match &self.taps {
+            Taps::Dense { taps, .. } => factor::common_divisor(taps),
+            Taps::Product(Factors { row, column }) => {
+                Some(factor::common_divisor(row)? * factor::common_divisor(column)?)
+            }
+        }
+    }
+
     /// The products that add up to the taps, if the filter knows them, they are more than one, and much fewer to compute.
     pub(crate) fn sum(&self) -> Option<&Sum> {
         self.sum.as_ref().filter(|sum| !self.is_separable() && self.is_worth(sum.terms.len()))

@@ -43,7 +43,7 @@ pub(crate) struct TapHomes {
 struct Pairs {
     rows: Vec<Vec<f32>>,
     columns: Vec<Vec<f32>>,
-    /// All rows, then the columns' taps in turn.
+    /// The rows' taps in turn, then the columns'.
     all: Vec<f32>,
 }
 
@@ -89,7 +89,7 @@ impl TapHomes {
         self.pairs()?.columns.get(term).map(Vec::as_slice).ok_or_else(no_factors)
     }
 
-    /// The taps of every term's row, then those of the columns in turn, tap by tap.
+    /// The taps of every term's row in turn, tap by tap, then those of the columns.
     pub(crate) fn rows_and_columns(&self) -> Result<&[f32]> {
         Ok(&self.pairs()?.all)
     }
@@ -224,8 +224,10 @@ impl TapHomes {
                 None => self.factors().map(|(row, column)| vec![(narrow(row), narrow(column))])?,
             };
             let (rows, columns): (Vec<_>, Vec<_>) = terms.into_iter().unzip();
-            let mut all = rows.concat();
-            all.extend((0..self.filter.rows()).flat_map(|tap| columns.iter().map(move |column| column[tap])));
+            let in_turn = |lines: &[Vec<f32>], len: usize| -> Vec<f32> {
+                (0..len).flat_map(|tap| lines.iter().map(move |line| line[tap])).collect()
+            };
+            let all = [in_turn(&rows, self.filter.cols()), in_turn(&columns, self.filter.rows())].concat();
             let padded_each = |taps: Vec<Vec<f32>>| taps.into_iter().map(padded).collect();
             Ok(Pairs { rows: padded_each(rows), columns: padded_each(columns), all: padded(all) })
         })

@@ -35,11 +35,17 @@ pub(super) static FUSED: Kernel = Kernel {
             h200: &[(10.0, 1.25), (34.0, 4.5), (66.0, 16.4), (98.0, 34.0), (130.0, 58.0)],
             h100: &[(10.0, 1.25), (34.0, 4.5), (66.0, 16.4), (98.0, 34.0), (130.0, 58.0)],
         };
-        // Of two terms; from an H200 alone.
-        const TWO: Times =
-            Times { h200: &[(18.0, 2.6), (34.0, 3.6), (66.0, 6.4)], h100: &[(18.0, 3.4), (34.0, 3.9), (66.0, 6.4)] };
+        // Of one term and the pixel, and of two terms; from an H200 alone.
+        const POINT: Times = Times {
+            h200: &[(18.0, 2.5), (34.0, 3.8), (50.0, 5.3), (66.0, 5.9)],
+            h100: &[(18.0, 3.3), (34.0, 4.1), (50.0, 5.5), (66.0, 6.1)],
+        };
+        const TWO: Times = Times {
+            h200: &[(18.0, 2.4), (34.0, 3.7), (50.0, 5.2), (66.0, 6.9)],
+            h100: &[(18.0, 3.2), (34.0, 4.0), (50.0, 5.4), (66.0, 7.0)],
+        };
         let times = match problem.sum {
-            Some((1, _)) => TIMES,
+            Some((1, _)) => POINT,
             Some(_) => TWO,
             _ if problem.source == Scalar::F32 => TIMES,
             _ => STORED,

@@ -29,6 +29,9 @@ const PASSES: Curve =
 /// The part of [`PASSES`] that is the row pass.
 const ACROSS: f64 = 0.6;
 
+/// The part of doubts that a column pass in f64 over the rows in the cache leaves, about.
+const IN_COLUMN: f64 = 0.5;
+
 /// Nanoseconds for a result of equal taps that are counted, with one channel and with several, and for a value beyond a row's ends.
 const COUNTED: [f64; 2] = [0.72, 0.52];
 const BESIDE: f64 = 2.0;
@@ -89,7 +92,7 @@ fn work(problem: &Problem, family: Family, threads: usize) -> Work {
     let share = |order| problem.rounding.map_or(0.0, |rounding| rounding.share(order));
     if let Some((terms, point)) = problem.sum.filter(|_| problem.rounding.is_some() || family == Family::Separable) {
         let (once, jobs) = passes(problem, threads);
-        let doubts = doubts(problem, share(Order::Terms), terms as f64 * problem.pair_taps());
+        let doubts = doubts(problem, IN_COLUMN * share(Order::Terms), terms as f64 * problem.pair_taps());
         let point = if point { POINT } else { 0.0 };
         return Work { nanoseconds: terms as f64 * once + results * (doubts + point + conversion(problem)), jobs };
     }
@@ -97,7 +100,7 @@ fn work(problem: &Problem, family: Family, threads: usize) -> Work {
         Family::Fourier => spectra(problem),
         Family::Separable => {
             let (both, jobs) = passes(problem, threads);
-            let doubts = doubts(problem, share(Order::BlockPasses), problem.pair_taps());
+            let doubts = doubts(problem, IN_COLUMN * share(Order::BlockPasses), problem.pair_taps());
             Work { nanoseconds: both + results * (doubts + conversion(problem)), jobs }
         }
         Family::Direct => {

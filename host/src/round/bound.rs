@@ -153,20 +153,26 @@ fn of_terms(filter: &Filter, sum: &Sum, greatest: f64) -> f64 {
 }
 
 /// The error of sums whose row passes are in f32, by blocks, and whose column passes are in f64, compared with those in f64; `None` where
-/// there is not one row pass alone.
+/// there are no row passes.
 pub(super) fn of_row_pass(filter: &Filter, order: Order, greatest: f64) -> Option<f64> {
-    let (row, column) = match (order, filter.sum(), filter.separated()) {
-        (Order::BlockPasses, _, Some(factors)) => factors,
-        (Order::Terms, Some(sum), _) if sum.terms.len() == 1 => (&sum.terms[0].0[..], &sum.terms[0].1[..]),
+    let (terms, taps): (Vec<(&[f64], &[f64])>, _) = match (order, filter.sum(), filter.separated()) {
+        (Order::BlockPasses, _, Some(factors)) => (vec![factors], Order::TwoPasses),
+        (Order::Terms, Some(sum), _) => {
+            (sum.terms.iter().map(|(row, column)| (&row[..], &column[..])).collect(), Order::Terms)
+        }
         _ => return None,
     };
-    let down: f64 = column.iter().map(|tap| tap.abs()).sum();
-    let mut across = PartialSum { plus: 0.0, minus: 0.0, signed: false };
-    let steps = 2.0 * row.len() as f64;
-    let partials = UNIT_ROUNDOFF * across.add_blocks(row, row_block(row.len())) * (1.0 + gamma(steps, UNIT_ROUNDOFF));
-    let in_column = gamma(2.0 * column.len() as f64 + 4.0, f64::EPSILON / 2.0) * down * across.greatest();
-    let taps = if order == Order::Terms { Order::Terms } else { Order::TwoPasses };
-    Some(((partials + loss(row)) * down + in_column + in_f64(filter, taps)) * greatest + UNDERFLOW * steps * down)
+    let in_columns = 2.0 * terms.iter().map(|(_, column)| column.len() as f64).sum::<f64>() + 8.0;
+    let of_term = |&(row, column): &(&[f64], &[f64])| {
+        let down: f64 = column.iter().map(|tap| tap.abs()).sum();
+        let mut across = PartialSum { plus: 0.0, minus: 0.0, signed: false };
+        let steps = 2.0 * row.len() as f64;
+        let rounding = UNIT_ROUNDOFF * (1.0 + gamma(steps, UNIT_ROUNDOFF));
+        let partials = rounding * across.add_blocks(row, row_block(row.len()));
+        let in_column = gamma(in_columns, f64::EPSILON / 2.0) * down * across.greatest();
+        ((partials + loss(row)) * down + in_column) * greatest + UNDERFLOW * steps * down
+    };
+    Some(terms.iter().map(of_term).sum::<f64>() + in_f64(filter, taps) * greatest)
 }
 
 /// The sum of the differences between the taps and the sums of products; each as computed here is a few roundings off.

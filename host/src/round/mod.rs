@@ -118,7 +118,7 @@ impl Uncertainty {
             _ if !tame || doubt.limit().is_nan() => Some(-1.0),
             _ => Some(doubt.limit()),
         };
-        let share = (2.0 * error).min(1.0);
+        let share = (2.0 * error).min(1.0).max(ties(filter));
         let (cols, rows) = (filter.cols(), filter.rows());
         let factors = filter.dense_f64().is_none() && filter.is_separable() && near.is_some();
         let passes = factors && passes_are_better(share, cols, rows);
@@ -131,7 +131,7 @@ impl Uncertainty {
             return Self::NONE;
         }
         // Kernels know for themselves which sums are in doubt.
-        Self { near: Some(1.0), reordering: reordering(filter), share, passes: None }
+        Self { near: Some(1.0), reordering: reordering(filter), share: share.max(ties(filter)), passes: None }
     }
 
     /// Places of each of so many segments of a list for so many results: four times those expected, so that a list is seldom
@@ -141,6 +141,15 @@ impl Uncertainty {
         let evenly = results as f64 / segments as f64;
         (4.0 * self.share * evenly + 64.0).min(evenly + 4.0).min(MOST) as u32
     }
+}
+
+/// The share of sums over bytes that are exact ties, but for roundings in f64, if sums are spread evenly: where all taps are multiples of
+/// one number, so are the sums, and every so many of them lies on a half.
+#[cfg(feature = "gpu")]
+fn ties(filter: &Filter) -> f64 {
+    let unit = filter.unit().unwrap_or(0.0);
+    let halves = 0.5 / unit;
+    if (halves - halves.round()).abs() <= 1e-9 * halves { unit.min(1.0) } else { 0.0 }
 }
 
 /// The error bound of f32 sums and the greatest difference between f64 sums in two orders, both 0 if nothing is rounded; and whether no
