@@ -221,6 +221,7 @@ fn shared() -> Result<(), Failed> {
         // A thread settles a result by itself, or a warp does.
         one(Window::random(5, 5, 4201), Border::Keep, bytes(61, 23, 1).channels(3)),
         one(Window::random(15, 10, 4202), Border::Wrap, bytes(61, 23, 2).channels(4)),
+        one(Window::preset("box:cols=12,rows=10"), Border::Reflect, bytes(61, 23, 5).channels(3)),
     ];
     let passes = [
         one(Window::random_pair(65, 67, 4203), Border::Reflect101, bytes(67, 35, 3).channels(2)),

@@ -659,6 +659,7 @@ mod on_gpu {
             Window::blur_pair(2, 34, 427),
             Window::blur_pair(40, 65, 428).anchored(39, 1),
             Window::preset("box:cols=7,rows=66"),
+            Window::preset("box:size=10"),
             Window::blur_pair(97, 97, 429),
             Window::preset("gaussian:sigma=8"),
             Window::random_pair(16, 16, 430).anchored(3, 15),

@@ -10,9 +10,10 @@ use crate::{direct, ladder, separable};
 
 /// The entries that belong to no variant: a plan launches them before, after or instead of any variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 18] = [
+pub(crate) const SHARED: [&str; 19] = [
     "copy_pixels",
     "settle",
+    "settle_ties",
     "passes_rows",
     "passes_columns",
     "passes_rows_defined",

@@ -5,8 +5,8 @@
 //!
 //! Thread mapping: a block for each segment of the list. If the window is small, a thread computes a result; else a warp does:
 //! each lane sums every 32nd column if the window is a product of a row and a column, else every 32nd tap; then their sums are added.
-//! That order is another one, so where it could change the byte (at ties), the sum is computed again in the order that defines it: lanes make
-//! the products, lane 0 adds them up. A segment whose places did not suffice has all its pixels computed. At the end its counter is zero again.
+//! That order is another one, so where it could change the byte (at ties), the sum is computed again in the order that defines it: by lane 0; in
+//! `settle_ties` the lanes make the products, and lane 0 adds them up. A segment whose places did not suffice has all its pixels computed. At the end its counter is zero again.
 //! Shared memory: a word for the counter, then, for each warp, [`NUMBERS`] numbers of 64 bits.
 //! Limits: source and destination are bytes; no epilogue.
 
@@ -30,7 +30,13 @@ kernel! {
     /// of the factors whose product they are, or 0; `reordering` is how far apart f64 sums in two orders can be.
     fn settle(pass: Pass, window: Window, taps: u64, row: u64, column: u64, reordering: f64, planes: i32) {
         directive!(".maxnreg 64");
-        segments(&pass, &window, Exact::new(taps, (row, column), reordering, &window), planes)
+        segments::<false>(&pass, &window, Exact::new(taps, (row, column), reordering, &window), planes)
+    }
+
+    /// The same for filters whose sums are often ties.
+    fn settle_ties(pass: Pass, window: Window, taps: u64, row: u64, column: u64, reordering: f64, planes: i32) {
+        directive!(".maxnreg 64");
+        segments::<true>(&pass, &window, Exact::new(taps, (row, column), reordering, &window), planes)
     }
 }
 
@@ -71,7 +77,7 @@ struct Place {
 /// # Safety
 /// The pass has a list and describes allocated memory; the launch has the block shape and the shared memory stated above.
 #[inline(always)]
-unsafe fn segments(pass: &Pass, window: &Window, exact: Exact, planes: i32) {
+unsafe fn segments<const TIES: bool>(pass: &Pass, window: &Window, exact: Exact, planes: i32) {
     let shared = Shared::dynamic();
     // Whether each thread takes a result, or each warp; so many take turns.
     let alone = window.cols * window.rows <= ALONE;
@@ -94,10 +100,10 @@ unsafe fn segments(pass: &Pass, window: &Window, exact: Exact, planes: i32) {
                     let place = next;
                     i += turns as u32;
                     next = noted(&pass.doubts, segment, i, count);
-                    settle_one(pass, window, exact, place, alone);
+                    settle_one::<TIES>(pass, window, exact, place, alone);
                 }
             } else {
-                all(pass, window, exact, segment, planes, (turn, turns), alone);
+                all::<TIES>(pass, window, exact, segment, planes, (turn, turns), alone);
             }
             barrier();
             if count != 0 && thread_x() == 0 && thread_y() == 0 {
@@ -127,7 +133,7 @@ unsafe fn noted(doubts: &Doubts, segment: i32, i: u32, count: u32) -> Place {
 /// # Safety
 /// As for [`segments`].
 #[inline(always)]
-unsafe fn all(
+unsafe fn all<const TIES: bool>(
     pass: &Pass,
     window: &Window,
     exact: Exact,
@@ -150,7 +156,7 @@ unsafe fn all(
                     let x = 4 * quad + i;
                     if x >= region.x0 && x < region.x1 {
                         // SAFETY: as the caller promised.
-                        unsafe { settle_one(pass, window, exact, Place { x, y, z }, alone) };
+                        unsafe { settle_one::<TIES>(pass, window, exact, Place { x, y, z }, alone) };
                     }
                     i += 1;
                 }
@@ -167,7 +173,7 @@ unsafe fn all(
 /// # Safety
 /// As for [`segments`]; if not alone, the whole warp calls for the same place.
 #[inline(always)]
-unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, alone: bool) {
+unsafe fn settle_one<const TIES: bool>(pass: &Pass, window: &Window, exact: Exact, place: Place, alone: bool) {
     let Place { x, y, z } = place;
     let (left, top) = (x - window.anchor_x, y - window.anchor_y);
     let leaves = border::leaves(left, window.cols, pass.width) || border::leaves(top, window.rows, pass.height);
@@ -184,18 +190,22 @@ unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, a
             } else {
                 by_taps(&source, window, exact, (left, top), leaves)
             };
-            let estimate = added(part);
-            let (byte, distance) = to_byte(estimate);
-            // A NaN may come from the other order alone.
-            let byte = if distance < 0.5 - exact.reordering && !estimate.is_nan() {
-                byte
-            } else {
-                to_byte(by_definition_together(&source, window, exact, (left, top), leaves)).0
-            };
-            if thread_x() == 0 {
-                store(pass, place, byte);
+            let estimate = added::<TIES>(part);
+            if !TIES && thread_x() != 0 {
+                return;
             }
-            return;
+            let (mut byte, distance) = to_byte(estimate);
+            // A NaN may come from the other order alone.
+            let decided = distance < 0.5 - exact.reordering && !estimate.is_nan();
+            if TIES && !decided {
+                byte = to_byte(by_definition_together(&source, window, exact, (left, top), leaves)).0;
+            }
+            if decided || TIES {
+                if thread_x() == 0 {
+                    store(pass, place, byte);
+                }
+                return;
+            }
         }
         let sum = by_definition(&source, window, exact.taps, (left, top), leaves);
         store(pass, place, to_byte(sum).0);
@@ -527,12 +537,12 @@ unsafe fn gathered<const N: usize>(source: &Source<'_>, at: [(i32, i32); N]) -> 
     values
 }
 
-/// The sum of the lanes' parts, in all lanes of the warp.
+/// The sum of the lanes' parts, in lane 0 of the warp, or in all lanes.
 ///
 /// # Safety
 /// The whole warp calls.
 #[inline(always)]
-unsafe fn added(mut sum: f64) -> f64 {
+unsafe fn added<const IN_ALL: bool>(mut sum: f64) -> f64 {
     let (shared, lane) = (Shared::dynamic(), thread_x());
     // Number 0 is for the sum, which slower lanes read while others go on to the next one.
     let (sums, mine) = (numbers(), numbers() + 2);
@@ -544,12 +554,12 @@ unsafe fn added(mut sum: f64) -> f64 {
         while half > 0 {
             if lane < half {
                 sum = add_f64(sum, shared.load_f64(mine + 2 * (lane + half)));
-                shared.store_f64(if half == 1 { sums } else { mine + 2 * lane }, sum);
+                shared.store_f64(if IN_ALL && half == 1 { sums } else { mine + 2 * lane }, sum);
             }
             warp_barrier();
             half /= 2;
         }
-        shared.load_f64(sums)
+        if IN_ALL { shared.load_f64(sums) } else { sum }
     }
 }
 

@@ -211,7 +211,7 @@ impl Engine {
             }
             // Bytes that passes define are never in doubt.
             if uncertainty.near.is_some() && uncertainty.passes != Some(true) {
-                settle::launch(&job(part.filtered, doubts), uncertainty.reordering, stream)?;
+                settle::launch(&job(part.filtered, doubts), uncertainty, stream)?;
             }
             if !takes_pixels || uncertainty.passes.is_some() {
                 self.copy_channels(&job(channels, Doubts::NONE).pass, part.filtered..channels, count, stream)?;

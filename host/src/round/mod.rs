@@ -98,6 +98,8 @@ pub(crate) struct Uncertainty {
     pub(crate) reordering: f64,
     /// The share of results that are in doubt if sums are spread evenly.
     share: f64,
+    /// Whether sums are often exact ties, whatever the pixels.
+    pub(crate) ties: bool,
     /// Whether two passes in f64 take the place of the f32 sums, and whether they define the bytes.
     pub(crate) passes: Option<bool>,
 }
@@ -105,7 +107,7 @@ pub(crate) struct Uncertainty {
 #[cfg(feature = "gpu")]
 impl Uncertainty {
     /// No result is in doubt.
-    pub(crate) const NONE: Self = Self { near: None, reordering: 0.0, share: 0.0, passes: None };
+    pub(crate) const NONE: Self = Self { near: None, reordering: 0.0, share: 0.0, ties: false, passes: None };
 
     /// For a filter's f32 sums over bytes, in this order.
     pub(crate) fn new(filter: &Filter, border: Border, order: Order) -> Self {
@@ -118,11 +120,12 @@ impl Uncertainty {
             _ if !tame || doubt.limit().is_nan() => Some(-1.0),
             _ => Some(doubt.limit()),
         };
-        let share = (2.0 * error).min(1.0).max(ties(filter));
+        let ties = ties(filter);
+        let share = (2.0 * error).min(1.0).max(ties);
         let (cols, rows) = (filter.cols(), filter.rows());
         let factors = filter.dense_f64().is_none() && filter.is_separable() && near.is_some();
         let passes = factors && passes_are_better(share, cols, rows);
-        Self { near, reordering, share, passes: passes.then_some(cols * rows > settle::MAX_WINDOW) }
+        Self { near, reordering, share, ties: ties > 0.0, passes: passes.then_some(cols * rows > settle::MAX_WINDOW) }
     }
 
     /// For the sums of a filter's taps as whole numbers, over bytes and no other value, of which such a share is in doubt.
@@ -130,8 +133,9 @@ impl Uncertainty {
         if share == 0.0 {
             return Self::NONE;
         }
+        let ties = ties(filter);
         // Kernels know for themselves which sums are in doubt.
-        Self { near: Some(1.0), reordering: reordering(filter), share: share.max(ties(filter)), passes: None }
+        Self { near: Some(1.0), reordering: reordering(filter), share: share.max(ties), ties: ties > 0.0, passes: None }
     }
 
     /// Places of each of so many segments of a list for so many results: four times those expected, so that a list is seldom
