@@ -25,8 +25,8 @@ mod window;
 pub use alpha::Alpha;
 pub use border::Border;
 pub use error::{Error, Result, Why};
-pub use filter::Filter;
 pub use filter::parameters::{Parameter, Preset};
+pub use filter::{Filter, RowAndColumn};
 pub use gradient::Gradient;
 pub use half::f16;
 #[cfg(feature = "image")]

@@ -13,7 +13,7 @@
 pub mod scalar;
 mod spot;
 
-use apron::{Border, Family, Filter, Shape};
+use apron::{Border, Family, Filter, RowAndColumn, Shape};
 
 pub use crate::spot::{Layout, Wrong, spots};
 
@@ -57,7 +57,7 @@ impl<'a> Products<'a> {
     /// Those that the product says it takes for a filter, if it separates or is a sum of such.
     pub fn of(filter: &'a Filter) -> Option<Self> {
         let one = filter.separated().map(|pair| Self { centre: 0.0, terms: vec![pair] });
-        let sum = |(centre, terms): (f64, &'a [(Vec<f64>, Vec<f64>)])| Self {
+        let sum = |(centre, terms): (f64, &'a [RowAndColumn])| Self {
             centre,
             terms: terms.iter().map(|(row, column)| (&row[..], &column[..])).collect(),
         };

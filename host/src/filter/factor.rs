@@ -1,5 +1,6 @@
 //! Factors a window of taps into a row and a column, if it is their product, or into two of each, if it is the sum of two products.
 
+use super::RowAndColumn;
 use crate::Result;
 
 /// A row and a column of taps.
@@ -69,7 +70,7 @@ pub(super) fn factors(cols: usize, rows: usize, taps: &[f64]) -> Result<Option<F
 /// The crosses through the greatest tap, and through the greatest of what the first leaves, nearly have the rows in them; two rounds of
 /// subspace iteration lead to the leading two singular vectors (Golub and Van Loan, Matrix Computations, section 8.2). Rows are orthonormal, so
 /// that no term is much greater than the taps.
-pub(super) fn two_products(cols: usize, rows: usize, taps: &[f64]) -> Option<[(Vec<f64>, Vec<f64>); 2]> {
+pub(super) fn two_products(cols: usize, rows: usize, taps: &[f64]) -> Option<[RowAndColumn; 2]> {
     const FROM_CROSSES: f64 = 256.0 * TOLERANCE;
     let first = greatest(taps);
     let pivot = taps[first];

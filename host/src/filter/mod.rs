@@ -41,13 +41,16 @@ pub struct Filter {
     sum: Option<Sum>,
 }
 
+/// Taps of a row and of a column, whose products are those of a window.
+pub type RowAndColumn = (Vec<f64>, Vec<f64>);
+
 /// Products of rows and columns that add up to a filter's taps, but for roundings in f64.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sum {
     /// What is added to the tap on the output pixel.
     pub(crate) point: f64,
     /// Rows and columns, each as long as the window's.
-    pub(crate) terms: Vec<(Vec<f64>, Vec<f64>)>,
+    pub(crate) terms: Vec<RowAndColumn>,
 }
 
 impl Sum {
@@ -209,7 +212,7 @@ impl Filter {
     /// assert!(Filter::gaussian(2.0)?.summed().is_none());
     /// # Ok::<(), apron::Error>(())
     /// ```
-    pub fn summed(&self) -> Option<(f64, &[(Vec<f64>, Vec<f64>)])> {
+    pub fn summed(&self) -> Option<(f64, &[RowAndColumn])> {
         self.sum().map(|sum| (sum.point, &sum.terms[..]))
     }
 
