@@ -7,7 +7,7 @@
 //! each lane sums every 32nd column if the window is a product of a row and a column, else every 32nd tap; then their sums are added.
 //! That order is another one, so where it could change the byte (at ties), the sum is computed again in the order that defines it: by lane 0; in
 //! `settle_ties` the lanes make the products, and lane 0 adds them up. A segment whose places did not suffice has all its pixels computed. At the end its counter is zero again.
-//! Shared memory: a word for the counter, then, for each warp, [`NUMBERS`] numbers of 64 bits.
+//! Shared memory: a word for the counter, then, for each warp, 96 numbers of 64 bits.
 //! Limits: source and destination are bytes; no epilogue.
 
 use crate::abi::{Doubts, Pass, Window};
