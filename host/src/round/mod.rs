@@ -153,7 +153,8 @@ impl Uncertainty {
 fn ties(filter: &Filter) -> f64 {
     let unit = filter.unit().unwrap_or(0.0);
     let halves = 0.5 / unit;
-    if (halves - halves.round()).abs() <= 1e-9 * halves { unit.min(1.0) } else { 0.0 }
+    // Taps of f32 are all multiples of a small power of two, which makes no difference.
+    if unit > 1e-6 && (halves - halves.round()).abs() <= 1e-9 * halves { unit.min(1.0) } else { 0.0 }
 }
 
 /// The error bound of f32 sums and the greatest difference between f64 sums in two orders, both 0 if nothing is rounded; and whether no
