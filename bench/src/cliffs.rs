@@ -274,9 +274,7 @@ fn on_gpu(gpu: &Gpu, turns: usize, src: &Image<u8>, plan: &Plan) -> Result<(f64,
     let bytes = gpu.upload_stored(&src.view())?;
     let least = |source, target: Scalar, layout| -> Result<f64> {
         let mut bed = Bed::between(gpu, source, &gpu.image_of(src.shape(), target, layout)?)?;
-        let rhythm = bed.rhythm(|src, dst, stream| plan.run_on_device(src, dst, stream))?;
-        let time = |_| bed.time(rhythm, |src, dst, stream| plan.run_on_device(src, dst, stream));
-        let times = (0..turns).map(time).collect::<apron::Result<Vec<_>>>()?;
+        let times = bed.times(turns, |src, dst, stream| plan.run_on_device(src, dst, stream))?;
         Ok(1e3 * times.into_iter().min().unwrap_or_default().as_secs_f64())
     };
     let times = (least(&bytes, Scalar::U8, Layout::Interleaved)?, least(&floats, Scalar::F32, Layout::Planar)?);

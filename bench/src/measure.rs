@@ -243,6 +243,19 @@ impl Bed {
         Ok(elapsed / (rhythm.passes * self.pairs.len()) as u32)
     }
 
+    /// The GPU's times for one run, of so many turns.
+    ///
+    /// # Errors
+    /// Those of `run`, and driver errors.
+    pub fn times(
+        &mut self,
+        turns: usize,
+        mut run: impl FnMut(&DeviceImage, &mut DeviceImage, &mut Stream) -> Result<()>,
+    ) -> Result<Vec<Duration>> {
+        let rhythm = self.rhythm(&mut run)?;
+        (0..turns).map(|_| self.time(rhythm, &mut run)).collect()
+    }
+
     /// One run over each pair.
     fn pass(&mut self, run: &mut impl FnMut(&DeviceImage, &mut DeviceImage, &mut Stream) -> Result<()>) -> Result<()> {
         let Self { pairs, stream, .. } = self;

@@ -210,10 +210,8 @@ fn timed<S: Random, D: Random>(options: &Options, job: &Job, device: Device, var
             (gpu.upload_stored(&src.view())?, Layout::Interleaved)
         };
         let mut bed = Bed::between(&gpu, &source, &gpu.image_of(job.shape, D::SCALAR, layout)?)?;
-        let rhythm = bed.rhythm(|src, dst, stream| plan.run_on_device(src, dst, stream))?;
-        let times = (0..options.turns.max(1))
-            .map(|_| bed.time(rhythm, |src, dst, stream| plan.run_on_device(src, dst, stream)));
-        return Ok(median(times.collect::<apron::Result<_>>()?));
+        let turns = options.turns.max(1);
+        return Ok(median(bed.times(turns, |src, dst, stream| plan.run_on_device(src, dst, stream))?));
     }
     let mut dst = Image::<D>::zeroed(width, height, channels)?;
     let mut run = || plan.run(&src.view(), &mut dst.view_mut());

@@ -141,12 +141,15 @@ impl Tile {
         let across = LINES.map(|(width, _)| tiles(cols, width, 2, image));
         let down = LINES.map(|(height, _)| tiles(rows, height, 1, image.max(LEAST)));
         let mut best = (f64::INFINITY, Self { width: 256, height: 256 });
-        for ((width, _), (pairs, beside)) in LINES.into_iter().zip(across) {
-            for ((height, _), (bands, below)) in LINES.into_iter().zip(down) {
-                let tile = Self { width, height };
+        for (row, (pairs, beside)) in LINES.iter().zip(across) {
+            for (column, (bands, below)) in LINES.iter().zip(down) {
+                let tile = Self { width: row.0, height: column.0 };
+                if tile.bytes(precision) > LARGEST {
+                    continue;
+                }
                 let rounds = (pairs * bands / THREADS).ceil();
-                let time = rounds * beside * below * tile.time(precision);
-                if tile.bytes(precision) <= LARGEST && time < best.0 {
+                let time = rounds * beside * below * tile.time_of(precision, [row, column]);
+                if time < best.0 {
                     best = (time, tile);
                 }
             }
@@ -154,17 +157,18 @@ impl Tile {
         best.1
     }
 
-    /// Nanoseconds for each element.
-    fn each(self, precision: Precision) -> f64 {
-        let line =
-            |size| LINES.iter().find(|(known, _)| *known == size).map_or(0.0, |(_, times)| times[precision as usize]);
-        let larger = self.bytes(precision) > CACHED;
-        2.0 * (line(self.width) + line(self.height)) + BESIDE[precision as usize][usize::from(larger)]
-    }
-
     /// Nanoseconds for a pair of tiles and one part of the window.
     pub(crate) fn time(self, precision: Precision) -> f64 {
-        f64::from(self.width) * f64::from(self.height) * self.each(precision)
+        let line = |size| LINES.iter().find(|(known, _)| *known == size).unwrap_or(&LINES[0]);
+        self.time_of(precision, [self.width, self.height].map(line))
+    }
+
+    /// The same, from the rows of the table that the tile's lines have.
+    fn time_of(self, precision: Precision, [row, column]: [&(i32, [f64; 2]); 2]) -> f64 {
+        let [row, column] = [row, column].map(|(_, times)| times[precision as usize]);
+        let larger = self.bytes(precision) > CACHED;
+        let each = 2.0 * (row + column) + BESIDE[precision as usize][usize::from(larger)];
+        f64::from(self.width) * f64::from(self.height) * each
     }
 
     fn bytes(self, precision: Precision) -> usize {
@@ -174,9 +178,10 @@ impl Tile {
 
 /// How many groups of so many tiles of `size` a line of an image takes, and in how many parts the window is cut.
 fn tiles(taps: i32, size: i32, together: i32, image: i32) -> (f64, f64) {
-    let longest = cut(taps, size).next().map_or(1, |(_, longest)| longest);
+    let mut parts = cut(taps, size);
+    let longest = parts.next().map_or(1, |(_, longest)| longest);
     let results = f64::from(together * (size + 1 - longest));
-    ((f64::from(image) / results).ceil(), cut(taps, size).count() as f64)
+    ((f64::from(image) / results).ceil(), (1 + parts.count()) as f64)
 }
 
 /// A part of a window.

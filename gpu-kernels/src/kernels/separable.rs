@@ -62,14 +62,14 @@ kernel! {
 
     /// Filters along the columns with any number of taps.
     fn separable_columns(pass: Pass, window: Window, original: Plane, taps: *const f32) {
-        columns_in_chunks(&pass, &window, &original, Buffer(taps))
+        columns_in_chunks::<TAPS_CHUNK, false, _>([&pass; 2], 1, &window, &original, Buffer(taps))
     }
 
     /// Filters along the columns of one or two intermediate images, the pass's source and `second`, with any number of taps, and adds up the
     /// results, and the pass's point times the original image. `taps` are the first term's and then the second's; outside the second image is `outside`.
     fn separable_columns_summed(pass: Pass, window: Window, original: Plane, terms: i32, second: Plane, outside: f32, taps: *const f32) {
         let second = Pass { src: second, outside, ..pass };
-        summed_in_chunks([&pass, &second], terms, &window, &original, Buffer(taps))
+        columns_in_chunks::<SUMMED_CHUNK, true, _>([&pass, &second], terms, &window, &original, Buffer(taps))
     }
 }
 
@@ -266,80 +266,50 @@ unsafe fn columns_unrolled<const K: i32, T: TapSource>(pass: &Pass, window: &Win
     }
 }
 
-/// The column pass, `window.rows` taps.
-///
-/// # Safety
-/// As for [`columns_unrolled`], with `window.rows` taps.
-#[inline(always)]
-unsafe fn columns_in_chunks<T: TapSource>(pass: &Pass, window: &Window, original: &Plane, taps: T) {
-    let tile = Shared::dynamic();
-    let x = pass.region.x0 + block_x() * WARP + thread_x();
-    let mut top = pass.region.y0 + block_y() * COLUMNS_TILE;
-    while top < pass.region.y1 {
-        let mut sums = [0.0; RESULTS];
-        let mut done = 0;
-        while done < window.rows {
-            let chunk = if window.rows - done < TAPS_CHUNK { window.rows - done } else { TAPS_CHUNK };
-            // SAFETY: as in `columns_unrolled`.
-            unsafe {
-                load_columns(pass, (tile, 0), COLUMNS_TILE + chunk - 1, top + done - window.anchor_y);
-                barrier();
-                by::<2>(chunk, |row| {
-                    let tap = taps.tap((done + row) as usize);
-                    let mut i = 0;
-                    while i < RESULTS {
-                        let line = thread_y() + COLUMNS_BLOCK.1 as i32 * i as i32 + row;
-                        sums[i] = fma(tap, tile.load(line * WARP + thread_x()), sums[i]);
-                        i += 1;
-                    }
-                });
-                barrier();
-            }
-            done += chunk;
-        }
-        // SAFETY: the pixels are this thread's alone.
-        unsafe { finish(pass, window, original, (x, top + thread_y()), COLUMNS_BLOCK.1 as i32, sums) };
-        top += grid_height() * COLUMNS_TILE;
-    }
-}
-
-/// The column pass of `terms` terms, one or two, `window.rows` taps each.
+/// The column pass, `window.rows` taps, CHUNK at a time: of one intermediate image, or where they are SUMMED of one or two, `terms` of them, and
+/// with the pass's point.
 ///
 /// # Safety
 /// As for [`columns_unrolled`], with `window.rows` taps of one term and then the other's; the passes differ in their source alone.
 #[inline(always)]
-unsafe fn summed_in_chunks<T: TapSource>(passes: [&Pass; 2], terms: i32, window: &Window, original: &Plane, taps: T) {
-    // The second term's tile is behind the first one's.
-    const TILE: i32 = WARP * (COLUMNS_TILE + SUMMED_CHUNK - 1);
-    let (pass, tile) = (passes[0], Shared::dynamic());
+unsafe fn columns_in_chunks<const CHUNK: i32, const SUMMED: bool, T: TapSource>(
+    passes: [&Pass; 2],
+    terms: i32,
+    window: &Window,
+    original: &Plane,
+    taps: T,
+) {
+    // Floats of a term's tile; the second one's is behind the first one's.
+    let size = WARP * (COLUMNS_TILE + CHUNK - 1);
+    let (pass, tile, two) = (passes[0], Shared::dynamic(), SUMMED && terms == 2);
     let x = pass.region.x0 + block_x() * WARP + thread_x();
     let mut top = pass.region.y0 + block_y() * COLUMNS_TILE;
     while top < pass.region.y1 {
         let mut sums = [0.0; RESULTS];
         let mut done = 0;
         while done < window.rows {
-            let chunk = if window.rows - done < SUMMED_CHUNK { window.rows - done } else { SUMMED_CHUNK };
+            let chunk = if window.rows - done < CHUNK { window.rows - done } else { CHUNK };
             // SAFETY: as in `columns_unrolled`.
             unsafe {
                 let first = top + done - window.anchor_y;
-                load_columns(passes[0], (tile, 0), COLUMNS_TILE + chunk - 1, first);
-                if terms == 2 {
-                    load_columns(passes[1], (tile, TILE), COLUMNS_TILE + chunk - 1, first);
+                load_columns(pass, (tile, 0), COLUMNS_TILE + chunk - 1, first);
+                if two {
+                    load_columns(passes[1], (tile, size), COLUMNS_TILE + chunk - 1, first);
                 }
                 barrier();
                 by::<2>(chunk, |row| {
-                    let mut add = |term: i32| {
-                        let tap = taps.tap((term * window.rows + done + row) as usize);
+                    let mut add = |first: i32, start: i32| {
+                        let tap = taps.tap((first + done + row) as usize);
                         let mut i = 0;
                         while i < RESULTS {
                             let line = thread_y() + COLUMNS_BLOCK.1 as i32 * i as i32 + row;
-                            sums[i] = fma(tap, tile.load(term * TILE + line * WARP + thread_x()), sums[i]);
+                            sums[i] = fma(tap, tile.load(start + line * WARP + thread_x()), sums[i]);
                             i += 1;
                         }
                     };
-                    add(0);
-                    if terms == 2 {
-                        add(1);
+                    add(0, 0);
+                    if two {
+                        add(window.rows, size);
                     }
                 });
                 barrier();
@@ -349,7 +319,7 @@ unsafe fn summed_in_chunks<T: TapSource>(passes: [&Pass; 2], terms: i32, window:
         let (y, apart) = (top + thread_y(), COLUMNS_BLOCK.1 as i32);
         // SAFETY: the pixels are this thread's alone; those of the region lie in the original.
         unsafe {
-            if pass.point != 0.0 && x < pass.region.x1 {
+            if SUMMED && pass.point != 0.0 && x < pass.region.x1 {
                 sums = Source::of(original, pass).with_point_down((x, y), apart, sums);
             }
             finish(pass, window, original, (x, y), apart, sums);

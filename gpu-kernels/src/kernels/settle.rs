@@ -62,6 +62,14 @@ impl Exact {
         };
         Self { taps, row, column, reordering, first: divided(thread_x()), step: divided(32) }
     }
+
+    /// Where the tap is that a lane takes after the one at `(c, r)`.
+    #[inline(always)]
+    fn next(&self, (c, r): (i32, i32), window: &Window) -> (i32, i32) {
+        let (c, r) = (c + self.step.0, r + self.step.1);
+        let wraps = c >= window.cols;
+        (c - if wraps { window.cols } else { 0 }, r + if wraps { 1 } else { 0 })
+    }
 }
 
 /// A pixel of a channel.
@@ -363,7 +371,7 @@ unsafe fn by_definition_together(
     let plane = &source.pass.src;
     let longer = leaves || plane.row != plane.row as i32 as i64;
     let start = source.row_inside(opaque(top)).at(left);
-    let (mut c, mut r) = exact.first;
+    let mut next = exact.first;
     let mut sum = 0.0;
     // The sum of the lanes' parts may still be read.
     warp_barrier();
@@ -373,12 +381,8 @@ unsafe fn by_definition_together(
         let mut n = 0;
         while n < PRODUCTS {
             // Rows below the window are its last one again, and do not count.
-            at[n] = (c, r.min(window.rows - 1));
-            c += exact.step.0;
-            r += exact.step.1;
-            let wraps = c >= window.cols;
-            c -= if wraps { window.cols } else { 0 };
-            r += if wraps { 1 } else { 0 };
+            at[n] = (next.0, next.1.min(window.rows - 1));
+            next = exact.next(next, window);
             n += 1;
         }
         // SAFETY: taps, with their padding, and pixels are there; the numbers are the warp's, which meets at each barrier.
@@ -441,10 +445,10 @@ unsafe fn by_definition_together(
 /// As for [`settle_one`].
 #[inline(always)]
 unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top): (i32, i32), leaves: bool) -> f64 {
-    let (cols, count) = (window.cols, window.cols * window.rows);
+    let count = window.cols * window.rows;
     // Each lane takes every 32nd tap.
     let lane = thread_x();
-    let (mut c, mut r) = exact.first;
+    let mut at = exact.first;
     let plane = &source.pass.src;
     // A product of two 32-bit numbers leads to any row, unless rows are far apart: then each pixel goes the longer way.
     let longer = leaves || plane.row != plane.row as i32 as i64;
@@ -453,13 +457,9 @@ unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top
     let mut taps = exact.taps + 8 * lane as u64;
     // The lane's next tap.
     let mut next = || {
-        let at = (c, r);
-        c += exact.step.0;
-        r += exact.step.1;
-        let wraps = c >= cols;
-        c -= if wraps { cols } else { 0 };
-        r += if wraps { 1 } else { 0 };
-        at
+        let taken = at;
+        at = exact.next(at, window);
+        taken
     };
     // SAFETY: taps, with their padding, and pixels are there.
     unsafe {

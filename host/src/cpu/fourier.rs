@@ -362,15 +362,15 @@ struct Widen<'a, S, E> {
 }
 
 impl<S: Pixel, E: Real> Widen<'_, S, E> {
-    /// With so many channels, a number that the compiler knows.
+    /// One pixel in so many values: vectors come of a number that the compiler knows.
     #[inline(always)]
-    fn run<const C: usize>(self) {
+    fn each(self, channels: usize) {
         // The last pixel may lack the channels behind its own.
         let Some((last, line)) = self.line.split_last_mut() else { return };
-        for (value, pixel) in line.iter_mut().zip(self.row.chunks_exact(C)) {
+        for (value, pixel) in line.iter_mut().zip(self.row.chunks_exact(channels)) {
             *value = E::of(pixel[0].to_f32().into());
         }
-        *last = E::of(self.row[line.len() * C].to_f32().into());
+        *last = E::of(self.row[line.len() * channels].to_f32().into());
     }
 }
 
@@ -380,10 +380,11 @@ impl<S: Pixel, E: Real> simd::Work for Widen<'_, S, E> {
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         match self.channels {
-            1 => self.run::<1>(),
-            2 => self.run::<2>(),
-            3 => self.run::<3>(),
-            _ => self.run::<4>(),
+            1 => self.each(1),
+            2 => self.each(2),
+            3 => self.each(3),
+            4 => self.each(4),
+            channels => self.each(channels),
         }
     }
 }

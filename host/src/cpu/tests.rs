@@ -5,7 +5,7 @@ use multiversion::multiversion;
 use super::Engine;
 use crate::Scalar;
 use crate::progress::Report;
-use crate::{Border, Family, Filter, Image, Pixel, Shape};
+use crate::{Border, Device, Family, Filter, Image, Pixel, Plan, Shape, Variant};
 
 const BORDER: Border = Border::Reflect;
 
@@ -124,5 +124,29 @@ fn large_windows_and_wide_images_give_the_families_bits() {
         check::<f32, u16>(&filter, Family::Separable, (1500, 31, 2));
         check::<u8, u8>(&filter, Family::Separable, (1201, 17, 1));
         check::<u16, f32>(&filter, Family::Separable, (40, 900, 4));
+    }
+}
+
+/// Every channel of many is what it is alone: bits in f32, too, as tiles depend on the width.
+#[test]
+fn spectra_take_any_number_of_channels() {
+    let taps: Vec<f32> = (0..19 * 21).map(|i| (i * 7919 % 997) as f32 / 99700.0 - 0.002).collect();
+    let plan = Plan::builder(Filter::from_taps(19, 21, &taps).unwrap()).device(Device::Cpu).variant(Variant::Fourier);
+    let plan = plan.build().unwrap();
+    let (width, height) = (47, 33);
+    for channels in 1..=7 {
+        let pixels: Vec<u8> = (0..width * height * channels).map(|i| (i * 7919 % 251) as u8).collect();
+        let all = Image::from_vec(pixels.clone(), width, height, channels).unwrap();
+        let (bytes, mut floats) = (plan.filter(&all).unwrap(), Image::<f32>::zeroed(width, height, channels).unwrap());
+        plan.run(&all, &mut floats).unwrap();
+        for channel in 0..channels {
+            let of = |pixels: &[u8]| pixels.iter().skip(channel).step_by(channels).copied().collect::<Vec<_>>();
+            let one = Image::from_vec(of(&pixels), width, height, 1).unwrap();
+            assert_eq!(of(bytes.as_slice()), plan.filter(&one).unwrap().as_slice(), "{channel} of {channels}");
+            let mut alone = Image::<f32>::zeroed(width, height, 1).unwrap();
+            plan.run(&one, &mut alone).unwrap();
+            let found: Vec<f32> = floats.as_slice().iter().skip(channel).step_by(channels).copied().collect();
+            assert_eq!(found, alone.as_slice(), "{channel} of {channels}, f32");
+        }
     }
 }

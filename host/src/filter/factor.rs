@@ -74,11 +74,7 @@ pub(super) fn two_products(cols: usize, rows: usize, taps: &[f64]) -> Option<[Ro
     const FROM_CROSSES: f64 = 256.0 * TOLERANCE;
     let first = greatest(taps);
     let pivot = taps[first];
-    let exact = common_divisor(taps).is_some_and(|unit| {
-        let weight: f64 = taps.iter().map(|tap| (tap / unit).abs()).sum();
-        255.0 * weight < f64::from(1 << 24)
-    });
-    if cols < 2 || rows < 2 || pivot == 0.0 || exact {
+    if cols < 2 || rows < 2 || pivot == 0.0 {
         return None;
     }
     // In units of the greatest tap: squares of the smallest would vanish.
@@ -86,13 +82,22 @@ pub(super) fn two_products(cols: usize, rows: usize, taps: &[f64]) -> Option<[Ro
     let (top, left) = (first / cols, first % cols);
     let rest = |row: usize, col: usize| tap(row, col) - tap(row, left) * tap(top, col);
     let places = || (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
-    let second = places().max_by(|&(r, c), &(s, d)| rest(r, c).abs().total_cmp(&rest(s, d).abs()))?;
+    let sized = places().map(|(row, col)| (rest(row, col).abs(), (row, col)));
+    let (_, second) = sized.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
     let pivot_two = rest(second.0, second.1);
     if pivot_two == 0.0 {
         return None;
     }
     let missed = |row: usize, col: usize| rest(row, col) - rest(row, second.1) * rest(second.0, col) / pivot_two;
     if places().any(|(row, col)| missed(row, col).abs() > FROM_CROSSES) {
+        return None;
+    }
+    // After what tells most windows apart, as it takes longer.
+    let exact = common_divisor(taps).is_some_and(|unit| {
+        let weight: f64 = taps.iter().map(|tap| (tap / unit).abs()).sum();
+        255.0 * weight < f64::from(1 << 24)
+    });
+    if exact {
         return None;
     }
     let mut across = [

@@ -256,6 +256,12 @@ impl Filter {
         self.sum.as_ref().filter(|sum| !self.is_separable() && self.is_worth(sum.terms.len()))
     }
 
+    /// The rows and columns whose products the separable family adds up: one of each if the filter separates, else those of its sum.
+    pub(crate) fn products(&self) -> Vec<(&[f64], &[f64])> {
+        let of_sum = || self.sum().into_iter().flat_map(|sum| &sum.terms).map(|(row, column)| (&row[..], &column[..]));
+        self.separated().map_or_else(|| of_sum().collect(), |pair| vec![pair])
+    }
+
     /// Whether so many products of a row and a column are much fewer to compute than all taps.
     fn is_worth(&self, terms: usize) -> bool {
         2 * terms * (self.cols + self.rows) < self.cols.saturating_mul(self.rows)

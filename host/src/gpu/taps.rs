@@ -219,11 +219,12 @@ impl TapHomes {
     fn pairs(&self) -> Result<&Pairs> {
         once(&self.pairs, || {
             let narrow = |taps: &[f64]| taps.iter().map(|&tap| tap as f32).collect::<Vec<_>>();
-            let terms: Vec<_> = match self.filter.sum() {
-                Some(sum) => sum.terms.iter().map(|(row, column)| (narrow(row), narrow(column))).collect(),
-                None => self.factors().map(|(row, column)| vec![(narrow(row), narrow(column))])?,
-            };
-            let (rows, columns): (Vec<_>, Vec<_>) = terms.into_iter().unzip();
+            let terms = self.filter.products();
+            let (rows, columns): (Vec<_>, Vec<_>) =
+                terms.into_iter().map(|(row, column)| (narrow(row), narrow(column))).unzip();
+            if rows.is_empty() {
+                return Err(no_factors());
+            }
             let in_turn = |lines: &[Vec<f32>], len: usize| -> Vec<f32> {
                 (0..len).flat_map(|tap| lines.iter().map(move |line| line[tap])).collect()
             };

@@ -80,23 +80,30 @@ impl Problem {
     }
 
     /// The family with the shortest predicted time on the CPU, as the variant that represents it.
+    ///
+    /// Every call asks for it, so what may not run is not timed: as the first of the candidates.
     pub(crate) fn choose_on_cpu(&self) -> Variant {
-        self.candidates().first().map_or(Variant::DirectNaive, |candidate| candidate.variant)
+        let allowed = ON_TWO_CORES.iter().filter(|(variant, _)| self.declined(*variant).is_none());
+        allowed.min_by_key(|family| self.rank_on_cpu(family)).map_or(Variant::DirectNaive, |&(variant, _)| variant)
+    }
+
+    /// Why a variant may not be chosen, if it may not.
+    fn declined(&self, variant: Variant) -> Option<Why> {
+        self.rule(variant).and_then(|()| self.runs(variant)).err()
     }
 
     /// Every variant of the device: those that may run, the one to choose first, then the others.
     pub(crate) fn candidates(&self) -> Vec<Candidate> {
         let candidate = |variant, rank: Duration, predicted: &dyn Fn() -> Duration| {
-            let declined = self.rule(variant).and_then(|()| self.runs(variant)).err();
+            let declined = self.declined(variant);
             (rank, Candidate { variant, predicted: declined.is_none().then(predicted), declined })
         };
         let mut candidates: Vec<_> = match self.place {
             Place::Cpu { threads } => ON_TWO_CORES
                 .iter()
-                .map(|&(variant, times)| {
-                    let predicted = || microseconds(processor::time(self, variant.family(), threads));
-                    let rank = if self.makes_bytes() { predicted() } else { self.rank_on_cpu(variant, times) };
-                    candidate(variant, rank, &predicted)
+                .map(|family| {
+                    let predicted = || microseconds(processor::time(self, family.0.family(), threads));
+                    candidate(family.0, self.rank_on_cpu(family), &predicted)
                 })
                 .collect(),
             Place::Gpu(_) => KERNELS
@@ -205,7 +212,11 @@ impl Problem {
         self.rank(kernel).mul_f64(parted) + microseconds(settle + each)
     }
 
-    fn rank_on_cpu(&self, variant: Variant, times: Curve) -> Duration {
+    /// By what a family is chosen on the CPU: a time for the picture, or one that the filter alone decides.
+    fn rank_on_cpu(&self, &(variant, times): &(Variant, Curve)) -> Duration {
+        if let (Place::Cpu { threads }, true) = (self.place, self.makes_bytes()) {
+            return microseconds(processor::time(self, variant.family(), threads));
+        }
         let work = match variant.family() {
             Family::Direct => self.taps(),
             Family::Separable => self.pair_taps() * self.sum.map_or(1.0, |(terms, _)| terms as f64),

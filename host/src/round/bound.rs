@@ -155,13 +155,12 @@ fn of_terms(filter: &Filter, sum: &Sum, greatest: f64) -> f64 {
 /// The error of sums whose row passes are in f32, by blocks, and whose column passes are in f64, compared with those in f64; `None` where
 /// there are no row passes.
 pub(super) fn of_row_pass(filter: &Filter, order: Order, greatest: f64) -> Option<f64> {
-    let (terms, taps): (Vec<(&[f64], &[f64])>, _) = match (order, filter.sum(), filter.separated()) {
-        (Order::BlockPasses, _, Some(factors)) => (vec![factors], Order::TwoPasses),
-        (Order::Terms, Some(sum), _) => {
-            (sum.terms.iter().map(|(row, column)| (&row[..], &column[..])).collect(), Order::Terms)
-        }
+    let taps = match order {
+        Order::BlockPasses if filter.is_separable() => Order::TwoPasses,
+        Order::Terms if filter.sum().is_some() => Order::Terms,
         _ => return None,
     };
+    let terms = filter.products();
     let in_columns = 2.0 * terms.iter().map(|(_, column)| column.len() as f64).sum::<f64>() + 8.0;
     let of_term = |&(row, column): &(&[f64], &[f64])| {
         let down: f64 = column.iter().map(|tap| tap.abs()).sum();
