@@ -102,12 +102,12 @@ unrolled! {
     3: separable_rows_3 ".maxnreg 32", separable_columns_3 ".maxnreg 32";
     5: separable_rows_5 ".maxnreg 32", separable_columns_5 ".maxnreg 32";
     7: separable_rows_7 ".maxnreg 32", separable_columns_7 ".maxnreg 32";
-    9: separable_rows_9 ".maxnreg 40", separable_columns_9 ".maxnreg 64";
-    11: separable_rows_11 ".maxnreg 40", separable_columns_11 ".maxnreg 64";
-    13: separable_rows_13 ".maxnreg 48", separable_columns_13 ".maxnreg 64";
-    15: separable_rows_15 ".maxnreg 48", separable_columns_15 ".maxnreg 64";
-    17: separable_rows_17 ".maxnreg 48", separable_columns_17 ".maxnreg 64";
-    21: separable_rows_21 ".maxnreg 56", separable_columns_21 ".maxnreg 64";
+    9: separable_rows_9 ".maxnreg 40", separable_columns_9 ".maxnreg 32";
+    11: separable_rows_11 ".maxnreg 40", separable_columns_11 ".maxnreg 40";
+    13: separable_rows_13 ".maxnreg 48", separable_columns_13 ".maxnreg 40";
+    15: separable_rows_15 ".maxnreg 48", separable_columns_15 ".maxnreg 40";
+    17: separable_rows_17 ".maxnreg 48", separable_columns_17 ".maxnreg 40";
+    21: separable_rows_21 ".maxnreg 56", separable_columns_21 ".maxnreg 40";
     31: separable_rows_31 ".maxnreg 64", separable_columns_31 ".maxnreg 64";
     51: separable_rows_51 ".maxnreg 96", separable_columns_51 ".maxnreg 64";
 }
