@@ -5,7 +5,7 @@
 use crate::abi::{Epilogue, Pass, Plane};
 use crate::border;
 use crate::device::*;
-use crate::pixel::{F32, U8, in_doubt, load_value, note, store_bits, to_bits};
+use crate::pixel::{F32, U8, U16, high_bits, in_doubt, load_value, note, of_byte, of_half, store_bits, to_bits};
 
 /// No column is too far right: for [`load_tile`].
 pub(crate) const NO_END: i32 = i32::MAX;
@@ -202,6 +202,26 @@ impl Row<'_> {
         self.start.wrapping_add((x as i64 * self.source.plane.pixel as i64) as u64)
     }
 
+    /// N pixels, `apart` columns apart from `x` on. Each type has loads of its own, so that all are under way at once.
+    ///
+    /// # Safety
+    /// The pass describes allocated memory, and the pixels lie in the image.
+    #[inline(always)]
+    pub(crate) unsafe fn pixels_apart<const N: usize>(self, x: i32, apart: i32) -> [f32; N] {
+        let scalar = self.source.plane.scalar;
+        let (at, step) = (self.at(x), apart * self.source.plane.pixel);
+        let high = high_bits();
+        // SAFETY: as the caller promised.
+        unsafe {
+            match scalar {
+                F32 => each_apart(at, step, |at| load(at as *const f32, 0)),
+                U8 => each_apart(at, step, |at| of_byte(load_u8(at), 0, high)),
+                U16 => each_apart(at, step, |at| of_half(U16, load_u16(at), 0, high)),
+                _ => each_apart(at, step, |at| half_to_f32(load_u16(at))),
+            }
+        }
+    }
+
     /// The address of the pixel at `x`, of a source that is plain.
     #[inline(always)]
     pub(crate) fn at_plain(self, x: i32) -> *const f32 {
@@ -219,6 +239,21 @@ impl Row<'_> {
     pub(crate) fn below(self, count: i32) -> Self {
         Self { start: self.start.wrapping_add(plain_offset(self.source.plane, count)), ..self }
     }
+}
+
+/// What `load` finds at N addresses, `step` bytes apart. The step is hidden, or the addresses would be computed once for all types, ahead, and
+/// need a register each.
+#[inline(always)]
+fn each_apart<const N: usize>(start: u64, step: i32, load: impl Fn(u64) -> f32) -> [f32; N] {
+    let (mut at, mut values) = (start, [0.0; N]);
+    let step = opaque(step) as i64 as u64;
+    let mut i = 0;
+    while i < N {
+        values[i] = load(at);
+        at = at.wrapping_add(step);
+        i += 1;
+    }
+    values
 }
 
 /// The next row's pixel in the same column, from a pixel's address.
@@ -437,6 +472,51 @@ impl<'a> Target<'a> {
                     at = at.wrapping_add((apart as i64 * self.pass.dst.row) as u64);
                     i += 1;
                 }
+            }
+        }
+    }
+
+    /// Stores the sums of N pixels in a row, `apart` columns apart from `(x, y)` on, as far as they lie left of column `end`.
+    ///
+    /// # Safety
+    /// They lie in the region, and no other thread stores there.
+    #[inline(always)]
+    pub(crate) unsafe fn write_apart<const N: usize>(&self, (x, y): (i32, i32), apart: i32, end: i32, sums: [f32; N]) {
+        let (scalar, doubts) = (self.pass.dst.scalar, &self.pass.doubts);
+        let values = finished(self.pass, sums);
+        let (mut at, step) = (self.at(x, y), opaque(apart * self.pass.dst.pixel) as i64);
+        // SAFETY: as the caller promised.
+        unsafe {
+            let mut i = 0;
+            if scalar != U8 {
+                while i < N {
+                    if x + apart * (i as i32) < end {
+                        store_bits(scalar, at, to_bits(scalar, values[i]));
+                    }
+                    at = at.wrapping_add(step as u64);
+                    i += 1;
+                }
+                return;
+            }
+            // One bit for each that is in doubt. They are few: noted behind the stores, they hold none up.
+            let mut noted = 0;
+            while i < N {
+                if x + apart * (i as i32) < end {
+                    store_u8(at, to_bits(U8, values[i]));
+                    noted |= (in_doubt(doubts, values[i]) as u32) << i;
+                }
+                at = at.wrapping_add(step as u64);
+                i += 1;
+            }
+            if doubts.list == 0 || noted == 0 {
+                return;
+            }
+            let mut i = opaque(0);
+            while i < N as i32 {
+                if noted >> i & 1 != 0 {
+                    note(self.pass, x + apart * i, y, self.z);
+                }
+                i = opaque(i + 1);
             }
         }
     }

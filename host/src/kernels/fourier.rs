@@ -5,12 +5,12 @@ use gpu_kernels::kernels::fourier::{ENTRIES, Tiled};
 use super::prepared::{Kernel, Prepared, Work};
 use crate::plan::machine::{Machine, Times};
 use crate::plan::problem::Problem;
-use crate::{Variant, spectrum};
+use crate::{Scalar, Variant, spectrum};
 
 pub(super) static FOURIER: Kernel = Kernel {
     variant: Variant::Fourier,
     entries: || {
-        let sizes = ENTRIES.iter().map(|tiled| tiled.entry.name());
+        let sizes = ENTRIES.iter().flat_map(|tiled| [tiled.entry.name(), tiled.stored.name()]);
         sizes.chain([gpu_kernels::kernels::keep::keep_edges.name()]).collect()
     },
     prepare: |problem| {
@@ -19,7 +19,8 @@ pub(super) static FOURIER: Kernel = Kernel {
             let bytes = problem.place.machine().shared_memory;
             return Err(format!("its tile does not fit in the {bytes} bytes of shared memory of a block").into());
         };
-        Ok(Prepared::new(Variant::Fourier, Launch { tiled }))
+        let stored = (problem.source, problem.target, problem.side_by_side) != (Scalar::F32, Scalar::F32, 1);
+        Ok(Prepared::new(Variant::Fourier, Launch { tiled, stored }))
     },
     cost: |problem, machine| {
         // The last of the H100's was timed on an H200 alone.
@@ -27,8 +28,18 @@ pub(super) static FOURIER: Kernel = Kernel {
             h200: &[(1.3, 5.6), (2.7, 9.8), (4.0, 13.1)],
             h100: &[(1.3, 5.87), (1.78, 6.94), (2.7, 9.82), (4.0, 13.1)],
         };
+        // Of windows in parts, whose sums are read again for each; from an H200 alone.
+        const PARTED: Times = Times {
+            h200: &[(10.6, 58.6), (16.0, 65.0), (88.6, 499.0), (154.0, 700.0)],
+            h100: &[(10.6, 58.6), (16.0, 65.0), (88.6, 499.0), (154.0, 700.0)],
+        };
         let size = largest(machine).map_or(128, |tiled| tiled.size);
-        TIMES.on(machine, transformed(problem, size))
+        let work = transformed(problem, size);
+        if in_parts(problem, size) {
+            PARTED.on(machine, work) * (work / 10.6).min(1.0)
+        } else {
+            TIMES.on(machine, work)
+        }
     },
 };
 
@@ -42,9 +53,16 @@ fn transformed(problem: &Problem, size: i32) -> f64 {
     spectrum::work(problem.cols as i32, size) * spectrum::work(problem.rows as i32, size)
 }
 
+/// Whether the window is too large for a tile.
+fn in_parts(problem: &Problem, size: i32) -> bool {
+    [problem.cols, problem.rows].into_iter().any(|taps| spectrum::cut(taps as i32, size).count() > 1)
+}
+
 #[derive(Debug)]
 struct Launch {
     tiled: &'static Tiled,
+    /// Whether pixels or results are not in planes of f32.
+    stored: bool,
 }
 
 impl Work for Launch {
@@ -53,7 +71,8 @@ impl Work for Launch {
         use gpu_kernels::abi::{Doubts, Epilogue, Pass, scalar};
         use gpu_kernels::kernels::fourier::Parts;
 
-        let Tiled { entry, size, block, shared } = *self.tiled;
+        let Tiled { size, block, shared, .. } = *self.tiled;
+        let entry = if self.stored { self.tiled.stored } else { self.tiled.entry };
         let spectra = job.taps.spectra(|filter| numbers(self.tiled, filter))?;
         let (cut, weight) = (spectrum::Cut::new(job.taps.filter(), size), job.taps.filter().weight());
         let slots = stream.gpu().resident_blocks(entry.name(), block.0 * block.1, shared)?;

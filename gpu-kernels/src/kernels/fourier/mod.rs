@@ -14,13 +14,25 @@ kernel! {
     /// `spectra` is the table of twiddle factors, then the spectra.
     fn fourier_128(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
         directive!(".maxntid 32, 16, 1");
-        tiles::correlate::<16>(&pass, &parts, spectra, taps)
+        tiles::correlate::<16, false>(&pass, &parts, spectra, taps)
     }
 
     /// As `fourier_128`, for devices with less shared memory.
     fn fourier_64(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
         directive!(".maxntid 32, 8, 1");
-        tiles::correlate::<8>(&pass, &parts, spectra, taps)
+        tiles::correlate::<8, false>(&pass, &parts, spectra, taps)
+    }
+
+    /// As `fourier_128`, for pixels or results that do not lie in planes of f32.
+    fn fourier_stored_128(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
+        directive!(".maxntid 32, 16, 1");
+        tiles::correlate::<16, true>(&pass, &parts, spectra, taps)
+    }
+
+    /// As `fourier_64`, likewise.
+    fn fourier_stored_64(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
+        directive!(".maxntid 32, 8, 1");
+        tiles::correlate::<8, true>(&pass, &parts, spectra, taps)
     }
 }
 
@@ -54,6 +66,8 @@ host! {
     pub struct Tiled {
         /// What to launch: the pass, the window's parts, twiddle factors and spectra, all taps.
         pub entry: crate::entry::Entry<(Pass, Parts, *const f32, *const f32)>,
+        /// The same for pixels or results that do not lie in planes of f32; it takes the others too, in more time.
+        pub stored: crate::entry::Entry<(Pass, Parts, *const f32, *const f32)>,
         /// Pixels along each side of its tile.
         pub size: i32,
         /// Threads of a block.
@@ -64,8 +78,8 @@ host! {
 
     /// The entries of the Fourier family, the largest tile first.
     pub const ENTRIES: &[Tiled] = &[
-        Tiled { entry: fourier_128, size: Layout::<16>::SIZE, block: (32, 16), shared: Layout::<16>::SHARED },
-        Tiled { entry: fourier_64, size: Layout::<8>::SIZE, block: (32, 8), shared: Layout::<8>::SHARED },
+        Tiled { entry: fourier_128, stored: fourier_stored_128, size: Layout::<16>::SIZE, block: (32, 16), shared: Layout::<16>::SHARED },
+        Tiled { entry: fourier_64, stored: fourier_stored_64, size: Layout::<8>::SIZE, block: (32, 8), shared: Layout::<8>::SHARED },
     ];
 
     impl Tiled {
