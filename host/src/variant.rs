@@ -29,7 +29,7 @@ pub enum Variant {
     DirectConstant,
     /// Pixels from a tile in shared memory.
     DirectShared,
-    /// The window's size known to the compiler.
+    /// The window's size known to the compiler. A window of one row or one column is a pass of the separable kernels, with the same bits.
     DirectUnrolled,
     /// The window slides down the image in registers.
     DirectSliding,

@@ -8,9 +8,11 @@ use gpu_kernels::kernels::direct::{
 };
 
 use super::prepared::{Kernel, Prepared, Work};
+use super::separable::Line;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
-use crate::plan::{machine::Times, problem::Problem};
+use crate::plan::machine::{Machine, Times};
+use crate::plan::problem::Problem;
 use crate::{Variant, Why};
 
 /// The size whose entry reads its taps from memory, because they are too many for parameters.
@@ -47,25 +49,27 @@ pub(super) static SHARED: Kernel = Kernel {
     variant: Variant::DirectShared,
     entries: || vec![direct_shared.name(), direct_shared_buffer.name()],
     prepare: |problem| shared(problem, Variant::DirectShared),
-    cost: |problem, machine| {
-        const TIMES: Times = Times { h200: &[(25.0, 14.1), (289.0, 81.1)], h100: &[(25.0, 14.1), (289.0, 81.1)] };
-        TIMES.on(machine, problem.taps())
-    },
+    cost: of_any_size,
 };
+
+/// The time of the kernels for a window of any size.
+fn of_any_size(problem: &Problem, machine: &Machine) -> f64 {
+    const TIMES: Times =
+        Times { h200: &[(9.0, 10.0), (25.0, 14.1), (289.0, 81.1)], h100: &[(9.0, 10.0), (25.0, 14.1), (289.0, 81.1)] };
+    TIMES.on(machine, problem.taps())
+}
 
 pub(super) static UNROLLED: Kernel = Kernel {
     variant: Variant::DirectUnrolled,
     entries: || {
-        let sizes = UNROLLED_ENTRIES.iter().map(|(_, entry)| entry.name());
+        let sizes = UNROLLED_ENTRIES.iter().map(|(_, entry)| entry.name()).chain(Line::entries());
         sizes.chain([direct_unrolled_51.name(), direct_shared.name(), direct_shared_buffer.name()]).collect()
     },
     prepare: |problem| {
-        let size = |size: i32| problem.cols == size as usize && problem.rows == size as usize;
-        let entry = match UNROLLED_ENTRIES.iter().find(|&&(taps, _)| size(taps)) {
-            Some(&(_, entry)) => Taps::Constant(entry),
-            None if size(UNROLLED_FROM_MEMORY) => Taps::Memory(direct_unrolled_51),
-            None => return shared(problem, Variant::DirectUnrolled),
-        };
+        if let Some(line) = Line::of(problem) {
+            return Ok(Prepared::new(Variant::DirectUnrolled, line));
+        }
+        let Some(entry) = unrolled(problem) else { return shared(problem, Variant::DirectUnrolled) };
         let tile = Some(Tile { bytes: tile_bytes(problem)?, rows: UNROLLED_PIXELS });
         Ok(Prepared::new(Variant::DirectUnrolled, Launch { entry, tile }))
     },
@@ -84,9 +88,21 @@ pub(super) static UNROLLED: Kernel = Kernel {
             // The window of 961 taps was timed on an H200 alone.
             h100: &[(9.0, 4.7), (25.0, 5.6), (49.0, 6.8), (81.0, 8.7), (289.0, 21.5), (961.0, 70.0), (2601.0, 509.0)],
         };
-        TIMES.on(machine, problem.taps())
+        if problem.cols.min(problem.rows) == 1 {
+            return Line::cost(problem.taps(), machine);
+        }
+        if unrolled(problem).is_none() { of_any_size(problem, machine) } else { TIMES.on(machine, problem.taps()) }
     },
 };
+
+/// The entry whose size is the problem's window.
+fn unrolled(problem: &Problem) -> Option<Taps> {
+    let size = |size: i32| problem.cols == size as usize && problem.rows == size as usize;
+    match UNROLLED_ENTRIES.iter().find(|&&(taps, _)| size(taps)) {
+        Some(&(_, entry)) => Some(Taps::Constant(entry)),
+        None => size(UNROLLED_FROM_MEMORY).then_some(Taps::Memory(direct_unrolled_51)),
+    }
+}
 
 /// A variant's launch of `direct_shared`, or of `direct_shared_buffer` if there are too many taps.
 fn shared(problem: &Problem, variant: Variant) -> Result<Prepared, Why> {

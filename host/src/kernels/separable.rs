@@ -1,6 +1,10 @@
 //! The separable family in two passes: launches `gpu-kernels/src/kernels/separable.rs`. The row pass writes scratch memory, the column
 //! pass reads it. For the sum of two terms there are two row passes, and one pass along the columns of both.
+//!
+//! A window of one row or one column is one pass of these from source to destination, and a variant of the direct family.
 
+#[cfg(feature = "gpu")]
+use gpu_kernels::abi::{Doubts, Epilogue, Region};
 use gpu_kernels::abi::{Pass, Plane, Window};
 use gpu_kernels::entry::{Entry, TapsEntry};
 use gpu_kernels::kernels::separable::{
@@ -8,33 +12,25 @@ use gpu_kernels::kernels::separable::{
     rows_shared, separable_columns, separable_columns_summed, separable_rows,
 };
 
+#[cfg(feature = "gpu")]
+use super::prepared::Job;
 use super::prepared::{Kernel, Prepared, Work};
 use crate::Variant;
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
-use crate::plan::machine::Times;
+use crate::plan::machine::{Machine, Times};
+use crate::plan::problem::Problem;
 
 pub(super) static SEPARABLE: Kernel = Kernel {
     variant: Variant::Separable,
-    entries: || {
-        let rows = ROWS.iter().map(|(_, entry)| entry.name());
-        let columns = COLUMNS.iter().map(|(_, entry)| entry.name());
-        let any = [separable_rows.name(), separable_columns.name(), separable_columns_summed.name()];
-        rows.chain(columns).chain(any).collect()
-    },
+    entries: || Line::entries().chain([separable_columns_summed.name()]).collect(),
     prepare: |problem| {
         let terms = problem.terms()?;
-        let known = |taps: &i32, len: usize| *taps as usize == len;
-        let rows = match ROWS.iter().find(|(taps, _)| known(taps, problem.cols)) {
-            Some(&(taps, entry)) => RowPass::Known { taps, entry },
-            None => RowPass::Any(separable_rows),
+        let columns = match problem.sum {
+            Some(_) => ColumnPass::Summed { terms, entry: separable_columns_summed },
+            None => ColumnPass::of(problem.rows),
         };
-        let columns = match COLUMNS.iter().find(|(taps, _)| known(taps, problem.rows)) {
-            _ if problem.sum.is_some() => ColumnPass::Summed { terms, entry: separable_columns_summed },
-            Some(&(taps, entry)) => ColumnPass::Known { taps, entry },
-            None => ColumnPass::Any(separable_columns),
-        };
-        Ok(Prepared::new(Variant::Separable, Launch { rows, columns }))
+        Ok(Prepared::new(Variant::Separable, Launch { rows: RowPass::of(problem.cols), columns }))
     },
     cost: |problem, machine| {
         const TIMES: Times = Times {
@@ -47,21 +43,32 @@ pub(super) static SEPARABLE: Kernel = Kernel {
             h200: &[(18.0, 10.5), (34.0, 12.5), (66.0, 22.0), (130.0, 39.0)],
             h100: &[(18.0, 14.0), (34.0, 17.0), (66.0, 28.0), (130.0, 48.0)],
         };
-        let times = if problem.sum.is_some() { SUMMED } else { TIMES };
+        // Without entries for the number of taps, 4096x4096x3; from an H200 alone.
+        const ANY: Times = Times {
+            h200: &[(12.0, 7.2), (28.0, 8.5), (102.0, 18.0), (402.0, 60.0)],
+            h100: &[(12.0, 8.5), (28.0, 10.0), (102.0, 20.0), (402.0, 66.0)],
+        };
+        let known = matches!(RowPass::of(problem.cols), RowPass::Known { .. })
+            && matches!(ColumnPass::of(problem.rows), ColumnPass::Known { .. });
+        let times = match problem.sum {
+            Some(_) => SUMMED,
+            None if known => TIMES,
+            None => ANY,
+        };
         times.on(machine, problem.pair_taps())
     },
 };
 
 /// An entry of the row pass: one for a fixed number of taps, or the one for any number.
 #[derive(Clone, Copy, Debug)]
-enum RowPass {
+pub(super) enum RowPass {
     Known { taps: i32, entry: TapsEntry<(Pass, Window)> },
     Any(Entry<(Pass, Window, *const f32)>),
 }
 
 /// An entry of the column pass, likewise. The argument after the window is the image before the row pass.
 #[derive(Clone, Copy, Debug)]
-enum ColumnPass {
+pub(super) enum ColumnPass {
     Known {
         taps: i32,
         entry: TapsEntry<(Pass, Window, Plane)>,
@@ -74,6 +81,32 @@ enum ColumnPass {
     },
 }
 
+impl RowPass {
+    fn of(taps: usize) -> Self {
+        match ROWS.iter().find(|(known, _)| *known as usize == taps) {
+            Some(&(taps, entry)) => Self::Known { taps, entry },
+            None => Self::Any(separable_rows),
+        }
+    }
+}
+
+impl ColumnPass {
+    fn of(taps: usize) -> Self {
+        match COLUMNS.iter().find(|(known, _)| *known as usize == taps) {
+            Some(&(taps, entry)) => Self::Known { taps, entry },
+            None => Self::Any(separable_columns),
+        }
+    }
+}
+
+/// The taps of a pass: those of a product, or all of a window that is a line.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy, Debug)]
+enum Of {
+    Term(usize),
+    Line,
+}
+
 #[derive(Debug)]
 struct Launch {
     rows: RowPass,
@@ -83,11 +116,11 @@ struct Launch {
 impl Work for Launch {
     #[cfg(feature = "gpu")]
     fn scratch(&self) -> usize {
-        self.terms() * size_of::<f32>()
+        self.columns.terms() * size_of::<f32>()
     }
 
     #[cfg(feature = "gpu")]
-    fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+    fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
         let (pass, window) = (job.pass, job.window);
         // The intermediate image has the rows that the column pass reads.
         let rows = crate::plan::problem::rows_read(
@@ -96,40 +129,96 @@ impl Work for Launch {
             pass.region.y0 as usize..pass.region.y1 as usize,
             pass.height as usize,
         );
-        // A row that holds the border's value everywhere has its filtered value everywhere.
-        let outside = |term| -> crate::Result<f32> {
-            let taps = &job.taps.row(term)?[..window.cols as usize];
-            Ok(taps.iter().fold(0.0, |sum, &tap: &f32| tap.mul_add(pass.outside, sum)))
-        };
-        let [middle, second] = match self.terms() {
+        let images = match self.columns.terms() {
             1 => [job.scratch::<1>(rows, stream)?[0]; 2],
             _ => job.scratch::<2>(rows, stream)?,
         };
-        for (term, middle) in [middle, second].into_iter().enumerate().take(self.terms()) {
-            self.across(job, term, middle, stream)?;
+        for (term, dst) in images.into_iter().enumerate().take(self.columns.terms()) {
+            let region = Region { y0: dst.first_row, y1: dst.end_row, ..pass.region };
+            let across = Pass { dst, region, epilogue: Epilogue::NONE, point: 0.0, doubts: Doubts::NONE, ..pass };
+            self.rows.launch(job, Of::Term(term), across, stream)?;
         }
-        let down = Pass { src: middle, outside: outside(0)?, ..pass };
-        let shared = match self.columns {
-            ColumnPass::Known { taps, .. } => columns_shared(taps),
-            ColumnPass::Any(_) => columns_shared(TAPS_CHUNK),
-            ColumnPass::Summed { .. } => SUMMED_SHARED,
+        self.columns.launch(job, Of::Term(0), images, stream)
+    }
+}
+
+/// The pass for a window of one row or one column: the direct family's bits, as its taps are added up in order, in one accumulator.
+#[derive(Debug)]
+pub(super) enum Line {
+    Row(RowPass),
+    Column(ColumnPass),
+}
+
+impl Line {
+    /// The pass for a problem, if its window is a line.
+    pub(super) fn of(problem: &Problem) -> Option<Self> {
+        match (problem.cols, problem.rows) {
+            (cols, 1) => Some(Self::Row(RowPass::of(cols))),
+            (1, rows) => Some(Self::Column(ColumnPass::of(rows))),
+            _ => None,
+        }
+    }
+
+    /// The names of all entries for one product.
+    pub(super) fn entries() -> impl Iterator<Item = &'static str> {
+        let rows = ROWS.iter().map(|(_, entry)| entry.name());
+        let columns = COLUMNS.iter().map(|(_, entry)| entry.name());
+        rows.chain(columns).chain([separable_rows.name(), separable_columns.name()])
+    }
+
+    /// Microseconds for a million results of so many taps.
+    pub(super) fn cost(taps: f64, machine: &Machine) -> f64 {
+        // 4096x4096x3, the mean of a row's and a column's; from an H200 alone.
+        const TIMES: Times = Times {
+            h200: &[(3.0, 2.55), (9.0, 2.85), (31.0, 4.45), (101.0, 15.5), (401.0, 59.0)],
+            h100: &[(3.0, 3.1), (9.0, 3.4), (31.0, 5.0), (101.0, 15.4), (401.0, 59.0)],
         };
-        let tile = (COLUMNS_BLOCK.0, COLUMNS_TILE as u32);
-        let grid = Grid::covering(&pass.region, pass.region.x0, tile, COLUMNS_BLOCK).sharing(shared);
+        TIMES.on(machine, taps)
+    }
+}
+
+impl Work for Line {
+    #[cfg(feature = "gpu")]
+    fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+        match self {
+            Self::Row(rows) => {
+                rows.launch(job, Of::Line, super::keep::left_out(job.pass), stream)?;
+                super::keep::restore(job, stream)
+            }
+            Self::Column(columns) => columns.launch(job, Of::Line, [job.pass.src; 2], stream),
+        }
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl RowPass {
+    /// Puts the pass into the stream.
+    fn launch(&self, job: &Job<'_>, of: Of, pass: Pass, stream: &mut Stream) -> crate::Result<()> {
+        let taps = match self {
+            Self::Known { taps, .. } => *taps,
+            Self::Any(_) => TAPS_CHUNK,
+        };
+        let tile = (ROWS_TILE as u32, ROWS_BLOCK.1);
+        let grid =
+            Grid::covering(&pass.region, pass.region.aligned_left(), tile, ROWS_BLOCK).sharing(rows_shared(taps));
         let grid = stream.gpu().fitting(grid, job.planes);
         // SAFETY: block and shared memory are those that the kernel's contract states for so many taps; the pass describes
-        // allocated memory; the column pass finds every row that it reads in scratch, and the image before it where KEEP copies from.
+        // allocated memory, and its destination has a place for all of the region.
         unsafe {
-            match self.columns {
-                ColumnPass::Known { entry, .. } => {
-                    stream.enqueue_with_taps(entry, grid, &(down, window, pass.src), job.taps.column(0)?)
+            match *self {
+                Self::Known { entry, .. } => {
+                    let taps = match of {
+                        Of::Term(term) => job.taps.row(term)?,
+                        Of::Line => job.taps.dense()?,
+                    };
+                    stream.enqueue_with_taps(entry, grid, &(pass, job.window), taps)
                 }
-                ColumnPass::Any(entry) => {
-                    stream.enqueue(entry, grid, &(down, window, pass.src, job.taps.columns_in_memory()?))
-                }
-                ColumnPass::Summed { terms, entry } => {
-                    let (outside, taps) = (outside(terms - 1)?, job.taps.columns_in_memory()?);
-                    stream.enqueue(entry, grid, &(down, window, pass.src, terms as i32, second, outside, taps))
+                Self::Any(entry) => {
+                    let taps = match of {
+                        Of::Term(term) => job.taps.row_in_memory(term)?,
+                        Of::Line => job.taps.dense_in_memory()?,
+                    };
+                    stream.enqueue(entry, grid, &(pass, job.window, taps))
                 }
             }
         }
@@ -137,40 +226,55 @@ impl Work for Launch {
 }
 
 #[cfg(feature = "gpu")]
-impl Launch {
+impl ColumnPass {
     /// How many products of a row and a column are added up.
     fn terms(&self) -> usize {
-        if let ColumnPass::Summed { terms, .. } = self.columns { terms } else { 1 }
+        if let Self::Summed { terms, .. } = *self { terms } else { 1 }
     }
 
-    /// Puts a term's row pass into the stream, for the rows that `middle` has.
-    fn across(
-        &self,
-        job: &super::prepared::Job<'_>,
-        term: usize,
-        middle: Plane,
-        stream: &mut Stream,
-    ) -> crate::Result<()> {
-        use gpu_kernels::abi::{Doubts, Epilogue, Region};
-
+    /// Puts the pass along the columns of these images, one for each term, into the stream.
+    fn launch(&self, job: &Job<'_>, of: Of, [src, second]: [Plane; 2], stream: &mut Stream) -> crate::Result<()> {
         let (pass, window) = (job.pass, job.window);
-        let region = Region { y0: middle.first_row, y1: middle.end_row, ..pass.region };
-        let pass = Pass { dst: middle, region, epilogue: Epilogue::NONE, point: 0.0, doubts: Doubts::NONE, ..pass };
-        let taps = match self.rows {
-            RowPass::Known { taps, .. } => taps,
-            RowPass::Any(_) => TAPS_CHUNK,
+        // A row that holds the border's value everywhere has its filtered value everywhere.
+        let filtered = |term| -> crate::Result<f32> {
+            let taps = &job.taps.row(term)?[..window.cols as usize];
+            Ok(taps.iter().fold(0.0, |sum, &tap: &f32| tap.mul_add(pass.outside, sum)))
         };
-        let tile = (ROWS_TILE as u32, ROWS_BLOCK.1);
-        let grid = Grid::covering(&region, region.aligned_left(), tile, ROWS_BLOCK).sharing(rows_shared(taps));
+        let outside = match of {
+            Of::Term(term) => filtered(term)?,
+            Of::Line => pass.outside,
+        };
+        let down = Pass { src, outside, ..pass };
+        let shared = match self {
+            Self::Known { taps, .. } => columns_shared(*taps),
+            Self::Any(_) => columns_shared(TAPS_CHUNK),
+            Self::Summed { .. } => SUMMED_SHARED,
+        };
+        let tile = (COLUMNS_BLOCK.0, COLUMNS_TILE as u32);
+        let grid = Grid::covering(&pass.region, pass.region.x0, tile, COLUMNS_BLOCK).sharing(shared);
         let grid = stream.gpu().fitting(grid, job.planes);
         // SAFETY: block and shared memory are those that the kernel's contract states for so many taps; the pass describes
-        // allocated memory, and scratch has a place for all of the region.
+        // allocated memory; the column pass finds every row that it reads in the images, and the image before it where KEEP copies from.
         unsafe {
-            match self.rows {
-                RowPass::Known { entry, .. } => {
-                    stream.enqueue_with_taps(entry, grid, &(pass, window), job.taps.row(term)?)
+            match *self {
+                Self::Known { entry, .. } => {
+                    let taps = match of {
+                        Of::Term(term) => job.taps.column(term)?,
+                        Of::Line => job.taps.dense()?,
+                    };
+                    stream.enqueue_with_taps(entry, grid, &(down, window, pass.src), taps)
                 }
-                RowPass::Any(entry) => stream.enqueue(entry, grid, &(pass, window, job.taps.row_in_memory(term)?)),
+                Self::Any(entry) => {
+                    let taps = match of {
+                        Of::Term(_) => job.taps.columns_in_memory()?,
+                        Of::Line => job.taps.dense_in_memory()?,
+                    };
+                    stream.enqueue(entry, grid, &(down, window, pass.src, taps))
+                }
+                Self::Summed { terms, entry } => {
+                    let (outside, taps) = (filtered(terms - 1)?, job.taps.columns_in_memory()?);
+                    stream.enqueue(entry, grid, &(down, window, pass.src, terms as i32, second, outside, taps))
+                }
             }
         }
     }
