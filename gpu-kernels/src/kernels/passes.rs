@@ -7,7 +7,8 @@
 //! Order: taps ascending. With `passes_rows_defined` and `passes_columns_defined` each product and each sum is rounded: this is
 //! what the byte is where a window has more taps than are summed one by one (`host/src/round`). The other two fuse them; results that
 //! this could change go to the pass's list.
-//! The intermediate image is f64, for the region's columns and the rows that the column pass reads.
+//! The intermediate image is f64, for the region's columns and the rows that the column pass reads. `passes_columns_summed` adds up the columns
+//! of one or two, the terms of a sum, and the pixel's own tap times the pixel.
 //! Limits: the destination is bytes; no epilogue. KEEP is left to `keep.rs`.
 
 use crate::abi::{Pass, Window};
@@ -47,6 +48,18 @@ pub struct Middle {
     pub end_row: i32,
 }
 
+/// A column of taps, and the intermediate image that it runs over.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// The image.
+    pub middle: Middle,
+    /// The address of the taps in f64.
+    pub taps: u64,
+    /// What the row pass makes of a row outside the image.
+    pub outside: f64,
+}
+
 impl Middle {
     /// The address of a place in this block's plane.
     #[inline(always)]
@@ -67,15 +80,23 @@ kernel! {
         rows::<true>(&pass, &window, &middle, taps)
     }
 
-    /// The column pass, fused. `taps` are the column's; `outside` is what the row pass makes of a row outside the image, and f64 sums in
-    /// two orders are at most `reordering` apart.
-    fn passes_columns(pass: Pass, window: Window, middle: Middle, taps: u64, outside: f64, reordering: f64) {
-        columns::<false>(&pass, &window, &middle, taps, outside, reordering)
+    /// The column pass, fused. Its sums are at most `reordering` from those that define the bytes.
+    fn passes_columns(pass: Pass, window: Window, column: Column, reordering: f64) {
+        columns::<false, _>(&pass, &window, (&[column], 0.0), reordering)
     }
 
     /// The column pass, each product and each sum rounded.
-    fn passes_columns_defined(pass: Pass, window: Window, middle: Middle, taps: u64, outside: f64, reordering: f64) {
-        columns::<true>(&pass, &window, &middle, taps, outside, reordering)
+    fn passes_columns_defined(pass: Pass, window: Window, column: Column, reordering: f64) {
+        columns::<true, _>(&pass, &window, (&[column], 0.0), reordering)
+    }
+
+    /// The column pass of one term, and of a `second` one if it has taps; `point` is the tap that the pixel has beside them.
+    fn passes_columns_summed(pass: Pass, window: Window, column: Column, second: Column, point: f64, reordering: f64) {
+        if second.taps == 0 {
+            columns::<false, _>(&pass, &window, (&[column], point), reordering)
+        } else {
+            columns::<false, _>(&pass, &window, (&[column, second], point), reordering)
+        }
     }
 }
 
@@ -184,61 +205,43 @@ unsafe fn rows<const DEFINED: bool>(pass: &Pass, window: &Window, middle: &Middl
     }
 }
 
-/// The column pass.
+/// The column pass over one or two columns, whose sums it adds up, and `point` times the pixel.
 ///
 /// # Safety
 /// As for [`rows`], with `window.rows` taps.
 #[inline(always)]
-unsafe fn columns<const DEFINED: bool>(
+unsafe fn columns<const DEFINED: bool, const TERMS: usize>(
     pass: &Pass,
     window: &Window,
-    middle: &Middle,
-    taps: u64,
-    outside: f64,
+    (terms, point): (&[Column; TERMS], f64),
     reordering: f64,
 ) {
-    let (shared, target) = (Shared::dynamic(), Target::new(pass));
+    let target = Target::new(pass);
     let x = pass.region.x0 + block_x() * COLUMNS_TILE.0 as i32 + thread_x();
-    let column = if x < pass.region.x1 { x } else { pass.region.x1 - 1 };
     let mut top = pass.region.y0 + block_y() * COLUMNS_TILE.1 as i32;
     while top < pass.region.y1 {
         let mut sums = [0.0; RESULTS];
-        let mut done = opaque(0);
-        while done < window.rows {
-            let count = if window.rows - done < TAPS_CHUNK { window.rows - done } else { TAPS_CHUNK };
-            // SAFETY: numbers lie in the tile; the whole block meets at the barriers.
-            unsafe {
-                let mut r = thread_y();
-                while r < 64 + count - 1 {
-                    let found = border::resolve(pass.border, top + done - window.anchor_y + r, pass.height);
-                    // Rows that no result needs may not be there.
-                    let value = if found < 0 {
-                        outside
-                    } else if found < middle.first_row || found >= middle.end_row {
-                        0.0
-                    } else {
-                        load_f64(middle.at(column, found))
-                    };
-                    shared.store_f64(2 * (r * 32 + thread_x()), value);
-                    r += BLOCK.1 as i32;
-                }
-                barrier();
-                let first = RESULTS as i32 * thread_y() * 32 + thread_x();
-                add_chunk::<DEFINED>(&mut sums, shared, (first, 32), taps.wrapping_add(8 * done as u64), count);
-                barrier();
-            }
-            done += count;
+        let mut term = 0;
+        while term < TERMS {
+            // SAFETY: as the caller promised; the whole block is here.
+            unsafe { add_column::<DEFINED>(pass, window, &terms[term], (x, top), &mut sums) };
+            term += 1;
         }
         let mut i = 0;
         while i < RESULTS {
             let y = top + RESULTS as i32 * thread_y() + i as i32;
             if x < pass.region.x1 && y < pass.region.y1 {
-                let (byte, distance) = to_byte(sums[i]);
+                let mut sum = sums[i];
+                if point != 0.0 {
+                    // SAFETY: the pixel lies in the region, and so in the image.
+                    sum = fma_f64(point, unsafe { Source::new(pass).pixel_inside(x, y) } as f64, sum);
+                }
+                let (byte, distance) = to_byte(sum);
                 // SAFETY: the place is this thread's.
                 unsafe {
                     store_bits(U8, target.at(x, y), byte);
                     // A NaN may come from the other order alone.
-                    let sure = distance < 0.5 - reordering && !sums[i].is_nan();
+                    let sure = distance < 0.5 - reordering && !sum.is_nan();
                     if !DEFINED && !sure {
                         note(pass, x, y, block_z());
                     }
@@ -247,5 +250,47 @@ unsafe fn columns<const DEFINED: bool>(
             i += 1;
         }
         top += grid_height() * COLUMNS_TILE.1 as i32;
+    }
+}
+
+/// Adds a column's taps to the sums of the thread's results in column `x`, in a tile of rows from `top` on.
+///
+/// # Safety
+/// As for [`columns`].
+#[inline(always)]
+unsafe fn add_column<const DEFINED: bool>(
+    pass: &Pass,
+    window: &Window,
+    Column { middle, taps, outside }: &Column,
+    (x, top): (i32, i32),
+    sums: &mut [f64; RESULTS],
+) {
+    let shared = Shared::dynamic();
+    let column = if x < pass.region.x1 { x } else { pass.region.x1 - 1 };
+    let mut done = opaque(0);
+    while done < window.rows {
+        let count = if window.rows - done < TAPS_CHUNK { window.rows - done } else { TAPS_CHUNK };
+        // SAFETY: numbers lie in the tile; the whole block meets at the barriers.
+        unsafe {
+            let mut r = thread_y();
+            while r < 64 + count - 1 {
+                let found = border::resolve(pass.border, top + done - window.anchor_y + r, pass.height);
+                // Rows that no result needs may not be there.
+                let value = if found < 0 {
+                    *outside
+                } else if found < middle.first_row || found >= middle.end_row {
+                    0.0
+                } else {
+                    load_f64(middle.at(column, found))
+                };
+                shared.store_f64(2 * (r * 32 + thread_x()), value);
+                r += BLOCK.1 as i32;
+            }
+            barrier();
+            let first = RESULTS as i32 * thread_y() * 32 + thread_x();
+            add_chunk::<DEFINED>(sums, shared, (first, 32), taps.wrapping_add(8 * done as u64), count);
+            barrier();
+        }
+        done += count;
     }
 }

@@ -6,7 +6,8 @@
 //! Thread mapping: a block for each segment of the list. If the window is small, a thread computes a result; else a warp does:
 //! each lane sums every 32nd column if the window is a product of a row and a column, else every 32nd tap; then their sums are added.
 //! That order is another one, so where it could change the byte (at ties), the sum is computed again in the order that defines it: by lane 0; in
-//! `settle_ties` the lanes make the products, and lane 0 adds them up. A segment whose places did not suffice has all its pixels computed. At the end its counter is zero again.
+//! `settle_ties` a warp collects 32 such results, and each lane takes one. Of few that are left at the end, it takes one after the other: its lanes
+//! make the products, and lane 0 adds them up. A segment whose places did not suffice has all its pixels computed. At the end its counter is zero again.
 //! Shared memory: a word for the counter, then, for each warp, 96 numbers of 64 bits.
 //! Limits: source and destination are bytes; no epilogue.
 
@@ -80,6 +81,97 @@ struct Place {
     z: i32,
 }
 
+impl Place {
+    /// Where its window begins, and whether that leaves the image.
+    #[inline(always)]
+    fn corner(&self, pass: &Pass, window: &Window) -> ((i32, i32), bool) {
+        let (left, top) = (self.x - window.anchor_x, self.y - window.anchor_y);
+        let leaves = border::leaves(left, window.cols, pass.width) || border::leaves(top, window.rows, pass.height);
+        ((left, top), leaves)
+    }
+}
+
+/// Results that only the sum which defines them can decide, of a warp: lane `n` holds number `n`.
+#[derive(Clone, Copy)]
+struct Ties {
+    mine: Place,
+    count: i32,
+}
+
+impl Ties {
+    const NONE: Self = Self { mine: Place { x: 0, y: 0, z: 0 }, count: 0 };
+
+    /// Takes one more, and settles all when each lane has one.
+    ///
+    /// # Safety
+    /// As for [`settle_one`]; the whole warp calls.
+    #[inline(always)]
+    unsafe fn take(&mut self, pass: &Pass, window: &Window, exact: Exact, place: Place) {
+        if thread_x() == self.count {
+            self.mine = place;
+        }
+        self.count += 1;
+        if self.count == 32 {
+            // SAFETY: as the caller promised.
+            unsafe { define(pass, window, exact, self.mine) };
+            self.count = 0;
+        }
+    }
+
+    /// Settles those that are left.
+    ///
+    /// # Safety
+    /// As for [`Ties::take`].
+    #[inline(always)]
+    unsafe fn settle(&mut self, pass: &Pass, window: &Window, exact: Exact) {
+        // A lane alone waits for memory again and again: about as long as the warp takes for so many.
+        const FEW: i32 = 8;
+        let shared = Shared::dynamic();
+        // SAFETY: as the caller promised; the numbers are the warp's, which meets at each barrier.
+        unsafe {
+            if self.count > FEW {
+                if thread_x() < self.count {
+                    define(pass, window, exact, self.mine);
+                }
+                self.count = 0;
+            }
+            let mut turn = opaque(0);
+            while turn < self.count {
+                warp_barrier();
+                if thread_x() == turn {
+                    let Place { x, y, z } = self.mine;
+                    shared.store(numbers(), f32::from_bits(x as u32));
+                    shared.store(numbers() + 1, f32::from_bits(y as u32));
+                    shared.store(numbers() + 2, f32::from_bits(z as u32));
+                }
+                warp_barrier();
+                let word = |number: i32| shared.load_word(numbers() + number) as i32;
+                let place = Place { x: word(0), y: word(1), z: word(2) };
+                let (corner, leaves) = place.corner(pass, window);
+                let source = Source::of_channel(&pass.src, pass, place.z);
+                let sum = by_definition_together(&source, window, exact, corner, leaves);
+                if thread_x() == 0 {
+                    store(pass, place, to_byte(sum).0);
+                }
+                turn = opaque(turn + 1);
+            }
+        }
+        self.count = 0;
+    }
+}
+
+/// Stores the byte of the sum that defines it, by this thread alone.
+///
+/// # Safety
+/// As for [`settle_one`].
+#[inline(always)]
+unsafe fn define(pass: &Pass, window: &Window, exact: Exact, place: Place) {
+    let source = Source::of_channel(&pass.src, pass, place.z);
+    let (corner, leaves) = place.corner(pass, window);
+    // SAFETY: as the caller promised.
+    unsafe { store(pass, place, to_byte(by_definition(&source, window, exact.taps, corner, leaves)).0) };
+}
+
 /// Goes through the segments of this block.
 ///
 /// # Safety
@@ -91,6 +183,7 @@ unsafe fn segments<const TIES: bool>(pass: &Pass, window: &Window, exact: Exact,
     let alone = window.cols * window.rows <= ALONE;
     let turns = if alone { 32 * block_height() } else { block_height() };
     let turn = if alone { 32 * thread_y() + thread_x() } else { thread_y() };
+    let mut ties = Ties::NONE;
     let mut segment = block_x();
     while segment < Doubts::SEGMENTS {
         // SAFETY: the list has this segment; all threads of the block meet at each barrier.
@@ -108,10 +201,13 @@ unsafe fn segments<const TIES: bool>(pass: &Pass, window: &Window, exact: Exact,
                     let place = next;
                     i += turns as u32;
                     next = noted(&pass.doubts, segment, i, count);
-                    settle_one::<TIES>(pass, window, exact, place, alone);
+                    settle_one::<TIES>(pass, window, exact, place, alone, &mut ties);
                 }
             } else {
-                all::<TIES>(pass, window, exact, segment, planes, (turn, turns), alone);
+                all::<TIES>(pass, window, exact, (segment, planes), (turn, turns), alone, &mut ties);
+            }
+            if TIES {
+                ties.settle(pass, window, exact);
             }
             barrier();
             if count != 0 && thread_x() == 0 && thread_y() == 0 {
@@ -145,10 +241,10 @@ unsafe fn all<const TIES: bool>(
     pass: &Pass,
     window: &Window,
     exact: Exact,
-    segment: i32,
-    planes: i32,
+    (segment, planes): (i32, i32),
     (turn, turns): (i32, i32),
     alone: bool,
+    ties: &mut Ties,
 ) {
     let region = &pass.region;
     let mut z = opaque(0);
@@ -164,7 +260,7 @@ unsafe fn all<const TIES: bool>(
                     let x = 4 * quad + i;
                     if x >= region.x0 && x < region.x1 {
                         // SAFETY: as the caller promised.
-                        unsafe { settle_one::<TIES>(pass, window, exact, Place { x, y, z }, alone) };
+                        unsafe { settle_one::<TIES>(pass, window, exact, Place { x, y, z }, alone, ties) };
                     }
                     i += 1;
                 }
@@ -176,20 +272,25 @@ unsafe fn all<const TIES: bool>(
     }
 }
 
-/// Computes and stores one result: by this thread, or by its whole warp.
+/// Computes and stores one result, by this thread or by its whole warp; or leaves it to `ties`.
 ///
 /// # Safety
 /// As for [`segments`]; if not alone, the whole warp calls for the same place.
 #[inline(always)]
-unsafe fn settle_one<const TIES: bool>(pass: &Pass, window: &Window, exact: Exact, place: Place, alone: bool) {
-    let Place { x, y, z } = place;
-    let (left, top) = (x - window.anchor_x, y - window.anchor_y);
-    let leaves = border::leaves(left, window.cols, pass.width) || border::leaves(top, window.rows, pass.height);
+unsafe fn settle_one<const TIES: bool>(
+    pass: &Pass,
+    window: &Window,
+    exact: Exact,
+    place: Place,
+    alone: bool,
+    ties: &mut Ties,
+) {
+    let ((left, top), leaves) = place.corner(pass, window);
     // What KEEP copies is no sum.
     if leaves && pass.border == border::KEEP {
         return;
     }
-    let source = Source::of_channel(&pass.src, pass, z);
+    let source = Source::of_channel(&pass.src, pass, place.z);
     // SAFETY: as the caller promised.
     unsafe {
         if !alone {
@@ -202,13 +303,14 @@ unsafe fn settle_one<const TIES: bool>(pass: &Pass, window: &Window, exact: Exac
             if !TIES && thread_x() != 0 {
                 return;
             }
-            let (mut byte, distance) = to_byte(estimate);
+            let (byte, distance) = to_byte(estimate);
             // A NaN may come from the other order alone.
             let decided = distance < 0.5 - exact.reordering && !estimate.is_nan();
             if TIES && !decided {
-                byte = to_byte(by_definition_together(&source, window, exact, (left, top), leaves)).0;
+                ties.take(pass, window, exact, place);
+                return;
             }
-            if decided || TIES {
+            if decided {
                 if thread_x() == 0 {
                     store(pass, place, byte);
                 }

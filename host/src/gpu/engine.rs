@@ -206,7 +206,7 @@ impl Engine {
                 None => Doubts::NONE,
             };
             match uncertainty.passes {
-                Some(defined) => passes::launch(&job(part.filtered, doubts), defined, uncertainty.reordering, stream)?,
+                Some(defined) => passes::launch(&job(part.filtered, doubts), defined, uncertainty.in_passes, stream)?,
                 None => prepared.work.launch(&job(counted, doubts), stream)?,
             }
             // Bytes that passes define are never in doubt.

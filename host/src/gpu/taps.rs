@@ -30,7 +30,7 @@ pub(crate) struct TapHomes {
     columns_in_memory: OnceLock<Memory>,
     spectra: OnceLock<Memory>,
     exact: OnceLock<Memory>,
-    exact_pair: OnceLock<Memory>,
+    exact_pairs: OnceLock<Memory>,
     whole: OnceLock<Option<Whole>>,
     whole_pair: OnceLock<Option<WholePair>>,
     /// For 1 to 4 channels side by side, of all taps, and of a row and a column.
@@ -61,7 +61,7 @@ impl TapHomes {
             columns_in_memory: OnceLock::new(),
             spectra: OnceLock::new(),
             exact: OnceLock::new(),
-            exact_pair: OnceLock::new(),
+            exact_pairs: OnceLock::new(),
             whole: OnceLock::new(),
             whole_pair: OnceLock::new(),
             bands: Default::default(),
@@ -154,23 +154,27 @@ impl TapHomes {
         Ok(memory.address())
     }
 
-    /// The addresses of the row's and the column's taps in f64, in the GPU's memory; behind the column's are [`PADDING`] zeros.
+    /// For each product of a row and a column that the filter is, or is the sum of: the addresses of their taps in f64, in the GPU's memory;
+    /// behind the column's are [`PADDING`] zeros.
+    pub(crate) fn exact_pairs_in_memory(&self) -> Result<Vec<(u64, u64)>> {
+        let products = self.filter.products();
+        let taps = |&(row, column): &(&[f64], &[f64])| [row, column, &[0.0; PADDING][..]].concat();
+        let all = || products.iter().flat_map(taps).collect::<Vec<_>>();
+        let memory = once(&self.exact_pairs, || self.gpu.holding(&all(), "uploading taps"))?;
+        let each = 8 * (self.filter.cols() + self.filter.rows() + PADDING) as u64;
+        let starts = (0..products.len() as u64).map(|term| memory.address() + term * each);
+        Ok(starts.map(|start| (start, start + 8 * self.filter.cols() as u64)).collect())
+    }
+
+    /// The addresses for a filter that separates.
     pub(crate) fn exact_pair_in_memory(&self) -> Result<(u64, u64)> {
-        let (row, column) = self.factors()?;
-        let taps = || [row, column, &[0.0; PADDING][..]].concat();
-        let memory = once(&self.exact_pair, || self.gpu.holding(&taps(), "uploading taps"))?;
-        Ok((memory.address(), memory.address() + 8 * row.len() as u64))
+        self.exact_pairs_in_memory()?.first().copied().ok_or_else(no_factors)
     }
 
-    /// What the row's taps make of a row of this value, in f64, taps ascending.
-    pub(crate) fn row_of(&self, value: f32) -> f64 {
-        let row = self.filter.separated().map_or(&[][..], |(row, _)| row);
-        row.iter().fold(0.0, |sum, &tap| sum + tap * f64::from(value))
-    }
-
-    /// The row and the column.
-    fn factors(&self) -> Result<(&[f64], &[f64])> {
-        self.filter.separated().ok_or_else(no_factors)
+    /// What each product's row makes of a row of this value, in f64, taps ascending.
+    pub(crate) fn rows_of(&self, value: f32) -> Vec<f64> {
+        let of = |(row, _): (&[f64], &[f64])| row.iter().fold(0.0, |sum, &tap| sum + tap * f64::from(value));
+        self.filter.products().into_iter().map(of).collect()
     }
 
     /// The address of spectra in the GPU's memory, which `make` computes on the first call. Only one kernel

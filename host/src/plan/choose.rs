@@ -42,8 +42,9 @@ const SETTLE: f64 = 3.0;
 const SETTLE_LINE: f64 = 1.4;
 const SETTLE_TAP: f64 = 8.0;
 
-/// Microseconds for a tap of a million results of two passes in f64 on a GPU. Measured on an H200.
-const WIDE_TAP: f64 = 0.17;
+/// Microseconds for a tap of a million results of two passes in f64 on a GPU, which take so many taps at a time. Measured on an H200.
+const WIDE_TAP: f64 = 0.155;
+const WIDE_TAPS: usize = 64;
 
 /// The CPU's families, each by one of its variants, all of which run the same code there, to choose one by: microseconds for a million
 /// results of f32, by the taps that are taken; for Fourier, by the pixels transformed for each result. So a family depends on the
@@ -134,11 +135,6 @@ impl Problem {
         self.runs(variant).map(|()| variant).map_err(|why| unsupported(variant, &why))
     }
 
-    /// Whether bytes are made of bytes, which are correctly rounded whatever the family.
-    fn makes_bytes(&self) -> bool {
-        (self.source, self.target) == (Scalar::U8, Scalar::U8)
-    }
-
     /// Whether a plan may choose a variant by its time. These rules keep a result's bits independent of which variant is fastest.
     fn rule(&self, variant: Variant) -> Result<(), Why> {
         if matches!(self.place, Place::Cpu { .. }) && self.makes_bytes() {
@@ -157,6 +153,9 @@ impl Problem {
         match variant.family() {
             Family::Fourier if self.cols * self.rows <= DIRECT_TAPS => {
                 Err("up to 17x17 taps the direct family is fast, and more exact".into())
+            }
+            Family::Fourier if self.separable && matches!(self.place, Place::Gpu(_)) => {
+                Err("a row and a column of taps are more exact, and seldom slower".into())
             }
             // On every device, so that bits do not depend on it.
             Family::Direct if self.sum.is_some() => {
@@ -178,12 +177,26 @@ impl Problem {
 
     /// A kernel's own time, by which it is chosen: rounding takes all of them about as long.
     fn rank(&self, kernel: &Kernel) -> Duration {
-        // Kernels without entries of their own for stored pixels read and write them one by one, in about twice the time; as measured
-        // for spectra on an H200.
-        let own = matches!(kernel.variant, Variant::DirectSliding | Variant::SeparableFused)
-            || kernel.variant.takes_bytes_alone();
-        let slower = if own || self.source == Scalar::F32 { 1.0 } else { 2.3 };
-        microseconds(LAUNCH + self.millions() * slower * (kernel.cost)(self, self.place.machine()))
+        // Kernels without entries of their own for stored pixels read and write them one by one; measured on an H200.
+        let slower = match kernel.variant {
+            _ if self.source == Scalar::F32 || kernel.variant.takes_bytes_alone() => 1.0,
+            Variant::DirectSliding | Variant::SeparableFused => 1.0,
+            Variant::Fourier => 1.45,
+            _ => 2.3,
+        };
+        let each = slower * (kernel.cost)(self, self.place.machine());
+        if kernel.variant != Variant::Separable || !self.makes_bytes() {
+            return microseconds(LAUNCH + self.millions() * each);
+        }
+        // Sums of products go by passes in f64, and so do products of many taps.
+        let each = if self.sum.is_some() { self.wide() } else { each.min(self.wide()) };
+        microseconds(2.0 * LAUNCH + self.millions() * each)
+    }
+
+    /// Microseconds for a million results of passes in f64.
+    fn wide(&self) -> f64 {
+        let taps = self.cols.next_multiple_of(WIDE_TAPS) + self.rows.next_multiple_of(WIDE_TAPS);
+        WIDE_TAP * taps as f64 * self.sum.map_or(1.0, |(terms, _)| terms as f64)
     }
 
     /// A kernel's time, and that of rounding.
@@ -197,9 +210,12 @@ impl Problem {
             let parted = if own && self.source != Scalar::F32 { 1.7 } else { 1.0 };
             return self.rank(kernel).mul_f64(parted);
         };
+        if kernel.variant == Variant::Separable && self.sum.is_some() {
+            return self.rank(kernel) + microseconds(SETTLE);
+        }
         let settle = SETTLE + SETTLE_LINE * self.pair_taps().min(200.0);
         if kernel.variant.family() == Family::Separable && rounding.in_f64_on_gpu(self.cols, self.rows) {
-            return microseconds(2.0 * LAUNCH + settle + self.millions() * WIDE_TAP * self.pair_taps());
+            return microseconds(2.0 * LAUNCH + settle + self.millions() * self.wide());
         }
         // Bytes of two channels are parted.
         let parted = if own && self.side_by_side == 2 { 2.0 } else { 1.0 };

@@ -65,13 +65,18 @@ impl Place {
 }
 
 impl Problem {
-    /// How many products of a row and a column a GPU adds up: one if the filter separates. Bytes made of bytes are not summed so there.
+    /// How many products of a row and a column a GPU adds up: one if the filter separates.
     pub(crate) fn terms(&self) -> Result<usize, Why> {
         match self.sum {
             None if self.separable => Ok(1),
-            Some((terms, _)) if (self.source, self.target) != (Scalar::U8, Scalar::U8) => Ok(terms),
+            Some((terms, _)) => Ok(terms),
             _ => Err(Why::NOT_SEPARABLE),
         }
+    }
+
+    /// Whether bytes are made of bytes, which are correctly rounded whatever the family.
+    pub(crate) fn makes_bytes(&self) -> bool {
+        (self.source, self.target) == (Scalar::U8, Scalar::U8)
     }
 
     /// How many taps there are.

@@ -84,8 +84,10 @@ impl Rounding {
 /// Whether two passes in f64 are faster on a GPU than to settle such a share of results, or define the results.
 fn passes_are_better(share: f64, cols: usize, rows: usize) -> bool {
     let (cols, rows) = (cols as f64, rows as f64);
-    // A tap of a result in doubt costs about eight times one of a pass in f32, and a tap of a pass in f64 about twice that.
-    cols * rows > settle::MAX_WINDOW as f64 || 8.0 * share * cols * rows > 1.3 * (cols + rows)
+    // A tap of a result in doubt costs about eight times one of a pass in f32, and a tap of a pass in f64 about twice that; less more, where
+    // a window is too large for the fused kernels.
+    let more = if cols.max(rows) <= 65.0 { 1.3 } else { 0.4 };
+    cols * rows > settle::MAX_WINDOW as f64 || 8.0 * share * cols * rows > more * (cols + rows)
 }
 
 /// What decides a byte on a GPU, where a kernel tests the f32 sums and another one settles what is in doubt.
@@ -102,16 +104,22 @@ pub(crate) struct Uncertainty {
     pub(crate) ties: bool,
     /// Whether two passes in f64 take the place of the f32 sums, and whether they define the bytes.
     pub(crate) passes: Option<bool>,
+    /// How far the passes' sums may be from the sums that define the bytes.
+    pub(crate) in_passes: f64,
 }
 
 #[cfg(feature = "gpu")]
 impl Uncertainty {
     /// No result is in doubt.
-    pub(crate) const NONE: Self = Self { near: None, reordering: 0.0, share: 0.0, ties: false, passes: None };
+    pub(crate) const NONE: Self =
+        Self { near: None, reordering: 0.0, share: 0.0, ties: false, passes: None, in_passes: 0.0 };
 
     /// For a filter's f32 sums over bytes, in this order.
     pub(crate) fn new(filter: &Filter, border: Border, order: Order) -> Self {
         let window = Window::new(filter, border);
+        // Two passes of a sum are those of its terms.
+        let summed = order == Order::TwoPasses && filter.sum().is_some();
+        let order = if summed { Order::Terms } else { order };
         let (error, reordering, tame) = errors(filter, &window, order);
         let doubt = Doubt::<f32>::new(error);
         let near = match error {
@@ -124,8 +132,15 @@ impl Uncertainty {
         let share = (2.0 * error).min(1.0).max(ties);
         let (cols, rows) = (filter.cols(), filter.rows());
         let factors = filter.dense_f64().is_none() && filter.is_separable() && near.is_some();
-        let passes = factors && passes_are_better(share, cols, rows);
-        Self { near, reordering, share, ties: ties > 0.0, passes: passes.then_some(cols * rows > settle::MAX_WINDOW) }
+        let passes = (factors && passes_are_better(share, cols, rows)).then_some(cols * rows > settle::MAX_WINDOW);
+        let ties_often = ties > 0.0;
+        if summed && near.is_some() {
+            let in_passes = reordering + bound::in_f64(filter, order) * greatest(&window);
+            // Of sums in f64, few are in doubt but ties.
+            let share = share.min(0.01).max(ties);
+            return Self { near, reordering, share, ties: ties_often, passes: Some(false), in_passes };
+        }
+        Self { near, reordering, share, ties: ties_often, passes, in_passes: reordering }
     }
 
     /// For the sums of a filter's taps as whole numbers, over bytes and no other value, of which such a share is in doubt.
@@ -135,22 +150,29 @@ impl Uncertainty {
         }
         let ties = ties(filter);
         // Kernels know for themselves which sums are in doubt.
-        Self { near: Some(1.0), reordering: reordering(filter), share: share.max(ties), ties: ties > 0.0, passes: None }
+        let (share, reordering) = (share.max(ties), reordering(filter));
+        Self { near: Some(1.0), reordering, share, ties: ties > 0.0, passes: None, in_passes: 0.0 }
     }
 
     /// Places of each of so many segments of a list for so many results: four times those expected, so that a list is seldom
-    /// too short.
+    /// too short; and for a fifth of the results where sums are often ties, of which pictures of two values and gradients have many more.
     pub(crate) fn places(&self, results: usize, segments: usize) -> u32 {
         const MOST: f64 = 16384.0;
+        const TIES: f64 = 0.2;
         let evenly = results as f64 / segments as f64;
-        (4.0 * self.share * evenly + 64.0).min(evenly + 4.0).min(MOST) as u32
+        let share = if self.ties { (4.0 * self.share).max(TIES) } else { 4.0 * self.share };
+        (share * evenly + 64.0).min(evenly + 4.0).min(MOST) as u32
     }
 }
 
 /// The share of sums over bytes that are exact ties, but for roundings in f64, if sums are spread evenly: where all taps are multiples of
-/// one number, so are the sums, and every so many of them lies on a half.
+/// one number, so are the sums, and every so many of them lies on a half. A single tap has 256 products, of which each is as frequent.
 #[cfg(feature = "gpu")]
 fn ties(filter: &Filter) -> f64 {
+    if let (1, 1, Some([tap])) = (filter.cols(), filter.rows(), filter.dense_f64()) {
+        let on_half = |byte: &u8| ((f64::from(*byte) * tap).fract().abs() - 0.5).abs() < 1e-4;
+        return (0..=u8::MAX).filter(on_half).count() as f64 / 256.0;
+    }
     let unit = filter.unit().unwrap_or(0.0);
     let halves = 0.5 / unit;
     // Taps of f32 are all multiples of a small power of two, which makes no difference.
