@@ -80,8 +80,11 @@ fn groups(variant: Variant) -> Vec<Group> {
         _ => ((251, 125), &[(5, 5), (100, 3)]),
     };
     let sized = sizes.iter().filter(|_| variant.family() != Family::Fourier).map(|&taps| window(taps, taps));
-    let windows: Vec<_> =
-        sized.chain(others.iter().map(|&(cols, rows)| window(cols, rows).anchored(0, rows - 1))).collect();
+    let others = others.iter().map(|&(cols, rows)| window(cols, rows).anchored(0, rows - 1));
+    // Lines, which the passes for rows and for columns take.
+    let lines = sizes.iter().chain(&[4, 300]).filter(|_| variant == Variant::DirectUnrolled);
+    let lines = lines.flat_map(|&taps| [window(taps, 1), window(1, taps).anchored(0, taps / 3)]);
+    let windows: Vec<_> = sized.chain(others).chain(lines).collect();
     let group = |(i, window): (usize, Window)| {
         // The first has pixels to be copied, by a kernel of their own.
         let border = [Border::Keep, Border::Reflect, Border::Constant(-7.25), Border::Wrap][i % 4];
@@ -108,6 +111,23 @@ fn sums(variant: Variant) -> Vec<Window> {
         }
         _ => Vec::new(),
     }
+}
+
+/// For the Fourier family's entries for stored pixels a problem of each type, of which some tiles lie inside the image.
+#[cfg(feature = "gpu")]
+fn spectra() -> Vec<Group> {
+    let kinds = [
+        (Kind::U8, Kind::U8),
+        (Kind::U8, Kind::F32),
+        (Kind::U16, Kind::U16),
+        (Kind::F16, Kind::F16),
+        (Kind::F32, Kind::U8),
+    ];
+    let group = |(i, (input, result)): (usize, (Kind, Kind))| {
+        let problem = Problem::new(640, 150, select::seed(58, i)).channels(1 + 2 * (i % 2)).stored(input, result);
+        Group { window: Window::blur(19, 21, 4300 + i as u64), border: select::BORDERS[i], problems: vec![problem] }
+    };
+    kinds.into_iter().enumerate().map(group).collect()
 }
 
 /// For a variant with entries for stored pixels, two problems for each size: in 8 bits, and in 16 bits, whole numbers and halves by
@@ -199,7 +219,7 @@ fn of_family(name: &str, family: Family) -> Result<(), Failed> {
             Variant::SeparableMatrix => pairs(),
             _ => {
                 suite::check(&format!("{name}, {variant}"), &[OnDevice { variant }], &groups(variant))?;
-                stored(variant)
+                if variant == Variant::Fourier { spectra() } else { stored(variant) }
             }
         };
         if !stored.is_empty() {
@@ -226,6 +246,8 @@ fn shared() -> Result<(), Failed> {
     let passes = [
         one(Window::random_pair(65, 67, 4203), Border::Reflect101, bytes(67, 35, 3).channels(2)),
         one(Window::random_pair(257, 259, 4204).anchored(7, 250), Border::Constant(-3.5), bytes(9, 7, 4).channels(3)),
+        one(Window::preset("unsharp:sigma=9"), Border::Wrap, bytes(67, 70, 6).channels(2)),
+        one(Window::preset("dog:sigma=1,wider=9"), Border::Constant(-3.5), bytes(67, 70, 7).channels(3)),
     ];
     for (variant, groups) in [(Variant::DirectNaive, &groups[..]), (Variant::Separable, &passes)] {
         let product = Product { variant: Some(variant), device: Gpu::DEVICE };
@@ -249,7 +271,11 @@ fn of_studies() -> Result<(), Failed> {
 #[cfg(feature = "gpu")]
 fn launched(entries: impl Iterator<Item = &'static str>) -> Result<(), Failed> {
     // The larger of these that a block has shared memory for stands for both.
-    let one = |entry| if entry == "fourier_64" { "fourier_128" } else { entry };
+    let one = |entry| match entry {
+        "fourier_64" => "fourier_128",
+        "fourier_stored_64" => "fourier_stored_128",
+        entry => entry,
+    };
     let launches = apron::gpu::Gpu::open(0)?.launches();
     let launched: BTreeSet<_> = launches.into_iter().map(|(entry, _)| one(entry)).collect();
     let missing: BTreeSet<_> = entries.map(one).filter(|entry| !launched.contains(entry)).collect();

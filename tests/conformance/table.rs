@@ -10,7 +10,7 @@ use crate::{direct, ladder, separable};
 
 /// The entries that belong to no variant: a plan launches them before, after or instead of any variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 19] = [
+pub(crate) const SHARED: [&str; 20] = [
     "copy_pixels",
     "settle",
     "settle_ties",
@@ -18,6 +18,7 @@ pub(crate) const SHARED: [&str; 19] = [
     "passes_columns",
     "passes_rows_defined",
     "passes_columns_defined",
+    "passes_columns_summed",
     "gradient",
     "gradient_8bit",
     "gradient_16bit",
