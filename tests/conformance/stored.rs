@@ -19,7 +19,7 @@ pub(crate) use self::on_gpu::solve;
 use self::on_gpu::test;
 
 /// The tests' names.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "layouts",
     "strips",
     "constants",
@@ -32,6 +32,7 @@ const NAMES: [&str; 17] = [
     "sums",
     "alpha",
     "ties",
+    "frequent_ties",
     "doubts",
     "wide",
     "overlap",
@@ -87,6 +88,7 @@ mod on_gpu {
             "sums" => sums(name, selection),
             "alpha" => alpha(selection),
             "ties" => rounded(name, &ties(selection)),
+            "frequent_ties" => frequent_ties(name, selection),
             "doubts" => rounded(name, &doubts(selection)),
             "wide" => rounded(name, &wide(selection)),
             "overlap" => overlap(),
@@ -681,6 +683,24 @@ mod on_gpu {
             check(name, &[Some(Variant::Separable)], way, &groups)?;
         }
         Ok(())
+    }
+
+    /// Means of pictures of two values, which are ties in one place of eight: so many that the lanes of a warp take one each, and in the larger
+    /// picture all 32 of them more than once.
+    fn frequent_ties(name: &str, selection: Selection) -> Result<(), Failed> {
+        let sizes: &[(usize, usize)] =
+            if selection == Selection::Full { &[(720, 500), (1900, 1100)] } else { &[(720, 500)] };
+        let problem = |(i, &(width, height)): (usize, &(usize, usize))| {
+            Problem::new(width, height, seed(72, i)).stored(Kind::U8, Kind::U8).data(Data::Extremes)
+        };
+        let problems = sizes.iter().enumerate().map(problem).collect();
+        let window = Window::preset("box:cols=12,rows=10").anchored(0, 9);
+        check(
+            name,
+            &[None, Some(Variant::DirectNaive)],
+            Way::Whole,
+            &[Group { window, border: Border::Wrap, problems }],
+        )
     }
 
     /// Bytes to bytes on the tensor cores: pictures around the size of a tile, whole, in parts, in bands and in batches, with some channels
