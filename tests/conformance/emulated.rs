@@ -81,10 +81,13 @@ fn suite() -> Result<(), Failed> {
         let in_bands = in_bands.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         all.and(in_bands)
     })?;
-    run(&old, "arch=75,multiprocessors=1,pitch=100,", |command| {
-        command.args(["awkward::gpu-memory"]).env("APRON_CONFORMANCE", "small").env("APRON_GRID_ROWS", "1")
-    })?;
-    let launched = std::fs::read_to_string(new)? + &std::fs::read_to_string(old)?;
+    let mut launched = std::fs::read_to_string(new)?;
+    for test in ["awkward::gpu-memory", "entries::fourier::gpu"] {
+        run(&old, "arch=75,multiprocessors=1,pitch=100,", |command| {
+            command.args([test]).env("APRON_CONFORMANCE", "small").env("APRON_GRID_ROWS", "1")
+        })?;
+        launched += &std::fs::read_to_string(&old)?;
+    }
     let launched: BTreeSet<&str> = launched.lines().collect();
     let of_studies = studies::Study::all().flat_map(studies::Study::entries);
     let own = apron::Variant::all().flat_map(apron::Variant::entries);
@@ -126,7 +129,7 @@ const CONTROLS: &[Control] = &[
     Control { sabotage: "missing-barrier:2", grid_rows: Some("1"), test: "separable::awkward::gpu", who: "kernel separable_rows", what: "of shared memory in a race" },
     Control { sabotage: "missing-barrier:2", grid_rows: None, test: "separable::exhaustive::gpu", who: "kernel fused_", what: "of shared memory in a race" },
     Control { sabotage: "missing-barrier:2", grid_rows: None, test: "fourier::exhaustive::gpu", who: "kernel fourier_128", what: "of shared memory in a race" },
-    Control { sabotage: "halo-row", grid_rows: None, test: "direct::awkward::gpu", who: "kernel direct_shared", what: "of shared memory, which nothing wrote" },
+    Control { sabotage: "halo-row", grid_rows: None, test: "entries::direct::gpu", who: "kernel direct_shared", what: "of shared memory, which nothing wrote" },
     Control { sabotage: "halo-row", grid_rows: None, test: "separable::exhaustive::gpu", who: "kernel separable_columns", what: "of shared memory, which nothing wrote" },
     Control { sabotage: "one-pixel", grid_rows: None, test: "direct::exhaustive::gpu", who: "direct-naive on gpu:0", what: "values are wrong" },
     Control { sabotage: "one-pixel", grid_rows: None, test: "separable::exhaustive::gpu", who: "separable on gpu:0", what: "values are wrong" },
