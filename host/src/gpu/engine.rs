@@ -206,11 +206,11 @@ impl Engine {
                 None => Doubts::NONE,
             };
             match uncertainty.passes {
-                Some(defined) => passes::launch(&job(part.filtered, doubts), defined, uncertainty.in_passes, stream)?,
+                Some(in_passes) => passes::launch(&job(part.filtered, doubts), in_passes, stream)?,
                 None => prepared.work.launch(&job(counted, doubts), stream)?,
             }
             // Bytes that passes define are never in doubt.
-            if uncertainty.near.is_some() && uncertainty.passes != Some(true) {
+            if uncertainty.near.is_some() && !uncertainty.passes.is_some_and(|passes| passes.defined) {
                 settle::launch(&job(part.filtered, doubts), uncertainty, stream)?;
             }
             if !takes_pixels || uncertainty.passes.is_some() {

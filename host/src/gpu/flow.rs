@@ -697,8 +697,10 @@ impl Engine {
         let values = shape.row_len();
         let planes = if Self::takes_planes(source, shape.channels) { 4 } else { 0 };
         let uncertainty = self.uncertainty_of(prepared, (source, target))?.clone();
-        let products = self.taps().filter().products().len();
-        let scratch = if uncertainty.passes.is_some() { 8 * products } else { prepared.work.scratch() };
+        let scratch = match uncertainty.passes {
+            Some(_) => 8 * self.taps().filter().products().len(),
+            None => prepared.work.scratch(),
+        };
         let pad = ROW_ALIGNMENT * shape.channels;
         let doubts = move |pixels: usize| match uncertainty.near {
             Some(_) => {

@@ -157,7 +157,7 @@ impl TapHomes {
     /// For each product of a row and a column that the filter is, or is the sum of: the addresses of their taps in f64, in the GPU's memory;
     /// behind the column's are [`PADDING`] zeros.
     pub(crate) fn exact_pairs_in_memory(&self) -> Result<Vec<(u64, u64)>> {
-        let products = self.filter.products();
+        let products = self.products()?;
         let taps = |&(row, column): &(&[f64], &[f64])| [row, column, &[0.0; PADDING][..]].concat();
         let all = || products.iter().flat_map(taps).collect::<Vec<_>>();
         let memory = once(&self.exact_pairs, || self.gpu.holding(&all(), "uploading taps"))?;
@@ -166,9 +166,10 @@ impl TapHomes {
         Ok(starts.map(|start| (start, start + 8 * self.filter.cols() as u64)).collect())
     }
 
-    /// The addresses for a filter that separates.
-    pub(crate) fn exact_pair_in_memory(&self) -> Result<(u64, u64)> {
-        self.exact_pairs_in_memory()?.first().copied().ok_or_else(no_factors)
+    /// The rows and columns whose products the filter is, or is the sum of: one at least.
+    fn products(&self) -> Result<Vec<(&[f64], &[f64])>> {
+        let products = self.filter.products();
+        if products.is_empty() { Err(no_factors()) } else { Ok(products) }
     }
 
     /// What each product's row makes of a row of this value, in f64, taps ascending.
@@ -223,12 +224,9 @@ impl TapHomes {
     fn pairs(&self) -> Result<&Pairs> {
         once(&self.pairs, || {
             let narrow = |taps: &[f64]| taps.iter().map(|&tap| tap as f32).collect::<Vec<_>>();
-            let terms = self.filter.products();
+            let terms = self.products()?;
             let (rows, columns): (Vec<_>, Vec<_>) =
                 terms.into_iter().map(|(row, column)| (narrow(row), narrow(column))).unzip();
-            if rows.is_empty() {
-                return Err(no_factors());
-            }
             let in_turn = |lines: &[Vec<f32>], len: usize| -> Vec<f32> {
                 (0..len).flat_map(|tap| lines.iter().map(move |line| line[tap])).collect()
             };

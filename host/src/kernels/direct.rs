@@ -88,10 +88,11 @@ pub(super) static UNROLLED: Kernel = Kernel {
             // The window of 961 taps was timed on an H200 alone.
             h100: &[(9.0, 4.7), (25.0, 5.6), (49.0, 6.8), (81.0, 8.7), (289.0, 21.5), (961.0, 70.0), (2601.0, 509.0)],
         };
-        if problem.cols.min(problem.rows) == 1 {
-            return Line::cost(problem.taps(), machine);
+        match (Line::of(problem), unrolled(problem)) {
+            (Some(_), _) => Line::cost(problem.taps(), machine),
+            (None, Some(_)) => TIMES.on(machine, problem.taps()),
+            (None, None) => of_any_size(problem, machine),
         }
-        if unrolled(problem).is_none() { of_any_size(problem, machine) } else { TIMES.on(machine, problem.taps()) }
     },
 };
 

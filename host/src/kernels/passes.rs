@@ -10,23 +10,22 @@ use super::prepared::Job;
 use crate::Result;
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::plan::problem::rows_read;
+use crate::round::InPasses;
 
 /// Bytes of scratch for the intermediate image, unless a band of a few rows needs more.
 const SCRATCH: usize = 512 << 20;
 
-/// Puts both passes into the stream, for bands of the region whose intermediate images are not too large. `defined` says whether the passes
-/// define the bytes; if not, their sums are at most `reordering` from those that do, and the pass's list takes what is in doubt.
-pub(crate) fn launch(job: &Job<'_>, defined: bool, reordering: f64, stream: &mut Stream) -> Result<()> {
+/// Puts both passes into the stream, for bands of the region whose intermediate images are not too large. Unless the passes define the bytes, the
+/// pass's list takes what is in doubt.
+pub(crate) fn launch(job: &Job<'_>, InPasses { defined, error }: InPasses, stream: &mut Stream) -> Result<()> {
     let (pass, window) = (super::keep::left_out(job.pass), job.window);
     let region = pass.region;
     let left = region.aligned_left();
     let row = 8 * ((region.x1 - left) as usize).next_multiple_of(16);
+    let (pairs, outside) = (job.taps.exact_pairs_in_memory()?, job.taps.rows_of(pass.outside));
     // Rows that belong to two bands are computed twice: few, if a band has many times the window's.
-    let pairs = job.taps.exact_pairs_in_memory()?;
     let most = (SCRATCH / (row * job.planes as usize * pairs.len())).max(4 * window.rows as usize);
     let band = (most - (window.rows as usize).min(most - 1)).max(1);
-    let outside = job.taps.rows_of(pass.outside);
-    let filter = job.taps.filter();
     for first in (region.y0 as usize..region.y1 as usize).step_by(band) {
         let rows = first..(first + band).min(region.y1 as usize);
         let anchor = (window.anchor_y as usize, window.rows as usize);
@@ -58,14 +57,13 @@ pub(crate) fn launch(job: &Job<'_>, defined: bool, reordering: f64, stream: &mut
             for (term, (taps, _)) in pairs.iter().enumerate() {
                 stream.enqueue(rows_entry, rows_grid, &(across, window, middle(term), *taps))?;
             }
-            match filter.sum() {
+            match job.taps.filter().sum() {
                 Some(sum) => {
-                    let none = Column { taps: 0, ..column(0) };
-                    let second = if pairs.len() > 1 { column(1) } else { none };
-                    let summed = (down, window, column(0), second, sum.point, reordering);
+                    let second = if pairs.len() > 1 { column(1) } else { Column { taps: 0, ..column(0) } };
+                    let summed = (down, window, column(0), second, sum.point, error);
                     stream.enqueue(passes_columns_summed, columns_grid, &summed)?;
                 }
-                None => stream.enqueue(columns_entry, columns_grid, &(down, window, column(0), reordering))?,
+                None => stream.enqueue(columns_entry, columns_grid, &(down, window, column(0), error))?,
             }
         }
     }

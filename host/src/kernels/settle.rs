@@ -13,7 +13,7 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, stream: &mut Stre
     let grid = Grid { blocks: (Doubts::SEGMENTS as u32, 1, 1), block: (BLOCK.0, BLOCK.1, 1), shared: SHARED };
     // Taps that are kept one by one may differ from the product by their own rounding.
     let product = job.taps.filter().dense_f64().is_none();
-    let (row, column) = if product { job.taps.exact_pair_in_memory()? } else { (0, 0) };
+    let (row, column) = if product { job.taps.exact_pairs_in_memory()?[0] } else { (0, 0) };
     let arguments =
         (job.pass, job.window, job.taps.exact_in_memory()?, row, column, uncertainty.reordering, job.planes as i32);
     let entry = if uncertainty.ties { settle_ties } else { settle };

@@ -102,17 +102,24 @@ pub(crate) struct Uncertainty {
     share: f64,
     /// Whether sums are often exact ties, whatever the pixels.
     pub(crate) ties: bool,
-    /// Whether two passes in f64 take the place of the f32 sums, and whether they define the bytes.
-    pub(crate) passes: Option<bool>,
-    /// How far the passes' sums may be from the sums that define the bytes.
-    pub(crate) in_passes: f64,
+    /// The two passes in f64 that take the place of the f32 sums, if they do.
+    pub(crate) passes: Option<InPasses>,
+}
+
+/// What two passes in f64 decide on a GPU.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InPasses {
+    /// Whether their sums define the bytes.
+    pub(crate) defined: bool,
+    /// How far they may be from the sums that do.
+    pub(crate) error: f64,
 }
 
 #[cfg(feature = "gpu")]
 impl Uncertainty {
     /// No result is in doubt.
-    pub(crate) const NONE: Self =
-        Self { near: None, reordering: 0.0, share: 0.0, ties: false, passes: None, in_passes: 0.0 };
+    pub(crate) const NONE: Self = Self { near: None, reordering: 0.0, share: 0.0, ties: false, passes: None };
 
     /// For a filter's f32 sums over bytes, in this order.
     pub(crate) fn new(filter: &Filter, border: Border, order: Order) -> Self {
@@ -131,16 +138,16 @@ impl Uncertainty {
         let ties = ties(filter);
         let share = (2.0 * error).min(1.0).max(ties);
         let (cols, rows) = (filter.cols(), filter.rows());
-        let factors = filter.dense_f64().is_none() && filter.is_separable() && near.is_some();
-        let passes = (factors && passes_are_better(share, cols, rows)).then_some(cols * rows > settle::MAX_WINDOW);
-        let ties_often = ties > 0.0;
-        if summed && near.is_some() {
-            let in_passes = reordering + bound::in_f64(filter, order) * greatest(&window);
-            // Of sums in f64, few are in doubt but ties.
-            let share = share.min(0.01).max(ties);
-            return Self { near, reordering, share, ties: ties_often, passes: Some(false), in_passes };
-        }
-        Self { near, reordering, share, ties: ties_often, passes, in_passes: reordering }
+        let factors = filter.dense_f64().is_none() && filter.is_separable();
+        let in_order = if summed { Order::Terms } else { Order::TwoPasses };
+        let in_passes = near.is_some() && (summed || factors && passes_are_better(share, cols, rows));
+        let passes = in_passes.then(|| InPasses {
+            defined: factors && cols * rows > settle::MAX_WINDOW,
+            error: reordering + bound::in_f64(filter, in_order) * greatest(&window),
+        });
+        // Of a sum's terms in f64, few are in doubt but ties.
+        let share = if summed { share.min(0.01).max(ties) } else { share };
+        Self { near, reordering, share, ties: ties > 0.0, passes }
     }
 
     /// For the sums of a filter's taps as whole numbers, over bytes and no other value, of which such a share is in doubt.
@@ -151,7 +158,7 @@ impl Uncertainty {
         let ties = ties(filter);
         // Kernels know for themselves which sums are in doubt.
         let (share, reordering) = (share.max(ties), reordering(filter));
-        Self { near: Some(1.0), reordering, share, ties: ties > 0.0, passes: None, in_passes: 0.0 }
+        Self { near: Some(1.0), reordering, share, ties: ties > 0.0, passes: None }
     }
 
     /// Places of each of so many segments of a list for so many results: four times those expected, so that a list is seldom
