@@ -15,6 +15,7 @@ macro_rules! kernel {
     ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
         $(#[$attribute])*
         unsafe fn $name($($argument: $type),*) {
+            $crate::device::wait_for_kernels_ahead();
             // SAFETY: the emulator is told to launch what the host's typed launchers launch.
             unsafe { $body }
         }
@@ -306,6 +307,13 @@ pub(crate) fn add_f64(a: f64, b: f64) -> f64 {
 pub(crate) fn fma_f64(a: f64, b: f64, c: f64) -> f64 {
     a.mul_add(b, c)
 }
+
+pub(crate) fn wait_for_kernels_ahead() {
+    machine::here().wait_for_kernels_ahead();
+}
+
+/// Here the next kernel runs when this one has ended.
+pub(crate) fn let_next_kernel_begin() {}
 
 #[track_caller]
 pub(crate) fn copies_commit() {

@@ -588,7 +588,31 @@ exports! {
     ) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         let node = KernelNode { function, grid, block, shared, parameters, extra };
-        prepare(driver, &node).map_or_else(|code| code, |work| in_stream(driver, stream, move || work()))
+        prepare(driver, &node, false).map_or_else(|code| code, |work| in_stream(driver, stream, move || work()))
+    }
+
+    Context fn cuLaunchKernelEx(driver, config: *const LaunchConfig, function: usize, parameters: *const *mut c_void, extra: *const *mut c_void) {
+        const PROGRAMMATIC_STREAM_SERIALIZATION: c_uint = 6;
+        let &LaunchConfig { grid, block, shared, stream, attributes, count } = &*config;
+        let mut early = false;
+        for i in 0..count as usize {
+            let attribute = &*attributes.add(i);
+            if attribute.id != PROGRAMMATIC_STREAM_SERIALIZATION {
+                return driver.refuse("cuLaunchKernelEx", &format!("the emulator has no attribute {}", attribute.id));
+            }
+            early = attribute.value != 0;
+        }
+        let node = KernelNode { function, grid, block, shared, parameters, extra };
+        prepare(driver, &node, early).map_or_else(|code| code, |work| in_stream(driver, stream, move || work()))
+    }
+
+    Context fn cuFuncGetAttribute(driver, value: *mut c_int, attribute: c_int, function: usize) {
+        const PTX_VERSION: c_int = 5;
+        match driver.state().get(function) {
+            Some(Handle::Function { .. }) if attribute == PTX_VERSION => put(value, driver.settings.arch as c_int),
+            Some(Handle::Function { .. }) => INVALID_VALUE,
+            _ => INVALID_HANDLE,
+        }
     }
 
     Context fn cuStreamCreateWithPriority(driver, stream: *mut usize, _flags: c_uint, _priority: c_int) {
@@ -621,7 +645,7 @@ exports! {
         count: usize,
         parameters: *const KernelNode,
     ) {
-        let work = match prepare(driver, &*parameters) {
+        let work = match prepare(driver, &*parameters, false) {
             Ok(work) => work,
             Err(code) => return code,
         };
@@ -825,6 +849,27 @@ fn finish_all_but(driver: &Driver, but: Option<&Arc<Queue>>) {
     queues.iter().for_each(|queue| queue.run(driver));
 }
 
+/// `CUlaunchConfig`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct LaunchConfig {
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    shared: c_uint,
+    stream: usize,
+    attributes: *const LaunchAttribute,
+    count: c_uint,
+}
+
+/// `CUlaunchAttribute` whose value is a number.
+#[repr(C, align(8))]
+struct LaunchAttribute {
+    id: c_uint,
+    padding: [u8; 4],
+    value: c_int,
+    rest: [u8; 60],
+}
+
 /// `CUDA_KERNEL_NODE_PARAMS`, of the first version.
 #[repr(C)]
 struct KernelNode {
@@ -840,7 +885,7 @@ struct KernelNode {
 ///
 /// # Safety
 /// The parameters are those of the kernel.
-unsafe fn prepare(driver: &'static Driver, node: &KernelNode) -> Result<Work, u32> {
+unsafe fn prepare(driver: &'static Driver, node: &KernelNode, early: bool) -> Result<Work, u32> {
     let &KernelNode { grid, block, shared, .. } = node;
     let (entry, most) = match driver.state().get(node.function) {
         Some(&mut Handle::Function { entry, shared }) => (entry, shared),
@@ -875,6 +920,7 @@ unsafe fn prepare(driver: &'static Driver, node: &KernelNode) -> Result<Work, u3
             shared: shared as usize,
             memory: &driver.here().memory,
             asynchronous: driver.settings.arch >= 80,
+            early,
             sabotage: driver.settings.sabotage,
         };
         note(driver, entry.name);

@@ -110,6 +110,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) memory: &'static Memory,
     /// Whether the device has asynchronous copies; else they are done at once.
     pub(crate) asynchronous: bool,
+    /// Whether the kernel may have been launched before those ahead of it had ended, for which its threads must wait.
+    pub(crate) early: bool,
     pub(crate) sabotage: Option<Sabotage>,
 }
 
@@ -199,6 +201,8 @@ struct Thread {
     /// Barriers that it has come to in this block, and stores it has made to device memory.
     barriers: Cell<u32>,
     stores: Cell<u32>,
+    /// Whether it has waited for the kernels ahead.
+    waited: Cell<bool>,
     /// Groups of copies that it has closed.
     groups: Cell<usize>,
     copies: RefCell<VecDeque<InFlight>>,
@@ -274,6 +278,7 @@ impl<'a> Machine<'a> {
             site: Cell::new(nowhere),
             barriers: Cell::default(),
             stores: Cell::default(),
+            waited: Cell::default(),
             groups: Cell::default(),
             copies: RefCell::default(),
             products: Cell::default(),
@@ -335,6 +340,7 @@ impl<'a> Machine<'a> {
         for thread in &self.threads {
             thread.barriers.set(0);
             thread.stores.set(0);
+            thread.waited.set(false);
             thread.groups.set(0);
             thread.copies.borrow_mut().clear();
         }
@@ -536,6 +542,9 @@ impl<'a> Machine<'a> {
     #[inline(always)]
     #[track_caller]
     fn aligned(&self, address: usize, bytes: usize, does: &str) -> usize {
+        if self.launch.early && !self.threads[self.current.get()].waited.get() {
+            self.fault(format!("{does} device memory before it has waited for the kernels ahead"));
+        }
         if !address.is_multiple_of(bytes) {
             self.end(MISALIGNED_ADDRESS, &format!("{does} {bytes} bytes at {address:#x}, no multiple of that"));
         }
@@ -894,6 +903,10 @@ impl<'a> Machine<'a> {
         }
     }
 
+    pub(crate) fn wait_for_kernels_ahead(&self) {
+        self.threads[self.current.get()].waited.set(true);
+    }
+
     pub(crate) fn copies_commit(&self) {
         self.threads[self.current.get()].groups.update(|groups| groups + 1);
     }
@@ -985,14 +998,30 @@ mod tests {
 
     kernel! {
         fn script(steps: *const [Step], at: u64) {
-            for &step in &*steps {
-                match step {
-                    Step::All(act) => act(at),
-                    Step::By(thread, act) if thread_x() == thread => act(at),
-                    Step::By(..) => (),
-                    Step::Warp => warp_barrier(),
-                    Step::Block => barrier(),
-                }
+            follow(steps, at)
+        }
+    }
+
+    // The same, which does not wait for the kernels ahead of it as those of `kernel!` do.
+    inventory::submit! {
+        Entry {
+            name: "hasty",
+            parameters: &[size_of::<*const [Step]>(), size_of::<u64>()],
+            // SAFETY: the launch passes what `script` takes.
+            run: |mut parameters| unsafe { follow(parameters.next(), parameters.next()) },
+        }
+    }
+
+    unsafe fn follow(steps: *const [Step], at: u64) {
+        // SAFETY: the steps are there while the launch runs.
+        for &step in unsafe { &*steps } {
+            match step {
+                Step::All(act) => act(at),
+                Step::By(thread, act) if thread_x() == thread => act(at),
+                Step::By(..) => (),
+                Step::Warp => warp_barrier(),
+                // SAFETY: the emulator checks it.
+                Step::Block => unsafe { barrier() },
             }
         }
     }
@@ -1002,6 +1031,8 @@ mod tests {
         memory: &'static Memory,
         at: u64,
         launches: Cell<u32>,
+        entry: &'static str,
+        early: bool,
         sabotage: Option<Sabotage>,
     }
 
@@ -1014,12 +1045,12 @@ mod tests {
             let at = memory.allocate(bytes).unwrap();
             // SAFETY: the bytes are there.
             unsafe { memory.upload(at, written.as_ptr(), written.len()) }.unwrap();
-            Self { memory, at, launches: Cell::new(0), sabotage: None }
+            Self { memory, at, launches: Cell::new(0), entry: "script", early: false, sabotage: None }
         }
 
         /// Two blocks of two warps do the steps; the finding.
         fn finds(&self, steps: &[Step]) -> String {
-            let entry = Entry::find("script").unwrap();
+            let entry = Entry::find(self.entry).unwrap();
             let (steps, at) = (&raw const *steps, self.at);
             let addresses = [(&raw const steps).cast_mut().cast(), (&raw const at).cast_mut().cast::<c_void>()];
             // SAFETY: they are the script's.
@@ -1034,6 +1065,7 @@ mod tests {
                 shared: SHARED,
                 memory: self.memory,
                 asynchronous: true,
+                early: self.early,
                 sabotage: self.sabotage,
             });
             done.map_or_else(|finding| finding.text, |()| String::new())
@@ -1202,6 +1234,22 @@ mod tests {
         })];
         assert_eq!(device.finds(&alone), "");
         assert_finds(&device, &[alone[0], by!(1, |at| atomic_add(at, 1))], wrote);
+    }
+
+    #[test]
+    fn an_early_kernel_waits_for_those_ahead() {
+        let device = |entry, early| Device { entry, early, ..Device::new(4, &[0; 4]) };
+        let read = by!(0, |at| load(at as usize as *const f32, 0));
+        let store = by!(1, |at| store(at as usize as *mut f32, 0, 1.0));
+        for (step, does) in [(read, "reads"), (store, "writes")] {
+            assert_finds(&device("hasty", true), &[step], &format!("{does} device memory before it has waited"));
+            assert_eq!(device("hasty", false).finds(&[step]), "");
+            assert_eq!(device("script", true).finds(&[step]), "");
+        }
+        // Each thread waits for itself.
+        let wait = by!(0, |_at| wait_for_kernels_ahead());
+        assert_eq!(device("hasty", true).finds(&[wait, read]), "");
+        assert_finds(&device("hasty", true), &[wait, Block, store], "writes device memory before it has waited");
     }
 
     #[test]

@@ -243,12 +243,12 @@ mod survival {
         Scenario { name: "pinned_allocation_fails", settings: "fail=cuMemAllocHost_v2:2:2", run: no_host_memory },
         Scenario {
             name: "launch_refused",
-            settings: "fail=cuLaunchKernel:1:701",
+            settings: "fail=cuLaunchKernelEx:1:701",
             run: || once("too many resources requested for launch"),
         },
         Scenario {
             name: "second_launch_refused",
-            settings: "fail=cuLaunchKernel:2:701",
+            settings: "fail=cuLaunchKernelEx:2:701",
             run: || once("too many resources requested for launch"),
         },
         Scenario {
@@ -286,8 +286,8 @@ mod survival {
             settings: "fail=cuDevicePrimaryCtxRetain:1:46",
             run: || choice::cannot_be_opened_at_once("opening the GPU"),
         },
-        Scenario { name: "auto_lost", settings: "fail=cuLaunchKernel:1:719", run: choice::lost },
-        Scenario { name: "auto_refused_once", settings: "fail=cuLaunchKernel:1:701", run: choice::refused_once },
+        Scenario { name: "auto_lost", settings: "fail=cuLaunchKernelEx:1:719", run: choice::lost },
+        Scenario { name: "auto_refused_once", settings: "fail=cuLaunchKernelEx:1:701", run: choice::refused_once },
         Scenario { name: "auto_too_large", settings: "memory=192KiB", run: choice::too_large },
         Scenario { name: "no_device", settings: "devices=0", run: || absent("finds no device") },
         Scenario { name: "driver_too_old", settings: "driver=9.2", run: || absent("need one for 10.2 or newer") },

@@ -81,7 +81,7 @@ const SPILLS: [(&str, u32); 10] = [
     ("fused_8bit_", 320),
     ("sliding_flat_", 160),
     ("gradient_8bit", 200),
-    ("settle", 160),
+    ("settle", 80),
     ("fourier_stored_", 160),
     ("matrix_", 192),
     ("separable_columns_", 276),

@@ -75,6 +75,7 @@ absent! {
     fn grid_width() -> i32;
     fn grid_height() -> i32;
     fn warp_barrier();
+    fn let_next_kernel_begin();
     fn first_tap() -> usize;
     fn fma(a: f32, b: f32, c: f32) -> f32;
     fn fma_in_place(a: f32, b: f32, c: f32) -> f32;

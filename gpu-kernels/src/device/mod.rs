@@ -44,8 +44,9 @@ macro_rules! asm {
 #[cfg(all(rust_cuda, not(target_arch = "nvptx64")))]
 pub(crate) use asm;
 
-/// Declares kernel entries. Only this macro depends on how a compiler spells an entry. rust-cuda's attribute
-/// replaces the ABI here by the one that its compiler needs.
+/// Declares kernel entries. Each may be launched before the kernels ahead of it in the stream have ended, and first waits for them.
+/// Only this macro depends on how a compiler spells an entry. rust-cuda's attribute replaces the ABI here by the one that its
+/// compiler needs.
 #[cfg(any(target_arch = "nvptx64", rust_cuda))]
 macro_rules! kernel {
     ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
@@ -53,6 +54,7 @@ macro_rules! kernel {
         #[cfg_attr(rust_cuda, cuda_std::kernel)]
         #[cfg_attr(not(rust_cuda), unsafe(no_mangle))]
         pub unsafe extern "ptx-kernel" fn $name($($argument: $type),*) {
+            $crate::device::wait_for_kernels_ahead();
             // SAFETY: the host launches entries through its typed launchers alone, which uphold each kernel's contract.
             unsafe { $body }
         }

@@ -6,6 +6,28 @@ use super::{asm, dynamic_shared};
 /// differently.
 const ASYNC_COPIES: bool = cfg!(any(target_feature = "sm_80", target_feature = "compute_80"));
 
+/// Whether a kernel can be launched before the one ahead of it has ended: from compute capability 9.0 on.
+const EARLY_LAUNCHES: bool = cfg!(any(target_feature = "sm_90", target_feature = "compute_90"));
+
+/// Waits until the kernels ahead of it have ended and what they stored can be read.
+#[inline(always)]
+pub(crate) fn wait_for_kernels_ahead() {
+    if EARLY_LAUNCHES {
+        // SAFETY: waits. It may change memory, so no load is moved ahead of it.
+        unsafe { asm!("griddepcontrol.wait;", options(nostack, preserves_flags)) }
+    }
+}
+
+/// Lets the next kernel, if it is launched early, begin as soon as every block of this one has come so far or ended. It waits for the
+/// rest, and has its places on the multiprocessors meanwhile.
+#[inline(always)]
+pub(crate) fn let_next_kernel_begin() {
+    if EARLY_LAUNCHES {
+        // SAFETY: what the next kernel reads it waits for.
+        unsafe { asm!("griddepcontrol.launch_dependents;", options(nomem, nostack, preserves_flags)) }
+    }
+}
+
 /// As `fma`, but the compiler does not move loads ahead of it, which would take registers and so leave room for fewer
 /// threads.
 #[inline(always)]

@@ -8,8 +8,8 @@
 //! | `direct_shared_buffer` | global memory | tile in shared memory | size known at run time |
 //! | `direct_unrolled_K` | constant bank (51: global memory) | tile in shared memory | K x K, known to the compiler |
 //!
-//! Thread mapping: a thread computes one pixel, `direct_unrolled_K` two, one above the other, so that each row of the tile is
-//! read once for both; the first two take any block shape, the others blocks 32 threads wide. Tile: the block's pixels and
+//! Thread mapping: a thread computes one pixel, `direct_shared` two and `direct_unrolled_K` four, one above the other, so that
+//! each row of the tile is read once for all; the first two take any block shape, the others blocks 32 threads wide. Tile: the block's pixels and
 //! an apron of `cols - 1` columns and `rows - 1` rows, without padding: a warp reads consecutive words, so it has no
 //! bank conflicts.
 //! Order: one accumulator, taps row by row, left to right, fused multiply-add: every entry gives the same bits.
@@ -21,10 +21,14 @@ use crate::device::*;
 use crate::tile::unrolled::by;
 use crate::tile::view::{NO_END, Source, Target, load_tile, one_below};
 
-/// Pixels that a block computes, and its threads if each computes one.
+/// Pixels, and threads, of a block that has no tile.
 pub const BLOCK: (u32, u32) = (32, 8);
-/// Pixels, one above the other, that a thread of the entries in `UNROLLED` computes.
-pub const UNROLLED_PIXELS: u32 = 2;
+/// Pixels of a block that has a tile.
+pub const TILE_BLOCK: (u32, u32) = (32, 16);
+/// Pixels, one above the other, that a thread of `direct_shared` and `direct_shared_buffer` computes.
+pub const SHARED_PIXELS: u32 = 2;
+/// The same of the entries in `UNROLLED`.
+pub const UNROLLED_PIXELS: u32 = 4;
 
 kernel! {
     /// Taps and pixels from global memory.
@@ -39,22 +43,19 @@ kernel! {
 
     /// Taps from the constant bank, pixels from a tile in shared memory.
     fn direct_shared(pass: Pass, window: Window, taps: ConstantTaps) {
-        tiled::<1, _, _>(&pass, &window, window, parameter!(direct_shared, 2, taps))
+        tiled::<{ SHARED_PIXELS as usize }, 2, _, _>(&pass, &window, window, parameter!(direct_shared, 2, taps))
     }
 
     /// As `direct_shared`, for windows with more taps than the constant bank takes.
     fn direct_shared_buffer(pass: Pass, window: Window, taps: *const f32) {
-        tiled::<1, _, _>(&pass, &window, window, Buffer(taps))
+        tiled::<{ SHARED_PIXELS as usize }, 2, _, _>(&pass, &window, window, Buffer(taps))
     }
 
     /// As `direct_shared_buffer`, with the row of taps unrolled.
     fn direct_unrolled_51(pass: Pass, window: Window, taps: *const f32) {
-        tiled::<PER, _, _>(&pass, &window, UnrolledRow::<51>, Buffer(taps))
+        tiled::<{ UNROLLED_PIXELS as usize }, 4, _, _>(&pass, &window, UnrolledRow::<51>, Buffer(taps))
     }
 }
-
-/// Pixels of a thread if the window's size is known.
-const PER: usize = UNROLLED_PIXELS as usize;
 
 /// As `direct_shared`, with the size known to the compiler. Up to 11x11 the whole window is unrolled; beyond, one row of
 /// it, because the code would no longer fit in the instruction cache.
@@ -62,7 +63,7 @@ macro_rules! unrolled {
     ($($name:ident: $extent:ident<$k:literal>;)*) => {
         kernel! {$(
             fn $name(pass: Pass, window: Window, taps: Taps<{ $k * $k }>) {
-                tiled::<PER, _, _>(&pass, &window, $extent::<$k>, parameter!($name, 2, taps))
+                tiled::<{ UNROLLED_PIXELS as usize }, 4, _, _>(&pass, &window, $extent::<$k>, parameter!($name, 2, taps))
             }
         )*}
 
@@ -143,7 +144,7 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
     if x >= pass.region.x1 {
         return;
     }
-    let (source, target) = (Source::new(pass), Target::new(pass));
+    let source = Source::new(pass);
     let left = x - window.anchor_x;
     let mut y = pass.region.y0 + block_y() * block_height() + thread_y();
     while y < pass.region.y1 {
@@ -152,48 +153,50 @@ unsafe fn per_pixel<T: TapSource>(pass: &Pass, window: &Window, taps: T) {
         // SAFETY: the window lies in the image, or `row` resolves coordinates into it; `(x, y)` lies in the region, and
         // `taps` are the window's from row `r` on.
         unsafe {
-            if leaves && pass.border == border::KEEP {
-                target.write_plain(x, y, source.pixel_inside(x, y));
-            } else {
-                let mut sum = 0.0;
-                let mut taps = taps;
-                let mut r = 0;
-                if !leaves && source.is_plain() {
-                    let mut row = source.plain_row(top).at_plain(left);
-                    while r < window.rows {
-                        by::<8>(window.cols, |c| sum = fma(taps.tap(c as usize), load(row, c as usize), sum));
-                        taps = taps.skip(window.cols as usize);
-                        row = one_below(pass, row);
-                        r += 1;
-                    }
-                } else {
-                    // Hidden, so that nothing of the border rule is computed ahead: the loop above wants the registers.
-                    let pass = &Pass { width: opaque(pass.width), height: opaque(pass.height), ..*pass };
-                    let source = Source::new(pass);
-                    while r < window.rows {
-                        let row = source.row(top + r);
-                        let mut c = 0;
-                        while c < window.cols {
-                            sum = fma(taps.tap(c as usize), row.pixel(left + c), sum);
-                            c += 1;
-                        }
-                        taps = taps.skip(window.cols as usize);
-                        r += 1;
-                    }
+            let (mut sum, mut taps, mut r) = (0.0, taps, 0);
+            if !leaves && source.is_plain() {
+                let mut row = source.plain_row(top).at_plain(left);
+                while r < window.rows {
+                    by::<8>(window.cols, |c| sum = fma(taps.tap(c as usize), load(row, c as usize), sum));
+                    taps = taps.skip(window.cols as usize);
+                    row = one_below(pass, row);
+                    r += 1;
                 }
-                target.write(x, y, sum);
+                Target::late(pass).write(x, y, sum);
+            } else if leaves && opaque(pass.border as i32) as u32 == border::KEEP {
+                Target::late(pass).write_plain(x, y, source.pixel_inside(x, y));
+            } else {
+                // Hidden, so that nothing of the border rule is computed ahead: the loop above wants the registers.
+                let pass = &Pass { width: opaque(pass.width), height: opaque(pass.height), ..*pass };
+                let source = Source::new(pass);
+                while r < window.rows {
+                    let row = source.row(top + r);
+                    let mut c = 0;
+                    while c < window.cols {
+                        sum = fma(taps.tap(c as usize), row.pixel(left + c), sum);
+                        c += 1;
+                    }
+                    taps = taps.skip(window.cols as usize);
+                    r += 1;
+                }
+                Target::late(pass).write(x, y, sum);
             }
         }
         y += grid_height() * block_height();
     }
 }
 
-/// PER (1 or 2) pixels a thread, one above the other, their neighbours from a tile that the block has loaded together.
+/// PER pixels a thread, one above the other, their neighbours from a tile that the block has loaded together, each thread with BATCH loads under way at a time.
 ///
 /// # Safety
 /// As for [`per_pixel`]; `extent` agrees with `window`, and the launch reserved the tile's bytes of shared memory.
 #[inline(always)]
-unsafe fn tiled<const PER: usize, E: Extent, T: TapSource>(pass: &Pass, window: &Window, extent: E, taps: T) {
+unsafe fn tiled<const PER: usize, const BATCH: usize, E: Extent, T: TapSource>(
+    pass: &Pass,
+    window: &Window,
+    extent: E,
+    taps: T,
+) {
     let tile = Shared::dynamic();
     let block_rows = PER as i32 * block_height();
     let tile_width = BLOCK.0 as i32 + extent.cols() - 1;
@@ -206,7 +209,7 @@ unsafe fn tiled<const PER: usize, E: Extent, T: TapSource>(pass: &Pass, window: 
         // SAFETY: tile indices stay below its width times its height; all threads of a block share `block_top`, so they
         // meet at the same barriers; writes are guarded by the region.
         unsafe {
-            load_tile::<2>(
+            load_tile::<BATCH>(
                 pass,
                 (tile, 0),
                 tile_width,
@@ -258,24 +261,28 @@ impl<E: Extent, T: TapSource> Pixels<E, T> {
     /// The sums of PER pixels, one above the other: a row of the tile is read once for both.
     ///
     /// # Safety
-    /// The tile and the taps can be read; with two pixels, the window has at least two rows.
+    /// The tile and the taps can be read; the window has at least PER - 1 rows.
     #[inline(always)]
     unsafe fn sums<const PER: usize>(&self) -> [f32; PER] {
-        const { assert!(PER == 1 || PER == 2) }
         let mut sums = [0.0; PER];
-        let mut row = 0;
-        // SAFETY: pixel `p` takes rows `p` to `p + rows - 1`.
+        let (rows, last) = (self.extent.rows(), PER as i32 - 1);
+        // Row `r` lies in the windows of those pixels `p` for which `p <= r < p + rows`: at first of the upper ones, at last of the lower.
+        // SAFETY: it does.
         unsafe {
-            if PER == 2 {
-                self.add(&mut sums, 0, 0..1);
-                row = 1;
+            let mut row = 0;
+            while row < last {
+                self.add(&mut sums, row, 0..row as usize + 1);
+                row += 1;
             }
-            while row < self.extent.rows() {
+            while row < rows {
                 self.add(&mut sums, row, 0..PER);
                 row += 1;
             }
-            if PER == 2 {
-                self.add(&mut sums, row, 1..2);
+            let mut first = 1;
+            while first < PER {
+                self.add(&mut sums, row, first..PER);
+                row += 1;
+                first += 1;
             }
         }
         sums

@@ -22,6 +22,7 @@ macro_rules! flat {
         kernel! {$($(
             fn $name(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ $count($k) }>) {
                 directive!($limit);
+                let_next_kernel_begin();
                 let step = $step(parameter!($name, 4, taps));
                 slide_flat::<$k, $c, VALUES, { words($k, $c, VALUES) }, $floats, _>(&pass, anchor_y, rows, filtered, step)
             }

@@ -80,6 +80,7 @@ macro_rules! unrolled {
         kernel! {$(
             fn $rows(pass: Pass, window: Window, taps: Taps<$taps>) {
                 directive!($rows_limit);
+                let_next_kernel_begin();
                 rows_unrolled::<$taps, _>(&pass, &window, parameter!($rows, 2, taps))
             }
             fn $columns(pass: Pass, window: Window, original: Plane, taps: Taps<$taps>) {

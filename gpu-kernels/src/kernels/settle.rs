@@ -25,6 +25,8 @@ const NUMBERS: i32 = 32 * PRODUCTS as i32;
 pub const SHARED: u32 = 8 + 8 * NUMBERS as u32 * BLOCK.1;
 /// The most taps for which a thread computes a result by itself.
 const ALONE: i32 = 81;
+/// So few results of a segment are computed by a warp each all the same: the sooner is each done.
+const FEW: u32 = 16;
 
 kernel! {
     /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row; `row` and `column` those
@@ -179,10 +181,6 @@ unsafe fn define(pass: &Pass, window: &Window, exact: Exact, place: Place) {
 #[inline(always)]
 unsafe fn segments<const TIES: bool>(pass: &Pass, window: &Window, exact: Exact, planes: i32) {
     let shared = Shared::dynamic();
-    // Whether each thread takes a result, or each warp; so many take turns.
-    let alone = window.cols * window.rows <= ALONE;
-    let turns = if alone { 32 * block_height() } else { block_height() };
-    let turn = if alone { 32 * thread_y() + thread_x() } else { thread_y() };
     let mut ties = Ties::NONE;
     let mut segment = block_x();
     while segment < Doubts::SEGMENTS {
@@ -194,6 +192,10 @@ unsafe fn segments<const TIES: bool>(pass: &Pass, window: &Window, exact: Exact,
             }
             barrier();
             let count = shared.load_word(0);
+            // Whether each thread takes a result, or each warp; so many take turns.
+            let alone = window.cols * window.rows <= ALONE && count > FEW;
+            let turns = if alone { 32 * block_height() } else { block_height() };
+            let turn = if alone { 32 * thread_y() + thread_x() } else { thread_y() };
             if count <= pass.doubts.capacity {
                 let mut i = turn as u32;
                 let mut next = noted(&pass.doubts, segment, i, count);

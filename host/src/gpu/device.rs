@@ -43,10 +43,22 @@ pub(super) type Key = (&'static str, usize);
 /// A set of kernels, for all tiers.
 type Set = &'static [Tier];
 
+/// The architecture from which on apron's kernels are compiled to wait for those ahead of them, and how they do it.
+const WAITING: u32 = 90;
+const WAIT: &str = "griddepcontrol.wait";
+
+/// A kernel to launch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kernel {
+    pub(super) function: Function,
+    /// Whether it waits for the kernels ahead of it before it touches memory.
+    pub(super) waits: bool,
+}
+
 /// A kernel that the driver has loaded.
 #[derive(Clone, Copy, Debug)]
 struct Loaded {
-    function: Function,
+    kernel: Kernel,
     from: Option<&'static Kernels>,
     time: Duration,
     launches: u64,
@@ -209,19 +221,19 @@ impl Gpu {
     }
 
     /// The kernel of this name, loaded on first use, for a launch, which is counted.
-    pub(super) fn function_to_launch(&self, entry: &'static str) -> Result<Function> {
-        self.find(embedded::embedded(), entry, 1).map(|(_, function)| function)
+    pub(super) fn kernel_to_launch(&self, entry: &'static str) -> Result<Kernel> {
+        self.find(embedded::embedded(), entry, 1).map(|(_, kernel)| kernel)
     }
 
     /// A kernel of a set, loaded on first use, and its key; adds `launches` to its count.
-    pub(super) fn find(&self, set: Set, entry: &'static str, launches: u64) -> Result<(Key, Function)> {
+    pub(super) fn find(&self, set: Set, entry: &'static str, launches: u64) -> Result<(Key, Kernel)> {
         // A file's kernels replace apron's own.
         let given = embedded::instead_of(entry).filter(|_| std::ptr::eq(set, embedded::embedded()));
         let key = key(entry, set, given);
         let mut functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(loaded) = functions.get_mut(&key) {
             loaded.launches += launches;
-            return Ok((key, loaded.function));
+            return Ok((key, loaded.kernel));
         }
         self.enter()?;
         let start = Instant::now();
@@ -229,8 +241,14 @@ impl Gpu {
             Some(kernels) => self.load_given(entry, kernels)?,
             None => self.load_from(set, entry)?,
         };
-        functions.insert(key, Loaded { function, from: given, time: start.elapsed(), launches });
-        Ok((key, function))
+        let asked = function.attribute(FunctionAttribute::PtxVersion);
+        let arch = asked.map_err(|error| self.error("asking what a kernel was compiled for", error))?;
+        // Of a file, another version's source may not wait.
+        let waits =
+            arch >= WAITING && given.is_none_or(|kernels| kernels.ptx(entry).is_some_and(|ptx| ptx.contains(WAIT)));
+        let kernel = Kernel { function, waits };
+        functions.insert(key, Loaded { kernel, from: given, time: start.elapsed(), launches });
+        Ok((key, kernel))
     }
 
     /// Counts a launch of a kernel that is loaded already.
@@ -258,7 +276,7 @@ impl Gpu {
 
     /// How many blocks of a kernel the whole GPU runs at a time.
     pub(crate) fn resident_blocks(&self, entry: &'static str, threads: u32, shared: u32) -> Result<u64> {
-        let (key, function) = self.find(embedded::embedded(), entry, 0)?;
+        let (key, Kernel { function, .. }) = self.find(embedded::embedded(), entry, 0)?;
         let key = (key, threads, shared);
         let resident = || self.inner.resident.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&blocks) = resident().get(&key) {
@@ -284,8 +302,8 @@ impl Gpu {
             Ok(LoadedKernel {
                 entry,
                 from: loaded.from,
-                registers: loaded.function.attribute(FunctionAttribute::NumRegs)?,
-                local: loaded.function.attribute(FunctionAttribute::LocalSizeBytes)?,
+                registers: loaded.kernel.function.attribute(FunctionAttribute::NumRegs)?,
+                local: loaded.kernel.function.attribute(FunctionAttribute::LocalSizeBytes)?,
                 time: loaded.time,
             })
         };

@@ -14,7 +14,6 @@ use crate::image::{Scalar, Shape};
 use crate::kernels::matrix::Whole;
 use crate::kernels::prepared::{Job, Prepared};
 use crate::kernels::separable_matrix::WholePair;
-use crate::kernels::whole::Numbers;
 use crate::kernels::{keep, passes, settle};
 use crate::plan::problem::rows_read;
 use crate::plan::schedule::Limits;
@@ -90,11 +89,6 @@ impl Engine {
 
     pub(super) fn taps(&self) -> &TapHomes {
         &self.taps
-    }
-
-    /// What kernels that take whole numbers depend on.
-    pub(crate) fn numbers(&self) -> Numbers {
-        Numbers { window: self.taps.whole().map(Whole::digits), pair: self.taps.whole_pair().map(WholePair::share) }
     }
 
     /// What a run may take.

@@ -6,7 +6,7 @@ use gpu_kernels::abi::Region;
 use gpu_kernels::entry::{Entry, TapsEntry};
 use kernel_builder::Tier;
 
-use super::device::{Gpu, Key};
+use super::device::{Gpu, Kernel, Key};
 use super::driver;
 use super::stream::Stream;
 use crate::{Error, Result};
@@ -114,8 +114,8 @@ impl Gpu {
     /// # Errors
     /// [`crate::Error::Driver`] if the set has no such entry, or none for this GPU and its driver; driver errors.
     pub fn load(&self, kernels: &'static [Tier], entry: &'static str) -> Result<Function> {
-        let (key, function) = self.find(kernels, entry, 0)?;
-        Ok(Function { gpu: self.clone(), key, function })
+        let (key, kernel) = self.find(kernels, entry, 0)?;
+        Ok(Function { gpu: self.clone(), key, function: kernel.function })
     }
 }
 
@@ -137,7 +137,7 @@ impl Stream {
         self.gpu.enter()?;
         self.gpu.count_launch(function.key);
         // SAFETY: by the caller's promise.
-        unsafe { self.put(function.function, grid, arguments) }
+        unsafe { self.put(Kernel { function: function.function, waits: false }, grid, arguments) }
     }
 
     /// Puts one of apron's own kernels into the stream.
@@ -146,9 +146,9 @@ impl Stream {
     /// The grid is one that the kernel's contract allows, and memory is as for [`Stream::launch`]. The compiler checks the types of
     /// the arguments.
     pub(crate) unsafe fn enqueue<A: Arguments>(&mut self, entry: Entry<A>, grid: Grid, arguments: &A) -> Result<()> {
-        let function = self.gpu.function_to_launch(entry.name())?;
+        let kernel = self.gpu.kernel_to_launch(entry.name())?;
         // SAFETY: as the caller promised; a tuple's values have the sizes that the entry was declared with.
-        unsafe { self.put(function, grid, &arguments.pointers()) }
+        unsafe { self.put(kernel, grid, &arguments.pointers()) }
     }
 
     /// As [`Stream::enqueue`], for an entry that takes taps by value after the other arguments: the first of `taps`.
@@ -166,20 +166,21 @@ impl Stream {
             let message = format!("{entry:?} takes {} taps, there are {}", entry.taps(), taps.len());
             return Err(Error::Driver { call: "launching a kernel", message });
         }
-        let function = self.gpu.function_to_launch(entry.name())?;
+        let kernel = self.gpu.kernel_to_launch(entry.name())?;
         let mut pointers = arguments.pointers();
         pointers.push(taps.as_ptr().cast());
         // SAFETY: as for `enqueue`, and there are as many taps as the entry takes.
-        unsafe { self.put(function, grid, &pointers) }
+        unsafe { self.put(kernel, grid, &pointers) }
     }
 
-    /// Puts a kernel of this GPU, which is current, into the stream, or into what is recorded instead.
+    /// Puts a kernel of this GPU, which is current, into the stream, or into what is recorded instead. One that waits for the kernels ahead of
+    /// it in the stream may begin before they have ended.
     ///
     /// # Safety
     /// As for [`Stream::launch`].
     unsafe fn put(
         &mut self,
-        function: driver::Function,
+        Kernel { function, waits }: Kernel,
         Grid { blocks, block, shared }: Grid,
         arguments: &[*const c_void],
     ) -> Result<()> {
@@ -188,6 +189,7 @@ impl Stream {
         // returns.
         let status = unsafe {
             match &mut self.recording {
+                None if waits => self.queue.launch_early(function, blocks, block, shared, &mut pointers),
                 None => self.queue.launch(function, blocks, block, shared, &mut pointers),
                 Some(recording) => recording.add(function, blocks, block, shared, &mut pointers),
             }

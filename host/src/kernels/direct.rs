@@ -3,8 +3,8 @@
 use gpu_kernels::abi::{MAX_CONSTANT_TAPS, Pass, Window};
 use gpu_kernels::entry::{Entry, TapsEntry};
 use gpu_kernels::kernels::direct::{
-    BLOCK, UNROLLED as UNROLLED_ENTRIES, UNROLLED_PIXELS, direct_constant, direct_naive, direct_shared,
-    direct_shared_buffer, direct_unrolled_51,
+    BLOCK, SHARED_PIXELS, TILE_BLOCK, UNROLLED as UNROLLED_ENTRIES, UNROLLED_PIXELS, direct_constant, direct_naive,
+    direct_shared, direct_shared_buffer, direct_unrolled_51,
 };
 
 use super::prepared::{Kernel, Prepared, Work};
@@ -21,9 +21,12 @@ const UNROLLED_FROM_MEMORY: i32 = 51;
 pub(super) static NAIVE: Kernel = Kernel {
     variant: Variant::DirectNaive,
     entries: || vec![direct_naive.name()],
-    prepare: |_| Ok(Prepared::new(Variant::DirectNaive, Launch { entry: Taps::Memory(direct_naive), tile: None })),
+    prepare: |_| Ok(Prepared::new(Variant::DirectNaive, Launch::without_tile(Taps::Memory(direct_naive)))),
     cost: |problem, machine| {
-        const TIMES: Times = Times { h200: &[(25.0, 12.9), (289.0, 104.8)], h100: &[(25.0, 12.8), (289.0, 104.8)] };
+        const TIMES: Times = Times {
+            h200: &[(9.0, 9.2), (25.0, 12.7), (289.0, 107.5)],
+            h100: &[(9.0, 9.2), (25.0, 12.7), (289.0, 107.5)],
+        };
         TIMES.on(machine, problem.taps())
     },
 };
@@ -37,7 +40,7 @@ pub(super) static CONSTANT: Kernel = Kernel {
             return Err(format!("{taps} taps, the constant bank takes {MAX_CONSTANT_TAPS}").into());
         }
         let entry = Taps::Constant(direct_constant.with_taps());
-        Ok(Prepared::new(Variant::DirectConstant, Launch { entry, tile: None }))
+        Ok(Prepared::new(Variant::DirectConstant, Launch::without_tile(entry)))
     },
     cost: |problem, machine| {
         const TIMES: Times = Times { h200: &[(25.0, 12.9), (289.0, 104.7)], h100: &[(25.0, 12.9), (289.0, 104.8)] };
@@ -54,8 +57,11 @@ pub(super) static SHARED: Kernel = Kernel {
 
 /// The time of the kernels for a window of any size.
 fn of_any_size(problem: &Problem, machine: &Machine) -> f64 {
-    const TIMES: Times =
-        Times { h200: &[(9.0, 10.0), (25.0, 14.1), (289.0, 81.1)], h100: &[(9.0, 10.0), (25.0, 14.1), (289.0, 81.1)] };
+    const TIMES: Times = Times {
+        h200: &[(9.0, 6.7), (25.0, 9.6), (49.0, 14.2), (121.0, 31.6), (289.0, 72.5), (2601.0, 513.0)],
+        // From an H200 alone.
+        h100: &[(9.0, 6.7), (25.0, 9.6), (49.0, 14.2), (121.0, 31.6), (289.0, 72.5), (2601.0, 513.0)],
+    };
     TIMES.on(machine, problem.taps())
 }
 
@@ -70,23 +76,23 @@ pub(super) static UNROLLED: Kernel = Kernel {
             return Ok(Prepared::new(Variant::DirectUnrolled, line));
         }
         let Some(entry) = unrolled(problem) else { return shared(problem, Variant::DirectUnrolled) };
-        let tile = Some(Tile { bytes: tile_bytes(problem)?, rows: UNROLLED_PIXELS });
-        Ok(Prepared::new(Variant::DirectUnrolled, Launch { entry, tile }))
+        let launch = Launch::with_tile(entry, UNROLLED_PIXELS, problem)?;
+        Ok(Prepared::new(Variant::DirectUnrolled, launch))
     },
     cost: |problem, machine| {
         const TIMES: Times = Times {
             h200: &[
-                (9.0, 4.4),
-                (25.0, 5.3),
-                (49.0, 6.7),
-                (81.0, 8.7),
-                (121.0, 11.0),
-                (289.0, 21.5),
-                (961.0, 70.0),
-                (2601.0, 508.0),
+                (9.0, 3.5),
+                (25.0, 4.3),
+                (49.0, 5.3),
+                (81.0, 6.5),
+                (121.0, 8.2),
+                (289.0, 15.9),
+                (961.0, 52.0),
+                (2601.0, 420.0),
             ],
-            // The window of 961 taps was timed on an H200 alone.
-            h100: &[(9.0, 4.7), (25.0, 5.6), (49.0, 6.8), (81.0, 8.7), (289.0, 21.5), (961.0, 70.0), (2601.0, 509.0)],
+            // With two pixels a thread an H100 took as long from 81 taps on, and 2 to 7 % longer below; with four, timed on an H200 alone.
+            h100: &[(9.0, 3.8), (25.0, 4.6), (49.0, 5.4), (81.0, 6.5), (289.0, 15.9), (961.0, 52.0), (2601.0, 420.0)],
         };
         match (Line::of(problem), unrolled(problem)) {
             (Some(_), _) => Line::cost(problem.taps(), machine),
@@ -109,14 +115,7 @@ fn unrolled(problem: &Problem) -> Option<Taps> {
 fn shared(problem: &Problem, variant: Variant) -> Result<Prepared, Why> {
     let constant = problem.cols * problem.rows <= MAX_CONSTANT_TAPS;
     let entry = if constant { Taps::Constant(direct_shared.with_taps()) } else { Taps::Memory(direct_shared_buffer) };
-    Ok(Prepared::new(variant, Launch { entry, tile: Some(Tile { bytes: tile_bytes(problem)?, rows: 1 }) }))
-}
-
-/// Bytes of a block's pixels and their apron, which must fit in shared memory.
-fn tile_bytes(problem: &Problem) -> Result<u32, Why> {
-    let (width, height) = (BLOCK.0 as usize, BLOCK.1 as usize);
-    let bytes = 4 * (problem.cols + width - 1) * (problem.rows + height - 1);
-    problem.fits_shared_memory(bytes, "its tile")
+    Ok(Prepared::new(variant, Launch::with_tile(entry, SHARED_PIXELS, problem)?))
 }
 
 /// An entry of the family, by the place that it reads its taps from.
@@ -126,27 +125,36 @@ enum Taps {
     Constant(TapsEntry<(Pass, Window)>),
 }
 
-/// The tile that the threads of a block load together.
-#[derive(Clone, Copy, Debug)]
-struct Tile {
-    bytes: u32,
-    /// Rows of pixels that a thread computes.
-    rows: u32,
-}
-
 #[derive(Debug)]
 struct Launch {
     entry: Taps,
-    /// `None` if each thread reads its neighbours from global memory.
-    tile: Option<Tile>,
+    /// Columns and rows of pixels that a block computes.
+    pixels: (u32, u32),
+    /// How many of these rows a thread computes.
+    rows: u32,
+    /// Bytes of the tile that a block's threads load together.
+    tile: u32,
+}
+
+impl Launch {
+    /// Each thread reads its neighbours from global memory.
+    fn without_tile(entry: Taps) -> Self {
+        Self { entry, pixels: BLOCK, rows: 1, tile: 0 }
+    }
+
+    /// A block's pixels and their apron come through a tile, which must fit in shared memory.
+    fn with_tile(entry: Taps, rows: u32, problem: &Problem) -> Result<Self, Why> {
+        let (width, height) = (TILE_BLOCK.0 as usize, TILE_BLOCK.1 as usize);
+        let bytes = 4 * (problem.cols + width - 1) * (problem.rows + height - 1);
+        Ok(Self { entry, pixels: TILE_BLOCK, rows, tile: problem.fits_shared_memory(bytes, "its tile")? })
+    }
 }
 
 impl Work for Launch {
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
-        let (rows, shared) = self.tile.map_or((1, 0), |tile| (tile.rows, tile.bytes));
-        let block = (BLOCK.0, BLOCK.1 / rows);
-        let grid = Grid::covering(&job.pass.region, job.pass.region.x0, BLOCK, block).sharing(shared);
+        let block = (self.pixels.0, self.pixels.1 / self.rows);
+        let grid = Grid::covering(&job.pass.region, job.pass.region.x0, self.pixels, block).sharing(self.tile);
         let grid = stream.gpu().fitting(grid, job.planes);
         // SAFETY: the entries take blocks of this shape, and this tile in shared memory; the pass describes allocated memory.
         unsafe {

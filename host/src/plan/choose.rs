@@ -34,12 +34,24 @@ pub(super) const DIRECT_TAPS: usize = 17 * 17;
 const ONE_BY_ONE: usize = 9;
 
 /// Microseconds to start a kernel and to fill the device with its blocks.
-const LAUNCH: f64 = 5.0;
+const LAUNCH: f64 = 4.0;
+
+/// Microseconds besides: for the first tile of kernels whose tiles are long work, as measured on an H200 with pictures of few tiles, and for the
+/// second of two passes.
+const BESIDES: &[(Variant, f64)] =
+    &[(Variant::Separable, LAUNCH), (Variant::Fourier, 25.0), (Variant::Matrix, 8.0), (Variant::SeparableMatrix, 5.0)];
+
+/// Results in a row of all strips that a GPU works on at a time, about; the rows of a strip, of a small picture at least and of a large one;
+/// and microseconds for a row of a strip, if there are few. From an H200.
+const STRIPS: f64 = 200e3;
+const LEAST_ROWS: f64 = 7.0;
+const LARGE_ROWS: f64 = 200.0;
+const STRIP_ROW: f64 = 0.3;
 
 /// Microseconds to settle what is in doubt of bytes on a GPU: for a launch; for a tap of a row and of a column, which wait for memory; and for a
 /// tap of each of a million results in doubt. Measured on an H200.
-const SETTLE: f64 = 3.0;
-const SETTLE_LINE: f64 = 1.4;
+const SETTLE: f64 = 1.5;
+const SETTLE_LINE: f64 = 0.35;
 const SETTLE_TAP: f64 = 8.0;
 
 /// Microseconds for a tap of a million results of two passes in f64 on a GPU, which take so many taps at a time. Measured on an H200.
@@ -181,16 +193,32 @@ impl Problem {
         let slower = match kernel.variant {
             _ if self.source == Scalar::F32 || kernel.variant.takes_bytes_alone() => 1.0,
             Variant::DirectSliding | Variant::SeparableFused => 1.0,
-            Variant::Fourier => 1.45,
+            Variant::Fourier => 1.4,
+            Variant::Separable => 1.2,
             _ => 2.3,
         };
         let each = slower * (kernel.cost)(self, self.place.machine());
-        if kernel.variant != Variant::Separable || !self.makes_bytes() {
-            return microseconds(LAUNCH + self.millions() * each);
+        match kernel.variant {
+            Variant::DirectSliding | Variant::SeparableFused => return microseconds(LAUNCH + self.in_strips(each)),
+            Variant::Separable if self.makes_bytes() => {}
+            _ => {
+                let besides =
+                    BESIDES.iter().find(|&&(variant, _)| variant == kernel.variant).map_or(0.0, |&(_, time)| time);
+                return microseconds(LAUNCH + besides + self.millions() * each);
+            }
         }
         // Sums of products go by passes in f64, and so do products of many taps.
         let each = if self.sum.is_some() { self.wide() } else { each.min(self.wide()) };
         microseconds(2.0 * LAUNCH + self.millions() * each)
+    }
+
+    /// Microseconds of kernels that walk down strips, which take so long for a million results of a large picture: the lower the strips of a small one,
+    /// the more of their rows are filtered twice; and a strip takes its rows one after the other.
+    fn in_strips(&self, each: f64) -> f64 {
+        let height = (1e6 * self.millions() / STRIPS).clamp(LEAST_ROWS, LARGE_ROWS);
+        let rows = |height: f64| height + self.rows as f64 - 1.0;
+        let twice = (rows(height) / height) / (rows(LARGE_ROWS) / LARGE_ROWS);
+        (self.millions() * each * twice).max(STRIP_ROW * rows(height))
     }
 
     /// Microseconds for a million results of passes in f64.
@@ -213,7 +241,7 @@ impl Problem {
         if kernel.variant == Variant::Separable && self.sum.is_some() {
             return self.rank(kernel) + microseconds(SETTLE);
         }
-        let settle = SETTLE + SETTLE_LINE * self.pair_taps().min(200.0);
+        let settle = SETTLE + SETTLE_LINE * self.pair_taps().min(100.0);
         if kernel.variant.family() == Family::Separable && rounding.in_f64_on_gpu(self.cols, self.rows) {
             return microseconds(2.0 * LAUNCH + settle + self.millions() * self.wide());
         }

@@ -47,7 +47,7 @@ use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
-use crate::kernels::whole::Numbers;
+use crate::kernels::{matrix::Whole, separable_matrix::WholePair, whole::Numbers};
 use crate::progress::{Call, Progress, Report, Stage};
 use crate::round::Rounding;
 use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
@@ -83,6 +83,7 @@ pub struct Plan {
     engine: Engine,
     /// What it takes to round bytes, once a time was predicted.
     rounding: OnceLock<Rounding>,
+    numbers: OnceLock<Numbers>,
     pub(crate) report: Report,
     /// See [`PlanBuilder::band_rows`].
     rows: Option<usize>,
@@ -239,6 +240,7 @@ impl PlanBuilder {
             fallback,
             engine,
             rounding: OnceLock::new(),
+            numbers: OnceLock::new(),
             report: self.report,
             rows: self.limits.rows,
         })
@@ -335,7 +337,7 @@ impl Plan {
     pub fn variant_of(&self, shape: Shape, source: Scalar, target: Scalar) -> Result<Variant> {
         let (on, kinds) = (self.usual()?, (source, target));
         let problem = self.problem_for(shape, shape.channels, kinds, on.place());
-        self.variant_in(on, Problem { numbers: on.numbers(), ..problem }, kinds)
+        self.variant_in(on, problem, kinds)
     }
 
     fn variant_on(&self, on: On<'_>, shape: Shape, kinds: (Scalar, Scalar)) -> Result<Variant> {
@@ -431,7 +433,22 @@ impl Plan {
 
     /// The problem on a device that is there.
     fn problem_on(&self, shape: Shape, on: On<'_>) -> Problem {
-        Problem { numbers: on.numbers(), ..self.problem(shape, on.place()) }
+        let place = on.place();
+        Problem { numbers: self.numbers(place), ..self.problem(shape, place) }
+    }
+
+    /// The taps as whole numbers, for kernels of a GPU.
+    fn numbers(&self, place: Place) -> Numbers {
+        match place {
+            Place::Cpu { .. } => Numbers::default(),
+            Place::Gpu(_) => *self.numbers.get_or_init(|| {
+                let reordering = crate::round::reordering(&self.filter);
+                Numbers {
+                    window: Whole::new(&self.filter, reordering).ok().map(|whole| whole.digits()),
+                    pair: WholePair::new(&self.filter, reordering).ok().map(|whole| whole.share()),
+                }
+            }),
+        }
     }
 
     fn problem(&self, shape: Shape, place: Place) -> Problem {
@@ -682,8 +699,7 @@ impl Plan {
     #[cfg(feature = "gpu")]
     fn prepared(&self, gpus: &OnGpus, kinds: (Scalar, Scalar), shape: Shape, filtered: usize) -> Result<Prepared> {
         let engine = &gpus.engines[0];
-        let on = On::Gpu(gpus);
-        let problem = Problem { numbers: on.numbers(), ..self.problem_for(shape, filtered, kinds, on.place()) };
+        let problem = self.problem_for(shape, filtered, kinds, On::Gpu(gpus).place());
         self.prepare(&problem, gpus, engine)
     }
 
@@ -696,6 +712,7 @@ impl Plan {
             target,
             side_by_side: if planes { 1 } else { shape.channels },
             source_is_aligned: planes,
+            numbers: self.numbers(place),
             rounding: ((source, target) == (Scalar::U8, Scalar::U8))
                 .then(|| *self.rounding.get_or_init(|| Rounding::new(&self.filter, self.border))),
             ..self.problem(Shape { channels: filtered, ..shape }, place)
@@ -775,11 +792,11 @@ impl Plan {
         self.check_target(dst.scalar())?;
         let gpus = self.gpus_of(src.gpu())?;
         let engine = gpus.engine_of(src.gpu());
-        let on = On::Gpu(&gpus);
-        let of_shape = self.problem(src.shape(), on.place());
+        let place = On::Gpu(&gpus).place();
+        let of_shape = self.problem(src.shape(), place);
         let problem = Problem {
             // What an epilogue makes is rounded from f32.
-            numbers: if part.epilogue == Epilogue::NONE { on.numbers() } else { Numbers::default() },
+            numbers: if part.epilogue == Epilogue::NONE { self.numbers(place) } else { Numbers::default() },
             width: part.columns.len(),
             height: part.rows.len(),
             planes: src.images() * src.shape().channels,

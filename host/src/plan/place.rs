@@ -26,7 +26,6 @@ use crate::cpu;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Gpu, Tuned, engine, opening};
 use crate::image::{Scalar, Shape};
-use crate::kernels::whole::Numbers;
 #[cfg(feature = "gpu")]
 use crate::{Border, Filter, Gradient};
 use crate::{Device, Error, Family, Result, Variant};
@@ -89,15 +88,6 @@ impl On<'_> {
             Self::Cpu(_) => Place::Cpu { threads: rayon::current_num_threads() },
             #[cfg(feature = "gpu")]
             Self::Gpu(gpus) => Place::Gpu(gpus.engines[0].gpu().machine()),
-        }
-    }
-
-    /// What kernels that take whole numbers depend on.
-    pub(super) fn numbers(&self) -> Numbers {
-        match self {
-            Self::Cpu(_) => Numbers::default(),
-            #[cfg(feature = "gpu")]
-            Self::Gpu(gpus) => gpus.engines[0].numbers(),
         }
     }
 }

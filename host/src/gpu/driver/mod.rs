@@ -136,6 +136,8 @@ pub(super) enum DeviceAttribute {
 pub(super) enum FunctionAttribute {
     LocalSizeBytes = 3,
     NumRegs = 4,
+    /// The architecture that the function was compiled for first, such as 90.
+    PtxVersion = 5,
     MaxDynamicSharedSizeBytes = 8,
 }
 
@@ -183,6 +185,29 @@ unsafe fn launch(
     check(unsafe {
         sys::cuLaunchKernel(kernel.raw(), x, y, z, block.0, block.1, block.2, shared, stream, arguments, extra)
     })
+}
+
+impl Queue {
+    /// As [`Queue::launch`], but the kernel may begin before those ahead of it have ended.
+    ///
+    /// # Safety
+    /// As for [`Queue::launch`]; the kernel waits for those ahead before it touches memory.
+    pub(super) unsafe fn launch_early(
+        &self,
+        kernel: Function,
+        (x, y, z): (u32, u32, u32),
+        block: (u32, u32, u32),
+        shared: u32,
+        arguments: &mut [*mut c_void],
+    ) -> Answer {
+        let id = sys::PROGRAMMATIC_STREAM_SERIALIZATION;
+        let attribute = sys::LaunchAttribute { id, padding: [0; 4], value: 1, rest: [0; 60] };
+        let (blocks, block, stream) = ([x, y, z], block.into(), self.raw());
+        let config = sys::LaunchConfig { blocks, block, shared, stream, attributes: &attribute, count: 1 };
+        let (arguments, extra) = (arguments.as_mut_ptr(), std::ptr::null_mut());
+        // SAFETY: by the caller's promise; the stream is there, a kernel stays loaded, and the pointers are to locals.
+        check(unsafe { sys::cuLaunchKernelEx(&config, kernel.raw(), arguments, extra) })
+    }
 }
 
 /// A moment in a stream.

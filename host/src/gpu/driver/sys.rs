@@ -68,6 +68,31 @@ pub(in crate::gpu) struct KernelNode {
     pub(in crate::gpu) extra: *mut *mut c_void,
 }
 
+/// `CUlaunchConfig`: a launch with attributes.
+#[repr(C)]
+#[derive(Debug)]
+pub(in crate::gpu) struct LaunchConfig {
+    pub(in crate::gpu) blocks: [c_uint; 3],
+    pub(in crate::gpu) block: [c_uint; 3],
+    pub(in crate::gpu) shared: c_uint,
+    pub(in crate::gpu) stream: Handle,
+    pub(in crate::gpu) attributes: *const LaunchAttribute,
+    pub(in crate::gpu) count: c_uint,
+}
+
+/// `CUlaunchAttribute` whose value is a number.
+#[repr(C, align(8))]
+#[derive(Debug)]
+pub(in crate::gpu) struct LaunchAttribute {
+    pub(in crate::gpu) id: c_uint,
+    pub(in crate::gpu) padding: [u8; 4],
+    pub(in crate::gpu) value: c_int,
+    pub(in crate::gpu) rest: [u8; 60],
+}
+
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`.
+pub(in crate::gpu) const PROGRAMMATIC_STREAM_SERIALIZATION: c_uint = 6;
+
 macro_rules! driver {
     ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
         $(
@@ -142,6 +167,7 @@ driver! {
     fn cuFuncGetAttribute(value: *mut c_int, attribute: c_uint, function: Handle);
     fn cuFuncSetAttribute(function: Handle, attribute: c_uint, value: c_int);
     fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut c_int, function: Handle, threads: c_int, shared: usize);
+    fn cuLaunchKernelEx(config: *const LaunchConfig, function: Handle, parameters: *mut *mut c_void, extra: *mut *mut c_void);
     fn cuLaunchKernel(function: Handle, blocks_x: c_uint, blocks_y: c_uint, blocks_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Handle, parameters: *mut *mut c_void, extra: *mut *mut c_void);
     #[cfg_attr(not(feature = "cust"), allow(dead_code))]
     fn cuTexObjectCreate(object: *mut u64, resource: *const c_void, texture: *const c_void, view: *const c_void);
