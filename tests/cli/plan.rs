@@ -24,9 +24,18 @@ pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
 type Case = (&'static [&'static str], &'static str, &'static str);
 
 const CASES: &[Case] = &[
-    (&["--filter", "gaussian:sigma=2", "--size", "8192x8192", "--h200"], "separable-fused", "separable"),
+    (&["--filter", "gaussian:sigma=2", "--size", "8192x8192", "--h200"], "separable-matrix", "separable-fused"),
+    (
+        &["--filter", "gaussian:sigma=2", "--size", "8192x8192", "--type", "f32", "--h200"],
+        "separable-fused",
+        "separable",
+    ),
     (&["--taps", "0 1 2; 3 4 5; 6 7 9", "--size", "640x480x3", "--h200"], "direct-sliding", "does not separate"),
-    (&["--filter", "motion:length=51,angle=30", "--size", "100x70", "--h200"], "fourier", "it has no kernel for"),
+    (
+        &["--filter", "motion:length=51,angle=30", "--size", "999x700", "--type", "f32", "--h200"],
+        "fourier",
+        "it has no kernel for",
+    ),
     (&["--filter", "gaussian:sigma=2", "--size", "100x100", "--device", "cpu"], "separable", "direct-naive"),
 ];
 

@@ -58,10 +58,10 @@ fn tool(crates: &[PathBuf], out: &Path) -> Result<PathBuf> {
     for (package, (name, _)) in library.iter().zip(PACKAGES) {
         build.arg("--config").arg(format!("patch.crates-io.{name}.path={:?}", package.display().to_string()));
     }
-    build.args([if zig { "zigbuild" } else { "build" }, "--release", "--quiet"]);
     // A tenth smaller; the build takes minutes longer.
     build.args(["--config", "profile.release.lto=\"fat\"", "--config", "profile.release.codegen-units=1"]);
     build.args(["--config", "profile.release.strip=true"]);
+    build.args([if zig { "zigbuild" } else { "build" }, "--release", "--quiet"]);
     build.arg("--target").arg(if zig { format!("{target}.2.28") } else { target.to_owned() });
     ensure!(build.status().context("starting cargo")?.success(), "the tool cannot be built");
     let program = root().join("target/dist-build").join(target).join("release/apron");

@@ -3,7 +3,7 @@
 //! The byte is the integer nearest to the sum in f64, half to even, saturated; each product and each sum rounded to f64, row
 //! by row, left to right (`host/src/round` defines it, and computes the same on the CPU).
 //!
-//! Thread mapping: a block for each segment of the list. If the window is small, a thread computes a result; else a warp does:
+//! Thread mapping: a block for each segment of the list. If the window is small and the segment has many results, a thread computes one; else a warp does:
 //! each lane sums every 32nd column if the window is a product of a row and a column, else every 32nd tap; then their sums are added.
 //! That order is another one, so where it could change the byte (at ties), the sum is computed again in the order that defines it: by lane 0; in
 //! `settle_ties` a warp collects 32 such results, and each lane takes one. Of few that are left at the end, it takes one after the other: its lanes
