@@ -198,18 +198,15 @@ impl Problem {
             _ => 2.3,
         };
         let each = slower * (kernel.cost)(self, self.place.machine());
-        match kernel.variant {
-            Variant::DirectSliding | Variant::SeparableFused => return microseconds(LAUNCH + self.in_strips(each)),
-            Variant::Separable if self.makes_bytes() => {}
-            _ => {
-                let besides =
-                    BESIDES.iter().find(|&&(variant, _)| variant == kernel.variant).map_or(0.0, |&(_, time)| time);
-                return microseconds(LAUNCH + besides + self.millions() * each);
-            }
-        }
-        // Sums of products go by passes in f64, and so do products of many taps.
-        let each = if self.sum.is_some() { self.wide() } else { each.min(self.wide()) };
-        microseconds(2.0 * LAUNCH + self.millions() * each)
+        let work = match kernel.variant {
+            Variant::DirectSliding | Variant::SeparableFused => self.in_strips(each),
+            // Sums of products of bytes go by passes in f64, and so do products of many taps.
+            Variant::Separable if self.makes_bytes() && self.sum.is_some() => self.millions() * self.wide(),
+            Variant::Separable if self.makes_bytes() => self.millions() * each.min(self.wide()),
+            _ => self.millions() * each,
+        };
+        let besides = BESIDES.iter().find(|&&(variant, _)| variant == kernel.variant).map_or(0.0, |&(_, time)| time);
+        microseconds(LAUNCH + besides + work)
     }
 
     /// Microseconds of kernels that walk down strips, which take so long for a million results of a large picture: the lower the strips of a small one,

@@ -83,6 +83,7 @@ pub struct Plan {
     engine: Engine,
     /// What it takes to round bytes, once a time was predicted.
     rounding: OnceLock<Rounding>,
+    /// The taps as whole numbers, once a GPU's kernel was looked for.
     numbers: OnceLock<Numbers>,
     pub(crate) report: Report,
     /// See [`PlanBuilder::band_rows`].
@@ -707,14 +708,14 @@ impl Plan {
     fn problem_for(&self, shape: Shape, filtered: usize, (source, target): (Scalar, Scalar), place: Place) -> Problem {
         // No fast kernel takes several interleaved channels of f32: they become planes.
         let planes = source == Scalar::F32;
+        let bytes = (source, target) == (Scalar::U8, Scalar::U8);
         Problem {
             source,
             target,
             side_by_side: if planes { 1 } else { shape.channels },
             source_is_aligned: planes,
-            numbers: self.numbers(place),
-            rounding: ((source, target) == (Scalar::U8, Scalar::U8))
-                .then(|| *self.rounding.get_or_init(|| Rounding::new(&self.filter, self.border))),
+            numbers: if bytes { self.numbers(place) } else { Numbers::default() },
+            rounding: bytes.then(|| *self.rounding.get_or_init(|| Rounding::new(&self.filter, self.border))),
             ..self.problem(Shape { channels: filtered, ..shape }, place)
         }
     }
