@@ -1,7 +1,7 @@
 //! Large pictures from file to file in chunks of rows, so that they need not fit in memory: `.npy`, files without a header and
 //! uncompressed TIFF, whose rows lie in the file as they lie in memory.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -42,11 +42,12 @@ impl Array {
         if stream::is_stream(path) || reading.page.is_some() || reading.lenient {
             return None;
         }
-        let mut file = File::open(path).ok()?;
-        let found = file.metadata().ok()?;
+        // A pipe is not opened here: who writes into it would lose its reader when this one leaves.
+        let found = fs::metadata(path).ok()?;
         if !found.is_file() || found.len() <= args.chunk_above {
             return None;
         }
+        let mut file = File::open(path).ok()?;
         let (path, meta) = (path.to_owned(), Meta::default());
         let (start, array) = match reading.raw {
             Some(Raw { shape, scalar }) => {

@@ -172,7 +172,7 @@ const CONTROLS: &[Control] = &[
     Control { sabotage: "missing-wait:3", grid_rows: None, test: "flow::tiles::gpu", who: "bands of 1 rows, turn 0", what: "values are wrong" },
     Control { sabotage: "missing-wait:8", grid_rows: None, test: "flow::tiles::gpu", who: "bands of 1 rows, turn 1", what: "values are wrong" },
     Control { sabotage: "missing-wait:11", grid_rows: None, test: "flow::tiles::gpu", who: "pinned, bands of 1 rows", what: "values are wrong" },
-    Control { sabotage: "missing-wait:7", grid_rows: None, test: "flow::batch::gpu", who: "whole, turn 0, picture", what: "values are wrong" },
+    Control { sabotage: "missing-wait:8", grid_rows: None, test: "flow::batch::gpu", who: "whole, turn 0, picture", what: "values are wrong" },
     Control { sabotage: "one-pixel", grid_rows: None, test: "flow::splits::gpu", who: "bands of", what: "values are wrong" },
 ];
 
