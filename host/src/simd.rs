@@ -68,6 +68,12 @@ impl Isa {
         })
     }
 
+    /// Every set that the processor has.
+    #[cfg(test)]
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        Self::present().map(|&(_, isa)| isa)
+    }
+
     fn present() -> impl DoubleEndedIterator<Item = &'static (&'static str, Self)> {
         NAMES.iter().filter(|(_, isa)| isa.is_present())
     }
@@ -215,6 +221,15 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
     /// A vector of 16-bit whole numbers.
     type Words: Words;
 
+    /// As many 32-bit whole numbers.
+    type Pairs: Pairs;
+
+    /// Signed numbers, rounded to f32.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn of_ints(ints: Self::Pairs) -> Self;
+
     /// So many bytes as a vector of f64 holds.
     ///
     /// # Safety
@@ -310,6 +325,28 @@ pub(crate) unsafe trait Words: Copy {
     /// # Safety
     /// See the trait.
     unsafe fn bytes_at_most(self, limit: Self) -> u64;
+}
+
+/// A vector of 32-bit whole numbers, signed; or each two of 16 bits, signed too.
+///
+/// # Safety
+/// As for [`Vector`].
+pub(crate) unsafe trait Pairs: Copy {
+    /// Whether the processor has an instruction for [`Pairs::dot`].
+    fn fuses() -> bool {
+        false
+    }
+    /// # Safety
+    /// See the trait.
+    unsafe fn splat(value: u32) -> Self;
+    /// # Safety
+    /// `from` points to a vector of numbers.
+    unsafe fn load(from: *const u32) -> Self;
+    /// Both products of two pairs, added to a sum; modulo 2^32. By one instruction if `FUSED`.
+    ///
+    /// # Safety
+    /// See the trait, and the processor has that instruction.
+    unsafe fn dot<const FUSED: bool>(self, other: Self, sum: Self) -> Self;
 }
 
 /// A floating-point type that the engine computes in.
@@ -419,6 +456,28 @@ macro_rules! methods {
 unsafe impl Lanes for [f32; 8] {
     type Wide = [f64; 4];
     type Words = [u16; 16];
+    type Pairs = [u32; 8];
+
+    methods! {
+        fn of_ints(ints: [u32; 8]) -> Self { ints.map(|value| value as i32 as f32) }
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<const N: usize> Pairs for [u32; N] {
+    methods! {
+        fn splat(value: u32) -> Self { [value; N] }
+        fn load(from: *const u32) -> Self { from.cast::<Self>().read() }
+    }
+
+    #[inline(always)]
+    unsafe fn dot<const FUSED: bool>(self, other: Self, sum: Self) -> Self {
+        let [low, high] = [|pair: u32| i32::from(pair as i16), |pair: u32| pair as i32 >> 16];
+        each(|i| {
+            let both = low(self[i]) * low(other[i]) + high(self[i]) * high(other[i]);
+            sum[i].wrapping_add(both as u32)
+        })
+    }
 }
 
 // SAFETY: as above.
@@ -490,7 +549,7 @@ mod x86 {
     use std::arch::asm;
     use std::arch::x86_64::*;
 
-    use super::{Lanes, Vector, Words, Work};
+    use super::{Lanes, Pairs, Vector, Words, Work};
 
     #[target_feature(enable = "avx2,fma,f16c,bmi1,popcnt")]
     pub(super) fn avx2<W: Work>(work: W) -> W::Output {
@@ -538,8 +597,10 @@ mod x86 {
     unsafe impl Lanes for __m256 {
         type Wide = __m256d;
         type Words = __m256i;
+        type Pairs = __m256i;
 
         methods! {
+            fn of_ints(ints: __m256i) -> Self { _mm256_cvtepi32_ps(ints) }
             fn widen_bytes(from: *const u8) -> __m256d {
                 _mm256_cvtepi32_pd(_mm_cvtepu8_epi32(_mm_loadu_si32(from)))
             }
@@ -595,8 +656,10 @@ mod x86 {
     unsafe impl Lanes for __m512 {
         type Wide = __m512d;
         type Words = __m512i;
+        type Pairs = __m512i;
 
         methods! {
+            fn of_ints(ints: __m512i) -> Self { _mm512_cvtepi32_ps(ints) }
             fn widen_bytes(from: *const u8) -> __m512d {
                 _mm512_cvtepu64_pd(_mm512_cvtepu8_epi64(_mm_loadu_si64(from)))
             }
@@ -769,6 +832,59 @@ mod x86 {
     }
 
     // SAFETY: as above.
+    unsafe impl Pairs for __m256i {
+        methods! {
+            fn splat(value: u32) -> Self { _mm256_set1_epi32(value as i32) }
+            fn load(from: *const u32) -> Self { _mm256_loadu_si256(from.cast()) }
+        }
+
+        #[inline(always)]
+        unsafe fn dot<const FUSED: bool>(self, other: Self, sum: Self) -> Self {
+            // SAFETY: the caller's promise.
+            unsafe { _mm256_add_epi32(sum, _mm256_madd_epi16(self, other)) }
+        }
+    }
+
+    // SAFETY: as above.
+    unsafe impl Pairs for __m512i {
+        fn fuses() -> bool {
+            is_x86_feature_detected!("avx512vnni")
+        }
+
+        methods! {
+            fn splat(value: u32) -> Self { _mm512_set1_epi32(value as i32) }
+            fn load(from: *const u32) -> Self { _mm512_loadu_si512(from.cast()) }
+        }
+
+        #[inline(always)]
+        unsafe fn dot<const FUSED: bool>(self, other: Self, sum: Self) -> Self {
+            // SAFETY: the caller's promise.
+            unsafe {
+                match FUSED {
+                    true => fused_dot_512(self, other, sum),
+                    false => _mm512_add_epi32(sum, _mm512_madd_epi16(self, other)),
+                }
+            }
+        }
+    }
+
+    /// `vpdpwssd` by name: its intrinsic can't be inlined where the compiler does not know that the processor has it.
+    ///
+    /// # Safety
+    /// The processor has it.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn fused_dot_512(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
+        let mut result = sum;
+        // SAFETY: it reads and writes registers only.
+        unsafe {
+            asm!("vpdpwssd {}, {}, {}", inlateout(zmm_reg) result, in(zmm_reg) a, in(zmm_reg) b,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        result
+    }
+
+    // SAFETY: as above.
     unsafe impl Words for __m256i {
         const LEN: usize = 16;
 
@@ -832,6 +948,11 @@ mod arm {
     unsafe impl Lanes for float32x4_t {
         type Wide = float64x2_t;
         type Words = uint16x8_t;
+        type Pairs = [u32; 4];
+
+        methods! {
+            fn of_ints(ints: [u32; 4]) -> Self { vcvtq_f32_s32(vreinterpretq_s32_u32(vld1q_u32(ints.as_ptr()))) }
+        }
     }
 
     // SAFETY: as above.

@@ -14,10 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::share::share;
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
+use super::whole::{Pair, RowSums, WholeRow};
 use crate::Result;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 use crate::progress::Stage;
-use crate::round::{self, Order, Rounder, column_block, row_block};
+use crate::round::{self, Order, Rounder, column_block, row_block, terms_together};
 use crate::simd::{Float, Isa, Lanes, Work};
 use crate::window::Window;
 
@@ -44,8 +45,22 @@ pub(crate) const SMALL: usize = 1 << 19;
 pub(super) struct Passes<'a, E> {
     /// A separable filter's row of taps, for the first pass.
     pub(super) across: Option<&'a [E]>,
+    /// The same in whole numbers, for bytes in f32, where its order is free.
+    pub(super) whole: Option<&'a WholeRow>,
     /// The taps of the last pass, row by row: all taps, or a separable filter's column.
     pub(super) taps: &'a [E],
+}
+
+impl<'a, E> Passes<'a, E> {
+    /// All taps, row by row.
+    pub(super) fn dense(taps: &'a [E]) -> Self {
+        Self { across: None, whole: None, taps }
+    }
+
+    /// A row and a column.
+    pub(super) fn new(row: &'a [E], column: &'a [E]) -> Self {
+        Self { across: Some(row), whole: None, taps: column }
+    }
 }
 
 /// A filter as a sum of such.
@@ -151,7 +166,7 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     let rectangle = |memory: &mut (Scratch<f32>, Scratch<f64>), columns: Range<usize>, rows: Range<usize>| {
         let mut first = rows.start;
         if !(likely && shown.load(Ordering::Relaxed)) {
-            let allowance = in_f64.map(Allowance::new);
+            let allowance = in_f64.map(|in_f64| Allowance::new(in_f32.settling(), in_f64));
             first = in_f32.rectangle(&mut memory.0, &columns, rows.clone(), allowance)?;
         }
         match in_f64 {
@@ -204,12 +219,16 @@ pub(crate) struct Settling {
 }
 
 impl Settling {
-    /// For a window, channels that are side by side, and the taps that are taken for a result.
-    pub(crate) fn new((cols, rows): (usize, usize), channels: usize, taps: f64) -> Self {
-        let per_doubt = match cols * rows {
+    /// For a window, channels that are side by side, and the taps that are taken for a result. Where a column pass in f64 over the rows in the
+    /// ring comes first, `columns` are its taps, and the part of results in doubt that it leaves so.
+    pub(crate) fn new((cols, rows): (usize, usize), channels: usize, taps: f64, columns: Option<(usize, f64)>) -> Self {
+        let from = |bytes: usize| if bytes > CACHE { FAR } else { 1.0 };
+        let by_window = match cols * rows {
             few @ ..=round::TOGETHER => DEFINED_TAP * few as f64 + DEFINED,
-            many => SETTLED_TAP * (many * channels) as f64 + SETTLED,
+            many => from(many * channels) * SETTLED_TAP * (many * channels) as f64 + SETTLED,
         };
+        let column_tap = from(rows * STRIP) * COLUMN_TAP;
+        let per_doubt = columns.map_or(by_window, |(taps, left)| column_tap * taps as f64 + left * by_window);
         Self { per_result: 1.1 * PASS_TAP * taps, per_doubt }
     }
 }
@@ -226,12 +245,9 @@ struct Allowance {
 }
 
 impl Allowance {
-    fn new(wide: &Run<'_, u8, u8, f64>) -> Self {
-        let Window { cols, rows, .. } = wide.frame.window;
-        let channels = wide.frame.src.shape().channels;
-        let settling = Settling::new((cols, rows), channels, wide.taps_taken() as f64);
+    fn new(settling: Settling, wide: &Run<'_, u8, u8, f64>) -> Self {
         // The lines under the window are made again.
-        let lines = wide.slots * if wide.cols == 1 { cols } else { 1 };
+        let lines = wide.slots * if wide.cols == 1 { wide.frame.window.cols } else { 1 };
         let again = lines as f64 * PASS_TAP * (STRIP / 4) as f64;
         Self { settling, left: 2.0 * again }
     }
@@ -247,6 +263,13 @@ impl Allowance {
 /// Nanoseconds that a thread takes for a tap of a pass in f32, and about as many more for one in f64.
 const PASS_TAP: f64 = 0.03;
 
+/// Nanoseconds for a tap of a column pass in f64 for a single result.
+const COLUMN_TAP: f64 = 1.5;
+
+/// Bytes that a core's own cache holds, and how much longer both take where the pixels do not fit.
+const CACHE: usize = 1 << 20;
+const FAR: f64 = 3.0;
+
 /// Nanoseconds for a tap of a result that is settled, other channels' values between them included, and for the result itself.
 const SETTLED_TAP: f64 = 0.09;
 const SETTLED: f64 = 100.0;
@@ -255,11 +278,19 @@ const SETTLED: f64 = 100.0;
 const DEFINED_TAP: f64 = 0.6;
 const DEFINED: f64 = 20.0;
 
-impl Run<'_, u8, u8, f64> {
-    /// Whether sums in f64 from the start are faster, if so many of those in f32 are in doubt.
-    pub(super) fn is_better(&self, share: f64) -> bool {
-        let Settling { per_result, per_doubt } = Allowance::new(self).settling;
-        share * per_doubt > per_result
+impl<S: Pixel, D: Pixel> Run<'_, S, D, f32> {
+    /// How long it takes to be sure of results, if they may be in doubt.
+    fn settling(&self) -> Settling {
+        let Window { cols, rows, .. } = self.frame.window;
+        let left = self.rounder.and_then(Rounder::left_by_columns);
+        let columns = left.map(|left| (rows * self.terms.passes.len(), left));
+        Settling::new((cols, rows), self.frame.src.shape().channels, self.taps_taken() as f64, columns)
+    }
+
+    /// Whether sums in f64 from the start are faster, if as many results are in doubt as of pixels spread evenly.
+    pub(super) fn is_slower_than_f64(&self) -> bool {
+        let Settling { per_result, per_doubt } = self.settling();
+        self.rounder.is_some_and(|rounder| rounder.share() * per_doubt > per_result)
     }
 }
 
@@ -287,7 +318,8 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let by_blocks = matches!(rounder.map(Rounder::order), Some(Order::BlockPasses | Order::Terms));
         let row_block =
             if by_blocks && size_of::<E>() == size_of::<f32>() { row_block(window.cols) } else { usize::MAX };
-        let together = if rounder.is_none() && terms.passes.len() > 1 { terms.columns() } else { Vec::new() };
+        let beside = terms.passes.len() > 1 && (rounder.is_none() || terms_together(window.rows));
+        let together = if beside { terms.columns() } else { Vec::new() };
         Self { frame, terms, rounder, exact: (Vec::new(), 0.0), together, cols, block: apart, row_block, blocks, slots }
     }
 
@@ -427,7 +459,10 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let lines = &scratch.lines[row..];
         let pixel = self.frame.src.row(y)[columns.start * self.frame.src.shape().channels + at].to_f32();
         let mut sums = [self.exact.1 * f64::from(pixel), 0.0, 0.0, 0.0];
-        for (column, Ring { lines: values, .. }) in self.exact.0.iter().zip(&scratch.rings) {
+        for (term, column) in self.exact.0.iter().enumerate() {
+            // In a ring of its own, or beside the others'.
+            let (ring, part) = if self.beside() == 1 { (term, 0) } else { (0, term) };
+            let values = &scratch.rings[ring].lines[part * scratch.line_len..];
             for (taps, lines) in column.chunks(4).zip(lines.chunks(4)) {
                 for ((sum, tap), line) in sums.iter_mut().zip(taps).zip(lines) {
                     *sum += tap * f64::from(values[line + at].to_f32());
@@ -447,7 +482,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
 
     /// Whether the last pass goes on from other sums.
     fn adds_up(&self) -> bool {
-        self.rounder.is_some() && (self.terms.point.is_some() || self.terms.passes.len() > 1)
+        self.rounder.is_some() && (self.terms.point.is_some() || self.last() > 0)
     }
 
     /// How many terms share a ring.
@@ -475,7 +510,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
                 self.frame.isa.run(Scale { factor, values, out });
             }
         }
-        for term in 0..self.terms.passes.len() - 1 {
+        for term in 0..self.last() {
             let resume = term > 0 || self.terms.point.is_some();
             self.tiles(scratch, columns, y, (term, 0), Outs::Floats(&mut outs[..count]), resume);
         }
@@ -533,8 +568,9 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
     ) {
         let in_place = matches!(outs, Outs::Floats(_));
         // A term's column is one block at least.
-        let apart =
-            self.rounder.is_some_and(|rounder| rounder.order() == Order::Terms) && size_of::<E>() == size_of::<f32>();
+        let apart = self.rounder.is_some_and(|rounder| rounder.order() == Order::Terms)
+            && size_of::<E>() == size_of::<f32>()
+            && self.beside() == 1;
         let channels = self.frame.src.shape().channels;
         let bound = |block: usize| block * self.frame.window.rows / self.blocks;
         let tap_rows = bound(block)..bound(block + 1);
@@ -588,31 +624,35 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         held[slot] = name;
         let lines = &mut lines[at..][..all];
         let passes = &self.terms.passes[term..];
-        let out = if passes[0].across.is_some() { &mut scratch.across[..] } else { &mut *lines };
-        match source {
-            None => out.fill(E::of(self.frame.window.border_value.into())),
-            Some(y) => {
-                let row = self.frame.src.row(y);
-                // The strip itself, and the part of the image on both sides of it.
-                let (left, right) = (scratch.inside.start, scratch.inside.end);
-                let first = columns.start + left - self.frame.window.anchor_x;
-                let values = &row[first * channels..][..(right - left) * channels];
-                self.frame.isa.run(Widen { values, out: &mut out[left * channels..right * channels] });
-                for &(at, source) in &scratch.sides {
-                    let out = &mut out[at * channels..][..channels];
-                    match source {
-                        Some(x) => out
-                            .iter_mut()
-                            .zip(&row[x * channels..])
-                            .for_each(|(out, value)| *out = E::of(value.to_f32().into())),
-                        None => out.fill(E::of(self.frame.window.border_value.into())),
-                    }
-                }
-            }
+        let (row, len) = (source.map(|y| self.frame.src.row(y)), columns.len() * channels);
+        let outside = self.frame.window.border_value;
+        let padding = Padding {
+            first: columns.start,
+            window: &self.frame.window,
+            inside: &scratch.inside,
+            sides: &scratch.sides,
+        };
+        let passes = &passes[..self.beside()];
+        let read = passes.iter().filter_map(|passes| passes.whole.map(|row| row.pairs_read(len, channels))).max();
+        if let Some(read) = read {
+            let copy = |row: &[S], out: &mut [u8]| out.copy_from_slice(S::bytes(row).unwrap_or_default());
+            padding.pad(row, channels, outside as u8, &mut scratch.bytes, |value| value.to_f32() as u8, copy);
+            let pairs = &mut scratch.pairs[..read];
+            self.frame.isa.run(Pair { values: &scratch.bytes, step: channels, pairs });
         }
-        for (line, taps) in lines.chunks_exact_mut(scratch.line_len).zip(passes) {
-            let Some(taps) = taps.across else { break };
-            let (ring, len) = (&scratch.across, columns.len() * channels);
+        if passes.iter().any(|passes| passes.whole.is_none()) {
+            let out = if passes[0].across.is_some() { &mut scratch.across[..] } else { &mut *lines };
+            let of = |value: f32| E::of(value.into());
+            let widen = |values: &[S], out: &mut [E]| self.frame.isa.run(Widen { values, out });
+            padding.pad(row, channels, of(outside), out, |value| of(value.to_f32()), widen);
+        }
+        for (line, passes) in lines.chunks_exact_mut(scratch.line_len).zip(passes) {
+            let Some(taps) = passes.across else { break };
+            if let (Some(row), Some(out)) = (passes.whole, E::as_floats(line)) {
+                self.frame.isa.run(RowSums { row, pairs: &scratch.pairs, channels, out, len });
+                continue;
+            }
+            let ring = &scratch.across;
             let mut outs = [line];
             self.frame.isa.run(Tiles {
                 ring,
@@ -631,6 +671,40 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
     }
 }
 
+/// How a row of the source lies in a line.
+struct Padding<'a> {
+    /// The strip's first column.
+    first: usize,
+    window: &'a Window,
+    inside: &'a Range<usize>,
+    sides: &'a [(usize, Option<usize>)],
+}
+
+impl Padding<'_> {
+    /// Lays out the strip itself and the part of the image on both sides of it by `copy`, and the border's pixels one by one.
+    fn pad<S: Copy, T: Copy>(
+        &self,
+        row: Option<&[S]>,
+        channels: usize,
+        outside: T,
+        out: &mut [T],
+        one: impl Fn(S) -> T,
+        copy: impl FnOnce(&[S], &mut [T]),
+    ) {
+        let Some(row) = row else { return out.fill(outside) };
+        let (left, right) = (self.inside.start, self.inside.end);
+        let first = self.first + left - self.window.anchor_x;
+        copy(&row[first * channels..][..(right - left) * channels], &mut out[left * channels..right * channels]);
+        for &(at, source) in self.sides {
+            let out = &mut out[at * channels..][..channels];
+            match source {
+                Some(x) => out.iter_mut().zip(&row[x * channels..]).for_each(|(out, &value)| *out = one(value)),
+                None => out.fill(outside),
+            }
+        }
+    }
+}
+
 /// A thread's memory.
 #[derive(Default)]
 struct Scratch<E> {
@@ -642,6 +716,9 @@ struct Scratch<E> {
     lines: Vec<usize>,
     /// A padded row before its row pass.
     across: Aligned<E>,
+    /// The same for a row pass in whole numbers, and its pairs.
+    bytes: Vec<u8>,
+    pairs: Vec<u32>,
     /// Rows of sums, before they become pixels.
     sums: Aligned<E>,
     /// Of each row, the columns of results in doubt.
@@ -671,6 +748,12 @@ impl<E: Float> Scratch<E> {
             ring.held.resize(run.slots, usize::MAX);
         }
         self.across.grow(across)?;
+        let whole = run.terms.passes.iter().filter_map(|passes| passes.whole);
+        let pairs = whole.map(|row| row.pairs_read(columns.len() * channels, channels)).max().unwrap_or(0);
+        if self.pairs.len() < pairs {
+            self.bytes = crate::memory::zeroed(pairs + channels)?;
+            self.pairs = crate::memory::zeroed(pairs)?;
+        }
         self.sums.grow(ROWS * (columns.len() * channels + SLACK))?;
 
         let Window { cols, anchor_x, .. } = run.frame.window;

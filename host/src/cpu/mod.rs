@@ -6,6 +6,7 @@
 //! | [`bands`], with the kernel in [`tile`] | the direct and the separable family |
 //! | [`boxes`] | equal taps over bytes |
 //! | [`smooth`] | symmetric rows and columns of a few taps over bytes |
+//! | [`whole`] | rows of taps over bytes |
 //! | [`fourier`] | the product of spectra |
 //! | [`gradient`] | gradients |
 //! | [`weighted`] | colours weighted by alpha |
@@ -21,6 +22,7 @@ mod smooth;
 mod tests;
 mod tile;
 mod weighted;
+mod whole;
 
 use std::sync::OnceLock;
 
@@ -28,6 +30,7 @@ pub(crate) use bands::{SMALL, Settling, band, strip_values};
 pub(crate) use boxes::counts;
 pub(crate) use smooth::{CHANNELS as SMOOTH_CHANNELS, smooth_reach};
 pub(crate) use tile::ROWS;
+pub(crate) use whole::WholeRow;
 
 use crate::image::stored::{StoredView, StoredViewMut, with_pixels};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar};
@@ -60,6 +63,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(filter: &Filter, border: Border) -> Result<Self> {
+        let outside = Window::new(filter, border).border_value.into();
         Ok(Self {
             isa: Isa::chosen()?,
             filter: filter.clone(),
@@ -67,8 +71,10 @@ impl Engine {
             bounds: Bounds::default(),
             dense: OnceLock::new(),
             smooth: OnceLock::new(),
-            factors: filter.separated().map(|(row, column)| Factors::new(row, column)),
-            sum: filter.sum().map(|sum| sum.terms.iter().map(|(row, column)| Factors::new(row, column)).collect()),
+            factors: filter.separated().map(|(row, column)| Factors::new(row, column, outside)),
+            sum: filter
+                .sum()
+                .map(|sum| sum.terms.iter().map(|(row, column)| Factors::new(row, column, outside)).collect()),
             spectra: fourier::Cache::default(),
             exact_spectra: fourier::Cache::default(),
         })
@@ -107,12 +113,12 @@ impl Engine {
         }
         let terms = match (family, &self.factors) {
             (Family::Separable, Some(factors)) => Some(factors.passes().into()),
-            (Family::Separable, None) => self.terms(),
+            (Family::Separable, None) => self.terms(Factors::passes),
             _ => None,
         };
         let terms = match terms {
             Some(terms) => terms,
-            None => Passes { across: None, taps: self.dense()? }.into(),
+            None => Passes::dense(self.dense()?).into(),
         };
         let frame = Frame::new(self.isa, window, src, dst, filtered);
         bands::run(&Run::new(&frame, &terms, None), None, false, stage)
@@ -138,16 +144,20 @@ impl Engine {
             let rounder = Rounder::in_f32(&settler, Order::BlockPasses);
             return smooth::run(self.isa, smooth, &window, src, (dst, filtered), &rounder, stage);
         }
-        let (terms, exact, orders) = if let (Some(sum), Some(terms)) = (self.filter.sum(), self.terms()) {
-            let exact = sum.terms.iter().map(|(row, column)| Passes { across: Some(row), taps: column }).collect();
+        let (terms, exact, orders) = if let (Some(sum), Some(terms)) =
+            (self.filter.sum(), self.terms(Factors::of_bytes))
+        {
+            let exact = sum.terms.iter().map(|(row, column)| Passes::new(row, column)).collect();
             let exact = Terms { point: terms.point.map(|_| sum.point), passes: exact };
             (terms, Some(exact), (Order::Terms, Order::Terms))
-        } else if let (true, Some(factors), Some((row, column))) =
-            (family == Family::Separable || self.filter.cols() == 1, &self.factors, self.filter.separated())
-        {
-            // A single column too: its doubts are settled from the lines that are in the ring.
-            let exact = Passes { across: Some(row), taps: column };
-            (factors.passes().into(), Some(exact.into()), (Order::BlockPasses, Order::TwoPasses))
+        } else if let (true, Some(factors), Some((row, column))) = (
+            family == Family::Separable || self.filter.cols().min(self.filter.rows()) == 1,
+            &self.factors,
+            self.filter.separated(),
+        ) {
+            // A single column too, as its doubts are settled from the lines that are in the ring; and a single row, for whole numbers.
+            let exact = Passes::new(row, column);
+            (factors.of_bytes().into(), Some(exact.into()), (Order::BlockPasses, Order::TwoPasses))
         } else {
             let rounder = Rounder::in_f64(&settler, Order::Spectra);
             if family == Family::Fourier && rounder.limit().is_some() {
@@ -156,8 +166,8 @@ impl Engine {
             }
             let by_rows = sums_by_rows(self.filter.cols(), self.filter.rows());
             let order = if by_rows { Order::ByRows } else { Order::TapByTap };
-            let exact = self.filter.dense_f64().map(|taps| Passes { across: None, taps }.into());
-            (Passes { across: None, taps: self.dense()? }.into(), exact, (order, Order::TapByTap))
+            let exact = self.filter.dense_f64().map(|taps| Passes::dense(taps).into());
+            (Passes::dense(self.dense()?).into(), exact, (order, Order::TapByTap))
         };
         let frame = Frame::new(self.isa, window, src, dst, filtered);
         let (narrow, wide) = (Rounder::in_f32(&settler, orders.0), Rounder::in_f64(&settler, orders.1));
@@ -168,7 +178,7 @@ impl Engine {
         // In f64 only where that decides something.
         let decides = wide.limit().is_some() && narrow.share() > 0.0 && !settler.meets_ties();
         let in_f64 = exact.as_ref().filter(|_| decides).map(|terms| Run::new(&frame, terms, Some(&wide)));
-        let likely = in_f64.as_ref().is_some_and(|in_f64| in_f64.is_better(narrow.share()));
+        let likely = in_f64.is_some() && in_f32.is_slower_than_f64();
         bands::run(&in_f32, in_f64.as_ref(), likely, stage)
     }
 
@@ -205,10 +215,10 @@ impl Engine {
     }
 
     /// The terms of the filter's sum, in f32.
-    fn terms(&self) -> Option<Terms<'_, f32>> {
+    fn terms<'a>(&'a self, passes: fn(&'a Factors) -> Passes<'a, f32>) -> Option<Terms<'a, f32>> {
         let (sum, factors) = (self.filter.sum()?, self.sum.as_ref()?);
         let point = Some(sum.point as f32).filter(|&point| point != 0.0);
-        Some(Terms { point, passes: factors.iter().map(Factors::passes).collect() })
+        Some(Terms { point, passes: factors.iter().map(passes).collect() })
     }
 
     fn window(&self) -> Window {
@@ -226,15 +236,27 @@ impl Engine {
 struct Factors {
     row: Vec<f32>,
     column: Vec<f32>,
+    /// The row in whole numbers.
+    whole: Option<WholeRow>,
 }
 
 impl Factors {
-    fn new(row: &[f64], column: &[f64]) -> Self {
-        Self { row: rounded(row), column: rounded(column) }
+    /// For images that have this value outside.
+    fn new(row: &[f64], column: &[f64], outside: f64) -> Self {
+        Self { row: rounded(row), column: rounded(column), whole: WholeRow::new(row, outside) }
     }
 
     fn passes(&self) -> Passes<'_, f32> {
-        Passes { across: Some(&self.row), taps: &self.column }
+        Passes::new(&self.row, &self.column)
+    }
+
+    /// For bytes that bytes are made of.
+    fn of_bytes(&self) -> Passes<'_, f32> {
+        match self.row[..] {
+            // The column pass goes over the pixels themselves.
+            [1.0] => Passes::dense(&self.column),
+            _ => Passes { whole: self.whole.as_ref(), ..self.passes() },
+        }
     }
 }
 

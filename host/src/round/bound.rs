@@ -1,6 +1,6 @@
 //! How far a sum in f32 may lie from the one in f64.
 
-use crate::cpu::ROWS;
+use crate::cpu::{ROWS, WholeRow};
 use crate::filter::{Sum, lowest_bit};
 use crate::{Family, Filter, spectrum};
 
@@ -13,10 +13,11 @@ pub(crate) enum Order {
     ByRows,
     /// A row pass, then a column pass.
     TwoPasses,
-    /// The same; in each pass, a block of taps at a time is summed apart ([`column_block`], [`row_block`]), and then these sums are added.
+    /// The same; the row pass is in whole numbers ([`WholeRow`]) where that can be, and else, as the column pass, takes a block of taps at a time
+    /// ([`row_block`], [`column_block`]), to add their sums then.
     BlockPasses,
     /// The terms of the filter's [`Sum`](crate::filter::Sum): the pixel's own, then each as in `BlockPasses`, but a column is at least one
-    /// block.
+    /// block; or several, if they are short, all columns together ([`terms_together`]).
     Terms,
     /// None: the product of spectra.
     Spectra,
@@ -35,7 +36,12 @@ pub(crate) fn column_block(taps: usize) -> usize {
     if taps > 40 { 32 } else { usize::MAX }
 }
 
-/// The same for a row, where the processor has time to spare.
+/// Whether the columns of all terms of a sum are taken together, a row of each in turn, where they are so long.
+pub(crate) fn terms_together(rows: usize) -> bool {
+    column_block(rows) == usize::MAX
+}
+
+/// The same as [`column_block`] for a row, where the processor has time to spare.
 pub(crate) fn row_block(taps: usize) -> usize {
     if taps > 24 { 12 } else { usize::MAX }
 }
@@ -47,6 +53,37 @@ impl From<Family> for Order {
             Family::Separable => Self::TwoPasses,
             Family::Fourier => Self::Spectra,
         }
+    }
+}
+
+/// What a row pass of [`Order::BlockPasses`] or [`Order::TwoPasses`] does to a row of taps, for pixels of at most 1.
+struct RowPass {
+    /// The sum of the bounds of all that is rounded.
+    rounded: f64,
+    /// The sum of the differences between the taps and those that it takes.
+    loss: f64,
+    /// The greatest magnitude of a result.
+    greatest: f64,
+}
+
+impl RowPass {
+    /// In f32, each block of taps apart, with this value outside the image.
+    fn in_f32(row: &[f64], block: usize, outside: f64) -> Self {
+        let mut across = PartialSum { plus: 0.0, minus: 0.0, signed: outside < 0.0 };
+        Self { rounded: across.add_blocks(row, block), loss: loss(row), greatest: across.greatest() }
+    }
+
+    /// Over bytes, with this value outside the image.
+    fn of_bytes(row: &[f64], outside: f64) -> Self {
+        WholeRow::new(row, outside).map_or_else(
+            || Self::in_f32(row, row_block(row.len()), outside),
+            |WholeRow { loss, greatest, greatest_low, .. }| Self {
+                // The sums of both parts are rounded to f32, and so is what they are joined to.
+                rounded: 2.0 * greatest + 3.0 * greatest_low,
+                loss,
+                greatest,
+            },
+        )
     }
 }
 
@@ -88,23 +125,22 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
         (Order::Spectra, _) => 2.0 * spectrum::UNITS * UNIT_ROUNDOFF * filter.weight() * greatest,
         // The sum, the tap and their product are rounded.
         (Order::Counted, _) => gamma(3.0, UNIT_ROUNDOFF) * filter.weight() * greatest,
-        (Order::Terms, _) => filter.sum().map_or(f64::INFINITY, |sum| of_terms(filter, sum, greatest)),
+        (Order::Terms, _) => filter.sum().map_or(f64::INFINITY, |sum| of_terms(filter, sum, greatest, outside)),
         (Order::TwoPasses | Order::BlockPasses, Some((row, column))) => {
-            let (row_block, block) = match order {
-                Order::BlockPasses => (row_block(row.len()), column_block(column.len())),
-                _ => (usize::MAX, usize::MAX),
+            let (across, block) = match order {
+                Order::BlockPasses => (RowPass::of_bytes(row, outside), column_block(column.len())),
+                _ => (RowPass::in_f32(row, usize::MAX, outside), usize::MAX),
             };
             let (row_weight, column_weight) = (weight(row), weight(column));
-            let taps_loss = factors_loss(filter, row, column);
+            let taps_loss = factors_loss(filter, row, column, across.loss);
             let (row_bit, column_bit) = (lowest_bit(row), lowest_bit(column));
             let row_exact = in_bits(row_weight, row_bit);
             if row_exact && taps_loss == 0.0 && in_bits(row_weight * column_weight, row_bit + column_bit) {
                 return 0.0;
             }
-            let (mut across, mut down) = (nothing, PartialSum { signed: true, ..nothing });
-            let rounded = across.add_blocks(row, row_block);
-            let (in_rows, row_steps) = if row_exact { (0.0, 0.0) } else { (rounded, count(row)) };
-            let partials = in_rows * column_weight + across.greatest() * down.add_column(column, block);
+            let mut down = PartialSum { signed: true, ..nothing };
+            let (in_rows, row_steps) = if row_exact { (0.0, 0.0) } else { (across.rounded, count(row)) };
+            let partials = in_rows * column_weight + across.greatest * down.add_column(column, block);
             let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(2.0 * (row_steps + count(column)), UNIT_ROUNDOFF));
             (rounding + taps_loss) * greatest + UNDERFLOW * (row_steps * column_weight + count(column))
         }
@@ -133,28 +169,39 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
 }
 
 /// [`of_sums`] for [`Order::Terms`]: as for two passes, and each block's sum is added to all that came before.
-fn of_terms(filter: &Filter, sum: &Sum, greatest: f64) -> f64 {
+fn of_terms(filter: &Filter, sum: &Sum, greatest: f64, outside: f64) -> f64 {
     let point = rounded(sum.point).abs();
     let (mut total, mut partials, mut steps) = (point, point, 1.0);
     let mut taps_loss = (sum.point - rounded(sum.point)).abs() + terms_loss(filter, sum);
-    for (row, column) in &sum.terms {
-        let mut across = PartialSum { plus: 0.0, minus: 0.0, signed: false };
-        let mut down = PartialSum { signed: true, ..across };
+    let rows: Vec<_> = sum.terms.iter().map(|(row, _)| RowPass::of_bytes(row, outside)).collect();
+    let together = rows.len() > 1 && terms_together(filter.rows());
+    for ((row, column), across) in sum.terms.iter().zip(&rows) {
         let (column_weight, block) = (weight(column), column_block(column.len()).min(column.len()));
-        partials += across.add_blocks(row, row_block(row.len())) * column_weight;
-        partials += across.greatest() * down.add_column(column, block);
-        partials += (column.len().div_ceil(block) + 1) as f64 * (total + across.greatest() * down.greatest());
-        total += across.greatest() * down.greatest();
-        taps_loss += loss(column) * row.iter().map(|tap| tap.abs()).sum::<f64>() + column_weight * loss(row);
+        partials += across.rounded * column_weight;
+        if !together {
+            let mut down = PartialSum { plus: 0.0, minus: 0.0, signed: true };
+            partials += across.greatest * down.add_column(column, block);
+            partials += (column.len().div_ceil(block) + 1) as f64 * (total + across.greatest * down.greatest());
+            total += across.greatest * down.greatest();
+        }
+        taps_loss += loss(column) * row.iter().map(|tap| tap.abs()).sum::<f64>() + column_weight * across.loss;
         steps += 2.0 * (row.len() + column.len()) as f64;
+    }
+    if together {
+        for row in 0..filter.rows() {
+            for ((_, column), across) in sum.terms.iter().zip(&rows) {
+                total += across.greatest * rounded(column[row]).abs();
+                partials += total;
+            }
+        }
     }
     let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(steps, UNIT_ROUNDOFF));
     (rounding + taps_loss) * greatest + UNDERFLOW * steps * (1.0 + sum.weight())
 }
 
-/// The error of sums whose row passes are in f32, by blocks, and whose column passes are in f64, compared with those in f64; `None` where
-/// there are no row passes.
-pub(super) fn of_row_pass(filter: &Filter, order: Order, greatest: f64) -> Option<f64> {
+/// The error of sums whose row passes are those of [`Order::BlockPasses`], and whose column passes are in f64, compared with those in f64;
+/// `None` where there are no row passes.
+pub(super) fn of_row_pass(filter: &Filter, order: Order, greatest: f64, outside: f64) -> Option<f64> {
     let taps = match order {
         Order::BlockPasses if filter.is_separable() => Order::TwoPasses,
         Order::Terms if filter.sum().is_some() => Order::Terms,
@@ -164,12 +211,11 @@ pub(super) fn of_row_pass(filter: &Filter, order: Order, greatest: f64) -> Optio
     let in_columns = 2.0 * terms.iter().map(|(_, column)| column.len() as f64).sum::<f64>() + 8.0;
     let of_term = |&(row, column): &(&[f64], &[f64])| {
         let down: f64 = column.iter().map(|tap| tap.abs()).sum();
-        let mut across = PartialSum { plus: 0.0, minus: 0.0, signed: false };
+        let across = RowPass::of_bytes(row, outside);
         let steps = 2.0 * row.len() as f64;
-        let rounding = UNIT_ROUNDOFF * (1.0 + gamma(steps, UNIT_ROUNDOFF));
-        let partials = rounding * across.add_blocks(row, row_block(row.len()));
-        let in_column = gamma(in_columns, f64::EPSILON / 2.0) * down * across.greatest();
-        ((partials + loss(row)) * down + in_column) * greatest + UNDERFLOW * steps * down
+        let rounded = UNIT_ROUNDOFF * (1.0 + gamma(steps, UNIT_ROUNDOFF)) * across.rounded;
+        let in_column = gamma(in_columns, f64::EPSILON / 2.0) * down * across.greatest;
+        ((rounded + across.loss) * down + in_column) * greatest + UNDERFLOW * steps * down
     };
     Some(terms.iter().map(of_term).sum::<f64>() + in_f64(filter, taps) * greatest)
 }
@@ -197,9 +243,9 @@ fn loss(taps: &[f64]) -> f64 {
     taps.iter().map(|&tap| (tap - rounded(tap)).abs()).sum()
 }
 
-/// How far the products of a row and a column in f32 are from the filter's taps.
-fn factors_loss(filter: &Filter, row: &[f64], column: &[f64]) -> f64 {
-    let rounding = loss(column) * row.iter().map(|tap| tap.abs()).sum::<f64>() + weight(column) * loss(row);
+/// How far the products of a row and a column in f32 are from the filter's taps, if those of the row are off by `row_loss`.
+fn factors_loss(filter: &Filter, row: &[f64], column: &[f64], row_loss: f64) -> f64 {
+    let rounding = loss(column) * row.iter().map(|tap| tap.abs()).sum::<f64>() + weight(column) * row_loss;
     rounding + filter.dense_f64().map_or(0.0, |taps| products_loss(taps, row, column))
 }
 

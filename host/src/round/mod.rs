@@ -26,11 +26,11 @@ use std::sync::OnceLock;
 
 use gpu_kernels::border::CONSTANT;
 
-use crate::simd::{Float, Isa, Lanes, Work};
+use crate::simd::{Float, Isa, Lanes, Vector, Work};
 use crate::window::Window;
 use crate::{Border, Filter};
 
-pub(crate) use bound::{Order, column_block, products_loss, row_block, terms_loss};
+pub(crate) use bound::{Order, column_block, products_loss, row_block, terms_loss, terms_together};
 use doubt::Doubt;
 use settle::nearest;
 pub(crate) use settle::{Scratch, Settler, TOGETHER};
@@ -46,6 +46,8 @@ pub(crate) struct Rounding {
     pub(crate) smooth: Option<usize>,
     /// For each [`Order`], the share of f32 sums in doubt if they are spread evenly.
     shares: [f64; Order::ALL.len()],
+    /// The part of them that a column pass in f64 on the CPU leaves in doubt, where there is one.
+    left: [Option<f64>; Order::ALL.len()],
 }
 
 impl Rounding {
@@ -67,7 +69,17 @@ impl Rounding {
             product: filter.dense_f64().is_none() && filter.is_separable(),
             smooth: crate::cpu::smooth_reach(filter, &window),
             shares: Order::ALL.map(share),
+            left: Order::ALL.map(|order| {
+                let column = bound::of_row_pass(filter, order, greatest(&window), f64::from(window.border_value))?;
+                let both = 0.5 * share(order);
+                Some(if both > 0.0 { (column / both).min(1.0) } else { 1.0 })
+            }),
         }
+    }
+
+    /// The part of results in doubt in this order that a column pass in f64 on the CPU leaves so, where there is one.
+    pub(crate) fn left(&self, order: Order) -> Option<f64> {
+        self.left[order as usize]
     }
 
     /// The share of f32 sums in this order that are in doubt if they are spread evenly.
@@ -227,7 +239,8 @@ impl Bound {
         let greatest = greatest(window);
         let in_f64 = reordering + bound::in_f64(filter, order) * greatest;
         // The sum over the exact taps is compared here, as for sums in f64.
-        let column = bound::of_row_pass(filter, order, greatest).map(|error| error + reordering);
+        let column =
+            bound::of_row_pass(filter, order, greatest, f64::from(window.border_value)).map(|error| error + reordering);
         Self { in_f32, in_f64, column, tame }
     }
 }
@@ -286,6 +299,11 @@ impl<E: Float> Rounder<'_, E> {
         if self.tame { (2.0 * self.doubt.error()).min(1.0) } else { 1.0 }
     }
 
+    /// The part of results in doubt that a column pass in f64 over the row pass's results leaves so, if that can be.
+    pub(crate) fn left_by_columns(&self) -> Option<f64> {
+        self.column.map(|column| (column.error() / self.doubt.error()).min(1.0))
+    }
+
     /// The distance from an integer at which a sum is in doubt; `None` if a sum may be NaN, or too great for an
     /// `i32`.
     pub(crate) fn limit(&self) -> Option<E> {
@@ -316,18 +334,14 @@ impl<E: Float> Rounder<'_, E> {
         let (mut chunks, mut doubts) = (std::mem::take(&mut scratch.chunks), std::mem::take(&mut scratch.doubts));
         chunks.clear();
         doubts.clear();
-        isa.run(Round { doubt: &self.doubt, sums, out, chunks: &mut chunks });
+        isa.run(Round { doubt: &self.doubt, limit: self.limit(), sums, out, chunks: &mut chunks });
         let mut is_tie = true;
-        for &first in &chunks {
-            for (at, &value) in (first..).zip(sums[first..].iter().take(CHUNK)) {
-                if self.doubt.about(value) {
-                    match finer(at) {
-                        Some(sum) if self.settler.settles(sum) => out[at] = nearest(sum),
-                        finer => {
-                            is_tie &= finer.is_some();
-                            doubts.push(at);
-                        }
-                    }
+        for at in self.in_doubt(&chunks, sums) {
+            match finer(at) {
+                Some(sum) if self.settler.settles(sum) => out[at] = nearest(sum),
+                finer => {
+                    is_tie &= finer.is_some();
+                    doubts.push(at);
                 }
             }
         }
@@ -352,16 +366,18 @@ impl<E: Float> Rounder<'_, E> {
         let (mut chunks, mut bytes) = (std::mem::take(&mut scratch.chunks), std::mem::take(&mut scratch.bytes));
         chunks.clear();
         bytes.resize(sums.len(), 0);
-        isa.run(Round { doubt: &self.doubt, sums, out: &mut bytes, chunks: &mut chunks });
+        isa.run(Round { doubt: &self.doubt, limit: self.limit(), sums, out: &mut bytes, chunks: &mut chunks });
         out[channel..].iter_mut().step_by(channels).zip(&bytes).for_each(|(out, &byte)| *out = byte);
-        for &first in &chunks {
-            for (at, &sum) in (first..).zip(sums[first..].iter().take(CHUNK)) {
-                if self.doubt.about(sum) {
-                    self.settle(isa, part, at * channels + channel, out, scratch);
-                }
-            }
+        for at in self.in_doubt(&chunks, sums) {
+            self.settle(isa, part, at * channels + channel, self.by_definition, out, scratch);
         }
         (scratch.chunks, scratch.bytes) = (chunks, bytes);
+    }
+
+    /// The results of a row that are in doubt, in ascending order.
+    fn in_doubt(&self, chunks: &[(usize, u64)], sums: &[E]) -> impl Iterator<Item = usize> {
+        let places = chunks.iter().flat_map(|&(first, mask)| Bits(mask).map(move |bit| first + bit));
+        places.filter(|&at| self.doubt.about(sums[at]))
     }
 
     /// Stores the correct results at these elements of a part of row `y` that begins at column `x`; they ascend. They may all be known to be so
@@ -376,24 +392,49 @@ impl<E: Float> Rounder<'_, E> {
         scratch: &mut Scratch,
     ) {
         self.settler.together(isa, part, (are_ties, doubts), out, scratch, |at, out, scratch| {
-            self.settle(isa, part, at, out, scratch);
+            self.settle(isa, part, at, self.by_definition || are_ties, out, scratch);
         });
     }
 
-    /// Computes and stores the correct result at element `at` of a part of row `y` that begins at column `x`.
-    fn settle(&self, isa: Isa, (x, y): (usize, usize), at: usize, out: &mut [u8], scratch: &mut Scratch) {
-        if let Some(result) = self.settler.settled(isa, (x, y), at, self.by_definition, scratch) {
+    /// Computes and stores the correct result at element `at` of a part of row `y` that begins at column `x`: at once by the sum that defines
+    /// it, or first by a faster one.
+    fn settle(
+        &self,
+        isa: Isa,
+        (x, y): (usize, usize),
+        at: usize,
+        by_definition: bool,
+        out: &mut [u8],
+        scratch: &mut Scratch,
+    ) {
+        if let Some(result) = self.settler.settled(isa, (x, y), at, by_definition, scratch) {
             out[at] = nearest(result);
         }
+    }
+}
+
+/// The places of the bits that are set.
+struct Bits(u64);
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let bit = self.0.trailing_zeros() as usize;
+        let is_set = self.0 != 0;
+        self.0 &= self.0.wrapping_sub(1);
+        is_set.then_some(bit)
     }
 }
 
 /// Rounds a row; notes the chunks with results in doubt.
 struct Round<'a, E> {
     doubt: &'a Doubt<E>,
+    /// See [`Rounder::limit`].
+    limit: Option<E>,
     sums: &'a [E],
     out: &'a mut [u8],
-    chunks: &'a mut Vec<usize>,
+    chunks: &'a mut Vec<(usize, u64)>,
 }
 
 impl<E: Float> Work for Round<'_, E> {
@@ -401,11 +442,33 @@ impl<E: Float> Work for Round<'_, E> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        const { assert!(CHUNK == u64::BITS as usize && CHUNK.is_multiple_of(E::Vector::<L>::LEN)) };
         for (index, (sums, out)) in self.sums.chunks(CHUNK).zip(self.out.chunks_mut(CHUNK)).enumerate() {
             if self.doubt.round(sums, out) {
-                self.chunks.push(index * CHUNK);
+                let mask = match (self.limit, sums.len()) {
+                    // SAFETY: this is in a `Work`, and the chunk is whole.
+                    (Some(limit), CHUNK) => unsafe { far_from_integers::<E::Vector<L>>(sums, limit) },
+                    (_, len) => u64::MAX >> (CHUNK - len),
+                };
+                self.chunks.push((index * CHUNK, mask));
             }
         }
+    }
+}
+
+/// A bit for each of [`CHUNK`] sums that is so far from an integer or further. None is 2^31 or more, or NaN.
+///
+/// # Safety
+/// There are as many sums, and the processor has the vectors.
+#[inline(always)]
+unsafe fn far_from_integers<L: Vector>(sums: &[L::Float], limit: L::Float) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let limit = L::splat(limit);
+        (0..CHUNK).step_by(L::LEN).fold(0, |mask, at| {
+            let values = L::load(sums.as_ptr().add(at));
+            mask | u64::from(values.rest(values.nearest()).at_least(limit)) << at
+        })
     }
 }
 

@@ -33,6 +33,9 @@ const GROUPS: usize = 4;
 /// How many results that are not next to each other.
 const APART: usize = 8;
 
+/// Rows of a window that are summed together.
+const BLOCK: usize = 32;
+
 /// The most values of [`Settler::spread`].
 const MOST_SPREAD: usize = 1 << 20;
 
@@ -98,8 +101,8 @@ impl<const N: usize> Places<N> {
 /// A thread's memory.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// The chunks of a row that hold results in doubt.
-    pub(super) chunks: Vec<usize>,
+    /// The chunks of a row that hold results in doubt, with a bit for each that may be.
+    pub(super) chunks: Vec<(usize, u64)>,
     /// A row's results in doubt.
     pub(super) doubts: Vec<usize>,
     /// A row of one channel's results.
@@ -284,8 +287,23 @@ impl<'a> Settler<'a> {
         let shape = self.src.shape();
         self.find_rows(y, scratch);
         let most = if are_ties { TIES_TOGETHER } else { TOGETHER };
-        if cols * rows > most || self.defined_by_passes || scratch.rows.len() < rows || out.len() < BESIDE {
-            return doubts.for_each(|at| one(at, out, scratch));
+        let mut apart = Places::<APART>::default();
+        // The element under the first tap of the first result of the part.
+        let start = (x as isize - anchor_x as isize) * shape.channels as isize;
+        let is_inside = !self.defined_by_passes && scratch.rows.len() == rows;
+        if cols * rows > most || !is_inside || out.len() < BESIDE {
+            let reach = (cols - 1) * shape.channels + 1;
+            let together = are_ties && is_inside && self.equal.is_some();
+            for at in doubts {
+                let first = usize::try_from(start + at as isize)
+                    .ok()
+                    .filter(|&first| together && first + reach <= shape.row_len());
+                match first.filter(|&first| !self.is_plain(&(first..first + reach), scratch)) {
+                    Some(first) => apart.push((at, first), |places| self.add_up_apart(places, &scratch.rows, out)),
+                    None => one(at, out, scratch),
+                }
+            }
+            return apart.finish(|places| self.add_up_apart(places, &scratch.rows, out));
         }
         let taps = self.few.get_or_init(|| match (self.filter.dense_f64(), self.filter.separated()) {
             (None, Some((across, down))) => {
@@ -293,12 +311,10 @@ impl<'a> Settler<'a> {
             }
             (taps, _) => taps.unwrap_or_default().to_vec(),
         });
-        // The element under the first tap of the first result of the part.
-        let start = (x as isize - anchor_x as isize) * shape.channels as isize;
         let reach = (cols - 1) * shape.channels + BESIDE;
         let end = start.saturating_add_unsigned(out.len() + reach).max(0) as usize;
         let under = usize::try_from(start).unwrap_or(0)..end.min(shape.row_len());
-        let (mut groups, mut apart) = (Places::<GROUPS>::default(), Places::<APART>::default());
+        let mut groups = Places::<GROUPS>::default();
         let mut doubts = doubts.peekable();
         while let Some(doubt) = doubts.next() {
             let at = doubt.min(out.len() - BESIDE);
@@ -450,10 +466,9 @@ impl<'a> Settler<'a> {
         };
         let under = least..end;
         let row = |row: usize| &self.src.row(row)[under.clone()];
-        let channels = self.src.shape().channels;
-        let plain = |row: &[u8]| row[channels.min(row.len())..] == row[..row.len().saturating_sub(channels)];
+        let channels = self.channels();
         if self.rows_are_equal(&under, scratch) {
-            if plain(row(top)) {
+            if is_even(row(top), channels) {
                 let value = row(top)[0];
                 return *self.flat[usize::from(value)].get_or_init(|| {
                     scratch.values.clear();
@@ -473,7 +488,7 @@ impl<'a> Settler<'a> {
                     result
                 }
             }
-        } else if scratch.rows.iter().all(|&at| plain(row(at))) {
+        } else if scratch.rows.iter().all(|&at| is_even(row(at), channels)) {
             let same = |at: usize| scratch.rows.iter().all(|&row| self.src.row(row)[at] == self.src.row(row)[least]);
             match scratch.one_row[channel] {
                 Some((at, result)) if same(at) => result,
@@ -486,6 +501,12 @@ impl<'a> Settler<'a> {
         } else {
             compute(scratch)
         }
+    }
+
+    /// Whether [`Settler::defined`] may know the result of a window over these elements, or a later one profit from it.
+    fn is_plain(&self, under: &Range<usize>, scratch: &mut Scratch) -> bool {
+        let is_even = |&at: &usize| is_even(&self.src.row(at)[under.clone()], self.channels());
+        self.rows_are_equal(under, scratch) || scratch.rows.iter().all(is_even)
     }
 
     /// Whether all rows under the window are equal in these elements. Notes how far they are, as the next window is often the next pixel's.
@@ -556,6 +577,11 @@ impl<'a> Settler<'a> {
             (None, None) => unreachable!("a filter has its taps or their factors"),
         }
     }
+}
+
+/// Whether all pixels of a part of a row are equal.
+fn is_even(row: &[u8], channels: usize) -> bool {
+    row[channels.min(row.len())..] == row[..row.len().saturating_sub(channels)]
 }
 
 /// Rounds half to even and saturates.
@@ -709,15 +735,19 @@ impl Work for Estimate<'_> {
         // The chunk is in the row, as is asserted.
         let under = |row: usize, chunk: usize| &src.row(row)[first + chunk..][..LANES];
         const { assert!(LANES.is_multiple_of(W * L::Wide::LEN)) };
+        let parts = (0..LANES).step_by(W * L::Wide::LEN);
         let mut all = [0.0; LANES];
         // SAFETY: this is in a `Work`; every pointer is that of an array, or of a part of a row, of at least LANES values.
         unsafe {
-            for chunk in (0..len).step_by(LANES) {
-                for part in (0..LANES).step_by(W * L::Wide::LEN) {
+            // A few rows at a time, which the processor fetches ahead; so many as there are pages that it finds at once.
+            for (index, rows) in rows.chunks(BLOCK).enumerate() {
+                for (chunk, part) in
+                    (0..len).step_by(LANES).flat_map(|chunk| parts.clone().map(move |part| (chunk, part)))
+                {
                     let mut sums = [L::Wide::splat(0.0); W];
                     match filter.separated() {
                         Some((_, column)) if product => {
-                            for (&row, &tap) in rows.iter().zip(column) {
+                            for (&row, &tap) in rows.iter().zip(&column[index * BLOCK..]) {
                                 let bytes = under(row, chunk).as_ptr().add(part);
                                 for (v, sum) in sums.iter_mut().enumerate() {
                                     let values = L::widen_bytes(bytes.add(v * L::Wide::LEN));
@@ -732,7 +762,7 @@ impl Work for Estimate<'_> {
                             }
                         }
                         _ => {
-                            for (&row, taps) in rows.iter().zip(spread.chunks_exact(len)) {
+                            for (&row, taps) in rows.iter().zip(spread[index * BLOCK * len..].chunks_exact(len)) {
                                 let bytes = under(row, chunk).as_ptr().add(part);
                                 let taps = taps[chunk..][..LANES].as_ptr().add(part);
                                 for (v, sum) in sums.iter_mut().enumerate() {

@@ -1,0 +1,256 @@
+//! A row pass over bytes in whole numbers, where the results become bytes again.
+//!
+//! A tap is rounded to `(2^shift * high + low) * unit`, both parts of 16 bits. One instruction multiplies two such numbers with two pixels and adds
+//! both products to a sum of 32 bits (`vpdpwssd`; else `vpmaddwd`, and an addition), so the row is laid out in pairs of pixels that lie
+//! under neighbouring taps. Both parts of a sum are exact, and nothing is rounded until they are joined to an f32: far fewer results are in
+//! doubt than after sums in f32 (`of_row` in `host/src/round/bound.rs`).
+//!
+//! ```text
+//! for each tile of N vectors:
+//!     for each pair of taps:
+//!         for each vector:
+//!             load it from the pairs                         unaligned
+//!             sum of the high parts += pixels * taps         exact
+//!             sum of the low parts  += pixels * taps         exact
+//!     out = 2^shift * unit * high + unit * low               rounded three times
+//! ```
+
+#![expect(
+    clippy::needless_range_loop,
+    reason = "an index says which register; iterators do not always leave them there"
+)]
+
+use super::tile::SLACK;
+use crate::filter::lowest_bit;
+use crate::simd::{Lanes, Pairs, Work};
+
+/// The greatest pixel, and the greatest sum of parts of taps whose products with it 32 bits hold.
+const PIXEL: f64 = 255.0;
+const ROOM: f64 = i32::MAX as f64 / PIXEL;
+
+/// The greatest part of a tap, less what rounding may add.
+const PART: f64 = i16::MAX as f64 - 1.0;
+
+/// The bits of a low part: at most so many, and where fewer fit, sums in f32 are as exact.
+const MOST_BITS: i32 = 16;
+const LEAST_BITS: i32 = 8;
+
+/// The exponents of units that f32 holds.
+const EXPONENTS: std::ops::RangeInclusive<i32> = -100..=100;
+
+/// A row of taps in whole numbers.
+#[derive(Debug)]
+pub(crate) struct WholeRow {
+    /// The high and the low parts of two neighbouring taps. After the last tap comes a zero.
+    taps: Vec<[u32; 2]>,
+    /// What the sums of the high and of the low parts are multiplied by: powers of two.
+    units: [f32; 2],
+    /// The sum of the differences between the taps and these.
+    pub(crate) loss: f64,
+    /// The greatest magnitude of a sum, of its low part, if no pixel exceeds 1.
+    pub(crate) greatest: f64,
+    pub(crate) greatest_low: f64,
+}
+
+impl WholeRow {
+    /// For an image of bytes that has this value outside. `None` where that is no byte, or if there is no room.
+    pub(crate) fn new(taps: &[f64], outside: f64) -> Option<Self> {
+        let count = taps.len() as f64;
+        let bits = ((ROOM / count).log2().floor() as i32 + 1).min(MOST_BITS);
+        let (greatest, weight) =
+            taps.iter().fold((0.0f64, 0.0), |(most, sum), tap| (tap.abs().max(most), sum + tap.abs()));
+        let is_byte = (0.0..=PIXEL).contains(&outside) && outside.fract() == 0.0;
+        if !is_byte || bits < LEAST_BITS || greatest == 0.0 {
+            return None;
+        }
+        // So small a unit that the greatest tap and all together just fit; or that of the taps, if they are whole in a greater one.
+        let most = (PART / greatest).min((ROOM - count) / weight).log2().floor() as i32 + bits;
+        let exponent = most.min(-lowest_bit(taps));
+        let scale = 2f64.powi(exponent);
+        if !EXPONENTS.contains(&exponent) {
+            return None;
+        }
+
+        let half = 1 << (bits - 1);
+        let (mut loss, mut plus, mut minus, mut low_weight) = (0.0, 0.0, 0.0, 0.0);
+        let mut parts = taps.iter().map(|&tap| {
+            let whole = (tap * scale).round();
+            let rounded = whole / scale;
+            loss += (tap - rounded).abs();
+            plus += rounded.max(0.0);
+            minus -= rounded.min(0.0);
+            let low = ((whole as i32 + half) & (2 * half - 1)) - half;
+            low_weight += f64::from(low.abs()) / scale;
+            [(whole as i32 - low) >> bits, low].map(|part| u32::from(part as u16))
+        });
+        let mut pairs = Vec::with_capacity(taps.len().div_ceil(2));
+        while let Some([high, low]) = parts.next() {
+            let [next_high, next_low] = parts.next().unwrap_or_default();
+            pairs.push([high | next_high << 16, low | next_low << 16]);
+        }
+        drop(parts);
+        let units = [2f64.powi(bits - exponent) as f32, 2f64.powi(-exponent) as f32];
+        Some(Self { taps: pairs, units, loss, greatest: plus.max(minus), greatest_low: low_weight })
+    }
+
+    /// How many pairs a row of so many sums reads, if its pixels have so many channels.
+    pub(super) fn pairs_read(&self, len: usize, channels: usize) -> usize {
+        len + SLACK + 2 * (self.taps.len() - 1) * channels
+    }
+}
+
+/// Lays out a row as pairs: each element, and the one `step` further.
+pub(super) struct Pair<'a> {
+    pub(super) values: &'a [u8],
+    pub(super) step: usize,
+    pub(super) pairs: &'a mut [u32],
+}
+
+impl Work for Pair<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        let both = self.values.iter().zip(&self.values[self.step..]);
+        for (pair, (&first, &second)) in self.pairs.iter_mut().zip(both) {
+            *pair = u32::from(first) | u32::from(second) << 16;
+        }
+    }
+}
+
+/// The sums of a row.
+pub(super) struct RowSums<'a> {
+    pub(super) row: &'a WholeRow,
+    pub(super) pairs: &'a [u32],
+    /// Pairs between neighbouring pixels.
+    pub(super) channels: usize,
+    /// The sums; those after `len` are overwritten, as far as [`SLACK`].
+    pub(super) out: &'a mut [f32],
+    pub(super) len: usize,
+}
+
+impl Work for RowSums<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        assert!(self.row.pairs_read(self.len, self.channels) <= self.pairs.len() && self.len + SLACK <= self.out.len());
+        // SAFETY: a tile ends at most SLACK after the row, where there are pairs and room, as is asserted; see `pairs_read`.
+        unsafe {
+            // Two sums for each vector, and the taps: that fits into 32 registers of the one kind, and 16 of the other.
+            match (L::LEN, L::Pairs::fuses()) {
+                (16, true) => self.tiles::<L, 8, true>(),
+                (16, false) => self.tiles::<L, 8, false>(),
+                _ => self.tiles::<L, 4, false>(),
+            }
+        }
+    }
+}
+
+impl RowSums<'_> {
+    /// # Safety
+    /// `len` rounded up to whole tiles of `N` vectors can be written, and as many pairs can be read from each pair of taps on.
+    #[inline(always)]
+    unsafe fn tiles<L: Lanes, const N: usize, const FUSED: bool>(self) {
+        const { assert!(N * L::LEN <= SLACK) };
+        let Self { row, pairs, channels, out, len } = self;
+        // SAFETY: the caller's promise; this is in a `Work`.
+        unsafe {
+            let units = row.units.map(|unit| L::splat(unit));
+            let zero = L::Pairs::splat(0);
+            for at in (0..len).step_by(N * L::LEN) {
+                let (mut high, mut low) = ([zero; N], [zero; N]);
+                let mut from = pairs.as_ptr().add(at);
+                for taps in &row.taps {
+                    let taps = taps.map(|pair| L::Pairs::splat(pair));
+                    for v in 0..N {
+                        let pixels = L::Pairs::load(from.add(v * L::LEN));
+                        high[v] = pixels.dot::<FUSED>(taps[0], high[v]);
+                        low[v] = pixels.dot::<FUSED>(taps[1], low[v]);
+                    }
+                    // Beyond the last pair of taps nothing is read.
+                    from = from.wrapping_add(2 * channels);
+                }
+                for v in 0..N {
+                    let low = L::of_ints(low[v]).mul_add(units[1], L::splat(0.0));
+                    L::of_ints(high[v]).mul_add(units[0], low).store(out.as_mut_ptr().add(at + v * L::LEN));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Filter;
+    use crate::simd::Isa;
+
+    /// Numbers that look random, below 2^32.
+    fn random(i: usize) -> u32 {
+        (i as u32).wrapping_add(1).wrapping_mul(0x9e37_79b1).rotate_left(13).wrapping_mul(0x85eb_ca6b)
+    }
+
+    /// Every sum is as near to the exact one as the row says, on each set of instructions, and the same bits.
+    #[test]
+    fn sums_are_as_exact_as_stated() {
+        let taps = |count: usize| (0..count).map(|i| f64::from(random(i)) / f64::from(1u32 << 31) - 1.0).collect();
+        let mut rows: Vec<Vec<f64>> = [1, 2, 3, 7, 16, 255, 256, 257, 1601].map(taps).into();
+        for sigma in [1.0, 20.0, 200.0] {
+            let filter: Filter = format!("gaussian:sigma={sigma}").parse().unwrap();
+            rows.push(filter.separated().unwrap().0.to_vec());
+        }
+        rows.extend([vec![1.0; 9000], vec![-1e-9, 1.0, 1e9], vec![0.25, 0.5, 0.25], vec![1.0 / 3.0; 65000]]);
+        let contents: [fn(usize) -> u8; 3] =
+            [|i| random(i) as u8, |_| 255, |i| if random(i) % 2 == 0 { 0 } else { 255 }];
+        for taps in rows {
+            let row = WholeRow::new(&taps, 0.0).unwrap();
+            let bound = 255.0 * (row.loss + (2.0 * row.greatest + 3.0 * row.greatest_low) * 2f64.powi(-24));
+            for (channels, content) in
+                [1, 3].into_iter().flat_map(|channels| contents.map(|content| (channels, content)))
+            {
+                const LEN: usize = 130;
+                let count = row.pairs_read(LEN, channels);
+                let values: Vec<u8> = (0..count + channels).map(content).collect();
+                let mut first: Option<Vec<f32>> = None;
+                for isa in Isa::all() {
+                    let mut pairs = vec![0; count];
+                    isa.run(Pair { values: &values, step: channels, pairs: &mut pairs });
+                    let mut out = vec![f32::NAN; LEN + SLACK];
+                    isa.run(RowSums { row: &row, pairs: &pairs, channels, out: &mut out, len: LEN });
+                    out.truncate(LEN);
+                    for (at, sum) in out.iter().enumerate() {
+                        let under = values[at..].iter().step_by(channels);
+                        let exact: f64 = taps.iter().zip(under).map(|(tap, &value)| tap * f64::from(value)).sum();
+                        let error = (f64::from(*sum) - exact).abs();
+                        // The sum that it is compared with is rounded too.
+                        let slack = 1e-6 * bound + 1e-12 * taps.iter().fold(0.0, |sum, tap| sum + 255.0 * tap.abs());
+                        assert!(error <= bound + slack, "{} taps, {isa:?}: {error:e}, not {bound:e}", taps.len());
+                    }
+                    assert_eq!(*first.get_or_insert_with(|| out.clone()), out, "{} taps, {isa:?}", taps.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_f32_holds_is_exact() {
+        for taps in [vec![0.25, 0.5, 0.25], vec![1.0, -2.0, 1.0], vec![65792.0], vec![1.0 / 1024.0; 64]] {
+            let row = WholeRow::new(&taps, 0.0).unwrap();
+            let values: Vec<u8> = (0..).map(|i| (i * 37 % 256) as u8).take(row.pairs_read(64, 1) + 1).collect();
+            let mut pairs = vec![0; row.pairs_read(64, 1)];
+            Isa::fastest().run(Pair { values: &values, step: 1, pairs: &mut pairs });
+            let mut out = vec![0.0; 64 + SLACK];
+            Isa::fastest().run(RowSums { row: &row, pairs: &pairs, channels: 1, out: &mut out, len: 64 });
+            for (at, sum) in out.iter().take(64).enumerate() {
+                let exact: f64 = taps.iter().zip(&values[at..]).map(|(tap, &value)| tap * f64::from(value)).sum();
+                assert_eq!(f64::from(*sum), exact);
+            }
+            assert_eq!(row.loss, 0.0);
+        }
+        // No byte outside, no taps, or too many.
+        assert!(WholeRow::new(&[1.0], 0.5).is_none() && WholeRow::new(&[1.0], -1.0).is_none());
+        assert!(WholeRow::new(&[1.0], f64::NAN).is_none() && WholeRow::new(&[0.0; 5], 0.0).is_none());
+        assert!(WholeRow::new(&[1.0; 1 << 17], 0.0).is_none() && WholeRow::new(&[1e-40], 0.0).is_none());
+    }
+}
