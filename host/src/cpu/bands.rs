@@ -35,7 +35,7 @@ const STRIP: usize = 2048;
 const CACHE_LINE: usize = 64;
 
 /// Bytes in a page of memory.
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 
 /// Below so many multiply-adds, one thread does all the work.
 pub(crate) const SMALL: usize = 1 << 19;

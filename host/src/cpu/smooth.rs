@@ -7,7 +7,7 @@
 //! in 64 bits: symmetric pixels are added first, so that takes few products. What even that leaves in doubt goes the way of all others
 //! ([`crate::round`]).
 
-use super::bands::{SMALL, band};
+use super::bands::{PAGE, SMALL, band};
 use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Shape};
 use crate::progress::Stage;
@@ -205,6 +205,7 @@ pub(super) fn run(
     let work = width.saturating_mul(height).saturating_mul(channels).saturating_mul(around.cols + around.rows);
     let spread = smooth.spread(channels);
     let band = if work < SMALL { height } else { band(height, around.rows, 1, rayon::current_num_threads()) };
+    let stride = dst.stride();
     share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
         scratch.prepare(&around, src.shape())?;
         for (y, out) in (index * band..).zip(rows) {
@@ -213,7 +214,11 @@ pub(super) fn run(
             for (row, under) in under.iter_mut().take(around.rows).enumerate() {
                 *under = around.row(y, row, height).map_or(&outside[..], |y| src.row(y));
             }
-            let found = isa.run(Row { smooth, under: &under, lines, sides, border, masks, doubts, out });
+            // Within a page the processor prefetches by itself.
+            let below = around.row(y + 1, around.rows - 1, height).filter(|_| out.len() > PAGE);
+            let ahead = below.map(|below| [src.row(below).as_ptr(), out.as_ptr().wrapping_add(stride)]);
+            let ahead = ahead.map_or([None; 2], |rows| rows.map(Some));
+            let found = isa.run(Row { smooth, under: &under, ahead, lines, sides, border, masks, doubts, out });
             left.clear();
             let doubts = &doubts[..found];
             isa.run(Again { smooth, under: &under, channels, spread: spread.as_ref(), doubts, out, left });
@@ -301,6 +306,8 @@ struct Row<'a> {
     smooth: &'a Smooth,
     /// The rows under the window.
     under: &'a [&'a [u8]; ROWS],
+    /// The row of pixels and the row of results that the next call begins with, to prefetch.
+    ahead: [Option<*const u8>; 2],
     lines: &'a mut Lines,
     sides: &'a [(isize, Option<usize>)],
     /// The border's value, and the number of channels.
@@ -317,8 +324,8 @@ impl Work for Row<'_> {
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) -> usize {
         match self.smooth.reach {
-            1 => self.sum::<L::Words, 1>(),
-            _ => self.sum::<L::Words, REACH>(),
+            1 => self.sum::<L, L::Words, 1>(),
+            _ => self.sum::<L, L::Words, REACH>(),
         }
     }
 }
@@ -326,8 +333,8 @@ impl Work for Row<'_> {
 impl Row<'_> {
     /// Both passes.
     #[inline(always)]
-    fn sum<X: Words, const K: usize>(self) -> usize {
-        let Self { smooth, under, lines, sides, border: (value_outside, channels), masks, doubts, out } = self;
+    fn sum<L: Lanes, X: Words, const K: usize>(self) -> usize {
+        let Self { smooth, under, ahead, lines, sides, border: (value_outside, channels), masks, doubts, out } = self;
         let (len, bytes) = (out.len(), 2 * X::LEN);
         let (whole, blocks) = (len / bytes * bytes, len.div_ceil(bytes));
         let numbers = 32 * lines.even.len().min(lines.odd.len());
@@ -343,6 +350,9 @@ impl Row<'_> {
             let taps = Taps::<X, K>::new(&smooth.column);
             let lines_under = under.map(<[u8]>::as_ptr);
             for at in (0..whole).step_by(bytes) {
+                for ahead in ahead.into_iter().flatten() {
+                    L::prefetch(ahead.wrapping_add(at));
+                }
                 let sums = taps.column(&lines_under, at);
                 sums[0].store(even.add(at / 2));
                 sums[1].store(odd.add(at / 2));

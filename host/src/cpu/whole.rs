@@ -15,11 +15,6 @@
 //!     out = 2^shift * unit * high + unit * low               rounded three times
 //! ```
 
-#![expect(
-    clippy::needless_range_loop,
-    reason = "an index says which register; iterators do not always leave them there"
-)]
-
 use super::tile::SLACK;
 use crate::filter::lowest_bit;
 use crate::simd::{Lanes, Pairs, Work};
@@ -201,8 +196,7 @@ mod tests {
             rows.push(filter.separated().unwrap().0.to_vec());
         }
         rows.extend([vec![1.0; 9000], vec![-1e-9, 1.0, 1e9], vec![0.25, 0.5, 0.25], vec![1.0 / 3.0; 65000]]);
-        let contents: [fn(usize) -> u8; 3] =
-            [|i| random(i) as u8, |_| 255, |i| if random(i) % 2 == 0 { 0 } else { 255 }];
+        let contents: [fn(usize) -> u8; 3] = [|i| random(i) as u8, |_| 255, |i| 255 * (random(i) % 2) as u8];
         for taps in rows {
             let row = WholeRow::new(&taps, 0.0).unwrap();
             let bound = 255.0 * (row.loss + (2.0 * row.greatest + 3.0 * row.greatest_low) * 2f64.powi(-24));

@@ -30,7 +30,7 @@ const PASSES: Curve =
 const ACROSS: f64 = 0.6;
 
 /// How much faster it is over bytes that become bytes, in whole numbers.
-const WHOLE: f64 = 0.55;
+const WHOLE: f64 = 0.62;
 
 /// Nanoseconds for a result of equal taps that are counted, with one channel and with several, and for a value beyond a row's ends.
 const COUNTED: [f64; 2] = [0.72, 0.52];
