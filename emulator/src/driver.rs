@@ -168,8 +168,6 @@ fn driver() -> &'static Driver {
             eprintln!("APRON_EMULATOR: {error}");
             std::process::exit(70)
         });
-        // SAFETY: the function may be called at the process's end.
-        unsafe { libc::atexit(report) };
         Driver {
             devices: (0..settings.devices)
                 .map(|number| Device { memory: Memory::new(number, settings.memory), dead: AtomicU32::default() })
@@ -349,6 +347,12 @@ type Pointer = u64;
 
 exports! {
     Nothing fn cuInit(driver, _flags: c_uint) {
+        static REPORTED: Once = Once::new();
+        // When all else is there: a process that ends at this moment would wait for it, and meet what comes after.
+        // SAFETY: the function may be called at the process's end.
+        REPORTED.call_once(|| unsafe {
+            libc::atexit(report);
+        });
         if driver.settings.devices == 0 {
             return NO_DEVICE;
         }
