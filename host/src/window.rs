@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gpu_kernels::border::{self as rule, CONSTANT, KEEP};
+use gpu_kernels::border::{self as rule, KEEP};
 
 use crate::image::{ImageView, Pixel, Shape};
 use crate::{Border, Filter};
@@ -27,8 +27,7 @@ impl Window {
 
     /// Whether all that lies under it is bytes, over an image of bytes: if the border has a value, that is one.
     pub(crate) fn is_all_bytes(&self) -> bool {
-        let byte = self.border != CONSTANT || (0.0..=255.0).contains(&self.border_value);
-        byte && self.border_value.fract() == 0.0
+        is_byte(self.border_value.into())
     }
 
     /// The image's column under tap column `col` of the window at column `x`; `None` if it has the border's value.
@@ -82,6 +81,11 @@ impl Window {
             copy(&mut part[right..], &row[right..]);
         }
     }
+}
+
+/// Whether a border's value is a byte; it is 0 where a border has none.
+pub(crate) fn is_byte(value: f64) -> bool {
+    (0.0..=255.0).contains(&value) && value.fract() == 0.0
 }
 
 /// The pixel in `0..extent` that coordinate `position - anchor` reads.

@@ -309,17 +309,20 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let blocks = if cols == 1 { 1 } else { window.rows.div_ceil(most) };
         let block = window.rows.div_ceil(blocks);
         let slots = (block + rows_at_once(block) - 1).min(src.shape().height + 1);
-        let apart = match rounder.map(Rounder::order) {
-            Some(Order::ByRows) => window.cols,
-            // In f64 nothing is gained by it.
-            Some(Order::BlockPasses | Order::Terms) if size_of::<E>() == size_of::<f32>() => column_block(window.rows),
-            _ => usize::MAX,
-        };
-        let by_blocks = matches!(rounder.map(Rounder::order), Some(Order::BlockPasses | Order::Terms));
-        let row_block =
-            if by_blocks && size_of::<E>() == size_of::<f32>() { row_block(window.cols) } else { usize::MAX };
         let beside = terms.passes.len() > 1 && (rounder.is_none() || terms_together(window.rows));
         let together = if beside { terms.columns() } else { Vec::new() };
+        // In f64 nothing is gained by blocks.
+        let in_f32 = size_of::<E>() == size_of::<f32>();
+        let (apart, row_block) = match rounder.map(Rounder::order) {
+            Some(Order::ByRows) => (window.cols, usize::MAX),
+            Some(Order::BlockPasses) if in_f32 => (column_block(window.rows), row_block(window.cols)),
+            // A term's column is one block at least.
+            Some(Order::Terms) if in_f32 && !beside => {
+                (column_block(window.rows).min(window.rows), row_block(window.cols))
+            }
+            Some(Order::Terms) if in_f32 => (usize::MAX, row_block(window.cols)),
+            _ => (usize::MAX, usize::MAX),
+        };
         Self { frame, terms, rounder, exact: (Vec::new(), 0.0), together, cols, block: apart, row_block, blocks, slots }
     }
 
@@ -341,6 +344,13 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let strip = (ring / (self.slots * self.terms.passes.len())).saturating_sub(halo + SLACK).max(least) / channels;
         // A whole number of tiles.
         width.div_ceil(width.div_ceil(strip.max(1))).next_multiple_of(SLACK)
+    }
+
+    /// How many pairs a line of these columns is made of, if any of its rows is in whole numbers.
+    fn pairs_read(&self, columns: &Range<usize>) -> Option<usize> {
+        let channels = self.frame.src.shape().channels;
+        let rows = self.terms.passes.iter().filter_map(|passes| passes.whole);
+        rows.map(|row| row.pairs_read(columns.len() * channels, channels)).max()
     }
 
     /// How many taps are taken for a result.
@@ -567,10 +577,6 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         resume: bool,
     ) {
         let in_place = matches!(outs, Outs::Floats(_));
-        // A term's column is one block at least.
-        let apart = self.rounder.is_some_and(|rounder| rounder.order() == Order::Terms)
-            && size_of::<E>() == size_of::<f32>()
-            && self.beside() == 1;
         let channels = self.frame.src.shape().channels;
         let bound = |block: usize| block * self.frame.window.rows / self.blocks;
         let tap_rows = bound(block)..bound(block + 1);
@@ -604,7 +610,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
             ahead,
             // Bytes go on from other rows than their own.
             resume: resume && in_place,
-            block: if apart { self.block.min(tap_rows.len()) } else { self.block },
+            block: self.block,
         });
     }
 
@@ -633,8 +639,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
             sides: &scratch.sides,
         };
         let passes = &passes[..self.beside()];
-        let read = passes.iter().filter_map(|passes| passes.whole.map(|row| row.pairs_read(len, channels))).max();
-        if let Some(read) = read {
+        if let Some(read) = self.pairs_read(columns) {
             let copy = |row: &[S], out: &mut [u8]| out.copy_from_slice(S::bytes(row).unwrap_or_default());
             padding.pad(row, channels, outside as u8, &mut scratch.bytes, |value| value.to_f32() as u8, copy);
             let pairs = &mut scratch.pairs[..read];
@@ -748,8 +753,7 @@ impl<E: Float> Scratch<E> {
             ring.held.resize(run.slots, usize::MAX);
         }
         self.across.grow(across)?;
-        let whole = run.terms.passes.iter().filter_map(|passes| passes.whole);
-        let pairs = whole.map(|row| row.pairs_read(columns.len() * channels, channels)).max().unwrap_or(0);
+        let pairs = run.pairs_read(columns).unwrap_or(0);
         if self.pairs.len() < pairs {
             self.bytes = crate::memory::zeroed(pairs + channels)?;
             self.pairs = crate::memory::zeroed(pairs)?;

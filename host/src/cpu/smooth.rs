@@ -217,7 +217,6 @@ pub(super) fn run(
             // Within a page the processor prefetches by itself.
             let below = around.row(y + 1, around.rows - 1, height).filter(|_| out.len() > PAGE);
             let ahead = below.map(|below| [src.row(below).as_ptr(), out.as_ptr().wrapping_add(stride)]);
-            let ahead = ahead.map_or([None; 2], |rows| rows.map(Some));
             let found = isa.run(Row { smooth, under: &under, ahead, lines, sides, border, masks, doubts, out });
             left.clear();
             let doubts = &doubts[..found];
@@ -307,7 +306,7 @@ struct Row<'a> {
     /// The rows under the window.
     under: &'a [&'a [u8]; ROWS],
     /// The row of pixels and the row of results that the next call begins with, to prefetch.
-    ahead: [Option<*const u8>; 2],
+    ahead: Option<[*const u8; 2]>,
     lines: &'a mut Lines,
     sides: &'a [(isize, Option<usize>)],
     /// The border's value, and the number of channels.
@@ -324,8 +323,8 @@ impl Work for Row<'_> {
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) -> usize {
         match self.smooth.reach {
-            1 => self.sum::<L, L::Words, 1>(),
-            _ => self.sum::<L, L::Words, REACH>(),
+            1 => self.sum::<L, 1>(),
+            _ => self.sum::<L, REACH>(),
         }
     }
 }
@@ -333,21 +332,21 @@ impl Work for Row<'_> {
 impl Row<'_> {
     /// Both passes.
     #[inline(always)]
-    fn sum<L: Lanes, X: Words, const K: usize>(self) -> usize {
+    fn sum<L: Lanes, const K: usize>(self) -> usize {
         let Self { smooth, under, ahead, lines, sides, border: (value_outside, channels), masks, doubts, out } = self;
-        let (len, bytes) = (out.len(), 2 * X::LEN);
+        let (len, bytes) = (out.len(), 2 * L::Words::LEN);
         let (whole, blocks) = (len / bytes * bytes, len.div_ceil(bytes));
         let numbers = 32 * lines.even.len().min(lines.odd.len());
         assert!(under[..=2 * K].iter().all(|row| row.len() == len) && K * channels < BEFORE);
         assert!(numbers >= BEFORE + len.div_ceil(2) + AFTER && masks.len() >= blocks);
-        const { assert!(2 * X::LEN <= 64) };
+        const { assert!(2 * L::Words::LEN <= 64) };
 
         // SAFETY: this is in a `Work`. Whole blocks lie in the rows, and the last one is taken from copies. A line has numbers for all
         // blocks, and for less than a cache line before and after them, as is asserted.
         unsafe {
             let (even, odd) = (lines.even.as_mut_ptr().cast::<u16>(), lines.odd.as_mut_ptr().cast::<u16>());
             let (even, odd) = (even.add(BEFORE), odd.add(BEFORE));
-            let taps = Taps::<X, K>::new(&smooth.column);
+            let taps = Taps::<L::Words, K>::new(&smooth.column);
             let lines_under = under.map(<[u8]>::as_ptr);
             for at in (0..whole).step_by(bytes) {
                 for ahead in ahead.into_iter().flatten() {
@@ -381,8 +380,8 @@ impl Row<'_> {
         unsafe {
             let (even, odd) = (lines.even.as_ptr().cast::<u16>(), lines.odd.as_ptr().cast::<u16>());
             let (even, odd) = (even.add(BEFORE), odd.add(BEFORE));
-            let taps = Taps::<X, K>::new(&smooth.row);
-            let limits = (X::splat(smooth.bias), X::splat(u16::from(smooth.doubt) * 0x101));
+            let taps = Taps::<L::Words, K>::new(&smooth.row);
+            let limits = (L::Words::splat(smooth.bias), L::Words::splat(u16::from(smooth.doubt) * 0x101));
             // The numbers as far on each side as a tap is, for each of its results at even places, and at odd ones.
             let mut beside = [[[even; 2]; K]; 2];
             for (parity, beside) in (0..).zip(&mut beside) {
@@ -394,7 +393,7 @@ impl Row<'_> {
                 }
             }
             for (block, mask) in masks[..whole / bytes].iter_mut().enumerate() {
-                let (results, in_doubt) = taps.row([even, odd], &beside, block * X::LEN, limits);
+                let (results, in_doubt) = taps.row([even, odd], &beside, block * L::Words::LEN, limits);
                 results.store_bytes(out.as_mut_ptr().add(block * bytes));
                 *mask = in_doubt;
             }

@@ -3,7 +3,7 @@
 //! A tap is rounded to `(2^shift * high + low) * unit`, both parts of 16 bits. One instruction multiplies two such numbers with two pixels and adds
 //! both products to a sum of 32 bits (`vpdpwssd`; else `vpmaddwd`, and an addition), so the row is laid out in pairs of pixels that lie
 //! under neighbouring taps. Both parts of a sum are exact, and nothing is rounded until they are joined to an f32: far fewer results are in
-//! doubt than after sums in f32 (`of_row` in `host/src/round/bound.rs`).
+//! doubt than after sums in f32 (`RowPass` in `host/src/round/bound.rs`).
 //!
 //! ```text
 //! for each tile of N vectors:
@@ -18,6 +18,7 @@
 use super::tile::SLACK;
 use crate::filter::lowest_bit;
 use crate::simd::{Lanes, Pairs, Work};
+use crate::window::is_byte;
 
 /// The greatest pixel, and the greatest sum of parts of taps whose products with it 32 bits hold.
 const PIXEL: f64 = 255.0;
@@ -54,8 +55,7 @@ impl WholeRow {
         let bits = ((ROOM / count).log2().floor() as i32 + 1).min(MOST_BITS);
         let (greatest, weight) =
             taps.iter().fold((0.0f64, 0.0), |(most, sum), tap| (tap.abs().max(most), sum + tap.abs()));
-        let is_byte = (0.0..=PIXEL).contains(&outside) && outside.fract() == 0.0;
-        if !is_byte || bits < LEAST_BITS || greatest == 0.0 {
+        if !is_byte(outside) || bits < LEAST_BITS || greatest == 0.0 {
             return None;
         }
         // So small a unit that the greatest tap and all together just fit; or that of the taps, if they are whole in a greater one.

@@ -64,15 +64,15 @@ impl Rounding {
             };
             if tame { (2.0 * error).min(1.0) } else { 1.0 }
         };
+        let shares = Order::ALL.map(share);
         Self {
             equal: filter.equal_tap().is_some(),
             product: filter.dense_f64().is_none() && filter.is_separable(),
             smooth: crate::cpu::smooth_reach(filter, &window),
-            shares: Order::ALL.map(share),
+            shares,
             left: Order::ALL.map(|order| {
                 let column = bound::of_row_pass(filter, order, greatest(&window), f64::from(window.border_value))?;
-                let both = 0.5 * share(order);
-                Some(if both > 0.0 { (column / both).min(1.0) } else { 1.0 })
+                Some(part_left(column, 0.5 * shares[order as usize]))
             }),
         }
     }
@@ -245,6 +245,11 @@ impl Bound {
     }
 }
 
+/// The part of results in doubt that sums with a smaller error leave so; all of them, if there is no error.
+fn part_left(error: f64, before: f64) -> f64 {
+    (error / before).min(1.0)
+}
+
 /// The greatest difference between f64 sums over bytes in two orders.
 pub(crate) fn reordering(filter: &Filter) -> f64 {
     bound::of_reordering(filter, 255.0)
@@ -301,7 +306,7 @@ impl<E: Float> Rounder<'_, E> {
 
     /// The part of results in doubt that a column pass in f64 over the row pass's results leaves so, if that can be.
     pub(crate) fn left_by_columns(&self) -> Option<f64> {
-        self.column.map(|column| (column.error() / self.doubt.error()).min(1.0))
+        self.column.map(|column| part_left(column.error(), self.doubt.error()))
     }
 
     /// The distance from an integer at which a sum is in doubt; `None` if a sum may be NaN, or too great for an

@@ -290,14 +290,16 @@ impl<'a> Settler<'a> {
         let mut apart = Places::<APART>::default();
         // The element under the first tap of the first result of the part.
         let start = (x as isize - anchor_x as isize) * shape.channels as isize;
+        // The same for another one, if so many elements from there on lie in the image.
+        let inside = |at: usize, reach: usize| {
+            usize::try_from(start + at as isize).ok().filter(|first| first + reach <= shape.row_len())
+        };
         let is_inside = !self.defined_by_passes && scratch.rows.len() == rows;
         if cols * rows > most || !is_inside || out.len() < BESIDE {
             let reach = (cols - 1) * shape.channels + 1;
             let together = are_ties && is_inside && self.equal.is_some();
             for at in doubts {
-                let first = usize::try_from(start + at as isize)
-                    .ok()
-                    .filter(|&first| together && first + reach <= shape.row_len());
+                let first = inside(at, reach).filter(|_| together);
                 match first.filter(|&first| !self.is_plain(&(first..first + reach), scratch)) {
                     Some(first) => apart.push((at, first), |places| self.add_up_apart(places, &scratch.rows, out)),
                     None => one(at, out, scratch),
@@ -318,8 +320,7 @@ impl<'a> Settler<'a> {
         let mut doubts = doubts.peekable();
         while let Some(doubt) = doubts.next() {
             let at = doubt.min(out.len() - BESIDE);
-            let Some(first) = usize::try_from(start + at as isize).ok().filter(|&at| at + reach <= shape.row_len())
-            else {
+            let Some(first) = inside(at, reach) else {
                 one(doubt, out, scratch);
                 continue;
             };
@@ -735,15 +736,13 @@ impl Work for Estimate<'_> {
         // The chunk is in the row, as is asserted.
         let under = |row: usize, chunk: usize| &src.row(row)[first + chunk..][..LANES];
         const { assert!(LANES.is_multiple_of(W * L::Wide::LEN)) };
-        let parts = (0..LANES).step_by(W * L::Wide::LEN);
         let mut all = [0.0; LANES];
         // SAFETY: this is in a `Work`; every pointer is that of an array, or of a part of a row, of at least LANES values.
         unsafe {
             // A few rows at a time, which the processor fetches ahead; so many as there are pages that it finds at once.
             for (index, rows) in rows.chunks(BLOCK).enumerate() {
-                for (chunk, part) in
-                    (0..len).step_by(LANES).flat_map(|chunk| parts.clone().map(move |part| (chunk, part)))
-                {
+                for at in (0..len).step_by(W * L::Wide::LEN) {
+                    let (chunk, part) = (at / LANES * LANES, at % LANES);
                     let mut sums = [L::Wide::splat(0.0); W];
                     match filter.separated() {
                         Some((_, column)) if product => {
