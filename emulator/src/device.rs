@@ -334,6 +334,10 @@ impl Shared {
         Self(())
     }
 
+    pub(crate) fn in_register(self) -> Self {
+        self
+    }
+
     #[track_caller]
     pub(crate) unsafe fn load(self, index: i32) -> f32 {
         let [word] = machine::here().load_shared(index);
@@ -354,6 +358,11 @@ impl Shared {
     pub(crate) unsafe fn load_word(self, index: i32) -> u32 {
         let [word] = machine::here().load_shared(index);
         word
+    }
+
+    #[track_caller]
+    pub(crate) unsafe fn load_matrices(self, byte: i32) -> [u32; 4] {
+        machine::here().matrices(byte)
     }
 
     #[track_caller]

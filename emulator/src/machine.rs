@@ -142,8 +142,8 @@ pub(crate) enum Pause {
     Block { flag: bool },
     /// It waits for its warp.
     Warp,
-    /// It waits for its warp's parts of a product of matrices, which puts no accesses in order.
-    Product,
+    /// It waits for its warp's parts of an instruction for matrices, which puts no accesses in order.
+    Matrices,
     /// It has left the kernel.
     Done,
     /// It is at fault.
@@ -206,9 +206,10 @@ struct Thread {
     /// Groups of copies that it has closed.
     groups: Cell<usize>,
     copies: RefCell<VecDeque<InFlight>>,
-    /// Products that it has begun, and its parts of the factors of the last two: the other lanes may still read the older one.
-    products: Cell<usize>,
+    /// Instructions for matrices that it has begun, and its parts of the last two: the other lanes may still read the older one.
+    matrices: Cell<usize>,
     factors: [Cell<Factors>; 2],
+    rows: [Cell<i32>; 2],
 }
 
 /// A lane's parts of two matrices.
@@ -281,8 +282,9 @@ impl<'a> Machine<'a> {
             waited: Cell::default(),
             groups: Cell::default(),
             copies: RefCell::default(),
-            products: Cell::default(),
+            matrices: Cell::default(),
             factors: Default::default(),
+            rows: Default::default(),
         };
         let machine = Self {
             launch,
@@ -359,7 +361,7 @@ impl<'a> Machine<'a> {
                         }
                     }
                     let first = pauses[members.start];
-                    let together = matches!(first, Some(Pause::Warp | Pause::Product));
+                    let together = matches!(first, Some(Pause::Warp | Pause::Matrices));
                     if !together || pauses[members.clone()].iter().any(|&pause| pause != first) {
                         break;
                     }
@@ -367,7 +369,7 @@ impl<'a> Machine<'a> {
                         self.same_site(members.clone(), "a barrier of the warp")?;
                         warp.update(|passed| passed + 1);
                     } else {
-                        self.same_site(members.clone(), "a product of matrices")?;
+                        self.same_site(members.clone(), "an instruction for matrices")?;
                     }
                     pauses[members.clone()].fill(None);
                 }
@@ -395,12 +397,13 @@ impl<'a> Machine<'a> {
                     _ => format!("waits at {}", place(self.threads[other].site.get())),
                 };
                 let other = self.name(other);
-                let at = if pauses[waiting] == Some(Pause::Product) { "product of matrices" } else { "barrier" };
+                let at =
+                    if pauses[waiting] == Some(Pause::Matrices) { "an instruction for matrices" } else { "a barrier" };
                 self.find(
                     waiting,
                     self.threads[waiting].site.get(),
                     LAUNCH_FAILED,
-                    &format!("waits at a {at} of the {whom} that not all threads reach: thread {other} {does}"),
+                    &format!("waits at {at} of the {whom} that not all threads reach: thread {other} {does}"),
                 );
                 return None;
             }
@@ -505,17 +508,7 @@ impl<'a> Machine<'a> {
     /// puts them for `mma.m16n8k32` of bytes; `times` says what two bytes make.
     #[track_caller]
     pub(crate) fn product(&self, sums: [i32; 4], a: [u32; 4], b: [u32; 2], times: impl Fn(u8, u8) -> i32) -> [i32; 4] {
-        let current = self.current.get();
-        let (first, lane) = (current / WARP * WARP, current % WARP);
-        let Some(warp) = self.threads.get(first..first + WARP) else {
-            self.fault(format!("multiplies matrices in a warp of {} threads", self.threads.len() - first));
-        };
-        let thread = &self.threads[current];
-        let turn = thread.products.get() % 2;
-        thread.products.update(|count| count + 1);
-        thread.factors[turn].set((a, b));
-        thread.site.set(Location::caller());
-        self.suspend(Pause::Product);
+        let (warp, lane, turn) = self.together(|thread, turn| thread.factors[turn].set((a, b)));
         let rows = [lane / 4, lane / 4 + 8];
         let columns = [2 * (lane % 4), 2 * (lane % 4) + 1];
         let mut result = sums;
@@ -532,6 +525,41 @@ impl<'a> Machine<'a> {
             }
         }
         result
+    }
+
+    /// The lane's words of four matrices in shared memory, of whose rows each lane gives the first byte of one, as the manual of PTX has it for
+    /// `ldmatrix`.
+    #[track_caller]
+    pub(crate) fn matrices(&self, byte: i32) -> [u32; 4] {
+        if byte % 16 != 0 {
+            self.end(
+                MISALIGNED_ADDRESS,
+                &format!("reads 16 bytes at byte {byte} of shared memory, no multiple of that"),
+            );
+        }
+        let (warp, lane, turn) = self.together(|thread, turn| thread.rows[turn].set(byte));
+        std::array::from_fn(|matrix| {
+            let row = warp[8 * matrix + lane / 4].rows[turn].get();
+            let [word] = self.load_shared(row / 4 + (lane % 4) as i32);
+            word
+        })
+    }
+
+    /// The threads of this one's warp, when all of them have given their part of an instruction; this one's lane; and which turn's parts they are.
+    #[track_caller]
+    fn together(&self, give: impl Fn(&Thread, usize)) -> (&[Thread], usize, usize) {
+        let current = self.current.get();
+        let (first, lane) = (current / WARP * WARP, current % WARP);
+        let Some(warp) = self.threads.get(first..first + WARP) else {
+            self.fault(format!("has an instruction for matrices in a warp of {} threads", self.threads.len() - first));
+        };
+        let thread = &self.threads[current];
+        let turn = thread.matrices.get() % 2;
+        thread.matrices.update(|count| count + 1);
+        give(thread, turn);
+        thread.site.set(Location::caller());
+        self.suspend(Pause::Matrices);
+        (warp, lane, turn)
     }
 
     fn toucher(&self) -> Toucher {
@@ -1034,6 +1062,7 @@ mod tests {
         entry: &'static str,
         early: bool,
         sabotage: Option<Sabotage>,
+        shared: usize,
     }
 
     const SHARED: usize = 30;
@@ -1045,7 +1074,7 @@ mod tests {
             let at = memory.allocate(bytes).unwrap();
             // SAFETY: the bytes are there.
             unsafe { memory.upload(at, written.as_ptr(), written.len()) }.unwrap();
-            Self { memory, at, launches: Cell::new(0), entry: "script", early: false, sabotage: None }
+            Self { memory, at, launches: Cell::new(0), entry: "script", early: false, sabotage: None, shared: SHARED }
         }
 
         /// Two blocks of two warps do the steps; the finding.
@@ -1062,7 +1091,7 @@ mod tests {
                 arguments: &arguments,
                 grid: [2, 1, 1],
                 block: [64, 1, 1],
-                shared: SHARED,
+                shared: self.shared,
                 memory: self.memory,
                 asynchronous: true,
                 early: self.early,
@@ -1363,10 +1392,44 @@ mod tests {
     }
 
     #[test]
+    fn matrices_from_shared_memory() {
+        // Rows lie 16 bytes apart, the last one first; each lane writes a row's word, and reads what the manual says.
+        fn load(at: u64) {
+            let (warp, lane, shared) = (thread_x() / 32, thread_x() % 32, Shared::dynamic());
+            let mine = at + 512 * (2 * block_x() + warp) as u64;
+            // SAFETY: the emulator checks it.
+            unsafe {
+                for turn in 0..4 {
+                    let word = lane + 32 * turn;
+                    shared.store(128 * warp + word, f32::from_bits(word as u32));
+                }
+                warp_barrier();
+                let words = shared.load_matrices(512 * warp + 16 * (31 - lane));
+                for (matrix, word) in words.into_iter().enumerate() {
+                    store_words(mine + 4 * (4 * lane as u64 + matrix as u64), [word]);
+                }
+            }
+        }
+        let device = Device { shared: 1024, ..Device::new(4 * 512, &[]) };
+        assert_eq!(device.finds(&[Step::All(load)]), "");
+        let found: [u8; 4 * 512] = device.read();
+        for (place, bytes) in found.chunks(4).enumerate() {
+            let (lane, matrix) = (place / 4 % 32, place % 4);
+            let row = 31 - (8 * matrix + lane / 4);
+            assert_eq!(u32::from_le_bytes(bytes.try_into().unwrap()), (4 * row + lane % 4) as u32, "{lane}, {matrix}");
+        }
+        let odd = Step::All(|_at| {
+            // SAFETY: the emulator checks it.
+            unsafe { Shared::dynamic().load_matrices(8) };
+        });
+        assert_finds(&Device::new(4, &[]), &[odd], "reads 16 bytes at byte 8 of shared memory, no multiple of that");
+    }
+
+    #[test]
     fn lanes_that_miss_a_product() {
         let device = Device::new(4, &[0; 4]);
         let alone = by!(3, |_at| mma([0; 4], [0; 4], [0; 2]));
-        assert_finds(&device, &[alone], "waits at a product of matrices of the warp that not all threads reach");
+        assert_finds(&device, &[alone], "waits at an instruction for matrices of the warp that not all threads reach");
         assert_finds(
             &device,
             &[alone, Warp],

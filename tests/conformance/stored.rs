@@ -640,7 +640,7 @@ mod on_gpu {
             Window::preset("sharpen"),
             Window::dense("nothing", 2, 2, &[0.0; 4]),
             Window::dense("tiny", 5, 3, &tiny),
-            Window::dense("large", 3, 3, &quarters.map(|tap| tap * 1777.7)),
+            Window::dense("large", 3, 3, &quarters.map(|tap| tap * 777.7)),
             Window::blur(1, 19, 412),
             Window::dense("long binary fractions", 2, 2, &[0.333_333_34, 0.166_666_67, 0.25, 0.25]),
         ]

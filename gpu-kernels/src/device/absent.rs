@@ -142,6 +142,10 @@ impl Shared {
         Self(())
     }
 
+    pub(crate) fn in_register(self) -> Self {
+        self
+    }
+
     absent_unsafe! {
         self;
         fn load(index: i32) -> f32;
@@ -155,6 +159,7 @@ impl Shared {
         fn store_u8(byte: i32, value: u32);
         fn store_u16(byte: i32, value: u32);
         fn load_word(index: i32) -> u32;
+        fn load_matrices(byte: i32) -> [u32; 4];
         fn load_f64(index: i32) -> f64;
         fn store_f64(index: i32, value: f64);
     }

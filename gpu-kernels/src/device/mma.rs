@@ -1,6 +1,6 @@
 //! Products of small matrices of whole numbers on the tensor cores: PTX instructions that a warp executes together.
 
-use super::asm;
+use super::{Shared, asm};
 
 /// Whether the architecture has the product in one instruction: from compute capability 8.0 on. 7.5 has it in four smaller ones, whose
 /// fragments are the same registers. rustc and rust-cuda name the architecture differently.
@@ -93,4 +93,31 @@ product! {
 product! {
     /// As [`mma`], but the bytes of `a` are signed, and those of `b` are not.
     mma_signed, quarter_signed, "s8", "u8"
+}
+
+impl Shared {
+    /// Reads four matrices of 8 rows of 16 bytes: the rows of matrix `i` begin at the bytes that lanes `8 * i` to `8 * i + 7` give, in turn. A lane gets,
+    /// of each matrix, word `lane % 4` of row `lane / 4`: with the upper and the lower half of the rows of columns 0 to 15, then of columns 16 to 31, the
+    /// words of `a` in [`mma`].
+    ///
+    /// # Safety
+    /// All 32 lanes of the warp call together. The bytes are multiples of 16; the rows lie inside what the launch reserved, and a barrier stands between
+    /// their writes and this read.
+    #[inline(always)]
+    pub(crate) unsafe fn load_matrices(self, byte: i32) -> [u32; 4] {
+        let (a, b, c, d);
+        // SAFETY: as the caller promised. Not `pure`: a barrier may change what is read, and no lane's part may move into a branch.
+        unsafe {
+            asm!(
+                "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{}, {}, {}, {}}}, [{}];",
+                out(reg32) a,
+                out(reg32) b,
+                out(reg32) c,
+                out(reg32) d,
+                in(reg32) self.at_byte(byte),
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        [a, b, c, d]
+    }
 }

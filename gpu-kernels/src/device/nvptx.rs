@@ -602,6 +602,13 @@ impl Shared {
         Self(dynamic_shared())
     }
 
+    /// The same, but its address is kept in a register: the assembler may compute it anew in every turn of a loop, with an instruction that is
+    /// waited for, unless a number is added that it does not know to be 0.
+    #[inline(always)]
+    pub(crate) fn in_register(self) -> Self {
+        Self(self.0.wrapping_add(first_tap() as u32))
+    }
+
     /// Reads element `index`.
     ///
     /// # Safety
@@ -779,7 +786,7 @@ impl Shared {
         unsafe {
             asm!(
                 "st.shared.u8 [{}], {};",
-                in(reg32) self.0.wrapping_add(byte as u32),
+                in(reg32) self.at_byte(byte),
                 in(reg32) value,
                 options(nostack, preserves_flags)
             );
@@ -796,7 +803,7 @@ impl Shared {
         unsafe {
             asm!(
                 "st.shared.u16 [{}], {};",
-                in(reg32) self.0.wrapping_add(byte as u32),
+                in(reg32) self.at_byte(byte),
                 in(reg32) value,
                 options(nostack, preserves_flags)
             );
@@ -860,7 +867,13 @@ impl Shared {
 
     #[inline(always)]
     fn at(self, index: i32) -> u32 {
-        self.0.wrapping_add(index.wrapping_mul(4) as u32)
+        self.at_byte(index.wrapping_mul(4))
+    }
+
+    /// The address of a byte.
+    #[inline(always)]
+    pub(super) fn at_byte(self, byte: i32) -> u32 {
+        self.0.wrapping_add(byte as u32)
     }
 }
 

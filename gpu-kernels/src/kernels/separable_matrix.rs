@@ -175,7 +175,7 @@ unsafe fn sum_up<const H: usize, const P: usize, const R: usize>(
                 if bands.point != 0 {
                     add_point(bands, &mut sums, (above + group, turn), places);
                 }
-                put::<3, 2, 1>(pass, &bands.rounding, (channels, filtered), (tile, above), &[sums], places);
+                put(pass, &bands.rounding, (channels, filtered), (tile, above), &sums, places);
             }
             // Hidden, so that the loop stays as it is.
             down = opaque(down + 16);
@@ -275,7 +275,7 @@ unsafe fn along<const H: usize, const P: usize>(
     first_two: [[u32; 4]; 3],
     blocks: &[Block; H],
 ) -> [[[i32; 4]; 3]; 2] {
-    let mut sums = [[[0; 4], [bands.rounding.start[1]; 4], [0; 4]]; 2];
+    let mut sums = [[[0; 4], [bands.rounding.start[0]; 4], [0; 4]]; 2];
     let mut pair = 0;
     while pair < P {
         // SAFETY: as the caller promised.

@@ -1,11 +1,11 @@
-//! Bytes for the tensor cores: tiles of rows as they lie in memory, double-buffered in shared memory, and sums in whole numbers that
-//! become bytes.
+//! Bytes for the tensor cores: rows as they lie in memory, on their way into shared memory, and sums in whole numbers that
+//! become bytes; for `separable_matrix.rs`, tiles of rows, double-buffered.
 //!
 //! A tile is 128 values of a row and a number of rows, one after the other; a value is a channel of a pixel, and the same
 //! channel of the next pixel is `channels` values further. The rows that a tile needs come by asynchronous copies while the block
 //! computes on the tile before; results go through shared memory, so that whole lines are written. A warp has 16 neighbouring values.
 
-use crate::abi::Pass;
+use crate::abi::{Pass, Plane};
 use crate::border;
 use crate::device::*;
 use crate::pixel::note;
@@ -42,13 +42,49 @@ pub struct Frame {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Rounding {
-    /// What the sums of the first and the second of three digits begin with; of fewer digits, what is added to a joined sum before the
+    /// What the sums of the second of three digits begin with, and nothing; of fewer digits, what is added to a joined sum before the
     /// shift, and the bit that makes ties even.
     pub start: [i32; 2],
     /// Bits of a joined sum behind the point.
     pub shift: i32,
     /// With three digits, sums whose bits behind the point are less, shifted to the top, are in doubt.
     pub near: u32,
+    /// The factors of products that take the place of shifts, as multiply-adds have a pipe of their own, and shifts share theirs with most of what is
+    /// done to a sum: 2^8, for the third digit, and 2 to the power of `32 - shift`. The compiler must not know them.
+    pub third: i32,
+    /// The second one.
+    pub top: u32,
+}
+
+impl Rounding {
+    /// That of one or two digits with so many bits behind the point.
+    pub const fn exact(bits: i32) -> Self {
+        let start = if bits == 0 { [0, 0] } else { [(1 << (bits - 1)) - 1, 1] };
+        Self { start, shift: bits, near: 0, third: 0, top: 0 }
+    }
+
+    /// That of a joined sum of three digits with so many bits behind the point, which is in doubt if it is at most `near` units from a half. `start` is
+    /// what the second digit's sums begin with.
+    pub const fn of_three(start: i32, shift: i32, near: i32) -> Self {
+        let top = 1 << (32 - shift);
+        Self { start: [start, 0], shift, near: (2 * near as u32).wrapping_mul(top), third: 1 << 8, top }
+    }
+
+    /// A joined sum's bits behind the point, shifted to the top.
+    #[inline(always)]
+    pub(crate) fn behind(&self, whole: i32) -> u32 {
+        (whole as u32).wrapping_mul(self.top)
+    }
+}
+
+/// Rows of bytes in shared memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Lines {
+    pub(crate) rows: i32,
+    /// Bytes from one row to the next: a multiple of 16.
+    pub(crate) pitch: i32,
+    /// How many times 16 bytes a row has.
+    pub(crate) pieces: i32,
 }
 
 impl Frame {
@@ -163,19 +199,49 @@ pub(crate) unsafe fn walk(
 /// As for [`walk`]; nobody touches that memory before a wait for the copies, and a barrier.
 #[inline(always)]
 unsafe fn fetch(pass: &Pass, frame: &Frame, channels: i32, tile: Tile, to: i32) {
+    let source = Source::of_channel(&pass.src, pass, tile.z * channels);
+    let lines = Lines { rows: frame.fetched(), pitch: frame.pitch, pieces: frame.chunks };
+    // SAFETY: as the caller promised.
+    unsafe {
+        bring::<{ 32 * BLOCK.1 as i32 }, 16>(
+            pass,
+            source,
+            channels,
+            (tile.x - frame.left, tile.y - frame.anchor_y),
+            &lines,
+            (i32::MIN / 2, i32::MAX / 2),
+            to,
+        )
+    }
+}
+
+/// Starts to bring rows from row `top` and value `left` on to shared memory, from byte `to` on; all THREADS threads of a block call. ACROSS
+/// of them take the pieces of a row, as far as there are so many. Values from number `needed.0` to before `needed.1` of each row are needed.
+///
+/// # Safety
+/// `pass` describes allocated memory; nobody touches that shared memory before a wait for the copies, and a barrier.
+#[inline(always)]
+pub(crate) unsafe fn bring<const THREADS: i32, const ACROSS: i32>(
+    pass: &Pass,
+    source: Source<'_>,
+    channels: i32,
+    (left, top): (i32, i32),
+    lines: &Lines,
+    needed: (i32, i32),
+    to: i32,
+) {
     let (shared, plane) = (Shared::dynamic(), &pass.src);
-    let source = Source::of_channel(plane, pass, tile.z * channels);
-    let (rows, pitch) = (frame.fetched(), frame.pitch);
-    let (left, top) = (tile.x - frame.left, tile.y - frame.anchor_y);
+    let Lines { rows, pitch, pieces } = *lines;
+    let step = THREADS / ACROSS;
     let width = pass.width * channels;
-    let whole = is_whole(plane.pixel, plane.channel, channels, source.origin() | plane.row as u64);
-    // Pieces from `lo` to before `hi` lie in the image. 16 threads take those of a row, as far as there are so many.
+    let whole = is_whole::<15>(plane, channels, source.origin());
+    // Pieces from `lo` to before `hi` lie in the image.
     let inside = if whole { (width - left) >> 4 } else { 0 };
     let lo = if left < 0 { (15 - left) >> 4 } else { 0 };
-    let hi = if inside < frame.chunks { inside } else { frame.chunks };
+    let hi = if inside < pieces { inside } else { pieces };
     let (lo, hi) = if lo < hi { (lo, hi) } else { (0, 0) };
     let thread = opaque(32 * thread_y() + thread_x());
-    let (piece, first) = (thread & 15, thread >> 4);
+    let (piece, first) = (thread % ACROSS, thread / ACROSS);
     // SAFETY: as the caller promised.
     unsafe {
         let mut at = opaque(lo + piece);
@@ -187,11 +253,11 @@ unsafe fn fetch(pass: &Pass, frame: &Frame, channels: i32, tile: Tile, to: i32) 
                 let mut place = (to + first * pitch + 16 * at) / 4;
                 while row < rows {
                     shared.copy4(place, from as *const f32);
-                    from = from.wrapping_add((16 * plane.row) as u64);
-                    place += 4 * pitch;
-                    row += 16;
+                    from = from.wrapping_add((step as i64 * plane.row) as u64);
+                    place += step * pitch / 4;
+                    row += step;
                 }
-                at += 16;
+                at += ACROSS;
             }
         } else {
             while at < hi {
@@ -203,34 +269,59 @@ unsafe fn fetch(pass: &Pass, frame: &Frame, channels: i32, tile: Tile, to: i32) 
                     } else {
                         shared.store4(place, [f32::from_bits(pass.outside as u32 * 0x0101_0101); 4]);
                     }
-                    row += 16;
+                    row += step;
                 }
-                at += 16;
+                at += ACROSS;
             }
         }
-        // The others go word by word: 8 threads take those of a row.
-        let words = 4 * (frame.chunks - hi + lo);
-        if words > 0 {
-            let mut row = opaque(thread >> 3);
-            while row < rows {
-                let line = source.row(top + row);
-                let mut word = opaque(thread & 7);
-                while word < words {
-                    let at = if word < 4 * lo { word } else { word + 4 * (hi - lo) };
-                    let four = four(pass, line, channels, left + 4 * at);
-                    shared.store((to + row * pitch) / 4 + at, f32::from_bits(four));
-                    word += 8;
+        // The others go word by word, as far as a result needs them: those left of `lo`, and those from `hi` on.
+        let first_word = clamped((needed.0 - left) >> 2, 0, 4 * lo);
+        let end_word = clamped((needed.1 - left + 3) >> 2, 4 * hi, 4 * pieces);
+        let words = 4 * lo - first_word + end_word - 4 * hi;
+        let mut task = opaque(thread);
+        while task < rows * words {
+            // `checked`, so that no panic is compiled in; there are words.
+            let row = (task as u32).checked_div(words as u32).unwrap_or(0) as i32;
+            let word = first_word + task - row * words;
+            let at = if word < 4 * lo { word } else { word + 4 * (hi - lo) };
+            let four = four(pass, source.row(top + row), channels, left + 4 * at);
+            shared.store((to + row * pitch) / 4 + at, f32::from_bits(four));
+            task += THREADS;
+        }
+        // What no result needs is 0.
+        let mut row = opaque(thread);
+        while row < rows {
+            let start = (to + row * pitch) / 4;
+            let mut word = opaque(0);
+            while word < 4 * pieces {
+                if word < first_word || word >= end_word {
+                    shared.store(start + word, 0.0);
                 }
-                row += 32;
+                word += 1;
             }
+            row += THREADS;
         }
     }
 }
 
-/// Whether 16 values of a plane may be read or written at once: side by side, at multiples of 16 bytes.
+/// A number, or the nearest one from `least` to `most`.
 #[inline(always)]
-fn is_whole(pixel: i32, channel: i64, channels: i32, steps: u64) -> bool {
-    pixel == channels && (channels == 1 || channel == 1) && steps & 15 == 0
+pub(crate) fn clamped(number: i32, least: i32, most: i32) -> i32 {
+    if number < least {
+        least
+    } else if number > most {
+        most
+    } else {
+        number
+    }
+}
+
+/// Whether values of a plane of bytes may be read or written several at once: side by side, with all rows at multiples of MASK + 1 bytes. `origin` is
+/// the address of its first value.
+#[inline(always)]
+pub(crate) fn is_whole<const MASK: u64>(plane: &Plane, channels: i32, origin: u64) -> bool {
+    let side_by_side = plane.pixel == channels && (channels == 1 || plane.channel == 1);
+    side_by_side && (origin | plane.row as u64) & MASK == 0
 }
 
 /// Four values of a row from number `first` on, each found through the border rule.
@@ -238,7 +329,7 @@ fn is_whole(pixel: i32, channel: i64, channels: i32, steps: u64) -> bool {
 /// # Safety
 /// As for [`walk`].
 #[inline(always)]
-unsafe fn four(pass: &Pass, line: Row<'_>, channels: i32, first: i32) -> u32 {
+pub(crate) unsafe fn four(pass: &Pass, line: Row<'_>, channels: i32, first: i32) -> u32 {
     /// No window reaches as many pixels beside the image.
     const BESIDE: i32 = 4096;
     // Shifted by whole pixels, so that the division rounds down.
@@ -270,105 +361,134 @@ unsafe fn four(pass: &Pass, line: Row<'_>, channels: i32, first: i32) -> u32 {
     word
 }
 
-/// Makes bytes of the sums of 16 values and M times 16 rows, from row `down` of a tile on, as the lanes hold them after products, and puts them
+/// Four pixels of P channels side by side, as words in turn, parted: a word for each channel.
+#[inline(always)]
+pub(crate) fn part<const P: usize>(words: [u32; P]) -> [u32; P] {
+    let mut parted = words;
+    if P == 3 {
+        let (a, b, c) = (words[0], words[1 % P], words[2 % P]);
+        parted[0] = permute::<0x5210>(permute::<0x0630>(a, b), c);
+        parted[1 % P] = permute::<0x6210>(permute::<0x0741>(a, b), c);
+        parted[2 % P] = permute::<0x7410>(permute::<0x0052>(a, b), c);
+    } else if P == 4 {
+        parted = transposed(words);
+    }
+    parted
+}
+
+/// What [`part`] parted, put together again.
+#[inline(always)]
+pub(crate) fn interleave<const P: usize>(words: [u32; P]) -> [u32; P] {
+    let mut together = words;
+    if P == 3 {
+        let (a, b, c) = (words[0], words[1 % P], words[2 % P]);
+        together[0] = permute::<0x3410>(permute::<0x1040>(a, b), c);
+        together[1 % P] = permute::<0x3250>(permute::<0x6205>(a, b), c);
+        together[2 % P] = permute::<0x7216>(permute::<0x0730>(a, b), c);
+    } else if P == 4 {
+        together = transposed(words);
+    }
+    together
+}
+
+/// Four words with rows of bytes for columns.
+#[inline(always)]
+fn transposed<const P: usize>(words: [u32; P]) -> [u32; P] {
+    let (a, b, c, d) = (words[0], words[1 % P], words[2 % P], words[3 % P]);
+    let upper = [permute::<0x5140>(a, b), permute::<0x7362>(a, b)];
+    let lower = [permute::<0x5140>(c, d), permute::<0x7362>(c, d)];
+    let mut columns = words;
+    columns[0] = permute::<0x5410>(upper[0], lower[0]);
+    columns[1 % P] = permute::<0x7632>(upper[0], lower[0]);
+    columns[2 % P] = permute::<0x5410>(upper[1], lower[1]);
+    columns[3 % P] = permute::<0x7632>(upper[1], lower[1]);
+    columns
+}
+
+/// Makes bytes of the sums of 16 values and 16 rows, from row `down` of a tile on, as the lanes hold them after products, and puts them
 /// to the results; notes those in doubt.
 ///
-/// `sums[m][j][d]` are a lane's of the rows from `16 * m` on, half `j`, digit `d`. With J = 2, the values of the halves lie in turn, two by two;
-/// with J = 1, half `j` are the values from `8 * j` on.
+/// `sums[j][d]` are a lane's of half `j` and digit `d`. The values of the halves lie in turn, two by two.
 ///
 /// # Safety
-/// The results of these rows and of the warp's 16 values are this warp's, and there is a list of doubts if there are three digits.
+/// The results of these rows and of the warp's 16 values are this warp's, and there is a list of doubts.
 #[inline(always)]
-pub(crate) unsafe fn put<const D: usize, const J: usize, const M: usize>(
+pub(crate) unsafe fn put(
     pass: &Pass,
     rounding: &Rounding,
     (channels, filtered): (i32, i32),
     (tile, down): (Tile, i32),
-    sums: &[[[[i32; 4]; D]; 2]; M],
+    sums: &[[[i32; 4]; 3]; 2],
     places: Places,
 ) {
-    const { assert!(M <= 4) }
-    let (shared, region) = (Shared::dynamic(), &pass.region);
+    let shared = Shared::dynamic();
     let lane = opaque(thread_x());
     let (group, turn) = (lane >> 2, lane & 3);
     let beside = 16 * thread_y();
-    let end = region.y1 - tile.y;
+    let end = pass.region.y1 - tile.y;
+    let (mut bits, mut least) = ([0; 8], u32::MAX);
+    // Rows `group` and `group + 8` of 16.
+    let mut lower = 0;
+    while lower < 2 {
+        let mut bytes = [0; 4];
+        let mut v = 0;
+        while v < 4 {
+            let (j, at) = (v / 2, 2 * lower + v % 2);
+            let whole = joined(rounding, &[sums[j][0][at], sums[j][1][at], sums[j][2][at]]);
+            bytes[v] = whole >> rounding.shift;
+            let behind = rounding.behind(whole);
+            bits[4 * lower + v] = behind;
+            least = if behind < least { behind } else { least };
+            v += 1;
+        }
+        let to = places.results + (down + 8 * lower as i32 + group) * RESULTS + beside;
+        let word = pack_bytes(bytes[1], bytes[0], pack_bytes(bytes[3], bytes[2], 0));
+        // SAFETY: as the caller promised.
+        unsafe { shared.store((to >> 2) + turn, f32::from_bits(word)) };
+        lower += 1;
+    }
     let mut doubts = 0;
-    let mut m = 0;
-    while m < M {
-        let (mut bits, mut least) = ([0; 8], u32::MAX);
-        // Rows `group` and `group + 8` of 16.
-        let mut lower = 0;
-        while lower < 2 {
-            let mut bytes = [[0; 2]; 2];
-            let mut v = 0;
-            while v < 4 {
-                let (j, i) = (v / 2, v % 2);
-                let mut digits = [0; D];
-                let mut d = 0;
-                while d < D {
-                    digits[d] = sums[m][j][d][2 * lower + i];
-                    d += 1;
-                }
-                bytes[j][i] = joined(rounding, &digits);
-                if D == 3 {
-                    let whole = bytes[j][i];
-                    bytes[j][i] = whole >> rounding.shift;
-                    let behind = (whole as u32) << (32 - rounding.shift);
-                    bits[4 * lower + v] = behind;
-                    least = if behind < least { behind } else { least };
-                }
-                v += 1;
-            }
-            let row = down + 16 * m as i32 + 8 * lower as i32 + group;
-            let to = places.results + row * RESULTS + beside;
-            // SAFETY: as the caller promised.
-            unsafe {
-                if J == 2 {
-                    let high = pack_bytes(bytes[1][1], bytes[1][0], 0);
-                    let word = pack_bytes(bytes[0][1], bytes[0][0], high);
-                    shared.store((to >> 2) + turn, f32::from_bits(word));
-                } else {
-                    shared.store_u16(to + 2 * turn, pack_bytes(bytes[0][1], bytes[0][0], 0));
-                    shared.store_u16(to + 2 * turn + 8, pack_bytes(bytes[1][1], bytes[1][0], 0));
-                }
-            }
-            lower += 1;
+    if least < rounding.near {
+        let mut v = 0;
+        while v < 8 {
+            doubts |= if bits[v] < rounding.near { 1 << v } else { 0 };
+            v += 1;
         }
-        if D == 3 && least < rounding.near {
-            let mut v = 0;
-            while v < 8 {
-                doubts |= if bits[v] < rounding.near { 1 << (8 * m + v) } else { 0 };
-                v += 1;
-            }
-        }
-        m += 1;
     }
     let mut number = opaque(0);
     while doubts != 0 {
-        if doubts & 1 != 0 {
-            let row = down + 8 * (number >> 2) + group;
-            let (j, i) = (number >> 1 & 1, number & 1);
-            let value = tile.x + beside + if J == 2 { 4 * turn + 2 * j + i } else { 8 * j + 2 * turn + i };
-            let pixel = (value as u32).checked_div(channels as u32).unwrap_or(0) as i32;
-            let channel = value - channels * pixel;
-            if row < end && pixel >= region.x0 && pixel < region.x1 && channel < filtered {
-                // Channels that are not filtered are not counted in the list.
-                // SAFETY: with three digits there is a list.
-                unsafe { note(pass, pixel, tile.y + row, tile.z * filtered + channel) };
-            }
+        let row = down + 8 * (number >> 2) + group;
+        if doubts & 1 != 0 && row < end {
+            let value = tile.x + beside + 4 * turn + (number & 3);
+            // SAFETY: as the caller promised.
+            unsafe { note_value(pass, (channels, filtered), (value, tile.y + row, tile.z)) };
         }
         doubts >>= 1;
         number = opaque(number + 1);
     }
 }
 
+/// Notes that value `value` of row `y` is in doubt, if it lies in the region's columns, and if its channel is filtered.
+///
+/// # Safety
+/// The pass has a list.
+#[inline(always)]
+pub(crate) unsafe fn note_value(pass: &Pass, (channels, filtered): (i32, i32), (value, y, z): (i32, i32, i32)) {
+    let pixel = (value as u32).checked_div(channels as u32).unwrap_or(0) as i32;
+    let channel = value - channels * pixel;
+    if value >= 0 && pixel >= pass.region.x0 && pixel < pass.region.x1 && channel < filtered {
+        // Channels that are not filtered are not counted in the list.
+        // SAFETY: as the caller promised.
+        unsafe { note(pass, pixel, y, z * filtered + channel) };
+    }
+}
+
 /// The sums of the digits as one number: with three digits without its lowest 8 bits, else rounded to a whole number.
 #[inline(always)]
-fn joined<const D: usize>(rounding: &Rounding, digits: &[i32; D]) -> i32 {
+pub(crate) fn joined<const D: usize>(rounding: &Rounding, digits: &[i32; D]) -> i32 {
     if D == 3 {
         let lower = digits[1 % D].wrapping_add(digits[0] >> 8);
-        return lower.wrapping_add(digits[2 % D] << 8);
+        return digits[2 % D].wrapping_mul(rounding.third).wrapping_add(lower);
     }
     let whole = if D == 2 { digits[0].wrapping_add(digits[1 % D] << 8) } else { digits[0] };
     whole.wrapping_add(rounding.start[0]).wrapping_add(whole >> rounding.shift & rounding.start[1]) >> rounding.shift
@@ -390,12 +510,10 @@ unsafe fn write(pass: &Pass, height: i32, (channels, filtered): (i32, i32), tile
     }
     let origin = plane.origin(tile.z * channels, &pass.channels);
     let source = Source::of_channel(&pass.src, pass, tile.z * channels);
-    let whole =
-        is_whole(plane.pixel, plane.channel, channels, origin | plane.row as u64) && x >= first && x + 16 <= end;
+    let whole = is_whole::<15>(plane, channels, origin) && x >= first && x + 16 <= end;
     // Of four channels side by side the last one may be copied, word by word.
     let keeps = filtered != channels;
-    let steps = source.origin() | pass.src.row as u64;
-    let copies = keeps && (filtered, channels) == (3, 4) && is_whole(pass.src.pixel, pass.src.channel, channels, steps);
+    let copies = keeps && (filtered, channels) == (3, 4) && is_whole::<15>(&pass.src, channels, source.origin());
     let mut row = thread / PIECES;
     while row < height && tile.y + row < region.y1 {
         let y = tile.y + row;
@@ -415,30 +533,36 @@ unsafe fn write(pass: &Pass, height: i32, (channels, filtered): (i32, i32), tile
                 let line = origin.wrapping_add((y as i64 * plane.row) as u64);
                 store_words(line.wrapping_add(x as u64), words);
             } else {
-                write_values(pass, (channels, filtered), (x, y, tile.z), from);
+                let byte = |i: i32| shared.load_word((from + i) / 4) >> (8 * (i & 3));
+                write_values::<16>(pass, (channels, filtered), (x, y, tile.z), byte);
             }
         }
         row += 32 * BLOCK.1 as i32 / PIECES;
     }
 }
 
-/// Writes 16 results of row `y` from value `x` on one by one, as far as they lie in the region.
+/// Writes COUNT results of row `y` from value `x` on one by one, as far as they lie in the region; `byte` has each in its lowest bits.
 ///
 /// # Safety
-/// As for [`write`].
+/// As for [`walk`].
 #[inline(always)]
-unsafe fn write_values(pass: &Pass, (channels, filtered): (i32, i32), (x, y, z): (i32, i32, i32), from: i32) {
+pub(crate) unsafe fn write_values<const COUNT: i32>(
+    pass: &Pass,
+    (channels, filtered): (i32, i32),
+    (x, y, z): (i32, i32, i32),
+    byte: impl Fn(i32) -> u32,
+) {
     let source = Source::of_channel(&pass.src, pass, z * channels);
     let target = Target::of_channel(pass, z * channels);
     let mut i = opaque(0);
-    while i < 16 {
+    while i < COUNT {
         let pixel = ((x + i) as u32).checked_div(channels as u32).unwrap_or(0) as i32;
         let channel = x + i - channels * pixel;
-        if pixel >= pass.region.x0 && pixel < pass.region.x1 {
+        if x + i >= 0 && pixel >= pass.region.x0 && pixel < pass.region.x1 {
             // SAFETY: the value lies in the region.
             unsafe {
                 let byte = if channel < filtered {
-                    Shared::dynamic().load_word((from + i) / 4) >> (8 * (i & 3))
+                    byte(i)
                 } else {
                     let offset = channel as i64 * pass.src.channel;
                     load_u8(source.row_inside(y).at(pixel).wrapping_add(offset as u64))

@@ -1,18 +1,17 @@
 //! Bytes to bytes on the tensor cores: taps as whole numbers, in digits, and the bands that are made of them; launches
 //! `gpu-kernels/src/kernels/matrix.rs`.
 
-use gpu_kernels::kernels::matrix::{ENTRIES, HEIGHT, Matrix};
-use gpu_kernels::tile::whole::{Frame, WIDTH};
+use gpu_kernels::kernels::matrix::{AHEAD, ENTRIES, Matrix, Ring, TILES};
 #[cfg(feature = "gpu")]
 use gpu_kernels::{kernels::matrix::Bands, tile::whole::Rounding};
 
 use super::prepared::{Kernel, Prepared, Work};
 #[cfg(any(feature = "gpu", test))]
 use super::whole::digit;
-use super::whole::{self, Begin, Digits, GREATEST};
+use super::whole::{self, Digits, GREATEST};
 use crate::filter::lowest_bit;
 #[cfg(feature = "gpu")]
-use crate::gpu::stream::Stream;
+use crate::gpu::{launch::Grid, stream::Stream};
 use crate::plan::machine::Times;
 use crate::plan::problem::Problem;
 use crate::{Filter, Variant, Why};
@@ -25,16 +24,31 @@ pub(super) static MATRIX: Kernel = Kernel {
     },
     prepare: |problem| Products::find(problem).map(|products| Prepared::new(Variant::Matrix, products)),
     cost: |problem, machine| {
-        // By products, as `Layout::time` weighs them, and digits, for one channel; from an H200 alone.
+        // By steps times digits; from an H200 alone.
         const TIMES: Times = Times {
-            h200: &[(14.0, 1.27), (42.0, 1.82), (105.0, 2.75), (195.0, 4.4), (255.0, 5.3), (525.0, 8.3), (750.0, 13.6)],
-            h100: &[(14.0, 1.27), (42.0, 1.82), (105.0, 2.75), (195.0, 4.4), (255.0, 5.3), (525.0, 8.3), (750.0, 13.6)],
+            h200: &[
+                (3.0, 0.97),
+                (9.0, 1.25),
+                (15.0, 1.42),
+                (21.0, 1.85),
+                (27.0, 2.2),
+                (39.0, 2.9),
+                (51.0, 3.6),
+                (96.0, 6.5),
+                (114.0, 7.8),
+                (150.0, 10.3),
+                (500.0, 36.0),
+            ],
+            h100: &[(3.0, 0.97), (15.0, 1.42), (51.0, 3.6), (150.0, 10.3), (500.0, 36.0)],
         };
-        let (Some(digits), Ok(layout)) = (problem.numbers.window, Layout::find(problem)) else {
+        // To part channels.
+        const PARTED: f64 = 0.5;
+        let (Some(digits), Ok(Products { layout, .. })) = (problem.numbers.window, Products::find(problem)) else {
             return whole::DECLINED;
         };
-        let products = layout.time(problem.rows) * digits.count as usize;
-        TIMES.on(machine, products as f64) + whole::SETTLE * digits.share * problem.taps()
+        let products = layout.steps(problem.rows) * digits.count as usize;
+        let parted = if layout.parted { PARTED } else { 0.0 };
+        TIMES.on(machine, products as f64) + parted + whole::SETTLE * digits.share * problem.taps()
     },
 };
 
@@ -45,9 +59,9 @@ pub(crate) struct Whole {
     taps: Vec<i32>,
     bits: i32,
     digits: u32,
-    /// With three digits, what the lowest and the second one's sums begin with, and the distance from a half at which a sum is in doubt; in
-    /// units of a joined sum, which lacks the lowest 8 bits.
-    start: [i32; 2],
+    /// With three digits, what the second one's sums begin with, and the distance from a half at which a sum is in doubt; in units of a joined sum,
+    /// which lacks the lowest 8 bits.
+    start: i32,
     near: i32,
 }
 
@@ -86,8 +100,7 @@ impl Whole {
             return None;
         }
         let digits = if taps.iter().all(|tap| (-128..128).contains(tap)) { 1 } else { 2 };
-        let start = if bits == 0 { [0, 0] } else { [(1 << (bits - 1)) - 1, 1] };
-        Some(Self { taps, bits, digits, start, near: 0 })
+        Some(Self { taps, bits, digits, start: 0, near: 0 })
     }
 
     /// Any others, with as many bits as three digits and the joined sum have room for.
@@ -100,20 +113,19 @@ impl Whole {
             let taps: Vec<i32> = exact.iter().map(|tap| (tap * unit).round() as i32).collect();
             let loss = || exact.iter().zip(&taps).map(|(exact, &tap)| exact * unit - f64::from(tap));
             // Bytes are 127.5 and up to as much more or less: the sum for all 127.5 is known, so half of the error remains.
-            let centre = (127.5 * loss().sum::<f64>()).round();
-            let error = 127.5 * loss().map(f64::abs).sum::<f64>() * (1.0 + 1e-9) + 0.5;
-            // A joined sum lacks 8 bits; half of what they can be is added, so that it is off by half a unit more.
-            let error = 0.5 + error / 256.0 + reordering * unit / 256.0;
+            let centre = 127.5 * loss().sum::<f64>() / 256.0;
+            let error = 127.5 * loss().map(f64::abs).sum::<f64>() * (1.0 + 1e-9) / 256.0;
+            // A joined sum lacks 8 bits: half of what they can be is added, and the other half is an error. So is half a unit of what is added.
+            let error = 0.5 + 0.5 + error + reordering * unit / 256.0;
             let half = 1i64 << (bits - 9);
             if error >= half as f64 / 2.0 {
                 return None;
             }
             let near = error as i64 + 1;
+            let start = half + near + (centre + 0.5).round() as i64;
             let sum: i64 = taps.iter().map(|&tap| i64::from(tap.abs())).sum();
-            let greatest_sum = (255 * sum + centre.abs() as i64 + 128) / 256 + half + near + 1;
-            let fits = greatest_sum <= i64::from(i32::MAX);
-            let start = [centre as i32 + 128, (half + near) as i32];
-            fits.then_some(Self { taps, bits, digits: 3, start, near: near as i32 })
+            let fits = 255 * sum / 256 + start.abs() + 2 <= i64::from(i32::MAX);
+            fits.then_some(Self { taps, bits, digits: 3, start: start as i32, near: near as i32 })
         })
     }
 
@@ -132,42 +144,34 @@ impl Whole {
         self.digits < 3
     }
 
-    /// The fragments, [`Layout::fragments`] words, and then the places of the halves, as `gpu-kernels/src/kernels/matrix.rs` reads them.
+    /// The fragments, as `gpu-kernels/src/kernels/matrix.rs` reads them.
     #[cfg(any(feature = "gpu", test))]
     fn bands(&self, layout: &Layout, (cols, rows): (usize, usize)) -> Vec<u32> {
-        let Layout { channels, bands, pitch, begin: Begin { base, lead, .. }, halves, .. } = *layout;
+        let (Layout { lead, halves, .. }, apart) = (*layout, layout.apart());
         let steps = layout.steps(rows);
-        // The place of a half, and its row of taps and number; the last step may have one too many, whose taps are zero.
-        let half = |number: usize| (number / halves, number % halves);
-        let place = |number: usize| {
-            let (row, number) = half(number.min(rows * halves - 1));
-            ((row * pitch as usize + base + 16 * number) / 4) as u32
-        };
-        let byte = |number: usize, digit: u32, band: usize, lane: usize, i: usize| {
-            let (row, number) = half(number);
+        let byte = |half: usize, digit: u32, band: usize, lane: usize, i: usize| {
+            // The last step may have a half too many, whose taps are zero.
+            let (row, number) = (half / halves, half % halves);
             let (group, turn) = (lane / 4, lane % 4);
-            let result = if bands == 2 { 4 * (group / 2) + 2 * band + group % 2 } else { group };
+            let result = 4 * (group / 2) + 2 * band + group % 2;
             let offset = (16 * number + 4 * turn + i).checked_sub(lead + result);
-            let col = offset.filter(|offset| offset % channels == 0).map(|offset| offset / channels);
+            let col = offset.filter(|offset| offset % apart == 0).map(|offset| offset / apart);
             match col {
                 Some(col) if col < cols && row < rows => self::digit(self.taps[row * cols + col], digit) as u8,
                 _ => 0,
             }
         };
-        let mut words = Vec::with_capacity(layout.fragments(rows, self.digits) + 2 * steps + 2);
+        let mut words = Vec::with_capacity(128 * steps * self.digits as usize);
         for step in 0..steps {
             for digit in 0..self.digits {
-                for band in 0..bands {
-                    for lane in 0..32 {
-                        for part in 0..2 {
-                            let bytes = [0, 1, 2, 3].map(|i| byte(2 * step + part, digit, band, lane, i));
-                            words.push(u32::from_le_bytes(bytes));
-                        }
+                for lane in 0..32 {
+                    for (band, part) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                        let bytes = [0, 1, 2, 3].map(|i| byte(2 * step + part, digit, band, lane, i));
+                        words.push(u32::from_le_bytes(bytes));
                     }
                 }
             }
         }
-        words.extend((0..2 * steps + 2).map(place));
         words
     }
 }
@@ -175,36 +179,40 @@ impl Whole {
 /// Where the bytes lie that a row of taps needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Layout {
+    /// Channels side by side.
     channels: usize,
-    /// Bands of a digit in a step: 2 if 16 values share the image's bytes.
-    bands: usize,
-    pitch: i32,
-    begin: Begin,
-    /// Halves of 16 bytes that a row of taps reaches.
+    /// Whether they are parted: a value is a pixel then, and each channel is a tile.
+    parted: bool,
+    /// How many values left of a strip its rows begin, which is at a multiple of 16: a multiple of 4, so that four results of a lane are a word.
+    left: usize,
+    /// How many of them are not needed.
+    lead: usize,
+    /// Values from the first to the last that a result needs.
+    reach: usize,
+    /// Halves of 16 bytes that 16 results and a row of taps reach; at least 2.
     halves: usize,
-    /// Pieces of 16 bytes of a fetched row.
-    chunks: usize,
 }
 
 impl Layout {
-    /// The one that takes the least time; or why there is none.
-    fn find(problem: &Problem) -> Result<Self, Why> {
-        let channels = whole::channels(problem)?;
-        let Problem { cols, rows, anchor_x, .. } = *problem;
-        let layout = |entry: &Matrix| {
-            let reach = channels.checked_mul(cols - 1)?;
-            let begin = Begin::of(channels, anchor_x);
-            let bands = entry.bands as usize;
-            let halves = (begin.lead + 8 * bands + reach).div_ceil(16);
-            // The last warp's values begin behind those of the others; of 16 with bytes of their own, the last 8 begin further.
-            let end = WIDTH as usize - 16 + 8 * (2 - bands) + begin.base + 16 * halves;
-            let chunks = end.div_ceil(16);
-            let pitch = entry.pitch;
-            (16 * chunks <= pitch as usize).then_some(Self { channels, bands, pitch, begin, halves, chunks })
+    fn new(channels: usize, parted: bool, problem: &Problem) -> Self {
+        let Problem { cols, anchor_x, .. } = *problem;
+        let apart = if parted { 1 } else { channels };
+        let ahead = apart * anchor_x;
+        // Results at multiples of 16 bytes, or of 8, are written in fewer pieces, where that needs no more halves.
+        let layout = |multiple: usize| {
+            let left = ahead.next_multiple_of(multiple);
+            let lead = left - ahead;
+            let reach = apart * (cols - 1);
+            let halves = (lead + 16 + reach).div_ceil(16).max(2);
+            Self { channels, parted, left, lead, reach, halves }
         };
-        // Where rows are narrower, there is more room for other blocks; the table has those first.
-        let fastest = ENTRIES.iter().filter_map(layout).min_by_key(|layout| layout.time(rows));
-        fastest.ok_or_else(|| format!("rows of {cols} taps are too long for {channels} channels side by side").into())
+        [16, 8, 4].map(layout).into_iter().min_by_key(|layout| layout.halves).expect("there are three")
+    }
+
+    /// How far the same channel of the next pixel is, in bytes of shared memory.
+    #[cfg(any(feature = "gpu", test))]
+    fn apart(&self) -> usize {
+        if self.parted { 1 } else { self.channels }
     }
 
     /// Products for each digit and band.
@@ -212,29 +220,32 @@ impl Layout {
         (rows * self.halves).div_ceil(2)
     }
 
-    /// What a product takes, in proportion: with bytes of their own, results read shared memory more often. As measured on an H200.
-    fn time(&self, rows: usize) -> usize {
-        self.steps(rows) * if self.bands == 2 { 5 } else { 7 }
-    }
-
-    /// The rows of a tile.
-    fn frame(&self, rows: usize, anchor_y: usize) -> Frame {
-        Frame {
-            height: HEIGHT,
+    /// The rows of a strip.
+    fn ring(&self, rows: usize, anchor_y: usize) -> Ring {
+        // What is loaded by way of registers has come when it is put there.
+        let (pieces, bytes, ahead) = if self.parted {
+            (4 * self.halves, 16 * self.halves * self.channels, 0)
+        } else {
+            (TILES + self.halves - 1, 16 * (TILES + self.halves - 1), AHEAD)
+        };
+        Ring {
             rows: rows as i32,
             anchor_y: anchor_y as i32,
-            left: self.begin.left as i32,
-            chunks: self.chunks as i32,
-            pitch: self.pitch,
+            left: self.left as i32,
+            ahead: (self.left - self.lead) as i32,
+            reach: self.reach as i32,
+            pieces: pieces as i32,
+            tile: if self.parted { 16 * self.halves as i32 } else { 16 },
+            pitch: (bytes | 16) as i32,
+            groups: (15 + rows).div_ceil(16) as i32 + ahead,
         }
     }
-
-    /// Words of all fragments.
-    #[cfg(any(feature = "gpu", test))]
-    fn fragments(&self, rows: usize, digits: u32) -> usize {
-        64 * self.steps(rows) * digits as usize * self.bands
-    }
 }
+
+/// The heights of strips among which the launch chooses. Taller ones have fewer rows in common, but rows of many of them are spread
+/// over memory: measured on an H200, 8192x8192 u8 under 3x3 74 us with 64 rows, 84 with 128.
+#[cfg(feature = "gpu")]
+const HEIGHTS: [u32; 4] = [64, 48, 32, 16];
 
 /// The launch for a problem.
 #[derive(Debug)]
@@ -246,42 +257,69 @@ struct Products {
 
 impl Products {
     fn find(problem: &Problem) -> Result<Self, Why> {
-        let layout = Layout::find(problem)?;
+        let channels = whole::channels(problem)?;
         let Some(digits) = problem.numbers.window else {
             return Err("its taps have no form as whole numbers: too many, or too large beside the results".into());
         };
-        let same = |entry: &&Matrix| {
-            (entry.digits, entry.bands as usize, entry.pitch) == (digits.count, layout.bands, layout.pitch)
+        // Entries for a number of steps have a step for each row.
+        let fits = |layout: &Layout, entry: &Matrix| {
+            let steps = entry.steps == 0 || (entry.steps, 2) == (problem.rows, layout.halves);
+            entry.digits == digits.count && entry.parted == layout.channels / layout.apart() && steps
         };
-        let entry = ENTRIES.iter().find(same).ok_or("it has no kernel for these digits")?;
-        let frame = layout.frame(problem.rows, 0);
-        problem.fits_shared_memory(frame.shared_bytes() as usize, "its rows")?;
+        let find = |layout: Layout| Some((layout, ENTRIES.iter().find(|entry| fits(&layout, entry))?));
+        // To part channels takes time, too.
+        let (layout, entry) = [false, true]
+            .into_iter()
+            .filter_map(|parted| find(Layout::new(channels, parted, problem)))
+            .min_by_key(|(layout, _)| layout.steps(problem.rows))
+            .ok_or("it has no kernel for these digits")?;
+        problem.fits_shared_memory(layout.ring(problem.rows, 0).shared_bytes() as usize, "its rows")?;
         Ok(Self { layout, entry })
     }
 }
 
 impl Work for Products {
+    /// Puts the kernel into the stream; then, if the border says so, the one that copies the pixels to keep.
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
-        let Layout { channels, .. } = self.layout;
-        let rows = job.window.rows as usize;
+        let (channels, taps) = (self.layout.channels, job.window.rows as usize);
         let (whole, fragments) = job.taps.bands(channels, |whole, size| whole.bands(&self.layout, size))?;
-        let exact = whole.is_exact();
-        let frame = self.layout.frame(rows, job.window.anchor_y as usize);
-        let bands = |frame| Bands {
-            places: fragments + 4 * self.layout.fragments(rows, whole.digits) as u64,
+        let ring = self.layout.ring(taps, job.window.anchor_y as usize);
+        let bands = Bands {
             fragments,
-            steps: self.layout.steps(rows) as i32,
-            frame,
-            rounding: Rounding {
-                start: whole.start,
-                shift: if exact { whole.bits } else { whole.bits - 8 },
-                near: if exact { 0 } else { (2 * whole.near as u32) << (40 - whole.bits) },
+            halves: self.layout.halves as i32,
+            steps: self.layout.steps(taps) as i32,
+            ring,
+            rounding: if whole.is_exact() {
+                Rounding::exact(whole.bits)
+            } else {
+                Rounding::of_three(whole.start, whole.bits - 8, whole.near)
             },
         };
+        let pass = super::keep::left_out(job.pass);
+        let region = &pass.region;
+        // In values, of which a pixel is one if its channels are parted.
+        let each = self.layout.apart() as i32;
+        let width = 16 * if self.layout.parted { 1 } else { TILES as u32 };
+        let across = ((region.x1 * each - ring.first(region.x0 * each)) as u32).div_ceil(width);
+        let (height, images) = ((region.y1 - region.y0) as u32, job.planes / channels as u32);
+        let shared = ring.shared_bytes() as u32;
+        let slots = stream.gpu().resident_blocks(self.entry.entry.name(), 32, shared)?.max(1);
+        // Waves of strips, each of which takes as long as its rows, those that it shares with the next one, and the wait for the first.
+        let cost = |rows: u32| {
+            let strips = u64::from(across * height.div_ceil(rows)) * u64::from(images);
+            strips.div_ceil(slots) * u64::from(rows + 16 + taps as u32)
+        };
+        let rows = HEIGHTS.into_iter().min_by_key(|&rows| cost(rows)).expect("there are heights");
+        let grid = Grid { blocks: (across * height.div_ceil(rows), 1, 1), block: (32, 1, 1), shared };
+        let grid = stream.gpu().fitting(grid, images);
+        // A plane of its own is all that a kernel for one channel has.
+        let filtered = if channels > 1 { job.filtered } else { 1 };
+        let arguments = (pass, bands, channels as i32, filtered as i32, rows as i32);
         // SAFETY: `find` checked the limits, and the shared memory; the bands are the filter's, for this layout; the pass describes
         // allocated memory, and has a list if results may be in doubt.
-        unsafe { whole::launch(self.entry.entry, bands, (frame, &[HEIGHT]), job, channels as u32, stream) }
+        unsafe { stream.enqueue(self.entry.entry, grid, &arguments)? };
+        super::keep::restore(job, stream)
     }
 
     fn takes_pixels(&self) -> bool {
@@ -360,31 +398,34 @@ mod tests {
                     source_is_aligned: true,
                     place: Place::Gpu(Machine::H200),
                 };
-                let layout = Layout::find(&problem).unwrap();
-                let fragments = whole(&filter).bands(&layout, (cols, rows));
-                let places = &fragments[layout.fragments(rows, 1)..];
-                // The taps that a result of a tile's first 16 meets, by the row and the byte of shared memory.
-                for result in 0..16 {
-                    let mut met = std::collections::BTreeMap::new();
-                    let (band, group) = match layout.bands {
-                        2 => (result % 4 / 2, 2 * (result / 4) + result % 2),
-                        _ => (0, result % 8),
-                    };
-                    let beside = if layout.bands == 2 { 0 } else { 8 * (result / 8) };
-                    for step in 0..layout.steps(rows) {
-                        for (part, turn, i) in (0..32).map(|k| (k / 16, k / 4 % 4, k % 4)) {
-                            let word = 64 * (step * layout.bands + band) + 2 * (4 * group + turn) + part;
-                            let at = 4 * places[2 * step + part] as usize + beside + 4 * turn + i;
-                            let tap = fragments[word].to_le_bytes()[i];
-                            if tap != 0 {
-                                met.insert((at / layout.pitch as usize, at % layout.pitch as usize), tap);
-                            }
+                for parted in [false, true] {
+                    let layout = Layout::new(channels, parted, &problem);
+                    check(&layout, anchor_x, &whole(&filter).bands(&layout, (cols, rows)));
+                }
+            }
+        }
+
+        fn check(layout: &Layout, anchor_x: usize, fragments: &[u32]) {
+            let (cols, rows) = (5, 3);
+            let (apart, pitch) = (layout.apart(), 1000);
+            // The taps that a result of a strip's first 16 meets, by the row and the byte of shared memory.
+            for result in 0..16 {
+                let mut met = std::collections::BTreeMap::new();
+                let (band, group) = (result % 4 / 2, 2 * (result / 4) + result % 2);
+                for step in 0..layout.steps(rows) {
+                    for (part, turn, i) in (0..32).map(|k| (k / 16, k / 4 % 4, k % 4)) {
+                        let word = 128 * step + 4 * (4 * group + turn) + 2 * band + part;
+                        let (row, number) = ((2 * step + part) / layout.halves, (2 * step + part) % layout.halves);
+                        let at = row * pitch + 16 * number + 4 * turn + i;
+                        let tap = fragments[word].to_le_bytes()[i];
+                        if tap != 0 {
+                            met.insert((at / pitch, at % pitch), tap);
                         }
                     }
-                    let first = layout.begin.left - channels * anchor_x + result;
-                    let expected = (0..15).map(|i| ((i / cols, first + channels * (i % cols)), i as u8 + 1));
-                    assert_eq!(met, expected.collect(), "{layout:?}, result {result}");
                 }
+                let first = layout.left - apart * anchor_x + result;
+                let expected = (0..15).map(|i| ((i / cols, first + apart * (i % cols)), i as u8 + 1));
+                assert_eq!(met, expected.collect(), "{layout:?}, result {result}");
             }
         }
     }

@@ -341,11 +341,7 @@ impl Work for Passes {
             third: 256 << more,
             point: whole.point,
             frame,
-            rounding: Rounding {
-                start: [0, whole.start],
-                shift: whole.shift,
-                near: (2 * whole.near as u32) << (32 - whole.shift),
-            },
+            rounding: Rounding::of_three(whole.start, whole.shift, whole.near),
         };
         let (frame, channels) = (self.frame(self.heights[0], job.window.anchor_y), self.channels as u32);
         // SAFETY: `find` checked the limits, and the shared memory; the bands are the filter's, for this problem; the pass describes
