@@ -185,15 +185,15 @@ fn matrices() -> Vec<Group> {
         };
         (0..count).map(tap).collect()
     };
-    // 16 values share their bytes with 13 columns, 8 have bytes of their own with 3 or 25, and 17 of four channels are wide.
-    let widths = [(13, 1), (3, 1), (25, 1), (17, 4)];
-    let group = |(i, (digits, (cols, channels))): (usize, (u32, (usize, usize)))| {
-        let window = Window::dense("fractions", cols, 3, &taps(digits, 3 * cols));
+    // Two and three halves of 16 bytes; five rows of two, which have an entry of their own; three and four channels that are parted.
+    let windows = [(13, 3, 1), (25, 3, 1), (5, 5, 1), (9, 3, 3), (17, 3, 4)];
+    let group = |(i, (digits, (cols, rows, channels))): (usize, (u32, (usize, usize, usize)))| {
+        let window = Window::dense("fractions", cols, rows, &taps(digits, rows * cols));
         let problem = Problem::new(147, 19, select::seed(56, i)).channels(channels).stored(Kind::U8, Kind::U8);
         let border = select::BORDERS[1 + i % 5];
         Group { window, border, problems: vec![problem.gaps(i % 2, i % 3)] }
     };
-    (1..=3).flat_map(|digits| widths.map(|width| (digits, width))).enumerate().map(group).collect()
+    (1..=3).flat_map(|digits| windows.map(|window| (digits, window))).enumerate().map(group).collect()
 }
 
 /// For each entry that takes a row and a column on the tensor cores a window of its height, and of few or many bytes in a row.

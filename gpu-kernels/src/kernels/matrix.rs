@@ -422,37 +422,19 @@ impl<'a, const P: usize> Feed<'a, P> {
     #[inline(always)]
     unsafe fn part(&self, inside: bool) {
         let (pieces, stride) = (self.ring.pieces, self.pass.src.row);
-        let left = self.left / P as i32;
-        // Pieces from `lo` to before `hi` lie in the image, those from `first` to before `end` are needed.
-        let (lo, hi) = if self.is_whole { ((3 - left) >> 2, (self.pass.width - left) >> 2) } else { (0, 0) };
-        let (lo, hi) = (whole::clamped(lo, 0, pieces), whole::clamped(hi, 0, pieces));
-        let (lo, hi) = if lo < hi { (lo, hi) } else { (0, 0) };
-        let first = whole::clamped((self.needed.0 - left) >> 2, 0, lo);
-        let end = whole::clamped((self.needed.1 - left + 3) >> 2, hi, pieces);
         let (row, mut piece) = (thread_x() / 8, thread_x() % 8);
-        // SAFETY: as the caller promised; the pieces lie in the ring.
-        unsafe {
+        if inside {
             // 4 rows at a time, 8 pieces of each; all loads of four turns are under way together.
             while piece < pieces {
-                let offset = 4 * P as i32 * piece;
-                let start = self.from.wrapping_add((row as i64 * stride + offset as i64) as u64);
-                let mut words = [[0; P]; 4];
-                let mut i = 0;
-                while i < 4 {
-                    if inside {
+                let start = self.from.wrapping_add((row as i64 * stride + (4 * P as i32 * piece) as i64) as u64);
+                // SAFETY: as the caller promised; the pieces lie in the ring.
+                unsafe {
+                    let mut words = [[0; P]; 4];
+                    let mut i = 0;
+                    while i < 4 {
                         words[i] = load_pixels(start.wrapping_add((4 * i as i64 * stride) as u64));
-                    } else if piece >= lo && piece < hi {
-                        let line = self.source.row(self.y + row + 4 * i as i32);
-                        if line.is_inside() {
-                            words[i] = load_pixels(line.at(0).wrapping_add((self.left + offset) as i64 as u64));
-                        } else {
-                            words[i] = [self.pass.outside as u32 * 0x0101_0101; P];
-                        }
+                        i += 1;
                     }
-                    i += 1;
-                }
-                // What no result needs is 0.
-                if inside || piece >= lo && piece < hi || piece < first || piece >= end {
                     let mut i = 0;
                     while i < 4 {
                         self.put(row + 4 * i as i32, piece, words[i]);
@@ -461,17 +443,42 @@ impl<'a, const P: usize> Feed<'a, P> {
                 }
                 piece += 8;
             }
-            if !inside {
-                let count = lo - first + end - hi;
-                let mut task = opaque(thread_x());
-                while task < 16 * count {
-                    // `checked`, so that no panic is compiled in; there are such pieces.
-                    let row = (task as u32).checked_div(count as u32).unwrap_or(0) as i32;
-                    let piece = first + task - row * count;
-                    let piece = if piece < lo { piece } else { piece + hi - lo };
-                    self.put(row, piece, self.found(self.source.row(self.y + row), 4 * P as i32 * piece));
-                    task += 32;
+            return;
+        }
+        let left = self.left / P as i32;
+        // Pieces from `lo` to before `hi` lie in the image, those from `first` to before `end` are needed.
+        let (lo, hi) = if self.is_whole { ((3 - left) >> 2, (self.pass.width - left) >> 2) } else { (0, 0) };
+        let (lo, hi) = (whole::clamped(lo, 0, pieces), whole::clamped(hi, 0, pieces));
+        let (lo, hi) = if lo < hi { (lo, hi) } else { (0, 0) };
+        let first = whole::clamped((self.needed.0 - left) >> 2, 0, lo);
+        let end = whole::clamped((self.needed.1 - left + 3) >> 2, hi, pieces);
+        // SAFETY: as the caller promised; the pieces lie in the ring.
+        unsafe {
+            while piece < pieces {
+                let mut row = opaque(row);
+                while row < 16 {
+                    if piece >= lo && piece < hi {
+                        let line = self.source.row(self.y + row);
+                        let outside = [self.pass.outside as u32 * 0x0101_0101; P];
+                        let at = line.at(0).wrapping_add((self.left + 4 * P as i32 * piece) as i64 as u64);
+                        self.put(row, piece, if line.is_inside() { load_pixels(at) } else { outside });
+                    } else if piece < first || piece >= end {
+                        // No result needs it.
+                        self.put(row, piece, [0; P]);
+                    }
+                    row += 4;
                 }
+                piece += 8;
+            }
+            let count = lo - first + end - hi;
+            let mut task = opaque(thread_x());
+            while task < 16 * count {
+                // `checked`, so that no panic is compiled in; there are such pieces.
+                let row = (task as u32).checked_div(count as u32).unwrap_or(0) as i32;
+                let piece = first + task - row * count;
+                let piece = if piece < lo { piece } else { piece + hi - lo };
+                self.put(row, piece, self.found(self.source.row(self.y + row), 4 * P as i32 * piece));
+                task += 32;
             }
         }
     }

@@ -289,7 +289,7 @@ pub(crate) unsafe fn bring<const THREADS: i32, const ACROSS: i32>(
             task += THREADS;
         }
         // What no result needs is 0.
-        let mut row = opaque(thread);
+        let mut row = if first_word > 0 || end_word < 4 * pieces { opaque(thread) } else { rows };
         while row < rows {
             let start = (to + row * pitch) / 4;
             let mut word = opaque(0);

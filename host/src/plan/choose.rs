@@ -52,7 +52,7 @@ const STRIP_ROW: f64 = 0.3;
 /// tap of each of a million results in doubt. Measured on an H200.
 const SETTLE: f64 = 1.5;
 const SETTLE_LINE: f64 = 0.35;
-const SETTLE_TAP: f64 = 8.0;
+const SETTLE_TAP: f64 = 3.0;
 
 /// Microseconds for a tap of a million results of two passes in f64 on a GPU, which take so many taps at a time. Measured on an H200.
 const WIDE_TAP: f64 = 0.155;
