@@ -80,9 +80,15 @@ impl Ring {
 pub struct Bands {
     /// The address of the fragments: for each step and digit (from the lowest on) four words of each lane, two for each band.
     pub fragments: u64,
-    /// Halves of 16 bytes that a row of taps reaches, at least 2. Steps take two halves, of all rows in turn; the last one may have one too
-    /// many, with taps of zero.
+    /// Halves of 16 bytes that a row of taps reaches; two rows of one half count as one of two. Steps take two halves, of all rows in turn; the last
+    /// one may have one too many, with taps of zero.
     pub halves: i32,
+    /// Bytes from a row's first half to its second one,
+    pub second: i32,
+    /// from what would be the next half behind a row's last one to the next row's first,
+    pub skip: i32,
+    /// and from the first half of all to the last.
+    pub last: i32,
     /// Steps.
     pub steps: i32,
     /// The rows.
@@ -165,8 +171,6 @@ unsafe fn slide<const D: usize, const S: usize, const P: usize, const T: usize>(
     let mut output = Output::<P, T>::new(pass, (channels, filtered), (x, top));
     let shared = Shared::dynamic().in_register();
     let lane = thread_x();
-    // The place of the last row's last half.
-    let last = (ring.rows - 1) * ring.pitch + 16 * (bands.halves - 1);
     // SAFETY: as the caller promised; the places lie in the ring, all lanes are here at each product, and the results are this warp's.
     unsafe {
         let fragments = bands.fragments.wrapping_add(16 * lane as u64);
@@ -217,9 +221,10 @@ unsafe fn slide<const D: usize, const S: usize, const P: usize, const T: usize>(
                 }
             } else {
                 // The first step by itself, whose sums begin with constants.
-                multiply::<D, P, T>(&mut sums, shared, (at(16 * second), ring.tile), &factors(fragments));
+                let here = at(core::cmp::min(bands.second * second, bands.last));
+                multiply::<D, P, T>(&mut sums, shared, (here, ring.tile), &factors(fragments));
                 let mut fragment = fragments;
-                let (mut place, mut half) = (16 * second, second);
+                let (mut place, mut half) = (bands.second * second, second);
                 let mut left = opaque(bands.steps - 1);
                 while left > 0 {
                     // The assembler would unroll it four times, and spill.
@@ -227,9 +232,9 @@ unsafe fn slide<const D: usize, const S: usize, const P: usize, const T: usize>(
                     fragment = fragment.wrapping_add(512 * D as u64);
                     (place, half) = (place + 32, half + 2);
                     if half >= bands.halves {
-                        (place, half) = (place + ring.pitch - 16 * bands.halves, half - bands.halves);
+                        (place, half) = (place + bands.skip, half - bands.halves);
                     }
-                    let here = at(core::cmp::min(place, last));
+                    let here = at(core::cmp::min(place, bands.last));
                     multiply::<D, P, T>(&mut sums, shared, (here, ring.tile), &factors(fragment));
                     left -= 1;
                 }

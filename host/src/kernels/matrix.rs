@@ -190,7 +190,7 @@ struct Layout {
     lead: usize,
     /// Values from the first to the last that a result needs.
     reach: usize,
-    /// Halves of 16 bytes that 16 results and a row of taps reach; at least 2.
+    /// Halves of 16 bytes that 16 results and a row of taps reach.
     halves: usize,
 }
 
@@ -204,7 +204,7 @@ impl Layout {
             let left = ahead.next_multiple_of(multiple);
             let lead = left - ahead;
             let reach = apart * (cols - 1);
-            let halves = (lead + 16 + reach).div_ceil(16).max(2);
+            let halves = (lead + 16 + reach).div_ceil(16);
             Self { channels, parted, left, lead, reach, halves }
         };
         [16, 8, 4].map(layout).into_iter().min_by_key(|layout| layout.halves).expect("there are three")
@@ -286,9 +286,14 @@ impl Work for Products {
         let (channels, taps) = (self.layout.channels, job.window.rows as usize);
         let (whole, fragments) = job.taps.bands(channels, |whole, size| whole.bands(&self.layout, size))?;
         let ring = self.layout.ring(taps, job.window.anchor_y as usize);
+        let (halves, pitch) = (self.layout.halves as i32, ring.pitch);
+        let (second, skip) = if halves == 1 { (pitch, 2 * pitch - 32) } else { (16, pitch - 16 * halves) };
         let bands = Bands {
             fragments,
-            halves: self.layout.halves as i32,
+            halves: halves.max(2),
+            second,
+            skip,
+            last: (taps as i32 - 1) * pitch + 16 * (halves - 1),
             steps: self.layout.steps(taps) as i32,
             ring,
             rounding: if whole.is_exact() {
