@@ -83,7 +83,7 @@ const SPILLS: [(&str, u32); 10] = [
     ("gradient_8bit", 200),
     ("settle", 80),
     ("fourier_stored_", 160),
-    ("matrix_", 32),
+    ("matrix_", 64),
     ("separable_columns_", 276),
     ("separable_rows_", 8),
 ];
