@@ -211,7 +211,6 @@ impl Layout {
     }
 
     /// How far the same channel of the next pixel is, in bytes of shared memory.
-    #[cfg(any(feature = "gpu", test))]
     fn apart(&self) -> usize {
         if self.parted { 1 } else { self.channels }
     }
