@@ -253,6 +253,11 @@ pub(crate) fn pack_bytes(high: i32, low: i32, above: u32) -> u32 {
     above << 16 | byte(high) << 8 | byte(low)
 }
 
+pub(crate) fn pack_halves(high: i32, low: i32) -> u32 {
+    let half = |value: i32| value.clamp(0, 65535) as u32;
+    half(high) << 16 | half(low)
+}
+
 pub(crate) fn half_to_f32(bits: u32) -> f32 {
     let (sign, exponent, fraction) = (bits >> 15 & 1, bits >> 10 & 31, bits & 0x3ff);
     let size = match (exponent, fraction) {

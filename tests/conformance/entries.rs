@@ -131,15 +131,17 @@ fn spectra() -> Vec<Group> {
 }
 
 /// For a variant with entries for stored pixels, two problems for each size: in 8 bits, and in 16 bits, whole numbers and halves by
-/// turns. One to four channels go round, and so do the types of the results. Where bytes that stay bytes, or become f32, have entries of
-/// their own, these are left to them, and they have a problem for each number of channels.
+/// turns. One to four channels go round, and so do the types of the results. Where values that keep their type, or bytes that become f32, have
+/// entries of their own, these are left to them, and they have a problem for each number of channels.
 #[cfg(feature = "gpu")]
 fn stored(variant: Variant) -> Vec<Group> {
     const RESULTS: [Kind; 5] = [Kind::U8, Kind::F32, Kind::U16, Kind::U8, Kind::F16];
     let sizes_of = |part: &str| -> BTreeSet<usize> {
         variant.entries().filter(|entry| entry.contains(part)).filter_map(size_of).collect()
     };
-    let (flat, floats) = (sizes_of("_flat_"), sizes_of("_floats_"));
+    let own = [(Kind::U8, Kind::U8, "_flat_"), (Kind::U8, Kind::F32, "_floats_")];
+    let own = own.into_iter().chain([(Kind::U16, Kind::U16, "_u16_"), (Kind::F16, Kind::F16, "_f16_")]);
+    let own: Vec<_> = own.map(|(input, result, part)| (input, result, sizes_of(part))).collect();
     let group = |(i, size): (usize, usize)| {
         let window = match variant.family() {
             // With larger taps, passes in f64 take bytes to bytes.
@@ -149,25 +151,25 @@ fn stored(variant: Variant) -> Vec<Group> {
         let border = select::BORDERS[i % select::BORDERS.len()];
         let problem = |n: usize, input: Kind| {
             let problem = Problem::new(131, 19, select::seed(53, 2 * i + n)).channels(1 + (i + n) % 4);
-            let result = match RESULTS[(i + n) % RESULTS.len()] {
-                Kind::U8 if input == Kind::U8 && flat.contains(&size) => Kind::F32,
-                result => result,
-            };
+            let result = RESULTS[(i + n) % RESULTS.len()];
+            let is_own = own.iter().any(|(from, to, sizes)| (*from, *to) == (input, result) && sizes.contains(&size));
+            let result = if is_own && input == result { Kind::F32 } else { result };
             problem.stored(input, result).gaps(n, i % 2)
         };
         let halves = if i.is_multiple_of(2) { Kind::U16 } else { Kind::F16 };
         let mixed = Group { window: window.clone(), border, problems: vec![problem(0, Kind::U8), problem(1, halves)] };
-        if !flat.contains(&size) {
+        // Strips inside the image and at each of its edges. Outside it, only whole numbers.
+        let border = if let Border::Constant(_) = border { Border::Constant(7.0) } else { border };
+        let problem = |(channels, input, result): (usize, Kind, Kind)| {
+            let problem = Problem::new(1200 / channels, 70, select::seed(55, 4 * i + channels)).channels(channels);
+            problem.stored(input, result)
+        };
+        let own = own.iter().filter(|(.., sizes)| sizes.contains(&size));
+        let problems: Vec<_> =
+            own.flat_map(|&(input, result, _)| [1, 3, 4].map(|channels| problem((channels, input, result)))).collect();
+        if problems.is_empty() {
             return vec![mixed];
         }
-        // Strips inside the image and at each of its edges. Outside it, only bytes.
-        let border = if let Border::Constant(_) = border { Border::Constant(7.0) } else { border };
-        let problem = |(channels, result): (usize, Kind)| {
-            let problem = Problem::new(1200 / channels, 70, select::seed(55, 4 * i + channels)).channels(channels);
-            problem.stored(Kind::U8, result)
-        };
-        let results = [Kind::U8, Kind::F32].into_iter().filter(|&result| result == Kind::U8 || floats.contains(&size));
-        let problems = results.flat_map(|result| [1, 3, 4].map(|channels| problem((channels, result)))).collect();
         vec![mixed, Group { window, border, problems }]
     };
     sizes_of("bit_").into_iter().enumerate().flat_map(group).collect()

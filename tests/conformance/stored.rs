@@ -602,7 +602,11 @@ mod on_gpu {
                 let problem = |turn: usize| {
                     let (width, height) = sizes[turn % sizes.len()];
                     let input = [Kind::U8, Kind::U16, Kind::U8, Kind::F16][turn % 4];
-                    let output = [Kind::U8, Kind::U8, Kind::F32, Kind::U16, Kind::F16][turn % 5];
+                    // Values that keep their type have entries of their own.
+                    let output = match turn % 3 {
+                        0 => input,
+                        _ => [Kind::U8, Kind::U8, Kind::F32, Kind::U16, Kind::F16][turn % 5],
+                    };
                     let problem = Problem::new(width, height, seed(66, turn)).stored(input, output);
                     // Four channels and four types of sources go round at different speeds.
                     problem.channels(1 + (turn + turn / 4) % 4).gaps(USUAL[turn % 7], USUAL[(turn + 2) % 7])

@@ -85,6 +85,7 @@ absent! {
     fn copies_commit();
     fn prefetch(at: u64);
     fn pack_bytes(high: i32, low: i32, above: u32) -> u32;
+    fn pack_halves(high: i32, low: i32) -> u32;
     fn half_to_f32(bits: u32) -> f32;
     fn f32_to_half(value: f32) -> u32;
     fn sqrt(value: f32) -> f32;

@@ -433,6 +433,23 @@ pub(crate) fn pack_bytes(high: i32, low: i32, above: u32) -> u32 {
     word
 }
 
+/// Two whole numbers, saturated to 16 bits, as the halves of a word.
+#[inline(always)]
+pub(crate) fn pack_halves(high: i32, low: i32) -> u32 {
+    let word;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "cvt.pack.sat.u16.s32 {}, {}, {};",
+            out(reg32) word,
+            in(reg32) high,
+            in(reg32) low,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    word
+}
+
 /// The number whose IEEE binary16 representation is the lower half of `bits`.
 #[inline(always)]
 pub(crate) fn half_to_f32(bits: u32) -> f32 {

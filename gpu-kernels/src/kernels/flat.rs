@@ -1,12 +1,13 @@
-//! Both sliding kernels for bytes that become bytes, or f32, all channels of a pixel side by side.
+//! Both sliding kernels for bytes that become bytes, or f32, and for u16 and f16 that stay what they are, all channels of a pixel side by side.
 //!
 //! Tiling and thread mapping: a block is a warp. It has a strip of 32 * V values of a row, and slides down `rows` output rows; a lane
 //! has V neighbouring values (`tile/flat.rs`). The grid's x axis counts strips column by column, those at the image's left and right edge first:
 //! they take longer, and a launch ends with its last strip.
 //! Order: as `sliding.rs` and `fused.rs`. The factors of taps and sums are powers of two, so the bits are theirs, too.
-//! Taps: in the constant bank, at positions known to the compiler; those of a window, or of the row, times `TAP_SCALE`.
+//! Taps: in the constant bank, at positions known to the compiler; those of a window, or of the row, times `TAP_SCALE` but for f16.
 //! Limits: those of `tile/flat.rs`; as many tap columns as rows, odd; anchor column K / 2. KEEP is left to `keep.rs`.
 
+use crate::abi::scalar::{F16, F32, U8, U16};
 use crate::abi::{Pass, Taps};
 use crate::device::*;
 use crate::kernels::fused::down;
@@ -16,21 +17,25 @@ use crate::tile::flat::{Results, Rows, value, words};
 /// Values of a row that a lane computes.
 pub const VALUES: usize = 8;
 
-/// Declares the entries `name: taps, channels, whether results are f32, the most registers of a thread`, and lists them.
+/// Declares the entries `name: taps, channels, values and results, the most registers of a thread`, and lists them.
 macro_rules! flat {
-    ($($list:ident, $step:ident, $count:expr; { $($name:ident: $k:literal, $c:literal, $floats:literal, $limit:literal;)* })*) => {
+    ($($list:ident, $step:ident, $count:expr; { $($name:ident: $k:literal, $c:literal, $source:ident to $result:ident, $limit:literal;)* })*) => {
         kernel! {$($(
             fn $name(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ $count($k) }>) {
                 directive!($limit);
                 let_next_kernel_begin();
                 let step = $step(parameter!($name, 4, taps));
-                slide_flat::<$k, $c, VALUES, { words($k, $c, VALUES) }, $floats, _>(&pass, anchor_y, rows, filtered, step)
+                slide_flat::<$source, $result, $k, $c, VALUES, { words($source, $k, $c, VALUES) }, _>(
+                    &pass, anchor_y, rows, filtered, step,
+                )
             }
         )*)*}
 
         host! {$(
             /// The entries.
-            pub const $list: &[Flat] = &[$(Flat { entry: $name.with_taps(), taps: $k, channels: $c, floats: $floats }),*];
+            pub const $list: &[Flat] = &[$(
+                Flat { entry: $name.with_taps(), taps: $k, channels: $c, source: $source, result: $result }
+            ),*];
         )*}
     };
 }
@@ -47,47 +52,89 @@ const fn pair(k: usize) -> usize {
 
 flat! {
     DIRECT, Direct, window; {
-        sliding_flat_c1_3: 3, 1, false, ".maxnreg 80";
-        sliding_flat_c3_3: 3, 3, false, ".maxnreg 80";
-        sliding_flat_c4_3: 3, 4, false, ".maxnreg 80";
-        sliding_flat_c1_5: 5, 1, false, ".maxnreg 112";
-        sliding_flat_c3_5: 5, 3, false, ".maxnreg 128";
-        sliding_flat_c4_5: 5, 4, false, ".maxnreg 128";
-        sliding_flat_c1_7: 7, 1, false, ".maxnreg 128";
-        sliding_flat_c3_7: 7, 3, false, ".maxnreg 136";
-        sliding_flat_c4_7: 7, 4, false, ".maxnreg 144";
-        sliding_flat_c1_9: 9, 1, false, ".maxnreg 144";
-        sliding_flat_c3_9: 9, 3, false, ".maxnreg 144";
-        sliding_flat_c4_9: 9, 4, false, ".maxnreg 168";
-        sliding_floats_c1_3: 3, 1, true, ".maxnreg 80";
-        sliding_floats_c3_3: 3, 3, true, ".maxnreg 80";
-        sliding_floats_c4_3: 3, 4, true, ".maxnreg 80";
+        sliding_flat_c1_3: 3, 1, U8 to U8, ".maxnreg 80";
+        sliding_flat_c3_3: 3, 3, U8 to U8, ".maxnreg 80";
+        sliding_flat_c4_3: 3, 4, U8 to U8, ".maxnreg 80";
+        sliding_flat_c1_5: 5, 1, U8 to U8, ".maxnreg 112";
+        sliding_flat_c3_5: 5, 3, U8 to U8, ".maxnreg 128";
+        sliding_flat_c4_5: 5, 4, U8 to U8, ".maxnreg 128";
+        sliding_flat_c1_7: 7, 1, U8 to U8, ".maxnreg 128";
+        sliding_flat_c3_7: 7, 3, U8 to U8, ".maxnreg 136";
+        sliding_flat_c4_7: 7, 4, U8 to U8, ".maxnreg 144";
+        sliding_flat_c1_9: 9, 1, U8 to U8, ".maxnreg 144";
+        sliding_flat_c3_9: 9, 3, U8 to U8, ".maxnreg 144";
+        sliding_flat_c4_9: 9, 4, U8 to U8, ".maxnreg 168";
+        sliding_floats_c1_3: 3, 1, U8 to F32, ".maxnreg 80";
+        sliding_floats_c3_3: 3, 3, U8 to F32, ".maxnreg 80";
+        sliding_floats_c4_3: 3, 4, U8 to F32, ".maxnreg 80";
+        sliding_u16_c1_3: 3, 1, U16 to U16, ".maxnreg 72";
+        sliding_u16_c3_3: 3, 3, U16 to U16, ".maxnreg 80";
+        sliding_u16_c4_3: 3, 4, U16 to U16, ".maxnreg 96";
+        sliding_u16_c1_5: 5, 1, U16 to U16, ".maxnreg 128";
+        sliding_u16_c3_5: 5, 3, U16 to U16, ".maxnreg 128";
+        sliding_u16_c4_5: 5, 4, U16 to U16, ".maxnreg 128";
+        sliding_u16_c1_7: 7, 1, U16 to U16, ".maxnreg 128";
+        sliding_u16_c3_7: 7, 3, U16 to U16, ".maxnreg 168";
+        sliding_u16_c4_7: 7, 4, U16 to U16, ".maxnreg 168";
+        sliding_f16_c1_3: 3, 1, F16 to F16, ".maxnreg 72";
+        sliding_f16_c3_3: 3, 3, F16 to F16, ".maxnreg 80";
+        sliding_f16_c4_3: 3, 4, F16 to F16, ".maxnreg 96";
+        sliding_f16_c1_5: 5, 1, F16 to F16, ".maxnreg 128";
+        sliding_f16_c3_5: 5, 3, F16 to F16, ".maxnreg 128";
+        sliding_f16_c4_5: 5, 4, F16 to F16, ".maxnreg 128";
+        sliding_f16_c1_7: 7, 1, F16 to F16, ".maxnreg 128";
+        sliding_f16_c3_7: 7, 3, F16 to F16, ".maxnreg 168";
+        sliding_f16_c4_7: 7, 4, F16 to F16, ".maxnreg 168";
     }
     FUSED, Fused, pair; {
-        fused_flat_c1_3: 3, 1, false, ".maxnreg 80";
-        fused_flat_c3_3: 3, 3, false, ".maxnreg 80";
-        fused_flat_c4_3: 3, 4, false, ".maxnreg 80";
-        fused_flat_c1_5: 5, 1, false, ".maxnreg 96";
-        fused_flat_c3_5: 5, 3, false, ".maxnreg 96";
-        fused_flat_c4_5: 5, 4, false, ".maxnreg 96";
-        fused_flat_c1_7: 7, 1, false, ".maxnreg 112";
-        fused_flat_c3_7: 7, 3, false, ".maxnreg 120";
-        fused_flat_c4_7: 7, 4, false, ".maxnreg 112";
-        fused_flat_c1_9: 9, 1, false, ".maxnreg 128";
-        fused_flat_c3_9: 9, 3, false, ".maxnreg 136";
-        fused_flat_c4_9: 9, 4, false, ".maxnreg 144";
-        fused_flat_c1_11: 11, 1, false, ".maxnreg 160";
-        fused_flat_c3_11: 11, 3, false, ".maxnreg 160";
-        fused_flat_c4_11: 11, 4, false, ".maxnreg 168";
-        fused_flat_c1_13: 13, 1, false, ".maxnreg 184";
-        fused_flat_c3_13: 13, 3, false, ".maxnreg 184";
-        fused_flat_c4_13: 13, 4, false, ".maxnreg 200";
-        fused_flat_c1_15: 15, 1, false, ".maxnreg 208";
-        fused_flat_c3_15: 15, 3, false, ".maxnreg 208";
-        fused_flat_c4_15: 15, 4, false, ".maxnreg 224";
-        fused_flat_c1_17: 17, 1, false, ".maxnreg 240";
-        fused_flat_c3_17: 17, 3, false, ".maxnreg 240";
-        fused_flat_c4_17: 17, 4, false, ".maxnreg 255";
+        fused_flat_c1_3: 3, 1, U8 to U8, ".maxnreg 80";
+        fused_flat_c3_3: 3, 3, U8 to U8, ".maxnreg 80";
+        fused_flat_c4_3: 3, 4, U8 to U8, ".maxnreg 80";
+        fused_flat_c1_5: 5, 1, U8 to U8, ".maxnreg 96";
+        fused_flat_c3_5: 5, 3, U8 to U8, ".maxnreg 96";
+        fused_flat_c4_5: 5, 4, U8 to U8, ".maxnreg 96";
+        fused_flat_c1_7: 7, 1, U8 to U8, ".maxnreg 112";
+        fused_flat_c3_7: 7, 3, U8 to U8, ".maxnreg 120";
+        fused_flat_c4_7: 7, 4, U8 to U8, ".maxnreg 112";
+        fused_flat_c1_9: 9, 1, U8 to U8, ".maxnreg 128";
+        fused_flat_c3_9: 9, 3, U8 to U8, ".maxnreg 136";
+        fused_flat_c4_9: 9, 4, U8 to U8, ".maxnreg 144";
+        fused_flat_c1_11: 11, 1, U8 to U8, ".maxnreg 160";
+        fused_flat_c3_11: 11, 3, U8 to U8, ".maxnreg 160";
+        fused_flat_c4_11: 11, 4, U8 to U8, ".maxnreg 168";
+        fused_flat_c1_13: 13, 1, U8 to U8, ".maxnreg 184";
+        fused_flat_c3_13: 13, 3, U8 to U8, ".maxnreg 184";
+        fused_flat_c4_13: 13, 4, U8 to U8, ".maxnreg 200";
+        fused_flat_c1_15: 15, 1, U8 to U8, ".maxnreg 208";
+        fused_flat_c3_15: 15, 3, U8 to U8, ".maxnreg 208";
+        fused_flat_c4_15: 15, 4, U8 to U8, ".maxnreg 224";
+        fused_flat_c1_17: 17, 1, U8 to U8, ".maxnreg 240";
+        fused_flat_c3_17: 17, 3, U8 to U8, ".maxnreg 240";
+        fused_flat_c4_17: 17, 4, U8 to U8, ".maxnreg 255";
+        fused_u16_c1_3: 3, 1, U16 to U16, ".maxnreg 80";
+        fused_u16_c3_3: 3, 3, U16 to U16, ".maxnreg 96";
+        fused_u16_c4_3: 3, 4, U16 to U16, ".maxnreg 80";
+        fused_u16_c1_5: 5, 1, U16 to U16, ".maxnreg 96";
+        fused_u16_c3_5: 5, 3, U16 to U16, ".maxnreg 128";
+        fused_u16_c4_5: 5, 4, U16 to U16, ".maxnreg 128";
+        fused_u16_c1_9: 9, 1, U16 to U16, ".maxnreg 128";
+        fused_u16_c3_9: 9, 3, U16 to U16, ".maxnreg 168";
+        fused_u16_c4_9: 9, 4, U16 to U16, ".maxnreg 168";
+        fused_u16_c1_17: 17, 1, U16 to U16, ".maxnreg 255";
+        fused_u16_c3_17: 17, 3, U16 to U16, ".maxnreg 255";
+        fused_u16_c4_17: 17, 4, U16 to U16, ".maxnreg 255";
+        fused_f16_c1_3: 3, 1, F16 to F16, ".maxnreg 80";
+        fused_f16_c3_3: 3, 3, F16 to F16, ".maxnreg 96";
+        fused_f16_c4_3: 3, 4, F16 to F16, ".maxnreg 80";
+        fused_f16_c1_5: 5, 1, F16 to F16, ".maxnreg 96";
+        fused_f16_c3_5: 5, 3, F16 to F16, ".maxnreg 128";
+        fused_f16_c4_5: 5, 4, F16 to F16, ".maxnreg 128";
+        fused_f16_c1_9: 9, 1, F16 to F16, ".maxnreg 128";
+        fused_f16_c3_9: 9, 3, F16 to F16, ".maxnreg 168";
+        fused_f16_c4_9: 9, 4, F16 to F16, ".maxnreg 168";
+        fused_f16_c1_17: 17, 1, F16 to F16, ".maxnreg 255";
+        fused_f16_c3_17: 17, 3, F16 to F16, ".maxnreg 255";
+        fused_f16_c4_17: 17, 4, F16 to F16, ".maxnreg 255";
     }
 }
 
@@ -101,13 +148,15 @@ host! {
         pub taps: i32,
         /// Channels of a pixel.
         pub channels: i32,
-        /// Whether results are f32, and not bytes.
-        pub floats: bool,
+        /// The type of values: one of the constants in [`crate::abi::scalar`].
+        pub source: u32,
+        /// The type of results.
+        pub result: u32,
     }
 }
 
-/// A kernel's work on an input row.
-pub(crate) trait Step<const K: usize, const C: usize, const V: usize, const W: usize> {
+/// A kernel's work on an input row of values of type T.
+pub(crate) trait Step<const T: u32, const K: usize, const C: usize, const V: usize, const W: usize> {
     /// What it keeps from row to row: for the families, the sums of the K output rows in progress, newest first.
     type State;
 
@@ -124,7 +173,7 @@ pub(crate) trait Step<const K: usize, const C: usize, const V: usize, const W: u
 /// Every tap for every value.
 struct Direct(Parameter);
 
-impl<const K: usize, const C: usize, const V: usize, const W: usize> Step<K, C, V, W> for Direct {
+impl<const T: u32, const K: usize, const C: usize, const V: usize, const W: usize> Step<T, K, C, V, W> for Direct {
     type State = [[f32; V]; K];
     const START: Self::State = [[0.0; V]; K];
 
@@ -138,7 +187,7 @@ impl<const K: usize, const C: usize, const V: usize, const W: usize> Step<K, C, 
                 let tap = self.0.tap(tap_row * K + col);
                 let mut i = 0;
                 while i < V {
-                    sum[i] = fma(tap, value::<K, C, W>(row, C * col + i), sum[i]);
+                    sum[i] = fma(tap, value::<T, K, C, W>(row, C * col + i), sum[i]);
                     i += 1;
                 }
                 col += 1;
@@ -152,7 +201,7 @@ impl<const K: usize, const C: usize, const V: usize, const W: usize> Step<K, C, 
 /// A row pass, then a column pass.
 struct Fused(Parameter);
 
-impl<const K: usize, const C: usize, const V: usize, const W: usize> Step<K, C, V, W> for Fused {
+impl<const T: u32, const K: usize, const C: usize, const V: usize, const W: usize> Step<T, K, C, V, W> for Fused {
     type State = [[f32; V]; K];
     const START: Self::State = [[0.0; V]; K];
 
@@ -162,7 +211,7 @@ impl<const K: usize, const C: usize, const V: usize, const W: usize> Step<K, C, 
         // Value by value, so that few of them are in registers at a time. Each sum still takes its taps in ascending order.
         let mut at = 0;
         while at < (K - 1) * C + V {
-            let value = value::<K, C, W>(row, at);
+            let value = value::<T, K, C, W>(row, at);
             let mut col = 0;
             while col < K {
                 if at >= C * col && at - C * col < V {
@@ -187,12 +236,13 @@ impl<const K: usize, const C: usize, const V: usize, const W: usize> Step<K, C, 
 /// [`crate::tile::flat::flat_bytes`] of shared memory.
 #[inline(always)]
 pub(crate) unsafe fn slide_flat<
+    const T: u32,
+    const R: u32,
     const K: usize,
     const C: usize,
     const V: usize,
     const W: usize,
-    const F: bool,
-    S: Step<K, C, V, W>,
+    S: Step<T, K, C, V, W>,
 >(
     pass: &Pass,
     anchor_y: i32,
@@ -209,8 +259,8 @@ pub(crate) unsafe fn slide_flat<
     let columns = divided(grid_width() as u32, strips);
     let strip_left = left + edges_first(column, columns) as i32 * 32 * V as i32;
     let x = strip_left + V as i32 * thread_x();
-    let input = Rows::<V, C, K, W>::new(pass, x);
-    let output = Results::<V, C, F>::new(pass, x, filtered);
+    let input = Rows::<T, V, C, K, W>::new(pass, x);
+    let output = Results::<T, R, V, C>::new(pass, x, filtered);
 
     let top = y0 + (block_x() as u32 - column * strips) as i32 * rows;
     let bottom = if pass.region.y1 - top < rows { pass.region.y1 } else { top + rows };
@@ -245,9 +295,17 @@ const AHEAD: i32 = 8;
 /// # Safety
 /// It does, and in the region; the rest as for [`slide_flat`].
 #[inline(always)]
-unsafe fn inside<const K: usize, const C: usize, const V: usize, const W: usize, const F: bool, S: Step<K, C, V, W>>(
-    input: &Rows<'_, V, C, K, W>,
-    output: &Results<'_, V, C, F>,
+unsafe fn inside<
+    const T: u32,
+    const R: u32,
+    const K: usize,
+    const C: usize,
+    const V: usize,
+    const W: usize,
+    S: Step<T, K, C, V, W>,
+>(
+    input: &Rows<'_, T, V, C, K, W>,
+    output: &Results<'_, T, R, V, C>,
     step: &S,
     (top, first, last): (i32, i32, i32),
 ) {
@@ -293,9 +351,17 @@ unsafe fn inside<const K: usize, const C: usize, const V: usize, const W: usize,
 /// # Safety
 /// As for [`inside`].
 #[inline(always)]
-unsafe fn turn<const K: usize, const C: usize, const V: usize, const W: usize, const F: bool, S: Step<K, C, V, W>>(
-    input: &Rows<'_, V, C, K, W>,
-    output: &Results<'_, V, C, F>,
+unsafe fn turn<
+    const T: u32,
+    const R: u32,
+    const K: usize,
+    const C: usize,
+    const V: usize,
+    const W: usize,
+    S: Step<T, K, C, V, W>,
+>(
+    input: &Rows<'_, T, V, C, K, W>,
+    output: &Results<'_, T, R, V, C>,
     step: &S,
     state: &mut S::State,
     row: &[u32; W],
@@ -325,31 +391,34 @@ const TWO_TURNS: usize = 7;
 /// As for [`slide_flat`].
 #[inline(always)]
 unsafe fn at_edge<
+    const T: u32,
+    const R: u32,
     const K: usize,
     const C: usize,
     const V: usize,
     const W: usize,
-    const F: bool,
-    S: Step<K, C, V, W>,
+    S: Step<T, K, C, V, W>,
 >(
-    input: &Rows<'_, V, C, K, W>,
-    output: &Results<'_, V, C, F>,
+    input: &Rows<'_, T, V, C, K, W>,
+    output: &Results<'_, T, R, V, C>,
     step: &S,
     (top, first, last): (i32, i32, i32),
 ) {
+    // Loads begin one row ahead, but for rows of so many words that two of them would not fit in registers.
+    let early = T == U8 || W < 14;
     let mut state = S::START;
     // SAFETY: as the caller promised.
     unsafe {
         let mut started = input.start(opaque(first));
         let mut y = first;
         while y <= last {
-            let next = input.start(opaque(y + 1));
+            let next = if early { input.start(opaque(y + 1)) } else { started };
             let complete = step.step(&input.finish(&started), &mut state);
             let done = y - first + top - (K as i32 - 1);
             if done >= top {
                 output.write(false, done, output.at(done), &complete);
             }
-            started = next;
+            started = if early { next } else { input.start(opaque(y + 1)) };
             y += 1;
         }
     }

@@ -25,7 +25,7 @@ use crate::device::*;
 use crate::gradient::{angle, smoothed, squares};
 use crate::kernels::flat::{self, VALUES, slide_flat};
 use crate::kernels::sliding::{Share, Step, slide, slide_parted};
-use crate::pixel::{U8, store_bits, to_byte};
+use crate::pixel::{F32, U8, store_bits, to_byte};
 use crate::tile::flat::{value, words};
 use crate::tile::ring::ring_apron;
 use crate::tile::view::{Source, Target};
@@ -52,37 +52,37 @@ kernel! {
     fn gradient_flat_c1(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         directive!(".maxnreg 96");
         let magnitude = Bytes::<false>(parameter!(gradient_flat_c1, 4, weights));
-        slide_flat::<3, 1, VALUES, { words(3, 1, VALUES) }, false, _>(&pass, anchor_y, rows, filtered, magnitude)
+        slide_flat::<U8, U8, 3, 1, VALUES, { words(U8, 3, 1, VALUES) }, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
     fn gradient_flat_c3(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         directive!(".maxnreg 96");
         let magnitude = Bytes::<false>(parameter!(gradient_flat_c3, 4, weights));
-        slide_flat::<3, 3, VALUES, { words(3, 3, VALUES) }, false, _>(&pass, anchor_y, rows, filtered, magnitude)
+        slide_flat::<U8, U8, 3, 3, VALUES, { words(U8, 3, 3, VALUES) }, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
     fn gradient_flat_c4(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         directive!(".maxnreg 96");
         let magnitude = Bytes::<false>(parameter!(gradient_flat_c4, 4, weights));
-        slide_flat::<3, 4, VALUES, { words(3, 4, VALUES) }, false, _>(&pass, anchor_y, rows, filtered, magnitude)
+        slide_flat::<U8, U8, 3, 4, VALUES, { words(U8, 3, 4, VALUES) }, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
     fn gradient_floats_c1(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         directive!(".maxnreg 96");
         let magnitude = Bytes::<true>(parameter!(gradient_floats_c1, 4, weights));
-        slide_flat::<3, 1, VALUES, { words(3, 1, VALUES) }, true, _>(&pass, anchor_y, rows, filtered, magnitude)
+        slide_flat::<U8, F32, 3, 1, VALUES, { words(U8, 3, 1, VALUES) }, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
     fn gradient_floats_c3(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         directive!(".maxnreg 96");
         let magnitude = Bytes::<true>(parameter!(gradient_floats_c3, 4, weights));
-        slide_flat::<3, 3, VALUES, { words(3, 3, VALUES) }, true, _>(&pass, anchor_y, rows, filtered, magnitude)
+        slide_flat::<U8, F32, 3, 3, VALUES, { words(U8, 3, 3, VALUES) }, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
     fn gradient_floats_c4(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, weights: Taps<2>) {
         directive!(".maxnreg 96");
         let magnitude = Bytes::<true>(parameter!(gradient_floats_c4, 4, weights));
-        slide_flat::<3, 4, VALUES, { words(3, 4, VALUES) }, true, _>(&pass, anchor_y, rows, filtered, magnitude)
+        slide_flat::<U8, F32, 3, 4, VALUES, { words(U8, 3, 4, VALUES) }, _>(&pass, anchor_y, rows, filtered, magnitude)
     }
 
     /// The magnitude, or the angle if `is_angle` is not 0.
@@ -176,12 +176,12 @@ host! {
 
     /// The entries for bytes as they lie in memory.
     pub const FLAT: &[Flat] = &[
-        Flat { entry: gradient_flat_c1.with_taps(), taps: 3, channels: 1, floats: false },
-        Flat { entry: gradient_flat_c3.with_taps(), taps: 3, channels: 3, floats: false },
-        Flat { entry: gradient_flat_c4.with_taps(), taps: 3, channels: 4, floats: false },
-        Flat { entry: gradient_floats_c1.with_taps(), taps: 3, channels: 1, floats: true },
-        Flat { entry: gradient_floats_c3.with_taps(), taps: 3, channels: 3, floats: true },
-        Flat { entry: gradient_floats_c4.with_taps(), taps: 3, channels: 4, floats: true },
+        Flat { entry: gradient_flat_c1.with_taps(), taps: 3, channels: 1, source: U8, result: U8 },
+        Flat { entry: gradient_flat_c3.with_taps(), taps: 3, channels: 3, source: U8, result: U8 },
+        Flat { entry: gradient_flat_c4.with_taps(), taps: 3, channels: 4, source: U8, result: U8 },
+        Flat { entry: gradient_floats_c1.with_taps(), taps: 3, channels: 1, source: U8, result: F32 },
+        Flat { entry: gradient_floats_c3.with_taps(), taps: 3, channels: 3, source: U8, result: F32 },
+        Flat { entry: gradient_floats_c4.with_taps(), taps: 3, channels: 4, source: U8, result: F32 },
     ];
 }
 
@@ -238,7 +238,7 @@ impl<const PX: usize, const R: usize> Step<3, PX, R> for Magnitude {
 /// The magnitude, from rows of bytes as they lie in memory; its root correctly rounded if `F`.
 struct Bytes<const F: bool>(Parameter);
 
-impl<const F: bool, const C: usize, const V: usize, const W: usize> flat::Step<3, C, V, W> for Bytes<F> {
+impl<const F: bool, const C: usize, const V: usize, const W: usize> flat::Step<U8, 3, C, V, W> for Bytes<F> {
     type State = Kept<V>;
     const START: Self::State = Kept::NONE;
 
@@ -249,7 +249,8 @@ impl<const F: bool, const C: usize, const V: usize, const W: usize> flat::Step<3
         let mut complete = [0.0; V];
         let mut i = 0;
         while i < V {
-            let three = [value::<3, C, W>(row, i), value::<3, C, W>(row, C + i), value::<3, C, W>(row, 2 * C + i)];
+            let three =
+                [value::<U8, 3, C, W>(row, i), value::<U8, 3, C, W>(row, C + i), value::<U8, 3, C, W>(row, 2 * C + i)];
             let next = (three[2] - three[0], smoothed(three, weights, 0.0, fma));
             let squares = state.take(i, next, weights);
             complete[i] = if F { sqrt(squares) } else { sqrt_near(squares) };

@@ -1,4 +1,4 @@
-//! Rows of bytes as they lie in memory, all channels of a pixel side by side: their way into registers, and back.
+//! Rows of bytes, or of values of 16 bits, as they lie in memory, all channels of a pixel side by side: their way into registers, and back.
 //!
 //! A row is taken as one line of values. A lane has V neighbouring ones, whatever their channels; the same channel of the next pixel
 //! is C values further. A lane loads its values, and the apron on both sides, as words straight into registers; what neighbours load
@@ -6,35 +6,48 @@
 //! and no barrier.
 //!
 //! A byte is not converted. Moved to the third byte of a word, it is the f32 number `2^-133` times the byte: a subnormal number up to
-//! 127, a normal one from 128 on, and exact. One instruction at the rate of a permutation takes the place of two. Sums are scaled by
-//! powers of two in turn, which changes no rounding: taps come multiplied by [`TAP_SCALE`], and sums are multiplied by another power (`SUM_SCALE`)
-//! where they are rounded to bytes.
+//! 127, a normal one from 128 on, and exact. One instruction at the rate of a permutation takes the place of two. A u16 moved to the second
+//! and third byte is `2^-141` times itself in the same way. Sums are scaled by
+//! powers of two in turn, which changes no rounding: taps come multiplied by [`TAP_SCALE`], and sums are multiplied by another power (`sum_scale`)
+//! where they are rounded. An f16 is converted, by one instruction, and nothing is scaled: its infinities and NaN have no such form.
 //!
-//! At the image's edge the warp fetches what lies beside its rows byte by byte, into shared memory, and lanes take words from there.
-//! Where each of these bytes is found does not depend on the row: a lane finds out once.
+//! At the image's edge the warp fetches what lies beside its rows value by value, into shared memory, and lanes take words from there.
+//! Where each of these values is found does not depend on the row: a lane finds out once.
 //!
-//! Results are bytes, or the sums themselves as f32.
+//! Results are bytes, or the sums themselves as f32, for bytes; else of the source's type.
 //!
-//! Limits: from bytes, without an epilogue; rows of bytes that begin at multiples of V, rows of f32 that begin at multiples of 16 bytes, both less
-//! than 2 GiB apart; outside the image nothing but bytes; sums below 2^22 and no tap but 0 below 2^-64, so that scaled numbers stay in range.
+//! Limits: without an epilogue; rows of values that begin at multiples of V values, rows of f32 that begin at multiples of 16 bytes, both less
+//! than 2 GiB apart; outside the image nothing but values of the source's type. For whole numbers, so that scaled numbers stay in range: sums
+//! below 2^22 and no tap but 0 below 2^-64, of a row and a column for u16 below 2^-31.
 
 use crate::abi::Pass;
 use crate::border::{self, CONSTANT};
 use crate::device::*;
-use crate::pixel::{in_doubt, note};
+use crate::pixel::{F16, F32, U8, U16, bytes, in_doubt, note, to_bits};
 use crate::tile::view::Source;
 
-/// The factor of taps: a byte stands for itself times `2^-133`.
+/// The factor of taps for whole numbers: a byte stands for itself times `2^-133`, a u16 for itself times `2^-141`.
 pub const TAP_SCALE: f32 = f32::from_bits((127 + 100) << 23);
 
-/// The factor of sums that makes them what they are with unscaled bytes and taps.
-const SUM_SCALE: f32 = f32::from_bits((127 + 33) << 23);
+/// The factor of sums that makes them what they are with unscaled values and taps.
+const fn sum_scale(source: u32) -> f32 {
+    match source {
+        U8 => f32::from_bits((127 + 33) << 23),
+        U16 => f32::from_bits((127 + 41) << 23),
+        _ => 1.0,
+    }
+}
 
 /// Sums stay below it: the greatest that rounding takes.
 pub const MAX_SUM: f32 = 4_194_304.0;
 
-/// The least tap that is not 0.
+/// The least tap that is not 0. A tap is a multiple of `2^-23` times its least size, and so are sums of its products with whole numbers:
+/// scaled, they are multiples of `2^-149`, which subnormal numbers hold.
 pub const MIN_TAP: f32 = f32::from_bits((127 - 64) << 23);
+
+/// The same of a row and a column for u16: products of taps of both are multiples of `2^-108`, scaled of `2^-149`. (Bytes can do without:
+/// what is in doubt among them is settled.)
+pub const MIN_TAP_OF_PAIR: f32 = f32::from_bits((127 - 31) << 23);
 
 /// Adding it to a number between -2^22 and 2^22 rounds that to an integer, half to even, and leaves it in the lowest bits.
 const SHIFT: f32 = 12_582_912.0;
@@ -44,44 +57,54 @@ const fn apron(k: usize, c: usize) -> usize {
     k / 2 * c
 }
 
-/// Words of it.
-const fn apron_words(k: usize, c: usize) -> usize {
-    apron(k, c).div_ceil(4)
+/// Values of a type in a word.
+const fn in_word(scalar: u32) -> usize {
+    4 / bytes(scalar) as usize
+}
+
+/// Words of the apron, of values of type `t`.
+const fn apron_words(t: u32, k: usize, c: usize) -> usize {
+    apron(k, c).div_ceil(in_word(t))
 }
 
 /// Words of a row that a lane of V values holds: its values, with the apron on both sides.
-pub(crate) const fn words(k: usize, c: usize, v: usize) -> usize {
-    v / 4 + 2 * apron_words(k, c)
+pub(crate) const fn words(t: u32, k: usize, c: usize, v: usize) -> usize {
+    v / in_word(t) + 2 * apron_words(t, k, c)
 }
 
 /// Values beside a row that a warp fetches at the image's edge: those left of the row, and those from its last word on that is not full.
-const fn fetched(k: usize, c: usize) -> usize {
-    4 * (2 * apron_words(k, c) + 1)
+const fn fetched(t: u32, k: usize, c: usize) -> usize {
+    in_word(t) * (2 * apron_words(t, k, c) + 1)
 }
 
 /// The most of them that a lane fetches.
 const TURNS: usize = 5;
 
-/// Bytes of shared memory of a block, which is a warp.
-pub const fn flat_bytes(k: i32, c: i32) -> u32 {
-    fetched(k as usize, c as usize) as u32
+/// Bytes of shared memory of a block, which is a warp, for values of type `source`.
+pub const fn flat_bytes(source: u32, k: i32, c: i32) -> u32 {
+    bytes(source) as u32 * fetched(source, k as usize, c as usize) as u32
 }
 
-/// Number `at` of the values in a lane's words, counted from the leftmost that the window of its first value touches, as
-/// `2^-133` times itself.
+/// Number `at` of the values of type T in a lane's words, counted from the leftmost that the window of its first value touches, as
+/// `2^-133` times itself, or `2^-141` times, or itself.
 #[inline(always)]
-pub(crate) fn value<const K: usize, const C: usize, const W: usize>(words: &[u32; W], at: usize) -> f32 {
-    let byte = 4 * apron_words(K, C) - apron(K, C) + at;
-    let word = words[byte / 4];
-    f32::from_bits(match byte % 4 {
-        0 => permute::<0x4044>(word, 0),
-        1 => permute::<0x4144>(word, 0),
-        2 => permute::<0x4244>(word, 0),
-        _ => permute::<0x4344>(word, 0),
+pub(crate) fn value<const T: u32, const K: usize, const C: usize, const W: usize>(words: &[u32; W], at: usize) -> f32 {
+    let number = in_word(T) * apron_words(T, K, C) - apron(K, C) + at;
+    let word = words[number / in_word(T)];
+    f32::from_bits(match (T, number % in_word(T)) {
+        (U8, 0) => permute::<0x4044>(word, 0),
+        (U8, 1) => permute::<0x4144>(word, 0),
+        (U8, 2) => permute::<0x4244>(word, 0),
+        (U8, _) => permute::<0x4344>(word, 0),
+        (U16, 0) => permute::<0x4104>(word, 0),
+        (U16, _) => permute::<0x4324>(word, 0),
+        (_, 0) => return half_to_f32(word),
+        _ => return half_to_f32(word >> 16),
     })
 }
 
 /// What a lane has begun to load of a row: W words, and values beside the row.
+#[derive(Clone, Copy)]
 pub(crate) struct Started<const W: usize> {
     words: [u32; W],
     beside: [u32; TURNS],
@@ -89,8 +112,8 @@ pub(crate) struct Started<const W: usize> {
     is_outside: bool,
 }
 
-/// The rows of one strip, on their way in: V values of a lane, C channels, K tap columns, W words of a lane.
-pub(crate) struct Rows<'a, const V: usize, const C: usize, const K: usize, const W: usize> {
+/// The rows of one strip, on their way in: values of type T, V of a lane, C channels, K tap columns, W words of a lane.
+pub(crate) struct Rows<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: usize> {
     /// That of the first channel.
     source: Source<'a>,
     /// The number of the lane's first value in a row.
@@ -105,33 +128,43 @@ pub(crate) struct Rows<'a, const V: usize, const C: usize, const K: usize, const
     /// Where the values beside a row are found that this lane fetches for the warp: numbers in the row, or -1 if it is the one outside
     /// the image.
     found: [i32; TURNS],
-    /// The value outside the image, four times.
+    /// The value outside the image, as often as a word has room for.
     outside: u32,
 }
 
-impl<'a, const V: usize, const C: usize, const K: usize, const W: usize> Rows<'a, V, C, K, W> {
+impl<'a, const T: u32, const V: usize, const C: usize, const K: usize, const W: usize> Rows<'a, T, V, C, K, W> {
+    /// Bytes of a value.
+    const BYTES: i32 = bytes(T);
+    /// Values of a word.
+    const IN_WORD: i32 = in_word(T) as i32;
     /// Words on each side.
-    const BESIDE: usize = apron_words(K, C);
+    const BESIDE: usize = apron_words(T, K, C);
     /// Values beside a row that a warp fetches.
-    const FETCHED: usize = fetched(K, C);
+    const FETCHED: usize = fetched(T, K, C);
+    /// Words of a lane's own values.
+    const OWN: usize = V / in_word(T);
 
     /// The rows of the lane whose first value is number `x`, a multiple of V.
     #[inline(always)]
     pub(crate) fn new(pass: &'a Pass, x: i32) -> Self {
-        const { assert!((V == 8 || V == 16) && W == words(K, C, V) && fetched(K, C) <= 32 * TURNS) }
+        const { assert!((Self::OWN == 2 || Self::OWN == 4) && W == words(T, K, C, V) && Self::FETCHED <= 32 * TURNS) }
         let source = Source::of_channel(&pass.src, pass, block_z() * C as i32);
         let width = pass.width * C as i32;
-        let beside = 4 * Self::BESIDE as i32;
+        let beside = Self::IN_WORD * Self::BESIDE as i32;
         let first = x - V as i32 * thread_x();
         let mut rows = Self {
             source,
             x,
             width,
-            start: source.origin().wrapping_add(x as i64 as u64),
+            start: source.origin().wrapping_add(Self::offset(x)),
             is_inside: x >= beside && x + V as i32 + beside <= width,
             strip_is_inside: first >= beside && first + 32 * V as i32 + beside <= width,
             found: [0; TURNS],
-            outside: pass.outside as u32 * 0x0101_0101,
+            outside: match T {
+                U8 => pass.outside as u32 * 0x0101_0101,
+                U16 => pass.outside as u32 * 0x0001_0001,
+                _ => to_bits(F16, pass.outside) * 0x0001_0001,
+            },
         };
         if !rows.strip_is_inside {
             let mut turn = 0;
@@ -143,11 +176,23 @@ impl<'a, const V: usize, const C: usize, const K: usize, const W: usize> Rows<'a
         rows
     }
 
+    /// The offset of value `x` of a row.
+    #[inline(always)]
+    fn offset(x: i32) -> u64 {
+        (x as i64 * Self::BYTES as i64) as u64
+    }
+
+    /// The number of the first value of the row's last word that is not full.
+    #[inline(always)]
+    fn last_word(&self) -> i32 {
+        self.width & -Self::IN_WORD
+    }
+
     /// Where value `number` of those beside a row is found: first those left of it, then those from its last word on that is not full.
     #[inline(always)]
     fn find(&self, number: i32) -> i32 {
-        let (beside, pass) = (4 * Self::BESIDE as i32, self.source.pass);
-        let at = if number < beside { number - beside } else { (self.width & !3) + number - beside };
+        let (beside, pass) = (Self::IN_WORD * Self::BESIDE as i32, self.source.pass);
+        let at = if number < beside { number - beside } else { self.last_word() + number - beside };
         // Shifted by whole pixels, so that the division rounds down.
         let pixel = ((at + C as i32 * beside) as u32 / C as u32) as i32 - beside;
         let column = border::resolve(pass.border, pixel, pass.width);
@@ -179,7 +224,7 @@ impl<'a, const V: usize, const C: usize, const K: usize, const W: usize> Rows<'a
     #[inline(always)]
     pub(crate) unsafe fn start(&self, y: i32) -> Started<W> {
         let row = self.source.row(y);
-        let at = row.at(0).wrapping_add(self.x as i64 as u64);
+        let at = row.at(0).wrapping_add(Self::offset(self.x));
         let mut started = Started { words: [0; W], beside: [self.outside; TURNS], is_outside: !row.is_inside() };
         // SAFETY: as the caller promised; the row is there.
         unsafe {
@@ -188,9 +233,9 @@ impl<'a, const V: usize, const C: usize, const K: usize, const W: usize> Rows<'a
             } else {
                 let mut w = 0;
                 while w < W {
-                    let offset = 4 * (w as i32 - Self::BESIDE as i32);
+                    let offset = Self::IN_WORD * (w as i32 - Self::BESIDE as i32);
                     if self.is_word(self.x + offset) {
-                        started.words[w] = load_words::<1>(at.wrapping_add(offset as i64 as u64))[0];
+                        started.words[w] = load_words::<1>(at.wrapping_add(Self::offset(offset)))[0];
                     }
                     w += 1;
                 }
@@ -198,7 +243,8 @@ impl<'a, const V: usize, const C: usize, const K: usize, const W: usize> Rows<'a
             let mut turn = 0;
             while turn * 32 < Self::FETCHED {
                 if !self.strip_is_inside && self.found[turn] >= 0 {
-                    started.beside[turn] = load_u8(at.wrapping_add((self.found[turn] - self.x) as i64 as u64));
+                    let at = at.wrapping_add(Self::offset(self.found[turn] - self.x));
+                    started.beside[turn] = if T == U8 { load_u8(at) } else { load_u16(at) };
                 }
                 turn += 1;
             }
@@ -222,20 +268,26 @@ impl<'a, const V: usize, const C: usize, const K: usize, const W: usize> Rows<'a
                 let number = 32 * turn as i32 + thread_x();
                 if number < Self::FETCHED as i32 {
                     // SAFETY: the place is this lane's.
-                    unsafe { shared.store_u8(number, started.beside[turn]) };
+                    unsafe {
+                        if T == U8 {
+                            shared.store_u8(number, started.beside[turn]);
+                        } else {
+                            shared.store_u16(2 * number, started.beside[turn]);
+                        }
+                    }
                 }
                 turn += 1;
             }
             warp_barrier();
-            let beside = 4 * Self::BESIDE as i32;
+            let beside = Self::IN_WORD * Self::BESIDE as i32;
             let mut w = 0;
             while w < W {
-                let first = self.x + 4 * (w as i32 - Self::BESIDE as i32);
-                let number = if first < 0 { first + beside } else { first - (self.width & !3) + beside };
+                let first = self.x + Self::IN_WORD * (w as i32 - Self::BESIDE as i32);
+                let number = if first < 0 { first + beside } else { first - self.last_word() + beside };
                 // Words further right are not needed.
                 if !self.is_word(first) && number < Self::FETCHED as i32 {
                     // SAFETY: the word is one of those beside the row.
-                    words[w] = unsafe { shared.load_word(number / 4) };
+                    words[w] = unsafe { shared.load_word(number / Self::IN_WORD) };
                 }
                 w += 1;
             }
@@ -251,7 +303,7 @@ impl<'a, const V: usize, const C: usize, const K: usize, const W: usize> Rows<'a
     /// Whether the word whose first value has this number lies in the row.
     #[inline(always)]
     fn is_word(&self, first: i32) -> bool {
-        first >= 0 && first + 4 <= self.width
+        first >= 0 && first + Self::IN_WORD <= self.width
     }
 
     /// Loads the words around the lane's first value, which is at this address.
@@ -264,11 +316,11 @@ impl<'a, const V: usize, const C: usize, const K: usize, const W: usize> Rows<'a
         let mut w = 0;
         while w < W {
             let at = at.wrapping_add((4 * w) as u64).wrapping_sub(4 * Self::BESIDE as u64);
-            // The lane's values begin at a multiple of V bytes, 8 or 16; this is `w - BESIDE` but for a multiple of 4.
+            // The lane's values begin at a multiple of 8 or 16 bytes; this is `w - BESIDE` but for a multiple of 4.
             let from = w + 3 * Self::BESIDE;
             // Words before this one that are in its vector of four, or of two; and whether such a vector lies in the window.
             let (of_four, of_two) = (from % 4, from % 2);
-            let fours = V == 16 && w >= of_four && w - of_four + 4 <= W;
+            let fours = Self::OWN == 4 && w >= of_four && w - of_four + 4 <= W;
             let twos = w >= of_two && w - of_two + 2 <= W;
             // SAFETY: as the caller promised.
             unsafe {
@@ -292,8 +344,8 @@ impl<'a, const V: usize, const C: usize, const K: usize, const W: usize> Rows<'a
     }
 }
 
-/// The results of one lane, on their way out: f32 if `F`, else bytes.
-pub(crate) struct Results<'a, const V: usize, const C: usize, const F: bool> {
+/// The results of one lane, on their way out: of type R, from values of type T.
+pub(crate) struct Results<'a, const T: u32, const R: u32, const V: usize, const C: usize> {
     pass: &'a Pass,
     /// The number of the lane's first value in a row.
     x: i32,
@@ -305,9 +357,15 @@ pub(crate) struct Results<'a, const V: usize, const C: usize, const F: bool> {
     is_inside: bool,
 }
 
-impl<'a, const V: usize, const C: usize, const F: bool> Results<'a, V, C, F> {
+impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a, T, R, V, C> {
     /// Bytes of a result.
-    const BYTES: i64 = if F { 4 } else { 1 };
+    const BYTES: i64 = bytes(R) as i64;
+    /// Results of a word.
+    const IN_WORD: usize = in_word(R);
+    /// Words of results.
+    const WORDS: usize = V / Self::IN_WORD;
+    /// The factor of sums.
+    const SCALE: f32 = sum_scale(T);
 
     /// Those of the lane whose first value is number `x`.
     #[inline(always)]
@@ -342,31 +400,37 @@ impl<'a, const V: usize, const C: usize, const F: bool> Results<'a, V, C, F> {
         self.at.wrapping_add(mul_wide(y, self.pass.dst.row as i32) as u64)
     }
 
-    /// Stores the lane's scaled sums of row `y` from address `at` on: rounded to bytes, half to even, saturated, and those in doubt noted, or as
-    /// f32. `inside` says that all of the warp lie in the region.
+    /// Stores the lane's scaled sums of row `y` from address `at` on: rounded to whole numbers, half to even, saturated, and those in doubt noted
+    /// if they are bytes; rounded to f16; or as f32. `inside` says that all of the warp lie in the region.
     ///
     /// # Safety
     /// The row lies in the region, and its values are there.
     #[inline(always)]
     pub(crate) unsafe fn write(&self, inside: bool, y: i32, at: u64, sums: &[f32; V]) {
-        if F {
+        if R == F32 {
             // SAFETY: as the caller promised.
             unsafe { self.write_floats(inside, at, sums) };
             return;
         }
         let (mut whole, mut greatest) = ([0; V], 0.0f32);
         let mut i = 0;
-        while i < V {
-            let shifted = fma(sums[i], SUM_SCALE, SHIFT);
+        while i < V && R != F16 {
+            let shifted = fma(sums[i], Self::SCALE, SHIFT);
             whole[i] = shifted.to_bits().wrapping_sub(SHIFT.to_bits()) as i32;
-            greatest = greatest.max(fma(sums[i], SUM_SCALE, SHIFT - shifted).abs());
+            if R == U8 {
+                greatest = greatest.max(fma(sums[i], Self::SCALE, SHIFT - shifted).abs());
+            }
             i += 1;
         }
         let mut words = [0; V];
         let mut w = 0;
-        while w < V / 4 {
-            let high = pack_bytes(whole[4 * w + 3], whole[4 * w + 2], 0);
-            words[w] = pack_bytes(whole[4 * w + 1], whole[4 * w], high);
+        while w < Self::WORDS {
+            let i = w * Self::IN_WORD;
+            words[w] = match R {
+                U8 => pack_bytes(whole[i + 1], whole[i], pack_bytes(whole[(i + 3) % V], whole[(i + 2) % V], 0)),
+                U16 => pack_halves(whole[i + 1], whole[i]),
+                _ => to_bits(F16, sums[i] * Self::SCALE) | to_bits(F16, sums[i + 1] * Self::SCALE) << 16,
+            };
             w += 1;
         }
         // SAFETY: the values inside the region are the lane's.
@@ -375,7 +439,7 @@ impl<'a, const V: usize, const C: usize, const F: bool> Results<'a, V, C, F> {
                 self.keep_last(y, &mut words);
             }
             if inside || self.is_inside {
-                if V == 16 {
+                if Self::WORDS == 4 {
                     store_words(at, [words[0], words[1 % V], words[2 % V], words[3 % V]]);
                 } else {
                     store_words(at, [words[0], words[1 % V]]);
@@ -384,7 +448,7 @@ impl<'a, const V: usize, const C: usize, const F: bool> Results<'a, V, C, F> {
                 self.write_at_edge(at, &words);
             }
             // Never as great if there is no list.
-            if greatest >= self.pass.doubts.near {
+            if R == U8 && greatest >= self.pass.doubts.near {
                 self.note_all(y, sums);
             }
         }
@@ -397,7 +461,7 @@ impl<'a, const V: usize, const C: usize, const F: bool> Results<'a, V, C, F> {
     #[inline(always)]
     unsafe fn write_floats(&self, inside: bool, at: u64, sums: &[f32; V]) {
         let (first, end) = (self.pass.region.x0 * C as i32, self.pass.region.x1 * C as i32);
-        let bits = |i: usize| (sums[i] * SUM_SCALE).to_bits();
+        let bits = |i: usize| (sums[i] * Self::SCALE).to_bits();
         let mut i = 0;
         while i < V {
             let at = at.wrapping_add(4 * i as u64);
@@ -420,43 +484,55 @@ impl<'a, const V: usize, const C: usize, const F: bool> Results<'a, V, C, F> {
         }
     }
 
-    /// Puts the source's last channel of row `y` into the words, each a pixel of four channels.
+    /// Puts the source's last channel of row `y` into the words; four values are a pixel.
     ///
     /// # Safety
-    /// The row lies in the image.
+    /// The row lies in the image; results are of the source's type.
     #[inline(always)]
     unsafe fn keep_last(&self, y: i32, words: &mut [u32; V]) {
         let row = Source::of_channel(&self.pass.src, self.pass, block_z() * C as i32).row_inside(y);
-        let from = row.at(0).wrapping_add(self.x as i64 as u64);
-        let mut w = 0;
-        while w < V / 4 {
-            if self.x + 4 * (w as i32) < 4 * self.pass.width {
+        let from = row.at(0).wrapping_add((Self::BYTES * self.x as i64) as u64);
+        // The last word of each pixel.
+        let pixel = 4 / Self::IN_WORD;
+        let mut w = pixel - 1;
+        while w < Self::WORDS {
+            if self.x + 4 * ((w / pixel) as i32) < 4 * self.pass.width {
                 // SAFETY: the pixel lies in the image.
-                let pixel = unsafe { load_words::<1>(from.wrapping_add(4 * w as u64))[0] };
-                words[w] = permute::<0x7210>(words[w], pixel);
+                let last = unsafe { load_words::<1>(from.wrapping_add(4 * w as u64))[0] };
+                words[w] = match R {
+                    U8 => permute::<0x7210>(words[w], last),
+                    _ => permute::<0x7610>(words[w], last),
+                };
             }
-            w += 1;
+            w += pixel;
         }
     }
 
-    /// Stores those of the lane's bytes that lie in the region, at this address and behind it.
+    /// Stores those of the lane's results that lie in the region, at this address and behind it.
     ///
     /// # Safety
     /// As for [`Results::write`].
     #[inline(always)]
     unsafe fn write_at_edge(&self, at: u64, words: &[u32; V]) {
         let (first, end) = (self.pass.region.x0 * C as i32, self.pass.region.x1 * C as i32);
+        let in_word = Self::IN_WORD as i32;
         let mut i = opaque(0);
         while i < V as i32 {
             let mut word = words[0];
             let mut w = 1;
-            while w < V / 4 {
-                word = if i >= 4 * w as i32 { words[w] } else { word };
+            while w < Self::WORDS {
+                word = if i >= in_word * w as i32 { words[w] } else { word };
                 w += 1;
             }
             if self.x + i >= first && self.x + i < end {
                 // SAFETY: the value lies in the region.
-                unsafe { store_u8(at.wrapping_add(i as u64), word >> (8 * (i & 3))) };
+                unsafe {
+                    if R == U8 {
+                        store_u8(at.wrapping_add(i as u64), word >> (8 * (i & 3)));
+                    } else {
+                        store_u16(at.wrapping_add(2 * i as u64), word >> (16 * (i & 1)));
+                    }
+                }
             }
             i += 1;
         }
@@ -471,7 +547,7 @@ impl<'a, const V: usize, const C: usize, const F: bool> Results<'a, V, C, F> {
         let mut found = 0;
         let mut i = 0;
         while i < V {
-            found |= if in_doubt(&self.pass.doubts, sums[i] * SUM_SCALE) { 1 << i } else { 0 };
+            found |= if in_doubt(&self.pass.doubts, sums[i] * Self::SCALE) { 1 << i } else { 0 };
             i += 1;
         }
         let mut i = opaque(0);
@@ -490,7 +566,18 @@ impl<'a, const V: usize, const C: usize, const F: bool> Results<'a, V, C, F> {
     }
 }
 
-/// Whether these kernels take what the border puts outside the image: a byte.
-pub const fn takes_outside(border: u32, outside: f32) -> bool {
-    border != CONSTANT || outside >= 0.0 && outside <= 255.0 && outside as u32 as f32 == outside
+/// Whether these kernels take what the border puts outside the image: a whole number of the source's type, or a number that f16 holds.
+pub fn takes_outside(source: u32, border: u32, outside: f32) -> bool {
+    if border != CONSTANT {
+        return true;
+    }
+    match source {
+        U8 => (0.0..=255.0).contains(&outside) && outside as u32 as f32 == outside,
+        U16 => (0.0..=65535.0).contains(&outside) && outside as u32 as f32 == outside,
+        // Of 11 bits at most, and normal in f16.
+        _ => {
+            let normal = f32::from_bits((127 - 14) << 23)..=65504.0;
+            outside == 0.0 || outside.to_bits() & 0x1fff == 0 && normal.contains(&outside.abs())
+        }
+    }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::OnceLock;
 
-use gpu_kernels::abi::MAX_CONSTANT_TAPS;
+use gpu_kernels::abi::{MAX_CONSTANT_TAPS, scalar};
 use gpu_kernels::kernels::settle::PADDING;
-use gpu_kernels::tile::flat::{MAX_SUM, MIN_TAP, TAP_SCALE};
+use gpu_kernels::tile::flat::{MAX_SUM, MIN_TAP, MIN_TAP_OF_PAIR, TAP_SCALE};
 
 use super::device::Gpu;
 use super::memory::Memory;
@@ -23,7 +23,8 @@ pub(crate) struct TapHomes {
     weights: [f32; 2],
     dense: OnceLock<Vec<f32>>,
     pairs: OnceLock<Pairs>,
-    flat: [OnceLock<Option<Vec<f32>>>; 3],
+    /// For bytes, and for u16.
+    flat: [[OnceLock<Option<Vec<f32>>>; 3]; 2],
     dense_in_memory: OnceLock<Memory>,
     /// For each term of a sum.
     row_in_memory: [OnceLock<Memory>; 2],
@@ -99,17 +100,20 @@ impl TapHomes {
         &self.weights
     }
 
-    /// The taps of a dense window, of the row and the column, or the weights, as kernels for bytes in rows as they lie in memory take them: those
-    /// that meet bytes times a power of two. None if sums or taps are beyond what these kernels take.
-    pub(crate) fn flat(&self, taken: Taken) -> Result<Option<&[f32]>> {
-        let made = once(&self.flat[taken as usize], || {
+    /// The taps of a dense window, of the row and the column, or the weights, as kernels for bytes or u16 in rows as they lie in memory take
+    /// them: those that meet stored values times a power of two. None if sums or taps are beyond what these kernels take.
+    pub(crate) fn flat(&self, taken: Taken, source: u32) -> Result<Option<&[f32]>> {
+        let is_u16 = source == scalar::U16;
+        let made = once(&self.flat[usize::from(is_u16)][taken as usize], || {
             let (taps, scaled) = match taken {
                 Taken::Window => (self.dense()?, usize::MAX),
                 Taken::Pairs => (self.rows_and_columns()?, self.filter.cols()),
                 Taken::Weights => (&self.weights[..], usize::MAX),
             };
-            let in_range = |tap: &f32| *tap == 0.0 || (MIN_TAP..MAX_SUM).contains(&tap.abs());
-            if 255.0 * self.filter.weight() >= f64::from(MAX_SUM) || !taps.iter().all(in_range) {
+            let least = if is_u16 && scaled != usize::MAX { MIN_TAP_OF_PAIR } else { MIN_TAP };
+            let greatest = if is_u16 { f64::from(u16::MAX) } else { f64::from(u8::MAX) };
+            let in_range = |tap: &f32| *tap == 0.0 || (least..MAX_SUM).contains(&tap.abs());
+            if greatest * self.filter.weight() >= f64::from(MAX_SUM) || !taps.iter().all(in_range) {
                 return Ok(None);
             }
             let factor = |index| if index < scaled { TAP_SCALE } else { 1.0 };

@@ -52,7 +52,6 @@ impl Scalar {
     }
 
     /// The type's number in the kernels.
-    #[cfg(feature = "gpu")]
     pub(crate) const fn code(self) -> u32 {
         use gpu_kernels::abi::scalar;
         match self {

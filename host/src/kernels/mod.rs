@@ -16,7 +16,7 @@ mod separable;
 pub(crate) mod separable_matrix;
 #[cfg(feature = "gpu")]
 pub(crate) mod settle;
-mod sliding;
+pub(crate) mod sliding;
 #[cfg(feature = "gpu")]
 pub(crate) mod weighted;
 pub(crate) mod whole;

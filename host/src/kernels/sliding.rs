@@ -2,7 +2,7 @@
 //! kernel too.
 
 use gpu_kernels::abi::{Epilogue, Plane, scalar};
-use gpu_kernels::kernels::flat::{DIRECT, Flat, VALUES};
+use gpu_kernels::kernels::flat::{DIRECT, FUSED, Flat, VALUES};
 use gpu_kernels::kernels::sliding::{self, ENTRIES, Strip};
 use gpu_kernels::tile::flat::{flat_bytes, takes_outside};
 use gpu_kernels::tile::parted::{MAX_CHANNELS, parted_bytes};
@@ -56,6 +56,27 @@ pub(super) fn entries(table: &'static [Strip], flat: &'static [Flat]) -> Vec<&'s
         .collect()
 }
 
+/// Whether a variant has an entry that takes the problem's values as they lie in memory.
+pub(crate) fn takes_as_they_lie(variant: Variant, problem: &Problem) -> bool {
+    let table = match variant {
+        Variant::DirectSliding => DIRECT,
+        Variant::SeparableFused => FUSED,
+        _ => &[],
+    };
+    as_they_lie(table, problem).is_some()
+}
+
+/// The table's entry for the problem's window, channels and types.
+fn as_they_lie(table: &'static [Flat], problem: &Problem) -> Option<&'static Flat> {
+    let sizes = [problem.cols, problem.rows, problem.side_by_side];
+    let types = [problem.source, problem.target].map(Scalar::code);
+    let fits = |flat: &&Flat| {
+        let [taps, channels] = [flat.taps, flat.channels].map(|count| count as usize);
+        ([taps, taps, channels], [flat.source, flat.result]) == (sizes, types)
+    };
+    table.iter().find(fits)
+}
+
 /// Warps of a block. Neighbouring strips in one block read adjacent parts of a row. One and four warps differ by less than 2 %.
 const WARPS: u32 = 4;
 
@@ -79,7 +100,7 @@ const HEIGHTS: &[(i32, u32)] = &[(5, 16), (7, 50), (i32::MAX, 512)];
 /// | any | 64 | fused 17: 423 / 1307 with 64 rows, 450 / 1451 with 32, 432 / 1292 with 128, 494 / 1356 with one wave |
 const HEIGHTS_PARTED: &[(i32, u32)] = &[(7, 32), (i32::MAX, 64)];
 
-/// The same for bytes as they lie in memory.
+/// The same for bytes as they lie in memory, and for values of 16 bits, which have not been measured with other heights.
 ///
 /// | taps | rows | measured on an H200, 8192x8192 u8, 1 channel / 3 channels, us |
 /// | --- | --- | --- |
@@ -102,7 +123,7 @@ pub(super) struct Strips {
 struct Parted {
     strip: sliding::Parted,
     channels: u32,
-    /// The kernel for bytes as they lie in memory, if there is one: for passes that [`flat_takes`].
+    /// The kernel for values as they lie in memory, if there is one: for passes that [`flat_takes`].
     flat: Option<&'static Flat>,
 }
 
@@ -138,12 +159,8 @@ impl Strips {
             let Some([bits8, bits16]) = entry.parted else {
                 return Err("it takes planes of f32 alone".into());
             };
-            let floats = problem.target == Scalar::F32;
-            let fits = |flat: &&Flat| (flat.taps, flat.channels as u32, flat.floats) == (entry.taps, channels, floats);
-            let parted = match problem.source {
-                Scalar::U8 => Parted { strip: bits8, channels, flat: flat.iter().find(fits) },
-                _ => Parted { strip: bits16, channels, flat: None },
-            };
+            let strip = if problem.source == Scalar::U8 { bits8 } else { bits16 };
+            let parted = Parted { strip, channels, flat: as_they_lie(flat, problem) };
             let bytes = parted_bytes(entry.taps, parted.strip.pixels, channels as i32, problem.target.bytes() as i32);
             problem.fits_shared_memory(bytes as usize, "its rows")?;
             return Ok(Self { taken, entry, parted: Some(parted) });
@@ -200,14 +217,18 @@ impl Work for Strips {
         if let Some(parted) = self.parted {
             let channels = parted.channels as i32;
             let flat = match parted.flat {
-                Some(flat) if flat_takes(flat, job) => job.taps.flat(self.taken)?.map(|taps| (flat, taps)),
+                Some(flat) if flat_takes(flat, job) => match flat.source {
+                    scalar::F16 => Some(self.taps(job)?),
+                    source => job.taps.flat(self.taken, source)?,
+                }
+                .map(|taps| (flat, taps)),
                 _ => None,
             };
             let (entry, taps, across, warps, shared) = match flat {
                 Some((flat, taps)) => {
                     let first = (region.x0 * channels) & -(VALUES as i32);
                     let across = ((region.x1 * channels - first) as u32).div_ceil(32 * VALUES as u32);
-                    (flat.entry, taps, across, 1, flat_bytes(k, channels))
+                    (flat.entry, taps, across, 1, flat_bytes(flat.source, k, channels))
                 }
                 None => {
                     let value = scalar::bytes(job.pass.dst.scalar);
@@ -222,7 +243,7 @@ impl Work for Strips {
             let heights = if flat.is_some() { HEIGHTS_FLAT } else { HEIGHTS_PARTED };
             let rows = self.rows(heights, height, columns, slots);
             let strips = height.div_ceil(rows);
-            // Kernels for bytes as they lie in memory count all strips along x.
+            // Kernels for values as they lie in memory count all strips along x.
             let blocks = if flat.is_some() { (across * strips, 1, 1) } else { (across, strips, 1) };
             let grid = Grid { blocks, block: (32, warps, 1), shared };
             let grid = stream.gpu().fitting(grid, images);
@@ -253,27 +274,29 @@ impl Work for Strips {
     }
 }
 
-/// Whether the kernel for bytes as they lie in memory takes a pass: `gpu-kernels/src/tile/flat.rs` has its limits.
+/// Whether the kernel for values as they lie in memory takes a pass: `gpu-kernels/src/tile/flat.rs` has its limits.
 #[cfg(feature = "gpu")]
 fn flat_takes(flat: &Flat, job: &super::prepared::Job<'_>) -> bool {
     let pass = &job.pass;
     let fits = |plane: &Plane, scalar: u32| {
-        let (bytes, multiple) = (scalar::bytes(scalar), if scalar == scalar::U8 { VALUES as u64 } else { 16 });
+        let bytes = scalar::bytes(scalar);
+        // Of what a lane loads or stores at a time.
+        let multiple = (VALUES as u64 * bytes as u64).min(16);
         let side_by_side =
             plane.pixel == bytes * flat.channels && (flat.channels == 1 || plane.channel == i64::from(bytes));
-        // What leads from one plane of bytes to another.
+        // What leads from one plane to another.
         let channel = if flat.channels == 1 && job.channels > 1 { plane.channel } else { 0 };
         let image = if job.planes > job.channels { plane.image(job.channels) } else { 0 };
         let steps = plane.base | (plane.row | channel | image) as u64;
         plane.scalar == scalar && side_by_side && steps.is_multiple_of(multiple) && i32::try_from(plane.row).is_ok()
     };
     let copies = job.filtered < flat.channels as u32;
-    fits(&pass.src, scalar::U8)
-        && fits(&pass.dst, if flat.floats { scalar::F32 } else { scalar::U8 })
+    fits(&pass.src, flat.source)
+        && fits(&pass.dst, flat.result)
         && pass.epilogue.flags == Epilogue::NONE.flags
         && pass.point == 0.0
-        && takes_outside(pass.border, pass.outside)
-        && (!copies || (job.filtered, flat.channels, flat.floats) == (3, 4, false))
+        && takes_outside(flat.source, pass.border, pass.outside)
+        && (!copies || (job.filtered, flat.channels) == (3, 4) && flat.result == flat.source)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What kernels on the tensor cores share: what problems they take, taps in digits, where a tile's rows lie, and the launch. Goes with
 //! `gpu-kernels/src/tile/whole.rs`.
 
+use gpu_kernels::abi::scalar;
 use gpu_kernels::tile::flat::takes_outside;
 #[cfg(feature = "gpu")]
 use gpu_kernels::{
@@ -57,7 +58,7 @@ pub(super) fn channels(problem: &Problem) -> Result<usize, Why> {
         return Err("it makes bytes of bytes alone".into());
     }
     let (mode, outside) = border.code();
-    if !takes_outside(mode, outside) {
+    if !takes_outside(scalar::U8, mode, outside) {
         return Err(format!("outside the image is {outside}, which is no byte").into());
     }
     if !(1..=4).contains(&channels) {

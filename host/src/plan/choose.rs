@@ -8,6 +8,7 @@ use super::processor;
 use crate::kernels::prepared::Kernel;
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
+use crate::kernels::sliding::takes_as_they_lie;
 use crate::kernels::{KERNELS, kernel};
 use crate::spectrum::{Precision, Tile};
 use crate::{Error, Family, Result, Scalar, Variant, Why, spectrum};
@@ -231,9 +232,15 @@ impl Problem {
             return self.rank(kernel);
         }
         let Some(rounding) = self.rounding else {
-            // The entries for stored pixels were measured on bytes made of bytes; others pass through shared memory.
-            let parted = if own && self.source != Scalar::F32 { 1.7 } else { 1.0 };
-            return self.rank(kernel).mul_f64(parted);
+            // The entries for stored pixels were measured on bytes made of bytes. Of 16 bits, some are taken as they lie, too; others pass
+            // through shared memory.
+            let slower = match self.source {
+                Scalar::U16 | Scalar::F16 if own && takes_as_they_lie(kernel.variant, self) => 1.1,
+                Scalar::F32 => 1.0,
+                _ if own => 1.7,
+                _ => 1.0,
+            };
+            return self.rank(kernel).mul_f64(slower);
         };
         if kernel.variant == Variant::Separable && self.sum.is_some() {
             return self.rank(kernel) + microseconds(SETTLE);
