@@ -288,6 +288,10 @@ pub(crate) fn f32_to_half(value: f32) -> u32 {
     sign | (((bits + 0xfff + (bits >> 13 & 1)) >> 13) - ((127 - 15) << 10))
 }
 
+pub(crate) fn f32_to_halves(high: f32, low: f32) -> u32 {
+    f32_to_half(high) << 16 | f32_to_half(low)
+}
+
 pub(crate) fn sqrt(value: f32) -> f32 {
     value.sqrt()
 }

@@ -88,6 +88,7 @@ absent! {
     fn pack_halves(high: i32, low: i32) -> u32;
     fn half_to_f32(bits: u32) -> f32;
     fn f32_to_half(value: f32) -> u32;
+    fn f32_to_halves(high: f32, low: f32) -> u32;
     fn sqrt(value: f32) -> f32;
     fn sqrt_near(value: f32) -> f32;
     fn sqrt_f64(value: f64) -> f64;

@@ -6,6 +6,9 @@ use super::{asm, dynamic_shared};
 /// differently.
 const ASYNC_COPIES: bool = cfg!(any(target_feature = "sm_80", target_feature = "compute_80"));
 
+/// Whether one instruction rounds two numbers to the halves of a word: from compute capability 8.0 on, too.
+const HALVES_AT_ONCE: bool = ASYNC_COPIES;
+
 /// Whether a kernel can be launched before the one ahead of it has ended: from compute capability 9.0 on.
 const EARLY_LAUNCHES: bool = cfg!(any(target_feature = "sm_90", target_feature = "compute_90"));
 
@@ -480,6 +483,26 @@ pub(crate) fn f32_to_half(value: f32) -> u32 {
         );
     }
     bits
+}
+
+/// The IEEE binary16 representations of the numbers nearest to two, half to even, as the halves of a word.
+#[inline(always)]
+pub(crate) fn f32_to_halves(high: f32, low: f32) -> u32 {
+    if !HALVES_AT_ONCE {
+        return f32_to_half(high) << 16 | f32_to_half(low);
+    }
+    let word;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "cvt.rn.f16x2.f32 {}, {}, {};",
+            out(reg32) word,
+            in(reg32) high,
+            in(reg32) low,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    word
 }
 
 /// The root of a number, rounded.

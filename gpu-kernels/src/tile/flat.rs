@@ -429,7 +429,7 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
             words[w] = match R {
                 U8 => pack_bytes(whole[i + 1], whole[i], pack_bytes(whole[(i + 3) % V], whole[(i + 2) % V], 0)),
                 U16 => pack_halves(whole[i + 1], whole[i]),
-                _ => to_bits(F16, sums[i] * Self::SCALE) | to_bits(F16, sums[i + 1] * Self::SCALE) << 16,
+                _ => f32_to_halves(sums[i + 1] * Self::SCALE, sums[i] * Self::SCALE),
             };
             w += 1;
         }
