@@ -73,13 +73,13 @@ const SLACK: u32 = 8;
 /// 947 with a limit that spills nothing, 663 and 914 with one that spills. `gradient_8bit`: 171 for u8 to f32, and 228 with half as many pixels a
 /// lane and no limit. `settle` needs 64 registers for all its blocks to run at the same time. `matrix_` spills a few registers around its
 /// loop over tiles, none in the loop over taps; `fused_flat_` as many as 48 bytes, and its measured times are with them; those of the same kernels for
-/// 16 bits, small windows on compute capability 7.5 and fused 9 and 17, have not been measured without. `separable_columns_` of 3 to 7 taps
+/// 16 bits, small windows on compute capability 7.5 and fused 7 and 9, have not been measured without. `separable_columns_` of 3 to 7 taps
 /// spill in code for edges and epilogues, so that twice as many warps run; those of 9 to 21 taps likewise: 17 taps, f32, 459 us without and 429 with the limit.
 /// `fourier_stored_` spills what is the same for all rows of a tile.
 const SPILLS: [(&str, u32); 14] = [
     ("fused_flat_", 64),
-    ("fused_u16_", 128),
-    ("fused_f16_", 128),
+    ("fused_u16_", 64),
+    ("fused_f16_", 64),
     ("sliding_8bit_", 320),
     ("fused_8bit_", 320),
     ("sliding_flat_", 160),

@@ -117,24 +117,32 @@ flat! {
         fused_u16_c1_5: 5, 1, U16 to U16, ".maxnreg 96";
         fused_u16_c3_5: 5, 3, U16 to U16, ".maxnreg 128";
         fused_u16_c4_5: 5, 4, U16 to U16, ".maxnreg 128";
+        fused_u16_c1_7: 7, 1, U16 to U16, ".maxnreg 112";
+        fused_u16_c3_7: 7, 3, U16 to U16, ".maxnreg 144";
+        fused_u16_c4_7: 7, 4, U16 to U16, ".maxnreg 152";
         fused_u16_c1_9: 9, 1, U16 to U16, ".maxnreg 128";
         fused_u16_c3_9: 9, 3, U16 to U16, ".maxnreg 168";
         fused_u16_c4_9: 9, 4, U16 to U16, ".maxnreg 168";
+        fused_u16_c1_11: 11, 1, U16 to U16, ".maxnreg 160";
+        fused_u16_c1_13: 13, 1, U16 to U16, ".maxnreg 184";
+        fused_u16_c1_15: 15, 1, U16 to U16, ".maxnreg 224";
         fused_u16_c1_17: 17, 1, U16 to U16, ".maxnreg 255";
-        fused_u16_c3_17: 17, 3, U16 to U16, ".maxnreg 255";
-        fused_u16_c4_17: 17, 4, U16 to U16, ".maxnreg 255";
         fused_f16_c1_3: 3, 1, F16 to F16, ".maxnreg 80";
         fused_f16_c3_3: 3, 3, F16 to F16, ".maxnreg 96";
         fused_f16_c4_3: 3, 4, F16 to F16, ".maxnreg 80";
         fused_f16_c1_5: 5, 1, F16 to F16, ".maxnreg 96";
         fused_f16_c3_5: 5, 3, F16 to F16, ".maxnreg 128";
         fused_f16_c4_5: 5, 4, F16 to F16, ".maxnreg 128";
+        fused_f16_c1_7: 7, 1, F16 to F16, ".maxnreg 112";
+        fused_f16_c3_7: 7, 3, F16 to F16, ".maxnreg 144";
+        fused_f16_c4_7: 7, 4, F16 to F16, ".maxnreg 152";
         fused_f16_c1_9: 9, 1, F16 to F16, ".maxnreg 128";
         fused_f16_c3_9: 9, 3, F16 to F16, ".maxnreg 168";
         fused_f16_c4_9: 9, 4, F16 to F16, ".maxnreg 168";
+        fused_f16_c1_11: 11, 1, F16 to F16, ".maxnreg 160";
+        fused_f16_c1_13: 13, 1, F16 to F16, ".maxnreg 184";
+        fused_f16_c1_15: 15, 1, F16 to F16, ".maxnreg 224";
         fused_f16_c1_17: 17, 1, F16 to F16, ".maxnreg 255";
-        fused_f16_c3_17: 17, 3, F16 to F16, ".maxnreg 255";
-        fused_f16_c4_17: 17, 4, F16 to F16, ".maxnreg 255";
     }
 }
 

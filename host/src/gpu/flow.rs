@@ -44,7 +44,7 @@ const IN_POOL: usize = 1 << 20;
 /// has no reason to wait, but for the memory that notes take.
 const DEEP: usize = 64;
 
-/// The same where several feeders share the queue, so that no GPU takes more than its part.
+/// The same where several feeders share the queue, so that no GPU takes more than its part. Of the last bands, once all lanes together could have what is left, a lane has one.
 const SHARED_DEEP: usize = 4;
 
 /// A lane that holds this much more than it needs gives its memory back.
@@ -256,6 +256,13 @@ struct Feeder {
     lanes: usize,
 }
 
+impl Feeder {
+    /// Lanes of all its GPUs.
+    fn most(&self) -> usize {
+        self.engines.len() * self.lanes
+    }
+}
+
 /// So many feeders for so many GPUs, each of which has so many lanes.
 fn crew(feeders: usize, engines: usize, lanes: usize) -> Vec<Feeder> {
     let feeder = |number: usize| {
@@ -295,6 +302,9 @@ impl Flow<'_, '_> {
         };
         let crew = crew(feeders.max(1), engines, plans.lanes);
         let deep = self.options.deep.unwrap_or(if crew.len() == 1 { DEEP } else { SHARED_DEEP });
+        // The stream's order is enough: no band waits for the host.
+        let deep = if pinned && !self.stage.is_watched() { deep } else { 1 };
+        let lanes = crew.iter().map(Feeder::most).sum::<usize>();
         let run = Run {
             steps: self.steps,
             engines: self.engines,
@@ -302,8 +312,8 @@ impl Flow<'_, '_> {
             clocks: self.clocks.as_ref(),
             copying: Copying { share: self.options.share.unwrap_or(SHARE), clocked: self.clocks.is_some() },
             pixels: self.pixels,
-            // The stream's order is enough: no band waits for the host.
-            deep: if pinned && !self.stage.is_watched() { deep } else { 1 },
+            deep,
+            plenty: if crew.len() == 1 { 0 } else { deep * lanes },
             queue: Mutex::new(Queue {
                 plans: &plans,
                 rest: rest.iter_mut(),
@@ -443,6 +453,11 @@ struct Queue<'q, 'a> {
 }
 
 impl<'q> Queue<'q, '_> {
+    /// Bands that nobody has taken.
+    fn left(&self) -> usize {
+        self.plans.bands.saturating_sub(self.tickets)
+    }
+
     /// The next band, unless the run has failed.
     fn take(&mut self) -> Option<Band<'q>> {
         if self.failed.is_some() {
@@ -507,8 +522,10 @@ struct Run<'q, 'a> {
     copying: Copying,
     /// Pixels of all pictures.
     pixels: usize,
-    /// Bands that a lane may have at once.
+    /// Bands that a lane may have at once, while at least `plenty` are left in the queue; then one.
     deep: usize,
+    /// See there.
+    plenty: usize,
     queue: Mutex<Queue<'q, 'a>>,
 }
 
@@ -518,15 +535,20 @@ impl<'q, 'a> Run<'q, 'a> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Bands that a lane may have at once, now.
+    fn deep(&self) -> usize {
+        if self.deep > 1 && self.queue().left() < self.plenty { 1 } else { self.deep }
+    }
+
     /// Takes bands and puts them into lanes until there are none, or until the run has failed. What is under way then is done all the same.
     fn feed(&self, feeder: &Feeder) {
-        let most = feeder.engines.len() * feeder.lanes;
+        let most = feeder.most();
         let mut busy = VecDeque::<Busy<'q>>::new();
         loop {
             let mut oldest = if busy.len() < most { None } else { busy.pop_front() };
             let mut arrived = Vec::new();
             if let Some(Busy { lane, bands }) = &mut oldest
-                && bands.len() >= self.deep
+                && bands.len() >= self.deep()
             {
                 if let Err(error) = lane.wait() {
                     self.queue().fail(bands[0].0.ticket, error.into());

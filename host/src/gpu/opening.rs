@@ -162,7 +162,7 @@ extern "C" fn wait_for_end() {
 
 /// The link's speed with pinned memory: copies up, copies down, and both at once.
 fn measured(gpu: &Gpu) -> Result<Link> {
-    let LinkRates { up, down, both } = Gpu::rates(std::slice::from_ref(gpu), COPIES, COPY)?;
+    let LinkRates { up, down, both } = Gpu::rates(std::slice::from_ref(gpu), COPIES, COPY, 1)?;
     // Of a link so slow or so fast something else was measured.
     let plausible = |speed: f64| speed.clamp(1e8, 1e12);
     Ok(Link { up: plausible(up), down: plausible(down), both: plausible(both) })

@@ -235,7 +235,7 @@ impl Problem {
             // The entries for stored pixels were measured on bytes made of bytes. Of 16 bits, some are taken as they lie, too; others pass
             // through shared memory.
             let slower = match self.source {
-                Scalar::U16 | Scalar::F16 if own && takes_as_they_lie(kernel.variant, self) => 1.1,
+                Scalar::U16 | Scalar::F16 if own && takes_as_they_lie(kernel.variant, self) => 0.9,
                 Scalar::F32 => 1.0,
                 _ if own => 1.7,
                 _ => 1.0,
