@@ -124,10 +124,10 @@ struct Control {
 const CONTROLS: &[Control] = &[
     Control { sabotage: "missing-barrier:1", grid_rows: None, test: "direct::exhaustive::gpu", who: "kernel direct_shared", what: "of shared memory, which nothing wrote" },
     Control { sabotage: "missing-barrier:2", grid_rows: Some("1"), test: "direct::awkward::gpu", who: "kernel direct_", what: "of shared memory in a race" },
-    Control { sabotage: "missing-barrier:2", grid_rows: None, test: "direct::exhaustive::gpu", who: "kernel sliding_", what: "of shared memory" },
+    Control { sabotage: "missing-barrier:2", grid_rows: None, test: "direct::exhaustive::gpu", who: "kernel sliding_", what: "of shared memory, which nothing wrote" },
     Control { sabotage: "missing-barrier:1", grid_rows: None, test: "separable::exhaustive::gpu", who: "kernel separable_rows", what: "of shared memory, which nothing wrote" },
     Control { sabotage: "missing-barrier:2", grid_rows: Some("1"), test: "separable::awkward::gpu", who: "kernel separable_rows", what: "of shared memory in a race" },
-    Control { sabotage: "missing-barrier:2", grid_rows: None, test: "separable::exhaustive::gpu", who: "kernel fused_", what: "of shared memory" },
+    Control { sabotage: "missing-barrier:2", grid_rows: None, test: "separable::exhaustive::gpu", who: "kernel fused_", what: "of shared memory, which nothing wrote" },
     Control { sabotage: "missing-barrier:2", grid_rows: None, test: "fourier::exhaustive::gpu", who: "kernel fourier_128", what: "of shared memory in a race" },
     Control { sabotage: "halo-row", grid_rows: None, test: "entries::direct::gpu", who: "kernel direct_shared", what: "of shared memory, which nothing wrote" },
     Control { sabotage: "halo-row", grid_rows: None, test: "separable::exhaustive::gpu", who: "kernel separable_columns", what: "of shared memory, which nothing wrote" },
