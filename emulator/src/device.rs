@@ -219,6 +219,11 @@ pub(crate) unsafe fn store_f64(at: u64, value: f64) {
 }
 
 #[track_caller]
+pub(crate) unsafe fn exchange(word: u32, apart: u32) -> u32 {
+    machine::here().exchanged(word, apart)
+}
+
+#[track_caller]
 pub(crate) unsafe fn mma(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
     machine::here().product(sums, a, b, |a, b| i32::from(a) * i32::from(b as i8))
 }

@@ -142,8 +142,8 @@ pub(crate) enum Pause {
     Block { flag: bool },
     /// It waits for its warp.
     Warp,
-    /// It waits for its warp's parts of an instruction for matrices, which puts no accesses in order.
-    Matrices,
+    /// It waits for its warp's parts of an instruction that all lanes execute together, which puts no accesses in order.
+    Together,
     /// It has left the kernel.
     Done,
     /// It is at fault.
@@ -206,8 +206,8 @@ struct Thread {
     /// Groups of copies that it has closed.
     groups: Cell<usize>,
     copies: RefCell<VecDeque<InFlight>>,
-    /// Instructions for matrices that it has begun, and its parts of the last two: the other lanes may still read the older one.
-    matrices: Cell<usize>,
+    /// Instructions of the whole warp that it has begun, and its parts of the last two: the other lanes may still read the older one.
+    together: Cell<usize>,
     factors: [Cell<Factors>; 2],
     rows: [Cell<i32>; 2],
 }
@@ -282,7 +282,7 @@ impl<'a> Machine<'a> {
             waited: Cell::default(),
             groups: Cell::default(),
             copies: RefCell::default(),
-            matrices: Cell::default(),
+            together: Cell::default(),
             factors: Default::default(),
             rows: Default::default(),
         };
@@ -361,7 +361,7 @@ impl<'a> Machine<'a> {
                         }
                     }
                     let first = pauses[members.start];
-                    let together = matches!(first, Some(Pause::Warp | Pause::Matrices));
+                    let together = matches!(first, Some(Pause::Warp | Pause::Together));
                     if !together || pauses[members.clone()].iter().any(|&pause| pause != first) {
                         break;
                     }
@@ -369,7 +369,7 @@ impl<'a> Machine<'a> {
                         self.same_site(members.clone(), "a barrier of the warp")?;
                         warp.update(|passed| passed + 1);
                     } else {
-                        self.same_site(members.clone(), "an instruction for matrices")?;
+                        self.same_site(members.clone(), "an instruction")?;
                     }
                     pauses[members.clone()].fill(None);
                 }
@@ -397,8 +397,7 @@ impl<'a> Machine<'a> {
                     _ => format!("waits at {}", place(self.threads[other].site.get())),
                 };
                 let other = self.name(other);
-                let at =
-                    if pauses[waiting] == Some(Pause::Matrices) { "an instruction for matrices" } else { "a barrier" };
+                let at = if pauses[waiting] == Some(Pause::Together) { "an instruction" } else { "a barrier" };
                 self.find(
                     waiting,
                     self.threads[waiting].site.get(),
@@ -545,20 +544,27 @@ impl<'a> Machine<'a> {
         })
     }
 
+    /// The word that the lane gives whose number differs from this one's in the bits of `apart`, as the manual of PTX has it for `shfl.sync.bfly`.
+    #[track_caller]
+    pub(crate) fn exchanged(&self, word: u32, apart: u32) -> u32 {
+        let (warp, lane, turn) = self.together(|thread, turn| thread.rows[turn].set(word as i32));
+        warp[(lane ^ apart as usize) % WARP].rows[turn].get() as u32
+    }
+
     /// The threads of this one's warp, when all of them have given their part of an instruction; this one's lane; and which turn's parts they are.
     #[track_caller]
     fn together(&self, give: impl Fn(&Thread, usize)) -> (&[Thread], usize, usize) {
         let current = self.current.get();
         let (first, lane) = (current / WARP * WARP, current % WARP);
         let Some(warp) = self.threads.get(first..first + WARP) else {
-            self.fault(format!("has an instruction for matrices in a warp of {} threads", self.threads.len() - first));
+            self.fault(format!("has an instruction of a whole warp in one of {} threads", self.threads.len() - first));
         };
         let thread = &self.threads[current];
-        let turn = thread.matrices.get() % 2;
-        thread.matrices.update(|count| count + 1);
+        let turn = thread.together.get() % 2;
+        thread.together.update(|count| count + 1);
         give(thread, turn);
         thread.site.set(Location::caller());
-        self.suspend(Pause::Matrices);
+        self.suspend(Pause::Together);
         (warp, lane, turn)
     }
 
@@ -1429,7 +1435,7 @@ mod tests {
     fn lanes_that_miss_a_product() {
         let device = Device::new(4, &[0; 4]);
         let alone = by!(3, |_at| mma([0; 4], [0; 4], [0; 2]));
-        assert_finds(&device, &[alone], "waits at an instruction for matrices of the warp that not all threads reach");
+        assert_finds(&device, &[alone], "waits at an instruction of the warp that not all threads reach");
         assert_finds(
             &device,
             &[alone, Warp],

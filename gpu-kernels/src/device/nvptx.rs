@@ -631,6 +631,26 @@ pub(crate) fn warp_barrier() {
     unsafe { asm!("bar.warp.sync 0xffffffff;", options(nostack, preserves_flags)) }
 }
 
+/// The word that the lane gives whose number differs from this one's in the bits of `apart`.
+///
+/// # Safety
+/// All 32 lanes of the warp call together.
+#[inline(always)]
+pub(crate) unsafe fn exchange(word: u32, apart: u32) -> u32 {
+    let other;
+    // SAFETY: as the caller promised. Not `pure`, so that no lane's part moves into a branch.
+    unsafe {
+        asm!(
+            "shfl.sync.bfly.b32 {}, {}, {}, 0x1f, 0xffffffff;",
+            out(reg32) other,
+            in(reg32) word,
+            in(reg32) apart,
+            options(nomem, nostack, preserves_flags)
+        );
+    }
+    other
+}
+
 /// The block's dynamic shared memory, as an array of f32.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared(u32);

@@ -4,27 +4,33 @@
 //! 256. Sums of the row pass are joined, moved so that none is negative, and cut to 24 bits: three unsigned bytes, which the column pass takes. Of
 //! its nine products of digits the six greater ones are added up, joined and rounded. All of this is exact but for what is cut off.
 //!
-//! Tiling: `tile/whole.rs`, with as many rows as the host finds best. Rows that a tile shares with the next one are filtered twice.
+//! Tiling: `tile/strip.rs`. A block is a warp. It slides down a strip of [`TILES`] tiles, 16 rows at a time, and G tiles at a time. Each 16 rows go through the row
+//! pass once; the blocks of sums that later results need wait in shared memory, one word a lane. No warp waits for another one.
 //!
-//! Thread mapping: a warp has 16 neighbouring values and goes down 16 rows at a time.
+//! With three or four channels, a row of taps reaches over as many times more bytes. So there are entries for wide windows that part the
+//! channels: a strip is 16 pixels, and each channel is a tile.
+//!
+//! Thread mapping:
 //! - Row pass: the first factor is a band, in row `m` the taps from byte `m` on; the second one is the image, 8 rows of 32 bytes, as they lie. So
-//!   a lane gets sums of neighbouring rows, in the columns `lane / 4` of each half of the 16 values.
+//!   a lane gets sums of neighbouring rows, in the columns `lane / 4` of each half of a tile's values. One instruction loads a lane's words of 16 rows.
 //! - Column pass: these are just what a lane holds of a second factor, if the rows of a block of 16 are counted in the order 0, 1, 8, 9, 2, 3, 10, 11
 //!   and so on: the bytes of four sums, put together, are a word of it. The first factor is the column's band, whose taps the host puts in that order. No
 //!   value passes from lane to lane.
-//!
-//! The last H blocks of 16 rows are kept in registers: 16 rows of results need `15 + taps` rows.
 //!
 //! A filter that is such a product and the value itself times a factor, as an unsharp mask is, adds that to the joined sums.
 //!
 //! Rounding: results so near to a half that the cut could change the byte go to the pass's list. The host states the bound.
 //!
-//! Limits: bytes to bytes, no epilogue; up to `16 * H - 15` taps in a column; a row of taps reaches over at most a row of shared memory; outside
+//! Limits: bytes to bytes, no epilogue; the blocks that a result needs, and the rows under way, have room in shared memory; outside
 //! the image nothing but bytes. KEEP is left to `keep.rs`.
 
 use crate::abi::Pass;
 use crate::device::*;
-use crate::tile::whole::{Frame, Places, Rounding, Tile, put, walk};
+use crate::tile::strip::{AHEAD, Feed, Output, Ring, Strip, Sums, TILE};
+use crate::tile::whole::Rounding;
+
+/// Tiles side by side that a strip has if channels are not parted.
+pub const TILES: usize = 4;
 
 /// The factors of both passes, and what is done between and after them.
 #[repr(C)]
@@ -34,13 +40,16 @@ pub struct Bands {
     pub row: u64,
     /// The address of the column's, a step for each two blocks of 16 rows.
     pub column: u64,
+    /// The address of what sums of second digits begin with, four times each: those of the row pass, which are joined to a number whose upper 24
+    /// bits the column pass takes; and those of the column pass. Sums that begin with four words from memory need one instruction for them.
+    pub begin: u64,
     /// Steps of the row pass: times 32 bytes.
     pub steps: i32,
-    /// How far behind the begin of a fetched row the first warp's first byte is: a multiple of 4.
-    pub base: i32,
-    /// The sums of the row's digits are joined to a number whose upper 24 bits the column pass takes. What the second digit's begin with;
-    pub start: i32,
-    /// by how many bits the lowest digit's are shifted down;
+    /// Bytes from a row's first half of 16 in the last step to the second one: 0 if that is not needed.
+    pub last: i32,
+    /// Blocks of 16 rows that 16 rows of results need.
+    pub blocks: i32,
+    /// By how many bits the sums of the row's lowest digit are shifted down;
     pub down: i32,
     /// by what the second digit's are multiplied,
     pub second: i32,
@@ -48,280 +57,467 @@ pub struct Bands {
     pub third: i32,
     /// What a value itself is multiplied by beside the products, in units of a joined sum; 0 if it is in them.
     pub point: i32,
-    /// The rows of a tile.
-    pub frame: Frame,
+    /// The rows.
+    pub ring: Ring,
     /// How the sums of the column pass become bytes.
     pub rounding: Rounding,
 }
 
-/// The most steps of the row pass whose fragments stay in registers.
-const RESIDENT: usize = 3;
+/// Bytes of shared memory in which so many blocks of sums of so many tiles wait.
+pub const fn stored_bytes(blocks: usize, tiles: usize) -> usize {
+    4 * 32 * WORDS * tiles * blocks
+}
 
-/// Declares the entries `name: blocks of 16 rows that a result needs, pairs of them, steps of the row pass (0: any number), the most
-/// registers of a thread, blocks that a multiprocessor then has`, and lists them.
+/// Words of a lane in a tile's block: see [`Block`].
+const WORDS: usize = 6;
+
+/// Declares the entries `name: blocks of 16 rows that a result needs (0: any number), steps of the row pass (0: any number), channels that are parted (1:
+/// none), tiles of a strip, tiles at a time, the most registers of a thread`, and lists them.
 macro_rules! separable_matrix {
-    ($($name:ident: $h:literal, $p:literal, $r:literal, $limit:literal, $resident:literal;)*) => {
+    ($($name:ident: $h:literal, $r:literal, $p:literal, $t:literal, $g:literal, $limit:literal;)*) => {
         kernel! {$(
-            fn $name(pass: Pass, bands: Bands, channels: i32, filtered: i32, images: i32) {
+            fn $name(pass: Pass, bands: Bands, channels: i32, filtered: i32, rows: i32) {
                 directive!($limit);
-                filter::<$h, $p, $r>(&pass, &bands, channels, filtered, images)
+                slide::<$h, $r, $p, $t, $g>(&pass, &bands, (channels, filtered), rows)
             }
         )*}
 
         host! {
             /// The entries; of those that take a problem, the first is the fastest.
             pub const ENTRIES: &[SeparableMatrix] =
-                &[$(SeparableMatrix { entry: $name, blocks: $h, steps: $r, resident: $resident }),*];
+                &[$(SeparableMatrix { entry: $name, blocks: $h, steps: $r, parted: $p, tiles: $t }),*];
         }
     };
 }
 
 separable_matrix! {
-    separable_matrix_17_one: 2, 1, 1, ".maxnreg 80", 3;
-    separable_matrix_17_two: 2, 1, 2, ".maxnreg 112", 2;
-    separable_matrix_17_three: 2, 1, 3, ".maxnreg 128", 2;
-    separable_matrix_17: 2, 1, 0, ".maxnreg 128", 2;
-    separable_matrix_33_two: 3, 2, 2, ".maxnreg 128", 2;
-    separable_matrix_33: 3, 2, 0, ".maxnreg 128", 2;
-    separable_matrix_65: 5, 3, 0, ".maxnreg 128", 2;
-    separable_matrix_97: 7, 4, 0, ".maxnreg 168", 1;
+    separable_matrix_17_one: 2, 1, 1, 4, 2, ".maxnreg 128";
+    separable_matrix_17_two: 2, 2, 1, 4, 2, ".maxnreg 128";
+    separable_matrix_17_three: 2, 3, 1, 4, 2, ".maxnreg 128";
+    separable_matrix_33_two: 3, 2, 1, 4, 2, ".maxnreg 128";
+    separable_matrix_any: 0, 0, 1, 2, 2, ".maxnreg 128";
+    separable_matrix_rgb: 0, 0, 3, 3, 3, ".maxnreg 128";
+    separable_matrix_rgba: 0, 0, 4, 4, 4, ".maxnreg 168";
 }
 
 host! {
-    /// An entry: the pass, the bands, the channels of a pixel, how many of them are filtered, the images.
+    /// An entry: the pass, the bands, the channels of a pixel, how many of them are filtered, the rows of a strip (a multiple of 16).
     #[derive(Clone, Copy, Debug)]
     pub struct SeparableMatrix {
         /// What to launch.
         pub entry: crate::entry::Entry<(Pass, Bands, i32, i32, i32)>,
-        /// Blocks of 16 rows that 16 rows of results need, at most.
+        /// Blocks of 16 rows that 16 rows of results need; 0 for any number.
         pub blocks: usize,
         /// Steps of the row pass; 0 for any number.
         pub steps: usize,
-        /// Blocks of threads for which a multiprocessor has registers.
-        pub resident: usize,
-    }
-}
-
-/// Filters tile after tile.
-///
-/// # Safety
-/// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The rest as for [`walk`].
-#[inline(always)]
-unsafe fn filter<const H: usize, const P: usize, const R: usize>(
-    pass: &Pass,
-    bands: &Bands,
-    channels: i32,
-    filtered: i32,
-    images: i32,
-) {
-    const { assert!(P == H.div_ceil(2) && R <= RESIDENT) }
-    // SAFETY: as the caller promised.
-    unsafe {
-        walk(pass, &bands.frame, (channels, filtered, images), |tile, channels, places| {
-            sum_up::<H, P, R>(pass, bands, (channels, filtered), tile, places);
-        });
+        /// Channels, if they are parted; else 1.
+        pub parted: usize,
+        /// Tiles of a strip.
+        pub tiles: usize,
     }
 }
 
 /// The digits of 16 columns of 16 rows: for each half of the columns and digit, from the lowest on, those of four rows, as a word.
 type Block = [[u32; 3]; 2];
 
-/// Computes this warp's part of a tile.
+/// Filters a strip from top to bottom.
 ///
 /// # Safety
-/// As for [`filter`]; the rows are there.
+/// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The launch has blocks of a warp, as many in x as there are strips,
+/// and the shared memory that the ring and the blocks need.
 #[inline(always)]
-unsafe fn sum_up<const H: usize, const P: usize, const R: usize>(
+unsafe fn slide<const H: usize, const R: usize, const P: usize, const T: usize, const G: usize>(
     pass: &Pass,
     bands: &Bands,
     (channels, filtered): (i32, i32),
-    tile: Tile,
-    places: Places,
+    rows: i32,
 ) {
-    // Rows that a block of results needs besides its own.
-    let apron = 16 * (H as i32 - 1);
-    let region = &pass.region;
-    let x = tile.x + 16 * thread_y();
-    if x + 16 <= region.x0 * channels || x >= region.x1 * channels {
-        return;
-    }
-    let lane = opaque(thread_x());
-    let (group, turn) = (lane >> 2, lane & 3);
-    let first = (places.rows + bands.base + 16 * thread_y() + 4 * turn) >> 2;
-    let (row, column) = (bands.row.wrapping_add(16 * lane as u64), bands.column.wrapping_add(16 * lane as u64));
-    // SAFETY: the fragments are there; the rows are, and others are not read; all lanes are here at each product. The results
-    // are this warp's, and there is a list.
+    const { assert!(H != 1 && T.is_multiple_of(G) && (P == 1 || (P == 3 || P == 4) && T == P && G == P)) }
+    let ring = &bands.ring;
+    let strip = Strip::new::<P>(pass, ring, channels, T as i32, rows);
+    let mut feed = Feed::<P>::new(pass, ring, channels, strip);
+    let mut output = Output::<P, G>::new(pass, (channels, filtered), strip);
+    let lane = thread_x();
+    // SAFETY: as the caller promised; the places lie in the ring, all lanes are here at each product, and the results are this warp's.
     unsafe {
-        let mut near = [[[0; 4]; 3]; RESIDENT];
-        let mut step = 0;
-        while step < R {
-            near[step] = fragments(row.wrapping_add(1536 * step as u64));
-            step += 1;
-        }
-        let mut blocks: [Block; H] = [[[0; 3]; 2]; H];
-        let mut down = opaque(0);
-        while down < bands.frame.height + apron && tile.y + down < region.y1 + apron {
-            // Before the row pass, so that they are there when it has ended.
-            let first_two = fragments(column);
-            let mut h = 1;
-            while h < H {
-                blocks[h - 1] = blocks[h];
-                h += 1;
+        let (row, column) = (bands.row.wrapping_add(16 * lane as u64), bands.column.wrapping_add(16 * lane as u64));
+        let mut near = Near::<H, R>::load((row, column));
+        // Each 8 lanes have the addresses of 8 rows: the upper ones' first half of 16 bytes, their second half, and the same of the lower ones.
+        let (line, second) = ((lane & 7) + (lane >> 4 << 3), 16 * (lane >> 3 & 1));
+        let (size, group) = (ring.shared_bytes(), 16 * ring.pitch);
+        let mut start = line * ring.pitch;
+        let blocks = if H > 0 { H as i32 } else { bands.blocks };
+        let mut stored =
+            Stored { oldest: 0, slots: if H > 0 { H as i32 - 1 } else { blocks }, begin: (size >> 2) + lane };
+        // Groups that are under way before the first is waited for, and blocks that results wait for.
+        let (mut ahead, mut missing) = (if P == 1 { AHEAD } else { 0 }, blocks - 1);
+        while output.has_rows() {
+            if P == 1 && ahead <= 0 {
+                copies_wait::<{ AHEAD - 1 }>();
+                warp_barrier();
             }
-            blocks[H - 1] = across::<R>(bands, (first, down + group), row, &near);
-            let above = down - apron;
-            if above >= 0 {
-                let mut sums = along::<H, P>(bands, column, first_two, &blocks);
-                if bands.point != 0 {
-                    add_point(bands, &mut sums, (above + group, turn), places);
+            feed.start(|| near = Near::load((row, column)));
+            ahead -= 1;
+            if ahead >= 0 {
+                continue;
+            }
+            if P > 1 {
+                warp_barrier();
+            }
+            if output.is_last() {
+                // So that the next one is there when this one ends. Any sooner, it would take the places of blocks that have not begun.
+                let_next_kernel_begin();
+            }
+            let mut tile = opaque(0);
+            while tile < T as i32 {
+                keep_rolled();
+                let apart = if P == 1 { TILE } else { ring.tile };
+                let at = (start + apart * tile, second, apart);
+                let new = across::<R, G>(bands, at, row, &near.row);
+                if H == 0 {
+                    stored.put::<T, G>(blocks - 1, tile, &new);
                 }
-                put(pass, &bands.rounding, (channels, filtered), (tile, above), &sums, places);
+                if missing <= 0 {
+                    let mut sums = along::<H, R, T, G>(bands, (column, &near), (stored, blocks, tile), &new);
+                    if bands.point != 0 {
+                        let above = start - line * ring.pitch - 16 * (blocks - 1) * ring.pitch;
+                        add_point::<P, G>(bands, &mut sums, above, tile);
+                    }
+                    output.write(&bands.rounding, TILE * tile, &sums, || near = Near::load((row, column)));
+                }
+                if H > 0 {
+                    // In the place of the oldest one, which nobody needs any more.
+                    stored.put::<T, G>(H as i32 - 1, tile, &new);
+                }
+                tile += G as i32;
             }
-            // Hidden, so that the loop stays as it is.
-            down = opaque(down + 16);
+            stored.advance();
+            if missing <= 0 {
+                output.advance();
+            } else {
+                missing -= 1;
+            }
+            if P > 1 {
+                // The next group takes the place of the first one.
+                warp_barrier();
+            }
+            start += group;
+            start = if start >= size { start - size } else { start };
         }
     }
 }
 
-/// The row pass of a block, whose row of this lane's group in the upper half is number `row` of those fetched; words of its rows begin at
-/// number `first`.
+/// Fragments that stay in registers: those of R steps of the row pass, and of the column pass if it has but one.
+struct Near<const H: usize, const R: usize> {
+    row: [[[u32; 4]; 3]; R],
+    column: [[u32; 4]; 3],
+}
+
+impl<const H: usize, const R: usize> Near<H, R> {
+    /// Whether the column's stay, too.
+    const HAS_COLUMN: bool = H == 2 && R < 3;
+
+    /// Loads them. They are loaded anew behind code that is rarely needed, so that they take no registers meanwhile, which would not suffice.
+    ///
+    /// # Safety
+    /// They are there.
+    #[inline(always)]
+    unsafe fn load((row, column): (u64, u64)) -> Self {
+        // Hidden, so that no value from before is taken.
+        let hidden = opaque(0) as u64;
+        let mut near = Self { row: [[[0; 4]; 3]; R], column: [[0; 4]; 3] };
+        // SAFETY: as the caller promised.
+        unsafe {
+            let mut step = 0;
+            while step < R {
+                near.row[step] = fragments(row.wrapping_add(hidden + 1536 * step as u64));
+                step += 1;
+            }
+            if Self::HAS_COLUMN {
+                near.column = fragments(column.wrapping_add(hidden));
+            }
+        }
+        near
+    }
+}
+
+/// The blocks of sums that wait in shared memory, in slots that are taken in turn. A lane has its own words of each.
+#[derive(Clone, Copy)]
+struct Stored {
+    /// The slot of the oldest block, and the number of slots.
+    oldest: i32,
+    slots: i32,
+    /// The word of shared memory at which a lane's begin.
+    begin: i32,
+}
+
+impl Stored {
+    /// The word at which block `number`, counted from the oldest on, has those of tile `tile` of T.
+    #[inline(always)]
+    fn place<const T: usize>(self, number: i32, tile: i32) -> i32 {
+        let slot = self.oldest + number;
+        let slot = if slot >= self.slots { slot - self.slots } else { slot };
+        self.begin + (slot * T as i32 + tile) * (32 * WORDS as i32)
+    }
+
+    /// Puts the blocks of G tiles.
+    ///
+    /// # Safety
+    /// They have room in shared memory.
+    #[inline(always)]
+    unsafe fn put<const T: usize, const G: usize>(self, number: i32, tile: i32, blocks: &[Block; G]) {
+        let place = self.place::<T>(number, tile);
+        let mut word = 0;
+        while word < WORDS * G {
+            let value = blocks[word / WORDS][word / 3 % 2][word % 3];
+            // SAFETY: as the caller promised.
+            unsafe { Shared::dynamic().store(place + 32 * word as i32, f32::from_bits(value)) };
+            word += 1;
+        }
+    }
+
+    /// A word of a block.
+    ///
+    /// # Safety
+    /// This lane has put it.
+    #[inline(always)]
+    unsafe fn word(place: i32, (tile, half, digit): (usize, usize, usize)) -> u32 {
+        // SAFETY: as the caller promised.
+        unsafe { Shared::dynamic().load_word(place + 32 * (WORDS * tile + 3 * half + digit) as i32) }
+    }
+
+    /// The second-oldest block becomes the oldest one.
+    #[inline(always)]
+    fn advance(&mut self) {
+        self.oldest = if self.oldest + 1 >= self.slots { 0 } else { self.oldest + 1 };
+    }
+}
+
+/// The row pass of G tiles. `at` is the byte of this lane's row for the first tile, how many bytes further its half of 16 begins, and how many the next tile.
 ///
 /// # Safety
-/// As for [`sum_up`]; all lanes call together.
+/// As for [`slide`]; all lanes call together.
 #[inline(always)]
-unsafe fn across<const R: usize>(
+unsafe fn across<const R: usize, const G: usize>(
     bands: &Bands,
-    (first, row): (i32, i32),
+    (start, second, apart): (i32, i32, i32),
     fragment: u64,
-    near: &[[[u32; 4]; 3]; RESIDENT],
-) -> Block {
-    // Below the rows that were fetched, the column has no taps: any row will do.
-    let (last, pitch) = (bands.frame.fetched() - 1, bands.frame.pitch >> 2);
-    let upper = first + (if row < last { row } else { last }) * pitch;
-    let lower = first + (if row + 8 < last { row + 8 } else { last }) * pitch;
-    let mut sums = [[[0; 4], [bands.start; 4], [0; 4]]; 2];
+    near: &[[[u32; 4]; 3]; R],
+) -> [Block; G] {
+    let last = core::cmp::min(second, bands.last);
+    let mut sums: [[[[i32; 4]; 3]; 2]; G] = [[[[0; 4]; 3]; 2]; G];
     // SAFETY: as the caller promised.
     unsafe {
+        let mut t = 0;
+        while t < G {
+            sums[t][0][1] = begin(bands.begin);
+            sums[t][1][1] = begin(bands.begin);
+            t += 1;
+        }
         if R > 0 {
             let mut step = 0;
             while step < R {
-                multiply(&mut sums, &near[step], upper + 8 * step as i32, lower + 8 * step as i32);
+                let half = if step + 1 < R { second } else { last };
+                multiply::<G>(&mut sums, &near[step], start + 32 * step as i32 + half, apart);
                 step += 1;
             }
         } else {
-            let mut step = opaque(0);
-            while step < bands.steps {
-                let taps = fragments(fragment.wrapping_add(1536 * step as u64));
-                multiply(&mut sums, &taps, upper + 8 * step, lower + 8 * step);
-                step = opaque(step + 1);
+            let mut fragment = fragment;
+            let mut at = start;
+            let mut left = opaque(bands.steps - 1);
+            while left > 0 {
+                keep_rolled();
+                multiply::<G>(&mut sums, &fragments(fragment), at + second, apart);
+                fragment = fragment.wrapping_add(1536);
+                (at, left) = (at + 32, left - 1);
             }
+            multiply::<G>(&mut sums, &fragments(fragment), at + last, apart);
         }
     }
-    let mut block = [[0; 3]; 2];
-    let mut half = 0;
-    while half < 2 {
-        let mut four = [0; 4];
-        let mut i = 0;
-        while i < 4 {
-            let [lowest, second, third] = sums[i / 2];
-            let at = 2 * half + i % 2;
-            let lower = second[at].wrapping_mul(bands.second).wrapping_add(lowest[at] >> bands.down);
-            four[i] = third[at].wrapping_mul(bands.third).wrapping_add(lower) as u32;
-            i += 1;
+    let mut blocks = [[[0; 3]; 2]; G];
+    let mut t = 0;
+    while t < G {
+        let mut half = 0;
+        while half < 2 {
+            let mut four = [0; 4];
+            let mut i = 0;
+            while i < 4 {
+                let [lowest, second, third] = sums[t][i / 2];
+                let at = 2 * half + i % 2;
+                // Hidden, so that what follows stays a multiply-add.
+                let lower = opaque(second[at].wrapping_mul(bands.second).wrapping_add(lowest[at] >> bands.down));
+                four[i] = third[at].wrapping_mul(bands.third).wrapping_add(lower) as u32;
+                i += 1;
+            }
+            // The upper three bytes of four numbers, those of the same weight together.
+            let (low, high) = (
+                [permute::<0x6251>(four[0], four[1]), permute::<0x6251>(four[2], four[3])],
+                [permute::<0x0073>(four[0], four[1]), permute::<0x0073>(four[2], four[3])],
+            );
+            blocks[t][half] = [
+                permute::<0x5410>(low[0], low[1]),
+                permute::<0x7632>(low[0], low[1]),
+                permute::<0x5410>(high[0], high[1]),
+            ];
+            half += 1;
         }
-        // The upper three bytes of four numbers, those of the same weight together.
-        let (low, high) = (
-            [permute::<0x6251>(four[0], four[1]), permute::<0x6251>(four[2], four[3])],
-            [permute::<0x0073>(four[0], four[1]), permute::<0x0073>(four[2], four[3])],
-        );
-        block[half] =
-            [permute::<0x5410>(low[0], low[1]), permute::<0x7632>(low[0], low[1]), permute::<0x5410>(high[0], high[1])];
-        half += 1;
+        t += 1;
     }
-    block
+    blocks
 }
 
-/// Adds a step of the row pass: a lane's words of the image are those from number `upper` on, and from `lower` on 8 rows further down.
+/// What four sums begin with.
+///
+/// # Safety
+/// It is there.
+#[inline(always)]
+unsafe fn begin(at: u64) -> [i32; 4] {
+    // SAFETY: as the caller promised.
+    unsafe { load_words::<4>(at) }.map(|word| word as i32)
+}
+
+/// Adds a step of the row pass to the sums of G tiles: byte `at` is where this lane's half of a row begins for the first one.
 ///
 /// # Safety
 /// As for [`across`].
 #[inline(always)]
-unsafe fn multiply(sums: &mut [[[i32; 4]; 3]; 2], taps: &[[u32; 4]; 3], upper: i32, lower: i32) {
+unsafe fn multiply<const G: usize>(sums: &mut [[[[i32; 4]; 3]; 2]; G], taps: &[[u32; 4]; 3], at: i32, apart: i32) {
     let shared = Shared::dynamic();
-    // SAFETY: as the caller promised.
-    unsafe {
-        let image = [
-            [shared.load_word(upper), shared.load_word(upper + 4)],
-            [shared.load_word(lower), shared.load_word(lower + 4)],
-        ];
-        let mut d = 0;
-        while d < 3 {
-            sums[0][d] = mma_signed(sums[0][d], taps[d], image[0]);
-            sums[1][d] = mma_signed(sums[1][d], taps[d], image[1]);
-            d += 1;
+    let mut t = 0;
+    while t < G {
+        // SAFETY: as the caller promised.
+        unsafe {
+            let [a, b, c, d] = shared.load_matrices(at + apart * t as i32);
+            let mut digit = 0;
+            while digit < 3 {
+                sums[t][0][digit] = mma_signed(sums[t][0][digit], taps[digit], [a, b]);
+                sums[t][1][digit] = mma_signed(sums[t][1][digit], taps[digit], [c, d]);
+                digit += 1;
+            }
         }
+        t += 1;
     }
 }
 
-/// The column pass: for both halves of the columns, the sums of each weight, from the lowest on. `first_two` are the fragments of the first
-/// two blocks.
+/// The column pass of G tiles from number `tile` on: for both halves of the columns, the sums of each weight, from the lowest on. `new` is the
+/// last block.
 ///
 /// # Safety
-/// As for [`sum_up`]; all lanes call together.
+/// As for [`slide`]; all lanes call together.
 #[inline(always)]
-unsafe fn along<const H: usize, const P: usize>(
+unsafe fn along<const H: usize, const R: usize, const T: usize, const G: usize>(
     bands: &Bands,
-    fragment: u64,
-    first_two: [[u32; 4]; 3],
-    blocks: &[Block; H],
-) -> [[[i32; 4]; 3]; 2] {
-    let mut sums = [[[0; 4], [bands.rounding.start[0]; 4], [0; 4]]; 2];
-    let mut pair = 0;
-    while pair < P {
-        // SAFETY: as the caller promised.
-        let taps = if pair == 0 { first_two } else { unsafe { fragments(fragment.wrapping_add(1536 * pair as u64)) } };
-        let mut weight = 0;
-        while weight < 3 {
-            // Digits of the taps and of the blocks whose numbers make `weight + 2`.
-            let mut d = weight;
-            while d < 3 {
-                let e = weight + 2 - d;
-                let mut half = 0;
-                while half < 2 {
-                    let below = if 2 * pair + 1 < H { blocks[2 * pair + 1][half][e] } else { 0 };
-                    let two = [blocks[2 * pair][half][e], below];
-                    // SAFETY: as the caller promised.
-                    sums[half][weight] = unsafe { mma_signed(sums[half][weight], taps[d], two) };
-                    half += 1;
-                }
-                d += 1;
-            }
-            weight += 1;
+    (column, near): (u64, &Near<H, R>),
+    (stored, blocks, tile): (Stored, i32, i32),
+    new: &[Block; G],
+) -> [Sums<3>; G] {
+    let mut sums: [Sums<3>; G] = [[[[0; 4]; 3]; 2]; G];
+    // SAFETY: as the caller promised.
+    unsafe {
+        let mut t = 0;
+        while t < G {
+            sums[t][0][1] = begin(bands.begin.wrapping_add(16));
+            sums[t][1][1] = begin(bands.begin.wrapping_add(16));
+            t += 1;
         }
-        pair += 1;
+        if H > 0 {
+            let mut pair = 0;
+            while 2 * pair < H {
+                let taps = if Near::<H, R>::HAS_COLUMN {
+                    near.column
+                } else {
+                    fragments(column.wrapping_add(1536 * pair as u64))
+                };
+                let upper = stored.place::<T>(2 * pair as i32, tile);
+                let lower = stored.place::<T>(2 * pair as i32 + 1, tile);
+                add_pair::<G>(&mut sums, &taps, |t, half, digit| {
+                    let last = new[t][half][digit];
+                    let upper = if 2 * pair + 1 == H { last } else { Stored::word(upper, (t, half, digit)) };
+                    let lower = if 2 * pair + 2 >= H { last } else { Stored::word(lower, (t, half, digit)) };
+                    [upper, lower]
+                });
+                pair += 1;
+            }
+        } else {
+            let mut fragment = column;
+            let mut number = opaque(0);
+            while number < blocks {
+                keep_rolled();
+                let taps = fragments(fragment);
+                // Of an odd number, the last one comes twice: the taps for the second time are 0.
+                let next = if number + 1 < blocks { number + 1 } else { number };
+                let (upper, lower) = (stored.place::<T>(number, tile), stored.place::<T>(next, tile));
+                add_pair::<G>(&mut sums, &taps, |t, half, digit| {
+                    [Stored::word(upper, (t, half, digit)), Stored::word(lower, (t, half, digit))]
+                });
+                fragment = fragment.wrapping_add(1536);
+                number += 2;
+            }
+        }
     }
     sums
 }
 
-/// Adds the values themselves times a factor to their sums: those of row `row` of a tile, and of the one 8 rows below.
+/// Adds the products of two blocks of G tiles, of which `words` has a lane's words.
 ///
 /// # Safety
-/// As for [`sum_up`].
+/// All lanes call together.
 #[inline(always)]
-unsafe fn add_point(bands: &Bands, sums: &mut [[[i32; 4]; 3]; 2], (row, turn): (i32, i32), places: Places) {
-    let frame = &bands.frame;
-    // A lane's values of both halves lie side by side: see `put`.
-    let first = places.rows + (row + frame.anchor_y) * frame.pitch + frame.left + 16 * thread_y() + 4 * turn;
+unsafe fn add_pair<const G: usize>(
+    sums: &mut [Sums<3>; G],
+    taps: &[[u32; 4]; 3],
+    words: impl Fn(usize, usize, usize) -> [u32; 2],
+) {
+    let mut t = 0;
+    while t < G {
+        let mut half = 0;
+        while half < 2 {
+            let mut digit = 0;
+            while digit < 3 {
+                let two = words(t, half, digit);
+                // Digits of the taps and of the blocks whose numbers make `weight + 2`.
+                let mut d = 2 - digit;
+                while d < 3 {
+                    let weight = d + digit - 2;
+                    // SAFETY: as the caller promised.
+                    sums[t][half][weight] = unsafe { mma_signed(sums[t][half][weight], taps[d], two) };
+                    d += 1;
+                }
+                digit += 1;
+            }
+            half += 1;
+        }
+        t += 1;
+    }
+}
+
+/// Adds the values themselves times a factor to the sums of G tiles from number `tile` on, in results whose first row would be at byte `above` of the ring if the window
+/// began at its anchor's row, before the ring is taken into account.
+///
+/// # Safety
+/// As for [`slide`].
+#[inline(always)]
+unsafe fn add_point<const P: usize, const G: usize>(bands: &Bands, sums: &mut [Sums<3>; G], above: i32, tile: i32) {
+    let (ring, lane) = (&bands.ring, opaque(thread_x()));
+    let apart = if P == 1 { TILE } else { ring.tile };
     let mut lower = 0;
     while lower < 2 {
-        // SAFETY: as the caller promised.
-        let four = unsafe { Shared::dynamic().load_word((first >> 2) + 2 * lower as i32 * frame.pitch) };
-        let mut value = 0;
-        while value < 4 {
-            // The second weight's sums count in units of a joined sum.
-            let sum = &mut sums[value / 2][1][2 * lower + value % 2];
-            *sum = sum.wrapping_add(bands.point.wrapping_mul((four >> (8 * value) & 0xff) as i32));
-            value += 1;
+        let row = above + (ring.anchor_y + (lane >> 2) + 8 * lower as i32) * ring.pitch;
+        let row = if row < 0 { row + ring.shared_bytes() } else { row };
+        let mut t = 0;
+        while t < G {
+            // A lane's values of both halves lie side by side: see `Sums`.
+            let byte = row + ring.left + apart * (tile + t as i32) + 4 * (lane & 3);
+            // SAFETY: as the caller promised.
+            let four = unsafe { Shared::dynamic().load_word(byte >> 2) };
+            let mut value = 0;
+            while value < 4 {
+                // The second weight's sums count in units of a joined sum.
+                let sum = &mut sums[t][value / 2][1][2 * lower + value % 2];
+                *sum = sum.wrapping_add(bands.point.wrapping_mul((four >> (8 * value) & 0xff) as i32));
+                value += 1;
+            }
+            t += 1;
         }
         lower += 1;
     }

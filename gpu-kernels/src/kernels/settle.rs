@@ -301,7 +301,7 @@ unsafe fn settle_one<const TIES: bool>(
             } else {
                 by_taps(&source, window, exact, (left, top), leaves)
             };
-            let estimate = added::<TIES>(part);
+            let estimate = added(part);
             if !TIES && thread_x() != 0 {
                 return;
             }
@@ -325,7 +325,7 @@ unsafe fn settle_one<const TIES: bool>(
 }
 
 /// Bytes that a lane loads before it waits for the first: each is likely to come from memory.
-const AT_ONCE: usize = 12;
+const AT_ONCE: usize = 9;
 /// The same, of taps that lanes take in turn.
 const TAPS_AT_ONCE: usize = 5;
 /// The same, where products are made for lane 0.
@@ -641,30 +641,21 @@ unsafe fn gathered<const N: usize>(source: &Source<'_>, at: [(i32, i32); N]) -> 
     values
 }
 
-/// The sum of the lanes' parts, in lane 0 of the warp, or in all lanes.
+/// The sum of the lanes' parts, in all lanes of the warp.
 ///
 /// # Safety
 /// The whole warp calls.
 #[inline(always)]
-unsafe fn added<const IN_ALL: bool>(mut sum: f64) -> f64 {
-    let (shared, lane) = (Shared::dynamic(), thread_x());
-    // Number 0 is for the sum, which slower lanes read while others go on to the next one.
-    let (sums, mine) = (numbers(), numbers() + 2);
-    // SAFETY: the numbers are the warp's, which meets at each barrier.
-    unsafe {
-        shared.store_f64(mine + 2 * lane, sum);
-        warp_barrier();
-        let mut half = opaque(16);
-        while half > 0 {
-            if lane < half {
-                sum = add_f64(sum, shared.load_f64(mine + 2 * (lane + half)));
-                shared.store_f64(if IN_ALL && half == 1 { sums } else { mine + 2 * lane }, sum);
-            }
-            warp_barrier();
-            half /= 2;
-        }
-        if IN_ALL { shared.load_f64(sums) } else { sum }
+unsafe fn added(mut sum: f64) -> f64 {
+    let mut apart = opaque(16);
+    while apart > 0 {
+        let (low, high) = (sum.to_bits() as u32, (sum.to_bits() >> 32) as u32);
+        // SAFETY: as the caller promised.
+        let (low, high) = unsafe { (exchange(low, apart as u32), exchange(high, apart as u32)) };
+        sum = add_f64(sum, f64::from_bits(low as u64 | (high as u64) << 32));
+        apart /= 2;
     }
+    sum
 }
 
 /// A byte as a number.

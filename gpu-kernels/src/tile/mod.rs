@@ -3,6 +3,7 @@
 pub mod flat;
 pub mod parted;
 pub mod ring;
+pub mod strip;
 pub(crate) mod unrolled;
 pub(crate) mod view;
 pub mod whole;

@@ -1,17 +1,20 @@
 //! Bytes to bytes on the tensor cores: taps as whole numbers, in digits, and the bands that are made of them; launches
 //! `gpu-kernels/src/kernels/matrix.rs`.
 
-use gpu_kernels::kernels::matrix::{AHEAD, ENTRIES, Matrix, Ring, TILES};
+use gpu_kernels::kernels::matrix::{ENTRIES, Matrix, TILES};
+use gpu_kernels::tile::strip::Ring;
 #[cfg(feature = "gpu")]
 use gpu_kernels::{kernels::matrix::Bands, tile::whole::Rounding};
 
 use super::prepared::{Kernel, Prepared, Work};
+#[cfg(feature = "gpu")]
+use super::whole::Strips;
 #[cfg(any(feature = "gpu", test))]
 use super::whole::digit;
-use super::whole::{self, Digits, GREATEST};
+use super::whole::{self, Digits, GREATEST, Layout};
 use crate::filter::lowest_bit;
 #[cfg(feature = "gpu")]
-use crate::gpu::{launch::Grid, stream::Stream};
+use crate::gpu::stream::Stream;
 use crate::plan::machine::Times;
 use crate::plan::problem::Problem;
 use crate::{Filter, Variant, Why};
@@ -47,7 +50,7 @@ pub(super) static MATRIX: Kernel = Kernel {
         let (Some(digits), Ok(Products { layout, .. })) = (problem.numbers.window, Products::find(problem)) else {
             return whole::DECLINED;
         };
-        let products = layout.steps(problem.rows) * digits.count as usize;
+        let products = steps(&layout, problem.rows) * digits.count as usize;
         let parted = if layout.parted { PARTED } else { 0.0 };
         TIMES.on(machine, products as f64) + parted + whole::SETTLE * digits.share * problem.taps()
     },
@@ -149,7 +152,7 @@ impl Whole {
     #[cfg(any(feature = "gpu", test))]
     fn bands(&self, layout: &Layout, (cols, rows): (usize, usize)) -> Vec<u32> {
         let (Layout { lead, halves, .. }, apart) = (*layout, layout.apart());
-        let steps = layout.steps(rows);
+        let steps = steps(layout, rows);
         let byte = |half: usize, digit: u32, band: usize, lane: usize, i: usize| {
             // The last step may have a half too many, whose taps are zero.
             let (row, number) = (half / halves, half % halves);
@@ -174,71 +177,6 @@ impl Whole {
             }
         }
         words
-    }
-}
-
-/// Where the bytes lie that a row of taps needs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Layout {
-    /// Channels side by side.
-    channels: usize,
-    /// Whether they are parted: a value is a pixel then, and each channel is a tile.
-    parted: bool,
-    /// How many values left of a strip its rows begin, which is at a multiple of 16: a multiple of 4, so that four results of a lane are a word.
-    left: usize,
-    /// How many of them are not needed.
-    lead: usize,
-    /// Values from the first to the last that a result needs.
-    reach: usize,
-    /// Halves of 16 bytes that 16 results and a row of taps reach.
-    halves: usize,
-}
-
-impl Layout {
-    fn new(channels: usize, parted: bool, problem: &Problem) -> Self {
-        let Problem { cols, anchor_x, .. } = *problem;
-        let apart = if parted { 1 } else { channels };
-        let ahead = apart * anchor_x;
-        // Results at multiples of 16 bytes, or of 8, are written in fewer pieces, where that needs no more halves.
-        let layout = |multiple: usize| {
-            let left = ahead.next_multiple_of(multiple);
-            let lead = left - ahead;
-            let reach = apart * (cols - 1);
-            let halves = (lead + 16 + reach).div_ceil(16);
-            Self { channels, parted, left, lead, reach, halves }
-        };
-        [16, 8, 4].map(layout).into_iter().min_by_key(|layout| layout.halves).expect("there are three")
-    }
-
-    /// How far the same channel of the next pixel is, in bytes of shared memory.
-    fn apart(&self) -> usize {
-        if self.parted { 1 } else { self.channels }
-    }
-
-    /// Products for each digit and band.
-    fn steps(&self, rows: usize) -> usize {
-        (rows * self.halves).div_ceil(2)
-    }
-
-    /// The rows of a strip.
-    fn ring(&self, rows: usize, anchor_y: usize) -> Ring {
-        // What is loaded by way of registers has come when it is put there.
-        let (pieces, bytes, ahead) = if self.parted {
-            (4 * self.halves, 16 * self.halves * self.channels, 0)
-        } else {
-            (TILES + self.halves - 1, 16 * (TILES + self.halves - 1), AHEAD)
-        };
-        Ring {
-            rows: rows as i32,
-            anchor_y: anchor_y as i32,
-            left: self.left as i32,
-            ahead: (self.left - self.lead) as i32,
-            reach: self.reach as i32,
-            pieces: pieces as i32,
-            tile: if self.parted { 16 * self.halves as i32 } else { 16 },
-            pitch: (bytes | 16) as i32,
-            groups: (15 + rows).div_ceil(16) as i32 + ahead,
-        }
     }
 }
 
@@ -271,20 +209,30 @@ impl Products {
         let (layout, entry) = [false, true]
             .into_iter()
             .filter_map(|parted| find(Layout::new(channels, parted, problem)))
-            .min_by_key(|(layout, _)| layout.steps(problem.rows))
+            .min_by_key(|(layout, _)| steps(layout, problem.rows))
             .ok_or("it has no kernel for these digits")?;
-        problem.fits_shared_memory(layout.ring(problem.rows, 0).shared_bytes() as usize, "its rows")?;
-        Ok(Self { layout, entry })
+        let products = Self { layout, entry };
+        problem.fits_shared_memory(products.ring(problem.rows, 0).shared_bytes() as usize, "its rows")?;
+        Ok(products)
+    }
+
+    /// The rows of a strip.
+    fn ring(&self, rows: usize, anchor_y: usize) -> Ring {
+        self.layout.ring(TILES, (15 + rows).div_ceil(16), (rows, anchor_y))
     }
 }
 
+/// Products for each digit and band.
+fn steps(layout: &Layout, rows: usize) -> usize {
+    (rows * layout.halves).div_ceil(2)
+}
+
 impl Work for Products {
-    /// Puts the kernel into the stream; then, if the border says so, the one that copies the pixels to keep.
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
         let (channels, taps) = (self.layout.channels, job.window.rows as usize);
         let (whole, fragments) = job.taps.bands(channels, |whole, size| whole.bands(&self.layout, size))?;
-        let ring = self.layout.ring(taps, job.window.anchor_y as usize);
+        let ring = self.ring(taps, job.window.anchor_y as usize);
         let (halves, pitch) = (self.layout.halves as i32, ring.pitch);
         let (second, skip) = if halves == 1 { (pitch, 2 * pitch - 32) } else { (16, pitch - 16 * halves) };
         let bands = Bands {
@@ -293,7 +241,7 @@ impl Work for Products {
             second,
             skip,
             last: (taps as i32 - 1) * pitch + 16 * (halves - 1),
-            steps: self.layout.steps(taps) as i32,
+            steps: steps(&self.layout, taps) as i32,
             ring,
             rounding: if whole.is_exact() {
                 Rounding::exact(whole.bits)
@@ -301,30 +249,18 @@ impl Work for Products {
                 Rounding::of_three(whole.start, whole.bits - 8, whole.near)
             },
         };
-        let pass = super::keep::left_out(job.pass);
-        let region = &pass.region;
-        // In values, of which a pixel is one if its channels are parted.
-        let each = self.layout.apart() as i32;
-        let width = 16 * if self.layout.parted { 1 } else { TILES as u32 };
-        let across = ((region.x1 * each - ring.first(region.x0 * each)) as u32).div_ceil(width);
-        let (height, images) = ((region.y1 - region.y0) as u32, job.planes / channels as u32);
-        let shared = ring.shared_bytes() as u32;
-        let slots = stream.gpu().resident_blocks(self.entry.entry.name(), 32, shared)?.max(1);
-        // Waves of strips, each of which takes as long as its rows, those that it shares with the next one, and the wait for the first.
-        let cost = |rows: u32| {
-            let strips = u64::from(across * height.div_ceil(rows)) * u64::from(images);
-            strips.div_ceil(slots) * u64::from(rows + 16 + taps as u32)
+        let strips = Strips {
+            layout: &self.layout,
+            ring: &ring,
+            tiles: TILES,
+            shared: ring.shared_bytes() as u32,
+            heights: &HEIGHTS,
+            // Rows of which no results are made yet are only brought.
+            besides: 0.4 * f64::from((taps as u32 - 1).div_ceil(16)),
         };
-        let rows = HEIGHTS.into_iter().min_by_key(|&rows| cost(rows)).expect("there are heights");
-        let grid = Grid { blocks: (across * height.div_ceil(rows), 1, 1), block: (32, 1, 1), shared };
-        let grid = stream.gpu().fitting(grid, images);
-        // A plane of its own is all that a kernel for one channel has.
-        let filtered = if channels > 1 { job.filtered } else { 1 };
-        let arguments = (pass, bands, channels as i32, filtered as i32, rows as i32);
         // SAFETY: `find` checked the limits, and the shared memory; the bands are the filter's, for this layout; the pass describes
         // allocated memory, and has a list if results may be in doubt.
-        unsafe { stream.enqueue(self.entry.entry, grid, &arguments)? };
-        super::keep::restore(job, stream)
+        unsafe { whole::launch(self.entry.entry, bands, &strips, job, stream) }
     }
 
     fn takes_pixels(&self) -> bool {
@@ -417,7 +353,7 @@ mod tests {
             for result in 0..16 {
                 let mut met = std::collections::BTreeMap::new();
                 let (band, group) = (result % 4 / 2, 2 * (result / 4) + result % 2);
-                for step in 0..layout.steps(rows) {
+                for step in 0..steps(layout, rows) {
                     for (part, turn, i) in (0..32).map(|k| (k / 16, k / 4 % 4, k % 4)) {
                         let word = 128 * step + 4 * (4 * group + turn) + 2 * band + part;
                         let (row, number) = ((2 * step + part) / layout.halves, (2 * step + part) % layout.halves);

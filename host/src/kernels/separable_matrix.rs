@@ -1,13 +1,15 @@
 //! Bytes to bytes on the tensor cores, a row and a column of taps: both as whole numbers, and the bands that are made of them; launches
 //! `gpu-kernels/src/kernels/separable_matrix.rs`.
 
-use gpu_kernels::kernels::separable_matrix::{ENTRIES, SeparableMatrix};
-use gpu_kernels::tile::whole::{Frame, WIDTH};
+use gpu_kernels::kernels::separable_matrix::{ENTRIES, SeparableMatrix, stored_bytes};
+use gpu_kernels::tile::strip::Ring;
 #[cfg(feature = "gpu")]
 use gpu_kernels::{kernels::separable_matrix::Bands, tile::whole::Rounding};
 
 use super::prepared::{Kernel, Prepared, Work};
-use super::whole::{self, Begin, GREATEST, digit};
+#[cfg(feature = "gpu")]
+use super::whole::Strips;
+use super::whole::{self, GREATEST, Layout, digit};
 #[cfg(feature = "gpu")]
 use crate::gpu::stream::Stream;
 use crate::plan::machine::Times;
@@ -24,8 +26,8 @@ pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
     cost: |problem, machine| {
         // By products for 256 results, those of rows that tiles share counted; for one channel.
         const TIMES: Times = Times {
-            h200: &[(18.8, 1.9), (31.8, 2.0), (38.4, 2.6), (60.0, 3.9), (120.0, 8.5)],
-            h100: &[(18.8, 1.9), (31.8, 2.0), (38.4, 2.6), (60.0, 3.9), (120.0, 8.5)],
+            h200: &[(19.0, 1.5), (26.0, 1.5), (33.0, 1.6), (40.0, 2.4), (66.0, 3.6), (96.0, 7.5)],
+            h100: &[(19.0, 1.5), (26.0, 1.5), (33.0, 1.6), (40.0, 2.4), (66.0, 3.6), (96.0, 7.5)],
         };
         let (Some(share), Ok(passes)) = (problem.numbers.pair, Passes::find(problem)) else { return whole::DECLINED };
         TIMES.on(machine, passes.products()) + whole::SETTLE * share * problem.taps()
@@ -119,10 +121,9 @@ impl WholePair {
             }
             _ => return Err(Why::NOT_SEPARABLE),
         };
-        let most = ENTRIES.iter().map(|entry| 16 * entry.blocks - 15).max().unwrap_or(0);
-        if column.len() > most || row.len() > MOST_COLS {
+        if column.len() > MOST_ROWS || row.len() > MOST_COLS {
             let (cols, rows) = (row.len(), column.len());
-            return Err(format!("{cols}+{rows} taps, it takes {MOST_COLS}+{most}").into());
+            return Err(format!("{cols}+{rows} taps, it takes {MOST_COLS}+{MOST_ROWS}").into());
         }
         let whole_row = WholeRow::new(row);
         (1..=MOST_BITS)
@@ -212,11 +213,12 @@ impl WholePair {
         2.0 * f64::from(self.near) / 2f64.powi(self.shift)
     }
 
-    /// The fragments of the row, and then those of the column, as `gpu-kernels/src/kernels/separable_matrix.rs` reads them.
+    /// The fragments of the row, those of the column, and what sums begin with, as `gpu-kernels/src/kernels/separable_matrix.rs` reads them.
     #[cfg(any(feature = "gpu", test))]
     fn bands(&self, passes: &Passes) -> Vec<u32> {
-        let Passes { channels, begin, steps, entry, .. } = *passes;
-        let mut words = Vec::with_capacity(passes.row_words() + 384 * entry.blocks.div_ceil(2));
+        let Passes { layout, .. } = passes;
+        let (steps, pairs, apart) = (passes.steps(), passes.pairs(), layout.apart());
+        let mut words = Vec::with_capacity(FRAGMENT * (steps + pairs) + 8);
         let mut fragments = |steps: usize, taps: &[i32], tap: &dyn Fn(usize, usize, usize, usize) -> Option<usize>| {
             for step in 0..steps {
                 for number in 0..3 {
@@ -236,43 +238,52 @@ impl WholePair {
         };
         fragments(steps, &self.row, &|group, upper, part, i| {
             let result = 4 * (group / 2) + 2 * upper + group % 2;
-            let offset = (16 * part + i).checked_sub(begin.lead + result)?;
-            (offset % channels == 0).then_some(offset / channels)
+            let offset = (16 * part + i).checked_sub(layout.lead + result)?;
+            (offset % apart == 0).then_some(offset / apart)
         });
-        fragments(entry.blocks.div_ceil(2), &self.column, &|group, upper, block, i| {
+        fragments(pairs, &self.column, &|group, upper, block, i| {
             // A lane's four rows of a block are two neighbours, and two that are 8 rows further down.
             let row = 16 * block + 2 * (i / 4) + 8 * (i % 4 / 2) + i % 2;
             row.checked_sub(group + 8 * upper)
         });
+        words.extend([self.across.start; 4].map(|start| start as u32));
+        words.extend([self.start; 4].map(|start| start as u32));
         words
     }
 }
 
-/// The most taps of a row: no sum of a digit overflows, and more would not fit in shared memory.
-const MOST_COLS: usize = 1024;
+/// Words of the three digits' fragments of a step.
+#[cfg(any(feature = "gpu", test))]
+const FRAGMENT: usize = 384;
 
-/// Bytes of shared memory that each block has besides, as CUDA's manual says for compute capability 8.0 and up.
-const OWN: usize = 1024;
+/// The most taps of a row, so that no sum of a digit overflows, and of a column, beyond which other kernels are faster.
+const MOST_COLS: usize = 1024;
+const MOST_ROWS: usize = 97;
+
+/// The most steps of the row pass for which channels are not parted: to part them takes as long as two or three steps.
+const MOST_STEPS: usize = 3;
+
+/// The heights of strips among which the launch chooses. Taller ones share fewer rows.
+#[cfg(feature = "gpu")]
+const HEIGHTS: [u32; 6] = [96, 80, 64, 48, 32, 16];
 
 /// The launch for a problem.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "it is launched on GPUs"))]
 struct Passes {
-    channels: usize,
-    begin: Begin,
-    /// Times 32 bytes that 16 results need of a row.
-    steps: usize,
-    /// Pieces of 16 bytes of a fetched row.
-    chunks: usize,
-    rows: usize,
-    /// Rows of a tile that fit in shared memory, the best ones first.
-    heights: Vec<i32>,
+    layout: Layout,
+    /// Blocks of 16 rows that 16 rows of results need.
+    blocks: usize,
+    /// Whether the window's own pixel is added besides.
+    point: bool,
     entry: &'static SeparableMatrix,
 }
 
 impl Passes {
     fn find(problem: &Problem) -> Result<Self, Why> {
         let channels = whole::channels(problem)?;
-        if !problem.separable && !matches!(problem.sum, Some((1, _))) {
+        let point = matches!(problem.sum, Some((1, _)));
+        if !problem.separable && !point {
             return Err(Why::NOT_SEPARABLE);
         }
         if problem.numbers.pair.is_none() {
@@ -280,77 +291,91 @@ impl Passes {
                 "its row and column have no form as whole numbers: too long, or too large beside the results".into()
             );
         }
-        let Problem { cols, rows, anchor_x, .. } = *problem;
-        let begin = Begin::of(channels, anchor_x);
-        let steps = (begin.lead + 16 + channels * (cols - 1)).div_ceil(32);
-        let takes =
-            |entry: &&SeparableMatrix| 16 * entry.blocks >= 15 + rows && (entry.steps == 0 || entry.steps == steps);
-        let entry = ENTRIES.iter().find(takes).ok_or_else(|| Why::from(format!("{rows} tap rows are too many")))?;
-        // The last warp's values begin behind those of the others.
-        let chunks = (WIDTH as usize - 16 + begin.base + 32 * steps).div_ceil(16);
-        let mut passes = Self { channels, begin, steps, chunks, rows, heights: Vec::new(), entry };
-        let bytes = |height: i32| passes.frame(height, 0).shared_bytes() as usize;
-        let least = problem.fits_shared_memory(bytes(16), "its rows")? as usize;
-        // As many rows as leave room for the blocks that registers have room for; fewer where there are not so many tiles.
-        let most = (problem.place.machine().shared_memory / entry.resident - OWN).max(least);
-        passes.heights =
-            [192, 160, 128, 96, 64, 48, 32, 16].into_iter().filter(|&height| bytes(height) <= most).collect();
+        let plain = Layout::new(channels, false, problem);
+        let parted = channels > 2 && plain.halves.div_ceil(2) > MOST_STEPS;
+        let layout = if parted { Layout::new(channels, true, problem) } else { plain };
+        // A block is added up at least, and one is stored.
+        let (blocks, steps) = ((15 + problem.rows).div_ceil(16).max(2), layout.halves.div_ceil(2));
+        let takes = |entry: &&SeparableMatrix| {
+            (entry.blocks == 0 || entry.blocks == blocks)
+                && (entry.steps == 0 || entry.steps == steps)
+                && entry.parted == channels / layout.apart()
+        };
+        let entry = ENTRIES.iter().find(takes).ok_or("it has no kernel for these channels")?;
+        let passes = Self { layout, blocks, point, entry };
+        problem.fits_shared_memory(passes.shared_bytes(&passes.ring(0)), "its rows")?;
         Ok(passes)
     }
 
-    /// The rows of a tile.
-    fn frame(&self, height: i32, anchor_y: i32) -> Frame {
-        Frame {
-            height,
-            rows: self.rows as i32,
-            anchor_y,
-            left: self.begin.left as i32,
-            chunks: self.chunks as i32,
-            // An odd number of times 16 bytes.
-            pitch: 16 * (self.chunks as i32 | 1),
-        }
+    /// The rows of a strip. Those of all blocks are fetched, and kept as long as their values are added: results lie `anchor_y` rows below their window's
+    /// first row.
+    fn ring(&self, anchor_y: usize) -> Ring {
+        let kept = if self.point { self.blocks - anchor_y / 16 } else { 1 };
+        self.layout.ring(self.entry.tiles, kept, (16 * self.blocks - 15, anchor_y))
+    }
+
+    /// Bytes of shared memory that a block of threads needs.
+    fn shared_bytes(&self, ring: &Ring) -> usize {
+        // An entry for a number of blocks keeps the last one in registers.
+        let stored = if self.entry.blocks > 0 { self.blocks - 1 } else { self.blocks };
+        ring.shared_bytes() as usize + stored_bytes(stored, self.entry.tiles)
+    }
+
+    /// Steps of the row pass: times 32 bytes that 16 results need of a row.
+    fn steps(&self) -> usize {
+        self.layout.halves.div_ceil(2)
+    }
+
+    /// Steps of the column pass.
+    fn pairs(&self) -> usize {
+        self.blocks.div_ceil(2)
     }
 
     /// Products for 256 results.
     fn products(&self) -> f64 {
-        let height = f64::from(self.heights[0]);
-        let twice = (height + 16.0 * (self.entry.blocks - 1) as f64) / height;
-        6.0 * self.steps as f64 * twice + 12.0 * self.entry.blocks.div_ceil(2) as f64
-    }
-
-    /// Words of the row's fragments.
-    #[cfg(any(feature = "gpu", test))]
-    fn row_words(&self) -> usize {
-        384 * self.steps
+        /// Most strips of large pictures have as many rows.
+        const HEIGHT: f64 = 96.0;
+        let twice = (HEIGHT + 16.0 * (self.blocks - 1) as f64) / HEIGHT;
+        6.0 * self.steps() as f64 * twice + 12.0 * self.pairs() as f64
     }
 }
 
 impl Work for Passes {
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
-        let (whole, row) = job.taps.pair_bands(self.channels, |whole| whole.bands(self))?;
-        let Across { more, start } = whole.across;
-        let bands = |frame| Bands {
+        let (whole, row) = job.taps.pair_bands(self.layout.channels, |whole| whole.bands(self))?;
+        let column = row + 4 * (FRAGMENT * self.steps()) as u64;
+        let ring = self.ring(job.window.anchor_y as usize);
+        let Across { more, .. } = whole.across;
+        let bands = Bands {
             row,
-            column: row + 4 * self.row_words() as u64,
-            steps: self.steps as i32,
-            base: self.begin.base as i32,
-            start,
+            column,
+            begin: column + 4 * (FRAGMENT * self.pairs()) as u64,
+            steps: self.steps() as i32,
+            last: if self.layout.halves.is_multiple_of(2) { 16 } else { 0 },
+            blocks: self.blocks as i32,
             down: 8 - more,
             second: 1 << more,
             third: 256 << more,
             point: whole.point,
-            frame,
+            ring,
             rounding: Rounding::of_three(whole.start, whole.shift, whole.near),
         };
-        let (frame, channels) = (self.frame(self.heights[0], job.window.anchor_y), self.channels as u32);
+        let strips = Strips {
+            layout: &self.layout,
+            ring: &ring,
+            tiles: self.entry.tiles,
+            shared: self.shared_bytes(&ring) as u32,
+            heights: &HEIGHTS,
+            besides: self.blocks as f64 - 1.0,
+        };
         // SAFETY: `find` checked the limits, and the shared memory; the bands are the filter's, for this problem; the pass describes
         // allocated memory, and has a list.
-        unsafe { whole::launch(self.entry.entry, bands, (frame, &self.heights), job, channels, stream) }
+        unsafe { whole::launch(self.entry.entry, bands, &strips, job, stream) }
     }
 
     fn takes_pixels(&self) -> bool {
-        self.channels > 1
+        self.layout.channels > 1
     }
 }
 

@@ -1,14 +1,15 @@
-//! What kernels on the tensor cores share: what problems they take, taps in digits, where a tile's rows lie, and the launch. Goes with
-//! `gpu-kernels/src/tile/whole.rs`.
+//! What kernels on the tensor cores share: what problems they take, taps in digits, where a strip's rows lie, and the launch. Goes with
+//! `whole.rs` and `strip.rs` in `gpu-kernels/src/tile/`.
 
 use gpu_kernels::abi::scalar;
-use gpu_kernels::tile::flat::takes_outside;
 #[cfg(feature = "gpu")]
-use gpu_kernels::{
-    abi::Pass,
-    entry::Entry,
-    tile::whole::{BLOCK, Frame, WIDTH},
+use gpu_kernels::tile::strip::TILE;
+use gpu_kernels::tile::{
+    flat::takes_outside,
+    strip::{AHEAD, Ring},
 };
+#[cfg(feature = "gpu")]
+use gpu_kernels::{abi::Pass, entry::Entry};
 
 #[cfg(feature = "gpu")]
 use super::prepared::Job;
@@ -70,65 +71,116 @@ pub(super) fn channels(problem: &Problem) -> Result<usize, Why> {
     Ok(channels)
 }
 
-/// Where the bytes of a row begin that a tile's values need.
+/// Where the bytes lie that a row of taps needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Begin {
-    /// How many bytes left of a tile its rows begin: a multiple of 16.
+pub(super) struct Layout {
+    /// Channels side by side.
+    pub(super) channels: usize,
+    /// Whether they are parted: a value is a pixel then, and each channel is a tile.
+    pub(super) parted: bool,
+    /// How many values left of a strip its rows begin, which is at a multiple of 16: a multiple of 4, so that four results of a lane are a word.
     pub(super) left: usize,
-    /// How far behind that the first lane's first word is, and how many bytes of it are not needed.
-    pub(super) base: usize,
+    /// How many of them are not needed.
     pub(super) lead: usize,
+    /// Values from the first to the last that a result needs.
+    pub(super) reach: usize,
+    /// Halves of 16 bytes that 16 results and a row of taps reach.
+    pub(super) halves: usize,
 }
 
-impl Begin {
-    pub(super) fn of(channels: usize, anchor_x: usize) -> Self {
-        let ahead = channels * anchor_x;
-        let left = ahead.next_multiple_of(16);
-        Self { left, base: (left - ahead) & !3, lead: (left - ahead) & 3 }
+impl Layout {
+    pub(super) fn new(channels: usize, parted: bool, problem: &Problem) -> Self {
+        let Problem { cols, anchor_x, .. } = *problem;
+        let apart = if parted { 1 } else { channels };
+        let ahead = apart * anchor_x;
+        // Results at multiples of 16 bytes, or of 8, are written in fewer pieces, where that needs no more halves.
+        let layout = |multiple: usize| {
+            let left = ahead.next_multiple_of(multiple);
+            let lead = left - ahead;
+            let reach = apart * (cols - 1);
+            let halves = (lead + 16 + reach).div_ceil(16);
+            Self { channels, parted, left, lead, reach, halves }
+        };
+        [16, 8, 4].map(layout).into_iter().min_by_key(|layout| layout.halves).expect("there are three")
+    }
+
+    /// How far the same channel of the next pixel is, in bytes of shared memory.
+    pub(super) fn apart(&self) -> usize {
+        if self.parted { 1 } else { self.channels }
+    }
+
+    /// The ring of a strip of so many tiles, which holds so many groups of 16 rows besides those that are under way.
+    pub(super) fn ring(&self, tiles: usize, groups: usize, (rows, anchor_y): (usize, usize)) -> Ring {
+        // What is loaded by way of registers has come when it is put there.
+        let (pieces, bytes, ahead) = if self.parted {
+            (4 * self.halves, 16 * self.halves * self.channels, 0)
+        } else {
+            (tiles + self.halves - 1, 16 * (tiles + self.halves - 1), AHEAD)
+        };
+        Ring {
+            rows: rows as i32,
+            anchor_y: anchor_y as i32,
+            left: self.left as i32,
+            ahead: (self.left - self.lead) as i32,
+            reach: self.reach as i32,
+            pieces: pieces as i32,
+            tile: if self.parted { 16 * self.halves as i32 } else { 16 },
+            pitch: (bytes | 16) as i32,
+            groups: groups as i32 + ahead,
+        }
     }
 }
 
-/// Puts a kernel into the stream that walks tiles, as many blocks as run at a time; then, if the border says so, the one that copies the
-/// pixels to keep. A tile has the one of these heights with which all tiles are soonest done; `bands` are made for its rows, `frame` but for
-/// the height.
+/// The strips of a launch.
+#[cfg(feature = "gpu")]
+pub(super) struct Strips<'a> {
+    pub(super) layout: &'a Layout,
+    pub(super) ring: &'a Ring,
+    /// Tiles of a strip.
+    pub(super) tiles: usize,
+    /// Bytes of shared memory that a block needs.
+    pub(super) shared: u32,
+    /// The numbers of rows among which the launch chooses.
+    pub(super) heights: &'a [u32],
+    /// How many times 16 rows of results the rest of a strip's work takes as long as.
+    pub(super) besides: f64,
+}
+
+/// Puts a kernel into the stream that slides down strips; then, if the border says so, the one that copies the pixels to keep. Strips have the
+/// one of the heights with which all are soonest done.
 ///
 /// # Safety
-/// As for the kernel: `find` checked its limits, `bands` are made for it, and the pass describes allocated memory, and has a list if
+/// As for the kernel: `find` checked its limits, `bands` are made for it and these strips, and the pass describes allocated memory, and has a list if
 /// results may be in doubt.
 #[cfg(feature = "gpu")]
 pub(super) unsafe fn launch<B: Copy>(
     entry: Entry<(Pass, B, i32, i32, i32)>,
-    bands: impl FnOnce(Frame) -> B,
-    (frame, heights): (Frame, &[i32]),
+    bands: B,
+    strips: &Strips<'_>,
     job: &Job<'_>,
-    channels: u32,
     stream: &mut Stream,
 ) -> crate::Result<()> {
+    let Strips { layout, ring, tiles, shared, heights, besides } = *strips;
     let pass = super::keep::left_out(job.pass);
-    let region = &pass.region;
-    let first = (region.x0 * channels as i32) & !15;
-    let across = u64::from(((region.x1 * channels as i32 - first) as u32).div_ceil(WIDTH as u32));
-    let images = job.planes / channels;
-    // All of them lie in the GPU's memory, so they are fewer than an i32 counts.
-    let tiles =
-        |height: i32| across * u64::from(((region.y1 - region.y0) as u32).div_ceil(height as u32)) * u64::from(images);
-    let mut best: Option<(u64, Frame, u32, u64)> = None;
-    for &height in heights {
-        let frame = Frame { height, ..frame };
-        let shared = frame.shared_bytes() as u32;
-        let slots = stream.gpu().resident_blocks(entry.name(), BLOCK.0 * BLOCK.1, shared)?.max(1);
-        // Rounds of all blocks, each of which takes as long as its tile's rows and those that it shares with the next tile.
-        let time = tiles(height).div_ceil(slots) * slots * (height + frame.rows + 15) as u64;
-        if best.is_none_or(|(least, ..)| time < least) {
-            best = Some((time, frame, shared, slots));
-        }
-    }
-    let (_, frame, shared, slots) = best.expect("there is a height");
-    // A multiprocessor that has one tile more than others shares it among its blocks: as many of them as there are places.
-    let grid = Grid { blocks: (tiles(frame.height).min(slots) as u32, 1, 1), block: (BLOCK.0, BLOCK.1, 1), shared };
+    let (region, channels) = (&pass.region, layout.channels as u32);
+    // In values, of which a pixel is one if its channels are parted.
+    let each = layout.apart() as i32;
+    let width = TILE as u32 * if layout.parted { 1 } else { tiles as u32 };
+    let across = ((region.x1 * each - ring.first(region.x0 * each)) as u32).div_ceil(width);
+    let (height, images) = ((region.y1 - region.y0) as u32, job.planes / channels);
+    let slots = stream.gpu().resident_blocks(entry.name(), 32, shared)?.max(1);
+    // Measured on an H200: a strip takes about as long for each 16 rows as a full GPU takes for all strips, and half as long again. Strips of a first wave run
+    // at the same time, however few they are; later ones begin as soon as there is room.
+    let cost = |rows: u32| {
+        let strips = f64::from(across * height.div_ceil(rows)) * f64::from(images);
+        (f64::from(rows / 16) + besides) * ((strips / slots as f64).max(1.0) + 0.57)
+    };
+    let rows = heights.iter().copied().min_by(|&a, &b| cost(a).total_cmp(&cost(b))).expect("there are heights");
+    let grid = Grid { blocks: (across * height.div_ceil(rows), 1, 1), block: (32, 1, 1), shared };
+    let grid = stream.gpu().fitting(grid, images);
     // A plane of its own is all that a kernel for one channel has.
     let filtered = if channels > 1 { job.filtered } else { 1 };
-    let arguments = (pass, bands(frame), channels as i32, filtered as i32, images as i32);
+    let arguments = (pass, bands, channels as i32, filtered as i32, rows as i32);
     // SAFETY: as the caller promised.
     unsafe { stream.enqueue(entry, grid, &arguments)? };
     super::keep::restore(job, stream)

@@ -1,0 +1,614 @@
+//! Strips of bytes for the tensor cores: a warp slides down each by itself. Input rows come into a ring in shared memory, 16 at a time, and the
+//! sums of 16 rows become bytes, which go straight from registers to the results.
+//!
+//! A strip is some tiles of 16 neighbouring values each; a value is a channel of a pixel, and the same channel of the next pixel is `channels`
+//! values further. Rows come by asynchronous copies, up to [`AHEAD`] groups ahead of their use. Where channels are parted, a strip is 16 pixels, each
+//! channel is a tile, and rows come by way of registers.
+//!
+//! The grid's x axis counts strips at the image's left and right edge first, as they take longer, then the others row by row: strips side by side,
+//! which share parts of their rows, run at the same time. Its z axis counts images.
+
+use crate::abi::Pass;
+use crate::device::*;
+use crate::tile::view::Source;
+use crate::tile::whole::{self, Found, GROUP, Rounding, is_whole};
+
+/// Values of a tile in a row.
+pub const TILE: i32 = 16;
+
+/// Groups of 16 rows that are under way beside those in use.
+pub const AHEAD: i32 = 2;
+
+/// The rows that a strip holds, in shared memory. Where channels are parted, a value is a pixel, and each channel has a line of bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Ring {
+    /// Tap rows.
+    pub rows: i32,
+    /// The anchor's row.
+    pub anchor_y: i32,
+    /// How many values left of a strip its rows begin. Rows begin at multiples of 16, so strips begin at as many more.
+    pub left: i32,
+    /// Values that a result needs on its left, and on both sides together.
+    pub ahead: i32,
+    /// See there.
+    pub reach: i32,
+    /// Pieces of a row: of 16 values, or of 4 pixels.
+    pub pieces: i32,
+    /// Bytes from a tile's part of a row to that of the next tile.
+    pub tile: i32,
+    /// Bytes from one row to the next: an odd multiple of 16, so that 8 rows lie in different banks.
+    pub pitch: i32,
+    /// Groups of 16 rows: those that 16 rows of results need, and those that are under way beside.
+    pub groups: i32,
+}
+
+impl Ring {
+    /// Bytes of shared memory that a block needs.
+    pub const fn shared_bytes(&self) -> i32 {
+        16 * self.groups * self.pitch
+    }
+
+    /// The first value of the strips of a region whose first value is number `first`.
+    pub const fn first(&self, first: i32) -> i32 {
+        ((first - self.left) & !15) + self.left
+    }
+}
+
+/// The part of the region that a block has.
+#[derive(Clone, Copy)]
+pub(crate) struct Strip {
+    /// The first value, or the first pixel if channels are parted; and how many there are.
+    pub(crate) x: i32,
+    pub(crate) width: i32,
+    /// The first row, and the one behind the last.
+    pub(crate) top: i32,
+    pub(crate) bottom: i32,
+}
+
+impl Strip {
+    /// This block's, of so many tiles and at most so many rows; P is the number of channels that are parted, 1 for none.
+    #[inline(always)]
+    pub(crate) fn new<const P: usize>(pass: &Pass, ring: &Ring, channels: i32, tiles: i32, rows: i32) -> Self {
+        let region = &pass.region;
+        let (width, each) = if P == 1 { (TILE * tiles, channels) } else { (TILE, 1) };
+        let first = ring.first(region.x0 * each);
+        // `checked`, so that no panic is compiled in; there are strips.
+        let across = (region.x1 * each - first + width - 1) / width;
+        let lines = ((region.y1 - region.y0 + rows - 1) as u32).checked_div(rows as u32).unwrap_or(0) as i32;
+        let (column, line) = edges_first(block_x(), across, lines);
+        let top = region.y0 + rows * line;
+        let bottom = if region.y1 - top < rows { region.y1 } else { top + rows };
+        Self { x: first + width * column, width, top, bottom }
+    }
+}
+
+/// The column and the line of the strip that is number `number` of so many columns and lines: those of the first and the last column, then line by line.
+#[inline(always)]
+fn edges_first(number: i32, columns: i32, lines: i32) -> (i32, i32) {
+    if columns == 1 {
+        return (0, number);
+    }
+    let inner = number - 2 * lines;
+    if inner < 0 {
+        return (if number & 1 == 0 { 0 } else { columns - 1 }, number >> 1);
+    }
+    // `checked`, so that no panic is compiled in; there are columns between.
+    let line = (inner as u32).checked_div((columns - 2) as u32).unwrap_or(0) as i32;
+    (1 + inner - line * (columns - 2), line)
+}
+
+/// What a strip's rows need where they may leave the image, or cannot be loaded in whole pieces. It is made anew for each group of such rows, as it would take
+/// registers all the time.
+struct Edge<'a> {
+    source: Source<'a>,
+    /// The first value, or pixel, that is fetched.
+    left: i32,
+    /// The first one that results need, and the one behind the last.
+    needed: (i32, i32),
+    /// Whether whole pieces of a row may be loaded; the same, and all of the strip's lie in the image.
+    is_whole: bool,
+    is_inside: bool,
+}
+
+impl<'a> Edge<'a> {
+    /// That of a strip of so many values, or pixels, from `x` on.
+    #[inline(always)]
+    fn new<const P: usize>(pass: &'a Pass, ring: &Ring, channels: i32, (x, width): (i32, i32)) -> Self {
+        let left = x - ring.left;
+        let source = Source::of_channel(&pass.src, pass, block_z() * channels);
+        let is_whole = if P == 3 {
+            is_whole::<3>(&pass.src, channels, source.origin())
+        } else {
+            is_whole::<15>(&pass.src, channels, source.origin())
+        };
+        // Of a piece.
+        let (values, each) = if P == 1 { (16, channels) } else { (4, 1) };
+        let is_inside = is_whole && left >= 0 && left + values * ring.pieces <= pass.width * each;
+        // Of the strip's results, those that lie in the region.
+        let region = &pass.region;
+        let first = if x > region.x0 * each { x } else { region.x0 * each };
+        let last = if x + width < region.x1 * each { x + width } else { region.x1 * each };
+        let needed = (first - ring.ahead, last - ring.ahead + ring.reach);
+        Self { source, left, needed, is_whole, is_inside }
+    }
+}
+
+/// The rows of a strip, on their way into the ring, group by group.
+pub(crate) struct Feed<'a, const P: usize> {
+    pass: &'a Pass,
+    ring: &'a Ring,
+    channels: i32,
+    /// The strip's first value, or pixel, and how many there are.
+    x: i32,
+    width: i32,
+    is_inside: bool,
+    /// The next group's first row, and the first row that no result needs.
+    y: i32,
+    end: i32,
+    /// The address of that row's first byte, if there is such a row.
+    from: u64,
+    /// The byte of shared memory where the group goes.
+    to: i32,
+}
+
+impl<'a, const P: usize> Feed<'a, P> {
+    #[inline(always)]
+    pub(crate) fn new(pass: &'a Pass, ring: &'a Ring, channels: i32, strip: Strip) -> Self {
+        let Strip { x, width, top, bottom } = strip;
+        let Edge { source, left, is_inside, .. } = Edge::new::<P>(pass, ring, channels, (x, width));
+        let y = top - ring.anchor_y;
+        let from = source.row_inside(y).at(0).wrapping_add((left * P as i32) as i64 as u64);
+        // Results are computed in groups, too.
+        let end = y + ((bottom - top + 15) & !15) + ring.rows - 1;
+        Self { pass, ring, channels, x, width, is_inside, y, end, from, to: 0 }
+    }
+
+    /// Starts to bring the next group, if it is needed, and commits it. Rows that are not whole in the image take longer: `then` is called afterwards, so
+    /// that it loads anew what is not to take registers meanwhile.
+    ///
+    /// # Safety
+    /// `pass` describes allocated memory; nobody reads the group's place in the ring any more.
+    #[inline(always)]
+    pub(crate) unsafe fn start(&mut self, then: impl FnOnce()) {
+        let (ring, to) = (self.ring, self.to);
+        if self.y < self.end {
+            // SAFETY: as the caller promised; the rows are there.
+            unsafe {
+                let plane = &self.pass.src;
+                if self.is_inside && self.y >= plane.first_row && self.y + 16 <= plane.end_row {
+                    if P > 1 {
+                        self.part();
+                    } else if ring.pieces <= 4 {
+                        self.copy::<4>();
+                    } else {
+                        self.copy::<8>();
+                    }
+                } else {
+                    // Hidden, so that nothing of it is kept from before.
+                    let edge = Edge::new::<P>(self.pass, ring, self.channels, (opaque(self.x), self.width));
+                    if P > 1 {
+                        self.part_edge(&edge);
+                    } else {
+                        let (start, size) = ((edge.left, self.y), (ring.pieces, ring.pitch));
+                        whole::bring(self.pass, edge.source, self.channels, start, size, edge.needed, to);
+                    }
+                    then();
+                }
+            }
+        }
+        if P == 1 {
+            copies_commit();
+        }
+        self.y += 16;
+        self.from = self.from.wrapping_add((16 * self.pass.src.row) as u64);
+        let next = to + 16 * ring.pitch;
+        self.to = if next >= ring.shared_bytes() { 0 } else { next };
+    }
+
+    /// Copies 16 rows that lie in the image, ACROSS lanes a row.
+    ///
+    /// # Safety
+    /// They do; the rest as for [`Feed::start`].
+    #[inline(always)]
+    unsafe fn copy<const ACROSS: i32>(&self) {
+        let (shared, pitch, stride) = (Shared::dynamic(), self.ring.pitch, self.pass.src.row);
+        let (row, mut piece) = (thread_x() / ACROSS, thread_x() % ACROSS);
+        let start = self.from.wrapping_add((row as i64 * stride) as u64);
+        while piece < self.ring.pieces {
+            let mut from = start.wrapping_add(16 * piece as u64);
+            let mut place = (self.to + row * pitch + 16 * piece) >> 2;
+            let mut done = 0;
+            while done < 16 {
+                // SAFETY: as the caller promised.
+                unsafe { shared.copy4(place, from as *const f32) };
+                from = from.wrapping_add(((32 / ACROSS) as i64 * stride) as u64);
+                place += 32 / ACROSS * (pitch >> 2);
+                done += 32 / ACROSS;
+            }
+            piece += ACROSS;
+        }
+    }
+
+    /// Brings 16 rows of pixels that lie in the image, each channel to a line of its own, in pieces of 4 pixels.
+    ///
+    /// # Safety
+    /// They do; the rest as for [`Feed::start`].
+    #[inline(always)]
+    unsafe fn part(&self) {
+        let stride = self.pass.src.row;
+        let (row, mut piece) = (thread_x() / 8, thread_x() % 8);
+        // 4 rows at a time, 8 pieces of each; all loads of four turns are under way together.
+        while piece < self.ring.pieces {
+            let start = self.from.wrapping_add((row as i64 * stride + (4 * P as i32 * piece) as i64) as u64);
+            // SAFETY: as the caller promised; the pieces lie in the ring.
+            unsafe {
+                let mut words = [[0; P]; 4];
+                let mut i = 0;
+                while i < 4 {
+                    words[i] = load_pixels(start.wrapping_add((4 * i as i64 * stride) as u64));
+                    i += 1;
+                }
+                let mut i = 0;
+                while i < 4 {
+                    self.put(row + 4 * i as i32, piece, words[i]);
+                    i += 1;
+                }
+            }
+            piece += 8;
+        }
+    }
+
+    /// The same of rows that may leave the image.
+    ///
+    /// # Safety
+    /// As for [`Feed::start`].
+    #[inline(always)]
+    unsafe fn part_edge(&self, edge: &Edge<'_>) {
+        let pieces = self.ring.pieces;
+        let (row, piece) = (thread_x() / 8, thread_x() % 8);
+        let left = edge.left;
+        // Pieces from `lo` to before `hi` lie in the image, those from `first` to before `end` are needed.
+        let (lo, hi) = if edge.is_whole { ((3 - left) >> 2, (self.pass.width - left) >> 2) } else { (0, 0) };
+        let (lo, hi) = (clamped(lo, 0, pieces), clamped(hi, 0, pieces));
+        let (lo, hi) = if lo < hi { (lo, hi) } else { (0, 0) };
+        // SAFETY: as the caller promised; the pieces lie in the ring.
+        unsafe {
+            let mut piece = opaque(lo + piece);
+            while piece < hi {
+                let mut row = opaque(row);
+                while row < GROUP {
+                    let line = edge.source.row(self.y + row);
+                    let outside = [self.pass.outside as u32 * 0x0101_0101; P];
+                    let at = line.at(0).wrapping_add((P as i32 * (left + 4 * piece)) as i64 as u64);
+                    self.put(row, piece, if line.is_inside() { load_pixels(at) } else { outside });
+                    row += 4;
+                }
+                piece += 8;
+            }
+            // What no result needs is 0.
+            let (first, end) = ((edge.needed.0 - left) >> 2, (edge.needed.1 - left + 3) >> 2);
+            whole::rest(pieces - hi + lo, |number, row| {
+                let piece = if number < lo { number } else { number + hi - lo };
+                let value = P as i32 * (left + 4 * piece);
+                let mut found = [Found::new(self.pass, self.channels, value); P];
+                let mut w = 1;
+                while w < P {
+                    found[w] = Found::new(self.pass, self.channels, value + 4 * w as i32);
+                    w += 1;
+                }
+                let is_needed = piece >= first && piece < end;
+                let mut row = opaque(row);
+                while row < GROUP {
+                    let line = edge.source.row(self.y + row);
+                    let mut words = [0; P];
+                    let mut w = 0;
+                    while is_needed && w < P {
+                        [words[w]] = found[w].words([line]);
+                        w += 1;
+                    }
+                    self.put(row, piece, words);
+                    row += 4;
+                }
+            });
+        }
+    }
+
+    /// Puts four pixels to their place in the ring, each channel to its line.
+    ///
+    /// # Safety
+    /// As for [`Feed::start`].
+    #[inline(always)]
+    unsafe fn put(&self, row: i32, piece: i32, words: [u32; P]) {
+        let lines = whole::part(words);
+        let place = self.to + row * self.ring.pitch + 4 * piece;
+        let mut p = 0;
+        while p < P {
+            // SAFETY: as the caller promised.
+            unsafe { Shared::dynamic().store((place + p as i32 * self.ring.tile) >> 2, f32::from_bits(lines[p])) };
+            p += 1;
+        }
+    }
+}
+
+/// A number, or the nearest one from `least` to `most`.
+#[inline(always)]
+fn clamped(number: i32, least: i32, most: i32) -> i32 {
+    if number < least {
+        least
+    } else if number > most {
+        most
+    } else {
+        number
+    }
+}
+
+/// Loads four pixels.
+///
+/// # Safety
+/// They are there; four channels begin at a multiple of 16 bytes, three at one of 4.
+#[inline(always)]
+unsafe fn load_pixels<const P: usize>(at: u64) -> [u32; P] {
+    let mut words = [0; P];
+    // SAFETY: as the caller promised.
+    unsafe {
+        if P == 4 {
+            let four = load_words::<4>(at);
+            let mut w = 0;
+            while w < P {
+                words[w] = four[w];
+                w += 1;
+            }
+        } else {
+            let mut w = 0;
+            while w < P {
+                words[w] = load_words::<1>(at.wrapping_add(4 * w as u64))[0];
+                w += 1;
+            }
+        }
+    }
+    words
+}
+
+/// The sums of a tile, as its products leave them: of each half, or band, and digit, a lane's four. They are those of two neighbouring values, in row
+/// `lane / 4` and in the one 8 below; the halves lie in turn, so a lane has four neighbours.
+pub(crate) type Sums<const D: usize> = [[[i32; 4]; D]; 2];
+
+/// The results of a strip, on their way out, T tiles at a time.
+pub(crate) struct Output<'a, const P: usize, const T: usize> {
+    pass: &'a Pass,
+    channels: i32,
+    filtered: i32,
+    /// The first value of a lane in the strip's first tile.
+    x: i32,
+    /// The next row of results, and the one behind the last.
+    y: i32,
+    bottom: i32,
+    /// The address of value `x` in this lane's first of the next rows.
+    at: u64,
+    /// Whether four values, or four pixels of four channels, may be written at once; the same, and all of the strip's lie in the region; and whether the last of
+    /// four channels is copied meanwhile.
+    whole: bool,
+    is_inside: bool,
+    copies: bool,
+}
+
+impl<'a, const P: usize, const T: usize> Output<'a, P, T> {
+    /// From one of a lane's words to the next: four values further, or a tile.
+    const STEP: i32 = if P == 1 { TILE } else { 4 };
+
+    #[inline(always)]
+    pub(crate) fn new(pass: &'a Pass, (channels, filtered): (i32, i32), strip: Strip) -> Self {
+        let z = block_z() * channels;
+        let (origin, source) = (pass.dst.origin(z, &pass.channels), pass.src.origin(z, &pass.channels));
+        let copies = (filtered, channels) == (3, 4) && is_whole::<3>(&pass.src, channels, source);
+        let aligned = if P == 4 {
+            is_whole::<15>(&pass.dst, channels, origin)
+        } else {
+            is_whole::<3>(&pass.dst, channels, origin)
+        };
+        let whole = aligned && (copies || filtered == channels);
+        let (first, end) = (pass.region.x0 * channels, pass.region.x1 * channels);
+        let each = P as i32;
+        let x = strip.x * each;
+        let is_inside = whole && x >= first && x + strip.width * each <= end;
+        let (x, y) = (x + 4 * each * (thread_x() & 3), strip.top);
+        let row = y + (thread_x() >> 2);
+        let at = origin.wrapping_add((row as i64 * pass.dst.row + x as i64) as u64);
+        Self { pass, channels, filtered, x, y, bottom: strip.bottom, at, whole, is_inside, copies }
+    }
+
+    /// This lane's first of the next rows.
+    #[inline(always)]
+    fn row(&self) -> i32 {
+        self.y + (opaque(thread_x()) >> 2)
+    }
+
+    /// Whether the next rows are the last ones.
+    #[inline(always)]
+    pub(crate) fn is_last(&self) -> bool {
+        self.y + 16 >= self.bottom
+    }
+
+    /// Whether rows are left.
+    #[inline(always)]
+    pub(crate) fn has_rows(&self) -> bool {
+        self.y < self.bottom
+    }
+
+    /// Goes on to the next 16 rows.
+    #[inline(always)]
+    pub(crate) fn advance(&mut self) {
+        self.y += 16;
+        self.at = self.at.wrapping_add((16 * self.pass.dst.row) as u64);
+    }
+
+    /// Writes the results of T tiles, of which the first is `beside` values from the strip's begin, in the next 16 rows, as far as there are so many; and
+    /// notes those in doubt. Where some of them are not written, or are noted, `then` is called afterwards, as in [`Feed::start`].
+    ///
+    /// # Safety
+    /// `pass` describes allocated memory, and has a list if there are three digits; the results are this warp's.
+    #[inline(always)]
+    pub(crate) unsafe fn write<const D: usize>(
+        &self,
+        rounding: &Rounding,
+        beside: i32,
+        sums: &[Sums<D>; T],
+        mut then: impl FnMut(),
+    ) {
+        // Of each tile, four values of a lane's upper row, then of the lower one, as numbers that are shifted to become bytes.
+        let (mut wholes, mut least) = ([[0; 8]; T], u32::MAX);
+        let mut words = [[0; T]; 2];
+        let mut t = 0;
+        while t < T {
+            let mut v = 0;
+            while v < 8 {
+                let (lower, j, i) = (v / 4, v / 2 % 2, v % 2);
+                let mut digits = [0; D];
+                let mut d = 0;
+                while d < D {
+                    digits[d] = sums[t][j][d][2 * lower + i];
+                    d += 1;
+                }
+                wholes[t][v] = whole::joined(rounding, &digits);
+                if D == 3 {
+                    least = core::cmp::min(least, rounding.behind(wholes[t][v]));
+                }
+                v += 1;
+            }
+            let mut lower = 0;
+            while lower < 2 {
+                let mut bytes = [0; 4];
+                let mut v = 0;
+                while v < 4 {
+                    let whole = wholes[t][4 * lower + v];
+                    bytes[v] = if D == 3 { whole >> rounding.shift } else { whole };
+                    v += 1;
+                }
+                words[lower][t] = pack_bytes(bytes[1], bytes[0], pack_bytes(bytes[3], bytes[2], 0));
+                lower += 1;
+            }
+            t += 1;
+        }
+        if P > 1 {
+            words = [whole::interleave(words[0]), whole::interleave(words[1])];
+        }
+        // SAFETY: the values lie in the region, or only those are written that do; with three digits there is a list.
+        unsafe {
+            if self.is_inside && self.y + 16 <= self.bottom {
+                if self.copies {
+                    let mut lower = 0;
+                    while lower < 2 {
+                        let mut t = 0;
+                        while t < T {
+                            let place = (self.x + beside + Self::STEP * t as i32, self.row() + 8 * lower as i32);
+                            words[lower][t] = self.with_copied(words[lower][t], place);
+                            t += 1;
+                        }
+                        lower += 1;
+                    }
+                }
+                // Tile after tile of a row, so that its parts meet in the cache.
+                let mut lower = 0;
+                while lower < 2 {
+                    let at = self.at.wrapping_add((8 * lower as i64 * self.pass.dst.row) as u64);
+                    let at = at.wrapping_add(beside as u64);
+                    if P == 4 {
+                        let [a, b, c, d] = [0, 1 % T, 2 % T, 3 % T].map(|t| words[lower][t]);
+                        store_words(at, [a, b, c, d]);
+                    } else {
+                        let mut t = 0;
+                        while t < T {
+                            store_words(at.wrapping_add((Self::STEP * t as i32) as u64), [words[lower][t]]);
+                            t += 1;
+                        }
+                    }
+                    lower += 1;
+                }
+            } else {
+                self.write_edge(beside, &words);
+                then();
+            }
+            if D == 3 && least < rounding.near {
+                self.note(rounding, beside, &wholes);
+                then();
+            }
+        }
+    }
+
+    /// A pixel's word with the last channel of the source's pixel, whose first value is number `x` of row `y`.
+    ///
+    /// # Safety
+    /// The pixel is there.
+    #[inline(always)]
+    unsafe fn with_copied(&self, word: u32, (x, y): (i32, i32)) -> u32 {
+        let source = Source::of_channel(&self.pass.src, self.pass, block_z() * self.channels);
+        // SAFETY: as the caller promised.
+        let [pixel] = unsafe { load_words(source.row_inside(y).at(0).wrapping_add(x as i64 as u64)) };
+        permute::<0x7210>(word, pixel)
+    }
+
+    /// Writes those of the results that lie in the region.
+    ///
+    /// # Safety
+    /// As for [`Output::write`].
+    #[inline(always)]
+    unsafe fn write_edge(&self, beside: i32, words: &[[u32; T]; 2]) {
+        let Self { pass, channels, filtered, bottom, .. } = *self;
+        let (first, end) = (pass.region.x0 * channels, pass.region.x1 * channels);
+        let row = self.row();
+        let mut number = opaque(0);
+        while number < 2 * T as i32 {
+            let (t, lower) = (number >> 1, number & 1);
+            // Registers have no numbers at run time.
+            let mut word = 0;
+            let mut n = 0;
+            while n < 2 * T {
+                word = if n as i32 == number { words[n % 2][n / 2] } else { word };
+                n += 1;
+            }
+            let (x, y) = (self.x + beside + Self::STEP * t, row + 8 * lower);
+            // SAFETY: each value is stored only if it lies in the region.
+            unsafe {
+                if y >= bottom || x + 4 <= first || x >= end {
+                } else if self.whole && x >= first && x + 4 <= end {
+                    let word = if self.copies { self.with_copied(word, (x, y)) } else { word };
+                    let offset = 8 * lower as i64 * pass.dst.row + (beside + Self::STEP * t) as i64;
+                    store_words(self.at.wrapping_add(offset as u64), [word]);
+                } else {
+                    let byte = |i: i32| word >> (8 * i);
+                    whole::write_values::<4>(pass, (channels, filtered), (x, y, block_z()), byte);
+                }
+            }
+            number = opaque(number + 1);
+        }
+    }
+
+    /// Notes the results in doubt.
+    ///
+    /// # Safety
+    /// There is a list.
+    #[inline(always)]
+    unsafe fn note(&self, rounding: &Rounding, beside: i32, wholes: &[[i32; 8]; T]) {
+        const { assert!(8 * T <= 32) }
+        let first = self.row();
+        let mut doubts = 0u32;
+        let mut n = 0;
+        while n < 8 * T {
+            doubts |= if rounding.behind(wholes[n / 8][n % 8]) < rounding.near { 1 << n } else { 0 };
+            n += 1;
+        }
+        let mut number = opaque(0);
+        while doubts != 0 {
+            let row = first + 8 * (number >> 2 & 1);
+            if doubts & 1 != 0 && row < self.bottom {
+                let (t, v) = (number >> 3, number & 3);
+                let value = self.x + beside + if P == 1 { TILE * t + v } else { P as i32 * v + t };
+                // SAFETY: as the caller promised.
+                unsafe { whole::note_value(self.pass, (self.channels, self.filtered), (value, row, block_z())) };
+            }
+            doubts >>= 1;
+            number = opaque(number + 1);
+        }
+    }
+}
