@@ -50,7 +50,7 @@ pub(super) static MATRIX: Kernel = Kernel {
         let (Some(digits), Ok(Products { layout, .. })) = (problem.numbers.window, Products::find(problem)) else {
             return whole::DECLINED;
         };
-        let products = steps(&layout, problem.rows) * digits.count as usize;
+        let products = layout.steps(problem.rows) * digits.count as usize;
         let parted = if layout.parted { PARTED } else { 0.0 };
         TIMES.on(machine, products as f64) + parted + whole::SETTLE * digits.share * problem.taps()
     },
@@ -152,7 +152,7 @@ impl Whole {
     #[cfg(any(feature = "gpu", test))]
     fn bands(&self, layout: &Layout, (cols, rows): (usize, usize)) -> Vec<u32> {
         let (Layout { lead, halves, .. }, apart) = (*layout, layout.apart());
-        let steps = steps(layout, rows);
+        let steps = layout.steps(rows);
         let byte = |half: usize, digit: u32, band: usize, lane: usize, i: usize| {
             // The last step may have a half too many, whose taps are zero.
             let (row, number) = (half / halves, half % halves);
@@ -202,14 +202,14 @@ impl Products {
         // Entries for a number of steps have a step for each row.
         let fits = |layout: &Layout, entry: &Matrix| {
             let steps = entry.steps == 0 || (entry.steps, 2) == (problem.rows, layout.halves);
-            entry.digits == digits.count && entry.parted == layout.channels / layout.apart() && steps
+            entry.digits == digits.count && entry.parted == layout.parts() && steps
         };
         let find = |layout: Layout| Some((layout, ENTRIES.iter().find(|entry| fits(&layout, entry))?));
         // To part channels takes time, too.
         let (layout, entry) = [false, true]
             .into_iter()
             .filter_map(|parted| find(Layout::new(channels, parted, problem)))
-            .min_by_key(|(layout, _)| steps(layout, problem.rows))
+            .min_by_key(|(layout, _)| layout.steps(problem.rows))
             .ok_or("it has no kernel for these digits")?;
         let products = Self { layout, entry };
         problem.fits_shared_memory(products.ring(problem.rows, 0).shared_bytes() as usize, "its rows")?;
@@ -220,11 +220,6 @@ impl Products {
     fn ring(&self, rows: usize, anchor_y: usize) -> Ring {
         self.layout.ring(TILES, (15 + rows).div_ceil(16), (rows, anchor_y))
     }
-}
-
-/// Products for each digit and band.
-fn steps(layout: &Layout, rows: usize) -> usize {
-    (rows * layout.halves).div_ceil(2)
 }
 
 impl Work for Products {
@@ -241,7 +236,7 @@ impl Work for Products {
             second,
             skip,
             last: (taps as i32 - 1) * pitch + 16 * (halves - 1),
-            steps: steps(&self.layout, taps) as i32,
+            steps: self.layout.steps(taps) as i32,
             ring,
             rounding: if whole.is_exact() {
                 Rounding::exact(whole.bits)
@@ -353,7 +348,7 @@ mod tests {
             for result in 0..16 {
                 let mut met = std::collections::BTreeMap::new();
                 let (band, group) = (result % 4 / 2, 2 * (result / 4) + result % 2);
-                for step in 0..steps(layout, rows) {
+                for step in 0..layout.steps(rows) {
                     for (part, turn, i) in (0..32).map(|k| (k / 16, k / 4 % 4, k % 4)) {
                         let word = 128 * step + 4 * (4 * group + turn) + 2 * band + part;
                         let (row, number) = ((2 * step + part) / layout.halves, (2 * step + part) % layout.halves);

@@ -292,14 +292,14 @@ impl Passes {
             );
         }
         let plain = Layout::new(channels, false, problem);
-        let parted = channels > 2 && plain.halves.div_ceil(2) > MOST_STEPS;
+        let parted = channels > 2 && plain.steps(1) > MOST_STEPS;
         let layout = if parted { Layout::new(channels, true, problem) } else { plain };
         // A block is added up at least, and one is stored.
-        let (blocks, steps) = ((15 + problem.rows).div_ceil(16).max(2), layout.halves.div_ceil(2));
+        let (blocks, steps) = ((15 + problem.rows).div_ceil(16).max(2), layout.steps(1));
         let takes = |entry: &&SeparableMatrix| {
             (entry.blocks == 0 || entry.blocks == blocks)
                 && (entry.steps == 0 || entry.steps == steps)
-                && entry.parted == channels / layout.apart()
+                && entry.parted == layout.parts()
         };
         let entry = ENTRIES.iter().find(takes).ok_or("it has no kernel for these channels")?;
         let passes = Self { layout, blocks, point, entry };
@@ -323,7 +323,7 @@ impl Passes {
 
     /// Steps of the row pass: times 32 bytes that 16 results need of a row.
     fn steps(&self) -> usize {
-        self.layout.halves.div_ceil(2)
+        self.layout.steps(1)
     }
 
     /// Steps of the column pass.

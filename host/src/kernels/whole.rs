@@ -109,6 +109,16 @@ impl Layout {
         if self.parted { 1 } else { self.channels }
     }
 
+    /// The channels that are parted; 1 for none.
+    pub(super) fn parts(&self) -> usize {
+        if self.parted { self.channels } else { 1 }
+    }
+
+    /// Products for each digit and band, over so many rows of taps: times 32 bytes, two halves each.
+    pub(super) fn steps(&self, rows: usize) -> usize {
+        (rows * self.halves).div_ceil(2)
+    }
+
     /// The ring of a strip of so many tiles, which holds so many groups of 16 rows besides those that are under way.
     pub(super) fn ring(&self, tiles: usize, groups: usize, (rows, anchor_y): (usize, usize)) -> Ring {
         // What is loaded by way of registers has come when it is put there.
