@@ -269,7 +269,6 @@ const HEIGHTS: [u32; 6] = [96, 80, 64, 48, 32, 16];
 
 /// The launch for a problem.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "it is launched on GPUs"))]
 struct Passes {
     layout: Layout,
     /// Blocks of 16 rows that 16 rows of results need.
