@@ -297,6 +297,14 @@ pub(crate) fn f32_to_halves(high: f32, low: f32) -> u32 {
     f32_to_half(high) << 16 | f32_to_half(low)
 }
 
+pub(crate) fn rounded(four: [f32; 4]) -> ([u32; 2], u32) {
+    let halves = four.map(|number| f32_to_half(number.max(0.0)));
+    (
+        [halves[1] << 16 | halves[0], halves[3] << 16 | halves[2]],
+        u32::from_le_bytes(halves.map(|half| half.min(255) as u8)),
+    )
+}
+
 pub(crate) fn sqrt(value: f32) -> f32 {
     value.sqrt()
 }
@@ -498,6 +506,25 @@ mod tests {
             let value = f32::from_bits(bits);
             let expected = if value.is_nan() { 0x7fff } else { u32::from(f16::from_f32(value).to_bits()) };
             assert_eq!(f32_to_half(value), expected, "{value:e}");
+        }
+    }
+
+    /// The subnormal numbers of f16 do what rounding to integers does.
+    #[test]
+    fn rounded_to_integers() {
+        let sums = (-4000..4200).flat_map(|i| {
+            let sum = i as f32 / 4.0;
+            [sum.next_down(), sum, sum.next_up()]
+        });
+        for sum in sums.chain([1e4, 1e6, -1e6]) {
+            let number = sum * (-24f32).exp2();
+            let (halves, bytes) = rounded([number, 0.0, number, 1.0 * (-24f32).exp2()]);
+            let expected = sum.round_ties_even().max(0.0);
+            if expected <= 1024.0 {
+                assert_eq!(halves[0], expected as u32, "{sum}");
+            }
+            let byte = expected.min(255.0) as u32;
+            assert_eq!(bytes, byte | byte << 16 | 1 << 24, "{sum}");
         }
     }
 

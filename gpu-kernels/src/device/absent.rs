@@ -89,6 +89,7 @@ absent! {
     fn half_to_f32(bits: u32) -> f32;
     fn f32_to_half(value: f32) -> u32;
     fn f32_to_halves(high: f32, low: f32) -> u32;
+    fn rounded(four: [f32; 4]) -> ([u32; 2], u32);
     fn sqrt(value: f32) -> f32;
     fn sqrt_near(value: f32) -> f32;
     fn sqrt_f64(value: f64) -> f64;

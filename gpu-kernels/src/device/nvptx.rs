@@ -1,6 +1,6 @@
 //! PTX instructions, spelled out: the part of the device layer that both compilers share.
 
-use super::{asm, dynamic_shared};
+use super::{asm, dynamic_shared, fma};
 
 /// Whether the architecture has asynchronous copies: from compute capability 8.0 on. rustc and rust-cuda name it
 /// differently.
@@ -499,6 +499,57 @@ pub(crate) fn f32_to_halves(high: f32, low: f32) -> u32 {
             out(reg32) word,
             in(reg32) high,
             in(reg32) low,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    word
+}
+
+/// Four numbers, each times `2^-24`, rounded to integers, half to even: as the halves of two words, where those below zero are 0 and others stay different up to 1024; and
+/// saturated, as bytes.
+#[inline(always)]
+pub(crate) fn rounded(four: [f32; 4]) -> ([u32; 2], u32) {
+    if !HALVES_AT_ONCE {
+        const SCALE: f32 = f32::from_bits((127 + 24) << 23);
+        // Added to a number below 2^22, it leaves the integer in the lowest bits.
+        const SHIFT: f32 = 12_582_912.0;
+        let whole = four.map(|number| fma(number, SCALE, SHIFT).to_bits().wrapping_sub(SHIFT.to_bits()) as i32);
+        let halves = [pack_halves(whole[1], whole[0]), pack_halves(whole[3], whole[2])];
+        return (halves, pack_bytes(whole[1], whole[0], pack_bytes(whole[3], whole[2], 0)));
+    }
+    // The bits of such a number as f16, subnormal up to 1023, are the integer.
+    let halves = [positive_halves(four[1], four[0]), positive_halves(four[3], four[2])];
+    (halves, permute::<0x6420>(no_more_than_bytes(halves[0]), no_more_than_bytes(halves[1])))
+}
+
+/// As [`f32_to_halves`], but 0 for what is below zero.
+#[inline(always)]
+fn positive_halves(high: f32, low: f32) -> u32 {
+    let word;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "cvt.rn.relu.f16x2.f32 {}, {}, {};",
+            out(reg32) word,
+            in(reg32) high,
+            in(reg32) low,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    word
+}
+
+/// The lesser of both halves of a word, which are not negative as f16, and 255, as integers.
+#[inline(always)]
+fn no_more_than_bytes(halves: u32) -> u32 {
+    let word;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "min.f16x2 {}, {}, {};",
+            out(reg32) word,
+            in(reg32) halves,
+            in(reg32) 0x00ff_00ff,
             options(pure, nomem, nostack, preserves_flags)
         );
     }

@@ -52,12 +52,12 @@ const fn pair(k: usize) -> usize {
 
 flat! {
     DIRECT, Direct, window; {
-        sliding_flat_c1_3: 3, 1, U8 to U8, ".maxnreg 80";
-        sliding_flat_c3_3: 3, 3, U8 to U8, ".maxnreg 80";
-        sliding_flat_c4_3: 3, 4, U8 to U8, ".maxnreg 80";
-        sliding_flat_c1_5: 5, 1, U8 to U8, ".maxnreg 112";
-        sliding_flat_c3_5: 5, 3, U8 to U8, ".maxnreg 128";
-        sliding_flat_c4_5: 5, 4, U8 to U8, ".maxnreg 128";
+        sliding_flat_c1_3: 3, 1, U8 to U8, ".maxnreg 72";
+        sliding_flat_c3_3: 3, 3, U8 to U8, ".maxnreg 72";
+        sliding_flat_c4_3: 3, 4, U8 to U8, ".maxnreg 72";
+        sliding_flat_c1_5: 5, 1, U8 to U8, ".maxnreg 80";
+        sliding_flat_c3_5: 5, 3, U8 to U8, ".maxnreg 96";
+        sliding_flat_c4_5: 5, 4, U8 to U8, ".maxnreg 96";
         sliding_flat_c1_7: 7, 1, U8 to U8, ".maxnreg 128";
         sliding_flat_c3_7: 7, 3, U8 to U8, ".maxnreg 136";
         sliding_flat_c4_7: 7, 4, U8 to U8, ".maxnreg 144";
@@ -87,18 +87,18 @@ flat! {
         sliding_f16_c4_7: 7, 4, F16 to F16, ".maxnreg 168";
     }
     FUSED, Fused, pair; {
-        fused_flat_c1_3: 3, 1, U8 to U8, ".maxnreg 80";
-        fused_flat_c3_3: 3, 3, U8 to U8, ".maxnreg 80";
-        fused_flat_c4_3: 3, 4, U8 to U8, ".maxnreg 80";
-        fused_flat_c1_5: 5, 1, U8 to U8, ".maxnreg 96";
-        fused_flat_c3_5: 5, 3, U8 to U8, ".maxnreg 96";
-        fused_flat_c4_5: 5, 4, U8 to U8, ".maxnreg 96";
-        fused_flat_c1_7: 7, 1, U8 to U8, ".maxnreg 112";
-        fused_flat_c3_7: 7, 3, U8 to U8, ".maxnreg 120";
-        fused_flat_c4_7: 7, 4, U8 to U8, ".maxnreg 112";
-        fused_flat_c1_9: 9, 1, U8 to U8, ".maxnreg 128";
-        fused_flat_c3_9: 9, 3, U8 to U8, ".maxnreg 136";
-        fused_flat_c4_9: 9, 4, U8 to U8, ".maxnreg 144";
+        fused_flat_c1_3: 3, 1, U8 to U8, ".maxnreg 64";
+        fused_flat_c3_3: 3, 3, U8 to U8, ".maxnreg 64";
+        fused_flat_c4_3: 3, 4, U8 to U8, ".maxnreg 64";
+        fused_flat_c1_5: 5, 1, U8 to U8, ".maxnreg 80";
+        fused_flat_c3_5: 5, 3, U8 to U8, ".maxnreg 80";
+        fused_flat_c4_5: 5, 4, U8 to U8, ".maxnreg 80";
+        fused_flat_c1_7: 7, 1, U8 to U8, ".maxnreg 96";
+        fused_flat_c3_7: 7, 3, U8 to U8, ".maxnreg 96";
+        fused_flat_c4_7: 7, 4, U8 to U8, ".maxnreg 96";
+        fused_flat_c1_9: 9, 1, U8 to U8, ".maxnreg 120";
+        fused_flat_c3_9: 9, 3, U8 to U8, ".maxnreg 120";
+        fused_flat_c4_9: 9, 4, U8 to U8, ".maxnreg 120";
         fused_flat_c1_11: 11, 1, U8 to U8, ".maxnreg 160";
         fused_flat_c3_11: 11, 3, U8 to U8, ".maxnreg 160";
         fused_flat_c4_11: 11, 4, U8 to U8, ".maxnreg 168";
@@ -171,11 +171,11 @@ pub(crate) trait Step<const T: u32, const K: usize, const C: usize, const V: usi
     /// The state before the first row of a strip.
     const START: Self::State;
 
-    /// Adds an input row to the state, and returns the output row that is now complete.
+    /// Adds an input row to the state, and returns the output row that is now complete, whose sums began with `bias`.
     ///
     /// # Safety
     /// The parameter holds the taps.
-    unsafe fn step(&self, row: &[u32; W], state: &mut Self::State) -> [f32; V];
+    unsafe fn step(&self, row: &[u32; W], state: &mut Self::State, bias: f32) -> [f32; V];
 }
 
 /// Every tap for every value.
@@ -186,10 +186,10 @@ impl<const T: u32, const K: usize, const C: usize, const V: usize, const W: usiz
     const START: Self::State = [[0.0; V]; K];
 
     #[inline(always)]
-    unsafe fn step(&self, row: &[u32; W], sums: &mut [[f32; V]; K]) -> [f32; V] {
+    unsafe fn step(&self, row: &[u32; W], sums: &mut [[f32; V]; K], bias: f32) -> [f32; V] {
         // SAFETY: K * K taps are in the parameter.
         let [complete] = advance(sums, |tap_row, _, start| unsafe {
-            let mut sum = start;
+            let mut sum = if tap_row == 0 { [bias; V] } else { start };
             let mut col = 0;
             while col < K {
                 let tap = self.0.tap(tap_row * K + col);
@@ -214,7 +214,7 @@ impl<const T: u32, const K: usize, const C: usize, const V: usize, const W: usiz
     const START: Self::State = [[0.0; V]; K];
 
     #[inline(always)]
-    unsafe fn step(&self, row: &[u32; W], sums: &mut [[f32; V]; K]) -> [f32; V] {
+    unsafe fn step(&self, row: &[u32; W], sums: &mut [[f32; V]; K], bias: f32) -> [f32; V] {
         let mut across = [0.0; V];
         // Value by value, so that few of them are in registers at a time. Each sum still takes its taps in ascending order.
         let mut at = 0;
@@ -232,7 +232,7 @@ impl<const T: u32, const K: usize, const C: usize, const V: usize, const W: usiz
             at += 1;
         }
         // SAFETY: behind them are K column taps.
-        let [complete] = unsafe { down(self.0.advanced(K), &[across], sums) };
+        let [complete] = unsafe { down(self.0.advanced(K), &[across], sums, bias) };
         complete
     }
 }
@@ -324,9 +324,14 @@ unsafe fn inside<
     let mut y = top - (K as i32 - 1);
     let mut to = output.at(y);
     let bottom = y + last - first;
+    // The row that is brought to the cache next, and the last output row for which there is one.
+    let (mut far, last_far) = (at, opaque(bottom - AHEAD));
     let mut ahead = opaque(1);
-    while ahead < AHEAD && y + ahead <= bottom {
-        prefetch(at.wrapping_add(ahead as u64 * below));
+    while ahead < AHEAD {
+        far = far.wrapping_add(below);
+        if y + ahead <= bottom {
+            prefetch(far);
+        }
         ahead += 1;
     }
     // SAFETY: as the caller promised.
@@ -334,7 +339,8 @@ unsafe fn inside<
         let mut row = input.load_inside(at);
         loop {
             at = at.wrapping_add(below);
-            let next = turn(input, output, step, &mut state, &row, (y, top, bottom), (at, to));
+            far = far.wrapping_add(below);
+            let next = turn(input, output, step, &mut state, &row, (y, top, last_far), (at, far, to));
             if y == bottom {
                 break;
             }
@@ -344,8 +350,9 @@ unsafe fn inside<
                 continue;
             }
             at = at.wrapping_add(below);
+            far = far.wrapping_add(below);
             let to_next = to.wrapping_add(out_below);
-            row = turn(input, output, step, &mut state, &next, (y + 1, top, bottom), (at, to_next));
+            row = turn(input, output, step, &mut state, &next, (y + 1, top, last_far), (at, far, to_next));
             if y + 1 == bottom {
                 break;
             }
@@ -354,7 +361,8 @@ unsafe fn inside<
     }
 }
 
-/// Starts to load the next row, which is at address `at`, and finishes one, which completes output row `y` at address `to`.
+/// Starts to load the next row, which is at address `at`, brings the one at `far` to the cache up to output row `last_far`, and finishes one, which completes output
+/// row `y` at address `to`.
 ///
 /// # Safety
 /// As for [`inside`].
@@ -373,16 +381,16 @@ unsafe fn turn<
     step: &S,
     state: &mut S::State,
     row: &[u32; W],
-    (y, top, bottom): (i32, i32, i32),
-    (at, to): (u64, u64),
+    (y, top, last_far): (i32, i32, i32),
+    (at, far, to): (u64, u64, u64),
 ) -> [u32; W] {
     // SAFETY: as the caller promised.
     unsafe {
         let next = input.load_inside(at);
-        if y + AHEAD <= bottom {
-            prefetch(at.wrapping_add((AHEAD - 1) as u64 * input.row() as u64));
+        if y <= last_far {
+            prefetch(far);
         }
-        let complete = step.step(row, state);
+        let complete = step.step(row, state, output.bias());
         if y >= top {
             output.write(true, y, to, &complete);
         }
@@ -421,7 +429,7 @@ unsafe fn at_edge<
         let mut y = first;
         while y <= last {
             let next = if early { input.start(opaque(y + 1)) } else { started };
-            let complete = step.step(&input.finish(&started), &mut state);
+            let complete = step.step(&input.finish(&started), &mut state, output.bias());
             let done = y - first + top - (K as i32 - 1);
             if done >= top {
                 output.write(false, done, output.at(done), &complete);

@@ -113,11 +113,11 @@ impl<const K: usize, const PX: usize, const R: usize> Step<K, PX, R> for Fused {
             col += 1;
         }
         // SAFETY: behind them are K column taps.
-        unsafe { down(self.0.advanced(K), &across, sums) }
+        unsafe { down(self.0.advanced(K), &across, sums, 0.0) }
     }
 }
 
-/// The column pass: adds R rows that have been filtered along themselves to the sums, and returns the R output rows that are now
+/// The column pass: adds R rows that have been filtered along themselves to the sums, which begin with `bias`, and returns the R output rows that are now
 /// complete.
 ///
 /// # Safety
@@ -127,11 +127,12 @@ pub(crate) unsafe fn down<const K: usize, const PX: usize, const R: usize>(
     column: Parameter,
     across: &[[f32; PX]; R],
     sums: &mut [[f32; PX]; K],
+    bias: f32,
 ) -> [[f32; PX]; R] {
     advance(sums, |tap_row, r, start| {
         // SAFETY: as the caller promised.
         let tap = unsafe { column.tap(tap_row) };
-        let mut sum = start;
+        let mut sum = if tap_row == 0 { [bias; PX] } else { start };
         let mut i = 0;
         while i < PX {
             sum[i] = fma(tap, across[r][i], sum[i]);

@@ -243,7 +243,7 @@ impl<const F: bool, const C: usize, const V: usize, const W: usize> flat::Step<U
     const START: Self::State = Kept::NONE;
 
     #[inline(always)]
-    unsafe fn step(&self, row: &[u32; W], state: &mut Self::State) -> [f32; V] {
+    unsafe fn step(&self, row: &[u32; W], state: &mut Self::State, bias: f32) -> [f32; V] {
         // SAFETY: as the caller promised.
         let weights = unsafe { [self.0.tap(0), self.0.tap(1)] };
         let mut complete = [0.0; V];
@@ -253,7 +253,7 @@ impl<const F: bool, const C: usize, const V: usize, const W: usize> flat::Step<U
                 [value::<U8, 3, C, W>(row, i), value::<U8, 3, C, W>(row, C + i), value::<U8, 3, C, W>(row, 2 * C + i)];
             let next = (three[2] - three[0], smoothed(three, weights, 0.0, fma));
             let squares = state.take(i, next, weights);
-            complete[i] = if F { sqrt(squares) } else { sqrt_near(squares) };
+            complete[i] = if F { sqrt(squares) } else { sqrt_near(squares) + bias };
             i += 1;
         }
         complete

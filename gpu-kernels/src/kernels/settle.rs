@@ -3,7 +3,7 @@
 //! The byte is the integer nearest to the sum in f64, half to even, saturated; each product and each sum rounded to f64, row
 //! by row, left to right (`host/src/round` defines it, and computes the same on the CPU).
 //!
-//! Thread mapping: a block for each segment of the list. If the window is small and the segment has many results, a thread computes one; else a warp does:
+//! Thread mapping: a block for each segment of the list. If the window is small and the segment has more results than the window has taps, about, a thread computes one; else a warp does:
 //! each lane sums every 32nd column if the window is a product of a row and a column, else every 32nd tap; then their sums are added.
 //! That order is another one, so where it could change the byte (at ties), the sum is computed again in the order that defines it: by lane 0; in
 //! `settle_ties` a warp collects 32 such results, and each lane takes one. Of few that are left at the end, it takes one after the other: its lanes
@@ -25,8 +25,6 @@ const NUMBERS: i32 = 32 * PRODUCTS as i32;
 pub const SHARED: u32 = 8 + 8 * NUMBERS as u32 * BLOCK.1;
 /// The most taps for which a thread computes a result by itself.
 const ALONE: i32 = 81;
-/// So few results of a segment are computed by a warp each all the same: the sooner is each done.
-const FEW: u32 = 16;
 
 kernel! {
     /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row; `row` and `column` those
@@ -193,7 +191,9 @@ unsafe fn segments<const TIES: bool>(pass: &Pass, window: &Window, exact: Exact,
             barrier();
             let count = shared.load_word(0);
             // Whether each thread takes a result, or each warp; so many take turns.
-            let alone = window.cols * window.rows <= ALONE && count > FEW;
+            // A thread waits for memory as often as its window has rows and more; a warp once for each result, which are a quarter of them.
+            let taps = window.cols * window.rows;
+            let alone = taps <= ALONE && count > (taps * 5 / 8) as u32;
             let turns = if alone { 32 * block_height() } else { block_height() };
             let turn = if alone { 32 * thread_y() + thread_x() } else { thread_y() };
             if count <= pass.doubts.capacity {

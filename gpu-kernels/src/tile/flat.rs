@@ -11,6 +11,10 @@
 //! powers of two in turn, which changes no rounding: taps come multiplied by [`TAP_SCALE`], and sums are multiplied by another power (`sum_scale`)
 //! where they are rounded. An f16 is converted, by one instruction, and nothing is scaled: its infinities and NaN have no such form.
 //!
+//! Sums that become bytes are `2^-24` times themselves, as subnormal numbers of f16 are integers: the instruction that rounds two numbers to f16
+//! makes two integers. Such sums begin with a bias, which is more than their error, and each is rounded twice: with the bias, and with as much taken away instead. If these
+//! differ, the result is in doubt.
+//!
 //! At the image's edge the warp fetches what lies beside its rows value by value, into shared memory, and lanes take words from there.
 //! Where each of these values is found does not depend on the row: a lane finds out once.
 //!
@@ -23,17 +27,17 @@
 use crate::abi::Pass;
 use crate::border::{self, CONSTANT};
 use crate::device::*;
-use crate::pixel::{F16, F32, U8, U16, bytes, in_doubt, note, to_bits};
+use crate::pixel::{F16, F32, U8, U16, bytes, note, to_bits};
 use crate::tile::view::Source;
 
 /// The factor of taps for whole numbers: a byte stands for itself times `2^-133`, a u16 for itself times `2^-141`.
-pub const TAP_SCALE: f32 = f32::from_bits((127 + 100) << 23);
+pub const TAP_SCALE: f32 = f32::from_bits((127 + 109) << 23);
 
 /// The factor of sums that makes them what they are with unscaled values and taps.
 const fn sum_scale(source: u32) -> f32 {
     match source {
-        U8 => f32::from_bits((127 + 33) << 23),
-        U16 => f32::from_bits((127 + 41) << 23),
+        U8 => f32::from_bits((127 + 24) << 23),
+        U16 => f32::from_bits((127 + 32) << 23),
         _ => 1.0,
     }
 }
@@ -48,6 +52,15 @@ pub const MIN_TAP: f32 = f32::from_bits((127 - 64) << 23);
 /// The same of a row and a column for u16: products of taps of both are multiples of `2^-108`, scaled of `2^-149`. (Bytes can do without:
 /// what is in doubt among them is settled.)
 pub const MIN_TAP_OF_PAIR: f32 = f32::from_bits((127 - 31) << 23);
+
+/// What a sum that becomes a byte begins with, scaled, if sums are in doubt from a distance of `near` on.
+#[inline(always)]
+fn bias(near: f32) -> f32 {
+    // To begin with the bias, and to take it away, rounds sums below 256 once more each: by `2^-17` at most.
+    const ROUNDED: f32 = 1.25 / 65536.0;
+    let error = 0.5 - near;
+    if error < 0.0 { 0.0 } else { (error + ROUNDED) / sum_scale(U8) }
+}
 
 /// Adding it to a number between -2^22 and 2^22 rounds that to an integer, half to even, and leaves it in the lowest bits.
 const SHIFT: f32 = 12_582_912.0;
@@ -355,6 +368,8 @@ pub(crate) struct Results<'a, const T: u32, const R: u32, const V: usize, const 
     at: u64,
     /// Whether all of the lane's values lie in the region.
     is_inside: bool,
+    /// What is added to sums that become bytes, scaled as they are; else 0.
+    bias: f32,
 }
 
 impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a, T, R, V, C> {
@@ -378,7 +393,14 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
             filtered,
             at: start.wrapping_add((Self::BYTES * x as i64) as u64),
             is_inside: x >= first && x + V as i32 <= end,
+            bias: if R == U8 { bias(pass.doubts.near) } else { 0.0 },
         }
+    }
+
+    /// What sums begin with.
+    #[inline(always)]
+    pub(crate) fn bias(&self) -> f32 {
+        self.bias
     }
 
     /// Bytes from one row to the next.
@@ -400,8 +422,8 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
         self.at.wrapping_add(mul_wide(y, self.pass.dst.row as i32) as u64)
     }
 
-    /// Stores the lane's scaled sums of row `y` from address `at` on: rounded to whole numbers, half to even, saturated, and those in doubt noted
-    /// if they are bytes; rounded to f16; or as f32. `inside` says that all of the warp lie in the region.
+    /// Stores the lane's scaled sums of row `y`, which began with the bias, from address `at` on: rounded to whole numbers, half to even, saturated, and those in
+    /// doubt noted if they are bytes; rounded to f16; or as f32. `inside` says that all of the warp lie in the region.
     ///
     /// # Safety
     /// The row lies in the region, and its values are there.
@@ -412,23 +434,19 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
             unsafe { self.write_floats(inside, at, sums) };
             return;
         }
-        let (mut whole, mut greatest) = ([0; V], 0.0f32);
-        let mut i = 0;
-        while i < V && R != F16 {
-            let shifted = fma(sums[i], Self::SCALE, SHIFT);
-            whole[i] = shifted.to_bits().wrapping_sub(SHIFT.to_bits()) as i32;
-            if R == U8 {
-                greatest = greatest.max(fma(sums[i], Self::SCALE, SHIFT - shifted).abs());
-            }
-            i += 1;
-        }
-        let mut words = [0; V];
+        let (mut words, mut doubtful) = ([0; V], 0);
         let mut w = 0;
         while w < Self::WORDS {
             let i = w * Self::IN_WORD;
+            let whole = |i: usize| fma(sums[i], Self::SCALE, SHIFT).to_bits().wrapping_sub(SHIFT.to_bits()) as i32;
             words[w] = match R {
-                U8 => pack_bytes(whole[i + 1], whole[i], pack_bytes(whole[(i + 3) % V], whole[(i + 2) % V], 0)),
-                U16 => pack_halves(whole[i + 1], whole[i]),
+                U8 => {
+                    let [(high, bytes), (low, _)] = Self::rounded_twice(sums, i, self.bias);
+                    // Not of bytes, to which `low` would have to be saturated for all rows.
+                    doubtful |= (high[0] ^ low[0]) | (high[1] ^ low[1]);
+                    bytes
+                }
+                U16 => pack_halves(whole(i + 1), whole(i)),
                 _ => f32_to_halves(sums[i + 1] * Self::SCALE, sums[i] * Self::SCALE),
             };
             w += 1;
@@ -447,11 +465,18 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
             } else {
                 self.write_at_edge(at, &words);
             }
-            // Never as great if there is no list.
-            if R == U8 && greatest >= self.pass.doubts.near {
+            // None without a bias.
+            if doubtful != 0 {
                 self.note_all(y, sums);
             }
         }
+    }
+
+    /// Sums `i` to `i + 3` rounded with this bias, and with as much taken away.
+    #[inline(always)]
+    fn rounded_twice(sums: &[f32; V], i: usize, bias: f32) -> [([u32; 2], u32); 2] {
+        let four = [sums[i], sums[(i + 1) % V], sums[(i + 2) % V], sums[(i + 3) % V]];
+        [rounded(four), rounded(four.map(|sum| sum - 2.0 * bias))]
     }
 
     /// Stores the sums themselves.
@@ -544,24 +569,38 @@ impl<'a, const T: u32, const R: u32, const V: usize, const C: usize> Results<'a,
     /// The pass has a list.
     #[inline(always)]
     unsafe fn note_all(&self, y: i32, sums: &[f32; V]) {
-        let mut found = 0;
-        let mut i = 0;
-        while i < V {
-            found |= if in_doubt(&self.pass.doubts, sums[i] * Self::SCALE) { 1 << i } else { 0 };
-            i += 1;
+        // Rounded anew, so that it is not kept for all rows without doubt.
+        let bias = f32::from_bits(opaque(self.bias.to_bits() as i32) as u32);
+        let mut apart = [0; V];
+        let mut w = 0;
+        while w < Self::WORDS {
+            let [(_, high), (_, low)] = Self::rounded_twice(sums, 4 * w, bias);
+            apart[w] = high ^ low;
+            w += 1;
         }
-        let mut i = opaque(0);
-        while found >> i != 0 {
-            let x = self.x + i;
-            let pixel = (x as u32 / C as u32) as i32;
-            let channel = x - C as i32 * pixel;
-            let (x0, x1) = (self.pass.region.x0, self.pass.region.x1);
-            if found >> i & 1 != 0 && pixel >= x0 && pixel < x1 && channel < self.filtered {
-                // Channels that are not filtered are not counted in the list.
-                // SAFETY: as the caller promised.
-                unsafe { note(self.pass, pixel, y, block_z() * self.filtered + channel) };
+        let mut w = opaque(0);
+        while w < Self::WORDS as i32 {
+            // Registers have no numbers at run time.
+            let mut bytes = apart[0];
+            let mut n = 1;
+            while n < Self::WORDS {
+                bytes = if w == n as i32 { apart[n] } else { bytes };
+                n += 1;
             }
-            i = opaque(i + 1);
+            while bytes != 0 {
+                let byte = bytes.trailing_zeros() as i32 / 8;
+                bytes &= !(0xff << (8 * byte));
+                let x = self.x + 4 * w + byte;
+                let pixel = (x as u32 / C as u32) as i32;
+                let channel = x - C as i32 * pixel;
+                let (x0, x1) = (self.pass.region.x0, self.pass.region.x1);
+                if pixel >= x0 && pixel < x1 && channel < self.filtered {
+                    // Channels that are not filtered are not counted in the list.
+                    // SAFETY: as the caller promised.
+                    unsafe { note(self.pass, pixel, y, block_z() * self.filtered + channel) };
+                }
+            }
+            w += 1;
         }
     }
 }

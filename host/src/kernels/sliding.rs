@@ -35,8 +35,8 @@ pub(super) static SLIDING: Kernel = Kernel {
         };
         // Bytes made of bytes, what is in doubt included; from an H200 alone.
         const STORED: Times = Times {
-            h200: &[(9.0, 1.1), (25.0, 1.95), (49.0, 3.45), (289.0, 27.0)],
-            h100: &[(9.0, 1.1), (25.0, 1.95), (49.0, 3.45), (289.0, 27.0)],
+            h200: &[(9.0, 0.88), (25.0, 1.65), (49.0, 2.9), (289.0, 27.0)],
+            h100: &[(9.0, 0.88), (25.0, 1.65), (49.0, 2.9), (289.0, 27.0)],
         };
         let times = if problem.source == Scalar::F32 { TIMES } else { STORED };
         times.on(machine, problem.taps())
@@ -100,14 +100,23 @@ const HEIGHTS: &[(i32, u32)] = &[(5, 16), (7, 50), (i32::MAX, 512)];
 /// | any | 64 | fused 17: 423 / 1307 with 64 rows, 450 / 1451 with 32, 432 / 1292 with 128, 494 / 1356 with one wave |
 const HEIGHTS_PARTED: &[(i32, u32)] = &[(7, 32), (i32::MAX, 64)];
 
-/// The same for bytes as they lie in memory, and for values of 16 bits, which have not been measured with other heights.
+/// The most rows of a strip of values as they lie in memory.
+const MOST_FLAT: u32 = 84;
+
+/// How long a strip takes for a row when it is alone on its multiprocessor's places, in units of what a full GPU takes for a row of all its strips.
 ///
-/// | taps | rows | measured on an H200, 8192x8192 u8, 1 channel / 3 channels, us |
-/// | --- | --- | --- |
-/// | 5 | 32 | direct 3x3: 77 / 188 with 32 rows, 82 / 187 with 48; fused 5: 89 / 217 with 32, 94 / 217 with 64 |
-/// | 7 | 48 | direct 7x7: 224 / 672 with 48 rows, 226 / 682 with 32, 226 / 684 with 100 |
-/// | any | 84 | fused 17: 254 / 731 with 84 rows, 262 / 762 with 48, 270 / 741 with 128 |
-const HEIGHTS_FLAT: &[(i32, u32)] = &[(5, 32), (7, 48), (i32::MAX, 84)];
+/// A launch takes as long as a full GPU needs for all rows, and then for a strip by itself: many strips end at different times, so what counts is their number, not how many
+/// waves that is. Measured on an H200, us, for heights of strips; the one that is chosen in bold:
+///
+/// | u8 | 4 | 6 | 8 | 12 | 24 | 32 | 40 | 48 |
+/// | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+/// | direct 3x3, 1920x1080x3 | **11.7** | 12.1 | 13.0 | 15.0 | 19.6 | | | |
+/// | direct 5x5, 1920x1080x3 | 20.0 | **18.6** | 20.0 | 23.0 | | | | |
+/// | fused 9, 1920x1080x3 | | **26.6** | 27.4 | 29.1 | | | | |
+/// | direct 3x3, 8192x8192x3 | | | | | **154** | 154 | 154 | 157 |
+/// | fused 5, 8192x8192x3 | | | | | 191 | **189** | 187 | |
+/// | fused 9, 8192x8192x3 | | | | | | 305 | | **295** |
+const ALONE_FLAT: f64 = 1.05;
 
 /// An entry that slides down strips of the image, chosen for a problem.
 #[derive(Debug)]
@@ -188,6 +197,15 @@ impl Strips {
         };
         (1..=most.div_ceil(step)).map(|groups| groups * step).min_by_key(|&rows| (cost(rows), rows)).unwrap_or(step)
     }
+
+    /// The same of values as they lie in memory.
+    fn rows_flat(&self, height: u32, across: u64, slots: u64) -> u32 {
+        let cost = |rows: u32| {
+            let strips = (across * u64::from(height.div_ceil(rows))) as f64;
+            f64::from(rows + self.entry.taps as u32) * (strips / slots.max(1) as f64 + ALONE_FLAT)
+        };
+        (1..=MOST_FLAT).min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or(1)
+    }
 }
 
 #[cfg(feature = "gpu")]
@@ -240,8 +258,10 @@ impl Work for Strips {
             let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)?;
             let images = job.planes / parted.channels;
             let columns = u64::from(across) * u64::from(images);
-            let heights = if flat.is_some() { HEIGHTS_FLAT } else { HEIGHTS_PARTED };
-            let rows = self.rows(heights, height, columns, slots);
+            let rows = match flat {
+                Some(_) => self.rows_flat(height, columns, slots),
+                None => self.rows(HEIGHTS_PARTED, height, columns, slots),
+            };
             let strips = height.div_ceil(rows);
             // Kernels for values as they lie in memory count all strips along x.
             let blocks = if flat.is_some() { (across * strips, 1, 1) } else { (across, strips, 1) };

@@ -72,7 +72,7 @@ impl Problem {
     /// The kernel with the shortest predicted time among those that take the problem, ready to launch. Slower ones are not prepared.
     #[cfg(feature = "gpu")]
     pub(crate) fn choose_kernel(&self) -> Result<Prepared> {
-        let mut kernels: Vec<_> = KERNELS.iter().map(|kernel| (self.rank(kernel), kernel)).collect();
+        let mut kernels: Vec<_> = KERNELS.iter().map(|kernel| (self.order(kernel), kernel)).collect();
         kernels.sort_by_key(|&(rank, _)| rank);
         let allowed = kernels.into_iter().filter(|(_, kernel)| self.rule(kernel.variant).is_ok());
         let prepared = allowed.map(|(_, kernel)| (kernel.prepare)(self).map_err(|why| (kernel.variant, why)));
@@ -122,7 +122,7 @@ impl Problem {
                 .collect(),
             Place::Gpu(_) => KERNELS
                 .iter()
-                .map(|kernel| candidate(kernel.variant, self.rank(kernel), &|| self.predict(kernel)))
+                .map(|kernel| candidate(kernel.variant, self.order(kernel), &|| self.predict(kernel)))
                 .collect(),
         };
         // The sort keeps the table's order where times are equal.
@@ -188,7 +188,19 @@ impl Problem {
         same.candidates().first().map_or(Family::Direct, |candidate| candidate.variant.family())
     }
 
-    /// A kernel's own time, by which it is chosen: rounding takes all of them about as long.
+    /// By what a kernel is chosen: its own time, and what a launch takes that settles results in doubt, if it takes one; those for bytes alone have that in theirs.
+    /// The rest of rounding takes all of them about as long.
+    fn order(&self, kernel: &Kernel) -> Duration {
+        let settles = self.makes_bytes() && !kernel.variant.takes_bytes_alone();
+        self.rank(kernel) + if settles { microseconds(self.settling()) } else { Duration::ZERO }
+    }
+
+    /// Microseconds of a launch that settles few results.
+    fn settling(&self) -> f64 {
+        SETTLE + SETTLE_LINE * self.pair_taps().min(100.0)
+    }
+
+    /// A kernel's own time.
     fn rank(&self, kernel: &Kernel) -> Duration {
         // Kernels without entries of their own for stored pixels read and write them one by one; measured on an H200.
         let slower = match kernel.variant {
@@ -245,7 +257,7 @@ impl Problem {
         if kernel.variant == Variant::Separable && self.sum.is_some() {
             return self.rank(kernel) + microseconds(SETTLE);
         }
-        let settle = SETTLE + SETTLE_LINE * self.pair_taps().min(100.0);
+        let settle = self.settling();
         if kernel.variant.family() == Family::Separable && rounding.in_f64_on_gpu(self.cols, self.rows) {
             return microseconds(2.0 * LAUNCH + settle + self.millions() * self.wide());
         }
