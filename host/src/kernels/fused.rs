@@ -6,7 +6,7 @@ use gpu_kernels::kernels::{flat, summed};
 
 use super::prepared::{Kernel, Taken};
 use super::sliding::{Strips, entries};
-use crate::plan::machine::Times;
+use crate::plan::machine::{Curve, Times};
 use crate::{Scalar, Variant};
 
 pub(super) static FUSED: Kernel = Kernel {
@@ -31,28 +31,17 @@ pub(super) static FUSED: Kernel = Kernel {
             h100: &[(6.0, 3.06), (10.0, 3.08), (14.0, 3.21), (34.0, 3.36), (66.0, 4.3), (130.0, 9.1)],
         };
         // Bytes made of bytes, what is in doubt included; from an H200 alone.
-        const STORED: Times = Times {
-            h200: &[
-                (6.0, 0.82),
-                (10.0, 1.05),
-                (14.0, 1.3),
-                (18.0, 1.7),
-                (34.0, 4.5),
-                (66.0, 16.4),
-                (98.0, 34.0),
-                (130.0, 58.0),
-            ],
-            h100: &[
-                (6.0, 0.82),
-                (10.0, 1.05),
-                (14.0, 1.3),
-                (18.0, 1.7),
-                (34.0, 4.5),
-                (66.0, 16.4),
-                (98.0, 34.0),
-                (130.0, 58.0),
-            ],
-        };
+        const BYTES: Curve = &[
+            (6.0, 0.82),
+            (10.0, 1.05),
+            (14.0, 1.3),
+            (18.0, 1.7),
+            (34.0, 4.5),
+            (66.0, 16.4),
+            (98.0, 34.0),
+            (130.0, 58.0),
+        ];
+        const STORED: Times = Times { h200: BYTES, h100: BYTES };
         // Of one term and the pixel, and of two terms; from an H200 alone.
         const POINT: Times = Times {
             h200: &[(18.0, 2.5), (34.0, 3.8), (50.0, 5.3), (66.0, 5.9)],
