@@ -518,7 +518,7 @@ mod tests {
         });
         for sum in sums.chain([1e4, 1e6, -1e6]) {
             let number = sum * (-24f32).exp2();
-            let (halves, bytes) = rounded([number, 0.0, number, 1.0 * (-24f32).exp2()]);
+            let (halves, bytes) = rounded([number, 0.0, number, (-24f32).exp2()]);
             let expected = sum.round_ties_even().max(0.0);
             if expected <= 1024.0 {
                 assert_eq!(halves[0], expected as u32, "{sum}");

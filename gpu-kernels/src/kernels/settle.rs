@@ -3,7 +3,7 @@
 //! The byte is the integer nearest to the sum in f64, half to even, saturated; each product and each sum rounded to f64, row
 //! by row, left to right (`host/src/round` defines it, and computes the same on the CPU).
 //!
-//! Thread mapping: a block for each segment of the list. If the window is small and the segment has more results than the window has taps, about, a thread computes one; else a warp does:
+//! Thread mapping: a block for each segment of the list. If the window is small and the segment has more results than five eighths of the window's taps, a thread computes one; else a warp does:
 //! each lane sums every 32nd column if the window is a product of a row and a column, else every 32nd tap; then their sums are added.
 //! That order is another one, so where it could change the byte (at ties), the sum is computed again in the order that defines it: by lane 0; in
 //! `settle_ties` a warp collects 32 such results, and each lane takes one. Of few that are left at the end, it takes one after the other: its lanes
@@ -191,7 +191,7 @@ unsafe fn segments<const TIES: bool>(pass: &Pass, window: &Window, exact: Exact,
             barrier();
             let count = shared.load_word(0);
             // Whether each thread takes a result, or each warp; so many take turns.
-            // A thread waits for memory as often as its window has rows and more; a warp once for each result, which are a quarter of them.
+            // A thread waits for memory at least once for each row of its window; a warp once for each result, of which it has a quarter.
             let taps = window.cols * window.rows;
             let alone = taps <= ALONE && count > (taps * 5 / 8) as u32;
             let turns = if alone { 32 * block_height() } else { block_height() };

@@ -52,7 +52,7 @@ pub(super) static MATRIX: Kernel = Kernel {
         };
         let products = layout.steps(problem.rows) * digits.count as usize;
         let parted = if layout.parted { PARTED } else { 0.0 };
-        TIMES.on(machine, products as f64) + parted + whole::SETTLE.on(machine, digits.share * problem.taps())
+        TIMES.on(machine, products as f64) + parted + machine.slower() * whole::SETTLE * digits.share * problem.taps()
     },
 };
 

@@ -30,7 +30,7 @@ pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
             h100: &[(19.0, 1.5), (26.0, 1.5), (33.0, 1.6), (40.0, 2.4), (66.0, 3.6), (96.0, 7.5)],
         };
         let (Some(share), Ok(passes)) = (problem.numbers.pair, Passes::find(problem)) else { return whole::DECLINED };
-        TIMES.on(machine, passes.products()) + whole::SETTLE.on(machine, share * problem.taps())
+        TIMES.on(machine, passes.products()) + machine.slower() * whole::SETTLE * share * problem.taps()
     },
 };
 

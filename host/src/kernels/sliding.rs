@@ -106,13 +106,13 @@ const MOST_FLAT: u32 = 84;
 /// How long a strip takes for a row when it is alone on its multiprocessor's places, in units of what a full GPU takes for a row of all its strips.
 ///
 /// A launch takes as long as a full GPU needs for all rows, and then for a strip by itself: many strips end at different times, so what counts is their number, not how many
-/// waves that is. Measured on an H200, us, for heights of strips; the one that is chosen in bold:
+/// waves that is. Measured on an H200, us, for heights of strips; in bold the one that is nearest to the chosen one:
 ///
 /// | u8 | 4 | 6 | 8 | 12 | 24 | 32 | 40 | 48 |
 /// | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 /// | direct 3x3, 1920x1080x3 | **11.7** | 12.1 | 13.0 | 15.0 | 19.6 | | | |
 /// | direct 5x5, 1920x1080x3 | 20.0 | **18.6** | 20.0 | 23.0 | | | | |
-/// | fused 9, 1920x1080x3 | | **26.6** | 27.4 | 29.1 | | | | |
+/// | fused 9, 1920x1080x3 | | 26.6 | **27.4** | 29.1 | | | | |
 /// | direct 3x3, 8192x8192x3 | | | | | **154** | 154 | 154 | 157 |
 /// | fused 5, 8192x8192x3 | | | | | 191 | **189** | 187 | |
 /// | fused 9, 8192x8192x3 | | | | | | 305 | | **295** |
@@ -334,5 +334,26 @@ mod tests {
         // A small image is one wave of short strips.
         let rows = nine.rows(HEIGHTS, 1024, 16, slots);
         assert!(16 * u64::from(1024_u32.div_ceil(rows)) <= slots && rows <= 16, "{rows}");
+    }
+
+    /// The heights that the table of [`ALONE_FLAT`] has in bold, with as many warps a multiprocessor as the entries' registers leave room for.
+    #[test]
+    fn strips_of_values_as_they_lie() {
+        let [small, large] = [(1080, 1920 * 3), (8192, 8192 * 3)];
+        let measured = [
+            (3, 28, small, 4..=4),
+            (5, 21, small, 6..=6),
+            (9, 17, small, 8..=10),
+            (3, 28, large, 24..=26),
+            (5, 25, large, 32..=35),
+            (9, 17, large, 44..=56),
+        ];
+        for (taps, warps, (height, width), expected) in measured {
+            let entry = ENTRIES.iter().find(|entry| entry.taps == taps).unwrap();
+            let strips = Strips { taken: Taken::Window, entry, parted: None };
+            let across = u64::from(u32::div_ceil(width, 32 * VALUES as u32));
+            let rows = strips.rows_flat(height, across, warps * 132);
+            assert!(expected.contains(&rows), "{taps} taps, {height} rows: {rows}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::machine::{Curve, Times, interpolated};
+use super::machine::{Curve, interpolated};
 use super::problem::{Place, Problem};
 use super::processor;
 use crate::kernels::prepared::Kernel;
@@ -55,8 +55,8 @@ const SETTLE: f64 = 1.5;
 const SETTLE_LINE: f64 = 0.35;
 const SETTLE_TAP: f64 = 3.0;
 
-/// Microseconds for taps of a million results of two passes in f64 on a GPU, which take so many taps at a time. Measured on an H200.
-const WIDE: Times = Times { h200: &[(0.0, 0.0), (1.0, 0.155)], h100: &[(0.0, 0.0), (1.0, 0.155)] };
+/// Microseconds for a tap of a million results of two passes in f64 on a GPU, which take so many taps at a time. Measured on an H200.
+const WIDE_TAP: f64 = 0.155;
 const WIDE_TAPS: usize = 64;
 
 /// The CPU's families, each by one of its variants, all of which run the same code there, to choose one by: microseconds for a million
@@ -234,7 +234,7 @@ impl Problem {
     /// Microseconds for a million results of passes in f64.
     fn wide(&self) -> f64 {
         let taps = self.cols.next_multiple_of(WIDE_TAPS) + self.rows.next_multiple_of(WIDE_TAPS);
-        WIDE.on(self.place.machine(), taps as f64) * self.sum.map_or(1.0, |(terms, _)| terms as f64)
+        self.place.machine().slower() * WIDE_TAP * taps as f64 * self.sum.map_or(1.0, |(terms, _)| terms as f64)
     }
 
     /// A kernel's time, and that of rounding.

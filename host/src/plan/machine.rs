@@ -37,6 +37,14 @@ impl Machine {
         };
         Self { model, shared_memory }
     }
+
+    /// How many times as long as on an H200 work takes that has been measured there alone: 1 where there are measurements.
+    pub(crate) fn slower(&self) -> f64 {
+        match self.model {
+            Model::H200 | Model::H100 => 1.0,
+            Model::Other { slower } => slower,
+        }
+    }
 }
 
 /// Measured points: the work for a result, and the microseconds for a million results. Between two points the time is
@@ -52,11 +60,8 @@ pub(crate) struct Times {
 impl Times {
     /// The time for some work on a machine.
     pub(crate) fn on(&self, machine: &Machine, work: f64) -> f64 {
-        match machine.model {
-            Model::H200 => interpolated(self.h200, work),
-            Model::H100 => interpolated(self.h100, work),
-            Model::Other { slower } => slower * interpolated(self.h200, work),
-        }
+        let times = if machine.model == Model::H100 { self.h100 } else { self.h200 };
+        machine.slower() * interpolated(times, work)
     }
 }
 
