@@ -83,22 +83,44 @@ const WARPS: u32 = 4;
 /// The fixed cost of a strip, in rows: filling the ring and starting the warp.
 const START: u32 = 4;
 
-/// The greatest height of a strip, for up to so many taps: measured on an H200, and taken for all GPUs.
+/// How strips get their heights.
+struct Heights {
+    /// The greatest height, for up to so many taps: measured on an H200, and taken for all GPUs.
+    most: &'static [(i32, u32)],
+    /// What a row of all strips takes where a multiprocessor has a single block, as a part of what it takes with as many as fit: in between,
+    /// time grows with the blocks of the multiprocessor that has most.
+    alone: f64,
+}
+
+/// For f32.
 ///
 /// | taps | rows | measured on an H200, 8192x8192, us |
 /// | --- | --- | --- |
-/// | 5 | 16 | direct 5x5: 167 with 16 rows, 171 with 32, 182 with 64: the memory prefers strips that end soon |
+/// | 5 | 32 | direct 5x5: 156 with 16 rows, 155 with 32, 157 with 48, 162 with 96; 2048x2048 13.9 with 16, 13.2 with 32, 15.4 with 64 |
 /// | 7 | 50 | direct 7x7, 6500x5200x3: 273 with 50 rows, 276 with 100, 283 with 200, 297 with 386, one wave |
 /// | any | 512 | direct 9x9: 269 with 249 rows, one wave of strips; 281 with 125, two waves; 304 with 64 |
-const HEIGHTS: &[(i32, u32)] = &[(5, 16), (7, 50), (i32::MAX, 512)];
+///
+/// A row takes 0.23 us with a block of 17 taps on each multiprocessor, 0.32 with two and 0.4 with three, which is all that fit. Pictures of f32, in us:
+///
+/// | rows | 4 | 6 | 8 | 10 | 16 | 20 | 24 | 32 | 48 | 64 | chosen |
+/// | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+/// | direct 5x5, 1024x1024 | 6.7 | 6.3 | 6.4 | 5.8 | 6.6 | 6.8 | 7.4 | 9.0 | 11.2 | 14.2 | 8 |
+/// | fused 9, 1024x1024 | 8.8 | 8.0 | 7.9 | 7.2 | 8.1 | 7.8 | 8.4 | 10.1 | 11.8 | 14.5 | 8 |
+/// | fused 17, 1024x1024 | 20.6 | 15.0 | 13.9 | 14.0 | 13.9 | 14.5 | 15.4 | 17.4 | 21.0 | 24.9 | 16 |
+/// | direct 9x9, 2048x2048 | 47.5 | 38.1 | 34.8 | 32.9 | 31.7 | 29.1 | 24.9 | 23.7 | 30.7 | 26.3 | 22 |
+/// | fused 17, 2048x2048 | 53.1 | 40.2 | 35.6 | 33.2 | 29.0 | 26.4 | 21.7 | 21.6 | 26.1 | 25.1 | 21 |
+/// | fused 17, 4096x4096 | 183 | 136 | 114 | 98 | 80 | 73 | 67 | 62 | 56 | 65 | 84 |
+const F32: Heights = Heights { most: &[(5, 32), (7, 50), (i32::MAX, 512)], alone: 0.4 };
 
-/// The same for values of 8 and 16 bits. Strips at the image's edges take longer than others, so a launch should have several waves.
+/// For values of 8 and 16 bits. Strips at the image's edges take longer than others, so a launch should have several waves.
 ///
 /// | taps | rows | measured on an H200, 8192x8192 u8, 1 channel / 3 channels, us |
 /// | --- | --- | --- |
 /// | 7 | 32 | direct 3x3: 158 / 492 with 32 rows, 158 / 515 with 16, 171 / 500 with 64, 231 / 565 with 128 |
 /// | any | 64 | fused 17: 423 / 1307 with 64 rows, 450 / 1451 with 32, 432 / 1292 with 128, 494 / 1356 with one wave |
-const HEIGHTS_PARTED: &[(i32, u32)] = &[(7, 32), (i32::MAX, 64)];
+///
+/// A wave that is not full counts as one: with 0.3, 9x9 of 2048x2048 u16 takes 51.7 us and not 49.1, 17 taps of 1920x1080x3 u8 into f32 67.8 and not 65.5.
+const PARTED: Heights = Heights { most: &[(7, 32), (i32::MAX, 64)], alone: 1.0 };
 
 /// The most rows of a strip of values as they lie in memory.
 const MOST_FLAT: u32 = 84;
@@ -182,20 +204,28 @@ impl Strips {
         Ok(Self { taken, entry, parted: None })
     }
 
-    /// The rows of a strip for a region of `height` rows that is `across` strips wide (all planes together), on a device
-    /// that runs `slots` warps of the kernel at a time.
+    /// The rows of a strip for a region of `height` rows that is `across` blocks wide (all planes together), on a device
+    /// that runs `slots` blocks of the kernel at a time, on so many multiprocessors.
     ///
     /// Where strips meet, `taps - 1` rows are computed twice, so strips should be high. But a launch ends with its last
-    /// strip, so the strips should also fill a whole number of waves.
+    /// strip, so the strips should also fill whole waves, or all multiprocessors alike.
     #[cfg(any(feature = "gpu", test))]
-    fn rows(&self, heights: &[(i32, u32)], height: u32, across: u64, slots: u64) -> u32 {
+    fn rows(&self, heights: &Heights, height: u32, across: u64, (slots, multiprocessors): (u64, u32)) -> u32 {
         let (step, taps) = (self.entry.rows as u32, self.entry.taps);
-        let most = heights.iter().find(|&&(most, _)| taps <= most).map_or(512, |&(_, rows)| rows);
+        let most = heights.most.iter().find(|&&(most, _)| taps <= most).map_or(512, |&(_, rows)| rows);
+        let multiprocessors = u64::from(multiprocessors.max(1));
+        // Of a multiprocessor.
+        let places = (slots / multiprocessors).max(1);
         let cost = |rows: u32| {
-            let strips = across * u64::from(height.div_ceil(rows));
-            strips.div_ceil(slots.max(1)) * u64::from(rows + taps as u32 - 1 + START)
+            let blocks = (across * u64::from(height.div_ceil(rows))).div_ceil(multiprocessors);
+            let last = match blocks % places {
+                0 => 0.0,
+                left => heights.alone + (1.0 - heights.alone) * left as f64 / places as f64,
+            };
+            f64::from(rows + taps as u32 - 1 + START) * ((blocks / places) as f64 + last)
         };
-        (1..=most.div_ceil(step)).map(|groups| groups * step).min_by_key(|&rows| (cost(rows), rows)).unwrap_or(step)
+        let all = (1..=most.div_ceil(step)).map(|groups| groups * step);
+        all.min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or(step)
     }
 
     /// The same of values as they lie in memory.
@@ -256,11 +286,12 @@ impl Work for Strips {
                 }
             };
             let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)?;
+            let multiprocessors = stream.gpu().info().multiprocessors;
             let images = job.planes / parted.channels;
             let columns = u64::from(across) * u64::from(images);
             let rows = match flat {
                 Some(_) => self.rows_flat(height, columns, slots),
-                None => self.rows(HEIGHTS_PARTED, height, columns, slots),
+                None => self.rows(&PARTED, height, columns, (slots, multiprocessors)),
             };
             let strips = height.div_ceil(rows);
             // Kernels for values as they lie in memory count all strips along x.
@@ -276,10 +307,12 @@ impl Work for Strips {
         }
         let taps = self.taps(job)?;
         let (strip, across) = wide(pixels);
-        let warps = WARPS.min(across);
+        // As few warps without work as can be.
+        let warps = across.div_ceil(across.div_ceil(WARPS));
         let shared = 4 * warps * ring_floats(k, pixels, stages) as u32;
-        let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)? * u64::from(warps);
-        let rows = self.rows(HEIGHTS, height, u64::from(across) * u64::from(job.planes), slots);
+        let slots = stream.gpu().resident_blocks(entry.name(), 32 * warps, shared)?;
+        let columns = u64::from(across.div_ceil(warps)) * u64::from(job.planes);
+        let rows = self.rows(&F32, height, columns, (slots, stream.gpu().info().multiprocessors));
         let grid = Grid::covering(region, left, (warps * strip, rows), (32, warps)).sharing(shared);
         let grid = stream.gpu().fitting(grid, job.planes);
         let arguments = (super::keep::left_out(job.pass), job.window.anchor_y, rows as i32);
@@ -323,17 +356,24 @@ fn flat_takes(flat: &Flat, job: &super::prepared::Job<'_>) -> bool {
 mod tests {
     use super::*;
 
+    /// The heights that the table of [`F32`] says, with as many blocks of four warps a multiprocessor as the entries' registers leave room for.
     #[test]
     fn strips_fill_waves() {
-        let entry = ENTRIES.iter().find(|entry| entry.taps == 9).unwrap();
-        let nine = Strips { taken: Taken::Window, entry, parted: None };
-        let (across, slots) = (64, 16 * 132);
-        let rows = nine.rows(HEIGHTS, 8192, across, slots);
-        let waves = (across * u64::from(8192_u32.div_ceil(rows))) as f64 / slots as f64;
-        assert!(rows >= 100 && waves <= waves.ceil() && waves > waves.ceil() - 0.1, "{rows} rows, {waves} waves");
-        // A small image is one wave of short strips.
-        let rows = nine.rows(HEIGHTS, 1024, 16, slots);
-        assert!(16 * u64::from(1024_u32.div_ceil(rows)) <= slots && rows <= 16, "{rows}");
+        let measured = [
+            (5, 4, 1024, 8),
+            (9, 4, 1024, 8),
+            (17, 3, 1024, 16),
+            (9, 3, 2048, 22),
+            (17, 3, 2048, 21),
+            (17, 3, 4096, 84),
+        ];
+        for (taps, blocks, size, expected) in measured {
+            let entry = ENTRIES.iter().find(|entry| entry.taps == taps).unwrap();
+            let strips = Strips { taken: Taken::Window, entry, parted: None };
+            let across = u64::from(size / (4 * 32 * entry.pixels as u32));
+            let rows = strips.rows(&F32, size, across, (blocks * 132, 132));
+            assert_eq!(rows, expected, "{taps} taps, {size} rows");
+        }
     }
 
     /// The heights that the table of [`ALONE_FLAT`] has in bold, with as many warps a multiprocessor as the entries' registers leave room for.
