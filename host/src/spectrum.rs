@@ -13,8 +13,7 @@ pub(crate) const WEIGHTS: (f64, f64) = (1e-20, 1e30);
 
 /// The error bound of a result, in units in the last place of `sum |tap| * max |pixel|`.
 ///
-/// It is measured. Tests check it on all devices, and a search for bad pixels on a GPU (`tests/conformance/worst.rs`) has found 4.3. What
-/// decides bytes rests on twice the bound.
+/// It is measured. Tests check it on all devices, and a search for bad pixels (`tests/conformance/worst.rs`) has found 4.3 on a GPU and 4.1 on the CPU.
 pub(crate) const UNITS: f64 = 8.0;
 
 /// The error bound of a result by spectra in f64 on the CPU, for pixels of at most 1 and taps with `sum |tap|` equal to 1.
@@ -116,11 +115,40 @@ const LARGEST: usize = 9 << 20;
 pub(crate) const WIDE: i32 = 1 << 20;
 
 /// The types in which spectra are computed on the CPU.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
     Single,
-    /// For 8-bit results.
+    /// For 8-bit results, where those in doubt after sums in f32 would take longer.
     Double,
+}
+
+impl Precision {
+    /// For bytes that bytes are made of, in an image of this width; `share` of the f32 sums are in doubt, if these can decide.
+    pub(crate) fn of_bytes((cols, rows): (i32, i32), image: i32, share: Option<f64>) -> Self {
+        // Nanoseconds for a result, and the parts of the window.
+        let each = |precision| {
+            let tile = Tile::new(precision, (cols, rows), image);
+            let parts = work(cols, tile.width) * work(rows, tile.height);
+            let elements = f64::from(tile.width) * f64::from(tile.height);
+            let is_whole = cut(cols, tile.width).count() * cut(rows, tile.height).count() == 1;
+            (0.5 * tile.time(precision) / elements * parts, is_whole)
+        };
+        let (single, is_whole) = each(Self::Single);
+        match share.filter(|_| is_whole) {
+            Some(share) if single + share * doubt(cols as usize, rows as usize) <= each(Self::Double).0 => Self::Single,
+            _ => Self::Double,
+        }
+    }
+}
+
+/// Taps of a row that are taken together where a result in doubt is summed up in f64.
+pub(crate) const LANES: usize = 64;
+
+/// Nanoseconds for such a result.
+pub(crate) fn doubt(cols: usize, rows: usize) -> f64 {
+    const TAP: f64 = 0.09;
+    const RESULT: f64 = 100.0;
+    RESULT + TAP * (cols.next_multiple_of(LANES) * rows) as f64
 }
 
 /// The Fourier family's tiles on the CPU.

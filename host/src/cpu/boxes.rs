@@ -2,7 +2,7 @@
 //!
 //! A job is a band of rows. For each column, it keeps the sum of the pixels under the window. For each next row, it adds the
 //! row that enters and subtracts the one that leaves. A window's sum is the sum of all columns up to its end, minus
-//! the sum of those before it. Integers accumulate no rounding errors, as floats would.
+//! the sum of those before it; of a few columns, their sum, in 16 bits, which is faster. Integers accumulate no rounding errors, as floats would.
 
 use std::ops::Range;
 
@@ -22,9 +22,18 @@ const TAPS: usize = 13;
 /// The most taps: a sum of bytes stays below 2^32.
 const MOST_TAPS: usize = 1 << 24;
 
+/// The most taps, and columns of them, that are added up in 16 bits: a sum of bytes stays below 2^16.
+const FEW_TAPS: usize = 257;
+const FEW_COLUMNS: usize = 16;
+
 /// Whether adding integers is faster, and their sums have room.
 pub(crate) fn counts(cols: usize, rows: usize, pixels: usize) -> bool {
-    cols.max(rows) >= TAPS && cols * rows <= MOST_TAPS && pixels >= PIXELS
+    (is_few(cols, rows) || cols.max(rows) >= TAPS) && cols * rows <= MOST_TAPS && pixels >= PIXELS
+}
+
+/// Whether a window's sums have room in 16 bits, and are worth it.
+pub(crate) fn is_few(cols: usize, rows: usize) -> bool {
+    (2..=FEW_COLUMNS).contains(&cols) && rows > 1 && cols * rows <= FEW_TAPS
 }
 
 /// The value of every tap, if all are equal, they are so many that adding integers is faster, and the border's value is an integer too.
@@ -37,9 +46,73 @@ pub(super) fn tap(filter: &Filter, window: &Window, shape: Shape) -> Option<f64>
     filter.equal_tap().filter(|tap| (1e-30..1e20).contains(&tap.abs()))
 }
 
+/// A type that columns are summed up in.
+trait Count: Copy + Default + Send {
+    fn of(sum: u32) -> Self;
+    fn add(self, value: u8) -> Self;
+    fn subtract(self, value: u8) -> Self;
+
+    /// For each result, the sum under the window, times the tap.
+    fn sum(window: Sum<'_, Self>);
+
+    /// One of the sums under the window, of `cols` columns.
+    fn of_window(columns: &Columns<Self>, at: usize, cols: usize, channels: usize) -> u32;
+}
+
+macro_rules! count {
+    ($type:ident, $sum:path, |$columns:ident, $at:ident, $cols:ident, $channels:ident| $of_window:expr) => {
+        impl Count for $type {
+            #[inline(always)]
+            fn of(sum: u32) -> Self {
+                sum as Self
+            }
+
+            #[inline(always)]
+            fn add(self, value: u8) -> Self {
+                self.wrapping_add(value.into())
+            }
+
+            #[inline(always)]
+            fn subtract(self, value: u8) -> Self {
+                self.wrapping_sub(value.into())
+            }
+
+            #[inline(always)]
+            fn sum(window: Sum<'_, Self>) {
+                $sum(window)
+            }
+
+            fn of_window($columns: &Columns<Self>, $at: usize, $cols: usize, $channels: usize) -> u32 {
+                $of_window
+            }
+        }
+    };
+}
+
+count!(u16, few, |columns, at, cols, channels| {
+    (0..cols).map(|col| u32::from(columns.sums[at + col * channels])).sum()
+});
+count!(u32, many, |columns, at, cols, channels| columns.before[at + cols * channels].wrapping_sub(columns.before[at]));
+
 /// Filters the first `filtered` channels by equal taps, and copies the others. `rounder` takes sums in the order
 /// [`round::Order::Counted`].
 pub(super) fn run(
+    isa: Isa,
+    window: &Window,
+    tap: f64,
+    src: &ImageView<'_, u8>,
+    results: (&mut ImageViewMut<'_, u8>, usize),
+    rounder: &Rounder<'_, f32>,
+    stage: &Stage<'_>,
+) -> Result<()> {
+    if is_few(window.cols, window.rows) {
+        run_in::<u16>(isa, window, tap, src, results, rounder, stage)
+    } else {
+        run_in::<u32>(isa, window, tap, src, results, rounder, stage)
+    }
+}
+
+fn run_in<C: Count>(
     isa: Isa,
     window: &Window,
     tap: f64,
@@ -48,12 +121,12 @@ pub(super) fn run(
     rounder: &Rounder<'_, f32>,
     stage: &Stage<'_>,
 ) -> Result<()> {
-    let Shape { width, height, channels } = src.shape();
+    let (Shape { width, height, channels }, cols) = (src.shape(), window.cols);
     // A band first adds all the rows under its window.
     let band = band(height, window.rows, 1, rayon::current_num_threads());
     // The row under tap row 0, for an anchor at 0; `None` outside the image.
     let row = |y: usize| window.row(y, 0, height).map(|y| src.row(y));
-    share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
+    share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch<C>, (index, rows)| {
         let first = index * band;
         scratch.start(window, src.shape())?;
         for entering in first..first + window.rows - 1 {
@@ -63,10 +136,10 @@ pub(super) fn run(
             let leaving = (y > first).then(|| row(y - 1));
             isa.run(Descend { scratch, entering: row(y + window.rows - 1), leaving });
             scratch.add_sides(window, channels);
-            isa.run(Sum { scratch, cols: window.cols, channels, tap: tap as f32 });
-            let Scratch { before, sums, rounder: memory, .. } = &mut *scratch;
+            let Scratch { columns, sums, rounder: memory, .. } = &mut *scratch;
+            isa.run(Sum { columns, sums, cols, channels, tap: tap as f32 });
             // The count is exact, so its product in f64 is within what the order of f64 sums could change.
-            let product = |at: usize| f64::from(before[at + window.cols * channels].wrapping_sub(before[at])) * tap;
+            let product = |at: usize| f64::from(C::of_window(columns, at, cols, channels)) * tap;
             rounder.store_part(isa, sums, (0, y), out, memory, |at| Some(product(at)));
             window.restore(src, filtered, &(0..width), y, out);
         }
@@ -74,102 +147,147 @@ pub(super) fn run(
     })
 }
 
+/// The sums of columns.
+#[derive(Default)]
+struct Columns<C> {
+    /// For each element of a row with the border's pixels on both sides, the sum of its column under the window.
+    sums: Vec<C>,
+    /// For each element, and one pixel more, the sum of all elements before it in its channel; if there are many columns.
+    before: Vec<u32>,
+}
+
 /// A thread's memory.
 #[derive(Default)]
-struct Scratch {
+struct Scratch<C> {
     /// A row outside the image.
     outside: Vec<u8>,
-    /// For each element of a row with the border's pixels on both sides, the sum of its column under the window.
-    columns: Vec<u32>,
+    columns: Columns<C>,
     /// The elements that lie in the image.
     inside: Range<usize>,
     /// The other pixels of the padded row, and the image column that each copies, if it does not have the border's value.
     sides: Vec<(usize, Option<usize>)>,
-    /// For each element, and one pixel more, the sum of all elements before it in its channel.
-    before: Vec<u32>,
     /// For each result, the sum under the window, times the tap.
     sums: Vec<f32>,
     rounder: round::Scratch,
 }
 
-impl Scratch {
+impl<C: Count> Scratch<C> {
     /// Starts with sums of zero.
     fn start(&mut self, window: &Window, Shape { width, channels, .. }: Shape) -> Result<()> {
         let (len, padded) = (width * channels, width + window.cols - 1);
-        if self.columns.is_empty() {
+        if self.columns.sums.is_empty() {
             self.outside = crate::memory::zeroed(len)?;
             self.outside.fill(window.border_value as u8);
-            self.before = crate::memory::zeroed((padded + 1) * channels)?;
+            let before = if is_few(window.cols, window.rows) { 0 } else { (padded + 1) * channels };
+            self.columns.before = crate::memory::zeroed(before)?;
             self.sums = crate::memory::zeroed(len)?;
             self.sides = crate::memory::reserve(window.cols - 1)?;
             self.inside = window.anchor_x * channels..window.anchor_x * channels + len;
             let sides = (0..window.anchor_x).chain(window.anchor_x + width..padded);
             self.sides.extend(sides.map(|at| (at, window.column(at, 0, width))));
             // Resized last: its length tells that all are allocated.
-            self.columns = crate::memory::zeroed(padded * channels)?;
+            self.columns.sums = crate::memory::zeroed(padded * channels)?;
         }
-        self.columns.fill(0);
+        self.columns.sums.fill(C::default());
         Ok(())
     }
 
     /// Sets the sums of the columns outside the image.
     fn add_sides(&mut self, window: &Window, channels: usize) {
-        let outside = window.rows as u32 * window.border_value as u32;
+        let outside = C::of(window.rows as u32 * window.border_value as u32);
+        let sums = &mut self.columns.sums;
         for &(at, column) in &self.sides {
             for channel in 0..channels {
-                let sum = column.map_or(outside, |x| self.columns[(window.anchor_x + x) * channels + channel]);
-                self.columns[at * channels + channel] = sum;
+                let sum = column.map_or(outside, |x| sums[(window.anchor_x + x) * channels + channel]);
+                sums[at * channels + channel] = sum;
             }
         }
     }
 }
 
 /// Adds a row to the columns' sums and subtracts the one that leaves. A row outside the image is `None`.
-struct Descend<'a> {
-    scratch: &'a mut Scratch,
+struct Descend<'a, C> {
+    scratch: &'a mut Scratch<C>,
     entering: Option<&'a [u8]>,
     leaving: Option<Option<&'a [u8]>>,
 }
 
-impl Work for Descend<'_> {
+impl<C: Count> Work for Descend<'_, C> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         let Scratch { outside, columns, inside, .. } = self.scratch;
-        let columns = columns[inside.clone()].iter_mut().zip(self.entering.unwrap_or(outside));
+        let columns = columns.sums[inside.clone()].iter_mut().zip(self.entering.unwrap_or(outside));
         match self.leaving {
-            None => columns.for_each(|(sum, &value)| *sum += u32::from(value)),
+            None => columns.for_each(|(sum, &value)| *sum = sum.add(value)),
             Some(leaving) => columns.zip(leaving.unwrap_or(outside)).for_each(|((sum, &entering), &leaving)| {
-                *sum = *sum + u32::from(entering) - u32::from(leaving);
+                *sum = sum.add(entering).subtract(leaving);
             }),
         }
     }
 }
 
 /// Sums of `cols` columns times the tap.
-struct Sum<'a> {
-    scratch: &'a mut Scratch,
+struct Sum<'a, C> {
+    columns: &'a mut Columns<C>,
+    sums: &'a mut [f32],
     cols: usize,
     channels: usize,
     tap: f32,
 }
 
-impl Work for Sum<'_> {
+impl<C: Count> Work for Sum<'_, C> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        let Scratch { columns, before, sums, .. } = self.scratch;
-        match self.channels {
-            1 => add_up::<1>(columns, before),
-            2 => add_up::<2>(columns, before),
-            3 => add_up::<3>(columns, before),
-            _ => add_up::<4>(columns, before),
+        C::sum(self);
+    }
+}
+
+/// Sums of any number of columns, from the sums of all before.
+#[inline(always)]
+fn many(Sum { columns: Columns { sums: columns, before }, sums, cols, channels, tap }: Sum<'_, u32>) {
+    match channels {
+        1 => add_up::<1>(columns, before),
+        2 => add_up::<2>(columns, before),
+        3 => add_up::<3>(columns, before),
+        _ => add_up::<4>(columns, before),
+    }
+    // The sums may wrap around; their difference is below 2^32 and is exact.
+    let ends = before[cols * channels..].iter().zip(&**before);
+    sums.iter_mut().zip(ends).for_each(|(sum, (end, start))| *sum = end.wrapping_sub(*start) as f32 * tap);
+}
+
+/// Sums of a few columns, one by one.
+#[inline(always)]
+fn few(Sum { columns: Columns { sums: columns, .. }, sums, cols, channels, tap }: Sum<'_, u16>) {
+    /// So many results stay in registers.
+    const TOGETHER: usize = 64;
+    let add = |at: usize| {
+        let mut all = [0u16; TOGETHER];
+        for col in 0..cols {
+            if let Some(columns) = columns[at + col * channels..].first_chunk::<TOGETHER>() {
+                for i in 0..TOGETHER {
+                    all[i] = all[i].wrapping_add(columns[i]);
+                }
+            }
         }
-        // The sums may wrap around; their difference is below 2^32 and is exact.
-        let ends = before[self.cols * self.channels..].iter().zip(&**before);
-        sums.iter_mut().zip(ends).for_each(|(sum, (end, start))| *sum = end.wrapping_sub(*start) as f32 * self.tap);
+        all
+    };
+    let mut rows = sums.chunks_exact_mut(TOGETHER);
+    let mut at = 0;
+    for sums in &mut rows {
+        let all = add(at);
+        for i in 0..TOGETHER {
+            sums[i] = f32::from(all[i]) * tap;
+        }
+        at += TOGETHER;
+    }
+    for (at, sum) in (at..).zip(rows.into_remainder()) {
+        let all = (0..cols).fold(0u16, |all, col| all.wrapping_add(columns[at + col * channels]));
+        *sum = f32::from(all) * tap;
     }
 }
 

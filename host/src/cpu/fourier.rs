@@ -1,9 +1,13 @@
 //! Correlation as a product of spectra, tile by tile, with the error bound of `gpu-kernels/src/kernels/fourier/tiles.rs`. The size of
 //! the tiles depends on the window and on the image's width ([`Tile::new`]), and rustfft transforms their lines: rows as they are loaded;
 //! columns a few at a time, which are then multiplied and transformed back while they are in the cache; then the rows of results, which are
-//! stored at once, or added up where the window has several parts. In f64 where 8-bit results are rounded: their error bound,
-//! [`spectrum::error_in_f64`], is so small that hardly a result is in doubt.
+//! stored at once, or added up where the window has several parts.
+//!
+//! For bytes made of bytes, the sums are in f32 too where few are in doubt ([`Precision::of_bytes`]): each of these is summed up in f64, from
+//! the bytes under the tile ([`InF64`]). Else, and for a tile where many are in doubt, as flat regions may have them, in f64: that error's
+//! bound, [`spectrum::error_in_f64`], is so small that hardly a result is in doubt.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustfft::num_complex::Complex;
@@ -13,8 +17,8 @@ use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::progress::Stage;
 use crate::round::{self, Rounder};
-use crate::simd::{self, Float, Isa, Lanes};
-use crate::spectrum::{Part, Precision, Tile};
+use crate::simd::{self, Float, Isa, Lanes, Vector};
+use crate::spectrum::{LANES, Part, Precision, Tile};
 use crate::window::Window;
 use crate::{Filter, Result, spectrum};
 
@@ -94,6 +98,35 @@ impl<E: Real> Spectra<E> {
     }
 }
 
+/// What decides bytes that sums in f32 leave in doubt.
+pub(super) struct InF64<'a> {
+    /// Rows of taps, each a multiple of LANES long, with zeros behind them.
+    taps: &'a [f64],
+    /// What computes a pair of tiles with many results in doubt: made when there is one.
+    spectra: &'a (dyn Fn() -> Result<Arc<Spectra<f64>>> + Sync),
+    rounder: &'a Rounder<'a, f64>,
+}
+
+impl<'a> InF64<'a> {
+    pub(super) fn new(
+        taps: &'a [f64],
+        spectra: &'a (dyn Fn() -> Result<Arc<Spectra<f64>>> + Sync),
+        rounder: &'a Rounder<'a, f64>,
+    ) -> Self {
+        Self { taps, spectra, rounder }
+    }
+}
+
+/// All taps of a filter, as [`InF64`] takes them.
+pub(super) fn spread(filter: &Filter) -> Result<Vec<f64>> {
+    let pitch = filter.cols().next_multiple_of(LANES);
+    let mut taps = crate::memory::zeroed(pitch * filter.rows())?;
+    for (y, row) in taps.chunks_exact_mut(pitch).enumerate() {
+        row.iter_mut().zip(0..filter.cols()).for_each(|(tap, x)| *tap = filter.tap(y, x));
+    }
+    Ok(taps)
+}
+
 /// The spectra that were made last, for tiles of several sizes: one plan may filter images of several widths.
 #[derive(Debug)]
 pub(super) struct Cache<E>(Mutex<Vec<Arc<Spectra<E>>>>);
@@ -110,7 +143,15 @@ impl<E: Real> Cache<E> {
 
     /// The spectra for images of this width.
     pub(super) fn of(&self, filter: &Filter, width: usize) -> Result<Arc<Spectra<E>>> {
-        let tile = tile::<E>(filter, width);
+        self.of_tile(filter, tile::<E>(filter, width))
+    }
+
+    /// The same for the tiles that other spectra have.
+    pub(super) fn like<F>(&self, filter: &Filter, other: &Spectra<F>) -> Result<Arc<Spectra<E>>> {
+        self.of_tile(filter, Tile { width: other.width as i32, height: other.height as i32 })
+    }
+
+    fn of_tile(&self, filter: &Filter, tile: Tile) -> Result<Arc<Spectra<E>>> {
         let held = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it =
             |spectra: &Arc<Spectra<E>>| (spectra.width, spectra.height) == (tile.width as usize, tile.height as usize);
@@ -159,6 +200,12 @@ struct Work<E> {
     line: Vec<E>,
     /// The image column under each of them.
     under: Vec<Option<usize>>,
+    /// The bytes under a pair of tiles, in rows of so many, for [`InF64`].
+    bytes: Vec<u8>,
+    pitch: usize,
+    /// The results in doubt of a row, and columns and rows of those of a pair of tiles.
+    in_row: Vec<usize>,
+    doubts: Vec<(usize, usize)>,
     /// The results of a pair of tiles, the second right of the first; if the window has one part, of a row.
     sums: Vec<E>,
     rounder: round::Scratch,
@@ -166,7 +213,7 @@ struct Work<E> {
 
 impl<E: Real> Work<E> {
     /// Allocates the memory, unless that has been done.
-    fn start(&mut self, spectra: &Spectra<E>) -> Result<()> {
+    fn start(&mut self, spectra: &Spectra<E>, keeps_bytes: bool) -> Result<()> {
         if self.tile.is_empty() {
             let transforms = spectra.across.iter().chain(&spectra.down);
             let scratch = transforms.map(|transform| transform.get_inplace_scratch_len()).max();
@@ -175,6 +222,9 @@ impl<E: Real> Work<E> {
             self.scratch = crate::memory::zeroed(scratch.unwrap_or(0))?;
             self.line = crate::memory::zeroed(spectra.cols + spectra.width)?;
             self.columns = crate::memory::zeroed(TOGETHER * spectra.height)?;
+            // A row of taps may reach beyond the window of the last result.
+            self.pitch = self.line.len() + LANES;
+            self.bytes = crate::memory::zeroed(if keeps_bytes { spectra.height * self.pitch } else { 0 })?;
             self.stride = spectra.width + TOGETHER;
             self.tile = crate::memory::zeroed(spectra.height * self.stride)?;
         }
@@ -183,12 +233,12 @@ impl<E: Real> Work<E> {
 }
 
 /// Filters the first `filtered` channels and copies the others. `taps` are for pixels that spectra have no room for, which a `rounder`
-/// excludes. Each pair of tiles is a job.
+/// excludes; for one in f32, `exact` decides what is in doubt. Each pair of tiles is a job.
 pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
     isa: Isa,
     (window, taps): (&Window, &[f32]),
     spectra: &Spectra<E>,
-    rounder: Option<&Rounder<'_, E>>,
+    (rounder, exact): (Option<&Rounder<'_, E>>, Option<&InF64<'_>>),
     src: &ImageView<'_, S>,
     (dst, filtered): (&mut ImageViewMut<'_, D>, usize),
     stage: &Stage<'_>,
@@ -206,10 +256,16 @@ pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
         }
         jobs.extend(pairs);
     }
-    share(stage, jobs.into_iter(), |work: &mut Work<E>, (at, mut rows)| {
-        work.start(spectra)?;
+    share(stage, jobs.into_iter(), |(work, again): &mut (Work<E>, Work<f64>), (at, mut rows)| {
+        work.start(spectra, exact.is_some())?;
         for channel in 0..filtered {
-            Plane { isa, window, taps, spectra, rounder, src, channel, at }.filter(work, &mut rows);
+            let is_done =
+                Plane { isa, window, taps, spectra, rounder, exact, src, channel, at }.filter(work, &mut rows);
+            if let Some(InF64 { spectra, rounder, .. }) = exact.filter(|_| !is_done) {
+                let (spectra, rounder, exact) = (&*spectra()?, Some(*rounder), None);
+                again.start(spectra, false)?;
+                Plane { isa, window, taps, spectra, rounder, exact, src, channel, at }.filter(again, &mut rows);
+            }
         }
         for (y, row) in (at.1..).zip(rows) {
             window.restore(src, filtered, &(at.0..at.0 + row.len() / channels), y, row);
@@ -225,6 +281,7 @@ struct Plane<'a, S: Pixel, E: Real> {
     taps: &'a [f32],
     spectra: &'a Spectra<E>,
     rounder: Option<&'a Rounder<'a, E>>,
+    exact: Option<&'a InF64<'a>>,
     src: &'a ImageView<'a, S>,
     channel: usize,
     /// Column and row of the first result.
@@ -232,34 +289,72 @@ struct Plane<'a, S: Pixel, E: Real> {
 }
 
 impl<S: Pixel, E: Real> Plane<'_, S, E> {
-    /// Filters a pair of tiles; each of the rows is a part of a row of results.
-    fn filter<D: Pixel>(&self, work: &mut Work<E>, rows: &mut [&mut [D]]) {
+    /// Filters a pair of tiles; each of the rows is a part of a row of results. Returns whether that is done: not if too many results are
+    /// in doubt.
+    fn filter<D: Pixel>(&self, work: &mut Work<E>, rows: &mut [&mut [D]]) -> bool {
         let Spectra { width, cols, parts, across: [_, inverse], .. } = self.spectra;
+        // As many as take as long as all would in f64.
+        let tile = Tile { width: *width as i32, height: self.spectra.height as i32 };
+        let most = tile.time(Precision::Double) / spectrum::doubt(self.window.cols, self.window.rows);
+        work.doubts.clear();
         for (number, (part, spectrum)) in parts.iter().enumerate() {
             if !self.load(part, work) {
-                return self.filter_by_taps(rows);
+                self.filter_by_taps(rows);
+                return true;
             }
             self.multiply(spectrum, work, rows.len());
-            let Work { tile, stride, scratch, sums, rounder, .. } = work;
-            for (y, (row, out)) in tile.chunks_mut(*stride).zip(rows.iter_mut()).enumerate() {
-                inverse.process_with_scratch(&mut row[..*width], scratch);
+            for (y, out) in rows.iter_mut().enumerate() {
+                let row = &mut work.tile[y * work.stride..];
+                inverse.process_with_scratch(&mut row[..*width], &mut work.scratch);
                 let first = if parts.len() > 1 { 2 * cols * y } else { 0 };
-                let sums = &mut sums[first..first + 2 * cols];
-                self.isa.run(AddUp { row, sums, resume: number > 0 });
+                let sums = first..first + 2 * cols;
+                self.isa.run(AddUp { row, sums: &mut work.sums[sums.clone()], resume: number > 0 });
                 if number + 1 == parts.len() {
-                    self.store(sums, self.at.1 + y, out, rounder);
+                    self.store(sums, y, out, work);
                 }
+                if work.doubts.len() as f64 > most {
+                    return false;
+                }
+            }
+        }
+        if let Some(exact) = self.exact {
+            self.decide(exact, work, rows);
+        }
+        true
+    }
+
+    /// Stores a row of results, but for those in doubt, which `exact` decides later.
+    fn store<D: Pixel>(&self, sums: Range<usize>, y: usize, out: &mut [D], work: &mut Work<E>) {
+        let Work { sums: all, in_row, doubts, rounder: scratch, .. } = work;
+        let (sums, channel) = (&all[sums], self.channel);
+        let (Some(rounder), Some(out)) = (self.rounder, D::bytes_mut(out)) else {
+            return self.isa.run(Narrow { sums, out, channels: self.src.shape().channels, channel });
+        };
+        rounder.store_channel(self.isa, sums, (out, channel), scratch, in_row);
+        if self.exact.is_some() {
+            doubts.extend(in_row.iter().map(|&x| (x, y)));
+        } else {
+            for &x in &*in_row {
+                rounder.decide(self.isa, (self.at.0, self.at.1 + y), (x, channel), None, out, scratch);
             }
         }
     }
 
-    /// Stores a part of row `y` of results.
-    fn store<D: Pixel>(&self, sums: &[E], y: usize, out: &mut [D], scratch: &mut round::Scratch) {
-        match (self.rounder, D::bytes_mut(out)) {
-            (Some(rounder), Some(out)) => {
-                rounder.store_channel(self.isa, sums, (self.at.0, y), self.channel, out, scratch);
+    /// Stores the results in doubt.
+    fn decide<D: Pixel>(&self, exact: &InF64<'_>, work: &mut Work<E>, rows: &mut [&mut [D]]) {
+        let Work { bytes, pitch, doubts, rounder: scratch, .. } = work;
+        for places in doubts.chunks(TAKEN) {
+            let bytes = std::array::from_fn(|i| {
+                let (x, y) = places.get(i).copied().unwrap_or(places[0]);
+                &bytes[y * *pitch + x..]
+            });
+            let sums = self.isa.run(SumInF64 { bytes, pitch: *pitch, taps: exact.taps, rows: self.window.rows });
+            for (&(x, y), sum) in places.iter().zip(sums) {
+                if let (Some(rounder), Some(out)) = (self.rounder, D::bytes_mut(rows[y])) {
+                    let part = (self.at.0, self.at.1 + y);
+                    rounder.decide(self.isa, part, (x, self.channel), Some(sum), out, scratch);
+                }
             }
-            _ => self.isa.run(Narrow { sums, out, channels: self.src.shape().channels, channel: self.channel }),
         }
     }
 
@@ -281,7 +376,7 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
     fn load(&self, part: &Part, work: &mut Work<E>) -> bool {
         let (Spectra { cols, width, across: [forward, _], .. }, channels) = (self.spectra, self.src.shape().channels);
         let (left, top) = self.at;
-        let Work { tile, stride, line, under, scratch, .. } = work;
+        let Work { tile, stride, line, under, scratch, bytes, pitch, .. } = work;
         // What lies behind the window of the last result is not needed.
         let needed = line.len().min(self.src.shape().width - left + part.cols - 1);
         line[needed..].fill(E::default());
@@ -306,6 +401,9 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
                         line[x] = E::of(pixel.into());
                     }
                 }
+            }
+            if !bytes.is_empty() {
+                self.isa.run(Keep { line, bytes: &mut bytes[(y - top) * *pitch..][..*pitch] });
             }
             let row = &mut row[..*width];
             tame &= self.isa.run(Pair { line, cols: *cols, row, greatest: E::of(self.spectra.greatest.into()) });
@@ -385,6 +483,71 @@ impl<S: Pixel, E: Real> simd::Work for Widen<'_, S, E> {
             3 => self.each(3),
             4 => self.each(4),
             channels => self.each(channels),
+        }
+    }
+}
+
+/// A line's values as bytes, which they are.
+struct Keep<'a, E> {
+    line: &'a [E],
+    bytes: &'a mut [u8],
+}
+
+impl<E: Real> simd::Work for Keep<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        self.bytes.iter_mut().zip(self.line).for_each(|(byte, value)| *byte = value.byte());
+    }
+}
+
+/// How many results are summed up together in f64, as their taps come from far.
+const TAKEN: usize = 4;
+
+/// Some results, in f64.
+struct SumInF64<'a> {
+    /// Under each window's first tap, and rows from there on.
+    bytes: [&'a [u8]; TAKEN],
+    pitch: usize,
+    /// See [`InF64`].
+    taps: &'a [f64],
+    rows: usize,
+}
+
+impl simd::Work for SumInF64<'_> {
+    type Output = [f64; TAKEN];
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) -> [f64; TAKEN] {
+        /// Vectors of sums of each result: chains of additions.
+        const CHAINS: usize = 2;
+        let Self { bytes, pitch, taps, rows } = self;
+        let row = taps.len() / rows;
+        assert!(row.is_multiple_of(LANES) && bytes.iter().all(|bytes| (rows - 1) * pitch + row <= bytes.len()));
+        const { assert!(LANES.is_multiple_of(CHAINS * L::Wide::LEN)) };
+        // SAFETY: this is in a `Work`; every row has as many bytes as taps, as is asserted, and these are whole chunks.
+        unsafe {
+            let mut sums = [[L::Wide::splat(0.0); CHAINS]; TAKEN];
+            for (y, taps) in taps.chunks_exact(row).enumerate() {
+                for at in (0..row).step_by(CHAINS * L::Wide::LEN) {
+                    for v in 0..CHAINS {
+                        let at = at + v * L::Wide::LEN;
+                        let taps = L::Wide::load(taps.as_ptr().add(at));
+                        for (sums, bytes) in sums.iter_mut().zip(bytes) {
+                            let values = L::widen_bytes(bytes.as_ptr().add(y * pitch + at));
+                            sums[v] = values.mul_add(taps, sums[v]);
+                        }
+                    }
+                }
+            }
+            sums.map(|chains| {
+                let mut all = [0.0; LANES];
+                for (v, sum) in chains.iter().enumerate() {
+                    sum.store(all.as_mut_ptr().add(v * L::Wide::LEN));
+                }
+                all.iter().sum()
+            })
         }
     }
 }

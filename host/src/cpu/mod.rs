@@ -37,9 +37,11 @@ use crate::image::{ImageView, ImageViewMut, Pixel, Scalar};
 use crate::progress::Stage;
 use crate::round::{Bounds, Order, Rounder, Settler};
 use crate::simd::Isa;
+use crate::spectrum::Precision;
 use crate::window::Window;
 use crate::{Border, Family, Filter, Gradient, Result};
 use bands::{Frame, Passes, Run, Terms};
+use fourier::InF64;
 use smooth::Smooth;
 
 /// A filter's taps, ready for the CPU, and the border.
@@ -59,6 +61,7 @@ pub(crate) struct Engine {
     spectra: fourier::Cache<f32>,
     /// For 8-bit results.
     exact_spectra: fourier::Cache<f64>,
+    spread: OnceLock<Vec<f64>>,
 }
 
 impl Engine {
@@ -77,6 +80,7 @@ impl Engine {
                 .map(|sum| sum.terms.iter().map(|(row, column)| Factors::new(row, column, outside)).collect()),
             spectra: fourier::Cache::default(),
             exact_spectra: fourier::Cache::default(),
+            spread: OnceLock::new(),
         })
     }
 
@@ -109,7 +113,7 @@ impl Engine {
         let window = self.window();
         if family == Family::Fourier {
             let (taps, spectra) = (self.dense()?, self.spectra.of(&self.filter, src.shape().width)?);
-            return fourier::run(self.isa, (&window, taps), &spectra, None, src, (dst, filtered), stage);
+            return fourier::run(self.isa, (&window, taps), &spectra, (None, None), src, (dst, filtered), stage);
         }
         let terms = match (family, &self.factors) {
             (Family::Separable, Some(factors)) => Some(factors.passes().into()),
@@ -135,40 +139,38 @@ impl Engine {
     ) -> Result<()> {
         let window = self.window();
         let settler = Settler::new(*src, filtered, &self.filter, self.border, &self.bounds);
-        if let Some(tap) = boxes::tap(&self.filter, &window, src.shape()) {
-            let rounder = Rounder::in_f32(&settler, Order::Counted);
-            return boxes::run(self.isa, &window, tap, src, (dst, filtered), &rounder, stage);
-        }
         let smooth = self.smooth.get_or_init(|| Smooth::new(&self.filter, &window)).as_ref();
         if let Some(smooth) = smooth.filter(|_| src.shape().channels <= smooth::CHANNELS) {
             let rounder = Rounder::in_f32(&settler, Order::BlockPasses);
             return smooth::run(self.isa, smooth, &window, src, (dst, filtered), &rounder, stage);
         }
-        let (terms, exact, orders) = if let (Some(sum), Some(terms)) =
-            (self.filter.sum(), self.terms(Factors::of_bytes))
-        {
-            let exact = sum.terms.iter().map(|(row, column)| Passes::new(row, column)).collect();
-            let exact = Terms { point: terms.point.map(|_| sum.point), passes: exact };
-            (terms, Some(exact), (Order::Terms, Order::Terms))
-        } else if let (true, Some(factors), Some((row, column))) = (
-            family == Family::Separable || self.filter.cols().min(self.filter.rows()) == 1,
-            &self.factors,
-            self.filter.separated(),
-        ) {
-            // A single column too, as its doubts are settled from the lines that are in the ring; and a single row, for whole numbers.
-            let exact = Passes::new(row, column);
-            (factors.of_bytes().into(), Some(exact.into()), (Order::BlockPasses, Order::TwoPasses))
-        } else {
-            let rounder = Rounder::in_f64(&settler, Order::Spectra);
-            if family == Family::Fourier && rounder.limit().is_some() {
-                let spectra = self.exact_spectra.of(&self.filter, src.shape().width)?;
-                return fourier::run(self.isa, (&window, &[]), &spectra, Some(&rounder), src, (dst, filtered), stage);
-            }
-            let by_rows = sums_by_rows(self.filter.cols(), self.filter.rows());
-            let order = if by_rows { Order::ByRows } else { Order::TapByTap };
-            let exact = self.filter.dense_f64().map(|taps| Passes::dense(taps).into());
-            (Passes::dense(self.dense()?).into(), exact, (order, Order::TapByTap))
-        };
+        if let Some(tap) = boxes::tap(&self.filter, &window, src.shape()) {
+            let rounder = Rounder::in_f32(&settler, Order::Counted);
+            return boxes::run(self.isa, &window, tap, src, (dst, filtered), &rounder, stage);
+        }
+        let (terms, exact, orders) =
+            if let (Some(sum), Some(terms)) = (self.filter.sum(), self.terms(Factors::of_bytes)) {
+                let exact = sum.terms.iter().map(|(row, column)| Passes::new(row, column)).collect();
+                let exact = Terms { point: terms.point.map(|_| sum.point), passes: exact };
+                (terms, Some(exact), (Order::Terms, Order::Terms))
+            } else if let (true, Some(factors), Some((row, column))) = (
+                family == Family::Separable || self.filter.cols().min(self.filter.rows()) == 1,
+                &self.factors,
+                self.filter.separated(),
+            ) {
+                // A single column too, as its doubts are settled from the lines that are in the ring; and a single row, for whole numbers.
+                let exact = Passes::new(row, column);
+                (factors.of_bytes().into(), Some(exact.into()), (Order::BlockPasses, Order::TwoPasses))
+            } else {
+                let rounder = Rounder::in_f64(&settler, Order::Spectra);
+                if family == Family::Fourier && rounder.limit().is_some() {
+                    return self.run_spectra(&rounder, &settler, src, (dst, filtered), stage);
+                }
+                let by_rows = sums_by_rows(self.filter.cols(), self.filter.rows());
+                let order = if by_rows { Order::ByRows } else { Order::TapByTap };
+                let exact = self.filter.dense_f64().map(|taps| Passes::dense(taps).into());
+                (Passes::dense(self.dense()?).into(), exact, (order, Order::TapByTap))
+            };
         let frame = Frame::new(self.isa, window, src, dst, filtered);
         let (narrow, wide) = (Rounder::in_f32(&settler, orders.0), Rounder::in_f64(&settler, orders.1));
         let mut in_f32 = Run::new(&frame, &terms, Some(&narrow));
@@ -180,6 +182,30 @@ impl Engine {
         let in_f64 = exact.as_ref().filter(|_| decides).map(|terms| Run::new(&frame, terms, Some(&wide)));
         let likely = in_f64.is_some() && in_f32.is_slower_than_f64();
         bands::run(&in_f32, in_f64.as_ref(), likely, stage)
+    }
+
+    /// By way of spectra, in f32 or in f64.
+    fn run_spectra(
+        &self,
+        in_f64: &Rounder<'_, f64>,
+        settler: &Settler<'_>,
+        src: &ImageView<'_, u8>,
+        results: (&mut ImageViewMut<'_, u8>, usize),
+        stage: &Stage<'_>,
+    ) -> Result<()> {
+        let (window, width) = (self.window(), src.shape().width);
+        let in_f32 = Rounder::in_f32(settler, Order::Spectra);
+        let share = in_f32.limit().map(|_| in_f32.share()).filter(|&share| share < 1.0 && window.is_all_bytes());
+        let size = (window.cols as i32, window.rows as i32);
+        if Precision::of_bytes(size, width as i32, share) == Precision::Double {
+            let spectra = self.exact_spectra.of(&self.filter, width)?;
+            return fourier::run(self.isa, (&window, &[]), &spectra, (Some(in_f64), None), src, results, stage);
+        }
+        let spectra = self.spectra.of(&self.filter, width)?;
+        let taps = crate::memory::once(&self.spread, || fourier::spread(&self.filter))?;
+        let again = || self.exact_spectra.like(&self.filter, &spectra);
+        let exact = InF64::new(taps, &again, in_f64);
+        fourier::run(self.isa, (&window, &[]), &spectra, (Some(&in_f32), Some(&exact)), src, results, stage)
     }
 
     /// The gradient, whose window the filter is, of the first `filtered` channels; copies the others.

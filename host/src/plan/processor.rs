@@ -74,13 +74,6 @@ pub(super) fn time(problem: &Problem, family: Family, threads: usize) -> f64 {
 fn work(problem: &Problem, family: Family, threads: usize) -> Work {
     let Problem { height, cols, rows, .. } = *problem;
     let results = results(problem);
-    if problem.rounding.is_some_and(|rounding| rounding.equal) && cpu::counts(cols, rows, problem.width * height) {
-        let jobs = height.div_ceil(cpu::band(height, rows, 1, threads));
-        let each = COUNTED[usize::from(problem.planes > 1)];
-        let again = 0.3 * (jobs * rows) as f64 / height as f64;
-        let beside = BESIDE * (cols * problem.planes * height) as f64;
-        return Work { nanoseconds: results * each * (1.0 + again) + beside, jobs };
-    }
     let smooth = problem.rounding.and_then(|rounding| rounding.smooth);
     if let Some(reach) = smooth.filter(|_| problem.planes <= cpu::SMOOTH_CHANNELS) {
         let taps = 2 * reach + 1;
@@ -88,6 +81,13 @@ fn work(problem: &Problem, family: Family, threads: usize) -> Work {
         let jobs = if small { 1 } else { height.div_ceil(cpu::band(height, taps, 1, threads)) };
         let nanoseconds = results * SMOOTH[usize::from(reach > 1)] + ROW * height as f64;
         return Work { nanoseconds, jobs };
+    }
+    if problem.rounding.is_some_and(|rounding| rounding.equal) && cpu::counts(cols, rows, problem.width * height) {
+        let jobs = height.div_ceil(cpu::band(height, rows, 1, threads));
+        let each = COUNTED[usize::from(problem.planes > 1)];
+        let again = 0.3 * (jobs * rows) as f64 / height as f64;
+        let beside = BESIDE * (cols * problem.planes * height) as f64;
+        return Work { nanoseconds: results * each * (1.0 + again) + beside, jobs };
     }
     if let Some((terms, point)) = problem.sum.filter(|_| problem.rounding.is_some() || family == Family::Separable) {
         let (once, jobs) = passes(problem, threads);
@@ -169,12 +169,20 @@ fn conversion(problem: &Problem) -> f64 {
 /// Pairs of tiles, each transformed, multiplied and transformed back.
 fn spectra(problem: &Problem) -> Work {
     let (cols, rows) = (problem.cols as i32, problem.rows as i32);
-    let precision = if problem.rounding.is_some() { Precision::Double } else { Precision::Single };
+    let share = problem.rounding.and_then(|rounding| rounding.by_spectra);
+    let precision = match problem.rounding {
+        Some(_) => Precision::of_bytes((cols, rows), problem.width as i32, share),
+        None => Precision::Single,
+    };
     let tile = Tile::new(precision, (cols, rows), problem.width as i32);
     let longest = |taps, size| spectrum::cut(taps, size).next().map_or(1, |(_, part)| part);
     let inside = |taps, size| (size + 1 - longest(taps, size)) as usize;
     let parts = spectrum::cut(cols, tile.width).count() * spectrum::cut(rows, tile.height).count();
     let beside = problem.width.div_ceil(2 * inside(cols, tile.width));
     let jobs = problem.height.div_ceil(inside(rows, tile.height)) * beside;
-    Work { nanoseconds: (jobs * problem.planes * parts) as f64 * tile.time(precision), jobs }
+    let doubts = match (precision, share) {
+        (Precision::Single, Some(share)) => share * spectrum::doubt(problem.cols, problem.rows) * results(problem),
+        _ => 0.0,
+    };
+    Work { nanoseconds: (jobs * problem.planes * parts) as f64 * tile.time(precision) + doubts, jobs }
 }

@@ -123,7 +123,10 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
 
     match (order, filter.separated()) {
         (Order::Spectra, _) => 2.0 * spectrum::UNITS * UNIT_ROUNDOFF * filter.weight() * greatest,
-        // The sum, the tap and their product are rounded.
+        // Nothing is, or the sum, the tap and their product.
+        (Order::Counted, _) if filter.equal_tap().is_some_and(|tap| in_bits(filter.weight(), lowest_bit(&[tap]))) => {
+            0.0
+        }
         (Order::Counted, _) => gamma(3.0, UNIT_ROUNDOFF) * filter.weight() * greatest,
         (Order::Terms, _) => filter.sum().map_or(f64::INFINITY, |sum| of_terms(filter, sum, greatest, outside)),
         (Order::TwoPasses | Order::BlockPasses, Some((row, column))) => {

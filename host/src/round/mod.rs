@@ -44,6 +44,8 @@ pub(crate) struct Rounding {
     pub(crate) product: bool,
     /// Of a few symmetric taps that the CPU sums up as whole numbers of 16 bits, those to each side of the middle.
     pub(crate) smooth: Option<usize>,
+    /// Of the sums by spectra in f32, the share in doubt, if they can decide on the CPU.
+    pub(crate) by_spectra: Option<f64>,
     /// For each [`Order`], the share of f32 sums in doubt if they are spread evenly.
     shares: [f64; Order::ALL.len()],
     /// The part of them that a column pass in f64 on the CPU leaves in doubt, where there is one.
@@ -69,6 +71,7 @@ impl Rounding {
             equal: filter.equal_tap().is_some(),
             product: filter.dense_f64().is_none() && filter.is_separable(),
             smooth: crate::cpu::smooth_reach(filter, &window),
+            by_spectra: Some(shares[Order::Spectra as usize]).filter(|&share| share < 1.0 && window.is_all_bytes()),
             shares,
             left: Order::ALL.map(|order| {
                 let column = bound::of_row_pass(filter, order, greatest(&window), f64::from(window.border_value))?;
@@ -356,27 +359,43 @@ impl<E: Float> Rounder<'_, E> {
         settled
     }
 
-    /// Stores the sums of one channel of a part of row `y`, from column `x` on, to its places among the others' elements.
+    /// Stores the sums of one channel of a part of a row to its places among the others' elements; `doubts` become those that
+    /// [`Rounder::decide`] is to decide.
     pub(crate) fn store_channel(
         &self,
         isa: Isa,
         sums: &[E],
-        part: (usize, usize),
-        channel: usize,
-        out: &mut [u8],
+        (out, channel): (&mut [u8], usize),
         scratch: &mut Scratch,
+        doubts: &mut Vec<usize>,
     ) {
         let channels = self.settler.channels();
         let sums = &sums[..sums.len().min(out.len() / channels)];
-        let (mut chunks, mut bytes) = (std::mem::take(&mut scratch.chunks), std::mem::take(&mut scratch.bytes));
+        let Scratch { chunks, bytes, .. } = scratch;
         chunks.clear();
         bytes.resize(sums.len(), 0);
-        isa.run(Round { doubt: &self.doubt, limit: self.limit(), sums, out: &mut bytes, chunks: &mut chunks });
-        out[channel..].iter_mut().step_by(channels).zip(&bytes).for_each(|(out, &byte)| *out = byte);
-        for at in self.in_doubt(&chunks, sums) {
-            self.settle(isa, part, at * channels + channel, self.by_definition, out, scratch);
+        isa.run(Round { doubt: &self.doubt, limit: self.limit(), sums, out: bytes, chunks });
+        out[channel..].iter_mut().step_by(channels).zip(bytes).for_each(|(out, &mut byte)| *out = byte);
+        doubts.clear();
+        doubts.extend(self.in_doubt(chunks, sums));
+    }
+
+    /// Stores the correct result of a channel at this place of a part of row `y` that begins at column `x`. There may be a sum in f64, within
+    /// what its order could change.
+    pub(crate) fn decide(
+        &self,
+        isa: Isa,
+        part: (usize, usize),
+        (at, channel): (usize, usize),
+        sum: Option<f64>,
+        out: &mut [u8],
+        scratch: &mut Scratch,
+    ) {
+        let at = at * self.settler.channels() + channel;
+        match sum {
+            Some(sum) if self.settler.settles(sum) => out[at] = nearest(sum),
+            sum => self.settle(isa, part, at, self.by_definition || sum.is_some(), out, scratch),
         }
-        (scratch.chunks, scratch.bytes) = (chunks, bytes);
     }
 
     /// The results of a row that are in doubt, in ascending order.
