@@ -565,15 +565,15 @@ mod on_gpu {
         for options in crews() {
             let (left, late) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
             let (counter, after) = (left.clone(), late.clone());
-            let report = move |_| match counter.load(Ordering::Relaxed) {
-                0 => {
+            // In one step: several feeders tell at a time.
+            let count_down =
+                move || counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |more| more.checked_sub(1));
+            let report = move |_| match count_down() {
+                Err(_) => {
                     after.fetch_add(1, Ordering::Relaxed);
                     ControlFlow::Break(())
                 }
-                more => {
-                    counter.store(more - 1, Ordering::Relaxed);
-                    ControlFlow::Continue(())
-                }
+                Ok(_) => ControlFlow::Continue(()),
             };
             let builder = Plan::builder(&window.filter).device(Device::AllGpus).band_rows(9);
             let plan = builder.flow(options).progress(report).build()?;

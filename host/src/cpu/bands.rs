@@ -455,8 +455,10 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
                 noted.retain(|&at| {
                     !rounder.decides(|| self.column_sum(scratch, columns, (y + row, at), row), &mut out[at])
                 });
-                let (part, doubts) = ((columns.start, y + row), noted.iter().copied());
-                rounder.settle_all(self.frame.isa, part, false, doubts, out, &mut scratch.rounder);
+                if !noted.is_empty() {
+                    let (part, doubts) = ((columns.start, y + row), noted.iter().copied());
+                    rounder.settle_all(self.frame.isa, part, false, doubts, out, &mut scratch.rounder);
+                }
             }
         }
         scratch.noted = noted;

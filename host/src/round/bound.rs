@@ -33,7 +33,7 @@ impl Order {
 
 /// How many taps of a column of so many are summed apart. Fewer would leave fewer results in doubt, but take longer.
 pub(crate) fn column_block(taps: usize) -> usize {
-    if taps > 40 { 32 } else { usize::MAX }
+    if taps > 128 { 32 } else { usize::MAX }
 }
 
 /// Whether the columns of all terms of a sum are taken together, a row of each in turn, where they are so long.
