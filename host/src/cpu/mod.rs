@@ -7,6 +7,7 @@
 //! | [`boxes`] | equal taps over bytes |
 //! | [`smooth`] | symmetric rows and columns of a few taps over bytes |
 //! | [`whole`] | rows of taps over bytes |
+//! | [`table`] | one tap over bytes |
 //! | [`fourier`] | the product of spectra |
 //! | [`gradient`] | gradients |
 //! | [`weighted`] | colours weighted by alpha |
@@ -18,6 +19,7 @@ mod fourier;
 mod gradient;
 mod share;
 mod smooth;
+mod table;
 #[cfg(test)]
 mod tests;
 mod tile;
@@ -139,6 +141,9 @@ impl Engine {
     ) -> Result<()> {
         let window = self.window();
         let settler = Settler::new(*src, filtered, &self.filter, self.border, &self.bounds);
+        if window.cols * window.rows == 1 {
+            return table::run(&settler.of_single_pixels(), src, (dst, filtered), stage);
+        }
         let smooth = self.smooth.get_or_init(|| Smooth::new(&self.filter, &window)).as_ref();
         if let Some(smooth) = smooth.filter(|_| src.shape().channels <= smooth::CHANNELS) {
             let rounder = Rounder::in_f32(&settler, Order::BlockPasses);

@@ -30,6 +30,9 @@ const TIES_TOGETHER: usize = 4096;
 const BESIDE: usize = 8;
 const GROUPS: usize = 4;
 
+/// One result in so many is where the products of whole rows are worth it.
+const MANY: usize = 16;
+
 /// How many results that are not next to each other.
 const APART: usize = 8;
 
@@ -214,6 +217,11 @@ impl<'a> Settler<'a> {
         *self.bounds.orders[order as usize].get_or_init(|| Bound::new(self.filter, &self.window, order))
     }
 
+    /// The results of a window of one tap, for each value.
+    pub(crate) fn of_single_pixels(&self) -> [u8; 256] {
+        std::array::from_fn(|value| nearest(self.next_row(0.0, 0, &[value as f64])))
+    }
+
     /// Whether results in doubt are ties for the most part, as those of a few equal taps are: only the sums that define them decide.
     pub(crate) fn meets_ties(&self) -> bool {
         self.equal.is_some() && self.window.cols * self.window.rows <= TOGETHER
@@ -317,6 +325,8 @@ impl<'a> Settler<'a> {
         let end = start.saturating_add_unsigned(out.len() + reach).max(0) as usize;
         let under = usize::try_from(start).unwrap_or(0)..end.min(shape.row_len());
         let mut groups = Places::<GROUPS>::default();
+        // Products of a row are for many results.
+        let few = doubts.size_hint().0 < out.len() / MANY;
         let mut doubts = doubts.peekable();
         while let Some(doubt) = doubts.next() {
             let at = doubt.min(out.len() - BESIDE);
@@ -326,7 +336,7 @@ impl<'a> Settler<'a> {
             };
             let second = doubts.next_if(|&next| next < at + BESIDE);
             let more = doubts.peek().is_some_and(|&next| next < at + BESIDE);
-            if self.equal.is_some() && !more {
+            if self.equal.is_some() && (few || !more) {
                 for doubt in [Some(doubt), second].into_iter().flatten() {
                     apart.push((doubt, first + doubt - at), |places| self.add_up_apart(places, &scratch.rows, out));
                 }

@@ -237,21 +237,28 @@ fn taps_of_any_size_saturate() {
 
 #[test]
 fn each_channel_is_rounded_for_itself_and_the_rest_copied() {
-    let filter = Filter::from_taps_f64(3, 2, &[0.1, 0.2, 0.3, 0.1, 0.2, 0.1]).unwrap();
-    let (width, height) = (21, 9);
+    let filters = [
+        Filter::from_taps_f64(3, 2, &[0.1, 0.2, 0.3, 0.1, 0.2, 0.1]).unwrap(),
+        // Looked up; every second result is a tie.
+        Filter::from_taps_f64(1, 1, &[0.5]).unwrap(),
+        Filter::separable_f64(&[-0.3], &[-5.0]).unwrap(),
+    ];
+    let (width, height) = (21, 19);
     let pixels = noise_pixels(width * height * 4, 23);
-    let plan = Plan::builder(&filter).device(Device::Cpu).build().unwrap();
-    let mut found = vec![0u8; pixels.len()];
-    let src = ImageView::new(&pixels, width, height, 4).unwrap();
-    let mut dst = crate::ImageViewMut::new(&mut found, width, height, 4).unwrap();
-    plan.run_channels(&src, &mut dst, 3).unwrap();
-    for channel in 0..4 {
-        let take = |values: &[u8]| values[channel..].iter().step_by(4).copied().collect::<Vec<_>>();
-        let expected = match channel {
-            3 => take(&pixels),
-            _ => defined(&take(&pixels), (width, height), &filter, Border::Reflect101),
-        };
-        assert_eq!(take(&found), expected, "channel {channel}");
+    for filter in filters {
+        let plan = Plan::builder(&filter).device(Device::Cpu).build().unwrap();
+        let mut found = vec![0u8; pixels.len()];
+        let src = ImageView::new(&pixels, width, height, 4).unwrap();
+        let mut dst = crate::ImageViewMut::new(&mut found, width, height, 4).unwrap();
+        plan.run_channels(&src, &mut dst, 3).unwrap();
+        for channel in 0..4 {
+            let take = |values: &[u8]| values[channel..].iter().step_by(4).copied().collect::<Vec<_>>();
+            let expected = match channel {
+                3 => take(&pixels),
+                _ => defined(&take(&pixels), (width, height), &filter, Border::Reflect101),
+            };
+            assert_eq!(take(&found), expected, "{filter}, channel {channel}");
+        }
     }
 }
 
