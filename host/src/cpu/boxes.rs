@@ -32,7 +32,7 @@ pub(crate) fn counts(cols: usize, rows: usize, pixels: usize) -> bool {
 }
 
 /// Whether a window's sums have room in 16 bits, and are worth it.
-pub(crate) fn is_few(cols: usize, rows: usize) -> bool {
+fn is_few(cols: usize, rows: usize) -> bool {
     (2..=FEW_COLUMNS).contains(&cols) && rows > 1 && cols * rows <= FEW_TAPS
 }
 

@@ -101,20 +101,10 @@ impl<E: Real> Spectra<E> {
 /// What decides bytes that sums in f32 leave in doubt.
 pub(super) struct InF64<'a> {
     /// Rows of taps, each a multiple of LANES long, with zeros behind them.
-    taps: &'a [f64],
+    pub(super) taps: &'a [f64],
     /// What computes a pair of tiles with many results in doubt: made when there is one.
-    spectra: &'a (dyn Fn() -> Result<Arc<Spectra<f64>>> + Sync),
-    rounder: &'a Rounder<'a, f64>,
-}
-
-impl<'a> InF64<'a> {
-    pub(super) fn new(
-        taps: &'a [f64],
-        spectra: &'a (dyn Fn() -> Result<Arc<Spectra<f64>>> + Sync),
-        rounder: &'a Rounder<'a, f64>,
-    ) -> Self {
-        Self { taps, spectra, rounder }
-    }
+    pub(super) spectra: &'a (dyn Fn() -> Result<Arc<Spectra<f64>>> + Sync),
+    pub(super) rounder: &'a Rounder<'a, f64>,
 }
 
 /// All taps of a filter, as [`InF64`] takes them.

@@ -37,7 +37,7 @@ pub(crate) use whole::WholeRow;
 use crate::image::stored::{StoredView, StoredViewMut, with_pixels};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar};
 use crate::progress::Stage;
-use crate::round::{Bounds, Order, Rounder, Settler};
+use crate::round::{self, Bounds, Order, Rounder, Settler};
 use crate::simd::Isa;
 use crate::spectrum::Precision;
 use crate::window::Window;
@@ -200,7 +200,7 @@ impl Engine {
     ) -> Result<()> {
         let (window, width) = (self.window(), src.shape().width);
         let in_f32 = Rounder::in_f32(settler, Order::Spectra);
-        let share = in_f32.limit().map(|_| in_f32.share()).filter(|&share| share < 1.0 && window.is_all_bytes());
+        let share = round::by_spectra(in_f32.share(), &window);
         let size = (window.cols as i32, window.rows as i32);
         if Precision::of_bytes(size, width as i32, share) == Precision::Double {
             let spectra = self.exact_spectra.of(&self.filter, width)?;
@@ -209,7 +209,7 @@ impl Engine {
         let spectra = self.spectra.of(&self.filter, width)?;
         let taps = crate::memory::once(&self.spread, || fourier::spread(&self.filter))?;
         let again = || self.exact_spectra.like(&self.filter, &spectra);
-        let exact = InF64::new(taps, &again, in_f64);
+        let exact = InF64 { taps, spectra: &again, rounder: in_f64 };
         fourier::run(self.isa, (&window, &[]), &spectra, (Some(&in_f32), Some(&exact)), src, results, stage)
     }
 

@@ -71,7 +71,7 @@ impl Rounding {
             equal: filter.equal_tap().is_some(),
             product: filter.dense_f64().is_none() && filter.is_separable(),
             smooth: crate::cpu::smooth_reach(filter, &window),
-            by_spectra: Some(shares[Order::Spectra as usize]).filter(|&share| share < 1.0 && window.is_all_bytes()),
+            by_spectra: by_spectra(shares[Order::Spectra as usize], &window),
             shares,
             left: Order::ALL.map(|order| {
                 let column = bound::of_row_pass(filter, order, greatest(&window), f64::from(window.border_value))?;
@@ -94,6 +94,11 @@ impl Rounding {
     pub(crate) fn in_f64_on_gpu(&self, cols: usize, rows: usize) -> bool {
         self.product && passes_are_better(self.share(Order::TwoPasses), cols, rows)
     }
+}
+
+/// This share of sums by spectra in f32 that are in doubt, if they can decide on the CPU: not if all are, or if what lies outside is no byte.
+pub(crate) fn by_spectra(share: f64, window: &Window) -> Option<f64> {
+    Some(share).filter(|&share| share < 1.0 && window.is_all_bytes())
 }
 
 /// Whether two passes in f64 are faster on a GPU than to settle such a share of results, or define the results.
