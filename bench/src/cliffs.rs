@@ -16,8 +16,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use apron::gpu::Gpu;
+use apron::gpu::{DeviceImage, Gpu};
 use apron::{Device, Filter, Image, Layout, Plan, Scalar, Shape};
+use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::measure::{self, Bed};
@@ -189,6 +190,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut rows = Vec::new();
     for content in CONTENTS.into_iter().filter(|name| name.contains(&options.content)) {
         let src = Image::from_vec(pixels(content, side, options)?, side, side, channels)?;
+        let on_gpu = gpu.as_ref().map(|gpu| OnGpu::new(gpu, &src)).transpose()?;
         for list in filters()? {
             let mut before: Option<(f64, f64)> = None;
             for (text, filter, way) in list {
@@ -196,8 +198,8 @@ pub fn run(options: &Options) -> Result<()> {
                     continue;
                 }
                 let plan = Plan::builder(&filter).device(device).build()?;
-                let (bytes, floats, sums) = match &gpu {
-                    Some(gpu) => on_gpu(gpu, turns, &src, &plan)?,
+                let (bytes, floats, sums) = match &on_gpu {
+                    Some(pictures) => pictures.measure(turns, &plan)?,
                     None => on_cpu(options, &src, &plan)?,
                 };
                 let error = 255.0 * f32::EPSILON / 4.0 * (filter.cols() + filter.rows()) as f32;
@@ -241,7 +243,7 @@ pub fn run(options: &Options) -> Result<()> {
 /// The part of sums that lie within `error` of a half.
 fn share(sums: &[f32], error: f32) -> f64 {
     let near = |sum: &&f32| (0.0..=255.0).contains(*sum) && ((*sum).fract() - 0.5).abs() < error;
-    sums.iter().filter(near).count() as f64 / sums.len() as f64
+    sums.par_iter().filter(near).count() as f64 / sums.len() as f64
 }
 
 /// Milliseconds from bytes to bytes and from bytes to f32, and the sums.
@@ -277,22 +279,37 @@ fn on_cpu(options: &Options, src: &Image<u8>, plan: &Plan) -> Result<(f64, f64, 
     Ok((least.0, least.1, floats.as_slice().to_vec()))
 }
 
-/// The same on a GPU, whose memory the pictures lie in: bytes side by side, and planes of f32.
-fn on_gpu(gpu: &Gpu, turns: usize, src: &Image<u8>, plan: &Plan) -> Result<(f64, f64, Vec<f32>)> {
-    let Shape { width, height, channels } = src.shape();
-    let floats = src.as_slice().iter().map(|&byte| f32::from(byte)).collect();
-    let floats = gpu.upload(&Image::from_vec(floats, width, height, channels)?.view())?;
-    let bytes = gpu.upload_stored(&src.view())?;
-    let least = |source, target: Scalar, layout| -> Result<f64> {
-        let mut bed = Bed::between(gpu, source, &gpu.image_of(src.shape(), target, layout)?)?;
-        let times = bed.times(turns, |src, dst, stream| plan.run_on_device(src, dst, stream))?;
-        Ok(1e3 * times.into_iter().min().unwrap_or_default().as_secs_f64())
-    };
-    let times = (least(&bytes, Scalar::U8, Layout::Interleaved)?, least(&floats, Scalar::F32, Layout::Planar)?);
-    let (mut sums, mut stream) = (gpu.image(src.shape())?, gpu.stream()?);
-    plan.run_on_device(&floats, &mut sums, &mut stream)?;
-    stream.synchronize()?;
-    Ok((times.0, times.1, gpu.download(&sums)?.as_slice().to_vec()))
+/// A picture in a GPU's memory: bytes side by side, and planes of f32.
+struct OnGpu<'a> {
+    gpu: &'a Gpu,
+    shape: Shape,
+    bytes: DeviceImage,
+    floats: DeviceImage,
+}
+
+impl<'a> OnGpu<'a> {
+    fn new(gpu: &'a Gpu, src: &Image<u8>) -> Result<Self> {
+        let Shape { width, height, channels } = src.shape();
+        let floats = src.as_slice().par_iter().map(|&byte| f32::from(byte)).collect();
+        let floats = gpu.upload(&Image::from_vec(floats, width, height, channels)?.view())?;
+        Ok(Self { gpu, shape: src.shape(), bytes: gpu.upload_stored(&src.view())?, floats })
+    }
+
+    /// As [`on_cpu`], but from f32 to f32 beside bytes to bytes.
+    fn measure(&self, turns: usize, plan: &Plan) -> Result<(f64, f64, Vec<f32>)> {
+        let Self { gpu, shape, .. } = *self;
+        let least = |source, target: Scalar, layout| -> Result<f64> {
+            let mut bed = Bed::between(gpu, source, &gpu.image_of(shape, target, layout)?)?;
+            let times = bed.times(turns, |src, dst, stream| plan.run_on_device(src, dst, stream))?;
+            Ok(1e3 * times.into_iter().min().unwrap_or_default().as_secs_f64())
+        };
+        let bytes = least(&self.bytes, Scalar::U8, Layout::Interleaved)?;
+        let floats = least(&self.floats, Scalar::F32, Layout::Planar)?;
+        let (mut sums, mut stream) = (gpu.image(shape)?, gpu.stream()?);
+        plan.run_on_device(&self.floats, &mut sums, &mut stream)?;
+        stream.synchronize()?;
+        Ok((bytes, floats, gpu.download(&sums)?.into_vec()))
+    }
 }
 
 fn pixels(content: &str, side: usize, options: &Options) -> Result<Vec<u8>> {

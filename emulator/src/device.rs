@@ -214,11 +214,6 @@ pub(crate) unsafe fn store_words<const N: usize>(at: u64, words: [u32; N]) {
 }
 
 #[track_caller]
-pub(crate) unsafe fn store_f64(at: u64, value: f64) {
-    machine::here().store(at as usize, words(value));
-}
-
-#[track_caller]
 pub(crate) unsafe fn exchange(word: u32, apart: u32) -> u32 {
     machine::here().exchanged(word, apart)
 }
@@ -231,6 +226,15 @@ pub(crate) unsafe fn mma(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
 #[track_caller]
 pub(crate) unsafe fn mma_signed(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
     machine::here().product(sums, a, b, |a, b| i32::from(a as i8) * i32::from(b))
+}
+
+pub(crate) fn has_mma_f64() -> bool {
+    machine::here().has_mma_f64()
+}
+
+#[track_caller]
+pub(crate) unsafe fn mma_f64(sums: [f64; 4], a: [f64; 4], b: [f64; 2]) -> [f64; 4] {
+    machine::here().product_f64(sums, a, b)
 }
 
 /// The number whose lower half is the first word.
@@ -374,6 +378,11 @@ impl Shared {
     #[track_caller]
     pub(crate) unsafe fn load4(self, index: i32) -> [f32; 4] {
         machine::here().load_shared(index).map(f32::from_bits)
+    }
+
+    #[track_caller]
+    pub(crate) unsafe fn load_u8(self, byte: i32) -> u32 {
+        machine::here().load_shared_byte(byte)
     }
 
     #[track_caller]

@@ -924,6 +924,7 @@ unsafe fn prepare(driver: &'static Driver, node: &KernelNode, early: bool) -> Re
             shared: shared as usize,
             memory: &driver.here().memory,
             asynchronous: driver.settings.arch >= 80,
+            mma_f64: driver.settings.arch >= 90,
             early,
             sabotage: driver.settings.sabotage,
         };

@@ -110,6 +110,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) memory: &'static Memory,
     /// Whether the device has asynchronous copies; else they are done at once.
     pub(crate) asynchronous: bool,
+    /// Whether its tensor cores multiply f64.
+    pub(crate) mma_f64: bool,
     /// Whether the kernel may have been launched before those ahead of it had ended, for which its threads must wait.
     pub(crate) early: bool,
     pub(crate) sabotage: Option<Sabotage>,
@@ -209,6 +211,7 @@ struct Thread {
     /// Instructions of the whole warp that it has begun, and its parts of the last two: the other lanes may still read the older one.
     together: Cell<usize>,
     factors: [Cell<Factors>; 2],
+    factors_f64: [Cell<([f64; 4], [f64; 2])>; 2],
     rows: [Cell<i32>; 2],
 }
 
@@ -284,6 +287,7 @@ impl<'a> Machine<'a> {
             copies: RefCell::default(),
             together: Cell::default(),
             factors: Default::default(),
+            factors_f64: Default::default(),
             rows: Default::default(),
         };
         let machine = Self {
@@ -526,6 +530,22 @@ impl<'a> Machine<'a> {
         result
     }
 
+    pub(crate) fn has_mma_f64(&self) -> bool {
+        self.launch.mma_f64
+    }
+
+    /// The same in f64, for `mma.m16n8k8`: products and sums fused, in ascending order.
+    #[track_caller]
+    pub(crate) fn product_f64(&self, sums: [f64; 4], a: [f64; 4], b: [f64; 2]) -> [f64; 4] {
+        let (warp, lane, turn) = self.together(|thread, turn| thread.factors_f64[turn].set((a, b)));
+        let of_a = |row: usize, k: usize| warp[4 * (row % 8) + k % 4].factors_f64[turn].get().0[2 * (k / 4) + row / 8];
+        let of_b = |k: usize, column: usize| warp[4 * column + k % 4].factors_f64[turn].get().1[k / 4];
+        std::array::from_fn(|at| {
+            let (row, column) = (lane / 4 + 8 * (at / 2), 2 * (lane % 4) + at % 2);
+            (0..8).fold(sums[at], |sum, k| of_a(row, k).mul_add(of_b(k, column), sum))
+        })
+    }
+
     /// The lane's words of four matrices in shared memory, of whose rows each lane gives the first byte of one, as the manual of PTX has it for
     /// `ldmatrix`.
     #[track_caller]
@@ -760,33 +780,48 @@ impl<'a> Machine<'a> {
     pub(crate) fn load_shared<const N: usize>(&self, index: i32) -> [u32; N] {
         let words = self.shared(index, N, "reads");
         let mut values = [0; N];
-        let thread = self.current.get();
-        let (warp, warp_epoch) = (thread / WARP, self.warps[thread / WARP].get());
         for (i, (value, word)) in values.iter_mut().zip(words).enumerate() {
-            let (index, Word { writer, reader, .. }) = (index + i as i32, word);
-            if writer.epoch.get() < self.first.get() {
-                self.fault(format!("reads float {index} of shared memory, which nothing wrote"));
-            }
-            match word.written.get() {
-                Written::Whole if self.ordered(writer) => (),
-                Written::Whole => self.race("reads", "float", index, "a write", writer),
-                Written::Copy => self.copied("reads", index, writer),
-                Written::InParts => self.read_parts(index, word),
-            }
-            *value = word.value.get();
-            if reader.epoch.get() < self.epoch.get() {
-                self.note(reader);
-            } else if reader.thread.get() as usize / WARP != warp {
-                reader.crossed.set(true);
-            } else if reader.warp_epoch.get() < warp_epoch {
-                let crossed = reader.crossed.get();
-                self.note(reader);
-                reader.crossed.set(crossed);
-            } else if reader.thread.get() as usize != thread {
-                reader.several.set(true);
-            }
+            *value = self.read(index + i as i32, word, 0..4);
         }
         values
+    }
+
+    /// Reads a byte of shared memory.
+    #[track_caller]
+    pub(crate) fn load_shared_byte(&self, byte: i32) -> u32 {
+        let (index, byte) = (byte.div_euclid(4), byte.rem_euclid(4) as usize);
+        let [word] = self.shared(index, 1, "reads") else { unreachable!("one float") };
+        self.read(index, word, byte..byte + 1) >> (8 * byte) & 0xff
+    }
+
+    /// Checks a read of some bytes of a float against the rules, and records it.
+    #[inline(always)]
+    #[track_caller]
+    fn read(&self, index: i32, word: &Word, bytes: Range<usize>) -> u32 {
+        let thread = self.current.get();
+        let (warp, warp_epoch) = (thread / WARP, self.warps[thread / WARP].get());
+        let Word { writer, reader, .. } = word;
+        if writer.epoch.get() < self.first.get() {
+            self.fault(format!("reads float {index} of shared memory, which nothing wrote"));
+        }
+        match word.written.get() {
+            Written::Whole if self.ordered(writer) => (),
+            Written::Whole => self.race("reads", "float", index, "a write", writer),
+            Written::Copy => self.copied("reads", index, writer),
+            Written::InParts => self.read_parts(index, word, bytes),
+        }
+        if reader.epoch.get() < self.epoch.get() {
+            self.note(reader);
+        } else if reader.thread.get() as usize / WARP != warp {
+            reader.crossed.set(true);
+        } else if reader.warp_epoch.get() < warp_epoch {
+            let crossed = reader.crossed.get();
+            self.note(reader);
+            reader.crossed.set(crossed);
+        } else if reader.thread.get() as usize != thread {
+            reader.several.set(true);
+        }
+        word.value.get()
     }
 
     /// Checks a write of a float against the rules, and records it.
@@ -827,12 +862,12 @@ impl<'a> Machine<'a> {
         &parts[index as usize]
     }
 
-    /// Checks a read of a float whose bytes have writers of their own.
+    /// Checks a read of some bytes of a float whose bytes have writers of their own.
     #[cold]
     #[track_caller]
-    fn read_parts(&self, index: i32, word: &Word) {
+    fn read_parts(&self, index: i32, word: &Word, bytes: Range<usize>) {
         let parts = self.parts(index);
-        for (byte, writer) in (4 * index..).zip(parts) {
+        for (byte, writer) in (4 * index..).zip(parts).skip(bytes.start).take(bytes.len()) {
             if writer.epoch.get() < self.first.get() {
                 self.fault(format!("reads byte {byte} of shared memory, which nothing wrote"));
             }
@@ -841,7 +876,8 @@ impl<'a> Machine<'a> {
             }
         }
         // What is ordered before all that the block does from now on needs one writer only.
-        if parts.iter().all(|writer| writer.epoch.get() < self.epoch.get()) {
+        let ordered = self.first.get()..self.epoch.get();
+        if parts.iter().all(|writer| ordered.contains(&writer.epoch.get())) {
             word.writer.set(&parts[0]);
             word.written.set(Written::Whole);
         }
@@ -1100,6 +1136,7 @@ mod tests {
                 shared: self.shared,
                 memory: self.memory,
                 asynchronous: true,
+                mma_f64: true,
                 early: self.early,
                 sabotage: self.sabotage,
             });
@@ -1160,7 +1197,7 @@ mod tests {
         assert_finds(&device, &[by!(3, |at| load_u16(at + 6))], behind);
         assert_finds(&device, &[by!(3, |at| load_words::<1>(at + 4))], behind);
         assert_finds(&device, &[by!(3, |at| store_words(at + 4, [0]))], behind);
-        assert_finds(&device, &[by!(3, |at| store_f64(at, 0.0))], behind);
+        assert_finds(&device, &[by!(3, |at| store_words(at, [0; 2]))], behind);
         assert_finds(&device, &[by!(3, |at| atomic_add(at + 4, 0))], behind);
         assert_finds(&device, &[by!(3, |at| load_u8(at - 1))], "1 bytes before an allocation");
     }
@@ -1212,7 +1249,6 @@ mod tests {
         assert_finds(&device, &[by!(0, |at| load_words::<1>(at + 2))], "reads 4 bytes at");
         assert_finds(&device, &[by!(0, |at| store_words(at + 8, [0; 4]))], "writes 16 bytes at");
         assert_finds(&device, &[by!(0, |at| load_f64(at + 4))], "reads 8 bytes at");
-        assert_finds(&device, &[by!(0, |at| store_f64(at + 4, 0.0))], "no multiple of that");
         assert_finds(&device, &[by!(0, |at| reload_word(at + 1))], "no multiple of that");
         assert_finds(&device, &[by!(0, |at| atomic_add(at + 2, 0))], "adds to 4 bytes at");
         assert_finds(&device, &[by!(0, |_at| Shared::dynamic().store_u16(3, 0))], "writes 2 bytes at byte 3 of shared");
@@ -1232,7 +1268,8 @@ mod tests {
             by!(0, |_at| Shared::dynamic().store_f64(2, load_f64(_at))),
             Block,
             by!(63, |at| if block_x() == 0 {
-                store_f64(at + 8, Shared::dynamic().load_f64(2))
+                let bits = Shared::dynamic().load_f64(2).to_bits();
+                store_words(at + 8, [bits as u32, (bits >> 32) as u32])
             }),
         ];
         assert_eq!(device.finds(&steps), "");
@@ -1382,6 +1419,41 @@ mod tests {
         products(multiply::<false>, |a, b| i32::from(a) * i32::from(b));
         // The same bytes, of which the other ones have a sign.
         products(multiply::<true>, |a, b| i32::from(a as i8) * i32::from(b as u8));
+    }
+
+    #[test]
+    fn products_of_f64() {
+        // Elements of both factors, all products of which are different; as whole numbers they are exact.
+        fn of_a(row: usize, k: usize) -> f64 {
+            (1 + row * 8 + k) as f64
+        }
+        fn of_b(k: usize, column: usize) -> f64 {
+            (1000 + 131 * k + 17 * column) as f64
+        }
+        fn multiply(at: u64) {
+            let lane = thread_x() as usize % 32;
+            let (group, turn) = (lane / 4, lane % 4);
+            let a = [0, 1, 2, 3].map(|i| of_a(group + 8 * (i % 2), turn + 4 * (i / 2)));
+            let b = [0, 1].map(|i| of_b(turn + 4 * i, group));
+            // SAFETY: the emulator checks it.
+            unsafe {
+                for (i, sum) in mma_f64([1.0, 2.0, 3.0, 4.0], a, b).into_iter().enumerate() {
+                    let place = 8 * (group + 8 * (i / 2)) + 2 * turn + i % 2;
+                    let warp = 2 * block_x() as u64 + thread_x() as u64 / 32;
+                    let bits = sum.to_bits();
+                    store_words(at + 1024 * warp + 8 * place as u64, [bits as u32, (bits >> 32) as u32]);
+                }
+            }
+        }
+        let device = Device::new(4 * 1024, &[]);
+        assert_eq!(device.finds(&[Step::All(multiply)]), "");
+        let found: [u8; 4 * 1024] = device.read();
+        for (place, bytes) in found.chunks(8).enumerate() {
+            let (row, column) = (place / 8 % 16, place % 8);
+            let product: f64 = (0..8).map(|k| of_a(row, k) * of_b(k, column)).sum();
+            let start = [1.0, 2.0, 3.0, 4.0][2 * (row / 8) + column % 2];
+            assert_eq!(f64::from_le_bytes(bytes.try_into().unwrap()), start + product, "row {row}, column {column}");
+        }
     }
 
     fn products(kernel: fn(u64), times: fn(u8, i8) -> i32) {

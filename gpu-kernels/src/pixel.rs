@@ -54,6 +54,13 @@ pub(crate) fn of_byte(word: u32, number: usize, high: u32) -> f32 {
     f32::from_bits(shifted) - SHIFT
 }
 
+/// A byte in a word of its own as a number in f64; likewise.
+#[inline(always)]
+pub(crate) fn byte_to_f64(byte: u32) -> f64 {
+    const SHIFT: u64 = (1023 + 52) << 52;
+    f64::from_bits(SHIFT | byte as u64) - f64::from_bits(SHIFT)
+}
+
 /// The lower (0) or upper (1) half of a word, u16 or f16, as a number; see [`of_byte`].
 #[inline(always)]
 pub(crate) fn of_half(scalar: u32, word: u32, number: usize, high: u32) -> f32 {
@@ -122,9 +129,15 @@ pub(crate) unsafe fn store_bits(scalar: u32, at: u64, bits: u32) {
 /// Whether a sum lies so near a half-integer that its error could change the byte.
 #[inline(always)]
 pub(crate) fn in_doubt(doubts: &Doubts, sum: f32) -> bool {
-    let clamped = saturated(sum, 255.0);
-    let distance = clamped - (shifted(sum, 255.0) - SHIFT);
-    distance.abs() >= doubts.near
+    to_near_byte(sum).1 >= doubts.near
+}
+
+/// The byte nearest to a number, as the lowest bits of a word, and how far the number, saturated, is from it.
+#[inline(always)]
+pub(crate) fn to_near_byte(value: f32) -> (u32, f32) {
+    let clamped = saturated(value, 255.0);
+    let shifted = clamped + SHIFT;
+    (shifted.to_bits(), (clamped - (shifted - SHIFT)).abs())
 }
 
 /// Notes that the result at `(x, y)` of the channel that the z axis counts as number `z` is in doubt.

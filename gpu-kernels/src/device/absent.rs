@@ -79,6 +79,7 @@ absent! {
     fn first_tap() -> usize;
     fn fma(a: f32, b: f32, c: f32) -> f32;
     fn fma_in_place(a: f32, b: f32, c: f32) -> f32;
+    fn has_mma_f64() -> bool;
     fn opaque(value: i32) -> i32;
     fn keep_rolled();
     fn mul_wide(a: i32, b: i32) -> i64;
@@ -121,9 +122,9 @@ absent_unsafe! {
     fn atomic_add(at: u64, value: u32) -> u32;
     fn store_u8(at: u64, value: u32);
     fn store_u16(at: u64, value: u32);
-    fn store_f64(at: u64, value: f64);
     fn mma(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4];
     fn mma_signed(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4];
+    fn mma_f64(sums: [f64; 4], a: [f64; 4], b: [f64; 2]) -> [f64; 4];
 }
 
 pub(crate) unsafe fn load_words<const N: usize>(_: u64) -> [u32; N] {
@@ -162,6 +163,7 @@ impl Shared {
         fn store4(index: i32, values: [f32; 4]);
         fn store_u8(byte: i32, value: u32);
         fn store_u16(byte: i32, value: u32);
+        fn load_u8(byte: i32) -> u32;
         fn load_word(index: i32) -> u32;
         fn load_matrices(byte: i32) -> [u32; 4];
         fn load_f64(index: i32) -> f64;

@@ -382,16 +382,6 @@ pub(crate) unsafe fn store_words<const N: usize>(at: u64, words: [u32; N]) {
     }
 }
 
-/// Writes a number of 64 bits at a multiple of 8.
-///
-/// # Safety
-/// As for [`store_u8`].
-#[inline(always)]
-pub(crate) unsafe fn store_f64(at: u64, value: f64) {
-    // SAFETY: as the caller promised.
-    unsafe { asm!("st.global.f64 [{}], {};", in(reg64) at, in(reg64) value, options(nostack, preserves_flags)) }
-}
-
 /// Four of the eight bytes of `a` (0 to 3) and `b` (4 to 7): SELECTOR has their numbers, one in each of its four lowest
 /// hexadecimal digits, the result's lowest byte in the lowest digit.
 #[inline(always)]
@@ -919,6 +909,25 @@ impl Shared {
                 options(nostack, preserves_flags)
             );
         }
+    }
+
+    /// Reads a byte.
+    ///
+    /// # Safety
+    /// As for [`Shared::load`].
+    #[inline(always)]
+    pub(crate) unsafe fn load_u8(self, byte: i32) -> u32 {
+        let value;
+        // SAFETY: in bounds by the caller's promise. Not `pure`: see `load`.
+        unsafe {
+            asm!(
+                "ld.shared.u8 {}, [{}];",
+                out(reg32) value,
+                in(reg32) self.at_byte(byte),
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        value
     }
 
     /// Reads element `index` as the word that it is in memory.

@@ -14,4 +14,5 @@ pub mod separable_matrix;
 pub mod settle;
 pub mod sliding;
 pub mod summed;
+pub mod ties;
 pub mod weighted;

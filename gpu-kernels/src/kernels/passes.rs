@@ -1,10 +1,11 @@
 //! Separable correlation of bytes in f64, in two passes: for windows so large that many f32 sums leave the byte in doubt.
 //!
-//! Row pass: a block has 32 rows and 64 columns; a lane has a row, a warp 8 neighbouring columns of all 32. Rows of the tile in
-//! shared memory are an odd count of numbers apart, so lanes meet in no bank. Column pass: a block has 32 columns and 64 rows; a
-//! lane has a column, a warp 8 neighbouring rows. In both a thread computes 8 neighbouring results, and reads 15 numbers for 8 taps of
-//! all of them. Any number of taps, `TAPS_CHUNK` at a time.
-//! Order: taps ascending. With `passes_rows_defined` and `passes_columns_defined` each product and each sum is rounded: this is
+//! Tiling: a block has 32 lines and 128 results of each: rows in the row pass, columns in the column pass; a warp has 16 neighbouring results of all 32 lines.
+//! Any number of taps: the numbers under them come to shared memory 64 at a time, and their apron ([`Tile`]).
+//! Where the tensor cores multiply f64 (compute capability 9.0), a warp's results are products of matrices: of the taps, of which each row of the matrix has them
+//! one column further right than the row above, and the numbers of 8 lines. Elsewhere, and where the order counts, a lane has a line, and reads 31 numbers for 16 taps
+//! of 16 results: with 8 results, shared memory is what such a loop waits for. Numbers lie so that lanes meet in no bank.
+//! Order: taps ascending, but for the tensor cores. With `passes_rows_defined` and `passes_columns_defined` each product and each sum is rounded: this is
 //! what the byte is where a window has more taps than are summed one by one (`host/src/round`). The other two fuse them; results that
 //! this could change go to the pass's list.
 //! The intermediate image is f64, for the region's columns and the rows that the column pass reads. `passes_columns_summed` adds up the columns
@@ -14,23 +15,31 @@
 use crate::abi::{Pass, Window};
 use crate::border;
 use crate::device::*;
-use crate::pixel::{U8, note, store_bits, to_byte};
-use crate::tile::view::{Source, Target};
+use crate::pixel::{U8, byte_to_f64, note, store_bits, to_byte};
+use crate::tile::view::{Row, Source, Target};
 
 /// Threads of a block of either pass.
 pub const BLOCK: (u32, u32) = (32, 8);
+/// Results of a thread. Rows of the intermediate image have room for so many from any of its columns on that is a multiple of it.
+pub const RESULTS: usize = 16;
+/// Results of a block in a line.
+const ACROSS: i32 = BLOCK.1 as i32 * RESULTS as i32;
 /// Columns and rows that a block of the row pass computes.
-pub const ROWS_TILE: (u32, u32) = (64, 32);
+pub const ROWS_TILE: (u32, u32) = (ACROSS as u32, 32);
 /// Columns and rows that a block of the column pass computes.
-pub const COLUMNS_TILE: (u32, u32) = (32, 64);
-/// Taps that either pass takes at a time.
-const TAPS_CHUNK: i32 = 64;
-/// Numbers of a line of a tile: 64 results and their apron.
-const LINE: i32 = 64 + TAPS_CHUNK - 1;
+pub const COLUMNS_TILE: (u32, u32) = (32, ACROSS as u32);
+/// Taps that either pass takes at a time, or columns of the matrix that they make.
+const CHUNK: i32 = 64;
+/// Numbers of a line of a tile at most: the results and their apron.
+const LINE: i32 = ACROSS + CHUNK - 1;
+/// Numbers of a tile, with those between its lines.
+const NUMBERS: i32 = if 32 * LINE > (LINE - 15) * 36 { 32 * LINE } else { (LINE - 15) * 36 };
 /// Bytes of shared memory of either pass.
-pub const SHARED: u32 = 8 * 32 * LINE as u32;
-/// Results of a thread.
-const RESULTS: usize = 8;
+pub const SHARED: u32 = 8 * NUMBERS as u32;
+/// Numbers that a thread loads before it waits for the first.
+const AT_ONCE: usize = 6;
+/// Zeros before and behind a line of taps in memory, for the matrix that they make.
+pub const PADDING: usize = 24;
 
 /// The intermediate image.
 #[repr(C)]
@@ -106,102 +115,238 @@ fn add<const DEFINED: bool>(tap: f64, value: f64, sum: f64) -> f64 {
     if DEFINED { add_f64(sum, mul_f64(tap, value)) } else { fma_f64(tap, value, sum) }
 }
 
-/// Adds `count` taps to a thread's results. Its first value under the first tap is number `first` of the tile; the next result's,
-/// and the next tap's, are `step` numbers further.
-///
-/// # Safety
-/// Taps and numbers are there.
-#[inline(always)]
-unsafe fn add_chunk<const DEFINED: bool>(
-    sums: &mut [f64; RESULTS],
+/// A tile in shared memory.
+#[derive(Clone, Copy)]
+struct Tile {
     shared: Shared,
-    (first, step): (i32, i32),
-    taps: u64,
-    count: i32,
-) {
-    // SAFETY: as the caller promised.
-    let value = |number: i32| unsafe { shared.load_f64(2 * (first + number * step)) };
-    let mut tap = 0;
-    while tap + RESULTS as i32 <= count {
-        let mut values = [0.0; 2 * RESULTS - 1];
+    /// Numbers from one to the next of a line.
+    step: i32,
+    /// Numbers from one line to the next.
+    line: i32,
+    /// Whether the tensor cores multiply. The whole launch answers alike.
+    matrices: bool,
+}
+
+impl Tile {
+    /// Lines are rows; or else columns.
+    #[inline(always)]
+    fn new<const DEFINED: bool>(rows: bool) -> Self {
+        let matrices = has_mma_f64() && !DEFINED;
+        // With matrices, 16 lanes read 4 neighbours of 4 lines: an odd multiple of 4 numbers apart they are in different banks. Else lanes read
+        // numbers of different lines.
+        let (step, line) = match (rows, matrices) {
+            (true, true) => (1, LINE - 11),
+            (true, false) => (1, LINE),
+            (false, true) => (36, 1),
+            (false, false) => (32, 1),
+        };
+        const { assert!((LINE - 11) % 16 == 4 && LINE % 2 == 1) }
+        Self { shared: Shared::dynamic(), step, line, matrices }
+    }
+
+    /// Numbers under so many taps, in all: a matrix has them in 16 places.
+    #[inline(always)]
+    fn length(&self, taps: i32) -> i32 {
+        if self.matrices { (taps + 15 + 7) & !7 } else { taps }
+    }
+
+    /// Numbers of a line that are loaded, for so many of those at a time.
+    #[inline(always)]
+    fn width(&self, count: i32) -> i32 {
+        if self.matrices { ACROSS - 16 + count } else { ACROSS - 1 + count }
+    }
+
+    /// Stores number `at` of a line.
+    ///
+    /// # Safety
+    /// It lies in the tile.
+    #[inline(always)]
+    unsafe fn store(&self, line: i32, at: i32, value: f64) {
+        // SAFETY: as the caller promised.
+        unsafe { self.shared.store_f64(2 * (line * self.line + at * self.step), value) };
+    }
+
+    /// The line, and the place in it, of the thread's result number `i`.
+    #[inline(always)]
+    fn result(&self, i: usize) -> (i32, i32) {
+        let (first, lane, i) = (RESULTS as i32 * thread_y(), thread_x(), i as i32);
+        if self.matrices {
+            (8 * (i / 4) + 2 * (lane & 3) + (i & 1), first + (lane >> 2) + 8 * (i / 2 & 1))
+        } else {
+            (lane, first + i)
+        }
+    }
+
+    /// Adds to the thread's results what `count` numbers from number `done` on, which the tile begins with, make with their taps.
+    ///
+    /// # Safety
+    /// Taps, with their padding, and numbers are there; the whole warp calls.
+    #[inline(always)]
+    unsafe fn add<const DEFINED: bool>(&self, sums: &mut [f64; RESULTS], taps: u64, done: i32, count: i32) {
+        let taps = taps.wrapping_add(mul_wide(done, 8) as u64);
+        // SAFETY: as the caller promised.
+        unsafe {
+            if self.matrices {
+                self.add_matrices(sums, taps, count);
+                return;
+            }
+            let mut tap = 0;
+            while tap + 16 <= count {
+                self.add_taps::<DEFINED, 16>(sums, taps, tap);
+                tap += 16;
+            }
+            while tap + 4 <= count {
+                self.add_taps::<DEFINED, 4>(sums, taps, tap);
+                tap += 4;
+            }
+            while tap < count {
+                self.add_taps::<DEFINED, 1>(sums, taps, tap);
+                tap += 1;
+            }
+        }
+    }
+
+    /// Adds taps number `first` to before `first + N`.
+    ///
+    /// # Safety
+    /// As for [`Tile::add`].
+    #[inline(always)]
+    unsafe fn add_taps<const DEFINED: bool, const N: usize>(&self, sums: &mut [f64; RESULTS], taps: u64, first: i32) {
+        let start = thread_x() * self.line + (RESULTS as i32 * thread_y() + first) * self.step;
+        // SAFETY: as the caller promised, here and below.
+        let value = |number: usize| unsafe { self.shared.load_f64(2 * (start + number as i32 * self.step)) };
+        // The values under a tap, each at its number's remainder: under the next tap, one of them is another.
+        let mut values = [0.0; RESULTS];
         let mut i = 0;
-        while i < 2 * RESULTS - 1 {
-            values[i] = value(tap + i as i32);
+        while i < RESULTS {
+            values[i] = value(i);
             i += 1;
         }
         let mut t = 0;
-        while t < RESULTS {
-            // SAFETY: as above.
-            let weight = unsafe { load_f64(taps.wrapping_add(8 * (tap as u64 + t as u64))) };
+        while t < N {
+            let weight = unsafe { load_f64(taps.wrapping_add(8 * (first as u64 + t as u64))) };
             let mut i = 0;
             while i < RESULTS {
-                sums[i] = add::<DEFINED>(weight, values[t + i], sums[i]);
+                sums[i] = add::<DEFINED>(weight, values[(t + i) % RESULTS], sums[i]);
                 i += 1;
+            }
+            if t + 1 < N {
+                values[t % RESULTS] = value(t + RESULTS);
             }
             t += 1;
         }
-        tap += RESULTS as i32;
     }
-    while tap < count {
-        // SAFETY: as above.
-        let weight = unsafe { load_f64(taps.wrapping_add(8 * tap as u64)) };
-        let mut i = 0;
-        while i < RESULTS {
-            sums[i] = add::<DEFINED>(weight, value(tap + i as i32), sums[i]);
-            i += 1;
+
+    /// Adds the product of the matrix of taps, of which it takes `count` columns, and of the tile's numbers.
+    ///
+    /// # Safety
+    /// As for [`Tile::add`].
+    #[inline(always)]
+    unsafe fn add_matrices(&self, sums: &mut [f64; RESULTS], taps: u64, count: i32) {
+        let (g, t) = (thread_x() >> 2, thread_x() & 3);
+        let taps = taps.wrapping_add(mul_wide(t - g, 8) as u64);
+        let start = g * self.line + (RESULTS as i32 * thread_y() + t) * self.step;
+        // SAFETY: as the caller promised.
+        unsafe {
+            // Taps so many columns further right, in all rows; those 8 rows further down have moved on by two steps.
+            let tap = |column: i32| load_f64(taps.wrapping_add(mul_wide(column, 8) as u64));
+            let mut before = [tap(-8), tap(-4)];
+            let mut k = 0;
+            while k < count {
+                let here = [tap(k), tap(k + 4)];
+                let a = [here[0], before[0], here[1], before[1]];
+                let mut eight = 0;
+                while eight < RESULTS / 4 {
+                    let at = start + 8 * eight as i32 * self.line + k * self.step;
+                    let b = [self.shared.load_f64(2 * at), self.shared.load_f64(2 * (at + 4 * self.step))];
+                    let i = 4 * eight;
+                    let product = mma_f64([sums[i], sums[i + 1], sums[i + 2], sums[i + 3]], a, b);
+                    (sums[i], sums[i + 1], sums[i + 2], sums[i + 3]) = (product[0], product[1], product[2], product[3]);
+                    eight += 1;
+                }
+                before = here;
+                k += 8;
+            }
         }
-        tap += 1;
     }
 }
 
 /// The row pass.
 ///
 /// # Safety
-/// `pass` and `middle` describe allocated memory, `taps` has `window.cols` taps, and the launch has the block shape and the shared
+/// `pass` and `middle` describe allocated memory, `taps` has `window.cols` taps, with their padding, and the launch has the block shape and the shared
 /// memory stated above.
 #[inline(always)]
 unsafe fn rows<const DEFINED: bool>(pass: &Pass, window: &Window, middle: &Middle, taps: u64) {
-    let (shared, source) = (Shared::dynamic(), Source::new(pass));
-    let left = pass.region.x0 + block_x() * ROWS_TILE.0 as i32;
+    let (tile, source) = (Tile::new::<DEFINED>(true), Source::new(pass));
+    let left = pass.region.aligned_left() + block_x() * ACROSS;
+    let length = tile.length(window.cols);
     let mut top = middle.first_row + block_y() * ROWS_TILE.1 as i32;
     while top < middle.end_row {
         let mut sums = [0.0; RESULTS];
         let mut done = opaque(0);
-        while done < window.cols {
-            let count = if window.cols - done < TAPS_CHUNK { window.cols - done } else { TAPS_CHUNK };
+        while done < length {
+            let count = if length - done < CHUNK { length - done } else { CHUNK };
             // SAFETY: numbers lie in the tile; the whole block meets at the barriers.
             unsafe {
                 let mut r = thread_y();
                 while r < ROWS_TILE.1 as i32 {
                     // Rows behind the last hold copies of it, which are not stored.
                     let y = if top + r < middle.end_row { top + r } else { middle.end_row - 1 };
-                    let row = source.row_inside(y);
-                    let mut c = thread_x();
-                    while c < 64 + count - 1 {
-                        let value = row.pixel(left + done - window.anchor_x + c);
-                        shared.store_f64(2 * (r * LINE + c), value as f64);
-                        c += 32;
-                    }
+                    load_line(pass, source.row_inside(y), left + done - window.anchor_x, tile.width(count), (&tile, r));
                     r += BLOCK.1 as i32;
                 }
                 barrier();
-                let first = thread_x() * LINE + RESULTS as i32 * thread_y();
-                add_chunk::<DEFINED>(&mut sums, shared, (first, 1), taps.wrapping_add(8 * done as u64), count);
+                tile.add::<DEFINED>(&mut sums, taps, done, count);
                 barrier();
             }
             done += count;
         }
-        let y = top + thread_x();
         let mut i = 0;
         while i < RESULTS {
-            let x = left + RESULTS as i32 * thread_y() + i as i32;
+            let (line, place) = tile.result(i);
+            let (x, y) = (left + place, top + line);
             if x < pass.region.x1 && y < middle.end_row {
+                let bits = sums[i].to_bits();
                 // SAFETY: the place is this thread's.
-                unsafe { store_f64(middle.at(x, y), sums[i]) };
+                unsafe { store_words(middle.at(x, y), [bits as u32, (bits >> 32) as u32]) };
             }
             i += 1;
         }
         top += grid_height() * ROWS_TILE.1 as i32;
+    }
+}
+
+/// Loads so many pixels of a row from column `left` on into a line of the tile, a warp together.
+///
+/// # Safety
+/// The pass describes allocated memory, and the row is there; the numbers lie in the tile.
+#[inline(always)]
+unsafe fn load_line(pass: &Pass, row: Row<'_>, left: i32, count: i32, (tile, line): (&Tile, i32)) {
+    let mut c = thread_x();
+    // SAFETY: as the caller promised.
+    unsafe {
+        if left >= 0 && left + count <= pass.width {
+            let mut bytes = [0; AT_ONCE];
+            let mut n = 0;
+            while n < AT_ONCE {
+                // Behind the last pixel, that one again.
+                bytes[n] = load_u8(row.at(left + (c + 32 * n as i32).min(count - 1)));
+                n += 1;
+            }
+            let mut n = 0;
+            while n < AT_ONCE {
+                if c + 32 * (n as i32) < count {
+                    tile.store(line, c + 32 * n as i32, byte_to_f64(bytes[n]));
+                }
+                n += 1;
+            }
+        } else {
+            while c < count {
+                tile.store(line, c, row.pixel(left + c) as f64);
+                c += 32;
+            }
+        }
     }
 }
 
@@ -216,20 +361,21 @@ unsafe fn columns<const DEFINED: bool, const TERMS: usize>(
     (terms, point): (&[Column; TERMS], f64),
     reordering: f64,
 ) {
-    let target = Target::new(pass);
-    let x = pass.region.x0 + block_x() * COLUMNS_TILE.0 as i32 + thread_x();
-    let mut top = pass.region.y0 + block_y() * COLUMNS_TILE.1 as i32;
+    let (tile, target) = (Tile::new::<DEFINED>(false), Target::new(pass));
+    let left = pass.region.x0 + block_x() * COLUMNS_TILE.0 as i32;
+    let mut top = pass.region.y0 + block_y() * ACROSS;
     while top < pass.region.y1 {
         let mut sums = [0.0; RESULTS];
         let mut term = 0;
         while term < TERMS {
             // SAFETY: as the caller promised; the whole block is here.
-            unsafe { add_column::<DEFINED>(pass, window, &terms[term], (x, top), &mut sums) };
+            unsafe { add_column::<DEFINED>(pass, window, &terms[term], (left, top), &tile, &mut sums) };
             term += 1;
         }
         let mut i = 0;
         while i < RESULTS {
-            let y = top + RESULTS as i32 * thread_y() + i as i32;
+            let (line, place) = tile.result(i);
+            let (x, y) = (left + line, top + place);
             if x < pass.region.x1 && y < pass.region.y1 {
                 let mut sum = sums[i];
                 if point != 0.0 {
@@ -249,11 +395,11 @@ unsafe fn columns<const DEFINED: bool, const TERMS: usize>(
             }
             i += 1;
         }
-        top += grid_height() * COLUMNS_TILE.1 as i32;
+        top += grid_height() * ACROSS;
     }
 }
 
-/// Adds a column's taps to the sums of the thread's results in column `x`, in a tile of rows from `top` on.
+/// Adds a column's taps to the sums of the thread's results, in a tile of columns from `left` on and of rows from `top` on.
 ///
 /// # Safety
 /// As for [`columns`].
@@ -262,33 +408,43 @@ unsafe fn add_column<const DEFINED: bool>(
     pass: &Pass,
     window: &Window,
     Column { middle, taps, outside }: &Column,
-    (x, top): (i32, i32),
+    (left, top): (i32, i32),
+    tile: &Tile,
     sums: &mut [f64; RESULTS],
 ) {
-    let shared = Shared::dynamic();
+    let x = left + thread_x();
     let column = if x < pass.region.x1 { x } else { pass.region.x1 - 1 };
+    let length = tile.length(window.rows);
     let mut done = opaque(0);
-    while done < window.rows {
-        let count = if window.rows - done < TAPS_CHUNK { window.rows - done } else { TAPS_CHUNK };
+    while done < length {
+        let count = if length - done < CHUNK { length - done } else { CHUNK };
         // SAFETY: numbers lie in the tile; the whole block meets at the barriers.
         unsafe {
+            let (first, end) = (top + done - window.anchor_y, tile.width(count));
             let mut r = thread_y();
-            while r < 64 + count - 1 {
-                let found = border::resolve(pass.border, top + done - window.anchor_y + r, pass.height);
-                // Rows that no result needs may not be there.
-                let value = if found < 0 {
-                    *outside
-                } else if found < middle.first_row || found >= middle.end_row {
-                    0.0
-                } else {
-                    load_f64(middle.at(column, found))
-                };
-                shared.store_f64(2 * (r * 32 + thread_x()), value);
-                r += BLOCK.1 as i32;
+            while r < end {
+                let (mut values, mut inside) = ([0.0; AT_ONCE], [true; AT_ONCE]);
+                let mut n = 0;
+                while n < AT_ONCE {
+                    let found = border::resolve(pass.border, first + r + BLOCK.1 as i32 * n as i32, pass.height);
+                    inside[n] = found >= 0;
+                    // Rows that no result needs may not be there: the nearest one stands for them.
+                    let there = found.max(middle.first_row).min(middle.end_row - 1);
+                    values[n] = load_f64(middle.at(column, there));
+                    n += 1;
+                }
+                let mut n = 0;
+                while n < AT_ONCE {
+                    let at = r + BLOCK.1 as i32 * n as i32;
+                    if at < end {
+                        tile.store(thread_x(), at, if inside[n] { values[n] } else { *outside });
+                    }
+                    n += 1;
+                }
+                r += BLOCK.1 as i32 * AT_ONCE as i32;
             }
             barrier();
-            let first = RESULTS as i32 * thread_y() * 32 + thread_x();
-            add_chunk::<DEFINED>(sums, shared, (first, 32), taps.wrapping_add(8 * done as u64), count);
+            tile.add::<DEFINED>(sums, *taps, done, count);
             barrier();
         }
         done += count;

@@ -5,24 +5,21 @@
 //!
 //! Thread mapping: a block for each segment of the list. If the window is small and the segment has more results than five eighths of the window's taps, a thread computes one; else a warp does:
 //! each lane sums every 32nd column if the window is a product of a row and a column, else every 32nd tap; then their sums are added.
-//! That order is another one, so where it could change the byte (at ties), the sum is computed again in the order that defines it: by lane 0; in
-//! `settle_ties` a warp collects 32 such results, and each lane takes one. Of few that are left at the end, it takes one after the other: its lanes
-//! make the products, and lane 0 adds them up. A segment whose places did not suffice has all its pixels computed. At the end its counter is zero again.
-//! Shared memory: a word for the counter, then, for each warp, 96 numbers of 64 bits.
+//! That order is another one, so where it could change the byte (at ties), lane 0 computes the sum again in the order that defines it. Filters whose sums are often
+//! ties have a kernel of their own, in `ties.rs`. A segment whose places did not suffice has all its pixels computed. At the end its counter is zero again.
+//! Shared memory: a word for the counter.
 //! Limits: source and destination are bytes; no epilogue.
 
 use crate::abi::{Doubts, Pass, Window};
 use crate::border;
 use crate::device::*;
-use crate::pixel::{U8, store_bits, to_byte};
+use crate::pixel::{U8, byte_to_f64, store_bits, to_byte};
 use crate::tile::view::{Source, Target};
 
 /// Threads of a block.
 pub const BLOCK: (u32, u32) = (32, 4);
-/// Numbers of a warp in shared memory.
-const NUMBERS: i32 = 32 * PRODUCTS as i32;
 /// Bytes of shared memory.
-pub const SHARED: u32 = 8 + 8 * NUMBERS as u32 * BLOCK.1;
+pub const SHARED: u32 = 8;
 /// The most taps for which a thread computes a result by itself.
 const ALONE: i32 = 81;
 
@@ -31,13 +28,7 @@ kernel! {
     /// of the factors whose product they are, or 0; `reordering` is how far apart f64 sums in two orders can be.
     fn settle(pass: Pass, window: Window, taps: u64, row: u64, column: u64, reordering: f64, planes: i32) {
         directive!(".maxnreg 64");
-        segments::<false>(&pass, &window, Exact::new(taps, (row, column), reordering, &window), planes)
-    }
-
-    /// The same for filters whose sums are often ties.
-    fn settle_ties(pass: Pass, window: Window, taps: u64, row: u64, column: u64, reordering: f64, planes: i32) {
-        directive!(".maxnreg 64");
-        segments::<true>(&pass, &window, Exact::new(taps, (row, column), reordering, &window), planes)
+        segments(&pass, &window, Exact::new(taps, (row, column), reordering, &window), planes)
     }
 }
 
@@ -75,101 +66,96 @@ impl Exact {
 
 /// A pixel of a channel.
 #[derive(Clone, Copy)]
-struct Place {
-    x: i32,
-    y: i32,
-    z: i32,
+pub(super) struct Place {
+    pub(super) x: i32,
+    pub(super) y: i32,
+    pub(super) z: i32,
 }
 
 impl Place {
+    pub(super) const NONE: Self = Self { x: 0, y: 0, z: -1 };
+
+    /// Whether there is one.
+    #[inline(always)]
+    pub(super) fn is_there(&self) -> bool {
+        self.z >= 0
+    }
+
     /// Where its window begins, and whether that leaves the image.
     #[inline(always)]
-    fn corner(&self, pass: &Pass, window: &Window) -> ((i32, i32), bool) {
+    pub(super) fn corner(&self, pass: &Pass, window: &Window) -> ((i32, i32), bool) {
         let (left, top) = (self.x - window.anchor_x, self.y - window.anchor_y);
         let leaves = border::leaves(left, window.cols, pass.width) || border::leaves(top, window.rows, pass.height);
         ((left, top), leaves)
     }
+
+    /// Stores its byte.
+    ///
+    /// # Safety
+    /// It lies in the region, and one thread has it.
+    #[inline(always)]
+    pub(super) unsafe fn store(&self, pass: &Pass, byte: u32) {
+        let target = Target::of_channel(pass, self.z);
+        // SAFETY: as the caller promised.
+        unsafe { store_bits(U8, target.at(self.x, self.y), byte) };
+    }
 }
 
-/// Results that only the sum which defines them can decide, of a warp: lane `n` holds number `n`.
+/// The results of a segment.
 #[derive(Clone, Copy)]
-struct Ties {
-    mine: Place,
-    count: i32,
+pub(super) struct Segment {
+    number: i32,
+    /// How many there are.
+    pub(super) count: i64,
+    /// Whether all pixels of the segment are meant, those in its list and others.
+    is_all: bool,
+    /// Quads of the segment in a row, at most.
+    quads: i32,
 }
 
-impl Ties {
-    const NONE: Self = Self { mine: Place { x: 0, y: 0, z: 0 }, count: 0 };
-
-    /// Takes one more, and settles all when each lane has one.
-    ///
-    /// # Safety
-    /// As for [`settle_one`]; the whole warp calls.
+impl Segment {
     #[inline(always)]
-    unsafe fn take(&mut self, pass: &Pass, window: &Window, exact: Exact, place: Place) {
-        if thread_x() == self.count {
-            self.mine = place;
-        }
-        self.count += 1;
-        if self.count == 32 {
-            // SAFETY: as the caller promised.
-            unsafe { define(pass, window, exact, self.mine) };
-            self.count = 0;
-        }
+    pub(super) fn new(pass: &Pass, number: i32, noted: u32, planes: i32) -> Self {
+        let region = &pass.region;
+        let quads = ((((region.x1 + 3) >> 2) - (region.x0 >> 2)) + Doubts::SEGMENTS - 1) / Doubts::SEGMENTS;
+        let is_all = noted > pass.doubts.capacity;
+        let lines = mul_wide(quads * planes, region.y1 - region.y0);
+        let count = if is_all { 4 * lines } else { noted as i64 };
+        Self { number, count, is_all, quads }
     }
 
-    /// Settles those that are left.
+    /// Result number `i`, if there is one that is a sum: what KEEP copies is none.
     ///
     /// # Safety
-    /// As for [`Ties::take`].
+    /// The pass has a list.
     #[inline(always)]
-    unsafe fn settle(&mut self, pass: &Pass, window: &Window, exact: Exact) {
-        // A lane alone waits for memory again and again: about as long as the warp takes for so many.
-        const FEW: i32 = 8;
-        let shared = Shared::dynamic();
-        // SAFETY: as the caller promised; the numbers are the warp's, which meets at each barrier.
-        unsafe {
-            if self.count > FEW {
-                if thread_x() < self.count {
-                    define(pass, window, exact, self.mine);
-                }
-                self.count = 0;
-            }
-            let mut turn = opaque(0);
-            while turn < self.count {
-                warp_barrier();
-                if thread_x() == turn {
-                    let Place { x, y, z } = self.mine;
-                    shared.store(numbers(), f32::from_bits(x as u32));
-                    shared.store(numbers() + 1, f32::from_bits(y as u32));
-                    shared.store(numbers() + 2, f32::from_bits(z as u32));
-                }
-                warp_barrier();
-                let word = |number: i32| shared.load_word(numbers() + number) as i32;
-                let place = Place { x: word(0), y: word(1), z: word(2) };
-                let (corner, leaves) = place.corner(pass, window);
-                let source = Source::of_channel(&pass.src, pass, place.z);
-                let sum = by_definition_together(&source, window, exact, corner, leaves);
-                if thread_x() == 0 {
-                    store(pass, place, to_byte(sum).0);
-                }
-                turn = opaque(turn + 1);
-            }
+    pub(super) unsafe fn place(&self, pass: &Pass, window: &Window, i: i64) -> Place {
+        if i >= self.count {
+            return Place::NONE;
         }
-        self.count = 0;
+        let region = &pass.region;
+        let place = if self.is_all {
+            // `checked`, so that no panic is compiled in; there are quads and rows.
+            let divided = |number: u32, by: i32| {
+                let whole = number.checked_div(by as u32).unwrap_or(0);
+                (whole, (number - whole * by as u32) as i32)
+            };
+            let (line, quad) = divided((i >> 2) as u32, self.quads);
+            let (z, row) = divided(line, region.y1 - region.y0);
+            let (y, first) = (region.y0 + row, region.x0 >> 2);
+            let behind = (self.number - Doubts::segment(4 * first, y)) & (Doubts::SEGMENTS - 1);
+            let x = 4 * (first + behind + quad * Doubts::SEGMENTS) + (i as i32 & 3);
+            if x < region.x0 || x >= region.x1 {
+                return Place::NONE;
+            }
+            Place { x, y, z: z as i32 }
+        } else {
+            // SAFETY: the place is one of the list's; earlier kernels have written it.
+            let [x, y, z, _] = unsafe { load_words::<4>(pass.doubts.place(self.number, i as u32)) };
+            Place { x: x as i32, y: y as i32, z: z as i32 }
+        };
+        if pass.border == border::KEEP && place.corner(pass, window).1 { Place::NONE } else { place }
     }
-}
-
-/// Stores the byte of the sum that defines it, by this thread alone.
-///
-/// # Safety
-/// As for [`settle_one`].
-#[inline(always)]
-unsafe fn define(pass: &Pass, window: &Window, exact: Exact, place: Place) {
-    let source = Source::of_channel(&pass.src, pass, place.z);
-    let (corner, leaves) = place.corner(pass, window);
-    // SAFETY: as the caller promised.
-    unsafe { store(pass, place, to_byte(by_definition(&source, window, exact.taps, corner, leaves)).0) };
 }
 
 /// Goes through the segments of this block.
@@ -177,121 +163,64 @@ unsafe fn define(pass: &Pass, window: &Window, exact: Exact, place: Place) {
 /// # Safety
 /// The pass has a list and describes allocated memory; the launch has the block shape and the shared memory stated above.
 #[inline(always)]
-unsafe fn segments<const TIES: bool>(pass: &Pass, window: &Window, exact: Exact, planes: i32) {
+unsafe fn segments(pass: &Pass, window: &Window, exact: Exact, planes: i32) {
+    // SAFETY: as the caller promised.
+    unsafe {
+        each_segment(pass, planes, |segment| {
+            // Whether each thread takes a result, or each warp; so many take turns.
+            // A thread waits for memory at least once for each row of its window; a warp once for each result, of which it has a quarter.
+            let taps = window.cols * window.rows;
+            let alone = taps <= ALONE && segment.count > (taps * 5 / 8) as i64;
+            let turns = if alone { 32 * block_height() } else { block_height() };
+            let turn = if alone { 32 * thread_y() + thread_x() } else { thread_y() };
+            let mut i = turn as i64;
+            let mut next = segment.place(pass, window, i);
+            while i < segment.count {
+                let place = next;
+                i += turns as i64;
+                next = segment.place(pass, window, i);
+                if place.is_there() {
+                    settle_one(pass, window, exact, place, alone);
+                }
+            }
+        });
+    }
+}
+
+/// Calls `each` for every segment of this block, and empties it then.
+///
+/// # Safety
+/// The pass has a list; all threads of the block call, and shared memory has a word.
+#[inline(always)]
+pub(super) unsafe fn each_segment(pass: &Pass, planes: i32, each: impl Fn(&Segment)) {
     let shared = Shared::dynamic();
-    let mut ties = Ties::NONE;
-    let mut segment = block_x();
-    while segment < Doubts::SEGMENTS {
+    let mut number = block_x();
+    while number < Doubts::SEGMENTS {
         // SAFETY: the list has this segment; all threads of the block meet at each barrier.
         unsafe {
-            let counter = pass.doubts.counter(segment);
+            let counter = pass.doubts.counter(number);
             if thread_x() == 0 && thread_y() == 0 {
                 shared.store(0, f32::from_bits(reload_word(counter)));
             }
             barrier();
-            let count = shared.load_word(0);
-            // Whether each thread takes a result, or each warp; so many take turns.
-            // A thread waits for memory at least once for each row of its window; a warp once for each result, of which it has a quarter.
-            let taps = window.cols * window.rows;
-            let alone = taps <= ALONE && count > (taps * 5 / 8) as u32;
-            let turns = if alone { 32 * block_height() } else { block_height() };
-            let turn = if alone { 32 * thread_y() + thread_x() } else { thread_y() };
-            if count <= pass.doubts.capacity {
-                let mut i = turn as u32;
-                let mut next = noted(&pass.doubts, segment, i, count);
-                while i < count {
-                    let place = next;
-                    i += turns as u32;
-                    next = noted(&pass.doubts, segment, i, count);
-                    settle_one::<TIES>(pass, window, exact, place, alone, &mut ties);
-                }
-            } else {
-                all::<TIES>(pass, window, exact, (segment, planes), (turn, turns), alone, &mut ties);
-            }
-            if TIES {
-                ties.settle(pass, window, exact);
-            }
+            let noted = shared.load_word(0);
+            each(&Segment::new(pass, number, noted, planes));
             barrier();
-            if count != 0 && thread_x() == 0 && thread_y() == 0 {
+            if noted != 0 && thread_x() == 0 && thread_y() == 0 {
                 store_words(counter, [0]);
             }
         }
-        segment += grid_width();
+        number += grid_width();
     }
 }
 
-/// Number `i` of the places in a segment, if it has so many.
-///
-/// # Safety
-/// The list has this segment.
-#[inline(always)]
-unsafe fn noted(doubts: &Doubts, segment: i32, i: u32, count: u32) -> Place {
-    if i >= count {
-        return Place { x: 0, y: 0, z: 0 };
-    }
-    let at = doubts.place(segment, i);
-    // SAFETY: the place is one of the list's.
-    unsafe { Place { x: reload_word(at) as i32, y: reload_word(at + 4) as i32, z: reload_word(at + 8) as i32 } }
-}
-
-/// Settles all results of a segment, every `turns`th row of quads by the same threads.
-///
-/// # Safety
-/// As for [`segments`].
-#[inline(always)]
-unsafe fn all<const TIES: bool>(
-    pass: &Pass,
-    window: &Window,
-    exact: Exact,
-    (segment, planes): (i32, i32),
-    (turn, turns): (i32, i32),
-    alone: bool,
-    ties: &mut Ties,
-) {
-    let region = &pass.region;
-    let mut z = opaque(0);
-    while z < planes {
-        let mut y = region.y0 + turn;
-        while y < region.y1 {
-            let first = region.x0 >> 2;
-            let behind = Doubts::segment(4 * first, y);
-            let mut quad = first + ((segment - behind) & (Doubts::SEGMENTS - 1));
-            while 4 * quad < region.x1 {
-                let mut i = opaque(0);
-                while i < 4 {
-                    let x = 4 * quad + i;
-                    if x >= region.x0 && x < region.x1 {
-                        // SAFETY: as the caller promised.
-                        unsafe { settle_one::<TIES>(pass, window, exact, Place { x, y, z }, alone, ties) };
-                    }
-                    i += 1;
-                }
-                quad += Doubts::SEGMENTS;
-            }
-            y += turns;
-        }
-        z += 1;
-    }
-}
-
-/// Computes and stores one result, by this thread or by its whole warp; or leaves it to `ties`.
+/// Computes and stores one result, by this thread or by its whole warp.
 ///
 /// # Safety
 /// As for [`segments`]; if not alone, the whole warp calls for the same place.
 #[inline(always)]
-unsafe fn settle_one<const TIES: bool>(
-    pass: &Pass,
-    window: &Window,
-    exact: Exact,
-    place: Place,
-    alone: bool,
-    ties: &mut Ties,
-) {
+unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, alone: bool) {
     let ((left, top), leaves) = place.corner(pass, window);
-    // What KEEP copies is no sum.
-    if leaves && pass.border == border::KEEP {
-        return;
-    }
     let source = Source::of_channel(&pass.src, pass, place.z);
     // SAFETY: as the caller promised.
     unsafe {
@@ -302,25 +231,17 @@ unsafe fn settle_one<const TIES: bool>(
                 by_taps(&source, window, exact, (left, top), leaves)
             };
             let estimate = added(part);
-            if !TIES && thread_x() != 0 {
+            if thread_x() != 0 {
                 return;
             }
             let (byte, distance) = to_byte(estimate);
             // A NaN may come from the other order alone.
-            let decided = distance < 0.5 - exact.reordering && !estimate.is_nan();
-            if TIES && !decided {
-                ties.take(pass, window, exact, place);
-                return;
-            }
-            if decided {
-                if thread_x() == 0 {
-                    store(pass, place, byte);
-                }
+            if distance < 0.5 - exact.reordering && !estimate.is_nan() {
+                place.store(pass, byte);
                 return;
             }
         }
-        let sum = by_definition(&source, window, exact.taps, (left, top), leaves);
-        store(pass, place, to_byte(sum).0);
+        place.store(pass, to_byte(by_definition(&source, window, exact.taps, (left, top), leaves)).0);
     }
 }
 
@@ -328,12 +249,11 @@ unsafe fn settle_one<const TIES: bool>(
 const AT_ONCE: usize = 9;
 /// The same, of taps that lanes take in turn.
 const TAPS_AT_ONCE: usize = 5;
-/// The same, where products are made for lane 0.
-const PRODUCTS: usize = 3;
 /// The same under windows that leave the image: one result at an edge, taken tap by tap, would have all others wait for it.
 const EDGE_AT_ONCE: usize = 3;
-/// Zeros behind a column's taps in memory, and behind a window's, so that a lane can take so many at a time.
-pub const PADDING: usize = if AT_ONCE > 32 * TAPS_AT_ONCE { AT_ONCE } else { 32 * TAPS_AT_ONCE };
+/// Zeros behind a window's taps in memory, so that a lane can take so many at a time.
+pub const PADDING: usize = 32 * TAPS_AT_ONCE;
+const _: () = assert!(super::passes::PADDING >= AT_ONCE, "behind a column's taps are so many zeros");
 
 /// The lane's part of the sum: every 32nd column, each times its factor; `leaves` says whether the window leaves the image.
 ///
@@ -397,7 +317,13 @@ unsafe fn by_columns(source: &Source<'_>, window: &Window, exact: Exact, (left, 
 /// # Safety
 /// As for [`settle_one`].
 #[inline(always)]
-unsafe fn by_definition(source: &Source<'_>, window: &Window, taps: u64, (left, top): (i32, i32), leaves: bool) -> f64 {
+pub(super) unsafe fn by_definition(
+    source: &Source<'_>,
+    window: &Window,
+    taps: u64,
+    (left, top): (i32, i32),
+    leaves: bool,
+) -> f64 {
     // Taps of a row that are loaded before the first is waited for.
     const AT_ONCE: usize = 5;
     let plane = &source.pass.src;
@@ -449,96 +375,6 @@ unsafe fn by_definition(source: &Source<'_>, window: &Window, taps: u64, (left, 
         }
         taps = taps.wrapping_add(8 * window.cols as u64);
         r = opaque(r + 1);
-    }
-    sum
-}
-
-/// Where this warp's numbers begin in shared memory, in elements of f32.
-#[inline(always)]
-fn numbers() -> i32 {
-    2 + 2 * NUMBERS * thread_y()
-}
-
-/// The same sum in lane 0 of a warp, whose lanes make the products. Alone, a thread would wait for memory again and again.
-///
-/// # Safety
-/// As for [`settle_one`]; the whole warp calls.
-#[inline(always)]
-unsafe fn by_definition_together(
-    source: &Source<'_>,
-    window: &Window,
-    exact: Exact,
-    (left, top): (i32, i32),
-    leaves: bool,
-) -> f64 {
-    let (shared, count, lane) = (Shared::dynamic(), window.cols * window.rows, thread_x());
-    let plane = &source.pass.src;
-    let longer = leaves || plane.row != plane.row as i32 as i64;
-    let start = source.row_inside(opaque(top)).at(left);
-    let mut next = exact.first;
-    let mut sum = 0.0;
-    // The sum of the lanes' parts may still be read.
-    warp_barrier();
-    let mut done = opaque(0);
-    while done < count {
-        let mut at = [(0, 0); PRODUCTS];
-        let mut n = 0;
-        while n < PRODUCTS {
-            // Rows below the window are its last one again, and do not count.
-            at[n] = (next.0, next.1.min(window.rows - 1));
-            next = exact.next(next, window);
-            n += 1;
-        }
-        // SAFETY: taps, with their padding, and pixels are there; the numbers are the warp's, which meets at each barrier.
-        unsafe {
-            let mut values = [0.0; PRODUCTS];
-            if longer {
-                values = gathered(source, at.map(|(c, r)| (left + c, top + r)));
-            } else {
-                let mut bytes = [0; PRODUCTS];
-                let mut n = 0;
-                while n < PRODUCTS {
-                    let offset = mul_wide(at[n].1, plane.row as i32) + mul_wide(at[n].0, plane.pixel);
-                    bytes[n] = load_u8(start.wrapping_add(offset as u64));
-                    n += 1;
-                }
-                let mut n = 0;
-                while n < PRODUCTS {
-                    values[n] = byte_to_f64(bytes[n]);
-                    n += 1;
-                }
-            }
-            let mut n = 0;
-            while n < PRODUCTS {
-                let place = 32 * n as i32 + lane;
-                let tap = load_f64(exact.taps.wrapping_add(8 * (done + place) as u64));
-                shared.store_f64(numbers() + 2 * place, mul_f64(tap, values[n]));
-                n += 1;
-            }
-            warp_barrier();
-            if lane == 0 {
-                let end = (count - done).min(NUMBERS);
-                let mut i = opaque(0);
-                while i < end {
-                    // Loaded together, as the additions wait for each other anyway.
-                    let mut four = [0.0; 4];
-                    let mut n = 0;
-                    while n < 4 {
-                        four[n] = shared.load_f64(numbers() + 2 * (i + n as i32));
-                        n += 1;
-                    }
-                    let mut n = 0;
-                    while n < 4 {
-                        let next = add_f64(sum, four[n]);
-                        sum = if i + (n as i32) < end { next } else { sum };
-                        n += 1;
-                    }
-                    i += 4;
-                }
-            }
-            warp_barrier();
-        }
-        done += NUMBERS;
     }
     sum
 }
@@ -656,23 +492,4 @@ unsafe fn added(mut sum: f64) -> f64 {
         apart /= 2;
     }
     sum
-}
-
-/// A byte as a number.
-#[inline(always)]
-fn byte_to_f64(byte: u32) -> f64 {
-    // It becomes the lowest bits of 2^52: a conversion is slower.
-    const SHIFT: u64 = 0x4330_0000_0000_0000;
-    f64::from_bits(SHIFT | byte as u64) - f64::from_bits(SHIFT)
-}
-
-/// Stores a byte.
-///
-/// # Safety
-/// As for [`settle_one`].
-#[inline(always)]
-unsafe fn store(pass: &Pass, place: Place, byte: u32) {
-    let target = Target::of_channel(pass, place.z);
-    // SAFETY: the place lies in the region; one thread has it.
-    unsafe { store_bits(U8, target.at(place.x, place.y), byte) };
 }

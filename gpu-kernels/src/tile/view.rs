@@ -5,7 +5,9 @@
 use crate::abi::{Epilogue, Pass, Plane};
 use crate::border;
 use crate::device::*;
-use crate::pixel::{F32, U8, U16, high_bits, in_doubt, load_value, note, of_byte, of_half, store_bits, to_bits};
+use crate::pixel::{
+    F32, U8, U16, high_bits, in_doubt, load_value, note, of_byte, of_half, store_bits, to_bits, to_near_byte,
+};
 
 /// No column is too far right: for [`load_tile`].
 pub(crate) const NO_END: i32 = i32::MAX;
@@ -476,19 +478,26 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Stores the sums of N pixels in a row, `apart` columns apart from `(x, y)` on, as far as they lie left of column `end`.
+    /// Stores the sums of N pixels in a row, `apart` columns apart from `(x, y)` on, as far as they lie left of column `end`. A sum of -0 becomes 0, as those
+    /// of a window in parts, which are added to 0.
     ///
     /// # Safety
     /// They lie in the region, and no other thread stores there.
     #[inline(always)]
     pub(crate) unsafe fn write_apart<const N: usize>(&self, (x, y): (i32, i32), apart: i32, end: i32, sums: [f32; N]) {
         let (scalar, doubts) = (self.pass.dst.scalar, &self.pass.doubts);
-        let values = finished(self.pass, sums);
         let (mut at, step) = (self.at(x, y), opaque(apart * self.pass.dst.pixel) as i64);
         // SAFETY: as the caller promised.
         unsafe {
             let mut i = 0;
             if scalar != U8 {
+                let mut values = sums;
+                while i < N {
+                    values[i] += 0.0;
+                    i += 1;
+                }
+                let values = finished(self.pass, values);
+                i = 0;
                 while i < N {
                     if x + apart * (i as i32) < end {
                         store_bits(scalar, at, to_bits(scalar, values[i]));
@@ -498,15 +507,22 @@ impl<'a> Target<'a> {
                 }
                 return;
             }
-            // One bit for each that is in doubt. They are few: noted behind the stores, they hold none up.
+            let values = finished(self.pass, sums);
+            // One bit for each that is in doubt. They are few: noted behind the stores, they hold none up. Nothing but the store is behind a
+            // question, so that it needs no branch.
             let mut noted = 0;
             while i < N {
+                let (byte, distance) = to_near_byte(values[i]);
                 if x + apart * (i as i32) < end {
-                    store_u8(at, to_bits(U8, values[i]));
-                    noted |= (in_doubt(doubts, values[i]) as u32) << i;
+                    store_u8(at, byte);
                 }
+                noted |= ((distance >= doubts.near) as u32) << i;
                 at = at.wrapping_add(step as u64);
                 i += 1;
+            }
+            let stored = (end - x + apart - 1) / apart;
+            if stored < N as i32 {
+                noted &= (1 << stored.max(0)) - 1;
             }
             if doubts.list == 0 || noted == 0 {
                 return;

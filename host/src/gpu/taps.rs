@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use gpu_kernels::abi::{MAX_CONSTANT_TAPS, scalar};
-use gpu_kernels::kernels::settle::PADDING;
+use gpu_kernels::kernels::{passes, settle};
 use gpu_kernels::tile::flat::{MAX_SUM, MIN_TAP, MIN_TAP_OF_PAIR, TAP_SCALE};
 
 use super::device::Gpu;
@@ -145,29 +145,31 @@ impl TapHomes {
         Ok(memory.pointer())
     }
 
-    /// The address of all taps in f64, row by row, in the GPU's memory; behind them are [`PADDING`] zeros.
+    /// The address of all taps in f64, row by row, in the GPU's memory; behind them are [`settle::PADDING`] zeros.
     pub(crate) fn exact_in_memory(&self) -> Result<u64> {
         let (cols, rows) = (self.filter.cols(), self.filter.rows());
         let memory = once(&self.exact, || {
-            let mut taps: Vec<f64> = crate::memory::reserve(cols * rows + PADDING)?;
+            let mut taps: Vec<f64> = crate::memory::reserve(cols * rows + settle::PADDING)?;
             let places = (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
             taps.extend(places.map(|(row, col)| self.filter.tap(row, col)));
-            taps.extend([0.0; PADDING]);
+            taps.extend([0.0; settle::PADDING]);
             self.gpu.holding(&taps, "uploading taps")
         })?;
         Ok(memory.address())
     }
 
     /// For each product of a row and a column that the filter is, or is the sum of: the addresses of their taps in f64, in the GPU's memory;
-    /// behind the column's are [`PADDING`] zeros.
+    /// before and behind each are [`passes::PADDING`] zeros.
     pub(crate) fn exact_pairs_in_memory(&self) -> Result<Vec<(u64, u64)>> {
+        const ZEROS: &[f64] = &[0.0; passes::PADDING];
         let products = self.products()?;
-        let taps = |&(row, column): &(&[f64], &[f64])| [row, column, &[0.0; PADDING][..]].concat();
+        let taps = |&(row, column): &(&[f64], &[f64])| [ZEROS, row, ZEROS, column, ZEROS].concat();
         let all = || products.iter().flat_map(taps).collect::<Vec<_>>();
         let memory = once(&self.exact_pairs, || self.gpu.holding(&all(), "uploading taps"))?;
-        let each = 8 * (self.filter.cols() + self.filter.rows() + PADDING) as u64;
-        let starts = (0..products.len() as u64).map(|term| memory.address() + term * each);
-        Ok(starts.map(|start| (start, start + 8 * self.filter.cols() as u64)).collect())
+        let (cols, rows, zeros) = (self.filter.cols() as u64, self.filter.rows() as u64, passes::PADDING as u64);
+        let starts =
+            (0..products.len() as u64).map(|term| memory.address() + 8 * (term * (cols + rows + 3 * zeros) + zeros));
+        Ok(starts.map(|start| (start, start + 8 * (cols + zeros))).collect())
     }
 
     /// The rows and columns whose products the filter is, or is the sum of: one at least.

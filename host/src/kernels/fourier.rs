@@ -70,7 +70,11 @@ impl Work for Launch {
         let Tiled { size, block, shared, .. } = *self.tiled;
         let entry = if self.stored { self.tiled.stored } else { self.tiled.entry };
         let spectra = job.taps.spectra(|filter| numbers(self.tiled, filter))?;
-        let (cut, weight) = (spectrum::Cut::new(job.taps.filter(), size), job.taps.filter().weight());
+        let cut = spectrum::Cut::new(job.taps.filter(), size);
+        let greatest = spectrum::greatest_pixel(job.taps.filter().weight());
+        // What kernels for any pixels need not ask.
+        let tame =
+            self.stored && job.pass.src.scalar == scalar::U8 && greatest >= 255.0 && job.pass.outside.abs() <= greatest;
         let slots = stream.gpu().resident_blocks(entry.name(), block.0 * block.1, shared)?;
         let region = &job.pass.region;
         let across = ((region.x1 - region.x0) as u32).div_ceil(2 * (size + 1 - cut.cols) as u32);
@@ -82,7 +86,7 @@ impl Work for Launch {
             rows: cut.rows,
             count: cut.count,
             beside: cut.beside,
-            greatest: spectrum::greatest_pixel(weight),
+            greatest: if tame { f32::INFINITY } else { greatest },
             across: across as i32,
         };
         let grid = crate::gpu::launch::Grid { blocks: (blocks, 1, job.planes), block: (block.0, block.1, 1), shared };

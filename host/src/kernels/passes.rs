@@ -2,7 +2,7 @@
 
 use gpu_kernels::abi::{Pass, Region};
 use gpu_kernels::kernels::passes::{
-    BLOCK, COLUMNS_TILE, Column, Middle, ROWS_TILE, SHARED, passes_columns, passes_columns_defined,
+    BLOCK, COLUMNS_TILE, Column, Middle, RESULTS, ROWS_TILE, SHARED, passes_columns, passes_columns_defined,
     passes_columns_summed, passes_rows, passes_rows_defined,
 };
 
@@ -21,7 +21,7 @@ pub(crate) fn launch(job: &Job<'_>, InPasses { defined, error }: InPasses, strea
     let (pass, window) = (super::keep::left_out(job.pass), job.window);
     let region = pass.region;
     let left = region.aligned_left();
-    let row = 8 * ((region.x1 - left) as usize).next_multiple_of(16);
+    let row = 8 * ((region.x1 - left) as usize).next_multiple_of(RESULTS);
     let (pairs, outside) = (job.taps.exact_pairs_in_memory()?, job.taps.rows_of(pass.outside));
     // Rows that belong to two bands are computed twice: few, if a band has many times the window's.
     let most = (SCRATCH / (row * job.planes as usize * pairs.len())).max(4 * window.rows as usize);
@@ -44,11 +44,11 @@ pub(crate) fn launch(job: &Job<'_>, InPasses { defined, error }: InPasses, strea
         let column = |term: usize| Column { middle: middle(term), taps: pairs[term].1, outside: outside[term] };
         let across = Pass { region: Region { y0: read.start as i32, y1: read.end as i32, ..region }, ..pass };
         let down = Pass { region: Region { y0: rows.start as i32, y1: rows.end as i32, ..region }, ..pass };
-        let grid = |region: &Region, tile, stream: &Stream| {
-            stream.gpu().fitting(Grid::covering(region, region.x0, tile, BLOCK).sharing(SHARED), job.planes)
+        let grid = |region: &Region, left, tile, stream: &Stream| {
+            stream.gpu().fitting(Grid::covering(region, left, tile, BLOCK).sharing(SHARED), job.planes)
         };
         let (rows_grid, columns_grid) =
-            (grid(&across.region, ROWS_TILE, stream), grid(&down.region, COLUMNS_TILE, stream));
+            (grid(&across.region, left, ROWS_TILE, stream), grid(&down.region, region.x0, COLUMNS_TILE, stream));
         let rows_entry = if defined { passes_rows_defined } else { passes_rows };
         let columns_entry = if defined { passes_columns_defined } else { passes_columns };
         // SAFETY: blocks and shared memory are what the kernels state; the passes describe allocated memory, and scratch has a place

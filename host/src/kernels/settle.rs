@@ -1,7 +1,7 @@
-//! Computes in f64 the bytes that f32 sums leave in doubt: launches `gpu-kernels/src/kernels/settle.rs`.
+//! Computes in f64 the bytes that f32 sums leave in doubt: launches `gpu-kernels/src/kernels/settle.rs`, or `gpu-kernels/src/kernels/ties.rs`.
 
 use gpu_kernels::abi::Doubts;
-use gpu_kernels::kernels::settle::{BLOCK, SHARED, settle, settle_ties};
+use gpu_kernels::kernels::{settle, ties};
 
 use super::prepared::Job;
 use crate::Result;
@@ -10,13 +10,22 @@ use crate::round::Uncertainty;
 
 /// Settles the results in the list of the job's pass, whose channels are those that are filtered.
 pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, stream: &mut Stream) -> Result<()> {
-    let grid = Grid { blocks: (Doubts::SEGMENTS as u32, 1, 1), block: (BLOCK.0, BLOCK.1, 1), shared: SHARED };
-    // Taps that are kept one by one may differ from the product by their own rounding.
-    let product = job.taps.filter().dense_f64().is_none();
-    let (row, column) = if product { job.taps.exact_pairs_in_memory()?[0] } else { (0, 0) };
-    let arguments =
-        (job.pass, job.window, job.taps.exact_in_memory()?, row, column, uncertainty.reordering, job.planes as i32);
-    let entry = if uncertainty.ties { settle_ties } else { settle };
+    let grid = |block: (u32, u32), shared| Grid {
+        blocks: (Doubts::SEGMENTS as u32, 1, 1),
+        block: (block.0, block.1, 1),
+        shared,
+    };
+    let (taps, planes) = (job.taps.exact_in_memory()?, job.planes as i32);
     // SAFETY: the kernels take any number of such blocks; the pass has a list, and describes allocated memory.
-    unsafe { stream.enqueue(entry, grid, &arguments) }
+    unsafe {
+        if uncertainty.ties {
+            let arguments = (job.pass, job.window, taps, planes);
+            return stream.enqueue(ties::settle_ties, grid(ties::BLOCK, ties::SHARED), &arguments);
+        }
+        // Taps that are kept one by one may differ from the product by their own rounding.
+        let product = job.taps.filter().dense_f64().is_none();
+        let (row, column) = if product { job.taps.exact_pairs_in_memory()?[0] } else { (0, 0) };
+        let arguments = (job.pass, job.window, taps, row, column, uncertainty.reordering, planes);
+        stream.enqueue(settle::settle, grid(settle::BLOCK, settle::SHARED), &arguments)
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::machine::{Curve, interpolated};
+use super::machine::{Curve, Model, interpolated};
 use super::problem::{Place, Problem};
 use super::processor;
 use crate::kernels::prepared::Kernel;
@@ -10,6 +10,7 @@ use crate::kernels::prepared::Kernel;
 use crate::kernels::prepared::Prepared;
 use crate::kernels::sliding::takes_as_they_lie;
 use crate::kernels::{KERNELS, kernel};
+use crate::round::passes_define;
 use crate::spectrum::{Precision, Tile};
 use crate::{Error, Family, Result, Scalar, Variant, Why, spectrum};
 
@@ -55,9 +56,12 @@ const SETTLE: f64 = 1.5;
 const SETTLE_LINE: f64 = 0.35;
 const SETTLE_TAP: f64 = 3.0;
 
-/// Microseconds for a tap of a million results of two passes in f64 on a GPU, which take so many taps at a time. Measured on an H200.
-const WIDE_TAP: f64 = 0.155;
-const WIDE_TAPS: usize = 64;
+/// Microseconds for a million results of two passes in f64 on a GPU: by the tensor cores besides, and for a column of the matrix that a line of taps makes; and for a
+/// tap without them, and where the passes define the bytes. Measured on an H200.
+const WIDE_MATRICES: f64 = 7.7;
+const WIDE_COLUMN: f64 = 0.047;
+const WIDE_TAP: f64 = 0.135;
+const WIDE_DEFINED: f64 = 0.168;
 
 /// The CPU's families, each by one of its variants, all of which run the same code there, to choose one by: microseconds for a million
 /// results of f32, by the taps that are taken; for Fourier, by the pixels transformed for each result. So a family depends on the
@@ -233,8 +237,15 @@ impl Problem {
 
     /// Microseconds for a million results of passes in f64.
     fn wide(&self) -> f64 {
-        let taps = self.cols.next_multiple_of(WIDE_TAPS) + self.rows.next_multiple_of(WIDE_TAPS);
-        self.place.machine().slower() * WIDE_TAP * taps as f64 * self.sum.map_or(1.0, |(terms, _)| terms as f64)
+        let machine = self.place.machine();
+        let taps = (self.cols + self.rows) as f64;
+        let columns = |taps: usize| (taps + 15).next_multiple_of(8) as f64;
+        let time = match machine.model {
+            _ if passes_define(self.cols, self.rows) => WIDE_DEFINED * taps,
+            Model::H200 | Model::H100 => WIDE_MATRICES + WIDE_COLUMN * (columns(self.cols) + columns(self.rows)),
+            Model::Other { .. } => WIDE_TAP * taps,
+        };
+        machine.slower() * time * self.sum.map_or(1.0, |(terms, _)| terms as f64)
     }
 
     /// A kernel's time, and that of rounding.

@@ -110,6 +110,11 @@ fn passes_are_better(share: f64, cols: usize, rows: usize) -> bool {
     cols * rows > settle::MAX_WINDOW as f64 || 8.0 * share * cols * rows > more * (cols + rows)
 }
 
+/// Whether two passes define the bytes of a separable filter of this size.
+pub(crate) fn passes_define(cols: usize, rows: usize) -> bool {
+    cols * rows > settle::MAX_WINDOW
+}
+
 /// What decides a byte on a GPU, where a kernel tests the f32 sums and another one settles what is in doubt.
 #[cfg(feature = "gpu")]
 #[derive(Clone, Debug)]
@@ -162,7 +167,7 @@ impl Uncertainty {
         let in_order = if summed { Order::Terms } else { Order::TwoPasses };
         let in_passes = near.is_some() && (summed || factors && passes_are_better(share, cols, rows));
         let passes = in_passes.then(|| InPasses {
-            defined: factors && cols * rows > settle::MAX_WINDOW,
+            defined: factors && passes_define(cols, rows),
             error: reordering + bound::in_f64(filter, in_order) * greatest(&window),
         });
         // Of a sum's terms in f64, few are in doubt but ties.
@@ -181,13 +186,15 @@ impl Uncertainty {
         Self { near: Some(1.0), reordering, share, ties: ties > 0.0, passes: None }
     }
 
-    /// Places of each of so many segments of a list for so many results: four times those expected, so that a list is seldom
-    /// too short; and for a fifth of the results where sums are often ties, of which pictures of two values and gradients have many more.
+    /// Places of each of so many segments of a list for so many results: four times those expected, and for 1 % of the results at least, so that a list is seldom
+    /// too short: pictures have areas where all is in doubt. For a fifth of the results where sums are often ties, of which pictures of two values and
+    /// gradients have many more.
     pub(crate) fn places(&self, results: usize, segments: usize) -> u32 {
         const MOST: f64 = 16384.0;
         const TIES: f64 = 0.2;
+        const LEAST: f64 = 0.01;
         let evenly = results as f64 / segments as f64;
-        let share = if self.ties { (4.0 * self.share).max(TIES) } else { 4.0 * self.share };
+        let share = (4.0 * self.share).max(if self.ties { TIES } else { LEAST });
         (share * evenly + 64.0).min(evenly + 4.0).min(MOST) as u32
     }
 }

@@ -106,7 +106,8 @@ pub struct Parts {
     pub count: i32,
     /// See `count`.
     pub beside: i32,
-    /// The greatest pixel of a tile that is transformed. With a greater one, or one that is not finite, results are computed tap by tap.
+    /// The greatest pixel of a tile that is transformed. With a greater one, or one that is not finite, results are computed tap by tap. Infinite,
+    /// if there is none in any image: of bytes, all are small.
     pub greatest: f32,
     /// Pairs of tiles in a row of them.
     pub across: i32,

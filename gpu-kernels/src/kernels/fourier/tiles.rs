@@ -281,7 +281,10 @@ unsafe fn add_part<const M: usize, const STORED: bool>(
             let left = left_of::<M>(pass, parts, column);
             let (x, y) = (left - parts.window.anchor_x + x, top - parts.window.anchor_y + y + row);
             let line = load_pair::<M, STORED>(pass, place, x, cols, y);
-            wild |= is_wild(&line, parts.greatest);
+            // A question that the whole launch answers alike.
+            if !STORED || parts.greatest < f32::INFINITY {
+                wild |= is_wild(&line, parts.greatest);
+            }
             place.store_line(&place.forward(line));
             four += block_height();
         }
@@ -413,11 +416,10 @@ unsafe fn store_pair<const M: usize, const STORED: bool>(
                 m += 1;
             }
         } else if STORED && left + 2 * cols <= pass.region.x1 && !share.adds && share.ends {
-            // Parts are added to 0, and -0 becomes 0.
             let (mut first, mut second) = ([0.0; M], [0.0; M]);
             let mut m = 0;
             while m < M {
-                (first[m], second[m]) = (0.0 + line[m].re, 0.0 + line[m].im);
+                (first[m], second[m]) = (line[m].re, line[m].im);
                 m += 1;
             }
             target.write_apart((left + place.lane, y), 8, left + cols, first);
