@@ -224,6 +224,9 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
     /// As many 32-bit whole numbers.
     type Pairs: Pairs;
 
+    /// Eight bytes for each f64.
+    type Octets: Octets;
+
     /// Signed numbers, rounded to f32.
     ///
     /// # Safety
@@ -245,6 +248,12 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
             Self::Wide::load(values.as_ptr())
         }
     }
+
+    /// The first byte of each octet.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn widen_first(octets: Self::Octets) -> Self::Wide;
 
     /// The sums of 16 products of bytes with weights, for two weights each: of the bytes at `middle` with `weights[0]`, and of the sums of
     /// those at both of `beside[k]` with `weights[k + 1]`. `None` where no instruction makes such sums.
@@ -347,6 +356,23 @@ pub(crate) unsafe trait Pairs: Copy {
     /// # Safety
     /// See the trait, and the processor has that instruction.
     unsafe fn dot<const FUSED: bool>(self, other: Self, sum: Self) -> Self;
+}
+
+/// A vector of eight bytes each.
+///
+/// # Safety
+/// As for [`Vector`].
+pub(crate) unsafe trait Octets: Copy {
+    /// Eight bytes at each of as many places.
+    ///
+    /// # Safety
+    /// `places` points to one for each, and `from` plus any of them to eight bytes.
+    unsafe fn load(from: *const u8, places: *const usize) -> Self;
+    /// Without so many of the first bytes, at most seven; what follows the last is zero.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn skip(self, bytes: usize) -> Self;
 }
 
 /// A floating-point type that the engine computes in.
@@ -457,9 +483,11 @@ unsafe impl Lanes for [f32; 8] {
     type Wide = [f64; 4];
     type Words = [u16; 16];
     type Pairs = [u32; 8];
+    type Octets = [u64; 4];
 
     methods! {
         fn of_ints(ints: [u32; 8]) -> Self { ints.map(|value| value as i32 as f32) }
+        fn widen_first(octets: [u64; 4]) -> [f64; 4] { octets.map(|bytes| f64::from(bytes as u8)) }
     }
 }
 
@@ -477,6 +505,16 @@ unsafe impl<const N: usize> Pairs for [u32; N] {
             let both = low(self[i]) * low(other[i]) + high(self[i]) * high(other[i]);
             sum[i].wrapping_add(both as u32)
         })
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<const N: usize> Octets for [u64; N] {
+    methods! {
+        fn load(from: *const u8, places: *const usize) -> Self {
+            each(|i| u64::from_le_bytes(from.add(*places.add(i)).cast::<[u8; 8]>().read()))
+        }
+        fn skip(self, bytes: usize) -> Self { self.map(|octet| octet >> (8 * bytes)) }
     }
 }
 
@@ -549,7 +587,7 @@ mod x86 {
     use std::arch::asm;
     use std::arch::x86_64::*;
 
-    use super::{Lanes, Pairs, Vector, Words, Work};
+    use super::{Lanes, Octets, Pairs, Vector, Words, Work};
 
     #[target_feature(enable = "avx2,fma,f16c,bmi1,popcnt")]
     pub(super) fn avx2<W: Work>(work: W) -> W::Output {
@@ -598,11 +636,18 @@ mod x86 {
         type Wide = __m256d;
         type Words = __m256i;
         type Pairs = __m256i;
+        type Octets = __m256i;
 
         methods! {
             fn of_ints(ints: __m256i) -> Self { _mm256_cvtepi32_ps(ints) }
             fn widen_bytes(from: *const u8) -> __m256d {
                 _mm256_cvtepi32_pd(_mm_cvtepu8_epi32(_mm_loadu_si32(from)))
+            }
+            fn widen_first(octets: __m256i) -> __m256d {
+                // As the lowest bits of 2^52, which is then subtracted.
+                let power = _mm256_set1_pd(4_503_599_627_370_496.0);
+                let bytes = _mm256_castsi256_pd(_mm256_and_si256(octets, _mm256_set1_epi64x(0xff)));
+                _mm256_sub_pd(_mm256_or_pd(bytes, power), power)
             }
         }
 
@@ -657,11 +702,15 @@ mod x86 {
         type Wide = __m512d;
         type Words = __m512i;
         type Pairs = __m512i;
+        type Octets = __m512i;
 
         methods! {
             fn of_ints(ints: __m512i) -> Self { _mm512_cvtepi32_ps(ints) }
             fn widen_bytes(from: *const u8) -> __m512d {
                 _mm512_cvtepu64_pd(_mm512_cvtepu8_epi64(_mm_loadu_si64(from)))
+            }
+            fn widen_first(octets: __m512i) -> __m512d {
+                _mm512_cvtepu64_pd(_mm512_and_si512(octets, _mm512_set1_epi64(0xff)))
             }
         }
 
@@ -885,6 +934,29 @@ mod x86 {
     }
 
     // SAFETY: as above.
+    unsafe impl Octets for __m256i {
+        methods! {
+            // One by one: an instruction that gathers them takes half as long again where it is many in one.
+            fn load(from: *const u8, places: *const usize) -> Self {
+                let at = |i: usize| from.add(*places.add(i)).cast::<i64>().read_unaligned();
+                _mm256_set_epi64x(at(3), at(2), at(1), at(0))
+            }
+            fn skip(self, bytes: usize) -> Self { _mm256_srl_epi64(self, _mm_cvtsi64_si128(8 * bytes as i64)) }
+        }
+    }
+
+    // SAFETY: as above.
+    unsafe impl Octets for __m512i {
+        methods! {
+            fn load(from: *const u8, places: *const usize) -> Self {
+                let at = |i: usize| from.add(*places.add(i)).cast::<i64>().read_unaligned();
+                _mm512_set_epi64(at(7), at(6), at(5), at(4), at(3), at(2), at(1), at(0))
+            }
+            fn skip(self, bytes: usize) -> Self { _mm512_srl_epi64(self, _mm_cvtsi64_si128(8 * bytes as i64)) }
+        }
+    }
+
+    // SAFETY: as above.
     unsafe impl Words for __m256i {
         const LEN: usize = 16;
 
@@ -949,8 +1021,10 @@ mod arm {
         type Wide = float64x2_t;
         type Words = uint16x8_t;
         type Pairs = [u32; 4];
+        type Octets = [u64; 2];
 
         methods! {
+            fn widen_first(octets: [u64; 2]) -> float64x2_t { vcvtq_f64_u64(vandq_u64(vld1q_u64(octets.as_ptr()), vdupq_n_u64(0xff))) }
             fn of_ints(ints: [u32; 4]) -> Self { vcvtq_f32_s32(vreinterpretq_s32_u32(vld1q_u32(ints.as_ptr()))) }
         }
     }

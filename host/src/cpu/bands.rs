@@ -456,8 +456,8 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
                     !rounder.decides(|| self.column_sum(scratch, columns, (y + row, at), row), &mut out[at])
                 });
                 if !noted.is_empty() {
-                    let (part, doubts) = ((columns.start, y + row), noted.iter().copied());
-                    rounder.settle_all(self.frame.isa, part, false, doubts, out, &mut scratch.rounder);
+                    let part = (columns.start, y + row);
+                    rounder.settle_all(self.frame.isa, part, false, noted, out, &mut scratch.rounder);
                 }
             }
         }

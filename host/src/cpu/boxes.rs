@@ -122,6 +122,7 @@ fn run_in<C: Count>(
     stage: &Stage<'_>,
 ) -> Result<()> {
     let (Shape { width, height, channels }, cols) = (src.shape(), window.cols);
+    let is_few = is_few(window.cols, window.rows);
     // A band first adds all the rows under its window.
     let band = band(height, window.rows, 1, rayon::current_num_threads());
     // The row under tap row 0, for an anchor at 0; `None` outside the image.
@@ -138,9 +139,10 @@ fn run_in<C: Count>(
             scratch.add_sides(window, channels);
             let Scratch { columns, sums, rounder: memory, .. } = &mut *scratch;
             isa.run(Sum { columns, sums, cols, channels, tap: tap as f32 });
-            // The count is exact, so its product in f64 is within what the order of f64 sums could change.
+            // The count is exact, so its product in f64 is within what the order of f64 sums could change. Of few taps, nearly all that is in
+            // doubt is a tie.
             let product = |at: usize| f64::from(C::of_window(columns, at, cols, channels)) * tap;
-            rounder.store_part(isa, sums, (0, y), out, memory, |at| Some(product(at)));
+            rounder.store_part(isa, sums, (0, y), out, memory, |at| (!is_few).then(|| product(at)));
             window.restore(src, filtered, &(0..width), y, out);
         }
         Ok(())

@@ -11,7 +11,7 @@ use super::bands::{PAGE, SMALL, band};
 use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Shape};
 use crate::progress::Stage;
-use crate::round::{self, Rounder};
+use crate::round::{self, Rounder, places, places_room};
 use crate::simd::{Isa, Lanes, Words, Work};
 use crate::window::Window;
 use crate::{Filter, Result};
@@ -222,7 +222,7 @@ pub(super) fn run(
             let doubts = &doubts[..found];
             isa.run(Again { smooth, under: &under, channels, spread: spread.as_ref(), doubts, out, left });
             if !left.is_empty() {
-                rounder.settle_all(isa, (0, y), false, left.iter().copied(), out, memory);
+                rounder.settle_all(isa, (0, y), false, left, out, memory);
             }
             window.restore(src, filtered, &(0..width), y, out);
         }
@@ -256,7 +256,7 @@ impl Scratch {
         let numbers = BEFORE + len.div_ceil(2) + AFTER;
         self.lines = Lines { even: aligned(numbers)?, odd: aligned(numbers)? };
         self.masks = crate::memory::zeroed(len.div_ceil(16))?;
-        self.doubts = crate::memory::zeroed(len + 64)?;
+        self.doubts = crate::memory::zeroed(places_room(len))?;
         self.left = crate::memory::reserve(len)?;
         self.sides = crate::memory::reserve(2 * reach * channels)?;
         for distance in 1..=reach {
@@ -407,30 +407,6 @@ impl Row<'_> {
         }
         places(&masks[..blocks], bytes, doubts)
     }
-}
-
-/// Writes the places of all bits, of which each mask has so many, and says how many there are. Few at a time without a branch: whether there is
-/// another one is hard to predict.
-#[inline(always)]
-fn places(masks: &[u64], bits: usize, places: &mut [u32]) -> usize {
-    const AT_ONCE: usize = 4;
-    let mut found = 0;
-    for (block, &mask) in masks.iter().enumerate() {
-        let (mut mask, mut at) = (mask, found);
-        found += mask.count_ones() as usize;
-        loop {
-            // There is room for a few more than can be found.
-            for place in &mut places[at..at + AT_ONCE] {
-                *place = (block * bits) as u32 + mask.trailing_zeros();
-                mask &= mask.wrapping_sub(1);
-            }
-            at += AT_ONCE;
-            if mask == 0 {
-                break;
-            }
-        }
-    }
-    found
 }
 
 /// A symmetric row or column of taps in vectors.

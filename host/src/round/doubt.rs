@@ -50,3 +50,33 @@ impl<E: Float> Doubt<E> {
         !(saturated | (value.distance() < self.near))
     }
 }
+
+/// How many places are written at once.
+const AT_ONCE: usize = 4;
+
+/// Room for as many places, and for a few more than can be found.
+pub(crate) fn places_room(count: usize) -> usize {
+    count + AT_ONCE
+}
+
+/// Writes the places of all bits, of which each mask has so many, and says how many there are. Few at a time without a branch: whether there is
+/// another one is hard to predict.
+#[inline(always)]
+pub(crate) fn places(masks: &[u64], bits: usize, places: &mut [u32]) -> usize {
+    let mut found = 0;
+    for (block, &mask) in masks.iter().enumerate() {
+        let (mut mask, mut at) = (mask, found);
+        found += mask.count_ones() as usize;
+        loop {
+            for place in &mut places[at..at + AT_ONCE] {
+                *place = (block * bits) as u32 + mask.trailing_zeros();
+                mask &= mask.wrapping_sub(1);
+            }
+            at += AT_ONCE;
+            if mask == 0 {
+                break;
+            }
+        }
+    }
+    found
+}

@@ -32,6 +32,7 @@ use crate::{Border, Filter};
 
 pub(crate) use bound::{Order, column_block, products_loss, row_block, terms_loss, terms_together};
 use doubt::Doubt;
+pub(crate) use doubt::{places, places_room};
 use settle::nearest;
 pub(crate) use settle::{Scratch, Settler, TOGETHER};
 
@@ -351,12 +352,10 @@ impl<E: Float> Rounder<'_, E> {
         scratch: &mut Scratch,
         finer: impl Fn(usize) -> Option<f64>,
     ) -> usize {
-        let (mut chunks, mut doubts) = (std::mem::take(&mut scratch.chunks), std::mem::take(&mut scratch.doubts));
-        chunks.clear();
+        let mut doubts = std::mem::take(&mut scratch.doubts);
         doubts.clear();
-        isa.run(Round { doubt: &self.doubt, limit: self.limit(), sums, out, chunks: &mut chunks });
         let mut is_tie = true;
-        for at in self.in_doubt(&chunks, sums) {
+        for at in self.round(isa, sums, out, &mut scratch.memory) {
             match finer(at) {
                 Some(sum) if self.settler.settles(sum) => out[at] = nearest(sum),
                 finer => {
@@ -366,8 +365,8 @@ impl<E: Float> Rounder<'_, E> {
             }
         }
         let settled = doubts.len();
-        self.settle_all(isa, (x, y), is_tie, doubts.iter().copied(), out, scratch);
-        (scratch.chunks, scratch.doubts) = (chunks, doubts);
+        self.settle_all(isa, (x, y), is_tie, &doubts, out, scratch);
+        scratch.doubts = doubts;
         settled
     }
 
@@ -383,13 +382,11 @@ impl<E: Float> Rounder<'_, E> {
     ) {
         let channels = self.settler.channels();
         let sums = &sums[..sums.len().min(out.len() / channels)];
-        let Scratch { chunks, bytes, .. } = scratch;
-        chunks.clear();
+        let Scratch { memory, bytes, .. } = scratch;
         bytes.resize(sums.len(), 0);
-        isa.run(Round { doubt: &self.doubt, limit: self.limit(), sums, out: bytes, chunks });
-        out[channel..].iter_mut().step_by(channels).zip(bytes).for_each(|(out, &mut byte)| *out = byte);
         doubts.clear();
-        doubts.extend(self.in_doubt(chunks, sums));
+        doubts.extend(self.round(isa, sums, bytes, memory));
+        out[channel..].iter_mut().step_by(channels).zip(bytes).for_each(|(out, &mut byte)| *out = byte);
     }
 
     /// Stores the correct result of a channel at this place of a part of row `y` that begins at column `x`. There may be a sum in f64, within
@@ -410,10 +407,20 @@ impl<E: Float> Rounder<'_, E> {
         }
     }
 
-    /// The results of a row that are in doubt, in ascending order.
-    fn in_doubt(&self, chunks: &[(usize, u64)], sums: &[E]) -> impl Iterator<Item = usize> {
-        let places = chunks.iter().flat_map(|&(first, mask)| Bits(mask).map(move |bit| first + bit));
-        places.filter(|&at| self.doubt.about(sums[at]))
+    /// Rounds a row; returns the results in doubt, in ascending order.
+    fn round<'s>(
+        &self,
+        isa: Isa,
+        sums: &[E],
+        out: &mut [u8],
+        Memory { masks, places }: &'s mut Memory,
+    ) -> impl Iterator<Item = usize> + use<'s, E> {
+        masks.resize(sums.len().div_ceil(CHUNK), 0);
+        if places.len() < places_room(sums.len()) {
+            places.resize(places_room(sums.len()), 0);
+        }
+        let found = isa.run(Round { doubt: &self.doubt, limit: self.limit(), sums, out, masks, places });
+        places[..found].iter().map(|&at| at as usize)
     }
 
     /// Stores the correct results at these elements of a part of row `y` that begins at column `x`; they ascend. They may all be known to be so
@@ -423,7 +430,7 @@ impl<E: Float> Rounder<'_, E> {
         isa: Isa,
         part: (usize, usize),
         are_ties: bool,
-        doubts: impl Iterator<Item = usize>,
+        doubts: &[usize],
         out: &mut [u8],
         scratch: &mut Scratch,
     ) {
@@ -449,62 +456,71 @@ impl<E: Float> Rounder<'_, E> {
     }
 }
 
-/// The places of the bits that are set.
-struct Bits(u64);
-
-impl Iterator for Bits {
-    type Item = usize;
-
-    fn next(&mut self) -> Option<usize> {
-        let bit = self.0.trailing_zeros() as usize;
-        let is_set = self.0 != 0;
-        self.0 &= self.0.wrapping_sub(1);
-        is_set.then_some(bit)
-    }
-}
-
-/// Rounds a row; notes the chunks with results in doubt.
+/// Rounds a row; notes the results in doubt.
 struct Round<'a, E> {
     doubt: &'a Doubt<E>,
     /// See [`Rounder::limit`].
     limit: Option<E>,
     sums: &'a [E],
     out: &'a mut [u8],
-    chunks: &'a mut Vec<(usize, u64)>,
+    /// For each chunk, a bit for each of its results.
+    masks: &'a mut [u64],
+    /// The places of all bits.
+    places: &'a mut [u32],
+}
+
+/// What a thread keeps to round rows.
+#[derive(Default)]
+struct Memory {
+    masks: Vec<u64>,
+    places: Vec<u32>,
 }
 
 impl<E: Float> Work for Round<'_, E> {
-    type Output = ();
+    /// How many places there are.
+    type Output = usize;
 
     #[inline(always)]
-    fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        const { assert!(CHUNK == u64::BITS as usize && CHUNK.is_multiple_of(E::Vector::<L>::LEN)) };
-        for (index, (sums, out)) in self.sums.chunks(CHUNK).zip(self.out.chunks_mut(CHUNK)).enumerate() {
-            if self.doubt.round(sums, out) {
-                let mask = match (self.limit, sums.len()) {
-                    // SAFETY: this is in a `Work`, and the chunk is whole.
-                    (Some(limit), CHUNK) => unsafe { far_from_integers::<E::Vector<L>>(sums, limit) },
-                    (_, len) => u64::MAX >> (CHUNK - len),
-                };
-                self.chunks.push((index * CHUNK, mask));
-            }
+    fn run<L: Lanes, const V: usize, const W: usize>(self) -> usize {
+        let Self { doubt, limit, sums, out, masks, places } = self;
+        let whole = if limit.is_some() { sums.len() / CHUNK } else { 0 };
+        let ((sums, rest), (out, out_rest)) = (sums.split_at(whole * CHUNK), out.split_at_mut(whole * CHUNK));
+        let (of_whole, of_rest) = masks.split_at_mut(whole);
+        let chunks = sums.as_chunks().0.iter().zip(out.as_chunks_mut().0);
+        for (mask, (sums, out)) in of_whole.iter_mut().zip(chunks) {
+            // SAFETY: this is in a `Work`; no sum is 2^31 or more, or NaN, where there is a limit.
+            *mask = limit.map_or(0, |limit| unsafe { round_chunk::<E::Vector<L>>(sums, limit, out) });
         }
+        for (mask, (sums, out)) in of_rest.iter_mut().zip(rest.chunks(CHUNK).zip(out_rest.chunks_mut(CHUNK))) {
+            let any = doubt.round(sums, out);
+            let about = |(i, &sum): (usize, &E)| u64::from(any && doubt.about(sum)) << i;
+            *mask = sums.iter().enumerate().map(about).sum();
+        }
+        self::places(masks, CHUNK, places)
     }
 }
 
-/// A bit for each of [`CHUNK`] sums that is so far from an integer or further. None is 2^31 or more, or NaN.
+/// Rounds [`CHUNK`] sums, of which none is 2^31 or more, or NaN. A bit for each that is so far from an integer or further.
 ///
 /// # Safety
-/// There are as many sums, and the processor has the vectors.
+/// The processor has the vectors.
 #[inline(always)]
-unsafe fn far_from_integers<L: Vector>(sums: &[L::Float], limit: L::Float) -> u64 {
-    // SAFETY: the caller's promise.
+unsafe fn round_chunk<L: Vector>(sums: &[L::Float; CHUNK], limit: L::Float, out: &mut [u8; CHUNK]) -> u64 {
+    const { assert!(CHUNK == u64::BITS as usize && CHUNK.is_multiple_of(L::GROUP * L::LEN) && L::GROUP <= 4) };
+    // SAFETY: the caller's promise; groups of vectors are parts of both.
     unsafe {
         let limit = L::splat(limit);
-        (0..CHUNK).step_by(L::LEN).fold(0, |mask, at| {
-            let values = L::load(sums.as_ptr().add(at));
-            mask | u64::from(values.rest(values.nearest()).at_least(limit)) << at
-        })
+        let mut mask = 0;
+        for at in (0..CHUNK).step_by(L::GROUP * L::LEN) {
+            let mut ints = [limit.nearest(); 4];
+            for (v, ints) in ints[..L::GROUP].iter_mut().enumerate() {
+                let values = L::load(sums.as_ptr().add(at + v * L::LEN));
+                *ints = values.nearest();
+                mask |= u64::from(values.rest(*ints).at_least(limit)) << (at + v * L::LEN);
+            }
+            L::store_bytes(&ints[..L::GROUP], out.as_mut_ptr().add(at));
+        }
+        mask
     }
 }
 

@@ -9,8 +9,8 @@ use gpu_kernels::border::KEEP;
 
 use super::doubt::Doubt;
 use super::{Bound, Bounds, Order};
-use crate::image::ImageView;
-use crate::simd::{Isa, Lanes, Vector, Work};
+use crate::image::{ImageView, Shape};
+use crate::simd::{Isa, Lanes, Octets, Vector, Work};
 use crate::window::Window;
 use crate::{Border, Filter};
 
@@ -20,21 +20,18 @@ pub(super) const MAX_WINDOW: usize = 1 << 16;
 /// Values under a window are summed in groups of so many.
 const LANES: usize = 64;
 
-/// The most taps for which results next to each other are defined together, in vectors.
+/// The most taps for which results in doubt are defined at once, without a faster sum before.
 pub(crate) const TOGETHER: usize = 200;
 
-/// The same for results that nothing else can decide.
-const TIES_TOGETHER: usize = 4096;
+/// How many results are defined together: each sum is a chain of additions, and a chain for each lane of a few vectors keeps the
+/// processor busy.
+const ABREAST: usize = 16;
 
-/// How many results next to each other that is, and how many such groups at once, as each sum is a chain of additions.
-const BESIDE: usize = 8;
-const GROUPS: usize = 4;
+/// Bytes of a row that are loaded together.
+const OCTET: usize = 8;
 
-/// One result in so many is where the products of whole rows are worth it.
-const MANY: usize = 16;
-
-/// How many results that are not next to each other.
-const APART: usize = 8;
+/// Where windows have more taps, results that are known from others are looked for.
+const LARGE: usize = 4096;
 
 /// Rows of a window that are summed together.
 const BLOCK: usize = 32;
@@ -58,45 +55,41 @@ pub(crate) struct Settler<'a> {
     /// The rows of taps, or the row whose multiples they are, as they lie on the pixels of an interleaved row: with zeros
     /// on the other channels. Empty if that would take too much memory.
     spread: OnceLock<Vec<f64>>,
-    /// The taps that define results, row by row, of a window that has few.
+    /// The taps that define results, row by row, of a window that has few; or one row, if all are equal.
     few: OnceLock<Vec<f64>>,
     /// The value of every tap, if all are equal.
     equal: Option<f64>,
-    /// Where they are, each value times the tap.
-    products: OnceLock<[f64; 256]>,
     /// For each value, the result where all pixels under the window have it.
     flat: [OnceLock<f64>; 256],
 }
 
-/// Places of a row that are taken together: the first result, and the element under its first tap.
-struct Places<const N: usize> {
-    places: [(usize, usize); N],
+/// Up to [`ABREAST`] results of a row.
+#[derive(Default)]
+struct Places {
+    results: [usize; ABREAST],
+    /// The element under the first tap of each.
+    firsts: [usize; ABREAST],
     count: usize,
 }
 
-impl<const N: usize> Default for Places<N> {
-    fn default() -> Self {
-        Self { places: [(0, 0); N], count: 0 }
-    }
-}
-
-impl<const N: usize> Places<N> {
-    /// Adds a place; takes them if that was the last there is room for.
-    fn push(&mut self, place: (usize, usize), take: impl FnOnce(&[(usize, usize); N])) {
-        self.places[self.count] = place;
+impl Places {
+    /// Adds a result; takes them if that was the last there is room for.
+    fn push(&mut self, result: usize, first: usize, take: impl FnOnce(&Self)) {
+        (self.results[self.count], self.firsts[self.count]) = (result, first);
         self.count += 1;
-        if self.count == N {
+        if self.count == ABREAST {
             self.finish(take);
         }
     }
 
-    /// Takes those that are left, the first of them several times.
-    fn finish(&mut self, take: impl FnOnce(&[(usize, usize); N])) {
+    /// Takes those that are left.
+    fn finish(&mut self, take: impl FnOnce(&Self)) {
         if self.count > 0 {
-            let first = self.places[0];
-            self.places[self.count..].fill(first);
+            // The other lanes compute the first one again.
+            let first = self.firsts[0];
+            self.firsts[self.count..].fill(first);
+            take(self);
             self.count = 0;
-            take(&self.places);
         }
     }
 }
@@ -104,8 +97,7 @@ impl<const N: usize> Places<N> {
 /// A thread's memory.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// The chunks of a row that hold results in doubt, with a bit for each that may be.
-    pub(super) chunks: Vec<(usize, u64)>,
+    pub(super) memory: super::Memory,
     /// A row's results in doubt.
     pub(super) doubts: Vec<usize>,
     /// A row of one channel's results.
@@ -126,60 +118,6 @@ pub(crate) struct Scratch {
     values: Vec<f64>,
     /// A row of taps, as they lie on the pixels that a window at the image's edge reads.
     folded: Vec<f64>,
-    products: Products,
-}
-
-/// Rows of the image times a tap, rounded as the definition says: where all taps are equal, results next to each other add up the
-/// same products.
-#[derive(Default)]
-struct Products {
-    /// The elements of each row.
-    part: Range<usize>,
-    /// The row in each place: row `y` is in place `y % places.len()`.
-    places: Vec<Option<usize>>,
-    values: Vec<f64>,
-}
-
-impl Products {
-    /// Has these rows, which follow each other, ready; false if there is no room.
-    fn find(&mut self, isa: Isa, src: &ImageView<'_, u8>, rows: &[usize], part: Range<usize>, tap: f64) -> bool {
-        if self.part != part || self.places.len() != rows.len() {
-            self.part = part;
-            self.places.clear();
-            self.places.resize(rows.len(), None);
-            self.values.clear();
-            if self.values.try_reserve_exact(rows.len() * self.part.len()).is_err() {
-                self.places.clear();
-                return false;
-            }
-            self.values.resize(rows.len() * self.part.len(), 0.0);
-        }
-        for &row in rows {
-            let place = row % rows.len();
-            if self.places[place] != Some(row) {
-                self.places[place] = Some(row);
-                let products = &mut self.values[place * self.part.len()..][..self.part.len()];
-                isa.run(Multiply { values: &src.row(row)[self.part.clone()], tap, products });
-            }
-        }
-        true
-    }
-}
-
-/// Pixels times a tap.
-struct Multiply<'a> {
-    values: &'a [u8],
-    tap: f64,
-    products: &'a mut [f64],
-}
-
-impl Work for Multiply<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        self.products.iter_mut().zip(self.values).for_each(|(product, &value)| *product = self.tap * f64::from(value));
-    }
 }
 
 impl<'a> Settler<'a> {
@@ -207,7 +145,6 @@ impl<'a> Settler<'a> {
             spread: OnceLock::new(),
             few: OnceLock::new(),
             equal: filter.equal_tap(),
-            products: OnceLock::new(),
             flat: [const { OnceLock::new() }; 256],
         }
     }
@@ -280,117 +217,52 @@ impl<'a> Settler<'a> {
         }
     }
 
-    /// Stores correct results at elements of a part of row `y` that begins at column `x`: those in doubt, in ascending order, and some
-    /// beside them. Calls `one` for each that is not next to enough others, or whose window leaves the image.
+    /// Stores correct results at these elements of a part of row `y` that begins at column `x`, which may all be ties. Calls `one` for each
+    /// whose window leaves the image, or that a faster sum may decide.
     pub(super) fn together(
         &self,
         isa: Isa,
         (x, y): (usize, usize),
-        (are_ties, doubts): (bool, impl Iterator<Item = usize>),
+        (are_ties, doubts): (bool, &[usize]),
         out: &mut [u8],
         scratch: &mut Scratch,
         mut one: impl FnMut(usize, &mut [u8], &mut Scratch),
     ) {
-        let Window { cols, rows, anchor_x, .. } = self.window;
-        let shape = self.src.shape();
+        let (Window { cols, rows, anchor_x, .. }, shape) = (self.window, self.src.shape());
         self.find_rows(y, scratch);
-        let most = if are_ties { TIES_TOGETHER } else { TOGETHER };
-        let mut apart = Places::<APART>::default();
-        // The element under the first tap of the first result of the part.
-        let start = (x as isize - anchor_x as isize) * shape.channels as isize;
-        // The same for another one, if so many elements from there on lie in the image.
-        let inside = |at: usize, reach: usize| {
-            usize::try_from(start + at as isize).ok().filter(|first| first + reach <= shape.row_len())
-        };
+        let at_once = cols * rows <= TOGETHER || are_ties && self.equal.is_some();
         let is_inside = !self.defined_by_passes && scratch.rows.len() == rows;
-        if cols * rows > most || !is_inside || out.len() < BESIDE {
-            let reach = (cols - 1) * shape.channels + 1;
-            let together = are_ties && is_inside && self.equal.is_some();
-            for at in doubts {
-                let first = inside(at, reach).filter(|_| together);
-                match first.filter(|&first| !self.is_plain(&(first..first + reach), scratch)) {
-                    Some(first) => apart.push((at, first), |places| self.add_up_apart(places, &scratch.rows, out)),
-                    None => one(at, out, scratch),
-                }
-            }
-            return apart.finish(|places| self.add_up_apart(places, &scratch.rows, out));
+        if !(at_once && is_inside) {
+            return doubts.iter().for_each(|&at| one(at, out, scratch));
         }
-        let taps = self.few.get_or_init(|| match (self.filter.dense_f64(), self.filter.separated()) {
-            (None, Some((across, down))) => {
+        let taps = self.few.get_or_init(|| match (self.equal, self.filter.dense_f64(), self.filter.separated()) {
+            (Some(tap), ..) => vec![tap; cols],
+            (_, None, Some((across, down))) => {
                 down.iter().flat_map(|down| across.iter().map(move |tap| down * tap)).collect()
             }
-            (taps, _) => taps.unwrap_or_default().to_vec(),
+            (_, taps, _) => taps.unwrap_or_default().to_vec(),
         });
-        let reach = (cols - 1) * shape.channels + BESIDE;
-        let end = start.saturating_add_unsigned(out.len() + reach).max(0) as usize;
-        let under = usize::try_from(start).unwrap_or(0)..end.min(shape.row_len());
-        let mut groups = Places::<GROUPS>::default();
-        // Products of a row are for many results.
-        let few = doubts.size_hint().0 < out.len() / MANY;
-        let mut doubts = doubts.peekable();
-        while let Some(doubt) = doubts.next() {
-            let at = doubt.min(out.len() - BESIDE);
-            let Some(first) = inside(at, reach) else {
-                one(doubt, out, scratch);
-                continue;
-            };
-            let second = doubts.next_if(|&next| next < at + BESIDE);
-            let more = doubts.peek().is_some_and(|&next| next < at + BESIDE);
-            if self.equal.is_some() && (few || !more) {
-                for doubt in [Some(doubt), second].into_iter().flatten() {
-                    apart.push((doubt, first + doubt - at), |places| self.add_up_apart(places, &scratch.rows, out));
-                }
-                continue;
-            }
-            while doubts.next_if(|&next| next < at + BESIDE).is_some() {}
-            groups.push((at, first), |places| self.define(isa, (places, &under), taps, out, scratch));
-        }
-        groups.finish(|places| self.define(isa, (places, &under), taps, out, scratch));
-        apart.finish(|places| self.add_up_apart(places, &scratch.rows, out));
-    }
-
-    /// Stores the results that the definition gives to groups of results next to each other.
-    fn define(
-        &self,
-        isa: Isa,
-        (groups, under): (&[(usize, usize); GROUPS], &Range<usize>),
-        taps: &[f64],
-        out: &mut [u8],
-        scratch: &mut Scratch,
-    ) {
-        let rows = &scratch.rows;
-        let in_order = rows.windows(2).all(|pair| pair[1] == pair[0] + 1);
-        let equal =
-            self.equal.filter(|&tap| in_order && scratch.products.find(isa, &self.src, rows, under.clone(), tap));
-        let sums = if equal.is_some() {
-            isa.run(AddUp { settler: self, groups, rows, products: &scratch.products })
-        } else {
-            isa.run(Define { settler: self, groups, rows, taps })
-        };
-        for ((at, _), sums) in groups.iter().zip(sums) {
-            out[*at..][..BESIDE].iter_mut().zip(sums).for_each(|(out, sum)| *out = nearest(sum));
-        }
-    }
-
-    /// The same for results far from each other, where all taps are equal.
-    fn add_up_apart(&self, places: &[(usize, usize); APART], rows: &[usize], out: &mut [u8]) {
-        let tap = self.equal.unwrap_or(0.0);
-        let products = self.products.get_or_init(|| std::array::from_fn(|value| tap * value as f64));
-        let channels = self.channels();
-        let len = (self.window.cols - 1) * channels + 1;
-        let mut sums = [0.0; APART];
-        for &row in rows {
-            let row = self.src.row(row);
-            let lines: [&[u8]; APART] = std::array::from_fn(|i| &row[places[i].1..][..len]);
-            for at in (0..len).step_by(channels) {
-                for (sum, line) in sums.iter_mut().zip(lines) {
-                    *sum += products[usize::from(line[at])];
-                }
+        let under = (cols - 1) * shape.channels + 1;
+        let reach = under.next_multiple_of(OCTET);
+        // The element under the first tap of the first result of the part.
+        let start = (x as isize - anchor_x as isize) * shape.channels as isize;
+        let mut places = Places::default();
+        for &at in doubts {
+            let first = usize::try_from(start + at as isize).ok();
+            let first = first.filter(|first| first + reach <= shape.row_len());
+            let mut is_known = |&first: &usize| cols * rows > LARGE && self.is_plain(&(first..first + under), scratch);
+            match first.filter(|first| !is_known(first)) {
+                Some(first) => places.push(at, first, |places| self.define(isa, places, taps, out, &scratch.rows)),
+                None => one(at, out, scratch),
             }
         }
-        for ((at, _), sum) in places.iter().zip(sums) {
-            out[*at] = nearest(sum);
-        }
+        places.finish(|places| self.define(isa, places, taps, out, &scratch.rows));
+    }
+
+    /// Stores the results that the definition gives.
+    fn define(&self, isa: Isa, places: &Places, taps: &[f64], out: &mut [u8], rows: &[usize]) {
+        let bytes = isa.run(Define { settler: self, places, rows, taps });
+        places.results[..places.count].iter().zip(bytes).for_each(|(&at, byte)| out[at] = byte);
     }
 
     /// The sum that defines a result, for a window of a few taps inside the image.
@@ -596,6 +468,7 @@ fn is_even(row: &[u8], channels: usize) -> bool {
 }
 
 /// Rounds half to even and saturates.
+#[inline(always)]
 pub(super) fn nearest(value: f64) -> u8 {
     /// A number beyond which f64 has no fractions. The function that rounds is a call where the processor may be an old one.
     const WHOLE: f64 = 1.5 * (1u64 << 52) as f64;
@@ -633,93 +506,73 @@ fn spread(filter: &Filter, channels: usize) -> Vec<f64> {
     spread
 }
 
-/// The sums that define [`BESIDE`] results next to each other, in [`GROUPS`] places of a row.
+/// The results that the definition gives, wherever they are in a row: a lane for each.
 struct Define<'a> {
     settler: &'a Settler<'a>,
-    /// For each group, the element under the first tap of its first result.
-    groups: &'a [(usize, usize); GROUPS],
+    places: &'a Places,
     /// The row under each row of taps.
     rows: &'a [usize],
+    /// As [`Settler::few`].
     taps: &'a [f64],
 }
 
 impl Work for Define<'_> {
-    type Output = [[f64; BESIDE]; GROUPS];
+    type Output = [u8; ABREAST];
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) -> Self::Output {
-        let Self { settler, groups, rows, taps } = self;
-        let (cols, shape) = (settler.window.cols, settler.src.shape());
-        let reach = (cols - 1) * shape.channels + BESIDE;
-        assert!(groups.iter().all(|(_, first)| first + reach <= shape.row_len()) && taps.len() == cols * rows.len());
-        const { assert!(BESIDE.is_multiple_of(L::Wide::LEN)) };
-        let mut all = [[0.0; BESIDE]; GROUPS];
-        // SAFETY: this is in a `Work`; every group's windows lie in the row, as is asserted, and `all` has a place for each vector.
-        unsafe {
-            let zero = L::Wide::splat(0.0);
-            for part in (0..BESIDE).step_by(L::Wide::LEN) {
-                let mut sums = [zero; GROUPS];
-                for (&row, taps) in rows.iter().zip(taps.chunks_exact(cols)) {
-                    let line = settler.src.row(row).as_ptr();
-                    let lines: [*const u8; GROUPS] = std::array::from_fn(|group| line.add(groups[group].1 + part));
-                    for (col, &tap) in taps.iter().enumerate() {
-                        let tap = L::Wide::splat(tap);
-                        for (sum, line) in sums.iter_mut().zip(lines) {
-                            // The product is rounded before it is added.
-                            let product = L::widen_bytes(line.add(col * shape.channels)).mul_add(tap, zero);
-                            *sum = sum.add(product);
-                        }
-                    }
-                }
-                for (all, sum) in all.iter_mut().zip(sums) {
-                    sum.store(all.as_mut_ptr().add(part));
-                }
-            }
+        match (L::Wide::LEN, self.places.count) {
+            (len, count) if count <= len => self.results::<L, 1>(),
+            (8, _) => self.results::<L, { ABREAST / 8 }>(),
+            (4, _) => self.results::<L, { ABREAST / 4 }>(),
+            _ => self.results::<L, { ABREAST / 2 }>(),
         }
-        all
     }
 }
 
-/// The same where all taps are equal, from products.
-struct AddUp<'a> {
-    settler: &'a Settler<'a>,
-    groups: &'a [(usize, usize); GROUPS],
-    rows: &'a [usize],
-    products: &'a Products,
-}
-
-impl Work for AddUp<'_> {
-    type Output = [[f64; BESIDE]; GROUPS];
-
+impl Define<'_> {
+    /// In the first so many vectors.
     #[inline(always)]
-    fn run<L: Lanes, const V: usize, const W: usize>(self) -> Self::Output {
-        let Self { settler, groups, rows, products } = self;
-        let (cols, channels, part) = (settler.window.cols, settler.channels(), &products.part);
-        let reach = (cols - 1) * channels + BESIDE;
-        assert!(groups.iter().all(|(_, first)| part.start <= *first && first + reach <= part.end));
-        assert!(products.values.len() == rows.len() * part.len());
-        const { assert!(BESIDE.is_multiple_of(L::Wide::LEN)) };
-        let mut all = [[0.0; BESIDE]; GROUPS];
-        // SAFETY: this is in a `Work`; every group's windows lie in the part, as is asserted, and `all` has a place for each vector.
+    fn results<L: Lanes, const N: usize>(self) -> [u8; ABREAST] {
+        let Self { settler, places: Places { firsts, .. }, rows, taps } = self;
+        let (cols, Shape { channels, .. }) = (settler.window.cols, settler.src.shape());
+        let reach = ((cols - 1) * channels + 1).next_multiple_of(OCTET);
+        assert!(firsts.iter().all(|first| first + reach <= settler.src.shape().row_len()));
+        assert!([cols, cols * rows.len()].contains(&taps.len()));
+        let next = if taps.len() == cols { 0 } else { cols };
+        let mut all = [0.0; ABREAST];
+        // SAFETY: this is in a `Work`; all bytes lie in the rows, and the taps are those of all rows or of one, as is asserted.
         unsafe {
-            for beside in (0..BESIDE).step_by(L::Wide::LEN) {
-                let mut sums = [L::Wide::splat(0.0); GROUPS];
-                for &row in rows {
-                    let line = products.values.as_ptr().add(row % rows.len() * part.len() + beside);
-                    let lines: [*const f64; GROUPS] =
-                        std::array::from_fn(|group| line.add(groups[group].1 - part.start));
-                    for col in 0..cols {
-                        for (sum, line) in sums.iter_mut().zip(lines) {
-                            *sum = sum.add(L::Wide::load(line.add(col * channels)));
+            let zero = L::Wide::splat(0.0);
+            let mut sums = [zero; N];
+            for (index, &row) in rows.iter().enumerate() {
+                let line = settler.src.row(row).as_ptr();
+                let taps = taps.as_ptr().add(index * next);
+                let (mut col, mut byte) = (0, 0);
+                for at in (0..reach).step_by(OCTET) {
+                    let mut octets: [L::Octets; N] = std::array::from_fn(|v| {
+                        L::Octets::load(line.add(at), firsts[v * L::Wide::LEN..][..L::Wide::LEN].as_ptr()).skip(byte)
+                    });
+                    while byte < OCTET && col < cols {
+                        let tap = L::Wide::splat(*taps.add(col));
+                        for v in 0..N {
+                            // The product is rounded before it is added.
+                            sums[v] = sums[v].add(L::widen_first(octets[v]).mul_add(tap, zero));
+                            octets[v] = octets[v].skip(channels);
                         }
+                        byte += channels;
+                        col += 1;
                     }
-                }
-                for (all, sum) in all.iter_mut().zip(sums) {
-                    sum.store(all.as_mut_ptr().add(beside));
+                    byte %= OCTET;
                 }
             }
+            for (sum, all) in sums.iter().zip(all.chunks_exact_mut(L::Wide::LEN)) {
+                sum.store(all.as_mut_ptr());
+            }
         }
-        all
+        let mut bytes = [0; ABREAST];
+        bytes.iter_mut().zip(all).for_each(|(byte, sum)| *byte = nearest(sum));
+        bytes
     }
 }
 
