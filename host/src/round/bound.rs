@@ -114,11 +114,7 @@ fn gamma(steps: f64, unit: f64) -> f64 {
 /// 0 if nothing is rounded at all: taps that are whole multiples of a power of two, with sums below 2^24 of it.
 pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64) -> f64 {
     let count = |taps: &[f64]| taps.iter().filter(|&&tap| tap != 0.0).count() as f64;
-    // In units of the lowest bit of all taps, the greatest sum.
-    let whole = outside.fract() == 0.0;
-    let in_bits = |sum: f64, bit: i32| {
-        whole && (-126..=100).contains(&bit) && sum * greatest * 2f64.powi(-bit) <= f64::from(1 << 24)
-    };
+    let in_bits = |weight: f64, bit: i32| is_exact(weight, bit, greatest, outside);
     let nothing = PartialSum { plus: 0.0, minus: 0.0, signed: outside < 0.0 };
 
     match (order, filter.separated()) {
@@ -171,6 +167,12 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
     }
 }
 
+/// Whether f32 holds all sums over taps of this weight, of which `bit` is the lowest: in its units, the greatest one.
+fn is_exact(weight: f64, bit: i32, greatest: f64, outside: f64) -> bool {
+    let whole = outside.fract() == 0.0;
+    whole && (-126..=100).contains(&bit) && weight * greatest * 2f64.powi(-bit) <= f64::from(1 << 24)
+}
+
 /// [`of_sums`] for [`Order::Terms`]: as for two passes, and each block's sum is added to all that came before.
 fn of_terms(filter: &Filter, sum: &Sum, greatest: f64, outside: f64) -> f64 {
     let point = rounded(sum.point).abs();
@@ -216,7 +218,9 @@ pub(super) fn of_row_pass(filter: &Filter, order: Order, greatest: f64, outside:
         let down: f64 = column.iter().map(|tap| tap.abs()).sum();
         let across = RowPass::of_bytes(row, outside);
         let steps = 2.0 * row.len() as f64;
-        let rounded = UNIT_ROUNDOFF * (1.0 + gamma(steps, UNIT_ROUNDOFF)) * across.rounded;
+        // A column alone has a row of one tap.
+        let exact = is_exact(weight(row), lowest_bit(row), greatest, outside);
+        let rounded = if exact { 0.0 } else { UNIT_ROUNDOFF * (1.0 + gamma(steps, UNIT_ROUNDOFF)) * across.rounded };
         let in_column = gamma(in_columns, f64::EPSILON / 2.0) * down * across.greatest;
         ((rounded + across.loss) * down + in_column) * greatest + UNDERFLOW * steps * down
     };
