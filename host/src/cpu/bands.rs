@@ -468,7 +468,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
     /// The sum in f64 of the row passes' results under the terms' columns, for element `at` of row `y`: row `row` of those made last.
     fn column_sum(&self, scratch: &Scratch<E>, columns: &Range<usize>, (y, at): (usize, usize), row: usize) -> f64 {
         // A row has the same place in each ring.
-        let lines = &scratch.lines[row..];
+        let lines = &scratch.rings[0].called[row..];
         let pixel = self.frame.src.row(y)[columns.start * self.frame.src.shape().channels + at].to_f32();
         let mut sums = [self.exact.1 * f64::from(pixel), 0.0, 0.0, 0.0];
         for (term, column) in self.exact.0.iter().enumerate() {
@@ -582,11 +582,17 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let channels = self.frame.src.shape().channels;
         let bound = |block: usize| block * self.frame.window.rows / self.blocks;
         let tap_rows = bound(block)..bound(block + 1);
-        scratch.lines.clear();
-        for row in y + tap_rows.start..y + tap_rows.end + outs.count() - 1 {
-            let at = self.line(scratch, columns, term, row);
-            scratch.lines.push(at);
+        // Most lines are known from the call before.
+        let rows = y + tap_rows.start..y + tap_rows.end + outs.count() - 1;
+        let mut lines = std::mem::take(&mut scratch.rings[term].called);
+        let known = scratch.rings[term].first..scratch.rings[term].first + lines.len();
+        if known.contains(&rows.start) && known.end <= rows.end {
+            lines.drain(..rows.start - known.start);
+        } else {
+            lines.clear();
         }
+        lines.extend((rows.start + lines.len()..rows.end).map(|row| self.line(scratch, columns, term, row)));
+        scratch.rings[term].first = rows.start;
         // The rows that the next call will read. Within a page the processor prefetches by itself.
         let Shape { width, height, .. } = self.frame.src.shape();
         let next = y + tap_rows.end + outs.count() - 1;
@@ -603,7 +609,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         };
         self.frame.isa.run(Tiles {
             ring: &scratch.rings[term].lines,
-            lines: &scratch.lines,
+            lines: &lines,
             taps: &taps[tap_rows.start * cols..tap_rows.end * cols],
             cols,
             step,
@@ -614,6 +620,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
             resume: resume && in_place,
             block: self.block,
         });
+        scratch.rings[term].called = lines;
     }
 
     /// The position in the ring of the line under tap row 0 of row `y`, for an anchor at 0. Computes the line if it is not there.
@@ -625,7 +632,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let name = if height < self.slots { slot } else { y };
         let all = self.beside() * scratch.line_len;
         let at = slot * all;
-        let Ring { lines, held } = &mut scratch.rings[term];
+        let Ring { lines, held, .. } = &mut scratch.rings[term];
         if held[slot] == name {
             return at;
         }
@@ -719,8 +726,6 @@ struct Scratch<E> {
     rings: Vec<Ring<E>>,
     /// Floats of a term's line.
     line_len: usize,
-    /// Where the lines of a call begin.
-    lines: Vec<usize>,
     /// A padded row before its row pass.
     across: Aligned<E>,
     /// The same for a row pass in whole numbers, and its pairs.
@@ -751,6 +756,7 @@ impl<E: Float> Scratch<E> {
         self.rings.resize_with(run.last() + 1, Ring::default);
         for ring in &mut self.rings {
             ring.lines.grow(run.slots.saturating_mul(run.beside() * line_len))?;
+            ring.called.clear();
             ring.held.clear();
             ring.held.resize(run.slots, usize::MAX);
         }
@@ -779,6 +785,9 @@ struct Ring<E> {
     lines: Aligned<E>,
     /// Which line each place holds.
     held: Vec<usize>,
+    /// Where the lines of the last call begin, from that of row `first` on.
+    called: Vec<usize>,
+    first: usize,
 }
 
 /// Values that start at a cache line.
