@@ -323,10 +323,12 @@ impl<E: Float> Tiles<'_, '_, E> {
         // SAFETY: the caller's promise.
         unsafe {
             let values_at = self.ring.as_ptr().add(*self.lines.get_unchecked(line) + at);
-            let taps = self.taps.as_ptr().add((line - LO) * self.cols);
+            // A column's only line of taps, where a loop would cost registers.
+            let cols = if MODE == BY_BLOCKS { 1 } else { self.cols };
+            let taps = self.taps.as_ptr().add((line - LO) * cols);
             let mut first = 0;
-            while first < self.cols {
-                let end = if MODE == BY_ROWS { self.cols.min(first.saturating_add(self.block)) } else { self.cols };
+            while first < cols {
+                let end = if MODE == BY_ROWS { cols.min(first.saturating_add(self.block)) } else { cols };
                 let mut sums = if MODE == BY_ROWS { [[L::splat(E::default()); V]; R] } else { *totals };
                 for col in first..end {
                     // A vector that lies in two cache lines costs as much as four others: too much for a single row.
@@ -340,7 +342,7 @@ impl<E: Float> Tiles<'_, '_, E> {
                         values
                     };
                     for r in LO..HI {
-                        let tap = L::splat(*taps.add(col).sub((r - LO) * self.cols));
+                        let tap = L::splat(*taps.add(col).sub((r - LO) * cols));
                         for v in 0..V {
                             sums[r][v] = tap.mul_add(values[v], sums[r][v]);
                         }
