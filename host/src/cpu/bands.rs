@@ -214,8 +214,10 @@ pub(crate) fn strip_values(rows: usize) -> usize {
 pub(crate) struct Settling {
     /// Nanoseconds that a result in f64 takes longer.
     pub(crate) per_result: f64,
-    /// Nanoseconds to settle a result.
-    pub(crate) per_doubt: f64,
+    /// Nanoseconds to settle a result, after the sum by columns if there is one.
+    per_doubt: f64,
+    /// Nanoseconds for a sum by columns, of a result and those beside it.
+    per_sum: f64,
 }
 
 impl Settling {
@@ -228,8 +230,13 @@ impl Settling {
             many => from(many * channels) * SETTLED_TAP * (many * channels) as f64 + SETTLED,
         };
         let column_tap = from(rows * STRIP) * COLUMN_TAP;
-        let per_doubt = columns.map_or(by_window, |(taps, left)| column_tap * taps as f64 + left * by_window);
-        Self { per_result: 1.1 * PASS_TAP * taps, per_doubt }
+        let (per_sum, left) = columns.map_or((0.0, 1.0), |(taps, left)| (column_tap * taps as f64, left));
+        Self { per_result: 1.1 * PASS_TAP * taps, per_doubt: left * by_window, per_sum }
+    }
+
+    /// Nanoseconds to settle a result with no other beside it.
+    pub(crate) fn alone(&self) -> f64 {
+        self.per_sum + self.per_doubt
     }
 }
 
@@ -252,10 +259,10 @@ impl Allowance {
         Self { settling, left: 2.0 * again }
     }
 
-    /// Counts results; says whether those in doubt are still to be settled one by one.
-    fn covers(&mut self, results: usize, doubts: usize) -> bool {
-        let Settling { per_result, per_doubt } = self.settling;
-        self.left += per_result * results as f64 - per_doubt * doubts as f64;
+    /// Counts results, those in doubt, and the sums by columns that are taken for them; says whether they are still to be settled one by one.
+    fn covers(&mut self, results: usize, doubts: usize, sums: usize) -> bool {
+        let Settling { per_result, per_doubt, per_sum } = self.settling;
+        self.left += per_result * results as f64 - per_doubt * doubts as f64 - per_sum * sums as f64;
         self.left >= 0.0
     }
 }
@@ -289,8 +296,8 @@ impl<S: Pixel, D: Pixel> Run<'_, S, D, f32> {
 
     /// Whether sums in f64 from the start are faster, if as many results are in doubt as of pixels spread evenly.
     pub(super) fn is_slower_than_f64(&self) -> bool {
-        let Settling { per_result, per_doubt } = self.settling();
-        self.rounder.is_some_and(|rounder| rounder.share() * per_doubt > per_result)
+        let settling = self.settling();
+        self.rounder.is_some_and(|rounder| rounder.share() * settling.alone() > settling.per_result)
     }
 }
 
@@ -446,14 +453,23 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         self.tiles(scratch, columns, y, (self.last(), 0), outs_now, self.adds_up());
         scratch.sums = sums;
         let results = outs.iter().map(|out| out.len()).sum();
-        let covered =
-            allowance.as_mut().is_none_or(|allowance| allowance.covers(results, noted.iter().map(Vec::len).sum()));
+        let doubts = noted.iter().map(Vec::len).sum();
+        let sums = noted.iter().map(|noted| noted.chunk_by(|a, b| a / BESIDE == b / BESIDE).count()).sum();
+        let covered = allowance.as_mut().is_none_or(|allowance| allowance.covers(results, doubts, sums));
         if covered {
             for (row, (noted, out)) in
                 noted.iter_mut().zip(&mut outs).enumerate().filter(|(_, (noted, _))| !noted.is_empty())
             {
+                let mut sums = (usize::MAX, [0.0; BESIDE]);
                 noted.retain(|&at| {
-                    !rounder.decides(|| self.column_sum(scratch, columns, (y + row, at), row), &mut out[at])
+                    let first = at / BESIDE * BESIDE;
+                    let sum = || {
+                        if sums.0 != first {
+                            sums = (first, self.column_sums(scratch, first, row));
+                        }
+                        self.point(columns, (y + row, at)) + sums.1[at - first]
+                    };
+                    !rounder.decides(sum, &mut out[at])
                 });
                 if !noted.is_empty() {
                     let part = (columns.start, y + row);
@@ -465,23 +481,25 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         covered
     }
 
-    /// The sum in f64 of the row passes' results under the terms' columns, for element `at` of row `y`: row `row` of those made last.
-    fn column_sum(&self, scratch: &Scratch<E>, columns: &Range<usize>, (y, at): (usize, usize), row: usize) -> f64 {
+    /// The pixel's own term in f64, for element `at` of row `y`.
+    fn point(&self, columns: &Range<usize>, (y, at): (usize, usize)) -> f64 {
+        let pixel = self.frame.src.row(y)[columns.start * self.frame.src.shape().channels + at].to_f32();
+        self.exact.1 * f64::from(pixel)
+    }
+
+    /// The sums in f64 of the row passes' results under the terms' columns, for elements from `at` on of row `row` of those made last.
+    fn column_sums(&self, scratch: &Scratch<E>, at: usize, row: usize) -> [f64; BESIDE] {
         // A row has the same place in each ring.
         let lines = &scratch.rings[0].called[row..];
-        let pixel = self.frame.src.row(y)[columns.start * self.frame.src.shape().channels + at].to_f32();
-        let mut sums = [self.exact.1 * f64::from(pixel), 0.0, 0.0, 0.0];
+        let mut all = [0.0; BESIDE];
         for (term, column) in self.exact.0.iter().enumerate() {
             // In a ring of its own, or beside the others'.
             let (ring, part) = if self.beside() == 1 { (term, 0) } else { (0, term) };
-            let values = &scratch.rings[ring].lines[part * scratch.line_len..];
-            for (taps, lines) in column.chunks(4).zip(lines.chunks(4)) {
-                for ((sum, tap), line) in sums.iter_mut().zip(taps).zip(lines) {
-                    *sum += tap * f64::from(values[line + at].to_f32());
-                }
-            }
+            let values = &scratch.rings[ring].lines[part * scratch.line_len + at..];
+            let sums = self.frame.isa.run(ColumnSums { values, lines, column });
+            all.iter_mut().zip(sums).for_each(|(all, sum)| *all += sum);
         }
-        sums.iter().sum()
+        all
     }
 
     /// Writes the sums directly to the output.
@@ -554,7 +572,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
                     let (isa, at) = (self.frame.isa, (columns.start, y + i));
                     let settled = rounder.store_part(isa, sums, at, part, &mut scratch.rounder, |_| None);
                     // The rows are finished; the next ones may be left to f64.
-                    let _ = allowance.as_mut().map(|allowance| allowance.covers(len, settled));
+                    let _ = allowance.as_mut().map(|allowance| allowance.covers(len, settled, settled));
                 }
                 _ => {
                     if let Some(factor) = self.terms.point {
@@ -820,6 +838,42 @@ impl<E> Deref for Aligned<E> {
 impl<E> DerefMut for Aligned<E> {
     fn deref_mut(&mut self) -> &mut [E] {
         &mut self.data[self.first..]
+    }
+}
+
+/// Elements whose columns are summed in f64 together: those of a vector, in half of a cache line, which is read for one of them anyway.
+const BESIDE: usize = CACHE_LINE / size_of::<f64>();
+
+/// Sums in f64 of elements next to each other, over lines that begin at these places of the values.
+struct ColumnSums<'a, E> {
+    values: &'a [E],
+    lines: &'a [usize],
+    column: &'a [f64],
+}
+
+impl<E: Float> Work for ColumnSums<'_, E> {
+    type Output = [f64; BESIDE];
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) -> [f64; BESIDE] {
+        let Self { values, lines, column } = self;
+        let add = |sums: &mut [f64; BESIDE], tap: f64, line: usize| {
+            let values = &values[line..][..BESIDE];
+            for i in 0..BESIDE {
+                sums[i] += tap * f64::from(values[i].to_f32());
+            }
+        };
+        // Two sums of each, as an addition waits for the one before it.
+        let (mut even, mut odd) = ([0.0; BESIDE], [0.0; BESIDE]);
+        let pairs = column.chunks_exact(2);
+        if let (&[tap], Some(&line)) = (pairs.remainder(), lines.get(column.len() - 1)) {
+            add(&mut even, tap, line);
+        }
+        for (taps, lines) in pairs.zip(lines.chunks_exact(2)) {
+            add(&mut even, taps[0], lines[0]);
+            add(&mut odd, taps[1], lines[1]);
+        }
+        std::array::from_fn(|i| even[i] + odd[i])
     }
 }
 

@@ -153,7 +153,7 @@ fn doubts(problem: &Problem, order: Order, taps: f64, columns: usize) -> f64 {
     let Some(rounding) = problem.rounding else { return 0.0 };
     let columns = rounding.left(order).map(|left| (columns * problem.rows, left));
     let settling = Settling::new((problem.cols, problem.rows), problem.planes, taps, columns);
-    (rounding.share(order) * settling.per_doubt).min(settling.per_result)
+    (rounding.share(order) * settling.alone()).min(settling.per_result)
 }
 
 /// Nanoseconds for a value to be converted to f32, and from it.
