@@ -71,7 +71,7 @@ const SLACK: u32 = 8;
 /// the limit and with it: 3x3 160 and 144; three channels: 5x5 927 and 641, 7x7 1325 and 1087, fused 5 848 and 467, 17 1327 and 1229,
 /// 33 3893 and 3286. Lower limits, which spill more, are slower again. Rows of bytes as they lie, kernels alone: 5x5 111 with a limit that spills
 /// nothing, 101 with one that spills, 3x3 of three channels 162 and 154, fused 7 253 and 237; 7x7 of three and four channels 687 and 947, and 663 and 914. `gradient_8bit`: 171 for u8 to f32, and 228 with half as many pixels a
-/// lane and no limit. `settle` needs 64 registers for all its blocks to run at the same time. `matrix_` spills a few registers around its
+/// lane and no limit. `settle` needs 64 registers for all its blocks to run at the same time; so does `settle_ties`, which spills what it needs once for a piece of 32 windows. `matrix_` spills a few registers around its
 /// loop over tiles, none in the loop over taps; `gradient_flat_c4` 32 bytes, its measured time is with them; those of the kernels for
 /// 16 bits, small windows on compute capability 7.5 and fused 7 and 9, have not been measured without. `separable_columns_` of 3 to 7 taps
 /// spill in code for edges and epilogues, so that twice as many warps run; those of 9 to 21 taps likewise: 17 taps, f32, 459 us without and 429 with the limit.
@@ -87,7 +87,7 @@ const SPILLS: [(&str, u32); 16] = [
     ("sliding_f16_", 48),
     ("gradient_flat_", 32),
     ("gradient_8bit", 200),
-    ("settle", 80),
+    ("settle_ties", 400),
     ("fourier_stored_", 160),
     ("matrix_", 64),
     ("separable_matrix_", 96),

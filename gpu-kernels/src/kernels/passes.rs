@@ -171,7 +171,7 @@ impl Tile {
     fn result(&self, i: usize) -> (i32, i32) {
         let (first, lane, i) = (RESULTS as i32 * thread_y(), thread_x(), i as i32);
         if self.matrices {
-            (8 * (i / 4) + 2 * (lane & 3) + (i & 1), first + (lane >> 2) + 8 * (i / 2 & 1))
+            (8 * (i / 4) + 2 * (lane & 3) + (i & 1), first + (lane >> 2) + 8 * ((i / 2) & 1))
         } else {
             (lane, first + i)
         }
@@ -224,6 +224,7 @@ impl Tile {
         }
         let mut t = 0;
         while t < N {
+            // SAFETY: as above.
             let weight = unsafe { load_f64(taps.wrapping_add(8 * (first as u64 + t as u64))) };
             let mut i = 0;
             while i < RESULTS {

@@ -21,7 +21,7 @@ pub const BLOCK: (u32, u32) = (32, 4);
 /// Bytes of shared memory.
 pub const SHARED: u32 = 8;
 /// The most taps for which a thread computes a result by itself.
-const ALONE: i32 = 81;
+pub(super) const ALONE: i32 = 81;
 
 kernel! {
     /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row; `row` and `column` those
@@ -34,19 +34,19 @@ kernel! {
 
 /// What the sums are made of.
 #[derive(Clone, Copy)]
-struct Exact {
+pub(super) struct Exact {
     taps: u64,
     row: u64,
     column: u64,
     reordering: f64,
     /// Where in the window a lane's first tap is, and how far from one tap to its next: columns, and rows.
-    first: (i32, i32),
+    pub(super) first: (i32, i32),
     step: (i32, i32),
 }
 
 impl Exact {
     #[inline(always)]
-    fn new(taps: u64, (row, column): (u64, u64), reordering: f64, window: &Window) -> Self {
+    pub(super) fn new(taps: u64, (row, column): (u64, u64), reordering: f64, window: &Window) -> Self {
         // `checked`, so that no panic is compiled in; a window has columns.
         let divided = |count: i32| {
             let rows = count.checked_div(window.cols).unwrap_or(0);
@@ -57,7 +57,7 @@ impl Exact {
 
     /// Where the tap is that a lane takes after the one at `(c, r)`.
     #[inline(always)]
-    fn next(&self, (c, r): (i32, i32), window: &Window) -> (i32, i32) {
+    pub(super) fn next(&self, (c, r): (i32, i32), window: &Window) -> (i32, i32) {
         let (c, r) = (c + self.step.0, r + self.step.1);
         let wraps = c >= window.cols;
         (c - if wraps { window.cols } else { 0 }, r + if wraps { 1 } else { 0 })
@@ -150,9 +150,8 @@ impl Segment {
             }
             Place { x, y, z: z as i32 }
         } else {
-            // SAFETY: the place is one of the list's; earlier kernels have written it.
-            let [x, y, z, _] = unsafe { load_words::<4>(pass.doubts.place(self.number, i as u32)) };
-            Place { x: x as i32, y: y as i32, z: z as i32 }
+            // SAFETY: the list has this segment.
+            unsafe { noted(&pass.doubts, self.number, i as u32, self.count as u32) }
         };
         if pass.border == border::KEEP && place.corner(pass, window).1 { Place::NONE } else { place }
     }
@@ -173,18 +172,41 @@ unsafe fn segments(pass: &Pass, window: &Window, exact: Exact, planes: i32) {
             let alone = taps <= ALONE && segment.count > (taps * 5 / 8) as i64;
             let turns = if alone { 32 * block_height() } else { block_height() };
             let turn = if alone { 32 * thread_y() + thread_x() } else { thread_y() };
-            let mut i = turn as i64;
-            let mut next = segment.place(pass, window, i);
-            while i < segment.count {
-                let place = next;
-                i += turns as i64;
-                next = segment.place(pass, window, i);
-                if place.is_there() {
-                    settle_one(pass, window, exact, place, alone);
+            if segment.is_all {
+                let mut i = turn as i64;
+                while i < segment.count {
+                    let place = segment.place(pass, window, i);
+                    if place.is_there() {
+                        settle_one(pass, window, exact, place, alone);
+                    }
+                    i += turns as i64;
                 }
+                return;
+            }
+            let (mut i, count) = (turn as u32, segment.count as u32);
+            let mut next = noted(&pass.doubts, segment.number, i, count);
+            while i < count {
+                let place = next;
+                i += turns as u32;
+                next = noted(&pass.doubts, segment.number, i, count);
+                settle_one(pass, window, exact, place, alone);
             }
         });
     }
+}
+
+/// Number `i` of the places in a segment, if it has so many.
+///
+/// # Safety
+/// The list has this segment.
+#[inline(always)]
+unsafe fn noted(doubts: &Doubts, segment: i32, i: u32, count: u32) -> Place {
+    if i >= count {
+        return Place { x: 0, y: 0, z: 0 };
+    }
+    let at = doubts.place(segment, i);
+    // SAFETY: the place is one of the list's.
+    unsafe { Place { x: reload_word(at) as i32, y: reload_word(at + 4) as i32, z: reload_word(at + 8) as i32 } }
 }
 
 /// Calls `each` for every segment of this block, and empties it then.
@@ -221,6 +243,10 @@ pub(super) unsafe fn each_segment(pass: &Pass, planes: i32, each: impl Fn(&Segme
 #[inline(always)]
 unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, alone: bool) {
     let ((left, top), leaves) = place.corner(pass, window);
+    // What KEEP copies is no sum.
+    if leaves && pass.border == border::KEEP {
+        return;
+    }
     let source = Source::of_channel(&pass.src, pass, place.z);
     // SAFETY: as the caller promised.
     unsafe {
@@ -450,7 +476,7 @@ unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top
 /// # Safety
 /// As for [`settle_one`].
 #[inline(always)]
-unsafe fn gathered<const N: usize>(source: &Source<'_>, at: [(i32, i32); N]) -> [f64; N] {
+pub(super) unsafe fn gathered<const N: usize>(source: &Source<'_>, at: [(i32, i32); N]) -> [f64; N] {
     let pass = source.pass;
     let (mut from, mut inside) = ([0; N], [true; N]);
     let mut n = 0;

@@ -7,7 +7,7 @@
 //! Shared memory: a word for the counter, then, for each warp, two pieces of 32 lines of pixels, and where 32 windows lie.
 //! Limits: as `settle.rs`.
 
-use super::settle::{Place, by_definition, each_segment};
+use super::settle::{ALONE, Exact, Place, Segment, by_definition, each_segment, gathered};
 use crate::abi::{Pass, Window};
 use crate::border;
 use crate::device::*;
@@ -32,6 +32,13 @@ const PIECE: i32 = 32 * LINE;
 const OF_WARP: i32 = 2 * PIECE + 64;
 /// Bytes of shared memory.
 pub const SHARED: u32 = 4 * (4 + OF_WARP as u32 * BLOCK.1);
+/// Results of a segment for each warp that are few.
+const FEW: i32 = 8;
+/// Products that a lane makes before lane 0 adds them up.
+const PRODUCTS: usize = 3;
+/// Numbers of 64 bits of a warp, for products.
+const NUMBERS: i32 = 32 * PRODUCTS as i32;
+const _: () = assert!(2 * NUMBERS <= OF_WARP);
 /// Pixels at the image's edge that a lane loads before it waits for the first.
 const EDGE_AT_ONCE: usize = 7;
 
@@ -39,13 +46,42 @@ kernel! {
     /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row.
     fn settle_ties(pass: Pass, window: Window, taps: u64, planes: i32) {
         directive!(".maxnreg 64");
-        each_segment(&pass, planes, |segment| {
-            let mut first = (32 * thread_y()) as i64;
-            while first < segment.count {
-                define(&pass, &window, taps, segment.place(&pass, &window, first + thread_x() as i64));
-                first += (32 * block_height()) as i64;
+        each_segment(&pass, planes, |segment| settle(&pass, &window, taps, segment))
+    }
+}
+
+/// Settles the results of a segment.
+///
+/// # Safety
+/// As for [`define`].
+#[inline(always)]
+unsafe fn settle(pass: &Pass, window: &Window, taps: u64, segment: &Segment) {
+    // Of few results a warp takes one after the other; of small windows with many, a thread takes one.
+    let few = segment.count <= (FEW * block_height()) as i64;
+    let alone = !few && window.cols * window.rows <= ALONE;
+    let step = if few { 1 } else { 32 };
+    let mut first = (step * thread_y()) as i64;
+    // SAFETY: as the caller promised, and for the warp together.
+    unsafe {
+        while first < segment.count {
+            let number = if few { first } else { first + thread_x() as i64 };
+            let place = segment.place(pass, window, number);
+            if !few && !alone {
+                define(pass, window, taps, place);
+            } else if place.is_there() {
+                let source = Source::of_channel(&pass.src, pass, place.z);
+                let (corner, leaves) = place.corner(pass, window);
+                if few {
+                    let sum = by_definition_together(&source, window, taps, corner, leaves);
+                    if thread_x() == 0 {
+                        place.store(pass, to_byte(sum).0);
+                    }
+                } else {
+                    place.store(pass, to_byte(by_definition(&source, window, taps, corner, leaves)).0);
+                }
             }
-        })
+            first += (step * block_height()) as i64;
+        }
     }
 }
 
@@ -62,7 +98,7 @@ unsafe fn define(pass: &Pass, window: &Window, taps: u64, place: Place) {
     let ((left, top), leaves) = place.corner(pass, window);
     // What lies outside may be no byte.
     let outside = pass.outside;
-    let is_byte = outside >= 0.0 && outside <= 255.0 && outside == (outside as u32) as f32;
+    let is_byte = (0.0..=255.0).contains(&outside) && outside == (outside as u32) as f32;
     let staged = place.is_there() && (!leaves || pass.border != border::CONSTANT || is_byte);
     // Whole words are loaded: three pixels beside the window have to be there.
     let inside = staged && !leaves && left >= 3 && left + window.cols + 3 <= pass.width;
@@ -134,6 +170,91 @@ unsafe fn define(pass: &Pass, window: &Window, taps: u64, place: Place) {
             place.store(pass, to_byte(sum).0);
         }
     }
+}
+
+/// The sum that defines a byte in lane 0 of a warp, whose lanes make the products. Alone, a thread would wait for memory again and again.
+///
+/// # Safety
+/// As for [`define`].
+#[inline(always)]
+unsafe fn by_definition_together(
+    source: &Source<'_>,
+    window: &Window,
+    taps: u64,
+    (left, top): (i32, i32),
+    leaves: bool,
+) -> f64 {
+    let (shared, count, lane) = (Shared::dynamic(), window.cols * window.rows, thread_x());
+    let plane = &source.pass.src;
+    let longer = leaves || plane.row != plane.row as i32 as i64;
+    let start = source.row_inside(opaque(top)).at(left);
+    let exact = Exact::new(taps, (0, 0), 0.0, window);
+    let mut next = exact.first;
+    let mut sum = 0.0;
+    // Numbers of the last sum may still be read.
+    warp_barrier();
+    let mut done = opaque(0);
+    while done < count {
+        let mut at = [(0, 0); PRODUCTS];
+        let mut n = 0;
+        while n < PRODUCTS {
+            // Rows below the window are its last one again, and do not count.
+            at[n] = (next.0, next.1.min(window.rows - 1));
+            next = exact.next(next, window);
+            n += 1;
+        }
+        // SAFETY: taps, with their padding, and pixels are there; the numbers are the warp's, which meets at each barrier.
+        unsafe {
+            let mut values = [0.0; PRODUCTS];
+            if longer {
+                values = gathered(source, at.map(|(c, r)| (left + c, top + r)));
+            } else {
+                let mut bytes = [0; PRODUCTS];
+                let mut n = 0;
+                while n < PRODUCTS {
+                    let offset = mul_wide(at[n].1, plane.row as i32) + mul_wide(at[n].0, plane.pixel);
+                    bytes[n] = load_u8(start.wrapping_add(offset as u64));
+                    n += 1;
+                }
+                let mut n = 0;
+                while n < PRODUCTS {
+                    values[n] = byte_to_f64(bytes[n]);
+                    n += 1;
+                }
+            }
+            let mut n = 0;
+            while n < PRODUCTS {
+                let place = 32 * n as i32 + lane;
+                let tap = load_f64(taps.wrapping_add(8 * (done + place) as u64));
+                shared.store_f64((4 + OF_WARP * thread_y()) + 2 * place, mul_f64(tap, values[n]));
+                n += 1;
+            }
+            warp_barrier();
+            if lane == 0 {
+                let end = (count - done).min(NUMBERS);
+                let mut i = opaque(0);
+                while i < end {
+                    // Loaded together, as the additions wait for each other anyway.
+                    let mut four = [0.0; 4];
+                    let mut n = 0;
+                    while n < 4 {
+                        four[n] = shared.load_f64((4 + OF_WARP * thread_y()) + 2 * (i + n as i32));
+                        n += 1;
+                    }
+                    let mut n = 0;
+                    while n < 4 {
+                        let next = add_f64(sum, four[n]);
+                        sum = if i + (n as i32) < end { next } else { sum };
+                        n += 1;
+                    }
+                    i += 4;
+                }
+            }
+            warp_barrier();
+        }
+        done += NUMBERS;
+    }
+    sum
 }
 
 /// `sum` plus so many taps times pixels, each product and each sum rounded. The pixels lie in shared memory from a byte on, each so many bytes behind the last.

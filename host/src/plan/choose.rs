@@ -218,8 +218,9 @@ impl Problem {
         let work = match kernel.variant {
             Variant::DirectSliding | Variant::SeparableFused => self.in_strips(each),
             // Sums of products of bytes go by passes in f64, and so do products of many taps.
-            Variant::Separable if self.makes_bytes() && self.sum.is_some() => self.millions() * self.wide(),
-            Variant::Separable if self.makes_bytes() => self.millions() * each.min(self.wide()),
+            Variant::Separable if self.makes_bytes() && (self.sum.is_some() || self.is_in_f64()) => {
+                self.millions() * self.wide()
+            }
             _ => self.millions() * each,
         };
         let besides = BESIDES.iter().find(|&&(variant, _)| variant == kernel.variant).map_or(0.0, |&(_, time)| time);
@@ -233,6 +234,11 @@ impl Problem {
         let rows = |height: f64| height + self.rows as f64 - 1.0;
         let twice = (rows(height) / height) / (rows(LARGE_ROWS) / LARGE_ROWS);
         (self.millions() * each * twice).max(STRIP_ROW * rows(height))
+    }
+
+    /// Whether a GPU makes the bytes of a product by passes in f64.
+    fn is_in_f64(&self) -> bool {
+        self.rounding.is_some_and(|rounding| rounding.in_f64_on_gpu(self.cols, self.rows))
     }
 
     /// Microseconds for a million results of passes in f64.
@@ -269,7 +275,7 @@ impl Problem {
             return self.rank(kernel) + microseconds(SETTLE);
         }
         let settle = self.settling();
-        if kernel.variant.family() == Family::Separable && rounding.in_f64_on_gpu(self.cols, self.rows) {
+        if kernel.variant.family() == Family::Separable && self.is_in_f64() {
             return microseconds(2.0 * LAUNCH + settle + self.millions() * self.wide());
         }
         // Bytes of two channels are parted.
