@@ -2,9 +2,11 @@
 //!
 //! Where most of what is in doubt are ties, an estimate in another order decides nothing.
 //! Thread mapping: a block for each segment of the list; a warp takes 32 results, a lane one of them. While its lanes sum up a piece of a row of all 32 windows from
-//! shared memory, the warp loads the next piece, words of neighbouring pixels by neighbouring lanes: each lane by itself would wait for memory at every few taps.
+//! shared memory, the warp loads the next piece, words of neighbouring pixels by neighbouring lanes: each lane by itself would wait for memory at every few taps. Of few
+//! results a warp takes one after the other, whose products its lanes make; results of small windows are a thread's by itself.
 //! Order of accumulation: row by row, left to right, each product and each sum rounded.
-//! Shared memory: a word for the counter, then, for each warp, two pieces of 32 lines of pixels, and where 32 windows lie.
+//! Shared memory: a word for the counter, then, for each warp, two pieces of 32 lines of pixels, and where 32 windows lie; or
+//! products in f64.
 //! Limits: as `settle.rs`.
 
 use super::settle::{ALONE, Exact, Place, Segment, by_definition, each_segment, gathered};
