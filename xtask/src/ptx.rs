@@ -76,7 +76,7 @@ const SLACK: u32 = 8;
 /// 16 bits, small windows on compute capability 7.5 and fused 7 and 9, have not been measured without. `separable_columns_` of 3 to 7 taps
 /// spill in code for edges and epilogues, so that twice as many warps run; those of 9 to 21 taps likewise: 17 taps, f32, 459 us without and 429 with the limit.
 /// `fourier_stored_` spills what is the same for all rows of a tile; `separable_matrix_` in code for edges and once for each 16 rows.
-const SPILLS: [(&str, u32); 16] = [
+const SPILLS: [(&str, u32); 17] = [
     ("fused_flat_", 280),
     ("fused_u16_", 64),
     ("fused_f16_", 64),
@@ -88,6 +88,7 @@ const SPILLS: [(&str, u32); 16] = [
     ("gradient_flat_", 32),
     ("gradient_8bit", 200),
     ("settle_ties", 400),
+    ("settle", 80),
     ("fourier_stored_", 160),
     ("matrix_", 64),
     ("separable_matrix_", 96),
