@@ -1,7 +1,7 @@
 //! Separable correlation of bytes in f64, in two passes: for windows so large that many f32 sums leave the byte in doubt.
 //!
 //! Tiling: a block has 32 lines and 128 results of each: rows in the row pass, columns in the column pass; a warp has 16 neighbouring results of all 32 lines.
-//! Any number of taps: the numbers under them come to shared memory 64 at a time, and their apron ([`Tile`]).
+//! Any number of taps: the numbers under them come to shared memory 64 at a time, and their apron (`Tile`).
 //! Where the tensor cores multiply f64 (compute capability 9.0), a warp's results are products of matrices: of the taps, of which each row of the matrix has them
 //! one column further right than the row above, and the numbers of 8 lines. Elsewhere, and where the order counts, a lane has a line, and reads 31 numbers for 16 taps
 //! of 16 results: with 8 results, shared memory is what such a loop waits for. Numbers lie so that lanes meet in no bank.
