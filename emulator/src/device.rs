@@ -156,6 +156,11 @@ pub(crate) unsafe fn reload(base: *const f32, index: usize) -> f32 {
 }
 
 #[track_caller]
+pub(crate) unsafe fn reload2(base: *const f32, index: usize) -> [f32; 2] {
+    machine::here().load(base.wrapping_add(index).addr(), Via::Plain).map(f32::from_bits)
+}
+
+#[track_caller]
 pub(crate) unsafe fn store(base: *mut f32, index: usize, value: f32) {
     machine::here().store(base.wrapping_add(index).addr(), [value.to_bits()]);
 }

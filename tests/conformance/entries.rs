@@ -76,8 +76,8 @@ fn groups(variant: Variant) -> Vec<Group> {
         Variant::DirectShared | Variant::DirectUnrolled => ((35, 29), &[(4, 3), (33, 32)]),
         Variant::DirectSliding | Variant::SeparableFused => ((131, 19), &[]),
         Variant::Separable => ((259, 67), &[(4, 6), (260, 2), (2, 260)]),
-        // Tiles in pairs, and a window in parts.
-        _ => ((251, 125), &[(5, 5), (100, 3)]),
+        // Tiles in pairs, a window in parts, and one for which tiles are large.
+        _ => ((251, 125), &[(5, 5), (100, 3), (100, 70)]),
     };
     let sized = sizes.iter().filter(|_| variant.family() != Family::Fourier).map(|&taps| window(taps, taps));
     let others = others.iter().map(|&(cols, rows)| window(cols, rows).anchored(0, rows - 1));
@@ -127,7 +127,13 @@ fn spectra() -> Vec<Group> {
         let problem = Problem::new(640, 150, select::seed(58, i)).channels(1 + 2 * (i % 2)).stored(input, result);
         Group { window: Window::blur(19, 21, 4300 + i as u64), border: select::BORDERS[i], problems: vec![problem] }
     };
-    kinds.into_iter().enumerate().map(group).collect()
+    // Large tiles; the types of the results go round.
+    let large = |(i, (input, _)): (usize, (Kind, Kind))| {
+        let (_, result) = kinds[(i + 1) % kinds.len()];
+        let problem = Problem::new(2100, 5, select::seed(59, i)).stored(input, result);
+        Group { window: Window::blur(120, 80, 4400 + i as u64), border: select::BORDERS[i], problems: vec![problem] }
+    };
+    kinds.into_iter().enumerate().map(group).chain(kinds.into_iter().enumerate().map(large)).collect()
 }
 
 /// For a variant with entries for stored pixels, two problems for each size: in 8 bits, and in 16 bits, whole numbers and halves by

@@ -13,8 +13,9 @@ use fastrand::Rng;
 use libtest_mimic::{Failed, Trial};
 use rayon::prelude::*;
 
-/// Columns and rows of a tile on a GPU.
+/// Columns and rows of a tile on a GPU, and of a large one.
 const TILE: usize = 128;
+const LARGE: usize = 1024;
 
 /// The bound, in units in the last place.
 const BOUND: f64 = oracle::SPECTRAL_STEPS as f64 / 2.0;
@@ -50,6 +51,13 @@ struct Taps {
     column: Vec<f64>,
 }
 
+impl Taps {
+    /// Columns and rows of the tile that a GPU takes for them.
+    fn tile(&self) -> usize {
+        if self.row.len().min(self.column.len()) > 66 { LARGE } else { TILE }
+    }
+}
+
 /// Taps that transform into one value and into many, of one sign and of both.
 fn windows() -> Vec<Taps> {
     let flat = |count: usize| vec![1.0 / count as f64; count];
@@ -71,12 +79,21 @@ fn windows() -> Vec<Taps> {
         Taps { name: "random, 41x37", row: random(41, 1), column: random(37, 2) },
         Taps { name: "random, 96x20", row: random(96, 3), column: random(20, 4) },
         Taps { name: "one of 40x40", row: lone(40), column: lone(40) },
+        Taps { name: "equal, 101x101", row: flat(101), column: flat(101) },
+        Taps { name: "Gaussian, 301x301", row: bell(301), column: bell(301) },
+        Taps { name: "random, 201x99", row: random(201, 5), column: random(99, 6) },
     ]
 }
 
 /// Breeds so many pictures for so many turns.
 fn search(device: Device, (pictures, turns): (usize, usize)) -> Result<(), Failed> {
     for taps in windows() {
+        // A picture is as large as two tiles: of large ones there are fewer. The CPU has tiles of its own.
+        let (pictures, turns) = match taps.tile() {
+            LARGE if device == Device::Cpu => continue,
+            LARGE => (pictures.div_ceil(32), turns.div_ceil(4)),
+            _ => (pictures, turns),
+        };
         let (first, worst) = breed(device, &taps, pictures, turns)?;
         println!("worst on {device}: {}: {first:.2} units at first, then {worst:.2}", taps.name);
         if worst > BOUND {
@@ -93,7 +110,7 @@ fn breed(device: Device, taps: &Taps, pictures: usize, turns: usize) -> Result<(
         .device(device)
         .border(Border::Constant(0.0))
         .build()?;
-    let size = (2 * (TILE + 1 - taps.row.len()), TILE + 1 - taps.column.len());
+    let size = (2 * (taps.tile() + 1 - taps.row.len()), taps.tile() + 1 - taps.column.len());
 
     let mut herd: Vec<Vec<u8>> = (0..pictures).map(|i| start(i, size)).collect();
     let mut errors = measure(&plan, taps, &herd, size)?;

@@ -113,6 +113,7 @@ absent_unsafe! {
     fn load(base: *const f32, index: usize) -> f32;
     fn load2(base: *const f32, index: usize) -> [f32; 2];
     fn reload(base: *const f32, index: usize) -> f32;
+    fn reload2(base: *const f32, index: usize) -> [f32; 2];
     fn store(base: *mut f32, index: usize, value: f32);
     fn load_u8(at: u64) -> u32;
     fn load_u16(at: u64) -> u32;

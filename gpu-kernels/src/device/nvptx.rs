@@ -149,6 +149,26 @@ pub(crate) unsafe fn reload(base: *const f32, index: usize) -> f32 {
     value
 }
 
+/// Reads elements `index` and `index + 1` as [`reload`] does, in one access; `index` is even and `base` aligned to 8 bytes.
+///
+/// # Safety
+/// As for [`reload`].
+#[inline(always)]
+pub(crate) unsafe fn reload2(base: *const f32, index: usize) -> [f32; 2] {
+    let (a, b);
+    // SAFETY: in bounds and aligned by the caller's promise.
+    unsafe {
+        asm!(
+            "ld.global.v2.f32 {{{}, {}}}, [{}];",
+            out(reg32) a,
+            out(reg32) b,
+            in(reg64) base.wrapping_add(index),
+            options(readonly, nostack, preserves_flags)
+        );
+    }
+    [a, b]
+}
+
 /// Writes element `index`.
 ///
 /// # Safety

@@ -6,7 +6,7 @@ use crate::abi::{Epilogue, Pass, Plane};
 use crate::border;
 use crate::device::*;
 use crate::pixel::{
-    F32, U8, U16, high_bits, in_doubt, load_value, note, of_byte, of_half, store_bits, to_bits, to_near_byte,
+    F32, U8, U16, high_bits, in_doubt, load_value, note, of_bits, of_byte, of_half, store_bits, to_bits, to_near_byte,
 };
 
 /// No column is too far right: for [`load_tile`].
@@ -222,6 +222,41 @@ impl Row<'_> {
                 _ => each_apart(at, step, |at| half_to_f32(load_u16(at))),
             }
         }
+    }
+
+    /// What N coordinates, `apart` columns apart from `x` on, find in the row, or what the border puts there; all loads are under way at
+    /// once.
+    ///
+    /// # Safety
+    /// The pass describes allocated memory.
+    #[inline(always)]
+    pub(crate) unsafe fn found_apart<const N: usize>(self, x: i32, apart: i32) -> [f32; N] {
+        let pass = self.source.pass;
+        // In place of what lies outside, a pixel is read that is not used.
+        let (mut at, mut outside) = ([0; N], [self.outside; N]);
+        let mut i = 0;
+        while i < N {
+            let column = border::resolve(pass.border, x + apart * i as i32, pass.width);
+            outside[i] |= column < 0;
+            at[i] = self.at(if column < 0 { 0 } else { column });
+            i += 1;
+        }
+        // SAFETY: as the caller promised.
+        let mut values = unsafe {
+            match self.source.plane.scalar {
+                F32 => at.map(|at| load(at as *const f32, 0)),
+                U8 => at.map(|at| load_u8(at) as f32),
+                scalar => at.map(|at| of_bits(scalar, load_u16(at))),
+            }
+        };
+        i = 0;
+        while i < N {
+            if outside[i] {
+                values[i] = pass.outside;
+            }
+            i += 1;
+        }
+        values
     }
 
     /// The address of the pixel at `x`, of a source that is plain.

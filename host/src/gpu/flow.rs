@@ -671,6 +671,8 @@ pub(super) struct Needs {
     pitches: (usize, usize),
     /// Bytes of a row of planes and of scratch, all channels together.
     beside: usize,
+    /// Bytes of scratch of any band.
+    reserved: u64,
     /// Bytes of the list of results in doubt, for so many results.
     doubts: Box<dyn Fn(usize) -> u64>,
 }
@@ -681,7 +683,7 @@ impl Needs {
         let source = self.extent.source_rows(rows) as u64;
         let (src, dst) = (self.pitches.0 as u64, self.pitches.1 as u64);
         let images = source.saturating_mul(src + self.beside as u64).saturating_add(rows as u64 * dst);
-        images.saturating_add((self.doubts)(self.shape.width.saturating_mul(rows)))
+        images.saturating_add(self.reserved).saturating_add((self.doubts)(self.shape.width.saturating_mul(rows)))
     }
 }
 
@@ -719,9 +721,9 @@ impl Engine {
         let values = shape.row_len();
         let planes = if Self::takes_planes(source, shape.channels) { 4 } else { 0 };
         let uncertainty = self.uncertainty_of(prepared, (source, target))?.clone();
-        let scratch = match uncertainty.passes {
-            Some(_) => 8 * self.taps().filter().products().len(),
-            None => prepared.work.scratch(),
+        let (scratch, reserved) = match uncertainty.passes {
+            Some(_) => (8 * self.taps().filter().products().len(), 0),
+            None => (prepared.work.scratch(), prepared.work.reserved()),
         };
         let pad = ROW_ALIGNMENT * shape.channels;
         let doubts = move |pixels: usize| match uncertainty.near {
@@ -747,6 +749,7 @@ impl Engine {
             shape,
             pitches: (pitch(source, values), pitch(target, values)),
             beside: if planes + scratch > 0 { values * (planes + scratch) + 2 * pad } else { 0 },
+            reserved,
             doubts: Box::new(doubts),
         })
     }

@@ -67,6 +67,12 @@ pub(crate) trait Work: Debug + Send + Sync {
     fn scratch(&self) -> usize {
         0
     }
+
+    /// Bytes of scratch memory besides, however small the pass, at most.
+    #[cfg(feature = "gpu")]
+    fn reserved(&self) -> u64 {
+        0
+    }
 }
 
 /// A grid of tiles that begins at the first row of the region.
@@ -97,10 +103,11 @@ pub(crate) struct Job<'a> {
 
 #[cfg(feature = "gpu")]
 impl Job<'_> {
-    /// Images of f32 in the stream's scratch: for the region's columns, these rows, as separate planes without gaps but for rows that
-    /// begin at multiples of 128 bytes.
+    /// Images of f32 in the stream's scratch, behind its first bytes, a multiple of 128: for the region's columns, these rows, as separate planes
+    /// without gaps but for rows that begin at multiples of 128 bytes.
     pub(crate) fn scratch<const IMAGES: usize>(
         &self,
+        behind: usize,
         rows: std::ops::Range<usize>,
         stream: &mut Stream,
     ) -> crate::Result<[gpu_kernels::abi::Plane; IMAGES]> {
@@ -111,10 +118,11 @@ impl Job<'_> {
         let row = 4 * ((region.x1 - left) as usize).next_multiple_of(32);
         let plane = row * rows.len();
         // Each factor fits in the device's address space.
-        let bytes = plane.checked_mul(self.planes as usize).and_then(|bytes| Some((bytes, bytes.checked_mul(IMAGES)?)));
+        let bytes = plane.checked_mul(self.planes as usize);
+        let bytes = bytes.and_then(|one| Some((one, one.checked_mul(IMAGES)?.checked_add(behind)?)));
         let (one, all) = bytes.ok_or_else(|| stream.gpu().out_of_memory(u64::MAX))?;
         // Column 0 may lie before the memory, and is not touched.
-        let start = stream.scratch(all)?.wrapping_sub(4 * left as u64);
+        let start = (stream.scratch(all)? + behind as u64).wrapping_sub(4 * left as u64);
         let image = plane as i64 * i64::from(self.channels);
         let strides = Strides { row: row as i64, pixel: 4, channel: plane as i64, image };
         let place = (rows.start as i32, rows.end as i32);

@@ -130,8 +130,8 @@ impl Work for Launch {
             pass.height as usize,
         );
         let images = match self.columns.terms() {
-            1 => [job.scratch::<1>(rows, stream)?[0]; 2],
-            _ => job.scratch::<2>(rows, stream)?,
+            1 => [job.scratch::<1>(0, rows, stream)?[0]; 2],
+            _ => job.scratch::<2>(0, rows, stream)?,
         };
         for (term, dst) in images.into_iter().enumerate().take(self.columns.terms()) {
             let region = Region { y0: dst.first_row, y1: dst.end_row, ..pass.region };

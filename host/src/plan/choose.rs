@@ -51,10 +51,11 @@ const LARGE_ROWS: f64 = 200.0;
 const STRIP_ROW: f64 = 0.3;
 
 /// Microseconds to settle what is in doubt of bytes on a GPU: for a launch; for a tap of a row and of a column, which wait for memory; and for a
-/// tap of each of a million results in doubt. Measured on an H200.
+/// tap of each of a million results in doubt, or of the only one that a warp has. Measured on an H200.
 const SETTLE: f64 = 1.5;
 const SETTLE_LINE: f64 = 0.35;
 const SETTLE_TAP: f64 = 3.0;
+const SETTLE_ALONE: f64 = 0.005;
 
 /// Microseconds for a million results of two passes in f64 on a GPU: by the tensor cores besides, and for a column of the matrix that a line of taps makes; and for a
 /// tap without them, and where the passes define the bytes. Measured on an H200.
@@ -158,6 +159,9 @@ impl Problem {
             return Ok(());
         }
         if matches!(self.place, Place::Gpu(_)) && self.source != Scalar::F32 {
+            if self.makes_bytes() && self.separable && variant.family() == Family::Fourier {
+                return Err("a row and a column of taps leave fewer bytes in doubt".into());
+            }
             // Bytes made of bytes are correctly rounded on a GPU whatever the family. Other results have the bits that pixels
             // converted to f32 before would give.
             let any = self.makes_bytes() || variant.family() == self.family_of_f32();
@@ -193,8 +197,12 @@ impl Problem {
     }
 
     /// By what a kernel is chosen: its own time, and what a launch takes that settles results in doubt, if it takes one; those for bytes alone have that in theirs.
-    /// The rest of rounding takes all of them about as long.
+    /// The rest of rounding takes all of them about as long; but sums by spectra leave many more in doubt than passes in f64, which take the place of
+    /// rows and columns.
     fn order(&self, kernel: &Kernel) -> Duration {
+        if self.makes_bytes() && kernel.variant == Variant::Fourier && self.sum.is_some() {
+            return self.predict(kernel);
+        }
         let settles = self.makes_bytes() && !kernel.variant.takes_bytes_alone();
         self.rank(kernel) + if settles { microseconds(self.settling()) } else { Duration::ZERO }
     }
@@ -285,7 +293,9 @@ impl Problem {
             true => 0.0,
             false => rounding.share(kernel.variant.family().into()),
         };
-        let each = self.millions() * SETTLE_TAP * share * self.taps();
+        let count = self.millions() * share;
+        let least = if 1e6 * count >= 1.0 { SETTLE_ALONE * self.taps() } else { 0.0 };
+        let each = (SETTLE_TAP * count * self.taps()).max(least);
         self.rank(kernel).mul_f64(parted) + microseconds(settle + each)
     }
 

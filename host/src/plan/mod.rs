@@ -715,9 +715,14 @@ impl Plan {
             side_by_side: if planes { 1 } else { shape.channels },
             source_is_aligned: planes,
             numbers: if bytes { self.numbers(place) } else { Numbers::default() },
-            rounding: bytes.then(|| *self.rounding.get_or_init(|| Rounding::new(&self.filter, self.border))),
+            rounding: bytes.then(|| self.rounding()),
             ..self.problem(Shape { channels: filtered, ..shape }, place)
         }
+    }
+
+    /// How bytes made of bytes are rounded.
+    fn rounding(&self) -> Rounding {
+        *self.rounding.get_or_init(|| Rounding::new(&self.filter, self.border))
     }
 
     /// Filters an image that is on the device into another one there; see [`crate::gpu::Gpu::upload`]. The work is put
@@ -795,9 +800,12 @@ impl Plan {
         let engine = gpus.engine_of(src.gpu());
         let place = On::Gpu(&gpus).place();
         let of_shape = self.problem(src.shape(), place);
+        // What an epilogue makes is rounded from f32.
+        let plain = part.epilogue == Epilogue::NONE;
+        let bytes = (src.scalar(), dst.scalar()) == (Scalar::U8, Scalar::U8);
         let problem = Problem {
-            // What an epilogue makes is rounded from f32.
-            numbers: if part.epilogue == Epilogue::NONE { self.numbers(place) } else { Numbers::default() },
+            numbers: if plain { self.numbers(place) } else { Numbers::default() },
+            rounding: (plain && bytes).then(|| self.rounding()),
             width: part.columns.len(),
             height: part.rows.len(),
             planes: src.images() * src.shape().channels,

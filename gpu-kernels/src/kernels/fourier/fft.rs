@@ -1,4 +1,4 @@
-//! Fourier transforms of 4, 8 and 16 complex numbers in registers.
+//! Fourier transforms of 4, 8, 16 and 32 complex numbers in registers.
 
 use crate::device::fma;
 
@@ -120,10 +120,59 @@ fn sixteen<const INVERSE: bool>(x: [Complex; 16]) -> [Complex; 16] {
     y
 }
 
-/// A transform of M, 8 or 16, in order.
+/// A transform of 32, in order: 2 of 16, twiddle factors, then 16 of 2.
+#[inline(always)]
+fn thirty_two<const INVERSE: bool>(x: [Complex; 32]) -> [Complex; 32] {
+    // Cosines of k / 32 of a full circle, for k from 0 to 15; the sine of k is the cosine of its distance from 8.
+    const C: [f32; 16] = [
+        1.0,
+        0.980_785_25,
+        0.923_879_5,
+        0.831_469_6,
+        core::f32::consts::FRAC_1_SQRT_2,
+        0.555_570_24,
+        0.382_683_43,
+        0.195_090_32,
+        0.0,
+        -0.195_090_32,
+        -0.382_683_43,
+        -0.555_570_24,
+        -core::f32::consts::FRAC_1_SQRT_2,
+        -0.831_469_6,
+        -0.923_879_5,
+        -0.980_785_25,
+    ];
+    let (mut even, mut odd) = ([ZERO; 16], [ZERO; 16]);
+    let mut i = 0;
+    while i < 16 {
+        (even[i], odd[i]) = (x[2 * i], x[2 * i + 1]);
+        i += 1;
+    }
+    let (even, odd) = (sixteen::<INVERSE>(even), sixteen::<INVERSE>(odd));
+    let mut y = [ZERO; 32];
+    // Two frequencies. Not a loop: see `sixteen`.
+    macro_rules! butterfly {
+        ($($k:literal)*) => {$(
+            let turned = match $k {
+                0 => odd[$k],
+                8 => odd[$k].quarter::<INVERSE>(),
+                angle => odd[$k].twiddled::<INVERSE>(C[angle], C[8usize.abs_diff(angle)]),
+            };
+            (y[$k], y[$k + 16]) = (even[$k].plus(turned), even[$k].minus(turned));
+        )*};
+    }
+    butterfly!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+    y
+}
+
+/// A transform of M, 8, 16 or 32, in order.
 #[inline(always)]
 pub(crate) fn within<const M: usize, const INVERSE: bool>(x: [Complex; M]) -> [Complex; M] {
-    if M == 16 { resized(sixteen::<INVERSE>(resized(x))) } else { resized(eight::<INVERSE>(resized(x))) }
+    match M {
+        32 => resized(thirty_two::<INVERSE>(resized(x))),
+        16 => resized(sixteen::<INVERSE>(resized(x))),
+        _ => resized(eight::<INVERSE>(resized(x))),
+    }
 }
 
 /// The same numbers in an array of another size.

@@ -1,9 +1,10 @@
 //! The Fourier family: correlation as a product of spectra.
 //!
-//! `tiles.rs` filters an image tile by tile, and has the hot loop; `fft.rs` transforms the values in a lane's registers. This file has
-//! the layout of a tile, which both sides of a launch share.
+//! `tiles.rs` filters an image tile by tile in shared memory, and has the hot loop; `large.rs` takes larger tiles, in three kernels, for larger windows; `fft.rs`
+//! transforms the values in a lane's registers. This file has the layout of a tile, which both sides of a launch share.
 
 mod fft;
+mod large;
 mod tiles;
 
 use crate::abi::{Pass, Window};
@@ -33,6 +34,36 @@ kernel! {
     fn fourier_stored_64(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
         directive!(".maxntid 32, 8, 1");
         tiles::correlate::<8, true>(&pass, &parts, spectra, taps)
+    }
+
+    /// The rows of pairs of large tiles, to spectra; of planes of f32. `spectra` as for `fourier_128`.
+    fn fourier_large_rows(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
+        directive!(".maxntid 32, 4, 1");
+        large::rows::<false>(&pass, &parts, &pairs, spectra)
+    }
+
+    /// The same for any pixels.
+    fn fourier_large_rows_stored(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
+        directive!(".maxntid 32, 4, 1");
+        large::rows::<true>(&pass, &parts, &pairs, spectra)
+    }
+
+    /// Their columns: to spectra, times that of the taps, and back.
+    fn fourier_large_columns(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
+        directive!(".maxntid 32, 8, 1");
+        large::columns(&pass, &parts, &pairs, spectra)
+    }
+
+    /// Their rows, back to results in planes of f32. `taps` as for `fourier_128`.
+    fn fourier_large_results(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32, taps: *const f32) {
+        directive!(".maxntid 32, 4, 1");
+        large::results::<false>(&pass, &parts, &pairs, spectra, taps)
+    }
+
+    /// The same to any results.
+    fn fourier_large_results_stored(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32, taps: *const f32) {
+        directive!(".maxntid 32, 4, 1");
+        large::results::<true>(&pass, &parts, &pairs, spectra, taps)
     }
 }
 
@@ -111,4 +142,50 @@ pub struct Parts {
     pub greatest: f32,
     /// Pairs of tiles in a row of them.
     pub across: i32,
+}
+
+/// The layout of the kernels with large tiles.
+#[derive(Clone, Copy, Debug)]
+pub struct Large;
+
+impl Large {
+    /// Pixels along each side of a tile, and twiddle factors in the table that comes before a spectrum: `exp(-2 pi i j k / SIDE)` at
+    /// `32 k + j`. Frequencies of a spectrum are in order, row by row.
+    pub const SIDE: i32 = 1024;
+    /// Threads of a block that takes rows, a warp each, and of one that takes columns; and those columns.
+    pub const ROW_BLOCK: (u32, u32) = (32, 4);
+    /// See `ROW_BLOCK`.
+    pub const COLUMN_BLOCK: (u32, u32) = (32, 8);
+    /// See `ROW_BLOCK`.
+    pub const COLUMNS: u32 = 8;
+    /// Bytes of shared memory of a block of rows, and of one of columns.
+    pub const ROW_SHARED: u32 = 8 * 33 * 32 * Self::ROW_BLOCK.1;
+    /// See `ROW_SHARED`.
+    pub const COLUMN_SHARED: u32 = 8 * 33 * 32 * Self::COLUMNS;
+    /// Bytes of a pair's numbers in the buffer.
+    pub const NUMBERS: u64 = 8 * (Self::SIDE * Self::SIDE) as u64;
+    /// Bytes of a pair's words: for each block of rows whether a pixel is too large for spectra, and, as the last one, whether any is.
+    pub const WORDS: u64 = 4 * (Self::SIDE as u64 / Self::ROW_BLOCK.1 as u64 + 1);
+
+    /// The number of results in a line that wrap-around does not reach.
+    #[inline(always)]
+    pub const fn results(taps: i32) -> i32 {
+        Self::SIDE + 1 - taps
+    }
+}
+
+/// The pairs of large tiles of one launch, one for each block along the grid's y axis, and the part of the window that they are correlated with.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Pairs {
+    /// The address of [`Large::NUMBERS`] bytes for each.
+    pub numbers: u64,
+    /// The address of [`Large::WORDS`] bytes for each.
+    pub words: u64,
+    /// The number of the first pair: along a row of tiles, then row by row, then plane by plane.
+    pub first: i32,
+    /// Rows of tiles in a plane.
+    pub down: i32,
+    /// The number of the window's part.
+    pub part: i32,
 }

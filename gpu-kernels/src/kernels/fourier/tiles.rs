@@ -22,7 +22,7 @@
 
 use super::fft::{Complex, ZERO, eight, within};
 use super::{Layout, Parts};
-use crate::abi::Pass;
+use crate::abi::{Pass, Window};
 use crate::device::*;
 use crate::tile::view::{Source, Target};
 
@@ -371,7 +371,7 @@ unsafe fn load_pair<const M: usize, const STORED: bool>(
 
 /// Whether some pixel is not finite, or too large for the transform of the tile.
 #[inline(always)]
-fn is_wild<const M: usize>(line: &[Complex; M], greatest: f32) -> bool {
+pub(super) fn is_wild<const M: usize>(line: &[Complex; M], greatest: f32) -> bool {
     let mut tame = true;
     let mut m = 0;
     while m < M {
@@ -384,11 +384,11 @@ fn is_wild<const M: usize>(line: &[Complex; M], greatest: f32) -> bool {
 
 /// A part's place in the sum of all parts.
 #[derive(Clone, Copy)]
-struct Share {
+pub(super) struct Share {
     /// It adds to those of the parts before.
-    adds: bool,
+    pub(super) adds: bool,
     /// It is the last one: the sum is complete.
-    ends: bool,
+    pub(super) ends: bool,
 }
 
 /// Stores the results that belong to a row of both tiles, or adds them to those of the parts before.
@@ -439,7 +439,7 @@ unsafe fn store_pair<const M: usize, const STORED: bool>(
 
 /// Stores one result, or adds it to those of the parts before, if it lies in the region.
 #[inline(always)]
-unsafe fn put(target: &Target<'_>, pass: &Pass, share: Share, x: i32, y: i32, value: f32) {
+pub(super) unsafe fn put(target: &Target<'_>, pass: &Pass, share: Share, x: i32, y: i32, value: f32) {
     if x < pass.region.x1 {
         // SAFETY: as the caller promised.
         unsafe {
@@ -475,24 +475,33 @@ unsafe fn by_taps<const M: usize>(pass: &Pass, parts: &Parts, taps: *const f32, 
                 continue;
             }
             let x = first + dx;
-            let mut sum = 0.0;
-            let mut r = opaque(0);
-            while r < window.rows {
-                let row = source.row(y - window.anchor_y + r);
-                let mut c = opaque(0);
-                while c < window.cols {
-                    // SAFETY: the taps come row by row.
-                    unsafe {
-                        let tap = load(taps, (r * window.cols + c) as usize);
-                        sum = fma(tap, row.pixel(x - window.anchor_x + c), sum);
-                    }
-                    c = opaque(c + 1);
-                }
-                r += 1;
-            }
-            // SAFETY: the pixel lies in the image and is this thread's.
-            unsafe { target.write(x, y, sum) };
+            // SAFETY: the taps come row by row; the pixel lies in the image and is this thread's.
+            unsafe { target.write(x, y, sum_of_taps(&source, window, taps, (x, y))) };
             dx += 8;
         }
     }
+}
+
+/// The sum of all taps at `(x, y)`, through the border rule, in the direct family's order.
+///
+/// # Safety
+/// The pass describes allocated memory, and `taps` points to the window's, row by row.
+#[inline(always)]
+pub(super) unsafe fn sum_of_taps(source: &Source<'_>, window: &Window, taps: *const f32, (x, y): (i32, i32)) -> f32 {
+    let mut sum = 0.0;
+    let mut r = opaque(0);
+    while r < window.rows {
+        let row = source.row(y - window.anchor_y + r);
+        let mut c = opaque(0);
+        while c < window.cols {
+            // SAFETY: as the caller promised.
+            unsafe {
+                let tap = load(taps, (r * window.cols + c) as usize);
+                sum = fma(tap, row.pixel(x - window.anchor_x + c), sum);
+            }
+            c = opaque(c + 1);
+        }
+        r += 1;
+    }
+    sum
 }

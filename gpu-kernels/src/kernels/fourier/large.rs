@@ -1,0 +1,427 @@
+//! Correlation as a product of spectra of tiles of 1024 x 1024 pixels, which do not fit in a block's shared memory: for the largest windows, of
+//! which a tile of 128 leaves too few results.
+//!
+//! Tiling: as in `tiles.rs`, two tiles side by side are the real and the imaginary part of the same numbers, each gives `SIDE + 1 - cols` by
+//! `SIDE + 1 - rows` results, and windows of more than 3/4 of a tile come in parts. Three kernels take a number of pairs one after the other, and leave
+//! the numbers in a buffer between them, which fits in the level-2 cache if pairs are few: rows to spectra; columns to spectra, times the taps' spectrum, and
+//! back; rows back to results. Rows that only results outside the region need are zeros, and not transformed.
+//! Thread mapping: 32 threads share a line, and each holds 32 of its numbers: `j + 32 m` of thread `j` before a transform, frequencies
+//! `k + 32 n` of thread `k` after it. A line is a transform of 32 in registers, twiddle factors, an exchange and a transform of 32; the inverse takes the
+//! same steps with conjugate factors. Of rows a warp takes one, and exchanges without a barrier of the block. Of columns a block takes eight, so
+//! that it reads and writes 64 bytes of each row of the buffer.
+//! Banks: from one thread's numbers to the next one's are 33 numbers (rows), or eight more than a multiple of sixteen (columns), so no half-warp has
+//! a conflict.
+//! Error: as in `tiles.rs`, within the same bound. If a pair has a pixel that spectra have no room for, its results are computed tap by tap: the row kernel
+//! notes it for each of its blocks, and the column kernel makes one word of that for each pair.
+//! Limits: as in `tiles.rs`.
+
+use super::fft::{Complex, ZERO, within};
+use super::tiles::{Share, is_wild, put, sum_of_taps};
+use super::{Large, Pairs, Parts};
+use crate::abi::Pass;
+use crate::device::*;
+use crate::tile::view::{Source, Target};
+
+const SIDE: i32 = Large::SIDE;
+/// Numbers of a line that a thread holds, and threads that share a line.
+const EACH: usize = 32;
+/// Rows of a block, one for each warp, and columns.
+const ROWS: i32 = Large::ROW_BLOCK.1 as i32;
+const COLUMNS: i32 = Large::COLUMNS as i32;
+
+/// How the 32 threads of a line exchange numbers: thread `j` has number `k` at `from + apart * k`, and finds those of all others at
+/// `to`, `to + step`, and so on.
+struct Exchange {
+    shared: Shared,
+    /// The thread's place among those of the line.
+    thread: i32,
+    from: i32,
+    apart: i32,
+    to: i32,
+    step: i32,
+}
+
+impl Exchange {
+    /// A row in its warp's own part of shared memory.
+    #[inline(always)]
+    fn of_row() -> Self {
+        let start = 33 * 32 * thread_y();
+        let thread = thread_x();
+        Self { shared: Shared::dynamic(), thread, from: start + thread, apart: 33, to: start + 33 * thread, step: 1 }
+    }
+
+    /// The column, counted from the block's first, of which this thread has a share, and its place there.
+    #[inline(always)]
+    fn of_column() -> (i32, Self) {
+        let (column, thread) = (thread_x() & 7, 4 * thread_y() + (thread_x() >> 3));
+        let (apart, step) = (33 * COLUMNS, COLUMNS);
+        let (from, to) = (column + step * thread, column + apart * thread);
+        (column, Self { shared: Shared::dynamic(), thread, from, apart, to, step })
+    }
+
+    /// Transforms a line, or transforms it back, SIDE times too large. `table` has twiddle factor `j k` at `32 k + j`.
+    ///
+    /// # Safety
+    /// All threads of the line call, and with BLOCK all of the block; the line's part of shared memory is not in use.
+    #[inline(always)]
+    unsafe fn transform<const INVERSE: bool, const BLOCK: bool>(
+        &self,
+        line: [Complex; EACH],
+        table: *const f32,
+    ) -> [Complex; EACH] {
+        let mut numbers = within::<EACH, INVERSE>(line);
+        let table = table.wrapping_add(2 * self.thread as usize);
+        // SAFETY: as the caller promised; the table has 32 factors for each of 32 `k`.
+        unsafe {
+            let mut k = 0;
+            while k < EACH {
+                if k > 0 {
+                    let [re, im] = load2(table, 2 * 32 * k);
+                    numbers[k] = numbers[k].times(Complex { re, im: if INVERSE { -im } else { im } });
+                }
+                self.shared.store2(2 * (self.from + self.apart * k as i32), [numbers[k].re, numbers[k].im]);
+                k += 1;
+            }
+            Self::wait::<BLOCK>();
+            let mut j = 0;
+            while j < EACH {
+                let [re, im] = self.shared.load2(2 * (self.to + self.step * j as i32));
+                numbers[j] = Complex { re, im };
+                j += 1;
+            }
+            // The next line's numbers come to the same place.
+            Self::wait::<BLOCK>();
+        }
+        within::<EACH, INVERSE>(numbers)
+    }
+
+    #[inline(always)]
+    unsafe fn wait<const BLOCK: bool>() {
+        if BLOCK {
+            // SAFETY: the whole block is here.
+            unsafe { barrier() };
+        } else {
+            warp_barrier();
+        }
+    }
+}
+
+/// A pair of tiles.
+struct Pair {
+    /// The channel, as the z axis of other grids counts it.
+    z: i32,
+    /// The first results of the first tile.
+    left: i32,
+    top: i32,
+    /// Rows of the tiles that results in the region need, and rows of results.
+    read: i32,
+    rows: i32,
+    /// The address of its numbers, row by row, and of its words: one for each block of rows in which a pixel is too large, then one for all.
+    numbers: u64,
+    words: u64,
+}
+
+impl Pair {
+    /// The pair of this block.
+    #[inline(always)]
+    fn of_block(pass: &Pass, parts: &Parts, pairs: &Pairs) -> Self {
+        let number = (pairs.first + block_y()) as u32;
+        // `checked`, so that no panic is compiled into the kernel.
+        let row = number.checked_div(parts.across as u32).unwrap_or(0);
+        let column = number - row * parts.across as u32;
+        let z = row.checked_div(pairs.down as u32).unwrap_or(0);
+        let row = (row - z * pairs.down as u32) as i32;
+        let (cols, rows) = (Large::results(parts.cols), Large::results(parts.rows));
+        let (left, top) = (pass.region.x0 + column as i32 * 2 * cols, pass.region.y0 + row * rows);
+        let rows = least(rows, pass.region.y1 - top);
+        let numbers = pairs.numbers + block_y() as u64 * Large::NUMBERS;
+        let words = pairs.words + block_y() as u64 * Large::WORDS;
+        Self { z: z as i32, left, top, read: rows + parts.rows - 1, rows, numbers, words }
+    }
+
+    /// The address of number `x` of row `y`.
+    #[inline(always)]
+    fn number(&self, x: i32, y: i32) -> *mut f32 {
+        (self.numbers + 8 * (y as u64 * SIDE as u64 + x as u64)) as *mut f32
+    }
+
+    /// The address of the word for all.
+    #[inline(always)]
+    fn verdict(&self) -> u64 {
+        self.words + Large::WORDS - 4
+    }
+}
+
+#[inline(always)]
+fn least(a: i32, b: i32) -> i32 {
+    if a < b { a } else { b }
+}
+
+/// The rows of some pairs, to spectra.
+///
+/// # Safety
+/// `pass` describes allocated memory, `table` is the table of twiddle factors, `pairs` has room for the grid's pairs, and the blocks are those of
+/// [`Large::ROW_BLOCK`] with their shared memory.
+#[inline(always)]
+pub(super) unsafe fn rows<const STORED: bool>(pass: &Pass, parts: &Parts, pairs: &Pairs, table: *const f32) {
+    let pair = Pair::of_block(pass, parts, pairs);
+    let row = ROWS * block_x() + thread_y();
+    let mut wild = false;
+    // SAFETY: as the caller promised; a row is one warp's.
+    unsafe {
+        if row < pair.read {
+            let exchange = Exchange::of_row();
+            let line = load_pair::<STORED>(pass, parts, pairs, &pair, row, &exchange);
+            wild = is_wild(&line, parts.greatest);
+            let line = exchange.transform::<false, false>(line, table);
+            let to = pair.number(exchange.thread, row);
+            let mut n = 0;
+            while n < EACH {
+                store_run(to, 2 * 32 * n, [line[n].re, line[n].im]);
+                n += 1;
+            }
+        }
+        // A question that the whole launch answers alike.
+        if parts.greatest < f32::INFINITY {
+            let any = barrier_or(wild) as u32;
+            if thread_x() == 0 && thread_y() == 0 {
+                let word = pair.words + 4 * block_x() as u64;
+                let before = if pairs.part > 0 { reload_word(word) } else { 0 };
+                store_words(word, [before | any]);
+            }
+        }
+    }
+}
+
+/// The columns of some pairs: to spectra, times the spectrum of the window's part, and back.
+///
+/// # Safety
+/// As for [`rows`], with blocks of [`Large::COLUMN_BLOCK`]; `spectra` is the table, then the spectra of the window's parts.
+#[inline(always)]
+pub(super) unsafe fn columns(pass: &Pass, parts: &Parts, pairs: &Pairs, spectra: *const f32) {
+    let pair = Pair::of_block(pass, parts, pairs);
+    let (column, exchange) = Exchange::of_column();
+    let (column, thread) = (COLUMNS * block_x() + column, exchange.thread);
+    let numbers = pair.number(column, thread);
+    let mut line = [ZERO; EACH];
+    // SAFETY: as the caller promised; a column is one block's.
+    unsafe {
+        let mut m = 0;
+        while m < EACH {
+            if thread + 32 * (m as i32) < pair.read {
+                let [re, im] = reload2(numbers, 2 * 32 * SIDE as usize * m);
+                line[m] = Complex { re, im };
+            }
+            m += 1;
+        }
+        let mut line = exchange.transform::<false, true>(line, spectra);
+        let first = SIDE as usize * (1 + SIDE as usize * pairs.part as usize);
+        let spectrum = spectra.wrapping_add(2 * (first + SIDE as usize * thread as usize + column as usize));
+        let mut n = 0;
+        while n < EACH {
+            let [re, im] = load2(spectrum, 2 * 32 * SIDE as usize * n);
+            line[n] = line[n].times(Complex { re, im });
+            n += 1;
+        }
+        let line = exchange.transform::<true, true>(line, spectra);
+        let mut m = 0;
+        while m < EACH {
+            if thread + 32 * (m as i32) < pair.rows {
+                store_run(numbers, 2 * 32 * SIDE as usize * m, [line[m].re, line[m].im]);
+            }
+            m += 1;
+        }
+        // A question that the whole block answers alike.
+        if parts.greatest < f32::INFINITY && block_x() == 0 {
+            let number = 32 * thread_y() + thread_x();
+            let noted = ROWS * number < pair.read && reload_word(pair.words + 4 * number as u64) != 0;
+            let any = barrier_or(noted) as u32;
+            if number == 0 {
+                store_words(pair.verdict(), [any]);
+            }
+        }
+    }
+}
+
+/// The rows of some pairs, back to results.
+///
+/// # Safety
+/// As for [`rows`]; `taps` points to those of the whole window, row by row.
+#[inline(always)]
+pub(super) unsafe fn results<const STORED: bool>(
+    pass: &Pass,
+    parts: &Parts,
+    pairs: &Pairs,
+    table: *const f32,
+    taps: *const f32,
+) {
+    let pair = Pair::of_block(pass, parts, pairs);
+    let row = ROWS * block_x() + thread_y();
+    if row >= pair.rows {
+        return;
+    }
+    let share = Share { adds: pairs.part > 0, ends: pairs.part == parts.count - 1 };
+    // SAFETY: as the caller promised; a row is one warp's.
+    unsafe {
+        if parts.greatest < f32::INFINITY && reload_word(pair.verdict()) != 0 {
+            if share.ends {
+                by_taps(pass, parts, &pair, row, taps);
+            }
+            return;
+        }
+        let exchange = Exchange::of_row();
+        let numbers = pair.number(exchange.thread, row);
+        let mut line = [ZERO; EACH];
+        let mut n = 0;
+        while n < EACH {
+            let [re, im] = load2(numbers, 2 * 32 * n);
+            line[n] = Complex { re, im };
+            n += 1;
+        }
+        let line = exchange.transform::<true, false>(line, table);
+        store_pair::<STORED>(pass, parts, &pair, share, row, &exchange, &line);
+    }
+}
+
+/// The thread's share of a row of both tiles, the first as real, the second as imaginary parts; zeros where no result in the region needs
+/// a column.
+#[inline(always)]
+unsafe fn load_pair<const STORED: bool>(
+    pass: &Pass,
+    parts: &Parts,
+    pairs: &Pairs,
+    pair: &Pair,
+    row: i32,
+    exchange: &Exchange,
+) -> [Complex; EACH] {
+    let down = (pairs.part as u32).checked_div(parts.beside as u32).unwrap_or(0) as i32;
+    let beside = pairs.part - down * parts.beside;
+    let x = pair.left - parts.window.anchor_x + beside * parts.cols;
+    let y = pair.top - parts.window.anchor_y + down * parts.rows + row;
+    let apart = Large::results(parts.cols);
+    let source = Source::of_channel(&pass.src, pass, pair.z);
+    let row = source.row(y);
+    let lane = exchange.thread;
+    let mut line = [ZERO; EACH];
+    // SAFETY: inside, every column lies in the image; else each goes through the border rule. The numbers in shared memory are this thread's.
+    unsafe {
+        let inside = x >= 0 && x + apart + SIDE <= pass.width && row.is_inside();
+        if inside && source.is_plain() {
+            let (first, second) = (row.at_plain(x + lane), row.at_plain(x + lane + apart));
+            let mut m = 0;
+            while m < EACH {
+                line[m] = Complex { re: load(first, 32 * m), im: load(second, 32 * m) };
+                m += 1;
+            }
+        } else if STORED && inside {
+            let first = row.pixels_apart::<EACH>(x + lane, 32);
+            let second = row.pixels_apart::<EACH>(x + lane + apart, 32);
+            let mut m = 0;
+            while m < EACH {
+                line[m] = Complex { re: first[m], im: second[m] };
+                m += 1;
+            }
+        } else {
+            // Columns of the first tile that are needed, and then of the second.
+            let needed = pass.region.x1 - pair.left + parts.cols - 1;
+            let mut m = opaque(0);
+            while m < EACH as i32 {
+                let at = lane + 32 * m;
+                let first = row.found_apart::<8>(x + at, 32);
+                let second = row.found_apart::<8>(x + at + apart, 32);
+                let mut i = 0;
+                while i < 8 {
+                    let at = at + 32 * i as i32;
+                    let re = if at < needed { first[i] } else { 0.0 };
+                    let im = if at + apart < needed { second[i] } else { 0.0 };
+                    exchange.shared.store2(2 * (exchange.from + exchange.apart * (m + i as i32)), [re, im]);
+                    i += 1;
+                }
+                m = opaque(m + 8);
+            }
+            let mut m = 0;
+            while m < EACH {
+                let [re, im] = exchange.shared.load2(2 * (exchange.from + exchange.apart * m as i32));
+                line[m] = Complex { re, im };
+                m += 1;
+            }
+        }
+    }
+    line
+}
+
+/// Stores the results that belong to a row of both tiles, or adds them to those of the parts before.
+#[inline(always)]
+unsafe fn store_pair<const STORED: bool>(
+    pass: &Pass,
+    parts: &Parts,
+    pair: &Pair,
+    share: Share,
+    row: i32,
+    exchange: &Exchange,
+    line: &[Complex; EACH],
+) {
+    let target = Target::of_channel(pass, pair.z);
+    let (lane, apart, y) = (exchange.thread, Large::results(parts.cols), pair.top + row);
+    // Where each tile's results end.
+    let ends = (least(pair.left + apart, pass.region.x1), least(pair.left + 2 * apart, pass.region.x1));
+    let (first, second) = (pair.left + lane, pair.left + apart + lane);
+    // SAFETY: each pixel lies in the region and is one thread's; the numbers in shared memory are this thread's.
+    unsafe {
+        if target.is_simple() && !share.adds {
+            let (to_first, to_second) = (target.at_plain(first, y), target.at_plain(second, y));
+            let mut m = 0;
+            while m < EACH {
+                let at = 32 * m as i32;
+                if first + at < ends.0 {
+                    store(to_first, 32 * m, line[m].re);
+                }
+                if second + at < ends.1 {
+                    store(to_second, 32 * m, line[m].im);
+                }
+                m += 1;
+            }
+        } else if STORED && !share.adds && share.ends {
+            let (mut re, mut im) = ([0.0; EACH], [0.0; EACH]);
+            let mut m = 0;
+            while m < EACH {
+                (re[m], im[m]) = (line[m].re, line[m].im);
+                m += 1;
+            }
+            target.write_apart((first, y), 32, ends.0, re);
+            target.write_apart((second, y), 32, ends.1, im);
+        } else {
+            let mut m = 0;
+            while m < EACH {
+                let at = exchange.from + exchange.apart * m as i32;
+                exchange.shared.store2(2 * at, [line[m].re, line[m].im]);
+                m += 1;
+            }
+            let mut m = opaque(0);
+            while m < EACH as i32 {
+                let [re, im] = exchange.shared.load2(2 * (exchange.from + exchange.apart * m));
+                if first + 32 * m < ends.0 {
+                    put(&target, pass, share, first + 32 * m, y, re);
+                }
+                if second + 32 * m < ends.1 {
+                    put(&target, pass, share, second + 32 * m, y, im);
+                }
+                m = opaque(m + 1);
+            }
+        }
+    }
+}
+
+/// A row of the pair's results tap by tap, each by the thread that would have stored it.
+#[inline(always)]
+unsafe fn by_taps(pass: &Pass, parts: &Parts, pair: &Pair, row: i32, taps: *const f32) {
+    let source = Source::of_channel(&pass.src, pass, pair.z);
+    let target = Target::of_channel(pass, pair.z);
+    let end = least(pair.left + 2 * Large::results(parts.cols), pass.region.x1);
+    let (mut x, y) = (opaque(pair.left + thread_x()), pair.top + row);
+    while x < end {
+        // SAFETY: as the caller of `results` promised; the pixel lies in the region and is this thread's.
+        unsafe { target.write(x, y, sum_of_taps(&source, &parts.window, taps, (x, y))) };
+        x = opaque(x + 32);
+    }
+}

@@ -1,0 +1,123 @@
+//! The Fourier family: launches `gpu-kernels/src/kernels/fourier`. The window alone decides whether its tiles are those of a block's shared memory
+//! (`tiles.rs`) or larger (`large.rs`).
+
+mod large;
+mod tiles;
+
+use gpu_kernels::kernels::fourier::{self as kernels, ENTRIES, Large, Tiled};
+
+use super::prepared::{Kernel, Prepared};
+use crate::plan::machine::{Machine, Times};
+use crate::plan::problem::Problem;
+use crate::{Scalar, Variant, spectrum};
+
+pub(super) static FOURIER: Kernel = Kernel {
+    variant: Variant::Fourier,
+    entries: || {
+        let sizes = ENTRIES.iter().flat_map(|tiled| [tiled.entry.name(), tiled.stored.name()]);
+        let large = [
+            kernels::fourier_large_rows.name(),
+            kernels::fourier_large_rows_stored.name(),
+            kernels::fourier_large_columns.name(),
+            kernels::fourier_large_results.name(),
+            kernels::fourier_large_results_stored.name(),
+            gpu_kernels::kernels::keep::keep_edges.name(),
+        ];
+        sizes.chain(large).collect()
+    },
+    prepare: |problem| {
+        spectrum::has_room(problem.cols, problem.rows, problem.weight)?;
+        let machine = problem.place.machine();
+        let Some(tiled) = largest(machine) else {
+            let bytes = machine.shared_memory;
+            return Err(format!("its tile does not fit in the {bytes} bytes of shared memory of a block").into());
+        };
+        let stored = (problem.source, problem.target, problem.side_by_side) != (Scalar::F32, Scalar::F32, 1);
+        Ok(match is_large(problem, machine) {
+            true => Prepared::new(Variant::Fourier, large::Launch { stored }),
+            false => Prepared::new(Variant::Fourier, tiles::Launch { tiled, stored }),
+        })
+    },
+    cost: |problem, machine| {
+        // The last of the H100's was timed on an H200 alone.
+        const TIMES: Times = Times {
+            h200: &[(1.3, 5.6), (2.7, 9.8), (4.0, 13.1)],
+            h100: &[(1.3, 5.87), (1.78, 6.94), (2.7, 9.82), (4.0, 13.1)],
+        };
+        // Of windows in parts, whose sums are read again for each; from an H200 alone.
+        const PARTED: Times = Times {
+            h200: &[(0.0, 0.0), (10.6, 58.6), (16.0, 65.0), (88.6, 499.0), (154.0, 700.0)],
+            h100: &[(0.0, 0.0), (10.6, 58.6), (16.0, 65.0), (88.6, 499.0), (154.0, 700.0)],
+        };
+        if is_large(problem, machine) {
+            return large::time(problem, machine);
+        }
+        let size = largest(machine).map_or(128, |tiled| tiled.size);
+        let times = if in_parts(problem, size) { PARTED } else { TIMES };
+        times.on(machine, transformed(problem, size))
+    },
+};
+
+/// The entry for a machine: the larger the tile, the smaller the share of it that is wrapped around.
+fn largest(machine: &Machine) -> Option<&'static Tiled> {
+    ENTRIES.iter().find(|tiled| tiled.shared as usize <= machine.shared_memory)
+}
+
+/// Pixels transformed for each result, from which on large tiles are faster. From an H200.
+const LARGE_FROM: f64 = 4.0;
+
+/// Whether a window's tiles are large. So a picture's size does not decide its bits.
+fn is_large(problem: &Problem, machine: &Machine) -> bool {
+    machine.shared_memory >= Large::COLUMN_SHARED as usize && transformed(problem, 128) >= LARGE_FROM
+}
+
+/// Pixels that are transformed for each result, with tiles of `size`.
+fn transformed(problem: &Problem, size: i32) -> f64 {
+    spectrum::work(problem.cols as i32, size) * spectrum::work(problem.rows as i32, size)
+}
+
+/// Whether the window is too large for a tile.
+fn in_parts(problem: &Problem, size: i32) -> bool {
+    [problem.cols, problem.rows].into_iter().any(|taps| spectrum::cut(taps as i32, size).count() > 1)
+}
+
+/// The table of twiddle factors, then the spectrum of each of the window's parts, as kernels read them: of a tile of `size`, whose frequency of column
+/// `kx` and row `ky` has its place among the numbers; factor number `at` is that of a full circle times `angle(at) / size`.
+#[cfg(feature = "gpu")]
+fn numbers(
+    filter: &crate::Filter,
+    size: usize,
+    angle: impl Fn(usize) -> usize,
+    place: impl Fn(usize, usize) -> usize,
+) -> crate::Result<Vec<f32>> {
+    use rustfft::num_complex::Complex;
+
+    let parts: Vec<_> = spectrum::parts(filter, (size as i32, size as i32)).collect();
+    let mut numbers = crate::memory::zeroed::<Complex<f32>>(size + parts.len() * size * size)?;
+    let narrow = |value: Complex<f64>| Complex::new(value.re as f32, value.im as f32);
+    let (factors, spectra) = numbers.split_at_mut(size);
+    for (at, factor) in factors.iter_mut().enumerate() {
+        *factor = narrow(Complex::from_polar(1.0, -std::f64::consts::TAU * angle(at) as f64 / size as f64));
+    }
+    for (part, spectrum) in parts.iter().zip(spectra.chunks_mut(size * size)) {
+        for (at, value) in part.spectrum(filter, size)?.into_iter().enumerate() {
+            spectrum[place(at % size, at / size)] = narrow(value);
+        }
+    }
+    Ok(numbers.iter().flat_map(|number| [number.re, number.im]).collect())
+}
+
+/// Whether no pixel, and nothing outside the image, can be too large for spectra: of bytes none is.
+#[cfg(feature = "gpu")]
+fn is_tame(pass: &gpu_kernels::abi::Pass, greatest: f32) -> bool {
+    let of_bytes = pass.src.scalar == gpu_kernels::abi::scalar::U8 && greatest >= 255.0;
+    of_bytes && pass.outside.abs() <= greatest
+}
+
+/// The grid on which results depend, of tiles of `size`.
+#[cfg(feature = "gpu")]
+fn tiles_of(filter: &crate::Filter, size: i32) -> super::prepared::Tiles {
+    let cut = spectrum::Cut::new(filter, size);
+    let (step, reach) = (size + 1 - cut.rows, cut.count / cut.beside * cut.rows);
+    super::prepared::Tiles { step: step as usize, reach: reach as usize }
+}
