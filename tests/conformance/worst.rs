@@ -54,7 +54,7 @@ struct Taps {
 impl Taps {
     /// Columns and rows of the tile that a GPU takes for them.
     fn tile(&self) -> usize {
-        if self.row.len().min(self.column.len()) > 66 { LARGE } else { TILE }
+        if self.row.len().min(self.column.len()) > 96 { LARGE } else { TILE }
     }
 }
 

@@ -64,7 +64,7 @@ fn largest(machine: &Machine) -> Option<&'static Tiled> {
 }
 
 /// Pixels transformed for each result, from which on large tiles are faster. From an H200.
-const LARGE_FROM: f64 = 4.0;
+const LARGE_FROM: f64 = 5.5;
 
 /// Whether a window's tiles are large. So a picture's size does not decide its bits.
 fn is_large(problem: &Problem, machine: &Machine) -> bool {
