@@ -287,6 +287,9 @@ fn launched(entries: impl Iterator<Item = &'static str>) -> Result<(), Failed> {
         entry => entry,
     };
     let launches = apron::gpu::Gpu::open(0)?.launches();
+    // Where a block has no room for tiles of 128, it has none for columns of large ones.
+    let is_small = launches.iter().any(|(entry, _)| *entry == "fourier_64");
+    let entries = entries.filter(|entry| !(is_small && entry.starts_with("fourier_large_")));
     let launched: BTreeSet<_> = launches.into_iter().map(|(entry, _)| one(entry)).collect();
     let missing: BTreeSet<_> = entries.map(one).filter(|entry| !launched.contains(entry)).collect();
     if missing.is_empty() { Ok(()) } else { Err(format!("never launched: {missing:?}").into()) }
