@@ -269,6 +269,12 @@ impl Doubts {
         self.list.wrapping_add(segment as u64 * Self::COUNTER)
     }
 
+    /// The address of a word beside the first counter: whether too many are in doubt to settle each, as one kernel tells those behind it.
+    #[inline(always)]
+    pub const fn verdict(&self) -> u64 {
+        self.list.wrapping_add(4)
+    }
+
     /// The address of a place in a segment.
     #[inline(always)]
     pub const fn place(&self, segment: i32, place: u32) -> u64 {

@@ -49,6 +49,31 @@ pub fn resolve(mode: u32, i: i32, n: i32) -> i32 {
     }
 }
 
+/// The same in less code, for kernels that resolve many coordinates at once and whose code should stay in the instruction cache: one division for all rules
+/// that repeat.
+#[inline(always)]
+pub fn resolve_briefly(mode: u32, i: i32, n: i32) -> i32 {
+    if (i as u32) < n as u32 {
+        return i;
+    }
+    let period = match mode {
+        CONSTANT => return OUTSIDE,
+        REFLECT => 2 * n,
+        REFLECT_101 if n > 1 => 2 * (n - 1),
+        REFLECT_101 => 1,
+        WRAP => n,
+        _ => return if i < 0 { 0 } else { n - 1 },
+    };
+    let m = modulo(i, period);
+    if m < n {
+        m
+    } else if mode == REFLECT {
+        period - 1 - m
+    } else {
+        period - m
+    }
+}
+
 /// Remainder of `i` by `n > 0`, in `0..n`.
 #[inline(always)]
 fn modulo(i: i32, n: i32) -> i32 {

@@ -80,6 +80,13 @@ pub(crate) fn cut(taps: i32, size: i32) -> impl Iterator<Item = (i32, i32)> {
     (0..taps).step_by(longest(parts) as usize).map(move |first| (first, longest(parts).min(taps - first)))
 }
 
+/// How many parts there are, and the taps of the first one, which is as long as any.
+pub(crate) fn cut_into(taps: i32, size: i32) -> (i32, i32) {
+    let mut parts = cut(taps, size);
+    let longest = parts.next().map_or(1, |(_, longest)| longest);
+    (1 + parts.count() as i32, longest)
+}
+
 /// How many elements of a line are transformed for each result, with tiles of `size`.
 pub(crate) fn work(taps: i32, size: i32) -> f64 {
     cut(taps, size).map(|(_, part)| f64::from(size) / f64::from(size + 1 - part)).sum()
@@ -206,10 +213,9 @@ impl Tile {
 
 /// How many groups of so many tiles of `size` a line of an image takes, and in how many parts the window is cut.
 fn tiles(taps: i32, size: i32, together: i32, image: i32) -> (f64, f64) {
-    let mut parts = cut(taps, size);
-    let longest = parts.next().map_or(1, |(_, longest)| longest);
+    let (parts, longest) = cut_into(taps, size);
     let results = f64::from(together * (size + 1 - longest));
-    ((f64::from(image) / results).ceil(), (1 + parts.count()) as f64)
+    ((f64::from(image) / results).ceil(), f64::from(parts))
 }
 
 /// A part of a window.
@@ -249,11 +255,8 @@ pub(crate) struct Cut {
 impl Cut {
     /// For a filter and tiles of `size`.
     pub(crate) fn new(filter: &Filter, size: i32) -> Self {
-        let along = |taps: usize| {
-            let longest = cut(taps as i32, size).next().map_or(1, |(_, longest)| longest);
-            (longest, cut(taps as i32, size).count() as i32)
-        };
-        let ((cols, beside), (rows, down)) = (along(filter.cols()), along(filter.rows()));
+        let along = |taps: usize| cut_into(taps as i32, size);
+        let ((beside, cols), (down, rows)) = (along(filter.cols()), along(filter.rows()));
         Self { cols, rows, count: beside * down, beside }
     }
 }

@@ -248,9 +248,10 @@ fn shared() -> Result<(), Failed> {
     let bytes = |width, height, i| Problem::new(width, height, select::seed(54, i)).stored(Kind::U8, Kind::U8);
     let groups = [
         one(Window::random(4, 3, 4200), Border::Reflect, Problem::new(35, 19, select::seed(54, 0)).channels(3)),
-        // A thread settles a result by itself, or a warp does.
+        // A thread settles a result by itself, a warp does, or a block takes several.
         one(Window::random(5, 5, 4201), Border::Keep, bytes(61, 23, 1).channels(3)),
         one(Window::random(15, 10, 4202), Border::Wrap, bytes(61, 23, 2).channels(4)),
+        one(Window::random(24, 23, 4205), Border::Reflect101, bytes(61, 23, 8).channels(3)),
         one(Window::preset("box:cols=12,rows=10"), Border::Reflect, bytes(61, 23, 5).channels(3)),
     ];
     let passes = [

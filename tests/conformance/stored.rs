@@ -1051,6 +1051,9 @@ mod on_gpu {
             (ties.clone(), nan, shape[1], flat),
             (pair.clone(), nan, shape[0], odd),
             (Window::blur(12, 11, 71), nan, shape[0], odd),
+            // A block settles several of these: some whose windows leave the image, some whose windows do not.
+            (Window::blur(24, 22, 77), nan, shape[0], odd),
+            (Window::blur(24, 22, 77), Border::Reflect, shape[2], [Look::Random, Look::Gradient]),
         ];
         if selection == Selection::Full {
             for (i, window) in [ties, pair, large, huge].into_iter().enumerate() {
@@ -1068,6 +1071,12 @@ mod on_gpu {
         let mean = |cols: usize, rows: usize| {
             Window::pair("a mean", &vec![1.0 / cols as f32; cols], &vec![1.0 / rows as f32; rows])
         };
+        let tiny = |halves: usize| {
+            let mut taps = vec![1e-15; 300];
+            taps[..halves].fill(1.0 / halves as f32);
+            taps
+        };
+        let edge = Window::pair("two halves and tiny taps", &tiny(2), &tiny(1)).anchored(1, 0);
         let preset = Window::preset;
         let (some, flat) = ([Look::Random, Look::Gradient], [Look::Flat(255), Look::Saturated]);
         let small = vec![
@@ -1076,6 +1085,9 @@ mod on_gpu {
             (mean(301, 221), Border::Replicate, shape(9, 11, 2), some),
             (mean(262, 256).anchored(3, 250), Border::Constant(300.25), shape(35, 3, 1), flat),
             (Window::random(53, 49, 72), Border::Wrap, shape(19, 7, 1), some),
+            // Of a flat picture all of the first column are within the other taps of a half: few of one, and many of the other.
+            (edge.clone(), Border::Constant(78.0), shape(1100, 2, 1), [Look::Flat(77), Look::Random]),
+            (edge, Border::Constant(78.0), shape(100, 3, 2), [Look::Flat(77), Look::Flat(76)]),
         ];
         let mut cases = small;
         if selection == Selection::Full {

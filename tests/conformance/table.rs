@@ -10,15 +10,18 @@ use crate::{direct, ladder, separable};
 
 /// The entries that belong to no variant: a plan launches them before, after or instead of any variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 20] = [
+pub(crate) const SHARED: [&str; 23] = [
     "copy_pixels",
     "settle",
     "settle_ties",
+    "settle_wide",
     "passes_rows",
     "passes_columns",
     "passes_rows_defined",
     "passes_columns_defined",
     "passes_columns_summed",
+    "passes_verdict",
+    "passes_settle",
     "gradient",
     "gradient_8bit",
     "gradient_16bit",

@@ -16,3 +16,4 @@ pub mod sliding;
 pub mod summed;
 pub mod ties;
 pub mod weighted;
+pub mod wide;

@@ -6,7 +6,7 @@
 //! Thread mapping: a block for each segment of the list. If the window is small and the segment has more results than five eighths of the window's taps, a thread computes one; else a warp does:
 //! each lane sums every 32nd column if the window is a product of a row and a column, else every 32nd tap; then their sums are added.
 //! That order is another one, so where it could change the byte (at ties), lane 0 computes the sum again in the order that defines it. Filters whose sums are often
-//! ties have a kernel of their own, in `ties.rs`. A segment whose places did not suffice has all its pixels computed. At the end its counter is zero again.
+//! ties have a kernel of their own, in `ties.rs`, and so have larger windows, in `wide.rs`. A segment whose places did not suffice has all its pixels computed. At the end its counter is zero again.
 //! Shared memory: a word for the counter.
 //! Limits: source and destination are bytes; no epilogue.
 
@@ -508,14 +508,24 @@ pub(super) unsafe fn gathered<const N: usize>(source: &Source<'_>, at: [(i32, i3
 /// # Safety
 /// The whole warp calls.
 #[inline(always)]
-unsafe fn added(mut sum: f64) -> f64 {
+pub(super) unsafe fn added(mut sum: f64) -> f64 {
     let mut apart = opaque(16);
     while apart > 0 {
-        let (low, high) = (sum.to_bits() as u32, (sum.to_bits() >> 32) as u32);
         // SAFETY: as the caller promised.
-        let (low, high) = unsafe { (exchange(low, apart as u32), exchange(high, apart as u32)) };
-        sum = add_f64(sum, f64::from_bits(low as u64 | (high as u64) << 32));
+        sum = add_f64(sum, unsafe { exchanged(sum, apart as u32) });
         apart /= 2;
     }
     sum
+}
+
+/// The number that the lane has whose number differs in the bits of `apart`.
+///
+/// # Safety
+/// The whole warp calls.
+#[inline(always)]
+pub(super) unsafe fn exchanged(number: f64, apart: u32) -> f64 {
+    let (low, high) = (number.to_bits() as u32, (number.to_bits() >> 32) as u32);
+    // SAFETY: as the caller promised.
+    let (low, high) = unsafe { (exchange(low, apart), exchange(high, apart)) };
+    f64::from_bits(low as u64 | (high as u64) << 32)
 }

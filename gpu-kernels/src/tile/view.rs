@@ -236,7 +236,7 @@ impl Row<'_> {
         let (mut at, mut outside) = ([0; N], [self.outside; N]);
         let mut i = 0;
         while i < N {
-            let column = border::resolve(pass.border, x + apart * i as i32, pass.width);
+            let column = border::resolve_briefly(pass.border, x + apart * i as i32, pass.width);
             outside[i] |= column < 0;
             at[i] = self.at(if column < 0 { 0 } else { column });
             i += 1;
@@ -282,12 +282,11 @@ impl Row<'_> {
 /// need a register each.
 #[inline(always)]
 fn each_apart<const N: usize>(start: u64, step: i32, load: impl Fn(u64) -> f32) -> [f32; N] {
-    let (mut at, mut values) = (start, [0.0; N]);
-    let step = opaque(step) as i64 as u64;
+    let mut values = [0.0; N];
+    let step = opaque(step);
     let mut i = 0;
     while i < N {
-        values[i] = load(at);
-        at = at.wrapping_add(step);
+        values[i] = load(start.wrapping_add(mul_wide(step, i as i32) as u64));
         i += 1;
     }
     values
@@ -521,7 +520,9 @@ impl<'a> Target<'a> {
     #[inline(always)]
     pub(crate) unsafe fn write_apart<const N: usize>(&self, (x, y): (i32, i32), apart: i32, end: i32, sums: [f32; N]) {
         let (scalar, doubts) = (self.pass.dst.scalar, &self.pass.doubts);
-        let (mut at, step) = (self.at(x, y), opaque(apart * self.pass.dst.pixel) as i64);
+        let (start, step) = (self.at(x, y), opaque(apart * self.pass.dst.pixel));
+        let at = |i: usize| start.wrapping_add(mul_wide(step, i as i32) as u64);
+        let stored = (end - x + apart - 1) / apart;
         // SAFETY: as the caller promised.
         unsafe {
             let mut i = 0;
@@ -533,34 +534,46 @@ impl<'a> Target<'a> {
                 }
                 let values = finished(self.pass, values);
                 i = 0;
-                while i < N {
-                    if x + apart * (i as i32) < end {
-                        store_bits(scalar, at, to_bits(scalar, values[i]));
+                if scalar == F32 {
+                    while i < N {
+                        if (i as i32) < stored {
+                            store(at(i) as *mut f32, 0, values[i]);
+                        }
+                        i += 1;
                     }
-                    at = at.wrapping_add(step as u64);
+                    return;
+                }
+                // Of either type, as a question for each would be much code.
+                while i < N {
+                    let (whole, half) = (to_bits(U16, values[i]), f32_to_half(values[i]));
+                    if (i as i32) < stored {
+                        store_u16(at(i), if scalar == U16 { whole } else { half });
+                    }
                     i += 1;
                 }
                 return;
             }
             let values = finished(self.pass, sums);
-            // One bit for each that is in doubt. They are few: noted behind the stores, they hold none up. Nothing but the store is behind a
-            // question, so that it needs no branch.
-            let mut noted = 0;
+            // Nothing but the store is behind a question, so that it needs no branch.
+            let mut greatest = -1.0;
             while i < N {
                 let (byte, distance) = to_near_byte(values[i]);
-                if x + apart * (i as i32) < end {
-                    store_u8(at, byte);
+                if (i as i32) < stored {
+                    store_u8(at(i), byte);
                 }
-                noted |= ((distance >= doubts.near) as u32) << i;
-                at = at.wrapping_add(step as u64);
+                greatest = distance.max(greatest);
                 i += 1;
             }
-            let stored = (end - x + apart - 1) / apart;
-            if stored < N as i32 {
-                noted &= (1 << stored.max(0)) - 1;
-            }
-            if doubts.list == 0 || noted == 0 {
+            // Few are in doubt: which, is asked behind the stores.
+            if doubts.list == 0 || greatest < doubts.near {
                 return;
+            }
+            let mut noted = 0;
+            i = 0;
+            while i < N {
+                let is_noted = (i as i32) < stored && to_near_byte(values[i]).1 >= doubts.near;
+                noted |= (is_noted as u32) << i;
+                i += 1;
             }
             let mut i = opaque(0);
             while i < N as i32 {

@@ -203,7 +203,7 @@ impl Engine {
                 Some(in_passes) => passes::launch(&job(part.filtered, doubts), in_passes, stream)?,
                 None => prepared.work.launch(&job(counted, doubts), stream)?,
             }
-            // Bytes that passes define are never in doubt.
+            // Passes that define the bytes settle what is in doubt themselves.
             if uncertainty.near.is_some() && !uncertainty.passes.is_some_and(|passes| passes.defined) {
                 settle::launch(&job(part.filtered, doubts), uncertainty, stream)?;
             }

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use gpu_kernels::abi::{MAX_CONSTANT_TAPS, scalar};
-use gpu_kernels::kernels::{passes, settle};
+use gpu_kernels::kernels::{passes, wide};
 use gpu_kernels::tile::flat::{MAX_SUM, MIN_TAP, MIN_TAP_OF_PAIR, TAP_SCALE};
 
 use super::device::Gpu;
@@ -12,7 +12,7 @@ use crate::kernels::matrix::Whole;
 use crate::kernels::prepared::Taken;
 use crate::kernels::separable_matrix::WholePair;
 use crate::memory::once;
-use crate::{Error, Filter, Result, Variant, Why};
+use crate::{Error, Filter, Result, Variant, Why, spectrum};
 
 /// The taps of one filter on one GPU. Those by value are rounded to f32 and padded with zeros to as many as any entry takes.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct TapHomes {
     /// For each term of a sum.
     row_in_memory: [OnceLock<Memory>; 2],
     columns_in_memory: OnceLock<Memory>,
-    spectra: OnceLock<Memory>,
+    spectra: OnceLock<(Memory, f32)>,
     exact: OnceLock<Memory>,
     exact_pairs: OnceLock<Memory>,
     whole: OnceLock<Option<Whole>>,
@@ -46,6 +46,15 @@ struct Pairs {
     columns: Vec<Vec<f32>>,
     /// The rows' taps in turn, then the columns'.
     all: Vec<f32>,
+}
+
+/// The spectra of a window's parts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spectra {
+    /// Their address, behind the twiddle factors.
+    pub(crate) numbers: *const f32,
+    /// See [`spectrum::greatest_pixel`].
+    pub(crate) greatest: f32,
 }
 
 impl TapHomes {
@@ -145,14 +154,14 @@ impl TapHomes {
         Ok(memory.pointer())
     }
 
-    /// The address of all taps in f64, row by row, in the GPU's memory; behind them are [`settle::PADDING`] zeros.
+    /// The address of all taps in f64, row by row, in the GPU's memory; behind them are [`wide::PADDING`] zeros.
     pub(crate) fn exact_in_memory(&self) -> Result<u64> {
         let (cols, rows) = (self.filter.cols(), self.filter.rows());
         let memory = once(&self.exact, || {
-            let mut taps: Vec<f64> = crate::memory::reserve(cols * rows + settle::PADDING)?;
+            let mut taps: Vec<f64> = crate::memory::reserve(cols * rows + wide::PADDING)?;
             let places = (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
             taps.extend(places.map(|(row, col)| self.filter.tap(row, col)));
-            taps.extend([0.0; settle::PADDING]);
+            taps.extend([0.0; wide::PADDING]);
             self.gpu.holding(&taps, "uploading taps")
         })?;
         Ok(memory.address())
@@ -184,11 +193,14 @@ impl TapHomes {
         self.filter.products().into_iter().map(of).collect()
     }
 
-    /// The address of spectra in the GPU's memory, which `make` computes on the first call. Only one kernel
-    /// reads them on a GPU, so `make` is always the same.
-    pub(crate) fn spectra(&self, make: impl FnOnce(&Filter) -> Result<Vec<f32>>) -> Result<*const f32> {
-        let memory = once(&self.spectra, || self.gpu.holding(&make(&self.filter)?, "uploading spectra"))?;
-        Ok(memory.pointer())
+    /// Spectra in the GPU's memory, which `make` computes on the first call. Only one kernel reads them on a GPU, so `make` is always the same.
+    pub(crate) fn spectra(&self, make: impl FnOnce(&Filter) -> Result<Vec<f32>>) -> Result<Spectra> {
+        let filter = &self.filter;
+        let (memory, greatest) = once(&self.spectra, || {
+            let memory = self.gpu.holding(&make(filter)?, "uploading spectra")?;
+            Ok((memory, spectrum::greatest_pixel(filter.weight())))
+        })?;
+        Ok(Spectra { numbers: memory.pointer(), greatest: *greatest })
     }
 
     /// The taps as whole numbers, if they have such a form.

@@ -1,9 +1,9 @@
 //! Separable filters of bytes in f64, where f32 sums would leave many bytes in doubt: launches `gpu-kernels/src/kernels/passes.rs`.
 
-use gpu_kernels::abi::{Pass, Region};
+use gpu_kernels::abi::{Doubts, Pass, Region};
 use gpu_kernels::kernels::passes::{
-    BLOCK, COLUMNS_TILE, Column, Middle, RESULTS, ROWS_TILE, SHARED, passes_columns, passes_columns_defined,
-    passes_columns_summed, passes_rows, passes_rows_defined,
+    BLOCK, COLUMNS_TILE, Column, Middle, RESULTS, ROWS_TILE, SETTLE_BLOCK, SETTLE_SHARED, SHARED, passes_columns,
+    passes_columns_defined, passes_columns_summed, passes_rows, passes_rows_defined, passes_settle, passes_verdict,
 };
 
 use super::prepared::Job;
@@ -15,9 +15,33 @@ use crate::round::InPasses;
 /// Bytes of scratch for the intermediate image, unless a band of a few rows needs more.
 const SCRATCH: usize = 512 << 20;
 
-/// Puts both passes into the stream, for bands of the region whose intermediate images are not too large. Unless the passes define the bytes, the
-/// pass's list takes what is in doubt.
+/// Of so many results one may be in doubt, so that each is settled; with more, all are computed again. On an H200, one that is settled takes about as long as a few hundred
+/// do in two passes.
+const FEW: u64 = 512;
+
+/// Puts both passes into the stream. The pass's list takes what is in doubt; where passes define the bytes, that is settled here.
 pub(crate) fn launch(job: &Job<'_>, InPasses { defined, error }: InPasses, stream: &mut Stream) -> Result<()> {
+    both(job, (false, error), stream)?;
+    if defined {
+        let region = &job.pass.region;
+        let area = (region.x1 - region.x0) as u64 * (region.y1 - region.y0) as u64;
+        let most = (area * u64::from(job.planes) / FEW).min(u64::from(u32::MAX / 2)) as u32;
+        let (row, column) = job.taps.exact_pairs_in_memory()?[0];
+        let grid =
+            |blocks| Grid { blocks: (blocks, 1, 1), block: (SETTLE_BLOCK.0, SETTLE_BLOCK.1, 1), shared: SETTLE_SHARED };
+        let arguments = (job.pass, job.window, row, column, job.planes as i32);
+        // SAFETY: blocks and shared memory are what the kernels state; the pass has a list, and describes allocated memory.
+        unsafe {
+            stream.enqueue(passes_verdict, grid(1), &(job.pass, most))?;
+            stream.enqueue(passes_settle, grid(Doubts::SEGMENTS as u32), &arguments)?;
+        }
+        both(job, (true, error), stream)?;
+    }
+    super::keep::restore(job, stream)
+}
+
+/// Puts both passes into the stream, for bands of the region whose intermediate images are not too large.
+fn both(job: &Job<'_>, (defined, error): (bool, f64), stream: &mut Stream) -> Result<()> {
     let (pass, window) = (super::keep::left_out(job.pass), job.window);
     let region = pass.region;
     let left = region.aligned_left();
@@ -67,5 +91,5 @@ pub(crate) fn launch(job: &Job<'_>, InPasses { defined, error }: InPasses, strea
             }
         }
     }
-    super::keep::restore(job, stream)
+    Ok(())
 }

@@ -1,7 +1,7 @@
-//! Computes in f64 the bytes that f32 sums leave in doubt: launches `gpu-kernels/src/kernels/settle.rs`, or `gpu-kernels/src/kernels/ties.rs`.
+//! Computes in f64 the bytes that f32 sums leave in doubt: launches `settle.rs`, `wide.rs` or `ties.rs` in `gpu-kernels/src/kernels`.
 
 use gpu_kernels::abi::Doubts;
-use gpu_kernels::kernels::{settle, ties};
+use gpu_kernels::kernels::{settle, ties, wide};
 
 use super::prepared::Job;
 use crate::Result;
@@ -21,6 +21,10 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, stream: &mut Stre
         if uncertainty.ties {
             let arguments = (job.pass, job.window, taps, planes);
             return stream.enqueue(ties::settle_ties, grid(ties::BLOCK, ties::SHARED), &arguments);
+        }
+        if job.window.cols * job.window.rows >= wide::LEAST {
+            let arguments = (job.pass, job.window, taps, uncertainty.reordering, planes);
+            return stream.enqueue(wide::settle_wide, grid(wide::BLOCK, wide::SHARED), &arguments);
         }
         // Taps that are kept one by one may differ from the product by their own rounding.
         let product = job.taps.filter().dense_f64().is_none();

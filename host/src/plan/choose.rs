@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use gpu_kernels::kernels::wide;
+
 use super::machine::{Curve, Model, interpolated};
 use super::problem::{Place, Problem};
 use super::processor;
@@ -10,7 +12,6 @@ use crate::kernels::prepared::Kernel;
 use crate::kernels::prepared::Prepared;
 use crate::kernels::sliding::takes_as_they_lie;
 use crate::kernels::{KERNELS, kernel};
-use crate::round::passes_define;
 use crate::spectrum::{Precision, Tile};
 use crate::{Error, Family, Result, Scalar, Variant, Why, spectrum};
 
@@ -50,19 +51,20 @@ const LEAST_ROWS: f64 = 7.0;
 const LARGE_ROWS: f64 = 200.0;
 const STRIP_ROW: f64 = 0.3;
 
-/// Microseconds to settle what is in doubt of bytes on a GPU: for a launch; for a tap of a row and of a column, which wait for memory; and for a
-/// tap of each of a million results in doubt, or of the only one that a warp has. Measured on an H200.
+/// Microseconds to settle what is in doubt of bytes on a GPU: for a launch; for a tap of a row and of a column, which wait for memory; for a
+/// tap of each of a million results in doubt, or of the only one that a warp has; and for each of a million, and its taps, where a block takes several. Measured on an H200.
 const SETTLE: f64 = 1.5;
 const SETTLE_LINE: f64 = 0.35;
 const SETTLE_TAP: f64 = 3.0;
 const SETTLE_ALONE: f64 = 0.005;
+const SETTLE_SEVERAL: f64 = 1300.0;
+const SETTLE_SEVERAL_TAP: f64 = 1.3;
 
 /// Microseconds for a million results of two passes in f64 on a GPU: by the tensor cores besides, and for a column of the matrix that a line of taps makes; and for a
-/// tap without them, and where the passes define the bytes. Measured on an H200.
+/// tap without them. Measured on an H200.
 const WIDE_MATRICES: f64 = 7.7;
 const WIDE_COLUMN: f64 = 0.047;
 const WIDE_TAP: f64 = 0.135;
-const WIDE_DEFINED: f64 = 0.168;
 
 /// The CPU's families, each by one of its variants, all of which run the same code there, to choose one by: microseconds for a million
 /// results of f32, by the taps that are taken; for Fourier, by the pixels transformed for each result. So a family depends on the
@@ -200,7 +202,7 @@ impl Problem {
     /// The rest of rounding takes all of them about as long; but sums by spectra leave many more in doubt than passes in f64, which take the place of
     /// rows and columns.
     fn order(&self, kernel: &Kernel) -> Duration {
-        if self.makes_bytes() && kernel.variant == Variant::Fourier && self.sum.is_some() {
+        if self.makes_bytes() && kernel.variant == Variant::Fourier {
             return self.predict(kernel);
         }
         let settles = self.makes_bytes() && !kernel.variant.takes_bytes_alone();
@@ -218,7 +220,7 @@ impl Problem {
         let slower = match kernel.variant {
             _ if self.source == Scalar::F32 || kernel.variant.takes_bytes_alone() => 1.0,
             Variant::DirectSliding | Variant::SeparableFused => 1.0,
-            Variant::Fourier => 1.4,
+            Variant::Fourier => 1.2,
             Variant::Separable => 1.2,
             _ => 2.3,
         };
@@ -255,7 +257,6 @@ impl Problem {
         let taps = (self.cols + self.rows) as f64;
         let columns = |taps: usize| (taps + 15).next_multiple_of(8) as f64;
         let time = match machine.model {
-            _ if passes_define(self.cols, self.rows) => WIDE_DEFINED * taps,
             Model::H200 | Model::H100 => WIDE_MATRICES + WIDE_COLUMN * (columns(self.cols) + columns(self.rows)),
             Model::Other { .. } => WIDE_TAP * taps,
         };
@@ -295,7 +296,11 @@ impl Problem {
         };
         let count = self.millions() * share;
         let least = if 1e6 * count >= 1.0 { SETTLE_ALONE * self.taps() } else { 0.0 };
-        let each = (SETTLE_TAP * count * self.taps()).max(least);
+        let each = match self.taps() >= f64::from(wide::LEAST) {
+            true => SETTLE_SEVERAL + SETTLE_SEVERAL_TAP * self.taps(),
+            false => SETTLE_TAP * self.taps(),
+        };
+        let each = (each * count).max(least);
         self.rank(kernel).mul_f64(parted) + microseconds(settle + each)
     }
 

@@ -138,6 +138,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn both_ways_to_resolve_a_coordinate_find_the_same() {
+        for mode in border::CONSTANT..=border::KEEP {
+            for n in 1..9 {
+                for i in -40..40 {
+                    assert_eq!(border::resolve_briefly(mode, i, n), border::resolve(mode, i, n), "{mode}: {i} of {n}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn rows_that_are_read_are_those_that_the_rule_finds() {
         for mode in
             [border::CONSTANT, border::REPLICATE, border::REFLECT, border::REFLECT_101, border::WRAP, border::KEEP]

@@ -346,6 +346,13 @@ pub(super) fn of_reordering(filter: &Filter, greatest: f64) -> f64 {
     2.0 * gamma(steps, f64::EPSILON / 2.0) * filter.weight() * greatest
 }
 
+/// The same between two passes of a product of a row and a column, each pass in any order, as each sum has the taps of one line.
+#[cfg(feature = "gpu")]
+pub(super) fn of_passes(filter: &Filter, greatest: f64) -> f64 {
+    let steps = (filter.cols() + filter.rows()) as f64 + 4.0;
+    2.0 * gamma(steps, f64::EPSILON / 2.0) * filter.weight() * greatest
+}
+
 /// How far f64 sums in this order may lie from those over the filter's taps, beyond what [`of_reordering`] allows, for pixels of at most
 /// 1: by factors whose products are not quite the taps, or by transforms.
 pub(super) fn in_f64(filter: &Filter, order: Order) -> f64 {

@@ -104,15 +104,18 @@ pub(crate) fn by_spectra(share: f64, window: &Window) -> Option<f64> {
 
 /// Whether two passes in f64 are faster on a GPU than to settle such a share of results, or define the results.
 fn passes_are_better(share: f64, cols: usize, rows: usize) -> bool {
+    if passes_define(cols, rows) {
+        return true;
+    }
     let (cols, rows) = (cols as f64, rows as f64);
     // A tap of a result in doubt costs about eight times one of a pass in f32, and a tap of a pass in f64 about twice that; less more, where
     // a window is too large for the fused kernels.
     let more = if cols.max(rows) <= 65.0 { 1.3 } else { 0.4 };
-    cols * rows > settle::MAX_WINDOW as f64 || 8.0 * share * cols * rows > more * (cols + rows)
+    8.0 * share * cols * rows > more * (cols + rows)
 }
 
 /// Whether two passes define the bytes of a separable filter of this size.
-pub(crate) fn passes_define(cols: usize, rows: usize) -> bool {
+fn passes_define(cols: usize, rows: usize) -> bool {
     cols * rows > settle::MAX_WINDOW
 }
 
@@ -132,13 +135,13 @@ pub(crate) struct Uncertainty {
     pub(crate) passes: Option<InPasses>,
 }
 
-/// What two passes in f64 decide on a GPU.
+/// Two passes in f64 on a GPU.
 #[cfg(feature = "gpu")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InPasses {
-    /// Whether their sums define the bytes.
+    /// Whether such sums define the bytes, each product and each sum rounded.
     pub(crate) defined: bool,
-    /// How far they may be from the sums that do.
+    /// How far fused ones may be from the sums that do.
     pub(crate) error: f64,
 }
 
@@ -169,10 +172,14 @@ impl Uncertainty {
         let in_passes = near.is_some() && (summed || factors && passes_are_better(share, cols, rows));
         let passes = in_passes.then(|| InPasses {
             defined: factors && passes_define(cols, rows),
-            error: reordering + bound::in_f64(filter, in_order) * greatest(&window),
+            error: match factors && passes_define(cols, rows) {
+                true => bound::of_passes(filter, greatest(&window)),
+                false => reordering + bound::in_f64(filter, in_order) * greatest(&window),
+            },
         });
-        // Of a sum's terms in f64, few are in doubt but ties.
-        let share = if summed { share.min(0.01).max(ties) } else { share };
+        // Of sums in f64, few are in doubt but ties; and where passes define the bytes, those are not listed if they are many.
+        let ties = if passes.is_some_and(|passes| passes.defined) { 0.0 } else { ties };
+        let share = if in_passes { share.min(0.01).max(ties) } else { share };
         Self { near, reordering, share, ties: ties > 0.0, passes }
     }
 

@@ -280,7 +280,7 @@ unsafe fn add_part<const M: usize, const STORED: bool>(
             let (x, y) = ((part - down * parts.beside) * parts.cols, down * parts.rows);
             let left = left_of::<M>(pass, parts, column);
             let (x, y) = (left - parts.window.anchor_x + x, top - parts.window.anchor_y + y + row);
-            let line = load_pair::<M, STORED>(pass, place, x, cols, y);
+            let line = load_pair::<M, STORED>(pass, place, (x, y), cols);
             // A question that the whole launch answers alike.
             if !STORED || parts.greatest < f32::INFINITY {
                 wild |= is_wild(&line, parts.greatest);
@@ -328,9 +328,8 @@ unsafe fn add_part<const M: usize, const STORED: bool>(
 unsafe fn load_pair<const M: usize, const STORED: bool>(
     pass: &Pass,
     place: Place<M>,
-    left: i32,
+    (left, y): (i32, i32),
     apart: i32,
-    y: i32,
 ) -> [Complex; M] {
     let source = Source::new(pass);
     let row = if source.is_plain() && source.has_rows(y, y + 1) { source.plain_row(y) } else { source.row(opaque(y)) };
@@ -358,11 +357,17 @@ unsafe fn load_pair<const M: usize, const STORED: bool>(
             }
             line
         } else {
-            let mut at = opaque(place.lane);
-            while at < Layout::<M>::SIZE {
-                let value = Complex { re: row.pixel(left + at), im: row.pixel(left + apart + at) };
-                place.store(at, 0, value);
-                at += 8;
+            let mut m = opaque(0);
+            while m < M as i32 {
+                let at = place.lane + 8 * m;
+                let first = row.found_apart::<4>(left + at, 8);
+                let second = row.found_apart::<4>(left + apart + at, 8);
+                let mut i = 0;
+                while i < 4 {
+                    place.store(at, 8 * i as i32, Complex { re: first[i], im: second[i] });
+                    i += 1;
+                }
+                m = opaque(m + 4);
             }
             place.load_line()
         }

@@ -11,15 +11,18 @@ use crate::spectrum;
 #[cfg(feature = "gpu")]
 const TOGETHER: u32 = 6;
 
+/// Bytes of scratch for each.
+#[cfg(feature = "gpu")]
+const EACH: u64 = Large::NUMBERS + Large::WORDS;
+
 /// Microseconds for a million results: for each pair of tiles, for the share of its rows that are read, and of those that hold results. From an H200.
 pub(super) fn time(problem: &Problem, machine: &Machine) -> f64 {
     const PAIR: f64 = 9.0;
     const READ: f64 = 7.5;
     const RESULTS: f64 = 5.5;
     let along = |taps: usize| {
-        let cut = spectrum::cut(taps as i32, Large::SIDE);
-        let longest = spectrum::cut(taps as i32, Large::SIDE).next().map_or(1, |(_, longest)| longest);
-        (cut.count() as f64, f64::from(Large::results(longest)), f64::from(longest))
+        let (parts, longest) = spectrum::cut_into(taps as i32, Large::SIDE);
+        (f64::from(parts), f64::from(Large::results(longest)), f64::from(longest))
     };
     let ((beside, across, _), (below, down, rows)) = (along(problem.cols), along(problem.rows));
     let (width, height) = (problem.width as f64, problem.height as f64);
@@ -42,62 +45,42 @@ impl Work for Launch {
         job: &crate::kernels::prepared::Job<'_>,
         stream: &mut crate::gpu::stream::Stream,
     ) -> crate::Result<()> {
-        use gpu_kernels::abi::{Doubts, Epilogue, Pass, scalar};
         use gpu_kernels::kernels::fourier::{
-            Pairs, Parts, fourier_large_columns, fourier_large_results, fourier_large_results_stored,
-            fourier_large_rows, fourier_large_rows_stored,
+            Pairs, fourier_large_columns, fourier_large_results, fourier_large_results_stored, fourier_large_rows,
+            fourier_large_rows_stored,
         };
 
         use crate::gpu::launch::Grid;
-        use crate::kernels::keep;
 
         const SIDE: usize = Large::SIDE as usize;
         let spectra = job
             .taps
             .spectra(|filter| super::numbers(filter, SIDE, |at| (at % 32) * (at / 32), |kx, ky| SIDE * ky + kx))?;
-        let cut = spectrum::Cut::new(job.taps.filter(), Large::SIDE);
-        let greatest = spectrum::greatest_pixel(job.taps.filter().weight());
-        let region = &job.pass.region;
-        let across = ((region.x1 - region.x0) as u32).div_ceil(2 * Large::results(cut.cols) as u32);
-        let down = ((region.y1 - region.y0) as u32).div_ceil(Large::results(cut.rows) as u32);
-        let count = across * down * job.planes;
+        let tiling = super::Tiling::new(job, &spectra, Large::SIDE);
+        let parts = tiling.parts;
+        let count = parts.across as u32 * tiling.down * job.planes;
         let together = TOGETHER.min(count);
-        let parts = Parts {
-            window: job.window,
-            cols: cut.cols,
-            rows: cut.rows,
-            count: cut.count,
-            beside: cut.beside,
-            greatest: if super::is_tame(&job.pass, greatest) { f32::INFINITY } else { greatest },
-            across: across as i32,
-        };
-        // Parts are added in f32.
-        let apart = parts.count > 1 && job.pass.dst.scalar != scalar::F32;
-        let mut pass = keep::left_out(job.pass);
-        let bytes = (together as u64 * (Large::NUMBERS + Large::WORDS)).next_multiple_of(128) as usize;
-        if apart {
-            [pass.dst] = job.scratch(bytes, region.y0 as usize..region.y1 as usize, stream)?;
-            (pass.epilogue, pass.doubts) = (Epilogue::NONE, Doubts::NONE);
-        }
+        let bytes = (u64::from(together) * EACH).next_multiple_of(128) as usize;
+        let pass = tiling.pass(job, bytes, stream)?;
         // The same memory, if it is reserved already.
         let numbers = stream.scratch(bytes)?;
-        let words = numbers + together as u64 * Large::NUMBERS;
+        let words = numbers + u64::from(together) * Large::NUMBERS;
         let (rows_entry, results_entry) = match self.stored {
             true => (fourier_large_rows_stored, fourier_large_results_stored),
             false => (fourier_large_rows, fourier_large_results),
         };
-        let taps = job.taps.dense_in_memory()?;
+        let (taps, spectra) = (job.taps.dense_in_memory()?, spectra.numbers);
         let lines = |region: i32, most: i32| (region.min(most) as u32).div_ceil(Large::ROW_BLOCK.1);
-        let height = region.y1 - region.y0;
-        let row_blocks = lines(height + cut.rows - 1, Large::SIDE);
-        let result_blocks = lines(height, Large::results(cut.rows));
+        let height = job.pass.region.y1 - job.pass.region.y0;
+        let row_blocks = lines(height + parts.rows - 1, Large::SIDE);
+        let result_blocks = lines(height, Large::results(parts.rows));
         for first in (0..count).step_by(together as usize) {
             let grid = |blocks, (width, height): (u32, u32), shared| {
                 let blocks = (blocks, together.min(count - first), 1);
                 Grid { blocks, block: (width, height, 1), shared }
             };
-            for part in 0..cut.count {
-                let pairs = Pairs { numbers, words, first: first as i32, down: down as i32, part };
+            for part in 0..parts.count {
+                let pairs = Pairs { numbers, words, first: first as i32, down: tiling.down as i32, part };
                 // SAFETY: the blocks are those of the layout; the spectra are those of these parts; the pass describes allocated memory, and
                 // scratch has room for this many pairs.
                 unsafe {
@@ -109,10 +92,7 @@ impl Work for Launch {
                 }
             }
         }
-        if apart {
-            keep::copy(&Pass { src: pass.dst, ..job.pass }, job.planes, stream)?;
-        }
-        keep::restore(job, stream)
+        tiling.finish(job, &pass, stream)
     }
 
     #[cfg(feature = "gpu")]
@@ -127,6 +107,6 @@ impl Work for Launch {
 
     #[cfg(feature = "gpu")]
     fn reserved(&self) -> u64 {
-        u64::from(TOGETHER) * Large::NUMBERS
+        u64::from(TOGETHER) * EACH
     }
 }

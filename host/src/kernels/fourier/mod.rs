@@ -4,9 +4,19 @@
 mod large;
 mod tiles;
 
+#[cfg(feature = "gpu")]
+use gpu_kernels::abi::{Doubts, Epilogue, Pass, scalar};
+#[cfg(feature = "gpu")]
+use gpu_kernels::kernels::fourier::Parts;
 use gpu_kernels::kernels::fourier::{self as kernels, ENTRIES, Large, Tiled};
 
+#[cfg(feature = "gpu")]
+use super::keep;
+#[cfg(feature = "gpu")]
+use super::prepared::Job;
 use super::prepared::{Kernel, Prepared};
+#[cfg(feature = "gpu")]
+use crate::gpu::{stream::Stream, taps::Spectra};
 use crate::plan::machine::{Machine, Times};
 use crate::plan::problem::Problem;
 use crate::{Scalar, Variant, spectrum};
@@ -107,11 +117,61 @@ fn numbers(
     Ok(numbers.iter().flat_map(|number| [number.re, number.im]).collect())
 }
 
-/// Whether no pixel, and nothing outside the image, can be too large for spectra: of bytes none is.
+/// How a job is cut into tiles.
 #[cfg(feature = "gpu")]
-fn is_tame(pass: &gpu_kernels::abi::Pass, greatest: f32) -> bool {
-    let of_bytes = pass.src.scalar == gpu_kernels::abi::scalar::U8 && greatest >= 255.0;
-    of_bytes && pass.outside.abs() <= greatest
+struct Tiling {
+    parts: Parts,
+    /// Rows of tiles.
+    down: u32,
+    /// Whether parts are added in an image of f32 apart.
+    apart: bool,
+}
+
+#[cfg(feature = "gpu")]
+impl Tiling {
+    /// In tiles of `size`.
+    fn new(job: &Job<'_>, spectra: &Spectra, size: i32) -> Self {
+        let Job { pass, window, .. } = job;
+        let cut = spectrum::Cut::new(job.taps.filter(), size);
+        let region = &pass.region;
+        let tiles = |results: i32, tile: i32| (results as u32).div_ceil(tile as u32);
+        // Of bytes, and what is outside the image of them, none is too large for spectra.
+        let of_bytes = pass.src.scalar == scalar::U8 && spectra.greatest >= 255.0;
+        let is_tame = of_bytes && pass.outside.abs() <= spectra.greatest;
+        let parts = Parts {
+            window: *window,
+            cols: cut.cols,
+            rows: cut.rows,
+            count: cut.count,
+            beside: cut.beside,
+            greatest: if is_tame { f32::INFINITY } else { spectra.greatest },
+            across: tiles(region.x1 - region.x0, 2 * (size + 1 - cut.cols)) as i32,
+        };
+        Self {
+            parts,
+            down: tiles(region.y1 - region.y0, size + 1 - cut.rows),
+            apart: parts.count > 1 && pass.dst.scalar != scalar::F32,
+        }
+    }
+
+    /// The pass of the kernels that take tiles: to its destination, or to the image apart, behind some bytes of scratch.
+    fn pass(&self, job: &Job<'_>, behind: usize, stream: &mut Stream) -> crate::Result<Pass> {
+        let mut pass = keep::left_out(job.pass);
+        if self.apart {
+            let region = &job.pass.region;
+            [pass.dst] = job.scratch(behind, region.y0 as usize..region.y1 as usize, stream)?;
+            (pass.epilogue, pass.doubts) = (Epilogue::NONE, Doubts::NONE);
+        }
+        Ok(pass)
+    }
+
+    /// Brings the sums of parts from there to the destination, and copies what the border keeps.
+    fn finish(&self, job: &Job<'_>, pass: &Pass, stream: &mut Stream) -> crate::Result<()> {
+        if self.apart {
+            keep::copy(&Pass { src: pass.dst, ..job.pass }, job.planes, stream)?;
+        }
+        keep::restore(job, stream)
+    }
 }
 
 /// The grid on which results depend, of tiles of `size`.

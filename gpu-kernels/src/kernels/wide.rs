@@ -1,0 +1,353 @@
+//! Bytes in doubt under larger windows: their sums in f64, as in `settle.rs`, but several at a time.
+//!
+//! Thread mapping: a block for each segment of the list. Of 32 results at a time it lists those whose windows lie in the image, and takes RESULTS of them together. A thread takes
+//! every 256th tap, and what lies under it in all of these windows: a tap is loaded once for all of them, and their pixels are under way together. The sums of the
+//! threads are added within a warp, then those of the warps. It takes the others one after the other, and each thread some taps at a time, through the border rule.
+//! Order: another one than that which defines the byte, in which one thread computes the sum again where that could change the byte.
+//! Shared memory: a word for the counter, two for how many results of either kind are listed, the list, then the warps' sums.
+//! Limits: source and destination are bytes; no epilogue.
+
+use super::settle::{Place, Segment, added, by_definition, each_segment, exchanged, gathered};
+use crate::abi::{Pass, Window};
+use crate::device::*;
+use crate::pixel::{byte_to_f64, to_byte};
+use crate::tile::view::Source;
+
+/// Threads of a block.
+pub const BLOCK: (u32, u32) = (32, WARPS as u32);
+const WARPS: i32 = 8;
+const THREADS: i32 = 32 * WARPS;
+/// The least taps of a window for which this is faster than `settle.rs`. From an H200.
+pub const LEAST: i32 = 512;
+/// Results that a block takes at a time.
+const RESULTS: usize = 8;
+/// Taps that a thread takes at a time.
+const TAPS: usize = 2;
+/// The same of a window that leaves the image.
+const EDGE_TAPS: usize = 4;
+/// Zeros behind a window's taps in memory, so that a thread can take so many at a time.
+pub const PADDING: usize = EDGE_TAPS * THREADS as usize;
+const _: () =
+    assert!(PADDING >= super::settle::PADDING && EDGE_TAPS >= TAPS, "the other kernels' zeros are among them");
+
+/// Words of shared memory: how many listed windows lie in the image, and how many do not; the list; and sums.
+const COUNTS: i32 = 2;
+const LISTED: i32 = 4;
+/// Words of a listed result: the address of its window's first pixel, if that lies in the image; column, row and channel.
+const WORDS: i32 = 6;
+const SUMS: i32 = LISTED + 32 * WORDS;
+/// Words of the warps' sums of one turn. They take two places by turns, so that the next turn need not wait until one warp has added up those of the last.
+const TURN: i32 = 2 * WARPS * RESULTS as i32;
+/// Bytes of shared memory.
+pub const SHARED: u32 = 4 * (SUMS + 2 * TURN) as u32;
+
+kernel! {
+    /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row, and `reordering` is how far apart f64 sums in
+    /// two orders can be.
+    fn settle_wide(pass: Pass, window: Window, taps: u64, reordering: f64, planes: i32) {
+        directive!(".maxnreg 80");
+        let exact = Exact { taps, reordering };
+        each_segment(&pass, planes, |segment| settle(&pass, &window, exact, segment))
+    }
+}
+
+/// What the sums are made of.
+#[derive(Clone, Copy)]
+struct Exact {
+    taps: u64,
+    reordering: f64,
+}
+
+/// Settles the results of a segment.
+///
+/// # Safety
+/// The pass describes allocated memory; the launch has the block shape and the shared memory stated above; the whole block calls.
+#[inline(always)]
+unsafe fn settle(pass: &Pass, window: &Window, exact: Exact, segment: &Segment) {
+    let shared = Shared::dynamic();
+    let (mut first, mut turn) = (0, opaque(0));
+    // SAFETY: as the caller promised; the block meets between what a warp stores and what others load.
+    unsafe {
+        while first < segment.count {
+            if thread_y() == 0 {
+                list(pass, window, segment.place(pass, window, first + thread_x() as i64));
+            }
+            barrier();
+            let (inside, leaving) = (shared.load_word(COUNTS) as i32, shared.load_word(COUNTS + 1) as i32);
+            let mut at = opaque(0);
+            while at < inside {
+                take(pass, window, exact, (at, inside), turn);
+                turn += 1;
+                at += RESULTS as i32;
+            }
+            at = opaque(0);
+            while at < leaving {
+                take_one(pass, window, exact, listed(31 - at), turn);
+                turn += 1;
+                at += 1;
+            }
+            // The list is in use until all are here.
+            barrier();
+            first += 32;
+        }
+    }
+}
+
+/// Lists each lane's result: if its window lies in the image, from the first word on; else from the last.
+///
+/// # Safety
+/// As for [`settle`], for one warp.
+#[inline(always)]
+unsafe fn list(pass: &Pass, window: &Window, place: Place) {
+    let (shared, lane) = (Shared::dynamic(), thread_x());
+    let ((left, top), leaves) = place.corner(pass, window);
+    let plane = &pass.src;
+    // A product of two 32-bit numbers leads to any row, unless rows are far apart: then each pixel goes the longer way.
+    let longer = leaves || plane.row != plane.row as i32 as i64;
+    // SAFETY: as the caller promised.
+    unsafe {
+        let (inside, leaving) = (lanes(place.is_there() && !longer), lanes(place.is_there() && longer));
+        if place.is_there() {
+            let before = |lanes: u32| (lanes & ((1 << lane) - 1)).count_ones() as i32;
+            let number = if longer { 31 - before(leaving) } else { before(inside) };
+            let words = LISTED + WORDS * number;
+            let start = Source::of_channel(plane, pass, place.z).row_inside(top).at(left);
+            shared.store2(words, [start as u32, (start >> 32) as u32].map(f32::from_bits));
+            shared.store2(words + 2, [place.x as u32, place.y as u32].map(f32::from_bits));
+            shared.store(words + 4, f32::from_bits(place.z as u32));
+        }
+        if lane == 0 {
+            shared.store2(COUNTS, [inside.count_ones(), leaving.count_ones()].map(f32::from_bits));
+        }
+    }
+}
+
+/// A bit for each lane whose answer is yes.
+///
+/// # Safety
+/// The whole warp calls.
+#[inline(always)]
+unsafe fn lanes(yes: bool) -> u32 {
+    let mut lanes = (yes as u32) << thread_x();
+    let mut apart = opaque(16);
+    while apart > 0 {
+        // SAFETY: as the caller promised.
+        lanes |= unsafe { exchange(lanes, apart as u32) };
+        apart /= 2;
+    }
+    lanes
+}
+
+/// Number `i` of the list.
+///
+/// # Safety
+/// There is one.
+#[inline(always)]
+unsafe fn listed(i: i32) -> Place {
+    let (shared, words) = (Shared::dynamic(), LISTED + WORDS * i);
+    // SAFETY: as the caller promised.
+    let ([x, y], z) = unsafe { (shared.load2(words + 2), shared.load_word(words + 4)) };
+    Place { x: x.to_bits() as i32, y: y.to_bits() as i32, z: z as i32 }
+}
+
+/// Computes and stores the results from number `at` on of so many whose windows lie in the image, RESULTS at most.
+///
+/// # Safety
+/// As for [`settle`].
+#[inline(always)]
+unsafe fn take(pass: &Pass, window: &Window, exact: Exact, (at, count): (i32, i32), turn: i32) {
+    /// Pixels that a thread loads before it waits for the first.
+    const PIXELS: usize = TAPS * RESULTS;
+    let (shared, thread) = (Shared::dynamic(), 32 * thread_y() + thread_x());
+    // SAFETY: as the caller promised; taps, with their padding, and pixels are there.
+    unsafe {
+        let mut starts = [0; RESULTS];
+        let mut i = 0;
+        while i < RESULTS {
+            // In place of results behind the last one, that one again.
+            let [low, high] = shared.load2(LISTED + WORDS * (at + i as i32).min(count - 1)).map(f32::to_bits);
+            starts[i] = low as u64 | (high as u64) << 32;
+            i += 1;
+        }
+        let mut sums = [0.0; RESULTS];
+        let mut walk = Walk::new(window, thread);
+        let mut tap = exact.taps.wrapping_add(8 * thread as u64);
+        let mut left_over = window.cols * window.rows - thread;
+        while left_over > 0 {
+            let (mut weights, mut offsets) = ([0.0; TAPS], [0; TAPS]);
+            let mut t = 0;
+            while t < TAPS {
+                let (column, row) = walk.next(window);
+                offsets[t] = (mul_wide(row, pass.src.row as i32) + mul_wide(column, pass.src.pixel)) as u64;
+                weights[t] = load_f64(tap.wrapping_add(8 * THREADS as u64 * t as u64));
+                t += 1;
+            }
+            let mut bytes = [0; PIXELS];
+            let mut n = 0;
+            while n < PIXELS {
+                bytes[n] = load_u8(starts[n % RESULTS].wrapping_add(offsets[n / RESULTS]));
+                n += 1;
+            }
+            n = 0;
+            while n < PIXELS {
+                sums[n % RESULTS] = fma_f64(weights[n / RESULTS], byte_to_f64(bytes[n]), sums[n % RESULTS]);
+                n += 1;
+            }
+            tap = tap.wrapping_add(8 * (TAPS as i32 * THREADS) as u64);
+            left_over -= TAPS as i32 * THREADS;
+        }
+        let sum = added_each(sums);
+        if thread_x() & 3 == 0 {
+            shared.store_f64(sum_of(turn, thread_y(), thread_x() >> 2), sum);
+        }
+        barrier();
+        let number = thread_x();
+        if is_turn(turn) && number < RESULTS as i32 && at + number < count {
+            decide(pass, window, exact, listed(at + number), (turn, number));
+        }
+    }
+}
+
+/// Where a warp's sum of a number is, in words.
+#[inline(always)]
+fn sum_of(turn: i32, warp: i32, number: i32) -> i32 {
+    SUMS + TURN * (turn & 1) + 2 * (RESULTS as i32 * warp + number)
+}
+
+/// Whether it is this warp's turn to decide.
+#[inline(always)]
+fn is_turn(turn: i32) -> bool {
+    thread_y() == turn & (WARPS - 1)
+}
+
+/// Computes and stores one result, of any window.
+///
+/// # Safety
+/// As for [`settle`].
+#[inline(always)]
+unsafe fn take_one(pass: &Pass, window: &Window, exact: Exact, place: Place, turn: i32) {
+    let (shared, thread) = (Shared::dynamic(), 32 * thread_y() + thread_x());
+    let (source, ((left, top), _)) = (Source::of_channel(&pass.src, pass, place.z), place.corner(pass, window));
+    let mut walk = Walk::new(window, thread);
+    let mut tap = exact.taps.wrapping_add(8 * thread as u64);
+    let mut left_over = window.cols * window.rows - thread;
+    let mut sum = 0.0;
+    // SAFETY: as the caller promised; taps, with their padding, and pixels are there.
+    unsafe {
+        while left_over > 0 {
+            let mut at = [(0, 0); EDGE_TAPS];
+            let mut t = 0;
+            while t < EDGE_TAPS {
+                let (column, row) = walk.next(window);
+                at[t] = (left + column, top + row);
+                t += 1;
+            }
+            let values = gathered(&source, at);
+            t = 0;
+            while t < EDGE_TAPS {
+                let weight = load_f64(tap.wrapping_add(8 * THREADS as u64 * t as u64));
+                sum = fma_f64(weight, values[t], sum);
+                t += 1;
+            }
+            tap = tap.wrapping_add(8 * (EDGE_TAPS as i32 * THREADS) as u64);
+            left_over = opaque(left_over - EDGE_TAPS as i32 * THREADS);
+        }
+        let sum = added(sum);
+        if thread_x() == 0 {
+            shared.store_f64(sum_of(turn, thread_y(), 0), sum);
+        }
+        barrier();
+        if is_turn(turn) && thread_x() == 0 {
+            decide(pass, window, exact, place, (turn, 0));
+        }
+    }
+}
+
+/// Stores the byte that the warps' sums of a number make, or the sum that defines it.
+///
+/// # Safety
+/// As for [`settle`], but for one thread.
+#[inline(always)]
+unsafe fn decide(pass: &Pass, window: &Window, exact: Exact, place: Place, (turn, number): (i32, i32)) {
+    let (mut all, mut warp) = (0.0, 0);
+    // SAFETY: as the caller promised.
+    unsafe {
+        while warp < WARPS {
+            all = add_f64(all, Shared::dynamic().load_f64(sum_of(turn, warp, number)));
+            warp += 1;
+        }
+        let (mut byte, distance) = to_byte(all);
+        // A NaN may come from the other order alone.
+        let sure = distance < 0.5 - exact.reordering && !all.is_nan();
+        if !sure {
+            let (corner, leaves) = place.corner(pass, window);
+            let source = Source::of_channel(&pass.src, pass, place.z);
+            byte = to_byte(by_definition(&source, window, exact.taps, corner, leaves)).0;
+        }
+        place.store(pass, byte);
+    }
+}
+
+/// A thread's way through the window: every 256th tap.
+struct Walk {
+    column: i32,
+    row: i32,
+    /// How far it is from one to the next: columns, and rows.
+    step: (i32, i32),
+}
+
+impl Walk {
+    #[inline(always)]
+    fn new(window: &Window, thread: i32) -> Self {
+        // `checked`, so that no panic is compiled in; a window has columns.
+        let divided = |count: i32| {
+            let rows = count.checked_div(window.cols).unwrap_or(0);
+            (count - rows * window.cols, rows)
+        };
+        let (column, row) = divided(thread);
+        Self { column, row, step: divided(THREADS) }
+    }
+
+    /// Column and row of the next tap. Rows below the window are its last one again, whose taps are zero.
+    #[inline(always)]
+    fn next(&mut self, window: &Window) -> (i32, i32) {
+        let taken = (self.column, self.row.min(window.rows - 1));
+        self.column += self.step.0;
+        let wraps = self.column >= window.cols;
+        self.column -= if wraps { window.cols } else { 0 };
+        self.row += self.step.1 + if wraps { 1 } else { 0 };
+        taken
+    }
+}
+
+/// The warp's sums: number `i` in lanes `4 i` to `4 i + 3`.
+///
+/// # Safety
+/// The whole warp calls.
+#[inline(always)]
+unsafe fn added_each(sums: [f64; RESULTS]) -> f64 {
+    const { assert!(RESULTS == 8) };
+    // SAFETY: as the caller promised.
+    unsafe {
+        // Each step leaves a lane with half as many results, and the other one's share of them.
+        let [a, b, c, d, e, f, g, h] = sums;
+        let upper = thread_x() & 16 != 0;
+        let [a, b, c, d] = [half(upper, 16, a, e), half(upper, 16, b, f), half(upper, 16, c, g), half(upper, 16, d, h)];
+        let upper = thread_x() & 8 != 0;
+        let [a, b] = [half(upper, 8, a, c), half(upper, 8, b, d)];
+        let mut sum = half(thread_x() & 4 != 0, 4, a, b);
+        sum = add_f64(sum, exchanged(sum, 2));
+        add_f64(sum, exchanged(sum, 1))
+    }
+}
+
+/// Of two numbers the one that the lane keeps, plus that of the lane `apart`.
+///
+/// # Safety
+/// The whole warp calls.
+#[inline(always)]
+unsafe fn half(upper: bool, apart: u32, low: f64, high: f64) -> f64 {
+    let (kept, given) = if upper { (high, low) } else { (low, high) };
+    // SAFETY: as the caller promised.
+    add_f64(kept, unsafe { exchanged(given, apart) })
+}
