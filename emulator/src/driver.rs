@@ -926,7 +926,7 @@ unsafe fn prepare(driver: &'static Driver, node: &KernelNode, early: bool) -> Re
             asynchronous: driver.settings.arch >= 80,
             mma_f64: driver.settings.arch >= 90,
             early,
-            sabotage: driver.settings.sabotage,
+            sabotage: driver.settings.sabotage.filter(|_| entry.name.starts_with(&*driver.settings.kernels)),
         };
         note(driver, entry.name);
         driver.watch(launch.number, entry.name);

@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) opening: u32,
     pub(crate) failures: Vec<Failure>,
     pub(crate) sabotage: Option<Sabotage>,
+    /// What the names of the kernels begin with that are sabotaged: nothing, for all.
+    pub(crate) kernels: String,
     /// When work in streams is done.
     pub(crate) order: Order,
     /// A file to add the name of each kernel to that is launched.
@@ -83,6 +85,7 @@ impl Settings {
             opening: 0,
             failures: Vec::new(),
             sabotage: None,
+            kernels: String::new(),
             order: Order::Late,
             launches: None,
         };
@@ -121,6 +124,7 @@ impl Settings {
                         _ => return Err(wrong()),
                     });
                 }
+                "kernels" => settings.kernels = value.to_owned(),
                 "order" => {
                     settings.order = match value {
                         "late" => Order::Late,

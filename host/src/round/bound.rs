@@ -342,14 +342,17 @@ impl PartialSum {
 /// The greatest difference between sums over the f64 taps, computed in f64 in any two orders.
 pub(super) fn of_reordering(filter: &Filter, greatest: f64) -> f64 {
     // Each may be off by as many roundings as there are taps, and a few for the products of factors.
-    let steps = filter.cols() as f64 * filter.rows() as f64 + 4.0;
-    2.0 * gamma(steps, f64::EPSILON / 2.0) * filter.weight() * greatest
+    of_steps(filter, filter.cols() as f64 * filter.rows() as f64 + 4.0, greatest)
 }
 
 /// The same between two passes of a product of a row and a column, each pass in any order, as each sum has the taps of one line.
 #[cfg(feature = "gpu")]
 pub(super) fn of_passes(filter: &Filter, greatest: f64) -> f64 {
-    let steps = (filter.cols() + filter.rows()) as f64 + 4.0;
+    of_steps(filter, (filter.cols() + filter.rows()) as f64 + 4.0, greatest)
+}
+
+/// The greatest difference between two sums in f64, each of so many roundings.
+fn of_steps(filter: &Filter, steps: f64, greatest: f64) -> f64 {
     2.0 * gamma(steps, f64::EPSILON / 2.0) * filter.weight() * greatest
 }
 

@@ -170,15 +170,16 @@ impl Uncertainty {
         let factors = filter.dense_f64().is_none() && filter.is_separable();
         let in_order = if summed { Order::Terms } else { Order::TwoPasses };
         let in_passes = near.is_some() && (summed || factors && passes_are_better(share, cols, rows));
-        let passes = in_passes.then(|| InPasses {
-            defined: factors && passes_define(cols, rows),
-            error: match factors && passes_define(cols, rows) {
+        let defined = in_passes && factors && passes_define(cols, rows);
+        let passes = in_passes.then(|| {
+            let error = match defined {
                 true => bound::of_passes(filter, greatest(&window)),
                 false => reordering + bound::in_f64(filter, in_order) * greatest(&window),
-            },
+            };
+            InPasses { defined, error }
         });
         // Of sums in f64, few are in doubt but ties; and where passes define the bytes, those are not listed if they are many.
-        let ties = if passes.is_some_and(|passes| passes.defined) { 0.0 } else { ties };
+        let ties = if defined { 0.0 } else { ties };
         let share = if in_passes { share.min(0.01).max(ties) } else { share };
         Self { near, reordering, share, ties: ties > 0.0, passes }
     }

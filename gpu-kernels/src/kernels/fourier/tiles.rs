@@ -280,7 +280,7 @@ unsafe fn add_part<const M: usize, const STORED: bool>(
             let (x, y) = ((part - down * parts.beside) * parts.cols, down * parts.rows);
             let left = left_of::<M>(pass, parts, column);
             let (x, y) = (left - parts.window.anchor_x + x, top - parts.window.anchor_y + y + row);
-            let line = load_pair::<M, STORED>(pass, place, (x, y), cols);
+            let line = load_pair::<M, STORED>(pass, place, x, cols, y);
             // A question that the whole launch answers alike.
             if !STORED || parts.greatest < f32::INFINITY {
                 wild |= is_wild(&line, parts.greatest);
@@ -328,8 +328,9 @@ unsafe fn add_part<const M: usize, const STORED: bool>(
 unsafe fn load_pair<const M: usize, const STORED: bool>(
     pass: &Pass,
     place: Place<M>,
-    (left, y): (i32, i32),
+    left: i32,
     apart: i32,
+    y: i32,
 ) -> [Complex; M] {
     let source = Source::new(pass);
     let row = if source.is_plain() && source.has_rows(y, y + 1) { source.plain_row(y) } else { source.row(opaque(y)) };
