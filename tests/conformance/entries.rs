@@ -285,6 +285,7 @@ fn launched(entries: impl Iterator<Item = &'static str>) -> Result<(), Failed> {
     let one = |entry| match entry {
         "fourier_64" => "fourier_128",
         "fourier_stored_64" => "fourier_stored_128",
+        "fourier_bytes_64" => "fourier_bytes_128",
         entry => entry,
     };
     let launches = apron::gpu::Gpu::open(0)?.launches();

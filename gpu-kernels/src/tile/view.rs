@@ -12,6 +12,14 @@ use crate::pixel::{
 /// No column is too far right: for [`load_tile`].
 pub(crate) const NO_END: i32 = i32::MAX;
 
+/// What a kernel is compiled for, where that decides how much code it has: pixels and results in planes of f32, though it takes others; any; or bytes
+/// made of bytes, and no others.
+pub(crate) const PLANES: u32 = 0;
+/// See [`PLANES`].
+pub(crate) const STORED: u32 = 1;
+/// See [`PLANES`].
+pub(crate) const BYTES: u32 = 2;
+
 /// The offset of a row in a plane.
 #[inline(always)]
 fn row_offset(plane: &Plane, y: i32) -> u64 {
@@ -209,8 +217,8 @@ impl Row<'_> {
     /// # Safety
     /// The pass describes allocated memory, and the pixels lie in the image.
     #[inline(always)]
-    pub(crate) unsafe fn pixels_apart<const N: usize>(self, x: i32, apart: i32) -> [f32; N] {
-        let scalar = self.source.plane.scalar;
+    pub(crate) unsafe fn pixels_apart<const N: usize, const KIND: u32>(self, x: i32, apart: i32) -> [f32; N] {
+        let scalar = if KIND == BYTES { U8 } else { self.source.plane.scalar };
         let (at, step) = (self.at(x), apart * self.source.plane.pixel);
         let high = high_bits();
         // SAFETY: as the caller promised.
@@ -230,7 +238,7 @@ impl Row<'_> {
     /// # Safety
     /// The pass describes allocated memory.
     #[inline(always)]
-    pub(crate) unsafe fn found_apart<const N: usize>(self, x: i32, apart: i32) -> [f32; N] {
+    pub(crate) unsafe fn found_apart<const N: usize, const KIND: u32>(self, x: i32, apart: i32) -> [f32; N] {
         let pass = self.source.pass;
         // In place of what lies outside, a pixel is read that is not used.
         let (mut at, mut outside) = ([0; N], [self.outside; N]);
@@ -243,7 +251,7 @@ impl Row<'_> {
         }
         // SAFETY: as the caller promised.
         let mut values = unsafe {
-            match self.source.plane.scalar {
+            match if KIND == BYTES { U8 } else { self.source.plane.scalar } {
                 F32 => at.map(|at| load(at as *const f32, 0)),
                 U8 => at.map(|at| load_u8(at) as f32),
                 scalar => at.map(|at| of_bits(scalar, load_u16(at))),
@@ -518,8 +526,15 @@ impl<'a> Target<'a> {
     /// # Safety
     /// They lie in the region, and no other thread stores there.
     #[inline(always)]
-    pub(crate) unsafe fn write_apart<const N: usize>(&self, (x, y): (i32, i32), apart: i32, end: i32, sums: [f32; N]) {
-        let (scalar, doubts) = (self.pass.dst.scalar, &self.pass.doubts);
+    pub(crate) unsafe fn write_apart<const N: usize, const KIND: u32>(
+        &self,
+        (x, y): (i32, i32),
+        apart: i32,
+        end: i32,
+        sums: [f32; N],
+    ) {
+        let doubts = &self.pass.doubts;
+        let scalar = if KIND == BYTES { U8 } else { self.pass.dst.scalar };
         let (start, step) = (self.at(x, y), opaque(apart * self.pass.dst.pixel));
         let at = |i: usize| start.wrapping_add(mul_wide(step, i as i32) as u64);
         let stored = (end - x + apart - 1) / apart;

@@ -20,7 +20,7 @@ use super::tiles::{Share, is_wild, put, sum_of_taps};
 use super::{Large, Pairs, Parts};
 use crate::abi::Pass;
 use crate::device::*;
-use crate::tile::view::{Source, Target};
+use crate::tile::view::{STORED, Source, Target};
 
 const SIDE: i32 = Large::SIDE;
 /// Numbers of a line that a thread holds, and threads that share a line.
@@ -163,7 +163,7 @@ fn least(a: i32, b: i32) -> i32 {
 /// `pass` describes allocated memory, `table` is the table of twiddle factors, `pairs` has room for the grid's pairs, and the blocks are those of
 /// [`Large::ROW_BLOCK`] with their shared memory.
 #[inline(always)]
-pub(super) unsafe fn rows<const STORED: bool>(pass: &Pass, parts: &Parts, pairs: &Pairs, table: *const f32) {
+pub(super) unsafe fn rows<const KIND: u32>(pass: &Pass, parts: &Parts, pairs: &Pairs, table: *const f32) {
     let pair = Pair::of_block(pass, parts, pairs);
     let row = ROWS * block_x() + thread_y();
     let mut wild = false;
@@ -171,7 +171,7 @@ pub(super) unsafe fn rows<const STORED: bool>(pass: &Pass, parts: &Parts, pairs:
     unsafe {
         if row < pair.read {
             let exchange = Exchange::of_row();
-            let line = load_pair::<STORED>(pass, parts, pairs, &pair, row, &exchange);
+            let line = load_pair::<KIND>(pass, parts, pairs, &pair, row, &exchange);
             wild = is_wild(&line, parts.greatest);
             let line = exchange.transform::<false, false>(line, table);
             let to = pair.number(exchange.thread, row);
@@ -248,7 +248,7 @@ pub(super) unsafe fn columns(pass: &Pass, parts: &Parts, pairs: &Pairs, spectra:
 /// # Safety
 /// As for [`rows`]; `taps` points to those of the whole window, row by row.
 #[inline(always)]
-pub(super) unsafe fn results<const STORED: bool>(
+pub(super) unsafe fn results<const KIND: u32>(
     pass: &Pass,
     parts: &Parts,
     pairs: &Pairs,
@@ -279,14 +279,14 @@ pub(super) unsafe fn results<const STORED: bool>(
             n += 1;
         }
         let line = exchange.transform::<true, false>(line, table);
-        store_pair::<STORED>(pass, parts, &pair, share, row, &exchange, &line);
+        store_pair::<KIND>(pass, parts, &pair, share, row, &exchange, &line);
     }
 }
 
 /// The thread's share of a row of both tiles, the first as real, the second as imaginary parts; zeros where no result in the region needs
 /// a column.
 #[inline(always)]
-unsafe fn load_pair<const STORED: bool>(
+unsafe fn load_pair<const KIND: u32>(
     pass: &Pass,
     parts: &Parts,
     pairs: &Pairs,
@@ -313,9 +313,9 @@ unsafe fn load_pair<const STORED: bool>(
                 line[m] = Complex { re: load(first, 32 * m), im: load(second, 32 * m) };
                 m += 1;
             }
-        } else if STORED && inside {
-            let first = row.pixels_apart::<EACH>(x + lane, 32);
-            let second = row.pixels_apart::<EACH>(x + lane + apart, 32);
+        } else if KIND == STORED && inside {
+            let first = row.pixels_apart::<EACH, STORED>(x + lane, 32);
+            let second = row.pixels_apart::<EACH, STORED>(x + lane + apart, 32);
             let mut m = 0;
             while m < EACH {
                 line[m] = Complex { re: first[m], im: second[m] };
@@ -327,8 +327,8 @@ unsafe fn load_pair<const STORED: bool>(
             let mut m = opaque(0);
             while m < EACH as i32 {
                 let at = lane + 32 * m;
-                let first = row.found_apart::<8>(x + at, 32);
-                let second = row.found_apart::<8>(x + at + apart, 32);
+                let first = row.found_apart::<8, STORED>(x + at, 32);
+                let second = row.found_apart::<8, STORED>(x + at + apart, 32);
                 let mut i = 0;
                 while i < 8 {
                     let at = at + 32 * i as i32;
@@ -352,7 +352,7 @@ unsafe fn load_pair<const STORED: bool>(
 
 /// Stores the results that belong to a row of both tiles, or adds them to those of the parts before.
 #[inline(always)]
-unsafe fn store_pair<const STORED: bool>(
+unsafe fn store_pair<const KIND: u32>(
     pass: &Pass,
     parts: &Parts,
     pair: &Pair,
@@ -381,15 +381,15 @@ unsafe fn store_pair<const STORED: bool>(
                 }
                 m += 1;
             }
-        } else if STORED && !share.adds && share.ends {
+        } else if KIND == STORED && !share.adds && share.ends {
             let (mut re, mut im) = ([0.0; EACH], [0.0; EACH]);
             let mut m = 0;
             while m < EACH {
                 (re[m], im[m]) = (line[m].re, line[m].im);
                 m += 1;
             }
-            target.write_apart((first, y), 32, ends.0, re);
-            target.write_apart((second, y), 32, ends.1, im);
+            target.write_apart::<EACH, STORED>((first, y), 32, ends.0, re);
+            target.write_apart::<EACH, STORED>((second, y), 32, ends.1, im);
         } else {
             let mut m = 0;
             while m < EACH {

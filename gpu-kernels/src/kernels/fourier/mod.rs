@@ -9,43 +9,56 @@ mod tiles;
 
 use crate::abi::{Pass, Window};
 use crate::device::*;
+use crate::tile::view::{BYTES, PLANES, STORED};
 
 kernel! {
     /// Correlates with a window whose parts' spectra are given, and whose taps are given for the tiles that need them.
     /// `spectra` is the table of twiddle factors, then the spectra.
     fn fourier_128(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
         directive!(".maxntid 32, 16, 1");
-        tiles::correlate::<16, false>(&pass, &parts, spectra, taps)
+        tiles::correlate::<16, PLANES>(&pass, &parts, spectra, taps)
     }
 
     /// As `fourier_128`, for devices with less shared memory.
     fn fourier_64(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
         directive!(".maxntid 32, 8, 1");
-        tiles::correlate::<8, false>(&pass, &parts, spectra, taps)
+        tiles::correlate::<8, PLANES>(&pass, &parts, spectra, taps)
     }
 
     /// As `fourier_128`, for pixels or results that do not lie in planes of f32.
     fn fourier_stored_128(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
         directive!(".maxntid 32, 16, 1");
-        tiles::correlate::<16, true>(&pass, &parts, spectra, taps)
+        tiles::correlate::<16, STORED>(&pass, &parts, spectra, taps)
     }
 
     /// As `fourier_64`, likewise.
     fn fourier_stored_64(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
         directive!(".maxntid 32, 8, 1");
-        tiles::correlate::<8, true>(&pass, &parts, spectra, taps)
+        tiles::correlate::<8, STORED>(&pass, &parts, spectra, taps)
+    }
+
+    /// As `fourier_128`, for bytes made of bytes, and windows of one part.
+    fn fourier_bytes_128(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
+        directive!(".maxntid 32, 16, 1");
+        tiles::correlate::<16, BYTES>(&pass, &parts, spectra, taps)
+    }
+
+    /// As `fourier_64`, likewise.
+    fn fourier_bytes_64(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
+        directive!(".maxntid 32, 8, 1");
+        tiles::correlate::<8, BYTES>(&pass, &parts, spectra, taps)
     }
 
     /// The rows of pairs of large tiles, to spectra; of planes of f32. `spectra` as for `fourier_128`.
     fn fourier_large_rows(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
         directive!(".maxntid 32, 4, 1");
-        large::rows::<false>(&pass, &parts, &pairs, spectra)
+        large::rows::<PLANES>(&pass, &parts, &pairs, spectra)
     }
 
     /// The same for any pixels.
     fn fourier_large_rows_stored(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
         directive!(".maxntid 32, 4, 1");
-        large::rows::<true>(&pass, &parts, &pairs, spectra)
+        large::rows::<STORED>(&pass, &parts, &pairs, spectra)
     }
 
     /// Their columns: to spectra, times that of the taps, and back.
@@ -57,13 +70,13 @@ kernel! {
     /// Their rows, back to results in planes of f32. `taps` as for `fourier_128`.
     fn fourier_large_results(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32, taps: *const f32) {
         directive!(".maxntid 32, 4, 1");
-        large::results::<false>(&pass, &parts, &pairs, spectra, taps)
+        large::results::<PLANES>(&pass, &parts, &pairs, spectra, taps)
     }
 
     /// The same to any results.
     fn fourier_large_results_stored(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32, taps: *const f32) {
         directive!(".maxntid 32, 4, 1");
-        large::results::<true>(&pass, &parts, &pairs, spectra, taps)
+        large::results::<STORED>(&pass, &parts, &pairs, spectra, taps)
     }
 }
 
@@ -99,6 +112,8 @@ host! {
         pub entry: crate::entry::Entry<(Pass, Parts, *const f32, *const f32)>,
         /// The same for pixels or results that do not lie in planes of f32; it takes the others too, in more time.
         pub stored: crate::entry::Entry<(Pass, Parts, *const f32, *const f32)>,
+        /// The same for bytes made of bytes, and windows of one part.
+        pub bytes: crate::entry::Entry<(Pass, Parts, *const f32, *const f32)>,
         /// Pixels along each side of its tile.
         pub size: i32,
         /// Threads of a block.
@@ -109,8 +124,8 @@ host! {
 
     /// The entries of the Fourier family, the largest tile first.
     pub const ENTRIES: &[Tiled] = &[
-        Tiled { entry: fourier_128, stored: fourier_stored_128, size: Layout::<16>::SIZE, block: (32, 16), shared: Layout::<16>::SHARED },
-        Tiled { entry: fourier_64, stored: fourier_stored_64, size: Layout::<8>::SIZE, block: (32, 8), shared: Layout::<8>::SHARED },
+        Tiled { entry: fourier_128, stored: fourier_stored_128, bytes: fourier_bytes_128, size: Layout::<16>::SIZE, block: (32, 16), shared: Layout::<16>::SHARED },
+        Tiled { entry: fourier_64, stored: fourier_stored_64, bytes: fourier_bytes_64, size: Layout::<8>::SIZE, block: (32, 8), shared: Layout::<8>::SHARED },
     ];
 
     impl Tiled {

@@ -16,15 +16,16 @@
 //! Error: that of two transforms in f32, relative to the largest pixel and the sum of all taps, not to the pixel's own
 //! result. Where any part's tile has a pixel that is not finite, or greater than spectra allow, the pair's results are
 //! computed tap by tap instead, over the whole window in the direct family's order, and are that family's bits.
-//! Stored types: what does not lie in planes of f32 is loaded and stored value by value. With STORED, tiles inside the image have loads and
-//! stores of their own for each type, all under way at once; they are not in the entries for f32, which they would make 7 % slower.
-//! Limits: KEEP is left to `keep.rs`; a window of several parts wants a destination of f32, where their results are added.
+//! Stored types: what does not lie in planes of f32 is loaded and stored value by value. Tiles inside the image have loads and
+//! stores of their own for each type, all under way at once; they are not in the entries for f32, which they would make 7 % slower, and those for bytes made of bytes have no
+//! others, as more code than fits in the instruction cache made them as much slower.
+//! Limits: KEEP is left to `keep.rs`; a window of several parts wants a destination of f32, where their results are added. The entries for bytes take one part.
 
 use super::fft::{Complex, ZERO, eight, within};
 use super::{Layout, Parts};
 use crate::abi::{Pass, Window};
 use crate::device::*;
-use crate::tile::view::{Source, Target};
+use crate::tile::view::{BYTES, PLANES, STORED, Source, Target};
 
 /// A line of the tile in shared memory, `step` complex numbers from one of its 8 M numbers to the next, and the lane's
 /// place among the 8 that share it.
@@ -189,7 +190,7 @@ impl<const M: usize> Place<M> {
 /// `pass` describes allocated memory, the buffers hold what the parts say, and the launch has 32 threads a row of the
 /// block and [`Layout::SHARED`] bytes of shared memory.
 #[inline(always)]
-pub(super) unsafe fn correlate<const M: usize, const STORED: bool>(
+pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(
     pass: &Pass,
     parts: &Parts,
     spectra: *const f32,
@@ -214,7 +215,7 @@ pub(super) unsafe fn correlate<const M: usize, const STORED: bool>(
             return;
         }
         // SAFETY: as the caller promised; the whole block is here.
-        unsafe { filter_pair::<M, STORED>(pass, parts, spectra, taps, column, top) };
+        unsafe { filter_pair::<M, KIND>(pass, parts, spectra, taps, column, top) };
         column += grid_width();
     }
 }
@@ -230,7 +231,7 @@ fn left_of<const M: usize>(pass: &Pass, parts: &Parts, column: i32) -> i32 {
 /// # Safety
 /// As for [`correlate`].
 #[inline(always)]
-unsafe fn filter_pair<const M: usize, const STORED: bool>(
+unsafe fn filter_pair<const M: usize, const KIND: u32>(
     pass: &Pass,
     parts: &Parts,
     spectra: *const f32,
@@ -242,7 +243,7 @@ unsafe fn filter_pair<const M: usize, const STORED: bool>(
     while part < parts.count {
         // SAFETY: as the caller promised; what a part leaves in shared memory its own warp reads, before the next part's.
         unsafe {
-            if !add_part::<M, STORED>(pass, parts, spectra, part, column, top) {
+            if !add_part::<M, KIND>(pass, parts, spectra, part, column, top) {
                 by_taps::<M>(pass, parts, taps, left_of::<M>(pass, parts, column), top);
                 return;
             }
@@ -256,7 +257,7 @@ unsafe fn filter_pair<const M: usize, const STORED: bool>(
 /// # Safety
 /// As for [`correlate`].
 #[inline(always)]
-unsafe fn add_part<const M: usize, const STORED: bool>(
+unsafe fn add_part<const M: usize, const KIND: u32>(
     pass: &Pass,
     parts: &Parts,
     spectra: *const f32,
@@ -280,9 +281,9 @@ unsafe fn add_part<const M: usize, const STORED: bool>(
             let (x, y) = ((part - down * parts.beside) * parts.cols, down * parts.rows);
             let left = left_of::<M>(pass, parts, column);
             let (x, y) = (left - parts.window.anchor_x + x, top - parts.window.anchor_y + y + row);
-            let line = load_pair::<M, STORED>(pass, place, x, cols, y);
+            let line = load_pair::<M, KIND>(pass, place, x, cols, y);
             // A question that the whole launch answers alike.
-            if !STORED || parts.greatest < f32::INFINITY {
+            if KIND == PLANES || parts.greatest < f32::INFINITY {
                 wild |= is_wild(&line, parts.greatest);
             }
             place.store_line(&place.forward(line));
@@ -315,7 +316,7 @@ unsafe fn add_part<const M: usize, const STORED: bool>(
             let y = top + row;
             if row < rows && y < pass.region.y1 {
                 let share = Share { adds: part > 0, ends: part == parts.count - 1 };
-                store_pair::<M, STORED>(pass, share, place, &line, left_of::<M>(pass, parts, column), cols, y);
+                store_pair::<M, KIND>(pass, share, place, &line, left_of::<M>(pass, parts, column), cols, y);
             }
             four += block_height();
         }
@@ -325,7 +326,7 @@ unsafe fn add_part<const M: usize, const STORED: bool>(
 
 /// The lane's share of a row of both tiles, the first as real, the second as imaginary parts.
 #[inline(always)]
-unsafe fn load_pair<const M: usize, const STORED: bool>(
+unsafe fn load_pair<const M: usize, const KIND: u32>(
     pass: &Pass,
     place: Place<M>,
     left: i32,
@@ -333,12 +334,13 @@ unsafe fn load_pair<const M: usize, const STORED: bool>(
     y: i32,
 ) -> [Complex; M] {
     let source = Source::new(pass);
-    let row = if source.is_plain() && source.has_rows(y, y + 1) { source.plain_row(y) } else { source.row(opaque(y)) };
+    let is_plain = KIND != BYTES && source.is_plain();
+    let row = if is_plain && source.has_rows(y, y + 1) { source.plain_row(y) } else { source.row(opaque(y)) };
     // SAFETY: inside, every column lies in the image; else each goes through the border rule. The line in shared memory is
     // this warp's, and every lane reads back its own numbers.
     unsafe {
         let inside = left >= 0 && left + apart + Layout::<M>::SIZE <= pass.width && row.is_inside();
-        if inside && source.is_plain() {
+        if inside && is_plain {
             let (first, second) = (row.at_plain(left + place.lane), row.at_plain(left + place.lane + apart));
             let mut line = [ZERO; M];
             let mut m = 0;
@@ -347,9 +349,9 @@ unsafe fn load_pair<const M: usize, const STORED: bool>(
                 m += 1;
             }
             line
-        } else if STORED && inside {
-            let first = row.pixels_apart::<M>(left + place.lane, 8);
-            let second = row.pixels_apart::<M>(left + place.lane + apart, 8);
+        } else if KIND != PLANES && inside {
+            let first = row.pixels_apart::<M, KIND>(left + place.lane, 8);
+            let second = row.pixels_apart::<M, KIND>(left + place.lane + apart, 8);
             let mut line = [ZERO; M];
             let mut m = 0;
             while m < M {
@@ -361,8 +363,8 @@ unsafe fn load_pair<const M: usize, const STORED: bool>(
             let mut m = opaque(0);
             while m < M as i32 {
                 let at = place.lane + 8 * m;
-                let first = row.found_apart::<4>(left + at, 8);
-                let second = row.found_apart::<4>(left + apart + at, 8);
+                let first = row.found_apart::<4, KIND>(left + at, 8);
+                let second = row.found_apart::<4, KIND>(left + apart + at, 8);
                 let mut i = 0;
                 while i < 4 {
                     place.store(at, 8 * i as i32, Complex { re: first[i], im: second[i] });
@@ -399,7 +401,7 @@ pub(super) struct Share {
 
 /// Stores the results that belong to a row of both tiles, or adds them to those of the parts before.
 #[inline(always)]
-unsafe fn store_pair<const M: usize, const STORED: bool>(
+unsafe fn store_pair<const M: usize, const KIND: u32>(
     pass: &Pass,
     share: Share,
     place: Place<M>,
@@ -411,7 +413,8 @@ unsafe fn store_pair<const M: usize, const STORED: bool>(
     let target = Target::new(pass);
     // SAFETY: each pixel lies in the region and is one thread's; the line in shared memory as in `load_pair`.
     unsafe {
-        if left + 2 * cols <= pass.region.x1 && !share.adds && target.is_simple() {
+        let within = left + 2 * cols <= pass.region.x1;
+        if KIND != BYTES && within && !share.adds && target.is_simple() {
             let (first, second) = (target.at_plain(left + place.lane, y), target.at_plain(left + cols + place.lane, y));
             let mut m = 0;
             while m < M {
@@ -421,15 +424,16 @@ unsafe fn store_pair<const M: usize, const STORED: bool>(
                 }
                 m += 1;
             }
-        } else if STORED && left + 2 * cols <= pass.region.x1 && !share.adds && share.ends {
+        } else if KIND == BYTES || KIND == STORED && within && !share.adds && share.ends {
             let (mut first, mut second) = ([0.0; M], [0.0; M]);
             let mut m = 0;
             while m < M {
                 (first[m], second[m]) = (line[m].re, line[m].im);
                 m += 1;
             }
-            target.write_apart((left + place.lane, y), 8, left + cols, first);
-            target.write_apart((left + cols + place.lane, y), 8, left + 2 * cols, second);
+            let (x, end) = (left + place.lane, pass.region.x1);
+            target.write_apart::<M, KIND>((x, y), 8, (left + cols).min(end), first);
+            target.write_apart::<M, KIND>((x + cols, y), 8, (left + 2 * cols).min(end), second);
         } else {
             place.store_line(line);
             let mut at = opaque(place.lane);

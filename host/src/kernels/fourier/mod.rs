@@ -24,7 +24,7 @@ use crate::{Scalar, Variant, spectrum};
 pub(super) static FOURIER: Kernel = Kernel {
     variant: Variant::Fourier,
     entries: || {
-        let sizes = ENTRIES.iter().flat_map(|tiled| [tiled.entry.name(), tiled.stored.name()]);
+        let sizes = ENTRIES.iter().flat_map(|tiled| [tiled.entry, tiled.stored, tiled.bytes].map(|entry| entry.name()));
         let large = [
             kernels::fourier_large_rows.name(),
             kernels::fourier_large_rows_stored.name(),
@@ -43,9 +43,14 @@ pub(super) static FOURIER: Kernel = Kernel {
             return Err(format!("its tile does not fit in the {bytes} bytes of shared memory of a block").into());
         };
         let stored = (problem.source, problem.target, problem.side_by_side) != (Scalar::F32, Scalar::F32, 1);
+        let entry = match stored {
+            true if problem.makes_bytes() && !in_parts(problem, tiled.size) => tiled.bytes,
+            true => tiled.stored,
+            false => tiled.entry,
+        };
         Ok(match is_large(problem, machine) {
             true => Prepared::new(Variant::Fourier, large::Launch { stored }),
-            false => Prepared::new(Variant::Fourier, tiles::Launch { tiled, stored }),
+            false => Prepared::new(Variant::Fourier, tiles::Launch { tiled, entry }),
         })
     },
     cost: |problem, machine| {

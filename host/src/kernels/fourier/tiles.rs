@@ -1,14 +1,16 @@
 //! Tiles in a block's shared memory.
 
-use gpu_kernels::kernels::fourier::Tiled;
+use gpu_kernels::abi::Pass;
+use gpu_kernels::entry::Entry;
+use gpu_kernels::kernels::fourier::{Parts, Tiled};
 
 use crate::kernels::prepared::Work;
 
 #[derive(Debug)]
 pub(super) struct Launch {
     pub(super) tiled: &'static Tiled,
-    /// Whether pixels or results are not in planes of f32.
-    pub(super) stored: bool,
+    /// That of its entries which takes the problem.
+    pub(super) entry: Entry<(Pass, Parts, *const f32, *const f32)>,
 }
 
 impl Work for Launch {
@@ -18,8 +20,7 @@ impl Work for Launch {
         job: &crate::kernels::prepared::Job<'_>,
         stream: &mut crate::gpu::stream::Stream,
     ) -> crate::Result<()> {
-        let Tiled { size, block, shared, .. } = *self.tiled;
-        let entry = if self.stored { self.tiled.stored } else { self.tiled.entry };
+        let Self { tiled: &Tiled { size, block, shared, .. }, entry } = *self;
         let spectra = job.taps.spectra(|filter| {
             let place = |kx, ky| self.tiled.place(kx, ky);
             super::numbers(filter, size as usize, |at| (at % 8) * (at / 8), place)
