@@ -20,6 +20,10 @@ use crate::tile::view::{Source, Target};
 pub const BLOCK: (u32, u32) = (32, 4);
 /// Bytes of shared memory.
 pub const SHARED: u32 = 8;
+/// Products that a lane makes before lane 0 adds them up, where a warp computes the sum that defines a result.
+const PRODUCTS: usize = 3;
+/// Words of shared memory that the warp needs for that.
+pub(super) const TOGETHER: i32 = 2 * 32 * PRODUCTS as i32;
 /// The most taps for which a thread computes a result by itself.
 pub(super) const ALONE: i32 = 81;
 
@@ -401,6 +405,94 @@ pub(super) unsafe fn by_definition(
         }
         taps = taps.wrapping_add(8 * window.cols as u64);
         r = opaque(r + 1);
+    }
+    sum
+}
+
+/// The same in lane 0 of a warp, whose lanes make the products: alone, a thread would wait for memory again and again. What the next products are made of
+/// is under way while lane 0 adds up these. `taps` comes with where the warp's [`TOGETHER`] words of shared memory begin. Not in this file's kernel: it has no
+/// registers left for it, and took 10 us more with nothing to do.
+///
+/// # Safety
+/// As for [`settle_one`], for the whole warp.
+#[inline(always)]
+pub(super) unsafe fn by_definition_together(
+    source: &Source<'_>,
+    window: &Window,
+    (taps, numbers): (u64, i32),
+    (left, top): (i32, i32),
+    leaves: bool,
+) -> f64 {
+    const ALL: i32 = 32 * PRODUCTS as i32;
+    let (shared, count, lane) = (Shared::dynamic(), window.cols * window.rows, thread_x());
+    let plane = &source.pass.src;
+    let longer = leaves || plane.row != plane.row as i32 as i64;
+    let start = source.row_inside(opaque(top)).at(left);
+    let exact = Exact::new(taps, (0, 0), 0.0, window);
+    let mut next = exact.first;
+    let (mut bytes, mut values, mut weights) = ([0; PRODUCTS], [0.0; PRODUCTS], [0.0; PRODUCTS]);
+    let mut sum = 0.0;
+    let (mut made, mut done) = (opaque(0), opaque(0));
+    while done < count {
+        // SAFETY: taps, with their padding, and pixels are there; the numbers are the warp's, which meets at each barrier.
+        unsafe {
+            if made > done {
+                let mut n = 0;
+                while n < PRODUCTS {
+                    let (place, value) = (32 * n as i32 + lane, if longer { values[n] } else { byte_to_f64(bytes[n]) });
+                    // Zeros behind the last change no sum, so that the chain of additions asks nothing.
+                    let product = if done + place < count { mul_f64(weights[n], value) } else { 0.0 };
+                    shared.store_f64(numbers + 2 * place, product);
+                    n += 1;
+                }
+            }
+            warp_barrier();
+            if made < count {
+                let mut at = [(0, 0); PRODUCTS];
+                let mut n = 0;
+                while n < PRODUCTS {
+                    // Rows below the window are its last one again, and do not count.
+                    at[n] = (next.0, next.1.min(window.rows - 1));
+                    weights[n] = load_f64(taps.wrapping_add(8 * (made + 32 * n as i32 + lane) as u64));
+                    next = exact.next(next, window);
+                    n += 1;
+                }
+                if longer {
+                    values = gathered(source, at.map(|(c, r)| (left + c, top + r)));
+                } else {
+                    n = 0;
+                    while n < PRODUCTS {
+                        let offset = mul_wide(at[n].1, plane.row as i32) + mul_wide(at[n].0, plane.pixel);
+                        bytes[n] = load_u8(start.wrapping_add(offset as u64));
+                        n += 1;
+                    }
+                }
+            }
+            if made > done {
+                if lane == 0 {
+                    let mut i = opaque(0);
+                    while i < ALL {
+                        // Loaded together, as the additions wait for each other anyway.
+                        const AT_ONCE: usize = 8;
+                        let mut products = [0.0; AT_ONCE];
+                        let mut n = 0;
+                        while n < AT_ONCE {
+                            products[n] = shared.load_f64(numbers + 2 * (i + n as i32));
+                            n += 1;
+                        }
+                        n = 0;
+                        while n < AT_ONCE {
+                            sum = add_f64(sum, products[n]);
+                            n += 1;
+                        }
+                        i = opaque(i + AT_ONCE as i32);
+                    }
+                }
+                done += ALL;
+            }
+            warp_barrier();
+            made += ALL;
+        }
     }
     sum
 }

@@ -9,7 +9,7 @@
 //! products in f64.
 //! Limits: as `settle.rs`.
 
-use super::settle::{ALONE, Exact, Place, Segment, by_definition, each_segment, gathered};
+use super::settle::{ALONE, Place, Segment, TOGETHER, by_definition, by_definition_together, each_segment};
 use crate::abi::{Pass, Window};
 use crate::border;
 use crate::device::*;
@@ -36,11 +36,7 @@ const OF_WARP: i32 = 2 * PIECE + 64;
 pub const SHARED: u32 = 4 * (4 + OF_WARP as u32 * BLOCK.1);
 /// Results of a segment for each warp that are few.
 const FEW: i32 = 8;
-/// Products that a lane makes before lane 0 adds them up.
-const PRODUCTS: usize = 3;
-/// Numbers of 64 bits of a warp, for products.
-const NUMBERS: i32 = 32 * PRODUCTS as i32;
-const _: () = assert!(2 * NUMBERS <= OF_WARP);
+const _: () = assert!(TOGETHER <= OF_WARP);
 /// Pixels at the image's edge that a lane loads before it waits for the first.
 const EDGE_AT_ONCE: usize = 7;
 
@@ -74,7 +70,8 @@ unsafe fn settle(pass: &Pass, window: &Window, taps: u64, segment: &Segment) {
                 let source = Source::of_channel(&pass.src, pass, place.z);
                 let (corner, leaves) = place.corner(pass, window);
                 if few {
-                    let sum = by_definition_together(&source, window, taps, corner, leaves);
+                    let numbers = 4 + OF_WARP * thread_y();
+                    let sum = by_definition_together(&source, window, (taps, numbers), corner, leaves);
                     if thread_x() == 0 {
                         place.store(pass, to_byte(sum).0);
                     }
@@ -172,91 +169,6 @@ unsafe fn define(pass: &Pass, window: &Window, taps: u64, place: Place) {
             place.store(pass, to_byte(sum).0);
         }
     }
-}
-
-/// The sum that defines a byte in lane 0 of a warp, whose lanes make the products. Alone, a thread would wait for memory again and again.
-///
-/// # Safety
-/// As for [`define`].
-#[inline(always)]
-unsafe fn by_definition_together(
-    source: &Source<'_>,
-    window: &Window,
-    taps: u64,
-    (left, top): (i32, i32),
-    leaves: bool,
-) -> f64 {
-    let (shared, count, lane) = (Shared::dynamic(), window.cols * window.rows, thread_x());
-    let plane = &source.pass.src;
-    let longer = leaves || plane.row != plane.row as i32 as i64;
-    let start = source.row_inside(opaque(top)).at(left);
-    let exact = Exact::new(taps, (0, 0), 0.0, window);
-    let mut next = exact.first;
-    let mut sum = 0.0;
-    // Numbers of the last sum may still be read.
-    warp_barrier();
-    let mut done = opaque(0);
-    while done < count {
-        let mut at = [(0, 0); PRODUCTS];
-        let mut n = 0;
-        while n < PRODUCTS {
-            // Rows below the window are its last one again, and do not count.
-            at[n] = (next.0, next.1.min(window.rows - 1));
-            next = exact.next(next, window);
-            n += 1;
-        }
-        // SAFETY: taps, with their padding, and pixels are there; the numbers are the warp's, which meets at each barrier.
-        unsafe {
-            let mut values = [0.0; PRODUCTS];
-            if longer {
-                values = gathered(source, at.map(|(c, r)| (left + c, top + r)));
-            } else {
-                let mut bytes = [0; PRODUCTS];
-                let mut n = 0;
-                while n < PRODUCTS {
-                    let offset = mul_wide(at[n].1, plane.row as i32) + mul_wide(at[n].0, plane.pixel);
-                    bytes[n] = load_u8(start.wrapping_add(offset as u64));
-                    n += 1;
-                }
-                let mut n = 0;
-                while n < PRODUCTS {
-                    values[n] = byte_to_f64(bytes[n]);
-                    n += 1;
-                }
-            }
-            let mut n = 0;
-            while n < PRODUCTS {
-                let place = 32 * n as i32 + lane;
-                let tap = load_f64(taps.wrapping_add(8 * (done + place) as u64));
-                shared.store_f64((4 + OF_WARP * thread_y()) + 2 * place, mul_f64(tap, values[n]));
-                n += 1;
-            }
-            warp_barrier();
-            if lane == 0 {
-                let end = (count - done).min(NUMBERS);
-                let mut i = opaque(0);
-                while i < end {
-                    // Loaded together, as the additions wait for each other anyway.
-                    let mut four = [0.0; 4];
-                    let mut n = 0;
-                    while n < 4 {
-                        four[n] = shared.load_f64((4 + OF_WARP * thread_y()) + 2 * (i + n as i32));
-                        n += 1;
-                    }
-                    let mut n = 0;
-                    while n < 4 {
-                        let next = add_f64(sum, four[n]);
-                        sum = if i + (n as i32) < end { next } else { sum };
-                        n += 1;
-                    }
-                    i += 4;
-                }
-            }
-            warp_barrier();
-        }
-        done += NUMBERS;
-    }
-    sum
 }
 
 /// `sum` plus so many taps times pixels, each product and each sum rounded. The pixels lie in shared memory from a byte on, each so many bytes behind the last.

@@ -3,11 +3,14 @@
 //! Thread mapping: a block for each segment of the list. Of 32 results at a time it lists those whose windows lie in the image, and takes RESULTS of them together. A thread takes
 //! every 256th tap, and what lies under it in all of these windows: a tap is loaded once for all of them, and their pixels are under way together. The sums of the
 //! threads are added within a warp, then those of the warps. It takes the others one after the other, and each thread some taps at a time, through the border rule.
-//! Order: another one than that which defines the byte, in which one thread computes the sum again where that could change the byte.
-//! Shared memory: a word for the counter, two for how many results of either kind are listed, the list, then the warps' sums.
+//! Order: another one than that which defines the byte, in which a warp computes the sum again where that could change the byte.
+//! Shared memory: a word for the counter, two for how many results of either kind are listed, the list, then the warps' sums, and
+//! products in f64 of each warp.
 //! Limits: source and destination are bytes; no epilogue.
 
-use super::settle::{Place, Segment, added, by_definition, each_segment, exchanged, gathered};
+use super::settle::{
+    Place, Segment, TOGETHER, added, by_definition_together, each_segment, exchanged, gathered,
+};
 use crate::abi::{Pass, Window};
 use crate::device::*;
 use crate::pixel::{byte_to_f64, to_byte};
@@ -38,8 +41,10 @@ const WORDS: i32 = 6;
 const SUMS: i32 = LISTED + 32 * WORDS;
 /// Words of the warps' sums of one turn. They take two places by turns, so that the next turn need not wait until one warp has added up those of the last.
 const TURN: i32 = 2 * WARPS * RESULTS as i32;
+/// The warps' products.
+const NUMBERS: i32 = SUMS + 2 * TURN;
 /// Bytes of shared memory.
-pub const SHARED: u32 = 4 * (SUMS + 2 * TURN) as u32;
+pub const SHARED: u32 = 4 * (NUMBERS + WARPS * TOGETHER) as u32;
 
 kernel! {
     /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row, and `reordering` is how far apart f64 sums in
@@ -82,7 +87,7 @@ unsafe fn settle(pass: &Pass, window: &Window, exact: Exact, segment: &Segment) 
             }
             at = opaque(0);
             while at < leaving {
-                take_one(pass, window, exact, listed(31 - at), turn);
+                take_one(pass, window, exact, 31 - at, turn);
                 turn += 1;
                 at += 1;
             }
@@ -201,9 +206,8 @@ unsafe fn take(pass: &Pass, window: &Window, exact: Exact, (at, count): (i32, i3
             shared.store_f64(sum_of(turn, thread_y(), thread_x() >> 2), sum);
         }
         barrier();
-        let number = thread_x();
-        if is_turn(turn) && number < RESULTS as i32 && at + number < count {
-            decide(pass, window, exact, listed(at + number), (turn, number));
+        if is_turn(turn) {
+            decide(pass, window, exact, (at, (count - at).min(RESULTS as i32)), turn);
         }
     }
 }
@@ -220,13 +224,15 @@ fn is_turn(turn: i32) -> bool {
     thread_y() == turn & (WARPS - 1)
 }
 
-/// Computes and stores one result, of any window.
+/// Computes and stores the result of this number, of any window.
 ///
 /// # Safety
 /// As for [`settle`].
 #[inline(always)]
-unsafe fn take_one(pass: &Pass, window: &Window, exact: Exact, place: Place, turn: i32) {
+unsafe fn take_one(pass: &Pass, window: &Window, exact: Exact, number: i32, turn: i32) {
     let (shared, thread) = (Shared::dynamic(), 32 * thread_y() + thread_x());
+    // SAFETY: as the caller promised.
+    let place = unsafe { listed(number) };
     let (source, ((left, top), _)) = (Source::of_channel(&pass.src, pass, place.z), place.corner(pass, window));
     let mut walk = Walk::new(window, thread);
     let mut tap = exact.taps.wrapping_add(8 * thread as u64);
@@ -257,34 +263,44 @@ unsafe fn take_one(pass: &Pass, window: &Window, exact: Exact, place: Place, tur
             shared.store_f64(sum_of(turn, thread_y(), 0), sum);
         }
         barrier();
-        if is_turn(turn) && thread_x() == 0 {
-            decide(pass, window, exact, place, (turn, 0));
+        if is_turn(turn) {
+            decide(pass, window, exact, (number, 1), turn);
         }
     }
 }
 
-/// Stores the byte that the warps' sums of a number make, or the sum that defines it.
+/// Stores the bytes of so many listed results from number `first` on, which the warps' sums make, or the sums that define them.
 ///
 /// # Safety
-/// As for [`settle`], but for one thread.
+/// As for [`settle`], but for one warp.
 #[inline(always)]
-unsafe fn decide(pass: &Pass, window: &Window, exact: Exact, place: Place, (turn, number): (i32, i32)) {
+unsafe fn decide(pass: &Pass, window: &Window, exact: Exact, (first, count): (i32, i32), turn: i32) {
+    let number = thread_x();
     let (mut all, mut warp) = (0.0, 0);
-    // SAFETY: as the caller promised.
+    // SAFETY: as the caller promised; lanes without a result read the sums of another, and store none.
     unsafe {
         while warp < WARPS {
-            all = add_f64(all, Shared::dynamic().load_f64(sum_of(turn, warp, number)));
+            all = add_f64(all, Shared::dynamic().load_f64(sum_of(turn, warp, number.min(count - 1))));
             warp += 1;
         }
-        let (mut byte, distance) = to_byte(all);
+        let (byte, distance) = to_byte(all);
         // A NaN may come from the other order alone.
         let sure = distance < 0.5 - exact.reordering && !all.is_nan();
-        if !sure {
+        if number < count && sure {
+            listed(first + number).store(pass, byte);
+        }
+        let mut left_over = lanes(number < count && !sure);
+        while left_over != 0 {
+            let place = listed(first + left_over.trailing_zeros() as i32);
             let (corner, leaves) = place.corner(pass, window);
             let source = Source::of_channel(&pass.src, pass, place.z);
-            byte = to_byte(by_definition(&source, window, exact.taps, corner, leaves)).0;
+            let numbers = NUMBERS + TOGETHER * thread_y();
+            let sum = by_definition_together(&source, window, (exact.taps, numbers), corner, leaves);
+            if thread_x() == 0 {
+                place.store(pass, to_byte(sum).0);
+            }
+            left_over &= left_over - 1;
         }
-        place.store(pass, byte);
     }
 }
 
