@@ -43,28 +43,48 @@ pub(super) struct Exact {
     row: u64,
     column: u64,
     reordering: f64,
-    /// Where in the window a lane's first tap is, and how far from one tap to its next: columns, and rows.
-    pub(super) first: (i32, i32),
-    step: (i32, i32),
+    /// A lane's way through the window: every 32nd tap.
+    walk: Walk,
 }
 
 impl Exact {
     #[inline(always)]
-    pub(super) fn new(taps: u64, (row, column): (u64, u64), reordering: f64, window: &Window) -> Self {
+    fn new(taps: u64, (row, column): (u64, u64), reordering: f64, window: &Window) -> Self {
+        Self { taps, row, column, reordering, walk: Walk::new(window, thread_x(), 32) }
+    }
+}
+
+/// A thread's way through a window, of whose taps several threads take turns.
+#[derive(Clone, Copy)]
+pub(super) struct Walk {
+    column: i32,
+    row: i32,
+    /// How far it is from one to the next: columns, and rows.
+    step: (i32, i32),
+}
+
+impl Walk {
+    /// That of thread number `thread` of `threads`.
+    #[inline(always)]
+    pub(super) fn new(window: &Window, thread: i32, threads: i32) -> Self {
         // `checked`, so that no panic is compiled in; a window has columns.
         let divided = |count: i32| {
             let rows = count.checked_div(window.cols).unwrap_or(0);
             (count - rows * window.cols, rows)
         };
-        Self { taps, row, column, reordering, first: divided(thread_x()), step: divided(32) }
+        let (column, row) = divided(thread);
+        Self { column, row, step: divided(threads) }
     }
 
-    /// Where the tap is that a lane takes after the one at `(c, r)`.
+    /// Column and row of the next tap. Rows below the window are its last one again, whose taps are zero.
     #[inline(always)]
-    pub(super) fn next(&self, (c, r): (i32, i32), window: &Window) -> (i32, i32) {
-        let (c, r) = (c + self.step.0, r + self.step.1);
-        let wraps = c >= window.cols;
-        (c - if wraps { window.cols } else { 0 }, r + if wraps { 1 } else { 0 })
+    pub(super) fn next(&mut self, window: &Window) -> (i32, i32) {
+        let taken = (self.column, self.row.min(window.rows - 1));
+        self.column += self.step.0;
+        let wraps = self.column >= window.cols;
+        self.column -= if wraps { window.cols } else { 0 };
+        self.row += self.step.1 + if wraps { 1 } else { 0 };
+        taken
     }
 }
 
@@ -428,8 +448,7 @@ pub(super) unsafe fn by_definition_together(
     let plane = &source.pass.src;
     let longer = leaves || plane.row != plane.row as i32 as i64;
     let start = source.row_inside(opaque(top)).at(left);
-    let exact = Exact::new(taps, (0, 0), 0.0, window);
-    let mut next = exact.first;
+    let mut walk = Walk::new(window, lane, 32);
     let (mut bytes, mut values, mut weights) = ([0; PRODUCTS], [0.0; PRODUCTS], [0.0; PRODUCTS]);
     let mut sum = 0.0;
     let (mut made, mut done) = (opaque(0), opaque(0));
@@ -451,10 +470,8 @@ pub(super) unsafe fn by_definition_together(
                 let mut at = [(0, 0); PRODUCTS];
                 let mut n = 0;
                 while n < PRODUCTS {
-                    // Rows below the window are its last one again, and do not count.
-                    at[n] = (next.0, next.1.min(window.rows - 1));
+                    at[n] = walk.next(window);
                     weights[n] = load_f64(taps.wrapping_add(8 * (made + 32 * n as i32 + lane) as u64));
-                    next = exact.next(next, window);
                     n += 1;
                 }
                 if longer {
@@ -470,8 +487,8 @@ pub(super) unsafe fn by_definition_together(
             }
             if made > done {
                 if lane == 0 {
-                    let mut i = opaque(0);
-                    while i < ALL {
+                    let (mut i, end) = (opaque(0), ALL.min(count - done));
+                    while i < end {
                         // Loaded together, as the additions wait for each other anyway.
                         const AT_ONCE: usize = 8;
                         let mut products = [0.0; AT_ONCE];
@@ -506,19 +523,13 @@ unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top
     let count = window.cols * window.rows;
     // Each lane takes every 32nd tap.
     let lane = thread_x();
-    let mut at = exact.first;
+    let mut walk = exact.walk;
     let plane = &source.pass.src;
     // A product of two 32-bit numbers leads to any row, unless rows are far apart: then each pixel goes the longer way.
     let longer = leaves || plane.row != plane.row as i32 as i64;
     let start = source.row_inside(opaque(top)).at(left);
     let mut sum = 0.0;
     let mut taps = exact.taps + 8 * lane as u64;
-    // The lane's next tap.
-    let mut next = || {
-        let taken = at;
-        at = exact.next(at, window);
-        taken
-    };
     // SAFETY: taps, with their padding, and pixels are there.
     unsafe {
         // Without branches, as in `by_columns`.
@@ -527,9 +538,8 @@ unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top
             let (mut bytes, mut weights) = ([0; TAPS_AT_ONCE], [0.0; TAPS_AT_ONCE]);
             let mut n = 0;
             while n < TAPS_AT_ONCE {
-                let (c, r) = next();
-                // Rows below the window are its last one again, times zero.
-                let offset = mul_wide(r.min(window.rows - 1), plane.row as i32) + mul_wide(c, plane.pixel);
+                let (c, r) = walk.next(window);
+                let offset = mul_wide(r, plane.row as i32) + mul_wide(c, plane.pixel);
                 bytes[n] = load_u8(start.wrapping_add(offset as u64));
                 weights[n] = load_f64(taps.wrapping_add(256 * n as u64));
                 n += 1;
@@ -546,8 +556,8 @@ unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top
             let mut at = [(0, 0); EDGE_AT_ONCE];
             let mut n = 0;
             while n < EDGE_AT_ONCE {
-                let (c, r) = next();
-                at[n] = (left + c, top + r.min(window.rows - 1));
+                let (c, r) = walk.next(window);
+                at[n] = (left + c, top + r);
                 n += 1;
             }
             let values = gathered(source, at);

@@ -8,9 +8,7 @@
 //! products in f64 of each warp.
 //! Limits: source and destination are bytes; no epilogue.
 
-use super::settle::{
-    Place, Segment, TOGETHER, added, by_definition_together, each_segment, exchanged, gathered,
-};
+use super::settle::{Place, Segment, TOGETHER, Walk, added, by_definition_together, each_segment, exchanged, gathered};
 use crate::abi::{Pass, Window};
 use crate::device::*;
 use crate::pixel::{byte_to_f64, to_byte};
@@ -175,7 +173,7 @@ unsafe fn take(pass: &Pass, window: &Window, exact: Exact, (at, count): (i32, i3
             i += 1;
         }
         let mut sums = [0.0; RESULTS];
-        let mut walk = Walk::new(window, thread);
+        let mut walk = Walk::new(window, thread, THREADS);
         let mut tap = exact.taps.wrapping_add(8 * thread as u64);
         let mut left_over = window.cols * window.rows - thread;
         while left_over > 0 {
@@ -234,7 +232,7 @@ unsafe fn take_one(pass: &Pass, window: &Window, exact: Exact, number: i32, turn
     // SAFETY: as the caller promised.
     let place = unsafe { listed(number) };
     let (source, ((left, top), _)) = (Source::of_channel(&pass.src, pass, place.z), place.corner(pass, window));
-    let mut walk = Walk::new(window, thread);
+    let mut walk = Walk::new(window, thread, THREADS);
     let mut tap = exact.taps.wrapping_add(8 * thread as u64);
     let mut left_over = window.cols * window.rows - thread;
     let mut sum = 0.0;
@@ -301,38 +299,6 @@ unsafe fn decide(pass: &Pass, window: &Window, exact: Exact, (first, count): (i3
             }
             left_over &= left_over - 1;
         }
-    }
-}
-
-/// A thread's way through the window: every 256th tap.
-struct Walk {
-    column: i32,
-    row: i32,
-    /// How far it is from one to the next: columns, and rows.
-    step: (i32, i32),
-}
-
-impl Walk {
-    #[inline(always)]
-    fn new(window: &Window, thread: i32) -> Self {
-        // `checked`, so that no panic is compiled in; a window has columns.
-        let divided = |count: i32| {
-            let rows = count.checked_div(window.cols).unwrap_or(0);
-            (count - rows * window.cols, rows)
-        };
-        let (column, row) = divided(thread);
-        Self { column, row, step: divided(THREADS) }
-    }
-
-    /// Column and row of the next tap. Rows below the window are its last one again, whose taps are zero.
-    #[inline(always)]
-    fn next(&mut self, window: &Window) -> (i32, i32) {
-        let taken = (self.column, self.row.min(window.rows - 1));
-        self.column += self.step.0;
-        let wraps = self.column >= window.cols;
-        self.column -= if wraps { window.cols } else { 0 };
-        self.row += self.step.1 + if wraps { 1 } else { 0 };
-        taken
     }
 }
 
