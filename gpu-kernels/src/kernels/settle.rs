@@ -10,7 +10,7 @@
 //! Shared memory: a word for the counter.
 //! Limits: source and destination are bytes; no epilogue.
 
-use crate::abi::{Doubts, Pass, Window};
+use crate::abi::{Doubts, Pass, Plane, Window};
 use crate::border;
 use crate::device::*;
 use crate::pixel::{U8, byte_to_f64, store_bits, to_byte};
@@ -38,7 +38,7 @@ kernel! {
 
 /// What the sums are made of.
 #[derive(Clone, Copy)]
-pub(super) struct Exact {
+struct Exact {
     taps: u64,
     row: u64,
     column: u64,
@@ -362,6 +362,12 @@ unsafe fn by_columns(source: &Source<'_>, window: &Window, exact: Exact, (left, 
     sum
 }
 
+/// Whether each pixel of a window goes the longer way: a product of two 32-bit numbers leads to any row, unless the window leaves the image, or rows are far apart.
+#[inline(always)]
+pub(super) fn goes_longer(plane: &Plane, leaves: bool) -> bool {
+    leaves || plane.row != plane.row as i32 as i64
+}
+
 /// The sum that defines the byte: each product and each sum rounded, row by row, left to right.
 ///
 /// # Safety
@@ -377,8 +383,7 @@ pub(super) unsafe fn by_definition(
     // Taps of a row that are loaded before the first is waited for.
     const AT_ONCE: usize = 5;
     let plane = &source.pass.src;
-    // A product of two 32-bit numbers leads to any row, unless rows are far apart: then each pixel goes the longer way.
-    let longer = leaves || plane.row != plane.row as i32 as i64;
+    let longer = goes_longer(plane, leaves);
     let start = source.row_inside(opaque(top)).at(left);
     let (mut sum, mut taps) = (0.0, taps);
     let mut r = opaque(0);
@@ -430,8 +435,8 @@ pub(super) unsafe fn by_definition(
 }
 
 /// The same in lane 0 of a warp, whose lanes make the products: alone, a thread would wait for memory again and again. What the next products are made of
-/// is under way while lane 0 adds up these. `taps` comes with where the warp's [`TOGETHER`] words of shared memory begin. Not in this file's kernel: it has no
-/// registers left for it, and took 10 us more with nothing to do.
+/// is under way while lane 0 adds up these. `taps` comes with where the warp's [`TOGETHER`] words of shared memory begin. Not in this file's kernel, which took
+/// 10 us more with it when nothing was in doubt.
 ///
 /// # Safety
 /// As for [`settle_one`], for the whole warp.
@@ -446,16 +451,17 @@ pub(super) unsafe fn by_definition_together(
     const ALL: i32 = 32 * PRODUCTS as i32;
     let (shared, count, lane) = (Shared::dynamic(), window.cols * window.rows, thread_x());
     let plane = &source.pass.src;
-    let longer = leaves || plane.row != plane.row as i32 as i64;
+    let longer = goes_longer(plane, leaves);
     let start = source.row_inside(opaque(top)).at(left);
     let mut walk = Walk::new(window, lane, 32);
     let (mut bytes, mut values, mut weights) = ([0; PRODUCTS], [0.0; PRODUCTS], [0.0; PRODUCTS]);
     let mut sum = 0.0;
-    let (mut made, mut done) = (opaque(0), opaque(0));
+    // The first turn only loads.
+    let mut done = opaque(-ALL);
     while done < count {
         // SAFETY: taps, with their padding, and pixels are there; the numbers are the warp's, which meets at each barrier.
         unsafe {
-            if made > done {
+            if done >= 0 {
                 let mut n = 0;
                 while n < PRODUCTS {
                     let (place, value) = (32 * n as i32 + lane, if longer { values[n] } else { byte_to_f64(bytes[n]) });
@@ -466,12 +472,13 @@ pub(super) unsafe fn by_definition_together(
                 }
             }
             warp_barrier();
-            if made < count {
+            let ahead = done + ALL;
+            if ahead < count {
                 let mut at = [(0, 0); PRODUCTS];
                 let mut n = 0;
                 while n < PRODUCTS {
                     at[n] = walk.next(window);
-                    weights[n] = load_f64(taps.wrapping_add(8 * (made + 32 * n as i32 + lane) as u64));
+                    weights[n] = load_f64(taps.wrapping_add(8 * (ahead + 32 * n as i32 + lane) as u64));
                     n += 1;
                 }
                 if longer {
@@ -485,30 +492,27 @@ pub(super) unsafe fn by_definition_together(
                     }
                 }
             }
-            if made > done {
-                if lane == 0 {
-                    let (mut i, end) = (opaque(0), ALL.min(count - done));
-                    while i < end {
-                        // Loaded together, as the additions wait for each other anyway.
-                        const AT_ONCE: usize = 8;
-                        let mut products = [0.0; AT_ONCE];
-                        let mut n = 0;
-                        while n < AT_ONCE {
-                            products[n] = shared.load_f64(numbers + 2 * (i + n as i32));
-                            n += 1;
-                        }
-                        n = 0;
-                        while n < AT_ONCE {
-                            sum = add_f64(sum, products[n]);
-                            n += 1;
-                        }
-                        i = opaque(i + AT_ONCE as i32);
+            if done >= 0 && lane == 0 {
+                let (mut i, end) = (opaque(0), ALL.min(count - done));
+                while i < end {
+                    // Loaded together, as the additions wait for each other anyway.
+                    const AT_ONCE: usize = 8;
+                    let mut products = [0.0; AT_ONCE];
+                    let mut n = 0;
+                    while n < AT_ONCE {
+                        products[n] = shared.load_f64(numbers + 2 * (i + n as i32));
+                        n += 1;
                     }
+                    n = 0;
+                    while n < AT_ONCE {
+                        sum = add_f64(sum, products[n]);
+                        n += 1;
+                    }
+                    i = opaque(i + AT_ONCE as i32);
                 }
-                done += ALL;
             }
             warp_barrier();
-            made += ALL;
+            done = ahead;
         }
     }
     sum
@@ -525,8 +529,7 @@ unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top
     let lane = thread_x();
     let mut walk = exact.walk;
     let plane = &source.pass.src;
-    // A product of two 32-bit numbers leads to any row, unless rows are far apart: then each pixel goes the longer way.
-    let longer = leaves || plane.row != plane.row as i32 as i64;
+    let longer = goes_longer(plane, leaves);
     let start = source.row_inside(opaque(top)).at(left);
     let mut sum = 0.0;
     let mut taps = exact.taps + 8 * lane as u64;

@@ -8,7 +8,9 @@
 //! products in f64 of each warp.
 //! Limits: source and destination are bytes; no epilogue.
 
-use super::settle::{Place, Segment, TOGETHER, Walk, added, by_definition_together, each_segment, exchanged, gathered};
+use super::settle::{
+    Place, Segment, TOGETHER, Walk, added, by_definition_together, each_segment, exchanged, gathered, goes_longer,
+};
 use crate::abi::{Pass, Window};
 use crate::device::*;
 use crate::pixel::{byte_to_f64, to_byte};
@@ -105,8 +107,7 @@ unsafe fn list(pass: &Pass, window: &Window, place: Place) {
     let (shared, lane) = (Shared::dynamic(), thread_x());
     let ((left, top), leaves) = place.corner(pass, window);
     let plane = &pass.src;
-    // A product of two 32-bit numbers leads to any row, unless rows are far apart: then each pixel goes the longer way.
-    let longer = leaves || plane.row != plane.row as i32 as i64;
+    let longer = goes_longer(plane, leaves);
     // SAFETY: as the caller promised.
     unsafe {
         let (inside, leaving) = (lanes(place.is_there() && !longer), lanes(place.is_there() && longer));
