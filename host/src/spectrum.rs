@@ -11,14 +11,27 @@ use crate::{Filter, Result, Why};
 /// The least and the greatest `sum |tap|` for which spectra stay within the range of f32.
 pub(crate) const WEIGHTS: (f64, f64) = (1e-20, 1e30);
 
-/// The error bound of a result, in units in the last place of `sum |tap| * max |pixel|`.
+/// The error bound of a result by spectra in f32, in units in the last place of the greatest pixel: for a filter, and tiles of `side` by `side` pixels or as many.
 ///
-/// It is measured. Tests check it on all devices, and a search for bad pixels (`tests/conformance/worst.rs`) has found 4.3 on a GPU and 4.04 on the CPU.
-pub(crate) const UNITS: f64 = 8.0;
+/// It is measured, and the greater of two. Roundings of the tile's numbers are relative to its pixels and to `sum |tap|`: a search for bad pixels
+/// (`tests/conformance/worst.rs`) has found 4.3 units of that on a GPU and 4.04 on the CPU, and 8 are allowed. Roundings of the taps' spectrum spread over the whole tile, so they are relative
+/// to `sqrt(sum tap^2)` and to the tile's side, and matter where few taps outweigh all others: pixels that are aligned with them make 13 units of that for a side of
+/// 128, and 18 are allowed, beside 5.5 of the former.
+pub(crate) fn units(filter: &Filter, side: f64) -> f64 {
+    const OF_WEIGHT: [f64; 2] = [8.0, 5.5];
+    const OF_NORM: f64 = 18.0 / 128.0;
+    let weight = filter.weight();
+    (OF_WEIGHT[0] * weight).max(OF_WEIGHT[1] * weight + OF_NORM * side * filter.norm())
+}
+
+/// The side of a square of as many pixels as the largest tile of f32 on the CPU has.
+pub(crate) fn greatest_side() -> f64 {
+    ((LARGEST / size_of::<Complex<f32>>()) as f64).sqrt()
+}
 
 /// The error bound of a result by spectra in f64 on the CPU, for pixels of at most 1 and taps with `sum |tap|` equal to 1.
 ///
-/// Unlike [`UNITS`], it is proved, for the largest tile of [`LINES`]. A transform in f64 is a network of butterflies. One of two values
+/// Unlike [`units`], it is proved, for the largest tile of [`LINES`]. A transform in f64 is a network of butterflies. One of two values
 /// rounds by at most 5 units `u`, relative to the 2-norm: twiddle factors, product and sum (Higham, Accuracy and Stability of Numerical
 /// Algorithms, section 24.1). A line of `n = 2^k` has `k = log2 n` such levels. A larger radix takes fewer levels, of more roundings each;
 /// twice the bound has room for those of 4 and 8, which consist of butterflies of two.

@@ -204,20 +204,24 @@ fn matrices() -> Vec<Group> {
     (1..=3).flat_map(|digits| windows.map(|window| (digits, window))).enumerate().map(group).collect()
 }
 
-/// For each entry that takes a row and a column on the tensor cores a window of its height, and of few or many bytes in a row.
+/// For each entry that takes a row and a column on the tensor cores a window of its height, and of few or many bytes in a row; and one of two products.
 #[cfg(feature = "gpu")]
 fn pairs() -> Vec<Group> {
     #[rustfmt::skip]
     const WINDOWS: [(usize, usize, usize); 9] = [
-        (17, 17, 1), (17, 17, 3), (17, 17, 4), (40, 13, 3), (40, 13, 4), (33, 33, 1), (33, 32, 3), (9, 65, 2), (97, 97, 1),
+        (17, 17, 1), (17, 17, 3), (17, 17, 4), (81, 13, 3), (40, 13, 4), (33, 33, 1), (33, 32, 3), (9, 65, 2), (97, 97, 1),
     ];
-    let group = |(i, &(cols, rows, channels)): (usize, &(usize, usize, usize))| {
-        let window = Window::blur_pair(cols, rows, 4200 + i as u64);
+    let pair = |(i, &(cols, rows, channels)): (usize, &(usize, usize, usize))| {
+        (channels, Window::blur_pair(cols, rows, 4200 + i as u64))
+    };
+    let sums = [(1, "dog:sigma=2"), (3, "dog:sigma=1,wider=12"), (4, "dog:sigma=2")];
+    let sums = sums.map(|(channels, text)| (channels, Window::preset(text)));
+    let group = |(i, (channels, window)): (usize, (usize, Window))| {
         let problem = Problem::new(147, 37, select::seed(57, i)).channels(channels).stored(Kind::U8, Kind::U8);
         let border = select::BORDERS[1 + i % 5];
         Group { window, border, problems: vec![problem.gaps(i % 2, i % 3)] }
     };
-    WINDOWS.iter().enumerate().map(group).collect()
+    WINDOWS.iter().enumerate().map(pair).chain(sums).enumerate().map(group).collect()
 }
 
 #[cfg(feature = "gpu")]

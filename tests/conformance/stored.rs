@@ -667,6 +667,9 @@ mod on_gpu {
             Window::preset("box:cols=7,rows=66"),
             Window::preset("box:size=10"),
             Window::blur_pair(97, 97, 429),
+            Window::blur_pair(2, 301, 432).anchored(1, 300),
+            Window::blur_pair(101, 13, 433),
+            Window::blur_pair(81, 5, 434).anchored(0, 4),
             Window::preset("gaussian:sigma=8"),
             Window::random_pair(16, 16, 430).anchored(3, 15),
             Window::blur_pair(1, 1, 431),
@@ -675,6 +678,11 @@ mod on_gpu {
             Window::preset("unsharp:sigma=0.8,amount=-2.25"),
             Window::preset("unsharp:sigma=7,amount=0.3"),
             Window::preset("unsharp:sigma=12"),
+            // Two products: of one block of rows and of several, of even and odd numbers of steps.
+            Window::preset("log:sigma=1.5"),
+            Window::preset("dog:sigma=2"),
+            Window::preset("log:sigma=5"),
+            Window::preset("dog:sigma=1,wider=12"),
         ]
     }
 

@@ -1,8 +1,10 @@
-//! Separable correlation of bytes to bytes on the tensor cores, in whole numbers: both passes in one kernel.
+//! Separable correlation of bytes to bytes on the tensor cores, in whole numbers: both passes in one kernel. Or the sum of two such products of a row and a
+//! column, the filter's terms.
 //!
 //! The taps of the row and of the column are whole multiples of a power of two, each cut into three signed bytes: its digits to the base
 //! 256. Sums of the row pass are joined, moved so that none is negative, and cut to 24 bits: three unsigned bytes, which the column pass takes. Of
 //! its nine products of digits the six greater ones are added up, joined and rounded. All of this is exact but for what is cut off.
+//! Two terms have a row pass each. Their blocks of sums wait in turn, and the column pass takes them as if they were those of one column.
 //!
 //! Tiling: `tile/strip.rs`. A block is a warp. It slides down a strip of [`TILES`] tiles, 16 rows at a time, and G tiles at a time. Each 16 rows go through the row
 //! pass once; the blocks of sums that later results need wait in shared memory, one word a lane. No warp waits for another one.
@@ -32,29 +34,37 @@ use crate::tile::whole::Rounding;
 /// Tiles side by side that a strip has if channels are not parted.
 pub const TILES: usize = 4;
 
-/// The factors of both passes, and what is done between and after them.
+/// How the digits' sums of a row pass make a number.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Bands {
-    /// The address of the row's fragments: for each step and digit (from the lowest on) four words of each lane.
-    pub row: u64,
-    /// The address of the column's, a step for each two blocks of 16 rows.
-    pub column: u64,
-    /// The address of what sums of second digits begin with, four times each: those of the row pass, which are joined to a number whose upper 24
-    /// bits the column pass takes; and those of the column pass. Sums that begin with four words from memory need one instruction for them.
-    pub begin: u64,
-    /// Steps of the row pass: times 32 bytes.
-    pub steps: i32,
-    /// Bytes from a row's first half of 16 in the last step to the second one: 0 if that is not needed.
-    pub last: i32,
-    /// Blocks of 16 rows that 16 rows of results need.
-    pub blocks: i32,
-    /// By how many bits the sums of the row's lowest digit are shifted down;
+pub struct Across {
+    /// By how many bits the sums of the lowest digit are shifted down;
     pub down: i32,
     /// by what the second digit's are multiplied,
     pub second: i32,
     /// and the third one's.
     pub third: i32,
+}
+
+/// The factors of both passes, and what is done between and after them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Bands {
+    /// The address of the row's fragments: for each step and digit (from the lowest on) four words of each lane. Then those of the second term's row.
+    pub row: u64,
+    /// The address of the column's, a step for each two blocks of 16 rows; of two terms, for a block of each.
+    pub column: u64,
+    /// The address of what sums of second digits begin with, four times each: those of each term's row pass, which are joined to a number whose upper 24
+    /// bits the column pass takes; and those of the column pass. Sums that begin with four words from memory need one instruction for them.
+    pub begin: u64,
+    /// Steps of a row pass: times 32 bytes.
+    pub steps: i32,
+    /// Bytes from a row's first half of 16 in the last step to the second one: 0 if that is not needed.
+    pub last: i32,
+    /// Blocks of 16 rows that 16 rows of results need, of each term.
+    pub blocks: i32,
+    /// The row pass of each term.
+    pub across: [Across; 2],
     /// What a value itself is multiplied by beside the products, in units of a joined sum; 0 if it is in them.
     pub point: i32,
     /// The rows.
@@ -72,32 +82,35 @@ pub const fn stored_bytes(blocks: usize, tiles: usize) -> usize {
 const WORDS: usize = 6;
 
 /// Declares the entries `name: blocks of 16 rows that a result needs (0: any number), steps of the row pass (0: any number), channels that are parted (1:
-/// none), tiles of a strip, tiles at a time, the most registers of a thread`, and lists them.
+/// none), tiles of a strip, tiles at a time, terms, the most registers of a thread`, and lists them.
 macro_rules! separable_matrix {
-    ($($name:ident: $h:literal, $r:literal, $p:literal, $t:literal, $g:literal, $limit:literal;)*) => {
+    ($($name:ident: $h:literal, $r:literal, $p:literal, $t:literal, $g:literal, $n:literal, $limit:literal;)*) => {
         kernel! {$(
             fn $name(pass: Pass, bands: Bands, channels: i32, filtered: i32, rows: i32) {
                 directive!($limit);
-                slide::<$h, $r, $p, $t, $g>(&pass, &bands, (channels, filtered), rows)
+                slide::<$h, $r, $p, $t, $g, $n>(&pass, &bands, (channels, filtered), rows)
             }
         )*}
 
         host! {
             /// The entries; of those that take a problem, the first is the fastest.
             pub const ENTRIES: &[SeparableMatrix] =
-                &[$(SeparableMatrix { entry: $name, blocks: $h, steps: $r, parted: $p, tiles: $t }),*];
+                &[$(SeparableMatrix { entry: $name, blocks: $h, steps: $r, parted: $p, tiles: $t, terms: $n }),*];
         }
     };
 }
 
 separable_matrix! {
-    separable_matrix_17_one: 2, 1, 1, 4, 2, ".maxnreg 128";
-    separable_matrix_17_two: 2, 2, 1, 4, 2, ".maxnreg 128";
-    separable_matrix_17_three: 2, 3, 1, 4, 2, ".maxnreg 128";
-    separable_matrix_33_two: 3, 2, 1, 4, 2, ".maxnreg 128";
-    separable_matrix_any: 0, 0, 1, 2, 2, ".maxnreg 128";
-    separable_matrix_rgb: 0, 0, 3, 3, 3, ".maxnreg 128";
-    separable_matrix_rgba: 0, 0, 4, 4, 4, ".maxnreg 168";
+    separable_matrix_17_one: 2, 1, 1, 4, 2, 1, ".maxnreg 128";
+    separable_matrix_17_two: 2, 2, 1, 4, 2, 1, ".maxnreg 128";
+    separable_matrix_17_three: 2, 3, 1, 4, 2, 1, ".maxnreg 128";
+    separable_matrix_33_two: 3, 2, 1, 4, 2, 1, ".maxnreg 128";
+    separable_matrix_any: 0, 0, 1, 2, 2, 1, ".maxnreg 128";
+    separable_matrix_rgb: 0, 0, 3, 3, 3, 1, ".maxnreg 128";
+    separable_matrix_rgba: 0, 0, 4, 4, 4, 1, ".maxnreg 168";
+    separable_matrix_two: 0, 0, 1, 2, 2, 2, ".maxnreg 128";
+    separable_matrix_two_rgb: 0, 0, 3, 3, 3, 2, ".maxnreg 128";
+    separable_matrix_two_rgba: 0, 0, 4, 4, 4, 2, ".maxnreg 168";
 }
 
 host! {
@@ -114,6 +127,8 @@ host! {
         pub parted: usize,
         /// Tiles of a strip.
         pub tiles: usize,
+        /// Products of a row and a column.
+        pub terms: usize,
     }
 }
 
@@ -126,13 +141,14 @@ type Block = [[u32; 3]; 2];
 /// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The launch has blocks of a warp, as many in x as there are strips,
 /// and the shared memory that the ring and the blocks need.
 #[inline(always)]
-unsafe fn slide<const H: usize, const R: usize, const P: usize, const T: usize, const G: usize>(
+unsafe fn slide<const H: usize, const R: usize, const P: usize, const T: usize, const G: usize, const N: usize>(
     pass: &Pass,
     bands: &Bands,
     (channels, filtered): (i32, i32),
     rows: i32,
 ) {
     const { assert!(H != 1 && T.is_multiple_of(G) && (P == 1 || (P == 3 || P == 4) && T == P && G == P)) }
+    const { assert!(N == 1 || N == 2 && H == 0 && R == 0) }
     let ring = &bands.ring;
     let strip = Strip::new::<P>(pass, ring, channels, T as i32, rows);
     let mut feed = Feed::<P>::new(pass, ring, channels, strip);
@@ -147,8 +163,10 @@ unsafe fn slide<const H: usize, const R: usize, const P: usize, const T: usize, 
         let (size, group) = (ring.shared_bytes(), 16 * ring.pitch);
         let mut start = line * ring.pitch;
         let blocks = if H > 0 { H as i32 } else { bands.blocks };
-        let mut stored =
-            Stored { oldest: 0, slots: if H > 0 { H as i32 - 1 } else { blocks }, begin: (size >> 2) + lane };
+        // Of all terms.
+        let terms = N as i32;
+        let all = terms * blocks;
+        let mut stored = Stored { oldest: 0, slots: if H > 0 { H as i32 - 1 } else { all }, begin: (size >> 2) + lane };
         // Groups that are under way before the first is waited for, and blocks that results wait for.
         let (mut ahead, mut missing) = (if P == 1 { AHEAD } else { 0 }, blocks - 1);
         while output.has_rows() {
@@ -173,12 +191,18 @@ unsafe fn slide<const H: usize, const R: usize, const P: usize, const T: usize, 
                 keep_rolled();
                 let apart = if P == 1 { TILE } else { ring.tile };
                 let at = (start + apart * tile, second, apart);
-                let new = across::<R, G>(bands, at, row, &near.row);
+                let new = across::<R, G>(bands, at, (0, row), &near.row);
                 if H == 0 {
-                    stored.put::<T, G>(blocks - 1, tile, &new);
+                    stored.put::<T, G>(all - terms, tile, &new);
+                }
+                // Under way while the last row pass is computed.
+                let first = if H == 0 { fragments(column) } else { near.column };
+                if N == 2 {
+                    let second = row.wrapping_add((1536 * bands.steps) as u64);
+                    stored.put::<T, G>(all - 1, tile, &across::<R, G>(bands, at, (1, second), &near.row));
                 }
                 if missing <= 0 {
-                    let mut sums = along::<H, R, T, G>(bands, (column, &near), (stored, blocks, tile), &new);
+                    let mut sums = along::<H, R, T, G, N>(bands, (column, &first), (stored, all, tile), &new);
                     if bands.point != 0 {
                         let above = start - line * ring.pitch - 16 * (blocks - 1) * ring.pitch;
                         add_point::<P, G>(bands, &mut sums, above, tile);
@@ -191,7 +215,7 @@ unsafe fn slide<const H: usize, const R: usize, const P: usize, const T: usize, 
                 }
                 tile += G as i32;
             }
-            stored.advance();
+            stored.advance(terms);
             if missing <= 0 {
                 output.advance();
             } else {
@@ -286,14 +310,15 @@ impl Stored {
         unsafe { Shared::dynamic().load_word(place + 32 * (WORDS * tile + 3 * half + digit) as i32) }
     }
 
-    /// The second-oldest block becomes the oldest one.
+    /// So many of the oldest blocks give their places to new ones; there is a multiple of as many.
     #[inline(always)]
-    fn advance(&mut self) {
-        self.oldest = if self.oldest + 1 >= self.slots { 0 } else { self.oldest + 1 };
+    fn advance(&mut self, count: i32) {
+        self.oldest = if self.oldest + count >= self.slots { 0 } else { self.oldest + count };
     }
 }
 
-/// The row pass of G tiles. `at` is the byte of this lane's row for the first tile, how many bytes further its half of 16 begins, and how many the next tile.
+/// The row pass of G tiles, of a term whose fragments are at an address. `at` is the byte of this lane's row for the first tile, how many bytes further its half of 16
+/// begins, and how many the next tile.
 ///
 /// # Safety
 /// As for [`slide`]; all lanes call together.
@@ -301,17 +326,19 @@ impl Stored {
 unsafe fn across<const R: usize, const G: usize>(
     bands: &Bands,
     (start, second, apart): (i32, i32, i32),
-    fragment: u64,
+    (term, fragment): (usize, u64),
     near: &[[[u32; 4]; 3]; R],
 ) -> [Block; G] {
+    let Across { down, second: factor, third: greatest } = bands.across[term];
+    let begins = bands.begin.wrapping_add(16 * term as u64);
     let last = core::cmp::min(second, bands.last);
     let mut sums: [[[[i32; 4]; 3]; 2]; G] = [[[[0; 4]; 3]; 2]; G];
     // SAFETY: as the caller promised.
     unsafe {
         let mut t = 0;
         while t < G {
-            sums[t][0][1] = begin(bands.begin);
-            sums[t][1][1] = begin(bands.begin);
+            sums[t][0][1] = begin(begins);
+            sums[t][1][1] = begin(begins);
             t += 1;
         }
         if R > 0 {
@@ -322,16 +349,17 @@ unsafe fn across<const R: usize, const G: usize>(
                 step += 1;
             }
         } else {
-            let mut fragment = fragment;
-            let mut at = start;
+            // The first step by itself, whose sums begin with constants.
+            let half = |left: i32| if left > 1 { second } else { last };
+            multiply::<G>(&mut sums, &fragments(fragment), start + half(bands.steps), apart);
+            let (mut fragment, mut at) = (fragment, start);
             let mut left = opaque(bands.steps - 1);
             while left > 0 {
                 keep_rolled();
-                multiply::<G>(&mut sums, &fragments(fragment), at + second, apart);
-                fragment = fragment.wrapping_add(1536);
-                (at, left) = (at + 32, left - 1);
+                (fragment, at) = (fragment.wrapping_add(1536), at + 32);
+                multiply::<G>(&mut sums, &fragments(fragment), at + half(left), apart);
+                left -= 1;
             }
-            multiply::<G>(&mut sums, &fragments(fragment), at + last, apart);
         }
     }
     let mut blocks = [[[0; 3]; 2]; G];
@@ -345,8 +373,8 @@ unsafe fn across<const R: usize, const G: usize>(
                 let [lowest, second, third] = sums[t][i / 2];
                 let at = 2 * half + i % 2;
                 // Hidden, so that what follows stays a multiply-add.
-                let lower = opaque(second[at].wrapping_mul(bands.second).wrapping_add(lowest[at] >> bands.down));
-                four[i] = third[at].wrapping_mul(bands.third).wrapping_add(lower) as u32;
+                let lower = opaque(second[at].wrapping_mul(factor).wrapping_add(lowest[at] >> down));
+                four[i] = third[at].wrapping_mul(greatest).wrapping_add(lower) as u32;
                 i += 1;
             }
             // The upper three bytes of four numbers, those of the same weight together.
@@ -399,15 +427,15 @@ unsafe fn multiply<const G: usize>(sums: &mut [[[[i32; 4]; 3]; 2]; G], taps: &[[
     }
 }
 
-/// The column pass of G tiles from number `tile` on: for both halves of the columns, the sums of each weight, from the lowest on. `new` is the
-/// last block.
+/// The column pass of G tiles from number `tile` on, over so many blocks of all terms: for both halves of the columns, the sums of each weight, from the lowest
+/// on. `first` are the first fragments, `new` is the last block.
 ///
 /// # Safety
 /// As for [`slide`]; all lanes call together.
 #[inline(always)]
-unsafe fn along<const H: usize, const R: usize, const T: usize, const G: usize>(
+unsafe fn along<const H: usize, const R: usize, const T: usize, const G: usize, const N: usize>(
     bands: &Bands,
-    (column, near): (u64, &Near<H, R>),
+    (column, first): (u64, &[[u32; 4]; 3]),
     (stored, blocks, tile): (Stored, i32, i32),
     new: &[Block; G],
 ) -> [Sums<3>; G] {
@@ -416,18 +444,15 @@ unsafe fn along<const H: usize, const R: usize, const T: usize, const G: usize>(
     unsafe {
         let mut t = 0;
         while t < G {
-            sums[t][0][1] = begin(bands.begin.wrapping_add(16));
-            sums[t][1][1] = begin(bands.begin.wrapping_add(16));
+            sums[t][0][1] = begin(bands.begin.wrapping_add(16 * N as u64));
+            sums[t][1][1] = begin(bands.begin.wrapping_add(16 * N as u64));
             t += 1;
         }
         if H > 0 {
             let mut pair = 0;
             while 2 * pair < H {
-                let taps = if Near::<H, R>::HAS_COLUMN {
-                    near.column
-                } else {
-                    fragments(column.wrapping_add(1536 * pair as u64))
-                };
+                let taps =
+                    if Near::<H, R>::HAS_COLUMN { *first } else { fragments(column.wrapping_add(1536 * pair as u64)) };
                 let upper = stored.place::<T>(2 * pair as i32, tile);
                 let lower = stored.place::<T>(2 * pair as i32 + 1, tile);
                 add_pair::<G>(&mut sums, &taps, |t, half, digit| {
@@ -439,18 +464,20 @@ unsafe fn along<const H: usize, const R: usize, const T: usize, const G: usize>(
                 pair += 1;
             }
         } else {
+            // Of an odd number, the last one comes twice: the taps for the second time are 0.
+            let words = |number: i32| {
+                let next = if number + 1 < blocks { number + 1 } else { number };
+                let places = [stored.place::<T>(number, tile), stored.place::<T>(next, tile)];
+                move |t, half, digit| places.map(|place| Stored::word(place, (t, half, digit)))
+            };
+            // The first two by themselves, whose sums begin with constants.
+            add_pair::<G>(&mut sums, first, words(0));
             let mut fragment = column;
-            let mut number = opaque(0);
+            let mut number = opaque(2);
             while number < blocks {
                 keep_rolled();
-                let taps = fragments(fragment);
-                // Of an odd number, the last one comes twice: the taps for the second time are 0.
-                let next = if number + 1 < blocks { number + 1 } else { number };
-                let (upper, lower) = (stored.place::<T>(number, tile), stored.place::<T>(next, tile));
-                add_pair::<G>(&mut sums, &taps, |t, half, digit| {
-                    [Stored::word(upper, (t, half, digit)), Stored::word(lower, (t, half, digit))]
-                });
                 fragment = fragment.wrapping_add(1536);
+                add_pair::<G>(&mut sums, &fragments(fragment), words(number));
                 number += 2;
             }
         }

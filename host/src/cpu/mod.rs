@@ -167,7 +167,7 @@ impl Engine {
                 let exact = Passes::new(row, column);
                 (factors.of_bytes().into(), Some(exact.into()), (Order::BlockPasses, Order::TwoPasses))
             } else {
-                let rounder = Rounder::in_f64(&settler, Order::Spectra);
+                let rounder = Rounder::in_f64(&settler, Order::LargeSpectra);
                 if family == Family::Fourier && rounder.limit().is_some() {
                     return self.run_spectra(&rounder, &settler, src, (dst, filtered), stage);
                 }
@@ -199,7 +199,7 @@ impl Engine {
         stage: &Stage<'_>,
     ) -> Result<()> {
         let (window, width) = (self.window(), src.shape().width);
-        let in_f32 = Rounder::in_f32(settler, Order::Spectra);
+        let in_f32 = Rounder::in_f32(settler, Order::LargeSpectra);
         let share = round::by_spectra(in_f32.share(), &window);
         let size = (window.cols as i32, window.rows as i32);
         if Precision::of_bytes(size, width as i32, share) == Precision::Double {

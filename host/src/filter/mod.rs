@@ -288,6 +288,15 @@ impl Filter {
         }
     }
 
+    /// `sqrt(sum tap^2)`.
+    pub(crate) fn norm(&self) -> f64 {
+        let sum = |taps: &[f64]| taps.iter().map(|tap| tap * tap).sum::<f64>();
+        match &self.taps {
+            Taps::Dense { taps, .. } => sum(taps).sqrt(),
+            Taps::Product(factors) => (sum(&factors.row) * sum(&factors.column)).sqrt(),
+        }
+    }
+
     /// All taps as kernels use them, row by row.
     pub(crate) fn dense_f32(&self) -> Result<Vec<f32>> {
         let mut taps = crate::memory::reserve(self.cols.saturating_mul(self.rows))?;

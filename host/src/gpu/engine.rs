@@ -13,7 +13,7 @@ use super::view::{DeviceView, DeviceViewMut};
 use crate::image::{Scalar, Shape};
 use crate::kernels::matrix::Whole;
 use crate::kernels::prepared::{Job, Prepared};
-use crate::kernels::separable_matrix::WholePair;
+use crate::kernels::separable_matrix::WholeTerms;
 use crate::kernels::{keep, passes, settle};
 use crate::plan::problem::rows_read;
 use crate::plan::schedule::Limits;
@@ -238,7 +238,7 @@ impl Engine {
         };
         if variant.takes_bytes_alone() {
             let (cell, share) = match variant.family() {
-                Family::Separable => (&self.uncertainties[4], self.taps.whole_pair().map(WholePair::share)),
+                Family::Separable => (&self.uncertainties[4], self.taps.whole_terms().map(WholeTerms::share)),
                 _ => (&self.uncertainties[3], self.taps.whole().map(Whole::share)),
             };
             let uncertainty = || Ok(Uncertainty::of_whole(self.taps.filter(), share.unwrap_or(0.0)));

@@ -10,7 +10,7 @@ use super::device::Gpu;
 use super::memory::Memory;
 use crate::kernels::matrix::Whole;
 use crate::kernels::prepared::Taken;
-use crate::kernels::separable_matrix::WholePair;
+use crate::kernels::separable_matrix::WholeTerms;
 use crate::memory::once;
 use crate::{Error, Filter, Result, Variant, Why, spectrum};
 
@@ -33,10 +33,10 @@ pub(crate) struct TapHomes {
     exact: OnceLock<Memory>,
     exact_pairs: OnceLock<Memory>,
     whole: OnceLock<Option<Whole>>,
-    whole_pair: OnceLock<Option<WholePair>>,
+    whole_terms: OnceLock<Option<WholeTerms>>,
     /// For 1 to 4 channels side by side, of all taps, and of a row and a column.
     bands: [OnceLock<Memory>; 4],
-    pair_bands: [OnceLock<Memory>; 4],
+    terms_bands: [OnceLock<Memory>; 4],
 }
 
 /// The row and the column of each term, by value.
@@ -73,9 +73,9 @@ impl TapHomes {
             exact: OnceLock::new(),
             exact_pairs: OnceLock::new(),
             whole: OnceLock::new(),
-            whole_pair: OnceLock::new(),
+            whole_terms: OnceLock::new(),
             bands: Default::default(),
-            pair_bands: Default::default(),
+            terms_bands: Default::default(),
         }
     }
 
@@ -222,20 +222,20 @@ impl TapHomes {
         Ok((whole, memory.address()))
     }
 
-    /// A row and a column as whole numbers, if they have such a form.
-    pub(crate) fn whole_pair(&self) -> Option<&WholePair> {
-        let make = || WholePair::new(&self.filter, crate::round::reordering(&self.filter)).ok();
-        self.whole_pair.get_or_init(make).as_ref()
+    /// Products of a row and a column as whole numbers, if they have such a form.
+    pub(crate) fn whole_terms(&self) -> Option<&WholeTerms> {
+        let make = || WholeTerms::new(&self.filter, crate::round::reordering(&self.filter)).ok();
+        self.whole_terms.get_or_init(make).as_ref()
     }
 
-    /// As [`TapHomes::bands`], of a row and a column.
-    pub(crate) fn pair_bands(
+    /// As [`TapHomes::bands`], of products of a row and a column.
+    pub(crate) fn terms_bands(
         &self,
         channels: usize,
-        make: impl FnOnce(&WholePair) -> Vec<u32>,
-    ) -> Result<(&WholePair, u64)> {
-        let whole = self.whole_pair().ok_or_else(|| no_form(Variant::SeparableMatrix))?;
-        let memory = once(&self.pair_bands[channels - 1], || self.gpu.holding(&make(whole), "uploading taps"))?;
+        make: impl FnOnce(&WholeTerms) -> Vec<u32>,
+    ) -> Result<(&WholeTerms, u64)> {
+        let whole = self.whole_terms().ok_or_else(|| no_form(Variant::SeparableMatrix))?;
+        let memory = once(&self.terms_bands[channels - 1], || self.gpu.holding(&make(whole), "uploading taps"))?;
         Ok((whole, memory.address()))
     }
 

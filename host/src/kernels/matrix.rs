@@ -52,7 +52,12 @@ pub(super) static MATRIX: Kernel = Kernel {
         };
         let products = layout.steps(problem.rows) * digits.count as usize;
         let parted = if layout.parted { PARTED } else { 0.0 };
-        TIMES.on(machine, products as f64) + parted + machine.slower() * whole::SETTLE * digits.share * problem.taps()
+        let each = TIMES.on(machine, products as f64)
+            + parted
+            + machine.slower() * whole::SETTLE * digits.share * problem.taps();
+        // A small picture takes as long as a strip of 16 rows, for each step.
+        let step = if layout.parted { 0.5 } else { 0.3 };
+        each.max(machine.slower() * step * layout.steps(problem.rows) as f64 / problem.millions())
     },
 };
 

@@ -2,7 +2,7 @@
 //! kernel file in `gpu-kernels/src/kernels`, with the same name.
 
 mod direct;
-mod fourier;
+pub(crate) mod fourier;
 mod fused;
 #[cfg(feature = "gpu")]
 pub(crate) mod gradient;

@@ -1,10 +1,14 @@
-//! Bytes to bytes on the tensor cores, a row and a column of taps: both as whole numbers, and the bands that are made of them; launches
-//! `gpu-kernels/src/kernels/separable_matrix.rs`.
+//! Bytes to bytes on the tensor cores, a row and a column of taps, or the sum of two such products: all as whole numbers, and the bands that are made of them;
+//! launches `gpu-kernels/src/kernels/separable_matrix.rs`.
 
 use gpu_kernels::kernels::separable_matrix::{ENTRIES, SeparableMatrix, stored_bytes};
-use gpu_kernels::tile::strip::Ring;
+use gpu_kernels::kernels::wide;
+use gpu_kernels::tile::strip::{Ring, TILE};
 #[cfg(feature = "gpu")]
-use gpu_kernels::{kernels::separable_matrix::Bands, tile::whole::Rounding};
+use gpu_kernels::{
+    kernels::separable_matrix::{Across, Bands},
+    tile::whole::Rounding,
+};
 
 use super::prepared::{Kernel, Prepared, Work};
 #[cfg(feature = "gpu")]
@@ -12,8 +16,9 @@ use super::whole::Strips;
 use super::whole::{self, GREATEST, Layout, digit};
 #[cfg(feature = "gpu")]
 use crate::gpu::stream::Stream;
-use crate::plan::machine::Times;
+use crate::plan::machine::{Curve, Times};
 use crate::plan::problem::Problem;
+use crate::round::MAX_WINDOW;
 use crate::{Filter, Variant, Why};
 
 pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
@@ -25,28 +30,54 @@ pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
     prepare: |problem| Passes::find(problem).map(|passes| Prepared::new(Variant::SeparableMatrix, passes)),
     cost: |problem, machine| {
         // By products for 256 results, those of rows that tiles share counted; for one channel.
-        const TIMES: Times = Times {
-            h200: &[(19.0, 1.5), (26.0, 1.5), (33.0, 1.6), (40.0, 2.4), (66.0, 3.6), (96.0, 7.5)],
-            h100: &[(19.0, 1.5), (26.0, 1.5), (33.0, 1.6), (40.0, 2.4), (66.0, 3.6), (96.0, 7.5)],
-        };
-        let (Some(share), Ok(passes)) = (problem.numbers.pair, Passes::find(problem)) else { return whole::DECLINED };
-        TIMES.on(machine, passes.products()) + machine.slower() * whole::SETTLE * share * problem.taps()
+        const POINTS: Curve = &[
+            (19.0, 1.5),
+            (26.0, 1.5),
+            (33.0, 1.6),
+            (40.0, 2.4),
+            (52.0, 2.6),
+            (56.0, 2.9),
+            (69.0, 4.2),
+            (84.0, 4.8),
+            (106.0, 6.0),
+            (138.0, 6.8),
+            (155.0, 8.7),
+            (245.0, 14.0),
+        ];
+        // Strips that a multiprocessor needs to be busy.
+        const BUSY: f64 = 12.0;
+        const TIMES: Times = Times { h200: POINTS, h100: POINTS };
+        let (Some(share), Ok(passes)) = (problem.numbers.terms, Passes::find(problem)) else { return whole::DECLINED };
+        // To settle: of wide windows a block has several results.
+        const WIDE: f64 = 0.1;
+        let alone = problem.taps().min(f64::from(wide::LEAST));
+        let taps = alone + WIDE * (problem.taps() - alone);
+        let idle = (BUSY / passes.strips()).max(1.0);
+        let each = idle * TIMES.on(machine, passes.products()) + machine.slower() * whole::SETTLE * share * taps;
+        each.max(machine.slower() * passes.strip(problem) / problem.millions())
     },
 };
 
-/// A row and a column of taps as multiples of powers of two, for the kernel's two passes.
+/// The taps of a filter's terms, each a product of a row and a column, as multiples of powers of two, for the kernel's two passes.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct WholePair {
-    row: Vec<i32>,
-    column: Vec<i32>,
-    across: Across,
+pub(crate) struct WholeTerms {
+    /// One or two.
+    terms: Vec<WholeTerm>,
     /// What the sums of the second weight begin with, bits of a joined sum behind the point, and the distance from a half at which one is in
     /// doubt.
     start: i32,
     shift: i32,
     near: i32,
-    /// What a value itself is multiplied by, beside the product, in units of a joined sum.
+    /// What a value itself is multiplied by, beside the products, in units of a joined sum.
     point: i32,
+}
+
+/// A term.
+#[derive(Clone, Debug, PartialEq)]
+struct WholeTerm {
+    row: Vec<i32>,
+    column: Vec<i32>,
+    joining: Joining,
 }
 
 /// A row of taps as whole numbers.
@@ -82,9 +113,9 @@ fn rounded(taps: &[f64], bits: i32) -> Vec<i32> {
     taps.iter().map(|tap| (tap * 2f64.powi(bits)).round() as i32).collect()
 }
 
-/// How the row pass's digits make a number.
+/// How a row pass's digits make a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Across {
+struct Joining {
     /// Its bits beyond those of the second digit's sums: 0 to 7.
     more: i32,
     /// What is added to those.
@@ -97,56 +128,33 @@ const MOST_BITS: i32 = 22;
 /// The value in the middle of all bytes, by which what is cut off is known but for its half.
 const MIDDLE: f64 = 127.5;
 
-impl WholePair {
-    /// The taps of a filter, of whose sums those in f64 in two orders are at most `reordering` apart; or why they have no such form.
-    ///
-    /// Let `r` and `c` be the taps of the row and the column, and all of it be counted in units of a joined sum, of which `2^shift` are one
-    /// step of a byte. Between a sum over the exact taps and the joined one lie:
-    /// - the row's taps, rounded: `sum |c| * sum |r's error| * 127.5`, if what they do to bytes of 127.5 is added;
-    /// - a row sum, cut to 24 bits: half of its last bit, and 2^-8 of it for the lowest digit's sums that are shifted down;
-    /// - the column's taps, rounded: their error times half of the row sums' range;
-    /// - the products of low digits that are left out: bytes of a row sum are 127.5 and up to as much more or less, so half of the most that
-    ///   those products can be, if their middle is added;
-    /// - the lowest weight's sums, shifted down: half a unit;
-    /// - the factor of a value itself, where a filter has one beside the product, rounded: its error times half of a byte's range;
-    /// - taps of a filter that are not quite the products of the row and the column.
-    pub(crate) fn new(filter: &Filter, reordering: f64) -> Result<Self, Why> {
-        let ((row, column), point, apart) = match (filter.separated(), filter.sum()) {
-            (Some((row, column)), _) => {
-                let apart = filter.dense_f64().map_or(0.0, |taps| crate::round::products_loss(taps, row, column));
-                ((row, column), 0.0, apart)
-            }
-            (None, Some(sum)) if let [(row, column)] = &sum.terms[..] => {
-                ((&row[..], &column[..]), sum.point, crate::round::terms_loss(filter, sum))
-            }
-            _ => return Err(Why::NOT_SEPARABLE),
-        };
-        if column.len() > MOST_ROWS || row.len() > MOST_COLS {
-            let (cols, rows) = (row.len(), column.len());
-            return Err(format!("{cols}+{rows} taps, it takes {MOST_COLS}+{MOST_ROWS}").into());
-        }
-        let whole_row = WholeRow::new(row);
-        (1..=MOST_BITS)
-            .rev()
-            .find_map(|shift| {
-                Self::with_bits((row, whole_row.as_ref()?), column, point, shift, 255.0 * apart + reordering)
-            })
-            .ok_or_else(|| "its taps are too large or too unlike each other beside the results, which are bytes".into())
-    }
+/// A term's taps, with its row as whole numbers.
+struct Term<'a> {
+    row: &'a [f64],
+    column: &'a [f64],
+    whole: WholeRow,
+}
 
-    /// With so many bits behind the point, if there is room, and if not too many results are in doubt.
-    fn with_bits(
-        (row, whole_row): (&[f64], &WholeRow),
-        column: &[f64],
-        point: f64,
-        shift: i32,
-        others: f64,
-    ) -> Option<Self> {
+/// What a term adds to the joined sum and to its error, in units of a joined sum.
+struct Part {
+    error: f64,
+    /// What is lost of bytes of 127.5, which is added.
+    middle: f64,
+    /// What it has too much, as its row sums are moved.
+    moved: f64,
+    /// In units of taps: `sum |row| * sum |column|`.
+    weight: f64,
+}
+
+impl Term<'_> {
+    /// With so many bits of a joined sum behind the point, if there is room.
+    fn with_bits(&self, shift: i32) -> Option<(WholeTerm, Part)> {
+        let &Self { row, column, ref whole } = self;
         let weight = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
         let (row_weight, column_weight) = (weight(row), weight(column));
         let sum = |taps: &[i32]| taps.iter().map(|&tap| i64::from(tap)).sum::<i64>();
-        let &WholeRow { taps: ref row_taps, tap_bits: row_bits, sum_bits: bits } = whole_row;
-        let across = bits + 16 - row_bits;
+        let &WholeRow { taps: ref row_taps, tap_bits: row_bits, sum_bits: bits } = whole;
+        let more = bits + 16 - row_bits;
         let column_bits = shift + 24 - bits;
         if greatest(column) * 2f64.powi(column_bits) > GREATEST {
             return None;
@@ -154,9 +162,8 @@ impl WholePair {
         let column_taps = rounded(column, column_bits);
         // No number is negative: what the negative taps can make is added, and half of what is cut off.
         let negative: i64 = row_taps.iter().map(|&tap| i64::from(tap.min(0))).sum();
-        let moved = (-255.0 * negative as f64 * 2f64.powi(across - 16)).ceil() as i64 + 1;
+        let moved = (-255.0 * negative as f64 * 2f64.powi(more - 16)).ceil() as i64 + 1;
 
-        // From here on in units of a joined sum.
         let unit = 2f64.powi(shift);
         let lost = |taps: &[f64], whole: &[i32], bits: i32| -> (f64, f64) {
             let each = || taps.iter().zip(whole).map(|(tap, &whole)| tap - f64::from(whole) * 2f64.powi(-bits));
@@ -173,15 +180,81 @@ impl WholePair {
             low_range += MIDDLE * (257.0 * lowest.abs() + 256.0 * second.abs()) / 2f64.powi(24);
             cut += (0.5 + 2f64.powi(-8)) * f64::from(tap.abs()) / 2f64.powi(24);
         }
+        let part = Part {
+            error: unit * MIDDLE * (column_weight * row_lost + column_lost * row_weight) + cut + low_range,
+            middle: unit * (column.iter().sum::<f64>() * MIDDLE * row_middle + column_middle * row_sum) + low_middle,
+            moved: moved as f64 * sum(&column_taps) as f64 / 2f64.powi(24),
+            weight: row_weight * column_weight,
+        };
+        let joining = Joining { start: ((256 * moved + 128) >> more) as u32 as i32, more };
+        Some((WholeTerm { row: row_taps.clone(), column: column_taps, joining }, part))
+    }
+}
+
+impl WholeTerms {
+    /// The taps of a filter, of whose sums those in f64 in two orders are at most `reordering` apart; or why they have no such form.
+    ///
+    /// Let `r` and `c` be the taps of a term's row and column, and all of it be counted in units of a joined sum, of which `2^shift` are one
+    /// step of a byte. Between a sum over the exact taps and the joined one lie, for each term:
+    /// - the row's taps, rounded: `sum |c| * sum |r's error| * 127.5`, if what they do to bytes of 127.5 is added;
+    /// - a row sum, cut to 24 bits: half of its last bit, and 2^-8 of it for the lowest digit's sums that are shifted down;
+    /// - the column's taps, rounded: their error times half of the row sums' range;
+    /// - the products of low digits that are left out: bytes of a row sum are 127.5 and up to as much more or less, so half of the most that
+    ///   those products can be, if their middle is added;
+    ///
+    /// and, once for all of them:
+    /// - the lowest weight's sums, shifted down: half a unit;
+    /// - the factor of a value itself, where a filter has one beside the products, rounded: its error times half of a byte's range;
+    /// - taps of a filter that are not quite the products of rows and columns.
+    pub(crate) fn new(filter: &Filter, reordering: f64) -> Result<Self, Why> {
+        let (terms, point, apart) = match (filter.separated(), filter.sum()) {
+            (Some((row, column)), _) => {
+                let apart = filter.dense_f64().map_or(0.0, |taps| crate::round::products_loss(taps, row, column));
+                (vec![(row, column)], 0.0, apart)
+            }
+            (None, Some(sum)) if sum.terms.len() <= MOST_TERMS => {
+                (filter.products(), sum.point, crate::round::terms_loss(filter, sum))
+            }
+            _ => return Err(Why::NOT_SEPARABLE),
+        };
+        let (cols, rows) = (filter.cols(), filter.rows());
+        if cols.max(rows) > MOST {
+            return Err(format!("{cols}+{rows} taps, it takes {MOST} each way").into());
+        }
+        if cols * rows > MAX_WINDOW {
+            return Err(
+                format!("{cols}x{rows} taps are more than {MAX_WINDOW}, whose bytes two passes in f64 define").into()
+            );
+        }
+        let terms = || -> Option<Vec<_>> {
+            terms.iter().map(|&(row, column)| Some(Term { row, column, whole: WholeRow::new(row)? })).collect()
+        };
+        terms()
+            .and_then(|terms| {
+                let others = 255.0 * apart + reordering;
+                (1..=MOST_BITS).rev().find_map(|shift| Self::with_bits(&terms, point, shift, others))
+            })
+            .ok_or_else(|| "its taps are too large or too unlike each other beside the results, which are bytes".into())
+    }
+
+    /// With so many bits behind the point, if there is room, and if not too many results are in doubt. `others` is an error of sums that does not depend on
+    /// the bits.
+    fn with_bits(terms: &[Term<'_>], point: f64, shift: i32, others: f64) -> Option<Self> {
+        // In units of a joined sum.
+        let unit = 2f64.powi(shift);
         let whole_point = (point * unit).round();
         let point_lost = point * unit - whole_point;
-        let error = unit * column_weight * MIDDLE * row_lost
-            + MIDDLE * point_lost.abs()
-            + cut
-            + unit * column_lost * MIDDLE * row_weight
-            + low_range
-            + 0.5
-            + unit * others;
+        let mut error = MIDDLE * point_lost.abs() + 0.5 + unit * others;
+        let (mut middle, mut moved_sum, mut weight) = (MIDDLE * point_lost + 0.5, 0.0, point.abs());
+        let mut wholes = Vec::with_capacity(terms.len());
+        for term in terms {
+            let (whole, part) = term.with_bits(shift)?;
+            wholes.push(whole);
+            error += part.error;
+            middle += part.middle;
+            moved_sum += part.moved;
+            weight += part.weight;
+        }
         // All of this is in f64, and the middle is rounded.
         let error = error * (1.0 + 1e-9) + 0.51;
         let half = 2f64.powi(shift - 1);
@@ -189,23 +262,10 @@ impl WholePair {
             return None;
         }
         let near = error as i64 + 1;
-        let middle =
-            unit * (column.iter().sum::<f64>() * MIDDLE * row_middle + column_middle * row_sum) + low_middle + 0.5;
-        let middle = middle + MIDDLE * point_lost;
-        let moved_sum = moved as f64 * sum(&column_taps) as f64 / 2f64.powi(24);
         let start = (middle + half + near as f64 - moved_sum).round() as i64;
-        let weight = row_weight * column_weight + point.abs();
         let greatest_sum = 255.0 * weight * unit + half + 2.0 * near as f64 + error;
         let start = i32::try_from(start).ok().filter(|_| greatest_sum < 2f64.powi(31))?;
-        Some(Self {
-            row: row_taps.clone(),
-            column: column_taps,
-            across: Across { start: ((256 * moved + 128) >> across) as u32 as i32, more: across },
-            start,
-            shift,
-            near: near as i32,
-            point: whole_point as i32,
-        })
+        Some(Self { terms: wholes, start, shift, near: near as i32, point: whole_point as i32 })
     }
 
     /// The share of results that are in doubt if sums are spread evenly.
@@ -213,12 +273,12 @@ impl WholePair {
         2.0 * f64::from(self.near) / 2f64.powi(self.shift)
     }
 
-    /// The fragments of the row, those of the column, and what sums begin with, as `gpu-kernels/src/kernels/separable_matrix.rs` reads them.
+    /// The fragments of the rows, those of the columns, and what sums begin with, as `gpu-kernels/src/kernels/separable_matrix.rs` reads them.
     #[cfg(any(feature = "gpu", test))]
     fn bands(&self, passes: &Passes) -> Vec<u32> {
-        let Passes { layout, .. } = passes;
+        let Passes { layout, terms, .. } = passes;
         let (steps, pairs, apart) = (passes.steps(), passes.pairs(), layout.apart());
-        let mut words = Vec::with_capacity(FRAGMENT * (steps + pairs) + 8);
+        let mut words = Vec::with_capacity(FRAGMENT * (terms * steps + pairs) + 4 * (terms + 1));
         let mut fragments = |steps: usize, taps: &[i32], tap: &dyn Fn(usize, usize, usize, usize) -> Option<usize>| {
             for step in 0..steps {
                 for number in 0..3 {
@@ -236,18 +296,23 @@ impl WholePair {
                 }
             }
         };
-        fragments(steps, &self.row, &|group, upper, part, i| {
-            let result = 4 * (group / 2) + 2 * upper + group % 2;
-            let offset = (16 * part + i).checked_sub(layout.lead + result)?;
-            (offset % apart == 0).then_some(offset / apart)
+        for term in &self.terms {
+            fragments(steps, &term.row, &|group, upper, part, i| {
+                let result = 4 * (group / 2) + 2 * upper + group % 2;
+                let offset = (16 * part + i).checked_sub(layout.lead + result)?;
+                (offset % apart == 0).then_some(offset / apart)
+            });
+        }
+        let columns: Vec<_> = self.terms.iter().flat_map(|term| term.column.iter().copied()).collect();
+        let rows = columns.len() / terms;
+        fragments(pairs, &columns, &|group, upper, block, i| {
+            // A lane's four rows of a block are two neighbours, and two that are 8 rows further down. The blocks of two terms come in turn.
+            let row = 16 * (block / terms) + 2 * (i / 4) + 8 * (i % 4 / 2) + i % 2;
+            let tap = row.checked_sub(group + 8 * upper).filter(|&tap| tap < rows)?;
+            Some(block % terms * rows + tap)
         });
-        fragments(pairs, &self.column, &|group, upper, block, i| {
-            // A lane's four rows of a block are two neighbours, and two that are 8 rows further down.
-            let row = 16 * block + 2 * (i / 4) + 8 * (i % 4 / 2) + i % 2;
-            row.checked_sub(group + 8 * upper)
-        });
-        words.extend([self.across.start; 4].map(|start| start as u32));
-        words.extend([self.start; 4].map(|start| start as u32));
+        let starts = self.terms.iter().map(|term| term.joining.start).chain([self.start]);
+        words.extend(starts.flat_map(|start| [start as u32; 4]));
         words
     }
 }
@@ -256,22 +321,25 @@ impl WholePair {
 #[cfg(any(feature = "gpu", test))]
 const FRAGMENT: usize = 384;
 
-/// The most taps of a row, so that no sum of a digit overflows, and of a column, beyond which other kernels are faster.
-const MOST_COLS: usize = 1024;
-const MOST_ROWS: usize = 97;
+/// The most taps of a row or a column, so that no sum of a digit overflows.
+const MOST: usize = 1024;
 
-/// The most steps of the row pass for which channels are not parted: to part them takes as long as two or three steps.
+/// The most products of a row and a column.
+const MOST_TERMS: usize = 2;
+
+/// The most steps of all row passes for which channels are never parted.
 const MOST_STEPS: usize = 3;
 
 /// The heights of strips among which the launch chooses. Taller ones share fewer rows.
-#[cfg(feature = "gpu")]
 const HEIGHTS: [u32; 6] = [96, 80, 64, 48, 32, 16];
 
 /// The launch for a problem.
 #[derive(Debug)]
 struct Passes {
     layout: Layout,
-    /// Blocks of 16 rows that 16 rows of results need.
+    /// Products of a row and a column.
+    terms: usize,
+    /// Blocks of 16 rows that 16 rows of results need, of each term.
     blocks: usize,
     /// Whether the window's own pixel is added besides.
     point: bool,
@@ -281,27 +349,25 @@ struct Passes {
 impl Passes {
     fn find(problem: &Problem) -> Result<Self, Why> {
         let channels = whole::channels(problem)?;
-        let point = matches!(problem.sum, Some((1, _)));
-        if !problem.separable && !point {
-            return Err(Why::NOT_SEPARABLE);
-        }
-        if problem.numbers.pair.is_none() {
+        let (terms, point) = (problem.terms()?, problem.sum.is_some_and(|(_, point)| point));
+        if problem.numbers.terms.is_none() {
             return Err(
-                "its row and column have no form as whole numbers: too long, or too large beside the results".into()
+                "its rows and columns have no form as whole numbers: too long, or too large beside the results".into(),
             );
         }
-        let plain = Layout::new(channels, false, problem);
-        let parted = channels > 2 && plain.steps(1) > MOST_STEPS;
-        let layout = if parted { Layout::new(channels, true, problem) } else { plain };
+        let [plain, apart] = [false, true].map(|parted| Layout::new(channels, parted, problem));
+        // To part channels takes time for each 16 values of a row, too: measured from 9 to 101 taps, in pictures of 640x480 to 4096x4096.
+        let parted = channels > 2 && terms * plain.steps(1) > MOST_STEPS && plain.halves >= 2 * apart.halves + 2;
+        let layout = if parted { apart } else { plain };
         // A block is added up at least, and one is stored.
         let (blocks, steps) = ((15 + problem.rows).div_ceil(16).max(2), layout.steps(1));
         let takes = |entry: &&SeparableMatrix| {
             (entry.blocks == 0 || entry.blocks == blocks)
                 && (entry.steps == 0 || entry.steps == steps)
-                && entry.parted == layout.parts()
+                && (entry.parted, entry.terms) == (layout.parts(), terms)
         };
         let entry = ENTRIES.iter().find(takes).ok_or("it has no kernel for these channels")?;
-        let passes = Self { layout, blocks, point, entry };
+        let passes = Self { layout, terms, blocks, point, entry };
         problem.fits_shared_memory(passes.shared_bytes(&passes.ring(0)), "its rows")?;
         Ok(passes)
     }
@@ -316,36 +382,75 @@ impl Passes {
     /// Bytes of shared memory that a block of threads needs.
     fn shared_bytes(&self, ring: &Ring) -> usize {
         // An entry for a number of blocks keeps the last one in registers.
-        let stored = if self.entry.blocks > 0 { self.blocks - 1 } else { self.blocks };
+        let stored = if self.entry.blocks > 0 { self.blocks - 1 } else { self.terms * self.blocks };
         ring.shared_bytes() as usize + stored_bytes(stored, self.entry.tiles)
     }
 
-    /// Steps of the row pass: times 32 bytes that 16 results need of a row.
+    /// Steps of a row pass: times 32 bytes that 16 results need of a row.
     fn steps(&self) -> usize {
         self.layout.steps(1)
     }
 
     /// Steps of the column pass.
     fn pairs(&self) -> usize {
-        self.blocks.div_ceil(2)
+        (self.terms * self.blocks).div_ceil(2)
     }
 
-    /// Products for 256 results.
+    /// Products for 256 results, and as many more as it takes as long to part channels as.
     fn products(&self) -> f64 {
+        const PARTED: f64 = 7.0;
         /// Most strips of large pictures have as many rows.
         const HEIGHT: f64 = 96.0;
         let twice = (HEIGHT + 16.0 * (self.blocks - 1) as f64) / HEIGHT;
-        6.0 * self.steps() as f64 * twice + 12.0 * self.pairs() as f64
+        let parted = if self.layout.parted { PARTED * self.layout.halves as f64 } else { 0.0 };
+        6.0 * (self.terms * self.steps()) as f64 * twice + 12.0 * self.pairs() as f64 + parted
+    }
+}
+
+impl Passes {
+    /// The most strips that a multiprocessor works on at a time, as registers allow.
+    const MOST_STRIPS: f64 = 16.0;
+
+    /// As many as an H200's shared memory has room for.
+    fn strips(&self) -> f64 {
+        const SHARED: f64 = 228.0 * 1024.0;
+        const RESERVED: f64 = 1024.0;
+        (SHARED / (self.shared_bytes(&self.ring(0)) as f64 + RESERVED)).floor().clamp(1.0, Self::MOST_STRIPS)
+    }
+
+    /// Microseconds of a strip at the image's edge, and to settle few results: what a small picture takes. From an H200.
+    fn strip(&self, problem: &Problem) -> f64 {
+        /// For 16 rows, and for each half of 16 bytes of them, without and with parted channels; where shared memory has room for the most strips.
+        const ROWS: [(f64, f64); 2] = [(0.0, 0.45), (2.2, 0.95)];
+        /// For each tap.
+        const SETTLED: f64 = 0.001;
+        const MULTIPROCESSORS: f64 = 132.0;
+
+        let Layout { channels, parted, halves, .. } = self.layout;
+        let width = TILE as usize * if parted { 1 } else { self.entry.tiles };
+        let across = (problem.width * self.layout.apart()).div_ceil(width);
+        let images = problem.planes / channels;
+        let strips = self.strips();
+        let besides = self.blocks as f64 - 1.0;
+        let rows = whole::height_of_strips(&HEIGHTS, besides, |rows| {
+            (across * problem.height.div_ceil(rows as usize) * images) as f64 / (MULTIPROCESSORS * strips)
+        });
+        let (group, half) = ROWS[usize::from(parted)];
+        let each = (group + half * halves as f64) * Self::MOST_STRIPS / strips;
+        (f64::from(rows / 16) + besides) * each + SETTLED * problem.taps()
     }
 }
 
 impl Work for Passes {
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &super::prepared::Job<'_>, stream: &mut Stream) -> crate::Result<()> {
-        let (whole, row) = job.taps.pair_bands(self.layout.channels, |whole| whole.bands(self))?;
-        let column = row + 4 * (FRAGMENT * self.steps()) as u64;
+        let (whole, row) = job.taps.terms_bands(self.layout.channels, |whole| whole.bands(self))?;
+        let column = row + 4 * (FRAGMENT * self.terms * self.steps()) as u64;
         let ring = self.ring(job.window.anchor_y as usize);
-        let Across { more, .. } = whole.across;
+        let across = |term: &WholeTerm| {
+            let Joining { more, .. } = term.joining;
+            Across { down: 8 - more, second: 1 << more, third: 256 << more }
+        };
         let bands = Bands {
             row,
             column,
@@ -353,9 +458,8 @@ impl Work for Passes {
             steps: self.steps() as i32,
             last: if self.layout.halves.is_multiple_of(2) { 16 } else { 0 },
             blocks: self.blocks as i32,
-            down: 8 - more,
-            second: 1 << more,
-            third: 256 << more,
+            // The second is not looked at, if there is one alone.
+            across: [0, self.terms - 1].map(|term| across(&whole.terms[term])),
             point: whole.point,
             ring,
             rounding: Rounding::of_three(whole.start, whole.shift, whole.near),
@@ -382,23 +486,26 @@ impl Work for Passes {
 mod tests {
     use super::*;
 
-    fn whole(filter: &Filter) -> WholePair {
-        WholePair::new(filter, 1e-9).unwrap()
+    fn whole(filter: &Filter) -> WholeTerms {
+        WholeTerms::new(filter, 1e-9).unwrap()
     }
 
     /// What the kernel makes of a window of bytes, row by row: the joined sum, by its own arithmetic.
-    fn joined(pair: &WholePair, window: &[u8]) -> i32 {
-        let mut sums = [0, pair.start];
+    fn joined(whole: &WholeTerms, window: &[u8]) -> i32 {
+        let mut sums = [0, whole.start];
         let mut greatest = 0;
-        for (line, &down) in window.chunks(pair.row.len()).zip(&pair.column) {
+        let lines = |term: &WholeTerm| window.chunks(term.row.len()).zip(term.column.clone()).collect::<Vec<_>>();
+        for (term, (line, down)) in
+            whole.terms.iter().flat_map(|term| lines(term).into_iter().map(move |line| (term, line)))
+        {
             let digits = |number: u32| -> i32 {
-                line.iter().zip(&pair.row).map(|(&byte, &tap)| i32::from(byte) * i32::from(digit(tap, number))).sum()
+                line.iter().zip(&term.row).map(|(&byte, &tap)| i32::from(byte) * i32::from(digit(tap, number))).sum()
             };
-            let Across { more, start } = pair.across;
+            let Joining { more, start } = term.joining;
             let lower = (digits(1).wrapping_add(start) << more).wrapping_add(digits(0) >> (8 - more));
             let number = (digits(2).wrapping_mul(256 << more)).wrapping_add(lower) as u32;
             // Not beyond 32 bits, nor negative: the sum itself says so.
-            let exact: i64 = line.iter().zip(&pair.row).map(|(&byte, &tap)| i64::from(byte) * i64::from(tap)).sum();
+            let exact: i64 = line.iter().zip(&term.row).map(|(&byte, &tap)| i64::from(byte) * i64::from(tap)).sum();
             let expected = (exact << more >> 8) + (i64::from(start as u32) << more);
             assert!((0..1 << 32).contains(&expected), "{expected}");
             assert!((i64::from(number) - expected).abs() <= 1, "{number}, {expected}");
@@ -416,7 +523,7 @@ mod tests {
             }
         }
         let centre = window[window.len() / 2];
-        sums[1].wrapping_add(sums[0] >> 8).wrapping_add(greatest << 8).wrapping_add(pair.point * i32::from(centre))
+        sums[1].wrapping_add(sums[0] >> 8).wrapping_add(greatest << 8).wrapping_add(whole.point * i32::from(centre))
     }
 
     #[test]
@@ -436,6 +543,8 @@ mod tests {
             "gaussian:sigma=12",
             "unsharp:sigma=2,amount=1.7",
             "unsharp:sigma=12",
+            "log:sigma=1.5",
+            "dog:sigma=2",
         ] {
             let filter: Filter = text.parse().unwrap();
             let pair = whole(&filter);
@@ -453,14 +562,14 @@ mod tests {
                             }
                         }
                         2 => {
-                            if digit(pair.row[i % cols], 0) > 0 {
+                            if digit(pair.terms[0].row[i % cols], 0) > 0 {
                                 255
                             } else {
                                 0
                             }
                         }
                         3 => {
-                            if digit(pair.column[i / cols], 0) > 0 {
+                            if digit(pair.terms[0].column[i / cols], 0) > 0 {
                                 255
                             } else {
                                 0
@@ -487,8 +596,8 @@ mod tests {
 
     #[test]
     fn filters_that_have_no_such_form() {
-        for text in ["taps:1e9", "box:cols=3,rows=98", "box:cols=1025,rows=1", "sharpen"] {
-            assert!(WholePair::new(&text.parse().unwrap(), 1e-9).is_err(), "{text}");
+        for text in ["taps:1e9", "box:cols=3,rows=1025", "box:cols=1000,rows=66", "box:cols=1025,rows=1", "sharpen"] {
+            assert!(WholeTerms::new(&text.parse().unwrap(), 1e-9).is_err(), "{text}");
         }
     }
 }

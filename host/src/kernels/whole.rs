@@ -32,8 +32,8 @@ pub(crate) struct Digits {
 pub(crate) struct Numbers {
     /// All taps of the window.
     pub(crate) window: Option<Digits>,
-    /// A row and a column, whose digits are three: the share of results that are in doubt.
-    pub(crate) pair: Option<f64>,
+    /// Products of a row and a column, whose digits are three: the share of results that are in doubt.
+    pub(crate) terms: Option<f64>,
 }
 
 /// Microseconds to settle a million results, for each tap.
@@ -156,6 +156,15 @@ pub(super) struct Strips<'a> {
     pub(super) besides: f64,
 }
 
+/// The height of strips with which all are soonest done: of those with so many rows there are so many waves.
+///
+/// Measured on an H200: a strip takes about as long for each 16 rows as a full GPU takes for all strips, and half as long again. Strips of a first wave run
+/// at the same time, however few they are; later ones begin as soon as there is room.
+pub(super) fn height_of_strips(heights: &[u32], besides: f64, waves: impl Fn(u32) -> f64) -> u32 {
+    let cost = |rows: u32| (f64::from(rows / 16) + besides) * (waves(rows).max(1.0) + 0.57);
+    heights.iter().copied().min_by(|&a, &b| cost(a).total_cmp(&cost(b))).expect("there are heights")
+}
+
 /// Puts a kernel into the stream that slides down strips; then, if the border says so, the one that copies the pixels to keep. Strips have the
 /// one of the heights with which all are soonest done.
 ///
@@ -179,13 +188,9 @@ pub(super) unsafe fn launch<B: Copy>(
     let across = ((region.x1 * each - ring.first(region.x0 * each)) as u32).div_ceil(width);
     let (height, images) = ((region.y1 - region.y0) as u32, job.planes / channels);
     let slots = stream.gpu().resident_blocks(entry.name(), 32, shared)?.max(1);
-    // Measured on an H200: a strip takes about as long for each 16 rows as a full GPU takes for all strips, and half as long again. Strips of a first wave run
-    // at the same time, however few they are; later ones begin as soon as there is room.
-    let cost = |rows: u32| {
-        let strips = f64::from(across * height.div_ceil(rows)) * f64::from(images);
-        (f64::from(rows / 16) + besides) * ((strips / slots as f64).max(1.0) + 0.57)
-    };
-    let rows = heights.iter().copied().min_by(|&a, &b| cost(a).total_cmp(&cost(b))).expect("there are heights");
+    let rows = height_of_strips(heights, besides, |rows| {
+        f64::from(across * height.div_ceil(rows)) * f64::from(images) / slots as f64
+    });
     let grid = Grid { blocks: (across * height.div_ceil(rows), 1, 1), block: (32, 1, 1), shared };
     let grid = stream.gpu().fitting(grid, images);
     // A plane of its own is all that a kernel for one channel has.

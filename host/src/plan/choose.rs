@@ -52,11 +52,13 @@ const LARGE_ROWS: f64 = 200.0;
 const STRIP_ROW: f64 = 0.3;
 
 /// Microseconds to settle what is in doubt of bytes on a GPU: for a launch; for a tap of a row and of a column, which wait for memory; for a
-/// tap of each of a million results in doubt, or of the only one that a warp has; and for each of a million, and its taps, where a block takes several. Measured on an H200.
+/// tap of each of a million results in doubt, or of the only one that a warp has. And where a block takes several, beyond a launch: for any; for a tap of those that a block has; and for each of a million, and its taps. Measured on an H200.
 const SETTLE: f64 = 1.5;
 const SETTLE_LINE: f64 = 0.35;
 const SETTLE_TAP: f64 = 3.0;
 const SETTLE_ALONE: f64 = 0.005;
+const SETTLE_WIDE: f64 = 15.0;
+const SETTLE_WIDE_ALONE: f64 = 0.002;
 const SETTLE_SEVERAL: f64 = 1300.0;
 const SETTLE_SEVERAL_TAP: f64 = 1.3;
 
@@ -211,7 +213,12 @@ impl Problem {
 
     /// Microseconds of a launch that settles few results.
     fn settling(&self) -> f64 {
-        SETTLE + SETTLE_LINE * self.pair_taps().min(100.0)
+        SETTLE + if self.is_wide() { SETTLE_WIDE } else { SETTLE_LINE * self.pair_taps() }
+    }
+
+    /// Whether results in doubt are settled several at a time.
+    fn is_wide(&self) -> bool {
+        self.taps() >= f64::from(wide::LEAST)
     }
 
     /// A kernel's own time.
@@ -220,6 +227,7 @@ impl Problem {
         let slower = match kernel.variant {
             _ if self.source == Scalar::F32 || kernel.variant.takes_bytes_alone() => 1.0,
             Variant::DirectSliding | Variant::SeparableFused => 1.0,
+            Variant::Fourier if self.makes_bytes() => 1.07,
             Variant::Fourier => 1.2,
             Variant::Separable => 1.2,
             _ => 2.3,
@@ -229,7 +237,8 @@ impl Problem {
             Variant::DirectSliding | Variant::SeparableFused => self.in_strips(each),
             // Sums of products of bytes go by passes in f64, and so do products of many taps.
             Variant::Separable if self.makes_bytes() && (self.sum.is_some() || self.is_in_f64()) => {
-                self.millions() * self.wide()
+                let terms = self.sum.map_or(0, |(terms, _)| terms);
+                2.0 * LAUNCH * terms as f64 + self.millions() * self.wide()
             }
             _ => self.millions() * each,
         };
@@ -280,10 +289,10 @@ impl Problem {
             };
             return self.rank(kernel).mul_f64(slower);
         };
-        if kernel.variant == Variant::Separable && self.sum.is_some() {
-            return self.rank(kernel) + microseconds(SETTLE);
-        }
         let settle = self.settling();
+        if kernel.variant == Variant::Separable && self.sum.is_some() {
+            return self.rank(kernel) + microseconds(settle);
+        }
         if kernel.variant.family() == Family::Separable && self.is_in_f64() {
             return microseconds(2.0 * LAUNCH + settle + self.millions() * self.wide());
         }
@@ -295,11 +304,11 @@ impl Problem {
             false => rounding.share(kernel.variant.family().into()),
         };
         let count = self.millions() * share;
-        let least = if 1e6 * count >= 1.0 { SETTLE_ALONE * self.taps() } else { 0.0 };
-        let each = match self.taps() >= f64::from(wide::LEAST) {
-            true => SETTLE_SEVERAL + SETTLE_SEVERAL_TAP * self.taps(),
-            false => SETTLE_TAP * self.taps(),
+        let (alone, each) = match self.is_wide() {
+            true => (SETTLE_WIDE_ALONE, SETTLE_SEVERAL + SETTLE_SEVERAL_TAP * self.taps()),
+            false => (SETTLE_ALONE, SETTLE_TAP * self.taps()),
         };
+        let least = if 1e6 * count >= 1.0 { alone * self.taps() } else { 0.0 };
         let each = (each * count).max(least);
         self.rank(kernel).mul_f64(parted) + microseconds(settle + each)
     }
@@ -319,11 +328,6 @@ impl Problem {
             }
         };
         microseconds(interpolated(times, work))
-    }
-
-    /// Millions of results.
-    fn millions(&self) -> f64 {
-        self.width as f64 * self.height as f64 * self.planes as f64 / 1e6
     }
 }
 

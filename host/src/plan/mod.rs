@@ -47,7 +47,7 @@ use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
-use crate::kernels::{matrix::Whole, separable_matrix::WholePair, whole::Numbers};
+use crate::kernels::{matrix::Whole, separable_matrix::WholeTerms, whole::Numbers};
 use crate::progress::{Call, Progress, Report, Stage};
 use crate::round::Rounding;
 use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
@@ -446,7 +446,7 @@ impl Plan {
                 let reordering = crate::round::reordering(&self.filter);
                 Numbers {
                     window: Whole::new(&self.filter, reordering).ok().map(|whole| whole.digits()),
-                    pair: WholePair::new(&self.filter, reordering).ok().map(|whole| whole.share()),
+                    terms: WholeTerms::new(&self.filter, reordering).ok().map(|whole| whole.share()),
                 }
             }),
         }

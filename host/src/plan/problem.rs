@@ -79,6 +79,11 @@ impl Problem {
         (self.source, self.target) == (Scalar::U8, Scalar::U8)
     }
 
+    /// Millions of results.
+    pub(crate) fn millions(&self) -> f64 {
+        self.width as f64 * self.height as f64 * self.planes as f64 / 1e6
+    }
+
     /// How many taps there are.
     pub(crate) fn taps(&self) -> f64 {
         self.cols as f64 * self.rows as f64

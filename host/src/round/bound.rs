@@ -19,16 +19,26 @@ pub(crate) enum Order {
     /// The terms of the filter's [`Sum`](crate::filter::Sum): the pixel's own, then each as in `BlockPasses`, but a column is at least one
     /// block; or several, if they are short, all columns together ([`terms_together`]).
     Terms,
-    /// None: the product of spectra.
+    /// None: the product of spectra, in a GPU's tiles.
     Spectra,
+    /// The same in those of the CPU, which may be larger.
+    LargeSpectra,
     /// None: pixels are added as integers, and the sum is multiplied with the one value of all taps.
     Counted,
 }
 
 impl Order {
     /// Every order, each at its number.
-    pub(crate) const ALL: [Self; 7] =
-        [Self::TapByTap, Self::ByRows, Self::TwoPasses, Self::BlockPasses, Self::Terms, Self::Spectra, Self::Counted];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::TapByTap,
+        Self::ByRows,
+        Self::TwoPasses,
+        Self::BlockPasses,
+        Self::Terms,
+        Self::Spectra,
+        Self::LargeSpectra,
+        Self::Counted,
+    ];
 }
 
 /// How many taps of a column of so many are summed apart. Fewer would leave fewer results in doubt, but take longer.
@@ -118,7 +128,11 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
     let nothing = PartialSum { plus: 0.0, minus: 0.0, signed: outside < 0.0 };
 
     match (order, filter.separated()) {
-        (Order::Spectra, _) => 2.0 * spectrum::UNITS * UNIT_ROUNDOFF * filter.weight() * greatest,
+        (Order::Spectra, _) => {
+            let side = crate::kernels::fourier::greatest_side(filter.cols(), filter.rows());
+            2.0 * UNIT_ROUNDOFF * spectrum::units(filter, f64::from(side)) * greatest
+        }
+        (Order::LargeSpectra, _) => 2.0 * UNIT_ROUNDOFF * spectrum::units(filter, spectrum::greatest_side()) * greatest,
         // Nothing is, or the sum, the tap and their product.
         (Order::Counted, _) if filter.equal_tap().is_some_and(|tap| in_bits(filter.weight(), lowest_bit(&[tap]))) => {
             0.0
@@ -369,7 +383,7 @@ pub(super) fn in_f64(filter: &Filter, order: Order) -> f64 {
             let steps = 4.0 * (filter.cols() + filter.rows()) as f64 * sum.terms.len() as f64 + 4.0;
             terms_loss(filter, sum) + gamma(steps, f64::EPSILON / 2.0) * sum.weight()
         }),
-        (Order::Spectra, ..) => spectrum::error_in_f64() * filter.weight(),
+        (Order::Spectra | Order::LargeSpectra, ..) => spectrum::error_in_f64() * filter.weight(),
         _ => 0.0,
     }
 }

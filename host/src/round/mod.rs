@@ -33,6 +33,7 @@ use crate::{Border, Filter};
 pub(crate) use bound::{Order, column_block, products_loss, row_block, terms_loss, terms_together};
 use doubt::Doubt;
 pub(crate) use doubt::{places, places_room};
+pub(crate) use settle::MAX_WINDOW;
 use settle::nearest;
 pub(crate) use settle::{Scratch, Settler, TOGETHER};
 
@@ -72,7 +73,7 @@ impl Rounding {
             equal: filter.equal_tap().is_some(),
             product: filter.dense_f64().is_none() && filter.is_separable(),
             smooth: crate::cpu::smooth_reach(filter, &window),
-            by_spectra: by_spectra(shares[Order::Spectra as usize], &window),
+            by_spectra: by_spectra(shares[Order::LargeSpectra as usize], &window),
             shares,
             left: Order::ALL.map(|order| {
                 let column = bound::of_row_pass(filter, order, greatest(&window), f64::from(window.border_value))?;
@@ -116,7 +117,7 @@ fn passes_are_better(share: f64, cols: usize, rows: usize) -> bool {
 
 /// Whether two passes define the bytes of a separable filter of this size.
 fn passes_define(cols: usize, rows: usize) -> bool {
-    cols * rows > settle::MAX_WINDOW
+    cols * rows > MAX_WINDOW
 }
 
 /// What decides a byte on a GPU, where a kernel tests the f32 sums and another one settles what is in doubt.
@@ -129,6 +130,8 @@ pub(crate) struct Uncertainty {
     pub(crate) reordering: f64,
     /// The share of results that are in doubt if sums are spread evenly.
     share: f64,
+    /// The least share of results that the list has room for.
+    least: f64,
     /// Whether sums are often exact ties, whatever the pixels.
     pub(crate) ties: bool,
     /// The two passes in f64 that take the place of the f32 sums, if they do.
@@ -148,7 +151,8 @@ pub(crate) struct InPasses {
 #[cfg(feature = "gpu")]
 impl Uncertainty {
     /// No result is in doubt.
-    pub(crate) const NONE: Self = Self { near: None, reordering: 0.0, share: 0.0, ties: false, passes: None };
+    pub(crate) const NONE: Self =
+        Self { near: None, reordering: 0.0, share: 0.0, least: 0.0, ties: false, passes: None };
 
     /// For a filter's f32 sums over bytes, in this order.
     pub(crate) fn new(filter: &Filter, border: Border, order: Order) -> Self {
@@ -181,7 +185,7 @@ impl Uncertainty {
         // Of sums in f64, few are in doubt but ties; and where passes define the bytes, those are not listed if they are many.
         let ties = if defined { 0.0 } else { ties };
         let share = if in_passes { share.min(0.01).max(ties) } else { share };
-        Self { near, reordering, share, ties: ties > 0.0, passes }
+        Self { near, reordering, share, least: least_listed(filter, ties), ties: ties > 0.0, passes }
     }
 
     /// For the sums of a filter's taps as whole numbers, over bytes and no other value, of which such a share is in doubt.
@@ -191,20 +195,30 @@ impl Uncertainty {
         }
         let ties = ties(filter);
         // Kernels know for themselves which sums are in doubt.
-        let (share, reordering) = (share.max(ties), reordering(filter));
-        Self { near: Some(1.0), reordering, share, ties: ties > 0.0, passes: None }
+        let (share, reordering, least) = (share.max(ties), reordering(filter), least_listed(filter, ties));
+        Self { near: Some(1.0), reordering, share, least, ties: ties > 0.0, passes: None }
     }
 
-    /// Places of each of so many segments of a list for so many results: four times those expected, and for 1 % of the results at least, so that a list is seldom
-    /// too short: pictures have areas where all is in doubt. For a fifth of the results where sums are often ties, of which pictures of two values and
-    /// gradients have many more.
+    /// Places of each of so many segments of a list for so many results: four times those expected, and those of [`least_listed`].
     pub(crate) fn places(&self, results: usize, segments: usize) -> u32 {
         const MOST: f64 = 16384.0;
-        const TIES: f64 = 0.2;
-        const LEAST: f64 = 0.01;
         let evenly = results as f64 / segments as f64;
-        let share = (4.0 * self.share).max(if self.ties { TIES } else { LEAST });
-        (share * evenly + 64.0).min(evenly + 4.0).min(MOST) as u32
+        ((4.0 * self.share).max(self.least) * evenly + 64.0).min(evenly + 4.0).min(MOST) as u32
+    }
+}
+
+/// The share of results that a list has room for at least, so that it is seldom too short: pictures have areas where all is in doubt.
+#[cfg(feature = "gpu")]
+fn least_listed(filter: &Filter, ties: f64) -> f64 {
+    /// Of sums that are often ties: pictures of two values and gradients have many more.
+    const TIES: f64 = 0.2;
+    /// Of a row or a column of taps: where pixels are the same along it, a result is one of 256, each of which is in doubt or not, wherever it comes.
+    const LINE: f64 = 0.06;
+    const LEAST: f64 = 0.01;
+    match () {
+        () if ties > 0.0 => TIES,
+        () if filter.cols() == 1 || filter.rows() == 1 => LINE,
+        () => LEAST,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::window::Window;
 use crate::{Border, Filter};
 
 /// The most taps for which a separable filter's results are defined by the sum over all of them.
-pub(super) const MAX_WINDOW: usize = 1 << 16;
+pub(crate) const MAX_WINDOW: usize = 1 << 16;
 
 /// Values under a window are summed in groups of so many.
 const LANES: usize = 64;

@@ -69,7 +69,7 @@ pub(super) static FOURIER: Kernel = Kernel {
         }
         let size = largest(machine).map_or(128, |tiled| tiled.size);
         let times = if in_parts(problem, size) { PARTED } else { TIMES };
-        times.on(machine, transformed(problem, size))
+        times.on(machine, transformed((problem.cols, problem.rows), size))
     },
 };
 
@@ -83,12 +83,17 @@ const LARGE_FROM: f64 = 5.5;
 
 /// Whether a window's tiles are large. So a picture's size does not decide its bits.
 fn is_large(problem: &Problem, machine: &Machine) -> bool {
-    machine.shared_memory >= Large::COLUMN_SHARED as usize && transformed(problem, 128) >= LARGE_FROM
+    machine.shared_memory >= Large::COLUMN_SHARED as usize && greatest_side(problem.cols, problem.rows) == Large::SIDE
+}
+
+/// The side of the tiles for such a window, on a GPU that has room for large ones.
+pub(crate) fn greatest_side(cols: usize, rows: usize) -> i32 {
+    if transformed((cols, rows), 128) >= LARGE_FROM { Large::SIDE } else { 128 }
 }
 
 /// Pixels that are transformed for each result, with tiles of `size`.
-fn transformed(problem: &Problem, size: i32) -> f64 {
-    spectrum::work(problem.cols as i32, size) * spectrum::work(problem.rows as i32, size)
+fn transformed((cols, rows): (usize, usize), size: i32) -> f64 {
+    spectrum::work(cols as i32, size) * spectrum::work(rows as i32, size)
 }
 
 /// Whether the window is too large for a tile.
