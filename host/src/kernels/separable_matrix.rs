@@ -405,13 +405,11 @@ impl Passes {
         let parted = if self.layout.parted { PARTED * self.layout.halves as f64 } else { 0.0 };
         6.0 * (self.terms * self.steps()) as f64 * twice + 12.0 * self.pairs() as f64 + parted
     }
-}
 
-impl Passes {
     /// The most strips that a multiprocessor works on at a time, as registers allow.
     const MOST_STRIPS: f64 = 16.0;
 
-    /// As many as an H200's shared memory has room for.
+    /// Strips that one multiprocessor of an H200 works on at a time, as its shared memory has room for them.
     fn strips(&self) -> f64 {
         const SHARED: f64 = 228.0 * 1024.0;
         const RESERVED: f64 = 1024.0;
