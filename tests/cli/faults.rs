@@ -95,7 +95,7 @@ fn stopped(signal: &str) -> Result<(), Failed> {
     let noise: Vec<u8> = std::iter::repeat_with(|| rng.u8(..)).take(7000 * 5000 * 3).collect();
     bench.put("in.raw", &noise);
     // On a busy machine the tool may have done its work before the signal comes.
-    let mut ended = Err("it was never ended by a signal".into());
+    let mut ended: Result<(), Failed> = Err("it was never ended by a signal".into());
     for _ in 0..5 {
         bench.put("out.png", OLD);
         let mut child = writing(&bench)?;
