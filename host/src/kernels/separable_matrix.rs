@@ -207,29 +207,26 @@ impl WholeTerms {
     /// - the factor of a value itself, where a filter has one beside the products, rounded: its error times half of a byte's range;
     /// - taps of a filter that are not quite the products of rows and columns.
     pub(crate) fn new(filter: &Filter, reordering: f64) -> Result<Self, Why> {
-        let (terms, point, apart) = match (filter.separated(), filter.sum()) {
-            (Some((row, column)), _) => {
-                let apart = filter.dense_f64().map_or(0.0, |taps| crate::round::products_loss(taps, row, column));
-                (vec![(row, column)], 0.0, apart)
-            }
-            (None, Some(sum)) if sum.terms.len() <= MOST_TERMS => {
-                (filter.products(), sum.point, crate::round::terms_loss(filter, sum))
-            }
-            _ => return Err(Why::NOT_SEPARABLE),
+        let terms = filter.products();
+        if !(1..=MOST_TERMS).contains(&terms.len()) {
+            return Err(Why::NOT_SEPARABLE);
+        }
+        let (point, apart) = match (filter.sum(), filter.dense_f64()) {
+            (Some(sum), _) => (sum.point, crate::round::terms_loss(filter, sum)),
+            (None, Some(taps)) => (0.0, crate::round::products_loss(taps, terms[0].0, terms[0].1)),
+            (None, None) => (0.0, 0.0),
         };
         let (cols, rows) = (filter.cols(), filter.rows());
         if cols.max(rows) > MOST {
             return Err(format!("{cols}+{rows} taps, it takes {MOST} each way").into());
         }
         if cols * rows > MAX_WINDOW {
-            return Err(
-                format!("{cols}x{rows} taps are more than {MAX_WINDOW}, whose bytes two passes in f64 define").into()
-            );
+            // Of a product with more, two passes in f64 define the bytes.
+            return Err(format!("{cols}x{rows} taps, it takes {MAX_WINDOW}").into());
         }
-        let terms = || -> Option<Vec<_>> {
-            terms.iter().map(|&(row, column)| Some(Term { row, column, whole: WholeRow::new(row)? })).collect()
-        };
-        terms()
+        let term = |(row, column)| Some(Term { row, column, whole: WholeRow::new(row)? });
+        let terms: Option<Vec<_>> = terms.into_iter().map(term).collect();
+        terms
             .and_then(|terms| {
                 let others = 255.0 * apart + reordering;
                 (1..=MOST_BITS).rev().find_map(|shift| Self::with_bits(&terms, point, shift, others))
@@ -492,30 +489,32 @@ mod tests {
     fn joined(whole: &WholeTerms, window: &[u8]) -> i32 {
         let mut sums = [0, whole.start];
         let mut greatest = 0;
-        let lines = |term: &WholeTerm| window.chunks(term.row.len()).zip(term.column.clone()).collect::<Vec<_>>();
-        for (term, (line, down)) in
-            whole.terms.iter().flat_map(|term| lines(term).into_iter().map(move |line| (term, line)))
-        {
-            let digits = |number: u32| -> i32 {
-                line.iter().zip(&term.row).map(|(&byte, &tap)| i32::from(byte) * i32::from(digit(tap, number))).sum()
-            };
-            let Joining { more, start } = term.joining;
-            let lower = (digits(1).wrapping_add(start) << more).wrapping_add(digits(0) >> (8 - more));
-            let number = (digits(2).wrapping_mul(256 << more)).wrapping_add(lower) as u32;
-            // Not beyond 32 bits, nor negative: the sum itself says so.
-            let exact: i64 = line.iter().zip(&term.row).map(|(&byte, &tap)| i64::from(byte) * i64::from(tap)).sum();
-            let expected = (exact << more >> 8) + (i64::from(start as u32) << more);
-            assert!((0..1 << 32).contains(&expected), "{expected}");
-            assert!((i64::from(number) - expected).abs() <= 1, "{number}, {expected}");
-            let bytes = number.to_le_bytes();
-            for d in 0..3 {
-                for e in 0..3 {
-                    let product = i32::from(digit(down, d as u32)) * i32::from(bytes[e + 1]);
-                    match d + e {
-                        2 => sums[0] += product,
-                        3 => sums[1] = sums[1].wrapping_add(product),
-                        4 => greatest += product,
-                        _ => {}
+        for term in &whole.terms {
+            for (line, &down) in window.chunks(term.row.len()).zip(&term.column) {
+                let digits = |number: u32| -> i32 {
+                    line.iter()
+                        .zip(&term.row)
+                        .map(|(&byte, &tap)| i32::from(byte) * i32::from(digit(tap, number)))
+                        .sum()
+                };
+                let Joining { more, start } = term.joining;
+                let lower = (digits(1).wrapping_add(start) << more).wrapping_add(digits(0) >> (8 - more));
+                let number = (digits(2).wrapping_mul(256 << more)).wrapping_add(lower) as u32;
+                // Not beyond 32 bits, nor negative: the sum itself says so.
+                let exact: i64 = line.iter().zip(&term.row).map(|(&byte, &tap)| i64::from(byte) * i64::from(tap)).sum();
+                let expected = (exact << more >> 8) + (i64::from(start as u32) << more);
+                assert!((0..1 << 32).contains(&expected), "{expected}");
+                assert!((i64::from(number) - expected).abs() <= 1, "{number}, {expected}");
+                let bytes = number.to_le_bytes();
+                for d in 0..3 {
+                    for e in 0..3 {
+                        let product = i32::from(digit(down, d as u32)) * i32::from(bytes[e + 1]);
+                        match d + e {
+                            2 => sums[0] += product,
+                            3 => sums[1] = sums[1].wrapping_add(product),
+                            4 => greatest += product,
+                            _ => {}
+                        }
                     }
                 }
             }

@@ -215,10 +215,12 @@ fn least_listed(filter: &Filter, ties: f64) -> f64 {
     /// Of a row or a column of taps: where pixels are the same along it, a result is one of 256, each of which is in doubt or not, wherever it comes.
     const LINE: f64 = 0.06;
     const LEAST: f64 = 0.01;
-    match () {
-        () if ties > 0.0 => TIES,
-        () if filter.cols() == 1 || filter.rows() == 1 => LINE,
-        () => LEAST,
+    if ties > 0.0 {
+        TIES
+    } else if filter.cols() == 1 || filter.rows() == 1 {
+        LINE
+    } else {
+        LEAST
     }
 }
 
