@@ -49,6 +49,10 @@ pub enum Variant {
     Matrix,
     /// The same for a filter that separates, or that is the sum of two that do: a pass along the rows and one along the columns, in one kernel.
     SeparableMatrix,
+    /// Means of bytes, which become bytes: pixels under the window are added up as whole numbers, row by row and column by column, those that enter less
+    /// those that leave, so that the time hardly depends on the window's size. A sum that lies on a half is computed in f64, so that results are correctly rounded as
+    /// all others.
+    RunningSums,
 }
 
 /// A variant's description.
@@ -120,6 +124,12 @@ const TABLE: &[Row] = &[
         family: Family::Separable,
         summary: "bytes to bytes in whole numbers, on the tensor cores, both passes in one kernel, of one product or two: 1 to 4 channels, up to 65536 taps, 1024 each way",
     },
+    Row {
+        variant: Variant::RunningSums,
+        name: "running-sums",
+        family: Family::Separable,
+        summary: "bytes to bytes, means alone: pixels that enter the window are added, those that leave are taken away; 1 to 4 channels",
+    },
 ];
 
 impl Variant {
@@ -140,7 +150,7 @@ impl Variant {
 
     /// Whether it makes bytes of bytes and nothing else. They are the same as every variant's.
     pub fn takes_bytes_alone(self) -> bool {
-        matches!(self, Self::Matrix | Self::SeparableMatrix)
+        matches!(self, Self::Matrix | Self::SeparableMatrix | Self::RunningSums)
     }
 
     /// One line on how it works.

@@ -13,7 +13,7 @@ use conformance::product::Gpu;
 #[cfg(feature = "gpu")]
 use conformance::product::{OnDevice, Product};
 #[cfg(feature = "gpu")]
-use conformance::sample::Kind;
+use conformance::sample::{Data, Kind};
 #[cfg(feature = "gpu")]
 use conformance::select;
 use conformance::suite;
@@ -224,6 +224,17 @@ fn pairs() -> Vec<Group> {
     WINDOWS.iter().enumerate().map(pair).chain(sums).enumerate().map(group).collect()
 }
 
+/// Means by running sums, of a warp and of several, for each number of channels.
+#[cfg(feature = "gpu")]
+fn means() -> Vec<Group> {
+    let group = |i: usize| {
+        let problem = Problem::new(147, 37, select::seed(58, i)).channels(1 + i % 4).stored(Kind::U8, Kind::U8);
+        let window = Window::preset(if i < 4 { "box:cols=6,rows=4" } else { "box:cols=50,rows=52" });
+        Group { window, border: select::BORDERS[1 + i % 5], problems: vec![problem.gaps(i % 2, i % 3)] }
+    };
+    (0..8).map(group).collect()
+}
+
 #[cfg(feature = "gpu")]
 fn of_family(name: &str, family: Family) -> Result<(), Failed> {
     let variants = || Variant::all().filter(|variant| variant.family() == family);
@@ -231,6 +242,7 @@ fn of_family(name: &str, family: Family) -> Result<(), Failed> {
         let stored = match variant {
             Variant::Matrix => matrices(),
             Variant::SeparableMatrix => pairs(),
+            Variant::RunningSums => means(),
             _ => {
                 suite::check(&format!("{name}, {variant}"), &[OnDevice { variant }], &groups(variant))?;
                 if variant == Variant::Fourier { spectra() } else { stored(variant) }
@@ -257,6 +269,7 @@ fn shared() -> Result<(), Failed> {
         one(Window::random(15, 10, 4202), Border::Wrap, bytes(61, 23, 2).channels(4)),
         one(Window::random(24, 23, 4205), Border::Reflect101, bytes(61, 23, 8).channels(3)),
         one(Window::preset("box:cols=12,rows=10"), Border::Reflect, bytes(61, 23, 5).channels(3)),
+        one(Window::preset("box:cols=40,rows=30"), Border::Wrap, bytes(61, 23, 9).data(Data::Extremes)),
     ];
     let passes = [
         one(Window::random_pair(65, 67, 4203), Border::Reflect101, bytes(67, 35, 3).channels(2)),

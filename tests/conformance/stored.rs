@@ -19,7 +19,7 @@ pub(crate) use self::on_gpu::solve;
 use self::on_gpu::test;
 
 /// The tests' names.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "layouts",
     "strips",
     "constants",
@@ -29,6 +29,7 @@ const NAMES: [&str; 18] = [
     "batches",
     "matrix",
     "separable_matrix",
+    "running_sums",
     "sums",
     "alpha",
     "ties",
@@ -83,8 +84,9 @@ mod on_gpu {
             "parts" => check(name, &every(), Way::Parts, &thin(selection, 62)),
             "bands" => check(name, &every(), Way::Bands, &thin(selection, 63)),
             "batches" => check(name, &every(), Way::Batch, &thin(selection, 64)),
-            "matrix" => on_tensor_cores(name, selection, Variant::Matrix, of_matrices()),
-            "separable_matrix" => on_tensor_cores(name, selection, Variant::SeparableMatrix, of_pairs()),
+            "matrix" => bytes_alone(name, selection, Variant::Matrix, of_matrices()),
+            "separable_matrix" => bytes_alone(name, selection, Variant::SeparableMatrix, of_pairs()),
+            "running_sums" => bytes_alone(name, selection, Variant::RunningSums, means()),
             "sums" => sums(name, selection),
             "alpha" => alpha(selection),
             "ties" => rounded(name, &ties(selection)),
@@ -101,9 +103,9 @@ mod on_gpu {
     /// The variants that slide.
     const SLIDING: [Option<Variant>; 2] = [Some(Variant::DirectSliding), Some(Variant::SeparableFused)];
 
-    /// Every variant; then what the plan chooses.
+    /// Every variant but running sums, which take means alone and have a test of their own; then what the plan chooses.
     fn every() -> Vec<Option<Variant>> {
-        Variant::all().map(Some).chain([None]).collect()
+        Variant::all().filter(|&variant| variant != Variant::RunningSums).map(Some).chain([None]).collect()
     }
 
     fn check(name: &str, variants: &[Option<Variant>], way: Way, groups: &[Group]) -> Result<(), Failed> {
@@ -338,7 +340,9 @@ mod on_gpu {
         fn prepare(&self, window: &Window, border: Border) -> apron::Result<Waiting> {
             let instead = match self.variant {
                 Some(Variant::DirectSliding | Variant::Matrix) => Some(Variant::DirectNaive),
-                Some(Variant::SeparableFused | Variant::SeparableMatrix) => Some(Variant::Separable),
+                Some(Variant::SeparableFused | Variant::SeparableMatrix | Variant::RunningSums) => {
+                    Some(Variant::Separable)
+                }
                 _ => None,
             };
             let instead = instead.map(|variant| Product { variant: Some(variant), device: Gpu::DEVICE });
@@ -715,9 +719,33 @@ mod on_gpu {
         )
     }
 
-    /// Bytes to bytes on the tensor cores: pictures around the size of a tile, whole, in parts, in bands and in batches, with some channels
+    /// Windows for running sums: of a warp and of several, with ties and without.
+    fn means() -> Vec<Window> {
+        vec![
+            Window::preset("box:size=2"),
+            Window::preset("box:size=3"),
+            Window::preset("box:size=6"),
+            Window::preset("box:cols=5,rows=4").anchored(0, 3),
+            Window::preset("box:cols=12,rows=10").anchored(11, 0),
+            Window::preset("box:cols=20,rows=21"),
+            Window::preset("box:cols=1,rows=8"),
+            Window::preset("box:cols=8,rows=1"),
+            Window::preset("box:cols=37,rows=48"),
+            Window::preset("box:size=49"),
+            Window::preset("box:cols=66,rows=7").anchored(65, 3),
+            Window::preset("box:size=101"),
+            Window::preset("box:cols=128,rows=2").anchored(3, 0),
+            Window::preset("box:cols=250,rows=3"),
+            Window::preset("box:cols=2,rows=301").anchored(1, 300),
+            Window::preset("box:cols=130,rows=66"),
+            Window::preset("box:cols=40,rows=30"),
+            Window::preset("box:cols=64,rows=62").anchored(63, 0),
+        ]
+    }
+
+    /// Bytes to bytes by kernels that make nothing else: pictures around the size of a tile, whole, in parts, in bands and in batches, with some channels
     /// copied; and that the plan's kernels were those.
-    fn on_tensor_cores(name: &str, selection: Selection, variant: Variant, windows: Vec<Window>) -> Result<(), Failed> {
+    fn bytes_alone(name: &str, selection: Selection, variant: Variant, windows: Vec<Window>) -> Result<(), Failed> {
         const SIZES: [(usize, usize); 9] =
             [(131, 97), (1, 1), (64, 193), (128, 96), (300, 20), (127, 95), (5, 200), (129, 98), (43, 7)];
         const CONSTANT: [Border; 2] = [Border::Constant(0.0), Border::Constant(255.0)];
@@ -730,7 +758,7 @@ mod on_gpu {
         let mut ways = [const { Vec::new() }; 4];
         for (w, window) in windows.into_iter().enumerate() {
             // Rows of shared memory have room for so many channels.
-            let most = (128 / window.cols).min(4);
+            let most = if variant == Variant::RunningSums { 4 } else { (128 / window.cols).min(4) };
             for (b, &border) in borders.iter().enumerate() {
                 let problem = |turn: usize| {
                     let (width, height) = SIZES[turn % SIZES.len()];

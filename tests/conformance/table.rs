@@ -10,9 +10,10 @@ use crate::{direct, ladder, separable};
 
 /// The entries that belong to no variant: a plan launches them before, after or instead of any variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 23] = [
+pub(crate) const SHARED: [&str; 24] = [
     "copy_pixels",
     "settle",
+    "settle_means",
     "settle_ties",
     "settle_wide",
     "passes_rows",

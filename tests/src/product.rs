@@ -55,8 +55,8 @@ fn promised(variant: Variant, window: &Window) -> bool {
         // Bytes made of bytes are not summed by several products on a GPU.
         Variant::Separable => window.filter.is_separable(),
         Variant::SeparableFused => window.filter.is_separable() && slides(65),
-        // It takes bytes alone, and taps that whole numbers can be.
-        Variant::Matrix | Variant::SeparableMatrix => false,
+        // They take bytes alone, and taps that whole numbers can be, or means.
+        Variant::Matrix | Variant::SeparableMatrix | Variant::RunningSums => false,
         Variant::Fourier => (1e-20..=1e30).contains(&window.taps.iter().map(|tap| tap.abs()).sum::<f64>()),
         // A variant that is not listed here must take everything.
         _ => true,

@@ -85,7 +85,7 @@ impl Strip {
 
 /// The column and the line of the strip that is number `number` of so many columns and lines: those of the first and the last column, then line by line.
 #[inline(always)]
-fn edges_first(number: i32, columns: i32, lines: i32) -> (i32, i32) {
+pub(crate) fn edges_first(number: i32, columns: i32, lines: i32) -> (i32, i32) {
     if columns == 1 {
         return (0, number);
     }
@@ -502,7 +502,7 @@ impl<'a, const P: usize, const T: usize> Output<'a, P, T> {
                         let mut t = 0;
                         while t < T {
                             let place = (self.x + beside + Self::STEP * t as i32, self.row() + 8 * lower as i32);
-                            words[lower][t] = self.with_copied(words[lower][t], place);
+                            words[lower][t] = whole::with_copied(self.pass, self.channels, words[lower][t], place);
                             t += 1;
                         }
                         lower += 1;
@@ -536,18 +536,6 @@ impl<'a, const P: usize, const T: usize> Output<'a, P, T> {
         }
     }
 
-    /// A pixel's word with the last channel of the source's pixel, whose first value is number `x` of row `y`.
-    ///
-    /// # Safety
-    /// The pixel is there.
-    #[inline(always)]
-    unsafe fn with_copied(&self, word: u32, (x, y): (i32, i32)) -> u32 {
-        let source = Source::of_channel(&self.pass.src, self.pass, block_z() * self.channels);
-        // SAFETY: as the caller promised.
-        let [pixel] = unsafe { load_words(source.row_inside(y).at(0).wrapping_add(x as i64 as u64)) };
-        permute::<0x7210>(word, pixel)
-    }
-
     /// Writes those of the results that lie in the region.
     ///
     /// # Safety
@@ -572,7 +560,7 @@ impl<'a, const P: usize, const T: usize> Output<'a, P, T> {
             unsafe {
                 if y >= bottom || x + 4 <= first || x >= end {
                 } else if self.whole && x >= first && x + 4 <= end {
-                    let word = if self.copies { self.with_copied(word, (x, y)) } else { word };
+                    let word = if self.copies { whole::with_copied(pass, channels, word, (x, y)) } else { word };
                     let offset = 8 * lower as i64 * pass.dst.row + (beside + Self::STEP * t) as i64;
                     store_words(self.at.wrapping_add(offset as u64), [word]);
                 } else {

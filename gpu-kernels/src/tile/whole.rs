@@ -275,6 +275,18 @@ pub(crate) unsafe fn note_value(pass: &Pass, (channels, filtered): (i32, i32), (
     }
 }
 
+/// A pixel's word with the last channel of the source's pixel, whose first value is number `x` of row `y`.
+///
+/// # Safety
+/// The pixel is there.
+#[inline(always)]
+pub(crate) unsafe fn with_copied(pass: &Pass, channels: i32, word: u32, (x, y): (i32, i32)) -> u32 {
+    let source = Source::of_channel(&pass.src, pass, block_z() * channels);
+    // SAFETY: as the caller promised.
+    let [pixel] = unsafe { load_words(source.row_inside(y).at(0).wrapping_add(x as i64 as u64)) };
+    permute::<0x7210>(word, pixel)
+}
+
 /// The sums of the digits as one number: with three digits without its lowest 8 bits, else rounded to a whole number.
 #[inline(always)]
 pub(crate) fn joined<const D: usize>(rounding: &Rounding, digits: &[i32; D]) -> i32 {

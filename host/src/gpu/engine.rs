@@ -18,7 +18,7 @@ use crate::kernels::{keep, passes, settle};
 use crate::plan::problem::rows_read;
 use crate::plan::schedule::Limits;
 use crate::round::Uncertainty;
-use crate::{Border, Error, Family, Filter, Gradient, Result};
+use crate::{Border, Error, Family, Filter, Gradient, Result, Variant};
 
 /// Planes that a grid's z axis takes.
 const MOST_PLANES: usize = 65_535;
@@ -31,7 +31,7 @@ pub(crate) struct Engine {
     window: Window,
     taps: TapHomes,
     /// How sums are rounded to bytes, for each family, and for whole numbers: all taps, or a row and a column.
-    uncertainties: [OnceLock<Uncertainty>; 5],
+    uncertainties: [OnceLock<Uncertainty>; 6],
     limits: Limits,
     /// Lanes that no run uses.
     pub(super) idle: Mutex<Vec<Lane>>,
@@ -236,8 +236,13 @@ impl Engine {
         let Some(variant) = prepared.variant.filter(|_| kinds == (Scalar::U8, Scalar::U8)) else {
             return Ok(&Uncertainty::NONE);
         };
+        if prepared.work.settles() {
+            return Ok(&Uncertainty::NONE);
+        }
         if variant.takes_bytes_alone() {
             let (cell, share) = match variant.family() {
+                // Ties alone.
+                _ if variant == Variant::RunningSums => (&self.uncertainties[5], self.taps.filter().equal_tap()),
                 Family::Separable => (&self.uncertainties[4], self.taps.whole_terms().map(WholeTerms::share)),
                 _ => (&self.uncertainties[3], self.taps.whole().map(Whole::share)),
             };

@@ -12,6 +12,7 @@ pub(crate) mod matrix;
 #[cfg(feature = "gpu")]
 pub(crate) mod passes;
 pub(crate) mod prepared;
+pub(crate) mod running_sums;
 mod separable;
 pub(crate) mod separable_matrix;
 #[cfg(feature = "gpu")]
@@ -26,7 +27,7 @@ use prepared::Kernel;
 use crate::Variant;
 
 /// Every variant's kernel. Each direct kernel improves on the one before it.
-pub(crate) static KERNELS: [&Kernel; 10] = [
+pub(crate) static KERNELS: [&Kernel; 11] = [
     &direct::NAIVE,
     &direct::CONSTANT,
     &direct::SHARED,
@@ -37,6 +38,7 @@ pub(crate) static KERNELS: [&Kernel; 10] = [
     &fourier::FOURIER,
     &matrix::MATRIX,
     &separable_matrix::SEPARABLE_MATRIX,
+    &running_sums::RUNNING_SUMS,
 ];
 
 /// The kernel of a variant.

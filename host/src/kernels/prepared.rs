@@ -56,6 +56,12 @@ pub(crate) trait Work: Debug + Send + Sync {
         false
     }
 
+    /// Whether all bytes made of bytes are right as the kernels store them: they leave none in doubt, or settle them.
+    #[cfg(feature = "gpu")]
+    fn settles(&self) -> bool {
+        false
+    }
+
     /// The grid of tiles on which results depend, if they depend on one.
     #[cfg(feature = "gpu")]
     fn tiles(&self, _: &crate::Filter) -> Option<Tiles> {

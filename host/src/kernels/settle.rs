@@ -1,7 +1,7 @@
-//! Computes in f64 the bytes that f32 sums leave in doubt: launches `settle.rs`, `wide.rs` or `ties.rs` in `gpu-kernels/src/kernels`.
+//! Computes in f64 the bytes that f32 sums leave in doubt: launches `settle.rs`, `wide.rs`, `ties.rs` or `means.rs` in `gpu-kernels/src/kernels`.
 
 use gpu_kernels::abi::Doubts;
-use gpu_kernels::kernels::{settle, ties, wide};
+use gpu_kernels::kernels::{means, settle, ties, wide};
 
 use super::prepared::Job;
 use crate::Result;
@@ -18,11 +18,17 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, stream: &mut Stre
     let (taps, planes) = (job.taps.exact_in_memory()?, job.planes as i32);
     // SAFETY: the kernels take any number of such blocks; the pass has a list, and describes allocated memory.
     unsafe {
+        let count = job.window.cols * job.window.rows;
+        let equal = job.taps.filter().equal_tap().filter(|&tap| tap > 0.0 && count >= means::LEAST);
+        if let (true, Some(tap)) = (uncertainty.ties, equal) {
+            let arguments = (job.pass, job.window, tap, planes);
+            return stream.enqueue(means::settle_means, grid(means::BLOCK, means::SHARED), &arguments);
+        }
         if uncertainty.ties {
             let arguments = (job.pass, job.window, taps, planes);
             return stream.enqueue(ties::settle_ties, grid(ties::BLOCK, ties::SHARED), &arguments);
         }
-        if job.window.cols * job.window.rows >= wide::LEAST {
+        if count >= wide::LEAST {
             let arguments = (job.pass, job.window, taps, uncertainty.reordering, planes);
             return stream.enqueue(wide::settle_wide, grid(wide::BLOCK, wide::SHARED), &arguments);
         }

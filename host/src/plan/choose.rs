@@ -41,8 +41,13 @@ const LAUNCH: f64 = 4.0;
 
 /// Microseconds besides: for the first tile of kernels whose tiles are long work, as measured on an H200 with pictures of few tiles, and for the
 /// second of two passes.
-const BESIDES: &[(Variant, f64)] =
-    &[(Variant::Separable, LAUNCH), (Variant::Fourier, 25.0), (Variant::Matrix, 8.0), (Variant::SeparableMatrix, 9.0)];
+const BESIDES: &[(Variant, f64)] = &[
+    (Variant::Separable, LAUNCH),
+    (Variant::Fourier, 25.0),
+    (Variant::Matrix, 8.0),
+    (Variant::SeparableMatrix, 9.0),
+    (Variant::RunningSums, 6.0),
+];
 
 /// Results in a row of all strips that a GPU works on at a time, about; the rows of a strip, of a small picture at least and of a large one;
 /// and microseconds for a row of a strip, if there are few. From an H200.

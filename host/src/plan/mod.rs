@@ -47,7 +47,7 @@ use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
-use crate::kernels::{matrix::Whole, separable_matrix::WholeTerms, whole::Numbers};
+use crate::kernels::{matrix::Whole, running_sums, separable_matrix::WholeTerms, whole::Numbers};
 use crate::progress::{Call, Progress, Report, Stage};
 use crate::round::Rounding;
 use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
@@ -447,6 +447,7 @@ impl Plan {
                 Numbers {
                     window: Whole::new(&self.filter, reordering).ok().map(|whole| whole.digits()),
                     terms: WholeTerms::new(&self.filter, reordering).ok().map(|whole| whole.share()),
+                    mean: running_sums::tap(&self.filter, reordering).is_some(),
                 }
             }),
         }

@@ -1,0 +1,1100 @@
+//! Means of bytes, by running sums in whole numbers: the time hardly depends on the window.
+//!
+//! Tiling: a block slides down a strip of the image, row by row, and keeps the sum under the window of each result. Of each column it takes the pixel that enters less
+//! the one that leaves. Sums of these, from the strip's begin up to each column, stand in shared memory: the difference of two of them is what a window's sum
+//! changes by. Whole numbers accumulate no rounding errors, as others would.
+//!
+//! Thread mapping: a row of the image is taken as one line of values, whatever their channels; the same channel of the next pixel is C values further. A
+//! thread has [`VALUES`] neighbouring columns, and makes results four at a time. The grid's x axis counts strips as `tile/strip.rs` does, its z axis images.
+//!
+//! There are two kinds of entries:
+//! - near: for small windows. A block is a warp. The rows under the window wait in a ring in shared memory, so that ties are settled in place. Whole numbers are f32, in
+//!   units of `2^-133` (see `tile/flat.rs`): a GPU adds twice as many of them as integers at a time, and has room for 24 bits;
+//! - far: for all others. A block has more warps, as a strip needs many columns beside its results. Rows that leave are loaded again, and ties go to the
+//!   pass's list. Whole numbers are integers.
+//!
+//! Rounding: a mean is the sum divided by the number of taps, rounded to the nearest byte; it is exact. Only a sum that lies on a half is left to the sum that
+//! defines the byte, in f64, row by row, left to right. The host has seen to it that no other one differs.
+//!
+//! Order: none, as whole numbers have none.
+//! Shared memory: sums of the warps; where values beside the image are found; sums of columns; of near entries the ring, and the ties that wait.
+//! Limits: bytes to bytes, no epilogue; equal taps whose sum is 1; outside the image nothing but bytes. KEEP is left to `keep.rs`.
+
+use crate::abi::{Pass, Window};
+use crate::border;
+use crate::device::*;
+use crate::pixel::to_byte;
+use crate::tile::strip::edges_first;
+use crate::tile::view::Source;
+use crate::tile::whole::{self, is_whole};
+
+/// Columns of a thread: a multiple of every number of channels, and of the values of a word.
+pub const VALUES: i32 = 12;
+const V: usize = VALUES as usize;
+
+/// Words of them, and of the results of a thread. A warp's are side by side: a lane's first is number `lane`, the next 32 further.
+const WORDS: usize = V / 4;
+const OF_WARP: i32 = 32 * WORDS as i32;
+
+/// The most warps of a block.
+pub const MOST_WARPS: i32 = 16;
+
+/// Rows for which ties may wait in near entries, so that a warp has many to settle at a time: as many more does the ring hold.
+pub const WAIT: i32 = 8;
+
+/// The most rows of a near entry's window.
+pub const MOST_ROWS: i32 = 48;
+
+/// Bytes of a row in the ring.
+const ROW: i32 = 32 * VALUES;
+
+/// Ties that may wait: fewer than a warp settles at a time, and all results of a row.
+const QUEUE: i32 = 32 + ROW;
+
+/// What is divided by, and how.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Mean {
+    /// The value of every tap.
+    pub tap: f64,
+    /// The window.
+    pub window: Window,
+    /// How many taps there are, if their number is even: then sums may be ties. Else 0.
+    pub even: u32,
+    /// Half of their number: it is added to sums.
+    pub half: u32,
+    /// What these are multiplied by: of the product, bits from `32 + shift` on are the byte.
+    pub inverse: u32,
+    /// See there.
+    pub shift: u32,
+    /// The same for f32: what sums are multiplied by to be `2^-24` times the byte; what such numbers are to be sums again, with the other sign; and a sum of half as many
+    /// as there are taps.
+    pub scale: f32,
+    /// See there.
+    pub back: f32,
+    /// See there.
+    pub tie: f32,
+}
+
+impl Mean {
+    /// The mean over a window, of taps of this value; there are 2 to 2^20 of them.
+    pub const fn new(window: Window, tap: f64) -> Self {
+        let taps = (window.cols * window.rows) as u32;
+        // `(sum + half) * inverse` is greater than the exact product by less than `256 * taps * taps`: less than `2^(32 + shift)`, as it must be, so that no
+        // quotient is rounded up.
+        let shift = if taps <= 1 << 8 {
+            0
+        } else if taps <= 1 << 16 {
+            8
+        } else {
+            16
+        };
+        let inverse = (1u64 << (32 + shift)).div_ceil(taps as u64) as u32;
+        let even = if taps.is_multiple_of(2) { taps } else { 0 };
+        let (scale, back) = (UP / taps as f32, taps as f32 / -UP);
+        Self { tap, window, even, half: taps / 2, inverse, shift, scale, back, tie: 0.5 * taps as f32 / UP * LEAST }
+    }
+
+    /// The byte nearest to the mean of pixels with this sum, upwards at ties; `moved` is the sum and half the taps.
+    #[inline(always)]
+    pub const fn byte(&self, moved: u32) -> u32 {
+        ((moved as u64 * self.inverse as u64) >> 32) as u32 >> self.shift
+    }
+}
+
+/// A byte is `2^-133` times itself, and a result `2^-24`: between them lie `2^109`, and that and `2^-24` are one.
+const UP: f32 = f32::from_bits((127 + 109) << 23);
+const LEAST: f32 = f32::from_bits((127 - 24) << 23);
+
+/// Words of results of a strip whose block has so many warps, over a window that reaches so many values further than a result.
+pub const fn words(warps: i32, reach: i32) -> i32 {
+    // A strip begins up to three values left of what its first result needs.
+    (32 * warps * VALUES - reach - 3) / 4
+}
+
+/// Bytes of shared memory of a block of so many warps, over a window that reaches so far; `slots` rows are in the ring, 0 in far entries.
+pub const fn shared_bytes(warps: i32, reach: i32, slots: i32) -> u32 {
+    let queue = if slots > 0 { QUEUE } else { 0 };
+    (4 * (Layout::of(warps, reach).ring + queue) + ROW * slots) as u32
+}
+
+/// Where things lie in shared memory, in words.
+#[derive(Clone, Copy)]
+struct Layout {
+    /// Where a thread's values are found, if not side by side.
+    offsets: i32,
+    /// Sums of columns: those whose numbers are the same but for a multiple of four lie side by side, so that lanes that have four each load from
+    /// different banks.
+    sums: i32,
+    /// From a sum to the one of the next column.
+    apart: i32,
+    /// Words behind them, which lanes load that have no results.
+    behind: i32,
+    /// The ring, if there is one; behind it ties wait.
+    ring: i32,
+}
+
+impl Layout {
+    const fn of(warps: i32, reach: i32) -> Self {
+        let (offsets, columns) = (4 * MOST_WARPS, 32 * warps * VALUES);
+        let sums = offsets + columns;
+        // One more of each for the sums left of the first column, which are 0.
+        let apart = columns / 4 + 1;
+        let behind = sums + 4 * apart;
+        Self { offsets, sums, apart, behind, ring: behind + reach / 4 + 4 }
+    }
+
+    /// Clears the sums left of the first column, and what lies behind the last.
+    ///
+    /// # Safety
+    /// The whole block calls, before it meets.
+    #[inline(always)]
+    unsafe fn clear(&self, warps: i32) {
+        let (shared, thread) = (Shared::dynamic(), 32 * thread_y() + thread_x());
+        // SAFETY: as the caller promised; each place is one thread's.
+        unsafe {
+            if thread < 4 {
+                shared.store(self.sums + self.apart * thread, 0.0);
+            }
+            let mut at = opaque(self.behind + thread);
+            while at < self.ring {
+                shared.store(at, 0.0);
+                at += 32 * warps;
+            }
+        }
+    }
+}
+
+/// Whole numbers, as sums are computed in them.
+trait Number: Copy {
+    const ZERO: Self;
+
+    /// Byte `i` of a word.
+    fn of_byte(word: u32, i: usize) -> Self;
+    fn plus(self, other: Self) -> Self;
+    fn minus(self, other: Self) -> Self;
+    /// Plus another one if that is said.
+    fn plus_if(self, is_said: bool, other: Self) -> Self;
+    fn bits(self) -> u32;
+    fn from_bits(bits: u32) -> Self;
+
+    /// The means of four sums, as a word; and, if there are ties, a bit for each that is one.
+    fn means(mean: &Mean, sums: [Self; 4]) -> (u32, u32);
+}
+
+impl Number for f32 {
+    const ZERO: Self = 0.0;
+
+    #[inline(always)]
+    fn of_byte(word: u32, i: usize) -> Self {
+        // Moved to the third byte.
+        f32::from_bits(match i {
+            0 => permute::<0x4044>(word, 0),
+            1 => permute::<0x4144>(word, 0),
+            2 => permute::<0x4244>(word, 0),
+            _ => permute::<0x4344>(word, 0),
+        })
+    }
+
+    #[inline(always)]
+    fn plus(self, other: Self) -> Self {
+        self + other
+    }
+
+    #[inline(always)]
+    fn minus(self, other: Self) -> Self {
+        self - other
+    }
+
+    #[inline(always)]
+    fn plus_if(self, is_said: bool, other: Self) -> Self {
+        fma(other, if is_said { 1.0 } else { 0.0 }, self)
+    }
+
+    #[inline(always)]
+    fn bits(self) -> u32 {
+        self.to_bits()
+    }
+
+    #[inline(always)]
+    fn from_bits(bits: u32) -> Self {
+        f32::from_bits(bits)
+    }
+
+    #[inline(always)]
+    fn means(mean: &Mean, sums: [f32; 4]) -> (u32, u32) {
+        /// Numbers from it on have steps of `2^-24`: added to a result, it leaves its byte in the lowest bits. The product's own error, `2^-24` of it, changes no byte, as
+        /// the mean of a near window is much further from a half if it is no tie.
+        const SHIFT: f32 = 0.75;
+        let (mut bits, mut ties) = ([0; 4], 0);
+        let mut i = 0;
+        while i < 4 {
+            let shifted = fma(sums[i], mean.scale, SHIFT);
+            bits[i] = shifted.to_bits();
+            i += 1;
+        }
+        if mean.even != 0 {
+            // Hidden, so that it is a branch: most means have none.
+            let back = f32::from_bits(opaque(mean.back.to_bits() as i32) as u32);
+            i = 0;
+            while i < 4 {
+                // What is left of the sum, exactly.
+                let rest = fma(f32::from_bits(bits[i]) - SHIFT, back, sums[i]);
+                ties |= if rest.abs() >= mean.tie { 1 << i } else { 0 };
+                i += 1;
+            }
+        }
+        let (low, high) = (permute::<0x0040>(bits[0], bits[1]), permute::<0x0040>(bits[2], bits[3]));
+        (permute::<0x5410>(low, high), ties)
+    }
+}
+
+impl Number for u32 {
+    const ZERO: Self = 0;
+
+    #[inline(always)]
+    fn of_byte(word: u32, i: usize) -> Self {
+        match i {
+            0 => permute::<0x4440>(word, 0),
+            1 => permute::<0x4441>(word, 0),
+            2 => permute::<0x4442>(word, 0),
+            _ => permute::<0x4443>(word, 0),
+        }
+    }
+
+    #[inline(always)]
+    fn plus(self, other: Self) -> Self {
+        self.wrapping_add(other)
+    }
+
+    #[inline(always)]
+    fn minus(self, other: Self) -> Self {
+        self.wrapping_sub(other)
+    }
+
+    #[inline(always)]
+    fn plus_if(self, is_said: bool, other: Self) -> Self {
+        self.wrapping_add(if is_said { other } else { 0 })
+    }
+
+    #[inline(always)]
+    fn bits(self) -> u32 {
+        self
+    }
+
+    #[inline(always)]
+    fn from_bits(bits: u32) -> Self {
+        bits
+    }
+
+    #[inline(always)]
+    fn means(mean: &Mean, sums: [u32; 4]) -> (u32, u32) {
+        let (mut bytes, mut ties) = ([0; 4], 0);
+        let mut i = 0;
+        while i < 4 {
+            let moved = sums[i].wrapping_add(mean.half);
+            let byte = mean.byte(moved);
+            bytes[i] = byte as i32;
+            i += 1;
+        }
+        if mean.even != 0 {
+            // Hidden, so that it is a branch.
+            let taps = opaque(mean.even as i32) as u32;
+            i = 0;
+            while i < 4 {
+                let moved = sums[i].wrapping_add(mean.half);
+                ties |= if moved == taps.wrapping_mul(bytes[i] as u32) { 1 << i } else { 0 };
+                i += 1;
+            }
+        }
+        (pack_bytes(bytes[1], bytes[0], pack_bytes(bytes[3], bytes[2], 0)), ties)
+    }
+}
+
+/// Declares the entries `name: channels, whether it is a near one, its numbers, the most registers of a thread`, and lists them.
+macro_rules! running_sums {
+    ($($name:ident: $c:literal, $near:literal, $number:ident, $limit:literal;)*) => {
+        kernel! {$(
+            fn $name(pass: Pass, mean: Mean, filtered: i32, rows: i32) {
+                directive!($limit);
+                slide::<$c, $near, $number>(&pass, &mean, filtered, rows)
+            }
+        )*}
+
+        host! {
+            /// The entries.
+            pub const ENTRIES: &[RunningSums] = &[$(RunningSums { entry: $name, channels: $c, is_near: $near }),*];
+        }
+    };
+}
+
+running_sums! {
+    running_sums_near_c1: 1, true, f32, ".maxnreg 88";
+    running_sums_near_c2: 2, true, f32, ".maxnreg 88";
+    running_sums_near_c3: 3, true, f32, ".maxnreg 88";
+    running_sums_near_c4: 4, true, f32, ".maxnreg 88";
+    running_sums_far_c1: 1, false, u32, ".maxnreg 96";
+    running_sums_far_c2: 2, false, u32, ".maxnreg 96";
+    running_sums_far_c3: 3, false, u32, ".maxnreg 96";
+    running_sums_far_c4: 4, false, u32, ".maxnreg 96";
+}
+
+host! {
+    /// An entry: the pass, the mean, how many channels of a pixel are filtered, the rows of a strip.
+    #[derive(Clone, Copy, Debug)]
+    pub struct RunningSums {
+        /// What to launch.
+        pub entry: crate::entry::Entry<(Pass, Mean, i32, i32)>,
+        /// Channels of a pixel.
+        pub channels: usize,
+        /// Whether it is one for small windows.
+        pub is_near: bool,
+    }
+}
+
+/// Filters a strip from top to bottom.
+///
+/// # Safety
+/// `pass` describes allocated memory and keeps the limits above. A block has one warp if NEAR, else up to [`MOST_WARPS`], in y; there are as many in x as there
+/// are strips; it has [`shared_bytes`], of `window.rows + WAIT` rows if NEAR.
+#[inline(always)]
+unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(pass: &Pass, mean: &Mean, filtered: i32, rows: i32) {
+    const { assert!(C > 0 && C <= 4 && V.is_multiple_of(C)) }
+    let warps = if NEAR { 1 } else { block_height() };
+    let strip = Strip::new::<C>(pass, mean, warps, rows);
+    let layout = Layout::of(warps, strip.reach);
+    // Rows of a window above that of which it is the last.
+    let above = mean.window.rows - 1;
+    // SAFETY: as the caller promised, for all that follows. The block meets between what a thread stores and what others load.
+    unsafe {
+        let input = Input::<C>::new(pass, &layout, (warps, above), &strip);
+        let output = Output::<C>::new(pass, filtered, strip);
+        let windows = Windows::new::<C>(&layout, &strip);
+        let mut ring = Ring::new(mean, &layout);
+        let mut ties = Ties::NONE;
+        layout.clear(warps);
+        let mut columns = [N::ZERO; V];
+        let mut row = opaque(0);
+        while row < above {
+            // Together, as each comes from far.
+            let mut words = [[0; WORDS]; AT_ONCE];
+            let mut n = 0;
+            while n < AT_ONCE {
+                if row + (n as i32) < above {
+                    let y = strip.first + row + n as i32;
+                    words[n] = input.load(y, input.at(y));
+                }
+                n += 1;
+            }
+            n = 0;
+            while n < AT_ONCE {
+                if NEAR && row + (n as i32) < above {
+                    ring.put(&words[n]);
+                }
+                // Rows that are not there are 0.
+                let mut i = 0;
+                while i < V {
+                    columns[i] = columns[i].plus(N::of_byte(words[n][i / 4], i % 4));
+                    i += 1;
+                }
+                n += 1;
+            }
+            row += AT_ONCE as i32;
+        }
+        let mut sums = [[N::ZERO; 4]; WORDS];
+        sum_up::<C, NEAR, N>(&layout, &columns);
+        windows.add(&mut sums);
+        // The row that enters next, and the one that leaves.
+        let (mut last, mut first) = (strip.first + above, strip.first);
+        let below = pass.src.row as u64;
+        let (mut at, mut at_first) = (input.at(last), input.at(first));
+        let ahead = below.wrapping_mul(AHEAD as u64);
+        // Before it, all rows have one that far ahead.
+        let far = pass.src.end_row - AHEAD;
+        let mut entering = input.load(last, at);
+        let mut leaving = [0; WORDS];
+        let mut y = strip.top;
+        loop {
+            let (new, old) = (entering, leaving);
+            let is_last = y + 1 >= strip.bottom;
+            if is_last {
+                let_next_kernel_begin();
+            } else {
+                (last, at) = (last + 1, at.wrapping_add(below));
+                entering = input.load(last, at);
+                if NEAR && last < far && input.is_simple() {
+                    prefetch(at.wrapping_add(ahead));
+                }
+                if !NEAR {
+                    leaving = input.load(first, at_first);
+                    (first, at_first) = (first + 1, at_first.wrapping_add(below));
+                }
+            }
+            if NEAR {
+                ring.put(&new);
+            }
+            let mut i = 0;
+            while i < V {
+                columns[i] = N::of_byte(new[i / 4], i % 4).minus(N::of_byte(old[i / 4], i % 4));
+                i += 1;
+            }
+            sum_up::<C, NEAR, N>(&layout, &columns);
+            windows.add(&mut sums);
+            output.write::<NEAR, N>(mean, &sums, y, |places| ties.add(&ring, places, y - strip.top));
+            if NEAR {
+                if mean.even != 0 {
+                    ties.settle::<C>(&output, mean, &ring, is_last);
+                }
+                leaving = ring.take();
+            }
+            if is_last {
+                break;
+            }
+            y += 1;
+        }
+    }
+}
+
+/// Rows that are loaded together before the first result.
+const AT_ONCE: usize = 6;
+
+/// How many rows before it is loaded a row is brought to the L2 cache.
+const AHEAD: i32 = 6;
+
+/// The part of the region that a block has.
+#[derive(Clone, Copy)]
+struct Strip {
+    /// Its first result, as a number in the row: a multiple of four.
+    x: i32,
+    /// Words of results.
+    words: i32,
+    /// The number of the first column.
+    left: i32,
+    /// What the first result needs begins so many columns further; and from there it reaches so many.
+    skew: i32,
+    reach: i32,
+    /// The first row of results, and the one behind the last.
+    top: i32,
+    bottom: i32,
+    /// The first row that they need.
+    first: i32,
+}
+
+impl Strip {
+    #[inline(always)]
+    fn new<const C: usize>(pass: &Pass, mean: &Mean, warps: i32, rows: i32) -> Self {
+        let (region, window, channels) = (&pass.region, &mean.window, C as i32);
+        let reach = (window.cols - 1) * channels;
+        let words = words(warps, reach);
+        let begin = (region.x0 * channels) & !3;
+        // `checked`, so that no panic is compiled in; there are strips.
+        let divided = |count: i32, by: i32| ((count + by - 1) as u32).checked_div(by as u32).unwrap_or(0) as i32;
+        let across = divided(region.x1 * channels - begin, 4 * words);
+        let (column, line) = edges_first(block_x(), across, divided(region.y1 - region.y0, rows));
+        let x = begin + 4 * words * column;
+        let needed = x - window.anchor_x * channels;
+        let top = region.y0 + rows * line;
+        let bottom = if region.y1 - top < rows { region.y1 } else { top + rows };
+        let left = needed & !3;
+        Self { x, words, left, skew: needed - left, reach, top, bottom, first: top - window.anchor_y }
+    }
+}
+
+/// A thread's columns of the rows of a strip.
+struct Input<'a, const C: usize> {
+    source: Source<'a>,
+    /// The number of its first value in a row.
+    first: i32,
+    /// How it finds its values.
+    way: Way,
+    /// Whether all rows that the strip needs are there.
+    has_rows: bool,
+    /// Where the offsets of its values are, if they are found one by one, and how far apart.
+    offsets: (i32, i32),
+}
+
+/// How a thread finds its values of a row.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// No result needs them.
+    Idle,
+    /// They are words of the row.
+    Words,
+    /// One by one.
+    Each,
+}
+
+/// The bit of an offset that says that the border puts something else there.
+const OUTSIDE: u32 = 1 << 31;
+
+impl<'a, const C: usize> Input<'a, C> {
+    /// # Safety
+    /// As for [`slide`].
+    #[inline(always)]
+    unsafe fn new(pass: &'a Pass, layout: &Layout, (warps, above): (i32, i32), strip: &Strip) -> Self {
+        let (channels, thread) = (C as i32, 32 * thread_y() + thread_x());
+        let source = Source::of_channel(&pass.src, pass, block_z() * channels);
+        let first = strip.left + VALUES * thread;
+        let (end, last) = (pass.region.x1 * channels, strip.x + 4 * strip.words);
+        let needed = (if last < end { last } else { end }) - strip.x + strip.skew + strip.reach;
+        let is_inside = first >= 0 && first + VALUES <= pass.width * channels;
+        let way = if VALUES * thread >= needed {
+            Way::Idle
+        } else if is_inside && is_whole::<3>(&pass.src, channels, source.origin()) {
+            Way::Words
+        } else {
+            Way::Each
+        };
+        let offsets = (layout.offsets + thread, 32 * warps);
+        if way == Way::Each {
+            // Pixels are counted from so many left of the image on, so that the division rounds down.
+            let beside = pass.width + 4 * MOST_WARPS * 32 * VALUES;
+            let mut i = opaque(0);
+            while i < VALUES {
+                let shifted = (first + i).wrapping_add(channels.wrapping_mul(beside)) as u32;
+                let pixel = shifted / C as u32;
+                let channel = shifted - C as u32 * pixel;
+                let column = border::resolve(pass.border, (pixel as i32).wrapping_sub(beside), pass.width);
+                let (column, outside) = if column < 0 { (0, OUTSIDE) } else { (column, 0) };
+                let offset = column * pass.src.pixel + channel as i32 * pass.src.channel as i32;
+                // SAFETY: the place is this thread's.
+                unsafe { Shared::dynamic().store(offsets.0 + offsets.1 * i, f32::from_bits(offset as u32 | outside)) };
+                i = opaque(i + 1);
+            }
+        }
+        let has_rows = source.has_rows(strip.first, strip.bottom + strip.first - strip.top + above);
+        Self { source, first, way, has_rows, offsets }
+    }
+
+    /// Where its words of row `y` are, if that is there.
+    #[inline(always)]
+    fn at(&self, y: i32) -> u64 {
+        self.source.row_inside(y).at(0).wrapping_add(self.first as i64 as u64)
+    }
+
+    /// Whether it loads words of rows that are all there, and so needs but their addresses.
+    #[inline(always)]
+    fn is_simple(&self) -> bool {
+        self.has_rows && self.way == Way::Words
+    }
+
+    /// Its values of row `y`, whose words are at this address.
+    ///
+    /// # Safety
+    /// As for [`slide`].
+    #[inline(always)]
+    unsafe fn load(&self, y: i32, at: u64) -> [u32; WORDS] {
+        if self.is_simple() {
+            // SAFETY: the words are there.
+            return unsafe { Self::words(at) };
+        }
+        // Hidden, so that nothing of it is computed ahead.
+        let row = self.source.row(opaque(y));
+        let outside = self.source.pass.outside as u32;
+        if !row.is_inside() {
+            return [outside * 0x0101_0101; WORDS];
+        }
+        let mut words = [0; WORDS];
+        // SAFETY: the values are there.
+        unsafe {
+            if self.way == Way::Words {
+                words = Self::words(row.at(0).wrapping_add(self.first as i64 as u64));
+            } else if self.way == Way::Each {
+                let mut bytes = [0; V];
+                let mut i = 0;
+                while i < V {
+                    let offset = Shared::dynamic().load_word(self.offsets.0 + self.offsets.1 * i as i32);
+                    let byte = load_u8(row.at(0).wrapping_add((offset & !OUTSIDE) as u64));
+                    bytes[i] = if offset & OUTSIDE != 0 { outside } else { byte };
+                    i += 1;
+                }
+                let mut w = 0;
+                while w < WORDS {
+                    words[w] = bytes[4 * w] | bytes[4 * w + 1] << 8 | bytes[4 * w + 2] << 16 | bytes[4 * w + 3] << 24;
+                    w += 1;
+                }
+            }
+        }
+        words
+    }
+
+    /// # Safety
+    /// The words are there.
+    #[inline(always)]
+    unsafe fn words(at: u64) -> [u32; WORDS] {
+        let (mut words, mut w) = ([0; WORDS], 0);
+        while w < WORDS {
+            // SAFETY: as the caller promised.
+            [words[w]] = unsafe { load_words(at.wrapping_add(4 * w as u64)) };
+            w += 1;
+        }
+        words
+    }
+}
+
+/// Puts the sums of all columns up to each, of the same channel, into shared memory. They may overflow: differences are right.
+///
+/// # Safety
+/// As for [`slide`]; the whole block calls.
+#[inline(always)]
+unsafe fn sum_up<const C: usize, const NEAR: bool, N: Number>(layout: &Layout, columns: &[N; V]) {
+    let (shared, lane, warp) = (Shared::dynamic(), thread_x(), thread_y());
+    let mut sums = *columns;
+    let mut i = C;
+    while i < V {
+        sums[i] = sums[i].plus(sums[i - C]);
+        i += 1;
+    }
+    // Of each channel: the sums of the lanes before this one, and of all lanes that have met.
+    let (mut before, mut all) = ([N::ZERO; C], [N::ZERO; C]);
+    let mut c = 0;
+    while c < C {
+        all[c] = sums[V - C + c];
+        c += 1;
+    }
+    let mut apart = 1;
+    while apart < 32 {
+        let mut c = 0;
+        while c < C {
+            // SAFETY: the whole warp is here.
+            let others = N::from_bits(unsafe { exchange(all[c].bits(), apart) });
+            before[c] = before[c].plus_if(lane as u32 & apart != 0, others);
+            all[c] = all[c].plus(others);
+            c += 1;
+        }
+        apart *= 2;
+    }
+    // SAFETY: each place is one thread's; between a store and the loads of others, and between these and the next store, the block meets.
+    unsafe {
+        if NEAR {
+            warp_barrier();
+        } else {
+            if lane == 0 {
+                let mut c = 0;
+                while c < C {
+                    shared.store(4 * warp + c as i32, f32::from_bits(all[c].bits()));
+                    c += 1;
+                }
+            }
+            barrier();
+            let mut other = opaque(0);
+            while other < warp {
+                let mut c = 0;
+                while c < C {
+                    before[c] = before[c].plus(N::from_bits(shared.load_word(4 * other + c as i32)));
+                    c += 1;
+                }
+                other += 1;
+            }
+        }
+        let mut i = 0;
+        while i < V {
+            let place = layout.sums + layout.apart * (i as i32 % 4) + 1 + i as i32 / 4;
+            let sum = sums[i].plus(before[i % C]).bits();
+            shared.store(place + WORDS as i32 * (32 * warp + lane), f32::from_bits(sum));
+            i += 1;
+        }
+        if NEAR {
+            warp_barrier();
+        } else {
+            barrier();
+        }
+    }
+}
+
+/// Where the sums of columns are that the windows of a thread's results begin and end with: words of shared memory for its first four; those of the
+/// next lie 32 further.
+struct Windows {
+    from: [i32; 4],
+    to: [i32; 4],
+}
+
+impl Windows {
+    #[inline(always)]
+    fn new<const C: usize>(layout: &Layout, strip: &Strip) -> Self {
+        // Columns are counted from the four that are 0.
+        let place = |column: i32| {
+            let word = OF_WARP * thread_y() + thread_x();
+            layout.sums + layout.apart * (column & 3) + (column >> 2) + word
+        };
+        let first = strip.skew + 4;
+        Self {
+            from: [0, 1, 2, 3].map(|i| place(first - C as i32 + i)),
+            to: [0, 1, 2, 3].map(|i| place(first + strip.reach + i)),
+        }
+    }
+
+    /// Adds to a thread's sums what they change by.
+    ///
+    /// # Safety
+    /// The sums of the columns are there.
+    #[inline(always)]
+    unsafe fn add<N: Number>(&self, sums: &mut [[N; 4]; WORDS]) {
+        let mut n = 0;
+        while n < WORDS {
+            let mut i = 0;
+            while i < 4 {
+                // SAFETY: as the caller promised.
+                let place = |first: i32| N::from_bits(unsafe { Shared::dynamic().load_word(first + 32 * n as i32) });
+                sums[n][i] = sums[n][i].plus(place(self.to[i])).minus(place(self.from[i]));
+                i += 1;
+            }
+            n += 1;
+        }
+    }
+}
+
+/// The results of a strip.
+struct Output<'a, const C: usize> {
+    pass: &'a Pass,
+    filtered: i32,
+    strip: Strip,
+    /// The address of value 0 in row 0.
+    origin: u64,
+    /// The region's first value in a row, and the one behind the last.
+    ends: (i32, i32),
+    /// A bit for each of this thread's words that has results, and for each that is written at once.
+    there: u32,
+    whole: u32,
+    /// Whether words may be written; and whether the last of four channels is copied meanwhile.
+    takes_words: bool,
+    copies: bool,
+}
+
+impl<'a, const C: usize> Output<'a, C> {
+    #[inline(always)]
+    fn new(pass: &'a Pass, filtered: i32, strip: Strip) -> Self {
+        let (z, channels) = (block_z() * C as i32, C as i32);
+        let origin = pass.dst.origin(z, &pass.channels);
+        let copies = C == 4 && filtered == 3 && is_whole::<3>(&pass.src, channels, pass.src.origin(z, &pass.channels));
+        let takes_words = is_whole::<3>(&pass.dst, channels, origin) && (copies || filtered == channels);
+        let (first, end) = (pass.region.x0 * channels, pass.region.x1 * channels);
+        let (mut there, mut whole) = (0, 0);
+        let mut n = 0;
+        while n < WORDS {
+            let beside = Places::value(4 * n as i32);
+            let value = strip.x + beside;
+            if beside < 4 * strip.words {
+                there |= 1 << n;
+                whole |= if takes_words && value >= first && value + 4 <= end { 1 << n } else { 0 };
+            }
+            n += 1;
+        }
+        Self { pass, filtered, strip, origin, ends: (first, end), there, whole, takes_words, copies }
+    }
+
+    /// Writes row `y`. Ties are noted if not NEAR; else `waits` is called by all threads, each with the places of its own.
+    ///
+    /// # Safety
+    /// As for [`slide`]; the sums are there.
+    #[inline(always)]
+    unsafe fn write<const NEAR: bool, N: Number>(
+        &self,
+        mean: &Mean,
+        sums: &[[N; 4]; WORDS],
+        y: i32,
+        waits: impl FnOnce(Places),
+    ) {
+        let Self { pass, strip, .. } = self;
+        let row = self.origin.wrapping_add((y as i64 * pass.dst.row + strip.x as i64) as u64);
+        let mut found = Places { bits: 0 };
+        let mut words = [0; WORDS];
+        let mut n = 0;
+        while n < WORDS {
+            let (word, ties) = N::means(mean, sums[n]);
+            found.bits |= if self.there >> n & 1 != 0 { ties << (4 * n) } else { 0 };
+            words[n] = word;
+            if self.whole >> n & 1 != 0 {
+                let beside = Places::value(4 * n as i32);
+                let at = row.wrapping_add(beside as u64);
+                // SAFETY: the word lies in the region.
+                unsafe {
+                    let word = if self.copies {
+                        whole::with_copied(pass, C as i32, word, (strip.x + beside, y))
+                    } else {
+                        word
+                    };
+                    if !NEAR || ties == 0 {
+                        store_words(at, [word]);
+                    } else {
+                        // Those that are none: the others are written once, when they are settled.
+                        let mut i = 0;
+                        while i < 4 {
+                            if ties >> i & 1 == 0 {
+                                store_u8(at.wrapping_add(i as u64), word >> (8 * i));
+                            }
+                            i += 1;
+                        }
+                    }
+                }
+            }
+            n += 1;
+        }
+        if self.there != self.whole {
+            // SAFETY: as the caller promised.
+            unsafe { self.write_beside::<NEAR>(&words, found, y) };
+        }
+        if NEAR {
+            if mean.even != 0 {
+                waits(found);
+            }
+            return;
+        }
+        let mut bits = found.bits;
+        while bits != 0 {
+            let value = strip.x + Places::value(bits.trailing_zeros() as i32);
+            // SAFETY: there is a list if there are ties.
+            unsafe { whole::note_value(pass, (C as i32, self.filtered), (value, y, block_z())) };
+            bits &= bits - 1;
+        }
+    }
+
+    /// Writes those of a thread's words that are not written at once, as far as they lie in the region; if NEAR, without ties.
+    ///
+    /// # Safety
+    /// As for [`Output::write`].
+    #[inline(always)]
+    unsafe fn write_beside<const NEAR: bool>(&self, words: &[u32; WORDS], ties: Places, y: i32) {
+        let left = self.there & !self.whole;
+        let mut number = opaque(0);
+        while number < VALUES {
+            keep_rolled();
+            // Registers have no numbers at run time.
+            let mut word = words[0];
+            let mut n = 1;
+            while n < WORDS {
+                word = if number >> 2 == n as i32 { words[n] } else { word };
+                n += 1;
+            }
+            if left >> (number >> 2) & 1 != 0 && !(NEAR && ties.bits >> number & 1 != 0) {
+                // SAFETY: as the caller promised.
+                unsafe { self.write_one(self.strip.x + Places::value(number), y, word >> (8 * (number & 3))) };
+            }
+            number = opaque(number + 1);
+        }
+    }
+
+    /// Writes a result, if it lies in the region.
+    ///
+    /// # Safety
+    /// As for [`Output::write`].
+    #[inline(always)]
+    unsafe fn write_one(&self, value: i32, y: i32, byte: u32) {
+        let place = (value, y, block_z());
+        // SAFETY: as the caller promised.
+        unsafe { whole::write_values::<1>(self.pass, (C as i32, self.filtered), place, |_| byte) };
+    }
+}
+
+/// A bit for each of a thread's results in a row that is a tie.
+#[derive(Clone, Copy)]
+struct Places {
+    bits: u32,
+}
+
+impl Places {
+    /// The result of bit `n`, counted from the strip's first.
+    #[inline(always)]
+    fn value(n: i32) -> i32 {
+        4 * (OF_WARP * thread_y() + thread_x() + 32 * (n >> 2)) + (n & 3)
+    }
+}
+
+/// The rows under the window, of a near entry: each thread's words are its own, but for ties.
+struct Ring {
+    /// The byte of shared memory where it begins.
+    begin: i32,
+    slots: i32,
+    /// The slots of the next row that enters, and of the next that leaves: the first one under the window.
+    next: i32,
+    oldest: i32,
+}
+
+impl Ring {
+    #[inline(always)]
+    fn new(mean: &Mean, layout: &Layout) -> Self {
+        Self { begin: 4 * layout.ring, slots: mean.window.rows + WAIT, next: 0, oldest: 0 }
+    }
+
+    /// Words of the thread in a slot.
+    #[inline(always)]
+    fn place(&self, slot: i32) -> i32 {
+        (self.begin + ROW * slot) / 4 + WORDS as i32 * thread_x()
+    }
+
+    #[inline(always)]
+    fn behind(&self, slot: i32) -> i32 {
+        if slot + 1 >= self.slots { 0 } else { slot + 1 }
+    }
+
+    /// A row enters.
+    ///
+    /// # Safety
+    /// The ring has room, and no tie needs the row in whose place it comes.
+    #[inline(always)]
+    unsafe fn put(&mut self, words: &[u32; WORDS]) {
+        let place = self.place(self.next);
+        let mut w = 0;
+        while w < WORDS {
+            // SAFETY: as the caller promised.
+            unsafe { Shared::dynamic().store(place + w as i32, f32::from_bits(words[w])) };
+            w += 1;
+        }
+        self.next = self.behind(self.next);
+    }
+
+    /// A row leaves.
+    ///
+    /// # Safety
+    /// There is one.
+    #[inline(always)]
+    unsafe fn take(&mut self) -> [u32; WORDS] {
+        let place = self.place(self.oldest);
+        let mut words = [0; WORDS];
+        let mut w = 0;
+        while w < WORDS {
+            // SAFETY: as the caller promised.
+            words[w] = unsafe { Shared::dynamic().load_word(place + w as i32) };
+            w += 1;
+        }
+        self.oldest = self.behind(self.oldest);
+        words
+    }
+
+    /// The word of shared memory where ties wait.
+    #[inline(always)]
+    fn queue(&self) -> i32 {
+        (self.begin + ROW * self.slots) / 4
+    }
+}
+
+/// Ties that wait until there are enough of them for a warp.
+struct Ties {
+    count: i32,
+    /// Rows for which the first of them has waited.
+    waited: i32,
+}
+
+impl Ties {
+    const NONE: Self = Self { count: 0, waited: 0 };
+
+    /// Bits of a listed tie: its place in the row of results, then the slot of its window's first row, then its row in the strip.
+    const PLACE: i32 = 9;
+    const SLOT: i32 = 6;
+
+    /// Lists those of a row.
+    ///
+    /// # Safety
+    /// The whole warp calls; there is room for all results of a row.
+    #[inline(always)]
+    unsafe fn add(&mut self, ring: &Ring, places: Places, row: i32) {
+        const { assert!(32 * VALUES <= 1 << Self::PLACE && MOST_ROWS + WAIT <= 1 << Self::SLOT) }
+        let own = places.bits.count_ones();
+        let (mut before, mut all) = (0, own);
+        let mut apart = opaque(1);
+        while apart < 32 {
+            // SAFETY: as the caller promised.
+            let others = unsafe { exchange(all, apart as u32) };
+            before += if thread_x() & apart != 0 { others } else { 0 };
+            all += others;
+            apart *= 2;
+        }
+        let mut at = ring.queue() + self.count + before as i32;
+        let mut bits = places.bits;
+        while bits != 0 {
+            let value = Places::value(bits.trailing_zeros() as i32);
+            let tie = value | ring.oldest << Self::PLACE | row << (Self::PLACE + Self::SLOT);
+            // SAFETY: as the caller promised.
+            unsafe { Shared::dynamic().store(at, f32::from_bits(tie as u32)) };
+            bits &= bits - 1;
+            at += 1;
+        }
+        self.count += all as i32;
+    }
+
+    /// Settles as many as a warp can, 32 at a time; and all, if one has waited too long or if no row follows.
+    ///
+    /// # Safety
+    /// The whole warp calls; their rows are in the ring.
+    #[inline(always)]
+    unsafe fn settle<const C: usize>(&mut self, output: &Output<'_, C>, mean: &Mean, ring: &Ring, is_last: bool) {
+        let all = is_last || self.waited >= WAIT;
+        // SAFETY: as the caller promised; the warp meets before ties are loaded, and before their places are taken by others.
+        unsafe {
+            if self.count >= 32 || all && self.count > 0 {
+                warp_barrier();
+                while self.count >= 32 || all && self.count > 0 {
+                    keep_rolled();
+                    let first = if self.count < 32 { 0 } else { self.count - 32 };
+                    let number = first + thread_x();
+                    let is_there = number < self.count;
+                    // In place of one that is not there, the first.
+                    let at = ring.queue() + if is_there { number } else { first };
+                    let tie = Shared::dynamic().load_word(at) as i32;
+                    let (value, slot) = (tie & ((1 << Self::PLACE) - 1), tie >> Self::PLACE & ((1 << Self::SLOT) - 1));
+                    let sum = defined::<C>(mean, ring, output.strip.skew + value, slot);
+                    if is_there {
+                        let (x, y) = (output.strip.x + value, output.strip.top + (tie >> (Self::PLACE + Self::SLOT)));
+                        let byte = to_byte(sum).0;
+                        // Of pixels of which a channel is copied, each goes the longer way.
+                        if output.takes_words && !output.copies && x >= output.ends.0 && x < output.ends.1 {
+                            let at = y as i64 * output.pass.dst.row + x as i64;
+                            store_u8(output.origin.wrapping_add(at as u64), byte);
+                        } else {
+                            output.write_one(x, y, byte);
+                        }
+                    }
+                    self.count = first;
+                }
+                warp_barrier();
+            }
+        }
+        self.waited = if self.count == 0 { 0 } else { self.waited + 1 };
+    }
+}
+
+/// The sum that defines a byte, of the window whose first value lies in this column, with its first row in this slot.
+///
+/// # Safety
+/// The rows are there.
+#[inline(always)]
+unsafe fn defined<const C: usize>(mean: &Mean, ring: &Ring, column: i32, slot: i32) -> f64 {
+    const AT_ONCE: usize = 4;
+    const SHIFT: u64 = (1023 + 52) << 52;
+    let (shared, window) = (Shared::dynamic(), &mean.window);
+    // `tap * (2^52 + byte) - tap * 2^52`, rounded once: the product, rounded, without a conversion.
+    let moved = mul_f64(mean.tap, -f64::from_bits(SHIFT));
+    let add = |sum, byte: u32| add_f64(sum, fma_f64(mean.tap, f64::from_bits(SHIFT | byte as u64), moved));
+    let (mut sum, mut slot) = (0.0, slot);
+    let mut r = opaque(0);
+    while r < window.rows {
+        let mut at = ring.begin + ROW * slot + column;
+        let mut c = opaque(window.cols);
+        // SAFETY: as the caller promised.
+        unsafe {
+            while c >= AT_ONCE as i32 {
+                let mut bytes = [0; AT_ONCE];
+                let mut n = 0;
+                while n < AT_ONCE {
+                    bytes[n] = shared.load_u8(at + (C * n) as i32);
+                    n += 1;
+                }
+                n = 0;
+                while n < AT_ONCE {
+                    sum = add(sum, bytes[n]);
+                    n += 1;
+                }
+                at += (C * AT_ONCE) as i32;
+                c -= AT_ONCE as i32;
+            }
+            while c > 0 {
+                sum = add(sum, shared.load_u8(at));
+                at += C as i32;
+                c = opaque(c - 1);
+            }
+        }
+        slot = ring.behind(slot);
+        r = opaque(r + 1);
+    }
+    sum
+}
