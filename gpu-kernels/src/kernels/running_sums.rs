@@ -18,7 +18,8 @@
 //!
 //! Order: none, as whole numbers have none.
 //! Shared memory: sums of the warps; where values beside the image are found; sums of columns; of near entries the ring, and the ties that wait.
-//! Limits: bytes to bytes, no epilogue; equal taps whose sum is 1; outside the image nothing but bytes. KEEP is left to `keep.rs`.
+//! Limits: bytes to bytes, no epilogue; 2 to 2^20 equal taps whose sum is 1, in near entries fewer than 2^15, so that a product in f32 decides; outside the image nothing but
+//! bytes. KEEP is left to `keep.rs`.
 
 use crate::abi::{Pass, Window};
 use crate::border;
