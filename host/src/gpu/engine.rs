@@ -30,7 +30,7 @@ pub(crate) struct Engine {
     border: Border,
     window: Window,
     taps: TapHomes,
-    /// How sums are rounded to bytes, for each family, and for whole numbers: all taps, or a row and a column.
+    /// How sums are rounded to bytes, for each family, and for whole numbers: all taps, a row and a column, or running sums.
     uncertainties: [OnceLock<Uncertainty>; 6],
     limits: Limits,
     /// Lanes that no run uses.

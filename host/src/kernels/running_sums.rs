@@ -3,7 +3,9 @@
 #[cfg(feature = "gpu")]
 use gpu_kernels::abi::Window;
 use gpu_kernels::kernels::means;
-use gpu_kernels::kernels::running_sums::{ENTRIES, MOST_ROWS, MOST_WARPS, RunningSums, WAIT, shared_bytes, words};
+use gpu_kernels::kernels::running_sums::{
+    ENTRIES, MOST_ROWS, MOST_WARPS, RunningSums, VALUES, WAIT, shared_bytes, words,
+};
 
 #[cfg(feature = "gpu")]
 use super::prepared::Job;
@@ -84,11 +86,11 @@ impl Sums {
         // Ties of larger windows are settled by all lanes of a warp together.
         let is_near = rows <= MOST_ROWS as usize && reach <= NEAR && cols * rows < means::LEAST as usize;
         // Most of a block's columns are to be results', with as few warps as that needs.
-        let has_results = |warps: &i32| 2 * 4 * words(*warps, reach as i32) >= 32 * 12 * warps;
+        let has_results = |warps: &i32| 2 * 4 * words(*warps, reach as i32) >= 32 * VALUES * warps;
         let warps = match is_near {
             true => 1,
             false => [4, 8, MOST_WARPS].into_iter().find(has_results).ok_or_else(|| {
-                let most = 32 * 12 * MOST_WARPS as usize / 2 / channels;
+                let most = (32 * VALUES * MOST_WARPS) as usize / 2 / channels;
                 Why::from(format!("{cols} columns of taps, it takes about {most} for {channels} channels"))
             })?,
         };
