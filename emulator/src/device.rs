@@ -175,6 +175,11 @@ pub(crate) unsafe fn load_u8(at: u64) -> u32 {
     machine::here().load_part::<1>(at as usize)
 }
 
+pub(crate) unsafe fn load_u8_if(there: bool, at: u64) -> u32 {
+    // SAFETY: as the caller promised, if there.
+    if there { unsafe { load_u8(at) } } else { 0 }
+}
+
 #[track_caller]
 pub(crate) unsafe fn load_u16(at: u64) -> u32 {
     machine::here().load_part::<2>(at as usize)
@@ -257,6 +262,15 @@ pub(crate) fn permute<const SELECTOR: u32>(a: u32, b: u32) -> u32 {
     const { assert!(SELECTOR & !0x7777 == 0) }
     let both = u64::from(b) << 32 | u64::from(a);
     u32::from_le_bytes([0, 4, 8, 12].map(|digit| (both >> (8 * (SELECTOR >> digit & 7))) as u8))
+}
+
+pub(crate) fn funnel(low: u32, high: u32, bits: u32) -> u32 {
+    ((u64::from(high) << 32 | u64::from(low)) >> (bits & 31)) as u32
+}
+
+pub(crate) fn dot(bytes: u32, signed: u32, sum: i32) -> i32 {
+    let pairs = bytes.to_le_bytes().into_iter().zip(signed.to_le_bytes());
+    pairs.fold(sum, |sum, (byte, signed)| sum.wrapping_add(i32::from(byte) * i32::from(signed as i8)))
 }
 
 /// Nothing that a program sees.
@@ -549,5 +563,7 @@ mod tests {
         assert_eq!(permute::<0x7654>(a, b), b);
         assert_eq!(permute::<0x0246>(a, b), 0x1133_5577);
         assert_eq!(permute::<0x6050>(a, b), 0x7711_6611);
+        assert_eq!([0, 8, 24, 32].map(|bits| funnel(a, b, bits)), [a, 0x5544_3322, 0x7766_5544, a]);
+        assert_eq!(dot(0x0102_03ff, 0x02ff_007f, -5), 0xff * 0x7f - 2 + 2 - 5);
     }
 }

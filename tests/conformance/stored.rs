@@ -19,7 +19,7 @@ pub(crate) use self::on_gpu::solve;
 use self::on_gpu::test;
 
 /// The tests' names.
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "layouts",
     "strips",
     "constants",
@@ -30,6 +30,7 @@ const NAMES: [&str; 19] = [
     "matrix",
     "separable_matrix",
     "running_sums",
+    "padded",
     "sums",
     "alpha",
     "ties",
@@ -87,6 +88,7 @@ mod on_gpu {
             "matrix" => bytes_alone(name, selection, Variant::Matrix, of_matrices()),
             "separable_matrix" => bytes_alone(name, selection, Variant::SeparableMatrix, of_pairs()),
             "running_sums" => bytes_alone(name, selection, Variant::RunningSums, means()),
+            "padded" => padded(name, selection),
             "sums" => sums(name, selection),
             "alpha" => alpha(selection),
             "ties" => rounded(name, &ties(selection)),
@@ -797,6 +799,46 @@ mod on_gpu {
         if launched()? > before { Ok(()) } else { Err("no kernel of the tensor cores was launched".into()) }
     }
 
+    /// Bytes by spectra under large windows whose taps' sizes add up to so much that many results are in doubt: settled from a copy with what the border puts around it; and
+    /// that they were.
+    fn padded(name: &str, selection: Selection) -> Result<(), Failed> {
+        const SIZES: [(usize, usize); 5] = [(90, 70), (131, 97), (64, 193), (300, 40), (97, 131)];
+        const WINDOWS: [(usize, usize, usize, usize); 5] =
+            [(24, 24, 11, 13), (33, 18, 0, 17), (25, 23, 24, 0), (48, 30, 20, 7), (130, 9, 64, 4)];
+        // Such taps add up to 1, so that results are of all bytes.
+        let window = |&(cols, rows, x, y): &(usize, usize, usize, usize)| {
+            let mut rng = Rng::with_seed(seed(70, cols));
+            let taps: Vec<f32> = (0..cols * rows).map(|_| 2.0 * rng.f32() - 1.0).collect();
+            let (weight, sum) = taps.iter().fold((0.0, 0.0), |(weight, sum), tap| (weight + tap.abs(), sum + tap));
+            let level = (1.0 - 28.0 * sum / weight) / taps.len() as f32;
+            let taps: Vec<f32> = taps.iter().map(|tap| 28.0 * tap / weight + level).collect();
+            Window::dense("random of large sizes", cols, rows, &taps).anchored(x, y)
+        };
+        let borders: Vec<_> = BORDERS.into_iter().chain([Border::Constant(0.0), Border::Constant(255.0)]).collect();
+        let keep_one_in = if selection == Selection::Full { 1 } else { 5 };
+        let (mut ways, mut number) = ([const { Vec::new() }; 4], 0);
+        for (w, window) in WINDOWS.iter().map(window).enumerate() {
+            for (b, &border) in borders.iter().enumerate().filter(|(b, _)| (w + b) % keep_one_in == 0) {
+                let turn = 3 * w + b;
+                let (width, height) = SIZES[turn % SIZES.len()];
+                let problem = Problem::new(width, height, seed(71, turn)).stored(Kind::U8, Kind::U8);
+                let data = if turn.is_multiple_of(4) { Data::Extremes } else { Data::Random };
+                let problem = problem.channels(1 + (w + 2 * b) % 4).gaps([0, 2, 5, 0][turn % 4], turn % 3).data(data);
+                ways[number % 4].push(Group { window: window.clone(), border, problems: vec![problem] });
+                number += 1;
+            }
+        }
+        let launched = || -> apron::Result<u64> {
+            let launches = apron::gpu::Gpu::open(0)?.launches().into_iter();
+            Ok(launches.filter(|(entry, _)| *entry == "settle_padded").map(|(_, count)| count).sum())
+        };
+        let before = launched()?;
+        for (way, groups) in [Way::Whole, Way::Parts, Way::Bands, Way::Batch].into_iter().zip(ways) {
+            check(name, &[Some(Variant::Fourier)], way, &groups)?;
+        }
+        if launched()? > before { Ok(()) } else { Err("nothing was settled from a copy".into()) }
+    }
+
     /// The last channels of a picture in host memory copied, the others filtered.
     #[derive(Clone, Copy, Debug)]
     struct Alpha(Variant);
@@ -1090,6 +1132,8 @@ mod on_gpu {
             // A block settles several of these: some whose windows leave the image, some whose windows do not.
             (Window::blur(24, 22, 77), nan, shape[0], odd),
             (Window::blur(24, 22, 77), Border::Reflect, shape[2], [Look::Random, Look::Gradient]),
+            // Ties of means, beyond which is more than a byte.
+            (Window::preset("box:cols=40,rows=30"), Border::Constant(300.0), shape[2], odd),
         ];
         if selection == Selection::Full {
             for (i, window) in [ties, pair, large, huge].into_iter().enumerate() {

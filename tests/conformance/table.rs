@@ -10,12 +10,15 @@ use crate::{direct, ladder, separable};
 
 /// The entries that belong to no variant: a plan launches them before, after or instead of any variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 24] = [
+pub(crate) const SHARED: [&str; 27] = [
     "copy_pixels",
     "settle",
     "settle_means",
     "settle_ties",
     "settle_wide",
+    "count_doubts",
+    "pad_bytes",
+    "settle_padded",
     "passes_rows",
     "passes_columns",
     "passes_rows_defined",

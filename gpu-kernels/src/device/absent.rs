@@ -84,6 +84,8 @@ absent! {
     fn keep_rolled();
     fn mul_wide(a: i32, b: i32) -> i64;
     fn copies_commit();
+    fn funnel(low: u32, high: u32, bits: u32) -> u32;
+    fn dot(bytes: u32, signed: u32, sum: i32) -> i32;
     fn prefetch(at: u64);
     fn pack_bytes(high: i32, low: i32, above: u32) -> u32;
     fn pack_halves(high: i32, low: i32) -> u32;
@@ -116,6 +118,7 @@ absent_unsafe! {
     fn reload2(base: *const f32, index: usize) -> [f32; 2];
     fn store(base: *mut f32, index: usize, value: f32);
     fn load_u8(at: u64) -> u32;
+    fn load_u8_if(there: bool, at: u64) -> u32;
     fn load_u16(at: u64) -> u32;
     fn load_f64(at: u64) -> f64;
     fn reload_word(at: u64) -> u32;

@@ -237,6 +237,31 @@ pub(crate) unsafe fn load_u8(at: u64) -> u32 {
     value
 }
 
+/// As [`load_u8`], if `there`; else 0. Without a branch, behind which a load would be waited for before the next is issued.
+///
+/// # Safety
+/// As for [`load_u8`], if `there`.
+#[inline(always)]
+pub(crate) unsafe fn load_u8_if(there: bool, at: u64) -> u32 {
+    let value;
+    // SAFETY: as the caller promised.
+    unsafe {
+        asm!(
+            "{{",
+            ".reg .pred there;",
+            "setp.ne.u32 there, {there}, 0;",
+            "mov.u32 {value}, 0;",
+            "@there ld.global.nc.u8 {value}, [{at}];",
+            "}}",
+            value = out(reg32) value,
+            there = in(reg32) there as u32,
+            at = in(reg64) at,
+            options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    value
+}
+
 /// As [`load_u8`], for two bytes at an even address.
 ///
 /// # Safety
@@ -419,6 +444,42 @@ pub(crate) fn permute<const SELECTOR: u32>(a: u32, b: u32) -> u32 {
         );
     }
     bytes
+}
+
+/// 32 bits of two words, from bit `bits` of the low one on, modulo 32.
+#[inline(always)]
+pub(crate) fn funnel(low: u32, high: u32, bits: u32) -> u32 {
+    let word;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "shf.r.wrap.b32 {}, {}, {}, {};",
+            out(reg32) word,
+            in(reg32) low,
+            in(reg32) high,
+            in(reg32) bits,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    word
+}
+
+/// A sum plus four products: of a word's bytes, and of another one's, which are signed.
+#[inline(always)]
+pub(crate) fn dot(bytes: u32, signed: u32, sum: i32) -> i32 {
+    let all;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "dp4a.u32.s32 {}, {}, {}, {};",
+            out(reg32) all,
+            in(reg32) bytes,
+            in(reg32) signed,
+            in(reg32) sum,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    all
 }
 
 /// Brings the memory at an address to the L2 cache.

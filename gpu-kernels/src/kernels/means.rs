@@ -1,17 +1,21 @@
 //! Bytes of means over large windows whose sums are ties: the sums that define them (see `settle.rs`), by all lanes of a warp.
 //!
-//! Thread mapping: a block for each segment of the list, a warp for each result. A lane makes every 32nd product, TAPS at a time.
+//! Thread mapping: a warp for each result, wherever in the list (see `counted.rs`). It takes a chunk of the window at a time, TAPS products a lane: whole rows,
+//! or 256 taps of a row. Rows of fewer than 32 taps lie beside each other in the warp. The pixels of the next chunk are under way meanwhile.
 //! Order of accumulation: row by row, left to right, each product and each sum rounded. But it is not computed one by one: as long as a sum grows and stays below the next
 //! power of two, its steps do not change, and so each product is rounded to a multiple of the same step, whatever comes before it. Those of all lanes are
-//! added at once then; sums of such multiples are exact. Where a sum passes a power of two, or a product lies in the middle between two multiples, which the
-//! sum before it decides, as many as needed are added one by one.
-//! Shared memory: a word for the counter, then each warp's products in f64.
-//! Limits: as `settle.rs`; all taps are the same, and positive.
+//! added at once then; sums of such multiples are exact. As many chunks as cannot reach the next power of two, however bright they are, are added before the
+//! lanes' sums are. Where a sum passes a power of two, or a product lies in the middle between two multiples, which the
+//! sum before it decides, as many products as needed are added one by one.
+//! Shared memory: each warp's products in f64.
+//! Limits: as `settle.rs`; all taps are the same, and positive; what is outside the image is a byte.
 
-use super::settle::{Place, Segment, Walk, added, each_segment, gathered, goes_longer};
+use super::counted::Counts;
+use super::settle::{Place, added};
 use crate::abi::{Pass, Window};
+use crate::border;
 use crate::device::*;
-use crate::pixel::{byte_to_f64, to_byte};
+use crate::pixel::{product_of_byte, to_byte};
 use crate::tile::view::Source;
 
 /// Threads of a block.
@@ -20,37 +24,52 @@ pub const BLOCK: (u32, u32) = (32, 8);
 pub const LEAST: i32 = 1024;
 /// Products of a lane at a time.
 const TAPS: usize = 8;
-/// Products of a warp at a time.
+/// Products of a warp at a time: a chunk.
 const AT_ONCE: i32 = 32 * TAPS as i32;
+/// The most that the bytes of a chunk add up to.
+pub const BRIGHTEST: u32 = 255 * AT_ONCE as u32;
 /// Bytes of shared memory.
-pub const SHARED: u32 = 4 * (4 + 2 * AT_ONCE as u32 * BLOCK.1);
+pub const SHARED: u32 = 8 * AT_ONCE as u32 * BLOCK.1;
 
 kernel! {
-    /// Settles the results in the pass's list, of a window whose taps are all `tap`.
-    fn settle_means(pass: Pass, window: Window, tap: f64, planes: i32) {
-        directive!(".maxnreg 64");
-        each_segment(&pass, planes, |segment| settle(&pass, &window, tap, segment))
+    /// Settles the results in the pass's list, of a window whose taps are all `tap`; `chunks` of [`BRIGHTEST`] bytes add less than 1 to a sum.
+    fn settle_means(pass: Pass, window: Window, tap: f64, chunks: f64, planes: i32, counts: Counts) {
+        directive!(".maxnreg 80");
+        let mean = Mean { tap, chunks };
+        match window.cols {
+            129.. => settle::<8>(&pass, &window, mean, (planes, counts)),
+            33.. => settle::<4>(&pass, &window, mean, (planes, counts)),
+            _ => settle::<1>(&pass, &window, mean, (planes, counts)),
+        }
     }
 }
 
-/// Settles the results of a segment.
+/// What the sums are made of.
+#[derive(Clone, Copy)]
+struct Mean {
+    tap: f64,
+    chunks: f64,
+}
+
+/// Settles the warp's results, of whose windows a lane takes STEPS products of a row at a time, 32 columns apart.
 ///
 /// # Safety
 /// The pass describes allocated memory; the launch has the block shape and the shared memory stated above; the whole block calls.
 #[inline(always)]
-unsafe fn settle(pass: &Pass, window: &Window, tap: f64, segment: &Segment) {
-    let mut number = thread_y() as i64;
+unsafe fn settle<const STEPS: usize>(pass: &Pass, window: &Window, mean: Mean, (planes, counts): (i32, Counts)) {
+    let mut number = block_x() * block_height() + thread_y();
     // SAFETY: as the caller promised, and for the warp together.
     unsafe {
-        while number < segment.count {
-            let place = segment.place(pass, window, number);
+        let all = counts.all();
+        while number < all {
+            let place = counts.place(pass, window, planes, number);
             if place.is_there() {
-                let sum = defined(pass, window, tap, place);
+                let sum = defined::<STEPS>(pass, window, mean, place);
                 if thread_x() == 0 {
                     place.store(pass, to_byte(sum).0);
                 }
             }
-            number += block_height() as i64;
+            number += grid_width() * block_height();
         }
     }
 }
@@ -60,77 +79,259 @@ unsafe fn settle(pass: &Pass, window: &Window, tap: f64, segment: &Segment) {
 /// # Safety
 /// As for [`settle`], for the whole warp.
 #[inline(always)]
-unsafe fn defined(pass: &Pass, window: &Window, tap: f64, place: Place) -> f64 {
-    let (shared, lane, plane) = (Shared::dynamic(), thread_x(), &pass.src);
-    let products_at = 4 + 2 * AT_ONCE * thread_y();
-    let ((left, top), leaves) = place.corner(pass, window);
-    let longer = goes_longer(plane, leaves);
-    let source = Source::of_channel(plane, pass, place.z);
-    let start = source.row_inside(opaque(top)).at(left);
-    let count = window.cols * window.rows;
-    let mut walk = Walk::new(window, lane, 32);
+unsafe fn defined<const STEPS: usize>(pass: &Pass, window: &Window, mean: Mean, place: Place) -> f64 {
+    let (shared, products_at) = (Shared::dynamic(), 2 * AT_ONCE * thread_y());
+    let mut ahead = Chunks::<STEPS>::new(pass, window, place);
     // From it on a sum is so much greater than each product that all of them are rounded alike.
-    let least = mul_f64(tap, 1024.0);
-    let mut sum = 0.0;
-    let mut done = opaque(0);
-    while done < count {
-        let mut at = [(0, 0); TAPS];
-        let mut n = 0;
-        while n < TAPS {
-            at[n] = walk.next(window);
-            n += 1;
-        }
-        let mut products = [0.0; TAPS];
-        // SAFETY: pixels are there.
-        unsafe {
-            if longer {
-                products = gathered(&source, at.map(|(c, r)| (left + c, top + r)));
-            } else {
-                let mut bytes = [0; TAPS];
-                n = 0;
-                while n < TAPS {
-                    let offset = mul_wide(at[n].1, plane.row as i32) + mul_wide(at[n].0, plane.pixel);
-                    bytes[n] = load_u8(start.wrapping_add(offset as u64));
-                    n += 1;
-                }
-                n = 0;
-                while n < TAPS {
-                    products[n] = byte_to_f64(bytes[n]);
-                    n += 1;
-                }
+    let least = mul_f64(mean.tap, 1024.0);
+    let (mut binade, mut sum) = (Binade::NONE, 0.0);
+    // Chunks that are added together, and the lane's sum of those that have been.
+    let (mut sure, mut part) = (0, 0.0);
+    let mut next = [0; TAPS];
+    // The first turn only loads.
+    let mut left = opaque(ahead.count() + 1);
+    let count = left - 1;
+    // SAFETY: as the caller promised; the whole warp is here, with the same sum in all lanes. The words of shared memory are its own, and it meets between what
+    // a lane stores and what others load.
+    unsafe {
+        while left > 0 {
+            let bytes = next;
+            next = ahead.load();
+            left -= 1;
+            if left == count {
+                continue;
             }
-        }
-        n = 0;
-        while n < TAPS {
-            // Zeros behind the last change no sum.
-            let is_there = done + 32 * n as i32 + lane < count;
-            products[n] = if is_there { mul_f64(tap, products[n]) } else { 0.0 };
-            n += 1;
-        }
-        // SAFETY: the whole warp is here; the words are its own, and it meets between what a lane stores and what others load.
-        unsafe {
-            let (next, fits) = together(sum, least, &products);
+            if sure == 0 {
+                binade = binade.of(sum, least, mean.tap);
+                sure = binade.chunks(sum, mean.chunks).min(left + 1);
+            }
+            if sure > 0 {
+                let mut n = 0;
+                while n < TAPS {
+                    part = add_f64(part, binade.rounded(product_of_byte(mean.tap, bytes[n])));
+                    n += 1;
+                }
+                sure -= 1;
+                if sure == 0 {
+                    sum = add_f64(sum, added(part));
+                    part = 0.0;
+                }
+                continue;
+            }
+            let products = bytes.map(|byte| product_of_byte(mean.tap, byte));
+            let (all, fits) = together(sum, least, &products);
             if fits {
-                sum = next;
-            } else {
-                n = 0;
-                while n < TAPS {
-                    shared.store_f64(products_at + 2 * (32 * n as i32 + lane), products[n]);
-                    n += 1;
-                }
-                warp_barrier();
-                let mut first = opaque(products_at);
-                while first < products_at + 2 * AT_ONCE {
-                    let (next, fits) = together(sum, least, &[shared.load_f64(first + 2 * lane)]);
-                    sum = if fits { next } else { one_by_one(sum, first) };
-                    first = opaque(first + 64);
-                }
-                warp_barrier();
+                sum = all;
+                continue;
             }
+            let mut n = 0;
+            while n < TAPS {
+                shared.store_f64(products_at + 2 * (32 * n as i32 + thread_x()), products[n]);
+                n += 1;
+            }
+            warp_barrier();
+            let mut first = opaque(products_at);
+            while first < products_at + 2 * AT_ONCE {
+                let (all, fits) = together(sum, least, &[shared.load_f64(first + 2 * thread_x())]);
+                sum = if fits { all } else { one_by_one(sum, first) };
+                first = opaque(first + 64);
+            }
+            warp_barrier();
         }
-        done += AT_ONCE;
     }
     sum
+}
+
+/// A warp's way through a window, chunk by chunk: where the lane's next pixels are.
+struct Chunks<'a, const STEPS: usize> {
+    source: Source<'a>,
+    /// The size of the window, its corner, and whether it leaves the image.
+    size: (i32, i32),
+    corner: (i32, i32),
+    leaves: bool,
+    /// Column and row of the lane's first tap of the next chunk; behind the window there are none.
+    column: i32,
+    row: i32,
+    /// How many rows of the window lie beside each other in the warp.
+    beside: i32,
+    /// The address of that row of a window that lies in the image, and how far it is from there to the lane's next.
+    start: u64,
+    below: u64,
+    /// How far the lane's pixels are from their row's first one; of columns outside the image, their border's value counts.
+    offsets: [i32; STEPS],
+    outside: [bool; STEPS],
+}
+
+impl<'a, const STEPS: usize> Chunks<'a, STEPS> {
+    /// Columns of a chunk, if all lanes have taps of the same row.
+    const COLS: i32 = 32 * STEPS as i32;
+    /// Rows of a chunk, of those that lie beside each other.
+    const ROWS: i32 = (TAPS / STEPS) as i32;
+
+    #[inline(always)]
+    fn new(pass: &'a Pass, window: &Window, place: Place) -> Self {
+        let (corner, leaves) = place.corner(pass, window);
+        // Lanes that share a row.
+        let mut lanes = opaque(32);
+        while STEPS == 1 && lanes / 2 >= window.cols {
+            lanes = opaque(lanes / 2);
+        }
+        let divided = |number: i32| (number as u32).checked_div(lanes as u32).unwrap_or(0) as i32;
+        let (column, row, beside) = (thread_x() & (lanes - 1), divided(thread_x()), divided(32));
+        let source = Source::of_channel(&pass.src, pass, place.z);
+        let start = source.row_inside(opaque(corner.1 + row)).at(0);
+        let below = pass.src.row.wrapping_mul(beside as i64) as u64;
+        let (offsets, outside) = ([0; STEPS], [false; STEPS]);
+        let size = (window.cols, window.rows);
+        let mut new = Self { source, size, corner, leaves, column, row, beside, start, below, offsets, outside };
+        new.find_columns();
+        new
+    }
+
+    /// How many chunks the window has.
+    #[inline(always)]
+    fn count(&self) -> i32 {
+        let (rows, across) = (Self::ROWS * self.beside, (self.size.0 + Self::COLS - 1) / Self::COLS);
+        ((self.size.1 + rows - 1) as u32).checked_div(rows as u32).unwrap_or(0) as i32 * across
+    }
+
+    #[inline(always)]
+    fn find_columns(&mut self) {
+        let pass = self.source.pass;
+        let mut n = 0;
+        while n < STEPS {
+            let mut x = self.corner.0 + self.column + 32 * n as i32;
+            if self.leaves {
+                x = border::resolve_briefly(pass.border, x, pass.width);
+                self.outside[n] = x < 0;
+            }
+            self.offsets[n] = x * pass.src.pixel;
+            n += 1;
+        }
+    }
+
+    /// The bytes under the lane's taps of the next chunk, 0 where there is no tap, and behind the window.
+    ///
+    /// # Safety
+    /// The pass describes allocated memory.
+    #[inline(always)]
+    unsafe fn load(&mut self) -> [u32; TAPS] {
+        // SAFETY: as the caller promised; the window is as said.
+        let bytes = unsafe { if self.leaves { self.bytes::<true>() } else { self.bytes::<false>() } };
+        if STEPS == 8 && self.size.0 > Self::COLS {
+            self.column += Self::COLS;
+            if self.column - thread_x() >= self.size.0 {
+                self.column = thread_x();
+                self.row += 1;
+                self.start = self.start.wrapping_add(self.below);
+            }
+            self.find_columns();
+        } else {
+            self.row += Self::ROWS * self.beside;
+            self.start = self.start.wrapping_add(self.below.wrapping_mul(Self::ROWS as u64));
+        }
+        bytes
+    }
+
+    /// The same, of a window that leaves the image or does not.
+    ///
+    /// # Safety
+    /// As for [`Self::load`].
+    #[inline(always)]
+    unsafe fn bytes<const LEAVES: bool>(&self) -> [u32; TAPS] {
+        let pass = self.source.pass;
+        let mut bytes = [0; TAPS];
+        let (mut start, mut row) = (self.start, self.row);
+        let mut r = 0;
+        while r < TAPS / STEPS {
+            let mut inside = true;
+            if LEAVES {
+                let y = border::resolve_briefly(pass.border, self.corner.1 + row, pass.height);
+                (start, inside) = (self.source.row_inside(y).at(0), y >= 0);
+            }
+            let mut n = 0;
+            while n < STEPS {
+                let there = row < self.size.1 && self.column + 32 * (n as i32) < self.size.0;
+                let inside = !LEAVES || inside && !self.outside[n];
+                let at = start.wrapping_add(self.offsets[n] as u64);
+                // SAFETY: as the caller promised; it is a pixel of the image where it is loaded.
+                let byte = unsafe { load_u8_if(there && inside, at) };
+                bytes[r * STEPS + n] = if there && !inside { pass.outside as u32 } else { byte };
+                n += 1;
+            }
+            row += self.beside;
+            start = start.wrapping_add(self.below);
+            r += 1;
+        }
+        bytes
+    }
+}
+
+/// Sums from a power of two to below the next.
+#[derive(Clone, Copy)]
+struct Binade {
+    /// The power of two; 0 if no sum is rounded as those products need that are added at once.
+    power: f64,
+    /// Whether the product of a byte lies in the middle between two multiples of the sums' step.
+    has_middles: bool,
+}
+
+impl Binade {
+    const NONE: Self = Self { power: 0.0, has_middles: true };
+
+    /// That of a sum, which may be this one.
+    ///
+    /// # Safety
+    /// The whole warp calls, with the same sum.
+    #[inline(always)]
+    unsafe fn of(self, sum: f64, least: f64, tap: f64) -> Self {
+        let power = power_below(sum, least);
+        if power == self.power {
+            return self;
+        }
+        let new = Self { power, has_middles: false };
+        let (middle, mut found) = (mul_f64(power, HALF_STEP), 0.0);
+        let mut byte = opaque(thread_x());
+        while byte < 256 {
+            let product = product_of_byte(tap, byte as u32);
+            let off = add_f64(product, -new.rounded(product));
+            found = if off == middle || off == -middle { 1.0 } else { found };
+            byte += 32;
+        }
+        // SAFETY: as the caller promised.
+        Self { power, has_middles: unsafe { added(found) } > 0.0 }
+    }
+
+    /// How many chunks a sum takes without passing the next power of two, or coming upon a middle.
+    #[inline(always)]
+    fn chunks(self, sum: f64, chunks_for_one: f64) -> i32 {
+        if self.has_middles || self.power == 0.0 {
+            return 0;
+        }
+        let room = add_f64(mul_f64(self.power, 2.0), -sum);
+        // More than a window has are as good as any number.
+        let chunks = mul_f64(room, chunks_for_one).min(1e9);
+        // SAFETY: it is from 0 to a billion.
+        unsafe { chunks.to_int_unchecked() }
+    }
+
+    /// A product rounded to a multiple of the sums' step.
+    #[inline(always)]
+    fn rounded(self, product: f64) -> f64 {
+        // Half as much again as the power stays between it and the next.
+        let shift = mul_f64(self.power, 1.5);
+        add_f64(add_f64(product, shift), -shift)
+    }
+}
+
+/// `2^-53`: half a step of sums from 1 to 2.
+const HALF_STEP: f64 = f64::from_bits((1023 - 53) << 52);
+
+/// The greatest power of two that is not above a sum, if that is at least `least`; else 0.
+#[inline(always)]
+fn power_below(sum: f64, least: f64) -> f64 {
+    const EXPONENT: u64 = 0x7ff << 52;
+    if sum >= least { f64::from_bits(sum.to_bits() & EXPONENT) } else { 0.0 }
 }
 
 /// A sum plus the products of all lanes, if it does not matter in which order they are added; and whether that is so.
@@ -139,16 +340,12 @@ unsafe fn defined(pass: &Pass, window: &Window, tap: f64, place: Place) -> f64 {
 /// The whole warp calls, all lanes with the same sum.
 #[inline(always)]
 unsafe fn together<const N: usize>(sum: f64, least: f64, products: &[f64; N]) -> (f64, bool) {
-    const EXPONENT: u64 = 0x7ff << 52;
-    /// `2^-53`.
-    const HALF_STEP: f64 = f64::from_bits((1023 - 53) << 52);
-    // The greatest power of two that is not above the sum. Half as much again, added to a product, has it rounded to a multiple of the sum's step.
-    let power = if sum >= least { f64::from_bits(sum.to_bits() & EXPONENT) } else { 0.0 };
-    let (shift, middle) = (mul_f64(power, 1.5), mul_f64(power, HALF_STEP));
+    let power = power_below(sum, least);
+    let (binade, middle) = (Binade { power, has_middles: true }, mul_f64(power, HALF_STEP));
     let (mut part, mut is_middle) = (0.0, false);
     let mut n = 0;
     while n < N {
-        let rounded = add_f64(add_f64(products[n], shift), -shift);
+        let rounded = binade.rounded(products[n]);
         let off = add_f64(products[n], -rounded);
         is_middle |= off == middle || off == -middle;
         part = add_f64(part, rounded);

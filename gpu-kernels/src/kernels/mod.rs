@@ -1,5 +1,6 @@
 //! The kernels, a file for each family. Each opens with its contract: tiling, thread mapping, order of accumulation, limits.
 
+pub mod counted;
 pub mod direct;
 pub mod flat;
 pub mod fourier;
@@ -8,6 +9,7 @@ pub mod gradient;
 pub mod keep;
 pub mod matrix;
 pub mod means;
+pub mod padded;
 pub mod passes;
 pub mod peak;
 pub mod running_sums;

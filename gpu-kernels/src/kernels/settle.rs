@@ -138,6 +138,7 @@ pub(super) struct Segment {
 }
 
 impl Segment {
+    /// Segment number `number`, in which so many results are noted.
     #[inline(always)]
     pub(super) fn new(pass: &Pass, number: i32, noted: u32, planes: i32) -> Self {
         let region = &pass.region;
@@ -450,7 +451,7 @@ pub(super) unsafe fn by_definition_together(
 ) -> f64 {
     const ALL: i32 = 32 * PRODUCTS as i32;
     let (shared, count, lane) = (Shared::dynamic(), window.cols * window.rows, thread_x());
-    let plane = &source.pass.src;
+    let plane = source.plane();
     let longer = goes_longer(plane, leaves);
     let start = source.row_inside(opaque(top)).at(left);
     let mut walk = Walk::new(window, lane, 32);

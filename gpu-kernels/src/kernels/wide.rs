@@ -11,7 +11,7 @@
 use super::settle::{
     Place, Segment, TOGETHER, Walk, added, by_definition_together, each_segment, exchanged, gathered, goes_longer,
 };
-use crate::abi::{Pass, Window};
+use crate::abi::{Pass, Plane, Window};
 use crate::device::*;
 use crate::pixel::{byte_to_f64, to_byte};
 use crate::tile::view::Source;
@@ -19,11 +19,11 @@ use crate::tile::view::Source;
 /// Threads of a block.
 pub const BLOCK: (u32, u32) = (32, WARPS as u32);
 const WARPS: i32 = 8;
-const THREADS: i32 = 32 * WARPS;
+pub(super) const THREADS: i32 = 32 * WARPS;
 /// The least taps of a window for which this is faster than `settle.rs`. From an H200.
 pub const LEAST: i32 = 512;
 /// Results that a block takes at a time.
-const RESULTS: usize = 8;
+pub(super) const RESULTS: usize = 8;
 /// Taps that a thread takes at a time.
 const TAPS: usize = 2;
 /// The same of a window that leaves the image.
@@ -34,7 +34,7 @@ const _: () =
     assert!(PADDING >= super::settle::PADDING && EDGE_TAPS >= TAPS, "the other kernels' zeros are among them");
 
 /// Words of shared memory: how many listed windows lie in the image, and how many do not; the list; and sums.
-const COUNTS: i32 = 2;
+pub(super) const COUNTS: i32 = 2;
 const LISTED: i32 = 4;
 /// Words of a listed result: the address of its window's first pixel, if that lies in the image; column, row and channel.
 const WORDS: i32 = 6;
@@ -51,16 +51,36 @@ kernel! {
     /// two orders can be.
     fn settle_wide(pass: Pass, window: Window, taps: u64, reordering: f64, planes: i32) {
         directive!(".maxnreg 80");
-        let exact = Exact { taps, reordering };
+        let exact = Exact { taps, error: reordering, from: &pass.src, is_padded: false };
         each_segment(&pass, planes, |segment| settle(&pass, &window, exact, segment))
     }
 }
 
 /// What the sums are made of.
 #[derive(Clone, Copy)]
-struct Exact {
-    taps: u64,
-    reordering: f64,
+pub(super) struct Exact<'a> {
+    /// The address of the taps in f64.
+    pub(super) taps: u64,
+    /// How far a sum can be from the one that defines the byte.
+    pub(super) error: f64,
+    /// Where pixels are: in the source, or in a copy that no window leaves.
+    pub(super) from: &'a Plane,
+    pub(super) is_padded: bool,
+}
+
+impl<'a> Exact<'a> {
+    /// The channel of a result.
+    #[inline(always)]
+    fn source(&self, pass: &'a Pass, place: &Place) -> Source<'a> {
+        Source::of_channel(self.from, pass, place.z)
+    }
+
+    /// Where a result's window begins, and whether that leaves what there is of pixels.
+    #[inline(always)]
+    fn corner(&self, pass: &Pass, window: &Window, place: &Place) -> ((i32, i32), bool) {
+        let (corner, leaves) = place.corner(pass, window);
+        (corner, leaves && !self.is_padded)
+    }
 }
 
 /// Settles the results of a segment.
@@ -68,14 +88,14 @@ struct Exact {
 /// # Safety
 /// The pass describes allocated memory; the launch has the block shape and the shared memory stated above; the whole block calls.
 #[inline(always)]
-unsafe fn settle(pass: &Pass, window: &Window, exact: Exact, segment: &Segment) {
+unsafe fn settle(pass: &Pass, window: &Window, exact: Exact<'_>, segment: &Segment) {
     let shared = Shared::dynamic();
     let (mut first, mut turn) = (0, opaque(0));
     // SAFETY: as the caller promised; the block meets between what a warp stores and what others load.
     unsafe {
         while first < segment.count {
             if thread_y() == 0 {
-                list(pass, window, segment.place(pass, window, first + thread_x() as i64));
+                list(pass, window, exact, segment.place(pass, window, first + thread_x() as i64));
             }
             barrier();
             let (inside, leaving) = (shared.load_word(COUNTS) as i32, shared.load_word(COUNTS + 1) as i32);
@@ -103,11 +123,10 @@ unsafe fn settle(pass: &Pass, window: &Window, exact: Exact, segment: &Segment) 
 /// # Safety
 /// As for [`settle`], for one warp.
 #[inline(always)]
-unsafe fn list(pass: &Pass, window: &Window, place: Place) {
+pub(super) unsafe fn list(pass: &Pass, window: &Window, exact: Exact<'_>, place: Place) {
     let (shared, lane) = (Shared::dynamic(), thread_x());
-    let ((left, top), leaves) = place.corner(pass, window);
-    let plane = &pass.src;
-    let longer = goes_longer(plane, leaves);
+    let ((left, top), leaves) = exact.corner(pass, window, &place);
+    let longer = goes_longer(exact.from, leaves);
     // SAFETY: as the caller promised.
     unsafe {
         let (inside, leaving) = (lanes(place.is_there() && !longer), lanes(place.is_there() && longer));
@@ -115,7 +134,7 @@ unsafe fn list(pass: &Pass, window: &Window, place: Place) {
             let before = |lanes: u32| (lanes & ((1 << lane) - 1)).count_ones() as i32;
             let number = if longer { 31 - before(leaving) } else { before(inside) };
             let words = LISTED + WORDS * number;
-            let start = Source::of_channel(plane, pass, place.z).row_inside(top).at(left);
+            let start = exact.source(pass, &place).row_inside(top).at(left);
             shared.store2(words, [start as u32, (start >> 32) as u32].map(f32::from_bits));
             shared.store2(words + 2, [place.x as u32, place.y as u32].map(f32::from_bits));
             shared.store(words + 4, f32::from_bits(place.z as u32));
@@ -159,20 +178,13 @@ unsafe fn listed(i: i32) -> Place {
 /// # Safety
 /// As for [`settle`].
 #[inline(always)]
-unsafe fn take(pass: &Pass, window: &Window, exact: Exact, (at, count): (i32, i32), turn: i32) {
+unsafe fn take(pass: &Pass, window: &Window, exact: Exact<'_>, (at, count): (i32, i32), turn: i32) {
     /// Pixels that a thread loads before it waits for the first.
     const PIXELS: usize = TAPS * RESULTS;
-    let (shared, thread) = (Shared::dynamic(), 32 * thread_y() + thread_x());
+    let thread = 32 * thread_y() + thread_x();
     // SAFETY: as the caller promised; taps, with their padding, and pixels are there.
     unsafe {
-        let mut starts = [0; RESULTS];
-        let mut i = 0;
-        while i < RESULTS {
-            // In place of results behind the last one, that one again.
-            let [low, high] = shared.load2(LISTED + WORDS * (at + i as i32).min(count - 1)).map(f32::to_bits);
-            starts[i] = low as u64 | (high as u64) << 32;
-            i += 1;
-        }
+        let starts = starts((at, count));
         let mut sums = [0.0; RESULTS];
         let mut walk = Walk::new(window, thread, THREADS);
         let mut tap = exact.taps.wrapping_add(8 * thread as u64);
@@ -182,7 +194,7 @@ unsafe fn take(pass: &Pass, window: &Window, exact: Exact, (at, count): (i32, i3
             let mut t = 0;
             while t < TAPS {
                 let (column, row) = walk.next(window);
-                offsets[t] = (mul_wide(row, pass.src.row as i32) + mul_wide(column, pass.src.pixel)) as u64;
+                offsets[t] = (mul_wide(row, exact.from.row as i32) + mul_wide(column, exact.from.pixel)) as u64;
                 weights[t] = load_f64(tap.wrapping_add(8 * THREADS as u64 * t as u64));
                 t += 1;
             }
@@ -200,9 +212,46 @@ unsafe fn take(pass: &Pass, window: &Window, exact: Exact, (at, count): (i32, i3
             tap = tap.wrapping_add(8 * (TAPS as i32 * THREADS) as u64);
             left_over -= TAPS as i32 * THREADS;
         }
+        finish(pass, window, exact, sums, (at, count), turn);
+    }
+}
+
+/// Where the windows begin of the results from number `at` on of so many: in place of results behind the last one, that one again.
+///
+/// # Safety
+/// They are listed.
+#[inline(always)]
+pub(super) unsafe fn starts((at, count): (i32, i32)) -> [u64; RESULTS] {
+    let mut starts = [0; RESULTS];
+    let mut i = 0;
+    while i < RESULTS {
+        let words = LISTED + WORDS * (at + i as i32).min(count - 1);
+        // SAFETY: as the caller promised.
+        let [low, high] = unsafe { Shared::dynamic().load2(words) }.map(f32::to_bits);
+        starts[i] = low as u64 | (high as u64) << 32;
+        i += 1;
+    }
+    starts
+}
+
+/// Adds up the sums that the block's threads have made for the results from number `at` on of so many, and stores these.
+///
+/// # Safety
+/// As for [`settle`].
+#[inline(always)]
+pub(super) unsafe fn finish(
+    pass: &Pass,
+    window: &Window,
+    exact: Exact<'_>,
+    sums: [f64; RESULTS],
+    (at, count): (i32, i32),
+    turn: i32,
+) {
+    // SAFETY: as the caller promised.
+    unsafe {
         let sum = added_each(sums);
         if thread_x() & 3 == 0 {
-            shared.store_f64(sum_of(turn, thread_y(), thread_x() >> 2), sum);
+            Shared::dynamic().store_f64(sum_of(turn, thread_y(), thread_x() >> 2), sum);
         }
         barrier();
         if is_turn(turn) {
@@ -228,11 +277,11 @@ fn is_turn(turn: i32) -> bool {
 /// # Safety
 /// As for [`settle`].
 #[inline(always)]
-unsafe fn take_one(pass: &Pass, window: &Window, exact: Exact, number: i32, turn: i32) {
+unsafe fn take_one(pass: &Pass, window: &Window, exact: Exact<'_>, number: i32, turn: i32) {
     let (shared, thread) = (Shared::dynamic(), 32 * thread_y() + thread_x());
     // SAFETY: as the caller promised.
     let place = unsafe { listed(number) };
-    let (source, ((left, top), _)) = (Source::of_channel(&pass.src, pass, place.z), place.corner(pass, window));
+    let (source, ((left, top), _)) = (exact.source(pass, &place), place.corner(pass, window));
     let mut walk = Walk::new(window, thread, THREADS);
     let mut tap = exact.taps.wrapping_add(8 * thread as u64);
     let mut left_over = window.cols * window.rows - thread;
@@ -273,7 +322,7 @@ unsafe fn take_one(pass: &Pass, window: &Window, exact: Exact, number: i32, turn
 /// # Safety
 /// As for [`settle`], but for one warp.
 #[inline(always)]
-unsafe fn decide(pass: &Pass, window: &Window, exact: Exact, (first, count): (i32, i32), turn: i32) {
+unsafe fn decide(pass: &Pass, window: &Window, exact: Exact<'_>, (first, count): (i32, i32), turn: i32) {
     let number = thread_x();
     let (mut all, mut warp) = (0.0, 0);
     // SAFETY: as the caller promised; lanes without a result read the sums of another, and store none.
@@ -284,15 +333,15 @@ unsafe fn decide(pass: &Pass, window: &Window, exact: Exact, (first, count): (i3
         }
         let (byte, distance) = to_byte(all);
         // A NaN may come from the other order alone.
-        let sure = distance < 0.5 - exact.reordering && !all.is_nan();
+        let sure = distance < 0.5 - exact.error && !all.is_nan();
         if number < count && sure {
             listed(first + number).store(pass, byte);
         }
         let mut left_over = lanes(number < count && !sure);
         while left_over != 0 {
             let place = listed(first + left_over.trailing_zeros() as i32);
-            let (corner, leaves) = place.corner(pass, window);
-            let source = Source::of_channel(&pass.src, pass, place.z);
+            let (corner, leaves) = exact.corner(pass, window, &place);
+            let source = exact.source(pass, &place);
             let numbers = NUMBERS + TOGETHER * thread_y();
             let sum = by_definition_together(&source, window, (exact.taps, numbers), corner, leaves);
             if thread_x() == 0 {

@@ -64,6 +64,12 @@ impl<'a> Source<'a> {
         self.origin
     }
 
+    /// Where its pixels lie.
+    #[inline(always)]
+    pub(crate) fn plane(&self) -> &'a Plane {
+        self.plane
+    }
+
     /// Whether the pixels lie as in a plain array: see [`Row::at_plain`].
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {

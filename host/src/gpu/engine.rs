@@ -205,7 +205,8 @@ impl Engine {
             }
             // Passes that define the bytes settle what is in doubt themselves.
             if uncertainty.near.is_some() && !uncertainty.passes.is_some_and(|passes| passes.defined) {
-                settle::launch(&job(part.filtered, doubts), uncertainty, stream)?;
+                let room = results.saturating_mul(prepared.work.scratch());
+                settle::launch(&job(part.filtered, doubts), uncertainty, room, stream)?;
             }
             if !takes_pixels || uncertainty.passes.is_some() {
                 self.copy_channels(&job(channels, Doubts::NONE).pass, part.filtered..channels, count, stream)?;

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use gpu_kernels::abi::{MAX_CONSTANT_TAPS, scalar};
-use gpu_kernels::kernels::{passes, wide};
+use gpu_kernels::kernels::{padded, passes, wide};
 use gpu_kernels::tile::flat::{MAX_SUM, MIN_TAP, MIN_TAP_OF_PAIR, TAP_SCALE};
 
 use super::device::Gpu;
@@ -31,6 +31,7 @@ pub(crate) struct TapHomes {
     columns_in_memory: OnceLock<Memory>,
     spectra: OnceLock<(Memory, f32)>,
     exact: OnceLock<Memory>,
+    digits: OnceLock<(Memory, Digits)>,
     exact_pairs: OnceLock<Memory>,
     whole: OnceLock<Option<Whole>>,
     whole_terms: OnceLock<Option<WholeTerms>>,
@@ -57,6 +58,50 @@ pub(crate) struct Spectra {
     pub(crate) greatest: f32,
 }
 
+/// A window's taps as whole numbers, whose digits are signed bytes: see `gpu-kernels/src/kernels/padded.rs`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Digits {
+    /// Their address in the GPU's memory.
+    pub(crate) address: u64,
+    /// What a whole number counts: a power of two.
+    pub(crate) unit: f64,
+    /// How far a sum over bytes may lie from the one that defines the result.
+    pub(crate) error: f64,
+}
+
+impl Digits {
+    /// Of a filter: their words, row by row, those of [`padded::TOGETHER`] words of taps together; and zeros behind them. Their address is 0.
+    fn new(filter: &Filter) -> Result<(Vec<u32>, Self)> {
+        const ALL: usize = padded::DIGITS * padded::TOGETHER;
+        let (cols, rows) = (filter.cols(), filter.rows());
+        let tap = |at: usize| filter.tap(at / cols, at % cols);
+        let greatest = (0..cols * rows).fold(0.0_f64, |greatest, at| greatest.max(tap(at).abs()));
+        // The largest scale whose numbers have so many digits; without taps but zero any will do.
+        let exponent = (padded::GREATEST as f64 / greatest).log2().floor().min(1000.0);
+        let scale = if greatest * exponent.exp2() > padded::GREATEST as f64 { exponent - 1.0 } else { exponent }.exp2();
+        let across = cols.div_ceil(4);
+        let count = (across * rows).next_multiple_of((padded::BLOCK.0 * padded::BLOCK.1) as usize);
+        let mut words = crate::memory::zeroed::<u32>(count * padded::DIGITS)?;
+        let mut lost = 0.0;
+        for at in 0..cols * rows {
+            let (word, byte) = (at / cols * across + at % cols / 4, at % cols % 4);
+            let mut number = (tap(at) * scale).round();
+            lost += (tap(at) * scale - number).abs();
+            for digit in 0..padded::DIGITS {
+                // From -128 to 127; what is left is a multiple of 256.
+                let low = (number as i64 as u8).cast_signed();
+                number = (number - f64::from(low)) / 256.0;
+                let place = word / padded::TOGETHER * ALL + digit * padded::TOGETHER + word % padded::TOGETHER;
+                words[place] |= u32::from(low.cast_unsigned()) << (8 * byte);
+            }
+        }
+        // Whole numbers become f64, and those of a block's threads are added, by a few roundings.
+        const ROUNDINGS: f64 = 64.0 * f64::EPSILON;
+        let error = 255.0 * (1.000_001 * lost / scale + ROUNDINGS * filter.weight()) + crate::round::definition(filter);
+        Ok((words, Self { address: 0, unit: 1.0 / scale, error }))
+    }
+}
+
 impl TapHomes {
     pub(super) fn new(gpu: &Gpu, filter: &Filter, weights: [f32; 2]) -> Self {
         Self {
@@ -71,6 +116,7 @@ impl TapHomes {
             columns_in_memory: OnceLock::new(),
             spectra: OnceLock::new(),
             exact: OnceLock::new(),
+            digits: OnceLock::new(),
             exact_pairs: OnceLock::new(),
             whole: OnceLock::new(),
             whole_terms: OnceLock::new(),
@@ -165,6 +211,17 @@ impl TapHomes {
             self.gpu.holding(&taps, "uploading taps")
         })?;
         Ok(memory.address())
+    }
+
+    /// All taps as whole numbers, in the GPU's memory.
+    pub(crate) fn digits_in_memory(&self) -> Result<Digits> {
+        let (_, digits) = once(&self.digits, || {
+            let (words, digits) = Digits::new(&self.filter)?;
+            let memory = self.gpu.holding(&words, "uploading taps")?;
+            let address = memory.address();
+            Ok((memory, Digits { address, ..digits }))
+        })?;
+        Ok(*digits)
     }
 
     /// For each product of a row and a column that the filter is, or is the sum of: the addresses of their taps in f64, in the GPU's memory;

@@ -1,34 +1,62 @@
-//! Computes in f64 the bytes that f32 sums leave in doubt: launches `settle.rs`, `wide.rs`, `ties.rs` or `means.rs` in `gpu-kernels/src/kernels`.
+//! Computes in f64 the bytes that f32 sums leave in doubt: launches `settle.rs`, `wide.rs`, `ties.rs`, `means.rs` or `padded.rs` in `gpu-kernels/src/kernels`.
 
-use gpu_kernels::abi::Doubts;
+use gpu_kernels::abi::{Doubts, Pass, Plane, Region, Strides, scalar};
+use gpu_kernels::kernels::counted::{self, Counts};
+use gpu_kernels::kernels::padded::{BEYOND, BLOCK, MOST, Padded, TILE, pad_bytes, settle_padded};
 use gpu_kernels::kernels::{means, settle, ties, wide};
+use gpu_kernels::tile::flat::takes_outside;
 
+use super::keep;
 use super::prepared::Job;
 use crate::Result;
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::round::Uncertainty;
 
-/// Settles the results in the list of the job's pass, whose channels are those that are filtered.
-pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, stream: &mut Stream) -> Result<()> {
+/// Taps for each result of the pass, of those in doubt, from which on it is faster to copy the image with what the border puts around it. From an H200.
+const PADDED_FROM: f64 = 3.0;
+
+/// Blocks of `settle_padded` and `settle_means` on a multiprocessor: as many as have room.
+const PADDED_BLOCKS: u32 = 3;
+const MEANS_BLOCKS: u32 = 3;
+
+/// Settles the results in the list of the job's pass, whose channels are those that are filtered. There may be so many bytes of scratch.
+pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stream: &mut Stream) -> Result<()> {
     let grid = |block: (u32, u32), shared| Grid {
         blocks: (Doubts::SEGMENTS as u32, 1, 1),
         block: (block.0, block.1, 1),
         shared,
     };
+    let multiprocessors = stream.gpu().info().multiprocessors;
+    let filling = |block, each, shared| Grid { blocks: (each * multiprocessors, 1, 1), ..grid(block, shared) };
     let (taps, planes) = (job.taps.exact_in_memory()?, job.planes as i32);
     // SAFETY: the kernels take any number of such blocks; the pass has a list, and describes allocated memory.
     unsafe {
         let count = job.window.cols * job.window.rows;
-        let equal = job.taps.filter().equal_tap().filter(|&tap| tap > 0.0 && count >= means::LEAST);
+        let region = &job.pass.region;
+        let results = i64::from(region.x1 - region.x0) * i64::from(region.y1 - region.y0) * i64::from(planes);
+        let is_mean = count >= means::LEAST
+            && results <= i64::from(i32::MAX)
+            && takes_outside(scalar::U8, job.pass.border, job.pass.outside);
+        let equal = job.taps.filter().equal_tap().filter(|&tap| tap > 0.0 && is_mean);
         if let (true, Some(tap)) = (uncertainty.ties, equal) {
-            let arguments = (job.pass, job.window, tap, planes);
-            return stream.enqueue(means::settle_means, grid(means::BLOCK, means::SHARED), &arguments);
+            // Rounded down by more than sums of products can be rounded up.
+            let chunks = (1.0 - 1e-6) / (f64::from(means::BRIGHTEST) * tap);
+            let arguments =
+                (job.pass, job.window, tap, chunks, planes, count_doubts(job, stream.scratch(Counts::BYTES)?, stream)?);
+            return stream.enqueue(means::settle_means, filling(means::BLOCK, MEANS_BLOCKS, means::SHARED), &arguments);
         }
         if uncertainty.ties {
             let arguments = (job.pass, job.window, taps, planes);
             return stream.enqueue(ties::settle_ties, grid(ties::BLOCK, ties::SHARED), &arguments);
         }
         if count >= wide::LEAST {
+            let many = uncertainty.share() * f64::from(count) >= PADDED_FROM && count <= MOST;
+            if let Some((from, counts)) = if many { pad(job, room, stream)? } else { None } {
+                let digits = job.taps.digits_in_memory()?;
+                let padded = Padded { from, counts, digits: digits.address, unit: digits.unit, error: digits.error };
+                let grid = filling(wide::BLOCK, PADDED_BLOCKS, wide::SHARED);
+                return stream.enqueue(settle_padded, grid, &(job.pass, job.window, taps, planes, padded));
+            }
             let arguments = (job.pass, job.window, taps, uncertainty.reordering, planes);
             return stream.enqueue(wide::settle_wide, grid(wide::BLOCK, wide::SHARED), &arguments);
         }
@@ -38,4 +66,45 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, stream: &mut Stre
         let arguments = (job.pass, job.window, taps, row, column, uncertainty.reordering, planes);
         stream.enqueue(settle::settle, grid(settle::BLOCK, settle::SHARED), &arguments)
     }
+}
+
+/// Counts the results in the list, and makes a copy of what the job's windows meet, in at most so many bytes of the stream's scratch: none if they are too few, or something
+/// outside the image is no byte.
+fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane, Counts)>> {
+    let Job { pass, window, .. } = job;
+    let region = Region {
+        x0: pass.region.x0 - window.anchor_x,
+        y0: pass.region.y0 - window.anchor_y,
+        x1: pass.region.x1 - window.anchor_x + window.cols - 1 + BEYOND,
+        y1: pass.region.y1 - window.anchor_y + window.rows - 1,
+    };
+    let left = region.aligned_left();
+    let (row, rows) = (((region.x1 - left) as usize).next_multiple_of(128), (region.y1 - region.y0) as usize);
+    let plane = row.saturating_mul(rows);
+    let bytes = plane.saturating_mul(job.planes as usize).saturating_add(Counts::BYTES);
+    if bytes > room.min(i32::MAX as usize) || !takes_outside(scalar::U8, pass.border, pass.outside) {
+        return Ok(None);
+    }
+    let counts = count_doubts(job, stream.scratch(bytes)?, stream)?;
+    let image = plane as i64 * i64::from(job.channels);
+    let strides = Strides { row: row as i64, pixel: 1, channel: plane as i64, image };
+    let start = counts.at.wrapping_add(Counts::BYTES as u64).wrapping_sub(left as i64 as u64);
+    let dst = Plane::new(scalar::U8, start, strides, job.channels, (region.y0, region.y1));
+    let (channels, planes) = (job.channels as i32, job.planes as i32);
+    let grid = Grid::covering(&region, left, TILE, BLOCK);
+    let grid = stream.gpu().fitting(grid, job.planes.div_ceil(job.channels));
+    let copied = Pass { dst, region, ..keep::left_out(*pass) };
+    // SAFETY: the kernel takes any grid of such blocks; the pass describes allocated memory, the copy with rows that begin at multiples of 128 bytes.
+    unsafe { stream.enqueue(pad_bytes, grid, &(copied, channels, planes, counts))? };
+    Ok(Some((dst, counts)))
+}
+
+/// Counts the results in the list of the job's pass, in [`Counts::BYTES`] of memory.
+fn count_doubts(job: &Job<'_>, memory: u64, stream: &mut Stream) -> Result<Counts> {
+    let counts = Counts { at: memory };
+    let (width, height) = counted::BLOCK;
+    let grid = Grid { blocks: (1, 1, 1), block: (width, height, 1), shared: counted::SHARED };
+    // SAFETY: that is the kernel's block; the pass has a list, and the memory room for the counts.
+    unsafe { stream.enqueue(counted::count_doubts, grid, &(job.pass, job.planes as i32, counts))? };
+    Ok(counts)
 }

@@ -359,7 +359,17 @@ pub(super) fn of_reordering(filter: &Filter, greatest: f64) -> f64 {
     of_steps(filter, filter.cols() as f64 * filter.rows() as f64 + 4.0, greatest)
 }
 
-/// The same between two passes of a product of a row and a column, each pass in any order, as each sum has the taps of one line.
+/// How far the sum that defines a byte may lie from the exact one over the f64 taps: each partial sum is rounded, and each product.
+#[cfg(feature = "gpu")]
+pub(super) fn of_definition(filter: &Filter, greatest: f64) -> f64 {
+    let mut sum = PartialSum { plus: 0.0, minus: 0.0, signed: false };
+    let row = |row| (0..filter.cols()).map(|col| filter.tap(row, col)).collect::<Vec<_>>();
+    let partials: f64 = (0..filter.rows()).map(|number| sum.add_all(&row(number))).sum();
+    // Room for taps that are rounded to f32 here, and for errors of errors.
+    1.000_001 * (f64::EPSILON / 2.0) * (partials + filter.weight()) * greatest
+}
+
+/// As [`of_reordering`], between two passes of a product of a row and a column, each pass in any order, as each sum has the taps of one line.
 #[cfg(feature = "gpu")]
 pub(super) fn of_passes(filter: &Filter, greatest: f64) -> f64 {
     of_steps(filter, (filter.cols() + filter.rows()) as f64 + 4.0, greatest)

@@ -188,6 +188,11 @@ impl Uncertainty {
         Self { near, reordering, share, least: least_listed(filter, ties), ties: ties > 0.0, passes }
     }
 
+    /// The share of results that are in doubt if sums are spread evenly.
+    pub(crate) fn share(&self) -> f64 {
+        self.share
+    }
+
     /// For the sums of a filter's taps as whole numbers, over bytes and no other value, of which such a share is in doubt.
     pub(crate) fn of_whole(filter: &Filter, share: f64) -> Self {
         if share == 0.0 {
@@ -293,6 +298,12 @@ fn part_left(error: f64, before: f64) -> f64 {
 /// The greatest difference between f64 sums over bytes in two orders.
 pub(crate) fn reordering(filter: &Filter) -> f64 {
     bound::of_reordering(filter, 255.0)
+}
+
+/// How far the f64 sum that defines a byte may lie from the exact one, over bytes alone.
+#[cfg(feature = "gpu")]
+pub(crate) fn definition(filter: &Filter) -> f64 {
+    bound::of_definition(filter, 255.0)
 }
 
 /// The greatest magnitude of a pixel under a window.

@@ -1,0 +1,290 @@
+//! Bytes in doubt under large windows, where they are many: their sums in whole numbers, of a copy of the image.
+//!
+//! `pad_bytes` makes the copy, if any result is in doubt: what the border puts around the image is part of it, so that no window leaves it, and each channel lies by itself, so
+//! that what lies under a window's row are neighbours in memory. A thread makes four neighbours of ROWS rows, of each channel of an image. A block has 32 x 8 threads: 128 columns
+//! and 32 rows. The grid's z axis counts images.
+//!
+//! `settle_padded` has blocks take LISTED results at a time, those that are next (see `counted.rs`), and RESULTS of them together, as `wide.rs` does. A thread takes
+//! every 256th word of the window, which is four taps of a row, and the four bytes under it of each result. Taps are whole numbers of DIGITS digits of eight bits, so that one
+//! instruction multiplies four bytes by a digit of four taps and adds the products up.
+//! Order of accumulation: whole numbers, digit by digit; then the threads' sums in f64, as in `wide.rs`. What taps lose as whole numbers is part of
+//! the error within which the byte is not decided, and a warp computes the sum that defines it.
+//! Shared memory: as `wide.rs`, whose first word says where the block is.
+//! Limits: bytes alone, no epilogue; what is outside the image is a byte; at most 2^22 taps, and fewer than 2^31 results. The copy lies less than
+//! 2^31 bytes behind the counts; its rows begin at multiples of four bytes, and have [`BEYOND`] columns behind the last.
+
+use super::counted::Counts;
+use super::settle::{Place, Walk};
+use super::wide::{COUNTS, Exact, RESULTS, THREADS, finish, list, starts};
+use crate::abi::{Pass, Plane, Window};
+use crate::border;
+use crate::device::*;
+use crate::tile::view::Source;
+
+/// Threads of a block of `pad_bytes`.
+pub const BLOCK: (u32, u32) = (32, 8);
+/// Columns and rows of a block of `pad_bytes`.
+pub const TILE: (u32, u32) = (128, 8 * ROWS as u32);
+/// Rows that a thread makes together.
+const ROWS: usize = 4;
+/// Columns that a thread may read behind the last of a window.
+pub const BEYOND: i32 = 8;
+/// Digits of a tap.
+pub const DIGITS: usize = 5;
+/// The greatest tap as a whole number: digits are from -128 to 127.
+pub const GREATEST: i64 = 127 * ((1 << (8 * DIGITS)) - 1) / 255;
+/// The most taps for which a thread's sums have 32 bits.
+pub const MOST: i32 = 1 << 22;
+/// Words of taps whose digits lie together in memory: the first digit of all of them, then the next.
+pub const TOGETHER: usize = 32;
+/// Results that a block of `settle_padded` lists at a time.
+const LISTED: i32 = 2 * RESULTS as i32;
+
+/// What `settle_padded` computes with.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Padded {
+    /// The copy.
+    pub from: Plane,
+    /// How many results are in doubt.
+    pub counts: Counts,
+    /// The address of the digits of the window's taps, each row with words of its own.
+    pub digits: u64,
+    /// What whole numbers count multiples of.
+    pub unit: f64,
+    /// A sum is nearer than this to the one that defines the byte.
+    pub error: f64,
+}
+
+kernel! {
+    /// Stores the region, which may be larger than the image, to the destination, if there are results to settle. An image has so many of all planes.
+    fn pad_bytes(pass: Pass, channels: i32, planes: i32, counts: Counts) {
+        if counts.all() != 0 {
+            let x = pass.region.aligned_left() + 4 * (block_x() * block_width() + thread_x());
+            let mut y = pass.region.y0 + block_y() * TILE.1 as i32 + thread_y();
+            let first = block_z() * channels;
+            while x < pass.region.x1 && y < pass.region.y1 {
+                pad(&pass, (x, y), (first, (first + channels).min(planes)));
+                y += grid_height() * TILE.1 as i32;
+            }
+        }
+    }
+
+    /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row.
+    fn settle_padded(pass: Pass, window: Window, taps: u64, planes: i32, padded: Padded) {
+        directive!(".maxnreg 80");
+        let exact = Exact { taps, error: padded.error, from: &padded.from, is_padded: true };
+        let all = padded.counts.all();
+        let (shared, mut turn) = (Shared::dynamic(), opaque(0));
+        loop {
+            if thread_y() == 0 {
+                if thread_x() == 0 {
+                    shared.store(0, f32::from_bits(padded.counts.take(LISTED) as u32));
+                }
+                warp_barrier();
+                let number = shared.load_word(0) as i32 + thread_x();
+                let is_there = thread_x() < LISTED && number < all;
+                let place = if is_there { padded.counts.place(&pass, &window, planes, number) } else { Place::NONE };
+                list(&pass, &window, exact, place);
+            }
+            barrier();
+            if shared.load_word(0) as i32 >= all {
+                break;
+            }
+            let listed = shared.load_word(COUNTS) as i32;
+            let mut at = opaque(0);
+            while at < listed {
+                let sums = sums(&window, &padded, starts((at, listed)));
+                finish(&pass, &window, exact, sums, (at, listed), turn);
+                turn += 1;
+                at += RESULTS as i32;
+            }
+            // The list is in use until all are here.
+            barrier();
+        }
+    }
+}
+
+/// What a thread's words make of the results whose windows begin there.
+///
+/// # Safety
+/// The windows lie in allocated memory, with BEYOND columns behind them; so do the digits, with zeros behind them, to a multiple of a block's words.
+#[inline(always)]
+unsafe fn sums(window: &Window, padded: &Padded, starts: [u64; RESULTS]) -> [f64; RESULTS] {
+    let thread = 32 * thread_y() + thread_x();
+    let words = Window { cols: (window.cols + 3) / 4, ..*window };
+    let mut walk = Walk::new(&words, thread, THREADS);
+    let mut digits =
+        padded.digits.wrapping_add(4 * (DIGITS * TOGETHER) as u64 * thread_y() as u64 + 4 * thread_x() as u64);
+    let mut left_over = words.cols * words.rows - thread;
+    let mut sums = [[0; DIGITS]; RESULTS];
+    // In bytes from the counts on, behind which the copy lies: half the registers of addresses.
+    let (base, starts) = (padded.counts.at, starts.map(|start| start.wrapping_sub(padded.counts.at) as u32));
+    while left_over > 0 {
+        let (column, row) = walk.next(&words);
+        let offset = (row as u32).wrapping_mul(padded.from.row as u32).wrapping_add(4 * column as u32);
+        let (mut low, mut high, mut taps) = ([0; RESULTS], [0; RESULTS], [0; DIGITS]);
+        // SAFETY: as the caller promised; a window's first word begins up to three bytes before it, in the same word of memory.
+        unsafe {
+            let mut i = 0;
+            while i < RESULTS {
+                let at = base.wrapping_add((starts[i] & !3).wrapping_add(offset) as u64);
+                [low[i]] = load_words(at);
+                [high[i]] = load_words(at.wrapping_add(4));
+                i += 1;
+            }
+            let mut d = 0;
+            while d < DIGITS {
+                [taps[d]] = load_words(digits.wrapping_add(4 * (TOGETHER * d) as u64));
+                d += 1;
+            }
+        }
+        let mut i = 0;
+        while i < RESULTS {
+            let bytes = funnel(low[i], high[i], 8 * starts[i]);
+            let mut d = 0;
+            while d < DIGITS {
+                sums[i][d] = dot(bytes, taps[d], sums[i][d]);
+                d += 1;
+            }
+            i += 1;
+        }
+        digits = digits.wrapping_add(4 * (DIGITS * THREADS as usize) as u64);
+        left_over -= THREADS;
+    }
+    sums.map(|digits| mul_f64(whole(digits), padded.unit))
+}
+
+/// The number that has these digits, each a sum of such.
+#[inline(always)]
+fn whole(digits: [i32; DIGITS]) -> f64 {
+    /// `2^52`, in whose last bits a word is a number; and that plus `2^31`.
+    const SHIFT: u64 = (1023 + 52) << 52;
+    const MIDDLE: f64 = f64::from_bits(SHIFT | 1 << 31);
+    let mut number = 0.0;
+    let mut d = DIGITS;
+    while d > 0 {
+        d -= 1;
+        let digit = add_f64(f64::from_bits(SHIFT | (digits[d] as u32 ^ 1 << 31) as u64), -MIDDLE);
+        number = fma_f64(number, 256.0, digit);
+    }
+    number
+}
+
+/// Stores the words at `x` of rows `y`, `y + 8` and so on, ROWS at most, of channels `first..end`, all of one image.
+///
+/// # Safety
+/// The pass describes allocated memory.
+#[inline(always)]
+unsafe fn pad(pass: &Pass, (x, y): (i32, i32), (first, end): (i32, i32)) {
+    let source = Source::of_channel(&pass.src, pass, first);
+    let (mut at, mut in_words) = ([0; ROWS], is_inside(pass, x) && pass.src.channel == 1);
+    let mut r = 0;
+    while r < ROWS {
+        // In place of rows behind the last one, that one again.
+        let row = source.row((y + 8 * r as i32).min(pass.region.y1 - 1));
+        at[r] = row.at(x);
+        in_words &= row.is_inside() && at[r] & 3 == 0;
+        r += 1;
+    }
+    // SAFETY: as the caller promised; of four pixels in whole words, as many words as a pixel has bytes are the image's.
+    unsafe {
+        match pass.src.pixel {
+            3 if in_words => store(pass, (x, y), (first, end), parted::<3>(at)),
+            4 if in_words => store(pass, (x, y), (first, end), parted::<4>(at)),
+            _ => {
+                let mut z = first;
+                while z < end {
+                    let source = Source::of_channel(&pass.src, pass, z);
+                    let mut words = [[0; 4]; ROWS];
+                    r = 0;
+                    while r < ROWS {
+                        words[r][0] = four(&source, x, (y + 8 * r as i32).min(pass.region.y1 - 1));
+                        r += 1;
+                    }
+                    store(pass, (x, y), (z, z + 1), words);
+                    z = opaque(z + 1);
+                }
+            }
+        }
+    }
+}
+
+/// Stores a word for each row and channel.
+///
+/// # Safety
+/// As for [`pad`].
+#[inline(always)]
+unsafe fn store(pass: &Pass, (x, y): (i32, i32), (first, end): (i32, i32), words: [[u32; 4]; ROWS]) {
+    let mut row = pass.dst.origin(first, &pass.channels);
+    row = row.wrapping_add((y as i64).wrapping_mul(pass.dst.row) as u64).wrapping_add(x as i64 as u64);
+    let mut r = 0;
+    while r < ROWS {
+        let (mut to, mut c) = (row, 0);
+        while c < 4 {
+            if first + (c as i32) < end && y + 8 * (r as i32) < pass.region.y1 {
+                // SAFETY: as the caller promised; the region is the destination's.
+                unsafe { store_words(to, [words[r][c]]) };
+            }
+            to = to.wrapping_add(pass.dst.channel as u64);
+            c += 1;
+        }
+        row = row.wrapping_add((8 * pass.dst.row) as u64);
+        r += 1;
+    }
+}
+
+/// Whether columns `x` to `x + 3` lie in the image.
+#[inline(always)]
+fn is_inside(pass: &Pass, x: i32) -> bool {
+    x >= 0 && x <= pass.width - 4
+}
+
+/// The channels of four pixels of so many bytes each in every row, a word for each channel.
+///
+/// # Safety
+/// They lie in allocated memory, at multiples of 4.
+#[inline(always)]
+unsafe fn parted<const BYTES: usize>(at: [u64; ROWS]) -> [[u32; 4]; ROWS] {
+    let mut words = [[0; BYTES]; ROWS];
+    let mut n = 0;
+    while n < ROWS * BYTES {
+        let (r, w) = (n / BYTES, n % BYTES);
+        // SAFETY: as the caller promised.
+        [words[r][w]] = unsafe { load_words(at[r].wrapping_add(4 * w as u64)) };
+        n += 1;
+    }
+    words.map(|words| {
+        let (mut parted, mut byte) = ([0; 4], 0);
+        while byte < 4 * BYTES {
+            let value = words[byte / 4] >> (8 * (byte % 4)) & 0xff;
+            parted[byte % BYTES] |= value << (8 * (byte / BYTES));
+            byte += 1;
+        }
+        parted
+    })
+}
+
+/// The bytes at `x` to `x + 3` of row `y`, or what the border puts there.
+///
+/// # Safety
+/// The source describes allocated memory.
+#[inline(always)]
+unsafe fn four(source: &Source<'_>, x: i32, y: i32) -> u32 {
+    let (pass, row) = (source.pass, source.row(y));
+    if pass.src.pixel == 1 && row.is_inside() && is_inside(pass, x) && row.at(x) & 3 == 0 {
+        // SAFETY: a word of the image.
+        return unsafe { load_words::<1>(row.at(x)) }[0];
+    }
+    let mut word = 0;
+    let mut n = opaque(0);
+    while n < 4 {
+        let from = border::resolve_briefly(pass.border, x + n, pass.width);
+        let inside = row.is_inside() && from >= 0;
+        // SAFETY: a pixel of the image where it is loaded.
+        let byte = unsafe { load_u8_if(inside, row.at(from)) };
+        word |= (if inside { byte } else { pass.outside as u32 }) << (8 * n);
+        n = opaque(n + 1);
+    }
+    word
+}
