@@ -805,14 +805,8 @@ mod on_gpu {
         const SIZES: [(usize, usize); 5] = [(90, 70), (131, 97), (64, 193), (300, 40), (97, 131)];
         const WINDOWS: [(usize, usize, usize, usize); 5] =
             [(24, 24, 11, 13), (33, 18, 0, 17), (25, 23, 24, 0), (48, 30, 20, 7), (130, 9, 64, 4)];
-        // Such taps add up to 1, so that results are of all bytes.
         let window = |&(cols, rows, x, y): &(usize, usize, usize, usize)| {
-            let mut rng = Rng::with_seed(seed(70, cols));
-            let taps: Vec<f32> = (0..cols * rows).map(|_| 2.0 * rng.f32() - 1.0).collect();
-            let (weight, sum) = taps.iter().fold((0.0, 0.0), |(weight, sum), tap| (weight + tap.abs(), sum + tap));
-            let level = (1.0 - 28.0 * sum / weight) / taps.len() as f32;
-            let taps: Vec<f32> = taps.iter().map(|tap| 28.0 * tap / weight + level).collect();
-            Window::dense("random of large sizes", cols, rows, &taps).anchored(x, y)
+            Window::random_of_weight(cols, rows, 28.0, seed(70, cols)).anchored(x, y)
         };
         let borders: Vec<_> = BORDERS.into_iter().chain([Border::Constant(0.0), Border::Constant(255.0)]).collect();
         let keep_one_in = if selection == Selection::Full { 1 } else { 5 };

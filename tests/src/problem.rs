@@ -31,6 +31,17 @@ impl Window {
         Self::dense("random", cols, rows, &taps)
     }
 
+    /// Random taps that add up to 1, and their sizes to about `weight`: results of bytes are of all sizes, and many in doubt.
+    pub fn random_of_weight(cols: usize, rows: usize, weight: f32, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let taps: Vec<f32> = (0..cols * rows).map(|_| 2.0 * rng.f32() - 1.0).collect();
+        let (sizes, sum) = taps.iter().fold((0.0, 0.0), |(sizes, sum), tap| (sizes + tap.abs(), sum + tap));
+        let scale = weight / sizes;
+        let level = (1.0 - scale * sum) / taps.len() as f32;
+        let taps: Vec<f32> = taps.iter().map(|tap| scale * tap + level).collect();
+        Self::dense(format!("random of weight {weight}"), cols, rows, &taps)
+    }
+
     /// Taps given row by row.
     ///
     /// # Panics

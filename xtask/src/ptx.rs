@@ -76,8 +76,9 @@ const SLACK: u32 = 8;
 /// 16 bits, small windows on compute capability 7.5 and fused 7 and 9, have not been measured without. `separable_columns_` of 3 to 7 taps
 /// spill in code for edges and epilogues, so that twice as many warps run; those of 9 to 21 taps likewise: 17 taps, f32, 459 us without and 429 with the limit.
 /// `fourier_stored_` spills what is the same for all rows of a tile; `separable_matrix_` in code for edges and once for each 16 rows, on compute capability 7.5 most, with parted channels; `passes_columns_summed` in code for the pixels'
-/// own tap, an unsharp mask of sigma 20 takes 1.92 ms without the limit and 1.44 with it. `settle_means` spills once for a result and at edges, `running_sums_far` a few registers; both were measured so, and not without.
-const SPILLS: [(&str, u32); 20] = [
+/// own tap, an unsharp mask of sigma 20 takes 1.92 ms without the limit and 1.44 with it. `settle_means` spills what it needs once for a result or at edges, and a word for each chunk; `settle_padded` a word for each turn, with 24 warps on a multiprocessor instead of 16;
+/// `running_sums_far` a few registers. All were measured so, and not without.
+const SPILLS: [(&str, u32); 21] = [
     ("fused_flat_", 280),
     ("fused_u16_", 64),
     ("fused_f16_", 64),
@@ -89,7 +90,8 @@ const SPILLS: [(&str, u32); 20] = [
     ("gradient_flat_", 32),
     ("gradient_8bit", 200),
     ("settle_ties", 400),
-    ("settle_means", 180),
+    ("settle_means", 420),
+    ("settle_padded", 170),
     ("settle", 80),
     ("fourier_stored_", 160),
     ("passes_columns_summed", 80),
