@@ -777,11 +777,7 @@ mod on_gpu {
         }
         let kinds = [Way::Whole, Way::Parts, Way::Bands, Way::Batch];
         let prefix = format!("{}_", variant.name().replace('-', "_"));
-        let launched = || -> apron::Result<u64> {
-            let launches = apron::gpu::Gpu::open(0)?.launches().into_iter();
-            Ok(launches.filter(|(entry, _)| entry.starts_with(&prefix)).map(|(_, count)| count).sum())
-        };
-        let before = launched()?;
+        let before = launched(&prefix)?;
         for (way, mut groups) in kinds.into_iter().zip(ways) {
             check(name, &[Some(variant)], way, &groups)?;
             if way == Way::Batch {
@@ -796,7 +792,13 @@ mod on_gpu {
                 suite::check(&format!("{name}, alpha"), &[Alpha(variant)], &groups)?;
             }
         }
-        if launched()? > before { Ok(()) } else { Err("no kernel of the tensor cores was launched".into()) }
+        if launched(&prefix)? > before { Ok(()) } else { Err(format!("no kernel {prefix} was launched").into()) }
+    }
+
+    /// How often entries were launched whose names begin so.
+    fn launched(prefix: &str) -> apron::Result<u64> {
+        let launches = apron::gpu::Gpu::open(0)?.launches().into_iter();
+        Ok(launches.filter(|(entry, _)| entry.starts_with(prefix)).map(|(_, count)| count).sum())
     }
 
     /// Bytes by spectra under large windows whose taps' sizes add up to so much that many results are in doubt: settled from a copy with what the border puts around it; and
@@ -822,15 +824,11 @@ mod on_gpu {
                 number += 1;
             }
         }
-        let launched = || -> apron::Result<u64> {
-            let launches = apron::gpu::Gpu::open(0)?.launches().into_iter();
-            Ok(launches.filter(|(entry, _)| *entry == "settle_padded").map(|(_, count)| count).sum())
-        };
-        let before = launched()?;
+        let before = launched("settle_padded")?;
         for (way, groups) in [Way::Whole, Way::Parts, Way::Bands, Way::Batch].into_iter().zip(ways) {
             check(name, &[Some(Variant::Fourier)], way, &groups)?;
         }
-        if launched()? > before { Ok(()) } else { Err("nothing was settled from a copy".into()) }
+        if launched("settle_padded")? > before { Ok(()) } else { Err("nothing was settled from a copy".into()) }
     }
 
     /// The last channels of a picture in host memory copied, the others filtered.

@@ -70,8 +70,8 @@ pub(crate) struct Digits {
 }
 
 impl Digits {
-    /// Of a filter: their words, row by row, those of [`padded::TOGETHER`] words of taps together; and zeros behind them. Their address is 0.
-    fn new(filter: &Filter) -> Result<(Vec<u32>, Self)> {
+    /// Of a filter: their words in the GPU's memory, row by row, those of [`padded::TOGETHER`] words of taps together; and zeros behind them.
+    fn new(gpu: &Gpu, filter: &Filter) -> Result<(Memory, Self)> {
         const ALL: usize = padded::DIGITS * padded::TOGETHER;
         let (cols, rows) = (filter.cols(), filter.rows());
         let tap = |at: usize| filter.tap(at / cols, at % cols);
@@ -98,7 +98,9 @@ impl Digits {
         // Whole numbers become f64, and those of a block's threads are added, by a few roundings.
         const ROUNDINGS: f64 = 64.0 * f64::EPSILON;
         let error = 255.0 * (1.000_001 * lost / scale + ROUNDINGS * filter.weight()) + crate::round::definition(filter);
-        Ok((words, Self { address: 0, unit: 1.0 / scale, error }))
+        let memory = gpu.holding(&words, "uploading taps")?;
+        let address = memory.address();
+        Ok((memory, Self { address, unit: 1.0 / scale, error }))
     }
 }
 
@@ -215,12 +217,7 @@ impl TapHomes {
 
     /// All taps as whole numbers, in the GPU's memory.
     pub(crate) fn digits_in_memory(&self) -> Result<Digits> {
-        let (_, digits) = once(&self.digits, || {
-            let (words, digits) = Digits::new(&self.filter)?;
-            let memory = self.gpu.holding(&words, "uploading taps")?;
-            let address = memory.address();
-            Ok((memory, Digits { address, ..digits }))
-        })?;
+        let (_, digits) = once(&self.digits, || Digits::new(&self.gpu, &self.filter))?;
         Ok(*digits)
     }
 

@@ -28,7 +28,7 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
     };
     let multiprocessors = stream.gpu().info().multiprocessors;
     let filling = |block, each, shared| Grid { blocks: (each * multiprocessors, 1, 1), ..grid(block, shared) };
-    let (taps, planes) = (job.taps.exact_in_memory()?, job.planes as i32);
+    let planes = job.planes as i32;
     // SAFETY: the kernels take any number of such blocks; the pass has a list, and describes allocated memory.
     unsafe {
         let count = job.window.cols * job.window.rows;
@@ -45,6 +45,7 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
                 (job.pass, job.window, tap, chunks, planes, count_doubts(job, stream.scratch(Counts::BYTES)?, stream)?);
             return stream.enqueue(means::settle_means, filling(means::BLOCK, MEANS_BLOCKS, means::SHARED), &arguments);
         }
+        let taps = job.taps.exact_in_memory()?;
         if uncertainty.ties {
             let arguments = (job.pass, job.window, taps, planes);
             return stream.enqueue(ties::settle_ties, grid(ties::BLOCK, ties::SHARED), &arguments);
