@@ -11,17 +11,17 @@ use crate::{Filter, Result, Why};
 /// The least and the greatest `sum |tap|` for which spectra stay within the range of f32.
 pub(crate) const WEIGHTS: (f64, f64) = (1e-20, 1e30);
 
-/// The error bound of a result by spectra in f32, in units in the last place of the greatest pixel: for a filter, and tiles of `side` by `side` pixels or as many.
+/// The error bound of a result by spectra in f32, in units in the last place of the greatest pixel: for taps with such `sum |tap|` and `sqrt(sum tap^2)`, and tiles of
+/// `side` by `side` complex numbers or as many.
 ///
 /// It is measured, and the greater of two. Roundings of the tile's numbers are relative to its pixels and to `sum |tap|`: a search for bad pixels
 /// (`tests/conformance/worst.rs`) has found 4.3 units of that on a GPU and 4.04 on the CPU, and 8 are allowed. Roundings of the taps' spectrum spread over the whole tile, so they are relative
 /// to `sqrt(sum tap^2)` and to the tile's side, and matter where few taps outweigh all others: pixels that are aligned with them make 13 units of that for a side of
 /// 128, and 18 are allowed, beside 5.5 of the former.
-pub(crate) fn units(filter: &Filter, side: f64) -> f64 {
+pub(crate) fn units(weight: f64, norm: f64, side: f64) -> f64 {
     const OF_WEIGHT: [f64; 2] = [8.0, 5.5];
     const OF_NORM: f64 = 18.0 / 128.0;
-    let weight = filter.weight();
-    (OF_WEIGHT[0] * weight).max(OF_WEIGHT[1] * weight + OF_NORM * side * filter.norm())
+    (OF_WEIGHT[0] * weight).max(OF_WEIGHT[1] * weight + OF_NORM * side * norm)
 }
 
 /// The side of a square of as many pixels as the largest tile of f32 on the CPU has.
@@ -253,7 +253,6 @@ pub(crate) fn parts(filter: &Filter, (width, height): (i32, i32)) -> impl Iterat
 }
 
 /// How a window is cut into parts, as kernels take it.
-#[cfg(feature = "gpu")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     /// Tap columns and rows of the first part, which is as large as any.
@@ -264,21 +263,39 @@ pub(crate) struct Cut {
     pub(crate) beside: i32,
 }
 
-#[cfg(feature = "gpu")]
 impl Cut {
-    /// For a filter and tiles of `size`.
-    pub(crate) fn new(filter: &Filter, size: i32) -> Self {
-        let along = |taps: usize| cut_into(taps as i32, size);
-        let ((beside, cols), (down, rows)) = (along(filter.cols()), along(filter.rows()));
+    /// For a window and tiles of this size.
+    pub(crate) fn new((cols, rows): (usize, usize), (width, height): (i32, i32)) -> Self {
+        let ((beside, cols), (down, rows)) = (cut_into(cols as i32, width), cut_into(rows as i32, height));
         Self { cols, rows, count: beside * down, beside }
+    }
+
+    /// A window in one part.
+    pub(crate) fn whole((cols, rows): (usize, usize)) -> Self {
+        Self { cols: cols as i32, rows: rows as i32, count: 1, beside: 1 }
     }
 }
 
 impl Part {
-    /// The spectrum of the part's taps, each rounded to f32 as in every other family, row by row: see [`of_taps`].
+    /// A whole window.
     #[cfg(feature = "gpu")]
-    pub(crate) fn spectrum(&self, filter: &Filter, size: usize) -> Result<Vec<Complex<f64>>> {
-        of_taps((size, size), (self.cols, self.rows), |x, y| f64::from(filter.tap(self.top + y, self.left + x) as f32))
+    pub(crate) fn whole(filter: &Filter) -> Self {
+        Self { left: 0, top: 0, cols: filter.cols(), rows: filter.rows() }
+    }
+
+    /// The spectrum of the part's taps, of which the pixel's own is less by `point`, each rounded to f32 as in every other family, row by row, for tiles of `size` numbers each way: see
+    /// [`of_taps`], and [`of_folded_taps`].
+    #[cfg(feature = "gpu")]
+    pub(crate) fn spectrum(&self, filter: &Filter, point: f64, size: usize, folded: bool) -> Result<Vec<Complex<f64>>> {
+        let taps = |x, y| {
+            let (x, y) = (self.left + x, self.top + y);
+            let left_out = if (x, y) == filter.anchor() { point } else { 0.0 };
+            f64::from((filter.tap(y, x) - left_out) as f32)
+        };
+        match folded {
+            true => of_folded_taps(size, (self.cols, self.rows), taps),
+            false => of_taps((size, size), (self.cols, self.rows), taps),
+        }
     }
 
     /// The same column by column, of taps that `rounded` makes of the filter's.
@@ -298,9 +315,38 @@ impl Part {
 /// Element `(x, y)` of the product's inverse is the sum of `taps(c, r) * tile(x + c, y + r)`, coordinates taken modulo
 /// the tile's size: right wherever none has wrapped around.
 pub(crate) fn of_taps(
+    size: (usize, usize),
+    taps: (usize, usize),
+    tap: impl Fn(usize, usize) -> f64,
+) -> Result<Vec<Complex<f64>>> {
+    of_numbers(size, taps, |x, y| Complex::new(tap(x, y), 0.0))
+}
+
+/// The same for a folded tile, of `2 size` columns and `size` rows: number `n` of a line is its pixels `n`, as real part, and `n + size`, as imaginary part, times
+/// the twist `exp(i pi n / (2 size))`. Columns that have wrapped around count with the opposite sign.
+#[cfg(any(feature = "gpu", test))]
+fn of_folded_taps(
+    size: usize,
+    (cols, rows): (usize, usize),
+    tap: impl Fn(usize, usize) -> f64,
+) -> Result<Vec<Complex<f64>>> {
+    of_numbers((size, size), (cols.min(size), rows), |x, y| {
+        let behind = if x + size < cols { tap(x + size, y) } else { 0.0 };
+        Complex::new(tap(x, y), behind) * twist(x, size)
+    })
+}
+
+/// What number `n` of a folded line of `size` is multiplied by.
+#[cfg(any(feature = "gpu", test))]
+fn twist(n: usize, size: usize) -> Complex<f64> {
+    Complex::from_polar(1.0, std::f64::consts::FRAC_PI_2 * n as f64 / size as f64)
+}
+
+/// [`of_taps`], of complex numbers.
+fn of_numbers(
     (width, height): (usize, usize),
     (cols, rows): (usize, usize),
-    taps: impl Fn(usize, usize) -> f64,
+    number: impl Fn(usize, usize) -> Complex<f64>,
 ) -> Result<Vec<Complex<f64>>> {
     /// Columns that are transformed together, as a cache line is much longer than a number.
     const TOGETHER: usize = 8;
@@ -310,7 +356,7 @@ pub(crate) fn of_taps(
     // Other rows are zero, and so are their spectra.
     for (y, row) in tile.chunks_mut(width).take(rows).enumerate() {
         for (x, value) in row.iter_mut().take(cols).enumerate() {
-            value.re = taps(x, y) * scale;
+            *value = number(x, y) * scale;
         }
         across.process(row);
     }
@@ -389,6 +435,43 @@ mod tests {
         assert!(tile(Precision::Single, 301, 4000).width > 400);
     }
 
+    /// A square of numbers whose spectrum is multiplied by another.
+    fn filtered(size: usize, mut tile: Vec<Complex<f64>>, spectrum: &[Complex<f64>]) -> Vec<Complex<f64>> {
+        for direction in [FftDirection::Forward, FftDirection::Inverse] {
+            let transform = Radix4::new(size, direction);
+            for _ in 0..2 {
+                transform.process(&mut tile);
+                tile = (0..size * size).map(|at| tile[at % size * size + at / size]).collect();
+            }
+            if direction == FftDirection::Forward {
+                tile.iter_mut().zip(spectrum).for_each(|(value, factor)| *value *= factor);
+            }
+        }
+        tile
+    }
+
+    #[test]
+    fn the_spectrum_of_a_folded_tile_correlates() {
+        let size = 8;
+        for (cols, rows) in [(3, 2), (8, 3), (11, 6)] {
+            let taps = |x: usize, y: usize| ((1 + 5 * x + 3 * y) % 7) as f64 - 2.0;
+            let pixel = |x: usize, y: usize| ((3 * x + 11 * y + x * y) % 13) as f64;
+            let spectrum = of_folded_taps(size, (cols, rows), taps).unwrap();
+            let number = |at: usize| {
+                let (x, y) = (at % size, at / size);
+                Complex::new(pixel(x, y), pixel(x + size, y)) * twist(x, size)
+            };
+            let found = filtered(size, (0..size * size).map(number).collect(), &spectrum);
+            for (y, x) in (0..size + 1 - rows).flat_map(|y| (0..2 * size + 1 - cols).map(move |x| (y, x))) {
+                let number = found[size * y + x % size] * twist(x % size, size).conj();
+                let value = if x < size { number.re } else { number.im };
+                let places = (0..rows).flat_map(|r| (0..cols).map(move |c| (c, r)));
+                let expected: f64 = places.map(|(c, r)| taps(c, r) * pixel(x + c, y + r)).sum();
+                assert!((value - expected).abs() < 1e-11, "{cols}x{rows} at ({x}, {y}): {value}, not {expected}");
+            }
+        }
+    }
+
     #[test]
     fn the_spectrum_correlates() {
         let (size, cols, rows) = (8, 3, 2);
@@ -397,16 +480,7 @@ mod tests {
         // An impulse at (5, 6) meets tap (c, r) where the window's corner is at (5 - c, 6 - r).
         let mut tile = vec![Complex::default(); size * size];
         tile[6 * size + 5].re = 1.0;
-        for direction in [FftDirection::Forward, FftDirection::Inverse] {
-            let transform = Radix4::new(size, direction);
-            for _ in 0..2 {
-                transform.process(&mut tile);
-                tile = (0..size * size).map(|at| tile[at % size * size + at / size]).collect();
-            }
-            if direction == FftDirection::Forward {
-                tile.iter_mut().zip(&spectrum).for_each(|(value, factor)| *value *= factor);
-            }
-        }
+        let tile = filtered(size, tile, &spectrum);
         for (at, value) in tile.iter().enumerate() {
             let (c, r) = (5usize.wrapping_sub(at % size), 6usize.wrapping_sub(at / size));
             let expected = if c < cols && r < rows { taps(c, r) } else { 0.0 };

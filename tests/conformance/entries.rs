@@ -131,9 +131,24 @@ fn spectra() -> Vec<Group> {
     let large = |(i, (input, _)): (usize, (Kind, Kind))| {
         let (_, result) = kinds[(i + 1) % kinds.len()];
         let problem = Problem::new(2100, 5, select::seed(59, i)).stored(input, result);
-        Group { window: Window::blur(120, 80, 4400 + i as u64), border: select::BORDERS[i], problems: vec![problem] }
+        Group { window: Window::blur(120, 100, 4400 + i as u64), border: select::BORDERS[i], problems: vec![problem] }
     };
-    kinds.into_iter().enumerate().map(group).chain(kinds.into_iter().enumerate().map(large)).collect()
+    let kinds = || kinds.into_iter().enumerate();
+    kinds().map(group).chain(kinds().map(large)).chain(of_bytes()).collect()
+}
+
+/// Bytes whose columns large tiles take, and the rest of them small ones or stacked ones; with a tap of the pixel's own that outweighs all others, and without.
+#[cfg(feature = "gpu")]
+fn of_bytes() -> impl Iterator<Item = Group> {
+    select::BORDERS.into_iter().enumerate().map(|(i, border)| {
+        let (window, height) = match i % 3 {
+            0 => (Window::blur(120, 100, 4500 + i as u64), 5),
+            1 => (Window::blur(100, 140, 4500 + i as u64), 5),
+            _ => (Window::preset("unsharp:sigma=16,amount=1.5"), 3),
+        };
+        let problem = Problem::new(2100, height, select::seed(60, i)).stored(Kind::U8, Kind::U8);
+        Group { window, border, problems: vec![problem] }
+    })
 }
 
 /// For a variant with entries for stored pixels, two problems for each size: in 8 bits, and in 16 bits, whole numbers and halves by

@@ -81,40 +81,80 @@ fn of_constants() -> Result<(), Failed> {
             .device(Gpu::DEVICE)
             .border(Border::Constant(0.0))
             .build()?;
-        let constants = Constants::new(&taps, count);
-        let mut worst: f64 = 0.0;
-        for (x, y) in [(results / 2, results / 2), (0, 0), (results - 1, 3)] {
-            let error = constants.error((x, y));
-            // The first tile of the pair lies here, at the image's upper left corner; the second is empty.
-            let (width, height) = (TILE + results, TILE);
-            let mut picture = vec![0u8; width * height];
-            for (row, line) in picture.chunks_mut(width).enumerate() {
-                for (pixel, error) in line.iter_mut().zip(&error[TILE * row..][..TILE]) {
-                    *pixel = if *error > 0.0 { 255 } else { 0 };
-                }
-            }
-            let mut found = Image::<f32>::zeroed(width, height, 1)?;
-            plan.run(&ImageView::new(&picture, width, height, 1)?, &mut found.view_mut())?;
-            let lines = |row: usize| &picture[(y + row) * width + x..][..count];
-            let exact: f64 = (0..count)
-                .flat_map(|row| lines(row).iter().zip(&taps[row * count..]))
-                .map(|(&pixel, tap)| f64::from(pixel) * tap)
-                .sum();
-            let unit = f64::from(f32::EPSILON) * 255.0;
-            worst = worst.max((f64::from(found.as_slice()[y * width + x]) - exact).abs() / unit);
-        }
         let [weight, norm] = [1, 2].map(|power| taps.iter().map(|tap| tap.abs().powi(power)).sum::<f64>());
         let bound = (BOUND * weight).max(5.5 * weight + 18.0 * norm.sqrt());
-        println!("worst of constants on {}: {name}: {worst:.2} units of 255, {bound:.2} allowed", Gpu::DEVICE);
-        if worst > bound {
-            return Err(format!("{name}: {worst} units in the last place of 255, more than {bound}").into());
-        }
-        // Pictures that are not aligned with it make less than two units.
-        if number == 0 && worst < 6.0 {
-            return Err(format!("{name}: {worst} units, so the picture is not aligned with the error").into());
+        for folded in [false, true] {
+            let constants = Constants::new(&taps, count, folded);
+            let mut worst: f64 = 0.0;
+            for (x, y) in [(results / 2, results / 2), (0, 0), (results - 1, 3)] {
+                let error = constants.error((x, y));
+                // The first tile of the pair, or the folded one, lies here, at the image's upper left corner; the second is empty.
+                let (across, height) = (error.len() / TILE, TILE);
+                let width = if folded { across } else { across + results };
+                let mut picture = vec![0u8; width * height];
+                for (line, errors) in picture.chunks_mut(width).zip(error.chunks(across)) {
+                    for (pixel, error) in line.iter_mut().zip(errors) {
+                        *pixel = if *error > 0.0 { 255 } else { 0 };
+                    }
+                }
+                let lines = |row: usize| &picture[(y + row) * width + x..][..count];
+                let exact: f64 = (0..count)
+                    .flat_map(|row| lines(row).iter().zip(&taps[row * count..]))
+                    .map(|(&pixel, tap)| f64::from(pixel) * tap)
+                    .sum();
+                let unit = f64::from(f32::EPSILON) * 255.0;
+                let view = ImageView::new(&picture, width, height, 1)?;
+                let found = match folded {
+                    true => of_bytes(&plan, &view, (x, y), exact, bound * unit)?,
+                    false => {
+                        let mut found = Image::<f32>::zeroed(width, height, 1)?;
+                        plan.run(&view, &mut found.view_mut())?;
+                        f64::from(found.as_slice()[y * width + x])
+                    }
+                };
+                worst = worst.max((found - exact).abs() / unit);
+            }
+            let name = if folded { format!("{name}, folded") } else { name.to_string() };
+            println!("worst of constants on {}: {name}: {worst:.2} units of 255, {bound:.2} allowed", Gpu::DEVICE);
+            if worst > bound {
+                return Err(format!("{name}: {worst} units in the last place of 255, more than {bound}").into());
+            }
+            // Pictures that are not aligned with it make less than two units.
+            if number == 0 && worst < 6.0 {
+                return Err(format!("{name}: {worst} units, so the picture is not aligned with the error").into());
+            }
         }
     }
     Ok(())
+}
+
+#[cfg(not(feature = "gpu"))]
+fn of_bytes(_: &Plan, _: &ImageView<'_, u8>, _: (usize, usize), _: f64, _: f64) -> Result<f64, Failed> {
+    Err("there is no GPU in this build".into())
+}
+
+/// The sum at a place that would make a byte, near `exact`: how far it is from there, up to `bound`, becomes the byte.
+#[cfg(feature = "gpu")]
+fn of_bytes(
+    plan: &Plan,
+    picture: &ImageView<'_, u8>,
+    (x, y): (usize, usize),
+    exact: f64,
+    bound: f64,
+) -> Result<f64, Failed> {
+    let gpu = apron::gpu::Gpu::open(0)?;
+    let mut stream = gpu.stream()?;
+    let source = gpu.upload_stored(picture)?;
+    let mut bytes = gpu.image_of(picture.shape(), apron::Scalar::U8, source.format().layout)?;
+    let scale = (100.0 / bound) as f32;
+    let offset = (128.0 - f64::from(scale) * exact) as f32;
+    plan.run_with_epilogue(&source.view(), &mut bytes.view_mut(), (scale, offset, false), &mut stream)?;
+    stream.synchronize()?;
+    let byte = gpu.download_stored::<u8>(&bytes)?.as_slice()[y * picture.shape().width + x];
+    if byte == 0 || byte == 255 {
+        return Err(format!("further than {bound} from {exact}").into());
+    }
+    Ok((f64::from(byte) - f64::from(offset)) / f64::from(scale))
 }
 
 /// A complex number.
@@ -131,8 +171,8 @@ fn conjugate(a: Complex) -> Complex {
 /// A square of numbers, of which row `y` has number `x` at `TILE y + x`.
 type Square = Vec<Complex>;
 
-/// `at^T values at`, for the same factors on both sides: of columns and of rows.
-fn around(at: &Square, values: &Square) -> Square {
+/// `down^T values across`: factors of columns, and of rows.
+fn around((down, across): (&Square, &Square), values: &Square) -> Square {
     let product = |a: &dyn Fn(usize, usize) -> Complex, b: &dyn Fn(usize, usize) -> Complex| -> Square {
         (0..TILE * TILE)
             .map(|place| {
@@ -141,13 +181,13 @@ fn around(at: &Square, values: &Square) -> Square {
             })
             .collect()
     };
-    let rows = product(&|y, k| values[TILE * y + k], &|k, x| at[TILE * k + x]);
-    product(&|y, k| at[TILE * k + y], &|k, x| rows[TILE * k + x])
+    let rows = product(&|y, k| values[TILE * y + k], &|k, x| across[TILE * k + x]);
+    product(&|y, k| down[TILE * k + y], &|k, x| rows[TILE * k + x])
 }
 
 /// The transform of a line: at `TILE k + n` what element `n` is multiplied by for frequency `k`. Of a kernel its factors are rounded to f32, step by step: of 16
-/// (4 of 4, factors, 4 of 4), factors, and of 8 (factors between 2 and 4).
-fn transform(of_kernel: bool) -> Square {
+/// (4 of 4, factors, 4 of 4), factors, and of 8 (factors between 2 and 4). A folded line's have the twist, which comes in two parts.
+fn transform(of_kernel: bool, folded: bool) -> Square {
     let factor = |turn: usize, circle: usize| {
         let (sin, cos) = (-std::f64::consts::TAU * (turn % circle) as f64 / circle as f64).sin_cos();
         if of_kernel { (f64::from(cos as f32), f64::from(sin as f32)) } else { (cos, sin) }
@@ -159,6 +199,13 @@ fn transform(of_kernel: bool) -> Square {
         let sixteen = times(sixteen, factor(4 * (m % 4) * (k16 / 4), 16));
         let odd = if k8 % 2 == 1 { factor(j % 4, 8) } else { (1.0, 0.0) };
         let eight = times(odd, times(factor(4 * (j / 4) * k8, 8), factor(2 * (j % 4) * (k8 / 2), 8)));
+        if folded {
+            // A circle has as many quarters of the step from one frequency to the next.
+            let circle = 4 * TILE;
+            let (twist, sixteen) = (factor(circle - 8 * m, circle), sixteen);
+            let between = factor(circle * TILE + 4 * j * k16 - j, circle);
+            return times(times(times(twist, sixteen), between), eight);
+        }
         times(times(sixteen, factor(j * k16, TILE)), eight)
     };
     (0..TILE * TILE).map(of).collect()
@@ -166,35 +213,46 @@ fn transform(of_kernel: bool) -> Square {
 
 /// How far the roundings of a kernel's constants move the result at a place of a tile, for each pixel of it that is 1; its taps begin at the result.
 struct Constants {
-    exact: Square,
-    rounded: Square,
+    /// Of columns, and of rows.
+    exact: [Square; 2],
+    rounded: [Square; 2],
     taps: Square,
+    folded: bool,
 }
 
 impl Constants {
-    fn new(taps: &[f64], count: usize) -> Self {
-        let (exact, rounded) = (transform(false), transform(true));
+    fn new(taps: &[f64], count: usize, folded: bool) -> Self {
+        let both = |of_kernel| [transform(of_kernel, false), transform(of_kernel, folded)];
+        let (exact, rounded) = (both(false), both(true));
         let mut tile = vec![(0.0, 0.0); TILE * TILE];
         for (line, row) in tile.chunks_mut(TILE).zip(taps.chunks(count)) {
             line.iter_mut().zip(row).for_each(|(number, &tap)| number.0 = tap / (TILE * TILE) as f64);
         }
-        // Symmetric, so that it does not matter which of its indices is the frequency.
-        let taps = around(&exact, &tile).into_iter().map(conjugate).collect();
-        Self { exact, rounded, taps }
+        // From elements to frequencies; windows lie in the left half of a folded tile.
+        let [down, across] =
+            [0, 1].map(|i| (0..TILE * TILE).map(|at| exact[i][TILE * (at % TILE) + at / TILE]).collect());
+        let taps = around((&down, &across), &tile).into_iter().map(conjugate).collect();
+        Self { exact, rounded, taps, folded }
     }
 
-    /// For the result in this column and row.
+    /// For the result in this column and row, of the left half of a folded tile: row by row.
     fn error(&self, (x, y): (usize, usize)) -> Vec<f64> {
-        let row = |factors: &Square, narrow: bool| {
+        let row = |[columns, rows]: &[Square; 2], narrow: bool| {
             let of = |(place, &number): (usize, &Complex)| {
                 let number = if narrow { (f64::from(number.0 as f32), f64::from(number.1 as f32)) } else { number };
-                let [down, across] = [(place / TILE, y), (place % TILE, x)].map(|(k, at)| factors[TILE * k + at]);
+                let (down, across) = (columns[TILE * (place / TILE) + y], rows[TILE * (place % TILE) + x]);
                 times(number, times(conjugate(down), conjugate(across)))
             };
-            around(factors, &self.taps.iter().enumerate().map(of).collect())
+            around((columns, rows), &self.taps.iter().enumerate().map(of).collect())
         };
         let (exact, rounded) = (row(&self.exact, false), row(&self.rounded, true));
-        rounded.iter().zip(exact).map(|(rounded, exact)| rounded.0 - exact.0).collect()
+        let errors: Square = rounded.iter().zip(exact).map(|(r, e)| (r.0 - e.0, r.1 - e.1)).collect();
+        // A pixel in the right half is an imaginary part: `i` times the number adds the opposite of its imaginary part to the result.
+        let line = |line: &[Complex]| {
+            let right = line.iter().filter(|_| self.folded).map(|error| -error.1);
+            line.iter().map(|error| error.0).chain(right).collect::<Vec<_>>()
+        };
+        errors.chunks(TILE).flat_map(line).collect()
     }
 }
 

@@ -7,6 +7,7 @@
 //! `settle_padded` has blocks take LISTED results at a time, those that are next (see `counted.rs`), and RESULTS of them together, as `wide.rs` does. A thread takes
 //! every 256th word of the window, which is four taps of a row, and the four bytes under it of each result. Taps are whole numbers of DIGITS digits of eight bits, so that one
 //! instruction multiplies four bytes by a digit of four taps and adds the products up.
+//! A tap of the result's own pixel that outweighs all others is not among them, as it would leave the others few digits.
 //! Order of accumulation: whole numbers, digit by digit; then the threads' sums in f64, as in `wide.rs`. What taps lose as whole numbers is part of
 //! the error within which the byte is not decided, and a warp computes the sum that defines it.
 //! Shared memory: as `wide.rs`, whose first word says where the block is.
@@ -52,6 +53,8 @@ pub struct Padded {
     pub digits: u64,
     /// What whole numbers count multiples of.
     pub unit: f64,
+    /// The tap of the result's own pixel, if it is not among them, else 0.
+    pub point: f64,
     /// A sum is nearer than this to the one that defines the byte.
     pub error: f64,
 }
@@ -59,6 +62,7 @@ pub struct Padded {
 kernel! {
     /// Stores the region, which may be larger than the image, to the destination, if there are results to settle. An image has so many of all planes.
     fn pad_bytes(pass: Pass, channels: i32, planes: i32, counts: Counts) {
+        directive!(".maxnreg 48");
         if counts.all() != 0 {
             let x = pass.region.aligned_left() + 4 * (block_x() * block_width() + thread_x());
             let mut y = pass.region.y0 + block_y() * TILE.1 as i32 + thread_y();
@@ -73,7 +77,7 @@ kernel! {
     /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row.
     fn settle_padded(pass: Pass, window: Window, taps: u64, planes: i32, padded: Padded) {
         directive!(".maxnreg 80");
-        let exact = Exact { taps, error: padded.error, from: &padded.from, is_padded: true };
+        let exact = Exact { taps, point: padded.point, error: padded.error, from: &padded.from, is_padded: true };
         let all = padded.counts.all();
         let (shared, mut turn) = (Shared::dynamic(), opaque(0));
         loop {

@@ -51,7 +51,7 @@ kernel! {
     /// two orders can be.
     fn settle_wide(pass: Pass, window: Window, taps: u64, reordering: f64, planes: i32) {
         directive!(".maxnreg 80");
-        let exact = Exact { taps, error: reordering, from: &pass.src, is_padded: false };
+        let exact = Exact { taps, point: 0.0, error: reordering, from: &pass.src, is_padded: false };
         each_segment(&pass, planes, |segment| settle(&pass, &window, exact, segment))
     }
 }
@@ -61,6 +61,8 @@ kernel! {
 pub(super) struct Exact<'a> {
     /// The address of the taps in f64.
     pub(super) taps: u64,
+    /// The tap of the result's own pixel, if it is not among those that are summed up, else 0.
+    pub(super) point: f64,
     /// How far a sum can be from the one that defines the byte.
     pub(super) error: f64,
     /// Where pixels are: in the source, or in a copy that no window leaves.
@@ -330,6 +332,11 @@ unsafe fn decide(pass: &Pass, window: &Window, exact: Exact<'_>, (first, count):
         while warp < WARPS {
             all = add_f64(all, Shared::dynamic().load_f64(sum_of(turn, warp, number.min(count - 1))));
             warp += 1;
+        }
+        if exact.point != 0.0 {
+            let place = listed(first + number.min(count - 1));
+            let byte = load_u8(exact.source(pass, &place).row_inside(place.y).at(place.x));
+            all = fma_f64(exact.point, byte_to_f64(byte), all);
         }
         let (byte, distance) = to_byte(all);
         // A NaN may come from the other order alone.

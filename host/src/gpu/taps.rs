@@ -29,7 +29,8 @@ pub(crate) struct TapHomes {
     /// For each term of a sum.
     row_in_memory: [OnceLock<Memory>; 2],
     columns_in_memory: OnceLock<Memory>,
-    spectra: OnceLock<(Memory, f32)>,
+    /// For pairs of tiles, for folded ones, for large folded ones, and for stacked ones.
+    spectra: [OnceLock<(Memory, f32)>; 4],
     exact: OnceLock<Memory>,
     digits: OnceLock<(Memory, Digits)>,
     exact_pairs: OnceLock<Memory>,
@@ -52,7 +53,7 @@ struct Pairs {
 /// The spectra of a window's parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spectra {
-    /// Their address, behind the twiddle factors.
+    /// Their address, behind tables of factors.
     pub(crate) numbers: *const f32,
     /// See [`spectrum::greatest_pixel`].
     pub(crate) greatest: f32,
@@ -63,6 +64,8 @@ pub(crate) struct Spectra {
 pub(crate) struct Digits {
     /// Their address in the GPU's memory.
     pub(crate) address: u64,
+    /// The tap of the result's own pixel, if it is not among them, else 0.
+    pub(crate) point: f64,
     /// What a whole number counts: a power of two.
     pub(crate) unit: f64,
     /// How far a sum over bytes may lie from the one that defines the result.
@@ -74,8 +77,16 @@ impl Digits {
     fn new(gpu: &Gpu, filter: &Filter) -> Result<(Memory, Self)> {
         const ALL: usize = padded::DIGITS * padded::TOGETHER;
         let (cols, rows) = (filter.cols(), filter.rows());
-        let tap = |at: usize| filter.tap(at / cols, at % cols);
-        let greatest = (0..cols * rows).fold(0.0_f64, |greatest, at| greatest.max(tap(at).abs()));
+        let (x, y) = filter.anchor();
+        let own = y * cols + x;
+        let greatest_of = |apart: Option<usize>| {
+            let others = (0..cols * rows).filter(|&at| Some(at) != apart);
+            others.map(|at| filter.tap(at / cols, at % cols).abs()).fold(0.0, f64::max)
+        };
+        // Apart, it leaves the others half a digit more, or several.
+        let apart = Some(own).filter(|_| filter.tap(y, x).abs() > 16.0 * greatest_of(Some(own)));
+        let (point, greatest) = (apart.map_or(0.0, |_| filter.tap(y, x)), greatest_of(apart));
+        let tap = |at: usize| if Some(at) == apart { 0.0 } else { filter.tap(at / cols, at % cols) };
         // The largest scale whose numbers have so many digits; without taps but zero any will do.
         let exponent = (padded::GREATEST as f64 / greatest).log2().floor().min(1000.0);
         let scale = if greatest * exponent.exp2() > padded::GREATEST as f64 { exponent - 1.0 } else { exponent }.exp2();
@@ -95,12 +106,12 @@ impl Digits {
                 words[place] |= u32::from(low.cast_unsigned()) << (8 * byte);
             }
         }
-        // Whole numbers become f64, and those of a block's threads are added, by a few roundings.
+        // Whole numbers become f64, and those of a block's threads are added, by a few roundings, and so is the own pixel's product.
         const ROUNDINGS: f64 = 64.0 * f64::EPSILON;
         let error = 255.0 * (1.000_001 * lost / scale + ROUNDINGS * filter.weight()) + crate::round::definition(filter);
         let memory = gpu.holding(&words, "uploading taps")?;
         let address = memory.address();
-        Ok((memory, Self { address, unit: 1.0 / scale, error }))
+        Ok((memory, Self { address, point, unit: 1.0 / scale, error }))
     }
 }
 
@@ -116,7 +127,7 @@ impl TapHomes {
             dense_in_memory: OnceLock::new(),
             row_in_memory: Default::default(),
             columns_in_memory: OnceLock::new(),
-            spectra: OnceLock::new(),
+            spectra: Default::default(),
             exact: OnceLock::new(),
             digits: OnceLock::new(),
             exact_pairs: OnceLock::new(),
@@ -247,10 +258,11 @@ impl TapHomes {
         self.filter.products().into_iter().map(of).collect()
     }
 
-    /// Spectra in the GPU's memory, which `make` computes on the first call. Only one kernel reads them on a GPU, so `make` is always the same.
-    pub(crate) fn spectra(&self, make: impl FnOnce(&Filter) -> Result<Vec<f32>>) -> Result<Spectra> {
+    /// Spectra in the GPU's memory, which `make` computes on the first call: for tiles of each kind, by number. On a GPU each of them has one size, so
+    /// `make` is always the same.
+    pub(crate) fn spectra(&self, kind: usize, make: impl FnOnce(&Filter) -> Result<Vec<f32>>) -> Result<Spectra> {
         let filter = &self.filter;
-        let (memory, greatest) = once(&self.spectra, || {
+        let (memory, greatest) = once(&self.spectra[kind], || {
             let memory = self.gpu.holding(&make(filter)?, "uploading spectra")?;
             Ok((memory, spectrum::greatest_pixel(filter.weight())))
         })?;

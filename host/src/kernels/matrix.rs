@@ -331,6 +331,7 @@ mod tests {
                     anchor_x,
                     border: crate::Border::Replicate,
                     weight: 1.0,
+                    point: false,
                     separable: false,
                     sum: None,
                     rounding: None,

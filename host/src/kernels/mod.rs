@@ -82,6 +82,7 @@ mod tests {
             anchor_x: 16,
             border: Border::Replicate,
             weight: 1.0,
+            point: false,
             separable: false,
             numbers: whole::Numbers::default(),
             source: crate::Scalar::F32,

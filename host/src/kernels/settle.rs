@@ -2,7 +2,7 @@
 
 use gpu_kernels::abi::{Doubts, Pass, Plane, Region, Strides, scalar};
 use gpu_kernels::kernels::counted::{self, Counts};
-use gpu_kernels::kernels::padded::{BEYOND, BLOCK, MOST, Padded, TILE, pad_bytes, settle_padded};
+use gpu_kernels::kernels::padded::{BEYOND, BLOCK, Padded, TILE, pad_bytes, settle_padded};
 use gpu_kernels::kernels::{means, settle, ties, wide};
 use gpu_kernels::tile::flat::takes_outside;
 
@@ -10,10 +10,8 @@ use super::keep;
 use super::prepared::Job;
 use crate::Result;
 use crate::gpu::{launch::Grid, stream::Stream};
+use crate::plan::choose::are_many;
 use crate::round::Uncertainty;
-
-/// Taps for each result of the pass, of those in doubt, from which on it is faster to copy the image with what the border puts around it. From an H200.
-const PADDED_FROM: f64 = 3.0;
 
 /// Blocks of `settle_padded` and `settle_means` on a multiprocessor: as many as have room.
 const PADDED_BLOCKS: u32 = 3;
@@ -51,10 +49,17 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
             return stream.enqueue(ties::settle_ties, grid(ties::BLOCK, ties::SHARED), &arguments);
         }
         if count >= wide::LEAST {
-            let many = uncertainty.share() * f64::from(count) >= PADDED_FROM && count <= MOST;
+            let many = are_many(uncertainty.share(), f64::from(count));
             if let Some((from, counts)) = if many { pad(job, room, stream)? } else { None } {
                 let digits = job.taps.digits_in_memory()?;
-                let padded = Padded { from, counts, digits: digits.address, unit: digits.unit, error: digits.error };
+                let padded = Padded {
+                    from,
+                    counts,
+                    digits: digits.address,
+                    unit: digits.unit,
+                    point: digits.point,
+                    error: digits.error,
+                };
                 let grid = filling(wide::BLOCK, PADDED_BLOCKS, wide::SHARED);
                 return stream.enqueue(settle_padded, grid, &(job.pass, job.window, taps, planes, padded));
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gpu_kernels::kernels::wide;
+use gpu_kernels::kernels::{padded, wide};
 
 use super::machine::{Curve, Model, interpolated};
 use super::problem::{Place, Problem};
@@ -66,6 +66,20 @@ const SETTLE_WIDE: f64 = 15.0;
 const SETTLE_WIDE_ALONE: f64 = 0.002;
 const SETTLE_SEVERAL: f64 = 1300.0;
 const SETTLE_SEVERAL_TAP: f64 = 1.3;
+
+/// Taps for each result, of those in doubt, from which on it is faster to copy the image with what the border puts around it. From an H200.
+const PADDED_FROM: f64 = 3.0;
+/// Microseconds to settle them then: for the copy of a million results' pixels; for each of a million in doubt, and its taps; and for a tap of those that a block has at least.
+/// Measured on an H200.
+const PADDED_COPY: f64 = 1.2;
+const PADDED_EACH: f64 = 500.0;
+const PADDED_TAP: f64 = 0.0128;
+const PADDED_ALONE: f64 = 0.0015;
+
+/// Whether such a share of results in doubt, under so many taps, is settled from a copy of the image.
+pub(crate) fn are_many(share: f64, taps: f64) -> bool {
+    share * taps >= PADDED_FROM && taps >= f64::from(wide::LEAST) && taps <= f64::from(padded::MOST)
+}
 
 /// Microseconds for a million results of two passes in f64 on a GPU: by the tensor cores besides, and for a column of the matrix that a line of taps makes; and for a
 /// tap without them. Measured on an H200.
@@ -313,8 +327,13 @@ impl Problem {
             true => (SETTLE_WIDE_ALONE, SETTLE_SEVERAL + SETTLE_SEVERAL_TAP * self.taps()),
             false => (SETTLE_ALONE, SETTLE_TAP * self.taps()),
         };
-        let least = if 1e6 * count >= 1.0 { alone * self.taps() } else { 0.0 };
-        let each = (each * count).max(least);
+        let each = match kernel.variant == Variant::Fourier && are_many(share, self.taps()) {
+            true => {
+                let each = PADDED_EACH + PADDED_TAP * self.taps();
+                PADDED_COPY * self.millions() + each * count + PADDED_ALONE * self.taps()
+            }
+            false => (each * count).max(if 1e6 * count >= 1.0 { alone * self.taps() } else { 0.0 }),
+        };
         self.rank(kernel).mul_f64(parted) + microseconds(settle + each)
     }
 

@@ -2,7 +2,7 @@
 
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to choose"))]
 pub(crate) mod auto;
-mod choose;
+pub(crate) mod choose;
 mod device;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to ask"))]
 pub(crate) mod machine;
@@ -463,6 +463,7 @@ impl Plan {
             anchor_x: self.filter.anchor().0,
             border: self.border,
             weight: self.filter.weight(),
+            point: crate::kernels::fourier::point(&self.filter) != 0.0,
             separable: self.filter.is_separable(),
             numbers: Numbers::default(),
             source: Scalar::F32,

@@ -34,6 +34,8 @@ pub(crate) struct Problem {
     pub(crate) border: Border,
     /// `sum |tap|`.
     pub(crate) weight: f64,
+    /// Whether spectra for bytes leave out the pixel's own tap, which outweighs all others.
+    pub(crate) point: bool,
     /// Whether the filter is the product of a row and a column.
     pub(crate) separable: bool,
     /// The taps as whole numbers, as far as they have such forms, and if results are bytes of sums as they are.

@@ -128,11 +128,10 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
     let nothing = PartialSum { plus: 0.0, minus: 0.0, signed: outside < 0.0 };
 
     match (order, filter.separated()) {
-        (Order::Spectra, _) => {
-            let side = crate::kernels::fourier::greatest_side(filter.cols(), filter.rows());
-            2.0 * UNIT_ROUNDOFF * spectrum::units(filter, f64::from(side)) * greatest
+        (Order::Spectra, _) => 2.0 * UNIT_ROUNDOFF * crate::kernels::fourier::units(filter) * greatest,
+        (Order::LargeSpectra, _) => {
+            2.0 * UNIT_ROUNDOFF * spectrum::units(filter.weight(), filter.norm(), spectrum::greatest_side()) * greatest
         }
-        (Order::LargeSpectra, _) => 2.0 * UNIT_ROUNDOFF * spectrum::units(filter, spectrum::greatest_side()) * greatest,
         // Nothing is, or the sum, the tap and their product.
         (Order::Counted, _) if filter.equal_tap().is_some_and(|tap| in_bits(filter.weight(), lowest_bit(&[tap]))) => {
             0.0

@@ -175,6 +175,59 @@ pub(crate) fn within<const M: usize, const INVERSE: bool>(x: [Complex; M]) -> [C
     }
 }
 
+/// Number `m` of M times `exp(i pi m / (2 M))`, or times its conjugate: the twist of a folded line (see `mod.rs`), but for what a lane's own place adds to it.
+#[inline(always)]
+pub(crate) fn twisted<const M: usize, const INVERSE: bool>(mut x: [Complex; M]) -> [Complex; M] {
+    // Cosines of k / 128 of a full circle, for k from 0 to 32; the sine of k is the cosine of 32 - k.
+    const C: [f32; 33] = [
+        1.0,
+        0.998_795_45,
+        0.995_184_7,
+        0.989_176_5,
+        0.980_785_25,
+        0.970_031_26,
+        0.956_940_35,
+        0.941_544_06,
+        0.923_879_5,
+        0.903_989_3,
+        0.881_921_3,
+        0.857_728_6,
+        0.831_469_6,
+        0.803_207_5,
+        0.773_010_43,
+        0.740_951_1,
+        core::f32::consts::FRAC_1_SQRT_2,
+        0.671_559,
+        0.634_393_3,
+        0.595_699_3,
+        0.555_570_24,
+        0.514_102_76,
+        0.471_396_74,
+        0.427_555_08,
+        0.382_683_43,
+        0.336_889_86,
+        0.290_284_66,
+        0.242_980_18,
+        0.195_090_32,
+        0.146_730_47,
+        0.098_017_14,
+        0.049_067_676,
+        0.0,
+    ];
+    // Not a loop: see `sixteen`.
+    macro_rules! turn {
+        ($($m:literal)*) => {$(
+            if $m < M {
+                let angle = $m * (32 / M);
+                // The twist turns against the twiddle factors.
+                x[$m] = x[$m].twiddled::<INVERSE>(C[angle], -C[32 - angle]);
+            }
+        )*};
+    }
+    turn!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
+    x
+}
+
 /// The same numbers in an array of another size.
 #[inline(always)]
 fn resized<const A: usize, const B: usize>(x: [Complex; A]) -> [Complex; B] {

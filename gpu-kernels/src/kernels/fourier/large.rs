@@ -2,7 +2,7 @@
 //! which a tile of 128 leaves too few results.
 //!
 //! Tiling: as in `tiles.rs`, two tiles side by side are the real and the imaginary part of the same numbers, each gives `SIDE + 1 - cols` by
-//! `SIDE + 1 - rows` results, and windows of more than 3/4 of a tile come in parts. Three kernels take a number of pairs one after the other, and leave
+//! `SIDE + 1 - rows` results, the entries for bytes fold instead, and windows of more than 3/4 of a tile come in parts. Three kernels take a number of pairs one after the other, and leave
 //! the numbers in a buffer between them, which fits in the level-2 cache if pairs are few: rows to spectra; columns to spectra, times the taps' spectrum, and
 //! back; rows back to results. Rows that only results outside the region need are zeros, and not transformed.
 //! Thread mapping: 32 threads share a line, and each holds 32 of its numbers: `j + 32 m` of thread `j` before a transform, frequencies
@@ -15,12 +15,12 @@
 //! notes it for each of its blocks, and the column kernel makes one word of that for each pair.
 //! Limits: as in `tiles.rs`.
 
-use super::fft::{Complex, ZERO, within};
+use super::fft::{Complex, ZERO, twisted, within};
 use super::tiles::{Share, is_wild, put, sum_of_taps};
-use super::{Large, Pairs, Parts};
+use super::{BESIDE, FOLDED, Large, Pairs, Parts, STACKED};
 use crate::abi::Pass;
 use crate::device::*;
-use crate::tile::view::{STORED, Source, Target};
+use crate::tile::view::{BYTES, PLANES, STORED, Source, Target};
 
 const SIDE: i32 = Large::SIDE;
 /// Numbers of a line that a thread holds, and threads that share a line.
@@ -59,7 +59,8 @@ impl Exchange {
         (column, Self { shared: Shared::dynamic(), thread, from, apart, to, step })
     }
 
-    /// Transforms a line, or transforms it back, SIDE times too large. `table` has twiddle factor `j k` at `32 k + j`.
+    /// Transforms a line, or transforms it back, SIDE times too large; but for the twist of `m`, if it is folded. `table` has twiddle factor `j k` at `32 k + j`, of a folded line
+    /// with the twist of `j`; to transform back, of `k`.
     ///
     /// # Safety
     /// All threads of the line call, and with BLOCK all of the block; the line's part of shared memory is not in use.
@@ -68,6 +69,7 @@ impl Exchange {
         &self,
         line: [Complex; EACH],
         table: *const f32,
+        folded: bool,
     ) -> [Complex; EACH] {
         let mut numbers = within::<EACH, INVERSE>(line);
         let table = table.wrapping_add(2 * self.thread as usize);
@@ -75,7 +77,7 @@ impl Exchange {
         unsafe {
             let mut k = 0;
             while k < EACH {
-                if k > 0 {
+                if folded || k > 0 {
                     let [re, im] = load2(table, 2 * 32 * k);
                     numbers[k] = numbers[k].times(Complex { re, im: if INVERSE { -im } else { im } });
                 }
@@ -106,10 +108,13 @@ impl Exchange {
     }
 }
 
-/// A pair of tiles.
+/// A pair of tiles, or a folded one.
 struct Pair {
     /// The channel, as the z axis of other grids counts it.
     z: i32,
+    /// Columns and rows from a number's real part to its imaginary part, and results in a row of both.
+    apart: (i32, i32),
+    wide: i32,
     /// The first results of the first tile.
     left: i32,
     top: i32,
@@ -124,7 +129,7 @@ struct Pair {
 impl Pair {
     /// The pair of this block.
     #[inline(always)]
-    fn of_block(pass: &Pass, parts: &Parts, pairs: &Pairs) -> Self {
+    fn of_block<const WAY: u32>(pass: &Pass, parts: &Parts, pairs: &Pairs) -> Self {
         let number = (pairs.first + block_y()) as u32;
         // `checked`, so that no panic is compiled into the kernel.
         let row = number.checked_div(parts.across as u32).unwrap_or(0);
@@ -132,11 +137,16 @@ impl Pair {
         let z = row.checked_div(pairs.down as u32).unwrap_or(0);
         let row = (row - z * pairs.down as u32) as i32;
         let (cols, rows) = (Large::results(parts.cols), Large::results(parts.rows));
-        let (left, top) = (pass.region.x0 + column as i32 * 2 * cols, pass.region.y0 + row * rows);
+        let (apart, wide) = match WAY {
+            FOLDED => ((SIDE, 0), SIDE + cols),
+            STACKED => ((0, rows), cols),
+            _ => ((cols, 0), 2 * cols),
+        };
+        let (left, top) = (pass.region.x0 + column as i32 * wide, pass.region.y0 + row * pairs.tall);
         let rows = least(rows, pass.region.y1 - top);
         let numbers = pairs.numbers + block_y() as u64 * Large::NUMBERS;
         let words = pairs.words + block_y() as u64 * Large::WORDS;
-        Self { z: z as i32, left, top, read: rows + parts.rows - 1, rows, numbers, words }
+        Self { z: z as i32, apart, wide, left, top, read: rows + parts.rows - 1, rows, numbers, words }
     }
 
     /// The address of number `x` of row `y`.
@@ -145,11 +155,23 @@ impl Pair {
         (self.numbers + 8 * (y as u64 * SIDE as u64 + x as u64)) as *mut f32
     }
 
+    /// The column behind the last result.
+    #[inline(always)]
+    fn end(&self, pass: &Pass) -> i32 {
+        least(self.left + self.wide, pass.region.x1)
+    }
+
     /// The address of the word for all.
     #[inline(always)]
     fn verdict(&self) -> u64 {
         self.words + Large::WORDS - 4
     }
+}
+
+/// A table of factors: without a twist, with that of `j`, or with that of `k`.
+#[inline(always)]
+fn of_table(tables: *const f32, number: usize) -> *const f32 {
+    tables.wrapping_add(2 * SIDE as usize * number)
 }
 
 #[inline(always)]
@@ -163,17 +185,25 @@ fn least(a: i32, b: i32) -> i32 {
 /// `pass` describes allocated memory, `table` is the table of twiddle factors, `pairs` has room for the grid's pairs, and the blocks are those of
 /// [`Large::ROW_BLOCK`] with their shared memory.
 #[inline(always)]
-pub(super) unsafe fn rows<const KIND: u32>(pass: &Pass, parts: &Parts, pairs: &Pairs, table: *const f32) {
-    let pair = Pair::of_block(pass, parts, pairs);
+pub(super) unsafe fn rows<const KIND: u32, const WAY: u32>(
+    pass: &Pass,
+    parts: &Parts,
+    pairs: &Pairs,
+    table: *const f32,
+) {
+    let pair = Pair::of_block::<WAY>(pass, parts, pairs);
     let row = ROWS * block_x() + thread_y();
     let mut wild = false;
     // SAFETY: as the caller promised; a row is one warp's.
     unsafe {
         if row < pair.read {
             let exchange = Exchange::of_row();
-            let line = load_pair::<KIND>(pass, parts, pairs, &pair, row, &exchange);
+            let line = load_pair::<KIND, WAY>(pass, parts, pairs, &pair, row, &exchange);
             wild = is_wild(&line, parts.greatest);
-            let line = exchange.transform::<false, false>(line, table);
+            let line = match WAY == FOLDED {
+                true => exchange.transform::<false, false>(twisted::<EACH, false>(line), of_table(table, 1), true),
+                false => exchange.transform::<false, false>(line, table, false),
+            };
             let to = pair.number(exchange.thread, row);
             let mut n = 0;
             while n < EACH {
@@ -199,7 +229,8 @@ pub(super) unsafe fn rows<const KIND: u32>(pass: &Pass, parts: &Parts, pairs: &P
 /// As for [`rows`], with blocks of [`Large::COLUMN_BLOCK`]; `spectra` is the table, then the spectra of the window's parts.
 #[inline(always)]
 pub(super) unsafe fn columns(pass: &Pass, parts: &Parts, pairs: &Pairs, spectra: *const f32) {
-    let pair = Pair::of_block(pass, parts, pairs);
+    // Where its columns are in the image does not matter here.
+    let pair = Pair::of_block::<BESIDE>(pass, parts, pairs);
     let (column, exchange) = Exchange::of_column();
     let (column, thread) = (COLUMNS * block_x() + column, exchange.thread);
     let numbers = pair.number(column, thread);
@@ -214,8 +245,8 @@ pub(super) unsafe fn columns(pass: &Pass, parts: &Parts, pairs: &Pairs, spectra:
             }
             m += 1;
         }
-        let mut line = exchange.transform::<false, true>(line, spectra);
-        let first = SIDE as usize * (1 + SIDE as usize * pairs.part as usize);
+        let mut line = exchange.transform::<false, true>(line, spectra, false);
+        let first = SIDE as usize * (parts.tables as usize + SIDE as usize * pairs.part as usize);
         let spectrum = spectra.wrapping_add(2 * (first + SIDE as usize * thread as usize + column as usize));
         let mut n = 0;
         while n < EACH {
@@ -223,7 +254,7 @@ pub(super) unsafe fn columns(pass: &Pass, parts: &Parts, pairs: &Pairs, spectra:
             line[n] = line[n].times(Complex { re, im });
             n += 1;
         }
-        let line = exchange.transform::<true, true>(line, spectra);
+        let line = exchange.transform::<true, true>(line, spectra, false);
         let mut m = 0;
         while m < EACH {
             if thread + 32 * (m as i32) < pair.rows {
@@ -248,14 +279,14 @@ pub(super) unsafe fn columns(pass: &Pass, parts: &Parts, pairs: &Pairs, spectra:
 /// # Safety
 /// As for [`rows`]; `taps` points to those of the whole window, row by row.
 #[inline(always)]
-pub(super) unsafe fn results<const KIND: u32>(
+pub(super) unsafe fn results<const KIND: u32, const WAY: u32>(
     pass: &Pass,
     parts: &Parts,
     pairs: &Pairs,
     table: *const f32,
     taps: *const f32,
 ) {
-    let pair = Pair::of_block(pass, parts, pairs);
+    let pair = Pair::of_block::<WAY>(pass, parts, pairs);
     let row = ROWS * block_x() + thread_y();
     if row >= pair.rows {
         return;
@@ -266,6 +297,9 @@ pub(super) unsafe fn results<const KIND: u32>(
         if parts.greatest < f32::INFINITY && reload_word(pair.verdict()) != 0 {
             if share.ends {
                 by_taps(pass, parts, &pair, row, taps);
+                if WAY == STACKED {
+                    by_taps(pass, parts, &pair, row + pair.apart.1, taps);
+                }
             }
             return;
         }
@@ -278,15 +312,18 @@ pub(super) unsafe fn results<const KIND: u32>(
             line[n] = Complex { re, im };
             n += 1;
         }
-        let line = exchange.transform::<true, false>(line, table);
-        store_pair::<KIND>(pass, parts, &pair, share, row, &exchange, &line);
+        let line = match WAY == FOLDED {
+            true => twisted::<EACH, true>(exchange.transform::<true, false>(line, of_table(table, 2), true)),
+            false => exchange.transform::<true, false>(line, table, false),
+        };
+        store_pair::<KIND>(pass, parts.point, &pair, share, row, &exchange, &line);
     }
 }
 
 /// The thread's share of a row of both tiles, the first as real, the second as imaginary parts; zeros where no result in the region needs
 /// a column.
 #[inline(always)]
-unsafe fn load_pair<const KIND: u32>(
+unsafe fn load_pair<const KIND: u32, const WAY: u32>(
     pass: &Pass,
     parts: &Parts,
     pairs: &Pairs,
@@ -298,37 +335,38 @@ unsafe fn load_pair<const KIND: u32>(
     let beside = pairs.part - down * parts.beside;
     let x = pair.left - parts.window.anchor_x + beside * parts.cols;
     let y = pair.top - parts.window.anchor_y + down * parts.rows + row;
-    let apart = Large::results(parts.cols);
+    let (apart, below) = pair.apart;
     let source = Source::of_channel(&pass.src, pass, pair.z);
     let row = source.row(y);
+    let other = if WAY == STACKED { source.row(y + below) } else { row };
     let lane = exchange.thread;
     let mut line = [ZERO; EACH];
     // SAFETY: inside, every column lies in the image; else each goes through the border rule. The numbers in shared memory are this thread's.
     unsafe {
-        let inside = x >= 0 && x + apart + SIDE <= pass.width && row.is_inside();
-        if inside && source.is_plain() {
+        let inside = x >= 0 && x + apart + SIDE <= pass.width && row.is_inside() && other.is_inside();
+        if KIND != BYTES && inside && source.is_plain() {
             let (first, second) = (row.at_plain(x + lane), row.at_plain(x + lane + apart));
             let mut m = 0;
             while m < EACH {
                 line[m] = Complex { re: load(first, 32 * m), im: load(second, 32 * m) };
                 m += 1;
             }
-        } else if KIND == STORED && inside {
-            let first = row.pixels_apart::<EACH, STORED>(x + lane, 32);
-            let second = row.pixels_apart::<EACH, STORED>(x + lane + apart, 32);
+        } else if KIND != PLANES && inside {
+            let first = row.pixels_apart::<EACH, KIND>(x + lane, 32);
+            let second = other.pixels_apart::<EACH, KIND>(x + lane + apart, 32);
             let mut m = 0;
             while m < EACH {
                 line[m] = Complex { re: first[m], im: second[m] };
                 m += 1;
             }
         } else {
-            // Columns of the first tile that are needed, and then of the second.
+            // Columns that are needed, counted from the first of a real part.
             let needed = pass.region.x1 - pair.left + parts.cols - 1;
             let mut m = opaque(0);
             while m < EACH as i32 {
                 let at = lane + 32 * m;
-                let first = row.found_apart::<8, STORED>(x + at, 32);
-                let second = row.found_apart::<8, STORED>(x + at + apart, 32);
+                let first = row.found_apart::<8, KIND>(x + at, 32);
+                let second = other.found_apart::<8, KIND>(x + at + apart, 32);
                 let mut i = 0;
                 while i < 8 {
                     let at = at + 32 * i as i32;
@@ -354,7 +392,7 @@ unsafe fn load_pair<const KIND: u32>(
 #[inline(always)]
 unsafe fn store_pair<const KIND: u32>(
     pass: &Pass,
-    parts: &Parts,
+    point: f32,
     pair: &Pair,
     share: Share,
     row: i32,
@@ -362,13 +400,18 @@ unsafe fn store_pair<const KIND: u32>(
     line: &[Complex; EACH],
 ) {
     let target = Target::of_channel(pass, pair.z);
-    let (lane, apart, y) = (exchange.thread, Large::results(parts.cols), pair.top + row);
-    // Where each tile's results end.
-    let ends = (least(pair.left + apart, pass.region.x1), least(pair.left + 2 * apart, pass.region.x1));
+    let (lane, (apart, below), y) = (exchange.thread, pair.apart, pair.top + row);
+    let other = y + below;
+    // Where the results in real parts end, and those in imaginary parts.
+    let end = pair.end(pass);
+    let ends = match below {
+        0 => (least(pair.left + apart, end), end),
+        _ => (end, if other < pass.region.y1 { end } else { pair.left }),
+    };
     let (first, second) = (pair.left + lane, pair.left + apart + lane);
     // SAFETY: each pixel lies in the region and is one thread's; the numbers in shared memory are this thread's.
     unsafe {
-        if target.is_simple() && !share.adds {
+        if KIND != BYTES && target.is_simple() && !share.adds {
             let (to_first, to_second) = (target.at_plain(first, y), target.at_plain(second, y));
             let mut m = 0;
             while m < EACH {
@@ -381,15 +424,20 @@ unsafe fn store_pair<const KIND: u32>(
                 }
                 m += 1;
             }
-        } else if KIND == STORED && !share.adds && share.ends {
+        } else if KIND == BYTES || KIND == STORED && !share.adds && share.ends {
             let (mut re, mut im) = ([0.0; EACH], [0.0; EACH]);
             let mut m = 0;
             while m < EACH {
                 (re[m], im[m]) = (line[m].re, line[m].im);
                 m += 1;
             }
-            target.write_apart::<EACH, STORED>((first, y), 32, ends.0, re);
-            target.write_apart::<EACH, STORED>((second, y), 32, ends.1, im);
+            if KIND == BYTES && point != 0.0 {
+                let source = Source::of_channel(&pass.src, pass, pair.z);
+                add_point(&source, point, (first, y), ends.0, &mut re);
+                add_point(&source, point, (second, other), ends.1, &mut im);
+            }
+            target.write_apart::<EACH, KIND>((first, y), 32, ends.0, re);
+            target.write_apart::<EACH, KIND>((second, other), 32, ends.1, im);
         } else {
             let mut m = 0;
             while m < EACH {
@@ -412,14 +460,36 @@ unsafe fn store_pair<const KIND: u32>(
     }
 }
 
+/// Adds the products of the pixels' own tap and their bytes, 32 columns apart from `x` on, ahead of column `end`.
+///
+/// # Safety
+/// The pass describes allocated memory; the results are in the image.
+#[inline(always)]
+unsafe fn add_point(source: &Source<'_>, point: f32, (x, y): (i32, i32), end: i32, sums: &mut [f32; EACH]) {
+    let row = source.row_inside(y);
+    let mut bytes = [0; EACH];
+    let mut m = 0;
+    while m < EACH {
+        let x = x + 32 * m as i32;
+        // SAFETY: as the caller promised.
+        bytes[m] = unsafe { load_u8_if(x < end, row.at(x)) };
+        m += 1;
+    }
+    m = 0;
+    while m < EACH {
+        sums[m] = fma(point, bytes[m] as f32, sums[m]);
+        m += 1;
+    }
+}
+
 /// A row of the pair's results tap by tap, each by the thread that would have stored it.
 #[inline(always)]
 unsafe fn by_taps(pass: &Pass, parts: &Parts, pair: &Pair, row: i32, taps: *const f32) {
     let source = Source::of_channel(&pass.src, pass, pair.z);
     let target = Target::of_channel(pass, pair.z);
-    let end = least(pair.left + 2 * Large::results(parts.cols), pass.region.x1);
+    let end = pair.end(pass);
     let (mut x, y) = (opaque(pair.left + thread_x()), pair.top + row);
-    while x < end {
+    while x < end && y < pass.region.y1 {
         // SAFETY: as the caller of `results` promised; the pixel lies in the region and is this thread's.
         unsafe { target.write(x, y, sum_of_taps(&source, &parts.window, taps, (x, y))) };
         x = opaque(x + 32);

@@ -2,6 +2,21 @@
 //!
 //! `tiles.rs` filters an image tile by tile in shared memory, and has the hot loop; `large.rs` takes larger tiles, in three kernels, for larger windows; `fft.rs`
 //! transforms the values in a lane's registers. This file has the layout of a tile, which both sides of a launch share.
+//!
+//! Pixels and taps are real, so the same complex numbers have room for twice as many pixels. There are two ways to use it:
+//!
+//! - A pair of tiles side by side: one is the real part, the other the imaginary part, and they never mix. Of the SIZE columns of each, `cols - 1` give no results.
+//! - A folded tile: of one tile with `2 SIZE` columns, column `n` is the real part and column `n + SIZE` the imaginary part of number `n`. Times the twist
+//!   `exp(i pi n / (2 SIZE))`, the transform of a line gives the line's spectrum at every second odd frequency, and a product of such
+//!   spectra is a correlation that changes its sign where it wraps around: a right-angle convolution (Crandall and Fagin, Discrete weighted
+//!   transforms and large-integer arithmetic, 1994). Of all columns `cols - 1` give no results: with 65x65 taps and tiles of 128, a
+//!   third less is transformed than of pairs.
+//!
+//! Bytes made of bytes are folded, unless the window comes in parts: they are correctly rounded either way. Of all other results the way decides the bits, and they are pairs.
+//! Columns of an image that do not fill a large folded tile come from small ones, or from pairs of large tiles one above the other.
+//!
+//! A pixel's own tap that outweighs all others, as in a filter that sharpens, would spread its roundings over the whole tile. Where tiles for bytes are large, such a tap
+//! is left out of the spectrum, and its product added to each result.
 
 mod fft;
 mod large;
@@ -52,13 +67,25 @@ kernel! {
     /// The rows of pairs of large tiles, to spectra; of planes of f32. `spectra` as for `fourier_128`.
     fn fourier_large_rows(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
         directive!(".maxntid 32, 4, 1");
-        large::rows::<PLANES>(&pass, &parts, &pairs, spectra)
+        large::rows::<PLANES, BESIDE>(&pass, &parts, &pairs, spectra)
     }
 
     /// The same for any pixels.
     fn fourier_large_rows_stored(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
         directive!(".maxntid 32, 4, 1");
-        large::rows::<STORED>(&pass, &parts, &pairs, spectra)
+        large::rows::<STORED, BESIDE>(&pass, &parts, &pairs, spectra)
+    }
+
+    /// The same for bytes made of bytes, and windows of one part: tiles are folded.
+    fn fourier_large_rows_bytes(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
+        directive!(".maxntid 32, 4, 1");
+        large::rows::<BYTES, FOLDED>(&pass, &parts, &pairs, spectra)
+    }
+
+    /// The same for bytes made of bytes: tiles are stacked.
+    fn fourier_large_rows_stacked(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
+        directive!(".maxntid 32, 4, 1");
+        large::rows::<BYTES, STACKED>(&pass, &parts, &pairs, spectra)
     }
 
     /// Their columns: to spectra, times that of the taps, and back.
@@ -70,34 +97,51 @@ kernel! {
     /// Their rows, back to results in planes of f32. `taps` as for `fourier_128`.
     fn fourier_large_results(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32, taps: *const f32) {
         directive!(".maxntid 32, 4, 1");
-        large::results::<PLANES>(&pass, &parts, &pairs, spectra, taps)
+        large::results::<PLANES, BESIDE>(&pass, &parts, &pairs, spectra, taps)
     }
 
     /// The same to any results.
     fn fourier_large_results_stored(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32, taps: *const f32) {
         directive!(".maxntid 32, 4, 1");
-        large::results::<STORED>(&pass, &parts, &pairs, spectra, taps)
+        large::results::<STORED, BESIDE>(&pass, &parts, &pairs, spectra, taps)
+    }
+
+    /// The same to bytes, of stacked tiles.
+    fn fourier_large_results_stacked(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32, taps: *const f32) {
+        directive!(".maxntid 32, 4, 1");
+        large::results::<BYTES, STACKED>(&pass, &parts, &pairs, spectra, taps)
+    }
+
+    /// The same to bytes, of folded tiles.
+    fn fourier_large_results_bytes(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32, taps: *const f32) {
+        directive!(".maxntid 32, 4, 1");
+        large::results::<BYTES, FOLDED>(&pass, &parts, &pairs, spectra, taps)
     }
 }
+
+/// What a tile's numbers hold: pairs of tiles beside each other, a folded tile, or pairs of tiles one above the other.
+const BESIDE: u32 = 0;
+const FOLDED: u32 = 1;
+const STACKED: u32 = 2;
 
 /// The layout of the Fourier family's kernel with tiles of `8 M` pixels each way.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<const M: usize>;
 
 impl<const M: usize> Layout<M> {
-    /// Pixels along each side of a tile, and twiddle factors in the table that comes before a spectrum:
-    /// `exp(-2 pi i j k / SIZE)` at `8 k + j`, j below 8, k below M.
+    /// Pixels along each side of a tile, half its columns if it is folded, and twiddle factors in the table that comes before a spectrum:
+    /// `exp(-2 pi i j k / SIZE)` at `8 k + j`, j below 8, k below M. For folded tiles a table of the same times the twist of `j` comes behind it.
     pub const SIZE: i32 = 8 * M as i32;
     /// Complex numbers from one row of a tile in shared memory to the next.
     pub const PITCH: i32 = (Self::ROWS + 15) / 16 * 16 + 4;
     /// Rows of it: more than those of a tile, for the exchange among lanes.
     const ROWS: i32 = (9 * (M - 1) + 8) as i32;
-    /// The table's place in shared memory, behind the tile.
+    /// The place of the tables in shared memory, behind the tile.
     pub const TABLE: i32 = Self::ROWS * Self::PITCH;
     /// Bytes of shared memory.
-    pub const SHARED: u32 = 8 * (Self::TABLE + Self::SIZE) as u32;
+    pub const SHARED: u32 = 8 * (Self::TABLE + 2 * Self::SIZE) as u32;
 
-    /// The number of results in a line that wrap-around does not reach.
+    /// The number of results in a column that wrap-around does not reach.
     #[inline(always)]
     pub const fn results(taps: i32) -> i32 {
         Self::SIZE + 1 - taps
@@ -112,7 +156,7 @@ host! {
         pub entry: crate::entry::Entry<(Pass, Parts, *const f32, *const f32)>,
         /// The same for pixels or results that do not lie in planes of f32; it takes the others too, in more time.
         pub stored: crate::entry::Entry<(Pass, Parts, *const f32, *const f32)>,
-        /// The same for bytes made of bytes, and windows of one part.
+        /// The same for bytes made of bytes, and windows of one part: its tiles are folded.
         pub bytes: crate::entry::Entry<(Pass, Parts, *const f32, *const f32)>,
         /// Pixels along each side of its tile.
         pub size: i32,
@@ -155,8 +199,14 @@ pub struct Parts {
     /// The greatest pixel of a tile that is transformed. With a greater one, or one that is not finite, results are computed tap by tap. Infinite,
     /// if there is none in any image: of bytes, all are small.
     pub greatest: f32,
-    /// Pairs of tiles in a row of them.
+    /// Pairs of tiles, or folded tiles, in a row of them.
     pub across: i32,
+    /// Whether blocks take pairs in turn, or each some that follow each other; of those beyond large tiles.
+    pub in_turn: i32,
+    /// Tables of factors ahead of the spectra.
+    pub tables: i32,
+    /// The pixel's own tap, if it is left out of the spectra, else 0. For large tiles of bytes alone.
+    pub point: f32,
 }
 
 /// The layout of the kernels with large tiles.
@@ -164,8 +214,8 @@ pub struct Parts {
 pub struct Large;
 
 impl Large {
-    /// Pixels along each side of a tile, and twiddle factors in the table that comes before a spectrum: `exp(-2 pi i j k / SIDE)` at
-    /// `32 k + j`. Frequencies of a spectrum are in order, row by row.
+    /// Pixels along each side of a tile, half its columns if it is folded, and twiddle factors in the table that comes before a spectrum: `exp(-2 pi i j k / SIDE)` at
+    /// `32 k + j`. For folded tiles two tables come behind it, of the same times the twist of `j`, and times that of `k`. Frequencies of a spectrum are in order, row by row.
     pub const SIDE: i32 = 1024;
     /// Threads of a block that takes rows, a warp each, and of one that takes columns; and those columns.
     pub const ROW_BLOCK: (u32, u32) = (32, 4);
@@ -182,7 +232,7 @@ impl Large {
     /// Bytes of a pair's words: for each block of rows whether a pixel is too large for spectra, and, as the last one, whether any is.
     pub const WORDS: u64 = 4 * (Self::SIDE as u64 / Self::ROW_BLOCK.1 as u64 + 1);
 
-    /// The number of results in a line that wrap-around does not reach.
+    /// The number of results in a column that wrap-around does not reach.
     #[inline(always)]
     pub const fn results(taps: i32) -> i32 {
         Self::SIDE + 1 - taps
@@ -199,8 +249,10 @@ pub struct Pairs {
     pub words: u64,
     /// The number of the first pair: along a row of tiles, then row by row, then plane by plane.
     pub first: i32,
-    /// Rows of tiles in a plane.
+    /// Rows of pairs in a plane, and rows of results of each.
     pub down: i32,
+    /// See `down`.
+    pub tall: i32,
     /// The number of the window's part.
     pub part: i32,
 }

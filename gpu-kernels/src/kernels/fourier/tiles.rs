@@ -2,7 +2,7 @@
 //!
 //! Tiling: a block transforms two neighbouring tiles of SIZE x SIZE pixels (128 or 64) at once, one as the real part and one
 //! as the imaginary part of the same numbers: taps are real, so the two never mix. A tile gives `SIZE + 1 - cols` by
-//! `SIZE + 1 - rows` results that wrap-around does not reach (overlap-save).
+//! `SIZE + 1 - rows` results that wrap-around does not reach (overlap-save). The entries for bytes fold instead: one tile of `2 SIZE` columns (see `mod.rs`).
 //! Thread mapping: a warp takes 4 rows at a time and 8 lanes share a row; for columns likewise. A lane holds M = SIZE / 8 of
 //! a line's values: elements `j + 8 m` of lane `j` before a transform, frequencies `q + 8 n` of lane `q` after it. A line
 //! is a transform of M in the lane, its twiddle factors, an exchange among the 8 lanes and M / 8 transforms of 8. The inverse takes the same
@@ -21,7 +21,7 @@
 //! others, as more code than fits in the instruction cache made them as much slower.
 //! Limits: KEEP is left to `keep.rs`; a window of several parts wants a destination of f32, where their results are added. The entries for bytes take one part.
 
-use super::fft::{Complex, ZERO, eight, within};
+use super::fft::{Complex, ZERO, eight, twisted, within};
 use super::{Layout, Parts};
 use crate::abi::{Pass, Window};
 use crate::device::*;
@@ -92,23 +92,24 @@ impl<const M: usize> Place<M> {
         }
     }
 
-    /// The lane's twiddle factor for `k`, from the table behind the tile.
+    /// The lane's twiddle factor for `k`, from the table behind the tile; of a folded line, with the twist.
     #[inline(always)]
-    unsafe fn twiddle(self, k: i32) -> Complex {
-        // SAFETY: the table has 8 factors for each of M `k`.
-        let [re, im] = unsafe { self.shared.load2(2 * self.lane + 2 * (Layout::<M>::TABLE + 8 * k)) };
+    unsafe fn twiddle(self, k: i32, folded: bool) -> Complex {
+        let table = Layout::<M>::TABLE + if folded { Layout::<M>::SIZE } else { 0 };
+        // SAFETY: a table has 8 factors for each of M `k`.
+        let [re, im] = unsafe { self.shared.load2(2 * self.lane + 2 * (table + 8 * k)) };
         Complex { re, im }
     }
 
-    /// Transforms a line: from elements `lane + 8 m` to frequencies `lane + 8 n`.
+    /// Transforms a line, which may be folded: from elements `lane + 8 m` to frequencies `lane + 8 n`.
     ///
     /// While lanes exchange, what lane `j` has for `k` is at `9 k + j`.
     ///
     /// # Safety
     /// The whole warp calls; the line's part of shared memory is not in other warps' use.
     #[inline(always)]
-    unsafe fn forward(self, line: [Complex; M]) -> [Complex; M] {
-        let mut part = within::<M, false>(line);
+    unsafe fn forward(self, line: [Complex; M], folded: bool) -> [Complex; M] {
+        let mut part = within::<M, false>(if folded { twisted::<M, false>(line) } else { line });
         let mut out = [ZERO; M];
         // SAFETY: as the caller promised.
         unsafe {
@@ -116,8 +117,8 @@ impl<const M: usize> Place<M> {
             warp_barrier();
             let mut k = 0;
             while k < M {
-                if k > 0 {
-                    part[k] = part[k].times(self.twiddle(k as i32));
+                if folded || k > 0 {
+                    part[k] = part[k].times(self.twiddle(k as i32, folded));
                 }
                 self.store(self.lane, 9 * k as i32, part[k]);
                 k += 1;
@@ -149,7 +150,7 @@ impl<const M: usize> Place<M> {
     /// # Safety
     /// As for [`Place::forward`].
     #[inline(always)]
-    unsafe fn inverse(self, line: [Complex; M]) -> [Complex; M] {
+    unsafe fn inverse(self, line: [Complex; M], folded: bool) -> [Complex; M] {
         let mut part = [ZERO; M];
         // SAFETY: as the caller promised.
         unsafe {
@@ -175,12 +176,14 @@ impl<const M: usize> Place<M> {
             let mut k = 0;
             while k < M {
                 let value = self.load(self.lane, 9 * k as i32);
-                part[k] = if k > 0 { value.times_conjugate(self.twiddle(k as i32)) } else { value };
+                let turns = folded || k > 0;
+                part[k] = if turns { value.times_conjugate(self.twiddle(k as i32, folded)) } else { value };
                 k += 1;
             }
             warp_barrier();
         }
-        within::<M, true>(part)
+        let line = within::<M, true>(part);
+        if folded { twisted::<M, true>(line) } else { line }
     }
 }
 
@@ -198,32 +201,79 @@ pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(
 ) {
     let shared = Shared::dynamic();
     let thread = 32 * thread_y() + thread_x();
-    if thread < Layout::<M>::SIZE {
-        // SAFETY: the table comes first in the buffer, and behind the tile in shared memory.
+    if thread < Layout::<M>::SIZE * tables(KIND) {
+        // SAFETY: the tables come first in the buffer, and behind the tile in shared memory; a block has threads for two.
         unsafe { shared.store2(2 * (Layout::<M>::TABLE + thread), load2(spectra, 2 * thread as usize)) };
     }
     // SAFETY: the whole block is here.
     unsafe { barrier() };
     // Pairs are counted along the rows of tiles.
-    let (mut column, mut top) = (block_x(), pass.region.y0);
-    loop {
+    let turns = Turns::of_block(pass, parts, Layout::<M>::results(parts.rows));
+    let (mut column, mut top, mut left) = (turns.column, turns.top, turns.count);
+    while left > 0 {
         while column >= parts.across {
             column -= parts.across;
             top += Layout::<M>::results(parts.rows);
         }
-        if top >= pass.region.y1 {
-            return;
-        }
         // SAFETY: as the caller promised; the whole block is here.
         unsafe { filter_pair::<M, KIND>(pass, parts, spectra, taps, column, top) };
-        column += grid_width();
+        column += if parts.in_turn != 0 { grid_width() } else { 1 };
+        left -= 1;
     }
+}
+
+/// A block's pairs of tiles: every so many-th, or some that follow each other.
+struct Turns {
+    column: i32,
+    top: i32,
+    count: i32,
+}
+
+impl Turns {
+    /// Of this block, with so many rows of results in a tile.
+    #[inline(always)]
+    fn of_block(pass: &Pass, parts: &Parts, down: i32) -> Self {
+        // `checked`, so that no panic is compiled into the kernel.
+        let divided = |a: i32, b: i32| (a as u32).checked_div(b as u32).unwrap_or(0) as i32;
+        let pairs = parts.across * divided(pass.region.y1 - pass.region.y0 + down - 1, down);
+        let (each, block) = (divided(pairs, grid_width()), block_x());
+        let more = pairs - each * grid_width();
+        let before = each * block + if block < more { block } else { more };
+        let column = if parts.in_turn != 0 { block } else { before };
+        let row = divided(column, parts.across);
+        let (column, top) = (column - row * parts.across, pass.region.y0 + row * down);
+        Self { column, top, count: each + if block < more { 1 } else { 0 } }
+    }
+}
+
+/// Whether tiles are folded.
+#[inline(always)]
+const fn folds(kind: u32) -> bool {
+    kind == BYTES
+}
+
+/// Tables of factors ahead of the spectra.
+#[inline(always)]
+const fn tables(kind: u32) -> i32 {
+    1 + folds(kind) as i32
+}
+
+/// Columns from a number's real part to its imaginary part.
+#[inline(always)]
+fn apart<const M: usize, const KIND: u32>(parts: &Parts) -> i32 {
+    if folds(KIND) { Layout::<M>::SIZE } else { Layout::<M>::results(parts.cols) }
+}
+
+/// Results in a row of a pair of tiles, or of a folded one.
+#[inline(always)]
+fn wide<const M: usize, const KIND: u32>(parts: &Parts) -> i32 {
+    if folds(KIND) { 2 * Layout::<M>::SIZE + 1 - parts.cols } else { 2 * Layout::<M>::results(parts.cols) }
 }
 
 /// The first column of a pair's results.
 #[inline(always)]
-fn left_of<const M: usize>(pass: &Pass, parts: &Parts, column: i32) -> i32 {
-    pass.region.x0 + opaque(column) * 2 * Layout::<M>::results(parts.cols)
+fn left_of<const M: usize, const KIND: u32>(pass: &Pass, parts: &Parts, column: i32) -> i32 {
+    pass.region.x0 + opaque(column) * wide::<M, KIND>(parts)
 }
 
 /// The pair of tiles of a column whose results begin at row `top`.
@@ -244,7 +294,7 @@ unsafe fn filter_pair<const M: usize, const KIND: u32>(
         // SAFETY: as the caller promised; what a part leaves in shared memory its own warp reads, before the next part's.
         unsafe {
             if !add_part::<M, KIND>(pass, parts, spectra, part, column, top) {
-                by_taps::<M>(pass, parts, taps, left_of::<M>(pass, parts, column), top);
+                by_taps::<M, KIND>(pass, parts, taps, column, top);
                 return;
             }
         }
@@ -267,7 +317,7 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
 ) -> bool {
     let shared = Shared::dynamic();
     let (size, lines) = (Layout::<M>::SIZE, Layout::<M>::SIZE / 4);
-    let (cols, rows) = (Layout::<M>::results(parts.cols), Layout::<M>::results(parts.rows));
+    let rows = Layout::<M>::results(parts.rows);
     // SAFETY: every line is its warp's alone until the barrier that follows it.
     unsafe {
         let mut wild = false;
@@ -279,14 +329,14 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
             // `checked`, so that no panic is compiled into the kernel.
             let down = (part as u32).checked_div(parts.beside as u32).unwrap_or(0) as i32;
             let (x, y) = ((part - down * parts.beside) * parts.cols, down * parts.rows);
-            let left = left_of::<M>(pass, parts, column);
+            let left = left_of::<M, KIND>(pass, parts, column);
             let (x, y) = (left - parts.window.anchor_x + x, top - parts.window.anchor_y + y + row);
-            let line = load_pair::<M, KIND>(pass, place, x, cols, y);
+            let line = load_pair::<M, KIND>(pass, place, x, apart::<M, KIND>(parts), y);
             // A question that the whole launch answers alike.
             if KIND == PLANES || parts.greatest < f32::INFINITY {
                 wild |= is_wild(&line, parts.greatest);
             }
-            place.store_line(&place.forward(line));
+            place.store_line(&place.forward(line, folds(KIND)));
             four += block_height();
         }
         if barrier_or(wild) {
@@ -295,8 +345,9 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
         let mut four = opaque(thread_y());
         while four < lines {
             let place = Place::<M>::down(shared, four);
-            let mut line = place.forward(place.load_line());
-            let spectrum = spectra.wrapping_add(2 * (size as usize * (1 + size as usize * part as usize)));
+            let mut line = place.forward(place.load_line(), false);
+            let first = tables(KIND) as usize + size as usize * part as usize;
+            let spectrum = spectra.wrapping_add(2 * (size as usize * first));
             let spectrum = spectrum.wrapping_add(2 * (32 * four + thread_x()) as usize);
             let mut n = 0;
             while n < M {
@@ -304,7 +355,7 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
                 line[n] = line[n].times(Complex { re, im });
                 n += 1;
             }
-            place.store_line(&place.inverse(line));
+            place.store_line(&place.inverse(line, false));
             four += block_height();
         }
         barrier();
@@ -312,11 +363,11 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
         let mut four = opaque(thread_y());
         while 4 * four < rows {
             let (row, place) = Place::<M>::along(shared, four);
-            let line = place.inverse(place.load_line());
+            let line = place.inverse(place.load_line(), folds(KIND));
             let y = top + row;
             if row < rows && y < pass.region.y1 {
                 let share = Share { adds: part > 0, ends: part == parts.count - 1 };
-                store_pair::<M, KIND>(pass, share, place, &line, left_of::<M>(pass, parts, column), cols, y);
+                store_pair::<M, KIND>(pass, parts, share, place, &line, left_of::<M, KIND>(pass, parts, column), y);
             }
             four += block_height();
         }
@@ -403,22 +454,24 @@ pub(super) struct Share {
 #[inline(always)]
 unsafe fn store_pair<const M: usize, const KIND: u32>(
     pass: &Pass,
+    parts: &Parts,
     share: Share,
     place: Place<M>,
     line: &[Complex; M],
     left: i32,
-    cols: i32,
     y: i32,
 ) {
+    let (apart, wide) = (apart::<M, KIND>(parts), wide::<M, KIND>(parts));
     let target = Target::new(pass);
     // SAFETY: each pixel lies in the region and is one thread's; the line in shared memory as in `load_pair`.
     unsafe {
-        let within = left + 2 * cols <= pass.region.x1;
+        let within = left + wide <= pass.region.x1;
         if KIND != BYTES && within && !share.adds && target.is_simple() {
-            let (first, second) = (target.at_plain(left + place.lane, y), target.at_plain(left + cols + place.lane, y));
+            let (first, second) =
+                (target.at_plain(left + place.lane, y), target.at_plain(left + apart + place.lane, y));
             let mut m = 0;
             while m < M {
-                if place.lane + 8 * (m as i32) < cols {
+                if place.lane + 8 * (m as i32) < apart {
                     store(first, 8 * m, line[m].re);
                     store(second, 8 * m, line[m].im);
                 }
@@ -431,16 +484,16 @@ unsafe fn store_pair<const M: usize, const KIND: u32>(
                 (first[m], second[m]) = (line[m].re, line[m].im);
                 m += 1;
             }
-            let (x, end) = (left + place.lane, pass.region.x1);
-            target.write_apart::<M, KIND>((x, y), 8, (left + cols).min(end), first);
-            target.write_apart::<M, KIND>((x + cols, y), 8, (left + 2 * cols).min(end), second);
+            let (x, end) = (left + place.lane, (left + wide).min(pass.region.x1));
+            target.write_apart::<M, KIND>((x, y), 8, (left + apart).min(end), first);
+            target.write_apart::<M, KIND>((x + apart, y), 8, end, second);
         } else {
             place.store_line(line);
             let mut at = opaque(place.lane);
-            while at < cols {
+            while at < apart {
                 let value = place.load(at, 0);
                 put(&target, pass, share, left + at, y, value.re);
-                put(&target, pass, share, left + cols + at, y, value.im);
+                put(&target, pass, share, left + apart + at, y, value.im);
                 at += 8;
             }
         }
@@ -465,10 +518,17 @@ pub(super) unsafe fn put(target: &Target<'_>, pass: &Pass, share: Share, x: i32,
 
 /// The pair's results tap by tap, through the border rule; each by the thread that would have stored it.
 #[inline(always)]
-unsafe fn by_taps<const M: usize>(pass: &Pass, parts: &Parts, taps: *const f32, left: i32, top: i32) {
-    let window = &parts.window;
+unsafe fn by_taps<const M: usize, const KIND: u32>(
+    pass: &Pass,
+    parts: &Parts,
+    taps: *const f32,
+    column: i32,
+    top: i32,
+) {
+    let (window, apart, left) = (&parts.window, apart::<M, KIND>(parts), left_of::<M, KIND>(pass, parts, column));
+    let end = (left + wide::<M, KIND>(parts)).min(pass.region.x1);
     let (source, target) = (Source::new(pass), Target::new(pass));
-    let (cols, rows) = (Layout::<M>::results(parts.cols), Layout::<M>::results(parts.rows));
+    let rows = Layout::<M>::results(parts.rows);
     let mut four = opaque(thread_y());
     while 4 * four < rows {
         let (dy, place) = Place::<M>::along(Shared::dynamic(), four);
@@ -477,11 +537,11 @@ unsafe fn by_taps<const M: usize>(pass: &Pass, parts: &Parts, taps: *const f32, 
         if dy >= rows || y >= pass.region.y1 {
             continue;
         }
-        // Along the first tile's results, then the second's.
+        // Along the results in real parts, then those in imaginary parts.
         let (mut first, mut dx) = (left, opaque(place.lane));
-        while first < left + 2 * cols {
-            if dx >= cols || first + dx >= pass.region.x1 {
-                (first, dx) = (first + cols, place.lane);
+        while first < end {
+            if dx >= apart || first + dx >= end {
+                (first, dx) = (first + apart, place.lane);
                 continue;
             }
             let x = first + dx;

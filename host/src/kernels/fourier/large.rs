@@ -1,11 +1,20 @@
 //! Tiles of 1024 x 1024, in three kernels.
 
+#[cfg(feature = "gpu")]
+use gpu_kernels::abi::Pass;
 use gpu_kernels::kernels::fourier::Large;
+#[cfg(feature = "gpu")]
+use gpu_kernels::kernels::fourier::{Pairs, Parts};
 
+#[cfg(feature = "gpu")]
+use crate::gpu::stream::Stream;
+#[cfg(feature = "gpu")]
+use crate::kernels::prepared::Job;
 use crate::kernels::prepared::Work;
 use crate::plan::machine::Machine;
 use crate::plan::problem::Problem;
-use crate::spectrum;
+
+use super::{Shape, Way, tiles};
 
 /// Pairs that are taken at a time, at most: so many that they fill a GPU, and so few that their numbers stay in its level-2 cache, nearly all of them.
 #[cfg(feature = "gpu")]
@@ -15,49 +24,130 @@ const TOGETHER: u32 = 6;
 #[cfg(feature = "gpu")]
 const EACH: u64 = Large::NUMBERS + Large::WORDS;
 
-/// Microseconds for a million results: for each pair of tiles, for the share of its rows that are read, and of those that hold results. From an H200.
+/// Microseconds for a million results.
 pub(super) fn time(problem: &Problem, machine: &Machine) -> f64 {
+    let (shape, small) = (Shape::of(problem, Large::SIDE), Shape::of(problem, 128));
+    let small = Some(small).filter(|small| small.way == Way::Folded && !problem.point);
+    let (taps, size) = ((problem.cols, problem.rows), (problem.width as i32, problem.height as i32));
+    let split = Split::new(shape, small, taps, size, machine);
+    split.time / (f64::from(size.0) * f64::from(size.1) / 1e6)
+}
+
+/// Microseconds for the pairs of tiles of a column of them: for each pair, for the share of its rows that are read, and of those that hold results. From an H200.
+fn column(shape: Shape, taps: (usize, usize), height: i32, machine: &Machine) -> f64 {
     const PAIR: f64 = 9.0;
     const READ: f64 = 7.5;
     const RESULTS: f64 = 5.5;
-    let along = |taps: usize| {
-        let (parts, longest) = spectrum::cut_into(taps as i32, Large::SIDE);
-        (f64::from(parts), f64::from(Large::results(longest)), f64::from(longest))
-    };
-    let ((beside, across, _), (below, down, rows)) = (along(problem.cols), along(problem.rows));
-    let (width, height) = (problem.width as f64, problem.height as f64);
-    let (pairs, bands) = ((width / (2.0 * across)).ceil(), (height / down).ceil());
+    let cut = shape.cut(taps);
+    // Both tiles of a stacked pair are read and stored, as those beside each other.
+    let tall = f64::from(shape.results(&cut).1);
+    let stacked = tall / f64::from(Large::results(cut.rows));
+    let (pairs, height) = ((f64::from(height) / tall).ceil(), f64::from(height) / stacked);
     let share = |lines: f64| lines / f64::from(Large::SIDE);
-    let column = PAIR * bands + READ * share(height + bands * (rows - 1.0)) + RESULTS * share(height);
-    machine.slower() * beside * below * pairs * column / (width * height / 1e6)
+    let read = READ * share(height + pairs * f64::from(cut.rows - 1));
+    machine.slower() * f64::from(cut.count) * (PAIR * pairs + read + RESULTS * share(height))
+}
+
+/// What takes an image's columns: large tiles, and those that do not fill a folded one, large or small tiles.
+#[derive(Clone, Copy, Debug)]
+struct Split {
+    /// How many columns the former take.
+    whole: i32,
+    /// How the others are taken, if there are any: by large tiles, or by small ones.
+    rest: Option<Way>,
+    /// Microseconds for a plane.
+    time: f64,
+}
+
+impl Split {
+    /// For large tiles of this shape, and small ones if they can take the rest.
+    fn new(large: Shape, small: Option<Shape>, taps: (usize, usize), size: (i32, i32), machine: &Machine) -> Self {
+        let (width, height) = size;
+        let (across, _) = large.results(&large.cut(taps));
+        let each = column(large, taps, height, machine);
+        let columns = f64::from(width) / f64::from(across);
+        let all = Self { whole: width, rest: None, time: columns.ceil() * each };
+        let rest = width % across;
+        if large.way != Way::Folded || rest == 0 {
+            return all;
+        }
+        let but_rest = |way, time| Self { whole: width - rest, rest: Some(way), time: columns.floor() * each + time };
+        let stacked = Shape { way: Way::Stacked, ..large };
+        let stacked = (rest <= stacked.results(&stacked.cut(taps)).0)
+            .then(|| but_rest(Way::Stacked, column(stacked, taps, height, machine)));
+        let results = f64::from(rest) * f64::from(height) / 1e6;
+        let small = small.map(|small| but_rest(Way::Folded, results * tiles::time(small, taps, machine)));
+        [stacked, small]
+            .into_iter()
+            .flatten()
+            .fold(all, |best, other| if other.time < best.time { other } else { best })
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct Launch {
-    /// Whether pixels or results are not in planes of f32.
-    pub(super) stored: bool,
+    pub(super) shape: Shape,
+    /// Whether pixels and results are in planes of f32.
+    pub(super) of_planes: bool,
+    /// What can take columns that do not fill a folded tile.
+    pub(super) small: Option<tiles::Launch>,
 }
 
 impl Work for Launch {
     #[cfg(feature = "gpu")]
-    fn launch(
-        &self,
-        job: &crate::kernels::prepared::Job<'_>,
-        stream: &mut crate::gpu::stream::Stream,
-    ) -> crate::Result<()> {
-        use gpu_kernels::kernels::fourier::{
-            Pairs, fourier_large_columns, fourier_large_results, fourier_large_results_stored, fourier_large_rows,
-            fourier_large_rows_stored,
-        };
+    fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+        use gpu_kernels::abi::Region;
+
+        let Self { shape, ref small, .. } = *self;
+        let region = job.pass.region;
+        let (taps, size) = (super::taps_of(job.taps.filter()), (region.x1 - region.x0, region.y1 - region.y0));
+        let split = Split::new(shape, small.as_ref().map(|small| small.shape), taps, size, &stream.gpu().machine());
+        let end = region.x0 + split.whole;
+        let columns = |x0, x1| Job { pass: Pass { region: Region { x0, x1, ..region }, ..job.pass }, ..*job };
+        match (split.rest, small) {
+            (None, _) => {}
+            (Some(Way::Folded), Some(small)) => small.launch(&columns(end, region.x1), stream)?,
+            (Some(way), _) => self.pairs(Shape { way, ..shape }, &columns(end, region.x1), stream)?,
+        }
+        if split.whole == 0 { Ok(()) } else { self.pairs(shape, &columns(region.x0, end), stream) }
+    }
+
+    #[cfg(feature = "gpu")]
+    fn tiles(&self, filter: &crate::Filter) -> Option<crate::kernels::prepared::Tiles> {
+        Some(super::tiles_of(filter, self.shape))
+    }
+
+    #[cfg(feature = "gpu")]
+    fn scratch(&self) -> usize {
+        size_of::<f32>()
+    }
+
+    #[cfg(feature = "gpu")]
+    fn reserved(&self) -> u64 {
+        u64::from(TOGETHER) * EACH
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl Launch {
+    /// Takes a job in large tiles of a shape.
+    fn pairs(&self, shape: Shape, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+        use gpu_kernels::kernels::fourier as kernels;
 
         use crate::gpu::launch::Grid;
 
         const SIDE: usize = Large::SIDE as usize;
-        let spectra = job
-            .taps
-            .spectra(|filter| super::numbers(filter, SIDE, |at| (at % 32) * (at / 32), |kx, ky| SIDE * ky + kx))?;
-        let tiling = super::Tiling::new(job, &spectra, Large::SIDE);
-        let parts = tiling.parts;
+        let (rows, results) = match shape.way {
+            Way::Folded => (kernels::fourier_large_rows_bytes, kernels::fourier_large_results_bytes),
+            Way::Stacked => (kernels::fourier_large_rows_stacked, kernels::fourier_large_results_stacked),
+            Way::Beside if self.of_planes => (kernels::fourier_large_rows, kernels::fourier_large_results),
+            Way::Beside => (kernels::fourier_large_rows_stored, kernels::fourier_large_results_stored),
+        };
+        let point = if shape.way == Way::Beside { 0.0 } else { super::point(job.taps.filter()) };
+        let numbers = super::Numbers { shape, each: 32, of_k: true, point, place: |kx, ky| SIDE * ky + kx };
+        let (spectra, tables) = numbers.in_memory(job.taps)?;
+        let tiling = super::Tiling::new(job, (spectra, tables), shape);
+        let parts = Parts { point, ..tiling.parts };
         let count = parts.across as u32 * tiling.down * job.planes;
         let together = TOGETHER.min(count);
         let bytes = (u64::from(together) * EACH).next_multiple_of(128) as usize;
@@ -65,10 +155,6 @@ impl Work for Launch {
         // The same memory, if it is reserved already.
         let numbers = stream.scratch(bytes)?;
         let words = numbers + u64::from(together) * Large::NUMBERS;
-        let (rows_entry, results_entry) = match self.stored {
-            true => (fourier_large_rows_stored, fourier_large_results_stored),
-            false => (fourier_large_rows, fourier_large_results),
-        };
         let (taps, spectra) = (job.taps.dense_in_memory()?, spectra.numbers);
         let lines = |region: i32, most: i32| (region.min(most) as u32).div_ceil(Large::ROW_BLOCK.1);
         let height = job.pass.region.y1 - job.pass.region.y0;
@@ -80,33 +166,19 @@ impl Work for Launch {
                 Grid { blocks, block: (width, height, 1), shared }
             };
             for part in 0..parts.count {
-                let pairs = Pairs { numbers, words, first: first as i32, down: tiling.down as i32, part };
+                let pairs =
+                    Pairs { numbers, words, first: first as i32, down: tiling.down as i32, tall: tiling.tall, part };
                 // SAFETY: the blocks are those of the layout; the spectra are those of these parts; the pass describes allocated memory, and
                 // scratch has room for this many pairs.
                 unsafe {
                     let grid_of = |blocks| grid(blocks, Large::ROW_BLOCK, Large::ROW_SHARED);
-                    stream.enqueue(rows_entry, grid_of(row_blocks), &(pass, parts, pairs, spectra))?;
+                    stream.enqueue(rows, grid_of(row_blocks), &(pass, parts, pairs, spectra))?;
                     let columns = grid(Large::SIDE as u32 / Large::COLUMNS, Large::COLUMN_BLOCK, Large::COLUMN_SHARED);
-                    stream.enqueue(fourier_large_columns, columns, &(pass, parts, pairs, spectra))?;
-                    stream.enqueue(results_entry, grid_of(result_blocks), &(pass, parts, pairs, spectra, taps))?;
+                    stream.enqueue(kernels::fourier_large_columns, columns, &(pass, parts, pairs, spectra))?;
+                    stream.enqueue(results, grid_of(result_blocks), &(pass, parts, pairs, spectra, taps))?;
                 }
             }
         }
         tiling.finish(job, &pass, stream)
-    }
-
-    #[cfg(feature = "gpu")]
-    fn tiles(&self, filter: &crate::Filter) -> Option<crate::kernels::prepared::Tiles> {
-        Some(super::tiles_of(filter, Large::SIDE))
-    }
-
-    #[cfg(feature = "gpu")]
-    fn scratch(&self) -> usize {
-        size_of::<f32>()
-    }
-
-    #[cfg(feature = "gpu")]
-    fn reserved(&self) -> u64 {
-        u64::from(TOGETHER) * EACH
     }
 }

@@ -1,5 +1,5 @@
 //! The Fourier family: launches `gpu-kernels/src/kernels/fourier`. The window alone decides whether its tiles are those of a block's shared memory
-//! (`tiles.rs`) or larger (`large.rs`).
+//! (`tiles.rs`) or larger (`large.rs`), and whether bytes come from pairs of tiles or from folded ones.
 
 mod large;
 mod tiles;
@@ -16,10 +16,13 @@ use super::keep;
 use super::prepared::Job;
 use super::prepared::{Kernel, Prepared};
 #[cfg(feature = "gpu")]
-use crate::gpu::{stream::Stream, taps::Spectra};
-use crate::plan::machine::{Machine, Times};
+use crate::gpu::stream::Stream;
+#[cfg(feature = "gpu")]
+use crate::gpu::taps::{Spectra, TapHomes};
+use crate::plan::machine::Machine;
 use crate::plan::problem::Problem;
-use crate::{Scalar, Variant, spectrum};
+use crate::spectrum::{self, Cut};
+use crate::{Filter, Scalar, Variant};
 
 pub(super) static FOURIER: Kernel = Kernel {
     variant: Variant::Fourier,
@@ -28,9 +31,13 @@ pub(super) static FOURIER: Kernel = Kernel {
         let large = [
             kernels::fourier_large_rows.name(),
             kernels::fourier_large_rows_stored.name(),
+            kernels::fourier_large_rows_bytes.name(),
+            kernels::fourier_large_rows_stacked.name(),
             kernels::fourier_large_columns.name(),
             kernels::fourier_large_results.name(),
             kernels::fourier_large_results_stored.name(),
+            kernels::fourier_large_results_bytes.name(),
+            kernels::fourier_large_results_stacked.name(),
             gpu_kernels::kernels::keep::keep_edges.name(),
         ];
         sizes.chain(large).collect()
@@ -42,34 +49,34 @@ pub(super) static FOURIER: Kernel = Kernel {
             let bytes = machine.shared_memory;
             return Err(format!("its tile does not fit in the {bytes} bytes of shared memory of a block").into());
         };
-        let stored = (problem.source, problem.target, problem.side_by_side) != (Scalar::F32, Scalar::F32, 1);
-        let entry = match stored {
-            true if problem.makes_bytes() && !in_parts(problem, tiled.size) => tiled.bytes,
-            true => tiled.stored,
-            false => tiled.entry,
-        };
+        let of_planes = (problem.source, problem.target, problem.side_by_side) == (Scalar::F32, Scalar::F32, 1);
         Ok(match is_large(problem, machine) {
-            true => Prepared::new(Variant::Fourier, large::Launch { stored }),
-            false => Prepared::new(Variant::Fourier, tiles::Launch { tiled, entry }),
+            true => {
+                let shape = Shape::of(problem, Large::SIDE);
+                let small = tiles::Launch { shape: Shape::of(problem, tiled.size), tiled, entry: tiled.bytes };
+                let small = Some(small).filter(|small| small.shape.way == Way::Folded && !problem.point);
+                Prepared::new(Variant::Fourier, large::Launch { shape, of_planes, small })
+            }
+            false if problem.point && problem.makes_bytes() => {
+                return Err("a tap outweighs all others, and tiles that take it apart do not fit in the shared memory of a block".into());
+            }
+            false => {
+                let shape = Shape::of(problem, tiled.size);
+                let entry = match shape.way {
+                    Way::Folded => tiled.bytes,
+                    _ if of_planes => tiled.entry,
+                    _ => tiled.stored,
+                };
+                Prepared::new(Variant::Fourier, tiles::Launch { shape, tiled, entry })
+            }
         })
     },
     cost: |problem, machine| {
-        // The last of the H100's was timed on an H200 alone.
-        const TIMES: Times = Times {
-            h200: &[(1.3, 5.6), (2.7, 9.8), (4.0, 13.1)],
-            h100: &[(1.3, 5.87), (1.78, 6.94), (2.7, 9.82), (4.0, 13.1)],
-        };
-        // Of windows in parts, whose sums are read again for each; from an H200 alone.
-        const PARTED: Times = Times {
-            h200: &[(0.0, 0.0), (10.6, 58.6), (16.0, 65.0), (88.6, 499.0), (154.0, 700.0)],
-            h100: &[(0.0, 0.0), (10.6, 58.6), (16.0, 65.0), (88.6, 499.0), (154.0, 700.0)],
-        };
         if is_large(problem, machine) {
             return large::time(problem, machine);
         }
-        let size = largest(machine).map_or(128, |tiled| tiled.size);
-        let times = if in_parts(problem, size) { PARTED } else { TIMES };
-        times.on(machine, transformed((problem.cols, problem.rows), size))
+        let shape = Shape::of(problem, largest(machine).map_or(128, |tiled| tiled.size));
+        tiles::time(shape, (problem.cols, problem.rows), machine)
     },
 };
 
@@ -83,67 +90,187 @@ const LARGE_FROM: f64 = 5.5;
 
 /// Whether a window's tiles are large. So a picture's size does not decide its bits.
 fn is_large(problem: &Problem, machine: &Machine) -> bool {
-    machine.shared_memory >= Large::COLUMN_SHARED as usize && greatest_side(problem.cols, problem.rows) == Large::SIDE
+    machine.shared_memory >= Large::COLUMN_SHARED as usize
+        && greatest_side((problem.cols, problem.rows), problem.makes_bytes()) == Large::SIDE
 }
 
-/// The side of the tiles for such a window, on a GPU that has room for large ones.
-pub(crate) fn greatest_side(cols: usize, rows: usize) -> i32 {
-    if transformed((cols, rows), 128) >= LARGE_FROM { Large::SIDE } else { 128 }
+/// The side of the tiles for such a window, on a GPU that has room for large ones: to make bytes of bytes, or any other results.
+pub(crate) fn greatest_side(taps: (usize, usize), bytes: bool) -> i32 {
+    if Shape::new(taps, 128, bytes).transformed(taps) >= LARGE_FROM { Large::SIDE } else { 128 }
 }
 
-/// Pixels that are transformed for each result, with tiles of `size`.
-fn transformed((cols, rows): (usize, usize), size: i32) -> f64 {
-    spectrum::work(cols as i32, size) * spectrum::work(rows as i32, size)
+/// The error bound of a sum that makes a byte of bytes, in units in the last place of the greatest pixel: see [`spectrum::units`].
+pub(crate) fn units(filter: &Filter) -> f64 {
+    let point = f64::from(point(filter));
+    if point == 0.0 { units_without(filter, 0.0) } else { units_beside(filter, point) }
 }
 
-/// Whether the window is too large for a tile.
-fn in_parts(problem: &Problem, size: i32) -> bool {
-    [problem.cols, problem.rows].into_iter().any(|taps| spectrum::cut(taps as i32, size).count() > 1)
+/// The pixel's own tap, if spectra for bytes leave it out; else 0.
+pub(crate) fn point(filter: &Filter) -> f32 {
+    let (taps, (x, y)) = ((filter.cols(), filter.rows()), filter.anchor());
+    let is_large = greatest_side(taps, true) == Large::SIDE && Shape::new(taps, Large::SIDE, true).way == Way::Folded;
+    let point = filter.tap(y, x) as f32;
+    // It costs a load for each result.
+    let is_worth = is_large && 1.5 * units_beside(filter, f64::from(point)) < units_without(filter, 0.0);
+    if is_worth { point } else { 0.0 }
 }
 
-/// The table of twiddle factors, then the spectrum of each of the window's parts, as kernels read them: of a tile of `size`, whose frequency of column
-/// `kx` and row `ky` has its place among the numbers; factor number `at` is that of a full circle times `angle(at) / size`.
-#[cfg(feature = "gpu")]
-fn numbers(
-    filter: &crate::Filter,
-    size: usize,
-    angle: impl Fn(usize) -> usize,
-    place: impl Fn(usize, usize) -> usize,
-) -> crate::Result<Vec<f32>> {
-    use rustfft::num_complex::Complex;
+/// [`units`] of a filter less a tap of this size.
+fn units_without(filter: &Filter, tap: f64) -> f64 {
+    let side = greatest_side((filter.cols(), filter.rows()), true);
+    let norm = (filter.norm().powi(2) - tap * tap).max(0.0).sqrt();
+    spectrum::units((filter.weight() - tap.abs()).max(0.0), norm, f64::from(side))
+}
 
-    let parts: Vec<_> = spectrum::parts(filter, (size as i32, size as i32)).collect();
-    let mut numbers = crate::memory::zeroed::<Complex<f32>>(size + parts.len() * size * size)?;
-    let narrow = |value: Complex<f64>| Complex::new(value.re as f32, value.im as f32);
-    let (factors, spectra) = numbers.split_at_mut(size);
-    for (at, factor) in factors.iter_mut().enumerate() {
-        *factor = narrow(Complex::from_polar(1.0, -std::f64::consts::TAU * angle(at) as f64 / size as f64));
+/// The same, and what it takes to add the tap's product: the sum is rounded, half a unit for each 255 of it. Where it is greater than 256, the byte is 255 anyway. What the tap
+/// loses as f32 stays in the spectrum.
+fn units_beside(filter: &Filter, tap: f64) -> f64 {
+    const GREATEST: f64 = 256.5 / 255.0;
+    units_without(filter, tap) + 0.5 * GREATEST
+}
+
+/// What a tile's complex numbers hold: see `gpu-kernels/src/kernels/fourier/mod.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Pairs of tiles beside each other.
+    Beside,
+    /// A folded tile.
+    Folded,
+    /// Pairs of tiles one above the other.
+    Stacked,
+}
+
+/// Tiles of complex numbers.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    /// Numbers of a line.
+    size: i32,
+    way: Way,
+}
+
+impl Shape {
+    /// For a window, to make bytes of bytes, or any other results. Tiles are folded that have room for the whole window, unless pairs would transform less for its parts.
+    fn new(taps: (usize, usize), size: i32, bytes: bool) -> Self {
+        let (pairs, folded) = (Self { size, way: Way::Beside }, Self { size, way: Way::Folded });
+        let (width, height) = folded.tile();
+        let has_room = taps.0 < width as usize && taps.1 < height as usize;
+        if bytes && has_room && folded.transformed(taps) <= pairs.transformed(taps) { folded } else { pairs }
     }
-    for (part, spectrum) in parts.iter().zip(spectra.chunks_mut(size * size)) {
-        for (at, value) in part.spectrum(filter, size)?.into_iter().enumerate() {
-            spectrum[place(at % size, at / size)] = narrow(value);
+
+    fn of(problem: &Problem, size: i32) -> Self {
+        Self::new((problem.cols, problem.rows), size, problem.makes_bytes())
+    }
+
+    /// Columns and rows of a tile.
+    fn tile(self) -> (i32, i32) {
+        (if self.way == Way::Folded { 2 * self.size } else { self.size }, self.size)
+    }
+
+    /// How a window is cut into parts.
+    fn cut(self, taps: (usize, usize)) -> Cut {
+        if self.way == Way::Beside { Cut::new(taps, self.tile()) } else { Cut::whole(taps) }
+    }
+
+    /// Pixels that are transformed for each result.
+    fn transformed(self, (cols, rows): (usize, usize)) -> f64 {
+        let ((width, height), (cols, rows)) = (self.tile(), (cols as i32, rows as i32));
+        match self.way {
+            Way::Beside => spectrum::work(cols, width) * spectrum::work(rows, height),
+            _ => f64::from(width * height) / f64::from((width + 1 - cols) * (height + 1 - rows)),
         }
     }
-    Ok(numbers.iter().flat_map(|number| [number.re, number.im]).collect())
+
+    /// Columns and rows of results of a pair of tiles, or of a folded one, for a part of a window.
+    fn results(self, cut: &Cut) -> (i32, i32) {
+        let (width, height) = self.tile();
+        let (across, down) = (width + 1 - cut.cols, height + 1 - cut.rows);
+        match self.way {
+            Way::Beside => (2 * across, down),
+            Way::Folded => (across, down),
+            Way::Stacked => (across, 2 * down),
+        }
+    }
+}
+
+/// The numbers that kernels of one layout of tiles read: the spectrum of each of the window's parts, and ahead of it tables of factors.
+#[cfg(feature = "gpu")]
+struct Numbers<Place> {
+    shape: Shape,
+    /// Factors of a table for each `k`: number `j` of them is `exp(-2 pi i j k / size)`.
+    each: usize,
+    /// Whether a folded tile's factors with the twist of `k` are read, too, beside those with that of `j`.
+    of_k: bool,
+    /// The pixel's own tap, if it is left out.
+    point: f32,
+    /// Where the frequency of column `kx` and row `ky` is.
+    place: Place,
+}
+
+#[cfg(feature = "gpu")]
+impl<Place: Fn(usize, usize) -> usize> Numbers<Place> {
+    /// Of a filter.
+    fn make(&self, filter: &crate::Filter) -> crate::Result<Vec<f32>> {
+        use rustfft::num_complex::Complex;
+
+        let (size, tables) = (self.shape.size as usize, self.tables());
+        let parts: Vec<_> = match self.shape.way {
+            Way::Beside => spectrum::parts(filter, self.shape.tile()).collect(),
+            _ => vec![spectrum::Part::whole(filter)],
+        };
+        let folded = self.shape.way == Way::Folded;
+        let mut numbers = crate::memory::zeroed::<Complex<f32>>(size * (tables + parts.len() * size))?;
+        let narrow = |value: Complex<f64>| Complex::new(value.re as f32, value.im as f32);
+        let (factors, spectra) = numbers.split_at_mut(size * tables);
+        for (at, factor) in factors.iter_mut().enumerate() {
+            let (k, j) = (at % size / self.each, at % self.each);
+            // In quarters of a full circle through `size`.
+            let angle = 4.0 * (j * k) as f64 - [0, j, k][at / size] as f64;
+            *factor = narrow(Complex::from_polar(1.0, -std::f64::consts::TAU * angle / (4 * size) as f64));
+        }
+        for (part, spectrum) in parts.iter().zip(spectra.chunks_mut(size * size)) {
+            for (at, value) in part.spectrum(filter, f64::from(self.point), size, folded)?.into_iter().enumerate() {
+                spectrum[(self.place)(at % size, at / size)] = narrow(value);
+            }
+        }
+        Ok(numbers.iter().flat_map(|number| [number.re, number.im]).collect())
+    }
+
+    /// Tables of factors.
+    fn tables(&self) -> usize {
+        if self.shape.way == Way::Folded { 2 + usize::from(self.of_k) } else { 1 }
+    }
+
+    /// The same in a GPU's memory, and how many tables there are.
+    fn in_memory(&self, taps: &TapHomes) -> crate::Result<(Spectra, i32)> {
+        let kind = match self.shape.way {
+            Way::Beside => 0,
+            Way::Folded if self.shape.size < Large::SIDE => 1,
+            Way::Folded => 2,
+            Way::Stacked => 3,
+        };
+        Ok((taps.spectra(kind, |filter| self.make(filter))?, self.tables() as i32))
+    }
 }
 
 /// How a job is cut into tiles.
 #[cfg(feature = "gpu")]
 struct Tiling {
     parts: Parts,
-    /// Rows of tiles.
+    /// Rows of pairs of tiles, and rows of results of each.
     down: u32,
+    tall: i32,
     /// Whether parts are added in an image of f32 apart.
     apart: bool,
 }
 
 #[cfg(feature = "gpu")]
 impl Tiling {
-    /// In tiles of `size`.
-    fn new(job: &Job<'_>, spectra: &Spectra, size: i32) -> Self {
+    /// In tiles of this shape.
+    fn new(job: &Job<'_>, (spectra, tables): (Spectra, i32), shape: Shape) -> Self {
         let Job { pass, window, .. } = job;
-        let cut = spectrum::Cut::new(job.taps.filter(), size);
+        let cut = shape.cut(taps_of(job.taps.filter()));
         let region = &pass.region;
+        let (wide, tall) = shape.results(&cut);
         let tiles = |results: i32, tile: i32| (results as u32).div_ceil(tile as u32);
         // Of bytes, and what is outside the image of them, none is too large for spectra.
         let of_bytes = pass.src.scalar == scalar::U8 && spectra.greatest >= 255.0;
@@ -155,11 +282,15 @@ impl Tiling {
             count: cut.count,
             beside: cut.beside,
             greatest: if is_tame { f32::INFINITY } else { spectra.greatest },
-            across: tiles(region.x1 - region.x0, 2 * (size + 1 - cut.cols)) as i32,
+            across: tiles(region.x1 - region.x0, wide) as i32,
+            in_turn: 1,
+            tables,
+            point: 0.0,
         };
         Self {
             parts,
-            down: tiles(region.y1 - region.y0, size + 1 - cut.rows),
+            down: tiles(region.y1 - region.y0, tall),
+            tall,
             apart: parts.count > 1 && pass.dst.scalar != scalar::F32,
         }
     }
@@ -184,10 +315,16 @@ impl Tiling {
     }
 }
 
-/// The grid on which results depend, of tiles of `size`.
+/// Columns and rows of a filter's taps.
 #[cfg(feature = "gpu")]
-fn tiles_of(filter: &crate::Filter, size: i32) -> super::prepared::Tiles {
-    let cut = spectrum::Cut::new(filter, size);
-    let (step, reach) = (size + 1 - cut.rows, cut.count / cut.beside * cut.rows);
+fn taps_of(filter: &crate::Filter) -> (usize, usize) {
+    (filter.cols(), filter.rows())
+}
+
+/// The grid on which results depend, of tiles of this shape.
+#[cfg(feature = "gpu")]
+fn tiles_of(filter: &crate::Filter, shape: Shape) -> super::prepared::Tiles {
+    let cut = shape.cut(taps_of(filter));
+    let (step, reach) = (shape.size + 1 - cut.rows, cut.count / cut.beside * cut.rows);
     super::prepared::Tiles { step: step as usize, reach: reach as usize }
 }

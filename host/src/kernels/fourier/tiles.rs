@@ -5,12 +5,59 @@ use gpu_kernels::entry::Entry;
 use gpu_kernels::kernels::fourier::{Parts, Tiled};
 
 use crate::kernels::prepared::Work;
+use crate::plan::machine::{Machine, Times};
+
+use super::{Shape, Way};
+
+/// Microseconds for a million results.
+pub(super) fn time(shape: Shape, taps: (usize, usize), machine: &Machine) -> f64 {
+    // The last of the H100's was timed on an H200 alone.
+    const PAIRS: Times = Times {
+        h200: &[(1.3, 5.6), (2.7, 9.8), (4.0, 13.1)],
+        h100: &[(1.3, 5.87), (1.78, 6.94), (2.7, 9.82), (4.0, 13.1)],
+    };
+    // Of windows in parts, whose sums are read again for each; from an H200 alone.
+    const PARTED: Times = Times {
+        h200: &[(0.0, 0.0), (10.6, 58.6), (16.0, 65.0), (88.6, 499.0), (154.0, 700.0)],
+        h100: &[(0.0, 0.0), (10.6, 58.6), (16.0, 65.0), (88.6, 499.0), (154.0, 700.0)],
+    };
+    // From an H200 alone.
+    const FOLDED: Times =
+        Times { h200: &[(1.5, 7.0), (2.04, 8.8), (7.5, 27.0)], h100: &[(1.5, 7.0), (2.04, 8.8), (7.5, 27.0)] };
+    let times = match shape.cut(taps).count {
+        _ if shape.way == Way::Folded => FOLDED,
+        1 => PAIRS,
+        _ => PARTED,
+    };
+    times.on(machine, shape.transformed(taps))
+}
 
 #[derive(Debug)]
 pub(super) struct Launch {
+    pub(super) shape: Shape,
     pub(super) tiled: &'static Tiled,
     /// That of its entries which takes the problem.
     pub(super) entry: Entry<(Pass, Parts, *const f32, *const f32)>,
+}
+
+/// Whether so many blocks that take tiles in turn are done sooner than with some each that follow each other. Tiles in the first and the last column take half as long
+/// again, as some of their columns lie outside the image: a block whose turns come to those columns alone would be waited for.
+#[cfg(feature = "gpu")]
+fn are_better_in_turn(across: u32, down: u32, blocks: u32) -> bool {
+    let tiles = u64::from(across) * u64::from(down);
+    let (each, more) = (tiles / u64::from(blocks), tiles % u64::from(blocks));
+    // Twice the time of a block's tiles, in tiles inside the image.
+    let time = |of_block: &mut dyn Iterator<Item = u64>| -> u64 {
+        let at_edge = |tile: u64| [0, u64::from(across) - 1].contains(&(tile % u64::from(across)));
+        of_block.map(|tile| 2 + u64::from(at_edge(tile))).sum()
+    };
+    let blocks = || 0..u64::from(blocks);
+    let in_turn = blocks().map(|block| time(&mut (block..tiles).step_by(blocks().count()))).max();
+    let in_a_row = blocks().map(|block| {
+        let first = each * block + block.min(more);
+        time(&mut (first..first + each + u64::from(block < more)))
+    });
+    in_turn <= in_a_row.max()
 }
 
 impl Work for Launch {
@@ -20,16 +67,18 @@ impl Work for Launch {
         job: &crate::kernels::prepared::Job<'_>,
         stream: &mut crate::gpu::stream::Stream,
     ) -> crate::Result<()> {
-        let Self { tiled: &Tiled { size, block, shared, .. }, entry } = *self;
-        let spectra = job.taps.spectra(|filter| {
-            let place = |kx, ky| self.tiled.place(kx, ky);
-            super::numbers(filter, size as usize, |at| (at % 8) * (at / 8), place)
-        })?;
-        let tiling = super::Tiling::new(job, &spectra, size);
+        let Self { shape, tiled: &Tiled { block, shared, .. }, entry } = *self;
+        let numbers =
+            super::Numbers { shape, each: 8, of_k: false, point: 0.0, place: |kx, ky| self.tiled.place(kx, ky) };
+        let (spectra, tables) = numbers.in_memory(job.taps)?;
+        let mut tiling = super::Tiling::new(job, (spectra, tables), shape);
         let slots = stream.gpu().resident_blocks(entry.name(), block.0 * block.1, shared)?;
         let pairs = tiling.parts.across as u64 * u64::from(tiling.down);
         let blocks = pairs.min((slots / u64::from(job.planes)).max(1)) as u32;
         let grid = crate::gpu::launch::Grid { blocks: (blocks, 1, job.planes), block: (block.0, block.1, 1), shared };
+        // Bytes alone: others' times are as measured with turns.
+        let (across, down) = (tiling.parts.across as u32, tiling.down);
+        tiling.parts.in_turn = i32::from(shape.way != Way::Folded || are_better_in_turn(across, down, blocks));
         let pass = tiling.pass(job, 0, stream)?;
         let arguments = (pass, tiling.parts, spectra.numbers, job.taps.dense_in_memory()?);
         // SAFETY: the kernel takes any number of blocks of this shape; the spectra are those of these parts; the pass describes
@@ -40,7 +89,7 @@ impl Work for Launch {
 
     #[cfg(feature = "gpu")]
     fn tiles(&self, filter: &crate::Filter) -> Option<crate::kernels::prepared::Tiles> {
-        Some(super::tiles_of(filter, self.tiled.size))
+        Some(super::tiles_of(filter, self.shape))
     }
 
     #[cfg(feature = "gpu")]
