@@ -38,7 +38,7 @@ pub const GREATEST: i64 = 127 * ((1 << (8 * DIGITS)) - 1) / 255;
 pub const MOST: i32 = 1 << 22;
 /// Words of taps whose digits lie together in memory: the first digit of all of them, then the next.
 pub const TOGETHER: usize = 32;
-/// Results that a block of `settle_padded` lists at a time.
+/// Results that a block of `settle_padded` lists at a time, at most.
 const LISTED: i32 = 2 * RESULTS as i32;
 
 /// What `settle_padded` computes with.
@@ -62,7 +62,6 @@ pub struct Padded {
 kernel! {
     /// Stores the region, which may be larger than the image, to the destination, if there are results to settle. An image has so many of all planes.
     fn pad_bytes(pass: Pass, channels: i32, planes: i32, counts: Counts) {
-        directive!(".maxnreg 48");
         if counts.all() != 0 {
             let x = pass.region.aligned_left() + 4 * (block_x() * block_width() + thread_x());
             let mut y = pass.region.y0 + block_y() * TILE.1 as i32 + thread_y();
@@ -76,18 +75,20 @@ kernel! {
 
     /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row.
     fn settle_padded(pass: Pass, window: Window, taps: u64, planes: i32, padded: Padded) {
-        directive!(".maxnreg 80");
+        directive!(".maxnreg 128");
         let exact = Exact { taps, point: padded.point, error: padded.error, from: &padded.from, is_padded: true };
         let all = padded.counts.all();
+        // Where they are few, no block should be waited for that has taken more than the others.
+        let together = if all < 4 * LISTED * grid_width() { RESULTS as i32 } else { LISTED };
         let (shared, mut turn) = (Shared::dynamic(), opaque(0));
         loop {
             if thread_y() == 0 {
                 if thread_x() == 0 {
-                    shared.store(0, f32::from_bits(padded.counts.take(LISTED) as u32));
+                    shared.store(0, f32::from_bits(padded.counts.take(together) as u32));
                 }
                 warp_barrier();
                 let number = shared.load_word(0) as i32 + thread_x();
-                let is_there = thread_x() < LISTED && number < all;
+                let is_there = thread_x() < together && number < all;
                 let place = if is_there { padded.counts.place(&pass, &window, planes, number) } else { Place::NONE };
                 list(&pass, &window, exact, place);
             }
@@ -124,19 +125,31 @@ unsafe fn sums(window: &Window, padded: &Padded, starts: [u64; RESULTS]) -> [f64
     let mut sums = [[0; DIGITS]; RESULTS];
     // In bytes from the counts on, behind which the copy lies: half the registers of addresses.
     let (base, starts) = (padded.counts.at, starts.map(|start| start.wrapping_sub(padded.counts.at) as u32));
-    while left_over > 0 {
+    let load = |walk: &mut Walk| {
         let (column, row) = walk.next(&words);
         let offset = (row as u32).wrapping_mul(padded.from.row as u32).wrapping_add(4 * column as u32);
-        let (mut low, mut high, mut taps) = ([0; RESULTS], [0; RESULTS], [0; DIGITS]);
-        // SAFETY: as the caller promised; a window's first word begins up to three bytes before it, in the same word of memory.
-        unsafe {
-            let mut i = 0;
-            while i < RESULTS {
-                let at = base.wrapping_add((starts[i] & !3).wrapping_add(offset) as u64);
+        let (mut low, mut high) = ([0; RESULTS], [0; RESULTS]);
+        let mut i = 0;
+        while i < RESULTS {
+            let at = base.wrapping_add((starts[i] & !3).wrapping_add(offset) as u64);
+            // SAFETY: as the caller promised; a window's first word begins up to three bytes before it, in the same word of memory. Behind the last
+            // row comes that one again.
+            unsafe {
                 [low[i]] = load_words(at);
                 [high[i]] = load_words(at.wrapping_add(4));
-                i += 1;
             }
+            i += 1;
+        }
+        (low, high)
+    };
+    // The next ones are under way while these are multiplied.
+    let mut next = load(&mut walk);
+    while left_over > 0 {
+        let (low, high) = next;
+        next = load(&mut walk);
+        let mut taps = [0; DIGITS];
+        // SAFETY: as the caller promised.
+        unsafe {
             let mut d = 0;
             while d < DIGITS {
                 [taps[d]] = load_words(digits.wrapping_add(4 * (TOGETHER * d) as u64));

@@ -14,7 +14,7 @@ use crate::plan::choose::are_many;
 use crate::round::Uncertainty;
 
 /// Blocks of `settle_padded` and `settle_means` on a multiprocessor: as many as have room.
-const PADDED_BLOCKS: u32 = 3;
+const PADDED_BLOCKS: u32 = 2;
 const MEANS_BLOCKS: u32 = 3;
 
 /// Settles the results in the list of the job's pass, whose channels are those that are filtered. There may be so many bytes of scratch.

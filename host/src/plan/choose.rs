@@ -73,8 +73,8 @@ const PADDED_FROM: f64 = 3.0;
 /// Measured on an H200.
 const PADDED_COPY: f64 = 1.2;
 const PADDED_EACH: f64 = 500.0;
-const PADDED_TAP: f64 = 0.0128;
-const PADDED_ALONE: f64 = 0.0015;
+const PADDED_TAP: f64 = 0.0112;
+const PADDED_ALONE: f64 = 0.0005;
 
 /// Whether such a share of results in doubt, under so many taps, is settled from a copy of the image.
 pub(crate) fn are_many(share: f64, taps: f64) -> bool {

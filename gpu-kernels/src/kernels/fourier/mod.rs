@@ -201,7 +201,7 @@ pub struct Parts {
     pub greatest: f32,
     /// Pairs of tiles, or folded tiles, in a row of them.
     pub across: i32,
-    /// Whether blocks take pairs in turn, or each some that follow each other; of those beyond large tiles.
+    /// Whether blocks take folded tiles in turn, or each some that follow each other.
     pub in_turn: i32,
     /// Tables of factors ahead of the spectra.
     pub tables: i32,

@@ -208,21 +208,27 @@ pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(
     // SAFETY: the whole block is here.
     unsafe { barrier() };
     // Pairs are counted along the rows of tiles.
-    let turns = Turns::of_block(pass, parts, Layout::<M>::results(parts.rows));
+    let turns = match folds(KIND) {
+        true => Turns::of_block(pass, parts, Layout::<M>::results(parts.rows)),
+        false => Turns { column: block_x(), top: pass.region.y0, count: 0 },
+    };
     let (mut column, mut top, mut left) = (turns.column, turns.top, turns.count);
-    while left > 0 {
+    loop {
         while column >= parts.across {
             column -= parts.across;
             top += Layout::<M>::results(parts.rows);
         }
+        if folds(KIND) && left == 0 || top >= pass.region.y1 {
+            return;
+        }
         // SAFETY: as the caller promised; the whole block is here.
         unsafe { filter_pair::<M, KIND>(pass, parts, spectra, taps, column, top) };
-        column += if parts.in_turn != 0 { grid_width() } else { 1 };
+        column += if folds(KIND) && parts.in_turn == 0 { 1 } else { grid_width() };
         left -= 1;
     }
 }
 
-/// A block's pairs of tiles: every so many-th, or some that follow each other.
+/// A block's folded tiles: every so many-th, or some that follow each other.
 struct Turns {
     column: i32,
     top: i32,
