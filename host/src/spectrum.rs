@@ -260,6 +260,7 @@ pub(crate) struct Cut {
     pub(crate) rows: i32,
     /// How many parts there are, and how many of them side by side.
     pub(crate) count: i32,
+    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "kernels alone read it"))]
     pub(crate) beside: i32,
 }
 
