@@ -14,7 +14,7 @@ use crate::image::{Scalar, Shape};
 use crate::kernels::matrix::Whole;
 use crate::kernels::prepared::{Job, Prepared};
 use crate::kernels::separable_matrix::WholeTerms;
-use crate::kernels::{keep, passes, settle};
+use crate::kernels::{fourier, keep, passes, settle};
 use crate::plan::problem::rows_read;
 use crate::plan::schedule::Limits;
 use crate::round::Uncertainty;
@@ -250,13 +250,13 @@ impl Engine {
             let uncertainty = || Ok(Uncertainty::of_whole(self.taps.filter(), share.unwrap_or(0.0)));
             return crate::memory::once(cell, uncertainty);
         }
-        let family = variant.family();
-        let cell = match family {
-            Family::Direct => &self.uncertainties[0],
-            Family::Separable => &self.uncertainties[1],
-            Family::Fourier => &self.uncertainties[2],
+        let filter = self.taps.filter();
+        let (cell, order) = match variant.family() {
+            family @ Family::Direct => (&self.uncertainties[0], family.into()),
+            family @ Family::Separable => (&self.uncertainties[1], family.into()),
+            Family::Fourier => (&self.uncertainties[2], fourier::order(filter, &self.gpu().machine())),
         };
-        crate::memory::once(cell, || Ok(Uncertainty::new(self.taps.filter(), self.border, family.into())))
+        crate::memory::once(cell, || Ok(Uncertainty::new(filter, self.border, order)))
     }
 }
 

@@ -21,6 +21,8 @@ use crate::gpu::stream::Stream;
 use crate::gpu::taps::{Spectra, TapHomes};
 use crate::plan::machine::Machine;
 use crate::plan::problem::Problem;
+#[cfg(feature = "gpu")]
+use crate::round::Order;
 use crate::spectrum::{self, Cut};
 use crate::{Filter, Scalar, Variant};
 
@@ -57,9 +59,6 @@ pub(super) static FOURIER: Kernel = Kernel {
                 let small = Some(small).filter(|small| small.shape.way == Way::Folded && !problem.point);
                 Prepared::new(Variant::Fourier, large::Launch { shape, of_planes, small })
             }
-            false if problem.point && problem.makes_bytes() => {
-                return Err("a tap outweighs all others, and tiles that take it apart do not fit in the shared memory of a block".into());
-            }
             false => {
                 let shape = Shape::of(problem, tiled.size);
                 let entry = match shape.way {
@@ -88,14 +87,25 @@ fn largest(machine: &Machine) -> Option<&'static Tiled> {
 /// Pixels transformed for each result, from which on large tiles are faster. From an H200.
 const LARGE_FROM: f64 = 5.5;
 
-/// Whether a window's tiles are large. So a picture's size does not decide its bits.
+/// Whether a window's tiles are large. So a picture's size does not decide its bits. Where there is no room for tiles of 128, folding does not spare large ones.
 fn is_large(problem: &Problem, machine: &Machine) -> bool {
-    machine.shared_memory >= Large::COLUMN_SHARED as usize
-        && greatest_side((problem.cols, problem.rows), problem.makes_bytes()) == Large::SIDE
+    let folds = problem.makes_bytes() && largest(machine).is_some_and(|tiled| tiled.size == 128);
+    has_large(machine) && greatest_side((problem.cols, problem.rows), folds) == Large::SIDE
 }
 
-/// The side of the tiles for such a window, on a GPU that has room for large ones: to make bytes of bytes, or any other results.
-pub(crate) fn greatest_side(taps: (usize, usize), bytes: bool) -> i32 {
+/// Whether a GPU has room for large tiles.
+fn has_large(machine: &Machine) -> bool {
+    machine.shared_memory >= Large::COLUMN_SHARED as usize
+}
+
+/// What bounds the error of sums that make bytes of bytes on a GPU: where large tiles leave a filter's own tap out, and there is no room for them, that of the largest tiles with it.
+#[cfg(feature = "gpu")]
+pub(crate) fn order(filter: &Filter, machine: &Machine) -> Order {
+    if point(filter) != 0.0 && !has_large(machine) { Order::LargeSpectra } else { Order::Spectra }
+}
+
+/// The side of the tiles for such a window, on a GPU that has room for large ones: where bytes are made of bytes by tiles of 128, or anywhere.
+fn greatest_side(taps: (usize, usize), bytes: bool) -> i32 {
     if Shape::new(taps, 128, bytes).transformed(taps) >= LARGE_FROM { Large::SIDE } else { 128 }
 }
 
@@ -117,7 +127,7 @@ pub(crate) fn point(filter: &Filter) -> f32 {
 
 /// [`units`] of a filter less a tap of this size.
 fn units_without(filter: &Filter, tap: f64) -> f64 {
-    let side = greatest_side((filter.cols(), filter.rows()), true);
+    let side = greatest_side((filter.cols(), filter.rows()), false);
     let norm = (filter.norm().powi(2) - tap * tap).max(0.0).sqrt();
     spectrum::units((filter.weight() - tap.abs()).max(0.0), norm, f64::from(side))
 }
