@@ -254,7 +254,7 @@ impl Engine {
         let (cell, order) = match variant.family() {
             family @ Family::Direct => (&self.uncertainties[0], family.into()),
             family @ Family::Separable => (&self.uncertainties[1], family.into()),
-            Family::Fourier => (&self.uncertainties[2], fourier::order(filter, &self.gpu().machine())),
+            Family::Fourier => (&self.uncertainties[2], fourier::order(&self.taps, &self.gpu().machine())),
         };
         crate::memory::once(cell, || Ok(Uncertainty::new(filter, self.border, order)))
     }

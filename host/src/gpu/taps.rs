@@ -31,6 +31,7 @@ pub(crate) struct TapHomes {
     columns_in_memory: OnceLock<Memory>,
     /// For pairs of tiles, for folded ones, for large folded ones, and for stacked ones.
     spectra: [OnceLock<(Memory, f32)>; 4],
+    point: OnceLock<f32>,
     exact: OnceLock<Memory>,
     digits: OnceLock<(Memory, Digits)>,
     exact_pairs: OnceLock<Memory>,
@@ -128,6 +129,7 @@ impl TapHomes {
             row_in_memory: Default::default(),
             columns_in_memory: OnceLock::new(),
             spectra: Default::default(),
+            point: OnceLock::new(),
             exact: OnceLock::new(),
             digits: OnceLock::new(),
             exact_pairs: OnceLock::new(),
@@ -256,6 +258,11 @@ impl TapHomes {
     pub(crate) fn rows_of(&self, value: f32) -> Vec<f64> {
         let of = |(row, _): (&[f64], &[f64])| row.iter().fold(0.0, |sum, &tap| sum + tap * f64::from(value));
         self.filter.products().into_iter().map(of).collect()
+    }
+
+    /// The pixel's own tap, if spectra for bytes leave it out; else 0.
+    pub(crate) fn point(&self) -> f32 {
+        *self.point.get_or_init(|| crate::kernels::fourier::point(&self.filter))
     }
 
     /// Spectra in the GPU's memory, which `make` computes on the first call: for tiles of each kind, by number. On a GPU each of them has one size, so

@@ -85,6 +85,8 @@ pub struct Plan {
     rounding: OnceLock<Rounding>,
     /// The taps as whole numbers, once a GPU's kernel was looked for.
     numbers: OnceLock<Numbers>,
+    /// Whether spectra for bytes leave out the pixel's own tap.
+    point: OnceLock<bool>,
     pub(crate) report: Report,
     /// See [`PlanBuilder::band_rows`].
     rows: Option<usize>,
@@ -242,6 +244,7 @@ impl PlanBuilder {
             engine,
             rounding: OnceLock::new(),
             numbers: OnceLock::new(),
+            point: OnceLock::new(),
             report: self.report,
             rows: self.limits.rows,
         })
@@ -463,7 +466,7 @@ impl Plan {
             anchor_x: self.filter.anchor().0,
             border: self.border,
             weight: self.filter.weight(),
-            point: crate::kernels::fourier::point(&self.filter) != 0.0,
+            point: *self.point.get_or_init(|| crate::kernels::fourier::point(&self.filter) != 0.0),
             separable: self.filter.is_separable(),
             numbers: Numbers::default(),
             source: Scalar::F32,

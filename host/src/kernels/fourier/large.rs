@@ -143,7 +143,7 @@ impl Launch {
             Way::Beside if self.of_planes => (kernels::fourier_large_rows, kernels::fourier_large_results),
             Way::Beside => (kernels::fourier_large_rows_stored, kernels::fourier_large_results_stored),
         };
-        let point = if shape.way == Way::Beside { 0.0 } else { super::point(job.taps.filter()) };
+        let point = if shape.way == Way::Beside { 0.0 } else { job.taps.point() };
         let numbers = super::Numbers { shape, each: 32, of_k: true, point, place: |kx, ky| SIDE * ky + kx };
         let (spectra, tables) = numbers.in_memory(job.taps)?;
         let tiling = super::Tiling::new(job, (spectra, tables), shape);

@@ -100,8 +100,8 @@ fn has_large(machine: &Machine) -> bool {
 
 /// What bounds the error of sums that make bytes of bytes on a GPU: where large tiles leave a filter's own tap out, and there is no room for them, that of the largest tiles with it.
 #[cfg(feature = "gpu")]
-pub(crate) fn order(filter: &Filter, machine: &Machine) -> Order {
-    if point(filter) != 0.0 && !has_large(machine) { Order::LargeSpectra } else { Order::Spectra }
+pub(crate) fn order(taps: &TapHomes, machine: &Machine) -> Order {
+    if taps.point() != 0.0 && !has_large(machine) { Order::LargeSpectra } else { Order::Spectra }
 }
 
 /// The side of the tiles for such a window, on a GPU that has room for large ones: where bytes are made of bytes by tiles of 128, or anywhere.
