@@ -26,8 +26,7 @@ const EACH: u64 = Large::NUMBERS + Large::WORDS;
 
 /// Microseconds for a million results.
 pub(super) fn time(problem: &Problem, machine: &Machine) -> f64 {
-    let (shape, small) = (Shape::of(problem, Large::SIDE), Shape::of(problem, 128));
-    let small = Some(small).filter(|small| small.way == Way::Folded && !problem.point);
+    let (shape, small) = (Shape::of(problem, Large::SIDE), super::small(problem, 128));
     let (taps, size) = ((problem.cols, problem.rows), (problem.width as i32, problem.height as i32));
     let split = Split::new(shape, small, taps, size, machine);
     split.time / (f64::from(size.0) * f64::from(size.1) / 1e6)

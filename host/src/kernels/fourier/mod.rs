@@ -55,8 +55,8 @@ pub(super) static FOURIER: Kernel = Kernel {
         Ok(match is_large(problem, machine) {
             true => {
                 let shape = Shape::of(problem, Large::SIDE);
-                let small = tiles::Launch { shape: Shape::of(problem, tiled.size), tiled, entry: tiled.bytes };
-                let small = Some(small).filter(|small| small.shape.way == Way::Folded && !problem.point);
+                let small = small(problem, tiled.size);
+                let small = small.map(|shape| tiles::Launch { shape, tiled, entry: tiled.bytes });
                 Prepared::new(Variant::Fourier, large::Launch { shape, of_planes, small })
             }
             false => {
@@ -82,6 +82,11 @@ pub(super) static FOURIER: Kernel = Kernel {
 /// The entry for a machine: the larger the tile, the smaller the share of it that is wrapped around.
 fn largest(machine: &Machine) -> Option<&'static Tiled> {
     ENTRIES.iter().find(|tiled| tiled.shared as usize <= machine.shared_memory)
+}
+
+/// Tiles of `size` that can take columns which do not fill a large folded tile: folded ones, if no tap is left out of the spectra.
+fn small(problem: &Problem, size: i32) -> Option<Shape> {
+    Some(Shape::of(problem, size)).filter(|shape| shape.way == Way::Folded && !problem.point)
 }
 
 /// Pixels transformed for each result, from which on large tiles are faster. From an H200.
