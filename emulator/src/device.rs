@@ -229,6 +229,11 @@ pub(crate) unsafe fn exchange(word: u32, apart: u32) -> u32 {
 }
 
 #[track_caller]
+pub(crate) unsafe fn ballot(yes: bool) -> u32 {
+    machine::here().ballot(yes)
+}
+
+#[track_caller]
 pub(crate) unsafe fn mma(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
     machine::here().product(sums, a, b, |a, b| i32::from(a) * i32::from(b as i8))
 }

@@ -571,6 +571,13 @@ impl<'a> Machine<'a> {
         warp[(lane ^ apart as usize) % WARP].rows[turn].get() as u32
     }
 
+    /// A bit for each lane that says yes, as the manual of PTX has it for `vote.sync.ballot`.
+    #[track_caller]
+    pub(crate) fn ballot(&self, yes: bool) -> u32 {
+        let (warp, _, turn) = self.together(|thread, turn| thread.rows[turn].set(yes.into()));
+        (0..WARP).fold(0, |lanes, lane| lanes | (warp[lane].rows[turn].get() as u32) << lane)
+    }
+
     /// The threads of this one's warp, when all of them have given their part of an instruction; this one's lane; and which turn's parts they are.
     #[track_caller]
     fn together(&self, give: impl Fn(&Thread, usize)) -> (&[Thread], usize, usize) {

@@ -753,6 +753,25 @@ pub(crate) fn warp_barrier() {
     unsafe { asm!("bar.warp.sync 0xffffffff;", options(nostack, preserves_flags)) }
 }
 
+/// A bit for each lane of the warp that says yes.
+///
+/// # Safety
+/// All 32 lanes of the warp call together.
+#[inline(always)]
+pub(crate) unsafe fn ballot(yes: bool) -> u32 {
+    let lanes;
+    // SAFETY: as the caller promised. Not `pure`, so that no lane's part moves into a branch.
+    unsafe {
+        asm!(
+            "{{ .reg .pred yes; setp.ne.u32 yes, {1}, 0; vote.sync.ballot.b32 {0}, yes, 0xffffffff; }}",
+            out(reg32) lanes,
+            in(reg32) yes as u32,
+            options(nomem, nostack, preserves_flags)
+        );
+    }
+    lanes
+}
+
 /// The word that the lane gives whose number differs from this one's in the bits of `apart`.
 ///
 /// # Safety

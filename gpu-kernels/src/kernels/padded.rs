@@ -20,7 +20,7 @@ use super::wide::{COUNTS, Exact, RESULTS, THREADS, finish, list, starts};
 use crate::abi::{Pass, Plane, Window};
 use crate::border;
 use crate::device::*;
-use crate::tile::view::Source;
+use crate::tile::view::{Row, Source};
 
 /// Threads of a block of `pad_bytes`.
 pub const BLOCK: (u32, u32) = (32, 8);
@@ -210,16 +210,22 @@ unsafe fn pad(pass: &Pass, (x, y): (i32, i32), (first, end): (i32, i32)) {
             3 if in_words => store(pass, (x, y), (first, end), parted::<3>(at)),
             4 if in_words => store(pass, (x, y), (first, end), parted::<4>(at)),
             _ => {
+                let columns = [0, 1, 2, 3].map(|n| border::resolve_briefly(pass.border, x + n, pass.width));
                 let mut z = first;
                 while z < end {
                     let source = Source::of_channel(&pass.src, pass, z);
-                    let mut words = [[0; 4]; ROWS];
+                    let rows = [0, 1, 2, 3].map(|r| source.row((y + 8 * r).min(pass.region.y1 - 1)));
+                    let mut in_words = pass.src.pixel == 1 && is_inside(pass, x);
                     r = 0;
                     while r < ROWS {
-                        words[r][0] = four(&source, x, (y + 8 * r as i32).min(pass.region.y1 - 1));
+                        in_words &= rows[r].is_inside() && rows[r].at(x) & 3 == 0;
                         r += 1;
                     }
-                    store(pass, (x, y), (z, z + 1), words);
+                    let words = match in_words {
+                        true => rows.map(|row| load_words::<1>(row.at(x))[0]),
+                        false => found(pass, rows, columns),
+                    };
+                    store(pass, (x, y), (z, z + 1), words.map(|word| [word, 0, 0, 0]));
                     z = opaque(z + 1);
                 }
             }
@@ -282,26 +288,28 @@ unsafe fn parted<const BYTES: usize>(at: [u64; ROWS]) -> [[u32; 4]; ROWS] {
     })
 }
 
-/// The bytes at `x` to `x + 3` of row `y`, or what the border puts there.
+/// The bytes of four columns of these rows, or what the border puts there: of a column that is not there, its number is negative. All are under way together, as a block
+/// at the image's edge would keep the others waiting else.
 ///
 /// # Safety
-/// The source describes allocated memory.
+/// They are in the image.
 #[inline(always)]
-unsafe fn four(source: &Source<'_>, x: i32, y: i32) -> u32 {
-    let (pass, row) = (source.pass, source.row(y));
-    if pass.src.pixel == 1 && row.is_inside() && is_inside(pass, x) && row.at(x) & 3 == 0 {
-        // SAFETY: a word of the image.
-        return unsafe { load_words::<1>(row.at(x)) }[0];
+unsafe fn found(pass: &Pass, rows: [Row<'_>; ROWS], columns: [i32; 4]) -> [u32; ROWS] {
+    let mut bytes = [[0; 4]; ROWS];
+    let mut n = 0;
+    while n < 4 * ROWS {
+        let (row, column) = (&rows[n / 4], columns[n % 4]);
+        // In place of what is outside, a pixel that is of no account.
+        // SAFETY: as the caller promised.
+        bytes[n / 4][n % 4] = unsafe { load_u8(row.at(column.max(0))) };
+        n += 1;
     }
-    let mut word = 0;
-    let mut n = opaque(0);
-    while n < 4 {
-        let from = border::resolve_briefly(pass.border, x + n, pass.width);
-        let inside = row.is_inside() && from >= 0;
-        // SAFETY: a pixel of the image where it is loaded.
-        let byte = unsafe { load_u8_if(inside, row.at(from)) };
-        word |= (if inside { byte } else { pass.outside as u32 }) << (8 * n);
-        n = opaque(n + 1);
+    let mut words = [0; ROWS];
+    n = 0;
+    while n < 4 * ROWS {
+        let is_inside = rows[n / 4].is_inside() && columns[n % 4] >= 0;
+        words[n / 4] |= (if is_inside { bytes[n / 4][n % 4] } else { pass.outside as u32 }) << (8 * (n % 4));
+        n += 1;
     }
-    word
+    words
 }

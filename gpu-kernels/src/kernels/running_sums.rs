@@ -815,25 +815,15 @@ impl<'a, const C: usize> Output<'a, C> {
                     } else {
                         word
                     };
-                    if !NEAR || ties == 0 {
-                        store_words(at, [word]);
-                    } else {
-                        // Those that are none: the others are written once, when they are settled.
-                        let mut i = 0;
-                        while i < 4 {
-                            if ties >> i & 1 == 0 {
-                                store_u8(at.wrapping_add(i as u64), word >> (8 * i));
-                            }
-                            i += 1;
-                        }
-                    }
+                    // Ties, too: their bytes are written again when they are settled, behind a barrier of the warp.
+                    store_words(at, [word]);
                 }
             }
             n += 1;
         }
         if self.there != self.whole {
             // SAFETY: as the caller promised.
-            unsafe { self.write_beside::<NEAR>(&words, found, y) };
+            unsafe { self.write_beside(&words, y) };
         }
         if NEAR {
             if mean.even != 0 {
@@ -850,12 +840,12 @@ impl<'a, const C: usize> Output<'a, C> {
         }
     }
 
-    /// Writes those of a thread's words that are not written at once, as far as they lie in the region; if NEAR, without ties.
+    /// Writes those of a thread's words that are not written at once, as far as they lie in the region.
     ///
     /// # Safety
     /// As for [`Output::write`].
     #[inline(always)]
-    unsafe fn write_beside<const NEAR: bool>(&self, words: &[u32; WORDS], ties: Places, y: i32) {
+    unsafe fn write_beside(&self, words: &[u32; WORDS], y: i32) {
         let left = self.there & !self.whole;
         let mut number = opaque(0);
         while number < VALUES {
@@ -867,7 +857,7 @@ impl<'a, const C: usize> Output<'a, C> {
                 word = if number >> 2 == n as i32 { words[n] } else { word };
                 n += 1;
             }
-            if left >> (number >> 2) & 1 != 0 && !(NEAR && ties.bits >> number & 1 != 0) {
+            if left >> (number >> 2) & 1 != 0 {
                 // SAFETY: as the caller promised.
                 unsafe { self.write_one(self.strip.x + Places::value(number), y, word >> (8 * (number & 3))) };
             }
@@ -990,27 +980,25 @@ impl Ties {
     #[inline(always)]
     unsafe fn add(&mut self, ring: &Ring, places: Places, row: i32) {
         const { assert!(32 * VALUES <= 1 << Self::PLACE && MOST_ROWS + WAIT <= 1 << Self::SLOT) }
-        let own = places.bits.count_ones();
-        let (mut before, mut all) = (0, own);
-        let mut apart = opaque(1);
-        while apart < 32 {
-            // SAFETY: as the caller promised.
-            let others = unsafe { exchange(all, apart as u32) };
-            before += if thread_x() & apart != 0 { others } else { 0 };
-            all += others;
-            apart *= 2;
-        }
-        let mut at = ring.queue() + self.count + before as i32;
+        let below = (1 << thread_x()) - 1;
+        let of_row = ring.oldest << Self::PLACE | row << (Self::PLACE + Self::SLOT);
         let mut bits = places.bits;
-        while bits != 0 {
-            let value = Places::value(bits.trailing_zeros() as i32);
-            let tie = value | ring.oldest << Self::PLACE | row << (Self::PLACE + Self::SLOT);
+        loop {
+            // A tie of each lane that has one left.
             // SAFETY: as the caller promised.
-            unsafe { Shared::dynamic().store(at, f32::from_bits(tie as u32)) };
-            bits &= bits - 1;
-            at += 1;
+            let lanes = unsafe { ballot(bits != 0) };
+            if lanes == 0 {
+                break;
+            }
+            if bits != 0 {
+                let at = ring.queue() + self.count + (lanes & below).count_ones() as i32;
+                let tie = Places::value(bits.trailing_zeros() as i32) | of_row;
+                // SAFETY: as the caller promised.
+                unsafe { Shared::dynamic().store(at, f32::from_bits(tie as u32)) };
+                bits &= bits - 1;
+            }
+            self.count += lanes.count_ones() as i32;
         }
-        self.count += all as i32;
     }
 
     /// Settles as many as a warp can, 32 at a time; and all, if one has waited too long or if no row follows.
@@ -1060,7 +1048,7 @@ impl Ties {
 /// The rows are there.
 #[inline(always)]
 unsafe fn defined<const C: usize>(mean: &Mean, ring: &Ring, column: i32, slot: i32) -> f64 {
-    const AT_ONCE: usize = 4;
+    const AT_ONCE: usize = 6;
     const SHIFT: u64 = (1023 + 52) << 52;
     let (shared, window) = (Shared::dynamic(), &mean.window);
     // `tap * (2^52 + byte) - tap * 2^52`, rounded once: the product, rounded, without a conversion.
@@ -1088,10 +1076,20 @@ unsafe fn defined<const C: usize>(mean: &Mean, ring: &Ring, column: i32, slot: i
                 at += (C * AT_ONCE) as i32;
                 c -= AT_ONCE as i32;
             }
-            while c > 0 {
-                sum = add(sum, shared.load_u8(at));
-                at += C as i32;
-                c = opaque(c - 1);
+            if c > 0 {
+                // Behind the last one comes that one again, as 0, which changes no sum.
+                let mut bytes = [0; AT_ONCE - 1];
+                let mut n = 0;
+                while n < AT_ONCE - 1 {
+                    let byte = shared.load_u8(at + C as i32 * (n as i32).min(c - 1));
+                    bytes[n] = if (n as i32) < c { byte } else { 0 };
+                    n += 1;
+                }
+                n = 0;
+                while n < AT_ONCE - 1 {
+                    sum = add(sum, bytes[n]);
+                    n += 1;
+                }
             }
         }
         slot = ring.behind(slot);

@@ -3,11 +3,10 @@
 //! The byte is the integer nearest to the sum in f64, half to even, saturated; each product and each sum rounded to f64, row
 //! by row, left to right (`host/src/round` defines it, and computes the same on the CPU).
 //!
-//! Thread mapping: a block for each segment of the list. If the window is small and the segment has more results than five eighths of the window's taps, a thread computes one; else a warp does:
-//! each lane sums every 32nd column if the window is a product of a row and a column, else every 32nd tap; then their sums are added.
-//! That order is another one, so where it could change the byte (at ties), lane 0 computes the sum again in the order that defines it. Filters whose sums are often
+//! Thread mapping: a block for each segment of the list. If the window is small and the segment has more results than five eighths of the window's taps, a thread computes one;
+//! else 16 lanes do, or a warp if the window is larger: each sums every 16th tap, or every 32nd; then their sums are added.
+//! That order is another one, so where it could change the byte (at ties), one of them computes the sum again in the order that defines it. Filters whose sums are often
 //! ties have a kernel of their own, in `ties.rs`, and so have larger windows, in `wide.rs`. A segment whose places did not suffice has all its pixels computed. At the end its counter is zero again.
-//! Shared memory: a word for the counter.
 //! Limits: source and destination are bytes; no epilogue.
 
 use crate::abi::{Doubts, Pass, Plane, Window};
@@ -18,8 +17,6 @@ use crate::tile::view::{Source, Target};
 
 /// Threads of a block.
 pub const BLOCK: (u32, u32) = (32, 4);
-/// Bytes of shared memory.
-pub const SHARED: u32 = 8;
 /// Products that a lane makes before lane 0 adds them up, where a warp computes the sum that defines a result.
 const PRODUCTS: usize = 3;
 /// Words of shared memory that the warp needs for that.
@@ -28,11 +25,10 @@ pub(super) const TOGETHER: i32 = 2 * 32 * PRODUCTS as i32;
 pub(super) const ALONE: i32 = 81;
 
 kernel! {
-    /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row; `row` and `column` those
-    /// of the factors whose product they are, or 0; `reordering` is how far apart f64 sums in two orders can be.
-    fn settle(pass: Pass, window: Window, taps: u64, row: u64, column: u64, reordering: f64, planes: i32) {
+    /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row; `reordering` is how far apart f64 sums in two orders can be.
+    fn settle(pass: Pass, window: Window, taps: u64, reordering: f64, planes: i32) {
         directive!(".maxnreg 64");
-        segments(&pass, &window, Exact::new(taps, (row, column), reordering, &window), planes)
+        segments(&pass, &window, Exact::new(taps, reordering, &window), planes)
     }
 }
 
@@ -40,17 +36,18 @@ kernel! {
 #[derive(Clone, Copy)]
 struct Exact {
     taps: u64,
-    row: u64,
-    column: u64,
     reordering: f64,
-    /// A lane's way through the window: every 32nd tap.
+    /// Lanes that take a result together: 16 if the window is one turn for them, else 32.
+    lanes: i32,
+    /// A lane's way through the window.
     walk: Walk,
 }
 
 impl Exact {
     #[inline(always)]
-    fn new(taps: u64, (row, column): (u64, u64), reordering: f64, window: &Window) -> Self {
-        Self { taps, row, column, reordering, walk: Walk::new(window, thread_x(), 32) }
+    fn new(taps: u64, reordering: f64, window: &Window) -> Self {
+        let lanes = if window.cols * window.rows <= 16 * TAPS_AT_ONCE as i32 { 16 } else { 32 };
+        Self { taps, reordering, lanes, walk: Walk::new(window, thread_x() & (lanes - 1), lanes) }
     }
 }
 
@@ -64,6 +61,9 @@ pub(super) struct Walk {
 }
 
 impl Walk {
+    /// That of a thread by itself.
+    const FIRST: Self = Self { column: 0, row: 0, step: (1, 0) };
+
     /// That of thread number `thread` of `threads`.
     #[inline(always)]
     pub(super) fn new(window: &Window, thread: i32, threads: i32) -> Self {
@@ -185,38 +185,53 @@ impl Segment {
 /// Goes through the segments of this block.
 ///
 /// # Safety
-/// The pass has a list and describes allocated memory; the launch has the block shape and the shared memory stated above.
+/// The pass has a list and describes allocated memory; the launch has the block shape stated above.
 #[inline(always)]
 unsafe fn segments(pass: &Pass, window: &Window, exact: Exact, planes: i32) {
-    // SAFETY: as the caller promised.
-    unsafe {
-        each_segment(pass, planes, |segment| {
-            // Whether each thread takes a result, or each warp; so many take turns.
-            // A thread waits for memory at least once for each row of its window; a warp once for each result, of which it has a quarter.
-            let taps = window.cols * window.rows;
+    let (doubts, taps) = (&pass.doubts, window.cols * window.rows);
+    let mut number = block_x();
+    while number < Doubts::SEGMENTS {
+        // SAFETY: as the caller promised, for all that follows.
+        unsafe {
+            // The first result is under way while the counter is, whether it is there or not.
+            let thread = 32 * thread_y() + thread_x();
+            let turn = thread >> exact.lanes.trailing_zeros();
+            let mut next = noted(doubts, number, turn as u32, doubts.capacity);
+            let counter = doubts.counter(number);
+            let count = reload_word(counter);
+            let segment = Segment::new(pass, number, count, planes);
+            // A thread waits for memory for some taps at a time; some lanes once for each result.
             let alone = taps <= ALONE && segment.count > (taps * 5 / 8) as i64;
-            let turns = if alone { 32 * block_height() } else { block_height() };
-            let turn = if alone { 32 * thread_y() + thread_x() } else { thread_y() };
-            if segment.is_all {
-                let mut i = turn as i64;
+            if alone {
+                let mut i = thread as i64;
                 while i < segment.count {
-                    let place = segment.place(pass, window, i);
-                    if place.is_there() {
-                        settle_one(pass, window, exact, place, alone);
-                    }
-                    i += turns as i64;
+                    settle_alone(pass, window, exact, segment.place(pass, window, i));
+                    i += (32 * block_height()) as i64;
                 }
-                return;
+            } else {
+                let turns = 32 * block_height() >> exact.lanes.trailing_zeros();
+                let mut i = turn as i64;
+                // All of a warp go on as long as one has a result.
+                let before = (thread_x() >> exact.lanes.trailing_zeros()) as i64;
+                while i - before < segment.count {
+                    let place = match segment.is_all {
+                        true => segment.place(pass, window, i),
+                        false if i < segment.count => next,
+                        false => Place::NONE,
+                    };
+                    i += turns as i64;
+                    if !segment.is_all && i < segment.count {
+                        next = noted(doubts, number, i as u32, count);
+                    }
+                    settle_together(pass, window, exact, place);
+                }
             }
-            let (mut i, count) = (turn as u32, segment.count as u32);
-            let mut next = noted(&pass.doubts, segment.number, i, count);
-            while i < count {
-                let place = next;
-                i += turns as u32;
-                next = noted(&pass.doubts, segment.number, i, count);
-                settle_one(pass, window, exact, place, alone);
+            barrier();
+            if count != 0 && thread == 0 {
+                store_words(counter, [0]);
             }
-        });
+        }
+        number += grid_width();
     }
 }
 
@@ -261,107 +276,55 @@ pub(super) unsafe fn each_segment(pass: &Pass, planes: i32, each: impl Fn(&Segme
     }
 }
 
-/// Computes and stores one result, by this thread or by its whole warp.
+/// Computes and stores a result, if it is one, by this thread.
 ///
 /// # Safety
-/// As for [`segments`]; if not alone, the whole warp calls for the same place.
+/// As for [`segments`].
 #[inline(always)]
-unsafe fn settle_one(pass: &Pass, window: &Window, exact: Exact, place: Place, alone: bool) {
-    let ((left, top), leaves) = place.corner(pass, window);
+unsafe fn settle_alone(pass: &Pass, window: &Window, exact: Exact, place: Place) {
+    let (corner, leaves) = place.corner(pass, window);
     // What KEEP copies is no sum.
-    if leaves && pass.border == border::KEEP {
-        return;
-    }
-    let source = Source::of_channel(&pass.src, pass, place.z);
-    // SAFETY: as the caller promised.
-    unsafe {
-        if !alone {
-            let part = if exact.row != 0 {
-                by_columns(&source, window, exact, (left, top), leaves)
-            } else {
-                by_taps(&source, window, exact, (left, top), leaves)
-            };
-            let estimate = added(part);
-            if thread_x() != 0 {
-                return;
-            }
-            let (byte, distance) = to_byte(estimate);
-            // A NaN may come from the other order alone.
-            if distance < 0.5 - exact.reordering && !estimate.is_nan() {
-                place.store(pass, byte);
-                return;
-            }
-        }
-        place.store(pass, to_byte(by_definition(&source, window, exact.taps, (left, top), leaves)).0);
+    if place.is_there() && !(leaves && pass.border == border::KEEP) {
+        let source = Source::of_channel(&pass.src, pass, place.z);
+        // SAFETY: as the caller promised.
+        unsafe { place.store(pass, to_byte(by_definition(&source, window, exact.taps, corner, leaves)).0) };
     }
 }
 
-/// Bytes that a lane loads before it waits for the first: each is likely to come from memory.
-const AT_ONCE: usize = 9;
-/// The same, of taps that lanes take in turn.
-const TAPS_AT_ONCE: usize = 5;
+/// Computes and stores the results of a warp: all the lanes that take one together have the same place, which may be none.
+///
+/// # Safety
+/// As for [`segments`]; the whole warp calls.
+#[inline(always)]
+unsafe fn settle_together(pass: &Pass, window: &Window, exact: Exact, place: Place) {
+    let (corner, leaves) = place.corner(pass, window);
+    // What KEEP copies is no sum.
+    let is_there = place.is_there() && !(leaves && pass.border == border::KEEP);
+    let source = Source::of_channel(&pass.src, pass, place.z.max(0));
+    // SAFETY: as the caller promised.
+    unsafe {
+        let part = if is_there { by_taps(&source, window, exact, corner, leaves) } else { 0.0 };
+        let estimate = added_by(part, exact.lanes);
+        if !is_there || thread_x() & (exact.lanes - 1) != 0 {
+            return;
+        }
+        let (byte, distance) = to_byte(estimate);
+        // A NaN may come from the other order alone.
+        let is_decided = distance < 0.5 - exact.reordering && !estimate.is_nan();
+        let byte = match is_decided {
+            true => byte,
+            false => to_byte(by_definition(&source, window, exact.taps, corner, leaves)).0,
+        };
+        place.store(pass, byte);
+    }
+}
+
+/// Taps whose bytes a lane loads before it waits for the first: each is likely to come from memory.
+const TAPS_AT_ONCE: usize = 11;
 /// The same under windows that leave the image: one result at an edge, taken tap by tap, would have all others wait for it.
 const EDGE_AT_ONCE: usize = 3;
 /// Zeros behind a window's taps in memory, so that a lane can take so many at a time.
 pub const PADDING: usize = 32 * TAPS_AT_ONCE;
-const _: () = assert!(super::passes::PADDING >= AT_ONCE, "behind a column's taps are so many zeros");
-
-/// The lane's part of the sum: every 32nd column, each times its factor; `leaves` says whether the window leaves the image.
-///
-/// # Safety
-/// As for [`settle_one`]; the window is a product of a row and a column.
-#[inline(always)]
-unsafe fn by_columns(source: &Source<'_>, window: &Window, exact: Exact, (left, top): (i32, i32), leaves: bool) -> f64 {
-    let below = source.pass.src.row;
-    let start = source.row_inside(opaque(top));
-    let mut sum = 0.0;
-    let mut c = opaque(thread_x());
-    while c < window.cols {
-        let first = start.at(left + c);
-        let mut down = 0.0;
-        let mut r = opaque(0);
-        // SAFETY: taps, with their padding, and pixels are there.
-        unsafe {
-            // Without branches: a load behind one would be waited for before the next is issued.
-            while !leaves && r < window.rows {
-                let mut bytes = [0; AT_ONCE];
-                let mut n = 0;
-                while n < AT_ONCE {
-                    // Rows below the window are its last one again, times zero.
-                    let row = (r + n as i32).min(window.rows - 1);
-                    bytes[n] = load_u8(first.wrapping_add((row as i64).wrapping_mul(below) as u64));
-                    n += 1;
-                }
-                let taps = exact.column.wrapping_add(8 * r as u64);
-                let mut n = 0;
-                while n < AT_ONCE {
-                    down = fma_f64(load_f64(taps.wrapping_add(8 * n as u64)), byte_to_f64(bytes[n]), down);
-                    n += 1;
-                }
-                r += AT_ONCE as i32;
-            }
-            while r < window.rows {
-                let mut at = [(left + c, 0); EDGE_AT_ONCE];
-                let mut n = 0;
-                while n < EDGE_AT_ONCE {
-                    at[n].1 = top + (r + n as i32).min(window.rows - 1);
-                    n += 1;
-                }
-                let values = gathered(source, at);
-                let taps = exact.column.wrapping_add(8 * r as u64);
-                let mut n = 0;
-                while n < EDGE_AT_ONCE {
-                    down = fma_f64(load_f64(taps.wrapping_add(8 * n as u64)), values[n], down);
-                    n += 1;
-                }
-                r = opaque(r + EDGE_AT_ONCE as i32);
-            }
-            sum = fma_f64(load_f64(exact.row.wrapping_add(8 * c as u64)), down, sum);
-        }
-        c += 32;
-    }
-    sum
-}
 
 /// Whether each pixel of a window goes the longer way: a product of two 32-bit numbers leads to any row, unless the window leaves the image, or rows are far apart.
 #[inline(always)]
@@ -372,7 +335,7 @@ pub(super) fn goes_longer(plane: &Plane, leaves: bool) -> bool {
 /// The sum that defines the byte: each product and each sum rounded, row by row, left to right.
 ///
 /// # Safety
-/// As for [`settle_one`].
+/// As for [`segments`].
 #[inline(always)]
 pub(super) unsafe fn by_definition(
     source: &Source<'_>,
@@ -381,56 +344,52 @@ pub(super) unsafe fn by_definition(
     (left, top): (i32, i32),
     leaves: bool,
 ) -> f64 {
-    // Taps of a row that are loaded before the first is waited for.
-    const AT_ONCE: usize = 5;
+    // Taps whose bytes are loaded before the first is waited for: two turns for 5x5.
+    const AT_ONCE: usize = 13;
     let plane = &source.pass.src;
     let longer = goes_longer(plane, leaves);
     let start = source.row_inside(opaque(top)).at(left);
-    let (mut sum, mut taps) = (0.0, taps);
-    let mut r = opaque(0);
-    while r < window.rows {
-        let first = start.wrapping_add(mul_wide(r, plane.row as i32) as u64);
-        let mut c = opaque(0);
-        // SAFETY: taps and pixels are there.
-        unsafe {
-            while !longer && c < window.cols {
-                let (mut bytes, mut weights) = ([0; AT_ONCE], [0.0; AT_ONCE]);
-                let mut n = 0;
-                while n < AT_ONCE {
-                    let column = (c + n as i32).min(window.cols - 1);
-                    bytes[n] = load_u8(first.wrapping_add(mul_wide(column, plane.pixel) as u64));
-                    weights[n] = load_f64(taps.wrapping_add(8 * column as u64));
-                    n += 1;
-                }
-                let mut n = 0;
-                while n < AT_ONCE {
-                    let next = add_f64(sum, mul_f64(weights[n], byte_to_f64(bytes[n])));
-                    sum = if c + (n as i32) < window.cols { next } else { sum };
-                    n += 1;
-                }
-                c += AT_ONCE as i32;
+    let (mut sum, mut taps, mut walk) = (0.0, taps, Walk::FIRST);
+    let mut left_over = opaque(window.cols * window.rows);
+    // SAFETY: taps, with their padding, and pixels are there.
+    unsafe {
+        while !longer && left_over > 0 {
+            let mut bytes = [0; AT_ONCE];
+            let mut n = 0;
+            while n < AT_ONCE {
+                let (c, r) = walk.next(window);
+                bytes[n] =
+                    load_u8(start.wrapping_add((mul_wide(r, plane.row as i32) + mul_wide(c, plane.pixel)) as u64));
+                n += 1;
             }
-            while c < window.cols {
-                let (mut at, mut weights) = ([(0, top + r); EDGE_AT_ONCE], [0.0; EDGE_AT_ONCE]);
-                let mut n = 0;
-                while n < EDGE_AT_ONCE {
-                    let column = (c + n as i32).min(window.cols - 1);
-                    at[n].0 = left + column;
-                    weights[n] = load_f64(taps.wrapping_add(8 * column as u64));
-                    n += 1;
-                }
-                let values = gathered(source, at);
-                let mut n = 0;
-                while n < EDGE_AT_ONCE {
-                    let next = add_f64(sum, mul_f64(weights[n], values[n]));
-                    sum = if c + (n as i32) < window.cols { next } else { sum };
-                    n += 1;
-                }
-                c = opaque(c + EDGE_AT_ONCE as i32);
+            n = 0;
+            while n < AT_ONCE {
+                // Zeros behind the last tap change no sum.
+                sum = add_f64(sum, mul_f64(load_f64(taps.wrapping_add(8 * n as u64)), byte_to_f64(bytes[n])));
+                n += 1;
             }
+            taps = taps.wrapping_add(8 * AT_ONCE as u64);
+            left_over -= AT_ONCE as i32;
         }
-        taps = taps.wrapping_add(8 * window.cols as u64);
-        r = opaque(r + 1);
+        while left_over > 0 {
+            let mut at = [(0, 0); EDGE_AT_ONCE];
+            let mut n = 0;
+            while n < EDGE_AT_ONCE {
+                let (c, r) = walk.next(window);
+                at[n] = (left + c, top + r);
+                n += 1;
+            }
+            let values = gathered(source, at);
+            n = 0;
+            while n < EDGE_AT_ONCE {
+                // Of a value outside the image that is no number, zero times it would be none.
+                let next = add_f64(sum, mul_f64(load_f64(taps.wrapping_add(8 * n as u64)), values[n]));
+                sum = if (n as i32) < left_over { next } else { sum };
+                n += 1;
+            }
+            taps = taps.wrapping_add(8 * EDGE_AT_ONCE as u64);
+            left_over = opaque(left_over - EDGE_AT_ONCE as i32);
+        }
     }
     sum
 }
@@ -440,7 +399,7 @@ pub(super) unsafe fn by_definition(
 /// 10 us more with it when nothing was in doubt.
 ///
 /// # Safety
-/// As for [`settle_one`], for the whole warp.
+/// As for [`segments`], for the whole warp.
 #[inline(always)]
 pub(super) unsafe fn by_definition_together(
     source: &Source<'_>,
@@ -519,15 +478,14 @@ pub(super) unsafe fn by_definition_together(
     sum
 }
 
-/// The lane's part of the sum: every 32nd tap.
+/// The lane's part of the sum: every so many-th tap, as many as lanes take a result together.
 ///
 /// # Safety
-/// As for [`settle_one`].
+/// As for [`segments`], of a place that is there.
 #[inline(always)]
 unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top): (i32, i32), leaves: bool) -> f64 {
     let count = window.cols * window.rows;
-    // Each lane takes every 32nd tap.
-    let lane = thread_x();
+    let (lanes, lane) = (exact.lanes, thread_x() & (exact.lanes - 1));
     let mut walk = exact.walk;
     let plane = &source.pass.src;
     let longer = goes_longer(plane, leaves);
@@ -536,7 +494,7 @@ unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top
     let mut taps = exact.taps + 8 * lane as u64;
     // SAFETY: taps, with their padding, and pixels are there.
     unsafe {
-        // Without branches, as in `by_columns`.
+        // Without branches: a load behind one would be waited for before the next is issued.
         let mut left_over = count - lane;
         while !longer && left_over > 0 {
             let (mut bytes, mut weights) = ([0; TAPS_AT_ONCE], [0.0; TAPS_AT_ONCE]);
@@ -545,7 +503,7 @@ unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top
                 let (c, r) = walk.next(window);
                 let offset = mul_wide(r, plane.row as i32) + mul_wide(c, plane.pixel);
                 bytes[n] = load_u8(start.wrapping_add(offset as u64));
-                weights[n] = load_f64(taps.wrapping_add(256 * n as u64));
+                weights[n] = load_f64(taps.wrapping_add(mul_wide(8 * n as i32, lanes) as u64));
                 n += 1;
             }
             let mut n = 0;
@@ -553,8 +511,8 @@ unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top
                 sum = fma_f64(weights[n], byte_to_f64(bytes[n]), sum);
                 n += 1;
             }
-            taps = taps.wrapping_add(256 * TAPS_AT_ONCE as u64);
-            left_over -= 32 * TAPS_AT_ONCE as i32;
+            taps = taps.wrapping_add(mul_wide(8 * TAPS_AT_ONCE as i32, lanes) as u64);
+            left_over -= lanes * TAPS_AT_ONCE as i32;
         }
         while left_over > 0 {
             let mut at = [(0, 0); EDGE_AT_ONCE];
@@ -567,11 +525,11 @@ unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top
             let values = gathered(source, at);
             let mut n = 0;
             while n < EDGE_AT_ONCE {
-                sum = fma_f64(load_f64(taps.wrapping_add(256 * n as u64)), values[n], sum);
+                sum = fma_f64(load_f64(taps.wrapping_add(mul_wide(8 * n as i32, lanes) as u64)), values[n], sum);
                 n += 1;
             }
-            taps = taps.wrapping_add(256 * EDGE_AT_ONCE as u64);
-            left_over = opaque(left_over - 32 * EDGE_AT_ONCE as i32);
+            taps = taps.wrapping_add(mul_wide(8 * EDGE_AT_ONCE as i32, lanes) as u64);
+            left_over = opaque(left_over - lanes * EDGE_AT_ONCE as i32);
         }
     }
     sum
@@ -580,7 +538,7 @@ unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top
 /// What bytes at any coordinates are, or what the border puts there; all are loaded before the first is waited for.
 ///
 /// # Safety
-/// As for [`settle_one`].
+/// As for [`segments`].
 #[inline(always)]
 pub(super) unsafe fn gathered<const N: usize>(source: &Source<'_>, at: [(i32, i32); N]) -> [f64; N] {
     let pass = source.pass;
@@ -614,8 +572,18 @@ pub(super) unsafe fn gathered<const N: usize>(source: &Source<'_>, at: [(i32, i3
 /// # Safety
 /// The whole warp calls.
 #[inline(always)]
-pub(super) unsafe fn added(mut sum: f64) -> f64 {
-    let mut apart = opaque(16);
+pub(super) unsafe fn added(sum: f64) -> f64 {
+    // SAFETY: as the caller promised.
+    unsafe { added_by(sum, 32) }
+}
+
+/// The sum of the parts of so many neighbouring lanes, a power of two, in all of them.
+///
+/// # Safety
+/// The whole warp calls.
+#[inline(always)]
+unsafe fn added_by(mut sum: f64, lanes: i32) -> f64 {
+    let mut apart = opaque(lanes / 2);
     while apart > 0 {
         // SAFETY: as the caller promised.
         sum = add_f64(sum, unsafe { exchanged(sum, apart as u32) });

@@ -131,7 +131,7 @@ pub(super) unsafe fn list(pass: &Pass, window: &Window, exact: Exact<'_>, place:
     let longer = goes_longer(exact.from, leaves);
     // SAFETY: as the caller promised.
     unsafe {
-        let (inside, leaving) = (lanes(place.is_there() && !longer), lanes(place.is_there() && longer));
+        let (inside, leaving) = (ballot(place.is_there() && !longer), ballot(place.is_there() && longer));
         if place.is_there() {
             let before = |lanes: u32| (lanes & ((1 << lane) - 1)).count_ones() as i32;
             let number = if longer { 31 - before(leaving) } else { before(inside) };
@@ -145,22 +145,6 @@ pub(super) unsafe fn list(pass: &Pass, window: &Window, exact: Exact<'_>, place:
             shared.store2(COUNTS, [inside.count_ones(), leaving.count_ones()].map(f32::from_bits));
         }
     }
-}
-
-/// A bit for each lane whose answer is yes.
-///
-/// # Safety
-/// The whole warp calls.
-#[inline(always)]
-unsafe fn lanes(yes: bool) -> u32 {
-    let mut lanes = (yes as u32) << thread_x();
-    let mut apart = opaque(16);
-    while apart > 0 {
-        // SAFETY: as the caller promised.
-        lanes |= unsafe { exchange(lanes, apart as u32) };
-        apart /= 2;
-    }
-    lanes
 }
 
 /// Number `i` of the list.
@@ -344,7 +328,7 @@ unsafe fn decide(pass: &Pass, window: &Window, exact: Exact<'_>, (first, count):
         if number < count && sure {
             listed(first + number).store(pass, byte);
         }
-        let mut left_over = lanes(number < count && !sure);
+        let mut left_over = ballot(number < count && !sure);
         while left_over != 0 {
             let place = listed(first + left_over.trailing_zeros() as i32);
             let (corner, leaves) = exact.corner(pass, window, &place);

@@ -90,11 +90,16 @@ struct WholeRow {
 }
 
 impl WholeRow {
+    /// A single tap of 1, which is a digit of its own, and so are a row sum's greatest eight bits: the byte. The others are 0.
+    fn one() -> Self {
+        Self { taps: vec![1 << 22], tap_bits: 22, sum_bits: 16 }
+    }
+
     /// With as many bits of a row sum as 24 have room for beside its range.
     fn new(row: &[f64]) -> Option<Self> {
         let greatest = greatest(row);
         let most = (-32..=48).rev().find(|&bits| (greatest * 2f64.powi(bits)).round() <= GREATEST)?;
-        (-32..=most - 9).rev().find_map(|sum_bits| {
+        (-32..=most - 8).rev().find_map(|sum_bits| {
             let tap_bits = most.min(sum_bits + 16);
             let taps = rounded(row, tap_bits);
             let range: f64 = taps.iter().map(|&tap| 255.0 * f64::from(tap).abs()).sum();
@@ -117,22 +122,23 @@ fn rounded(taps: &[f64], bits: i32) -> Vec<i32> {
 /// How a row pass's digits make a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Joining {
-    /// Its bits beyond those of the second digit's sums: 0 to 7.
+    /// Its bits beyond those of the second digit's sums: 0 to 8, or more if the lower digits' are 0.
     more: i32,
     /// What is added to those.
     start: i32,
 }
 
-/// The most bits of a joined sum behind the point.
+/// The most bits of a joined sum behind the point; and how many numbers of them are tried, from the greatest on for which there is room.
 const MOST_BITS: i32 = 22;
+const SHIFTS: usize = 2;
 
 /// The value in the middle of all bytes, by which what is cut off is known but for its half.
 const MIDDLE: f64 = 127.5;
 
 /// A term's taps, with its row as whole numbers.
-struct Term<'a> {
-    row: &'a [f64],
-    column: &'a [f64],
+struct Term {
+    row: Vec<f64>,
+    column: Vec<f64>,
     whole: WholeRow,
 }
 
@@ -147,10 +153,27 @@ struct Part {
     weight: f64,
 }
 
-impl Term<'_> {
+impl Term {
+    /// Forms of a row and a column: what the one is multiplied by, the other is divided by. Of some, more is lost as digits are left out than of others, by chance.
+    fn forms(row: &[f64], column: &[f64]) -> Vec<Self> {
+        /// Factors from 1 to 2.
+        const FACTORS: i32 = 128;
+        let times = |taps: &[f64], factor: f64| taps.iter().map(|&tap| factor * tap).collect();
+        if let &[tap] = row {
+            return vec![Self { row: vec![1.0], column: times(column, tap), whole: WholeRow::one() }];
+        }
+        let form = |step: i32| {
+            let factor = 2f64.powf(f64::from(step) / f64::from(FACTORS));
+            let row: Vec<f64> = times(row, factor);
+            let whole = WholeRow::new(&row)?;
+            Some(Self { row, column: times(column, 1.0 / factor), whole })
+        };
+        (0..FACTORS).filter_map(form).collect()
+    }
+
     /// With so many bits of a joined sum behind the point, if there is room.
     fn with_bits(&self, shift: i32) -> Option<(WholeTerm, Part)> {
-        let &Self { row, column, ref whole } = self;
+        let Self { row, column, whole } = self;
         let weight = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
         let (row_weight, column_weight) = (weight(row), weight(column));
         let sum = |taps: &[i32]| taps.iter().map(|&tap| i64::from(tap)).sum::<i64>();
@@ -161,9 +184,17 @@ impl Term<'_> {
             return None;
         }
         let column_taps = rounded(column, column_bits);
-        // No number is negative: what the negative taps can make is added, and half of what is cut off.
+        // Whether row sums are whole bytes, of which nothing is cut off.
+        let is_byte = row.len() == 1;
+        // No number is negative: what the negative taps can make is added.
         let negative: i64 = row_taps.iter().map(|&tap| i64::from(tap.min(0))).sum();
-        let moved = (-255.0 * negative as f64 * 2f64.powi(more - 16)).ceil() as i64 + 1;
+        let moved = match is_byte {
+            true => 0,
+            false => (-255.0 * negative as f64 * 2f64.powi(more - 16)).ceil() as i64 + 1,
+        };
+        // And half of what is cut off, as far as the second digit's sums have bits for it; else the column's sums take it into account.
+        let half = if is_byte || more > 7 { 0 } else { 128 };
+        let short = if is_byte || half > 0 { 0.0 } else { 0.5 };
 
         let unit = 2f64.powi(shift);
         let lost = |taps: &[f64], whole: &[i32], bits: i32| -> (f64, f64) {
@@ -177,6 +208,10 @@ impl Term<'_> {
         let (mut low_middle, mut low_range, mut cut) = (0.0, 0.0, 0.0);
         for &tap in &column_taps {
             let [lowest, second] = [0, 1].map(|i| f64::from(digit(tap, i)));
+            if is_byte {
+                // The other two bytes of a row sum are 0.
+                continue;
+            }
             low_middle += MIDDLE * (257.0 * lowest + 256.0 * second) / 2f64.powi(24);
             low_range += MIDDLE * (257.0 * lowest.abs() + 256.0 * second.abs()) / 2f64.powi(24);
             cut += (0.5 + 2f64.powi(-8)) * f64::from(tap.abs()) / 2f64.powi(24);
@@ -184,10 +219,10 @@ impl Term<'_> {
         let part = Part {
             error: unit * MIDDLE * (column_weight * row_lost + column_lost * row_weight) + cut + low_range,
             middle: unit * (column.iter().sum::<f64>() * MIDDLE * row_middle + column_middle * row_sum) + low_middle,
-            moved: moved as f64 * sum(&column_taps) as f64 / 2f64.powi(24),
+            moved: (moved as f64 - short) * sum(&column_taps) as f64 / 2f64.powi(24),
             weight: row_weight * column_weight,
         };
-        let joining = Joining { start: ((256 * moved + 128) >> more) as u32 as i32, more };
+        let joining = Joining { start: ((256 * moved + half) >> more) as u32 as i32, more };
         Some((WholeTerm { row: row_taps.clone(), column: column_taps, joining }, part))
     }
 }
@@ -198,7 +233,8 @@ impl WholeTerms {
     /// Let `r` and `c` be the taps of a term's row and column, and all of it be counted in units of a joined sum, of which `2^shift` are one
     /// step of a byte. Between a sum over the exact taps and the joined one lie, for each term:
     /// - the row's taps, rounded: `sum |c| * sum |r's error| * 127.5`, if what they do to bytes of 127.5 is added;
-    /// - a row sum, cut to 24 bits: half of its last bit, and 2^-8 of it for the lowest digit's sums that are shifted down;
+    /// - a row sum, cut to 24 bits: half of its last bit, and 2^-8 of it for the lowest digit's sums that are shifted down; nothing for a row of one tap, whose
+    ///   sums are the bytes (the tap itself goes to the column);
     /// - the column's taps, rounded: their error times half of the row sums' range;
     /// - the products of low digits that are left out: bytes of a row sum are 127.5 and up to as much more or less, so half of the most that
     ///   those products can be, if their middle is added;
@@ -225,19 +261,18 @@ impl WholeTerms {
             // Of a product with more, two passes in f64 define the bytes.
             return Err(format!("{cols}x{rows} taps, it takes {MAX_WINDOW}").into());
         }
-        let term = |(row, column)| Some(Term { row, column, whole: WholeRow::new(row)? });
-        let terms: Option<Vec<_>> = terms.into_iter().map(term).collect();
-        terms
-            .and_then(|terms| {
-                let others = 255.0 * apart + reordering;
-                (1..=MOST_BITS).rev().find_map(|shift| Self::with_bits(&terms, point, shift, others))
-            })
+        let terms: Vec<_> = terms.into_iter().map(|(row, column)| Term::forms(row, column)).collect();
+        let others = 255.0 * apart + reordering;
+        let with_bits = (1..=MOST_BITS).rev().filter_map(|shift| Self::with_bits(&terms, point, shift, others));
+        with_bits
+            .take(SHIFTS)
+            .min_by(|a, b| a.share().total_cmp(&b.share()))
             .ok_or_else(|| "its taps are too large or too unlike each other beside the results, which are bytes".into())
     }
 
     /// With so many bits behind the point, if there is room, and if not too many results are in doubt. `others` is an error of sums that does not depend on
     /// the bits.
-    fn with_bits(terms: &[Term<'_>], point: f64, shift: i32, others: f64) -> Option<Self> {
+    fn with_bits(terms: &[Vec<Term>], point: f64, shift: i32, others: f64) -> Option<Self> {
         // In units of a joined sum.
         let unit = 2f64.powi(shift);
         let whole_point = (point * unit).round();
@@ -245,8 +280,11 @@ impl WholeTerms {
         let mut error = MIDDLE * point_lost.abs() + 0.5 + unit * others;
         let (mut middle, mut moved_sum, mut weight) = (MIDDLE * point_lost + 0.5, 0.0, point.abs());
         let mut wholes = Vec::with_capacity(terms.len());
-        for term in terms {
-            let (whole, part) = term.with_bits(shift)?;
+        for forms in terms {
+            let (whole, part) = forms
+                .iter()
+                .filter_map(|term| term.with_bits(shift))
+                .min_by(|(_, a), (_, b)| a.error.total_cmp(&b.error))?;
             wholes.push(whole);
             error += part.error;
             middle += part.middle;
@@ -445,7 +483,7 @@ impl Work for Passes {
         let ring = self.ring(job.window.anchor_y as usize);
         let across = |term: &WholeTerm| {
             let Joining { more, .. } = term.joining;
-            Across { down: 8 - more, second: 1 << more, third: 256 << more }
+            Across { down: (8 - more).max(0), second: 1 << more, third: 256 << more }
         };
         let bands = Bands {
             row,
@@ -499,7 +537,7 @@ mod tests {
                         .sum()
                 };
                 let Joining { more, start } = term.joining;
-                let lower = (digits(1).wrapping_add(start) << more).wrapping_add(digits(0) >> (8 - more));
+                let lower = (digits(1).wrapping_add(start) << more).wrapping_add(digits(0) >> (8 - more).max(0));
                 let number = (digits(2).wrapping_mul(256 << more)).wrapping_add(lower) as u32;
                 // Not beyond 32 bits, nor negative: the sum itself says so.
                 let exact: i64 = line.iter().zip(&term.row).map(|(&byte, &tap)| i64::from(byte) * i64::from(tap)).sum();
@@ -542,7 +580,11 @@ mod tests {
             "unsharp:sigma=2,amount=1.7",
             "unsharp:sigma=12",
             "log:sigma=1.5",
+            "dog:sigma=1",
             "dog:sigma=2",
+            "taps:0.25;0.5;-0.25;0.4",
+            "taps:0.9 0.05 0.05",
+            "box:cols=1,rows=9",
         ] {
             let filter: Filter = text.parse().unwrap();
             let pair = whole(&filter);

@@ -66,11 +66,8 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
             let arguments = (job.pass, job.window, taps, uncertainty.reordering, planes);
             return stream.enqueue(wide::settle_wide, grid(wide::BLOCK, wide::SHARED), &arguments);
         }
-        // Taps that are kept one by one may differ from the product by their own rounding.
-        let product = job.taps.filter().dense_f64().is_none();
-        let (row, column) = if product { job.taps.exact_pairs_in_memory()?[0] } else { (0, 0) };
-        let arguments = (job.pass, job.window, taps, row, column, uncertainty.reordering, planes);
-        stream.enqueue(settle::settle, grid(settle::BLOCK, settle::SHARED), &arguments)
+        let arguments = (job.pass, job.window, taps, uncertainty.reordering, planes);
+        stream.enqueue(settle::settle, grid(settle::BLOCK, 0), &arguments)
     }
 }
 

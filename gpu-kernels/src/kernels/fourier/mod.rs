@@ -201,6 +201,8 @@ pub struct Parts {
     pub greatest: f32,
     /// Pairs of tiles, or folded tiles, in a row of them.
     pub across: i32,
+    /// Whether small folded tiles take half the columns behind those, each in two rows of tiles.
+    pub halves: i32,
     /// Whether blocks take folded tiles in turn, or each some that follow each other.
     pub in_turn: i32,
     /// Tables of factors ahead of the spectra.

@@ -11,6 +11,8 @@
 //! that its warps store the results of one while others load the next.
 //! Banks: an exchange has a stride of 9, and rows are 4 numbers more than a multiple of 16 apart: with the lanes' order below, no
 //! half-warp has a bank conflict.
+//! Columns that a folded tile would have few results in, at the region's right edge, take half a tile: one holds those of two rows of tiles, one as real parts of numbers and one as
+//! imaginary parts.
 //! Windows too large for a tile are divided into parts, of at most 3/4 of a tile each way, whose results are added: the block takes
 //! all parts of a pair of tiles before the next pair, and every result is one thread's from the first part to the last.
 //! Error: that of two transforms in f32, relative to the largest pixel and the sum of all taps, not to the pixel's own
@@ -207,49 +209,76 @@ pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(
     }
     // SAFETY: the whole block is here.
     unsafe { barrier() };
+    let tall = Layout::<M>::results(parts.rows);
+    let mut turns = if folds(KIND) { Turns::of_block(pass, parts, tall) } else { Turns::NONE };
     // Pairs are counted along the rows of tiles.
-    let turns = match folds(KIND) {
-        true => Turns::of_block(pass, parts, Layout::<M>::results(parts.rows)),
-        false => Turns { column: block_x(), top: pass.region.y0, count: 0 },
-    };
-    let (mut column, mut top, mut left) = (turns.column, turns.top, turns.count);
+    let (mut column, mut top) = (block_x(), pass.region.y0);
     loop {
-        while column >= parts.across {
-            column -= parts.across;
-            top += Layout::<M>::results(parts.rows);
-        }
-        if folds(KIND) && left == 0 || top >= pass.region.y1 {
-            return;
+        if folds(KIND) {
+            if turns.left == 0 {
+                return;
+            }
+            (column, top) = turns.next(pass, parts, tall);
+        } else {
+            while column >= parts.across {
+                column -= parts.across;
+                top += tall;
+            }
+            if top >= pass.region.y1 {
+                return;
+            }
         }
         // SAFETY: as the caller promised; the whole block is here.
         unsafe { filter_pair::<M, KIND>(pass, parts, spectra, taps, column, top) };
-        column += if folds(KIND) && parts.in_turn == 0 { 1 } else { grid_width() };
-        left -= 1;
+        column += grid_width();
     }
 }
 
-/// A block's folded tiles: every so many-th, or some that follow each other.
+/// A block's folded tiles: every so many-th, or some that follow each other. They are counted along the rows of tiles; last come those at the right edge that take two rows of tiles
+/// each.
 struct Turns {
-    column: i32,
-    top: i32,
-    count: i32,
+    number: i32,
+    step: i32,
+    left: i32,
+    /// How many come before those that take two rows.
+    whole: i32,
 }
 
 impl Turns {
+    const NONE: Self = Self { number: 0, step: 0, left: 0, whole: 0 };
+
     /// Of this block, with so many rows of results in a tile.
     #[inline(always)]
-    fn of_block(pass: &Pass, parts: &Parts, down: i32) -> Self {
-        // `checked`, so that no panic is compiled into the kernel.
-        let divided = |a: i32, b: i32| (a as u32).checked_div(b as u32).unwrap_or(0) as i32;
-        let pairs = parts.across * divided(pass.region.y1 - pass.region.y0 + down - 1, down);
-        let (each, block) = (divided(pairs, grid_width()), block_x());
-        let more = pairs - each * grid_width();
-        let before = each * block + if block < more { block } else { more };
-        let column = if parts.in_turn != 0 { block } else { before };
-        let row = divided(column, parts.across);
-        let (column, top) = (column - row * parts.across, pass.region.y0 + row * down);
-        Self { column, top, count: each + if block < more { 1 } else { 0 } }
+    fn of_block(pass: &Pass, parts: &Parts, tall: i32) -> Self {
+        let down = divided(pass.region.y1 - pass.region.y0 + tall - 1, tall);
+        let whole = parts.across * down;
+        let tiles = whole + if parts.halves != 0 { (down + 1) / 2 } else { 0 };
+        let (few, block) = (divided(tiles, grid_width()), block_x());
+        let more = tiles - few * grid_width();
+        let before = few * block + if block < more { block } else { more };
+        let left = few + if block < more { 1 } else { 0 };
+        let (number, step) = if parts.in_turn != 0 { (block, grid_width()) } else { (before, 1) };
+        Self { number, step, left, whole }
     }
+
+    /// The next one's column of tiles, and its first row of results.
+    #[inline(always)]
+    fn next(&mut self, pass: &Pass, parts: &Parts, tall: i32) -> (i32, i32) {
+        let row = divided(self.number, parts.across);
+        let (column, row) = match self.number < self.whole {
+            true => (self.number - row * parts.across, row),
+            false => (parts.across, 2 * (self.number - self.whole)),
+        };
+        self.number += self.step;
+        self.left -= 1;
+        (column, pass.region.y0 + row * tall)
+    }
+}
+
+/// A quotient of numbers that are not negative; `checked`, so that no panic is compiled into the kernel.
+#[inline(always)]
+fn divided(a: i32, b: i32) -> i32 {
+    (a as u32).checked_div(b as u32).unwrap_or(0) as i32
 }
 
 /// Whether tiles are folded.
@@ -264,10 +293,14 @@ const fn tables(kind: u32) -> i32 {
     1 + folds(kind) as i32
 }
 
-/// Columns from a number's real part to its imaginary part.
+/// Columns and rows from a number's real part to its imaginary part, in tiles of this column.
 #[inline(always)]
-fn apart<const M: usize, const KIND: u32>(parts: &Parts) -> i32 {
-    if folds(KIND) { Layout::<M>::SIZE } else { Layout::<M>::results(parts.cols) }
+fn apart<const M: usize, const KIND: u32>(parts: &Parts, column: i32) -> (i32, i32) {
+    match folds(KIND) {
+        true if column == parts.across => (0, Layout::<M>::results(parts.rows)),
+        true => (Layout::<M>::SIZE, 0),
+        false => (Layout::<M>::results(parts.cols), 0),
+    }
 }
 
 /// Results in a row of a pair of tiles, or of a folded one.
@@ -337,7 +370,7 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
             let (x, y) = ((part - down * parts.beside) * parts.cols, down * parts.rows);
             let left = left_of::<M, KIND>(pass, parts, column);
             let (x, y) = (left - parts.window.anchor_x + x, top - parts.window.anchor_y + y + row);
-            let line = load_pair::<M, KIND>(pass, place, x, apart::<M, KIND>(parts), y);
+            let line = load_pair::<M, KIND>(pass, place, x, apart::<M, KIND>(parts, opaque(column)), y);
             // A question that the whole launch answers alike.
             if KIND == PLANES || parts.greatest < f32::INFINITY {
                 wild |= is_wild(&line, parts.greatest);
@@ -373,7 +406,7 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
             let y = top + row;
             if row < rows && y < pass.region.y1 {
                 let share = Share { adds: part > 0, ends: part == parts.count - 1 };
-                store_pair::<M, KIND>(pass, parts, share, place, &line, left_of::<M, KIND>(pass, parts, column), y);
+                store_pair::<M, KIND>(pass, parts, share, place, &line, column, y);
             }
             four += block_height();
         }
@@ -387,7 +420,7 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
     pass: &Pass,
     place: Place<M>,
     left: i32,
-    apart: i32,
+    (apart, below): (i32, i32),
     y: i32,
 ) -> [Complex; M] {
     let source = Source::new(pass);
@@ -397,6 +430,7 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
     // this warp's, and every lane reads back its own numbers.
     unsafe {
         let inside = left >= 0 && left + apart + Layout::<M>::SIZE <= pass.width && row.is_inside();
+        let inside = inside && (!folds(KIND) || below == 0);
         if inside && is_plain {
             let (first, second) = (row.at_plain(left + place.lane), row.at_plain(left + place.lane + apart));
             let mut line = [ZERO; M];
@@ -417,11 +451,12 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
             }
             line
         } else {
+            let other = if folds(KIND) { source.row(opaque(y + below)) } else { row };
             let mut m = opaque(0);
             while m < M as i32 {
                 let at = place.lane + 8 * m;
                 let first = row.found_apart::<4, KIND>(left + at, 8);
-                let second = row.found_apart::<4, KIND>(left + apart + at, 8);
+                let second = other.found_apart::<4, KIND>(left + apart + at, 8);
                 let mut i = 0;
                 while i < 4 {
                     place.store(at, 8 * i as i32, Complex { re: first[i], im: second[i] });
@@ -464,10 +499,11 @@ unsafe fn store_pair<const M: usize, const KIND: u32>(
     share: Share,
     place: Place<M>,
     line: &[Complex; M],
-    left: i32,
+    column: i32,
     y: i32,
 ) {
-    let (apart, wide) = (apart::<M, KIND>(parts), wide::<M, KIND>(parts));
+    let left = left_of::<M, KIND>(pass, parts, column);
+    let ((apart, below), wide) = (apart::<M, KIND>(parts, column), wide::<M, KIND>(parts));
     let target = Target::new(pass);
     // SAFETY: each pixel lies in the region and is one thread's; the line in shared memory as in `load_pair`.
     unsafe {
@@ -491,8 +527,11 @@ unsafe fn store_pair<const M: usize, const KIND: u32>(
                 m += 1;
             }
             let (x, end) = (left + place.lane, (left + wide).min(pass.region.x1));
-            target.write_apart::<M, KIND>((x, y), 8, (left + apart).min(end), first);
-            target.write_apart::<M, KIND>((x + apart, y), 8, end, second);
+            let middle = if folds(KIND) && below != 0 { end } else { (left + apart).min(end) };
+            target.write_apart::<M, KIND>((x, y), 8, middle, first);
+            if !folds(KIND) || y + below < pass.region.y1 {
+                target.write_apart::<M, KIND>((x + apart, y + below), 8, end, second);
+            }
         } else {
             place.store_line(line);
             let mut at = opaque(place.lane);
@@ -531,7 +570,10 @@ unsafe fn by_taps<const M: usize, const KIND: u32>(
     column: i32,
     top: i32,
 ) {
-    let (window, apart, left) = (&parts.window, apart::<M, KIND>(parts), left_of::<M, KIND>(pass, parts, column));
+    let (window, left) = (&parts.window, left_of::<M, KIND>(pass, parts, column));
+    let (apart, below) = apart::<M, KIND>(parts, column);
+    // Of half a tile's columns, all results are in real parts.
+    let apart = if folds(KIND) && below != 0 { wide::<M, KIND>(parts) } else { apart };
     let end = (left + wide::<M, KIND>(parts)).min(pass.region.x1);
     let (source, target) = (Source::new(pass), Target::new(pass));
     let rows = Layout::<M>::results(parts.rows);
@@ -552,7 +594,12 @@ unsafe fn by_taps<const M: usize, const KIND: u32>(
             }
             let x = first + dx;
             // SAFETY: the taps come row by row; the pixel lies in the image and is this thread's.
-            unsafe { target.write(x, y, sum_of_taps(&source, window, taps, (x, y))) };
+            unsafe {
+                target.write(x, y, sum_of_taps(&source, window, taps, (x, y)));
+                if folds(KIND) && below != 0 && y + below < pass.region.y1 {
+                    target.write(x, y + below, sum_of_taps(&source, window, taps, (x, y + below)));
+                }
+            }
             dx += 8;
         }
     }

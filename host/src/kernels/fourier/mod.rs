@@ -287,6 +287,11 @@ impl Tiling {
         let region = &pass.region;
         let (wide, tall) = shape.results(&cut);
         let tiles = |results: i32, tile: i32| (results as u32).div_ceil(tile as u32);
+        let width = region.x1 - region.x0;
+        // Columns that half a small folded tile has room for.
+        let left = width % wide;
+        let halves =
+            shape.way == Way::Folded && shape.size < Large::SIDE && left > 0 && left <= shape.size + 1 - cut.cols;
         // Of bytes, and what is outside the image of them, none is too large for spectra.
         let of_bytes = pass.src.scalar == scalar::U8 && spectra.greatest >= 255.0;
         let is_tame = of_bytes && pass.outside.abs() <= spectra.greatest;
@@ -297,7 +302,8 @@ impl Tiling {
             count: cut.count,
             beside: cut.beside,
             greatest: if is_tame { f32::INFINITY } else { spectra.greatest },
-            across: tiles(region.x1 - region.x0, wide) as i32,
+            across: if halves { width / wide } else { tiles(width, wide) as i32 },
+            halves: i32::from(halves),
             in_turn: 1,
             tables,
             point: 0.0,

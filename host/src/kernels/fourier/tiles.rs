@@ -40,15 +40,23 @@ pub(super) struct Launch {
     pub(super) entry: Entry<(Pass, Parts, *const f32, *const f32)>,
 }
 
+/// Tiles in the columns of tiles that take one row of them each, and in one more that takes two.
+#[cfg(feature = "gpu")]
+fn count(parts: &Parts, down: u32) -> u64 {
+    let halves = if parts.halves != 0 { down.div_ceil(2) } else { 0 };
+    parts.across as u64 * u64::from(down) + u64::from(halves)
+}
+
 /// Whether so many blocks that take tiles in turn are done sooner than with some each that follow each other. Tiles in the first and the last column take half as long
 /// again, as some of their columns lie outside the image: a block whose turns come to those columns alone would be waited for.
 #[cfg(feature = "gpu")]
-fn are_better_in_turn(across: u32, down: u32, blocks: u32) -> bool {
-    let tiles = u64::from(across) * u64::from(down);
+fn are_better_in_turn(parts: &Parts, down: u32, blocks: u32) -> bool {
+    let (across, tiles) = (parts.across as u64, count(parts, down));
     let (each, more) = (tiles / u64::from(blocks), tiles % u64::from(blocks));
     // Twice the time of a block's tiles, in tiles inside the image.
     let time = |of_block: &mut dyn Iterator<Item = u64>| -> u64 {
-        let at_edge = |tile: u64| [0, u64::from(across) - 1].contains(&(tile % u64::from(across)));
+        let is_last = |tile: u64| tile % across == across - 1 && parts.halves == 0;
+        let at_edge = |tile: u64| tile >= across * u64::from(down) || tile % across == 0 || is_last(tile);
         of_block.map(|tile| 2 + u64::from(at_edge(tile))).sum()
     };
     let blocks = || 0..u64::from(blocks);
@@ -73,12 +81,12 @@ impl Work for Launch {
         let (spectra, tables) = numbers.in_memory(job.taps)?;
         let mut tiling = super::Tiling::new(job, (spectra, tables), shape);
         let slots = stream.gpu().resident_blocks(entry.name(), block.0 * block.1, shared)?;
-        let pairs = tiling.parts.across as u64 * u64::from(tiling.down);
+        let pairs = count(&tiling.parts, tiling.down);
         let blocks = pairs.min((slots / u64::from(job.planes)).max(1)) as u32;
         let grid = crate::gpu::launch::Grid { blocks: (blocks, 1, job.planes), block: (block.0, block.1, 1), shared };
         // Bytes alone: others' times are as measured with turns.
-        let (across, down) = (tiling.parts.across as u32, tiling.down);
-        tiling.parts.in_turn = i32::from(shape.way != Way::Folded || are_better_in_turn(across, down, blocks));
+        let in_turn = shape.way != Way::Folded || are_better_in_turn(&tiling.parts, tiling.down, blocks);
+        tiling.parts.in_turn = i32::from(in_turn);
         let pass = tiling.pass(job, 0, stream)?;
         let arguments = (pass, tiling.parts, spectra.numbers, job.taps.dense_in_memory()?);
         // SAFETY: the kernel takes any number of blocks of this shape; the spectra are those of these parts; the pass describes
