@@ -224,6 +224,12 @@ pub(crate) unsafe fn store_words<const N: usize>(at: u64, words: [u32; N]) {
 }
 
 #[track_caller]
+pub(crate) unsafe fn stream_words<const N: usize>(at: u64, words: [u32; N]) {
+    const { assert!(N == 1 || N == 4) }
+    machine::here().store(at as usize, words);
+}
+
+#[track_caller]
 pub(crate) unsafe fn exchange(word: u32, apart: u32) -> u32 {
     machine::here().exchanged(word, apart)
 }

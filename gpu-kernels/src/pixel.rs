@@ -54,6 +54,15 @@ pub(crate) fn of_byte(word: u32, number: usize, high: u32) -> f32 {
     f32::from_bits(shifted) - SHIFT
 }
 
+/// The middle of all bytes, about: a byte less this is at most half as great.
+pub const MIDDLE: f32 = 128.0;
+
+/// A byte in a word of its own, less [`MIDDLE`]: as [`of_byte`].
+#[inline(always)]
+pub(crate) fn of_byte_less_middle(byte: u32, high: u32) -> f32 {
+    f32::from_bits(permute::<0x7440>(byte, high)) - (SHIFT + MIDDLE)
+}
+
 /// A byte in a word of its own as a number in f64; likewise.
 #[inline(always)]
 pub(crate) fn byte_to_f64(byte: u32) -> f64 {

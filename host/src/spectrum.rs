@@ -19,6 +19,11 @@ pub(crate) const WEIGHTS: (f64, f64) = (1e-20, 1e30);
 /// to `sqrt(sum tap^2)` and to the tile's side, and matter where few taps outweigh all others: pixels that are aligned with them make 13 units of that for a side of
 /// 128, and 18 are allowed, beside 5.5 of the former.
 pub(crate) fn units(weight: f64, norm: f64, side: f64) -> f64 {
+    units_of([weight, norm], side)
+}
+
+/// The same, for pixels that are not as great to the tile's numbers as they are to the taps' spectrum: times either.
+pub(crate) fn units_of([weight, norm]: [f64; 2], side: f64) -> f64 {
     const OF_WEIGHT: [f64; 2] = [8.0, 5.5];
     const OF_NORM: f64 = 18.0 / 128.0;
     (OF_WEIGHT[0] * weight).max(OF_WEIGHT[1] * weight + OF_NORM * side * norm)

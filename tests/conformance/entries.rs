@@ -134,7 +134,7 @@ fn spectra() -> Vec<Group> {
         Group { window: Window::blur(120, 100, 4400 + i as u64), border: select::BORDERS[i], problems: vec![problem] }
     };
     let kinds = || kinds.into_iter().enumerate();
-    kinds().map(group).chain(kinds().map(large)).chain(of_bytes()).collect()
+    kinds().map(group).chain(kinds().map(large)).chain(of_bytes()).chain(halves()).collect()
 }
 
 /// Bytes whose columns large tiles take, and the rest of them small ones or stacked ones; with a tap of the pixel's own that outweighs all others, and without.
@@ -148,6 +148,17 @@ fn of_bytes() -> impl Iterator<Item = Group> {
         };
         let problem = Problem::new(2100, height, select::seed(60, i)).stored(Kind::U8, Kind::U8);
         Group { window, border, problems: vec![problem] }
+    })
+}
+
+/// Bytes whose last columns take half a small folded tile, in two rows of tiles each: of three rows, of two, and with no other columns.
+#[cfg(feature = "gpu")]
+fn halves() -> impl Iterator<Item = Group> {
+    select::BORDERS.into_iter().enumerate().map(|(i, border)| {
+        // A tile has 226 columns and 98 rows of results.
+        let (width, height) = [(280, 210), (250, 120), (70, 150)][i % 3];
+        let problem = Problem::new(width, height, select::seed(61, i)).stored(Kind::U8, Kind::U8);
+        Group { window: Window::blur(31, 31, 4600 + i as u64), border, problems: vec![problem] }
     })
 }
 

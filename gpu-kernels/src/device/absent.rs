@@ -140,6 +140,10 @@ pub(crate) unsafe fn store_words<const N: usize>(_: u64, _: [u32; N]) {
     unreachable!("kernels run on a GPU")
 }
 
+pub(crate) unsafe fn stream_words<const N: usize>(_: u64, _: [u32; N]) {
+    unreachable!("kernels run on a GPU")
+}
+
 pub(crate) unsafe fn store_run<const PX: usize>(_: *mut f32, _: usize, _: [f32; PX]) {
     unreachable!("kernels run on a GPU")
 }

@@ -427,6 +427,31 @@ pub(crate) unsafe fn store_words<const N: usize>(at: u64, words: [u32; N]) {
     }
 }
 
+/// Writes N words, 1 or 4, at an address that is a multiple of their size; they give way first to what else comes to the L2 cache.
+///
+/// # Safety
+/// As for [`store_u8`].
+#[inline(always)]
+pub(crate) unsafe fn stream_words<const N: usize>(at: u64, words: [u32; N]) {
+    const { assert!(N == 1 || N == 4) }
+    // SAFETY: as the caller promised.
+    unsafe {
+        if N == 4 {
+            asm!(
+                "st.global.cs.v4.b32 [{}], {{{}, {}, {}, {}}};",
+                in(reg64) at,
+                in(reg32) words[0],
+                in(reg32) words[1],
+                in(reg32) words[2],
+                in(reg32) words[3],
+                options(nostack, preserves_flags)
+            );
+        } else {
+            asm!("st.global.cs.b32 [{}], {};", in(reg64) at, in(reg32) words[0], options(nostack, preserves_flags));
+        }
+    }
+}
+
 /// Four of the eight bytes of `a` (0 to 3) and `b` (4 to 7): SELECTOR has their numbers, one in each of its four lowest
 /// hexadecimal digits, the result's lowest byte in the lowest digit.
 #[inline(always)]

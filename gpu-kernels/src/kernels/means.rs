@@ -4,7 +4,7 @@
 //! or 256 taps of a row. Rows of fewer than 32 taps lie beside each other in the warp. The pixels of the next chunk are under way meanwhile.
 //! Order of accumulation: row by row, left to right, each product and each sum rounded. But it is not computed one by one: as long as a sum grows and stays below the next
 //! power of two, its steps do not change, and so each product is rounded to a multiple of the same step, whatever comes before it. Those of all lanes are
-//! added at once then; sums of such multiples are exact. As many chunks as cannot reach the next power of two, however bright they are, are added before the
+//! added at once then, as whole numbers of steps. As many chunks as cannot reach the next power of two, however bright they are, are added before the
 //! lanes' sums are. Where a sum passes a power of two, or a product lies in the middle between two multiples, which the
 //! sum before it decides, as many products as needed are added one by one.
 //! Shared memory: each warp's products in f64.
@@ -85,8 +85,8 @@ unsafe fn defined<const STEPS: usize>(pass: &Pass, window: &Window, mean: Mean, 
     // From it on a sum is so much greater than each product that all of them are rounded alike.
     let least = mul_f64(mean.tap, 1024.0);
     let (mut binade, mut sum) = (Binade::NONE, 0.0);
-    // Chunks that are added together, and the lane's sum of those that have been.
-    let (mut sure, mut part) = (0, 0.0);
+    // Chunks that are added together, and the lane's part of those that have been.
+    let (mut sure, mut part) = (0, Part::NONE);
     let mut next = [0; TAPS];
     // The first turn only loads.
     let mut left = opaque(ahead.count() + 1);
@@ -106,15 +106,11 @@ unsafe fn defined<const STEPS: usize>(pass: &Pass, window: &Window, mean: Mean, 
                 sure = binade.chunks(sum, mean.chunks).min(left + 1);
             }
             if sure > 0 {
-                let mut n = 0;
-                while n < TAPS {
-                    part = add_f64(part, binade.rounded(product_of_byte(mean.tap, bytes[n])));
-                    n += 1;
-                }
+                part.add(&binade, &bytes);
                 sure -= 1;
                 if sure == 0 {
-                    sum = add_f64(sum, added(part));
-                    part = 0.0;
+                    sum = add_f64(sum, part.total(&binade));
+                    part = Part::NONE;
                 }
                 continue;
             }
@@ -240,7 +236,8 @@ impl<'a, const STEPS: usize> Chunks<'a, STEPS> {
     #[inline(always)]
     unsafe fn bytes<const LEAVES: bool>(&self) -> [u32; TAPS] {
         let pass = self.source.pass;
-        let mut bytes = [0; TAPS];
+        // A bit for each that the border's value takes the place of.
+        let (mut bytes, mut border) = ([0; TAPS], 0);
         let (mut start, mut row) = (self.start, self.row);
         let mut r = 0;
         while r < TAPS / STEPS {
@@ -249,21 +246,51 @@ impl<'a, const STEPS: usize> Chunks<'a, STEPS> {
                 let y = border::resolve_briefly(pass.border, self.corner.1 + row, pass.height);
                 (start, inside) = (self.source.row_inside(y).at(0), y >= 0);
             }
-            let mut n = 0;
+            if !LEAVES && pass.src.pixel == 3 {
+                // SAFETY: as the caller promised.
+                unsafe { self.pixels_of::<3>(start, row, &mut bytes, r) };
+            } else if !LEAVES && pass.src.pixel == 1 {
+                // SAFETY: as the caller promised.
+                unsafe { self.pixels_of::<1>(start, row, &mut bytes, r) };
+            }
+            let mut n = if !LEAVES && (pass.src.pixel == 3 || pass.src.pixel == 1) { STEPS } else { 0 };
             while n < STEPS {
                 let there = row < self.size.1 && self.column + 32 * (n as i32) < self.size.0;
                 let inside = !LEAVES || inside && !self.outside[n];
                 let at = start.wrapping_add(self.offsets[n] as u64);
                 // SAFETY: as the caller promised; it is a pixel of the image where it is loaded.
-                let byte = unsafe { load_u8_if(there && inside, at) };
-                bytes[r * STEPS + n] = if there && !inside { pass.outside as u32 } else { byte };
+                bytes[r * STEPS + n] = unsafe { load_u8_if(there && inside, at) };
+                border |= ((there && !inside) as u32) << (r * STEPS + n);
                 n += 1;
             }
             row += self.beside;
             start = start.wrapping_add(self.below);
             r += 1;
         }
+        // Behind all loads, none of which is waited for before the last is issued. Hidden, so that it stays there.
+        let border = opaque(border as i32);
+        let mut n = 0;
+        while LEAVES && n < TAPS {
+            bytes[n] = if border >> n & 1 != 0 { pass.outside as u32 } else { bytes[n] };
+            n += 1;
+        }
         bytes
+    }
+
+    /// Those of row number `r` of a chunk, of a window inside the image, whose pixels lie PIXEL bytes apart: one address for all.
+    ///
+    /// # Safety
+    /// As for [`Self::load`].
+    #[inline(always)]
+    unsafe fn pixels_of<const PIXEL: usize>(&self, start: u64, row: i32, bytes: &mut [u32; TAPS], r: usize) {
+        let first = start.wrapping_add(self.offsets[0] as u64);
+        let mut n = 0;
+        while n < STEPS {
+            let there = row < self.size.1 && self.column + 32 * (n as i32) < self.size.0;
+            // SAFETY: as the caller promised.
+            bytes[r * STEPS + n] = unsafe { load_u8_if(there, first.wrapping_add((32 * n * PIXEL) as u64)) };
+            n += 1;
+        }
     }
 }
 
@@ -272,12 +299,15 @@ impl<'a, const STEPS: usize> Chunks<'a, STEPS> {
 struct Binade {
     /// The power of two; 0 if no sum is rounded as those products need that are added at once.
     power: f64,
-    /// Whether the product of a byte lies in the middle between two multiples of the sums' step.
+    /// Whether the product of a byte lies in the middle between two multiples of the sums' step; or the tap has too many bits for [`Part`].
     has_middles: bool,
+    /// The tap in steps: a whole number, and what is left of it, times `2^24`.
+    whole: f64,
+    rest: u32,
 }
 
 impl Binade {
-    const NONE: Self = Self { power: 0.0, has_middles: true };
+    const NONE: Self = Self { power: 0.0, has_middles: true, whole: 0.0, rest: 0 };
 
     /// That of a sum, which may be this one.
     ///
@@ -289,7 +319,7 @@ impl Binade {
         if power == self.power {
             return self;
         }
-        let new = Self { power, has_middles: false };
+        let new = Self { power, ..Self::NONE };
         let (middle, mut found) = (mul_f64(power, HALF_STEP), 0.0);
         let mut byte = opaque(thread_x());
         while byte < 256 {
@@ -298,8 +328,20 @@ impl Binade {
             found = if off == middle || off == -middle { 1.0 } else { found };
             byte += 32;
         }
-        // SAFETY: as the caller promised.
-        Self { power, has_middles: unsafe { added(found) } > 0.0 }
+        // Powers of two: nothing is rounded.
+        let steps = mul_f64(mul_f64(tap, IN_POWER), reciprocal(power));
+        // SAFETY: as the caller promised. A sum is 512 times the tap at least, so that these are below `2^44`.
+        unsafe {
+            let (mut whole, mut rest) = (0.0, 0);
+            let mut has_middles = added(found) > 0.0;
+            if power > 0.0 {
+                whole = steps.to_int_unchecked::<i64>() as f64;
+                let left = mul_f64(add_f64(steps, -whole), REST);
+                rest = left.to_int_unchecked();
+                has_middles |= rest as f64 != left;
+            }
+            Self { power, has_middles, whole, rest }
+        }
     }
 
     /// How many chunks a sum takes without passing the next power of two, or coming upon a middle.
@@ -324,6 +366,62 @@ impl Binade {
     }
 }
 
+/// A lane's part of products that are rounded to the same step: in steps, a byte's is the byte times [`Binade::whole`], and the byte times [`Binade::rest`] rounded.
+#[derive(Clone, Copy)]
+struct Part {
+    /// The sum of bytes, and of what is rounded.
+    bytes: u32,
+    rounded: u32,
+}
+
+impl Part {
+    const NONE: Self = Self { bytes: 0, rounded: 0 };
+
+    #[inline(always)]
+    fn add(&mut self, binade: &Binade, bytes: &[u32; TAPS]) {
+        let mut n = 0;
+        while n < TAPS {
+            self.bytes += bytes[n];
+            // None lies in the middle.
+            self.rounded += (bytes[n].wrapping_mul(binade.rest).wrapping_add(1 << 23)) >> 24;
+            n += 1;
+        }
+    }
+
+    /// The sum of all lanes' products.
+    ///
+    /// # Safety
+    /// The whole warp calls.
+    #[inline(always)]
+    unsafe fn total(self, binade: &Binade) -> f64 {
+        let (mut bytes, mut rounded) = (self.bytes, self.rounded);
+        let mut apart = opaque(16);
+        while apart > 0 {
+            // SAFETY: as the caller promised.
+            unsafe {
+                bytes += exchange(bytes, apart as u32);
+                rounded += exchange(rounded, apart as u32);
+            }
+            apart /= 2;
+        }
+        // At most as many steps as a power of two has: exact.
+        let steps = fma_f64(binade.whole, bytes as f64, rounded as f64);
+        mul_f64(mul_f64(steps, binade.power), 1.0 / IN_POWER)
+    }
+}
+
+/// Steps of sums up to a power of two, in that.
+const IN_POWER: f64 = f64::from_bits((1023 + 52) << 52);
+
+/// `2^24`: see [`Binade::rest`].
+const REST: f64 = f64::from_bits((1023 + 24) << 52);
+
+/// One divided by a power of two.
+#[inline(always)]
+fn reciprocal(power: f64) -> f64 {
+    f64::from_bits((2046u64 << 52).wrapping_sub(power.to_bits()))
+}
+
 /// `2^-53`: half a step of sums from 1 to 2.
 const HALF_STEP: f64 = f64::from_bits((1023 - 53) << 52);
 
@@ -341,7 +439,7 @@ fn power_below(sum: f64, least: f64) -> f64 {
 #[inline(always)]
 unsafe fn together<const N: usize>(sum: f64, least: f64, products: &[f64; N]) -> (f64, bool) {
     let power = power_below(sum, least);
-    let (binade, middle) = (Binade { power, has_middles: true }, mul_f64(power, HALF_STEP));
+    let (binade, middle) = (Binade { power, ..Binade::NONE }, mul_f64(power, HALF_STEP));
     let (mut part, mut is_middle) = (0.0, false);
     let mut n = 0;
     while n < N {

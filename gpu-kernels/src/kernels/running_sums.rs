@@ -41,7 +41,9 @@ const OF_WARP: i32 = 32 * WORDS as i32;
 pub const MOST_WARPS: i32 = 16;
 
 /// Rows for which ties may wait in near entries, so that a warp has many to settle at a time: as many more does the ring hold.
-pub const WAIT: i32 = 8;
+pub const fn wait(rows: i32) -> i32 {
+    if rows <= 12 { 4 } else { 8 }
+}
 
 /// The most rows of a near entry's window.
 pub const MOST_ROWS: i32 = 48;
@@ -49,8 +51,9 @@ pub const MOST_ROWS: i32 = 48;
 /// Bytes of a row in the ring.
 const ROW: i32 = 32 * VALUES;
 
-/// Ties that may wait: fewer than a warp settles at a time, and all results of a row.
-const QUEUE: i32 = 32 + ROW;
+/// Ties that may wait: fewer than a warp settles at a time, and all results of a row; a power of two.
+const QUEUE: i32 = 512;
+const _: () = assert!(QUEUE >= 32 + ROW);
 
 /// What is divided by, and how.
 #[repr(C)]
@@ -331,9 +334,9 @@ macro_rules! running_sums {
 
 running_sums! {
     running_sums_near_c1: 1, true, f32, ".maxnreg 88";
-    running_sums_near_c2: 2, true, f32, ".maxnreg 88";
-    running_sums_near_c3: 3, true, f32, ".maxnreg 88";
-    running_sums_near_c4: 4, true, f32, ".maxnreg 88";
+    running_sums_near_c2: 2, true, f32, ".maxnreg 80";
+    running_sums_near_c3: 3, true, f32, ".maxnreg 80";
+    running_sums_near_c4: 4, true, f32, ".maxnreg 80";
     running_sums_far_c1: 1, false, u32, ".maxnreg 96";
     running_sums_far_c2: 2, false, u32, ".maxnreg 96";
     running_sums_far_c3: 3, false, u32, ".maxnreg 96";
@@ -357,7 +360,7 @@ host! {
 ///
 /// # Safety
 /// `pass` describes allocated memory and keeps the limits above. A block has one warp if NEAR, else up to [`MOST_WARPS`], in y; there are as many in x as there
-/// are strips; it has [`shared_bytes`], of `window.rows + WAIT` rows if NEAR.
+/// are strips; it has [`shared_bytes`], of `window.rows` rows and [`wait`] more if NEAR.
 #[inline(always)]
 unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(pass: &Pass, mean: &Mean, filtered: i32, rows: i32) {
     const { assert!(C > 0 && C <= 4 && V.is_multiple_of(C)) }
@@ -444,7 +447,7 @@ unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(pass: &Pass, mean: 
             output.write::<NEAR, N>(mean, &sums, y, |places| ties.add(&ring, places, y - strip.top));
             if NEAR {
                 if mean.even != 0 {
-                    ties.settle::<C>(&output, mean, &ring, is_last);
+                    ties.settle::<C>(&output, mean, &ring, (y - strip.top, is_last));
                 }
                 leaving = ring.take();
             }
@@ -904,7 +907,7 @@ struct Ring {
 impl Ring {
     #[inline(always)]
     fn new(mean: &Mean, layout: &Layout) -> Self {
-        Self { begin: 4 * layout.ring, slots: mean.window.rows + WAIT, next: 0, oldest: 0 }
+        Self { begin: 4 * layout.ring, slots: mean.window.rows + wait(mean.window.rows), next: 0, oldest: 0 }
     }
 
     /// Words of the thread in a slot.
@@ -961,17 +964,25 @@ impl Ring {
 
 /// Ties that wait until there are enough of them for a warp.
 struct Ties {
-    count: i32,
-    /// Rows for which the first of them has waited.
-    waited: i32,
+    /// The number of the first in the queue, whose places are taken in turn, and of the one behind the last.
+    first: i32,
+    end: i32,
+    /// The row of the first one, counted from the strip's first.
+    row: i32,
 }
 
 impl Ties {
-    const NONE: Self = Self { count: 0, waited: 0 };
+    const NONE: Self = Self { first: 0, end: 0, row: 0 };
 
     /// Bits of a listed tie: its place in the row of results, then the slot of its window's first row, then its row in the strip.
     const PLACE: i32 = 9;
     const SLOT: i32 = 6;
+
+    /// The word of the queue where number `i` stands.
+    #[inline(always)]
+    fn word(ring: &Ring, i: i32) -> i32 {
+        ring.queue() + (i & (QUEUE - 1))
+    }
 
     /// Lists those of a row.
     ///
@@ -979,10 +990,11 @@ impl Ties {
     /// The whole warp calls; there is room for all results of a row.
     #[inline(always)]
     unsafe fn add(&mut self, ring: &Ring, places: Places, row: i32) {
-        const { assert!(32 * VALUES <= 1 << Self::PLACE && MOST_ROWS + WAIT <= 1 << Self::SLOT) }
+        const { assert!(32 * VALUES <= 1 << Self::PLACE && MOST_ROWS + wait(MOST_ROWS) <= 1 << Self::SLOT) }
         let below = (1 << thread_x()) - 1;
         let of_row = ring.oldest << Self::PLACE | row << (Self::PLACE + Self::SLOT);
         let mut bits = places.bits;
+        self.row = if self.first == self.end { row } else { self.row };
         loop {
             // A tie of each lane that has one left.
             // SAFETY: as the caller promised.
@@ -991,34 +1003,39 @@ impl Ties {
                 break;
             }
             if bits != 0 {
-                let at = ring.queue() + self.count + (lanes & below).count_ones() as i32;
+                let at = Self::word(ring, self.end + (lanes & below).count_ones() as i32);
                 let tie = Places::value(bits.trailing_zeros() as i32) | of_row;
                 // SAFETY: as the caller promised.
                 unsafe { Shared::dynamic().store(at, f32::from_bits(tie as u32)) };
                 bits &= bits - 1;
             }
-            self.count += lanes.count_ones() as i32;
+            self.end += lanes.count_ones() as i32;
         }
     }
 
-    /// Settles as many as a warp can, 32 at a time; and all, if one has waited too long or if no row follows.
+    /// Settles as many as a warp can, 32 at a time; and all, if one has waited too long for this row, or if none follows.
     ///
     /// # Safety
     /// The whole warp calls; their rows are in the ring.
     #[inline(always)]
-    unsafe fn settle<const C: usize>(&mut self, output: &Output<'_, C>, mean: &Mean, ring: &Ring, is_last: bool) {
-        let all = is_last || self.waited >= WAIT;
+    unsafe fn settle<const C: usize>(
+        &mut self,
+        output: &Output<'_, C>,
+        mean: &Mean,
+        ring: &Ring,
+        (row, is_last): (i32, bool),
+    ) {
+        let least = if is_last || row - self.row >= wait(mean.window.rows) { 1 } else { 32 };
         // SAFETY: as the caller promised; the warp meets before ties are loaded, and before their places are taken by others.
         unsafe {
-            if self.count >= 32 || all && self.count > 0 {
+            if self.end - self.first >= least {
                 warp_barrier();
-                while self.count >= 32 || all && self.count > 0 {
+                while self.end - self.first >= least {
                     keep_rolled();
-                    let first = if self.count < 32 { 0 } else { self.count - 32 };
-                    let number = first + thread_x();
-                    let is_there = number < self.count;
+                    let number = self.first + thread_x();
+                    let is_there = number < self.end;
                     // In place of one that is not there, the first.
-                    let at = ring.queue() + if is_there { number } else { first };
+                    let at = Self::word(ring, if is_there { number } else { self.first });
                     let tie = Shared::dynamic().load_word(at) as i32;
                     let (value, slot) = (tie & ((1 << Self::PLACE) - 1), tie >> Self::PLACE & ((1 << Self::SLOT) - 1));
                     let sum = defined::<C>(mean, ring, output.strip.skew + value, slot);
@@ -1033,12 +1050,13 @@ impl Ties {
                             output.write_one(x, y, byte);
                         }
                     }
-                    self.count = first;
+                    self.first = if self.end - self.first > 32 { self.first + 32 } else { self.end };
                 }
+                let next = if self.first < self.end { self.first } else { self.end - 1 };
+                self.row = Shared::dynamic().load_word(Self::word(ring, next)) as i32 >> (Self::PLACE + Self::SLOT);
                 warp_barrier();
             }
         }
-        self.waited = if self.count == 0 { 0 } else { self.waited + 1 };
     }
 }
 

@@ -209,7 +209,7 @@ unsafe fn segments(pass: &Pass, window: &Window, exact: Exact, planes: i32) {
                     i += (32 * block_height()) as i64;
                 }
             } else {
-                let turns = 32 * block_height() >> exact.lanes.trailing_zeros();
+                let turns = (32 * block_height()) >> exact.lanes.trailing_zeros();
                 let mut i = turn as i64;
                 // All of a warp go on as long as one has a result.
                 let before = (thread_x() >> exact.lanes.trailing_zeros()) as i64;

@@ -508,18 +508,18 @@ impl<'a, const P: usize, const T: usize> Output<'a, P, T> {
                         lower += 1;
                     }
                 }
-                // Tile after tile of a row, so that its parts meet in the cache.
+                // Tile after tile of a row, so that its parts meet in the cache; it rather keeps pixels, which results in doubt need again.
                 let mut lower = 0;
                 while lower < 2 {
                     let at = self.at.wrapping_add((8 * lower as i64 * self.pass.dst.row) as u64);
                     let at = at.wrapping_add(beside as u64);
                     if P == 4 {
                         let [a, b, c, d] = [0, 1 % T, 2 % T, 3 % T].map(|t| words[lower][t]);
-                        store_words(at, [a, b, c, d]);
+                        stream_words(at, [a, b, c, d]);
                     } else {
                         let mut t = 0;
                         while t < T {
-                            store_words(at.wrapping_add((Self::STEP * t as i32) as u64), [words[lower][t]]);
+                            stream_words(at.wrapping_add((Self::STEP * t as i32) as u64), [words[lower][t]]);
                             t += 1;
                         }
                     }

@@ -6,7 +6,8 @@ use crate::abi::{Epilogue, Pass, Plane};
 use crate::border;
 use crate::device::*;
 use crate::pixel::{
-    F32, U8, U16, high_bits, in_doubt, load_value, note, of_bits, of_byte, of_half, store_bits, to_bits, to_near_byte,
+    F32, MIDDLE, U8, U16, high_bits, in_doubt, load_value, note, of_bits, of_byte, of_byte_less_middle, of_half,
+    store_bits, to_bits, to_near_byte,
 };
 
 /// No column is too far right: for [`load_tile`].
@@ -218,7 +219,7 @@ impl Row<'_> {
         self.start.wrapping_add((x as i64 * self.source.plane.pixel as i64) as u64)
     }
 
-    /// N pixels, `apart` columns apart from `x` on. Each type has loads of its own, so that all are under way at once.
+    /// N pixels, `apart` columns apart from `x` on; bytes that become bytes less [`MIDDLE`]. Each type has loads of its own, so that all are under way at once.
     ///
     /// # Safety
     /// The pass describes allocated memory, and the pixels lie in the image.
@@ -231,6 +232,7 @@ impl Row<'_> {
         unsafe {
             match scalar {
                 F32 => each_apart(at, step, |at| load(at as *const f32, 0)),
+                U8 if KIND == BYTES => each_apart(at, step, |at| of_byte_less_middle(load_u8(at), high)),
                 U8 => each_apart(at, step, |at| of_byte(load_u8(at), 0, high)),
                 U16 => each_apart(at, step, |at| of_half(U16, load_u16(at), 0, high)),
                 _ => each_apart(at, step, |at| half_to_f32(load_u16(at))),
@@ -238,7 +240,7 @@ impl Row<'_> {
         }
     }
 
-    /// What N coordinates, `apart` columns apart from `x` on, find in the row, or what the border puts there; all loads are under way at
+    /// What N coordinates, `apart` columns apart from `x` on, find in the row, or what the border puts there, as [`Row::pixels_apart`]; all loads are under way at
     /// once.
     ///
     /// # Safety
@@ -255,10 +257,12 @@ impl Row<'_> {
             at[i] = self.at(if column < 0 { 0 } else { column });
             i += 1;
         }
+        let less = if KIND == BYTES { MIDDLE } else { 0.0 };
         // SAFETY: as the caller promised.
         let mut values = unsafe {
             match if KIND == BYTES { U8 } else { self.source.plane.scalar } {
                 F32 => at.map(|at| load(at as *const f32, 0)),
+                U8 if KIND == BYTES => at.map(|at| load_u8(at) as f32 - less),
                 U8 => at.map(|at| load_u8(at) as f32),
                 scalar => at.map(|at| of_bits(scalar, load_u16(at))),
             }
@@ -266,7 +270,7 @@ impl Row<'_> {
         i = 0;
         while i < N {
             if outside[i] {
-                values[i] = pass.outside;
+                values[i] = if KIND == BYTES { pass.outside - less } else { pass.outside };
             }
             i += 1;
         }

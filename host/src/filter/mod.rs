@@ -288,6 +288,15 @@ impl Filter {
         }
     }
 
+    /// `sum tap`.
+    pub(crate) fn sum_of_taps(&self) -> f64 {
+        let sum = |taps: &[f64]| taps.iter().sum::<f64>();
+        match &self.taps {
+            Taps::Dense { taps, .. } => sum(taps),
+            Taps::Product(factors) => sum(&factors.row) * sum(&factors.column),
+        }
+    }
+
     /// `sqrt(sum tap^2)`.
     pub(crate) fn norm(&self) -> f64 {
         let sum = |taps: &[f64]| taps.iter().map(|tap| tap * tap).sum::<f64>();

@@ -32,6 +32,7 @@ pub(crate) struct TapHomes {
     /// For pairs of tiles, for folded ones, for large folded ones, and for stacked ones.
     spectra: [OnceLock<(Memory, f32)>; 4],
     point: OnceLock<f32>,
+    middle: OnceLock<f32>,
     exact: OnceLock<Memory>,
     digits: OnceLock<(Memory, Digits)>,
     exact_pairs: OnceLock<Memory>,
@@ -130,6 +131,7 @@ impl TapHomes {
             columns_in_memory: OnceLock::new(),
             spectra: Default::default(),
             point: OnceLock::new(),
+            middle: OnceLock::new(),
             exact: OnceLock::new(),
             digits: OnceLock::new(),
             exact_pairs: OnceLock::new(),
@@ -263,6 +265,11 @@ impl TapHomes {
     /// The pixel's own tap, if spectra for bytes leave it out; else 0.
     pub(crate) fn point(&self) -> f32 {
         *self.point.get_or_init(|| crate::kernels::fourier::point(&self.filter))
+    }
+
+    /// What the others make of pixels in the middle of all bytes.
+    pub(crate) fn middle(&self) -> f32 {
+        *self.middle.get_or_init(|| crate::kernels::fourier::middle(&self.filter, self.point()))
     }
 
     /// Spectra in the GPU's memory, which `make` computes on the first call: for tiles of each kind, by number. On a GPU each of them has one size, so

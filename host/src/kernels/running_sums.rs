@@ -4,7 +4,7 @@
 use gpu_kernels::abi::Window;
 use gpu_kernels::kernels::means;
 use gpu_kernels::kernels::running_sums::{
-    ENTRIES, MOST_ROWS, MOST_WARPS, RunningSums, VALUES, WAIT, shared_bytes, words,
+    ENTRIES, MOST_ROWS, MOST_WARPS, RunningSums, VALUES, shared_bytes, wait, words,
 };
 
 #[cfg(feature = "gpu")]
@@ -103,7 +103,7 @@ impl Sums {
 
     /// Bytes of shared memory of a block.
     fn shared(&self, rows: usize) -> u32 {
-        shared_bytes(self.warps, self.reach, if self.entry.is_near { rows as i32 + WAIT } else { 0 })
+        shared_bytes(self.warps, self.reach, if self.entry.is_near { rows as i32 + wait(rows as i32) } else { 0 })
     }
 
     /// Strips side by side for so many values of a row.

@@ -156,19 +156,20 @@ struct Part {
 impl Term {
     /// Forms of a row and a column: what the one is multiplied by, the other is divided by. Of some, more is lost as digits are left out than of others, by chance.
     fn forms(row: &[f64], column: &[f64]) -> Vec<Self> {
-        /// Factors from 1 to 2.
-        const FACTORS: i32 = 128;
+        /// Factors from 1 to 2: so many taps are gone through.
+        const MOST: usize = 1 << 14;
+        let factors = (MOST / (row.len() + column.len())).clamp(32, 1024);
         let times = |taps: &[f64], factor: f64| taps.iter().map(|&tap| factor * tap).collect();
         if let &[tap] = row {
             return vec![Self { row: vec![1.0], column: times(column, tap), whole: WholeRow::one() }];
         }
-        let form = |step: i32| {
-            let factor = 2f64.powf(f64::from(step) / f64::from(FACTORS));
+        let form = |step: usize| {
+            let factor = 2f64.powf(step as f64 / factors as f64);
             let row: Vec<f64> = times(row, factor);
             let whole = WholeRow::new(&row)?;
             Some(Self { row, column: times(column, 1.0 / factor), whole })
         };
-        (0..FACTORS).filter_map(form).collect()
+        (0..factors).filter_map(form).collect()
     }
 
     /// With so many bits of a joined sum behind the point, if there is room.

@@ -11,7 +11,7 @@ use crate::kernels::prepared::Kernel;
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
 use crate::kernels::sliding::takes_as_they_lie;
-use crate::kernels::{KERNELS, kernel};
+use crate::kernels::{KERNELS, fourier, kernel};
 use crate::spectrum::{Precision, Tile};
 use crate::{Error, Family, Result, Scalar, Variant, Why, spectrum};
 
@@ -323,6 +323,9 @@ impl Problem {
         let share = match own {
             // The measured times have it in them.
             true => 0.0,
+            false if kernel.variant == Variant::Fourier => {
+                rounding.share(fourier::order((self.cols, self.rows), self.point, self.place.machine()))
+            }
             false => rounding.share(kernel.variant.family().into()),
         };
         let count = self.millions() * share;

@@ -21,6 +21,8 @@ pub(crate) enum Order {
     Terms,
     /// None: the product of spectra, in a GPU's tiles.
     Spectra,
+    /// The same, folded, of bytes that become bytes.
+    FoldedSpectra,
     /// The same in those of the CPU, which may be larger.
     LargeSpectra,
     /// None: pixels are added as integers, and the sum is multiplied with the one value of all taps.
@@ -29,13 +31,14 @@ pub(crate) enum Order {
 
 impl Order {
     /// Every order, each at its number.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::TapByTap,
         Self::ByRows,
         Self::TwoPasses,
         Self::BlockPasses,
         Self::Terms,
         Self::Spectra,
+        Self::FoldedSpectra,
         Self::LargeSpectra,
         Self::Counted,
     ];
@@ -129,6 +132,7 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
 
     match (order, filter.separated()) {
         (Order::Spectra, _) => 2.0 * UNIT_ROUNDOFF * crate::kernels::fourier::units(filter) * greatest,
+        (Order::FoldedSpectra, _) => crate::kernels::fourier::folded_error(filter, greatest, outside),
         (Order::LargeSpectra, _) => {
             2.0 * UNIT_ROUNDOFF * spectrum::units(filter.weight(), filter.norm(), spectrum::greatest_side()) * greatest
         }
@@ -392,7 +396,7 @@ pub(super) fn in_f64(filter: &Filter, order: Order) -> f64 {
             let steps = 4.0 * (filter.cols() + filter.rows()) as f64 * sum.terms.len() as f64 + 4.0;
             terms_loss(filter, sum) + gamma(steps, f64::EPSILON / 2.0) * sum.weight()
         }),
-        (Order::Spectra | Order::LargeSpectra, ..) => spectrum::error_in_f64() * filter.weight(),
+        (Order::Spectra | Order::FoldedSpectra | Order::LargeSpectra, ..) => spectrum::error_in_f64() * filter.weight(),
         _ => 0.0,
     }
 }

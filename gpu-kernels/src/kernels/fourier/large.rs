@@ -316,7 +316,7 @@ pub(super) unsafe fn results<const KIND: u32, const WAY: u32>(
             true => twisted::<EACH, true>(exchange.transform::<true, false>(line, of_table(table, 2), true)),
             false => exchange.transform::<true, false>(line, table, false),
         };
-        store_pair::<KIND>(pass, parts.point, &pair, share, row, &exchange, &line);
+        store_pair::<KIND>(pass, parts, &pair, share, row, &exchange, &line);
     }
 }
 
@@ -392,7 +392,7 @@ unsafe fn load_pair<const KIND: u32, const WAY: u32>(
 #[inline(always)]
 unsafe fn store_pair<const KIND: u32>(
     pass: &Pass,
-    point: f32,
+    parts: &Parts,
     pair: &Pair,
     share: Share,
     row: i32,
@@ -429,8 +429,12 @@ unsafe fn store_pair<const KIND: u32>(
             let mut m = 0;
             while m < EACH {
                 (re[m], im[m]) = (line[m].re, line[m].im);
+                if KIND == BYTES {
+                    (re[m], im[m]) = (re[m] + parts.middle, im[m] + parts.middle);
+                }
                 m += 1;
             }
+            let point = parts.point;
             if KIND == BYTES && point != 0.0 {
                 let source = Source::of_channel(&pass.src, pass, pair.z);
                 add_point(&source, point, (first, y), ends.0, &mut re);

@@ -24,6 +24,7 @@ mod tiles;
 
 use crate::abi::{Pass, Window};
 use crate::device::*;
+pub use crate::pixel::MIDDLE;
 use crate::tile::view::{BYTES, PLANES, STORED};
 
 kernel! {
@@ -209,6 +210,8 @@ pub struct Parts {
     pub tables: i32,
     /// The pixel's own tap, if it is left out of the spectra, else 0. For large tiles of bytes alone.
     pub point: f32,
+    /// What the taps of the spectra make of pixels of [`MIDDLE`], by which bytes that become bytes are less as they are transformed.
+    pub middle: f32,
 }
 
 /// The layout of the kernels with large tiles.

@@ -8,7 +8,7 @@ mod tiles;
 use gpu_kernels::abi::{Doubts, Epilogue, Pass, scalar};
 #[cfg(feature = "gpu")]
 use gpu_kernels::kernels::fourier::Parts;
-use gpu_kernels::kernels::fourier::{self as kernels, ENTRIES, Large, Tiled};
+use gpu_kernels::kernels::fourier::{self as kernels, ENTRIES, Large, MIDDLE, Tiled};
 
 #[cfg(feature = "gpu")]
 use super::keep;
@@ -21,7 +21,6 @@ use crate::gpu::stream::Stream;
 use crate::gpu::taps::{Spectra, TapHomes};
 use crate::plan::machine::Machine;
 use crate::plan::problem::Problem;
-#[cfg(feature = "gpu")]
 use crate::round::Order;
 use crate::spectrum::{self, Cut};
 use crate::{Filter, Scalar, Variant};
@@ -103,10 +102,16 @@ fn has_large(machine: &Machine) -> bool {
     machine.shared_memory >= Large::COLUMN_SHARED as usize
 }
 
-/// What bounds the error of sums that make bytes of bytes on a GPU: where large tiles leave a filter's own tap out, and there is no room for them, that of the largest tiles with it.
-#[cfg(feature = "gpu")]
-pub(crate) fn order(taps: &TapHomes, machine: &Machine) -> Order {
-    if taps.point() != 0.0 && !has_large(machine) { Order::LargeSpectra } else { Order::Spectra }
+/// What bounds the error of sums that make bytes of bytes on a GPU, for a window of so many columns and rows. Where large tiles leave a filter's own tap out, and there is no room
+/// for them, that of the largest tiles with it.
+pub(crate) fn order(taps: (usize, usize), leaves_point_out: bool, machine: &Machine) -> Order {
+    let size = largest(machine).map_or(0, |tiled| tiled.size);
+    let is_large = has_large(machine) && greatest_side(taps, size == 128) == Large::SIDE;
+    match Shape::new(taps, if is_large { Large::SIDE } else { size }, true).way {
+        _ if leaves_point_out && !has_large(machine) => Order::LargeSpectra,
+        Way::Folded => Order::FoldedSpectra,
+        _ => Order::Spectra,
+    }
 }
 
 /// The side of the tiles for such a window, on a GPU that has room for large ones: where bytes are made of bytes by tiles of 128, or anywhere.
@@ -118,6 +123,29 @@ fn greatest_side(taps: (usize, usize), bytes: bool) -> i32 {
 pub(crate) fn units(filter: &Filter) -> f64 {
     let point = f64::from(point(filter));
     if point == 0.0 { units_without(filter, 0.0) } else { units_beside(filter, point) }
+}
+
+/// The error bound of a sum by folded tiles that makes a byte of bytes, for pixels of at most `greatest`, with this value outside the image.
+///
+/// Pixels are less by [`MIDDLE`], and so are the roundings of a tile's numbers (see [`spectrum::units`]); those of the taps' spectrum are not, as pixels that are aligned with them are 0 or 255, of
+/// which either is as far from the middle. What the taps make of the middle is rounded, and so is its sum with the rest; where a byte's sum is greater than 256, it is 255 anyway.
+pub(crate) fn folded_error(filter: &Filter, greatest: f64, outside: f64) -> f64 {
+    /// Half a unit in the last place of 1.
+    const HALF: f64 = f32::EPSILON as f64 / 2.0;
+    let point = f64::from(point(filter));
+    let is_byte = outside.fract() == 0.0 && (0.0..=255.0).contains(&outside);
+    let size = if is_byte { f64::from(MIDDLE) } else { greatest + f64::from(MIDDLE) };
+    let (weight, norm, side) = less(filter, point);
+    let units = spectrum::units_of([size * weight, greatest * norm], side);
+    // A value outside that is no byte is rounded as the middle is taken off.
+    let outside = if is_byte { 0.0 } else { size * weight };
+    let sums = if point == 0.0 { 1.0 } else { 2.0 };
+    HALF * (2.0 * units + outside + f64::from(middle(filter, point as f32).abs()) + sums * 256.5)
+}
+
+/// What the taps without the pixel's own, if that is left out, make of pixels of [`MIDDLE`].
+pub(crate) fn middle(filter: &Filter, point: f32) -> f32 {
+    (f64::from(MIDDLE) * (filter.sum_of_taps() - f64::from(point))) as f32
 }
 
 /// The pixel's own tap, if spectra for bytes leave it out; else 0.
@@ -132,9 +160,15 @@ pub(crate) fn point(filter: &Filter) -> f32 {
 
 /// [`units`] of a filter less a tap of this size.
 fn units_without(filter: &Filter, tap: f64) -> f64 {
+    let (weight, norm, side) = less(filter, tap);
+    spectrum::units(weight, norm, side)
+}
+
+/// `sum |tap|` and `sqrt(sum tap^2)` of a filter less a tap of this size, and the side of the tiles for it.
+fn less(filter: &Filter, tap: f64) -> (f64, f64, f64) {
     let side = greatest_side((filter.cols(), filter.rows()), false);
     let norm = (filter.norm().powi(2) - tap * tap).max(0.0).sqrt();
-    spectrum::units((filter.weight() - tap.abs()).max(0.0), norm, f64::from(side))
+    ((filter.weight() - tap.abs()).max(0.0), norm, f64::from(side))
 }
 
 /// The same, and what it takes to add the tap's product: the sum is rounded, half a unit for each 255 of it. Where it is greater than 256, the byte is 255 anyway. What the tap
@@ -307,6 +341,7 @@ impl Tiling {
             in_turn: 1,
             tables,
             point: 0.0,
+            middle: job.taps.middle(),
         };
         Self {
             parts,

@@ -56,7 +56,7 @@ fn are_better_in_turn(parts: &Parts, down: u32, blocks: u32) -> bool {
     // Twice the time of a block's tiles, in tiles inside the image.
     let time = |of_block: &mut dyn Iterator<Item = u64>| -> u64 {
         let is_last = |tile: u64| tile % across == across - 1 && parts.halves == 0;
-        let at_edge = |tile: u64| tile >= across * u64::from(down) || tile % across == 0 || is_last(tile);
+        let at_edge = |tile: u64| tile >= across * u64::from(down) || tile.is_multiple_of(across) || is_last(tile);
         of_block.map(|tile| 2 + u64::from(at_edge(tile))).sum()
     };
     let blocks = || 0..u64::from(blocks);
