@@ -84,7 +84,7 @@ fn of_constants() -> Result<(), Failed> {
         let [weight, norm] = [1, 2].map(|power| taps.iter().map(|tap| tap.abs().powi(power)).sum::<f64>());
         for folded in [false, true] {
             // Folded tiles have bytes less their middle, which is added behind: that is rounded, and so is its product with all taps.
-            let (part, besides) = if folded { (0.503, 0.503 + 0.252 * weight) } else { (1.0, 0.0) };
+            let (part, besides) = if folded { (0.75, 0.503 + 0.252 * weight) } else { (1.0, 0.0) };
             let bound = (BOUND * part * weight).max(5.5 * part * weight + 18.0 * norm.sqrt()) + besides;
             let constants = Constants::new(&taps, count, folded);
             let mut worst: f64 = 0.0;

@@ -45,7 +45,7 @@ pub(crate) struct Problem {
     /// How many products of a row and a column add up to the filter, and whether its pixel's own tap is apart from them, where the filter is
     /// computed so.
     pub(crate) sum: Option<(usize, bool)>,
-    /// What it takes to round bytes made of bytes, where a time is predicted. No choice depends on it.
+    /// What it takes to round bytes made of bytes: for predicted times, and for the choice among families.
     pub(crate) rounding: Option<Rounding>,
     /// Where it runs.
     pub(crate) place: Place,

@@ -44,6 +44,8 @@ pub(crate) struct Rounding {
     pub(crate) equal: bool,
     /// Whether the filter has factors only, and no table of taps.
     pub(crate) product: bool,
+    /// Whether its taps add up to 1.
+    pub(crate) keeps_levels: bool,
     /// Of a few symmetric taps that the CPU sums up as whole numbers of 16 bits, those to each side of the middle.
     pub(crate) smooth: Option<usize>,
     /// Of the sums by spectra in f32, the share in doubt, if they can decide on the CPU.
@@ -72,6 +74,7 @@ impl Rounding {
         Self {
             equal: filter.equal_tap().is_some(),
             product: filter.dense_f64().is_none() && filter.is_separable(),
+            keeps_levels: (filter.sum_of_taps() - 1.0).abs() < 1e-6,
             smooth: crate::cpu::smooth_reach(filter, &window),
             by_spectra: by_spectra(shares[Order::LargeSpectra as usize], &window),
             shares,

@@ -13,7 +13,7 @@
 //! half-warp has a bank conflict.
 //! Columns that a folded tile would have few results in, at the region's right edge, take half a tile: one holds those of two rows of tiles, one as real parts of numbers and one as
 //! imaginary parts.
-//! Bytes that become bytes are transformed less their middle, so that roundings are half as great; what the taps make of the middle is added to sums.
+//! Bytes that become bytes are transformed less their middle, so that roundings are less; what the taps make of the middle is added to sums.
 //! Windows too large for a tile are divided into parts, of at most 3/4 of a tile each way, whose results are added: the block takes
 //! all parts of a pair of tiles before the next pair, and every result is one thread's from the first part to the last.
 //! Error: that of two transforms in f32, relative to the largest pixel and the sum of all taps, not to the pixel's own
