@@ -193,12 +193,11 @@ unsafe fn segments(pass: &Pass, window: &Window, exact: Exact, planes: i32) {
     while number < Doubts::SEGMENTS {
         // SAFETY: as the caller promised, for all that follows.
         unsafe {
-            // The first result is under way while the counter is, whether it is there or not.
             let thread = 32 * thread_y() + thread_x();
             let turn = thread >> exact.lanes.trailing_zeros();
-            let mut next = noted(doubts, number, turn as u32, doubts.capacity);
             let counter = doubts.counter(number);
             let count = reload_word(counter);
+            let mut next = noted(doubts, number, turn as u32, count.min(doubts.capacity));
             let segment = Segment::new(pass, number, count, planes);
             // A thread waits for memory for some taps at a time; some lanes once for each result.
             let alone = taps <= ALONE && segment.count > (taps * 5 / 8) as i64;
