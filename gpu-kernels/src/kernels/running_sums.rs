@@ -818,15 +818,25 @@ impl<'a, const C: usize> Output<'a, C> {
                     } else {
                         word
                     };
-                    // Ties, too: their bytes are written again when they are settled, behind a barrier of the warp.
-                    store_words(at, [word]);
+                    if !NEAR || ties == 0 {
+                        store_words(at, [word]);
+                    } else {
+                        // Those that are none: the others are written once, when they are settled.
+                        let mut i = 0;
+                        while i < 4 {
+                            if ties >> i & 1 == 0 {
+                                store_u8(at.wrapping_add(i as u64), word >> (8 * i));
+                            }
+                            i += 1;
+                        }
+                    }
                 }
             }
             n += 1;
         }
         if self.there != self.whole {
             // SAFETY: as the caller promised.
-            unsafe { self.write_beside(&words, y) };
+            unsafe { self.write_beside::<NEAR>(&words, found, y) };
         }
         if NEAR {
             if mean.even != 0 {
@@ -843,12 +853,12 @@ impl<'a, const C: usize> Output<'a, C> {
         }
     }
 
-    /// Writes those of a thread's words that are not written at once, as far as they lie in the region.
+    /// Writes those of a thread's words that are not written at once, as far as they lie in the region; if NEAR, without ties.
     ///
     /// # Safety
     /// As for [`Output::write`].
     #[inline(always)]
-    unsafe fn write_beside(&self, words: &[u32; WORDS], y: i32) {
+    unsafe fn write_beside<const NEAR: bool>(&self, words: &[u32; WORDS], ties: Places, y: i32) {
         let left = self.there & !self.whole;
         let mut number = opaque(0);
         while number < VALUES {
@@ -860,7 +870,7 @@ impl<'a, const C: usize> Output<'a, C> {
                 word = if number >> 2 == n as i32 { words[n] } else { word };
                 n += 1;
             }
-            if left >> (number >> 2) & 1 != 0 {
+            if left >> (number >> 2) & 1 != 0 && !(NEAR && ties.bits >> number & 1 != 0) {
                 // SAFETY: as the caller promised.
                 unsafe { self.write_one(self.strip.x + Places::value(number), y, word >> (8 * (number & 3))) };
             }

@@ -7,6 +7,7 @@
 //! else 16 lanes do, or a warp if the window is larger: each sums every 16th tap, or every 32nd; then their sums are added.
 //! That order is another one, so where it could change the byte (at ties), one of them computes the sum again in the order that defines it. Filters whose sums are often
 //! ties have a kernel of their own, in `ties.rs`, and so have larger windows, in `wide.rs`. A segment whose places did not suffice has all its pixels computed. At the end its counter is zero again.
+//! Shared memory: a word for the counter.
 //! Limits: source and destination are bytes; no epilogue.
 
 use crate::abi::{Doubts, Pass, Plane, Window};
@@ -17,6 +18,8 @@ use crate::tile::view::{Source, Target};
 
 /// Threads of a block.
 pub const BLOCK: (u32, u32) = (32, 4);
+/// Bytes of shared memory.
+pub const SHARED: u32 = 8;
 /// Products that a lane makes before lane 0 adds them up, where a warp computes the sum that defines a result.
 const PRODUCTS: usize = 3;
 /// Words of shared memory that the warp needs for that.
@@ -185,52 +188,40 @@ impl Segment {
 /// Goes through the segments of this block.
 ///
 /// # Safety
-/// The pass has a list and describes allocated memory; the launch has the block shape stated above.
+/// The pass has a list and describes allocated memory; the launch has the block shape and the shared memory stated above.
 #[inline(always)]
 unsafe fn segments(pass: &Pass, window: &Window, exact: Exact, planes: i32) {
     let (doubts, taps) = (&pass.doubts, window.cols * window.rows);
-    let mut number = block_x();
-    while number < Doubts::SEGMENTS {
-        // SAFETY: as the caller promised, for all that follows.
-        unsafe {
-            let thread = 32 * thread_y() + thread_x();
-            let turn = thread >> exact.lanes.trailing_zeros();
-            let counter = doubts.counter(number);
-            let count = reload_word(counter);
-            let mut next = noted(doubts, number, turn as u32, count.min(doubts.capacity));
-            let segment = Segment::new(pass, number, count, planes);
+    let (thread, threads) = (32 * thread_y() + thread_x(), 32 * block_height());
+    // SAFETY: as the caller promised.
+    unsafe {
+        each_segment(pass, planes, |segment| {
             // A thread waits for memory for some taps at a time; some lanes once for each result.
-            let alone = taps <= ALONE && segment.count > (taps * 5 / 8) as i64;
-            if alone {
+            if taps <= ALONE && segment.count > (taps * 5 / 8) as i64 {
                 let mut i = thread as i64;
                 while i < segment.count {
                     settle_alone(pass, window, exact, segment.place(pass, window, i));
-                    i += (32 * block_height()) as i64;
+                    i += threads as i64;
                 }
-            } else {
-                let turns = (32 * block_height()) >> exact.lanes.trailing_zeros();
-                let mut i = turn as i64;
-                // All of a warp go on as long as one has a result.
-                let before = (thread_x() >> exact.lanes.trailing_zeros()) as i64;
-                while i - before < segment.count {
-                    let place = match segment.is_all {
-                        true => segment.place(pass, window, i),
-                        false if i < segment.count => next,
-                        false => Place::NONE,
-                    };
-                    i += turns as i64;
-                    if !segment.is_all && i < segment.count {
-                        next = noted(doubts, number, i as u32, count);
-                    }
-                    settle_together(pass, window, exact, place);
-                }
+                return;
             }
-            barrier();
-            if count != 0 && thread == 0 {
-                store_words(counter, [0]);
+            let shift = exact.lanes.trailing_zeros();
+            // All of a warp go on as long as one has a result.
+            let (mut i, before) = ((thread >> shift) as i64, (thread_x() >> shift) as i64);
+            let turns = (threads >> shift) as i64;
+            let listed = if segment.is_all { 0 } else { segment.count as u32 };
+            let mut next = noted(doubts, segment.number, i as u32, listed);
+            while i - before < segment.count {
+                let place = match segment.is_all {
+                    true => segment.place(pass, window, i),
+                    false if i < segment.count => next,
+                    false => Place::NONE,
+                };
+                i += turns;
+                next = noted(doubts, segment.number, i as u32, listed);
+                settle_together(pass, window, exact, place);
             }
-        }
-        number += grid_width();
+        });
     }
 }
 

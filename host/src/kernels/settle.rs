@@ -67,7 +67,7 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
             return stream.enqueue(wide::settle_wide, grid(wide::BLOCK, wide::SHARED), &arguments);
         }
         let arguments = (job.pass, job.window, taps, uncertainty.reordering, planes);
-        stream.enqueue(settle::settle, grid(settle::BLOCK, 0), &arguments)
+        stream.enqueue(settle::settle, grid(settle::BLOCK, settle::SHARED), &arguments)
     }
 }
 
