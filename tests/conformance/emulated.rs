@@ -169,7 +169,7 @@ const CONTROLS: &[Control] = &[
     Control { sabotage: "missing-barrier:1,kernels=running_sums_far", grid_rows: None, test: "stored::running_sums::gpu", who: "kernel running_sums_far", what: "of shared memory in a race" },
     Control { sabotage: "missing-barrier:4,kernels=running_sums_far", grid_rows: None, test: "stored::running_sums::gpu", who: "kernel running_sums_far", what: "of shared memory in a race" },
     Control { sabotage: "missing-barrier:3,kernels=running_sums_near", grid_rows: None, test: "stored::running_sums::gpu", who: "kernel running_sums_near", what: "of shared memory in a race" },
-    Control { sabotage: "missing-barrier:5,kernels=running_sums_near", grid_rows: None, test: "stored::running_sums::gpu", who: "kernel running_sums_near", what: "of shared memory, which nothing wrote" },
+    Control { sabotage: "missing-barrier:5,kernels=running_sums_near", grid_rows: None, test: "stored::running_sums::gpu", who: "kernel running_sums_near", what: "of shared memory in a race" },
     Control { sabotage: "one-pixel", grid_rows: None, test: "stored::running_sums::gpu", who: "running-sums on gpu:0", what: "values are wrong" },
     Control { sabotage: "border", grid_rows: None, test: "stored::running_sums::gpu", who: "running-sums on gpu:0", what: "border reflect" },
     Control { sabotage: "missing-barrier:1,kernels=count_doubts", grid_rows: None, test: "stored::padded::gpu", who: "kernel count_doubts", what: "of shared memory in a race" },
