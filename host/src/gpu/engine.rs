@@ -254,11 +254,10 @@ impl Engine {
         let (cell, order) = match variant.family() {
             family @ Family::Direct => (&self.uncertainties[0], family.into()),
             family @ Family::Separable => (&self.uncertainties[1], family.into()),
-            Family::Fourier => (&self.uncertainties[2], {
-                let (filter, machine) = (self.taps.filter(), self.gpu().machine());
-                let leaves_point_out = self.taps.point() != 0.0;
-                fourier::order((filter.cols(), filter.rows()), leaves_point_out, &machine)
-            }),
+            Family::Fourier => {
+                let (taps, machine) = ((filter.cols(), filter.rows()), self.gpu().machine());
+                (&self.uncertainties[2], fourier::order(taps, self.taps.point() != 0.0, &machine))
+            }
         };
         crate::memory::once(cell, || Ok(Uncertainty::new(filter, self.border, order)))
     }

@@ -93,8 +93,13 @@ const LARGE_FROM: f64 = 5.5;
 
 /// Whether a window's tiles are large. So a picture's size does not decide its bits. Where there is no room for tiles of 128, folding does not spare large ones.
 fn is_large(problem: &Problem, machine: &Machine) -> bool {
-    let folds = problem.makes_bytes() && largest(machine).is_some_and(|tiled| tiled.size == 128);
-    has_large(machine) && greatest_side((problem.cols, problem.rows), folds) == Large::SIDE
+    are_large((problem.cols, problem.rows), problem.makes_bytes(), machine)
+}
+
+/// The same for so many columns and rows of taps, to make bytes of bytes, or any other results.
+fn are_large(taps: (usize, usize), bytes: bool, machine: &Machine) -> bool {
+    let folds = bytes && largest(machine).is_some_and(|tiled| tiled.size == 128);
+    has_large(machine) && greatest_side(taps, folds) == Large::SIDE
 }
 
 /// Whether a GPU has room for large tiles.
@@ -106,8 +111,7 @@ fn has_large(machine: &Machine) -> bool {
 /// for them, that of the largest tiles with it.
 pub(crate) fn order(taps: (usize, usize), leaves_point_out: bool, machine: &Machine) -> Order {
     let size = largest(machine).map_or(0, |tiled| tiled.size);
-    let is_large = has_large(machine) && greatest_side(taps, size == 128) == Large::SIDE;
-    match Shape::new(taps, if is_large { Large::SIDE } else { size }, true).way {
+    match Shape::new(taps, if are_large(taps, true, machine) { Large::SIDE } else { size }, true).way {
         _ if leaves_point_out && !has_large(machine) => Order::LargeSpectra,
         Way::Folded => Order::FoldedSpectra,
         _ => Order::Spectra,
