@@ -213,7 +213,9 @@ pub fn run(options: &Options) -> Result<()> {
                 let threads = if gpu.is_some() { 1 } else { rayon::current_num_threads() } as f64;
                 let allowed = factor * floats + 1e-6 * chains * results / threads + 3e-3;
                 let work = work(speed, &filter, way) + chains;
-                let steep = before.map(|(time, less)| bytes / time / (work / less)).filter(|&steep| steep > 1.6);
+                // Where time falls while less work is allowed, as behind a filter that meets many ties, nothing grows.
+                let grown = before.filter(|&(time, _)| bytes > time);
+                let steep = grown.map(|(time, less)| bytes / time / (work / less)).filter(|&steep| steep > 1.6);
                 before = Some((bytes, work));
                 let broken = if bytes > allowed {
                     Some(format!("{:.2} times what is allowed", bytes / allowed))

@@ -5,7 +5,7 @@
     reason = "an index says which register; iterators do not always leave them there"
 )]
 
-use std::ops::{Mul, Sub};
+use std::ops::{Add, Mul, Sub};
 use std::sync::OnceLock;
 
 use crate::{Error, Result};
@@ -309,6 +309,21 @@ pub(crate) unsafe trait Words: Copy {
     /// # Safety
     /// See the trait.
     unsafe fn high_product(self, other: Self) -> Self;
+    /// The product, modulo 2^16.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn low_product(self, other: Self) -> Self;
+    /// The difference, modulo 2^16.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn subtract(self, other: Self) -> Self;
+    /// The lesser of both.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn least(self, other: Self) -> Self;
     /// The bytes at even places, times 256.
     ///
     /// # Safety
@@ -377,7 +392,15 @@ pub(crate) unsafe trait Octets: Copy {
 
 /// A floating-point type that the engine computes in.
 pub(crate) trait Float:
-    Copy + Default + PartialOrd + Sub<Output = Self> + Mul<Output = Self> + Send + Sync + std::fmt::Debug
+    Copy
+    + Default
+    + PartialOrd
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Send
+    + Sync
+    + std::fmt::Debug
 {
     /// A vector of them, where one of f32 is `L`.
     type Vector<L: Lanes>: Vector<Float = Self>;
@@ -531,6 +554,9 @@ unsafe impl Words for [u16; 16] {
         fn add(self, other: Self) -> Self { each(|i| self[i].wrapping_add(other[i])) }
         fn average(self, other: Self) -> Self { each(|i| ((u32::from(self[i]) + u32::from(other[i]) + 1) >> 1) as u16) }
         fn high_product(self, other: Self) -> Self { each(|i| ((u32::from(self[i]) * u32::from(other[i])) >> 16) as u16) }
+        fn low_product(self, other: Self) -> Self { each(|i| self[i].wrapping_mul(other[i])) }
+        fn subtract(self, other: Self) -> Self { each(|i| self[i].wrapping_sub(other[i])) }
+        fn least(self, other: Self) -> Self { each(|i| self[i].min(other[i])) }
         fn even(self) -> Self { each(|i| self[i] << 8) }
         fn odd(self) -> Self { each(|i| self[i] & 0xff00) }
         fn upper_bytes(self, odd: Self) -> Self { each(|i| (self[i] >> 8) | (odd[i] & 0xff00)) }
@@ -969,6 +995,9 @@ mod x86 {
             fn add(self, other: Self) -> Self { _mm256_add_epi16(self, other) }
             fn average(self, other: Self) -> Self { average_256(self, other) }
             fn high_product(self, other: Self) -> Self { high_product_256(self, other) }
+            fn low_product(self, other: Self) -> Self { _mm256_mullo_epi16(self, other) }
+            fn subtract(self, other: Self) -> Self { _mm256_sub_epi16(self, other) }
+            fn least(self, other: Self) -> Self { _mm256_min_epu16(self, other) }
             fn even(self) -> Self { _mm256_slli_epi16::<8>(self) }
             fn odd(self) -> Self { _mm256_and_si256(self, _mm256_set1_epi16(!0xff)) }
             fn upper_bytes(self, odd: Self) -> Self { _mm256_or_si256(_mm256_srli_epi16::<8>(self), Words::odd(odd)) }
@@ -994,6 +1023,9 @@ mod x86 {
             fn add(self, other: Self) -> Self { _mm512_add_epi16(self, other) }
             fn average(self, other: Self) -> Self { average_512(self, other) }
             fn high_product(self, other: Self) -> Self { high_product_512(self, other) }
+            fn low_product(self, other: Self) -> Self { _mm512_mullo_epi16(self, other) }
+            fn subtract(self, other: Self) -> Self { _mm512_sub_epi16(self, other) }
+            fn least(self, other: Self) -> Self { _mm512_min_epu16(self, other) }
             fn even(self) -> Self { _mm512_slli_epi16::<8>(self) }
             fn odd(self) -> Self { _mm512_and_si512(self, _mm512_set1_epi16(!0xff)) }
             fn upper_bytes(self, odd: Self) -> Self { _mm512_or_si512(_mm512_srli_epi16::<8>(self), Words::odd(odd)) }
@@ -1102,6 +1134,9 @@ mod arm {
                 let high = vmull_high_u16(self, other);
                 vuzp2q_u16(vreinterpretq_u16_u32(low), vreinterpretq_u16_u32(high))
             }
+            fn low_product(self, other: Self) -> Self { vmulq_u16(self, other) }
+            fn subtract(self, other: Self) -> Self { vsubq_u16(self, other) }
+            fn least(self, other: Self) -> Self { vminq_u16(self, other) }
             fn even(self) -> Self { vshlq_n_u16::<8>(self) }
             fn odd(self) -> Self { vandq_u16(self, vdupq_n_u16(0xff00)) }
             fn upper_bytes(self, odd: Self) -> Self { vorrq_u16(vshrq_n_u16::<8>(self), Words::odd(odd)) }

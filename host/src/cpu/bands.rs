@@ -10,7 +10,7 @@
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::share::share;
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
@@ -47,6 +47,8 @@ pub(super) struct Passes<'a, E> {
     pub(super) across: Option<&'a [E]>,
     /// The same in whole numbers, for bytes in f32, where its order is free.
     pub(super) whole: Option<&'a WholeRow>,
+    /// What sums lack for that.
+    pub(super) lacks: f64,
     /// The taps of the last pass, row by row: all taps, or a separable filter's column.
     pub(super) taps: &'a [E],
 }
@@ -54,12 +56,12 @@ pub(super) struct Passes<'a, E> {
 impl<'a, E> Passes<'a, E> {
     /// All taps, row by row.
     pub(super) fn dense(taps: &'a [E]) -> Self {
-        Self { across: None, whole: None, taps }
+        Self { across: None, whole: None, lacks: 0.0, taps }
     }
 
     /// A row and a column.
     pub(super) fn new(row: &'a [E], column: &'a [E]) -> Self {
-        Self { across: Some(row), whole: None, taps: column }
+        Self { across: Some(row), whole: None, lacks: 0.0, taps: column }
     }
 }
 
@@ -72,6 +74,11 @@ pub(super) struct Terms<'a, E> {
 }
 
 impl<E: Float> Terms<'_, E> {
+    /// What all sums lack.
+    fn lack(&self) -> f64 {
+        self.passes.iter().map(|passes| passes.lacks).sum()
+    }
+
     /// The taps of all columns in turn, tap by tap.
     fn columns(&self) -> Vec<E> {
         let rows = self.passes.first().map_or(0, |passes| passes.taps.len());
@@ -151,8 +158,9 @@ impl<D> Target<'_, D> {
     }
 }
 
-/// Filters the image in f32; and in f64, which only bytes need, where many results would be in doubt. If that is `likely`, so that f64 takes
-/// less time where pixels are as any others, all goes on in f64 as soon as one rectangle has shown it.
+/// Filters the image in f32; and in f64, which only bytes need, where many results are in doubt: from where a rectangle's [`Allowance`] ends, and
+/// whole rectangles while f32 has taken longer for those so far. If that is `likely`, as it is where pixels are as any others, rectangles are as
+/// f64 needs them.
 pub(super) fn run<S: Pixel, D: Pixel>(
     in_f32: &Run<'_, S, D, f32>,
     in_f64: Option<&Run<'_, u8, u8, f64>>,
@@ -162,20 +170,26 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     let seen = in_f64.filter(|_| likely).map_or_else(|| in_f32.seen(), Run::seen);
     let (Shape { width, height, channels }, window_rows, strip) = seen;
     let strips = width.div_ceil(strip);
-    let shown = AtomicBool::new(false);
-    let rectangle = |memory: &mut (Scratch<f32>, Scratch<f64>), columns: Range<usize>, rows: Range<usize>| {
+    // By how many nanoseconds f32 was faster, in all rectangles so far.
+    let gained = Mutex::new(0.0);
+    let gain = |nanoseconds: f64| {
+        let mut all = gained.lock().unwrap_or_else(PoisonError::into_inner);
+        *all += nanoseconds;
+        *all
+    };
+    let rectangle = |(narrow, wide): &mut (Scratch<f32>, Scratch<f64>), columns: Range<usize>, rows: Range<usize>| {
+        let Some(in_f64) = in_f64 else { return in_f32.rectangle(narrow, &columns, rows, &mut None).map(|_| ()) };
         let mut first = rows.start;
-        if !(likely && shown.load(Ordering::Relaxed)) {
-            let allowance = in_f64.map(|in_f64| Allowance::new(in_f32.settling(), in_f64));
-            first = in_f32.rectangle(&mut memory.0, &columns, rows.clone(), allowance)?;
+        if gain(0.0) >= 0.0 {
+            let start = Allowance::new(in_f32.settling(), in_f64);
+            let mut allowance = Some(start);
+            first = in_f32.rectangle(narrow, &columns, rows.clone(), &mut allowance)?;
+            gain(allowance.map_or(0.0, |allowance| allowance.left - start.left));
+        } else {
+            let results = columns.len() * rows.len() * channels;
+            gain(RETRY * in_f32.settling().per_result * results as f64);
         }
-        match in_f64 {
-            Some(run) if first < rows.end => {
-                shown.store(true, Ordering::Relaxed);
-                run.rectangle(&mut memory.1, &columns, first..rows.end, None).map(|_| ())
-            }
-            _ => Ok(()),
-        }
+        in_f64.rectangle(wide, &columns, first..rows.end, &mut None).map(|_| ())
     };
 
     let taps = in_f32.taps_taken();
@@ -208,6 +222,9 @@ pub(crate) fn strip_values(rows: usize) -> usize {
     let slots = rows + rows_at_once(rows) - 1;
     (RING / size_of::<f32>() / slots).saturating_sub(SLACK).max(STRIP / size_of::<f32>())
 }
+
+/// What a rectangle in f64 adds to what f32 has gained, as a part of what f64 takes longer: so f32 is tried again now and then.
+const RETRY: f64 = 1.0 / 16.0;
 
 /// How long it takes to be sure of results that may be in doubt.
 #[derive(Clone, Copy)]
@@ -371,19 +388,16 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         scratch: &mut Scratch<E>,
         columns: &Range<usize>,
         rows: Range<usize>,
-        mut allowance: Option<Allowance>,
+        allowance: &mut Option<Allowance>,
     ) -> Result<usize> {
         let channels = self.frame.src.shape().channels;
-        let len = columns.len() * channels;
-        // Lines begin where cache lines do.
-        let line_len = (len + (self.cols - 1) * channels + MARGIN).next_multiple_of(CACHE_LINE / size_of::<E>());
-        let across = if self.cols == 1 { len + (self.frame.window.cols - 1) * channels + MARGIN } else { 0 };
-        scratch.start(self, line_len, across, columns)?;
-
+        if rows.is_empty() {
+            return Ok(rows.end);
+        }
+        scratch.start(self, columns)?;
         let mut y = rows.start;
         while y < rows.end && allowance.is_none_or(|allowance| allowance.left >= 0.0) {
-            let most = rows_at_once(self.frame.window.rows.div_ceil(self.blocks));
-            let count = if rows.end - y >= most { most } else { 1 };
+            let count = self.rows_together(rows.end - y);
             let mut parts: [&mut [D]; ROWS] = std::array::from_fn(|i| {
                 if i < count {
                     // SAFETY: the rows and columns are this job's own; each part is borrowed once.
@@ -392,12 +406,18 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
                     &mut []
                 }
             });
-            if !self.rows(scratch, columns, y, &mut parts[..count], &mut allowance) {
+            if !self.rows(scratch, columns, y, &mut parts[..count], allowance) {
                 break;
             }
             y += count;
         }
         Ok(y)
+    }
+
+    /// How many rows are computed together where so many are left.
+    fn rows_together(&self, left: usize) -> usize {
+        let most = rows_at_once(self.frame.window.rows.div_ceil(self.blocks));
+        if left >= most { most } else { 1 }
     }
 
     /// Computes the pixels of a few rows; false, and they are not finished, if the allowance does not last.
@@ -449,7 +469,8 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         let mut from = sums.chunks(columns.len() * self.frame.src.shape().channels + SLACK);
         let from: [&[E]; ROWS] = std::array::from_fn(|_| from.next().unwrap_or_default());
         let from = if self.adds_up() { &from[..count] } else { &[] };
-        let outs_now = Outs::Bytes { rows: &mut outs[..count], limit, noted: &mut noted, from };
+        let lack = self.terms.lack();
+        let outs_now = Outs::Bytes { rows: &mut outs[..count], lack: E::of(lack), limit, noted: &mut noted, from };
         self.tiles(scratch, columns, y, (self.last(), 0), outs_now, self.adds_up());
         scratch.sums = sums;
         let results = outs.iter().map(|out| out.len()).sum();
@@ -467,7 +488,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
                         if sums.0 != first {
                             sums = (first, self.column_sums(scratch, first, row));
                         }
-                        self.point(columns, (y + row, at)) + sums.1[at - first]
+                        self.point(columns, (y + row, at)) + sums.1[at - first] + lack
                     };
                     !rounder.decides(sum, &mut out[at])
                 });
@@ -546,7 +567,33 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         }
     }
 
-    /// Adds up the sums, block by block, and then stores them.
+    /// Adds up the sums of `count` rows, block by block, and what they lack; all but a point that is not rounded to bytes. Returns each row's.
+    fn add_up<'s>(
+        &self,
+        scratch: &mut Scratch<E>,
+        columns: &Range<usize>,
+        (y, count): (usize, usize),
+        sums: &'s mut [E],
+    ) -> [&'s mut [E]; ROWS] {
+        let len = columns.len() * self.frame.src.shape().channels;
+        self.before_last(scratch, columns, y, count, sums);
+        let mut rows = sums.chunks_mut(len + SLACK);
+        let mut rows: [&mut [E]; ROWS] = std::array::from_fn(|_| rows.next().unwrap_or_default());
+        for block in 0..self.blocks {
+            let at = (self.last(), block);
+            self.tiles(scratch, columns, y, at, Outs::Floats(&mut rows[..count]), block > 0 || self.adds_up());
+        }
+        let lack = E::of(self.terms.lack());
+        rows.map(|row| {
+            let row = &mut row[..len];
+            if lack != E::default() {
+                row.iter_mut().for_each(|sum| *sum = *sum + lack);
+            }
+            row
+        })
+    }
+
+    /// Stores the sums as pixels, when they are complete.
     fn sums(
         &self,
         scratch: &mut Scratch<E>,
@@ -556,23 +603,15 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         allowance: &mut Option<Allowance>,
     ) {
         let channels = self.frame.src.shape().channels;
-        let len = columns.len() * channels;
-        let mut sums = std::mem::take(&mut scratch.sums);
-        self.before_last(scratch, columns, y, parts.len(), &mut sums);
-        let mut outs = sums.chunks_mut(len + SLACK);
-        let mut outs: [&mut [E]; ROWS] = std::array::from_fn(|_| outs.next().unwrap_or_default());
-        for block in 0..self.blocks {
-            let at = (self.last(), block);
-            self.tiles(scratch, columns, y, at, Outs::Floats(&mut outs[..parts.len()]), block > 0 || self.adds_up());
-        }
-        for (i, part) in parts.iter_mut().enumerate() {
-            let sums = &mut outs[i][..len];
+        let mut all = std::mem::take(&mut scratch.sums);
+        let rows = self.add_up(scratch, columns, (y, parts.len()), &mut all);
+        for (i, (part, sums)) in parts.iter_mut().zip(rows).enumerate() {
             match (self.rounder, D::bytes_mut(part)) {
                 (Some(rounder), Some(part)) => {
                     let (isa, at) = (self.frame.isa, (columns.start, y + i));
                     let settled = rounder.store_part(isa, sums, at, part, &mut scratch.rounder, |_| None);
                     // The rows are finished; the next ones may be left to f64.
-                    let _ = allowance.as_mut().map(|allowance| allowance.covers(len, settled, settled));
+                    let _ = allowance.as_mut().map(|allowance| allowance.covers(sums.len(), settled, settled));
                 }
                 _ => {
                     if let Some(factor) = self.terms.point {
@@ -583,7 +622,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
                 }
             }
         }
-        scratch.sums = sums;
+        scratch.sums = all;
     }
 
     /// Calls the kernel for a block of tap rows of a term, or of all that share a ring.
@@ -762,14 +801,12 @@ struct Scratch<E> {
 
 impl<E: Float> Scratch<E> {
     /// Makes room for a rectangle of these columns and forgets all lines.
-    fn start<S: Pixel, D: Pixel>(
-        &mut self,
-        run: &Run<'_, S, D, E>,
-        line_len: usize,
-        across: usize,
-        columns: &Range<usize>,
-    ) -> Result<()> {
-        let Shape { width, channels, .. } = run.frame.src.shape();
+    fn start<S: Pixel, D: Pixel>(&mut self, run: &Run<'_, S, D, E>, columns: &Range<usize>) -> Result<()> {
+        let (Shape { width, channels, .. }, Window { cols, anchor_x, .. }) = (run.frame.src.shape(), run.frame.window);
+        let len = columns.len() * channels;
+        // Lines begin where cache lines do.
+        let line_len = (len + (run.cols - 1) * channels + MARGIN).next_multiple_of(CACHE_LINE / size_of::<E>());
+        let across = if run.cols == 1 { len + (cols - 1) * channels + MARGIN } else { 0 };
         self.line_len = line_len;
         self.rings.resize_with(run.last() + 1, Ring::default);
         for ring in &mut self.rings {
@@ -784,9 +821,8 @@ impl<E: Float> Scratch<E> {
             self.bytes = crate::memory::zeroed(pairs + channels)?;
             self.pairs = crate::memory::zeroed(pairs)?;
         }
-        self.sums.grow(ROWS * (columns.len() * channels + SLACK))?;
+        self.sums.grow(ROWS * (len + SLACK))?;
 
-        let Window { cols, anchor_x, .. } = run.frame.window;
         let padded = columns.len() + cols - 1;
         let left = anchor_x.saturating_sub(columns.start);
         self.inside = left..padded.min(width + anchor_x - columns.start);
@@ -944,5 +980,120 @@ impl<D: Pixel, E: Float> Work for Narrow<'_, D, E> {
             Some(values) => D::narrow(values, self.out),
             None => self.out.iter_mut().zip(self.values).for_each(|(out, value)| *out = D::from_f32(value.to_f32())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::{Engine, Factors};
+    use crate::round::Settler;
+    use crate::{Border, Filter, Image};
+
+    /// The greatest error of the sums that bytes are made of, as a part of its bound.
+    fn error(filter: &Filter, border: Border, (width, height, channels): (usize, usize, usize), src: Vec<u8>) -> f64 {
+        let engine = Engine::new(filter, border).unwrap();
+        let (terms, order) = match engine.terms(Factors::of_bytes) {
+            Some(terms) => (terms, Order::Terms),
+            None => (engine.factors.as_ref().unwrap().of_bytes().into(), Order::BlockPasses),
+        };
+        let mut dst = Image::<u8>::zeroed(width, height, channels).unwrap();
+        let (src, mut dst) = (Image::from_vec(src, width, height, channels).unwrap(), dst.view_mut());
+        let settler = Settler::new(src.view(), channels, filter, border, &engine.bounds);
+        let rounder = Rounder::in_f32(&settler, order);
+        let window = engine.window();
+        let frame = Frame::new(engine.isa, window, &src.view(), &mut dst, channels);
+        let run = Run::new(&frame, &terms, Some(&rounder));
+        assert!(run.blocks == 1 && rounder.share() < 1.0);
+
+        let mut found = Vec::new();
+        let (mut scratch, mut sums) = (Scratch::default(), vec![0.0; ROWS * (width * channels + SLACK)]);
+        scratch.start(&run, &(0..width)).unwrap();
+        while found.len() < height * width * channels {
+            let y = found.len() / (width * channels);
+            let count = run.rows_together(height - y);
+            let rows = run.add_up(&mut scratch, &(0..width), (y, count), &mut sums);
+            rows.into_iter().take(count).for_each(|row| found.extend_from_slice(row));
+        }
+
+        // Both passes of each term in f64.
+        let products = filter.products();
+        let point = filter.sum().map_or(0.0, |sum| sum.point);
+        let pixel = |y: Option<usize>, x: Option<usize>, channel: usize| match (y, x) {
+            (Some(y), Some(x)) => f64::from(src.as_slice()[(y * width + x) * channels + channel]),
+            _ => f64::from(window.border_value),
+        };
+        let mut worst = 0.0f64;
+        for channel in 0..channels {
+            let mut exact: Vec<f64> =
+                (0..height * width).map(|at| point * pixel(Some(at / width), Some(at % width), channel)).collect();
+            for (row, column) in &products {
+                let line = |y: usize| -> Vec<f64> {
+                    let source = window.row(y, 0, height);
+                    let under = |x: usize, col: usize| pixel(source, window.column(x, col, width), channel);
+                    (0..width).map(|x| (0..row.len()).map(|col| row[col] * under(x, col)).sum()).collect()
+                };
+                let lines: Vec<Vec<f64>> = (0..height + column.len() - 1).map(line).collect();
+                for (at, exact) in exact.iter_mut().enumerate() {
+                    *exact +=
+                        column.iter().zip(&lines[at / width..]).map(|(tap, line)| tap * line[at % width]).sum::<f64>();
+                }
+            }
+            for (at, exact) in exact.into_iter().enumerate() {
+                worst = worst.max((f64::from(found[at * channels + channel]) - exact).abs());
+            }
+        }
+        2.0 * worst / rounder.share()
+    }
+
+    /// Contents that are worst for sums of one sign, or of both.
+    #[test]
+    fn sums_for_bytes_are_within_their_bound() {
+        let mut seed = 1u64;
+        let mut random = move || {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) as u8
+        };
+        let mut filters: Vec<Filter> = [
+            "gaussian:sigma=0.8",
+            "gaussian:sigma=3",
+            "gaussian:sigma=21",
+            "gaussian:sigma=40",
+            "unsharp:sigma=2,amount=1.5",
+            "unsharp:sigma=20",
+            "log:sigma=2",
+            "dog:sigma=12",
+        ]
+        .map(|text| text.parse().unwrap())
+        .into();
+        for (cols, rows) in [(1, 9), (9, 1), (12, 5), (31, 200)] {
+            let mut taps = |count: usize| -> Vec<f64> {
+                (0..count).map(|_| (f64::from(random()) / 99.0 - 0.7) / count as f64).collect()
+            };
+            filters.push(Filter::separable_f64(&taps(cols), &taps(rows)).unwrap());
+        }
+        let mut greatest = 0.0f64;
+        for filter in &filters {
+            for (border, channels) in
+                [(Border::Reflect101, 3), (Border::Constant(255.0), 1), (Border::Constant(0.0), 2)]
+            {
+                let (width, height) = (if channels == 1 { 203 } else { 97 }, 23);
+                let count = width * height * channels;
+                let contents: [Vec<u8>; 5] = [
+                    (0..count).map(|_| random()).collect(),
+                    vec![255; count],
+                    vec![0; count],
+                    (0..count).map(|_| if random() < 128 { 0 } else { 255 }).collect(),
+                    (0..count).map(|_| 250 + random() % 6).collect(),
+                ];
+                for (number, pixels) in contents.into_iter().enumerate() {
+                    let part = error(filter, border, (width, height, channels), pixels);
+                    assert!(part <= 1.0, "{filter}, {border}, contents {number}: {part}");
+                    greatest = greatest.max(part);
+                }
+            }
+        }
+        // It is no bound of something else.
+        assert!(greatest > 0.05, "{greatest}");
     }
 }

@@ -29,7 +29,7 @@ mod whole;
 use std::sync::OnceLock;
 
 pub(crate) use bands::{SMALL, Settling, band, strip_values};
-pub(crate) use boxes::counts;
+pub(crate) use boxes::{counts, is_mean_of_few};
 pub(crate) use smooth::{CHANNELS as SMOOTH_CHANNELS, smooth_reach};
 pub(crate) use tile::ROWS;
 pub(crate) use whole::WholeRow;
@@ -144,12 +144,14 @@ impl Engine {
         if window.cols * window.rows == 1 {
             return table::run(&settler.of_single_pixels(), src, (dst, filtered), stage);
         }
+        let tap = boxes::tap(&self.filter, &window, src.shape());
         let smooth = self.smooth.get_or_init(|| Smooth::new(&self.filter, &window)).as_ref();
-        if let Some(smooth) = smooth.filter(|_| src.shape().channels <= smooth::CHANNELS) {
+        let is_mean = tap.is_some() && is_mean_of_few(&self.filter);
+        if let Some(smooth) = smooth.filter(|_| src.shape().channels <= smooth::CHANNELS && !is_mean) {
             let rounder = Rounder::in_f32(&settler, Order::BlockPasses);
             return smooth::run(self.isa, smooth, &window, src, (dst, filtered), &rounder, stage);
         }
-        if let Some(tap) = boxes::tap(&self.filter, &window, src.shape()) {
+        if let Some(tap) = tap {
             let rounder = Rounder::in_f32(&settler, Order::Counted);
             return boxes::run(self.isa, &window, tap, src, (dst, filtered), &rounder, stage);
         }
@@ -269,12 +271,16 @@ struct Factors {
     column: Vec<f32>,
     /// The row in whole numbers.
     whole: Option<WholeRow>,
+    /// What its results lack.
+    lacks: f64,
 }
 
 impl Factors {
     /// For images that have this value outside.
     fn new(row: &[f64], column: &[f64], outside: f64) -> Self {
-        Self { row: rounded(row), column: rounded(column), whole: WholeRow::new(row, outside) }
+        let whole = WholeRow::new(row, outside);
+        let lacks = whole.as_ref().map_or(0.0, |whole| whole.lacks(row, column));
+        Self { row: rounded(row), column: rounded(column), whole, lacks }
     }
 
     fn passes(&self) -> Passes<'_, f32> {
@@ -286,7 +292,7 @@ impl Factors {
         match self.row[..] {
             // The column pass goes over the pixels themselves.
             [1.0] => Passes::dense(&self.column),
-            _ => Passes { whole: self.whole.as_ref(), ..self.passes() },
+            _ => Passes { whole: self.whole.as_ref(), lacks: self.lacks, ..self.passes() },
         }
     }
 }

@@ -33,9 +33,9 @@ pub(super) const MARGIN: usize = SLACK + 16;
 pub(super) enum Outs<'a, 'b, E> {
     /// As they are.
     Floats(&'a mut [&'b mut [E]]),
-    /// Rounded half to even and saturated. Columns of sums whose distance from an integer is `limit` or more are
+    /// With what they `lack`, rounded half to even and saturated. Columns of sums whose distance from an integer is `limit` or more are
     /// noted, of each row in ascending order. No sum is 2^31 or more, or NaN. The sums go on from those in `from`, if there are any: as many rows.
-    Bytes { rows: &'a mut [&'b mut [u8]], limit: E, noted: &'a mut [Vec<usize>; ROWS], from: &'a [&'a [E]] },
+    Bytes { rows: &'a mut [&'b mut [u8]], lack: E, limit: E, noted: &'a mut [Vec<usize>; ROWS], from: &'a [&'a [E]] },
 }
 
 impl<E: Float> Outs<'_, '_, E> {
@@ -77,10 +77,16 @@ impl<E: Float> Outs<'_, '_, E> {
                         sums[v].store(out.add(v * L::LEN));
                     }
                 }
-                Self::Bytes { rows, limit, noted, .. } => {
+                Self::Bytes { rows, lack, limit, noted, .. } => {
+                    let mut sums = *sums;
+                    if *lack != E::default() {
+                        for v in 0..V {
+                            sums[v] = sums[v].add(L::splat(*lack));
+                        }
+                    }
                     let out = rows.get_unchecked_mut(r).as_mut_ptr().add(at);
                     let noted = noted.get_unchecked_mut(r);
-                    round(sums, L::splat(*limit), out, |column| {
+                    round(&sums, L::splat(*limit), out, |column| {
                         if at + column >= new {
                             noted.push(at + column);
                         }

@@ -5,6 +5,9 @@
 //! under neighbouring taps. Both parts of a sum are exact, and nothing is rounded until they are joined to an f32: far fewer results are in
 //! doubt than after sums in f32 (`RowPass` in `host/src/round/bound.rs`).
 //!
+//! Where it makes sums of many taps smaller, and so their roundings, pixels are taken less [`MIDDLE`]: sums begin at as much times the taps. The column pass's
+//! sums then lack [`WholeRow::lacks`].
+//!
 //! ```text
 //! for each tile of N vectors:
 //!     for each pair of taps:
@@ -19,6 +22,10 @@ use super::tile::SLACK;
 use crate::filter::lowest_bit;
 use crate::simd::{Lanes, Pairs, Work};
 use crate::window::is_byte;
+
+/// The middle of the range of pixels, and the least taps for which it is worth an addition for each result that fewer are in doubt.
+const MIDDLE: f64 = 128.0;
+const LONG: usize = 17;
 
 /// The greatest pixel, and the greatest sum of parts of taps whose products with it 32 bits hold.
 const PIXEL: f64 = 255.0;
@@ -39,23 +46,30 @@ const EXPONENTS: std::ops::RangeInclusive<i32> = -100..=100;
 pub(crate) struct WholeRow {
     /// The high and the low parts of two neighbouring taps. After the last tap comes a zero.
     taps: Vec<[u32; 2]>,
+    /// What sums of both parts begin at.
+    start: [u32; 2],
     /// What the sums of the high and of the low parts are multiplied by: powers of two.
     units: [f32; 2],
+    /// What is subtracted from pixels: [`MIDDLE`] or 0.
+    pub(crate) middle: f64,
+    /// The greatest magnitude of a pixel less the middle, as a part of the greatest pixel.
+    pub(crate) pixel: f64,
     /// The sum of the differences between the taps and these.
     pub(crate) loss: f64,
-    /// The greatest magnitude of a sum, of its low part, if no pixel exceeds 1.
+    /// The greatest magnitude of a sum, and of its low part, as parts of the greatest pixel.
     pub(crate) greatest: f64,
     pub(crate) greatest_low: f64,
 }
 
 impl WholeRow {
-    /// For an image of bytes that has this value outside. `None` where that is no byte, or if there is no room.
+    /// For an image of bytes that has this value outside. `None` where that is no byte, if there is no room, or for a single tap of 1, as then
+    /// the column pass goes over the pixels themselves.
     pub(crate) fn new(taps: &[f64], outside: f64) -> Option<Self> {
         let count = taps.len() as f64;
         let bits = ((ROOM / count).log2().floor() as i32 + 1).min(MOST_BITS);
         let (greatest, weight) =
             taps.iter().fold((0.0f64, 0.0), |(most, sum), tap| (tap.abs().max(most), sum + tap.abs()));
-        if !is_byte(outside) || bits < LEAST_BITS || greatest == 0.0 {
+        if !is_byte(outside) || bits < LEAST_BITS || greatest == 0.0 || taps == [1.0] {
             return None;
         }
         // So small a unit that the greatest tap and all together just fit; or that of the taps, if they are whole in a greater one.
@@ -68,6 +82,7 @@ impl WholeRow {
 
         let half = 1 << (bits - 1);
         let (mut loss, mut plus, mut minus, mut low_weight) = (0.0, 0.0, 0.0, 0.0);
+        let mut sums = [0i32; 2];
         let mut parts = taps.iter().map(|&tap| {
             let whole = (tap * scale).round();
             let rounded = whole / scale;
@@ -76,7 +91,9 @@ impl WholeRow {
             minus -= rounded.min(0.0);
             let low = ((whole as i32 + half) & (2 * half - 1)) - half;
             low_weight += f64::from(low.abs()) / scale;
-            [(whole as i32 - low) >> bits, low].map(|part| u32::from(part as u16))
+            let parts = [(whole as i32 - low) >> bits, low];
+            sums = [sums[0] + parts[0], sums[1] + parts[1]];
+            parts.map(|part| u32::from(part as u16))
         });
         let mut pairs = Vec::with_capacity(taps.len().div_ceil(2));
         while let Some([high, low]) = parts.next() {
@@ -85,7 +102,18 @@ impl WholeRow {
         }
         drop(parts);
         let units = [2f64.powi(bits - exponent) as f32, 2f64.powi(-exponent) as f32];
-        Some(Self { taps: pairs, units, loss, greatest: plus.max(minus), greatest_low: low_weight })
+        // Sums lie between both weights times a pixel, or within all of it times half of one.
+        let is_smaller = taps.len() >= LONG && MIDDLE * (plus + minus) < PIXEL * plus.max(minus);
+        let (middle, pixel) = if is_smaller { (MIDDLE, MIDDLE / PIXEL) } else { (0.0, 1.0) };
+        let greatest = if is_smaller { pixel * (plus + minus) } else { plus.max(minus) };
+        // All parts times a pixel have room.
+        let start = sums.map(|sum| (-(middle as i32) * sum) as u32);
+        Some(Self { taps: pairs, start, units, middle, pixel, loss, greatest, greatest_low: pixel * low_weight })
+    }
+
+    /// What a column pass over the sums of these taps lacks.
+    pub(crate) fn lacks(&self, row: &[f64], column: &[f64]) -> f64 {
+        self.middle * row.iter().sum::<f64>() * column.iter().sum::<f64>()
     }
 
     /// How many pairs a row of so many sums reads, if its pixels have so many channels.
@@ -152,9 +180,9 @@ impl RowSums<'_> {
         // SAFETY: the caller's promise; this is in a `Work`.
         unsafe {
             let units = row.units.map(|unit| L::splat(unit));
-            let zero = L::Pairs::splat(0);
+            let start = row.start.map(|sum| L::Pairs::splat(sum));
             for at in (0..len).step_by(N * L::LEN) {
-                let (mut high, mut low) = ([zero; N], [zero; N]);
+                let (mut high, mut low) = ([start[0]; N], [start[1]; N]);
                 let mut from = pairs.as_ptr().add(at);
                 for taps in &row.taps {
                     let taps = taps.map(|pair| L::Pairs::splat(pair));
@@ -199,7 +227,8 @@ mod tests {
         let contents: [fn(usize) -> u8; 3] = [|i| random(i) as u8, |_| 255, |i| 255 * (random(i) % 2) as u8];
         for taps in rows {
             let row = WholeRow::new(&taps, 0.0).unwrap();
-            let bound = 255.0 * (row.loss + (2.0 * row.greatest + 3.0 * row.greatest_low) * 2f64.powi(-24));
+            let rounded = (2.0 * row.greatest + 3.0 * row.greatest_low) * 2f64.powi(-24);
+            let bound = 255.0 * (row.pixel * row.loss + rounded);
             for (channels, content) in
                 [1, 3].into_iter().flat_map(|channels| contents.map(|content| (channels, content)))
             {
@@ -215,7 +244,8 @@ mod tests {
                     out.truncate(LEN);
                     for (at, sum) in out.iter().enumerate() {
                         let under = values[at..].iter().step_by(channels);
-                        let exact: f64 = taps.iter().zip(under).map(|(tap, &value)| tap * f64::from(value)).sum();
+                        let pixels = under.map(|&value| f64::from(value) - row.middle);
+                        let exact: f64 = taps.iter().zip(pixels).map(|(tap, pixel)| tap * pixel).sum();
                         let error = (f64::from(*sum) - exact).abs();
                         // The sum that it is compared with is rounded too.
                         let slack = 1e-6 * bound + 1e-12 * taps.iter().fold(0.0, |sum, tap| sum + 255.0 * tap.abs());
@@ -237,14 +267,16 @@ mod tests {
             let mut out = vec![0.0; 64 + SLACK];
             Isa::fastest().run(RowSums { row: &row, pairs: &pairs, channels: 1, out: &mut out, len: 64 });
             for (at, sum) in out.iter().take(64).enumerate() {
-                let exact: f64 = taps.iter().zip(&values[at..]).map(|(tap, &value)| tap * f64::from(value)).sum();
+                let pixels = values[at..].iter().map(|&value| f64::from(value) - row.middle);
+                let exact: f64 = taps.iter().zip(pixels).map(|(tap, pixel)| tap * pixel).sum();
                 assert_eq!(f64::from(*sum), exact);
             }
             assert_eq!(row.loss, 0.0);
         }
         // No byte outside, no taps, or too many.
-        assert!(WholeRow::new(&[1.0], 0.5).is_none() && WholeRow::new(&[1.0], -1.0).is_none());
-        assert!(WholeRow::new(&[1.0], f64::NAN).is_none() && WholeRow::new(&[0.0; 5], 0.0).is_none());
+        assert!(WholeRow::new(&[2.0], 0.0).is_some() && WholeRow::new(&[1.0], 0.0).is_none());
+        assert!(WholeRow::new(&[2.0], 0.5).is_none() && WholeRow::new(&[2.0], -1.0).is_none());
+        assert!(WholeRow::new(&[2.0], f64::NAN).is_none() && WholeRow::new(&[0.0; 5], 0.0).is_none());
         assert!(WholeRow::new(&[1.0; 1 << 17], 0.0).is_none() && WholeRow::new(&[1e-40], 0.0).is_none());
     }
 }

@@ -36,6 +36,11 @@ const WHOLE: f64 = 0.62;
 const COUNTED: [f64; 2] = [0.72, 0.52];
 const BESIDE: f64 = 2.0;
 
+/// The same for a mean of a few pixels: for any, for a column of the window, and for ties, if 16 bits do not decide them.
+const MEAN: f64 = 0.13;
+const MEAN_COLUMN: f64 = 0.011;
+const TIES: f64 = 0.3;
+
 /// Nanoseconds for a result of three and of five symmetric taps each way that are summed up in 16 bits.
 const SMOOTH: [f64; 2] = [0.22, 0.43];
 
@@ -74,7 +79,10 @@ pub(super) fn time(problem: &Problem, family: Family, threads: usize) -> f64 {
 fn work(problem: &Problem, family: Family, threads: usize) -> Work {
     let Problem { height, cols, rows, .. } = *problem;
     let results = results(problem);
-    let smooth = problem.rounding.and_then(|rounding| rounding.smooth);
+    let is_counted = problem.rounding.is_some_and(|rounding| rounding.equal)
+        && cpu::counts(cols, rows, problem.width * problem.height);
+    let is_mean = is_counted && problem.rounding.is_some_and(|rounding| rounding.mean_of_few);
+    let smooth = problem.rounding.and_then(|rounding| rounding.smooth).filter(|_| !is_mean);
     if let Some(reach) = smooth.filter(|_| problem.planes <= cpu::SMOOTH_CHANNELS) {
         let taps = 2 * reach + 1;
         let small = results * 2.0 * (taps as f64) < cpu::SMALL as f64;
@@ -82,9 +90,12 @@ fn work(problem: &Problem, family: Family, threads: usize) -> Work {
         let nanoseconds = results * SMOOTH[usize::from(reach > 1)] + ROW * height as f64;
         return Work { nanoseconds, jobs };
     }
-    if problem.rounding.is_some_and(|rounding| rounding.equal) && cpu::counts(cols, rows, problem.width * height) {
+    if is_counted {
         let jobs = height.div_ceil(cpu::band(height, rows, 1, threads));
-        let each = COUNTED[usize::from(problem.planes > 1)];
+        let taps = cols * rows;
+        let ties = if taps % 2 == 0 && !taps.is_power_of_two() { TIES } else { 0.0 };
+        let of_mean = MEAN + MEAN_COLUMN * cols as f64 + ties;
+        let each = if is_mean { of_mean } else { COUNTED[usize::from(problem.planes > 1)] };
         let again = 0.3 * (jobs * rows) as f64 / height as f64;
         let beside = BESIDE * (cols * problem.planes * height) as f64;
         return Work { nanoseconds: results * each * (1.0 + again) + beside, jobs };

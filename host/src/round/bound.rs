@@ -73,30 +73,46 @@ impl From<Family> for Order {
 struct RowPass {
     /// The sum of the bounds of all that is rounded.
     rounded: f64,
-    /// The sum of the differences between the taps and those that it takes.
+    /// The sum of the differences between the taps and those that it takes, and the sum of all their magnitudes.
     loss: f64,
+    weight: f64,
     /// The greatest magnitude of a result.
     greatest: f64,
+    /// What is subtracted from pixels; all above are for what is left of them.
+    middle: f64,
 }
 
 impl RowPass {
     /// In f32, each block of taps apart, with this value outside the image.
     fn in_f32(row: &[f64], block: usize, outside: f64) -> Self {
         let mut across = PartialSum { plus: 0.0, minus: 0.0, signed: outside < 0.0 };
-        Self { rounded: across.add_blocks(row, block), loss: loss(row), greatest: across.greatest() }
+        let rounded = across.add_blocks(row, block);
+        Self { rounded, loss: loss(row), weight: magnitudes(row), greatest: across.greatest(), middle: 0.0 }
     }
 
     /// Over bytes, with this value outside the image.
     fn of_bytes(row: &[f64], outside: f64) -> Self {
         WholeRow::new(row, outside).map_or_else(
             || Self::in_f32(row, row_block(row.len()), outside),
-            |WholeRow { loss, greatest, greatest_low, .. }| Self {
+            |WholeRow { loss, greatest, greatest_low, middle, pixel, .. }| Self {
                 // The sums of both parts are rounded to f32, and so is what they are joined to.
                 rounded: 2.0 * greatest + 3.0 * greatest_low,
-                loss,
+                loss: pixel * loss,
+                weight: pixel * magnitudes(row),
                 greatest,
+                middle,
             },
         )
+    }
+
+    /// What the column pass's sums lack, and how far that may be off as it is computed in f64.
+    fn lack(&self, row: &[f64], column: &[f64]) -> (f64, f64) {
+        if self.middle == 0.0 {
+            return (0.0, 0.0);
+        }
+        let lack = self.middle * row.iter().sum::<f64>() * column.iter().sum::<f64>();
+        let steps = (row.len() + column.len() + 2) as f64;
+        (lack, gamma(steps, f64::EPSILON / 2.0) * self.middle * magnitudes(row) * magnitudes(column))
     }
 }
 
@@ -105,6 +121,12 @@ const UNIT_ROUNDOFF: f64 = f32::EPSILON as f64 / 2.0;
 
 /// Half of the smallest number that f32 can hold: the absolute error of a rounding that underflows.
 const UNDERFLOW: f64 = f32::from_bits(1) as f64 / 2.0;
+
+/// The error bound of sums when what they lack has been added to them in a type with this unit roundoff, where it is `rounded`; `error` is the
+/// one before. A sum beyond 256 by twice that error is saturated, however it is rounded.
+fn added(error: f64, (lack, off): (f64, f64), rounded: f64, unit: f64) -> f64 {
+    if lack == 0.0 && off == 0.0 { error } else { error + off + (lack - rounded).abs() + unit * (256.0 + 2.0 * error) }
+}
 
 /// The relative error after `steps` successive roundings of relative error `unit`: at most `(1 + unit)^steps - 1`; not
 /// finite if there is no bound. Higham's gamma.
@@ -148,7 +170,7 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
                 _ => (RowPass::in_f32(row, usize::MAX, outside), usize::MAX),
             };
             let (row_weight, column_weight) = (weight(row), weight(column));
-            let taps_loss = factors_loss(filter, row, column, across.loss);
+            let taps_loss = factors_loss(filter, (row, column), &across);
             let (row_bit, column_bit) = (lowest_bit(row), lowest_bit(column));
             let row_exact = in_bits(row_weight, row_bit);
             if row_exact && taps_loss == 0.0 && in_bits(row_weight * column_weight, row_bit + column_bit) {
@@ -158,7 +180,9 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
             let (in_rows, row_steps) = if row_exact { (0.0, 0.0) } else { (across.rounded, count(row)) };
             let partials = in_rows * column_weight + across.greatest * down.add_column(column, block);
             let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(2.0 * (row_steps + count(column)), UNIT_ROUNDOFF));
-            (rounding + taps_loss) * greatest + UNDERFLOW * (row_steps * column_weight + count(column))
+            let error = (rounding + taps_loss) * greatest + UNDERFLOW * (row_steps * column_weight + count(column));
+            let lack = across.lack(row, column);
+            added(error, lack, rounded(lack.0), UNIT_ROUNDOFF)
         }
         _ => {
             let (mut steps, mut taps_weight, mut taps_loss, mut bit) = (0.0, 0.0, 0.0, i32::MAX);
@@ -195,6 +219,7 @@ fn of_terms(filter: &Filter, sum: &Sum, greatest: f64, outside: f64) -> f64 {
     let point = rounded(sum.point).abs();
     let (mut total, mut partials, mut steps) = (point, point, 1.0);
     let mut taps_loss = (sum.point - rounded(sum.point)).abs() + terms_loss(filter, sum);
+    let mut lack = (0.0, 0.0);
     let rows: Vec<_> = sum.terms.iter().map(|(row, _)| RowPass::of_bytes(row, outside)).collect();
     let together = rows.len() > 1 && terms_together(filter.rows());
     for ((row, column), across) in sum.terms.iter().zip(&rows) {
@@ -206,7 +231,9 @@ fn of_terms(filter: &Filter, sum: &Sum, greatest: f64, outside: f64) -> f64 {
             partials += (column.len().div_ceil(block) + 1) as f64 * (total + across.greatest * down.greatest());
             total += across.greatest * down.greatest();
         }
-        taps_loss += loss(column) * row.iter().map(|tap| tap.abs()).sum::<f64>() + column_weight * across.loss;
+        taps_loss += loss(column) * across.weight + column_weight * across.loss;
+        let (more, off) = across.lack(row, column);
+        lack = (lack.0 + more, lack.1 + off);
         steps += 2.0 * (row.len() + column.len()) as f64;
     }
     if together {
@@ -218,7 +245,8 @@ fn of_terms(filter: &Filter, sum: &Sum, greatest: f64, outside: f64) -> f64 {
         }
     }
     let rounding = UNIT_ROUNDOFF * partials * (1.0 + gamma(steps, UNIT_ROUNDOFF));
-    (rounding + taps_loss) * greatest + UNDERFLOW * steps * (1.0 + sum.weight())
+    let error = (rounding + taps_loss) * greatest + UNDERFLOW * steps * (1.0 + sum.weight());
+    added(error, lack, rounded(lack.0), UNIT_ROUNDOFF)
 }
 
 /// The error of sums whose row passes are those of [`Order::BlockPasses`], and whose column passes are in f64, compared with those in f64;
@@ -232,14 +260,16 @@ pub(super) fn of_row_pass(filter: &Filter, order: Order, greatest: f64, outside:
     let terms = filter.products();
     let in_columns = 2.0 * terms.iter().map(|(_, column)| column.len() as f64).sum::<f64>() + 8.0;
     let of_term = |&(row, column): &(&[f64], &[f64])| {
-        let down: f64 = column.iter().map(|tap| tap.abs()).sum();
+        let down = magnitudes(column);
         let across = RowPass::of_bytes(row, outside);
         let steps = 2.0 * row.len() as f64;
         // A column alone has a row of one tap.
         let exact = is_exact(weight(row), lowest_bit(row), greatest, outside);
         let rounded = if exact { 0.0 } else { UNIT_ROUNDOFF * (1.0 + gamma(steps, UNIT_ROUNDOFF)) * across.rounded };
         let in_column = gamma(in_columns, f64::EPSILON / 2.0) * down * across.greatest;
-        ((rounded + across.loss) * down + in_column) * greatest + UNDERFLOW * steps * down
+        let lack = across.lack(row, column);
+        let error = ((rounded + across.loss) * down + in_column) * greatest + UNDERFLOW * steps * down;
+        added(error, lack, lack.0, f64::EPSILON / 2.0)
     };
     Some(terms.iter().map(of_term).sum::<f64>() + in_f64(filter, taps) * greatest)
 }
@@ -267,9 +297,14 @@ fn loss(taps: &[f64]) -> f64 {
     taps.iter().map(|&tap| (tap - rounded(tap)).abs()).sum()
 }
 
-/// How far the products of a row and a column in f32 are from the filter's taps, if those of the row are off by `row_loss`.
-fn factors_loss(filter: &Filter, row: &[f64], column: &[f64], row_loss: f64) -> f64 {
-    let rounding = loss(column) * row.iter().map(|tap| tap.abs()).sum::<f64>() + weight(column) * row_loss;
+/// The sum of the magnitudes of taps.
+fn magnitudes(taps: &[f64]) -> f64 {
+    taps.iter().map(|tap| tap.abs()).sum()
+}
+
+/// How far the products of a row and a column in f32 are from the filter's taps.
+fn factors_loss(filter: &Filter, (row, column): (&[f64], &[f64]), across: &RowPass) -> f64 {
+    let rounding = loss(column) * across.weight + weight(column) * across.loss;
     rounding + filter.dense_f64().map_or(0.0, |taps| products_loss(taps, row, column))
 }
 

@@ -42,6 +42,8 @@ pub(crate) use settle::{Scratch, Settler, TOGETHER};
 pub(crate) struct Rounding {
     /// Whether all taps are equal.
     pub(crate) equal: bool,
+    /// Whether it is a mean of a few pixels, which the CPU computes in 16 bits.
+    pub(crate) mean_of_few: bool,
     /// Whether the filter has factors only, and no table of taps.
     pub(crate) product: bool,
     /// Whether its taps add up to 1.
@@ -73,6 +75,7 @@ impl Rounding {
         let shares = Order::ALL.map(share);
         Self {
             equal: filter.equal_tap().is_some(),
+            mean_of_few: crate::cpu::is_mean_of_few(filter),
             product: filter.dense_f64().is_none() && filter.is_separable(),
             keeps_levels: (filter.sum_of_taps() - 1.0).abs() < 1e-6,
             smooth: crate::cpu::smooth_reach(filter, &window),
