@@ -18,7 +18,7 @@ use super::whole::{Pair, RowSums, WholeRow};
 use crate::Result;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 use crate::progress::Stage;
-use crate::round::{self, Order, Rounder, column_block, row_block, terms_together};
+use crate::round::{self, Finer, Order, Rounder, column_block, row_block, terms_together};
 use crate::simd::{Float, Isa, Lanes, Work};
 use crate::window::Window;
 
@@ -609,7 +609,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
             match (self.rounder, D::bytes_mut(part)) {
                 (Some(rounder), Some(part)) => {
                     let (isa, at) = (self.frame.isa, (columns.start, y + i));
-                    let settled = rounder.store_part(isa, sums, at, part, &mut scratch.rounder, |_| None);
+                    let settled = rounder.store_part(isa, sums, at, part, &mut scratch.rounder, |_| Finer::Nothing);
                     // The rows are finished; the next ones may be left to f64.
                     let _ = allowance.as_mut().map(|allowance| allowance.covers(sums.len(), settled, settled));
                 }

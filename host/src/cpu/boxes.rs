@@ -12,11 +12,13 @@
 
 use std::ops::Range;
 
+use gpu_kernels::border::{CONSTANT, KEEP};
+
 use super::bands::band;
 use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Shape};
 use crate::progress::Stage;
-use crate::round::{self, Rounder};
+use crate::round::{self, Finer, Rounder};
 use crate::simd::{Isa, Lanes, Words, Work};
 use crate::window::Window;
 use crate::{Filter, Result};
@@ -106,62 +108,111 @@ pub(super) fn run(
     let Window { cols, rows, .. } = *window;
     let channels = src.shape().channels;
     if !is_few(cols, rows) {
-        return by_columns(isa, window, src, results, stage, |scratch: &mut Scratch<u32>, part, out| {
+        return by_columns(isa, window, src, results, stage, |scratch: &mut Scratch<u32>, is_bilevel, part, out| {
             let Scratch { columns, before, sums, rounder: memory, .. } = scratch;
             isa.run(Many { columns, before, sums, cols, channels, tap: tap as f32 });
             // The count is exact, so its product in f64 is within what the order of f64 sums could change.
-            let count = |at: usize| before[at + cols * channels].wrapping_sub(before[at]);
-            let sums = &sums[..out.len()];
-            rounder.store_part(isa, sums, part, out, memory, |at| Some(f64::from(count(at)) * tap));
+            let finer = |at: usize| {
+                let count = before[at + cols * channels].wrapping_sub(before[at]);
+                let byte = if is_bilevel { rounder.of_white(count / 255) } else { None };
+                byte.map_or_else(|| Finer::Sum(f64::from(count) * tap), Finer::Byte)
+            };
+            rounder.store_part(isa, &sums[..out.len()], part, out, memory, finer);
         });
     }
     match Mean::new(cols * rows, tap) {
-        Some(mean) => by_columns(isa, window, src, results, stage, |scratch: &mut Scratch<u16>, part, out| {
-            let Scratch { columns, masks, places, ties, rounder: memory, .. } = scratch;
-            let found = isa.run(Divide { mean, columns, cols, channels, out, masks, places });
-            ties.clear();
-            ties.extend(places[..found].iter().map(|&at| at as usize));
-            rounder.settle_all(isa, part, true, ties, out, memory);
-        }),
-        None => by_columns(isa, window, src, results, stage, |scratch: &mut Scratch<u16>, part, out| {
+        Some(mean) => {
+            by_columns(isa, window, src, results, stage, |scratch: &mut Scratch<u16>, is_bilevel, part, out| {
+                let Scratch { columns, masks, places, ties, rounder: memory, .. } = scratch;
+                let found = isa.run(Divide { mean, columns, cols, channels, out, masks, places });
+                ties.clear();
+                for at in places[..found].iter().map(|&at| at as usize) {
+                    let count =
+                        || columns[at..].iter().step_by(channels).take(cols).map(|&sum| u32::from(sum)).sum::<u32>();
+                    match if is_bilevel { rounder.of_white(count() / 255) } else { None } {
+                        Some(byte) => out[at] = byte,
+                        None => ties.push(at),
+                    }
+                }
+                rounder.settle_all(isa, part, true, ties, out, memory);
+            })
+        }
+        None => by_columns(isa, window, src, results, stage, |scratch: &mut Scratch<u16>, _, part, out| {
             let Scratch { columns, sums, rounder: memory, .. } = scratch;
             isa.run(Few { columns, sums, cols, channels, tap: tap as f32 });
             // Of few taps, nearly all that is in doubt is a tie.
-            rounder.store_part(isa, &sums[..out.len()], part, out, memory, |_| None);
+            rounder.store_part(isa, &sums[..out.len()], part, out, memory, |_| Finer::Nothing);
         }),
     }
 }
 
-/// Keeps the sums of all columns under a row of windows, row by row, and calls `finish` with them for each: with the place of its first
-/// result, and the row of results.
+/// Keeps the sums of all columns under a row of windows, row by row, and calls `finish` with them for each: with whether all pixels are 0 or 255,
+/// the place of the first result, and the row of results. Where rows of pixels repeat, it repeats the row of results.
 fn by_columns<C: Count>(
     isa: Isa,
     window: &Window,
     src: &ImageView<'_, u8>,
     (dst, filtered): (&mut ImageViewMut<'_, u8>, usize),
     stage: &Stage<'_>,
-    finish: impl Fn(&mut Scratch<C>, (usize, usize), &mut [u8]) + Sync,
+    finish: impl Fn(&mut Scratch<C>, bool, (usize, usize), &mut [u8]) + Sync,
 ) -> Result<()> {
     let Shape { width, height, channels } = src.shape();
     // A band first adds all the rows under its window.
     let band = band(height, window.rows, 1, rayon::current_num_threads());
     // The row under tap row 0, for an anchor at 0; `None` outside the image.
     let row = |y: usize| window.row(y, 0, height).map(|y| src.row(y));
+    // What lies outside may be under a window of any row.
+    let outside_is_bilevel = window.border != CONSTANT || is_bilevel(&[window.border_value as u8]);
     share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch<C>, (index, rows)| {
         let first = index * band;
         scratch.start(window, src.shape())?;
-        for entering in first..first + window.rows - 1 {
-            isa.run(Descend { scratch, entering: row(entering), leaving: None });
+        let mut runs = Runs::default();
+        for y in first..first + window.rows - 1 {
+            let entering = row(y);
+            runs.add(entering);
+            isa.run(Descend { scratch, entering, leaving: None });
         }
+        let mut last: Option<&mut [u8]> = None;
         for (y, out) in (first..).zip(rows) {
-            let leaving = (y > first).then(|| row(y - 1));
-            isa.run(Descend { scratch, entering: row(y + window.rows - 1), leaving });
-            scratch.add_sides(window, channels);
-            finish(scratch, (0, y), out);
-            window.restore(src, filtered, &(0..width), y, out);
+            let entering = row(y + window.rows - 1);
+            runs.add(entering);
+            match last.filter(|_| runs.equal > window.rows && window.border != KEEP) {
+                Some(last) => out.copy_from_slice(last),
+                None => {
+                    isa.run(Descend { scratch, entering, leaving: (y > first).then(|| row(y - 1)) });
+                    scratch.add_sides(window, channels);
+                    finish(scratch, outside_is_bilevel && runs.bilevel >= window.rows, (0, y), out);
+                    window.restore(src, filtered, &(0..width), y, out);
+                }
+            }
+            last = Some(out);
         }
         Ok(())
     })
+}
+
+/// How many of the last rows that came under the window are alike.
+#[derive(Default)]
+struct Runs<'a> {
+    last: Option<Option<&'a [u8]>>,
+    /// Those equal to the last one, itself among them.
+    equal: usize,
+    /// Those of which each pixel is 0 or 255, or outside.
+    bilevel: usize,
+}
+
+impl<'a> Runs<'a> {
+    fn add(&mut self, row: Option<&'a [u8]>) {
+        self.equal = if self.last == Some(row) { self.equal + 1 } else { 1 };
+        self.bilevel = if row.is_none_or(is_bilevel) { self.bilevel + 1 } else { 0 };
+        self.last = Some(row);
+    }
+}
+
+/// Whether each is 0 or 255.
+fn is_bilevel(pixels: &[u8]) -> bool {
+    // A few at a time without a branch; most pictures have another one among the first.
+    pixels.chunks(CHUNK).all(|pixels| pixels.iter().fold(true, |all, pixel| all & (pixel.wrapping_add(1) <= 1)))
 }
 
 /// A thread's memory.

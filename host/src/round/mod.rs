@@ -350,6 +350,15 @@ impl<'a> Rounder<'a, f64> {
     }
 }
 
+/// What else is known of a result in doubt.
+pub(crate) enum Finer {
+    Nothing,
+    /// A sum in f64, within what the order of such a sum could change.
+    Sum(f64),
+    /// The correct one.
+    Byte(u8),
+}
+
 impl<E: Float> Rounder<'_, E> {
     /// The order of the sums that it takes.
     pub(crate) fn order(&self) -> Order {
@@ -382,8 +391,12 @@ impl<E: Float> Rounder<'_, E> {
         true
     }
 
-    /// Stores the interleaved sums of a part of row `y`, from column `x` on. `finer` may have a result in f64 for one in doubt, within
-    /// what the order of an f64 sum could change.
+    /// The byte where so many pixels under a window of equal taps are 255 and the others are 0, if that is known at once.
+    pub(crate) fn of_white(&self, count: u32) -> Option<u8> {
+        self.settler.of_white(count as usize).map(nearest)
+    }
+
+    /// Stores the interleaved sums of a part of row `y`, from column `x` on. `finer` may know more of a result in doubt.
     pub(crate) fn store_part(
         &self,
         isa: Isa,
@@ -391,16 +404,17 @@ impl<E: Float> Rounder<'_, E> {
         (x, y): (usize, usize),
         out: &mut [u8],
         scratch: &mut Scratch,
-        finer: impl Fn(usize) -> Option<f64>,
+        finer: impl Fn(usize) -> Finer,
     ) -> usize {
         let mut doubts = std::mem::take(&mut scratch.doubts);
         doubts.clear();
         let mut is_tie = true;
         for at in self.round(isa, sums, out, &mut scratch.memory) {
             match finer(at) {
-                Some(sum) if self.settler.settles(sum) => out[at] = nearest(sum),
+                Finer::Byte(byte) => out[at] = byte,
+                Finer::Sum(sum) if self.settler.settles(sum) => out[at] = nearest(sum),
                 finer => {
-                    is_tie &= finer.is_some();
+                    is_tie &= matches!(finer, Finer::Sum(_));
                     doubts.push(at);
                 }
             }

@@ -61,6 +61,8 @@ pub(crate) struct Settler<'a> {
     equal: Option<f64>,
     /// For each value, the result where all pixels under the window have it.
     flat: [OnceLock<f64>; 256],
+    /// For each number of pixels, the result where so many have the greatest value and the others are 0, if all taps are equal.
+    white: OnceLock<Vec<f64>>,
 }
 
 /// Up to [`ABREAST`] results of a row.
@@ -146,6 +148,7 @@ impl<'a> Settler<'a> {
             few: OnceLock::new(),
             equal: filter.equal_tap(),
             flat: [const { OnceLock::new() }; 256],
+            white: OnceLock::new(),
         }
     }
 
@@ -157,6 +160,23 @@ impl<'a> Settler<'a> {
     /// The results of a window of one tap, for each value.
     pub(crate) fn of_single_pixels(&self) -> [u8; 256] {
         std::array::from_fn(|value| nearest(self.next_row(0.0, 0, &[value as f64])))
+    }
+
+    /// The result where so many pixels under the window have the greatest value and the others are 0, if all taps are equal and are not too many:
+    /// as zeros change no sum, it does not matter where they are.
+    pub(super) fn of_white(&self, count: usize) -> Option<f64> {
+        const MOST: usize = 1 << 18;
+        let tap = self.equal.filter(|_| !self.defined_by_passes)?;
+        let taps = self.window.cols * self.window.rows;
+        let sums = || {
+            let next = |sum: &mut f64, _| {
+                let before = *sum;
+                *sum += tap * 255.0;
+                Some(before)
+            };
+            (0..=taps).scan(0.0, next).collect()
+        };
+        if taps > MOST { None } else { self.white.get_or_init(sums).get(count).copied() }
     }
 
     /// Whether results in doubt are ties for the most part, as those of a few equal taps are: only the sums that define them decide.

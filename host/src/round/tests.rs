@@ -185,7 +185,7 @@ fn the_worst_that_a_kernel_may_give_is_put_right() {
             let mut scratch = Scratch::default();
             let mut found = vec![0xa5u8; pixels.len()];
             for (y, (sums, out)) in planes.chunks(width).zip(found.chunks_mut(width)).enumerate() {
-                rounder.store_part(Isa::fastest(), sums, (0, y), out, &mut scratch, |_| None);
+                rounder.store_part(Isa::fastest(), sums, (0, y), out, &mut scratch, |_| Finer::Nothing);
             }
             let expected = defined(&pixels, (width, height), &filter, border);
             let kept = |x: usize, y: usize| {
