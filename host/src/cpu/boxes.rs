@@ -126,13 +126,13 @@ pub(super) fn run(
                 let Scratch { columns, masks, places, ties, rounder: memory, .. } = scratch;
                 let found = isa.run(Divide { mean, columns, cols, channels, out, masks, places });
                 ties.clear();
-                for at in places[..found].iter().map(|&at| at as usize) {
-                    let count =
-                        || columns[at..].iter().step_by(channels).take(cols).map(|&sum| u32::from(sum)).sum::<u32>();
-                    match if is_bilevel { rounder.of_white(count() / 255) } else { None } {
-                        Some(byte) => out[at] = byte,
-                        None => ties.push(at),
-                    }
+                ties.extend(places[..found].iter().map(|&at| at as usize));
+                if is_bilevel {
+                    ties.retain(|&at| {
+                        let byte = rounder.of_white(mean.sum_of_tie(out[at]) / 255);
+                        out[at] = byte.unwrap_or(out[at]);
+                        byte.is_none()
+                    });
                 }
                 rounder.settle_all(isa, part, true, ties, out, memory);
             })
@@ -406,6 +406,11 @@ impl Mean {
     /// Whether the sums that define results decide ties.
     fn meets_ties(self) -> bool {
         self.count.is_multiple_of(2) && !self.exact
+    }
+
+    /// The sum of pixels whose mean lies half a step below this.
+    fn sum_of_tie(self, quotient: u8) -> u32 {
+        u32::from(self.count) * u32::from(quotient) - u32::from(self.half())
     }
 
     /// Half of the pixels, rounded down. With it, a sum still has room, and its quotient is the mean, a half rounded up.

@@ -10,7 +10,7 @@ use gpu_kernels::border::KEEP;
 use super::doubt::Doubt;
 use super::{Bound, Bounds, Order};
 use crate::image::{ImageView, Shape};
-use crate::simd::{Isa, Lanes, Octets, Vector, Work};
+use crate::simd::{Float, Isa, Lanes, Octets, Vector, Work};
 use crate::window::Window;
 use crate::{Border, Filter};
 
@@ -591,7 +591,8 @@ impl Define<'_> {
             }
         }
         let mut bytes = [0; ABREAST];
-        bytes.iter_mut().zip(all).for_each(|(byte, sum)| *byte = nearest(sum));
+        // As [`nearest`], but all at once.
+        bytes.iter_mut().zip(all).for_each(|(byte, sum)| *byte = sum.byte());
         bytes
     }
 }
