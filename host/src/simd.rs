@@ -349,6 +349,11 @@ pub(crate) unsafe trait Words: Copy {
     /// # Safety
     /// See the trait.
     unsafe fn bytes_at_most(self, limit: Self) -> u64;
+    /// A bit for each number that is zero.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn zeros(self) -> u32;
 }
 
 /// A vector of 32-bit whole numbers, signed; or each two of 16 bits, signed too.
@@ -557,6 +562,7 @@ unsafe impl Words for [u16; 16] {
         fn low_product(self, other: Self) -> Self { each(|i| self[i].wrapping_mul(other[i])) }
         fn subtract(self, other: Self) -> Self { each(|i| self[i].wrapping_sub(other[i])) }
         fn least(self, other: Self) -> Self { each(|i| self[i].min(other[i])) }
+        fn zeros(self) -> u32 { (0..16).fold(0, |bits, i| bits | u32::from(self[i] == 0) << i) }
         fn even(self) -> Self { each(|i| self[i] << 8) }
         fn odd(self) -> Self { each(|i| self[i] & 0xff00) }
         fn upper_bytes(self, odd: Self) -> Self { each(|i| (self[i] >> 8) | (odd[i] & 0xff00)) }
@@ -998,6 +1004,12 @@ mod x86 {
             fn low_product(self, other: Self) -> Self { _mm256_mullo_epi16(self, other) }
             fn subtract(self, other: Self) -> Self { _mm256_sub_epi16(self, other) }
             fn least(self, other: Self) -> Self { _mm256_min_epu16(self, other) }
+            fn zeros(self) -> u32 {
+                let zero = _mm256_setzero_si256();
+                // Eight numbers' bytes at the start of each half.
+                let bits = _mm256_movemask_epi8(_mm256_packs_epi16(_mm256_cmpeq_epi16(self, zero), zero)) as u32;
+                bits & 0xff | bits >> 8 & 0xff00
+            }
             fn even(self) -> Self { _mm256_slli_epi16::<8>(self) }
             fn odd(self) -> Self { _mm256_and_si256(self, _mm256_set1_epi16(!0xff)) }
             fn upper_bytes(self, odd: Self) -> Self { _mm256_or_si256(_mm256_srli_epi16::<8>(self), Words::odd(odd)) }
@@ -1026,6 +1038,7 @@ mod x86 {
             fn low_product(self, other: Self) -> Self { _mm512_mullo_epi16(self, other) }
             fn subtract(self, other: Self) -> Self { _mm512_sub_epi16(self, other) }
             fn least(self, other: Self) -> Self { _mm512_min_epu16(self, other) }
+            fn zeros(self) -> u32 { _mm512_testn_epi16_mask(self, self) }
             fn even(self) -> Self { _mm512_slli_epi16::<8>(self) }
             fn odd(self) -> Self { _mm512_and_si512(self, _mm512_set1_epi16(!0xff)) }
             fn upper_bytes(self, odd: Self) -> Self { _mm512_or_si512(_mm512_srli_epi16::<8>(self), Words::odd(odd)) }
@@ -1137,6 +1150,10 @@ mod arm {
             fn low_product(self, other: Self) -> Self { vmulq_u16(self, other) }
             fn subtract(self, other: Self) -> Self { vsubq_u16(self, other) }
             fn least(self, other: Self) -> Self { vminq_u16(self, other) }
+            fn zeros(self) -> u32 {
+                const BITS: [u16; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+                vaddvq_u16(vandq_u16(vceqzq_u16(self), vld1q_u16(BITS.as_ptr()))).into()
+            }
             fn even(self) -> Self { vshlq_n_u16::<8>(self) }
             fn odd(self) -> Self { vandq_u16(self, vdupq_n_u16(0xff00)) }
             fn upper_bytes(self, odd: Self) -> Self { vorrq_u16(vshrq_n_u16::<8>(self), Words::odd(odd)) }

@@ -488,21 +488,16 @@ impl Work for Divide<'_> {
 /// As for [`Words`].
 #[inline(always)]
 unsafe fn divide_chunk<X: Words>(mean: Mean, sums: &[u16; CHUNK], mask: &mut u64) -> [u8; CHUNK] {
-    const { assert!(CHUNK == u64::BITS as usize && CHUNK.is_multiple_of(2 * X::LEN)) };
-    let (mut quotients, mut rests) = ([0; CHUNK], [0; CHUNK]);
+    const { assert!(CHUNK == u64::BITS as usize && CHUNK.is_multiple_of(X::LEN)) };
+    let mut quotients = [0; CHUNK];
+    *mask = 0;
     // SAFETY: the caller's promise; a chunk is whole vectors.
     unsafe {
         for at in (0..CHUNK).step_by(X::LEN) {
             let (quotient, rest) = mean.divide(X::load(sums.as_ptr().add(at)));
             quotient.store(quotients.as_mut_ptr().add(at));
-            rest.store(rests.as_mut_ptr().add(at));
-        }
-        if mean.meets_ties() {
-            // Remainders are below 256, as the quotients are.
-            let rests = rests.map(|rest: u16| rest as u8);
-            *mask = 0;
-            for at in (0..CHUNK).step_by(2 * X::LEN) {
-                *mask |= X::load_bytes(rests.as_ptr().add(at)).bytes_at_most(X::splat(0)) << at;
+            if mean.meets_ties() {
+                *mask |= u64::from(rest.zeros()) << at;
             }
         }
     }

@@ -262,6 +262,35 @@ fn each_channel_is_rounded_for_itself_and_the_rest_copied() {
     }
 }
 
+/// Means of bytes, where rows of pixels repeat and where pixels are 0 or 255: beside those that are and do not.
+#[test]
+fn means_of_alike_rows_and_of_two_values_are_settled() {
+    let (width, height) = (211, 160);
+    for (number, text) in
+        ["box:size=4", "box:size=6", "box:size=5", "box:size=14", "box:size=20"].into_iter().enumerate()
+    {
+        let filter: Filter = text.parse().unwrap();
+        for (turn, border) in BORDERS.into_iter().chain([Border::Constant(255.0), Border::Constant(77.0)]).enumerate() {
+            let channels = 1 + (number + turn) % 4;
+            let random = noise_pixels(2 * height + width * height * channels, (10 * number + turn) as u64);
+            let (runs, noise) = random.split_at(2 * height);
+            // Rows that repeat up to 40 times, of two values or of any.
+            let mut pixels: Vec<u8> = Vec::new();
+            for y in 0..height {
+                let row = &noise[y * width * channels..][..width * channels];
+                match (y > 0 && runs[y] % 16 > 1, runs[height + y] % 8 > 0) {
+                    (true, _) => pixels.extend_from_within(pixels.len() - width * channels..),
+                    (_, true) => pixels.extend(row.iter().map(|value| 255 * (value % 2))),
+                    _ => pixels.extend(row),
+                }
+            }
+            check_channels(&pixels, (width, height, channels), &filter, border);
+            let two: Vec<u8> = noise.iter().map(|value| 255 * (value % 2)).collect();
+            check_channels(&two, (width, height, channels), &filter, border);
+        }
+    }
+}
+
 /// Compares every family, on one thread and on three, with the definition; the last channel is copied if there are four.
 fn check_channels(src: &[u8], (width, height, channels): (usize, usize, usize), filter: &Filter, border: Border) {
     let filtered = channels.min(3);
