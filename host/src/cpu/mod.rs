@@ -155,16 +155,16 @@ impl Engine {
             let rounder = Rounder::in_f32(&settler, Order::Counted);
             return boxes::run(self.isa, &window, tap, src, (dst, filtered), &rounder, stage);
         }
+        let (cols, rows) = (self.filter.cols(), self.filter.rows());
+        let (is_line, is_short_row) = (cols.min(rows) == 1, rows == 1 && cols < LONG_ROW);
         let (terms, exact, orders) =
             if let (Some(sum), Some(terms)) = (self.filter.sum(), self.terms(Factors::of_bytes)) {
                 let exact = sum.terms.iter().map(|(row, column)| Passes::new(row, column)).collect();
                 let exact = Terms { point: terms.point.map(|_| sum.point), passes: exact };
                 (terms, Some(exact), (Order::Terms, Order::Terms))
-            } else if let (true, Some(factors), Some((row, column))) = (
-                family == Family::Separable || self.filter.cols().min(self.filter.rows()) == 1,
-                &self.factors,
-                self.filter.separated(),
-            ) {
+            } else if let (true, Some(factors), Some((row, column))) =
+                (family == Family::Separable || is_line && !is_short_row, &self.factors, self.filter.separated())
+            {
                 // A single column too, as its doubts are settled from the lines that are in the ring; and a single row, for whole numbers.
                 let exact = Passes::new(row, column);
                 (factors.of_bytes().into(), Some(exact.into()), (Order::BlockPasses, Order::TwoPasses))
@@ -300,6 +300,9 @@ impl Factors {
 fn rounded(taps: &[f64]) -> Vec<f32> {
     taps.iter().map(|&tap| tap as f32).collect()
 }
+
+/// The least taps of a row by itself that are summed up faster in whole numbers than tap by tap.
+const LONG_ROW: usize = 6;
 
 /// Whether 8-bit results are summed row by row. That is more work, but leaves fewer results in doubt.
 pub(crate) fn sums_by_rows(cols: usize, rows: usize) -> bool {
