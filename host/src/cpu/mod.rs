@@ -32,7 +32,7 @@ pub(crate) use bands::{SMALL, Settling, band, strip_values};
 pub(crate) use boxes::{counts, is_mean_of_few};
 pub(crate) use smooth::{CHANNELS as SMOOTH_CHANNELS, smooth_reach};
 pub(crate) use tile::ROWS;
-pub(crate) use whole::WholeRow;
+pub(crate) use whole::{WholeRow, lack};
 
 use crate::image::stored::{StoredView, StoredViewMut, with_pixels};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar};
@@ -279,7 +279,7 @@ impl Factors {
     /// For images that have this value outside.
     fn new(row: &[f64], column: &[f64], outside: f64) -> Self {
         let whole = WholeRow::new(row, outside);
-        let lacks = whole.as_ref().map_or(0.0, |whole| whole.lacks(row, column));
+        let lacks = whole.as_ref().map_or(0.0, |whole| lack(whole.middle, row, column));
         Self { row: rounded(row), column: rounded(column), whole, lacks }
     }
 

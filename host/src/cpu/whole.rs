@@ -6,7 +6,7 @@
 //! doubt than after sums in f32 (`RowPass` in `host/src/round/bound.rs`).
 //!
 //! Where it makes sums of many taps smaller, and so their roundings, pixels are taken less [`MIDDLE`]: sums begin at as much times the taps. The column pass's
-//! sums then lack [`WholeRow::lacks`].
+//! sums then lack what [`lack`] says.
 //!
 //! ```text
 //! for each tile of N vectors:
@@ -111,15 +111,15 @@ impl WholeRow {
         Some(Self { taps: pairs, start, units, middle, pixel, loss, greatest, greatest_low: pixel * low_weight })
     }
 
-    /// What a column pass over the sums of these taps lacks.
-    pub(crate) fn lacks(&self, row: &[f64], column: &[f64]) -> f64 {
-        self.middle * row.iter().sum::<f64>() * column.iter().sum::<f64>()
-    }
-
     /// How many pairs a row of so many sums reads, if its pixels have so many channels.
     pub(super) fn pairs_read(&self, len: usize, channels: usize) -> usize {
         len + SLACK + 2 * (self.taps.len() - 1) * channels
     }
+}
+
+/// What the sums of both passes lack if pixels are taken less `middle`.
+pub(crate) fn lack(middle: f64, row: &[f64], column: &[f64]) -> f64 {
+    middle * row.iter().sum::<f64>() * column.iter().sum::<f64>()
 }
 
 /// Lays out a row as pairs: each element, and the one `step` further.

@@ -1,6 +1,6 @@
 //! How far a sum in f32 may lie from the one in f64.
 
-use crate::cpu::{ROWS, WholeRow};
+use crate::cpu::{ROWS, WholeRow, lack};
 use crate::filter::{Sum, lowest_bit};
 use crate::{Family, Filter, spectrum};
 
@@ -110,9 +110,11 @@ impl RowPass {
         if self.middle == 0.0 {
             return (0.0, 0.0);
         }
-        let lack = self.middle * row.iter().sum::<f64>() * column.iter().sum::<f64>();
         let steps = (row.len() + column.len() + 2) as f64;
-        (lack, gamma(steps, f64::EPSILON / 2.0) * self.middle * magnitudes(row) * magnitudes(column))
+        (
+            lack(self.middle, row, column),
+            gamma(steps, f64::EPSILON / 2.0) * self.middle * magnitudes(row) * magnitudes(column),
+        )
     }
 }
 
