@@ -394,62 +394,57 @@ pub(crate) unsafe fn store_u16(at: u64, value: u32) {
     unsafe { asm!("st.global.u16 [{}], {};", in(reg64) at, in(reg32) value, options(nostack, preserves_flags)) }
 }
 
-/// Writes N words, 1, 2 or 4, at an address that is a multiple of their size.
-///
-/// # Safety
-/// As for [`store_u8`].
-#[inline(always)]
-pub(crate) unsafe fn store_words<const N: usize>(at: u64, words: [u32; N]) {
-    const { assert!(N == 1 || N == 2 || N == 4) }
-    // SAFETY: as the caller promised.
-    unsafe {
-        if N == 4 {
-            asm!(
-                "st.global.v4.b32 [{}], {{{}, {}, {}, {}}};",
-                in(reg64) at,
-                in(reg32) words[0],
-                in(reg32) words[1],
-                in(reg32) words[2],
-                in(reg32) words[3],
-                options(nostack, preserves_flags)
-            );
-        } else if N == 2 {
-            asm!(
-                "st.global.v2.b32 [{}], {{{}, {}}};",
-                in(reg64) at,
-                in(reg32) words[0],
-                in(reg32) words[1],
-                options(nostack, preserves_flags)
-            );
-        } else {
-            asm!("st.global.b32 [{}], {};", in(reg64) at, in(reg32) words[0], options(nostack, preserves_flags));
+/// Defines `$name`, which writes N words, 1, 2 or 4, by this instruction.
+macro_rules! word_stores {
+    ($(#[$doc:meta])* $name:ident, $instruction:literal) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As for [`store_u8`].
+        #[inline(always)]
+        pub(crate) unsafe fn $name<const N: usize>(at: u64, words: [u32; N]) {
+            const { assert!(N == 1 || N == 2 || N == 4) }
+            // SAFETY: as the caller promised.
+            unsafe {
+                if N == 4 {
+                    asm!(
+                        concat!($instruction, ".v4.b32 [{}], {{{}, {}, {}, {}}};"),
+                        in(reg64) at,
+                        in(reg32) words[0],
+                        in(reg32) words[1],
+                        in(reg32) words[2],
+                        in(reg32) words[3],
+                        options(nostack, preserves_flags)
+                    );
+                } else if N == 2 {
+                    asm!(
+                        concat!($instruction, ".v2.b32 [{}], {{{}, {}}};"),
+                        in(reg64) at,
+                        in(reg32) words[0],
+                        in(reg32) words[1],
+                        options(nostack, preserves_flags)
+                    );
+                } else {
+                    asm!(
+                        concat!($instruction, ".b32 [{}], {};"),
+                        in(reg64) at,
+                        in(reg32) words[0],
+                        options(nostack, preserves_flags)
+                    );
+                }
+            }
         }
-    }
+    };
 }
 
-/// Writes N words, 1 or 4, at an address that is a multiple of their size; they give way first to what else comes to the L2 cache.
-///
-/// # Safety
-/// As for [`store_u8`].
-#[inline(always)]
-pub(crate) unsafe fn stream_words<const N: usize>(at: u64, words: [u32; N]) {
-    const { assert!(N == 1 || N == 4) }
-    // SAFETY: as the caller promised.
-    unsafe {
-        if N == 4 {
-            asm!(
-                "st.global.cs.v4.b32 [{}], {{{}, {}, {}, {}}};",
-                in(reg64) at,
-                in(reg32) words[0],
-                in(reg32) words[1],
-                in(reg32) words[2],
-                in(reg32) words[3],
-                options(nostack, preserves_flags)
-            );
-        } else {
-            asm!("st.global.cs.b32 [{}], {};", in(reg64) at, in(reg32) words[0], options(nostack, preserves_flags));
-        }
-    }
+word_stores! {
+    /// Writes N words, 1, 2 or 4, at an address that is a multiple of their size.
+    store_words, "st.global"
+}
+
+word_stores! {
+    /// The same; they give way first to what else comes to the L2 cache.
+    stream_words, "st.global.cs"
 }
 
 /// Four of the eight bytes of `a` (0 to 3) and `b` (4 to 7): SELECTOR has their numbers, one in each of its four lowest

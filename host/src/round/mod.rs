@@ -34,7 +34,6 @@ pub(crate) use bound::{Order, column_block, products_loss, row_block, terms_loss
 use doubt::Doubt;
 pub(crate) use doubt::{places, places_room};
 pub(crate) use settle::MAX_WINDOW;
-use settle::nearest;
 pub(crate) use settle::{Scratch, Settler, TOGETHER};
 
 /// What the time to round bytes made of bytes depends on.
@@ -387,13 +386,13 @@ impl<E: Float> Rounder<'_, E> {
         let Some(sum) = self.column.map(|doubt| (doubt, sum())).filter(|(doubt, sum)| !doubt.about(*sum)) else {
             return false;
         };
-        *out = nearest(sum.1);
+        *out = sum.1.byte();
         true
     }
 
     /// The byte where so many pixels under a window of equal taps are 255 and the others are 0, if that is known at once.
     pub(crate) fn of_white(&self, count: u32) -> Option<u8> {
-        self.settler.of_white(count as usize).map(nearest)
+        self.settler.of_white(count as usize).map(Float::byte)
     }
 
     /// Stores the interleaved sums of a part of row `y`, from column `x` on. `finer` may know more of a result in doubt.
@@ -412,7 +411,7 @@ impl<E: Float> Rounder<'_, E> {
         for at in self.round(isa, sums, out, &mut scratch.memory) {
             match finer(at) {
                 Finer::Byte(byte) => out[at] = byte,
-                Finer::Sum(sum) if self.settler.settles(sum) => out[at] = nearest(sum),
+                Finer::Sum(sum) if self.settler.settles(sum) => out[at] = sum.byte(),
                 finer => {
                     is_tie &= matches!(finer, Finer::Sum(_));
                     doubts.push(at);
@@ -457,7 +456,7 @@ impl<E: Float> Rounder<'_, E> {
     ) {
         let at = at * self.settler.channels() + channel;
         match sum {
-            Some(sum) if self.settler.settles(sum) => out[at] = nearest(sum),
+            Some(sum) if self.settler.settles(sum) => out[at] = sum.byte(),
             sum => self.settle(isa, part, at, self.by_definition || sum.is_some(), out, scratch),
         }
     }
@@ -506,7 +505,7 @@ impl<E: Float> Rounder<'_, E> {
         scratch: &mut Scratch,
     ) {
         if let Some(result) = self.settler.settled(isa, (x, y), at, by_definition, scratch) {
-            out[at] = nearest(result);
+            out[at] = result.byte();
         }
     }
 }

@@ -159,7 +159,7 @@ impl<'a> Settler<'a> {
 
     /// The results of a window of one tap, for each value.
     pub(crate) fn of_single_pixels(&self) -> [u8; 256] {
-        std::array::from_fn(|value| nearest(self.next_row(0.0, 0, &[value as f64])))
+        std::array::from_fn(|value| self.next_row(0.0, 0, &[value as f64]).byte())
     }
 
     /// The result where so many pixels under the window have the greatest value and the others are 0, if all taps are equal and are not too many:
@@ -168,14 +168,7 @@ impl<'a> Settler<'a> {
         const MOST: usize = 1 << 18;
         let tap = self.equal.filter(|_| !self.defined_by_passes)?;
         let taps = self.window.cols * self.window.rows;
-        let sums = || {
-            let next = |sum: &mut f64, _| {
-                let before = *sum;
-                *sum += tap * 255.0;
-                Some(before)
-            };
-            (0..=taps).scan(0.0, next).collect()
-        };
+        let sums = || std::iter::successors(Some(0.0), |sum| Some(sum + tap * 255.0)).take(taps + 1).collect();
         if taps > MOST { None } else { self.white.get_or_init(sums).get(count).copied() }
     }
 
@@ -487,14 +480,6 @@ fn is_even(row: &[u8], channels: usize) -> bool {
     row[channels.min(row.len())..] == row[..row.len().saturating_sub(channels)]
 }
 
-/// Rounds half to even and saturates.
-#[inline(always)]
-pub(super) fn nearest(value: f64) -> u8 {
-    /// A number beyond which f64 has no fractions. The function that rounds is a call where the processor may be an old one.
-    const WHOLE: f64 = 1.5 * (1u64 << 52) as f64;
-    (value.clamp(0.0, 255.0) + WHOLE - WHOLE) as u8
-}
-
 fn dot(taps: &[f64], values: &[f64]) -> f64 {
     const LANES: usize = 8;
     let mut sums = [0.0; LANES];
@@ -591,7 +576,6 @@ impl Define<'_> {
             }
         }
         let mut bytes = [0; ABREAST];
-        // As [`nearest`], but all at once.
         bytes.iter_mut().zip(all).for_each(|(byte, sum)| *byte = sum.byte());
         bytes
     }
