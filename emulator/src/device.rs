@@ -172,7 +172,7 @@ pub(crate) unsafe fn store_run<const PX: usize>(base: *mut f32, index: usize, va
 
 #[track_caller]
 pub(crate) unsafe fn load_u8(at: u64) -> u32 {
-    machine::here().load_part::<1>(at as usize)
+    machine::here().load_part::<1>(at as usize, Via::ReadOnly)
 }
 
 pub(crate) unsafe fn load_u8_if(there: bool, at: u64) -> u32 {
@@ -182,7 +182,7 @@ pub(crate) unsafe fn load_u8_if(there: bool, at: u64) -> u32 {
 
 #[track_caller]
 pub(crate) unsafe fn load_u16(at: u64) -> u32 {
-    machine::here().load_part::<2>(at as usize)
+    machine::here().load_part::<2>(at as usize, Via::ReadOnly)
 }
 
 #[track_caller]
@@ -203,6 +203,11 @@ pub(crate) unsafe fn reload_word(at: u64) -> u32 {
 }
 
 #[track_caller]
+pub(crate) unsafe fn reload_u8(at: u64) -> u32 {
+    machine::here().load_part::<1>(at as usize, Via::Plain)
+}
+
+#[track_caller]
 pub(crate) unsafe fn atomic_add(at: u64, value: u32) -> u32 {
     machine::here().add(at as usize, value)
 }
@@ -210,6 +215,11 @@ pub(crate) unsafe fn atomic_add(at: u64, value: u32) -> u32 {
 #[track_caller]
 pub(crate) unsafe fn store_u8(at: u64, value: u32) {
     machine::here().store_part::<1>(at as usize, value);
+}
+
+#[track_caller]
+pub(crate) unsafe fn store_u8_over(at: u64, value: u32) {
+    machine::here().store_over(at as usize, value);
 }
 
 #[track_caller]

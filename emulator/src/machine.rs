@@ -630,10 +630,10 @@ impl<'a> Machine<'a> {
     /// Reads one byte or two by the read-only path.
     #[inline]
     #[track_caller]
-    pub(crate) fn load_part<const BYTES: usize>(&self, address: usize) -> u32 {
+    pub(crate) fn load_part<const BYTES: usize>(&self, address: usize, via: Via) -> u32 {
         let word = self.aligned(address, BYTES, "reads");
         let first = address % 4;
-        match self.launch.memory.load_part(word, first..first + BYTES, self.toucher(), true) {
+        match self.launch.memory.load_part(word, first..first + BYTES, self.toucher(), via == Via::ReadOnly) {
             Ok(value) => value,
             Err((byte, wrong)) => self.wrong("reads", address - first + byte, wrong),
         }
@@ -662,6 +662,15 @@ impl<'a> Machine<'a> {
         if let Err((byte, wrong)) = self.launch.memory.store_part(word, first..first + BYTES, value, self.toucher()) {
             self.wrong("writes", address - first + byte, wrong);
         }
+    }
+
+    /// Writes the lowest byte of the value, over what another lane of the warp may have written. That the warp has met since is not looked at.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn store_over(&self, address: usize, value: u32) {
+        let word = self.aligned(address, 1, "writes");
+        self.launch.memory.pass_on(word, address % 4, self.toucher());
+        self.store_part::<1>(address, value);
     }
 
     /// Changes the first value of a launch that is stored, if that is the sabotage.
@@ -1219,6 +1228,12 @@ mod tests {
         assert_finds(&device, &[by!(0, |at| store_words(own(at), [1])), by!(1, |at| store_u8(own(at) + 3, 1))], wrote);
         let other = [by!(0, |at| store_u8(at + 2, 1))];
         assert_finds(&device, &other, "of block (0, 0, 0) wrote");
+        // Over that of another lane, but not of another warp.
+        let over = [by!(0, |at| store_words(own(at), [1])), by!(31, |at| store_u8_over(own(at) + 3, 1))];
+        assert_eq!(device.finds(&over), "");
+        let over = [by!(0, |at| store_words(own(at), [1])), by!(32, |at| store_u8_over(own(at) + 3, 1))];
+        assert_finds(&device, &over, wrote);
+        assert_finds(&device, &[by!(0, |at| store_u8_over(at + 2, 1))], "of block (0, 0, 0) wrote");
         let read = "wrote in the same launch";
         assert_finds(&device, &[by!(0, |at| store_u8(own(at), 1)), by!(0, |at| load_u8(own(at)))], read);
         assert_finds(&device, &[by!(0, |at| store_u8(own(at), 1)), by!(1, |at| reload_word(own(at)))], read);

@@ -295,7 +295,7 @@ fn shared() -> Result<(), Failed> {
         one(Window::random(15, 10, 4202), Border::Wrap, bytes(61, 23, 2).channels(4)),
         one(Window::random(24, 23, 4205), Border::Reflect101, bytes(61, 23, 8).channels(3)),
         one(Window::preset("box:cols=12,rows=10"), Border::Reflect, bytes(61, 23, 5).channels(3)),
-        one(Window::preset("box:cols=40,rows=30"), Border::Wrap, bytes(61, 23, 9).data(Data::Extremes)),
+        one(Window::preset("box:cols=70,rows=60"), Border::Wrap, bytes(61, 23, 9).data(Data::Extremes)),
     ];
     let passes = [
         one(Window::random_pair(65, 67, 4203), Border::Reflect101, bytes(67, 35, 3).channels(2)),

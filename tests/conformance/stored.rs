@@ -19,7 +19,7 @@ pub(crate) use self::on_gpu::solve;
 use self::on_gpu::test;
 
 /// The tests' names.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "layouts",
     "strips",
     "constants",
@@ -31,6 +31,7 @@ const NAMES: [&str; 20] = [
     "separable_matrix",
     "running_sums",
     "padded",
+    "repeated",
     "sums",
     "alpha",
     "ties",
@@ -89,6 +90,7 @@ mod on_gpu {
             "separable_matrix" => bytes_alone(name, selection, Variant::SeparableMatrix, of_pairs()),
             "running_sums" => bytes_alone(name, selection, Variant::RunningSums, means()),
             "padded" => padded(name, selection),
+            "repeated" => repeated(name, selection),
             "sums" => sums(name, selection),
             "alpha" => alpha(selection),
             "ties" => rounded(name, &ties(selection)),
@@ -745,6 +747,31 @@ mod on_gpu {
         ]
     }
 
+    /// Ties of large means where rows repeat, and where all pixels are 0 or 255: one is computed for all below it, or a table tells it. Under windows in the image and such as
+    /// leave it.
+    fn repeated(name: &str, selection: Selection) -> Result<(), Failed> {
+        const WINDOWS: [(usize, usize, usize, usize); 3] = [(130, 66, 64, 32), (70, 60, 0, 59), (66, 64, 65, 0)];
+        // The first one's value is no byte.
+        let borders = BORDERS.into_iter().skip(1).chain([Border::Constant(0.0), Border::Constant(255.0)]);
+        let borders: Vec<_> = borders.collect();
+        let keep_one_in = if selection == Selection::Full { 1 } else { 5 };
+        let (mut ways, mut number) = ([const { Vec::new() }; 4], 0);
+        for (w, &(cols, rows, x, y)) in WINDOWS.iter().enumerate() {
+            let window = Window::preset(&format!("box:cols={cols},rows={rows}")).anchored(x, y);
+            for (b, &border) in borders.iter().enumerate().filter(|(b, _)| (2 * w + b) % keep_one_in == 0) {
+                let problem = Problem::new(180, 230, seed(73, 3 * w + b)).stored(Kind::U8, Kind::U8);
+                let problem = problem.channels(1 + (w + b) % 3).gaps([0, 2, 5][b % 3], w).data(Data::Repeated);
+                ways[number % 4].push(Group { window: window.clone(), border, problems: vec![problem] });
+                number += 1;
+            }
+        }
+        let before = launched("find_alike")?;
+        for (way, groups) in [Way::Whole, Way::Parts, Way::Bands, Way::Batch].into_iter().zip(ways) {
+            check(name, &[Some(Variant::RunningSums)], way, &groups)?;
+        }
+        if launched("find_alike")? > before { Ok(()) } else { Err("nothing was looked at".into()) }
+    }
+
     /// Bytes to bytes by kernels that make nothing else: pictures around the size of a tile, whole, in parts, in bands and in batches, with some channels
     /// copied; and that the plan's kernels were those.
     fn bytes_alone(name: &str, selection: Selection, variant: Variant, windows: Vec<Window>) -> Result<(), Failed> {
@@ -820,17 +847,25 @@ mod on_gpu {
                 let turn = 3 * w + b;
                 let (width, height) = if w < WINDOWS.len() { SIZES[turn % SIZES.len()] } else { (260, 180) };
                 let problem = Problem::new(width, height, seed(71, turn)).stored(Kind::U8, Kind::U8);
-                let data = if turn.is_multiple_of(4) { Data::Extremes } else { Data::Random };
+                let data = [Data::Extremes, Data::Random, Data::Repeated, Data::Repeated][turn % 4];
                 let problem = problem.channels(1 + (w + 2 * b) % 4).gaps([0, 2, 5, 0][turn % 4], turn % 3).data(data);
                 ways[number % 4].push(Group { window: window.clone(), border, problems: vec![problem] });
                 number += 1;
             }
         }
-        let before = launched("settle_padded")?;
+        // Of larger windows one result is taken for all below it whose rows are the same.
+        let problem = Problem::new(250, 300, seed(71, 99)).stored(Kind::U8, Kind::U8).data(Data::Repeated);
+        let window = Window::random_of_weight(182, 181, 28.0, seed(70, 182)).anchored(13, 150);
+        ways[0].push(Group { window, border: Border::Replicate, problems: vec![problem] });
+        let before = (launched("settle_padded")?, launched("find_alike")?);
         for (way, groups) in [Way::Whole, Way::Parts, Way::Bands, Way::Batch].into_iter().zip(ways) {
             check(name, &[Some(Variant::Fourier)], way, &groups)?;
         }
-        if launched("settle_padded")? > before { Ok(()) } else { Err("nothing was settled from a copy".into()) }
+        match (launched("settle_padded")? > before.0, launched("find_alike")? > before.1) {
+            (true, true) => Ok(()),
+            (true, false) => Err("no copy was looked at".into()),
+            _ => Err("nothing was settled from a copy".into()),
+        }
     }
 
     /// The last channels of a picture in host memory copied, the others filtered.

@@ -10,13 +10,14 @@ use crate::{direct, ladder, separable};
 
 /// The entries that belong to no variant: a plan launches them before, after or instead of any variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 27] = [
+pub(crate) const SHARED: [&str; 28] = [
     "copy_pixels",
     "settle",
     "settle_means",
     "settle_ties",
     "settle_wide",
     "count_doubts",
+    "find_alike",
     "pad_bytes",
     "settle_padded",
     "passes_rows",

@@ -248,11 +248,18 @@ impl<S: Sample> Picture<S> {
         let mut data = vec![S::POISON; stride * height];
         let mut planes = vec![Vec::with_capacity(width * height); channels];
         let mut rng = Rng::with_seed(problem.seed);
-        for row in data.chunks_mut(stride) {
-            for (i, value) in row[..width * channels].iter_mut().enumerate() {
-                *value = S::random(&mut rng, problem.data);
+        let mut above: Vec<S> = Vec::new();
+        for (y, row) in data.chunks_mut(stride).enumerate() {
+            let row = &mut row[..width * channels];
+            for (i, value) in row.iter_mut().enumerate() {
+                *value = match problem.data {
+                    Data::Repeated if 3 * y >= 2 * height => S::random(&mut rng, Data::Extremes),
+                    Data::Repeated if y > 0 && (y != 2 * height / 5 || 2 * i < width * channels) => above[i],
+                    data => S::random(&mut rng, data),
+                };
                 planes[i % channels].push(value.value());
             }
+            above = row.to_vec();
         }
         if problem.data == Data::Lone {
             data[stride * (height - 1) + width * channels - 1] = S::nearest(f64::INFINITY);

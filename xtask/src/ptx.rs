@@ -90,7 +90,7 @@ const SPILLS: [(&str, u32); 23] = [
     ("gradient_flat_", 32),
     ("gradient_8bit", 200),
     ("settle_ties", 440),
-    ("settle_means", 430),
+    ("settle_means", 660),
     ("settle_padded", 170),
     ("settle", 80),
     ("passes_settle", 60),

@@ -122,10 +122,12 @@ absent_unsafe! {
     fn load_u16(at: u64) -> u32;
     fn load_f64(at: u64) -> f64;
     fn reload_word(at: u64) -> u32;
+    fn reload_u8(at: u64) -> u32;
     fn exchange(word: u32, apart: u32) -> u32;
     fn ballot(yes: bool) -> u32;
     fn atomic_add(at: u64, value: u32) -> u32;
     fn store_u8(at: u64, value: u32);
+    fn store_u8_over(at: u64, value: u32);
     fn store_u16(at: u64, value: u32);
     fn mma(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4];
     fn mma_signed(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4];

@@ -354,6 +354,20 @@ pub(crate) unsafe fn reload_word(at: u64) -> u32 {
     value
 }
 
+/// The same of a byte.
+///
+/// # Safety
+/// It lies inside an allocation, and no other thread writes it meanwhile.
+#[inline(always)]
+pub(crate) unsafe fn reload_u8(at: u64) -> u32 {
+    let value;
+    // SAFETY: as the caller promised.
+    unsafe {
+        asm!("ld.global.u8 {}, [{}];", out(reg32) value, in(reg64) at, options(readonly, nostack, preserves_flags));
+    }
+    value
+}
+
 /// Adds to a word, and returns what it was before. Threads that add to the same word do so one after the other.
 ///
 /// # Safety
@@ -382,6 +396,16 @@ pub(crate) unsafe fn atomic_add(at: u64, value: u32) -> u32 {
 pub(crate) unsafe fn store_u8(at: u64, value: u32) {
     // SAFETY: as the caller promised.
     unsafe { asm!("st.global.u8 [{}], {};", in(reg64) at, in(reg32) value, options(nostack, preserves_flags)) }
+}
+
+/// As [`store_u8`], over what another lane of the warp may have written before the warp last met.
+///
+/// # Safety
+/// The byte lies inside an allocation, and since then no other thread writes it.
+#[inline(always)]
+pub(crate) unsafe fn store_u8_over(at: u64, value: u32) {
+    // SAFETY: as the caller promised.
+    unsafe { store_u8(at, value) }
 }
 
 /// Writes the lower half of `value` at an even address.

@@ -63,12 +63,12 @@ impl Counts {
         unsafe { atomic_add(self.taken(), many as u32) as i32 }
     }
 
-    /// Number `number` of all, if it is a sum: see [`Segment::place`].
+    /// Number `number` of all, if it is a sum (see [`Segment::place`]); and whether it was in doubt, or is one of a segment whose places did not suffice.
     ///
     /// # Safety
     /// There are so many.
     #[inline(always)]
-    pub(super) unsafe fn place(&self, pass: &Pass, window: &Window, planes: i32, number: i32) -> Place {
+    pub(super) unsafe fn place(&self, pass: &Pass, window: &Window, planes: i32, number: i32) -> (Place, bool) {
         // The last segment that does not begin behind it.
         let (mut segment, mut step) = (0, opaque(Doubts::SEGMENTS / 2));
         // SAFETY: as the caller promised.
@@ -79,7 +79,8 @@ impl Counts {
             }
             let number = number - reload_word(self.before(segment)) as i32;
             let noted = reload_word(self.noted(segment));
-            Segment::new(pass, segment, noted, planes).place(pass, window, number as i64)
+            let segment = Segment::new(pass, segment, noted, planes);
+            (segment.place(pass, window, number as i64), !segment.is_all)
         }
     }
 }

@@ -1,15 +1,18 @@
 //! Bytes of means over large windows whose sums are ties: the sums that define them (see `settle.rs`), by all lanes of a warp.
 //!
-//! Thread mapping: a warp for each result, wherever in the list (see `counted.rs`). It takes a chunk of the window at a time, TAPS products a lane: whole rows,
+//! Thread mapping: a warp for each result, that which is next (see `counted.rs`); of many it looks at several together, a lane at each, and then computes one after the other. It takes a chunk of the window at a time, TAPS products a lane: whole rows,
 //! or 256 taps of a row. Rows of fewer than 32 taps lie beside each other in the warp. The pixels of the next chunk are under way meanwhile.
 //! Order of accumulation: row by row, left to right, each product and each sum rounded. But it is not computed one by one: as long as a sum grows and stays below the next
 //! power of two, its steps do not change, and so each product is rounded to a multiple of the same step, whatever comes before it. Those of all lanes are
 //! added at once then, as whole numbers of steps. As many chunks as cannot reach the next power of two, however bright they are, are added before the
 //! lanes' sums are. Where a sum passes a power of two, or a product lies in the middle between two multiples, which the
 //! sum before it decides, as many products as needed are added one by one.
-//! Shared memory: each warp's products in f64.
+//! Where windows below each other hold the same, the first one's warp stores all of their bytes (see `alike.rs`). Where all pixels under a window are 0 or 255, a tie's sum is one
+//! of as many products as there are 255: which of two bytes it makes, a table says.
+//! Shared memory: each warp's products in f64; then four words for each lane.
 //! Limits: as `settle.rs`; all taps are the same, and positive; what is outside the image is a byte.
 
+use super::alike::Alike;
 use super::counted::Counts;
 use super::settle::{Place, added};
 use crate::abi::{Pass, Window};
@@ -22,33 +25,70 @@ use crate::tile::view::Source;
 pub const BLOCK: (u32, u32) = (32, 8);
 /// The least taps of a window for which this is faster than `ties.rs`.
 pub const LEAST: i32 = 1024;
+/// Results that a warp looks at together, at most.
+const MOST_TOGETHER: i32 = 8;
 /// Products of a lane at a time.
 const TAPS: usize = 8;
 /// Products of a warp at a time: a chunk.
 const AT_ONCE: i32 = 32 * TAPS as i32;
 /// The most that the bytes of a chunk add up to.
 pub const BRIGHTEST: u32 = 255 * AT_ONCE as u32;
+/// The word of shared memory where the lanes' results stand.
+const PLACES: i32 = 2 * AT_ONCE * BLOCK.1 as i32;
 /// Bytes of shared memory.
-pub const SHARED: u32 = 8 * AT_ONCE as u32 * BLOCK.1;
+pub const SHARED: u32 = 4 * (PLACES as u32 + 4 * BLOCK.0 * BLOCK.1);
 
 kernel! {
-    /// Settles the results in the pass's list, of a window whose taps are all `tap`; `chunks` of [`BRIGHTEST`] bytes add less than 1 to a sum.
-    fn settle_means(pass: Pass, window: Window, tap: f64, chunks: f64, planes: i32, counts: Counts) {
+    /// Settles the results in the pass's list.
+    fn settle_means(pass: Pass, window: Window, mean: Mean, planes: i32, counts: Counts) {
         directive!(".maxnreg 80");
-        let mean = Mean { tap, chunks };
         match window.cols {
-            129.. => settle::<8>(&pass, &window, mean, (planes, counts)),
-            33.. => settle::<4>(&pass, &window, mean, (planes, counts)),
-            _ => settle::<1>(&pass, &window, mean, (planes, counts)),
+            129.. => settle::<8>(&pass, &window, &mean, (planes, counts)),
+            33.. => settle::<4>(&pass, &window, &mean, (planes, counts)),
+            _ => settle::<1>(&pass, &window, &mean, (planes, counts)),
         }
     }
 }
 
+/// The bytes of ties where all pixels are 0 or 255.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Ties {
+    /// A bit for each byte, the first in the lowest bit of the first word: whether a sum in the middle between it and the one before is rounded up to it.
+    pub up: [u32; 8],
+    /// Whether these are known, and what is in doubt is a tie, whose byte so far is the greater one.
+    pub are_known: i32,
+}
+
+impl Ties {
+    /// Nothing is known.
+    pub const NONE: Self = Self { up: [0; 8], are_known: 0 };
+
+    /// The byte of a tie.
+    #[inline(always)]
+    fn byte(&self, greater: u32) -> u32 {
+        // Parameters have no numbers at run time.
+        let (mut word, mut n) = (0, 0);
+        while n < 8 {
+            word = if greater >> 5 == n as u32 { self.up[n] } else { word };
+            n += 1;
+        }
+        greater - (!(word >> (greater & 31)) & 1)
+    }
+}
+
 /// What the sums are made of.
-#[derive(Clone, Copy)]
-struct Mean {
-    tap: f64,
-    chunks: f64,
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Mean {
+    /// The value of every tap.
+    pub tap: f64,
+    /// So many times [`BRIGHTEST`] bytes add less than 1 to a sum.
+    pub chunks: f64,
+    /// Where rows repeat, and where all pixels are 0 or 255.
+    pub alike: Alike,
+    /// The bytes of ties there.
+    pub ties: Ties,
 }
 
 /// Settles the warp's results, of whose windows a lane takes STEPS products of a row at a time, 32 columns apart.
@@ -56,21 +96,86 @@ struct Mean {
 /// # Safety
 /// The pass describes allocated memory; the launch has the block shape and the shared memory stated above; the whole block calls.
 #[inline(always)]
-unsafe fn settle<const STEPS: usize>(pass: &Pass, window: &Window, mean: Mean, (planes, counts): (i32, Counts)) {
-    let mut number = block_x() * block_height() + thread_y();
-    // SAFETY: as the caller promised, and for the warp together.
+unsafe fn settle<const STEPS: usize>(pass: &Pass, window: &Window, mean: &Mean, (planes, counts): (i32, Counts)) {
+    let (shared, places) = (Shared::dynamic(), PLACES + 4 * 32 * thread_y());
+    let warps = grid_width() * block_height();
+    // SAFETY: as the caller promised, and for the warp together, which meets between what a lane stores and what others load.
     unsafe {
         let all = counts.all();
-        while number < all {
-            let place = counts.place(pass, window, planes, number);
-            if place.is_there() {
-                let sum = defined::<STEPS>(pass, window, mean, place);
-                if thread_x() == 0 {
-                    place.store(pass, to_byte(sum).0);
-                }
+        // `checked`, so that no panic is compiled in; there are warps.
+        let each = (all as u32).checked_div(16 * warps as u32).unwrap_or(0) as i32;
+        // Where there are many, each lane looks where one is, and whether it comes with another. Of these few are computed, and not by warps that have taken others.
+        let together = if each > MOST_TOGETHER { MOST_TOGETHER } else { each.max(1) };
+        loop {
+            keep_rolled();
+            warp_barrier();
+            if thread_x() == 0 {
+                shared.store(places, f32::from_bits(counts.take(together) as u32));
             }
-            number += grid_width() * block_height();
+            warp_barrier();
+            let first = shared.load_word(places) as i32;
+            if first >= all {
+                break;
+            }
+            let (mut place, mut last) = (Place::NONE, 0);
+            if thread_x() < together && first + thread_x() < all {
+                (place, last) = looked_at(pass, window, mean, (planes, counts), first + thread_x());
+            }
+            let mut left = ballot(place.is_there());
+            warp_barrier();
+            let words = [place.x, place.y, place.z, last].map(|word| f32::from_bits(word as u32));
+            shared.store4(places + 4 * thread_x(), words);
+            warp_barrier();
+            while left != 0 {
+                keep_rolled();
+                let of_lane = shared.load4(places + 4 * left.trailing_zeros() as i32);
+                let [x, y, z, last] = of_lane.map(|word| word.to_bits() as i32);
+                let byte = to_byte(defined::<STEPS>(pass, window, mean, Place { x, y, z })).0;
+                let mut y = y + thread_x();
+                while y <= last {
+                    Place { x, y, z }.store(pass, byte);
+                    y += 32;
+                }
+                left &= left - 1;
+            }
         }
+    }
+}
+
+/// The place of a result whose sum is to be computed, if this one's is; and the last row of results that it is stored for.
+///
+/// # Safety
+/// As for [`settle`], for any lane; there are so many results.
+#[inline(always)]
+unsafe fn looked_at(
+    pass: &Pass,
+    window: &Window,
+    mean: &Mean,
+    (planes, counts): (i32, Counts),
+    number: i32,
+) -> (Place, i32) {
+    // SAFETY: as the caller promised.
+    unsafe {
+        let (place, was_in_doubt) = counts.place(pass, window, planes, number);
+        if !place.is_there() {
+            return (place, 0);
+        }
+        let (corner, _) = place.corner(pass, window);
+        let rows = mean.alike.rows(pass, window, &place, corner);
+        if rows.first < place.y {
+            return (Place::NONE, 0);
+        }
+        let knows = mean.ties.are_known != 0 && was_in_doubt;
+        if !knows || !mean.alike.has_two_values(pass, window, &place, corner) {
+            return (place, rows.last);
+        }
+        let byte = mean.ties.byte(reload_u8(place.at(pass)));
+        let mut y = rows.first;
+        while y <= rows.last {
+            Place { y, ..place }.store(pass, byte);
+            y = opaque(y + 1);
+        }
+        (Place::NONE, 0)
     }
 }
 
@@ -79,7 +184,7 @@ unsafe fn settle<const STEPS: usize>(pass: &Pass, window: &Window, mean: Mean, (
 /// # Safety
 /// As for [`settle`], for the whole warp.
 #[inline(always)]
-unsafe fn defined<const STEPS: usize>(pass: &Pass, window: &Window, mean: Mean, place: Place) -> f64 {
+unsafe fn defined<const STEPS: usize>(pass: &Pass, window: &Window, mean: &Mean, place: Place) -> f64 {
     let (shared, products_at) = (Shared::dynamic(), 2 * AT_ONCE * thread_y());
     let mut ahead = Chunks::<STEPS>::new(pass, window, place);
     // From it on a sum is so much greater than each product that all of them are rounded alike.

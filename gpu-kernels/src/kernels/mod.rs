@@ -1,5 +1,6 @@
 //! The kernels, a file for each family. Each opens with its contract: tiling, thread mapping, order of accumulation, limits.
 
+pub mod alike;
 pub mod counted;
 pub mod direct;
 pub mod flat;

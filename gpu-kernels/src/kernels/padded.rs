@@ -8,12 +8,14 @@
 //! every 256th word of the window, which is four taps of a row, and the four bytes under it of each result. Taps are whole numbers of DIGITS digits of eight bits, so that one
 //! instruction multiplies four bytes by a digit of four taps and adds the products up.
 //! A tap of the result's own pixel that outweighs all others is not among them, as it would leave the others few digits.
+//! Where windows below each other hold the same, one of them is taken for all (see `alike.rs`).
 //! Order of accumulation: whole numbers, digit by digit; then the threads' sums in f64, as in `wide.rs`. What taps lose as whole numbers is part of
 //! the error within which the byte is not decided, and a warp computes the sum that defines it.
 //! Shared memory: as `wide.rs`, whose first word says where the block is.
 //! Limits: bytes alone, no epilogue; what is outside the image is a byte; at most 2^22 taps, and fewer than 2^31 results. The copy lies less than
 //! 2^31 bytes behind the counts; its rows begin at multiples of four bytes, and have [`BEYOND`] columns behind the last.
 
+use super::alike::Alike;
 use super::counted::Counts;
 use super::settle::{Place, Walk};
 use super::wide::{COUNTS, Exact, RESULTS, THREADS, finish, list, starts};
@@ -49,6 +51,8 @@ pub struct Padded {
     pub from: Plane,
     /// How many results are in doubt.
     pub counts: Counts,
+    /// Where rows of the copy repeat.
+    pub alike: Alike,
     /// The address of the digits of the window's taps, each row with words of its own.
     pub digits: u64,
     /// What whole numbers count multiples of.
@@ -76,7 +80,8 @@ kernel! {
     /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row.
     fn settle_padded(pass: Pass, window: Window, taps: u64, planes: i32, padded: Padded) {
         directive!(".maxnreg 128");
-        let exact = Exact { taps, point: padded.point, error: padded.error, from: &padded.from, is_padded: true };
+        let Padded { point, error, alike, .. } = padded;
+        let exact = Exact { taps, point, error, from: &padded.from, is_padded: true, alike };
         let all = padded.counts.all();
         // Where they are few, no block should be waited for that has taken more than the others.
         let together = if all < 4 * LISTED * grid_width() { RESULTS as i32 } else { LISTED };
@@ -89,7 +94,9 @@ kernel! {
                 warp_barrier();
                 let number = shared.load_word(0) as i32 + thread_x();
                 let is_there = thread_x() < together && number < all;
-                let place = if is_there { padded.counts.place(&pass, &window, planes, number) } else { Place::NONE };
+                let place = if is_there { padded.counts.place(&pass, &window, planes, number).0 } else { Place::NONE };
+                let is_done = place.is_there() && exact.comes_with_another(&pass, &window, &place);
+                let place = if is_done { Place::NONE } else { place };
                 list(&pass, &window, exact, place);
             }
             barrier();

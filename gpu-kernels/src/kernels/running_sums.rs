@@ -818,10 +818,11 @@ impl<'a, const C: usize> Output<'a, C> {
                     } else {
                         word
                     };
-                    if !NEAR || ties == 0 {
+                    if !NEAR || ties == 0 || !self.copies {
+                        // Ties are written over it, as they are settled.
                         store_words(at, [word]);
                     } else {
-                        // Those that are none: the others are written once, when they are settled.
+                        // Those that are none: the others are written value by value, which is done once.
                         let mut i = 0;
                         while i < 4 {
                             if ties >> i & 1 == 0 {
@@ -1055,7 +1056,7 @@ impl Ties {
                         // Of pixels of which a channel is copied, each goes the longer way.
                         if output.takes_words && !output.copies && x >= output.ends.0 && x < output.ends.1 {
                             let at = y as i64 * output.pass.dst.row + x as i64;
-                            store_u8(output.origin.wrapping_add(at as u64), byte);
+                            store_u8_over(output.origin.wrapping_add(at as u64), byte);
                         } else {
                             output.write_one(x, y, byte);
                         }

@@ -122,9 +122,14 @@ impl Place {
     /// It lies in the region, and one thread has it.
     #[inline(always)]
     pub(super) unsafe fn store(&self, pass: &Pass, byte: u32) {
-        let target = Target::of_channel(pass, self.z);
         // SAFETY: as the caller promised.
-        unsafe { store_bits(U8, target.at(self.x, self.y), byte) };
+        unsafe { store_bits(U8, self.at(pass), byte) };
+    }
+
+    /// The address of its byte.
+    #[inline(always)]
+    pub(super) fn at(&self, pass: &Pass) -> u64 {
+        Target::of_channel(pass, self.z).at(self.x, self.y)
     }
 }
 
@@ -135,7 +140,7 @@ pub(super) struct Segment {
     /// How many there are.
     pub(super) count: i64,
     /// Whether all pixels of the segment are meant, those in its list and others.
-    is_all: bool,
+    pub(super) is_all: bool,
     /// Quads of the segment in a row, at most.
     quads: i32,
 }

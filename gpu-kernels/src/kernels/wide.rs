@@ -8,6 +8,7 @@
 //! products in f64 of each warp.
 //! Limits: source and destination are bytes; no epilogue.
 
+use super::alike::Alike;
 use super::settle::{
     Place, Segment, TOGETHER, Walk, added, by_definition_together, each_segment, exchanged, gathered, goes_longer,
 };
@@ -51,7 +52,7 @@ kernel! {
     /// two orders can be.
     fn settle_wide(pass: Pass, window: Window, taps: u64, reordering: f64, planes: i32) {
         directive!(".maxnreg 80");
-        let exact = Exact { taps, point: 0.0, error: reordering, from: &pass.src, is_padded: false };
+        let exact = Exact { taps, point: 0.0, error: reordering, from: &pass.src, is_padded: false, alike: Alike::NONE };
         each_segment(&pass, planes, |segment| settle(&pass, &window, exact, segment))
     }
 }
@@ -68,6 +69,8 @@ pub(super) struct Exact<'a> {
     /// Where pixels are: in the source, or in a copy that no window leaves.
     pub(super) from: &'a Plane,
     pub(super) is_padded: bool,
+    /// Where that has rows that repeat.
+    pub(super) alike: Alike,
 }
 
 impl<'a> Exact<'a> {
@@ -82,6 +85,36 @@ impl<'a> Exact<'a> {
     fn corner(&self, pass: &Pass, window: &Window, place: &Place) -> ((i32, i32), bool) {
         let (corner, leaves) = place.corner(pass, window);
         (corner, leaves && !self.is_padded)
+    }
+
+    /// Whether the result is stored with that of another, whose window holds the same.
+    ///
+    /// # Safety
+    /// It is there, in a pass that describes allocated memory.
+    #[inline(always)]
+    pub(super) unsafe fn comes_with_another(&self, pass: &Pass, window: &Window, place: &Place) -> bool {
+        // SAFETY: as the caller promised; no window leaves the copy.
+        self.is_padded && unsafe { self.alike.rows(pass, window, place, place.corner(pass, window).0) }.first < place.y
+    }
+
+    /// Stores a result, and those whose windows hold the same.
+    ///
+    /// # Safety
+    /// As for [`Self::comes_with_another`], of one that does not.
+    #[inline(always)]
+    unsafe fn store(&self, pass: &Pass, window: &Window, place: &Place, byte: u32) {
+        // SAFETY: as the caller promised; of windows that hold the same, one alone is taken.
+        unsafe {
+            place.store(pass, byte);
+            if self.is_padded {
+                let rows = self.alike.rows(pass, window, place, place.corner(pass, window).0);
+                let mut y = rows.first + 1;
+                while y <= rows.last {
+                    Place { y, ..*place }.store(pass, byte);
+                    y = opaque(y + 1);
+                }
+            }
+        }
     }
 }
 
@@ -326,7 +359,7 @@ unsafe fn decide(pass: &Pass, window: &Window, exact: Exact<'_>, (first, count):
         // A NaN may come from the other order alone.
         let sure = distance < 0.5 - exact.error && !all.is_nan();
         if number < count && sure {
-            listed(first + number).store(pass, byte);
+            exact.store(pass, window, &listed(first + number), byte);
         }
         let mut left_over = ballot(number < count && !sure);
         while left_over != 0 {
@@ -336,7 +369,7 @@ unsafe fn decide(pass: &Pass, window: &Window, exact: Exact<'_>, (first, count):
             let numbers = NUMBERS + TOGETHER * thread_y();
             let sum = by_definition_together(&source, window, (exact.taps, numbers), corner, leaves);
             if thread_x() == 0 {
-                place.store(pass, to_byte(sum).0);
+                exact.store(pass, window, &place, to_byte(sum).0);
             }
             left_over &= left_over - 1;
         }

@@ -219,6 +219,12 @@ impl Row<'_> {
         self.start.wrapping_add((x as i64 * self.source.plane.pixel as i64) as u64)
     }
 
+    /// Whether so many columns from `left` on lie in the image, and the row does.
+    #[inline(always)]
+    pub(crate) fn has_columns(self, left: i32, count: i32) -> bool {
+        !self.outside && left >= 0 && left + count <= self.source.pass.width
+    }
+
     /// N pixels, `apart` columns apart from `x` on; bytes that become bytes less [`MIDDLE`]. Each type has loads of its own, so that all are under way at once.
     ///
     /// # Safety

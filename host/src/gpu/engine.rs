@@ -242,12 +242,12 @@ impl Engine {
         }
         if variant.takes_bytes_alone() {
             let (cell, share) = match variant.family() {
-                // Ties alone.
                 _ if variant == Variant::RunningSums => (&self.uncertainties[5], self.taps.filter().equal_tap()),
                 Family::Separable => (&self.uncertainties[4], self.taps.whole_terms().map(WholeTerms::share)),
                 _ => (&self.uncertainties[3], self.taps.whole().map(Whole::share)),
             };
-            let uncertainty = || Ok(Uncertainty::of_whole(self.taps.filter(), share.unwrap_or(0.0)));
+            let counted = variant == Variant::RunningSums;
+            let uncertainty = || Ok(Uncertainty::of_whole(self.taps.filter(), share.unwrap_or(0.0), counted));
             return crate::memory::once(cell, uncertainty);
         }
         let filter = self.taps.filter();

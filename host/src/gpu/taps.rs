@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use gpu_kernels::abi::{MAX_CONSTANT_TAPS, scalar};
+use gpu_kernels::kernels::means::Ties;
 use gpu_kernels::kernels::{padded, passes, wide};
 use gpu_kernels::tile::flat::{MAX_SUM, MIN_TAP, MIN_TAP_OF_PAIR, TAP_SCALE};
 
@@ -12,6 +13,7 @@ use crate::kernels::matrix::Whole;
 use crate::kernels::prepared::Taken;
 use crate::kernels::separable_matrix::WholeTerms;
 use crate::memory::once;
+use crate::simd::Float;
 use crate::{Error, Filter, Result, Variant, Why, spectrum};
 
 /// The taps of one filter on one GPU. Those by value are rounded to f32 and padded with zeros to as many as any entry takes.
@@ -35,6 +37,7 @@ pub(crate) struct TapHomes {
     middle: OnceLock<f32>,
     exact: OnceLock<Memory>,
     digits: OnceLock<(Memory, Digits)>,
+    ties: OnceLock<Ties>,
     exact_pairs: OnceLock<Memory>,
     whole: OnceLock<Option<Whole>>,
     whole_terms: OnceLock<Option<WholeTerms>>,
@@ -117,6 +120,20 @@ impl Digits {
     }
 }
 
+/// The bytes of ties of a mean over so many pixels that are 0 or 255.
+fn of_two_values(tap: f64, taps: usize) -> Ties {
+    let mut up = [0; 8];
+    for (count, sum) in crate::round::sums_of_white(tap).take(taps + 1).enumerate() {
+        // Twice the mean: an odd number, if that is a tie.
+        let (twice, rest) = (2 * 255 * count / taps, 2 * 255 * count % taps);
+        let byte = twice.div_ceil(2);
+        if rest == 0 && twice % 2 == 1 && usize::from(sum.byte()) == byte {
+            up[byte / 32] |= 1 << (byte % 32);
+        }
+    }
+    Ties { up, are_known: 1 }
+}
+
 impl TapHomes {
     pub(super) fn new(gpu: &Gpu, filter: &Filter, weights: [f32; 2]) -> Self {
         Self {
@@ -134,6 +151,7 @@ impl TapHomes {
             middle: OnceLock::new(),
             exact: OnceLock::new(),
             digits: OnceLock::new(),
+            ties: OnceLock::new(),
             exact_pairs: OnceLock::new(),
             whole: OnceLock::new(),
             whole_terms: OnceLock::new(),
@@ -234,6 +252,16 @@ impl TapHomes {
     pub(crate) fn digits_in_memory(&self) -> Result<Digits> {
         let (_, digits) = once(&self.digits, || Digits::new(&self.gpu, &self.filter))?;
         Ok(*digits)
+    }
+
+    /// The bytes of ties of a mean where all pixels under a window are 0 or 255; none are known of other filters.
+    pub(crate) fn ties(&self) -> Ties {
+        let made = || {
+            self.filter
+                .equal_tap()
+                .map_or(Ties::NONE, |tap| of_two_values(tap, self.filter.cols() * self.filter.rows()))
+        };
+        *self.ties.get_or_init(made)
     }
 
     /// For each product of a row and a column that the filter is, or is the sum of: the addresses of their taps in f64, in the GPU's memory;

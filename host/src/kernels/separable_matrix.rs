@@ -149,8 +149,27 @@ struct Part {
     middle: f64,
     /// What it has too much, as its row sums are moved.
     moved: f64,
-    /// In units of taps: `sum |row| * sum |column|`.
-    weight: f64,
+}
+
+/// A row and a column of taps.
+type Product = (Vec<f64>, Vec<f64>);
+
+/// Sums of products that are the same filter, and how far their taps may be apart. Of two products `r c + s d`, twice that is `(r + s)(c + d) + (r - s)(c - d)`: where the products are
+/// alike but for their sign, as in a difference of Gaussians, one factor of each is small then, and so is what is lost of it.
+fn mixed(products: Vec<Product>) -> Vec<(Vec<Product>, f64)> {
+    let mut all = Vec::with_capacity(2);
+    if let [(r, c), (s, d)] = &products[..] {
+        let joined =
+            |a: &[f64], b: &[f64], factor: f64| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a + factor * b).collect() };
+        let half = |taps: Vec<f64>| -> Vec<f64> { taps.into_iter().map(|tap| 0.5 * tap).collect() };
+        let weight = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
+        // Each tap of a factor is rounded once, and so are products and sums as they are compared.
+        let lost = 8.0 * f64::EPSILON * (weight(r) + weight(s)) * (weight(c) + weight(d));
+        let sums = (half(joined(r, s, 1.0)), joined(c, d, 1.0));
+        all.push((vec![sums, (half(joined(r, s, -1.0)), joined(c, d, -1.0))], lost));
+    }
+    all.push((products, 0.0));
+    all
 }
 
 impl Term {
@@ -221,7 +240,6 @@ impl Term {
             error: unit * MIDDLE * (column_weight * row_lost + column_lost * row_weight) + cut + low_range,
             middle: unit * (column.iter().sum::<f64>() * MIDDLE * row_middle + column_middle * row_sum) + low_middle,
             moved: (moved as f64 - short) * sum(&column_taps) as f64 / 2f64.powi(24),
-            weight: row_weight * column_weight,
         };
         let joining = Joining { start: ((256 * moved + half) >> more) as u32 as i32, more };
         Some((WholeTerm { row: row_taps.clone(), column: column_taps, joining }, part))
@@ -262,24 +280,32 @@ impl WholeTerms {
             // Of a product with more, two passes in f64 define the bytes.
             return Err(format!("{cols}x{rows} taps, it takes {MAX_WINDOW}").into());
         }
-        let terms: Vec<_> = terms.into_iter().map(|(row, column)| Term::forms(row, column)).collect();
+        // What a joined sum can be, less the pixel's own product; and room for taps that are not quite the products.
+        let weight = filter.weight() + apart;
+        let pairs = terms.into_iter().map(|(row, column)| (row.to_vec(), column.to_vec())).collect();
         let others = 255.0 * apart + reordering;
-        let with_bits = (1..=MOST_BITS).rev().filter_map(|shift| Self::with_bits(&terms, point, shift, others));
-        with_bits
-            .take(SHIFTS)
+        let with_bits = |(terms, lost): (Vec<Product>, f64)| {
+            let forms: Vec<_> = terms.iter().map(|(row, column)| Term::forms(row, column)).collect();
+            let bounds = (weight, others + 255.0 * lost);
+            let of_bits = |shift| Self::with_bits(&forms, point, shift, bounds);
+            (1..=MOST_BITS).rev().filter_map(of_bits).take(SHIFTS).collect::<Vec<_>>()
+        };
+        mixed(pairs)
+            .into_iter()
+            .flat_map(with_bits)
             .min_by(|a, b| a.share().total_cmp(&b.share()))
             .ok_or_else(|| "its taps are too large or too unlike each other beside the results, which are bytes".into())
     }
 
-    /// With so many bits behind the point, if there is room, and if not too many results are in doubt. `others` is an error of sums that does not depend on
-    /// the bits.
-    fn with_bits(terms: &[Vec<Term>], point: f64, shift: i32, others: f64) -> Option<Self> {
+    /// With so many bits behind the point, if there is room, and if not too many results are in doubt. The filter's weight says how great sums are, and `others`
+    /// is an error of theirs that does not depend on the bits.
+    fn with_bits(terms: &[Vec<Term>], point: f64, shift: i32, (weight, others): (f64, f64)) -> Option<Self> {
         // In units of a joined sum.
         let unit = 2f64.powi(shift);
         let whole_point = (point * unit).round();
         let point_lost = point * unit - whole_point;
         let mut error = MIDDLE * point_lost.abs() + 0.5 + unit * others;
-        let (mut middle, mut moved_sum, mut weight) = (MIDDLE * point_lost + 0.5, 0.0, point.abs());
+        let (mut middle, mut moved_sum) = (MIDDLE * point_lost + 0.5, 0.0);
         let mut wholes = Vec::with_capacity(terms.len());
         for forms in terms {
             let (whole, part) = forms
@@ -290,7 +316,6 @@ impl WholeTerms {
             error += part.error;
             middle += part.middle;
             moved_sum += part.moved;
-            weight += part.weight;
         }
         // All of this is in f64, and the middle is rounded.
         let error = error * (1.0 + 1e-9) + 0.51;
@@ -300,6 +325,7 @@ impl WholeTerms {
         }
         let near = error as i64 + 1;
         let start = (middle + half + near as f64 - moved_sum).round() as i64;
+        // Sums on the way there may be greater: what they have too much for 32 bits is taken off again.
         let greatest_sum = 255.0 * weight * unit + half + 2.0 * near as f64 + error;
         let start = i32::try_from(start).ok().filter(|_| greatest_sum < 2f64.powi(31))?;
         Some(Self { terms: wholes, start, shift, near: near as i32, point: whole_point as i32 })
@@ -630,6 +656,7 @@ mod tests {
                 nearest = nearest.max(off.abs() / f64::from(pair.near));
             }
             assert!(pair.share() < 4e-3, "{text}: {}", pair.share());
+            eprintln!("{text} {} {} {}", pair.shift, pair.near, pair.share());
         }
         // A bound that nothing comes near would be worth little.
         assert!(nearest > 0.2, "{nearest}");

@@ -1,9 +1,11 @@
 //! Computes in f64 the bytes that f32 sums leave in doubt: launches `settle.rs`, `wide.rs`, `ties.rs`, `means.rs` or `padded.rs` in `gpu-kernels/src/kernels`.
 
 use gpu_kernels::abi::{Doubts, Pass, Plane, Region, Strides, scalar};
+use gpu_kernels::kernels::alike::{self, Alike};
 use gpu_kernels::kernels::counted::{self, Counts};
+use gpu_kernels::kernels::means::{self, Mean, Ties};
 use gpu_kernels::kernels::padded::{BEYOND, BLOCK, Padded, TILE, pad_bytes, settle_padded};
-use gpu_kernels::kernels::{means, settle, ties, wide};
+use gpu_kernels::kernels::{settle, ties, wide};
 use gpu_kernels::tile::flat::takes_outside;
 
 use super::keep;
@@ -16,6 +18,9 @@ use crate::round::Uncertainty;
 /// Blocks of `settle_padded` and `settle_means` on a multiprocessor: as many as have room.
 const PADDED_BLOCKS: u32 = 2;
 const MEANS_BLOCKS: u32 = 3;
+
+/// Taps from which on it is worth to look where rows repeat, of a mean and of other windows: results in doubt of smaller ones take hardly longer than that.
+const ALIKE_FROM: (i32, i32) = (1 << 12, 1 << 15);
 
 /// Settles the results in the list of the job's pass, whose channels are those that are filtered. There may be so many bytes of scratch.
 pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stream: &mut Stream) -> Result<()> {
@@ -39,8 +44,14 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
         if let (true, Some(tap)) = (uncertainty.ties, equal) {
             // Rounded down by more than sums of products can be rounded up.
             let chunks = (1.0 - 1e-6) / (f64::from(means::BRIGHTEST) * tap);
-            let arguments =
-                (job.pass, job.window, tap, chunks, planes, count_doubts(job, stream.scratch(Counts::BYTES)?, stream)?);
+            let (rows, columns) = ((job.pass.src.first_row, job.pass.src.end_row), job.pass.width);
+            let seen = Alike::new(1, (0, rows.0), (columns, rows.1));
+            let seen = if count < ALIKE_FROM.0 { Alike::NONE } else { seen };
+            let memory = stream.scratch(Counts::BYTES + seen.bytes(job.planes))?;
+            let counts = count_doubts(job, memory, stream)?;
+            let alike = find_alike(job, (job.pass.src, seen), counts, memory + Counts::BYTES as u64, stream)?;
+            let ties = if uncertainty.counted { job.taps.ties() } else { Ties::NONE };
+            let arguments = (job.pass, job.window, Mean { tap, chunks, alike, ties }, planes, counts);
             return stream.enqueue(means::settle_means, filling(means::BLOCK, MEANS_BLOCKS, means::SHARED), &arguments);
         }
         let taps = job.taps.exact_in_memory()?;
@@ -50,11 +61,12 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
         }
         if count >= wide::LEAST {
             let many = are_many(uncertainty.share(), f64::from(count));
-            if let Some((from, counts)) = if many { pad(job, room, stream)? } else { None } {
+            if let Some((from, counts, alike)) = if many { pad(job, room, stream)? } else { None } {
                 let digits = job.taps.digits_in_memory()?;
                 let padded = Padded {
                     from,
                     counts,
+                    alike,
                     digits: digits.address,
                     unit: digits.unit,
                     point: digits.point,
@@ -72,8 +84,8 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
 }
 
 /// Counts the results in the list, and makes a copy of what the job's windows meet, in at most so many bytes of the stream's scratch: none if they are too few, or something
-/// outside the image is no byte.
-fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane, Counts)>> {
+/// outside the image is no byte. Looks where its rows repeat.
+fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane, Counts, Alike)>> {
     let Job { pass, window, .. } = job;
     let region = Region {
         x0: pass.region.x0 - window.anchor_x,
@@ -84,11 +96,15 @@ fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane,
     let left = region.aligned_left();
     let (row, rows) = (((region.x1 - left) as usize).next_multiple_of(128), (region.y1 - region.y0) as usize);
     let plane = row.saturating_mul(rows);
-    let bytes = plane.saturating_mul(job.planes as usize).saturating_add(Counts::BYTES);
+    let seen = Alike::new(1, (left, region.y0), (region.x1, region.y1));
+    let seen = if window.cols * window.rows < ALIKE_FROM.1 { Alike::NONE } else { seen };
+    let copy = plane.saturating_mul(job.planes as usize).saturating_add(Counts::BYTES);
+    let bytes = copy.saturating_add(seen.bytes(job.planes));
     if bytes > room.min(i32::MAX as usize) || !takes_outside(scalar::U8, pass.border, pass.outside) {
         return Ok(None);
     }
-    let counts = count_doubts(job, stream.scratch(bytes)?, stream)?;
+    let memory = stream.scratch(bytes)?;
+    let counts = count_doubts(job, memory, stream)?;
     let image = plane as i64 * i64::from(job.channels);
     let strides = Strides { row: row as i64, pixel: 1, channel: plane as i64, image };
     let start = counts.at.wrapping_add(Counts::BYTES as u64).wrapping_sub(left as i64 as u64);
@@ -99,7 +115,29 @@ fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane,
     let copied = Pass { dst, region, ..keep::left_out(*pass) };
     // SAFETY: the kernel takes any grid of such blocks; the pass describes allocated memory, the copy with rows that begin at multiples of 128 bytes.
     unsafe { stream.enqueue(pad_bytes, grid, &(copied, channels, planes, counts))? };
-    Ok(Some((dst, counts)))
+    let alike = find_alike(job, (dst, seen), counts, memory + copy as u64, stream)?;
+    Ok(Some((dst, counts, alike)))
+}
+
+/// Looks at pixels of a plane, none or some, for what `alike` says in memory from an address on.
+fn find_alike(
+    job: &Job<'_>,
+    (from, seen): (Plane, Alike),
+    counts: Counts,
+    at: u64,
+    stream: &mut Stream,
+) -> Result<Alike> {
+    if seen.at == 0 {
+        return Ok(seen);
+    }
+    let alike = Alike { at, ..seen };
+    let (width, height) = alike::BLOCK;
+    let blocks = (alike.across as u32, (alike.down as u32).div_ceil(height), 1);
+    let grid = Grid { blocks, block: (width, height, 1), shared: 0 };
+    let grid = stream.gpu().fitting(grid, job.planes);
+    // SAFETY: the kernel takes any grid of such blocks that has as many columns as there are tiles; the plane describes allocated memory, and there is room for a byte of each tile.
+    unsafe { stream.enqueue(alike::find_alike, grid, &(job.pass, from, alike, counts))? };
+    Ok(alike)
 }
 
 /// Counts the results in the list of the job's pass, in [`Counts::BYTES`] of memory.

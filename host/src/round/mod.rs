@@ -34,6 +34,8 @@ pub(crate) use bound::{Order, column_block, products_loss, row_block, terms_loss
 use doubt::Doubt;
 pub(crate) use doubt::{places, places_room};
 pub(crate) use settle::MAX_WINDOW;
+#[cfg(feature = "gpu")]
+pub(crate) use settle::sums_of_white;
 pub(crate) use settle::{Scratch, Settler, TOGETHER};
 
 /// What the time to round bytes made of bytes depends on.
@@ -139,6 +141,8 @@ pub(crate) struct Uncertainty {
     least: f64,
     /// Whether sums are often exact ties, whatever the pixels.
     pub(crate) ties: bool,
+    /// Whether pixels are counted, so that ties alone are in doubt.
+    pub(crate) counted: bool,
     /// The two passes in f64 that take the place of the f32 sums, if they do.
     pub(crate) passes: Option<InPasses>,
 }
@@ -157,7 +161,7 @@ pub(crate) struct InPasses {
 impl Uncertainty {
     /// No result is in doubt.
     pub(crate) const NONE: Self =
-        Self { near: None, reordering: 0.0, share: 0.0, least: 0.0, ties: false, passes: None };
+        Self { near: None, reordering: 0.0, share: 0.0, least: 0.0, ties: false, counted: false, passes: None };
 
     /// For a filter's f32 sums over bytes, in this order.
     pub(crate) fn new(filter: &Filter, border: Border, order: Order) -> Self {
@@ -190,7 +194,7 @@ impl Uncertainty {
         // Of sums in f64, few are in doubt but ties; and where passes define the bytes, those are not listed if they are many.
         let ties = if defined { 0.0 } else { ties };
         let share = if in_passes { share.min(0.01).max(ties) } else { share };
-        Self { near, reordering, share, least: least_listed(filter, ties), ties: ties > 0.0, passes }
+        Self { near, reordering, share, least: least_listed(filter, ties), ties: ties > 0.0, counted: false, passes }
     }
 
     /// The share of results that are in doubt if sums are spread evenly.
@@ -198,15 +202,16 @@ impl Uncertainty {
         self.share
     }
 
-    /// For the sums of a filter's taps as whole numbers, over bytes and no other value, of which such a share is in doubt.
-    pub(crate) fn of_whole(filter: &Filter, share: f64) -> Self {
+    /// For the sums of a filter's taps as whole numbers, over bytes and no other value, of which such a share is in doubt; `counted` where pixels are, and ties
+    /// alone are in doubt.
+    pub(crate) fn of_whole(filter: &Filter, share: f64, counted: bool) -> Self {
         if share == 0.0 {
             return Self::NONE;
         }
         let ties = ties(filter);
         // Kernels know for themselves which sums are in doubt.
         let (share, reordering, least) = (share.max(ties), reordering(filter), least_listed(filter, ties));
-        Self { near: Some(1.0), reordering, share, least, ties: ties > 0.0, passes: None }
+        Self { near: Some(1.0), reordering, share, least, ties: ties > 0.0, counted, passes: None }
     }
 
     /// Places of each of so many segments of a list for so many results: four times those expected, and those of [`least_listed`].

@@ -122,6 +122,11 @@ pub(crate) struct Scratch {
     folded: Vec<f64>,
 }
 
+/// The results of a window of equal taps that has no, one, two and so on pixels of the greatest value, and others of 0: as zeros change no sum, it does not matter where they are.
+pub(crate) fn sums_of_white(tap: f64) -> impl Iterator<Item = f64> {
+    std::iter::successors(Some(0.0), move |sum| Some(sum + tap * 255.0))
+}
+
 impl<'a> Settler<'a> {
     /// For the first `filtered` channels of `src`; `bounds` are those of the filter under this border.
     pub(crate) fn new(
@@ -162,13 +167,12 @@ impl<'a> Settler<'a> {
         std::array::from_fn(|value| self.next_row(0.0, 0, &[value as f64]).byte())
     }
 
-    /// The result where so many pixels under the window have the greatest value and the others are 0, if all taps are equal and are not too many:
-    /// as zeros change no sum, it does not matter where they are.
+    /// The result where so many pixels under the window have the greatest value and the others are 0, if all taps are equal and are not too many.
     pub(super) fn of_white(&self, count: usize) -> Option<f64> {
         const MOST: usize = 1 << 18;
         let tap = self.equal.filter(|_| !self.defined_by_passes)?;
         let taps = self.window.cols * self.window.rows;
-        let sums = || std::iter::successors(Some(0.0), |sum| Some(sum + tap * 255.0)).take(taps + 1).collect();
+        let sums = || sums_of_white(tap).take(taps + 1).collect();
         if taps > MOST { None } else { self.white.get_or_init(sums).get(count).copied() }
     }
 

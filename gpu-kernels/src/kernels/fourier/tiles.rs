@@ -28,7 +28,7 @@ use super::fft::{Complex, ZERO, eight, twisted, within};
 use super::{Layout, Parts};
 use crate::abi::{Pass, Window};
 use crate::device::*;
-use crate::tile::view::{BYTES, PLANES, STORED, Source, Target};
+use crate::tile::view::{BYTES, PLANES, Row, STORED, Source, Target};
 
 /// A line of the tile in shared memory, `step` complex numbers from one of its 8 M numbers to the next, and the lane's
 /// place among the 8 that share it.
@@ -454,7 +454,17 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
         } else {
             let other = if folds(KIND) { source.row(opaque(y + below)) } else { row };
             let mut m = opaque(0);
-            while m < M as i32 {
+            while folds(KIND) && m < M as i32 {
+                let (first, second) = (left + 8 * m, left + apart + 8 * m);
+                let (first, second) = (found::<KIND>(row, first, place.lane), found::<KIND>(other, second, place.lane));
+                let mut i = 0;
+                while i < FOUND {
+                    place.store(place.lane + 8 * m, 8 * i as i32, Complex { re: first[i], im: second[i] });
+                    i += 1;
+                }
+                m = opaque(m + FOUND as i32);
+            }
+            while !folds(KIND) && m < M as i32 {
                 let at = place.lane + 8 * m;
                 let first = row.found_apart::<4, KIND>(left + at, 8);
                 let second = other.found_apart::<4, KIND>(left + apart + at, 8);
@@ -466,6 +476,24 @@ unsafe fn load_pair<const M: usize, const KIND: u32>(
                 m = opaque(m + 4);
             }
             place.load_line()
+        }
+    }
+}
+
+/// Pixels of a row of a folded tile at the image's edge that a lane loads together.
+const FOUND: usize = 8;
+
+/// The lane's of the next `8 FOUND` columns from `left` on of a row, through the border rule where some of them leave the image.
+///
+/// # Safety
+/// The pass describes allocated memory.
+#[inline(always)]
+unsafe fn found<const KIND: u32>(row: Row<'_>, left: i32, lane: i32) -> [f32; FOUND] {
+    // SAFETY: as the caller promised.
+    unsafe {
+        match row.has_columns(left, 8 * FOUND as i32) {
+            true => row.pixels_apart::<FOUND, KIND>(left + lane, 8),
+            false => row.found_apart::<FOUND, KIND>(left + lane, 8),
         }
     }
 }
