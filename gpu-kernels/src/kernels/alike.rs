@@ -2,7 +2,7 @@
 //! pixels have the same result, so that one of them is computed and stored for all.
 //!
 //! Tiling: tiles of 128 x 32 pixels of one channel, a byte for each. It says whether every row of the tile is like the row above it, and whether all of its pixels are 0 or 255. Results are
-//! alike down a column of up to [`TOGETHER`] of them: the first one is computed.
+//! alike down a column of up to 128 of them: the first one is computed.
 //! Thread mapping: a warp for each tile, which goes down four rows at a time as long as something holds; a lane has four columns. A block has 32 x 8 threads, for tiles below each
 //! other. The grid's z axis counts planes.
 //! Limits: bytes.

@@ -154,8 +154,8 @@ struct Part {
 /// A row and a column of taps.
 type Product = (Vec<f64>, Vec<f64>);
 
-/// Sums of products that are the same filter, and how far their taps may be apart. Of two products `r c + s d`, twice that is `(r + s)(c + d) + (r - s)(c - d)`: where the products are
-/// alike but for their sign, as in a difference of Gaussians, one factor of each is small then, and so is what is lost of it.
+/// Sums of products that are the same filter, each with how far its taps may be from those of the given one. Twice `r c + s d` is `(r + s)(c + d) + (r - s)(c - d)`: where two products
+/// are alike but for their sign, as in a difference of Gaussians, one factor of each of the new ones is small, and so is what is lost of it.
 fn mixed(products: Vec<Product>) -> Vec<(Vec<Product>, f64)> {
     let mut all = Vec::with_capacity(2);
     if let [(r, c), (s, d)] = &products[..] {
@@ -280,7 +280,7 @@ impl WholeTerms {
             // Of a product with more, two passes in f64 define the bytes.
             return Err(format!("{cols}x{rows} taps, it takes {MAX_WINDOW}").into());
         }
-        // What a joined sum can be, less the pixel's own product; and room for taps that are not quite the products.
+        // What a joined sum can be over bytes, in units of 255; and room for taps that are not quite the products.
         let weight = filter.weight() + apart;
         let pairs = terms.into_iter().map(|(row, column)| (row.to_vec(), column.to_vec())).collect();
         let others = 255.0 * apart + reordering;
@@ -656,7 +656,6 @@ mod tests {
                 nearest = nearest.max(off.abs() / f64::from(pair.near));
             }
             assert!(pair.share() < 4e-3, "{text}: {}", pair.share());
-            eprintln!("{text} {} {} {}", pair.shift, pair.near, pair.share());
         }
         // A bound that nothing comes near would be worth little.
         assert!(nearest > 0.2, "{nearest}");

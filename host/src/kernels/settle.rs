@@ -45,9 +45,8 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
             // Rounded down by more than sums of products can be rounded up.
             let chunks = (1.0 - 1e-6) / (f64::from(means::BRIGHTEST) * tap);
             let (rows, columns) = ((job.pass.src.first_row, job.pass.src.end_row), job.pass.width);
-            let seen = Alike::new(1, (0, rows.0), (columns, rows.1));
-            let seen = if count < ALIKE_FROM.0 { Alike::NONE } else { seen };
-            let memory = stream.scratch(Counts::BYTES + seen.bytes(job.planes))?;
+            let seen = (count >= ALIKE_FROM.0).then(|| Alike::new(0, (0, rows.0), (columns, rows.1)));
+            let memory = stream.scratch(Counts::BYTES + alike_bytes(seen, job))?;
             let counts = count_doubts(job, memory, stream)?;
             let alike = find_alike(job, (job.pass.src, seen), counts, memory + Counts::BYTES as u64, stream)?;
             let ties = if uncertainty.counted { job.taps.ties() } else { Ties::NONE };
@@ -96,10 +95,10 @@ fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane,
     let left = region.aligned_left();
     let (row, rows) = (((region.x1 - left) as usize).next_multiple_of(128), (region.y1 - region.y0) as usize);
     let plane = row.saturating_mul(rows);
-    let seen = Alike::new(1, (left, region.y0), (region.x1, region.y1));
-    let seen = if window.cols * window.rows < ALIKE_FROM.1 { Alike::NONE } else { seen };
+    let is_worth = window.cols * window.rows >= ALIKE_FROM.1;
+    let seen = is_worth.then(|| Alike::new(0, (left, region.y0), (region.x1, region.y1)));
     let copy = plane.saturating_mul(job.planes as usize).saturating_add(Counts::BYTES);
-    let bytes = copy.saturating_add(seen.bytes(job.planes));
+    let bytes = copy.saturating_add(alike_bytes(seen, job));
     if bytes > room.min(i32::MAX as usize) || !takes_outside(scalar::U8, pass.border, pass.outside) {
         return Ok(None);
     }
@@ -119,17 +118,20 @@ fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane,
     Ok(Some((dst, counts, alike)))
 }
 
-/// Looks at pixels of a plane, none or some, for what `alike` says in memory from an address on.
+/// Bytes of what [`find_alike`] finds, if it looks at pixels.
+fn alike_bytes(seen: Option<Alike>, job: &Job<'_>) -> usize {
+    seen.map_or(0, |seen| seen.bytes(job.planes))
+}
+
+/// Looks where rows of these pixels of a plane repeat, if any are given: in [`alike_bytes`] of memory from an address on.
 fn find_alike(
     job: &Job<'_>,
-    (from, seen): (Plane, Alike),
+    (from, seen): (Plane, Option<Alike>),
     counts: Counts,
     at: u64,
     stream: &mut Stream,
 ) -> Result<Alike> {
-    if seen.at == 0 {
-        return Ok(seen);
-    }
+    let Some(seen) = seen else { return Ok(Alike::NONE) };
     let alike = Alike { at, ..seen };
     let (width, height) = alike::BLOCK;
     let blocks = (alike.across as u32, (alike.down as u32).div_ceil(height), 1);
