@@ -306,7 +306,14 @@ fn shared() -> Result<(), Failed> {
     // Settled from a copy of the image.
     let heavy = Window::random_of_weight(24, 24, 28.0, 4206);
     let spectra = [one(heavy, Border::Wrap, bytes(90, 70, 10).channels(3))];
-    let groups = [(Variant::DirectNaive, &groups[..]), (Variant::Separable, &passes), (Variant::Fourier, &spectra)];
+    // Counted, where rows may repeat.
+    let counted = [one(Window::preset("box:cols=70,rows=60"), Border::Wrap, bytes(61, 23, 11).data(Data::Extremes))];
+    let groups = [
+        (Variant::DirectNaive, &groups[..]),
+        (Variant::Separable, &passes),
+        (Variant::Fourier, &spectra),
+        (Variant::RunningSums, &counted),
+    ];
     for (variant, groups) in groups {
         let product = Product { variant: Some(variant), device: Gpu::DEVICE };
         suite::check(&format!("{NAME}shared, {variant}"), &[product], groups)?;

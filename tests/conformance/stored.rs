@@ -853,19 +853,15 @@ mod on_gpu {
                 number += 1;
             }
         }
-        // Of larger windows one result is taken for all below it whose rows are the same.
+        // Of a larger window, over rows that repeat: spectra may leave one result in doubt, and another of the same pixels not.
         let problem = Problem::new(250, 300, seed(71, 99)).stored(Kind::U8, Kind::U8).data(Data::Repeated);
         let window = Window::random_of_weight(182, 181, 28.0, seed(70, 182)).anchored(13, 150);
         ways[0].push(Group { window, border: Border::Replicate, problems: vec![problem] });
-        let before = (launched("settle_padded")?, launched("find_alike")?);
+        let before = launched("settle_padded")?;
         for (way, groups) in [Way::Whole, Way::Parts, Way::Bands, Way::Batch].into_iter().zip(ways) {
             check(name, &[Some(Variant::Fourier)], way, &groups)?;
         }
-        match (launched("settle_padded")? > before.0, launched("find_alike")? > before.1) {
-            (true, true) => Ok(()),
-            (true, false) => Err("no copy was looked at".into()),
-            _ => Err("nothing was settled from a copy".into()),
-        }
+        if launched("settle_padded")? > before { Ok(()) } else { Err("nothing was settled from a copy".into()) }
     }
 
     /// The last channels of a picture in host memory copied, the others filtered.

@@ -19,8 +19,8 @@ use crate::round::Uncertainty;
 const PADDED_BLOCKS: u32 = 2;
 const MEANS_BLOCKS: u32 = 3;
 
-/// Taps from which on it is worth to look where rows repeat, of a mean and of other windows: results in doubt of smaller ones take hardly longer than that.
-const ALIKE_FROM: (i32, i32) = (1 << 12, 1 << 15);
+/// Taps of a mean from which on it is worth to look where rows repeat: ties of smaller ones take hardly longer than that.
+const ALIKE_FROM: i32 = 1 << 12;
 
 /// Settles the results in the list of the job's pass, whose channels are those that are filtered. There may be so many bytes of scratch.
 pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stream: &mut Stream) -> Result<()> {
@@ -45,7 +45,9 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
             // Rounded down by more than sums of products can be rounded up.
             let chunks = (1.0 - 1e-6) / (f64::from(means::BRIGHTEST) * tap);
             let (rows, columns) = ((job.pass.src.first_row, job.pass.src.end_row), job.pass.width);
-            let seen = (count >= ALIKE_FROM.0).then(|| Alike::new(0, (0, rows.0), (columns, rows.1)));
+            // Sums in f32 may differ under windows that hold the same, by spectra, so that one is in doubt and another is not: the first one has to be listed if any is.
+            let is_worth = uncertainty.counted && count >= ALIKE_FROM;
+            let seen = is_worth.then(|| Alike::new(0, (0, rows.0), (columns, rows.1)));
             let memory = stream.scratch(Counts::BYTES + alike_bytes(seen, job))?;
             let counts = count_doubts(job, memory, stream)?;
             let alike = find_alike(job, (job.pass.src, seen), counts, memory + Counts::BYTES as u64, stream)?;
@@ -60,12 +62,12 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
         }
         if count >= wide::LEAST {
             let many = are_many(uncertainty.share(), f64::from(count));
-            if let Some((from, counts, alike)) = if many { pad(job, room, stream)? } else { None } {
+            if let Some((from, counts)) = if many { pad(job, room, stream)? } else { None } {
                 let digits = job.taps.digits_in_memory()?;
                 let padded = Padded {
                     from,
                     counts,
-                    alike,
+                    alike: Alike::NONE,
                     digits: digits.address,
                     unit: digits.unit,
                     point: digits.point,
@@ -83,8 +85,8 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
 }
 
 /// Counts the results in the list, and makes a copy of what the job's windows meet, in at most so many bytes of the stream's scratch: none if they are too few, or something
-/// outside the image is no byte. Looks where its rows repeat.
-fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane, Counts, Alike)>> {
+/// outside the image is no byte.
+fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane, Counts)>> {
     let Job { pass, window, .. } = job;
     let region = Region {
         x0: pass.region.x0 - window.anchor_x,
@@ -95,15 +97,11 @@ fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane,
     let left = region.aligned_left();
     let (row, rows) = (((region.x1 - left) as usize).next_multiple_of(128), (region.y1 - region.y0) as usize);
     let plane = row.saturating_mul(rows);
-    let is_worth = window.cols * window.rows >= ALIKE_FROM.1;
-    let seen = is_worth.then(|| Alike::new(0, (left, region.y0), (region.x1, region.y1)));
-    let copy = plane.saturating_mul(job.planes as usize).saturating_add(Counts::BYTES);
-    let bytes = copy.saturating_add(alike_bytes(seen, job));
+    let bytes = plane.saturating_mul(job.planes as usize).saturating_add(Counts::BYTES);
     if bytes > room.min(i32::MAX as usize) || !takes_outside(scalar::U8, pass.border, pass.outside) {
         return Ok(None);
     }
-    let memory = stream.scratch(bytes)?;
-    let counts = count_doubts(job, memory, stream)?;
+    let counts = count_doubts(job, stream.scratch(bytes)?, stream)?;
     let image = plane as i64 * i64::from(job.channels);
     let strides = Strides { row: row as i64, pixel: 1, channel: plane as i64, image };
     let start = counts.at.wrapping_add(Counts::BYTES as u64).wrapping_sub(left as i64 as u64);
@@ -114,8 +112,7 @@ fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane,
     let copied = Pass { dst, region, ..keep::left_out(*pass) };
     // SAFETY: the kernel takes any grid of such blocks; the pass describes allocated memory, the copy with rows that begin at multiples of 128 bytes.
     unsafe { stream.enqueue(pad_bytes, grid, &(copied, channels, planes, counts))? };
-    let alike = find_alike(job, (dst, seen), counts, memory + copy as u64, stream)?;
-    Ok(Some((dst, counts, alike)))
+    Ok(Some((dst, counts)))
 }
 
 /// Bytes of what [`find_alike`] finds, if it looks at pixels.
