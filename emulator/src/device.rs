@@ -281,8 +281,12 @@ fn words(value: f64) -> [u32; 2] {
 pub(crate) fn permute<const SELECTOR: u32>(a: u32, b: u32) -> u32 {
     // A higher digit means a byte of signs, or nothing.
     const { assert!(SELECTOR & !0x7777 == 0) }
+    permute_by(a, b, SELECTOR)
+}
+
+pub(crate) fn permute_by(a: u32, b: u32, selector: u32) -> u32 {
     let both = u64::from(b) << 32 | u64::from(a);
-    u32::from_le_bytes([0, 4, 8, 12].map(|digit| (both >> (8 * (SELECTOR >> digit & 7))) as u8))
+    u32::from_le_bytes([0, 4, 8, 12].map(|digit| (both >> (8 * (selector >> digit & 7))) as u8))
 }
 
 pub(crate) fn funnel(low: u32, high: u32, bits: u32) -> u32 {

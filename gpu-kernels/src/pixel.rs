@@ -45,22 +45,27 @@ pub(crate) fn high_bits() -> u32 {
 /// rate, where a conversion has an eighth of it.
 #[inline(always)]
 pub(crate) fn of_byte(word: u32, number: usize, high: u32) -> f32 {
-    let shifted = match number {
+    f32::from_bits(over_shift(word, number, high)) - SHIFT
+}
+
+/// The bits of [`SHIFT`] plus byte `number` of a word.
+#[inline(always)]
+fn over_shift(word: u32, number: usize, high: u32) -> u32 {
+    match number {
         0 => permute::<0x7440>(word, high),
         1 => permute::<0x7441>(word, high),
         2 => permute::<0x7442>(word, high),
         _ => permute::<0x7443>(word, high),
-    };
-    f32::from_bits(shifted) - SHIFT
+    }
 }
 
 /// The middle of all bytes, about: a byte less this is at most half as great.
 pub const MIDDLE: f32 = 128.0;
 
-/// A byte in a word of its own, less [`MIDDLE`]: as [`of_byte`].
+/// As [`of_byte`], less [`MIDDLE`].
 #[inline(always)]
-pub(crate) fn of_byte_less_middle(byte: u32, high: u32) -> f32 {
-    f32::from_bits(permute::<0x7440>(byte, high)) - (SHIFT + MIDDLE)
+pub(crate) fn of_byte_less_middle(word: u32, number: usize, high: u32) -> f32 {
+    f32::from_bits(over_shift(word, number, high)) - (SHIFT + MIDDLE)
 }
 
 /// A byte in a word of its own as a number in f64; likewise.

@@ -87,6 +87,7 @@ absent! {
     fn funnel(low: u32, high: u32, bits: u32) -> u32;
     fn dot(bytes: u32, signed: u32, sum: i32) -> i32;
     fn prefetch(at: u64);
+    fn permute_by(a: u32, b: u32, selector: u32) -> u32;
     fn pack_bytes(high: i32, low: i32, above: u32) -> u32;
     fn pack_halves(high: i32, low: i32) -> u32;
     fn half_to_f32(bits: u32) -> f32;

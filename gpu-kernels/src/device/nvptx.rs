@@ -490,6 +490,24 @@ pub(crate) fn permute<const SELECTOR: u32>(a: u32, b: u32) -> u32 {
     bytes
 }
 
+/// As [`permute`], by a selector that is not known before.
+#[inline(always)]
+pub(crate) fn permute_by(a: u32, b: u32, selector: u32) -> u32 {
+    let bytes;
+    // SAFETY: arithmetic.
+    unsafe {
+        asm!(
+            "prmt.b32 {}, {}, {}, {};",
+            out(reg32) bytes,
+            in(reg32) a,
+            in(reg32) b,
+            in(reg32) selector,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    bytes
+}
+
 /// 32 bits of two words, from bit `bits` of the low one on, modulo 32.
 #[inline(always)]
 pub(crate) fn funnel(low: u32, high: u32, bits: u32) -> u32 {

@@ -1,13 +1,16 @@
 //! Where rows of an image repeat, and where all pixels are 0 or 255: for kernels that settle results under large windows (see `means.rs` and `padded.rs`). Windows that hold the same
 //! pixels have the same result, so that one of them is computed and stored for all.
 //!
-//! Tiling: tiles of 128 x 32 pixels of one channel, a byte for each. It says whether every row of the tile is like the row above it, and whether all of its pixels are 0 or 255. Results are
-//! alike down a column of up to 128 of them: the first one is computed.
-//! Thread mapping: a warp for each tile, which goes down four rows at a time as long as something holds; a lane has four columns. A block has 32 x 8 threads, for tiles below each
-//! other. The grid's z axis counts planes.
+//! Tiling: tiles of 128 x 32 pixels of one channel, a byte for each. It says whether every row of the tile is like the row above it, and whether all of its pixels are 0 or 255. The rows of
+//! results are taken 256 at a time. Those in one column whose windows hold the same as the first row's share a word: which of them are in doubt is not known, as sums may be rounded
+//! otherwise in each, and the one that comes first to the word is computed. Any other result is computed for itself.
+//! Thread mapping: `find_alike` has a warp for each tile, which goes down four rows at a time as long as something holds; a lane has four columns. A block has 32 x 8 threads, for tiles below each
+//! other. The grid's z axis counts planes. `list_different` has a thread for each result in doubt.
+//! Shared memory: `list_different` a word for each warp.
 //! Limits: bytes.
 
 use super::counted::Counts;
+use super::means::Ties;
 use super::settle::Place;
 use crate::abi::{Pass, Plane, Window};
 use crate::border;
@@ -16,20 +19,20 @@ use crate::tile::view::Source;
 
 /// Threads of a block.
 pub const BLOCK: (u32, u32) = (32, 8);
+/// Bytes of shared memory of `list_different`.
+pub const SHARED: u32 = 4 * BLOCK.1;
 /// Pixels of a tile.
 pub const TILE: (i32, i32) = (128, 32);
 /// Columns of a lane, and rows that it takes at a time.
 const COLUMNS: usize = (TILE.0 / 32) as usize;
 /// See [`COLUMNS`].
 const AT_ONCE: usize = 4;
-/// Results of a column that are stored together: a power of two.
-const TOGETHER: i32 = 128;
-const _: () = assert!(TOGETHER == 1 << 7);
-/// `2^32` divided by the golden ratio: the upper bits of its multiples are spread evenly (Knuth, The Art of Computer Programming 3, section 6.4).
-const SCATTER: u32 = 0x9e37_79b1;
+/// Rows of results that are stored together: a power of two.
+const TOGETHER: i32 = 256;
+const _: () = assert!(TOGETHER & (TOGETHER - 1) == 0 && TOGETHER >= TILE.1);
 
 /// Every row of the tile is like the one above, but for the first of all.
-const ROWS: u32 = 1;
+pub(super) const ROWS: u32 = 1;
 /// All pixels of the tile are 0 or 255.
 const TWO_VALUES: u32 = 2;
 
@@ -39,6 +42,8 @@ const TWO_VALUES: u32 = 2;
 pub struct Alike {
     /// The address of a byte for each tile, row by row of them, plane by plane; 0 if nothing was looked for.
     pub at: u64,
+    /// The address of a word for each column of tiles' pixels and each `TOGETHER` rows of results, plane by plane.
+    pub taken: u64,
     /// The first column and row of the first tile.
     pub left: i32,
     /// See `left`.
@@ -51,9 +56,11 @@ pub struct Alike {
     pub across: i32,
     /// See `across`.
     pub down: i32,
+    /// Rows of words.
+    pub bands: i32,
 }
 
-/// The rows of results below each other whose windows hold the same, of which the first one is computed.
+/// The rows of results below each other whose windows hold the same.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
     pub(super) first: i32,
@@ -62,18 +69,29 @@ pub(super) struct Rows {
 
 impl Alike {
     /// Nothing was looked for.
-    pub const NONE: Self = Self { at: 0, left: 0, top: 0, right: 0, bottom: 0, across: 0, down: 0 };
+    pub const NONE: Self = Self { at: 0, taken: 0, left: 0, top: 0, right: 0, bottom: 0, across: 0, down: 0, bands: 0 };
 
-    /// Of the pixels from `(left, top)` to before `(right, bottom)`, for bytes in memory from an address on, which may be 0.
-    pub const fn new(at: u64, (left, top): (i32, i32), (right, bottom): (i32, i32)) -> Self {
+    /// Of the pixels from `(left, top)` to before `(right, bottom)`, which nobody has looked at, for so many rows of results.
+    pub const fn new((left, top): (i32, i32), (right, bottom): (i32, i32), rows: i32) -> Self {
         let across = (right - left + TILE.0 - 1) / TILE.0;
         let down = (bottom - top + TILE.1 - 1) / TILE.1;
-        Self { at, left, top, right, bottom, across, down }
+        let bands = (rows + TOGETHER - 1) / TOGETHER;
+        Self { at: 0, taken: 0, left, top, right, bottom, across, down, bands }
     }
 
     /// Bytes of so many planes.
     pub const fn bytes(&self, planes: u32) -> usize {
-        self.across as usize * self.down as usize * planes as usize
+        self.tiles(planes) + 4 * (self.across * TILE.0) as usize * self.bands as usize * planes as usize
+    }
+
+    /// The same with what is found in memory from an address on, a multiple of 16.
+    pub const fn found_at(self, at: u64, planes: u32) -> Self {
+        Self { at, taken: at.wrapping_add(self.tiles(planes) as u64), ..self }
+    }
+
+    /// Bytes of all tiles, and some more.
+    const fn tiles(&self, planes: u32) -> usize {
+        (self.across as usize * self.down as usize * planes as usize).next_multiple_of(16)
     }
 
     /// Whether something holds in all tiles of plane `z` under so many columns and rows, from `(left, top)` on. What leaves the pixels that were looked at may find any
@@ -122,7 +140,7 @@ impl Alike {
     /// Whether all pixels under the window of a result are 0 or 255.
     ///
     /// # Safety
-    /// As for [`Self::rows`].
+    /// As for [`Self::are_alike`].
     #[inline(always)]
     pub(super) unsafe fn has_two_values(
         &self,
@@ -137,36 +155,61 @@ impl Alike {
         is_so && unsafe { self.holds(TWO_VALUES, place.z, corner, (window.cols, window.rows)) }
     }
 
-    /// Rows of results with the same window as this one, which is one of them; it may be the only one.
+    /// The first row of those whose results may be alike, down to this one's.
+    #[inline(always)]
+    fn first(&self, pass: &Pass, y: i32) -> i32 {
+        pass.region.y0 + ((y - pass.region.y0) & !(TOGETHER - 1))
+    }
+
+    /// Whether the windows of results from row `first` down to row `y` hold the same, of which this place's begins at `corner`.
     ///
     /// # Safety
-    /// Its window begins at `corner`; the pixels that it meets were looked at, if any were.
+    /// The pixels that they meet were looked at, if any were.
     #[inline(always)]
-    pub(super) unsafe fn rows(&self, pass: &Pass, window: &Window, place: &Place, (left, top): (i32, i32)) -> Rows {
-        let alone = Rows { first: place.y, last: place.y };
-        if self.at == 0 {
-            return alone;
-        }
-        // They begin elsewhere in each column: of results beside each other few are the first ones then, and no warp has many of these.
-        let begins = ((place.x as u32).wrapping_mul(SCATTER) >> 25) as i32;
-        let together = place.y - ((place.y + begins) & (TOGETHER - 1));
-        let first = together.max(pass.region.y0);
-        let (top, rows) = (top - (place.y - first), window.rows);
+    unsafe fn are_alike(
+        &self,
+        pass: &Pass,
+        window: &Window,
+        place: &Place,
+        (left, top): (i32, i32),
+        (first, y): (i32, i32),
+    ) -> bool {
+        let (top, rows) = (top - (place.y - first), window.rows + y - first);
         // Windows that leave the image upwards or downwards hold the same if all rows do, but for what lies outside.
-        let may_leave = pass.border != border::CONSTANT;
-        // SAFETY: as the caller promised.
-        let down_to = |y: i32| unsafe {
-            let rows = rows + y - first;
-            (may_leave || self.has_rows(top, rows)) && self.holds(ROWS, place.z, (left, top), (window.cols, rows))
+        let is_so = match pass.border {
+            border::CONSTANT => self.has_rows(top, rows),
+            // These are no sums.
+            border::KEEP => !border::leaves(top, rows, pass.height),
+            _ => true,
         };
-        if place.y > first {
-            return if down_to(place.y) { Rows { first, last: place.y } } else { alone };
-        }
+        // SAFETY: as the caller promised.
+        is_so && unsafe { self.holds(ROWS, place.z, (left, top), (window.cols, rows)) }
+    }
+
+    /// Whether no result above this one, as far as they are settled together, has the same window.
+    ///
+    /// # Safety
+    /// As for [`Self::are_alike`].
+    #[inline(always)]
+    unsafe fn is_alone(&self, pass: &Pass, window: &Window, place: &Place, corner: (i32, i32)) -> bool {
+        let first = self.first(pass, place.y);
+        // SAFETY: as the caller promised.
+        place.y > first && unsafe { !self.are_alike(pass, window, place, corner, (first, place.y)) }
+    }
+
+    /// Rows of results with the same window as this one, which is not alone.
+    ///
+    /// # Safety
+    /// As for [`Self::are_alike`].
+    #[inline(always)]
+    pub(super) unsafe fn rows(&self, pass: &Pass, window: &Window, place: &Place, corner: (i32, i32)) -> Rows {
+        let first = self.first(pass, place.y);
         // The last row is most often the one, or none is.
-        let (mut last, mut behind) = (first, (together + TOGETHER).min(pass.region.y1));
+        let (mut last, mut behind) = (place.y, (first + TOGETHER).min(pass.region.y1));
         let mut next = behind - 1;
         while last < next {
-            if down_to(next) {
+            // SAFETY: as the caller promised.
+            if unsafe { self.are_alike(pass, window, place, corner, (first, next)) } {
                 last = next;
             } else {
                 behind = next;
@@ -174,6 +217,35 @@ impl Alike {
             next = (last + behind) / 2;
         }
         Rows { first, last }
+    }
+
+    /// The address of the word of column `x`, in row `band` of words.
+    #[inline(always)]
+    fn word(&self, (x, band, z): (i32, i32, i32)) -> u64 {
+        let number = mul_wide(z * self.bands + band, self.across * TILE.0) + (x - self.left) as i64;
+        self.taken.wrapping_add(4 * number as u64)
+    }
+
+    /// Stores what was found in a tile, and clears the words of as many columns.
+    ///
+    /// # Safety
+    /// There is room for both; the whole warp calls.
+    #[inline(always)]
+    pub(super) unsafe fn note(&self, counts: Counts, (column, row, z): (i32, i32, i32), found: u32) {
+        // SAFETY: as the caller promised. A tile has fewer rows than a word has results, so that there are as many rows of tiles, or more.
+        unsafe {
+            if row < self.bands {
+                let x = self.left + TILE.0 * column + 4 * thread_x();
+                store_words(self.word((x, row, z)), [0; 4]);
+            }
+            if thread_x() == 0 {
+                let at = self.at.wrapping_add(mul_wide(z * self.down + row, self.across) as u64);
+                store_u8(at.wrapping_add(column as u64), found);
+                if found != 0 {
+                    counts.note_tile();
+                }
+            }
+        }
     }
 }
 
@@ -183,12 +255,65 @@ kernel! {
         let mut row = block_y() * block_height() + thread_y();
         while row < alike.down && counts.all() != 0 {
             let found = look(&pass, &from, &alike, (block_x(), row));
-            if thread_x() == 0 {
-                let at = alike.at.wrapping_add(mul_wide(block_z() * alike.down + row, alike.across) as u64);
-                store_u8(at.wrapping_add(block_x() as u64), found);
-            }
+            alike.note(counts, (block_x(), row, block_z()), found);
             row += grid_height() * block_height();
         }
+    }
+
+    /// Lists the results in doubt that are to be computed (see `counted.rs`): of those whose windows hold the same, one. Stores ties under windows of two values.
+    fn list_different(pass: Pass, window: Window, planes: i32, alike: Alike, counts: Counts, ties: Ties) {
+        if counts.are_chosen() {
+            let (shared, all) = (Shared::dynamic(), counts.all());
+            let mut first = 32 * (block_x() * block_height() + thread_y());
+            while first < all {
+                let number = first + thread_x();
+                let chosen = if number < all { choose(&pass, &window, planes, &alike, counts, &ties, number) } else { None };
+                let lanes = ballot(chosen.is_some());
+                if thread_x() == 0 && lanes != 0 {
+                    shared.store(thread_y(), f32::from_bits(counts.add(lanes.count_ones())));
+                }
+                warp_barrier();
+                if let Some(alone) = chosen {
+                    let before = (lanes & ((1 << thread_x()) - 1)).count_ones();
+                    counts.list(shared.load_word(thread_y()) + before, number, alone);
+                }
+                warp_barrier();
+                first += 32 * grid_width() * block_height();
+            }
+        }
+    }
+}
+
+/// Whether result number `number` is to be computed, and if so, whether for itself alone.
+///
+/// # Safety
+/// There is one, in a pass that describes allocated memory.
+#[inline(always)]
+unsafe fn choose(
+    pass: &Pass,
+    window: &Window,
+    planes: i32,
+    alike: &Alike,
+    counts: Counts,
+    ties: &Ties,
+    number: i32,
+) -> Option<bool> {
+    // SAFETY: as the caller promised. Of results whose windows hold the same, one alone finds the word as it was cleared.
+    unsafe {
+        let (place, was_in_doubt) = counts.place(pass, window, planes, number);
+        if !place.is_there() {
+            return None;
+        }
+        let (corner, _) = place.corner(pass, window);
+        if ties.are_known != 0 && was_in_doubt && alike.has_two_values(pass, window, &place, corner) {
+            place.store(pass, ties.byte(reload_u8(place.at(pass))));
+            return None;
+        }
+        if alike.is_alone(pass, window, &place, corner) {
+            return Some(true);
+        }
+        let band = (place.y - pass.region.y0) / TOGETHER;
+        (atomic_add(alike.word((place.x, band, place.z)), 1) == 0).then_some(false)
     }
 }
 

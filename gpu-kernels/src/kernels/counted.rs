@@ -2,6 +2,7 @@
 //!
 //! Thread mapping: one block, a thread for each segment of the list. It empties the list's counters, too.
 //! Shared memory: two words a thread.
+//! Of all results, `list_different` in `alike.rs` may choose those that are to be computed.
 //! Limits: fewer than 2^31 results.
 
 use super::settle::{Place, Segment};
@@ -17,9 +18,17 @@ pub const SHARED: u32 = 8 * Doubts::SEGMENTS as u32;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {
-    /// The address of words: for each segment how many results lie in those before it, then how many there are; how many each has noted; and how many are taken.
+    /// The address of words: for each segment how many results lie in those before it, then how many there are; how many each has noted; how many are taken, how
+    /// many are chosen, and in how many tiles something was found (see `alike.rs`).
     pub at: u64,
+    /// The address of a word for each that is chosen: its number, and as the highest bit whether it is stored for itself alone. 0 if all are taken.
+    pub chosen: u64,
+    /// If there are more, all are taken.
+    pub most: i32,
 }
+
+/// A chosen result is stored for itself alone.
+const ALONE: u32 = 1 << 31;
 
 impl Counts {
     /// Bytes of these words, and some more.
@@ -43,6 +52,18 @@ impl Counts {
         self.noted(Doubts::SEGMENTS)
     }
 
+    /// The word of those that are chosen.
+    #[inline(always)]
+    fn listed(&self) -> u64 {
+        self.taken().wrapping_add(4)
+    }
+
+    /// The word of tiles in which something was found.
+    #[inline(always)]
+    fn tiles(&self) -> u64 {
+        self.taken().wrapping_add(8)
+    }
+
     /// How many there are.
     ///
     /// # Safety
@@ -51,6 +72,73 @@ impl Counts {
     pub(super) unsafe fn all(&self) -> i32 {
         // SAFETY: as the caller promised.
         unsafe { reload_word(self.before(Doubts::SEGMENTS)) as i32 }
+    }
+
+    /// Notes that something was found in a tile.
+    ///
+    /// # Safety
+    /// As for [`Self::all`].
+    #[inline(always)]
+    pub(super) unsafe fn note_tile(&self) {
+        // SAFETY: as the caller promised.
+        unsafe { atomic_add(self.tiles(), 1) };
+    }
+
+    /// Whether some are chosen, of all: not if there are too many, or nothing was found.
+    ///
+    /// # Safety
+    /// As for [`Self::all`].
+    #[inline(always)]
+    pub(super) unsafe fn are_chosen(&self) -> bool {
+        // SAFETY: as the caller promised.
+        self.chosen != 0 && unsafe { self.all() <= self.most && reload_word(self.tiles()) != 0 }
+    }
+
+    /// How many are to be taken.
+    ///
+    /// # Safety
+    /// As for [`Self::all`]; they are chosen, or all are taken.
+    #[inline(always)]
+    pub(super) unsafe fn left(&self) -> i32 {
+        // SAFETY: as the caller promised.
+        unsafe { if self.are_chosen() { reload_word(self.listed()) as i32 } else { self.all() } }
+    }
+
+    /// The number among all of number `i` of those that are to be taken, and whether it is stored for itself alone.
+    ///
+    /// # Safety
+    /// As for [`Self::left`]; there are so many.
+    #[inline(always)]
+    pub(super) unsafe fn number(&self, i: i32) -> (i32, bool) {
+        // SAFETY: as the caller promised.
+        unsafe {
+            if !self.are_chosen() {
+                return (i, true);
+            }
+            let word = reload_word(self.chosen.wrapping_add(4 * i as u64));
+            ((word & !ALONE) as i32, word & ALONE != 0)
+        }
+    }
+
+    /// Adds so many to those that are chosen, and says how many they were before.
+    ///
+    /// # Safety
+    /// As for [`Self::all`].
+    #[inline(always)]
+    pub(super) unsafe fn add(&self, many: u32) -> u32 {
+        // SAFETY: as the caller promised.
+        unsafe { atomic_add(self.listed(), many) }
+    }
+
+    /// Chooses result number `number`, as the `i`-th.
+    ///
+    /// # Safety
+    /// There is room for so many.
+    #[inline(always)]
+    pub(super) unsafe fn list(&self, i: u32, number: i32, alone: bool) {
+        let word = number as u32 | if alone { ALONE } else { 0 };
+        // SAFETY: as the caller promised.
+        unsafe { store_words(self.chosen.wrapping_add(4 * i as u64), [word]) };
     }
 
     /// Takes so many, and says which is the first of them; there may be none.
@@ -109,6 +197,8 @@ kernel! {
         if thread == Doubts::SEGMENTS - 1 {
             store_words(counts.before(Doubts::SEGMENTS), [sum]);
             store_words(counts.taken(), [0]);
+            store_words(counts.listed(), [0]);
+            store_words(counts.tiles(), [0]);
         }
     }
 }

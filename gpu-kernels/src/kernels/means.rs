@@ -1,15 +1,15 @@
 //! Bytes of means over large windows whose sums are ties: the sums that define them (see `settle.rs`), by all lanes of a warp.
 //!
-//! Thread mapping: a warp for each result, that which is next (see `counted.rs`); of many it looks at several together, a lane at each, and then computes one after the other. It takes a chunk of the window at a time, TAPS products a lane: whole rows,
+//! Thread mapping: a warp for each result, that which is next (see `counted.rs`). It takes a chunk of the window at a time, TAPS products a lane: whole rows,
 //! or 256 taps of a row. Rows of fewer than 32 taps lie beside each other in the warp. The pixels of the next chunk are under way meanwhile.
 //! Order of accumulation: row by row, left to right, each product and each sum rounded. But it is not computed one by one: as long as a sum grows and stays below the next
 //! power of two, its steps do not change, and so each product is rounded to a multiple of the same step, whatever comes before it. Those of all lanes are
 //! added at once then, as whole numbers of steps. As many chunks as cannot reach the next power of two, however bright they are, are added before the
 //! lanes' sums are. Where a sum passes a power of two, or a product lies in the middle between two multiples, which the
 //! sum before it decides, as many products as needed are added one by one.
-//! Where windows below each other hold the same, the first one's warp stores all of their bytes (see `alike.rs`). Where all pixels under a window are 0 or 255, a tie's sum is one
-//! of as many products as there are 255: which of two bytes it makes, a table says.
-//! Shared memory: each warp's products in f64; then four words for each lane.
+//! Where windows below each other hold the same, one of them is computed and stored for all (see `alike.rs`). Where all pixels under a window are 0 or 255, a tie's sum is one
+//! of as many products as there are 255: which of two bytes it makes, a table says, and it does not come here.
+//! Shared memory: each warp's products in f64; then a word for each.
 //! Limits: as `settle.rs`; all taps are the same, and positive; what is outside the image is a byte.
 
 use super::alike::Alike;
@@ -25,18 +25,16 @@ use crate::tile::view::Source;
 pub const BLOCK: (u32, u32) = (32, 8);
 /// The least taps of a window for which this is faster than `ties.rs`.
 pub const LEAST: i32 = 1024;
-/// Results that a warp looks at together, at most.
-const MOST_TOGETHER: i32 = 8;
 /// Products of a lane at a time.
 const TAPS: usize = 8;
 /// Products of a warp at a time: a chunk.
 const AT_ONCE: i32 = 32 * TAPS as i32;
 /// The most that the bytes of a chunk add up to.
 pub const BRIGHTEST: u32 = 255 * AT_ONCE as u32;
-/// The word of shared memory where the lanes' results stand.
-const PLACES: i32 = 2 * AT_ONCE * BLOCK.1 as i32;
+/// The words of shared memory that say which result is a warp's next.
+const NEXT: i32 = 2 * AT_ONCE * BLOCK.1 as i32;
 /// Bytes of shared memory.
-pub const SHARED: u32 = 4 * (PLACES as u32 + 4 * BLOCK.0 * BLOCK.1);
+pub const SHARED: u32 = 4 * (NEXT as u32 + BLOCK.1);
 
 kernel! {
     /// Settles the results in the pass's list.
@@ -66,7 +64,7 @@ impl Ties {
 
     /// The byte of a tie.
     #[inline(always)]
-    fn byte(&self, greater: u32) -> u32 {
+    pub(super) fn byte(&self, greater: u32) -> u32 {
         // Parameters have no numbers at run time.
         let (mut word, mut n) = (0, 0);
         while n < 8 {
@@ -85,10 +83,8 @@ pub struct Mean {
     pub tap: f64,
     /// So many times [`BRIGHTEST`] bytes add less than 1 to a sum.
     pub chunks: f64,
-    /// Where rows repeat, and where all pixels are 0 or 255.
+    /// Where rows repeat.
     pub alike: Alike,
-    /// The bytes of ties there.
-    pub ties: Ties,
 }
 
 /// Settles the warp's results, of whose windows a lane takes STEPS products of a row at a time, 32 columns apart.
@@ -97,85 +93,40 @@ pub struct Mean {
 /// The pass describes allocated memory; the launch has the block shape and the shared memory stated above; the whole block calls.
 #[inline(always)]
 unsafe fn settle<const STEPS: usize>(pass: &Pass, window: &Window, mean: &Mean, (planes, counts): (i32, Counts)) {
-    let (shared, places) = (Shared::dynamic(), PLACES + 4 * 32 * thread_y());
-    let warps = grid_width() * block_height();
+    let (shared, word) = (Shared::dynamic(), NEXT + thread_y());
     // SAFETY: as the caller promised, and for the warp together, which meets between what a lane stores and what others load.
     unsafe {
-        let all = counts.all();
-        // `checked`, so that no panic is compiled in; there are warps.
-        let each = (all as u32).checked_div(16 * warps as u32).unwrap_or(0) as i32;
-        // Where there are many, each lane looks where one is, and whether it comes with another. Of these few are computed, and not by warps that have taken others.
-        let together = if each > MOST_TOGETHER { MOST_TOGETHER } else { each.max(1) };
+        let left = counts.left();
         loop {
             keep_rolled();
             warp_barrier();
             if thread_x() == 0 {
-                shared.store(places, f32::from_bits(counts.take(together) as u32));
+                shared.store(word, f32::from_bits(counts.take(1) as u32));
             }
             warp_barrier();
-            let first = shared.load_word(places) as i32;
-            if first >= all {
+            let next = shared.load_word(word) as i32;
+            if next >= left {
                 break;
             }
-            let (mut place, mut last) = (Place::NONE, 0);
-            if thread_x() < together && first + thread_x() < all {
-                (place, last) = looked_at(pass, window, mean, (planes, counts), first + thread_x());
+            let (number, alone) = counts.number(next);
+            let place = counts.place(pass, window, planes, number).0;
+            if !place.is_there() {
+                continue;
             }
-            let mut left = ballot(place.is_there());
-            warp_barrier();
-            let words = [place.x, place.y, place.z, last].map(|word| f32::from_bits(word as u32));
-            shared.store4(places + 4 * thread_x(), words);
-            warp_barrier();
-            while left != 0 {
-                keep_rolled();
-                let of_lane = shared.load4(places + 4 * left.trailing_zeros() as i32);
-                let [x, y, z, last] = of_lane.map(|word| word.to_bits() as i32);
-                let byte = to_byte(defined::<STEPS>(pass, window, mean, Place { x, y, z })).0;
-                let mut y = y + thread_x();
-                while y <= last {
-                    Place { x, y, z }.store(pass, byte);
-                    y += 32;
+            let byte = to_byte(defined::<STEPS>(pass, window, mean, place)).0;
+            if alone {
+                if thread_x() == 0 {
+                    place.store(pass, byte);
                 }
-                left &= left - 1;
+                continue;
+            }
+            let rows = mean.alike.rows(pass, window, &place, place.corner(pass, window).0);
+            let mut y = rows.first + thread_x();
+            while y <= rows.last {
+                Place { y, ..place }.store(pass, byte);
+                y += 32;
             }
         }
-    }
-}
-
-/// The place of a result whose sum is to be computed, if this one's is; and the last row of results that it is stored for.
-///
-/// # Safety
-/// As for [`settle`], for any lane; there are so many results.
-#[inline(always)]
-unsafe fn looked_at(
-    pass: &Pass,
-    window: &Window,
-    mean: &Mean,
-    (planes, counts): (i32, Counts),
-    number: i32,
-) -> (Place, i32) {
-    // SAFETY: as the caller promised.
-    unsafe {
-        let (place, was_in_doubt) = counts.place(pass, window, planes, number);
-        if !place.is_there() {
-            return (place, 0);
-        }
-        let (corner, _) = place.corner(pass, window);
-        let rows = mean.alike.rows(pass, window, &place, corner);
-        if rows.first < place.y {
-            return (Place::NONE, 0);
-        }
-        let knows = mean.ties.are_known != 0 && was_in_doubt;
-        if !knows || !mean.alike.has_two_values(pass, window, &place, corner) {
-            return (place, rows.last);
-        }
-        let byte = mean.ties.byte(reload_u8(place.at(pass)));
-        let mut y = rows.first;
-        while y <= rows.last {
-            Place { y, ..place }.store(pass, byte);
-            y = opaque(y + 1);
-        }
-        (Place::NONE, 0)
     }
 }
 

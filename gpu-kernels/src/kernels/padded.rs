@@ -2,7 +2,7 @@
 //!
 //! `pad_bytes` makes the copy, if any result is in doubt: what the border puts around the image is part of it, so that no window leaves it, and each channel lies by itself, so
 //! that what lies under a window's row are neighbours in memory. A thread makes four neighbours of ROWS rows, of each channel of an image. A block has 32 x 8 threads: 128 columns
-//! and 32 rows. The grid's z axis counts images.
+//! and 32 rows, of which it finds whether each is like the one above (see `alike.rs`). The grid's z axis counts images.
 //!
 //! `settle_padded` has blocks take LISTED results at a time, those that are next (see `counted.rs`), and RESULTS of them together, as `wide.rs` does. A thread takes
 //! every 256th word of the window, which is four taps of a row, and the four bytes under it of each result. Taps are whole numbers of DIGITS digits of eight bits, so that one
@@ -15,7 +15,7 @@
 //! Limits: bytes alone, no epilogue; what is outside the image is a byte; at most 2^22 taps, and fewer than 2^31 results. The copy lies less than
 //! 2^31 bytes behind the counts; its rows begin at multiples of four bytes, and have [`BEYOND`] columns behind the last.
 
-use super::alike::Alike;
+use super::alike::{self, Alike};
 use super::counted::Counts;
 use super::settle::{Place, Walk};
 use super::wide::{COUNTS, Exact, RESULTS, THREADS, finish, list, starts};
@@ -28,8 +28,10 @@ use crate::tile::view::{Row, Source};
 pub const BLOCK: (u32, u32) = (32, 8);
 /// Columns and rows of a block of `pad_bytes`.
 pub const TILE: (u32, u32) = (128, 8 * ROWS as u32);
-/// Rows that a thread makes together.
+/// Rows that a thread makes together, and reads: these, and the one above.
 const ROWS: usize = 4;
+const READ: usize = ROWS + 1;
+const _: () = assert!(TILE.0 as i32 == alike::TILE.0 && TILE.1 as i32 == alike::TILE.1);
 /// Columns that a thread may read behind the last of a window.
 pub const BEYOND: i32 = 8;
 /// Digits of a tap.
@@ -65,14 +67,28 @@ pub struct Padded {
 
 kernel! {
     /// Stores the region, which may be larger than the image, to the destination, if there are results to settle. An image has so many of all planes.
-    fn pad_bytes(pass: Pass, channels: i32, planes: i32, counts: Counts) {
+    /// Finds, too, where rows of the copy repeat, if its tiles are given.
+    fn pad_bytes(pass: Pass, channels: i32, planes: i32, counts: Counts, alike: Alike) {
+        directive!(".maxnreg 80");
         if counts.all() != 0 {
             let x = pass.region.aligned_left() + 4 * (block_x() * block_width() + thread_x());
-            let mut y = pass.region.y0 + block_y() * TILE.1 as i32 + thread_y();
-            let first = block_z() * channels;
-            while x < pass.region.x1 && y < pass.region.y1 {
-                pad(&pass, (x, y), (first, (first + channels).min(planes)));
-                y += grid_height() * TILE.1 as i32;
+            let (mut row, first) = (block_y(), block_z() * channels);
+            let end = (first + channels).min(planes);
+            let mut top = pass.region.y0 + row * TILE.1 as i32;
+            while top < pass.region.y1 {
+                let y = top + ROWS as i32 * thread_y();
+                let is_there = x < pass.region.x1 && y < pass.region.y1;
+                let differs = if is_there { pad(&pass, (x, y), (first, end)) } else { 0 };
+                let mut z = first;
+                while alike.at != 0 && z < end {
+                    let found = if barrier_or(differs & bit(z - first) != 0) { 0 } else { alike::ROWS };
+                    if thread_y() == 0 {
+                        alike.note(counts, (block_x(), row, z), found);
+                    }
+                    z = opaque(z + 1);
+                }
+                row += grid_height();
+                top += grid_height() * TILE.1 as i32;
             }
         }
     }
@@ -82,7 +98,7 @@ kernel! {
         directive!(".maxnreg 128");
         let Padded { point, error, alike, .. } = padded;
         let exact = Exact { taps, point, error, from: &padded.from, is_padded: true, alike };
-        let all = padded.counts.all();
+        let all = padded.counts.left();
         // Where they are few, no block should be waited for that has taken more than the others.
         let together = if all < 4 * LISTED * grid_width() { RESULTS as i32 } else { LISTED };
         let (shared, mut turn) = (Shared::dynamic(), opaque(0));
@@ -94,10 +110,12 @@ kernel! {
                 warp_barrier();
                 let number = shared.load_word(0) as i32 + thread_x();
                 let is_there = thread_x() < together && number < all;
-                let place = if is_there { padded.counts.place(&pass, &window, planes, number).0 } else { Place::NONE };
-                let is_done = place.is_there() && exact.comes_with_another(&pass, &window, &place);
-                let place = if is_done { Place::NONE } else { place };
-                list(&pass, &window, exact, place);
+                let (mut place, mut alone) = (Place::NONE, true);
+                if is_there {
+                    let (number, is_alone) = padded.counts.number(number);
+                    (place, alone) = (padded.counts.place(&pass, &window, planes, number).0, is_alone);
+                }
+                list(&pass, &window, exact, (place, alone));
             }
             barrier();
             if shared.load_word(0) as i32 >= all {
@@ -195,18 +213,26 @@ fn whole(digits: [i32; DIGITS]) -> f64 {
     number
 }
 
-/// Stores the words at `x` of rows `y`, `y + 8` and so on, ROWS at most, of channels `first..end`, all of one image.
+/// The bit of a channel of an image, counted from its first; those behind the 31st share one.
+#[inline(always)]
+fn bit(channel: i32) -> u32 {
+    1 << channel.min(31)
+}
+
+/// Stores the words at `x` of rows from `y` on, ROWS at most, of channels `first..end`, all of one image. Returns a bit for each channel: whether one of these words differs from that in
+/// the row above.
 ///
 /// # Safety
 /// The pass describes allocated memory.
 #[inline(always)]
-unsafe fn pad(pass: &Pass, (x, y): (i32, i32), (first, end): (i32, i32)) {
+unsafe fn pad(pass: &Pass, (x, y): (i32, i32), (first, end): (i32, i32)) -> u32 {
+    // The row above, and in place of rows behind the last one that one again.
+    let row_of = |r: usize| (y + r as i32 - 1).max(pass.region.y0).min(pass.region.y1 - 1);
     let source = Source::of_channel(&pass.src, pass, first);
-    let (mut at, mut in_words) = ([0; ROWS], is_inside(pass, x) && pass.src.channel == 1);
+    let (mut at, mut in_words) = ([0; READ], is_inside(pass, x) && pass.src.channel == 1);
     let mut r = 0;
-    while r < ROWS {
-        // In place of rows behind the last one, that one again.
-        let row = source.row((y + 8 * r as i32).min(pass.region.y1 - 1));
+    while r < READ {
+        let row = source.row(row_of(r));
         at[r] = row.at(x);
         in_words &= row.is_inside() && at[r] & 3 == 0;
         r += 1;
@@ -218,50 +244,61 @@ unsafe fn pad(pass: &Pass, (x, y): (i32, i32), (first, end): (i32, i32)) {
             4 if in_words => store(pass, (x, y), (first, end), parted::<4>(at)),
             _ => {
                 let columns = [0, 1, 2, 3].map(|n| border::resolve_briefly(pass.border, x + n, pass.width));
-                let mut z = first;
+                let (mut z, mut differs) = (first, 0);
                 while z < end {
                     let source = Source::of_channel(&pass.src, pass, z);
-                    let rows = [0, 1, 2, 3].map(|r| source.row((y + 8 * r).min(pass.region.y1 - 1)));
+                    let rows = [0, 1, 2, 3, 4].map(|r| source.row(row_of(r)));
                     let mut in_words = pass.src.pixel == 1 && is_inside(pass, x);
                     r = 0;
-                    while r < ROWS {
+                    while r < READ {
                         in_words &= rows[r].is_inside() && rows[r].at(x) & 3 == 0;
                         r += 1;
                     }
                     let words = match in_words {
                         true => rows.map(|row| load_words::<1>(row.at(x))[0]),
-                        false => found(pass, rows, columns),
+                        // The row above by itself, as all of them together would need half as many registers again.
+                        false => {
+                            let ([above], [a, b, c, d]) = (
+                                found(pass, [rows[0]], columns),
+                                found(pass, [rows[1], rows[2], rows[3], rows[4]], columns),
+                            );
+                            [above, a, b, c, d]
+                        }
                     };
-                    store(pass, (x, y), (z, z + 1), words.map(|word| [word, 0, 0, 0]));
+                    let words = words.map(|word| [word, 0, 0, 0]);
+                    differs |= if store(pass, (x, y), (z, z + 1), words) != 0 { bit(z - first) } else { 0 };
                     z = opaque(z + 1);
                 }
+                differs
             }
         }
     }
 }
 
-/// Stores a word for each row and channel.
+/// Stores a word for each row and channel, but for the row above. Returns what [`pad`] does, for these channels.
 ///
 /// # Safety
 /// As for [`pad`].
 #[inline(always)]
-unsafe fn store(pass: &Pass, (x, y): (i32, i32), (first, end): (i32, i32), words: [[u32; 4]; ROWS]) {
+unsafe fn store(pass: &Pass, (x, y): (i32, i32), (first, end): (i32, i32), words: [[u32; 4]; READ]) -> u32 {
     let mut row = pass.dst.origin(first, &pass.channels);
     row = row.wrapping_add((y as i64).wrapping_mul(pass.dst.row) as u64).wrapping_add(x as i64 as u64);
-    let mut r = 0;
-    while r < ROWS {
+    let (mut r, mut differs) = (1, 0);
+    while r < READ {
         let (mut to, mut c) = (row, 0);
         while c < 4 {
-            if first + (c as i32) < end && y + 8 * (r as i32) < pass.region.y1 {
+            if first + (c as i32) < end && y + (r as i32) - 1 < pass.region.y1 {
                 // SAFETY: as the caller promised; the region is the destination's.
                 unsafe { store_words(to, [words[r][c]]) };
             }
+            differs |= if words[r][c] != words[r - 1][c] { 1 << c } else { 0 };
             to = to.wrapping_add(pass.dst.channel as u64);
             c += 1;
         }
-        row = row.wrapping_add((8 * pass.dst.row) as u64);
+        row = row.wrapping_add(pass.dst.row as u64);
         r += 1;
     }
+    differs
 }
 
 /// Whether columns `x` to `x + 3` lie in the image.
@@ -275,10 +312,10 @@ fn is_inside(pass: &Pass, x: i32) -> bool {
 /// # Safety
 /// They lie in allocated memory, at multiples of 4.
 #[inline(always)]
-unsafe fn parted<const BYTES: usize>(at: [u64; ROWS]) -> [[u32; 4]; ROWS] {
-    let mut words = [[0; BYTES]; ROWS];
+unsafe fn parted<const BYTES: usize>(at: [u64; READ]) -> [[u32; 4]; READ] {
+    let mut words = [[0; BYTES]; READ];
     let mut n = 0;
-    while n < ROWS * BYTES {
+    while n < READ * BYTES {
         let (r, w) = (n / BYTES, n % BYTES);
         // SAFETY: as the caller promised.
         [words[r][w]] = unsafe { load_words(at[r].wrapping_add(4 * w as u64)) };
@@ -301,19 +338,19 @@ unsafe fn parted<const BYTES: usize>(at: [u64; ROWS]) -> [[u32; 4]; ROWS] {
 /// # Safety
 /// They are in the image.
 #[inline(always)]
-unsafe fn found(pass: &Pass, rows: [Row<'_>; ROWS], columns: [i32; 4]) -> [u32; ROWS] {
-    let mut bytes = [[0; 4]; ROWS];
+unsafe fn found<const N: usize>(pass: &Pass, rows: [Row<'_>; N], columns: [i32; 4]) -> [u32; N] {
+    let mut bytes = [[0; 4]; N];
     let mut n = 0;
-    while n < 4 * ROWS {
+    while n < 4 * N {
         let (row, column) = (&rows[n / 4], columns[n % 4]);
         // In place of what is outside, a pixel that is of no account.
         // SAFETY: as the caller promised.
         bytes[n / 4][n % 4] = unsafe { load_u8(row.at(column.max(0))) };
         n += 1;
     }
-    let mut words = [0; ROWS];
+    let mut words = [0; N];
     n = 0;
-    while n < 4 * ROWS {
+    while n < 4 * N {
         let is_inside = rows[n / 4].is_inside() && columns[n % 4] >= 0;
         words[n / 4] |= (if is_inside { bytes[n / 4][n % 4] } else { pass.outside as u32 }) << (8 * (n % 4));
         n += 1;

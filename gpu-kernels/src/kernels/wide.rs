@@ -37,7 +37,7 @@ const _: () =
 /// Words of shared memory: how many listed windows lie in the image, and how many do not; the list; and sums.
 pub(super) const COUNTS: i32 = 2;
 const LISTED: i32 = 4;
-/// Words of a listed result: the address of its window's first pixel, if that lies in the image; column, row and channel.
+/// Words of a listed result: the address of its window's first pixel, if that lies in the image; column, row and channel; and whether it is stored for itself alone.
 const WORDS: i32 = 6;
 const SUMS: i32 = LISTED + 32 * WORDS;
 /// Words of the warps' sums of one turn. They take two places by turns, so that the next turn need not wait until one warp has added up those of the last.
@@ -87,32 +87,22 @@ impl<'a> Exact<'a> {
         (corner, leaves && !self.is_padded)
     }
 
-    /// Whether the result is stored with that of another, whose window holds the same.
+    /// Stores a result, and if it is not alone, those whose windows hold the same.
     ///
     /// # Safety
-    /// It is there, in a pass that describes allocated memory.
+    /// It is there, in a pass that describes allocated memory; of windows that hold the same, one alone is taken.
     #[inline(always)]
-    pub(super) unsafe fn comes_with_another(&self, pass: &Pass, window: &Window, place: &Place) -> bool {
+    unsafe fn store(&self, pass: &Pass, window: &Window, (place, alone): &(Place, bool), byte: u32) {
         // SAFETY: as the caller promised; no window leaves the copy.
-        self.is_padded && unsafe { self.alike.rows(pass, window, place, place.corner(pass, window).0) }.first < place.y
-    }
-
-    /// Stores a result, and those whose windows hold the same.
-    ///
-    /// # Safety
-    /// As for [`Self::comes_with_another`], of one that does not.
-    #[inline(always)]
-    unsafe fn store(&self, pass: &Pass, window: &Window, place: &Place, byte: u32) {
-        // SAFETY: as the caller promised; of windows that hold the same, one alone is taken.
         unsafe {
-            place.store(pass, byte);
-            if self.is_padded {
-                let rows = self.alike.rows(pass, window, place, place.corner(pass, window).0);
-                let mut y = rows.first + 1;
-                while y <= rows.last {
-                    Place { y, ..*place }.store(pass, byte);
-                    y = opaque(y + 1);
-                }
+            if *alone || !self.is_padded {
+                return place.store(pass, byte);
+            }
+            let rows = self.alike.rows(pass, window, place, place.corner(pass, window).0);
+            let mut y = rows.first;
+            while y <= rows.last {
+                Place { y, ..*place }.store(pass, byte);
+                y = opaque(y + 1);
             }
         }
     }
@@ -130,7 +120,7 @@ unsafe fn settle(pass: &Pass, window: &Window, exact: Exact<'_>, segment: &Segme
     unsafe {
         while first < segment.count {
             if thread_y() == 0 {
-                list(pass, window, exact, segment.place(pass, window, first + thread_x() as i64));
+                list(pass, window, exact, (segment.place(pass, window, first + thread_x() as i64), true));
             }
             barrier();
             let (inside, leaving) = (shared.load_word(COUNTS) as i32, shared.load_word(COUNTS + 1) as i32);
@@ -153,12 +143,12 @@ unsafe fn settle(pass: &Pass, window: &Window, exact: Exact<'_>, segment: &Segme
     }
 }
 
-/// Lists each lane's result: if its window lies in the image, from the first word on; else from the last.
+/// Lists each lane's result, which may be stored for itself alone: if its window lies in the image, from the first word on; else from the last.
 ///
 /// # Safety
 /// As for [`settle`], for one warp.
 #[inline(always)]
-pub(super) unsafe fn list(pass: &Pass, window: &Window, exact: Exact<'_>, place: Place) {
+pub(super) unsafe fn list(pass: &Pass, window: &Window, exact: Exact<'_>, (place, alone): (Place, bool)) {
     let (shared, lane) = (Shared::dynamic(), thread_x());
     let ((left, top), leaves) = exact.corner(pass, window, &place);
     let longer = goes_longer(exact.from, leaves);
@@ -172,7 +162,7 @@ pub(super) unsafe fn list(pass: &Pass, window: &Window, exact: Exact<'_>, place:
             let start = exact.source(pass, &place).row_inside(top).at(left);
             shared.store2(words, [start as u32, (start >> 32) as u32].map(f32::from_bits));
             shared.store2(words + 2, [place.x as u32, place.y as u32].map(f32::from_bits));
-            shared.store(words + 4, f32::from_bits(place.z as u32));
+            shared.store2(words + 4, [place.z as u32, alone as u32].map(f32::from_bits));
         }
         if lane == 0 {
             shared.store2(COUNTS, [inside.count_ones(), leaving.count_ones()].map(f32::from_bits));
@@ -180,16 +170,17 @@ pub(super) unsafe fn list(pass: &Pass, window: &Window, exact: Exact<'_>, place:
     }
 }
 
-/// Number `i` of the list.
+/// Number `i` of the list, and whether it is stored for itself alone.
 ///
 /// # Safety
 /// There is one.
 #[inline(always)]
-unsafe fn listed(i: i32) -> Place {
+unsafe fn listed(i: i32) -> (Place, bool) {
     let (shared, words) = (Shared::dynamic(), LISTED + WORDS * i);
     // SAFETY: as the caller promised.
-    let ([x, y], z) = unsafe { (shared.load2(words + 2), shared.load_word(words + 4)) };
-    Place { x: x.to_bits() as i32, y: y.to_bits() as i32, z: z as i32 }
+    let ([x, y], [z, alone]) = unsafe { (shared.load2(words + 2), shared.load2(words + 4)) };
+    let place = Place { x: x.to_bits() as i32, y: y.to_bits() as i32, z: z.to_bits() as i32 };
+    (place, alone.to_bits() != 0)
 }
 
 /// Computes and stores the results from number `at` on of so many whose windows lie in the image, RESULTS at most.
@@ -299,7 +290,7 @@ fn is_turn(turn: i32) -> bool {
 unsafe fn take_one(pass: &Pass, window: &Window, exact: Exact<'_>, number: i32, turn: i32) {
     let (shared, thread) = (Shared::dynamic(), 32 * thread_y() + thread_x());
     // SAFETY: as the caller promised.
-    let place = unsafe { listed(number) };
+    let (place, _) = unsafe { listed(number) };
     let (source, ((left, top), _)) = (exact.source(pass, &place), place.corner(pass, window));
     let mut walk = Walk::new(window, thread, THREADS);
     let mut tap = exact.taps.wrapping_add(8 * thread as u64);
@@ -351,7 +342,7 @@ unsafe fn decide(pass: &Pass, window: &Window, exact: Exact<'_>, (first, count):
             warp += 1;
         }
         if exact.point != 0.0 {
-            let place = listed(first + number.min(count - 1));
+            let (place, _) = listed(first + number.min(count - 1));
             let byte = load_u8(exact.source(pass, &place).row_inside(place.y).at(place.x));
             all = fma_f64(exact.point, byte_to_f64(byte), all);
         }
@@ -363,13 +354,13 @@ unsafe fn decide(pass: &Pass, window: &Window, exact: Exact<'_>, (first, count):
         }
         let mut left_over = ballot(number < count && !sure);
         while left_over != 0 {
-            let place = listed(first + left_over.trailing_zeros() as i32);
-            let (corner, leaves) = exact.corner(pass, window, &place);
-            let source = exact.source(pass, &place);
+            let result = listed(first + left_over.trailing_zeros() as i32);
+            let (corner, leaves) = exact.corner(pass, window, &result.0);
+            let source = exact.source(pass, &result.0);
             let numbers = NUMBERS + TOGETHER * thread_y();
             let sum = by_definition_together(&source, window, (exact.taps, numbers), corner, leaves);
             if thread_x() == 0 {
-                exact.store(pass, window, &place, to_byte(sum).0);
+                exact.store(pass, window, &result, to_byte(sum).0);
             }
             left_over &= left_over - 1;
         }

@@ -238,7 +238,7 @@ impl Row<'_> {
         unsafe {
             match scalar {
                 F32 => each_apart(at, step, |at| load(at as *const f32, 0)),
-                U8 if KIND == BYTES => each_apart(at, step, |at| of_byte_less_middle(load_u8(at), high)),
+                U8 if KIND == BYTES => each_apart(at, step, |at| of_byte_less_middle(load_u8(at), 0, high)),
                 U8 => each_apart(at, step, |at| of_byte(load_u8(at), 0, high)),
                 U16 => each_apart(at, step, |at| of_half(U16, load_u16(at), 0, high)),
                 _ => each_apart(at, step, |at| half_to_f32(load_u16(at))),
@@ -421,6 +421,18 @@ impl<'a> Target<'a> {
     pub(crate) fn of_channel(pass: &'a Pass, z: i32) -> Self {
         let is_simple = pass.dst.is_plain() && pass.epilogue.flags == 0;
         Self { pass, origin: pass.dst.origin(z, &pass.channels), z, is_simple }
+    }
+
+    /// What is filtered.
+    #[inline(always)]
+    pub(crate) fn pass(&self) -> &'a Pass {
+        self.pass
+    }
+
+    /// The channel, as the z axis counts it.
+    #[inline(always)]
+    pub(crate) fn z(&self) -> i32 {
+        self.z
     }
 
     /// Whether the destination is plain and sums are stored as they are.

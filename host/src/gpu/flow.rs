@@ -19,6 +19,7 @@ use super::timeline::{Clocks, Noted};
 use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{Scalar, Shape};
 use crate::kernels::prepared::{Prepared, Tiles};
+use crate::kernels::settle;
 use crate::plan::schedule::{Bands, Extent, FlowOptions, Job};
 use crate::progress::Stage;
 use crate::{Error, Result};
@@ -721,6 +722,7 @@ impl Engine {
         let values = shape.row_len();
         let planes = if Self::takes_planes(source, shape.channels) { 4 } else { 0 };
         let uncertainty = self.uncertainty_of(prepared, (source, target))?.clone();
+        let taps = self.taps().filter().cols() * self.taps().filter().rows();
         let (scratch, reserved) = match uncertainty.passes {
             Some(_) => (8 * self.taps().filter().products().len(), 0),
             None => (prepared.work.scratch(), prepared.work.reserved()),
@@ -729,7 +731,8 @@ impl Engine {
         let doubts = move |pixels: usize| match uncertainty.near {
             Some(_) => {
                 let results = pixels.saturating_mul(filtered);
-                Doubts::bytes(uncertainty.places(results, Doubts::SEGMENTS as usize))
+                let list = Doubts::bytes(uncertainty.places(results, Doubts::SEGMENTS as usize));
+                list + settle::beside(taps, &uncertainty, results)
             }
             None => 0,
         };

@@ -45,14 +45,14 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
             // Rounded down by more than sums of products can be rounded up.
             let chunks = (1.0 - 1e-6) / (f64::from(means::BRIGHTEST) * tap);
             let (rows, columns) = ((job.pass.src.first_row, job.pass.src.end_row), job.pass.width);
-            // Sums in f32 may differ under windows that hold the same, by spectra, so that one is in doubt and another is not: the first one has to be listed if any is.
-            let is_worth = uncertainty.counted && count >= ALIKE_FROM;
-            let seen = is_worth.then(|| Alike::new(0, (0, rows.0), (columns, rows.1)));
-            let memory = stream.scratch(Counts::BYTES + alike_bytes(seen, job))?;
-            let counts = count_doubts(job, memory, stream)?;
-            let alike = find_alike(job, (job.pass.src, seen), counts, memory + Counts::BYTES as u64, stream)?;
+            let seen = (count >= ALIKE_FROM).then(|| Alike::new((0, rows.0), (columns, rows.1), region.y1 - region.y0));
+            let choice = seen.map(|seen| Choice { seen, most: most(job.pass.doubts.capacity) });
+            let memory = stream.scratch(Counts::BYTES + choice.map_or(0, |choice| choice.bytes(job)))?;
+            let (counts, alike) = count_doubts(job, memory, (choice, memory + Counts::BYTES as u64), stream)?;
+            find_alike(job, alike, counts, stream)?;
             let ties = if uncertainty.counted { job.taps.ties() } else { Ties::NONE };
-            let arguments = (job.pass, job.window, Mean { tap, chunks, alike, ties }, planes, counts);
+            list_different(job, (alike, ties), counts, stream)?;
+            let arguments = (job.pass, job.window, Mean { tap, chunks, alike }, planes, counts);
             return stream.enqueue(means::settle_means, filling(means::BLOCK, MEANS_BLOCKS, means::SHARED), &arguments);
         }
         let taps = job.taps.exact_in_memory()?;
@@ -62,12 +62,13 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
         }
         if count >= wide::LEAST {
             let many = are_many(uncertainty.share(), f64::from(count));
-            if let Some((from, counts)) = if many { pad(job, room, stream)? } else { None } {
+            if let Some((from, counts, alike)) = if many { pad(job, room, stream)? } else { None } {
+                list_different(job, (alike, Ties::NONE), counts, stream)?;
                 let digits = job.taps.digits_in_memory()?;
                 let padded = Padded {
                     from,
                     counts,
-                    alike: Alike::NONE,
+                    alike,
                     digits: digits.address,
                     unit: digits.unit,
                     point: digits.point,
@@ -85,8 +86,8 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
 }
 
 /// Counts the results in the list, and makes a copy of what the job's windows meet, in at most so many bytes of the stream's scratch: none if they are too few, or something
-/// outside the image is no byte.
-fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane, Counts)>> {
+/// outside the image is no byte. Finds, too, where rows of the copy repeat, if there is room for that.
+fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane, Counts, Alike)>> {
     let Job { pass, window, .. } = job;
     let region = Region {
         x0: pass.region.x0 - window.anchor_x,
@@ -101,7 +102,12 @@ fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane,
     if bytes > room.min(i32::MAX as usize) || !takes_outside(scalar::U8, pass.border, pass.outside) {
         return Ok(None);
     }
-    let counts = count_doubts(job, stream.scratch(bytes)?, stream)?;
+    let seen = Alike::new((left, region.y0), (region.x1, region.y1), pass.region.y1 - pass.region.y0);
+    // Of a small picture there may be less room than the list has places.
+    let places = room.checked_sub(bytes + seen.bytes(job.planes)).map(|left| left / size_of::<u32>());
+    let choice = places.map(|places| Choice { seen, most: most(pass.doubts.capacity).min(places) });
+    let memory = stream.scratch(bytes + choice.map_or(0, |choice| choice.bytes(job)))?;
+    let (counts, alike) = count_doubts(job, memory, (choice, memory + bytes as u64), stream)?;
     let image = plane as i64 * i64::from(job.channels);
     let strides = Strides { row: row as i64, pixel: 1, channel: plane as i64, image };
     let start = counts.at.wrapping_add(Counts::BYTES as u64).wrapping_sub(left as i64 as u64);
@@ -111,40 +117,86 @@ fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane,
     let grid = stream.gpu().fitting(grid, job.planes.div_ceil(job.channels));
     let copied = Pass { dst, region, ..keep::left_out(*pass) };
     // SAFETY: the kernel takes any grid of such blocks; the pass describes allocated memory, the copy with rows that begin at multiples of 128 bytes.
-    unsafe { stream.enqueue(pad_bytes, grid, &(copied, channels, planes, counts))? };
-    Ok(Some((dst, counts)))
+    unsafe { stream.enqueue(pad_bytes, grid, &(copied, channels, planes, counts, alike))? };
+    Ok(Some((dst, counts, alike)))
 }
 
-/// Bytes of what [`find_alike`] finds, if it looks at pixels.
-fn alike_bytes(seen: Option<Alike>, job: &Job<'_>) -> usize {
-    seen.map_or(0, |seen| seen.bytes(job.planes))
+/// How results in doubt are chosen that are to be computed: the pixels that are looked at, and how many results may be in doubt at most for that.
+#[derive(Clone, Copy)]
+struct Choice {
+    seen: Alike,
+    most: usize,
 }
 
-/// Looks where rows of these pixels of a plane repeat, if any are given: in [`alike_bytes`] of memory from an address on.
-fn find_alike(
+impl Choice {
+    /// Bytes for that: what is found where rows repeat, then a list of those that are chosen.
+    fn bytes(&self, job: &Job<'_>) -> usize {
+        self.seen.bytes(job.planes) + size_of::<u32>() * self.most
+    }
+}
+
+/// The most results in doubt of which some are chosen, for a list with so many places in each segment. There are more if these did not suffice.
+fn most(places: u32) -> usize {
+    /// A list of 16 MiB.
+    const GREATEST: usize = 1 << 22;
+    (Doubts::SEGMENTS as usize * places as usize).min(GREATEST)
+}
+
+/// Bytes beside the list of results in doubt, of so many results, that are needed to settle those of large means: about as many, as the image's size decides it.
+pub(crate) fn beside(taps: usize, uncertainty: &Uncertainty, results: usize) -> u64 {
+    if !uncertainty.ties || taps < ALIKE_FROM as usize {
+        return 0;
+    }
+    let list = size_of::<u32>() * most(uncertainty.places(results, Doubts::SEGMENTS as usize));
+    // A word for 256 results, and a byte for 4096 pixels; where a row or a column of tiles is not full, more.
+    (Counts::BYTES + list + results / 32) as u64
+}
+
+/// Counts the results in the list of the job's pass, in [`Counts::BYTES`] of memory. What is needed to choose some comes from an address on.
+fn count_doubts(
     job: &Job<'_>,
-    (from, seen): (Plane, Option<Alike>),
-    counts: Counts,
-    at: u64,
+    memory: u64,
+    (choice, behind): (Option<Choice>, u64),
     stream: &mut Stream,
-) -> Result<Alike> {
-    let Some(seen) = seen else { return Ok(Alike::NONE) };
-    let alike = Alike { at, ..seen };
-    let (width, height) = alike::BLOCK;
-    let blocks = (alike.across as u32, (alike.down as u32).div_ceil(height), 1);
-    let grid = Grid { blocks, block: (width, height, 1), shared: 0 };
-    let grid = stream.gpu().fitting(grid, job.planes);
-    // SAFETY: the kernel takes any grid of such blocks that has as many columns as there are tiles; the plane describes allocated memory, and there is room for a byte of each tile.
-    unsafe { stream.enqueue(alike::find_alike, grid, &(job.pass, from, alike, counts))? };
-    Ok(alike)
-}
-
-/// Counts the results in the list of the job's pass, in [`Counts::BYTES`] of memory.
-fn count_doubts(job: &Job<'_>, memory: u64, stream: &mut Stream) -> Result<Counts> {
-    let counts = Counts { at: memory };
+) -> Result<(Counts, Alike)> {
+    let alike = choice.map_or(Alike::NONE, |choice| choice.seen.found_at(behind, job.planes));
+    let counts = match choice {
+        Some(Choice { seen, most }) => {
+            Counts { at: memory, chosen: behind + seen.bytes(job.planes) as u64, most: most as i32 }
+        }
+        None => Counts { at: memory, chosen: 0, most: 0 },
+    };
     let (width, height) = counted::BLOCK;
     let grid = Grid { blocks: (1, 1, 1), block: (width, height, 1), shared: counted::SHARED };
     // SAFETY: that is the kernel's block; the pass has a list, and the memory room for the counts.
     unsafe { stream.enqueue(counted::count_doubts, grid, &(job.pass, job.planes as i32, counts))? };
-    Ok(counts)
+    Ok((counts, alike))
+}
+
+/// Looks where rows of the job's pixels repeat, if there is memory for what it finds.
+fn find_alike(job: &Job<'_>, alike: Alike, counts: Counts, stream: &mut Stream) -> Result<()> {
+    if alike.at == 0 {
+        return Ok(());
+    }
+    let (width, height) = alike::BLOCK;
+    let blocks = (alike.across as u32, (alike.down as u32).div_ceil(height), 1);
+    let grid = Grid { blocks, block: (width, height, 1), shared: 0 };
+    let grid = stream.gpu().fitting(grid, job.planes);
+    // SAFETY: the kernel takes any grid of such blocks that has as many columns as there are tiles; the plane describes allocated memory, and there is room for what is found.
+    unsafe { stream.enqueue(alike::find_alike, grid, &(job.pass, job.pass.src, alike, counts)) }
+}
+
+/// Chooses the results in doubt that are to be computed, if it is known where rows repeat. With these bytes, ties under windows of two values are settled.
+fn list_different(job: &Job<'_>, (alike, ties): (Alike, Ties), counts: Counts, stream: &mut Stream) -> Result<()> {
+    /// Blocks on a multiprocessor: as many as have room.
+    const BLOCKS: u32 = 8;
+    if alike.at == 0 {
+        return Ok(());
+    }
+    let (width, height) = alike::BLOCK;
+    let blocks = (BLOCKS * stream.gpu().info().multiprocessors, 1, 1);
+    let grid = Grid { blocks, block: (width, height, 1), shared: alike::SHARED };
+    let arguments = (job.pass, job.window, job.planes as i32, alike, counts, ties);
+    // SAFETY: the kernel takes any number of such blocks; the pass describes allocated memory, and the list has room for as many results as are counted.
+    unsafe { stream.enqueue(alike::list_different, grid, &arguments) }
 }

@@ -1,6 +1,6 @@
 //! The Fourier family: correlation as a product of spectra.
 //!
-//! `tiles.rs` filters an image tile by tile in shared memory, and has the hot loop; `large.rs` takes larger tiles, in three kernels, for larger windows; `fft.rs`
+//! `tiles.rs` filters an image tile by tile in shared memory, and has the hot loop; `large.rs` takes larger tiles, in three kernels, for larger windows; `bytes.rs` loads and stores small tiles of bytes; `fft.rs`
 //! transforms the values in a lane's registers. This file has the layout of a tile, which both sides of a launch share.
 //!
 //! Pixels and taps are real, so the same complex numbers have room for twice as many pixels. There are two ways to use it:
@@ -18,6 +18,7 @@
 //! A pixel's own tap that outweighs all others, as in a filter that sharpens, would spread its roundings over the whole tile. Where tiles for bytes are large, such a tap
 //! is left out of the spectrum, and its product added to each result.
 
+mod bytes;
 mod fft;
 mod large;
 mod tiles;
@@ -68,24 +69,28 @@ kernel! {
     /// The rows of pairs of large tiles, to spectra; of planes of f32. `spectra` as for `fourier_128`.
     fn fourier_large_rows(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
         directive!(".maxntid 32, 4, 1");
+        directive!(".minnctapersm 3");
         large::rows::<PLANES, BESIDE>(&pass, &parts, &pairs, spectra)
     }
 
     /// The same for any pixels.
     fn fourier_large_rows_stored(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
         directive!(".maxntid 32, 4, 1");
+        directive!(".minnctapersm 3");
         large::rows::<STORED, BESIDE>(&pass, &parts, &pairs, spectra)
     }
 
     /// The same for bytes made of bytes, and windows of one part: tiles are folded.
     fn fourier_large_rows_bytes(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
         directive!(".maxntid 32, 4, 1");
+        directive!(".minnctapersm 3");
         large::rows::<BYTES, FOLDED>(&pass, &parts, &pairs, spectra)
     }
 
     /// The same for bytes made of bytes: tiles are stacked.
     fn fourier_large_rows_stacked(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
         directive!(".maxntid 32, 4, 1");
+        directive!(".minnctapersm 3");
         large::rows::<BYTES, STACKED>(&pass, &parts, &pairs, spectra)
     }
 

@@ -20,10 +20,11 @@
 //! result. Where any part's tile has a pixel that is not finite, or greater than spectra allow, the pair's results are
 //! computed tap by tap instead, over the whole window in the direct family's order, and are that family's bits.
 //! Stored types: what does not lie in planes of f32 is loaded and stored value by value. Tiles inside the image have loads and
-//! stores of their own for each type, all under way at once; they are not in the entries for f32, which they would make 7 % slower, and those for bytes made of bytes have no
-//! others, as more code than fits in the instruction cache made them as much slower.
+//! stores of their own for each type, all under way at once; they are not in the entries for f32, which they would make 7 % slower, and those for bytes made of bytes have theirs in
+//! `bytes.rs`, and no others, as more code than fits in the instruction cache made them as much slower.
 //! Limits: KEEP is left to `keep.rs`; a window of several parts wants a destination of f32, where their results are added. The entries for bytes take one part.
 
+use super::bytes::{self, row_of};
 use super::fft::{Complex, ZERO, eight, twisted, within};
 use super::{Layout, Parts};
 use crate::abi::{Pass, Window};
@@ -41,13 +42,18 @@ struct Place<const M: usize> {
 }
 
 impl<const M: usize> Place<M> {
-    /// The lane's row among rows `4 * four` to `4 * four + 3`, and its place in it. A half-warp has two rows that are two
-    /// apart: so they are in different banks.
+    /// The lane's row among rows `4 * four` to `4 * four + 3`, and its place in it.
     #[inline(always)]
     fn along(shared: Shared, four: i32) -> (i32, Self) {
         let lane = thread_x();
-        let row = 4 * four + ((lane >> 3 & 1) << 1 | lane >> 4);
+        let row = 4 * four + row_of(lane);
         (row, Self { shared, start: row * Layout::<M>::PITCH, step: 1, lane: lane & 7 })
+    }
+
+    /// The row of the tile, of a line that [`Place::along`] found.
+    #[inline(always)]
+    fn row(self) -> i32 {
+        self.start / Layout::<M>::PITCH
     }
 
     /// The lane's place in its column among columns `4 * four` to `4 * four + 3`.
@@ -371,7 +377,12 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
             let (x, y) = ((part - down * parts.beside) * parts.cols, down * parts.rows);
             let left = left_of::<M, KIND>(pass, parts, column);
             let (x, y) = (left - parts.window.anchor_x + x, top - parts.window.anchor_y + y + row);
-            let line = load_pair::<M, KIND>(pass, place, x, apart::<M, KIND>(parts, opaque(column)), y);
+            let apart = apart::<M, KIND>(parts, opaque(column));
+            let line = if folds(KIND) && has_four_rows::<M>(pass, x, apart, y) {
+                bytes::load(&Source::new(pass), (x, y - row_of(thread_x())))
+            } else {
+                load_pair::<M, KIND>(pass, place, x, apart, y)
+            };
             // A question that the whole launch answers alike.
             if KIND == PLANES || parts.greatest < f32::INFINITY {
                 wild |= is_wild(&line, parts.greatest);
@@ -404,6 +415,8 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
         while 4 * four < rows {
             let (row, place) = Place::<M>::along(shared, four);
             let line = place.inverse(place.load_line(), folds(KIND));
+            // Four rows of a folded tile are stored together.
+            let row = if folds(KIND) { 4 * four } else { row };
             let y = top + row;
             if row < rows && y < pass.region.y1 {
                 let share = Share { adds: part > 0, ends: part == parts.count - 1 };
@@ -413,6 +426,14 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
         }
     }
     true
+}
+
+/// Whether all columns and four rows of a folded tile lie in the image, of which row `y` is the lane's; its imaginary parts come from so many columns and rows behind its real parts.
+#[inline(always)]
+fn has_four_rows<const M: usize>(pass: &Pass, left: i32, (apart, below): (i32, i32), y: i32) -> bool {
+    let top = y - row_of(thread_x());
+    let has_columns = left >= 0 && left + apart + Layout::<M>::SIZE <= pass.width;
+    has_columns && below == 0 && Source::new(pass).has_rows(top, top + 4)
 }
 
 /// The lane's share of a row of both tiles, the first as real, the second as imaginary parts.
@@ -520,6 +541,40 @@ pub(super) struct Share {
     pub(super) ends: bool,
 }
 
+/// Stores the results that belong to four rows of a folded tile from row `y` on.
+///
+/// # Safety
+/// As for [`correlate`]; the whole warp calls.
+#[inline(always)]
+unsafe fn store_folded<const M: usize>(
+    pass: &Pass,
+    parts: &Parts,
+    place: Place<M>,
+    line: &[Complex; M],
+    column: i32,
+    y: i32,
+) {
+    let left = left_of::<M, BYTES>(pass, parts, column);
+    let ((apart, below), wide) = (apart::<M, BYTES>(parts, column), wide::<M, BYTES>(parts));
+    let target = Target::new(pass);
+    let end = (left + wide).min(pass.region.x1);
+    let middle = if below != 0 { end } else { (left + apart).min(end) };
+    let (mut first, mut second) = ([0.0; M], [0.0; M]);
+    let mut m = 0;
+    while m < M {
+        (first[m], second[m]) = (line[m].re + parts.middle, line[m].im + parts.middle);
+        m += 1;
+    }
+    // Rows that wrap-around reaches hold no results.
+    let rows = Layout::<M>::results(parts.rows) - (place.row() - row_of(thread_x()));
+    let is_there = |y: i32| rows.min(pass.region.y1 - y);
+    // SAFETY: each pixel lies in the region and is one thread's.
+    unsafe {
+        bytes::store(&target, (left, y), (middle, is_there(y)), first);
+        bytes::store(&target, (left + apart, y + below), (end, is_there(y + below)), second);
+    }
+}
+
 /// Stores the results that belong to a row of both tiles, or adds them to those of the parts before.
 #[inline(always)]
 unsafe fn store_pair<const M: usize, const KIND: u32>(
@@ -531,13 +586,17 @@ unsafe fn store_pair<const M: usize, const KIND: u32>(
     column: i32,
     y: i32,
 ) {
+    if folds(KIND) {
+        // SAFETY: as the caller promised.
+        return unsafe { store_folded(pass, parts, place, line, column, y) };
+    }
     let left = left_of::<M, KIND>(pass, parts, column);
-    let ((apart, below), wide) = (apart::<M, KIND>(parts, column), wide::<M, KIND>(parts));
+    let ((apart, _), wide) = (apart::<M, KIND>(parts, column), wide::<M, KIND>(parts));
     let target = Target::new(pass);
     // SAFETY: each pixel lies in the region and is one thread's; the line in shared memory as in `load_pair`.
     unsafe {
         let within = left + wide <= pass.region.x1;
-        if KIND != BYTES && within && !share.adds && target.is_simple() {
+        if within && !share.adds && target.is_simple() {
             let (first, second) =
                 (target.at_plain(left + place.lane, y), target.at_plain(left + apart + place.lane, y));
             let mut m = 0;
@@ -548,22 +607,16 @@ unsafe fn store_pair<const M: usize, const KIND: u32>(
                 }
                 m += 1;
             }
-        } else if KIND == BYTES || KIND == STORED && within && !share.adds && share.ends {
+        } else if KIND == STORED && within && !share.adds && share.ends {
             let (mut first, mut second) = ([0.0; M], [0.0; M]);
             let mut m = 0;
             while m < M {
                 (first[m], second[m]) = (line[m].re, line[m].im);
-                if KIND == BYTES {
-                    (first[m], second[m]) = (first[m] + parts.middle, second[m] + parts.middle);
-                }
                 m += 1;
             }
-            let (x, end) = (left + place.lane, (left + wide).min(pass.region.x1));
-            let middle = if folds(KIND) && below != 0 { end } else { (left + apart).min(end) };
-            target.write_apart::<M, KIND>((x, y), 8, middle, first);
-            if !folds(KIND) || y + below < pass.region.y1 {
-                target.write_apart::<M, KIND>((x + apart, y + below), 8, end, second);
-            }
+            let x = left + place.lane;
+            target.write_apart::<M, KIND>((x, y), 8, left + apart, first);
+            target.write_apart::<M, KIND>((x + apart, y), 8, left + wide, second);
         } else {
             place.store_line(line);
             let mut at = opaque(place.lane);
