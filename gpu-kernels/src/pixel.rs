@@ -127,8 +127,14 @@ pub(crate) fn to_bytes(values: [f32; 4]) -> (u32, f32) {
         greatest = greatest.max((clamped - (shifted - SHIFT)).abs());
         i += 1;
     }
-    let (low, high) = (permute::<0x0040>(bits[0], bits[1]), permute::<0x0040>(bits[2], bits[3]));
-    (permute::<0x5410>(low, high), greatest)
+    (joined(bits), greatest)
+}
+
+/// A word of four bytes, each the lowest of another word.
+#[inline(always)]
+pub(crate) fn joined(words: [u32; 4]) -> u32 {
+    let (low, high) = (permute::<0x0040>(words[0], words[1]), permute::<0x0040>(words[2], words[3]));
+    permute::<0x5410>(low, high)
 }
 
 /// Writes the lowest bits of `bits` as a stored value.

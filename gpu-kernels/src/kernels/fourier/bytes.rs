@@ -7,7 +7,7 @@
 
 use super::fft::{Complex, ZERO};
 use crate::device::*;
-use crate::pixel::{high_bits, note, of_byte_less_middle, to_near_byte};
+use crate::pixel::{high_bits, joined, note, of_byte_less_middle, to_near_byte};
 use crate::tile::view::{Source, Target, finished};
 
 /// Rows of a warp, and bytes of a word.
@@ -35,13 +35,6 @@ unsafe fn turned(word: u32) -> u32 {
         let word = permute_by(word, exchange(word, 16), if row & 1 == 0 { 0x6240 } else { 0x3715 });
         permute_by(word, exchange(word, 8), if row & 2 == 0 { 0x5410 } else { 0x3276 })
     }
-}
-
-/// A word of four bytes, each the lowest of another word.
-#[inline(always)]
-fn joined(bytes: [u32; ROWS]) -> u32 {
-    let (low, high) = (permute::<0x0040>(bytes[0], bytes[1]), permute::<0x0040>(bytes[2], bytes[3]));
-    permute::<0x5410>(low, high)
 }
 
 /// The lane's line of four rows of a tile, from `(left, top)` on: real parts, and imaginary parts `8 M` columns behind them.
