@@ -46,6 +46,9 @@ pub struct Options {
     /// How often each is measured; the least time counts.
     #[arg(long, default_value_t = 3)]
     turns: usize,
+    /// How often the whole list is gone through; the least time counts. For machines that are slow for seconds at a time.
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
     /// Take the time that the threads were running, divided by their number: for machines with other work. Linux alone tells it.
     #[arg(long)]
     cpu_time: bool,
@@ -151,7 +154,15 @@ fn work(speed: &Speed, filter: &Filter, way: Way) -> f64 {
     }
 }
 
-/// A measured case.
+/// The least times of a case, in milliseconds, and the parts of its results that are in doubt and ties.
+struct Measured {
+    bytes: f64,
+    floats: f64,
+    in_doubt: f64,
+    ties: f64,
+}
+
+/// A measured case, and what it breaks.
 #[derive(Debug, Serialize)]
 struct Row {
     content: &'static str,
@@ -170,7 +181,7 @@ struct Row {
 /// # Errors
 /// If the picture cannot be read, if no case is left, if the engine fails, or if a rule is broken.
 pub fn run(options: &Options) -> Result<()> {
-    let Options { device, channels, turns, .. } = *options;
+    let Options { device, channels, turns, rounds, .. } = *options;
     let gpu = match device {
         Device::Cpu => None,
         Device::Gpu(ordinal) => Some(Gpu::open(ordinal)?),
@@ -178,34 +189,56 @@ pub fn run(options: &Options) -> Result<()> {
     };
     let (usual, speed) = if gpu.is_some() { (4096, &H200) } else { (1536, &CORE) };
     let side = options.side.unwrap_or(usual);
-    ensure!((1..=4).contains(&channels) && side > 0 && turns > 0, "a side, 1 to 4 channels and a turn are needed");
+    let is_some = side > 0 && turns > 0 && rounds > 0;
+    ensure!((1..=4).contains(&channels) && is_some, "a side, 1 to 4 channels, a turn and a round are needed");
     let place = match &gpu {
         Some(gpu) => gpu.info().name.clone(),
         None => format!("{} threads", rayon::current_num_threads()),
     };
-    println!("{side}x{side}x{channels}, {place}, least of {turns}");
-    println!(
-        "{:<12}{:<22}{:>10}{:>10}{:>8}{:>11}{:>10}",
-        "content", "filter", "u8, ms", "f32, ms", "ratio", "in doubt", "ties"
-    );
-    let mut rows = Vec::new();
-    for content in CONTENTS.into_iter().filter(|name| name.contains(&options.content)) {
-        let src = Image::from_vec(pixels(content, side, options)?, side, side, channels)?;
-        let on_gpu = gpu.as_ref().map(|gpu| OnGpu::new(gpu, &src)).transpose()?;
-        for list in filters()? {
-            let mut before: Option<(f64, f64)> = None;
-            for (text, filter, way) in list {
-                if !options.filter.split(',').any(|part| text.contains(part)) {
-                    continue;
-                }
-                let plan = Plan::builder(&filter).device(device).build()?;
+    println!("{side}x{side}x{channels}, {place}, least of {}", turns * rounds);
+    let contents = CONTENTS.into_iter().filter(|name| name.contains(&options.content));
+    let filters = filters()?;
+    let is_meant = |text: &str| options.filter.split(',').any(|part| text.contains(part));
+    let mut measured: Vec<Measured> = Vec::new();
+    for _ in 0..rounds {
+        let mut number = 0;
+        for content in contents.clone() {
+            let src = Image::from_vec(pixels(content, side, options)?, side, side, channels)?;
+            let on_gpu = gpu.as_ref().map(|gpu| OnGpu::new(gpu, &src)).transpose()?;
+            for (_, filter, _) in filters.iter().flatten().filter(|(text, ..)| is_meant(text)) {
+                let plan = Plan::builder(filter).device(device).build()?;
                 let (bytes, floats, sums) = match &on_gpu {
                     Some(pictures) => pictures.measure(turns, &plan)?,
                     None => on_cpu(options, &src, &plan)?,
                 };
-                let error = 255.0 * f32::EPSILON / 4.0 * (filter.cols() + filter.rows()) as f32;
-                // Ties in f32 lie a few roundings beside a half.
-                let [in_doubt, ties] = [error, error.min(4e-5)].map(|error| share(&sums, error));
+                match measured.get_mut(number) {
+                    Some(least) => {
+                        least.bytes = least.bytes.min(bytes);
+                        least.floats = least.floats.min(floats);
+                    }
+                    None => {
+                        let error = 255.0 * f32::EPSILON / 4.0 * (filter.cols() + filter.rows()) as f32;
+                        // Ties in f32 lie a few roundings beside a half.
+                        let [in_doubt, ties] = [error, error.min(4e-5)].map(|error| share(&sums, error));
+                        measured.push(Measured { bytes, floats, in_doubt, ties });
+                    }
+                }
+                number += 1;
+            }
+        }
+    }
+
+    println!(
+        "{:<12}{:<22}{:>10}{:>10}{:>8}{:>11}{:>10}",
+        "content", "filter", "u8, ms", "f32, ms", "ratio", "in doubt", "ties"
+    );
+    let (mut rows, mut measured) = (Vec::new(), measured.into_iter());
+    for content in contents {
+        for list in &filters {
+            let mut before: Option<(f64, f64)> = None;
+            let list = list.iter().filter(|(text, ..)| is_meant(text));
+            for ((text, filter, way), least) in list.zip(&mut measured) {
+                let Measured { bytes, floats, in_doubt, ties } = least;
                 let results = (side * side * channels) as f64;
                 let factor = if in_doubt < 0.005 { 1.1 } else { 2.3 };
                 let taps = filter.cols() * filter.rows();
@@ -213,7 +246,7 @@ pub fn run(options: &Options) -> Result<()> {
                 let chains = if taps.is_power_of_two() { 0.0 } else { speed.chain * ties * taps as f64 };
                 let threads = if gpu.is_some() { 1 } else { rayon::current_num_threads() } as f64;
                 let allowed = factor * floats + 1e-6 * chains * results / threads + 3e-3;
-                let without_ties = work(speed, &filter, way);
+                let without_ties = work(speed, filter, *way);
                 let work = without_ties + chains;
                 let steep = before.map(|(time, less)| bytes / time / (work / less)).filter(|&steep| steep > 1.6);
                 // What is allowed for ties may be far more than they take, as where a table knows them: no measure for what follows.
@@ -231,7 +264,8 @@ pub fn run(options: &Options) -> Result<()> {
                     "{content:<12}{text:<22}{bytes:>10.3}{floats:>10.3}{ratio:>8.2}{:>9.3} %{:>8.3} %  {verdict}",
                     shares[0], shares[1]
                 );
-                let row = Row { content, filter: text, bytes_ms: bytes, floats_ms: floats, in_doubt, ties, broken };
+                let row =
+                    Row { content, filter: text.clone(), bytes_ms: bytes, floats_ms: floats, in_doubt, ties, broken };
                 rows.push(row);
             }
         }

@@ -249,11 +249,11 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
         }
     }
 
-    /// The first byte of each octet.
+    /// The products of each octet's first byte and the tap, rounded. `lifted` is [`LIFTED`] times the tap, which is finite.
     ///
     /// # Safety
     /// See the trait.
-    unsafe fn widen_first(octets: Self::Octets) -> Self::Wide;
+    unsafe fn times_first(octets: Self::Octets, tap: Self::Wide, lifted: Self::Wide) -> Self::Wide;
 
     /// The sums of 16 products of bytes with weights, for two weights each: of the bytes at `middle` with `weights[0]`, and of the sums of
     /// those at both of `beside[k]` with `weights[k + 1]`. `None` where no instruction makes such sums.
@@ -377,6 +377,9 @@ pub(crate) unsafe trait Pairs: Copy {
     /// See the trait, and the processor has that instruction.
     unsafe fn dot<const FUSED: bool>(self, other: Self, sum: Self) -> Self;
 }
+
+/// Minus `2^52`, whose lowest bits can be a byte: see [`Lanes::times_first`].
+pub(crate) const LIFTED: f64 = -4_503_599_627_370_496.0;
 
 /// A vector of eight bytes each.
 ///
@@ -515,7 +518,9 @@ unsafe impl Lanes for [f32; 8] {
 
     methods! {
         fn of_ints(ints: [u32; 8]) -> Self { ints.map(|value| value as i32 as f32) }
-        fn widen_first(octets: [u64; 4]) -> [f64; 4] { octets.map(|bytes| f64::from(bytes as u8)) }
+        fn times_first(octets: [u64; 4], tap: [f64; 4], _lifted: [f64; 4]) -> [f64; 4] {
+            each(|i| f64::from(octets[i] as u8) * tap[i])
+        }
     }
 }
 
@@ -619,7 +624,7 @@ mod x86 {
     use std::arch::asm;
     use std::arch::x86_64::*;
 
-    use super::{Lanes, Octets, Pairs, Vector, Words, Work};
+    use super::{LIFTED, Lanes, Octets, Pairs, Vector, Words, Work};
 
     #[target_feature(enable = "avx2,fma,f16c,bmi1,popcnt")]
     pub(super) fn avx2<W: Work>(work: W) -> W::Output {
@@ -675,11 +680,10 @@ mod x86 {
             fn widen_bytes(from: *const u8) -> __m256d {
                 _mm256_cvtepi32_pd(_mm_cvtepu8_epi32(_mm_loadu_si32(from)))
             }
-            fn widen_first(octets: __m256i) -> __m256d {
-                // As the lowest bits of 2^52, which is then subtracted.
-                let power = _mm256_set1_pd(4_503_599_627_370_496.0);
+            fn times_first(octets: __m256i, tap: __m256d, lifted: __m256d) -> __m256d {
+                // As the lowest bits of 2^52, whose product is taken away before anything is rounded.
                 let bytes = _mm256_castsi256_pd(_mm256_and_si256(octets, _mm256_set1_epi64x(0xff)));
-                _mm256_sub_pd(_mm256_or_pd(bytes, power), power)
+                _mm256_fmadd_pd(_mm256_or_pd(bytes, _mm256_set1_pd(-LIFTED)), tap, lifted)
             }
         }
 
@@ -741,8 +745,12 @@ mod x86 {
             fn widen_bytes(from: *const u8) -> __m512d {
                 _mm512_cvtepu64_pd(_mm512_cvtepu8_epi64(_mm_loadu_si64(from)))
             }
-            fn widen_first(octets: __m512i) -> __m512d {
-                _mm512_cvtepu64_pd(_mm512_and_si512(octets, _mm512_set1_epi64(0xff)))
+            fn times_first(octets: __m512i, tap: __m512d, lifted: __m512d) -> __m512d {
+                /// `a & b | c`.
+                const JOINED: i32 = 0xea;
+                let power = _mm512_castpd_si512(_mm512_set1_pd(-LIFTED));
+                let bytes = _mm512_ternarylogic_epi64::<JOINED>(octets, _mm512_set1_epi64(0xff), power);
+                _mm512_fmadd_pd(_mm512_castsi512_pd(bytes), tap, lifted)
             }
         }
 
@@ -1069,7 +1077,9 @@ mod arm {
         type Octets = [u64; 2];
 
         methods! {
-            fn widen_first(octets: [u64; 2]) -> float64x2_t { vcvtq_f64_u64(vandq_u64(vld1q_u64(octets.as_ptr()), vdupq_n_u64(0xff))) }
+            fn times_first(octets: [u64; 2], tap: float64x2_t, _lifted: float64x2_t) -> float64x2_t {
+                vmulq_f64(vcvtq_f64_u64(vandq_u64(vld1q_u64(octets.as_ptr()), vdupq_n_u64(0xff))), tap)
+            }
             fn of_ints(ints: [u32; 4]) -> Self { vcvtq_f32_s32(vreinterpretq_s32_u32(vld1q_u32(ints.as_ptr()))) }
         }
     }

@@ -303,9 +303,9 @@ fn shared() -> Result<(), Failed> {
         one(Window::preset("unsharp:sigma=9"), Border::Wrap, bytes(67, 70, 6).channels(2)),
         one(Window::preset("dog:sigma=1,wider=9"), Border::Constant(-3.5), bytes(67, 70, 7).channels(3)),
     ];
-    // Settled from a copy of the image.
+    // Settled from a copy of the image; of a smaller one there would be no room to sort them.
     let heavy = Window::random_of_weight(24, 24, 28.0, 4206);
-    let spectra = [one(heavy, Border::Wrap, bytes(90, 70, 10).channels(3))];
+    let spectra = [one(heavy, Border::Wrap, bytes(260, 180, 10).channels(3))];
     // Counted, where rows may repeat.
     let counted = [one(Window::preset("box:cols=70,rows=60"), Border::Wrap, bytes(61, 23, 11).data(Data::Extremes))];
     let groups = [

@@ -864,11 +864,17 @@ mod on_gpu {
             let window = Window::random_of_weight(99, 24, 100.0, seed(70, 183 + way)).anchored(40, [0, 12, 23, 5][way]);
             ways[way].push(Group { window, border, problems: vec![problem.channels([3, 1, 2, 4][way])] });
         }
-        let before = launched("settle_padded")?;
+        let entries = ["settle_padded", "sort_chosen"];
+        let before = entries.map(launched);
         for (way, groups) in [Way::Whole, Way::Parts, Way::Bands, Way::Batch].into_iter().zip(ways) {
             check(name, &[Some(Variant::Fourier)], way, &groups)?;
         }
-        if launched("settle_padded")? > before { Ok(()) } else { Err("nothing was settled from a copy".into()) }
+        for (entry, before) in entries.into_iter().zip(before) {
+            if launched(entry)? == before? {
+                return Err(format!("{entry} was not launched").into());
+            }
+        }
+        Ok(())
     }
 
     /// The last channels of a picture in host memory copied, the others filtered.

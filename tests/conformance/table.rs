@@ -10,7 +10,7 @@ use crate::{direct, ladder, separable};
 
 /// The entries that belong to no variant: a plan launches them before, after or instead of any variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 29] = [
+pub(crate) const SHARED: [&str; 30] = [
     "copy_pixels",
     "settle",
     "settle_means",
@@ -18,7 +18,8 @@ pub(crate) const SHARED: [&str; 29] = [
     "settle_wide",
     "count_doubts",
     "find_alike",
-    "list_different",
+    "choose_different",
+    "sort_chosen",
     "pad_bytes",
     "settle_padded",
     "passes_rows",

@@ -91,7 +91,7 @@ const SPILLS: [(&str, u32); 25] = [
     ("gradient_flat_", 32),
     ("gradient_8bit", 200),
     ("settle_ties", 440),
-    ("settle_means", 740),
+    ("settle_means", 810),
     ("settle_padded", 170),
     ("settle", 80),
     ("passes_settle", 60),

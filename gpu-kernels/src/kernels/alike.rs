@@ -5,8 +5,7 @@
 //! results are taken 256 at a time. Those in one column whose windows hold the same as the first row's share a word: which of them are in doubt is not known, as sums may be rounded
 //! otherwise in each, and the one that comes first to the word is computed. Any other result is computed for itself.
 //! Thread mapping: `find_alike` has a warp for each tile, which goes down four rows at a time as long as something holds; a lane has four columns. A block has 32 x 8 threads, for tiles below each
-//! other. The grid's z axis counts planes. `list_different` has a thread for each result in doubt.
-//! Shared memory: `list_different` a word for each warp.
+//! other. The grid's z axis counts planes. `choose_different` has a thread for each result in doubt.
 //! Limits: bytes.
 
 use super::counted::Counts;
@@ -19,8 +18,6 @@ use crate::tile::view::Source;
 
 /// Threads of a block.
 pub const BLOCK: (u32, u32) = (32, 8);
-/// Bytes of shared memory of `list_different`.
-pub const SHARED: u32 = 4 * BLOCK.1;
 /// Pixels of a tile.
 pub const TILE: (i32, i32) = (128, 32);
 /// Columns of a lane, and rows that it takes at a time.
@@ -98,7 +95,7 @@ impl Alike {
     /// other of them in the same direction, whatever the border's rule: then it has to hold in all tiles of these rows, or of these columns.
     ///
     /// # Safety
-    /// The tiles were looked at, if any were.
+    /// The tiles were looked at.
     #[inline(always)]
     unsafe fn holds(&self, what: u32, z: i32, (left, top): (i32, i32), (cols, rows): (i32, i32)) -> bool {
         let (mut first, mut last) = (0, self.across - 1);
@@ -109,7 +106,7 @@ impl Alike {
         if self.has_rows(top, rows) {
             (row, end) = ((top - self.top) / TILE.1, (top - self.top + rows - 1) / TILE.1);
         }
-        let mut holds = self.at != 0;
+        let mut holds = true;
         while holds && row <= end {
             let mut at =
                 self.at.wrapping_add(mul_wide(z * self.down + row, self.across) as u64).wrapping_add(first as u64);
@@ -164,7 +161,7 @@ impl Alike {
     /// Whether the windows of results from row `first` down to row `y` hold the same, of which this place's begins at `corner`.
     ///
     /// # Safety
-    /// The pixels that they meet were looked at, if any were.
+    /// The pixels that they meet were looked at.
     #[inline(always)]
     unsafe fn are_alike(
         &self,
@@ -231,7 +228,7 @@ impl Alike {
     /// # Safety
     /// There is room for both; the whole warp calls.
     #[inline(always)]
-    pub(super) unsafe fn note(&self, counts: Counts, (column, row, z): (i32, i32, i32), found: u32) {
+    pub(super) unsafe fn note(&self, (column, row, z): (i32, i32, i32), found: u32) {
         // SAFETY: as the caller promised. A tile has fewer rows than a word has results, so that there are as many rows of tiles, or more.
         unsafe {
             if row < self.bands {
@@ -241,9 +238,6 @@ impl Alike {
             if thread_x() == 0 {
                 let at = self.at.wrapping_add(mul_wide(z * self.down + row, self.across) as u64);
                 store_u8(at.wrapping_add(column as u64), found);
-                if found != 0 {
-                    counts.note_tile();
-                }
             }
         }
     }
@@ -255,36 +249,26 @@ kernel! {
         let mut row = block_y() * block_height() + thread_y();
         while row < alike.down && counts.all() != 0 {
             let found = look(&pass, &from, &alike, (block_x(), row));
-            alike.note(counts, (block_x(), row, block_z()), found);
+            alike.note((block_x(), row, block_z()), found);
             row += grid_height() * block_height();
         }
     }
 
-    /// Lists the results in doubt that are to be computed (see `counted.rs`): of those whose windows hold the same, one. Stores ties under windows of two values.
-    fn list_different(pass: Pass, window: Window, planes: i32, alike: Alike, counts: Counts, ties: Ties) {
+    /// Chooses the results in doubt that are to be computed (see `counted.rs`): of those whose windows hold the same, one. Stores ties under windows of two values.
+    fn choose_different(pass: Pass, window: Window, planes: i32, alike: Alike, counts: Counts, ties: Ties) {
         if counts.are_chosen() {
-            let (shared, all) = (Shared::dynamic(), counts.all());
-            let mut first = 32 * (block_x() * block_height() + thread_y());
-            while first < all {
-                let number = first + thread_x();
-                let chosen = if number < all { choose(&pass, &window, planes, &alike, counts, &ties, number) } else { None };
-                let lanes = ballot(chosen.is_some());
-                if thread_x() == 0 && lanes != 0 {
-                    shared.store(thread_y(), f32::from_bits(counts.add(lanes.count_ones())));
-                }
-                warp_barrier();
-                if let Some(alone) = chosen {
-                    let before = (lanes & ((1 << thread_x()) - 1)).count_ones();
-                    counts.list(shared.load_word(thread_y()) + before, number, alone);
-                }
-                warp_barrier();
-                first += 32 * grid_width() * block_height();
+            let all = counts.all();
+            let mut number = block_width() * (block_x() * block_height() + thread_y()) + thread_x();
+            while number < all {
+                let chosen = choose(&pass, &window, planes, &alike, counts, &ties, number);
+                counts.choose(&pass, planes, number, chosen);
+                number += block_width() * block_height() * grid_width();
             }
         }
     }
 }
 
-/// Whether result number `number` is to be computed, and if so, whether for itself alone.
+/// Where result number `number` is; whether it is to be computed, and if so, whether for itself alone.
 ///
 /// # Safety
 /// There is one, in a pass that describes allocated memory.
@@ -297,23 +281,23 @@ unsafe fn choose(
     counts: Counts,
     ties: &Ties,
     number: i32,
-) -> Option<bool> {
+) -> (Place, Option<bool>) {
     // SAFETY: as the caller promised. Of results whose windows hold the same, one alone finds the word as it was cleared.
     unsafe {
         let (place, was_in_doubt) = counts.place(pass, window, planes, number);
         if !place.is_there() {
-            return None;
+            return (place, None);
         }
         let (corner, _) = place.corner(pass, window);
         if ties.are_known != 0 && was_in_doubt && alike.has_two_values(pass, window, &place, corner) {
             place.store(pass, ties.byte(reload_u8(place.at(pass))));
-            return None;
+            return (place, None);
         }
         if alike.is_alone(pass, window, &place, corner) {
-            return Some(true);
+            return (place, Some(true));
         }
         let band = (place.y - pass.region.y0) / TOGETHER;
-        (atomic_add(alike.word((place.x, band, place.z)), 1) == 0).then_some(false)
+        (place, (atomic_add(alike.word((place.x, band, place.z)), 1) == 0).then_some(false))
     }
 }
 

@@ -108,8 +108,7 @@ unsafe fn settle<const STEPS: usize>(pass: &Pass, window: &Window, mean: &Mean, 
             if next >= left {
                 break;
             }
-            let (number, alone) = counts.number(next);
-            let place = counts.place(pass, window, planes, number).0;
+            let (place, alone) = counts.result(pass, window, planes, next);
             if !place.is_there() {
                 continue;
             }

@@ -38,6 +38,11 @@ pub const BEYOND: i32 = 8;
 pub const DIGITS: usize = 5;
 /// The greatest tap as a whole number: digits are from -128 to 127.
 pub const GREATEST: i64 = 127 * ((1 << (8 * DIGITS)) - 1) / 255;
+/// Words of taps of so many, with those behind them that threads may read.
+pub const fn words(count: usize) -> usize {
+    const BLOCK: usize = THREADS as usize;
+    count.next_multiple_of(2 * BLOCK) + BLOCK
+}
 /// The most taps for which a thread's sums have 32 bits.
 pub const MOST: i32 = 1 << 22;
 /// Words of taps whose digits lie together in memory: the first digit of all of them, then the next.
@@ -83,7 +88,7 @@ kernel! {
                 while alike.at != 0 && z < end {
                     let found = if barrier_or(differs & bit(z - first) != 0) { 0 } else { alike::ROWS };
                     if thread_y() == 0 {
-                        alike.note(counts, (block_x(), row, z), found);
+                        alike.note((block_x(), row, z), found);
                     }
                     z = opaque(z + 1);
                 }
@@ -102,24 +107,26 @@ kernel! {
         // Where they are few, no block should be waited for that has taken more than the others.
         let together = if all < 4 * LISTED * grid_width() { RESULTS as i32 } else { LISTED };
         let (shared, mut turn) = (Shared::dynamic(), opaque(0));
+        let is_first = thread_x() == 0 && thread_y() == 0;
+        // The next ones' number comes while these are taken.
+        let mut next = if is_first { padded.counts.take(together) } else { 0 };
         loop {
             if thread_y() == 0 {
                 if thread_x() == 0 {
-                    shared.store(0, f32::from_bits(padded.counts.take(together) as u32));
+                    shared.store(0, f32::from_bits(next as u32));
                 }
                 warp_barrier();
                 let number = shared.load_word(0) as i32 + thread_x();
                 let is_there = thread_x() < together && number < all;
-                let (mut place, mut alone) = (Place::NONE, true);
-                if is_there {
-                    let (number, is_alone) = padded.counts.number(number);
-                    (place, alone) = (padded.counts.place(&pass, &window, planes, number).0, is_alone);
-                }
-                list(&pass, &window, exact, (place, alone));
+                let result = if is_there { padded.counts.result(&pass, &window, planes, number) } else { (Place::NONE, true) };
+                list(&pass, &window, exact, result);
             }
             barrier();
             if shared.load_word(0) as i32 >= all {
                 break;
+            }
+            if is_first {
+                next = padded.counts.take(together);
             }
             let listed = shared.load_word(COUNTS) as i32;
             let mut at = opaque(0);
@@ -138,7 +145,7 @@ kernel! {
 /// What a thread's words make of the results whose windows begin there.
 ///
 /// # Safety
-/// The windows lie in allocated memory, with BEYOND columns behind them; so do the digits, with zeros behind them, to a multiple of a block's words.
+/// The windows lie in allocated memory, with BEYOND columns behind them; so do the digits, with zeros behind them: to a multiple of two words for each of a block's threads, and one more.
 #[inline(always)]
 unsafe fn sums(window: &Window, padded: &Padded, starts: [u64; RESULTS]) -> [f64; RESULTS] {
     let thread = 32 * thread_y() + thread_x();
@@ -150,51 +157,64 @@ unsafe fn sums(window: &Window, padded: &Padded, starts: [u64; RESULTS]) -> [f64
     let mut sums = [[0; DIGITS]; RESULTS];
     // In bytes from the counts on, behind which the copy lies: half the registers of addresses.
     let (base, starts) = (padded.counts.at, starts.map(|start| start.wrapping_sub(padded.counts.at) as u32));
-    let load = |walk: &mut Walk| {
+    let mut load = || {
         let (column, row) = walk.next(&words);
         let offset = (row as u32).wrapping_mul(padded.from.row as u32).wrapping_add(4 * column as u32);
-        let (mut low, mut high) = ([0; RESULTS], [0; RESULTS]);
-        let mut i = 0;
-        while i < RESULTS {
-            let at = base.wrapping_add((starts[i] & !3).wrapping_add(offset) as u64);
-            // SAFETY: as the caller promised; a window's first word begins up to three bytes before it, in the same word of memory. Behind the last
-            // row comes that one again.
-            unsafe {
-                [low[i]] = load_words(at);
-                [high[i]] = load_words(at.wrapping_add(4));
-            }
-            i += 1;
-        }
-        (low, high)
-    };
-    // The next ones are under way while these are multiplied.
-    let mut next = load(&mut walk);
-    while left_over > 0 {
-        let (low, high) = next;
-        next = load(&mut walk);
-        let mut taps = [0; DIGITS];
-        // SAFETY: as the caller promised.
+        let mut turn = Turn { low: [0; RESULTS], high: [0; RESULTS], taps: [0; DIGITS] };
+        // SAFETY: as the caller promised; a window's first word begins up to three bytes before it, in the same word of memory. Behind the last row comes
+        // that one again.
         unsafe {
+            let mut i = 0;
+            while i < RESULTS {
+                let at = base.wrapping_add((starts[i] & !3).wrapping_add(offset) as u64);
+                [turn.low[i]] = load_words(at);
+                [turn.high[i]] = load_words(at.wrapping_add(4));
+                i += 1;
+            }
             let mut d = 0;
             while d < DIGITS {
-                [taps[d]] = load_words(digits.wrapping_add(4 * (TOGETHER * d) as u64));
+                [turn.taps[d]] = load_words(digits.wrapping_add(4 * (TOGETHER * d) as u64));
                 d += 1;
             }
-        }
-        let mut i = 0;
-        while i < RESULTS {
-            let bytes = funnel(low[i], high[i], 8 * starts[i]);
-            let mut d = 0;
-            while d < DIGITS {
-                sums[i][d] = dot(bytes, taps[d], sums[i][d]);
-                d += 1;
-            }
-            i += 1;
         }
         digits = digits.wrapping_add(4 * (DIGITS * THREADS as usize) as u64);
-        left_over -= THREADS;
+        turn
+    };
+    // The next ones are under way while these are multiplied, in registers of their own.
+    let mut these = load();
+    while left_over > 0 {
+        let next = load();
+        these.add(&starts, &mut sums);
+        these = load();
+        next.add(&starts, &mut sums);
+        left_over -= 2 * THREADS;
     }
     sums.map(|digits| mul_f64(whole(digits), padded.unit))
+}
+
+/// A word of each window, and of the taps.
+struct Turn {
+    /// The words in memory in which it begins and ends.
+    low: [u32; RESULTS],
+    high: [u32; RESULTS],
+    taps: [u32; DIGITS],
+}
+
+impl Turn {
+    /// Adds the products to the sums of windows that begin at these bytes.
+    #[inline(always)]
+    fn add(&self, starts: &[u32; RESULTS], sums: &mut [[i32; DIGITS]; RESULTS]) {
+        let mut i = 0;
+        while i < RESULTS {
+            let bytes = funnel(self.low[i], self.high[i], 8 * starts[i]);
+            let mut d = 0;
+            while d < DIGITS {
+                sums[i][d] = dot(bytes, self.taps[d], sums[i][d]);
+                d += 1;
+            }
+            i += 1;
+        }
+    }
 }
 
 /// The number that has these digits, each a sum of such.

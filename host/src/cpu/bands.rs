@@ -47,7 +47,9 @@ pub(super) struct Passes<'a, E> {
     pub(super) across: Option<&'a [E]>,
     /// The same in whole numbers, for bytes in f32, where its order is free.
     pub(super) whole: Option<&'a WholeRow>,
-    /// What sums lack for that.
+    /// What is subtracted from pixels that have no row pass.
+    pub(super) middle: f32,
+    /// What sums lack for either.
     pub(super) lacks: f64,
     /// The taps of the last pass, row by row: all taps, or a separable filter's column.
     pub(super) taps: &'a [E],
@@ -56,12 +58,12 @@ pub(super) struct Passes<'a, E> {
 impl<'a, E> Passes<'a, E> {
     /// All taps, row by row.
     pub(super) fn dense(taps: &'a [E]) -> Self {
-        Self { across: None, whole: None, lacks: 0.0, taps }
+        Self { across: None, whole: None, middle: 0.0, lacks: 0.0, taps }
     }
 
     /// A row and a column.
     pub(super) fn new(row: &'a [E], column: &'a [E]) -> Self {
-        Self { across: Some(row), whole: None, lacks: 0.0, taps: column }
+        Self { across: Some(row), whole: None, middle: 0.0, lacks: 0.0, taps: column }
     }
 }
 
@@ -706,15 +708,33 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         };
         let passes = &passes[..self.beside()];
         if let Some(read) = self.pairs_read(columns) {
-            let copy = |row: &[S], out: &mut [u8]| out.copy_from_slice(S::bytes(row).unwrap_or_default());
-            padding.pad(row, channels, outside as u8, &mut scratch.bytes, |value| value.to_f32() as u8, copy);
+            // Pairs inside the image come from there; of its bytes only those beside its edges are copied.
+            let ends = |row: &[S], out: &mut [u8]| {
+                let (row, last) = (S::bytes(row).unwrap_or_default(), out.len() - channels);
+                out[..channels].copy_from_slice(&row[..channels]);
+                out[last..].copy_from_slice(&row[last..]);
+            };
+            padding.pad(row, channels, outside as u8, &mut scratch.bytes, |value| value.to_f32() as u8, ends);
             let pairs = &mut scratch.pairs[..read];
-            self.frame.isa.run(Pair { values: &scratch.bytes, step: channels, pairs });
+            let mut pair = |values: &[u8], part: Range<usize>| {
+                self.frame.isa.run(Pair { values, step: channels, pairs: &mut pairs[part] });
+            };
+            match row.and_then(|row| S::bytes(padding.part(row, channels))) {
+                Some(part) => {
+                    let first = padding.inside.start * channels;
+                    let last = first + part.len() - channels;
+                    pair(&scratch.bytes, 0..first);
+                    pair(part, first..last);
+                    pair(&scratch.bytes[last..], last..read);
+                }
+                None => pair(&scratch.bytes, 0..read),
+            }
         }
         if passes.iter().any(|passes| passes.whole.is_none()) {
             let out = if passes[0].across.is_some() { &mut scratch.across[..] } else { &mut *lines };
-            let of = |value: f32| E::of(value.into());
-            let widen = |values: &[S], out: &mut [E]| self.frame.isa.run(Widen { values, out });
+            let middle = passes[0].middle;
+            let of = |value: f32| E::of((value - middle).into());
+            let widen = |values: &[S], out: &mut [E]| self.frame.isa.run(Widen { values, middle, out });
             padding.pad(row, channels, of(outside), out, |value| of(value.to_f32()), widen);
         }
         for (line, passes) in lines.chunks_exact_mut(scratch.line_len).zip(passes) {
@@ -752,6 +772,13 @@ struct Padding<'a> {
 }
 
 impl Padding<'_> {
+    /// The part of a row that lies under the strip and on both sides of it.
+    fn part<'r, S>(&self, row: &'r [S], channels: usize) -> &'r [S] {
+        let (left, right) = (self.inside.start, self.inside.end);
+        let first = self.first + left - self.window.anchor_x;
+        &row[first * channels..][..(right - left) * channels]
+    }
+
     /// Lays out the strip itself and the part of the image on both sides of it by `copy`, and the border's pixels one by one.
     fn pad<S: Copy, T: Copy>(
         &self,
@@ -763,9 +790,7 @@ impl Padding<'_> {
         copy: impl FnOnce(&[S], &mut [T]),
     ) {
         let Some(row) = row else { return out.fill(outside) };
-        let (left, right) = (self.inside.start, self.inside.end);
-        let first = self.first + left - self.window.anchor_x;
-        copy(&row[first * channels..][..(right - left) * channels], &mut out[left * channels..right * channels]);
+        copy(self.part(row, channels), &mut out[self.inside.start * channels..self.inside.end * channels]);
         for &(at, source) in self.sides {
             let out = &mut out[at * channels..][..channels];
             match source {
@@ -892,6 +917,7 @@ impl<E: Float> Work for ColumnSums<'_, E> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) -> [f64; BESIDE] {
+        const CHAINS: usize = 4;
         let Self { values, lines, column } = self;
         let add = |sums: &mut [f64; BESIDE], tap: f64, line: usize| {
             let values = &values[line..][..BESIDE];
@@ -899,23 +925,25 @@ impl<E: Float> Work for ColumnSums<'_, E> {
                 sums[i] += tap * f64::from(values[i].to_f32());
             }
         };
-        // Two sums of each, as an addition waits for the one before it.
-        let (mut even, mut odd) = ([0.0; BESIDE], [0.0; BESIDE]);
-        let pairs = column.chunks_exact(2);
-        if let (&[tap], Some(&line)) = (pairs.remainder(), lines.get(column.len() - 1)) {
-            add(&mut even, tap, line);
+        // Several sums of each, as an addition waits for the one before it.
+        let mut sums = [[0.0; BESIDE]; CHAINS];
+        for (taps, lines) in column.chunks_exact(CHAINS).zip(lines.chunks_exact(CHAINS)) {
+            for (sums, (&tap, &line)) in sums.iter_mut().zip(taps.iter().zip(lines)) {
+                add(sums, tap, line);
+            }
         }
-        for (taps, lines) in pairs.zip(lines.chunks_exact(2)) {
-            add(&mut even, taps[0], lines[0]);
-            add(&mut odd, taps[1], lines[1]);
+        let left = column.len() / CHAINS * CHAINS;
+        for (sums, (&tap, &line)) in sums.iter_mut().zip(column[left..].iter().zip(&lines[left..])) {
+            add(sums, tap, line);
         }
-        std::array::from_fn(|i| even[i] + odd[i])
+        std::array::from_fn(|i| sums.iter().map(|sums| sums[i]).sum())
     }
 }
 
-/// Pixels to floats.
+/// Pixels to floats, less the middle.
 struct Widen<'a, S, E> {
     values: &'a [S],
+    middle: f32,
     out: &'a mut [E],
 }
 
@@ -925,8 +953,16 @@ impl<S: Pixel, E: Float> Work for Widen<'_, S, E> {
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         match E::as_floats(self.out) {
-            Some(out) => S::widen(self.values, out),
-            None => self.out.iter_mut().zip(self.values).for_each(|(out, value)| *out = E::of(value.to_f32().into())),
+            Some(out) => {
+                S::widen(self.values, out);
+                if self.middle != 0.0 {
+                    out.iter_mut().for_each(|value| *value -= self.middle);
+                }
+            }
+            None => {
+                let each = self.out.iter_mut().zip(self.values);
+                each.for_each(|(out, value)| *out = E::of((value.to_f32() - self.middle).into()));
+            }
         }
     }
 }
@@ -1066,7 +1102,7 @@ mod tests {
         ]
         .map(|text| text.parse().unwrap())
         .into();
-        for (cols, rows) in [(1, 9), (9, 1), (12, 5), (31, 200)] {
+        for (cols, rows) in [(1, 9), (1, 41), (9, 1), (3, 40), (12, 5), (31, 200)] {
             let mut taps = |count: usize| -> Vec<f64> {
                 (0..count).map(|_| (f64::from(random()) / 99.0 - 0.7) / count as f64).collect()
             };

@@ -278,7 +278,7 @@ struct Factors {
 impl Factors {
     /// For images that have this value outside.
     fn new(row: &[f64], column: &[f64], outside: f64) -> Self {
-        let whole = WholeRow::new(row, outside);
+        let whole = WholeRow::new(row, column.len(), outside);
         let lacks = whole.as_ref().map_or(0.0, |whole| lack(whole.middle, row, column));
         Self { row: rounded(row), column: rounded(column), whole, lacks }
     }
@@ -290,8 +290,11 @@ impl Factors {
     /// For bytes that bytes are made of.
     fn of_bytes(&self) -> Passes<'_, f32> {
         match self.row[..] {
-            // The column pass goes over the pixels themselves.
-            [1.0] => Passes::dense(&self.column),
+            // The column pass goes over the pixels themselves, or what they are less the middle.
+            [1.0] => {
+                let middle = self.whole.as_ref().map_or(0.0, |whole| whole.middle as f32);
+                Passes { middle, lacks: self.lacks, ..Passes::dense(&self.column) }
+            }
             _ => Passes { whole: self.whole.as_ref(), lacks: self.lacks, ..self.passes() },
         }
     }

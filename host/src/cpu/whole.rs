@@ -6,7 +6,7 @@
 //! doubt than after sums in f32 (`RowPass` in `host/src/round/bound.rs`).
 //!
 //! Where it makes sums of many taps smaller, and so their roundings, pixels are taken less [`MIDDLE`]: sums begin at as much times the taps. The column pass's
-//! sums then lack what [`lack`] says.
+//! sums then lack what [`lack`] says. So it is where a column has no row beside it.
 //!
 //! ```text
 //! for each tile of N vectors:
@@ -62,14 +62,14 @@ pub(crate) struct WholeRow {
 }
 
 impl WholeRow {
-    /// For an image of bytes that has this value outside. `None` where that is no byte, if there is no room, or for a single tap of 1, as then
-    /// the column pass goes over the pixels themselves.
-    pub(crate) fn new(taps: &[f64], outside: f64) -> Option<Self> {
+    /// For a column of so many taps, and an image of bytes that has this value outside. `None` where that is no byte, if there is no room, or for a single tap of 1 and the
+    /// pixels as they are, as then the column pass goes over them.
+    pub(crate) fn new(taps: &[f64], rows: usize, outside: f64) -> Option<Self> {
         let count = taps.len() as f64;
         let bits = ((ROOM / count).log2().floor() as i32 + 1).min(MOST_BITS);
         let (greatest, weight) =
             taps.iter().fold((0.0f64, 0.0), |(most, sum), tap| (tap.abs().max(most), sum + tap.abs()));
-        if !is_byte(outside) || bits < LEAST_BITS || greatest == 0.0 || taps == [1.0] {
+        if !is_byte(outside) || bits < LEAST_BITS || greatest == 0.0 {
             return None;
         }
         // So small a unit that the greatest tap and all together just fit; or that of the taps, if they are whole in a greater one.
@@ -103,7 +103,10 @@ impl WholeRow {
         drop(parts);
         let units = [2f64.powi(bits - exponent) as f32, 2f64.powi(-exponent) as f32];
         // Sums lie between both weights times a pixel, or within all of it times half of one.
-        let is_smaller = taps.len() >= LONG && MIDDLE * (plus + minus) < PIXEL * plus.max(minus);
+        let is_smaller = taps.len().max(rows) >= LONG && MIDDLE * (plus + minus) < PIXEL * plus.max(minus);
+        if taps == [1.0] && !is_smaller {
+            return None;
+        }
         let (middle, pixel) = if is_smaller { (MIDDLE, MIDDLE / PIXEL) } else { (0.0, 1.0) };
         let greatest = if is_smaller { pixel * (plus + minus) } else { plus.max(minus) };
         // All parts times a pixel have room.
@@ -226,7 +229,7 @@ mod tests {
         rows.extend([vec![1.0; 9000], vec![-1e-9, 1.0, 1e9], vec![0.25, 0.5, 0.25], vec![1.0 / 3.0; 65000]]);
         let contents: [fn(usize) -> u8; 3] = [|i| random(i) as u8, |_| 255, |i| 255 * (random(i) % 2) as u8];
         for taps in rows {
-            let row = WholeRow::new(&taps, 0.0).unwrap();
+            let row = WholeRow::new(&taps, 1, 0.0).unwrap();
             let rounded = (2.0 * row.greatest + 3.0 * row.greatest_low) * 2f64.powi(-24);
             let bound = 255.0 * (row.pixel * row.loss + rounded);
             for (channels, content) in
@@ -260,7 +263,7 @@ mod tests {
     #[test]
     fn what_f32_holds_is_exact() {
         for taps in [vec![0.25, 0.5, 0.25], vec![1.0, -2.0, 1.0], vec![65792.0], vec![1.0 / 1024.0; 64]] {
-            let row = WholeRow::new(&taps, 0.0).unwrap();
+            let row = WholeRow::new(&taps, 1, 0.0).unwrap();
             let values: Vec<u8> = (0..).map(|i| (i * 37 % 256) as u8).take(row.pairs_read(64, 1) + 1).collect();
             let mut pairs = vec![0; row.pairs_read(64, 1)];
             Isa::fastest().run(Pair { values: &values, step: 1, pairs: &mut pairs });
@@ -274,9 +277,10 @@ mod tests {
             assert_eq!(row.loss, 0.0);
         }
         // No byte outside, no taps, or too many.
-        assert!(WholeRow::new(&[2.0], 0.0).is_some() && WholeRow::new(&[1.0], 0.0).is_none());
-        assert!(WholeRow::new(&[2.0], 0.5).is_none() && WholeRow::new(&[2.0], -1.0).is_none());
-        assert!(WholeRow::new(&[2.0], f64::NAN).is_none() && WholeRow::new(&[0.0; 5], 0.0).is_none());
-        assert!(WholeRow::new(&[1.0; 1 << 17], 0.0).is_none() && WholeRow::new(&[1e-40], 0.0).is_none());
+        assert!(WholeRow::new(&[2.0], 1, 0.0).is_some() && WholeRow::new(&[1.0], 1, 0.0).is_none());
+        assert!(WholeRow::new(&[2.0], 1, 0.5).is_none() && WholeRow::new(&[2.0], 1, -1.0).is_none());
+        assert!(WholeRow::new(&[2.0], 1, f64::NAN).is_none() && WholeRow::new(&[0.0; 5], 1, 0.0).is_none());
+        assert!(WholeRow::new(&[1.0], LONG, 0.0).is_some_and(|row| row.middle == MIDDLE));
+        assert!(WholeRow::new(&[1.0; 1 << 17], 1, 0.0).is_none() && WholeRow::new(&[1e-40], 1, 0.0).is_none());
     }
 }

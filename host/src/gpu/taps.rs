@@ -96,8 +96,7 @@ impl Digits {
         let exponent = (padded::GREATEST as f64 / greatest).log2().floor().min(1000.0);
         let scale = if greatest * exponent.exp2() > padded::GREATEST as f64 { exponent - 1.0 } else { exponent }.exp2();
         let across = cols.div_ceil(4);
-        let count = (across * rows).next_multiple_of((padded::BLOCK.0 * padded::BLOCK.1) as usize);
-        let mut words = crate::memory::zeroed::<u32>(count * padded::DIGITS)?;
+        let mut words = crate::memory::zeroed::<u32>(padded::words(across * rows) * padded::DIGITS)?;
         let mut lost = 0.0;
         for at in 0..cols * rows {
             let (word, byte) = (at / cols * across + at % cols / 4, at % cols % 4);

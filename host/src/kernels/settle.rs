@@ -46,12 +46,12 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
             let chunks = (1.0 - 1e-6) / (f64::from(means::BRIGHTEST) * tap);
             let (rows, columns) = ((job.pass.src.first_row, job.pass.src.end_row), job.pass.width);
             let seen = (count >= ALIKE_FROM).then(|| Alike::new((0, rows.0), (columns, rows.1), region.y1 - region.y0));
-            let choice = seen.map(|seen| Choice { seen, most: most(job.pass.doubts.capacity) });
+            let choice = seen.map(|seen| Choice { seen, most: most(job.pass.doubts.capacity), sorts: false });
             let memory = stream.scratch(Counts::BYTES + choice.map_or(0, |choice| choice.bytes(job)))?;
             let (counts, alike) = count_doubts(job, memory, (choice, memory + Counts::BYTES as u64), stream)?;
             find_alike(job, alike, counts, stream)?;
             let ties = if uncertainty.counted { job.taps.ties() } else { Ties::NONE };
-            list_different(job, (alike, ties), counts, stream)?;
+            choose_different(job, (alike, ties), counts, stream)?;
             let arguments = (job.pass, job.window, Mean { tap, chunks, alike }, planes, counts);
             return stream.enqueue(means::settle_means, filling(means::BLOCK, MEANS_BLOCKS, means::SHARED), &arguments);
         }
@@ -63,7 +63,7 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
         if count >= wide::LEAST {
             let many = are_many(uncertainty.share(), f64::from(count));
             if let Some((from, counts, alike)) = if many { pad(job, room, stream)? } else { None } {
-                list_different(job, (alike, Ties::NONE), counts, stream)?;
+                choose_different(job, (alike, Ties::NONE), counts, stream)?;
                 let digits = job.taps.digits_in_memory()?;
                 let padded = Padded {
                     from,
@@ -104,8 +104,9 @@ fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane,
     }
     let seen = Alike::new((left, region.y0), (region.x1, region.y1), pass.region.y1 - pass.region.y0);
     // Of a small picture there may be less room than the list has places.
-    let places = room.checked_sub(bytes + seen.bytes(job.planes)).map(|left| left / size_of::<u32>());
-    let choice = places.map(|places| Choice { seen, most: most(pass.doubts.capacity).min(places) });
+    let places = Counts::most_in(room.saturating_sub(bytes + seen.bytes(job.planes)));
+    let choice = Some(Choice { seen, most: most(pass.doubts.capacity).min(places), sorts: true })
+        .filter(|choice| choice.most > 0);
     let memory = stream.scratch(bytes + choice.map_or(0, |choice| choice.bytes(job)))?;
     let (counts, alike) = count_doubts(job, memory, (choice, memory + bytes as u64), stream)?;
     let image = plane as i64 * i64::from(job.channels);
@@ -126,19 +127,21 @@ fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane,
 struct Choice {
     seen: Alike,
     most: usize,
+    /// Whether they are sorted: not those of means, which it takes longer than it spares.
+    sorts: bool,
 }
 
 impl Choice {
     /// Bytes for that: what is found where rows repeat, then a list of those that are chosen.
     fn bytes(&self, job: &Job<'_>) -> usize {
-        self.seen.bytes(job.planes) + size_of::<u32>() * self.most
+        self.seen.bytes(job.planes) + Counts::bytes_chosen(self.most)
     }
 }
 
 /// The most results in doubt of which some are chosen, for a list with so many places in each segment. There are more if these did not suffice.
 fn most(places: u32) -> usize {
-    /// A list of 16 MiB.
-    const GREATEST: usize = 1 << 22;
+    /// A list of 18 MiB.
+    const GREATEST: usize = 1 << 20;
     (Doubts::SEGMENTS as usize * places as usize).min(GREATEST)
 }
 
@@ -147,7 +150,7 @@ pub(crate) fn beside(taps: usize, uncertainty: &Uncertainty, results: usize) -> 
     if !uncertainty.ties || taps < ALIKE_FROM as usize {
         return 0;
     }
-    let list = size_of::<u32>() * most(uncertainty.places(results, Doubts::SEGMENTS as usize));
+    let list = Counts::bytes_chosen(most(uncertainty.places(results, Doubts::SEGMENTS as usize)));
     // A word for 256 results, and a byte for 4096 pixels; where a row or a column of tiles is not full, more.
     (Counts::BYTES + list + results / 32) as u64
 }
@@ -161,10 +164,11 @@ fn count_doubts(
 ) -> Result<(Counts, Alike)> {
     let alike = choice.map_or(Alike::NONE, |choice| choice.seen.found_at(behind, job.planes));
     let counts = match choice {
-        Some(Choice { seen, most }) => {
-            Counts { at: memory, chosen: behind + seen.bytes(job.planes) as u64, most: most as i32 }
+        Some(Choice { seen, most, sorts }) => {
+            let chosen = behind + seen.bytes(job.planes) as u64;
+            Counts { at: memory, chosen, most: most as i32, sorts: sorts.into() }
         }
-        None => Counts { at: memory, chosen: 0, most: 0 },
+        None => Counts { at: memory, chosen: 0, most: 0, sorts: 0 },
     };
     let (width, height) = counted::BLOCK;
     let grid = Grid { blocks: (1, 1, 1), block: (width, height, 1), shared: counted::SHARED };
@@ -186,8 +190,8 @@ fn find_alike(job: &Job<'_>, alike: Alike, counts: Counts, stream: &mut Stream) 
     unsafe { stream.enqueue(alike::find_alike, grid, &(job.pass, job.pass.src, alike, counts)) }
 }
 
-/// Chooses the results in doubt that are to be computed, if it is known where rows repeat. With these bytes, ties under windows of two values are settled.
-fn list_different(job: &Job<'_>, (alike, ties): (Alike, Ties), counts: Counts, stream: &mut Stream) -> Result<()> {
+/// Chooses the results in doubt that are to be computed, and sorts them if that is asked for, if there is memory for that. With these bytes, ties under windows of two values are settled.
+fn choose_different(job: &Job<'_>, (alike, ties): (Alike, Ties), counts: Counts, stream: &mut Stream) -> Result<()> {
     /// Blocks on a multiprocessor: as many as have room.
     const BLOCKS: u32 = 8;
     if alike.at == 0 {
@@ -195,8 +199,16 @@ fn list_different(job: &Job<'_>, (alike, ties): (Alike, Ties), counts: Counts, s
     }
     let (width, height) = alike::BLOCK;
     let blocks = (BLOCKS * stream.gpu().info().multiprocessors, 1, 1);
-    let grid = Grid { blocks, block: (width, height, 1), shared: alike::SHARED };
+    let grid = Grid { blocks, block: (width, height, 1), shared: 0 };
+    let (sort_width, sort_height) = counted::SORT_BLOCK;
+    let sorting = Grid { blocks, block: (sort_width, sort_height, 1), shared: counted::SORT_SHARED };
     let arguments = (job.pass, job.window, job.planes as i32, alike, counts, ties);
-    // SAFETY: the kernel takes any number of such blocks; the pass describes allocated memory, and the list has room for as many results as are counted.
-    unsafe { stream.enqueue(alike::list_different, grid, &arguments) }
+    // SAFETY: the kernels take any number of such blocks; the pass describes allocated memory, and the list has room for as many results as are counted.
+    unsafe {
+        stream.enqueue(alike::choose_different, grid, &arguments)?;
+        if counts.sorts == 0 {
+            return Ok(());
+        }
+        stream.enqueue(counted::sort_chosen, sorting, &(job.pass, job.window, job.planes as i32, counts))
+    }
 }

@@ -90,9 +90,9 @@ impl RowPass {
         Self { rounded, loss: loss(row), weight: magnitudes(row), greatest: across.greatest(), middle: 0.0 }
     }
 
-    /// Over bytes, with this value outside the image.
-    fn of_bytes(row: &[f64], outside: f64) -> Self {
-        WholeRow::new(row, outside).map_or_else(
+    /// Over bytes, with this value outside the image; a column of so many taps comes next.
+    fn of_bytes(row: &[f64], rows: usize, outside: f64) -> Self {
+        WholeRow::new(row, rows, outside).map_or_else(
             || Self::in_f32(row, row_block(row.len()), outside),
             |WholeRow { loss, greatest, greatest_low, middle, pixel, .. }| Self {
                 // The sums of both parts are rounded to f32, and so is what they are joined to.
@@ -168,7 +168,7 @@ pub(super) fn of_sums(filter: &Filter, order: Order, greatest: f64, outside: f64
         (Order::Terms, _) => filter.sum().map_or(f64::INFINITY, |sum| of_terms(filter, sum, greatest, outside)),
         (Order::TwoPasses | Order::BlockPasses, Some((row, column))) => {
             let (across, block) = match order {
-                Order::BlockPasses => (RowPass::of_bytes(row, outside), column_block(column.len())),
+                Order::BlockPasses => (RowPass::of_bytes(row, column.len(), outside), column_block(column.len())),
                 _ => (RowPass::in_f32(row, usize::MAX, outside), usize::MAX),
             };
             let (row_weight, column_weight) = (weight(row), weight(column));
@@ -222,7 +222,7 @@ fn of_terms(filter: &Filter, sum: &Sum, greatest: f64, outside: f64) -> f64 {
     let (mut total, mut partials, mut steps) = (point, point, 1.0);
     let mut taps_loss = (sum.point - rounded(sum.point)).abs() + terms_loss(filter, sum);
     let mut lack = (0.0, 0.0);
-    let rows: Vec<_> = sum.terms.iter().map(|(row, _)| RowPass::of_bytes(row, outside)).collect();
+    let rows: Vec<_> = sum.terms.iter().map(|(row, column)| RowPass::of_bytes(row, column.len(), outside)).collect();
     let together = rows.len() > 1 && terms_together(filter.rows());
     for ((row, column), across) in sum.terms.iter().zip(&rows) {
         let (column_weight, block) = (weight(column), column_block(column.len()).min(column.len()));
@@ -263,7 +263,7 @@ pub(super) fn of_row_pass(filter: &Filter, order: Order, greatest: f64, outside:
     let in_columns = 2.0 * terms.iter().map(|(_, column)| column.len() as f64).sum::<f64>() + 8.0;
     let of_term = |&(row, column): &(&[f64], &[f64])| {
         let down = magnitudes(column);
-        let across = RowPass::of_bytes(row, outside);
+        let across = RowPass::of_bytes(row, column.len(), outside);
         let steps = 2.0 * row.len() as f64;
         // A column alone has a row of one tap.
         let exact = is_exact(weight(row), lowest_bit(row), greatest, outside);

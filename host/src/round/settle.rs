@@ -10,7 +10,7 @@ use gpu_kernels::border::KEEP;
 use super::doubt::Doubt;
 use super::{Bound, Bounds, Order};
 use crate::image::{ImageView, Shape};
-use crate::simd::{Float, Isa, Lanes, Octets, Vector, Work};
+use crate::simd::{Float, Isa, LIFTED, Lanes, Octets, Vector, Work};
 use crate::window::Window;
 use crate::{Border, Filter};
 
@@ -68,7 +68,6 @@ pub(crate) struct Settler<'a> {
 /// Up to [`ABREAST`] results of a row.
 #[derive(Default)]
 struct Places {
-    results: [usize; ABREAST],
     /// The element under the first tap of each.
     firsts: [usize; ABREAST],
     count: usize,
@@ -76,8 +75,8 @@ struct Places {
 
 impl Places {
     /// Adds a result; takes them if that was the last there is room for.
-    fn push(&mut self, result: usize, first: usize, take: impl FnOnce(&Self)) {
-        (self.results[self.count], self.firsts[self.count]) = (result, first);
+    fn push(&mut self, first: usize, take: impl FnOnce(&Self)) {
+        self.firsts[self.count] = first;
         self.count += 1;
         if self.count == ABREAST {
             self.finish(take);
@@ -263,23 +262,26 @@ impl<'a> Settler<'a> {
         let reach = under.next_multiple_of(OCTET);
         // The element under the first tap of the first result of the part.
         let start = (x as isize - anchor_x as isize) * shape.channels as isize;
+        // Results whose windows lie in the image, with what is read behind them.
+        let last = shape.row_len() as isize - reach as isize - start;
+        let inside = (-start).max(0) as usize..(last + 1).max(0) as usize;
+        let is_large = cols * rows > LARGE;
         let mut places = Places::default();
+        let define = |places: &Places, out: &mut [u8], rows: &[usize]| {
+            let bytes = isa.run(Define { settler: self, places, rows, taps });
+            for (first, byte) in places.firsts[..places.count].iter().zip(bytes) {
+                out[first.wrapping_add_signed(-start)] = byte;
+            }
+        };
         for &at in doubts {
-            let first = usize::try_from(start + at as isize).ok();
-            let first = first.filter(|first| first + reach <= shape.row_len());
-            let mut is_known = |&first: &usize| cols * rows > LARGE && self.is_plain(&(first..first + under), scratch);
-            match first.filter(|first| !is_known(first)) {
-                Some(first) => places.push(at, first, |places| self.define(isa, places, taps, out, &scratch.rows)),
-                None => one(at, out, scratch),
+            let first = at.wrapping_add_signed(start);
+            if inside.contains(&at) && !(is_large && self.is_plain(&(first..first + under), scratch)) {
+                places.push(first, |places| define(places, out, &scratch.rows));
+            } else {
+                one(at, out, scratch);
             }
         }
-        places.finish(|places| self.define(isa, places, taps, out, &scratch.rows));
-    }
-
-    /// Stores the results that the definition gives.
-    fn define(&self, isa: Isa, places: &Places, taps: &[f64], out: &mut [u8], rows: &[usize]) {
-        let bytes = isa.run(Define { settler: self, places, rows, taps });
-        places.results[..places.count].iter().zip(bytes).for_each(|(&at, byte)| out[at] = byte);
+        places.finish(|places| define(places, out, &scratch.rows));
     }
 
     /// The sum that defines a result, for a window of a few taps inside the image.
@@ -546,7 +548,8 @@ impl Define<'_> {
         let Self { settler, places: Places { firsts, .. }, rows, taps } = self;
         let (cols, Shape { channels, .. }) = (settler.window.cols, settler.src.shape());
         let reach = ((cols - 1) * channels + 1).next_multiple_of(OCTET);
-        assert!(firsts.iter().all(|first| first + reach <= settler.src.shape().row_len()));
+        let furthest = firsts.iter().fold(0, |furthest: usize, &first| furthest.max(first));
+        assert!(furthest + reach <= settler.src.shape().row_len());
         assert!([cols, cols * rows.len()].contains(&taps.len()));
         let next = if taps.len() == cols { 0 } else { cols };
         let mut all = [0.0; ABREAST];
@@ -564,9 +567,10 @@ impl Define<'_> {
                     });
                     while byte < OCTET && col < cols {
                         let tap = L::Wide::splat(*taps.add(col));
+                        let lifted = L::Wide::splat(*taps.add(col) * LIFTED);
                         for v in 0..N {
                             // The product is rounded before it is added.
-                            sums[v] = sums[v].add(L::widen_first(octets[v]).mul_add(tap, zero));
+                            sums[v] = sums[v].add(L::times_first(octets[v], tap, lifted));
                             octets[v] = octets[v].skip(channels);
                         }
                         byte += channels;
