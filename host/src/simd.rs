@@ -249,7 +249,7 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
         }
     }
 
-    /// The products of each octet's first byte and the tap, rounded. `lifted` is [`LIFTED`] times the tap, which is finite.
+    /// The products of each octet's first byte and the tap, rounded. `lifted` is [`LIFTED`] times the tap: both are finite, as a tap is at most the product of two numbers of f32.
     ///
     /// # Safety
     /// See the trait.

@@ -36,7 +36,7 @@ pub struct Counts {
     /// many are chosen.
     pub at: u64,
     /// The address of words for those that are chosen: how many lie in each tile, and how many of these have their place in the order. Then four words for each: column, row, channel as
-    /// the z axis counts it, and whether it is stored for itself alone. Then a half word for each of all, see [`Self::choose`]. 0 if all are taken.
+    /// the z axis counts it, and whether it is stored for itself alone. Then a half word for each of all, if they are sorted: the number of its tile, and what it is chosen for. 0 if all are taken.
     pub chosen: u64,
     /// If there are more, all are taken.
     pub most: i32,
