@@ -10,8 +10,8 @@
 //! - What lies within 4e-5 of a half is taken for an exact tie, which only the sum that defines the byte can decide: a chain of
 //!   additions in f64, one for each tap. For each, 0.6 ns a tap of a thread are allowed beside (0.3 ps on a GPU).
 //! - From one size to the next, time grows at most 1.6 times as fast as work: what the cheapest way takes at the processor's speed, be it
-//!   tap by tap, by rows and columns, by spectra, or by memory alone; and what is allowed for ties. Sizes whose work is ties for the most part
-//!   are left out as what others are measured by.
+//!   tap by tap, by rows and columns, by spectra, or by memory alone; and what is allowed for ties. Sizes whose work is ties for the most part,
+//!   and single taps, are left out as what others are measured by.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -154,19 +154,12 @@ fn work(speed: &Speed, filter: &Filter, way: Way) -> f64 {
     }
 }
 
-/// The least times of a case, in milliseconds, and the parts of its results that are in doubt and ties.
-struct Measured {
-    bytes: f64,
-    floats: f64,
-    in_doubt: f64,
-    ties: f64,
-}
-
 /// A measured case, and what it breaks.
 #[derive(Debug, Serialize)]
 struct Row {
     content: &'static str,
     filter: String,
+    /// The least times.
     bytes_ms: f64,
     floats_ms: f64,
     /// Part of the results.
@@ -199,29 +192,26 @@ pub fn run(options: &Options) -> Result<()> {
     let contents = CONTENTS.into_iter().filter(|name| name.contains(&options.content));
     let filters = filters()?;
     let is_meant = |text: &str| options.filter.split(',').any(|part| text.contains(part));
-    let mut measured: Vec<Measured> = Vec::new();
+    let mut rows: Vec<Row> = Vec::new();
     for _ in 0..rounds {
         let mut number = 0;
         for content in contents.clone() {
             let src = Image::from_vec(pixels(content, side, options)?, side, side, channels)?;
             let on_gpu = gpu.as_ref().map(|gpu| OnGpu::new(gpu, &src)).transpose()?;
-            for (_, filter, _) in filters.iter().flatten().filter(|(text, ..)| is_meant(text)) {
+            for (text, filter, _) in filters.iter().flatten().filter(|(text, ..)| is_meant(text)) {
                 let plan = Plan::builder(filter).device(device).build()?;
-                let (bytes, floats, sums) = match &on_gpu {
+                let (bytes_ms, floats_ms, sums) = match &on_gpu {
                     Some(pictures) => pictures.measure(turns, &plan)?,
                     None => on_cpu(options, &src, &plan)?,
                 };
-                match measured.get_mut(number) {
-                    Some(least) => {
-                        least.bytes = least.bytes.min(bytes);
-                        least.floats = least.floats.min(floats);
-                    }
-                    None => {
-                        let error = 255.0 * f32::EPSILON / 4.0 * (filter.cols() + filter.rows()) as f32;
-                        // Ties in f32 lie a few roundings beside a half.
-                        let [in_doubt, ties] = [error, error.min(4e-5)].map(|error| share(&sums, error));
-                        measured.push(Measured { bytes, floats, in_doubt, ties });
-                    }
+                if let Some(row) = rows.get_mut(number) {
+                    row.bytes_ms = row.bytes_ms.min(bytes_ms);
+                    row.floats_ms = row.floats_ms.min(floats_ms);
+                } else {
+                    let error = 255.0 * f32::EPSILON / 4.0 * (filter.cols() + filter.rows()) as f32;
+                    // Ties in f32 lie a few roundings beside a half.
+                    let [in_doubt, ties] = [error, error.min(4e-5)].map(|error| share(&sums, error));
+                    rows.push(Row { content, filter: text.clone(), bytes_ms, floats_ms, in_doubt, ties, broken: None });
                 }
                 number += 1;
             }
@@ -232,25 +222,25 @@ pub fn run(options: &Options) -> Result<()> {
         "{:<12}{:<22}{:>10}{:>10}{:>8}{:>11}{:>10}",
         "content", "filter", "u8, ms", "f32, ms", "ratio", "in doubt", "ties"
     );
-    let (mut rows, mut measured) = (Vec::new(), measured.into_iter());
-    for content in contents {
+    let results = (side * side * channels) as f64;
+    let threads = if gpu.is_some() { 1 } else { rayon::current_num_threads() } as f64;
+    let mut measured = rows.iter_mut();
+    for _ in contents {
         for list in &filters {
             let mut before: Option<(f64, f64)> = None;
             let list = list.iter().filter(|(text, ..)| is_meant(text));
-            for ((text, filter, way), least) in list.zip(&mut measured) {
-                let Measured { bytes, floats, in_doubt, ties } = least;
-                let results = (side * side * channels) as f64;
+            for ((_, filter, way), row) in list.zip(&mut measured) {
+                let Row { content, filter: ref text, bytes_ms: bytes, floats_ms: floats, in_doubt, ties, .. } = *row;
                 let factor = if in_doubt < 0.005 { 1.1 } else { 2.3 };
                 let taps = filter.cols() * filter.rows();
                 // A mean over a power of two is exact in f32.
                 let chains = if taps.is_power_of_two() { 0.0 } else { speed.chain * ties * taps as f64 };
-                let threads = if gpu.is_some() { 1 } else { rayon::current_num_threads() } as f64;
                 let allowed = factor * floats + 1e-6 * chains * results / threads + 3e-3;
                 let without_ties = work(speed, filter, *way);
                 let work = without_ties + chains;
                 let steep = before.map(|(time, less)| bytes / time / (work / less)).filter(|&steep| steep > 1.6);
-                // What is allowed for ties may be far more than they take, as where a table knows them: no measure for what follows.
-                if chains <= without_ties {
+                // What is allowed for ties may be far more than they take, as where a table knows them: no measure for what follows. Nor is a single tap, which has no sums.
+                if chains <= without_ties && taps > 1 {
                     before = Some((bytes, work));
                 }
                 let broken = if bytes > allowed {
@@ -264,9 +254,7 @@ pub fn run(options: &Options) -> Result<()> {
                     "{content:<12}{text:<22}{bytes:>10.3}{floats:>10.3}{ratio:>8.2}{:>9.3} %{:>8.3} %  {verdict}",
                     shares[0], shares[1]
                 );
-                let row =
-                    Row { content, filter: text.clone(), bytes_ms: bytes, floats_ms: floats, in_doubt, ties, broken };
-                rows.push(row);
+                row.broken = broken;
             }
         }
     }

@@ -8,7 +8,7 @@ use std::{env, fs};
 
 use lzma_rust2::{LzmaOptions, LzmaReader, LzmaWriter};
 
-use crate::{Error, KernelBuilder, MACHINES, Result, TIERS, at, module};
+use crate::{Error, KernelBuilder, MACHINES, Result, TIERS, at, module, ptxas};
 
 /// Bytes of PTX to compress together. More make a smaller program, since neighbours are alike. But all that stands before
 /// an entry has to be unpacked with it.
@@ -150,6 +150,11 @@ pub fn embed(builder: &KernelBuilder) -> Result<(), Box<dyn std::error::Error>> 
     // A file that is added changes its folder.
     for folder in builder.sources() {
         println!("cargo:rerun-if-changed={}", folder.display());
+    }
+    // Machine code comes and goes with ptxas. PATH is not watched: editors and shells differ in it, and would build the kernels by turns.
+    match ptxas::find() {
+        Some(program) => println!("cargo:rerun-if-changed={}", program.display()),
+        None => ptxas::VARIABLES.iter().for_each(|variable| println!("cargo:rerun-if-env-changed={variable}")),
     }
     Ok(())
 }

@@ -27,6 +27,9 @@ pub struct Usage {
     pub shared: u32,
 }
 
+/// The environment variables that say where to look for it, but for `PATH`.
+pub(crate) const VARIABLES: [&str; 3] = ["CUDA_HOME", "CUDA_PATH", "PYTHONPATH"];
+
 /// Where ptxas is: on the path, in the CUDA toolkit, or in the PyPI package `nvidia-cuda-nvcc`.
 pub fn find() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

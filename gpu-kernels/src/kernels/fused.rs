@@ -13,10 +13,10 @@ use crate::device::*;
 use crate::kernels::sliding::{Step, advance, narrower, slide, slide_parted};
 use crate::tile::ring::{MAX_SHARE, ring_apron};
 
-/// Declares the entries `name, name for 8 bits, for 16 bits: taps, pixels of a lane, the same for 8 bits, rows at a
-/// time, stages of the ring, the most registers of a thread for 8 bits`, and lists them.
+/// Declares the entries `name, name for 8 bits, for 16 bits: taps, pixels of a lane, the same for 8 bits, rows at a time, the same for 8 and 16 bits,
+/// stages of the ring, the most registers of a thread for 8 bits`, and lists them.
 macro_rules! fused {
-    ($($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $px8:literal, $r:literal, $stages:literal, $limit:literal;)*) => {
+    ($($name:ident, $bits8:ident, $bits16:ident: $k:literal, $px:literal, $px8:literal, $r:literal, $r8:literal, $stages:literal, $limit:literal;)*) => {
         kernel! {$(
             fn $name(pass: Pass, anchor_y: i32, rows: i32, taps: Taps<{ 2 * $k }>) {
                 slide::<$k, $px, $r, $stages, _>(&pass, anchor_y, rows, Fused(parameter!($name, 3, taps)))
@@ -24,11 +24,11 @@ macro_rules! fused {
             fn $bits8(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ 2 * $k }>) {
                 directive!($limit);
                 let fused = Fused(parameter!($bits8, 4, taps));
-                slide_parted::<1, $k, $px8, $r, _>(&pass, anchor_y, rows, filtered, fused)
+                slide_parted::<1, $k, $px8, $r8, _>(&pass, anchor_y, rows, filtered, fused)
             }
             fn $bits16(pass: Pass, anchor_y: i32, rows: i32, filtered: i32, taps: Taps<{ 2 * $k }>) {
                 let fused = Fused(parameter!($bits16, 4, taps));
-                slide_parted::<2, $k, { narrower($px, $px8) as usize }, $r, _>(&pass, anchor_y, rows, filtered, fused)
+                slide_parted::<2, $k, { narrower($px, $px8) as usize }, $r8, _>(&pass, anchor_y, rows, filtered, fused)
             }
         )*}
 
@@ -38,8 +38,12 @@ macro_rules! fused {
                 crate::kernels::sliding::Strip {
                     entry: $name.with_taps(),
                     parted: Some([
-                        crate::kernels::sliding::Parted { entry: $bits8.with_taps(), pixels: $px8 },
-                        crate::kernels::sliding::Parted { entry: $bits16.with_taps(), pixels: narrower($px, $px8) },
+                        crate::kernels::sliding::Parted { entry: $bits8.with_taps(), pixels: $px8, rows: $r8 },
+                        crate::kernels::sliding::Parted {
+                            entry: $bits16.with_taps(),
+                            pixels: narrower($px, $px8),
+                            rows: $r8,
+                        },
                     ]),
                     taps: $k,
                     pixels: $px,
@@ -52,38 +56,38 @@ macro_rules! fused {
 }
 
 fused! {
-    fused_3, fused_8bit_3, fused_16bit_3: 3, 4, 8, 2, 8, ".maxnreg 128";
-    fused_5, fused_8bit_5, fused_16bit_5: 5, 4, 8, 2, 8, ".maxnreg 128";
-    fused_7, fused_8bit_7, fused_16bit_7: 7, 4, 8, 2, 8, ".maxnreg 128";
-    fused_9, fused_8bit_9, fused_16bit_9: 9, 4, 4, 2, 8, ".maxnreg 128";
-    fused_11, fused_8bit_11, fused_16bit_11: 11, 4, 4, 2, 8, ".maxnreg 128";
-    fused_13, fused_8bit_13, fused_16bit_13: 13, 4, 4, 1, 8, ".maxnreg 128";
-    fused_15, fused_8bit_15, fused_16bit_15: 15, 4, 4, 1, 8, ".maxnreg 128";
-    fused_17, fused_8bit_17, fused_16bit_17: 17, 4, 4, 1, 8, ".maxnreg 128";
-    fused_19, fused_8bit_19, fused_16bit_19: 19, 4, 4, 1, 8, ".maxnreg 128";
-    fused_21, fused_8bit_21, fused_16bit_21: 21, 4, 4, 1, 8, ".maxnreg 128";
-    fused_23, fused_8bit_23, fused_16bit_23: 23, 4, 4, 1, 8, ".maxnreg 168";
-    fused_25, fused_8bit_25, fused_16bit_25: 25, 4, 4, 1, 8, ".maxnreg 168";
-    fused_27, fused_8bit_27, fused_16bit_27: 27, 4, 4, 1, 8, ".maxnreg 168";
-    fused_29, fused_8bit_29, fused_16bit_29: 29, 4, 4, 1, 8, ".maxnreg 168";
-    fused_31, fused_8bit_31, fused_16bit_31: 31, 4, 4, 1, 8, ".maxnreg 168";
-    fused_33, fused_8bit_33, fused_16bit_33: 33, 4, 4, 1, 8, ".maxnreg 168";
-    fused_35, fused_8bit_35, fused_16bit_35: 35, 4, 4, 1, 8, ".maxnreg 255";
-    fused_37, fused_8bit_37, fused_16bit_37: 37, 4, 4, 1, 8, ".maxnreg 255";
-    fused_39, fused_8bit_39, fused_16bit_39: 39, 4, 4, 1, 8, ".maxnreg 255";
-    fused_41, fused_8bit_41, fused_16bit_41: 41, 4, 4, 1, 8, ".maxnreg 255";
-    fused_43, fused_8bit_43, fused_16bit_43: 43, 4, 4, 1, 8, ".maxnreg 255";
-    fused_45, fused_8bit_45, fused_16bit_45: 45, 4, 2, 1, 8, ".maxnreg 255";
-    fused_47, fused_8bit_47, fused_16bit_47: 47, 4, 2, 1, 8, ".maxnreg 255";
-    fused_49, fused_8bit_49, fused_16bit_49: 49, 4, 2, 1, 8, ".maxnreg 255";
-    fused_51, fused_8bit_51, fused_16bit_51: 51, 2, 2, 1, 8, ".maxnreg 255";
-    fused_53, fused_8bit_53, fused_16bit_53: 53, 2, 2, 1, 8, ".maxnreg 255";
-    fused_55, fused_8bit_55, fused_16bit_55: 55, 2, 2, 1, 8, ".maxnreg 255";
-    fused_57, fused_8bit_57, fused_16bit_57: 57, 2, 2, 1, 8, ".maxnreg 255";
-    fused_59, fused_8bit_59, fused_16bit_59: 59, 2, 2, 1, 8, ".maxnreg 255";
-    fused_61, fused_8bit_61, fused_16bit_61: 61, 2, 2, 1, 8, ".maxnreg 255";
-    fused_63, fused_8bit_63, fused_16bit_63: 63, 2, 2, 1, 8, ".maxnreg 255";
-    fused_65, fused_8bit_65, fused_16bit_65: 65, 2, 2, 1, 8, ".maxnreg 255";
+    fused_3, fused_8bit_3, fused_16bit_3: 3, 4, 8, 2, 2, 8, ".maxnreg 128";
+    fused_5, fused_8bit_5, fused_16bit_5: 5, 4, 8, 2, 2, 8, ".maxnreg 128";
+    fused_7, fused_8bit_7, fused_16bit_7: 7, 4, 8, 2, 2, 8, ".maxnreg 128";
+    fused_9, fused_8bit_9, fused_16bit_9: 9, 4, 4, 2, 2, 8, ".maxnreg 128";
+    fused_11, fused_8bit_11, fused_16bit_11: 11, 4, 4, 2, 2, 8, ".maxnreg 128";
+    fused_13, fused_8bit_13, fused_16bit_13: 13, 4, 4, 2, 1, 8, ".maxnreg 128";
+    fused_15, fused_8bit_15, fused_16bit_15: 15, 4, 4, 2, 1, 8, ".maxnreg 128";
+    fused_17, fused_8bit_17, fused_16bit_17: 17, 4, 4, 2, 1, 8, ".maxnreg 128";
+    fused_19, fused_8bit_19, fused_16bit_19: 19, 4, 4, 2, 1, 8, ".maxnreg 128";
+    fused_21, fused_8bit_21, fused_16bit_21: 21, 4, 4, 2, 1, 8, ".maxnreg 128";
+    fused_23, fused_8bit_23, fused_16bit_23: 23, 4, 4, 2, 1, 8, ".maxnreg 168";
+    fused_25, fused_8bit_25, fused_16bit_25: 25, 4, 4, 2, 1, 8, ".maxnreg 168";
+    fused_27, fused_8bit_27, fused_16bit_27: 27, 4, 4, 2, 1, 8, ".maxnreg 168";
+    fused_29, fused_8bit_29, fused_16bit_29: 29, 4, 4, 2, 1, 8, ".maxnreg 168";
+    fused_31, fused_8bit_31, fused_16bit_31: 31, 4, 4, 2, 1, 8, ".maxnreg 168";
+    fused_33, fused_8bit_33, fused_16bit_33: 33, 4, 4, 2, 1, 8, ".maxnreg 168";
+    fused_35, fused_8bit_35, fused_16bit_35: 35, 4, 4, 2, 1, 8, ".maxnreg 255";
+    fused_37, fused_8bit_37, fused_16bit_37: 37, 4, 4, 2, 1, 8, ".maxnreg 255";
+    fused_39, fused_8bit_39, fused_16bit_39: 39, 4, 4, 2, 1, 8, ".maxnreg 255";
+    fused_41, fused_8bit_41, fused_16bit_41: 41, 4, 4, 1, 1, 8, ".maxnreg 255";
+    fused_43, fused_8bit_43, fused_16bit_43: 43, 4, 4, 1, 1, 8, ".maxnreg 255";
+    fused_45, fused_8bit_45, fused_16bit_45: 45, 4, 2, 1, 1, 8, ".maxnreg 255";
+    fused_47, fused_8bit_47, fused_16bit_47: 47, 4, 2, 1, 1, 8, ".maxnreg 255";
+    fused_49, fused_8bit_49, fused_16bit_49: 49, 4, 2, 1, 1, 8, ".maxnreg 255";
+    fused_51, fused_8bit_51, fused_16bit_51: 51, 2, 2, 2, 1, 8, ".maxnreg 255";
+    fused_53, fused_8bit_53, fused_16bit_53: 53, 2, 2, 2, 1, 8, ".maxnreg 255";
+    fused_55, fused_8bit_55, fused_16bit_55: 55, 2, 2, 2, 1, 8, ".maxnreg 255";
+    fused_57, fused_8bit_57, fused_16bit_57: 57, 2, 2, 2, 1, 8, ".maxnreg 255";
+    fused_59, fused_8bit_59, fused_16bit_59: 59, 2, 2, 2, 1, 8, ".maxnreg 255";
+    fused_61, fused_8bit_61, fused_16bit_61: 61, 2, 2, 2, 1, 8, ".maxnreg 255";
+    fused_63, fused_8bit_63, fused_16bit_63: 63, 2, 2, 2, 1, 8, ".maxnreg 255";
+    fused_65, fused_8bit_65, fused_16bit_65: 65, 2, 2, 2, 1, 8, ".maxnreg 255";
 }
 
 /// The taps of a row and of a column.

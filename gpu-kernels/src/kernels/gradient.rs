@@ -165,8 +165,8 @@ host! {
     pub const STRIP: &[Strip] = &[Strip {
         entry: gradient.with_taps(),
         parted: Some([
-            Parted { entry: gradient_8bit.with_taps(), pixels: 8 },
-            Parted { entry: gradient_16bit.with_taps(), pixels: 4 },
+            Parted { entry: gradient_8bit.with_taps(), pixels: 8, rows: 2 },
+            Parted { entry: gradient_16bit.with_taps(), pixels: 4, rows: 2 },
         ]),
         taps: 3,
         pixels: 4,

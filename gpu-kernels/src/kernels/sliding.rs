@@ -45,8 +45,8 @@ macro_rules! sliding {
                 Strip {
                     entry: $name.with_taps(),
                     parted: Some([
-                        Parted { entry: $bits8.with_taps(), pixels: $px8 },
-                        Parted { entry: $bits16.with_taps(), pixels: narrower($px, $px8) },
+                        Parted { entry: $bits8.with_taps(), pixels: $px8, rows: $r },
+                        Parted { entry: $bits16.with_taps(), pixels: narrower($px, $px8), rows: $r },
                     ]),
                     taps: $k,
                     pixels: $px,
@@ -94,6 +94,8 @@ host! {
         pub entry: crate::entry::TapsEntry<(Pass, i32, i32, i32)>,
         /// Pixels of a row that a lane computes.
         pub pixels: i32,
+        /// Rows that it takes at a time.
+        pub rows: i32,
     }
 }
 

@@ -48,17 +48,17 @@ macro_rules! summed {
 
 summed! {
     TWO, Two, 4, "The entries for two terms: K taps in each row, and as many in each column.":
-    summed_two_9: 9, 4, 2, 8;
+    summed_two_9: 9, 4, 4, 8;
     summed_two_11: 11, 4, 2, 8;
-    summed_two_13: 13, 4, 1, 8;
-    summed_two_15: 15, 4, 1, 8;
-    summed_two_17: 17, 4, 1, 8;
-    summed_two_19: 19, 4, 1, 8;
-    summed_two_21: 21, 4, 1, 8;
-    summed_two_23: 23, 4, 1, 8;
-    summed_two_25: 25, 4, 1, 8;
-    summed_two_27: 27, 4, 1, 8;
-    summed_two_29: 29, 4, 1, 8;
+    summed_two_13: 13, 4, 2, 8;
+    summed_two_15: 15, 4, 2, 8;
+    summed_two_17: 17, 4, 4, 8;
+    summed_two_19: 19, 4, 2, 8;
+    summed_two_21: 21, 4, 2, 8;
+    summed_two_23: 23, 4, 2, 8;
+    summed_two_25: 25, 4, 2, 8;
+    summed_two_27: 27, 4, 2, 8;
+    summed_two_29: 29, 4, 2, 8;
     summed_two_31: 31, 4, 1, 8;
     summed_two_33: 33, 4, 1, 8;
 }
@@ -67,19 +67,19 @@ summed! {
     POINT, Point, 2, "The entries for one term and the pixel: K taps in the row, and as many in the column.":
     summed_point_5: 5, 4, 2, 8;
     summed_point_7: 7, 4, 2, 8;
-    summed_point_9: 9, 4, 2, 8;
+    summed_point_9: 9, 4, 4, 8;
     summed_point_11: 11, 4, 2, 8;
-    summed_point_13: 13, 4, 1, 8;
-    summed_point_15: 15, 4, 1, 8;
-    summed_point_17: 17, 4, 1, 8;
-    summed_point_19: 19, 4, 1, 8;
-    summed_point_21: 21, 4, 1, 8;
-    summed_point_23: 23, 4, 1, 8;
-    summed_point_25: 25, 4, 1, 8;
-    summed_point_27: 27, 4, 1, 8;
-    summed_point_29: 29, 4, 1, 8;
-    summed_point_31: 31, 4, 1, 8;
-    summed_point_33: 33, 4, 1, 8;
+    summed_point_13: 13, 4, 4, 8;
+    summed_point_15: 15, 4, 4, 8;
+    summed_point_17: 17, 4, 4, 8;
+    summed_point_19: 19, 4, 4, 8;
+    summed_point_21: 21, 4, 4, 8;
+    summed_point_23: 23, 4, 4, 8;
+    summed_point_25: 25, 4, 4, 8;
+    summed_point_27: 27, 4, 4, 8;
+    summed_point_29: 29, 4, 4, 8;
+    summed_point_31: 31, 4, 4, 8;
+    summed_point_33: 33, 4, 4, 8;
 }
 
 /// The taps of two rows and two columns.

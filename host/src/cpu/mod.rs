@@ -45,6 +45,7 @@ use crate::{Border, Family, Filter, Gradient, Result};
 use bands::{Frame, Passes, Run, Terms};
 use fourier::InF64;
 use smooth::Smooth;
+use table::Table;
 
 /// A filter's taps, ready for the CPU, and the border.
 #[derive(Debug)]
@@ -142,7 +143,8 @@ impl Engine {
         let window = self.window();
         let settler = Settler::new(*src, filtered, &self.filter, self.border, &self.bounds);
         if window.cols * window.rows == 1 {
-            return table::run(&settler.of_single_pixels(), src, (dst, filtered), stage);
+            let table = Table::new(settler.of_single_pixels(), self.filter.tap(0, 0));
+            return table.run(self.isa, src, (dst, filtered), stage);
         }
         let tap = boxes::tap(&self.filter, &window, src.shape());
         let smooth = self.smooth.get_or_init(|| Smooth::new(&self.filter, &window)).as_ref();

@@ -100,7 +100,8 @@ struct Heights {
 /// | 7 | 50 | direct 7x7, 6500x5200x3: 273 with 50 rows, 276 with 100, 283 with 200, 297 with 386, one wave |
 /// | any | 512 | direct 9x9: 269 with 249 rows, one wave of strips; 281 with 125, two waves; 304 with 64 |
 ///
-/// A row takes 0.23 us with a block of 17 taps on each multiprocessor, 0.32 with two and 0.4 with three, which is all that fit. Pictures of f32, in us:
+/// A row takes 0.23 us with a block of 17 taps on each multiprocessor, 0.32 with two and 0.4 with three, which is all that fit. Pictures of f32, in us
+/// (17 taps one row at a time, as they were taken then):
 ///
 /// | rows | 4 | 6 | 8 | 10 | 16 | 20 | 24 | 32 | 48 | 64 | chosen |
 /// | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -108,7 +109,7 @@ struct Heights {
 /// | fused 9, 1024x1024 | 8.8 | 8.0 | 7.9 | 7.2 | 8.1 | 7.8 | 8.4 | 10.1 | 11.8 | 14.5 | 8 |
 /// | fused 17, 1024x1024 | 20.6 | 15.0 | 13.9 | 14.0 | 13.9 | 14.5 | 15.4 | 17.4 | 21.0 | 24.9 | 16 |
 /// | direct 9x9, 2048x2048 | 47.5 | 38.1 | 34.8 | 32.9 | 31.7 | 29.1 | 24.9 | 23.7 | 30.7 | 26.3 | 22 |
-/// | fused 17, 2048x2048 | 53.1 | 40.2 | 35.6 | 33.2 | 29.0 | 26.4 | 21.7 | 21.6 | 26.1 | 25.1 | 21 |
+/// | fused 17, 2048x2048 | 53.1 | 40.2 | 35.6 | 33.2 | 29.0 | 26.4 | 21.7 | 21.6 | 26.1 | 25.1 | 32 |
 /// | fused 17, 4096x4096 | 183 | 136 | 114 | 98 | 80 | 73 | 67 | 62 | 56 | 65 | 84 |
 const F32: Heights = Heights { most: &[(5, 32), (7, 50), (i32::MAX, 512)], alone: 0.4 };
 
@@ -211,7 +212,8 @@ impl Strips {
     /// strip, so the strips should also fill whole waves, or all multiprocessors alike.
     #[cfg(any(feature = "gpu", test))]
     fn rows(&self, heights: &Heights, height: u32, across: u64, (slots, multiprocessors): (u64, u32)) -> u32 {
-        let (step, taps) = (self.entry.rows as u32, self.entry.taps);
+        let step = self.parted.map_or(self.entry.rows, |parted| parted.strip.rows) as u32;
+        let taps = self.entry.taps;
         let most = heights.most.iter().find(|&&(most, _)| taps <= most).map_or(512, |&(_, rows)| rows);
         let multiprocessors = u64::from(multiprocessors.max(1));
         // Of a multiprocessor.
@@ -224,7 +226,8 @@ impl Strips {
             };
             f64::from(rows + taps as u32 - 1 + START) * ((blocks / places) as f64 + last)
         };
-        let all = (1..=most.div_ceil(step)).map(|groups| groups * step);
+        // A strip's rows of input are whole groups: those that complete no row of it would be computed for nothing.
+        let all = (1..=most.div_ceil(step)).map(|groups| groups * step - (taps as u32 - 1) % step);
         all.min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or(step)
     }
 
@@ -280,7 +283,7 @@ impl Work for Strips {
                 }
                 None => {
                     let value = scalar::bytes(job.pass.dst.scalar);
-                    let sliding::Parted { entry, pixels } = parted.strip;
+                    let sliding::Parted { entry, pixels, .. } = parted.strip;
                     let shared = parted_bytes(k, pixels, channels, value);
                     (entry, self.taps(job)?, wide(pixels).1, parted.channels, shared)
                 }
@@ -364,11 +367,11 @@ mod tests {
             (9, 4, 1024, 8),
             (17, 3, 1024, 16),
             (9, 3, 2048, 22),
-            (17, 3, 2048, 21),
+            (17, 3, 2048, 32),
             (17, 3, 4096, 84),
         ];
         for (taps, blocks, size, expected) in measured {
-            let entry = ENTRIES.iter().find(|entry| entry.taps == taps).unwrap();
+            let entry = gpu_kernels::kernels::fused::ENTRIES.iter().find(|entry| entry.taps == taps).unwrap();
             let strips = Strips { taken: Taken::Window, entry, parted: None };
             let across = u64::from(size / (4 * 32 * entry.pixels as u32));
             let rows = strips.rows(&F32, size, across, (blocks * 132, 132));
