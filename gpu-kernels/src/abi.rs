@@ -26,6 +26,9 @@ pub mod scalar {
 /// an image's width stay inside `i32`.
 pub const MAX_EXTENT: u32 = 1 << 29;
 
+/// The most bytes from one pixel of a row to the next: 128 times as many stay inside `i32`.
+pub const MAX_PIXEL: u32 = 1 << 23;
+
 /// Where the pixels of an image lie, and how their values are stored.
 ///
 /// The value at `(x, y)` of channel `c` of image `n` has the address
@@ -43,7 +46,7 @@ pub struct Plane {
     pub channel: i64,
     /// `image - channels * channel`: what the first channel of the next image lies further than one more channel would.
     image_gap: i64,
-    /// Bytes from one pixel of a row to the next.
+    /// Bytes from one pixel of a row to the next: [`MAX_PIXEL`] at most, forwards or backwards.
     pub pixel: i32,
     /// The first row of the image that is there.
     pub first_row: i32,
@@ -61,7 +64,7 @@ pub struct Plane {
 pub struct Strides {
     /// From one row to the next.
     pub row: i64,
-    /// From one pixel of a row to the next: a value's size, times the channels where they are interleaved.
+    /// From one pixel of a row to the next: a value's size, times the channels where they are interleaved. At most [`MAX_PIXEL`], forwards or backwards.
     pub pixel: i32,
     /// From one channel to the next.
     pub channel: i64,

@@ -19,7 +19,7 @@ pub(crate) use self::on_gpu::solve;
 use self::on_gpu::test;
 
 /// The tests' names.
-const NAMES: [&str; 21] = [
+const NAMES: [&str; 22] = [
     "layouts",
     "strips",
     "constants",
@@ -32,6 +32,7 @@ const NAMES: [&str; 21] = [
     "running_sums",
     "padded",
     "repeated",
+    "settled",
     "sums",
     "alpha",
     "ties",
@@ -91,6 +92,7 @@ mod on_gpu {
             "running_sums" => bytes_alone(name, selection, Variant::RunningSums, means()),
             "padded" => padded(name, selection),
             "repeated" => repeated(name, selection),
+            "settled" => settled(name, selection),
             "sums" => sums(name, selection),
             "alpha" => alpha(selection),
             "ties" => rounded(name, &ties(selection)),
@@ -877,6 +879,75 @@ mod on_gpu {
         Ok(())
     }
 
+    /// Bytes whose sums are in doubt or ties, in every layout: each kernel that settles them, and running sums, which settle them in place.
+    fn settled(name: &str, selection: Selection) -> Result<(), Failed> {
+        let binomial = [1.0, 6.0, 15.0, 20.0, 15.0, 6.0, 1.0].map(|tap: f32| tap / 64.0);
+        let half =
+            |size: usize| Window::dense("half a mean", size, size, &vec![0.5 / (size * size) as f32; size * size]);
+        let no_byte = [Border::Constant(300.25), Border::Constant(-7.25)];
+        let windows = [
+            // Few taps: `settle`. Some have a border that is no byte, under which means go with all other ties.
+            (Window::blur(5, 4, 81), BORDERS[1]),
+            (Window::blur(24, 22, 82), no_byte[0]),
+            // `settle_ties`.
+            (Window::pair("binomial", &binomial, &binomial), BORDERS[2]),
+            (Window::pair("binomial", &binomial, &binomial).anchored(6, 0), no_byte[0]),
+            (half(6), no_byte[1]),
+            (half(17), no_byte[0]),
+            // `settle_means`.
+            (half(16), BORDERS[4]),
+            (Window::preset("box:cols=40,rows=30").anchored(39, 0), BORDERS[5]),
+            // `settle_wide` and `settle_padded`.
+            (Window::random_of_weight(40, 34, 28.0, 83), no_byte[1]),
+            (Window::random_of_weight(24, 24, 28.0, 84).anchored(0, 20), BORDERS[3]),
+            // In place, near and far.
+            (Window::preset("box:size=6"), BORDERS[2]),
+            (Window::preset("box:cols=12,rows=10").anchored(11, 0), BORDERS[4]),
+            (Window::preset("box:cols=66,rows=7").anchored(0, 6), BORDERS[3]),
+        ];
+        const SIZES: [(usize, usize); 4] = [(131, 67), (64, 70), (43, 37), (97, 60)];
+        let mut ways = [const { Vec::new() }; 4];
+        let mut number = 0;
+        for (window, border) in windows {
+            let problem = |turn: usize| {
+                let (width, height) = SIZES[turn % SIZES.len()];
+                let data = [Data::Random, Data::Extremes, Data::Repeated][turn % 3];
+                let problem = Problem::new(width, height, seed(72, turn)).stored(Kind::U8, Kind::U8).data(data);
+                problem.channels(1 + turn % 5).gaps(turn % LAYOUTS, (turn * 7 + 3) % LAYOUTS)
+            };
+            for way in &mut ways {
+                let problems = selection.cut(8, (number..number + LAYOUTS).map(problem), number);
+                way.push(Group { window: window.clone(), border, problems });
+                number += LAYOUTS + 1;
+            }
+        }
+        // So many ties of one picture that a lane has a window of its own.
+        let mut halves = [0.0; 100];
+        for (at, tap) in [(3, 0.5), (27, 0.5), (61, -0.5), (98, 0.5)] {
+            halves[at] = tap;
+        }
+        let window = Window::dense("halves", 10, 10, &halves).anchored(9, 2);
+        let problem = |turn: usize| {
+            let problem = Problem::new(320, 120, seed(72, turn)).stored(Kind::U8, Kind::U8).channels(3);
+            problem.gaps((turn + 13) % LAYOUTS, turn)
+        };
+        let problems = selection.cut(20, (0..LAYOUTS).map(problem), 0);
+        ways[0].push(Group { window, border: Border::Reflect, problems });
+        let entries = ["settle", "settle_ties", "settle_means", "settle_wide", "settle_padded", "running_sums"];
+        let before = entries.map(launched);
+        let variants = [Variant::DirectShared, Variant::Fourier, Variant::Separable, Variant::RunningSums];
+        let variants: Vec<_> = variants.into_iter().map(Some).chain([None]).collect();
+        for (way, groups) in [Way::Whole, Way::Parts, Way::Bands, Way::Batch].into_iter().zip(ways) {
+            check(name, &variants, way, &groups)?;
+        }
+        for (entry, before) in entries.into_iter().zip(before) {
+            if launched(entry)? == before? {
+                return Err(format!("{entry} was not launched").into());
+            }
+        }
+        Ok(())
+    }
+
     /// The last channels of a picture in host memory copied, the others filtered.
     #[derive(Clone, Copy, Debug)]
     struct Alpha(Variant);
@@ -1322,6 +1393,13 @@ mod on_gpu {
                 unsafe { DeviceView::from_raw(&gpu, address, (scalar(kind), strides), shape(3, 3, 1), 1, 0..3) }
             };
             view(base + size as u64, packed(size))?;
+            for (apart, is_taken) in [(1 << 23, true), (-(1 << 23), true), ((1 << 23) + 4, false), (i32::MIN, false)] {
+                match view(base, Strides { pixel: apart, ..packed(size) }) {
+                    Ok(_) if is_taken => {}
+                    Err(Error::Parameter { name: "the layout", .. }) if !is_taken => {}
+                    outcome => return Err(format!("{kind}, pixels {apart} bytes apart: {outcome:?}").into()),
+                }
+            }
             for off in (1..size).chain([size + 1]).filter(|off| off % size != 0) {
                 let strides = packed(size);
                 for (address, strides) in [

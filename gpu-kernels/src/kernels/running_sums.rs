@@ -125,8 +125,8 @@ pub const fn shared_bytes(warps: i32, reach: i32, slots: i32) -> u32 {
 /// Where things lie in shared memory, in words.
 #[derive(Clone, Copy)]
 struct Layout {
-    /// Where a thread's values are found, if not side by side.
-    offsets: i32,
+    /// Which values of a row a thread takes, if not neighbours.
+    numbers: i32,
     /// Sums of columns: those whose numbers are the same but for a multiple of four lie side by side, so that lanes that have four each load from
     /// different banks.
     sums: i32,
@@ -140,12 +140,12 @@ struct Layout {
 
 impl Layout {
     const fn of(warps: i32, reach: i32) -> Self {
-        let (offsets, columns) = (4 * MOST_WARPS, 32 * warps * VALUES);
-        let sums = offsets + columns;
+        let (numbers, columns) = (4 * MOST_WARPS, 32 * warps * VALUES);
+        let sums = numbers + columns;
         // One more of each for the sums left of the first column, which are 0.
         let apart = columns / 4 + 1;
         let behind = sums + 4 * apart;
-        Self { offsets, sums, apart, behind, ring: behind + reach / 4 + 4 }
+        Self { numbers, sums, apart, behind, ring: behind + reach / 4 + 4 }
     }
 
     /// Clears the sums left of the first column, and what lies behind the last.
@@ -513,8 +513,8 @@ struct Input<'a, const C: usize> {
     way: Way,
     /// Whether all rows that the strip needs are there.
     has_rows: bool,
-    /// Where the offsets of its values are, if they are found one by one, and how far apart.
-    offsets: (i32, i32),
+    /// Where the numbers of its values in a row of the image are, if they are found one by one, and how far apart.
+    numbers: (i32, i32),
 }
 
 /// How a thread finds its values of a row.
@@ -528,7 +528,7 @@ enum Way {
     Each,
 }
 
-/// The bit of an offset that says that the border puts something else there.
+/// The bit of such a number that says that the border puts something else there; a row has at most 2^30 values.
 const OUTSIDE: u32 = 1 << 31;
 
 impl<'a, const C: usize> Input<'a, C> {
@@ -549,7 +549,7 @@ impl<'a, const C: usize> Input<'a, C> {
         } else {
             Way::Each
         };
-        let offsets = (layout.offsets + thread, 32 * warps);
+        let numbers = (layout.numbers + thread, 32 * warps);
         if way == Way::Each {
             // Pixels are counted from so many left of the image on, so that the division rounds down.
             let beside = pass.width + 4 * MOST_WARPS * 32 * VALUES;
@@ -560,14 +560,14 @@ impl<'a, const C: usize> Input<'a, C> {
                 let channel = shifted - C as u32 * pixel;
                 let column = border::resolve(pass.border, (pixel as i32).wrapping_sub(beside), pass.width);
                 let (column, outside) = if column < 0 { (0, OUTSIDE) } else { (column, 0) };
-                let offset = column * pass.src.pixel + channel as i32 * pass.src.channel as i32;
+                let number = channels as u32 * column as u32 + channel;
                 // SAFETY: the place is this thread's.
-                unsafe { Shared::dynamic().store(offsets.0 + offsets.1 * i, f32::from_bits(offset as u32 | outside)) };
+                unsafe { Shared::dynamic().store(numbers.0 + numbers.1 * i, f32::from_bits(number | outside)) };
                 i = opaque(i + 1);
             }
         }
         let has_rows = source.has_rows(strip.first, strip.bottom + strip.first - strip.top + above);
-        Self { source, first, way, has_rows, offsets }
+        Self { source, first, way, has_rows, numbers }
     }
 
     /// Where its words of row `y` are, if that is there.
@@ -607,9 +607,12 @@ impl<'a, const C: usize> Input<'a, C> {
                 let mut bytes = [0; V];
                 let mut i = 0;
                 while i < V {
-                    let offset = Shared::dynamic().load_word(self.offsets.0 + self.offsets.1 * i as i32);
-                    let byte = load_u8(row.at(0).wrapping_add((offset & !OUTSIDE) as u64));
-                    bytes[i] = if offset & OUTSIDE != 0 { outside } else { byte };
+                    let found = Shared::dynamic().load_word(self.numbers.0 + self.numbers.1 * i as i32);
+                    let number = (found & !OUTSIDE) as i32;
+                    // Channels of a pixel are side by side, and so are pixels then; those of a single channel may be anywhere.
+                    let at = if C == 1 { row.at(number) } else { row.at(0).wrapping_add(number as u64) };
+                    let byte = load_u8(at);
+                    bytes[i] = if found & OUTSIDE != 0 { outside } else { byte };
                     i += 1;
                 }
                 let mut w = 0;

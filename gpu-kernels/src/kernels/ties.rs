@@ -91,7 +91,9 @@ unsafe fn settle(pass: &Pass, window: &Window, taps: u64, segment: &Segment) {
 #[inline(always)]
 unsafe fn define(pass: &Pass, window: &Window, taps: u64, place: Place) {
     let (shared, lane) = (Shared::dynamic(), thread_x());
-    let pixel = pass.src.pixel;
+    // Pixels may run backwards in memory; in shared memory they never do.
+    let backwards = pass.src.pixel < 0;
+    let pixel = if backwards { 1 } else { pass.src.pixel };
     let pieces = 4 + OF_WARP * thread_y();
     let addresses = pieces + 2 * PIECE;
     let ((left, top), leaves) = place.corner(pass, window);
@@ -100,7 +102,7 @@ unsafe fn define(pass: &Pass, window: &Window, taps: u64, place: Place) {
     let is_byte = (0.0..=255.0).contains(&outside) && outside == (outside as u32) as f32;
     let staged = place.is_there() && (!leaves || pass.border != border::CONSTANT || is_byte);
     // Whole words are loaded: three pixels beside the window have to be there.
-    let inside = staged && !leaves && left >= 3 && left + window.cols + 3 <= pass.width;
+    let inside = staged && !leaves && !backwards && left >= 3 && left + window.cols + 3 <= pass.width;
     let source = Source::of_channel(&pass.src, pass, place.z.max(0));
     let start = if inside { source.row_inside(top).at(left) } else { 0 };
     // SAFETY: as the caller promised; lanes meet between what they store and what others load.
@@ -156,7 +158,7 @@ unsafe fn define(pass: &Pass, window: &Window, taps: u64, place: Place) {
                     i += 1;
                 }
                 if staged && !inside {
-                    ahead.bring(&source, (left, top), ahead.taps(window, most), 4 * (lines + LINE * lane));
+                    ahead.bring(&source, (left, top), ahead.taps(window, most), (4 * (lines + LINE * lane), pixel));
                 }
                 ahead.advance(window, most);
             }
@@ -268,12 +270,12 @@ impl Piece {
         words
     }
 
-    /// Brings the pixels of the lane's own window, whose first column and row are given, through the border rule to shared memory, from a byte on.
+    /// Brings the pixels of the lane's own window, whose first column and row are given, through the border rule to shared memory, from a byte on and so many bytes apart.
     ///
     /// # Safety
     /// The pass describes allocated memory; there is room.
     #[inline(always)]
-    unsafe fn bring(&self, source: &Source<'_>, (left, top): (i32, i32), count: i32, at: i32) {
+    unsafe fn bring(&self, source: &Source<'_>, (left, top): (i32, i32), count: i32, (at, apart): (i32, i32)) {
         let (shared, pass) = (Shared::dynamic(), source.pass);
         let row = source.row(top + self.row);
         let mut tap = opaque(0);
@@ -300,7 +302,7 @@ impl Piece {
                 if tap + (n as i32) < count {
                     let byte = if inside[n] { bytes[n] } else { pass.outside as u32 };
                     // SAFETY: as the caller promised.
-                    unsafe { shared.store_u8(at + (tap + n as i32) * pass.src.pixel, byte) };
+                    unsafe { shared.store_u8(at + (tap + n as i32) * apart, byte) };
                 }
                 n += 1;
             }

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use gpu_kernels::abi::{Plane, Strides};
+use gpu_kernels::abi::{MAX_PIXEL, Plane, Strides};
 
 use super::device::Gpu;
 use super::image::DeviceImage;
@@ -63,6 +63,11 @@ impl View {
             let expected = format!("multiples of the {value} bytes of {scalar}");
             let value = format!("address {address:#x}, {strides:?}");
             return Err(Error::Parameter { name: "the layout", value, expected });
+        }
+        if strides.pixel.unsigned_abs() > MAX_PIXEL {
+            let expected =
+                format!("at most {MAX_PIXEL} bytes from one pixel of a row to the next; copy the image first");
+            return Err(Error::Parameter { name: "the layout", value: format!("{strides:?}"), expected });
         }
         let rows = checked(rows, &(0..shape.height))?;
         // The address is that of the first row of the view.
@@ -185,7 +190,7 @@ macro_rules! views {
             ///
             /// # Errors
             /// [`Error::Geometry`] for a shape beyond the limits; [`Error::Parameter`] if there are no images or no such rows, or
-            /// if address or strides are no multiples of a value's size.
+            /// if address or strides are no multiples of a value's size, or pixels of a row are more than 2^23 bytes apart.
             pub unsafe fn from_raw(
                 gpu: &Gpu,
                 address: u64,

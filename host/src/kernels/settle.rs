@@ -37,7 +37,10 @@ pub(crate) fn launch(job: &Job<'_>, uncertainty: &Uncertainty, room: usize, stre
         let count = job.window.cols * job.window.rows;
         let region = &job.pass.region;
         let results = i64::from(region.x1 - region.x0) * i64::from(region.y1 - region.y0) * i64::from(planes);
+        // Such kernels count bytes from one pixel of a row to another in 32 bits.
+        let row = i64::from(job.pass.width) * i64::from(job.pass.src.pixel);
         let is_mean = count >= means::LEAST
+            && i32::try_from(row).is_ok()
             && results <= i64::from(i32::MAX)
             && takes_outside(scalar::U8, job.pass.border, job.pass.outside);
         let equal = job.taps.filter().equal_tap().filter(|&tap| tap > 0.0 && is_mean);
