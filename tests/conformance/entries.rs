@@ -240,7 +240,16 @@ fn pairs() -> Vec<Group> {
     let pair = |(i, &(cols, rows, channels)): (usize, &(usize, usize, usize))| {
         (channels, Window::blur_pair(cols, rows, 4200 + i as u64))
     };
-    let sums = [(1, "dog:sigma=2"), (3, "dog:sigma=1,wider=12"), (4, "dog:sigma=2")];
+    let sums = [
+        (1, "log:sigma=2"),
+        (3, "log:sigma=2"),
+        (4, "log:sigma=2"),
+        (1, "dog:sigma=2"),
+        (3, "dog:sigma=2"),
+        (1, "dog:sigma=4"),
+        (3, "dog:sigma=1,wider=12"),
+        (4, "dog:sigma=2"),
+    ];
     let sums = sums.map(|(channels, text)| (channels, Window::preset(text)));
     let group = |(i, (channels, window)): (usize, (usize, Window))| {
         let problem = Problem::new(147, 37, select::seed(57, i)).channels(channels).stored(Kind::U8, Kind::U8);

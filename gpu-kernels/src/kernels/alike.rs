@@ -261,7 +261,7 @@ kernel! {
             let mut number = block_width() * (block_x() * block_height() + thread_y()) + thread_x();
             while number < all {
                 let chosen = choose(&pass, &window, planes, &alike, counts, &ties, number);
-                counts.choose(&pass, planes, number, chosen);
+                counts.note(&pass, planes, number, chosen);
                 number += block_width() * block_height() * grid_width();
             }
         }

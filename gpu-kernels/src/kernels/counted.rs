@@ -18,15 +18,20 @@ pub const SHARED: u32 = 8 * Doubts::SEGMENTS as u32;
 pub const SORT_BLOCK: (u32, u32) = (32, THREADS as u32 / 32);
 const THREADS: i32 = 256;
 /// Bytes of its shared memory.
-pub const SORT_SHARED: u32 = 4 * (BINS + 2 * THREADS) as u32;
+pub const SORT_SHARED: u32 = 4 * (slot(BINS) + 2 * THREADS) as u32;
 
 /// Counts of results by where they are, at most: a power of two.
 const BINS: i32 = 1 << 12;
 /// Columns and rows of a tile of one plane, whose results are counted together: `2^7`. Where tiles are more than [`BINS`], so are those of neighbours.
 const TILE_BITS: i32 = 7;
 /// Counts that a thread adds up.
-const EACH: i32 = BINS / THREADS;
-const _: () = assert!(BINS % (4 * THREADS) == 0 && BINS % Doubts::SEGMENTS == 0);
+const OWN: usize = (BINS / THREADS) as usize;
+const _: () = assert!(BINS % THREADS == 0 && OWN.is_multiple_of(4));
+
+/// The word of shared memory for a tile: one of 33 is left out, as threads store those of [`OWN`] neighbours each, and would meet in two banks.
+const fn slot(bin: i32) -> i32 {
+    bin + bin / 32
+}
 
 /// How many results are in doubt, in memory: see above.
 #[repr(C)]
@@ -35,13 +40,13 @@ pub struct Counts {
     /// The address of words: for each segment how many results lie in those before it, then how many there are; how many each has noted; how many are taken, how
     /// many are chosen.
     pub at: u64,
-    /// The address of words for those that are chosen: how many lie in each tile, and how many of these have their place in the order. Then four words for each: column, row, channel as
-    /// the z axis counts it, and whether it is stored for itself alone. Then a half word for each of all, if they are sorted: the number of its tile, and what it is chosen for. 0 if all are taken.
+    /// The address of four words for each of those that are chosen: column, row, channel as the z axis counts it, and whether it is stored for itself alone. 0 if all are taken.
     pub chosen: u64,
+    /// The address of words, if those that are chosen are sorted: how many lie in each tile, and how many of these have their place in the order. Then a half word for each of all: the
+    /// number of its tile, and what it is chosen for. 0 if they are not sorted.
+    pub tiles: u64,
     /// If there are more, all are taken.
     pub most: i32,
-    /// Not 0 if those that are chosen are to be sorted.
-    pub sorts: i32,
 }
 
 /// Beside the number of a result's tile: that it is stored for itself alone, and that it is chosen.
@@ -51,19 +56,31 @@ const CHOSEN: u32 = 1 << 15;
 impl Counts {
     /// Bytes of the words of all, and some more.
     pub const BYTES: usize = 8 * Doubts::SEGMENTS as usize + 128;
+    /// Bytes for each of those that are chosen, and for each of all if they are sorted.
+    const LISTED: usize = 16;
+    const MARKED: usize = 2;
     /// Bytes of the words of tiles.
     const TILES: usize = 8 * BINS as usize;
-    /// Bytes for each of all in the list of those that are chosen.
-    const EACH: usize = 18;
 
-    /// Bytes for those that are chosen of so many.
-    pub const fn bytes_chosen(most: usize) -> usize {
-        Self::TILES + Self::EACH * most
+    /// All are taken; counted in memory from an address on.
+    pub const fn of_all(at: u64) -> Self {
+        Self { at, chosen: 0, tiles: 0, most: 0 }
     }
 
-    /// Of how many some can be chosen in so many bytes.
-    pub const fn most_in(bytes: usize) -> usize {
-        bytes.saturating_sub(Self::TILES) / Self::EACH
+    /// The same, but at most so many are not all taken; those that are chosen are listed from an address on, a multiple of 16, sorted or not.
+    pub const fn choosing(self, chosen: u64, most: usize, sorts: bool) -> Self {
+        let tiles = if sorts { chosen.wrapping_add((Self::LISTED * most) as u64) } else { 0 };
+        Self { chosen, tiles, most: most as i32, ..self }
+    }
+
+    /// Bytes for those that are chosen of so many.
+    pub const fn bytes_chosen(most: usize, sorts: bool) -> usize {
+        Self::LISTED * most + if sorts { Self::TILES + Self::MARKED * most } else { 0 }
+    }
+
+    /// Of how many some can be chosen and sorted in so many bytes.
+    pub const fn most_sorted(bytes: usize) -> usize {
+        bytes.saturating_sub(Self::TILES) / (Self::LISTED + Self::MARKED)
     }
 
     /// The word of those before a segment.
@@ -103,7 +120,7 @@ impl Counts {
     /// The word of the results in a tile.
     #[inline(always)]
     fn bin(&self, bin: i32) -> u64 {
-        self.chosen.wrapping_add(4 * bin as u64)
+        self.tiles.wrapping_add(4 * bin as u64)
     }
 
     /// The word of those of a tile that have their place in the order.
@@ -151,24 +168,24 @@ impl Counts {
     /// The address of number `i` of those that are chosen.
     #[inline(always)]
     fn listed_at(&self, i: i32) -> u64 {
-        self.chosen.wrapping_add(Self::TILES as u64 + mul_wide(16, i) as u64)
+        self.chosen.wrapping_add(mul_wide(Self::LISTED as i32, i) as u64)
     }
 
-    /// Chooses result number `number`, at this place, or not; and if so, says whether it is stored for itself alone. If it is to be sorted, it is only marked, else it is listed.
+    /// Notes whether result number `number`, at this place, is chosen; and if so, whether it is stored for itself alone. If it is to be sorted, it is only marked, else it is listed.
     ///
     /// # Safety
     /// As for [`Self::left`]; there are so many.
     #[inline(always)]
-    pub(super) unsafe fn choose(&self, pass: &Pass, planes: i32, number: i32, (place, alone): (Place, Option<bool>)) {
+    pub(super) unsafe fn note(&self, pass: &Pass, planes: i32, number: i32, (place, alone): (Place, Option<bool>)) {
         // SAFETY: as the caller promised; one thread has the number, and the list has room for as many as there are.
         unsafe {
             match alone {
-                Some(alone) if self.sorts != 0 => {
+                Some(alone) if self.tiles != 0 => {
                     let bin = bin_of(pass, planes, &place);
                     atomic_add(self.bin(bin), 1);
                     store_u16(self.marked(number), bin as u32 | CHOSEN | if alone { ALONE } else { 0 });
                 }
-                None if self.sorts != 0 => store_u16(self.marked(number), 0),
+                None if self.tiles != 0 => store_u16(self.marked(number), 0),
                 Some(alone) => self.list(atomic_add(self.listed(), 1) as i32, &place, alone),
                 None => {}
             }
@@ -189,7 +206,7 @@ impl Counts {
     /// The address of result number `number`'s mark.
     #[inline(always)]
     fn marked(&self, number: i32) -> u64 {
-        self.listed_at(self.most).wrapping_add(mul_wide(2, number) as u64)
+        self.bin(2 * BINS).wrapping_add(mul_wide(Self::MARKED as i32, number) as u64)
     }
 
     /// Takes so many, and says which is the first of them; there may be none.
@@ -254,7 +271,7 @@ kernel! {
             store_words(counts.listed(), [0]);
         }
         let mut bin = thread;
-        while counts.chosen != 0 && bin < 2 * BINS {
+        while counts.tiles != 0 && bin < 2 * BINS {
             store_words(counts.bin(bin), [0]);
             bin += Doubts::SEGMENTS;
         }
@@ -274,7 +291,7 @@ kernel! {
                 let mark = load_u16(counts.marked(number));
                 if mark & CHOSEN != 0 {
                     let bin = (mark as i32) & (BINS - 1);
-                    let i = shared.load_word(bin) as i32 + atomic_add(counts.filled(bin), 1) as i32;
+                    let i = shared.load_word(slot(bin)) as i32 + atomic_add(counts.filled(bin), 1) as i32;
                     let (place, _) = counts.place(&pass, &window, planes, number);
                     counts.list(i, &place, mark & ALONE != 0);
                 }
@@ -290,20 +307,25 @@ kernel! {
 /// They have been counted; the whole block calls.
 #[inline(always)]
 unsafe fn begin(counts: Counts, thread: i32) -> u32 {
-    let (first, mut bins) = (EACH * thread, [0; EACH as usize]);
+    let (first, mut bins) = (OWN as i32 * thread, [0; OWN]);
     // SAFETY: as the caller promised; the block meets between what a thread stores and what others load.
     unsafe {
         let (mut own, mut i) = (0, 0);
-        while i < EACH as usize {
-            bins[i] = reload_word(counts.bin(first + i as i32));
-            own += bins[i];
-            i += 1;
+        while i < OWN {
+            let some = load_words::<4>(counts.bin(first + i as i32));
+            let mut n = 0;
+            while n < 4 {
+                bins[i + n] = some[n];
+                own += some[n];
+                n += 1;
+            }
+            i += 4;
         }
-        let sum = up_to(own, BINS, (thread, THREADS));
+        let sum = up_to(own, slot(BINS), (thread, THREADS));
         let mut before = sum - own;
         i = 0;
-        while i < EACH as usize {
-            Shared::dynamic().store(first + i as i32, f32::from_bits(before));
+        while i < OWN {
+            Shared::dynamic().store(slot(first + i as i32), f32::from_bits(before));
             before += bins[i];
             i += 1;
         }

@@ -53,6 +53,11 @@ pub struct Bands {
     pub rounding: Rounding,
 }
 
+/// Whether results in doubt wait, where so many steps are known: with any number, a kernel does more for a result than they cost.
+const fn waits(steps: usize) -> bool {
+    steps > 0
+}
+
 /// Declares the entries `name: digits, steps (0: any number), channels that are parted (1: none), tiles, the most registers of a thread`, and lists them.
 macro_rules! matrix {
     ($($name:ident: $d:literal, $s:literal, $p:literal, $t:literal, $limit:literal;)*) => {
@@ -60,13 +65,13 @@ macro_rules! matrix {
             fn $name(pass: Pass, bands: Bands, channels: i32, filtered: i32, rows: i32) {
                 directive!($limit);
                 let_next_kernel_begin();
-                slide::<$d, $s, $p, $t>(&pass, &bands, (channels, filtered), rows)
+                slide::<$d, $s, $p, $t, { waits($s) }>(&pass, &bands, (channels, filtered), rows)
             }
         )*}
 
         host! {
             /// The entries; of those that take a problem with as many steps, the first is the fastest.
-            pub const ENTRIES: &[Matrix] = &[$(Matrix { entry: $name, digits: $d, steps: $s, parted: $p }),*];
+            pub const ENTRIES: &[Matrix] = &[$(Matrix { entry: $name, digits: $d, steps: $s, parted: $p, waits: waits($s) }),*];
         }
     };
 }
@@ -92,6 +97,8 @@ host! {
         pub steps: usize,
         /// Channels, if they are parted; else 1.
         pub parted: usize,
+        /// Whether results in doubt wait in shared memory.
+        pub waits: bool,
     }
 }
 
@@ -99,9 +106,9 @@ host! {
 ///
 /// # Safety
 /// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The launch has blocks of a warp, as many in x as there are strips,
-/// and the shared memory that the ring needs.
+/// and the shared memory that the ring needs, and results in doubt if they wait.
 #[inline(always)]
-unsafe fn slide<const D: usize, const S: usize, const P: usize, const T: usize>(
+unsafe fn slide<const D: usize, const S: usize, const P: usize, const T: usize, const WAITS: bool>(
     pass: &Pass,
     bands: &Bands,
     (channels, filtered): (i32, i32),
@@ -111,7 +118,8 @@ unsafe fn slide<const D: usize, const S: usize, const P: usize, const T: usize>(
     let ring = &bands.ring;
     let strip = Strip::new::<P>(pass, ring, channels, T as i32, rows);
     let mut feed = Feed::<P>::new(pass, ring, channels, strip);
-    let mut output = Output::<P, T>::new(pass, (channels, filtered), strip);
+    // SAFETY: as the caller promised.
+    let mut output = unsafe { Output::<P, T, WAITS>::new(pass, ring, (channels, filtered), strip) };
     let shared = Shared::dynamic().in_register();
     let lane = thread_x();
     // SAFETY: as the caller promised; the places lie in the ring, all lanes are here at each product, and the results are this warp's.
@@ -191,6 +199,7 @@ unsafe fn slide<const D: usize, const S: usize, const P: usize, const T: usize>(
             start += group;
             start = if start >= size { start - size } else { start };
         }
+        output.finish::<D>();
     }
 }
 

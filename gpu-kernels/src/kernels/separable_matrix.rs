@@ -21,7 +21,8 @@
 //!
 //! A filter that is such a product and the value itself times a factor, as an unsharp mask is, adds that to the joined sums.
 //!
-//! Rounding: results so near to a half that the cut could change the byte go to the pass's list. The host states the bound.
+//! Rounding: results so near to a half that the cut could change the byte go to the pass's list; those of one step have them wait first (`tile/strip.rs`), which
+//! took the others up to 5 % longer. The host states the bound.
 //!
 //! Limits: bytes to bytes, no epilogue; the blocks that a result needs, and the rows under way, have room in shared memory; outside
 //! the image nothing but bytes. KEEP is left to `keep.rs`.
@@ -81,6 +82,11 @@ pub const fn stored_bytes(blocks: usize, tiles: usize) -> usize {
 /// Words of a lane in a tile's block: see [`Block`].
 const WORDS: usize = 6;
 
+/// Whether results in doubt wait, with so many steps and terms: where a kernel does less for a result than they cost.
+const fn waits(steps: usize, terms: usize) -> bool {
+    steps == 1 && terms == 1
+}
+
 /// Declares the entries `name: blocks of 16 rows that a result needs (0: any number), steps of the row pass (0: any number), channels that are parted (1:
 /// none), tiles of a strip, tiles at a time, terms, the most registers of a thread`, and lists them.
 macro_rules! separable_matrix {
@@ -88,14 +94,14 @@ macro_rules! separable_matrix {
         kernel! {$(
             fn $name(pass: Pass, bands: Bands, channels: i32, filtered: i32, rows: i32) {
                 directive!($limit);
-                slide::<$h, $r, $p, $t, $g, $n>(&pass, &bands, (channels, filtered), rows)
+                slide::<$h, $r, $p, $t, $g, $n, { waits($r, $n) }>(&pass, &bands, (channels, filtered), rows)
             }
         )*}
 
         host! {
             /// The entries; of those that take a problem, the first is the fastest.
             pub const ENTRIES: &[SeparableMatrix] =
-                &[$(SeparableMatrix { entry: $name, blocks: $h, steps: $r, parted: $p, tiles: $t, terms: $n }),*];
+                &[$(SeparableMatrix { entry: $name, blocks: $h, steps: $r, parted: $p, tiles: $t, terms: $n, waits: waits($r, $n) }),*];
         }
     };
 }
@@ -108,6 +114,11 @@ separable_matrix! {
     separable_matrix_any: 0, 0, 1, 2, 2, 1, ".maxnreg 128";
     separable_matrix_rgb: 0, 0, 3, 3, 3, 1, ".maxnreg 128";
     separable_matrix_rgba: 0, 0, 4, 4, 4, 1, ".maxnreg 168";
+    separable_matrix_two_17_one: 2, 1, 1, 4, 2, 2, ".maxnreg 128";
+    separable_matrix_two_17_two: 2, 2, 1, 4, 2, 2, ".maxnreg 128";
+    separable_matrix_two_17_three: 2, 3, 1, 4, 2, 2, ".maxnreg 128";
+    separable_matrix_two_33_two: 3, 2, 1, 2, 2, 2, ".maxnreg 128";
+    separable_matrix_two_33_three: 3, 3, 1, 2, 2, 2, ".maxnreg 128";
     separable_matrix_two: 0, 0, 1, 2, 2, 2, ".maxnreg 128";
     separable_matrix_two_rgb: 0, 0, 3, 3, 3, 2, ".maxnreg 128";
     separable_matrix_two_rgba: 0, 0, 4, 4, 4, 2, ".maxnreg 168";
@@ -129,6 +140,8 @@ host! {
         pub tiles: usize,
         /// Products of a row and a column.
         pub terms: usize,
+        /// Whether results in doubt wait in shared memory.
+        pub waits: bool,
     }
 }
 
@@ -139,25 +152,34 @@ type Block = [[u32; 3]; 2];
 ///
 /// # Safety
 /// `pass` describes allocated memory and keeps the limits above; `bands` are made for it. The launch has blocks of a warp, as many in x as there are strips,
-/// and the shared memory that the ring and the blocks need.
+/// and the shared memory that the ring and the blocks need, and results in doubt if they wait.
 #[inline(always)]
-unsafe fn slide<const H: usize, const R: usize, const P: usize, const T: usize, const G: usize, const N: usize>(
+unsafe fn slide<
+    const H: usize,
+    const R: usize,
+    const P: usize,
+    const T: usize,
+    const G: usize,
+    const N: usize,
+    const WAITS: bool,
+>(
     pass: &Pass,
     bands: &Bands,
     (channels, filtered): (i32, i32),
     rows: i32,
 ) {
     const { assert!(H != 1 && T.is_multiple_of(G) && (P == 1 || (P == 3 || P == 4) && T == P && G == P)) }
-    const { assert!(N == 1 || N == 2 && H == 0 && R == 0) }
+    const { assert!(N == 1 || N == 2 && (H == 0) == (R == 0)) }
     let ring = &bands.ring;
     let strip = Strip::new::<P>(pass, ring, channels, T as i32, rows);
     let mut feed = Feed::<P>::new(pass, ring, channels, strip);
-    let mut output = Output::<P, G>::new(pass, (channels, filtered), strip);
+    // SAFETY: as the caller promised.
+    let mut output = unsafe { Output::<P, G, WAITS>::new(pass, ring, (channels, filtered), strip) };
     let lane = thread_x();
     // SAFETY: as the caller promised; the places lie in the ring, all lanes are here at each product, and the results are this warp's.
     unsafe {
         let (row, column) = (bands.row.wrapping_add(16 * lane as u64), bands.column.wrapping_add(16 * lane as u64));
-        let mut near = Near::<H, R>::load((row, column));
+        let mut near = Near::<H, R, N>::load((row, column));
         // Each 8 lanes have the addresses of 8 rows: the upper ones' first half of 16 bytes, their second half, and the same of the lower ones.
         let (line, second) = ((lane & 7) + (lane >> 4 << 3), 16 * (lane >> 3 & 1));
         let (size, group) = (ring.shared_bytes(), 16 * ring.pitch);
@@ -166,7 +188,8 @@ unsafe fn slide<const H: usize, const R: usize, const P: usize, const T: usize, 
         // Of all terms.
         let terms = N as i32;
         let all = terms * blocks;
-        let mut stored = Stored { oldest: 0, slots: if H > 0 { H as i32 - 1 } else { all }, begin: (size >> 2) + lane };
+        let slots = if H > 0 { terms * (H as i32 - 1) } else { all };
+        let mut stored = Stored { oldest: 0, slots, begin: (ring.with_doubts(WAITS) >> 2) + lane };
         // Groups that are under way before the first is waited for, and blocks that results wait for.
         let (mut ahead, mut missing) = (if P == 1 { AHEAD } else { 0 }, blocks - 1);
         while output.has_rows() {
@@ -191,15 +214,19 @@ unsafe fn slide<const H: usize, const R: usize, const P: usize, const T: usize, 
                 keep_rolled();
                 let apart = if P == 1 { TILE } else { ring.tile };
                 let at = (start + apart * tile, second, apart);
-                let new = across::<R, G>(bands, at, (0, row), &near.row);
+                let mut new = [[[[0; 3]; 2]; G]; N];
+                new[0] = across::<R, G, N>(bands, at, (0, row), &near.row);
                 if H == 0 {
-                    stored.put::<T, G>(all - terms, tile, &new);
+                    stored.put::<T, G>(all - terms, tile, &new[0]);
                 }
                 // Under way while the last row pass is computed.
                 let first = if H == 0 { fragments(column) } else { near.column };
                 if N == 2 {
                     let second = row.wrapping_add((1536 * bands.steps) as u64);
-                    stored.put::<T, G>(all - 1, tile, &across::<R, G>(bands, at, (1, second), &near.row));
+                    new[1 % N] = across::<R, G, N>(bands, at, (1, second), &near.row);
+                    if H == 0 {
+                        stored.put::<T, G>(all - 1, tile, &new[1 % N]);
+                    }
                 }
                 if missing <= 0 {
                     let mut sums = along::<H, R, T, G, N>(bands, (column, &first), (stored, all, tile), &new);
@@ -210,8 +237,11 @@ unsafe fn slide<const H: usize, const R: usize, const P: usize, const T: usize, 
                     output.write(&bands.rounding, TILE * tile, &sums, || near = Near::load((row, column)));
                 }
                 if H > 0 {
-                    // In the place of the oldest one, which nobody needs any more.
-                    stored.put::<T, G>(H as i32 - 1, tile, &new);
+                    // In the place of the oldest ones, which nobody needs any more.
+                    stored.put::<T, G>(slots, tile, &new[0]);
+                    if N == 2 {
+                        stored.put::<T, G>(slots + 1, tile, &new[1 % N]);
+                    }
                 }
                 tile += G as i32;
             }
@@ -228,18 +258,19 @@ unsafe fn slide<const H: usize, const R: usize, const P: usize, const T: usize, 
             start += group;
             start = if start >= size { start - size } else { start };
         }
+        output.finish::<3>();
     }
 }
 
-/// Fragments that stay in registers: those of R steps of the row pass, and of the column pass if it has but one.
-struct Near<const H: usize, const R: usize> {
+/// Fragments that stay in registers, of a single term: those of R steps of the row pass, and of the column pass if it has but one.
+struct Near<const H: usize, const R: usize, const N: usize> {
     row: [[[u32; 4]; 3]; R],
     column: [[u32; 4]; 3],
 }
 
-impl<const H: usize, const R: usize> Near<H, R> {
+impl<const H: usize, const R: usize, const N: usize> Near<H, R, N> {
     /// Whether the column's stay, too.
-    const HAS_COLUMN: bool = H == 2 && R < 3;
+    const HAS_COLUMN: bool = H == 2 && R < 3 && N == 1;
 
     /// Loads them. They are loaded anew behind code that is rarely needed, so that they take no registers meanwhile, which would not suffice.
     ///
@@ -253,7 +284,7 @@ impl<const H: usize, const R: usize> Near<H, R> {
         // SAFETY: as the caller promised.
         unsafe {
             let mut step = 0;
-            while step < R {
+            while step < R && N == 1 {
                 near.row[step] = fragments(row.wrapping_add(hidden + 1536 * step as u64));
                 step += 1;
             }
@@ -317,13 +348,13 @@ impl Stored {
     }
 }
 
-/// The row pass of G tiles, of a term whose fragments are at an address. `at` is the byte of this lane's row for the first tile, how many bytes further its half of 16
+/// The row pass of G tiles, of one of N terms, whose fragments are at an address, and in registers if it is the only one. `at` is the byte of this lane's row for the first tile, how many bytes further its half of 16
 /// begins, and how many the next tile.
 ///
 /// # Safety
 /// As for [`slide`]; all lanes call together.
 #[inline(always)]
-unsafe fn across<const R: usize, const G: usize>(
+unsafe fn across<const R: usize, const G: usize, const N: usize>(
     bands: &Bands,
     (start, second, apart): (i32, i32, i32),
     (term, fragment): (usize, u64),
@@ -345,7 +376,8 @@ unsafe fn across<const R: usize, const G: usize>(
             let mut step = 0;
             while step < R {
                 let half = if step + 1 < R { second } else { last };
-                multiply::<G>(&mut sums, &near[step], start + 32 * step as i32 + half, apart);
+                let taps = if N == 1 { near[step] } else { fragments(fragment.wrapping_add(1536 * step as u64)) };
+                multiply::<G>(&mut sums, &taps, start + 32 * step as i32 + half, apart);
                 step += 1;
             }
         } else {
@@ -428,7 +460,7 @@ unsafe fn multiply<const G: usize>(sums: &mut [[[[i32; 4]; 3]; 2]; G], taps: &[[
 }
 
 /// The column pass of G tiles from number `tile` on, over so many blocks of all terms: for both halves of the columns, the sums of each weight, from the lowest
-/// on. `first` are the first fragments, `new` is the last block.
+/// on. `first` are the first fragments, `new` are the terms' last blocks.
 ///
 /// # Safety
 /// As for [`slide`]; all lanes call together.
@@ -437,7 +469,7 @@ unsafe fn along<const H: usize, const R: usize, const T: usize, const G: usize, 
     bands: &Bands,
     (column, first): (u64, &[[u32; 4]; 3]),
     (stored, blocks, tile): (Stored, i32, i32),
-    new: &[Block; G],
+    new: &[[Block; G]; N],
 ) -> [Sums<3>; G] {
     let mut sums: [Sums<3>; G] = [[[[0; 4]; 3]; 2]; G];
     // SAFETY: as the caller promised.
@@ -450,16 +482,20 @@ unsafe fn along<const H: usize, const R: usize, const T: usize, const G: usize, 
         }
         if H > 0 {
             let mut pair = 0;
-            while 2 * pair < H {
-                let taps =
-                    if Near::<H, R>::HAS_COLUMN { *first } else { fragments(column.wrapping_add(1536 * pair as u64)) };
+            while 2 * pair < N * H {
+                let taps = match Near::<H, R, N>::HAS_COLUMN {
+                    true => *first,
+                    false => fragments(column.wrapping_add(1536 * pair as u64)),
+                };
                 let upper = stored.place::<T>(2 * pair as i32, tile);
                 let lower = stored.place::<T>(2 * pair as i32 + 1, tile);
                 add_pair::<G>(&mut sums, &taps, |t, half, digit| {
-                    let last = new[t][half][digit];
-                    let upper = if 2 * pair + 1 == H { last } else { Stored::word(upper, (t, half, digit)) };
-                    let lower = if 2 * pair + 2 >= H { last } else { Stored::word(lower, (t, half, digit)) };
-                    [upper, lower]
+                    // The last block of each term is not stored yet.
+                    let word = |number: usize, place: i32| match number < N * (H - 1) {
+                        true => Stored::word(place, (t, half, digit)),
+                        false => new[number % N][t][half][digit],
+                    };
+                    [word(2 * pair, upper), word(2 * pair + 1, lower)]
                 });
                 pair += 1;
             }

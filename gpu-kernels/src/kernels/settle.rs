@@ -7,7 +7,9 @@
 //! else 16 lanes do, or a warp if the window is larger: each sums every 16th tap, or every 32nd; then their sums are added.
 //! That order is another one, so where it could change the byte (at ties), one of them computes the sum again in the order that defines it. Filters whose sums are often
 //! ties have a kernel of their own, in `ties.rs`, and so have larger windows, in `wide.rs`. A segment whose places did not suffice has all its pixels computed. At the end its counter is zero again.
-//! Shared memory: a word for the counter.
+//! Of a window that has no more columns and rows than that, each lane first finds a column and a row for all, be it inside the image or not: in code of its own, which was in no
+//! cache, the few windows that leave the image were what the kernel's end waited for.
+//! Shared memory: two words for the counter, and 64 for each warp's columns and rows.
 //! Limits: source and destination are bytes; no epilogue.
 
 use crate::abi::{Doubts, Pass, Plane, Window};
@@ -19,7 +21,12 @@ use crate::tile::view::{Source, Target};
 /// Threads of a block.
 pub const BLOCK: (u32, u32) = (32, 4);
 /// Bytes of shared memory.
-pub const SHARED: u32 = 8;
+pub const SHARED: u32 = 4 * (COUNTER + FOUND * BLOCK.1 as i32) as u32;
+/// Words of the counter.
+const COUNTER: i32 = 2;
+/// Words of a warp's columns, and of these and its rows.
+const COLUMNS: i32 = 32;
+const FOUND: i32 = 2 * COLUMNS;
 /// Products that a lane makes before lane 0 adds them up, where a warp computes the sum that defines a result.
 const PRODUCTS: usize = 3;
 /// Words of shared memory that the warp needs for that.
@@ -31,7 +38,7 @@ kernel! {
     /// Settles the results in the pass's list. `taps` are the address of the window's taps in f64, row by row; `reordering` is how far apart f64 sums in two orders can be.
     fn settle(pass: Pass, window: Window, taps: u64, reordering: f64, planes: i32) {
         directive!(".maxnreg 64");
-        segments(&pass, &window, Exact::new(taps, reordering, &window), planes)
+        segments(&pass, &window, Exact::new(taps, reordering, &pass, &window), planes)
     }
 }
 
@@ -42,15 +49,18 @@ struct Exact {
     reordering: f64,
     /// Lanes that take a result together: 16 if the window is one turn for them, else 32.
     lanes: i32,
+    /// Whether each column and each row of the window has a lane, which finds it for all: see [`find`].
+    are_found: bool,
     /// A lane's way through the window.
     walk: Walk,
 }
 
 impl Exact {
     #[inline(always)]
-    fn new(taps: u64, reordering: f64, window: &Window) -> Self {
+    fn new(taps: u64, reordering: f64, pass: &Pass, window: &Window) -> Self {
         let lanes = if window.cols * window.rows <= 16 * TAPS_AT_ONCE as i32 { 16 } else { 32 };
-        Self { taps, reordering, lanes, walk: Walk::new(window, thread_x() & (lanes - 1), lanes) }
+        let are_found = window.cols.max(window.rows) <= lanes && !goes_longer(&pass.src, false);
+        Self { taps, reordering, lanes, are_found, walk: Walk::new(window, thread_x() & (lanes - 1), lanes) }
     }
 }
 
@@ -298,7 +308,14 @@ unsafe fn settle_together(pass: &Pass, window: &Window, exact: Exact, place: Pla
     let source = Source::of_channel(&pass.src, pass, place.z.max(0));
     // SAFETY: as the caller promised.
     unsafe {
-        let part = if is_there { by_taps(&source, window, exact, corner, leaves) } else { 0.0 };
+        let part = if exact.are_found {
+            let found = find(&source, exact, corner);
+            if is_there { by_found(&source, window, exact, found) } else { 0.0 }
+        } else if is_there {
+            by_taps(&source, window, exact, corner, leaves)
+        } else {
+            0.0
+        };
         let estimate = added_by(part, exact.lanes);
         if !is_there || thread_x() & (exact.lanes - 1) != 0 {
             return;
@@ -525,6 +542,67 @@ unsafe fn by_taps(source: &Source<'_>, window: &Window, exact: Exact, (left, top
             }
             taps = taps.wrapping_add(mul_wide(8 * EDGE_AT_ONCE as i32, lanes) as u64);
             left_over = opaque(left_over - lanes * EDGE_AT_ONCE as i32);
+        }
+    }
+    sum
+}
+
+/// Finds the columns and the rows of a window, one of each by each lane that takes the result, and returns the word of shared memory where they begin.
+///
+/// # Safety
+/// As for [`segments`]; the whole warp calls.
+#[inline(always)]
+unsafe fn find(source: &Source<'_>, exact: Exact, (left, top): (i32, i32)) -> i32 {
+    let (pass, plane, lane) = (source.pass, source.plane(), thread_x() & (exact.lanes - 1));
+    let x = border::resolve_briefly(pass.border, left + lane, pass.width);
+    let y = border::resolve_briefly(pass.border, top + lane, pass.height);
+    // Of rows that are not there, which no result needs, the nearest one that is.
+    let y = if y < 0 { y } else { y.max(plane.first_row).min(plane.end_row - 1) };
+    let (shared, own) = (Shared::dynamic(), COUNTER + FOUND * thread_y() + thread_x());
+    // SAFETY: the warp's words; it meets between what a lane stores and what others load.
+    unsafe {
+        warp_barrier();
+        shared.store(own, f32::from_bits(x as u32));
+        shared.store(own + COLUMNS, f32::from_bits(y as u32));
+        warp_barrier();
+    }
+    own - lane
+}
+
+/// As [`by_taps`], for a window whose columns and rows are found from a word of shared memory on.
+///
+/// # Safety
+/// As for [`segments`], of a place that is there.
+#[inline(always)]
+unsafe fn by_found(source: &Source<'_>, window: &Window, exact: Exact, found: i32) -> f64 {
+    let (lanes, lane) = (exact.lanes, thread_x() & (exact.lanes - 1));
+    let (shared, plane) = (Shared::dynamic(), source.plane());
+    let beyond = source.pass.outside as f64;
+    let (mut walk, mut taps) = (exact.walk, exact.taps + 8 * lane as u64);
+    let (mut sum, mut left_over) = (0.0, window.cols * window.rows - lane);
+    // SAFETY: taps, with their padding, and pixels are there.
+    unsafe {
+        while left_over > 0 {
+            let (mut bytes, mut weights, mut outside) = ([0; TAPS_AT_ONCE], [0.0; TAPS_AT_ONCE], 0);
+            let mut n = 0;
+            while n < TAPS_AT_ONCE {
+                let (c, r) = walk.next(window);
+                let (x, y) = (shared.load_word(found + c) as i32, shared.load_word(found + COLUMNS + r) as i32);
+                outside |= ((x | y) as u32 >> 31) << n;
+                // In place of what the border puts there, a pixel that is of no account.
+                let offset = mul_wide(y.max(plane.first_row), plane.row as i32) + mul_wide(x.max(0), plane.pixel);
+                bytes[n] = load_u8(source.origin().wrapping_add(offset as u64));
+                weights[n] = load_f64(taps.wrapping_add(mul_wide(8 * n as i32, lanes) as u64));
+                n += 1;
+            }
+            n = 0;
+            while n < TAPS_AT_ONCE {
+                let value = if outside & (1 << n) != 0 { beyond } else { byte_to_f64(bytes[n]) };
+                sum = fma_f64(weights[n], value, sum);
+                n += 1;
+            }
+            taps = taps.wrapping_add(mul_wide(8 * TAPS_AT_ONCE as i32, lanes) as u64);
+            left_over -= lanes * TAPS_AT_ONCE as i32;
         }
     }
     sum

@@ -5,6 +5,8 @@
 //! values further. Rows come by asynchronous copies, up to [`AHEAD`] groups ahead of their use. Where channels are parted, a strip is 16 pixels, each
 //! channel is a tile, and rows come by way of registers.
 //!
+//! Results in doubt go to the pass's list, whose counters lie in memory: in kernels that do little for a result, they wait behind the ring until a warp has one for each lane.
+//!
 //! The grid's x axis counts strips at the image's left and right edge first, as they take longer, then the others row by row: strips side by side,
 //! which share parts of their rows, run at the same time. Its z axis counts images.
 
@@ -18,6 +20,12 @@ pub const TILE: i32 = 16;
 
 /// Groups of 16 rows that are under way beside those in use.
 pub const AHEAD: i32 = 2;
+
+/// Results in doubt that may wait: fewer than 32, and one more of each lane.
+const MOST_WAITING: i32 = 63;
+
+/// Bytes of shared memory for them, behind the ring: how many there are; then, of each, in one word, which value from the strip's first on it is, and how many rows above the strip's end.
+const WAITING_BYTES: i32 = 4 * (1 + MOST_WAITING);
 
 /// The rows that a strip holds, in shared memory. Where channels are parted, a value is a pixel, and each channel has a line of bytes.
 #[repr(C)]
@@ -44,9 +52,14 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Bytes of shared memory that a block needs.
+    /// Bytes of shared memory that it needs.
     pub const fn shared_bytes(&self) -> i32 {
         16 * self.groups * self.pitch
+    }
+
+    /// The same, with room for results in doubt behind it if they wait.
+    pub const fn with_doubts(&self, wait: bool) -> i32 {
+        self.shared_bytes() + if wait { WAITING_BYTES } else { 0 }
     }
 
     /// The first value of the strips of a region whose first value is number `first`.
@@ -375,7 +388,7 @@ unsafe fn load_pixels<const P: usize>(at: u64) -> [u32; P] {
 pub(crate) type Sums<const D: usize> = [[[i32; 4]; D]; 2];
 
 /// The results of a strip, on their way out, T tiles at a time.
-pub(crate) struct Output<'a, const P: usize, const T: usize> {
+pub(crate) struct Output<'a, const P: usize, const T: usize, const WAITS: bool> {
     pass: &'a Pass,
     channels: i32,
     filtered: i32,
@@ -391,14 +404,18 @@ pub(crate) struct Output<'a, const P: usize, const T: usize> {
     whole: bool,
     is_inside: bool,
     copies: bool,
+    /// The word of shared memory that says how many results in doubt wait.
+    waiting: i32,
 }
 
-impl<'a, const P: usize, const T: usize> Output<'a, P, T> {
+impl<'a, const P: usize, const T: usize, const WAITS: bool> Output<'a, P, T, WAITS> {
     /// From one of a lane's words to the next: four values further, or a tile.
     const STEP: i32 = if P == 1 { TILE } else { 4 };
 
+    /// # Safety
+    /// There is shared memory for the ring, and for results in doubt behind it if they wait.
     #[inline(always)]
-    pub(crate) fn new(pass: &'a Pass, (channels, filtered): (i32, i32), strip: Strip) -> Self {
+    pub(crate) unsafe fn new(pass: &'a Pass, ring: &Ring, (channels, filtered): (i32, i32), strip: Strip) -> Self {
         let z = block_z() * channels;
         let (origin, source) = (pass.dst.origin(z, &pass.channels), pass.src.origin(z, &pass.channels));
         let copies = (filtered, channels) == (3, 4) && is_whole::<3>(&pass.src, channels, source);
@@ -415,13 +432,24 @@ impl<'a, const P: usize, const T: usize> Output<'a, P, T> {
         let (x, y) = (x + 4 * each * (thread_x() & 3), strip.top);
         let row = y + (thread_x() >> 2);
         let at = origin.wrapping_add((row as i64 * pass.dst.row + x as i64) as u64);
-        Self { pass, channels, filtered, x, y, bottom: strip.bottom, at, whole, is_inside, copies }
+        let waiting = ring.shared_bytes() / 4;
+        if WAITS && thread_x() == 0 {
+            // SAFETY: as the caller promised.
+            unsafe { Shared::dynamic().store(waiting, 0.0) };
+        }
+        Self { pass, channels, filtered, x, y, bottom: strip.bottom, at, whole, is_inside, copies, waiting }
     }
 
     /// This lane's first of the next rows.
     #[inline(always)]
     fn row(&self) -> i32 {
         self.y + (opaque(thread_x()) >> 2)
+    }
+
+    /// The strip's first value.
+    #[inline(always)]
+    fn first(&self) -> i32 {
+        self.x - 4 * P as i32 * (opaque(thread_x()) & 3)
     }
 
     /// Whether the next rows are the last ones.
@@ -529,7 +557,12 @@ impl<'a, const P: usize, const T: usize> Output<'a, P, T> {
                 self.write_edge(beside, &words);
                 then();
             }
-            if D == 3 && least < rounding.near {
+            // Those that wait, by the whole warp.
+            if D == 3 && WAITS && ballot(least < rounding.near) != 0 {
+                self.wait(rounding, beside, &wholes);
+                then();
+            }
+            if D == 3 && !WAITS && least < rounding.near {
                 self.note(rounding, beside, &wholes);
                 then();
             }
@@ -572,31 +605,120 @@ impl<'a, const P: usize, const T: usize> Output<'a, P, T> {
         }
     }
 
+    /// A bit for each of a lane's results that is in doubt, in the order of `wholes`.
+    #[inline(always)]
+    fn doubts(rounding: &Rounding, wholes: &[[i32; 8]; T]) -> u32 {
+        const { assert!(8 * T <= 32) }
+        let (mut doubts, mut n) = (0, 0);
+        while n < 8 * T {
+            doubts |= if rounding.behind(wholes[n / 8][n % 8]) < rounding.near { 1 << n } else { 0 };
+            n += 1;
+        }
+        doubts
+    }
+
+    /// How many values result number `n` of a lane lies right of its first one in the strip, and how many rows below.
+    #[inline(always)]
+    fn place(n: i32) -> (i32, i32) {
+        let (t, v) = (n >> 3, n & 3);
+        (if P == 1 { TILE * t + v } else { P as i32 * v + t }, 8 * (n >> 2 & 1))
+    }
+
     /// Notes the results in doubt.
     ///
     /// # Safety
     /// There is a list.
     #[inline(always)]
     unsafe fn note(&self, rounding: &Rounding, beside: i32, wholes: &[[i32; 8]; T]) {
-        const { assert!(8 * T <= 32) }
         let first = self.row();
-        let mut doubts = 0u32;
-        let mut n = 0;
-        while n < 8 * T {
-            doubts |= if rounding.behind(wholes[n / 8][n % 8]) < rounding.near { 1 << n } else { 0 };
-            n += 1;
-        }
+        let mut doubts = Self::doubts(rounding, wholes);
         let mut number = opaque(0);
         while doubts != 0 {
-            let row = first + 8 * (number >> 2 & 1);
-            if doubts & 1 != 0 && row < self.bottom {
-                let (t, v) = (number >> 3, number & 3);
-                let value = self.x + beside + if P == 1 { TILE * t + v } else { P as i32 * v + t };
+            let (right, down) = Self::place(number);
+            if doubts & 1 != 0 && first + down < self.bottom {
+                let place = (self.x + beside + right, first + down, block_z());
                 // SAFETY: as the caller promised.
-                unsafe { whole::note_value(self.pass, (self.channels, self.filtered), (value, row, block_z())) };
+                unsafe { whole::note_value(self.pass, (self.channels, self.filtered), place) };
             }
             doubts >>= 1;
             number = opaque(number + 1);
+        }
+    }
+
+    /// Has the results in doubt wait, and notes those that do if they are many: a warp waits for one addition to a counter in memory as long as for one of each lane.
+    ///
+    /// # Safety
+    /// There is a list; the whole warp calls.
+    #[inline(always)]
+    unsafe fn wait(&self, rounding: &Rounding, beside: i32, wholes: &[[i32; 8]; T]) {
+        let (shared, lane, first) = (Shared::dynamic(), opaque(thread_x()), self.row());
+        let mut doubts = Self::doubts(rounding, wholes);
+        // Bits of the lower of a lane's rows come after those of the upper one.
+        doubts &= if first + 8 < self.bottom { u32::MAX } else { 0x0f0f_0f0f };
+        doubts = if first < self.bottom { doubts } else { 0 };
+        // SAFETY: as the caller promised; the warp meets between what a lane stores and what others load, or store there.
+        unsafe {
+            warp_barrier();
+            let mut count = shared.load_word(self.waiting) as i32;
+            loop {
+                // One of each lane that has some left.
+                let lanes = ballot(doubts != 0);
+                if lanes == 0 {
+                    break;
+                }
+                if doubts != 0 {
+                    let (right, down) = Self::place(doubts.trailing_zeros() as i32);
+                    let (value, row) = (self.x - self.first() + beside + right, first + down);
+                    let before = (lanes & ((1 << lane) - 1)).count_ones() as i32;
+                    let word = value | (self.bottom - row) << 16;
+                    shared.store(self.waiting + 1 + count + before, f32::from_bits(word as u32));
+                    doubts &= doubts - 1;
+                }
+                count += lanes.count_ones() as i32;
+                if count >= 32 {
+                    self.note_waiting(count);
+                    count = 0;
+                }
+            }
+            warp_barrier();
+            if lane == 0 {
+                shared.store(self.waiting, f32::from_bits(count as u32));
+            }
+        }
+    }
+
+    /// Notes so many results that wait.
+    ///
+    /// # Safety
+    /// As for [`Output::wait`].
+    #[inline(always)]
+    unsafe fn note_waiting(&self, count: i32) {
+        // SAFETY: as the caller promised.
+        unsafe {
+            warp_barrier();
+            let mut number = opaque(thread_x());
+            while number < count {
+                let word = Shared::dynamic().load_word(self.waiting + 1 + number) as i32;
+                let place = (self.first() + (word & 0xffff), self.bottom - (word >> 16), block_z());
+                whole::note_value(self.pass, (self.channels, self.filtered), place);
+                number += 32;
+            }
+            warp_barrier();
+        }
+    }
+
+    /// Notes those that still wait, if sums have so many digits that some may be in doubt.
+    ///
+    /// # Safety
+    /// As for [`Output::wait`].
+    #[inline(always)]
+    pub(crate) unsafe fn finish<const D: usize>(&self) {
+        if D == 3 && WAITS {
+            // SAFETY: as the caller promised.
+            unsafe {
+                warp_barrier();
+                self.note_waiting(Shared::dynamic().load_word(self.waiting) as i32);
+            }
         }
     }
 }

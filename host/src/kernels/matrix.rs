@@ -194,7 +194,6 @@ const HEIGHTS: [u32; 4] = [64, 48, 32, 16];
 
 /// The launch for a problem.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "it is launched on GPUs"))]
 struct Products {
     layout: Layout,
     entry: &'static Matrix,
@@ -219,13 +218,18 @@ impl Products {
             .min_by_key(|(layout, _)| layout.steps(problem.rows))
             .ok_or("it has no kernel for these digits")?;
         let products = Self { layout, entry };
-        problem.fits_shared_memory(products.ring(problem.rows, 0).shared_bytes() as usize, "its rows")?;
+        problem.fits_shared_memory(products.shared_bytes(&products.ring(problem.rows, 0)) as usize, "its rows")?;
         Ok(products)
     }
 
     /// The rows of a strip.
     fn ring(&self, rows: usize, anchor_y: usize) -> Ring {
         self.layout.ring(TILES, (15 + rows).div_ceil(16), (rows, anchor_y))
+    }
+
+    /// Bytes of shared memory that a block of threads needs.
+    fn shared_bytes(&self, ring: &Ring) -> u32 {
+        ring.with_doubts(self.entry.waits) as u32
     }
 }
 
@@ -255,7 +259,7 @@ impl Work for Products {
             layout: &self.layout,
             ring: &ring,
             tiles: TILES,
-            shared: ring.shared_bytes() as u32,
+            shared: self.shared_bytes(&ring),
             heights: &HEIGHTS,
             // Rows of which no results are made yet are only brought.
             besides: 0.4 * f64::from((taps as u32 - 1).div_ceil(16)),

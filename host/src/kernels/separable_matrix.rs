@@ -444,9 +444,9 @@ impl Passes {
 
     /// Bytes of shared memory that a block of threads needs.
     fn shared_bytes(&self, ring: &Ring) -> usize {
-        // An entry for a number of blocks keeps the last one in registers.
-        let stored = if self.entry.blocks > 0 { self.blocks - 1 } else { self.terms * self.blocks };
-        ring.shared_bytes() as usize + stored_bytes(stored, self.entry.tiles)
+        // An entry for a number of blocks keeps the last ones in registers.
+        let stored = if self.entry.blocks > 0 { self.blocks - 1 } else { self.blocks };
+        ring.with_doubts(self.entry.waits) as usize + stored_bytes(self.terms * stored, self.entry.tiles)
     }
 
     /// Steps of a row pass: times 32 bytes that 16 results need of a row.

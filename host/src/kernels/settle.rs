@@ -107,7 +107,7 @@ fn pad(job: &Job<'_>, room: usize, stream: &mut Stream) -> Result<Option<(Plane,
     }
     let seen = Alike::new((left, region.y0), (region.x1, region.y1), pass.region.y1 - pass.region.y0);
     // Of a small picture there may be less room than the list has places.
-    let places = Counts::most_in(room.saturating_sub(bytes + seen.bytes(job.planes)));
+    let places = Counts::most_sorted(room.saturating_sub(bytes + seen.bytes(job.planes)));
     let choice = Some(Choice { seen, most: most(pass.doubts.capacity).min(places), sorts: true })
         .filter(|choice| choice.most > 0);
     let memory = stream.scratch(bytes + choice.map_or(0, |choice| choice.bytes(job)))?;
@@ -137,13 +137,13 @@ struct Choice {
 impl Choice {
     /// Bytes for that: what is found where rows repeat, then a list of those that are chosen.
     fn bytes(&self, job: &Job<'_>) -> usize {
-        self.seen.bytes(job.planes) + Counts::bytes_chosen(self.most)
+        self.seen.bytes(job.planes) + Counts::bytes_chosen(self.most, self.sorts)
     }
 }
 
 /// The most results in doubt of which some are chosen, for a list with so many places in each segment. There are more if these did not suffice.
 fn most(places: u32) -> usize {
-    /// A list of 18 MiB.
+    /// A list of 16 MiB, and marks of two.
     const GREATEST: usize = 1 << 20;
     (Doubts::SEGMENTS as usize * places as usize).min(GREATEST)
 }
@@ -153,7 +153,7 @@ pub(crate) fn beside(taps: usize, uncertainty: &Uncertainty, results: usize) -> 
     if !uncertainty.ties || taps < ALIKE_FROM as usize {
         return 0;
     }
-    let list = Counts::bytes_chosen(most(uncertainty.places(results, Doubts::SEGMENTS as usize)));
+    let list = Counts::bytes_chosen(most(uncertainty.places(results, Doubts::SEGMENTS as usize)), false);
     // A word for 256 results, and a byte for 4096 pixels; where a row or a column of tiles is not full, more.
     (Counts::BYTES + list + results / 32) as u64
 }
@@ -166,13 +166,10 @@ fn count_doubts(
     stream: &mut Stream,
 ) -> Result<(Counts, Alike)> {
     let alike = choice.map_or(Alike::NONE, |choice| choice.seen.found_at(behind, job.planes));
-    let counts = match choice {
-        Some(Choice { seen, most, sorts }) => {
-            let chosen = behind + seen.bytes(job.planes) as u64;
-            Counts { at: memory, chosen, most: most as i32, sorts: sorts.into() }
-        }
-        None => Counts { at: memory, chosen: 0, most: 0, sorts: 0 },
-    };
+    let counts = Counts::of_all(memory);
+    let counts = choice.map_or(counts, |Choice { seen, most, sorts }| {
+        counts.choosing(behind + seen.bytes(job.planes) as u64, most, sorts)
+    });
     let (width, height) = counted::BLOCK;
     let grid = Grid { blocks: (1, 1, 1), block: (width, height, 1), shared: counted::SHARED };
     // SAFETY: that is the kernel's block; the pass has a list, and the memory room for the counts.
@@ -209,7 +206,7 @@ fn choose_different(job: &Job<'_>, (alike, ties): (Alike, Ties), counts: Counts,
     // SAFETY: the kernels take any number of such blocks; the pass describes allocated memory, and the list has room for as many results as are counted.
     unsafe {
         stream.enqueue(alike::choose_different, grid, &arguments)?;
-        if counts.sorts == 0 {
+        if counts.tiles == 0 {
             return Ok(());
         }
         stream.enqueue(counted::sort_chosen, sorting, &(job.pass, job.window, job.planes as i32, counts))
