@@ -824,10 +824,11 @@ mod on_gpu {
         if launched(&prefix)? > before { Ok(()) } else { Err(format!("no kernel {prefix} was launched").into()) }
     }
 
-    /// How often entries were launched whose names begin so.
-    fn launched(prefix: &str) -> apron::Result<u64> {
+    /// How often an entry was launched; or all whose names begin so, if that ends with `_`.
+    fn launched(name: &str) -> apron::Result<u64> {
+        let is_meant = |entry: &str| entry == name || name.ends_with('_') && entry.starts_with(name);
         let launches = apron::gpu::Gpu::open(0)?.launches().into_iter();
-        Ok(launches.filter(|(entry, _)| entry.starts_with(prefix)).map(|(_, count)| count).sum())
+        Ok(launches.filter(|(entry, _)| is_meant(entry)).map(|(_, count)| count).sum())
     }
 
     /// Bytes by spectra under large windows whose taps' sizes add up to so much that many results are in doubt: settled from a copy with what the border puts around it; and
@@ -933,7 +934,15 @@ mod on_gpu {
         };
         let problems = selection.cut(20, (0..LAYOUTS).map(problem), 0);
         ways[0].push(Group { window, border: Border::Reflect, problems });
-        let entries = ["settle", "settle_ties", "settle_means", "settle_wide", "settle_padded", "running_sums"];
+        let entries = [
+            "settle",
+            "settle_ties",
+            "settle_means",
+            "settle_wide",
+            "settle_padded",
+            "running_sums_near_",
+            "running_sums_far_",
+        ];
         let before = entries.map(launched);
         let variants = [Variant::DirectShared, Variant::Fourier, Variant::Separable, Variant::RunningSums];
         let variants: Vec<_> = variants.into_iter().map(Some).chain([None]).collect();

@@ -21,8 +21,8 @@
 //!
 //! A filter that is such a product and the value itself times a factor, as an unsharp mask is, adds that to the joined sums.
 //!
-//! Rounding: results so near to a half that the cut could change the byte go to the pass's list; those of one step have them wait first (`tile/strip.rs`), which
-//! took the others up to 5 % longer. The host states the bound.
+//! Rounding: results so near to a half that the cut could change the byte go to the pass's list; entries whose row pass has one step have them wait first
+//! (`tile/strip.rs`), with which the others took up to 5 % longer. The host states the bound.
 //!
 //! Limits: bytes to bytes, no epilogue; the blocks that a result needs, and the rows under way, have room in shared memory; outside
 //! the image nothing but bytes. KEEP is left to `keep.rs`.
