@@ -249,11 +249,11 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
         }
     }
 
-    /// The products of each octet's first byte and the tap, rounded. `lifted` is [`LIFTED`] times the tap: both are finite, as a tap is at most the product of two numbers of f32.
+    /// The products of one byte of each octet and the tap, rounded.
     ///
     /// # Safety
     /// See the trait.
-    unsafe fn times_first(octets: Self::Octets, tap: Self::Wide, lifted: Self::Wide) -> Self::Wide;
+    unsafe fn times_byte(octets: Self::Octets, tap: &InPlace) -> Self::Wide;
 
     /// The sums of 16 products of bytes with weights, for two weights each: of the bytes at `middle` with `weights[0]`, and of the sums of
     /// those at both of `beside[k]` with `weights[k + 1]`. `None` where no instruction makes such sums.
@@ -378,8 +378,33 @@ pub(crate) unsafe trait Pairs: Copy {
     unsafe fn dot<const FUSED: bool>(self, other: Self, sum: Self) -> Self;
 }
 
-/// Minus `2^52`, whose lowest bits can be a byte: see [`Lanes::times_first`].
-pub(crate) const LIFTED: f64 = -4_503_599_627_370_496.0;
+/// `2^52`, whose lower bits can be a byte.
+const LIFT: f64 = 4_503_599_627_370_496.0;
+
+/// A tap that is multiplied with a byte where it lies in an octet. As lower bits of [`LIFT`] it is a number at once, and what is lifted is
+/// taken away again before anything is rounded.
+#[derive(Clone, Copy)]
+pub(crate) struct InPlace {
+    /// The tap, divided by the weight that the byte has in its place.
+    scaled: f64,
+    /// Minus [`LIFT`] times that.
+    lifted: f64,
+    /// The byte's bits.
+    mask: u64,
+}
+
+impl InPlace {
+    /// The first so many bytes of an octet are below the exponent's bits.
+    pub(crate) const BYTES: usize = 6;
+
+    /// For the byte in this place, one of the first [`InPlace::BYTES`]. Nothing is rounded: a tap is at most the product of two numbers of
+    /// f32, and the weight is a power of two.
+    pub(crate) fn new(tap: f64, place: usize) -> Self {
+        let weight = 1 << (8 * place);
+        let scaled = tap / weight as f64;
+        Self { scaled, lifted: scaled * -LIFT, mask: 0xff * weight }
+    }
+}
 
 /// A vector of eight bytes each.
 ///
@@ -518,8 +543,8 @@ unsafe impl Lanes for [f32; 8] {
 
     methods! {
         fn of_ints(ints: [u32; 8]) -> Self { ints.map(|value| value as i32 as f32) }
-        fn times_first(octets: [u64; 4], tap: [f64; 4], _lifted: [f64; 4]) -> [f64; 4] {
-            each(|i| f64::from(octets[i] as u8) * tap[i])
+        fn times_byte(octets: [u64; 4], tap: &InPlace) -> [f64; 4] {
+            each(|i| (f64::from_bits(octets[i] & tap.mask | LIFT.to_bits()) - LIFT) * tap.scaled)
         }
     }
 }
@@ -624,7 +649,7 @@ mod x86 {
     use std::arch::asm;
     use std::arch::x86_64::*;
 
-    use super::{LIFTED, Lanes, Octets, Pairs, Vector, Words, Work};
+    use super::{InPlace, LIFT, Lanes, Octets, Pairs, Vector, Words, Work};
 
     #[target_feature(enable = "avx2,fma,f16c,bmi1,popcnt")]
     pub(super) fn avx2<W: Work>(work: W) -> W::Output {
@@ -680,10 +705,10 @@ mod x86 {
             fn widen_bytes(from: *const u8) -> __m256d {
                 _mm256_cvtepi32_pd(_mm_cvtepu8_epi32(_mm_loadu_si32(from)))
             }
-            fn times_first(octets: __m256i, tap: __m256d, lifted: __m256d) -> __m256d {
-                // As the lowest bits of 2^52, whose product is taken away before anything is rounded.
-                let bytes = _mm256_castsi256_pd(_mm256_and_si256(octets, _mm256_set1_epi64x(0xff)));
-                _mm256_fmadd_pd(_mm256_or_pd(bytes, _mm256_set1_pd(-LIFTED)), tap, lifted)
+            fn times_byte(octets: __m256i, tap: &InPlace) -> __m256d {
+                let bytes = _mm256_castsi256_pd(_mm256_and_si256(octets, _mm256_set1_epi64x(tap.mask as i64)));
+                let lifted = _mm256_or_pd(bytes, _mm256_set1_pd(LIFT));
+                _mm256_fmadd_pd(lifted, _mm256_set1_pd(tap.scaled), _mm256_set1_pd(tap.lifted))
             }
         }
 
@@ -745,12 +770,13 @@ mod x86 {
             fn widen_bytes(from: *const u8) -> __m512d {
                 _mm512_cvtepu64_pd(_mm512_cvtepu8_epi64(_mm_loadu_si64(from)))
             }
-            fn times_first(octets: __m512i, tap: __m512d, lifted: __m512d) -> __m512d {
+            fn times_byte(octets: __m512i, tap: &InPlace) -> __m512d {
                 /// `a & b | c`.
                 const JOINED: i32 = 0xea;
-                let power = _mm512_castpd_si512(_mm512_set1_pd(-LIFTED));
-                let bytes = _mm512_ternarylogic_epi64::<JOINED>(octets, _mm512_set1_epi64(0xff), power);
-                _mm512_fmadd_pd(_mm512_castsi512_pd(bytes), tap, lifted)
+                let lift = _mm512_castpd_si512(_mm512_set1_pd(LIFT));
+                let mask = _mm512_set1_epi64(tap.mask as i64);
+                let lifted = _mm512_castsi512_pd(_mm512_ternarylogic_epi64::<JOINED>(octets, mask, lift));
+                _mm512_fmadd_pd(lifted, _mm512_set1_pd(tap.scaled), _mm512_set1_pd(tap.lifted))
             }
         }
 
@@ -1062,7 +1088,7 @@ mod x86 {
 mod arm {
     use std::arch::aarch64::*;
 
-    use super::{Lanes, Vector, Words, Work};
+    use super::{InPlace, Lanes, Vector, Words, Work};
 
     #[target_feature(enable = "neon")]
     pub(super) fn neon<W: Work>(work: W) -> W::Output {
@@ -1077,8 +1103,9 @@ mod arm {
         type Octets = [u64; 2];
 
         methods! {
-            fn times_first(octets: [u64; 2], tap: float64x2_t, _lifted: float64x2_t) -> float64x2_t {
-                vmulq_f64(vcvtq_f64_u64(vandq_u64(vld1q_u64(octets.as_ptr()), vdupq_n_u64(0xff))), tap)
+            fn times_byte(octets: [u64; 2], tap: &InPlace) -> float64x2_t {
+                let bytes = vandq_u64(vld1q_u64(octets.as_ptr()), vdupq_n_u64(tap.mask));
+                vmulq_f64(vcvtq_f64_u64(bytes), vdupq_n_f64(tap.scaled))
             }
             fn of_ints(ints: [u32; 4]) -> Self { vcvtq_f32_s32(vreinterpretq_s32_u32(vld1q_u32(ints.as_ptr()))) }
         }

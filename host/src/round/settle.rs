@@ -10,7 +10,7 @@ use gpu_kernels::border::KEEP;
 use super::doubt::Doubt;
 use super::{Bound, Bounds, Order};
 use crate::image::{ImageView, Shape};
-use crate::simd::{Float, Isa, LIFTED, Lanes, Octets, Vector, Work};
+use crate::simd::{Float, InPlace, Isa, Lanes, Octets, Vector, Work};
 use crate::window::Window;
 use crate::{Border, Filter};
 
@@ -23,9 +23,12 @@ const LANES: usize = 64;
 /// The most taps for which results in doubt are defined at once, without a faster sum before.
 pub(crate) const TOGETHER: usize = 200;
 
-/// How many results are defined together: each sum is a chain of additions, and a chain for each lane of a few vectors keeps the
-/// processor busy.
-const ABREAST: usize = 16;
+/// The most vectors of results that are defined together: each sum is a chain of additions, and a chain for each lane of a few vectors
+/// keeps the processor busy.
+const VECTORS: usize = 4;
+
+/// How many results are gathered before they are defined: these vectors, where they are longest.
+const ABREAST: usize = 32;
 
 /// Bytes of a row that are loaded together.
 const OCTET: usize = 8;
@@ -56,7 +59,7 @@ pub(crate) struct Settler<'a> {
     /// on the other channels. Empty if that would take too much memory.
     spread: OnceLock<Vec<f64>>,
     /// The taps that define results, row by row, of a window that has few; or one row, if all are equal.
-    few: OnceLock<Vec<f64>>,
+    few: OnceLock<Vec<InPlace>>,
     /// The value of every tap, if all are equal.
     equal: Option<f64>,
     /// For each value, the result where all pixels under the window have it.
@@ -251,12 +254,18 @@ impl<'a> Settler<'a> {
         if !(at_once && is_inside) {
             return doubts.iter().for_each(|&at| one(at, out, scratch));
         }
-        let taps = self.few.get_or_init(|| match (self.equal, self.filter.dense_f64(), self.filter.separated()) {
-            (Some(tap), ..) => vec![tap; cols],
-            (_, None, Some((across, down))) => {
-                down.iter().flat_map(|down| across.iter().map(move |tap| down * tap)).collect()
+        let taps = self.few.get_or_init(|| {
+            let place = |(col, tap): (usize, f64)| InPlace::new(tap, col * shape.channels % OCTET % InPlace::BYTES);
+            let row = |row: &mut dyn Iterator<Item = f64>| row.enumerate().map(place).collect::<Vec<_>>();
+            match (self.equal, self.filter.dense_f64(), self.filter.separated()) {
+                (Some(tap), ..) => row(&mut std::iter::repeat_n(tap, cols)),
+                (_, None, Some((across, down))) => {
+                    down.iter().flat_map(|down| row(&mut across.iter().map(move |tap| down * tap))).collect()
+                }
+                (_, taps, _) => {
+                    taps.unwrap_or_default().chunks(cols).flat_map(|taps| row(&mut taps.iter().copied())).collect()
+                }
             }
-            (_, taps, _) => taps.unwrap_or_default().to_vec(),
         });
         let under = (cols - 1) * shape.channels + 1;
         let reach = under.next_multiple_of(OCTET);
@@ -524,7 +533,7 @@ struct Define<'a> {
     /// The row under each row of taps.
     rows: &'a [usize],
     /// As [`Settler::few`].
-    taps: &'a [f64],
+    taps: &'a [InPlace],
 }
 
 impl Work for Define<'_> {
@@ -532,20 +541,26 @@ impl Work for Define<'_> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) -> Self::Output {
-        match (L::Wide::LEN, self.places.count) {
-            (len, count) if count <= len => self.results::<L, 1>(),
-            (8, _) => self.results::<L, { ABREAST / 8 }>(),
-            (4, _) => self.results::<L, { ABREAST / 4 }>(),
-            _ => self.results::<L, { ABREAST / 2 }>(),
+        const { assert!(ABREAST.is_multiple_of(VECTORS * L::Wide::LEN)) };
+        let (len, count) = (L::Wide::LEN, self.places.count);
+        let mut bytes = [0; ABREAST];
+        for (at, bytes) in (0..count).step_by(VECTORS * len).zip(bytes.chunks_exact_mut(VECTORS * len)) {
+            match count - at {
+                left if left <= len => self.results::<L, 1>(at, bytes),
+                left if left <= 2 * len => self.results::<L, 2>(at, bytes),
+                _ => self.results::<L, VECTORS>(at, bytes),
+            }
         }
+        bytes
     }
 }
 
 impl Define<'_> {
-    /// In the first so many vectors.
+    /// Those from `at` on, in so many vectors.
     #[inline(always)]
-    fn results<L: Lanes, const N: usize>(self) -> [u8; ABREAST] {
-        let Self { settler, places: Places { firsts, .. }, rows, taps } = self;
+    fn results<L: Lanes, const N: usize>(&self, at: usize, bytes: &mut [u8]) {
+        let &Self { settler, places, rows, taps } = self;
+        let firsts = &places.firsts[at..][..N * L::Wide::LEN];
         let (cols, Shape { channels, .. }) = (settler.window.cols, settler.src.shape());
         let reach = ((cols - 1) * channels + 1).next_multiple_of(OCTET);
         let furthest = firsts.iter().fold(0, |furthest: usize, &first| furthest.max(first));
@@ -555,23 +570,24 @@ impl Define<'_> {
         let mut all = [0.0; ABREAST];
         // SAFETY: this is in a `Work`; all bytes lie in the rows, and the taps are those of all rows or of one, as is asserted.
         unsafe {
-            let zero = L::Wide::splat(0.0);
-            let mut sums = [zero; N];
+            let mut sums = [L::Wide::splat(0.0); N];
             for (index, &row) in rows.iter().enumerate() {
                 let line = settler.src.row(row).as_ptr();
                 let taps = taps.as_ptr().add(index * next);
                 let (mut col, mut byte) = (0, 0);
                 for at in (0..reach).step_by(OCTET) {
-                    let mut octets: [L::Octets; N] = std::array::from_fn(|v| {
-                        L::Octets::load(line.add(at), firsts[v * L::Wide::LEN..][..L::Wide::LEN].as_ptr()).skip(byte)
-                    });
+                    let mut octets: [L::Octets; N] =
+                        std::array::from_fn(|v| L::Octets::load(line.add(at), firsts[v * L::Wide::LEN..].as_ptr()));
+                    let mut in_place = InPlace::BYTES;
                     while byte < OCTET && col < cols {
-                        let tap = L::Wide::splat(*taps.add(col));
-                        let lifted = L::Wide::splat(*taps.add(col) * LIFTED);
+                        if byte >= in_place {
+                            octets = octets.map(|octets| octets.skip(InPlace::BYTES));
+                            in_place = OCTET;
+                        }
+                        let tap = &*taps.add(col);
                         for v in 0..N {
                             // The product is rounded before it is added.
-                            sums[v] = sums[v].add(L::times_first(octets[v], tap, lifted));
-                            octets[v] = octets[v].skip(channels);
+                            sums[v] = sums[v].add(L::times_byte(octets[v], tap));
                         }
                         byte += channels;
                         col += 1;
@@ -583,9 +599,7 @@ impl Define<'_> {
                 sum.store(all.as_mut_ptr());
             }
         }
-        let mut bytes = [0; ABREAST];
         bytes.iter_mut().zip(all).for_each(|(byte, sum)| *byte = sum.byte());
-        bytes
     }
 }
 
