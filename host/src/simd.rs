@@ -383,7 +383,6 @@ const LIFT: f64 = 4_503_599_627_370_496.0;
 
 /// A tap that is multiplied with a byte where it lies in an octet. As lower bits of [`LIFT`] it is a number at once, and what is lifted is
 /// taken away again before anything is rounded.
-#[derive(Clone, Copy)]
 pub(crate) struct InPlace {
     /// The tap, divided by the weight that the byte has in its place.
     scaled: f64,

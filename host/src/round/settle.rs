@@ -255,17 +255,15 @@ impl<'a> Settler<'a> {
             return doubts.iter().for_each(|&at| one(at, out, scratch));
         }
         let taps = self.few.get_or_init(|| {
-            let place = |(col, tap): (usize, f64)| InPlace::new(tap, col * shape.channels % OCTET % InPlace::BYTES);
-            let row = |row: &mut dyn Iterator<Item = f64>| row.enumerate().map(place).collect::<Vec<_>>();
-            match (self.equal, self.filter.dense_f64(), self.filter.separated()) {
-                (Some(tap), ..) => row(&mut std::iter::repeat_n(tap, cols)),
+            let taps = match (self.equal, self.filter.dense_f64(), self.filter.separated()) {
+                (Some(tap), ..) => vec![tap; cols],
                 (_, None, Some((across, down))) => {
-                    down.iter().flat_map(|down| row(&mut across.iter().map(move |tap| down * tap))).collect()
+                    down.iter().flat_map(|down| across.iter().map(move |tap| down * tap)).collect()
                 }
-                (_, taps, _) => {
-                    taps.unwrap_or_default().chunks(cols).flat_map(|taps| row(&mut taps.iter().copied())).collect()
-                }
-            }
+                (_, taps, _) => taps.unwrap_or_default().to_vec(),
+            };
+            let place = |at: usize| at % cols * shape.channels % OCTET % InPlace::BYTES;
+            taps.into_iter().enumerate().map(|(at, tap)| InPlace::new(tap, place(at))).collect()
         });
         let under = (cols - 1) * shape.channels + 1;
         let reach = under.next_multiple_of(OCTET);
