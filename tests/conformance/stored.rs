@@ -19,7 +19,7 @@ pub(crate) use self::on_gpu::solve;
 use self::on_gpu::test;
 
 /// The tests' names.
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 23] = [
     "layouts",
     "strips",
     "constants",
@@ -39,6 +39,7 @@ const NAMES: [&str; 22] = [
     "frequent_ties",
     "doubts",
     "wide",
+    "in_order",
     "overlap",
     "alignment",
     "odd_places",
@@ -99,6 +100,7 @@ mod on_gpu {
             "frequent_ties" => frequent_ties(name, selection),
             "doubts" => rounded(name, &doubts(selection)),
             "wide" => rounded(name, &wide(selection)),
+            "in_order" => launching(&["settle_wide", "settle_padded"], || rounded(name, &in_order(selection))),
             "overlap" => overlap(),
             "alignment" => alignment(),
             "odd_places" => odd_places(),
@@ -767,11 +769,7 @@ mod on_gpu {
                 number += 1;
             }
         }
-        let before = launched("find_alike")?;
-        for (way, groups) in [Way::Whole, Way::Parts, Way::Bands, Way::Batch].into_iter().zip(ways) {
-            check(name, &[Some(Variant::RunningSums)], way, &groups)?;
-        }
-        if launched("find_alike")? > before { Ok(()) } else { Err("nothing was looked at".into()) }
+        launching(&["find_alike"], || check_all(name, &[Some(Variant::RunningSums)], &ways))
     }
 
     /// Bytes to bytes by kernels that make nothing else: pictures around the size of a tile, whole, in parts, in bands and in batches, with some channels
@@ -804,31 +802,43 @@ mod on_gpu {
                 }
             }
         }
-        let kinds = [Way::Whole, Way::Parts, Way::Bands, Way::Batch];
         let prefix = format!("{}_", variant.name().replace('-', "_"));
-        let before = launched(&prefix)?;
-        for (way, mut groups) in kinds.into_iter().zip(ways) {
-            check(name, &[Some(variant)], way, &groups)?;
-            if way == Way::Batch {
-                // One channel has no other to be copied.
-                groups.retain(|group| group.window.cols <= 64);
-                for (i, group) in groups.iter_mut().enumerate() {
-                    let most = (128 / group.window.cols).min(4);
-                    for (n, problem) in group.problems.iter_mut().enumerate() {
-                        problem.shape.channels = [4, 2, 4, 3][(2 * i + n) % 4].min(most);
-                    }
+        launching(&[&prefix], || {
+            check_all(name, &[Some(variant)], &ways)?;
+            let [.., mut groups] = ways;
+            // One channel has no other to be copied.
+            groups.retain(|group| group.window.cols <= 64);
+            for (i, group) in groups.iter_mut().enumerate() {
+                let most = (128 / group.window.cols).min(4);
+                for (n, problem) in group.problems.iter_mut().enumerate() {
+                    problem.shape.channels = [4, 2, 4, 3][(2 * i + n) % 4].min(most);
                 }
-                suite::check(&format!("{name}, alpha"), &[Alpha(variant)], &groups)?;
             }
-        }
-        if launched(&prefix)? > before { Ok(()) } else { Err(format!("no kernel {prefix} was launched").into()) }
+            suite::check(&format!("{name}, alpha"), &[Alpha(variant)], &groups)
+        })
     }
 
-    /// How often an entry was launched; or all whose names begin so, if that ends with `_`.
-    fn launched(name: &str) -> apron::Result<u64> {
-        let is_meant = |entry: &str| entry == name || name.ends_with('_') && entry.starts_with(name);
-        let launches = apron::gpu::Gpu::open(0)?.launches().into_iter();
-        Ok(launches.filter(|(entry, _)| is_meant(entry)).map(|(_, count)| count).sum())
+    /// Checks groups of each way.
+    fn check_all(name: &str, variants: &[Option<Variant>], ways: &[Vec<Group>; 4]) -> Result<(), Failed> {
+        let kinds = [Way::Whole, Way::Parts, Way::Bands, Way::Batch];
+        kinds.into_iter().zip(ways).try_for_each(|(way, groups)| check(name, variants, way, groups))
+    }
+
+    /// Checks, and that each of these entries was launched; of a name that ends with `_`, one whose name begins so.
+    fn launching(entries: &[&str], checks: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
+        let launched = |name: &str| -> apron::Result<u64> {
+            let is_meant = |entry: &str| entry == name || name.ends_with('_') && entry.starts_with(name);
+            let launches = apron::gpu::Gpu::open(0)?.launches().into_iter();
+            Ok(launches.filter(|(entry, _)| is_meant(entry)).map(|(_, count)| count).sum())
+        };
+        let before = entries.iter().map(|name| launched(name)).collect::<apron::Result<Vec<_>>>()?;
+        checks()?;
+        for (name, before) in entries.iter().zip(before) {
+            if launched(name)? == before {
+                return Err(format!("{name} was not launched").into());
+            }
+        }
+        Ok(())
     }
 
     /// Bytes by spectra under large windows whose taps' sizes add up to so much that many results are in doubt: settled from a copy with what the border puts around it; and
@@ -867,17 +877,7 @@ mod on_gpu {
             let window = Window::random_of_weight(99, 24, 100.0, seed(70, 183 + way)).anchored(40, [0, 12, 23, 5][way]);
             ways[way].push(Group { window, border, problems: vec![problem.channels([3, 1, 2, 4][way])] });
         }
-        let entries = ["settle_padded", "sort_chosen"];
-        let before = entries.map(launched);
-        for (way, groups) in [Way::Whole, Way::Parts, Way::Bands, Way::Batch].into_iter().zip(ways) {
-            check(name, &[Some(Variant::Fourier)], way, &groups)?;
-        }
-        for (entry, before) in entries.into_iter().zip(before) {
-            if launched(entry)? == before? {
-                return Err(format!("{entry} was not launched").into());
-            }
-        }
-        Ok(())
+        launching(&["settle_padded", "sort_chosen"], || check_all(name, &[Some(Variant::Fourier)], &ways))
     }
 
     /// Bytes whose sums are in doubt or ties, in every layout: each kernel that settles them, and running sums, which settle them in place.
@@ -943,18 +943,9 @@ mod on_gpu {
             "running_sums_near_",
             "running_sums_far_",
         ];
-        let before = entries.map(launched);
         let variants = [Variant::DirectShared, Variant::Fourier, Variant::Separable, Variant::RunningSums];
         let variants: Vec<_> = variants.into_iter().map(Some).chain([None]).collect();
-        for (way, groups) in [Way::Whole, Way::Parts, Way::Bands, Way::Batch].into_iter().zip(ways) {
-            check(name, &variants, way, &groups)?;
-        }
-        for (entry, before) in entries.into_iter().zip(before) {
-            if launched(entry)? == before? {
-                return Err(format!("{entry} was not launched").into());
-            }
-        }
-        Ok(())
+        launching(&entries, || check_all(name, &variants, &ways))
     }
 
     /// The last channels of a picture in host memory copied, the others filtered.
@@ -1309,6 +1300,45 @@ mod on_gpu {
         };
         let case = |(window, border, shape, looks)| Bytes { window, border, shape, looks, variants: variants.clone() };
         cases.into_iter().map(case).collect()
+    }
+
+    /// Large windows of a few taps whose sum is a tie, and of many others about as large as what f64 rounds it to: the byte depends on the order of the sum, and on
+    /// products that lie half way between two of its steps.
+    fn in_order(selection: Selection) -> Vec<Bytes> {
+        let window = |(cols, rows): (usize, usize), large: &[(usize, f32)], list: u64| {
+            let mut rng = Rng::with_seed(seed(75, list as usize));
+            let mut tiny = || [1.0, -1.0, 3.0, -2.0, 1.7, -2.9][rng.usize(..6)] * f32::exp2(-54.0);
+            let mut taps: Vec<f32> = (0..cols * rows).map(|_| tiny()).collect();
+            large.iter().for_each(|&(at, tap)| taps[at] = tap);
+            Window::dense("a tie and tiny taps", cols, rows, &taps)
+        };
+        let middle = [(3, 0.25), (388, 0.25), (741, 0.5)];
+        let mut windows = vec![
+            window((30, 25), &middle, 0),
+            window((23, 37), &[(0, -0.5), (40, 1.0), (97, 0.25), (600, -0.25)], 1),
+            window((71, 61), &[(100, 0.25), (2000, 0.25), (2400, 0.5)], 2),
+            window((71, 61), &[(2, 0.5), (71, 0.25), (210, 0.25)], 3),
+            // Of such taps so many results are in doubt that they are settled from a copy.
+            window((30, 25), &[(33, 16.0), (34, -16.0), (388, 0.25), (600, 0.75)], 4),
+            window((61, 71), &[(700, 12.0), (702, -12.0), (2000, 0.5), (4000, -0.25)], 5),
+        ];
+        if selection == Selection::Full {
+            windows
+                .extend((0..6).map(|i| window((30, 25 + i), &middle.map(|(at, tap)| (at - i % 4, tap)), 6 + i as u64)));
+            windows.extend((0..6).map(|i| window((70, 90 + i), &[(50 * i, 0.5), (60 * i + 9, 1.0)], 12 + i as u64)));
+        }
+        let shapes = [shape(61, 43, 1), shape(70, 29, 3), shape(190, 160, 1), shape(90, 31, 2)];
+        let of_window = |(w, window): (usize, Window)| Bytes {
+            window: if w % 2 == 0 { window } else { window.anchored(w, 2 * w) },
+            border: [Border::Reflect, Border::Constant(300.25), Border::Replicate, Border::Wrap][w % 4],
+            shape: shapes[w / 2 % 4],
+            looks: [Look::Random, Look::Gradient],
+            variants: match selection {
+                Selection::Full => every(),
+                _ => vec![Some(Variant::DirectShared), Some(Variant::Fourier)],
+            },
+        };
+        windows.into_iter().enumerate().map(of_window).collect()
     }
 
     /// Views that have bytes in common are refused, before anything is written; those that lie between each other are not.

@@ -90,7 +90,7 @@ const SPILLS: [(&str, u32); 25] = [
     ("sliding_f16_", 48),
     ("gradient_flat_", 32),
     ("gradient_8bit", 200),
-    ("settle_ties", 460),
+    ("settle_ties", 480),
     ("settle_means", 810),
     ("settle_padded", 170),
     ("settle", 80),

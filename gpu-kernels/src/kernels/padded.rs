@@ -18,7 +18,7 @@
 use super::alike::{self, Alike};
 use super::counted::Counts;
 use super::settle::{Place, Walk};
-use super::wide::{COUNTS, Exact, RESULTS, THREADS, finish, list, starts};
+use super::wide::{COUNTS, Exact, RESULTS, THREADS, add_up, finish, list, starts};
 use crate::abi::{Pass, Plane, Window};
 use crate::border;
 use crate::device::*;
@@ -131,8 +131,8 @@ kernel! {
             let listed = shared.load_word(COUNTS) as i32;
             let mut at = opaque(0);
             while at < listed {
-                let sums = sums(&window, &padded, starts((at, listed)));
-                finish(&pass, &window, exact, sums, (at, listed), turn);
+                add_up(sums(&window, &padded, starts((at, listed))), turn);
+                finish(&pass, &window, exact, (at, listed), turn);
                 turn += 1;
                 at += RESULTS as i32;
             }

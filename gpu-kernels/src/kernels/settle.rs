@@ -27,10 +27,8 @@ const COUNTER: i32 = 2;
 /// Words of a warp's columns, and of these and its rows.
 const COLUMNS: i32 = 32;
 const FOUND: i32 = 2 * COLUMNS;
-/// Products that a lane makes before lane 0 adds them up, where a warp computes the sum that defines a result.
-const PRODUCTS: usize = 3;
-/// Words of shared memory that the warp needs for that.
-pub(super) const TOGETHER: i32 = 2 * 32 * PRODUCTS as i32;
+/// Words of shared memory that the warp needs for that: a product of each lane.
+pub(super) const TOGETHER: i32 = 2 * 32;
 /// The most taps for which a thread computes a result by itself.
 pub(super) const ALONE: i32 = 81;
 
@@ -406,86 +404,177 @@ pub(super) unsafe fn by_definition(
     sum
 }
 
-/// The same in lane 0 of a warp, whose lanes make the products: alone, a thread would wait for memory again and again. What the next products are made of
-/// is under way while lane 0 adds up these. `taps` comes with where the warp's [`TOGETHER`] words of shared memory begin. Not in this file's kernel, which took
-/// 10 us more with it when nothing was in doubt.
+/// The same in all lanes of a warp, which make PRODUCTS each in a turn, as many as the kernel has registers for: alone, a thread would wait for memory again and
+/// again. What the next products are made of is under way while these are added up: in any order, where that gives the same sum, and else one after the other.
+/// `taps` comes with where the warp's [`TOGETHER`] words of shared memory begin. Not in this file's kernel, which took 10 us more with it when nothing was in doubt.
 ///
 /// # Safety
 /// As for [`segments`], for the whole warp.
 #[inline(always)]
-pub(super) unsafe fn by_definition_together(
+pub(super) unsafe fn by_definition_together<const PRODUCTS: usize>(
     source: &Source<'_>,
     window: &Window,
     (taps, numbers): (u64, i32),
     (left, top): (i32, i32),
     leaves: bool,
 ) -> f64 {
-    const ALL: i32 = 32 * PRODUCTS as i32;
-    let (shared, count, lane) = (Shared::dynamic(), window.cols * window.rows, thread_x());
+    const { assert!(32 * PRODUCTS <= PADDING) };
+    let all = 32 * PRODUCTS as i32;
+    let (count, lane) = (window.cols * window.rows, thread_x());
     let plane = source.plane();
     let longer = goes_longer(plane, leaves);
     let start = source.row_inside(opaque(top)).at(left);
-    let mut walk = Walk::new(window, lane, 32);
-    let (mut bytes, mut values, mut weights) = ([0; PRODUCTS], [0.0; PRODUCTS], [0.0; PRODUCTS]);
+    let (mut walk, mut tap) = (Walk::new(window, lane, 32), taps.wrapping_add(8 * lane as u64));
+    // Bytes, or the bits of what a window has that goes the longer way.
+    let (mut values, mut weights) = ([0; PRODUCTS], [0.0; PRODUCTS]);
     let mut sum = 0.0;
     // The first turn only loads.
-    let mut done = opaque(-ALL);
+    let mut done = opaque(-all);
     while done < count {
-        // SAFETY: taps, with their padding, and pixels are there; the numbers are the warp's, which meets at each barrier.
+        let mut products = [0.0; PRODUCTS];
+        let mut n = 0;
+        while n < PRODUCTS {
+            // Zeros behind the last tap change no sum, but what the border puts outside may be no number.
+            products[n] = if !longer {
+                mul_f64(weights[n], byte_to_f64(values[n]))
+            } else if done + 32 * (n as i32) + lane < count {
+                mul_f64(weights[n], f32::from_bits(values[n]) as f64)
+            } else {
+                0.0
+            };
+            n += 1;
+        }
+        let is_first = done < 0;
+        done += all;
+        // SAFETY: taps, with their padding, and pixels are there; the warp is here as a whole.
         unsafe {
-            if done >= 0 {
-                let mut n = 0;
-                while n < PRODUCTS {
-                    let (place, value) = (32 * n as i32 + lane, if longer { values[n] } else { byte_to_f64(bytes[n]) });
-                    // Zeros behind the last change no sum, so that the chain of additions asks nothing.
-                    let product = if done + place < count { mul_f64(weights[n], value) } else { 0.0 };
-                    shared.store_f64(numbers + 2 * place, product);
-                    n += 1;
-                }
-            }
-            warp_barrier();
-            let ahead = done + ALL;
-            if ahead < count {
+            if done < count {
                 let mut at = [(0, 0); PRODUCTS];
-                let mut n = 0;
+                n = 0;
                 while n < PRODUCTS {
                     at[n] = walk.next(window);
-                    weights[n] = load_f64(taps.wrapping_add(8 * (ahead + 32 * n as i32 + lane) as u64));
+                    weights[n] = load_f64(tap.wrapping_add(8 * 32 * n as u64));
                     n += 1;
                 }
+                tap = tap.wrapping_add(8 * all as u64);
                 if longer {
-                    values = gathered(source, at.map(|(c, r)| (left + c, top + r)));
+                    let found = gathered(source, at.map(|(c, r)| (left + c, top + r)));
+                    values = found.map(|value| (value as f32).to_bits());
                 } else {
                     n = 0;
                     while n < PRODUCTS {
                         let offset = mul_wide(at[n].1, plane.row as i32) + mul_wide(at[n].0, plane.pixel);
-                        bytes[n] = load_u8(start.wrapping_add(offset as u64));
+                        values[n] = load_u8(start.wrapping_add(offset as u64));
                         n += 1;
                     }
                 }
             }
-            if done >= 0 && lane == 0 {
-                let (mut i, end) = (opaque(0), ALL.min(count - done));
-                while i < end {
-                    // Loaded together, as the additions wait for each other anyway.
-                    const AT_ONCE: usize = 8;
-                    let mut products = [0.0; AT_ONCE];
-                    let mut n = 0;
-                    while n < AT_ONCE {
-                        products[n] = shared.load_f64(numbers + 2 * (i + n as i32));
-                        n += 1;
-                    }
-                    n = 0;
-                    while n < AT_ONCE {
-                        sum = add_f64(sum, products[n]);
-                        n += 1;
-                    }
-                    i = opaque(i + AT_ONCE as i32);
+            if !is_first {
+                sum = match added_in_any_order(sum, &products) {
+                    (sum, true) => sum,
+                    _ => added_in_order(sum, &products, numbers),
+                };
+            }
+        }
+    }
+    sum
+}
+
+/// A sum with the lanes' products of a turn added to it, and whether that is what it is one after the other: the first of each lane, then the second of each, and so on.
+///
+/// As long as the magnitude of a sum in f64 stays between two powers of two, it is a multiple of the same step, and so what a product adds to it is the multiple that is
+/// nearest to the product, whatever came before. Only of a product half way between two it is that which makes the sum even. Multiples of a step have one sum
+/// in any order.
+///
+/// # Safety
+/// The whole warp calls, with the same sum.
+#[inline(always)]
+unsafe fn added_in_any_order<const PRODUCTS: usize>(sum: f64, products: &[f64; PRODUCTS]) -> (f64, bool) {
+    /// Steps from a power of two to the next are two to this power.
+    const STEPS: u64 = 52;
+    let exponent = sum.to_bits() & 0x7ff << STEPS;
+    // About the middle between the powers, steps are those of the sum, and it is an even number of them.
+    let middle = f64::from_bits(exponent | 1 << (STEPS - 1));
+    let half_a_step = f64::from_bits(exponent.wrapping_sub((STEPS + 1) << STEPS));
+    let lanes_before = (1 << thread_x()) - 1;
+    let mut is_odd = sum.to_bits() as u32 & 1;
+    let (mut change, mut reach) = (0.0, 0.0);
+    let mut n = 0;
+    while n < PRODUCTS {
+        let about = add_f64(products[n], middle);
+        let mut steps = add_f64(about, -middle);
+        let rest = add_f64(products[n], -steps);
+        let is_half_way = rest.abs() == half_a_step;
+        // SAFETY: as the caller promised.
+        let (half_way, odd) = unsafe { (ballot(is_half_way), ballot(about.to_bits() & 1 != 0)) };
+        if half_way != 0 {
+            let was_odd = parity(is_odd, half_way & lanes_before, odd & lanes_before) != 0;
+            // To the even number of steps, as which it was taken, or to the odd one on its other side.
+            steps = if is_half_way && was_odd { fma_f64(2.0, rest, steps) } else { steps };
+        }
+        is_odd = parity(is_odd, half_way, odd);
+        change = add_f64(change, steps);
+        reach = add_f64(reach, steps.abs());
+        n += 1;
+    }
+    let mut apart = opaque(16);
+    while apart > 0 {
+        // SAFETY: as the caller promised.
+        unsafe {
+            change = add_f64(change, exchanged(change, apart as u32));
+            reach = add_f64(reach, exchanged(reach, apart as u32));
+        }
+        apart /= 2;
+    }
+    let (magnitude, power) = (sum.abs(), f64::from_bits(exponent));
+    let stays = reach < add_f64(magnitude, -power) && reach < add_f64(add_f64(power, power), -magnitude);
+    // The least sums' steps cannot be halved.
+    let has_halves = exponent > (STEPS + 1) << STEPS;
+    (add_f64(sum, change), stays && has_halves)
+}
+
+/// Whether a sum, which was odd or even, is odd after some lanes' products: those of lanes that are half way between two steps make it even, others add an odd
+/// number of steps.
+#[inline(always)]
+fn parity(was_odd: u32, half_way: u32, odd: u32) -> u32 {
+    let behind_the_last = !(u32::MAX.checked_shr(half_way.leading_zeros()).unwrap_or(0));
+    let was_odd = if half_way == 0 { was_odd } else { 0 };
+    (was_odd + (odd & behind_the_last).count_ones()) & 1
+}
+
+/// A sum with the lanes' products of a turn added to it, one after the other.
+///
+/// # Safety
+/// The whole warp calls, with the same sum; its words of shared memory begin there.
+#[inline(always)]
+unsafe fn added_in_order<const PRODUCTS: usize>(mut sum: f64, products: &[f64; PRODUCTS], numbers: i32) -> f64 {
+    /// Numbers that are loaded together, as the additions wait for each other anyway.
+    const AT_ONCE: usize = 8;
+    let shared = Shared::dynamic();
+    let mut n = 0;
+    while n < PRODUCTS {
+        // SAFETY: as the caller promised; the warp meets between what lanes store and what others load.
+        unsafe {
+            shared.store_f64(numbers + 2 * thread_x(), products[n]);
+            warp_barrier();
+            let mut i = opaque(0);
+            while i < 32 {
+                let mut next = [0.0; AT_ONCE];
+                let mut k = 0;
+                while k < AT_ONCE {
+                    next[k] = shared.load_f64(numbers + 2 * (i + k as i32));
+                    k += 1;
                 }
+                k = 0;
+                while k < AT_ONCE {
+                    sum = add_f64(sum, next[k]);
+                    k += 1;
+                }
+                i = opaque(i + AT_ONCE as i32);
             }
             warp_barrier();
-            done = ahead;
         }
+        n += 1;
     }
     sum
 }

@@ -71,7 +71,7 @@ unsafe fn settle(pass: &Pass, window: &Window, taps: u64, segment: &Segment) {
                 let (corner, leaves) = place.corner(pass, window);
                 if few {
                     let numbers = 4 + OF_WARP * thread_y();
-                    let sum = by_definition_together(&source, window, (taps, numbers), corner, leaves);
+                    let sum = by_definition_together::<3>(&source, window, (taps, numbers), corner, leaves);
                     if thread_x() == 0 {
                         place.store(pass, to_byte(sum).0);
                     }

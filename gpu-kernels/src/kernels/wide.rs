@@ -124,17 +124,21 @@ unsafe fn settle(pass: &Pass, window: &Window, exact: Exact<'_>, segment: &Segme
             }
             barrier();
             let (inside, leaving) = (shared.load_word(COUNTS) as i32, shared.load_word(COUNTS + 1) as i32);
-            let mut at = opaque(0);
-            while at < inside {
-                take(pass, window, exact, (at, inside), turn);
+            // Those that lie in the image, then the others, from the list's end back.
+            let (mut at, mut last) = (opaque(0), 31);
+            while at < inside || last > 31 - leaving {
+                let these = if at < inside {
+                    let these = (at, inside);
+                    add_up(take(window, exact, these), turn);
+                    at += RESULTS as i32;
+                    these
+                } else {
+                    add_up_one(take_one(pass, window, exact, last), turn);
+                    last -= 1;
+                    (last + 1, last + 2)
+                };
+                finish(pass, window, exact, these, turn);
                 turn += 1;
-                at += RESULTS as i32;
-            }
-            at = opaque(0);
-            while at < leaving {
-                take_one(pass, window, exact, 31 - at, turn);
-                turn += 1;
-                at += 1;
             }
             // The list is in use until all are here.
             barrier();
@@ -183,18 +187,18 @@ unsafe fn listed(i: i32) -> (Place, bool) {
     (place, alone.to_bits() != 0)
 }
 
-/// Computes and stores the results from number `at` on of so many whose windows lie in the image, RESULTS at most.
+/// What a thread's taps make of the results from number `at` on of so many whose windows lie in the image, RESULTS at most.
 ///
 /// # Safety
 /// As for [`settle`].
 #[inline(always)]
-unsafe fn take(pass: &Pass, window: &Window, exact: Exact<'_>, (at, count): (i32, i32), turn: i32) {
+unsafe fn take(window: &Window, exact: Exact<'_>, these: (i32, i32)) -> [f64; RESULTS] {
     /// Pixels that a thread loads before it waits for the first.
     const PIXELS: usize = TAPS * RESULTS;
     let thread = 32 * thread_y() + thread_x();
     // SAFETY: as the caller promised; taps, with their padding, and pixels are there.
     unsafe {
-        let starts = starts((at, count));
+        let starts = starts(these);
         let mut sums = [0.0; RESULTS];
         let mut walk = Walk::new(window, thread, THREADS);
         let mut tap = exact.taps.wrapping_add(8 * thread as u64);
@@ -222,7 +226,7 @@ unsafe fn take(pass: &Pass, window: &Window, exact: Exact<'_>, (at, count): (i32
             tap = tap.wrapping_add(8 * (TAPS as i32 * THREADS) as u64);
             left_over -= TAPS as i32 * THREADS;
         }
-        finish(pass, window, exact, sums, (at, count), turn);
+        sums
     }
 }
 
@@ -244,25 +248,44 @@ pub(super) unsafe fn starts((at, count): (i32, i32)) -> [u64; RESULTS] {
     starts
 }
 
-/// Adds up the sums that the block's threads have made for the results from number `at` on of so many, and stores these.
+/// Adds up within each warp what its threads have made of several results. The warps' sums are in shared memory then.
 ///
 /// # Safety
 /// As for [`settle`].
 #[inline(always)]
-pub(super) unsafe fn finish(
-    pass: &Pass,
-    window: &Window,
-    exact: Exact<'_>,
-    sums: [f64; RESULTS],
-    (at, count): (i32, i32),
-    turn: i32,
-) {
+pub(super) unsafe fn add_up(sums: [f64; RESULTS], turn: i32) {
     // SAFETY: as the caller promised.
     unsafe {
         let sum = added_each(sums);
         if thread_x() & 3 == 0 {
             Shared::dynamic().store_f64(sum_of(turn, thread_y(), thread_x() >> 2), sum);
         }
+    }
+}
+
+/// The same of one result.
+///
+/// # Safety
+/// As for [`settle`].
+#[inline(always)]
+unsafe fn add_up_one(sum: f64, turn: i32) {
+    // SAFETY: as the caller promised.
+    unsafe {
+        let sum = added(sum);
+        if thread_x() == 0 {
+            Shared::dynamic().store_f64(sum_of(turn, thread_y(), 0), sum);
+        }
+    }
+}
+
+/// Stores the results from number `at` on of so many, RESULTS at most, whose warps' sums are in shared memory.
+///
+/// # Safety
+/// As for [`settle`].
+#[inline(always)]
+pub(super) unsafe fn finish(pass: &Pass, window: &Window, exact: Exact<'_>, (at, count): (i32, i32), turn: i32) {
+    // SAFETY: as the caller promised.
+    unsafe {
         barrier();
         if is_turn(turn) {
             decide(pass, window, exact, (at, (count - at).min(RESULTS as i32)), turn);
@@ -282,13 +305,13 @@ fn is_turn(turn: i32) -> bool {
     thread_y() == turn & (WARPS - 1)
 }
 
-/// Computes and stores the result of this number, of any window.
+/// What a thread's taps make of the result of this number, of any window.
 ///
 /// # Safety
 /// As for [`settle`].
 #[inline(always)]
-unsafe fn take_one(pass: &Pass, window: &Window, exact: Exact<'_>, number: i32, turn: i32) {
-    let (shared, thread) = (Shared::dynamic(), 32 * thread_y() + thread_x());
+unsafe fn take_one(pass: &Pass, window: &Window, exact: Exact<'_>, number: i32) -> f64 {
+    let thread = 32 * thread_y() + thread_x();
     // SAFETY: as the caller promised.
     let (place, _) = unsafe { listed(number) };
     let (source, ((left, top), _)) = (exact.source(pass, &place), place.corner(pass, window));
@@ -316,15 +339,8 @@ unsafe fn take_one(pass: &Pass, window: &Window, exact: Exact<'_>, number: i32, 
             tap = tap.wrapping_add(8 * (EDGE_TAPS as i32 * THREADS) as u64);
             left_over = opaque(left_over - EDGE_TAPS as i32 * THREADS);
         }
-        let sum = added(sum);
-        if thread_x() == 0 {
-            shared.store_f64(sum_of(turn, thread_y(), 0), sum);
-        }
-        barrier();
-        if is_turn(turn) {
-            decide(pass, window, exact, (number, 1), turn);
-        }
     }
+    sum
 }
 
 /// Stores the bytes of so many listed results from number `first` on, which the warps' sums make, or the sums that define them.
@@ -358,7 +374,7 @@ unsafe fn decide(pass: &Pass, window: &Window, exact: Exact<'_>, (first, count):
             let (corner, leaves) = exact.corner(pass, window, &result.0);
             let source = exact.source(pass, &result.0);
             let numbers = NUMBERS + TOGETHER * thread_y();
-            let sum = by_definition_together(&source, window, (exact.taps, numbers), corner, leaves);
+            let sum = by_definition_together::<4>(&source, window, (exact.taps, numbers), corner, leaves);
             if thread_x() == 0 {
                 exact.store(pass, window, &result, to_byte(sum).0);
             }
