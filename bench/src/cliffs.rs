@@ -199,7 +199,8 @@ pub fn run(options: &Options) -> Result<()> {
     let lists: Vec<Vec<_>> =
         filters()?.into_iter().map(|list| list.into_iter().filter(|(text, ..)| is_meant(text)).collect()).collect();
     let threads = if gpu.is_some() { 1 } else { rayon::current_num_threads() };
-    let results = side * side * channels / threads;
+    // Of a thread.
+    let results = (side * side * channels) as f64 / threads as f64;
     let mut rows: Vec<Row> = Vec::new();
     for round in 0..rounds + options.again {
         let mut number = 0;
@@ -232,7 +233,7 @@ pub fn run(options: &Options) -> Result<()> {
         }
         let mut measured = rows.iter_mut();
         for list in contents.clone().flat_map(|_| &lists) {
-            judge(speed, results as f64, list, &mut measured);
+            judge(speed, results, list, &mut measured);
         }
     }
 

@@ -27,7 +27,7 @@ const COUNTER: i32 = 2;
 /// Words of a warp's columns, and of these and its rows.
 const COLUMNS: i32 = 32;
 const FOUND: i32 = 2 * COLUMNS;
-/// Words of shared memory that the warp needs for that: a product of each lane.
+/// Words of shared memory that a warp needs to compute the sum that defines a result: a product of each lane.
 pub(super) const TOGETHER: i32 = 2 * 32;
 /// The most taps for which a thread computes a result by itself.
 pub(super) const ALONE: i32 = 81;
@@ -517,6 +517,7 @@ unsafe fn added_in_any_order<const PRODUCTS: usize>(sum: f64, products: &[f64; P
         reach = add_f64(reach, steps.abs());
         n += 1;
     }
+    // As [`added`], but both together: the lanes wait for each exchange.
     let mut apart = opaque(16);
     while apart > 0 {
         // SAFETY: as the caller promised.

@@ -133,9 +133,10 @@ unsafe fn settle(pass: &Pass, window: &Window, exact: Exact<'_>, segment: &Segme
                     at += RESULTS as i32;
                     these
                 } else {
+                    let these = (last, last + 1);
                     add_up_one(take_one(pass, window, exact, last), turn);
                     last -= 1;
-                    (last + 1, last + 2)
+                    these
                 };
                 finish(pass, window, exact, these, turn);
                 turn += 1;
