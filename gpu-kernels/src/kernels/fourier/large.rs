@@ -4,7 +4,7 @@
 //! Tiling: as in `tiles.rs`, two tiles side by side are the real and the imaginary part of the same numbers, each gives `SIDE + 1 - cols` by
 //! `SIDE + 1 - rows` results, the entries for bytes fold instead, and windows of more than 3/4 of a tile come in parts. Three kernels take a number of pairs one after the other, and leave
 //! the numbers in a buffer between them, which fits in the level-2 cache if pairs are few: rows to spectra; columns to spectra, times the taps' spectrum, and
-//! back; rows back to results. Rows that only results outside the region need are zeros, and not transformed.
+//! back; rows back to results. Rows that no result in the image needs are 0, and not transformed.
 //! Thread mapping: 32 threads share a line, and each holds 32 of its numbers: `j + 32 m` of thread `j` before a transform, frequencies
 //! `k + 32 n` of thread `k` after it. A line is a transform of 32 in registers, twiddle factors, an exchange and a transform of 32; the inverse takes the
 //! same steps with conjugate factors. Of rows a warp takes one, and exchanges without a barrier of the block. Of columns a block takes eight, so
@@ -118,8 +118,10 @@ struct Pair {
     /// The first results of the first tile.
     left: i32,
     top: i32,
-    /// Rows of the tiles that results in the region need, and rows of results.
+    /// Rows to transform: those that results of this tile in the image need. A region that ends
+    /// within the tile reads them too, so its results have the bits of the whole image's.
     read: i32,
+    /// Rows of results in the region.
     rows: i32,
     /// The address of its numbers, row by row, and of its words: one for each block of rows in which a pixel is too large, then one for all.
     numbers: u64,
@@ -143,10 +145,11 @@ impl Pair {
             _ => ((cols, 0), 2 * cols),
         };
         let (left, top) = (pass.region.x0 + column as i32 * wide, pass.region.y0 + row * pairs.tall);
+        let read = least(rows, pass.height - top) + parts.rows - 1;
         let rows = least(rows, pass.region.y1 - top);
         let numbers = pairs.numbers + block_y() as u64 * Large::NUMBERS;
         let words = pairs.words + block_y() as u64 * Large::WORDS;
-        Self { z: z as i32, apart, wide, left, top, read: rows + parts.rows - 1, rows, numbers, words }
+        Self { z: z as i32, apart, wide, left, top, read, rows, numbers, words }
     }
 
     /// The address of number `x` of row `y`.
@@ -320,8 +323,8 @@ pub(super) unsafe fn results<const KIND: u32, const WAY: u32>(
     }
 }
 
-/// The thread's share of a row of both tiles, the first as real, the second as imaginary parts; zeros where no result in the region needs
-/// a column.
+/// The thread's share of a row of both tiles: the first as real, the second as imaginary parts.
+/// A column that no result in the image needs is 0.
 #[inline(always)]
 unsafe fn load_pair<const KIND: u32, const WAY: u32>(
     pass: &Pass,
@@ -361,7 +364,7 @@ unsafe fn load_pair<const KIND: u32, const WAY: u32>(
             }
         } else {
             // Columns that are needed, counted from the first of a real part.
-            let needed = pass.region.x1 - pair.left + parts.cols - 1;
+            let needed = pass.width - pair.left + parts.cols - 1;
             let mut m = opaque(0);
             while m < EACH as i32 {
                 let at = lane + 32 * m;

@@ -156,8 +156,8 @@ impl Launch {
         let words = numbers + u64::from(together) * Large::NUMBERS;
         let (taps, spectra) = (job.taps.dense_in_memory()?, spectra.numbers);
         let lines = |region: i32, most: i32| (region.min(most) as u32).div_ceil(Large::ROW_BLOCK.1);
-        let height = job.pass.region.y1 - job.pass.region.y0;
-        let row_blocks = lines(height + parts.rows - 1, Large::SIDE);
+        let (height, below) = (job.pass.region.y1 - job.pass.region.y0, job.pass.height - job.pass.region.y0);
+        let row_blocks = lines(below + parts.rows - 1, Large::SIDE);
         let result_blocks = lines(height, Large::results(parts.rows));
         for first in (0..count).step_by(together as usize) {
             let grid = |blocks, (width, height): (u32, u32), shared| {
