@@ -65,6 +65,10 @@ fn main() -> ExitCode {
     }
     let gpu = Gpu::probe();
     let trials = [
+        // The longest tests come first: the others keep the rest of the threads busy meanwhile.
+        worst::trials(selection, &gpu),
+        generated::trials(selection, &gpu),
+        huge::trials(selection, &gpu),
         oracle::trials(),
         controls::trials(),
         table::trials(),
@@ -81,11 +85,8 @@ fn main() -> ExitCode {
         streamed::trials(selection, &gpu),
         entries::trials(&gpu),
         cpu::trials(selection),
-        generated::trials(selection, &gpu),
         concurrency::trials(selection, &gpu),
         devices::trials(&gpu),
-        huge::trials(selection, &gpu),
-        worst::trials(selection, &gpu),
         sanitize::trials(),
         emulated::trials(),
     ]

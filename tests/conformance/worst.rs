@@ -376,29 +376,29 @@ fn measure(
     Ok(pictures.par_iter().zip(&found).map(error).collect())
 }
 
-/// The sums in f64, of rows and then of columns; nothing is outside the picture.
+/// The sums in f64, of rows and then of columns, in the order of the taps. Pixels outside are 0.
 fn exact(taps: &Taps, picture: &[u8], (width, height): (usize, usize)) -> Vec<f64> {
-    let pass = |values: &dyn Fn(isize) -> f64, taps: &[f64]| -> f64 {
-        let anchor = (taps.len() / 2) as isize;
-        (-anchor..).zip(taps).map(|(offset, tap)| tap * values(offset)).sum()
-    };
-    let inside = |place: isize, length: usize| (0..length as isize).contains(&place);
     let mut across = vec![0.0; width * height];
-    for (at, sum) in across.iter_mut().enumerate() {
-        let (x, y) = ((at % width) as isize, at / width);
-        let value = |offset| {
-            if inside(x + offset, width) { f64::from(picture[y * width + (x + offset) as usize]) } else { 0.0 }
-        };
-        *sum = pass(&value, &taps.row);
+    let mut line = vec![0.0; width + taps.row.len() - 1];
+    let anchor = taps.row.len() / 2;
+    for (sums, pixels) in across.chunks_mut(width).zip(picture.chunks(width)) {
+        line[anchor..].iter_mut().zip(pixels).for_each(|(value, &pixel)| *value = f64::from(pixel));
+        taps.row.iter().enumerate().for_each(|(k, &tap)| add(sums, tap, &line[k..]));
     }
-    (0..width * height)
-        .map(|at| {
-            let (x, y) = (at % width, (at / width) as isize);
-            let value =
-                |offset| if inside(y + offset, height) { across[(y + offset) as usize * width + x] } else { 0.0 };
-            pass(&value, &taps.column)
-        })
-        .collect()
+    let mut down = vec![0.0; width * height];
+    let anchor = taps.column.len() / 2;
+    for (y, sums) in down.chunks_mut(width).enumerate() {
+        let found = |k: usize| (y + k).checked_sub(anchor).filter(|&row| row < height);
+        for (row, &tap) in taps.column.iter().enumerate().filter_map(|(k, tap)| Some((found(k)?, tap))) {
+            add(sums, tap, &across[row * width..]);
+        }
+    }
+    down
+}
+
+/// Adds the products of a tap and these values.
+fn add(sums: &mut [f64], tap: f64, values: &[f64]) {
+    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += tap * value);
 }
 
 /// The pictures to begin with: of 0 and 255, but for a few of random bytes.
