@@ -108,8 +108,9 @@ pub(crate) struct FilterArgs {
     #[arg(long, help_heading = "Filter")]
     pub(crate) in_f32: bool,
 
-    /// What becomes of alpha: premultiply, keep, filter, drop, flatten=COLOUR (white, black, grey or #rrggbb) or auto, which is premultiply
-    /// for taps that are not negative and sum to 1, and keep for all others
+    /// What becomes of alpha: premultiply (colours are weighted by it), premultiplied (they are multiplied by it already), keep, filter, drop,
+    /// flatten=COLOUR (white, black, grey or #rrggbb) or auto, which for taps that are not negative and sum to 1 is what the file says,
+    /// premultiply or premultiplied, and keep for all others. Bands that are no alpha are filtered, unless a mode is given
     #[arg(long, value_name = "MODE", default_value_t, help_heading = "Filter")]
     pub(crate) alpha: Alpha,
 
@@ -189,6 +190,9 @@ orientation are kept where the format can hold them, and the tool says what it c
 notes are left out, since they may show the picture before filtering. A file that is cut off is
 refused; --lenient keeps what is there. The limits on size guard against files that decode to more than memory holds;
 what is filtered in chunks (--chunk-above) has none.
+A fourth sample is what the file says: straight alpha (png, webp, gif), alpha that the colours are multiplied by (exr, tif), or
+another band (tif), which is filtered as the others and written as it was. Colours become those of the format that is written;
+a format without room for a band refuses it. Arrays do not say: all of their channels are filtered, unless --alpha is given.
 Arrays (.npy) are height x width, or with channels last, or with slices first; --axes says which where it is not clear. Their
 values may be of any type but complex, in either byte order, C or Fortran; every channel is filtered. Values that are no u8, u16,
 f16 or f32 are filtered as f32, and written to .npy and tif in their own type.

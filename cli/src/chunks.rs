@@ -6,12 +6,13 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use apron::{Error, Pixel, Plan, RowSource, Scalar, Shape, f16};
+use apron::{Error, Extra, Pixel, Plan, RowSource, Scalar, Shape, f16};
 
 use image::metadata::Orientation;
 
 use crate::args::FilterArgs;
-use crate::codec::{self, Compression, Raw, Reading, Strips, TakeRows, Writing};
+use crate::codec::{self, Compression, Described, Raw, Reading, Strips, TakeRows, Writing};
+use crate::extra;
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
 use crate::picture::Meta;
@@ -30,6 +31,8 @@ pub(crate) struct Array {
     pub(crate) swapped: bool,
     /// Whether an axis of its own has the channels.
     pub(crate) channel_axis: bool,
+    /// What the channels behind the colours are; none of them is alpha.
+    pub(crate) extras: Vec<Extra>,
     /// What a TIFF says beside the pixels.
     meta: Meta,
 }
@@ -52,7 +55,9 @@ impl Array {
         let (start, array) = match reading.raw {
             Some(Raw { shape, scalar }) => {
                 let (channel_axis, strip_rows) = (shape.channels > 1, shape.height);
-                (0, Self { path, file, strips: vec![0], strip_rows, shape, scalar, swapped: false, channel_axis, meta })
+                let (extras, swapped) = (extra::of_array(shape.channels), false);
+                let strips = vec![0];
+                (0, Self { path, file, strips, strip_rows, shape, scalar, swapped, channel_axis, extras, meta })
             }
             None => {
                 let Some(npy::Rows { shape, scalar, swapped, channel_axis }) = npy::rows(&mut file, reading.axes)
@@ -60,10 +65,8 @@ impl Array {
                     return Self::of_tiff(path, file, reading);
                 };
                 let (start, strip_rows) = (file.stream_position().ok()?, shape.height);
-                (
-                    start,
-                    Self { path, file, strips: vec![start], strip_rows, shape, scalar, swapped, channel_axis, meta },
-                )
+                let (strips, extras) = (vec![start], extra::of_array(shape.channels));
+                (start, Self { path, file, strips, strip_rows, shape, scalar, swapped, channel_axis, extras, meta })
             }
         };
         let bytes = array.row_bytes().checked_mul(array.shape.height as u64)?;
@@ -71,11 +74,12 @@ impl Array {
     }
 
     fn of_tiff(path: PathBuf, file: File, reading: &Reading) -> Option<Self> {
-        let Strips { shape, scalar, swapped, offsets, rows, meta } = codec::tiff_strips(&file)?;
+        let Strips { shape, scalar, swapped, offsets: strips, rows: strip_rows, extras, meta } =
+            codec::tiff_strips(&file)?;
         // Turned pixels come from everywhere.
         let turns = meta.orientation != Orientation::NoTransforms && reading.auto_orient;
         let channel_axis = shape.channels > 1;
-        let array = Self { path, file, strips: offsets, strip_rows: rows, shape, scalar, swapped, channel_axis, meta };
+        let array = Self { path, file, strips, strip_rows, shape, scalar, swapped, channel_axis, extras, meta };
         (!turns).then_some(array)
     }
 
@@ -113,7 +117,7 @@ impl Array {
 
     fn run<S: Pixel, D: Pixel>(mut self, plan: &Plan, output: &Path, format: &FileFormat) -> Result {
         let fail = |error: io::Error| Failure::at(output, error);
-        let (shape, input, meta) = (self.shape, self.path.clone(), self.meta.clone());
+        let (shape, input, meta, extras) = (self.shape, self.path.clone(), self.meta.clone(), self.extras.clone());
         let channel_axis = self.channel_axis;
         let mut filter = |take: &mut TakeRows<'_>| {
             let mut sink = |_: Range<usize>, values: &[D]| take(bytemuck::cast_slice(values));
@@ -124,7 +128,8 @@ impl Array {
         };
         replace::replace(output, |out| {
             if format.name() == "tif" {
-                return codec::write_tiff_rows(out, (shape, D::SCALAR, &meta), &fail, &mut filter);
+                let described = Described { shape, extras: &extras, meta: &meta };
+                return codec::write_tiff_rows(out, (described, D::SCALAR), &fail, &mut filter);
             }
             if format.name() == "npy" {
                 npy::write_rows_header(out, D::SCALAR, shape, channel_axis).map_err(fail)?;

@@ -51,7 +51,7 @@ pub(crate) fn load(path: &Path, options: &Reading) -> Result<Document> {
 pub(crate) fn save(path: &Path, format: &FileFormat, document: &Document, options: &Writing) -> Result<Option<String>> {
     let fail = |reason| Failure::at(path, reason);
     for page in &document.pages {
-        format.check(page.pixels.scalar(), page.pixels.shape().channels).map_err(fail)?;
+        format.check(page.pixels.scalar(), page.colours(), &page.extras).map_err(fail)?;
     }
     format.check_pages(document).map_err(fail)?;
     replace(path, |out| format.write(document, out, options).map_err(fail))?;
@@ -60,13 +60,13 @@ pub(crate) fn save(path: &Path, format: &FileFormat, document: &Document, option
 
 #[cfg(test)]
 mod tests {
-    use apron::{Image, Pixel, Scalar};
+    use apron::{Extra, Image, Pixel, Scalar};
     use image::metadata::Orientation;
 
     use super::*;
     use crate::codec::{Compression, Raw};
     use crate::failure::caught;
-    use crate::formats::{Encode, FORMATS, Kept, Several};
+    use crate::formats::{Behind, Encode, FORMATS, Kept, Several};
     use crate::limits::Limits;
     use crate::picture::{Meta, Picture, Pixels, Resolution, Stored, Subsampling, each};
 
@@ -181,7 +181,12 @@ mod tests {
                 let error = expected.iter().zip(&found).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
                 assert!(error <= tolerance, "{} loses {error} of {}", format.name(), picture.describe());
                 if !matches!(format.name(), "npy" | "raw") {
-                    assert_eq!(read.alpha, matches!(read_shape.channels, 2 | 4), "{}", format.name());
+                    let behind = match (read_shape.channels, format.behind) {
+                        (1 | 3, _) => Vec::new(),
+                        (_, Behind::Alpha(kind)) => vec![kind],
+                        _ => vec![Extra::Unspecified],
+                    };
+                    assert_eq!(read.extras, behind, "{}", format.name());
                 }
             }
             assert!(held > 0, "{} holds nothing", format.name());
@@ -311,7 +316,7 @@ mod tests {
                 let read = load(&path, &reading()).unwrap();
                 assert!(read.pages.iter().zip(&document.pages).all(|(read, page)| read.pixels == page.pixels));
                 assert!(read.notes.is_empty());
-                assert_eq!(read.pages.iter().map(|page| page.alpha).collect::<Vec<_>>(), [false, false, true]);
+                assert!(read.pages.iter().zip(&document.pages).all(|(read, page)| read.extras == page.extras));
             } else {
                 save(&path, format, &document, &writing()).unwrap_err();
             }

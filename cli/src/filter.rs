@@ -13,13 +13,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::FilterArgs;
 use crate::chunks::Array;
+use crate::extra::{ByAlpha, Meaning};
 use crate::failure::{Failure, Result, caught};
 use crate::formats::FileFormat;
 use crate::info::why_no_gpu;
 use crate::jobs::{self, Job};
 use crate::notes::{Note, Notes};
 use crate::output::report;
-use crate::picture::Picture;
+use crate::picture::{Picture, Pixels};
 use crate::replace::{self, clean_up_on_signals};
 use crate::scaling::{Cut, is_integer};
 use crate::steps;
@@ -238,7 +239,8 @@ impl Task<'_> {
         let (first, more) = (document.first(), document.pages.len() - 1);
         let shape = first.pixels.shape();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let variant = steps::variants(pipeline, Shape { channels: shape.channels - usize::from(first.alpha), ..shape });
+        let alpha = first.extras.iter().filter(|extra| extra.is_alpha()).count();
+        let variant = steps::variants(pipeline, Shape { channels: shape.channels - alpha, ..shape });
         let line = format!(
             "{} -> {}: {}{more}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
             input.display(),
@@ -266,9 +268,11 @@ impl Task<'_> {
             return Ok(None);
         };
         let target = args.output_type.unwrap_or(array.scalar);
-        let is_plain = matches!(args.scaling.finish(array.scalar, target), Ok((None, None)));
+        let is_plain = matches!(args.scaling.finish(array.scalar, target, ByAlpha::AsTheyAre), Ok((None, None)));
+        let Meaning { treated, extras, .. } = Meaning::of(array.shape.channels, &array.extras, args.alpha);
+        let held = format.check(target, array.shape.channels - extras.len(), &extras).is_ok();
         // What is cut off is counted with all sums at hand.
-        if !is_plain || self.counts_cuts(target) || format.check(target, array.shape.channels).is_err() {
+        if !is_plain || treated.is_some() || self.counts_cuts(target) || !held {
             return Ok(None);
         }
         if let Some(folder) = job.output.parent().filter(|_| job.in_folder) {
@@ -295,25 +299,42 @@ impl Task<'_> {
     fn page(&self, page: Picture, job: &Job, format: &FileFormat, notes: &mut Vec<Note>) -> Result<Picture> {
         let Self { args, pipeline, .. } = self;
         let failed = |error| Failure::at(&job.input, error);
-        let shape = page.pixels.shape();
-        // Those of colours; what there is behind them is alpha.
-        let channels = shape.channels - usize::from(page.alpha);
-        let all = steps::channels(&page, args.alpha);
+        let (colours, last) = (page.colours(), page.pixels.shape().channels - 1);
+        let meaning = Meaning::of(last + 1, &page.extras, args.alpha);
         let source = page.pixels.scalar();
         let target = args.output_type.unwrap_or(source);
-        format.check(target, all).map_err(|reason| Failure::at(&job.output, reason))?;
+        format.check(target, colours, &meaning.extras).map_err(|reason| Failure::at(&job.output, reason))?;
+        let (by_alpha, said) = format.meets(&meaning);
         let (finish, scaled) = args
             .scaling
-            .finish(source, target)
+            .finish(source, target, by_alpha)
             .map_err(|reason| Failure::usage(format!("{}: {reason}", job.input.display())))?;
-        notes.extend(scaled.map(Note::Text).filter(|note| !notes.contains(note)));
-        let filtered = |target| steps::filtered(pipeline, &page, args.alpha, target).map_err(failed);
+        for text in said.into_iter().chain(scaled) {
+            note(notes, text);
+        }
+        // To the library, alpha is the last channel.
+        let mut pixels = page.pixels;
+        meaning.treated.iter().for_each(|&(at, _)| pixels.move_channel(at, last));
+        let treated = meaning.treated.map(|(_, kind)| (kind, args.alpha));
+        let filtered = |target| steps::filtered(pipeline, &pixels, treated, target).map_err(failed);
         let counts = self.counts_cuts(target);
         let sums = if counts || finish.is_some() { Some(filtered(Scalar::F32)?) } else { None };
-        let pixels = match (&finish, &sums) {
+        // A channel that was treated is not scaled with the others.
+        let channels = last + usize::from(meaning.treated.is_none());
+        let mut result = match (&finish, &sums) {
             (Some(finish), Some(sums)) => finish.apply(sums, channels, target).map_err(failed)?,
             _ => filtered(target)?,
         };
+        if let (Some((at, _)), Some(_)) = (meaning.treated, meaning.kept) {
+            result.move_channel(last, at);
+        }
+        if let Some(Pixels::F32(sums)) = &sums
+            && by_alpha.loses(sums)
+        {
+            let text =
+                format!("what shines where alpha is 0 became black: {} has its colours beside alpha", format.name());
+            note(notes, text);
+        }
         if let Some(sums) = sums.filter(|_| counts) {
             let factor = finish.map_or(1.0, |finish| finish.factor(target));
             let cut = Cut::of(&sums, channels, factor, target);
@@ -329,7 +350,16 @@ impl Task<'_> {
         // The file's own type, unless another one is asked for, or a range of 0 to 1.
         let own = args.output_type.is_none() && !args.scaling.sets_range();
         let stored = page.stored.filter(|&stored| own && format.stores(stored));
-        Ok(Picture { pixels, stored, alpha: all > channels, ..page })
+        let extras = meaning.extras.into_iter().map(|extra| format.alpha(extra)).collect();
+        Ok(Picture { pixels: result, stored, extras, ..page })
+    }
+}
+
+/// Adds a note, once.
+fn note(notes: &mut Vec<Note>, text: String) {
+    let note = Note::Text(text);
+    if !notes.contains(&note) {
+        notes.push(note);
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use apron::Scalar;
+use apron::{Extra, Scalar};
 use image::metadata::Orientation;
 
 use crate::codec::{self, Encoded, Sink, Writing};
+use crate::extra::{self, ByAlpha, Meaning};
 use crate::failure::{Failure, Result};
 use crate::npy;
-use crate::picture::{Document, Stored, colours};
+use crate::picture::{Document, Stored};
 
 /// A format that pictures are written in.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct FileFormat {
     pub(crate) pages: Several,
     /// What a file can say beside the pixels.
     pub(crate) keeps: &'static [Kept],
+    /// What a channel behind the colours is.
+    pub(crate) behind: Behind,
     pub(crate) encode: Encode,
 }
 
@@ -46,6 +49,17 @@ pub(crate) enum Kept {
     Resolution,
 }
 
+/// What a format holds behind the colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// One channel, alpha of this kind.
+    Alpha(Extra),
+    /// Anything, and the file says what.
+    Said,
+    /// Anything, and the file says nothing.
+    Unsaid,
+}
+
 /// How a format is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Encode {
@@ -64,6 +78,7 @@ pub(crate) enum Encode {
 pub(crate) const FORMATS: &[FileFormat] = {
     use Kept::{Exif, Orientation, Profile, Resolution};
     use Scalar::{F32, U8, U16};
+    // Of formats that are not named, alpha is straight, by their definitions or by what their readers do.
     &[
         FileFormat {
             extensions: &["png"],
@@ -71,6 +86,7 @@ pub(crate) const FORMATS: &[FileFormat] = {
             pages: Several::Animation,
             keeps: &[Profile, Exif, Orientation, Resolution],
             encode: Encode::Png,
+            ..PLAIN
         },
         FileFormat {
             extensions: &["jpg", "jpeg"],
@@ -78,12 +94,14 @@ pub(crate) const FORMATS: &[FileFormat] = {
             pages: Several::No,
             keeps: &[Profile, Exif, Orientation, Resolution],
             encode: Encode::Jpeg,
+            ..PLAIN
         },
         FileFormat {
             extensions: &["tif", "tiff"],
-            holds: |_, channels| channels <= 4,
+            holds: |_, _| true,
             pages: Several::Any,
             keeps: &[Profile, Exif, Orientation, Resolution],
+            behind: Behind::Said,
             encode: Encode::Tiff,
         },
         FileFormat {
@@ -92,6 +110,7 @@ pub(crate) const FORMATS: &[FileFormat] = {
             pages: Several::Animation,
             keeps: &[Profile, Exif, Orientation],
             encode: Encode::WebP,
+            ..PLAIN
         },
         FileFormat {
             extensions: &["bmp"],
@@ -105,8 +124,8 @@ pub(crate) const FORMATS: &[FileFormat] = {
             // Through a palette of 256 colours, one of them transparent.
             holds: |scalar, channels| scalar == U8 && matches!(channels, 3 | 4),
             pages: Several::Animation,
-            keeps: &[],
             encode: Encode::Gif,
+            ..PLAIN
         },
         FileFormat {
             extensions: &["qoi"],
@@ -161,13 +180,15 @@ pub(crate) const FORMATS: &[FileFormat] = {
         FileFormat {
             extensions: &["exr"],
             holds: |scalar, channels| scalar == F32 && matches!(channels, 3 | 4),
+            behind: Behind::Alpha(Extra::Premultiplied),
             encode: Encode::Other(Encoded::Exr),
             ..PLAIN
         },
-        FileFormat { extensions: &["npy"], pages: Several::Alike, ..PLAIN },
+        FileFormat { extensions: &["npy"], pages: Several::Alike, behind: Behind::Unsaid, ..PLAIN },
         FileFormat {
             extensions: &["raw"],
             holds: |scalar, _| matches!(scalar, U8 | U16 | F32),
+            behind: Behind::Unsaid,
             encode: Encode::Raw,
             ..PLAIN
         },
@@ -175,8 +196,14 @@ pub(crate) const FORMATS: &[FileFormat] = {
 };
 
 /// A format of pixels and nothing else.
-const PLAIN: FileFormat =
-    FileFormat { extensions: &[], holds: |_, _| true, pages: Several::No, keeps: &[], encode: Encode::Array };
+const PLAIN: FileFormat = FileFormat {
+    extensions: &[],
+    holds: |_, _| true,
+    pages: Several::No,
+    keeps: &[],
+    behind: Behind::Alpha(Extra::Straight),
+    encode: Encode::Array,
+};
 
 impl FileFormat {
     /// The format of files with this extension.
@@ -268,7 +295,7 @@ impl FileFormat {
         lose(!values && meta.resolution.is_some() && !has_room, "the resolution");
         lose(first.delay.is_some() && self.pages != Several::Animation, "the times for which frames are shown");
         lose(
-            meta.premultiplied && first.alpha && !matches!(self.encode, Encode::Tiff),
+            first.extras.contains(&Extra::Premultiplied) && self.behind == Behind::Unsaid,
             "that its colours are multiplied by alpha",
         );
         let (last, others) = lost.split_last()?;
@@ -280,13 +307,56 @@ impl FileFormat {
         self.extensions[0]
     }
 
-    /// Checks that the format can hold pixels of this type and number of channels. The error names formats that can.
-    pub(crate) fn check(&self, scalar: Scalar, channels: usize) -> Result<(), String> {
-        if (self.holds)(scalar, channels) {
+    /// Whether the format can hold pixels of this type, of so many colours with these channels behind them.
+    fn takes(&self, scalar: Scalar, colours: usize, extras: &[Extra]) -> bool {
+        let behind = match (self.behind, extras) {
+            (Behind::Said | Behind::Unsaid, _) | (_, []) => true,
+            (Behind::Alpha(_), [extra]) => *extra != Extra::Band && matches!(colours, 1 | 3),
+            (Behind::Alpha(_), _) => false,
+        };
+        behind && (self.holds)(scalar, colours + extras.len())
+    }
+
+    /// How the colours of a result become the format's, and what a person should know of its channels.
+    pub(crate) fn meets(&self, meaning: &Meaning) -> (ByAlpha, Option<String>) {
+        let Behind::Alpha(alpha) = self.behind else { return (ByAlpha::AsTheyAre, None) };
+        let text = format!(
+            "the last channel, of which the input says no meaning, is alpha in {}; --alpha premultiply weighs the colours by it",
+            self.name()
+        );
+        let unsaid = meaning.extras.contains(&Extra::Unspecified);
+        (ByAlpha::between(meaning.kept, alpha), unsaid.then_some(text))
+    }
+
+    /// What alpha is in a file of this format, whose result had it of this kind.
+    pub(crate) fn alpha(&self, of_result: Extra) -> Extra {
+        match self.behind {
+            Behind::Alpha(kind) if of_result.is_alpha() => kind,
+            _ => of_result,
+        }
+    }
+
+    /// Checks that the format can hold pixels of this type, of so many colours with these channels behind them. The error names formats that can,
+    /// and other ways out.
+    pub(crate) fn check(&self, scalar: Scalar, colours: usize, extras: &[Extra]) -> Result<(), String> {
+        if self.takes(scalar, colours, extras) {
             return Ok(());
         }
-        let can: Vec<_> = FORMATS.iter().filter(|format| (format.holds)(scalar, channels)).map(Self::name).collect();
-        let other = [Scalar::U8, Scalar::U16, Scalar::F32].into_iter().find(|&scalar| (self.holds)(scalar, channels));
+        let what = extra::name(colours, extras);
+        let can = FORMATS.iter().filter(|format| format.takes(scalar, colours, extras));
+        let can = can.map(Self::name).collect::<Vec<_>>().join(", ");
+        if (self.holds)(scalar, colours + extras.len()) {
+            let ways = match extras {
+                [_] => "; --alpha drop leaves the last band out, --alpha premultiply takes it for alpha",
+                _ => "",
+            };
+            return Err(format!(
+                "{} cannot hold {what} {scalar}: its last channel is alpha; write {can}{ways}",
+                self.name()
+            ));
+        }
+        let other = [Scalar::U8, Scalar::U16, Scalar::F32];
+        let other = other.into_iter().find(|&scalar| self.takes(scalar, colours, extras));
         let convert = other.map(|other| {
             // Between integers, and between floats, the look is kept without asking.
             let integers = [scalar, other].map(|scalar| matches!(scalar, Scalar::U8 | Scalar::U16));
@@ -294,7 +364,7 @@ impl FileFormat {
             format!(", or convert with --output-type {other}{scale}")
         });
         let convert = convert.unwrap_or_default();
-        Err(format!("{} cannot hold {} {scalar}; write {}{convert}", self.name(), colours(channels), can.join(", ")))
+        Err(format!("{} cannot hold {what} {scalar}; write {can}{convert}", self.name()))
     }
 }
 

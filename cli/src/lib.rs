@@ -6,6 +6,7 @@ mod args;
 mod chunks;
 mod codec;
 mod exif;
+mod extra;
 mod failure;
 mod files;
 mod filter;

@@ -1,9 +1,11 @@
 //! Pictures in memory: the pixels, and what a file says about them.
 
-use apron::{Image, Pixel, Scalar, Shape};
+use apron::{Extra, Image, Pixel, Scalar, Shape};
 use half::f16;
 use image::ExtendedColorType;
 use image::metadata::Orientation;
+
+use crate::extra;
 
 /// The values of a picture, in a type that the library filters.
 #[derive(Clone, Debug, PartialEq)]
@@ -163,20 +165,11 @@ pub(crate) struct Meta {
     pub(crate) orientation: Orientation,
     /// How a JPEG stored its colour.
     pub(crate) subsampling: Option<Subsampling>,
-    /// Whether the colours of a TIFF are multiplied by alpha.
-    pub(crate) premultiplied: bool,
 }
 
 impl Default for Meta {
     fn default() -> Self {
-        Self {
-            icc: None,
-            exif: None,
-            resolution: None,
-            orientation: Orientation::NoTransforms,
-            subsampling: None,
-            premultiplied: false,
-        }
+        Self { icc: None, exif: None, resolution: None, orientation: Orientation::NoTransforms, subsampling: None }
     }
 }
 
@@ -184,8 +177,8 @@ impl Default for Meta {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Picture {
     pub(crate) pixels: Pixels,
-    /// Whether the last channel is alpha. An array has none: all its channels are equal.
-    pub(crate) alpha: bool,
+    /// What the channels behind the colours are.
+    pub(crate) extras: Vec<Extra>,
     /// Whether an array has an axis for its channels, even for a single one.
     pub(crate) channel_axis: bool,
     /// The type that the file has, if the library does not filter it.
@@ -196,9 +189,11 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
+    /// A picture of which nothing is known but its pixels, such as an array.
     pub(crate) fn new(pixels: Pixels) -> Self {
-        let channel_axis = pixels.shape().channels > 1;
-        Self { pixels, alpha: false, channel_axis, stored: None, delay: None, meta: Meta::default() }
+        let channels = pixels.shape().channels;
+        let (channel_axis, extras) = (channels > 1, extra::of_array(channels));
+        Self { pixels, extras, channel_axis, stored: None, delay: None, meta: Meta::default() }
     }
 
     /// A description such as "512x512 RGB u8".
@@ -206,7 +201,7 @@ impl Picture {
         let shape = self.pixels.shape();
         let scalar = self.pixels.scalar();
         let scalar = self.stored.map_or(scalar.name(), Stored::name);
-        format!("{}x{} {} {scalar}", shape.width, shape.height, colours(shape.channels))
+        format!("{}x{} {} {scalar}", shape.width, shape.height, extra::name(self.colours(), &self.extras))
     }
 
     /// For how many milliseconds an animation is to show the picture: a page that says nothing is shown for a tenth of a second.
@@ -290,16 +285,5 @@ impl Document {
 impl From<Picture> for Document {
     fn from(picture: Picture) -> Self {
         Self::of(vec![picture])
-    }
-}
-
-/// The name of pixels with this many channels.
-pub(crate) fn colours(channels: usize) -> String {
-    match channels {
-        1 => "grey".to_owned(),
-        2 => "grey+alpha".to_owned(),
-        3 => "RGB".to_owned(),
-        4 => "RGBA".to_owned(),
-        n => format!("{n} channels of"),
     }
 }

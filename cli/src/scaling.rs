@@ -6,6 +6,7 @@ use apron::{Image, Pixel, Scalar};
 use clap::Args;
 use rayon::prelude::*;
 
+use crate::extra::ByAlpha;
 use crate::picture::Pixels;
 
 /// What is done to results, in this order: the sign is dropped, the range is scaled, an offset is added.
@@ -80,6 +81,8 @@ pub(crate) struct Finish {
     offset: f64,
     /// The value of channels that are not filtered, such as alpha, that becomes white.
     opaque: f64,
+    /// How colours change by alpha before all of this, and the alpha of what covers all.
+    by_alpha: (ByAlpha, f64),
 }
 
 /// The values that become 0 and white.
@@ -106,7 +109,12 @@ pub(crate) fn is_integer(scalar: Scalar) -> bool {
 impl Scaling {
     /// What is done to a picture of one type that is written as another; `None` if values stay as they are. The note says what was done
     /// unasked.
-    pub(crate) fn finish(&self, from: Scalar, to: Scalar) -> Result<(Option<Finish>, Option<String>), String> {
+    pub(crate) fn finish(
+        &self,
+        from: Scalar,
+        to: Scalar,
+        by_alpha: ByAlpha,
+    ) -> Result<(Option<Finish>, Option<String>), String> {
         let integers = (is_integer(from), is_integer(to));
         let mut note = None;
         let scale = match self.scale {
@@ -137,8 +145,10 @@ impl Scaling {
         };
         // Opaque stays opaque, unless numbers are to stay as they are.
         let opaque = if scale == Scale::None && !self.normalize { white(to) } else { white(from) };
-        let finish = Finish { abs: self.abs, range, offset: self.offset.unwrap_or(0.0), opaque };
-        let changes = finish.abs || finish.offset != 0.0 || range != Range::Given(0.0, white(to));
+        let by_alpha = (by_alpha, white(from));
+        let finish = Finish { abs: self.abs, range, offset: self.offset.unwrap_or(0.0), opaque, by_alpha };
+        let scales = finish.abs || finish.offset != 0.0 || range != Range::Given(0.0, white(to));
+        let changes = scales || by_alpha.0 != ByAlpha::AsTheyAre;
         Ok((changes.then_some(finish), note))
     }
 
@@ -185,8 +195,7 @@ impl Finish {
             Range::Given(min, max) => (min, max),
             Range::Found => self.extremes(sums, filtered),
         };
-        let value = |sum: f32| {
-            let sum = f64::from(if self.abs { sum.abs() } else { sum });
+        let value = |sum: f64| {
             // Of a flat result nothing but black can be made. The division comes last, so that whole numbers stay exact.
             let scaled = if min == max { 0.0 } else { (sum - min) * white / (max - min) };
             scaled + self.offset
@@ -198,7 +207,11 @@ impl Finish {
                 let pixels = result.chunks_exact_mut(shape.channels).zip(sums.chunks_exact(shape.channels));
                 for (result, sums) in pixels {
                     for (channel, (result, &sum)) in result.iter_mut().zip(sums).enumerate() {
-                        let value = if channel < filtered { value(sum) } else { f64::from(sum) * white / self.opaque };
+                        let value = if channel < filtered {
+                            value(self.colour(sum, sums))
+                        } else {
+                            f64::from(sum) * white / self.opaque
+                        };
                         // An integer is rounded here, so that it is not rounded to f32 before.
                         let value = if is_integer(D::SCALAR) { value.round_ties_even() } else { value };
                         *result = D::from_f32(value as f32);
@@ -209,22 +222,30 @@ impl Finish {
         Ok(result)
     }
 
+    /// A colour of a pixel as it is scaled.
+    fn colour(&self, sum: f32, pixel: &[f32]) -> f64 {
+        let (by_alpha, opaque) = self.by_alpha;
+        let alpha = pixel.last().map_or(0.0, |&alpha| alpha.into());
+        let sum = by_alpha.of(sum.into(), alpha, opaque);
+        if self.abs { sum.abs() } else { sum }
+    }
+
     /// The least and the greatest result, without NaN and infinities.
     fn extremes(&self, sums: &Image<f32>, filtered: usize) -> (f64, f64) {
         let channels = sums.shape().channels;
         let chunk = CHUNK - CHUNK % channels;
-        let wider = |a: (f32, f32), b: (f32, f32)| (a.0.min(b.0), a.1.max(b.1));
-        let none = (f32::INFINITY, f32::NEG_INFINITY);
+        let wider = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.max(b.1));
+        let none = (f64::INFINITY, f64::NEG_INFINITY);
         let (least, greatest) = sums
             .as_slice()
             .par_chunks(chunk)
             .map(|chunk| {
-                let results = chunk.chunks_exact(channels).flat_map(|pixel| &pixel[..filtered]);
-                let results = results.map(|&sum| if self.abs { sum.abs() } else { sum }).filter(|sum| sum.is_finite());
-                results.fold(none, |found, sum| wider(found, (sum, sum)))
+                let pixels = chunk.chunks_exact(channels);
+                let results = pixels.flat_map(|pixel| pixel[..filtered].iter().map(|&sum| self.colour(sum, pixel)));
+                results.filter(|sum| sum.is_finite()).fold(none, |found, sum| wider(found, (sum, sum)))
             })
             .reduce(|| none, wider);
-        if least <= greatest { (least.into(), greatest.into()) } else { (0.0, 0.0) }
+        if least <= greatest { (least, greatest) } else { (0.0, 0.0) }
     }
 }
 
@@ -278,7 +299,7 @@ mod tests {
     }
 
     fn finished<D: Pixel>(scaling: &Scaling, from: Scalar, values: &[f32]) -> Vec<D> {
-        let (finish, _) = scaling.finish(from, D::SCALAR).unwrap();
+        let (finish, _) = scaling.finish(from, D::SCALAR, ByAlpha::AsTheyAre).unwrap();
         finish.expect("something to do").values::<D>(&image(values, 1), 1).unwrap().as_slice().to_vec()
     }
 
@@ -302,7 +323,7 @@ mod tests {
     fn results_are_normalised_without_alpha_and_without_infinities() {
         let normalize = Scaling { normalize: true, ..Scaling::default() };
         let sums = [-4.0, 200.0, 6.0, 100.0, f32::INFINITY, 50.0, f32::NAN, 0.0, 1.0, 0.0];
-        let (finish, note) = normalize.finish(Scalar::U8, Scalar::U8).unwrap();
+        let (finish, note) = normalize.finish(Scalar::U8, Scalar::U8, ByAlpha::AsTheyAre).unwrap();
         let result = finish.unwrap().values::<u8>(&image(&sums, 2), 1).unwrap();
         assert_eq!(result.as_slice(), [0, 200, 255, 100, 255, 50, 0, 0, 128, 0]);
         assert_eq!(note, None);
@@ -314,12 +335,12 @@ mod tests {
     fn nothing_is_done_unless_needed_and_nothing_in_silence() {
         let plain = Scaling::default();
         for (from, to) in [(Scalar::U8, Scalar::U8), (Scalar::U8, Scalar::F32), (Scalar::F16, Scalar::F32)] {
-            assert_eq!(plain.finish(from, to).unwrap(), (None, None));
+            assert_eq!(plain.finish(from, to, ByAlpha::AsTheyAre).unwrap(), (None, None));
         }
-        assert_eq!(scaling("none").finish(Scalar::U16, Scalar::U8).unwrap(), (None, None));
-        let (finish, note) = plain.finish(Scalar::U16, Scalar::U8).unwrap();
+        assert_eq!(scaling("none").finish(Scalar::U16, Scalar::U8, ByAlpha::AsTheyAre).unwrap(), (None, None));
+        let (finish, note) = plain.finish(Scalar::U16, Scalar::U8, ByAlpha::AsTheyAre).unwrap();
         assert!(finish.is_some() && note.unwrap().contains("--scale none"));
-        let reason = plain.finish(Scalar::F32, Scalar::U8).unwrap_err();
+        let reason = plain.finish(Scalar::F32, Scalar::U8, ByAlpha::AsTheyAre).unwrap_err();
         assert!(reason.contains("--scale full") && reason.contains("--normalize"));
         let offset = Scaling { offset: Some(128.0), ..Scaling::default() };
         assert_eq!(finished::<u8>(&offset, Scalar::U8, &[-128.0, 0.0, 1.0]), [0, 128, 129]);

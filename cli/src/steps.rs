@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use apron::{Alpha, Image, Pipeline, Pixel, Plan, Progress, Scalar, Shape, Step};
+use apron::{Alpha, Extra, Image, Pipeline, Pixel, Plan, Progress, Scalar, Shape, Step};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::FilterArgs;
 use crate::failure::Result;
-use crate::picture::{Picture, Pixels, each};
+use crate::picture::{Pixels, each};
 
 /// A picture that takes no longer than this needs no bar.
 const BRIEF: Duration = Duration::from_millis(500);
@@ -51,29 +51,26 @@ pub(crate) fn pipeline(steps: Vec<Step>, args: &FilterArgs, bar: Option<&Progres
     Ok(Pipeline::new(plans?)?.in_f32(args.in_f32))
 }
 
-/// The channels that a picture's result has.
-pub(crate) fn channels(picture: &Picture, alpha: Alpha) -> usize {
-    let channels = picture.pixels.shape().channels;
-    if picture.alpha { alpha.channels(channels) } else { channels }
-}
+/// What becomes of the last channel: what it is, and the mode. Without these, all channels are filtered alike.
+pub(crate) type Last = Option<(Extra, Alpha)>;
 
-/// Filters a picture into values of type `target`.
-pub(crate) fn filtered(pipeline: &Pipeline, picture: &Picture, alpha: Alpha, target: Scalar) -> apron::Result<Pixels> {
+/// Filters pixels into values of type `target`.
+pub(crate) fn filtered(pipeline: &Pipeline, pixels: &Pixels, last: Last, target: Scalar) -> apron::Result<Pixels> {
     match target {
-        Scalar::U8 => into(pipeline, picture, alpha).map(Pixels::U8),
-        Scalar::U16 => into(pipeline, picture, alpha).map(Pixels::U16),
-        Scalar::F16 => into(pipeline, picture, alpha).map(Pixels::F16),
-        Scalar::F32 => into(pipeline, picture, alpha).map(Pixels::F32),
+        Scalar::U8 => into(pipeline, pixels, last).map(Pixels::U8),
+        Scalar::U16 => into(pipeline, pixels, last).map(Pixels::U16),
+        Scalar::F16 => into(pipeline, pixels, last).map(Pixels::F16),
+        Scalar::F32 => into(pipeline, pixels, last).map(Pixels::F32),
         other => Err(apron::Error::PixelFormat { format: other.to_string() }),
     }
 }
 
-fn into<D: Pixel>(pipeline: &Pipeline, picture: &Picture, alpha: Alpha) -> apron::Result<Image<D>> {
-    let shape = picture.pixels.shape();
-    let mut dst = Image::zeroed(shape.width, shape.height, channels(picture, alpha))?;
-    each!(&picture.pixels, src => match picture.alpha {
-        true => pipeline.run_with_alpha(&src.view(), &mut dst.view_mut(), alpha),
-        false => pipeline.run(&src.view(), &mut dst.view_mut()),
+fn into<D: Pixel>(pipeline: &Pipeline, pixels: &Pixels, last: Last) -> apron::Result<Image<D>> {
+    let Shape { width, height, channels } = pixels.shape();
+    let mut dst = Image::zeroed(width, height, last.map_or(channels, |(_, mode)| mode.channels(channels)))?;
+    each!(pixels, src => match last {
+        Some((extra, mode)) => pipeline.run_with_extra(&src.view(), &mut dst.view_mut(), extra, mode),
+        None => pipeline.run(&src.view(), &mut dst.view_mut()),
     })?;
     Ok(dst)
 }

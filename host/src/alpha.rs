@@ -1,8 +1,7 @@
 //! What becomes of alpha, the last channel of a picture that has one.
 
 use crate::image::{Image, ImageView, Pixel, Shape};
-use crate::plan::Channels;
-use crate::{Error, Filter, Plan, Result, Scalar};
+use crate::{Error, Extra, Filter, Result, Scalar};
 
 /// What becomes of alpha, a picture's last channel, in [`Pipeline::run_with_alpha`](crate::Pipeline::run_with_alpha).
 ///
@@ -13,6 +12,7 @@ use crate::{Error, Filter, Plan, Result, Scalar};
 /// | --- | --- | --- | --- | --- |
 /// | [`Alpha::Auto`] | `auto` | as `premultiply` for steps that average, else as `keep` | likewise | as the source |
 /// | [`Alpha::Premultiply`] | `premultiply` | weighted by alpha | filtered | as the source |
+/// | [`Alpha::Premultiplied`] | `premultiplied` | filtered | filtered by steps that average, else copied | as the source |
 /// | [`Alpha::Keep`] | `keep` | filtered | copied | as the source |
 /// | [`Alpha::Filter`] | `filter` | filtered | filtered | as the source |
 /// | [`Alpha::Drop`] | `drop` | filtered | - | one fewer |
@@ -35,6 +35,10 @@ pub enum Alpha {
     /// In each step, a colour becomes `sum(tap * colour * alpha) / sum(tap * alpha)`, 0 where nothing under the window is opaque, and alpha becomes
     /// `sum(tap * alpha)`: in f64, row by row, and rounded once, with the same result on the GPU and on the CPU. Every step is an average.
     Premultiply,
+    /// The colours are multiplied by alpha already, as OpenEXR stores them: a step that averages filters every channel, and any other step copies
+    /// alpha. Colours where alpha is 0, such as glows, count as any other. A derivative or a sharpened colour is that of the picture on
+    /// black; the derivative of alpha would make the picture transparent.
+    Premultiplied,
     /// Alpha is copied.
     Keep,
     /// Alpha is a channel as the others.
@@ -60,25 +64,8 @@ impl Alpha {
         matches!(self, Self::Drop | Self::Flatten(_))
     }
 
-    /// Which channels a plan filters, of so many.
-    ///
-    /// # Errors
-    /// [`Error::Parameter`] if colours are to be weighted in a step that is no average.
-    pub(crate) fn channels_of(self, plan: &Plan, channels: usize) -> Result<Channels> {
-        match self {
-            Self::Auto | Self::Premultiply if plan.is_average() => Ok(Channels::Weighted),
-            Self::Premultiply => {
-                let expected = "keep, filter, drop or flatten=COLOUR for steps that are no averages: premultiply needs taps that are not negative \
-                                and sum to 1";
-                Err(Error::Parameter { name: "alpha", value: self.to_string(), expected: expected.to_owned() })
-            }
-            Self::Auto | Self::Keep => Ok(Channels::First(channels - 1)),
-            Self::Filter | Self::Drop | Self::Flatten(_) => Ok(Channels::First(channels)),
-        }
-    }
-
     /// The picture without its alpha, left out or laid on the colour.
-    pub(crate) fn apart<P: Pixel>(self, src: &ImageView<'_, P>) -> Result<Image<P>> {
+    pub(crate) fn apart<P: Pixel>(self, src: &ImageView<'_, P>, extra: Extra) -> Result<Image<P>> {
         let Shape { width, height, channels } = src.shape();
         let colours = channels - 1;
         let mut image = Image::zeroed(width, height, colours)?;
@@ -103,8 +90,9 @@ impl Alpha {
                     continue;
                 };
                 let alpha = f64::from(pixel[colours].to_f32()).clamp(0.0, greatest);
+                let weight = if extra == Extra::Premultiplied { greatest } else { alpha };
                 for (c, (out, colour)) in out.iter_mut().zip(pixel).enumerate() {
-                    let sum = f64::from(colour.to_f32()) * alpha + ground[c % 3] * (greatest - alpha);
+                    let sum = f64::from(colour.to_f32()) * weight + ground[c % 3] * (greatest - alpha);
                     *out = P::of_f64(sum / greatest);
                 }
             }
@@ -150,6 +138,7 @@ impl std::str::FromStr for Alpha {
         match text {
             "auto" => Some(Self::Auto),
             "premultiply" => Some(Self::Premultiply),
+            "premultiplied" => Some(Self::Premultiplied),
             "keep" => Some(Self::Keep),
             "filter" => Some(Self::Filter),
             "drop" => Some(Self::Drop),
@@ -158,7 +147,7 @@ impl std::str::FromStr for Alpha {
         .ok_or_else(|| Error::Parameter {
             name: "alpha",
             value: text.to_owned(),
-            expected: "one of auto, premultiply, keep, filter, drop, flatten=COLOUR, where a colour is black, white, grey or #rrggbb".to_owned(),
+            expected: "one of auto, premultiply, premultiplied, keep, filter, drop, flatten=COLOUR, where a colour is black, white, grey or #rrggbb".to_owned(),
         })
     }
 }
@@ -169,6 +158,7 @@ impl std::fmt::Display for Alpha {
         match self {
             Self::Auto => f.pad("auto"),
             Self::Premultiply => f.pad("premultiply"),
+            Self::Premultiplied => f.pad("premultiplied"),
             Self::Keep => f.pad("keep"),
             Self::Filter => f.pad("filter"),
             Self::Drop => f.pad("drop"),
@@ -186,7 +176,7 @@ mod tests {
 
     #[test]
     fn modes_read_back_as_they_print() {
-        let modes = [Alpha::Auto, Alpha::Premultiply, Alpha::Keep, Alpha::Filter, Alpha::Drop];
+        let modes = [Alpha::Auto, Alpha::Premultiply, Alpha::Premultiplied, Alpha::Keep, Alpha::Filter, Alpha::Drop];
         for mode in modes.into_iter().chain([Alpha::Flatten([1.0, 0.0, 0.2])]) {
             assert_eq!(mode.to_string().parse::<Alpha>().unwrap(), mode);
         }
@@ -194,7 +184,7 @@ mod tests {
             ["", "Keep", "flatten", "flatten=", "flatten=#12345", "flatten=#12345g", "flatten=#+12345", "flatten=red"]
         {
             let message = text.parse::<Alpha>().unwrap_err().to_string();
-            assert!(message.contains("premultiply, keep") && message.contains("#rrggbb"), "{message}");
+            assert!(message.contains("premultiplied, keep") && message.contains("#rrggbb"), "{message}");
         }
     }
 
@@ -212,12 +202,19 @@ mod tests {
     #[test]
     fn flattened_colours_are_rounded_once() {
         let src = Image::from_vec(vec![200u8, 100, 50, 128, 9, 8, 7, 0, 9, 8, 7, 255], 3, 1, 4).unwrap();
-        let flat = Alpha::Flatten([1.0, 0.0, 0.2]).apart(&src.view()).unwrap();
+        let flat = Alpha::Flatten([1.0, 0.0, 0.2]).apart(&src.view(), Extra::Straight).unwrap();
         // 200 * 128 / 255 + 127 is 227.39, and 50 * 128 / 255 + 51 * 127 / 255 is 50.498.
         assert_eq!(flat.as_slice(), [227, 50, 50, 255, 0, 51, 9, 8, 7]);
         let grey = Image::from_vec(vec![0.5f32, 0.25], 1, 1, 2).unwrap();
-        let found = Alpha::Flatten([1.0, 0.0, 0.0]).apart(&grey.view()).unwrap();
+        let found = Alpha::Flatten([1.0, 0.0, 0.0]).apart(&grey.view(), Extra::Straight).unwrap();
         assert_eq!(found.as_slice(), [(0.125 + 0.2126 * 0.75) as f32]);
-        assert_eq!(Alpha::Drop.apart(&src.view()).unwrap().as_slice(), [200, 100, 50, 9, 8, 7, 9, 8, 7]);
+        // Of colours multiplied already, alpha weighs the ground alone: 50 + 51 * 127 / 255 is 75.4, and what is too bright is cut off.
+        let shining = Image::from_vec(vec![200u8, 100, 50, 128, 9, 8, 7, 0], 2, 1, 4).unwrap();
+        let laid = Alpha::Flatten([1.0, 0.0, 0.2]).apart(&shining.view(), Extra::Premultiplied).unwrap();
+        assert_eq!(laid.as_slice(), [255, 100, 75, 255, 8, 58]);
+        assert_eq!(
+            Alpha::Drop.apart(&src.view(), Extra::Straight).unwrap().as_slice(),
+            [200, 100, 50, 9, 8, 7, 9, 8, 7]
+        );
     }
 }

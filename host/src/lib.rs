@@ -5,6 +5,7 @@ mod alpha;
 mod border;
 mod cpu;
 mod error;
+mod extra;
 mod filter;
 #[cfg(feature = "gpu")]
 pub mod gpu;
@@ -25,6 +26,7 @@ mod window;
 pub use alpha::Alpha;
 pub use border::Border;
 pub use error::{Error, Result, Why};
+pub use extra::Extra;
 pub use filter::parameters::{Parameter, Preset};
 pub use filter::{Filter, RowAndColumn};
 pub use gradient::Gradient;

@@ -8,7 +8,7 @@ use crate::image::{Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 use crate::plan::On;
 use crate::plan::auto::Where;
 use crate::plan::{Channels, Job, agree, pixels, run};
-use crate::{Alpha, Device, Error, Plan, Result};
+use crate::{Alpha, Device, Error, Extra, Plan, Result};
 
 /// Several plans, one after the other, each on the results of the one before it. Each may have its own border and variant.
 ///
@@ -141,14 +141,39 @@ impl Pipeline {
         dst: &mut ImageViewMut<'_, D>,
         alpha: Alpha,
     ) -> Result<()> {
+        self.run_with_extra(src, dst, Extra::Straight, alpha)
+    }
+
+    /// As [`Pipeline::run_with_alpha`], for a picture whose last channel is `extra`; what the result's is, [`Alpha::of_result`] says.
+    ///
+    /// ```
+    /// use apron::{Alpha, Device, Extra, Filter, Image, Pipeline, Plan};
+    ///
+    /// // A glow, which colours that are multiplied by alpha can hold: it shines, and covers nothing.
+    /// let plan = Plan::builder(Filter::box_filter(3, 1)?).device(Device::Cpu).build()?;
+    /// let pipeline = Pipeline::new(vec![plan])?;
+    /// let src = Image::from_vec(vec![0.0f32, 0.0, 0.75, 0.0, 0.0, 0.0], 3, 1, 2)?;
+    /// let mut dst = Image::<f32>::zeroed(3, 1, 2)?;
+    /// pipeline.run_with_extra(&src.view(), &mut dst.view_mut(), Extra::Premultiplied, Alpha::Auto)?;
+    /// assert_eq!(dst.as_slice(), [0.5, 0.0, 0.25, 0.0, 0.5, 0.0]);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Pipeline::run_with_alpha`].
+    pub fn run_with_extra<S: Pixel, D: Pixel>(
+        &self,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+        extra: Extra,
+        alpha: Alpha,
+    ) -> Result<()> {
         let channels = src.shape().channels;
-        if channels < 2 {
-            let expected = "at least 2, of which the last is alpha".to_owned();
-            return Err(Error::Parameter { name: "the number of channels", value: channels.to_string(), expected });
-        }
+        check_alpha(channels)?;
         if alpha.takes_alpha_away() {
-            return self.run(&alpha.apart(src)?.view(), dst);
+            return self.run(&alpha.apart(src, extra)?.view(), dst);
         }
+        let alpha = alpha.for_kind(extra);
         let of_plans: Result<Vec<_>> = self.plans.iter().map(|plan| alpha.channels_of(plan, channels)).collect();
         self.run_as(&of_plans?, (*src).into(), dst.reborrow().into())
     }
@@ -214,4 +239,14 @@ impl Pipeline {
         flow::run(&steps, &mut [picture], &call.stage(0, pixels)).map_err(|(_, error)| error)?;
         call.reach(pixels)
     }
+}
+
+/// # Errors
+/// [`Error::Parameter`] if there are too few channels for the last one to be alpha.
+pub(crate) fn check_alpha(channels: usize) -> Result<()> {
+    if channels >= 2 {
+        return Ok(());
+    }
+    let expected = "at least 2, of which the last is alpha".to_owned();
+    Err(Error::Parameter { name: "the number of channels", value: channels.to_string(), expected })
 }

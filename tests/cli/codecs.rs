@@ -9,14 +9,20 @@ use crate::scipy;
 use crate::tool::{Bench, PICTURES, npy};
 
 const SCRIPT: &str = include_str!("../scipy/codecs.py");
+const EXTRA: &str = include_str!("../scipy/extra.py");
 
 /// The Python that has the libraries which judge, or why there is none.
 pub(crate) fn probe() -> Result<OsString, String> {
     scipy::python_with("import cv2, numpy, tifffile, PIL.Image")
 }
 
-pub(crate) fn trials(python: &Result<OsString, String>) -> Vec<Trial> {
-    let judge = python.clone();
+/// As [`probe`], for what judges samples behind the colours.
+pub(crate) fn probe_extra() -> Result<OsString, String> {
+    scipy::python_with("import cv2, numpy, OpenEXR, scipy.ndimage, tifffile, PIL.Image")
+}
+
+pub(crate) fn trials(python: &Result<OsString, String>, of_extra: &Result<OsString, String>) -> Vec<Trial> {
+    let (judge, judge_of_extra) = (python.clone(), of_extra.clone());
     vec![
         Trial::test("codecs::frames", frames),
         Trial::test("codecs::pages_that_cannot_be_kept", pages_that_cannot_be_kept),
@@ -26,6 +32,8 @@ pub(crate) fn trials(python: &Result<OsString, String>) -> Vec<Trial> {
         Trial::test("codecs::raw", raw),
         Trial::test("codecs::other_programs", move || scipy::judged("codecs::other_programs", SCRIPT, judge?))
             .with_ignored_flag(python.is_err()),
+        Trial::test("codecs::extra_samples", move || scipy::judged("codecs::extra_samples", EXTRA, judge_of_extra?))
+            .with_ignored_flag(of_extra.is_err()),
     ]
 }
 

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
     let gpu = Gpu::probe();
     let python = scipy::probe();
     let judges = codecs::probe();
+    let of_extra = codecs::probe_extra();
     #[cfg(feature = "gpu")]
     let kernels = kernels::trials(&gpu);
     #[cfg(not(feature = "gpu"))]
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
         steps::trials(),
         bad_input::trials(),
         chunks::trials(&chunks::probe()),
-        codecs::trials(&judges),
+        codecs::trials(&judges, &of_extra),
         faults::trials(),
         fuzzed::trials(),
         places::trials(),
@@ -55,6 +56,9 @@ fn main() -> ExitCode {
         }
         if let Err(reason) = &judges {
             println!("Pillow, tifffile, OpenCV: SKIP ({reason}), 1 test");
+        }
+        if let Err(reason) = &of_extra {
+            println!("OpenEXR: SKIP ({reason}), 1 test");
         }
     }
     libtest_mimic::run(&arguments, trials).exit_code()

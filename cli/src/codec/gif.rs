@@ -9,6 +9,7 @@ use image::{AnimationDecoder, Frames, ImageDecoder};
 
 use super::other::{allowed, explained};
 use super::{Pages, Reading, Result, Sink, Source, image_of, zeroes};
+use crate::extra::straight;
 use crate::picture::{Document, Meta, Picture, Pixels};
 
 /// How thoroughly colours are chosen for the palette: 1 to 30, the encoder's own default.
@@ -68,7 +69,7 @@ pub(super) fn frames(
                 let values = frame.into_buffer().into_raw();
                 let pixels = Pixels::U8(image_of(values, width, height, 4)?);
                 let delay = Some(f64::from(num) / f64::from(denom.max(1)));
-                pages.push(Picture { alpha: true, delay, meta: meta.clone(), ..Picture::new(pixels) });
+                pages.push(Picture { extras: straight(true), delay, meta: meta.clone(), ..Picture::new(pixels) });
             }
         }
     }
@@ -92,7 +93,7 @@ pub(super) fn without_needless_alpha(document: Document, channels: usize) -> Res
             to.copy_from_slice(&from[..kept]);
         }
         let image: Image<u8> = image_of(values, shape.width as u32, shape.height as u32, kept)?;
-        Ok(Picture { pixels: Pixels::U8(image), alpha: false, channel_axis: kept > 1, ..page })
+        Ok(Picture { pixels: Pixels::U8(image), extras: straight(false), channel_axis: kept > 1, ..page })
     })
 }
 

@@ -6,6 +6,7 @@ mod other;
 mod png;
 mod raw;
 mod tiff;
+mod tiff_write;
 mod webp;
 
 use std::io::{BufRead, Seek, Write};
@@ -18,9 +19,10 @@ use crate::picture::{Document, Picture, Stored, Subsampling};
 
 pub(crate) use other::{Encoded, write as write_other};
 pub(crate) use raw::Raw;
-pub(crate) use tiff::{Strips, TakeRows, strips as tiff_strips, write_rows as write_tiff_rows};
+pub(crate) use tiff::{Strips, strips as tiff_strips};
+pub(crate) use tiff_write::{Described, TakeRows, write as write_tiff, write_rows as write_tiff_rows};
 pub(crate) use {gif::write as write_gif, jpeg::write as write_jpeg, png::write as write_png};
-pub(crate) use {raw::write as write_raw, tiff::write as write_tiff, webp::write as write_webp};
+pub(crate) use {raw::write as write_raw, webp::write as write_webp};
 
 type Result<T, E = String> = std::result::Result<T, E>;
 

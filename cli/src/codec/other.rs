@@ -2,6 +2,7 @@
 
 use std::io::BufReader;
 
+use apron::Extra;
 use image::codecs::pnm::{GraymapHeader, PixmapHeader, PnmEncoder, PnmHeader, SampleEncoding};
 use image::codecs::{bmp, farbfeld, hdr, openexr, qoi, tga};
 use image::metadata::Orientation;
@@ -18,7 +19,9 @@ pub(super) fn read(source: &mut (impl Source + ?Sized), format: ImageFormat, opt
     let mut reader = ImageReader::with_format(BufReader::new(source), format);
     reader.limits(allowed(limits));
     let decoder = reader.into_decoder().map_err(|error| explained(error, limits))?;
-    let mut document = still(decoder, options)?;
+    // Those of OpenEXR are multiplied by alpha, by its definition.
+    let alpha = if format == ImageFormat::OpenExr { Extra::Premultiplied } else { Extra::Straight };
+    let mut document = still(decoder, alpha, options)?;
     document.notes.extend(unread);
     Ok(document)
 }
@@ -49,8 +52,8 @@ pub(super) fn explained(error: image::ImageError, limits: &Limits) -> String {
     }
 }
 
-/// Reads one picture.
-fn still(mut decoder: impl ImageDecoder, options: &Reading) -> Result<Document> {
+/// Reads one picture, whose alpha is of this kind if it has one.
+fn still(mut decoder: impl ImageDecoder, alpha: Extra, options: &Reading) -> Result<Document> {
     let (width, height) = decoder.dimensions();
     let colour = decoder.color_type();
     options.limits.check(width.into(), height.into(), colour.bytes_per_pixel().into())?;
@@ -74,7 +77,8 @@ fn still(mut decoder: impl ImageDecoder, options: &Reading) -> Result<Document> 
         }
         other => return Err(apron::Error::PixelFormat { format: format!("{other:?}") }.to_string()),
     };
-    let mut document = Document::from(Picture { alpha: colour.has_alpha(), meta, ..Picture::new(pixels) });
+    let extras = if colour.has_alpha() { vec![alpha] } else { Vec::new() };
+    let mut document = Document::from(Picture { extras, meta, ..Picture::new(pixels) });
     document.notes.extend(failed);
     Ok(document)
 }

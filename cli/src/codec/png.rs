@@ -12,6 +12,7 @@ use super::gif::frames;
 use super::other::{allowed, explained, meta};
 use super::{Pages, Reading, Result, Sink, Source, damaged, image_of, kept_in_part, said, zeroes};
 use crate::exif;
+use crate::extra::straight;
 use crate::picture::{Document, Meta, Picture, Pixels, Resolution};
 
 /// Inches in a metre.
@@ -64,7 +65,7 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
         (Pixels::U8(image_of(values, width, height, channels)?), failed)
     };
     let alpha = matches!(colour, ColorType::GrayscaleAlpha | ColorType::Rgba);
-    pages.push(Picture { alpha, meta, ..Picture::new(pixels) });
+    pages.push(Picture { extras: straight(alpha), meta, ..Picture::new(pixels) });
     let mut document = pages.finish(None, None)?;
     match failed {
         Some(error) if !options.lenient => return Err(damaged(&reason(error))),

@@ -9,6 +9,7 @@ use super::gif::without_needless_alpha;
 use super::other::meta;
 use super::{Pages, Reading, Result, Sink, Source, damaged, image_of, kept_in_part, said, zeroes};
 use crate::exif;
+use crate::extra::straight;
 use crate::picture::{Document, Picture, Pixels};
 
 pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Document> {
@@ -29,7 +30,7 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
     let len = width as usize * height as usize * channels;
     let page = |values, delay| {
         let pixels = Pixels::U8(image_of(values, width, height, channels)?);
-        Ok::<_, String>(Picture { alpha, delay, meta: meta.clone(), ..Picture::new(pixels) })
+        Ok::<_, String>(Picture { extras: straight(alpha), delay, meta: meta.clone(), ..Picture::new(pixels) })
     };
 
     if !decoder.is_animated() {

@@ -1,5 +1,6 @@
 //! Plans: a filter ready to run on a device, with its taps there and its scratch memory reused.
 
+mod alpha;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to choose"))]
 pub(crate) mod auto;
 pub(crate) mod choose;
@@ -813,7 +814,7 @@ impl Plan {
             rounding: (plain && bytes).then(|| self.rounding()),
             width: part.columns.len(),
             height: part.rows.len(),
-            planes: src.images() * src.shape().channels,
+            planes: src.images() * part.filtered,
             source: src.scalar(),
             target: dst.scalar(),
             side_by_side: src.side_by_side(),

@@ -112,7 +112,7 @@ pub(crate) struct Scratch {
     rows: Vec<usize>,
     /// Elements in which all these rows are equal.
     equal: Range<usize>,
-    /// For each channel, the last result whose window has the same pixel all along each row: the place of such a pixel, and the result.
+    /// For each of the first channels, the last result whose window has the same pixel all along each row: the place of such a pixel, and the result.
     one_row: [Option<(usize, f64)>; 4],
     /// For each element, the last result whose window has the same row all the way down: that row, and the result.
     one_column: HashMap<usize, (usize, f64)>,
@@ -399,11 +399,13 @@ impl<'a> Settler<'a> {
             }
         } else if scratch.rows.iter().all(|&at| is_even(row(at), channels)) {
             let same = |at: usize| scratch.rows.iter().all(|&row| self.src.row(row)[at] == self.src.row(row)[least]);
-            match scratch.one_row[channel] {
-                Some((at, result)) if same(at) => result,
+            match scratch.one_row.get(channel) {
+                Some(&Some((at, result))) if same(at) => result,
                 _ => {
                     let result = compute(scratch);
-                    scratch.one_row[channel] = Some((least, result));
+                    if let Some(known) = scratch.one_row.get_mut(channel) {
+                        *known = Some((least, result));
+                    }
                     result
                 }
             }
@@ -590,7 +592,8 @@ impl Define<'_> {
                         byte += channels;
                         col += 1;
                     }
-                    byte %= OCTET;
+                    // Of many channels, the next tap may lie beyond the next octet.
+                    byte = byte.saturating_sub(OCTET);
                 }
             }
             for (sum, all) in sums.iter().zip(all.chunks_exact_mut(L::Wide::LEN)) {

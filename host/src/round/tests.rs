@@ -320,6 +320,26 @@ fn check_channels(src: &[u8], (width, height, channels): (usize, usize, usize), 
     }
 }
 
+/// Channels that lie further apart than the bytes that are loaded together, and more than results are kept for.
+#[test]
+fn many_channels_are_rounded_as_one() {
+    let (width, height) = (41, 12);
+    for (channels, text) in [5, 8, 9, 16, 31, 40].into_iter().flat_map(|channels| {
+        ["gaussian:1", "box:size=4", "box:size=6", "taps:0.25 0.25; 0.125 0.375"].map(|text| (channels, text))
+    }) {
+        let filter: Filter = text.parse().unwrap();
+        for pixels in contents((width, height, channels), 77) {
+            let plan = Plan::builder(&filter).device(Device::Cpu).build().unwrap();
+            let found = plan.filter(&ImageView::new(&pixels, width, height, channels).unwrap()).unwrap();
+            for channel in 0..channels {
+                let take = |values: &[u8]| values[channel..].iter().step_by(channels).copied().collect::<Vec<_>>();
+                let expected = defined(&take(&pixels), (width, height), &filter, Border::Reflect101);
+                assert_eq!(take(found.as_slice()), expected, "{text}, channel {channel} of {channels}");
+            }
+        }
+    }
+}
+
 /// Pixels of several kinds: noise; one value; equal rows, equal columns; two values; half noise, half of one value.
 fn contents((width, height, channels): (usize, usize, usize), odd: u8) -> Vec<Vec<u8>> {
     let len = width * height * channels;

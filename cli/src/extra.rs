@@ -1,0 +1,206 @@
+//! The channels behind a picture's colours: what a file says of them, and what becomes of them.
+
+use apron::{Alpha, Extra, Image};
+use rayon::prelude::*;
+
+use crate::picture::{Picture, Pixels, each};
+
+/// The channel behind the colours of a format that has straight alpha, if there is one.
+pub(crate) fn straight(alpha: bool) -> Vec<Extra> {
+    if alpha { vec![Extra::Straight] } else { Vec::new() }
+}
+
+/// What the channels of an array are: it does not say. Two and four are taken for a colour or three and one more, as pictures have them; of
+/// more than four, the first is a colour.
+pub(crate) fn of_array(channels: usize) -> Vec<Extra> {
+    match channels {
+        1 | 3 => Vec::new(),
+        2 | 4 => vec![Extra::Unspecified],
+        _ => vec![Extra::Unspecified; channels - 1],
+    }
+}
+
+/// The name of pixels of so many colours with these channels behind them: "grey", "RGBA", "RGB+band", "7 channels of".
+pub(crate) fn name(colours: usize, extras: &[Extra]) -> String {
+    let bands = match extras {
+        [] => {
+            return ["grey", "RGB"]
+                .get(colours / 2)
+                .map_or_else(|| format!("{colours} channels of"), |name| (*name).to_owned());
+        }
+        [Extra::Band] => "+band",
+        [_] if colours == 1 => "+alpha",
+        [_] if colours == 3 => "A",
+        _ => return format!("{} channels of", colours + extras.len()),
+    };
+    format!("{}{bands}", if colours == 3 { "RGB" } else { "grey" })
+}
+
+/// What the channels of a picture are to a call, and those of its result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Meaning {
+    /// The number of the channel that the mode is about, and what it is. None if all channels are filtered alike.
+    pub(crate) treated: Option<(usize, Extra)>,
+    /// What that channel is afterwards; none if it was taken away, or there is no such.
+    pub(crate) kept: Option<Extra>,
+    /// What the channels behind the colours of the result are.
+    pub(crate) extras: Vec<Extra>,
+}
+
+impl Meaning {
+    /// Of a picture of so many channels, with these behind its colours, under a mode. The mode is about alpha; where there is none, and it says what
+    /// becomes of alpha, it takes the last channel for that.
+    pub(crate) fn of(channels: usize, extras: &[Extra], mode: Alpha) -> Self {
+        let named = !matches!(mode, Alpha::Auto | Alpha::Filter);
+        let alpha = extras.iter().position(|extra| extra.is_alpha());
+        let mut extras = extras.to_vec();
+        let Some(at) = alpha.or_else(|| extras.len().checked_sub(1).filter(|_| named)) else {
+            return Self { treated: None, kept: None, extras };
+        };
+        let treated = Some((channels - extras.len() + at, extras[at]));
+        let kept = mode.of_result(extras[at]);
+        match kept {
+            Some(kind) => extras[at] = kind,
+            None => drop(extras.remove(at)),
+        }
+        Self { treated, kept, extras }
+    }
+}
+
+impl Picture {
+    /// How many channels are colours.
+    pub(crate) fn colours(&self) -> usize {
+        self.pixels.shape().channels - self.extras.len()
+    }
+}
+
+impl Pixels {
+    /// Moves a channel to another place; those between move up.
+    pub(crate) fn move_channel(&mut self, from: usize, to: usize) {
+        if from == to {
+            return;
+        }
+        each!(self, image => {
+            let channels = image.shape().channels;
+            image.as_mut_slice().par_chunks_exact_mut(channels).for_each(|pixel| {
+                if from < to { pixel[from..=to].rotate_left(1) } else { pixel[to..=from].rotate_right(1) }
+            });
+        });
+    }
+}
+
+/// How the colours of a result become those of a format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ByAlpha {
+    #[default]
+    AsTheyAre,
+    /// Colours that are multiplied by alpha, in a format that has them straight.
+    Divided,
+    /// The other way round.
+    Multiplied,
+}
+
+impl ByAlpha {
+    /// How colours beside alpha of one kind become those beside the other.
+    pub(crate) fn between(from: Option<Extra>, to: Extra) -> Self {
+        match (from, to) {
+            (Some(Extra::Premultiplied), Extra::Straight) => Self::Divided,
+            (Some(Extra::Straight), Extra::Premultiplied) => Self::Multiplied,
+            _ => Self::AsTheyAre,
+        }
+    }
+
+    /// A colour beside this alpha; `opaque` is the alpha of what covers all.
+    pub(crate) fn of(self, colour: f64, alpha: f64, opaque: f64) -> f64 {
+        match self {
+            Self::AsTheyAre => colour,
+            Self::Divided if alpha > 0.0 => colour * opaque / alpha,
+            // What covers nothing has no colour of its own.
+            Self::Divided => 0.0,
+            Self::Multiplied => colour * alpha / opaque,
+        }
+    }
+
+    /// Whether colours are lost in it: those of pixels that shine and cover nothing.
+    pub(crate) fn loses(self, sums: &Image<f32>) -> bool {
+        let channels = sums.shape().channels;
+        let is_glow = |pixel: &[f32]| match pixel.split_last() {
+            Some((&alpha, colours)) => alpha <= 0.0 && colours.iter().any(|&colour| colour != 0.0),
+            None => false,
+        };
+        self == Self::Divided && sums.as_slice().par_chunks_exact(channels).any(is_glow)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Extra::{Band, Premultiplied, Straight, Unspecified};
+
+    #[test]
+    fn a_mode_is_about_alpha_or_the_channel_that_it_calls_so() {
+        let of = |channels, extras: &[Extra], mode: &str| {
+            let meaning = Meaning::of(channels, extras, mode.parse().unwrap());
+            meaning.treated.map(|(at, _)| (at, meaning.extras))
+        };
+        assert_eq!(of(3, &[], "premultiply"), None);
+        assert_eq!(of(4, &[Straight], "auto"), Some((3, vec![Straight])));
+        assert_eq!(of(4, &[Straight], "premultiplied"), Some((3, vec![Premultiplied])));
+        assert_eq!(of(2, &[Premultiplied], "premultiply"), Some((1, vec![Straight])));
+        assert_eq!(of(2, &[Premultiplied], "filter"), Some((1, vec![Premultiplied])));
+        assert_eq!(of(4, &[Premultiplied], "drop"), Some((3, vec![])));
+        for extra in [Band, Unspecified] {
+            for mode in ["auto", "filter"] {
+                assert_eq!(of(4, &[extra], mode), None);
+            }
+            assert_eq!(of(4, &[extra], "keep"), Some((3, vec![extra])));
+            assert_eq!(of(4, &[extra], "premultiply"), Some((3, vec![Straight])));
+            assert_eq!(of(4, &[extra], "flatten=white"), Some((3, vec![])));
+            assert_eq!(of(7, &[extra; 6], "drop"), Some((6, vec![extra; 5])));
+        }
+        // Alpha need not be the last one.
+        assert_eq!(of(6, &[Band, Straight, Unspecified], "drop"), Some((4, vec![Band, Unspecified])));
+    }
+
+    #[test]
+    fn pixels_have_names() {
+        let cases = [
+            (1, vec![], "grey"),
+            (3, vec![], "RGB"),
+            (1, vec![Straight], "grey+alpha"),
+            (3, vec![Premultiplied], "RGBA"),
+            (3, of_array(4), "RGBA"),
+            (3, vec![Band], "RGB+band"),
+            (1, vec![Band], "grey+band"),
+            (1, vec![Unspecified; 3], "4 channels of"),
+            (1, of_array(7), "7 channels of"),
+        ];
+        for (colours, extras, expected) in cases {
+            assert_eq!(name(colours, &extras), expected);
+        }
+    }
+
+    #[test]
+    fn channels_move_there_and_back() {
+        let values: Vec<u8> = (0..10).collect();
+        let mut pixels = Pixels::U8(Image::from_vec(values.clone(), 2, 1, 5).unwrap());
+        pixels.move_channel(2, 4);
+        assert_eq!(pixels.bytes(), [0, 1, 3, 4, 2, 5, 6, 8, 9, 7]);
+        pixels.move_channel(4, 2);
+        assert_eq!(pixels.bytes(), values);
+    }
+
+    #[test]
+    fn colours_are_divided_and_multiplied() {
+        assert_eq!(ByAlpha::Divided.of(64.0, 128.0, 255.0), 127.5);
+        assert_eq!(ByAlpha::Multiplied.of(255.0, 128.0, 255.0), 128.0);
+        assert_eq!(ByAlpha::Multiplied.of(7.0, 0.0, 1.0), 0.0);
+        for nothing in [0.0, -0.5, f64::NAN] {
+            assert_eq!(ByAlpha::Divided.of(0.5, nothing, 1.0), 0.0);
+        }
+        let image = |values: &[f32]| Image::from_vec(values.to_vec(), values.len() / 2, 1, 2).unwrap();
+        assert!(ByAlpha::Divided.loses(&image(&[0.5, 1.0, 0.25, 0.0])));
+        assert!(!ByAlpha::Divided.loses(&image(&[0.5, 1.0, 0.0, 0.0])));
+        assert!(!ByAlpha::AsTheyAre.loses(&image(&[0.25, 0.0])));
+    }
+}
