@@ -1,7 +1,8 @@
 //! GPUs: finding them, opening them once, loading kernels when first used.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use kernel_builder::Tier;
@@ -32,7 +33,7 @@ struct Inner {
     grid_rows: u32,
     /// The greatest number of bytes from one row to the next in the driver's copies by rows.
     max_pitch: usize,
-    functions: Mutex<BTreeMap<Key, Loaded>>,
+    functions: Mutex<BTreeMap<Key, Arc<Slot>>>,
     /// Blocks that run at a time, by kernel, threads and bytes of shared memory.
     resident: Mutex<HashMap<(Key, u32, u32), u64>>,
 }
@@ -55,13 +56,21 @@ pub(super) struct Kernel {
     pub(super) waits: bool,
 }
 
+/// A kernel's place among those of a GPU. Whoever asks first loads it; others who want the same
+/// kernel wait, and launches of other kernels go on: the driver may compile for seconds.
+#[derive(Debug, Default)]
+struct Slot {
+    loaded: OnceLock<Loaded>,
+    loading: Mutex<()>,
+    launches: AtomicU64,
+}
+
 /// A kernel that the driver has loaded.
 #[derive(Clone, Copy, Debug)]
 struct Loaded {
     kernel: Kernel,
     from: Option<&'static Kernels>,
     time: Duration,
-    launches: u64,
 }
 
 /// The properties of a loaded kernel.
@@ -230,11 +239,26 @@ impl Gpu {
         // A file's kernels replace apron's own.
         let given = embedded::instead_of(entry).filter(|_| std::ptr::eq(set, embedded::embedded()));
         let key = key(entry, set, given);
-        let mut functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(loaded) = functions.get_mut(&key) {
-            loaded.launches += launches;
-            return Ok((key, loaded.kernel));
-        }
+        let slot = self.functions().entry(key).or_default().clone();
+        let loaded = match slot.loaded.get() {
+            Some(&loaded) => loaded,
+            None => {
+                let _loading = slot.loading.lock().unwrap_or_else(PoisonError::into_inner);
+                match slot.loaded.get() {
+                    Some(&loaded) => loaded,
+                    None => {
+                        let loaded = self.load_kernel(set, entry, given)?;
+                        *slot.loaded.get_or_init(|| loaded)
+                    }
+                }
+            }
+        };
+        slot.launches.fetch_add(launches, Ordering::Relaxed);
+        Ok((key, loaded.kernel))
+    }
+
+    /// Loads a kernel: of a file, if it replaces that of the set.
+    fn load_kernel(&self, set: Set, entry: &'static str, given: Option<&'static Kernels>) -> Result<Loaded> {
         self.enter()?;
         let start = Instant::now();
         let function = match given {
@@ -246,16 +270,17 @@ impl Gpu {
         // Of a file, another version's source may not wait.
         let waits =
             arch >= WAITING && given.is_none_or(|kernels| kernels.ptx(entry).is_some_and(|ptx| ptx.contains(WAIT)));
-        let kernel = Kernel { function, waits };
-        functions.insert(key, Loaded { kernel, from: given, time: start.elapsed(), launches });
-        Ok((key, kernel))
+        Ok(Loaded { kernel: Kernel { function, waits }, from: given, time: start.elapsed() })
+    }
+
+    fn functions(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<Slot>>> {
+        self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a launch of a kernel that is loaded already.
     pub(super) fn count_launch(&self, key: Key) {
-        let mut functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(loaded) = functions.get_mut(&key) {
-            loaded.launches += 1;
+        if let Some(slot) = self.functions().get(&key) {
+            slot.launches.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -297,7 +322,8 @@ impl Gpu {
     /// Driver errors.
     pub fn loaded(&self) -> Result<Vec<LoadedKernel>> {
         self.enter()?;
-        let functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        let functions = self.functions();
+        let loaded = functions.iter().filter_map(|(key, slot)| Some((key, slot.loaded.get()?)));
         let describe = |(&(entry, _), loaded): (&Key, &Loaded)| {
             Ok(LoadedKernel {
                 entry,
@@ -307,7 +333,7 @@ impl Gpu {
                 time: loaded.time,
             })
         };
-        let described: Answer<_> = functions.iter().map(describe).collect();
+        let described: Answer<_> = loaded.map(describe).collect();
         described.map_err(|error| self.error("asking what a kernel is like", error))
     }
 
@@ -315,8 +341,9 @@ impl Gpu {
     /// tests, which must not pass without a launch.
     #[doc(hidden)]
     pub fn launches(&self) -> Vec<(&'static str, u64)> {
-        let functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
-        let launches = functions.iter().map(|(&(entry, _), loaded)| (entry, loaded.launches));
+        let functions = self.functions();
+        let count = |slot: &Slot| slot.launches.load(Ordering::Relaxed);
+        let launches = functions.iter().map(|(&(entry, _), slot)| (entry, count(slot)));
         launches.filter(|&(_, launches)| launches > 0).collect()
     }
 
