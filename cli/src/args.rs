@@ -185,9 +185,10 @@ derivative loses its negative half. --abs, --scale or --normalize, and --offset 
 is rounded. --output-type f32 keeps sign and fraction.
 
 Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw. All frames of an animation (gif, png, webp), pages of a
-tif and slices of an array are filtered and written; --page takes one. The colour profile, Exif data, the resolution and the
-orientation are kept where the format can hold them, and the tool says what it cannot. Of Exif data, thumbnails and the maker's
-notes are left out, since they may show the picture before filtering. A file that is cut off is
+tif and slices of an array are filtered and written; --page takes one. The colour profile, Exif and XMP data, the resolution, the
+orientation, chunks of PNG and tags of TIFF are kept where the format can hold them, and the tool says what it cannot. It leaves
+out, and names, what may tell of the picture before filtering: thumbnails, the maker's notes, statistics. CMYK stays CMYK in tif
+and jpg. A file that is cut off is
 refused; --lenient keeps what is there. The limits on size guard against files that decode to more than memory holds;
 what is filtered in chunks (--chunk-above) has none.
 A fourth sample is what the file says: straight alpha (png, webp, gif), alpha that the colours are multiplied by (exr, tif), or

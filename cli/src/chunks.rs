@@ -6,8 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use apron::{Error, Extra, Pixel, Plan, RowSource, Scalar, Shape, f16};
-
+use apron::{Error, Extra, Image, Pixel, Plan, RowSource, Scalar, Shape, f16};
 use image::metadata::Orientation;
 
 use crate::args::FilterArgs;
@@ -15,7 +14,7 @@ use crate::codec::{self, Compression, Described, Raw, Reading, Strips, TakeRows,
 use crate::extra;
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
-use crate::picture::Meta;
+use crate::picture::{Meta, Picture, Pixels};
 use crate::{npy, replace, stream};
 
 /// A picture whose rows can be read one by one.
@@ -96,14 +95,27 @@ impl Array {
         }
     }
 
-    /// Filters every channel into a file of that format.
-    pub(crate) fn filter(self, plan: &Plan, target: Scalar, path: &Path, format: &FileFormat) -> Result {
+    /// Filters every channel into a file of that format. Returns a note on what the file cannot hold.
+    pub(crate) fn filter(
+        mut self,
+        plan: &Plan,
+        target: Scalar,
+        path: &Path,
+        format: &FileFormat,
+    ) -> Result<Option<String>> {
+        if target != self.scalar {
+            self.meta.values_changed();
+        }
+        // A picture of one pixel says what the large one does.
+        let pixel = Image::<u8>::zeroed(1, 1, self.shape.channels).map_err(|error| Failure::at(&self.path, error))?;
+        let lost = format.loses(&Picture { meta: self.meta.clone(), ..Picture::new(Pixels::U8(pixel)) }.into());
         match target {
             Scalar::U8 => self.from::<u8>(plan, path, format),
             Scalar::U16 => self.from::<u16>(plan, path, format),
             Scalar::F16 => self.from::<f16>(plan, path, format),
             _ => self.from::<f32>(plan, path, format),
-        }
+        }?;
+        Ok(lost)
     }
 
     fn from<D: Pixel>(self, plan: &Plan, path: &Path, format: &FileFormat) -> Result {

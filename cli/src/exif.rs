@@ -9,7 +9,8 @@ use exif::experimental::Writer;
 use exif::{Context, Field, In, Reader, Tag, Value};
 use image::metadata::Orientation;
 
-use crate::picture::{Meta, Resolution};
+use crate::carried::{Carried, Kind};
+use crate::picture::{Meta, Resolution, ratio};
 
 /// What the fields say about the picture, and all that is kept of them. `None` if they cannot be read.
 pub(crate) fn read(data: &[u8]) -> Option<Meta> {
@@ -25,23 +26,59 @@ pub(crate) fn read(data: &[u8]) -> Option<Meta> {
         _ => None,
     };
     let orientation = uint(Tag::Orientation).and_then(|value| Orientation::from_exif(u8::try_from(value).ok()?));
-    let per_inch = if uint(Tag::ResolutionUnit) == Some(3) { 2.54 } else { 1.0 };
     let resolution = rational(Tag::XResolution).zip(rational(Tag::YResolution));
+    let unit = uint(Tag::ResolutionUnit);
+    let (main, others): (Vec<_>, Vec<_>) = exif.fields().cloned().partition(|field| field.ifd_num == In::PRIMARY);
+    let mut carried = left_out(&main);
+    if !others.is_empty() {
+        carried.push(Carried::left_out(Kind::Phrase, "the thumbnail in the Exif data"));
+    }
     Some(Meta {
-        exif: collected(exif.fields().filter(|field| field.ifd_num == In::PRIMARY).cloned().collect()),
+        exif: collected(main),
         orientation: orientation.unwrap_or(Orientation::NoTransforms),
-        resolution: resolution.map(|(x, y)| Resolution(x * per_inch, y * per_inch)),
+        resolution: resolution.and_then(|(x, y)| Resolution::of(x, y, unit)),
+        carried,
         ..Meta::default()
     })
+}
+
+/// What a file's Exif data says, if it has some.
+pub(crate) fn read_from(data: Option<&[u8]>) -> Meta {
+    let damaged = || {
+        let carried = vec![Carried::left_out(Kind::Phrase, "Exif data that cannot be read")];
+        Meta { carried, ..Meta::default() }
+    };
+    data.map_or_else(Meta::default, |data| read(data).unwrap_or_else(damaged))
+}
+
+/// Those of the fields that are neither kept nor made anew.
+pub(crate) fn left_out(fields: &[Field]) -> Vec<Carried> {
+    let lost = |field: &&Field| match field.tag {
+        tag if is_kept(tag) => matches!(field.value, Value::Unknown(..)),
+        tag => !is_made_anew(tag),
+    };
+    let named = |field: &Field| match field.tag {
+        Tag::MakerNote => Carried::left_out(Kind::Phrase, "the camera maker's notes"),
+        Tag(_, number) => Carried::left_out(Kind::ExifField, format!("{number:#06x}")),
+    };
+    fields.iter().filter(lost).map(named).collect()
+}
+
+/// Whether a field says how a file stores its pixels, or how large and how turned they are.
+fn is_made_anew(tag: Tag) -> bool {
+    let Tag(Context::Tiff, number) = tag else { return false };
+    matches!(number, 0x0100..=0x0103 | 0x0106 | 0x0111 | 0x0112 | 0x0115..=0x0117 | 0x011a..=0x011c | 0x0128)
+        || matches!(number, 0x0201 | 0x0202 | 0x0211..=0x0213 | 0x8769 | 0x8825)
 }
 
 /// Whether a field with this tag is kept.
 pub(crate) fn is_kept(tag: Tag) -> bool {
     match tag {
         Tag::MakerNote => false,
-        // Texts. The others describe how a TIFF stores its pixels, or hold the profile and previews.
+        // Texts, ratings and primaries. The others describe how a TIFF stores its pixels, or hold previews.
         Tag(Context::Tiff, number) => {
-            matches!(number, 0x010d..=0x0110 | 0x0131 | 0x0132 | 0x013b..=0x013c | 0x8298 | 0x9c9b..=0x9c9f)
+            matches!(number, 0x010d..=0x0110 | 0x0131 | 0x0132 | 0x013b..=0x013c | 0x013e..=0x013f | 0x8298)
+                || matches!(number, 0x4746 | 0x4749 | 0x9c9b..=0x9c9f)
         }
         _ => true,
     }
@@ -68,11 +105,14 @@ pub(crate) fn write(meta: &Meta, width: usize, height: usize) -> Option<Vec<u8>>
         own.push(set(Tag::Orientation, Value::Short(vec![meta.orientation.to_exif().into()])));
     }
     if !kept.is_empty() {
-        if let Some(Resolution(x, y)) = meta.resolution {
-            let rational = |value: f64| exif::Rational { num: (value * 1000.0).round() as u32, denom: 1000 };
-            own.push(set(Tag::XResolution, Value::Rational(vec![rational(x)])));
-            own.push(set(Tag::YResolution, Value::Rational(vec![rational(y)])));
-            own.push(set(Tag::ResolutionUnit, Value::Short(vec![2])));
+        if let Some(Resolution { x, y, unit }) = meta.resolution {
+            let rational = |value: f64| {
+                let (num, denom) = ratio(value);
+                Value::Rational(vec![exif::Rational { num, denom }])
+            };
+            own.push(set(Tag::XResolution, rational(x)));
+            own.push(set(Tag::YResolution, rational(y)));
+            own.push(set(Tag::ResolutionUnit, Value::Short(vec![unit as u16])));
         }
         own.push(set(Tag::PixelXDimension, Value::Long(vec![u32::try_from(width).ok()?])));
         own.push(set(Tag::PixelYDimension, Value::Long(vec![u32::try_from(height).ok()?])));
@@ -136,7 +176,7 @@ mod tests {
         assert!(holds(&data, b"secret-thumbnail") && holds(&data, b"secret-note"));
         let meta = read(&data).unwrap();
         assert_eq!(meta.orientation, Orientation::Rotate90);
-        assert_eq!(meta.resolution, Some(Resolution(300.0, 150.0)));
+        assert_eq!(meta.resolution, Some(Resolution::per_inch(300.0, 150.0)));
         let out = write(&meta, 30, 20).unwrap();
         assert!(!holds(&out, b"secret"));
         assert!(holds(&out, b"Maker") && holds(&out, b"2026:01:02 03:04:05"));

@@ -24,7 +24,7 @@ pub(crate) fn of_array(channels: usize) -> Vec<Extra> {
 pub(crate) fn name(colours: usize, extras: &[Extra]) -> String {
     let bands = match extras {
         [] => {
-            return ["grey", "RGB"]
+            return ["grey", "RGB", "CMYK"]
                 .get(colours / 2)
                 .map_or_else(|| format!("{colours} channels of"), |name| (*name).to_owned());
         }
@@ -170,6 +170,7 @@ mod tests {
             (1, vec![Straight], "grey+alpha"),
             (3, vec![Premultiplied], "RGBA"),
             (3, of_array(4), "RGBA"),
+            (4, vec![], "CMYK"),
             (3, vec![Band], "RGB+band"),
             (1, vec![Band], "grey+band"),
             (1, vec![Unspecified; 3], "4 channels of"),

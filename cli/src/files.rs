@@ -207,7 +207,8 @@ mod tests {
         Meta {
             icc: Some(profile),
             exif: crate::exif::collected(vec![camera]),
-            resolution: Some(Resolution(300.0, 150.0)),
+            xmp: Some(b"<x:xmpmeta/>".to_vec()),
+            resolution: Some(Resolution::per_inch(300.0, 150.0)),
             orientation: Orientation::Rotate270,
             ..Meta::default()
         }
@@ -235,6 +236,7 @@ mod tests {
             if (format.name(), channels) != ("webp", 1) {
                 check(Kept::Profile, read.icc == picture.meta.icc, "profile");
             }
+            check(Kept::Xmp, read.xmp == picture.meta.xmp, "XMP");
             check(Kept::Orientation, read.orientation == picture.meta.orientation, "orientation");
             let model = |meta: &Meta| {
                 let fields = crate::exif::fields(meta.exif.as_deref());
@@ -245,7 +247,7 @@ mod tests {
             };
             check(Kept::Exif, read.exif.is_some() && model(read) == model(&picture.meta), "Exif");
             if format.name() != "webp" {
-                let near = |Resolution(x, y): Resolution| (x - 300.0).abs() < 0.02 && (y - 150.0).abs() < 0.02;
+                let near = |Resolution { x, y, .. }: Resolution| (x - 300.0).abs() < 0.02 && (y - 150.0).abs() < 0.02;
                 check(Kept::Resolution, read.resolution.is_some_and(near), "resolution");
             }
         }
@@ -392,7 +394,7 @@ mod tests {
         for (number, width, values) in expected {
             let orientation = Orientation::from_exif(number).unwrap();
             let pixels = Pixels::U8(Image::from_vec(vec![1, 2, 3, 4, 5, 6], 3, 2, 1).unwrap());
-            let meta = Meta { orientation, resolution: Some(Resolution(100.0, 200.0)), ..Meta::default() };
+            let meta = Meta { orientation, resolution: Some(Resolution::per_inch(100.0, 200.0)), ..Meta::default() };
             let picture = Picture { meta, ..Picture::new(pixels) };
             for format in FORMATS.iter().filter(|format| matches!(format.name(), "png" | "tif")) {
                 let path = folder.path().join("a").with_extension(format.name());
@@ -402,7 +404,7 @@ mod tests {
                 let read = read.first();
                 let upright = Pixels::U8(Image::from_vec(values.to_vec(), width, 6 / width, 1).unwrap());
                 assert_eq!((&read.pixels, read.meta.orientation), (&upright, Orientation::NoTransforms), "{number}");
-                let Some(Resolution(x, y)) = read.meta.resolution else { panic!("no resolution") };
+                let Some(Resolution { x, y, .. }) = read.meta.resolution else { panic!("no resolution") };
                 assert_eq!(x > y, width == 2, "{number}");
             }
         }

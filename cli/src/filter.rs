@@ -280,7 +280,7 @@ impl Task<'_> {
         }
         let start = Instant::now();
         let (shape, scalar) = (array.shape, array.scalar);
-        array.filter(plan, target, &job.output, format)?;
+        let note = array.filter(plan, target, &job.output, format)?;
         let line = args.verbose.then(|| {
             format!(
                 "{} -> {}: {shape} {scalar} in chunks, border {}, {} on {}; {:.1} ms",
@@ -292,13 +292,14 @@ impl Task<'_> {
                 start.elapsed().as_secs_f64() * 1e3
             )
         });
-        Ok(Some(Done::Written(Vec::new(), line)))
+        Ok(Some(Done::Written(note.map(Note::Text).into_iter().collect(), line)))
     }
 
     /// Filters one page into the type that is written. Adds what a person should know to the notes.
     fn page(&self, page: Picture, job: &Job, format: &FileFormat, notes: &mut Vec<Note>) -> Result<Picture> {
         let Self { args, pipeline, .. } = self;
         let failed = |error| Failure::at(&job.input, error);
+        let page = if format.holds_inks() { page } else { page.in_rgb().map_err(failed)? };
         let (colours, last) = (page.colours(), page.pixels.shape().channels - 1);
         let meaning = Meaning::of(last + 1, &page.extras, args.alpha);
         let source = page.pixels.scalar();
@@ -351,7 +352,11 @@ impl Task<'_> {
         let own = args.output_type.is_none() && !args.scaling.sets_range();
         let stored = page.stored.filter(|&stored| own && format.stores(stored));
         let extras = meaning.extras.into_iter().map(|extra| format.alpha(extra)).collect();
-        Ok(Picture { pixels: result, stored, extras, ..page })
+        let mut meta = page.meta;
+        if finish.is_some() || target != source || stored != page.stored {
+            meta.values_changed();
+        }
+        Ok(Picture { pixels: result, stored, extras, meta, ..page })
     }
 }
 

@@ -5,11 +5,12 @@ use std::path::Path;
 use apron::{Extra, Scalar};
 use image::metadata::Orientation;
 
+use crate::carried::{self, Carried, Value};
 use crate::codec::{self, Encoded, Sink, Writing};
 use crate::extra::{self, ByAlpha, Meaning};
 use crate::failure::{Failure, Result};
 use crate::npy;
-use crate::picture::{Document, Stored};
+use crate::picture::{Document, Resolution, Stored, Unit};
 
 /// A format that pictures are written in.
 #[derive(Debug)]
@@ -45,6 +46,7 @@ pub(crate) enum Several {
 pub(crate) enum Kept {
     Profile,
     Exif,
+    Xmp,
     Orientation,
     Resolution,
 }
@@ -76,7 +78,7 @@ pub(crate) enum Encode {
 
 /// Every format that can be written. Tests hold the table to what the encoders do, and the README's to this one.
 pub(crate) const FORMATS: &[FileFormat] = {
-    use Kept::{Exif, Orientation, Profile, Resolution};
+    use Kept::{Exif, Orientation, Profile, Resolution, Xmp};
     use Scalar::{F32, U8, U16};
     // Of formats that are not named, alpha is straight, by their definitions or by what their readers do.
     &[
@@ -84,7 +86,7 @@ pub(crate) const FORMATS: &[FileFormat] = {
             extensions: &["png"],
             holds: |scalar, channels| matches!(scalar, U8 | U16) && channels <= 4,
             pages: Several::Animation,
-            keeps: &[Profile, Exif, Orientation, Resolution],
+            keeps: &[Profile, Exif, Xmp, Orientation, Resolution],
             encode: Encode::Png,
             ..PLAIN
         },
@@ -92,7 +94,7 @@ pub(crate) const FORMATS: &[FileFormat] = {
             extensions: &["jpg", "jpeg"],
             holds: |scalar, channels| scalar == U8 && matches!(channels, 1 | 3),
             pages: Several::No,
-            keeps: &[Profile, Exif, Orientation, Resolution],
+            keeps: &[Profile, Exif, Xmp, Orientation, Resolution],
             encode: Encode::Jpeg,
             ..PLAIN
         },
@@ -100,7 +102,7 @@ pub(crate) const FORMATS: &[FileFormat] = {
             extensions: &["tif", "tiff"],
             holds: |_, _| true,
             pages: Several::Any,
-            keeps: &[Profile, Exif, Orientation, Resolution],
+            keeps: &[Profile, Exif, Xmp, Orientation, Resolution],
             behind: Behind::Said,
             encode: Encode::Tiff,
         },
@@ -108,7 +110,7 @@ pub(crate) const FORMATS: &[FileFormat] = {
             extensions: &["webp"],
             holds: |scalar, channels| scalar == U8 && channels <= 4,
             pages: Several::Animation,
-            keeps: &[Profile, Exif, Orientation],
+            keeps: &[Profile, Exif, Xmp, Orientation],
             encode: Encode::WebP,
             ..PLAIN
         },
@@ -277,7 +279,7 @@ impl FileFormat {
         let mut lost = Vec::new();
         let mut lose = |is_lost: bool, what: &'static str| {
             if is_lost {
-                lost.push(what);
+                lost.push(what.to_owned());
             }
         };
         // Nobody expects more of values than the values.
@@ -290,17 +292,54 @@ impl FileFormat {
             "the orientation, so that the picture will be shown unrotated (--auto-orient rotates the pixels)",
         );
         lose(!values && meta.exif.is_some() && !keeps(Kept::Exif), "the Exif data");
-        // In Exif data there is room for it.
-        let has_room = keeps(Kept::Resolution) || keeps(Kept::Exif) && meta.exif.is_some();
-        lose(!values && meta.resolution.is_some() && !has_room, "the resolution");
+        let holds_xmp = |packet: &Vec<u8>| match self.encode {
+            Encode::Jpeg => packet.len() <= codec::MOST_XMP_OF_JPEG,
+            _ => keeps(Kept::Xmp),
+        };
+        lose(!values && meta.xmp.as_ref().is_some_and(|packet| !holds_xmp(packet)), "the XMP data");
+        let has_room = |resolution: Resolution| match self.encode {
+            Encode::Tiff => true,
+            // In Exif data there is room for it.
+            _ if keeps(Kept::Exif) && meta.exif.is_some() => true,
+            Encode::Png => resolution.unit != Unit::Unnamed || resolution.whole(i32::MAX as u32).is_some(),
+            Encode::Jpeg => resolution.unit != Unit::Unnamed || resolution.whole(65535).is_some(),
+            _ => false,
+        };
+        lose(!values && meta.resolution.is_some_and(|resolution| !has_room(resolution)), "the resolution");
         lose(first.delay.is_some() && self.pages != Several::Animation, "the times for which frames are shown");
         lose(
             first.extras.contains(&Extra::Premultiplied) && self.behind == Behind::Unsaid,
             "that its colours are multiplied by alpha",
         );
-        let (last, others) = lost.split_last()?;
-        let all = if others.is_empty() { (*last).to_owned() } else { format!("{} and {last}", others.join(", ")) };
-        Some(format!("{} cannot hold {all}", self.name()))
+        let carried = || document.pages.iter().flat_map(|page| &page.meta.carried).filter(|_| !values);
+        let channels = first.pixels.shape().channels;
+        let homeless = |it: &&Carried| it.value.as_ref().is_some_and(|it| !self.carries(it, channels, first.is_ink()));
+        lost.extend(carried::phrases(carried().filter(homeless)));
+        let untrue = carried::phrases(carried().filter(|it| it.value.is_none()));
+        let lost = (!lost.is_empty()).then(|| format!("{} cannot hold {}", self.name(), carried::listed(&lost)));
+        let untrue = (!untrue.is_empty())
+            .then(|| format!("left out, as it may tell of the picture before: {}", carried::listed(&untrue)));
+        match (lost, untrue) {
+            (Some(lost), Some(untrue)) => Some(format!("{lost}; {untrue}")),
+            (lost, untrue) => lost.or(untrue),
+        }
+    }
+
+    /// Whether something of a file's is written again beside pixels with so many channels, of light or of ink.
+    fn carries(&self, value: &Value, channels: usize, ink: bool) -> bool {
+        match (self.encode, value) {
+            (Encode::Png, Value::Chunk(name, data)) => codec::fits_png(*name, data, channels),
+            (Encode::Tiff, Value::InkTag(..)) => ink,
+            (Encode::Tiff, Value::Tag(..) | Value::Iptc(_)) => true,
+            (Encode::Jpeg, Value::Comment(data) | Value::Iptc(data)) => codec::fits_jpeg(data),
+            (Encode::Gif, Value::Comment(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the format has pictures of four inks.
+    pub(crate) fn holds_inks(&self) -> bool {
+        matches!(self.encode, Encode::Tiff | Encode::Jpeg)
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -309,6 +348,11 @@ impl FileFormat {
 
     /// Whether the format can hold pixels of this type, of so many colours with these channels behind them.
     fn takes(&self, scalar: Scalar, colours: usize, extras: &[Extra]) -> bool {
+        if colours == 4 {
+            return extras.is_empty()
+                && self.holds_inks()
+                && (scalar == Scalar::U8 || !matches!(self.encode, Encode::Jpeg));
+        }
         let behind = match (self.behind, extras) {
             (Behind::Said | Behind::Unsaid, _) | (_, []) => true,
             (Behind::Alpha(_), [extra]) => *extra != Extra::Band && matches!(colours, 1 | 3),
@@ -396,6 +440,7 @@ mod tests {
         let kept = |kept: &Kept| match kept {
             Kept::Profile => "profile",
             Kept::Exif => "Exif",
+            Kept::Xmp => "XMP",
             Kept::Orientation => "orientation",
             Kept::Resolution => "resolution",
         };

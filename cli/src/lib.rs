@@ -3,6 +3,7 @@
 //! A library for the tool's own tests and fuzz targets; programs use the crate `apron`.
 
 mod args;
+mod carried;
 mod chunks;
 mod codec;
 mod exif;

@@ -5,6 +5,7 @@ use half::f16;
 use image::ExtendedColorType;
 use image::metadata::Orientation;
 
+use crate::carried::{self, Carried, Kind, RestsOn};
 use crate::extra;
 
 /// The values of a picture, in a type that the library filters.
@@ -109,6 +110,23 @@ fn oriented<P: Pixel>(image: Image<P>, orientation: Orientation) -> apron::Resul
     Ok(result)
 }
 
+/// Ink as light, the way that the `image` crate converts it.
+fn rgb_of_inks<P: Pixel>(
+    image: &Image<P>,
+    greatest: u64,
+    wide: fn(P) -> u64,
+    narrow: fn(u64) -> P,
+) -> apron::Result<Image<P>> {
+    let mut result = Image::zeroed(image.shape().width, image.shape().height, 3)?;
+    for (rgb, inks) in result.as_mut_slice().chunks_exact_mut(3).zip(image.as_slice().chunks_exact(4)) {
+        let light = greatest - wide(inks[3]);
+        for (to, &ink) in rgb.iter_mut().zip(inks) {
+            *to = narrow(((greatest - wide(ink)) * light + greatest / 2) / greatest);
+        }
+    }
+    Ok(result)
+}
+
 /// A type of values in files that the library does not filter. They are filtered as f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
@@ -138,9 +156,78 @@ impl Stored {
     }
 }
 
-/// Horizontal and vertical resolution, in pixels per inch.
+/// Pixels in a unit of length, horizontally and vertically.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Resolution(pub(crate) f64, pub(crate) f64);
+pub(crate) struct Resolution {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    pub(crate) unit: Unit,
+}
+
+/// The unit of length of a [`Resolution`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// A unit that something else in the file names, or none: the ratio alone is meant.
+    Unnamed = 1,
+    Inch = 2,
+    Centimetre = 3,
+}
+
+impl Resolution {
+    pub(crate) fn per_inch(x: f64, y: f64) -> Self {
+        Self { x, y, unit: Unit::Inch }
+    }
+
+    /// What TIFF and Exif say with two ratios and a number for the unit, which is the inch without one.
+    pub(crate) fn of(x: f64, y: f64, unit: Option<u32>) -> Option<Self> {
+        let unit = match unit {
+            None | Some(2) => Unit::Inch,
+            Some(3) => Unit::Centimetre,
+            Some(_) => Unit::Unnamed,
+        };
+        // What writers put there who have nothing to say.
+        (unit != Unit::Unnamed || (x, y) != (1.0, 1.0)).then_some(Self { x, y, unit })
+    }
+
+    /// In pixels per inch, if the unit is known.
+    pub(crate) fn in_inches(self) -> Option<(f64, f64)> {
+        match self.unit {
+            Unit::Unnamed => None,
+            Unit::Inch => Some((self.x, self.y)),
+            Unit::Centimetre => Some((self.x * 2.54, self.y * 2.54)),
+        }
+    }
+
+    /// As whole numbers up to `most`, if they are that.
+    pub(crate) fn whole(self, most: u32) -> Option<(u32, u32)> {
+        let whole = |value: f64| (value.fract() == 0.0 && value >= 1.0 && value <= most.into()).then_some(value as u32);
+        whole(self.x).zip(whole(self.y))
+    }
+}
+
+/// The simplest ratio that is as near to a positive number as f64 tells, by its continued fraction.
+pub(crate) fn ratio(value: f64) -> (u32, u32) {
+    let (mut before, mut last) = ((0u64, 1u64), (1u64, 0u64));
+    let mut rest = value;
+    while rest.is_finite() && rest < f64::from(u32::MAX) {
+        let whole = rest.floor() as u64;
+        let next = (whole * last.0 + before.0, whole * last.1 + before.1);
+        if next.0.max(next.1) > u32::MAX.into() {
+            break;
+        }
+        (before, last) = (last, next);
+        if (last.0 as f64 / last.1 as f64 - value).abs() <= value * f64::EPSILON {
+            break;
+        }
+        rest = 1.0 / (rest - rest.floor());
+    }
+    match last {
+        // Too large or too small for a ratio.
+        (_, 0) => (u32::MAX, 1),
+        (0, _) => (1, u32::MAX),
+        (num, denom) => (num as u32, denom as u32),
+    }
+}
 
 /// How a JPEG stores colour: at full resolution, at half of the width, or at half of the width and the height.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -160,16 +247,57 @@ pub(crate) struct Meta {
     pub(crate) icc: Option<Vec<u8>>,
     /// Exif data as a camera writes it, without its signature.
     pub(crate) exif: Option<Vec<u8>>,
+    /// XMP data.
+    pub(crate) xmp: Option<Vec<u8>>,
     pub(crate) resolution: Option<Resolution>,
     /// How to rotate or mirror the pixels for display.
     pub(crate) orientation: Orientation,
     /// How a JPEG stored its colour.
     pub(crate) subsampling: Option<Subsampling>,
+    /// Everything else: the chunks, tags and segments that this tool does not use.
+    pub(crate) carried: Vec<Carried>,
+}
+
+impl Meta {
+    /// Takes a colour profile, if it is for colours such as those of the pixels: grey, RGB or four inks.
+    pub(crate) fn set_profile(&mut self, profile: Option<Vec<u8>>, colours: usize) {
+        let space = match colours {
+            1 | 2 => b"GRAY",
+            3 => b"RGB ",
+            _ => b"CMYK",
+        };
+        match profile.filter(|profile| !profile.is_empty()) {
+            Some(profile) if profile.get(16..20) == Some(space) => self.icc = Some(profile),
+            Some(_) => self.carried.push(Carried::left_out(Kind::Phrase, "a colour profile for other colours")),
+            None => {}
+        }
+    }
+
+    /// Gives up what is not true of values of another type or scale.
+    pub(crate) fn values_changed(&mut self) {
+        carried::change(&mut self.carried, RestsOn::Values);
+    }
+
+    /// Gives up what is not true of pixels that were rotated or mirrored.
+    fn pixels_moved(&mut self) {
+        carried::change(&mut self.carried, RestsOn::Place);
+        if self.xmp.take_if(|data| carried::xmp_rests_on_place(data)).is_some() {
+            self.carried.push(Carried::left_out(Kind::Phrase, "the XMP data"));
+        }
+    }
 }
 
 impl Default for Meta {
     fn default() -> Self {
-        Self { icc: None, exif: None, resolution: None, orientation: Orientation::NoTransforms, subsampling: None }
+        Self {
+            icc: None,
+            exif: None,
+            xmp: None,
+            resolution: None,
+            orientation: Orientation::NoTransforms,
+            subsampling: None,
+            carried: Vec::new(),
+        }
     }
 }
 
@@ -212,10 +340,36 @@ impl Picture {
     /// The picture as it is to be shown: rotated and mirrored as its orientation says.
     pub(crate) fn upright(mut self) -> apron::Result<Self> {
         let orientation = std::mem::replace(&mut self.meta.orientation, Orientation::NoTransforms);
-        let turned = matches!(orientation.to_exif(), 5..);
-        self.meta.resolution =
-            self.meta.resolution.map(|Resolution(x, y)| if turned { Resolution(y, x) } else { Resolution(x, y) });
+        if orientation != Orientation::NoTransforms {
+            self.meta.pixels_moved();
+        }
+        if let Some(Resolution { x, y, .. }) = self.meta.resolution.as_mut().filter(|_| orientation.to_exif() >= 5) {
+            std::mem::swap(x, y);
+        }
         Ok(Self { pixels: self.pixels.oriented(orientation)?, ..self })
+    }
+
+    /// The picture in RGB, if it is of inks.
+    pub(crate) fn in_rgb(mut self) -> apron::Result<Self> {
+        if !self.is_ink() {
+            return Ok(self);
+        }
+        self.pixels = match &self.pixels {
+            Pixels::U8(image) => Pixels::U8(rgb_of_inks(image, 255, u64::from, |value| value as u8)?),
+            Pixels::U16(image) => Pixels::U16(rgb_of_inks(image, 65535, u64::from, |value| value as u16)?),
+            _ => return Ok(self),
+        };
+        let meta = &mut self.meta;
+        meta.carried.push(Carried::left_out(Kind::Phrase, "its inks (CMYK became RGB)"));
+        if meta.icc.take().is_some() {
+            meta.carried.push(Carried::left_out(Kind::Phrase, "the colour profile of the inks"));
+        }
+        Ok(self)
+    }
+
+    /// Whether the channels are cyan, magenta, yellow and black ink, of which 0 is none.
+    pub(crate) fn is_ink(&self) -> bool {
+        self.colours() == 4
     }
 
     /// The name that the `image` crate has for the pixels.
@@ -285,5 +439,23 @@ impl Document {
 impl From<Picture> for Document {
     fn from(picture: Picture) -> Self {
         Self::of(vec![picture])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ratios come back as they were written, in lowest terms.
+    #[test]
+    fn ratios() {
+        for (num, denom) in [(4, 1), (300, 1), (1_234_567, 1_000_000), (1, 65_521), (72_009, 1000), (4_000_000_000, 1)]
+        {
+            assert_eq!(ratio(f64::from(num) / f64::from(denom)), (num, denom));
+        }
+        for value in [1e-12, 1e12, std::f64::consts::PI, 0.1 + 0.2] {
+            let (num, denom) = ratio(value);
+            assert!(num > 0 && denom > 0, "{value}");
+        }
     }
 }

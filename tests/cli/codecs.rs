@@ -1,5 +1,5 @@
 //! Pictures in files, through the tool alone: what one format holds, the next one gets. Judged by other programs in
-//! `scipy/codecs.py`, where Python has them.
+//! `scipy/codecs.py`, `scipy/animations.py` and `scipy/metadata.py`, where Python has them.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,9 @@ use crate::scipy;
 use crate::tool::{Bench, PICTURES, npy};
 
 const SCRIPT: &str = include_str!("../scipy/codecs.py");
+const ANIMATIONS: &str = include_str!("../scipy/animations.py");
 const EXTRA: &str = include_str!("../scipy/extra.py");
+const METADATA: &str = include_str!("../scipy/metadata.py");
 
 /// The Python that has the libraries which judge, or why there is none.
 pub(crate) fn probe() -> Result<OsString, String> {
@@ -22,7 +24,10 @@ pub(crate) fn probe_extra() -> Result<OsString, String> {
 }
 
 pub(crate) fn trials(python: &Result<OsString, String>, of_extra: &Result<OsString, String>) -> Vec<Trial> {
-    let (judge, judge_of_extra) = (python.clone(), of_extra.clone());
+    let by = |name: &'static str, script: &'static str, python: &Result<OsString, String>| {
+        let judge = python.clone();
+        Trial::test(name, move || scipy::judged(name, script, judge?)).with_ignored_flag(python.is_err())
+    };
     vec![
         Trial::test("codecs::frames", frames),
         Trial::test("codecs::pages_that_cannot_be_kept", pages_that_cannot_be_kept),
@@ -30,10 +35,10 @@ pub(crate) fn trials(python: &Result<OsString, String>, of_extra: &Result<OsStri
         Trial::test("codecs::slices_are_filtered_alone", slices),
         Trial::test("codecs::types", types),
         Trial::test("codecs::raw", raw),
-        Trial::test("codecs::other_programs", move || scipy::judged("codecs::other_programs", SCRIPT, judge?))
-            .with_ignored_flag(python.is_err()),
-        Trial::test("codecs::extra_samples", move || scipy::judged("codecs::extra_samples", EXTRA, judge_of_extra?))
-            .with_ignored_flag(of_extra.is_err()),
+        by("codecs::other_programs", SCRIPT, python),
+        by("codecs::animations", ANIMATIONS, python),
+        by("codecs::extra_samples", EXTRA, of_extra),
+        by("codecs::metadata", METADATA, python),
     ]
 }
 

@@ -55,7 +55,7 @@ fn main() -> ExitCode {
             println!("SciPy: SKIP ({reason}), 2 tests");
         }
         if let Err(reason) = &judges {
-            println!("Pillow, tifffile, OpenCV: SKIP ({reason}), 1 test");
+            println!("Pillow, tifffile, OpenCV: SKIP ({reason}), 3 tests");
         }
         if let Err(reason) = &of_extra {
             println!("OpenEXR: SKIP ({reason}), 1 test");

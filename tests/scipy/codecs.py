@@ -87,12 +87,6 @@ def animations(tool):
     # Pillow's number for GIF says how often it is shown again, those of PNG and WebP how often it is shown.
     again = {"gif": 3, "png": 4, "webp": 4}
     for kind, options in kinds.items():
-
-        def near(found, expected, what):
-            # The decoder blends opaque frames of WebP with an error of 1.
-            worst = numpy.abs(found.astype(int) - expected).max()
-            tool.same(worst <= (1 if kind == "webp" else 0), True, f"{what}: {worst}")
-
         first.save(tool / f"a.{kind}", save_all=True, append_images=others, duration=DELAYS, loop=again[kind], **options)
         for target in kinds:
             name = f"{kind}-to.{target}"
@@ -104,9 +98,9 @@ def animations(tool):
                 for index, frame in enumerate(ImageSequence.Iterator(found)):
                     frame.load()
                     tool.same(round(found.info["duration"]), DELAYS[index], f"{name}, frame {index}")
-                    near(numpy.array(frame.convert("RGB")), pictures[index], f"{name}, frame {index}")
+                    tool.same(numpy.array(frame.convert("RGB")), pictures[index], f"{name}, frame {index}")
         tool.run(f"a.{kind}", f"{kind}.npy", "--quiet")
-        near(numpy.load(tool / f"{kind}.npy"), numpy.stack(pictures), f"{kind} as an array")
+        tool.same(numpy.load(tool / f"{kind}.npy"), numpy.stack(pictures), f"{kind} as an array")
         said = tool.run(f"a.{kind}", "one.jpg", "--page", "3", "--quality", "100")
         with Image.open(tool / "one.jpg") as found:
             worst = numpy.abs(numpy.array(found).astype(int) - pictures[2]).max()
@@ -232,7 +226,9 @@ def metadata(tool):
         for target in kinds:
             name = f"m-{kind}-to.{target}"
             # WebP holds the resolution in Exif data alone, and Pillow does not write it there.
-            tool.same(tool.run(f"m.{kind}", name), "", name)
+            said = tool.run(f"m.{kind}", name)
+            left = "left out, as it may tell of the picture before: the camera maker's notes\n"
+            tool.same(said == "" if kind == "tif" else said.endswith(left) and said.count(";") == 0, True, said)
             with Image.open(tool / name) as found:
                 tool.same(found.info.get("icc_profile"), profile, f"{name}: profile")
                 exif = found.getexif()

@@ -1,100 +1,133 @@
-//! GIF, and what animations of every format have in common.
+//! GIF.
 
 use std::io::BufReader;
+use std::num::NonZero;
 
-use apron::{Image, Scalar};
-use gif::{DisposalMethod, Encoder, Frame, Repeat};
-use image::codecs::gif::GifDecoder;
-use image::{AnimationDecoder, Frames, ImageDecoder};
+use apron::Scalar;
+use gif::{ColorOutput, DecodeOptions, DisposalMethod, Encoder, Frame, MemoryLimit, Repeat};
 
-use super::other::{allowed, explained};
-use super::{Pages, Reading, Result, Sink, Source, image_of, zeroes};
-use crate::extra::straight;
-use crate::picture::{Document, Meta, Picture, Pixels};
+use super::frames::{Disposal, Frames, Part};
+use super::{Pages, Reading, Result, Sink, Source, said, zeroes};
+use crate::carried::{Carried, Kind, RestsOn, Value, printable, xmp_is_kept};
+use crate::picture::{Document, Meta};
 
 /// How thoroughly colours are chosen for the palette: 1 to 30, the encoder's own default.
 const SPEED: i32 = 10;
 
 pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Document> {
-    let failed = |error| explained(error, &options.limits);
-    let plays = plays(source);
-    source.rewind().map_err(|error| error.to_string())?;
-    let mut decoder = GifDecoder::new(BufReader::new(source)).map_err(failed)?;
-    decoder.set_limits(allowed(&options.limits)).map_err(failed)?;
-    let size = decoder.dimensions();
-    let icc = decoder.icc_profile().ok().flatten();
-    let meta = Meta { icc: icc.filter(|profile| super::describes(profile, 3)), ..Meta::default() };
-    frames(decoder.into_frames(), size, 3, meta, plays, options)
-}
-
-/// How often an animation is shown: its number says how often it is shown again.
-fn plays(source: &mut dyn Source) -> u32 {
-    let decoder = gif::DecodeOptions::new().read_info(source).and_then(|mut decoder| {
-        decoder.next_frame_info()?;
-        Ok(decoder)
-    });
-    match decoder.map(|decoder| decoder.repeat()) {
-        Ok(Repeat::Infinite) => 0,
-        Ok(Repeat::Finite(again)) => u32::from(again) + 1,
-        // Reading the frames will say what is wrong.
-        Err(_) => 1,
+    let reason = |error: gif::DecodingError| match error {
+        gif::DecodingError::MemoryLimit | gif::DecodingError::OutOfMemory => options.limits.exceeded(),
+        error => said(&error),
+    };
+    let mut meta = Meta::default();
+    // What is wrong with a file is for the decoder to say.
+    let _ = blocks(source, &mut meta);
+    source.rewind().map_err(|error| said(&error))?;
+    let mut decoding = DecodeOptions::new();
+    decoding.set_color_output(ColorOutput::RGBA);
+    let limit = NonZero::new(options.limits.max_bytes).map_or(MemoryLimit::Unlimited, MemoryLimit::Bytes);
+    decoding.set_memory_limit(limit);
+    let mut decoder = decoding.read_info(BufReader::new(source)).map_err(reason)?;
+    let size = (decoder.width().into(), decoder.height().into());
+    meta.set_profile(decoder.icc_profile().map(<[u8]>::to_vec), 3);
+    if let Some(packet) = decoder.xmp_metadata() {
+        match xmp_is_kept(packet) {
+            true => meta.xmp = Some(packet.to_vec()),
+            false => meta.carried.push(Carried::left_out(Kind::GifBlock, "XMP")),
+        }
     }
-}
-
-/// Reads the frames of an animation, each as it is shown. They have as many channels as the file says, or alpha in addition
-/// if one of them is not opaque.
-pub(super) fn frames(
-    all: Frames<'_>,
-    (width, height): (u32, u32),
-    channels: usize,
-    meta: Meta,
-    plays: u32,
-    options: &Reading,
-) -> Result<Document> {
-    let mut pages = Pages::new(options);
+    let mut frames = Frames::<u8>::new(Pages::new(options), size, meta)?;
     let mut failed = None;
-    let mut all = all.into_iter();
-    pages.check(width.into(), height.into(), 4)?;
-    while !pages.done() {
-        match all.next() {
-            None => break,
-            Some(Err(error)) => {
-                failed = Some(explained(error, &options.limits));
+    while !frames.pages.done() {
+        match decoder.read_next_frame() {
+            Ok(Some(frame)) => frames.push(part(frame), &frame.buffer, f64::from(frame.delay) * 10.0)?,
+            Ok(None) => break,
+            Err(error) => {
+                failed = Some(reason(error));
                 break;
             }
-            Some(Ok(_)) if !pages.wants() => pages.skip(),
-            Some(Ok(frame)) => {
-                pages.check(width.into(), height.into(), 4)?;
-                let (num, denom) = frame.delay().numer_denom_ms();
-                let values = frame.into_buffer().into_raw();
-                let pixels = Pixels::U8(image_of(values, width, height, 4)?);
-                let delay = Some(f64::from(num) / f64::from(denom.max(1)));
-                pages.push(Picture { extras: straight(true), delay, meta: meta.clone(), ..Picture::new(pixels) });
-            }
         }
     }
-    without_needless_alpha(pages.finish(Some(plays), failed)?, channels)
+    // The number in the file says how often it is shown again.
+    let plays = match decoder.repeat() {
+        Repeat::Infinite => 0,
+        Repeat::Finite(again) => u32::from(again) + 1,
+    };
+    frames.finish(3, plays, failed)
 }
 
-/// Drops alpha if every pixel is opaque; grey becomes one channel again.
-pub(super) fn without_needless_alpha(document: Document, channels: usize) -> Result<Document> {
-    let opaque = document.pages.iter().all(|page| match &page.pixels {
-        Pixels::U8(image) => image.as_slice().chunks_exact(4).all(|pixel| pixel[3] == 255),
-        _ => false,
-    });
-    if !opaque {
-        return Ok(document);
+/// Adds to `meta` what the file says that the decoder does not use, up to its end or the first damage.
+fn blocks(source: &mut dyn Source, meta: &mut Meta) -> std::io::Result<()> {
+    let palette = |flags: u8| if flags & 0x80 == 0 { 0 } else { 3 << ((flags & 7) + 1) };
+    let mut screen = [0; 13];
+    source.read_exact(&mut screen)?;
+    if screen[12] != 0 {
+        meta.carried.push(Carried::left_out(Kind::Phrase, "the shape of its pixels, which are not square"));
     }
-    let kept = if channels < 3 { 1 } else { 3 };
-    document.map(|page| {
-        let shape = page.pixels.shape();
-        let mut values = zeroes::<u8>(shape.width * shape.height * kept)?;
-        for (to, from) in values.chunks_exact_mut(kept).zip(page.pixels.bytes().chunks_exact(4)) {
-            to.copy_from_slice(&from[..kept]);
+    source.seek_relative(palette(screen[10]))?;
+    loop {
+        let mut head = [0; 2];
+        source.read_exact(&mut head[..1])?;
+        match head[0] {
+            0x21 => {
+                source.read_exact(&mut head[1..])?;
+                let data = sub_blocks(source)?;
+                let first = data.first().map_or(&[][..], |first| first);
+                let carried = match head[1] {
+                    0xf9 => continue,
+                    0xfe => Carried::new(Kind::GifBlock, "comment", Value::Comment(data.concat()), RestsOn::Nothing),
+                    0xff if matches!(first, b"NETSCAPE2.0" | b"ANIMEXTS1.0" | b"XMP DataXMP" | b"ICCRGBG1012") => {
+                        continue;
+                    }
+                    0xff => Carried::left_out(Kind::GifBlock, printable(first)),
+                    0x01 => Carried::left_out(Kind::GifBlock, "plain text"),
+                    label => Carried::left_out(Kind::GifBlock, format!("{label:#04x}")),
+                };
+                meta.carried.push(carried);
+            }
+            0x2c => {
+                let mut place = [0; 9];
+                source.read_exact(&mut place)?;
+                source.seek_relative(palette(place[8]) + 1)?;
+                while let len @ 1.. = byte(source)? {
+                    source.seek_relative(len.into())?;
+                }
+            }
+            _ => return Ok(()),
         }
-        let image: Image<u8> = image_of(values, shape.width as u32, shape.height as u32, kept)?;
-        Ok(Picture { pixels: Pixels::U8(image), extras: straight(false), channel_axis: kept > 1, ..page })
-    })
+    }
+}
+
+fn byte(source: &mut dyn Source) -> std::io::Result<u8> {
+    let mut byte = [0];
+    source.read_exact(&mut byte)?;
+    Ok(byte[0])
+}
+
+/// The parts of an extension, each of up to 255 bytes.
+fn sub_blocks(source: &mut dyn Source) -> std::io::Result<Vec<Vec<u8>>> {
+    let mut parts = Vec::new();
+    while let len @ 1.. = byte(source)? {
+        let mut part = vec![0; len.into()];
+        source.read_exact(&mut part)?;
+        parts.push(part);
+    }
+    Ok(parts)
+}
+
+fn part(frame: &Frame<'_>) -> Part {
+    Part {
+        x: frame.left.into(),
+        y: frame.top.into(),
+        width: frame.width.into(),
+        height: frame.height.into(),
+        over: true,
+        disposal: match frame.dispose {
+            DisposalMethod::Any | DisposalMethod::Keep => Disposal::Keep,
+            DisposalMethod::Background => Disposal::Clear,
+            DisposalMethod::Previous => Disposal::Restore,
+        },
+    }
 }
 
 pub(crate) fn write(document: &Document, out: &mut dyn Sink) -> Result<()> {
@@ -110,6 +143,12 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink) -> Result<()> {
             0 => encoder.set_repeat(Repeat::Infinite).map_err(said)?,
             1 => {}
             plays => encoder.set_repeat(Repeat::Finite(u16::try_from(plays - 1).unwrap_or(u16::MAX))).map_err(said)?,
+        }
+    }
+    for carried in &document.first().meta.carried {
+        if let Some(Value::Comment(comment)) = &carried.value {
+            let parts: Vec<_> = comment.chunks(255).collect();
+            encoder.write_raw_extension(gif::Extension::Comment.into(), &parts).map_err(|error| said(error.into()))?;
         }
     }
     for page in &document.pages {

@@ -1,12 +1,17 @@
 //! JPEG.
 
+use std::borrow::Cow;
+
 use image::ImageFormat;
 use libjpeg_turbo_rs as turbo;
-use turbo::{DecodeLimits, Decoder, DensityUnit, Encoder, PixelFormat};
+use turbo::{ColorSpace, DecodeLimits, Decoder, DensityUnit, Encoder, PixelFormat};
+use zune_core::bytestream::ZCursor;
+use zune_core::options::DecoderOptions;
 
-use super::{Reading, Result, Sink, Source, Writing, damaged, describes, image_of, kept_in_part, other, zeroes};
+use super::{Reading, Result, Sink, Source, Writing, damaged, image_of, kept_in_part, other, segments, zeroes};
+use crate::carried::Value;
 use crate::exif;
-use crate::picture::{Document, Picture, Pixels, Resolution, Subsampling};
+use crate::picture::{Document, Picture, Pixels, Resolution, Subsampling, Unit};
 
 pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Document> {
     let mut data = Vec::new();
@@ -16,17 +21,19 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
         return Err(damaged("the file is cut off: it ends before the picture does"));
     }
     let mut document = match Decoder::new_with_limits(&data, DecodeLimits::default()) {
-        Ok(decoder) if is_common(&decoder) => decoded(decoder, options)?,
-        // CMYK and what is rare: the other decoder also says what is wrong with a file.
+        Ok(decoder) if is_common(&decoder) => decoded(decoder, &data, options)?,
+        // What is rare: the other decoder also says what is wrong with a file.
         _ => other::read(&mut std::io::Cursor::new(&data), ImageFormat::Jpeg, options)?,
     };
+    segments::read(&data, &mut document.pages[0].meta);
     if !complete && document.notes.is_empty() {
         document.notes.push(kept_in_part("the file is cut off"));
     }
     Ok(document)
 }
 
-/// Whether the picture is one that the fast decoder was tested with: 8 bits, grey or YCbCr, with the usual subsampling.
+/// Whether the picture is one that the fast decoder was tested with: 8 bits, grey, YCbCr or inks, with the usual
+/// subsampling.
 fn is_common(decoder: &Decoder<'_>) -> bool {
     let frame = decoder.header();
     frame.precision == 8
@@ -38,8 +45,32 @@ fn is_common(decoder: &Decoder<'_>) -> bool {
                 let factors = |it: &turbo::ComponentInfo| (it.horizontal_sampling, it.vertical_sampling);
                 factors(blue) == (1, 1) && factors(red) == (1, 1) && subsampling(decoder).is_some()
             }
+            [_, _, _, _] => is_even(decoder) || decoder.jpeg_color_space() == ColorSpace::Cmyk,
             _ => false,
         }
+}
+
+/// Whether the fast decoder can bring four inks to one size: the first and black are whole, the others may be less.
+fn is_even(decoder: &Decoder<'_>) -> bool {
+    let factors = |it: &turbo::ComponentInfo| (it.horizontal_sampling, it.vertical_sampling);
+    let [cyan, magenta, yellow, black] = &*decoder.header().components else { return false };
+    let rest = factors(magenta) == (1, 1) && factors(yellow) == (1, 1);
+    rest && factors(black) == factors(cyan) && subsampling(decoder).is_some()
+}
+
+/// Four inks as they are in the file, by a decoder that knows black at another size than cyan, as libjpeg writes it.
+fn uneven_inks(data: &[u8], options: &Reading, values: &mut [u8]) -> Result<()> {
+    let how = DecoderOptions::default()
+        .jpeg_set_out_colorspace(zune_core::colorspace::ColorSpace::CMYK)
+        .set_strict_mode(!options.lenient)
+        .set_max_width(usize::MAX)
+        .set_max_height(usize::MAX);
+    let mut decoder = zune_jpeg::JpegDecoder::new_with_options(ZCursor::new(data), how);
+    decoder.decode_headers().map_err(|error| damaged(&error.to_string()))?;
+    if decoder.output_buffer_size() != Some(values.len()) {
+        return Err(damaged("the decoders do not agree on the size"));
+    }
+    decoder.decode_into(values).map_err(|error| damaged(&error.to_string()))
 }
 
 fn subsampling(decoder: &Decoder<'_>) -> Option<Subsampling> {
@@ -51,30 +82,47 @@ fn subsampling(decoder: &Decoder<'_>) -> Option<Subsampling> {
     }
 }
 
-fn decoded(mut decoder: Decoder<'_>, options: &Reading) -> Result<Document> {
+fn decoded(mut decoder: Decoder<'_>, data: &[u8], options: &Reading) -> Result<Document> {
     let frame = decoder.header();
     let (width, height, channels) = (frame.width, frame.height, frame.components.len());
     options.limits.check(width.into(), height.into(), channels as u64)?;
-    decoder.set_output_format(if channels == 1 { PixelFormat::Grayscale } else { PixelFormat::Rgb });
+    let ink = channels == 4;
+    decoder.set_output_format(match channels {
+        1 => PixelFormat::Grayscale,
+        4 => PixelFormat::Cmyk,
+        _ => PixelFormat::Rgb,
+    });
     decoder.set_lenient(options.lenient);
     let mut values = zeroes::<u8>(usize::from(width) * usize::from(height) * channels)?;
-    let decoded = decoder.decode_image_into(&mut values).map_err(|error| damaged(&error.to_string()))?;
-    if (decoded.width, decoded.height) != (width.into(), height.into()) {
-        return Err(damaged("the decoder does not agree with the header on the size"));
+    let mut warning = None;
+    if ink && !is_even(&decoder) {
+        uneven_inks(data, options, &mut values)?;
+    } else {
+        let decoded = decoder.decode_image_into(&mut values).map_err(|error| damaged(&error.to_string()))?;
+        if (decoded.width, decoded.height) != (width.into(), height.into()) {
+            return Err(damaged("the decoder does not agree with the header on the size"));
+        }
+        warning = decoded.warnings.first().map(|warning| kept_in_part(&warning.to_string()));
     }
-    let mut meta = decoder.exif_data().and_then(exif::read).unwrap_or_default();
-    meta.icc = decoder.icc_profile().ok().flatten().filter(|profile| describes(profile, channels));
+    if ink {
+        // Since Photoshop's, JPEGs hold how much light the inks leave.
+        values.iter_mut().for_each(|value| *value = 255 - *value);
+    }
+    let mut meta = exif::read_from(decoder.exif_data());
+    meta.set_profile(decoder.icc_profile().ok().flatten(), channels);
     let density = decoder.density();
     let (x, y) = (f64::from(density.x), f64::from(density.y));
     meta.resolution = match density.unit {
-        DensityUnit::Dpi if x * y > 0.0 => Some(Resolution(x, y)),
-        DensityUnit::Dpcm if x * y > 0.0 => Some(Resolution(x * 2.54, y * 2.54)),
+        DensityUnit::Dpi if x * y > 0.0 => Some(Resolution::per_inch(x, y)),
+        DensityUnit::Dpcm if x * y > 0.0 => Some(Resolution { x, y, unit: Unit::Centimetre }),
+        // Pixels that are not square.
+        _ if x * y > 0.0 && x != y => meta.resolution.or(Some(Resolution { x, y, unit: Unit::Unnamed })),
         _ => meta.resolution,
     };
     meta.subsampling = if channels == 3 { subsampling(&decoder) } else { None };
     let pixels = Pixels::U8(image_of(values, width.into(), height.into(), channels)?);
-    let mut document = Document::from(Picture { meta, ..Picture::new(pixels) });
-    document.notes.extend(decoded.warnings.first().map(|warning| kept_in_part(&warning.to_string())));
+    let mut document = Document::from(Picture { meta, extras: Vec::new(), ..Picture::new(pixels) });
+    document.notes.extend(warning);
     Ok(document)
 }
 
@@ -104,10 +152,18 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink, options: &Writing) 
     if shape.width > 65_500 || shape.height > 65_500 {
         return Err(format!("{}x{} pixels are more than the 65500 a side that JPEG holds", shape.width, shape.height));
     }
-    let colours = if shape.channels == 1 { PixelFormat::Grayscale } else { PixelFormat::Rgb };
-    let mut encoder =
-        Encoder::new(picture.pixels.bytes(), shape.width, shape.height, colours).quality(options.quality.unwrap_or(90));
+    let colours = match shape.channels {
+        1 => PixelFormat::Grayscale,
+        4 => PixelFormat::Cmyk,
+        _ => PixelFormat::Rgb,
+    };
+    let pixels = match picture.is_ink() {
+        true => Cow::Owned(picture.pixels.bytes().iter().map(|value| 255 - value).collect()),
+        false => Cow::Borrowed(picture.pixels.bytes()),
+    };
+    let mut encoder = Encoder::new(&pixels, shape.width, shape.height, colours).quality(options.quality.unwrap_or(90));
     encoder = encoder.subsampling(match options.subsampling.or(meta.subsampling) {
+        _ if picture.is_ink() => turbo::Subsampling::S444,
         Some(Subsampling::S420) => turbo::Subsampling::S420,
         Some(Subsampling::S422) => turbo::Subsampling::S422,
         Some(Subsampling::S444) | None => turbo::Subsampling::S444,
@@ -119,9 +175,26 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink, options: &Writing) 
     if let Some(fields) = &fields {
         encoder = encoder.exif_data(fields);
     }
-    if let Some(Resolution(x, y)) = meta.resolution {
+    if let Some(resolution) = meta.resolution {
         let whole = |value: f64| value.round().clamp(1.0, 65535.0) as u16;
-        encoder = encoder.density(1, whole(x), whole(y));
+        encoder = match (resolution.unit, resolution.whole(65535)) {
+            (Unit::Unnamed, Some((x, y))) => encoder.density(0, x as u16, y as u16),
+            (Unit::Unnamed, None) => encoder,
+            (Unit::Inch, _) => encoder.density(1, whole(resolution.x), whole(resolution.y)),
+            (Unit::Centimetre, _) => encoder.density(2, whole(resolution.x), whole(resolution.y)),
+        };
+    }
+    if let Some(packet) = meta.xmp.as_deref().filter(|packet| packet.len() <= segments::MOST_XMP) {
+        encoder = encoder.xmp_data(packet);
+    }
+    for carried in &meta.carried {
+        encoder = match &carried.value {
+            Some(Value::Comment(data)) if segments::fits(data) => {
+                encoder.saved_marker(turbo::SavedMarker { code: 0xfe, data: data.clone() })
+            }
+            Some(Value::Iptc(data)) if segments::fits(data) => encoder.iptc_data(data),
+            _ => encoder,
+        };
     }
     let data = encoder.encode().map_err(|error| error.to_string())?;
     out.write_all(&data).map_err(|error| error.to_string())

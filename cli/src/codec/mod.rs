@@ -1,10 +1,14 @@
 //! Pictures in files, format by format: reading what is there, all pages of it, and writing it back.
 
+mod frames;
 mod gif;
 mod jpeg;
 mod other;
 mod png;
+mod png_chunks;
 mod raw;
+mod segments;
+mod tags;
 mod tiff;
 mod tiff_write;
 mod webp;
@@ -18,7 +22,9 @@ use crate::limits::Limits;
 use crate::picture::{Document, Picture, Stored, Subsampling};
 
 pub(crate) use other::{Encoded, write as write_other};
+pub(crate) use png_chunks::fits as fits_png;
 pub(crate) use raw::Raw;
+pub(crate) use segments::{MOST_XMP as MOST_XMP_OF_JPEG, fits as fits_jpeg};
 pub(crate) use tiff::{Strips, strips as tiff_strips};
 pub(crate) use tiff_write::{Described, TakeRows, write as write_tiff, write_rows as write_tiff_rows};
 pub(crate) use {gif::write as write_gif, jpeg::write as write_jpeg, png::write as write_png};
@@ -246,11 +252,6 @@ fn zeroes<P: bytemuck::Zeroable + Clone>(len: usize) -> Result<Vec<P>> {
 
 fn image_of<P: Pixel>(values: Vec<P>, width: u32, height: u32, channels: usize) -> Result<Image<P>> {
     Image::from_vec(values, width as usize, height as usize, channels).map_err(|error| error.to_string())
-}
-
-/// Whether a colour profile is for grey or RGB as the pixels are: a decoder may have converted them from CMYK.
-fn describes(profile: &[u8], channels: usize) -> bool {
-    profile.get(16..20) == Some(if channels >= 3 { b"RGB " } else { b"GRAY" })
 }
 
 /// A type of numbers that is read as f32 and can be written again.

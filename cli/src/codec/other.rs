@@ -8,7 +8,7 @@ use image::codecs::{bmp, farbfeld, hdr, openexr, qoi, tga};
 use image::metadata::Orientation;
 use image::{ColorType, ImageDecoder, ImageEncoder, ImageFormat, ImageReader, ImageResult};
 
-use super::{Reading, Result, Sink, Source, damaged, describes, image_of, kept_in_part, said, zeroes};
+use super::{Reading, Result, Sink, Source, damaged, image_of, kept_in_part, said, zeroes};
 use crate::exif;
 use crate::limits::Limits;
 use crate::picture::{Document, Meta, Picture, Pixels};
@@ -58,8 +58,8 @@ fn still(mut decoder: impl ImageDecoder, alpha: Extra, options: &Reading) -> Res
     let colour = decoder.color_type();
     options.limits.check(width.into(), height.into(), colour.bytes_per_pixel().into())?;
     let channels = usize::from(colour.channel_count());
-    let mut meta = decoder.exif_metadata().ok().flatten().and_then(|data| exif::read(&data)).unwrap_or_default();
-    meta.icc = decoder.icc_profile().ok().flatten().filter(|profile| describes(profile, channels));
+    let mut meta = exif::read_from(decoder.exif_metadata().ok().flatten().as_deref());
+    meta.set_profile(decoder.icc_profile().ok().flatten(), channels.min(3));
     meta.orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
 
     let (pixels, failed) = match colour {
@@ -147,7 +147,7 @@ fn encode(encoder: impl ImageEncoder, picture: &Picture) -> ImageResult<()> {
 
 /// What a decoder says about the picture, for formats whose pixels are read in another way.
 pub(super) fn meta(exif_data: Option<&[u8]>, icc: Option<Vec<u8>>, channels: usize) -> Meta {
-    let mut meta = exif_data.and_then(exif::read).unwrap_or_default();
-    meta.icc = icc.filter(|profile| describes(profile, channels));
+    let mut meta = exif::read_from(exif_data);
+    meta.set_profile(icc, channels.min(3));
     meta
 }

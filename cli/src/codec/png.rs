@@ -1,28 +1,33 @@
 //! PNG, and its animations.
 
 use std::borrow::Cow;
-use std::io::BufReader;
+use std::io::{BufRead, BufReader, Seek};
 
-use apron::Scalar;
-use image::AnimationDecoder;
-use image::codecs::png::PngDecoder;
-use png::{BitDepth, ColorType, Decoder, Info, PixelDimensions, Transformations, Unit};
+use apron::{Image, Scalar};
+use png::chunk::ChunkType;
+use png::{
+    BitDepth, BlendOp, ColorType, Decoder, DecodingError, DisposeOp, Info, PixelDimensions, Reader, Transformations,
+};
 
-use super::gif::frames;
-use super::other::{allowed, explained, meta};
+use super::frames::{Disposal, Frames, Part, Sample, as_rgba};
+use super::other::meta;
+use super::png_chunks;
 use super::{Pages, Reading, Result, Sink, Source, damaged, image_of, kept_in_part, said, zeroes};
+use crate::carried::{Carried, Kind, Value};
 use crate::exif;
 use crate::extra::straight;
-use crate::picture::{Document, Meta, Picture, Pixels, Resolution};
+use crate::picture::{Document, Meta, Picture, Pixels, Resolution, Unit};
 
 /// Inches in a metre.
 const PER_METRE: f64 = 1.0 / 0.0254;
 
 pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Document> {
     let limits = &options.limits;
+    let mut told = Meta::default();
+    png_chunks::read(source, &mut told).map_err(|error| error.to_string())?;
     let reason = |error| match error {
-        png::DecodingError::LimitsExceeded => limits.exceeded(),
-        png::DecodingError::IoError(error) => said(&error),
+        DecodingError::LimitsExceeded => limits.exceeded(),
+        DecodingError::IoError(error) => said(&error),
         error => said(&error),
     };
     let bytes = usize::try_from(limits.max_bytes).unwrap_or(usize::MAX);
@@ -36,21 +41,13 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
     let (width, height) = reader.info().size();
     let mut pages = Pages::new(options);
     pages.check(width.into(), height.into(), (channels * if depth == BitDepth::Sixteen { 2 } else { 1 }) as u64)?;
-    let meta = described(reader.info(), channels);
+    let meta = described(reader.info(), channels, told);
 
-    let animation = reader.info().animation_control.filter(|control| control.num_frames > 1);
-    if let Some(control) = animation
-        && !(depth == BitDepth::Sixteen && options.page == Some(1))
-    {
-        if depth == BitDepth::Sixteen {
-            return Err("an animation of 16-bit pixels cannot be read; --page 1 takes its first picture".to_owned());
-        }
-        drop(reader);
-        source.rewind().map_err(|error| error.to_string())?;
-        let failed = |error| explained(error, limits);
-        let decoder = PngDecoder::with_limits(BufReader::new(source), allowed(limits)).map_err(failed)?;
-        let all = decoder.apng().map_err(failed)?.into_frames();
-        return frames(all, (width, height), channels, meta, control.num_plays, options);
+    if reader.info().animation_control.is_some_and(|control| control.num_frames > 1) {
+        return match depth {
+            BitDepth::Sixteen => animation::<u16>(&mut reader, pages, meta, &reason),
+            _ => animation::<u8>(&mut reader, pages, meta, &reason),
+        };
     }
 
     let len = reader.output_buffer_size().ok_or_else(|| limits.exceeded())?;
@@ -75,16 +72,88 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
     Ok(document)
 }
 
+/// Reads the frames of an animation.
+fn animation<P: Sample>(
+    reader: &mut Reader<impl BufRead + Seek>,
+    pages: Pages<'_>,
+    meta: Meta,
+    reason: &dyn Fn(DecodingError) -> String,
+) -> Result<Document>
+where
+    Pixels: From<Image<P>>,
+{
+    let info = reader.info();
+    let Some(control) = info.animation_control else { return Err("the file has no frames".to_owned()) };
+    let (size, interlaced) = (info.size(), info.interlaced);
+    let mut left_out = info.frame_control.is_none();
+    let channels = reader.output_color_type().0.samples();
+    let len = reader.output_buffer_size().ok_or_else(|| pages.options.limits.exceeded())?;
+    let row = reader.output_line_size(size.0).ok_or_else(|| pages.options.limits.exceeded())?;
+    let mut frames = Frames::<P>::new(pages, size, meta)?;
+    let mut values = zeroes::<P>(len / size_of::<P>())?;
+    let (mut found, mut failed) = (0, None);
+    while found < control.num_frames && !frames.pages.done() {
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
+        let read = match reader.next_frame(bytes) {
+            Ok(read) => read,
+            Err(error) => {
+                failed = Some(reason(error));
+                break;
+            }
+        };
+        // The first picture is no frame if nothing says how to show it.
+        if std::mem::take(&mut left_out) {
+            continue;
+        }
+        found += 1;
+        let Some(about) = reader.info().frame_control else { continue };
+        // The decoder puts rows of interlaced parts as far apart as those of whole pictures.
+        let stride = if interlaced { row } else { read.line_size } / size_of::<P>();
+        let (width, height) = (about.width as usize, about.height as usize);
+        let mut pixels = zeroes::<P>(width * height * channels)?;
+        for (to, from) in pixels.chunks_exact_mut(width * channels).zip(values.chunks(stride)) {
+            to.copy_from_slice(&from[..width * channels]);
+        }
+        pixels.iter_mut().for_each(|value| *value = value.of_big_endian());
+        let part = Part {
+            x: about.x_offset as usize,
+            y: about.y_offset as usize,
+            width,
+            height,
+            over: about.blend_op == BlendOp::Over,
+            disposal: match about.dispose_op {
+                DisposeOp::None => Disposal::Keep,
+                DisposeOp::Background => Disposal::Clear,
+                DisposeOp::Previous => Disposal::Restore,
+            },
+        };
+        // A denominator of 0 stands for hundredths of a second.
+        let denominator = if about.delay_den == 0 { 100 } else { about.delay_den };
+        let delay = f64::from(about.delay_num) * 1000.0 / f64::from(denominator);
+        frames.push(part, &as_rgba(&pixels, channels)?, delay)?;
+    }
+    frames.finish(channels, control.num_plays, failed)
+}
+
 /// What a file says beside the pixels.
-fn described(info: &Info<'_>, channels: usize) -> Meta {
+fn described(info: &Info<'_>, channels: usize, told: Meta) -> Meta {
     let icc = info.icc_profile.as_deref().map(<[u8]>::to_vec);
     let mut meta = meta(info.exif_metadata.as_deref(), icc, channels);
-    if let Some(PixelDimensions { xppu, yppu, unit: Unit::Meter }) = info.pixel_dims
+    if let Some(PixelDimensions { xppu, yppu, unit }) = info.pixel_dims
         && xppu > 0
         && yppu > 0
     {
-        meta.resolution = Some(Resolution(f64::from(xppu) / PER_METRE, f64::from(yppu) / PER_METRE));
+        let (x, y) = (f64::from(xppu), f64::from(yppu));
+        meta.resolution = match unit {
+            png::Unit::Meter => Some(Resolution::per_inch(x / PER_METRE, y / PER_METRE)),
+            png::Unit::Unspecified => Resolution::of(x, y, Some(Unit::Unnamed as u32)),
+        };
     }
+    if info.animation_control.is_some() && info.frame_control.is_none() {
+        meta.carried.push(Carried::left_out(Kind::Phrase, "the picture for viewers that know no animations"));
+    }
+    meta.carried.extend(told.carried);
+    meta.xmp = told.xmp;
     meta
 }
 
@@ -98,9 +167,11 @@ fn encode(document: &Document, out: &mut dyn Sink) -> Result<(), png::EncodingEr
     let mut info = Info::with_size(shape.width as u32, shape.height as u32);
     info.icc_profile = meta.icc.as_deref().map(Cow::Borrowed);
     info.exif_metadata = exif::write(meta, shape.width, shape.height).map(Cow::Owned);
-    info.pixel_dims = meta.resolution.map(|Resolution(x, y)| {
+    info.pixel_dims = meta.resolution.and_then(|resolution| {
         let per_metre = |value: f64| (value * PER_METRE).round() as u32;
-        PixelDimensions { xppu: per_metre(x), yppu: per_metre(y), unit: Unit::Meter }
+        let metres = resolution.in_inches().map(|(x, y)| (per_metre(x), per_metre(y), png::Unit::Meter));
+        let ratio = || resolution.whole(i32::MAX as u32).map(|(x, y)| (x, y, png::Unit::Unspecified));
+        metres.or_else(ratio).map(|(xppu, yppu, unit)| PixelDimensions { xppu, yppu, unit })
     });
     let mut encoder = png::Encoder::with_info(out, info)?;
     encoder.set_color(match shape.channels {
@@ -117,6 +188,16 @@ fn encode(document: &Document, out: &mut dyn Sink) -> Result<(), png::EncodingEr
         encoder.set_animated(frames, document.plays.unwrap_or(0))?;
     }
     let mut writer = encoder.write_header()?;
+    for carried in &meta.carried {
+        if let Some(Value::Chunk(name, data)) = &carried.value
+            && png_chunks::fits(*name, data, shape.channels)
+        {
+            writer.write_chunk(ChunkType(*name), data)?;
+        }
+    }
+    if let Some(packet) = &meta.xmp {
+        writer.write_chunk(ChunkType(*b"iTXt"), &png_chunks::xmp_chunk(packet))?;
+    }
     for page in &document.pages {
         if frames > 1 {
             // In milliseconds where they fit, else in tenths of a second.

@@ -10,8 +10,10 @@ use apron::{Extra, Scalar, Shape};
 use exif::{Context, Field, In, Value};
 use image::metadata::Orientation;
 
-use super::{Number, Pages, Reading, Result, Source, describes, image_of};
+use super::tags::{self, Bytes};
+use super::{Number, Pages, Reading, Result, Source, image_of};
 use super::{kept_in_part, narrowed, said, zeroes};
+use crate::carried::{Carried, Kind};
 use crate::picture::{Document, Meta, Picture, Pixels, Resolution, Stored};
 
 type Tiff<'a> = Decoder<Patched<'a>>;
@@ -35,7 +37,8 @@ pub(crate) fn strips(file: &File) -> Option<Strips> {
     let length = file.metadata().ok()?.len();
     let mut source = BufReader::new(file.try_clone().ok()?);
     source.rewind().ok()?;
-    let mut decoder: Tiff<'_> = Decoder::new(Patched::new(&mut source)).ok()?;
+    let decoder: Tiff<'_> = Decoder::new(Patched::new(&mut source)).ok()?;
+    let mut decoder = decoder.with_limits(limits(MOST_OF_TAG));
     let (width, height) = decoder.dimensions().ok()?;
     let number = |decoder: &mut Tiff<'_>, tag, default: u64| match decoder.find_tag_unsigned::<u64>(tag) {
         Ok(found) => Some(found.unwrap_or(default)),
@@ -84,7 +87,7 @@ pub(crate) fn strips(file: &File) -> Option<Strips> {
         return None;
     }
     let little = decoder.byte_order() == ByteOrder::LittleEndian;
-    let meta = meta(&mut decoder, shape.channels);
+    let meta = meta(&mut decoder, colours, false);
     Some(Strips {
         shape,
         scalar,
@@ -101,15 +104,15 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
         TiffError::LimitsExceeded => options.limits.exceeded(),
         error => said(&error),
     };
-    let max = usize::try_from(options.limits.max_bytes).unwrap_or(usize::MAX);
-    let mut limits = Limits::default();
-    limits.decoding_buffer_size = max;
-    limits.intermediate_buffer_size = max;
+    let limits = limits(options.limits.max_bytes);
     let mut decoder = Decoder::new(Patched::new(source)).map_err(reason)?.with_limits(limits);
     let mut pages = Pages::new(options);
     let mut notes: Vec<String> = Vec::new();
-    let mut failed = None;
+    let (mut failed, mut said_first) = (None, None);
     loop {
+        if pages.found == 0 && !pages.wants() {
+            said_first = description(&mut decoder);
+        }
         if pages.wants() {
             match page(&mut decoder, &pages) {
                 Ok((picture, note)) => {
@@ -132,8 +135,31 @@ pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Documen
         }
     }
     let mut document = pages.finish(None, failed)?;
+    document.pages[0].meta.carried.extend(said_first.into_iter().flatten());
     document.notes.extend(notes);
     Ok(document)
+}
+
+/// What a program's description in the first page says of all pages, for one that is taken alone.
+fn description(decoder: &mut Tiff<'_>) -> Option<Vec<Carried>> {
+    let mut meta = Meta::default();
+    let text = Bytes::of(&mut decoder.image_ifd(), Tag::ImageDescription)?;
+    let is_imagej = text.data.starts_with(b"ImageJ=");
+    tags::read(&mut |tag| Bytes::of(&mut decoder.image_ifd(), tag), &[Tag::ImageDescription], true, &mut meta);
+    is_imagej.then_some(meta.carried)
+}
+
+/// The most bytes of a tag's value: profiles of inks and lists of strips are larger than the decoder expects.
+const MOST_OF_TAG: u64 = 256 << 20;
+
+/// The decoder's limits for pictures of so many bytes.
+fn limits(max_bytes: u64) -> Limits {
+    let max = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+    let mut limits = Limits::default();
+    limits.decoding_buffer_size = max;
+    limits.intermediate_buffer_size = max;
+    limits.ifd_value_size = max.min(MOST_OF_TAG as usize);
+    limits
 }
 
 enum Refused {
@@ -181,11 +207,7 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
     pages.check(width.into(), height.into(), samples as u64 * u64::from(depth.div_ceil(8)))?;
     let layout = decoder.image_buffer_layout()?;
     let mut values = DecodingResult::U8(Vec::new());
-    values.resize_to(&layout, &{
-        let mut limits = Limits::default();
-        limits.decoding_buffer_size = usize::try_from(pages.options.limits.max_bytes).unwrap_or(usize::MAX);
-        limits
-    })?;
+    values.resize_to(&layout, &limits(pages.options.limits.max_bytes))?;
     let mut note = None;
     if let Err(error) = decoder.read_image_bytes(values.as_buffer(0).as_bytes_mut()) {
         if !pages.options.lenient {
@@ -204,15 +226,11 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
         }
         DecodingResult::U8(values) => {
             let values = interleaved(values, samples, planes, count)?;
-            let (values, channels) =
-                rgb_of_cmyk(values, samples, colour, 255, |value: u8| value.into(), |value| value as u8)?;
-            (Pixels::U8(image_of(values, width, height, channels)?), None, None)
+            (Pixels::U8(image_of(values, width, height, samples)?), None, None)
         }
         DecodingResult::U16(values) => {
             let values = interleaved(values, samples, planes, count)?;
-            let (values, channels) =
-                rgb_of_cmyk(values, samples, colour, 65535, |value: u16| value.into(), |value| value as u16)?;
-            (Pixels::U16(image_of(values, width, height, channels)?), None, None)
+            (Pixels::U16(image_of(values, width, height, samples)?), None, None)
         }
         DecodingResult::F16(values) => {
             let values = interleaved(values, samples, planes, count)?;
@@ -239,13 +257,15 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
     }
     let colours = match photometric {
         Some(0 | 1) => 1,
+        // Inks.
+        Some(5) => 4,
         _ => 3,
     };
     let picture = Picture {
         extras: extras(decoder, channels.saturating_sub(colours)),
         channel_axis: channels > 1,
         stored,
-        meta: meta(decoder, channels),
+        meta: meta(decoder, colours, pages.options.page.is_some()),
         ..Picture::new(pixels)
     };
     Ok((picture, note.or(rounded)))
@@ -354,29 +374,6 @@ fn interleaved<P: bytemuck::Pod>(values: Vec<P>, samples: usize, planes: usize, 
     Ok(result)
 }
 
-/// Ink as light, the way that the `image` crate converts it; other colours as they are. Returns the number of channels too.
-fn rgb_of_cmyk<P: bytemuck::Pod>(
-    values: Vec<P>,
-    samples: usize,
-    colour: ColorType,
-    greatest: u32,
-    wide: fn(P) -> u32,
-    narrow: fn(u32) -> P,
-) -> Result<(Vec<P>, usize)> {
-    if !matches!(colour, ColorType::CMYK(_)) {
-        return Ok((values, samples));
-    }
-    let mut result = zeroes::<P>(values.len() / 4 * 3)?;
-    for (rgb, cmyk) in result.chunks_exact_mut(3).zip(values.chunks_exact(4)) {
-        let light = greatest - wide(cmyk[3]);
-        for (to, &ink) in rgb.iter_mut().zip(cmyk) {
-            let product = u64::from(greatest - wide(ink)) * u64::from(light);
-            *to = narrow(((product + u64::from(greatest) / 2) / u64::from(greatest)) as u32);
-        }
-    }
-    Ok((result, 3))
-}
-
 /// Levels of fewer than 8 bits; each row begins at a byte.
 fn unpacked(values: &[u8], width: usize, height: usize, depth: u8) -> Result<Vec<u8>> {
     let mut levels = zeroes::<u8>(width * height)?;
@@ -390,7 +387,8 @@ fn unpacked(values: &[u8], width: usize, height: usize, depth: u8) -> Result<Vec
     Ok(levels)
 }
 
-fn meta(decoder: &mut Tiff<'_>, channels: usize) -> Meta {
+/// What the tags of a page say beside its pixels. `alone` says that one page of several was asked for.
+fn meta(decoder: &mut Tiff<'_>, colours: usize, alone: bool) -> Meta {
     let uint = |decoder: &mut Tiff<'_>, tag| decoder.find_tag_unsigned::<u16>(tag).ok().flatten();
     let ratio = |decoder: &mut Tiff<'_>, tag| match decoder.find_tag(tag) {
         Ok(Some(::tiff::decoder::ifd::Value::Rational(num, denom))) if num > 0 && denom > 0 => {
@@ -400,33 +398,40 @@ fn meta(decoder: &mut Tiff<'_>, channels: usize) -> Meta {
     };
     let orientation =
         uint(decoder, Tag::Orientation).and_then(|value| Orientation::from_exif(u8::try_from(value).ok()?));
-    // 1 says that the numbers are a ratio alone; without the tag they are for an inch.
-    let per_inch = match uint(decoder, Tag::ResolutionUnit) {
-        None | Some(2) => Some(1.0),
-        Some(3) => Some(2.54),
-        Some(_) => None,
-    };
-    let resolution = ratio(decoder, Tag::XResolution).zip(ratio(decoder, Tag::YResolution)).zip(per_inch);
-    let icc = decoder.get_tag_u8_vec(Tag::IccProfile).ok();
-    Meta {
-        icc: icc.filter(|profile| describes(profile, channels)),
-        exif: crate::exif::collected(fields(decoder)),
-        resolution: resolution.map(|((x, y), per_inch)| Resolution(x * per_inch, y * per_inch)),
+    let unit = uint(decoder, Tag::ResolutionUnit).map(u32::from);
+    let resolution = ratio(decoder, Tag::XResolution).zip(ratio(decoder, Tag::YResolution));
+    let mut meta = Meta {
+        resolution: resolution.and_then(|(x, y)| Resolution::of(x, y, unit)),
         orientation: orientation.unwrap_or(Orientation::NoTransforms),
         ..Meta::default()
+    };
+    let all: Vec<Tag> = decoder.image_ifd().directory().iter().map(|(tag, _)| tag).collect();
+    if all.contains(&Tag::IccProfile) {
+        match decoder.get_tag_u8_vec(Tag::IccProfile) {
+            Ok(profile) => meta.set_profile(Some(profile), colours),
+            Err(_) => meta.carried.push(tags::left_out(Tag::IccProfile.to_u16())),
+        }
     }
+    let fields = fields(decoder, &all, &mut meta);
+    meta.carried.extend(crate::exif::left_out(&fields));
+    meta.exif = crate::exif::collected(fields);
+    tags::read(&mut |tag| Bytes::of(&mut decoder.image_ifd(), tag), &all, alone, &mut meta);
+    meta
 }
 
-/// The tags that Exif knows.
-fn fields(decoder: &mut Tiff<'_>) -> Vec<Field> {
+/// The tags that Exif knows. Those that cannot be read are named in `meta`.
+fn fields(decoder: &mut Tiff<'_>, all: &[Tag], meta: &mut Meta) -> Vec<Field> {
     let mut fields = Vec::new();
-    let main: Vec<Tag> = decoder.image_ifd().directory().iter().map(|(tag, _)| tag).collect();
-    for tag in main {
-        match (tag, Context::Tiff) {
-            (Tag::ExifDirectory, _) => sub_fields(decoder, tag, Context::Exif, &mut fields),
-            (Tag::GpsDirectory, _) => sub_fields(decoder, tag, Context::Gps, &mut fields),
-            (_, context) if crate::exif::is_kept(exif::Tag(context, tag.to_u16())) => {
-                fields.extend(field(&mut decoder.image_ifd(), tag, context));
+    for &tag in all {
+        match tag {
+            Tag::ExifDirectory => sub_fields(decoder, tag, Context::Exif, &mut fields, meta),
+            Tag::GpsDirectory => sub_fields(decoder, tag, Context::Gps, &mut fields, meta),
+            Tag::ImageDescription if !is_text_for_people(decoder) => {}
+            _ if tag == Tag::ImageDescription || tags::is_exif(tag.to_u16()) => {
+                match field(&mut decoder.image_ifd(), tag, Context::Tiff) {
+                    Some(field) => fields.push(field),
+                    None => meta.carried.push(tags::left_out(tag.to_u16())),
+                }
             }
             _ => {}
         }
@@ -434,13 +439,25 @@ fn fields(decoder: &mut Tiff<'_>) -> Vec<Field> {
     fields
 }
 
-fn sub_fields(decoder: &mut Tiff<'_>, pointer: Tag, context: Context, fields: &mut Vec<Field>) {
-    let Ok(Some(offset)) = decoder.find_tag_unsigned::<u64>(pointer) else { return };
-    let Ok(directory) = decoder.read_directory(IfdPointer(offset)) else { return };
-    let tags: Vec<Tag> = directory.iter().map(|(tag, _)| tag).collect();
-    for tag in tags {
-        if crate::exif::is_kept(exif::Tag(context, tag.to_u16())) {
-            fields.extend(field(&mut decoder.read_directory_tags(&directory), tag, context));
+fn is_text_for_people(decoder: &mut Tiff<'_>) -> bool {
+    let text = Bytes::of(&mut decoder.image_ifd(), Tag::ImageDescription);
+    text.is_some_and(|text| tags::is_for_people(&text.data))
+}
+
+fn sub_fields(decoder: &mut Tiff<'_>, pointer: Tag, context: Context, fields: &mut Vec<Field>, meta: &mut Meta) {
+    let offset = decoder.find_tag_unsigned::<u64>(pointer).ok().flatten();
+    let Some(directory) = offset.and_then(|offset| decoder.read_directory(IfdPointer(offset)).ok()) else {
+        meta.carried.push(tags::left_out(pointer.to_u16()));
+        return;
+    };
+    let all: Vec<Tag> = directory.iter().map(|(tag, _)| tag).collect();
+    for tag in all {
+        let number = tag.to_u16();
+        match field(&mut decoder.read_directory_tags(&directory), tag, context) {
+            // A directory within the directory: interoperability rules.
+            _ if number == 0xa005 => {}
+            Some(field) => fields.push(field),
+            None => meta.carried.push(Carried::left_out(Kind::ExifField, format!("{number:#06x}"))),
         }
     }
 }

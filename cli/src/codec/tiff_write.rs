@@ -7,16 +7,14 @@ use ::tiff::encoder::compression::{
     Compression as Method, CompressionAlgorithm, Compressor, Deflate, DeflateLevel, Lzw, Packbits, Uncompressed,
 };
 use ::tiff::encoder::{DirectoryEncoder, Rational, SRational, TiffEncoder, TiffKind, TiffKindBig, TiffValue};
-use ::tiff::tags::{
-    CompressionMethod, ExtraSamples, PhotometricInterpretation, Predictor, ResolutionUnit, SampleFormat, Tag, Type,
-};
+use ::tiff::tags::{CompressionMethod, ExtraSamples, PhotometricInterpretation, Predictor, SampleFormat, Tag, Type};
 use ::tiff::{TiffError, TiffResult};
 use apron::{Extra, Scalar, Shape};
 use exif::{Context, Field, Value};
 
-use super::{Compression, Number, Result, Sink, Writing};
+use super::{Compression, Number, Result, Sink, Writing, tags};
 use crate::failure::Failure;
-use crate::picture::{Document, Meta, Picture, Pixels, Resolution, Stored};
+use crate::picture::{Document, Meta, Picture, Pixels, Resolution, Stored, Unit, ratio};
 
 /// Bytes of a strip, at least: few enough that a reader of one row reads little, and so many that they compress.
 const STRIP: usize = 1_000_000;
@@ -219,6 +217,7 @@ impl<'e, 'w, K: TiffKind> Page<'e, 'w, K> {
         directory.write_tag(Tag::SampleFormat, &vec![sample.format.to_u16(); shape.channels][..])?;
         channels(&mut directory, shape.channels, extras)?;
         describe(&mut directory, meta, &fields, directories)?;
+        tags::write(&mut directory, meta, shape.channels - extras.len() == 4)?;
         Ok(Self { directory, compressor, predicts, shape, sample, rows, offsets: Vec::new(), counts: Vec::new() })
     }
 
@@ -284,6 +283,7 @@ fn channels<K: TiffKind>(
 ) -> TiffResult<()> {
     let photometric = match channels - extras.len() {
         3 => PhotometricInterpretation::RGB,
+        4 => PhotometricInterpretation::CMYK,
         _ => PhotometricInterpretation::BlackIsZero,
     };
     directory.write_tag(Tag::PhotometricInterpretation, photometric.to_u16())?;
@@ -323,14 +323,15 @@ fn describe<K: TiffKind>(
     fields: &[Field],
     directories: Vec<(Tag, K::OffsetType)>,
 ) -> TiffResult<()> {
-    let rational = |value: f64| Rational { n: (value * 1000.0).round() as u32, d: 1000 };
-    let (x, y, unit) = match meta.resolution {
-        Some(Resolution(x, y)) => (rational(x), rational(y), ResolutionUnit::Inch),
-        None => (Rational { n: 1, d: 1 }, Rational { n: 1, d: 1 }, ResolutionUnit::None),
+    let rational = |value: f64| {
+        let (n, d) = ratio(value);
+        Rational { n, d }
     };
-    directory.write_tag(Tag::XResolution, x)?;
-    directory.write_tag(Tag::YResolution, y)?;
-    directory.write_tag(Tag::ResolutionUnit, unit)?;
+    // Squares without a size, if nothing is known.
+    let Resolution { x, y, unit } = meta.resolution.unwrap_or(Resolution { x: 1.0, y: 1.0, unit: Unit::Unnamed });
+    directory.write_tag(Tag::XResolution, rational(x))?;
+    directory.write_tag(Tag::YResolution, rational(y))?;
+    directory.write_tag(Tag::ResolutionUnit, unit as u16)?;
     directory.write_tag(Tag::Orientation, u16::from(meta.orientation.to_exif()))?;
     if let Some(profile) = &meta.icc {
         directory.write_tag(Tag::IccProfile, &profile[..])?;

@@ -1,0 +1,163 @@
+//! What a file says that this tool does not use: written again into a file of the same kind, or named.
+//!
+//! Readers put every chunk, tag and segment here that they know no use for. A format that can hold one
+//! writes it again; everything else is named in the note on what the output lacks.
+
+use tiff::tags::Type;
+
+/// Something that a file says.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Carried {
+    pub(crate) kind: Kind,
+    /// Its name among its kind.
+    pub(crate) name: String,
+    /// What is written again; none if it may be untrue of the new picture.
+    pub(crate) value: Option<Value>,
+    pub(crate) rests_on: RestsOn,
+}
+
+/// Where it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    PngChunk,
+    TiffTag,
+    JpegSegment,
+    WebpChunk,
+    GifBlock,
+    ExifField,
+    /// Nowhere in particular: the name is a phrase of its own.
+    Phrase,
+}
+
+/// What can be written again.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    /// A chunk of PNG.
+    Chunk([u8; 4], Vec<u8>),
+    /// A tag of TIFF: its number, its type and its bytes in this machine's order.
+    Tag(u16, Type, Vec<u8>),
+    /// A tag of TIFF for pictures of inks alone.
+    InkTag(u16, Type, Vec<u8>),
+    /// A comment, in whatever encoding.
+    Comment(Vec<u8>),
+    /// IPTC data.
+    Iptc(Vec<u8>),
+}
+
+/// What must stay the same for something to stay true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RestsOn {
+    Nothing,
+    /// The type of the values, and what a value means: scaling changes that.
+    Values,
+    /// Where the pixels lie: rotation changes that.
+    Place,
+}
+
+impl Carried {
+    /// Something that is written again where the format can hold it.
+    pub(crate) fn new(kind: Kind, name: impl Into<String>, value: Value, rests_on: RestsOn) -> Self {
+        Self { kind, name: name.into(), value: Some(value), rests_on }
+    }
+
+    /// Something that is not written again.
+    pub(crate) fn left_out(kind: Kind, name: impl Into<String>) -> Self {
+        Self { kind, name: name.into(), value: None, rests_on: RestsOn::Nothing }
+    }
+}
+
+/// Gives up what is no longer true after a change.
+pub(crate) fn change(carried: &mut [Carried], changed: RestsOn) {
+    carried.iter_mut().filter(|it| it.rests_on == changed).for_each(|it| it.value = None);
+}
+
+/// The most names in a note: a damaged file may have thousands.
+const MOST: usize = 2000;
+
+/// The phrases that name these, such as "the PNG chunks gAMA and cHRM".
+pub(crate) fn phrases<'a>(all: impl Iterator<Item = &'a Carried>) -> Vec<String> {
+    let mut groups: Vec<(Kind, Vec<&str>)> = Vec::new();
+    for Carried { kind, name, .. } in all {
+        match groups.iter_mut().find(|(known, _)| known == kind) {
+            Some((_, names)) if names.contains(&&**name) => {}
+            Some((_, names)) => names.push(name),
+            None => groups.push((*kind, vec![name])),
+        }
+    }
+    let mut phrases = Vec::new();
+    for (kind, names) in groups {
+        let more = names.len().saturating_sub(MOST);
+        let mut names: Vec<String> = names.into_iter().take(MOST).map(str::to_owned).collect();
+        if more > 0 {
+            names.push(format!("{more} more"));
+        }
+        let noun = match kind {
+            Kind::PngChunk => "PNG chunk",
+            Kind::TiffTag => "TIFF tag",
+            Kind::JpegSegment => "JPEG segment",
+            Kind::WebpChunk => "WebP chunk",
+            Kind::GifBlock => "GIF block",
+            Kind::ExifField => "Exif field",
+            Kind::Phrase => {
+                phrases.extend(names);
+                continue;
+            }
+        };
+        let plural = if names.len() > 1 { "s" } else { "" };
+        phrases.push(format!("the {noun}{plural} {}", listed(&names)));
+    }
+    phrases
+}
+
+/// "a, b and c".
+pub(crate) fn listed(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [name] => name.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// A name from a file, without what a terminal may obey.
+pub(crate) fn printable(name: &[u8]) -> String {
+    let shown = name.iter().take(40).map(|&byte| if matches!(byte, b' '..=b'~') { byte as char } else { '?' });
+    shown.collect::<String>().trim().to_owned()
+}
+
+/// Whether XMP data can be written again: a thumbnail shows the picture before filtering.
+pub(crate) fn xmp_is_kept(data: &[u8]) -> bool {
+    !holds(data, b"humbnails") && !holds(data, b"xmpGImg:")
+}
+
+/// Whether XMP data says where things are in the picture, or how it is to be turned.
+pub(crate) fn xmp_rests_on_place(data: &[u8]) -> bool {
+    [&b"rientation"[..], b"GPano:", b"mwg-rs:", b"Area"].iter().any(|word| holds(data, word))
+}
+
+fn holds(data: &[u8], word: &[u8]) -> bool {
+    data.windows(word.len()).any(|window| window == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_grouped_and_said_once() {
+        let left = |kind, name: &str| Carried::left_out(kind, name);
+        let all = [
+            left(Kind::PngChunk, "gAMA"),
+            left(Kind::TiffTag, "330 (SubIFDs)"),
+            left(Kind::PngChunk, "cHRM"),
+            left(Kind::PngChunk, "gAMA"),
+            left(Kind::Phrase, "the thumbnail"),
+        ];
+        assert_eq!(
+            phrases(all.iter()),
+            ["the PNG chunks gAMA and cHRM", "the TIFF tag 330 (SubIFDs)", "the thumbnail"]
+        );
+        let many: Vec<_> = (0..2040).map(|number| left(Kind::TiffTag, &number.to_string())).collect();
+        assert!(phrases(many.iter())[0].ends_with("1999 and 40 more"));
+        assert_eq!(printable(b" a\x1b[31m\n"), "a?[31m?");
+    }
+}
