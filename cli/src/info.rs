@@ -120,8 +120,8 @@ pub(crate) fn filters(out: &mut dyn Write) -> io::Result<()> {
         out,
         "{:<12} any taps, row by row, as in \"taps:0 1 0; 1 -4 1; 0 1 0\"\n\
          {:<12} a row and a column, as in \"separable:row=1 2 1,column=-1 0 1\"\n\n\
-         Parameters follow a colon, with commas between them: gaussian:sigma=2,size=9. The first one's name may be left out:\n\
-         gaussian:2. A column and a row after an @ set another tap on the output pixel than the middle one: box:size=4@1,1",
+         Parameters follow a colon, with commas between them: gaussian:sigma=2,size=9 or gaussian:sigma-x=3,sigma-y=1. The first\n\
+         one's name may be left out: gaussian:2. A column and a row after an @ set another tap on the output pixel than the middle one: box:size=4@1,1",
         "taps", "separable"
     )
 }
@@ -155,6 +155,7 @@ mod tests {
             "taps:0 1 0; 1 -4 1; 0 1 0",
             "separable:row=1 2 1,column=-1 0 1",
             "gaussian:sigma=2,size=9",
+            "gaussian:sigma-x=3,sigma-y=1",
             "gaussian:2",
             "box:size=4@1,1",
         ] {

@@ -4,8 +4,11 @@ mod factor;
 pub(crate) mod parameters;
 mod presets;
 mod syntax;
+mod table;
 
 pub(crate) use factor::lowest_bit;
+
+use std::hash::{Hash, Hasher};
 
 use self::factor::Factors;
 use crate::{Error, Result};
@@ -45,7 +48,7 @@ pub struct Filter {
 pub type RowAndColumn = (Vec<f64>, Vec<f64>);
 
 /// Products of rows and columns that add up to a filter's taps, but for roundings in f64.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sum {
     /// What is added to the tap on the output pixel.
     pub(crate) point: f64,
@@ -70,10 +73,32 @@ enum Taps {
     Product(Factors),
 }
 
-/// Filters are equal if they compute the same: the same taps in the same form, and the same anchor.
+/// Filters are equal if they compute the same: the same taps in the same form, the same anchor, and the same terms
+/// where the taps are computed as a sum of products. How a filter was made, or is called, does not count.
 impl PartialEq for Filter {
     fn eq(&self, other: &Self) -> bool {
-        (self.cols, self.rows, self.anchor) == (other.cols, other.rows, other.anchor) && self.taps == other.taps
+        (self.cols, self.rows, self.anchor) == (other.cols, other.rows, other.anchor)
+            && self.taps == other.taps
+            && self.sum() == other.sum()
+    }
+}
+
+/// Taps are finite, so each filter equals itself.
+impl Eq for Filter {}
+
+/// Equal filters have equal hashes: 0 and -0 are equal taps.
+impl Hash for Filter {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let mut add = |taps: &[f64]| taps.iter().for_each(|tap| (tap + 0.0).to_bits().hash(state));
+        match &self.taps {
+            Taps::Dense { taps, .. } => add(taps),
+            Taps::Product(Factors { row, column }) => {
+                add(row);
+                add(column);
+            }
+        }
+        // The terms follow from the taps, but for the presets that know theirs: two such filters may share a hash.
+        (self.cols, self.rows, self.anchor).hash(state);
     }
 }
 
@@ -148,7 +173,6 @@ impl Filter {
             });
         }
         self.anchor = (x, y);
-        self.sum = self.sum.filter(|sum| sum.point == 0.0);
         Ok(self)
     }
 
@@ -156,24 +180,38 @@ impl Filter {
     /// filter, as SciPy's `convolve`.
     #[must_use]
     pub fn flipped(mut self) -> Self {
-        let reverse = |factors: &mut Factors| {
-            factors.row.reverse();
-            factors.column.reverse();
-        };
+        self.anchor = (self.cols - 1 - self.anchor.0, self.rows - 1 - self.anchor.1);
+        if self.is_symmetric() {
+            return self;
+        }
         match &mut self.taps {
             Taps::Dense { taps, factors } => {
                 taps.reverse();
-                factors.iter_mut().for_each(reverse);
+                if let Some(Factors { row, column }) = factors {
+                    row.reverse();
+                    column.reverse();
+                }
             }
-            Taps::Product(factors) => reverse(factors),
+            Taps::Product(Factors { row, column }) => {
+                row.reverse();
+                column.reverse();
+            }
         }
-        for (row, column) in self.sum.iter_mut().flat_map(|sum| &mut sum.terms) {
-            row.reverse();
-            column.reverse();
-        }
-        self.anchor = (self.cols - 1 - self.anchor.0, self.rows - 1 - self.anchor.1);
         self.preset = None;
+        // Found again rather than reversed, so that the terms are those of a filter made from these taps.
+        self.sum = self.found_sum();
         self
+    }
+
+    /// Whether the taps, and the terms that they are computed by, are the same when rotated by 180 degrees.
+    fn is_symmetric(&self) -> bool {
+        let same = |taps: &[f64]| taps.iter().eq(taps.iter().rev());
+        let pair = |row: &[f64], column: &[f64]| same(row) && same(column);
+        let taps = match &self.taps {
+            Taps::Dense { taps, factors } => same(taps) && factors.iter().all(|it| pair(&it.row, &it.column)),
+            Taps::Product(factors) => pair(&factors.row, &factors.column),
+        };
+        taps && self.sum.iter().flat_map(|sum| &sum.terms).all(|(row, column)| pair(row, column))
     }
 
     /// Tap columns.
@@ -252,8 +290,19 @@ impl Filter {
     }
 
     /// The products that add up to the taps, if the filter knows them, they are more than one, and much fewer to compute.
+    /// Products with a point need the anchor in the middle, where the point is added.
     pub(crate) fn sum(&self) -> Option<&Sum> {
-        self.sum.as_ref().filter(|sum| !self.is_separable() && self.is_worth(sum.terms.len()))
+        let here = |sum: &&Sum| sum.point == 0.0 || self.anchor == (self.cols / 2, self.rows / 2);
+        self.sum.as_ref().filter(here).filter(|sum| !self.is_separable() && self.is_worth(sum.terms.len()))
+    }
+
+    /// Two products that add up to taps given one by one, where that is much fewer to compute.
+    fn found_sum(&self) -> Option<Sum> {
+        let (None, Some(taps), true) = (self.factors(), self.dense_f64(), self.is_worth(2)) else { return None };
+        let terms = factor::two_products(self.cols, self.rows, taps)?;
+        // Terms that cancel each other would lose what the taps have.
+        let near = |sum: &Sum| sum.weight() <= 4.0 * self.weight();
+        Some(Sum { point: 0.0, terms: terms.into() }).filter(near)
     }
 
     /// The rows and columns whose products the separable family adds up: one of each if the filter separates, else those of its sum.
@@ -333,14 +382,7 @@ impl Filter {
             preset: None,
             sum: None,
         };
-        if filter.is_worth(2)
-            && let (None, Some(taps)) = (filter.factors(), filter.dense_f64())
-        {
-            let sum = |terms: [_; 2]| Sum { point: 0.0, terms: terms.into() };
-            // Terms that cancel each other would lose what the taps have.
-            let near = |sum: &Sum| sum.weight() <= 4.0 * filter.weight();
-            filter.sum = factor::two_products(cols, rows, taps).map(sum).filter(near);
-        }
+        filter.sum = filter.found_sum();
         Ok(filter)
     }
 
@@ -465,6 +507,51 @@ mod tests {
         let flipped = product.flipped();
         assert_eq!(dense(&flipped), [6., 4., 2., 3., 2., 1.]);
         assert_eq!(flipped.separated(), Some((&[3., 2., 1.][..], &[2., 1.][..])));
+    }
+
+    fn hash(filter: &Filter) -> u64 {
+        let mut hasher = std::hash::DefaultHasher::new();
+        filter.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    #[test]
+    fn equal_filters_compute_the_same() {
+        // Zeros of both signs, windows of one shape, rows beside columns, anchors, terms that presets know and that are found.
+        let mut filters = Vec::new();
+        for taps in [[0.0, 1.0, 2.0], [-0.0, 1.0, 2.0], [0.0, 2.0, 1.0], [1.0, 2.0, 1.0]] {
+            for (cols, rows) in [(3, 1), (1, 3)] {
+                filters.extend((0..3).map(|at| {
+                    let filter = Filter::from_taps(cols, rows, &taps).unwrap();
+                    filter.anchored(at.min(cols - 1), at.min(rows - 1)).unwrap()
+                }));
+            }
+            filters.push(Filter::separable(&taps, &[1.0]).unwrap());
+            filters.push(Filter::separable(&taps, &taps).unwrap());
+        }
+        for text in ["unsharp:sigma=2", "log:sigma=2", "dog:sigma=1", "emboss", "motion:length=9,angle=30"] {
+            let preset: Filter = text.parse().unwrap();
+            let (cols, rows, (x, y)) = (preset.cols(), preset.rows(), preset.anchor());
+            filters.push(Filter::from_taps_f64(cols, rows, &dense(&preset)).unwrap());
+            filters.push(preset.clone().anchored(0, 0).unwrap());
+            filters.push(preset.clone().anchored(0, 0).unwrap().anchored(x, y).unwrap());
+            filters.push(preset.clone().flipped());
+            filters.push(preset);
+        }
+        for one in &filters {
+            for other in &filters {
+                let form = |it: &Filter| matches!(it.taps, Taps::Dense { .. });
+                let same = (one.cols, one.rows, one.anchor, form(one))
+                    == (other.cols, other.rows, other.anchor, form(other))
+                    && dense(one) == dense(other)
+                    && one.separated() == other.separated()
+                    && one.summed() == other.summed();
+                assert_eq!(one == other, same, "{one} and {other}");
+                assert!(!same || hash(one) == hash(other), "{one} and {other}");
+            }
+            let printed: Filter = one.to_string().parse().unwrap();
+            assert_eq!(&printed, one);
+        }
     }
 
     #[test]

@@ -90,6 +90,16 @@ impl<'a> Given<'a> {
         self.value(name).map(read).transpose()
     }
 
+    /// Standard deviations along x and y, from `sigma` or from both of `sigma-x` and `sigma-y`.
+    pub(super) fn sigmas(&self) -> Result<Option<(f64, f64)>> {
+        match (self.number("sigma")?, self.number("sigma-x")?, self.number("sigma-y")?) {
+            (Some(sigma), None, None) => Ok(Some((sigma, sigma))),
+            (None, Some(x), Some(y)) => Ok(Some((x, y))),
+            (None, None, None) => Ok(None),
+            _ => Err(self.wrong("the standard deviation is given by sigma alone, or by sigma-x and sigma-y")),
+        }
+    }
+
     /// Columns and rows, from `size`, from `radius`, or from both of `cols` and `rows`.
     pub(super) fn window(&self) -> Result<Option<(usize, usize)>> {
         let radius = self.whole("radius")?.map(|radius| radius.saturating_mul(2).saturating_add(1));

@@ -1,9 +1,8 @@
-//! Presets: filters with a name. The text form, the messages and the help read the table `Filter::PRESETS`. A new preset
-//! needs a constructor, a row in the table and its documentation, and texts in the tests: all in this file.
+//! Presets: filters with a name. A new preset needs a constructor and texts in the tests here, and a row in the table
+//! `Filter::PRESETS`, which the text form, the messages and the help read.
 
 use std::f64::consts::PI;
 
-use super::parameters::{Parameter, Preset};
 use super::{Filter, Sum, check_extents};
 use crate::{Error, Result};
 
@@ -24,9 +23,28 @@ impl Filter {
     /// # Errors
     /// [`Error::Parameter`] unless `sigma` is above 0, and small enough for the taps to be at most [`Filter::MAX_EXTENT`].
     pub fn gaussian(sigma: f64) -> Result<Self> {
-        let size = 2 * gaussian_radius(sigma)? + 1;
-        let taps = gaussian_taps(sigma, size)?;
+        let taps = gaussian_taps(sigma, gaussian_size("sigma", sigma)?)?;
         Ok(Self::separable_f64(&taps, &taps)?.called(format!("gaussian:sigma={sigma}")))
+    }
+
+    /// A Gaussian with a standard deviation for each axis: `sigma_x` along rows, `sigma_y` along columns. Each axis is
+    /// cut off at its own radius, as by [`Filter::gaussian`].
+    ///
+    /// ```
+    /// use apron::Filter;
+    ///
+    /// let wide = Filter::gaussian_xy(3.0, 1.0)?;
+    /// assert_eq!((wide.cols(), wide.rows()), (25, 9));
+    /// assert_eq!(wide.to_string(), "gaussian:sigma-x=3,sigma-y=1");
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Filter::gaussian`], for each of the two.
+    pub fn gaussian_xy(sigma_x: f64, sigma_y: f64) -> Result<Self> {
+        let row = gaussian_taps(sigma_x, gaussian_size("sigma-x", sigma_x)?)?;
+        let column = gaussian_taps(sigma_y, gaussian_size("sigma-y", sigma_y)?)?;
+        Ok(Self::product(row, column)?.called(format!("gaussian:{}", sigma_text(sigma_x, sigma_y))))
     }
 
     /// A Gaussian of standard deviation `sigma` in a window of `cols` by `rows` taps, which sum to 1.
@@ -34,10 +52,20 @@ impl Filter {
     /// # Errors
     /// [`Error::Parameter`] unless `sigma` is finite and above 0 and the sizes are in `1..=MAX_EXTENT`.
     pub fn gaussian_sized(sigma: f64, cols: usize, rows: usize) -> Result<Self> {
+        check_sigma("sigma", sigma)?;
+        Self::gaussian_xy_sized(sigma, sigma, cols, rows)
+    }
+
+    /// A Gaussian with a standard deviation for each axis in a window of `cols` by `rows` taps, which sum to 1.
+    ///
+    /// # Errors
+    /// As [`Filter::gaussian_sized`], for each of the two.
+    pub fn gaussian_xy_sized(sigma_x: f64, sigma_y: f64, cols: usize, rows: usize) -> Result<Self> {
         check_extents(cols, rows)?;
-        check_sigma(sigma)?;
-        let name = format!("gaussian:sigma={sigma},{}", size_text(cols, rows));
-        Ok(Self::product(gaussian_taps(sigma, cols)?, gaussian_taps(sigma, rows)?)?.called(name))
+        check_sigma("sigma-x", sigma_x)?;
+        check_sigma("sigma-y", sigma_y)?;
+        let name = format!("gaussian:{},{}", sigma_text(sigma_x, sigma_y), size_text(cols, rows));
+        Ok(Self::product(gaussian_taps(sigma_x, cols)?, gaussian_taps(sigma_y, rows)?)?.called(name))
     }
 
     /// A Gaussian in a window of `cols` by `rows` taps with OpenCV's standard deviation for that size,
@@ -81,7 +109,7 @@ impl Filter {
     /// no room for the taps.
     pub fn unsharp(sigma: f64, amount: f64) -> Result<Self> {
         check_amount(amount)?;
-        let size = 2 * gaussian_radius(sigma)? + 1;
+        let size = gaussian_size("sigma", sigma)?;
         let gaussian = gaussian_taps(sigma, size)?;
         let mut taps = outer_sum(&[(&gaussian, &gaussian)])?;
         taps.iter_mut().for_each(|tap| *tap *= -amount);
@@ -170,9 +198,9 @@ impl Filter {
     /// enough for [`Filter::MAX_EXTENT`]; [`Error::HostMemory`] if there is no room for the taps.
     pub fn laplacian_of_gaussian(sigma: f64) -> Result<Self> {
         if sigma < 0.5 {
-            return Err(bad_sigma(sigma, "at least 0.5 for a Laplacian of Gaussian"));
+            return Err(bad_sigma("sigma", sigma, "at least 0.5 for a Laplacian of Gaussian"));
         }
-        let size = 2 * gaussian_radius(sigma)? + 1;
+        let size = gaussian_size("sigma", sigma)?;
         let gaussian = gaussian_taps(sigma, size)?;
         let variance = sigma * sigma;
         let mut second = crate::memory::reserve(size)?;
@@ -193,7 +221,7 @@ impl Filter {
     /// # Errors
     /// [`Error::Parameter`] as for [`Filter::gaussian`], for each of the two; [`Error::HostMemory`] if there is no room for the taps.
     pub fn difference_of_gaussians(sigma: f64, wider: f64) -> Result<Self> {
-        let size = 2 * gaussian_radius(sigma)?.max(gaussian_radius(wider)?) + 1;
+        let size = gaussian_size("sigma", sigma)?.max(gaussian_size("wider", wider)?);
         let (narrow, wide) = (gaussian_taps(sigma, size)?, gaussian_taps(wider, size)?);
         let mut minus = crate::memory::reserve(size)?;
         minus.extend(wide.iter().map(|tap| -tap));
@@ -255,29 +283,31 @@ impl Filter {
     }
 }
 
-fn gaussian_radius(sigma: f64) -> Result<usize> {
-    check_sigma(sigma)?;
+/// The taps of a Gaussian of this standard deviation, by SciPy's radius. Errors call it `name`.
+fn gaussian_size(name: &'static str, sigma: f64) -> Result<usize> {
+    check_sigma(name, sigma)?;
     let radius = (4.0 * sigma + 0.5).floor();
     let greatest = (Filter::MAX_EXTENT - 1) / 2;
     if radius > greatest as f64 {
-        return Err(bad_sigma(
-            sigma,
-            &format!("at most {}, for a window of {} taps", greatest / 4, Filter::MAX_EXTENT),
-        ));
+        let expected = format!("at most {}, for a window of {} taps", greatest / 4, Filter::MAX_EXTENT);
+        return Err(bad_sigma(name, sigma, &expected));
     }
-    Ok(radius as usize)
+    Ok(2 * radius as usize + 1)
 }
 
-fn check_sigma(sigma: f64) -> Result<()> {
+fn check_sigma(name: &'static str, sigma: f64) -> Result<()> {
     if sigma > 0.0 && sigma.is_finite() {
-        Ok(())
-    } else {
-        Err(bad_sigma(sigma, "a number of pixels above 0; to derive it from the window, give the size alone"))
+        return Ok(());
     }
+    let expected = match name {
+        "sigma" => "a number of pixels above 0; to derive it from the window, give the size alone",
+        _ => "a number of pixels above 0; one below 0.125 leaves its axis as it is",
+    };
+    Err(bad_sigma(name, sigma, expected))
 }
 
-fn bad_sigma(sigma: f64, expected: &str) -> Error {
-    Error::Parameter { name: "sigma", value: sigma.to_string(), expected: expected.to_owned() }
+fn bad_sigma(name: &'static str, sigma: f64, expected: &str) -> Error {
+    Error::Parameter { name, value: sigma.to_string(), expected: expected.to_owned() }
 }
 
 fn check_amount(amount: f64) -> Result<()> {
@@ -350,6 +380,10 @@ fn sobel_name(name: &str, size: usize) -> String {
     if size == 3 { name.to_owned() } else { format!("{name}:size={size}") }
 }
 
+fn sigma_text(x: f64, y: f64) -> String {
+    if x == y { format!("sigma={x}") } else { format!("sigma-x={x},sigma-y={y}") }
+}
+
 fn size_text(cols: usize, rows: usize) -> String {
     if cols == rows { format!("size={cols}") } else { format!("cols={cols},rows={rows}") }
 }
@@ -362,182 +396,6 @@ fn sin_cos_degrees(angle: f64) -> (f64, f64) {
     } else {
         (turn * (PI / 180.0)).sin_cos()
     }
-}
-
-const fn parameter(name: &'static str, meaning: &'static str) -> Parameter {
-    Parameter { name, aliases: &[], meaning }
-}
-
-const SIZE: Parameter = parameter("size", "tap columns and rows");
-const COLS: Parameter = parameter("cols", "tap columns, with rows instead of size");
-const ROWS: Parameter = parameter("rows", "tap rows, with cols instead of size");
-// Pillow calls it so.
-const SIGMA: Parameter = Parameter { aliases: &["radius"], ..parameter("sigma", "standard deviation in pixels") };
-const SOBEL_SIZE: Parameter = parameter("size", "odd, 3 to 31; 3 by default");
-
-impl Filter {
-    /// Every preset and its parameters: the table that the text form reads. The first parameter's name may be left out: `gaussian:2`.
-    ///
-    /// | filter | example | parameters |
-    /// | --- | --- | --- |
-    /// | identity | `identity` | |
-    /// | Gaussian blur | `gaussian:sigma=2`, `blur:2`, `gaussian:size=5`, `gaussian:sigma=2,size=9` | `sigma`; `size`, or `cols` and `rows` |
-    /// | mean | `box:size=5`, `box:cols=3,rows=7` | `size`, or `radius`, or `cols` and `rows` |
-    /// | sharpen | `sharpen`, `sharpen:amount=0.5` | `amount` |
-    /// | unsharp mask | `unsharp:sigma=1,amount=1.5` | `sigma`, `amount` |
-    /// | derivatives | `sobel-x`, `sobel-y:size=5` | `size` |
-    /// | | `scharr-x`, `scharr-y`, `prewitt-x`, `prewitt-y` | |
-    /// | Laplacian | `laplacian`, `laplacian:neighbours=8` | `neighbours` |
-    /// | Laplacian of Gaussian | `log:sigma=1.4` | `sigma` |
-    /// | relief | `emboss` | |
-    /// | motion blur | `motion:length=15,angle=30` | `length`, `angle` |
-    pub const PRESETS: &'static [Preset] = &[
-        Preset {
-            name: "identity",
-            summary: "the input",
-            aliases: &[],
-            parameters: &[],
-            needs: "",
-            build: |_| Ok(Filter::identity()),
-        },
-        Preset {
-            name: "gaussian",
-            summary: "Gaussian blur; sigma sets the window, or the window sets sigma, if only one is given",
-            aliases: &["blur"],
-            parameters: &[SIGMA, SIZE, COLS, ROWS],
-            needs: "sigma or size",
-            build: |given| match (given.number("sigma")?, given.window()?) {
-                (Some(sigma), None) => Filter::gaussian(sigma),
-                (Some(sigma), Some((cols, rows))) => Filter::gaussian_sized(sigma, cols, rows),
-                (None, Some((cols, rows))) => Filter::gaussian_from_size(cols, rows),
-                (None, None) => Err(given.missing()),
-            },
-        },
-        Preset {
-            name: "box",
-            summary: "mean of the window",
-            aliases: &[],
-            parameters: &[SIZE, parameter("radius", "instead of size: size is 2 * radius + 1"), COLS, ROWS],
-            needs: "size, or cols and rows",
-            build: |given| {
-                let (cols, rows) = given.window()?.ok_or_else(|| given.missing())?;
-                Filter::box_filter(cols, rows)
-            },
-        },
-        Preset {
-            name: "sharpen",
-            summary: "the image minus its Laplacian",
-            aliases: &[],
-            parameters: &[parameter("amount", "factor of the Laplacian; 1 by default")],
-            needs: "",
-            build: |given| Filter::sharpen(given.number("amount")?.unwrap_or(1.0)),
-        },
-        Preset {
-            name: "unsharp",
-            summary: "the image plus its difference from a Gaussian blur",
-            aliases: &[],
-            parameters: &[SIGMA, parameter("amount", "factor of the difference; 1 by default")],
-            needs: "sigma",
-            build: |given| Filter::unsharp(given.needed("sigma")?, given.number("amount")?.unwrap_or(1.0)),
-        },
-        Preset {
-            name: "sobel-x",
-            summary: "derivative along x, smoothed along y",
-            aliases: &[],
-            parameters: &[SOBEL_SIZE],
-            needs: "",
-            build: |given| Filter::sobel_x_sized(given.whole("size")?.unwrap_or(3)),
-        },
-        Preset {
-            name: "sobel-y",
-            summary: "derivative along y, smoothed along x",
-            aliases: &[],
-            parameters: &[SOBEL_SIZE],
-            needs: "",
-            build: |given| Filter::sobel_y_sized(given.whole("size")?.unwrap_or(3)),
-        },
-        Preset {
-            name: "scharr-x",
-            summary: "derivative along x, smoothed by 3 10 3 along y",
-            aliases: &[],
-            parameters: &[],
-            needs: "",
-            build: |_| Ok(Filter::scharr_x()),
-        },
-        Preset {
-            name: "scharr-y",
-            summary: "derivative along y, smoothed by 3 10 3 along x",
-            aliases: &[],
-            parameters: &[],
-            needs: "",
-            build: |_| Ok(Filter::scharr_y()),
-        },
-        Preset {
-            name: "prewitt-x",
-            summary: "derivative along x, smoothed by 1 1 1 along y",
-            aliases: &[],
-            parameters: &[],
-            needs: "",
-            build: |_| Ok(Filter::prewitt_x()),
-        },
-        Preset {
-            name: "prewitt-y",
-            summary: "derivative along y, smoothed by 1 1 1 along x",
-            aliases: &[],
-            parameters: &[],
-            needs: "",
-            build: |_| Ok(Filter::prewitt_y()),
-        },
-        Preset {
-            name: "laplacian",
-            summary: "sum of the second derivatives",
-            aliases: &[],
-            parameters: &[Parameter { aliases: &["neighbors"], ..parameter("neighbours", "4 or 8; 4 by default") }],
-            needs: "",
-            build: |given| Filter::laplacian(given.whole("neighbours")?.unwrap_or(4)),
-        },
-        Preset {
-            name: "log",
-            summary: "Laplacian of Gaussian",
-            aliases: &[],
-            parameters: &[SIGMA],
-            needs: "sigma",
-            build: |given| Filter::laplacian_of_gaussian(given.needed("sigma")?),
-        },
-        Preset {
-            name: "dog",
-            summary: "difference of two Gaussians",
-            aliases: &[],
-            parameters: &[
-                SIGMA,
-                parameter("wider", "standard deviation of the one that is subtracted; 1.6 times sigma by default"),
-            ],
-            needs: "sigma",
-            build: |given| {
-                let sigma = given.needed("sigma")?;
-                Filter::difference_of_gaussians(sigma, given.number("wider")?.unwrap_or(1.6 * sigma))
-            },
-        },
-        Preset {
-            name: "emboss",
-            summary: "relief lit from the upper left",
-            aliases: &[],
-            parameters: &[],
-            needs: "",
-            build: |_| Ok(Filter::emboss()),
-        },
-        Preset {
-            name: "motion",
-            summary: "mean along a line",
-            aliases: &[],
-            parameters: &[
-                parameter("length", "pixels, 1 or more"),
-                parameter("angle", "degrees, counter-clockwise from the x axis; 0 by default"),
-            ],
-            needs: "length",
-            build: |given| Filter::motion(given.needed("length")?, given.number("angle")?.unwrap_or(0.0)),
-        },
-    ];
 }
 
 #[cfg(test)]
@@ -557,6 +415,8 @@ mod tests {
             "gaussian:size=5",
             "gaussian:sigma=2,size=9",
             "gaussian:sigma=0.3,cols=4,rows=7",
+            "gaussian:sigma-x=3,sigma-y=1",
+            "gaussian:sigma-x=0.5,sigma-y=2,cols=5,rows=8",
             "gaussian:cols=3,rows=8",
             "box:size=5",
             "box:cols=3,rows=7",
@@ -626,6 +486,8 @@ mod tests {
         for (found, expected) in row[4..].iter().zip(expected) {
             assert!((found - expected).abs() < 1e-15, "{found} {expected}");
         }
+        let (wide, rows) = (Filter::gaussian_xy(3.0, 1.0).unwrap(), Filter::gaussian(3.0).unwrap());
+        assert_eq!(wide.separated(), Some((rows.separated().unwrap().0, row)));
         // cv2.getGaussianKernel(5, 0): sigma 1.1.
         let sized = Filter::gaussian_from_size(5, 1).unwrap();
         let expected = [0.070766371332, 0.244460398912, 0.369546459514];

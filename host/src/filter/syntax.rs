@@ -21,7 +21,7 @@ use crate::{Error, Gradient, Result};
 ///
 /// | filter | example | what it says |
 /// | --- | --- | --- |
-/// | a preset | `gaussian:sigma=2,size=9`, `gaussian:2` | its name and parameters are in [`Filter::PRESETS`] |
+/// | a preset | `gaussian:sigma=2,size=9`, `gaussian:2`, `gaussian:sigma-x=3,sigma-y=1` | its name and parameters are in [`Filter::PRESETS`] |
 /// | any taps | `taps:0 1 0; 1 -4 1; 0 1 0` | read by [`Filter::parse_taps`] |
 /// | a row and a column | `separable:row=1/4 1/2 1/4,column=-1 0 1` | the product of both |
 /// | another anchor | `box:size=4@1,1` | column and row of the cell on the output pixel |
@@ -222,9 +222,16 @@ mod tests {
         }
         for (text, expected) in [
             ("", "no filter is called \"\""),
-            ("gaussian", "sigma or size"),
+            ("gaussian", "sigma, sigma-x and sigma-y, or size"),
             ("gaussian:", "name=value"),
-            ("gaussian:sgima=2", "sigma, size, cols, rows"),
+            ("gaussian:sgima=2", "sigma, sigma-x, sigma-y, size, cols, rows"),
+            ("gaussian:sigma-x=2", "sigma-x and sigma-y"),
+            ("gaussian:sigma-y=2,size=3", "sigma-x and sigma-y"),
+            ("gaussian:2,sigma-x=2,sigma-y=3", "sigma alone"),
+            ("gaussian:sigma-x=2,sigma-y=0", "sigma-y is 0, but must be a number of pixels above 0; one below 0.125"),
+            ("gaussian:sigma-x=1e30,sigma-y=1", "sigma-x is 1"),
+            ("gaussian:sigma-x=-1,sigma-y=1,size=3", "sigma-x is -1"),
+            ("dog:sigma=1,wider=-1", "wider is -1"),
             ("gaussian:sigma=2,sigma=3", "twice"),
             ("gaussian:2,sigma=3", "twice"),
             ("gaussian:radius=2,sigma=3", "twice"),
@@ -278,6 +285,8 @@ mod tests {
             ("gaussian:2", "gaussian:sigma=2"),
             ("gaussian: 2 , size=9", "gaussian:sigma=2,size=9"),
             ("blur:radius=1.5", "gaussian:sigma=1.5"),
+            ("gaussian:sigma-y=1,sigma-x=3", "gaussian:sigma-x=3,sigma-y=1"),
+            ("blur:sigma-x=2,sigma-y=2", "gaussian:sigma=2"),
             ("box:5", "box:size=5"),
             ("box:radius=2", "box:size=5"),
             ("unsharp:radius=1,amount=0.5", "unsharp:sigma=1,amount=0.5"),
