@@ -4,6 +4,7 @@ use numpy::npyffi::{NPY_ARRAY_WRITEABLE, PyArrayObject};
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 
 /// The first value's address, which nothing is read from or written to here.
 pub(crate) fn address(array: &Bound<'_, PyUntypedArray>) -> *mut u8 {
@@ -22,6 +23,15 @@ pub(crate) fn check_writeable(array: &Bound<'_, PyUntypedArray>) -> PyResult<()>
         return Err(PyValueError::new_err("the output array is read-only: pass one that can be written"));
     }
     Ok(())
+}
+
+/// Taps of so many dimensions, as an array of f64 in C's order.
+///
+/// # Errors
+/// Those of `apron._inputs.as_taps`: for masked arrays, complex numbers and other dimensions.
+pub(crate) fn taps<'py>(taps: &Bound<'py, PyAny>, name: &str, dims: usize) -> PyResult<Bound<'py, PyAny>> {
+    static AS_TAPS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    AS_TAPS.import(taps.py(), "apron._inputs", "as_taps")?.call1((taps, name, dims))
 }
 
 /// NumPy's letter for the kind of an array's values, and their bytes.

@@ -1,8 +1,11 @@
 //! The class `Filter`.
 
-use numpy::{AllowTypeChange, PyArray1, PyArray2, PyArrayLike1, PyArrayLike2, PyArrayMethods, PyUntypedArrayMethods};
-use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
+use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
+use pyo3::conversion::FromPyObjectOwned;
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+
+use crate::array;
 
 /// apron's errors as Python's.
 pub(crate) fn error(error: apron::Error) -> PyErr {
@@ -16,13 +19,12 @@ pub(crate) fn error(error: apron::Error) -> PyErr {
     }
 }
 
-type Taps1<'py> = PyArrayLike1<'py, f64, AllowTypeChange>;
-type Taps2<'py> = PyArrayLike2<'py, f64, AllowTypeChange>;
-
 /// A window of taps, and its anchor: the cell that lies on the output pixel.
 ///
 /// Filters correlate, as SciPy's `correlate` and OpenCV's `filter2D`: they are not flipped. The anchor is the middle, ``size // 2``, unless
-/// another one is given. Filters are immutable, equal if they compute the same, and can be pickled.
+/// another one is given. Filters are immutable, equal if they compute the same, hashable, and can be pickled.
+///
+/// Pairs are ``(x, y)``, as on the command line: anchors, sizes and standard deviations. Only :attr:`shape` is NumPy's ``(rows, columns)``.
 ///
 /// Parameters
 /// ----------
@@ -34,8 +36,8 @@ type Taps2<'py> = PyArrayLike2<'py, f64, AllowTypeChange>;
 /// ------
 /// ValueError
 ///     If the text is no filter.
-#[pyclass(frozen, eq, module = "apron", name = "Filter", from_py_object)]
-#[derive(Clone, PartialEq)]
+#[pyclass(frozen, eq, hash, module = "apron", name = "Filter", from_py_object)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Filter(pub(crate) apron::Filter);
 
 impl Filter {
@@ -75,7 +77,8 @@ impl Filter {
     ///     If there are no taps, if one is not finite or too great for a float32, or if the anchor lies outside.
     #[staticmethod]
     #[pyo3(signature = (taps, anchor = None))]
-    fn from_taps(taps: Taps2<'_>, anchor: Option<(usize, usize)>) -> PyResult<Self> {
+    fn from_taps(taps: &Bound<'_, PyAny>, anchor: Option<(usize, usize)>) -> PyResult<Self> {
+        let taps: PyReadonlyArray2<'_, f64> = array::taps(taps, "taps", 2)?.extract()?;
         let (rows, cols) = (taps.shape()[0], taps.shape()[1]);
         let values: Vec<f64> = taps.as_array().iter().copied().collect();
         let filter = apron::Filter::from_taps_f64(cols, rows, &values);
@@ -99,9 +102,10 @@ impl Filter {
     /// Filter
     #[staticmethod]
     #[pyo3(signature = (row, column, anchor = None))]
-    fn separable(row: Taps1<'_>, column: Taps1<'_>, anchor: Option<(usize, usize)>) -> PyResult<Self> {
-        let values = |taps: &Taps1<'_>| taps.as_array().iter().copied().collect::<Vec<f64>>();
-        let filter = apron::Filter::separable_f64(&values(&row), &values(&column));
+    fn separable(row: &Bound<'_, PyAny>, column: &Bound<'_, PyAny>, anchor: Option<(usize, usize)>) -> PyResult<Self> {
+        let row: PyReadonlyArray1<'_, f64> = array::taps(row, "row", 1)?.extract()?;
+        let column: PyReadonlyArray1<'_, f64> = array::taps(column, "column", 1)?.extract()?;
+        let filter = apron::Filter::separable_f64(row.as_slice()?, column.as_slice()?);
         Self::of(match anchor {
             Some((x, y)) => filter.and_then(|filter| filter.anchored(x, y)),
             None => filter,
@@ -118,9 +122,11 @@ impl Filter {
     ///
     /// Parameters
     /// ----------
-    /// sigma : float, optional
-    ///     The standard deviation, in pixels. Without a size, the window has SciPy's radius, ``int(4 * sigma + 0.5)``.
-    /// size : int or tuple of int, optional
+    /// sigma : float or pair of float, optional
+    ///     The standard deviation in pixels, or ``(sigma_x, sigma_y)``, in the order of `size`: ``(3, 1)`` blurs more along
+    ///     the rows. :func:`apron.ndimage.gaussian_filter` has SciPy's order, ``(sigma_y, sigma_x)``. Without a size,
+    ///     the window has SciPy's radius along each axis, ``int(4 * sigma + 0.5)``.
+    /// size : int or pair of int, optional
     ///     Columns and rows of the window. Without `sigma`, that of OpenCV for the size.
     ///
     /// Returns
@@ -133,10 +139,13 @@ impl Filter {
     ///     If neither is given, or one is not above 0.
     #[staticmethod]
     #[pyo3(signature = (sigma = None, size = None))]
-    fn gaussian(sigma: Option<f64>, size: Option<Size>) -> PyResult<Self> {
-        Self::of(match (sigma, size.map(Size::pair)) {
-            (Some(sigma), None) => apron::Filter::gaussian(sigma),
-            (Some(sigma), Some((cols, rows))) => apron::Filter::gaussian_sized(sigma, cols, rows),
+    fn gaussian(sigma: Option<&Bound<'_, PyAny>>, size: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let sigmas = sigma.map(|sigma| pair::<f64>(sigma, "sigma", "a number")).transpose()?;
+        Self::of(match (sigmas, size.map(sides).transpose()?) {
+            (Some((x, y)), None) if x == y => apron::Filter::gaussian(x),
+            (Some((x, y)), None) => apron::Filter::gaussian_xy(x, y),
+            (Some((x, y)), Some((cols, rows))) if x == y => apron::Filter::gaussian_sized(x, cols, rows),
+            (Some((x, y)), Some((cols, rows))) => apron::Filter::gaussian_xy_sized(x, y, cols, rows),
             (None, Some((cols, rows))) => apron::Filter::gaussian_from_size(cols, rows),
             (None, None) => return Err(PyValueError::new_err("a Gaussian needs sigma, size or both")),
         })
@@ -144,8 +153,8 @@ impl Filter {
 
     /// The mean over a window of `size`: a side, or columns and rows.
     #[staticmethod]
-    fn r#box(size: Size) -> PyResult<Self> {
-        let (cols, rows) = size.pair();
+    fn r#box(size: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (cols, rows) = sides(size)?;
         Self::of(apron::Filter::box_filter(cols, rows))
     }
 
@@ -272,17 +281,24 @@ impl Filter {
 }
 
 /// A side of a square window, or columns and rows.
-#[derive(FromPyObject)]
-enum Size {
-    Square(usize),
-    Sides(usize, usize),
+fn sides(size: &Bound<'_, PyAny>) -> PyResult<(usize, usize)> {
+    pair(size, "size", "a whole number")
 }
 
-impl Size {
-    fn pair(self) -> (usize, usize) {
-        match self {
-            Self::Square(side) => (side, side),
-            Self::Sides(cols, rows) => (cols, rows),
-        }
+/// One value for both axes, or one for x and one for y.
+///
+/// # Errors
+/// `TypeError` for anything else, in one line.
+fn pair<'py, T: FromPyObjectOwned<'py> + Copy>(value: &Bound<'py, PyAny>, name: &str, kind: &str) -> PyResult<(T, T)> {
+    if let Ok(both) = value.extract::<T>() {
+        return Ok((both, both));
     }
+    let each = value
+        .try_iter()
+        .and_then(|each| each.map(|element| element?.extract::<T>().map_err(Into::into)).collect::<PyResult<Vec<T>>>());
+    if let Ok(&[x, y]) = each.as_deref() {
+        return Ok((x, y));
+    }
+    let shown: String = value.repr()?.to_string().chars().filter(|char| !char.is_control()).take(60).collect();
+    Err(PyTypeError::new_err(format!("{name} is {shown}: {kind}, or a pair of them, for x and for y, is needed")))
 }

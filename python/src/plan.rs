@@ -36,7 +36,7 @@ use crate::threads::without_lock;
 ///     For an unknown border, device or variant, or a variant that cannot run this filter.
 /// RuntimeError
 ///     If a GPU was named that cannot be used.
-#[pyclass(frozen, module = "apron", name = "Plan")]
+#[pyclass(frozen, subclass, module = "apron", name = "Plan")]
 pub(crate) struct Plan {
     pub(crate) plan: apron::Plan,
     filter: Filter,
@@ -47,10 +47,15 @@ pub(crate) struct Plan {
 }
 
 /// A filter, or the text of one.
-#[derive(FromPyObject)]
-enum Given {
-    Filter(Filter),
-    Text(String),
+fn given(filter: &Bound<'_, PyAny>) -> PyResult<Filter> {
+    if let Ok(filter) = filter.cast::<Filter>() {
+        return Ok(filter.get().clone());
+    }
+    let text: String = filter.extract().map_err(|_| {
+        let kind = filter.get_type();
+        PyTypeError::new_err(format!("filter is of type {kind}: an apron.Filter or the text of one is needed"))
+    })?;
+    parsed(&text).map(Filter)
 }
 
 fn parsed<T: std::str::FromStr<Err = apron::Error>>(text: &str) -> PyResult<T> {
@@ -63,17 +68,14 @@ impl Plan {
     #[pyo3(signature = (filter, border = "reflect101", device = "auto", *, variant = None, memory = None, autotune = false))]
     fn new(
         py: Python<'_>,
-        filter: Given,
+        filter: &Bound<'_, PyAny>,
         border: &str,
         device: &str,
         variant: Option<&str>,
         memory: Option<u64>,
         autotune: bool,
     ) -> PyResult<Self> {
-        let filter = match filter {
-            Given::Filter(filter) => filter,
-            Given::Text(text) => Filter(parsed(&text)?),
-        };
+        let filter = given(filter)?;
         let (border, device): (Border, Device) = (parsed(border)?, parsed(device)?);
         let variant = variant.map(parsed::<Variant>).transpose()?;
         let builder = apron::Plan::builder(&filter.0).border(border).device(device).variant(variant).autotune(autotune);
@@ -187,10 +189,11 @@ impl Plan {
         axis: isize,
         dtype: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        // Of exactly NumPy's type: a subclass may have a mask, or mean something else.
         if let (Ok(src), None | Some(Ok(_))) =
-            (image.cast::<PyUntypedArray>(), out.map(|out| out.cast::<PyUntypedArray>()))
+            (image.cast_exact::<PyUntypedArray>(), out.map(|out| out.cast_exact::<PyUntypedArray>()))
         {
-            let out = out.and_then(|out| out.cast::<PyUntypedArray>().ok());
+            let out = out.and_then(|out| out.cast_exact::<PyUntypedArray>().ok());
             if let Some(result) = slf.get().on_host(src, out, axis, dtype)? {
                 return Ok(result);
             }

@@ -3,6 +3,7 @@
 import cv2
 import numpy as np
 import pytest
+from scipy import ndimage
 
 import apron.cv as ours
 
@@ -102,6 +103,43 @@ def test_unnormalised_box_and_dst():
     assert ours.blur(src, (3, 3), wrong) is not wrong and not wrong.any()
     out = np.empty(src.shape, "f8")
     assert ours.Sobel(src, cv2.CV_64F, 1, 0, out) is out and out.any()
+
+
+@pytest.mark.parametrize("depth", [-1, *range(8)])
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"])
+def test_every_type_goes_to_every_depth(dtype, depth):
+    """Also where OpenCV has no such pair. The expected values are f64's, rounded half to even and saturated."""
+    src = picture((9, 14), dtype) if dtype != "i1" else picture((9, 14), "u1").astype("i1")
+    kernel = np.array([[0.5, -0.25], [0.25, 1.0]])
+    found = ours.filter2D(src, depth, kernel, borderType=cv2.BORDER_REPLICATE)
+    exact = ndimage.correlate(src.astype("f8"), kernel, mode="nearest")
+    wanted = src.dtype if depth == -1 else np.dtype(["u1", "i1", "u2", "i2", "i4", "f4", "f8", "f2"][depth])
+    assert found.dtype == wanted
+    if wanted.kind == "f":
+        np.testing.assert_allclose(found, exact.astype(wanted), rtol={2: 1e-3, 4: 1e-6, 8: 1e-12}[wanted.itemsize], atol=1e-3)
+    else:
+        limits = np.iinfo(wanted)
+        np.testing.assert_array_equal(found.astype("f8"), np.clip(np.rint(exact), limits.min, limits.max))
+    same_result = ours.Sobel(src, depth, 1, 0), ours.boxFilter(src, depth, (3, 3)), ours.sepFilter2D(src, depth, [1, 2], [1.0])
+    assert all(result.dtype == wanted for result in same_result)
+
+
+@pytest.mark.parametrize("name", ours.__all__)
+@pytest.mark.parametrize("dtype, way_out", [("?", "astype"), ("c8", r"src\.real"), ("c16", r"src\.real"), ("O", "integers"), ("M8[s]", "integers"), ("S1", "integers")])
+def test_other_types_are_refused(name, dtype, way_out):
+    arguments = {
+        "GaussianBlur": ((3, 3), 1.0),
+        "Laplacian": (-1,),
+        "Scharr": (-1, 1, 0),
+        "Sobel": (-1, 1, 0),
+        "blur": ((3, 3),),
+        "boxFilter": (-1, (3, 3)),
+        "filter2D": (-1, np.ones((3, 3))),
+        "sepFilter2D": (-1, [1.0], [1.0]),
+    }
+    with pytest.raises(TypeError, match=f"src is of type .*{way_out}") as raised:
+        getattr(ours, name)(np.zeros((5, 6), dtype), *arguments[name])
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,31 @@ def test_work_is_in_the_current_stream(name):
             np.testing.assert_array_equal(read(result), expected)
 
 
+def test_compiled_programs_of_pytorch():
+    """Without a break, in the current stream, into a new tensor and into one that is given; gradients are refused."""
+    torch, make, read, _ = library("torch")
+    image = picture((170, 410), "f4")
+    there = make(image)
+    compiled = torch.compile(lambda image, plan: plan(image + 0) * 2, fullgraph=True)
+    other = Plan("box:size=5", device="gpu")
+    for plan in (PLAN, other, PLAN):
+        np.testing.assert_array_equal(read(compiled(there, plan)), plan(image) * 2)
+
+    def into(image, out):
+        PLAN(image, out)
+        return out + 1
+
+    out = torch.zeros_like(there)
+    np.testing.assert_array_equal(read(torch.compile(into, fullgraph=True)(there, out)), PLAN(image) + 1)
+    np.testing.assert_array_equal(read(out), PLAN(image))
+    with pytest.raises(RuntimeError, match=r"image\.detach"):
+        PLAN(there.clone().requires_grad_())
+    with torch.no_grad():
+        np.testing.assert_array_equal(read(PLAN(there.clone().requires_grad_())), PLAN(image))
+    negated = torch.conj(torch.complex(there, there)).imag
+    np.testing.assert_array_equal(read(PLAN(negated)), PLAN(-image))
+
+
 @pytest.mark.parametrize("name", ["cupy", "torch"])
 def test_a_thousand_calls_leak_nothing(name):
     module, make, _, _ = library(name)

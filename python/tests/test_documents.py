@@ -50,7 +50,9 @@ def test_every_public_function_is_documented():
     for owner in (apron, apron.ndimage, apron.cv, apron.dask):
         for name in owner.__all__:
             assert len(getattr(owner, name).__doc__) > 40, name
-    for owner in (apron.Filter, apron.Plan, apron.DeviceArray):
+    for owner in (apron.Filter, apron._apron.Plan, apron.DeviceArray):
         for name in (name for name in vars(owner) if not name.startswith("_")):
             assert vars(owner)[name].__doc__, name
             assert re.search(rf"def {name}\b", stubs), name
+    assert apron.Plan.__doc__ == apron._apron.Plan.__doc__
+    assert apron.Plan.__call__.__doc__ == apron._apron.Plan.__call__.__doc__

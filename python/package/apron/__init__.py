@@ -12,8 +12,9 @@ np.uint8(7)
 import os as _os
 
 from . import _apron, cv, ndimage
-from ._apron import DeviceArray, Filter, Plan
+from ._apron import DeviceArray, Filter
 from ._arrays import from_dlpack, to_device
+from ._plan import Plan
 
 __all__ = ["DeviceArray", "Filter", "Plan", "cv", "from_dlpack", "ndimage", "to_device"]
 __version__ = _apron.__version__

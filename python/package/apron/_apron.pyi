@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 __version__: str
 
-_Size = int | tuple[int, int]
+_Size = int | Sequence[int]
 _Border = Literal["constant", "replicate", "reflect", "reflect101", "wrap", "keep"] | str
 _Device = Literal["auto", "cpu", "gpu", "gpu:all"] | str
 
@@ -19,7 +19,7 @@ class Filter:
     @staticmethod
     def identity() -> Filter: ...
     @staticmethod
-    def gaussian(sigma: float | None = None, size: _Size | None = None) -> Filter: ...
+    def gaussian(sigma: float | Sequence[float] | None = None, size: _Size | None = None) -> Filter: ...
     @staticmethod
     def box(size: _Size) -> Filter: ...
     @staticmethod
@@ -56,6 +56,7 @@ class Filter:
     @property
     def taps(self) -> NDArray[np.float64]: ...
     def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
 
 class Plan:
     def __new__(

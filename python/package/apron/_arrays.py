@@ -5,21 +5,30 @@ import sys
 import numpy as np
 
 from . import _apron
+from ._inputs import CUDA, as_array, check, is_on_device
 
 _TYPES = {"|u1": np.uint8, "<u2": np.uint16, "<f2": np.float16, "<f4": np.float32}
-_CUDA = (2, 13)
 _TORCH = {"torch.uint8": "|u1", "torch.uint16": "<u2", "torch.float16": "<f2", "torch.float32": "<f4"}
 
 
 def rebuilt(filter, border, device, variant, memory, autotune):
     """A plan from its pickle."""
-    return _apron.Plan(filter, border, device, variant=variant, memory=memory, autotune=autotune)
+    from ._plan import Plan
+
+    return Plan(filter, border, device, variant=variant, memory=memory, autotune=autotune)
 
 
 def call(plan, image, out, axis, dtype):
     """``plan(image, out, axis=axis, dtype=dtype)``, for all that the extension module leaves to this."""
+    check(image, "image")
+    check(out, "out")
     if isinstance(image, np.ndarray) and (out is None or isinstance(out, np.ndarray)):
-        return _converted(plan, image, out, axis, dtype)
+        base, target = np.asarray(image), None if out is None else np.asarray(out)
+        if base is image and target is out:
+            return _converted(plan, image, out, axis, dtype)
+        # Subclasses of NumPy's arrays, as of a file mapped into memory, are the same memory as plain ones.
+        result = plan(base, target, axis=axis, dtype=dtype)
+        return result if out is None else out
     if type(image).__module__.startswith("dask."):
         from . import dask
 
@@ -27,34 +36,17 @@ def call(plan, image, out, axis, dtype):
             raise TypeError("out is for arrays in memory: a Dask array is computed later")
         return dask.filter(image, plan, axis=axis, dtype=dtype)
     library = sys.modules.get(type(image).__module__.partition(".")[0])
-    if _is_on_device(image):
-        return _on_device(plan, image, out, axis, dtype, library)
+    if is_on_device(image):
+        return on_device(plan, image, out, axis, dtype, library)
     if out is not None and not isinstance(out, np.ndarray):
-        host = _host(out)
-        plan(_host(image), host, axis=axis, dtype=dtype)
+        if not hasattr(out, "__dlpack__") and not hasattr(out, "__array_interface__"):
+            raise TypeError(f"out is of type {type(out).__name__}: an array, which can be written to, is needed")
+        plan(as_array(image, "image"), as_array(out, "out"), axis=axis, dtype=dtype)
         return out
-    result = plan(_host(image), out, axis=axis, dtype=_dtype(dtype))
+    result = plan(as_array(image, "image"), out, axis=axis, dtype=dtype)
     if out is None and hasattr(image, "__dlpack__") and hasattr(library, "from_dlpack"):
         return library.from_dlpack(result)
     return result
-
-
-def _dtype(dtype):
-    """A type of another library's as NumPy's."""
-    name = str(dtype)
-    return np.dtype(name[len("torch.") :]) if name.startswith("torch.") else dtype
-
-
-def _host(array):
-    """The array as NumPy's, without a copy where its library can do that."""
-    if isinstance(array, np.ndarray):
-        return array
-    if type(array).__module__.partition(".")[0] == "torch":
-        # By DLPack of a version before 1.0 an array would be read-only.
-        return array.detach().numpy()
-    if hasattr(array, "__dlpack__"):
-        return np.from_dlpack(array)
-    return np.asarray(array)
 
 
 def _converted(plan, image, out, axis, dtype):
@@ -97,16 +89,6 @@ def stored(values, dtype):
     return values.astype(dtype)
 
 
-def _is_on_device(array):
-    # PyTorch and CuPy make up the interface anew each time, which takes longer than the rest of a call.
-    name = type(array).__module__.partition(".")[0]
-    if name == "torch":
-        return array.is_cuda
-    if name == "cupy" or hasattr(array, "__cuda_array_interface__"):
-        return True
-    return hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] in _CUDA
-
-
 class _Foreign:
     """A device array of another library's: what kernels need, and the stream that its library works in."""
 
@@ -118,8 +100,6 @@ class _Foreign:
         if name == "torch":
             import torch
 
-            if array.requires_grad:
-                self.array = array = array.detach()
             value = array.element_size()
             self.device = array.get_device()
             kind = str(array.dtype)
@@ -186,17 +166,17 @@ def _torch(dtype):
     return getattr(torch, np.dtype(dtype).name)
 
 
-def _on_device(plan, image, out, axis, dtype, library):
+def on_device(plan, image, out, axis, dtype, library):
     """Filters a device array in its library's current stream. Where the library has none, what is pending is waited for, before and after."""
     if not plan.device.startswith("gpu"):
-        raise ValueError("the image is in a GPU's memory and the plan runs on the CPU: build it with device='gpu'")
+        raise ValueError(f"the image is in a GPU's memory and the plan's device is {plan.device}: build it with device='gpu'")
     if out is not None and dtype is not None:
         raise TypeError("pass out or dtype: the result has out's type")
     name = getattr(library, "__name__", None)
     source = _Foreign(image, name, plan)
     if out is None:
         result = source.like(dtype, axis)
-    elif _is_on_device(out):
+    elif is_on_device(out):
         result = out
     else:
         raise TypeError(f"the image is in a GPU's memory: out is {type(out)}, and a device array is needed")
@@ -234,8 +214,9 @@ def from_dlpack(array):
     TypeError
         If a GPU's array is not of type uint8, uint16, float16 or float32.
     """
+    check(array, "array")
     kind, device = array.__dlpack_device__()
-    if kind not in _CUDA:
+    if kind not in CUDA:
         return np.from_dlpack(array)
     # Stream 1, the legacy default one, waits for the producer's work, and is waited for here.
     try:
@@ -273,5 +254,5 @@ def to_device(array, device=0, axis=-1):
     ValueError
         If the shape is another one.
     """
-    array = np.ascontiguousarray(array)
+    array = np.ascontiguousarray(as_array(array, "array"))
     return _apron.DeviceArray._of(array, array.dtype.str, device, axis)

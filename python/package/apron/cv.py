@@ -13,6 +13,7 @@ import numpy as np
 
 from . import _apron, ndimage
 from ._arrays import stored
+from ._inputs import as_array, as_taps, check
 
 __all__ = ["GaussianBlur", "Laplacian", "Scharr", "Sobel", "blur", "boxFilter", "filter2D", "sepFilter2D"]
 
@@ -70,13 +71,25 @@ def _product(row, column, anchor, border):
     return _apron.Plan(filter, border, "cpu")
 
 
+def _source(src):
+    """The image as NumPy's array, of two or three dimensions, of integers or floating-point numbers of up to 64 bits."""
+    src = as_array(src, "src")
+    if src.dtype.kind not in "uif" or src.dtype.itemsize > 8:
+        ways_out = {
+            "b": "convert it, as by src.astype(np.uint8) * 255",
+            "c": "filter src.real and src.imag, or call apron.ndimage",
+        }
+        way_out = ways_out.get(src.dtype.kind, "integers and floating-point numbers of up to 64 bits are filtered")
+        raise TypeError(f"src is of type {src.dtype}: {way_out}")
+    if src.ndim not in (2, 3):
+        raise TypeError(f"src has {src.ndim} dimensions: 2 or 3 are needed (rows, columns, channels)")
+    return src
+
+
 def _run(src, ddepth, taps, anchor, delta, border, dst):
     """Correlates with taps: a window, or a row and a column."""
-    src = np.asarray(src)
-    if src.dtype.kind not in "uif" or src.ndim not in (2, 3):
-        raise TypeError(
-            f"src is of type {src.dtype} with {src.ndim} dimensions: numbers of 2 or 3 dimensions are needed"
-        )
+    src = _source(src)
+    check(dst, "dst")
     dtype = src.dtype if ddepth == -1 else _DEPTHS.get(ddepth)
     if dtype is None:
         raise ValueError(f"ddepth is {ddepth}: -1 or one of OpenCV's depths, CV_8U (0) to CV_16F (7), is needed")
@@ -103,6 +116,9 @@ def _run(src, ddepth, taps, anchor, delta, border, dst):
 
 
 def _in_f64(src, taps, anchor, mode):
+    if src.dtype == np.float16:
+        # SciPy has no such type. Each of its numbers is one of f32's.
+        src = src.astype(np.float32)
     origins = [at - length // 2 for at, length in zip(anchor, (taps[0].size, taps[-1].size))]
     if len(taps) == 1:
         rows, cols = taps[0].shape
@@ -113,7 +129,7 @@ def _in_f64(src, taps, anchor, mode):
 
 
 def _separable(src, ddepth, row, column, anchor, delta, border, dst):
-    row, column = (np.ascontiguousarray(taps, np.float64).ravel() for taps in (row, column))
+    row, column = (as_taps(taps, name).ravel() for taps, name in ((row, "kernelX"), (column, "kernelY")))
     anchor = _anchored(anchor, (row.size, column.size))
     return _run(src, ddepth, (row, column), anchor, delta, border, dst)
 
@@ -173,7 +189,7 @@ def filter2D(src, ddepth, kernel, dst=None, anchor=(-1, -1), delta=0.0, borderTy
     TypeError
         If `src` is not of numbers.
     """
-    kernel = np.ascontiguousarray(kernel, np.float64)
+    kernel = as_taps(kernel, "kernel")
     if kernel.ndim == 1:
         kernel = kernel[:, None]
     if kernel.ndim != 2 or kernel.size == 0:
@@ -222,7 +238,7 @@ def GaussianBlur(src, ksize, sigmaX, dst=None, sigmaY=0.0, borderType=_DEFAULT):
     ValueError
         If a size is even or negative, or neither size nor sigma is given.
     """
-    src = np.asarray(src)
+    src = _source(src)
     sigmas = sigmaX, sigmaY if sigmaY > 0 else sigmaX
     deviations = 3 if src.dtype == np.uint8 else 4
     sizes = [

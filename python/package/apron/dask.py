@@ -9,14 +9,34 @@ Blocks are NumPy's or CuPy's. On GPUs, run one worker for each, as ``dask-cuda``
 
 import functools
 import math
-import operator
 
 import dask.array as da
 import numpy as np
 
-from . import _apron, ndimage
+from . import _apron, _inputs, ndimage
 
 __all__ = ["filter"]
+
+
+def checked(array, name):
+    """The Dask array, whose shape is known, without empty blocks, which some of Dask's functions do not expect.
+
+    Raises
+    ------
+    TypeError
+        For another type, and for blocks that are masked arrays.
+    ValueError
+        If a size is unknown.
+    """
+    if not isinstance(array, da.Array):
+        kind = f"{type(array).__module__}.{type(array).__qualname__}"
+        raise TypeError(f"{name} is of type {kind}, and a dask.array.Array is needed; plans take arrays in memory")
+    _inputs.check(array, name)
+    if any(math.isnan(size) for size in array.shape):
+        raise ValueError(f"the shape of {name} is {array.shape}, with unknown chunks: call compute_chunk_sizes() on it first")
+    if 0 not in array.shape and any(0 in sizes for sizes in array.chunks):
+        array = array.rechunk(tuple(tuple(size for size in sizes if size) for sizes in array.chunks))
+    return array
 
 
 def _wrapped(array, axis, depth):
@@ -36,6 +56,8 @@ def _wrapped(array, axis, depth):
 
 def _blockwise(run, array, depths, wraps, dtype):
     """``run`` on each block and what lies around it; the results without that. `depths` and `wraps` are for each axis."""
+    if 0 in array.shape:
+        depths = [0] * array.ndim
     inner = []
     depths = list(depths)
     for axis, (depth, wraps_here) in enumerate(zip(depths, wraps)):
@@ -104,9 +126,12 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
 
     Raises
     ------
+    TypeError
+        If `array` is no Dask array, or of a type that plans do not take.
     ValueError
-        If the image has another number of dimensions, or there is no such axis.
+        If the image has another number of dimensions, if there is no such axis, or if chunks are unknown.
     """
+    array = checked(array, "array")
     if isinstance(filter, _apron.Plan):
         filter, border, device, variant = filter.filter, filter.border, filter.device, variant or filter.variant
     if not isinstance(filter, _apron.Filter):
@@ -115,7 +140,10 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
         raise ValueError(f"the image has {array.ndim} dimensions: 2 or 3 are needed (rows, columns, channels)")
     if array.ndim == 3 and not -3 <= axis <= 2:
         raise ValueError(f"axis is {axis}: from -3 to 2 for three dimensions")
-    dtype = np.dtype(array.dtype if dtype is None else dtype)
+    # One pixel, for what NumPy's arrays would be refused for.
+    dtype = _plan(str(filter), border, "cpu", None)(np.zeros((1,) * array.ndim, array.dtype), dtype=dtype).dtype
+    if 0 in array.shape:
+        raise ValueError(f"the image's shape is {array.shape}: every extent is at least 1")
     sides = [at for at in range(array.ndim) if array.ndim == 2 or at != axis % 3]
     if device == "cpu" and variant is None:
         height, width = (array.shape[at] for at in sides)
@@ -130,108 +158,68 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     return _blockwise(run, array, depths, [border == "wrap"] * array.ndim, dtype)
 
 
-def _dtype(array, output):
-    """The result's type, by SciPy's argument `output`."""
-    if output is None:
-        return array.dtype
-    if isinstance(output, (str, type, np.dtype)):
-        return np.dtype(output)
-    raise TypeError("output is an array: a Dask array's result is computed later, so it is a type or None here")
+def result_type(array, output, of):
+    """The type of ``of(array)``, by an array of this type that has no elements. `output` is SciPy's argument."""
+    if output is not None and not isinstance(output, (str, type, np.dtype)):
+        raise TypeError("output is an array: a Dask array's result is computed later, so it is a type or None here")
+    return of(np.zeros((0,) * array.ndim, array.dtype)).dtype
 
 
-def _of_scipy(name, block, args, kwargs):
+def _of_scipy(block, name, args, kwargs):
     return getattr(ndimage, name)(block, *args, **kwargs)
 
 
-def _scipy(function, array, depths, modes, dtype, *args, **kwargs):
-    run = functools.partial(_of_scipy, function.__name__, args=args, kwargs=kwargs)
-    return _blockwise(run, array, depths, [mode in ("wrap", "grid-wrap") for mode in modes], dtype)
+def _pass(function, array, depths, mode, dtype, *args, **kwargs):
+    run = functools.partial(_of_scipy, name=function.__name__, args=args, kwargs=kwargs)
+    return _blockwise(run, array, depths, [mode in ("wrap", "grid-wrap")] * array.ndim, dtype)
 
 
-def _along_axis(function, array, taps, axis, output, mode, cval, origin):
-    dtype = _dtype(array, output)
+def along_axis(function, array, taps, axis, output, mode, cval, origin):
+    """:func:`apron.ndimage.correlate1d` or :func:`apron.ndimage.uniform_filter1d` of a Dask array."""
+    array = checked(array, "input")
+    dtype = result_type(array, output, lambda none: function(none, taps, axis, output, mode, cval, origin))
     axis = ndimage._axis(axis, array.ndim)
-    size = taps if function is ndimage.uniform_filter1d else len(taps)
     depths = [0] * array.ndim
-    depths[axis] = size // 2 + abs(origin)
-    return _scipy(function, array, depths, [mode] * array.ndim, dtype, taps, axis, dtype, mode, cval, origin)
+    depths[axis] = (taps if function is ndimage.uniform_filter1d else len(taps)) // 2 + abs(origin)
+    return _pass(function, array, depths, mode, dtype, taps, axis, dtype, mode, cval, origin)
 
 
-def _on_axes(array, axes, *values):
-    """The axes to filter along, and a list for each of the values: one element an axis of the array, None where it is not filtered."""
-    axes = ndimage._axes(axes, array.ndim)
-    lists = []
-    for value in values:
-        each = [None] * array.ndim
-        for axis, element in zip(axes, ndimage._each(value, len(axes))):
-            each[axis] = element
-        lists.append(each)
-    return axes, lists
-
-
-def _radii(sigmas, radii, truncate):
-    def radius(sigma, radius):
-        if not sigma or sigma <= 1e-15:
-            return 0
-        return int(truncate * float(sigma) + 0.5) if radius is None else operator.index(radius)
-
-    return [radius(*each) for each in zip(sigmas, radii)]
-
-
-def _gaussian_filter(array, sigma, order, output, mode, cval, truncate, *, radius, axes):
-    dtype = _dtype(array, output)
-    _, (sigmas, modes, radii) = _on_axes(array, axes, sigma, mode, radius)
-    depths = _radii(sigmas, radii, truncate)
-    return _scipy(
-        ndimage.gaussian_filter,
-        array,
-        depths,
-        modes,
-        dtype,
-        sigma,
-        order,
-        dtype,
-        mode,
-        cval,
-        truncate,
-        radius=radius,
-        axes=axes,
-    )
-
-
-def _of_gaussian(function, array, sigma, output, mode, cval, axes, kwargs):
-    dtype = _dtype(array, output)
-    _, (sigmas, modes) = _on_axes(array, axes, sigma, mode)
-    radii = ndimage._each(kwargs.get("radius"), array.ndim)
-    depths = _radii(sigmas, radii, kwargs.get("truncate", 4.0))
-    return _scipy(function, array, depths, modes, dtype, sigma, dtype, mode, cval, axes=axes, **kwargs)
-
-
-def _derivative(array, axis, output, mode, cval, smoothing):
-    dtype = _dtype(array, output)
-    function = ndimage.sobel if smoothing == [1, 2, 1] else ndimage.prewitt
-    modes = ndimage._each(mode, array.ndim)
-    return _scipy(function, array, [1] * array.ndim, modes, dtype, axis, dtype, mode, cval)
-
-
-def _laplace(array, output, mode, cval, *, axes):
-    dtype = _dtype(array, output)
-    _, (depths, modes) = _on_axes(array, axes, 1, mode)
-    return _scipy(ndimage.laplace, array, [depth or 0 for depth in depths], modes, dtype, dtype, mode, cval, axes=axes)
-
-
-def _window(function, array, weights, output, mode, cval, origin, axes):
-    dtype = _dtype(array, output)
-    weights = np.asarray(weights)
-    axes, (origins,) = _on_axes(array, axes, origin)
+def window(function, array, weights, output, mode, cval, origin, axes):
+    """:func:`apron.ndimage.correlate` or :func:`apron.ndimage.convolve` of a Dask array."""
+    array = checked(array, "input")
+    dtype = result_type(array, output, lambda none: function(none, weights, output, mode, cval, origin, axes=axes))
+    along = ndimage._axes(axes, array.ndim)
     depths = [0] * array.ndim
-    for axis, size in zip(axes, weights.shape):
-        depths[axis] = size // 2 + abs(origins[axis])
-    return _scipy(function, array, depths, [mode] * array.ndim, dtype, weights, dtype, mode, cval, origin, axes=axes)
+    # In SciPy origins are in the order of `axes`, and the window's sides in that of the array's axes.
+    for axis, each in zip(along, ndimage._each(origin, len(along))):
+        depths[axis] = weights.shape[sorted(along).index(axis)] // 2 + abs(each)
+    return _pass(function, array, depths, mode, dtype, weights, dtype, mode, cval, origin, axes=axes)
 
 
-def _uniform_filter(array, size, output, mode, cval, origin, *, axes):
-    dtype = _dtype(array, output)
-    _, (sizes, origins, modes) = _on_axes(array, axes, size, origin, mode)
-    depths = [0 if size is None else int(size) // 2 + abs(origin) for size, origin in zip(sizes, origins)]
-    return _scipy(ndimage.uniform_filter, array, depths, modes, dtype, size, dtype, mode, cval, origin, axes=axes)
+def passes(array, dtype, each):
+    """The passes of a function of :mod:`apron.ndimage`, one after the other: each takes an array and the result's type."""
+    if not each:
+        return array.astype(dtype)
+    if array.dtype.kind == "c" and dtype.kind != "c":
+        raise RuntimeError("output must have complex dtype")
+    for run in each:
+        array = run(array, dtype)
+    return array
+
+
+def combined(array, parts, dtype, squared):
+    """The results of a function along each axis added up, or the root of the sum of their squares."""
+    for part in parts:
+        if not isinstance(part, da.Array):
+            raise TypeError(f"the derivative of a Dask array is of type {type(part).__name__}: it must be a Dask array too")
+    if not parts:
+        return array.astype(dtype)
+    axes = tuple(range(array.ndim))
+    each = [argument for part in parts for argument in (part, axes)]
+    # Blocks of parts differ where small ones were merged: Dask makes them alike.
+    return da.blockwise(_added, axes, *each, squared=squared, dtype=dtype, meta=array._meta.astype(dtype))
+
+
+def _added(first, *others, squared):
+    # Copies, since a block may be another task's too.
+    return ndimage._added(first.copy(), (part.copy() for part in others), squared)

@@ -15,6 +15,7 @@ import warnings
 import numpy as np
 
 from . import _apron
+from ._inputs import as_array
 
 __all__ = [
     "convolve",
@@ -42,8 +43,21 @@ def _native(array):
     return array.astype(array.dtype.newbyteorder("="))
 
 
+def _input(array):
+    """NumPy's array of an input, or the Dask array that it is."""
+    if not _is_dask(array):
+        return as_array(array, "input")
+    from . import dask
+
+    return dask.checked(array, "input")
+
+
 def _output(output, input, complex_output=False):
-    """The array that a result goes to: of the input's type, of a type that was named, or one that was passed."""
+    """The array that a result goes to: of the input's type, of a type that was named, or one that was passed. Of a Dask array, its type."""
+    if _is_dask(input):
+        from . import dask
+
+        return dask.result_type(input, output, lambda none: _output(output, none, complex_output))
     if output is None:
         dtype = np.promote_types(input.dtype, np.complex64) if complex_output else input.dtype.newbyteorder("=")
         return np.zeros(input.shape, dtype)
@@ -59,7 +73,7 @@ def _output(output, input, complex_output=False):
         if not issubclass(output.type, np.number):
             raise RuntimeError("output must have numeric dtype")
         return np.zeros(input.shape, output)
-    output = np.asarray(output)
+    output = as_array(output, "output")
     if output.shape != input.shape:
         raise RuntimeError("output shape not correct")
     if complex_output and output.dtype.kind != "c":
@@ -135,6 +149,10 @@ def _by_parts(run, input, weights, output, cval):
 
 def _passes(input, output, passes):
     """Runs each of ``passes(source, target)`` on the result of the one before. Each stores what the output's type can hold."""
+    if _is_dask(input):
+        from . import dask
+
+        return dask.passes(input, output, passes)
     if not passes:
         output[...] = input
         return output
@@ -181,9 +199,9 @@ def correlate1d(input, weights, axis=-1, output=None, mode="reflect", cval=0.0, 
     if _is_dask(input):
         from . import dask
 
-        return dask._along_axis(correlate1d, input, weights, axis, output, mode, cval, origin)
-    input = np.asarray(input)
-    weights = np.asarray(weights)
+        return dask.along_axis(correlate1d, input, as_array(weights, "weights"), axis, output, mode, cval, origin)
+    input = _input(input)
+    weights = as_array(weights, "weights")
     if "c" in (input.dtype.kind, weights.dtype.kind):
         if weights.dtype.kind == "c":
             weights = weights.conj().astype(np.complex128, copy=False)
@@ -221,7 +239,7 @@ def convolve1d(input, weights, axis=-1, output=None, mode="reflect", cval=0.0, o
     ndarray
         The result, of the input's shape.
     """
-    weights = np.asarray(weights)[::-1]
+    weights = as_array(weights, "weights")[::-1]
     origin = -origin
     if len(weights) % 2 == 0:
         origin -= 1
@@ -317,11 +335,7 @@ def gaussian_filter(
     RuntimeError
         If a sequence has another length than there are axes.
     """
-    if _is_dask(input):
-        from . import dask
-
-        return dask._gaussian_filter(input, sigma, order, output, mode, cval, truncate, radius=radius, axes=axes)
-    input = np.asarray(input)
+    input = _input(input)
     output = _output(output, input)
     axes = _axes(axes, input.ndim)
     given = zip(*(_each(value, len(axes)) for value in (axes, sigma, order, mode, radius)))
@@ -337,11 +351,7 @@ def gaussian_filter(
 
 def _derivative(input, axis, output, mode, cval, smoothing):
     """A difference along one axis, smoothed along the others."""
-    if _is_dask(input):
-        from . import dask
-
-        return dask._derivative(input, axis, output, mode, cval, smoothing)
-    input = np.asarray(input)
+    input = _input(input)
     axis = _axis(axis, input.ndim)
     output = _output(output, input)
     modes = _each(mode, input.ndim)
@@ -387,27 +397,42 @@ def prewitt(input, axis=-1, output=None, mode="reflect", cval=0.0):
     return _derivative(input, axis, output, mode, cval, [1, 1, 1])
 
 
-def _combined(input, derivative, output, mode, cval, arguments, keywords, axes, combine):
-    """The results of a function along each axis, combined."""
-    input = np.asarray(input)
+def _combined(input, derivative, output, mode, cval, arguments, keywords, axes, squared):
+    """The results of a function along each axis added up, or those of their squares."""
+    input = _input(input)
     output = _output(output, input)
     axes = _axes(axes, input.ndim)
     keywords = keywords or {}
+    modes = _each(mode, len(axes)) if axes else []
+
+    def part(at, output):
+        return derivative(input, axes[at], output, modes[at], cval, *arguments, **keywords)
+
+    if _is_dask(input):
+        from . import dask
+
+        return dask.combined(input, [part(at, output) for at in range(len(axes))], output, squared)
     if not axes:
         output[...] = input
         return output
-    modes = _each(mode, len(axes))
-    target = output
     if np.may_share_memory(input, output):
         # It is read once for every axis.
         input = input.copy()
-    derivative(input, axes[0], target, modes[0], cval, *arguments, **keywords)
-    combine(target)
-    for axis, mode in zip(axes[1:], modes[1:]):
-        part = derivative(input, axis, output.dtype, mode, cval, *arguments, **keywords)
-        combine(part)
-        target += part
-    return output
+    part(0, output)
+    return _added(output, (part(at, output.dtype) for at in range(1, len(axes))), squared)
+
+
+def _added(first, others, squared):
+    """The sum in the place of its first part; that of squares is a magnitude, whose root is taken. Parts are overwritten."""
+    if squared:
+        np.multiply(first, first, first)
+    for part in others:
+        if squared:
+            np.multiply(part, part, part)
+        first += part
+    if squared:
+        np.sqrt(first, first, casting="unsafe")
+    return first
 
 
 def generic_laplace(
@@ -431,7 +456,7 @@ def generic_laplace(
     ndarray
         The result, of the input's shape.
     """
-    return _combined(input, derivative2, output, mode, cval, extra_arguments, extra_keywords, axes, lambda part: None)
+    return _combined(input, derivative2, output, mode, cval, extra_arguments, extra_keywords, axes, squared=False)
 
 
 def laplace(input, output=None, mode="reflect", cval=0.0, *, axes=None):
@@ -447,11 +472,6 @@ def laplace(input, output=None, mode="reflect", cval=0.0, *, axes=None):
     ndarray
         The result, of the input's shape.
     """
-    if _is_dask(input):
-        from . import dask
-
-        return dask._laplace(input, output, mode, cval, axes=axes)
-
     def second(input, axis, output, mode, cval):
         return correlate1d(input, [1, -2, 1], axis, output, mode, cval, 0)
 
@@ -481,11 +501,7 @@ def gaussian_laplace(input, sigma, output=None, mode="reflect", cval=0.0, *, axe
     ndarray
         The result, of the input's shape.
     """
-    if _is_dask(input):
-        from . import dask
-
-        return dask._of_gaussian(gaussian_laplace, input, sigma, output, mode, cval, axes, kwargs)
-    input = np.asarray(input)
+    input = _input(input)
     axes = _axes(axes, input.ndim)
     sigmas = _sigmas(sigma, axes, input.ndim)
 
@@ -518,20 +534,7 @@ def generic_gradient_magnitude(
     ndarray
         The result, of the input's shape.
     """
-    output = _combined(
-        input,
-        derivative,
-        output,
-        mode,
-        cval,
-        extra_arguments,
-        extra_keywords,
-        axes,
-        lambda part: np.multiply(part, part, part),
-    )
-    if _axes(axes, output.ndim):
-        np.sqrt(output, output, casting="unsafe")
-    return output
+    return _combined(input, derivative, output, mode, cval, extra_arguments, extra_keywords, axes, squared=True)
 
 
 def gaussian_gradient_magnitude(input, sigma, output=None, mode="reflect", cval=0.0, *, axes=None, **kwargs):
@@ -549,11 +552,7 @@ def gaussian_gradient_magnitude(input, sigma, output=None, mode="reflect", cval=
     ndarray
         The result, of the input's shape.
     """
-    if _is_dask(input):
-        from . import dask
-
-        return dask._of_gaussian(gaussian_gradient_magnitude, input, sigma, output, mode, cval, axes, kwargs)
-    input = np.asarray(input)
+    input = _input(input)
 
     def first(input, axis, output, mode, cval, sigma, **kwargs):
         order = [0] * input.ndim
@@ -568,9 +567,9 @@ def _correlate(input, weights, output, mode, cval, origin, convolution, axes):
         from . import dask
 
         function = convolve if convolution else correlate
-        return dask._window(function, input, weights, output, mode, cval, origin, axes)
-    input = np.asarray(input)
-    weights = np.asarray(weights)
+        return dask.window(function, input, as_array(weights, "weights"), output, mode, cval, origin, axes)
+    input = _input(input)
+    weights = as_array(weights, "weights")
     if "c" in (input.dtype.kind, weights.dtype.kind):
         if weights.dtype.kind == "c" and not convolution:
             weights = weights.conj()
@@ -681,8 +680,8 @@ def uniform_filter1d(input, size, axis=-1, output=None, mode="reflect", cval=0.0
     if _is_dask(input):
         from . import dask
 
-        return dask._along_axis(uniform_filter1d, input, size, axis, output, mode, cval, origin)
-    input = np.asarray(input)
+        return dask.along_axis(uniform_filter1d, input, size, axis, output, mode, cval, origin)
+    input = _input(input)
     axis = _axis(axis, input.ndim)
     if size < 1:
         raise RuntimeError("incorrect filter size")
@@ -717,11 +716,7 @@ def uniform_filter(input, size=3, output=None, mode="reflect", cval=0.0, origin=
     ndarray
         The result, of the input's shape.
     """
-    if _is_dask(input):
-        from . import dask
-
-        return dask._uniform_filter(input, size, output, mode, cval, origin, axes=axes)
-    input = np.asarray(input)
+    input = _input(input)
     output = _output(output, input, complex_output=input.dtype.kind == "c")
     axes = _axes(axes, input.ndim)
     given = zip(*(_each(value, len(axes)) for value in (axes, size, origin, mode)))

@@ -1,0 +1,117 @@
+"""Arguments that are arrays: NumPy's array of each, or an error where the numbers alone would not mean the same."""
+
+import sys
+
+import numpy as np
+
+#: DLPack's numbers of devices: CUDA's memory, and its managed memory.
+CUDA = (2, 13)
+
+#: Pillow's modes whose numbers are amounts, so that their means are the means of what they show.
+_AMOUNTS = frozenset(
+    ["L", "LA", "La", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"]
+)
+
+#: What the numbers of Pillow's other modes are, and the mode to convert to.
+_OTHERS = {
+    "1": ("are bits", "L"),
+    "P": ("are places in a palette", "RGB"),
+    "PA": ("are places in a palette", "RGBA"),
+    "HSV": ("have an angle among them, the hue", "RGB"),
+    "LAB": ("have signed bytes among them, read as unsigned", "RGB"),
+}
+
+
+def check(array, name):
+    """Refuse an array whose numbers alone do not mean the same.
+
+    Raises
+    ------
+    TypeError
+        For a masked array, an image of a mode such as Pillow's P, or an array in a GPU's memory.
+    RuntimeError
+        For a tensor that requires a gradient.
+    """
+    if isinstance(array, (list, tuple)):
+        for element in array:
+            if not isinstance(element, (int, float)):
+                check(element, name)
+        return
+    if isinstance(array, np.ma.MaskedArray) or isinstance(getattr(array, "_meta", None), np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, and masks are not filtered: pass {name}.filled(0), or {name}.data")
+    if is_of(array, "PIL.Image", "Image") and array.mode not in _AMOUNTS:
+        numbers, mode = _OTHERS.get(array.mode, ("are of an unknown kind", "RGB"))
+        if array.mode == "P" and "transparency" in array.info:
+            mode = "RGBA"
+        raise TypeError(f'{name} is of mode {array.mode}, whose numbers {numbers}: pass {name}.convert("{mode}")')
+    if is_of(array, "torch", "Tensor"):
+        check_gradient(array, name)
+
+
+def check_gradient(tensor, name):
+    """Refuse a tensor that PyTorch records: a plan's result would have no gradient, and training would go wrong silently."""
+    torch = sys.modules["torch"]
+    recorded = tensor.requires_grad and torch.is_grad_enabled()
+    if not recorded and not torch.compiler.is_compiling():
+        # Forward mode. Compiled programs have none.
+        recorded = torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None
+    if recorded:
+        message = f"{name} requires a gradient, which filters do not compute"
+        raise RuntimeError(f"{message}: pass {name}.detach(), or call under torch.no_grad()")
+
+
+def is_of(array, module, name):
+    """Whether it is an instance of a class of a library that may not have been imported."""
+    library = sys.modules.get(module)
+    return library is not None and isinstance(array, getattr(library, name))
+
+
+def is_on_device(array):
+    """Whether it is in a GPU's memory."""
+    # PyTorch and CuPy make up the interface anew each time, which takes longer than the rest of a call.
+    name = type(array).__module__.partition(".")[0]
+    if is_of(array, "torch", "Tensor"):
+        return array.is_cuda
+    if name == "cupy" or hasattr(array, "__cuda_array_interface__"):
+        return True
+    return hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] in CUDA
+
+
+def as_array(array, name):
+    """NumPy's array of what was passed, without a copy where its library can do that. Errors call it `name`.
+
+    Raises
+    ------
+    TypeError, RuntimeError
+        As :func:`check`, and for an array in a GPU's memory.
+    """
+    if type(array) is np.ndarray:
+        return array
+    check(array, name)
+    if isinstance(array, np.ndarray):
+        return np.asarray(array)
+    if is_on_device(array):
+        raise TypeError(f"{name} is in a GPU's memory, and an array of the host is needed: copy it to the host first")
+    if is_of(array, "torch", "Tensor"):
+        # By DLPack of a version before 1.0 an array would be read-only.
+        return array.detach().resolve_conj().resolve_neg().numpy()
+    if hasattr(array, "__dlpack__"):
+        return np.from_dlpack(array)
+    return np.asarray(array)
+
+
+def as_taps(array, name, dims=None):
+    """Taps as float64 in C's order, of so many dimensions if that is given.
+
+    Raises
+    ------
+    TypeError
+        For complex numbers, and for other dimensions.
+    """
+    taps = as_array(array, name)
+    if taps.dtype.kind == "c":
+        raise TypeError(f"{name} is of type {taps.dtype}, and taps are real numbers: filter with {name}.real and {name}.imag")
+    if dims is not None and taps.ndim != dims:
+        needed = "2 are needed (rows, columns)" if dims == 2 else "1 is needed"
+        raise TypeError(f"the dimensions of {name} are {taps.ndim}: {needed}")
+    return np.ascontiguousarray(taps, np.float64)

@@ -1,0 +1,24 @@
+"""The class ``Plan`` as users see it: the extension module's, and PyTorch's tensors."""
+
+import sys
+
+import numpy as np
+
+from . import _apron
+
+
+class Plan(_apron.Plan):
+    __doc__ = _apron.Plan.__doc__
+    __module__ = "apron"
+
+    def __call__(self, image, out=None, *, axis=-1, dtype=None):
+        # In Python, so that PyTorch's compiler sees what a call does.
+        if type(image) is not np.ndarray:
+            torch = sys.modules.get("torch")
+            if torch is not None and isinstance(image, torch.Tensor):
+                from . import _torch
+
+                return _torch.call(self, image, out, axis, dtype)
+        return super().__call__(image, out, axis=axis, dtype=dtype)
+
+    __call__.__doc__ = _apron.Plan.__call__.__doc__

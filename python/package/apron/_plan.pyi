@@ -1,0 +1,1 @@
+from ._apron import Plan as Plan

@@ -1,0 +1,116 @@
+"""PyTorch's tensors: calls of a plan, and the operators that a compiled program has in their place.
+
+PyTorch's compiler does not look into the extension module. What it traces is :func:`call`, which becomes one of the operators
+``torch.ops.apron.filter`` and ``torch.ops.apron.filter_out``. They name their plan by a text that holds all of it, so that a compiled program
+which PyTorch stored, and another process loads, filters the same.
+"""
+
+import functools
+import json
+import weakref
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from . import _apron, _arrays, _inputs
+
+if not hasattr(torch.library, "custom_op"):
+    raise ImportError(f"tensors are filtered from PyTorch 2.4 on, and this is {torch.__version__}")
+
+#: The types that plans take on any device, and those that they convert on the CPU.
+_TYPES = {
+    torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64, torch.int64,
+    torch.float16, torch.float32, torch.float64,
+}  # fmt: skip
+
+#: A graph of CUDA's is not captured over a call, which may allocate.
+_TAGS = {"tags": (torch.Tag.cudagraph_unsafe,)} if hasattr(torch.Tag, "cudagraph_unsafe") else {}
+
+#: Plans that are alive, by their text.
+_plans = weakref.WeakValueDictionary()
+
+
+def call(plan, image, out, axis, dtype):
+    """``plan(image, out, axis=axis, dtype=dtype)`` for a tensor."""
+    _inputs.check_gradient(image, "image")
+    if isinstance(out, torch.Tensor):
+        _inputs.check_gradient(out, "out")
+    if out is not None and dtype is not None:
+        raise TypeError("pass out or dtype: the result has out's type")
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        dtype = _dtype(dtype)
+    if not _is_recorded(image):
+        return _run(plan, image, out, axis, dtype)
+    if out is None:
+        return torch.ops.apron.filter(image, _text(plan), axis, dtype)
+    torch.ops.apron.filter_out(image, out, _text(plan), axis)
+    return out
+
+
+def _is_recorded(image):
+    """Whether calls are recorded, to be run later: by ``torch.compile``, ``torch.export``, ``torch.jit.trace`` or a mode of fake tensors."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return True
+    # A mode of dispatch, as of `make_fx`, sees operators, and not what NumPy writes into a tensor.
+    return type(image) not in (torch.Tensor, torch.nn.Parameter) or _get_current_dispatch_mode() is not None
+
+
+@torch.compiler.assume_constant_result
+def _dtype(dtype):
+    """NumPy's type as PyTorch's."""
+    name = np.dtype(dtype).name
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise TypeError(f"dtype is {name}: a type of PyTorch's is needed")
+    return found
+
+
+@torch.compiler.assume_constant_result
+def _text(plan):
+    """All of a plan, as a text."""
+    _, (filter, *others) = plan.__reduce__()
+    text = json.dumps([str(filter), *others])
+    _plans[text] = plan
+    return text
+
+
+@functools.lru_cache(maxsize=16)
+def _rebuilt(text):
+    filter, *others = json.loads(text)
+    return _arrays.rebuilt(_apron.Filter(filter), *others)
+
+
+@torch.library.custom_op("apron::filter", mutates_args=(), **_TAGS)
+def _filter(image: torch.Tensor, plan: str, axis: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
+    return _run(_plans.get(plan) or _rebuilt(plan), image, None, axis, dtype)
+
+
+@_filter.register_fake
+def _(image, plan, axis=-1, dtype=None):
+    return torch.empty_like(image, dtype=dtype)
+
+
+@torch.library.custom_op("apron::filter_out", mutates_args=("out",), **_TAGS)
+def _filter_out(image: torch.Tensor, out: torch.Tensor, plan: str, axis: int = -1) -> None:
+    _run(_plans.get(plan) or _rebuilt(plan), image, out, axis, None)
+
+
+@_filter_out.register_fake
+def _(image, out, plan, axis=-1):
+    return None
+
+
+def _run(plan, image, out, axis, dtype):
+    """Filters now: on a GPU where the tensor is, else in NumPy's array of it."""
+    image = image.detach().resolve_neg()
+    if out is not None and isinstance(out, torch.Tensor) and out.is_neg():
+        raise TypeError("out is a negated view, which nothing can be written to: pass a tensor of its own")
+    if image.is_cuda:
+        return _arrays.on_device(plan, image, out, axis, dtype, torch)
+    for found in (image.dtype, dtype or image.dtype):
+        if found not in _TYPES:
+            raise TypeError(f"the type is {found}, which NumPy does not have or plans do not take: convert it, as by image.float()")
+    result = torch.empty_like(image, dtype=dtype) if out is None else out
+    plan(_inputs.as_array(image, "image"), _inputs.as_array(result, "out"), axis=axis)
+    return result
