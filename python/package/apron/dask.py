@@ -212,6 +212,8 @@ def combined(array, parts, dtype, squared):
     for part in parts:
         if not isinstance(part, da.Array):
             raise TypeError(f"the derivative of a Dask array is of type {type(part).__name__}: it must be a Dask array too")
+        if part.dtype.kind == "c" and dtype.kind != "c":
+            raise RuntimeError("output must have complex dtype")
     if not parts:
         return array.astype(dtype)
     axes = tuple(range(array.ndim))
