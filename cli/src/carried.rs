@@ -24,7 +24,9 @@ pub(crate) enum Kind {
     JpegSegment,
     WebpChunk,
     GifBlock,
+    ExrAttribute,
     ExifField,
+    HeaderField,
     /// Nowhere in particular: the name is a phrase of its own.
     Phrase,
 }
@@ -97,7 +99,9 @@ pub(crate) fn phrases<'a>(all: impl Iterator<Item = &'a Carried>) -> Vec<String>
             Kind::JpegSegment => "JPEG segment",
             Kind::WebpChunk => "WebP chunk",
             Kind::GifBlock => "GIF block",
+            Kind::ExrAttribute => "OpenEXR attribute",
             Kind::ExifField => "Exif field",
+            Kind::HeaderField => "header field",
             Kind::Phrase => {
                 phrases.extend(names);
                 continue;

@@ -64,6 +64,17 @@ pub(crate) fn left_out(fields: &[Field]) -> Vec<Carried> {
     fields.iter().filter(lost).map(named).collect()
 }
 
+/// Takes the fields away that say where something is in the picture. Returns whether there were some.
+pub(crate) fn without_places(meta: &mut Meta) -> bool {
+    let all = fields(meta.exif.as_deref());
+    let is_place = |field: &Field| matches!(field.tag, Tag::SubjectArea | Tag::SubjectLocation);
+    if !all.iter().any(is_place) {
+        return false;
+    }
+    meta.exif = written(all.iter().filter(|field| !is_place(field)));
+    true
+}
+
 /// Whether a field says how a file stores its pixels, or how large and how turned they are.
 fn is_made_anew(tag: Tag) -> bool {
     let Tag(Context::Tiff, number) = tag else { return false };

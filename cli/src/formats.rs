@@ -7,6 +7,7 @@ use image::metadata::Orientation;
 
 use crate::carried::{self, Carried, Value};
 use crate::codec::{self, Encoded, Sink, Writing};
+use crate::exif;
 use crate::extra::{self, ByAlpha, Meaning};
 use crate::failure::{Failure, Result};
 use crate::npy;
@@ -118,6 +119,7 @@ pub(crate) const FORMATS: &[FileFormat] = {
             extensions: &["bmp"],
             // The encoder takes grey with alpha too, and loses the alpha.
             holds: |scalar, channels| scalar == U8 && matches!(channels, 1 | 3 | 4),
+            keeps: &[Resolution],
             encode: Encode::Other(Encoded::Bmp),
             ..PLAIN
         },
@@ -291,7 +293,14 @@ impl FileFormat {
             meta.orientation != Orientation::NoTransforms && !keeps(Kept::Orientation),
             "the orientation, so that the picture will be shown unrotated (--auto-orient rotates the pixels)",
         );
-        lose(!values && meta.exif.is_some() && !keeps(Kept::Exif), "the Exif data");
+        let shape = first.pixels.shape();
+        let holds_exif = || match self.encode {
+            Encode::Jpeg => {
+                exif::write(meta, shape.width, shape.height).is_none_or(|data| data.len() <= codec::MOST_EXIF_OF_JPEG)
+            }
+            _ => keeps(Kept::Exif),
+        };
+        lose(!values && meta.exif.is_some() && !holds_exif(), "the Exif data");
         let holds_xmp = |packet: &Vec<u8>| match self.encode {
             Encode::Jpeg => packet.len() <= codec::MOST_XMP_OF_JPEG,
             _ => keeps(Kept::Xmp),
@@ -303,7 +312,7 @@ impl FileFormat {
             _ if keeps(Kept::Exif) && meta.exif.is_some() => true,
             Encode::Png => resolution.unit != Unit::Unnamed || resolution.whole(i32::MAX as u32).is_some(),
             Encode::Jpeg => resolution.unit != Unit::Unnamed || resolution.whole(65535).is_some(),
-            _ => false,
+            _ => keeps(Kept::Resolution) && resolution.unit != Unit::Unnamed,
         };
         lose(!values && meta.resolution.is_some_and(|resolution| !has_room(resolution)), "the resolution");
         lose(first.delay.is_some() && self.pages != Several::Animation, "the times for which frames are shown");

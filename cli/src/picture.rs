@@ -6,7 +6,7 @@ use image::ExtendedColorType;
 use image::metadata::Orientation;
 
 use crate::carried::{self, Carried, Kind, RestsOn};
-use crate::extra;
+use crate::{exif, extra};
 
 /// The values of a picture, in a type that the library filters.
 #[derive(Clone, Debug, PartialEq)]
@@ -281,6 +281,9 @@ impl Meta {
     /// Gives up what is not true of pixels that were rotated or mirrored.
     fn pixels_moved(&mut self) {
         carried::change(&mut self.carried, RestsOn::Place);
+        if exif::without_places(self) {
+            self.carried.push(Carried::left_out(Kind::Phrase, "the place of the subject in the Exif data"));
+        }
         if self.xmp.take_if(|data| carried::xmp_rests_on_place(data)).is_some() {
             self.carried.push(Carried::left_out(Kind::Phrase, "the XMP data"));
         }

@@ -251,10 +251,10 @@ def metadata(tool):
                 tool.same(found.getexif().get(ExifTags.Base.Orientation) in (None, 1), True, f"{name}: orientation")
                 if target != "jpg":
                     tool.same(numpy.array(found), numpy.array(upright), f"{name}: pixels")
-    said = tool.run("m.jpg", "m.bmp")
+    said = tool.run("m.jpg", "m.qoi")
     for word in ("profile", "orientation", "Exif", "resolution"):
-        tool.same(word in said, True, f"the note on BMP says {word}")
-    tool.same(said.count("\n"), 1, "lines of the note on BMP")
+        tool.same(word in said, True, f"the note on QOI says {word}")
+    tool.same(said.count("\n"), 1, "lines of the note on QOI")
 
 
 @check

@@ -474,6 +474,19 @@ def exif(tool):
 
 
 @check
+def large_texts(tool):
+    """What a segment of JPEG cannot hold is named; the picture is written all the same."""
+    text = b"words " * 20000 + b"\0"
+    (tool / "in.tif").write_bytes(tiff({270: (2, text), 33723: (7, text), 700: (1, text), 34118: (2, text * 20)}))
+    tool.same(tool.run("in.tif", "out.tif"), "", "TIFF has no such limit")
+    found = directory(tool / "out.tif")
+    tool.same([found[number][1] for number in (270, 33723, 700, 34118)], [text, text, text, text * 20], "texts")
+    said = tool.run("in.tif", "out.jpg")
+    for words in ("Exif", "XMP", "IPTC", "34118"):
+        tool.true(words in said, f"{words}: {said}")
+
+
+@check
 def inks(tool):
     rng = numpy.random.default_rng(7)
     smooth = numpy.add.outer(numpy.arange(40) * 3, numpy.arange(56) * 2)[..., None] + numpy.array([0, 20, 9, 3])
@@ -554,6 +567,78 @@ def gif_blocks(tool):
     with Image.open(tool / "out.gif") as found:
         tool.same(found.info["comment"], b"hello world", "comment")
     tool.true("comment" in tool.run("in.gif", "out.png"), "a comment to PNG")
+
+
+# Simple formats
+
+
+@check
+def headers(tool):
+    rgb = (numpy.arange(6 * 8 * 3) % 251).astype("u1").reshape(6, 8, 3)
+    for words, data in (
+        ("comment", b"P5\n# made by hand\n8 6\n255\n" + rgb[..., 0].tobytes()),
+        ("comment", b"P6 8 6 # so\n255\n" + rgb.tobytes()),
+        ("comment", b"P2\n8 6\n#x\n255\n" + b" 35" * 48),
+        ("comment", b"P7\n#x\nWIDTH 8\nHEIGHT 6\nDEPTH 3\nMAXVAL 255\nTUPLTYPE RGB\nENDHDR\n" + rgb.tobytes()),
+        ("", b"P6\n8 6\n255\n" + b"#" * (6 * 8 * 3)),
+    ):
+        (tool / "in.pnm").write_bytes(data)
+        said = tool.run("in.pnm", "out.png")
+        tool.same(words in said and bool(said), bool(words), f"{data[:20]}: {said}")
+    lines = b"#?RADIANCE\n# by hand\nFORMAT=32-bit_rle_rgbe\nEXPOSURE=2.5\nPRIMARIES=0.64 0.33 0.3 0.6 0.15 0.06 0.3 0.3\nSOFTWARE=x\n\n"
+    (tool / "in.hdr").write_bytes(lines + b"-Y 6 +X 4\n" + bytes([100, 90, 80, 129]) * 24)
+    said = tool.run("in.hdr", "out.hdr")
+    for words in ("comment", "EXPOSURE", "PRIMARIES", "SOFTWARE"):
+        tool.true(words in said, f"{words}: {said}")
+    Image.fromarray(rgb).save(tool / "in.tga", id_section=b"hello")
+    tool.true("image ID" in tool.run("in.tga", "out.tga"), "a TGA's ID")
+    numpy.save(tool / "plain.npy", rgb)
+    tool.run("plain.npy", "in.qoi")
+    data = bytearray((tool / "in.qoi").read_bytes())
+    tool.same(tool.run("in.qoi", "out.png"), "", "QOI")
+    data[13] = 1
+    (tool / "in.qoi").write_bytes(data)
+    tool.true("linear" in tool.run("in.qoi", "out.png"), "QOI of linear values")
+    for dpi in ((72, 144), (300, 300)):
+        Image.fromarray(rgb).save(tool / "in.bmp", dpi=dpi)
+        for target in ("out.bmp", "out.png", "out.jpg", "out.tif"):
+            tool.same(tool.run("in.bmp", target), "", f"BMP to {target}")
+            with Image.open(tool / target) as found:
+                tool.same(tuple(round(float(value)) for value in found.info["dpi"]), dpi, f"BMP to {target}")
+    fourth = bytearray((tool / "in.bmp").read_bytes())
+    endpoints = struct.pack("<IIIII", 0xFF0000, 0xFF00, 0xFF, 0, 0) + struct.pack("<12I", *range(1, 13))
+    head = struct.pack("<I", 108) + bytes(fourth[18:54]) + endpoints
+    start = 14 + len(head)
+    body = b"BM" + struct.pack("<IHHI", start + len(fourth) - 54, 0, 0, start) + head + bytes(fourth[54:])
+    (tool / "in.bmp").write_bytes(body)
+    tool.true("primaries and gamma" in tool.run("in.bmp", "out.png"), "a BMP's primaries")
+    array = rgb.astype("f4")
+    numpy.save(tool / "plain.npy", array)
+    tool.run("plain.npy", "in.exr")
+    tool.same(tool.run("in.exr", "out.exr"), "", "EXR")
+    data = (tool / "in.exr").read_bytes()
+    own = b"".join(
+        name + b"\0" + kind + b"\0" + struct.pack("<I", len(value)) + value
+        for name, kind, value in (
+            (b"chromaticities", b"chromaticities", struct.pack("<8f", *range(8))),
+            (b"owner", b"string", b"somebody"),
+            (b"whiteLuminance", b"float", struct.pack("<f", 100)),
+        )
+    )
+    # Behind the attributes is a byte of 0, then a table of the places of lines, which move.
+    at = 8
+    while data[at]:
+        kind = data.index(b"\0", at) + 1
+        size = data.index(b"\0", kind) + 1
+        at = size + 4 + struct.unpack("<I", data[size : size + 4])[0]
+    count = (struct.unpack("<Q", data[at + 1 : at + 9])[0] - at - 1) // 8
+    table = struct.unpack(f"<{count}Q", data[at + 1 : at + 1 + 8 * count])
+    moved = struct.pack(f"<{count}Q", *(place + len(own) for place in table))
+    (tool / "in.exr").write_bytes(data[:at] + own + b"\0" + moved + data[at + 1 + 8 * count :])
+    for target in ("out.exr", "out.tif"):
+        said = tool.run("in.exr", target)
+        for words in ("chromaticities", "owner", "whiteLuminance"):
+            tool.true(words in said, f"{words} to {target}: {said}")
 
 
 def main():

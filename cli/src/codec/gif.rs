@@ -148,7 +148,7 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink) -> Result<()> {
     for carried in &document.first().meta.carried {
         if let Some(Value::Comment(comment)) = &carried.value {
             let parts: Vec<_> = comment.chunks(255).collect();
-            encoder.write_raw_extension(gif::Extension::Comment.into(), &parts).map_err(|error| said(error.into()))?;
+            encoder.write_raw_extension(gif::Extension::Comment.into(), &parts).map_err(said)?;
         }
     }
     for page in &document.pages {

@@ -171,7 +171,7 @@ pub(crate) fn write(document: &Document, out: &mut dyn Sink, options: &Writing) 
     if let Some(profile) = &meta.icc {
         encoder = encoder.icc_profile(profile);
     }
-    let fields = exif::write(meta, shape.width, shape.height);
+    let fields = exif::write(meta, shape.width, shape.height).filter(|data| data.len() <= segments::MOST_EXIF);
     if let Some(fields) = &fields {
         encoder = encoder.exif_data(fields);
     }

@@ -2,6 +2,7 @@
 
 mod frames;
 mod gif;
+mod headers;
 mod jpeg;
 mod other;
 mod png;
@@ -24,7 +25,7 @@ use crate::picture::{Document, Picture, Stored, Subsampling};
 pub(crate) use other::{Encoded, write as write_other};
 pub(crate) use png_chunks::fits as fits_png;
 pub(crate) use raw::Raw;
-pub(crate) use segments::{MOST_XMP as MOST_XMP_OF_JPEG, fits as fits_jpeg};
+pub(crate) use segments::{MOST_EXIF as MOST_EXIF_OF_JPEG, MOST_XMP as MOST_XMP_OF_JPEG, fits as fits_jpeg};
 pub(crate) use tiff::{Strips, strips as tiff_strips};
 pub(crate) use tiff_write::{Described, TakeRows, write as write_tiff, write_rows as write_tiff_rows};
 pub(crate) use {gif::write as write_gif, jpeg::write as write_jpeg, png::write as write_png};

@@ -8,7 +8,7 @@ use image::codecs::{bmp, farbfeld, hdr, openexr, qoi, tga};
 use image::metadata::Orientation;
 use image::{ColorType, ImageDecoder, ImageEncoder, ImageFormat, ImageReader, ImageResult};
 
-use super::{Reading, Result, Sink, Source, damaged, image_of, kept_in_part, said, zeroes};
+use super::{Reading, Result, Sink, Source, damaged, headers, image_of, kept_in_part, said, zeroes};
 use crate::exif;
 use crate::limits::Limits;
 use crate::picture::{Document, Meta, Picture, Pixels};
@@ -16,12 +16,17 @@ use crate::picture::{Document, Meta, Picture, Pixels};
 pub(super) fn read(source: &mut (impl Source + ?Sized), format: ImageFormat, options: &Reading) -> Result<Document> {
     let limits = &options.limits;
     let unread = if format == ImageFormat::OpenExr { unread_channels(source)? } else { None };
+    let mut told = Meta::default();
+    headers::read(source, format, &mut told).map_err(|error| error.to_string())?;
     let mut reader = ImageReader::with_format(BufReader::new(source), format);
     reader.limits(allowed(limits));
     let decoder = reader.into_decoder().map_err(|error| explained(error, limits))?;
     // Those of OpenEXR are multiplied by alpha, by its definition.
     let alpha = if format == ImageFormat::OpenExr { Extra::Premultiplied } else { Extra::Straight };
     let mut document = still(decoder, alpha, options)?;
+    let meta = &mut document.pages[0].meta;
+    meta.carried.extend(told.carried);
+    meta.resolution = meta.resolution.or(told.resolution);
     document.notes.extend(unread);
     Ok(document)
 }
@@ -111,7 +116,10 @@ pub(crate) enum Encoded {
 pub(crate) fn write(document: &Document, mut out: &mut dyn Sink, encoded: Encoded) -> Result<()> {
     let picture = document.first();
     match encoded {
-        Encoded::Bmp => encode(bmp::BmpEncoder::new(&mut out), picture),
+        Encoded::Bmp => encode(bmp::BmpEncoder::new(&mut out), picture).and_then(|()| {
+            let resolution = picture.meta.resolution;
+            resolution.map_or(Ok(()), |resolution| headers::write_resolution(out, resolution)).map_err(Into::into)
+        }),
         Encoded::Qoi => encode(qoi::QoiEncoder::new(out), picture),
         Encoded::Tga => encode(tga::TgaEncoder::new(out), picture),
         Encoded::Pnm => encode(pnm(picture, out), picture),

@@ -10,6 +10,9 @@ const PHOTOSHOP: &[u8] = b"Photoshop 3.0\0";
 /// The most bytes of XMP data that a segment holds. The encoder does not split it.
 pub(crate) const MOST_XMP: usize = 65_533 - XMP.len();
 
+/// The most bytes of Exif data that a segment holds.
+pub(crate) const MOST_EXIF: usize = 65_533 - b"Exif\0\0".len();
+
 /// Whether a comment or IPTC data fits into a segment, with what its kind of segment puts around it.
 pub(crate) fn fits(data: &[u8]) -> bool {
     data.len() <= 65_400

@@ -106,22 +106,26 @@ pub(super) fn left_out(number: u16) -> Carried {
     Carried::left_out(Kind::TiffTag, shown(number))
 }
 
+/// The most bytes of all tags of a page that are written again: they may share their place in a file.
+const MOST: usize = 256 << 20;
+
 /// Adds to `meta` what the tags of a page say that the decoder does not use. `alone` says that one page
 /// of several was asked for, so that what is said of all of them is no longer true.
-///
-/// Returns the text for people, which Exif has a field for.
 pub(super) fn read(directory: &mut dyn FnMut(Tag) -> Option<Bytes>, all: &[Tag], alone: bool, meta: &mut Meta) {
+    let mut room = MOST;
     for &tag in all {
         let number = tag.to_u16();
         let (fate, _) = fate(number);
         if matches!(fate, Fate::Used | Fate::Exif) {
             continue;
         }
-        let Some(bytes) = directory(tag).filter(|_| fate != Fate::Left) else {
+        let bytes = if fate == Fate::Left { None } else { directory(tag) };
+        let Some(bytes) = bytes.filter(|bytes| bytes.data.len() <= room) else {
             meta.carried.push(left_out(number));
             continue;
         };
         let Bytes { kind, data } = bytes;
+        room -= data.len();
         let kept = |data: Vec<u8>, rests_on| {
             Carried::new(Kind::TiffTag, shown(number), Value::Tag(number, kind, data), rests_on)
         };

@@ -463,6 +463,8 @@ fn sub_fields(decoder: &mut Tiff<'_>, pointer: Tag, context: Context, fields: &m
 }
 
 fn field(directory: &mut ::tiff::decoder::IfdDecoder<'_>, tag: Tag, context: Context) -> Option<Field> {
+    // Fields may share their place in a file: many large ones would take more memory than it.
+    directory.find_entry(tag).filter(|entry| entry.count() <= 1 << 20)?;
     let mut buffer = ValueBuffer::empty(Type::BYTE);
     directory.find_tag_buf(tag, &mut buffer).ok()??;
     buffer.set_byte_order(ByteOrder::LittleEndian);
