@@ -108,9 +108,11 @@ pub(crate) struct FilterArgs {
     #[arg(long, help_heading = "Filter")]
     pub(crate) in_f32: bool,
 
-    /// What becomes of alpha: premultiply (colours are weighted by it), premultiplied (they are multiplied by it already), keep, filter, drop,
-    /// flatten=COLOUR (white, black, grey or #rrggbb) or auto, which for taps that are not negative and sum to 1 is what the file says,
-    /// premultiply or premultiplied, and keep for all others. Bands that are no alpha are filtered, unless a mode is given
+    /// What becomes of alpha: premultiply (colours are weighted by it), premultiplied (they are
+    /// multiplied by it already), keep, filter, drop, flatten=COLOUR (white, black, grey or
+    /// #rrggbb) or auto, which for taps that are not negative and sum to 1 is what the file says,
+    /// premultiply or premultiplied, and keep for all others. Bands that are no alpha are filtered,
+    /// unless a mode is given
     #[arg(long, value_name = "MODE", default_value_t, help_heading = "Filter")]
     pub(crate) alpha: Alpha,
 

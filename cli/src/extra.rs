@@ -10,8 +10,8 @@ pub(crate) fn straight(alpha: bool) -> Vec<Extra> {
     if alpha { vec![Extra::Straight] } else { Vec::new() }
 }
 
-/// What the channels of an array are: it does not say. Two and four are taken for a colour or three and one more, as pictures have them; of
-/// more than four, the first is a colour.
+/// What the channels of an array are: it does not say. Two and four are taken for a colour or three
+/// and one more, as pictures have them; of more than four, the first is a colour.
 pub(crate) fn of_array(channels: usize) -> Vec<Extra> {
     match channels {
         1 | 3 => Vec::new(),
@@ -20,26 +20,27 @@ pub(crate) fn of_array(channels: usize) -> Vec<Extra> {
     }
 }
 
-/// The name of pixels of so many colours with these channels behind them: "grey", "RGBA", "RGB+band", "7 channels of".
+/// The name of pixels of so many colours with these channels behind them: "grey", "RGBA",
+/// "RGB+band", "7 channels of".
 pub(crate) fn name(colours: usize, extras: &[Extra]) -> String {
-    let bands = match extras {
-        [] => {
-            return ["grey", "RGB", "CMYK"]
-                .get(colours / 2)
-                .map_or_else(|| format!("{colours} channels of"), |name| (*name).to_owned());
-        }
-        [Extra::Band] => "+band",
-        [_] if colours == 1 => "+alpha",
-        [_] if colours == 3 => "A",
+    let name = match (colours, extras) {
+        (1, []) => "grey",
+        (3, []) => "RGB",
+        (4, []) => "CMYK",
+        (1, [Extra::Band]) => "grey+band",
+        (3, [Extra::Band]) => "RGB+band",
+        (1, [_]) => "grey+alpha",
+        (3, [_]) => "RGBA",
         _ => return format!("{} channels of", colours + extras.len()),
     };
-    format!("{}{bands}", if colours == 3 { "RGB" } else { "grey" })
+    name.to_owned()
 }
 
 /// What the channels of a picture are to a call, and those of its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Meaning {
-    /// The number of the channel that the mode is about, and what it is. None if all channels are filtered alike.
+    /// The number of the channel that the mode is about, and what it is. None if all channels are
+    /// filtered alike.
     pub(crate) treated: Option<(usize, Extra)>,
     /// What that channel is afterwards; none if it was taken away, or there is no such.
     pub(crate) kept: Option<Extra>,
@@ -48,8 +49,9 @@ pub(crate) struct Meaning {
 }
 
 impl Meaning {
-    /// Of a picture of so many channels, with these behind its colours, under a mode. The mode is about alpha; where there is none, and it says what
-    /// becomes of alpha, it takes the last channel for that.
+    /// Of a picture of so many channels, with these behind its colours, under a mode. The mode is
+    /// about alpha; where there is none, and it says what becomes of alpha, it takes the last
+    /// channel for that.
     pub(crate) fn of(channels: usize, extras: &[Extra], mode: Alpha) -> Self {
         let named = !matches!(mode, Alpha::Auto | Alpha::Filter);
         let alpha = extras.iter().position(|extra| extra.is_alpha());

@@ -81,7 +81,8 @@ pub(crate) enum Encode {
 pub(crate) const FORMATS: &[FileFormat] = {
     use Kept::{Exif, Orientation, Profile, Resolution, Xmp};
     use Scalar::{F32, U8, U16};
-    // Of formats that are not named, alpha is straight, by their definitions or by what their readers do.
+    // Of formats that are not named, alpha is straight, by their definitions or by what their
+    // readers do.
     &[
         FileFormat {
             extensions: &["png"],
@@ -355,7 +356,8 @@ impl FileFormat {
         self.extensions[0]
     }
 
-    /// Whether the format can hold pixels of this type, of so many colours with these channels behind them.
+    /// Whether the format can hold pixels of this type, of so many colours with these channels
+    /// behind them.
     fn takes(&self, scalar: Scalar, colours: usize, extras: &[Extra]) -> bool {
         if colours == 4 {
             return extras.is_empty()
@@ -370,7 +372,8 @@ impl FileFormat {
         behind && (self.holds)(scalar, colours + extras.len())
     }
 
-    /// How the colours of a result become the format's, and what a person should know of its channels.
+    /// How the colours of a result become the format's, and what a person should know of its
+    /// channels.
     pub(crate) fn meets(&self, meaning: &Meaning) -> (ByAlpha, Option<String>) {
         let Behind::Alpha(alpha) = self.behind else { return (ByAlpha::AsTheyAre, None) };
         let text = format!(
@@ -389,8 +392,8 @@ impl FileFormat {
         }
     }
 
-    /// Checks that the format can hold pixels of this type, of so many colours with these channels behind them. The error names formats that can,
-    /// and other ways out.
+    /// Checks that the format can hold pixels of this type, of so many colours with these channels
+    /// behind them. The error names formats that can, and other ways out.
     pub(crate) fn check(&self, scalar: Scalar, colours: usize, extras: &[Extra]) -> Result<(), String> {
         if self.takes(scalar, colours, extras) {
             return Ok(());

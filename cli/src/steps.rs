@@ -51,7 +51,8 @@ pub(crate) fn pipeline(steps: Vec<Step>, args: &FilterArgs, bar: Option<&Progres
     Ok(Pipeline::new(plans?)?.in_f32(args.in_f32))
 }
 
-/// What becomes of the last channel: what it is, and the mode. Without these, all channels are filtered alike.
+/// What becomes of the last channel: what it is, and the mode. Without these, all channels are
+/// filtered alike.
 pub(crate) type Last = Option<(Extra, Alpha)>;
 
 /// Filters pixels into values of type `target`.

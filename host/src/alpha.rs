@@ -35,8 +35,9 @@ pub enum Alpha {
     /// In each step, a colour becomes `sum(tap * colour * alpha) / sum(tap * alpha)`, 0 where nothing under the window is opaque, and alpha becomes
     /// `sum(tap * alpha)`: in f64, row by row, and rounded once, with the same result on the GPU and on the CPU. Every step is an average.
     Premultiply,
-    /// The colours are multiplied by alpha already, as OpenEXR stores them: a step that averages filters every channel, and any other step copies
-    /// alpha. Colours where alpha is 0, such as glows, count as any other. A derivative or a sharpened colour is that of the picture on
+    /// The colours are multiplied by alpha already, as OpenEXR stores them: a step that averages
+    /// filters every channel, and any other step copies alpha. Colours where alpha is 0, such as
+    /// glows, count as any other. A derivative or a sharpened colour is that of the picture on
     /// black; the derivative of alpha would make the picture transparent.
     Premultiplied,
     /// Alpha is copied.
@@ -208,7 +209,8 @@ mod tests {
         let grey = Image::from_vec(vec![0.5f32, 0.25], 1, 1, 2).unwrap();
         let found = Alpha::Flatten([1.0, 0.0, 0.0]).apart(&grey.view(), Extra::Straight).unwrap();
         assert_eq!(found.as_slice(), [(0.125 + 0.2126 * 0.75) as f32]);
-        // Of colours multiplied already, alpha weighs the ground alone: 50 + 51 * 127 / 255 is 75.4, and what is too bright is cut off.
+        // Of colours multiplied already, alpha weighs the ground alone: 50 + 51 * 127 / 255 is
+        // 75.4, and what is too bright is cut off.
         let shining = Image::from_vec(vec![200u8, 100, 50, 128, 9, 8, 7, 0], 2, 1, 4).unwrap();
         let laid = Alpha::Flatten([1.0, 0.0, 0.2]).apart(&shining.view(), Extra::Premultiplied).unwrap();
         assert_eq!(laid.as_slice(), [255, 100, 75, 255, 8, 58]);

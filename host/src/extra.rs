@@ -31,9 +31,11 @@ impl Extra {
 }
 
 impl Alpha {
-    /// What the last channel of a result is, for a source whose last channel is `extra`; none if it was taken away.
+    /// What the last channel of a result is, for a source whose last channel is `extra`; none if it
+    /// was taken away.
     ///
-    /// [`Alpha::Premultiply`] and [`Alpha::Premultiplied`] say what the channel is, whatever its source says.
+    /// [`Alpha::Premultiply`] and [`Alpha::Premultiplied`] say what the channel is, whatever its
+    /// source says.
     ///
     /// ```
     /// use apron::{Alpha, Extra};

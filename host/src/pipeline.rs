@@ -144,7 +144,8 @@ impl Pipeline {
         self.run_with_extra(src, dst, Extra::Straight, alpha)
     }
 
-    /// As [`Pipeline::run_with_alpha`], for a picture whose last channel is `extra`; what the result's is, [`Alpha::of_result`] says.
+    /// As [`Pipeline::run_with_alpha`], for a picture whose last channel is `extra`; what the
+    /// result's is, [`Alpha::of_result`] says.
     ///
     /// ```
     /// use apron::{Alpha, Device, Extra, Filter, Image, Pipeline, Plan};

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use apron::gpu::{DeviceImage, DeviceView, DeviceViewMut, Gpu, Stream, Strides};
-use apron::{ImageView, Layout, Pixel, Scalar, Shape, f16};
+use apron::{Alpha, ImageView, Layout, Pixel, Scalar, Shape, f16};
 use numpy::{PyArray1, PyArrayDescr, PyArrayMethods, PyReadonlyArrayDyn};
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -122,13 +122,15 @@ pub(crate) fn enqueue_foreign(
     let of = |(address, kind, shape, strides): &Foreign| Described::new(*address, kind, shape, strides, axis);
     let gpu = Gpu::open(device).map_err(error)?;
     let foreign = stream.map(|handle| foreign_stream(&gpu, handle, owner));
-    enqueue(py, &plan.plan, &gpu, (&of(&source)?, &of(&target)?), foreign)
+    let (source, target) = (of(&source)?, of(&target)?);
+    let alpha = plan.mode(source.shape.channels);
+    enqueue(py, (&plan.plan, alpha), &gpu, (&source, &target), foreign)
 }
 
 /// Filters one array into another in a stream, or, if there is none, in one of apron's own, which is waited for.
 fn enqueue(
     py: Python<'_>,
-    plan: &apron::Plan,
+    (plan, alpha): (&apron::Plan, Alpha),
     gpu: &Gpu,
     (source, target): (&Described, &Described),
     foreign: Option<Arc<Mutex<Stream>>>,
@@ -136,6 +138,10 @@ fn enqueue(
     py.detach(|| -> apron::Result<()> {
         let kind = |image: &Described| (image.scalar, image.strides);
         let Shape { width, height, .. } = source.shape;
+        let run = |src: &DeviceView<'_>, dst: &mut DeviceViewMut<'_>, stream: &mut Stream| match alpha {
+            Alpha::Filter => plan.run_region(src, dst, 0..width, 0..height, stream),
+            alpha => plan.run_region_with_alpha(src, dst, 0..width, 0..height, (alpha, stream)),
+        };
         // SAFETY: the arrays' library says that these values are there. Python's caller keeps the arrays, and libraries free memory in
         // stream order. Views that overlap are refused.
         let (src, mut dst) = unsafe {
@@ -147,11 +153,11 @@ fn enqueue(
         match foreign {
             Some(stream) => {
                 let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
-                plan.run_region(&src, &mut dst, 0..width, 0..height, &mut stream)
+                run(&src, &mut dst, &mut stream)
             }
             None => {
                 let mut stream = gpu.stream()?;
-                plan.run_region(&src, &mut dst, 0..width, 0..height, &mut stream)?;
+                run(&src, &mut dst, &mut stream)?;
                 stream.synchronize()
             }
         }
@@ -251,7 +257,7 @@ impl DeviceArray {
         let identity = apron::Filter::identity();
         let device = apron::Device::Gpu(self.device);
         let plan = py.detach(|| apron::Plan::builder(&identity).device(device).build()).map_err(error)?;
-        enqueue(py, &plan, &gpu, (&self.described(-1)?, &copy.described(-1)?), None)?;
+        enqueue(py, (&plan, Alpha::Filter), &gpu, (&self.described(-1)?, &copy.described(-1)?), None)?;
         Ok(copy)
     }
 

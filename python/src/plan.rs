@@ -1,6 +1,8 @@
 //! The class `Plan`, and its calls with NumPy's arrays.
 
-use apron::{Border, Device, ImageView, ImageViewMut, Pixel, Scalar, Variant, f16};
+use std::sync::Arc;
+
+use apron::{Alpha, Border, Device, ImageView, ImageViewMut, Pixel, Scalar, Variant, f16};
 use numpy::npyffi::{NPY_ORDER, PY_ARRAY_API};
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -29,16 +31,27 @@ use crate::threads::without_lock;
 ///     The most bytes of a GPU's memory that a call takes for images on the host.
 /// autotune : bool, default False
 ///     Whether to measure which variant is fastest on this GPU.
+/// alpha : str, optional
+///     What becomes of the last channel of an image of two, four or more channels; one and three
+///     are colours. "filter" filters it as the others. "premultiply" weighs the colours by it, so
+///     that the colour of transparent pixels does not bleed. "premultiplied" is for colours that
+///     are multiplied by alpha already: averages filter every channel, other filters copy alpha.
+///     "keep" copies it. "auto" is "premultiply" for averages, whose taps are not negative and sum
+///     to 1, and "keep" for other filters. Unless given, it is "filter" for arrays, which do not
+///     say what their channels are, and "auto" for PIL images, which do.
 ///
 /// Raises
 /// ------
 /// ValueError
-///     For an unknown border, device or variant, or a variant that cannot run this filter.
+///     For an unknown border, device, variant or alpha, a variant that cannot run this filter, or
+///     "premultiply" for a filter that is no average.
 /// RuntimeError
 ///     If a GPU was named that cannot be used.
 #[pyclass(frozen, subclass, module = "apron", name = "Plan")]
 pub(crate) struct Plan {
-    pub(crate) plan: apron::Plan,
+    pub(crate) plan: Arc<apron::Plan>,
+    /// What was asked for.
+    alpha: Option<Alpha>,
     filter: Filter,
     border: Border,
     variant: Option<Variant>,
@@ -65,7 +78,8 @@ fn parsed<T: std::str::FromStr<Err = apron::Error>>(text: &str) -> PyResult<T> {
 #[pymethods]
 impl Plan {
     #[new]
-    #[pyo3(signature = (filter, border = "reflect101", device = "auto", *, variant = None, memory = None, autotune = false))]
+    #[pyo3(signature = (filter, border = "reflect101", device = "auto", *, variant = None, memory = None, autotune = false, alpha = None))]
+    #[expect(clippy::too_many_arguments, reason = "named ones, as Python has them")]
     fn new(
         py: Python<'_>,
         filter: &Bound<'_, PyAny>,
@@ -74,14 +88,29 @@ impl Plan {
         variant: Option<&str>,
         memory: Option<u64>,
         autotune: bool,
+        alpha: Option<&str>,
     ) -> PyResult<Self> {
         let filter = given(filter)?;
         let (border, device): (Border, Device) = (parsed(border)?, parsed(device)?);
         let variant = variant.map(parsed::<Variant>).transpose()?;
+        let alpha = alpha.map(|text| mode(text, &filter)).transpose()?;
         let builder = apron::Plan::builder(&filter.0).border(border).device(device).variant(variant).autotune(autotune);
         let builder = if let Some(bytes) = memory { builder.memory(bytes) } else { builder };
-        let plan = py.detach(|| builder.build()).map_err(error)?;
-        Ok(Self { plan, filter, border, variant, memory, autotune })
+        let plan = Arc::new(py.detach(|| builder.build()).map_err(error)?);
+        Ok(Self { plan, alpha, filter, border, variant, memory, autotune })
+    }
+
+    /// What becomes of the last channel; none if that was not said.
+    #[getter]
+    fn alpha(&self) -> Option<String> {
+        self.alpha.map(|alpha| alpha.to_string())
+    }
+
+    /// The same plan with another mode for the last channel.
+    fn _with_alpha(&self, alpha: &str) -> PyResult<Self> {
+        let alpha = Some(mode(alpha, &self.filter)?);
+        let (plan, filter, border) = (self.plan.clone(), self.filter.clone(), self.border);
+        Ok(Self { plan, alpha, filter, border, variant: self.variant, memory: self.memory, autotune: self.autotune })
     }
 
     /// The filter.
@@ -139,10 +168,12 @@ impl Plan {
     #[expect(clippy::type_complexity, reason = "a tuple, as Python wants it")]
     fn __reduce__(
         slf: &Bound<'_, Self>,
-    ) -> PyResult<(Py<PyAny>, (Filter, String, String, Option<&'static str>, Option<u64>, bool))> {
+    ) -> PyResult<(Py<PyAny>, (Filter, String, String, Option<&'static str>, Option<u64>, bool, Option<String>))> {
         let plan = slf.get();
         let again = slf.py().import("apron._arrays")?.getattr("rebuilt")?;
-        Ok((again.unbind(), (plan.filter(), plan.border(), plan.device(), plan.variant(), plan.memory, plan.autotune)))
+        let (variant, alpha) = (plan.variant(), plan.alpha());
+        let arguments = (plan.filter(), plan.border(), plan.device(), variant, plan.memory, plan.autotune, alpha);
+        Ok((again.unbind(), arguments))
     }
 
     /// Filter an image.
@@ -234,6 +265,9 @@ impl Plan {
         let Some(source) = Layout::of(src, from, axis)? else {
             return self.on_copy(src, out, axis, dtype);
         };
+        if self.mode(source.channels) != Alpha::Filter && !source.interleaved {
+            return self.on_pixels(src, out, axis, wanted);
+        }
         // Into the output itself where rows of pixels can be written there, and where it is not the source.
         if let Some(out) = out
             && let Some(target) = Layout::of(out, to, axis)?.filter(|target| target.is_like(&source))
@@ -268,9 +302,40 @@ impl Plan {
         self.on_host(copy.cast()?, out, axis, dtype)
     }
 
+    /// The same with a copy whose channels are side by side: those that alpha is about are filtered
+    /// together.
+    fn on_pixels<'py>(
+        &self,
+        src: &Bound<'py, PyUntypedArray>,
+        out: Option<&Bound<'py, PyUntypedArray>>,
+        axis: isize,
+        wanted: Bound<'py, PyArrayDescr>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = src.py();
+        let numpy = py.import("numpy")?;
+        let moved = |array: &Bound<'py, PyAny>, from: isize, to: isize| {
+            numpy.call_method1("ascontiguousarray", (numpy.call_method1("moveaxis", (array, from, to))?,))
+        };
+        let pixels = moved(src.as_any(), axis, -1)?;
+        let Some(result) = self.on_host(pixels.cast()?, None, -1, Some(wanted.as_any()))? else { return Ok(None) };
+        let result = moved(&result, -1, axis)?;
+        let Some(out) = out else { return Ok(Some(result)) };
+        out.set_item(PyEllipsis::get(py), result)?;
+        Ok(Some(out.as_any().clone()))
+    }
+
+    /// What becomes of the last of so many channels.
+    pub(crate) fn mode(&self, channels: usize) -> Alpha {
+        match channels {
+            // Colours alone.
+            1 | 3 => Alpha::Filter,
+            _ => self.alpha.unwrap_or(Alpha::Filter),
+        }
+    }
+
     /// Filters what the two layouts describe, which share no byte: a picture, or plane by plane.
     fn run(&self, py: Python<'_>, source: &Layout, target: &Layout) -> PyResult<()> {
-        let run: fn(&apron::Plan, &Layout, &Layout) -> apron::Result<()> = match (source.scalar, target.scalar) {
+        let run: fn(&apron::Plan, &Layout, &Layout, Alpha) -> apron::Result<()> = match (source.scalar, target.scalar) {
             (Scalar::U8, Scalar::U8) => run::<u8, u8>,
             (Scalar::U8, _) => run::<u8, f32>,
             (Scalar::U16, Scalar::U16) => run::<u16, u16>,
@@ -279,18 +344,36 @@ impl Plan {
             (Scalar::F16, _) => run::<f16, f32>,
             (_, _) => run::<f32, f32>,
         };
-        without_lock(py, || run(&self.plan, source, target))?.map_err(error)
+        let alpha = self.mode(source.channels);
+        without_lock(py, || run(&self.plan, source, target, alpha))?.map_err(error)
     }
 }
 
-fn run<S: Pixel, D: Pixel>(plan: &apron::Plan, source: &Layout, target: &Layout) -> apron::Result<()> {
+fn run<S: Pixel, D: Pixel>(plan: &apron::Plan, source: &Layout, target: &Layout, alpha: Alpha) -> apron::Result<()> {
     for plane in 0..source.planes() {
         // SAFETY: the arrays are kept by the caller of `Plan::run`, who has checked that they share no byte. That no other thread writes to
         // them meanwhile is Python's caller's promise, as for every function of NumPy that releases the lock.
         let (src, mut dst) = unsafe { (source.view::<S>(plane)?, target.view_mut::<D>(plane)?) };
-        plan.run(&src, &mut dst)?;
+        match alpha {
+            Alpha::Filter => plan.run(&src, &mut dst)?,
+            alpha => plan.run_with_alpha(&src, &mut dst, alpha)?,
+        }
     }
     Ok(())
+}
+
+/// What becomes of alpha, of the modes that keep the shape.
+fn mode(text: &str, filter: &Filter) -> PyResult<Alpha> {
+    match text.parse() {
+        Ok(Alpha::Premultiply) if !filter.0.is_average() => Err(PyValueError::new_err(
+            "alpha is premultiply: auto, premultiplied, keep or filter is needed for filters that are no averages, whose taps are negative \
+             or do not sum to 1",
+        )),
+        Ok(Alpha::Drop | Alpha::Flatten(_)) | Err(_) => Err(PyValueError::new_err(format!(
+            "alpha is {text:?}: one of auto, premultiply, premultiplied, keep, filter is needed"
+        ))),
+        Ok(mode) => Ok(mode),
+    }
 }
 
 /// A type that plans take; none for others.

@@ -49,6 +49,20 @@ def test_windows_larger_than_the_image():
         )
 
 
+@pytest.mark.parametrize("alpha", ["auto", "premultiply", "premultiplied", "keep", "filter"])
+@pytest.mark.parametrize(
+    "shape, axis, chunks", [((40, 50, 4), -1, (16, 20, 2)), ((4, 40, 50), 0, (1, 16, 20)), ((40, 50, 3), -1, 20)]
+)
+def test_alpha(alpha, shape, axis, chunks):
+    image = picture(shape)
+    for filter in ("gaussian:sigma=2", "sharpen")[: 1 if alpha == "premultiply" else 2]:
+        plan = apron.Plan(filter, "wrap", "cpu", alpha=alpha)
+        blocks = da.from_array(image, chunks)
+        np.testing.assert_array_equal(plan(blocks, axis=axis).compute(), plan(image, axis=axis))
+        named = apron.dask.filter(blocks, filter, "wrap", axis=axis, alpha=alpha, **CPU)
+        np.testing.assert_array_equal(named.compute(), plan(image, axis=axis))
+
+
 @pytest.mark.parametrize(
     "shape, axis, chunks",
     [((40, 50, 3), -1, (16, 20, 3)), ((3, 40, 50), 0, (1, 16, 20)), ((40, 3, 50), 1, (16, 2, 20))],

@@ -88,6 +88,19 @@ def test_device_arrays_are_filtered_where_they_are(dtype, shape, axis, kind):
     np.testing.assert_array_equal(wide.numpy(), PLAN(image, axis=axis, dtype="f4"))
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape, axis", [((17, 41, 4), -1), ((2, 17, 41), 0), ((17, 41, 3), -1)])
+@pytest.mark.parametrize("alpha", ["auto", "premultiply", "premultiplied", "keep", "filter"])
+def test_alpha(dtype, shape, axis, alpha):
+    image = picture(shape, dtype)
+    np.moveaxis(image, axis, -1)[:5, :9, -1] = 0
+    there = apron.to_device(image, axis=axis)
+    for filter in ("gaussian:1", "sharpen", "sobel-x")[: 1 if alpha == "premultiply" else 3]:
+        here = Plan(filter, device="cpu", alpha=alpha)(image, axis=axis)
+        np.testing.assert_array_equal(Plan(filter, device="gpu", alpha=alpha)(there, axis=axis).numpy(), here)
+        np.testing.assert_array_equal(Plan(filter, device="gpu", alpha=alpha)(image, axis=axis), here)
+
+
 def test_the_interface_says_where_the_memory_is():
     image = picture((9, 30, 3), "f4")
     there = apron.to_device(image)

@@ -260,6 +260,109 @@ def test_arrays_of_other_libraries():
     assert apron.from_dlpack(Tensor(image)).ctypes.data == image.ctypes.data
 
 
+AVERAGES = ["identity", "gaussian:1", "box:size=3"]
+OTHERS = ["sobel-x", "sharpen", "laplacian"]
+
+
+def with_alpha(image, filter, alpha, axis=-1):
+    """What a mode makes of an image whose last channel is alpha, in f64."""
+    image = np.moveaxis(np.asarray(image, np.float64), axis, -1)
+    filtered = expected(image, Filter(filter))
+    average = filter in AVERAGES
+    if alpha == "auto":
+        alpha = "premultiply" if average else "keep"
+    if alpha == "premultiplied":
+        alpha = "filter" if average else "keep"
+    result = filtered.copy()
+    if alpha == "keep":
+        result[..., -1] = image[..., -1]
+    if alpha == "premultiply":
+        sums = expected(image[..., :-1] * image[..., -1:], Filter(filter))
+        weights = filtered[..., -1:]
+        result[..., :-1] = np.divide(sums, weights, out=np.zeros_like(sums), where=weights != 0)
+    return np.moveaxis(result, -1, axis)
+
+
+def close(result, exact):
+    if result.dtype.kind == "f":
+        tolerance = {2: 2e-3, 4: 2e-6, 8: 2e-6}[result.dtype.itemsize]
+        np.testing.assert_allclose(result, exact, rtol=tolerance, atol=tolerance * 1000)
+    else:
+        limits = np.iinfo(result.dtype)
+        assert np.abs(result.astype(np.float64) - np.clip(exact, limits.min, limits.max)).max() <= 0.5 + 1e-3
+
+
+def transparent(shape, dtype, axis=-1):
+    """Noise, with parts in which alpha is 0, and others in which it is full."""
+    image = np.moveaxis(picture(shape, dtype, seed=3), axis, -1).copy()
+    image[:9, :9, -1] = 0
+    image[12:, 12:, -1] = 100
+    return np.ascontiguousarray(np.moveaxis(image, -1, axis))
+
+
+@pytest.mark.parametrize("dtype", [*TYPES, "i2", "i4", "u4", "f8", ">f4"])
+@pytest.mark.parametrize("shape, axis", [((21, 25, 4), -1), ((4, 21, 25), 0), ((21, 2, 25), 1), ((21, 25, 6), 2)])
+@pytest.mark.parametrize("alpha", [None, "auto", "premultiply", "premultiplied", "keep", "filter"])
+def test_alpha(dtype, shape, axis, alpha):
+    image = transparent(shape, dtype, axis)
+    for filter in AVERAGES + OTHERS * (alpha != "premultiply"):
+        plan = Plan(filter, alpha=alpha, **CPU)
+        assert plan.alpha == alpha
+        exact = with_alpha(image, filter, alpha or "filter", axis)
+        result = plan(image, axis=axis)
+        assert result.shape == shape and result.dtype == np.dtype(dtype).newbyteorder("=")
+        close(result, exact)
+        wide = plan(image, axis=axis, dtype="f4")
+        close(wide, exact)
+        out = np.empty(shape, dtype)
+        assert plan(image, out, axis=axis) is out
+        assert (out == result).all()
+        again = pickle.loads(pickle.dumps(plan))
+        assert again.alpha == alpha and (again(image, axis=axis) == result).all()
+
+
+def test_alpha_of_views():
+    base = transparent((40, 60, 4), "f4")
+    plan = Plan("gaussian:1", alpha="premultiply", **CPU)
+    for view in (base[3:30, 5:50], base[::2], base[:, ::-1], base[::-1], base[:, ::3]):
+        close(plan(view), with_alpha(view, "gaussian:1", "premultiply"))
+    both = base.copy()
+    assert plan(both, both) is both
+    close(both, with_alpha(base, "gaussian:1", "premultiply"))
+
+
+@pytest.mark.parametrize("shape", [(20, 30), (20, 30, 1), (20, 30, 3)])
+def test_colours_alone_have_no_alpha(shape):
+    image = picture(shape)
+    for alpha in ("auto", "premultiply", "premultiplied", "keep"):
+        assert (Plan("gaussian:1", alpha=alpha, **CPU)(image) == Plan("gaussian:1", **CPU)(image)).all()
+
+
+def test_an_edge_has_no_dark_rim():
+    image = np.zeros((9, 9, 4), "u1")
+    image[:, 5:] = 255
+    assert (Plan("gaussian:2", **CPU)(image)[:, 4, 0] < 128).all()
+    soft = Plan("gaussian:2", alpha="premultiply", **CPU)(image)
+    assert (soft[..., :3][soft[..., 3] > 0] == 255).all()
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA", "RGBa", "La", "CMYK", "RGBX"])
+def test_pil_images_say_what_their_channels_are(mode):
+    pil = pytest.importorskip("PIL.Image")
+    channels = len(pil.new(mode, (1, 1)).getbands())
+    image = transparent((21, 25, channels), "u1")
+    given = pil.frombytes(mode, (25, 21), image.tobytes())
+    said = {"LA": "auto", "RGBA": "auto", "La": "premultiplied", "RGBa": "premultiplied"}.get(mode, "filter")
+    for filter in AVERAGES + OTHERS:
+        result = Plan(filter, **CPU)(given)
+        close(result.reshape(image.shape), with_alpha(image, filter, said))
+        # What is asked for counts more, where there is alpha.
+        kept = Plan(filter, alpha="keep", **CPU)(given)
+        close(kept.reshape(image.shape), with_alpha(image, filter, "filter" if said == "filter" else "keep"))
+        asked = Plan(filter, alpha="auto", **CPU)(given)
+        assert (asked == result).all()
+
+
 @pytest.mark.parametrize(
     "error, call",
     [
@@ -281,6 +384,11 @@ def test_arrays_of_other_libraries():
         (ValueError, lambda: Plan("identity", "sideways")),
         (ValueError, lambda: Plan("identity", device="tpu")),
         (ValueError, lambda: Plan("identity", variant="magic")),
+        (ValueError, lambda: Plan("identity", alpha="blend")),
+        (ValueError, lambda: Plan("identity", alpha="drop")),
+        (ValueError, lambda: Plan("identity", alpha="flatten=white")),
+        (ValueError, lambda: Plan("sharpen", alpha="premultiply")),
+        (TypeError, lambda: Plan("identity", alpha=True)),
         (TypeError, lambda: Plan(5)),
         (ValueError, lambda: Plan("identity", **CPU)(np.zeros(5, "u1"))),
         (ValueError, lambda: Plan("identity", **CPU)(np.zeros((2, 3, 4, 5), "u1"))),

@@ -6,8 +6,8 @@
 use std::f64::consts::PI;
 
 use apron::{
-    Alpha, Border, Device, Error, Filter, Gradient, Image, ImageView, ImageViewMut, Pipeline, Plan, PlanBuilder, Shape,
-    f16,
+    Alpha, Border, Device, Error, Extra, Filter, Gradient, Image, ImageView, ImageViewMut, Pipeline, Plan, PlanBuilder,
+    Shape, f16,
 };
 use conformance::product::Gpu;
 use conformance::sample::{Data, Kind, Sample};
@@ -587,6 +587,46 @@ fn alpha(device: Device, _: Selection) -> Result<(), Failed> {
         let flat = Picture::<u8>::new(opaque, 0, || pixels.next().unwrap_or_default());
         let mode = Alpha::Flatten([1.0, 0.0, 0.2]);
         same(&format!("flatten, {name}"), run(pipeline, &src, mode)?, &filtered(pipeline, &flat, 3)?)?;
+    }
+    // Of colours that are multiplied already, averages filter all channels, and other steps copy
+    // alpha.
+    same("premultiplied, blur", run(&blur, &src, Alpha::Premultiplied)?, &filtered(&blur, &src, 4)?)?;
+    same("premultiplied, edges", run(&edges, &src, Alpha::Premultiplied)?, &filtered(&edges, &src, 3)?)?;
+    let first = filtered(&blur, &src, 4)?;
+    let second = filtered(&pipeline(&["sharpen"])?, &first, 3)?;
+    let third = filtered(&pipeline(&["box:size=3"])?, &second, 4)?;
+    same("premultiplied, mixed", run(&mixed, &src, Alpha::Premultiplied)?, &third)?;
+    let modes = [Alpha::Auto, Alpha::Premultiplied, Alpha::Keep, Alpha::Filter, Alpha::Drop, Alpha::Flatten([0.5; 3])];
+    for (extra, mode) in [Extra::Straight, Extra::Premultiplied, Extra::Band, Extra::Unspecified]
+        .into_iter()
+        .flat_map(|extra| modes.map(|mode| (extra, mode)))
+    {
+        let shape = Shape { channels: mode.channels(4), ..shape };
+        for (name, pipeline) in [("blur", &blur), ("mixed", &mixed), ("edges", &edges)] {
+            let mut dst = Picture::<u8>::new(shape, 0, || u8::POISON);
+            pipeline.run_with_extra(&src.view()?, &mut dst.view_mut()?, extra, mode)?;
+            let expected = match (extra, mode) {
+                (Extra::Premultiplied, Alpha::Auto) => run(pipeline, &src, Alpha::Premultiplied)?,
+                (Extra::Band | Extra::Unspecified, Alpha::Auto) => run(pipeline, &src, Alpha::Filter)?,
+                (Extra::Premultiplied, Alpha::Flatten(_)) => {
+                    let laid = |p: &[u8]| {
+                        [0, 1, 2].map(|c| u8::nearest(f64::from(p[c]) + 127.5 * (255.0 - f64::from(p[3])) / 255.0))
+                    };
+                    let mut pixels = src.data.chunks(src.stride);
+                    let mut pixels =
+                        pixels.by_ref().flat_map(|row| row[..src.shape.row_len()].chunks_exact(4)).flat_map(laid);
+                    filtered(pipeline, &Picture::<u8>::new(shape, 0, || pixels.next().unwrap_or_default()), 3)?
+                }
+                (_, mode) => run(pipeline, &src, mode)?,
+            };
+            same(&format!("{extra:?}, {mode}, {name}"), dst, &expected)?;
+        }
+    }
+    // One plan alone.
+    for mode in modes.into_iter().chain([Alpha::Premultiply]) {
+        let mut dst = Picture::<u8>::new(Shape { channels: mode.channels(4), ..shape }, 0, || u8::POISON);
+        plan("gaussian:sigma=1")?.run_with_alpha(&src.view()?, &mut dst.view_mut()?, mode)?;
+        same(&format!("{mode}, a plan"), dst, &run(&blur, &src, mode)?)?;
     }
     same("auto, blur", run(&blur, &src, Alpha::Auto)?, &run(&blur, &src, Alpha::Premultiply)?)?;
     same("auto, edges", run(&edges, &src, Alpha::Auto)?, &run(&edges, &src, Alpha::Keep)?)?;

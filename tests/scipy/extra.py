@@ -443,6 +443,25 @@ def straight_formats(tool):
 
 
 @check
+def tga_attributes(tool):
+    """Pillow writes no extension area, which says what a TGA's alpha is."""
+    values = picture("u1", 4, seed=9)
+    Image.fromarray(values, "RGBA").save(tool / "plain.tga")
+    plain = (tool / "plain.tga").read_bytes()
+    tool.same(plain[-18:], b"TRUEVISION-XFILE.\0", "Pillow's footer")
+    for attributes, kind in ((0, "straight"), (1, "unspecified"), (2, "unspecified"), (3, "straight"), (4, "premultiplied")):
+        area = (495).to_bytes(2, "little") + bytes(492) + bytes([attributes])
+        place = len(plain) - 26
+        footer = place.to_bytes(4, "little") + plain[-22:]
+        (tool / "in.tga").write_bytes(plain[:-26] + area + footer)
+        for text in FILTERS:
+            tool.same(tool.run("in.tga", "out.tif", text, "--quiet"), "", f"tga, {attributes}")
+            found, _, codes = read_tiff(tool / "out.tif")
+            tool.same(codes, (CODES[kind],), f"tga, {attributes}")
+            tool.near(found, rounded(expected(values, kind, text), "u1"), f"tga, {attributes}, {text}", tolerance("u1", text))
+
+
+@check
 def large_files_in_chunks(tool):
     """Bands go from file to file in chunks; alpha goes through memory. The files are the same."""
     for colours, codes in ((3, (0,)), (3, None), (1, (0, 0, 0, 0)), (3, (2,)), (3, (1,))):

@@ -1,6 +1,6 @@
 //! The formats of the `image` crate that hold one picture and little beside it.
 
-use std::io::BufReader;
+use std::io::{self, BufReader, SeekFrom};
 
 use apron::Extra;
 use image::codecs::pnm::{GraymapHeader, PixmapHeader, PnmEncoder, PnmHeader, SampleEncoding};
@@ -18,11 +18,15 @@ pub(super) fn read(source: &mut (impl Source + ?Sized), format: ImageFormat, opt
     let unread = if format == ImageFormat::OpenExr { unread_channels(source)? } else { None };
     let mut told = Meta::default();
     headers::read(source, format, &mut told).map_err(|error| error.to_string())?;
+    let alpha = match format {
+        // By its definition.
+        ImageFormat::OpenExr => Extra::Premultiplied,
+        ImageFormat::Tga => alpha_of_tga(source).map_err(|error| error.to_string())?,
+        _ => Extra::Straight,
+    };
     let mut reader = ImageReader::with_format(BufReader::new(source), format);
     reader.limits(allowed(limits));
     let decoder = reader.into_decoder().map_err(|error| explained(error, limits))?;
-    // Those of OpenEXR are multiplied by alpha, by its definition.
-    let alpha = if format == ImageFormat::OpenExr { Extra::Premultiplied } else { Extra::Straight };
     let mut document = still(decoder, alpha, options)?;
     let meta = &mut document.pages[0].meta;
     meta.carried.extend(told.carried);
@@ -41,6 +45,34 @@ fn unread_channels(source: &mut (impl Source + ?Sized)) -> Result<Option<String>
         found.headers.iter().flat_map(|header| &header.channels.list).map(|channel| channel.name.to_string());
     let others: Vec<_> = channels.filter(|name| !matches!(&**name, "R" | "G" | "B" | "A")).take(20).collect();
     Ok((!others.is_empty()).then(|| format!("the channels {} are not read", others.join(", "))))
+}
+
+/// What a TGA's fourth channel is: the extension area, which version 2.0 may have, says it. Leaves
+/// the file at its start.
+fn alpha_of_tga(source: &mut (impl Source + ?Sized)) -> io::Result<Extra> {
+    /// What the last 18 bytes of version 2.0 are; the first four of the 26 at the end say where the
+    /// extension area begins.
+    const SIGNATURE: &[u8] = b"TRUEVISION-XFILE.\0";
+    /// Where the area has the attributes' type, and how long it is at least.
+    const TYPE: u64 = 494;
+    let mut footer = [0; 26];
+    let mut kind = [0];
+    let len = source.seek(SeekFrom::End(0))?;
+    if let Some(at) = len.checked_sub(26) {
+        source.seek(SeekFrom::Start(at))?;
+        source.read_exact(&mut footer)?;
+        let area = u64::from(u32::from_le_bytes([footer[0], footer[1], footer[2], footer[3]]));
+        if footer.ends_with(SIGNATURE) && area > 0 && area + TYPE < at {
+            source.seek(SeekFrom::Start(area + TYPE))?;
+            source.read_exact(&mut kind)?;
+        }
+    }
+    source.rewind()?;
+    Ok(match kind[0] {
+        1 | 2 => Extra::Unspecified,
+        4 => Extra::Premultiplied,
+        _ => Extra::Straight,
+    })
 }
 
 /// The limits, as the `image` crate takes them.

@@ -187,7 +187,8 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
     let (width, height) = decoder.dimensions()?;
     let held = usize::from(decoder.find_tag_unsigned::<u16>(Tag::SamplesPerPixel)?.unwrap_or(1));
     let photometric = decoder.find_tag_unsigned::<u16>(Tag::PhotometricInterpretation)?;
-    if photometric == Some(PhotometricInterpretation::RGB.to_u16())
+    if held > 3
+        && photometric == Some(PhotometricInterpretation::RGB.to_u16())
         && !decoder.colortype().is_ok_and(|colour| usize::from(colour.num_samples()) == held)
     {
         show_every_sample(decoder, pages.found)?;
@@ -271,7 +272,8 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
     Ok((picture, note.or(rounded)))
 }
 
-/// What the samples behind the colours are, of which there are so many. Those that the tag does not reach are further bands.
+/// What the samples behind the colours are, of which there are so many. Those that the tag does not
+/// reach are further bands.
 fn extras(decoder: &mut Tiff<'_>, count: usize) -> Vec<Extra> {
     let said = decoder.find_tag_unsigned_vec::<u16>(Tag::ExtraSamples).ok().flatten().unwrap_or_default();
     let said = said.iter().skip(said.len().saturating_sub(count)).map(|&code| match ExtraSamples::from_u16(code) {
@@ -283,8 +285,8 @@ fn extras(decoder: &mut Tiff<'_>, count: usize) -> Vec<Extra> {
     std::iter::repeat_n(Extra::Band, unsaid).chain(said).collect()
 }
 
-/// Makes the decoder read every sample of a picture: of RGB, it leaves out or refuses what is no alpha, and of grey it reads all. So the bytes
-/// that say RGB say grey from now on.
+/// Makes the decoder read every sample of a picture: of RGB, it leaves out or refuses what is no
+/// alpha, and of grey it reads all. So the bytes that say RGB say grey from now on.
 fn show_every_sample(decoder: &mut Tiff<'_>, page: usize) -> TiffResult<()> {
     let Some(IfdPointer(directory)) = decoder.ifd_pointer() else { return Ok(()) };
     let order = decoder.byte_order();
@@ -296,7 +298,8 @@ fn show_every_sample(decoder: &mut Tiff<'_>, page: usize) -> TiffResult<()> {
     let mut start = [0; 4];
     source.rewind()?;
     source.read_exact(&mut start)?;
-    // A count of entries, and the entries: tag, type, how many values, the values. In a BigTIFF, counts and values are wider.
+    // A count of entries, and the entries: tag, type, how many values, the values. In a BigTIFF,
+    // counts and values are wider.
     let (count, entry, value) = if number(&start[2..]) == 43 { (8, 20, 12) } else { (2, 12, 8) };
     let mut bytes = [0; 20];
     source.seek(SeekFrom::Start(directory))?;
@@ -316,32 +319,36 @@ fn show_every_sample(decoder: &mut Tiff<'_>, page: usize) -> TiffResult<()> {
 /// A file, two bytes of which are others.
 struct Patched<'a> {
     source: &'a mut dyn Source,
+    /// Where it is read next.
+    at: u64,
     patch: Option<(u64, [u8; 2])>,
 }
 
 impl<'a> Patched<'a> {
+    /// A file at its start.
     fn new(source: &'a mut dyn Source) -> Self {
-        Self { source, patch: None }
+        Self { source, at: 0, patch: None }
     }
 }
 
 impl Read for Patched<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Some((at, bytes)) = self.patch else { return self.source.read(buffer) };
-        let start = self.source.stream_position()?;
         let len = self.source.read(buffer)?;
-        for (place, byte) in (at..).zip(bytes) {
-            if let Some(to) = place.checked_sub(start).and_then(|place| buffer[..len].get_mut(place as usize)) {
+        for (place, byte) in self.patch.into_iter().flat_map(|(at, bytes)| (at..).zip(bytes)) {
+            let to = place.checked_sub(self.at).and_then(|place| usize::try_from(place).ok());
+            if let Some(to) = to.and_then(|to| buffer[..len].get_mut(to)) {
                 *to = byte;
             }
         }
+        self.at += len as u64;
         Ok(len)
     }
 }
 
 impl Seek for Patched<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.source.seek(to)
+        self.at = self.source.seek(to)?;
+        Ok(self.at)
     }
 }
 

@@ -1,4 +1,5 @@
-//! TIFF, written: all pages, every type of numbers, any number of channels, and what is known of them as tags.
+//! TIFF, written: all pages, every type of numbers, any number of channels, and what is known of
+//! them as tags.
 
 use std::borrow::Cow;
 use std::io;
@@ -16,7 +17,8 @@ use super::{Compression, Number, Result, Sink, Writing, tags};
 use crate::failure::Failure;
 use crate::picture::{Document, Meta, Picture, Pixels, Resolution, Stored, Unit, ratio};
 
-/// Bytes of a strip, at least: few enough that a reader of one row reads little, and so many that they compress.
+/// Bytes of a strip, at least: few enough that a reader of one row reads little, and so many that
+/// they compress.
 const STRIP: usize = 1_000_000;
 
 /// What is known of a picture beside its values.
@@ -50,7 +52,8 @@ impl Sample {
     }
 }
 
-/// Whether offsets of 32 bits, which reach to 4 GiB, may be too few. Values may be twice as wide in the file as in memory.
+/// Whether offsets of 32 bits, which reach to 4 GiB, may be too few. Values may be twice as wide in
+/// the file as in memory.
 fn is_big(bytes: u64) -> bool {
     bytes.saturating_mul(2) > 0xf000_0000
 }
@@ -61,7 +64,8 @@ pub(crate) type TakeRows<'a> = dyn FnMut(&[u8]) -> io::Result<()> + Send + 'a;
 /// Hands rows over to the function that takes them.
 type GiveRows<'a> = dyn FnMut(&mut TakeRows<'_>) -> Result<(), Failure> + 'a;
 
-/// Writes one uncompressed picture as [`write`] does, whose rows come one after the other: `rows` is given the function that takes them.
+/// Writes one uncompressed picture as [`write`] does, whose rows come one after the other: `rows`
+/// is given the function that takes them.
 pub(crate) fn write_rows(
     out: &mut dyn Sink,
     (described, scalar): (Described<'_>, Scalar),
@@ -299,7 +303,8 @@ fn channels<K: TiffKind>(
         said => directory.write_tag(Tag::ExtraSamples, said),
     }
 }
-/// Writes the fields of Exif that have directories of their own. Returns the tags that point to these.
+/// Writes the fields of Exif that have directories of their own. Returns the tags that point to
+/// these.
 fn directories<K: TiffKind>(
     encoder: &mut TiffEncoder<&mut dyn Sink, K>,
     fields: &[Field],

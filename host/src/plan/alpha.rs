@@ -33,8 +33,8 @@ impl Alpha {
 }
 
 impl Plan {
-    /// As [`Plan::run`], for a picture whose last channel is alpha, of which the mode says what becomes of it. The destination has
-    /// [`Alpha::channels`].
+    /// As [`Plan::run`], for a picture whose last channel is alpha, of which the mode says what
+    /// becomes of it. The destination has [`Alpha::channels`].
     ///
     /// ```
     /// use apron::{Alpha, Device, Filter, Image, Plan};
@@ -70,8 +70,8 @@ impl Plan {
     /// As [`Plan::run_region`], for images whose last channel is alpha.
     ///
     /// # Errors
-    /// As for [`Plan::run_region`] and [`Plan::run_with_alpha`]; [`Error::Parameter`] under [`Alpha::Drop`] and [`Alpha::Flatten`], which are
-    /// for pictures in host memory.
+    /// As for [`Plan::run_region`] and [`Plan::run_with_alpha`]; [`Error::Parameter`] under
+    /// [`Alpha::Drop`] and [`Alpha::Flatten`], which are for pictures in host memory.
     #[cfg(feature = "gpu")]
     pub fn run_region_with_alpha(
         &self,

@@ -112,7 +112,8 @@ pub(crate) struct Scratch {
     rows: Vec<usize>,
     /// Elements in which all these rows are equal.
     equal: Range<usize>,
-    /// For each of the first channels, the last result whose window has the same pixel all along each row: the place of such a pixel, and the result.
+    /// For each of the first channels, the last result whose window has the same pixel all along
+    /// each row: the place of such a pixel, and the result.
     one_row: [Option<(usize, f64)>; 4],
     /// For each element, the last result whose window has the same row all the way down: that row, and the result.
     one_column: HashMap<usize, (usize, f64)>,

@@ -320,7 +320,8 @@ fn check_channels(src: &[u8], (width, height, channels): (usize, usize, usize), 
     }
 }
 
-/// Channels that lie further apart than the bytes that are loaded together, and more than results are kept for.
+/// Channels that lie further apart than the bytes that are loaded together, and more than results
+/// are kept for.
 #[test]
 fn many_channels_are_rounded_as_one() {
     let (width, height) = (41, 12);

@@ -8,6 +8,7 @@ __version__: str
 
 _Size = int | Sequence[int]
 _Border = Literal["constant", "replicate", "reflect", "reflect101", "wrap", "keep"] | str
+_Alpha = Literal["auto", "premultiply", "premultiplied", "keep", "filter"]
 _Device = Literal["auto", "cpu", "gpu", "gpu:all"] | str
 
 class Filter:
@@ -68,6 +69,7 @@ class Plan:
         variant: str | None = None,
         memory: int | None = None,
         autotune: bool = False,
+        alpha: _Alpha | None = None,
     ) -> Plan: ...
     @overload
     def __call__(
@@ -81,6 +83,9 @@ class Plan:
     def border(self) -> str: ...
     @property
     def device(self) -> str: ...
+    @property
+    def alpha(self) -> _Alpha | None: ...
+    def _with_alpha(self, alpha: _Alpha) -> Plan: ...
     @property
     def variant(self) -> str | None: ...
     @property

@@ -11,11 +11,22 @@ _TYPES = {"|u1": np.uint8, "<u2": np.uint16, "<f2": np.float16, "<f4": np.float3
 _TORCH = {"torch.uint8": "|u1", "torch.uint16": "<u2", "torch.float16": "<f2", "torch.float32": "<f4"}
 
 
-def rebuilt(filter, border, device, variant, memory, autotune):
+# What a PIL image's mode says of its last channel, if that is alpha.
+_PIL = {"RGBA": "auto", "LA": "auto", "RGBa": "premultiplied", "La": "premultiplied"}
+
+
+def rebuilt(filter, border, device, variant, memory, autotune, alpha=None):
     """A plan from its pickle."""
     from ._plan import Plan
 
-    return Plan(filter, border, device, variant=variant, memory=memory, autotune=autotune)
+    return Plan(filter, border, device, variant=variant, memory=memory, autotune=autotune, alpha=alpha)
+
+
+def _of_pil(plan, mode):
+    """The plan with what a PIL image of this mode says of its last channel. Where that is alpha, a
+    mode of the plan's counts more, unless it is "auto"."""
+    said = _PIL.get(mode, "filter")
+    return plan if said != "filter" and plan.alpha not in (None, "auto") else plan._with_alpha(said)
 
 
 def call(plan, image, out, axis, dtype):
@@ -36,6 +47,8 @@ def call(plan, image, out, axis, dtype):
             raise TypeError("out is for arrays in memory: a Dask array is computed later")
         return dask.filter(image, plan, axis=axis, dtype=dtype)
     library = sys.modules.get(type(image).__module__.partition(".")[0])
+    if type(image).__module__.startswith("PIL.") and hasattr(image, "mode"):
+        return _of_pil(plan, image.mode)(as_array(image, "image"), out, axis=axis, dtype=dtype)
     if is_on_device(image):
         return on_device(plan, image, out, axis, dtype, library)
     if out is not None and not isinstance(out, np.ndarray):

@@ -89,16 +89,16 @@ def _blockwise(run, array, depths, wraps, dtype):
 
 
 @functools.lru_cache(maxsize=16)
-def _plan(filter, border, device, variant):
+def _plan(filter, border, device, variant, alpha=None):
     """A worker's plan for all blocks."""
-    return _apron.Plan(filter, border, device, variant=variant)
+    return _apron.Plan(filter, border, device, variant=variant, alpha=alpha)
 
 
-def _filter_block(block, filter, border, device, variant, axis, dtype):
-    return _plan(filter, border, device, variant)(block, axis=axis, dtype=dtype)
+def _filter_block(block, filter, border, device, variant, alpha, axis, dtype):
+    return _plan(filter, border, device, variant, alpha)(block, axis=axis, dtype=dtype)
 
 
-def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=None, variant=None):
+def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=None, variant=None, alpha=None):
     """Filter an image in blocks.
 
     Parameters
@@ -106,7 +106,7 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     array : dask.array.Array
         Rows and columns, or these and channels, of a type that :class:`apron.Plan` takes.
     filter : Filter, str or Plan
-        The filter. A plan brings its border, its device and its variant with it.
+        The filter. A plan brings its border, its device, its variant and its alpha with it.
     border : str, default "reflect101"
         What lies outside the image, as for :class:`apron.Plan`.
     device : str, default "auto"
@@ -118,6 +118,8 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     variant : str, optional
         The variant to run. On the CPU it is the one that the whole image would run, so that each bit of the result is the same; but
         for results of type float32 of Fourier variants, which depend on a block's size in their last bits.
+    alpha : str, optional
+        What becomes of the last channel, as for :class:`apron.Plan`. Unless it is filtered as the others, a block has all channels.
 
     Returns
     -------
@@ -133,6 +135,7 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     """
     array = checked(array, "array")
     if isinstance(filter, _apron.Plan):
+        alpha = alpha or filter.alpha
         filter, border, device, variant = filter.filter, filter.border, filter.device, variant or filter.variant
     if not isinstance(filter, _apron.Filter):
         filter = _apron.Filter(filter)
@@ -140,8 +143,10 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
         raise ValueError(f"the image has {array.ndim} dimensions: 2 or 3 are needed (rows, columns, channels)")
     if array.ndim == 3 and not -3 <= axis <= 2:
         raise ValueError(f"axis is {axis}: from -3 to 2 for three dimensions")
+    if alpha not in (None, "filter") and array.ndim == 3:
+        array = array.rechunk({axis % 3: -1})
     # One pixel, for what NumPy's arrays would be refused for.
-    dtype = _plan(str(filter), border, "cpu", None)(np.zeros((1,) * array.ndim, array.dtype), dtype=dtype).dtype
+    dtype = _plan(str(filter), border, "cpu", None, alpha)(np.zeros((1,) * array.ndim, array.dtype), dtype=dtype).dtype
     if 0 in array.shape:
         raise ValueError(f"the image's shape is {array.shape}: every extent is at least 1")
     sides = [at for at in range(array.ndim) if array.ndim == 2 or at != axis % 3]
@@ -153,7 +158,7 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     for at, size, anchor in zip(sides, filter.shape, filter.anchor[::-1]):
         depths[at] = max(anchor, size - 1 - anchor)
     run = functools.partial(
-        _filter_block, filter=str(filter), border=border, device=device, variant=variant, axis=axis, dtype=dtype
+        _filter_block, filter=str(filter), border=border, device=device, variant=variant, alpha=alpha, axis=axis, dtype=dtype
     )
     return _blockwise(run, array, depths, [border == "wrap"] * array.ndim, dtype)
 
