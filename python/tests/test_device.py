@@ -96,9 +96,16 @@ def test_alpha(dtype, shape, axis, alpha):
     np.moveaxis(image, axis, -1)[:5, :9, -1] = 0
     there = apron.to_device(image, axis=axis)
     for filter in ("gaussian:1", "sharpen", "sobel-x")[: 1 if alpha == "premultiply" else 3]:
+        plan = Plan(filter, device="gpu", alpha=alpha)
+        found = [plan(there, axis=axis).numpy(), plan(image, axis=axis)]
         here = Plan(filter, device="cpu", alpha=alpha)(image, axis=axis)
-        np.testing.assert_array_equal(Plan(filter, device="gpu", alpha=alpha)(there, axis=axis).numpy(), here)
-        np.testing.assert_array_equal(Plan(filter, device="gpu", alpha=alpha)(image, axis=axis), here)
+        for result in found:
+            if np.dtype(dtype).kind == "u" or (alpha == "premultiply" and shape[axis] != 3):
+                np.testing.assert_array_equal(result, here)
+            else:
+                # What is chosen for floats may sum in another order.
+                tolerance = 2e-3 if dtype == "f2" else 3e-6
+                np.testing.assert_allclose(result.astype("f8"), here, rtol=tolerance, atol=tolerance)
 
 
 def test_the_interface_says_where_the_memory_is():
@@ -143,7 +150,7 @@ def test_streams_of_the_interface_are_waited_for():
 
 def test_errors():
     there = apron.to_device(picture((8, 9)))
-    with pytest.raises(ValueError, match="CPU"):
+    with pytest.raises(ValueError, match="cpu"):
         CPU(there)
     with pytest.raises(ValueError, match="read-only"):
         PLAN(there, Interface(apron.to_device(picture((8, 9))), readonly=True))
