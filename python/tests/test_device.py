@@ -150,7 +150,7 @@ def test_streams_of_the_interface_are_waited_for():
 
 def test_errors():
     there = apron.to_device(picture((8, 9)))
-    with pytest.raises(ValueError, match="cpu"):
+    with pytest.raises(ValueError, match="device is cpu: build it with device='gpu'"):
         CPU(there)
     with pytest.raises(ValueError, match="read-only"):
         PLAN(there, Interface(apron.to_device(picture((8, 9))), readonly=True))

@@ -132,7 +132,7 @@ def test_subclasses_are_the_same_memory(tmp_path):
     assert PLAN(mapped, out) is out
     out.flush()
     assert (tmp_path / "out").read_bytes() == result.tobytes()
-    assert PLAN(np.matrix(PICTURE)).tolist() == result.tolist()
+    assert type(PLAN(PICTURE.view(type("Other", (np.ndarray,), {})))) is np.ndarray
 
 
 def test_outputs_that_cannot_be_written():

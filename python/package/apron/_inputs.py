@@ -62,8 +62,8 @@ def check_gradient(tensor, name):
 
 def is_of(array, module, name):
     """Whether it is an instance of a class of a library that may not have been imported."""
-    library = sys.modules.get(module)
-    return library is not None and isinstance(array, getattr(library, name))
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(array, kind)
 
 
 def is_on_device(array):
