@@ -134,7 +134,7 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "N", value_parser = amount, help_heading = "Running")]
     pub(crate) gpu_memory: Option<u64>,
 
-    /// Variant to run, from the list in "apron info" [default: chosen by size]
+    /// Variant to run, from the list in "apron info" [default: the fastest for the size, of the filter's family]
     #[arg(long, help_heading = "Running")]
     pub(crate) variant: Option<Variant>,
 
@@ -167,7 +167,7 @@ pub(crate) struct FilterArgs {
     #[arg(long, short, help_heading = "Running")]
     pub(crate) quiet: bool,
 
-    /// Report for each picture which variant ran and how long it took
+    /// Report for each picture which variant ran, where, and how long it took
     #[arg(long, short, conflicts_with = "quiet", help_heading = "Running")]
     pub(crate) verbose: bool,
 }

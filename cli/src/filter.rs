@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use apron::{Device, Filter, Pipeline, Scalar, Shape, Step};
+use apron::{Device, Filter, Pipeline, Scalar, Step};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::FilterArgs;
@@ -206,7 +206,7 @@ impl Task<'_> {
 
     /// Reads, filters and writes.
     fn run(&self, job: &Job) -> Result<Done> {
-        let Self { args, pipeline, .. } = self;
+        let Self { args, .. } = self;
         let Job { input, output, .. } = job;
         let Some(format) = self.format(job)? else {
             return Ok(Done::Skipped);
@@ -221,8 +221,10 @@ impl Task<'_> {
 
         let start = Instant::now();
         let mut notes: Vec<_> = document.notes.iter().cloned().map(Note::Text).collect();
-        let document = document.map(|page| self.page(page, job, format, &mut notes))?;
-        let ran = start.elapsed();
+        // What the calls have launched, each once: pages may differ.
+        let mut ran = Vec::new();
+        let document = document.map(|page| self.page(page, job, format, (&mut notes, &mut ran)))?;
+        let filtered = start.elapsed();
 
         let start = Instant::now();
         if let Some(folder) = output.parent().filter(|_| job.in_folder) {
@@ -237,19 +239,16 @@ impl Task<'_> {
         }
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let (first, more) = (document.first(), document.pages.len() - 1);
-        let shape = first.pixels.shape();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let alpha = first.extras.iter().filter(|extra| extra.is_alpha()).count();
-        let variant = steps::variants(pipeline, Shape { channels: shape.channels - alpha, ..shape });
         let line = format!(
-            "{} -> {}: {}{more}, border {}, {variant} on {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
+            "{} -> {}: {}{more}, border {}, {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
             input.display(),
             output.display(),
             first.describe(),
             args.border,
-            pipeline.plans()[0].ran_on(),
+            ran.join("; "),
             ms(read),
-            ms(ran),
+            ms(filtered),
             ms(written)
         );
         Ok(Done::Written(notes, Some(line)))
@@ -283,20 +282,25 @@ impl Task<'_> {
         let note = array.filter(plan, target, &job.output, format)?;
         let line = args.verbose.then(|| {
             format!(
-                "{} -> {}: {shape} {scalar} in chunks, border {}, {} on {}; {:.1} ms",
+                "{} -> {}: {shape} {scalar} in chunks, border {}, {}; {:.1} ms",
                 job.input.display(),
                 job.output.display(),
                 args.border,
-                steps::variants(pipeline, shape),
-                pipeline.plans()[0].ran_on(),
+                steps::ran(pipeline),
                 start.elapsed().as_secs_f64() * 1e3
             )
         });
         Ok(Some(Done::Written(note.map(Note::Text).into_iter().collect(), line)))
     }
 
-    /// Filters one page into the type that is written. Adds what a person should know to the notes.
-    fn page(&self, page: Picture, job: &Job, format: &FileFormat, notes: &mut Vec<Note>) -> Result<Picture> {
+    /// Filters one page into the type that is written. Adds what a person should know to the notes, and what ran.
+    fn page(
+        &self,
+        page: Picture,
+        job: &Job,
+        format: &FileFormat,
+        (notes, ran): (&mut Vec<Note>, &mut Vec<String>),
+    ) -> Result<Picture> {
         let Self { args, pipeline, .. } = self;
         let failed = |error| Failure::at(&job.input, error);
         let page = if format.holds_inks() { page } else { page.in_rgb().map_err(failed)? };
@@ -317,7 +321,14 @@ impl Task<'_> {
         let mut pixels = page.pixels;
         meaning.treated.iter().for_each(|&(at, _)| pixels.move_channel(at, last));
         let treated = meaning.treated.map(|(_, kind)| (kind, args.alpha));
-        let filtered = |target| steps::filtered(pipeline, &pixels, treated, target).map_err(failed);
+        let mut filtered = |target| {
+            let results = steps::filtered(pipeline, &pixels, treated, target).map_err(failed)?;
+            let launched = steps::ran(pipeline);
+            if !ran.contains(&launched) {
+                ran.push(launched);
+            }
+            Ok::<_, Failure>(results)
+        };
         let counts = self.counts_cuts(target);
         let sums = if counts || finish.is_some() { Some(filtered(Scalar::F32)?) } else { None };
         // A channel that was treated is not scaled with the others.

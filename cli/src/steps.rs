@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use apron::{Alpha, Extra, Image, Pipeline, Pixel, Plan, Progress, Scalar, Shape, Step};
+use apron::{Alpha, Extra, Image, Pipeline, Pixel, Plan, Progress, Ran, Scalar, Step};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::FilterArgs;
@@ -76,11 +76,11 @@ fn into<D: Pixel>(pipeline: &Pipeline, pixels: &Pixels, last: Last) -> apron::Re
     Ok(dst)
 }
 
-/// Which variant runs in each step; a gradient has none.
-pub(crate) fn variants(pipeline: &Pipeline, shape: Shape) -> String {
-    let name =
-        |plan: &Plan| plan.variant_for(shape).map_or_else(|_| "gradient".to_owned(), |variant| variant.to_string());
-    pipeline.plans().iter().map(name).collect::<Vec<_>>().join(", ")
+/// What this thread's last call of the pipeline launched, step by step, and where: `direct-sliding, gradient on gpu:0`.
+pub(crate) fn ran(pipeline: &Pipeline) -> String {
+    let plans = pipeline.plans();
+    let name = |plan: &Plan| plan.ran().iter().map(Ran::to_string).collect::<Vec<_>>().join(" and ");
+    format!("{} on {}", plans.iter().map(name).collect::<Vec<_>>().join(", "), plans[0].ran_on())
 }
 
 #[cfg(test)]

@@ -180,6 +180,7 @@ pub struct Why(Cow<'static, str>);
 
 impl Why {
     pub(crate) const NOT_SEPARABLE: Self = Self(Cow::Borrowed("the filter does not separate into a row and a column"));
+    pub(crate) const BYTES_ALONE: Self = Self(Cow::Borrowed("it makes bytes of bytes alone"));
 }
 
 impl From<&'static str> for Why {

@@ -38,6 +38,8 @@ pub use pipeline::Pipeline;
 #[cfg(feature = "gpu")]
 #[doc(hidden)]
 pub use plan::FlowOptions;
-pub use plan::{Candidate, Device, Gpus, Plan, PlanBuilder, ReckonedGpu, Reckoning, RowSink, RowSource, Step, Work};
+pub use plan::{
+    Candidate, Device, Gpus, Plan, PlanBuilder, Ran, ReckonedGpu, Reckoning, RowSink, RowSource, Step, Work,
+};
 pub use progress::Progress;
 pub use variant::{Family, Variant};

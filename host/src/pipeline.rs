@@ -7,6 +7,7 @@ use crate::image::{Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::plan::On;
 use crate::plan::auto::Where;
+use crate::plan::ran::Launched;
 use crate::plan::{Channels, Job, agree, pixels, run};
 use crate::{Alpha, Device, Error, Extra, Plan, Result};
 
@@ -185,13 +186,17 @@ impl Pipeline {
         let between = if self.in_f32 { Scalar::F32 } else { kinds.0 };
         let job = Job::of(kinds, &[(src.is_pinned(), dst.is_pinned(), src.shape())]).between(between);
         let plans: Vec<_> = self.plans.iter().zip(channels.iter().copied()).collect();
-        run(&plans, &job, |place| with_pixels!(between, M => self.run_at::<M>(place, channels, src, &mut dst)))
+        run(
+            &plans,
+            &job,
+            |place, launched| with_pixels!(between, M => self.run_at::<M>((place, launched), channels, src, &mut dst)),
+        )
     }
 
     /// Runs the plans on the CPU or on GPUs, with values of type M between them.
     fn run_at<M: Pixel>(
         &self,
-        place: Where,
+        (place, launched): (Where, &[Launched]),
         channels: &[Channels],
         src: StoredView<'_>,
         dst: &mut StoredViewMut<'_>,
@@ -199,7 +204,7 @@ impl Pipeline {
         let last = self.plans.len() - 1;
         #[cfg(feature = "gpu")]
         if place == Where::Gpu && last > 0 {
-            match self.flow(channels, src, M::SCALAR, dst.reborrow()) {
+            match self.flow((channels, launched), src, M::SCALAR, dst.reborrow()) {
                 // One by one, steps need less memory.
                 Err(Error::DeviceMemory { .. } | Error::Parameter { name: "memory", .. }) => {}
                 outcome => return outcome,
@@ -208,26 +213,33 @@ impl Pipeline {
         let Shape { width, height, channels: count } = src.shape();
         let pixels = pixels(src.shape());
         let mut between: Option<Image<M>> = None;
-        for (plan, &of_plan) in self.plans.iter().zip(channels).take(last) {
+        for ((plan, &of_plan), launched) in self.plans.iter().zip(channels).zip(launched).take(last) {
             let mut next = Image::zeroed(width, height, count)?;
             let from = between.as_ref().map_or(src, |before| before.view().into());
-            plan.run_at(place, of_plan, &from, &mut next.view_mut().into(), &plan.report.call(pixels))?;
+            plan.run_at((place, launched), of_plan, &from, &mut next.view_mut().into(), &plan.report.call(pixels))?;
             between = Some(next);
         }
         let (plan, of_plan) = (&self.plans[last], channels[last]);
         let from = between.as_ref().map_or(src, |before| before.view().into());
-        plan.run_at(place, of_plan, &from, dst, &plan.report.call(pixels))
+        plan.run_at((place, &launched[last]), of_plan, &from, dst, &plan.report.call(pixels))
     }
 
     /// Runs the plans on their GPUs, one after the other in device memory.
     #[cfg(feature = "gpu")]
-    fn flow(&self, channels: &[Channels], src: StoredView<'_>, between: Scalar, dst: StoredViewMut<'_>) -> Result<()> {
+    fn flow(
+        &self,
+        (channels, launched): (&[Channels], &[Launched]),
+        src: StoredView<'_>,
+        between: Scalar,
+        dst: StoredViewMut<'_>,
+    ) -> Result<()> {
         let last = self.plans.len() - 1;
-        let steps = self.plans.iter().zip(channels).enumerate().map(|(number, (plan, &channels))| {
+        let steps = self.plans.iter().zip(channels).zip(launched).enumerate();
+        let steps = steps.map(|(number, ((plan, &channels), launched))| {
             let target = if number == last { dst.scalar() } else { between };
             plan.check_target(target)?;
             match plan.on(Where::Gpu)? {
-                On::Gpu(gpus) => Ok(plan.step_on(gpus, channels, target, None)),
+                On::Gpu(gpus) => Ok(plan.step_on((gpus, launched), channels, target, None)),
                 On::Cpu(_) => Err(crate::plan::on_cpu()),
             }
         });

@@ -136,9 +136,6 @@ const BESIDE: [[f64; 2]; 2] = [[2.1, 4.0], [4.9, 6.5]];
 const CACHED: usize = 5 << 18;
 const LARGEST: usize = 9 << 20;
 
-/// The width of an image that tiles of every size fit nearly without rest.
-pub(crate) const WIDE: i32 = 1 << 20;
-
 /// The types in which spectra are computed on the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
@@ -430,7 +427,7 @@ mod tests {
         let tile = |precision, taps, width| Tile::new(precision, (taps, taps), width);
         for (precision, most) in [(Precision::Single, LARGEST / 8), (Precision::Double, LARGEST / 16)] {
             for taps in [1, 17, 51, 101, 301, 401, 1001] {
-                for width in [1, 100, 512, 2048, 4000, WIDE] {
+                for width in [1, 100, 512, 2048, 4000, 1 << 20] {
                     let Tile { width: across, height: down } = tile(precision, taps, width);
                     assert!((across * down) as usize <= most, "{taps} taps, {width} columns: {across}x{down}");
                 }

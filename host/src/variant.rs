@@ -4,6 +4,19 @@ use crate::{Error, Result};
 
 /// An order of summation. Variants of a family add in the same order; on the CPU all run the
 /// same code.
+///
+/// Unless a plan is told a variant, the filter alone decides the family, on every device and for every size of picture:
+///
+/// | filter | family |
+/// | --- | --- |
+/// | a row or a column of taps, or up to 9 taps | direct |
+/// | others that separate | separable |
+/// | sums of products (see [`Family::Separable`]) whose rows and columns have up to 132 taps together | separable |
+/// | others of up to 17x17 taps | direct |
+/// | others | Fourier |
+///
+/// Taps of 0 count. Filters whose taps add up to too little or too much for spectra (`sum |tap|` below 1e-20 or above 1e30)
+/// keep to the other two families. Bytes made of bytes have the same bits in every family, so there the fastest is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Family {
@@ -33,7 +46,7 @@ pub enum Variant {
     DirectUnrolled,
     /// The window slides down the image in registers.
     DirectSliding,
-    /// Two passes through shared memory.
+    /// Two passes through shared memory. Bytes of which f32 would leave many uncertain are made by two passes in f64.
     Separable,
     /// Both passes in one kernel that slides down the image.
     SeparableFused,

@@ -1,13 +1,16 @@
 //! `apron plan`, and what `--autotune` keeps.
 
-use std::ffi::OsStr;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
+use apron::Variant;
 use conformance::built;
 use conformance::product::Gpu;
 use conformance::suite::gpu_trial;
 use libtest_mimic::{Failed, Trial};
 
-use crate::tool::{Bench, PICTURES};
+use crate::tool::{Bench, PICTURES, npy};
 
 pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
     vec![
@@ -16,6 +19,9 @@ pub(crate) fn trials(gpu: &Gpu) -> Vec<Trial> {
             reckons(OsStr::new("no-such-library.so"), &["no-such-library.so"])
         }),
         Trial::test("plan::reckons_with_a_gpu", reckons_with_gpu).with_ignored_flag(built::no_emulator().is_some()),
+        Trial::test("plan::verbose_says_what_ran::cpu", || says(None)),
+        Trial::test("plan::verbose_says_what_ran::emulated", || says(Some(built::emulator()?)))
+            .with_ignored_flag(built::no_emulator().is_some()),
         gpu_trial("plan::autotune_remembers", gpu, remembers),
     ]
 }
@@ -36,6 +42,7 @@ const CASES: &[Case] = &[
         "fourier",
         "it has no kernel for",
     ),
+    (&["--filter", "gaussian:sigma=2", "--size", "30x30", "--type", "f32", "--h200"], "separable", "on every device"),
     (&["--filter", "gaussian:sigma=2", "--size", "100x100", "--device", "cpu"], "separable", "direct-naive"),
 ];
 
@@ -77,6 +84,112 @@ fn reckons(driver: &OsStr, words: &[&str]) -> Result<(), Failed> {
 fn reckons_with_gpu() -> Result<(), Failed> {
     let words = ["GB/s up", "kernel", "staging", "to open gpu:0", "first call: cpu", "in the long run: cpu"];
     reckons(built::emulator()?.as_os_str(), &words)
+}
+
+/// What `--verbose` says is what `apron plan` chooses, and on the emulator what was launched there.
+fn says(emulator: Option<&Path>) -> Result<(), Failed> {
+    let bench = Bench::new();
+    let device = if emulator.is_some() { "gpu:0" } else { "cpu" };
+    let launches = bench.path().join("launches");
+    let settings = OsString::from(format!("launches={}", launches.display()));
+    let more = emulator.map(|driver| [("APRON_DRIVER", driver.as_os_str()), ("APRON_EMULATOR", &settings)]);
+    let run = |arguments: &[&str]| -> Result<(String, String), Failed> {
+        let output = bench.run_with(arguments, more.as_ref().map_or(&[][..], |more| more))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (out, said) = (text(&output.stdout), text(&output.stderr));
+        if output.status.success() { Ok((out, said)) } else { Err(format!("{arguments:?}: {said}").into()) }
+    };
+    let filters = [
+        "gaussian:2",
+        "gaussian:12",
+        "box:5",
+        "box:cols=21,rows=1",
+        "unsharp:2",
+        "laplacian",
+        "motion:length=40,angle=30",
+        "sharpen",
+    ];
+    let types = [("u8", "|u1", 1), ("u16", "<u2", 2), ("f16", "<f2", 2), ("f32", "<f4", 4)];
+    let mut seen = BTreeSet::new();
+    for (number, (filter, (scalar, descr, bytes))) in
+        filters.iter().flat_map(|filter| types.map(|of_type| (filter, of_type))).enumerate()
+    {
+        let (width, height, channels) =
+            [(30, 20, 1), (90, 61, 3), (260, 130, 1), (64, 48, 2), (41, 300, 3)][number % 5];
+        bench.put(
+            "in.npy",
+            &npy(descr, &format!("({height}, {width}, {channels})"), &vec![60; width * height * channels * bytes]),
+        );
+        let _ = std::fs::remove_file(&launches);
+        // Every second one in chunks.
+        let above = if number % 2 == 0 { "0" } else { "1G" };
+        let (_, said) = run(&[
+            "filter",
+            "in.npy",
+            "out.npy",
+            "--filter",
+            filter,
+            "--device",
+            device,
+            "--overwrite",
+            "--verbose",
+            "--chunk-above",
+            above,
+        ])?;
+        let launched = std::fs::read_to_string(&launches).unwrap_or_default();
+        let size = format!("{width}x{height}x{channels}");
+        let (plan, _) = run(&["plan", "--filter", filter, "--size", &size, "--type", scalar, "--device", device])?;
+        let chosen = plan.lines().find(|line| line.contains("<- chosen")).unwrap_or_default();
+        let chosen = chosen.split_whitespace().next().unwrap_or_default();
+        let what = format!(
+            "{filter} of {size} {scalar} on {device}: {chosen} is planned, launched is {launched:?}, said {said}"
+        );
+        if !said.contains(&format!(", {chosen} on {device}; ")) {
+            return Err(what.into());
+        }
+        seen.insert(chosen.to_owned());
+        if emulator.is_none() {
+            continue;
+        }
+        let chosen: Variant = chosen.parse()?;
+        let own: BTreeSet<_> = chosen.entries().collect();
+        // Two passes in f64 are separable's, but are other kernels.
+        let in_f64 = chosen == Variant::Separable && launched.contains("passes_rows");
+        let others: BTreeSet<_> =
+            Variant::all().flat_map(Variant::entries).filter(|entry| !own.contains(entry)).collect();
+        let right = in_f64 || launched.lines().any(|entry| own.contains(entry));
+        if !right || launched.lines().any(|entry| others.contains(entry)) {
+            return Err(what.into());
+        }
+    }
+    if seen.len() < 4 { Err(format!("only {seen:?} ran").into()) } else { says_of_alpha(&run, &bench, device) }
+}
+
+/// A picture with alpha: what weighs colours by it says so, and each step of a pipeline has its name.
+fn says_of_alpha(
+    run: &dyn Fn(&[&str]) -> Result<(String, String), Failed>,
+    bench: &Bench,
+    device: &str,
+) -> Result<(), Failed> {
+    let header = "P7\nWIDTH 20\nHEIGHT 10\nDEPTH 4\nMAXVAL 255\nTUPLTYPE RGB_ALPHA\nENDHDR\n".as_bytes();
+    bench.put("in.pam", &[header, &[77; 800]].concat());
+    let (plan, _) = run(&["plan", "--filter", "gaussian:2", "--size", "20x10x4", "--device", device])?;
+    let chosen = plan.lines().find(|line| line.contains("<- chosen")).unwrap_or_default();
+    let chosen = chosen.split_whitespace().next().unwrap_or_default();
+    for (alpha, expected) in [("auto", "weighted by alpha"), ("premultiply", "weighted by alpha"), ("filter", chosen)] {
+        for (more, after) in [(&[][..], ""), (&["-f", "sobel"], ", gradient")] {
+            // A gradient is no average.
+            if alpha == "premultiply" && !more.is_empty() {
+                continue;
+            }
+            let filter = ["filter", "in.pam", "out.pam", "-f", "gaussian:2", "--alpha", alpha, "--device", device];
+            let (_, said) = run(&[&filter[..], more, &["--verbose", "--overwrite"]].concat())?;
+            if !said.contains(&format!(", {expected}{after} on {device}; ")) {
+                return Err(format!("--alpha {alpha} {more:?}: {expected}{after} is not said: {said}").into());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Measurements are written once and read back, and lines that cannot be parsed are ignored.

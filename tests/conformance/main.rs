@@ -16,6 +16,7 @@ mod ladder;
 mod oracle;
 mod plan;
 mod regions;
+mod same;
 mod sanitize;
 mod separable;
 mod steps;
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         ladder::trials(selection, &gpu),
         plan::trials(selection, &gpu),
         auto::trials(&gpu),
+        same::trials(selection, &gpu),
         regions::trials(selection, &gpu),
         stored::trials(selection, &gpu),
         steps::trials(selection, &gpu),

@@ -38,12 +38,12 @@ const FEW_COLUMNS: usize = 16;
 const CHUNK: usize = 64;
 
 /// Whether adding integers is faster, and their sums have room.
-pub(crate) fn counts(cols: usize, rows: usize, pixels: usize) -> bool {
+pub(super) fn counts(cols: usize, rows: usize, pixels: usize) -> bool {
     (is_few(cols, rows) || cols.max(rows) >= TAPS) && cols * rows <= MOST_TAPS && pixels >= PIXELS
 }
 
 /// Whether results of these taps are a mean of so few pixels that it is computed in 16 bits.
-pub(crate) fn is_mean_of_few(filter: &Filter) -> bool {
+pub(super) fn is_mean_of_few(filter: &Filter) -> bool {
     let count = filter.cols() * filter.rows();
     is_few(filter.cols(), filter.rows()) && filter.equal_tap().and_then(|tap| Mean::new(count, tap)).is_some()
 }
@@ -53,10 +53,9 @@ fn is_few(cols: usize, rows: usize) -> bool {
     (2..=FEW_COLUMNS).contains(&cols) && rows > 1 && cols * rows <= FEW_TAPS
 }
 
-/// The value of every tap, if all are equal, they are so many that adding integers is faster, and the border's value is an integer too.
-pub(super) fn tap(filter: &Filter, window: &Window, shape: Shape) -> Option<f64> {
-    let (cols, rows) = (filter.cols(), filter.rows());
-    if !window.is_all_bytes() || !counts(cols, rows, shape.width * shape.height) {
+/// The value of every tap, if all are equal, and the border's value is an integer too.
+pub(super) fn tap(filter: &Filter, window: &Window) -> Option<f64> {
+    if !window.is_all_bytes() {
         return None;
     }
     // Taps that a float holds with full precision, and whose sums stay within its range.

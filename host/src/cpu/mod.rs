@@ -12,6 +12,7 @@
 //! | [`gradient`] | gradients |
 //! | [`weighted`] | colours weighted by alpha |
 //! | [`share`] | which thread does what |
+//! | [`way`] | which of these makes bytes of bytes |
 
 mod bands;
 mod boxes;
@@ -23,15 +24,15 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod way;
 mod weighted;
 mod whole;
 
 use std::sync::OnceLock;
 
 pub(crate) use bands::{SMALL, Settling, band, strip_values};
-pub(crate) use boxes::{counts, is_mean_of_few};
-pub(crate) use smooth::{CHANNELS as SMOOTH_CHANNELS, smooth_reach};
 pub(crate) use tile::ROWS;
+pub(crate) use way::{Way, Ways};
 pub(crate) use whole::{WholeRow, lack};
 
 use crate::image::stored::{StoredView, StoredViewMut, with_pixels};
@@ -41,7 +42,7 @@ use crate::round::{self, Bounds, Order, Rounder, Settler};
 use crate::simd::Isa;
 use crate::spectrum::Precision;
 use crate::window::Window;
-use crate::{Border, Family, Filter, Gradient, Result};
+use crate::{Border, Family, Filter, Gradient, Result, Variant};
 use bands::{Frame, Passes, Run, Terms};
 use fourier::InF64;
 use smooth::Smooth;
@@ -56,6 +57,8 @@ pub(crate) struct Engine {
     /// Of 8-bit results.
     bounds: Bounds,
     dense: OnceLock<Vec<f32>>,
+    /// By which code 8-bit results are made.
+    ways: OnceLock<Ways>,
     /// The filter in whole numbers, where it has few symmetric taps; for 8-bit results.
     smooth: OnceLock<Option<Smooth>>,
     factors: Option<Factors>,
@@ -76,6 +79,7 @@ impl Engine {
             border,
             bounds: Bounds::default(),
             dense: OnceLock::new(),
+            ways: OnceLock::new(),
             smooth: OnceLock::new(),
             factors: filter.separated().map(|(row, column)| Factors::new(row, column, outside)),
             sum: filter
@@ -88,6 +92,7 @@ impl Engine {
     }
 
     /// Filters the first `filtered` channels in a family's order and copies the others. It is a `stage` of a call, which may end it.
+    /// Says by which code, as the variant that stands for it.
     pub(crate) fn run(
         &self,
         family: Family,
@@ -95,7 +100,7 @@ impl Engine {
         dst: &mut StoredViewMut<'_>,
         filtered: usize,
         stage: &Stage<'_>,
-    ) -> Result<()> {
+    ) -> Result<Variant> {
         match (src.scalar(), dst.scalar()) {
             (Scalar::U8, Scalar::U8) => self.run_bytes(family, &src.typed(), &mut dst.typed(), filtered, stage),
             (source, target) => with_pixels!(source, S => with_pixels!(target, D => {
@@ -112,23 +117,25 @@ impl Engine {
         dst: &mut ImageViewMut<'_, D>,
         filtered: usize,
         stage: &Stage<'_>,
-    ) -> Result<()> {
+    ) -> Result<Variant> {
         let window = self.window();
         if family == Family::Fourier {
             let (taps, spectra) = (self.dense()?, self.spectra.of(&self.filter, src.shape().width)?);
-            return fourier::run(self.isa, (&window, taps), &spectra, (None, None), src, (dst, filtered), stage);
+            fourier::run(self.isa, (&window, taps), &spectra, (None, None), src, (dst, filtered), stage)?;
+            return Ok(Variant::Fourier);
         }
         let terms = match (family, &self.factors) {
             (Family::Separable, Some(factors)) => Some(factors.passes().into()),
             (Family::Separable, None) => self.terms(Factors::passes),
             _ => None,
         };
-        let terms = match terms {
-            Some(terms) => terms,
-            None => Passes::dense(self.dense()?).into(),
+        let (variant, terms) = match terms {
+            Some(terms) => (Variant::Separable, terms),
+            None => (Variant::DirectNaive, Passes::dense(self.dense()?).into()),
         };
         let frame = Frame::new(self.isa, window, src, dst, filtered);
-        bands::run(&Run::new(&frame, &terms, None), None, false, stage)
+        bands::run(&Run::new(&frame, &terms, None), None, false, stage)?;
+        Ok(variant)
     }
 
     /// 8-bit results of 8-bit pixels are correctly rounded, whatever the order of the sums.
@@ -139,49 +146,62 @@ impl Engine {
         dst: &mut ImageViewMut<'_, u8>,
         filtered: usize,
         stage: &Stage<'_>,
+    ) -> Result<Variant> {
+        let (window, shape) = (self.window(), src.shape());
+        let settler = Settler::new(*src, filtered, &self.filter, self.border, &self.bounds);
+        let ways = self.ways.get_or_init(|| Ways::new(&self.filter, &window));
+        let way = ways.way(family, shape.width * shape.height, shape.channels);
+        let smooth = || self.smooth.get_or_init(|| Smooth::new(&self.filter, &window)).as_ref();
+        match (way, smooth(), boxes::tap(&self.filter, &window)) {
+            (Way::Table, ..) => {
+                let table = Table::new(settler.of_single_pixels(), self.filter.tap(0, 0));
+                table.run(self.isa, src, (dst, filtered), stage)
+            }
+            (Way::Smooth(_), Some(smooth), _) => {
+                let rounder = Rounder::in_f32(&settler, Order::BlockPasses);
+                smooth::run(self.isa, smooth, &window, src, (dst, filtered), &rounder, stage)
+            }
+            (Way::Counted { .. }, _, Some(tap)) => {
+                let rounder = Rounder::in_f32(&settler, Order::Counted);
+                boxes::run(self.isa, &window, tap, src, (dst, filtered), &rounder, stage)
+            }
+            (Way::Spectra, ..) => self.run_spectra(&settler, src, (dst, filtered), stage),
+            _ => self.run_passes(way, &settler, src, (dst, filtered), stage),
+        }?;
+        Ok(way.variant())
+    }
+
+    /// Bytes of sums by rows and columns, or tap by tap.
+    fn run_passes(
+        &self,
+        way: Way,
+        settler: &Settler<'_>,
+        src: &ImageView<'_, u8>,
+        (dst, filtered): (&mut ImageViewMut<'_, u8>, usize),
+        stage: &Stage<'_>,
     ) -> Result<()> {
         let window = self.window();
-        let settler = Settler::new(*src, filtered, &self.filter, self.border, &self.bounds);
-        if window.cols * window.rows == 1 {
-            let table = Table::new(settler.of_single_pixels(), self.filter.tap(0, 0));
-            return table.run(self.isa, src, (dst, filtered), stage);
-        }
-        let tap = boxes::tap(&self.filter, &window, src.shape());
-        let smooth = self.smooth.get_or_init(|| Smooth::new(&self.filter, &window)).as_ref();
-        let is_mean = tap.is_some() && is_mean_of_few(&self.filter);
-        if let Some(smooth) = smooth.filter(|_| src.shape().channels <= smooth::CHANNELS && !is_mean) {
-            let rounder = Rounder::in_f32(&settler, Order::BlockPasses);
-            return smooth::run(self.isa, smooth, &window, src, (dst, filtered), &rounder, stage);
-        }
-        if let Some(tap) = tap {
-            let rounder = Rounder::in_f32(&settler, Order::Counted);
-            return boxes::run(self.isa, &window, tap, src, (dst, filtered), &rounder, stage);
-        }
-        let (cols, rows) = (self.filter.cols(), self.filter.rows());
-        let (is_line, is_short_row) = (cols.min(rows) == 1, rows == 1 && cols < LONG_ROW);
-        let (terms, exact, orders) =
-            if let (Some(sum), Some(terms)) = (self.filter.sum(), self.terms(Factors::of_bytes)) {
+        let (terms, exact, orders) = match (way, self.filter.sum(), self.terms(Factors::of_bytes)) {
+            (Way::Terms, Some(sum), Some(terms)) => {
                 let exact = sum.terms.iter().map(|(row, column)| Passes::new(row, column)).collect();
                 let exact = Terms { point: terms.point.map(|_| sum.point), passes: exact };
                 (terms, Some(exact), (Order::Terms, Order::Terms))
-            } else if let (true, Some(factors), Some((row, column))) =
-                (family == Family::Separable || is_line && !is_short_row, &self.factors, self.filter.separated())
-            {
-                // A single column too, as its doubts are settled from the lines that are in the ring; and a single row, for whole numbers.
-                let exact = Passes::new(row, column);
-                (factors.of_bytes().into(), Some(exact.into()), (Order::BlockPasses, Order::TwoPasses))
-            } else {
-                let rounder = Rounder::in_f64(&settler, Order::LargeSpectra);
-                if family == Family::Fourier && rounder.limit().is_some() {
-                    return self.run_spectra(&rounder, &settler, src, (dst, filtered), stage);
+            }
+            _ => match (way, &self.factors, self.filter.separated()) {
+                (Way::Passes, Some(factors), Some((row, column))) => {
+                    let exact = Passes::new(row, column);
+                    (factors.of_bytes().into(), Some(exact.into()), (Order::BlockPasses, Order::TwoPasses))
                 }
-                let by_rows = sums_by_rows(self.filter.cols(), self.filter.rows());
-                let order = if by_rows { Order::ByRows } else { Order::TapByTap };
-                let exact = self.filter.dense_f64().map(|taps| Passes::dense(taps).into());
-                (Passes::dense(self.dense()?).into(), exact, (order, Order::TapByTap))
-            };
+                _ => {
+                    let by_rows = sums_by_rows(self.filter.cols(), self.filter.rows());
+                    let order = if by_rows { Order::ByRows } else { Order::TapByTap };
+                    let exact = self.filter.dense_f64().map(|taps| Passes::dense(taps).into());
+                    (Passes::dense(self.dense()?).into(), exact, (order, Order::TapByTap))
+                }
+            },
+        };
         let frame = Frame::new(self.isa, window, src, dst, filtered);
-        let (narrow, wide) = (Rounder::in_f32(&settler, orders.0), Rounder::in_f64(&settler, orders.1));
+        let (narrow, wide) = (Rounder::in_f32(settler, orders.0), Rounder::in_f64(settler, orders.1));
         let mut in_f32 = Run::new(&frame, &terms, Some(&narrow));
         if let Some(exact) = &exact {
             in_f32 = in_f32.with_exact(exact);
@@ -196,13 +216,13 @@ impl Engine {
     /// By way of spectra, in f32 or in f64.
     fn run_spectra(
         &self,
-        in_f64: &Rounder<'_, f64>,
         settler: &Settler<'_>,
         src: &ImageView<'_, u8>,
         results: (&mut ImageViewMut<'_, u8>, usize),
         stage: &Stage<'_>,
     ) -> Result<()> {
         let (window, width) = (self.window(), src.shape().width);
+        let in_f64 = &Rounder::in_f64(settler, Order::LargeSpectra);
         let in_f32 = Rounder::in_f32(settler, Order::LargeSpectra);
         let share = round::by_spectra(in_f32.share(), &window);
         let size = (window.cols as i32, window.rows as i32);

@@ -20,7 +20,7 @@ use crate::{Filter, Result};
 const REACH: usize = 2;
 
 /// The most channels: the second sum is compiled for each number, and a line has room for the reach of so many.
-pub(crate) const CHANNELS: usize = 4;
+pub(super) const CHANNELS: usize = 4;
 
 /// Taps from the middle on.
 const TAPS: usize = REACH + 1;
@@ -549,7 +549,7 @@ impl Again<'_> {
 }
 
 /// The taps to each side of the middle, where filters of bytes are taken here.
-pub(crate) fn smooth_reach(filter: &Filter, window: &Window) -> Option<usize> {
+pub(super) fn smooth_reach(filter: &Filter, window: &Window) -> Option<usize> {
     Smooth::new(filter, window).map(|smooth| smooth.reach)
 }
 

@@ -57,17 +57,18 @@ impl Tuned {
         let Problem { width, height, planes, cols, rows, anchor_x, separable, border, .. } = problem;
         let Problem { source, target, side_by_side, .. } = problem;
         let border = border.code().0;
+        let family = problem.family().map_or_else(|| "any".to_owned(), |(family, _)| format!("{family:?}"));
         let key = format!(
-            "{width}x{height}x{planes} {source}x{side_by_side}>{target} {cols}x{rows}@{anchor_x} {separable} {border}"
+            "{width}x{height}x{planes} {source}x{side_by_side}>{target} {cols}x{rows}@{anchor_x} {separable} {family} {border}"
         );
         let known = self.found.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
         // Another build's kernels may have had other limits.
-        if let Some(prepared) = known.and_then(|variant| problem.prepare(variant).ok()) {
+        if let Some(prepared) = known.and_then(|variant| problem.prepare_allowed(variant)) {
             return Ok(prepared);
         }
         match measure(problem, engine) {
             Ok(prepared) => {
-                if let Some(variant) = prepared.variant {
+                if let Some(variant) = prepared.variant() {
                     self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), variant);
                     keep(&format!("{} {key} {variant}\n", self.device));
                 }

@@ -16,6 +16,7 @@ use crate::kernels::prepared::{Job, Prepared};
 use crate::kernels::separable_matrix::WholeTerms;
 use crate::kernels::{fourier, keep, passes, settle};
 use crate::plan::problem::rows_read;
+use crate::plan::ran::Ran;
 use crate::plan::schedule::Limits;
 use crate::round::Uncertainty;
 use crate::{Border, Error, Family, Filter, Gradient, Result, Variant};
@@ -140,7 +141,8 @@ impl Engine {
         }
     }
 
-    /// Filters images on the device, in stream order. `prepared` is a kernel for this part of this kind of source.
+    /// Filters images on the device, in stream order. `prepared` is a kernel for this part of this kind of source. Says what
+    /// was launched, which two passes in f64 may take the place of.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if sizes differ; [`Error::Parameter`] if a view or the stream is another GPU's, or lacks rows, or if the
@@ -152,7 +154,7 @@ impl Engine {
         dst: &mut DeviceViewMut<'_>,
         part: &Part,
         stream: &mut Stream,
-    ) -> Result<()> {
+    ) -> Result<Ran> {
         let (src, dst) = (&src.parts, &dst.parts);
         self.gpu.same("the source", &src.gpu)?;
         self.gpu.same("the destination", &dst.gpu)?;
@@ -212,7 +214,7 @@ impl Engine {
                 self.copy_channels(&job(channels, Doubts::NONE).pass, part.filtered..channels, count, stream)?;
             }
         }
-        Ok(())
+        Ok(if uncertainty.passes.is_some() { Ran::Variant(Variant::Separable) } else { prepared.ran })
     }
 
     /// Copies some channels of a pass that has all of them.
@@ -234,7 +236,7 @@ impl Engine {
 
     /// How a kernel's results are rounded: bytes made of bytes, correctly.
     pub(super) fn uncertainty_of(&self, prepared: &Prepared, kinds: (Scalar, Scalar)) -> Result<&Uncertainty> {
-        let Some(variant) = prepared.variant.filter(|_| kinds == (Scalar::U8, Scalar::U8)) else {
+        let Some(variant) = prepared.variant().filter(|_| kinds == (Scalar::U8, Scalar::U8)) else {
             return Ok(&Uncertainty::NONE);
         };
         if prepared.work.settles() {

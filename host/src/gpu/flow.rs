@@ -20,6 +20,7 @@ use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{Scalar, Shape};
 use crate::kernels::prepared::{Prepared, Tiles};
 use crate::kernels::settle;
+use crate::plan::ran::Launched;
 use crate::plan::schedule::{Bands, Extent, FlowOptions, Job};
 use crate::progress::Stage;
 use crate::{Error, Result};
@@ -63,6 +64,8 @@ pub(crate) struct Step<'a> {
     pub(crate) target: Scalar,
     /// Whether all channels are filtered, however many of the picture are.
     pub(crate) takes_all: bool,
+    /// Where it is noted what a band has launched.
+    pub(crate) launched: &'a Launched,
 }
 
 /// A picture to filter, from host memory to host memory.

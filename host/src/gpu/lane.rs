@@ -156,7 +156,8 @@ impl Lane {
             let mut dst = view_mut(address, (step.target, strides), rows.clone())?;
             let part = Part { rows: rows.clone(), filtered: step.filtered, ..Part::whole(shape) };
             let engine = &steps[number].engines[self.engine];
-            engine.enqueue(&step.prepared, &src, &mut dst, &part, &mut self.stream)?;
+            let ran = engine.enqueue(&step.prepared, &src, &mut dst, &part, &mut self.stream)?;
+            steps[number].launched.note(ran);
             src = view(address, (step.target, strides), rows.clone())?;
         }
         let target = interleaved(last.target);
@@ -164,7 +165,8 @@ impl Lane {
         let mut dst = view_mut(address, (last.target, target), job.region.clone())?;
         let part = Part { rows: job.region.clone(), filtered: last.filtered, ..Part::whole(shape) };
         let engine = &steps[before.len()].engines[self.engine];
-        engine.enqueue(&last.prepared, &src, &mut dst, &part, &mut self.stream)?;
+        let ran = engine.enqueue(&last.prepared, &src, &mut dst, &part, &mut self.stream)?;
+        steps[before.len()].launched.note(ran);
         mark(&self.stream)?;
         self.download(band, address, target.row as usize)?;
         mark(&self.stream)

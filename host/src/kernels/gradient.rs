@@ -10,12 +10,13 @@ use super::sliding::Strips;
 use crate::Result;
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::plan::problem::Problem;
+use crate::plan::ran::Ran;
 use crate::round::gradient_is_exact;
 
 /// The kernel for a gradient.
 pub(crate) fn prepare(problem: &Problem, is_angle: bool) -> Prepared {
     let strips = if is_angle { None } else { Strips::find(Taken::Weights, (STRIP, FLAT), problem).ok() };
-    Prepared { variant: None, work: Box::new(Launch { strips, is_angle }) }
+    Prepared { ran: Ran::Gradient, work: Box::new(Launch { strips, is_angle }) }
 }
 
 #[derive(Debug)]

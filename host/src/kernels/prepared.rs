@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use crate::gpu::{stream::Stream, taps::TapHomes};
 use crate::plan::machine::Machine;
 use crate::plan::problem::Problem;
+use crate::plan::ran::Ran;
 use crate::{Variant, Why};
 
 /// A variant's entries, preparation and cost.
@@ -22,14 +23,18 @@ pub(crate) struct Kernel {
 /// A kernel prepared for a problem, ready for any pass of it.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// `None` for what has no variants, and whose bytes made of bytes are right as they are.
-    pub(crate) variant: Option<Variant>,
+    /// What has no variants stores bytes made of bytes as they should be.
+    pub(crate) ran: Ran,
     pub(crate) work: Box<dyn Work>,
 }
 
 impl Prepared {
     pub(crate) fn new(variant: Variant, work: impl Work + 'static) -> Self {
-        Self { variant: Some(variant), work: Box::new(work) }
+        Self { ran: Ran::Variant(variant), work: Box::new(work) }
+    }
+
+    pub(crate) fn variant(&self) -> Option<Variant> {
+        if let Ran::Variant(variant) = self.ran { Some(variant) } else { None }
     }
 }
 

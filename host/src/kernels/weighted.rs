@@ -5,10 +5,11 @@ use gpu_kernels::kernels::weighted::{BLOCK, weighted};
 use super::prepared::{Job, Prepared, Work};
 use crate::Result;
 use crate::gpu::{launch::Grid, stream::Stream};
+use crate::plan::ran::Ran;
 
 /// The kernel for pixels whose last channel is alpha.
 pub(crate) fn prepare() -> Prepared {
-    Prepared { variant: None, work: Box::new(Launch) }
+    Prepared { ran: Ran::Weighted, work: Box::new(Launch) }
 }
 
 #[derive(Debug)]

@@ -67,7 +67,7 @@ pub(super) fn digit(number: i32, digit: u32) -> i8 {
 pub(super) fn channels(problem: &Problem) -> Result<usize, Why> {
     let Problem { source, target, width, border, side_by_side: channels, .. } = *problem;
     if (source, target) != (Scalar::U8, Scalar::U8) {
-        return Err("it makes bytes of bytes alone".into());
+        return Err(Why::BYTES_ALONE);
     }
     let (mode, outside) = border.code();
     if !takes_outside(scalar::U8, mode, outside) {

@@ -1,18 +1,19 @@
-//! Which variant runs: a pure function of the problem and of measured times.
+//! Which variant of a filter's family runs: a pure function of the problem and of measured times.
+//! Results of other types than bytes have the bits of one family, which [`super::family`] decides.
 
 use std::time::Duration;
 
 use gpu_kernels::kernels::{padded, wide};
 
-use super::machine::{Curve, Model, interpolated};
+use super::machine::Model;
 use super::problem::{Place, Problem};
 use super::processor;
+use crate::cpu::Way;
 use crate::kernels::prepared::Kernel;
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
 use crate::kernels::sliding::takes_as_they_lie;
 use crate::kernels::{KERNELS, fourier, kernel};
-use crate::spectrum::{Precision, Tile};
 use crate::{Error, Family, Result, Scalar, Variant, Why, spectrum};
 
 /// A variant, with its predicted time or the reason why it is not chosen.
@@ -28,13 +29,6 @@ pub struct Candidate {
     /// Why it cannot be chosen, however fast it is; `None` if it can.
     pub declined: Option<Why>,
 }
-
-/// The most taps for which variants must give the direct family's bits, because the direct kernels are fast there: beyond
-/// them, the Fourier family's error is taken into account.
-pub(super) const DIRECT_TAPS: usize = 17 * 17;
-
-/// The most taps for which a separable filter still runs in the direct family.
-const ONE_BY_ONE: usize = 9;
 
 /// Microseconds to start a kernel and to fill the device with its blocks.
 const LAUNCH: f64 = 4.0;
@@ -87,14 +81,9 @@ const WIDE_MATRICES: f64 = 7.7;
 const WIDE_COLUMN: f64 = 0.047;
 const WIDE_TAP: f64 = 0.135;
 
-/// The CPU's families, each by one of its variants, all of which run the same code there, to choose one by: microseconds for a million
-/// results of f32, by the taps that are taken; for Fourier, by the pixels transformed for each result. So a family depends on the
-/// filter alone, and neither bits nor their order on a picture's size; [`super::processor`] predicts times.
-const ON_TWO_CORES: &[(Variant, Curve)] = &[
-    (Variant::DirectNaive, &[(9.0, 900.0), (25.0, 800.0), (81.0, 1290.0), (289.0, 4800.0), (961.0, 8800.0)]),
-    (Variant::Separable, &[(6.0, 690.0), (18.0, 880.0), (34.0, 1160.0), (62.0, 1500.0)]),
-    (Variant::Fourier, &[(1.5, 15000.0), (3.0, 18000.0)]),
-];
+/// The CPU's code, by the variants that stand for it. All variants of a family run the same code there, but for means
+/// of bytes, which are counted.
+const ON_CPU: [Variant; 4] = [Variant::DirectNaive, Variant::Separable, Variant::Fourier, Variant::RunningSums];
 
 impl Problem {
     /// The kernel with the shortest predicted time among those that take the problem, ready to launch. Slower ones are not prepared.
@@ -115,23 +104,39 @@ impl Problem {
         Err(unsupported(variant, &why))
     }
 
+    /// The kernel of a variant that was found to be fast, if a plan may choose it.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn prepare_allowed(&self, variant: Variant) -> Option<Prepared> {
+        self.rule(variant).and_then(|()| (kernel(variant).prepare)(self)).ok()
+    }
+
     /// The kernel of the requested variant, ready to launch.
     #[cfg(feature = "gpu")]
     pub(crate) fn prepare(&self, variant: Variant) -> Result<Prepared> {
         (kernel(variant).prepare)(self).map_err(|why| unsupported(variant, &why))
     }
 
-    /// The family with the shortest predicted time on the CPU, as the variant that represents it.
-    ///
-    /// Every call asks for it, so what may not run is not timed: as the first of the candidates.
+    /// What runs on the CPU, as the variant that stands for it: the filter's family, or for bytes made of bytes what has
+    /// the shortest predicted time. Every call asks for it.
     pub(crate) fn choose_on_cpu(&self) -> Variant {
-        let allowed = ON_TWO_CORES.iter().filter(|(variant, _)| self.declined(*variant).is_none());
-        allowed.min_by_key(|family| self.rank_on_cpu(family)).map_or(Variant::DirectNaive, |&(variant, _)| variant)
+        match (self.family(), self.place) {
+            (Some((family, _)), _) => self.on_cpu(family),
+            (None, Place::Gpu(_)) => Variant::DirectNaive,
+            (None, Place::Cpu { threads }) => {
+                let allowed = ON_CPU.into_iter().filter(|&variant| self.runs(variant).is_ok());
+                // The first of equal times.
+                let first = allowed.min_by(|&a, &b| {
+                    let time = |variant: Variant| processor::time(self, variant.family(), threads);
+                    time(a).total_cmp(&time(b))
+                });
+                first.unwrap_or(Variant::DirectNaive)
+            }
+        }
     }
 
     /// Why a variant may not be chosen, if it may not.
     fn declined(&self, variant: Variant) -> Option<Why> {
-        self.rule(variant).and_then(|()| self.runs(variant)).err()
+        self.runs(variant).and_then(|()| self.rule(variant)).err()
     }
 
     /// Every variant of the device: those that may run, the one to choose first, then the others.
@@ -141,11 +146,11 @@ impl Problem {
             (rank, Candidate { variant, predicted: declined.is_none().then(predicted), declined })
         };
         let mut candidates: Vec<_> = match self.place {
-            Place::Cpu { threads } => ON_TWO_CORES
-                .iter()
-                .map(|family| {
-                    let predicted = || microseconds(processor::time(self, family.0.family(), threads));
-                    candidate(family.0, self.rank_on_cpu(family), &predicted)
+            Place::Cpu { .. } => ON_CPU
+                .into_iter()
+                .map(|variant| {
+                    let time = self.time_of(variant);
+                    candidate(variant, time, &|| time)
                 })
                 .collect(),
             Place::Gpu(_) => KERNELS
@@ -158,71 +163,90 @@ impl Problem {
         candidates.into_iter().map(|(_, candidate)| candidate).collect()
     }
 
-    /// Whether a variant takes the problem; on the CPU, whether its family exists for the filter.
-    fn runs(&self, variant: Variant) -> Result<(), Why> {
+    /// How long a variant takes, whether a plan may choose it or not.
+    pub(crate) fn time_of(&self, variant: Variant) -> Duration {
         match self.place {
-            Place::Gpu(_) => (kernel(variant).prepare)(self).map(|_| ()),
-            Place::Cpu { .. } => match variant.family() {
-                Family::Direct => Ok(()),
-                Family::Separable if self.separable || self.sum.is_some() => Ok(()),
-                Family::Separable => Err(Why::NOT_SEPARABLE),
-                Family::Fourier => spectrum::has_room(self.cols, self.rows, self.weight),
-            },
+            Place::Cpu { threads } => microseconds(processor::time(self, variant.family(), threads)),
+            Place::Gpu(_) => self.predict(kernel(variant)),
         }
     }
 
-    /// Whether the requested variant runs on the CPU.
+    /// How long the fastest of the direct family takes, whether a plan may choose it or not: gradients and weighted colours are
+    /// predicted by it.
+    pub(crate) fn time_of_direct(&self) -> Duration {
+        // On the CPU tap by tap, as no other code of bytes takes these.
+        let problem = match self.place {
+            Place::Cpu { .. } => Self { rounding: None, ..*self },
+            Place::Gpu(_) => *self,
+        };
+        let direct = Variant::all().filter(|variant| variant.family() == Family::Direct);
+        let runs = direct.filter(|&variant| problem.place.is_cpu() || problem.runs(variant).is_ok());
+        runs.map(|variant| problem.time_of(variant)).min().unwrap_or_default()
+    }
+
+    /// Whether a variant takes the problem; on the CPU, whether its code is what runs for its family.
+    fn runs(&self, variant: Variant) -> Result<(), Why> {
+        match self.place {
+            Place::Gpu(_) => (kernel(variant).prepare)(self).map(|_| ()),
+            Place::Cpu { .. } => {
+                self.has_family(variant.family()).and_then(|()| match (self.way(variant.family()), variant) {
+                    (None, Variant::RunningSums) => Err(Why::BYTES_ALONE),
+                    (Some(Way::Counted { .. }), Variant::RunningSums) => Ok(()),
+                    (_, Variant::RunningSums) => Err("the taps are not equal, or too few to be counted".into()),
+                    (Some(way), _) if way.variant() != variant => Err(way.why().into()),
+                    _ => Ok(()),
+                })
+            }
+        }
+    }
+
+    /// Whether a family exists for the filter on the CPU.
+    fn has_family(&self, family: Family) -> Result<(), Why> {
+        match family {
+            Family::Direct => Ok(()),
+            Family::Separable if self.separable || self.sum.is_some() => Ok(()),
+            Family::Separable => Err(Why::NOT_SEPARABLE),
+            Family::Fourier => spectrum::has_room(self.cols, self.rows, self.weight),
+        }
+    }
+
+    /// The variant that stands for what the CPU runs for a family.
+    fn on_cpu(&self, family: Family) -> Variant {
+        match (self.way(family), family) {
+            (Some(way), _) => way.variant(),
+            (None, Family::Direct) => Variant::DirectNaive,
+            (None, Family::Separable) => Variant::Separable,
+            (None, Family::Fourier) => Variant::Fourier,
+        }
+    }
+
+    /// By which code the CPU makes bytes of bytes in a family; none for other types.
+    pub(super) fn way(&self, family: Family) -> Option<Way> {
+        let pixels = self.width * self.height;
+        self.rounding.map(|rounding| rounding.on_cpu.way(family, pixels, self.side_by_side))
+    }
+
+    /// Whether the requested variant runs on the CPU, where any variant of a family that exists does.
     pub(crate) fn check_on_cpu(&self, variant: Variant) -> Result<Variant> {
-        self.runs(variant).map(|()| variant).map_err(|why| unsupported(variant, &why))
+        self.has_family(variant.family()).map(|()| variant).map_err(|why| unsupported(variant, &why))
     }
 
     /// Whether a plan may choose a variant by its time. These rules keep a result's bits independent of which variant is fastest.
     fn rule(&self, variant: Variant) -> Result<(), Why> {
-        if matches!(self.place, Place::Cpu { .. }) && self.makes_bytes() {
-            return Ok(());
-        }
-        if matches!(self.place, Place::Gpu(_)) && self.source != Scalar::F32 {
-            // Of pixels of one value a sum is that value then, which is never in doubt; else a flat part of a picture could be in doubt as a whole.
-            let keeps_levels = self.rounding.is_some_and(|rounding| rounding.keeps_levels);
-            let in_passes = self.separable && !(self.is_in_f64() && keeps_levels);
-            if self.makes_bytes() && variant.family() == Family::Fourier && in_passes {
-                return Err("a row and a column of taps leave fewer bytes in doubt".into());
+        self.may_be(variant.family())?;
+        let (Place::Gpu(_), Some(rounding)) = (self.place, self.rounding) else { return Ok(()) };
+        // Of pixels of one value a sum is that value then, which is never in doubt; else a flat part of a picture could be in doubt as a whole.
+        let in_passes = self.separable && !(self.is_in_f64() && rounding.keeps_levels);
+        match variant {
+            Variant::Fourier if in_passes => Err("a row and a column of taps leave fewer bytes in doubt".into()),
+            Variant::Fourier if self.numbers.mean => {
+                Err("means are made of sums of pixels, whose time hardly depends on the window".into())
             }
-            if self.numbers.mean && variant.family() == Family::Fourier {
-                return Err("means are made of sums of pixels, whose time hardly depends on the window".into());
-            }
-            // Bytes made of bytes are correctly rounded on a GPU whatever the family. Other results have the bits that pixels
-            // converted to f32 before would give.
-            let any = self.makes_bytes() || variant.family() == self.family_of_f32();
-            return if any {
-                Ok(())
-            } else {
-                Err("pixels of this type are summed in the order of those of f32".into())
-            };
-        }
-        match variant.family() {
-            Family::Fourier if self.cols * self.rows <= DIRECT_TAPS => {
-                Err("up to 17x17 taps the direct family is fast, and more exact".into())
-            }
-            Family::Fourier if self.separable && matches!(self.place, Place::Gpu(_)) => {
-                Err("a row and a column of taps are more exact, and seldom slower".into())
-            }
-            // On every device, so that bits do not depend on it.
-            Family::Direct if self.sum.is_some() => {
-                Err("the filter is a sum of products of a row and a column, which have fewer taps".into())
-            }
-            Family::Separable if self.separable && self.cols * self.rows <= ONE_BY_ONE => {
-                Err("9 taps at most are taken one by one, for the direct family's bits".into())
+            Variant::SeparableFused if self.is_in_f64() => {
+                Err("bytes of so many taps are made by two passes in f64, as separable's".into())
             }
             _ => Ok(()),
         }
-    }
-
-    /// The family that is chosen for the same problem with pixels of f32 in planes.
-    fn family_of_f32(&self) -> Family {
-        let (source, target) = (Scalar::F32, Scalar::F32);
-        let same = Self { source, target, side_by_side: 1, source_is_aligned: true, ..*self };
-        same.candidates().first().map_or(Family::Direct, |candidate| candidate.variant.family())
     }
 
     /// By what a kernel is chosen: its own time, and what a launch takes that settles results in doubt, if it takes one; those for bytes alone have that in theirs.
@@ -282,7 +306,7 @@ impl Problem {
 
     /// Whether a GPU makes the bytes of a product by passes in f64.
     fn is_in_f64(&self) -> bool {
-        self.rounding.is_some_and(|rounding| rounding.in_f64_on_gpu(self.cols, self.rows))
+        self.rounding.is_some_and(|rounding| rounding.in_f64_on_gpu)
     }
 
     /// Microseconds for a million results of passes in f64.
@@ -344,23 +368,6 @@ impl Problem {
             false => (each * count).max(if 1e6 * count >= 1.0 { alone * self.taps() } else { 0.0 }),
         };
         self.rank(kernel).mul_f64(parted) + microseconds(settle + each)
-    }
-
-    /// By what a family is chosen on the CPU: a time for the picture, or one that the filter alone decides.
-    fn rank_on_cpu(&self, &(variant, times): &(Variant, Curve)) -> Duration {
-        if let (Place::Cpu { threads }, true) = (self.place, self.makes_bytes()) {
-            return microseconds(processor::time(self, variant.family(), threads));
-        }
-        let work = match variant.family() {
-            Family::Direct => self.taps(),
-            Family::Separable => self.pair_taps() * self.sum.map_or(1.0, |(terms, _)| terms as f64),
-            Family::Fourier => {
-                let (cols, rows) = (self.cols as i32, self.rows as i32);
-                let Tile { width, height } = Tile::new(Precision::Single, (cols, rows), spectrum::WIDE);
-                spectrum::work(cols, width) * spectrum::work(rows, height)
-            }
-        };
-        microseconds(interpolated(times, work))
     }
 }
 

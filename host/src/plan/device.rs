@@ -27,10 +27,9 @@ pub enum Device {
     /// reckoned. After a GPU is lost, the call that met it returns the error, and later ones use the CPU. A call for which the GPU has too little
     /// memory uses the CPU too.
     ///
-    /// Bytes made of bytes are the same on either device, and so are all results of up to 17x17 taps, which are summed in the GPU's order on
-    /// both (in that of an H200 as long as none is open); but for unsharp masks, and Laplacians and differences of Gaussians, which the CPU computes by rows and columns. Beyond, the devices
-    /// may sum in different ways: products of spectra, or tap by tap. Results that are not bytes may then differ within the bound of
-    /// [`crate::Family::Fourier`], and with the same picture from call to call; name a device, or a variant, where that matters.
+    /// Bytes made of bytes are the same on either device. Other results have the same bits on both if the filter is of the direct or the
+    /// separable family, which it alone decides: see [`crate::Family`]. Results of the Fourier family may differ within its bound, and with
+    /// the same picture from call to call; name a device where that matters.
     ///
     /// Images in a GPU's memory are filtered there.
     #[default]

@@ -5,12 +5,15 @@ mod alpha;
 pub(crate) mod auto;
 pub(crate) mod choose;
 mod device;
+mod family;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to ask"))]
 pub(crate) mod machine;
 mod place;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod problem;
 mod processor;
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "colours are weighted on the CPU alone"))]
+pub(crate) mod ran;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU has the whole image"))]
 pub(crate) mod schedule;
 mod step;
@@ -30,6 +33,8 @@ use machine::Machine;
 use place::OnGpus;
 pub(crate) use place::{Job, On, run};
 use problem::{Place, Problem};
+use ran::Launched;
+pub use ran::Ran;
 #[cfg(feature = "gpu")]
 #[doc(hidden)]
 pub use schedule::FlowOptions;
@@ -74,6 +79,8 @@ use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
 /// ```
 #[derive(Debug)]
 pub struct Plan {
+    /// No other plan has it.
+    number: u64,
     /// Of a gradient, its window.
     filter: Filter,
     gradient: Option<Gradient>,
@@ -130,7 +137,7 @@ impl PlanBuilder {
         self
     }
 
-    /// Which variant to run; chosen for each image's size unless set.
+    /// Which variant to run. Unless set, the fastest of the filter's [`Family`] is chosen for each image's size.
     pub fn variant(mut self, variant: impl Into<Option<Variant>>) -> Self {
         self.variant = variant.into();
         self
@@ -236,6 +243,7 @@ impl PlanBuilder {
             },
         };
         Ok(Plan {
+            number: ran::number(),
             filter,
             gradient,
             border: self.border,
@@ -332,7 +340,8 @@ impl Plan {
     /// # Errors
     /// [`Error::Unsupported`] if the plan was built for a variant that cannot run it; [`Error::Parameter`] for a gradient, which has none.
     pub fn variant_for(&self, shape: Shape) -> Result<Variant> {
-        self.variant_on(self.usual()?, shape, (Scalar::F32, Scalar::F32))
+        let scalar = if self.variant.is_some_and(Variant::takes_bytes_alone) { Scalar::U8 } else { Scalar::F32 };
+        self.variant_of(shape, scalar, scalar)
     }
 
     /// As [`Plan::variant_for`], for pixels and results of these types.
@@ -340,44 +349,39 @@ impl Plan {
     /// # Errors
     /// As [`Plan::variant_for`].
     pub fn variant_of(&self, shape: Shape, source: Scalar, target: Scalar) -> Result<Variant> {
-        let (on, kinds) = (self.usual()?, (source, target));
-        let problem = self.problem_for(shape, shape.channels, kinds, on.place());
-        self.variant_in(on, problem, kinds)
+        self.variant_on(self.usual()?, shape, shape.channels, (source, target))
     }
 
-    fn variant_on(&self, on: On<'_>, shape: Shape, kinds: (Scalar, Scalar)) -> Result<Variant> {
-        let mut problem = self.problem_on(shape, on);
-        if matches!(on, On::Cpu(_)) && kinds == (Scalar::U8, Scalar::U8) {
-            // Bytes are the same from every family.
-            problem = self.problem_for(shape, shape.channels, kinds, on.place());
-        }
-        if self.variant.is_some_and(Variant::takes_bytes_alone) {
-            (problem.source, problem.target, problem.side_by_side) = (Scalar::U8, Scalar::U8, shape.channels);
-        }
-        self.variant_in(on, problem, kinds)
-    }
-
-    fn variant_in(&self, on: On<'_>, problem: Problem, kinds: (Scalar, Scalar)) -> Result<Variant> {
+    /// The variant for a picture of which so many channels are filtered.
+    fn variant_on(&self, on: On<'_>, shape: Shape, filtered: usize, kinds: (Scalar, Scalar)) -> Result<Variant> {
+        let place = on.place();
+        let problem = self.problem_for(shape, filtered, kinds, place);
         let variant = match on {
             _ if self.gradient.is_some() => None,
             On::Cpu(_) => Some(match self.variant {
                 Some(variant) => problem.check_on_cpu(variant)?,
-                None => self.choose_on_cpu(&problem, kinds),
+                None => problem.choose_on_cpu(),
             }),
             #[cfg(feature = "gpu")]
-            On::Gpu(gpus) => self.prepare(&problem, gpus, &gpus.engines[0])?.variant,
+            On::Gpu(gpus) => self.prepare(&problem, gpus, &gpus.engines[0])?.variant(),
         };
         let named = self.gradient.map(|gradient| gradient.to_string());
         let expected = "a filter: a gradient has one kernel, and no variants".to_owned();
         variant.ok_or(Error::Parameter { name: "the step", value: named.unwrap_or_default(), expected })
     }
 
-    /// The order in which a picture of this shape is summed on a device.
-    fn family_on(&self, on: On<'_>, shape: Shape, kinds: (Scalar, Scalar)) -> Result<Family> {
+    /// The order in which the CPU sums a picture of this shape, of which so many channels are filtered.
+    fn family_on_cpu(
+        &self,
+        engine: &cpu::Engine,
+        shape: Shape,
+        filtered: usize,
+        kinds: (Scalar, Scalar),
+    ) -> Result<Family> {
         if self.gradient.is_some() {
             Ok(Family::Direct)
         } else {
-            self.variant_on(on, shape, kinds).map(Variant::family)
+            self.variant_on(On::Cpu(engine), shape, filtered, kinds).map(Variant::family)
         }
     }
 
@@ -434,12 +438,6 @@ impl Plan {
     pub fn candidates_on_h200(&self, shape: Shape, source: Scalar, target: Scalar) -> Vec<Candidate> {
         let problem = self.problem_for(shape, shape.channels, (source, target), Place::Gpu(Machine::H200));
         if self.gradient.is_some() { Vec::new() } else { problem.candidates() }
-    }
-
-    /// The problem on a device that is there.
-    fn problem_on(&self, shape: Shape, on: On<'_>) -> Problem {
-        let place = on.place();
-        Problem { numbers: self.numbers(place), ..self.problem(shape, place) }
     }
 
     /// The taps as whole numbers, for kernels of a GPU.
@@ -551,13 +549,15 @@ impl Plan {
         let kinds = (src.scalar(), dst.scalar());
         let job = Job::of(kinds, &[(src.is_pinned(), dst.is_pinned(), src.shape())]);
         let call = self.report.call(pixels(src.shape()));
-        run(&[(self, channels)], &job, |place| self.run_at(place, channels, &src, &mut dst, &call))
+        run(&[(self, channels)], &job, |place, launched| {
+            self.run_at((place, &launched[0]), channels, &src, &mut dst, &call)
+        })
     }
 
     /// As [`Plan::run_as`], on the CPU or on the plan's GPUs.
     pub(crate) fn run_at(
         &self,
-        place: Where,
+        (place, launched): (Where, &Launched),
         channels: Channels,
         src: &StoredView<'_>,
         dst: &mut StoredViewMut<'_>,
@@ -571,15 +571,15 @@ impl Plan {
                 let family = match channels {
                     Channels::First(filtered) => {
                         let kinds = (src.scalar(), dst.scalar());
-                        self.family_on(On::Cpu(engine), Shape { channels: filtered, ..shape }, kinds)?
+                        self.family_on_cpu(engine, shape, filtered, kinds)?
                     }
                     Channels::Weighted => Family::Direct,
                 };
-                self.run_on_cpu(engine, family, channels, src, dst, &stage)?;
+                self.run_on_cpu((engine, launched), family, channels, src, dst, &stage)?;
             }
             #[cfg(feature = "gpu")]
             On::Gpu(gpus) => {
-                let step = self.step_on(gpus, channels, dst.scalar(), None);
+                let step = self.step_on((gpus, launched), channels, dst.scalar(), None);
                 let picture = Picture::new(*src, dst.reborrow(), channels.filtered());
                 flow::run(&[step], &mut [picture], &stage).map_err(|(_, error)| error)?;
             }
@@ -589,18 +589,22 @@ impl Plan {
 
     fn run_on_cpu(
         &self,
-        engine: &cpu::Engine,
+        (engine, launched): (&cpu::Engine, &Launched),
         family: Family,
         channels: Channels,
         src: &StoredView<'_>,
         dst: &mut StoredViewMut<'_>,
         stage: &Stage<'_>,
     ) -> Result<()> {
-        match (channels, self.gradient) {
-            (Channels::Weighted, _) => engine.run_weighted(src, dst, stage),
-            (Channels::First(filtered), Some(gradient)) => engine.run_gradient(gradient, src, dst, filtered, stage),
-            (Channels::First(filtered), None) => engine.run(family, src, dst, filtered, stage),
-        }
+        let ran = match (channels, self.gradient) {
+            (Channels::Weighted, _) => engine.run_weighted(src, dst, stage).map(|()| Ran::Weighted),
+            (Channels::First(filtered), Some(gradient)) => {
+                engine.run_gradient(gradient, src, dst, filtered, stage).map(|()| Ran::Gradient)
+            }
+            (Channels::First(filtered), None) => engine.run(family, src, dst, filtered, stage).map(Ran::Variant),
+        }?;
+        launched.note(ran);
+        Ok(())
     }
 
     /// # Errors
@@ -655,14 +659,14 @@ impl Plan {
             pictures[..right].iter().map(|(src, dst)| (src.is_pinned(), dst.is_pinned(), src.shape())).collect();
         // Each picture says how many of its channels are filtered.
         let channels = Channels::First(seen.first().map_or(1, |&(.., shape)| shape.channels));
-        run(&[(self, channels)], &Job::of(kinds, &seen), |place| match self.on(place)? {
+        run(&[(self, channels)], &Job::of(kinds, &seen), |place, launched| match self.on(place)? {
             On::Cpu(engine) => {
                 let mut before = 0;
                 for (number, (src, dst)) in pictures[..right].iter_mut().enumerate() {
                     let (shape, pixels) = (src.shape(), pixels(src.shape()));
                     let (channels, stage) = (Channels::First(shape.channels), call.stage(before, pixels));
-                    self.family_on(On::Cpu(engine), shape, kinds)
-                        .and_then(|family| self.run_on_cpu(engine, family, channels, src, dst, &stage))
+                    self.family_on_cpu(engine, shape, shape.channels, kinds)
+                        .and_then(|family| self.run_on_cpu((engine, &launched[0]), family, channels, src, dst, &stage))
                         .map_err(|error| in_batch((number, error)))?;
                     before += pixels;
                 }
@@ -673,7 +677,7 @@ impl Plan {
                 let pictures = pictures[..right].iter_mut();
                 let mut pictures: Vec<_> =
                     pictures.map(|(src, dst)| Picture::new(*src, dst.reborrow(), src.shape().channels)).collect();
-                let step = self.step_on(gpus, Channels::First(1), kinds.1, None);
+                let step = self.step_on((gpus, &launched[0]), Channels::First(1), kinds.1, None);
                 flow::run(&[step], &mut pictures, &call.stage(0, all)).map_err(in_batch)
             }
         })?;
@@ -686,7 +690,7 @@ impl Plan {
     #[cfg(feature = "gpu")]
     pub(crate) fn step_on<'p>(
         &'p self,
-        gpus: &'p OnGpus,
+        (gpus, launched): (&'p OnGpus, &'p Launched),
         channels: Channels,
         target: Scalar,
         whole: Option<usize>,
@@ -699,7 +703,7 @@ impl Plan {
             }
         };
         let takes_all = channels == Channels::Weighted;
-        flow::Step { engines: &gpus.engines, prepare: Box::new(prepare), target, takes_all }
+        flow::Step { engines: &gpus.engines, prepare: Box::new(prepare), target, takes_all, launched }
     }
 
     /// The kernel for pictures of a shape from host memory, of which so many channels are filtered.
@@ -821,7 +825,10 @@ impl Plan {
             source_is_aligned: src.is_aligned(),
             ..of_shape
         };
-        engine.enqueue(&self.prepare(&problem, &gpus, engine)?, src, dst, part, stream)
+        let launched = Launched::default();
+        launched.note(engine.enqueue(&self.prepare(&problem, &gpus, engine)?, src, dst, part, stream)?);
+        ran::keep(None, [(self.number, &launched)].into_iter());
+        Ok(())
     }
 
     /// Records what [`Plan::run_on_device`] would do with these images, to be replayed with one call of the driver each

@@ -1,6 +1,5 @@
 //! The devices of plans, and the place of each call where a plan may choose: see [`super::auto`].
 
-use std::cell::Cell;
 #[cfg(feature = "gpu")]
 use std::collections::BTreeMap;
 #[cfg(feature = "gpu")]
@@ -16,9 +15,9 @@ use std::time::Instant;
 use super::auto::{self, Link, Load, Odds, OnGpu, Pair, Readiness, ReckonedGpu, Reckoning, Where, Work};
 #[cfg(feature = "gpu")]
 use super::auto::{Kind, Verdict};
-use super::choose::DIRECT_TAPS;
 use super::machine::Machine;
 use super::problem::{Place, Problem};
+use super::ran::{self, Launched, Ran};
 #[cfg(feature = "gpu")]
 use super::schedule::Limits;
 use super::{Channels, Engine, Plan};
@@ -28,7 +27,7 @@ use crate::gpu::{Gpu, Tuned, engine, opening};
 use crate::image::{Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::{Border, Filter, Gradient};
-use crate::{Device, Error, Family, Result, Variant};
+use crate::{Device, Error, Result, Variant};
 
 /// A plan's GPUs.
 #[cfg(feature = "gpu")]
@@ -106,8 +105,6 @@ pub(crate) struct Auto {
     setup: Mutex<Setup>,
     /// The last call's forecast.
     last: Mutex<Option<(Vec<u64>, Forecast)>>,
-    /// The last problem whose family on the CPU was asked for, and whether the GPU was known; and the variant that stands for it.
-    family: Mutex<Option<((Problem, bool), Variant)>>,
 }
 
 /// What a plan has on the GPU.
@@ -162,7 +159,6 @@ impl Auto {
             others: Mutex::default(),
             setup: Mutex::default(),
             last: Mutex::default(),
-            family: Mutex::default(),
         }
     }
 
@@ -241,23 +237,46 @@ impl From<&Work> for Job {
     }
 }
 
-thread_local! {
-    /// Where this thread's last call went.
-    static LAST: Cell<Device> = const { Cell::new(Device::Cpu) };
-}
-
-/// Runs a call of plans, which follow each other, where it is faster, if the plans leave that open.
+/// Runs a call of plans, which follow each other, where it is faster, if the plans leave that open. The work notes what it
+/// launches for each.
 ///
 /// # Errors
 /// Those of `work`. Where the GPU had no memory for the call, and that was left open, it is run again on the CPU.
 #[cfg_attr(not(feature = "gpu"), allow(unused_variables, reason = "there is nothing to choose"))]
-pub(crate) fn run<T>(plans: &[(&Plan, Channels)], job: &Job, mut work: impl FnMut(Where) -> Result<T>) -> Result<T> {
+pub(crate) fn run<T>(
+    plans: &[(&Plan, Channels)],
+    job: &Job,
+    mut work: impl FnMut(Where, &[Launched]) -> Result<T>,
+) -> Result<T> {
+    let on = |place: Where, work: &mut dyn FnMut(Where, &[Launched]) -> Result<T>| {
+        let (one, several);
+        let launched = match plans.len() {
+            1 => {
+                one = [Launched::default()];
+                &one[..]
+            }
+            count => {
+                several = (0..count).map(|_| Launched::default()).collect::<Vec<_>>();
+                &several[..]
+            }
+        };
+        let outcome = work(place, launched);
+        let device = match (&plans[0].0.engine, place) {
+            #[cfg(feature = "gpu")]
+            (Engine::Auto(_), Where::Gpu) => Some(Device::Gpu(opening::ORDINAL)),
+            #[cfg(feature = "gpu")]
+            (Engine::Auto(_), Where::Cpu) => Some(Device::Cpu),
+            _ => None,
+        };
+        ran::keep(device, plans.iter().map(|(plan, _)| plan.number).zip(launched));
+        outcome
+    };
     match &plans[0].0.engine {
-        Engine::Cpu(_) => work(Where::Cpu),
+        Engine::Cpu(_) => on(Where::Cpu, &mut work),
         #[cfg(feature = "gpu")]
-        Engine::Gpu(_) => work(Where::Gpu),
+        Engine::Gpu(_) => on(Where::Gpu, &mut work),
         #[cfg(feature = "gpu")]
-        Engine::Auto(auto) => auto.run(plans, job, work),
+        Engine::Auto(auto) => auto.run(plans, job, |place| on(place, &mut work)),
     }
 }
 
@@ -289,14 +308,12 @@ fn give_up_what_is_lost(error: &Error) {
 impl Auto {
     /// See [`run`].
     fn run<T>(&self, plans: &[(&Plan, Channels)], job: &Job, mut work: impl FnMut(Where) -> Result<T>) -> Result<T> {
-        LAST.set(Device::Cpu);
         if opening::failure().is_some() || job.load.pictures == 0.0 {
             return work(Where::Cpu);
         }
         let forecast = self.forecast(plans, job);
         let verdict = self.choose(&forecast);
         if verdict.place() == Where::Gpu && plans.iter().all(|(plan, _)| plan.is_open()) {
-            LAST.set(Device::Gpu(opening::ORDINAL));
             let first = self.left_to_set_up(forecast.setup) > 0.0;
             let start = Instant::now();
             let outcome = work(Where::Gpu);
@@ -312,7 +329,7 @@ impl Auto {
                     }
                     return outcome;
                 }
-                Err(error) if job.alone && lacks_memory(error) => LAST.set(Device::Cpu),
+                Err(error) if job.alone && lacks_memory(error) => {}
                 Err(error) => {
                     give_up_what_is_lost(error);
                     return outcome;
@@ -488,29 +505,7 @@ impl Plan {
 
     /// The device on which questions about a shape are answered: that of this thread's last call, if each call has its own.
     pub(super) fn usual(&self) -> Result<On<'_>> {
-        self.on(if LAST.get() == Device::Cpu { Where::Cpu } else { Where::Gpu })
-    }
-
-    /// The family that runs on the CPU, as a variant. A plan that may choose sums small windows there as a GPU does, so that bits do not depend
-    /// on the device; bytes made of bytes never do.
-    pub(super) fn choose_on_cpu(&self, problem: &Problem, kinds: (Scalar, Scalar)) -> Variant {
-        let chosen = problem.choose_on_cpu();
-        let bytes = kinds == (Scalar::U8, Scalar::U8);
-        if bytes || problem.cols * problem.rows > DIRECT_TAPS {
-            return chosen;
-        }
-        #[cfg(feature = "gpu")]
-        if let Engine::Auto(auto) = &self.engine {
-            let last = || auto.family.lock().unwrap_or_else(PoisonError::into_inner);
-            let known = (*problem, opening::link().is_some());
-            if let Some((_, variant)) = last().filter(|(last, _)| *last == known) {
-                return variant;
-            }
-            let variant = as_on_gpu(problem, machine()).unwrap_or(chosen);
-            *last() = Some((known, variant));
-            return variant;
-        }
-        chosen
+        self.on(if ran::last_device() == Device::Cpu { Where::Cpu } else { Where::Gpu })
     }
 
     /// The predicted seconds of arithmetic for a picture; none if the plan's variant cannot run there.
@@ -520,29 +515,14 @@ impl Plan {
             Channels::Weighted => shape.channels,
         };
         let problem = self.problem_for(shape, filtered, kinds, place);
-        let candidates = problem.candidates();
-        let named = self.variant.filter(|_| self.gradient.is_none() && channels != Channels::Weighted);
-        let of_direct = self.gradient.is_some() || channels == Channels::Weighted;
-        let named = match place {
-            Place::Cpu { .. } if named.is_none() && !of_direct => Some(self.choose_on_cpu(&problem, kinds)),
-            _ => named,
+        if self.gradient.is_some() || channels == Channels::Weighted {
+            return Some(problem.time_of_direct().as_secs_f64());
+        }
+        let time = match self.variant {
+            Some(variant) => takes(&problem, variant).then(|| problem.time_of(variant)),
+            None => problem.candidates().first().and_then(|candidate| candidate.predicted),
         };
-        let mut times = candidates.iter().filter_map(|candidate| Some((candidate.variant, candidate.predicted?)));
-        let any = times.clone().next()?.1;
-        let time = match named {
-            Some(variant) if !takes(&problem, variant) => return None,
-            Some(variant) => times
-                .find(|&(other, _)| match place {
-                    Place::Cpu { .. } => other.family() == variant.family(),
-                    Place::Gpu(_) => other == variant,
-                })
-                .map_or(any, |(_, time)| time),
-            None if of_direct => {
-                times.find(|(variant, _)| variant.family() == Family::Direct).map_or(any, |(_, time)| time)
-            }
-            None => any,
-        };
-        Some(time.as_secs_f64())
+        time.map(|time| time.as_secs_f64())
     }
 
     /// Where this thread's last call of a plan or a pipeline on [`Device::Auto`] ran: [`Device::Cpu`], or the GPU. For a plan on another device,
@@ -558,7 +538,22 @@ impl Plan {
     /// # Ok::<(), apron::Error>(())
     /// ```
     pub fn ran_on(&self) -> Device {
-        if self.device == Device::Auto { LAST.get() } else { self.device }
+        if self.device == Device::Auto { ran::last_device() } else { self.device }
+    }
+
+    /// What this thread's last call launched for the plan: one, or several where pictures of a batch have several
+    /// sizes. Nothing if that call was of another plan, or failed before anything was launched.
+    ///
+    /// ```
+    /// use apron::{Device, Filter, Image, Plan, Ran, Variant};
+    ///
+    /// let plan = Plan::builder(Filter::gaussian(2.0)?).device(Device::Cpu).build()?;
+    /// let _: Image<f32> = plan.filter(&Image::<f32>::zeroed(64, 48, 1)?)?;
+    /// assert_eq!(plan.ran(), [Ran::Variant(Variant::Separable)]);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    pub fn ran(&self) -> Vec<Ran> {
+        ran::of_plan(self.number)
     }
 
     /// Predicts how long a call takes on the CPU and by way of the first GPU, from host memory to host memory, and says which of them
@@ -631,16 +626,6 @@ impl Plan {
     }
 }
 
-/// The CPU's variant of the family that a GPU would choose for a problem, if it exists on the CPU.
-#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to agree with"))]
-fn as_on_gpu(problem: &Problem, machine: Machine) -> Option<Variant> {
-    let of_gpu = Problem { place: Place::Gpu(machine), ..*problem }.candidates();
-    let family = of_gpu.first()?.variant.family();
-    let mut of_cpu = problem.candidates().into_iter();
-    let same = of_cpu.find(|candidate| candidate.variant.family() == family)?;
-    problem.check_on_cpu(same.variant).ok()
-}
-
 /// The GPU that calls may go to, or an H200 as long as none is open.
 #[cfg(feature = "gpu")]
 fn machine() -> Machine {
@@ -664,34 +649,6 @@ mod tests {
     use super::super::machine::Model;
     use super::*;
     use crate::Filter;
-
-    /// Up to 17x17 taps, a plan that may choose sums on the CPU in the order of its GPU, however many threads the CPU has.
-    #[test]
-    fn devices_agree_on_families() {
-        let plan = Plan::builder(Filter::identity()).device(Device::Cpu).build().unwrap();
-        let other = Machine { model: Model::Other { slower: 16.0 }, shared_memory: 64 << 10 };
-        let gpus = [Machine::H200, Machine { model: Model::H100, ..Machine::H200 }, other];
-        for (width, height, channels) in [(640, 480, 1), (1920, 1080, 3), (8192, 8192, 1)] {
-            for kinds in [(Scalar::F32, Scalar::F32), (Scalar::U8, Scalar::F32), (Scalar::U16, Scalar::U16)] {
-                for (cols, rows) in (1..=17).flat_map(|cols| (1..=17).map(move |rows| (cols, rows))) {
-                    for separable in [false, true] {
-                        let problem = |place: Place| {
-                            let problem = plan.problem_for(Shape { width, height, channels }, channels, kinds, place);
-                            Problem { cols, rows, separable, anchor_x: cols / 2, weight: 1.0, ..problem }
-                        };
-                        for machine in gpus {
-                            let there = problem(Place::Gpu(machine)).candidates()[0].variant.family();
-                            for threads in [1, 2, 16, 96] {
-                                let here = as_on_gpu(&problem(Place::Cpu { threads }), machine).unwrap().family();
-                                let what = format!("{width}x{height}x{channels} {kinds:?}, {cols}x{rows}, {separable}");
-                                assert_eq!(here, there, "{what}: {machine:?}, {threads} threads");
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
 
     /// On a GPU whose memory is slower, the same variants are chosen for large pictures of bytes.
     #[test]

@@ -59,6 +59,10 @@ pub(crate) enum Place {
 }
 
 impl Place {
+    pub(crate) fn is_cpu(&self) -> bool {
+        matches!(self, Self::Cpu { .. })
+    }
+
     /// The GPU that a kernel is prepared for; none is prepared for the CPU.
     pub(crate) fn machine(&self) -> &Machine {
         let Self::Gpu(machine) = self else { unreachable!("a kernel was prepared for the CPU") };

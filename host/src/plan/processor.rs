@@ -5,7 +5,7 @@
 
 use super::machine::{Curve, interpolated};
 use super::problem::Problem;
-use crate::cpu::{self, Settling};
+use crate::cpu::{self, Settling, Way};
 use crate::round::Order;
 use crate::spectrum::{Precision, Tile};
 use crate::{Family, Scalar, spectrum};
@@ -79,33 +79,31 @@ pub(super) fn time(problem: &Problem, family: Family, threads: usize) -> f64 {
 fn work(problem: &Problem, family: Family, threads: usize) -> Work {
     let Problem { height, cols, rows, .. } = *problem;
     let results = results(problem);
-    let is_counted = problem.rounding.is_some_and(|rounding| rounding.equal)
-        && cpu::counts(cols, rows, problem.width * problem.height);
-    let is_mean = is_counted && problem.rounding.is_some_and(|rounding| rounding.mean_of_few);
-    let smooth = problem.rounding.and_then(|rounding| rounding.smooth).filter(|_| !is_mean);
-    if let Some(reach) = smooth.filter(|_| problem.planes <= cpu::SMOOTH_CHANNELS) {
+    let way = problem.way(family);
+    if let Some(Way::Smooth(reach)) = way {
         let taps = 2 * reach + 1;
         let small = results * 2.0 * (taps as f64) < cpu::SMALL as f64;
         let jobs = if small { 1 } else { height.div_ceil(cpu::band(height, taps, 1, threads)) };
         let nanoseconds = results * SMOOTH[usize::from(reach > 1)] + ROW * height as f64;
         return Work { nanoseconds, jobs };
     }
-    if is_counted {
+    if let Some(Way::Counted { few }) = way {
         let jobs = height.div_ceil(cpu::band(height, rows, 1, threads));
         let taps = cols * rows;
         let ties = if taps % 2 == 0 && !taps.is_power_of_two() { TIES } else { 0.0 };
         let of_mean = MEAN + MEAN_COLUMN * cols as f64 + ties;
-        let each = if is_mean { of_mean } else { COUNTED[usize::from(problem.planes > 1)] };
+        let each = if few { of_mean } else { COUNTED[usize::from(problem.planes > 1)] };
         let again = 0.3 * (jobs * rows) as f64 / height as f64;
         let beside = BESIDE * (cols * problem.planes * height) as f64;
         return Work { nanoseconds: results * each * (1.0 + again) + beside, jobs };
     }
-    if let Some((terms, point)) = problem.sum.filter(|_| problem.rounding.is_some() || family == Family::Separable) {
+    if let Some((terms, point)) = problem.sum.filter(|_| way == Some(Way::Terms) || family == Family::Separable) {
         let (once, jobs) = passes(problem, threads);
         let doubts = doubts(problem, Order::Terms, terms as f64 * problem.pair_taps(), terms);
         let point = if point { POINT } else { 0.0 };
         return Work { nanoseconds: terms as f64 * once + results * (doubts + point + conversion(problem)), jobs };
     }
+    let family = way.map_or(family, |way| way.variant().family());
     match family {
         Family::Fourier => spectra(problem),
         Family::Separable => {

@@ -10,6 +10,7 @@ use std::ops::Range;
 use gpu_kernels::border;
 
 use super::problem::rows_read;
+use super::ran::Launched;
 use super::schedule::wrapped;
 use super::{Channels, Job, On, Plan, pixels, run};
 #[cfg(feature = "gpu")]
@@ -236,15 +237,15 @@ impl Plan {
             return Err(Error::Rows { what: "read", rows: 0..shape.height, error: io::Error::other(reason) });
         }
         let channels = Channels::First(shape.channels);
-        run(&[(self, channels)], &Job::streamed((S::SCALAR, D::SCALAR), shape), |place| {
-            self.stream_on(self.on(place)?, shape, source, sink)
+        run(&[(self, channels)], &Job::streamed((S::SCALAR, D::SCALAR), shape), |place, launched| {
+            self.stream_on((self.on(place)?, &launched[0]), shape, source, sink)
         })
     }
 
     /// Streams a picture through a device.
     fn stream_on<S: Pixel, D: Pixel>(
         &self,
-        on: On<'_>,
+        (on, launched): (On<'_>, &Launched),
         shape: Shape,
         source: &mut (impl RowSource<S> + ?Sized),
         sink: &mut (impl RowSink<D> + ?Sized),
@@ -282,7 +283,7 @@ impl Plan {
                     let dst = ImageViewMut::new(&mut output, part.width, part.height, part.channels)?;
                     let results = Shape { height: chunk.results.len(), ..shape };
                     let before = pixels(Shape { height: chunk.results.start, ..shape });
-                    self.run_chunk(on, &whole, src.into(), dst.into(), &call.stage(before, pixels(results)))
+                    self.run_chunk((on, launched), &whole, src.into(), dst.into(), &call.stage(before, pixels(results)))
                 });
                 let joined = |thread: Option<std::thread::ScopedJoinHandle<'_, Result<()>>>| {
                     let panicked = |panic| std::panic::resume_unwind(panic);
@@ -300,13 +301,16 @@ impl Plan {
     /// What the whole picture decides for its chunks.
     fn whole(&self, on: On<'_>, shape: Shape, kinds: (Scalar, Scalar)) -> Result<Whole> {
         self.check_target(kinds.1)?;
-        let family = self.family_on(on, shape, kinds)?;
-        let (step, reach) = match on {
-            On::Cpu(engine) => (engine.step(family, shape.width), self.filter.rows()),
+        let (family, step, reach) = match on {
+            On::Cpu(engine) => {
+                let family = self.family_on_cpu(engine, shape, shape.channels, kinds)?;
+                (family, engine.step(family, shape.width), self.filter.rows())
+            }
             #[cfg(feature = "gpu")]
             On::Gpu(gpus) => {
                 let tiles = gpus.engines[0].tiles(&self.prepared(gpus, kinds, shape, shape.channels)?);
-                (tiles.step, tiles.reach)
+                // The kernel has the family.
+                (Family::Direct, tiles.step, tiles.reach)
             }
         };
         let anchor = self.filter.anchor().1;
@@ -317,7 +321,7 @@ impl Plan {
     /// Filters a chunk's picture as a part of the whole one.
     fn run_chunk(
         &self,
-        on: On<'_>,
+        (on, launched): (On<'_>, &Launched),
         whole: &Whole,
         src: StoredView<'_>,
         mut dst: StoredViewMut<'_>,
@@ -325,10 +329,10 @@ impl Plan {
     ) -> Result<()> {
         let channels = Channels::First(whole.shape.channels);
         match on {
-            On::Cpu(engine) => self.run_on_cpu(engine, whole.family, channels, &src, &mut dst, stage),
+            On::Cpu(engine) => self.run_on_cpu((engine, launched), whole.family, channels, &src, &mut dst, stage),
             #[cfg(feature = "gpu")]
             On::Gpu(gpus) => {
-                let step = self.step_on(gpus, channels, dst.scalar(), Some(whole.shape.height));
+                let step = self.step_on((gpus, launched), channels, dst.scalar(), Some(whole.shape.height));
                 let picture = Picture::new(src, dst, channels.filtered());
                 flow::run(&[step], &mut [picture], stage).map_err(|(_, error)| error)
             }

@@ -26,6 +26,7 @@ use std::sync::OnceLock;
 
 use gpu_kernels::border::CONSTANT;
 
+use crate::cpu::Ways;
 use crate::simd::{Float, Isa, Lanes, Vector, Work};
 use crate::window::Window;
 use crate::{Border, Filter};
@@ -41,16 +42,12 @@ pub(crate) use settle::{Scratch, Settler, TOGETHER};
 /// What the time to round bytes made of bytes depends on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rounding {
-    /// Whether all taps are equal.
-    pub(crate) equal: bool,
-    /// Whether it is a mean of a few pixels, which the CPU computes in 16 bits.
-    pub(crate) mean_of_few: bool,
-    /// Whether the filter has factors only, and no table of taps.
-    pub(crate) product: bool,
+    /// By which code the CPU makes them.
+    pub(crate) on_cpu: Ways,
+    /// Whether a GPU computes two passes in f64 rather than settle what is in doubt after two in f32.
+    pub(crate) in_f64_on_gpu: bool,
     /// Whether its taps add up to 1.
     pub(crate) keeps_levels: bool,
-    /// Of a few symmetric taps that the CPU sums up as whole numbers of 16 bits, those to each side of the middle.
-    pub(crate) smooth: Option<usize>,
     /// Of the sums by spectra in f32, the share in doubt, if they can decide on the CPU.
     pub(crate) by_spectra: Option<f64>,
     /// For each [`Order`], the share of f32 sums in doubt if they are spread evenly.
@@ -74,12 +71,11 @@ impl Rounding {
             if tame { (2.0 * error).min(1.0) } else { 1.0 }
         };
         let shares = Order::ALL.map(share);
+        let in_passes = shares[Order::TwoPasses as usize];
         Self {
-            equal: filter.equal_tap().is_some(),
-            mean_of_few: crate::cpu::is_mean_of_few(filter),
-            product: filter.dense_f64().is_none() && filter.is_separable(),
+            on_cpu: Ways::new(filter, &window),
+            in_f64_on_gpu: in_passes > 0.0 && goes_by_passes(filter, in_passes.max(ties(filter))),
             keeps_levels: (filter.sum_of_taps() - 1.0).abs() < 1e-6,
-            smooth: crate::cpu::smooth_reach(filter, &window),
             by_spectra: by_spectra(shares[Order::LargeSpectra as usize], &window),
             shares,
             left: Order::ALL.map(|order| {
@@ -98,11 +94,22 @@ impl Rounding {
     pub(crate) fn share(&self, order: Order) -> f64 {
         self.shares[order as usize]
     }
+}
 
-    /// Whether a GPU computes two passes in f64 rather than settle what is in doubt.
-    pub(crate) fn in_f64_on_gpu(&self, cols: usize, rows: usize) -> bool {
-        self.product && passes_are_better(self.share(Order::TwoPasses), cols, rows)
-    }
+/// Whether a GPU computes a filter's two passes in f64, where such a share of the sums in f32 is in doubt.
+fn goes_by_passes(filter: &Filter, share: f64) -> bool {
+    is_product(filter) && passes_are_better(share, filter.cols(), filter.rows())
+}
+
+/// Whether the filter has factors only, and no table of taps.
+fn is_product(filter: &Filter) -> bool {
+    filter.dense_f64().is_none() && filter.is_separable()
+}
+
+/// Whether sums by spectra in f64 can decide a byte.
+pub(crate) fn spectra_decide(filter: &Filter, window: &Window) -> bool {
+    let Bound { in_f64, tame, .. } = Bound::new(filter, window, Order::LargeSpectra);
+    tame && Doubt::<f64>::new(in_f64).limit() > 0.0
 }
 
 /// This share of sums by spectra in f32 that are in doubt, if they can decide on the CPU: not if all are, or if what lies outside is no byte.
@@ -180,10 +187,9 @@ impl Uncertainty {
         let ties = ties(filter);
         let share = (2.0 * error).min(1.0).max(ties);
         let (cols, rows) = (filter.cols(), filter.rows());
-        let factors = filter.dense_f64().is_none() && filter.is_separable();
         let in_order = if summed { Order::Terms } else { Order::TwoPasses };
-        let in_passes = near.is_some() && (summed || factors && passes_are_better(share, cols, rows));
-        let defined = in_passes && factors && passes_define(cols, rows);
+        let in_passes = near.is_some() && (summed || goes_by_passes(filter, share));
+        let defined = in_passes && is_product(filter) && passes_define(cols, rows);
         let passes = in_passes.then(|| {
             let error = match defined {
                 true => bound::of_passes(filter, greatest(&window)),
@@ -241,7 +247,6 @@ fn least_listed(filter: &Filter, ties: f64) -> f64 {
 
 /// The share of sums over bytes that are exact ties, but for roundings in f64, if sums are spread evenly: where all taps are multiples of
 /// one number, so are the sums, and every so many of them lies on a half. A single tap has 256 products, of which each is as frequent.
-#[cfg(feature = "gpu")]
 fn ties(filter: &Filter) -> f64 {
     if let (1, 1, Some([tap])) = (filter.cols(), filter.rows(), filter.dense_f64()) {
         let on_half = |byte: &u8| ((f64::from(*byte) * tap).fract().abs() - 0.5).abs() < 1e-4;

@@ -518,16 +518,13 @@ fn sums_of_products_into_floats_are_those_of_their_taps() {
         let filter: Filter = text.parse().unwrap();
         let sum = filter.sum().unwrap();
         for border in [Border::Reflect101, Border::Constant(41.5), Border::Wrap, Border::Keep] {
-            let run = |variant: Option<Variant>| {
+            let run = |variant: Variant| {
                 let plan = Plan::builder(&filter).border(border).variant(variant).device(Device::Cpu).build().unwrap();
                 let mut found = Image::<f32>::zeroed(size.0, size.1, channels).unwrap();
                 plan.run(&src, &mut found.view_mut()).unwrap();
-                (plan.variant_for(src.shape()).unwrap(), found)
+                found
             };
-            let (chosen, found) = run(None);
-            assert_eq!(chosen, Variant::Separable, "{text}");
-            let (_, expected) = run(Some(Variant::DirectNaive));
-            assert_eq!(found, run(Some(Variant::Separable)).1);
+            let (found, expected) = (run(Variant::Separable), run(Variant::DirectNaive));
             let steps = 4.0 * (filter.cols() + filter.rows()) as f64;
             let error = steps * f64::from(f32::EPSILON) * sum.weight() * 255.0;
             // The sum tap by tap has an error of its own.

@@ -1,0 +1,239 @@
+//! The family of a filter: the order of its sums, and so the bits of its results.
+//!
+//! Bytes made of bytes are correctly rounded whatever the order, so every family may make them, and times choose.
+//! For all other types the filter alone decides, on every device and for every size of picture:
+//!
+//! | filter | family |
+//! | --- | --- |
+//! | a row or a column of taps, or up to 9 taps | direct |
+//! | others that separate | separable |
+//! | sums of products whose rows and columns have up to 132 taps | separable |
+//! | others of up to 17x17 taps | direct |
+//! | others | Fourier |
+//!
+//! Where spectra would leave the range of f32, the filter keeps to the separable or the direct family.
+//! No kernel skips taps of 0, so a motion blur counts as the box around its line.
+
+use super::problem::Problem;
+use crate::{Family, Why, spectrum};
+
+/// The most taps of a filter that separates for which one pass over all of them is as fast as two.
+const ONE_BY_ONE: usize = 9;
+
+/// The most taps of all rows and columns of a sum that its passes take. Two terms of 33x33 taps
+/// take as long as spectra on an H200 and on a CPU. One term of 65x65 taps takes 0.75 times as long as
+/// spectra on a CPU, and 2.6 times on an H200, where copies of host memory still take longer.
+const SUMMED_TAPS: usize = 132;
+
+/// The most taps that are taken one by one. From 18x18 on spectra are faster: 10 times on an H200,
+/// 1.3 times on a CPU.
+const DIRECT_TAPS: usize = 17 * 17;
+
+impl Problem {
+    /// The family whose bits the results have, and why; `None` for bytes made of bytes, which have the
+    /// same bits in every family.
+    ///
+    /// Of the problem it reads the filter and the types: never the size, the device or a time.
+    pub(crate) fn family(&self) -> Option<(Family, &'static str)> {
+        if self.rounding.is_some() {
+            return None;
+        }
+        let (cols, rows) = (self.cols, self.rows);
+        let (taps, is_line) = (cols.saturating_mul(rows), cols.min(rows) == 1);
+        let has_spectra = spectrum::has_room(cols, rows, self.weight).is_ok();
+        Some(match self.sum {
+            Some((terms, _)) if terms * (cols + rows) <= SUMMED_TAPS => {
+                (Family::Separable, "on every device, such a sum of products goes by their rows and columns")
+            }
+            None if is_line => (Family::Direct, "on every device, a row or a column of taps is one pass"),
+            None if self.separable && taps <= ONE_BY_ONE => {
+                (Family::Direct, "on every device, up to 9 taps are taken one by one")
+            }
+            None if self.separable => {
+                (Family::Separable, "on every device, more than 9 taps that separate are two passes")
+            }
+            None if taps <= DIRECT_TAPS => {
+                (Family::Direct, "on every device, up to 17x17 taps that do not separate are taken one by one")
+            }
+            _ if has_spectra => (Family::Fourier, "on every device, so many taps go by spectra"),
+            Some(_) => (Family::Separable, "the taps' sizes add up to too little or too much for spectra"),
+            None => (Family::Direct, "the taps' sizes add up to too little or too much for spectra"),
+        })
+    }
+
+    /// Whether the problem's results may come from this family.
+    ///
+    /// # Errors
+    /// Why they have another family's bits.
+    pub(crate) fn may_be(&self, family: Family) -> Result<(), Why> {
+        match self.family() {
+            Some((other, why)) if other != family => Err(why.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::{Machine, Model};
+    use super::super::problem::Place;
+    use super::super::{Device, Plan};
+    use crate::image::{Scalar, Shape};
+    use crate::{Border, Family, Filter};
+
+    /// Texts of every preset.
+    const PRESETS: &[&str] = &[
+        "identity",
+        "gaussian:sigma=0.6",
+        "gaussian:sigma=2",
+        "gaussian:sigma=30",
+        "gaussian:sigma=1,cols=9,rows=2",
+        "box:size=3",
+        "box:cols=15,rows=1",
+        "box:cols=4,rows=3",
+        "box:size=101",
+        "sharpen",
+        "unsharp:sigma=0.5",
+        "unsharp:sigma=2",
+        "unsharp:sigma=8",
+        "unsharp:sigma=9",
+        "sobel-x",
+        "sobel-y:size=7",
+        "scharr-x",
+        "scharr-y",
+        "prewitt-x",
+        "prewitt-y",
+        "laplacian",
+        "log:sigma=1",
+        "log:sigma=4",
+        "log:sigma=6",
+        "dog:sigma=1,wider=2",
+        "dog:sigma=3,wider=5",
+        "emboss",
+        "motion:length=9,angle=0",
+        "motion:length=9,angle=30",
+        "motion:length=40,angle=30",
+        "motion:length=301,angle=90",
+    ];
+
+    /// Taps that no row and column make, of which so many of each hundred are not 0.
+    fn scattered(cols: usize, rows: usize, percent: usize) -> Filter {
+        let tap = |i: usize| if i * 37 % 100 < percent { (i * 7919 % 251) as f32 * 0.01 - 1.0 } else { 0.0 };
+        Filter::from_taps(cols, rows, &(0..cols * rows).map(tap).collect::<Vec<_>>()).unwrap()
+    }
+
+    fn filters() -> Vec<Filter> {
+        for preset in Filter::PRESETS {
+            assert!(PRESETS.iter().any(|text| text.starts_with(preset.name)), "{} is not among them", preset.name);
+        }
+        let line = |count: usize| (0..count).map(|i| 0.01 + (i * i % 7) as f32).collect::<Vec<_>>();
+        let mut filters: Vec<_> = PRESETS.iter().map(|text| text.parse().unwrap()).collect();
+        for (cols, rows) in [
+            (1, 1),
+            (1, 2),
+            (7, 1),
+            (1, 25),
+            (401, 1),
+            (2, 2),
+            (3, 3),
+            (2, 5),
+            (4, 4),
+            (5, 5),
+            (13, 9),
+            (17, 17),
+            (18, 17),
+            (2, 145),
+            (35, 21),
+            (45, 45),
+            (3, 301),
+        ] {
+            filters.extend([100, 20].map(|percent| scattered(cols, rows, percent)));
+            filters.push(Filter::separable(&line(cols), &line(rows)).unwrap());
+        }
+        filters.push(Filter::from_taps(19, 19, &[1e35; 361]).unwrap());
+        filters.push(scattered(5, 5, 100).anchored(0, 4).unwrap());
+        filters
+    }
+
+    /// Plans that nobody told a variant choose one of the same family on every device and for every size.
+    #[test]
+    fn the_filter_alone_decides() {
+        let other = |shared_memory| Machine { model: Model::Other { slower: 16.0 }, shared_memory };
+        let h100 = Machine { model: Model::H100, ..Machine::H200 };
+        let mut places = [Machine::H200, h100, other(48 << 10), other(100 << 10)].map(Place::Gpu).to_vec();
+        places.extend([1, 2, 16, 128].map(|threads| Place::Cpu { threads }));
+        let scalars = [Scalar::U8, Scalar::U16, Scalar::F16, Scalar::F32];
+        let types = scalars.into_iter().flat_map(|source| scalars.map(|target| (source, target)));
+        let types: Vec<_> = types.filter(|&types| types != (Scalar::U8, Scalar::U8)).collect();
+        let sizes = [(1, 1), (1, 40), (7, 5), (30, 30), (40, 40), (300, 200), (1920, 1080), (16384, 16384)];
+        let borders = [Border::Reflect101, Border::Constant(0.5), Border::Wrap, Border::Keep];
+        let mut seen = [0; 3];
+        for (number, filter) in filters().into_iter().enumerate() {
+            let plan = Plan::builder(&filter).border(borders[number % 4]).device(Device::Cpu).build().unwrap();
+            let mut found = None;
+            for (at, (width, height)) in sizes.into_iter().enumerate() {
+                // Each type with some sizes and channels.
+                for (&kinds, channels) in
+                    types.iter().zip([1, 3, 4, 2].into_iter().cycle()).skip((number + at) % 3).step_by(3)
+                {
+                    for &place in &places {
+                        let problem = plan.problem_for(Shape { width, height, channels }, channels, kinds, place);
+                        let first = problem.candidates().swap_remove(0);
+                        let family = first.variant.family();
+                        let what = format!(
+                            "{}x{} {filter}: {} for {width}x{height}x{channels} {kinds:?} on {place:?}",
+                            filter.cols(),
+                            filter.rows(),
+                            first.variant
+                        );
+                        assert!(first.declined.is_none(), "{what}: {:?}", first.declined);
+                        assert_eq!(*found.get_or_insert(family), family, "{what}");
+                        if place.is_cpu() {
+                            assert_eq!(problem.choose_on_cpu(), first.variant, "{what}");
+                        }
+                    }
+                }
+            }
+            seen[found.unwrap() as usize] += 1;
+        }
+        assert!(seen.iter().all(|&count| count > 5), "{seen:?}");
+    }
+
+    /// Where spectra would leave the range of f32, and where that matters.
+    #[test]
+    fn limits_are_where_they_are_said_to_be() {
+        let family = |filter: Filter, source, target| {
+            let plan = Plan::builder(filter).device(Device::Cpu).build().unwrap();
+            let shape = Shape { width: 640, height: 480, channels: 1 };
+            let problem = plan.problem_for(shape, 1, (source, target), Place::Gpu(Machine::H200));
+            problem.family().map(|(family, _)| family)
+        };
+        let f32s = |filter| family(filter, Scalar::F32, Scalar::F32);
+        assert_eq!(f32s(scattered(17, 17, 100)), Some(Family::Direct));
+        assert_eq!(f32s(scattered(18, 17, 100)), Some(Family::Fourier));
+        assert_eq!(f32s(Filter::separable(&[1.0, 2.0, 1.0], &[1.0, 3.0, 1.0]).unwrap()), Some(Family::Direct));
+        assert_eq!(f32s(Filter::separable(&[1.0, 2.0], &[1.0, 3.0, 1.0, 3.0, 1.0]).unwrap()), Some(Family::Separable));
+        assert_eq!(f32s(Filter::separable(&[1.0; 100], &[2.0]).unwrap()), Some(Family::Direct));
+        assert_eq!(f32s(Filter::unsharp(8.0, 1.0).unwrap()), Some(Family::Separable));
+        assert_eq!(f32s(Filter::unsharp(9.0, 1.0).unwrap()), Some(Family::Fourier));
+        assert_eq!(f32s(Filter::laplacian_of_gaussian(4.0).unwrap()), Some(Family::Separable));
+        assert_eq!(f32s(Filter::laplacian_of_gaussian(5.0).unwrap()), Some(Family::Fourier));
+        // Beyond what spectra can hold.
+        let taps: Vec<f32> = (0..361).map(|i| 1e30 * (i * i % 17) as f32).collect();
+        assert_eq!(f32s(Filter::from_taps(19, 19, &taps).unwrap()), Some(Family::Direct));
+        // Bytes made of bytes are the same from every family; what becomes of them else is not.
+        assert_eq!(family(Filter::gaussian(2.0).unwrap(), Scalar::U8, Scalar::U8), None);
+        assert_eq!(family(Filter::gaussian(2.0).unwrap(), Scalar::U8, Scalar::F32), Some(Family::Separable));
+        assert_eq!(family(Filter::gaussian(2.0).unwrap(), Scalar::F32, Scalar::U8), Some(Family::Separable));
+    }
+
+    /// Every GPU has room for spectra: one with the least shared memory that the drivers' documents name.
+    #[test]
+    fn every_gpu_has_room_for_spectra() {
+        let machine = Machine { model: Model::Other { slower: 1.0 }, shared_memory: 48 << 10 };
+        let plan = Plan::builder(scattered(35, 21, 100)).device(Device::Cpu).build().unwrap();
+        let shape = Shape { width: 640, height: 480, channels: 1 };
+        let problem = plan.problem_for(shape, 1, (Scalar::F32, Scalar::F32), Place::Gpu(machine));
+        assert_eq!(problem.candidates()[0].variant.family(), Family::Fourier);
+    }
+}

@@ -1,0 +1,107 @@
+//! What calls have launched: noted where it is launched, and kept for the thread that called.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::{Device, Variant};
+
+/// What computed a plan's results: see [`Plan::ran`](crate::Plan::ran).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Ran {
+    /// A variant. On the CPU the one that stands for what all variants of its family run there: `direct-naive`,
+    /// `separable`, `fourier`, or `running-sums` for equal taps over bytes, which are counted.
+    Variant(Variant),
+    /// A gradient's kernel.
+    Gradient,
+    /// The kernel that weighs colours by their alpha.
+    Weighted,
+}
+
+/// A variant's name, `gradient` or `weighted by alpha`.
+impl std::fmt::Display for Ran {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Variant(variant) => variant.fmt(f),
+            Self::Gradient => f.pad("gradient"),
+            Self::Weighted => f.pad("weighted by alpha"),
+        }
+    }
+}
+
+impl Ran {
+    fn all() -> impl Iterator<Item = Self> {
+        Variant::all().map(Self::Variant).chain([Self::Gradient, Self::Weighted])
+    }
+}
+
+/// What one call launches for one plan, noted from any thread: a bit for each of [`Ran::all`].
+#[derive(Debug, Default)]
+pub(crate) struct Launched(AtomicU32);
+
+impl Launched {
+    pub(crate) fn note(&self, ran: Ran) {
+        let bit = Ran::all().take_while(|&other| other != ran).count();
+        // Read after the threads that note have been joined.
+        self.0.fetch_or(1 << bit, Ordering::Relaxed);
+    }
+}
+
+/// The last call of a thread.
+struct Last {
+    /// Where it went, of plans that may choose.
+    device: Device,
+    /// For each of its plans, by their numbers, the bits of [`Launched`].
+    plans: Vec<(u64, u32)>,
+}
+
+thread_local! {
+    static LAST: RefCell<Last> = const { RefCell::new(Last { device: Device::Cpu, plans: Vec::new() }) };
+}
+
+/// A number that no other plan of the process has.
+pub(super) fn number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Keeps what a call of these plans has launched, and where it went if they may choose.
+pub(super) fn keep<'l>(device: Option<Device>, plans: impl Iterator<Item = (u64, &'l Launched)>) {
+    LAST.with_borrow_mut(|last| {
+        last.device = device.unwrap_or(last.device);
+        last.plans.clear();
+        last.plans.extend(plans.map(|(number, launched)| (number, launched.0.load(Ordering::Relaxed))));
+    });
+}
+
+/// Where this thread's last call of plans that may choose went.
+pub(super) fn last_device() -> Device {
+    LAST.with_borrow(|last| last.device)
+}
+
+/// What this thread's last call has launched for the plan of this number; nothing if it was a call of others.
+pub(super) fn of_plan(number: u64) -> Vec<Ran> {
+    let bits = LAST.with_borrow(|last| last.plans.iter().find(|(other, _)| *other == number).map_or(0, |plan| plan.1));
+    Ran::all().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, ran)| ran).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_its_bit_and_its_thread() {
+        assert!(Ran::all().count() <= u32::BITS as usize);
+        let (first, second) = (number(), number());
+        for ran in Ran::all() {
+            let launched = [Launched::default(), Launched::default()];
+            launched[0].note(ran);
+            launched[1].note(Ran::Gradient);
+            keep(None, [first, second].into_iter().zip(&launched));
+            assert_eq!((of_plan(first), of_plan(second)), (vec![ran], vec![Ran::Gradient]));
+            assert_eq!(std::thread::spawn(move || of_plan(first)).join().unwrap(), []);
+        }
+        keep(None, [(second, &Launched::default())].into_iter());
+        assert_eq!((of_plan(first), of_plan(second)), (vec![], vec![]));
+    }
+}
