@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use apron::{Alpha, Extra, Image, Pipeline, Pixel, Plan, Progress, Ran, Scalar, Step};
+use apron::{Alpha, Extra, Image, Pipeline, Pixel, Plan, Progress, Ran, Scalar, Shape, Step};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::FilterArgs;

@@ -3,6 +3,8 @@
 #[cfg(feature = "gpu")]
 use std::ops::Range;
 
+#[cfg(feature = "gpu")]
+use super::ran;
 use super::{Channels, Plan, agree};
 #[cfg(feature = "gpu")]
 use crate::gpu::engine::Part;
@@ -92,7 +94,10 @@ impl Plan {
             Channels::First(filtered) => self.run_part(src, dst, &Part { filtered, ..part }, stream),
             Channels::Weighted => {
                 let gpus = self.gpus_of(src.gpu())?;
-                gpus.engine_of(src.gpu()).enqueue(&crate::kernels::weighted::prepare(), src, dst, &part, stream)
+                let prepared = crate::kernels::weighted::prepare();
+                let ran = gpus.engine_of(src.gpu()).enqueue(&prepared, src, dst, &part, stream)?;
+                ran::keep_one(self.number, ran);
+                Ok(())
             }
         }
     }

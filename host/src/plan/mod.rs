@@ -825,9 +825,8 @@ impl Plan {
             source_is_aligned: src.is_aligned(),
             ..of_shape
         };
-        let launched = Launched::default();
-        launched.note(engine.enqueue(&self.prepare(&problem, &gpus, engine)?, src, dst, part, stream)?);
-        ran::keep(None, [(self.number, &launched)].into_iter());
+        let ran = engine.enqueue(&self.prepare(&problem, &gpus, engine)?, src, dst, part, stream)?;
+        ran::keep_one(self.number, ran);
         Ok(())
     }
 

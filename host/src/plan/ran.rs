@@ -74,6 +74,14 @@ pub(super) fn keep<'l>(device: Option<Device>, plans: impl Iterator<Item = (u64,
     });
 }
 
+/// As [`keep`], of a call for images in a GPU's memory.
+#[cfg(feature = "gpu")]
+pub(super) fn keep_one(number: u64, ran: Ran) {
+    let launched = Launched::default();
+    launched.note(ran);
+    keep(None, [(number, &launched)].into_iter());
+}
+
 /// Where this thread's last call of plans that may choose went.
 pub(super) fn last_device() -> Device {
     LAST.with_borrow(|last| last.device)
