@@ -14,6 +14,7 @@ use crate::kernels::prepared::Kernel;
 use crate::kernels::prepared::Prepared;
 use crate::kernels::sliding::takes_as_they_lie;
 use crate::kernels::{KERNELS, fourier, kernel};
+use crate::round::{Order, Rounding};
 use crate::{Error, Family, Result, Scalar, Variant, Why, spectrum};
 
 /// A variant, with its predicted time or the reason why it is not chosen.
@@ -242,8 +243,9 @@ impl Problem {
             Variant::Fourier if self.numbers.mean => {
                 Err("means are made of sums of pixels, whose time hardly depends on the window".into())
             }
-            Variant::SeparableFused if self.is_in_f64() => {
-                Err("bytes of so many taps are made by two passes in f64, as separable's".into())
+            // Whatever the kernel, those passes would be launched in its place.
+            variant if variant != Variant::Separable && self.goes_by_passes(variant) => {
+                Err("bytes of such taps are made by two passes in f64, as separable's".into())
             }
             _ => Ok(()),
         }
@@ -306,7 +308,21 @@ impl Problem {
 
     /// Whether a GPU makes the bytes of a product by passes in f64.
     fn is_in_f64(&self) -> bool {
-        self.rounding.is_some_and(|rounding| rounding.in_f64_on_gpu)
+        self.goes_by_passes(Variant::Separable)
+    }
+
+    /// Whether a GPU makes bytes by passes in f64 where this variant was asked for.
+    fn goes_by_passes(&self, variant: Variant) -> bool {
+        let goes = |rounding: Rounding| rounding.in_f64_on_gpu(self.order_of(variant), self.cols, self.rows);
+        !variant.takes_bytes_alone() && self.rounding.is_some_and(goes)
+    }
+
+    /// The order of a variant's f32 sums on a GPU, which bounds their error.
+    fn order_of(&self, variant: Variant) -> Order {
+        match variant {
+            Variant::Fourier => fourier::order((self.cols, self.rows), self.point, self.place.machine()),
+            _ => variant.family().into(),
+        }
     }
 
     /// Microseconds for a million results of passes in f64.
@@ -350,10 +366,7 @@ impl Problem {
         let share = match own {
             // The measured times have it in them.
             true => 0.0,
-            false if kernel.variant == Variant::Fourier => {
-                rounding.share(fourier::order((self.cols, self.rows), self.point, self.place.machine()))
-            }
-            false => rounding.share(kernel.variant.family().into()),
+            false => rounding.share(self.order_of(kernel.variant)),
         };
         let count = self.millions() * share;
         let (alone, each) = match self.is_wide() {

@@ -44,8 +44,9 @@ pub(crate) use settle::{Scratch, Settler, TOGETHER};
 pub(crate) struct Rounding {
     /// By which code the CPU makes them.
     pub(crate) on_cpu: Ways,
-    /// Whether a GPU computes two passes in f64 rather than settle what is in doubt after two in f32.
-    pub(crate) in_f64_on_gpu: bool,
+    /// Whether the filter has factors only, and the share of sums that are exact ties.
+    is_product: bool,
+    ties: f64,
     /// Whether its taps add up to 1.
     pub(crate) keeps_levels: bool,
     /// Of the sums by spectra in f32, the share in doubt, if they can decide on the CPU.
@@ -71,10 +72,10 @@ impl Rounding {
             if tame { (2.0 * error).min(1.0) } else { 1.0 }
         };
         let shares = Order::ALL.map(share);
-        let in_passes = shares[Order::TwoPasses as usize];
         Self {
             on_cpu: Ways::new(filter, &window),
-            in_f64_on_gpu: in_passes > 0.0 && goes_by_passes(filter, in_passes.max(ties(filter))),
+            is_product: is_product(filter),
+            ties: ties(filter),
             keeps_levels: (filter.sum_of_taps() - 1.0).abs() < 1e-6,
             by_spectra: by_spectra(shares[Order::LargeSpectra as usize], &window),
             shares,
@@ -94,11 +95,12 @@ impl Rounding {
     pub(crate) fn share(&self, order: Order) -> f64 {
         self.shares[order as usize]
     }
-}
 
-/// Whether a GPU computes a filter's two passes in f64, where such a share of the sums in f32 is in doubt.
-fn goes_by_passes(filter: &Filter, share: f64) -> bool {
-    is_product(filter) && passes_are_better(share, filter.cols(), filter.rows())
+    /// Whether a GPU computes two passes in f64 rather than settle what is in doubt after f32 sums in this order.
+    pub(crate) fn in_f64_on_gpu(&self, order: Order, cols: usize, rows: usize) -> bool {
+        let share = self.share(order);
+        self.is_product && share > 0.0 && passes_are_better(share.max(self.ties), cols, rows)
+    }
 }
 
 /// Whether the filter has factors only, and no table of taps.
@@ -188,7 +190,7 @@ impl Uncertainty {
         let share = (2.0 * error).min(1.0).max(ties);
         let (cols, rows) = (filter.cols(), filter.rows());
         let in_order = if summed { Order::Terms } else { Order::TwoPasses };
-        let in_passes = near.is_some() && (summed || goes_by_passes(filter, share));
+        let in_passes = near.is_some() && (summed || is_product(filter) && passes_are_better(share, cols, rows));
         let defined = in_passes && is_product(filter) && passes_define(cols, rows);
         let passes = in_passes.then(|| {
             let error = match defined {
