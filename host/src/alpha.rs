@@ -1,7 +1,7 @@
 //! What becomes of alpha, the last channel of a picture that has one.
 
-use crate::image::{Image, ImageView, Pixel, Shape};
-use crate::{Error, Extra, Filter, Result, Scalar};
+use crate::image::{Image, ImageView, Number, Shape};
+use crate::{Error, Extra, Filter, Result};
 
 /// What becomes of alpha, a picture's last channel, in [`Pipeline::run_with_alpha`](crate::Pipeline::run_with_alpha).
 ///
@@ -66,15 +66,11 @@ impl Alpha {
     }
 
     /// The picture without its alpha, left out or laid on the colour.
-    pub(crate) fn apart<P: Pixel>(self, src: &ImageView<'_, P>, extra: Extra) -> Result<Image<P>> {
+    pub(crate) fn apart<P: Number>(self, src: &ImageView<'_, P>, extra: Extra) -> Result<Image<P>> {
         let Shape { width, height, channels } = src.shape();
         let colours = channels - 1;
         let mut image = Image::zeroed(width, height, colours)?;
-        let greatest = match P::SCALAR {
-            Scalar::U8 => 255.0,
-            Scalar::U16 => 65535.0,
-            Scalar::F16 | Scalar::F32 => 1.0,
-        };
+        let greatest = if P::IS_INTEGER { P::from_f64(f64::INFINITY).to_f64() } else { 1.0 };
         let ground = match self {
             Self::Flatten(colour) => {
                 let [red, green, blue] = colour.map(|part| part * greatest);
@@ -90,11 +86,11 @@ impl Alpha {
                     out.copy_from_slice(&pixel[..colours]);
                     continue;
                 };
-                let alpha = f64::from(pixel[colours].to_f32()).clamp(0.0, greatest);
+                let alpha = pixel[colours].to_f64().clamp(0.0, greatest);
                 let weight = if extra == Extra::Premultiplied { greatest } else { alpha };
                 for (c, (out, colour)) in out.iter_mut().zip(pixel).enumerate() {
-                    let sum = f64::from(colour.to_f32()) * weight + ground[c % 3] * (greatest - alpha);
-                    *out = P::of_f64(sum / greatest);
+                    let sum = colour.to_f64() * weight + ground[c % 3] * (greatest - alpha);
+                    *out = P::from_f64(sum / greatest);
                 }
             }
         }

@@ -18,8 +18,8 @@ use crate::{Error, Result};
 /// | `Keep` | - | - | - | - |
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Border {
-    /// `vvv|abcd|vvv`. In the units of the stored pixels: 0 to 255 for 8-bit images.
-    Constant(f32),
+    /// `vvv|abcd|vvv`. In the units of the stored pixels: 0 to 255 for 8-bit images. Where sums are in f32, so is the value.
+    Constant(f64),
     /// `aaa|abcd|ddd`
     Replicate,
     /// `cba|abcd|dcb`: the edge pixel is repeated.
@@ -37,7 +37,7 @@ impl Border {
     /// The rule's number in the kernels, and the value outside the image.
     pub(crate) fn code(self) -> (u32, f32) {
         match self {
-            Self::Constant(value) => (rule::CONSTANT, value),
+            Self::Constant(value) => (rule::CONSTANT, value as f32),
             Self::Replicate => (rule::REPLICATE, 0.0),
             Self::Reflect => (rule::REFLECT, 0.0),
             Self::Reflect101 => (rule::REFLECT_101, 0.0),

@@ -14,6 +14,8 @@ mod image;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, unused_imports, reason = "nothing is launched without a GPU"))]
 mod kernels;
 mod memory;
+#[doc(hidden)]
+pub mod passes;
 mod pipeline;
 mod plan;
 mod progress;
@@ -33,7 +35,7 @@ pub use gradient::Gradient;
 pub use half::f16;
 #[cfg(feature = "image")]
 pub use image::dynamic::filter;
-pub use image::{AsImage, AsImageMut, Format, Image, ImageView, ImageViewMut, Layout, Pixel, Scalar, Shape};
+pub use image::{AsImage, AsImageMut, Format, Image, ImageView, ImageViewMut, Layout, Number, Pixel, Scalar, Shape};
 pub use pipeline::Pipeline;
 #[cfg(feature = "gpu")]
 #[doc(hidden)]

@@ -242,5 +242,5 @@ pub(crate) fn keep<T: Copy>(taps: Taps, y: usize, (width, height): (usize, usize
 
 /// What the border puts outside, if it has a value of its own.
 pub(crate) fn constant(border: Border) -> f32 {
-    if let Border::Constant(value) = border { value } else { 0.0 }
+    if let Border::Constant(value) = border { value as f32 } else { 0.0 }
 }

@@ -1,10 +1,14 @@
 //! NumPy's arrays as memory.
 
+use apron::f16;
+use apron::passes::{Array, Kind};
 use numpy::npyffi::{NPY_ARRAY_WRITEABLE, PyArrayObject};
-use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+
+use crate::plan::dims;
 
 /// The first value's address, which nothing is read from or written to here.
 pub(crate) fn address(array: &Bound<'_, PyUntypedArray>) -> *mut u8 {
@@ -44,6 +48,48 @@ pub(crate) fn kind(array: &Bound<'_, PyUntypedArray>) -> PyResult<(u8, usize)> {
         return Err(PyTypeError::new_err("the array's bytes are in the other order: convert it with astype first"));
     }
     Ok((dtype.kind(), dtype.itemsize()))
+}
+
+/// A type of numbers that plans filter, as they are or in f64; none for others.
+pub(crate) fn number(dtype: &Bound<'_, PyArrayDescr>) -> Option<Kind> {
+    if dtype.is_native_byteorder() == Some(false) {
+        return None;
+    }
+    Some(match (dtype.kind(), dtype.itemsize()) {
+        (b'u', 1) => Kind::of::<u8>(),
+        (b'i', 1) => Kind::of::<i8>(),
+        (b'u', 2) => Kind::of::<u16>(),
+        (b'i', 2) => Kind::of::<i16>(),
+        (b'u', 4) => Kind::of::<u32>(),
+        (b'i', 4) => Kind::of::<i32>(),
+        (b'u', 8) => Kind::of::<u64>(),
+        (b'i', 8) => Kind::of::<i64>(),
+        (b'f', 2) => Kind::of::<f16>(),
+        (b'f', 4) => Kind::of::<f32>(),
+        (b'f', 8) => Kind::of::<f64>(),
+        _ => return None,
+    })
+}
+
+/// An array as rows, columns and channels.
+///
+/// # Errors
+/// As for [`dims`].
+pub(crate) fn picture(array: &Bound<'_, PyUntypedArray>, kind: Kind, axis: isize) -> PyResult<Array> {
+    let (shape, strides) = dims(array.shape(), array.strides(), axis, kind.size as isize)?;
+    Ok(Array { data: address(array), kind, shape: shape.to_vec(), strides: strides.to_vec() })
+}
+
+/// Whether no two values have a byte in common, as far as extents and strides tell.
+pub(crate) fn is_apart(array: &Bound<'_, PyUntypedArray>) -> bool {
+    let mut axes: Vec<_> = array.shape().iter().zip(array.strides()).filter(|(len, _)| **len > 1).collect();
+    axes.sort_by_key(|(_, stride)| stride.unsigned_abs());
+    let mut covered = array.dtype().itemsize();
+    axes.into_iter().all(|(&len, stride)| {
+        let apart = stride.unsigned_abs() >= covered;
+        covered += (len - 1) * stride.unsigned_abs();
+        apart
+    })
 }
 
 /// The bytes from the lowest to behind the highest that an array's values lie in, counted from its first value.

@@ -45,7 +45,10 @@ fn scalar(kind: &str) -> PyResult<Scalar> {
         "f2" => Scalar::F16,
         "f4" => Scalar::F32,
         _ => {
-            let message = format!("the device array's type is {kind}: uint8, uint16, float16 or float32 is needed");
+            let message = format!(
+                "the device array's type is {kind}: uint8, uint16, float16 or float32 is needed; other numbers are filtered in float64 on \
+                 the CPU, as NumPy's arrays"
+            );
             return Err(PyTypeError::new_err(message));
         }
     })

@@ -5,7 +5,6 @@ mod device;
 mod dlpack;
 mod filter;
 mod ndimage;
-mod passes;
 mod plan;
 mod threads;
 

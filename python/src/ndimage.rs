@@ -1,11 +1,12 @@
 //! What `apron.ndimage` calls: one pass over an array.
 
+use apron::passes::{self, Array, Kind, Mode, Reach, Sums};
 use numpy::{PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::array;
-use crate::passes::{self, Array, Kind, Mode, Reach, Sums};
+use crate::filter::error;
 use crate::threads::without_lock;
 
 fn mode(name: &str, cval: f64) -> PyResult<Mode> {
@@ -21,9 +22,40 @@ fn mode(name: &str, cval: f64) -> PyResult<Mode> {
 }
 
 fn memory(array: &Bound<'_, PyUntypedArray>) -> PyResult<Array> {
-    let (letter, bytes) = array::kind(array)?;
-    let kind = Kind::named(letter, bytes).ok_or_else(|| PyRuntimeError::new_err("data type not supported"))?;
+    let kind = kind(array::kind(array)?).ok_or_else(|| PyRuntimeError::new_err("data type not supported"))?;
     Ok(Array { data: array::address(array), kind, shape: array.shape().to_vec(), strides: array.strides().to_vec() })
+}
+
+/// The type of values of this letter and so many bytes, with SciPy's conversions; none for those that SciPy does not filter either. Truth
+/// values are bytes.
+fn kind(kind: (u8, usize)) -> Option<Kind> {
+    Some(match kind {
+        (b'b' | b'u', 1) => Kind::cast::<u8>(),
+        (b'i', 1) => Kind::cast::<i8>(),
+        (b'u', 2) => Kind::cast::<u16>(),
+        (b'i', 2) => Kind::cast::<i16>(),
+        (b'u', 4) => Kind::cast::<u32>(),
+        (b'i', 4) => Kind::cast::<i32>(),
+        (b'u', 8) => Kind::cast::<u64>(),
+        (b'i', 8) => Kind::cast::<i64>(),
+        (b'f', 4) => Kind::cast::<f32>(),
+        (b'f', 8) => Kind::cast::<f64>(),
+        _ => return None,
+    })
+}
+
+/// SciPy's sums of a window along one axis: sides are paired where their taps agree to within f64's epsilon.
+fn sums_along(taps: &[f64]) -> Sums {
+    let (size, half) = (taps.len(), taps.len() / 2);
+    let agree =
+        |sign: f64| size % 2 == 1 && (1..=half).all(|i| (taps[half + i] - sign * taps[half - i]).abs() <= f64::EPSILON);
+    if let Some(sign) = [1.0, -1.0].into_iter().find(|&sign| agree(sign)) {
+        let pairs = (0..half).map(|i| (i, size - 1 - i, taps[i])).collect();
+        return Sums::Paired { middle: (half, taps[half]), pairs, sign };
+    }
+    // The last tap is first. From -0, to which adding changes nothing.
+    let order = std::iter::once(size - 1).chain(0..size - 1);
+    Sums::InTurn { start: -0.0, taps: order.map(|i| (i, taps[i])).collect() }
 }
 
 fn run(
@@ -45,7 +77,8 @@ fn run(
     let (source, target) = (memory(input)?, memory(output)?);
     // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep, and that is not shared between these two. That no
     // other thread writes to them meanwhile is the caller's promise, as for every function of NumPy that releases the GIL.
-    without_lock(input.py(), || unsafe { passes::filter(&source, &target, reach, sums, mode) })
+    without_lock(input.py(), || unsafe { passes::filter(&source, &target, reach, sums, mode, &|_, _| Ok(())) })?
+        .map_err(error)
 }
 
 /// One window's reach along one axis.
@@ -81,7 +114,7 @@ pub(crate) fn correlate1d(
         return Err(PyRuntimeError::new_err("no filter weights given"));
     }
     let reach = along(input, axis, taps.len(), origin)?;
-    let sums = passes::along(axis, input.ndim(), &taps);
+    let sums = sums_along(&taps);
     run(input, output, &reach, &sums, self::mode(mode, cval)?)
 }
 
@@ -98,7 +131,7 @@ pub(crate) fn uniform_filter1d(
 ) -> PyResult<()> {
     let reach = along(input, axis, size, origin)?;
     let sums = match size {
-        1 => passes::along(axis, input.ndim(), &[1.0]),
+        1 => sums_along(&[1.0]),
         _ => Sums::Running { axis, size },
     };
     run(input, output, &reach, &sums, self::mode(mode, cval)?)
@@ -120,7 +153,6 @@ pub(crate) fn correlate(
     }
     let reach = window.shape().iter().zip(&origins).map(|(&size, &origin)| inside(size, origin));
     let reach = reach.collect::<PyResult<Vec<_>>>()?;
-    let taps = window.indexed_iter().filter(|(_, tap)| tap.abs() > f64::EPSILON);
-    let taps = taps.map(|(index, &tap)| (numpy::ndarray::Dimension::slice(&index).to_vec(), tap)).collect();
+    let taps = window.iter().copied().enumerate().filter(|(_, tap)| tap.abs() > f64::EPSILON).collect();
     run(input, output, &reach, &Sums::InTurn { start: 0.0, taps }, self::mode(mode, cval)?)
 }

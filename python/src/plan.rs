@@ -184,8 +184,8 @@ impl Plan {
     /// ----------
     /// image : array
     ///     Rows and columns, or rows, columns and channels, which do not mix. NumPy's arrays, those of libraries with DLPack, CuPy's and PyTorch's on
-    ///     a GPU, Dask's, and what NumPy makes an array of. The types uint8, uint16, float16 and float32 are filtered as they are. Other
-    ///     integers and float64 are converted to float32 first, and the result back.
+    ///     a GPU, Dask's, and what NumPy makes an array of. The types uint8, uint16, float16 and float32 are filtered as they are. Where the
+    ///     image or the result is of float64 or of another type of integers, everything is computed in float64, on the CPU.
     /// out : array, optional
     ///     Where the result goes; of the same shape, of any of these types. It may be the image, but not on a GPU.
     /// axis : int, default -1
@@ -207,7 +207,8 @@ impl Plan {
     /// Raises
     /// ------
     /// ValueError
-    ///     For another number of dimensions, an axis that there is not, or an output of another shape, or read-only.
+    ///     For another number of dimensions, an axis that there is not, or an output of another shape, or read-only. For float64 or other
+    ///     integers if the device is a GPU, and for 64-bit integers beyond 2**53, which float64 does not hold.
     /// TypeError
     ///     For other types.
     /// MemoryError
@@ -226,6 +227,9 @@ impl Plan {
         {
             let out = out.and_then(|out| out.cast_exact::<PyUntypedArray>().ok());
             if let Some(result) = slf.get().on_host(src, out, axis, dtype)? {
+                return Ok(result);
+            }
+            if let Some(result) = slf.get().in_f64(src, out, axis, dtype)? {
                 return Ok(result);
             }
         }
@@ -256,11 +260,7 @@ impl Plan {
         // the same bits.
         let Some(to) = scalar(&wanted).filter(|&to| to == from || to == Scalar::F32) else { return Ok(None) };
         if let Some(out) = out {
-            if out.shape() != src.shape() {
-                let shapes = format!("the image's shape is {:?} and the output's {:?}", src.shape(), out.shape());
-                return Err(PyValueError::new_err(format!("{shapes}: they must be the same")));
-            }
-            array::check_writeable(out)?;
+            check_output(src, out)?;
         }
         let Some(source) = Layout::of(src, from, axis)? else {
             return self.on_copy(src, out, axis, dtype);
@@ -333,6 +333,51 @@ impl Plan {
         }
     }
 
+    /// Filters an array in f64, if its type or the result's is a number that [`Plan::on_host`] does not take; none for other types.
+    fn in_f64<'py>(
+        &self,
+        src: &Bound<'py, PyUntypedArray>,
+        out: Option<&Bound<'py, PyUntypedArray>>,
+        axis: isize,
+        dtype: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = src.py();
+        let wanted = match (out, dtype) {
+            // The error is the next function's.
+            (Some(_), Some(_)) => return Ok(None),
+            (Some(out), None) => out.dtype(),
+            (None, Some(dtype)) => PyArrayDescr::new(py, dtype)?,
+            (None, None) => src.dtype(),
+        };
+        let (Some(from), Some(to)) = (array::number(&src.dtype()), array::number(&wanted)) else { return Ok(None) };
+        if scalar(&src.dtype()).is_some() && scalar(&wanted).is_some() {
+            return Ok(None);
+        }
+        if let Some(out) = out {
+            check_output(src, out)?;
+        }
+        let source = array::picture(src, from, axis)?;
+        let result = match out.filter(|out| array::is_apart(out) && !array::overlap(src, out)) {
+            Some(out) => out.clone(),
+            None => like(src, wanted)?,
+        };
+        let target = array::picture(&result, to, axis)?;
+        let alpha = Some(self.mode(source.shape[2])).filter(|&mode| mode != Alpha::Filter);
+        // SAFETY: NumPy's shapes, strides and types describe memory that the arrays keep. They share no
+        // byte, and the result's values share none either. That no other thread writes to them
+        // meanwhile is the caller's promise, as for every function of NumPy that releases the lock.
+        without_lock(py, || unsafe { self.plan.run_arrays(&source, &target, alpha) })?.map_err(error)?;
+        Ok(Some(match out {
+            Some(out) => {
+                if !out.is(&result) {
+                    out.set_item(PyEllipsis::get(py), &result)?;
+                }
+                out.as_any().clone()
+            }
+            None => result.into_any(),
+        }))
+    }
+
     /// Filters what the two layouts describe, which share no byte: a picture, or plane by plane.
     fn run(&self, py: Python<'_>, source: &Layout, target: &Layout) -> PyResult<()> {
         let run: fn(&apron::Plan, &Layout, &Layout, Alpha) -> apron::Result<()> = match (source.scalar, target.scalar) {
@@ -374,6 +419,16 @@ fn mode(text: &str, filter: &Filter) -> PyResult<Alpha> {
         ))),
         Ok(mode) => Ok(mode),
     }
+}
+
+/// # Errors
+/// `ValueError` if the output has another shape, or is read-only.
+fn check_output(src: &Bound<'_, PyUntypedArray>, out: &Bound<'_, PyUntypedArray>) -> PyResult<()> {
+    if out.shape() != src.shape() {
+        let shapes = format!("the image's shape is {:?} and the output's {:?}", src.shape(), out.shape());
+        return Err(PyValueError::new_err(format!("{shapes}: they must be the same")));
+    }
+    array::check_writeable(out)
 }
 
 /// A type that plans take; none for others.

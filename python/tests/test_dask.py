@@ -29,7 +29,7 @@ def picture(shape, dtype="u1", seed=0):
 
 @pytest.mark.parametrize("border", BORDERS)
 @pytest.mark.parametrize("name", FILTERS)
-@pytest.mark.parametrize("dtype", ["u1", "f4"])
+@pytest.mark.parametrize("dtype", ["u1", "f4", "i4", "f8"])
 def test_every_border_by_blocks(border, name, dtype):
     image = picture((61, 83), dtype)
     whole = apron.Plan(FILTERS[name], border, "cpu")(image)

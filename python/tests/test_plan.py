@@ -71,11 +71,83 @@ def test_integers_saturate():
     plan = Plan(Filter.from_taps([[1e12]]), **CPU)
     for dtype in ("i1", "i2", "i4", "u4", "i8", "u8"):
         limits = np.iinfo(dtype)
-        image = np.array([[1, 0, limits.max, limits.min]], dtype)
-        result = plan(image)
-        assert result[0, 2] >= limits.max - limits.max // 2**50 and result[0, 1] == 0
-        assert result[0, 3] == (limits.min if limits.min else 0)
+        # No further than float64 holds.
+        ends = min(limits.max, 2**53), max(limits.min, -(2**53))
+        result = plan(np.array([[1, 0, *ends]], dtype))
+        assert result[0, 2:].tolist() == [limits.max, limits.min] and result[0, 1] == 0
     assert Plan("identity", **CPU)(np.array([[np.nan, np.inf, 2.5]]), dtype="i4").tolist() == [[0, 2**31 - 1, 2]]
+
+
+def test_float64_is_filtered_in_float64():
+    z = 4600000 + 0.01 * np.arange(50.0) ** 2 * np.ones((40, 1))
+    assert np.abs(Plan("laplacian", **CPU)(z)[1:-1, 1:-1] - 0.02).max() < 1e-8
+    for z in (z, z.astype(">f8"), np.asfortranarray(z), z[:, ::-1], np.stack([z, z])):
+        result = Plan("laplacian", device="auto")(z, axis=0)
+        assert result.dtype == np.float64 and np.abs(result[..., 1:-1, 1:-1] - 0.02).max() < 1e-8
+    assert Plan("laplacian", **CPU)(z, axis=0, dtype="f4").dtype == np.float32
+
+
+WIDE = ["i1", "i2", "i4", "u4", "i8", "u8", "f8"]
+BORDERS = {"constant:7.25": "constant", "replicate": "nearest", "reflect": "reflect", "reflect101": "mirror", "wrap": "wrap"}
+
+
+def exact(image, filter, mode):
+    """The sums in long double, each way with its own axis, of pixels that NumPy pads."""
+    rows, cols = filter.shape
+    (x, y), taps = filter.anchor, filter.taps.astype(np.longdouble)
+    ends = ((y, rows - 1 - y), (x, cols - 1 - x))
+    names = {"constant": "constant", "nearest": "edge", "reflect": "symmetric", "mirror": "reflect", "wrap": "wrap"}
+    outside = {"constant_values": np.longdouble(7.25)} if mode == "constant" else {}
+    padded = np.pad(image.astype(np.longdouble), ends, names[mode], **outside)
+    height, width = image.shape
+    return sum(taps[r, c] * padded[r : r + height, c : c + width] for r in range(rows) for c in range(cols))
+
+
+@pytest.mark.parametrize("source", WIDE)
+@pytest.mark.parametrize("border", BORDERS)
+@pytest.mark.parametrize(
+    "text", ["laplacian", "gaussian:sigma=1.5", "unsharp:sigma=2", "box:size=4", "taps:1 -2.5 1e-3; 0.1 7 3", "sobel-x"]
+)
+def test_wide_types(source, border, text):
+    random, filter = np.random.default_rng(len(text)), Filter(text)
+    if source == "f8":
+        image = random.random((30, 40)) * 1e9
+    else:
+        limits = np.iinfo(source)
+        ends = max(limits.min, -(2**53)), min(limits.max, 2**53)
+        image = random.integers(*ends, (30, 40), source, endpoint=True)
+    sums = exact(image, filter, BORDERS[border])
+    slack = (filter.taps.size + 8) * 2.0**-53 * float(np.abs(filter.taps).sum()) * float(np.abs(image.astype("f8")).max() + 8)
+    plan = Plan(filter, border, **CPU)
+    # Wherever it lies in memory.
+    unaligned = np.frombuffer(b"x" + image.tobytes(), image.dtype, offset=1).reshape(image.shape)
+    gaps = np.zeros((60, 80), source)
+    gaps[::2, 1::2] = image
+    for view in (image, np.asfortranarray(image), unaligned, gaps[::2, 1::2], np.flip(np.flip(image).copy())):
+        result = plan(view)
+        assert result.dtype == image.dtype and result.shape == image.shape
+        if source == "f8":
+            assert (np.abs(result - sums) <= slack).all()
+            continue
+        low, high = (np.clip(np.rint(sums + end), limits.min, limits.max) for end in (-slack, slack))
+        assert (low <= result).all() and (result <= high).all()
+        out = np.zeros_like(gaps)[::2, 1::2]
+        assert plan(view, out) is out and (out == result).all()
+    both = image.copy()
+    assert plan(both, both) is both and (both == plan(image)).all()
+    channels = np.stack([image, image[::-1], image], axis=1)
+    assert (plan(channels, axis=1)[:, 0] == plan(image)).all()
+
+
+def test_integers_beyond_float64_are_refused():
+    plan = Plan("identity", **CPU)
+    for dtype, value in [("i8", 2**53 + 1), ("i8", -(2**53) - 1), ("u8", 2**64 - 1)]:
+        image = np.zeros((5, 6), dtype)
+        image[3, 4] = value
+        with pytest.raises(ValueError, match=rf"{value} in row 3, column 4.*9007199254740992.*convert"):
+            plan(image)
+        image[3, 4] = value - np.sign(value) if abs(value) < 2**54 else 2**53
+        assert (plan(image) == image).all()
 
 
 def test_views_without_a_copy(monkeypatch):

@@ -246,7 +246,7 @@ impl StudyPlan {
 
 fn frame(src: &DeviceImage, dst: &DeviceImage, border: Border) -> Frame {
     let (border, border_value) = match border {
-        Border::Constant(value) => (border::CONSTANT, value),
+        Border::Constant(value) => (border::CONSTANT, value as f32),
         Border::Replicate => (border::REPLICATE, 0.0),
         Border::Reflect => (border::REFLECT, 0.0),
         Border::Reflect101 => (border::REFLECT_101, 0.0),

@@ -400,7 +400,7 @@ impl Prepared {
         };
         let constant = match (fault, self.border) {
             (Fault::ConstantIsZero, _) => 0.0,
-            (_, Border::Constant(value)) => f64::from(value),
+            (_, Border::Constant(value)) => f64::from(value as f32),
             _ => 0.0,
         };
         let mut cells: Vec<(usize, usize)> = (0..cols * rows).map(|i| (i / cols, i % cols)).collect();
@@ -472,7 +472,7 @@ impl Prepared {
 
     /// Both passes, with a fault between them.
     fn two_passes(&self, plane: &[f32], (width, height): (usize, usize), row: &[f64], column: &[f64]) -> Vec<f32> {
-        let constant = if let Border::Constant(value) = self.border { value } else { 0.0 };
+        let constant = if let Border::Constant(value) = self.border { value as f32 } else { 0.0 };
         let padded = Padded::new(plane, (width, height), self.window.as_taps(), self.border, constant);
         let middle = |x: usize, y: usize| -> f32 {
             let outside = self.find(y as i64 - self.window.anchor.1 as i64, height).is_none();

@@ -220,7 +220,7 @@ fn recipes() -> impl Strategy<Value = Recipe> {
         1 => (1usize..=3, 1usize..=700),
         1 => (1usize..=1200, 1usize..=3),
     ];
-    let constant = select(vec![0.0, -7.25, 1e-42, 255.5, 3e38, f32::INFINITY, f32::NAN]);
+    let constant = select(vec![0.0, -7.25, 1e-42, 255.5, 3e38, f64::INFINITY, f64::NAN]);
     let border = prop_oneof![
         4 => Just(Border::Constant(0.0)),
         2 => constant.prop_map(Border::Constant),
@@ -401,7 +401,7 @@ fn same(
 }
 
 /// The rule, but for its constant.
-fn with_constant(border: Border, value: f32) -> Border {
+fn with_constant(border: Border, value: f64) -> Border {
     if let Border::Constant(_) = border { Border::Constant(value) } else { border }
 }
 

@@ -6,6 +6,7 @@ mod controls;
 mod cpu;
 mod devices;
 mod direct;
+mod double;
 mod emulated;
 mod entries;
 mod flow;
@@ -87,6 +88,7 @@ fn main() -> ExitCode {
         streamed::trials(selection, &gpu),
         entries::trials(&gpu),
         cpu::trials(selection),
+        double::trials(),
         concurrency::trials(selection, &gpu),
         devices::trials(&gpu),
         sanitize::trials(),

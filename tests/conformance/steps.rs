@@ -109,7 +109,7 @@ impl<P: Sample> Picture<P> {
             Some((x, y)) => self.at(x, y, channel).value(),
             None => {
                 if let Border::Constant(value) = border {
-                    f64::from(value)
+                    f64::from(value as f32)
                 } else {
                     0.0
                 }

@@ -559,7 +559,7 @@ mod on_gpu {
 
     /// A border of pixels that no byte is, and that no type but f32 is.
     fn constants(selection: Selection) -> Vec<Group> {
-        let borders = [-3.5, 300.25, f32::NAN, 1e9, f32::INFINITY, 255.5].map(Border::Constant);
+        let borders = [-3.5, 300.25, f64::NAN, 1e9, f64::INFINITY, 255.5].map(Border::Constant);
         let windows = windows().into_iter().filter(|window| window.rows != 23).collect();
         around(selection, 65, (windows, &borders), 10, 53)
     }
@@ -1070,7 +1070,7 @@ mod on_gpu {
         (row, column): (&[f64], &[f64]),
         border: Border,
     ) -> Vec<f64> {
-        let constant = if let Border::Constant(value) = border { f64::from(value) } else { 0.0 };
+        let constant = if let Border::Constant(value) = border { f64::from(value as f32) } else { 0.0 };
         let padded = Padded::new(plane, (width, height), window.as_taps(), border, constant);
         let across = |i: usize| {
             let values = &padded.data[i / width * padded.width + i % width..][..row.len()];
@@ -1227,7 +1227,7 @@ mod on_gpu {
         let large = Window::dense("large", 3, 3, &[3e6, -7e6, 1.3e6, 3.7e6, 2e6, -4e6, 1e6, 5e5, -5.1e5]);
         let huge = Window::pair("huge", &[1e20, -3e20, 2e20], &[1e17, 3e17, -4e17]);
         let (flat, odd) = ([Look::Flat(127), Look::Random], [Look::Random, Look::Flat(255)]);
-        let nan = Border::Constant(f32::NAN);
+        let nan = Border::Constant(f64::NAN);
         let shape = [shape(61, 23, 3), shape(37, 19, 4), shape(131, 40, 1), shape(300, 5, 2)];
         let mut cases = vec![
             (ties.clone(), Border::Replicate, shape[0], flat),
@@ -1246,7 +1246,7 @@ mod on_gpu {
         ];
         if selection == Selection::Full {
             for (i, window) in [ties, pair, large, huge].into_iter().enumerate() {
-                for (j, border) in BORDERS.into_iter().chain([nan, Border::Constant(f32::INFINITY)]).enumerate() {
+                for (j, border) in BORDERS.into_iter().chain([nan, Border::Constant(f64::INFINITY)]).enumerate() {
                     cases.push((window.clone(), border, shape[(i + j) % 4], if j % 2 == 0 { flat } else { odd }));
                 }
             }
@@ -1280,7 +1280,7 @@ mod on_gpu {
         ];
         let mut cases = small;
         if selection == Selection::Full {
-            for (i, border) in BORDERS.into_iter().chain([Border::Constant(f32::NAN)]).enumerate() {
+            for (i, border) in BORDERS.into_iter().chain([Border::Constant(f64::NAN)]).enumerate() {
                 let looks = [some, flat][i % 2];
                 cases.extend([
                     (preset("gaussian:sigma=20"), border, shape(211, 190, 1 + i % 4), looks),

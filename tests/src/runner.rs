@@ -336,7 +336,7 @@ impl<'a> References<'a> {
         let reference = order.unwrap_or(Order::Direct);
         let room = room(Some(reference), self.window);
         let wild = |value: f64| value.is_nan() || value.abs() > room;
-        let constant = if let Border::Constant(value) = self.border { f64::from(value) } else { 0.0 };
+        let constant = if let Border::Constant(value) = self.border { f64::from(value as f32) } else { 0.0 };
         let greatest = |plane: &Vec<f64>| {
             let tame = plane.iter().chain([&constant]).filter(|&&value| !wild(value));
             tame.fold(0.0, |greatest, value| f64::max(greatest, value.abs()))

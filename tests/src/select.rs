@@ -226,7 +226,7 @@ pub fn wild(selection: Selection, windows: Vec<Window>) -> Vec<Group> {
             let problems = selection.cut(5, problems, groups.len());
             groups.push(Group { window: window.clone(), border, problems });
         }
-        for outside in [f32::NAN, f32::INFINITY, 3e38] {
+        for outside in [f64::NAN, f64::INFINITY, 3e38] {
             let plain = Problem::new(11, 9, seed(10, groups.len()));
             let problems = vec![plain.clone().stored(Kind::U8, Kind::U8), plain.stored(Kind::F32, Kind::F32)];
             groups.push(Group { window: window.clone(), border: Border::Constant(outside), problems });

@@ -49,9 +49,9 @@ pub(super) fn run<S: Pixel, D: Pixel>(
 fn store<D: Pixel>(sums: &[f64], out: &mut [D]) {
     let weight = sums[sums.len() - 1];
     for (out, &sum) in out.iter_mut().zip(&sums[..sums.len() - 1]) {
-        *out = D::of_f64(if weight == 0.0 { 0.0 } else { sum / weight });
+        *out = D::from_f64(if weight == 0.0 { 0.0 } else { sum / weight });
     }
-    out[sums.len() - 1] = D::of_f64(weight);
+    out[sums.len() - 1] = D::from_f64(weight);
 }
 
 /// The factors of taps that are kept as such.
@@ -198,9 +198,9 @@ impl Scratch {
             let bound = |factor: f64, out: &mut [D]| {
                 let weight = near[channels - 1];
                 for (out, &sum) in out.iter_mut().zip(&near[..channels - 1]) {
-                    *out = D::of_f64(if weight == 0.0 { 0.0 } else { sum / weight * factor });
+                    *out = D::from_f64(if weight == 0.0 { 0.0 } else { sum / weight * factor });
                 }
-                out[channels - 1] = D::of_f64(weight * factor);
+                out[channels - 1] = D::from_f64(weight * factor);
             };
             bound(1.0 - error, &mut least);
             bound(1.0 + error, &mut most);

@@ -2,6 +2,7 @@
 
 use half::f16;
 
+use super::Number;
 use crate::{Error, Result};
 
 /// The type of a stored value, at run time: what [`Pixel`] is at compile time.
@@ -142,8 +143,6 @@ mod sealed {
         fn widen(values: &[Self], out: &mut [f32]);
         /// `Pixel::from_f32` of each.
         fn narrow(values: &[f32], out: &mut [Self]);
-        /// The nearest stored value of a number in f64, rounded once; as `Pixel::from_f32`.
-        fn of_f64(value: f64) -> Self;
     }
     impl Sealed for u8 {
         fn bytes(values: &[Self]) -> Option<&[u8]> {
@@ -160,10 +159,6 @@ mod sealed {
         fn narrow(values: &[f32], out: &mut [Self]) {
             out.iter_mut().zip(values).for_each(|(out, &value)| *out = Pixel::from_f32(value));
         }
-        #[inline(always)]
-        fn of_f64(value: f64) -> Self {
-            super::rounded_f64(value, Self::MAX.into()) as Self
-        }
     }
     impl Sealed for u16 {
         #[inline(always)]
@@ -173,10 +168,6 @@ mod sealed {
         #[inline(always)]
         fn narrow(values: &[f32], out: &mut [Self]) {
             out.iter_mut().zip(values).for_each(|(out, &value)| *out = Pixel::from_f32(value));
-        }
-        #[inline(always)]
-        fn of_f64(value: f64) -> Self {
-            super::rounded_f64(value, Self::MAX.into()) as Self
         }
     }
     // By slices: one by one, the crate would detect the processor's features for each value.
@@ -188,17 +179,6 @@ mod sealed {
         #[inline(always)]
         fn narrow(values: &[f32], out: &mut [Self]) {
             out.convert_from_f32_slice(values);
-        }
-        #[inline(always)]
-        fn of_f64(value: f64) -> Self {
-            let near = value as f32;
-            let (wide, size) = (f64::from(near.abs()), value.abs());
-            if wide == size || value.is_nan() {
-                return Self::from_f32(near);
-            }
-            // Of the two neighbours in f32, the one whose last bit is 1 is rounded further as the number itself would be.
-            let below = if wide > size { near.to_bits() - 1 } else { near.to_bits() };
-            Self::from_f32(f32::from_bits(below | 1))
         }
     }
     impl Sealed for f32 {
@@ -213,17 +193,13 @@ mod sealed {
         fn narrow(values: &[f32], out: &mut [Self]) {
             out.copy_from_slice(values);
         }
-        #[inline(always)]
-        fn of_f64(value: f64) -> Self {
-            value as Self
-        }
     }
 }
 
 /// A channel's stored type: `u8`, `u16`, [`half::f16`] or `f32`.
 ///
 /// Values are not scaled: 0 to 255 stays 0 to 255. Integers are rounded half to even and saturated when stored.
-pub trait Pixel: sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static {
+pub trait Pixel: sealed::Sealed + Number {
     /// The same type as a value.
     const SCALAR: Scalar;
     /// The value as f32; exact for every type.
@@ -286,13 +262,6 @@ fn rounded(value: f32, greatest: f32) -> u32 {
     // An f32 from 2^23 to 2^24 has no fraction, and its last bits are the integer. Unlike `round_ties_even` and a
     // saturating conversion, this is a plain addition on every processor.
     const SHIFT: f32 = 8_388_608.0;
-    (value.max(0.0).min(greatest) + SHIFT).to_bits() - SHIFT.to_bits()
-}
-
-/// The same of a number in f64, for a `greatest` below 2^32.
-#[inline(always)]
-fn rounded_f64(value: f64, greatest: f64) -> u64 {
-    const SHIFT: f64 = 4_503_599_627_370_496.0;
     (value.max(0.0).min(greatest) + SHIFT).to_bits() - SHIFT.to_bits()
 }
 

@@ -4,6 +4,7 @@ mod convert;
 #[cfg(feature = "image")]
 pub(crate) mod dynamic;
 mod format;
+mod number;
 #[cfg(feature = "gpu")]
 pub(crate) mod planes;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "the CPU takes whole pictures"))]
@@ -11,6 +12,7 @@ pub(crate) mod stored;
 
 pub use convert::{AsImage, AsImageMut};
 pub use format::{Format, Layout, Pixel, Scalar};
+pub use number::Number;
 
 use crate::{Error, Result};
 
@@ -88,7 +90,7 @@ pub struct ImageView<'a, P> {
     pinned: bool,
 }
 
-impl<'a, P: Pixel> ImageView<'a, P> {
+impl<'a, P: Number> ImageView<'a, P> {
     /// A view of rows that follow each other without gaps.
     ///
     /// # Errors
@@ -116,12 +118,6 @@ impl<'a, P: Pixel> ImageView<'a, P> {
         Ok(Self { data, shape, stride, pinned: false })
     }
 
-    /// A view of pinned memory.
-    #[cfg(feature = "gpu")]
-    pub(crate) fn of_pinned(data: &'a [P], shape: Shape) -> Self {
-        Self { data, shape, stride: shape.row_len(), pinned: true }
-    }
-
     /// Width, height and channels.
     pub fn shape(&self) -> Shape {
         self.shape
@@ -133,9 +129,24 @@ impl<'a, P: Pixel> ImageView<'a, P> {
     }
 
     /// The first row's first value.
-    #[cfg(feature = "gpu")]
     pub(crate) fn as_ptr(&self) -> *const P {
         self.data.as_ptr()
+    }
+
+    /// Row `y`, without the elements between rows.
+    ///
+    /// # Panics
+    /// If `y` is not below the height.
+    pub fn row(&self, y: usize) -> &'a [P] {
+        &self.data[y * self.stride..][..self.shape.row_len()]
+    }
+}
+
+impl<'a, P: Pixel> ImageView<'a, P> {
+    /// A view of pinned memory.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn of_pinned(data: &'a [P], shape: Shape) -> Self {
+        Self { data, shape, stride: shape.row_len(), pinned: true }
     }
 
     /// The pixels' format, which is interleaved.
@@ -146,14 +157,6 @@ impl<'a, P: Pixel> ImageView<'a, P> {
     /// The same image, if its values are bytes.
     pub(crate) fn as_bytes(&self) -> Option<ImageView<'a, u8>> {
         P::bytes(self.data).map(|data| ImageView { data, shape: self.shape, stride: self.stride, pinned: self.pinned })
-    }
-
-    /// Row `y`, without the elements between rows.
-    ///
-    /// # Panics
-    /// If `y` is not below the height.
-    pub fn row(&self, y: usize) -> &'a [P] {
-        &self.data[y * self.stride..][..self.shape.row_len()]
     }
 }
 
@@ -167,7 +170,7 @@ pub struct ImageViewMut<'a, P> {
     pinned: bool,
 }
 
-impl<'a, P: Pixel> ImageViewMut<'a, P> {
+impl<'a, P: Number> ImageViewMut<'a, P> {
     /// A view of rows that follow each other without gaps.
     ///
     /// # Errors
@@ -187,12 +190,6 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
         Ok(Self { data: &mut data[..len], shape, stride, pinned: false })
     }
 
-    /// A view of pinned memory.
-    #[cfg(feature = "gpu")]
-    pub(crate) fn of_pinned(data: &'a mut [P], shape: Shape) -> Self {
-        Self { data, shape, stride: shape.row_len(), pinned: true }
-    }
-
     /// Width, height and channels.
     pub fn shape(&self) -> Shape {
         self.shape
@@ -203,14 +200,22 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
         self.stride
     }
 
-    /// The same view for a shorter time.
-    pub(crate) fn reborrow(&mut self) -> ImageViewMut<'_, P> {
-        ImageViewMut { data: self.data, shape: self.shape, stride: self.stride, pinned: self.pinned }
-    }
-
     /// The first row's first value. Row `y` begins `y * stride` elements after it.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut P {
         self.data.as_mut_ptr()
+    }
+}
+
+impl<'a, P: Pixel> ImageViewMut<'a, P> {
+    /// A view of pinned memory.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn of_pinned(data: &'a mut [P], shape: Shape) -> Self {
+        Self { data, shape, stride: shape.row_len(), pinned: true }
+    }
+
+    /// The same view for a shorter time.
+    pub(crate) fn reborrow(&mut self) -> ImageViewMut<'_, P> {
+        ImageViewMut { data: self.data, shape: self.shape, stride: self.stride, pinned: self.pinned }
     }
 
     /// Some rows, top to bottom, without the elements between them, for parallel work.
@@ -260,7 +265,7 @@ pub struct Image<P> {
     shape: Shape,
 }
 
-impl<P: Pixel> Image<P> {
+impl<P: Number> Image<P> {
     /// An image with every value zero.
     ///
     /// # Errors

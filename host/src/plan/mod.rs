@@ -5,6 +5,7 @@ mod alpha;
 pub(crate) mod auto;
 pub(crate) mod choose;
 mod device;
+mod double;
 mod family;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "there is no GPU to ask"))]
 pub(crate) mod machine;
@@ -610,10 +611,16 @@ impl Plan {
     /// # Errors
     /// [`Error::Parameter`] if results of this type cannot hold angles.
     pub(crate) fn check_target(&self, target: Scalar) -> Result<()> {
+        if matches!(target, Scalar::F16 | Scalar::F32) { Ok(()) } else { self.check_takes_integers(target.name()) }
+    }
+
+    /// # Errors
+    /// [`Error::Parameter`] if results are angles, which the integers of this name cannot hold.
+    pub(crate) fn check_takes_integers(&self, target: &str) -> Result<()> {
         match self.gradient {
-            Some(gradient) if gradient.is_angle() && !matches!(target, Scalar::F16 | Scalar::F32) => {
-                let expected = "f16 or f32 for angles, which are from -pi to pi".to_owned();
-                Err(Error::Parameter { name: "the type of the results", value: target.to_string(), expected })
+            Some(gradient) if gradient.is_angle() => {
+                let expected = "f16, f32 or f64 for angles, which are from -pi to pi".to_owned();
+                Err(Error::Parameter { name: "the type of the results", value: target.to_owned(), expected })
             }
             _ => Ok(()),
         }

@@ -24,7 +24,7 @@ fn defined(src: &[u8], (width, height): (usize, usize), filter: &Filter, border:
             Border::Wrap => i + if low { n } else { -n },
         };
     };
-    let outside = if let Border::Constant(value) = border { f64::from(value) } else { 0.0 };
+    let outside = if let Border::Constant(value) = border { f64::from(value as f32) } else { 0.0 };
     let mut out = Vec::new();
     for y in 0..height as i64 {
         for x in 0..width as i64 {
@@ -97,7 +97,7 @@ fn noise_pixels(len: usize, mut seed: u64) -> Vec<u8> {
 const BORDERS: [Border; 8] = [
     Border::Constant(0.0),
     Border::Constant(300.7),
-    Border::Constant(f32::NAN),
+    Border::Constant(f64::NAN),
     Border::Replicate,
     Border::Reflect,
     Border::Reflect101,

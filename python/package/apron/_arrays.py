@@ -63,18 +63,21 @@ def call(plan, image, out, axis, dtype):
 
 
 def _converted(plan, image, out, axis, dtype):
-    """Filters an array of another type as float32, and stores the result in the type that was asked for: integers are rounded half to even
-    and saturated."""
+    """Filters an array whose bytes, or whose result's, are in the other order; and one of uint8, uint16, float16 or float32 into another of
+    these, by way of float32. Integers are rounded half to even and saturated."""
     if out is not None and dtype is not None:
         raise TypeError("pass out or dtype: the result has out's type")
     native = image.dtype.newbyteorder("=")
     target = np.dtype(out.dtype if out is not None else native if dtype is None else dtype)
+    goal = target.newbyteorder("=")
     for found in (image.dtype, target):
         if found.kind not in "uif" or found.itemsize > 8:
             raise TypeError(f"the type is {found}: integers and floating-point numbers of up to 64 bits are filtered")
-    source = image.astype(native if native in _TYPES.values() else np.float32, copy=False)
-    direct = target if target == source.dtype else np.dtype(np.float32)
-    result = plan(source, axis=axis, dtype=direct)
+    if native != goal and native in _TYPES.values() and goal in _TYPES.values():
+        direct = np.dtype(np.float32)
+    else:
+        direct = goal
+    result = plan(image.astype(native, copy=False), axis=axis, dtype=direct)
     result = stored(result, target)
     if out is None:
         return result

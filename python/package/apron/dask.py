@@ -17,6 +17,9 @@ from . import _apron, _inputs, ndimage
 
 __all__ = ["filter"]
 
+#: The types that plans take as they are.
+_OWN = {np.dtype(kind) for kind in ("u1", "u2", "f2", "f4")}
+
 
 def checked(array, name):
     """The Dask array, whose shape is known, without empty blocks, which some of Dask's functions do not expect.
@@ -150,7 +153,8 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
     if 0 in array.shape:
         raise ValueError(f"the image's shape is {array.shape}: every extent is at least 1")
     sides = [at for at in range(array.ndim) if array.ndim == 2 or at != axis % 3]
-    if device == "cpu" and variant is None:
+    # What is filtered in float64 has no variants, and its bits do not depend on the block.
+    if device == "cpu" and variant is None and {array.dtype, dtype} <= _OWN:
         height, width = (array.shape[at] for at in sides)
         channels = math.prod(array.shape) // max(height * width, 1)
         variant = _plan(str(filter), border, device, None).variant_for(height, width, channels)

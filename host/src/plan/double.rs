@@ -1,0 +1,530 @@
+//! Plans and pipelines in f64, on the CPU: for pictures of f64, and of integers that f32 does not
+//! hold.
+//!
+//! A step is a few passes of [`crate::passes`] over whole arrays, with results of one pass in an
+//! image of f64 for the next. The first pass reads the picture's type, and the last one rounds to
+//! the result's.
+
+use std::cell::Cell;
+
+use rayon::prelude::*;
+
+use crate::image::{Image, ImageView, ImageViewMut, Number, Shape};
+use crate::passes::{self, Array, Mode, Reach, Sums};
+use crate::pipeline::check_alpha;
+use crate::plan::{Channels, agree, pixels};
+use crate::progress::Call;
+use crate::{Alpha, Border, Device, Error, Extra, Family, Filter, Gradient, Pipeline, Plan, Result, Variant};
+
+impl Plan {
+    /// As [`Plan::run`], in f64 and on the CPU, for pictures and results of any type of numbers.
+    ///
+    /// A sum takes the taps row by row, from left to right. A filter that separates takes a pass along
+    /// the rows and then one along the columns, if that needs less than half of the multiplications,
+    /// and if its products are the taps but for roundings in f64. A filter that [`Filter::summed`]
+    /// knows as a sum of products adds these up in their order, and then the pixel times its factor.
+    /// Each product and each sum is rounded to f64 by itself, without fused multiply-adds. So the bits
+    /// are the same on every processor, and with any number of threads.
+    ///
+    /// With `n` taps (or rows plus columns), a sum is off by at most `(n + 8) u` times the sum of all
+    /// `|tap * pixel|`, where `u` is 2^-53. Whole numbers are exact as long as sums stay below 2^53.
+    /// Integers are exact in f64, and a result is the sum rounded once, half to even, and saturated.
+    /// An i64 or u64 beyond 2^53 is refused. Gradients are `sqrt(dx * dx + dy * dy)` and
+    /// `atan2(dy, dx)`.
+    ///
+    /// A NaN under the window gives NaN, whatever its tap. An infinity gives one of its tap's sign, but
+    /// in a sum of products, where both signs may meet.
+    ///
+    /// There are no spectra: 301x301 taps that do not separate take 90,601 multiplications for each
+    /// pixel. A filter that separates needs memory for one picture of f64 beside the result, and a
+    /// sum of products for three.
+    ///
+    /// ```
+    /// use apron::{Filter, ImageView, ImageViewMut, Plan};
+    ///
+    /// // Beside 4,600,000 an f32 has no hundredths.
+    /// let parabola: Vec<f64> = (0..25).map(|i| 4_600_000.0 + 0.01 * f64::from(i % 5 * (i % 5))).collect();
+    /// let mut bent = [0.0; 25];
+    /// let plan = Plan::builder(Filter::laplacian(4)?).build()?;
+    /// plan.run_f64(&ImageView::new(&parabola, 5, 5, 1)?, &mut ImageViewMut::new(&mut bent, 5, 5, 1)?)?;
+    /// assert!((bent[12] - 0.02f64).abs() < 1e-8);
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if sizes differ. [`Error::Parameter`] for a plan that was built for a
+    /// GPU, for integers beyond 2^53, and for angles as integers. [`Error::Unsupported`] for a
+    /// variant of spectra or of bytes. [`Error::HostMemory`].
+    pub fn run_f64<S: Number, D: Number>(&self, src: &ImageView<'_, S>, dst: &mut ImageViewMut<'_, D>) -> Result<()> {
+        let steps = [(self, Channels::First(src.shape().channels))];
+        run_views(&steps, src, dst)
+    }
+
+    /// As [`Plan::run_f64`], for arrays of rows, columns and channels, of which the last is alpha if a
+    /// mode is given. For the Python package.
+    ///
+    /// # Errors
+    /// As for [`Plan::run_f64`].
+    ///
+    /// # Safety
+    /// As for [`passes::filter`]; both arrays have three axes, and no extent is 0.
+    #[doc(hidden)]
+    pub unsafe fn run_arrays(&self, source: &Array, target: &Array, alpha: Option<Alpha>) -> Result<()> {
+        let channels = source.shape[2];
+        let filtered = match alpha {
+            Some(mode) => {
+                check_alpha(channels)?;
+                mode.channels_of(self, channels)?
+            }
+            None => Channels::First(channels),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { run(&[(self, filtered)], source, target) }
+    }
+
+    /// # Errors
+    /// [`Error::Parameter`] for a plan that was built for a GPU.
+    fn check_is_on_cpu(&self) -> Result<()> {
+        match self.device {
+            Device::Auto | Device::Cpu => Ok(()),
+            device => Err(Error::Parameter {
+                name: "device",
+                value: device.to_string(),
+                expected: "cpu or auto for values that are filtered in f64, unless they are converted to f32 first"
+                    .into(),
+            }),
+        }
+    }
+}
+
+impl Pipeline {
+    /// As [`Pipeline::run`], with each step as [`Plan::run_f64`] has it. Between two steps values
+    /// stay in f64.
+    ///
+    /// # Errors
+    /// As for [`Plan::run_f64`].
+    pub fn run_f64<S: Number, D: Number>(&self, src: &ImageView<'_, S>, dst: &mut ImageViewMut<'_, D>) -> Result<()> {
+        let channels = Channels::First(src.shape().channels);
+        let steps: Vec<_> = self.plans().iter().map(|plan| (plan, channels)).collect();
+        run_views(&steps, src, dst)
+    }
+
+    /// As [`Pipeline::run_with_extra`], with each step as [`Plan::run_f64`] has it.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::run_with_extra`] and [`Plan::run_f64`].
+    pub fn run_f64_with_extra<S: Number, D: Number>(
+        &self,
+        src: &ImageView<'_, S>,
+        dst: &mut ImageViewMut<'_, D>,
+        extra: Extra,
+        alpha: Alpha,
+    ) -> Result<()> {
+        let channels = src.shape().channels;
+        check_alpha(channels)?;
+        if alpha.takes_alpha_away() {
+            return self.run_f64(&alpha.apart(src, extra)?.view(), dst);
+        }
+        let alpha = alpha.for_kind(extra);
+        let steps = self.plans().iter().map(|plan| Ok((plan, alpha.channels_of(plan, channels)?)));
+        run_views(&steps.collect::<Result<Vec<_>>>()?, src, dst)
+    }
+}
+
+fn run_views<S: Number, D: Number>(
+    steps: &[(&Plan, Channels)],
+    src: &ImageView<'_, S>,
+    dst: &mut ImageViewMut<'_, D>,
+) -> Result<()> {
+    agree(src.shape(), dst.shape())?;
+    // SAFETY: the views describe memory that is there, and by Rust's borrowing rules they have no
+    // byte in common.
+    unsafe { run(steps, &Array::of(src), &Array::of_mut(dst)) }
+}
+
+/// Runs plans, one after the other.
+///
+/// # Safety
+/// As for [`Plan::run_arrays`].
+unsafe fn run(steps: &[(&Plan, Channels)], source: &Array, target: &Array) -> Result<()> {
+    let Some((&(last, channels), others)) = steps.split_last() else { return Ok(()) };
+    let shape = shape_of(source);
+    shape.check()?;
+    agree(shape, shape_of(target))?;
+    steps.iter().try_for_each(|(plan, _)| plan.check_is_on_cpu())?;
+    if target.kind.is_integer {
+        last.check_takes_integers(target.kind.name)?;
+    }
+    super::ran::keep(Some(Device::Cpu), std::iter::empty());
+    // SAFETY: the caller's promise; an image of its own is no part of anything else.
+    unsafe {
+        check_exact(source)?;
+        let mut between: Option<Image<f64>> = None;
+        for &(plan, channels) in others {
+            let mut next = image_of(shape)?;
+            let from = between.as_ref().map_or_else(|| source.clone(), |image| Array::of(&image.view()));
+            step(plan, channels, &from, &Array::of_mut(&mut next.view_mut()))?;
+            between = Some(next);
+        }
+        let from = between.as_ref().map_or_else(|| source.clone(), |image| Array::of(&image.view()));
+        step(last, channels, &from, target)
+    }
+}
+
+fn shape_of(array: &Array) -> Shape {
+    Shape { width: array.shape[1], height: array.shape[0], channels: array.shape[2] }
+}
+
+fn image_of(Shape { width, height, channels }: Shape) -> Result<Image<f64>> {
+    Image::zeroed(width, height, channels)
+}
+
+/// # Errors
+/// [`Error::Parameter`] if f64 does not hold a value.
+///
+/// # Safety
+/// The array's values are there, and nobody writes to them.
+unsafe fn check_exact(array: &Array) -> Result<()> {
+    if !array.kind.is_integer || array.kind.size < size_of::<f64>() {
+        return Ok(());
+    }
+    let Shape { width, height, channels } = shape_of(array);
+    let [down, across, deep] = [0, 1, 2].map(|axis| array.strides[axis]);
+    let found = (0..height).into_par_iter().find_map_any(|y| {
+        (0..channels).find_map(|channel| {
+            let row = array.data.wrapping_offset(y as isize * down + channel as isize * deep);
+            // SAFETY: the row's values of this channel.
+            let (x, value) = unsafe { (array.kind.inexact)(row, across, width)? };
+            Some((y, x, channel, value))
+        })
+    });
+    let Some((y, x, channel, value)) = found else { return Ok(()) };
+    let limit = i64::GREATEST_EXACT;
+    Err(Error::Parameter {
+        name: "a pixel",
+        value: format!("{value} in row {y}, column {x}, channel {channel}"),
+        expected: format!(
+            "from -{limit} to {limit}, the integers that f64 holds; convert it to f64 first if it may be rounded"
+        ),
+    })
+}
+
+/// Runs one plan.
+///
+/// # Safety
+/// As for [`Plan::run_arrays`].
+unsafe fn step(plan: &Plan, channels: Channels, source: &Array, target: &Array) -> Result<()> {
+    let shape = shape_of(source);
+    let pixels = pixels(shape);
+    let call = plan.report.call(pixels);
+    let products = Products::of(&plan.filter, plan.variant)?;
+    let of_filter = products.as_ref().map_or(1, Products::passes);
+    let passes = match (channels, plan.gradient) {
+        (Channels::Weighted, _) => of_filter + 2,
+        (_, Some(_)) => 3,
+        (_, None) => of_filter,
+    };
+    let work = Step { plan, products, call: &call, pixels, done: Cell::new(0), passes };
+    // SAFETY: the caller's promise; parts of arrays are no more than the arrays.
+    unsafe {
+        let filtered = match channels {
+            Channels::Weighted => {
+                work.weighted(source, target)?;
+                shape.channels
+            }
+            Channels::First(count) => {
+                let (from, to) = (source.part(2, 0..count), target.part(2, 0..count));
+                match plan.gradient {
+                    Some(gradient) => work.gradient(gradient, &from, &to)?,
+                    None => work.correlate(&from, &to, Mode::from(plan.border))?,
+                }
+                count
+            }
+        };
+        if filtered < shape.channels {
+            let rest = filtered..shape.channels;
+            work.copy(&source.part(2, rest.clone()), &target.part(2, rest))?;
+        }
+        if plan.border == Border::Keep {
+            work.restore(source, target)?;
+        }
+    }
+    call.reach(pixels)
+}
+
+/// A step that is under way.
+struct Step<'a> {
+    plan: &'a Plan,
+    /// What the filter is computed by, unless it is tap by tap.
+    products: Option<Products<'a>>,
+    call: &'a Call<'a>,
+    pixels: u64,
+    /// Passes that were begun, and how many there are but for copies of some channels or pixels:
+    /// they tell how far the step has come.
+    done: Cell<u64>,
+    passes: u64,
+}
+
+impl Step<'_> {
+    /// One pass over an array.
+    ///
+    /// # Safety
+    /// As for [`passes::filter`].
+    unsafe fn pass(
+        &self,
+        source: &Array,
+        target: &Array,
+        reach: [Reach; 2],
+        taps: Vec<(usize, f64)>,
+        mode: Mode,
+    ) -> Result<()> {
+        let number = self.done.replace(self.done.get() + 1);
+        let at = |number: u64| self.pixels / self.passes * number.min(self.passes);
+        let stage = self.call.stage(at(number), at(number + 1) - at(number));
+        let reach = [reach[0], reach[1], Reach::default()];
+        // From -0, to which adding changes nothing: an identity keeps it.
+        let sums = Sums::InTurn { start: -0.0, taps };
+        // SAFETY: the caller's promise.
+        unsafe { passes::filter(source, target, &reach, &sums, mode, &|done, all| stage.jobs(done, all)) }
+    }
+
+    /// Converts values.
+    ///
+    /// # Safety
+    /// As for [`passes::filter`].
+    unsafe fn copy(&self, source: &Array, target: &Array) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.pass(source, target, [Reach::default(); 2], vec![(0, 1.0)], Mode::Nearest) }
+    }
+
+    /// Filters every channel.
+    ///
+    /// # Safety
+    /// As for [`passes::filter`].
+    unsafe fn correlate(&self, source: &Array, target: &Array, mode: Mode) -> Result<()> {
+        let filter = &self.plan.filter;
+        let Some(Products { point, terms }) = &self.products else {
+            let places = (0..filter.rows()).flat_map(|row| (0..filter.cols()).map(move |col| (row, col)));
+            let taps =
+                numbered(filter.rows().saturating_mul(filter.cols()), places.map(|(row, col)| filter.tap(row, col)))?;
+            // SAFETY: the caller's promise.
+            return unsafe { self.pass(source, target, reach(filter), taps, mode) };
+        };
+        let shape = shape_of(source);
+        let mut lines = image_of(shape)?;
+        let lines = Array::of_mut(&mut lines.view_mut());
+        // SAFETY: the caller's promise; images of their own are no part of anything else.
+        unsafe {
+            if let (0.0, [term]) = (*point, &terms[..]) {
+                return self.product(*term, source, &lines, target, mode);
+            }
+            let (mut sum, mut more) = (image_of(shape)?, image_of(shape)?);
+            for (number, &term) in terms.iter().enumerate() {
+                let into = if number == 0 { &mut sum } else { &mut more };
+                self.product(term, source, &lines, &Array::of_mut(&mut into.view_mut()), mode)?;
+                if number > 0 {
+                    each(&mut sum, &more, |sum, term| sum + term);
+                }
+            }
+            if *point != 0.0 {
+                self.copy(source, &Array::of_mut(&mut more.view_mut()))?;
+                each(&mut sum, &more, |sum, pixel| sum + point * pixel);
+            }
+            self.copy(&Array::of(&sum.view()), target)
+        }
+    }
+
+    /// A pass along the rows, into `lines`, and one along the columns.
+    ///
+    /// # Safety
+    /// As for [`passes::filter`], also for `lines`.
+    unsafe fn product(
+        &self,
+        (row, column): (&[f64], &[f64]),
+        source: &Array,
+        lines: &Array,
+        target: &Array,
+        mode: Mode,
+    ) -> Result<()> {
+        let taps = |taps: &[f64]| numbered(taps.len(), taps.iter().copied());
+        let [down, across] = reach(&self.plan.filter);
+        // Above and below the image, each line is that of a row of the constant.
+        let outside = match mode {
+            Mode::Constant(value) => Mode::Constant(row.iter().fold(-0.0, |sum, tap| sum + value * tap)),
+            other => other,
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.pass(source, lines, [Reach::default(), across], taps(row)?, mode)?;
+            self.pass(lines, target, [down, Reach::default()], taps(column)?, outside)
+        }
+    }
+
+    /// Filters colours weighted by alpha, the last channel: see [`Alpha::Premultiply`].
+    ///
+    /// # Safety
+    /// As for [`passes::filter`].
+    unsafe fn weighted(&self, source: &Array, target: &Array) -> Result<()> {
+        let shape = shape_of(source);
+        let (mut weighted, mut sums) = (image_of(shape)?, image_of(shape)?);
+        let last = shape.channels - 1;
+        // SAFETY: the caller's promise; images of their own are no part of anything else.
+        unsafe { self.copy(source, &Array::of_mut(&mut weighted.view_mut()))? };
+        let each_pixel = |image: &mut Image<f64>, work: &(dyn Fn(&mut f64, f64) + Sync)| {
+            image.as_mut_slice().par_chunks_exact_mut(shape.channels).with_min_len(CHUNK).for_each(|pixel| {
+                let alpha = pixel[last];
+                pixel[..last].iter_mut().for_each(|colour| work(colour, alpha));
+            });
+        };
+        each_pixel(&mut weighted, &|colour, alpha| *colour *= alpha);
+        let (from, to) = (Array::of(&weighted.view()), Array::of_mut(&mut sums.view_mut()));
+        let mode = Mode::from(self.plan.border);
+        let parts = match mode {
+            // Outside, the products are the constant's square, and alpha is the constant.
+            Mode::Constant(value) => vec![(0..last, Mode::Constant(value * value)), (last..last + 1, mode)],
+            _ => vec![(0..last + 1, mode)],
+        };
+        for (part, mode) in parts {
+            // SAFETY: likewise.
+            unsafe { self.correlate(&from.part(2, part.clone()), &to.part(2, part), mode)? };
+        }
+        each_pixel(&mut sums, &|colour, alpha| *colour = if alpha == 0.0 { 0.0 } else { *colour / alpha });
+        // SAFETY: likewise.
+        unsafe { self.copy(&Array::of(&sums.view()), target) }
+    }
+
+    /// The magnitude or the angle of both derivatives. The pixel itself takes no part.
+    ///
+    /// # Safety
+    /// As for [`passes::filter`].
+    unsafe fn gradient(&self, gradient: Gradient, source: &Array, target: &Array) -> Result<()> {
+        let [side, centre] = gradient.weights().map(f64::from);
+        let across = vec![(0, -side), (2, side), (3, -centre), (5, centre), (6, -side), (8, side)];
+        let down = vec![(0, -side), (1, -centre), (2, -side), (6, side), (7, centre), (8, side)];
+        let shape = shape_of(source);
+        let (mut dx, mut dy) = (image_of(shape)?, image_of(shape)?);
+        let (reach, mode) = (reach(&self.plan.filter), Mode::from(self.plan.border));
+        // SAFETY: the caller's promise; images of their own are no part of anything else.
+        unsafe {
+            self.pass(source, &Array::of_mut(&mut dx.view_mut()), reach, across, mode)?;
+            self.pass(source, &Array::of_mut(&mut dy.view_mut()), reach, down, mode)?;
+        }
+        if gradient.is_angle() {
+            // Where there is no slope, a -0 would turn the angle around.
+            each(&mut dx, &dy, |dx, dy| (dy + 0.0).atan2(dx + 0.0));
+        } else {
+            each(&mut dx, &dy, |dx, dy| (dx * dx + dy * dy).sqrt());
+        }
+        // SAFETY: likewise.
+        unsafe { self.copy(&Array::of(&dx.view()), target) }
+    }
+
+    /// Copies the pixels whose window leaves the image: see [`Border::Keep`].
+    ///
+    /// # Safety
+    /// As for [`passes::filter`].
+    unsafe fn restore(&self, source: &Array, target: &Array) -> Result<()> {
+        let filter = &self.plan.filter;
+        let inside = |anchor: usize, window: usize, extent: usize| {
+            let end = (extent + anchor + 1).saturating_sub(window);
+            if anchor < end { anchor..end } else { extent..extent }
+        };
+        let Shape { width, height, .. } = shape_of(source);
+        let rows = inside(filter.anchor().1, filter.rows(), height);
+        let columns = if rows.is_empty() { width..width } else { inside(filter.anchor().0, filter.cols(), width) };
+        let copy = |axis: usize, range: std::ops::Range<usize>, of: &Array, to: &Array| {
+            // SAFETY: the caller's promise.
+            unsafe { self.copy(&of.part(axis, range.clone()), &to.part(axis, range)) }
+        };
+        copy(0, 0..rows.start, source, target)?;
+        copy(0, rows.end..height, source, target)?;
+        let (source, target) = (source.part(0, rows.clone()), target.part(0, rows));
+        copy(1, 0..columns.start, &source, &target)?;
+        copy(1, columns.end..width, &source, &target)
+    }
+}
+
+/// Taps with their positions in the window.
+fn numbered(count: usize, taps: impl Iterator<Item = f64>) -> Result<Vec<(usize, f64)>> {
+    let mut numbered = crate::memory::reserve(count)?;
+    numbered.extend(taps.enumerate());
+    Ok(numbered)
+}
+
+/// The window's reach along the columns, and along the rows.
+fn reach(filter: &Filter) -> [Reach; 2] {
+    let (x, y) = filter.anchor();
+    [Reach::anchored(filter.rows(), y), Reach::anchored(filter.cols(), x)]
+}
+
+/// Values that a thread takes at a time.
+const CHUNK: usize = 1 << 14;
+
+/// Makes each value of `image` what `work` makes of it and of the other's.
+fn each(image: &mut Image<f64>, other: &Image<f64>, work: impl Fn(f64, f64) -> f64 + Sync) {
+    let parts = image.as_mut_slice().par_chunks_mut(CHUNK).zip(other.as_slice().par_chunks(CHUNK));
+    parts.for_each(|(values, others)| {
+        values.iter_mut().zip(others).for_each(|(value, other)| *value = work(*value, *other));
+    });
+}
+
+/// Rows and columns whose products add up to the taps.
+struct Products<'a> {
+    /// What is added to the tap on the output pixel.
+    point: f64,
+    terms: Vec<(&'a [f64], &'a [f64])>,
+}
+
+impl<'a> Products<'a> {
+    /// How far a tap may be from the sum of products, in units of the sum of their magnitudes: few
+    /// roundings in f64. What [`Filter::SEPARABLE_TOLERANCE`] allows is for f32.
+    const TOLERANCE: f64 = 4.0 * f64::EPSILON;
+
+    /// Those that a filter is computed by, unless it is tap by tap.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a variant of spectra or of bytes.
+    fn of(filter: &'a Filter, variant: Option<Variant>) -> Result<Option<Self>> {
+        let point = filter.sum().map_or(0.0, |sum| sum.point);
+        let products = Self { point, terms: filter.products() };
+        Ok(match variant {
+            Some(variant) if variant.family() == Family::Fourier || variant.takes_bytes_alone() => {
+                let reason = "what is filtered in f64 is summed tap by tap, or by rows and columns, on the CPU".into();
+                return Err(Error::Unsupported { variant: variant.name(), reason });
+            }
+            Some(variant) => Some(products).filter(|_| variant.family() == Family::Separable),
+            None => Some(products).filter(|products| products.are_worth(filter) && products.are_taps(filter)),
+        })
+    }
+
+    /// Passes over the picture.
+    fn passes(&self) -> u64 {
+        let terms = 2 * self.terms.len() as u64;
+        match (self.terms.len(), self.point == 0.0) {
+            (1, true) => terms,
+            (_, true) => terms + 1,
+            (_, false) => terms + 2,
+        }
+    }
+
+    /// Whether they are less than half of the multiplications.
+    fn are_worth(&self, filter: &Filter) -> bool {
+        let taps = filter.cols().saturating_mul(filter.rows());
+        !self.terms.is_empty() && 2 * self.terms.len() * (filter.cols() + filter.rows()) < taps
+    }
+
+    /// Whether they are the taps, but for roundings in f64.
+    fn are_taps(&self, filter: &Filter) -> bool {
+        let Some(taps) = filter.dense_f64() else { return true };
+        let (x, y) = filter.anchor();
+        taps.chunks_exact(filter.cols()).enumerate().all(|(r, taps)| {
+            taps.iter().enumerate().all(|(c, tap)| {
+                let point = if (c, r) == (x, y) { self.point } else { 0.0 };
+                let add = |(sum, size): (f64, f64), part: f64| (sum + part, size + part.abs());
+                let products = self.terms.iter().map(|(row, column)| column[r] * row[c]);
+                let (sum, size) = products.fold((point, point.abs()), add);
+                (tap - sum).abs() <= Self::TOLERANCE * size
+            })
+        })
+    }
+}
