@@ -1,6 +1,6 @@
 //! The channels behind a picture's colours: what a file says of them, and what becomes of them.
 
-use apron::{Alpha, Extra, Image};
+use apron::{Alpha, Extra, Image, Number};
 use rayon::prelude::*;
 
 use crate::picture::{Picture, Pixels, each};
@@ -124,10 +124,10 @@ impl ByAlpha {
     }
 
     /// Whether colours are lost in it: those of pixels that shine and cover nothing.
-    pub(crate) fn loses(self, sums: &Image<f32>) -> bool {
+    pub(crate) fn loses<S: Number>(self, sums: &Image<S>) -> bool {
         let channels = sums.shape().channels;
-        let is_glow = |pixel: &[f32]| match pixel.split_last() {
-            Some((&alpha, colours)) => alpha <= 0.0 && colours.iter().any(|&colour| colour != 0.0),
+        let is_glow = |pixel: &[S]| match pixel.split_last() {
+            Some((alpha, colours)) => alpha.to_f64() <= 0.0 && colours.iter().any(|colour| colour.to_f64() != 0.0),
             None => false,
         };
         self == Self::Divided && sums.as_slice().par_chunks_exact(channels).any(is_glow)

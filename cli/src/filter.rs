@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use apron::{Device, Filter, Pipeline, Scalar, Step};
+use apron::{Device, Filter, Pipeline, Step};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::FilterArgs;
@@ -20,9 +20,9 @@ use crate::info::why_no_gpu;
 use crate::jobs::{self, Job};
 use crate::notes::{Note, Notes};
 use crate::output::report;
-use crate::picture::{Picture, Pixels};
+use crate::picture::{Picture, Pixels, Stored};
 use crate::replace::{self, clean_up_on_signals};
-use crate::scaling::{Cut, is_integer};
+use crate::scaling::{Cut, is_integer, white};
 use crate::steps;
 use crate::{files, stream};
 
@@ -37,6 +37,7 @@ enum Done {
 pub(crate) fn run(args: Box<FilterArgs>) -> Result {
     let steps = args.choice.steps()?;
     let differs = matches!(steps.last(), Some(Step::Filter(filter)) if is_derivative(filter));
+    let is_angle = matches!(steps.last(), Some(Step::Gradient(gradient)) if gradient.is_angle());
     let jobs = jobs::jobs(&args)?;
     check_options(&args, &jobs)?;
     clean_up_on_signals();
@@ -61,7 +62,7 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
         }
         None => ProgressBar::hidden(),
     };
-    let outcome = run_all(&Task { args: &args, pipeline: &pipeline, differs }, &jobs, &bar);
+    let outcome = run_all(&Task { args: &args, pipeline: &pipeline, differs, is_angle }, &jobs, &bar);
     if let (None, Some(error)) = (begins_on_cpu, fallback()) {
         report(&format!("the CPU was used, because the GPU could not be: {}", why_no_gpu(error)));
     }
@@ -181,6 +182,8 @@ struct Task<'a> {
     pipeline: &'a Pipeline,
     /// Whether the last filter gives as much below 0 as above.
     differs: bool,
+    /// Whether the last step gives angles.
+    is_angle: bool,
 }
 
 impl Task<'_> {
@@ -254,9 +257,22 @@ impl Task<'_> {
         Ok(Done::Written(notes, Some(line)))
     }
 
-    /// Whether a person should know how many values such a result cuts off.
-    fn counts_cuts(&self, target: Scalar) -> bool {
-        self.differs && is_integer(target) && !self.args.scaling.minds_signs() && !self.args.quiet
+    /// Whether a person should know how many values a result cuts off, if its type has no negative ones.
+    fn counts_cuts(&self, unsigned: bool) -> bool {
+        self.differs && unsigned && !self.args.scaling.minds_signs() && !self.args.quiet
+    }
+
+    /// # Errors
+    /// [`apron::Error::Parameter`] if results are angles and the file's own type is one of integers.
+    fn check_holds_angles(&self, stored: Option<Stored>) -> apron::Result<()> {
+        match stored.filter(|stored| self.is_angle && stored.is_integer()) {
+            Some(stored) => Err(apron::Error::Parameter {
+                name: "the type of the results",
+                value: stored.name().to_owned(),
+                expected: "f32 or f16 for angles, as --output-type says".to_owned(),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Filters a large array from file to file, if nothing about it needs all of it at once.
@@ -271,7 +287,7 @@ impl Task<'_> {
         let Meaning { treated, extras, .. } = Meaning::of(array.shape.channels, &array.extras, args.alpha);
         let held = format.check(target, array.shape.channels - extras.len(), &extras).is_ok();
         // What is cut off is counted with all sums at hand.
-        if !is_plain || treated.is_some() || self.counts_cuts(target) || !held {
+        if !is_plain || treated.is_some() || self.counts_cuts(is_integer(target)) || !held {
             return Ok(None);
         }
         if let Some(folder) = job.output.parent().filter(|_| job.in_folder) {
@@ -321,35 +337,49 @@ impl Task<'_> {
         let mut pixels = page.pixels;
         meaning.treated.iter().for_each(|&(at, _)| pixels.move_channel(at, last));
         let treated = meaning.treated.map(|(_, kind)| (kind, args.alpha));
-        let mut filtered = |target| {
-            let results = steps::filtered(pipeline, &pixels, treated, target).map_err(failed)?;
+        // The file's own type, unless another one is asked for, or a range of 0 to 1.
+        let own = args.output_type.is_none() && !args.scaling.sets_range();
+        let stored = page.stored.filter(|&stored| own && format.stores(stored));
+        if let Some(wide) = page.stored.filter(|_| own && stored.is_none()) {
+            note(notes, format!("{} became {target}, as {} has no {0}", wide.name(), format.name()));
+        }
+        self.check_holds_angles(stored).map_err(failed)?;
+        let mut noted = |results: apron::Result<Pixels>| {
+            let results = results.map_err(failed)?;
             let launched = steps::ran(pipeline);
             if !ran.contains(&launched) {
                 ran.push(launched);
             }
             Ok::<_, Failure>(results)
         };
-        let counts = self.counts_cuts(target);
-        let sums = if counts || finish.is_some() { Some(filtered(Scalar::F32)?) } else { None };
+        let all_sums = || steps::sums(pipeline, &pixels, treated);
+        let counts = self.counts_cuts(stored.map_or(is_integer(target), Stored::is_unsigned));
+        let sums = if counts || finish.is_some() { Some(noted(all_sums())?) } else { None };
         // A channel that was treated is not scaled with the others.
         let channels = last + usize::from(meaning.treated.is_none());
-        let mut result = match (&finish, &sums) {
-            (Some(finish), Some(sums)) => finish.apply(sums, channels, target).map_err(failed)?,
-            _ => filtered(target)?,
+        let mut result = match (&finish, &sums, stored) {
+            (Some(finish), Some(sums), _) => {
+                finish.apply(sums, channels, Some(target).filter(|_| stored.is_none())).map_err(failed)?
+            }
+            (_, _, Some(_)) => noted(all_sums())?,
+            _ => noted(steps::filtered(pipeline, &pixels, treated, target))?,
         };
         if let (Some((at, _)), Some(_)) = (meaning.treated, meaning.kept) {
             result.move_channel(last, at);
         }
-        if let Some(Pixels::F32(sums)) = &sums
-            && by_alpha.loses(sums)
-        {
+        let loses = match &sums {
+            Some(Pixels::F32(sums)) => by_alpha.loses(sums),
+            Some(Pixels::F64(sums)) => by_alpha.loses(sums),
+            _ => false,
+        };
+        if loses {
             let text =
                 format!("what shines where alpha is 0 became black: {} has its colours beside alpha", format.name());
             note(notes, text);
         }
         if let Some(sums) = sums.filter(|_| counts) {
             let factor = finish.map_or(1.0, |finish| finish.factor(target));
-            let cut = Cut::of(&sums, channels, factor, target);
+            let cut = Cut::of(&sums, channels, factor, stored.map_or(white(target), Stored::greatest));
             let known = notes.iter_mut().find_map(|note| match note {
                 Note::Cut(known) if known.middle == cut.middle => Some(known),
                 _ => None,
@@ -359,9 +389,6 @@ impl Task<'_> {
                 None => notes.extend(Some(cut).filter(|cut| cut.below > 0).map(Note::Cut)),
             }
         }
-        // The file's own type, unless another one is asked for, or a range of 0 to 1.
-        let own = args.output_type.is_none() && !args.scaling.sets_range();
-        let stored = page.stored.filter(|&stored| own && format.stores(stored));
         let extras = meaning.extras.into_iter().map(|extra| format.alpha(extra)).collect();
         let mut meta = page.meta;
         if finish.is_some() || target != source || stored != page.stored {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use apron::{Filter, Pixel, Scalar, Shape};
+use apron::{Filter, Number, Scalar, Shape};
 
 use crate::codec::{Raw, Reading};
 use crate::failure::{Failure, caught};
@@ -10,7 +10,7 @@ use crate::limits::Limits;
 use crate::picture::each;
 use crate::{files, taps_file};
 
-/// The pixels of a file. Every pixel type converts to f32 without loss.
+/// The pixels of a file. What is filtered in f64 is rounded, all else is not.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// Width, height and channels.
@@ -31,7 +31,8 @@ pub fn load(path: &Path, raw: Option<&str>, max_pixels: u64, max_bytes: u64) -> 
     let document = caught(|| files::load(path, &reading)).map_err(said)?;
     let picture = document.first();
     let shape = picture.pixels.shape();
-    let values = each!(&picture.pixels, image => image.as_slice().iter().map(|value| value.to_f32()).collect());
+    let values =
+        each!(&picture.pixels, image => image.as_slice().iter().map(|value| Number::to_f64(*value) as f32).collect());
     Ok(Loaded { shape, values, scalar: picture.pixels.scalar() })
 }
 

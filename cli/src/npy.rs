@@ -6,11 +6,11 @@
 
 use std::io::{self, Read, Seek, Write};
 
-use apron::{Filter, Image, Scalar, Shape};
+use apron::{Filter, Image, Number, Scalar, Shape};
 use bytemuck::Pod;
 use half::f16;
 
-use crate::codec::{Number, Reading, Source, narrowed};
+use crate::codec::{Reading, Source, Wide, widened};
 use crate::picture::{Document, Picture, Pixels, Stored, each};
 
 type Result<T, E = String> = std::result::Result<T, E>;
@@ -92,23 +92,23 @@ pub(crate) fn read_document(source: &mut dyn Source, options: &Reading) -> Resul
         _ => return Err(format!("an array of shape {} is not a picture", header.shape_text())),
     };
     let extents = Extents { slices, width, height, channels };
-    let (pages, stored, note) = match &*header.kind {
-        "u1" => (extents.pages::<u8>(&header, &mut reader, options)?, None, None),
-        "u2" => (extents.pages::<u16>(&header, &mut reader, options)?, None, None),
-        "f2" => (extents.pages::<f16>(&header, &mut reader, options)?, None, None),
-        "f4" => (extents.pages::<f32>(&header, &mut reader, options)?, None, None),
+    let (pages, stored) = match &*header.kind {
+        "u1" => (extents.pages::<u8>(&header, &mut reader, options)?, None),
+        "u2" => (extents.pages::<u16>(&header, &mut reader, options)?, None),
+        "f2" => (extents.pages::<f16>(&header, &mut reader, options)?, None),
+        "f4" => (extents.pages::<f32>(&header, &mut reader, options)?, None),
         "b1" => {
             let (pages, short) = extents.values::<u8>(&header, &mut reader, options)?;
-            let values = pages.iter().map(|&value| f32::from(u8::from(value != 0))).collect();
-            ((extents.cut(values)?, short), Some(Stored::Bool), None)
+            let values = pages.iter().map(|&value| f64::from(u8::from(value != 0))).collect();
+            ((extents.cut(values)?, short), Some(Stored::Bool))
         }
-        "i1" => extents.narrowed::<i8>(&header, &mut reader, options)?,
-        "i2" => extents.narrowed::<i16>(&header, &mut reader, options)?,
-        "i4" => extents.narrowed::<i32>(&header, &mut reader, options)?,
-        "i8" => extents.narrowed::<i64>(&header, &mut reader, options)?,
-        "u4" => extents.narrowed::<u32>(&header, &mut reader, options)?,
-        "u8" => extents.narrowed::<u64>(&header, &mut reader, options)?,
-        "f8" => extents.narrowed::<f64>(&header, &mut reader, options)?,
+        "i1" => extents.widened::<i8>(&header, &mut reader, options)?,
+        "i2" => extents.widened::<i16>(&header, &mut reader, options)?,
+        "i4" => extents.widened::<i32>(&header, &mut reader, options)?,
+        "i8" => extents.widened::<i64>(&header, &mut reader, options)?,
+        "u4" => extents.widened::<u32>(&header, &mut reader, options)?,
+        "u8" => extents.widened::<u64>(&header, &mut reader, options)?,
+        "f8" => extents.widened::<f64>(&header, &mut reader, options)?,
         other => {
             return Err(format!(
                 "values of type {other} are not supported; convert them to f4, as with .astype(\"f4\")"
@@ -120,7 +120,6 @@ pub(crate) fn read_document(source: &mut dyn Source, options: &Reading) -> Resul
     let pages = pages.into_iter().map(|pixels| Picture { channel_axis, stored, ..Picture::new(pixels) }).collect();
     let mut document = Document { slice_axis: stack, ..Document::of(pages) };
     document.notes.extend(short.then(|| "the .npy file ends too early, and what is missing is 0".to_owned()));
-    document.notes.extend(note);
     Ok(document)
 }
 
@@ -202,7 +201,7 @@ impl Extents {
         })
     }
 
-    fn cut<P: Pod + apron::Pixel>(&self, values: Vec<P>) -> Result<Vec<Pixels>>
+    fn cut<P: Number>(&self, values: Vec<P>) -> Result<Vec<Pixels>>
     where
         Image<P>: Into<Pixels>,
     {
@@ -228,15 +227,14 @@ impl Extents {
         Ok((self.cut(values)?, short))
     }
 
-    fn narrowed<N: Number>(
+    fn widened<N: Wide>(
         &self,
         header: &Header,
         reader: &mut impl Read,
         options: &Reading,
-    ) -> Result<(Read0, Option<Stored>, Option<String>)> {
+    ) -> Result<(Read0, Option<Stored>)> {
         let (values, short) = self.values::<N>(header, reader, options)?;
-        let (values, note) = narrowed(&values)?;
-        Ok(((self.cut(values)?, short), Some(N::STORED), note))
+        Ok(((self.cut(widened(&values)?)?, short), Some(N::STORED)))
     }
 }
 
@@ -280,13 +278,13 @@ pub(crate) fn write_document(writer: &mut (impl Write + ?Sized), document: &Docu
     if shape.channels > 1 || first.channel_axis {
         extents.push(shape.channels);
     }
-    match first.stored {
-        None => each!(&first.pixels, image => write_header(writer, kind_of(image.as_slice()), &extents))?,
-        Some(stored) => write_header(writer, stored_kind(stored), &extents)?,
+    match (&first.pixels, first.stored) {
+        (Pixels::F64(_), Some(stored)) => write_header(writer, stored_kind(stored), &extents)?,
+        (pixels, _) => each!(pixels, image => write_header(writer, kind_of(image.as_slice()), &extents))?,
     }
     for page in &document.pages {
         match (&page.pixels, page.stored) {
-            (Pixels::F32(image), Some(stored)) => write_stored(writer, stored, image.as_slice())?,
+            (Pixels::F64(image), Some(stored)) => write_stored(writer, stored, image.as_slice())?,
             (pixels, _) => writer.write_all(pixels.bytes())?,
         }
     }
@@ -311,10 +309,10 @@ fn stored_kind(stored: Stored) -> &'static str {
 }
 
 /// Writes values in the type that the input had.
-fn write_stored(writer: &mut (impl Write + ?Sized), stored: Stored, values: &[f32]) -> io::Result<()> {
-    fn widened<N: Number>(writer: &mut (impl Write + ?Sized), values: &[f32]) -> io::Result<()> {
+fn write_stored(writer: &mut (impl Write + ?Sized), stored: Stored, values: &[f64]) -> io::Result<()> {
+    fn rounded<N: Wide>(writer: &mut (impl Write + ?Sized), values: &[f64]) -> io::Result<()> {
         for part in values.chunks(1 << 16) {
-            let part: Vec<N> = part.iter().map(|&value| N::widened(value)).collect();
+            let part: Vec<N> = part.iter().map(|&value| N::from_f64(value)).collect();
             writer.write_all(bytemuck::cast_slice(&part))?;
         }
         Ok(())
@@ -324,13 +322,13 @@ fn write_stored(writer: &mut (impl Write + ?Sized), stored: Stored, values: &[f3
             .chunks(1 << 16)
             .map(|part| part.iter().map(|value| u8::from(value.round_ties_even() != 0.0)).collect::<Vec<_>>())
             .try_for_each(|part| writer.write_all(&part)),
-        Stored::I8 => widened::<i8>(writer, values),
-        Stored::I16 => widened::<i16>(writer, values),
-        Stored::I32 => widened::<i32>(writer, values),
-        Stored::I64 => widened::<i64>(writer, values),
-        Stored::U32 => widened::<u32>(writer, values),
-        Stored::U64 => widened::<u64>(writer, values),
-        Stored::F64 => widened::<f64>(writer, values),
+        Stored::I8 => rounded::<i8>(writer, values),
+        Stored::I16 => rounded::<i16>(writer, values),
+        Stored::I32 => rounded::<i32>(writer, values),
+        Stored::I64 => rounded::<i64>(writer, values),
+        Stored::U32 => rounded::<u32>(writer, values),
+        Stored::U64 => rounded::<u64>(writer, values),
+        Stored::F64 => rounded::<f64>(writer, values),
     }
 }
 
@@ -661,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_types_are_filtered_as_f32() {
+    fn wide_types_are_read_as_f64() {
         let line = |descr: &str| format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (1, 2), }}\n");
         let cases: &[(&str, Stored, &[u8])] = &[
             ("|b1", Stored::Bool, &[0, 1]),
@@ -675,19 +673,22 @@ mod tests {
         ];
         for (descr, stored, values) in cases {
             let picture = read(&file(1, &line(descr), values)).unwrap();
-            assert_eq!(picture.pixels, Pixels::F32(Image::from_vec(vec![0.0, 1.0], 2, 1, 1).unwrap()), "{descr}");
+            assert_eq!(picture.pixels, Pixels::F64(Image::from_vec(vec![0.0, 1.0], 2, 1, 1).unwrap()), "{descr}");
             assert_eq!(picture.stored, Some(*stored));
             assert_eq!(read(&written(&picture)).unwrap(), picture);
         }
-        let notes = |descr, values: &[u8]| read_as(&file(1, &line(descr), values), &Reading::default()).unwrap().notes;
-        // 2^24 + 1 and a third are no f32.
-        assert_eq!(notes("<u4", &[1, 0, 0, 1, 0, 0, 0, 0]).len(), 1);
-        assert_eq!(notes("<f8", &[&(1.0f64 / 3.0).to_le_bytes()[..], &[0; 8]].concat()).len(), 1);
-        assert_eq!(notes("<u8", &[0xff; 16]).len(), 1);
-        let exact = [f64::NAN.to_le_bytes(), f64::INFINITY.to_le_bytes()].concat();
-        assert_eq!(notes("<f8", &exact).len(), 0);
+        // The last integers that f64 holds, and the first beyond.
+        for (descr, end) in [("<u8", 1 << 53), ("<i8", 1 << 53), ("<i8", -(1i64 << 53))] {
+            let values = |end: i64| [end.to_le_bytes(), 3i64.to_le_bytes()].concat();
+            let found = read(&file(1, &line(descr), &values(end))).unwrap().pixels;
+            assert_eq!(found, Pixels::F64(Image::from_vec(vec![end as f64, 3.0], 2, 1, 1).unwrap()), "{descr}");
+            let beyond = end + end.signum();
+            let message = read(&file(1, &line(descr), &values(beyond))).unwrap_err();
+            assert!(message.contains(&beyond.to_string()) && message.contains("9007199254740992"), "{message}");
+            assert!(message.contains("convert"), "{message}");
+        }
         // Rounded half to even, and saturated.
-        let pixels = Pixels::F32(Image::from_vec(vec![2.5, -1e9], 2, 1, 1).unwrap());
+        let pixels = Pixels::F64(Image::from_vec(vec![2.5, -1e9], 2, 1, 1).unwrap());
         let bytes = written(&Picture { stored: Some(Stored::I16), ..Picture::new(pixels) });
         assert!(bytes.ends_with(&[2, 0, 0, 0x80]));
     }

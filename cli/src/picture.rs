@@ -1,6 +1,6 @@
 //! Pictures in memory: the pixels, and what a file says about them.
 
-use apron::{Extra, Image, Pixel, Scalar, Shape};
+use apron::{Extra, Image, Number, Pixel, Scalar, Shape};
 use half::f16;
 use image::ExtendedColorType;
 use image::metadata::Orientation;
@@ -15,6 +15,8 @@ pub(crate) enum Pixels {
     U16(Image<u16>),
     F16(Image<f16>),
     F32(Image<f32>),
+    /// Values of a [`Stored`] type, which are filtered in f64.
+    F64(Image<f64>),
 }
 
 /// Evaluates one expression for whichever type the values have.
@@ -25,15 +27,22 @@ macro_rules! each {
             $crate::picture::Pixels::U16($image) => $body,
             $crate::picture::Pixels::F16($image) => $body,
             $crate::picture::Pixels::F32($image) => $body,
+            $crate::picture::Pixels::F64($image) => $body,
         }
     };
 }
 pub(crate) use each;
 
 impl Pixels {
-    /// The type of the values.
+    /// The type of the values; that of values in f64 is f32 to all who ask what a format holds and how
+    /// values are scaled.
     pub(crate) fn scalar(&self) -> Scalar {
-        each!(self, image => image.view().format().scalar)
+        match self {
+            Self::U8(_) => Scalar::U8,
+            Self::U16(_) => Scalar::U16,
+            Self::F16(_) => Scalar::F16,
+            Self::F32(_) | Self::F64(_) => Scalar::F32,
+        }
     }
 
     pub(crate) fn shape(&self) -> Shape {
@@ -52,6 +61,7 @@ impl Pixels {
             Self::U16(image) => Self::U16(oriented(image, orientation)?),
             Self::F16(image) => Self::F16(oriented(image, orientation)?),
             Self::F32(image) => Self::F32(oriented(image, orientation)?),
+            Self::F64(image) => Self::F64(oriented(image, orientation)?),
         })
     }
 }
@@ -80,7 +90,13 @@ impl From<Image<f32>> for Pixels {
     }
 }
 
-fn oriented<P: Pixel>(image: Image<P>, orientation: Orientation) -> apron::Result<Image<P>> {
+impl From<Image<f64>> for Pixels {
+    fn from(image: Image<f64>) -> Self {
+        Self::F64(image)
+    }
+}
+
+fn oriented<P: Number>(image: Image<P>, orientation: Orientation) -> apron::Result<Image<P>> {
     use Orientation::*;
     if orientation == NoTransforms {
         return Ok(image);
@@ -127,7 +143,7 @@ fn rgb_of_inks<P: Pixel>(
     Ok(result)
 }
 
-/// A type of values in files that the library does not filter. They are filtered as f32.
+/// A type of values in files that kernels do not take. They are filtered in f64, on the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     Bool,
@@ -153,6 +169,40 @@ impl Stored {
             Self::U64 => "u64",
             Self::F64 => "f64",
         }
+    }
+
+    /// Bytes of a value in a file.
+    fn bytes(self) -> u64 {
+        match self {
+            Self::Bool | Self::I8 => 1,
+            Self::I16 => 2,
+            Self::I32 | Self::U32 => 4,
+            Self::I64 | Self::U64 | Self::F64 => 8,
+        }
+    }
+
+    /// Whether results below 0 are lost.
+    pub(crate) fn is_unsigned(self) -> bool {
+        matches!(self, Self::U32 | Self::U64)
+    }
+
+    /// The greatest value.
+    pub(crate) fn greatest(self) -> f64 {
+        match self {
+            Self::Bool => 1.0,
+            Self::I8 => i8::MAX.into(),
+            Self::I16 => i16::MAX.into(),
+            Self::I32 => i32::MAX.into(),
+            Self::I64 => i64::MAX as f64,
+            Self::U32 => u32::MAX.into(),
+            Self::U64 => u64::MAX as f64,
+            Self::F64 => f64::MAX,
+        }
+    }
+
+    /// Whether values are whole numbers.
+    pub(crate) fn is_integer(self) -> bool {
+        self != Self::F64
     }
 }
 
@@ -312,7 +362,7 @@ pub(crate) struct Picture {
     pub(crate) extras: Vec<Extra>,
     /// Whether an array has an axis for its channels, even for a single one.
     pub(crate) channel_axis: bool,
-    /// The type that the file has, if the library does not filter it.
+    /// The type that the file has, if kernels do not take it: then the pixels are in f64.
     pub(crate) stored: Option<Stored>,
     /// For how many milliseconds an animation shows the picture.
     pub(crate) delay: Option<f64>,
@@ -333,6 +383,12 @@ impl Picture {
         let scalar = self.pixels.scalar();
         let scalar = self.stored.map_or(scalar.name(), Stored::name);
         format!("{}x{} {} {scalar}", shape.width, shape.height, extra::name(self.colours(), &self.extras))
+    }
+
+    /// How many bytes the values take in a file that does not compress them.
+    pub(crate) fn bytes_in_file(&self) -> u64 {
+        let bytes = self.pixels.bytes().len() as u64;
+        self.stored.map_or(bytes, |stored| bytes / size_of::<f64>() as u64 * stored.bytes())
     }
 
     /// For how many milliseconds an animation is to show the picture: a page that says nothing is shown for a tenth of a second.

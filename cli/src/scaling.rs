@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use apron::{Image, Pixel, Scalar};
+use apron::{Image, Number, Scalar};
 use clap::Args;
 use rayon::prelude::*;
 
@@ -94,7 +94,7 @@ enum Range {
 }
 
 /// The value that stands for white: the greatest of integers, 1 for floats.
-fn white(scalar: Scalar) -> f64 {
+pub(crate) fn white(scalar: Scalar) -> f64 {
     match scalar {
         Scalar::U8 => 255.0,
         Scalar::U16 => 65535.0,
@@ -175,22 +175,30 @@ impl Finish {
         }
     }
 
-    /// Makes values of type `to` of f32 sums. The first `filtered` channels are results, the others were copied. Everything is computed
-    /// in f64 and rounded once.
-    pub(crate) fn apply(&self, sums: &Pixels, filtered: usize, to: Scalar) -> apron::Result<Pixels> {
-        let Pixels::F32(sums) = sums else { unreachable!("sums are taken in f32") };
-        match to {
-            Scalar::U8 => self.values(sums, filtered).map(Pixels::U8),
-            Scalar::U16 => self.values(sums, filtered).map(Pixels::U16),
-            Scalar::F16 => self.values(sums, filtered).map(Pixels::F16),
-            Scalar::F32 => self.values(sums, filtered).map(Pixels::F32),
-            other => Err(apron::Error::PixelFormat { format: other.to_string() }),
+    /// Makes values of type `to` of sums, or of f64 if no type is given. The first `filtered` channels are
+    /// results, the others were copied. Everything is computed in f64 and rounded once.
+    pub(crate) fn apply(&self, sums: &Pixels, filtered: usize, to: Option<Scalar>) -> apron::Result<Pixels> {
+        match sums {
+            Pixels::F32(sums) => self.values_of(sums, filtered, to),
+            Pixels::F64(sums) => self.values_of(sums, filtered, to),
+            _ => unreachable!("sums are taken in f32 or f64"),
         }
     }
 
-    fn values<D: Pixel>(&self, sums: &Image<f32>, filtered: usize) -> apron::Result<Image<D>> {
+    fn values_of<S: Number>(&self, sums: &Image<S>, filtered: usize, to: Option<Scalar>) -> apron::Result<Pixels> {
+        match to {
+            Some(Scalar::U8) => self.values(sums, filtered).map(Pixels::U8),
+            Some(Scalar::U16) => self.values(sums, filtered).map(Pixels::U16),
+            Some(Scalar::F16) => self.values(sums, filtered).map(Pixels::F16),
+            Some(Scalar::F32) => self.values(sums, filtered).map(Pixels::F32),
+            None => self.values(sums, filtered).map(Pixels::F64),
+            Some(other) => Err(apron::Error::PixelFormat { format: other.to_string() }),
+        }
+    }
+
+    fn values<S: Number, D: Number>(&self, sums: &Image<S>, filtered: usize) -> apron::Result<Image<D>> {
         let shape = sums.shape();
-        let white = white(D::SCALAR);
+        let white = if D::IS_INTEGER { D::from_f64(f64::INFINITY).to_f64() } else { 1.0 };
         let (min, max) = match self.range {
             Range::Given(min, max) => (min, max),
             Range::Found => self.extremes(sums, filtered),
@@ -210,11 +218,9 @@ impl Finish {
                         let value = if channel < filtered {
                             value(self.colour(sum, sums))
                         } else {
-                            f64::from(sum) * white / self.opaque
+                            sum.to_f64() * white / self.opaque
                         };
-                        // An integer is rounded here, so that it is not rounded to f32 before.
-                        let value = if is_integer(D::SCALAR) { value.round_ties_even() } else { value };
-                        *result = D::from_f32(value as f32);
+                        *result = D::from_f64(value);
                     }
                 }
             },
@@ -223,15 +229,15 @@ impl Finish {
     }
 
     /// A colour of a pixel as it is scaled.
-    fn colour(&self, sum: f32, pixel: &[f32]) -> f64 {
+    fn colour<S: Number>(&self, sum: S, pixel: &[S]) -> f64 {
         let (by_alpha, opaque) = self.by_alpha;
-        let alpha = pixel.last().map_or(0.0, |&alpha| alpha.into());
-        let sum = by_alpha.of(sum.into(), alpha, opaque);
+        let alpha = pixel.last().map_or(0.0, |alpha| alpha.to_f64());
+        let sum = by_alpha.of(sum.to_f64(), alpha, opaque);
         if self.abs { sum.abs() } else { sum }
     }
 
     /// The least and the greatest result, without NaN and infinities.
-    fn extremes(&self, sums: &Image<f32>, filtered: usize) -> (f64, f64) {
+    fn extremes<S: Number>(&self, sums: &Image<S>, filtered: usize) -> (f64, f64) {
         let channels = sums.shape().channels;
         let chunk = CHUNK - CHUNK % channels;
         let wider = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.max(b.1));
@@ -259,7 +265,7 @@ pub(crate) struct Cut {
     /// All values.
     pub(crate) total: u64,
     /// The grey in the middle of the type.
-    pub(crate) middle: u32,
+    pub(crate) middle: u64,
 }
 
 impl Cut {
@@ -270,13 +276,20 @@ impl Cut {
         self.total += more.total;
     }
 
-    /// Counts the f32 sums in the first `filtered` channels that do not fit into an integer type once they are multiplied with `factor`.
-    pub(crate) fn of(sums: &Pixels, filtered: usize, factor: f64, to: Scalar) -> Self {
-        let Pixels::F32(sums) = sums else { unreachable!("sums are taken in f32") };
-        let greatest = white(to);
-        let middle = (greatest as u32).div_ceil(2);
+    /// Counts the sums in the first `filtered` channels that do not fit into a type of integers from 0 to
+    /// `greatest` once they are multiplied with `factor`.
+    pub(crate) fn of(sums: &Pixels, filtered: usize, factor: f64, greatest: f64) -> Self {
+        match sums {
+            Pixels::F32(sums) => Self::of_values(sums, filtered, factor, greatest),
+            Pixels::F64(sums) => Self::of_values(sums, filtered, factor, greatest),
+            _ => unreachable!("sums are taken in f32 or f64"),
+        }
+    }
+
+    fn of_values<S: Number>(sums: &Image<S>, filtered: usize, factor: f64, greatest: f64) -> Self {
+        let middle = (greatest as u64).div_ceil(2);
         let pixels = sums.as_slice().chunks_exact(sums.shape().channels);
-        let values = pixels.flat_map(|pixel| &pixel[..filtered]).map(|&sum| f64::from(sum) * factor);
+        let values = pixels.flat_map(|pixel| &pixel[..filtered]).map(|sum| sum.to_f64() * factor);
         values.fold(Self { middle, ..Self::default() }, |cut, value| Self {
             below: cut.below + u64::from(value < -0.5),
             above: cut.above + u64::from(value >= greatest + 0.5),
@@ -288,6 +301,8 @@ impl Cut {
 
 #[cfg(test)]
 mod tests {
+    use apron::Pixel;
+
     use super::*;
 
     fn scaling(scale: &str) -> Scaling {
@@ -300,7 +315,7 @@ mod tests {
 
     fn finished<D: Pixel>(scaling: &Scaling, from: Scalar, values: &[f32]) -> Vec<D> {
         let (finish, _) = scaling.finish(from, D::SCALAR, ByAlpha::AsTheyAre).unwrap();
-        finish.expect("something to do").values::<D>(&image(values, 1), 1).unwrap().as_slice().to_vec()
+        finish.expect("something to do").values::<f32, D>(&image(values, 1), 1).unwrap().as_slice().to_vec()
     }
 
     #[test]
@@ -324,7 +339,7 @@ mod tests {
         let normalize = Scaling { normalize: true, ..Scaling::default() };
         let sums = [-4.0, 200.0, 6.0, 100.0, f32::INFINITY, 50.0, f32::NAN, 0.0, 1.0, 0.0];
         let (finish, note) = normalize.finish(Scalar::U8, Scalar::U8, ByAlpha::AsTheyAre).unwrap();
-        let result = finish.unwrap().values::<u8>(&image(&sums, 2), 1).unwrap();
+        let result = finish.unwrap().values::<f32, u8>(&image(&sums, 2), 1).unwrap();
         assert_eq!(result.as_slice(), [0, 200, 255, 100, 255, 50, 0, 0, 128, 0]);
         assert_eq!(note, None);
         assert_eq!(finished::<u8>(&normalize, Scalar::F32, &[7.0, 7.0]), [0, 0]);

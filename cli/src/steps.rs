@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use apron::{Alpha, Extra, Image, Pipeline, Pixel, Plan, Progress, Ran, Scalar, Shape, Step};
+use apron::{Alpha, Extra, Image, Number, Pipeline, Pixel, Plan, Progress, Ran, Scalar, Shape, Step};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::FilterArgs;
 use crate::failure::Result;
-use crate::picture::{Pixels, each};
+use crate::picture::Pixels;
 
 /// A picture that takes no longer than this needs no bar.
 const BRIEF: Duration = Duration::from_millis(500);
@@ -55,6 +55,14 @@ pub(crate) fn pipeline(steps: Vec<Step>, args: &FilterArgs, bar: Option<&Progres
 /// filtered alike.
 pub(crate) type Last = Option<(Extra, Alpha)>;
 
+/// Filters pixels into what their sums are computed in: f64 for a type that is filtered so, else f32.
+pub(crate) fn sums(pipeline: &Pipeline, pixels: &Pixels, last: Last) -> apron::Result<Pixels> {
+    match pixels {
+        Pixels::F64(src) => in_f64(pipeline, src, last).map(Pixels::F64),
+        _ => filtered(pipeline, pixels, last, Scalar::F32),
+    }
+}
+
 /// Filters pixels into values of type `target`.
 pub(crate) fn filtered(pipeline: &Pipeline, pixels: &Pixels, last: Last, target: Scalar) -> apron::Result<Pixels> {
     match target {
@@ -67,13 +75,36 @@ pub(crate) fn filtered(pipeline: &Pipeline, pixels: &Pixels, last: Last, target:
 }
 
 fn into<D: Pixel>(pipeline: &Pipeline, pixels: &Pixels, last: Last) -> apron::Result<Image<D>> {
-    let Shape { width, height, channels } = pixels.shape();
-    let mut dst = Image::zeroed(width, height, last.map_or(channels, |(_, mode)| mode.channels(channels)))?;
-    each!(pixels, src => match last {
-        Some((extra, mode)) => pipeline.run_with_extra(&src.view(), &mut dst.view_mut(), extra, mode),
-        None => pipeline.run(&src.view(), &mut dst.view_mut()),
-    })?;
+    match pixels {
+        Pixels::U8(src) => of(pipeline, src, last),
+        Pixels::U16(src) => of(pipeline, src, last),
+        Pixels::F16(src) => of(pipeline, src, last),
+        Pixels::F32(src) => of(pipeline, src, last),
+        Pixels::F64(src) => in_f64(pipeline, src, last),
+    }
+}
+
+fn of<S: Pixel, D: Pixel>(pipeline: &Pipeline, src: &Image<S>, last: Last) -> apron::Result<Image<D>> {
+    let mut dst = result_of(src.shape(), last)?;
+    match last {
+        Some((extra, mode)) => pipeline.run_with_extra(&src.view(), &mut dst.view_mut(), extra, mode)?,
+        None => pipeline.run(&src.view(), &mut dst.view_mut())?,
+    }
     Ok(dst)
+}
+
+fn in_f64<D: Number>(pipeline: &Pipeline, src: &Image<f64>, last: Last) -> apron::Result<Image<D>> {
+    let mut dst = result_of(src.shape(), last)?;
+    match last {
+        Some((extra, mode)) => pipeline.run_f64_with_extra(&src.view(), &mut dst.view_mut(), extra, mode)?,
+        None => pipeline.run_f64(&src.view(), &mut dst.view_mut())?,
+    }
+    Ok(dst)
+}
+
+/// Room for the result of a picture of this shape.
+fn result_of<D: Number>(Shape { width, height, channels }: Shape, last: Last) -> apron::Result<Image<D>> {
+    Image::zeroed(width, height, last.map_or(channels, |(_, mode)| mode.channels(channels)))
 }
 
 /// What this thread's last call of the pipeline launched, step by step, and where: `direct-sliding, gradient on gpu:0`.

@@ -14,6 +14,7 @@ mod scipy;
 mod steps;
 mod tool;
 mod values;
+mod wide;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         fuzzed::trials(),
         places::trials(),
         values::trials(),
+        wide::trials(&judges),
         plan::trials(&gpu),
         scipy::trials(&python, &gpu),
     ]
@@ -55,7 +57,7 @@ fn main() -> ExitCode {
             println!("SciPy: SKIP ({reason}), 2 tests");
         }
         if let Err(reason) = &judges {
-            println!("Pillow, tifffile, OpenCV: SKIP ({reason}), 3 tests");
+            println!("Pillow, tifffile, OpenCV: SKIP ({reason}), 4 tests");
         }
         if let Err(reason) = &of_extra {
             println!("OpenEXR: SKIP ({reason}), 1 test");

@@ -16,7 +16,7 @@ mod webp;
 
 use std::io::{BufRead, Seek, Write};
 
-use apron::{Image, Pixel};
+use apron::{Image, Number};
 use image::ImageFormat;
 
 use crate::limits::Limits;
@@ -251,68 +251,43 @@ fn zeroes<P: bytemuck::Zeroable + Clone>(len: usize) -> Result<Vec<P>> {
     Ok(values)
 }
 
-fn image_of<P: Pixel>(values: Vec<P>, width: u32, height: u32, channels: usize) -> Result<Image<P>> {
+fn image_of<P: Number>(values: Vec<P>, width: u32, height: u32, channels: usize) -> Result<Image<P>> {
     Image::from_vec(values, width as usize, height as usize, channels).map_err(|error| error.to_string())
 }
 
-/// A type of numbers that is read as f32 and can be written again.
-pub(crate) trait Number: bytemuck::Pod {
+/// A type of numbers that is read as f64 and can be written again.
+pub(crate) trait Wide: bytemuck::Pod + Number {
     const STORED: Stored;
-    /// The nearest f32, and whether it is the number itself.
-    fn narrowed(self) -> (f32, bool);
-    /// Rounded half to even and saturated, if the type is whole.
-    fn widened(value: f32) -> Self;
 }
 
-macro_rules! numbers {
-    ($exact:path; $($number:ident $stored:ident $value:ident => $widened:expr;)*) => { $(
-        impl Number for $number {
+macro_rules! wide {
+    ($($number:ident $stored:ident;)*) => { $(
+        impl Wide for $number {
             const STORED: Stored = Stored::$stored;
-            fn narrowed(self) -> (f32, bool) {
-                let value = self as f32;
-                (value, $exact(value, self))
-            }
-            fn widened($value: f32) -> Self {
-                $widened
-            }
         }
     )* };
 }
 
-numbers! {
-    same_whole;
-    i8 I8 value => value.round_ties_even() as i8;
-    i16 I16 value => value.round_ties_even() as i16;
-    i32 I32 value => value.round_ties_even() as i32;
-    i64 I64 value => value.round_ties_even() as i64;
-    u32 U32 value => value.round_ties_even() as u32;
-    u64 U64 value => value.round_ties_even() as u64;
+wide! {
+    i8 I8;
+    i16 I16;
+    i32 I32;
+    i64 I64;
+    u32 U32;
+    u64 U64;
+    f64 F64;
 }
 
-numbers! {
-    same_float;
-    f64 F64 value => f64::from(value);
-}
-
-/// Whether a value is the whole number; i128 holds both, whatever their types.
-fn same_whole(value: f32, number: impl Into<i128>) -> bool {
-    value as i128 == number.into()
-}
-
-fn same_float(value: f32, number: f64) -> bool {
-    f64::from(value) == number || number.is_nan()
-}
-
-/// Values as f32, and a note if some of them are others then.
-pub(crate) fn narrowed<N: Number>(values: &[N]) -> Result<(Vec<f32>, Option<String>)> {
-    let mut result = zeroes::<f32>(values.len())?;
-    let mut exact = true;
-    for (to, from) in result.iter_mut().zip(values) {
-        let (value, is_exact) = from.narrowed();
-        *to = value;
-        exact &= is_exact;
+/// Values as f64, each the number itself.
+pub(crate) fn widened<N: Wide>(values: &[N]) -> Result<Vec<f64>> {
+    if let Some(value) = values.iter().find(|value| !value.is_exact()) {
+        return Err(format!(
+            "a value is {value:?}: {} is filtered in f64, which holds integers up to {} (2^53); convert the values to f64 if they may be rounded",
+            N::NAME,
+            N::GREATEST_EXACT
+        ));
     }
-    let note = (!exact)
-        .then(|| format!("values of type {} were rounded to f32, in which they are filtered", N::STORED.name()));
-    Ok((result, note))
+    let mut result = zeroes::<f64>(values.len())?;
+    result.iter_mut().zip(values).for_each(|(to, from)| *to = from.to_f64());
+    Ok(result)
 }

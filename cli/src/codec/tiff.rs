@@ -11,8 +11,8 @@ use exif::{Context, Field, In, Value};
 use image::metadata::Orientation;
 
 use super::tags::{self, Bytes};
-use super::{Number, Pages, Reading, Result, Source, image_of};
-use super::{kept_in_part, narrowed, said, zeroes};
+use super::{Pages, Reading, Result, Source, Wide, image_of};
+use super::{kept_in_part, said, widened, zeroes};
 use crate::carried::{Carried, Kind};
 use crate::picture::{Document, Meta, Picture, Pixels, Resolution, Stored};
 
@@ -218,28 +218,28 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
     }
     let planes = layout.planes;
     let count = width as usize * height as usize;
-    let (pixels, stored, rounded) = match values {
+    let (pixels, stored) = match values {
         DecodingResult::U8(values) if depth < 8 => {
             let mut levels = unpacked(&values, width as usize, height as usize, depth)?;
             let greatest = (1u16 << depth) - 1;
             levels.iter_mut().for_each(|level| *level = (u16::from(*level) * 255 / greatest) as u8);
-            (Pixels::U8(image_of(levels, width, height, 1)?), None, None)
+            (Pixels::U8(image_of(levels, width, height, 1)?), None)
         }
         DecodingResult::U8(values) => {
             let values = interleaved(values, samples, planes, count)?;
-            (Pixels::U8(image_of(values, width, height, samples)?), None, None)
+            (Pixels::U8(image_of(values, width, height, samples)?), None)
         }
         DecodingResult::U16(values) => {
             let values = interleaved(values, samples, planes, count)?;
-            (Pixels::U16(image_of(values, width, height, samples)?), None, None)
+            (Pixels::U16(image_of(values, width, height, samples)?), None)
         }
         DecodingResult::F16(values) => {
             let values = interleaved(values, samples, planes, count)?;
-            (Pixels::F16(image_of(values, width, height, samples)?), None, None)
+            (Pixels::F16(image_of(values, width, height, samples)?), None)
         }
         DecodingResult::F32(values) => {
             let values = interleaved(values, samples, planes, count)?;
-            (Pixels::F32(image_of(values, width, height, samples)?), None, None)
+            (Pixels::F32(image_of(values, width, height, samples)?), None)
         }
         DecodingResult::U32(values) => wide(&interleaved(values, samples, planes, count)?, width, height, samples)?,
         DecodingResult::U64(values) => wide(&interleaved(values, samples, planes, count)?, width, height, samples)?,
@@ -269,7 +269,7 @@ fn page(decoder: &mut Tiff<'_>, pages: &Pages<'_>) -> Result<(Picture, Option<St
         meta: meta(decoder, colours, pages.options.page.is_some()),
         ..Picture::new(pixels)
     };
-    Ok((picture, note.or(rounded)))
+    Ok((picture, note))
 }
 
 /// What the samples behind the colours are, of which there are so many. Those that the tag does not
@@ -352,15 +352,9 @@ impl Seek for Patched<'_> {
     }
 }
 
-/// Numbers that the library does not filter, as f32.
-fn wide<N: Number>(
-    values: &[N],
-    width: u32,
-    height: u32,
-    samples: usize,
-) -> Result<(Pixels, Option<Stored>, Option<String>)> {
-    let (values, note) = narrowed(values)?;
-    Ok((Pixels::F32(image_of(values, width, height, samples)?), Some(N::STORED), note))
+/// Numbers that kernels do not take, as f64.
+fn wide<N: Wide>(values: &[N], width: u32, height: u32, samples: usize) -> Result<(Pixels, Option<Stored>)> {
+    Ok((Pixels::F64(image_of(widened(values)?, width, height, samples)?), Some(N::STORED)))
 }
 
 /// Values with the samples of a pixel side by side, if each sample has a plane of its own.

@@ -13,7 +13,7 @@ use ::tiff::{TiffError, TiffResult};
 use apron::{Extra, Scalar, Shape};
 use exif::{Context, Field, Value};
 
-use super::{Compression, Number, Result, Sink, Writing, tags};
+use super::{Compression, Result, Sink, Wide, Writing, tags};
 use crate::failure::Failure;
 use crate::picture::{Document, Meta, Picture, Pixels, Resolution, Stored, Unit, ratio};
 
@@ -52,8 +52,7 @@ impl Sample {
     }
 }
 
-/// Whether offsets of 32 bits, which reach to 4 GiB, may be too few. Values may be twice as wide in
-/// the file as in memory.
+/// Whether offsets of 32 bits, which reach to 4 GiB, may be too few.
 fn is_big(bytes: u64) -> bool {
     bytes.saturating_mul(2) > 0xf000_0000
 }
@@ -123,7 +122,7 @@ fn in_strips<K: TiffKind<OffsetType: Send> + Send>(
 }
 
 pub(crate) fn write(document: &Document, out: &mut dyn Sink, options: &Writing) -> Result<()> {
-    let bytes: u64 = document.pages.iter().map(|page| page.pixels.bytes().len() as u64).sum();
+    let bytes: u64 = document.pages.iter().map(Picture::bytes_in_file).sum();
     let written = if is_big(bytes) {
         TiffEncoder::<_, TiffKindBig>::new_generic(out).and_then(|encoder| pages(encoder, document, options))
     } else {
@@ -149,25 +148,25 @@ fn pages<K: TiffKind>(
 
 /// The values of a page in the type that is written, as bytes.
 fn samples(page: &Picture) -> (Sample, Cow<'_, [u8]>) {
-    let (Pixels::F32(image), Some(stored)) = (&page.pixels, page.stored) else {
+    let (Pixels::F64(image), Some(stored)) = (&page.pixels, page.stored) else {
         return (Sample::of(page.pixels.scalar()), page.pixels.bytes().into());
     };
     let values = image.as_slice();
     match stored {
-        Stored::I8 => widened::<i8>(values, SampleFormat::Int),
-        Stored::I16 => widened::<i16>(values, SampleFormat::Int),
-        Stored::I32 => widened::<i32>(values, SampleFormat::Int),
-        Stored::I64 => widened::<i64>(values, SampleFormat::Int),
-        Stored::U32 => widened::<u32>(values, SampleFormat::Uint),
-        Stored::U64 => widened::<u64>(values, SampleFormat::Uint),
-        Stored::F64 => widened::<f64>(values, SampleFormat::IEEEFP),
+        Stored::I8 => rounded::<i8>(values, SampleFormat::Int),
+        Stored::I16 => rounded::<i16>(values, SampleFormat::Int),
+        Stored::I32 => rounded::<i32>(values, SampleFormat::Int),
+        Stored::I64 => rounded::<i64>(values, SampleFormat::Int),
+        Stored::U32 => rounded::<u32>(values, SampleFormat::Uint),
+        Stored::U64 => rounded::<u64>(values, SampleFormat::Uint),
+        Stored::F64 => rounded::<f64>(values, SampleFormat::IEEEFP),
         // There is no such type in a TIFF.
         Stored::Bool => (Sample::of(Scalar::F32), page.pixels.bytes().into()),
     }
 }
 
-fn widened<N: Number>(values: &[f32], format: SampleFormat) -> (Sample, Cow<'static, [u8]>) {
-    let values: Vec<N> = values.iter().map(|&value| N::widened(value)).collect();
+fn rounded<N: Wide>(values: &[f64], format: SampleFormat) -> (Sample, Cow<'static, [u8]>) {
+    let values: Vec<N> = values.iter().map(|&value| N::from_f64(value)).collect();
     (Sample { bytes: size_of::<N>(), format }, bytemuck::cast_slice(&values).to_vec().into())
 }
 

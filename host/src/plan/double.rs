@@ -155,7 +155,7 @@ unsafe fn run(steps: &[(&Plan, Channels)], source: &Array, target: &Array) -> Re
     if target.kind.is_integer {
         last.check_takes_integers(target.kind.name)?;
     }
-    super::ran::keep(Some(Device::Cpu), std::iter::empty());
+    super::ran::keep_in_f64(steps.iter().map(|(plan, _)| plan.number));
     // SAFETY: the caller's promise; an image of its own is no part of anything else.
     unsafe {
         check_exact(source)?;

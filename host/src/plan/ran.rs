@@ -16,22 +16,25 @@ pub enum Ran {
     Gradient,
     /// The kernel that weighs colours by their alpha.
     Weighted,
+    /// Passes in f64: see [`Plan::run_f64`](crate::Plan::run_f64).
+    InF64,
 }
 
-/// A variant's name, `gradient` or `weighted by alpha`.
+/// A variant's name, `gradient`, `weighted by alpha` or `passes in f64`.
 impl std::fmt::Display for Ran {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Variant(variant) => variant.fmt(f),
             Self::Gradient => f.pad("gradient"),
             Self::Weighted => f.pad("weighted by alpha"),
+            Self::InF64 => f.pad("passes in f64"),
         }
     }
 }
 
 impl Ran {
     fn all() -> impl Iterator<Item = Self> {
-        Variant::all().map(Self::Variant).chain([Self::Gradient, Self::Weighted])
+        Variant::all().map(Self::Variant).chain([Self::Gradient, Self::Weighted, Self::InF64])
     }
 }
 
@@ -72,6 +75,13 @@ pub(super) fn keep<'l>(device: Option<Device>, plans: impl Iterator<Item = (u64,
         last.plans.clear();
         last.plans.extend(plans.map(|(number, launched)| (number, launched.0.load(Ordering::Relaxed))));
     });
+}
+
+/// As [`keep`], of a call in f64 of the plans of these numbers.
+pub(super) fn keep_in_f64(numbers: impl Iterator<Item = u64>) {
+    let launched = Launched::default();
+    launched.note(Ran::InF64);
+    keep(Some(Device::Cpu), numbers.map(|number| (number, &launched)));
 }
 
 /// As [`keep`], of a call for images in a GPU's memory.
