@@ -183,7 +183,7 @@ mod tests {
             for value in near.chain(far) {
                 let floor = value.floor();
                 let up = match value - floor {
-                    part if part == 0.5 => floor % 2.0 != 0.0,
+                    0.5 => floor % 2.0 != 0.0,
                     part => part > 0.5,
                 };
                 let whole = if value.is_nan() { 0 } else { (floor as i128).saturating_add(up.into()) };
