@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use apron::gpu::{DeviceImage, Gpu, HostImage, LinkRates, Timeline};
+use apron::threads::{self, Effort};
 use apron::{Device, Filter, FlowOptions, Image, ImageView, ImageViewMut, Layout, Pixel, Plan, Scalar, Shape};
-use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::cases::Class;
@@ -322,7 +322,8 @@ fn link(name: String, gpus: &[Gpu], options: &Options) -> Result<Link> {
     Ok(Link { gpus: name, up, down, both })
 }
 
-/// Bytes a second that threads copy from ordinary to pinned memory and back: the limit for pictures in ordinary memory.
+/// Bytes a second that as many threads as plans use copy from ordinary to pinned memory and back:
+/// the limit for pictures in ordinary memory.
 fn copies(gpu: &Gpu, options: &Options) -> Result<f64> {
     const PIECE: usize = 256 << 10;
     // More than a processor's cache, so that the slower memory is measured.
@@ -330,11 +331,14 @@ fn copies(gpu: &Gpu, options: &Options) -> Result<f64> {
     let shape = Shape { width: 1 << 10, height: bytes >> 10, channels: 1 };
     let mut pinned = HostImage::<u8>::zeroed(gpu, shape)?;
     let mut ordinary = vec![1u8; shape.row_len() * shape.height];
+    let copy = |to: &mut [u8], from: &[u8]| {
+        let pieces = to.chunks_mut(PIECE).zip(from.chunks(PIECE));
+        let threads = Effort::of_copy(from.len()).threads_now();
+        threads::for_each(threads, pieces, |(): &mut (), (to, from)| to.copy_from_slice(from));
+    };
     let times = on_host(5, || {
-        let into = pinned.as_mut_slice().par_chunks_mut(PIECE).zip(ordinary.par_chunks(PIECE));
-        into.for_each(|(to, from)| to.copy_from_slice(from));
-        let back = ordinary.par_chunks_mut(PIECE).zip(pinned.as_slice().par_chunks(PIECE));
-        back.for_each(|(to, from)| to.copy_from_slice(from));
+        copy(pinned.as_mut_slice(), &ordinary);
+        copy(&mut ordinary, pinned.as_slice());
         Ok::<_, anyhow::Error>(())
     })?;
     Ok(2.0 * ordinary.len() as f64 / median(times).as_secs_f64())

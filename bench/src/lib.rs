@@ -10,6 +10,7 @@
 //! | [`flow`], `lanes` | from host memory to host memory; a drawing of what ran when |
 //! | [`plan`] | predicted times beside measured ones |
 //! | [`cliffs`] | 8-bit results beside those in f32: where they are slow |
+//! | [`cores`] | jobs with more and more threads, which must not take longer |
 //! | [`ladder`] | the steps of other documents, `sources`, with their published times; `ladder_report` shows them |
 //! | [`measure`] | times on a GPU's stream and on the CPU |
 //! | `contest` | all contenders on one problem: checked, then timed round by round |
@@ -28,6 +29,7 @@ mod check;
 pub mod cliffs;
 mod compilers;
 mod contest;
+pub mod cores;
 pub mod demo;
 pub mod flow;
 mod jobs;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use apron_bench::{bench, cliffs, demo, flow, ladder, plan};
+use apron_bench::{bench, cliffs, cores, demo, flow, ladder, plan};
 use clap::{Parser, Subcommand};
 
 /// Demonstration and benchmark of apron.
@@ -25,6 +25,8 @@ enum Command {
     Plan(plan::Options),
     /// On the CPU, 8-bit results beside the same into f32: filters, sizes and contents for which they are slow.
     Cliffs(cliffs::Options),
+    /// Measure a list of jobs with 1, 2, 4, ... threads; fails where more threads take longer.
+    Cores(cores::Options),
     /// Measure the kernels of five documents on convolution, step by step, and show their published times.
     Ladder(ladder::Options),
 }
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Command::Flow(options) => flow::run(&options),
         Command::Plan(options) => plan::run(&options),
         Command::Cliffs(options) => cliffs::run(&options),
+        Command::Cores(options) => cores::run(&options),
         Command::Ladder(options) => ladder::run(&options),
     };
     match result {

@@ -1,10 +1,11 @@
 //! How results become values of the type that is written: `--scale` and its companions.
 
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 
+use apron::threads::{self, Effort};
 use apron::{Image, Number, Scalar};
 use clap::Args;
-use rayon::prelude::*;
 
 use crate::extra::ByAlpha;
 use crate::picture::Pixels;
@@ -163,8 +164,14 @@ impl Scaling {
     }
 }
 
-/// Values that a thread converts at a time.
+/// Values that a thread converts at a time, and the nanoseconds that one takes.
 const CHUNK: usize = 1 << 16;
+const VALUE: f64 = 2.0;
+
+/// Threads for so many values.
+fn threads_for(values: usize) -> usize {
+    Effort::of_work(VALUE * values as f64).threads_now().min(values.div_ceil(CHUNK))
+}
 
 impl Finish {
     /// What results are multiplied with, where that does not depend on them.
@@ -210,21 +217,20 @@ impl Finish {
         };
         let mut result = Image::<D>::zeroed(shape.width, shape.height, shape.channels)?;
         let chunk = CHUNK - CHUNK % shape.channels;
-        result.as_mut_slice().par_chunks_mut(chunk).zip(sums.as_slice().par_chunks(chunk)).for_each(
-            |(result, sums)| {
-                let pixels = result.chunks_exact_mut(shape.channels).zip(sums.chunks_exact(shape.channels));
-                for (result, sums) in pixels {
-                    for (channel, (result, &sum)) in result.iter_mut().zip(sums).enumerate() {
-                        let value = if channel < filtered {
-                            value(self.colour(sum, sums))
-                        } else {
-                            sum.to_f64() * white / self.opaque
-                        };
-                        *result = D::from_f64(value);
-                    }
+        let chunks = result.as_mut_slice().chunks_mut(chunk).zip(sums.as_slice().chunks(chunk));
+        threads::for_each(threads_for(sums.as_slice().len()), chunks, |(): &mut (), (result, sums)| {
+            let pixels = result.chunks_exact_mut(shape.channels).zip(sums.chunks_exact(shape.channels));
+            for (result, sums) in pixels {
+                for (channel, (result, &sum)) in result.iter_mut().zip(sums).enumerate() {
+                    let value = if channel < filtered {
+                        value(self.colour(sum, sums))
+                    } else {
+                        sum.to_f64() * white / self.opaque
+                    };
+                    *result = D::from_f64(value);
                 }
-            },
-        );
+            }
+        });
         Ok(result)
     }
 
@@ -242,15 +248,16 @@ impl Finish {
         let chunk = CHUNK - CHUNK % channels;
         let wider = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.max(b.1));
         let none = (f64::INFINITY, f64::NEG_INFINITY);
-        let (least, greatest) = sums
-            .as_slice()
-            .par_chunks(chunk)
-            .map(|chunk| {
-                let pixels = chunk.chunks_exact(channels);
-                let results = pixels.flat_map(|pixel| pixel[..filtered].iter().map(|&sum| self.colour(sum, pixel)));
-                results.filter(|sum| sum.is_finite()).fold(none, |found, sum| wider(found, (sum, sum)))
-            })
-            .reduce(|| none, wider);
+        let all = Mutex::new(none);
+        let chunks = sums.as_slice().chunks(chunk);
+        threads::for_each(threads_for(sums.as_slice().len()), chunks, |(): &mut (), chunk| {
+            let pixels = chunk.chunks_exact(channels);
+            let results = pixels.flat_map(|pixel| pixel[..filtered].iter().map(|&sum| self.colour(sum, pixel)));
+            let found = results.filter(|sum| sum.is_finite()).fold(none, |found, sum| wider(found, (sum, sum)));
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            *all = wider(*all, found);
+        });
+        let (least, greatest) = all.into_inner().unwrap_or_else(PoisonError::into_inner);
         if least <= greatest { (least, greatest) } else { (0.0, 0.0) }
     }
 }

@@ -22,6 +22,8 @@ mod progress;
 mod round;
 mod simd;
 mod spectrum;
+#[doc(hidden)]
+pub mod threads;
 mod variant;
 mod window;
 

@@ -67,20 +67,36 @@ impl Call<'_> {
 
     /// The part of the call that is about pixels `from` to `from + pixels`.
     pub(crate) fn stage(&self, from: u64, pixels: u64) -> Stage<'_> {
-        Stage { call: self, from, pixels }
+        Stage { call: self, from, pixels, threads: 1 }
     }
 }
 
-/// A part of a call.
+/// A part of a call, and how many threads run it.
 pub(crate) struct Stage<'a> {
     call: &'a Call<'a>,
     from: u64,
     pixels: u64,
+    threads: usize,
 }
 
 impl Stage<'_> {
+    /// The same on so many threads; without this, it is one.
+    pub(crate) fn on(self, threads: usize) -> Self {
+        Self { threads, ..self }
+    }
+
+    /// How many threads may run it, the calling one among them.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// For how many threads the work is cut. Where somebody watches, for some at least: a call can
+    /// end between two jobs.
+    pub(crate) fn cut_for(&self) -> usize {
+        if self.is_watched() { self.threads.max(4) } else { self.threads }
+    }
+
     /// Whether anybody wants to know.
-    #[cfg(feature = "gpu")]
     pub(crate) fn is_watched(&self) -> bool {
         self.call.report.is_some()
     }

@@ -35,6 +35,7 @@ pub(crate) fn without_lock<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + S
 /// To be called in a process that was forked: it starts threads of its own when it needs some.
 #[pyfunction]
 pub(crate) fn after_fork() {
+    apron::threads::after_fork();
     if FORKED.swap(true, Ordering::Relaxed)
         && let Ok(mut pool) = POOL.try_lock()
     {

@@ -37,7 +37,8 @@ enum Task {
     /// Measure the kernels and the device's limits; with --peers, other libraries too. `bench ladder`: the kernels of
     /// five documents on convolution, step by step. `bench flow`: from host memory to host memory; with --auto,
     /// where the library chooses the device. `bench plan`: predicted times beside measured ones.
-    /// `bench cliffs`: where 8-bit results are slow on the CPU.
+    /// `bench cliffs`: where 8-bit results are slow on the CPU. `bench cores`: whether more threads
+    /// are slower.
     #[command(disable_help_flag = true)]
     Bench {
         /// Passed on to the benchmark; `--help` lists them.
@@ -73,7 +74,9 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Task::Run { arguments } => bench("demo", &arguments),
         Task::Bench { arguments } => match arguments.split_first() {
-            Some((first, rest)) if ["ladder", "flow", "cliffs", "plan"].contains(&first.as_str()) => bench(first, rest),
+            Some((first, rest)) if ["ladder", "flow", "cliffs", "cores", "plan"].contains(&first.as_str()) => {
+                bench(first, rest)
+            }
             _ => bench("bench", &arguments),
         },
         Task::Test { arguments } => test::run(&arguments),

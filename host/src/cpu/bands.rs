@@ -37,9 +37,6 @@ const CACHE_LINE: usize = 64;
 /// Bytes in a page of memory.
 pub(super) const PAGE: usize = 4096;
 
-/// Below so many multiply-adds, one thread does all the work.
-pub(crate) const SMALL: usize = 1 << 19;
-
 /// A filter as the engine computes it, in f32 or in f64.
 #[derive(Clone, Copy)]
 pub(super) struct Passes<'a, E> {
@@ -194,17 +191,14 @@ pub(super) fn run<S: Pixel, D: Pixel>(
         in_f64.rectangle(wide, &columns, first..rows.end, &mut None).map(|_| ())
     };
 
-    let taps = in_f32.taps_taken();
-    let work = width.saturating_mul(height).saturating_mul(channels).saturating_mul(taps);
-    let threads = rayon::current_num_threads();
-    if threads == 1 || work < SMALL {
+    if stage.cut_for() == 1 {
         let mut memory = Default::default();
         return (0..strips).try_for_each(|i| {
             rectangle(&mut memory, i * strip..width.min((i + 1) * strip), 0..height)?;
             stage.jobs(i + 1, strips)
         });
     }
-    let band = band(height, window_rows, strips, threads);
+    let band = band(height, window_rows, strips, stage.cut_for());
     let bands = height.div_ceil(band);
     share(stage, 0..bands * strips, |memory, job| {
         let (x, y) = (job % strips * strip, job / strips * band);

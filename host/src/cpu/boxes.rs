@@ -157,7 +157,7 @@ fn by_columns<C: Count>(
 ) -> Result<()> {
     let Shape { width, height, channels } = src.shape();
     // A band first adds all the rows under its window.
-    let band = band(height, window.rows, 1, rayon::current_num_threads());
+    let band = band(height, window.rows, 1, stage.cut_for());
     // The row under tap row 0, for an anchor at 0; `None` outside the image.
     let row = |y: usize| window.row(y, 0, height).map(|y| src.row(y));
     // What lies outside may be under a window of any row.

@@ -30,7 +30,7 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     let Shape { width, height, channels } = src.shape();
     let bytes = src.as_bytes().filter(|_| D::bytes_mut(&mut []).is_some());
     let exact = bytes.filter(|_| window.border == CONSTANT && !gradient_is_exact(window.border_value));
-    let band = height.div_ceil(4 * rayon::current_num_threads()).max(LEAST);
+    let band = height.div_ceil(4 * stage.cut_for()).max(LEAST);
     share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
         let first = index * band;
         scratch.start(width, channels)?;

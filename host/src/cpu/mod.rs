@@ -11,7 +11,7 @@
 //! | [`fourier`] | the product of spectra |
 //! | [`gradient`] | gradients |
 //! | [`weighted`] | colours weighted by alpha |
-//! | [`share`] | which thread does what |
+//! | [`share`] | jobs shared among the threads of a call |
 //! | [`way`] | which of these makes bytes of bytes |
 
 mod bands;
@@ -30,7 +30,7 @@ mod whole;
 
 use std::sync::OnceLock;
 
-pub(crate) use bands::{SMALL, Settling, band, strip_values};
+pub(crate) use bands::{Settling, band, strip_values};
 pub(crate) use tile::ROWS;
 pub(crate) use way::{Way, Ways};
 pub(crate) use whole::{WholeRow, lack};

@@ -7,7 +7,7 @@
 //! in 64 bits: symmetric pixels are added first, so that takes few products. What even that leaves in doubt goes the way of all others
 //! ([`crate::round`]).
 
-use super::bands::{PAGE, SMALL, band};
+use super::bands::{PAGE, band};
 use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Shape};
 use crate::progress::Stage;
@@ -202,9 +202,8 @@ pub(super) fn run(
     let (reach, border) = (smooth.reach, (window.border_value as u8, channels));
     // As wide and as high as the greater of both passes, with taps of zero.
     let around = Window { cols: 2 * reach + 1, rows: 2 * reach + 1, anchor_x: reach, anchor_y: reach, ..*window };
-    let work = width.saturating_mul(height).saturating_mul(channels).saturating_mul(around.cols + around.rows);
     let spread = smooth.spread(channels);
-    let band = if work < SMALL { height } else { band(height, around.rows, 1, rayon::current_num_threads()) };
+    let band = band(height, around.rows, 1, stage.cut_for());
     let stride = dst.stride();
     share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
         scratch.prepare(&around, src.shape())?;

@@ -35,7 +35,7 @@ impl Table {
         stage: &Stage<'_>,
     ) -> Result<()> {
         let (height, channels) = (src.shape().height, src.shape().channels);
-        let band = band(height, 1, 1, rayon::current_num_threads());
+        let band = band(height, 1, 1, stage.cut_for());
         share(stage, dst.bands_mut(band).enumerate(), |(): &mut (), (index, rows)| {
             for (y, out) in (index * band..).zip(rows) {
                 let row = &src.row(y)[..out.len()];

@@ -100,9 +100,9 @@ fn check<S: Pixel, D: Pixel>(filter: &Filter, family: Family, (width, height, ch
         let mut found = Image::<D>::zeroed(width, height, channels).unwrap();
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         let report = Report::default();
-        let call = report.call(0);
-        let run = || engine.run(family, &src.view().into(), &mut found.view_mut().into(), filtered, &call.stage(0, 0));
-        pool.install(run).unwrap();
+        let (call, view) = (report.call(0), found.view_mut());
+        let stage = call.stage(0, 0).on(threads);
+        pool.install(|| engine.run(family, &src.view().into(), &mut view.into(), filtered, &stage)).unwrap();
         let at = |(i, value): (usize, &D)| *value != expected[i % channels][i / channels];
         let wrong = found.as_slice().iter().enumerate().position(at);
         let (cols, rows) = (filter.cols(), filter.rows());

@@ -6,6 +6,7 @@
 //!
 //! A job is a band of rows, whose row passes it keeps in a ring.
 
+use super::bands::band;
 use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 use crate::progress::Stage;
@@ -24,8 +25,7 @@ pub(super) fn run<S: Pixel, D: Pixel>(
 ) -> Result<()> {
     let Shape { width, height, channels } = src.shape();
     let factors = Factors::new(filter);
-    let threads = rayon::current_num_threads();
-    let band = height.div_ceil(4 * threads).max(height.div_ceil(threads).min(4 * window.rows));
+    let band = band(height, window.rows, 1, stage.cut_for());
     share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
         scratch.start(window, src.shape(), factors.is_some())?;
         for (y, out) in (index * band..).zip(rows) {

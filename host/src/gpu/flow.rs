@@ -1,12 +1,13 @@
 //! From host memory to host memory: bands of pictures take turns in lanes, so that uploads, kernels and downloads overlap each other and
 //! the copies from and to memory that is not pinned.
 //!
-//! Feeders, threads of rayon's pool, take bands from one queue, each for lanes of its own: a GPU has one feeder at least where there are
-//! threads for that, and two where threads copy between ordinary and pinned memory, so that some copy while the other talks to the
-//! driver. Feeders do not wait for each other, so it is no matter if rayon runs one of them within another, or after it.
+//! Feeders, the calling thread and others of rayon's pool, take bands from one queue, each for lanes of its own: a GPU has one feeder at
+//! least where there are threads for that, and two where threads copy between ordinary and pinned memory, so that some copy while the
+//! other talks to the driver. Feeders do not wait for each other, so a run is complete even if only the first of them gets a thread.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gpu_kernels::abi::Doubts;
@@ -23,7 +24,7 @@ use crate::kernels::settle;
 use crate::plan::ran::Launched;
 use crate::plan::schedule::{Bands, Extent, FlowOptions, Job};
 use crate::progress::Stage;
-use crate::{Error, Result};
+use crate::{Error, Result, threads};
 
 /// Bands under way at once on a GPU: one goes up, one is filtered, one comes down.
 const LANES: usize = 3;
@@ -38,9 +39,8 @@ const STAGED_FEEDERS: usize = 2;
 /// Bands of a run for each feeder, at least: with fewer, another one delays the first band.
 const BANDS_EACH: usize = 3;
 
-/// Bytes of the source in ordinary memory from which on a run goes to a thread of rayon's pool: there, a parallel copy begins without a
-/// handshake between threads, of which a run has two for each band. The way there is one handshake more, which smaller pictures are spared.
-const IN_POOL: usize = 1 << 20;
+/// Bytes of the source for which one feeder is enough: the run is over before another thread wakes up.
+const ALONE: usize = 1 << 20;
 
 /// Bands of pinned pictures that are in a lane at once, at most. So many that no GPU waits for the host; a run of one feeder on its own
 /// has no reason to wait, but for the memory that notes take.
@@ -296,9 +296,8 @@ impl Flow<'_, '_> {
         let engines = self.engines.len();
         let feeders = match self.options.feeders {
             Some(of_each) => of_each * engines,
-            // It is over before another thread wakes up.
-            None if all < IN_POOL => 1,
-            None if staged < IN_POOL => engines.min(plans.bands).min(rayon::current_num_threads()),
+            None if all < ALONE => 1,
+            None if staged < ALONE => engines.min(plans.bands).min(rayon::current_num_threads()),
             None => {
                 let most = (STAGED_FEEDERS * engines).min(rayon::current_num_threads());
                 most.min(plans.bands.div_ceil(BANDS_EACH))
@@ -332,15 +331,12 @@ impl Flow<'_, '_> {
                 lanes: vec![0; engines],
             }),
         };
-        match &crew[..] {
-            [alone] if staged < IN_POOL => run.feed(alone),
-            [own, others @ ..] => rayon::scope(|scope| {
-                let run = &run;
-                others.iter().for_each(|feeder| scope.spawn(move |_| run.feed(feeder)));
-                run.feed(own);
-            }),
-            [] => {}
-        }
+        let next = AtomicUsize::new(0);
+        threads::run(crew.len(), &|| {
+            if let Some(feeder) = crew.get(next.fetch_add(1, Ordering::Relaxed)) {
+                run.feed(feeder);
+            }
+        });
         let Queue { done, failed, .. } = run.queue.into_inner().unwrap_or_else(PoisonError::into_inner);
         self.done = done;
         failed.map_or(Ok(()), |(_, again)| Err(again))
@@ -534,7 +530,6 @@ struct Run<'q, 'a> {
 }
 
 impl<'q, 'a> Run<'q, 'a> {
-    /// Not to be kept while this thread does something for which rayon may run another feeder on it.
     fn queue(&self) -> MutexGuard<'_, Queue<'q, 'a>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use gpu_kernels::abi::Strides;
-use rayon::prelude::*;
 
 use super::engine::{Engine, Part};
 use super::flow::{Band, Step, UnderWay, last};
@@ -14,9 +13,7 @@ use super::timeline::Noted;
 use super::view::{DeviceView, DeviceViewMut};
 use crate::Result;
 use crate::image::{Scalar, Shape};
-
-/// Bytes that one thread copies alone: for fewer, another one takes longer to wake up.
-const SERIAL: usize = 512 << 10;
+use crate::threads::{self, Effort};
 
 /// Bytes of the pieces in which threads share a larger copy. Pieces of 256 KiB left most threads waiting for those that had got one more.
 pub(super) const SHARE: usize = 64 << 10;
@@ -184,24 +181,31 @@ impl Lane {
         arrived: Option<&mut UnderWay<'_>>,
     ) -> Result<Times> {
         let bytes = if band.src.is_pinned() { 0 } else { band.src.row_bytes() * band.job.there.len() };
-        let output = &self.output;
-        let take = || arrived.into_iter().for_each(|arrived| empty(copying, output, arrived));
         let (staged, outcome) = match staging(&mut self.input, &self.stream, bytes) {
             Ok(staged) => (staged, Ok(())),
             Err(error) => (&mut [][..], Err(error)),
         };
-        let times = if staged.len() < SERIAL {
-            take();
-            fill(copying, staged, band)
-        } else {
-            rayon::join(take, || fill(copying, staged, band)).1
-        };
-        outcome.map(|()| times)
+        let mut pieces = Pieces { size: copying.share, bytes: 0, all: Vec::new() };
+        let noted = arrived.and_then(|(arrived, noted)| {
+            empty(&self.output, arrived, &mut pieces);
+            noted.as_mut().filter(|_| !pieces.all.is_empty())
+        });
+        fill(staged, band, &mut pieces);
+        let times = pieces.copy(copying.clocked);
+        if let Some(noted) = noted {
+            noted.drained = times;
+        }
+        outcome.map(|()| times.filter(|_| bytes > 0))
     }
 
     /// Copies results that have arrived to where they belong, unless the device has done so.
-    pub(super) fn drain(&self, copying: Copying, arrived: &mut UnderWay<'_>) {
-        empty(copying, &self.output, arrived);
+    pub(super) fn drain(&self, copying: Copying, (arrived, noted): &mut UnderWay<'_>) {
+        let mut pieces = Pieces { size: copying.share, bytes: 0, all: Vec::new() };
+        empty(&self.output, arrived, &mut pieces);
+        let times = pieces.copy(copying.clocked);
+        if let Some(noted) = noted {
+            noted.drained = times;
+        }
     }
 
     /// Copies the rows that a band needs to the device.
@@ -244,30 +248,21 @@ impl Lane {
 /// When something began and ended, if that is wanted.
 type Times = Option<(Instant, Instant)>;
 
-/// Does something, and notes when if that is wanted.
-fn clocked(copying: Copying, work: impl FnOnce()) -> Times {
-    let start = copying.clocked.then(Instant::now);
-    work();
-    start.map(|start| (start, Instant::now()))
-}
-
-/// Copies the rows that a band needs, one behind the other.
-fn fill(copying: Copying, mut staged: &mut [u8], band: &Band<'_>) -> Times {
+/// The rows that a band needs, one behind the other in pinned memory.
+fn fill<'a>(mut staged: &'a mut [u8], band: &'a Band<'_>, pieces: &mut Pieces<'a>) {
     if staged.is_empty() {
-        return None;
+        return;
     }
     let (src, row) = (&band.src, band.src.row_bytes());
-    clocked(copying, || {
-        for rows in &band.job.source {
-            let (part, others) = std::mem::take(&mut staged).split_at_mut(row * rows.len());
-            copy((src.rows(rows), src.stride()), (part, row), row, copying.share);
-            staged = others;
-        }
-    })
+    for rows in &band.job.source {
+        let (part, others) = std::mem::take(&mut staged).split_at_mut(row * rows.len());
+        pieces.add((src.rows(rows), src.stride()), (part, row), row);
+        staged = others;
+    }
 }
 
-/// Copies results that have arrived to where they belong, unless the device has done so.
-fn empty(copying: Copying, output: &Option<Pinned>, (band, noted): &mut UnderWay<'_>) {
+/// Results that have arrived, to where they belong, unless the device has brought them there.
+fn empty<'a>(output: &'a Option<Pinned>, band: &'a mut Band<'_>, pieces: &mut Pieces<'a>) {
     let dst = &mut band.dst;
     if dst.is_pinned() {
         return;
@@ -275,32 +270,59 @@ fn empty(copying: Copying, output: &Option<Pinned>, (band, noted): &mut UnderWay
     let (row, stride, rows) = (dst.row_bytes(), dst.stride(), dst.shape().height);
     let staged = output.as_ref().map_or(&[][..], Pinned::bytes);
     let staged = &staged[..(row * rows).min(staged.len())];
-    let drained = clocked(copying, || copy((staged, row), (dst.bytes_mut(), stride), row, copying.share));
-    if let Some(noted) = noted {
-        noted.drained = drained;
+    pieces.add((staged, row), (dst.bytes_mut(), stride), row);
+}
+
+/// Copies to make, cut into pieces of about so many bytes for threads to share.
+struct Pieces<'a> {
+    size: usize,
+    bytes: usize,
+    all: Vec<Piece<'a>>,
+}
+
+/// Rows of so many bytes, which begin so many bytes apart in either place.
+struct Piece<'a> {
+    row: usize,
+    from: (&'a [u8], usize),
+    to: (&'a mut [u8], usize),
+}
+
+impl<'a> Pieces<'a> {
+    /// Adds rows of so many bytes, with the distances between their beginnings.
+    fn add(&mut self, (from, from_stride): (&'a [u8], usize), (to, to_stride): (&'a mut [u8], usize), row: usize) {
+        self.bytes += from.len().min(to.len());
+        // Rows without gaps are one, of any length.
+        let is_one = from_stride == row && to_stride == row;
+        let (unit, from_unit, to_unit) = if is_one { (1, 1, 1) } else { (row, from_stride, to_stride) };
+        let rows = self.size.div_ceil(unit).max(1);
+        let parts = from.chunks(from_unit * rows).zip(to.chunks_mut(to_unit * rows));
+        self.all.extend(parts.map(|(from, to)| match is_one {
+            true => {
+                let row = from.len().min(to.len());
+                Piece { row, from: (from, row), to: (to, row) }
+            }
+            false => Piece { row, from: (from, from_stride), to: (to, to_stride) },
+        }));
+    }
+
+    /// Makes them, on as many threads as that takes. Says when it began and ended, if that is wanted.
+    fn copy(self, clocked: bool) -> Times {
+        if self.all.is_empty() {
+            return None;
+        }
+        let start = clocked.then(Instant::now);
+        let threads = Effort::of_copy(self.bytes).threads_now().min(self.all.len());
+        threads::for_each(threads, self.all.into_iter(), |(): &mut (), piece| piece.copy());
+        start.map(|start| (start, Instant::now()))
     }
 }
 
-/// Copies rows of so many bytes between places where they begin so many bytes apart, by threads if there are many.
-fn copy(from: (&[u8], usize), to: (&mut [u8], usize), row: usize, share: usize) {
-    let ((from, from_stride), (to, to_stride)) = (from, to);
-    let contiguous = from_stride == row && to_stride == row;
-    // Rows without gaps are one.
-    let (row, from_stride, to_stride) = if contiguous { (1, 1, 1) } else { (row, from_stride, to_stride) };
-    let of_rows = |from: &[u8], to: &mut [u8]| {
-        if contiguous {
-            to.copy_from_slice(from);
-        } else {
-            let rows = to.chunks_mut(to_stride).zip(from.chunks(from_stride));
-            rows.for_each(|(to, from)| to[..row].copy_from_slice(&from[..row]));
-        }
-    };
-    if from.len().min(to.len()) < SERIAL {
-        return of_rows(from, to);
+impl Piece<'_> {
+    fn copy(self) {
+        let (row, (from, from_stride), (to, to_stride)) = (self.row, self.from, self.to);
+        let rows = to.chunks_mut(to_stride).zip(from.chunks(from_stride));
+        rows.for_each(|(to, from)| to[..row].copy_from_slice(&from[..row]));
     }
-    let rows = share.div_ceil(row).max(1);
-    let pieces = to.par_chunks_mut(to_stride * rows).zip(from.par_chunks(from_stride * rows));
-    pieces.for_each(|(to, from)| of_rows(from, to));
 }
 
 #[cfg(test)]
@@ -309,17 +331,23 @@ mod tests {
 
     #[test]
     fn rows_are_copied_and_gaps_left() {
-        for (row, rows) in [(1, 1), (7, 5), (1000, 700), (3, 300_000), (SERIAL + 1, 2)] {
+        for (row, rows) in [(1, 1), (7, 5), (1000, 700), (3, 300_000), ((512 << 10) + 1, 2)] {
             for (from_gap, to_gap) in [(0, 0), (0, 3), (5, 0), (2, 2)] {
                 let (from_stride, to_stride) = (row + from_gap, row + to_gap);
                 // The last row has no gap behind it.
                 let from: Vec<u8> = (0..from_stride * rows - from_gap).map(|at| (at % 250) as u8).collect();
-                let mut to = vec![255; to_stride * rows - to_gap];
-                copy((&from, from_stride), (&mut to, to_stride), row, 4096);
+                let (mut to, mut again) = (vec![255; to_stride * rows - to_gap], vec![255; to_stride * rows - to_gap]);
+                crate::threads::tests::forced(3, || {
+                    let mut pieces = Pieces { size: 4096, bytes: 0, all: Vec::new() };
+                    pieces.add((&from, from_stride), (&mut to, to_stride), row);
+                    pieces.add((&from, from_stride), (&mut again, to_stride), row);
+                    pieces.copy(false);
+                });
                 for (number, (to, from)) in to.chunks(to_stride).zip(from.chunks(from_stride)).enumerate() {
                     assert_eq!(to[..row], from[..row], "row {number} of {rows} of {row} bytes");
                     assert!(to[row..].iter().all(|&byte| byte == 255), "the gap behind row {number}");
                 }
+                assert_eq!(to, again);
             }
         }
     }

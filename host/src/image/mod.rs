@@ -218,24 +218,6 @@ impl<'a, P: Pixel> ImageViewMut<'a, P> {
         ImageViewMut { data: self.data, shape: self.shape, stride: self.stride, pinned: self.pinned }
     }
 
-    /// Some rows, top to bottom, without the elements between them, for parallel work.
-    #[cfg(feature = "gpu")]
-    pub(crate) fn par_rows_mut(
-        &mut self,
-        rows: std::ops::Range<usize>,
-    ) -> impl rayon::iter::IndexedParallelIterator<Item = &mut [P]> {
-        use rayon::prelude::*;
-        let (row_len, stride) = (self.shape.row_len(), self.stride);
-        self.part_mut(rows).par_chunks_mut(stride).map(move |chunk| &mut chunk[..row_len])
-    }
-
-    /// Some rows, with the elements behind them.
-    #[cfg(feature = "gpu")]
-    fn part_mut(&mut self, rows: std::ops::Range<usize>) -> &mut [P] {
-        let end = (rows.end * self.stride).min(self.data.len());
-        &mut self.data[rows.start * self.stride..end]
-    }
-
     /// The rows in bands of `rows`.
     pub(crate) fn bands_mut(&mut self, rows: usize) -> impl ExactSizeIterator<Item = Vec<&mut [P]>> + Send {
         let (stride, row_len) = (self.stride, self.shape.row_len());

@@ -1,8 +1,7 @@
 //! Converts between stored, interleaved pixels and the planes of f32 that kernels compute on.
 
-use rayon::prelude::*;
-
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+use crate::threads::{self, Effort};
 use crate::{Error, Result};
 
 /// Elements of `channels` planes of this shape.
@@ -17,12 +16,16 @@ pub(crate) fn planes_len(shape: Shape, channels: usize) -> Result<usize> {
 /// Writes the first `channels` channels of `src` as planes.
 pub(crate) fn split<P: Pixel>(src: &ImageView<'_, P>, channels: usize, planes: &mut [f32]) {
     let shape = src.shape();
-    planes.par_chunks_mut(shape.width).enumerate().for_each(|(index, out)| {
-        let (channel, y) = (index / shape.height, index % shape.height);
-        debug_assert!(channel < channels);
-        let row = src.row(y)[channel..].iter().step_by(shape.channels);
-        for (out, &value) in out.iter_mut().zip(row) {
-            *out = value.to_f32();
+    let (threads, rows) = shares(shape, planes.len());
+    let parts = planes.chunks_mut(shape.width * rows).enumerate();
+    threads::for_each(threads, parts, |(): &mut (), (part, lines)| {
+        for (index, out) in (part * rows..).zip(lines.chunks_mut(shape.width)) {
+            let (channel, y) = (index / shape.height, index % shape.height);
+            debug_assert!(channel < channels);
+            let row = src.row(y)[channel..].iter().step_by(shape.channels);
+            for (out, &value) in out.iter_mut().zip(row) {
+                *out = value.to_f32();
+            }
         }
     });
 }
@@ -30,12 +33,24 @@ pub(crate) fn split<P: Pixel>(src: &ImageView<'_, P>, channels: usize, planes: &
 /// Stores planes into all channels of `dst`.
 pub(crate) fn interleave<D: Pixel>(planes: &[f32], dst: &mut ImageViewMut<'_, D>) {
     let shape = dst.shape();
-    dst.par_rows_mut(0..shape.height).enumerate().for_each(|(y, out)| {
-        for channel in 0..shape.channels {
-            let plane = &planes[(channel * shape.height + y) * shape.width..][..shape.width];
-            store(plane, out[channel..].iter_mut().step_by(shape.channels));
+    let (threads, rows) = shares(shape, planes.len());
+    threads::for_each(threads, dst.bands_mut(rows).enumerate(), |(): &mut (), (band, lines)| {
+        for (y, out) in (band * rows..).zip(lines) {
+            for channel in 0..shape.channels {
+                let plane = &planes[(channel * shape.height + y) * shape.width..][..shape.width];
+                store(plane, out[channel..].iter_mut().step_by(shape.channels));
+            }
         }
     });
+}
+
+/// How many threads convert so many values, and the rows of which each then takes some.
+fn shares(shape: Shape, values: usize) -> (usize, usize) {
+    /// Nanoseconds for a value, which is read or written beside its neighbour.
+    const VALUE: f64 = 0.5;
+    let effort = Effort { nanoseconds: VALUE * values as f64, bytes: (size_of::<f32>() * values) as f64 };
+    let threads = effort.threads_now();
+    (threads, shape.height.div_ceil(4 * threads).max(1))
 }
 
 fn store<'a, D: Pixel>(plane: &[f32], out: impl Iterator<Item = &'a mut D>) {

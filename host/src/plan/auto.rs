@@ -14,6 +14,7 @@ use std::time::Duration;
 use super::schedule::{BAND, BANDS, STAGED_BANDS};
 use crate::Device;
 use crate::image::{Scalar, Shape};
+use crate::threads::{Effort, copy_rate};
 
 /// Seconds to open a GPU, as the driver of an H200 takes.
 pub(crate) const OPENING: f64 = 0.25;
@@ -170,7 +171,9 @@ impl Load {
         let (_, bands) = self.bands();
         let (up, down) = (self.source / link.up, self.results / link.down);
         let copies = up.max(down).max((self.source + self.results) / link.both);
-        let staging = self.staged / staging_rate(threads);
+        // A band's pixels and the results of another are copied together.
+        let copy = Effort::of_copy((self.staged / bands) as usize);
+        let staging = self.staged / (1e9 * copy_rate(copy.threads(threads)));
         let copied = if self.staged / bands > 2.0 * COPIED_ALONE { COPIED_BAND } else { 0.0 };
         let call = GPU_CALL + (GPU_BAND + copied) * bands;
         let through = (staging + up + kernel + down) / bands;
@@ -185,12 +188,6 @@ impl Load {
         let pinned = share * band * bands.min(LANES);
         (pinned, SETUP + pinned / PINNING)
     }
-}
-
-/// Bytes a second that so many threads copy. Measured beside an H200: 6.4 GB/s by one, 12.6 by 2, 22.5 by 4, 35.4 by 8, 43.2 by 16, 70.4 by 32.
-fn staging_rate(threads: usize) -> f64 {
-    let threads = threads as f64;
-    6.4e9 * threads / (1.0 + threads / 16.0)
 }
 
 /// Where a call runs.

@@ -576,7 +576,7 @@ impl Plan {
                     }
                     Channels::Weighted => Family::Direct,
                 };
-                self.run_on_cpu((engine, launched), family, channels, src, dst, &stage)?;
+                self.run_on_cpu((engine, launched), family, channels, src, dst, stage)?;
             }
             #[cfg(feature = "gpu")]
             On::Gpu(gpus) => {
@@ -595,8 +595,10 @@ impl Plan {
         channels: Channels,
         src: &StoredView<'_>,
         dst: &mut StoredViewMut<'_>,
-        stage: &Stage<'_>,
+        stage: Stage<'_>,
     ) -> Result<()> {
+        let effort = self.effort(family, channels, src.shape(), (src.scalar(), dst.scalar()));
+        let stage = &stage.on(effort.threads_now());
         let ran = match (channels, self.gradient) {
             (Channels::Weighted, _) => engine.run_weighted(src, dst, stage).map(|()| Ran::Weighted),
             (Channels::First(filtered), Some(gradient)) => {
@@ -673,7 +675,7 @@ impl Plan {
                     let (shape, pixels) = (src.shape(), pixels(src.shape()));
                     let (channels, stage) = (Channels::First(shape.channels), call.stage(before, pixels));
                     self.family_on_cpu(engine, shape, shape.channels, kinds)
-                        .and_then(|family| self.run_on_cpu((engine, &launched[0]), family, channels, src, dst, &stage))
+                        .and_then(|family| self.run_on_cpu((engine, &launched[0]), family, channels, src, dst, stage))
                         .map_err(|error| in_batch((number, error)))?;
                     before += pixels;
                 }

@@ -1,13 +1,16 @@
 //! How long the CPU engine takes, by what it does: see `host/src/cpu/mod.rs`.
 //!
 //! The times are those of one thread on a core with AVX-512 (Emerald Rapids), the least of several calls, from `cargo xtask bench plan`.
-//! Threads share the work as far as there are jobs, and the memory.
+//! Threads share the work as far as there are jobs, and the memory: `host/src/threads.rs` says how.
 
 use super::machine::{Curve, interpolated};
-use super::problem::Problem;
+use super::problem::{Place, Problem};
+use super::{Channels, Plan};
 use crate::cpu::{self, Settling, Way};
+use crate::image::Shape;
 use crate::round::Order;
 use crate::spectrum::{Precision, Tile};
+use crate::threads::Effort;
 use crate::{Family, Scalar, spectrum};
 
 /// Nanoseconds for a result in the direct order, by the taps.
@@ -47,15 +50,15 @@ const SMOOTH: [f64; 2] = [0.22, 0.43];
 /// Nanoseconds for the pixel's own term of a sum.
 const POINT: f64 = 0.14;
 
-/// Nanoseconds for a row, for a call, and for each thread that is woken.
+/// How many times as long as other direct sums those weighted by alpha take, about.
+const WEIGHTED: f64 = 3.0;
+
+/// Nanoseconds for a row, and for a call.
 const ROW: f64 = 60.0;
 const CALL: f64 = 1500.0;
-const WAKE: f64 = 6000.0;
 
-/// Bytes of pixels and results from which no cache holds them; how many then pass in a nanosecond for one thread, and for all. Sums
-/// are made in half of that time.
+/// Bytes of pixels and results from which no cache holds them.
 const CACHED: f64 = 16e6;
-const MEMORY: (f64, f64) = (8.0, 80.0);
 
 /// What a call has to do.
 struct Work {
@@ -65,15 +68,38 @@ struct Work {
     jobs: usize,
 }
 
-/// Microseconds for a problem in a family's order on so many threads.
-pub(super) fn time(problem: &Problem, family: Family, threads: usize) -> f64 {
+/// Microseconds for a problem in a family's order where so many threads are available.
+pub(super) fn time(problem: &Problem, family: Family, available: usize) -> f64 {
+    let threads = effort(problem, family).threads(available);
     let Work { nanoseconds, jobs } = work(problem, family, threads);
     let used = threads.min(jobs).max(1);
-    let wake = if used > 1 { WAKE * threads as f64 } else { 0.0 };
-    let rounds = jobs.div_ceil(used) as f64 / jobs.max(1) as f64;
+    // The work ends with the thread that has most jobs.
+    let uneven = (jobs.div_ceil(used) * used) as f64 / jobs.max(1) as f64;
+    (CALL + Effort { nanoseconds: nanoseconds * uneven, bytes: moved(problem) }.time(used)) / 1e3
+}
+
+/// What a problem in a family's order takes, from which the number of its threads follows.
+fn effort(problem: &Problem, family: Family) -> Effort {
+    Effort { nanoseconds: work(problem, family, 1).nanoseconds, bytes: moved(problem) }
+}
+
+impl Plan {
+    /// What a picture takes on the CPU.
+    pub(super) fn effort(&self, family: Family, channels: Channels, shape: Shape, kinds: (Scalar, Scalar)) -> Effort {
+        let (filtered, times) = match channels {
+            Channels::First(filtered) => (filtered, 1.0),
+            Channels::Weighted => (shape.channels, WEIGHTED),
+        };
+        let problem = self.problem_for(shape, filtered, kinds, Place::Cpu { threads: 1 });
+        let effort = effort(&problem, family);
+        Effort { nanoseconds: times * effort.nanoseconds, ..effort }
+    }
+}
+
+/// Bytes that pass through memory: a picture that no cache holds is copied, as it were.
+fn moved(problem: &Problem) -> f64 {
     let bytes = results(problem) * (problem.source.bytes() + problem.target.bytes()) as f64;
-    let memory = if bytes > CACHED { 0.5 * bytes / (MEMORY.0 * used as f64).min(MEMORY.1) } else { 0.0 };
-    (CALL + wake + nanoseconds * rounds + memory) / 1e3
+    if bytes > CACHED { 0.5 * bytes } else { 0.0 }
 }
 
 fn work(problem: &Problem, family: Family, threads: usize) -> Work {
@@ -81,9 +107,7 @@ fn work(problem: &Problem, family: Family, threads: usize) -> Work {
     let results = results(problem);
     let way = problem.way(family);
     if let Some(Way::Smooth(reach)) = way {
-        let taps = 2 * reach + 1;
-        let small = results * 2.0 * (taps as f64) < cpu::SMALL as f64;
-        let jobs = if small { 1 } else { height.div_ceil(cpu::band(height, taps, 1, threads)) };
+        let jobs = height.div_ceil(cpu::band(height, 2 * reach + 1, 1, threads));
         let nanoseconds = results * SMOOTH[usize::from(reach > 1)] + ROW * height as f64;
         return Work { nanoseconds, jobs };
     }
@@ -112,7 +136,7 @@ fn work(problem: &Problem, family: Family, threads: usize) -> Work {
             Work { nanoseconds: both + results * (doubts + conversion(problem)), jobs }
         }
         Family::Direct => {
-            let (jobs, _) = jobs(problem, problem.taps(), threads);
+            let (jobs, _) = jobs(problem, threads);
             let each = interpolated(DENSE, problem.taps());
             let by_rows = problem.rounding.is_some() && cpu::sums_by_rows(cols, rows);
             let order = if by_rows { Order::ByRows } else { Order::TapByTap };
@@ -133,9 +157,9 @@ fn in_tiles(problem: &Problem, tile: usize) -> f64 {
     (problem.width * problem.planes).next_multiple_of(tile) as f64 * problem.height as f64
 }
 
-/// How many jobs the engine makes, and how many of them lie one below the other, if it takes so many taps for a result.
-fn jobs(problem: &Problem, taps: f64, threads: usize) -> (usize, usize) {
-    if threads == 1 || results(problem) * taps < cpu::SMALL as f64 {
+/// How many jobs the engine makes, and how many of them lie one below the other.
+fn jobs(problem: &Problem, threads: usize) -> (usize, usize) {
+    if threads == 1 {
         return (1, 1);
     }
     let values = problem.width * problem.planes;
@@ -147,7 +171,7 @@ fn jobs(problem: &Problem, taps: f64, threads: usize) -> (usize, usize) {
 /// Nanoseconds of a row pass and a column pass, and the jobs.
 fn passes(problem: &Problem, threads: usize) -> (f64, usize) {
     let Problem { height, rows, .. } = *problem;
-    let (jobs, bands) = jobs(problem, problem.pair_taps(), threads);
+    let (jobs, bands) = jobs(problem, threads);
     // Lines under the windows of two bands are made twice; those of an image that is less high than a window, once for each band.
     let lines = if height < rows { bands * height } else { height + bands * (rows - 1) };
     let each = interpolated(PASSES, problem.pair_taps());
@@ -194,4 +218,65 @@ fn spectra(problem: &Problem) -> Work {
         _ => 0.0,
     };
     Work { nanoseconds: (jobs * problem.planes * parts) as f64 * tile.time(precision) + doubts, jobs }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Device, Filter};
+
+    const BYTES: (Scalar, Scalar) = (Scalar::U8, Scalar::U8);
+    const FLOATS: (Scalar, Scalar) = (Scalar::F32, Scalar::F32);
+
+    fn plan(filter: &str) -> Plan {
+        Plan::builder(filter.parse::<Filter>().unwrap()).device(Device::Cpu).build().unwrap()
+    }
+
+    /// What pictures get of 128 threads.
+    #[test]
+    fn pictures_get_as_many_threads_as_they_have_work_for() {
+        for (filter, (width, height, channels), kinds, threads) in [
+            ("gaussian:sigma=2", (64, 64, 1), BYTES, 1..=1),
+            ("taps:0.5", (256, 256, 1), BYTES, 1..=1),
+            ("box:size=5", (256, 256, 1), BYTES, 1..=1),
+            ("gaussian:sigma=2", (256, 256, 1), BYTES, 1..=2),
+            ("gaussian:sigma=2", (256, 256, 1), FLOATS, 1..=3),
+            ("gaussian:sigma=2", (512, 512, 1), BYTES, 2..=6),
+            ("gaussian:sigma=2", (1920, 1080, 3), BYTES, 16..=48),
+            ("gaussian:sigma=2", (6000, 4000, 3), BYTES, 64..=128),
+        ] {
+            let (plan, shape) = (plan(filter), Shape { width, height, channels });
+            let effort = plan.effort(Family::Separable, Channels::First(channels), shape, kinds);
+            let found = effort.threads(128);
+            assert!(threads.contains(&found), "{filter} of {shape}: {found} threads for {effort:?}");
+        }
+    }
+
+    /// With more threads, no picture's predicted time is much longer, jobs that end late included.
+    #[test]
+    fn more_threads_are_never_predicted_to_be_slower() {
+        for filter in
+            ["gaussian:sigma=0.5", "gaussian:sigma=2", "gaussian:sigma=20", "box:size=31", "motion:length=15,angle=30"]
+        {
+            let plan = plan(filter);
+            for side in [16, 64, 256, 512, 1024, 2048, 4096, 16384] {
+                for (kinds, channels) in [BYTES, FLOATS].into_iter().flat_map(|kinds| [(kinds, 1), (kinds, 3)]) {
+                    let shape = Shape { width: side, height: side, channels };
+                    let problem = plan.problem_for(shape, channels, kinds, Place::Cpu { threads: 1 });
+                    let families = [Family::Direct, Family::Separable, Family::Fourier];
+                    for family in
+                        families.into_iter().filter(|&family| family != Family::Separable || problem.separable)
+                    {
+                        let mut before = f64::INFINITY;
+                        for available in [1, 2, 4, 8, 16, 32, 64, 128] {
+                            let found = time(&problem, family, available);
+                            let told = format!("{filter} of {shape} by {family:?}, {available} threads");
+                            assert!(found <= 1.15 * before, "{told}: {found} us, {before} with fewer");
+                            before = before.min(found);
+                        }
+                    }
+                }
+            }
+        }
+    }
 }

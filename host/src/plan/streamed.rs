@@ -283,7 +283,7 @@ impl Plan {
                     let dst = ImageViewMut::new(&mut output, part.width, part.height, part.channels)?;
                     let results = Shape { height: chunk.results.len(), ..shape };
                     let before = pixels(Shape { height: chunk.results.start, ..shape });
-                    self.run_chunk((on, launched), &whole, src.into(), dst.into(), &call.stage(before, pixels(results)))
+                    self.run_chunk((on, launched), &whole, src.into(), dst.into(), call.stage(before, pixels(results)))
                 });
                 let joined = |thread: Option<std::thread::ScopedJoinHandle<'_, Result<()>>>| {
                     let panicked = |panic| std::panic::resume_unwind(panic);
@@ -325,7 +325,7 @@ impl Plan {
         whole: &Whole,
         src: StoredView<'_>,
         mut dst: StoredViewMut<'_>,
-        stage: &Stage<'_>,
+        stage: Stage<'_>,
     ) -> Result<()> {
         let channels = Channels::First(whole.shape.channels);
         match on {
@@ -334,7 +334,7 @@ impl Plan {
             On::Gpu(gpus) => {
                 let step = self.step_on((gpus, launched), channels, dst.scalar(), Some(whole.shape.height));
                 let picture = Picture::new(src, dst, channels.filtered());
-                flow::run(&[step], &mut [picture], stage).map_err(|(_, error)| error)
+                flow::run(&[step], &mut [picture], &stage).map_err(|(_, error)| error)
             }
         }
     }

@@ -310,8 +310,7 @@ fn check_channels(src: &[u8], (width, height, channels): (usize, usize, usize), 
         let plan = Plan::builder(filter).border(border).device(Device::Cpu).variant(variant).build().unwrap();
         let mut found = vec![0xa5; src.len()];
         let mut dst = crate::ImageViewMut::new(&mut found, width, height, channels).unwrap();
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| plan.run_channels(&view, &mut dst, filtered)).unwrap();
+        crate::threads::tests::forced(threads, || plan.run_channels(&view, &mut dst, filtered)).unwrap();
         for (channel, expected) in expected.iter().enumerate() {
             let wrong = take(&found, channel).iter().zip(expected).position(|(found, expected)| found != expected);
             let image = format!("{width}x{height}x{channels}");

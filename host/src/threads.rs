@@ -1,0 +1,445 @@
+//! Threads: how many a job gets, and the way to run it on that many.
+//!
+//! [`Effort::threads`] is the decision. It is a pure function of the work's predicted time, of the
+//! bytes it copies and of the threads there are. A small picture stays on the calling thread.
+//!
+//! [`run`] is the way. The caller works too, and each thread that begins wakes half of the ones
+//! left to it. A helper that wakes after the work is gone is not waited for. So a thread that comes
+//! late costs the call nothing, and calls beside each other do not wait for each other's threads.
+//! Helpers come from rayon's current pool, so `rayon::ThreadPool::install` bounds their number.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
+
+/// What a job takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Effort {
+    /// Nanoseconds of arithmetic on one thread.
+    pub nanoseconds: f64,
+    /// Bytes that it copies from memory to memory.
+    pub bytes: f64,
+}
+
+/// Nanoseconds until a thread that was woken works: a virtual machine's halted core (H200's host).
+const START: f64 = 25_000.0;
+
+/// Nanoseconds that a thread adds to a call: its share of wake-ups, of locks and of the search for
+/// work (hosts of 64 and 128 threads).
+const EACH: f64 = 1_000.0;
+
+/// Bytes in a nanosecond that one thread copies. More threads share the paths to memory.
+/// Measured beside an H200: 6.4 by one, 12.6 by 2, 22.5 by 4, 35.4 by 8, 43.2 by 16, 70.4 by 32.
+const COPIED: f64 = 6.4;
+
+/// Threads that halve each other's speed.
+const CROWD: f64 = 16.0;
+
+/// The memory's speed, in bytes in a nanosecond: more threads copy no faster.
+const MEMORY: f64 = 70.0;
+
+/// A time this much longer than the best is good enough if it takes fewer threads.
+const ENOUGH: f64 = 1.05;
+
+/// Bytes in a nanosecond that so many threads copy.
+pub(crate) fn copy_rate(threads: usize) -> f64 {
+    let threads = threads.max(1) as f64;
+    (COPIED * threads / (1.0 + threads / CROWD)).min(MEMORY)
+}
+
+/// Nanoseconds that a call takes longer because it wakes so many threads with its own.
+fn woken(threads: usize) -> f64 {
+    let count = threads as f64;
+    if threads > 1 { START * count.log2() + EACH * count } else { 0.0 }
+}
+
+impl Effort {
+    /// Arithmetic that takes one thread so many nanoseconds.
+    pub fn of_work(nanoseconds: f64) -> Self {
+        Self { nanoseconds, bytes: 0.0 }
+    }
+
+    /// A copy of so many bytes.
+    pub fn of_copy(bytes: usize) -> Self {
+        Self { nanoseconds: 0.0, bytes: bytes as f64 }
+    }
+
+    /// The predicted nanoseconds on so many threads.
+    pub fn time(&self, threads: usize) -> f64 {
+        self.nanoseconds / threads.max(1) as f64 + self.bytes / copy_rate(threads) + woken(threads)
+    }
+
+    /// How many of the available threads the job gets: the fewest that come near the shortest
+    /// predicted time.
+    pub fn threads(&self, available: usize) -> usize {
+        let mut best = self.time(1);
+        for threads in 2..=available {
+            if woken(threads) >= best {
+                break;
+            }
+            best = best.min(self.time(threads));
+        }
+        (1..=available).find(|&threads| self.time(threads) <= ENOUGH * best).unwrap_or(1)
+    }
+
+    /// As [`Effort::threads`], of those of rayon's current pool that no other call has now.
+    pub fn threads_now(&self) -> usize {
+        #[cfg(test)]
+        if let Some(threads) = tests::FORCED.get() {
+            return threads;
+        }
+        // The least work for which a second thread may pay; every small call comes by here.
+        if self.nanoseconds + self.bytes / COPIED <= START { 1 } else { self.threads(available()) }
+    }
+}
+
+/// Threads in this process that work in [`run`] or were asked to.
+static BUSY: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// Whether this thread is among [`BUSY`].
+    static COUNTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// How many threads a call from this thread may have.
+fn available() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let others = BUSY.load(Ordering::Relaxed).saturating_sub(usize::from(COUNTED.get()));
+    free(rayon::current_num_threads(), cores, others)
+}
+
+/// Threads of a pool for a call while calls beside it have others: as far as cores are free.
+fn free(pool: usize, cores: usize, others: usize) -> usize {
+    // A pool may have more threads than there are cores: its owner wants them.
+    cores.max(pool).saturating_sub(others).clamp(1, pool.max(1))
+}
+
+/// To be called in a process that was forked: it has none of the threads that were busy.
+pub fn after_fork() {
+    BUSY.store(0, Ordering::Relaxed);
+}
+
+/// One of [`BUSY`].
+struct Place;
+
+impl Place {
+    fn new() -> Self {
+        BUSY.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A fork may have begun to count anew.
+        let _ = BUSY.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |busy| busy.checked_sub(1));
+    }
+}
+
+/// Notes that this thread is counted, until it is dropped.
+struct Counted(bool);
+
+impl Counted {
+    fn new() -> Self {
+        Self(COUNTED.replace(true))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        COUNTED.set(self.0);
+    }
+}
+
+/// Set in [`Crew::helpers`] once the caller takes no more.
+const CLOSED: usize = 1 << (usize::BITS - 1);
+
+/// A call's helpers.
+struct Crew {
+    work: Work,
+    /// How many are at work, and [`CLOSED`].
+    helpers: AtomicUsize,
+    caller: Thread,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+/// What they do. It may be gone once [`Crew::helpers`] is [`CLOSED`] and no more than that.
+struct Work(*const Call<'static>);
+
+type Call<'a> = dyn Fn() + Sync + 'a;
+
+// SAFETY: it stands for a shared reference to what is `Sync`; `Crew::help` says when it is one.
+unsafe impl Send for Work {}
+// SAFETY: likewise.
+unsafe impl Sync for Work {}
+
+/// Runs `work` on the calling thread, and at the same time on up to `threads - 1` others, each of
+/// which calls it once. It returns when there is nothing left to do: threads that have not begun by
+/// then will not. A panic of any of them is the caller's.
+///
+/// `work` must not wait for another thread to begin.
+pub(crate) fn run(threads: usize, work: &(dyn Fn() + Sync)) {
+    let _place = (!COUNTED.get()).then(Place::new);
+    let _counted = Counted::new();
+    if threads <= 1 {
+        return work();
+    }
+    // SAFETY: only the lifetime changes. `Closing` is dropped before this function's end, and then
+    // nobody uses the pointer any more.
+    let erased = unsafe { std::mem::transmute::<*const Call<'_>, *const Call<'static>>(work) };
+    let crew = Arc::new(Crew {
+        work: Work(erased),
+        helpers: AtomicUsize::new(0),
+        caller: std::thread::current(),
+        panic: Mutex::new(None),
+    });
+    let closing = Closing(&crew);
+    Crew::wake(&crew, threads);
+    work();
+    drop(closing);
+    if let Some(panic) = crew.panic.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        resume_unwind(panic);
+    }
+}
+
+impl Crew {
+    /// Has the pool wake so many threads but this one; each wakes half of those that are left.
+    fn wake(crew: &Arc<Self>, mut threads: usize) {
+        while threads > 1 {
+            let (half, crew, place) = (threads / 2, crew.clone(), Place::new());
+            rayon::spawn(move || {
+                let _place = place;
+                Self::help(&crew, half);
+            });
+            threads -= half;
+        }
+    }
+
+    /// A helper's part, who may wake others, so that there are `threads` with it.
+    fn help(crew: &Arc<Self>, threads: usize) {
+        let enter = |helpers: usize| (helpers & CLOSED == 0).then_some(helpers + 1);
+        if crew.helpers.fetch_update(Ordering::Acquire, Ordering::Relaxed, enter).is_err() {
+            return;
+        }
+        Self::wake(crew, threads);
+        let counted = Counted::new();
+        // SAFETY: `Closing` waits for this helper, who has entered before it was closed.
+        let work = unsafe { &*crew.work.0 };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+            crew.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+        }
+        drop(counted);
+        if crew.helpers.fetch_sub(1, Ordering::Release) == CLOSED + 1 {
+            crew.caller.unpark();
+        }
+    }
+}
+
+/// Takes no more helpers when it is dropped, and waits for those that are at work.
+struct Closing<'a>(&'a Crew);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        /// How often the caller looks before it sleeps: some microseconds. The last pieces of work
+        /// end at about the same time, and a thread takes longer to wake up.
+        const LOOKS: u32 = 500;
+        let mut left = self.0.helpers.fetch_or(CLOSED, Ordering::AcqRel) | CLOSED;
+        let mut looks = 0;
+        while left != CLOSED {
+            if looks < LOOKS {
+                std::hint::spin_loop();
+            } else {
+                std::thread::park();
+            }
+            looks += 1;
+            left = self.0.helpers.load(Ordering::Acquire);
+        }
+    }
+}
+
+/// Does every job, on so many threads with the calling one. Each takes the next job that nobody
+/// has. `T` is a thread's memory.
+pub fn for_each<T: Default, J: Send>(
+    threads: usize,
+    jobs: impl Iterator<Item = J> + Send,
+    work: impl Fn(&mut T, J) + Sync,
+) {
+    let jobs = Mutex::new(jobs.fuse());
+    let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
+    run(threads, &|| {
+        let mut memory = T::default();
+        while let Some(job) = next() {
+            work(&mut memory, job);
+        }
+    });
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::HashSet;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use super::*;
+
+    thread_local! {
+        /// What [`Effort::threads_now`] says on this thread, for tests of small pictures.
+        pub(crate) static FORCED: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+
+    /// Runs a test's call on so many threads, whatever it has to do.
+    pub(crate) fn forced<R: Send>(threads: usize, call: impl FnOnce() -> R + Send) -> R {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            FORCED.set(Some(threads));
+            call()
+        })
+    }
+
+    /// Jobs by their time on one thread and the bytes they copy; how many of 128 threads they get.
+    #[test]
+    fn jobs_get_as_many_threads_as_they_have_work_for() {
+        for (what, load, least, most) in [
+            ("nothing", Effort::default(), 1, 1),
+            ("50 us of work", Effort::of_work(50e3), 1, 1),
+            ("80 us", Effort::of_work(80e3), 2, 2),
+            ("0.25 ms", Effort::of_work(250e3), 2, 6),
+            ("5 ms", Effort::of_work(5e6), 16, 48),
+            ("60 ms, and what no cache holds", Effort { nanoseconds: 60e6, bytes: 72e6 }, 64, 128),
+            ("a second of work", Effort::of_work(1e9), 100, 128),
+            ("a copy of 64 KB", Effort::of_copy(64 << 10), 1, 1),
+            ("a copy of 512 KB", Effort::of_copy(512 << 10), 1, 3),
+            ("a copy of a band of 8 MB", Effort::of_copy(8 << 20), 6, 16),
+            ("a copy of 24 MP", Effort::of_copy(72_000_000), 16, 35),
+            ("a copy of 4 GB", Effort::of_copy(4 << 30), 28, 35),
+        ] {
+            let threads = load.threads(128);
+            assert!((least..=most).contains(&threads), "{what}: {threads} of 128 threads");
+        }
+    }
+
+    /// More threads never make the predicted time longer than by what counts as good enough, nor
+    /// does a longer job get fewer.
+    #[test]
+    fn more_threads_are_never_slower() {
+        let sizes = || (0..60).map(|step| 1e3 * 1.3f64.powi(step));
+        for load in sizes().flat_map(|size| {
+            let parts = [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (1.0, 20.0)];
+            parts.map(|(work, bytes)| Effort { nanoseconds: work * size, bytes: bytes * size })
+        }) {
+            let mut before = load.time(1);
+            for available in [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256] {
+                let threads = load.threads(available);
+                let time = load.time(threads);
+                assert!((1..=available).contains(&threads));
+                assert!(time <= ENOUGH * before, "{load:?}: {time} ns with {available}, {before} with fewer");
+                before = before.min(time);
+            }
+            let longer = Effort { nanoseconds: 1.3 * load.nanoseconds, bytes: 1.3 * load.bytes };
+            assert!(longer.threads(128) >= load.threads(128), "{load:?}");
+        }
+    }
+
+    /// Callers beside each other share the cores; a pool of one's own has its part of them.
+    #[test]
+    fn callers_share_the_cores() {
+        for (pool, cores, others, expected) in [
+            (16, 16, 0, 16),
+            (16, 16, 12, 4),
+            (16, 16, 15, 1),
+            (16, 16, 40, 1),
+            (4, 16, 12, 4),
+            (4, 16, 13, 3),
+            (64, 2, 0, 64),
+            (1, 16, 0, 1),
+        ] {
+            let found = free(pool, cores, others);
+            assert_eq!(found, expected, "a pool of {pool}, {cores} cores, {others} busy");
+        }
+    }
+
+    #[test]
+    fn every_job_is_done_once_by_at_most_so_many_threads() {
+        for (pool, threads) in [(1, 1), (2, 1), (3, 2), (8, 3), (64, 5), (64, 64), (2, 16)] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(pool).build().unwrap();
+            for jobs in [0, 1, 2, 3, 100, 5000] {
+                let (seen, who) = (Mutex::new(vec![0; jobs]), Mutex::new(HashSet::new()));
+                pool.install(|| {
+                    for_each(threads, 0..jobs, |(): &mut (), job| {
+                        seen.lock().unwrap()[job] += 1;
+                        who.lock().unwrap().insert(std::thread::current().id());
+                    });
+                });
+                assert!(seen.into_inner().unwrap().iter().all(|&count| count == 1), "{jobs} jobs");
+                assert!(who.into_inner().unwrap().len() <= threads);
+            }
+        }
+    }
+
+    /// The caller does not wait for helpers that could not begin.
+    #[test]
+    fn a_pool_that_is_busy_delays_nobody() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let (held, blocked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+        pool.install(|| {
+            let other = (held.clone(), blocked.clone());
+            // The other thread of the pool is kept until the test's end.
+            rayon::spawn(move || {
+                other.1.fetch_add(1, Ordering::Relaxed);
+                while other.0.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            while blocked.load(Ordering::Relaxed) == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let done = AtomicUsize::new(0);
+            for_each(2, 0..100, |(): &mut (), _| {
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(done.into_inner(), 100);
+        });
+        held.store(false, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_helpers_panic_is_the_callers() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
+        for bad in [0, 500, 999] {
+            let call = || {
+                pool.install(|| {
+                    for_each(4, 0..1000, |(): &mut (), job| {
+                        std::thread::sleep(Duration::from_micros(20));
+                        assert!(job != bad, "job {bad}");
+                    });
+                });
+            };
+            let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
+            assert_eq!(panic.downcast_ref::<String>().map(String::as_str), Some(&*format!("job {bad}")));
+        }
+    }
+
+    /// Many callers of one pool, and callers within callers.
+    #[test]
+    fn callers_beside_and_within_each_other() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        let done = AtomicUsize::new(0);
+        let call = || {
+            for_each(3, 0..20, |(): &mut (), _| {
+                for_each(2, 0..20, |(): &mut (), _| {
+                    done.fetch_add(1, Ordering::Relaxed);
+                });
+            });
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..10).for_each(|_| pool.install(call)));
+            }
+        });
+        assert_eq!(done.into_inner(), 8 * 10 * 400);
+    }
+}
