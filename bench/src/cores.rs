@@ -167,8 +167,10 @@ impl Job {
                     std::thread::scope(|scope| {
                         let call = |dst: &mut Image<P>| (0..ROUND).try_for_each(|_| call(dst));
                         let callers: Vec<_> = all.iter_mut().map(|dst| scope.spawn(move || call(dst))).collect();
-                        let joined = callers.into_iter().map(|caller| caller.join());
-                        joined.map(|outcome| Ok(outcome.map_err(|_| anyhow::anyhow!("a caller panicked"))??)).collect()
+                        let mut joined = callers.into_iter().map(|caller| caller.join());
+                        joined.try_for_each(|outcome| {
+                            Ok(outcome.map_err(|_| anyhow::anyhow!("a caller panicked"))??)
+                        })
                     })
                 })
             }

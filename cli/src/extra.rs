@@ -1,9 +1,11 @@
 //! The channels behind a picture's colours: what a file says of them, and what becomes of them.
 
-use apron::{Alpha, Extra, Image, Number};
-use rayon::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use apron::{Alpha, Extra, Image, Number, threads};
 
 use crate::picture::{Picture, Pixels, each};
+use crate::scaling::{chunk, threads_for};
 
 /// The channel behind the colours of a format that has straight alpha, if there is one.
 pub(crate) fn straight(alpha: bool) -> Vec<Extra> {
@@ -84,8 +86,12 @@ impl Pixels {
         }
         each!(self, image => {
             let channels = image.shape().channels;
-            image.as_mut_slice().par_chunks_exact_mut(channels).for_each(|pixel| {
-                if from < to { pixel[from..=to].rotate_left(1) } else { pixel[to..=from].rotate_right(1) }
+            let values = image.as_mut_slice();
+            let threads = threads_for(values.len());
+            threads::for_each(threads, values.chunks_mut(chunk(channels)), |(): &mut (), values| {
+                values.chunks_exact_mut(channels).for_each(|pixel| {
+                    if from < to { pixel[from..=to].rotate_left(1) } else { pixel[to..=from].rotate_right(1) }
+                });
             });
         });
     }
@@ -130,7 +136,16 @@ impl ByAlpha {
             Some((alpha, colours)) => alpha.to_f64() <= 0.0 && colours.iter().any(|colour| colour.to_f64() != 0.0),
             None => false,
         };
-        self == Self::Divided && sums.as_slice().par_chunks_exact(channels).any(is_glow)
+        if self != Self::Divided {
+            return false;
+        }
+        let (sums, found) = (sums.as_slice(), AtomicBool::new(false));
+        threads::for_each(threads_for(sums.len()), sums.chunks(chunk(channels)), |(): &mut (), sums| {
+            if !found.load(Ordering::Relaxed) && sums.chunks_exact(channels).any(is_glow) {
+                found.store(true, Ordering::Relaxed);
+            }
+        });
+        found.into_inner()
     }
 }
 

@@ -168,8 +168,13 @@ impl Scaling {
 const CHUNK: usize = 1 << 16;
 const VALUE: f64 = 2.0;
 
+/// The same, of whole pixels.
+pub(crate) fn chunk(channels: usize) -> usize {
+    CHUNK - CHUNK % channels
+}
+
 /// Threads for so many values.
-fn threads_for(values: usize) -> usize {
+pub(crate) fn threads_for(values: usize) -> usize {
     Effort::of_work(VALUE * values as f64).threads_now().min(values.div_ceil(CHUNK))
 }
 
@@ -216,7 +221,7 @@ impl Finish {
             scaled + self.offset
         };
         let mut result = Image::<D>::zeroed(shape.width, shape.height, shape.channels)?;
-        let chunk = CHUNK - CHUNK % shape.channels;
+        let chunk = chunk(shape.channels);
         let chunks = result.as_mut_slice().chunks_mut(chunk).zip(sums.as_slice().chunks(chunk));
         threads::for_each(threads_for(sums.as_slice().len()), chunks, |(): &mut (), (result, sums)| {
             let pixels = result.chunks_exact_mut(shape.channels).zip(sums.chunks_exact(shape.channels));
@@ -245,11 +250,10 @@ impl Finish {
     /// The least and the greatest result, without NaN and infinities.
     fn extremes<S: Number>(&self, sums: &Image<S>, filtered: usize) -> (f64, f64) {
         let channels = sums.shape().channels;
-        let chunk = CHUNK - CHUNK % channels;
         let wider = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.max(b.1));
         let none = (f64::INFINITY, f64::NEG_INFINITY);
         let all = Mutex::new(none);
-        let chunks = sums.as_slice().chunks(chunk);
+        let chunks = sums.as_slice().chunks(chunk(channels));
         threads::for_each(threads_for(sums.as_slice().len()), chunks, |(): &mut (), chunk| {
             let pixels = chunk.chunks_exact(channels);
             let results = pixels.flat_map(|pixel| pixel[..filtered].iter().map(|&sum| self.colour(sum, pixel)));
