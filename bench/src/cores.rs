@@ -168,9 +168,7 @@ impl Job {
                         let call = |dst: &mut Image<P>| (0..ROUND).try_for_each(|_| call(dst));
                         let callers: Vec<_> = all.iter_mut().map(|dst| scope.spawn(move || call(dst))).collect();
                         let mut joined = callers.into_iter().map(|caller| caller.join());
-                        joined.try_for_each(|outcome| {
-                            Ok(outcome.map_err(|_| anyhow::anyhow!("a caller panicked"))??)
-                        })
+                        joined.try_for_each(|outcome| Ok(outcome.map_err(|_| anyhow::anyhow!("a caller panicked"))??))
                     })
                 })
             }

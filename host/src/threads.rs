@@ -24,11 +24,11 @@ pub struct Effort {
     pub bytes: f64,
 }
 
-/// Nanoseconds until a thread that was woken works: a virtual machine's halted core (H200's host).
+/// Nanoseconds until a thread that was woken works, about: on a virtual machine's halted core.
 const START: f64 = 25_000.0;
 
-/// Nanoseconds that a thread adds to a call: its share of wake-ups, of locks and of the search for
-/// work (hosts of 64 and 128 threads).
+/// Nanoseconds that a thread adds to a call, about: its part of wake-ups, of locks and of the search
+/// for work.
 const EACH: f64 = 1_000.0;
 
 /// Bytes in a nanosecond that one thread copies. More threads share the paths to memory.

@@ -191,14 +191,10 @@ pub(super) fn run<S: Pixel, D: Pixel>(
         in_f64.rectangle(wide, &columns, first..rows.end, &mut None).map(|_| ())
     };
 
-    if stage.cut_for() == 1 {
-        let mut memory = Default::default();
-        return (0..strips).try_for_each(|i| {
-            rectangle(&mut memory, i * strip..width.min((i + 1) * strip), 0..height)?;
-            stage.jobs(i + 1, strips)
-        });
-    }
-    let band = band(height, window_rows, strips, stage.cut_for());
+    let band = match stage.cut_for() {
+        1 => height,
+        threads => band(height, window_rows, strips, threads),
+    };
     let bands = height.div_ceil(band);
     share(stage, 0..bands * strips, |memory, job| {
         let (x, y) = (job % strips * strip, job / strips * band);
