@@ -205,7 +205,8 @@ pub(super) fn run<S: Pixel, D: Pixel>(
 /// The rows of a band, of an image in so many strips. Where bands meet, lines are computed twice, so a band should have several times the
 /// window's rows, if that keeps all threads busy.
 pub(crate) fn band(height: usize, window: usize, strips: usize, threads: usize) -> usize {
-    let even = |jobs: usize| height.div_ceil(jobs.div_ceil(strips));
+    let even = |jobs: usize| height.div_ceil((jobs / strips).max(1));
+    // A job more than there are threads would take as long as all others.
     even(4 * threads).max(even(threads).min(4 * window))
 }
 
