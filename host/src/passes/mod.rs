@@ -11,12 +11,13 @@
 mod memory;
 mod sums;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use memory::{Array, Cast, Kind};
-use rayon::prelude::*;
 use sums::{Offsets, compute};
 
+use crate::threads::{self, Effort};
 use crate::{Border, Error, Result};
 
 /// What lies outside the array.
@@ -174,8 +175,8 @@ struct Buffers {
 /// How many values of f64 a tile's buffer has, about: it stays in a second-level cache.
 const TILE: usize = 16384;
 
-/// Additions below which a second thread does not pay.
-const ALONE: usize = 1 << 17;
+/// Nanoseconds for an addition, or for a value that is loaded, converted or stored.
+const ADDITION: f64 = 0.4;
 
 /// Whom to tell how many jobs are done, of how many; an error ends the work.
 pub type Told<'a> = &'a (dyn Fn(usize, usize) -> Result<()> + Sync);
@@ -211,13 +212,20 @@ pub unsafe fn filter(
         unsafe { problem.run(source, target, &offsets, job, tiles, buffers)? };
         told(done.fetch_add(1, Ordering::Relaxed) + 1, jobs)
     };
-    if work.saturating_mul(jobs) < ALONE {
-        let mut buffers = Buffers::default();
-        (0..jobs).try_for_each(|job| run(&mut buffers, job))
-    } else {
-        let least = ALONE / 4 / work.max(1) + 1;
-        (0..jobs).into_par_iter().with_min_len(least).try_for_each_init(Buffers::default, run)
-    }
+    let threads = Effort::of_work(ADDITION * work as f64 * jobs as f64).threads_now().min(jobs.max(1));
+    // Several jobs at a time where they are short.
+    let together = (jobs / (8 * threads)).max(1);
+    let failed = OnceLock::new();
+    threads::for_each(threads, (0..jobs).step_by(together), |buffers: &mut Buffers, first| {
+        let mut part = first..jobs.min(first + together);
+        if failed.get().is_none()
+            && let Err(error) = part.try_for_each(|job| run(buffers, job))
+        {
+            // Another thread's error may have come first.
+            let _ = failed.set(error);
+        }
+    });
+    failed.into_inner().map_or(Ok(()), Err)
 }
 
 impl Problem {
