@@ -1,4 +1,7 @@
-"""Arguments whose numbers alone do not mean the same: each function refuses each kind, for each of its arrays, and names the way out."""
+"""Arguments whose numbers alone mislead.
+
+Each function refuses each kind, for each of its arrays, and names the way out.
+"""
 
 import inspect
 import re
@@ -15,7 +18,7 @@ Image = pytest.importorskip("PIL.Image")
 PICTURE = np.arange(48, dtype="u1").reshape(6, 8)
 PLAN = Plan("box:size=3", device="cpu")
 
-#: The arguments of each function of the modules, by name; arrays among them are replaced one by one.
+#: The arguments of the modules' functions, by name; arrays among them are replaced one by one.
 ARGUMENTS = {
     "input": PICTURE,
     "src": PICTURE,
@@ -39,7 +42,7 @@ ARRAYS = ["input", "src", "output", "dst", "weights", "kernel", "kernelX", "kern
 
 
 def entries():
-    """All functions that take arrays: a name, and a function of the array in the place of one of them."""
+    """All functions that take arrays: a name, and a function of what replaces one of the arrays."""
     yield "Plan", PLAN
     yield "Plan, out", lambda array: PLAN(PICTURE, array)
     yield "to_device", apron.to_device
@@ -83,7 +86,7 @@ def test_palettes_are_not_averaged(name):
 
 @pytest.mark.parametrize("mode", Image.MODES)
 def test_modes_of_pillow(mode):
-    """Every mode is filtered as the numbers that it has, or refused with a conversion that is filtered."""
+    """A mode is filtered as the numbers that it has, or refused with a conversion that is filtered."""
     image = Image.effect_noise((12, 9), 60)
     if mode.startswith("I;16"):
         image = Image.frombytes(mode, (12, 9), image.tobytes() * 2)

@@ -53,7 +53,8 @@ def calls(tensor):
 
 @pytest.mark.parametrize("name", calls(torch.from_numpy(IMAGE)))
 def test_gradients_are_not_lost(name):
-    """Nothing that PyTorch records is filtered without a word: leaves, results, parameters, forward mode, functions' gradients."""
+    """Nothing that PyTorch records is filtered without a word: leaves, results, parameters, and
+    tensors of forward mode."""
     leaf = torch.from_numpy(IMAGE.copy()).requires_grad_()
     for tensor in (leaf, leaf * 2, torch.nn.Parameter(torch.from_numpy(IMAGE.copy()))):
         with pytest.raises(RuntimeError, match=r"requires a gradient.*\.detach\(\)") as raised:

@@ -97,7 +97,8 @@ impl Hash for Filter {
                 add(column);
             }
         }
-        // The terms follow from the taps, but for the presets that know theirs: two such filters may share a hash.
+        // The terms follow from the taps, but for the presets that know theirs: two such filters
+        // may share a hash.
         (self.cols, self.rows, self.anchor).hash(state);
     }
 }
@@ -198,7 +199,8 @@ impl Filter {
             }
         }
         self.preset = None;
-        // Found again rather than reversed, so that the terms are those of a filter made from these taps.
+        // Found again rather than reversed, so that the terms are those of a filter made from these
+        // taps.
         self.sum = self.found_sum();
         self
     }
@@ -516,7 +518,8 @@ mod tests {
 
     #[test]
     fn equal_filters_compute_the_same() {
-        // Zeros of both signs, windows of one shape, rows beside columns, anchors, terms that presets know and that are found.
+        // Zeros of both signs, windows of one shape, rows beside columns, anchors, terms that
+        // presets know and that are found.
         let mut filters = Vec::new();
         for taps in [[0.0, 1.0, 2.0], [-0.0, 1.0, 2.0], [0.0, 2.0, 1.0], [1.0, 2.0, 1.0]] {
             for (cols, rows) in [(3, 1), (1, 3)] {

@@ -17,7 +17,8 @@ const SIGMA_Y: Parameter = parameter("sigma-y", "standard deviation along column
 const SOBEL_SIZE: Parameter = parameter("size", "odd, 3 to 31; 3 by default");
 
 impl Filter {
-    /// Every preset and its parameters: the table that the text form reads. The first parameter's name may be left out: `gaussian:2`.
+    /// Every preset and its parameters: the table that the text form reads. The first parameter's
+    /// name may be left out: `gaussian:2`.
     ///
     /// | filter | example | parameters |
     /// | --- | --- | --- |

@@ -37,7 +37,8 @@ def call(plan, image, out, axis, dtype):
         base, target = np.asarray(image), None if out is None else np.asarray(out)
         if base is image and target is out:
             return _converted(plan, image, out, axis, dtype)
-        # Subclasses of NumPy's arrays, as of a file mapped into memory, are the same memory as plain ones.
+        # A subclass of NumPy's array, as a file mapped into memory, shares its memory with a plain
+        # one.
         result = plan(base, target, axis=axis, dtype=dtype)
         return result if out is None else out
     if type(image).__module__.startswith("dask."):

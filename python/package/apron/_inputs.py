@@ -1,4 +1,4 @@
-"""Arguments that are arrays: NumPy's array of each, or an error where the numbers alone would not mean the same."""
+"""Arguments that are arrays: NumPy's array of each, or an error where its numbers alone mislead."""
 
 import sys
 
@@ -49,7 +49,10 @@ def check(array, name):
 
 
 def check_gradient(tensor, name):
-    """Refuse a tensor that PyTorch records: a plan's result would have no gradient, and training would go wrong silently."""
+    """Refuse a tensor that PyTorch records.
+
+    A plan's result would have no gradient, and training would go wrong silently.
+    """
     torch = sys.modules["torch"]
     recorded = tensor.requires_grad and torch.is_grad_enabled()
     if not recorded and not torch.compiler.is_compiling():
@@ -68,7 +71,8 @@ def is_of(array, module, name):
 
 def is_on_device(array):
     """Whether it is in a GPU's memory."""
-    # PyTorch and CuPy make up the interface anew each time, which takes longer than the rest of a call.
+    # PyTorch and CuPy build the interface anew each time, which takes longer than the rest of a
+    # call.
     name = type(array).__module__.partition(".")[0]
     if is_of(array, "torch", "Tensor"):
         return array.is_cuda
@@ -78,7 +82,9 @@ def is_on_device(array):
 
 
 def as_array(array, name):
-    """NumPy's array of what was passed, without a copy where its library can do that. Errors call it `name`.
+    """NumPy's array of what was passed, without a copy where its library can do that.
+
+    Errors call it `name`.
 
     Raises
     ------

@@ -1,8 +1,9 @@
 """PyTorch's tensors: calls of a plan, and the operators that a compiled program has in their place.
 
-PyTorch's compiler does not look into the extension module. What it traces is :func:`call`, which becomes one of the operators
-``torch.ops.apron.filter`` and ``torch.ops.apron.filter_out``. They name their plan by a text that holds all of it, so that a compiled program
-which PyTorch stored, and another process loads, filters the same.
+PyTorch's compiler does not look into the extension module. It traces :func:`call`, which becomes
+one of the operators ``torch.ops.apron.filter`` and ``torch.ops.apron.filter_out``. They name their
+plan by a text that holds all of it: a program that PyTorch stored filters the same in another
+process.
 """
 
 import functools
@@ -49,7 +50,10 @@ def call(plan, image, out, axis, dtype):
 
 
 def _is_recorded(image):
-    """Whether calls are recorded, to be run later: by ``torch.compile``, ``torch.export``, ``torch.jit.trace`` or a mode of fake tensors."""
+    """Whether calls are recorded, to run later.
+
+    By ``torch.compile``, ``torch.export``, ``torch.jit.trace`` or a mode of fake tensors.
+    """
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return True
     # A mode of dispatch, as of `make_fx`, sees operators, and not what NumPy writes into a tensor.

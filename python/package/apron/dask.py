@@ -168,7 +168,10 @@ def filter(array, filter, border="reflect101", device="auto", *, axis=-1, dtype=
 
 
 def result_type(array, output, of):
-    """The type of ``of(array)``, by an array of this type that has no elements. `output` is SciPy's argument."""
+    """The type of ``of(array)``, by an array of this type that has no elements.
+
+    `output` is SciPy's argument.
+    """
     if output is not None and not isinstance(output, (str, type, np.dtype)):
         raise TypeError("output is an array: a Dask array's result is computed later, so it is a type or None here")
     return of(np.zeros((0,) * array.ndim, array.dtype)).dtype

@@ -53,7 +53,8 @@ def _input(array):
 
 
 def _output(output, input, complex_output=False):
-    """The array that a result goes to: of the input's type, of a type that was named, or one that was passed. Of a Dask array, its type."""
+    """The array that a result goes to: of the input's type, of a type that was named, or one that
+    was passed. Of a Dask array, its type."""
     if _is_dask(input):
         from . import dask
 
