@@ -150,6 +150,12 @@ def test_operators_keep_their_contracts():
     # As in another process, where no such plan is alive.
     _torch._plans.clear()
     assert (torch.ops.apron.filter(tensor, text).numpy() == OTHER(IMAGE)).all()
+    options = {"variant": "direct-naive", "memory": 1 << 20, "alpha": "premultiply"}
+    all_said = Plan("box:size=3", "constant:5", "cpu", **options)
+    text, colours = _torch._text(all_said), np.stack([IMAGE] * 4, axis=-1)
+    _torch._plans.clear()
+    again = torch.ops.apron.filter(torch.from_numpy(colours), text)
+    assert (again.numpy() == all_said(colours)).all()
     # Its gradient is refused late, but not without a word.
     with pytest.raises(RuntimeError, match="backward"):
         torch.ops.apron.filter(tensor.clone().requires_grad_(), text).sum().backward()
