@@ -101,6 +101,10 @@ pub(crate) struct FilterArgs {
     #[arg(long, help_heading = "Files")]
     pub(crate) recursive: bool,
 
+    /// Read pictures of one kind that follow one another in a file, as they do on a pipe, and write their results in a row
+    #[arg(long, conflicts_with = "raw", help_heading = "Files")]
+    pub(crate) frames: bool,
+
     #[command(flatten)]
     pub(crate) choice: Choice,
 
@@ -182,8 +186,12 @@ output, with --format. Several pictures need a folder as OUT, or --suffix. A fol
 picture's needs a / at its end. A file is written under a temporary name and renamed when it is complete: OUT may be IN, and
 a failure leaves no partial file. Of several pictures, one that fails does not stop the others.
 
+Pipes: pictures of one kind that follow one another on a pipe, or in a file with --frames, are frames: each is filtered and
+written, without end, and their sizes may differ. tif, tga and raw cannot follow one another. A damaged frame is an error; those
+before it are written. --page is about each frame. In other files, what lies behind the picture is not read, and is named.
+
 Values: integers are rounded half to even, and those below 0 or above the greatest value are cut off; the tool says so where a
-derivative loses its negative half. --abs, --scale or --normalize, and --offset are applied to each value in this order, before it
+derivative loses its negative half, and how many NaN became 0. --abs, --scale or --normalize, and --offset are applied to each value in this order, before it
 is rounded. --output-type f32 keeps sign and fraction.
 
 Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw. All frames of an animation (gif, png, webp), pages of a
@@ -208,6 +216,7 @@ Examples:
   apron filter photos/ soft/ --recursive --skip-existing --filter gaussian:2
   apron filter scans/*.tif out/ --filter unsharp:sigma=1.5,amount=0.8 --format png
   apron filter - - --format png --filter sharpen < in.png > out.png
+  cat page*.png | apron filter - - --format jpg --filter sharpen > pages.mjpeg
   apron filter photo.png edges.png --filter gaussian:1 --filter sobel
   apron filter logo.png soft.jpg --filter gaussian:3 --alpha flatten=white
   apron filter photo.png edges.png --filter sobel-x --offset 128

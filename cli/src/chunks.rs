@@ -14,7 +14,9 @@ use crate::codec::{self, Compression, Described, Raw, Reading, Strips, TakeRows,
 use crate::extra;
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
+use crate::notes::Note;
 use crate::picture::{Meta, Picture, Pixels};
+use crate::scaling::{is_integer, is_wild};
 use crate::{npy, replace, stream};
 
 /// A picture whose rows can be read one by one.
@@ -34,6 +36,8 @@ pub(crate) struct Array {
     pub(crate) extras: Vec<Extra>,
     /// What a TIFF says beside the pixels.
     meta: Meta,
+    /// Whether values were read of which a filter may make NaN.
+    nan: bool,
 }
 
 impl Array {
@@ -50,13 +54,13 @@ impl Array {
             return None;
         }
         let mut file = File::open(path).ok()?;
-        let (path, meta) = (path.to_owned(), Meta::default());
+        let (path, meta, nan) = (path.to_owned(), Meta::default(), false);
         let (start, array) = match reading.raw {
             Some(Raw { shape, scalar }) => {
                 let (channel_axis, strip_rows) = (shape.channels > 1, shape.height);
                 let (extras, swapped) = (extra::of_array(shape.channels), false);
                 let strips = vec![0];
-                (0, Self { path, file, strips, strip_rows, shape, scalar, swapped, channel_axis, extras, meta })
+                (0, Self { path, file, strips, strip_rows, shape, scalar, swapped, channel_axis, extras, meta, nan })
             }
             None => {
                 let Some(npy::Rows { shape, scalar, swapped, channel_axis }) = npy::rows(&mut file, reading.axes)
@@ -65,11 +69,16 @@ impl Array {
                 };
                 let (start, strip_rows) = (file.stream_position().ok()?, shape.height);
                 let (strips, extras) = (vec![start], extra::of_array(shape.channels));
-                (start, Self { path, file, strips, strip_rows, shape, scalar, swapped, channel_axis, extras, meta })
+                (
+                    start,
+                    Self { path, file, strips, strip_rows, shape, scalar, swapped, channel_axis, extras, meta, nan },
+                )
             }
         };
         let bytes = array.row_bytes().checked_mul(array.shape.height as u64)?;
-        (start + bytes == found.len()).then_some(array)
+        let end = start.checked_add(bytes)?;
+        // Behind an array's values may be anything; without a header the file's length is all there is to check.
+        (end == found.len() || end < found.len() && reading.raw.is_none()).then_some(array)
     }
 
     fn of_tiff(path: PathBuf, file: File, reading: &Reading) -> Option<Self> {
@@ -78,7 +87,8 @@ impl Array {
         // Turned pixels come from everywhere.
         let turns = meta.orientation != Orientation::NoTransforms && reading.auto_orient;
         let channel_axis = shape.channels > 1;
-        let array = Self { path, file, strips, strip_rows, shape, scalar, swapped, channel_axis, extras, meta };
+        let nan = false;
+        let array = Self { path, file, strips, strip_rows, shape, scalar, swapped, channel_axis, extras, meta, nan };
         (!turns).then_some(array)
     }
 
@@ -95,30 +105,25 @@ impl Array {
         }
     }
 
-    /// Filters every channel into a file of that format. Returns a note on what the file cannot hold.
-    pub(crate) fn filter(
-        mut self,
-        plan: &Plan,
-        target: Scalar,
-        path: &Path,
-        format: &FileFormat,
-    ) -> Result<Option<String>> {
+    /// Filters every channel into a file of that format. Returns notes on what the file cannot hold.
+    pub(crate) fn filter(mut self, plan: &Plan, target: Scalar, path: &Path, format: &FileFormat) -> Result<Vec<Note>> {
         if target != self.scalar {
             self.meta.values_changed();
         }
         // A picture of one pixel says what the large one does.
         let pixel = Image::<u8>::zeroed(1, 1, self.shape.channels).map_err(|error| Failure::at(&self.path, error))?;
         let lost = format.loses(&Picture { meta: self.meta.clone(), ..Picture::new(Pixels::U8(pixel)) }.into());
-        match target {
+        let nans = match target {
             Scalar::U8 => self.from::<u8>(plan, path, format),
             Scalar::U16 => self.from::<u16>(plan, path, format),
             Scalar::F16 => self.from::<f16>(plan, path, format),
             _ => self.from::<f32>(plan, path, format),
         }?;
-        Ok(lost)
+        Ok(lost.map(Note::Text).into_iter().chain(nans).collect())
     }
 
-    fn from<D: Pixel>(self, plan: &Plan, path: &Path, format: &FileFormat) -> Result {
+    /// Returns how many results are NaN, if the type has none and there are some.
+    fn from<D: Pixel>(self, plan: &Plan, path: &Path, format: &FileFormat) -> Result<Option<Note>> {
         match self.scalar {
             Scalar::U8 => self.run::<u8, D>(plan, path, format),
             Scalar::U16 => self.run::<u16, D>(plan, path, format),
@@ -127,7 +132,7 @@ impl Array {
         }
     }
 
-    fn run<S: Pixel, D: Pixel>(mut self, plan: &Plan, output: &Path, format: &FileFormat) -> Result {
+    fn run<S: Pixel, D: Pixel>(mut self, plan: &Plan, output: &Path, format: &FileFormat) -> Result<Option<Note>> {
         let fail = |error: io::Error| Failure::at(output, error);
         let (shape, input, meta, extras) = (self.shape, self.path.clone(), self.meta.clone(), self.extras.clone());
         let channel_axis = self.channel_axis;
@@ -147,7 +152,19 @@ impl Array {
                 npy::write_rows_header(out, D::SCALAR, shape, channel_axis).map_err(fail)?;
             }
             filter(&mut |bytes| out.write_all(bytes))
-        })
+        })?;
+        if !self.nan || !is_integer(D::SCALAR) {
+            return Ok(None);
+        }
+        // Integers do not show how many were NaN, and files without any are not to pay for it.
+        let mut found = 0;
+        let mut sink = |_: Range<usize>, sums: &[f32]| {
+            found += sums.iter().filter(|sum| sum.is_nan()).count() as u64;
+            Ok(())
+        };
+        plan.run_streamed::<S, f32>(shape, &mut self, &mut sink).map_err(|error| Failure::at(&input, error))?;
+        let total = (shape.row_len() * shape.height) as u64;
+        Ok((found > 0).then_some(Note::Nan { count: found, total }))
     }
 }
 
@@ -166,6 +183,8 @@ impl<P: Pixel> RowSource<P> for Array {
         if self.swapped {
             bytes.chunks_exact_mut(size_of::<P>()).for_each(<[u8]>::reverse);
         }
+        self.nan =
+            self.nan || matches!(P::SCALAR, Scalar::F16 | Scalar::F32) && into.iter().any(|&value| is_wild(value));
         Ok(())
     }
 

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use image::ImageFormat;
 
-use crate::codec::{self, Reading, Writing};
+use crate::codec::{self, Reading, Sink, Writing};
+use crate::ends::{self, Left};
 use crate::failure::{Failure, Result};
 use crate::formats::FileFormat;
 use crate::picture::Document;
@@ -49,13 +50,37 @@ pub(crate) fn load(path: &Path, options: &Reading) -> Result<Document> {
 
 /// Writes all pages or nothing. Returns a note if something could not be kept.
 pub(crate) fn save(path: &Path, format: &FileFormat, document: &Document, options: &Writing) -> Result<Option<String>> {
+    check(path, format, document)?;
+    replace(path, |out| format.write(document, out, options).map_err(|reason| Failure::at(path, reason)))?;
+    Ok(format.loses(document))
+}
+
+/// Writes all pages to `out` as [`save`] does to a file; `path` is where they will be.
+pub(crate) fn encode(
+    path: &Path,
+    format: &FileFormat,
+    document: &Document,
+    out: &mut dyn Sink,
+    options: &Writing,
+) -> Result<Option<String>> {
+    check(path, format, document)?;
+    format.write(document, out, options).map_err(|reason| Failure::at(path, reason))?;
+    Ok(format.loses(document))
+}
+
+fn check(path: &Path, format: &FileFormat, document: &Document) -> Result {
     let fail = |reason| Failure::at(path, reason);
     for page in &document.pages {
         format.check(page.pixels.scalar(), page.colours(), &page.extras).map_err(fail)?;
     }
-    format.check_pages(document).map_err(fail)?;
-    replace(path, |out| format.write(document, out, options).map_err(fail))?;
-    Ok(format.loses(document))
+    format.check_pages(document).map_err(fail)
+}
+
+/// What a file holds behind what [`load`] reads of it.
+pub(crate) fn left_over(path: &Path) -> Left {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    // A file that cannot be opened again was read a moment ago.
+    File::open(path).map_or_else(|_| Left::default(), |file| ends::left_over(file, extension))
 }
 
 #[cfg(test)]

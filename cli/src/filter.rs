@@ -18,13 +18,13 @@ use crate::failure::{Failure, Result, caught};
 use crate::formats::FileFormat;
 use crate::info::why_no_gpu;
 use crate::jobs::{self, Job};
-use crate::notes::{Note, Notes};
+use crate::notes::{self, Note, Notes};
 use crate::output::report;
-use crate::picture::{Picture, Pixels, Stored};
+use crate::picture::{Document, Picture, Pixels, Stored};
 use crate::replace::{self, clean_up_on_signals};
-use crate::scaling::{Cut, is_integer, white};
+use crate::scaling::{Cut, is_integer, may_give_nan, nans, white};
 use crate::steps;
-use crate::{files, stream};
+use crate::{files, frames, stream};
 
 /// What became of a picture that did not fail.
 enum Done {
@@ -42,7 +42,13 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
     check_options(&args, &jobs)?;
     clean_up_on_signals();
     let watched = !args.quiet && std::io::stderr().is_terminal();
-    let bar = (watched && jobs.len() == 1).then(steps::bar_of_one);
+    let streams = |job: &Job| args.frames || stream::is_streamed(&job.input);
+    let bar = match &*jobs {
+        // The bar is about one picture, and there may be many without an end.
+        [job] if watched && streams(job) => Some(ProgressBar::hidden()),
+        [_] if watched => Some(steps::bar_of_one()),
+        _ => None,
+    };
     let pipeline = steps::pipeline(steps, &args, bar.as_ref())?;
     let fallback = || pipeline.plans()[0].fallback().filter(|_| args.verbose);
     let begins_on_cpu = fallback().inspect(|error| {
@@ -62,7 +68,16 @@ pub(crate) fn run(args: Box<FilterArgs>) -> Result {
         }
         None => ProgressBar::hidden(),
     };
-    let outcome = run_all(&Task { args: &args, pipeline: &pipeline, differs, is_angle }, &jobs, &bar);
+    let task = Task {
+        args: &args,
+        pipeline: &pipeline,
+        differs,
+        is_angle,
+        bar: &bar,
+        notes: Mutex::default(),
+        frames_at_once: frames_at_once(&args, jobs.len()),
+    };
+    let outcome = run_all(&task, &jobs);
     if let (None, Some(error)) = (begins_on_cpu, fallback()) {
         report(&format!("the CPU was used, because the GPU could not be: {}", why_no_gpu(error)));
     }
@@ -120,19 +135,28 @@ fn available(meminfo: &str) -> Option<usize> {
     Some(kibibytes >> 20)
 }
 
+/// The threads that work on one stream of frames: each has a frame in memory. Eight decode, filter and encode as fast as
+/// a pipe brings frames.
+fn frames_at_once(args: &FilterArgs, jobs: usize) -> usize {
+    match (args.jobs, jobs) {
+        (Some(jobs), 1) => jobs.into(),
+        (None, 1) => jobs_at_once().clamp(2, 8),
+        _ => 2,
+    }
+}
+
 /// Runs several jobs at a time; a job that fails does not stop the others.
-fn run_all(task: &Task<'_>, jobs: &[Job], bar: &ProgressBar) -> Result {
-    let args = task.args;
+fn run_all(task: &Task<'_>, jobs: &[Job]) -> Result {
+    let (args, bar) = (task.args, task.bar);
     let at_once = args.jobs.map_or_else(jobs_at_once, usize::from);
     let next = AtomicUsize::new(0);
     let (failures, skipped) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
-    let notes = Mutex::new(Notes::default());
     let work = || {
         while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             // A plan keeps its state in locks, and refuses what a panic left in one, or can use it safely.
             match caught(AssertUnwindSafe(|| task.run(job))) {
                 Ok(Done::Written(found, line)) => {
-                    let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut notes = task.notes.lock().unwrap_or_else(PoisonError::into_inner);
                     found.into_iter().for_each(|note| notes.add(&job.output, note));
                     if let Some(line) = line {
                         bar.suspend(|| report(&line));
@@ -161,7 +185,7 @@ fn run_all(task: &Task<'_>, jobs: &[Job], bar: &ProgressBar) -> Result {
     }
     bar.finish_and_clear();
     if !args.quiet {
-        notes.into_inner().unwrap_or_else(PoisonError::into_inner).report();
+        task.notes.lock().unwrap_or_else(PoisonError::into_inner).report();
         match skipped.into_inner() {
             0 => {}
             skipped => report(&format!("{skipped} of {} pictures left out: their results exist", jobs.len())),
@@ -177,13 +201,18 @@ fn run_all(task: &Task<'_>, jobs: &[Job], bar: &ProgressBar) -> Result {
 }
 
 /// What is done to every picture.
-struct Task<'a> {
-    args: &'a FilterArgs,
+pub(crate) struct Task<'a> {
+    pub(crate) args: &'a FilterArgs,
     pipeline: &'a Pipeline,
     /// Whether the last filter gives as much below 0 as above.
     differs: bool,
     /// Whether the last step gives angles.
     is_angle: bool,
+    pub(crate) bar: &'a ProgressBar,
+    /// What a person should know of the pictures.
+    pub(crate) notes: Mutex<Notes>,
+    /// Threads for each stream of frames.
+    pub(crate) frames_at_once: usize,
 }
 
 impl Task<'_> {
@@ -209,24 +238,27 @@ impl Task<'_> {
 
     /// Reads, filters and writes.
     fn run(&self, job: &Job) -> Result<Done> {
-        let Self { args, .. } = self;
+        let args = self.args;
         let Job { input, output, .. } = job;
         let Some(format) = self.format(job)? else {
             return Ok(Done::Skipped);
         };
+        if args.frames || stream::is_streamed(input) {
+            return frames::run(self, job, format).map(|()| Done::Written(Vec::new(), None));
+        }
         if let Some(done) = self.in_chunks(job, format)? {
             return Ok(done);
         }
         let start = Instant::now();
         let document = files::load(input, &args.reading)?;
+        let mut notes: Vec<_> = document.notes.iter().cloned().map(Note::Text).collect();
+        notes.extend(self.left_over(job));
         let read = start.elapsed();
-        format.check_pages(&document).map_err(|reason| Failure::at(output, reason))?;
 
         let start = Instant::now();
-        let mut notes: Vec<_> = document.notes.iter().cloned().map(Note::Text).collect();
         // What the calls have launched, each once: pages may differ.
         let mut ran = Vec::new();
-        let document = document.map(|page| self.page(page, job, format, (&mut notes, &mut ran)))?;
+        let document = self.filtered(document, job, format, (&mut notes, &mut ran))?;
         let filtered = start.elapsed();
 
         let start = Instant::now();
@@ -237,24 +269,52 @@ impl Task<'_> {
         let written = start.elapsed();
 
         notes.extend(lost.map(Note::Text));
-        if !args.verbose {
-            return Ok(Done::Written(notes, None));
+        let line = args.verbose.then(|| self.line(job, &document, &ran, [read, filtered, written]));
+        Ok(Done::Written(notes, line))
+    }
+
+    /// What a file holds behind the picture, if a person should know of it.
+    fn left_over(&self, job: &Job) -> Option<Note> {
+        if self.args.quiet || self.args.reading.raw.is_some() {
+            return None;
         }
+        Some(files::left_over(&job.input)).filter(|left| !left.is_empty()).map(Note::Left)
+    }
+
+    /// Filters all pages of a document into the type that is written. Adds what a person should know to the notes, and what ran.
+    pub(crate) fn filtered(
+        &self,
+        document: Document,
+        job: &Job,
+        format: &FileFormat,
+        (notes, ran): (&mut Vec<Note>, &mut Vec<String>),
+    ) -> Result<Document> {
+        format.check_pages(&document).map_err(|reason| Failure::at(&job.output, reason))?;
+        document.map(|page| self.page(page, job, format, (&mut *notes, &mut *ran)))
+    }
+
+    /// What `--verbose` says of a result: what ran, and the times to read, filter and write it.
+    pub(crate) fn line(
+        &self,
+        job: &Job,
+        document: &Document,
+        ran: &[String],
+        [read, filtered, written]: [Duration; 3],
+    ) -> String {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let (first, more) = (document.first(), document.pages.len() - 1);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let line = format!(
+        format!(
             "{} -> {}: {}{more}, border {}, {}; read {:.1} ms, filter {:.1} ms, write {:.1} ms",
-            input.display(),
-            output.display(),
+            job.input.display(),
+            job.output.display(),
             first.describe(),
-            args.border,
+            self.args.border,
             ran.join("; "),
             ms(read),
             ms(filtered),
             ms(written)
-        );
-        Ok(Done::Written(notes, Some(line)))
+        )
     }
 
     /// Whether a person should know how many values a result cuts off, if its type has no negative ones.
@@ -295,7 +355,8 @@ impl Task<'_> {
         }
         let start = Instant::now();
         let (shape, scalar) = (array.shape, array.scalar);
-        let note = array.filter(plan, target, &job.output, format)?;
+        let mut notes = array.filter(plan, target, &job.output, format)?;
+        notes.extend(self.left_over(job));
         let line = args.verbose.then(|| {
             format!(
                 "{} -> {}: {shape} {scalar} in chunks, border {}, {}; {:.1} ms",
@@ -306,7 +367,7 @@ impl Task<'_> {
                 start.elapsed().as_secs_f64() * 1e3
             )
         });
-        Ok(Some(Done::Written(note.map(Note::Text).into_iter().collect(), line)))
+        Ok(Some(Done::Written(notes, line)))
     }
 
     /// Filters one page into the type that is written. Adds what a person should know to the notes, and what ran.
@@ -354,7 +415,9 @@ impl Task<'_> {
         };
         let all_sums = || steps::sums(pipeline, &pixels, treated);
         let counts = self.counts_cuts(stored.map_or(is_integer(target), Stored::is_unsigned));
-        let sums = if counts || finish.is_some() { Some(noted(all_sums())?) } else { None };
+        let integers = stored.map_or(is_integer(target), Stored::is_integer);
+        let counts_nan = integers && !args.quiet && may_give_nan(&pixels);
+        let sums = if counts || counts_nan || finish.is_some() { Some(noted(all_sums())?) } else { None };
         // A channel that was treated is not scaled with the others.
         let channels = last + usize::from(meaning.treated.is_none());
         let mut result = match (&finish, &sums, stored) {
@@ -377,16 +440,16 @@ impl Task<'_> {
                 format!("what shines where alpha is 0 became black: {} has its colours beside alpha", format.name());
             note(notes, text);
         }
+        if let Some((count @ 1.., total)) = sums.as_ref().filter(|_| counts_nan).map(nans) {
+            notes::add(notes, Note::Nan { count, total });
+        }
         if let Some(sums) = sums.filter(|_| counts) {
             let factor = finish.map_or(1.0, |finish| finish.factor(target));
             let cut = Cut::of(&sums, channels, factor, stored.map_or(white(target), Stored::greatest));
-            let known = notes.iter_mut().find_map(|note| match note {
-                Note::Cut(known) if known.middle == cut.middle => Some(known),
-                _ => None,
-            });
-            match known {
-                Some(known) => known.add(cut),
-                None => notes.extend(Some(cut).filter(|cut| cut.below > 0).map(Note::Cut)),
+            let known = notes.iter().any(|note| matches!(note, Note::Cut(known) if known.middle == cut.middle));
+            // A page on which nothing is cut off counts if another page has something.
+            if known || cut.below > 0 {
+                notes::add(notes, Note::Cut(cut));
             }
         }
         let extras = meaning.extras.into_iter().map(|extra| format.alpha(extra)).collect();

@@ -246,6 +246,16 @@ impl FileFormat {
         }
     }
 
+    /// Whether pictures of this format can follow one another: their own bytes say where each ends.
+    pub(crate) fn follows(&self) -> bool {
+        !matches!(self.name(), "tif" | "tga" | "raw")
+    }
+
+    /// The formats whose pictures can follow one another, for a message.
+    pub(crate) fn that_follow() -> String {
+        FORMATS.iter().filter(|format| format.follows()).map(Self::name).collect::<Vec<_>>().join(", ")
+    }
+
     /// Whether the format has this type, which the library does not filter.
     pub(crate) fn stores(&self, stored: Stored) -> bool {
         match self.encode {
@@ -467,5 +477,7 @@ mod tests {
         for format in FORMATS {
             assert!(readme.contains(&row(format)), "the README lacks: {}", row(format));
         }
+        let follow = format!("These can follow one another: {}.", FileFormat::that_follow());
+        assert!(readme.contains(&follow), "the README lacks: {follow}");
     }
 }

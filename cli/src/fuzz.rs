@@ -21,14 +21,18 @@ pub struct Loaded {
     pub scalar: Scalar,
 }
 
-/// Reads a picture as `apron filter` does; `raw` is what `--raw` is given.
+/// Reads a picture as `apron filter` does, and looks for its end; `raw` is what `--raw` is given.
 ///
 /// # Errors
 /// What the tool would say.
 pub fn load(path: &Path, raw: Option<&str>, max_pixels: u64, max_bytes: u64) -> Result<Loaded, String> {
     let raw = raw.map(Raw::parse).transpose()?;
     let reading = Reading { raw, limits: Limits { max_pixels, max_bytes }, ..Reading::default() };
-    let document = caught(|| files::load(path, &reading)).map_err(said)?;
+    let document = caught(|| {
+        drop(files::left_over(path));
+        files::load(path, &reading)
+    })
+    .map_err(said)?;
     let picture = document.first();
     let shape = picture.pixels.shape();
     let values =

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::ends::Left;
 use crate::output::report;
 use crate::scaling::Cut;
 
@@ -12,12 +13,43 @@ pub(crate) enum Note {
     Text(String),
     /// Values of the result that are below or above what its type holds.
     Cut(Cut),
+    /// Values of the result that are no numbers, in a type that has only numbers.
+    Nan { count: u64, total: u64 },
+    /// Bytes of the input that are not read.
+    Left(Left),
+}
+
+impl Note {
+    /// Counts what another picture's note of this kind counts. False if there is nothing to count, or it is another kind.
+    fn counts(&mut self, more: &Self) -> bool {
+        match (self, more) {
+            (Self::Cut(sum), Self::Cut(more)) if sum.middle == more.middle => sum.add(*more),
+            (Self::Nan { count, total }, Self::Nan { count: more, total: all }) => {
+                *count += more;
+                *total += all;
+            }
+            (Self::Left(sum), Self::Left(more)) => sum.add(more.clone()),
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// Adds a note to those of one picture.
+pub(crate) fn add(notes: &mut Vec<Note>, note: Note) {
+    if !notes.iter_mut().any(|known| known.counts(&note)) {
+        notes.push(note);
+    }
 }
 
 impl std::fmt::Display for Note {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Cut { below, above, total, middle } = match self {
             Self::Text(text) => return f.write_str(text),
+            Self::Left(left) => return left.fmt(f),
+            Self::Nan { count, total } => {
+                return write!(f, "{count} of {total} values are NaN and became 0; --output-type f32 keeps them");
+            }
             Self::Cut(cut) => *cut,
         };
         let share = |part: u64| match part as f64 * 100.0 / total.max(1) as f64 {
@@ -42,20 +74,24 @@ pub(crate) struct Notes {
 impl Notes {
     /// Adds what is to be said of a picture.
     pub(crate) fn add(&mut self, path: &Path, note: Note) {
+        self.count(path.to_owned(), note, 1);
+    }
+
+    /// Adds the notes of a stream's frames. `name` makes a path of the one that a note was added with.
+    pub(crate) fn merge(&mut self, frames: Self, name: impl Fn(&Path) -> PathBuf) {
+        for (note, path, count) in frames.found {
+            self.count(name(&path), note, count);
+        }
+    }
+
+    fn count(&mut self, path: PathBuf, note: Note, pictures: usize) {
         for (known, _, count) in &mut self.found {
-            let same = match (&mut *known, note.clone()) {
-                (Note::Cut(sum), Note::Cut(more)) if sum.middle == more.middle => {
-                    sum.add(more);
-                    true
-                }
-                (known, note) => *known == note,
-            };
-            if same {
-                *count += 1;
+            if known.counts(&note) || *known == note {
+                *count += pictures;
                 return;
             }
         }
-        self.found.push((note, path.to_owned(), 1));
+        self.found.push((note, path, pictures));
     }
 
     pub(crate) fn report(&self) {

@@ -180,6 +180,23 @@ pub(crate) fn write_rows_header(
     write_header(writer, kind, &extents[..if channel_axis { 3 } else { 2 }])
 }
 
+/// Reads a header, up to the first value; returns how many bytes the values are.
+///
+/// # Errors
+/// `UnexpectedEof` if the input ends in the header, `InvalidData` if the header is not one of numbers.
+pub(crate) fn value_bytes(reader: &mut impl Read) -> io::Result<u64> {
+    let wrong = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+    let header = Header::read(reader).map_err(|reason| match &*reason {
+        TOO_EARLY => io::ErrorKind::UnexpectedEof.into(),
+        _ => wrong(reason),
+    })?;
+    let digits = header.kind.trim_start_matches(|letter: char| letter.is_ascii_alphabetic());
+    let size: u64 = digits.parse().map_err(|_| wrong(format!("values of type {} have no size", header.kind)))?;
+    // Text has 4 bytes for each character.
+    let size = if header.kind.starts_with('U') { size.saturating_mul(4) } else { size };
+    Ok(header.shape.iter().fold(size, |bytes, &extent| bytes.saturating_mul(extent as u64)))
+}
+
 /// The extents of an array of pictures.
 struct Extents {
     slices: usize,

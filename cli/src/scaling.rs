@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
 use apron::threads::{self, Effort};
-use apron::{Image, Number, Scalar};
+use apron::{Image, Number, Pixel, Scalar};
 use clap::Args;
 
 use crate::extra::ByAlpha;
@@ -308,6 +308,44 @@ impl Cut {
             middle,
         })
     }
+}
+
+/// The size from which on sums may overflow, so that a NaN is made of infinities of both signs.
+const HUGE: f32 = 1e30;
+
+/// Whether a filter may make NaN of this value.
+pub(crate) fn is_wild<P: Pixel>(value: P) -> bool {
+    let size = value.to_f32().abs();
+    size.is_nan() || size >= HUGE
+}
+
+/// Whether a filter's result on these pixels may have NaN. Only floats have any.
+pub(crate) fn may_give_nan(pixels: &Pixels) -> bool {
+    fn any<P: Pixel>(values: &[P]) -> bool {
+        values.iter().any(|&value| is_wild(value))
+    }
+    match pixels {
+        Pixels::U8(_) | Pixels::U16(_) => false,
+        Pixels::F16(image) => any(image.as_slice()),
+        Pixels::F32(image) => any(image.as_slice()),
+        Pixels::F64(image) => image.as_slice().iter().any(|value| value.is_nan() || value.abs() >= f64::from(HUGE)),
+    }
+}
+
+/// How many sums are NaN, of how many.
+pub(crate) fn nans(sums: &Pixels) -> (u64, u64) {
+    let (count, all) = match sums {
+        Pixels::F32(sums) => {
+            let values = sums.as_slice();
+            (values.iter().filter(|value| value.is_nan()).count(), values.len())
+        }
+        Pixels::F64(sums) => {
+            let values = sums.as_slice();
+            (values.iter().filter(|value| value.is_nan()).count(), values.len())
+        }
+        _ => unreachable!("sums are taken in f32 or f64"),
+    };
+    (count as u64, all as u64)
 }
 
 #[cfg(test)]

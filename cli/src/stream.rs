@@ -22,19 +22,39 @@ pub(crate) fn is_pipe(found: &Metadata) -> bool {
     return false;
 }
 
+/// Whether what is read from this path comes as it is made, and what is written there is gone at once: standard input and
+/// output, and pipes with names.
+pub(crate) fn is_streamed(path: &Path) -> bool {
+    is_stream(path) || std::fs::metadata(path).is_ok_and(|found| is_pipe(&found))
+}
+
+/// Opens standard input or a pipe.
+pub(crate) fn open(path: &Path) -> Result<Box<dyn Read + Send>> {
+    let stdin = io::stdin();
+    match is_stream(path) {
+        true if stdin.is_terminal() => Err(Failure::usage(
+            "standard input is a terminal: pipe a picture into it, as in: apron filter - out.png < in.png",
+        )),
+        true => Ok(Box::new(stdin)),
+        false => Ok(Box::new(File::open(path).map_err(|error| Failure::at(path, error))?)),
+    }
+}
+
+/// Opens standard output or a pipe.
+pub(crate) fn create(path: &Path) -> Result<Box<dyn Write + Send>> {
+    match is_stream(path) {
+        true => Ok(Box::new(io::stdout())),
+        false => {
+            let pipe = File::options().write(true).open(path).map_err(|error| Failure::at(path, error))?;
+            Ok(Box::new(pipe))
+        }
+    }
+}
+
 /// Everything that standard input or a pipe holds, in a file without a name.
 pub(crate) fn read(path: &Path) -> Result<File> {
-    let stdin = io::stdin();
-    let source: &mut dyn Read = match is_stream(path) {
-        true if stdin.is_terminal() => {
-            return Err(Failure::usage(
-                "standard input is a terminal: pipe a picture into it, as in: apron filter - out.png < in.png",
-            ));
-        }
-        true => &mut stdin.lock(),
-        false => &mut File::open(path).map_err(|error| Failure::at(path, error))?,
-    };
-    let mut spooled = || {
+    let source = open(path)?;
+    let spooled = || {
         let mut file = tempfile::tempfile()?;
         let len = io::copy(&mut source.take(MOST + 1), &mut file)?;
         file.rewind()?;
@@ -56,11 +76,12 @@ pub(crate) fn write(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> Re
     out.flush().map_err(fail)?;
     drop(out);
     file.rewind().map_err(fail)?;
-    let target: &mut dyn Write = match is_stream(path) {
-        true => &mut io::stdout().lock(),
-        false => &mut File::options().write(true).open(path).map_err(fail)?,
-    };
-    io::copy(&mut file, target).and_then(|_| target.flush()).map_err(fail)
+    let mut target = create(path)?;
+    match io::copy(&mut file, &mut target).and_then(|_| target.flush()) {
+        // A reader that stops early is no failure.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(fail(error)),
+        _ => Ok(()),
+    }
 }
 
 /// Checks that pictures can be written to standard output.

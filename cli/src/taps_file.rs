@@ -13,7 +13,11 @@ use crate::{files, npy};
 pub(crate) fn read(path: &Path) -> Result<Filter> {
     let mut reader = files::open(path)?;
     if npy::is_npy(reader.fill_buf().map_err(|error| Failure::at(path, error))?) {
-        npy::read_taps(&mut reader).map_err(|reason| Failure::at(path, reason))
+        let filter = npy::read_taps(&mut reader).map_err(|reason| Failure::at(path, reason))?;
+        match io::copy(&mut reader, &mut io::sink()).map_err(|error| Failure::at(path, error))? {
+            0 => Ok(filter),
+            more => Err(Failure::at(path, format!("more follows the taps, {more} bytes: write one array to a file"))),
+        }
     } else {
         let text = read_text(reader).map_err(|error| Failure::at(path, error))?;
         Filter::parse_taps(&text).map_err(|error| Failure::at(path, error))

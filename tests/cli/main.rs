@@ -5,6 +5,7 @@ mod chunks;
 mod codecs;
 mod faults;
 mod files;
+mod frames;
 mod fuzzed;
 #[cfg(feature = "gpu")]
 mod kernels;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     let trials: Vec<_> = [
         kernels,
         files::trials(),
+        frames::trials(),
         steps::trials(),
         bad_input::trials(),
         chunks::trials(&chunks::probe()),

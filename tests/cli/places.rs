@@ -205,7 +205,7 @@ fn counted() -> Result<(), Failed> {
 }
 
 /// Runs the tool with this on its standard input.
-fn piped(bench: &Bench, arguments: &[&str], input: &[u8]) -> Result<std::process::Output, Failed> {
+pub(crate) fn piped(bench: &Bench, arguments: &[&str], input: &[u8]) -> Result<std::process::Output, Failed> {
     let mut command = Command::new(apron()?);
     command.args(arguments).current_dir(bench.path());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;

@@ -16,6 +16,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("values::options_without_effect_are_told", ignored),
         Trial::test("values::alpha_stays_opaque", alpha),
         Trial::test("values::names_of_other_programs", names),
+        Trial::test("values::lost_nans_are_told", nans),
     ]
 }
 
@@ -221,4 +222,89 @@ fn names() -> Result<(), Failed> {
         }
     }
     refuse(&bench, &["taps", "--filter", "laplacian:neighbours=6"], &["neighbours is 6, but must be 4 or 8"])
+}
+
+/// NaN in floats of every type becomes 0 in integers of every type, in every way to scale, and is counted.
+fn nans() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let (width, height) = (23, 11);
+    let at = [(0, 0), (5, 4), (6, 4), (22, 10), (12, 0)];
+    let is_nan = |x: usize, y: usize| at.contains(&(x, y));
+    let values: Vec<f64> =
+        (0..width * height).map(|i| if is_nan(i % width, i / width) { f64::NAN } else { (i % 200) as f64 }).collect();
+    let shape = format!("({height}, {width})");
+    let bytes = |descr: &str| -> Vec<u8> {
+        match descr {
+            "<f2" => values.iter().flat_map(|&value| half::f16::from_f64(value).to_le_bytes()).collect(),
+            "<f4" => values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect(),
+            ">f4" => values.iter().flat_map(|&value| (value as f32).to_be_bytes()).collect(),
+            _ => values.iter().flat_map(|&value| value.to_le_bytes()).collect(),
+        }
+    };
+    // Under a box of 3x3, each pixel beside one is NaN too.
+    let beside = |x: usize, y: usize| at.iter().any(|&(nx, ny)| nx.abs_diff(x) < 2 && ny.abs_diff(y) < 2);
+    let dilated = (0..width * height).filter(|i| beside(i % width, i / width)).count();
+    for (filter, count) in [("identity", at.len()), ("box:size=3", dilated)] {
+        let common = ["--filter", filter, "--border", "replicate", "--device", "cpu", "--overwrite"];
+        let expected = format!("{count} of {} values are NaN and became 0", width * height);
+        for descr in ["<f2", "<f4", ">f4", "<f8"] {
+            bench.put("in.npy", &npy(descr, &shape, &bytes(descr)));
+            bench.succeed(&[&["filter", "in.npy", "in.tif"], &["--filter", "identity", "--overwrite"][..]].concat())?;
+            for input in ["in.npy", "in.tif"] {
+                for target in ["u8", "u16"] {
+                    for (scale, option) in
+                        [("--scale", "none"), ("--scale", "full"), ("--scale", "0..300"), ("--normalize", "--abs")]
+                    {
+                        let how = ["--output-type", target, scale, option];
+                        for more in [&[][..], &["--chunk-above", "1"]] {
+                            let line =
+                                said(&bench, &[&["filter", input, "out.npy"], &common[..], &how, more].concat())?;
+                            if !line.contains(&expected)
+                                || line.lines().count() != 1
+                                || !line.contains("--output-type f32")
+                            {
+                                return Err(format!("{descr} in {input}, {filter}, {how:?}: {line}").into());
+                            }
+                            // The values that were counted are the ones that are 0.
+                            let out = bench.get("out.npy")?;
+                            let size = if target == "u8" { 1 } else { 2 };
+                            let of = |i: usize| &out[out.len() - (width * height - i) * size..][..size];
+                            let wrong = (0..width * height)
+                                .filter(|i| {
+                                    if filter == "identity" {
+                                        is_nan(i % width, i / width)
+                                    } else {
+                                        beside(i % width, i / width)
+                                    }
+                                })
+                                .any(|i| of(i).iter().any(|&byte| byte != 0));
+                            if wrong {
+                                return Err(format!("{descr} in {input}, {filter}, {how:?}: a NaN is not 0").into());
+                            }
+                        }
+                        bench.succeed(&[&["filter", input, "out.npy", "-q"], &common[..], &how].concat())?;
+                    }
+                }
+                // Floats keep it, and nothing is said.
+                bench.succeed(&[&["filter", input, "out.npy", "--output-type", "f32"], &common[..]].concat())?;
+            }
+        }
+    }
+    // Several pictures are counted together; one without any does not count, nor does infinity.
+    bench.put("a.npy", &npy("<f4", "(1, 4)", &f32s(&[1.0, f32::NAN, f32::INFINITY, 3.0])));
+    bench.put("b.npy", &npy("<f4", "(1, 4)", &f32s(&[f32::NAN, f32::NAN, 2.0, 3.0])));
+    bench.put("c.npy", &npy("<f4", "(1, 4)", &f32s(&[1.0, f32::NEG_INFINITY, 2.0, 3.0])));
+    let how = ["--output-type", "u8", "--scale", "none"];
+    let line = said(&bench, &[&["filter", "a.npy", "b.npy", "c.npy", "out/"], &IDENTITY[..], &how].concat())?;
+    if !line.contains("and 1 other: 3 of 8 values are NaN") || line.lines().count() != 1 {
+        return Err(format!("three pictures: {line}").into());
+    }
+    // Infinities of both signs make one.
+    bench.put("d.npy", &npy("<f4", "(1, 3)", &f32s(&[f32::INFINITY, 1.0, f32::NEG_INFINITY])));
+    let sum = ["--taps", "1 1 1", "--border", "constant:0", "--device", "cpu"];
+    let line = said(&bench, &[&["filter", "d.npy", "d-out.npy"], &sum[..], &how].concat())?;
+    if !line.contains("1 of 3 values are NaN") {
+        return Err(format!("infinities: {line}").into());
+    }
+    Ok(())
 }

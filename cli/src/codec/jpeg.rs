@@ -16,7 +16,7 @@ use crate::picture::{Document, Picture, Pixels, Resolution, Subsampling, Unit};
 pub(super) fn read(source: &mut dyn Source, options: &Reading) -> Result<Document> {
     let mut data = Vec::new();
     source.read_to_end(&mut data).map_err(|error| error.to_string())?;
-    let complete = has_end(&data);
+    let complete = crate::ends::jpeg_is_whole(&data);
     if !complete && !options.lenient {
         return Err(damaged("the file is cut off: it ends before the picture does"));
     }
@@ -124,26 +124,6 @@ fn decoded(mut decoder: Decoder<'_>, data: &[u8], options: &Reading) -> Result<D
     let mut document = Document::from(Picture { meta, extras: Vec::new(), ..Picture::new(pixels) });
     document.notes.extend(warning);
     Ok(document)
-}
-
-/// Whether the marker that ends a picture is there. Decoders fill in what is missing without a word.
-fn has_end(data: &[u8]) -> bool {
-    let mut at = 0;
-    while let Some(found) = data.get(at..).and_then(|rest| rest.iter().position(|&byte| byte == 0xff)) {
-        at += found + 1;
-        match data.get(at) {
-            Some(0xd9) => return true,
-            // Fill bytes, an escaped 0xff, restarts and the start have no length.
-            Some(0xff) => {}
-            Some(0 | 1 | 0xd0..=0xd8) => at += 1,
-            Some(_) => match data.get(at + 1..at + 3) {
-                Some(&[high, low]) => at += 1 + usize::from(u16::from_be_bytes([high, low])).max(2),
-                _ => return false,
-            },
-            None => return false,
-        }
-    }
-    false
 }
 
 pub(crate) fn write(document: &Document, out: &mut dyn Sink, options: &Writing) -> Result<()> {
