@@ -14,6 +14,8 @@
 //!   and single taps, are left out as what others are measured by.
 //!
 //! Rows that break a rule are measured again, as a machine may have been slow at that time.
+//!
+//! Then come float pictures with NaN, infinities, great and subnormal pixels (`special.rs`).
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -25,7 +27,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::measure::{self, Bed};
-use crate::output;
+use crate::{output, special};
 
 /// The options.
 #[derive(Debug, clap::Args)]
@@ -174,6 +176,14 @@ struct Row {
     broken: Option<String>,
 }
 
+/// A row of the list, of either kind.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Line<'a> {
+    Bytes(&'a Row),
+    Special(&'a special::Row),
+}
+
 /// Measures everything and prints what breaks a rule.
 ///
 /// # Errors
@@ -237,10 +247,12 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
 
-    println!(
-        "{:<12}{:<22}{:>10}{:>10}{:>8}{:>11}{:>10}",
-        "content", "filter", "u8, ms", "f32, ms", "ratio", "in doubt", "ties"
-    );
+    if !rows.is_empty() {
+        println!(
+            "{:<12}{:<22}{:>10}{:>10}{:>8}{:>11}{:>10}",
+            "content", "filter", "u8, ms", "f32, ms", "ratio", "in doubt", "ties"
+        );
+    }
     for Row { content, filter, bytes_ms: bytes, floats_ms: floats, in_doubt, ties, broken } in &rows {
         let (ratio, shares) = (bytes / floats, [in_doubt, ties].map(|share| 100.0 * share));
         println!(
@@ -250,13 +262,20 @@ pub fn run(options: &Options) -> Result<()> {
             broken.as_deref().unwrap_or_default()
         );
     }
-    ensure!(!rows.is_empty(), "nothing is left to measure");
+    let wants = |content: &str, text: &str| content.contains(&options.content) && is_meant(text);
+    let special = special::run(device, gpu.as_ref(), (side, turns * rounds), wants)?;
+    let lines: Vec<_> = rows.iter().map(Line::Bytes).chain(special.iter().map(Line::Special)).collect();
+    ensure!(!lines.is_empty(), "nothing is left to measure");
     if let Some(path) = &options.json {
-        output::write(path, output::json(&rows)?.as_bytes())?;
+        output::write(path, output::json(&lines)?.as_bytes())?;
     }
-    let broken = rows.iter().filter(|row| row.broken.is_some()).count();
-    ensure!(broken == 0, "{broken} of {} break a rule", rows.len());
-    output::print(&format!("none of {} breaks a rule\n", rows.len()))
+    let is_broken = |line: &&Line| match line {
+        Line::Bytes(row) => row.broken.is_some(),
+        Line::Special(row) => row.broken.is_some(),
+    };
+    let broken = lines.iter().filter(is_broken).count();
+    ensure!(broken == 0, "{broken} of {} break a rule", lines.len());
+    output::print(&format!("none of {} breaks a rule\n", lines.len()))
 }
 
 /// Notes which rows of a list break a rule. A thread makes so many results.

@@ -46,6 +46,7 @@ pub mod plan;
 mod report;
 mod sheet;
 mod sources;
+mod special;
 mod text;
 
 use apron::{Error, Family};

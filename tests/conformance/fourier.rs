@@ -4,7 +4,7 @@
 use apron::{Border, Family};
 use conformance::problem::{Group, Problem, Window};
 use conformance::product::Gpu;
-use conformance::sample::Data;
+use conformance::sample::{Data, Kind};
 use conformance::select::{self, Selection};
 use conformance::suite;
 use libtest_mimic::Trial;
@@ -18,6 +18,7 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
         trials("awkward", |selection| select::awkward(selection, windows(selection))),
         trials("stored", stored),
         trials("wild", wild),
+        trials("holes", holes),
         trials("ties", ties),
         trials("parts", parts),
         trials("seams", seams),
@@ -89,6 +90,57 @@ pub(crate) fn wild(selection: Selection) -> Vec<Group> {
     for (i, width) in [200, 90].into_iter().enumerate() {
         let problems = vec![Problem::new(width, 30, select::seed(12, i)).data(Data::Lone)];
         groups.push(Group { window: Window::random(5, 5, 23), border: Border::Constant(2.5), problems });
+    }
+    groups
+}
+
+/// Pictures with a few NaN and infinities: under taps of both signs and of zero, of one sign, under windows in parts, at the
+/// ends of tiles, beyond every border, and with either outside the image.
+pub(crate) fn holes(selection: Selection) -> Vec<Group> {
+    let whole = |cols: usize, rows: usize| -> Window {
+        let taps: Vec<f32> = (0..cols * rows).map(|i| (i * 7 % 11 % 3) as f32 - 1.0).collect();
+        Window::dense("-1, 0 and 1", cols, rows, &taps)
+    };
+    let windows = [
+        whole(3, 3),
+        whole(9, 7).anchored(8, 0),
+        Window::random(5, 5, 121).anchored(0, 4),
+        Window::random(36, 23, 122),
+        Window::preset("motion:length=41,angle=30"),
+        whole(70, 20).anchored(3, 19),
+        Window::random(100, 90, 123).anchored(99, 0),
+        whole(1, 150),
+        whole(150, 1),
+    ];
+    let outside = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].map(Border::Constant);
+    let mut groups = Vec::new();
+    for (w, window) in windows.into_iter().enumerate() {
+        for (b, border) in select::BORDERS.into_iter().chain(outside).enumerate() {
+            let problems = (0..6).map(|i| {
+                let problem = Problem::new(61 + 19 * i, 140 - 17 * i, select::seed(14, groups.len() * 6 + i));
+                let problem = problem.data(if (w + b + i) % 2 == 0 { Data::Infinite } else { Data::Holes });
+                match i {
+                    1 => problem.stored(Kind::F32, Kind::F16).channels(2),
+                    3 => problem.stored(Kind::F16, Kind::F32).gaps(3, 5),
+                    4 => problem.stored(Kind::F16, Kind::F16).channels(3),
+                    5 => problem.stored(Kind::F32, Kind::U8),
+                    _ => problem,
+                }
+            });
+            let problems = selection.cut(11, problems, groups.len());
+            groups.push(Group { window: window.clone(), border, problems });
+        }
+    }
+    // Several tiles on every device, and windows of several parts on the CPU too.
+    let large = [
+        (Window::random(5, 5, 124), 501, 401, Data::Holes),
+        (whole(17, 19), 480, 300, Data::Infinite),
+        (whole(1500, 2).anchored(1000, 1), 301, 9, Data::Infinite),
+        (whole(2, 1500).anchored(0, 90), 9, 301, Data::Infinite),
+    ];
+    for (i, (window, width, height, data)) in large.into_iter().enumerate() {
+        let problems = vec![Problem::new(width, height, select::seed(15, i)).data(data)];
+        groups.push(Group { window, border: Border::Reflect101, problems });
     }
     groups
 }

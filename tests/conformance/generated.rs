@@ -240,7 +240,7 @@ fn recipes() -> impl Strategy<Value = Recipe> {
     ];
     let data = prop_oneof![
         5 => Just(Data::Random),
-        3 => select(vec![Data::Extremes, Data::Wild, Data::Tiny, Data::Lone]),
+        3 => select(vec![Data::Extremes, Data::Wild, Data::Tiny, Data::Lone, Data::Holes, Data::Infinite]),
     ];
     let gaps = (0usize..7, 0usize..7);
     (window, taps, border, size, 1usize..=4, stored, gaps, data, any::<u64>()).prop_map(
@@ -290,7 +290,8 @@ impl Recipe {
     fn problem(&self) -> Problem {
         let (input, output) = self.stored;
         // Whole numbers have no infinity.
-        let data = if self.data == Data::Lone && input.is_integer() { Data::Random } else { self.data };
+        let needs_infinity = matches!(self.data, Data::Lone | Data::Holes | Data::Infinite);
+        let data = if needs_infinity && input.is_integer() { Data::Random } else { self.data };
         let problem = Problem::new(self.size.0, self.size.1, self.seed).stored(input, output).channels(self.channels);
         problem.gaps(self.gaps.0, self.gaps.1).data(data)
     }

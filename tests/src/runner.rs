@@ -265,6 +265,21 @@ impl<S: Sample> Picture<S> {
             data[stride * (height - 1) + width * channels - 1] = S::nearest(f64::INFINITY);
             planes[channels - 1][width * height - 1] = f64::INFINITY;
         }
+        let special = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+        let special = match problem.data {
+            Data::Holes => &special[..],
+            Data::Infinite => &special[..2],
+            _ => &[],
+        };
+        if !special.is_empty() {
+            // So few that most windows hold one or none.
+            for _ in 0..channels * (1 + width * height / 700) {
+                let (x, y, channel) = (rng.usize(0..width), rng.usize(0..height), rng.usize(0..channels));
+                let value = special[rng.usize(0..special.len())];
+                data[stride * y + x * channels + channel] = S::nearest(value);
+                planes[channel][y * width + x] = value;
+            }
+        }
         Self { data, stride, planes }
     }
 }

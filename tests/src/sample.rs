@@ -50,6 +50,10 @@ pub enum Data {
     Tiny,
     /// Random floats, and an infinity at the end of the last row.
     Lone,
+    /// Random floats, with a few NaN and infinities among them.
+    Holes,
+    /// Random floats, with a few infinities among them.
+    Infinite,
     /// As `Random`, but rows repeat: two fifths down they change in the right half, and below two thirds come rows of `Extremes`.
     Repeated,
 }
@@ -218,7 +222,7 @@ fn even(value: f64) -> f64 {
 fn float(rng: &mut Rng, data: Data, scale: f64, tiny: f64, huge: f64) -> f64 {
     let unit = 2.0 * rng.f64() - 1.0;
     match data {
-        Data::Random | Data::Lone | Data::Repeated => unit * scale,
+        Data::Random | Data::Lone | Data::Holes | Data::Infinite | Data::Repeated => unit * scale,
         Data::Extremes => rng.choice([0.0, scale]).unwrap_or(0.0),
         Data::Tiny => unit * tiny * 1000.0,
         Data::Wild => match rng.u8(0..24) {

@@ -3,17 +3,24 @@
 //! columns a few at a time, which are then multiplied and transformed back while they are in the cache; then the rows of results, which are
 //! stored at once, or added up where the window has several parts.
 //!
+//! Pixels that spectra cannot hold are replaced before a tile's transform, and their results mended ([`super::special`]); finite ones
+//! that are too great leave the pair of tiles to sums tap by tap ([`super::patch`]).
+//!
 //! For bytes made of bytes, the sums are in f32 too where few are in doubt ([`Precision::of_bytes`]): each of these is summed up in f64, from
 //! the bytes under the tile ([`InF64`]). Else, and for a tile where many are in doubt, as flat regions may have them, in f64: that error's
 //! bound, [`spectrum::error_in_f64`], is so small that hardly a result is in doubt.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftNum, FftPlanner};
 
 use super::share::share;
+use super::special::{
+    self, GREAT, Greatest, INFINITE, Infinities, MENDED, MarkInfinite, Mend, Scale, Sort, Specials, TINY,
+};
+use super::{patch, special::row_of};
 use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::progress::Stage;
 use crate::round::{self, Rounder};
@@ -25,6 +32,17 @@ use crate::{Filter, Result, spectrum};
 /// A type that spectra are computed in.
 pub(super) trait Real: Float + FftNum + Default {
     const PRECISION: Precision;
+    /// A unit in the last place of 1.
+    const EPSILON: f64;
+
+    /// Smaller pixels are tiny: products with them may be subnormal, which takes some processors hundreds of cycles.
+    const TINY: Self;
+    /// Where the greatest pixel of a tile is smaller, and one is tiny, the tile is scaled, by at most two to the power of `EXPONENT`.
+    const LOW: Self;
+    const EXPONENT: i32;
+
+    /// The exponent of a number above 0, subnormal or not.
+    fn exponent(self) -> i32;
 
     /// A tap as sums in this type have it.
     fn tap(tap: f64) -> f64;
@@ -32,6 +50,14 @@ pub(super) trait Real: Float + FftNum + Default {
 
 impl Real for f32 {
     const PRECISION: Precision = Precision::Single;
+    const EPSILON: f64 = f32::EPSILON as f64;
+    const TINY: Self = f32::from_bits((127 - 80) << 23);
+    const LOW: Self = f32::from_bits((127 - 40) << 23);
+    const EXPONENT: i32 = 100;
+
+    fn exponent(self) -> i32 {
+        f64::from(self).log2().floor() as i32
+    }
 
     fn tap(tap: f64) -> f64 {
         f64::from(tap as f32)
@@ -40,6 +66,14 @@ impl Real for f32 {
 
 impl Real for f64 {
     const PRECISION: Precision = Precision::Double;
+    const EPSILON: f64 = f64::EPSILON;
+    const TINY: Self = f64::from_bits((1023 - 800) << 52);
+    const LOW: Self = f64::from_bits((1023 - 700) << 52);
+    const EXPONENT: i32 = 1000;
+
+    fn exponent(self) -> i32 {
+        self.log2().floor() as i32
+    }
 
     fn tap(tap: f64) -> f64 {
         tap
@@ -54,10 +88,12 @@ pub(super) struct Spectra<E> {
     /// Those that wrap-around does not reach, for any part.
     cols: usize,
     rows: usize,
-    /// The greatest pixel of a transformed tile; beyond it, or with a pixel that is not finite, results are computed tap by tap.
+    /// The greatest pixel of a transformed tile; with a greater one, results are computed tap by tap.
     greatest: f32,
     /// Each part of the window, and its spectrum, column by column.
     parts: Vec<(Part, Vec<Complex<E>>)>,
+    /// For each part the spectra for infinite pixels, once there was one: of [`special::of_tap`].
+    of_infinite: Vec<OnceLock<[Vec<Complex<E>>; 2]>>,
     /// Of rows and of columns, forward and inverse.
     across: [Arc<dyn Fft<E>>; 2],
     down: [Arc<dyn Fft<E>>; 2],
@@ -74,9 +110,7 @@ impl<E: Real> Spectra<E> {
         let (width, height) = (tile.width as usize, tile.height as usize);
         let mut parts = Vec::new();
         for part in spectrum::parts(filter, (tile.width, tile.height)) {
-            let exact = part.by_columns(filter, (width, height), E::tap)?;
-            let mut spectrum = crate::memory::reserve(exact.len())?;
-            spectrum.extend(exact.iter().map(|value| Complex::new(E::of(value.re), E::of(value.im))));
+            let spectrum = rounded(&part.by_columns(filter, (width, height), E::tap)?)?;
             parts.push((part, spectrum));
         }
         let mut planner = FftPlanner::new();
@@ -87,6 +121,7 @@ impl<E: Real> Spectra<E> {
             cols: width + 1 - parts.first().map_or(1, |(part, _)| part.cols),
             rows: height + 1 - parts.first().map_or(1, |(part, _)| part.rows),
             greatest: spectrum::greatest_pixel(filter.weight()),
+            of_infinite: parts.iter().map(|_| OnceLock::new()).collect(),
             parts,
             across: plan(width),
             down: plan(height),
@@ -94,8 +129,35 @@ impl<E: Real> Spectra<E> {
     }
 
     fn bytes(&self) -> usize {
-        self.parts.iter().map(|(_, spectrum)| size_of_val(spectrum.as_slice())).sum()
+        let of_infinite = self.of_infinite.iter().filter_map(OnceLock::get).flatten();
+        let spectra = self.parts.iter().map(|(_, spectrum)| spectrum).chain(of_infinite);
+        spectra.map(|spectrum| size_of_val(spectrum.as_slice())).sum()
     }
+
+    /// Whether the counts of infinite pixels under a part are off by less than a half. They add up to at most its taps.
+    fn counts(&self, part: &Part) -> bool {
+        let (taps, side) = ((part.cols * part.rows) as f64, ((self.width * self.height) as f64).sqrt());
+        spectrum::units(taps, taps.sqrt(), side) * E::EPSILON < 0.5
+    }
+
+    /// The spectra for infinite pixels and a part of the window, of `cols` columns of taps.
+    fn of_infinite(&self, number: usize, taps: &[E], cols: usize) -> Result<&[Vec<Complex<E>>; 2]> {
+        let part = &self.parts[number].0;
+        crate::memory::once(&self.of_infinite[number], || {
+            let spectrum = |which: usize| {
+                let tap = |y, x| special::of_tap(taps[(part.top + y) * cols + part.left + x])[which];
+                rounded(&spectrum::of_taps((self.height, self.width), (part.rows, part.cols), tap)?)
+            };
+            Ok([spectrum(0)?, spectrum(1)?])
+        })
+    }
+}
+
+/// A spectrum in the precision in which tiles are transformed.
+fn rounded<E: Real>(exact: &[Complex<f64>]) -> Result<Vec<Complex<E>>> {
+    let mut spectrum = crate::memory::reserve(exact.len())?;
+    spectrum.extend(exact.iter().map(|value| Complex::new(E::of(value.re), E::of(value.im))));
+    Ok(spectrum)
 }
 
 /// What decides bytes that sums in f32 leave in doubt.
@@ -199,6 +261,7 @@ struct Work<E> {
     /// The results of a pair of tiles, the second right of the first; if the window has one part, of a row.
     sums: Vec<E>,
     rounder: round::Scratch,
+    specials: Specials<E>,
 }
 
 impl<E: Real> Work<E> {
@@ -222,11 +285,11 @@ impl<E: Real> Work<E> {
     }
 }
 
-/// Filters the first `filtered` channels and copies the others. `taps` are for pixels that spectra have no room for, which a `rounder`
+/// Filters the first `filtered` channels and copies the others. `taps` are for pixels that spectra cannot hold, which a `rounder`
 /// excludes; for one in f32, `exact` decides what is in doubt. Each pair of tiles is a job.
 pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
     isa: Isa,
-    (window, taps): (&Window, &[f32]),
+    (window, taps): (&Window, &[E]),
     spectra: &Spectra<E>,
     (rounder, exact): (Option<&Rounder<'_, E>>, Option<&InF64<'_>>),
     src: &ImageView<'_, S>,
@@ -249,12 +312,17 @@ pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
     share(stage, jobs.into_iter(), |(work, again): &mut (Work<E>, Work<f64>), (at, mut rows)| {
         work.start(spectra, exact.is_some())?;
         for channel in 0..filtered {
-            let is_done =
-                Plane { isa, window, taps, spectra, rounder, exact, src, channel, at }.filter(work, &mut rows);
-            if let Some(InF64 { spectra, rounder, .. }) = exact.filter(|_| !is_done) {
-                let (spectra, rounder, exact) = (&*spectra()?, Some(*rounder), None);
-                again.start(spectra, false)?;
-                Plane { isa, window, taps, spectra, rounder, exact, src, channel, at }.filter(again, &mut rows);
+            let plane = patch::Plane { isa, window, taps, src, channel };
+            let outcome = Pair { plane, spectra, rounder, exact, at }.filter(work, &mut rows)?;
+            match (outcome, exact) {
+                (Outcome::Doubtful, Some(InF64 { spectra, rounder, .. })) => {
+                    let (spectra, rounder, exact) = (&*spectra()?, Some(*rounder), None);
+                    again.start(spectra, false)?;
+                    let plane = patch::Plane { isa, window, taps: &[], src, channel };
+                    Pair { plane, spectra, rounder, exact, at }.filter(again, &mut rows)?;
+                }
+                (Outcome::TooGreat, _) => plane.filter(at, &mut rows, stage.threads())?,
+                _ => {}
             }
         }
         for (y, row) in (at.1..).zip(rows) {
@@ -264,68 +332,126 @@ pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
     })
 }
 
+/// How the attempt to filter a pair of tiles ended.
+enum Outcome {
+    Done,
+    /// Too many results are in doubt.
+    Doubtful,
+    /// A pixel is too great for spectra, or infinite under too large a window.
+    TooGreat,
+}
+
 /// One channel, and a pair of tiles' results.
-struct Plane<'a, S: Pixel, E: Real> {
-    isa: Isa,
-    window: &'a Window,
-    taps: &'a [f32],
+struct Pair<'a, S: Pixel, E: Real> {
+    plane: patch::Plane<'a, S, E>,
     spectra: &'a Spectra<E>,
     rounder: Option<&'a Rounder<'a, E>>,
     exact: Option<&'a InF64<'a>>,
-    src: &'a ImageView<'a, S>,
-    channel: usize,
     /// Column and row of the first result.
     at: (usize, usize),
 }
 
-impl<S: Pixel, E: Real> Plane<'_, S, E> {
-    /// Filters a pair of tiles; each of the rows is a part of a row of results. Returns whether that is done: not if too many results are
-    /// in doubt.
-    fn filter<D: Pixel>(&self, work: &mut Work<E>, rows: &mut [&mut [D]]) -> bool {
+impl<S: Pixel, E: Real> Pair<'_, S, E> {
+    /// Filters the tiles; each of the rows is a part of a row of results.
+    fn filter<D: Pixel>(&self, work: &mut Work<E>, rows: &mut [&mut [D]]) -> Result<Outcome> {
         let Spectra { width, cols, parts, across: [_, inverse], .. } = self.spectra;
         // As many as take as long as all would in f64.
         let tile = Tile { width: *width as i32, height: self.spectra.height as i32 };
-        let most = tile.time(Precision::Double) / spectrum::doubt(self.window.cols, self.window.rows);
+        let window = self.plane.window;
+        let most = tile.time(Precision::Double) / spectrum::doubt(window.cols, window.rows);
         work.doubts.clear();
         for (number, (part, spectrum)) in parts.iter().enumerate() {
-            if !self.load(part, work) {
-                self.filter_by_taps(rows);
-                return true;
+            let (found, scale) = self.load(part, work)?;
+            if found & GREAT != 0 || found & INFINITE != 0 && !self.spectra.counts(part) {
+                return Ok(Outcome::TooGreat);
+            }
+            if found & MENDED != 0 {
+                self.mark(number, found, work, rows.len())?;
             }
             self.multiply(spectrum, work, rows.len());
             for (y, out) in rows.iter_mut().enumerate() {
                 let row = &mut work.tile[y * work.stride..];
                 inverse.process_with_scratch(&mut row[..*width], &mut work.scratch);
+                if let Some(scale) = scale {
+                    self.plane.isa.run(Rescale { row: &mut row[..*width], factor: scale.undo });
+                }
                 let first = if parts.len() > 1 { 2 * cols * y } else { 0 };
                 let sums = first..first + 2 * cols;
-                self.isa.run(AddUp { row, sums: &mut work.sums[sums.clone()], resume: number > 0 });
+                self.plane.isa.run(AddUp { row, sums: &mut work.sums[sums.clone()], resume: number > 0 });
+                if found & MENDED != 0 {
+                    let marks = &work.specials.marks[row_of(2 * cols, y)];
+                    self.plane.isa.run(Mend { sums: &mut work.sums[sums.clone()], marks });
+                }
                 if number + 1 == parts.len() {
                     self.store(sums, y, out, work);
                 }
                 if work.doubts.len() as f64 > most {
-                    return false;
+                    return Ok(Outcome::Doubtful);
                 }
             }
         }
         if let Some(exact) = self.exact {
             self.decide(exact, work, rows);
         }
-        true
+        Ok(Outcome::Done)
+    }
+
+    /// Marks the results that a part's special pixels change, for so many rows.
+    fn mark(&self, number: usize, found: u8, work: &mut Work<E>, rows: usize) -> Result<()> {
+        let Spectra { width, cols, parts, across: [forward, inverse], .. } = self.spectra;
+        let (part, wide) = (&parts[number].0, 2 * cols);
+        work.specials.mark_nan((part.cols, part.rows), (wide, rows))?;
+        if found & INFINITE == 0 {
+            return Ok(());
+        }
+        let spectra = self.spectra.of_infinite(number, self.plane.taps, self.plane.window.cols)?;
+        if work.specials.spare.is_empty() {
+            work.specials.spare = crate::memory::zeroed(work.tile.len())?;
+            work.specials.signs = crate::memory::zeroed(wide * self.spectra.rows)?;
+        }
+        // The pixels' numbers wait.
+        std::mem::swap(&mut work.tile, &mut work.specials.spare);
+        let (isa, mut sums) = (self.plane.isa, crate::memory::zeroed(wide)?);
+        for (signs, spectrum) in [true, false].into_iter().zip(spectra) {
+            let Work { tile, stride, line, scratch, specials, .. } = work;
+            for (y, row) in tile.chunks_mut(*stride).enumerate() {
+                let row = &mut row[..*width];
+                if specials.found[y] & INFINITE == 0 {
+                    row.fill(Complex::default());
+                    continue;
+                }
+                isa.run(Infinities { kinds: specials.row(y), signs, line });
+                isa.run(Join { line, cols: *cols, row, greatest: E::of(1.0) });
+                forward.process_with_scratch(row, scratch);
+            }
+            self.multiply(spectrum, work, rows);
+            let Work { tile, stride, scratch, specials: Specials { signs: first, marks, .. }, .. } = work;
+            for (y, row) in tile.chunks_mut(*stride).take(rows).enumerate() {
+                inverse.process_with_scratch(&mut row[..*width], scratch);
+                let (first, marks) = (&mut first[row_of(wide, y)], &mut marks[row_of(wide, y)]);
+                isa.run(AddUp { row, sums: if signs { first } else { &mut sums }, resume: false });
+                if !signs {
+                    isa.run(MarkInfinite { signs: first, places: &sums, marks });
+                }
+            }
+        }
+        std::mem::swap(&mut work.tile, &mut work.specials.spare);
+        Ok(())
     }
 
     /// Stores a row of results, but for those in doubt, which `exact` decides later.
     fn store<D: Pixel>(&self, sums: Range<usize>, y: usize, out: &mut [D], work: &mut Work<E>) {
         let Work { sums: all, in_row, doubts, rounder: scratch, .. } = work;
-        let (sums, channel) = (&all[sums], self.channel);
+        let (sums, channel) = (&all[sums], self.plane.channel);
         let (Some(rounder), Some(out)) = (self.rounder, D::bytes_mut(out)) else {
-            return self.isa.run(Narrow { sums, out, channels: self.src.shape().channels, channel });
+            return self.plane.isa.run(Narrow { sums, out, channels: self.plane.src.shape().channels, channel });
         };
-        rounder.store_channel(self.isa, sums, (out, channel), scratch, in_row);
+        rounder.store_channel(self.plane.isa, sums, (out, channel), scratch, in_row);
         if self.exact.is_some() {
             doubts.extend(in_row.iter().map(|&x| (x, y)));
         } else {
             for &x in &*in_row {
-                rounder.decide(self.isa, (self.at.0, self.at.1 + y), (x, channel), None, out, scratch);
+                rounder.decide(self.plane.isa, (self.at.0, self.at.1 + y), (x, channel), None, out, scratch);
             }
         }
     }
@@ -338,11 +464,12 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
                 let (x, y) = places.get(i).copied().unwrap_or(places[0]);
                 &bytes[y * *pitch + x..]
             });
-            let sums = self.isa.run(SumInF64 { bytes, pitch: *pitch, taps: exact.taps, rows: self.window.rows });
+            let sums =
+                self.plane.isa.run(SumInF64 { bytes, pitch: *pitch, taps: exact.taps, rows: self.plane.window.rows });
             for (&(x, y), sum) in places.iter().zip(sums) {
                 if let (Some(rounder), Some(out)) = (self.rounder, D::bytes_mut(rows[y])) {
                     let part = (self.at.0, self.at.1 + y);
-                    rounder.decide(self.isa, part, (x, self.channel), Some(sum), out, scratch);
+                    rounder.decide(self.plane.isa, part, (x, self.plane.channel), Some(sum), out, scratch);
                 }
             }
         }
@@ -353,100 +480,86 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
         let Spectra { width, height, down: [forward, inverse], .. } = self.spectra;
         let Work { tile, stride, columns, scratch, .. } = work;
         for (left, spectrum) in (0..*width).step_by(TOGETHER).zip(spectrum.chunks(TOGETHER * height)) {
-            self.isa.run(Gather { tile, stride: *stride, left, columns });
+            self.plane.isa.run(Gather { tile, stride: *stride, left, columns });
             forward.process_with_scratch(columns, scratch);
-            self.isa.run(Multiply { columns, spectrum });
+            self.plane.isa.run(Multiply { columns, spectrum });
             inverse.process_with_scratch(columns, scratch);
-            self.isa.run(Scatter { columns, tile: &mut tile[..rows * *stride], stride: *stride, left });
+            self.plane.isa.run(Scatter { columns, tile: &mut tile[..rows * *stride], stride: *stride, left });
         }
     }
 
-    /// Fills the tile with the pixels that two tiles' results need, and transforms its rows; returns whether all pixels are small enough
-    /// for spectra.
-    fn load(&self, part: &Part, work: &mut Work<E>) -> bool {
-        let (Spectra { cols, width, across: [forward, _], .. }, channels) = (self.spectra, self.src.shape().channels);
+    /// Fills the tile with the pixels that two tiles' results need, and transforms its rows; returns what special pixels there are, and how
+    /// pixels were scaled. If one is too great, the tile is not finished.
+    fn load(&self, part: &Part, work: &mut Work<E>) -> Result<(u8, Option<Scale<E>>)> {
         let (left, top) = self.at;
-        let Work { tile, stride, line, under, scratch, bytes, pitch, .. } = work;
+        let image = self.plane.src.shape();
         // What lies behind the window of the last result is not needed.
-        let needed = line.len().min(self.src.shape().width - left + part.cols - 1);
-        line[needed..].fill(E::default());
-        under.clear();
-        under.extend((left..left + needed).map(|x| self.column(x, part.left)));
-        // The part that lies in the image is loaded at once, as nearly all of it does.
-        let first = (left + part.left) as isize - self.window.anchor_x as isize;
-        let len = needed as isize;
-        let inside = (-first).clamp(0, len) as usize..(self.src.shape().width as isize - first).clamp(0, len) as usize;
-        let mut tame = true;
-        for (y, row) in (top..).zip(tile.chunks_mut(*stride)) {
-            match self.row(y, part.top) {
-                None => line[..needed].fill(E::of(self.window.border_value.into())),
-                Some(source) => {
-                    let row = &self.src.row(source)[self.channel..];
-                    if !inside.is_empty() {
-                        let from = (first + inside.start as isize) as usize * channels;
-                        self.isa.run(Widen { row: &row[from..], channels, line: &mut line[inside.clone()] });
-                    }
-                    for x in (0..inside.start).chain(inside.end.max(inside.start)..needed) {
-                        let pixel = under[x].map_or(self.window.border_value, |x| row[x * channels].to_f32());
-                        line[x] = E::of(pixel.into());
-                    }
-                }
-            }
+        let needed = work.line.len().min(image.width - left + part.cols - 1);
+        work.line[needed..].fill(E::default());
+        work.under.clear();
+        work.under.extend((left..left + needed).map(|x| self.plane.window.column(x, part.left, image.width)));
+        let found = self.load_scaled(part, work, None)?;
+        if found & TINY == 0 {
+            return Ok((found, None));
+        }
+        let mut most = E::default();
+        for y in top..top + self.spectra.height {
+            let Work { line, under, .. } = &mut *work;
+            self.line(part, y, under, line);
+            most = self.plane.isa.run(Greatest { line, greatest: self.greatest(), before: most });
+        }
+        let scale = Scale::new(most);
+        Ok((self.load_scaled(part, work, Some(scale))?, Some(scale).filter(|scale| scale.undo != E::of(1.0))))
+    }
+
+    /// The same with a scale, or ending early at a tiny pixel. The line's columns are known.
+    fn load_scaled(&self, part: &Part, work: &mut Work<E>, scale: Option<Scale<E>>) -> Result<u8> {
+        let Spectra { cols, width, height, across: [forward, _], .. } = self.spectra;
+        let Work { tile, stride, line, under, scratch, bytes, pitch, specials, .. } = work;
+        let (isa, greatest) = (self.plane.isa, self.greatest());
+        let scales = scale.is_some_and(|scale| scale.undo != E::of(1.0));
+        let mut all = 0;
+        for (y, row) in tile.chunks_mut(*stride).enumerate() {
+            self.line(part, self.at.1 + y, under, line);
             if !bytes.is_empty() {
-                self.isa.run(Keep { line, bytes: &mut bytes[(y - top) * *pitch..][..*pitch] });
+                isa.run(Keep { line, bytes: &mut bytes[y * *pitch..][..*pitch] });
             }
             let row = &mut row[..*width];
-            tame &= self.isa.run(Pair { line, cols: *cols, row, greatest: E::of(self.spectra.greatest.into()) });
+            let is_plain = isa.run(Join { line, cols: *cols, row, greatest });
+            if !is_plain || scales {
+                if all == 0 {
+                    specials.start(line.len(), *height)?;
+                }
+                let found = isa.run(Sort { line, kinds: specials.row_mut(y), greatest, scale });
+                specials.found[y] = found;
+                all |= found;
+                if all & (GREAT | TINY) != 0 {
+                    break;
+                }
+                isa.run(Join { line, cols: *cols, row, greatest });
+            }
             forward.process_with_scratch(row, scratch);
         }
-        tame
+        Ok(all)
     }
 
-    /// Filters a pair of tiles tap by tap, in the direct family's order.
-    fn filter_by_taps<D: Pixel>(&self, rows: &mut [&mut [D]]) {
-        let channels = self.src.shape().channels;
-        for (y, row) in (self.at.1..).zip(rows) {
-            for (x, out) in (self.at.0..).zip(row[self.channel..].iter_mut().step_by(channels)) {
-                *out = D::from_f32(self.by_taps(x, y));
-            }
-        }
+    /// Fills a line with the pixels under a part's first row, for results in row `y`.
+    fn line(&self, part: &Part, y: usize, under: &[Option<usize>], line: &mut [E]) {
+        let source = self.plane.window.row(y, part.top, self.plane.src.shape().height);
+        self.plane.load(source, (self.at.0 + part.left, under), &mut line[..under.len()]);
     }
 
-    /// One result tap by tap.
-    fn by_taps(&self, x: usize, y: usize) -> f32 {
-        let mut sum = 0.0;
-        for (row, taps) in self.taps.chunks(self.window.cols).enumerate() {
-            let source = self.row(y, row);
-            for (col, tap) in taps.iter().enumerate() {
-                sum = tap.mul_add(self.pixel(source, self.column(x, col)), sum);
-            }
-        }
-        sum
-    }
-
-    /// The image row under tap row `offset` of row `y`, if there is one.
-    fn row(&self, y: usize, offset: usize) -> Option<usize> {
-        self.window.row(y, offset, self.src.shape().height)
-    }
-
-    fn column(&self, x: usize, offset: usize) -> Option<usize> {
-        self.window.column(x, offset, self.src.shape().width)
-    }
-
-    /// A pixel, or the border's value.
-    fn pixel(&self, row: Option<usize>, column: Option<usize>) -> f32 {
-        match (row, column) {
-            (Some(y), Some(x)) => self.src.row(y)[x * self.src.shape().channels + self.channel].to_f32(),
-            _ => self.window.border_value,
-        }
+    /// The greatest pixel that a tile may have.
+    fn greatest(&self) -> E {
+        E::of(self.spectra.greatest.into())
     }
 }
 
 /// One channel of a row as numbers; the row begins with that channel.
-struct Widen<'a, S, E> {
-    row: &'a [S],
-    channels: usize,
-    line: &'a mut [E],
+pub(super) struct Widen<'a, S, E> {
+    pub(super) row: &'a [S],
+    pub(super) channels: usize,
+    pub(super) line: &'a mut [E],
 }
 
 impl<S: Pixel, E: Real> Widen<'_, S, E> {
@@ -543,11 +656,11 @@ impl simd::Work for SumInF64<'_> {
 }
 
 /// Sums as results in a channel's places.
-struct Narrow<'a, D, E> {
-    sums: &'a [E],
-    out: &'a mut [D],
-    channels: usize,
-    channel: usize,
+pub(super) struct Narrow<'a, D, E> {
+    pub(super) sums: &'a [E],
+    pub(super) out: &'a mut [D],
+    pub(super) channels: usize,
+    pub(super) channel: usize,
 }
 
 impl<D: Pixel, E: Real> simd::Work for Narrow<'_, D, E> {
@@ -564,25 +677,46 @@ impl<D: Pixel, E: Real> simd::Work for Narrow<'_, D, E> {
     }
 }
 
-/// Two tiles' pixels of a row, side by side in a line, as complex numbers. Says whether none is too large.
-struct Pair<'a, E> {
+/// Two tiles' pixels of a row, side by side in a line, as complex numbers. Says whether none is special.
+struct Join<'a, E> {
     line: &'a [E],
     cols: usize,
     row: &'a mut [Complex<E>],
     greatest: E,
 }
 
-impl<E: Real> simd::Work for Pair<'_, E> {
+impl<E: Real> simd::Work for Join<'_, E> {
     type Output = bool;
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) -> bool {
-        let mut tame = true;
+        let is_plain = |value: E| {
+            let size = value.abs();
+            (size <= self.greatest) & ((size >= E::TINY) | (size == E::default()))
+        };
+        let mut plain = true;
         for ((value, &re), &im) in self.row.iter_mut().zip(self.line).zip(&self.line[self.cols..]) {
-            tame &= (re.abs() <= self.greatest) & (im.abs() <= self.greatest);
+            plain &= is_plain(re) & is_plain(im);
             *value = Complex { re, im };
         }
-        tame
+        plain
+    }
+}
+
+/// A row of complex numbers times a factor.
+struct Rescale<'a, E> {
+    row: &'a mut [Complex<E>],
+    factor: E,
+}
+
+impl<E: Real> simd::Work for Rescale<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        self.row
+            .iter_mut()
+            .for_each(|value| *value = Complex { re: value.re * self.factor, im: value.im * self.factor });
     }
 }
 

@@ -9,6 +9,8 @@
 //! | [`whole`] | rows of taps over bytes |
 //! | [`table`] | one tap over bytes |
 //! | [`fourier`] | the product of spectra |
+//! | [`special`] | NaN, infinities, and numbers that spectra cannot hold |
+//! | [`patch`] | tiles with numbers too great for spectra, tap by tap |
 //! | [`gradient`] | gradients |
 //! | [`weighted`] | colours weighted by alpha |
 //! | [`share`] | jobs shared among the threads of a call |
@@ -18,8 +20,10 @@ mod bands;
 mod boxes;
 mod fourier;
 mod gradient;
+mod patch;
 mod share;
 mod smooth;
+mod special;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -150,3 +150,26 @@ fn spectra_take_any_number_of_channels() {
         }
     }
 }
+
+/// Rows of which each has half the numbers of the one before, down to subnormal ones: with the greatest at 2^-70 tiles are scaled, at 1
+/// tiny numbers are dropped.
+#[test]
+fn spectra_take_small_numbers() {
+    let taps: Vec<f32> = (0..9 * 9).map(|i| (i * 7919 % 997) as f32 / 997.0 - 0.4).collect();
+    let filter = Filter::from_taps(9, 9, &taps).unwrap();
+    let plan = Plan::builder(&filter).device(Device::Cpu).variant(Variant::Fourier);
+    let plan = plan.border(BORDER).build().unwrap();
+    let (width, height) = (61, 80);
+    let size = |i: usize| (1.0 + (i * 31 % 64) as f64 / 64.0) * 0.5f64.powi((i / width) as i32);
+    for exponent in [0, -35, -45, -70, -120] {
+        let scale = 2f64.powi(exponent);
+        let pixels: Vec<f32> = (0..width * height).map(|i| (scale * size(i)) as f32).collect();
+        let found = plan.filter(&Image::from_vec(pixels.clone(), width, height, 1).unwrap()).unwrap();
+        let expected = direct(&padded(&pixels, width, &filter), &filter, add_f64);
+        // The anchors of `padded` are the filter's, and the greatest pixel is less than 2.
+        let allowed = 2.0 * scale * 8.0 * filter.weight() * f64::from(f32::EPSILON) + f64::from(f32::from_bits(1));
+        for (found, expected) in found.as_slice().iter().zip(expected) {
+            assert!((f64::from(*found) - expected).abs() <= allowed, "2^{exponent}: {found:e}, not {expected:e}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The part of `bench cliffs` about float pictures with special values. A value may not cost much beside a clean picture:
+//!
+//! - with NaN, subnormal or great pixels at most twice the clean picture's time, with infinities at most four times, and 10 ms more;
+//! - and in no case more than the direct variant takes for the same picture (1.1 times, for the clock's sake). A picture with a pixel too
+//!   great for spectra has this limit alone. On the CPU it is not measured where it would take seconds.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use apron::gpu::Gpu;
+use apron::{Device, Filter, Image, Pixel, Plan, Scalar, Variant, f16};
+use serde::Serialize;
+
+use crate::measure::Bed;
+
+/// What a picture holds beside noise, the value as f32 and as f16, how many pixels are between two of them if there are several, and how
+/// many times a clean picture's time it may take.
+const CONTENTS: [(&str, [f32; 2], Option<usize>, f64); 8] = [
+    ("one NaN", [f32::NAN; 2], None, 2.0),
+    ("scattered NaN", [f32::NAN; 2], Some(50), 2.0),
+    ("NaN alone", [f32::NAN; 2], Some(1), 2.0),
+    ("one infinity", [f32::INFINITY; 2], None, 4.0),
+    ("scattered infinities", [f32::NEG_INFINITY; 2], Some(50), 4.0),
+    ("one hot pixel", [1e30, 6e4], None, 2.0),
+    ("too hot for spectra", [3e38, 6e4], Some(100_003), f64::INFINITY),
+    ("subnormal alone", [1e-40, 3e-7], Some(1), 2.0),
+];
+
+/// Filters by text; and dense ones of so many columns and rows with few taps of zero and none below it, and with taps of both signs.
+const PRESETS: [&str; 2] = ["gaussian:sigma=5", "motion:length=41,angle=30"];
+const DENSE: [(&str, &[usize]); 2] = [("random", &[31, 51, 101, 301]), ("signed", &[51, 101])];
+
+/// Multiply-adds of a direct run that the CPU does in about a second.
+const MOST: usize = 100_000_000_000;
+
+/// A measured case, and what it breaks.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    content: &'static str,
+    filter: String,
+    stored: &'static str,
+    clean_ms: f64,
+    special_ms: f64,
+    direct_ms: Option<f64>,
+    pub(crate) broken: Option<String>,
+}
+
+fn filters() -> Result<Vec<(String, Filter)>> {
+    let mut all = Vec::new();
+    for text in PRESETS {
+        all.push((text.to_owned(), text.parse()?));
+    }
+    for (name, sides) in DENSE {
+        for &side in sides {
+            let middle = if name == "signed" { 498.0 } else { 0.0 };
+            let tap = |i: usize| ((i * 7919 + 13) as f32 % 997.0 - middle) / (498 * side * side) as f32;
+            let taps: Vec<f32> = (0..side * side).map(tap).collect();
+            all.push((format!("{name} {side}x{side}"), Filter::from_taps(side, side, &taps)?));
+        }
+    }
+    Ok(all)
+}
+
+/// Measures all contents and filters whose names are wanted, on pictures of `side` by `side`, and prints them. The least of `turns` times
+/// counts.
+pub(crate) fn run(
+    device: Device,
+    gpu: Option<&Gpu>,
+    (side, turns): (usize, usize),
+    wants: impl Fn(&str, &str) -> bool,
+) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (text, filter) in filters()? {
+        if CONTENTS.iter().any(|(content, ..)| wants(content, &text)) {
+            let bed = Measured { device, gpu, side, turns, text: &text, filter: &filter };
+            rows.extend(bed.rows::<f32>("f32", 0, &wants)?);
+            rows.extend(bed.rows::<f16>("f16", 1, &wants)?);
+        }
+    }
+    if !rows.is_empty() {
+        println!(
+            "{:<22}{:<27}{:>5}{:>11}{:>12}{:>11}",
+            "content", "filter", "", "clean, ms", "special, ms", "direct, ms"
+        );
+    }
+    for Row { content, filter, stored, clean_ms, special_ms, direct_ms, broken } in &rows {
+        let direct = direct_ms.map_or_else(String::new, |time| format!("{time:.3}"));
+        let broken = broken.as_deref().unwrap_or_default();
+        println!("{content:<22}{filter:<27}{stored:>5}{clean_ms:>11.3}{special_ms:>12.3}{direct:>11}  {broken}");
+    }
+    Ok(rows)
+}
+
+/// What is measured, and where.
+struct Measured<'a> {
+    device: Device,
+    gpu: Option<&'a Gpu>,
+    side: usize,
+    turns: usize,
+    text: &'a str,
+    filter: &'a Filter,
+}
+
+impl Measured<'_> {
+    fn rows<P: Pixel>(
+        &self,
+        stored: &'static str,
+        which: usize,
+        wants: &impl Fn(&str, &str) -> bool,
+    ) -> Result<Vec<Row>> {
+        let plan = Plan::builder(self.filter).device(self.device).build()?;
+        let direct = Plan::builder(self.filter).device(self.device).variant(Variant::DirectSliding).build()?;
+        let taps = self.filter.cols() * self.filter.rows();
+        let is_quick = self.gpu.is_some() || taps * self.side * self.side <= MOST;
+        let clean_ms = self.time::<P>(&plan, None, self.turns)?;
+        let mut rows = Vec::new();
+        for &(content, values, step, factor) in CONTENTS.iter().filter(|(content, ..)| wants(content, self.text)) {
+            let special = Some((values[which], step));
+            let special_ms = self.time::<P>(&plan, special, self.turns)?;
+            let direct_ms = is_quick.then(|| self.time::<P>(&direct, special, 1)).transpose()?;
+            let limit = (factor * clean_ms + 10.0).min(direct_ms.map_or(f64::INFINITY, |time| 1.1 * time + 0.1));
+            let broken = (special_ms > limit).then(|| format!("{:.2} times what is allowed", special_ms / limit));
+            let filter = self.text.to_owned();
+            rows.push(Row { content, filter, stored, clean_ms, special_ms, direct_ms, broken });
+        }
+        Ok(rows)
+    }
+
+    /// Milliseconds for a picture of noise, with a value at every so many pixels, or once.
+    fn time<P: Pixel>(&self, plan: &Plan, special: Option<(f32, Option<usize>)>, turns: usize) -> Result<f64> {
+        let (side, len) = (self.side, self.side * self.side);
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut pixels: Vec<P> = (0..len).map(|_| P::from_f32(random.f32())).collect();
+        if let Some((value, step)) = special {
+            let first = if step.is_some() { 0 } else { len / 2 + side / 3 };
+            pixels[first..].iter_mut().step_by(step.unwrap_or(len)).for_each(|pixel| *pixel = P::from_f32(value));
+        }
+        let src = Image::from_vec(pixels, side, side, 1)?;
+        let least = |times: Vec<Duration>| 1e3 * times.into_iter().min().unwrap_or_default().as_secs_f64();
+        if let Some(gpu) = self.gpu {
+            let src = if P::SCALAR == Scalar::F32 { gpu.upload(&src.view())? } else { gpu.upload_stored(&src.view())? };
+            let mut bed = Bed::new(gpu, &src)?;
+            return Ok(least(bed.times(turns, |src, dst, stream| plan.run_on_device(src, dst, stream))?));
+        }
+        let mut dst = Image::<P>::zeroed(side, side, 1)?;
+        let mut times = Vec::new();
+        // The first turn makes taps and spectra, and is not counted.
+        for turn in 0..=turns {
+            let start = Instant::now();
+            plan.run(&src.view(), &mut dst.view_mut())?;
+            if turn > 0 {
+                times.push(start.elapsed());
+            }
+        }
+        Ok(least(times))
+    }
+}
