@@ -79,7 +79,7 @@ def _converted(plan, image, out, axis, dtype):
     else:
         direct = goal
     result = plan(image.astype(native, copy=False), axis=axis, dtype=direct)
-    result = stored(result, target)
+    result = stored(result, goal).astype(target, copy=False)
     if out is None:
         return result
     if out.shape != image.shape:
