@@ -109,7 +109,7 @@ impl Source {
 fn pnm(rng: &mut fastrand::Rng, form: u8, bits: u8, width: usize, height: usize) -> Vec<u8> {
     let channels = if matches!(form, 3 | 6 | 7) { 3 } else { 1 };
     let greatest = (1u32 << bits) - 1;
-    let mut header = format!("P{form}\n# a comment\n{width} {height}\n");
+    let mut header = format!("P{form}\n{width} {height}\n");
     match form {
         1 | 4 => {}
         7 => {
