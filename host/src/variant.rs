@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// | --- | --- |
 /// | a row or a column of taps, or up to 9 taps | direct |
 /// | others that separate | separable |
-/// | sums of products (see [`Family::Separable`]) whose rows and columns have up to 132 taps together | separable |
+/// | sums of products (see [`Family::Separable`]) with up to 66 taps in a row and a column together | separable |
 /// | others of up to 17x17 taps | direct |
 /// | others | Fourier |
 ///
@@ -56,7 +56,7 @@ pub enum Variant {
     /// (less than 256 pixels away, or 2048 for the largest windows) counted; less than 2 were seen. Where few taps outweigh all others it may be more: 5.5 of
     /// these units, and 18 of `sqrt(sum tap^2) * max |pixel|` for tiles of 128 pixels each way, in proportion for others.
     /// NaN and infinities change the results under whose windows they lie, and no others. A tile with a finite pixel beyond 1e30 is computed
-    /// tap by tap. Devices differ from each other within that error.
+    /// tap by tap, and on a GPU so is a tile with a NaN or an infinity. Devices differ from each other within that error.
     Fourier,
     /// Bytes made of bytes on the tensor cores: taps as whole numbers of up to three bytes, whose sums are exact. Results in doubt, whose
     /// byte the taps' own rounding could change, are computed in f64, so that results are correctly rounded as all others.

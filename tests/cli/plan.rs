@@ -165,12 +165,11 @@ fn says(emulator: Option<&Path>) -> Result<(), Failed> {
     if seen.len() < 4 { Err(format!("only {seen:?} ran").into()) } else { says_of_alpha(&run, &bench, device) }
 }
 
+/// Runs the tool: what it prints, and what it says on standard error.
+type Run<'a> = dyn Fn(&[&str]) -> Result<(String, String), Failed> + 'a;
+
 /// A picture with alpha: what weighs colours by it says so, and each step of a pipeline has its name.
-fn says_of_alpha(
-    run: &dyn Fn(&[&str]) -> Result<(String, String), Failed>,
-    bench: &Bench,
-    device: &str,
-) -> Result<(), Failed> {
+fn says_of_alpha(run: &Run<'_>, bench: &Bench, device: &str) -> Result<(), Failed> {
     let header = "P7\nWIDTH 20\nHEIGHT 10\nDEPTH 4\nMAXVAL 255\nTUPLTYPE RGB_ALPHA\nENDHDR\n".as_bytes();
     bench.put("in.pam", &[header, &[77; 800]].concat());
     let (plan, _) = run(&["plan", "--filter", "gaussian:2", "--size", "20x10x4", "--device", device])?;

@@ -10,7 +10,9 @@ use super::{Channels, Plan, agree};
 use crate::gpu::engine::Part;
 #[cfg(feature = "gpu")]
 use crate::gpu::{DeviceView, DeviceViewMut, Stream};
-use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
+#[cfg(feature = "gpu")]
+use crate::image::Shape;
+use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::pipeline::check_alpha;
 use crate::{Alpha, Error, Extra, Result};
 

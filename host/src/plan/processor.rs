@@ -251,4 +251,32 @@ mod tests {
             assert!(threads.contains(&found), "{filter} of {shape}: {found} threads for {effort:?}");
         }
     }
+
+    /// With more threads, no picture's predicted time is much longer, jobs that end late included.
+    #[test]
+    fn more_threads_are_never_predicted_to_be_slower() {
+        for filter in
+            ["gaussian:sigma=0.5", "gaussian:sigma=2", "gaussian:sigma=20", "box:size=31", "motion:length=15,angle=30"]
+        {
+            let plan = plan(filter);
+            for side in [16, 64, 256, 512, 1024, 2048, 4096, 16384] {
+                for (kinds, channels) in [BYTES, FLOATS].into_iter().flat_map(|kinds| [(kinds, 1), (kinds, 3)]) {
+                    let shape = Shape { width: side, height: side, channels };
+                    let problem = plan.problem_for(shape, channels, kinds, Place::Cpu { threads: 1 });
+                    let families = [Family::Direct, Family::Separable, Family::Fourier];
+                    for family in
+                        families.into_iter().filter(|&family| family != Family::Separable || problem.separable)
+                    {
+                        let mut before = f64::INFINITY;
+                        for available in [1, 2, 4, 8, 16, 32, 64, 128] {
+                            let found = time(&problem, family, available);
+                            let told = format!("{filter} of {shape} by {family:?}, {available} threads");
+                            assert!(found <= 1.15 * before, "{told}: {found} us, {before} with fewer");
+                            before = before.min(found);
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
