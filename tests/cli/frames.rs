@@ -133,8 +133,11 @@ fn pnm(rng: &mut fastrand::Rng, form: u8, bits: u8, width: usize, height: usize)
     file
 }
 
+/// A file, and what the tool makes of it.
+type Pair = (Vec<u8>, Vec<u8>);
+
 /// Pictures of a kind in several sizes, and what each gives by itself.
-fn pictures(bench: &Bench, source: Source, format: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Failed> {
+fn pictures(bench: &Bench, source: Source, format: &str) -> Result<Vec<Pair>, Failed> {
     let sizes = [(7, 5), (1, 1), (40, 3), (2, 33), (16, 16)];
     let pictures = sizes.into_iter().enumerate().map(|(index, size)| {
         let picture = source.picture(bench, index as u64, size)?;

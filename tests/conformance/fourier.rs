@@ -112,7 +112,7 @@ pub(crate) fn holes(selection: Selection) -> Vec<Group> {
         whole(1, 150),
         whole(150, 1),
     ];
-    let outside = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].map(Border::Constant);
+    let outside = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(Border::Constant);
     let mut groups = Vec::new();
     for (w, window) in windows.into_iter().enumerate() {
         for (b, border) in select::BORDERS.into_iter().chain(outside).enumerate() {
