@@ -191,8 +191,8 @@ written, without end, and their sizes may differ. tif, tga and raw cannot follow
 before it are written. --page is about each frame. In other files, what lies behind the picture is not read, and is named.
 
 Values: integers are rounded half to even, and those below 0 or above the greatest value are cut off; the tool says so where a
-derivative loses its negative half, and how many NaN became 0. --abs, --scale or --normalize, and --offset are applied to each value in this order, before it
-is rounded. --output-type f32 keeps sign and fraction.
+derivative loses its negative half, and how many NaN became 0. --abs, --scale or --normalize, and --offset are applied to each
+value in this order, before it is rounded. --output-type f32 keeps sign and fraction.
 
 Formats: png jpg tif webp bmp gif qoi tga pgm ppm pam ff hdr exr npy raw. All frames of an animation (gif, png, webp), pages of a
 tif and slices of an array are filtered and written; --page takes one. The colour profile, Exif and XMP data, the resolution, the

@@ -203,7 +203,7 @@ impl Pipeline {
     ) -> Result<()> {
         let last = self.plans.len() - 1;
         #[cfg(feature = "gpu")]
-        if place == Where::Gpu && last > 0 {
+        if place == Where::Gpu && last > 0 && filter_as_many(channels) {
             match self.flow((channels, launched), src, M::SCALAR, dst.reborrow()) {
                 // One by one, steps need less memory.
                 Err(Error::DeviceMemory { .. } | Error::Parameter { name: "memory", .. }) => {}
@@ -244,7 +244,7 @@ impl Pipeline {
             }
         });
         let steps: Vec<_> = steps.collect::<Result<_>>()?;
-        // Of those that do not take all, each filters as many.
+        // `filter_as_many` holds.
         let filtered = channels.iter().map(|channels| channels.filtered()).max().unwrap_or(1);
         let pixels = pixels(src.shape());
         let picture = Picture::new(src, dst, filtered);
@@ -252,6 +252,18 @@ impl Pipeline {
         flow::run(&steps, &mut [picture], &call.stage(0, pixels)).map_err(|(_, error)| error)?;
         call.reach(pixels)
     }
+}
+
+/// Whether all steps filter as many channels, but for those that weigh colours by alpha: such steps
+/// follow each other in a GPU's memory.
+#[cfg(feature = "gpu")]
+fn filter_as_many(steps: &[Channels]) -> bool {
+    let mut counts = steps.iter().filter_map(|step| match step {
+        Channels::First(count) => Some(count),
+        Channels::Weighted => None,
+    });
+    let first = counts.next();
+    counts.all(|count| Some(count) == first)
 }
 
 /// # Errors

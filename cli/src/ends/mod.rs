@@ -216,6 +216,7 @@ pub(crate) fn pass_padding(input: &mut dyn Bytes, kind: Kind) -> io::Result<u64>
 /// What lies behind the picture that a file begins with. A file whose end is not known has nothing left.
 pub(crate) fn left_over(mut file: impl Read + Seek + Send + 'static, extension: Option<&str>) -> Left {
     let found = (|| {
+        file.rewind()?;
         let mut input = BufReader::new(&mut file);
         let mut start = [0; 12];
         let length = fill(&mut input, &mut start)?;
