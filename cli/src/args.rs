@@ -206,7 +206,8 @@ another band (tif), which is filtered as the others and written as it was. Colou
 a format without room for a band refuses it. Arrays do not say: all of their channels are filtered, unless --alpha is given.
 Arrays (.npy) are height x width, or with channels last, or with slices first; --axes says which where it is not clear. Their
 values may be of any type but complex, in either byte order, C or Fortran; every channel is filtered. Values that are no u8, u16,
-f16 or f32 are filtered in f64, on the CPU, and written to .npy and tif in their own type; those beyond 2^53 of i64 and u64 are refused.
+f16 or f32 are filtered in f64, on the CPU, and written to .npy and tif in their own type; those beyond 2^53 of i64 and u64 are
+refused.
 Files without a header are read with --raw; every channel is filtered. The format raw writes such files.
 
 Examples:

@@ -3,7 +3,7 @@
 //! [`Effort::threads`] is the decision. It is a pure function of the work's predicted time, of the
 //! bytes it copies and of the threads there are. A small picture stays on the calling thread.
 //!
-//! [`run`] is the way. The caller works too, and each thread that begins wakes half of the ones
+//! `run` is the way. The caller works too, and each thread that begins wakes half of the ones
 //! left to it. A helper that wakes after the work is gone is not waited for. So a thread that comes
 //! late costs the call nothing, and calls beside each other do not wait for each other's threads.
 //! Helpers come from rayon's current pool, so `rayon::ThreadPool::install` bounds their number.
