@@ -10,6 +10,8 @@ use libtest_mimic::{Failed, Trial};
 use crate::tool::{self, Bench, PICTURES};
 
 const SCRIPT: &str = include_str!("../scipy/compare.py");
+/// What scripts import.
+const JUDGE: &str = include_str!("../scipy/judge.py");
 
 /// The Python that has NumPy and SciPy, or why there is none.
 pub(crate) fn probe() -> Result<OsString, String> {
@@ -33,8 +35,9 @@ pub(crate) fn python_with(imports: &str) -> Result<OsString, String> {
 /// Runs a Python program on the tool. Its last line goes to the report of test `name`; if it fails, all that it said.
 pub(crate) fn judged(name: &str, script: &str, python: OsString) -> Result<(), Failed> {
     let bench = Bench::new();
-    let file = bench.path().join("judge.py");
+    let file = bench.path().join("script.py");
     std::fs::write(&file, script)?;
+    std::fs::write(bench.path().join("judge.py"), JUDGE)?;
     let output = Command::new(python).arg(file).arg("--apron").arg(tool::apron()?).output()?;
     let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if output.status.success() {

@@ -7,32 +7,17 @@ Files that those libraries write are filtered with the identity, and what apron 
 delays, profiles, Exif data, resolutions, orientations. Exits with 1 if anything differs, and if nothing was compared.
 """
 
-import argparse
-import pathlib
 import subprocess
-import sys
-import tempfile
 
 import cv2
 import numpy
 import tifffile
 from PIL import ExifTags, Image, ImageCms, ImageOps, ImageSequence
 
-CHECKS = []
+from judge import Folder, check, main
 
 
-def check(function):
-    CHECKS.append(function)
-    return function
-
-
-class Tool:
-    def __init__(self, path, folder):
-        self.path, self.folder, self.count = path, folder, 0
-
-    def __truediv__(self, name):
-        return self.folder / name
-
+class Tool(Folder):
     def run(self, source, target, *options):
         """Returns what the tool said."""
         (self / target).unlink(missing_ok=True)
@@ -342,23 +327,5 @@ def raw(tool):
         tool.same((tool / "out.raw").read_bytes(), array.tobytes(), f"raw {name}")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--apron", required=True, type=pathlib.Path, help="the command-line tool")
-    apron = parser.parse_args().apron.resolve()
-    count, failures = 0, []
-    for function in CHECKS:
-        with tempfile.TemporaryDirectory() as folder:
-            tool = Tool(apron, pathlib.Path(folder))
-            try:
-                function(tool)
-            except Exception as wrong:
-                failures.append(f"{function.__name__}: {wrong!r}")
-            count += tool.count
-    print(f"{count} comparisons of files, {len(failures)} failed")
-    if failures or not count:
-        sys.exit("\n".join(failures))
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, Tool, "files")

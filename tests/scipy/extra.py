@@ -8,12 +8,8 @@ identity, an average and two steps that are none, into every format. Expected va
 if anything differs, and if nothing was compared.
 """
 
-import argparse
 import itertools
-import pathlib
 import subprocess
-import sys
-import tempfile
 
 import cv2
 import numpy
@@ -22,7 +18,7 @@ import tifffile
 from PIL import Image
 from scipy import ndimage
 
-CHECKS = []
+from judge import Folder, check, main
 
 # The texts of filters, and their taps; whether they are averages.
 GAUSSIAN = numpy.exp(-numpy.arange(-4, 5) ** 2 / 2)
@@ -35,18 +31,7 @@ FILTERS = {
 CODES = {"band": None, "unspecified": 0, "premultiplied": 1, "straight": 2}
 
 
-def check(function):
-    CHECKS.append(function)
-    return function
-
-
-class Tool:
-    def __init__(self, path, folder):
-        self.path, self.folder, self.count = path, folder, 0
-
-    def __truediv__(self, name):
-        return self.folder / name
-
+class Tool(Folder):
     def call(self, source, target, text, *options):
         (self / target).unlink(missing_ok=True)
         command = [self.path, "filter", self / source, self / target, "--filter", text, "--device", "cpu", *options]
@@ -479,23 +464,5 @@ def large_files_in_chunks(tool):
     tool.same("in chunks" in said, False, "a mode")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--apron", required=True, type=pathlib.Path, help="the command-line tool")
-    apron = parser.parse_args().apron.resolve()
-    count, failures = 0, []
-    for function in CHECKS:
-        with tempfile.TemporaryDirectory() as folder:
-            tool = Tool(apron, pathlib.Path(folder))
-            try:
-                function(tool)
-            except Exception as wrong:
-                failures.append(f"{function.__name__}: {wrong!r}")
-            count += tool.count
-    print(f"{count} comparisons of extra samples, {len(failures)} failed")
-    if failures or not count:
-        sys.exit("\n".join(failures))
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, Tool, "extra samples")

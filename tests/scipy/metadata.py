@@ -7,34 +7,19 @@ It makes files with every chunk, tag and segment, and reads what apron writes wi
 and tifffile. Exits with 1 if something is lost without a word, and if nothing was compared.
 """
 
-import argparse
 import io
-import pathlib
 import struct
 import subprocess
-import sys
-import tempfile
 import zlib
 
 import numpy
 import tifffile
 from PIL import Image
 
-CHECKS = []
+from judge import Folder, check, main
 
 
-def check(function):
-    CHECKS.append(function)
-    return function
-
-
-class Tool:
-    def __init__(self, path, folder):
-        self.path, self.folder, self.count = path, folder, 0
-
-    def __truediv__(self, name):
-        return self.folder / name
-
+class Tool(Folder):
     def run(self, source, target, *options, filter="identity"):
         """Returns what the tool said of metadata, which is at most one line."""
         (self / target).unlink(missing_ok=True)
@@ -644,23 +629,5 @@ def headers(tool):
             tool.true(words in said, f"{words} to {target}: {said}")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--apron", required=True, type=pathlib.Path, help="the command-line tool")
-    apron = parser.parse_args().apron.resolve()
-    count, failures = 0, []
-    for function in CHECKS:
-        with tempfile.TemporaryDirectory() as folder:
-            tool = Tool(apron, pathlib.Path(folder))
-            try:
-                function(tool)
-            except Exception as wrong:
-                failures.append(f"{function.__name__}: {wrong!r}")
-            count += tool.count
-    print(f"{count} comparisons of metadata, {len(failures)} failed")
-    if failures or not count:
-        sys.exit("\n".join(failures))
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, Tool, "metadata")
