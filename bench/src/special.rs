@@ -121,7 +121,7 @@ impl Measured<'_> {
         for &(content, values, step, factor) in CONTENTS.iter().filter(|(content, ..)| wants(content, self.text)) {
             let special = Some((values[which], step));
             let special_ms = self.time::<P>(&plan, special, self.turns)?;
-            let direct_ms = direct.as_ref().map(|direct| self.time::<P>(direct, special, 1)).transpose()?;
+            let direct_ms = direct.as_ref().map(|direct| self.time::<P>(direct, special, self.turns)).transpose()?;
             let limit = (factor * clean_ms + 10.0).min(direct_ms.map_or(f64::INFINITY, |time| 1.1 * time + 0.1));
             let broken = (special_ms > limit).then(|| format!("{:.2} times what is allowed", special_ms / limit));
             let filter = self.text.to_owned();

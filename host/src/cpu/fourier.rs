@@ -4,7 +4,8 @@
 //! stored at once, or added up where the window has several parts.
 //!
 //! Pixels that spectra cannot hold are replaced before a tile's transform, and their results mended ([`super::special`]); finite ones
-//! that are too great leave the pair of tiles to sums tap by tap ([`super::patch`]).
+//! that are too great leave the pair of tiles to sums tap by tap ([`super::patch`]). So do infinities
+//! under windows so small that these sums take less time ([`Spectra::mends`]).
 //!
 //! For bytes made of bytes, the sums are in f32 too where few are in doubt ([`Precision::of_bytes`]): each of these is summed up in f64, from
 //! the bytes under the tile ([`InF64`]). Else, and for a tile where many are in doubt, as flat regions may have them, in f64: that error's
@@ -27,7 +28,7 @@ use crate::round::{self, Rounder};
 use crate::simd::{self, Float, Isa, Lanes, Vector};
 use crate::spectrum::{LANES, Part, Precision, Tile};
 use crate::window::Window;
-use crate::{Filter, Result, spectrum};
+use crate::{Filter, Result, plan, spectrum};
 
 /// A type that spectra are computed in.
 pub(super) trait Real: Float + FftNum + Default {
@@ -90,6 +91,9 @@ pub(super) struct Spectra<E> {
     rows: usize,
     /// The greatest pixel of a transformed tile; with a greater one, results are computed tap by tap.
     greatest: f32,
+    /// Whether a pair of tiles with an infinity is mended, by two more correlations, as that takes
+    /// less time than sums tap by tap. It depends on sizes alone, so a picture's chunks agree.
+    mends: bool,
     /// Each part of the window, and its spectrum, column by column.
     parts: Vec<(Part, Vec<Complex<E>>)>,
     /// For each part the spectra for infinite pixels, once there was one: of [`special::of_tap`].
@@ -115,11 +119,15 @@ impl<E: Real> Spectra<E> {
         }
         let mut planner = FftPlanner::new();
         let mut plan = |len| [planner.plan_fft_forward(len), planner.plan_fft_inverse(len)];
+        let cols = width + 1 - parts.first().map_or(1, |(part, _)| part.cols);
+        let rows = height + 1 - parts.first().map_or(1, |(part, _)| part.rows);
+        let mended = (3 * parts.len()) as f64 * tile.time(E::PRECISION);
         Ok(Self {
             width,
             height,
-            cols: width + 1 - parts.first().map_or(1, |(part, _)| part.cols),
-            rows: height + 1 - parts.first().map_or(1, |(part, _)| part.rows),
+            cols,
+            rows,
+            mends: mended <= (2 * cols * rows) as f64 * plan::direct(filter.cols() * filter.rows()),
             greatest: spectrum::greatest_pixel(filter.weight()),
             of_infinite: parts.iter().map(|_| OnceLock::new()).collect(),
             parts,
@@ -132,6 +140,11 @@ impl<E: Real> Spectra<E> {
         let of_infinite = self.of_infinite.iter().filter_map(OnceLock::get).flatten();
         let spectra = self.parts.iter().map(|(_, spectrum)| spectrum).chain(of_infinite);
         spectra.map(|spectrum| size_of_val(spectrum.as_slice())).sum()
+    }
+
+    /// The kinds of pixels that leave a pair of tiles to sums tap by tap.
+    fn left(&self, part: &Part) -> u8 {
+        if self.mends && self.counts(part) { GREAT } else { GREAT | INFINITE }
     }
 
     /// Whether the counts of infinite pixels under a part are off by less than a half. They add up to at most its taps.
@@ -321,7 +334,7 @@ pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
                     let plane = patch::Plane { isa, window, taps: &[], src, channel };
                     Pair { plane, spectra, rounder, exact, at }.filter(again, &mut rows)?;
                 }
-                (Outcome::TooGreat, _) => plane.filter(at, &mut rows, stage.threads())?,
+                (Outcome::Left, _) => plane.filter(at, &mut rows, stage.threads())?,
                 _ => {}
             }
         }
@@ -337,8 +350,9 @@ enum Outcome {
     Done,
     /// Too many results are in doubt.
     Doubtful,
-    /// A pixel is too great for spectra, or infinite under too large a window.
-    TooGreat,
+    /// A pixel is too great for spectra, or infinite where sums tap by tap take less time or are the
+    /// only way ([`Spectra::left`]).
+    Left,
 }
 
 /// One channel, and a pair of tiles' results.
@@ -362,8 +376,8 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
         work.doubts.clear();
         for (number, (part, spectrum)) in parts.iter().enumerate() {
             let (found, scale) = self.load(part, work)?;
-            if found & GREAT != 0 || found & INFINITE != 0 && !self.spectra.counts(part) {
-                return Ok(Outcome::TooGreat);
+            if found & self.spectra.left(part) != 0 {
+                return Ok(Outcome::Left);
             }
             if found & MENDED != 0 {
                 self.mark(number, found, work, rows.len())?;
@@ -442,7 +456,7 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
     /// Stores a row of results, but for those in doubt, which `exact` decides later.
     fn store<D: Pixel>(&self, sums: Range<usize>, y: usize, out: &mut [D], work: &mut Work<E>) {
         let Work { sums: all, in_row, doubts, rounder: scratch, .. } = work;
-        let (sums, channel) = (&all[sums], self.plane.channel);
+        let (sums, channel) = (&mut all[sums], self.plane.channel);
         let (Some(rounder), Some(out)) = (self.rounder, D::bytes_mut(out)) else {
             return self.plane.isa.run(Narrow { sums, out, channels: self.plane.src.shape().channels, channel });
         };
@@ -489,7 +503,7 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
     }
 
     /// Fills the tile with the pixels that two tiles' results need, and transforms its rows; returns what special pixels there are, and how
-    /// pixels were scaled. If one is too great, the tile is not finished.
+    /// pixels were scaled. If one is [`Spectra::left`] to sums tap by tap, the tile is not finished.
     fn load(&self, part: &Part, work: &mut Work<E>) -> Result<(u8, Option<Scale<E>>)> {
         let (left, top) = self.at;
         let image = self.plane.src.shape();
@@ -516,7 +530,7 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
     fn load_scaled(&self, part: &Part, work: &mut Work<E>, scale: Option<Scale<E>>) -> Result<u8> {
         let Spectra { cols, width, height, across: [forward, _], .. } = self.spectra;
         let Work { tile, stride, line, under, scratch, bytes, pitch, specials, .. } = work;
-        let (isa, greatest) = (self.plane.isa, self.greatest());
+        let (isa, greatest, ends) = (self.plane.isa, self.greatest(), self.spectra.left(part) | TINY);
         let scales = scale.is_some_and(|scale| scale.undo != E::of(1.0));
         let mut all = 0;
         for (y, row) in tile.chunks_mut(*stride).enumerate() {
@@ -533,7 +547,7 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
                 let found = isa.run(Sort { line, kinds: specials.row_mut(y), greatest, scale });
                 specials.found[y] = found;
                 all |= found;
-                if all & (GREAT | TINY) != 0 {
+                if all & ends != 0 {
                     break;
                 }
                 isa.run(Join { line, cols: *cols, row, greatest });
@@ -581,7 +595,10 @@ impl<S: Pixel, E: Real> simd::Work for Widen<'_, S, E> {
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         match self.channels {
-            1 => self.each(1),
+            1 => match E::as_floats(self.line) {
+                Some(line) => S::widen(&self.row[..line.len()], line),
+                None => self.each(1),
+            },
             2 => self.each(2),
             3 => self.each(3),
             4 => self.each(4),
@@ -657,7 +674,7 @@ impl simd::Work for SumInF64<'_> {
 
 /// Sums as results in a channel's places.
 pub(super) struct Narrow<'a, D, E> {
-    pub(super) sums: &'a [E],
+    pub(super) sums: &'a mut [E],
     pub(super) out: &'a mut [D],
     pub(super) channels: usize,
     pub(super) channel: usize,
@@ -668,11 +685,14 @@ impl<D: Pixel, E: Real> simd::Work for Narrow<'_, D, E> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        if self.channels == 1 {
-            self.out.iter_mut().zip(self.sums).for_each(|(out, sum)| *out = D::from_f32(sum.to_f32()));
-        } else {
-            let out = self.out[self.channel..].iter_mut().step_by(self.channels);
-            out.zip(self.sums).for_each(|(out, sum)| *out = D::from_f32(sum.to_f32()));
+        let Self { sums, out, channels, channel } = self;
+        match E::as_floats(sums) {
+            // The last pair of tiles may reach beyond the image.
+            Some(sums) if channels == 1 => D::narrow(&sums[..out.len()], out),
+            _ => {
+                let out = out[channel..].iter_mut().step_by(channels);
+                out.zip(sums).for_each(|(out, sum)| *out = D::from_f32(sum.to_f32()));
+            }
         }
     }
 }

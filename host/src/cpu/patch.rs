@@ -41,8 +41,10 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
     /// Filters a rectangle whose first result is at column and row `at`; each of the rows is a part of a row of results, with all channels.
     /// So many threads share the work.
     pub(super) fn filter<D: Pixel>(&self, at: (usize, usize), rows: &mut [&mut [D]], threads: usize) -> Result<()> {
-        // A job loads the lines of a window beside those of its own rows, so it has as many of these.
-        let together = self.window.rows.next_multiple_of(ROWS);
+        // A job loads the lines of a window beside those of its own rows, so it has as many of these
+        // at least.
+        let even = rows.len().div_ceil(4 * threads);
+        let together = even.max(self.window.rows).next_multiple_of(ROWS);
         let jobs = rows.chunks_mut(together).enumerate();
         // The caller's job counts as one, whoever does a part of it.
         let report = Report::default();
@@ -76,15 +78,24 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
         let width = self.src.shape().width;
         under.clear();
         under.extend((first..first + columns.len() + window.cols - 1).map(|x| window.column(x, 0, width)));
+        let within = (first.saturating_sub(window.anchor_x)).min(width - 1) * channels;
+        let last = top + rows.len() + window.rows - 2;
         let (mut y, mut known) = (0, 0);
         while y < rows.len() {
-            let count = if rows.len() - y >= most { most } else { 1 };
+            let count = if rows.len() >= most { most } else { 1 };
+            // The last rows are computed with some before them again: one by one they take longer.
+            y = y.min(rows.len() - count);
             let end = y + window.rows + count - 1;
             for number in known..end {
                 let source = window.row(top + number, 0, self.src.shape().height);
                 self.load(source, (first, under), &mut lines[number % slots * line..][..under.len()]);
             }
             known = end;
+            // The next call's lines are read from afar meanwhile.
+            let ahead = std::array::from_fn(|i| {
+                let source = window.row((top + end + i).min(last), 0, self.src.shape().height);
+                source.map_or(std::ptr::null(), |row| self.src.row(row)[within..].as_ptr().cast())
+            });
             places.clear();
             places.extend((y..end).map(|number| number % slots * line));
             let mut outs = sums.chunks_mut(STRIP + SLACK);
@@ -97,13 +108,13 @@ impl<S: Pixel, E: Real> Plane<'_, S, E> {
                 step: 1,
                 outs: Outs::Floats(&mut outs[..count]),
                 len: columns.len(),
-                ahead: ([std::ptr::null(); ROWS], 0),
+                ahead: (ahead, channels * size_of::<S>()),
                 resume: false,
                 block: usize::MAX,
             });
-            for (row, sums) in rows[y..].iter_mut().zip(&outs[..count]) {
+            for (row, sums) in rows[y..].iter_mut().zip(&mut outs[..count]) {
                 let out = &mut row[columns.start * channels..columns.end * channels];
-                self.isa.run(Narrow { sums: &sums[..columns.len()], out, channels, channel: self.channel });
+                self.isa.run(Narrow { sums: &mut sums[..columns.len()], out, channels, channel: self.channel });
             }
             y += count;
         }

@@ -9,7 +9,8 @@
 //!   results: of the infinities' signs with the taps' signs, and of the infinities' places with 1 for each tap, or 2 for a tap of zero.
 //!   Half their sum counts the products that are `+inf`, half their difference those that are `-inf`, and a tap of zero counts as both.
 //!   The counts are whole numbers, so the rounding errors of spectra do no harm while they are less than a half: for up to half a million taps.
-//!   A greater window, or part of one, is left to [`super::patch`].
+//!   A greater window, or part of one, is left to [`super::patch`]; so is one so small that sums tap by
+//!   tap take less time.
 //! - A finite pixel too great for the transform leaves the whole pair of tiles to [`super::patch`].
 //!
 //! Numbers so small that products may be subnormal take hundreds of cycles each on some processors. A tile of such numbers is scaled by a power

@@ -137,6 +137,10 @@ pub(super) fn rows_at_once(tap_rows: usize) -> usize {
     }
 }
 
+/// Vectors of the last tile of a row of which no more are left, where a tile has four: with six rows
+/// their sums still keep the multipliers busy.
+const HALF: usize = 2;
+
 /// How a sum takes its taps: one after the other; blocks of each row apart; or blocks of a column.
 type Mode = u8;
 const IN_SEQUENCE: Mode = 0;
@@ -206,105 +210,125 @@ impl<E: Float> Tiles<'_, '_, E> {
                     L::prefetch(ahead.wrapping_add(at * self.ahead.1 + line * 64));
                 }
             }
-            // SAFETY: the tile's columns are below `len + width <= len + SLACK`, or below `len`. Lines 0 to rows + R - 2
-            // are used, and of the taps only those that lie on each.
+            // SAFETY: the caller's promise; the tile's columns are below `len + width <= len + SLACK`,
+            // or below `len`.
             unsafe {
-                let mut sums = [[L::splat(E::default()); V]; R];
-                match &self.outs {
-                    Outs::Floats(outs) if self.resume => {
-                        for r in 0..R {
-                            for v in 0..V {
-                                sums[r][v] = L::load(outs.get_unchecked(r).as_ptr().add(at + v * L::LEN));
-                            }
-                        }
-                    }
-                    Outs::Bytes { from, .. } if !from.is_empty() => {
-                        for r in 0..R {
-                            for v in 0..V {
-                                sums[r][v] = L::load(from.get_unchecked(r).as_ptr().add(at + v * L::LEN));
-                            }
-                        }
-                    }
-                    _ => {}
-                }
-                // Blocks are added to the totals; else the sums go on from them.
-                let mut totals = sums;
-                if MODE == BY_BLOCKS {
-                    sums = [[L::splat(E::default()); V]; R];
-                }
-                if R > 1 {
-                    self.line::<L, R, V, 0, 1, MODE>(0, at, &mut sums);
-                }
-                if R > 2 {
-                    self.line::<L, R, V, 0, 2, MODE>(1, at, &mut sums);
-                }
-                if R > 3 {
-                    self.line::<L, R, V, 0, 3, MODE>(2, at, &mut sums);
-                }
-                if R > 4 {
-                    self.line::<L, R, V, 0, 4, MODE>(3, at, &mut sums);
-                }
-                if R > 5 {
-                    self.line::<L, R, V, 0, 5, MODE>(4, at, &mut sums);
-                }
-                let mut first = R - 1;
-                loop {
-                    let end = if MODE == BY_BLOCKS { rows.min(first.saturating_add(self.block)) } else { rows };
-                    for line in first..end {
-                        self.line::<L, R, V, 0, R, MODE>(line, at, &mut sums);
-                    }
-                    first = end;
-                    if first == rows {
-                        break;
-                    }
-                    for r in 0..R {
-                        for v in 0..V {
-                            totals[r][v] = totals[r][v].add(sums[r][v]);
-                            sums[r][v] = L::splat(E::default());
-                        }
-                    }
-                }
-                if R > 1 {
-                    self.line::<L, R, V, 1, R, MODE>(rows, at, &mut sums);
-                }
-                if R > 2 {
-                    self.line::<L, R, V, 2, R, MODE>(rows + 1, at, &mut sums);
-                }
-                if R > 3 {
-                    self.line::<L, R, V, 3, R, MODE>(rows + 2, at, &mut sums);
-                }
-                if R > 4 {
-                    self.line::<L, R, V, 4, R, MODE>(rows + 3, at, &mut sums);
-                }
-                if R > 5 {
-                    self.line::<L, R, V, 5, R, MODE>(rows + 4, at, &mut sums);
-                }
-                if MODE == BY_BLOCKS {
-                    for r in 0..R {
-                        for v in 0..V {
-                            sums[r][v] = totals[r][v].add(sums[r][v]);
-                        }
-                    }
-                }
-                // Not a loop, so that the sums stay in registers.
-                self.outs.store(0, (at, x), &sums[0]);
-                if R > 1 {
-                    self.outs.store(1, (at, x), &sums[1 % R]);
-                }
-                if R > 2 {
-                    self.outs.store(2, (at, x), &sums[2 % R]);
-                }
-                if R > 3 {
-                    self.outs.store(3, (at, x), &sums[3 % R]);
-                }
-                if R > 4 {
-                    self.outs.store(4, (at, x), &sums[4 % R]);
-                }
-                if R > 5 {
-                    self.outs.store(5, (at, x), &sums[5 % R]);
+                if V > HALF && R == ROWS && MODE == IN_SEQUENCE && slack && self.len - x <= HALF * L::LEN {
+                    self.tile::<L, R, HALF, MODE>((at, x), rows);
+                } else {
+                    self.tile::<L, R, V, MODE>((at, x), rows);
                 }
             }
             x += width;
+        }
+    }
+
+    /// One tile, whose columns begin at `at`; those before `new` have been stored already.
+    ///
+    /// # Safety
+    /// As for `all`; the tile's columns are below `len + SLACK`.
+    #[inline(always)]
+    unsafe fn tile<L: Vector<Float = E>, const R: usize, const V: usize, const MODE: Mode>(
+        &mut self,
+        (at, new): (usize, usize),
+        rows: usize,
+    ) {
+        // SAFETY: the caller's promise. Lines 0 to rows + R - 2 are used, and of the taps only those that lie on each.
+        unsafe {
+            let mut sums = [[L::splat(E::default()); V]; R];
+            match &self.outs {
+                Outs::Floats(outs) if self.resume => {
+                    for r in 0..R {
+                        for v in 0..V {
+                            sums[r][v] = L::load(outs.get_unchecked(r).as_ptr().add(at + v * L::LEN));
+                        }
+                    }
+                }
+                Outs::Bytes { from, .. } if !from.is_empty() => {
+                    for r in 0..R {
+                        for v in 0..V {
+                            sums[r][v] = L::load(from.get_unchecked(r).as_ptr().add(at + v * L::LEN));
+                        }
+                    }
+                }
+                _ => {}
+            }
+            // Blocks are added to the totals; else the sums go on from them.
+            let mut totals = sums;
+            if MODE == BY_BLOCKS {
+                sums = [[L::splat(E::default()); V]; R];
+            }
+            if R > 1 {
+                self.line::<L, R, V, 0, 1, MODE>(0, at, &mut sums);
+            }
+            if R > 2 {
+                self.line::<L, R, V, 0, 2, MODE>(1, at, &mut sums);
+            }
+            if R > 3 {
+                self.line::<L, R, V, 0, 3, MODE>(2, at, &mut sums);
+            }
+            if R > 4 {
+                self.line::<L, R, V, 0, 4, MODE>(3, at, &mut sums);
+            }
+            if R > 5 {
+                self.line::<L, R, V, 0, 5, MODE>(4, at, &mut sums);
+            }
+            let mut first = R - 1;
+            loop {
+                let end = if MODE == BY_BLOCKS { rows.min(first.saturating_add(self.block)) } else { rows };
+                for line in first..end {
+                    self.line::<L, R, V, 0, R, MODE>(line, at, &mut sums);
+                }
+                first = end;
+                if first == rows {
+                    break;
+                }
+                for r in 0..R {
+                    for v in 0..V {
+                        totals[r][v] = totals[r][v].add(sums[r][v]);
+                        sums[r][v] = L::splat(E::default());
+                    }
+                }
+            }
+            if R > 1 {
+                self.line::<L, R, V, 1, R, MODE>(rows, at, &mut sums);
+            }
+            if R > 2 {
+                self.line::<L, R, V, 2, R, MODE>(rows + 1, at, &mut sums);
+            }
+            if R > 3 {
+                self.line::<L, R, V, 3, R, MODE>(rows + 2, at, &mut sums);
+            }
+            if R > 4 {
+                self.line::<L, R, V, 4, R, MODE>(rows + 3, at, &mut sums);
+            }
+            if R > 5 {
+                self.line::<L, R, V, 5, R, MODE>(rows + 4, at, &mut sums);
+            }
+            if MODE == BY_BLOCKS {
+                for r in 0..R {
+                    for v in 0..V {
+                        sums[r][v] = totals[r][v].add(sums[r][v]);
+                    }
+                }
+            }
+            // Not a loop, so that the sums stay in registers.
+            self.outs.store(0, (at, new), &sums[0]);
+            if R > 1 {
+                self.outs.store(1, (at, new), &sums[1 % R]);
+            }
+            if R > 2 {
+                self.outs.store(2, (at, new), &sums[2 % R]);
+            }
+            if R > 3 {
+                self.outs.store(3, (at, new), &sums[3 % R]);
+            }
+            if R > 4 {
+                self.outs.store(4, (at, new), &sums[4 % R]);
+            }
+            if R > 5 {
+                self.outs.store(5, (at, new), &sums[5 % R]);
+            }
         }
     }
 

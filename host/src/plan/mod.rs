@@ -34,6 +34,7 @@ use machine::Machine;
 use place::OnGpus;
 pub(crate) use place::{Job, On, run};
 use problem::{Place, Problem};
+pub(crate) use processor::direct;
 use ran::Launched;
 pub use ran::Ran;
 #[cfg(feature = "gpu")]

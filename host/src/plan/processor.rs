@@ -25,6 +25,11 @@ const DENSE: Curve = &[
     (961.0, 12.0),
 ];
 
+/// Nanoseconds for a result in the direct order, in f32.
+pub(crate) fn direct(taps: usize) -> f64 {
+    interpolated(DENSE, taps as f64)
+}
+
 /// The same for a row pass and a column pass, by the taps of both.
 const PASSES: Curve =
     &[(10.0, 0.57), (18.0, 0.69), (34.0, 0.95), (66.0, 1.6), (130.0, 3.1), (258.0, 6.06), (1602.0, 42.0)];
@@ -137,7 +142,7 @@ fn work(problem: &Problem, family: Family, threads: usize) -> Work {
         }
         Family::Direct => {
             let (jobs, _) = jobs(problem, threads);
-            let each = interpolated(DENSE, problem.taps());
+            let each = direct(cols * rows);
             let by_rows = problem.rounding.is_some() && cpu::sums_by_rows(cols, rows);
             let order = if by_rows { Order::ByRows } else { Order::TapByTap };
             let apart = if by_rows { 2.8 / cols as f64 * each } else { 0.0 };
