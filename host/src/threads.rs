@@ -85,7 +85,7 @@ impl Effort {
         (1..=available).find(|&threads| self.time(threads) <= ENOUGH * best).unwrap_or(1)
     }
 
-    /// As [`Effort::threads`], of those of rayon's current pool that no other call has now.
+    /// As [`Effort::threads`], of the threads of rayon's current pool that no other call has now.
     pub fn threads_now(&self) -> usize {
         #[cfg(test)]
         if let Some(threads) = tests::FORCED.get() {
@@ -96,7 +96,9 @@ impl Effort {
     }
 }
 
-/// Threads in this process that work in [`run`] or were asked to.
+/// Threads in this process that calls of [`run`] have now: each as many as it was given, from its
+/// begin to its end. Helpers that wake up late, or that have yet to fall asleep, are not counted: the
+/// next call would get fewer threads for them, though they have nothing to do.
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -123,20 +125,24 @@ pub fn after_fork() {
     BUSY.store(0, Ordering::Relaxed);
 }
 
-/// One of [`BUSY`].
-struct Place;
+/// So many of the threads that are counted, until it is dropped.
+struct Places<'a> {
+    busy: &'a AtomicUsize,
+    count: usize,
+}
 
-impl Place {
-    fn new() -> Self {
-        BUSY.fetch_add(1, Ordering::Relaxed);
-        Self
+impl<'a> Places<'a> {
+    fn new(busy: &'a AtomicUsize, count: usize) -> Self {
+        busy.fetch_add(count, Ordering::Relaxed);
+        Self { busy, count }
     }
 }
 
-impl Drop for Place {
+impl Drop for Places<'_> {
     fn drop(&mut self) {
         // A fork may have begun to count anew.
-        let _ = BUSY.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |busy| busy.checked_sub(1));
+        let less = |busy: usize| Some(busy.saturating_sub(self.count));
+        let _ = self.busy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 }
 
@@ -183,7 +189,12 @@ unsafe impl Sync for Work {}
 ///
 /// `work` must not wait for another thread to begin.
 pub(crate) fn run(threads: usize, work: &(dyn Fn() + Sync)) {
-    let _place = (!COUNTED.get()).then(Place::new);
+    run_counted(&BUSY, threads, work);
+}
+
+fn run_counted(busy: &AtomicUsize, threads: usize, work: &(dyn Fn() + Sync)) {
+    // A call within a call has its caller's place.
+    let _places = Places::new(busy, threads.max(1) - usize::from(COUNTED.get()));
     let _counted = Counted::new();
     if threads <= 1 {
         return work();
@@ -210,11 +221,8 @@ impl Crew {
     /// Has the pool wake so many threads but this one; each wakes half of those that are left.
     fn wake(crew: &Arc<Self>, mut threads: usize) {
         while threads > 1 {
-            let (half, crew, place) = (threads / 2, crew.clone(), Place::new());
-            rayon::spawn(move || {
-                let _place = place;
-                Self::help(&crew, half);
-            });
+            let (half, crew) = (threads / 2, crew.clone());
+            rayon::spawn(move || Self::help(&crew, half));
             threads -= half;
         }
     }
@@ -359,6 +367,26 @@ pub(crate) mod tests {
         ] {
             let found = free(pool, cores, others);
             assert_eq!(found, expected, "a pool of {pool}, {cores} cores, {others} busy");
+        }
+    }
+
+    /// The next call gets all threads, though helpers of the last one may not have begun, nor be
+    /// asleep again.
+    #[test]
+    fn calls_in_a_row_have_all_threads() {
+        static MINE: AtomicUsize = AtomicUsize::new(0);
+        for pool in [1, 2, 4, 16] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(pool).build().unwrap();
+            pool.install(|| {
+                for call in 0..1000 {
+                    assert_eq!(MINE.load(Ordering::Relaxed), 0, "before call {call}");
+                    run_counted(&MINE, 4, &|| {
+                        assert_eq!(MINE.load(Ordering::Relaxed), 4);
+                        // This thread has a place already.
+                        run_counted(&MINE, 1, &|| assert_eq!(MINE.load(Ordering::Relaxed), 4));
+                    });
+                }
+            });
         }
     }
 

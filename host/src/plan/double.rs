@@ -6,14 +6,14 @@
 //! the result's.
 
 use std::cell::Cell;
-
-use rayon::prelude::*;
+use std::sync::OnceLock;
 
 use crate::image::{Image, ImageView, ImageViewMut, Number, Shape};
 use crate::passes::{self, Array, Mode, Reach, Sums};
 use crate::pipeline::check_alpha;
 use crate::plan::{Channels, agree, pixels};
 use crate::progress::Call;
+use crate::threads::{self, Effort};
 use crate::{Alpha, Border, Device, Error, Extra, Family, Filter, Gradient, Pipeline, Plan, Result, Variant};
 
 impl Plan {
@@ -190,15 +190,26 @@ unsafe fn check_exact(array: &Array) -> Result<()> {
     }
     let Shape { width, height, channels } = shape_of(array);
     let [down, across, deep] = [0, 1, 2].map(|axis| array.strides[axis]);
-    let found = (0..height).into_par_iter().find_map_any(|y| {
+    let found = OnceLock::new();
+    let check = |y: usize| {
         (0..channels).find_map(|channel| {
             let row = array.data.wrapping_offset(y as isize * down + channel as isize * deep);
             // SAFETY: the row's values of this channel.
             let (x, value) = unsafe { (array.kind.inexact)(row, across, width)? };
             Some((y, x, channel, value))
         })
+    };
+    let together = CHUNK.div_ceil(width * channels);
+    let jobs = (0..height).step_by(together);
+    threads::for_each(threads_for(width * height * channels, CHECK), jobs, |(): &mut (), first| {
+        // One is told of, whichever is found first.
+        if found.get().is_none()
+            && let Some(inexact) = (first..height.min(first + together)).find_map(check)
+        {
+            let _ = found.set(inexact);
+        }
     });
-    let Some((y, x, channel, value)) = found else { return Ok(()) };
+    let Some((y, x, channel, value)) = found.into_inner() else { return Ok(()) };
     let limit = i64::GREATEST_EXACT;
     Err(Error::Parameter {
         name: "a pixel",
@@ -323,12 +334,12 @@ impl Step<'_> {
                 let into = if number == 0 { &mut sum } else { &mut more };
                 self.product(term, source, &lines, &Array::of_mut(&mut into.view_mut()), mode)?;
                 if number > 0 {
-                    each(&mut sum, &more, |sum, term| sum + term);
+                    each(&mut sum, &more, ADDITION, |sum, term| sum + term);
                 }
             }
             if *point != 0.0 {
                 self.copy(source, &Array::of_mut(&mut more.view_mut()))?;
-                each(&mut sum, &more, |sum, pixel| sum + point * pixel);
+                each(&mut sum, &more, ADDITION, |sum, pixel| sum + point * pixel);
             }
             self.copy(&Array::of(&sum.view()), target)
         }
@@ -371,9 +382,14 @@ impl Step<'_> {
         // SAFETY: the caller's promise; images of their own are no part of anything else.
         unsafe { self.copy(source, &Array::of_mut(&mut weighted.view_mut()))? };
         let each_pixel = |image: &mut Image<f64>, work: &(dyn Fn(&mut f64, f64) + Sync)| {
-            image.as_mut_slice().par_chunks_exact_mut(shape.channels).with_min_len(CHUNK).for_each(|pixel| {
-                let alpha = pixel[last];
-                pixel[..last].iter_mut().for_each(|colour| work(colour, alpha));
+            let values = image.as_mut_slice();
+            let threads = threads_for(values.len(), DIVISION);
+            let parts = values.chunks_mut(CHUNK.next_multiple_of(shape.channels));
+            threads::for_each(threads, parts, |(): &mut (), pixels| {
+                for pixel in pixels.chunks_exact_mut(shape.channels) {
+                    let alpha = pixel[last];
+                    pixel[..last].iter_mut().for_each(|colour| work(colour, alpha));
+                }
             });
         };
         each_pixel(&mut weighted, &|colour, alpha| *colour *= alpha);
@@ -411,9 +427,9 @@ impl Step<'_> {
         }
         if gradient.is_angle() {
             // Where there is no slope, a -0 would turn the angle around.
-            each(&mut dx, &dy, |dx, dy| (dy + 0.0).atan2(dx + 0.0));
+            each(&mut dx, &dy, ANGLE, |dx, dy| (dy + 0.0).atan2(dx + 0.0));
         } else {
-            each(&mut dx, &dy, |dx, dy| (dx * dx + dy * dy).sqrt());
+            each(&mut dx, &dy, DIVISION, |dx, dy| (dx * dx + dy * dy).sqrt());
         }
         // SAFETY: likewise.
         unsafe { self.copy(&Array::of(&dx.view()), target) }
@@ -460,10 +476,24 @@ fn reach(filter: &Filter) -> [Reach; 2] {
 /// Values that a thread takes at a time.
 const CHUNK: usize = 1 << 14;
 
-/// Makes each value of `image` what `work` makes of it and of the other's.
-fn each(image: &mut Image<f64>, other: &Image<f64>, work: impl Fn(f64, f64) -> f64 + Sync) {
-    let parts = image.as_mut_slice().par_chunks_mut(CHUNK).zip(other.as_slice().par_chunks(CHUNK));
-    parts.for_each(|(values, others)| {
+/// Nanoseconds for a value on one thread, about: to check an integer, for a product or a sum, for a
+/// quotient or a root, and for an angle.
+const CHECK: f64 = 0.5;
+const ADDITION: f64 = 0.5;
+const DIVISION: f64 = 1.0;
+const ANGLE: f64 = 20.0;
+
+/// Threads for so many values, each of which takes so many nanoseconds.
+fn threads_for(values: usize, each: f64) -> usize {
+    Effort::of_work(values as f64 * each).threads_now()
+}
+
+/// Makes each value of `image` what `work` makes of it and of the other's, in so many nanoseconds.
+fn each(image: &mut Image<f64>, other: &Image<f64>, nanoseconds: f64, work: impl Fn(f64, f64) -> f64 + Sync) {
+    let (values, others) = (image.as_mut_slice(), other.as_slice());
+    let threads = threads_for(values.len(), nanoseconds);
+    let parts = values.chunks_mut(CHUNK).zip(others.chunks(CHUNK));
+    threads::for_each(threads, parts, |(): &mut (), (values, others)| {
         values.iter_mut().zip(others).for_each(|(value, other)| *value = work(*value, *other));
     });
 }
