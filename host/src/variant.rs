@@ -55,8 +55,9 @@ pub enum Variant {
     /// A result is off by at most 8 units in the last place of `sum |tap| * max |pixel|`, the greatest pixel of the tile
     /// (less than 256 pixels away, or 2048 for the largest windows) counted; less than 2 were seen. Where few taps outweigh all others it may be more: 5.5 of
     /// these units, and 18 of `sqrt(sum tap^2) * max |pixel|` for tiles of 128 pixels each way, in proportion for others.
-    /// NaN and infinities change the results under whose windows they lie, and no others. A tile with a finite pixel beyond 1e30 is computed
-    /// tap by tap, and on a GPU so is a tile with a NaN or an infinity. Devices differ from each other within that error.
+    /// NaN and infinities change the results under whose windows they lie, and no others. So do finite pixels beyond 1e30: on
+    /// a GPU the results under whose windows they lie are summed tap by tap, on the CPU all of their tile. Devices differ from
+    /// each other within that error.
     Fourier,
     /// Bytes made of bytes on the tensor cores: taps as whole numbers of up to three bytes, whose sums are exact. Results in doubt, whose
     /// byte the taps' own rounding could change, are computed in f64, so that results are correctly rounded as all others.

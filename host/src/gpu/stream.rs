@@ -26,6 +26,8 @@ pub struct Stream {
     scratch: Option<Memory>,
     /// The list of results in doubt, and the places of its segments.
     doubts: Option<(Memory, u32)>,
+    /// Two words for pixels that spectra leave out.
+    holes: Option<Memory>,
     /// The recording that takes kernels instead, while a plan's work is recorded.
     pub(super) recording: Option<Chain>,
 }
@@ -76,7 +78,7 @@ impl Gpu {
 
 impl Stream {
     fn new(gpu: &Gpu, queue: Queue) -> Self {
-        Self { gpu: gpu.clone(), queue, scratch: None, doubts: None, recording: None }
+        Self { gpu: gpu.clone(), queue, scratch: None, doubts: None, holes: None, recording: None }
     }
 
     /// The driver's `CUstream`, for other libraries: see [`Gpu::stream_from_raw`]. It is destroyed with this stream.
@@ -124,13 +126,28 @@ impl Stream {
         if self.doubts.as_ref().is_none_or(|&(_, known)| known < capacity) {
             self.doubts.take().map_or(Ok(()), |_old| self.synchronize())?;
             let memory = self.gpu.allocate(Doubts::bytes(capacity) as usize)?;
-            // SAFETY: the counters lie in the memory, which nothing else uses yet.
-            let status = unsafe { cuMemsetD32Async(memory.address(), 0, Doubts::counters() as usize / 4, self.raw()) };
-            driver::check(status).map_err(|error| self.gpu.error("preparing the list of results in doubt", error))?;
+            self.clear(&memory, Doubts::counters() as usize / 4)?;
             self.doubts = Some((memory, capacity));
         }
         let (list, capacity) = self.doubts.as_ref().map_or((0, 0), |(memory, known)| (memory.address(), *known));
         Ok(Doubts { list, capacity, near })
+    }
+
+    /// The address of two words, both 0, in which kernels note pixels that spectra leave out. The kernel that mends the results leaves them so.
+    pub(crate) fn holes(&mut self) -> Result<u64> {
+        if self.holes.is_none() {
+            let memory = self.gpu.allocate(8)?;
+            self.clear(&memory, 2)?;
+            self.holes = Some(memory);
+        }
+        Ok(self.holes.as_ref().map_or(0, Memory::address))
+    }
+
+    /// Makes the first words of new memory 0.
+    fn clear(&self, memory: &Memory, words: usize) -> Result<()> {
+        // SAFETY: the words lie in the memory, which nothing else uses yet.
+        let status = unsafe { cuMemsetD32Async(memory.address(), 0, words, self.raw()) };
+        driver::check(status).map_err(|error| self.gpu.error("clearing memory", error))
     }
 
     pub(super) fn raw(&self) -> Handle {

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use gpu_kernels::abi::{MAX_CONSTANT_TAPS, scalar};
+use gpu_kernels::kernels::fourier::holes;
 use gpu_kernels::kernels::means::Ties;
 use gpu_kernels::kernels::{padded, passes, wide};
 use gpu_kernels::tile::flat::{MAX_SUM, MIN_TAP, MIN_TAP_OF_PAIR, TAP_SCALE};
@@ -28,6 +29,7 @@ pub(crate) struct TapHomes {
     /// For bytes, and for u16.
     flat: [[OnceLock<Option<Vec<f32>>>; 3]; 2],
     dense_in_memory: OnceLock<Memory>,
+    signs: OnceLock<Memory>,
     /// For each term of a sum.
     row_in_memory: [OnceLock<Memory>; 2],
     columns_in_memory: OnceLock<Memory>,
@@ -143,6 +145,7 @@ impl TapHomes {
             pairs: OnceLock::new(),
             flat: Default::default(),
             dense_in_memory: OnceLock::new(),
+            signs: OnceLock::new(),
             row_in_memory: Default::default(),
             columns_in_memory: OnceLock::new(),
             spectra: Default::default(),
@@ -216,6 +219,23 @@ impl TapHomes {
         let count = self.filter.cols() * self.filter.rows();
         let memory = once(&self.dense_in_memory, || self.gpu.holding(&self.dense()?[..count], "uploading taps"))?;
         Ok(memory.pointer())
+    }
+
+    /// The address of a bit for each tap above 0, and one for each below, row by row: words of the former, then as many of the latter.
+    pub(crate) fn signs_in_memory(&self) -> Result<u64> {
+        let memory = once(&self.signs, || {
+            let (cols, rows) = (self.filter.cols(), self.filter.rows());
+            let words = holes::words(cols as i32) as usize;
+            let mut signs = crate::memory::zeroed::<u32>(2 * words * rows)?;
+            for (taps, signs) in self.dense()?.chunks_exact(cols).zip(signs.chunks_exact_mut(2 * words)) {
+                for (at, &tap) in taps.iter().enumerate() {
+                    signs[at / 32] |= u32::from(tap > 0.0) << (at % 32);
+                    signs[words + at / 32] |= u32::from(tap < 0.0) << (at % 32);
+                }
+            }
+            self.gpu.holding(&signs, "uploading taps")
+        })?;
+        Ok(memory.address())
     }
 
     /// The address of the taps of a term's row in the GPU's memory.

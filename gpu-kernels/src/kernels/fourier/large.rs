@@ -16,7 +16,8 @@
 //! Limits: as in `tiles.rs`.
 
 use super::fft::{Complex, ZERO, twisted, within};
-use super::tiles::{Share, is_wild, put, sum_of_taps};
+use super::holes::note;
+use super::tiles::{Share, leave_holes, put};
 use super::{BESIDE, FOLDED, Large, Pairs, Parts, STACKED};
 use crate::abi::Pass;
 use crate::device::*;
@@ -123,9 +124,8 @@ struct Pair {
     read: i32,
     /// Rows of results in the region.
     rows: i32,
-    /// The address of its numbers, row by row, and of its words: one for each block of rows in which a pixel is too large, then one for all.
+    /// The address of its numbers, row by row.
     numbers: u64,
-    words: u64,
 }
 
 impl Pair {
@@ -148,8 +148,7 @@ impl Pair {
         let read = least(rows, pass.height - top) + parts.rows - 1;
         let rows = least(rows, pass.region.y1 - top);
         let numbers = pairs.numbers + block_y() as u64 * Large::NUMBERS;
-        let words = pairs.words + block_y() as u64 * Large::WORDS;
-        Self { z: z as i32, apart, wide, left, top, read, rows, numbers, words }
+        Self { z: z as i32, apart, wide, left, top, read, rows, numbers }
     }
 
     /// The address of number `x` of row `y`.
@@ -162,12 +161,6 @@ impl Pair {
     #[inline(always)]
     fn end(&self, pass: &Pass) -> i32 {
         least(self.left + self.wide, pass.region.x1)
-    }
-
-    /// The address of the word for all.
-    #[inline(always)]
-    fn verdict(&self) -> u64 {
-        self.words + Large::WORDS - 4
     }
 }
 
@@ -196,13 +189,15 @@ pub(super) unsafe fn rows<const KIND: u32, const WAY: u32>(
 ) {
     let pair = Pair::of_block::<WAY>(pass, parts, pairs);
     let row = ROWS * block_x() + thread_y();
-    let mut wild = false;
     // SAFETY: as the caller promised; a row is one warp's.
     unsafe {
         if row < pair.read {
             let exchange = Exchange::of_row();
-            let line = load_pair::<KIND, WAY>(pass, parts, pairs, &pair, row, &exchange);
-            wild = is_wild(&line, parts.greatest);
+            let mut line = load_pair::<KIND, WAY>(pass, parts, pairs, &pair, row, &exchange);
+            // A question that the whole launch answers alike.
+            if parts.greatest < f32::INFINITY && leave_holes(&mut line, parts.greatest) {
+                note(parts.noted);
+            }
             let line = match WAY == FOLDED {
                 true => exchange.transform::<false, false>(twisted::<EACH, false>(line), of_table(table, 1), true),
                 false => exchange.transform::<false, false>(line, table, false),
@@ -212,15 +207,6 @@ pub(super) unsafe fn rows<const KIND: u32, const WAY: u32>(
             while n < EACH {
                 store_run(to, 2 * 32 * n, [line[n].re, line[n].im]);
                 n += 1;
-            }
-        }
-        // A question that the whole launch answers alike.
-        if parts.greatest < f32::INFINITY {
-            let any = barrier_or(wild) as u32;
-            if thread_x() == 0 && thread_y() == 0 {
-                let word = pair.words + 4 * block_x() as u64;
-                let before = if pairs.part > 0 { reload_word(word) } else { 0 };
-                store_words(word, [before | any]);
             }
         }
     }
@@ -265,29 +251,19 @@ pub(super) unsafe fn columns(pass: &Pass, parts: &Parts, pairs: &Pairs, spectra:
             }
             m += 1;
         }
-        // A question that the whole block answers alike.
-        if parts.greatest < f32::INFINITY && block_x() == 0 {
-            let number = 32 * thread_y() + thread_x();
-            let noted = ROWS * number < pair.read && reload_word(pair.words + 4 * number as u64) != 0;
-            let any = barrier_or(noted) as u32;
-            if number == 0 {
-                store_words(pair.verdict(), [any]);
-            }
-        }
     }
 }
 
 /// The rows of some pairs, back to results.
 ///
 /// # Safety
-/// As for [`rows`]; `taps` points to those of the whole window, row by row.
+/// As for [`rows`].
 #[inline(always)]
 pub(super) unsafe fn results<const KIND: u32, const WAY: u32>(
     pass: &Pass,
     parts: &Parts,
     pairs: &Pairs,
     table: *const f32,
-    taps: *const f32,
 ) {
     let pair = Pair::of_block::<WAY>(pass, parts, pairs);
     let row = ROWS * block_x() + thread_y();
@@ -297,15 +273,6 @@ pub(super) unsafe fn results<const KIND: u32, const WAY: u32>(
     let share = Share { adds: pairs.part > 0, ends: pairs.part == parts.count - 1 };
     // SAFETY: as the caller promised; a row is one warp's.
     unsafe {
-        if parts.greatest < f32::INFINITY && reload_word(pair.verdict()) != 0 {
-            if share.ends {
-                by_taps(pass, parts, &pair, row, taps);
-                if WAY == STACKED {
-                    by_taps(pass, parts, &pair, row + pair.apart.1, taps);
-                }
-            }
-            return;
-        }
         let exchange = Exchange::of_row();
         let numbers = pair.number(exchange.thread, row);
         let mut line = [ZERO; EACH];
@@ -486,19 +453,5 @@ unsafe fn add_point(source: &Source<'_>, point: f32, (x, y): (i32, i32), end: i3
     while m < EACH {
         sums[m] = fma(point, bytes[m] as f32, sums[m]);
         m += 1;
-    }
-}
-
-/// A row of the pair's results tap by tap, each by the thread that would have stored it.
-#[inline(always)]
-unsafe fn by_taps(pass: &Pass, parts: &Parts, pair: &Pair, row: i32, taps: *const f32) {
-    let source = Source::of_channel(&pass.src, pass, pair.z);
-    let target = Target::of_channel(pass, pair.z);
-    let end = pair.end(pass);
-    let (mut x, y) = (opaque(pair.left + thread_x()), pair.top + row);
-    while x < end && y < pass.region.y1 {
-        // SAFETY: as the caller of `results` promised; the pixel lies in the region and is this thread's.
-        unsafe { target.write(x, y, sum_of_taps(&source, &parts.window, taps, (x, y))) };
-        x = opaque(x + 32);
     }
 }

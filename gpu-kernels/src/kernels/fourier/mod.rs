@@ -1,7 +1,7 @@
 //! The Fourier family: correlation as a product of spectra.
 //!
 //! `tiles.rs` filters an image tile by tile in shared memory, and has the hot loop; `large.rs` takes larger tiles, in three kernels, for larger windows; `bytes.rs` loads and stores small tiles of bytes; `fft.rs`
-//! transforms the values in a lane's registers. This file has the layout of a tile, which both sides of a launch share.
+//! transforms the values in a lane's registers; `holes.rs` mends results under whose windows pixels lie that cannot be transformed. This file has the layout of a tile, which both sides of a launch share.
 //!
 //! Pixels and taps are real, so the same complex numbers have room for twice as many pixels. There are two ways to use it:
 //!
@@ -20,50 +20,52 @@
 
 mod bytes;
 mod fft;
+pub mod holes;
 mod large;
 mod tiles;
 
+use self::holes::Holes;
 use crate::abi::{Pass, Window};
 use crate::device::*;
 pub use crate::pixel::MIDDLE;
 use crate::tile::view::{BYTES, PLANES, STORED};
 
 kernel! {
-    /// Correlates with a window whose parts' spectra are given, and whose taps are given for the tiles that need them.
+    /// Correlates with a window whose parts' spectra are given.
     /// `spectra` is the table of twiddle factors, then the spectra.
-    fn fourier_128(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
+    fn fourier_128(pass: Pass, parts: Parts, spectra: *const f32) {
         directive!(".maxntid 32, 16, 1");
-        tiles::correlate::<16, PLANES>(&pass, &parts, spectra, taps)
+        tiles::correlate::<16, PLANES>(&pass, &parts, spectra)
     }
 
     /// As `fourier_128`, for devices with less shared memory.
-    fn fourier_64(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
+    fn fourier_64(pass: Pass, parts: Parts, spectra: *const f32) {
         directive!(".maxntid 32, 8, 1");
-        tiles::correlate::<8, PLANES>(&pass, &parts, spectra, taps)
+        tiles::correlate::<8, PLANES>(&pass, &parts, spectra)
     }
 
     /// As `fourier_128`, for pixels or results that do not lie in planes of f32.
-    fn fourier_stored_128(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
+    fn fourier_stored_128(pass: Pass, parts: Parts, spectra: *const f32) {
         directive!(".maxntid 32, 16, 1");
-        tiles::correlate::<16, STORED>(&pass, &parts, spectra, taps)
+        tiles::correlate::<16, STORED>(&pass, &parts, spectra)
     }
 
     /// As `fourier_64`, likewise.
-    fn fourier_stored_64(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
+    fn fourier_stored_64(pass: Pass, parts: Parts, spectra: *const f32) {
         directive!(".maxntid 32, 8, 1");
-        tiles::correlate::<8, STORED>(&pass, &parts, spectra, taps)
+        tiles::correlate::<8, STORED>(&pass, &parts, spectra)
     }
 
     /// As `fourier_128`, for bytes made of bytes, and windows of one part.
-    fn fourier_bytes_128(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
+    fn fourier_bytes_128(pass: Pass, parts: Parts, spectra: *const f32) {
         directive!(".maxntid 32, 16, 1");
-        tiles::correlate::<16, BYTES>(&pass, &parts, spectra, taps)
+        tiles::correlate::<16, BYTES>(&pass, &parts, spectra)
     }
 
     /// As `fourier_64`, likewise.
-    fn fourier_bytes_64(pass: Pass, parts: Parts, spectra: *const f32, taps: *const f32) {
+    fn fourier_bytes_64(pass: Pass, parts: Parts, spectra: *const f32) {
         directive!(".maxntid 32, 8, 1");
-        tiles::correlate::<8, BYTES>(&pass, &parts, spectra, taps)
+        tiles::correlate::<8, BYTES>(&pass, &parts, spectra)
     }
 
     /// The rows of pairs of large tiles, to spectra; of planes of f32. `spectra` as for `fourier_128`.
@@ -100,28 +102,34 @@ kernel! {
         large::columns(&pass, &parts, &pairs, spectra)
     }
 
-    /// Their rows, back to results in planes of f32. `taps` as for `fourier_128`.
-    fn fourier_large_results(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32, taps: *const f32) {
+    /// Their rows, back to results in planes of f32.
+    fn fourier_large_results(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
         directive!(".maxntid 32, 4, 1");
-        large::results::<PLANES, BESIDE>(&pass, &parts, &pairs, spectra, taps)
+        large::results::<PLANES, BESIDE>(&pass, &parts, &pairs, spectra)
     }
 
     /// The same to any results.
-    fn fourier_large_results_stored(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32, taps: *const f32) {
+    fn fourier_large_results_stored(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
         directive!(".maxntid 32, 4, 1");
-        large::results::<STORED, BESIDE>(&pass, &parts, &pairs, spectra, taps)
+        large::results::<STORED, BESIDE>(&pass, &parts, &pairs, spectra)
     }
 
     /// The same to bytes, of stacked tiles.
-    fn fourier_large_results_stacked(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32, taps: *const f32) {
+    fn fourier_large_results_stacked(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
         directive!(".maxntid 32, 4, 1");
-        large::results::<BYTES, STACKED>(&pass, &parts, &pairs, spectra, taps)
+        large::results::<BYTES, STACKED>(&pass, &parts, &pairs, spectra)
     }
 
     /// The same to bytes, of folded tiles.
-    fn fourier_large_results_bytes(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32, taps: *const f32) {
+    fn fourier_large_results_bytes(pass: Pass, parts: Parts, pairs: Pairs, spectra: *const f32) {
         directive!(".maxntid 32, 4, 1");
-        large::results::<BYTES, FOLDED>(&pass, &parts, &pairs, spectra, taps)
+        large::results::<BYTES, FOLDED>(&pass, &parts, &pairs, spectra)
+    }
+
+    /// Stores anew what pixels reach that are not finite, or too large for spectra. `taps` are those of the window, row by row.
+    fn fourier_holes(pass: Pass, holes: Holes, taps: *const f32) {
+        directive!(".maxntid 32, 8, 1");
+        holes::mend(&pass, &holes, taps)
     }
 }
 
@@ -159,11 +167,11 @@ host! {
     #[derive(Clone, Copy, Debug)]
     pub struct Tiled {
         /// What to launch: the pass, the window's parts, twiddle factors and spectra, all taps.
-        pub entry: crate::entry::Entry<(Pass, Parts, *const f32, *const f32)>,
+        pub entry: crate::entry::Entry<(Pass, Parts, *const f32)>,
         /// The same for pixels or results that do not lie in planes of f32; it takes the others too, in more time.
-        pub stored: crate::entry::Entry<(Pass, Parts, *const f32, *const f32)>,
+        pub stored: crate::entry::Entry<(Pass, Parts, *const f32)>,
         /// The same for bytes made of bytes, and windows of one part: its tiles are folded.
-        pub bytes: crate::entry::Entry<(Pass, Parts, *const f32, *const f32)>,
+        pub bytes: crate::entry::Entry<(Pass, Parts, *const f32)>,
         /// Pixels along each side of its tile.
         pub size: i32,
         /// Threads of a block.
@@ -202,9 +210,11 @@ pub struct Parts {
     pub count: i32,
     /// See `count`.
     pub beside: i32,
-    /// The greatest pixel of a tile that is transformed. With a greater one, or one that is not finite, results are computed tap by tap. Infinite,
-    /// if there is none in any image: of bytes, all are small.
+    /// The greatest pixel that is transformed: a greater one, or one that is not finite, leaves a hole (see `holes.rs`). Infinite, if there is
+    /// none in any image: of bytes, all are small.
     pub greatest: f32,
+    /// Where holes are noted: see [`Holes::noted`].
+    pub noted: u64,
     /// Pairs of tiles, or folded tiles, in a row of them.
     pub across: i32,
     /// Whether small folded tiles take half the columns behind those, each in two rows of tiles.
@@ -239,8 +249,6 @@ impl Large {
     pub const COLUMN_SHARED: u32 = 8 * 33 * 32 * Self::COLUMNS;
     /// Bytes of a pair's numbers in the buffer.
     pub const NUMBERS: u64 = 8 * (Self::SIDE * Self::SIDE) as u64;
-    /// Bytes of a pair's words: for each block of rows whether a pixel is too large for spectra, and, as the last one, whether any is.
-    pub const WORDS: u64 = 4 * (Self::SIDE as u64 / Self::ROW_BLOCK.1 as u64 + 1);
 
     /// The number of results in a column that wrap-around does not reach.
     #[inline(always)]
@@ -255,8 +263,6 @@ impl Large {
 pub struct Pairs {
     /// The address of [`Large::NUMBERS`] bytes for each.
     pub numbers: u64,
-    /// The address of [`Large::WORDS`] bytes for each.
-    pub words: u64,
     /// The number of the first pair: along a row of tiles, then row by row, then plane by plane.
     pub first: i32,
     /// Rows of pairs in a plane, and rows of results of each.

@@ -17,8 +17,7 @@
 //! Windows too large for a tile are divided into parts, of at most 3/4 of a tile each way, whose results are added: the block takes
 //! all parts of a pair of tiles before the next pair, and every result is one thread's from the first part to the last.
 //! Error: that of two transforms in f32, relative to the largest pixel and the sum of all taps, not to the pixel's own
-//! result. Where any part's tile has a pixel that is not finite, or greater than spectra allow, the pair's results are
-//! computed tap by tap instead, over the whole window in the direct family's order, and are that family's bits.
+//! result. A pixel that is not finite, or greater than spectra allow, is 0 in its tile, and noted: see `holes.rs`.
 //! Stored types: what does not lie in planes of f32 is loaded and stored value by value. Tiles inside the image have loads and
 //! stores of their own for each type, all under way at once; they are not in the entries for f32, which they would make 7 % slower, and those for bytes made of bytes have theirs in
 //! `bytes.rs`, and no others, as more code than fits in the instruction cache made them as much slower.
@@ -26,8 +25,9 @@
 
 use super::bytes::{self, row_of};
 use super::fft::{Complex, ZERO, eight, twisted, within};
+use super::holes::note;
 use super::{Layout, Parts};
-use crate::abi::{Pass, Window};
+use crate::abi::Pass;
 use crate::device::*;
 use crate::tile::view::{BYTES, PLANES, Row, STORED, Source, Target};
 
@@ -202,12 +202,7 @@ impl<const M: usize> Place<M> {
 /// `pass` describes allocated memory, the buffers hold what the parts say, and the launch has 32 threads a row of the
 /// block and [`Layout::SHARED`] bytes of shared memory.
 #[inline(always)]
-pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(
-    pass: &Pass,
-    parts: &Parts,
-    spectra: *const f32,
-    taps: *const f32,
-) {
+pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(pass: &Pass, parts: &Parts, spectra: *const f32) {
     let shared = Shared::dynamic();
     let thread = 32 * thread_y() + thread_x();
     if thread < Layout::<M>::SIZE * tables(KIND) {
@@ -236,7 +231,7 @@ pub(super) unsafe fn correlate<const M: usize, const KIND: u32>(
             }
         }
         // SAFETY: as the caller promised; the whole block is here.
-        unsafe { filter_pair::<M, KIND>(pass, parts, spectra, taps, column, top) };
+        unsafe { filter_pair::<M, KIND>(pass, parts, spectra, column, top) };
         column += grid_width();
     }
 }
@@ -331,24 +326,18 @@ unsafe fn filter_pair<const M: usize, const KIND: u32>(
     pass: &Pass,
     parts: &Parts,
     spectra: *const f32,
-    taps: *const f32,
     column: i32,
     top: i32,
 ) {
     let mut part = 0;
     while part < parts.count {
         // SAFETY: as the caller promised; what a part leaves in shared memory its own warp reads, before the next part's.
-        unsafe {
-            if !add_part::<M, KIND>(pass, parts, spectra, part, column, top) {
-                by_taps::<M, KIND>(pass, parts, taps, column, top);
-                return;
-            }
-        }
+        unsafe { add_part::<M, KIND>(pass, parts, spectra, part, column, top) };
         part = opaque(part + 1);
     }
 }
 
-/// Adds part number `part` to a pair's results; returns false, and does nothing, if a pixel is too large for spectra.
+/// Adds part number `part` to a pair's results.
 ///
 /// # Safety
 /// As for [`correlate`].
@@ -360,7 +349,7 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
     part: i32,
     column: i32,
     top: i32,
-) -> bool {
+) {
     let shared = Shared::dynamic();
     let (size, lines) = (Layout::<M>::SIZE, Layout::<M>::SIZE / 4);
     let rows = Layout::<M>::results(parts.rows);
@@ -378,21 +367,22 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
             let left = left_of::<M, KIND>(pass, parts, column);
             let (x, y) = (left - parts.window.anchor_x + x, top - parts.window.anchor_y + y + row);
             let apart = apart::<M, KIND>(parts, opaque(column));
-            let line = if folds(KIND) && has_four_rows::<M>(pass, x, apart, y) {
+            let mut line = if folds(KIND) && has_four_rows::<M>(pass, x, apart, y) {
                 bytes::load(&Source::new(pass), (x, y - row_of(thread_x())))
             } else {
                 load_pair::<M, KIND>(pass, place, x, apart, y)
             };
             // A question that the whole launch answers alike.
             if KIND == PLANES || parts.greatest < f32::INFINITY {
-                wild |= is_wild(&line, parts.greatest);
+                wild |= leave_holes(&mut line, parts.greatest);
             }
             place.store_line(&place.forward(line, folds(KIND)));
             four += block_height();
         }
-        if barrier_or(wild) {
-            return false;
+        if wild {
+            note(parts.noted);
         }
+        barrier();
         let mut four = opaque(thread_y());
         while four < lines {
             let place = Place::<M>::down(shared, four);
@@ -425,7 +415,6 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
             four += block_height();
         }
     }
-    true
 }
 
 /// Whether all columns and four rows of a folded tile lie in the image, of which row `y` is the lane's; its imaginary parts come from so many columns and rows behind its real parts.
@@ -519,14 +508,16 @@ unsafe fn found<const KIND: u32>(row: Row<'_>, left: i32, lane: i32) -> [f32; FO
     }
 }
 
-/// Whether some pixel is not finite, or too large for the transform of the tile.
+/// Makes 0 of each pixel that is not finite, or too large for the transform of the tile; says whether there was one.
 #[inline(always)]
-pub(super) fn is_wild<const M: usize>(line: &[Complex; M], greatest: f32) -> bool {
+pub(super) fn leave_holes<const M: usize>(line: &mut [Complex; M], greatest: f32) -> bool {
     let mut tame = true;
     let mut m = 0;
     while m < M {
-        tame &= line[m].re.abs() <= greatest;
-        tame &= line[m].im.abs() <= greatest;
+        let Complex { re, im } = line[m];
+        let (has_re, has_im) = (re.abs() <= greatest, im.abs() <= greatest);
+        line[m] = Complex { re: if has_re { re } else { 0.0 }, im: if has_im { im } else { 0.0 } };
+        tame &= has_re & has_im;
         m += 1;
     }
     !tame
@@ -644,72 +635,4 @@ pub(super) unsafe fn put(target: &Target<'_>, pass: &Pass, share: Share, x: i32,
             }
         }
     }
-}
-
-/// The pair's results tap by tap, through the border rule; each by the thread that would have stored it.
-#[inline(always)]
-unsafe fn by_taps<const M: usize, const KIND: u32>(
-    pass: &Pass,
-    parts: &Parts,
-    taps: *const f32,
-    column: i32,
-    top: i32,
-) {
-    let (window, left) = (&parts.window, left_of::<M, KIND>(pass, parts, column));
-    let (apart, below) = apart::<M, KIND>(parts, column);
-    // Of half a tile's columns, all results are in real parts.
-    let apart = if folds(KIND) && below != 0 { wide::<M, KIND>(parts) } else { apart };
-    let end = (left + wide::<M, KIND>(parts)).min(pass.region.x1);
-    let (source, target) = (Source::new(pass), Target::new(pass));
-    let rows = Layout::<M>::results(parts.rows);
-    let mut four = opaque(thread_y());
-    while 4 * four < rows {
-        let (dy, place) = Place::<M>::along(Shared::dynamic(), four);
-        let y = top + dy;
-        four += block_height();
-        if dy >= rows || y >= pass.region.y1 {
-            continue;
-        }
-        // Along the results in real parts, then those in imaginary parts.
-        let (mut first, mut dx) = (left, opaque(place.lane));
-        while first < end {
-            if dx >= apart || first + dx >= end {
-                (first, dx) = (first + apart, place.lane);
-                continue;
-            }
-            let x = first + dx;
-            // SAFETY: the taps come row by row; the pixel lies in the image and is this thread's.
-            unsafe {
-                target.write(x, y, sum_of_taps(&source, window, taps, (x, y)));
-                if folds(KIND) && below != 0 && y + below < pass.region.y1 {
-                    target.write(x, y + below, sum_of_taps(&source, window, taps, (x, y + below)));
-                }
-            }
-            dx += 8;
-        }
-    }
-}
-
-/// The sum of all taps at `(x, y)`, through the border rule, in the direct family's order.
-///
-/// # Safety
-/// The pass describes allocated memory, and `taps` points to the window's, row by row.
-#[inline(always)]
-pub(super) unsafe fn sum_of_taps(source: &Source<'_>, window: &Window, taps: *const f32, (x, y): (i32, i32)) -> f32 {
-    let mut sum = 0.0;
-    let mut r = opaque(0);
-    while r < window.rows {
-        let row = source.row(y - window.anchor_y + r);
-        let mut c = opaque(0);
-        while c < window.cols {
-            // SAFETY: as the caller promised.
-            unsafe {
-                let tap = load(taps, (r * window.cols + c) as usize);
-                sum = fma(tap, row.pixel(x - window.anchor_x + c), sum);
-            }
-            c = opaque(c + 1);
-        }
-        r += 1;
-    }
-    sum
 }

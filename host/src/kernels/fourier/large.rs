@@ -20,10 +20,6 @@ use super::{Shape, Way, tiles};
 #[cfg(feature = "gpu")]
 const TOGETHER: u32 = 6;
 
-/// Bytes of scratch for each.
-#[cfg(feature = "gpu")]
-const EACH: u64 = Large::NUMBERS + Large::WORDS;
-
 /// Microseconds for a million results.
 pub(super) fn time(problem: &Problem, machine: &Machine) -> f64 {
     let (shape, small) = (Shape::of(problem, Large::SIDE), super::small(problem, 128));
@@ -123,7 +119,7 @@ impl Work for Launch {
 
     #[cfg(feature = "gpu")]
     fn reserved(&self) -> u64 {
-        u64::from(TOGETHER) * EACH
+        u64::from(TOGETHER) * Large::NUMBERS
     }
 }
 
@@ -145,16 +141,15 @@ impl Launch {
         let point = if shape.way == Way::Beside { 0.0 } else { job.taps.point() };
         let numbers = super::Numbers { shape, each: 32, of_k: true, point, place: |kx, ky| SIDE * ky + kx };
         let (spectra, tables) = numbers.in_memory(job.taps)?;
-        let tiling = super::Tiling::new(job, (spectra, tables), shape);
+        let tiling = super::Tiling::new(job, (spectra, tables), shape, stream)?;
         let parts = Parts { point, ..tiling.parts };
         let count = parts.across as u32 * tiling.down * job.planes;
         let together = TOGETHER.min(count);
-        let bytes = (u64::from(together) * EACH).next_multiple_of(128) as usize;
+        let bytes = (u64::from(together) * Large::NUMBERS).next_multiple_of(128) as usize;
         let pass = tiling.pass(job, bytes, stream)?;
         // The same memory, if it is reserved already.
         let numbers = stream.scratch(bytes)?;
-        let words = numbers + u64::from(together) * Large::NUMBERS;
-        let (taps, spectra) = (job.taps.dense_in_memory()?, spectra.numbers);
+        let spectra = spectra.numbers;
         let lines = |region: i32, most: i32| (region.min(most) as u32).div_ceil(Large::ROW_BLOCK.1);
         let (height, below) = (job.pass.region.y1 - job.pass.region.y0, job.pass.height - job.pass.region.y0);
         let row_blocks = lines(below + parts.rows - 1, Large::SIDE);
@@ -165,8 +160,7 @@ impl Launch {
                 Grid { blocks, block: (width, height, 1), shared }
             };
             for part in 0..parts.count {
-                let pairs =
-                    Pairs { numbers, words, first: first as i32, down: tiling.down as i32, tall: tiling.tall, part };
+                let pairs = Pairs { numbers, first: first as i32, down: tiling.down as i32, tall: tiling.tall, part };
                 // SAFETY: the blocks are those of the layout; the spectra are those of these parts; the pass describes allocated memory, and
                 // scratch has room for this many pairs.
                 unsafe {
@@ -174,7 +168,7 @@ impl Launch {
                     stream.enqueue(rows, grid_of(row_blocks), &(pass, parts, pairs, spectra))?;
                     let columns = grid(Large::SIDE as u32 / Large::COLUMNS, Large::COLUMN_BLOCK, Large::COLUMN_SHARED);
                     stream.enqueue(kernels::fourier_large_columns, columns, &(pass, parts, pairs, spectra))?;
-                    stream.enqueue(results, grid_of(result_blocks), &(pass, parts, pairs, spectra, taps))?;
+                    stream.enqueue(results, grid_of(result_blocks), &(pass, parts, pairs, spectra))?;
                 }
             }
         }

@@ -6,9 +6,12 @@ mod tiles;
 
 #[cfg(feature = "gpu")]
 use gpu_kernels::abi::{Doubts, Epilogue, Pass, scalar};
-#[cfg(feature = "gpu")]
-use gpu_kernels::kernels::fourier::Parts;
 use gpu_kernels::kernels::fourier::{self as kernels, ENTRIES, Large, MIDDLE, Tiled};
+#[cfg(feature = "gpu")]
+use gpu_kernels::kernels::fourier::{
+    Parts,
+    holes::{self, Holes},
+};
 
 #[cfg(feature = "gpu")]
 use super::keep;
@@ -16,9 +19,9 @@ use super::keep;
 use super::prepared::Job;
 use super::prepared::{Kernel, Prepared};
 #[cfg(feature = "gpu")]
-use crate::gpu::stream::Stream;
-#[cfg(feature = "gpu")]
 use crate::gpu::taps::{Spectra, TapHomes};
+#[cfg(feature = "gpu")]
+use crate::gpu::{launch::Grid, stream::Stream};
 use crate::plan::machine::Machine;
 use crate::plan::problem::Problem;
 use crate::round::Order;
@@ -39,6 +42,7 @@ pub(super) static FOURIER: Kernel = Kernel {
             kernels::fourier_large_results_stored.name(),
             kernels::fourier_large_results_bytes.name(),
             kernels::fourier_large_results_stacked.name(),
+            kernels::fourier_holes.name(),
             gpu_kernels::kernels::keep::keep_edges.name(),
         ];
         sizes.chain(large).collect()
@@ -320,7 +324,7 @@ struct Tiling {
 #[cfg(feature = "gpu")]
 impl Tiling {
     /// In tiles of this shape.
-    fn new(job: &Job<'_>, (spectra, tables): (Spectra, i32), shape: Shape) -> Self {
+    fn new(job: &Job<'_>, (spectra, tables): (Spectra, i32), shape: Shape, stream: &mut Stream) -> crate::Result<Self> {
         let Job { pass, window, .. } = job;
         let cut = shape.cut(taps_of(job.taps.filter()));
         let region = &pass.region;
@@ -341,6 +345,7 @@ impl Tiling {
             count: cut.count,
             beside: cut.beside,
             greatest: if is_tame { f32::INFINITY } else { spectra.greatest },
+            noted: if is_tame { 0 } else { stream.holes()? },
             across: if halves { width / wide } else { tiles(width, wide) as i32 },
             halves: i32::from(halves),
             in_turn: 1,
@@ -348,12 +353,12 @@ impl Tiling {
             point: 0.0,
             middle: job.taps.middle(),
         };
-        Self {
+        Ok(Self {
             parts,
             down: tiles(region.y1 - region.y0, tall),
             tall,
             apart: parts.count > 1 && pass.dst.scalar != scalar::F32,
-        }
+        })
     }
 
     /// The pass of the kernels that take tiles: to its destination, or to the image apart, behind some bytes of scratch.
@@ -367,11 +372,28 @@ impl Tiling {
         Ok(pass)
     }
 
+    /// Stores anew what pixels reach that cannot be transformed, if there may be some.
+    fn mend(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+        let &Parts { window, greatest, noted, .. } = &self.parts;
+        if noted == 0 {
+            return Ok(());
+        }
+        let grid = Grid::covering(&job.pass.region, job.pass.region.x0, holes::TILE, holes::BLOCK);
+        let grid = Grid { shared: holes::SHARED, ..stream.gpu().fitting(grid, job.planes) };
+        let (across, down, planes) = grid.blocks;
+        let holes =
+            Holes { window, greatest, blocks: across * down * planes, noted, signs: job.taps.signs_in_memory()? };
+        let arguments = (keep::left_out(job.pass), holes, job.taps.dense_in_memory()?);
+        // SAFETY: the kernel takes any grid of such blocks; the pass describes allocated memory, the signs and the taps are the window's.
+        unsafe { stream.enqueue(kernels::fourier_holes, grid, &arguments) }
+    }
+
     /// Brings the sums of parts from there to the destination, and copies what the border keeps.
     fn finish(&self, job: &Job<'_>, pass: &Pass, stream: &mut Stream) -> crate::Result<()> {
         if self.apart {
             keep::copy(&Pass { src: pass.dst, ..job.pass }, job.planes, stream)?;
         }
+        self.mend(job, stream)?;
         keep::restore(job, stream)
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct Launch {
     pub(super) shape: Shape,
     pub(super) tiled: &'static Tiled,
     /// That of its entries which takes the problem.
-    pub(super) entry: Entry<(Pass, Parts, *const f32, *const f32)>,
+    pub(super) entry: Entry<(Pass, Parts, *const f32)>,
 }
 
 /// Tiles in the columns of tiles that take one row of them each, and in one more that takes two.
@@ -79,7 +79,7 @@ impl Work for Launch {
         let numbers =
             super::Numbers { shape, each: 8, of_k: false, point: 0.0, place: |kx, ky| self.tiled.place(kx, ky) };
         let (spectra, tables) = numbers.in_memory(job.taps)?;
-        let mut tiling = super::Tiling::new(job, (spectra, tables), shape);
+        let mut tiling = super::Tiling::new(job, (spectra, tables), shape, stream)?;
         let slots = stream.gpu().resident_blocks(entry.name(), block.0 * block.1, shared)?;
         let pairs = count(&tiling.parts, tiling.down);
         let blocks = pairs.min((slots / u64::from(job.planes)).max(1)) as u32;
@@ -88,7 +88,7 @@ impl Work for Launch {
         let in_turn = shape.way != Way::Folded || are_better_in_turn(&tiling.parts, tiling.down, blocks);
         tiling.parts.in_turn = i32::from(in_turn);
         let pass = tiling.pass(job, 0, stream)?;
-        let arguments = (pass, tiling.parts, spectra.numbers, job.taps.dense_in_memory()?);
+        let arguments = (pass, tiling.parts, spectra.numbers);
         // SAFETY: the kernel takes any number of blocks of this shape; the spectra are those of these parts; the pass describes
         // allocated memory.
         unsafe { stream.enqueue(entry, grid, &arguments)? };

@@ -1,0 +1,395 @@
+//! Results under whose windows NaN, infinities or pixels too large for spectra lie.
+//!
+//! The other kernels of the family transform 0 in place of such a pixel, a hole, and note that there is one. This kernel comes
+//! after them; if none was noted, it ends at once. Else it stores anew each result with a hole under its window:
+//!
+//! - NaN, if there is a NaN, or an infinity under a tap of 0;
+//! - the sum of all taps in the direct family's order, if there is a pixel too large for spectra;
+//! - else the infinity of the products' sign, or NaN if they have both signs.
+//!
+//! Tiling: a block takes 64 columns and 32 rows of results, a thread 2 columns and every eighth row. Of the pixels under their
+//! windows, some rows at a time, and [`WORDS`] words of columns at a time, it finds the holes: a bit for each pixel, in a plane
+//! for each kind of hole. Taps come as bits, too, those above 0 and those below. So 32 taps take a few instructions.
+//! Shared memory: for each row a word that says whether there are any, then the words of the four planes.
+//! Limits: a launch for each picture; KEEP is left to `keep.rs`.
+
+use crate::abi::{Pass, Window};
+use crate::device::*;
+use crate::tile::view::{STORED, Source, Target};
+
+/// Threads of a block.
+pub const BLOCK: (u32, u32) = (32, 8);
+/// Columns and rows of a block's results.
+pub const TILE: (u32, u32) = (64, 32);
+/// Bytes of shared memory.
+pub const SHARED: u32 = 32 << 10;
+/// Words of taps that are taken at a time.
+const WORDS: i32 = 64;
+/// Results of a thread below each other, and beside each other.
+const DOWN: usize = 4;
+const BESIDE: usize = 2;
+
+/// What a result has under its window.
+const NAN: u32 = 1;
+const PLUS: u32 = 2;
+const MINUS: u32 = 4;
+const LARGE: u32 = 8;
+
+/// What to do about holes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Holes {
+    /// The whole window.
+    pub window: Window,
+    /// The greatest pixel that is none.
+    pub greatest: f32,
+    /// Blocks of the launch.
+    pub blocks: u32,
+    /// The address of two words: whether there are any, and how many blocks have seen that. Both are 0 before the first kernel, and
+    /// after this one.
+    pub noted: u64,
+    /// The address of bits for each row of taps: words of those above 0, then as many of those below.
+    pub signs: u64,
+}
+
+/// Notes that there is a hole.
+///
+/// # Safety
+/// The address is that of [`Holes::noted`].
+#[inline(always)]
+pub(super) unsafe fn note(noted: u64) {
+    // SAFETY: all threads that write it write the same.
+    unsafe { store_words(noted, [1]) };
+}
+
+/// Words that have so many bits.
+#[inline(always)]
+pub const fn words(bits: i32) -> i32 {
+    (bits + 31) / 32
+}
+
+/// A part of the window's columns, and the holes in some rows of pixels under it.
+#[derive(Clone, Copy)]
+struct Found {
+    shared: Shared,
+    /// The first word of taps, and how many there are.
+    first: i32,
+    taps: i32,
+    /// Words of a row of a plane, and the row's first pixel, of the first plane.
+    pitch: i32,
+    /// The image's column of the first pixel, and its row.
+    left: i32,
+    top: i32,
+    /// Rows of pixels, and the most there is room for.
+    rows: i32,
+    most: i32,
+}
+
+impl Found {
+    /// For taps from word `first` on, and the results from column `x` on.
+    #[inline(always)]
+    fn new(window: &Window, x: i32, first: i32) -> Self {
+        let left_over = words(window.cols) - first;
+        let taps = if left_over < WORDS { left_over } else { WORDS };
+        // The last result's window ends in the word behind its own.
+        let pitch = taps + TILE.0 as i32 / 32;
+        let most = (SHARED as i32 / 4) / (4 * pitch + 1);
+        let left = x - window.anchor_x + 32 * first;
+        Self { shared: Shared::dynamic(), first, taps, pitch, left, top: 0, rows: 0, most }
+    }
+
+    /// The word that says whether a row has any.
+    #[inline(always)]
+    fn any(self, row: i32) -> i32 {
+        row
+    }
+
+    /// Word `at` of a row in a plane.
+    #[inline(always)]
+    fn word(self, plane: i32, row: i32, at: i32) -> i32 {
+        self.most + (plane * self.most + row) * self.pitch + at
+    }
+
+    /// Finds the holes of `rows` rows from `top` on, a warp for each.
+    ///
+    /// # Safety
+    /// The pass describes allocated memory; the whole block calls, between barriers.
+    #[inline(always)]
+    unsafe fn find(self, source: &Source<'_>, greatest: f32) {
+        let mut row = thread_y();
+        while row < self.rows {
+            let line = source.row(self.top + row);
+            let (mut any, mut at) = (0, 0);
+            while at < self.pitch {
+                // SAFETY: as the caller promised; the whole warp is here, and the words are its own.
+                unsafe {
+                    let value = line.pixel(self.left + 32 * at + thread_x());
+                    let large = !(value.abs() <= greatest);
+                    let all = ballot(large);
+                    any |= all;
+                    let (nan, plus, minus) = match all {
+                        0 => (0, 0, 0),
+                        _ => {
+                            (ballot(value.is_nan()), ballot(value == f32::INFINITY), ballot(value == f32::NEG_INFINITY))
+                        }
+                    };
+                    if thread_x() == 0 {
+                        let kinds = [nan, plus, minus, all & !(nan | plus | minus)];
+                        let mut plane = 0;
+                        while plane < 4 {
+                            self.shared.store(self.word(plane as i32, row, at), f32::from_bits(kinds[plane]));
+                            plane += 1;
+                        }
+                    }
+                }
+                at += 1;
+            }
+            if thread_x() == 0 {
+                // SAFETY: as above.
+                unsafe { self.shared.store(self.any(row), f32::from_bits(any)) };
+            }
+            row += block_height();
+        }
+    }
+
+    /// What a result has under a row of its window, with taps of row `r`; of results `32 beside` columns from the first on.
+    ///
+    /// # Safety
+    /// The rows have been found; `signs` are as in [`Holes`].
+    #[inline(always)]
+    unsafe fn under(self, window: &Window, signs: u64, (row, r): (i32, i32), beside: i32) -> u32 {
+        let (shift, all) = (thread_x() as u32, words(window.cols));
+        let (mut seen, mut word) = (0, 0);
+        while word < self.taps {
+            let number = self.first + word;
+            let left_over = window.cols - 32 * number;
+            let mask = if left_over < 32 { (1 << left_over) - 1 } else { u32::MAX };
+            // SAFETY: as the caller promised.
+            unsafe {
+                let holes = |plane: i32| {
+                    let at = self.word(plane, row, beside + word);
+                    funnel(self.shared.load_word(at), self.shared.load_word(at + 1), shift) & mask
+                };
+                let (nan, plus, minus, large) = (holes(0), holes(1), holes(2), holes(3));
+                if (nan | plus | minus | large) != 0 {
+                    let at = signs.wrapping_add(4 * mul_wide(2 * r, all) as u64 + 4 * number as u64);
+                    let [above] = load_words::<1>(at);
+                    let [below] = load_words::<1>(at.wrapping_add(4 * all as u64));
+                    let bit = |bits: u32, kind: u32| if bits != 0 { kind } else { 0 };
+                    seen |= bit(nan | (plus | minus) & !(above | below), NAN);
+                    seen |= bit(plus & above | minus & below, PLUS);
+                    seen |= bit(plus & below | minus & above, MINUS);
+                    seen |= bit(large, LARGE);
+                }
+            }
+            word += 1;
+        }
+        seen
+    }
+}
+
+/// Stores anew the results with holes under their windows. The last block makes both words 0 again.
+///
+/// # Safety
+/// `pass` describes allocated memory, and `holes` what it says; `taps` points to those of the window, row by row. The launch has the
+/// block and the shared memory stated above.
+#[inline(always)]
+pub(super) unsafe fn mend(pass: &Pass, holes: &Holes, taps: *const f32) {
+    // SAFETY: as the caller promised; the whole block goes the same way.
+    unsafe {
+        if reload_word(holes.noted) == 0 {
+            return;
+        }
+        let x = pass.region.x0 + TILE.0 as i32 * block_x();
+        let mut y = pass.region.y0 + TILE.1 as i32 * block_y();
+        while y < pass.region.y1 {
+            mend_tile(pass, holes, taps, (x, y));
+            y += TILE.1 as i32 * grid_height();
+        }
+        barrier();
+        if thread_x() == 0 && thread_y() == 0 && atomic_add(holes.noted + 4, 1) == holes.blocks - 1 {
+            store_words(holes.noted, [0]);
+            store_words(holes.noted + 4, [0]);
+        }
+    }
+}
+
+/// The results of a tile from `(x, y)` on.
+///
+/// # Safety
+/// As for [`mend`].
+#[inline(always)]
+unsafe fn mend_tile(pass: &Pass, holes: &Holes, taps: *const f32, (x, y): (i32, i32)) {
+    let (window, source, target) = (&holes.window, Source::new(pass), Target::new(pass));
+    let mut seen = [[0u32; BESIDE]; DOWN];
+    let (top, end) = (y - window.anchor_y, y - window.anchor_y + TILE.1 as i32 + window.rows - 1);
+    let mut first = 0;
+    while first < words(window.cols) {
+        let mut found = Found::new(window, x, first);
+        found.top = top;
+        while found.top < end {
+            let left_over = end - found.top;
+            found.rows = if left_over < found.most { left_over } else { found.most };
+            // SAFETY: as the caller promised; the whole block is here.
+            unsafe {
+                barrier();
+                found.find(&source, holes.greatest);
+                barrier();
+                let mut row = 0;
+                while row < found.rows {
+                    if found.shared.load_word(found.any(row)) != 0 {
+                        let mut down = 0;
+                        while down < DOWN {
+                            let r = found.top + row - (top + thread_y() + BLOCK.1 as i32 * down as i32);
+                            if r >= 0 && r < window.rows {
+                                let mut beside = 0;
+                                while beside < BESIDE {
+                                    seen[down][beside] |= found.under(window, holes.signs, (row, r), beside as i32);
+                                    beside += 1;
+                                }
+                            }
+                            down += 1;
+                        }
+                    }
+                    row += 1;
+                }
+            }
+            found.top += found.rows;
+        }
+        first += WORDS;
+    }
+    let (x, y) = (x + thread_x(), y + thread_y());
+    let mut any = 0;
+    let mut down = 0;
+    while down < DOWN {
+        let mut beside = 0;
+        while beside < BESIDE {
+            any |= if seen[down][beside] & NAN == 0 { seen[down][beside] & LARGE } else { 0 };
+            beside += 1;
+        }
+        down += 1;
+    }
+    let mut sums = [[0.0; BESIDE]; DOWN];
+    if any != 0 {
+        // SAFETY: as the caller promised.
+        sums = unsafe { sums_of_taps(&source, window, taps, (x, y)) };
+    }
+    down = 0;
+    while down < DOWN {
+        let mut beside = 0;
+        while beside < BESIDE {
+            let (x, y) = (x + 32 * beside as i32, y + BLOCK.1 as i32 * down as i32);
+            let seen = seen[down][beside];
+            if seen != 0 && x < pass.region.x1 && y < pass.region.y1 {
+                let value = if seen & NAN != 0 {
+                    f32::NAN
+                } else if seen & LARGE != 0 {
+                    sums[down][beside]
+                } else if seen == PLUS {
+                    f32::INFINITY
+                } else if seen == MINUS {
+                    f32::NEG_INFINITY
+                } else {
+                    f32::NAN
+                };
+                // SAFETY: the pixel lies in the region and is this thread's.
+                unsafe { target.write(x, y, value) };
+            }
+            beside += 1;
+        }
+        down += 1;
+    }
+}
+
+/// The sums of all taps for a thread's results, the first of which is at `(x, y)`, through the border rule, in the direct family's
+/// order. All together: each by itself would wait for its pixels.
+///
+/// # Safety
+/// The pass describes allocated memory, and `taps` points to the window's, row by row.
+#[inline(always)]
+unsafe fn sums_of_taps(
+    source: &Source<'_>,
+    window: &Window,
+    taps: *const f32,
+    (x, y): (i32, i32),
+) -> [[f32; BESIDE]; DOWN] {
+    const APART: i32 = BLOCK.1 as i32;
+    let (left, top) = (x - window.anchor_x, y - window.anchor_y);
+    let (right, bottom) =
+        (left + window.cols + 32 * (BESIDE as i32 - 1), top + window.rows + APART * (DOWN as i32 - 1));
+    let is_plain = source.is_plain() && left >= 0 && right <= source.pass.width && source.has_rows(top, bottom);
+    if is_plain {
+        // SAFETY: as the caller promised; the pixels are there.
+        return unsafe {
+            of_each_tap(window, taps, |c, r, values| {
+                let mut from = source.plain_row(top + r).at_plain(left + c);
+                let apart = source.plain_offset(APART);
+                let mut down = 0;
+                while down < DOWN {
+                    let mut beside = 0;
+                    while beside < BESIDE {
+                        values[down][beside] = load(from, 32 * beside);
+                        beside += 1;
+                    }
+                    from = from.wrapping_byte_offset(apart);
+                    down += 1;
+                }
+            })
+        };
+    }
+    // SAFETY: as the caller promised.
+    unsafe {
+        of_each_tap(window, taps, |c, r, values| {
+            // Rolled, or the code would not fit in the instruction cache.
+            let mut down = opaque(0);
+            let mut found = [[0.0; BESIDE]; DOWN];
+            while down < DOWN as i32 {
+                let row = source.row(top + r + APART * down);
+                let pair = row.found_apart::<BESIDE, STORED>(left + c, 32);
+                let mut i = 0;
+                while i < DOWN {
+                    found[i] = if i as i32 == down { pair } else { found[i] };
+                    i += 1;
+                }
+                down = opaque(down + 1);
+            }
+            *values = found;
+        })
+    }
+}
+
+/// Sums of all taps times what `load` finds for the tap of a column and a row, in this order.
+///
+/// # Safety
+/// `taps` points to those of the window, row by row.
+#[inline(always)]
+unsafe fn of_each_tap(
+    window: &Window,
+    taps: *const f32,
+    load_all: impl Fn(i32, i32, &mut [[f32; BESIDE]; DOWN]),
+) -> [[f32; BESIDE]; DOWN] {
+    let mut sums = [[0.0; BESIDE]; DOWN];
+    let (mut r, mut at) = (opaque(0), opaque(0));
+    while r < window.rows {
+        let mut c = opaque(0);
+        while c < window.cols {
+            // SAFETY: as the caller promised.
+            let tap = unsafe { load(taps, at as usize) };
+            let mut values = [[0.0; BESIDE]; DOWN];
+            load_all(c, r, &mut values);
+            let mut down = 0;
+            while down < DOWN {
+                let mut beside = 0;
+                while beside < BESIDE {
+                    sums[down][beside] = fma(tap, values[down][beside], sums[down][beside]);
+                    beside += 1;
+                }
+                down += 1;
+            }
+            c = opaque(c + 1);
+            at += 1;
+        }
+        r += 1;
+    }
+    sums
+}
