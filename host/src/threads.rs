@@ -27,10 +27,9 @@ pub struct Effort {
 /// Nanoseconds until a thread that was woken works, about: on a virtual machine's halted core.
 const START: f64 = 25_000.0;
 
-/// Nanoseconds that a thread adds to a call, about: its part of wake-ups, of locks, of the search for
-/// work, and of the wait for the thread that ends last. So the last threads of many bring more than a
-/// percent or two, or are left to others.
-const EACH: f64 = 3_000.0;
+/// Nanoseconds that a thread adds to a call, about: its part of wake-ups, of locks and of the search
+/// for work.
+const EACH: f64 = 1_000.0;
 
 /// Bytes in a nanosecond that one thread copies. More threads share the paths to memory.
 /// Measured beside an H200: 6.4 by one, 12.6 by 2, 22.5 by 4, 35.4 by 8, 43.2 by 16, 70.4 by 32.
@@ -41,6 +40,9 @@ const CROWD: f64 = 16.0;
 
 /// The memory's speed, in bytes in a nanosecond: more threads copy no faster.
 const MEMORY: f64 = 70.0;
+
+/// A time this much longer than the best is good enough if it takes fewer threads.
+const ENOUGH: f64 = 1.05;
 
 /// Bytes in a nanosecond that so many threads copy.
 pub(crate) fn copy_rate(threads: usize) -> f64 {
@@ -70,20 +72,17 @@ impl Effort {
         self.nanoseconds / threads.max(1) as f64 + self.bytes / copy_rate(threads) + woken(threads)
     }
 
-    /// How many of the available threads the job gets: as many as have the shortest predicted time.
+    /// How many of the available threads the job gets: the fewest that come near the shortest
+    /// predicted time.
     pub fn threads(&self, available: usize) -> usize {
-        let mut best = (1, self.time(1));
+        let mut best = self.time(1);
         for threads in 2..=available {
-            // More threads take longer to wake than the best time.
-            if woken(threads) >= best.1 {
+            if woken(threads) >= best {
                 break;
             }
-            let time = self.time(threads);
-            if time < best.1 {
-                best = (threads, time);
-            }
+            best = best.min(self.time(threads));
         }
-        best.0
+        (1..=available).find(|&threads| self.time(threads) <= ENOUGH * best).unwrap_or(1)
     }
 
     /// As [`Effort::threads`], of the threads of rayon's current pool that no other call has now.
@@ -331,7 +330,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// More threads never make the predicted time longer, nor does a longer job get fewer.
+    /// More threads never make the predicted time longer than by what counts as good enough, nor
+    /// does a longer job get fewer.
     #[test]
     fn more_threads_are_never_slower() {
         let sizes = || (0..60).map(|step| 1e3 * 1.3f64.powi(step));
@@ -344,25 +344,11 @@ pub(crate) mod tests {
                 let threads = load.threads(available);
                 let time = load.time(threads);
                 assert!((1..=available).contains(&threads));
-                assert!(time <= before, "{load:?}: {time} ns with {available}, {before} with fewer");
-                before = time;
+                assert!(time <= ENOUGH * before, "{load:?}: {time} ns with {available}, {before} with fewer");
+                before = before.min(time);
             }
             let longer = Effort { nanoseconds: 1.3 * load.nanoseconds, bytes: 1.3 * load.bytes };
             assert!(longer.threads(128) >= load.threads(128), "{load:?}");
-        }
-    }
-
-    /// A large job leaves none of a host's cores idle: one of 16 less takes 7 % longer.
-    #[test]
-    fn large_jobs_get_all_of_a_few_threads() {
-        for (what, load) in [
-            ("1920x1080x3 u8 by a Gaussian of sigma 2", Effort::of_work(4.8e6)),
-            ("6000x4000x3 u8 by the same", Effort { nanoseconds: 55e6, bytes: 72e6 }),
-            ("a copy of 72 MB", Effort::of_copy(72_000_000)),
-        ] {
-            for available in 1..=16 {
-                assert_eq!(load.threads(available), available, "{what}");
-            }
         }
     }
 

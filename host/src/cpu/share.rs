@@ -16,9 +16,7 @@ pub(super) fn share<T: Default, J: Send>(
     let all = jobs.len();
     let done = AtomicUsize::new(0);
     let failed = OnceLock::new();
-    // Fewer threads that need as many rounds take as long.
-    let rounds = all.div_ceil(stage.threads()).max(1);
-    threads::for_each(all.div_ceil(rounds), jobs, |memory: &mut T, job| {
+    threads::for_each(stage.threads().min(all), jobs, |memory: &mut T, job| {
         if failed.get().is_some() {
             return;
         }

@@ -77,8 +77,7 @@ struct Work {
 pub(super) fn time(problem: &Problem, family: Family, available: usize) -> f64 {
     let threads = effort(problem, family).threads(available);
     let Work { nanoseconds, jobs } = work(problem, family, threads);
-    // Fewer threads that need as many rounds take as long: `cpu::share`.
-    let used = jobs.div_ceil(jobs.div_ceil(threads).max(1)).max(1);
+    let used = threads.min(jobs).max(1);
     // The work ends with the thread that has most jobs.
     let uneven = (jobs.div_ceil(used) * used) as f64 / jobs.max(1) as f64;
     (CALL + Effort { nanoseconds: nanoseconds * uneven, bytes: moved(problem) }.time(used)) / 1e3

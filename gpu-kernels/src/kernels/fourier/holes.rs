@@ -14,8 +14,10 @@
 //! Limits: a launch for each picture; KEEP is left to `keep.rs`.
 
 use crate::abi::{Pass, Window};
+use crate::border;
 use crate::device::*;
-use crate::tile::view::{STORED, Source, Target};
+use crate::pixel::{F32, U8, of_bits};
+use crate::tile::view::{Source, Target};
 
 /// Threads of a block.
 pub const BLOCK: (u32, u32) = (32, 8);
@@ -338,24 +340,49 @@ unsafe fn sums_of_taps(
         };
     }
     // SAFETY: as the caller promised.
-    unsafe {
-        of_each_tap(window, taps, |c, r, values| {
-            // Rolled, or the code would not fit in the instruction cache.
-            let mut down = opaque(0);
-            let mut found = [[0.0; BESIDE]; DOWN];
-            while down < DOWN as i32 {
-                let row = source.row(top + r + APART * down);
-                let pair = row.found_apart::<BESIDE, STORED>(left + c, 32);
-                let mut i = 0;
-                while i < DOWN {
-                    found[i] = if i as i32 == down { pair } else { found[i] };
-                    i += 1;
-                }
-                down = opaque(down + 1);
-            }
-            *values = found;
-        })
+    unsafe { of_each_tap(window, taps, |c, r, values| *values = found(source, (left + c, top + r))) }
+}
+
+/// What a thread's results have under a tap, whose pixel for the first of them is at `(x, y)`, through the border rule. All loads are
+/// under way at once.
+///
+/// # Safety
+/// The pass describes allocated memory.
+#[inline(always)]
+unsafe fn found(source: &Source<'_>, (x, y): (i32, i32)) -> [[f32; BESIDE]; DOWN] {
+    let (pass, scalar) = (source.pass, source.plane().scalar);
+    let (mut at, mut outside) = ([[0; BESIDE]; DOWN], [[false; BESIDE]; DOWN]);
+    let mut beside = 0;
+    while beside < BESIDE {
+        let column = border::resolve_briefly(pass.border, x + 32 * beside as i32, pass.width);
+        let mut down = 0;
+        while down < DOWN {
+            let row = source.row(y + BLOCK.1 as i32 * down as i32);
+            outside[down][beside] = column < 0 || !row.is_inside();
+            // In place of what lies outside, a pixel is read that is not used.
+            at[down][beside] = row.at(if column < 0 { 0 } else { column });
+            down += 1;
+        }
+        beside += 1;
     }
+    // SAFETY: as the caller promised.
+    let mut values = unsafe {
+        match scalar {
+            F32 => at.map(|row| row.map(|at| load(at as *const f32, 0))),
+            U8 => at.map(|row| row.map(|at| load_u8(at) as f32)),
+            _ => at.map(|row| row.map(|at| of_bits(scalar, load_u16(at)))),
+        }
+    };
+    let mut down = 0;
+    while down < DOWN {
+        let mut beside = 0;
+        while beside < BESIDE {
+            values[down][beside] = if outside[down][beside] { pass.outside } else { values[down][beside] };
+            beside += 1;
+        }
+        down += 1;
+    }
+    values
 }
 
 /// Sums of all taps times what `load` finds for the tap of a column and a row, in this order.
