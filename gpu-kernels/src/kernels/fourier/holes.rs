@@ -126,8 +126,9 @@ impl Found {
                 // SAFETY: as the caller promised; the whole warp is here, and the words are its own.
                 unsafe {
                     let value = line.pixel(self.left + 32 * at + thread_x());
-                    let large = !(value.abs() <= greatest);
-                    let all = ballot(large);
+                    // Of NaN every comparison is false.
+                    let is_plain = value.abs() <= greatest;
+                    let all = ballot(!is_plain);
                     any |= all;
                     let (nan, plus, minus) = match all {
                         0 => (0, 0, 0),
