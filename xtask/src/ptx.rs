@@ -78,7 +78,7 @@ const SLACK: u32 = 8;
 /// `fourier_stored_` spills what is the same for all rows of a tile, and so does `fourier_bytes_64`; `separable_matrix_` in code for edges and once for each 16 rows, on compute capability 7.5 most, with parted channels; `passes_columns_summed` in code for the pixels'
 /// own tap, an unsharp mask of sigma 20 takes 1.92 ms without the limit and 1.44 with it. `settle_means` spills what it needs once for a result or at edges, and a word for each chunk; `settle_padded` a word for each turn, with 24 warps on a multiprocessor instead of 16;
 /// `fourier_large_rows_bytes` on compute capability 7.5 what leaves room for three blocks instead of two, 35 us and 40; `pad_bytes` at edges, 52 us without parts of it and 54 with 128 registers;
-/// `running_sums_far` a few registers, on compute capability 7.5 `running_sums_near_c2`, too. All were measured so, and not without.
+/// `running_sums_far` a few registers, on compute capability 7.5 `running_sums_near_c2`, too. All but `fourier_bytes_64` were measured so, and not without.
 const SPILLS: [(&str, u32); 26] = [
     ("fused_flat_", 280),
     ("fused_u16_", 64),

@@ -1,17 +1,19 @@
 //! Results under whose windows NaN, infinities or pixels too large for spectra lie.
 //!
-//! The other kernels of the family transform 0 in place of such a pixel, a hole, and note that there is one. This kernel comes
-//! after them; if none was noted, it ends at once. Else it stores anew each result with a hole under its window:
+//! The other kernels of the family transform 0 in place of such a pixel, a hole, and note that there is one.
+//! This kernel runs after them. If no hole was noted, it ends at once. Otherwise it overwrites each
+//! result with a hole under its window:
 //!
 //! - NaN, if there is a NaN, or an infinity under a tap of 0;
 //! - the sum of all taps in the direct family's order, if there is a pixel too large for spectra;
 //! - else the infinity of the products' sign, or NaN if they have both signs.
 //!
-//! Tiling: a block takes 64 columns and 32 rows of results, a thread 2 columns and every eighth row. Of the pixels under their
-//! windows, some rows at a time, and [`WORDS`] words of columns at a time, it finds the holes: a bit for each pixel, in a plane
-//! for each kind of hole. Taps come as bits, too, those above 0 and those below. So 32 taps take a few instructions.
-//! Shared memory: for each row a word that says whether there are any, then the words of the four planes.
-//! Limits: a launch for each picture; KEEP is left to `keep.rs`.
+//! Tiling: a block takes 64 columns and 32 rows of results, a thread 2 columns and every eighth row. The
+//! block marks the holes under its windows in bit planes, one plane for each kind of hole. It takes as
+//! many rows at a time as shared memory holds, and [`WORDS`] words of columns. The signs of the taps are
+//! bit planes too, so a few instructions test 32 taps.
+//! Shared memory: for each row a word that says whether it has holes, then the words of the four planes.
+//! Limits: KEEP is left to `keep.rs`.
 
 use crate::abi::{Pass, Window};
 use crate::border;
@@ -43,7 +45,7 @@ const LARGE: u32 = 8;
 pub struct Holes {
     /// The whole window.
     pub window: Window,
-    /// The greatest pixel that is none.
+    /// A pixel of at most this magnitude is no hole.
     pub greatest: f32,
     /// Blocks of the launch.
     pub blocks: u32,
@@ -77,12 +79,12 @@ struct Found {
     /// The first word of taps, and how many there are.
     first: i32,
     taps: i32,
-    /// Words of a row of a plane, and the row's first pixel, of the first plane.
+    /// Words from one row of a plane to the next.
     pitch: i32,
-    /// The image's column of the first pixel, and its row.
+    /// Column and row of the first pixel in the image.
     left: i32,
     top: i32,
-    /// Rows of pixels, and the most there is room for.
+    /// Rows of pixels, and the most that shared memory holds.
     rows: i32,
     most: i32,
 }
@@ -155,7 +157,8 @@ impl Found {
         }
     }
 
-    /// What a result has under a row of its window, with taps of row `r`; of results `32 beside` columns from the first on.
+    /// The kinds of holes under row `r` of a result's window. The result lies `32 * beside` columns right
+    /// of the thread's first one.
     ///
     /// # Safety
     /// The rows have been found; `signs` are as in [`Holes`].
@@ -386,7 +389,8 @@ unsafe fn found(source: &Source<'_>, (x, y): (i32, i32)) -> [[f32; BESIDE]; DOWN
     values
 }
 
-/// Sums of all taps times what `load` finds for the tap of a column and a row, in this order.
+/// The sums of taps times pixels, row by row. `load_all` loads the pixels of all results for the tap of
+/// a column and a row.
 ///
 /// # Safety
 /// `taps` points to those of the window, row by row.
