@@ -10,7 +10,7 @@
 //!
 //! Tiling: a block takes 64 columns and 32 rows of results, a thread 2 columns and every eighth row. The
 //! block marks the holes under its windows in bit planes, one plane for each kind of hole. It takes as
-//! many rows at a time as shared memory holds, and [`WORDS`] words of columns. The signs of the taps are
+//! many rows at a time as shared memory holds, and `WORDS` words of columns. The signs of the taps are
 //! bit planes too, so a few instructions test 32 taps.
 //! Shared memory: for each row a word that says whether it has holes, then the words of the four planes.
 //! Limits: KEEP is left to `keep.rs`.
