@@ -5,12 +5,15 @@ pub(crate) mod parameters;
 mod presets;
 mod syntax;
 mod table;
+pub(crate) mod whole;
 
 pub(crate) use factor::lowest_bit;
 
 use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock};
 
 use self::factor::Factors;
+use self::whole::Whole;
 use crate::{Error, Result};
 
 /// A window of taps and its anchor.
@@ -42,6 +45,17 @@ pub struct Filter {
     preset: Option<String>,
     /// The taps as a sum of products, where the preset knows one, or where they were found.
     sum: Option<Sum>,
+    /// For bytes made of bytes; made when first asked for.
+    bytes: OnceLock<Arc<OfBytes>>,
+}
+
+/// A filter for bytes made of bytes.
+#[derive(Debug)]
+pub(crate) struct OfBytes {
+    /// The taps that define them.
+    pub(crate) whole: Whole,
+    /// The same taps in f64: see [`Whole`].
+    pub(crate) filter: Filter,
 }
 
 /// Taps of a row and of a column, whose products are those of a window.
@@ -54,6 +68,8 @@ pub(crate) struct Sum {
     pub(crate) point: f64,
     /// Rows and columns, each as long as the window's.
     pub(crate) terms: Vec<RowAndColumn>,
+    /// Whether the filter was made from it: then it is what defines bytes.
+    pub(crate) is_given: bool,
 }
 
 impl Sum {
@@ -80,6 +96,7 @@ impl PartialEq for Filter {
         (self.cols, self.rows, self.anchor) == (other.cols, other.rows, other.anchor)
             && self.taps == other.taps
             && self.sum() == other.sum()
+            && self.given_sum() == other.given_sum()
     }
 }
 
@@ -174,6 +191,7 @@ impl Filter {
             });
         }
         self.anchor = (x, y);
+        self.bytes = OnceLock::new();
         Ok(self)
     }
 
@@ -182,6 +200,7 @@ impl Filter {
     #[must_use]
     pub fn flipped(mut self) -> Self {
         self.anchor = (self.cols - 1 - self.anchor.0, self.rows - 1 - self.anchor.1);
+        self.bytes = OnceLock::new();
         if self.is_symmetric() {
             return self;
         }
@@ -297,13 +316,28 @@ impl Filter {
         self.sum.as_ref().filter(here).filter(|sum| !self.is_separable() && self.is_worth(sum.terms.len()))
     }
 
+    /// The sum of products that the filter was made from.
+    fn given_sum(&self) -> Option<&Sum> {
+        self.sum.as_ref().filter(|sum| sum.is_given)
+    }
+
+    /// The filter for bytes made of bytes.
+    pub(crate) fn of_bytes(&self) -> Result<&OfBytes> {
+        if self.bytes.get().is_none() {
+            let whole = Whole::new(self)?;
+            let filter = whole.view(self);
+            _ = self.bytes.set(Arc::new(OfBytes { whole, filter }));
+        }
+        Ok(self.bytes.get().expect("it was set"))
+    }
+
     /// Two products that add up to taps given one by one, where that is much fewer to compute.
     fn found_sum(&self) -> Option<Sum> {
         let (None, Some(taps), true) = (self.factors(), self.dense_f64(), self.is_worth(2)) else { return None };
         let terms = factor::two_products(self.cols, self.rows, taps)?;
         // Terms that cancel each other would lose what the taps have.
         let near = |sum: &Sum| sum.weight() <= 4.0 * self.weight();
-        Some(Sum { point: 0.0, terms: terms.into() }).filter(near)
+        Some(Sum { point: 0.0, terms: terms.into(), is_given: false }).filter(near)
     }
 
     /// The rows and columns whose products the separable family adds up: one of each if the filter separates, else those of its sum.
@@ -382,6 +416,7 @@ impl Filter {
             taps: Taps::Dense { taps, factors },
             preset: None,
             sum: None,
+            bytes: OnceLock::new(),
         };
         filter.sum = filter.found_sum();
         Ok(filter)
@@ -401,7 +436,7 @@ impl Filter {
             return Err(bad_tap(row[c] * column[r], r, c));
         }
         let taps = Taps::Product(Factors { row, column });
-        Ok(Self { cols, rows, anchor: (cols / 2, rows / 2), taps, preset: None, sum: None })
+        Ok(Self { cols, rows, anchor: (cols / 2, rows / 2), taps, preset: None, sum: None, bytes: OnceLock::new() })
     }
 }
 
