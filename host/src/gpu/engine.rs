@@ -14,11 +14,11 @@ use crate::image::{Scalar, Shape};
 use crate::kernels::matrix::Whole;
 use crate::kernels::prepared::{Job, Prepared};
 use crate::kernels::separable_matrix::WholeTerms;
+use crate::kernels::uncertain::Uncertainty;
 use crate::kernels::{fourier, keep, passes, settle};
 use crate::plan::problem::rows_read;
 use crate::plan::ran::Ran;
 use crate::plan::schedule::Limits;
-use crate::round::Uncertainty;
 use crate::{Border, Error, Family, Filter, Gradient, Result, Variant};
 
 /// Planes that a grid's z axis takes.

@@ -19,6 +19,8 @@ pub(crate) mod separable_matrix;
 pub(crate) mod settle;
 pub(crate) mod sliding;
 #[cfg(feature = "gpu")]
+pub(crate) mod uncertain;
+#[cfg(feature = "gpu")]
 pub(crate) mod weighted;
 pub(crate) mod whole;
 

@@ -7,10 +7,10 @@ use gpu_kernels::kernels::passes::{
 };
 
 use super::prepared::Job;
+use super::uncertain::InPasses;
 use crate::Result;
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::plan::problem::rows_read;
-use crate::round::InPasses;
 
 /// Bytes of scratch for the intermediate image, unless a band of a few rows needs more.
 const SCRATCH: usize = 512 << 20;

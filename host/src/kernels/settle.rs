@@ -10,10 +10,10 @@ use gpu_kernels::tile::flat::takes_outside;
 
 use super::keep;
 use super::prepared::Job;
+use super::uncertain::Uncertainty;
 use crate::Result;
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::plan::choose::are_many;
-use crate::round::Uncertainty;
 
 /// Blocks of `settle_padded` and `settle_means` on a multiprocessor: as many as have room.
 const PADDED_BLOCKS: u32 = 2;

@@ -104,7 +104,7 @@ impl Rounding {
 }
 
 /// Whether the filter has factors only, and no table of taps.
-fn is_product(filter: &Filter) -> bool {
+pub(crate) fn is_product(filter: &Filter) -> bool {
     filter.dense_f64().is_none() && filter.is_separable()
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn by_spectra(share: f64, window: &Window) -> Option<f64> {
 }
 
 /// Whether two passes in f64 are faster on a GPU than to settle such a share of results, or define the results.
-fn passes_are_better(share: f64, cols: usize, rows: usize) -> bool {
+pub(crate) fn passes_are_better(share: f64, cols: usize, rows: usize) -> bool {
     if passes_define(cols, rows) {
         return true;
     }
@@ -132,124 +132,13 @@ fn passes_are_better(share: f64, cols: usize, rows: usize) -> bool {
 }
 
 /// Whether two passes define the bytes of a separable filter of this size.
-fn passes_define(cols: usize, rows: usize) -> bool {
+pub(crate) fn passes_define(cols: usize, rows: usize) -> bool {
     cols * rows > MAX_WINDOW
-}
-
-/// What decides a byte on a GPU, where a kernel tests the f32 sums and another one settles what is in doubt.
-#[cfg(feature = "gpu")]
-#[derive(Clone, Debug)]
-pub(crate) struct Uncertainty {
-    /// A sum whose distance from an integer is at least this is in doubt; `None` if no sum ever is.
-    pub(crate) near: Option<f32>,
-    /// The greatest difference between f64 sums in two orders.
-    pub(crate) reordering: f64,
-    /// The share of results that are in doubt if sums are spread evenly.
-    share: f64,
-    /// The least share of results that the list has room for.
-    least: f64,
-    /// Whether sums are often exact ties, whatever the pixels.
-    pub(crate) ties: bool,
-    /// Whether pixels are counted, so that ties alone are in doubt.
-    pub(crate) counted: bool,
-    /// The two passes in f64 that take the place of the f32 sums, if they do.
-    pub(crate) passes: Option<InPasses>,
-}
-
-/// Two passes in f64 on a GPU.
-#[cfg(feature = "gpu")]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InPasses {
-    /// Whether such sums define the bytes, each product and each sum rounded.
-    pub(crate) defined: bool,
-    /// How far fused ones may be from the sums that do.
-    pub(crate) error: f64,
-}
-
-#[cfg(feature = "gpu")]
-impl Uncertainty {
-    /// No result is in doubt.
-    pub(crate) const NONE: Self =
-        Self { near: None, reordering: 0.0, share: 0.0, least: 0.0, ties: false, counted: false, passes: None };
-
-    /// For a filter's f32 sums over bytes, in this order.
-    pub(crate) fn new(filter: &Filter, border: Border, order: Order) -> Self {
-        let window = Window::new(filter, border);
-        // Two passes of a sum are those of its terms.
-        let summed = order == Order::TwoPasses && filter.sum().is_some();
-        let order = if summed { Order::Terms } else { order };
-        let (error, reordering, tame) = errors(filter, &window, order);
-        let doubt = Doubt::<f32>::new(error);
-        let near = match error {
-            0.0 if tame => None,
-            // Every sum is in doubt where one may not be a number.
-            _ if !tame || doubt.limit().is_nan() => Some(-1.0),
-            _ => Some(doubt.limit()),
-        };
-        let ties = ties(filter);
-        let share = (2.0 * error).min(1.0).max(ties);
-        let (cols, rows) = (filter.cols(), filter.rows());
-        let in_order = if summed { Order::Terms } else { Order::TwoPasses };
-        let in_passes = near.is_some() && (summed || is_product(filter) && passes_are_better(share, cols, rows));
-        let defined = in_passes && is_product(filter) && passes_define(cols, rows);
-        let passes = in_passes.then(|| {
-            let error = match defined {
-                true => bound::of_passes(filter, greatest(&window)),
-                false => reordering + bound::in_f64(filter, in_order) * greatest(&window),
-            };
-            InPasses { defined, error }
-        });
-        // Of sums in f64, few are in doubt but ties; and where passes define the bytes, those are not listed if they are many.
-        let ties = if defined { 0.0 } else { ties };
-        let share = if in_passes { share.min(0.01).max(ties) } else { share };
-        Self { near, reordering, share, least: least_listed(filter, ties), ties: ties > 0.0, counted: false, passes }
-    }
-
-    /// The share of results that are in doubt if sums are spread evenly.
-    pub(crate) fn share(&self) -> f64 {
-        self.share
-    }
-
-    /// For the sums of a filter's taps as whole numbers, over bytes and no other value, of which such a share is in doubt; `counted` where pixels are, and ties
-    /// alone are in doubt.
-    pub(crate) fn of_whole(filter: &Filter, share: f64, counted: bool) -> Self {
-        if share == 0.0 {
-            return Self::NONE;
-        }
-        let ties = ties(filter);
-        // Kernels know for themselves which sums are in doubt.
-        let (share, reordering, least) = (share.max(ties), reordering(filter), least_listed(filter, ties));
-        Self { near: Some(1.0), reordering, share, least, ties: ties > 0.0, counted, passes: None }
-    }
-
-    /// Places of each of so many segments of a list for so many results: four times those expected, and those of [`least_listed`].
-    pub(crate) fn places(&self, results: usize, segments: usize) -> u32 {
-        const MOST: f64 = 16384.0;
-        let evenly = results as f64 / segments as f64;
-        ((4.0 * self.share).max(self.least) * evenly + 64.0).min(evenly + 4.0).min(MOST) as u32
-    }
-}
-
-/// The share of results that a list has room for at least, so that it is seldom too short: pictures have areas where all is in doubt.
-#[cfg(feature = "gpu")]
-fn least_listed(filter: &Filter, ties: f64) -> f64 {
-    /// Of sums that are often ties: pictures of two values and gradients have many more.
-    const TIES: f64 = 0.2;
-    /// Of a row or a column of taps: where pixels are the same along it, a result is one of 256, each of which is in doubt or not, wherever it comes.
-    const LINE: f64 = 0.06;
-    const LEAST: f64 = 0.01;
-    if ties > 0.0 {
-        TIES
-    } else if filter.cols() == 1 || filter.rows() == 1 {
-        LINE
-    } else {
-        LEAST
-    }
 }
 
 /// The share of sums over bytes that are exact ties, but for roundings in f64, if sums are spread evenly: where all taps are multiples of
 /// one number, so are the sums, and every so many of them lies on a half. A single tap has 256 products, of which each is as frequent.
-fn ties(filter: &Filter) -> f64 {
+pub(crate) fn ties(filter: &Filter) -> f64 {
     if let (1, 1, Some([tap])) = (filter.cols(), filter.rows(), filter.dense_f64()) {
         let on_half = |byte: &u8| ((f64::from(*byte) * tap).fract().abs() - 0.5).abs() < 1e-4;
         return (0..=u8::MAX).filter(on_half).count() as f64 / 256.0;
@@ -262,7 +151,7 @@ fn ties(filter: &Filter) -> f64 {
 
 /// The error bound of f32 sums and the greatest difference between f64 sums in two orders, both 0 if nothing is rounded; and whether no
 /// sum is NaN, or too great for an `i32`.
-fn errors(filter: &Filter, window: &Window, order: Order) -> (f64, f64, bool) {
+pub(crate) fn errors(filter: &Filter, window: &Window, order: Order) -> (f64, f64, bool) {
     let outside = f64::from(window.border_value);
     let greatest = greatest(window);
     let reordering = bound::of_reordering(filter, greatest);
@@ -304,6 +193,32 @@ impl Bound {
         let column =
             bound::of_row_pass(filter, order, greatest, f64::from(window.border_value)).map(|error| error + reordering);
         Self { in_f32, in_f64, column, tame }
+    }
+}
+
+/// The distance from an integer from which on a sum in f32 is in doubt on a GPU; `None` if none ever is.
+#[cfg(feature = "gpu")]
+pub(crate) fn limit(error: f64, tame: bool) -> Option<f32> {
+    let limit = Doubt::<f32>::new(error).limit();
+    match error {
+        0.0 if tame => None,
+        // Every sum is in doubt where one may not be a number.
+        _ if !tame || limit.is_nan() => Some(-1.0),
+        _ => Some(limit),
+    }
+}
+
+/// How far the sums of two passes in f64 on a GPU may be from those that define the bytes: from ordered passes, or from sums in order.
+#[cfg(feature = "gpu")]
+pub(crate) fn error_of_passes(
+    filter: &Filter,
+    window: &Window,
+    (defined, order): (bool, Order),
+    reordering: f64,
+) -> f64 {
+    match defined {
+        true => bound::of_passes(filter, greatest(window)),
+        false => reordering + bound::in_f64(filter, order) * greatest(window),
     }
 }
 
