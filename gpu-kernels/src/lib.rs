@@ -40,6 +40,7 @@
 pub mod abi;
 pub mod border;
 mod device;
+pub mod divisor;
 #[cfg(not(any(target_arch = "nvptx64", rust_cuda)))]
 pub mod entry;
 pub mod gradient;
