@@ -87,7 +87,7 @@ fn groups(variant: Variant) -> Vec<Group> {
     let windows: Vec<_> = sized.chain(others).chain(lines).collect();
     let group = |(i, window): (usize, Window)| {
         // The first has pixels to be copied, by a kernel of their own.
-        let border = [Border::Keep, Border::Reflect, Border::Constant(-7.25), Border::Wrap][i % 4];
+        let border = [Border::Keep, Border::Reflect, Border::Constant(7.0), Border::Wrap][i % 4];
         let problem = Problem::new(size.0, size.1, select::seed(51, i)).gaps(0, i % 2);
         Group { window, border, problems: vec![problem] }
     };
@@ -308,9 +308,9 @@ fn shared() -> Result<(), Failed> {
     ];
     let passes = [
         one(Window::random_pair(65, 67, 4203), Border::Reflect101, bytes(67, 35, 3).channels(2)),
-        one(Window::random_pair(257, 259, 4204).anchored(7, 250), Border::Constant(-3.5), bytes(9, 7, 4).channels(3)),
+        one(Window::random_pair(257, 259, 4204).anchored(7, 250), Border::Constant(3.0), bytes(9, 7, 4).channels(3)),
         one(Window::preset("unsharp:sigma=9"), Border::Wrap, bytes(67, 70, 6).channels(2)),
-        one(Window::preset("dog:sigma=1,wider=9"), Border::Constant(-3.5), bytes(67, 70, 7).channels(3)),
+        one(Window::preset("dog:sigma=1,wider=9"), Border::Constant(3.0), bytes(67, 70, 7).channels(3)),
     ];
     // Settled from a copy of the image; of a smaller one there would be no room to sort them.
     let heavy = Window::random_of_weight(24, 24, 28.0, 4206);

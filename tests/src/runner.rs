@@ -211,9 +211,12 @@ fn solve_as<R: Ready, S: Sample, D: Sample>(ready: &[Prepared<R>], group: &Group
             }
         };
         taken = true;
-        let expected = references.expected::<D>(order);
-        let attempted =
-            expected.map_err(Fault::from).and_then(|expected| attempt(engine, problem, &picture, &expected));
+        let attempted = if is_of_bytes(problem) && !oracle::takes_bytes(group.border) {
+            refused::<R, S, D>(engine, problem, &picture).map_err(Fault::from)
+        } else {
+            let expected = references.expected::<D>(order);
+            expected.map_err(Fault::from).and_then(|expected| attempt(engine, problem, &picture, &expected))
+        };
         if let Err(Fault { what, wrong }) = attempted {
             let told = format!("{problem}, {}, border {}", group.window, group.border);
             tally.fail_with(format!("{name}: {told}: {what}"), || match &tally.reports {
@@ -239,6 +242,11 @@ struct Picture<S> {
     stride: usize,
     /// Each channel's values, row by row.
     planes: Vec<Vec<f64>>,
+}
+
+/// Whether bytes are made of bytes, which whole taps define.
+fn is_of_bytes(problem: &Problem) -> bool {
+    (problem.input, problem.output) == (Kind::U8, Kind::U8)
 }
 
 impl<S: Sample> Picture<S> {
@@ -345,9 +353,21 @@ impl<'a> References<'a> {
         &self.bits[at].1
     }
 
+    /// The bytes that whole taps make of each channel's, if bytes are made of bytes.
+    fn bytes(&self) -> Option<Vec<Vec<u8>>> {
+        if !is_of_bytes(self.problem) {
+            return None;
+        }
+        let (size, whole) = ((self.problem.shape.width, self.problem.shape.height), self.window.whole());
+        let of = |plane: &Vec<f64>| {
+            let plane: Vec<u8> = plane.iter().map(|&value| value as u8).collect();
+            oracle::bytes(&plane, size, &whole, self.border)
+        };
+        Some(self.planes.iter().map(of).collect())
+    }
+
     fn expected<D: Sample>(&mut self, order: Option<Order>) -> Result<Expected<D>, String> {
         let Shape { width, height, channels } = self.problem.shape;
-        let (input, output) = (self.problem.input, self.problem.output);
         let reference = order.unwrap_or(Order::Direct);
         let room = room(Some(reference), self.window);
         let wild = |value: f64| value.is_nan() || value.abs() > room;
@@ -369,10 +389,10 @@ impl<'a> References<'a> {
                     || oracle::kept(y, self.window.anchor.1, self.window.rows, height))
         };
         let keep: Vec<bool> = (0..width * height).map(|i| kept(i % width, i / width)).collect();
-        let true_rounding = (input, output) == (Kind::U8, Kind::U8);
+        let bytes = self.bytes();
         let oracle = self.oracle.clone();
         // Where spectra have no room, taps are taken one by one.
-        let loose = order.is_none() && !true_rounding;
+        let loose = order.is_none() && bytes.is_none();
         let bounds = |order: Option<Order>| -> Vec<f64> {
             greatest.iter().map(|&greatest| bound(order, self.window, greatest)).collect()
         };
@@ -399,7 +419,8 @@ impl<'a> References<'a> {
             if allowed.is_finite() && oracle.is_finite() && (bits.is_nan() || (bits - oracle).abs() > allowed) {
                 return Err(format!("the references disagree: {bits}, {oracle} in f64, {allowed} allowed"));
             }
-            expected.values.push(D::nearest(if true_rounding { oracle } else { bits }));
+            let defined = bytes.as_ref().map(|bytes| bytes[channel][i].into());
+            expected.values.push(D::nearest(defined.unwrap_or(bits)));
             expected.oracle.push(oracle);
         }
         Ok(expected)
@@ -436,6 +457,20 @@ struct Fault {
 impl From<String> for Fault {
     fn from(what: String) -> Self {
         Self { what, wrong: Vec::new() }
+    }
+}
+
+/// A border whose constant is no byte is refused for bytes made of bytes, and nothing is written.
+fn refused<R: Ready, S: Sample, D: Sample>(ready: &R, problem: &Problem, picture: &Picture<S>) -> Result<(), String> {
+    let stride = problem.shape.row_len() + problem.gaps.1;
+    let mut buffer = vec![D::POISON; stride * problem.shape.height];
+    let src = Source { data: &picture.data, stride: picture.stride };
+    let target = Target { buffer: &mut buffer, start: 0, stride };
+    match ready.run(problem.shape, src, target) {
+        Err(Error::Unsupported { .. }) | Ok(()) => Err("a constant that is no byte was taken for one".into()),
+        Err(error) if !error.to_string().contains("f32") => Err(format!("the message names no way out: {error}")),
+        Err(_) if buffer.iter().any(|value| value.bits() != D::POISON.bits()) => Err("refused, but written".into()),
+        Err(_) => Ok(()),
     }
 }
 

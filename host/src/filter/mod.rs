@@ -80,6 +80,28 @@ impl Sum {
     }
 }
 
+/// What a filter was made from. It decides which whole numbers define a byte made of bytes: see [`Filter::form`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Form<'a> {
+    /// Taps row by row, whether or not they are also a product.
+    Table(&'a [f64]),
+    /// Tap `(r, c)` is `column[r] * row[c]`.
+    Product {
+        /// As many as the window has columns.
+        row: &'a [f64],
+        /// As many as the window has rows.
+        column: &'a [f64],
+    },
+    /// Products that add up, and the pixel times a factor: unsharp masks, Laplacians and differences of Gaussians.
+    Sum {
+        /// The factor of the pixel under the middle of the window, cell `(cols / 2, rows / 2)`.
+        point: f64,
+        /// Rows and columns, each as long as the window's.
+        terms: &'a [RowAndColumn],
+    },
+}
+
 /// Taps are kept in f64; kernels compute with each rounded to f32.
 #[derive(Clone, Debug, PartialEq)]
 enum Taps {
@@ -248,6 +270,25 @@ impl Filter {
     /// Column and row of the cell that lies on the output pixel.
     pub fn anchor(&self) -> (usize, usize) {
         self.anchor
+    }
+
+    /// What the filter was made from. A table whose factors were detected stays a table.
+    ///
+    /// ```
+    /// use apron::{Filter, Form};
+    ///
+    /// assert!(matches!(Filter::gaussian(2.0)?.form(), Form::Product { .. }));
+    /// assert!(matches!(Filter::unsharp(2.0, 0.5)?.form(), Form::Sum { .. }));
+    /// let table = Filter::from_taps(3, 3, &[1.0; 9])?;
+    /// assert!(table.is_separable() && matches!(table.form(), Form::Table(_)));
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    pub fn form(&self) -> Form<'_> {
+        match (&self.taps, self.given_sum()) {
+            (_, Some(Sum { point, terms, .. })) => Form::Sum { point: *point, terms },
+            (Taps::Product(Factors { row, column }), None) => Form::Product { row, column },
+            (Taps::Dense { taps, .. }, None) => Form::Table(taps),
+        }
     }
 
     /// Whether the taps are the product of a column and a row.

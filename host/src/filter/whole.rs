@@ -17,7 +17,7 @@
 //! Sums over a table, and row sums of a product, are exact in f64 and i64, in any order; sums over a
 //! product fit 128 bits.
 
-use super::{Filter, RowAndColumn, Sum, Taps};
+use super::{Filter, Form, RowAndColumn, Sum, Taps};
 use crate::Result;
 use crate::filter::factor::Factors;
 
@@ -103,13 +103,13 @@ impl Divisor {
 
 impl Whole {
     pub(super) fn new(filter: &Filter) -> Result<Self> {
-        match (&filter.taps, filter.given_sum()) {
-            (_, Some(Sum { point, terms, .. })) => {
+        match filter.form() {
+            Form::Table(taps) => Self::of_table(taps),
+            Form::Product { row, column } => Ok(Self::of_product(row, column)),
+            Form::Sum { point, terms } => {
                 let terms: Vec<_> = terms.iter().map(|(row, column)| (&row[..], &column[..])).collect();
-                Ok(Self::of_sum(*point, &terms))
+                Ok(Self::of_sum(point, &terms))
             }
-            (Taps::Product(Factors { row, column }), _) => Ok(Self::of_product(row, column)),
-            (Taps::Dense { taps, .. }, _) => Self::of_table(taps),
         }
     }
 
