@@ -16,6 +16,7 @@ mod huge;
 mod ladder;
 mod oracle;
 mod plan;
+mod recipes;
 mod regions;
 mod same;
 mod sanitize;

@@ -17,7 +17,7 @@ pub struct Window {
     pub rows: usize,
     /// Column and row of the anchor.
     pub anchor: (usize, usize),
-    /// Taps, row by row.
+    /// Taps, row by row; none of a window of more than [`Window::MOST`], which only bytes are made with.
     pub taps: Vec<f64>,
     /// What the filter was made from, which decides the bytes that it makes of bytes.
     pub made: Made,
@@ -26,6 +26,9 @@ pub struct Window {
 }
 
 impl Window {
+    /// The most taps that are kept one by one.
+    pub const MOST: usize = 1 << 22;
+
     /// Random taps in -1 to 1.
     pub fn random(cols: usize, rows: usize, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
@@ -74,7 +77,8 @@ impl Window {
         let name = name.into();
         let (cols, rows) = (row.len(), column.len());
         let filter = Filter::separable_f64(row, column).unwrap_or_else(|e| panic!("{name} {cols}x{rows}: {e}"));
-        let taps = column.iter().flat_map(|&y| row.iter().map(move |&x| x * y)).collect();
+        let rows_kept = if cols * rows <= Self::MOST { column } else { &[] };
+        let taps = rows_kept.iter().flat_map(|&y| row.iter().map(move |&x| x * y)).collect();
         let made = Made::Product(row.to_vec(), column.to_vec());
         Self { name, cols, rows, anchor: (cols / 2, rows / 2), taps, made, filter }
     }
@@ -136,7 +140,8 @@ impl Window {
     pub fn preset(text: &str) -> Self {
         let filter: Filter = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
         let (cols, rows) = (filter.cols(), filter.rows());
-        let taps = (0..cols * rows).map(|i| filter.tap(i / cols, i % cols)).collect();
+        let kept = if cols * rows <= Self::MOST { cols * rows } else { 0 };
+        let taps = (0..kept).map(|i| filter.tap(i / cols, i % cols)).collect();
         let made = Made::of(&filter);
         Self { name: text.to_owned(), cols, rows, anchor: filter.anchor(), taps, made, filter }
     }

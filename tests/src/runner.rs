@@ -263,7 +263,10 @@ impl<S: Sample> Picture<S> {
                 *value = match problem.data {
                     Data::Repeated if 3 * y >= 2 * height => S::random(&mut rng, Data::Extremes),
                     Data::Repeated if y > 0 && (y != 2 * height / 5 || 2 * i < width * channels) => above[i],
-                    data => S::random(&mut rng, data),
+                    data => match data.placed((i / channels, y), i % channels) {
+                        Some(byte) => S::nearest(byte.into()),
+                        None => S::random(&mut rng, data),
+                    },
                 };
                 planes[i % channels].push(value.value());
             }
@@ -320,20 +323,20 @@ struct References<'a> {
     /// For each channel.
     planes: &'a [Vec<f64>],
     oracle: Vec<Vec<f64>>,
+    bytes: Vec<Vec<u8>>,
     /// Each order's bits, once they were asked for.
     bits: Vec<(Order, Vec<Vec<f32>>)>,
 }
 
 impl<'a> References<'a> {
     fn new<S: Sample>(group: &'a Group, problem: &'a Problem, picture: &'a Picture<S>) -> Self {
-        let size = (problem.shape.width, problem.shape.height);
-        let correlate = |plane: &Vec<f64>| oracle::correlate(plane, size, group.window.as_taps(), group.border);
         Self {
             window: &group.window,
             border: group.border,
             problem,
             planes: &picture.planes,
-            oracle: picture.planes.iter().map(correlate).collect(),
+            oracle: Vec::new(),
+            bytes: Vec::new(),
             bits: Vec::new(),
         }
     }
@@ -353,21 +356,32 @@ impl<'a> References<'a> {
         &self.bits[at].1
     }
 
-    /// The bytes that whole taps make of each channel's, if bytes are made of bytes.
-    fn bytes(&self) -> Option<Vec<Vec<u8>>> {
-        if !is_of_bytes(self.problem) {
-            return None;
+    /// The bytes that whole taps make of each channel's.
+    fn of_bytes<D: Sample>(&mut self) -> Expected<D> {
+        let Shape { width, height, channels } = self.problem.shape;
+        if self.bytes.is_empty() {
+            let whole = self.window.whole();
+            let of = |plane: &Vec<f64>| {
+                let plane: Vec<u8> = plane.iter().map(|&value| value as u8).collect();
+                oracle::bytes(&plane, (width, height), &whole, self.border)
+            };
+            self.bytes = self.planes.iter().map(of).collect();
         }
-        let (size, whole) = ((self.problem.shape.width, self.problem.shape.height), self.window.whole());
-        let of = |plane: &Vec<f64>| {
-            let plane: Vec<u8> = plane.iter().map(|&value| value as u8).collect();
-            oracle::bytes(&plane, size, &whole, self.border)
-        };
-        Some(self.planes.iter().map(of).collect())
+        let len = width * height * channels;
+        let oracle: Vec<f64> = (0..len).map(|i| self.bytes[i % channels][i / channels].into()).collect();
+        let values = oracle.iter().map(|&byte| D::nearest(byte)).collect();
+        Expected { values, oracle, allowed: vec![None; len] }
     }
 
     fn expected<D: Sample>(&mut self, order: Option<Order>) -> Result<Expected<D>, String> {
+        if is_of_bytes(self.problem) {
+            return Ok(self.of_bytes());
+        }
         let Shape { width, height, channels } = self.problem.shape;
+        if self.oracle.is_empty() {
+            let of = |plane: &Vec<f64>| oracle::correlate(plane, (width, height), self.window.as_taps(), self.border);
+            self.oracle = self.planes.iter().map(of).collect();
+        }
         let reference = order.unwrap_or(Order::Direct);
         let room = room(Some(reference), self.window);
         let wild = |value: f64| value.is_nan() || value.abs() > room;
@@ -389,10 +403,9 @@ impl<'a> References<'a> {
                     || oracle::kept(y, self.window.anchor.1, self.window.rows, height))
         };
         let keep: Vec<bool> = (0..width * height).map(|i| kept(i % width, i / width)).collect();
-        let bytes = self.bytes();
         let oracle = self.oracle.clone();
         // Where spectra have no room, taps are taken one by one.
-        let loose = order.is_none() && bytes.is_none();
+        let loose = order.is_none();
         let bounds = |order: Option<Order>| -> Vec<f64> {
             greatest.iter().map(|&greatest| bound(order, self.window, greatest)).collect()
         };
@@ -419,8 +432,7 @@ impl<'a> References<'a> {
             if allowed.is_finite() && oracle.is_finite() && (bits.is_nan() || (bits - oracle).abs() > allowed) {
                 return Err(format!("the references disagree: {bits}, {oracle} in f64, {allowed} allowed"));
             }
-            let defined = bytes.as_ref().map(|bytes| bytes[channel][i].into());
-            expected.values.push(D::nearest(defined.unwrap_or(bits)));
+            expected.values.push(D::nearest(bits));
             expected.oracle.push(oracle);
         }
         Ok(expected)
