@@ -25,6 +25,7 @@ mod steps;
 mod stored;
 mod streamed;
 mod table;
+mod turned;
 mod worst;
 
 use std::process::ExitCode;
@@ -87,6 +88,7 @@ fn main() -> ExitCode {
         stored::trials(selection, &gpu),
         steps::trials(selection, &gpu),
         streamed::trials(selection, &gpu),
+        turned::trials(selection, &gpu),
         entries::trials(&gpu),
         cpu::trials(selection),
         double::trials(),
