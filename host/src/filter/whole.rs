@@ -2,17 +2,20 @@
 //!
 //! The taps are whole numbers over one divisor. A byte is the exact sum of taps times bytes over that
 //! divisor, rounded half to even and saturated. Whole numbers have no order, so neither has a byte.
-//! The form that the caller gave decides which whole numbers:
+//! The form that the filter was given in ([`Filter::form`]) decides which whole numbers:
 //!
-//! 1. **A mean.** Every tap is k/d rounded to f64, or all are the same k/d rounded to f32, for whole k
-//!    and one d of at most 65,536; or all are the same 1/d for any whole d. The taps are the k, the
-//!    divisor is d. Of several d the least counts. A product is a mean if its row and its column are:
-//!    its divisor is the product of theirs.
-//! 2. **A product of a row and a column, or a sum of such and of the pixel itself**, as unsharp masks
-//!    are. The row is `round-half-even(t 2^a)` with the greatest a for which `sum |r| <= 2^37`; the
-//!    column likewise with b; the divisor is `2^(a + b)`. The terms of a sum share a and b, the least
-//!    of each; a pixel's factor of more than `2^(74 - a - b)` makes b less.
+//! 1. **A mean.** Every tap is k/d rounded to f64, for whole k and one d of at most 65,536, the least
+//!    that fits. Failing that, all taps are the same 1/d rounded to f64, for whole d of any size; or
+//!    the same k/d rounded to f32, for d of at most 65,536. The taps are the k, the divisor is d.
+//!    A product of a row and a column is a mean if both are: its divisor is the product of theirs.
+//! 2. **A product, or a sum of products and of the pixel itself**, as an unsharp mask is. The row is
+//!    `round-half-even(t 2^a)` with the greatest a for which `sum |r| <= 2^37`, the column likewise
+//!    with b. A tap is the exact product, the divisor is `2^(a + b)`. The terms of a sum share a and
+//!    b, the least of each; where the pixel's factor is beyond `2^(74 - a - b)`, b is less.
 //! 3. **A table.** `round-half-even(t 2^s)` with the greatest s for which `255 sum |w| <= 2^53`.
+//!
+//! t is the tap in f64, as the filter holds it. The exponents may be negative. The k of a mean add
+//! up to no more than the numbers of its form may (`255 sum |k| <= 2^53`, `sum |k| <= 2^37`).
 //!
 //! Sums over a table, and row sums of a product, are exact in f64 and i64, in any order; sums over a
 //! product fit 128 bits.
