@@ -218,11 +218,6 @@ pub(crate) unsafe fn store_u8(at: u64, value: u32) {
 }
 
 #[track_caller]
-pub(crate) unsafe fn store_u8_over(at: u64, value: u32) {
-    machine::here().store_over(at as usize, value);
-}
-
-#[track_caller]
 pub(crate) unsafe fn store_u16(at: u64, value: u32) {
     machine::here().store_part::<2>(at as usize, value);
 }
@@ -257,15 +252,6 @@ pub(crate) unsafe fn mma(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
 #[track_caller]
 pub(crate) unsafe fn mma_signed(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4] {
     machine::here().product(sums, a, b, |a, b| i32::from(a as i8) * i32::from(b))
-}
-
-pub(crate) fn has_mma_f64() -> bool {
-    machine::here().has_mma_f64()
-}
-
-#[track_caller]
-pub(crate) unsafe fn mma_f64(sums: [f64; 4], a: [f64; 4], b: [f64; 2]) -> [f64; 4] {
-    machine::here().product_f64(sums, a, b)
 }
 
 /// The number whose lower half is the first word.

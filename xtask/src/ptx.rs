@@ -75,11 +75,10 @@ const SLACK: u32 = 8;
 /// loop over tiles, none in the loop over taps; `gradient_flat_c4` 32 bytes, its measured time is with them; those of the kernels for
 /// 16 bits, small windows on compute capability 7.5 and fused 7 and 9, have not been measured without. `separable_columns_` of 3 to 7 taps
 /// spill in code for edges and epilogues, so that twice as many warps run; those of 9 to 21 taps likewise: 17 taps, f32, 459 us without and 429 with the limit.
-/// `fourier_stored_` spills what is the same for all rows of a tile; `separable_matrix_` in code for edges and once for each 16 rows, on compute capability 7.5 most, with parted channels; `passes_columns_summed` in code for the pixels'
-/// own tap, an unsharp mask of sigma 20 takes 1.92 ms without the limit and 1.44 with it. `settle_means` spills what it needs once for a result or at edges, and a word for each chunk; `settle_padded` a word for each turn, with 24 warps on a multiprocessor instead of 16;
+/// `fourier_stored_` spills what is the same for all rows of a tile; `separable_matrix_` in code for edges and once for each 16 rows, on compute capability 7.5 most, with parted channels. `settle_means` spills what it needs once for a result or at edges, and a word for each chunk; `settle_padded` a word for each turn, with 24 warps on a multiprocessor instead of 16;
 /// `fourier_large_rows_bytes` on compute capability 7.5 what leaves room for three blocks instead of two, 35 us and 40; `pad_bytes` at edges, 52 us without parts of it and 54 with 128 registers;
 /// `running_sums_far` a few registers, on compute capability 7.5 `running_sums_near_c2`, too. All were measured so, and not without.
-const SPILLS: [(&str, u32); 25] = [
+const SPILLS: [(&str, u32); 23] = [
     ("fused_flat_", 280),
     ("fused_u16_", 64),
     ("fused_f16_", 64),
@@ -94,11 +93,9 @@ const SPILLS: [(&str, u32); 25] = [
     ("settle_means", 810),
     ("settle_padded", 170),
     ("settle", 80),
-    ("passes_settle", 60),
     ("fourier_stored_", 160),
     ("fourier_large_rows_bytes", 48),
     ("pad_bytes", 80),
-    ("passes_columns_summed", 80),
     ("matrix_", 64),
     ("separable_matrix_", 180),
     ("separable_columns_", 276),

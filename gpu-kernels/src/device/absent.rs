@@ -79,7 +79,6 @@ absent! {
     fn first_tap() -> usize;
     fn fma(a: f32, b: f32, c: f32) -> f32;
     fn fma_in_place(a: f32, b: f32, c: f32) -> f32;
-    fn has_mma_f64() -> bool;
     fn opaque(value: i32) -> i32;
     fn keep_rolled();
     fn mul_wide(a: i32, b: i32) -> i64;
@@ -128,11 +127,9 @@ absent_unsafe! {
     fn ballot(yes: bool) -> u32;
     fn atomic_add(at: u64, value: u32) -> u32;
     fn store_u8(at: u64, value: u32);
-    fn store_u8_over(at: u64, value: u32);
     fn store_u16(at: u64, value: u32);
     fn mma(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4];
     fn mma_signed(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4];
-    fn mma_f64(sums: [f64; 4], a: [f64; 4], b: [f64; 2]) -> [f64; 4];
 }
 
 pub(crate) unsafe fn load_words<const N: usize>(_: u64) -> [u32; N] {

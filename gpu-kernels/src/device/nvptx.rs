@@ -398,16 +398,6 @@ pub(crate) unsafe fn store_u8(at: u64, value: u32) {
     unsafe { asm!("st.global.u8 [{}], {};", in(reg64) at, in(reg32) value, options(nostack, preserves_flags)) }
 }
 
-/// As [`store_u8`], over what another lane of the warp may have written before the warp last met.
-///
-/// # Safety
-/// The byte lies inside an allocation, and since then no other thread writes it.
-#[inline(always)]
-pub(crate) unsafe fn store_u8_over(at: u64, value: u32) {
-    // SAFETY: as the caller promised.
-    unsafe { store_u8(at, value) }
-}
-
 /// Writes the lower half of `value` at an even address.
 ///
 /// # Safety

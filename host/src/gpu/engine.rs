@@ -14,7 +14,7 @@ use crate::image::{Scalar, Shape};
 use crate::kernels::matrix::Whole;
 use crate::kernels::prepared::{Job, Prepared};
 use crate::kernels::separable_matrix::WholeTerms;
-use crate::kernels::uncertain::Uncertainty;
+use crate::kernels::uncertain::{Exactly, Uncertainty};
 use crate::kernels::{fourier, keep, passes, settle};
 use crate::plan::problem::rows_read;
 use crate::plan::ran::Ran;
@@ -31,8 +31,8 @@ pub(crate) struct Engine {
     border: Border,
     window: Window,
     taps: TapHomes,
-    /// How sums are rounded to bytes, for each family, and for whole numbers: all taps, a row and a column, or running sums.
-    uncertainties: [OnceLock<Uncertainty>; 6],
+    /// How sums are rounded to bytes, for each family, and for whole numbers: all taps, or a row and a column.
+    uncertainties: [OnceLock<Uncertainty>; 5],
     limits: Limits,
     /// Lanes that no run uses.
     pub(super) idle: Mutex<Vec<Lane>>,
@@ -142,7 +142,7 @@ impl Engine {
     }
 
     /// Filters images on the device, in stream order. `prepared` is a kernel for this part of this kind of source. Says what
-    /// was launched, which two passes in f64 may take the place of.
+    /// was launched, which exact passes may take the place of.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if sizes differ; [`Error::Parameter`] if a view or the stream is another GPU's, or lacks rows, or if the
@@ -181,6 +181,7 @@ impl Engine {
             Epilogue::NONE => self.uncertainty_of(prepared, (src.scalar, dst.scalar))?,
             _ => &Uncertainty::NONE,
         };
+        let is_exact = uncertainty.passes == Some(Exactly::Always);
         // What a sum of products has beside them. No other kernel looks at it.
         let point = self.taps.filter().sum().map_or(0.0, |sum| sum.point as f32);
         let takes_pixels = prepared.work.takes_pixels();
@@ -197,24 +198,31 @@ impl Engine {
                 taps: &self.taps,
             };
             let results = part.columns.len() * part.rows.len() * count * part.filtered;
-            let doubts = match uncertainty.near {
+            let doubts = match uncertainty.near.filter(|_| !is_exact) {
                 Some(near) => stream.doubts(uncertainty.places(results, Doubts::SEGMENTS as usize), near)?,
                 None => Doubts::NONE,
             };
+            let uncertain = job(part.filtered, doubts);
+            let room = results.saturating_mul(prepared.work.scratch());
             match uncertainty.passes {
-                Some(in_passes) => passes::launch(&job(part.filtered, doubts), in_passes, stream)?,
-                None => prepared.work.launch(&job(counted, doubts), stream)?,
+                Some(Exactly::Always) => passes::launch(&job(part.filtered, Doubts::NONE), stream)?,
+                _ => prepared.work.launch(&job(counted, doubts), stream)?,
             }
-            // Passes that define the bytes settle what is in doubt themselves.
-            if uncertainty.near.is_some() && !uncertainty.passes.is_some_and(|passes| passes.defined) {
-                let room = results.saturating_mul(prepared.work.scratch());
-                settle::launch(&job(part.filtered, doubts), uncertainty, room, stream)?;
+            match uncertainty.passes {
+                Some(Exactly::Always) => {}
+                Some(Exactly::Beyond(few)) => {
+                    passes::judge(&uncertain, few, stream)?;
+                    settle::launch(&uncertain, uncertainty, room, stream)?;
+                    passes::launch(&uncertain, stream)?;
+                }
+                None if uncertainty.near.is_some() => settle::launch(&uncertain, uncertainty, room, stream)?,
+                None => {}
             }
-            if !takes_pixels || uncertainty.passes.is_some() {
+            if !takes_pixels || is_exact {
                 self.copy_channels(&job(channels, Doubts::NONE).pass, part.filtered..channels, count, stream)?;
             }
         }
-        Ok(if uncertainty.passes.is_some() { Ran::Variant(Variant::Separable) } else { prepared.ran })
+        Ok(if is_exact { Ran::Variant(Variant::Separable) } else { prepared.ran })
     }
 
     /// Copies some channels of a pass that has all of them.
@@ -244,12 +252,10 @@ impl Engine {
         }
         if variant.takes_bytes_alone() {
             let (cell, share) = match variant.family() {
-                _ if variant == Variant::RunningSums => (&self.uncertainties[5], self.taps.filter().equal_tap()),
                 Family::Separable => (&self.uncertainties[4], self.taps.whole_terms().map(WholeTerms::share)),
                 _ => (&self.uncertainties[3], self.taps.whole().map(Whole::share)),
             };
-            let counted = variant == Variant::RunningSums;
-            let uncertainty = || Ok(Uncertainty::of_whole(self.taps.filter(), share.unwrap_or(0.0), counted));
+            let uncertainty = || Ok(Uncertainty::of_whole(self.taps.filter(), share.unwrap_or(0.0), false));
             return crate::memory::once(cell, uncertainty);
         }
         let filter = self.taps.filter();

@@ -21,6 +21,7 @@ use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{Scalar, Shape};
 use crate::kernels::prepared::{Prepared, Tiles};
 use crate::kernels::settle;
+use crate::kernels::uncertain::Exactly;
 use crate::plan::ran::Launched;
 use crate::plan::schedule::{Bands, Extent, FlowOptions, Job};
 use crate::progress::Stage;
@@ -721,8 +722,10 @@ impl Engine {
         let planes = if Self::takes_planes(source, shape.channels) { 4 } else { 0 };
         let uncertainty = self.uncertainty_of(prepared, (source, target))?.clone();
         let taps = self.taps().filter().cols() * self.taps().filter().rows();
+        let passes = 8 * self.taps().filter().products().len();
         let (scratch, reserved) = match uncertainty.passes {
-            Some(_) => (8 * self.taps().filter().products().len(), 0),
+            Some(Exactly::Always) => (passes, 0),
+            Some(Exactly::Beyond(_)) => (prepared.work.scratch().max(passes), prepared.work.reserved()),
             None => (prepared.work.scratch(), prepared.work.reserved()),
         };
         let pad = ROW_ALIGNMENT * shape.channels;

@@ -4,12 +4,13 @@ use std::sync::OnceLock;
 
 use gpu_kernels::abi::{MAX_CONSTANT_TAPS, scalar};
 use gpu_kernels::kernels::means::Ties;
-use gpu_kernels::kernels::{padded, passes, wide};
+use gpu_kernels::kernels::{padded, passes as exact, wide};
 use gpu_kernels::tile::flat::{MAX_SUM, MIN_TAP, MIN_TAP_OF_PAIR, TAP_SCALE};
 
 use super::device::Gpu;
 use super::memory::Memory;
 use crate::kernels::matrix::Whole;
+use crate::kernels::passes;
 use crate::kernels::prepared::Taken;
 use crate::kernels::separable_matrix::WholeTerms;
 use crate::memory::once;
@@ -38,7 +39,7 @@ pub(crate) struct TapHomes {
     exact: OnceLock<Memory>,
     digits: OnceLock<(Memory, Digits)>,
     ties: OnceLock<Ties>,
-    exact_pairs: OnceLock<Memory>,
+    exact_bands: OnceLock<Memory>,
     whole: OnceLock<Option<Whole>>,
     whole_terms: OnceLock<Option<WholeTerms>>,
     /// For 1 to 4 channels side by side, of all taps, and of a row and a column.
@@ -151,7 +152,7 @@ impl TapHomes {
             exact: OnceLock::new(),
             digits: OnceLock::new(),
             ties: OnceLock::new(),
-            exact_pairs: OnceLock::new(),
+            exact_bands: OnceLock::new(),
             whole: OnceLock::new(),
             whole_terms: OnceLock::new(),
             bands: Default::default(),
@@ -263,30 +264,19 @@ impl TapHomes {
         *self.ties.get_or_init(made)
     }
 
-    /// For each product of a row and a column that the filter is, or is the sum of: the addresses of their taps in f64, in the GPU's memory;
-    /// before and behind each are [`passes::PADDING`] zeros.
-    pub(crate) fn exact_pairs_in_memory(&self) -> Result<Vec<(u64, u64)>> {
-        const ZEROS: &[f64] = &[0.0; passes::PADDING];
-        let products = self.products()?;
-        let taps = |&(row, column): &(&[f64], &[f64])| [ZEROS, row, ZEROS, column, ZEROS].concat();
-        let all = || products.iter().flat_map(taps).collect::<Vec<_>>();
-        let memory = once(&self.exact_pairs, || self.gpu.holding(&all(), "uploading taps"))?;
-        let (cols, rows, zeros) = (self.filter.cols() as u64, self.filter.rows() as u64, passes::PADDING as u64);
-        let starts =
-            (0..products.len() as u64).map(|term| memory.address() + 8 * (term * (cols + rows + 3 * zeros) + zeros));
-        Ok(starts.map(|start| (start, start + 8 * (cols + zeros))).collect())
+    /// For each term of a product that defines bytes: the addresses of its row's band and of its column's, in the GPU's memory.
+    pub(crate) fn exact_bands_in_memory(&self) -> Result<Vec<(u64, u64)>> {
+        let memory = once(&self.exact_bands, || self.gpu.holding(&passes::bands(&self.filter)?, "uploading taps"))?;
+        let bytes = |taps: usize| exact::band_bytes(taps as i32);
+        let (row, column) = (bytes(self.filter.cols()), bytes(self.filter.rows()));
+        let starts = (0..2).map(|term| memory.address() + term * (row + column));
+        Ok(starts.map(|start| (start, start + row)).collect())
     }
 
     /// The rows and columns whose products the filter is, or is the sum of: one at least.
     fn products(&self) -> Result<Vec<(&[f64], &[f64])>> {
         let products = self.filter.products();
         if products.is_empty() { Err(no_factors()) } else { Ok(products) }
-    }
-
-    /// What each product's row makes of a row of this value, in f64, taps ascending.
-    pub(crate) fn rows_of(&self, value: f32) -> Vec<f64> {
-        let of = |(row, _): (&[f64], &[f64])| row.iter().fold(0.0, |sum, &tap| sum + tap * f64::from(value));
-        self.filter.products().into_iter().map(of).collect()
     }
 
     /// The pixel's own tap, if spectra for bytes leave it out; else 0.

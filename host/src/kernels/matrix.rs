@@ -52,11 +52,9 @@ pub(super) static MATRIX: Kernel = Kernel {
         };
         let products = layout.steps(problem.rows) * digits.count as usize;
         let parted = if layout.parted { PARTED } else { 0.0 };
-        // Sums of one or two digits are exact.
-        let ties = if digits.share > 0.0 { whole::ties(problem) } else { 0.0 };
         let each = TIMES.on(machine, products as f64)
             + parted
-            + machine.slower() * (whole::SETTLE * digits.share * problem.taps() + ties);
+            + machine.slower() * whole::SETTLE * digits.share * problem.taps();
         // A small picture takes as long as a strip of 16 rows, for each step.
         let step = if layout.parted { 0.5 } else { 0.3 };
         each.max(machine.slower() * step * layout.steps(problem.rows) as f64 / problem.millions())

@@ -53,7 +53,7 @@ pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
         let alone = problem.taps().min(f64::from(wide::LEAST));
         let taps = alone + WIDE * (problem.taps() - alone);
         let idle = (BUSY / passes.strips()).max(1.0);
-        let settling = whole::SETTLE * share * taps + whole::ties(problem);
+        let settling = whole::SETTLE * share * taps;
         let each = idle * TIMES.on(machine, passes.products()) + machine.slower() * settling;
         each.max(machine.slower() * passes.strip(problem) / problem.millions())
     },

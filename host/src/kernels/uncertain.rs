@@ -1,5 +1,6 @@
 //! Which results a kernel's f32 sums leave uncertain where bytes are made of bytes, and what decides them then.
 
+use super::whole::few;
 use crate::round::{self, Order};
 use crate::window::Window;
 use crate::{Border, Filter};
@@ -19,17 +20,17 @@ pub(crate) struct Uncertainty {
     pub(crate) ties: bool,
     /// Whether pixels are counted, so that ties alone are in doubt.
     pub(crate) counted: bool,
-    /// The two passes in f64 that take the place of the f32 sums, if they do.
-    pub(crate) passes: Option<InPasses>,
+    /// When exact passes compute all results, if they ever do.
+    pub(crate) passes: Option<Exactly>,
 }
 
-/// Two passes in f64 on a GPU.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InPasses {
-    /// Whether such sums define the bytes, each product and each sum rounded.
-    pub(crate) defined: bool,
-    /// How far fused ones may be from the sums that do.
-    pub(crate) error: f64,
+/// When exact passes compute all results: see `passes.rs`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Exactly {
+    /// In place of an estimate.
+    Always,
+    /// If more than this share of an estimate's results are uncertain.
+    Beyond(f64),
 }
 
 impl Uncertainty {
@@ -40,25 +41,14 @@ impl Uncertainty {
     /// For a filter's f32 sums over bytes, in this order.
     pub(crate) fn new(filter: &Filter, border: Border, order: Order) -> Self {
         let window = Window::new(filter, border);
-        // Two passes of a sum are those of its terms.
-        let summed = order == Order::TwoPasses && filter.sum().is_some();
-        let order = if summed { Order::Terms } else { order };
-        let (error, reordering, tame) = round::errors(filter, &window, order);
+        let (error, reordering, tame) = match filter.sum() {
+            Some(sum) if order == Order::TwoPasses => round::errors_of_terms(filter, sum, &window),
+            _ => round::errors(filter, &window, order),
+        };
         let near = round::limit(error, tame);
         let ties = round::ties(filter);
         let share = (2.0 * error).min(1.0).max(ties);
-        let (cols, rows) = (filter.cols(), filter.rows());
-        let in_order = if summed { Order::Terms } else { Order::TwoPasses };
-        let in_passes =
-            near.is_some() && (summed || round::is_product(filter) && round::passes_are_better(share, cols, rows));
-        let defined = in_passes && round::is_product(filter) && round::passes_define(cols, rows);
-        let passes = in_passes.then(|| InPasses {
-            defined,
-            error: round::error_of_passes(filter, &window, (defined, in_order), reordering),
-        });
-        // Of sums in f64, few are in doubt but ties; and where passes define the bytes, those are not listed if they are many.
-        let ties = if defined { 0.0 } else { ties };
-        let share = if in_passes { share.min(0.01).max(ties) } else { share };
+        let passes = near.and(exactly(filter, share));
         Self { near, reordering, share, least: least_listed(filter, ties), ties: ties > 0.0, counted: false, passes }
     }
 
@@ -76,7 +66,7 @@ impl Uncertainty {
         let ties = round::ties(filter);
         // Kernels know for themselves which sums are in doubt.
         let (share, reordering, least) = (share.max(ties), round::reordering(filter), least_listed(filter, ties));
-        Self { near: Some(1.0), reordering, share, least, ties: ties > 0.0, counted, passes: None }
+        Self { near: Some(1.0), reordering, share, least, ties: ties > 0.0, counted, passes: exactly(filter, share) }
     }
 
     /// Places of each of so many segments of a list for so many results: four times those expected, and those of [`least_listed`].
@@ -85,6 +75,12 @@ impl Uncertainty {
         let evenly = results as f64 / segments as f64;
         ((4.0 * self.share).max(self.least) * evenly + 64.0).min(evenly + 4.0).min(MOST) as u32
     }
+}
+
+/// When exact passes compute the results of estimates that leave such a share uncertain.
+fn exactly(filter: &Filter, share: f64) -> Option<Exactly> {
+    let few = few(filter)?;
+    Some(if share > few { Exactly::Always } else { Exactly::Beyond(few) })
 }
 
 /// The share of results that a list has room for at least, so that it is seldom too short: pictures have areas where all is in doubt.

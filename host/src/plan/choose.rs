@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use gpu_kernels::kernels::{padded, wide};
 
-use super::machine::Model;
 use super::problem::{Place, Problem};
 use super::processor;
 use crate::cpu::Way;
@@ -13,6 +12,7 @@ use crate::kernels::prepared::Kernel;
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
 use crate::kernels::sliding::takes_as_they_lie;
+use crate::kernels::whole::exact_passes;
 use crate::kernels::{KERNELS, fourier, kernel};
 use crate::round::{Order, Rounding};
 use crate::{Error, Family, Result, Scalar, Variant, Why, spectrum};
@@ -75,12 +75,6 @@ const PADDED_ALONE: f64 = 0.0005;
 pub(crate) fn are_many(share: f64, taps: f64) -> bool {
     share * taps >= PADDED_FROM && taps >= f64::from(wide::LEAST) && taps <= f64::from(padded::MOST)
 }
-
-/// Microseconds for a million results of two passes in f64 on a GPU: by the tensor cores besides, and for a column of the matrix that a line of taps makes; and for a
-/// tap without them. Measured on an H200.
-const WIDE_MATRICES: f64 = 7.7;
-const WIDE_COLUMN: f64 = 0.047;
-const WIDE_TAP: f64 = 0.135;
 
 /// The CPU's code, by the variants that stand for it. All variants of a family run the same code there, but for means
 /// of bytes, which are counted.
@@ -237,15 +231,15 @@ impl Problem {
         self.may_be(variant.family())?;
         let (Place::Gpu(_), Some(rounding)) = (self.place, self.rounding) else { return Ok(()) };
         // Of pixels of one value a sum is that value then, which is never in doubt; else a flat part of a picture could be in doubt as a whole.
-        let in_passes = self.separable && !(self.is_in_f64() && rounding.keeps_levels);
+        let in_passes = self.separable && !(self.is_in_passes() && rounding.keeps_levels);
         match variant {
             Variant::Fourier if in_passes => Err("a row and a column of taps leave fewer bytes in doubt".into()),
-            Variant::Fourier if self.numbers.mean => {
+            Variant::Fourier if self.numbers.mean.is_some() => {
                 Err("means are made of sums of pixels, whose time hardly depends on the window".into())
             }
             // Whatever the kernel, those passes would be launched in its place.
             variant if variant != Variant::Separable && self.goes_by_passes(variant) => {
-                Err("bytes of such taps are made by two passes in f64, as separable's".into())
+                Err("bytes of such taps are made by two exact passes, as separable's".into())
             }
             _ => Ok(()),
         }
@@ -286,11 +280,7 @@ impl Problem {
         let each = slower * (kernel.cost)(self, self.place.machine());
         let work = match kernel.variant {
             Variant::DirectSliding | Variant::SeparableFused => self.in_strips(each),
-            // Sums of products of bytes go by passes in f64, and so do products of many taps.
-            Variant::Separable if self.makes_bytes() && (self.sum.is_some() || self.is_in_f64()) => {
-                let terms = self.sum.map_or(0, |(terms, _)| terms);
-                2.0 * LAUNCH * terms as f64 + self.millions() * self.wide()
-            }
+            Variant::Separable if self.makes_bytes() && self.is_in_passes() => self.millions() * self.exact_passes(),
             _ => self.millions() * each,
         };
         let besides = BESIDES.iter().find(|&&(variant, _)| variant == kernel.variant).map_or(0.0, |&(_, time)| time);
@@ -306,14 +296,15 @@ impl Problem {
         (self.millions() * each * twice).max(STRIP_ROW * rows(height))
     }
 
-    /// Whether a GPU makes the bytes of a product by passes in f64.
-    fn is_in_f64(&self) -> bool {
+    /// Whether a GPU makes the bytes of a product by exact passes.
+    fn is_in_passes(&self) -> bool {
         self.goes_by_passes(Variant::Separable)
     }
 
-    /// Whether a GPU makes bytes by passes in f64 where this variant was asked for.
+    /// Whether a GPU makes bytes by exact passes where this variant was asked for.
     fn goes_by_passes(&self, variant: Variant) -> bool {
-        let goes = |rounding: Rounding| rounding.in_f64_on_gpu(self.order_of(variant), self.cols, self.rows);
+        let goes =
+            |rounding: Rounding| self.numbers.few.is_some_and(|few| rounding.share(self.order_of(variant)) > few);
         !variant.takes_bytes_alone() && self.rounding.is_some_and(goes)
     }
 
@@ -325,16 +316,10 @@ impl Problem {
         }
     }
 
-    /// Microseconds for a million results of passes in f64.
-    fn wide(&self) -> f64 {
-        let machine = self.place.machine();
-        let taps = (self.cols + self.rows) as f64;
-        let columns = |taps: usize| (taps + 15).next_multiple_of(8) as f64;
-        let time = match machine.model {
-            Model::H200 | Model::H100 => WIDE_MATRICES + WIDE_COLUMN * (columns(self.cols) + columns(self.rows)),
-            Model::Other { .. } => WIDE_TAP * taps,
-        };
-        machine.slower() * time * self.sum.map_or(1.0, |(terms, _)| terms as f64)
+    /// Microseconds for a million results of exact passes.
+    fn exact_passes(&self) -> f64 {
+        let terms = self.sum.map_or(1, |(terms, _)| terms);
+        self.place.machine().slower() * exact_passes(terms, self.cols, self.rows)
     }
 
     /// A kernel's time, and that of rounding.
@@ -355,11 +340,8 @@ impl Problem {
             return self.rank(kernel).mul_f64(slower);
         };
         let settle = self.settling();
-        if kernel.variant == Variant::Separable && self.sum.is_some() {
-            return self.rank(kernel) + microseconds(settle);
-        }
-        if kernel.variant.family() == Family::Separable && self.is_in_f64() {
-            return microseconds(2.0 * LAUNCH + settle + self.millions() * self.wide());
+        if kernel.variant.family() == Family::Separable && self.is_in_passes() {
+            return microseconds(2.0 * LAUNCH + self.millions() * self.exact_passes());
         }
         // Bytes of two channels are parted.
         let parted = if own && self.side_by_side == 2 { 2.0 } else { 1.0 };

@@ -54,7 +54,12 @@ use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
-use crate::kernels::{matrix::Whole, running_sums, separable_matrix::WholeTerms, whole::Numbers};
+use crate::kernels::{
+    matrix::Whole,
+    running_sums,
+    separable_matrix::WholeTerms,
+    whole::{Numbers, few},
+};
 use crate::progress::{Call, Progress, Report, Stage};
 use crate::round::Rounding;
 use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
@@ -450,7 +455,8 @@ impl Plan {
                 Numbers {
                     window: Whole::new(&self.filter, reordering).ok().map(|whole| whole.digits()),
                     terms: WholeTerms::new(&self.filter, reordering).ok().map(|whole| whole.share()),
-                    mean: running_sums::tap(&self.filter, reordering).is_some(),
+                    mean: running_sums::mean(&self.filter),
+                    few: few(&self.filter),
                 }
             }),
         }

@@ -409,10 +409,13 @@ pub(super) fn of_definition(filter: &Filter, greatest: f64) -> f64 {
     1.000_001 * (f64::EPSILON / 2.0) * (partials + filter.weight()) * greatest
 }
 
-/// As [`of_reordering`], between two passes of a product of a row and a column, each pass in any order, as each sum has the taps of one line.
+/// The bound of f32 sums over the terms of a sum: each product of a tap of a row, one of a column and a pixel is rounded at most once for each tap of that
+/// row and for each tap of all columns, and so are the taps.
 #[cfg(feature = "gpu")]
-pub(super) fn of_passes(filter: &Filter, greatest: f64) -> f64 {
-    of_steps(filter, (filter.cols() + filter.rows()) as f64 + 4.0, greatest)
+pub(super) fn of_terms_in_f32(filter: &Filter, sum: &Sum, greatest: f64) -> f64 {
+    let steps = (filter.cols() + sum.terms.len() * filter.rows()) as f64 + 6.0;
+    let rounded = gamma(steps, UNIT_ROUNDOFF) * sum.weight() + terms_loss(filter, sum);
+    rounded * greatest + UNDERFLOW * steps * (1.0 + sum.weight())
 }
 
 /// The greatest difference between two sums in f64, each of so many roundings.

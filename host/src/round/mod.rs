@@ -44,9 +44,6 @@ pub(crate) use settle::{Scratch, Settler, TOGETHER};
 pub(crate) struct Rounding {
     /// By which code the CPU makes them.
     pub(crate) on_cpu: Ways,
-    /// Whether the filter has factors only, and the share of sums that are exact ties.
-    is_product: bool,
-    ties: f64,
     /// Whether its taps add up to 1.
     pub(crate) keeps_levels: bool,
     /// Of the sums by spectra in f32, the share in doubt, if they can decide on the CPU.
@@ -74,8 +71,6 @@ impl Rounding {
         let shares = Order::ALL.map(share);
         Self {
             on_cpu: Ways::new(filter, &window),
-            is_product: is_product(filter),
-            ties: ties(filter),
             keeps_levels: (filter.sum_of_taps() - 1.0).abs() < 1e-6,
             by_spectra: by_spectra(shares[Order::LargeSpectra as usize], &window),
             shares,
@@ -95,17 +90,6 @@ impl Rounding {
     pub(crate) fn share(&self, order: Order) -> f64 {
         self.shares[order as usize]
     }
-
-    /// Whether a GPU computes two passes in f64 rather than settle what is in doubt after f32 sums in this order.
-    pub(crate) fn in_f64_on_gpu(&self, order: Order, cols: usize, rows: usize) -> bool {
-        let share = self.share(order);
-        self.is_product && share > 0.0 && passes_are_better(share.max(self.ties), cols, rows)
-    }
-}
-
-/// Whether the filter has factors only, and no table of taps.
-pub(crate) fn is_product(filter: &Filter) -> bool {
-    filter.dense_f64().is_none() && filter.is_separable()
 }
 
 /// Whether sums by spectra in f64 can decide a byte.
@@ -117,23 +101,6 @@ pub(crate) fn spectra_decide(filter: &Filter, window: &Window) -> bool {
 /// This share of sums by spectra in f32 that are in doubt, if they can decide on the CPU: not if all are, or if what lies outside is no byte.
 pub(crate) fn by_spectra(share: f64, window: &Window) -> Option<f64> {
     Some(share).filter(|&share| share < 1.0 && window.is_all_bytes())
-}
-
-/// Whether two passes in f64 are faster on a GPU than to settle such a share of results, or define the results.
-pub(crate) fn passes_are_better(share: f64, cols: usize, rows: usize) -> bool {
-    if passes_define(cols, rows) {
-        return true;
-    }
-    let (cols, rows) = (cols as f64, rows as f64);
-    // A tap of a result in doubt costs about eight times one of a pass in f32, and a tap of a pass in f64 about twice that; less more, where
-    // a window is too large for the fused kernels.
-    let more = if cols.max(rows) <= 65.0 { 1.3 } else { 0.4 };
-    8.0 * share * cols * rows > more * (cols + rows)
-}
-
-/// Whether two passes define the bytes of a separable filter of this size.
-pub(crate) fn passes_define(cols: usize, rows: usize) -> bool {
-    cols * rows > MAX_WINDOW
 }
 
 /// The share of sums over bytes that are exact ties, but for roundings in f64, if sums are spread evenly: where all taps are multiples of
@@ -208,18 +175,12 @@ pub(crate) fn limit(error: f64, tame: bool) -> Option<f32> {
     }
 }
 
-/// How far the sums of two passes in f64 on a GPU may be from those that define the bytes: from ordered passes, or from sums in order.
+/// As [`errors`], of f32 sums of a GPU over the terms of a sum, of which each is a row pass and a column pass.
 #[cfg(feature = "gpu")]
-pub(crate) fn error_of_passes(
-    filter: &Filter,
-    window: &Window,
-    (defined, order): (bool, Order),
-    reordering: f64,
-) -> f64 {
-    match defined {
-        true => bound::of_passes(filter, greatest(window)),
-        false => reordering + bound::in_f64(filter, order) * greatest(window),
-    }
+pub(crate) fn errors_of_terms(filter: &Filter, sum: &crate::filter::Sum, window: &Window) -> (f64, f64, bool) {
+    let (_, reordering, tame) = errors(filter, window, Order::TapByTap);
+    let greatest = greatest(window);
+    (reordering + bound::of_terms_in_f32(filter, sum, greatest), reordering, tame)
 }
 
 /// The part of results in doubt that sums with a smaller error leave so; all of them, if there is no error.
