@@ -10,7 +10,7 @@ use crate::{direct, ladder, separable};
 
 /// The entries that belong to no variant: a plan launches them before, after or instead of any variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 30] = [
+pub(crate) const SHARED: [&str; 26] = [
     "copy_pixels",
     "settle",
     "settle_means",
