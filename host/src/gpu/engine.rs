@@ -15,7 +15,7 @@ use crate::kernels::matrix::Whole;
 use crate::kernels::prepared::{Job, Prepared};
 use crate::kernels::separable_matrix::WholeTerms;
 use crate::kernels::uncertain::{Exactly, Uncertainty};
-use crate::kernels::{fourier, keep, passes, settle};
+use crate::kernels::{fourier, keep, lines, passes, settle};
 use crate::plan::problem::rows_read;
 use crate::plan::ran::Ran;
 use crate::plan::schedule::Limits;
@@ -31,8 +31,9 @@ pub(crate) struct Engine {
     border: Border,
     window: Window,
     taps: TapHomes,
-    /// How sums are rounded to bytes, for each family, and for whole numbers: all taps, or a row and a column.
-    uncertainties: [OnceLock<Uncertainty>; 5],
+    /// How sums are rounded to bytes, for each family, and for whole numbers: all taps, a row and a
+    /// column, or passes of spectra.
+    uncertainties: [OnceLock<Uncertainty>; 6],
     limits: Limits,
     /// Lanes that no run uses.
     pub(super) idle: Mutex<Vec<Lane>>,
@@ -252,6 +253,9 @@ impl Engine {
         }
         if variant.takes_bytes_alone() {
             let (cell, share) = match variant.family() {
+                _ if variant == Variant::SpectraPasses => {
+                    (&self.uncertainties[5], lines::error(self.taps.filter()).map(|error| 2.0 * error))
+                }
                 Family::Separable => (&self.uncertainties[4], self.taps.whole_terms().map(WholeTerms::share)),
                 _ => (&self.uncertainties[3], self.taps.whole().map(Whole::share)),
             };

@@ -34,6 +34,8 @@ pub(crate) struct TapHomes {
     columns_in_memory: OnceLock<Memory>,
     /// For pairs of tiles, for folded ones, for large folded ones, and for stacked ones.
     spectra: [OnceLock<(Memory, f32)>; 4],
+    /// For rows, and for columns, one by one.
+    lines: [OnceLock<Memory>; 2],
     point: OnceLock<f32>,
     middle: OnceLock<f32>,
     exact: OnceLock<Memory>,
@@ -147,6 +149,7 @@ impl TapHomes {
             row_in_memory: Default::default(),
             columns_in_memory: OnceLock::new(),
             spectra: Default::default(),
+            lines: Default::default(),
             point: OnceLock::new(),
             middle: OnceLock::new(),
             exact: OnceLock::new(),
@@ -298,6 +301,13 @@ impl TapHomes {
             Ok((memory, spectrum::greatest_pixel(filter.weight())))
         })?;
         Ok(Spectra { numbers: memory.pointer(), greatest: *greatest })
+    }
+
+    /// Factors and spectra for a pass along lines in the GPU's memory, which `make` computes on the first call: of
+    /// rows (0) or columns (1). A filter has one size of lines each, so `make` is always the same.
+    pub(crate) fn lines(&self, pass: usize, make: impl FnOnce() -> Result<Vec<f32>>) -> Result<*const f32> {
+        let memory = once(&self.lines[pass], || self.gpu.holding(&make()?, "uploading spectra"))?;
+        Ok(memory.pointer())
     }
 
     /// The taps as whole numbers, if they have such a form.

@@ -8,6 +8,7 @@ mod fused;
 pub(crate) mod gradient;
 #[cfg(feature = "gpu")]
 pub(crate) mod keep;
+pub(crate) mod lines;
 pub(crate) mod matrix;
 #[cfg(feature = "gpu")]
 pub(crate) mod passes;
@@ -29,7 +30,7 @@ use prepared::Kernel;
 use crate::Variant;
 
 /// Every variant's kernel. Each direct kernel improves on the one before it.
-pub(crate) static KERNELS: [&Kernel; 11] = [
+pub(crate) static KERNELS: [&Kernel; 12] = [
     &direct::NAIVE,
     &direct::CONSTANT,
     &direct::SHARED,
@@ -41,6 +42,7 @@ pub(crate) static KERNELS: [&Kernel; 11] = [
     &matrix::MATRIX,
     &separable_matrix::SEPARABLE_MATRIX,
     &running_sums::RUNNING_SUMS,
+    &lines::SPECTRA_PASSES,
 ];
 
 /// The kernel of a variant.

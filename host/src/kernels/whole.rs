@@ -39,6 +39,8 @@ pub(crate) struct Numbers {
     pub(crate) mean: Option<u32>,
     /// See [`few`].
     pub(crate) few: Option<f64>,
+    /// How far a sum by passes of 1-D spectra may be off: see [`super::lines::error`].
+    pub(crate) lines: Option<f64>,
 }
 
 /// The rows and columns that define a byte, if it is a product or the sum of two.

@@ -55,6 +55,7 @@ use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, S
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
 use crate::kernels::{
+    lines,
     matrix::Whole,
     running_sums,
     separable_matrix::WholeTerms,
@@ -457,6 +458,7 @@ impl Plan {
                     terms: WholeTerms::new(&self.filter, reordering).ok().map(|whole| whole.share()),
                     mean: running_sums::mean(&self.filter),
                     few: few(&self.filter),
+                    lines: lines::error(&self.filter),
                 }
             }),
         }

@@ -1,0 +1,743 @@
+//! A row and a column of taps as products of 1-D spectra in f32: a kernel for the rows, then one for
+//! the columns. For wide windows, whose time hardly depends on the number of taps.
+//!
+//! Tiling: a line of N = 256 R numbers (R is 4, 8 or 16) gives `N + 1 - taps` results that wrap-around
+//! does not reach (overlap-save). Two image lines are the real and the imaginary parts of one complex
+//! line: taps are real, so the two never mix. The row pass pairs rows 2k and 2k + 1 of the image, the
+//! column pass columns 2k and 2k + 1, and tile t begins at result `t (N + 1 - taps)`. So tiles and
+//! partners are functions of the image's coordinates alone, whatever region or band is computed.
+//! Windows that are too long come in parts: the spectra of their products are added up in registers,
+//! and one inverse transform gives the sum.
+//!
+//! Thread mapping: 16 R threads share a line, each with 16 numbers. With `N = 16 * 16 * R`:
+//! 1. Thread t has elements `t + 16 R m`: a transform over m, to k1, then twiddle factors of `t k1`.
+//! 2. An exchange over the block: thread (k1, u) gets elements `t = u + R m`. A transform over m, to
+//!    k2, then twiddle factors of `u k2`.
+//! 3. An exchange among the R threads of one k1, inside a warp: thread (k1, v) gets all u for
+//!    `k2 = v + R q`. Transforms of R over u, to k3.
+//!
+//! Frequency `k1 + 16 (k2 + 16 k3)` ends as number `R q + k3` of thread `R k1 + v`. Nothing is put in
+//! order: the taps' spectrum lies in memory as the threads have the frequencies. The inverse takes the
+//! same steps backwards. A block of the row pass takes one pair of rows; one of the column pass takes
+//! J = 32 / R pairs of columns beside each other, so that a warp has all threads of one k1.
+//! Banks: element t of k1 is at place `t ^ R (k1 mod 16 / R)` for rows, and frequency k2 of thread u
+//! at place u ^ (k2 mod R): no half-warp has a bank conflict.
+//! Order of accumulation: that of the transforms, the same for every picture.
+//! Error: see `host/src/kernels/lines.rs`.
+//! Limits: one channel of a plane at a time; KEEP is left to `keep.rs`; scratch in f32 between the
+//! passes, whose rows begin at multiples of 8 bytes.
+
+use super::fft::{Complex, ZERO, within};
+use crate::abi::Pass;
+use crate::border;
+use crate::device::*;
+use crate::pixel::{note, to_near_byte};
+use crate::tile::view::{BYTES, Row, Source, Target, finished};
+
+kernel! {
+    /// The rows of a pass, for windows of one part: to a plane of f32. `numbers` has factors and
+    /// spectra, as [`Lines`] says.
+    fn spectra_rows_1024(pass: Pass, lines: Lines, numbers: *const f32) {
+        directive!(".maxntid 32, 2, 1");
+        directive!(".minnctapersm 16");
+        rows::<4, BYTES, false>(&pass, &lines, numbers)
+    }
+
+    /// The same in longer lines.
+    fn spectra_rows_2048(pass: Pass, lines: Lines, numbers: *const f32) {
+        directive!(".maxntid 32, 4, 1");
+        directive!(".minnctapersm 8");
+        rows::<8, BYTES, false>(&pass, &lines, numbers)
+    }
+
+    /// The same.
+    fn spectra_rows_4096(pass: Pass, lines: Lines, numbers: *const f32) {
+        directive!(".maxntid 32, 8, 1");
+        directive!(".minnctapersm 4");
+        rows::<16, BYTES, false>(&pass, &lines, numbers)
+    }
+
+    /// The same for windows in parts.
+    fn spectra_rows_parts(pass: Pass, lines: Lines, numbers: *const f32) {
+        directive!(".maxntid 32, 8, 1");
+        directive!(".minnctapersm 2");
+        rows::<16, BYTES, true>(&pass, &lines, numbers)
+    }
+
+    /// The columns of a pass, from such a plane to bytes, for windows of one part.
+    fn spectra_columns_1024(pass: Pass, lines: Lines, numbers: *const f32) {
+        directive!(".maxntid 32, 16, 1");
+        directive!(".minnctapersm 2");
+        columns::<4, 8, BYTES, false>(&pass, &lines, numbers)
+    }
+
+    /// The same in longer lines.
+    fn spectra_columns_2048(pass: Pass, lines: Lines, numbers: *const f32) {
+        directive!(".maxntid 32, 16, 1");
+        directive!(".minnctapersm 2");
+        columns::<8, 4, BYTES, false>(&pass, &lines, numbers)
+    }
+
+    /// The same for windows in parts.
+    fn spectra_columns_parts(pass: Pass, lines: Lines, numbers: *const f32) {
+        directive!(".maxntid 32, 16, 1");
+        columns::<8, 4, BYTES, true>(&pass, &lines, numbers)
+    }
+}
+
+/// Numbers of a line that a thread holds.
+const EACH: usize = 16;
+
+/// Factors that a table has for each thread: of frequencies 1, 2, 3, 4, 8 and 12. The others are
+/// products of two.
+pub const FACTORS: usize = 6;
+
+/// The frequencies of a table's factors.
+pub const FACTOR_OF: [usize; FACTORS] = [1, 2, 3, 4, 8, 12];
+
+/// The window of a pass along lines, and the tiles of a launch.
+///
+/// The buffer of numbers has, as complex numbers, each table by frequency of [`FACTOR_OF`]:
+/// 1. `exp(-2 pi i t k / N)` for each thread t of a line;
+/// 2. `exp(-2 pi i u k / 16 R)` for each u below R;
+/// 3. for each part the spectrum by which lines are multiplied: number n of thread t at `16 R n + t`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Lines {
+    /// Taps of the whole window along the line, and the one that lies on the result.
+    pub taps: i32,
+    /// See `taps`.
+    pub anchor: i32,
+    /// Taps of a part: the last one may have fewer.
+    pub part: i32,
+    /// How many parts there are.
+    pub parts: i32,
+    /// The number of the first tile.
+    pub first: i32,
+    /// The column pass adds it to each sum: what all taps make of the middle of bytes, by which the
+    /// row pass takes them less.
+    pub middle: f32,
+    /// A sum at least so far from the nearest byte is uncertain.
+    pub near: f32,
+}
+
+host! {
+    /// An entry for rows or columns.
+    #[derive(Clone, Copy, Debug)]
+    pub struct LineKernel {
+        /// What to launch: the pass, its lines, factors and spectra.
+        pub entry: crate::entry::Entry<(Pass, Lines, *const f32)>,
+        /// Numbers of a line.
+        pub size: usize,
+        /// Whether it takes windows in several parts.
+        pub parted: bool,
+        /// Threads of a block.
+        pub block: (u32, u32),
+        /// Lines of the image that a block takes.
+        pub lines: u32,
+        /// Bytes of shared memory.
+        pub shared: u32,
+    }
+
+    impl LineKernel {
+        const fn of<const R: usize, const J: u32>(
+            entry: crate::entry::Entry<(Pass, Lines, *const f32)>,
+            parted: bool,
+        ) -> Self {
+            let (size, threads) = (256 * R, 16 * R as u32 * J);
+            Self { entry, size, parted, block: (32, threads / 32), lines: 2 * J, shared: 8 * size as u32 * J }
+        }
+
+        /// The frequency that is number `n` of thread `t`.
+        pub const fn frequency(&self, n: usize, t: usize) -> usize {
+            let r = self.size / 256;
+            let (k1, k2, k3) = (t / r, t % r + r * (n / r), n % r);
+            k1 + 16 * (k2 + 16 * k3)
+        }
+    }
+
+    /// The entries for rows.
+    pub const ROWS: [LineKernel; 4] = [
+        LineKernel::of::<4, 1>(spectra_rows_1024, false),
+        LineKernel::of::<8, 1>(spectra_rows_2048, false),
+        LineKernel::of::<16, 1>(spectra_rows_4096, false),
+        LineKernel::of::<16, 1>(spectra_rows_parts, true),
+    ];
+
+    /// The entries for columns.
+    pub const COLUMNS: [LineKernel; 3] = [
+        LineKernel::of::<4, 8>(spectra_columns_1024, false),
+        LineKernel::of::<8, 4>(spectra_columns_2048, false),
+        LineKernel::of::<8, 4>(spectra_columns_parts, true),
+    ];
+}
+
+/// A thread's place in a line of 256 R numbers, one of J lines that lie in shared memory in turn.
+#[derive(Clone, Copy)]
+struct Line<const R: usize, const J: i32> {
+    shared: Shared,
+    /// The thread's number among those of the line, and the line's number.
+    thread: i32,
+    number: i32,
+}
+
+impl<const R: usize, const J: i32> Line<R, J> {
+    const THREADS: i32 = 16 * R as i32;
+    const SIZE: i32 = 256 * R as i32;
+    const RADIX: i32 = R as i32;
+    /// The bits of k1 that move a row's elements to other banks.
+    const MOVED: i32 = if J == 1 { 16 / R as i32 - 1 } else { 0 };
+
+    /// Lanes of a warp count lines first, then threads.
+    #[inline(always)]
+    fn of_thread() -> Self {
+        // Unsigned, as division by a power of two is a shift then.
+        let (lane, lines) = (thread_x() as u32, J as u32);
+        let thread = (32 / J) * thread_y() + (lane / lines) as i32;
+        Self { shared: Shared::dynamic(), thread, number: (lane % lines) as i32 }
+    }
+
+    /// The same, hidden from the compiler: places are computed here, and not ahead, where they would take
+    /// registers all the way.
+    #[inline(always)]
+    fn here(&self) -> Self {
+        Self { thread: opaque(self.thread), ..*self }
+    }
+
+    /// `k1`, and `u` or `v`.
+    #[inline(always)]
+    fn split(&self) -> (i32, i32) {
+        let (thread, radix) = (self.thread as u32, R as u32);
+        ((thread / radix) as i32, (thread % radix) as i32)
+    }
+
+    /// Where element `t` of `k1` lies, which this thread has in step 1.
+    #[inline(always)]
+    fn own(&self, k1: i32) -> i32 {
+        (k1 * Self::THREADS + (self.thread ^ Self::RADIX * (k1 & Self::MOVED))) * J + self.number
+    }
+
+    /// Where element `u + R m` of this thread's `k1` lies in step 2.
+    #[inline(always)]
+    fn across(&self, m: i32) -> i32 {
+        let (k1, u) = self.split();
+        (k1 * Self::THREADS + u + Self::RADIX * self.moved(m)) * J + self.number
+    }
+
+    /// Where frequency `k2` of thread `(k1, u)` lies, of this thread's `k1`.
+    #[inline(always)]
+    fn within(&self, k2: i32, u: i32) -> i32 {
+        let (k1, _) = self.split();
+        (k1 * Self::THREADS + Self::RADIX * self.moved(k2) + (u ^ (k2 & (Self::RADIX - 1)))) * J + self.number
+    }
+
+    /// A number with the bits changed that differ from one `k1` to the next.
+    #[inline(always)]
+    fn moved(&self, number: i32) -> i32 {
+        let (k1, _) = self.split();
+        (number & !Self::MOVED) + ((number & Self::MOVED) ^ (k1 & Self::MOVED))
+    }
+
+    #[inline(always)]
+    unsafe fn load(&self, place: i32) -> Complex {
+        // SAFETY: places lie in the line's part of shared memory.
+        let [re, im] = unsafe { self.shared.load2(2 * place) };
+        Complex { re, im }
+    }
+
+    #[inline(always)]
+    unsafe fn store(&self, place: i32, value: Complex) {
+        // SAFETY: as in `load`.
+        unsafe { self.shared.store2(2 * place, [value.re, value.im]) }
+    }
+
+    /// Keeps number `m` of the line until [`Line::kept`] reads it, at a place that is this thread's.
+    ///
+    /// # Safety
+    /// Nothing else is in the line's part of shared memory.
+    #[inline(always)]
+    unsafe fn keep(&self, m: i32, value: Complex) {
+        // SAFETY: as the caller promised.
+        unsafe { self.store(self.own(m), value) }
+    }
+
+    /// The numbers that this thread kept.
+    ///
+    /// # Safety
+    /// It kept all of them.
+    #[inline(always)]
+    unsafe fn kept(&self) -> [Complex; EACH] {
+        let mut line = [ZERO; EACH];
+        let mut m = 0;
+        while m < EACH {
+            // SAFETY: as the caller promised.
+            line[m] = unsafe { self.load(self.own(m as i32)) };
+            m += 1;
+        }
+        line
+    }
+
+    /// The spectrum of a line.
+    ///
+    /// # Safety
+    /// The whole block calls, with the tables; the lines' part of shared memory is not in use.
+    #[inline(always)]
+    unsafe fn forward(&self, line: [Complex; EACH], tables: *const f32) -> [Complex; EACH] {
+        let (_, u) = self.split();
+        let inner = tables.wrapping_add(2 * FACTORS * 16 * R);
+        // SAFETY: as the caller promised.
+        unsafe {
+            let part = turned::<false>(within::<EACH, false>(line), tables, 16 * R, self.thread);
+            let mut k = 0;
+            while k < EACH {
+                self.store(self.own(k as i32), part[k]);
+                k += 1;
+            }
+            barrier();
+            let mut part = [ZERO; EACH];
+            let mut m = 0;
+            while m < EACH {
+                part[m] = self.load(self.across(m as i32));
+                m += 1;
+            }
+            let part = turned::<false>(within::<EACH, false>(part), inner, R, u);
+            // The lanes of this k1 have read their elements, which lay where the frequencies come.
+            warp_barrier();
+            let mut k = 0;
+            while k < EACH {
+                self.store(self.within(k as i32, u), part[k]);
+                k += 1;
+            }
+            warp_barrier();
+            let mut numbers = [ZERO; EACH];
+            let mut n = 0;
+            while n < EACH {
+                numbers[n] = self.load(self.within(u + Self::RADIX * (n / R) as i32, (n % R) as i32));
+                n += 1;
+            }
+            each::<R, false>(numbers)
+        }
+    }
+
+    /// The line of a spectrum, N times too large.
+    ///
+    /// # Safety
+    /// As for [`Line::forward`], but that this k1's threads alone may have used its part of shared
+    /// memory.
+    #[inline(always)]
+    unsafe fn inverse(&self, numbers: [Complex; EACH], tables: *const f32) -> [Complex; EACH] {
+        let numbers = each::<R, true>(numbers);
+        let line = self.here();
+        let (_, u) = line.split();
+        let inner = tables.wrapping_add(2 * FACTORS * 16 * R);
+        // SAFETY: as the caller promised.
+        unsafe {
+            warp_barrier();
+            let mut n = 0;
+            while n < EACH {
+                line.store(line.within(u + Self::RADIX * (n / R) as i32, (n % R) as i32), numbers[n]);
+                n += 1;
+            }
+            warp_barrier();
+            let mut part = [ZERO; EACH];
+            let mut k = 0;
+            while k < EACH {
+                part[k] = line.load(line.within(k as i32, u));
+                k += 1;
+            }
+            let part = within::<EACH, true>(turned::<true>(part, inner, R, u));
+            warp_barrier();
+            let mut m = 0;
+            while m < EACH {
+                line.store(line.across(m as i32), part[m]);
+                m += 1;
+            }
+            barrier();
+            let part = turned::<true>(line.kept(), tables, 16 * R, line.thread);
+            within::<EACH, true>(part)
+        }
+    }
+
+    /// The sums of a tile's line: `load` gives the line for a part of the window that begins at this
+    /// tap.
+    ///
+    /// # Safety
+    /// The whole block calls, with factors and spectra for these lines; shared memory is not in use.
+    #[inline(always)]
+    unsafe fn filtered<const PARTED: bool>(
+        &self,
+        lines: &Lines,
+        numbers: *const f32,
+        load: impl Fn(i32) -> [Complex; EACH],
+    ) -> [Complex; EACH] {
+        let spectra = numbers.wrapping_add(2 * FACTORS * 17 * R + 2 * self.thread as usize);
+        // SAFETY: as the caller promised.
+        unsafe {
+            if !PARTED {
+                let mut line = self.forward(load(0), numbers);
+                let mut n = 0;
+                while n < EACH {
+                    let [re, im] = reload2(spectra, 2 * 16 * R * n);
+                    line[n] = line[n].times(Complex { re, im });
+                    n += 1;
+                }
+                return self.inverse(line, numbers);
+            }
+            let (mut sum, mut part) = ([ZERO; EACH], opaque(0));
+            loop {
+                let line = self.forward(load(part * lines.part), numbers);
+                let spectrum = spectra.wrapping_add(2 * (part * Self::SIZE) as usize);
+                let mut n = 0;
+                while n < EACH {
+                    let [re, im] = reload2(spectrum, 2 * 16 * R * n);
+                    let Complex { re: a, im: b } = line[n];
+                    sum[n].re = fma(a, re, fma(-b, im, sum[n].re));
+                    sum[n].im = fma(a, im, fma(b, re, sum[n].im));
+                    n += 1;
+                }
+                part = opaque(part + 1);
+                if part == lines.parts {
+                    return self.inverse(sum, numbers);
+                }
+                // The next line comes to the same place.
+                barrier();
+            }
+        }
+    }
+}
+
+/// Transforms of R numbers each, side by side.
+#[inline(always)]
+fn each<const R: usize, const INVERSE: bool>(numbers: [Complex; EACH]) -> [Complex; EACH] {
+    let mut out = [ZERO; EACH];
+    let mut q = 0;
+    while q < EACH / R {
+        let mut part = [ZERO; R];
+        let mut i = 0;
+        while i < R {
+            part[i] = numbers[R * q + i];
+            i += 1;
+        }
+        let part = within::<R, INVERSE>(part);
+        i = 0;
+        while i < R {
+            out[R * q + i] = part[i];
+            i += 1;
+        }
+        q += 1;
+    }
+    out
+}
+
+/// Frequency k times factor k of element `at`, from a table with so many numbers for each factor.
+///
+/// # Safety
+/// The table has them.
+#[inline(always)]
+unsafe fn turned<const INVERSE: bool>(
+    mut numbers: [Complex; EACH],
+    table: *const f32,
+    apart: usize,
+    at: i32,
+) -> [Complex; EACH] {
+    // Hidden, or the factors would be kept for the inverse, in more registers than there are.
+    let table = table.wrapping_add(2 * opaque(at) as usize);
+    let mut factors = [ZERO; FACTORS];
+    let mut i = 0;
+    while i < FACTORS {
+        // SAFETY: as the caller promised.
+        let [re, im] = unsafe { reload2(table, 2 * apart * i) };
+        factors[i] = Complex { re, im };
+        i += 1;
+    }
+    let mut k = 1;
+    while k < EACH {
+        let factor = match (k / 4, k % 4) {
+            (0, b) => factors[b - 1],
+            (a, 0) => factors[2 + a],
+            (a, b) => factors[2 + a].times(factors[b - 1]),
+        };
+        numbers[k] = if INVERSE { numbers[k].times_conjugate(factor) } else { numbers[k].times(factor) };
+        k += 1;
+    }
+    numbers
+}
+
+/// The row pass: each block takes pairs of rows of one column of tiles.
+///
+/// # Safety
+/// The pass describes allocated memory; its destination is plain, of f32, with a place for each of the
+/// region. The numbers are those of these lines, and blocks have the shape and the shared memory of
+/// the entry.
+#[inline(always)]
+unsafe fn rows<const R: usize, const KIND: u32, const PARTED: bool>(pass: &Pass, lines: &Lines, numbers: *const f32) {
+    let line = Line::<R, 1>::of_thread();
+    let step = Line::<R, 1>::SIZE + 1 - lines.part;
+    let first = (lines.first + block_x()) * step;
+    let (source, target) = (Source::new(pass), Target::new(pass));
+    let region = &pass.region;
+    let (from, end) = (region.x0 - first, least(step, region.x1 - first));
+    let mut y = (region.y0 & !1) + 2 * block_y();
+    while y < region.y1 {
+        let line = line.here();
+        let pair = [source.row(y), source.row(least(y + 1, pass.height - 1))];
+        let is_pair = y + 1 < pass.height;
+        // SAFETY: as the caller promised; each place is one thread's.
+        unsafe {
+            let sums = line.filtered::<PARTED>(lines, numbers, |tap| {
+                load_rows::<R, KIND>(&line, pass, lines, (pair, is_pair), (first, tap))
+            });
+            let line = line.here();
+            let mut row = 0;
+            while row < 2 {
+                if y + row >= region.y0 && y + row < region.y1 {
+                    let to = target.at_plain(first + line.thread, y + row);
+                    let mut m = 0;
+                    while m < EACH {
+                        let n = line.thread + (16 * R * m) as i32;
+                        if n >= from && n < end {
+                            store(to, 16 * R * m, if row == 0 { sums[m].re } else { sums[m].im });
+                        }
+                        m += 1;
+                    }
+                }
+                row += 1;
+            }
+            // The next pair comes to the same place.
+            barrier();
+        }
+        y += 2 * grid_height();
+    }
+}
+
+/// The thread's share of a pair of rows, for the part of the window that begins at a tap: the first
+/// row as real, the second as imaginary parts, 0 if there is none. A column that no result in the image
+/// needs is 0.
+///
+/// # Safety
+/// As for [`rows`]; shared memory is not in use.
+#[inline(always)]
+unsafe fn load_rows<const R: usize, const KIND: u32>(
+    line: &Line<R, 1>,
+    pass: &Pass,
+    lines: &Lines,
+    (pair, is_pair): ([Row<'_>; 2], bool),
+    (first, tap): (i32, i32),
+) -> [Complex; EACH] {
+    /// Pixels that are loaded together at the image's edges.
+    const TOGETHER: usize = 8;
+    let apart = Line::<R, 1>::THREADS;
+    let left = first - lines.anchor + tap;
+    let x = left + line.thread;
+    // SAFETY: inside, every column lies in the image; else each goes through the border rule.
+    unsafe {
+        if left >= 0 && left + Line::<R, 1>::SIZE <= pass.width {
+            let [re, im] = [0, 1].map(|row: usize| pair[row].pixels_apart::<EACH, KIND>(x, apart));
+            let mut numbers = [ZERO; EACH];
+            let mut m = 0;
+            while m < EACH {
+                numbers[m] = Complex { re: re[m], im: if is_pair { im[m] } else { 0.0 } };
+                m += 1;
+            }
+            return numbers;
+        }
+        let needed = pass.width - first + lines.taps - 1 - tap;
+        let mut m = opaque(0);
+        while m < EACH as i32 {
+            let [re, im] = [0, 1].map(|row: usize| pair[row].found_apart::<TOGETHER, KIND>(x + apart * m, apart));
+            let mut i = 0;
+            while i < TOGETHER {
+                let is_needed = line.thread + apart * (m + i as i32) < needed;
+                let re = if is_needed { re[i] } else { 0.0 };
+                let im = if is_needed && is_pair { im[i] } else { 0.0 };
+                line.keep(m + i as i32, Complex { re, im });
+                i += 1;
+            }
+            m = opaque(m + TOGETHER as i32);
+        }
+        line.kept()
+    }
+}
+
+/// The column pass: each block takes tiles of J pairs of columns.
+///
+/// # Safety
+/// As for [`rows`], but that the source is plain, of f32, and the destination's values are of any type;
+/// the source has the region's columns up to an even one.
+#[inline(always)]
+unsafe fn columns<const R: usize, const J: i32, const KIND: u32, const PARTED: bool>(
+    pass: &Pass,
+    lines: &Lines,
+    numbers: *const f32,
+) {
+    let line = Line::<R, J>::of_thread();
+    let step = Line::<R, J>::SIZE + 1 - lines.part;
+    let source = Source::new(pass);
+    let region = &pass.region;
+    let x = (region.x0 & !(2 * J - 1)) + 2 * (J * block_x() + line.number);
+    // Pairs beside the region are a copy of the nearest one, and are not stored.
+    let pair = x.max(region.x0 & !1).min((region.x1 - 1) & !1);
+    let mut tile = lines.first + block_y();
+    while tile * step < region.y1 {
+        let (first, line) = (tile * step, line.here());
+        // SAFETY: as the caller promised.
+        unsafe {
+            let sums = line.filtered::<PARTED>(lines, numbers, |tap| {
+                load_columns(&line, pass, lines, &source, (pair, first, tap))
+            });
+            store_columns::<R, J, KIND>(&line.here(), pass, lines, (x, first), step, &sums);
+            // The next tile comes to the same place.
+            barrier();
+        }
+        tile += grid_height();
+    }
+}
+
+/// The thread's share of a pair of columns from `x` on, for the part of the window that begins at a
+/// tap. A row that no result in the image needs is 0.
+///
+/// # Safety
+/// As for [`columns`]; shared memory is not in use.
+#[inline(always)]
+unsafe fn load_columns<const R: usize, const J: i32>(
+    line: &Line<R, J>,
+    pass: &Pass,
+    lines: &Lines,
+    source: &Source<'_>,
+    (x, first, tap): (i32, i32, i32),
+) -> [Complex; EACH] {
+    /// Numbers that are loaded together at the image's edges.
+    const TOGETHER: usize = 8;
+    let (size, apart) = (Line::<R, J>::SIZE, Line::<R, J>::THREADS);
+    let top = first - lines.anchor + tap;
+    // SAFETY: inside, every row is there; else each goes through the border rule.
+    unsafe {
+        if source.has_rows(top, top + size) {
+            let mut from = source.plain_row(top).below(line.thread).at_plain(x);
+            let next = source.plain_offset(apart);
+            let mut numbers = [ZERO; EACH];
+            let mut m = 0;
+            while m < EACH {
+                let [re, im] = load2(from, 0);
+                numbers[m] = Complex { re, im };
+                from = from.wrapping_byte_offset(next);
+                m += 1;
+            }
+            return numbers;
+        }
+        let (there, end) = (pass.src.first_row, pass.src.end_row);
+        let needed = pass.height - first + lines.taps - 1 - tap;
+        let mut m = opaque(0);
+        while m < EACH as i32 {
+            let (mut pairs, mut outside) = ([[0.0; 2]; TOGETHER], [false; TOGETHER]);
+            let mut i = 0;
+            while i < TOGETHER {
+                let n = line.thread + apart * (m + i as i32);
+                let y = border::resolve_briefly(pass.border, top + n, pass.height);
+                outside[i] = y < 0;
+                // The nearest row stands for one that is not there.
+                pairs[i] = load2(source.plain_row(y.max(there).min(end - 1)).at_plain(x), 0);
+                i += 1;
+            }
+            i = 0;
+            while i < TOGETHER {
+                let is_needed = line.thread + apart * (m + i as i32) < needed;
+                let value = |number: f32| match (is_needed, outside[i]) {
+                    (true, false) => number,
+                    (true, true) => pass.outside,
+                    _ => 0.0,
+                };
+                line.keep(m + i as i32, Complex { re: value(pairs[i][0]), im: value(pairs[i][1]) });
+                i += 1;
+            }
+            m = opaque(m + TOGETHER as i32);
+        }
+        line.kept()
+    }
+}
+
+/// Stores the results of a pair of columns from `x` on, and notes those that are uncertain.
+///
+/// # Safety
+/// As for [`columns`]; each result is one thread's.
+#[inline(always)]
+unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
+    line: &Line<R, J>,
+    pass: &Pass,
+    lines: &Lines,
+    (x, first): (i32, i32),
+    step: i32,
+    sums: &[Complex; EACH],
+) {
+    const { assert!(KIND == BYTES, "the column pass makes bytes") }
+    let apart = Line::<R, J>::THREADS;
+    let region = &pass.region;
+    let (from, end) = (region.y0 - first, least(step, region.y1 - first));
+    let has = [x >= region.x0 && x < region.x1, x + 1 >= region.x0 && x + 1 < region.x1];
+    let (mut re, mut im) = ([0.0; EACH], [0.0; EACH]);
+    let mut m = 0;
+    while m < EACH {
+        (re[m], im[m]) = (sums[m].re + lines.middle, sums[m].im + lines.middle);
+        m += 1;
+    }
+    let (re, im) = (finished(pass, re), finished(pass, im));
+    let target = Target::late(pass);
+    let mut at = target.at(x, first + line.thread);
+    let next = (apart as i64).wrapping_mul(pass.dst.row) as u64;
+    let beside = pass.dst.pixel as i64 as u64;
+    let is_word = has[0] && has[1] && beside == 1 && (at | next) & 1 == 0;
+    // Two bits for each pair of results: sums are not kept.
+    let (mut words, mut uncertain) = ([0; EACH], 0u32);
+    m = 0;
+    while m < EACH {
+        let ((left, distance), (right, other)) = (to_near_byte(re[m]), to_near_byte(im[m]));
+        words[m] = permute::<0x0040>(left, right);
+        uncertain |= ((distance >= lines.near) as u32) << (2 * m) | ((other >= lines.near) as u32) << (2 * m + 1);
+        m += 1;
+    }
+    // Hidden, so that it is computed here, and no sum is kept for it.
+    let mut uncertain = opaque(uncertain as i32) as u32;
+    let is_result = |m: usize| (from..end).contains(&(line.thread + apart * m as i32));
+    m = 0;
+    // SAFETY: results of the region are stored, each by one thread.
+    unsafe {
+        if is_word {
+            while m < EACH {
+                if is_result(m) {
+                    store_u16(at, words[m]);
+                }
+                at = at.wrapping_add(next);
+                m += 1;
+            }
+        } else {
+            while m < EACH {
+                if is_result(m) && has[0] {
+                    store_u8(at, words[m]);
+                }
+                if is_result(m) && has[1] {
+                    store_u8(at.wrapping_add(beside), words[m] >> 8);
+                }
+                at = at.wrapping_add(next);
+                m += 1;
+            }
+        }
+    }
+    if pass.doubts.list == 0 {
+        return;
+    }
+    while uncertain != 0 {
+        keep_rolled();
+        let bit = uncertain.trailing_zeros() as i32;
+        uncertain &= uncertain - 1;
+        if is_result((bit >> 1) as usize) && if bit & 1 == 0 { has[0] } else { has[1] } {
+            let y = first + line.thread + apart * (bit >> 1);
+            // SAFETY: the pass has a list.
+            unsafe { note(pass, x + (bit & 1), y, target.z()) };
+        }
+    }
+}
+
+#[inline(always)]
+fn least(a: i32, b: i32) -> i32 {
+    if a < b { a } else { b }
+}

@@ -1,0 +1,309 @@
+//! A row and a column of taps over bytes, as products of 1-D spectra: launches
+//! `gpu-kernels/src/kernels/fourier/lines.rs`, a kernel for the rows and one for the columns.
+//!
+//! The filter alone decides the sizes of lines and how windows are cut into parts. So the f32 sums are
+//! functions of the picture's coordinates, as long as the rows of whole tiles are there.
+
+#[cfg(feature = "gpu")]
+use gpu_kernels::abi::{Doubts, Epilogue, Pass, Region};
+#[cfg(feature = "gpu")]
+use gpu_kernels::kernels::fourier::lines::{FACTOR_OF, Lines};
+use gpu_kernels::kernels::fourier::{
+    MIDDLE,
+    lines::{COLUMNS, LineKernel, ROWS},
+};
+
+#[cfg(feature = "gpu")]
+use super::prepared::Job;
+use super::prepared::{Kernel, Prepared, Work};
+use super::whole;
+#[cfg(feature = "gpu")]
+use crate::gpu::{launch::Grid, stream::Stream};
+use crate::plan::machine::{Curve, interpolated};
+use crate::plan::problem::Problem;
+use crate::{Filter, Scalar, Variant, Why};
+
+pub(super) static SPECTRA_PASSES: Kernel = Kernel {
+    variant: Variant::SpectraPasses,
+    entries: || {
+        let keep = gpu_kernels::kernels::keep::keep_edges.name();
+        ROWS.iter().chain(&COLUMNS).map(|kernel| kernel.entry.name()).chain([keep]).collect()
+    },
+    prepare: |problem| Passes::find(problem).map(|passes| Prepared::new(Variant::SpectraPasses, passes)),
+    cost: |problem, machine| {
+        /// Microseconds for the second launch, and for a tile of each pass. From an H200.
+        const SECOND: f64 = 10.0;
+        let (Some(error), Ok(passes)) = (problem.numbers.lines, Passes::find(problem)) else { return whole::DECLINED };
+        let settling = whole::SETTLE * 2.0 * error * problem.pair_taps();
+        machine.slower() * (passes.rows.time + passes.columns.time + settling + SECOND / problem.millions())
+    },
+};
+
+/// The error that leaves a quarter of the results uncertain. With more, other kernels are faster.
+const GREATEST_ERROR: f64 = 0.125;
+
+/// The least and the greatest `sum |tap|` of a row and of a column: f32 holds products and spectra then.
+const WEIGHTS: (f64, f64) = (1e-15, 1e15);
+
+/// The most taps of a row or a column.
+const MOST: usize = 1 << 20;
+
+/// How taps along a line are computed.
+#[derive(Clone, Copy, Debug)]
+struct Fit {
+    kernel: &'static LineKernel,
+    /// Taps of a part of the window, and how many parts there are.
+    part: usize,
+    parts: usize,
+    /// Microseconds for a million results.
+    time: f64,
+}
+
+impl Fit {
+    /// Of rows. The times are microseconds for a million numbers that are transformed and transformed back, by the
+    /// length of a line: 8192x8192 f32, an H200.
+    fn of_rows(taps: usize) -> Self {
+        const TIMES: Curve = &[(1024.0, 2.4), (2048.0, 2.4), (4096.0, 3.05)];
+        Self::fastest(taps, &ROWS, TIMES)
+    }
+
+    /// Of columns; likewise.
+    fn of_columns(taps: usize) -> Self {
+        const TIMES: Curve = &[(1024.0, 2.85), (2048.0, 3.25)];
+        Self::fastest(taps, &COLUMNS, TIMES)
+    }
+
+    fn fastest(taps: usize, kernels: &'static [LineKernel], times: Curve) -> Self {
+        /// With so few results in a tile, a window that is not in parts takes longer than one in parts.
+        const LEAST_RESULTS: usize = 64;
+        let fits = kernels.iter().flat_map(|kernel| {
+            let longest = kernel.size - LEAST_RESULTS;
+            let least = taps.div_ceil(longest);
+            let parts = if kernel.parted { least.max(2)..=4 * least + 8 } else { 1..=1 };
+            parts.filter(move |_| kernel.parted || least == 1).map(move |parts| {
+                let part = taps.div_ceil(parts);
+                // Each part is transformed, and their sum is transformed back.
+                let work = kernel.size as f64 / (kernel.size + 1 - part) as f64 * (1 + parts) as f64 / 2.0;
+                Self { kernel, part, parts: taps.div_ceil(part), time: work * interpolated(times, kernel.size as f64) }
+            })
+        });
+        fits.min_by(|a, b| a.time.total_cmp(&b.time)).expect("a kernel in parts takes any number of taps")
+    }
+
+    /// The error bound of a line's sums for numbers of at most 1, in units of half a last place of 1.
+    ///
+    /// It has two terms for taps t, and lines of N numbers:
+    /// - Roundings of the transforms. The 2-norm of their error grows with the number of butterflies on the way,
+    ///   `2 log2 N`, and with the line's norm (Higham, Accuracy and Stability of Numerical Algorithms, section 24.1).
+    ///   A result has its share of that: about `sqrt(2 log2 N)` roundings of half a unit in random directions, relative
+    ///   to `sum |t|`. What is proved takes all of them for one direction, and is a hundred times as much. Lines of
+    ///   0 and 1 in runs, waves and noise have shown 13 units for N from 1024 to 4096 where taps are smooth, 17 where
+    ///   one outweighs all others; 20 are allowed. Each further part of a window adds a rounding.
+    /// - Roundings of constants, the taps' spectrum and the factors. They spread over the line, where a picture may be
+    ///   aligned with them: at most `sqrt(N)` times the norm of the taps for the spectrum, half a unit of which is
+    ///   allowed in all. The search `worst::lines` aligns pictures so.
+    fn units(&self, taps: &[f64]) -> f64 {
+        const OF_WEIGHT: f64 = 20.0;
+        const OF_NORM: f64 = 0.5;
+        let norm = taps.iter().map(|tap| tap * tap).sum::<f64>().sqrt();
+        let (size, parts) = (self.kernel.size as f64, self.parts as f64);
+        (OF_WEIGHT + parts - 1.0) * weight(taps) + OF_NORM * (size * parts).sqrt() * norm
+    }
+
+    /// Results of a tile.
+    #[cfg(feature = "gpu")]
+    fn step(&self) -> usize {
+        self.kernel.size + 1 - self.part
+    }
+
+    /// Factors and spectra, as the kernel reads them.
+    #[cfg(feature = "gpu")]
+    fn numbers(&self, taps: &[f64]) -> crate::Result<Vec<f32>> {
+        use rustfft::num_complex::Complex;
+
+        let (size, threads) = (self.kernel.size, self.kernel.size / 16);
+        let factors = |elements: usize, circle: usize| {
+            let factor = move |k: usize, t: usize| {
+                let turn = (k * t % circle) as f64 / circle as f64;
+                Complex::from_polar(1.0, -std::f64::consts::TAU * turn)
+            };
+            FACTOR_OF.into_iter().flat_map(move |k| (0..elements).map(move |t| factor(k, t)))
+        };
+        let mut numbers: Vec<Complex<f64>> = crate::memory::reserve(6 * (threads + 16) + self.parts * size)?;
+        numbers.extend(factors(threads, size).chain(factors(size / 256, threads)));
+        for part in taps.chunks(self.part) {
+            let spectrum = crate::spectrum::of_taps((size, 1), (part.len(), 1), |x, _| part[x])?;
+            let places = (0..16).flat_map(|n| (0..threads).map(move |t| (n, t)));
+            numbers.extend(places.map(|(n, t)| spectrum[self.kernel.frequency(n, t)]));
+        }
+        Ok(numbers.iter().flat_map(|number| [number.re as f32, number.im as f32]).collect())
+    }
+}
+
+/// `sum |tap|`.
+fn weight(taps: &[f64]) -> f64 {
+    taps.iter().map(|tap| tap.abs()).sum()
+}
+
+/// How far a sum over bytes may be off, compared with the exact one over the taps that define bytes; `None` if the filter
+/// does not separate. Infinite if f32 has no room.
+pub(crate) fn error(filter: &Filter) -> Option<f64> {
+    /// Half a unit in the last place of 1.
+    const HALF: f64 = f32::EPSILON as f64 / 2.0;
+    filter.separated()?;
+    let filter = &filter.of_bytes().ok()?.filter;
+    let (row, column) = filter.separated()?;
+    let (across, down) = (weight(row), weight(column));
+    if [across, down].iter().any(|weight| !(WEIGHTS.0..=WEIGHTS.1).contains(weight)) {
+        return Some(f64::INFINITY);
+    }
+    // Bytes are less by the middle: none is further from it.
+    let rows = Fit::of_rows(row.len()).units(row) * down;
+    let columns = Fit::of_columns(column.len()).units(column) * across;
+    // A row outside the image has one sum, which is rounded.
+    let units = f64::from(MIDDLE) * (rows + columns + across * down);
+    // The middle is rounded, and so is its sum with the rest. Where a byte's sum is greater than 256, it is 255 anyway.
+    let middle = middle(filter).abs() + 256.5;
+    // A table of taps may differ from its factors.
+    let apart = filter.dense_f64().map_or(0.0, |taps| crate::round::products_loss(taps, row, column));
+    // The taps of means are rounded to f64.
+    let taps = 2.0 * f64::EPSILON * 255.0 * across * down;
+    Some(HALF * (units + middle) + 255.0 * apart + taps)
+}
+
+/// What all taps of a filter that separates make of the middle of bytes.
+fn middle(filter: &Filter) -> f64 {
+    let sum = |taps: &[f64]| taps.iter().sum::<f64>();
+    filter.separated().map_or(0.0, |(row, column)| f64::from(MIDDLE) * sum(row) * sum(column))
+}
+
+/// The launch for a problem.
+#[derive(Debug)]
+struct Passes {
+    rows: Fit,
+    columns: Fit,
+}
+
+impl Passes {
+    fn find(problem: &Problem) -> Result<Self, Why> {
+        if (problem.source, problem.target) != (Scalar::U8, Scalar::U8) {
+            return Err(Why::BYTES_ALONE);
+        }
+        let (mode, outside) = problem.border.code();
+        if !gpu_kernels::tile::flat::takes_outside(gpu_kernels::abi::scalar::U8, mode, outside) {
+            return Err(format!("outside the image is {outside}, which is no byte").into());
+        }
+        if !problem.separable {
+            return Err(Why::NOT_SEPARABLE);
+        }
+        let (cols, rows) = (problem.cols, problem.rows);
+        if cols.max(rows) > MOST {
+            return Err(format!("{cols}+{rows} taps, it takes {MOST} each way").into());
+        }
+        // Without a bound results are rounded from f32, whose error is no matter.
+        if let Some(error) = problem.numbers.lines.filter(|error| *error > GREATEST_ERROR) {
+            return Err(format!("its sums may be off by {error:.3}, it takes {GREATEST_ERROR}").into());
+        }
+        let passes = Self { rows: Fit::of_rows(cols), columns: Fit::of_columns(rows) };
+        for fit in [&passes.rows, &passes.columns] {
+            problem.fits_shared_memory(fit.kernel.shared as usize, "a tile's lines")?;
+        }
+        Ok(passes)
+    }
+}
+
+impl Work for Passes {
+    #[cfg(feature = "gpu")]
+    fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+        let filter = &job.taps.filter().of_bytes()?.filter;
+        let (row, column) = filter.separated().ok_or_else(|| crate::Error::Unsupported {
+            variant: Variant::SpectraPasses.name(),
+            reason: Why::NOT_SEPARABLE.to_string(),
+        })?;
+        let pass = super::keep::left_out(job.pass);
+        let region = pass.region;
+        let rows = self.rows_of_tiles(&pass, job);
+        // Pairs of columns are whole, and begin where a column block does.
+        let even = Region { x0: region.x0 & !1, x1: (region.x1 + 1) & !1, y0: rows.start as i32, y1: rows.end as i32 };
+        let blocks = Region { x0: region.x0 & !15, ..even };
+        let [between] = Job { pass: Pass { region: blocks, ..pass }, ..*job }.scratch(0, rows, stream)?;
+        let outside = row.iter().sum::<f64>() * f64::from(pass.outside - MIDDLE);
+        let across =
+            Pass { dst: between, region: even, epilogue: Epilogue::NONE, point: 0.0, doubts: Doubts::NONE, ..pass };
+        let down = Pass { src: between, outside: outside as f32, ..pass };
+        let (middle, near) = (middle(filter) as f32, near(error(filter).unwrap_or(f64::INFINITY)));
+        let lines = |fit: &Fit, taps: usize, anchor: i32, from: i32| Lines {
+            taps: taps as i32,
+            anchor,
+            part: fit.part as i32,
+            parts: fit.parts as i32,
+            first: from / fit.step() as i32,
+            middle,
+            near,
+        };
+        let of_rows = lines(&self.rows, row.len(), job.window.anchor_x, even.x0);
+        let of_columns = lines(&self.columns, column.len(), job.window.anchor_y, region.y0);
+        let row_grid = {
+            let pairs = (even.y1 - (even.y0 & !1)) as u32;
+            grid(&self.rows, self.rows.tiles(&of_rows, even.x1), pairs.div_ceil(2))
+        };
+        let column_grid = {
+            let width = self.columns.kernel.lines;
+            let across = (region.x1 - region.x0 / width as i32 * width as i32) as u32;
+            grid(&self.columns, across.div_ceil(width), self.columns.tiles(&of_columns, region.y1))
+        };
+        let numbers = [
+            job.taps.lines(0, || self.rows.numbers(row))?,
+            job.taps.lines(1, || self.columns.numbers(column))?,
+        ];
+        let [row_grid, column_grid] = [row_grid, column_grid].map(|grid| stream.gpu().fitting(grid, job.planes));
+        // SAFETY: blocks and shared memory are those of the kernels; the numbers are those of these lines; the passes describe
+        // allocated memory, and the scratch has a place for all that the row pass stores and the column pass reads.
+        unsafe {
+            stream.enqueue(self.rows.kernel.entry, row_grid, &(across, of_rows, numbers[0]))?;
+            stream.enqueue(self.columns.kernel.entry, column_grid, &(down, of_columns, numbers[1]))?;
+        }
+        super::keep::restore(job, stream)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn scratch(&self) -> usize {
+        size_of::<f32>()
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl Passes {
+    /// The rows of the source that the region's tiles read, as far as they are there.
+    fn rows_of_tiles(&self, pass: &Pass, job: &Job<'_>) -> std::ops::Range<usize> {
+        let Fit { part, parts, .. } = self.columns;
+        let (step, height) = (self.columns.step(), pass.height as usize);
+        let (top, bottom) = (pass.region.y0 as usize / step, (pass.region.y1 as usize).div_ceil(step));
+        let results = top * step..(bottom * step).min(height);
+        let anchor = (job.window.anchor_y as usize, part * parts);
+        let read = crate::plan::problem::rows_read(pass.border, anchor, results, height);
+        read.start.max(pass.src.first_row as usize)..read.end.min(pass.src.end_row as usize)
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl Fit {
+    /// How many tiles there are up to this end of the region.
+    fn tiles(&self, lines: &Lines, end: i32) -> u32 {
+        (end as u32).div_ceil(self.step() as u32) - lines.first as u32
+    }
+}
+
+/// So many blocks across and down, in one plane.
+#[cfg(feature = "gpu")]
+fn grid(fit: &Fit, across: u32, down: u32) -> Grid {
+    let LineKernel { block: (width, height), shared, .. } = *fit.kernel;
+    Grid { blocks: (across, down, 1), block: (width, height, 1), shared }
+}
+
+/// The distance from a byte at which a sum with this error is uncertain, as an f32 that is not greater.
+#[cfg(feature = "gpu")]
+fn near(error: f64) -> f32 {
+    let near = 0.5 - error;
+    if near <= 0.0 { -1.0 } else { (near as f32).next_down() }
+}
