@@ -270,6 +270,26 @@ fn means() -> Vec<Group> {
     (0..8).map(group).collect()
 }
 
+/// For each entry of rows and of columns by 1-D spectra a window of such a length: in one part, and in several.
+#[cfg(feature = "gpu")]
+fn lines() -> Vec<Group> {
+    const WINDOWS: [(usize, usize); 5] = [(41, 37), (501, 33), (1801, 5), (4111, 3), (3, 2201)];
+    let group = |(i, (cols, rows)): (usize, (usize, usize))| {
+        let problem = Problem::new(147, 37, select::seed(59, i)).channels(1 + i % 4).stored(Kind::U8, Kind::U8);
+        let window = match i {
+            1 => Window::preset("gaussian:sigma-x=62,sigma-y=100"),
+            _ => Window::blur_pair(cols, rows, 4300 + i as u64),
+        };
+        Group { window, border: select::BORDERS[1 + i % 5], problems: vec![problem.gaps(i % 2, i % 3)] }
+    };
+    let of_sum = |(i, text): (usize, &str)| {
+        let problem = Problem::new(147, 37, select::seed(60, i)).channels(1 + i).stored(Kind::U8, Kind::U8);
+        Group { window: Window::preset(text), border: select::BORDERS[1 + i], problems: vec![problem.gaps(i, 2 * i)] }
+    };
+    let sums = ["unsharp:sigma=9", "dog:sigma=4,wider=9"].into_iter().enumerate().map(of_sum);
+    WINDOWS.into_iter().enumerate().map(group).chain(sums).collect()
+}
+
 #[cfg(feature = "gpu")]
 fn of_family(name: &str, family: Family) -> Result<(), Failed> {
     let variants = || Variant::all().filter(|variant| variant.family() == family);
@@ -278,6 +298,7 @@ fn of_family(name: &str, family: Family) -> Result<(), Failed> {
             Variant::Matrix => matrices(),
             Variant::SeparableMatrix => pairs(),
             Variant::RunningSums => means(),
+            Variant::SpectraPasses => lines(),
             _ => {
                 suite::check(&format!("{name}, {variant}"), &[OnDevice { variant }], &groups(variant))?;
                 if variant == Variant::Fourier { spectra() } else { stored(variant) }

@@ -14,6 +14,7 @@ mod fourier;
 mod generated;
 mod huge;
 mod ladder;
+mod lines;
 mod oracle;
 mod plan;
 mod recipes;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
     let trials = [
         // The longest tests come first: the others keep the rest of the threads busy meanwhile.
         worst::trials(selection, &gpu),
+        lines::trials(selection, &gpu),
         generated::trials(selection, &gpu),
         huge::trials(selection, &gpu),
         oracle::trials(),

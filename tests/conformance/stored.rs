@@ -19,7 +19,7 @@ pub(crate) use self::on_gpu::solve;
 use self::on_gpu::test;
 
 /// The tests' names.
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 24] = [
     "layouts",
     "strips",
     "constants",
@@ -30,6 +30,7 @@ const NAMES: [&str; 23] = [
     "matrix",
     "separable_matrix",
     "running_sums",
+    "spectra_passes",
     "padded",
     "repeated",
     "settled",
@@ -91,6 +92,7 @@ mod on_gpu {
             "matrix" => bytes_alone(name, selection, Variant::Matrix, of_matrices()),
             "separable_matrix" => bytes_alone(name, selection, Variant::SeparableMatrix, of_pairs()),
             "running_sums" => bytes_alone(name, selection, Variant::RunningSums, means()),
+            "spectra_passes" => spectra_passes(name, selection),
             "padded" => padded(name, selection),
             "repeated" => repeated(name, selection),
             "settled" => settled(name, selection),
@@ -728,6 +730,40 @@ mod on_gpu {
     }
 
     /// Windows for running sums: of a warp and of several, with ties and without.
+    /// Windows of one part and of several, from one tap on, and pictures of several tiles.
+    fn spectra_passes(name: &str, selection: Selection) -> Result<(), Failed> {
+        let windows = vec![
+            Window::blur_pair(33, 33, 461).anchored(0, 32),
+            Window::preset("gaussian:sigma=8"),
+            Window::blur_pair(1, 1, 462),
+            Window::blur_pair(300, 1, 463).anchored(299, 0),
+            Window::preset("box:cols=1,rows=70"),
+            Window::random_pair(16, 90, 464).anchored(3, 89),
+            Window::preset("gaussian:sigma-x=40,sigma-y=3"),
+            Window::blur_pair(2, 2201, 465).anchored(1, 2200),
+            Window::blur_pair(3301, 3, 466).anchored(17, 0),
+            Window::blur_pair(5003, 2, 467),
+            Window::preset("unsharp:sigma=7,amount=0.3"),
+            Window::preset("log:sigma=5"),
+            Window::preset("dog:sigma=2"),
+        ];
+        bytes_alone(name, selection, Variant::SpectraPasses, windows)?;
+        // A tile of 33 taps has 992 results, and one of 901 taps 1148 or more.
+        let problem = |width, height, turn| {
+            let problem = Problem::new(width, height, seed(68, turn)).stored(Kind::U8, Kind::U8);
+            problem.channels([1, 3, 1, 2][turn % 4]).gaps(turn % LAYOUTS, turn / 2 % LAYOUTS)
+        };
+        let group = |window, border, problem| Group { window, border, problems: vec![problem] };
+        let large = [
+            group(Window::blur_pair(33, 3, 468), BORDERS[1], problem(2003, 7, 0)),
+            group(Window::blur_pair(5, 33, 469), BORDERS[3], problem(9, 2003, 1)),
+            group(Window::blur_pair(901, 2, 470), BORDERS[4], problem(2603, 5, 2)),
+            group(Window::blur_pair(2, 901, 471), BORDERS[5], problem(7, 2603, 3)),
+        ];
+        let ways = [Way::Whole, Way::Parts, Way::Bands];
+        ways.into_iter().try_for_each(|way| check(name, &[Some(Variant::SpectraPasses)], way, &large))
+    }
+
     fn means() -> Vec<Window> {
         vec![
             Window::preset("box:size=2"),
@@ -787,7 +823,10 @@ mod on_gpu {
         let mut ways = [const { Vec::new() }; 4];
         for (w, window) in windows.into_iter().enumerate() {
             // Rows of shared memory have room for so many channels.
-            let most = if variant == Variant::RunningSums { 4 } else { (128 / window.cols).min(4) };
+            let most = match variant {
+                Variant::RunningSums | Variant::SpectraPasses => 4,
+                _ => (128 / window.cols).min(4),
+            };
             for (b, &border) in borders.iter().enumerate() {
                 let problem = |turn: usize| {
                     let (width, height) = SIZES[turn % SIZES.len()];
@@ -802,7 +841,10 @@ mod on_gpu {
                 }
             }
         }
-        let prefix = format!("{}_", variant.name().replace('-', "_"));
+        let prefix = match variant {
+            Variant::SpectraPasses => "spectra_".to_owned(),
+            _ => format!("{}_", variant.name().replace('-', "_")),
+        };
         launching(&[&prefix], || {
             check_all(name, &[Some(variant)], &ways)?;
             let [.., mut groups] = ways;

@@ -34,8 +34,8 @@ pub(crate) struct TapHomes {
     columns_in_memory: OnceLock<Memory>,
     /// For pairs of tiles, for folded ones, for large folded ones, and for stacked ones.
     spectra: [OnceLock<(Memory, f32)>; 4],
-    /// For rows, and for columns, one by one.
-    lines: [OnceLock<Memory>; 2],
+    /// For the rows of each term, and for all columns, one by one.
+    lines: [OnceLock<Memory>; 3],
     point: OnceLock<f32>,
     middle: OnceLock<f32>,
     exact: OnceLock<Memory>,
@@ -304,7 +304,7 @@ impl TapHomes {
     }
 
     /// Factors and spectra for a pass along lines in the GPU's memory, which `make` computes on the first call: of
-    /// rows (0) or columns (1). A filter has one size of lines each, so `make` is always the same.
+    /// a term's rows (0 or 1) or of all columns (2). A filter has one size of lines each, so `make` is always the same.
     pub(crate) fn lines(&self, pass: usize, make: impl FnOnce() -> Result<Vec<f32>>) -> Result<*const f32> {
         let memory = once(&self.lines[pass], || self.gpu.holding(&make()?, "uploading spectra"))?;
         Ok(memory.pointer())

@@ -1,13 +1,13 @@
-//! A row and a column of taps over bytes, as products of 1-D spectra: launches
+//! A row and a column of taps over bytes, or the sum of two such products, by 1-D spectra: launches
 //! `gpu-kernels/src/kernels/fourier/lines.rs`, a kernel for the rows and one for the columns.
 //!
 //! The filter alone decides the sizes of lines and how windows are cut into parts. So the f32 sums are
 //! functions of the picture's coordinates, as long as the rows of whole tiles are there.
 
 #[cfg(feature = "gpu")]
-use gpu_kernels::abi::{Doubts, Epilogue, Pass, Region};
+use gpu_kernels::abi::{Doubts, Epilogue, Pass, Plane, Region};
 #[cfg(feature = "gpu")]
-use gpu_kernels::kernels::fourier::lines::{FACTOR_OF, Lines};
+use gpu_kernels::kernels::fourier::lines::{FACTOR_OF, LineEntry, Lines, Sum};
 use gpu_kernels::kernels::fourier::{
     MIDDLE,
     lines::{COLUMNS, LineKernel, ROWS},
@@ -35,7 +35,8 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
         const SECOND: f64 = 10.0;
         let (Some(error), Ok(passes)) = (problem.numbers.lines, Passes::find(problem)) else { return whole::DECLINED };
         let settling = whole::SETTLE * 2.0 * error * problem.pair_taps();
-        machine.slower() * (passes.rows.time + passes.columns.time + settling + SECOND / problem.millions())
+        let rows = passes.terms as f64 * passes.rows.time;
+        machine.slower() * (rows + passes.columns.time + settling + SECOND / problem.millions())
     },
 };
 
@@ -47,6 +48,9 @@ const WEIGHTS: (f64, f64) = (1e-15, 1e15);
 
 /// The most taps of a row or a column.
 const MOST: usize = 1 << 20;
+
+/// The most products of a row and a column.
+const MOST_TERMS: usize = 2;
 
 /// How taps along a line are computed.
 #[derive(Clone, Copy, Debug)]
@@ -60,30 +64,32 @@ struct Fit {
 }
 
 impl Fit {
-    /// Of rows. The times are microseconds for a million numbers that are transformed and transformed back, by the
+    /// Of rows, each term by itself. The times are microseconds for a million numbers that are transformed and transformed back, by the
     /// length of a line: 8192x8192 f32, an H200.
     fn of_rows(taps: usize) -> Self {
-        const TIMES: Curve = &[(1024.0, 2.4), (2048.0, 2.4), (4096.0, 3.05)];
-        Self::fastest(taps, &ROWS, TIMES)
+        const TIMES: Curve = &[(1024.0, 2.4), (2048.0, 2.65), (4096.0, 3.05)];
+        Self::fastest((taps, 1), &ROWS, TIMES, false)
     }
 
-    /// Of columns; likewise.
-    fn of_columns(taps: usize) -> Self {
+    /// Of the columns of so many terms; likewise. A sum of products has a kernel of its own.
+    fn of_columns(taps: usize, terms: usize, is_sum: bool) -> Self {
         const TIMES: Curve = &[(1024.0, 2.85), (2048.0, 3.25)];
-        Self::fastest(taps, &COLUMNS, TIMES)
+        Self::fastest((taps, terms), &COLUMNS, TIMES, is_sum)
     }
 
-    fn fastest(taps: usize, kernels: &'static [LineKernel], times: Curve) -> Self {
+    fn fastest((taps, terms): (usize, usize), kernels: &'static [LineKernel], times: Curve, is_sum: bool) -> Self {
         /// With so few results in a tile, a window that is not in parts takes longer than one in parts.
         const LEAST_RESULTS: usize = 64;
         let fits = kernels.iter().flat_map(|kernel| {
             let longest = kernel.size - LEAST_RESULTS;
             let least = taps.div_ceil(longest);
-            let parts = if kernel.parted { least.max(2)..=4 * least + 8 } else { 1..=1 };
-            parts.filter(move |_| kernel.parted || least == 1).map(move |parts| {
+            let fewest = if is_sum { 1 } else { 2 };
+            let parts = if kernel.parted { least.max(fewest)..=4 * least + 8 } else { 1..=1 };
+            let takes = kernel.parted || least == 1 && !is_sum;
+            parts.filter(move |_| takes).map(move |parts| {
                 let part = taps.div_ceil(parts);
-                // Each part is transformed, and their sum is transformed back.
-                let work = kernel.size as f64 / (kernel.size + 1 - part) as f64 * (1 + parts) as f64 / 2.0;
+                // Each part of each term is transformed, and their sum is transformed back.
+                let work = kernel.size as f64 / (kernel.size + 1 - part) as f64 * (1 + terms * parts) as f64 / 2.0;
                 Self { kernel, part, parts: taps.div_ceil(part), time: work * interpolated(times, kernel.size as f64) }
             })
         });
@@ -116,9 +122,9 @@ impl Fit {
         self.kernel.size + 1 - self.part
     }
 
-    /// Factors and spectra, as the kernel reads them.
+    /// Factors, and the spectra of each term's parts, as the kernel reads them.
     #[cfg(feature = "gpu")]
-    fn numbers(&self, taps: &[f64]) -> crate::Result<Vec<f32>> {
+    fn numbers(&self, terms: &[&[f64]]) -> crate::Result<Vec<f32>> {
         use rustfft::num_complex::Complex;
 
         let (size, threads) = (self.kernel.size, self.kernel.size / 16);
@@ -129,9 +135,10 @@ impl Fit {
             };
             FACTOR_OF.into_iter().flat_map(move |k| (0..elements).map(move |t| factor(k, t)))
         };
-        let mut numbers: Vec<Complex<f64>> = crate::memory::reserve(6 * (threads + 16) + self.parts * size)?;
+        let mut numbers: Vec<Complex<f64>> =
+            crate::memory::reserve(6 * (threads + 16) + terms.len() * self.parts * size)?;
         numbers.extend(factors(threads, size).chain(factors(size / 256, threads)));
-        for part in taps.chunks(self.part) {
+        for part in terms.iter().flat_map(|taps| taps.chunks(self.part)) {
             let spectrum = crate::spectrum::of_taps((size, 1), (part.len(), 1), |x, _| part[x])?;
             let places = (0..16).flat_map(|n| (0..threads).map(move |t| (n, t)));
             numbers.extend(places.map(|(n, t)| spectrum[self.kernel.frequency(n, t)]));
@@ -146,40 +153,60 @@ fn weight(taps: &[f64]) -> f64 {
 }
 
 /// How far a sum over bytes may be off, compared with the exact one over the taps that define bytes; `None` if the filter
-/// does not separate. Infinite if f32 has no room.
+/// is no product, nor the sum of one or two. Infinite if f32 has no room.
 pub(crate) fn error(filter: &Filter) -> Option<f64> {
     /// Half a unit in the last place of 1.
     const HALF: f64 = f32::EPSILON as f64 / 2.0;
-    filter.separated()?;
-    let filter = &filter.of_bytes().ok()?.filter;
-    let (row, column) = filter.separated()?;
-    let (across, down) = (weight(row), weight(column));
-    if [across, down].iter().any(|weight| !(WEIGHTS.0..=WEIGHTS.1).contains(weight)) {
-        return Some(f64::INFINITY);
+    if filter.products().is_empty() {
+        return None;
     }
-    // Bytes are less by the middle: none is further from it.
-    let rows = Fit::of_rows(row.len()).units(row) * down;
-    let columns = Fit::of_columns(column.len()).units(column) * across;
-    // A row outside the image has one sum, which is rounded.
-    let units = f64::from(MIDDLE) * (rows + columns + across * down);
-    // The middle is rounded, and so is its sum with the rest. Where a byte's sum is greater than 256, it is 255 anyway.
-    let middle = middle(filter).abs() + 256.5;
-    // A table of taps may differ from its factors.
-    let apart = filter.dense_f64().map_or(0.0, |taps| crate::round::products_loss(taps, row, column));
+    let filter = &filter.of_bytes().ok()?.filter;
+    let terms = filter.products();
+    let is_sum = filter.sum().is_some();
+    let (mut units, mut size) = (0.0, point(filter).abs());
+    for (row, column) in &terms {
+        let (across, down) = (weight(row), weight(column));
+        if [across, down].iter().any(|weight| !(WEIGHTS.0..=WEIGHTS.1).contains(weight)) {
+            return Some(f64::INFINITY);
+        }
+        // A row outside the image has one sum, which is rounded.
+        units += Fit::of_rows(row.len()).units(row) * down + across * down;
+        units += Fit::of_columns(column.len(), terms.len(), is_sum).units(column) * across;
+        size += across * down;
+    }
+    // The middle is rounded, and so is its sum with the rest; the point is, and so is the sum with its product. Where a
+    // byte's sum is greater than 256, it is 255 anyway.
+    let rounded = if is_sum { 255.0 * point(filter).abs() + 2.0 * 256.5 } else { 256.5 };
+    // A table of taps may differ from its factors or terms.
+    let apart = match (filter.dense_f64(), filter.sum()) {
+        (Some(_), Some(sum)) if sum.is_given => 0.0,
+        (Some(_), Some(sum)) => crate::round::terms_loss(filter, sum),
+        (Some(taps), None) => crate::round::products_loss(taps, terms[0].0, terms[0].1),
+        (None, _) => 0.0,
+    };
     // The taps of means are rounded to f64.
-    let taps = 2.0 * f64::EPSILON * 255.0 * across * down;
-    Some(HALF * (units + middle) + 255.0 * apart + taps)
+    let taps = 2.0 * f64::EPSILON * size;
+    // Bytes are less by the middle: none is further from it.
+    Some(HALF * (f64::from(MIDDLE) * units + middle(filter).abs() + rounded) + 255.0 * (apart + taps))
 }
 
-/// What all taps of a filter that separates make of the middle of bytes.
+/// What the rows and columns of a filter make of the middle of bytes.
 fn middle(filter: &Filter) -> f64 {
     let sum = |taps: &[f64]| taps.iter().sum::<f64>();
-    filter.separated().map_or(0.0, |(row, column)| f64::from(MIDDLE) * sum(row) * sum(column))
+    let all = filter.products().iter().map(|(row, column)| sum(row) * sum(column)).sum::<f64>();
+    f64::from(MIDDLE) * all
+}
+
+/// What the pixel itself is multiplied by beside the products.
+fn point(filter: &Filter) -> f64 {
+    filter.sum().map_or(0.0, |sum| sum.point)
 }
 
 /// The launch for a problem.
 #[derive(Debug)]
 struct Passes {
+    /// Products of a row and a column.
+    terms: usize,
     rows: Fit,
     columns: Fit,
 }
@@ -193,8 +220,9 @@ impl Passes {
         if !gpu_kernels::tile::flat::takes_outside(gpu_kernels::abi::scalar::U8, mode, outside) {
             return Err(format!("outside the image is {outside}, which is no byte").into());
         }
-        if !problem.separable {
-            return Err(Why::NOT_SEPARABLE);
+        let terms = problem.terms()?;
+        if terms > MOST_TERMS {
+            return Err(format!("a sum of {terms} products, it takes {MOST_TERMS}").into());
         }
         let (cols, rows) = (problem.cols, problem.rows);
         if cols.max(rows) > MOST {
@@ -204,7 +232,8 @@ impl Passes {
         if let Some(error) = problem.numbers.lines.filter(|error| *error > GREATEST_ERROR) {
             return Err(format!("its sums may be off by {error:.3}, it takes {GREATEST_ERROR}").into());
         }
-        let passes = Self { rows: Fit::of_rows(cols), columns: Fit::of_columns(rows) };
+        let columns = Fit::of_columns(rows, terms, problem.sum.is_some());
+        let passes = Self { terms, rows: Fit::of_rows(cols), columns };
         for fit in [&passes.rows, &passes.columns] {
             problem.fits_shared_memory(fit.kernel.shared as usize, "a tile's lines")?;
         }
@@ -216,24 +245,20 @@ impl Work for Passes {
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
         let filter = &job.taps.filter().of_bytes()?.filter;
-        let (row, column) = filter.separated().ok_or_else(|| crate::Error::Unsupported {
-            variant: Variant::SpectraPasses.name(),
-            reason: Why::NOT_SEPARABLE.to_string(),
-        })?;
+        let terms = filter.products();
         let pass = super::keep::left_out(job.pass);
         let region = pass.region;
         let rows = self.rows_of_tiles(&pass, job);
         // Pairs of columns are whole, and begin where a column block does.
         let even = Region { x0: region.x0 & !1, x1: (region.x1 + 1) & !1, y0: rows.start as i32, y1: rows.end as i32 };
-        let blocks = Region { x0: region.x0 & !15, ..even };
-        let [between] = Job { pass: Pass { region: blocks, ..pass }, ..*job }.scratch(0, rows, stream)?;
-        let outside = row.iter().sum::<f64>() * f64::from(pass.outside - MIDDLE);
-        let across =
-            Pass { dst: between, region: even, epilogue: Epilogue::NONE, point: 0.0, doubts: Doubts::NONE, ..pass };
-        let down = Pass { src: between, outside: outside as f32, ..pass };
+        let blocks = Job { pass: Pass { region: Region { x0: region.x0 & !15, ..even }, ..pass }, ..*job };
+        let between: [Plane; MOST_TERMS] = match self.terms {
+            1 => [blocks.scratch::<1>(0, rows, stream)?[0]; MOST_TERMS],
+            _ => blocks.scratch(0, rows, stream)?,
+        };
         let (middle, near) = (middle(filter) as f32, near(error(filter).unwrap_or(f64::INFINITY)));
-        let lines = |fit: &Fit, taps: usize, anchor: i32, from: i32| Lines {
-            taps: taps as i32,
+        let lines = |fit: &Fit, taps: i32, anchor: i32, from: i32| Lines {
+            taps,
             anchor,
             part: fit.part as i32,
             parts: fit.parts as i32,
@@ -241,34 +266,47 @@ impl Work for Passes {
             middle,
             near,
         };
-        let of_rows = lines(&self.rows, row.len(), job.window.anchor_x, even.x0);
-        let of_columns = lines(&self.columns, column.len(), job.window.anchor_y, region.y0);
+        let of_rows = lines(&self.rows, job.window.cols, job.window.anchor_x, even.x0);
         let row_grid = {
             let pairs = (even.y1 - (even.y0 & !1)) as u32;
             grid(&self.rows, self.rows.tiles(&of_rows, even.x1), pairs.div_ceil(2))
         };
+        for (term, (row, _)) in terms.iter().enumerate() {
+            let numbers = job.taps.lines(term, || self.rows.numbers(&[row]))?;
+            let dst = between[term];
+            let across = Pass { dst, region: even, epilogue: Epilogue::NONE, point: 0.0, doubts: Doubts::NONE, ..pass };
+            // SAFETY: blocks and shared memory are those of the kernel; the numbers are those of these lines; the pass
+            // describes allocated memory, and the scratch has a place for all that is stored.
+            unsafe { enqueue(&self.rows, row_grid, (across, of_rows, numbers), Sum::of_one(&pass), job, stream)? };
+        }
+        let outside = |term: usize| {
+            let (row, _) = terms[term.min(terms.len() - 1)];
+            (row.iter().sum::<f64>() * f64::from(pass.outside - MIDDLE)) as f32
+        };
+        let sum = Sum {
+            terms: terms.len() as i32,
+            outside: outside(1),
+            apart: between[1].base.wrapping_sub(between[0].base).cast_signed(),
+            point: point(filter) as f32,
+            pixels: pass.src,
+        };
+        let down = Pass { src: between[0], outside: outside(0), ..pass };
+        let of_columns = lines(&self.columns, job.window.rows, job.window.anchor_y, region.y0);
         let column_grid = {
             let width = self.columns.kernel.lines;
             let across = (region.x1 - region.x0 / width as i32 * width as i32) as u32;
             grid(&self.columns, across.div_ceil(width), self.columns.tiles(&of_columns, region.y1))
         };
-        let numbers = [
-            job.taps.lines(0, || self.rows.numbers(row))?,
-            job.taps.lines(1, || self.columns.numbers(column))?,
-        ];
-        let [row_grid, column_grid] = [row_grid, column_grid].map(|grid| stream.gpu().fitting(grid, job.planes));
-        // SAFETY: blocks and shared memory are those of the kernels; the numbers are those of these lines; the passes describe
-        // allocated memory, and the scratch has a place for all that the row pass stores and the column pass reads.
-        unsafe {
-            stream.enqueue(self.rows.kernel.entry, row_grid, &(across, of_rows, numbers[0]))?;
-            stream.enqueue(self.columns.kernel.entry, column_grid, &(down, of_columns, numbers[1]))?;
-        }
+        let columns: Vec<_> = terms.iter().map(|(_, column)| *column).collect();
+        let numbers = job.taps.lines(MOST_TERMS, || self.columns.numbers(&columns))?;
+        // SAFETY: likewise; the scratch has all that the row passes stored, and the region's pixels are there.
+        unsafe { enqueue(&self.columns, column_grid, (down, of_columns, numbers), sum, job, stream)? };
         super::keep::restore(job, stream)
     }
 
     #[cfg(feature = "gpu")]
     fn scratch(&self) -> usize {
-        size_of::<f32>()
+        self.terms * size_of::<f32>()
     }
 }
 
@@ -291,6 +329,29 @@ impl Fit {
     /// How many tiles there are up to this end of the region.
     fn tiles(&self, lines: &Lines, end: i32) -> u32 {
         (end as u32).div_ceil(self.step() as u32) - lines.first as u32
+    }
+}
+
+/// Puts a kernel into the stream.
+///
+/// # Safety
+/// As the kernel's contract says.
+#[cfg(feature = "gpu")]
+unsafe fn enqueue(
+    fit: &Fit,
+    grid: Grid,
+    (pass, lines, numbers): (Pass, Lines, *const f32),
+    sum: Sum,
+    job: &Job<'_>,
+    stream: &mut Stream,
+) -> crate::Result<()> {
+    let grid = stream.gpu().fitting(grid, job.planes);
+    // SAFETY: as the caller promised.
+    unsafe {
+        match fit.kernel.entry {
+            LineEntry::Whole(entry) => stream.enqueue(entry, grid, &(pass, lines, numbers)),
+            LineEntry::Summed(entry) => stream.enqueue(entry, grid, &(pass, lines, numbers, sum)),
+        }
     }
 }
 

@@ -229,6 +229,11 @@ impl Problem {
     /// Whether a plan may choose a variant by its time. These rules keep a result's bits independent of which variant is fastest.
     fn rule(&self, variant: Variant) -> Result<(), Why> {
         self.may_be(variant.family())?;
+        if variant == Variant::SpectraPasses && self.rounding.is_none() {
+            return Err(
+                "its sums have other bits than its family's, so it makes bytes that are rounded correctly alone".into(),
+            );
+        }
         let (Place::Gpu(_), Some(rounding)) = (self.place, self.rounding) else { return Ok(()) };
         // Of pixels of one value a sum is that value then, which is never in doubt; else a flat part of a picture could be in doubt as a whole.
         let in_passes = self.separable && !(self.is_in_passes() && rounding.keeps_levels);

@@ -7,28 +7,19 @@
 //! column pass columns 2k and 2k + 1, and tile t begins at result `t (N + 1 - taps)`. So tiles and
 //! partners are functions of the image's coordinates alone, whatever region or band is computed.
 //! Windows that are too long come in parts: the spectra of their products are added up in registers,
-//! and one inverse transform gives the sum.
+//! and one inverse transform gives the sum. So are the columns of two terms of a sum of products.
 //!
-//! Thread mapping: 16 R threads share a line, each with 16 numbers. With `N = 16 * 16 * R`:
-//! 1. Thread t has elements `t + 16 R m`: a transform over m, to k1, then twiddle factors of `t k1`.
-//! 2. An exchange over the block: thread (k1, u) gets elements `t = u + R m`. A transform over m, to
-//!    k2, then twiddle factors of `u k2`.
-//! 3. An exchange among the R threads of one k1, inside a warp: thread (k1, v) gets all u for
-//!    `k2 = v + R q`. Transforms of R over u, to k3.
-//!
-//! Frequency `k1 + 16 (k2 + 16 k3)` ends as number `R q + k3` of thread `R k1 + v`. Nothing is put in
-//! order: the taps' spectrum lies in memory as the threads have the frequencies. The inverse takes the
-//! same steps backwards. A block of the row pass takes one pair of rows; one of the column pass takes
-//! J = 32 / R pairs of columns beside each other, so that a warp has all threads of one k1.
-//! Banks: element t of k1 is at place `t ^ R (k1 mod 16 / R)` for rows, and frequency k2 of thread u
-//! at place u ^ (k2 mod R): no half-warp has a bank conflict.
+//! Thread mapping: 16 R threads share a line, as `line.rs` says. A block of the row pass takes one pair
+//! of rows; one of the column pass takes J = 32 / R pairs of columns beside each other, so that a warp
+//! has all threads of one k1.
 //! Order of accumulation: that of the transforms, the same for every picture.
 //! Error: see `host/src/kernels/lines.rs`.
 //! Limits: one channel of a plane at a time; KEEP is left to `keep.rs`; scratch in f32 between the
 //! passes, whose rows begin at multiples of 8 bytes.
 
-use super::fft::{Complex, ZERO, within};
-use crate::abi::Pass;
+use super::fft::{Complex, ZERO};
+use super::line::{EACH, FACTORS, Line};
+use crate::abi::{Pass, Plane};
 use crate::border;
 use crate::device::*;
 use crate::pixel::{note, to_near_byte};
@@ -68,29 +59,22 @@ kernel! {
     fn spectra_columns_1024(pass: Pass, lines: Lines, numbers: *const f32) {
         directive!(".maxntid 32, 16, 1");
         directive!(".minnctapersm 2");
-        columns::<4, 8, BYTES, false>(&pass, &lines, numbers)
+        columns::<4, 8, BYTES, false>(&pass, &lines, numbers, &Sum::of_one(&pass))
     }
 
     /// The same in longer lines.
     fn spectra_columns_2048(pass: Pass, lines: Lines, numbers: *const f32) {
         directive!(".maxntid 32, 16, 1");
         directive!(".minnctapersm 2");
-        columns::<8, 4, BYTES, false>(&pass, &lines, numbers)
+        columns::<8, 4, BYTES, false>(&pass, &lines, numbers, &Sum::of_one(&pass))
     }
 
-    /// The same for windows in parts.
-    fn spectra_columns_parts(pass: Pass, lines: Lines, numbers: *const f32) {
+    /// The same for windows in parts, and for sums of products.
+    fn spectra_columns_parts(pass: Pass, lines: Lines, numbers: *const f32, sum: Sum) {
         directive!(".maxntid 32, 16, 1");
-        columns::<8, 4, BYTES, true>(&pass, &lines, numbers)
+        columns::<8, 4, BYTES, true>(&pass, &lines, numbers, &sum)
     }
 }
-
-/// Numbers of a line that a thread holds.
-const EACH: usize = 16;
-
-/// Factors that a table has for each thread: of frequencies 1, 2, 3, 4, 8 and 12. The others are
-/// products of two.
-pub const FACTORS: usize = 6;
 
 /// The frequencies of a table's factors.
 pub const FACTOR_OF: [usize; FACTORS] = [1, 2, 3, 4, 8, 12];
@@ -121,12 +105,61 @@ pub struct Lines {
     pub near: f32,
 }
 
+/// What the columns of a sum of products need besides.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Sum {
+    /// How many terms there are, one or two. The spectra of the second one's parts follow the first one's.
+    pub terms: i32,
+    /// What rows outside the image have in the second one's plane.
+    pub outside: f32,
+    /// Bytes from the first one's plane to the second one's.
+    pub apart: i64,
+    /// What the pixel itself is multiplied by and added, and where pixels lie.
+    pub point: f32,
+    /// See `point`.
+    pub pixels: Plane,
+}
+
+impl Sum {
+    /// One term alone, without a point.
+    #[inline(always)]
+    pub const fn of_one(pass: &Pass) -> Self {
+        Self { terms: 1, outside: 0.0, apart: 0, point: 0.0, pixels: pass.src }
+    }
+}
+
 host! {
-    /// An entry for rows or columns.
+    /// An entry that takes the pass, its lines, factors and spectra.
+    pub type WholeEntry = crate::entry::Entry<(Pass, Lines, *const f32)>;
+
+    /// The same for columns of windows in parts, or of a sum.
+    pub type SummedEntry = crate::entry::Entry<(Pass, Lines, *const f32, Sum)>;
+
+    /// What to launch.
+    #[derive(Clone, Copy, Debug)]
+    pub enum LineEntry {
+        /// See [`WholeEntry`].
+        Whole(WholeEntry),
+        /// See [`SummedEntry`].
+        Summed(SummedEntry),
+    }
+
+    impl LineEntry {
+        /// Its name in PTX.
+        pub const fn name(&self) -> &'static str {
+            match self {
+                Self::Whole(entry) => entry.name(),
+                Self::Summed(entry) => entry.name(),
+            }
+        }
+    }
+
+    /// A kernel for rows or columns.
     #[derive(Clone, Copy, Debug)]
     pub struct LineKernel {
-        /// What to launch: the pass, its lines, factors and spectra.
-        pub entry: crate::entry::Entry<(Pass, Lines, *const f32)>,
+        /// What to launch.
+        pub entry: LineEntry,
         /// Numbers of a line.
         pub size: usize,
         /// Whether it takes windows in several parts.
@@ -140,10 +173,7 @@ host! {
     }
 
     impl LineKernel {
-        const fn of<const R: usize, const J: u32>(
-            entry: crate::entry::Entry<(Pass, Lines, *const f32)>,
-            parted: bool,
-        ) -> Self {
+        const fn of<const R: usize, const J: u32>(entry: LineEntry, parted: bool) -> Self {
             let (size, threads) = (256 * R, 16 * R as u32 * J);
             Self { entry, size, parted, block: (32, threads / 32), lines: 2 * J, shared: 8 * size as u32 * J }
         }
@@ -156,311 +186,20 @@ host! {
         }
     }
 
-    /// The entries for rows.
+    /// The kernels for rows.
     pub const ROWS: [LineKernel; 4] = [
-        LineKernel::of::<4, 1>(spectra_rows_1024, false),
-        LineKernel::of::<8, 1>(spectra_rows_2048, false),
-        LineKernel::of::<16, 1>(spectra_rows_4096, false),
-        LineKernel::of::<16, 1>(spectra_rows_parts, true),
+        LineKernel::of::<4, 1>(LineEntry::Whole(spectra_rows_1024), false),
+        LineKernel::of::<8, 1>(LineEntry::Whole(spectra_rows_2048), false),
+        LineKernel::of::<16, 1>(LineEntry::Whole(spectra_rows_4096), false),
+        LineKernel::of::<16, 1>(LineEntry::Whole(spectra_rows_parts), true),
     ];
 
-    /// The entries for columns.
+    /// The kernels for columns.
     pub const COLUMNS: [LineKernel; 3] = [
-        LineKernel::of::<4, 8>(spectra_columns_1024, false),
-        LineKernel::of::<8, 4>(spectra_columns_2048, false),
-        LineKernel::of::<8, 4>(spectra_columns_parts, true),
+        LineKernel::of::<4, 8>(LineEntry::Whole(spectra_columns_1024), false),
+        LineKernel::of::<8, 4>(LineEntry::Whole(spectra_columns_2048), false),
+        LineKernel::of::<8, 4>(LineEntry::Summed(spectra_columns_parts), true),
     ];
-}
-
-/// A thread's place in a line of 256 R numbers, one of J lines that lie in shared memory in turn.
-#[derive(Clone, Copy)]
-struct Line<const R: usize, const J: i32> {
-    shared: Shared,
-    /// The thread's number among those of the line, and the line's number.
-    thread: i32,
-    number: i32,
-}
-
-impl<const R: usize, const J: i32> Line<R, J> {
-    const THREADS: i32 = 16 * R as i32;
-    const SIZE: i32 = 256 * R as i32;
-    const RADIX: i32 = R as i32;
-    /// The bits of k1 that move a row's elements to other banks.
-    const MOVED: i32 = if J == 1 { 16 / R as i32 - 1 } else { 0 };
-
-    /// Lanes of a warp count lines first, then threads.
-    #[inline(always)]
-    fn of_thread() -> Self {
-        // Unsigned, as division by a power of two is a shift then.
-        let (lane, lines) = (thread_x() as u32, J as u32);
-        let thread = (32 / J) * thread_y() + (lane / lines) as i32;
-        Self { shared: Shared::dynamic(), thread, number: (lane % lines) as i32 }
-    }
-
-    /// The same, hidden from the compiler: places are computed here, and not ahead, where they would take
-    /// registers all the way.
-    #[inline(always)]
-    fn here(&self) -> Self {
-        Self { thread: opaque(self.thread), ..*self }
-    }
-
-    /// `k1`, and `u` or `v`.
-    #[inline(always)]
-    fn split(&self) -> (i32, i32) {
-        let (thread, radix) = (self.thread as u32, R as u32);
-        ((thread / radix) as i32, (thread % radix) as i32)
-    }
-
-    /// Where element `t` of `k1` lies, which this thread has in step 1.
-    #[inline(always)]
-    fn own(&self, k1: i32) -> i32 {
-        (k1 * Self::THREADS + (self.thread ^ Self::RADIX * (k1 & Self::MOVED))) * J + self.number
-    }
-
-    /// Where element `u + R m` of this thread's `k1` lies in step 2.
-    #[inline(always)]
-    fn across(&self, m: i32) -> i32 {
-        let (k1, u) = self.split();
-        (k1 * Self::THREADS + u + Self::RADIX * self.moved(m)) * J + self.number
-    }
-
-    /// Where frequency `k2` of thread `(k1, u)` lies, of this thread's `k1`.
-    #[inline(always)]
-    fn within(&self, k2: i32, u: i32) -> i32 {
-        let (k1, _) = self.split();
-        (k1 * Self::THREADS + Self::RADIX * self.moved(k2) + (u ^ (k2 & (Self::RADIX - 1)))) * J + self.number
-    }
-
-    /// A number with the bits changed that differ from one `k1` to the next.
-    #[inline(always)]
-    fn moved(&self, number: i32) -> i32 {
-        let (k1, _) = self.split();
-        (number & !Self::MOVED) + ((number & Self::MOVED) ^ (k1 & Self::MOVED))
-    }
-
-    #[inline(always)]
-    unsafe fn load(&self, place: i32) -> Complex {
-        // SAFETY: places lie in the line's part of shared memory.
-        let [re, im] = unsafe { self.shared.load2(2 * place) };
-        Complex { re, im }
-    }
-
-    #[inline(always)]
-    unsafe fn store(&self, place: i32, value: Complex) {
-        // SAFETY: as in `load`.
-        unsafe { self.shared.store2(2 * place, [value.re, value.im]) }
-    }
-
-    /// Keeps number `m` of the line until [`Line::kept`] reads it, at a place that is this thread's.
-    ///
-    /// # Safety
-    /// Nothing else is in the line's part of shared memory.
-    #[inline(always)]
-    unsafe fn keep(&self, m: i32, value: Complex) {
-        // SAFETY: as the caller promised.
-        unsafe { self.store(self.own(m), value) }
-    }
-
-    /// The numbers that this thread kept.
-    ///
-    /// # Safety
-    /// It kept all of them.
-    #[inline(always)]
-    unsafe fn kept(&self) -> [Complex; EACH] {
-        let mut line = [ZERO; EACH];
-        let mut m = 0;
-        while m < EACH {
-            // SAFETY: as the caller promised.
-            line[m] = unsafe { self.load(self.own(m as i32)) };
-            m += 1;
-        }
-        line
-    }
-
-    /// The spectrum of a line.
-    ///
-    /// # Safety
-    /// The whole block calls, with the tables; the lines' part of shared memory is not in use.
-    #[inline(always)]
-    unsafe fn forward(&self, line: [Complex; EACH], tables: *const f32) -> [Complex; EACH] {
-        let (_, u) = self.split();
-        let inner = tables.wrapping_add(2 * FACTORS * 16 * R);
-        // SAFETY: as the caller promised.
-        unsafe {
-            let part = turned::<false>(within::<EACH, false>(line), tables, 16 * R, self.thread);
-            let mut k = 0;
-            while k < EACH {
-                self.store(self.own(k as i32), part[k]);
-                k += 1;
-            }
-            barrier();
-            let mut part = [ZERO; EACH];
-            let mut m = 0;
-            while m < EACH {
-                part[m] = self.load(self.across(m as i32));
-                m += 1;
-            }
-            let part = turned::<false>(within::<EACH, false>(part), inner, R, u);
-            // The lanes of this k1 have read their elements, which lay where the frequencies come.
-            warp_barrier();
-            let mut k = 0;
-            while k < EACH {
-                self.store(self.within(k as i32, u), part[k]);
-                k += 1;
-            }
-            warp_barrier();
-            let mut numbers = [ZERO; EACH];
-            let mut n = 0;
-            while n < EACH {
-                numbers[n] = self.load(self.within(u + Self::RADIX * (n / R) as i32, (n % R) as i32));
-                n += 1;
-            }
-            each::<R, false>(numbers)
-        }
-    }
-
-    /// The line of a spectrum, N times too large.
-    ///
-    /// # Safety
-    /// As for [`Line::forward`], but that this k1's threads alone may have used its part of shared
-    /// memory.
-    #[inline(always)]
-    unsafe fn inverse(&self, numbers: [Complex; EACH], tables: *const f32) -> [Complex; EACH] {
-        let numbers = each::<R, true>(numbers);
-        let line = self.here();
-        let (_, u) = line.split();
-        let inner = tables.wrapping_add(2 * FACTORS * 16 * R);
-        // SAFETY: as the caller promised.
-        unsafe {
-            warp_barrier();
-            let mut n = 0;
-            while n < EACH {
-                line.store(line.within(u + Self::RADIX * (n / R) as i32, (n % R) as i32), numbers[n]);
-                n += 1;
-            }
-            warp_barrier();
-            let mut part = [ZERO; EACH];
-            let mut k = 0;
-            while k < EACH {
-                part[k] = line.load(line.within(k as i32, u));
-                k += 1;
-            }
-            let part = within::<EACH, true>(turned::<true>(part, inner, R, u));
-            warp_barrier();
-            let mut m = 0;
-            while m < EACH {
-                line.store(line.across(m as i32), part[m]);
-                m += 1;
-            }
-            barrier();
-            let part = turned::<true>(line.kept(), tables, 16 * R, line.thread);
-            within::<EACH, true>(part)
-        }
-    }
-
-    /// The sums of a tile's line: `load` gives the line for a part of the window that begins at this
-    /// tap.
-    ///
-    /// # Safety
-    /// The whole block calls, with factors and spectra for these lines; shared memory is not in use.
-    #[inline(always)]
-    unsafe fn filtered<const PARTED: bool>(
-        &self,
-        lines: &Lines,
-        numbers: *const f32,
-        load: impl Fn(i32) -> [Complex; EACH],
-    ) -> [Complex; EACH] {
-        let spectra = numbers.wrapping_add(2 * FACTORS * 17 * R + 2 * self.thread as usize);
-        // SAFETY: as the caller promised.
-        unsafe {
-            if !PARTED {
-                let mut line = self.forward(load(0), numbers);
-                let mut n = 0;
-                while n < EACH {
-                    let [re, im] = reload2(spectra, 2 * 16 * R * n);
-                    line[n] = line[n].times(Complex { re, im });
-                    n += 1;
-                }
-                return self.inverse(line, numbers);
-            }
-            let (mut sum, mut part) = ([ZERO; EACH], opaque(0));
-            loop {
-                let line = self.forward(load(part * lines.part), numbers);
-                let spectrum = spectra.wrapping_add(2 * (part * Self::SIZE) as usize);
-                let mut n = 0;
-                while n < EACH {
-                    let [re, im] = reload2(spectrum, 2 * 16 * R * n);
-                    let Complex { re: a, im: b } = line[n];
-                    sum[n].re = fma(a, re, fma(-b, im, sum[n].re));
-                    sum[n].im = fma(a, im, fma(b, re, sum[n].im));
-                    n += 1;
-                }
-                part = opaque(part + 1);
-                if part == lines.parts {
-                    return self.inverse(sum, numbers);
-                }
-                // The next line comes to the same place.
-                barrier();
-            }
-        }
-    }
-}
-
-/// Transforms of R numbers each, side by side.
-#[inline(always)]
-fn each<const R: usize, const INVERSE: bool>(numbers: [Complex; EACH]) -> [Complex; EACH] {
-    let mut out = [ZERO; EACH];
-    let mut q = 0;
-    while q < EACH / R {
-        let mut part = [ZERO; R];
-        let mut i = 0;
-        while i < R {
-            part[i] = numbers[R * q + i];
-            i += 1;
-        }
-        let part = within::<R, INVERSE>(part);
-        i = 0;
-        while i < R {
-            out[R * q + i] = part[i];
-            i += 1;
-        }
-        q += 1;
-    }
-    out
-}
-
-/// Frequency k times factor k of element `at`, from a table with so many numbers for each factor.
-///
-/// # Safety
-/// The table has them.
-#[inline(always)]
-unsafe fn turned<const INVERSE: bool>(
-    mut numbers: [Complex; EACH],
-    table: *const f32,
-    apart: usize,
-    at: i32,
-) -> [Complex; EACH] {
-    // Hidden, or the factors would be kept for the inverse, in more registers than there are.
-    let table = table.wrapping_add(2 * opaque(at) as usize);
-    let mut factors = [ZERO; FACTORS];
-    let mut i = 0;
-    while i < FACTORS {
-        // SAFETY: as the caller promised.
-        let [re, im] = unsafe { reload2(table, 2 * apart * i) };
-        factors[i] = Complex { re, im };
-        i += 1;
-    }
-    let mut k = 1;
-    while k < EACH {
-        let factor = match (k / 4, k % 4) {
-            (0, b) => factors[b - 1],
-            (a, 0) => factors[2 + a],
-            (a, b) => factors[2 + a].times(factors[b - 1]),
-        };
-        numbers[k] = if INVERSE { numbers[k].times_conjugate(factor) } else { numbers[k].times(factor) };
-        k += 1;
-    }
-    numbers
 }
 
 /// The row pass: each block takes pairs of rows of one column of tiles.
@@ -484,7 +223,7 @@ unsafe fn rows<const R: usize, const KIND: u32, const PARTED: bool>(pass: &Pass,
         let is_pair = y + 1 < pass.height;
         // SAFETY: as the caller promised; each place is one thread's.
         unsafe {
-            let sums = line.filtered::<PARTED>(lines, numbers, |tap| {
+            let sums = line.filtered::<PARTED>(lines, 1, numbers, |_, tap| {
                 load_rows::<R, KIND>(&line, pass, lines, (pair, is_pair), (first, tap))
             });
             let line = line.here();
@@ -569,6 +308,7 @@ unsafe fn columns<const R: usize, const J: i32, const KIND: u32, const PARTED: b
     pass: &Pass,
     lines: &Lines,
     numbers: *const f32,
+    sum: &Sum,
 ) {
     let line = Line::<R, J>::of_thread();
     let step = Line::<R, J>::SIZE + 1 - lines.part;
@@ -582,10 +322,11 @@ unsafe fn columns<const R: usize, const J: i32, const KIND: u32, const PARTED: b
         let (first, line) = (tile * step, line.here());
         // SAFETY: as the caller promised.
         unsafe {
-            let sums = line.filtered::<PARTED>(lines, numbers, |tap| {
-                load_columns(&line, pass, lines, &source, (pair, first, tap))
+            let sums = line.filtered::<PARTED>(lines, sum.terms, numbers, |term, tap| {
+                let (apart, outside) = if term == 0 { (0, pass.outside) } else { (sum.apart, sum.outside) };
+                load_columns(&line, pass, lines, (&source, apart, outside), (pair, first, tap))
             });
-            store_columns::<R, J, KIND>(&line.here(), pass, lines, (x, first), step, &sums);
+            store_columns::<R, J, KIND>(&line.here(), pass, (lines, sum), (x, first), step, &sums);
             // The next tile comes to the same place.
             barrier();
         }
@@ -594,7 +335,8 @@ unsafe fn columns<const R: usize, const J: i32, const KIND: u32, const PARTED: b
 }
 
 /// The thread's share of a pair of columns from `x` on, for the part of the window that begins at a
-/// tap. A row that no result in the image needs is 0.
+/// tap: of a term's plane, so many bytes behind the source, with this value beyond the image. A row that no
+/// result in the image needs is 0.
 ///
 /// # Safety
 /// As for [`columns`]; shared memory is not in use.
@@ -603,7 +345,7 @@ unsafe fn load_columns<const R: usize, const J: i32>(
     line: &Line<R, J>,
     pass: &Pass,
     lines: &Lines,
-    source: &Source<'_>,
+    (source, term, beyond): (&Source<'_>, i64, f32),
     (x, first, tap): (i32, i32, i32),
 ) -> [Complex; EACH] {
     /// Numbers that are loaded together at the image's edges.
@@ -613,7 +355,7 @@ unsafe fn load_columns<const R: usize, const J: i32>(
     // SAFETY: inside, every row is there; else each goes through the border rule.
     unsafe {
         if source.has_rows(top, top + size) {
-            let mut from = source.plain_row(top).below(line.thread).at_plain(x);
+            let mut from = source.plain_row(top).below(line.thread).at_plain(x).wrapping_byte_offset(term as isize);
             let next = source.plain_offset(apart);
             let mut numbers = [ZERO; EACH];
             let mut m = 0;
@@ -636,7 +378,8 @@ unsafe fn load_columns<const R: usize, const J: i32>(
                 let y = border::resolve_briefly(pass.border, top + n, pass.height);
                 outside[i] = y < 0;
                 // The nearest row stands for one that is not there.
-                pairs[i] = load2(source.plain_row(y.max(there).min(end - 1)).at_plain(x), 0);
+                let from = source.plain_row(y.max(there).min(end - 1)).at_plain(x);
+                pairs[i] = load2(from.wrapping_byte_offset(term as isize), 0);
                 i += 1;
             }
             i = 0;
@@ -644,7 +387,7 @@ unsafe fn load_columns<const R: usize, const J: i32>(
                 let is_needed = line.thread + apart * (m + i as i32) < needed;
                 let value = |number: f32| match (is_needed, outside[i]) {
                     (true, false) => number,
-                    (true, true) => pass.outside,
+                    (true, true) => beyond,
                     _ => 0.0,
                 };
                 line.keep(m + i as i32, Complex { re: value(pairs[i][0]), im: value(pairs[i][1]) });
@@ -664,7 +407,7 @@ unsafe fn load_columns<const R: usize, const J: i32>(
 unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
     line: &Line<R, J>,
     pass: &Pass,
-    lines: &Lines,
+    (lines, sum): (&Lines, &Sum),
     (x, first): (i32, i32),
     step: i32,
     sums: &[Complex; EACH],
@@ -679,6 +422,21 @@ unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
     while m < EACH {
         (re[m], im[m]) = (sums[m].re + lines.middle, sums[m].im + lines.middle);
         m += 1;
+    }
+    let is_result = |m: usize| (from..end).contains(&(line.thread + apart * m as i32));
+    if sum.point != 0.0 {
+        let pixels = Source::of(&sum.pixels, pass);
+        m = 0;
+        while m < EACH {
+            let row = pixels.row_inside(first + line.thread + apart * m as i32);
+            // SAFETY: results lie in the image.
+            let (left, right) = unsafe {
+                (load_u8_if(is_result(m) && has[0], row.at(x)), load_u8_if(is_result(m) && has[1], row.at(x + 1)))
+            };
+            re[m] = fma(sum.point, left as f32, re[m]);
+            im[m] = fma(sum.point, right as f32, im[m]);
+            m += 1;
+        }
     }
     let (re, im) = (finished(pass, re), finished(pass, im));
     let target = Target::late(pass);
@@ -697,7 +455,6 @@ unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
     }
     // Hidden, so that it is computed here, and no sum is kept for it.
     let mut uncertain = opaque(uncertain as i32) as u32;
-    let is_result = |m: usize| (from..end).contains(&(line.thread + apart * m as i32));
     m = 0;
     // SAFETY: results of the region are stored, each by one thread.
     unsafe {
