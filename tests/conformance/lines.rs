@@ -45,9 +45,6 @@ mod on_gpu {
 
     use crate::worst::{Complex, change, conjugate, start, times};
 
-    /// Pixels of a pair of lines: more than any tile has.
-    const LENGTH: usize = 4096;
-
     /// Taps along a line, and the numbers of a line that they are computed with.
     struct Taps {
         name: &'static str,
@@ -79,6 +76,11 @@ mod on_gpu {
     }
 
     impl Taps {
+        /// Pixels of a line: those of one tile, or of several if the window is in parts.
+        fn length(&self) -> usize {
+            if self.parts > 1 { 4096 } else { self.size }
+        }
+
         /// The bound of a result, in units of half a last place of 128; the pass in the other direction has one tap of 1.
         fn bound(&self) -> f64 {
             let of = |[weight, norm]: [f64; 2], size: f64, parts: f64| {
@@ -92,7 +94,7 @@ mod on_gpu {
 
         /// The exact sum at a place of the first of two lines.
         fn exact(&self, lines: &[u8], place: usize) -> f64 {
-            self.taps.iter().zip(&lines[place..LENGTH]).map(|(tap, &pixel)| tap * f64::from(pixel)).sum()
+            self.taps.iter().zip(&lines[place..self.length()]).map(|(tap, &pixel)| tap * f64::from(pixel)).sum()
         }
     }
 
@@ -123,18 +125,16 @@ mod on_gpu {
         fn error(&self, lines: &[u8], place: usize) -> Result<f64, Failed> {
             let unit = 128.0 * f64::from(f32::EPSILON) / 2.0;
             let (exact, bound) = (self.taps.exact(lines, place), self.taps.bound() * unit);
-            let (scale, turned);
+            let length = self.taps.length();
+            let turned: Vec<u8> = (0..length).flat_map(|at| [lines[at], lines[at + length]]).collect();
             let picture = match self.columns {
-                true => {
-                    turned = (0..LENGTH).flat_map(|at| [lines[at], lines[at + LENGTH]]).collect::<Vec<_>>();
-                    ImageView::new(&turned, 2, LENGTH, 1)?
-                }
-                false => ImageView::new(lines, LENGTH, 2, 1)?,
+                true => ImageView::new(&turned, 2, length, 1)?,
+                false => ImageView::new(lines, length, 2, 1)?,
             };
             let mut stream = self.gpu.stream()?;
             let source = self.gpu.upload_stored(&picture)?;
             let mut bytes = self.gpu.image_of(picture.shape(), Scalar::U8, source.format().layout)?;
-            scale = (100.0 / bound) as f32;
+            let scale = (100.0 / bound) as f32;
             let offset = (128.0 - f64::from(scale) * exact) as f32;
             self.plan.run_with_epilogue(&source.view(), &mut bytes.view_mut(), (scale, offset, false), &mut stream)?;
             stream.synchronize()?;
@@ -190,20 +190,21 @@ mod on_gpu {
 
     /// Breeds pictures, or computes those that are aligned with the constants' roundings.
     pub(super) fn search(selection: Selection, aligned: bool) -> Result<(), Failed> {
-        let (pictures, turns) = match selection {
-            Selection::Full => (48, 60),
-            Selection::Small => (16, 10),
-            Selection::Emulated => (2, 1),
+        let (pictures, turns, most) = match selection {
+            Selection::Full => (48, 60, usize::MAX),
+            Selection::Small => (16, 10, usize::MAX),
+            Selection::Emulated => (1, 1, 1),
         };
-        for (columns, taps) in
-            [false, true].into_iter().flat_map(|columns| windows(columns).into_iter().map(move |taps| (columns, taps)))
+        for (columns, taps) in [false, true]
+            .into_iter()
+            .flat_map(|columns| windows(columns).into_iter().take(most).map(move |taps| (columns, taps)))
         {
             let measure = Measure::new(&taps, columns)?;
             // The results of a tile of one part; of several, the first ones.
             let results = taps.size + 1 - taps.taps.len().div_ceil(taps.parts);
-            let places = [0, results / 2, results - 1].map(|place| place.min(LENGTH - taps.taps.len()));
+            let places = [0, results / 2, results - 1].map(|place| place.min(taps.length() - taps.taps.len()));
             let mut worst: f64 = 0.0;
-            for place in places {
+            for place in places.into_iter().take(most) {
                 let found = match aligned {
                     true if taps.parts > 1 => continue,
                     true => measure.error(&constants(&taps, place), place)?,
@@ -223,8 +224,9 @@ mod on_gpu {
 
     /// The greatest error at a place after so many turns.
     fn breed(measure: &Measure<'_>, place: usize, pictures: usize, turns: usize) -> Result<f64, Failed> {
-        let size = (LENGTH, 2);
-        let mut herd: Vec<Vec<u8>> = (0..pictures).map(|i| if i % 2 == 0 { runs(i) } else { start(i, size) }).collect();
+        let size = (measure.taps.length(), 2);
+        let mut herd: Vec<Vec<u8>> =
+            (0..pictures).map(|i| if i % 2 == 0 { runs(i, size.0) } else { start(i, size) }).collect();
         let mut errors = herd.iter().map(|lines| measure.error(lines, place)).collect::<Result<Vec<_>, _>>()?;
         for turn in 0..turns {
             for i in 0..pictures {
@@ -239,7 +241,7 @@ mod on_gpu {
     }
 
     /// Lines of 0 and 255 in long runs, which have the greatest errors of smooth taps.
-    fn runs(number: usize) -> Vec<u8> {
+    fn runs(number: usize, length: usize) -> Vec<u8> {
         let mut rng = Rng::with_seed(number as u64 + 100);
         let mut value = 0;
         let mut next = |_| {
@@ -248,7 +250,7 @@ mod on_gpu {
             }
             value
         };
-        (0..2 * LENGTH).map(&mut next).collect()
+        (0..2 * length).map(&mut next).collect()
     }
 
     /// Two lines that are 255 where the roundings of constants raise the result at a place, else 0.
@@ -272,7 +274,8 @@ mod on_gpu {
                 (rounded, times(factor, conjugate(exact(place, k))))
             })
             .collect();
-        let mut lines = vec![0; 2 * LENGTH];
+        let length = taps.length();
+        let mut lines = vec![0; 2 * length];
         for n in 0..size {
             let add = |sum: Complex, (k, &(rounded, factor)): (usize, &(Complex, Complex))| {
                 let (a, b) = (times(rounded, coefficient(size, n, k)), times(factor, exact(n, k)));
@@ -280,7 +283,7 @@ mod on_gpu {
             };
             let (re, im) = back.iter().enumerate().fold((0.0, 0.0), add);
             // The second line is the imaginary part.
-            (lines[n], lines[LENGTH + n]) = (if re > 0.0 { 255 } else { 0 }, if im < 0.0 { 255 } else { 0 });
+            (lines[n], lines[length + n]) = (if re > 0.0 { 255 } else { 0 }, if im < 0.0 { 255 } else { 0 });
         }
         lines
     }

@@ -31,12 +31,13 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
     },
     prepare: |problem| Passes::find(problem).map(|passes| Prepared::new(Variant::SpectraPasses, passes)),
     cost: |problem, machine| {
-        /// Microseconds for the second launch, and for a tile of each pass. From an H200.
+        /// Microseconds for the second launch, and for a tile of each pass. By calculation.
         const SECOND: f64 = 10.0;
         let (Some(error), Ok(passes)) = (problem.numbers.lines, Passes::find(problem)) else { return whole::DECLINED };
         let settling = whole::SETTLE * 2.0 * error * problem.pair_taps();
-        let rows = passes.terms as f64 * passes.rows.time;
-        machine.slower() * (rows + passes.columns.time + settling + SECOND / problem.millions())
+        let rows = passes.terms as f64 * passes.rows.time_over(problem.width);
+        let columns = passes.columns.time_over(problem.height);
+        machine.slower() * (rows + columns + settling + SECOND / problem.millions())
     },
 };
 
@@ -59,7 +60,7 @@ struct Fit {
     /// Taps of a part of the window, and how many parts there are.
     part: usize,
     parts: usize,
-    /// Microseconds for a million results.
+    /// Microseconds for a million results of whole tiles.
     time: f64,
 }
 
@@ -116,8 +117,12 @@ impl Fit {
         (OF_WEIGHT + parts - 1.0) * weight(taps) + OF_NORM * (size * parts).sqrt() * norm
     }
 
+    /// Microseconds for a million results of lines of so many: the last tile takes as long as any.
+    fn time_over(&self, results: usize) -> f64 {
+        self.time * (results.div_ceil(self.step()) * self.step()) as f64 / results as f64
+    }
+
     /// Results of a tile.
-    #[cfg(feature = "gpu")]
     fn step(&self) -> usize {
         self.kernel.size + 1 - self.part
     }
