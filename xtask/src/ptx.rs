@@ -77,7 +77,7 @@ const SLACK: u32 = 8;
 /// spill in code for edges and epilogues, so that twice as many warps run; those of 9 to 21 taps likewise: 17 taps, f32, 459 us without and 429 with the limit.
 /// `fourier_stored_` spills what is the same for all rows of a tile; `separable_matrix_` in code for edges and once for each 16 rows, on compute capability 7.5 most, with parted channels. `settle_means` spills what it needs once for a result or at edges, and a word for each chunk; `settle_padded` a word for each turn, with 24 warps on a multiprocessor instead of 16;
 /// `fourier_large_rows_bytes` on compute capability 7.5 what leaves room for three blocks instead of two, 35 us and 40; `pad_bytes` at edges, 52 us without parts of it and 54 with 128 registers;
-/// `spectra_rows_` and `spectra_columns_` what is the same for all numbers of a thread, so that twice as many warps run;
+/// `spectra_1024_` and others what is the same for all numbers of a thread, so that twice as many warps run;
 /// `running_sums_far` a few registers, on compute capability 7.5 `running_sums_near_c2`, too. All were measured so, and not without.
 const SPILLS: [(&str, u32); 24] = [
     ("fused_flat_", 280),

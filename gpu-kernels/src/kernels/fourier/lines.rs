@@ -28,49 +28,49 @@ use crate::tile::view::{BYTES, Row, Source, Target, finished};
 kernel! {
     /// The rows of a pass, for windows of one part: to a plane of f32. `numbers` has factors and
     /// spectra, as [`Lines`] says.
-    fn spectra_rows_1024(pass: Pass, lines: Lines, numbers: *const f32) {
+    fn spectra_1024_rows(pass: Pass, lines: Lines, numbers: *const f32) {
         directive!(".maxntid 32, 2, 1");
         directive!(".minnctapersm 16");
         rows::<4, BYTES, false>(&pass, &lines, numbers)
     }
 
     /// The same in longer lines.
-    fn spectra_rows_2048(pass: Pass, lines: Lines, numbers: *const f32) {
+    fn spectra_2048_rows(pass: Pass, lines: Lines, numbers: *const f32) {
         directive!(".maxntid 32, 4, 1");
         directive!(".minnctapersm 8");
         rows::<8, BYTES, false>(&pass, &lines, numbers)
     }
 
     /// The same.
-    fn spectra_rows_4096(pass: Pass, lines: Lines, numbers: *const f32) {
+    fn spectra_4096_rows(pass: Pass, lines: Lines, numbers: *const f32) {
         directive!(".maxntid 32, 8, 1");
         directive!(".minnctapersm 4");
         rows::<16, BYTES, false>(&pass, &lines, numbers)
     }
 
     /// The same for windows in parts.
-    fn spectra_rows_parts(pass: Pass, lines: Lines, numbers: *const f32) {
+    fn spectra_parted_rows(pass: Pass, lines: Lines, numbers: *const f32) {
         directive!(".maxntid 32, 8, 1");
         directive!(".minnctapersm 2");
         rows::<16, BYTES, true>(&pass, &lines, numbers)
     }
 
     /// The columns of a pass, from such a plane to bytes, for windows of one part.
-    fn spectra_columns_1024(pass: Pass, lines: Lines, numbers: *const f32) {
+    fn spectra_1024_columns(pass: Pass, lines: Lines, numbers: *const f32) {
         directive!(".maxntid 32, 16, 1");
         directive!(".minnctapersm 2");
         columns::<4, 8, BYTES, false>(&pass, &lines, numbers, &Sum::of_one(&pass))
     }
 
     /// The same in longer lines.
-    fn spectra_columns_2048(pass: Pass, lines: Lines, numbers: *const f32) {
+    fn spectra_2048_columns(pass: Pass, lines: Lines, numbers: *const f32) {
         directive!(".maxntid 32, 16, 1");
         directive!(".minnctapersm 2");
         columns::<8, 4, BYTES, false>(&pass, &lines, numbers, &Sum::of_one(&pass))
     }
 
     /// The same for windows in parts, and for sums of products.
-    fn spectra_columns_parts(pass: Pass, lines: Lines, numbers: *const f32, sum: Sum) {
+    fn spectra_parted_columns(pass: Pass, lines: Lines, numbers: *const f32, sum: Sum) {
         directive!(".maxntid 32, 16, 1");
         columns::<8, 4, BYTES, true>(&pass, &lines, numbers, &sum)
     }
@@ -188,17 +188,17 @@ host! {
 
     /// The kernels for rows.
     pub const ROWS: [LineKernel; 4] = [
-        LineKernel::of::<4, 1>(LineEntry::Whole(spectra_rows_1024), false),
-        LineKernel::of::<8, 1>(LineEntry::Whole(spectra_rows_2048), false),
-        LineKernel::of::<16, 1>(LineEntry::Whole(spectra_rows_4096), false),
-        LineKernel::of::<16, 1>(LineEntry::Whole(spectra_rows_parts), true),
+        LineKernel::of::<4, 1>(LineEntry::Whole(spectra_1024_rows), false),
+        LineKernel::of::<8, 1>(LineEntry::Whole(spectra_2048_rows), false),
+        LineKernel::of::<16, 1>(LineEntry::Whole(spectra_4096_rows), false),
+        LineKernel::of::<16, 1>(LineEntry::Whole(spectra_parted_rows), true),
     ];
 
     /// The kernels for columns.
     pub const COLUMNS: [LineKernel; 3] = [
-        LineKernel::of::<4, 8>(LineEntry::Whole(spectra_columns_1024), false),
-        LineKernel::of::<8, 4>(LineEntry::Whole(spectra_columns_2048), false),
-        LineKernel::of::<8, 4>(LineEntry::Summed(spectra_columns_parts), true),
+        LineKernel::of::<4, 8>(LineEntry::Whole(spectra_1024_columns), false),
+        LineKernel::of::<8, 4>(LineEntry::Whole(spectra_2048_columns), false),
+        LineKernel::of::<8, 4>(LineEntry::Summed(spectra_parted_columns), true),
     ];
 }
 
