@@ -34,7 +34,12 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
         /// Microseconds for the second launch, and for a tile of each pass. By calculation.
         const SECOND: f64 = 10.0;
         let (Some(error), Ok(passes)) = (problem.numbers.lines, Passes::find(problem)) else { return whole::DECLINED };
-        let settling = whole::SETTLE * 2.0 * error * problem.pair_taps();
+        // Each uncertain result is resolved, or all are computed by exact passes, whichever is faster.
+        let share = 2.0 * error;
+        let settling = match problem.numbers.few {
+            Some(few) => whole::exact_passes(passes.terms, problem.cols, problem.rows) * (share / few).min(1.0),
+            None => whole::SETTLE * share * problem.pair_taps(),
+        };
         let rows = passes.terms as f64 * passes.rows.time_over(problem.width);
         let columns = passes.columns.time_over(problem.height);
         machine.slower() * (rows + columns + settling + SECOND / problem.millions())
