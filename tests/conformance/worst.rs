@@ -2,7 +2,7 @@
 //!
 //! That error has no useful proven bound: what can be proved for 128x128 values is thousands of times what is seen, because it takes
 //! every rounding for one in the same direction. So the bound that [`apron::Variant::Fourier`] states, 8 units in the last place of
-//! `sum |tap| * max |pixel|`, is measured. Bytes rest on it: what is nearer to a half is summed up in f64. Random pixels do not try it hard. Here
+//! `sum |tap| * max |pixel|`, is measured. Bytes rest on it: what is nearer to a half is computed again, exactly. Random pixels do not try it hard. Here
 //! pictures of one pair of tiles are bred: of each, a changed copy takes its place if its worst result is further from the sum in f64.
 //!
 //! They do not find what the roundings of constants do, of the taps' spectrum and of twiddle factors, which are spread over a whole tile: for them the picture is computed that

@@ -162,8 +162,8 @@ impl Filter {
         Self::dense(cols, rows, widened(taps)?)
     }
 
-    /// As [`Filter::from_taps`], for taps in double precision: kernels use each rounded to f32; 8-bit results are rounded
-    /// as if they were computed with the taps given here.
+    /// As [`Filter::from_taps`], for taps in double precision: kernels use each rounded to f32. Bytes made of bytes
+    /// are exact sums over these taps, each rounded to a whole number of up to 45 bits over one divisor; [`Filter::form`] says which.
     ///
     /// # Errors
     /// As [`Filter::from_taps`], and if a tap is too great for an f32.
@@ -273,6 +273,19 @@ impl Filter {
     }
 
     /// What the filter was made from. A table whose factors were detected stays a table.
+    ///
+    /// It decides the bytes that are made of bytes. The taps are whole numbers over one divisor. A byte is the exact sum of taps
+    /// times bytes over that divisor, rounded half to even and saturated. Whole numbers have no order, so neither has a byte.
+    ///
+    /// 1. A mean: every tap is k/d rounded to f64, for whole k and one d of at most 65,536, the least that fits. Failing that,
+    ///    all taps are the same 1/d rounded to f64, for whole d of any size; or the same k/d rounded to f32, for d of at most
+    ///    65,536. The taps are the k, the divisor is d. A product is a mean if its row and its column are.
+    /// 2. A product, or a sum of products and of the pixel itself: the row is `round-half-even(t 2^a)` with the greatest a for
+    ///    which `sum |r| <= 2^37`, the column likewise with b. A tap is the exact product, the divisor is `2^(a + b)`. The terms
+    ///    of a sum share a and b, the least of each; where the pixel's factor is beyond `2^(74 - a - b)`, b is less.
+    /// 3. A table: `round-half-even(t 2^s)` with the greatest s for which `255 sum |w| <= 2^53`.
+    ///
+    /// `t` is the tap in f64. The k of a mean add up to no more than the numbers of its form may.
     ///
     /// ```
     /// use apron::{Filter, Form};
