@@ -52,7 +52,8 @@ fn no_byte(device: Device) -> Result<(), Failed> {
     let src = Image::from_vec(vec![9u8; 40 * 30], 40, 30, 1)?;
     for text in filters {
         for constant in [-1.0, 0.5, 254.999, 256.0, 1e9, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
-            let plan = Plan::builder(text.parse::<Filter>()?).border(Border::Constant(constant)).device(device).build()?;
+            let plan =
+                Plan::builder(text.parse::<Filter>()?).border(Border::Constant(constant)).device(device).build()?;
             let mut dst = Image::from_vec(vec![7u8; 40 * 30], 40, 30, 1)?;
             let message = match plan.run(&src.view(), &mut dst.view_mut()) {
                 Ok(()) => return Err(format!("{text}, constant {constant}: bytes were made").into()),
@@ -65,7 +66,8 @@ fn no_byte(device: Device) -> Result<(), Failed> {
             plan.run(&src.view(), &mut Image::<f32>::zeroed(40, 30, 1)?.view_mut())?;
         }
         for constant in [0.0, -0.0, 255.0] {
-            let plan = Plan::builder(text.parse::<Filter>()?).border(Border::Constant(constant)).device(device).build()?;
+            let plan =
+                Plan::builder(text.parse::<Filter>()?).border(Border::Constant(constant)).device(device).build()?;
             plan.run(&src.view(), &mut Image::<u8>::zeroed(40, 30, 1)?.view_mut())?;
         }
     }
