@@ -773,14 +773,6 @@ impl<'a> Machine<'a> {
         values
     }
 
-    /// Reads a byte of shared memory.
-    #[track_caller]
-    pub(crate) fn load_shared_byte(&self, byte: i32) -> u32 {
-        let (index, byte) = (byte.div_euclid(4), byte.rem_euclid(4) as usize);
-        let [word] = self.shared(index, 1, "reads") else { unreachable!("one float") };
-        self.read(index, word, byte..byte + 1) >> (8 * byte) & 0xff
-    }
-
     /// Checks a read of some bytes of a float against the rules, and records it.
     #[inline(always)]
     #[track_caller]
@@ -1240,24 +1232,20 @@ mod tests {
         assert_finds(&device, &[by!(0, |_at| Shared::dynamic().store_u16(3, 0))], "writes 2 bytes at byte 3 of shared");
         assert_finds(
             &device,
-            &[by!(0, |_at| Shared::dynamic().store_f64(1, 0.0))],
+            &[by!(0, |_at| Shared::dynamic().store2(1, [0.0; 2]))],
             "writes 8 bytes at byte 4 of shared",
         );
-        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().load_f64(3))], "reads 8 bytes at byte 12 of shared");
+        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().load2(3))], "reads 8 bytes at byte 12 of shared");
         assert_finds(&device, &[by!(0, |_at| Shared::dynamic().store4(2, [0.0; 4]))], "writes 16 bytes at byte 8");
     }
 
     #[test]
     fn wide_numbers() {
         let device = Device::new(16, &std::f64::consts::PI.to_le_bytes());
-        let steps = [
-            by!(0, |_at| Shared::dynamic().store_f64(2, load_f64(_at))),
-            Block,
-            by!(63, |at| if block_x() == 0 {
-                let bits = Shared::dynamic().load_f64(2).to_bits();
-                store_words(at + 8, [bits as u32, (bits >> 32) as u32])
-            }),
-        ];
+        let steps = [by!(63, |at| if block_x() == 0 {
+            let bits = load_f64(at).to_bits();
+            store_words(at + 8, [bits as u32, (bits >> 32) as u32])
+        })];
         assert_eq!(device.finds(&steps), "");
         assert_eq!(device.read::<16>()[8..], std::f64::consts::PI.to_le_bytes());
     }

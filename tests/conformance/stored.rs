@@ -102,7 +102,7 @@ mod on_gpu {
             "frequent_ties" => frequent_ties(name, selection),
             "doubts" => rounded(name, &doubts(selection)),
             "wide" => rounded(name, &wide(selection)),
-            "in_order" => launching(&["settle_wide", "settle_padded"], || rounded(name, &in_order(selection))),
+            "in_order" => launching(&["resolve_table"], || rounded(name, &in_order(selection))),
             "overlap" => overlap(),
             "alignment" => alignment(),
             "odd_places" => odd_places(),
@@ -805,7 +805,7 @@ mod on_gpu {
                 number += 1;
             }
         }
-        launching(&["find_alike"], || check_all(name, &[Some(Variant::RunningSums)], &ways))
+        check_all(name, &[Some(Variant::RunningSums)], &ways)
     }
 
     /// Bytes to bytes by kernels that make nothing else: pictures around the size of a tile, whole, in parts, in bands and in batches, with some channels
@@ -883,8 +883,7 @@ mod on_gpu {
         Ok(())
     }
 
-    /// Bytes by spectra under large windows whose taps' sizes add up to so much that many results are in doubt: settled from a copy with what the border puts around it; and
-    /// that they were.
+    /// Bytes by spectra under large windows whose taps' sizes add up to so much that many results are uncertain.
     fn padded(name: &str, selection: Selection) -> Result<(), Failed> {
         const SIZES: [(usize, usize); 5] = [(90, 70), (131, 97), (64, 193), (300, 40), (97, 131)];
         const WINDOWS: [(usize, usize, usize, usize); 5] =
@@ -919,10 +918,10 @@ mod on_gpu {
             let window = Window::random_of_weight(99, 24, 100.0, seed(70, 183 + way)).anchored(40, [0, 12, 23, 5][way]);
             ways[way].push(Group { window, border, problems: vec![problem.channels([3, 1, 2, 4][way])] });
         }
-        launching(&["settle_padded", "sort_chosen"], || check_all(name, &[Some(Variant::Fourier)], &ways))
+        launching(&["resolve_table", "resolve_products"], || check_all(name, &[Some(Variant::Fourier)], &ways))
     }
 
-    /// Bytes whose sums are in doubt or ties, in every layout: each kernel that settles them, and running sums, which settle them in place.
+    /// Bytes that estimates leave uncertain, in every layout: the kernels that resolve them, and running sums, which do so in place.
     fn settled(name: &str, selection: Selection) -> Result<(), Failed> {
         let binomial = [1.0, 6.0, 15.0, 20.0, 15.0, 6.0, 1.0].map(|tap: f32| tap / 64.0);
         let half =
@@ -932,15 +931,14 @@ mod on_gpu {
             // Few taps.
             (Window::blur(5, 4, 81), BORDERS[1]),
             (Window::blur(24, 22, 82), constants[0]),
-            // `settle_ties`.
+            // Ties.
             (Window::pair("binomial", &binomial, &binomial), BORDERS[2]),
             (Window::pair("binomial", &binomial, &binomial).anchored(6, 0), constants[0]),
             (half(6), constants[1]),
             (half(17), constants[0]),
-            // `settle_means`.
             (half(16), BORDERS[4]),
             (Window::preset("box:cols=40,rows=30").anchored(39, 0), BORDERS[5]),
-            // `settle_wide` and `settle_padded`.
+            // Many taps.
             (Window::random_of_weight(40, 34, 28.0, 83), constants[1]),
             (Window::random_of_weight(24, 24, 28.0, 84).anchored(0, 20), BORDERS[3]),
             // In place, near and far.
@@ -976,15 +974,7 @@ mod on_gpu {
         };
         let problems = selection.cut(20, (0..LAYOUTS).map(problem), 0);
         ways[0].push(Group { window, border: Border::Reflect, problems });
-        let entries = [
-            "settle",
-            "settle_ties",
-            "settle_means",
-            "settle_wide",
-            "settle_padded",
-            "running_sums_near_",
-            "running_sums_far_",
-        ];
+        let entries = ["resolve_table", "resolve_products", "running_sums_near_", "running_sums_far_"];
         let variants = [Variant::DirectShared, Variant::Fourier, Variant::Separable, Variant::RunningSums];
         let variants: Vec<_> = variants.into_iter().map(Some).chain([None]).collect();
         launching(&entries, || check_all(name, &variants, &ways))

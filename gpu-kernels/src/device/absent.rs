@@ -95,10 +95,8 @@ absent! {
     fn rounded(four: [f32; 4]) -> ([u32; 2], u32);
     fn sqrt(value: f32) -> f32;
     fn sqrt_near(value: f32) -> f32;
-    fn sqrt_f64(value: f64) -> f64;
     fn mul_f64(a: f64, b: f64) -> f64;
     fn add_f64(a: f64, b: f64) -> f64;
-    fn fma_f64(a: f64, b: f64, c: f64) -> f64;
 }
 
 pub(crate) fn permute<const SELECTOR: u32>(_: u32, _: u32) -> u32 {
@@ -122,7 +120,6 @@ absent_unsafe! {
     fn load_u16(at: u64) -> u32;
     fn load_f64(at: u64) -> f64;
     fn reload_word(at: u64) -> u32;
-    fn reload_u8(at: u64) -> u32;
     fn exchange(word: u32, apart: u32) -> u32;
     fn ballot(yes: bool) -> u32;
     fn atomic_add(at: u64, value: u32) -> u32;
@@ -172,11 +169,8 @@ impl Shared {
         fn store4(index: i32, values: [f32; 4]);
         fn store_u8(byte: i32, value: u32);
         fn store_u16(byte: i32, value: u32);
-        fn load_u8(byte: i32) -> u32;
         fn load_word(index: i32) -> u32;
         fn load_matrices(byte: i32) -> [u32; 4];
-        fn load_f64(index: i32) -> f64;
-        fn store_f64(index: i32, value: f64);
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) static SPECTRA_PASSES: Kernel = Kernel {
         let share = 2.0 * error;
         let settling = match problem.numbers.few {
             Some(few) => whole::exact_passes(passes.terms, problem.cols, problem.rows) * (share / few).min(1.0),
-            None => whole::SETTLE * share * problem.pair_taps(),
+            None => problem.resolving(share),
         };
         let rows = passes.terms as f64 * passes.rows.time_over(problem.width);
         let columns = passes.columns.time_over(problem.height);
@@ -254,7 +254,7 @@ impl Passes {
 impl Work for Passes {
     #[cfg(feature = "gpu")]
     fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
-        let filter = &job.taps.filter().of_bytes()?.filter;
+        let filter = &job.taps.given().of_bytes()?.filter;
         let terms = filter.products();
         let pass = super::keep::left_out(job.pass);
         let region = pass.region;

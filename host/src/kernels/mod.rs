@@ -13,11 +13,11 @@ pub(crate) mod matrix;
 #[cfg(feature = "gpu")]
 pub(crate) mod passes;
 pub(crate) mod prepared;
+#[cfg(feature = "gpu")]
+pub(crate) mod resolve;
 pub(crate) mod running_sums;
 mod separable;
 pub(crate) mod separable_matrix;
-#[cfg(feature = "gpu")]
-pub(crate) mod settle;
 pub(crate) mod sliding;
 #[cfg(feature = "gpu")]
 pub(crate) mod uncertain;

@@ -1,15 +1,15 @@
 //! Exact sums over products of a row and a column of bytes, in two passes: launches `gpu-kernels/src/kernels/passes.rs`.
 
 use gpu_kernels::abi::{Pass, Region};
-use gpu_kernels::divisor;
 use gpu_kernels::kernels::passes::{
     BIAS, BLOCK, COLUMNS_SHARED, COLUMNS_TILE, Column, DIGITS, Ending, Middle, ROWS_SHARED, ROWS_TILE, STEP,
     VERDICT_BLOCK, VERDICT_SHARED, band, band_bytes, fragment, passes_columns, passes_rows, passes_verdict,
 };
 
 use super::prepared::Job;
+use super::resolve::divisor;
 use super::whole::{digit, two_terms};
-use crate::filter::whole::{Divisor, WholeTaps};
+use crate::filter::whole::WholeTaps;
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::plan::problem::rows_read;
 use crate::{Error, Filter, Result, Variant};
@@ -42,10 +42,7 @@ impl Numbers {
             start: halves(-i128::from(BIAS) * down),
             point: halves(point),
             apart: [apart(filter.cols(), x), apart(filter.rows(), y)],
-            divisor: match whole.divisor {
-                Divisor::Number(number) => divisor::Divisor::number(number),
-                Divisor::PowerOfTwo(shift) => divisor::Divisor::power_of_two(shift),
-            },
+            divisor: divisor(whole.divisor),
         };
         Ok(Self { across: terms.iter().map(|(row, _)| sum(row)).collect(), ending })
     }
@@ -85,7 +82,7 @@ pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
     let (pass, window) = (super::keep::left_out(job.pass), job.window);
     let region = pass.region;
     let left = region.aligned_left();
-    let Numbers { across, ending } = Numbers::new(job.taps.filter())?;
+    let Numbers { across, ending } = Numbers::new(job.taps.given())?;
     let addresses = job.taps.exact_bands_in_memory()?;
     let row = 8 * ((region.x1 - left) as usize).next_multiple_of(16);
     // Rows that belong to two bands are computed twice: few, if a band has many times the window's.

@@ -10,16 +10,10 @@ use crate::{Border, Filter};
 pub(crate) struct Uncertainty {
     /// A sum whose distance from an integer is at least this is in doubt; `None` if no sum ever is.
     pub(crate) near: Option<f32>,
-    /// The greatest difference between f64 sums in two orders.
-    pub(crate) reordering: f64,
     /// The share of results that are in doubt if sums are spread evenly.
     share: f64,
     /// The least share of results that the list has room for.
     least: f64,
-    /// Whether sums are often exact ties, whatever the pixels.
-    pub(crate) ties: bool,
-    /// Whether pixels are counted, so that ties alone are in doubt.
-    pub(crate) counted: bool,
     /// When exact passes compute all results, if they ever do.
     pub(crate) passes: Option<Exactly>,
 }
@@ -35,13 +29,12 @@ pub(crate) enum Exactly {
 
 impl Uncertainty {
     /// No result is in doubt.
-    pub(crate) const NONE: Self =
-        Self { near: None, reordering: 0.0, share: 0.0, least: 0.0, ties: false, counted: false, passes: None };
+    pub(crate) const NONE: Self = Self { near: None, share: 0.0, least: 0.0, passes: None };
 
     /// For a filter's f32 sums over bytes, in this order.
     pub(crate) fn new(filter: &Filter, border: Border, order: Order) -> Self {
         let window = Window::new(filter, border);
-        let (error, reordering, tame) = match filter.sum() {
+        let (error, _, tame) = match filter.sum() {
             Some(sum) if order == Order::TwoPasses => round::errors_of_terms(filter, sum, &window),
             _ => round::errors(filter, &window, order),
         };
@@ -49,24 +42,18 @@ impl Uncertainty {
         let ties = round::ties(filter);
         let share = (2.0 * error).min(1.0).max(ties);
         let passes = near.and(exactly(filter, share));
-        Self { near, reordering, share, least: least_listed(filter, ties), ties: ties > 0.0, counted: false, passes }
+        Self { near, share, least: least_listed(filter, ties), passes }
     }
 
-    /// The share of results that are in doubt if sums are spread evenly.
-    pub(crate) fn share(&self) -> f64 {
-        self.share
-    }
-
-    /// For the sums of a filter's taps as whole numbers, over bytes and no other value, of which such a share is in doubt; `counted` where pixels are, and ties
-    /// alone are in doubt.
-    pub(crate) fn of_whole(filter: &Filter, share: f64, counted: bool) -> Self {
+    /// For the sums of a filter's taps as whole numbers, over bytes and no other value, of which such a share is in doubt.
+    pub(crate) fn of_whole(filter: &Filter, share: f64) -> Self {
         if share == 0.0 {
             return Self::NONE;
         }
         let ties = round::ties(filter);
         // Kernels know for themselves which sums are in doubt.
-        let (share, reordering, least) = (share.max(ties), round::reordering(filter), least_listed(filter, ties));
-        Self { near: Some(1.0), reordering, share, least, ties: ties > 0.0, counted, passes: exactly(filter, share) }
+        let share = share.max(ties);
+        Self { near: Some(1.0), share, least: least_listed(filter, ties), passes: exactly(filter, share) }
     }
 
     /// Places of each of so many segments of a list for so many results: four times those expected, and those of [`least_listed`].

@@ -70,9 +70,6 @@ pub(crate) fn few(filter: &Filter) -> Option<f64> {
     (share < 0.5).then_some(share)
 }
 
-/// Microseconds to settle a million results, for each tap.
-pub(super) const SETTLE: f64 = 10.0;
-
 /// The cost of a problem that a kernel declines: longer than anything else takes.
 pub(super) const DECLINED: f64 = 1e9;
 

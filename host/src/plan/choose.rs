@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use gpu_kernels::kernels::{padded, wide};
-
 use super::problem::{Place, Problem};
 use super::processor;
 use crate::cpu::Way;
@@ -51,30 +49,12 @@ const LEAST_ROWS: f64 = 7.0;
 const LARGE_ROWS: f64 = 200.0;
 const STRIP_ROW: f64 = 0.3;
 
-/// Microseconds to settle what is in doubt of bytes on a GPU: for a launch; for a tap of a row and of a column, which wait for memory; for a
-/// tap of each of a million results in doubt, or of the only one that a warp has. And where a block takes several, beyond a launch: for any; for a tap of those that a block has; and for each of a million, and its taps. Measured on an H200.
-const SETTLE: f64 = 1.5;
-const SETTLE_LINE: f64 = 0.35;
-const SETTLE_TAP: f64 = 3.0;
-const SETTLE_ALONE: f64 = 0.005;
-const SETTLE_WIDE: f64 = 15.0;
-const SETTLE_WIDE_ALONE: f64 = 0.002;
-const SETTLE_SEVERAL: f64 = 1300.0;
-const SETTLE_SEVERAL_TAP: f64 = 1.3;
-
-/// Taps for each result, of those in doubt, from which on it is faster to copy the image with what the border puts around it. From an H200.
-const PADDED_FROM: f64 = 3.0;
-/// Microseconds to settle them then: for the copy of a million results' pixels; for each of a million in doubt, and its taps; and for a tap of those that a block has at least.
-/// Measured on an H200.
-const PADDED_COPY: f64 = 1.2;
-const PADDED_EACH: f64 = 500.0;
-const PADDED_TAP: f64 = 0.0112;
-const PADDED_ALONE: f64 = 0.0005;
-
-/// Whether such a share of results in doubt, under so many taps, is settled from a copy of the image.
-pub(crate) fn are_many(share: f64, taps: f64) -> bool {
-    share * taps >= PADDED_FROM && taps >= f64::from(wide::LEAST) && taps <= f64::from(padded::MOST)
-}
+/// Microseconds to resolve what is uncertain of bytes on a GPU: for a launch; for each of a million
+/// results, and its taps; and for a tap of a result that its threads take alone. Reckoned for an H200.
+const RESOLVE: f64 = 3.0;
+const RESOLVE_EACH: f64 = 200.0;
+const RESOLVE_TAP: f64 = 0.4;
+const RESOLVE_ALONE: f64 = 0.002;
 
 /// The CPU's code, by the variants that stand for it. All variants of a family run the same code there, but for means
 /// of bytes, which are counted.
@@ -250,7 +230,7 @@ impl Problem {
         }
     }
 
-    /// By what a kernel is chosen: its own time, and what a launch takes that settles results in doubt, if it takes one; those for bytes alone have that in theirs.
+    /// By what a kernel is chosen: its own time, and what a launch takes that resolves results, if it takes one; those for bytes alone have that in theirs.
     /// The rest of rounding takes all of them about as long; but sums by spectra leave many more in doubt than passes in f64, which take the place of
     /// rows and columns.
     fn order(&self, kernel: &Kernel) -> Duration {
@@ -258,17 +238,12 @@ impl Problem {
             return self.predict(kernel);
         }
         let settles = self.makes_bytes() && !kernel.variant.takes_bytes_alone();
-        self.rank(kernel) + if settles { microseconds(self.settling()) } else { Duration::ZERO }
+        self.rank(kernel) + if settles { microseconds(RESOLVE) } else { Duration::ZERO }
     }
 
-    /// Microseconds of a launch that settles few results.
-    fn settling(&self) -> f64 {
-        SETTLE + if self.is_wide() { SETTLE_WIDE } else { SETTLE_LINE * self.pair_taps() }
-    }
-
-    /// Whether results in doubt are settled several at a time.
-    fn is_wide(&self) -> bool {
-        self.taps() >= f64::from(wide::LEAST)
+    /// Microseconds to resolve such a share of a million results.
+    pub(crate) fn resolving(&self, share: f64) -> f64 {
+        share * (RESOLVE_EACH + RESOLVE_TAP * self.taps())
     }
 
     /// A kernel's own time.
@@ -344,7 +319,6 @@ impl Problem {
             };
             return self.rank(kernel).mul_f64(slower);
         };
-        let settle = self.settling();
         if kernel.variant.family() == Family::Separable && self.is_in_passes() {
             return microseconds(2.0 * LAUNCH + self.millions() * self.exact_passes());
         }
@@ -355,19 +329,9 @@ impl Problem {
             true => 0.0,
             false => rounding.share(self.order_of(kernel.variant)),
         };
-        let count = self.millions() * share;
-        let (alone, each) = match self.is_wide() {
-            true => (SETTLE_WIDE_ALONE, SETTLE_SEVERAL + SETTLE_SEVERAL_TAP * self.taps()),
-            false => (SETTLE_ALONE, SETTLE_TAP * self.taps()),
-        };
-        let each = match kernel.variant == Variant::Fourier && are_many(share, self.taps()) {
-            true => {
-                let each = PADDED_EACH + PADDED_TAP * self.taps();
-                PADDED_COPY * self.millions() + each * count + PADDED_ALONE * self.taps()
-            }
-            false => (each * count).max(if 1e6 * count >= 1.0 { alone * self.taps() } else { 0.0 }),
-        };
-        self.rank(kernel).mul_f64(parted) + microseconds(settle + each)
+        let alone = if 1e6 * self.millions() * share >= 1.0 { RESOLVE_ALONE * self.taps() } else { 0.0 };
+        let each = (self.millions() * self.resolving(share)).max(alone);
+        self.rank(kernel).mul_f64(parted) + microseconds(RESOLVE + each)
     }
 }
 

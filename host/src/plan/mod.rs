@@ -447,15 +447,20 @@ impl Plan {
         if self.gradient.is_some() { Vec::new() } else { problem.candidates() }
     }
 
+    /// The filter for bytes made of bytes. Without memory for it, whoever runs the plan says so.
+    fn filter_of_bytes(&self) -> &Filter {
+        self.filter.of_bytes().map_or(&self.filter, |bytes| &bytes.filter)
+    }
+
     /// The taps as whole numbers, for kernels of a GPU.
     fn numbers(&self, place: Place) -> Numbers {
         match place {
             Place::Cpu { .. } => Numbers::default(),
             Place::Gpu(_) => *self.numbers.get_or_init(|| {
-                let reordering = crate::round::reordering(&self.filter);
+                let filter = self.filter_of_bytes();
                 Numbers {
-                    window: Whole::new(&self.filter, reordering).ok().map(|whole| whole.digits()),
-                    terms: WholeTerms::new(&self.filter, reordering).ok().map(|whole| whole.share()),
+                    window: Whole::new(filter).ok().map(|whole| whole.digits()),
+                    terms: WholeTerms::new(filter).ok().map(|whole| whole.share()),
                     mean: running_sums::mean(&self.filter),
                     few: few(&self.filter),
                     lines: lines::error(&self.filter),
@@ -474,7 +479,7 @@ impl Plan {
             anchor_x: self.filter.anchor().0,
             border: self.border,
             weight: self.filter.weight(),
-            point: *self.point.get_or_init(|| crate::kernels::fourier::point(&self.filter) != 0.0),
+            point: *self.point.get_or_init(|| crate::kernels::fourier::point(self.filter_of_bytes()) != 0.0),
             separable: self.filter.is_separable(),
             numbers: Numbers::default(),
             source: Scalar::F32,
@@ -572,7 +577,7 @@ impl Plan {
         dst: &mut StoredViewMut<'_>,
         call: &Call<'_>,
     ) -> Result<()> {
-        self.check_target(dst.scalar())?;
+        self.check_kinds((src.scalar(), dst.scalar()))?;
         let shape = src.shape();
         let stage = call.stage(0, pixels(shape));
         match self.on(place)? {
@@ -619,9 +624,13 @@ impl Plan {
     }
 
     /// # Errors
-    /// [`Error::Parameter`] if results of this type cannot hold angles.
-    pub(crate) fn check_target(&self, target: Scalar) -> Result<()> {
-        if matches!(target, Scalar::F16 | Scalar::F32) { Ok(()) } else { self.check_takes_integers(target.name()) }
+    /// [`Error::Parameter`] if results of this type cannot hold angles, or if bytes are to be made of bytes and what lies outside
+    /// the picture is none.
+    pub(crate) fn check_kinds(&self, kinds: (Scalar, Scalar)) -> Result<()> {
+        if kinds == (Scalar::U8, Scalar::U8) {
+            self.border.check_is_byte()?;
+        }
+        if matches!(kinds.1, Scalar::F16 | Scalar::F32) { Ok(()) } else { self.check_takes_integers(kinds.1.name()) }
     }
 
     /// # Errors
@@ -671,7 +680,7 @@ impl Plan {
         let right = wrong.as_ref().map_or(pictures.len(), |&(number, _)| number);
         let all = pictures[..right].iter().map(|(src, _)| pixels(src.shape())).sum();
         let call = self.report.call(all);
-        self.check_target(kinds.1).map_err(|error| in_batch((0, error)))?;
+        self.check_kinds(kinds).map_err(|error| in_batch((0, error)))?;
         let seen: Vec<_> =
             pictures[..right].iter().map(|(src, dst)| (src.is_pinned(), dst.is_pinned(), src.shape())).collect();
         // Each picture says how many of its channels are filtered.
@@ -749,7 +758,7 @@ impl Plan {
 
     /// How bytes made of bytes are rounded.
     fn rounding(&self) -> Rounding {
-        *self.rounding.get_or_init(|| Rounding::new(&self.filter, self.border))
+        *self.rounding.get_or_init(|| Rounding::new(self.filter_of_bytes(), self.border))
     }
 
     /// Filters an image that is on the device into another one there; see [`crate::gpu::Gpu::upload`]. The work is put
@@ -822,7 +831,7 @@ impl Plan {
         part: &Part,
         stream: &mut Stream,
     ) -> Result<()> {
-        self.check_target(dst.scalar())?;
+        self.check_kinds((src.scalar(), dst.scalar()))?;
         let gpus = self.gpus_of(src.gpu())?;
         let engine = gpus.engine_of(src.gpu());
         let place = On::Gpu(&gpus).place();
