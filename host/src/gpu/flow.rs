@@ -21,6 +21,7 @@ use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{Scalar, Shape};
 use crate::kernels::prepared::{Prepared, Tiles};
 use crate::kernels::uncertain::Exactly;
+use crate::kernels::whole::two_terms;
 use crate::plan::ran::Launched;
 use crate::plan::schedule::{Bands, Extent, FlowOptions, Job};
 use crate::progress::Stage;
@@ -720,7 +721,10 @@ impl Engine {
         let values = shape.row_len();
         let planes = if Self::takes_planes(source, shape.channels) { 4 } else { 0 };
         let uncertainty = self.uncertainty_of(prepared, (source, target))?.clone();
-        let passes = 8 * filter.products().len();
+        let passes = match uncertainty.passes {
+            Some(_) => 8 * two_terms(&filter.of_bytes()?.whole).map_or(0, <[_]>::len),
+            None => 0,
+        };
         let (scratch, reserved) = match uncertainty.passes {
             Some(Exactly::Always) => (passes, 0),
             Some(Exactly::Beyond(_)) => (prepared.work.scratch().max(passes), prepared.work.reserved()),
