@@ -70,7 +70,7 @@ impl Property {
 
 const PROPERTIES: [Property; 9] = [
     Property::new("problems", 1.0, problems),
-    // 10,240 of a full run.
+    // 10,240 of a full run, 512 on the emulator.
     Property { recipes: recipes_of_bytes, ..Property::new("bytes", 20.0, problems) },
     Property::new("stored", 0.5, stored),
     Property::new("impulse", 0.125, impulse),
@@ -88,9 +88,13 @@ fn count(property: &Property, selection: Selection) -> Result<usize, String> {
         Selection::Small | Selection::Emulated => 32,
     };
     let all = number("APRON_GENERATED")?.map_or(few, |count| count as usize);
-    // Under compute-sanitizer each takes seconds.
-    let share = if selection == Selection::Small { property.share.min(1.0) } else { property.share };
-    Ok((all as f64 * share).ceil() as usize)
+    let most = match selection {
+        Selection::Full => property.share,
+        Selection::Emulated => 16.0,
+        // Under compute-sanitizer each takes seconds.
+        Selection::Small => 1.0,
+    };
+    Ok((all as f64 * property.share.min(most)).ceil() as usize)
 }
 
 /// A whole number from the environment.
@@ -197,10 +201,13 @@ fn run_batch(
 fn problems(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
     let group =
         Group { window: recipe.window_of(recipe.taps), border: recipe.border, problems: vec![recipe.problem()] };
-    // Tap by tap the largest windows would take minutes.
-    let work = group.window.cols * group.window.rows * recipe.size.0 * recipe.size.1 * recipe.channels;
-    let is_due = |product: &&Product| {
-        work <= 4 * WORK || product.variant.is_none_or(|variant| variant.family() != Family::Direct)
+    // Tap by tap, and by spectra of all taps, the largest windows would take minutes.
+    let taps = group.window.cols * group.window.rows;
+    let work = taps * recipe.size.0 * recipe.size.1 * recipe.channels;
+    let is_due = |product: &&Product| match product.variant.map(Variant::family) {
+        Some(Family::Direct) => work <= 4 * WORK,
+        Some(Family::Fourier) => taps <= 1 << 17,
+        _ => true,
     };
     let implementations: Vec<_> = implementations.iter().filter(is_due).copied().collect();
     let solve = |tally| runner::run_into(tally, &implementations, std::slice::from_ref(&group));

@@ -227,6 +227,8 @@ fn products(device: Device) -> Vec<Product> {
 
 fn bytes(device: Device, selection: Selection) -> Result<(), Failed> {
     const SIZES: [(usize, usize); 7] = [(61, 37), (7, 90), (1, 23), (128, 5), (19, 19), (150, 133), (33, 64)];
+    /// Multiplications that take an emulated thread seconds.
+    const MUCH: usize = 1 << 23;
     let (mut number, mut runs) = (0, 0);
     for window in windows() {
         for border in BORDERS {
@@ -239,10 +241,18 @@ fn bytes(device: Device, selection: Selection) -> Result<(), Failed> {
             if !is_due {
                 continue;
             }
-            let (width, height) = SIZES[number % SIZES.len()];
+            let (width, height) = match (SIZES[number % SIZES.len()], selection) {
+                ((150, _), Selection::Emulated | Selection::Small) => (70, 53),
+                (size, _) => size,
+            };
             let shape = Shape { width, height, channels: [1, 3, 4, 2][number % 4] };
             let (name, src) = picture(number, shape);
-            for product in products(device) {
+            let work = width * height * shape.channels * window.cols * window.rows;
+            let is_due = |product: &Product| {
+                let is_direct = product.variant.is_some_and(|variant| variant.family() == apron::Family::Direct);
+                selection == Selection::Full || work <= MUCH || !is_direct
+            };
+            for product in products(device).into_iter().filter(is_due) {
                 let whole = Job { product, window: &window, border, shape, src: &src }.whole()?;
                 let Some(right) = whole else { continue };
                 let turns = if selection == Selection::Full { &TURNS[..] } else { &TURNS[number % 5..][..1] };
