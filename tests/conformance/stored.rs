@@ -101,7 +101,9 @@ mod on_gpu {
             "ties" => rounded(name, &ties(selection)),
             "frequent_ties" => frequent_ties(name, selection),
             "doubts" => rounded(name, &doubts(selection)),
-            "wide" => rounded(name, &wide(selection)),
+            "wide" => {
+                launching(&["passes_rows", "passes_columns", "passes_verdict"], || rounded(name, &wide(selection)))
+            }
             "in_order" => launching(&["resolve_table"], || rounded(name, &in_order(selection))),
             "overlap" => overlap(),
             "alignment" => alignment(),
@@ -1060,6 +1062,8 @@ mod on_gpu {
         Gradient,
         /// The least and the greatest value only.
         Saturated,
+        /// The same two in squares of so many pixels: results of wide windows are uncertain everywhere.
+        Checker(usize),
     }
 
     impl Look {
@@ -1070,6 +1074,9 @@ mod on_gpu {
                 Self::Flat(value) => value,
                 Self::Gradient => (i / channels % width + i / channels / width + 85 * (i % channels)) as u8,
                 Self::Saturated => [0, 255][rng.usize(0..2)],
+                Self::Checker(size) => {
+                    [0, 255][(i / channels % width / size + i / channels / width / size + i % channels) % 2]
+                }
             };
             (0..width * height * channels).map(&mut value).collect()
         }
@@ -1265,9 +1272,23 @@ mod on_gpu {
             // Of a flat picture all of the first column are within the other taps of a half: few of one, and many of the other.
             (edge.clone(), Border::Constant(78.0), shape(1100, 2, 1), [Look::Flat(77), Look::Random]),
             (edge, Border::Constant(78.0), shape(100, 3, 2), [Look::Flat(77), Look::Flat(76)]),
+            // Longer than what exact passes add up before they carry.
+            (Window::random_pair(8300, 7, 76), Border::Reflect, shape(23, 5, 1), some),
+            // So many results are uncertain that exact passes compute them all, after an estimate.
+            (preset("gaussian:sigma=5"), Border::Reflect101, shape(150, 131, 1), [Look::Checker(1), Look::Checker(2)]),
+            (preset("unsharp:sigma=5"), Border::Replicate, shape(70, 60, 3), [Look::Checker(1), Look::Checker(16)]),
+            (preset("dog:sigma=3,wider=6"), Border::Keep, shape(90, 71, 4), [Look::Checker(1), Look::Random]),
+            (
+                preset("gaussian:sigma=4").anchored(0, 30),
+                Border::Constant(9.0),
+                shape(131, 50, 2),
+                [Look::Checker(1), Look::Random],
+            ),
         ];
         let mut cases = small;
         if selection == Selection::Full {
+            let long = Window::random_pair(7, 8300, 77).anchored(3, 8000);
+            cases.push((long, Border::Wrap, shape(9, 30, 1), some));
             for (i, border) in BORDERS.into_iter().chain([Border::Constant(255.0)]).enumerate() {
                 let looks = [some, flat][i % 2];
                 cases.extend([
