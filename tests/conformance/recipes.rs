@@ -182,7 +182,7 @@ pub(crate) fn recipes_of_bytes(work: usize) -> BoxedStrategy<Recipe> {
 
 /// Filters with a name: products, sums and means.
 fn presets() -> BoxedStrategy<String> {
-    let tenths = |most: u32| (3..most).prop_map(|tenths| f64::from(tenths) / 10.0);
+    let tenths = |most: u32| (5..most).prop_map(|tenths| f64::from(tenths) / 10.0);
     prop_oneof![
         4 => tenths(60).prop_map(|sigma| format!("gaussian:{sigma}")),
         1 => (tenths(80), tenths(80)).prop_map(|(x, y)| format!("gaussian:sigma-x={x},sigma-y={y}")),
