@@ -99,7 +99,7 @@ const SPILLS: [(&str, u32); 21] = [
     ("separable_matrix_", 180),
     ("separable_columns_", 276),
     ("separable_rows_", 8),
-    ("spectra_", 300),
+    ("spectra_", 360),
     ("running_sums_far", 24),
     ("running_sums_near_c2", 8),
 ];

@@ -7,7 +7,7 @@
 #[cfg(feature = "gpu")]
 use gpu_kernels::abi::{Doubts, Epilogue, Pass, Plane, Region};
 #[cfg(feature = "gpu")]
-use gpu_kernels::kernels::fourier::lines::{FACTOR_OF, LineEntry, Lines, Sum};
+use gpu_kernels::kernels::fourier::lines::{FACTOR_OF, LineEntry, Lines, Marks, Sum};
 use gpu_kernels::kernels::fourier::{
     MIDDLE,
     lines::{COLUMNS, LineKernel, ROWS},
@@ -102,24 +102,30 @@ impl Fit {
         fits.min_by(|a, b| a.time.total_cmp(&b.time)).expect("a kernel in parts takes any number of taps")
     }
 
-    /// The error bound of a line's sums for numbers of at most 1, in units of half a last place of 1.
+    /// The error bound of a tile's sums, in units of half a last place of 1: how many root mean squares of the complex
+    /// numbers that the tile begins with, how many of its sums, and how many times its greatest sum.
     ///
-    /// It has two terms for taps t, and lines of N numbers:
-    /// - Roundings of the transforms. The 2-norm of their error grows with the number of butterflies on the way,
-    ///   `2 log2 N`, and with the line's norm (Higham, Accuracy and Stability of Numerical Algorithms, section 24.1).
-    ///   A result has its share of that: about `sqrt(2 log2 N)` roundings of half a unit in random directions, relative
-    ///   to `sum |t|`. What is proved takes all of them for one direction, and is a hundred times as much. Lines of
-    ///   0 and 1 in runs, waves and noise have shown 13 units for N from 1024 to 4096 where taps are smooth, 17 where
-    ///   one outweighs all others; 20 are allowed. Each further part of a window adds a rounding.
-    /// - Roundings of constants, the taps' spectrum and the factors. They spread over the line, where a picture may be
-    ///   aligned with them: at most `sqrt(N)` times the norm of the taps for the spectrum, half a unit of which is
-    ///   allowed in all. The search `worst::lines` aligns pictures so.
-    fn units(&self, taps: &[f64]) -> f64 {
-        const OF_WEIGHT: f64 = 20.0;
-        const OF_NORM: f64 = 0.5;
+    /// It has four parts for taps t, and lines of N numbers:
+    /// - Roundings of the forward transform. The 2-norm of their error grows with the number of butterflies on the way,
+    ///   `log2 N`, and with the line's norm (Higham, Accuracy and Stability of Numerical Algorithms, section 24.1). They
+    ///   spread over all frequencies, and the taps leave the part `sqrt(sum t^2)` of them.
+    /// - Roundings of constants, the taps' spectrum and the factors. They spread likewise, but a picture may be aligned
+    ///   with them: at most `sqrt(N)` times the norm of the taps for the spectrum, of which 0.4 are allowed.
+    /// - Roundings of the inverse transform, relative to the norm of the sums.
+    /// - Roundings of its last butterflies, which are relative to the sum itself where few are great.
+    ///
+    /// A result has its share of an error: what is proved takes all roundings for one direction, and is a hundred times
+    /// as much as what is seen. A search in runs, waves, noise of two values and single pixels, for N from 1024 to 4096,
+    /// found at most 0.55 of this bound. The
+    /// searches `worst::lines_bred` and `worst::lines_constants` hold these bounds.
+    fn units(&self, taps: &[f64]) -> [f64; 3] {
+        const OF_INPUT: [f64; 2] = [9.0, 0.4];
+        const OF_OUTPUT: f64 = 14.0;
+        const OF_GREATEST: f64 = 5.0;
         let norm = taps.iter().map(|tap| tap * tap).sum::<f64>().sqrt();
-        let (size, parts) = (self.kernel.size as f64, self.parts as f64);
-        (OF_WEIGHT + parts - 1.0) * weight(taps) + OF_NORM * (size * parts).sqrt() * norm
+        // Each part beyond the first adds a rounding.
+        let parts = self.parts as f64;
+        [(OF_INPUT[0] + OF_INPUT[1] * (self.kernel.size as f64).sqrt()) * norm, OF_OUTPUT + parts - 1.0, OF_GREATEST]
     }
 
     /// Microseconds for a million results of lines of so many: the last tile takes as long as any.
@@ -162,42 +168,78 @@ fn weight(taps: &[f64]) -> f64 {
     taps.iter().map(|tap| tap.abs()).sum()
 }
 
-/// How far a sum over bytes may be off, compared with the exact one over the taps that define bytes; `None` if the filter
-/// is no product, nor the sum of one or two. Infinite if f32 has no room.
+/// How far sums over bytes may be off, compared with the exact ones over the taps that define bytes.
+#[derive(Clone, Debug)]
+struct Errors {
+    /// For each term, what its row pass moves a sum by, for each root mean square of a tile and its greatest sum: see [`Fit::units`].
+    rows: Vec<[f64; 3]>,
+    /// What the column pass moves it by.
+    columns: [f64; 3],
+    /// What does not depend on the pixels.
+    others: f64,
+    /// The bound for any bytes.
+    all: f64,
+}
+
+impl Errors {
+    /// Of a filter's view; `None` if it is no product, nor the sum of one or two.
+    fn new(filter: &Filter) -> Option<Self> {
+        /// Half a unit in the last place of 1.
+        const HALF: f64 = f32::EPSILON as f64 / 2.0;
+        /// The greatest root mean square of two lines of bytes less their middle.
+        const GREATEST: f64 = std::f64::consts::SQRT_2 * MIDDLE as f64;
+        let terms = filter.products();
+        let is_sum = filter.sum().is_some();
+        let scaled = |units: [f64; 3], factor: f64| units.map(|unit| HALF * factor * unit);
+        let (mut rows, mut columns) = (Vec::new(), [0.0; 3]);
+        let (mut all, mut outside, mut size) = (0.0, 0.0, point(filter).abs());
+        for (row, column) in &terms {
+            let (across, down) = (weight(row), weight(column));
+            let of_row = scaled(Fit::of_rows(row.len()).units(row), down);
+            let of_column = scaled(Fit::of_columns(column.len(), terms.len(), is_sum).units(column), 1.0);
+            // For bytes of any size: two lines have a root mean square that is greater than either.
+            let most = |[input, output, greatest]: [f64; 3], weight: f64| {
+                GREATEST * (input + output * weight) + f64::from(MIDDLE) * greatest * weight
+            };
+            all += most(of_row, across) + most(of_column, down) * across;
+            rows.push(of_row);
+            // The squares of both terms' numbers are added up, and so are their sums.
+            columns = [columns[0] + of_column[0], of_column[1].max(columns[1]), of_column[2]];
+            // A row outside the image has one sum, which is rounded.
+            outside += f64::from(MIDDLE) * across * down;
+            size += across * down;
+        }
+        // The middle is rounded, and so is its sum with the rest; the point is, and so is the sum with its product. Where a
+        // byte's sum is greater than 256, it is 255 anyway.
+        let rounded = if is_sum { 255.0 * point(filter).abs() + 2.0 * 256.5 } else { 256.5 };
+        // A table of taps may differ from its factors or terms.
+        let apart = match (filter.dense_f64(), filter.sum()) {
+            (Some(_), Some(sum)) if sum.is_given => 0.0,
+            (Some(_), Some(sum)) => crate::round::terms_loss(filter, sum),
+            (Some(taps), None) => {
+                terms.first().map_or(0.0, |(row, column)| crate::round::products_loss(taps, row, column))
+            }
+            (None, _) => 0.0,
+        };
+        // The taps of means are rounded to f64; the bound itself is computed in f32.
+        let taps = 2.0 * f64::EPSILON * size;
+        let others = HALF * (outside + middle(filter).abs() + rounded) + 255.0 * (apart + taps) + 1e-6 * all;
+        (!terms.is_empty()).then_some(Self { rows, columns, others, all: all + others })
+    }
+}
+
+/// How far sums over any bytes may be off; `None` if the filter is no product, nor the sum of one or two. Infinite if f32
+/// has no room.
 pub(crate) fn error(filter: &Filter) -> Option<f64> {
-    /// Half a unit in the last place of 1.
-    const HALF: f64 = f32::EPSILON as f64 / 2.0;
     if filter.products().is_empty() {
         return None;
     }
     let filter = &filter.of_bytes().ok()?.filter;
-    let terms = filter.products();
-    let is_sum = filter.sum().is_some();
-    let (mut units, mut size) = (0.0, point(filter).abs());
-    for (row, column) in &terms {
-        let (across, down) = (weight(row), weight(column));
-        if [across, down].iter().any(|weight| !(WEIGHTS.0..=WEIGHTS.1).contains(weight)) {
-            return Some(f64::INFINITY);
-        }
-        // A row outside the image has one sum, which is rounded.
-        units += Fit::of_rows(row.len()).units(row) * down + across * down;
-        units += Fit::of_columns(column.len(), terms.len(), is_sum).units(column) * across;
-        size += across * down;
+    let weights = filter.products().into_iter().flat_map(|(row, column)| [weight(row), weight(column)]);
+    if !weights.into_iter().all(|weight| (WEIGHTS.0..=WEIGHTS.1).contains(&weight)) {
+        return Some(f64::INFINITY);
     }
-    // The middle is rounded, and so is its sum with the rest; the point is, and so is the sum with its product. Where a
-    // byte's sum is greater than 256, it is 255 anyway.
-    let rounded = if is_sum { 255.0 * point(filter).abs() + 2.0 * 256.5 } else { 256.5 };
-    // A table of taps may differ from its factors or terms.
-    let apart = match (filter.dense_f64(), filter.sum()) {
-        (Some(_), Some(sum)) if sum.is_given => 0.0,
-        (Some(_), Some(sum)) => crate::round::terms_loss(filter, sum),
-        (Some(taps), None) => crate::round::products_loss(taps, terms[0].0, terms[0].1),
-        (None, _) => 0.0,
-    };
-    // The taps of means are rounded to f64.
-    let taps = 2.0 * f64::EPSILON * size;
-    // Bytes are less by the middle: none is further from it.
-    Some(HALF * (f64::from(MIDDLE) * units + middle(filter).abs() + rounded) + 255.0 * (apart + taps))
+    Errors::new(filter).map(|errors| errors.all)
 }
 
 /// What the rows and columns of a filter make of the middle of bytes.
@@ -262,27 +304,46 @@ impl Work for Passes {
         // Pairs of columns are whole, and begin where a column block does.
         let even = Region { x0: region.x0 & !1, x1: (region.x1 + 1) & !1, y0: rows.start as i32, y1: rows.end as i32 };
         let blocks = Job { pass: Pass { region: Region { x0: region.x0 & !15, ..even }, ..pass }, ..*job };
-        let between: [Plane; MOST_TERMS] = match self.terms {
-            1 => [blocks.scratch::<1>(0, rows, stream)?[0]; MOST_TERMS],
-            _ => blocks.scratch(0, rows, stream)?,
+        let errors = Errors::new(filter).ok_or_else(|| crate::Error::Unsupported {
+            variant: Variant::SpectraPasses.name(),
+            reason: Why::NOT_SEPARABLE.to_string(),
+        })?;
+        // The marks of each term come first.
+        let marks = Marks {
+            at: 0,
+            first: even.x0 / self.rows.step() as i32,
+            across: self.rows.tiles(even.x0, even.x1) as i32,
+            step: self.rows.step() as i32,
+            pair: even.y0 >> 1,
+            pairs: ((even.y1 + 1) >> 1) - (even.y0 >> 1),
         };
-        let (middle, near) = (middle(filter) as f32, near(error(filter).unwrap_or(f64::INFINITY)));
-        let lines = |fit: &Fit, taps: i32, anchor: i32, from: i32| Lines {
-            taps,
-            anchor,
+        let marks_apart = 4 * marks.across as usize * marks.pairs as usize * job.planes as usize;
+        let behind = (self.terms * marks_apart).next_multiple_of(128);
+        let between: [Plane; MOST_TERMS] = match self.terms {
+            1 => [blocks.scratch::<1>(behind, rows, stream)?[0]; MOST_TERMS],
+            _ => blocks.scratch(behind, rows, stream)?,
+        };
+        // The same memory, which is reserved already.
+        let marks = Marks { at: stream.scratch(behind)?, ..marks };
+        let (middle, near) = (middle(filter) as f32, near(errors.others));
+        let lines = |fit: &Fit, [of_input, of_output, of_greatest]: [f64; 3], window: (i32, i32), from: i32| Lines {
+            taps: window.0,
+            anchor: window.1,
             part: fit.part as i32,
             parts: fit.parts as i32,
             first: from / fit.step() as i32,
             middle,
             near,
+            of_input: of_input as f32,
+            of_output: of_output as f32,
+            of_greatest: of_greatest as f32,
+            marks,
         };
-        let of_rows = lines(&self.rows, job.window.cols, job.window.anchor_x, even.x0);
-        let row_grid = {
-            let pairs = (even.y1 - (even.y0 & !1)) as u32;
-            grid(&self.rows, self.rows.tiles(&of_rows, even.x1), pairs.div_ceil(2))
-        };
+        let row_grid = grid(&self.rows, marks.across as u32, marks.pairs as u32);
         for (term, (row, _)) in terms.iter().enumerate() {
             let numbers = job.taps.lines(term, || self.rows.numbers(&[row]))?;
+            let mut of_rows = lines(&self.rows, errors.rows[term], (job.window.cols, job.window.anchor_x), even.x0);
+            of_rows.marks.at += (term * marks_apart) as u64;
             let dst = between[term];
             let across = Pass { dst, region: even, epilogue: Epilogue::NONE, point: 0.0, doubts: Doubts::NONE, ..pass };
             // SAFETY: blocks and shared memory are those of the kernel; the numbers are those of these lines; the pass
@@ -297,15 +358,16 @@ impl Work for Passes {
             terms: terms.len() as i32,
             outside: outside(1),
             apart: between[1].base.wrapping_sub(between[0].base).cast_signed(),
+            marks_apart: marks_apart as i64,
             point: point(filter) as f32,
             pixels: pass.src,
         };
         let down = Pass { src: between[0], outside: outside(0), ..pass };
-        let of_columns = lines(&self.columns, job.window.rows, job.window.anchor_y, region.y0);
+        let of_columns = lines(&self.columns, errors.columns, (job.window.rows, job.window.anchor_y), region.y0);
         let column_grid = {
             let width = self.columns.kernel.lines;
             let across = (region.x1 - region.x0 / width as i32 * width as i32) as u32;
-            grid(&self.columns, across.div_ceil(width), self.columns.tiles(&of_columns, region.y1))
+            grid(&self.columns, across.div_ceil(width), self.columns.tiles(region.y0, region.y1))
         };
         let columns: Vec<_> = terms.iter().map(|(_, column)| *column).collect();
         let numbers = job.taps.lines(MOST_TERMS, || self.columns.numbers(&columns))?;
@@ -336,9 +398,10 @@ impl Passes {
 
 #[cfg(feature = "gpu")]
 impl Fit {
-    /// How many tiles there are up to this end of the region.
-    fn tiles(&self, lines: &Lines, end: i32) -> u32 {
-        (end as u32).div_ceil(self.step() as u32) - lines.first as u32
+    /// How many tiles results from one to before another lie in.
+    fn tiles(&self, start: i32, end: i32) -> u32 {
+        let step = self.step() as u32;
+        (end as u32).div_ceil(step) - start as u32 / step
     }
 }
 

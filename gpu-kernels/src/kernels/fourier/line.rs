@@ -129,12 +129,12 @@ impl<const R: usize, const J: i32> Line<R, J> {
         line
     }
 
-    /// The spectrum of a line.
+    /// The first two steps of a line's transform: frequencies over t and m lie in shared memory.
     ///
     /// # Safety
     /// The whole block calls, with the tables; the lines' part of shared memory is not in use.
     #[inline(always)]
-    unsafe fn forward(&self, line: [Complex; EACH], tables: *const f32) -> [Complex; EACH] {
+    unsafe fn spread(&self, line: [Complex; EACH], tables: *const f32) {
         let (_, u) = self.split();
         let inner = tables.wrapping_add(2 * FACTORS * 16 * R);
         // SAFETY: as the caller promised.
@@ -161,35 +161,51 @@ impl<const R: usize, const J: i32> Line<R, J> {
                 k += 1;
             }
             warp_barrier();
-            let mut numbers = [ZERO; EACH];
-            let mut n = 0;
-            while n < EACH {
-                numbers[n] = self.load(self.within(u + Self::RADIX * (n / R) as i32, (n % R) as i32));
-                n += 1;
-            }
-            each::<R, false>(numbers)
         }
     }
 
-    /// The line of a spectrum, N times too large.
+    /// Numbers `R q` to before `R (q + 1)` of the spectrum, which only this thread reads.
     ///
     /// # Safety
-    /// As for [`Line::forward`], but that this k1's threads alone may have used its part of shared
-    /// memory.
+    /// After [`Line::spread`].
     #[inline(always)]
-    unsafe fn inverse(&self, numbers: [Complex; EACH], tables: *const f32) -> [Complex; EACH] {
-        let numbers = each::<R, true>(numbers);
+    unsafe fn frequencies(&self, q: usize) -> [Complex; R] {
+        let (_, v) = self.split();
+        let (mut part, mut u) = ([ZERO; R], 0);
+        while u < R {
+            // SAFETY: as the caller promised.
+            part[u] = unsafe { self.load(self.within(v + Self::RADIX * q as i32, u as i32)) };
+            u += 1;
+        }
+        within::<R, false>(part)
+    }
+
+    /// The last step backwards, of such numbers, to the same places.
+    ///
+    /// # Safety
+    /// As for [`Line::frequencies`].
+    #[inline(always)]
+    unsafe fn put_back(&self, q: usize, frequencies: [Complex; R]) {
+        let (_, v) = self.split();
+        let (part, mut u) = (within::<R, true>(frequencies), 0);
+        while u < R {
+            // SAFETY: as the caller promised.
+            unsafe { self.store(self.within(v + Self::RADIX * q as i32, u as i32), part[u]) };
+            u += 1;
+        }
+    }
+
+    /// The line of a spectrum that was put back, N times too large.
+    ///
+    /// # Safety
+    /// As for [`Line::spread`], after [`Line::put_back`] of all.
+    #[inline(always)]
+    unsafe fn gathered(&self, tables: *const f32) -> [Complex; EACH] {
         let line = self.here();
         let (_, u) = line.split();
         let inner = tables.wrapping_add(2 * FACTORS * 16 * R);
         // SAFETY: as the caller promised.
         unsafe {
-            warp_barrier();
-            let mut n = 0;
-            while n < EACH {
-                line.store(line.within(u + Self::RADIX * (n / R) as i32, (n % R) as i32), numbers[n]);
-                n += 1;
-            }
             warp_barrier();
             let mut part = [ZERO; EACH];
             let mut k = 0;
@@ -210,7 +226,53 @@ impl<const R: usize, const J: i32> Line<R, J> {
         }
     }
 
-    /// The sums of a tile's line: `load` gives the line for a part of a term's window, which begins at this tap.
+    /// The sums of two numbers over the line's threads, and the greatest of two others over the block.
+    ///
+    /// # Safety
+    /// The whole block calls; what is in shared memory is not needed any more.
+    #[inline(always)]
+    pub(super) unsafe fn totals(&self, mut sums: [f32; 2], mut greatest: [f32; 2]) -> ([f32; 2], [f32; 2]) {
+        let (lane, lanes, warps) = (opaque(thread_x()), 32 / J, R as i32 * J / 2);
+        // SAFETY: as the caller promised; each place is one thread's, and is read behind a barrier.
+        unsafe {
+            let mut apart = 16;
+            while apart > 0 {
+                greatest = greater(greatest, [of_lane(greatest[0], apart), of_lane(greatest[1], apart)]);
+                if apart >= J as u32 {
+                    sums = [sums[0] + of_lane(sums[0], apart), sums[1] + of_lane(sums[1], apart)];
+                }
+                apart /= 2;
+            }
+            barrier();
+            if lane < J {
+                self.shared.store2(2 * (thread_y() * J + self.number), sums);
+            }
+            if lane == 0 {
+                self.shared.store2(2 * (warps * J + thread_y()), greatest);
+            }
+            barrier();
+            // Each lane takes some warps' sums.
+            let (mut totals, mut warp) = ([0.0; 2], (lane as u32 / J as u32) as i32);
+            while warp < warps {
+                let [a, b] = self.shared.load2(2 * (warp * J + self.number));
+                totals = [totals[0] + a, totals[1] + b];
+                warp += lanes;
+            }
+            greatest = self.shared.load2(2 * (warps * J + (lane & (warps - 1))));
+            let mut apart = 16;
+            while apart > 0 {
+                greatest = greater(greatest, [of_lane(greatest[0], apart), of_lane(greatest[1], apart)]);
+                if apart >= J as u32 {
+                    totals = [totals[0] + of_lane(totals[0], apart), totals[1] + of_lane(totals[1], apart)];
+                }
+                apart /= 2;
+            }
+            (totals, greatest)
+        }
+    }
+
+    /// The sums of a tile's line: `load` gives the line for a part of a term's window, which begins at this tap. And the
+    /// sums of squares of the thread's frequencies, before and behind the taps' spectrum.
     ///
     /// # Safety
     /// The whole block calls, with factors and spectra for these lines; shared memory is not in use.
@@ -221,38 +283,63 @@ impl<const R: usize, const J: i32> Line<R, J> {
         terms: i32,
         numbers: *const f32,
         load: impl Fn(i32, i32) -> [Complex; EACH],
-    ) -> [Complex; EACH] {
+    ) -> ([Complex; EACH], [f32; 2]) {
         let spectra = numbers.wrapping_add(2 * FACTORS * 17 * R + 2 * self.thread as usize);
+        let mut squares = [0.0; 2];
         // SAFETY: as the caller promised.
         unsafe {
             if !PARTED {
-                let mut line = self.forward(load(0, 0), numbers);
-                let mut n = 0;
-                while n < EACH {
-                    let [re, im] = reload2(spectra, 2 * 16 * R * n);
-                    line[n] = line[n].times(Complex { re, im });
-                    n += 1;
+                self.spread(load(0, 0), numbers);
+                let line = self.here();
+                let mut q = 0;
+                while q < EACH / R {
+                    let (mut part, mut i) = (line.frequencies(q), 0);
+                    while i < R {
+                        let [re, im] = reload2(spectra, 2 * 16 * R * (R * q + i));
+                        let product = part[i].times(Complex { re, im });
+                        squares = [with_square(squares[0], part[i]), with_square(squares[1], product)];
+                        part[i] = product;
+                        i += 1;
+                    }
+                    line.put_back(q, part);
+                    q += 1;
                 }
-                return self.inverse(line, numbers);
+                return (self.gathered(numbers), squares);
             }
-            let (mut sum, mut term, mut part) = ([ZERO; EACH], opaque(0), opaque(0));
+            let (mut sum, mut term, mut part) = ([[ZERO; R]; EACH], opaque(0), opaque(0));
             loop {
-                let line = self.forward(load(term, part * lines.part), numbers);
+                self.spread(load(term, part * lines.part), numbers);
+                let line = self.here();
                 let spectrum = spectra.wrapping_add(2 * ((term * lines.parts + part) * Self::SIZE) as usize);
-                let mut n = 0;
-                while n < EACH {
-                    let [re, im] = reload2(spectrum, 2 * 16 * R * n);
-                    let Complex { re: a, im: b } = line[n];
-                    sum[n].re = fma(a, re, fma(-b, im, sum[n].re));
-                    sum[n].im = fma(a, im, fma(b, re, sum[n].im));
-                    n += 1;
+                let mut q = 0;
+                while q < EACH / R {
+                    let (part, mut i) = (line.frequencies(q), 0);
+                    while i < R {
+                        let [re, im] = reload2(spectrum, 2 * 16 * R * (R * q + i));
+                        let (Complex { re: a, im: b }, to) = (part[i], &mut sum[q][i]);
+                        squares[0] = with_square(squares[0], part[i]);
+                        to.re = fma(a, re, fma(-b, im, to.re));
+                        to.im = fma(a, im, fma(b, re, to.im));
+                        i += 1;
+                    }
+                    q += 1;
                 }
                 part = opaque(part + 1);
                 if part == lines.parts {
                     (term, part) = (opaque(term + 1), 0);
                 }
                 if term == terms {
-                    return self.inverse(sum, numbers);
+                    let mut q = 0;
+                    while q < EACH / R {
+                        let mut i = 0;
+                        while i < R {
+                            squares[1] = with_square(squares[1], sum[q][i]);
+                            i += 1;
+                        }
+                        line.put_back(q, sum[q]);
+                        q += 1;
+                    }
+                    return (self.gathered(numbers), squares);
                 }
                 // The next line comes to the same place.
                 barrier();
@@ -261,27 +348,26 @@ impl<const R: usize, const J: i32> Line<R, J> {
     }
 }
 
-/// Transforms of R numbers each, side by side.
+/// The greater of two numbers, twice.
 #[inline(always)]
-fn each<const R: usize, const INVERSE: bool>(numbers: [Complex; EACH]) -> [Complex; EACH] {
-    let mut out = [ZERO; EACH];
-    let mut q = 0;
-    while q < EACH / R {
-        let mut part = [ZERO; R];
-        let mut i = 0;
-        while i < R {
-            part[i] = numbers[R * q + i];
-            i += 1;
-        }
-        let part = within::<R, INVERSE>(part);
-        i = 0;
-        while i < R {
-            out[R * q + i] = part[i];
-            i += 1;
-        }
-        q += 1;
-    }
-    out
+fn greater(a: [f32; 2], b: [f32; 2]) -> [f32; 2] {
+    [a[0].max(b[0]), a[1].max(b[1])]
+}
+
+/// The number of the lane that differs in these bits.
+///
+/// # Safety
+/// The whole warp calls.
+#[inline(always)]
+unsafe fn of_lane(value: f32, apart: u32) -> f32 {
+    // SAFETY: as the caller promised.
+    f32::from_bits(unsafe { exchange(value.to_bits(), apart) })
+}
+
+/// A sum of squares with that of another number's magnitude.
+#[inline(always)]
+fn with_square(sum: f32, number: Complex) -> f32 {
+    fma(number.re, number.re, fma(number.im, number.im, sum))
 }
 
 /// Frequency k times factor k of element `at`, from a table with so many numbers for each factor.

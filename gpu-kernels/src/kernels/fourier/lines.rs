@@ -13,7 +13,8 @@
 //! of rows; one of the column pass takes J = 32 / R pairs of columns beside each other, so that a warp
 //! has all threads of one k1.
 //! Order of accumulation: that of the transforms, the same for every picture.
-//! Error: see `host/src/kernels/lines.rs`.
+//! Error: it depends on the sizes of a tile's numbers, as `host/src/kernels/lines.rs` says. The row pass leaves a mark
+//! for each tile of a pair of rows: how far it may move a sum. The column pass takes the greatest of its rows.
 //! Limits: one channel of a plane at a time; KEEP is left to `keep.rs`; scratch in f32 between the
 //! passes, whose rows begin at multiples of 8 bytes.
 
@@ -101,8 +102,52 @@ pub struct Lines {
     /// The column pass adds it to each sum: what all taps make of the middle of bytes, by which the
     /// row pass takes them less.
     pub middle: f32,
-    /// A sum at least so far from the nearest byte is uncertain.
+    /// A sum at least so far from the nearest byte is uncertain, less what may be off in its tile.
     pub near: f32,
+    /// What the pass moves a sum by at most: so many root mean squares of the numbers that a tile begins
+    /// with, and of its sums, and so many times the greatest sum.
+    pub of_input: f32,
+    /// See `of_input`.
+    pub of_output: f32,
+    /// See `of_input`.
+    pub of_greatest: f32,
+    /// Marks of the row pass.
+    pub marks: Marks,
+}
+
+/// Where the row pass leaves its marks, an f32 for each tile of a pair of rows: tile by tile, then pair
+/// by pair, plane by plane.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Marks {
+    /// The address of the first one.
+    pub at: u64,
+    /// The number of the first tile, how many there are in a row, and results of each.
+    pub first: i32,
+    /// See `first`.
+    pub across: i32,
+    /// See `first`.
+    pub step: i32,
+    /// The number of the first pair of rows, and how many there are.
+    pub pair: i32,
+    /// See `pair`.
+    pub pairs: i32,
+}
+
+impl Marks {
+    /// The place of a mark, of this block's plane.
+    #[inline(always)]
+    fn place(&self, pair: i32, tile: i32) -> *mut f32 {
+        let number = (block_z() * self.pairs + pair) as i64 * self.across as i64 + tile as i64;
+        (self.at as *mut f32).wrapping_offset(number as isize)
+    }
+
+    /// The number of the tile that has a column.
+    #[inline(always)]
+    fn tile(&self, x: i32) -> i32 {
+        // `checked`, so that no panic is compiled into the kernel.
+        (x as u32).checked_div(self.step as u32).unwrap_or(0) as i32 - self.first
+    }
 }
 
 /// What the columns of a sum of products need besides.
@@ -113,8 +158,10 @@ pub struct Sum {
     pub terms: i32,
     /// What rows outside the image have in the second one's plane.
     pub outside: f32,
-    /// Bytes from the first one's plane to the second one's.
+    /// Bytes from the first one's plane to the second one's, and from its marks.
     pub apart: i64,
+    /// See `apart`.
+    pub marks_apart: i64,
     /// What the pixel itself is multiplied by and added, and where pixels lie.
     pub point: f32,
     /// See `point`.
@@ -125,7 +172,7 @@ impl Sum {
     /// One term alone, without a point.
     #[inline(always)]
     pub const fn of_one(pass: &Pass) -> Self {
-        Self { terms: 1, outside: 0.0, apart: 0, point: 0.0, pixels: pass.src }
+        Self { terms: 1, outside: 0.0, apart: 0, marks_apart: 0, point: 0.0, pixels: pass.src }
     }
 }
 
@@ -223,7 +270,7 @@ unsafe fn rows<const R: usize, const KIND: u32, const PARTED: bool>(pass: &Pass,
         let is_pair = y + 1 < pass.height;
         // SAFETY: as the caller promised; each place is one thread's.
         unsafe {
-            let sums = line.filtered::<PARTED>(lines, 1, numbers, |_, tap| {
+            let (sums, squares) = line.filtered::<PARTED>(lines, 1, numbers, |_, tap| {
                 load_rows::<R, KIND>(&line, pass, lines, (pair, is_pair), (first, tap))
             });
             let line = line.here();
@@ -242,11 +289,35 @@ unsafe fn rows<const R: usize, const KIND: u32, const PARTED: bool>(pass: &Pass,
                 }
                 row += 1;
             }
+            let (squares, greatest) = line.here().totals(squares, [0.0, greatest(&sums)]);
+            if line.thread == 0 {
+                let mark = moved::<R>(lines, squares, greatest[1]);
+                store(lines.marks.place((y >> 1) - lines.marks.pair, block_x()), 0, mark);
+            }
             // The next pair comes to the same place.
             barrier();
         }
         y += 2 * grid_height();
     }
+}
+
+/// The greatest of a thread's sums.
+#[inline(always)]
+fn greatest(sums: &[Complex; EACH]) -> f32 {
+    let (mut greatest, mut m) = (0.0f32, 0);
+    while m < EACH {
+        greatest = greatest.max(sums[m].re.abs()).max(sums[m].im.abs());
+        m += 1;
+    }
+    greatest
+}
+
+/// How far a pass may move the sums of a line of 256 R numbers, with such sums of the squares of all frequencies. Those before
+/// the taps' spectrum are N times the mean of the numbers' squares times N, those behind it the mean of the sums' squares.
+#[inline(always)]
+fn moved<const R: usize>(lines: &Lines, squares: [f32; 2], greatest: f32) -> f32 {
+    let part = 1.0 / (256 * R) as f32;
+    fma(lines.of_input, part * sqrt(squares[0]), fma(lines.of_output, sqrt(squares[1]), lines.of_greatest * greatest))
 }
 
 /// The thread's share of a pair of rows, for the part of the window that begins at a tap: the first
@@ -322,11 +393,14 @@ unsafe fn columns<const R: usize, const J: i32, const KIND: u32, const PARTED: b
         let (first, line) = (tile * step, line.here());
         // SAFETY: as the caller promised.
         unsafe {
-            let sums = line.filtered::<PARTED>(lines, sum.terms, numbers, |term, tap| {
+            let (sums, squares) = line.filtered::<PARTED>(lines, sum.terms, numbers, |term, tap| {
                 let (apart, outside) = if term == 0 { (0, pass.outside) } else { (sum.apart, sum.outside) };
                 load_columns(&line, pass, lines, (&source, apart, outside), (pair, first, tap))
             });
-            store_columns::<R, J, KIND>(&line.here(), pass, (lines, sum), (x, first), step, &sums);
+            let mark = greatest_mark::<R, J>(pass, lines, sum, opaque(first));
+            let (squares, greatest) = line.here().totals(squares, [mark, greatest(&sums)]);
+            let near = lines.near - greatest[0] - moved::<R>(lines, squares, greatest[1]);
+            store_columns::<R, J, KIND>(&line.here(), pass, (lines, sum, near), (x, first), step, &sums);
             // The next tile comes to the same place.
             barrier();
         }
@@ -399,6 +473,45 @@ unsafe fn load_columns<const R: usize, const J: i32>(
     }
 }
 
+/// The greatest of the thread's share of the marks of rows that a tile of columns reads; of two terms, twice that.
+///
+/// # Safety
+/// As for [`columns`].
+#[inline(always)]
+unsafe fn greatest_mark<const R: usize, const J: i32>(pass: &Pass, lines: &Lines, sum: &Sum, first: i32) -> f32 {
+    let (marks, region) = (&lines.marks, &pass.region);
+    // Hidden, so that nothing of it is computed ahead.
+    let left = (region.x0 & !(2 * J - 1)) + 2 * J * opaque(block_x());
+    let (from, to) = (left.max(region.x0 & !1), least(left + 2 * J, (region.x1 + 1) & !1) - 1);
+    let (from, to) = (marks.tile(from), marks.tile(to));
+    let top = first - lines.anchor;
+    let bottom = top + (lines.parts - 1) * lines.part + Line::<R, J>::SIZE;
+    // Beyond the image a row may be any.
+    let is_inside = top >= pass.src.first_row && bottom <= pass.src.end_row;
+    let (mut pair, end) = match is_inside {
+        true => ((top >> 1) - marks.pair, ((bottom - 1) >> 1) - marks.pair + 1),
+        false => (0, marks.pairs),
+    };
+    pair += 32 * thread_y() + thread_x();
+    let mut greatest = 0.0f32;
+    while pair < end {
+        let mut tile = from;
+        while tile <= to {
+            // SAFETY: the row pass left a mark for each tile of each pair.
+            unsafe {
+                let place = marks.place(pair, tile) as *const f32;
+                greatest = greatest.max(load(place, 0));
+                if sum.terms > 1 {
+                    greatest = greatest.max(load(place.wrapping_byte_offset(sum.marks_apart as isize), 0));
+                }
+            }
+            tile += 1;
+        }
+        pair += Line::<R, J>::THREADS * J;
+    }
+    if sum.terms > 1 { 2.0 * greatest } else { greatest }
+}
+
 /// Stores the results of a pair of columns from `x` on, and notes those that are uncertain.
 ///
 /// # Safety
@@ -407,7 +520,7 @@ unsafe fn load_columns<const R: usize, const J: i32>(
 unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
     line: &Line<R, J>,
     pass: &Pass,
-    (lines, sum): (&Lines, &Sum),
+    (lines, sum, near): (&Lines, &Sum, f32),
     (x, first): (i32, i32),
     step: i32,
     sums: &[Complex; EACH],
@@ -450,7 +563,7 @@ unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
     while m < EACH {
         let ((left, distance), (right, other)) = (to_near_byte(re[m]), to_near_byte(im[m]));
         words[m] = permute::<0x0040>(left, right);
-        uncertain |= ((distance >= lines.near) as u32) << (2 * m) | ((other >= lines.near) as u32) << (2 * m + 1);
+        uncertain |= ((distance >= near) as u32) << (2 * m) | ((other >= near) as u32) << (2 * m + 1);
         m += 1;
     }
     // Hidden, so that it is computed here, and no sum is kept for it.
