@@ -277,7 +277,7 @@ fn lines() -> Vec<Group> {
     let group = |(i, (cols, rows)): (usize, (usize, usize))| {
         let problem = Problem::new(147, 37, select::seed(59, i)).channels(1 + i % 4).stored(Kind::U8, Kind::U8);
         let window = match i {
-            1 => Window::preset("gaussian:sigma-x=62,sigma-y=100"),
+            1 => Window::preset("gaussian:sigma-x=40,sigma-y=100"),
             _ => Window::blur_pair(cols, rows, 4300 + i as u64),
         };
         Group { window, border: select::BORDERS[1 + i % 5], problems: vec![problem.gaps(i % 2, i % 3)] }
