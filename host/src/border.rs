@@ -111,3 +111,22 @@ impl std::fmt::Display for Border {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_outside_of_bytes_is_a_byte() {
+        for value in [0.0, -0.0, 1.0, 127.0, 255.0] {
+            assert!(Border::Constant(value).check_is_byte().is_ok(), "{value}");
+        }
+        for value in [-1.0, 0.5, 254.999_999_999, 255.5, 256.0, 1e300, f64::INFINITY, f64::NAN] {
+            let message = Border::Constant(value).check_is_byte().unwrap_err().to_string();
+            assert!(
+                message.contains(&format!("constant:{value}")) && message.contains("--output-type f32"),
+                "{message}"
+            );
+        }
+    }
+}

@@ -294,7 +294,7 @@ impl Engine {
                 (&self.uncertainties[2], fourier::order(size, taps.point() != 0.0, &machine))
             }
         };
-        crate::memory::once(cell, || Ok(Uncertainty::new(filter, self.border, order)))
+        crate::memory::once(cell, || Ok(Uncertainty::new(filter, order)))
     }
 }
 

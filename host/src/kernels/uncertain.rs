@@ -2,8 +2,7 @@
 
 use super::whole::few;
 use crate::round::{self, Order};
-use crate::window::Window;
-use crate::{Border, Filter};
+use crate::Filter;
 
 /// What decides a byte on a GPU, where a kernel tests the f32 sums and another one settles what is in doubt.
 #[derive(Clone, Debug)]
@@ -32,11 +31,10 @@ impl Uncertainty {
     pub(crate) const NONE: Self = Self { near: None, share: 0.0, least: 0.0, passes: None };
 
     /// For a filter's f32 sums over bytes, in this order.
-    pub(crate) fn new(filter: &Filter, border: Border, order: Order) -> Self {
-        let window = Window::new(filter, border);
-        let (error, _, tame) = match filter.sum() {
-            Some(sum) if order == Order::TwoPasses => round::errors_of_terms(filter, sum, &window),
-            _ => round::errors(filter, &window, order),
+    pub(crate) fn new(filter: &Filter, order: Order) -> Self {
+        let (error, tame) = match filter.sum() {
+            Some(sum) if order == Order::TwoPasses => round::errors_of_terms(filter, sum),
+            _ => round::errors(filter, order),
         };
         let near = round::limit(error, tame);
         let ties = round::ties(filter);
