@@ -344,15 +344,6 @@ impl Filter {
         }
     }
 
-    /// The value of every tap, if all are equal.
-    pub(crate) fn equal_tap(&self) -> Option<f64> {
-        let equal = |taps: &[f64]| taps.iter().all(|&tap| tap == taps[0]).then_some(taps[0]);
-        match &self.taps {
-            Taps::Dense { taps, .. } => equal(taps),
-            Taps::Product(Factors { row, column }) => Some(equal(row)? * equal(column)?),
-        }
-    }
-
     /// A number that all taps are multiples of, but for roundings in f64, if the multiples are few enough for an f32.
     pub(crate) fn unit(&self) -> Option<f64> {
         match &self.taps {

@@ -1,8 +1,8 @@
 //! Which results a kernel's f32 sums leave uncertain where bytes are made of bytes, and what decides them then.
 
 use super::whole::few;
-use crate::round::{self, Order};
 use crate::Filter;
+use crate::round::{self, Order};
 
 /// What decides a byte on a GPU, where a kernel tests the f32 sums and another one settles what is in doubt.
 #[derive(Clone, Debug)]
