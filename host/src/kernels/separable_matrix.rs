@@ -653,7 +653,7 @@ mod tests {
 
     #[test]
     fn filters_that_have_no_such_form() {
-        for text in ["taps:1e9", "box:cols=3,rows=1025", "box:cols=1000,rows=66", "box:cols=1025,rows=1", "sharpen"] {
+        for text in ["taps:1e9", "box:cols=3,rows=1025", "box:cols=1025,rows=1", "sharpen"] {
             assert!(WholeTerms::new(&text.parse().unwrap()).is_err(), "{text}");
         }
     }
