@@ -177,19 +177,13 @@ impl Sum {
 }
 
 host! {
-    /// An entry that takes the pass, its lines, factors and spectra.
-    pub type WholeEntry = crate::entry::Entry<(Pass, Lines, *const f32)>;
-
-    /// The same for columns of windows in parts, or of a sum.
-    pub type SummedEntry = crate::entry::Entry<(Pass, Lines, *const f32, Sum)>;
-
-    /// What to launch.
+    /// What to launch: it takes the pass, its lines, factors and spectra.
     #[derive(Clone, Copy, Debug)]
     pub enum LineEntry {
-        /// See [`WholeEntry`].
-        Whole(WholeEntry),
-        /// See [`SummedEntry`].
-        Summed(SummedEntry),
+        /// No more than these.
+        Whole(crate::entry::Entry<(Pass, Lines, *const f32)>),
+        /// For columns of windows in parts, or of a sum.
+        Summed(crate::entry::Entry<(Pass, Lines, *const f32, Sum)>),
     }
 
     impl LineEntry {
@@ -262,11 +256,11 @@ unsafe fn rows<const R: usize, const KIND: u32, const PARTED: bool>(pass: &Pass,
     let first = (lines.first + block_x()) * step;
     let (source, target) = (Source::new(pass), Target::new(pass));
     let region = &pass.region;
-    let (from, end) = (region.x0 - first, least(step, region.x1 - first));
+    let (from, end) = (region.x0 - first, step.min(region.x1 - first));
     let mut y = (region.y0 & !1) + 2 * block_y();
     while y < region.y1 {
         let line = line.here();
-        let pair = [source.row(y), source.row(least(y + 1, pass.height - 1))];
+        let pair = [source.row(y), source.row((y + 1).min(pass.height - 1))];
         let is_pair = y + 1 < pass.height;
         // SAFETY: as the caller promised; each place is one thread's.
         unsafe {
@@ -482,7 +476,7 @@ unsafe fn greatest_mark<const R: usize, const J: i32>(pass: &Pass, lines: &Lines
     let (marks, region) = (&lines.marks, &pass.region);
     // Hidden, so that nothing of it is computed ahead.
     let left = (region.x0 & !(2 * J - 1)) + 2 * J * opaque(block_x());
-    let (from, to) = (left.max(region.x0 & !1), least(left + 2 * J, (region.x1 + 1) & !1) - 1);
+    let (from, to) = (left.max(region.x0 & !1), (left + 2 * J).min((region.x1 + 1) & !1) - 1);
     let (from, to) = (marks.tile(from), marks.tile(to));
     let top = first - lines.anchor;
     let bottom = top + (lines.parts - 1) * lines.part + Line::<R, J>::SIZE;
@@ -528,7 +522,7 @@ unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
     const { assert!(KIND == BYTES, "the column pass makes bytes") }
     let apart = Line::<R, J>::THREADS;
     let region = &pass.region;
-    let (from, end) = (region.y0 - first, least(step, region.y1 - first));
+    let (from, end) = (region.y0 - first, step.min(region.y1 - first));
     let has = [x >= region.x0 && x < region.x1, x + 1 >= region.x0 && x + 1 < region.x1];
     let (mut re, mut im) = ([0.0; EACH], [0.0; EACH]);
     let mut m = 0;
@@ -605,9 +599,4 @@ unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
             unsafe { note(pass, x + (bit & 1), y, target.z()) };
         }
     }
-}
-
-#[inline(always)]
-fn least(a: i32, b: i32) -> i32 {
-    if a < b { a } else { b }
 }
