@@ -740,7 +740,7 @@ mod on_gpu {
             Window::blur_pair(1, 1, 462),
             Window::blur_pair(300, 1, 463).anchored(299, 0),
             Window::preset("box:cols=1,rows=70"),
-            Window::random_pair(16, 90, 464).anchored(3, 89),
+            Window::random_pair(6, 11, 464).anchored(3, 10),
             Window::preset("gaussian:sigma-x=40,sigma-y=3"),
             Window::blur_pair(2, 2201, 465).anchored(1, 2200),
             Window::blur_pair(3301, 3, 466).anchored(17, 0),
