@@ -72,7 +72,7 @@ const SLACK: u32 = 8;
 /// the limit and with it: 3x3 160 and 144; three channels: 5x5 927 and 641, 7x7 1325 and 1087, fused 5 848 and 467, 17 1327 and 1229,
 /// 33 3893 and 3286. Lower limits, which spill more, are slower again. Rows of bytes as they lie, kernels alone: 5x5 111 with a limit that spills
 /// nothing, 101 with one that spills, 3x3 of three channels 162 and 154, fused 7 253 and 237; 7x7 of three and four channels 687 and 947, and 663 and 914. `gradient_8bit`: 171 for u8 to f32, and 228 with half as many pixels a
-/// lane and no limit. `resolve_table` needs 64 registers for all its blocks to run at the same time, and `resolve_products` 80 for most: both spill what they need once for a result. `matrix_` spills a few registers around its
+/// lane and no limit. `resolve_` spill on compute capability 7.5 what they need once for a result, so that most blocks run at the same time. `matrix_` spills a few registers around its
 /// loop over tiles, none in the loop over taps; `gradient_flat_c4` 32 bytes, its measured time is with them; those of the kernels for
 /// 16 bits, small windows on compute capability 7.5 and fused 7 and 9, have not been measured without. `separable_columns_` of 3 to 7 taps
 /// spill in code for edges and epilogues, so that twice as many warps run; those of 9 to 21 taps likewise: 17 taps, f32, 459 us without and 429 with the limit.
@@ -91,7 +91,7 @@ const SPILLS: [(&str, u32); 21] = [
     ("sliding_f16_", 48),
     ("gradient_flat_", 32),
     ("gradient_8bit", 200),
-    ("resolve_", 120),
+    ("resolve_", 56),
     ("passes_columns", 48),
     ("fourier_stored_", 160),
     ("fourier_large_rows_bytes", 48),

@@ -145,7 +145,7 @@ impl Sum {
 kernel! {
     /// Resolves the results in the pass's list. `taps` are the address of a table's digits.
     fn resolve_table(pass: Pass, window: Window, taps: u64, divisor: Divisor, team: Team, planes: i32) {
-        directive!(".maxnreg 64");
+        directive!(".maxnreg 72");
         each_result(&pass, &window, (divisor, team), planes, |at| {
             if at.is_plain(window.words()) {
                 table::<true>(at, &window, team, taps)
@@ -157,7 +157,7 @@ kernel! {
 
     /// The same for products.
     fn resolve_products(pass: Pass, window: Window, products: Products, divisor: Divisor, team: Team, planes: i32) {
-        directive!(".maxnreg 80");
+        directive!(".maxnreg 96");
         let each = |at: &Place<'_>| {
             // A word more, as it begins before the window.
             if at.is_plain(window.words() + 1) {
@@ -436,11 +436,9 @@ unsafe fn each_result(
     unsafe {
         each_segment(pass, planes, |segment| {
             let mut i = number as i64;
-            let mut next = segment.pixel(pass, window, i);
             while i - before < segment.count {
-                let result = next;
+                let result = segment.pixel(pass, window, i);
                 i += teams as i64;
-                next = segment.pixel(pass, window, i);
                 let place = Place::new(pass, window, result);
                 let sum = if result.is_there() { part(&place) } else { Sum::ZERO };
                 let sum = added(sum, team);
