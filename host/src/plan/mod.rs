@@ -758,7 +758,7 @@ impl Plan {
 
     /// How bytes made of bytes are rounded.
     fn rounding(&self) -> Rounding {
-        *self.rounding.get_or_init(|| Rounding::new(self.filter_of_bytes(), self.border))
+        *self.rounding.get_or_init(|| Rounding::new(&self.filter, self.border))
     }
 
     /// Filters an image that is on the device into another one there; see [`crate::gpu::Gpu::upload`]. The work is put
