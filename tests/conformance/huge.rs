@@ -6,9 +6,9 @@
 use apron::Variant;
 #[cfg(feature = "gpu")]
 use apron::gpu::{DeviceImage, DeviceView, DeviceViewMut, Stream, Strides};
-use apron::{Border, Device, Family, Image, Plan, Shape};
+use apron::{Border, Device, Image, Plan, Shape};
 #[cfg(feature = "gpu")]
-use apron::{Error, Filter};
+use apron::{Error, Family, Filter};
 #[cfg(feature = "gpu")]
 use conformance::bounds::bound;
 use conformance::problem::Window;
@@ -18,6 +18,7 @@ use conformance::suite::gpu_trial;
 #[cfg(not(feature = "gpu"))]
 use conformance::suite::{no_gpu as on_gpu, no_gpu as signal_on_gpu, no_gpu as strides_on_gpu};
 use libtest_mimic::{Failed, Trial};
+#[cfg(feature = "gpu")]
 use oracle::scalar;
 use rayon::prelude::*;
 
@@ -126,6 +127,7 @@ impl Picture {
 
     /// What must be in some rows: the family's bits and the oracle's values. The strip that they are computed from has the
     /// image's own edges, or ends further away than the window and its reflection reach.
+    #[cfg(feature = "gpu")]
     fn expected(
         &self,
         window: &Window,
@@ -159,6 +161,7 @@ impl Picture {
 }
 
 /// The family's bits and the oracle's values.
+#[cfg(feature = "gpu")]
 fn references(
     plane: &[f32],
     size: (usize, usize),
