@@ -159,7 +159,7 @@ const CONTROLS: &[Control] = &[
     Control { sabotage: "grid-axes", grid_rows: None, test: "stored::layouts::gpu", who: "on gpu:0", what: "never written" },
     Control { sabotage: "missing-barrier:1", grid_rows: None, test: "stored::matrix::gpu", who: "kernel matrix_", what: "of shared memory in a race" },
     Control { sabotage: "missing-barrier:2,kernels=matrix", grid_rows: None, test: "stored::matrix::gpu", who: "kernel matrix_", what: "of shared memory in a race" },
-    Control { sabotage: "missing-barrier:2,kernels=resolve_table", grid_rows: None, test: "stored::padded::gpu", who: "kernel resolve_table", what: "of shared memory in a race" },
+    Control { sabotage: "missing-barrier:2,kernels=resolve_table", grid_rows: None, test: "stored::padded::gpu", who: "kernel resolve_table", what: "of shared memory, which nothing wrote" },
     Control { sabotage: "one-pixel", grid_rows: None, test: "stored::matrix::gpu", who: "matrix on gpu:0", what: "values are wrong" },
     Control { sabotage: "border", grid_rows: None, test: "stored::matrix::gpu", who: "matrix on gpu:0", what: "border reflect" },
     Control { sabotage: "missing-barrier:1", grid_rows: None, test: "stored::separable_matrix::gpu", who: "kernel separable_matrix_", what: "of shared memory in a race" },
