@@ -385,6 +385,31 @@ impl MeanOfFew {
     }
 }
 
+impl MeanOfFew {
+    /// The means of `cols` columns from each of the first few elements on.
+    ///
+    /// # Safety
+    /// As for [`add_few`].
+    #[inline(always)]
+    unsafe fn chunk<X: Words, const IS_EVEN: bool>(
+        self,
+        columns: *const u16,
+        cols: usize,
+        channels: usize,
+    ) -> [u8; CHUNK] {
+        const { assert!(CHUNK.is_multiple_of(X::LEN)) };
+        let mut quotients = [0; CHUNK];
+        // SAFETY: the caller's promise; a chunk is whole vectors.
+        unsafe {
+            let sums = add_few::<X>(self.half(), columns, cols, channels);
+            for at in (0..CHUNK).step_by(X::LEN) {
+                self.divide::<X, IS_EVEN>(X::load(sums.as_ptr().add(at))).store(quotients.as_mut_ptr().add(at));
+            }
+        }
+        quotients.map(|quotient: u16| quotient as u8)
+    }
+}
+
 /// A row of means of a few pixels.
 struct Divide<'a> {
     mean: MeanOfFew,
@@ -409,21 +434,18 @@ impl Divide<'_> {
         let Self { mean, columns, cols, channels, out } = self;
         let chunks = out.len().div_ceil(CHUNK);
         assert!(CHUNK * chunks + (cols - 1) * channels <= columns.len());
-        // SAFETY: this is in a `Work`, and the columns of each chunk exist, as is asserted; a chunk is whole vectors.
-        let divide = |chunk: usize| unsafe {
-            const { assert!(CHUNK.is_multiple_of(X::LEN)) };
-            let sums = add_few::<X>(mean.half(), columns.as_ptr().add(chunk * CHUNK), cols, channels);
-            let mut quotients = [0; CHUNK];
-            for at in (0..CHUNK).step_by(X::LEN) {
-                mean.divide::<X, IS_EVEN>(X::load(sums.as_ptr().add(at))).store(quotients.as_mut_ptr().add(at));
-            }
-            quotients.map(|quotient: u16| quotient as u8)
-        };
         let (whole, rest) = out.as_chunks_mut::<CHUNK>();
-        for (chunk, out) in whole.iter_mut().enumerate() {
-            *out = divide(chunk);
+        // SAFETY: this is in a `Work`, and the columns of each chunk exist, as is asserted.
+        unsafe {
+            let mut columns = columns.as_ptr();
+            for out in whole {
+                *out = mean.chunk::<X, IS_EVEN>(columns, cols, channels);
+                columns = columns.add(CHUNK);
+            }
+            if !rest.is_empty() {
+                rest.copy_from_slice(&mean.chunk::<X, IS_EVEN>(columns, cols, channels)[..rest.len()]);
+            }
         }
-        rest.copy_from_slice(&divide(chunks - 1)[..rest.len()]);
     }
 }
 

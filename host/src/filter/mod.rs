@@ -345,6 +345,7 @@ impl Filter {
     }
 
     /// A number that all taps are multiples of, but for roundings in f64, if the multiples are few enough for an f32.
+    #[cfg(feature = "gpu")]
     pub(crate) fn unit(&self) -> Option<f64> {
         match &self.taps {
             Taps::Dense { taps, .. } => factor::common_divisor(taps),

@@ -88,6 +88,7 @@ pub(crate) fn spectra_decide(view: &Filter) -> bool {
 
 /// The share of sums over bytes that are exact ties, but for roundings in f64, if sums are spread evenly: where all taps are multiples of
 /// one number, so are the sums, and every so many of them lies on a half. A single tap has 256 products, of which each is as frequent.
+#[cfg(feature = "gpu")]
 pub(crate) fn ties(filter: &Filter) -> f64 {
     if let (1, 1, Some([tap])) = (filter.cols(), filter.rows(), filter.dense_f64()) {
         let on_half = |byte: &u8| ((f64::from(*byte) * tap).fract().abs() - 0.5).abs() < 1e-4;
