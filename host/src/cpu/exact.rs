@@ -2,15 +2,16 @@
 //!
 //! Taps are the whole numbers that define bytes, as f64. A table is one pass, whose sums lie below 2^53. A product of
 //! a row and a column is two: the row pass's sums lie below 2^45, and the magnitudes of a column's taps add up to at most 2^37. So
-//! a row sum is split into three parts of up to 16 bits, and a column pass over each part stays below 2^53. [`ToBytes`] rounds
-//! what they are together.
+//! a row sum, less that of pixels of 127.5, is split into three parts of up to 15 bits, and a column pass over each part stays below 2^53.
+//! Where all of a part is zero there is no pass: so it is for patterns that a wide blur turns into one grey, whose results may all be ties.
+//! [`ToBytes`] rounds what the parts are together.
 //!
 //! ```text
 //! for each strip of columns:
 //!     for each few rows of results:
 //!         for each new line under them:
 //!             row pass; split its sums into parts            exact
-//!         for each part:
+//!         for each part that is not zero under them:
 //!             column pass                                    exact
 //!         round the sums of the parts                        once
 //! ```
@@ -39,6 +40,27 @@ const LIFT: f64 = 1.5 * (1u64 << 52) as f64;
 struct Term {
     across: Option<Vec<f64>>,
     down: Vec<f64>,
+    /// The row's sum over pixels of 127.5, rounded: what row sums are taken less.
+    middle: f64,
+}
+
+impl Term {
+    fn table(taps: &[i64]) -> Self {
+        Self { across: None, down: numbers(taps), middle: 0.0 }
+    }
+
+    fn product((row, column): &(Vec<i64>, Vec<i64>)) -> Self {
+        Self { across: Some(numbers(row)), down: numbers(column), middle: middle(row) as f64 }
+    }
+}
+
+fn numbers(taps: &[i64]) -> Vec<f64> {
+    taps.iter().map(|&tap| tap as f64).collect()
+}
+
+/// See [`Term`].
+fn middle(row: &[i64]) -> i64 {
+    255 * row.iter().sum::<i64>() / 2
 }
 
 /// A filter in whole numbers, over an image.
@@ -47,6 +69,8 @@ pub(super) struct Exact<'a> {
     terms: Vec<Term>,
     /// The factor of the pixel under the window's middle, in parts.
     point: Option<[f64; PARTS]>,
+    /// What all sums lack, as row sums are taken less their middle, in parts.
+    lack: [f64; PARTS],
     divisor: Divisor,
 }
 
@@ -61,9 +85,8 @@ pub(crate) fn taps_taken(whole: &Whole) -> usize {
 impl<'a> Exact<'a> {
     /// `None` where f64 has no room: for sums of more than two products, and for divisors that no usual filter has.
     pub(super) fn new(frame: &'a Frame<'a, u8, u8>, whole: &Whole) -> Option<Self> {
-        let numbers = |taps: &[i64]| taps.iter().map(|&tap| tap as f64).collect();
-        let (terms, point) = match &whole.taps {
-            WholeTaps::Table(taps) => (vec![Term { across: None, down: numbers(taps) }], None),
+        let (terms, point, lack) = match &whole.taps {
+            WholeTaps::Table(taps) => (vec![Term::table(taps)], None, 0),
             WholeTaps::Products { terms, point, .. } => {
                 let has_room = match whole.divisor {
                     Divisor::PowerOfTwo(shift) => shift > 2 * STEP_BITS as i32,
@@ -72,12 +95,14 @@ impl<'a> Exact<'a> {
                 if terms.len() + usize::from(*point != 0) > 2 || !has_room {
                     return None;
                 }
-                let term =
-                    |(row, column): &(Vec<_>, Vec<_>)| Term { across: Some(numbers(row)), down: numbers(column) };
-                (terms.iter().map(term).collect(), Some(*point).filter(|&point| point != 0).map(parts))
+                let lack = |(row, column): &(Vec<i64>, Vec<i64>)| {
+                    i128::from(middle(row)) * i128::from(column.iter().sum::<i64>())
+                };
+                let point = Some(*point).filter(|&point| point != 0).map(parts);
+                (terms.iter().map(Term::product).collect(), point, terms.iter().map(lack).sum())
             }
         };
-        Some(Self { frame, terms, point, divisor: whole.divisor })
+        Some(Self { frame, terms, point, lack: parts(lack), divisor: whole.divisor })
     }
 
     fn is_table(&self) -> bool {
@@ -130,7 +155,12 @@ impl<'a> Exact<'a> {
             for part in 0..parts {
                 let mut outs = scratch.sums[part].chunks_mut(len + SLACK);
                 let mut outs: [&mut [f64]; ROWS] = std::array::from_fn(|_| outs.next().unwrap_or_default());
+                let mut resume = false;
                 for (number, term) in self.terms.iter().enumerate() {
+                    let is_there = |place: &usize| scratch.found[place / scratch.line_len + number * parts + part];
+                    if !self.is_table() && !places.iter().any(is_there) {
+                        continue;
+                    }
                     let first = (number * parts + part) * scratch.line_len;
                     let lines: Vec<_> = places.iter().map(|place| place + first).collect();
                     isa.run(Tiles {
@@ -142,9 +172,13 @@ impl<'a> Exact<'a> {
                         outs: Outs::Floats(&mut outs[..count]),
                         len,
                         ahead: ([std::ptr::null(); ROWS], 0),
-                        resume: number > 0,
+                        resume,
                         block: usize::MAX,
                     });
+                    resume = true;
+                }
+                if !resume {
+                    outs[..count].iter_mut().for_each(|out| out.fill(0.0));
                 }
             }
             for i in 0..count {
@@ -174,7 +208,8 @@ impl<'a> Exact<'a> {
             let pixels = &padded[window.cols / 2 * src.shape().channels..];
             sums[at.clone()].iter_mut().zip(pixels).for_each(|(sum, pixel)| *sum += factor * pixel);
         }
-        isa.run(ToBytes { divisor: self.divisor, parts: sums.each_ref().map(|sums| &sums[at.clone()]), out });
+        let parts = sums.each_ref().map(|sums| &sums[at.clone()]);
+        isa.run(ToBytes { divisor: self.divisor, parts, lack: self.lack, out });
     }
 
     /// The place in the ring of the lines under tap row 0 of row `y`, for an anchor at 0. Computes them if they are not there.
@@ -191,10 +226,12 @@ impl<'a> Exact<'a> {
         }
         scratch.held[slot] = name;
         scratch.load(self, source);
-        let Scratch { ring, line_len, padded, across, .. } = scratch;
+        let Scratch { ring, line_len, padded, across, found, .. } = scratch;
+        let found = &mut found[slot * self.lines()..][..self.lines()];
         let lines = &mut ring[slot * self.lines() * *line_len..][..self.lines() * *line_len];
         let len = across.len() - SLACK;
-        for (term, lines) in self.terms.iter().zip(lines.chunks_mut(PARTS * *line_len)) {
+        let each = lines.chunks_mut(PARTS * *line_len).zip(found.chunks_mut(PARTS));
+        for (term, (lines, found)) in self.terms.iter().zip(each) {
             let Some(taps) = &term.across else {
                 lines.copy_from_slice(padded);
                 continue;
@@ -213,7 +250,7 @@ impl<'a> Exact<'a> {
             });
             let mut parts = lines.chunks_mut(*line_len);
             let parts: [&mut [f64]; PARTS] = std::array::from_fn(|_| parts.next().unwrap_or_default());
-            isa.run(Split { sums: &across[..len], parts });
+            found.copy_from_slice(&isa.run(Split { sums: &across[..len], middle: term.middle, parts }));
         }
         slot
     }
@@ -234,8 +271,9 @@ pub(super) struct Scratch {
     /// Lines: of a table, padded pixels; else each term's row sums, in parts.
     ring: Vec<f64>,
     line_len: usize,
-    /// Which line each place of the ring holds.
+    /// Which line each place of the ring holds, and which parts of it are not all zero.
     held: Vec<usize>,
+    found: Vec<bool>,
     /// The image's column under each column of a padded row.
     under: Vec<Option<usize>>,
     /// A row of pixels with the border's on both sides, and its row sums.
@@ -267,6 +305,7 @@ impl Scratch {
         }
         self.held.clear();
         self.held.resize(exact.slots(), usize::MAX);
+        self.found.resize(exact.slots() * exact.lines(), false);
         self.under.clear();
         let padded = columns.start..columns.end + window.cols - 1;
         self.under.extend(padded.map(|x| window.column(x, 0, width)));
@@ -307,25 +346,31 @@ impl Work for Widen<'_> {
     }
 }
 
-/// Row sums to parts: each but the last is at most half of [`STEP`] in magnitude.
+/// Row sums less their middle to parts: each but the last is at most half of [`STEP`] in magnitude.
 struct Split<'a> {
     sums: &'a [f64],
+    middle: f64,
     parts: [&'a mut [f64]; PARTS],
 }
 
 impl Work for Split<'_> {
-    type Output = ();
+    /// Which parts are not all zero.
+    type Output = [bool; PARTS];
 
     #[inline(always)]
-    fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        let Self { sums, parts: [low, middle, high] } = self;
+    fn run<L: Lanes, const V: usize, const W: usize>(self) -> [bool; PARTS] {
+        let Self { sums, middle: less, parts: [low, middle, high] } = self;
         let round = |value: f64| (value + LIFT) - LIFT;
+        let mut bits = [0; PARTS];
         for (((&sum, low), middle), high) in sums.iter().zip(low).zip(middle).zip(high) {
+            let sum = sum - less;
             *high = round(sum * (1.0 / (STEP * STEP)));
             let rest = sum - *high * (STEP * STEP);
             *middle = round(rest * (1.0 / STEP));
             *low = rest - *middle * STEP;
+            bits = [bits[0] | low.to_bits(), bits[1] | middle.to_bits(), bits[2] | high.to_bits()];
         }
+        bits.map(|bits| bits != 0)
     }
 }
 
@@ -364,6 +409,8 @@ impl Work for TableToBytes<'_> {
 struct ToBytes<'a> {
     divisor: Divisor,
     parts: [&'a [f64]; PARTS],
+    /// What each part of all sums lacks.
+    lack: [f64; PARTS],
     out: &'a mut [u8],
 }
 
@@ -379,7 +426,8 @@ impl Work for ToBytes<'_> {
         };
         let [low, middle, high] = self.parts;
         for (((out, &low), &middle), &high) in self.out.iter_mut().zip(low).zip(middle).zip(high) {
-            let (middle, high) = (middle * STEP, high * (STEP * STEP));
+            let low = low + self.lack[0];
+            let (middle, high) = ((middle + self.lack[1]) * STEP, (high + self.lack[2]) * (STEP * STEP));
             let estimate = (high + (middle + low)) * unit;
             let lifted = (estimate.max(0.0).min(255.0) - 0.5) + LIFT;
             let half = ((lifted - LIFT) + 0.5) * steps;
