@@ -429,7 +429,7 @@ impl Work for ToBytes<'_> {
             let low = low + self.lack[0];
             let (middle, high) = ((middle + self.lack[1]) * STEP, (high + self.lack[2]) * (STEP * STEP));
             let estimate = (high + (middle + low)) * unit;
-            let lifted = (estimate.max(0.0).min(255.0) - 0.5) + LIFT;
+            let lifted = (estimate.clamp(0.0, 255.0) - 0.5) + LIFT;
             let half = ((lifted - LIFT) + 0.5) * steps;
             let above = ((high - half) + middle) + low;
             let floor = lifted.to_bits() & 0xff;

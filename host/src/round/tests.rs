@@ -249,6 +249,27 @@ fn taps_of_any_size_saturate() {
     }
 }
 
+/// Taps of any size in one filter, and rows that are as much greater as columns are smaller.
+#[test]
+fn taps_of_all_scales_are_exact() {
+    let mut seed = 17u64;
+    let mut random = move |below: u64| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) % below
+    };
+    for turn in 0..400 {
+        let (cols, rows) = [(113, 2), (3, 90), (7, 5), (41, 43)][turn % 4];
+        let scale = 10f64.powi([-36, -9, 0, 9, 35, 36][random(6) as usize]);
+        let mut tap =
+            || (random(2000) as f64 / 1000.0 - 0.7) * 10f64.powi([0, 0, -1, -3, -9, -300][random(6) as usize]);
+        let row: Vec<f64> = (0..cols).map(|_| tap() * scale).collect();
+        let column: Vec<f64> = (0..rows).map(|_| tap() / scale).collect();
+        let Ok(filter) = Filter::separable_f64(&row, &column) else { continue };
+        let size = [(1, 18), (31, 3), (140, 7)][random(3) as usize];
+        check(&noise_pixels(size.0 * size.1, random(1 << 30)), size, &filter, BORDERS[turn % BORDERS.len()]);
+    }
+}
+
 #[test]
 fn each_channel_is_rounded_for_itself_and_the_rest_copied() {
     let filters = [
