@@ -56,7 +56,7 @@ const TURNS: usize = 7;
 const SMALL: usize = 1 << 22;
 
 /// The variants that are measured on pictures beside the one that a plan chooses.
-const FAST: [Variant; 8] = [
+const FAST: [Variant; 9] = [
     Variant::DirectUnrolled,
     Variant::DirectSliding,
     Variant::Separable,
@@ -65,6 +65,7 @@ const FAST: [Variant; 8] = [
     Variant::Matrix,
     Variant::SeparableMatrix,
     Variant::RunningSums,
+    Variant::SpectraPasses,
 ];
 
 /// Runs the benchmark and prints its table.

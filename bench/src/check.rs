@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail, ensure};
 use apron::{Border, Filter, Image, Pixel, Scalar};
-use oracle::Layout;
+use oracle::{Layout, Whole};
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -25,7 +25,7 @@ pub(crate) enum Against {
     /// Nothing: it is a copy, or was not checked.
     #[default]
     Nothing,
-    /// The definition in f64, at a thousand places.
+    /// Sums in f64, or the bytes of whole taps, at a thousand places.
     F64,
     /// That, and a checksum.
     F64AndSum,
@@ -105,7 +105,7 @@ pub(crate) fn near<P: Pixel>(found: &Image<P>, expected: &Image<P>, bound: f64) 
     Ok(difference)
 }
 
-/// Compares a thousand values with the definition in f64: see [`oracle::spots`].
+/// Compares a thousand values with sums in f64, bytes made of bytes with their definition: see [`oracle::spots`].
 pub(crate) fn spots<S: Random, D: Random>(
     filter: &Filter,
     border: Border,
@@ -113,6 +113,10 @@ pub(crate) fn spots<S: Random, D: Random>(
     dst: &Image<D>,
     slack: f64,
 ) -> Result<()> {
+    if (S::SCALAR, D::SCALAR) == (Scalar::U8, Scalar::U8) {
+        let bytes = (bytemuck::cast_slice(src.as_slice()), bytemuck::cast_slice(dst.as_slice()));
+        return Ok(oracle::byte_spots(&Whole::of(filter), border, src.shape(), bytes)?);
+    }
     let layout = Layout { shape: src.shape(), most: (D::SCALAR == Scalar::U8).then_some(255.0) };
     let images = (src.as_slice(), dst.as_slice());
     Ok(oracle::with_taps(filter, |taps| oracle::spots(taps, border, layout, images, slack))?)
@@ -183,6 +187,15 @@ mod tests {
             assert!(near(&changed, &dst, 9e-4).is_err() && near(&changed, &dst, 2e-3).is_ok());
             assert_ne!(sum(&changed), sum(&dst));
         }
+    }
+
+    #[test]
+    fn a_wrong_byte_does_not_pass() {
+        let (filter, src, dst) = run::<u8>(&case(1, Stored::U8, Form::Gaussian), Border::Reflect101);
+        let mut pixels = dst.as_slice().to_vec();
+        pixels[66] ^= 1;
+        let changed = Image::from_vec(pixels, 67, 41, 1).unwrap();
+        assert!(spots(&filter, Border::Reflect101, &src, &changed, 0.0).is_err());
     }
 
     #[test]

@@ -1,31 +1,33 @@
 //! `bench cliffs`: 8-bit results beside those in f32, over filters, sizes and contents; and the steps where time grows much faster than work.
 //! On the CPU, bytes to f32 stand beside bytes to bytes; on a GPU, where pictures lie in its memory, planes of f32.
 //!
-//! An 8-bit result is correctly rounded, so some are computed again in f64 (see `host/src/round/mod.rs`). How many depends on the filter and
-//! on the picture. The rules:
+//! A byte is correctly rounded, so results that f32 leaves uncertain are computed again. How many depends on the filter and on
+//! the picture. The rules:
 //!
-//! - 8 bits take at most 1.1 times as long as f32 while under 0.5 % of the results are in doubt, else at most 2.3 times; and 3 us more. A
-//!   result counts as in doubt if it lies within `2^-24 * 255 * (cols + rows) / 2` of a half: about the error of f32 sums in sequence whose
-//!   taps add up to 1.
-//! - What lies within 4e-5 of a half is taken for an exact tie, which only the sum that defines the byte can decide: a chain of
-//!   additions in f64, one for each tap. For each, 0.6 ns a tap of a thread are allowed beside (0.3 ps on a GPU).
-//! - From one size to the next, time grows at most 1.6 times as fast as work: a copy's time, and what the cheapest way takes at the processor's
-//!   speed, be it tap by tap, by rows and columns or by spectra; and what is allowed for ties. Sizes whose work is ties for the most part,
-//!   and single taps, are left out as what others are measured by.
+//! - 8 bits take at most 1.1 times as long as f32 while under 0.5 % of the results are uncertain, else at most 2.3 times; and 3 us
+//!   more. A result counts as uncertain if it lies within `2^-24 * 255 * (cols + rows) / 2` of a half: about the error of f32
+//!   sums in sequence whose taps add up to 1.
+//! - Tables of more than 10,000 taps take at most 4 times as long as f32.
+//! - On patterns, where all results may be uncertain, products of a row and a column, their sums and means take at most 4 times as
+//!   long as on noise. Tables take at most 4 times as long as f32.
+//! - From one size to the next, time grows at most 1.6 times as fast as work: a copy's time, and what the cheapest way takes at the
+//!   processor's speed, be it tap by tap, by rows and columns or by spectra. Single taps are no measure for others.
 //!
 //! Rows that break a rule are measured again, as a machine may have been slow at that time.
 //!
 //! Then come float pictures with NaN, infinities, great and subnormal pixels (`special.rs`).
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use apron::gpu::{DeviceImage, Gpu};
 use apron::{Device, Filter, Image, Layout, Plan, Scalar, Shape};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::contents::{self, Page};
 use crate::measure::{self, Bed};
 use crate::{output, special};
 
@@ -66,9 +68,6 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
-
-/// What the pictures show.
-const CONTENTS: [&str; 5] = ["noise", "photograph", "flat", "gradient", "saturated"];
 
 /// How a filter can be computed at least cost.
 #[derive(Clone, Copy, PartialEq)]
@@ -129,24 +128,14 @@ struct Speed {
     spectra: f64,
     /// By running sums, and for a column more of theirs.
     counted: Option<(f64, f64)>,
-    /// For a tap of an exact tie.
-    chain: f64,
 }
 
 /// One core with AVX-512. Copies are of pictures that its cache holds, as those of the list.
-const CORE: Speed = Speed {
-    memory: 0.03,
-    tap: 0.0125,
-    pass_tap: 0.025,
-    line: 0.2,
-    spectra: 10.0,
-    counted: Some((1.0, 0.002)),
-    chain: 0.6,
-};
+const CORE: Speed =
+    Speed { memory: 0.03, tap: 0.0125, pass_tap: 0.025, line: 0.2, spectra: 10.0, counted: Some((1.0, 0.002)) };
 
 /// An H200: its memory, and its multiply-adds.
-const H200: Speed =
-    Speed { memory: 5e-4, tap: 3.1e-5, pass_tap: 3.1e-5, line: 2e-4, spectra: 5.6e-3, counted: None, chain: 3e-4 };
+const H200: Speed = Speed { memory: 5e-4, tap: 3.1e-5, pass_tap: 3.1e-5, line: 2e-4, spectra: 5.6e-3, counted: None };
 
 /// Nanoseconds for a result at a processor's speed.
 fn work(speed: &Speed, filter: &Filter, way: Way) -> f64 {
@@ -170,8 +159,7 @@ struct Row {
     bytes_ms: f64,
     floats_ms: f64,
     /// Part of the results.
-    in_doubt: f64,
-    ties: f64,
+    uncertain: f64,
     /// What breaks a rule.
     broken: Option<String>,
 }
@@ -204,17 +192,18 @@ pub fn run(options: &Options) -> Result<()> {
         None => format!("{} threads", rayon::current_num_threads()),
     };
     println!("{side}x{side}x{channels}, {place}, least of {}", turns * rounds);
-    let contents = CONTENTS.into_iter().filter(|name| name.contains(&options.content));
+    let all = || contents::ORDINARY.into_iter().chain(contents::PATTERNS);
+    let is_wanted = |name: &&str| name.contains(&options.content);
+    // Patterns are measured by noise.
+    let noise = contents::PATTERNS.into_iter().any(|name| is_wanted(&name));
+    let contents: Vec<_> = all().filter(|name| is_wanted(name) || noise && *name == "noise").collect();
     let is_meant = |text: &str| options.filter.split(',').any(|part| text.contains(part));
     let lists: Vec<Vec<_>> =
         filters()?.into_iter().map(|list| list.into_iter().filter(|(text, ..)| is_meant(text)).collect()).collect();
-    let threads = if gpu.is_some() { 1 } else { rayon::current_num_threads() };
-    // Of a thread.
-    let results = (side * side * channels) as f64 / threads as f64;
     let mut rows: Vec<Row> = Vec::new();
     for round in 0..rounds + options.again {
         let mut number = 0;
-        for content in contents.clone() {
+        for &content in &contents {
             // In the first rounds all, then those that break a rule.
             let is_due = |number: usize| round < rounds || rows[number].broken.is_some();
             let due: Vec<_> = lists.iter().flatten().zip(number..).filter(|&(_, number)| is_due(number)).collect();
@@ -222,7 +211,8 @@ pub fn run(options: &Options) -> Result<()> {
             if due.is_empty() {
                 continue;
             }
-            let src = Image::from_vec(pixels(content, side, options)?, side, side, channels)?;
+            let page = Page { side, channels, assets: &options.assets };
+            let src = Image::from_vec(contents::pixels(content, &page)?, side, side, channels)?;
             let on_gpu = gpu.as_ref().map(|gpu| OnGpu::new(gpu, &src)).transpose()?;
             for ((text, filter, _), number) in due {
                 let plan = Plan::builder(filter).device(device).build()?;
@@ -235,30 +225,27 @@ pub fn run(options: &Options) -> Result<()> {
                     row.floats_ms = row.floats_ms.min(floats_ms);
                 } else {
                     let error = 255.0 * f32::EPSILON / 4.0 * (filter.cols() + filter.rows()) as f32;
-                    // Ties in f32 lie a few roundings beside a half.
-                    let [in_doubt, ties] = [error, error.min(4e-5)].map(|error| share(&sums, error));
-                    rows.push(Row { content, filter: text.clone(), bytes_ms, floats_ms, in_doubt, ties, broken: None });
+                    let (filter, uncertain) = (text.clone(), share(&sums, error));
+                    rows.push(Row { content, filter, bytes_ms, floats_ms, uncertain, broken: None });
                 }
             }
         }
+        let on_noise: BTreeMap<_, _> =
+            rows.iter().filter(|row| row.content == "noise").map(|row| (row.filter.clone(), row.bytes_ms)).collect();
         let mut measured = rows.iter_mut();
-        for list in contents.clone().flat_map(|_| &lists) {
-            judge(speed, results, list, &mut measured);
+        for list in contents.iter().flat_map(|_| &lists) {
+            judge(speed, &on_noise, list, &mut measured);
         }
     }
 
     if !rows.is_empty() {
-        println!(
-            "{:<12}{:<22}{:>10}{:>10}{:>8}{:>11}{:>10}",
-            "content", "filter", "u8, ms", "f32, ms", "ratio", "in doubt", "ties"
-        );
+        println!("{:<12}{:<22}{:>10}{:>10}{:>8}{:>11}", "content", "filter", "u8, ms", "f32, ms", "ratio", "uncertain");
     }
-    for Row { content, filter, bytes_ms: bytes, floats_ms: floats, in_doubt, ties, broken } in &rows {
-        let (ratio, shares) = (bytes / floats, [in_doubt, ties].map(|share| 100.0 * share));
+    for Row { content, filter, bytes_ms: bytes, floats_ms: floats, uncertain, broken } in &rows {
+        let ratio = bytes / floats;
         println!(
-            "{content:<12}{filter:<22}{bytes:>10.3}{floats:>10.3}{ratio:>8.2}{:>9.3} %{:>8.3} %  {}",
-            shares[0],
-            shares[1],
+            "{content:<12}{filter:<22}{bytes:>10.3}{floats:>10.3}{ratio:>8.2}{:>9.3} %  {}",
+            100.0 * uncertain,
             broken.as_deref().unwrap_or_default()
         );
     }
@@ -278,26 +265,31 @@ pub fn run(options: &Options) -> Result<()> {
     output::print(&format!("none of {} breaks a rule\n", lines.len()))
 }
 
-/// Notes which rows of a list break a rule. A thread makes so many results.
+/// Notes which rows of a list break a rule.
 fn judge<'a>(
     speed: &Speed,
-    results: f64,
+    on_noise: &BTreeMap<String, f64>,
     list: &[(String, Filter, Way)],
     rows: &mut impl Iterator<Item = &'a mut Row>,
 ) {
+    /// Tables of more taps have no other way than all of them for an uncertain result.
+    const LARGE: usize = 10_000;
     let mut before: Option<(f64, f64)> = None;
-    for ((_, filter, way), row) in list.iter().zip(rows) {
-        let Row { bytes_ms: bytes, floats_ms: floats, in_doubt, ties, .. } = *row;
-        let factor = if in_doubt < 0.005 { 1.1 } else { 2.3 };
+    for ((text, filter, way), row) in list.iter().zip(rows) {
+        let Row { bytes_ms: bytes, floats_ms: floats, uncertain, .. } = *row;
         let taps = filter.cols() * filter.rows();
-        // A mean over a power of two is exact in f32.
-        let chains = if taps.is_power_of_two() { 0.0 } else { speed.chain * ties * taps as f64 };
-        let allowed = factor * floats + 1e-6 * chains * results + 3e-3;
-        let without_ties = work(speed, filter, *way);
-        let work = without_ties + chains;
+        let is_pattern = contents::PATTERNS.contains(&row.content);
+        let allowed = match (way, is_pattern) {
+            (Way::Dense, true) => 4.0 * floats,
+            (Way::Dense, false) if taps > LARGE => 4.0 * floats,
+            (_, true) => 4.0 * on_noise.get(text).copied().unwrap_or(f64::INFINITY),
+            _ if uncertain < 0.005 => 1.1 * floats,
+            _ => 2.3 * floats,
+        };
+        let allowed = allowed + 3e-3;
+        let work = work(speed, filter, *way);
         let steep = before.map(|(time, less)| bytes / time / (work / less)).filter(|&steep| steep > 1.6);
-        // What is allowed for ties may be far more than they take, as where a table knows them: no measure for what follows. Nor is a single tap, which has no sums.
-        if chains <= without_ties && taps > 1 {
+        if taps > 1 {
             before = Some((bytes, work));
         }
         row.broken = if bytes > allowed {
@@ -378,25 +370,4 @@ impl<'a> OnGpu<'a> {
         stream.synchronize()?;
         Ok((bytes, floats, gpu.download(&sums)?.into_vec()))
     }
-}
-
-fn pixels(content: &str, side: usize, options: &Options) -> Result<Vec<u8>> {
-    let channels = options.channels;
-    let len = side * side * channels;
-    let mut random = fastrand::Rng::with_seed(1);
-    Ok(match content {
-        "photograph" => {
-            let path = options.assets.join("astronaut.png");
-            let photo = image::open(&path).with_context(|| path.display().to_string())?.to_rgb8();
-            let at = |i: usize| {
-                let (x, y) = ((i / channels % side) as u32, (i / channels / side) as u32);
-                photo.get_pixel(x % photo.width(), y % photo.height())[i % channels % 3]
-            };
-            (0..len).map(at).collect()
-        }
-        "flat" => vec![77; len],
-        "gradient" => (0..len).map(|i| (i / channels % side * 255 / side) as u8).collect(),
-        "saturated" => (0..len).map(|_| if random.bool() { 255 } else { 0 }).collect(),
-        _ => (0..len).map(|_| random.u8(..)).collect(),
-    })
 }

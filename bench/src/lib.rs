@@ -28,6 +28,7 @@ mod charts;
 mod check;
 pub mod cliffs;
 mod compilers;
+mod contents;
 mod contest;
 pub mod cores;
 pub mod demo;

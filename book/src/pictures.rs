@@ -106,7 +106,7 @@ fn outside(row: &[f32], border: Border, at: isize) -> Result<f32, Error> {
     Ok(result.as_slice()[from])
 }
 
-/// Sums in f32 with the distance that they may be from the true ones: those near a half are in doubt.
+/// Sums in f32 with the distance that they may be from the true ones: those near a half are uncertain.
 fn rounding() -> String {
     let mut svg = Svg::new(840, 190);
     let place = |value: f64| 60.0 + 240.0 * (value - 41.0);
@@ -124,7 +124,7 @@ fn rounding() -> String {
         let (x, colour) = (place(sum), if doubt { WARM } else { DARK });
         svg.line((x - 9.0, 92.0), (x + 9.0, 92.0), colour);
         svg.rect((x - 3.0, 89.0), (6.0, 6.0), colour, "none");
-        let rounded = if doubt { "again, in f64".to_owned() } else { format!("{sum:.0}") };
+        let rounded = if doubt { "again, exactly".to_owned() } else { format!("{sum:.0}") };
         svg.text((x, 80.0), "middle", colour, &rounded);
     }
     svg.text(

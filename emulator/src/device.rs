@@ -203,11 +203,6 @@ pub(crate) unsafe fn reload_word(at: u64) -> u32 {
 }
 
 #[track_caller]
-pub(crate) unsafe fn reload_u8(at: u64) -> u32 {
-    machine::here().load_part::<1>(at as usize, Via::Plain)
-}
-
-#[track_caller]
 pub(crate) unsafe fn atomic_add(at: u64, value: u32) -> u32 {
     machine::here().add(at as usize, value)
 }
@@ -215,11 +210,6 @@ pub(crate) unsafe fn atomic_add(at: u64, value: u32) -> u32 {
 #[track_caller]
 pub(crate) unsafe fn store_u8(at: u64, value: u32) {
     machine::here().store_part::<1>(at as usize, value);
-}
-
-#[track_caller]
-pub(crate) unsafe fn store_u8_over(at: u64, value: u32) {
-    machine::here().store_over(at as usize, value);
 }
 
 #[track_caller]
@@ -259,23 +249,9 @@ pub(crate) unsafe fn mma_signed(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i3
     machine::here().product(sums, a, b, |a, b| i32::from(a as i8) * i32::from(b))
 }
 
-pub(crate) fn has_mma_f64() -> bool {
-    machine::here().has_mma_f64()
-}
-
-#[track_caller]
-pub(crate) unsafe fn mma_f64(sums: [f64; 4], a: [f64; 4], b: [f64; 2]) -> [f64; 4] {
-    machine::here().product_f64(sums, a, b)
-}
-
 /// The number whose lower half is the first word.
 fn wide([low, high]: [u32; 2]) -> f64 {
     f64::from_bits(u64::from(high) << 32 | u64::from(low))
-}
-
-fn words(value: f64) -> [u32; 2] {
-    let bits = value.to_bits();
-    [bits as u32, (bits >> 32) as u32]
 }
 
 pub(crate) fn permute<const SELECTOR: u32>(a: u32, b: u32) -> u32 {
@@ -362,20 +338,12 @@ pub(crate) fn sqrt_near(value: f32) -> f32 {
     value.sqrt().next_down().max(0.0)
 }
 
-pub(crate) fn sqrt_f64(value: f64) -> f64 {
-    value.sqrt()
-}
-
 pub(crate) fn mul_f64(a: f64, b: f64) -> f64 {
     a * b
 }
 
 pub(crate) fn add_f64(a: f64, b: f64) -> f64 {
     a + b
-}
-
-pub(crate) fn fma_f64(a: f64, b: f64, c: f64) -> f64 {
-    a.mul_add(b, c)
 }
 
 pub(crate) fn wait_for_kernels_ahead() {
@@ -425,11 +393,6 @@ impl Shared {
     }
 
     #[track_caller]
-    pub(crate) unsafe fn load_u8(self, byte: i32) -> u32 {
-        machine::here().load_shared_byte(byte)
-    }
-
-    #[track_caller]
     pub(crate) unsafe fn load_word(self, index: i32) -> u32 {
         let [word] = machine::here().load_shared(index);
         word
@@ -438,11 +401,6 @@ impl Shared {
     #[track_caller]
     pub(crate) unsafe fn load_matrices(self, byte: i32) -> [u32; 4] {
         machine::here().matrices(byte)
-    }
-
-    #[track_caller]
-    pub(crate) unsafe fn load_f64(self, index: i32) -> f64 {
-        wide(machine::here().load_shared(index))
     }
 
     #[track_caller]
@@ -478,11 +436,6 @@ impl Shared {
     #[track_caller]
     pub(crate) unsafe fn store_u16(self, byte: i32, value: u32) {
         machine::here().store_shared_part::<2>(byte, value);
-    }
-
-    #[track_caller]
-    pub(crate) unsafe fn store_f64(self, index: i32, value: f64) {
-        machine::here().store_shared(index, words(value));
     }
 }
 

@@ -924,7 +924,6 @@ unsafe fn prepare(driver: &'static Driver, node: &KernelNode, early: bool) -> Re
             shared: shared as usize,
             memory: &driver.here().memory,
             asynchronous: driver.settings.arch >= 80,
-            mma_f64: driver.settings.arch >= 90,
             early,
             sabotage: driver.settings.sabotage.filter(|_| entry.name.starts_with(&*driver.settings.kernels)),
         };

@@ -33,6 +33,8 @@ pub mod abi;
 pub mod border;
 #[allow(dead_code, reason = "it has functions before kernels call them")]
 mod device;
+#[path = "../../gpu-kernels/src/divisor.rs"]
+pub mod divisor;
 #[path = "../../gpu-kernels/src/gradient.rs"]
 pub mod gradient;
 #[path = "../../gpu-kernels/src/kernels/mod.rs"]

@@ -110,8 +110,6 @@ pub(crate) struct Launch<'a> {
     pub(crate) memory: &'static Memory,
     /// Whether the device has asynchronous copies; else they are done at once.
     pub(crate) asynchronous: bool,
-    /// Whether its tensor cores multiply f64.
-    pub(crate) mma_f64: bool,
     /// Whether the kernel may have been launched before those ahead of it had ended, for which its threads must wait.
     pub(crate) early: bool,
     pub(crate) sabotage: Option<Sabotage>,
@@ -211,7 +209,6 @@ struct Thread {
     /// Instructions of the whole warp that it has begun, and its parts of the last two: the other lanes may still read the older one.
     together: Cell<usize>,
     factors: [Cell<Factors>; 2],
-    factors_f64: [Cell<([f64; 4], [f64; 2])>; 2],
     rows: [Cell<i32>; 2],
 }
 
@@ -287,7 +284,6 @@ impl<'a> Machine<'a> {
             copies: RefCell::default(),
             together: Cell::default(),
             factors: Default::default(),
-            factors_f64: Default::default(),
             rows: Default::default(),
         };
         let machine = Self {
@@ -530,22 +526,6 @@ impl<'a> Machine<'a> {
         result
     }
 
-    pub(crate) fn has_mma_f64(&self) -> bool {
-        self.launch.mma_f64
-    }
-
-    /// The same in f64, for `mma.m16n8k8`: products and sums fused, in ascending order.
-    #[track_caller]
-    pub(crate) fn product_f64(&self, sums: [f64; 4], a: [f64; 4], b: [f64; 2]) -> [f64; 4] {
-        let (warp, lane, turn) = self.together(|thread, turn| thread.factors_f64[turn].set((a, b)));
-        let of_a = |row: usize, k: usize| warp[4 * (row % 8) + k % 4].factors_f64[turn].get().0[2 * (k / 4) + row / 8];
-        let of_b = |k: usize, column: usize| warp[4 * column + k % 4].factors_f64[turn].get().1[k / 4];
-        std::array::from_fn(|at| {
-            let (row, column) = (lane / 4 + 8 * (at / 2), 2 * (lane % 4) + at % 2);
-            (0..8).fold(sums[at], |sum, k| of_a(row, k).mul_add(of_b(k, column), sum))
-        })
-    }
-
     /// The lane's words of four matrices in shared memory, of whose rows each lane gives the first byte of one, as the manual of PTX has it for
     /// `ldmatrix`.
     #[track_caller]
@@ -662,15 +642,6 @@ impl<'a> Machine<'a> {
         if let Err((byte, wrong)) = self.launch.memory.store_part(word, first..first + BYTES, value, self.toucher()) {
             self.wrong("writes", address - first + byte, wrong);
         }
-    }
-
-    /// Writes the lowest byte of the value, over what another lane of the warp may have written. That the warp has met since is not looked at.
-    #[inline]
-    #[track_caller]
-    pub(crate) fn store_over(&self, address: usize, value: u32) {
-        let word = self.aligned(address, 1, "writes");
-        self.launch.memory.pass_on(word, address % 4, self.toucher());
-        self.store_part::<1>(address, value);
     }
 
     /// Changes the first value of a launch that is stored, if that is the sabotage.
@@ -800,14 +771,6 @@ impl<'a> Machine<'a> {
             *value = self.read(index + i as i32, word, 0..4);
         }
         values
-    }
-
-    /// Reads a byte of shared memory.
-    #[track_caller]
-    pub(crate) fn load_shared_byte(&self, byte: i32) -> u32 {
-        let (index, byte) = (byte.div_euclid(4), byte.rem_euclid(4) as usize);
-        let [word] = self.shared(index, 1, "reads") else { unreachable!("one float") };
-        self.read(index, word, byte..byte + 1) >> (8 * byte) & 0xff
     }
 
     /// Checks a read of some bytes of a float against the rules, and records it.
@@ -1152,7 +1115,6 @@ mod tests {
                 shared: self.shared,
                 memory: self.memory,
                 asynchronous: true,
-                mma_f64: true,
                 early: self.early,
                 sabotage: self.sabotage,
             });
@@ -1228,12 +1190,6 @@ mod tests {
         assert_finds(&device, &[by!(0, |at| store_words(own(at), [1])), by!(1, |at| store_u8(own(at) + 3, 1))], wrote);
         let other = [by!(0, |at| store_u8(at + 2, 1))];
         assert_finds(&device, &other, "of block (0, 0, 0) wrote");
-        // Over that of another lane, but not of another warp.
-        let over = [by!(0, |at| store_words(own(at), [1])), by!(31, |at| store_u8_over(own(at) + 3, 1))];
-        assert_eq!(device.finds(&over), "");
-        let over = [by!(0, |at| store_words(own(at), [1])), by!(32, |at| store_u8_over(own(at) + 3, 1))];
-        assert_finds(&device, &over, wrote);
-        assert_finds(&device, &[by!(0, |at| store_u8_over(at + 2, 1))], "of block (0, 0, 0) wrote");
         let read = "wrote in the same launch";
         assert_finds(&device, &[by!(0, |at| store_u8(own(at), 1)), by!(0, |at| load_u8(own(at)))], read);
         assert_finds(&device, &[by!(0, |at| store_u8(own(at), 1)), by!(1, |at| reload_word(own(at)))], read);
@@ -1276,24 +1232,20 @@ mod tests {
         assert_finds(&device, &[by!(0, |_at| Shared::dynamic().store_u16(3, 0))], "writes 2 bytes at byte 3 of shared");
         assert_finds(
             &device,
-            &[by!(0, |_at| Shared::dynamic().store_f64(1, 0.0))],
+            &[by!(0, |_at| Shared::dynamic().store2(1, [0.0; 2]))],
             "writes 8 bytes at byte 4 of shared",
         );
-        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().load_f64(3))], "reads 8 bytes at byte 12 of shared");
+        assert_finds(&device, &[by!(0, |_at| Shared::dynamic().load2(3))], "reads 8 bytes at byte 12 of shared");
         assert_finds(&device, &[by!(0, |_at| Shared::dynamic().store4(2, [0.0; 4]))], "writes 16 bytes at byte 8");
     }
 
     #[test]
     fn wide_numbers() {
         let device = Device::new(16, &std::f64::consts::PI.to_le_bytes());
-        let steps = [
-            by!(0, |_at| Shared::dynamic().store_f64(2, load_f64(_at))),
-            Block,
-            by!(63, |at| if block_x() == 0 {
-                let bits = Shared::dynamic().load_f64(2).to_bits();
-                store_words(at + 8, [bits as u32, (bits >> 32) as u32])
-            }),
-        ];
+        let steps = [by!(63, |at| if block_x() == 0 {
+            let bits = load_f64(at).to_bits();
+            store_words(at + 8, [bits as u32, (bits >> 32) as u32])
+        })];
         assert_eq!(device.finds(&steps), "");
         assert_eq!(device.read::<16>()[8..], std::f64::consts::PI.to_le_bytes());
     }
@@ -1441,41 +1393,6 @@ mod tests {
         products(multiply::<false>, |a, b| i32::from(a) * i32::from(b));
         // The same bytes, of which the other ones have a sign.
         products(multiply::<true>, |a, b| i32::from(a as i8) * i32::from(b as u8));
-    }
-
-    #[test]
-    fn products_of_f64() {
-        // Elements of both factors, all products of which are different; as whole numbers they are exact.
-        fn of_a(row: usize, k: usize) -> f64 {
-            (1 + row * 8 + k) as f64
-        }
-        fn of_b(k: usize, column: usize) -> f64 {
-            (1000 + 131 * k + 17 * column) as f64
-        }
-        fn multiply(at: u64) {
-            let lane = thread_x() as usize % 32;
-            let (group, turn) = (lane / 4, lane % 4);
-            let a = [0, 1, 2, 3].map(|i| of_a(group + 8 * (i % 2), turn + 4 * (i / 2)));
-            let b = [0, 1].map(|i| of_b(turn + 4 * i, group));
-            // SAFETY: the emulator checks it.
-            unsafe {
-                for (i, sum) in mma_f64([1.0, 2.0, 3.0, 4.0], a, b).into_iter().enumerate() {
-                    let place = 8 * (group + 8 * (i / 2)) + 2 * turn + i % 2;
-                    let warp = 2 * block_x() as u64 + thread_x() as u64 / 32;
-                    let bits = sum.to_bits();
-                    store_words(at + 1024 * warp + 8 * place as u64, [bits as u32, (bits >> 32) as u32]);
-                }
-            }
-        }
-        let device = Device::new(4 * 1024, &[]);
-        assert_eq!(device.finds(&[Step::All(multiply)]), "");
-        let found: [u8; 4 * 1024] = device.read();
-        for (place, bytes) in found.chunks(8).enumerate() {
-            let (row, column) = (place / 8 % 16, place % 8);
-            let product: f64 = (0..8).map(|k| of_a(row, k) * of_b(k, column)).sum();
-            let start = [1.0, 2.0, 3.0, 4.0][2 * (row / 8) + column % 2];
-            assert_eq!(f64::from_le_bytes(bytes.try_into().unwrap()), start + product, "row {row}, column {column}");
-        }
     }
 
     fn products(kernel: fn(u64), times: fn(u8, i8) -> i32) {

@@ -338,18 +338,6 @@ impl Memory {
         Ok(())
     }
 
-    /// Marks a byte that another lane of a thread's warp has written in the same launch as this one's.
-    pub(crate) fn pass_on(&self, word: usize, byte: usize, by: Toucher) {
-        const WARP: u32 = 32;
-        let Some(parts) = self.parts(word) else { return };
-        let state = parts.states[byte].load(Relaxed);
-        let writer = Toucher::unpack(state >> WRITER);
-        let of_warp = Toucher { thread: writer.thread % WARP + by.thread / WARP * WARP, ..by };
-        if state & KIND == WRITTEN && state >> WRITER == of_warp.pack() {
-            parts.states[byte].store(by.pack() << WRITER | WRITTEN, Relaxed);
-        }
-    }
-
     /// Reads a word that is in parts, or may not be read.
     #[cold]
     fn load_parts(&self, word: usize, by: Toucher, read_only: bool) -> Outcome<u32> {

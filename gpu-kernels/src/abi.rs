@@ -224,8 +224,8 @@ pub struct Pass {
     pub doubts: Doubts,
 }
 
-/// A list of results whose f32 sum does not decide the byte, because a half-integer lies within the sum's error. The kernel in
-/// `kernels/settle.rs` computes them in f64, and empties the list.
+/// A list of results whose estimate leaves the byte uncertain, because a half-integer lies within its error. A kernel in
+/// `kernels/resolve.rs` computes them exactly, and empties the list.
 ///
 /// The list has [`Doubts::SEGMENTS`] segments, each with a counter and places; a pixel's coordinates say which segment is its.
 /// Where a segment has too few places, all of its pixels count as in doubt.
@@ -272,7 +272,7 @@ impl Doubts {
         self.list.wrapping_add(segment as u64 * Self::COUNTER)
     }
 
-    /// The address of a word beside the first counter: whether too many are in doubt to settle each, as one kernel tells those behind it.
+    /// The address of a word beside the first counter: whether too many are uncertain to resolve each, as one kernel tells those behind it.
     #[inline(always)]
     pub const fn verdict(&self) -> u64 {
         self.list.wrapping_add(4)

@@ -12,6 +12,7 @@
 //! | separable, fused | `fused.rs` | both passes in one kernel, sliding down the image |
 //! | both sliding kernels, bytes to bytes | `flat.rs` | the same, on rows of bytes as they lie in memory |
 //! | direct, on tensor cores | `matrix.rs` | bytes to bytes, in whole numbers |
+//! | exact | `passes.rs` | bytes to bytes, by exact sums of rows and then of columns |
 //! | gradient | `gradient.rs` | the magnitude or the angle of two derivatives, from one read |
 //! | weighted | `weighted.rs` | colours weighted by alpha, in f64 |
 //! | Fourier | `fourier/` | a product of spectra, tile by tile, for large windows that do not separate |
@@ -40,6 +41,7 @@
 pub mod abi;
 pub mod border;
 mod device;
+pub mod divisor;
 #[cfg(not(any(target_arch = "nvptx64", rust_cuda)))]
 pub mod entry;
 pub mod gradient;

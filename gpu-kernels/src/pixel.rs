@@ -68,20 +68,6 @@ pub(crate) fn of_byte_less_middle(word: u32, number: usize, high: u32) -> f32 {
     f32::from_bits(over_shift(word, number, high)) - (SHIFT + MIDDLE)
 }
 
-/// A byte in a word of its own as a number in f64; likewise.
-#[inline(always)]
-pub(crate) fn byte_to_f64(byte: u32) -> f64 {
-    const SHIFT: u64 = (1023 + 52) << 52;
-    f64::from_bits(SHIFT | byte as u64) - f64::from_bits(SHIFT)
-}
-
-/// A tap times a byte in a word of its own, rounded once, as [`byte_to_f64`]'s product is, by one instruction less: `tap (2^52 + byte) - tap 2^52`.
-#[inline(always)]
-pub(crate) fn product_of_byte(tap: f64, byte: u32) -> f64 {
-    const SHIFT: u64 = (1023 + 52) << 52;
-    fma_f64(tap, f64::from_bits(SHIFT | byte as u64), -mul_f64(tap, f64::from_bits(SHIFT)))
-}
-
 /// The lower (0) or upper (1) half of a word, u16 or f16, as a number; see [`of_byte`].
 #[inline(always)]
 pub(crate) fn of_half(scalar: u32, word: u32, number: usize, high: u32) -> f32 {

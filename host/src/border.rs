@@ -18,7 +18,8 @@ use crate::{Error, Result};
 /// | `Keep` | - | - | - | - |
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Border {
-    /// `vvv|abcd|vvv`. In the units of the stored pixels: 0 to 255 for 8-bit images. Where sums are in f32, so is the value.
+    /// `vvv|abcd|vvv`. In the units of the stored pixels: 0 to 255 for 8-bit images, and a whole number where 8-bit images
+    /// become such. Where sums are in f32, so is the value.
     Constant(f64),
     /// `aaa|abcd|ddd`
     Replicate,
@@ -34,6 +35,19 @@ pub enum Border {
 }
 
 impl Border {
+    /// # Errors
+    /// [`Error::Parameter`] if what lies outside the image is no byte.
+    pub(crate) fn check_is_byte(self) -> Result<()> {
+        match self {
+            Self::Constant(value) if f64::from(value as u8) != value => {
+                let expected = "a whole number from 0 to 255 around a picture of bytes that becomes bytes: round it, or \
+                                ask for results in f32 (--output-type f32)";
+                Err(Error::Parameter { name: "border", value: self.to_string(), expected: expected.to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The rule's number in the kernels, and the value outside the image.
     pub(crate) fn code(self) -> (u32, f32) {
         match self {
@@ -94,6 +108,25 @@ impl std::fmt::Display for Border {
             Self::Reflect101 => f.write_str("reflect101"),
             Self::Wrap => f.write_str("wrap"),
             Self::Keep => f.write_str("keep"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_outside_of_bytes_is_a_byte() {
+        for value in [0.0, -0.0, 1.0, 127.0, 255.0] {
+            assert!(Border::Constant(value).check_is_byte().is_ok(), "{value}");
+        }
+        for value in [-1.0, 0.5, 254.999_999_999, 255.5, 256.0, 1e300, f64::INFINITY, f64::NAN] {
+            let message = Border::Constant(value).check_is_byte().unwrap_err().to_string();
+            assert!(
+                message.contains(&format!("constant:{value}")) && message.contains("--output-type f32"),
+                "{message}"
+            );
         }
     }
 }

@@ -32,7 +32,7 @@ pub use border::Border;
 pub use error::{Error, Result, Why};
 pub use extra::Extra;
 pub use filter::parameters::{Parameter, Preset};
-pub use filter::{Filter, RowAndColumn};
+pub use filter::{Filter, Form, RowAndColumn};
 pub use gradient::Gradient;
 pub use half::f16;
 #[cfg(feature = "image")]

@@ -237,7 +237,7 @@ impl Pipeline {
         let steps = self.plans.iter().zip(channels).zip(launched).enumerate();
         let steps = steps.map(|(number, ((plan, &channels), launched))| {
             let target = if number == last { dst.scalar() } else { between };
-            plan.check_target(target)?;
+            plan.check_kinds((if number == 0 { src.scalar() } else { between }, target))?;
             match plan.on(Where::Gpu)? {
                 On::Gpu(gpus) => Ok(plan.step_on((gpus, launched), channels, target, None)),
                 On::Cpu(_) => Err(crate::plan::on_cpu()),

@@ -224,9 +224,6 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
     /// As many 32-bit whole numbers.
     type Pairs: Pairs;
 
-    /// Eight bytes for each f64.
-    type Octets: Octets;
-
     /// Signed numbers, rounded to f32.
     ///
     /// # Safety
@@ -248,12 +245,6 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
             Self::Wide::load(values.as_ptr())
         }
     }
-
-    /// The products of one byte of each octet and the tap, rounded.
-    ///
-    /// # Safety
-    /// See the trait.
-    unsafe fn times_byte(octets: Self::Octets, tap: &InPlace) -> Self::Wide;
 
     /// The sums of 16 products of bytes with weights, for two weights each: of the bytes at `middle` with `weights[0]`, and of the sums of
     /// those at both of `beside[k]` with `weights[k + 1]`. `None` where no instruction makes such sums.
@@ -349,11 +340,6 @@ pub(crate) unsafe trait Words: Copy {
     /// # Safety
     /// See the trait.
     unsafe fn bytes_at_most(self, limit: Self) -> u64;
-    /// A bit for each number that is zero.
-    ///
-    /// # Safety
-    /// See the trait.
-    unsafe fn zeros(self) -> u32;
 }
 
 /// A vector of 32-bit whole numbers, signed; or each two of 16 bits, signed too.
@@ -376,50 +362,6 @@ pub(crate) unsafe trait Pairs: Copy {
     /// # Safety
     /// See the trait, and the processor has that instruction.
     unsafe fn dot<const FUSED: bool>(self, other: Self, sum: Self) -> Self;
-}
-
-/// `2^52`, whose lower bits can be a byte.
-const LIFT: f64 = 4_503_599_627_370_496.0;
-
-/// A tap that is multiplied with a byte where it lies in an octet. As lower bits of [`LIFT`] it is a number at once, and what is lifted is
-/// taken away again before anything is rounded.
-pub(crate) struct InPlace {
-    /// The tap, divided by the weight that the byte has in its place.
-    scaled: f64,
-    /// Minus [`LIFT`] times that.
-    lifted: f64,
-    /// The byte's bits.
-    mask: u64,
-}
-
-impl InPlace {
-    /// The first so many bytes of an octet are below the exponent's bits.
-    pub(crate) const BYTES: usize = 6;
-
-    /// For the byte in this place, one of the first [`InPlace::BYTES`]. Nothing is rounded: a tap is at most the product of two numbers of
-    /// f32, and the weight is a power of two.
-    pub(crate) fn new(tap: f64, place: usize) -> Self {
-        let weight = 1 << (8 * place);
-        let scaled = tap / weight as f64;
-        Self { scaled, lifted: scaled * -LIFT, mask: 0xff * weight }
-    }
-}
-
-/// A vector of eight bytes each.
-///
-/// # Safety
-/// As for [`Vector`].
-pub(crate) unsafe trait Octets: Copy {
-    /// Eight bytes at each of as many places.
-    ///
-    /// # Safety
-    /// `places` points to one for each, and `from` plus any of them to eight bytes.
-    unsafe fn load(from: *const u8, places: *const usize) -> Self;
-    /// Without so many of the first bytes, at most seven; what follows the last is zero.
-    ///
-    /// # Safety
-    /// See the trait.
-    unsafe fn skip(self, bytes: usize) -> Self;
 }
 
 /// A floating-point type that the engine computes in.
@@ -538,13 +480,9 @@ unsafe impl Lanes for [f32; 8] {
     type Wide = [f64; 4];
     type Words = [u16; 16];
     type Pairs = [u32; 8];
-    type Octets = [u64; 4];
 
     methods! {
         fn of_ints(ints: [u32; 8]) -> Self { ints.map(|value| value as i32 as f32) }
-        fn times_byte(octets: [u64; 4], tap: &InPlace) -> [f64; 4] {
-            each(|i| (f64::from_bits(octets[i] & tap.mask | LIFT.to_bits()) - LIFT) * tap.scaled)
-        }
     }
 }
 
@@ -566,16 +504,6 @@ unsafe impl<const N: usize> Pairs for [u32; N] {
 }
 
 // SAFETY: as above.
-unsafe impl<const N: usize> Octets for [u64; N] {
-    methods! {
-        fn load(from: *const u8, places: *const usize) -> Self {
-            each(|i| u64::from_le_bytes(from.add(*places.add(i)).cast::<[u8; 8]>().read()))
-        }
-        fn skip(self, bytes: usize) -> Self { self.map(|octet| octet >> (8 * bytes)) }
-    }
-}
-
-// SAFETY: as above.
 unsafe impl Words for [u16; 16] {
     const LEN: usize = 16;
 
@@ -591,7 +519,6 @@ unsafe impl Words for [u16; 16] {
         fn low_product(self, other: Self) -> Self { each(|i| self[i].wrapping_mul(other[i])) }
         fn subtract(self, other: Self) -> Self { each(|i| self[i].wrapping_sub(other[i])) }
         fn least(self, other: Self) -> Self { each(|i| self[i].min(other[i])) }
-        fn zeros(self) -> u32 { (0..16).fold(0, |bits, i| bits | u32::from(self[i] == 0) << i) }
         fn even(self) -> Self { each(|i| self[i] << 8) }
         fn odd(self) -> Self { each(|i| self[i] & 0xff00) }
         fn upper_bytes(self, odd: Self) -> Self { each(|i| (self[i] >> 8) | (odd[i] & 0xff00)) }
@@ -648,7 +575,7 @@ mod x86 {
     use std::arch::asm;
     use std::arch::x86_64::*;
 
-    use super::{InPlace, LIFT, Lanes, Octets, Pairs, Vector, Words, Work};
+    use super::{Lanes, Pairs, Vector, Words, Work};
 
     #[target_feature(enable = "avx2,fma,f16c,bmi1,popcnt")]
     pub(super) fn avx2<W: Work>(work: W) -> W::Output {
@@ -697,17 +624,11 @@ mod x86 {
         type Wide = __m256d;
         type Words = __m256i;
         type Pairs = __m256i;
-        type Octets = __m256i;
 
         methods! {
             fn of_ints(ints: __m256i) -> Self { _mm256_cvtepi32_ps(ints) }
             fn widen_bytes(from: *const u8) -> __m256d {
                 _mm256_cvtepi32_pd(_mm_cvtepu8_epi32(_mm_loadu_si32(from)))
-            }
-            fn times_byte(octets: __m256i, tap: &InPlace) -> __m256d {
-                let bytes = _mm256_castsi256_pd(_mm256_and_si256(octets, _mm256_set1_epi64x(tap.mask as i64)));
-                let lifted = _mm256_or_pd(bytes, _mm256_set1_pd(LIFT));
-                _mm256_fmadd_pd(lifted, _mm256_set1_pd(tap.scaled), _mm256_set1_pd(tap.lifted))
             }
         }
 
@@ -762,20 +683,11 @@ mod x86 {
         type Wide = __m512d;
         type Words = __m512i;
         type Pairs = __m512i;
-        type Octets = __m512i;
 
         methods! {
             fn of_ints(ints: __m512i) -> Self { _mm512_cvtepi32_ps(ints) }
             fn widen_bytes(from: *const u8) -> __m512d {
                 _mm512_cvtepu64_pd(_mm512_cvtepu8_epi64(_mm_loadu_si64(from)))
-            }
-            fn times_byte(octets: __m512i, tap: &InPlace) -> __m512d {
-                /// `a & b | c`.
-                const JOINED: i32 = 0xea;
-                let lift = _mm512_castpd_si512(_mm512_set1_pd(LIFT));
-                let mask = _mm512_set1_epi64(tap.mask as i64);
-                let lifted = _mm512_castsi512_pd(_mm512_ternarylogic_epi64::<JOINED>(octets, mask, lift));
-                _mm512_fmadd_pd(lifted, _mm512_set1_pd(tap.scaled), _mm512_set1_pd(tap.lifted))
             }
         }
 
@@ -999,29 +911,6 @@ mod x86 {
     }
 
     // SAFETY: as above.
-    unsafe impl Octets for __m256i {
-        methods! {
-            // One by one: an instruction that gathers them takes half as long again where it is many in one.
-            fn load(from: *const u8, places: *const usize) -> Self {
-                let at = |i: usize| from.add(*places.add(i)).cast::<i64>().read_unaligned();
-                _mm256_set_epi64x(at(3), at(2), at(1), at(0))
-            }
-            fn skip(self, bytes: usize) -> Self { _mm256_srl_epi64(self, _mm_cvtsi64_si128(8 * bytes as i64)) }
-        }
-    }
-
-    // SAFETY: as above.
-    unsafe impl Octets for __m512i {
-        methods! {
-            fn load(from: *const u8, places: *const usize) -> Self {
-                let at = |i: usize| from.add(*places.add(i)).cast::<i64>().read_unaligned();
-                _mm512_set_epi64(at(7), at(6), at(5), at(4), at(3), at(2), at(1), at(0))
-            }
-            fn skip(self, bytes: usize) -> Self { _mm512_srl_epi64(self, _mm_cvtsi64_si128(8 * bytes as i64)) }
-        }
-    }
-
-    // SAFETY: as above.
     unsafe impl Words for __m256i {
         const LEN: usize = 16;
 
@@ -1037,12 +926,6 @@ mod x86 {
             fn low_product(self, other: Self) -> Self { _mm256_mullo_epi16(self, other) }
             fn subtract(self, other: Self) -> Self { _mm256_sub_epi16(self, other) }
             fn least(self, other: Self) -> Self { _mm256_min_epu16(self, other) }
-            fn zeros(self) -> u32 {
-                let zero = _mm256_setzero_si256();
-                // Eight numbers' bytes at the start of each half.
-                let bits = _mm256_movemask_epi8(_mm256_packs_epi16(_mm256_cmpeq_epi16(self, zero), zero)) as u32;
-                bits & 0xff | bits >> 8 & 0xff00
-            }
             fn even(self) -> Self { _mm256_slli_epi16::<8>(self) }
             fn odd(self) -> Self { _mm256_and_si256(self, _mm256_set1_epi16(!0xff)) }
             fn upper_bytes(self, odd: Self) -> Self { _mm256_or_si256(_mm256_srli_epi16::<8>(self), Words::odd(odd)) }
@@ -1071,7 +954,6 @@ mod x86 {
             fn low_product(self, other: Self) -> Self { _mm512_mullo_epi16(self, other) }
             fn subtract(self, other: Self) -> Self { _mm512_sub_epi16(self, other) }
             fn least(self, other: Self) -> Self { _mm512_min_epu16(self, other) }
-            fn zeros(self) -> u32 { _mm512_testn_epi16_mask(self, self) }
             fn even(self) -> Self { _mm512_slli_epi16::<8>(self) }
             fn odd(self) -> Self { _mm512_and_si512(self, _mm512_set1_epi16(!0xff)) }
             fn upper_bytes(self, odd: Self) -> Self { _mm512_or_si512(_mm512_srli_epi16::<8>(self), Words::odd(odd)) }
@@ -1087,7 +969,7 @@ mod x86 {
 mod arm {
     use std::arch::aarch64::*;
 
-    use super::{InPlace, Lanes, Vector, Words, Work};
+    use super::{Lanes, Vector, Words, Work};
 
     #[target_feature(enable = "neon")]
     pub(super) fn neon<W: Work>(work: W) -> W::Output {
@@ -1099,13 +981,8 @@ mod arm {
         type Wide = float64x2_t;
         type Words = uint16x8_t;
         type Pairs = [u32; 4];
-        type Octets = [u64; 2];
 
         methods! {
-            fn times_byte(octets: [u64; 2], tap: &InPlace) -> float64x2_t {
-                let bytes = vandq_u64(vld1q_u64(octets.as_ptr()), vdupq_n_u64(tap.mask));
-                vmulq_f64(vcvtq_f64_u64(bytes), vdupq_n_f64(tap.scaled))
-            }
             fn of_ints(ints: [u32; 4]) -> Self { vcvtq_f32_s32(vreinterpretq_s32_u32(vld1q_u32(ints.as_ptr()))) }
         }
     }
@@ -1186,10 +1063,6 @@ mod arm {
             fn low_product(self, other: Self) -> Self { vmulq_u16(self, other) }
             fn subtract(self, other: Self) -> Self { vsubq_u16(self, other) }
             fn least(self, other: Self) -> Self { vminq_u16(self, other) }
-            fn zeros(self) -> u32 {
-                const BITS: [u16; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
-                vaddvq_u16(vandq_u16(vceqzq_u16(self), vld1q_u16(BITS.as_ptr()))).into()
-            }
             fn even(self) -> Self { vshlq_n_u16::<8>(self) }
             fn odd(self) -> Self { vandq_u16(self, vdupq_n_u16(0xff00)) }
             fn upper_bytes(self, odd: Self) -> Self { vorrq_u16(vshrq_n_u16::<8>(self), Words::odd(odd)) }

@@ -68,6 +68,9 @@ pub enum Variant {
     /// those that leave, so that the time hardly depends on the window's size. A sum that lies on a half is computed in f64, so that results are correctly rounded as
     /// all others.
     RunningSums,
+    /// Bytes made of bytes by a filter that separates: its rows and then its columns are products of 1-D spectra
+    /// in f32, so that the time hardly depends on the number of taps. Uncertain results are computed exactly.
+    SpectraPasses,
 }
 
 /// A variant's description.
@@ -145,6 +148,12 @@ const TABLE: &[Row] = &[
         family: Family::Separable,
         summary: "bytes to bytes, means alone: pixels that enter the window are added, those that leave are taken away; 1 to 4 channels",
     },
+    Row {
+        variant: Variant::SpectraPasses,
+        name: "spectra-passes",
+        family: Family::Separable,
+        summary: "bytes to bytes, a row and a column of any length: each pass a product of 1-D spectra",
+    },
 ];
 
 impl Variant {
@@ -165,7 +174,7 @@ impl Variant {
 
     /// Whether it makes bytes of bytes and nothing else. They are the same as every variant's.
     pub fn takes_bytes_alone(self) -> bool {
-        matches!(self, Self::Matrix | Self::SeparableMatrix | Self::RunningSums)
+        matches!(self, Self::Matrix | Self::SeparableMatrix | Self::RunningSums | Self::SpectraPasses)
     }
 
     /// One line on how it works.

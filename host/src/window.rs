@@ -25,11 +25,6 @@ impl Window {
         Self { cols: filter.cols(), rows: filter.rows(), anchor_x, anchor_y, border, border_value }
     }
 
-    /// Whether all that lies under it is bytes, over an image of bytes: if the border has a value, that is one.
-    pub(crate) fn is_all_bytes(&self) -> bool {
-        is_byte(self.border_value.into())
-    }
-
     /// The image's column under tap column `col` of the window at column `x`; `None` if it has the border's value.
     pub(crate) fn column(&self, x: usize, col: usize, width: usize) -> Option<usize> {
         resolve(self.border, x + col, self.anchor_x, width)
@@ -81,11 +76,6 @@ impl Window {
             copy(&mut part[right..], &row[right..]);
         }
     }
-}
-
-/// Whether a border's value is a byte; it is 0 where a border has none.
-pub(crate) fn is_byte(value: f64) -> bool {
-    (0.0..=255.0).contains(&value) && value.fract() == 0.0
 }
 
 /// The pixel in `0..extent` that coordinate `position - anchor` reads.

@@ -2,8 +2,9 @@
 //!
 //! | item | what it computes |
 //! | --- | --- |
-//! | [`correlate`] | the definition: a whole plane in f64 |
-//! | [`spots`] | the same at a thousand pixels, for images that are too large to be computed in f64 |
+//! | [`bytes`], [`Whole`] | bytes made of bytes: whole taps, exact sums |
+//! | [`correlate`] | a whole plane in f64, for results of other types |
+//! | [`spots`], [`byte_spots`] | the same at a thousand pixels, for images that are too large to be computed as a whole |
 //! | [`scalar`], [`Order`] | one plain f32 loop for each order of sums; every variant and study in that order must give the same bits |
 //! | [`tolerance`] | the error bound of a result by spectra |
 //!
@@ -12,10 +13,12 @@
 
 pub mod scalar;
 mod spot;
+mod whole;
 
 use apron::{Border, Family, Filter, RowAndColumn, Shape};
 
-pub use crate::spot::{Layout, Wrong, spots};
+pub use crate::spot::{Layout, Wrong, byte_spots, spots};
+pub use crate::whole::{Denominator, Made, Whole, WholeTaps, byte_at, bytes, bytes_of_image, takes_bytes};
 
 /// A filter as numbers.
 #[derive(Clone, Copy, Debug)]
@@ -208,8 +211,8 @@ impl<T: Copy> Padded<T> {
     }
 }
 
-/// The correlation of a plane with taps in f64: product by product, row by row, left to right, each product
-/// and each sum rounded to f64. That is how SciPy's `ndimage.correlate` computes, and what an 8-bit result is defined by.
+/// The correlation of a plane with taps in f64: each product and each sum is rounded, as in SciPy's
+/// `ndimage.correlate`.
 pub fn correlate(plane: &[f64], (width, height): (usize, usize), taps: Taps, border: Border) -> Vec<f64> {
     let constant = f64::from(constant(border));
     let padded = Padded::new(plane, (width, height), taps, border, constant);

@@ -1,8 +1,8 @@
-//! The definition at single pixels.
+//! References at single pixels.
 
 use apron::{Border, Shape};
 
-use crate::{Taps, constant, fold, kept};
+use crate::{Taps, Whole, byte_at, constant, fold, kept};
 
 /// How pixels lie in the two slices, channels interleaved, and what their type can hold.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +24,8 @@ pub struct Wrong {
     pub expected: f64,
 }
 
-/// Holds a thousand values of a result, those of the corners among them, to the definition computed in f64. `slack` is what
-/// they may be off by beyond the rounding of each step.
+/// Holds a thousand values of a result, those of the corners among them, to sums in f64. `slack` is what they may be off by
+/// beyond the rounding of each step. Bytes made of bytes have [`byte_spots`].
 ///
 /// # Errors
 /// The first value that is wrong.
@@ -37,16 +37,7 @@ pub fn spots<S: Copy + Into<f64>, D: Copy + Into<f64>>(
     slack: f64,
 ) -> Result<(), Wrong> {
     let Shape { width, height, channels } = shape;
-    let mut random = fastrand::Rng::with_seed(1);
-    for spot in 0..1000 {
-        let (x, y) = match spot {
-            0 => (0, 0),
-            1 => (width - 1, 0),
-            2 => (0, height - 1),
-            3 => (width - 1, height - 1),
-            _ => (random.usize(..width), random.usize(..height)),
-        };
-        let channel = spot % channels;
+    for (x, y, channel) in places(shape) {
         let index = |x: usize, y: usize| (y * width + x) * channels + channel;
         let Sum { mut value, scale } = sum(taps, border, (width, height), (x, y), |x, y| src[index(x, y)].into());
         // Each tap, product and sum in f32 is off by half a unit in the last place at most; an integer by a half more.
@@ -67,6 +58,37 @@ pub fn spots<S: Copy + Into<f64>, D: Copy + Into<f64>>(
         }
     }
     Ok(())
+}
+
+/// Holds a thousand bytes made of bytes, those of the corners among them, to [`crate::bytes`].
+///
+/// # Errors
+/// The first byte that is wrong.
+pub fn byte_spots(whole: &Whole, border: Border, shape: Shape, (src, dst): (&[u8], &[u8])) -> Result<(), Wrong> {
+    for (x, y, channel) in places(shape) {
+        let index = |x: usize, y: usize| (y * shape.width + x) * shape.channels + channel;
+        let right = byte_at((shape.width, shape.height), (x, y), whole, border, |x, y| src[index(x, y)]);
+        let found = dst[index(x, y)];
+        if found != right {
+            return Err(Wrong { at: (x, y), found: found.into(), expected: right.into() });
+        }
+    }
+    Ok(())
+}
+
+/// Column, row and channel of a thousand values, the corners first.
+fn places(Shape { width, height, channels }: Shape) -> impl Iterator<Item = (usize, usize, usize)> {
+    let mut random = fastrand::Rng::with_seed(1);
+    (0..1000).map(move |spot| {
+        let (x, y) = match spot {
+            0 => (0, 0),
+            1 => (width - 1, 0),
+            2 => (0, height - 1),
+            3 => (width - 1, height - 1),
+            _ => (random.usize(..width), random.usize(..height)),
+        };
+        (x, y, spot % channels)
+    })
 }
 
 /// The products at one pixel added up, and their sizes added up.
@@ -159,6 +181,22 @@ mod tests {
             let wrong = spots(taps, Border::Wrap, layout, (&src, &changed), slack).unwrap_err();
             assert_eq!((wrong.at, wrong.expected), ((8, 4), dst[44]));
         }
+    }
+
+    #[test]
+    fn bytes_are_those_of_whole_taps() {
+        let shape = Shape { width: 23, height: 17, channels: 3 };
+        let filter = apron::Filter::from_taps(3, 1, &[0.3, -0.1, 0.8]).expect("legal taps");
+        let whole = Whole::of(&filter);
+        let mut rng = fastrand::Rng::with_seed(5);
+        let src: Vec<u8> = (0..23 * 17 * 3).map(|_| rng.u8(..)).collect();
+        let right = crate::bytes_of_image(&src, shape, &whole, Border::Wrap);
+        assert_eq!(byte_spots(&whole, Border::Wrap, shape, (&src, &right)), Ok(()));
+        assert!(byte_spots(&whole, Border::Keep, shape, (&src, &right)).is_err());
+        let mut wrong = right.clone();
+        wrong[0] ^= 1;
+        let found = byte_spots(&whole, Border::Wrap, shape, (&src, &wrong)).expect_err("it is wrong");
+        assert_eq!((found.at, found.expected), ((0, 0), right[0].into()));
     }
 
     #[test]

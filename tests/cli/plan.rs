@@ -153,11 +153,11 @@ fn says(emulator: Option<&Path>) -> Result<(), Failed> {
         }
         let chosen: Variant = chosen.parse()?;
         let own: BTreeSet<_> = chosen.entries().collect();
-        // Two passes in f64 are separable's, but are other kernels.
-        let in_f64 = chosen == Variant::Separable && launched.contains("passes_rows");
+        // Exact passes are separable's, but are other kernels.
+        let in_passes = chosen == Variant::Separable && launched.contains("passes_rows");
         let others: BTreeSet<_> =
             Variant::all().flat_map(Variant::entries).filter(|entry| !own.contains(entry)).collect();
-        let right = in_f64 || launched.lines().any(|entry| own.contains(entry));
+        let right = in_passes || launched.lines().any(|entry| own.contains(entry));
         if !right || launched.lines().any(|entry| others.contains(entry)) {
             return Err(what.into());
         }

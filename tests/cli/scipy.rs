@@ -10,6 +10,8 @@ use libtest_mimic::{Failed, Trial};
 use crate::tool::{self, Bench, PICTURES};
 
 const SCRIPT: &str = include_str!("../scipy/compare.py");
+/// What it imports: the definition of bytes.
+const WHOLE: &str = include_str!("../scipy/whole.py");
 /// What scripts import.
 const JUDGE: &str = include_str!("../scipy/judge.py");
 
@@ -67,6 +69,7 @@ fn compare(python: OsString, device: &str) -> Result<(), Failed> {
     }
     let script = bench.path().join("compare.py");
     std::fs::write(&script, SCRIPT)?;
+    std::fs::write(bench.path().join("whole.py"), WHOLE)?;
     let output = Command::new(python)
         .arg(script)
         .arg("--apron")

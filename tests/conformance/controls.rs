@@ -7,7 +7,7 @@ use conformance::runner::{self, Implementation, Ready, Source, Tally, Target};
 use conformance::sample::{Kind, Sample};
 use conformance::select::Selection;
 use libtest_mimic::{Failed, Trial};
-use oracle::{Order, Padded, fold, kept, scalar};
+use oracle::{Denominator, Order, Padded, Whole, WholeTaps, fold, kept, scalar};
 
 use crate::{direct, fourier, ladder, separable};
 
@@ -292,11 +292,16 @@ impl Ready for Prepared {
             (0..width * height).map(|i| src.data[at(i)].value()).collect()
         };
         let bytes = (S::KIND, D::KIND) == (Kind::U8, Kind::U8);
+        if bytes && !oracle::takes_bytes(self.border) {
+            let expected = "a byte, or results in f32".into();
+            return Err(Error::Parameter { name: "border", value: self.border.to_string(), expected });
+        }
+        let whole = (bytes && fault != Fault::NearTiesInF32).then(|| numerators(&self.window));
         let results: Vec<Vec<f64>> = (0..channels)
             .map(|channel| plane(if fault == Fault::ChannelsSwapped { channels - 1 - channel } else { channel }))
             .map(|plane| match self.stand_in.order {
                 Some(Order::Separable | Order::Product) if !bytes => self.separable(&plane, (width, height)),
-                _ => self.direct(&plane, (width, height), bytes && fault != Fault::NearTiesInF32),
+                _ => self.direct(&plane, (width, height), whole.as_ref()),
             })
             .collect();
 
@@ -352,6 +357,36 @@ fn store<D: Sample>(fault: Fault, value: f64) -> D {
     }
 }
 
+/// Whole taps one by one, and what their sums are divided by.
+fn numerators(window: &Window) -> (Vec<i128>, Denominator) {
+    let Whole { taps, denominator, .. } = window.whole();
+    let (cols, middle) = (window.cols, window.rows / 2 * window.cols + window.cols / 2);
+    let taps = match taps {
+        WholeTaps::Table(taps) => taps.into_iter().map(i128::from).collect(),
+        WholeTaps::Products(terms, point) => {
+            let of = |i: usize| {
+                let start = if i == middle { point } else { 0 };
+                let product =
+                    |(row, column): &(Vec<i64>, Vec<i64>)| i128::from(row[i % cols]) * i128::from(column[i / cols]);
+                start + terms.iter().map(product).sum::<i128>()
+            };
+            (0..cols * window.rows).map(of).collect()
+        }
+    };
+    (taps, denominator)
+}
+
+/// A quotient in halves, and a quarter more if it lies between two: so it is on its side of a half.
+fn quotient(sum: i128, denominator: Denominator) -> f64 {
+    let (twice, step) = match denominator {
+        Denominator::Count(count) => (2 * sum, i128::from(count)),
+        Denominator::Power(power @ 0..=100) => (2 * sum, 1 << power),
+        Denominator::Power(power) => return sum as f64 * 2f64.powi(-power),
+    };
+    let rest = twice.rem_euclid(step);
+    0.5 * twice.div_euclid(step) as f64 + if rest > 0 { 0.25 } else { 0.0 }
+}
+
 impl Prepared {
     /// `sum |tap|` times the greatest of some pixels.
     fn scale<S: Sample>(&self, pixels: &[S]) -> f64 {
@@ -377,20 +412,26 @@ impl Prepared {
         }
     }
 
-    /// The tap that belongs to a cell, with one of the taps' faults.
-    fn tap(&self, row: usize, col: usize) -> f64 {
-        let Window { cols, rows, taps, .. } = &self.window;
+    /// Which tap belongs to a cell, if any, with one of the taps' faults.
+    fn tap(&self, row: usize, col: usize) -> Option<usize> {
+        let Window { cols, rows, .. } = &self.window;
         let last = cols * rows - 1;
         match self.stand_in.fault {
-            Fault::AxesSwapped => taps[(col * rows + row).min(last)],
-            Fault::Flipped => taps[last - (row * cols + col)],
-            Fault::OneRowOfTapsTransposed if row == rows / 2 => taps[row * cols + cols - 1 - col],
-            Fault::LastTapForgotten if row * cols + col == last && last > 0 => 0.0,
-            _ => taps[row * cols + col],
+            Fault::AxesSwapped => Some((col * rows + row).min(last)),
+            Fault::Flipped => Some(last - (row * cols + col)),
+            Fault::OneRowOfTapsTransposed if row == rows / 2 => Some(row * cols + cols - 1 - col),
+            Fault::LastTapForgotten if row * cols + col == last && last > 0 => None,
+            _ => Some(row * cols + col),
         }
     }
 
-    fn direct(&self, plane: &[f64], (width, height): (usize, usize), in_f64: bool) -> Vec<f64> {
+    /// By whole taps if they are given, else in f32.
+    fn direct(
+        &self,
+        plane: &[f64],
+        (width, height): (usize, usize),
+        whole: Option<&(Vec<i128>, Denominator)>,
+    ) -> Vec<f64> {
         let fault = self.stand_in.fault;
         let Window { cols, rows, anchor, .. } = self.window;
         let anchor = match fault {
@@ -421,7 +462,7 @@ impl Prepared {
             }
             // The last row and column that the pixel's tile would load.
             let edge = (x / TILE.0 * TILE.0 + TILE.0 + cols - 2, y / TILE.1 * TILE.1 + TILE.1 + rows - 2);
-            let (mut exact, mut sum) = (0.0f64, 0.0f32);
+            let (mut exact, mut sum) = (0i128, 0.0f32);
             for &(row, col) in &cells {
                 let source_x = self.find((x + col) as i64 - anchor.0 as i64, width);
                 let source_y = self.find((y + row) as i64 - anchor.1 as i64, height);
@@ -432,18 +473,21 @@ impl Prepared {
                     (Some(_), None) if fault == Fault::ConstantInsideRowsOnly => 0.0,
                     _ => constant,
                 };
-                let tap = self.tap(row, col);
+                let place = self.tap(row, col);
+                let tap = place.map_or(0.0, |place| self.window.taps[place]);
                 if fault == Fault::ZeroTapsSkipped && tap == 0.0 {
                     continue;
                 }
-                exact += tap * value;
+                if let (Some((taps, _)), Some(place)) = (whole, place) {
+                    exact += taps[place] * value as i128;
+                }
                 let (tap, value) = (tap as f32, value as f32);
                 sum = if fault == Fault::NotFused { tap * value + sum } else { tap.mul_add(value, sum) };
                 if fault == Fault::SubnormalsFlushed && sum.is_subnormal() {
                     sum = 0.0;
                 }
             }
-            if in_f64 { exact } else { sum.into() }
+            whole.map_or(sum.into(), |&(_, denominator)| quotient(exact, denominator))
         };
         (0..width * height).map(|i| pixel(i % width, i / width)).collect()
     }

@@ -87,7 +87,7 @@ fn groups(variant: Variant) -> Vec<Group> {
     let windows: Vec<_> = sized.chain(others).chain(lines).collect();
     let group = |(i, window): (usize, Window)| {
         // The first has pixels to be copied, by a kernel of their own.
-        let border = [Border::Keep, Border::Reflect, Border::Constant(-7.25), Border::Wrap][i % 4];
+        let border = [Border::Keep, Border::Reflect, Border::Constant(7.0), Border::Wrap][i % 4];
         let problem = Problem::new(size.0, size.1, select::seed(51, i)).gaps(0, i % 2);
         Group { window, border, problems: vec![problem] }
     };
@@ -270,6 +270,26 @@ fn means() -> Vec<Group> {
     (0..8).map(group).collect()
 }
 
+/// For each entry of rows and of columns by 1-D spectra a window of such a length: in one part, and in several.
+#[cfg(feature = "gpu")]
+fn lines() -> Vec<Group> {
+    const WINDOWS: [(usize, usize); 5] = [(41, 37), (501, 33), (1801, 5), (4111, 3), (3, 2201)];
+    let group = |(i, (cols, rows)): (usize, (usize, usize))| {
+        let problem = Problem::new(147, 37, select::seed(59, i)).channels(1 + i % 4).stored(Kind::U8, Kind::U8);
+        let window = match i {
+            1 => Window::preset("gaussian:sigma-x=40,sigma-y=100"),
+            _ => Window::blur_pair(cols, rows, 4300 + i as u64),
+        };
+        Group { window, border: select::BORDERS[1 + i % 5], problems: vec![problem.gaps(i % 2, i % 3)] }
+    };
+    let of_sum = |(i, text): (usize, &str)| {
+        let problem = Problem::new(147, 37, select::seed(60, i)).channels(1 + i).stored(Kind::U8, Kind::U8);
+        Group { window: Window::preset(text), border: select::BORDERS[1 + i], problems: vec![problem.gaps(i, 2 * i)] }
+    };
+    let sums = ["unsharp:sigma=9", "dog:sigma=4,wider=9"].into_iter().enumerate().map(of_sum);
+    WINDOWS.into_iter().enumerate().map(group).chain(sums).collect()
+}
+
 #[cfg(feature = "gpu")]
 fn of_family(name: &str, family: Family) -> Result<(), Failed> {
     let variants = || Variant::all().filter(|variant| variant.family() == family);
@@ -278,6 +298,7 @@ fn of_family(name: &str, family: Family) -> Result<(), Failed> {
             Variant::Matrix => matrices(),
             Variant::SeparableMatrix => pairs(),
             Variant::RunningSums => means(),
+            Variant::SpectraPasses => lines(),
             _ => {
                 suite::check(&format!("{name}, {variant}"), &[OnDevice { variant }], &groups(variant))?;
                 if variant == Variant::Fourier { spectra() } else { stored(variant) }
@@ -308,9 +329,9 @@ fn shared() -> Result<(), Failed> {
     ];
     let passes = [
         one(Window::random_pair(65, 67, 4203), Border::Reflect101, bytes(67, 35, 3).channels(2)),
-        one(Window::random_pair(257, 259, 4204).anchored(7, 250), Border::Constant(-3.5), bytes(9, 7, 4).channels(3)),
+        one(Window::random_pair(257, 259, 4204).anchored(7, 250), Border::Constant(3.0), bytes(9, 7, 4).channels(3)),
         one(Window::preset("unsharp:sigma=9"), Border::Wrap, bytes(67, 70, 6).channels(2)),
-        one(Window::preset("dog:sigma=1,wider=9"), Border::Constant(-3.5), bytes(67, 70, 7).channels(3)),
+        one(Window::preset("dog:sigma=1,wider=9"), Border::Constant(3.0), bytes(67, 70, 7).channels(3)),
     ];
     // Settled from a copy of the image; of a smaller one there would be no room to sort them.
     let heavy = Window::random_of_weight(24, 24, 28.0, 4206);

@@ -1,6 +1,7 @@
 //! Problems that nobody wrote down: generated from a seed, shrunk when they fail.
 //!
 //! - `generated::problems`: anything legal, through every variant that takes it, against the oracle and the families' bits.
+//! - `generated::bytes`: bytes made of bytes, with taps of every form and size, against whole taps.
 //! - `generated::stored`: the same in device memory, of any type and in any layout, filtered whole or in pieces.
 //! - The others ask for no reference, only that results go together: an impulse gives the taps, sums of images give sums of
 //!   results, and so on. They hold what the oracle might have wrong in the same way as the product.
@@ -12,36 +13,36 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use apron::{Border, Device, Error, Filter, Shape, Variant};
+use apron::{Border, Device, Error, Family, Filter, Shape, Variant};
 use conformance::bounds::bound;
-use conformance::problem::{Group, Problem, Window};
+use conformance::problem::{Group, Window};
 use conformance::product::{self, Gpu, Product};
 use conformance::report;
 use conformance::runner::{self, Implementation, Ready, Source, Tally, Target};
-use conformance::sample::{Data, Kind};
 use conformance::select::Selection;
 use conformance::suite::gpu_trial;
 use fastrand::Rng;
 use libtest_mimic::{Failed, Trial};
 use oracle::{Order, fold};
 use proptest::prelude::*;
-use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
+
+use crate::recipes::{Recipe, Taps, WORK, recipes, recipes_of_bytes};
 
 /// Problems of a batch, which has a seed of its own.
 const BATCH: usize = 32;
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     let mut trials = vec![Trial::test("generated::refused", refused)];
-    for (property, share, check) in PROPERTIES {
+    for property in &PROPERTIES {
         // Memory of a device is a GPU's.
-        let devices: &[_] = if *property == "stored" { &[Gpu::DEVICE] } else { &[Device::Cpu, Gpu::DEVICE] };
+        let devices: &[_] = if property.name == "stored" { &[Gpu::DEVICE] } else { &[Device::Cpu, Gpu::DEVICE] };
         for &device in devices {
             let place = if device == Device::Cpu { "cpu" } else { "gpu" };
-            let name = format!("generated::{property}::{place}");
+            let name = format!("generated::{}::{place}", property.name);
             let test = {
                 let name = name.clone();
-                move || run(&name, count(selection)?.div_ceil(*share), device, *check)
+                move || run(&name, device, property, selection)
             };
             trials.push(if device == Device::Cpu { Trial::test(name, test) } else { gpu_trial(&name, gpu, test) });
         }
@@ -52,25 +53,48 @@ pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
 /// Checks a recipe with the implementations, and says which of them took it.
 type Check = fn(&Recipe, &[Product], &Counts) -> Result<(), String>;
 
-/// Each property, and which part of the problems it gets.
-const PROPERTIES: &[(&str, usize, Check)] = &[
-    ("problems", 1, problems),
-    ("stored", 2, stored),
-    ("impulse", 8, impulse),
-    ("linear", 8, linear),
-    ("shift", 8, shift),
-    ("mirrored", 8, mirrored),
-    ("outer", 8, outer),
-    ("padded", 8, padded),
+/// What all implementations are held to, by problems of one kind.
+struct Property {
+    name: &'static str,
+    recipes: fn(usize) -> BoxedStrategy<Recipe>,
+    check: Check,
+    /// Part of the problems that are asked for.
+    share: f64,
+}
+
+impl Property {
+    const fn new(name: &'static str, share: f64, check: Check) -> Self {
+        Self { name, recipes, check, share }
+    }
+}
+
+const PROPERTIES: [Property; 9] = [
+    Property::new("problems", 1.0, problems),
+    // 10,240 of a full run, 512 on the emulator.
+    Property { recipes: recipes_of_bytes, ..Property::new("bytes", 20.0, problems) },
+    Property::new("stored", 0.5, stored),
+    Property::new("impulse", 0.125, impulse),
+    Property::new("linear", 0.125, linear),
+    Property::new("shift", 0.125, shift),
+    Property::new("mirrored", 0.125, mirrored),
+    Property::new("outer", 0.125, outer),
+    Property::new("padded", 0.125, padded),
 ];
 
-/// How many problems there are in all.
-fn count(selection: Selection) -> Result<usize, String> {
+/// How many problems a property gets.
+fn count(property: &Property, selection: Selection) -> Result<usize, String> {
     let few = match selection {
         Selection::Full => 512,
         Selection::Small | Selection::Emulated => 32,
     };
-    number("APRON_GENERATED").map(|count| count.map_or(few, |count| count as usize))
+    let all = number("APRON_GENERATED")?.map_or(few, |count| count as usize);
+    let most = match selection {
+        Selection::Full => property.share,
+        Selection::Emulated => 16.0,
+        // Under compute-sanitizer each takes seconds.
+        Selection::Small => 1.0,
+    };
+    Ok((all as f64 * property.share.min(most)).ceil() as usize)
 }
 
 /// A whole number from the environment.
@@ -82,12 +106,15 @@ fn number(variable: &str) -> Result<Option<u64>, String> {
 }
 
 /// Batches of recipes, on as many threads as there are; the first failure, shrunk.
-fn run(name: &str, count: usize, device: Device, check: Check) -> Result<(), Failed> {
+fn run(name: &str, device: Device, property: &'static Property, selection: Selection) -> Result<(), Failed> {
+    let count = count(property, selection)?;
+    // Less of each where threads of a GPU are emulated.
+    let work = if selection == Selection::Full || device == Device::Cpu { WORK } else { WORK / 16 };
+    let recipes = move || (property.recipes)(work);
     let started = std::time::Instant::now();
     let first = number("APRON_SEED")?.unwrap_or(1);
-    // What a plan chooses, and every variant that is another one there.
-    // Among pixels stored in any type are bytes, which one variant takes alone.
-    let all = name.contains("::stored::");
+    // What a plan chooses, and every variant that is another one there. Among pixels stored in any type are bytes, which one variant takes alone.
+    let all = name.contains("::stored::") || name.contains("::bytes::gpu");
     let variants = if all { Variant::all().collect() } else { product::variants(device) };
     let choices = [None].into_iter().chain(variants.into_iter().map(Some));
     let implementations: Vec<_> = choices.map(|variant| Product { variant, device }).collect();
@@ -104,7 +131,9 @@ fn run(name: &str, count: usize, device: Device, check: Check) -> Result<(), Fai
                         break;
                     }
                     let seed = first.wrapping_add(batch as u64);
-                    if let Err(failure) = run_batch(seed, cases, &|recipe| check(recipe, &implementations, &counts)) {
+                    if let Err(failure) = run_batch(seed, cases, &recipes(), &|recipe| {
+                        (property.check)(recipe, &implementations, &counts)
+                    }) {
                         let again = format!("APRON_SEED={seed} APRON_GENERATED=256, --exact {name}");
                         failures
                             .lock()
@@ -144,7 +173,12 @@ impl Counts {
     }
 }
 
-fn run_batch(seed: u64, cases: usize, check: &dyn Fn(&Recipe) -> Result<(), String>) -> Result<(), String> {
+fn run_batch(
+    seed: u64,
+    cases: usize,
+    recipes: &BoxedStrategy<Recipe>,
+    check: &dyn Fn(&Recipe) -> Result<(), String>,
+) -> Result<(), String> {
     let config = Config { cases: cases as u32, failure_persistence: None, max_shrink_iters: 400, ..Config::default() };
     let bytes: Vec<u8> = (0..4).flat_map(|_| seed.to_le_bytes()).collect();
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
@@ -157,158 +191,26 @@ fn run_batch(seed: u64, cases: usize, check: &dyn Fn(&Recipe) -> Result<(), Stri
         }
         _ => Ok(()),
     };
-    runner.run(&recipes(), check).map_err(|error| match error {
+    runner.run(recipes, check).map_err(|error| match error {
         TestError::Fail(reason, recipe) => format!("{reason}\nshrunk to: {recipe:?}"),
         TestError::Abort(reason) => format!("gave up: {reason}"),
     })
-}
-
-/// A problem in numbers that can be shrunk one by one.
-#[derive(Clone, Debug)]
-struct Recipe {
-    /// Tap columns and rows.
-    window: (usize, usize),
-    /// Whether the taps are the product of a row and a column.
-    pair: bool,
-    taps: Taps,
-    /// The middle, or any cell: taken modulo the size.
-    anchor: Option<(usize, usize)>,
-    border: Border,
-    size: (usize, usize),
-    channels: usize,
-    stored: (Kind, Kind),
-    gaps: (usize, usize),
-    data: Data,
-    seed: u64,
-}
-
-/// What taps are like.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Taps {
-    /// Within -1 to 1.
-    Unit,
-    /// Small whole numbers, zeros among them: sums in f32 are exact.
-    Whole,
-    /// All alike, with the sum 1: 8-bit sums that end in a half.
-    Mean,
-    /// Subnormal numbers and zeros.
-    Tiny,
-    /// Of very different sizes.
-    Mixed,
-    /// Sums that overflow.
-    Huge,
-}
-
-/// The most multiplications that the oracle has with a problem.
-const WORK: usize = 1 << 21;
-
-fn recipes() -> impl Strategy<Value = Recipe> {
-    let odd = |most: usize| (0..=most / 2).prop_map(|half| 2 * half + 1);
-    let middle = Just(None).boxed();
-    let anywhere = prop_oneof![2 => Just(None), 3 => (0usize..300, 0usize..300).prop_map(Some)].boxed();
-    // Shapes for every kernel: of any size, square, very long, larger.
-    let window = prop_oneof![
-        5 => (1usize..=12, 1usize..=12, any::<bool>(), anywhere.clone()),
-        3 => (odd(35), any::<bool>(), middle).prop_map(|(n, pair, anchor)| (n, n, pair, anchor)),
-        1 => (1usize..=3, 1usize..=200, any::<bool>(), anywhere.clone()),
-        1 => (1usize..=200, 1usize..=3, any::<bool>(), anywhere.clone()),
-        1 => (13usize..=70, 13usize..=70, any::<bool>(), anywhere),
-    ];
-    let size = prop_oneof![
-        4 => (1usize..=40, 1usize..=40),
-        2 => (1usize..=300, 1usize..=80),
-        1 => (1usize..=3, 1usize..=700),
-        1 => (1usize..=1200, 1usize..=3),
-    ];
-    let constant = select(vec![0.0, -7.25, 1e-42, 255.5, 3e38, f64::INFINITY, f64::NAN]);
-    let border = prop_oneof![
-        4 => Just(Border::Constant(0.0)),
-        2 => constant.prop_map(Border::Constant),
-        8 => select(vec![Border::Replicate, Border::Reflect, Border::Reflect101, Border::Wrap, Border::Keep]),
-    ];
-    let taps = prop_oneof![
-        4 => Just(Taps::Unit),
-        2 => Just(Taps::Whole),
-        2 => Just(Taps::Mean),
-        1 => select(vec![Taps::Tiny, Taps::Mixed, Taps::Huge]),
-    ];
-    let kind = || select(Kind::ALL.to_vec());
-    let stored = prop_oneof![
-        3 => Just((Kind::F32, Kind::F32)),
-        3 => Just((Kind::U8, Kind::U8)),
-        4 => (kind(), kind()),
-    ];
-    let data = prop_oneof![
-        5 => Just(Data::Random),
-        3 => select(vec![Data::Extremes, Data::Wild, Data::Tiny, Data::Lone, Data::Holes, Data::Infinite]),
-    ];
-    let gaps = (0usize..7, 0usize..7);
-    (window, taps, border, size, 1usize..=4, stored, gaps, data, any::<u64>()).prop_map(
-        |((cols, rows, pair, anchor), taps, border, (width, height), channels, stored, gaps, data, seed)| {
-            let most = WORK / (cols * rows * channels);
-            let width = width.min(most.max(1));
-            let height = height.min((most / width).max(1));
-            let (window, size) = ((cols, rows), (width, height));
-            Recipe { window, pair, taps, anchor, border, size, channels, stored, gaps, data, seed }
-        },
-    )
-}
-
-impl Recipe {
-    /// The window, with other taps if so wanted.
-    fn window_of(&self, taps: Taps) -> Window {
-        let mut rng = Rng::with_seed(self.seed ^ 0xA5);
-        let (cols, rows) = self.window;
-        // Of a pair, each factor has the root of what a tap may be.
-        let (tiny, huge) = if self.pair { (1e-22, 1e17) } else { (1e-41, 1e36) };
-        let mut tap = |len: usize| -> f32 {
-            let unit = 2.0 * rng.f32() - 1.0;
-            match taps {
-                Taps::Unit => unit,
-                Taps::Whole => rng.i32(-4..=4) as f32,
-                Taps::Mean => 1.0 / len as f32,
-                Taps::Tiny => [0.0, -0.0, tiny, unit * tiny][rng.usize(0..4)],
-                Taps::Mixed => unit * 10f32.powi(rng.i32(-6..=3)),
-                Taps::Huge => unit * huge,
-            }
-        };
-        let name = format!("{taps:?} taps of {:#x}", self.seed);
-        let window = if self.pair {
-            let row: Vec<f32> = (0..cols).map(|_| tap(cols)).collect();
-            let column: Vec<f32> = (0..rows).map(|_| tap(rows)).collect();
-            Window::pair(name, &row, &column)
-        } else {
-            let all: Vec<f32> = (0..cols * rows).map(|_| tap(cols * rows)).collect();
-            Window::dense(name, cols, rows, &all)
-        };
-        match self.anchor {
-            Some((x, y)) => window.anchored(x % cols, y % rows),
-            None => window,
-        }
-    }
-
-    fn problem(&self) -> Problem {
-        let (input, output) = self.stored;
-        // Whole numbers have no infinity.
-        let needs_infinity = matches!(self.data, Data::Lone | Data::Holes | Data::Infinite);
-        let data = if needs_infinity && input.is_integer() { Data::Random } else { self.data };
-        let problem = Problem::new(self.size.0, self.size.1, self.seed).stored(input, output).channels(self.channels);
-        problem.gaps(self.gaps.0, self.gaps.1).data(data)
-    }
-
-    /// A plane of pixels: whole numbers of up to 99, or anything up to 1000.
-    fn plane(&self, whole: bool, salt: u64, (width, height): (usize, usize)) -> Vec<f32> {
-        let mut rng = Rng::with_seed(self.seed.wrapping_add(salt));
-        let mut pixel = || if whole { rng.i32(-99..=99) as f32 } else { 2000.0 * rng.f32() - 1000.0 };
-        (0..width * height).map(|_| pixel()).collect()
-    }
 }
 
 /// Everything that a recipe says, against the references.
 fn problems(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
     let group =
         Group { window: recipe.window_of(recipe.taps), border: recipe.border, problems: vec![recipe.problem()] };
-    let solve = |tally| runner::run_into(tally, implementations, std::slice::from_ref(&group));
+    // Tap by tap, and by spectra of all taps, the largest windows would take minutes.
+    let taps = group.window.cols * group.window.rows;
+    let work = taps * recipe.size.0 * recipe.size.1 * recipe.channels;
+    let is_due = |product: &&Product| match product.variant.map(Variant::family) {
+        Some(Family::Direct) => work <= 4 * WORK,
+        Some(Family::Fourier) => taps <= 1 << 17,
+        _ => true,
+    };
+    let implementations: Vec<_> = implementations.iter().filter(is_due).copied().collect();
+    let solve = |tally| runner::run_into(tally, &implementations, std::slice::from_ref(&group));
     let tally = solve(Tally::default());
     if tally.failures().is_empty() {
         tally.runs().into_iter().for_each(|(name, runs)| counts.add(name, runs));

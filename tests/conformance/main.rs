@@ -14,8 +14,10 @@ mod fourier;
 mod generated;
 mod huge;
 mod ladder;
+mod lines;
 mod oracle;
 mod plan;
+mod recipes;
 mod regions;
 mod same;
 mod sanitize;
@@ -24,6 +26,7 @@ mod steps;
 mod stored;
 mod streamed;
 mod table;
+mod turned;
 mod worst;
 
 use std::process::ExitCode;
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
     let trials = [
         // The longest tests come first: the others keep the rest of the threads busy meanwhile.
         worst::trials(selection, &gpu),
+        lines::trials(selection, &gpu),
         generated::trials(selection, &gpu),
         huge::trials(selection, &gpu),
         oracle::trials(),
@@ -86,6 +90,7 @@ fn main() -> ExitCode {
         stored::trials(selection, &gpu),
         steps::trials(selection, &gpu),
         streamed::trials(selection, &gpu),
+        turned::trials(selection, &gpu),
         entries::trials(&gpu),
         cpu::trials(selection),
         double::trials(),

@@ -1,7 +1,7 @@
 //! Plans that nobody told a variant: the same bits on the CPU and on a GPU whatever the size, and each runs what it
-//! said that it would.
+//! said that it would. Bytes made of bytes: means, and constants that are none.
 
-use apron::{Alpha, Border, Device, Family, Image, Pipeline, Plan, Ran, Shape, Step, Variant};
+use apron::{Alpha, Border, Device, Family, Filter, Image, Pipeline, Plan, Ran, Shape, Step, Variant};
 use conformance::product::Gpu;
 use conformance::sample::{Data, Kind, Sample};
 use conformance::select::{BORDERS, Selection};
@@ -10,7 +10,68 @@ use fastrand::Rng;
 use libtest_mimic::{Failed, Trial};
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
-    vec![gpu_trial("same::bits::gpu", gpu, move || bits(selection)), gpu_trial("same::steps::gpu", gpu, steps)]
+    vec![
+        gpu_trial("same::bits::gpu", gpu, move || bits(selection)),
+        gpu_trial("same::steps::gpu", gpu, steps),
+        Trial::test("same::means::cpu", || means(Device::Cpu)),
+        gpu_trial("same::means::gpu", gpu, || means(Gpu::DEVICE)),
+        Trial::test("same::no_byte::cpu", || no_byte(Device::Cpu)),
+        gpu_trial("same::no_byte::gpu", gpu, || no_byte(Gpu::DEVICE)),
+    ]
+}
+
+/// 1/36 is a mean, in f64 and in f32, and its ties go to the even byte; a decimal near it is none, and decides them.
+fn means(device: Device) -> Result<(), Failed> {
+    let table = |tap: f64| Filter::from_taps_f64(6, 6, &[tap; 36]);
+    let filters = [
+        ("box", Filter::box_filter(6, 6)?, [2, 4]),
+        ("1/36 in f64", table(1.0 / 36.0)?, [2, 4]),
+        ("1/36 in f32", Filter::from_taps(6, 6, &[1.0 / 36.0; 36])?, [2, 4]),
+        ("0.02777778", table(0.027_777_78)?, [3, 4]),
+        ("0.02777777", table(0.027_777_77)?, [2, 3]),
+    ];
+    for (name, filter, right) in filters {
+        // Every window holds 18 pixels of each value: sums of 2.5 and of 3.5.
+        for (values, right) in [([2u8, 3], right[0]), ([3, 4], right[1])] {
+            let pixels = (0..12 * 12).map(|i| values[(i / 12 + i % 12) % 2]).collect();
+            let src = Image::from_vec(pixels, 12, 12, 1)?;
+            let mut dst = Image::<u8>::zeroed(12, 12, 1)?;
+            let plan = Plan::builder(&filter).border(Border::Wrap).device(device).build()?;
+            plan.run(&src.view(), &mut dst.view_mut())?;
+            if let Some(wrong) = dst.as_slice().iter().find(|&&byte| byte != right) {
+                return Err(format!("{name} over {values:?}: {wrong} instead of {right}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A constant that is no byte is refused for bytes made of bytes, before anything is written, and taken by all else.
+fn no_byte(device: Device) -> Result<(), Failed> {
+    let filters = ["identity", "box:size=4", "gaussian:2", "unsharp:1", "sharpen", "motion:length=9,angle=30"];
+    let src = Image::from_vec(vec![9u8; 40 * 30], 40, 30, 1)?;
+    for text in filters {
+        for constant in [-1.0, 0.5, 254.999, 256.0, 1e9, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
+            let plan =
+                Plan::builder(text.parse::<Filter>()?).border(Border::Constant(constant)).device(device).build()?;
+            let mut dst = Image::from_vec(vec![7u8; 40 * 30], 40, 30, 1)?;
+            let message = match plan.run(&src.view(), &mut dst.view_mut()) {
+                Ok(()) => return Err(format!("{text}, constant {constant}: bytes were made").into()),
+                Err(error) => error.to_string(),
+            };
+            let says = message.contains(&constant.to_string()) && message.contains("f32") && !message.contains('\n');
+            if !says || dst.as_slice().iter().any(|&byte| byte != 7) {
+                return Err(format!("{text}, constant {constant}: {message}").into());
+            }
+            plan.run(&src.view(), &mut Image::<f32>::zeroed(40, 30, 1)?.view_mut())?;
+        }
+        for constant in [0.0, -0.0, 255.0] {
+            let plan =
+                Plan::builder(text.parse::<Filter>()?).border(Border::Constant(constant)).device(device).build()?;
+            plan.run(&src.view(), &mut Image::<u8>::zeroed(40, 30, 1)?.view_mut())?;
+        }
+    }
+    Ok(())
 }
 
 /// Every preset, and random taps: dense ones, those that separate, scattered ones and lines.

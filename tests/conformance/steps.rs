@@ -268,7 +268,8 @@ fn is_kept(selection: Selection, number: usize) -> bool {
     }
 }
 
-/// Every type and every border, with constants that are whole and that are not; sizes around those of strips.
+/// Every type and every border, with constants that are whole and that are not, but for bytes made of bytes; sizes around those of
+/// strips.
 fn gradient(device: Device, selection: Selection) -> Result<(), Failed> {
     let borders: Vec<_> = BORDERS.into_iter().chain([Border::Constant(7.0), Border::Constant(1e6 + 0.5)]).collect();
     let mut solved = 0;
@@ -277,6 +278,10 @@ fn gradient(device: Device, selection: Selection) -> Result<(), Failed> {
             continue;
         }
         let (kinds, border) = (KINDS[number % 8], borders[(number / 8 + number) % 8]);
+        let border = match border {
+            Border::Constant(_) if kinds == KINDS[0] && !oracle::takes_bytes(border) => Border::Constant(200.0),
+            border => border,
+        };
         let channels = 1 + (number / 8 + number / 3) % 5;
         let size = [(131, 19), (1, 1), (70, 33), (3, 40), (2, 2), (260, 9)][number % 6];
         let shape = Shape { width: size.0, height: size.1, channels };
@@ -296,7 +301,7 @@ fn gradient(device: Device, selection: Selection) -> Result<(), Failed> {
             65 => (Case { filtered: 3, ..large(3, Border::Replicate) }, KINDS[0]),
             66 => (large(4, Border::Wrap), KINDS[0]),
             67 => (Case { filtered: 1, ..large(1, Border::Reflect101) }, KINDS[1]),
-            68 => (Case { filtered: 2, ..large(2, Border::Constant(0.5)) }, KINDS[0]),
+            68 => (Case { filtered: 2, ..large(2, Border::Constant(130.0)) }, KINDS[0]),
             69 => (Case { filtered: 1, ..large(1, Border::Reflect) }, (Kind::U8, Kind::F32)),
             70 => (Case { filtered: 3, ..large(3, Border::Wrap) }, (Kind::U8, Kind::F32)),
             71 => (Case { filtered: 4, ..large(4, Border::Replicate) }, (Kind::U8, Kind::F32)),

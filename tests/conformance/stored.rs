@@ -1,7 +1,7 @@
 //! Pictures in device memory as they are stored: values of 8, 16 and 32 bits, one to five channels side by side or in planes, rows that
 //! begin anywhere. Types of source and destination differ as they like.
 //!
-//! Bytes made of bytes are held to the definition in f64, all else to the bits of `oracle::scalar`, converted once: the runner's
+//! Bytes made of bytes are held to `oracle::bytes`, all else to the bits of `oracle::scalar`, converted once: the runner's
 //! table (`bounds.rs`). Nothing but the results is written.
 //!
 //! The layouts of a problem's source and destination are told by the gaps between its rows: see [`on_gpu::layouts`].
@@ -19,7 +19,7 @@ pub(crate) use self::on_gpu::solve;
 use self::on_gpu::test;
 
 /// The tests' names.
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 24] = [
     "layouts",
     "strips",
     "constants",
@@ -30,6 +30,7 @@ const NAMES: [&str; 23] = [
     "matrix",
     "separable_matrix",
     "running_sums",
+    "spectra_passes",
     "padded",
     "repeated",
     "settled",
@@ -68,7 +69,7 @@ mod on_gpu {
     use conformance::select::{BORDERS, seed};
     use conformance::suite;
     use fastrand::Rng;
-    use oracle::{Order, Padded};
+    use oracle::Order;
     use rayon::prelude::*;
 
     use super::{Failed, Gpu, Selection};
@@ -91,6 +92,7 @@ mod on_gpu {
             "matrix" => bytes_alone(name, selection, Variant::Matrix, of_matrices()),
             "separable_matrix" => bytes_alone(name, selection, Variant::SeparableMatrix, of_pairs()),
             "running_sums" => bytes_alone(name, selection, Variant::RunningSums, means()),
+            "spectra_passes" => spectra_passes(name, selection),
             "padded" => padded(name, selection),
             "repeated" => repeated(name, selection),
             "settled" => settled(name, selection),
@@ -99,8 +101,10 @@ mod on_gpu {
             "ties" => rounded(name, &ties(selection)),
             "frequent_ties" => frequent_ties(name, selection),
             "doubts" => rounded(name, &doubts(selection)),
-            "wide" => rounded(name, &wide(selection)),
-            "in_order" => launching(&["settle_wide", "settle_padded"], || rounded(name, &in_order(selection))),
+            "wide" => {
+                launching(&["passes_rows", "passes_columns", "passes_verdict"], || rounded(name, &wide(selection)))
+            }
+            "in_order" => launching(&["resolve_table"], || rounded(name, &in_order(selection))),
             "overlap" => overlap(),
             "alignment" => alignment(),
             "odd_places" => odd_places(),
@@ -728,6 +732,43 @@ mod on_gpu {
     }
 
     /// Windows for running sums: of a warp and of several, with ties and without.
+    /// Windows of one part and of several, from one tap on, and pictures of several tiles.
+    fn spectra_passes(name: &str, selection: Selection) -> Result<(), Failed> {
+        let windows = vec![
+            Window::blur_pair(33, 33, 461).anchored(0, 32),
+            Window::preset("gaussian:sigma=8"),
+            Window::blur_pair(1, 1, 462),
+            Window::blur_pair(300, 1, 463).anchored(299, 0),
+            Window::preset("box:cols=1,rows=70"),
+            Window::random_pair(6, 11, 464).anchored(3, 10),
+            Window::preset("gaussian:sigma-x=40,sigma-y=3"),
+            Window::blur_pair(2, 2201, 465).anchored(1, 2200),
+            Window::blur_pair(3301, 3, 466).anchored(17, 0),
+            Window::blur_pair(5003, 2, 467),
+            Window::preset("unsharp:sigma=7,amount=0.3"),
+            Window::preset("log:sigma=5"),
+            Window::preset("dog:sigma=2"),
+        ];
+        bytes_alone(name, selection, Variant::SpectraPasses, windows)?;
+        // A tile of 33 taps has 992 results, and one of 901 taps 1148 or more.
+        let problem = |width, height, turn| {
+            let problem = Problem::new(width, height, seed(68, turn)).stored(Kind::U8, Kind::U8);
+            problem.channels([1, 3, 1, 2][turn % 4]).gaps(turn % LAYOUTS, turn / 2 % LAYOUTS)
+        };
+        let group = |window, border, problem| Group { window, border, problems: vec![problem] };
+        let large = [
+            group(Window::blur_pair(33, 3, 468), BORDERS[1], problem(2003, 7, 0)),
+            group(Window::blur_pair(5, 33, 469), BORDERS[3], problem(9, 2003, 1)),
+            group(Window::blur_pair(901, 2, 470), BORDERS[4], problem(2603, 5, 2)),
+            group(Window::blur_pair(2, 901, 471), BORDERS[5], problem(7, 2603, 3)),
+        ];
+        let ways = match selection {
+            Selection::Full => &[Way::Whole, Way::Parts, Way::Bands][..],
+            _ => &[Way::Bands],
+        };
+        ways.iter().try_for_each(|&way| check(name, &[Some(Variant::SpectraPasses)], way, &large))
+    }
+
     fn means() -> Vec<Window> {
         vec![
             Window::preset("box:size=2"),
@@ -769,7 +810,7 @@ mod on_gpu {
                 number += 1;
             }
         }
-        launching(&["find_alike"], || check_all(name, &[Some(Variant::RunningSums)], &ways))
+        check_all(name, &[Some(Variant::RunningSums)], &ways)
     }
 
     /// Bytes to bytes by kernels that make nothing else: pictures around the size of a tile, whole, in parts, in bands and in batches, with some channels
@@ -787,7 +828,10 @@ mod on_gpu {
         let mut ways = [const { Vec::new() }; 4];
         for (w, window) in windows.into_iter().enumerate() {
             // Rows of shared memory have room for so many channels.
-            let most = if variant == Variant::RunningSums { 4 } else { (128 / window.cols).min(4) };
+            let most = match variant {
+                Variant::RunningSums | Variant::SpectraPasses => 4,
+                _ => (128 / window.cols).min(4),
+            };
             for (b, &border) in borders.iter().enumerate() {
                 let problem = |turn: usize| {
                     let (width, height) = SIZES[turn % SIZES.len()];
@@ -802,7 +846,10 @@ mod on_gpu {
                 }
             }
         }
-        let prefix = format!("{}_", variant.name().replace('-', "_"));
+        let prefix = match variant {
+            Variant::SpectraPasses => "spectra_".to_owned(),
+            _ => format!("{}_", variant.name().replace('-', "_")),
+        };
         launching(&[&prefix], || {
             check_all(name, &[Some(variant)], &ways)?;
             let [.., mut groups] = ways;
@@ -841,8 +888,7 @@ mod on_gpu {
         Ok(())
     }
 
-    /// Bytes by spectra under large windows whose taps' sizes add up to so much that many results are in doubt: settled from a copy with what the border puts around it; and
-    /// that they were.
+    /// Bytes by spectra under large windows whose taps' sizes add up to so much that many results are uncertain.
     fn padded(name: &str, selection: Selection) -> Result<(), Failed> {
         const SIZES: [(usize, usize); 5] = [(90, 70), (131, 97), (64, 193), (300, 40), (97, 131)];
         const WINDOWS: [(usize, usize, usize, usize); 5] =
@@ -877,29 +923,28 @@ mod on_gpu {
             let window = Window::random_of_weight(99, 24, 100.0, seed(70, 183 + way)).anchored(40, [0, 12, 23, 5][way]);
             ways[way].push(Group { window, border, problems: vec![problem.channels([3, 1, 2, 4][way])] });
         }
-        launching(&["settle_padded", "sort_chosen"], || check_all(name, &[Some(Variant::Fourier)], &ways))
+        launching(&["resolve_table", "resolve_products"], || check_all(name, &[Some(Variant::Fourier)], &ways))
     }
 
-    /// Bytes whose sums are in doubt or ties, in every layout: each kernel that settles them, and running sums, which settle them in place.
+    /// Bytes that estimates leave uncertain, in every layout: the kernels that resolve them, and running sums, which do so in place.
     fn settled(name: &str, selection: Selection) -> Result<(), Failed> {
         let binomial = [1.0, 6.0, 15.0, 20.0, 15.0, 6.0, 1.0].map(|tap: f32| tap / 64.0);
         let half =
             |size: usize| Window::dense("half a mean", size, size, &vec![0.5 / (size * size) as f32; size * size]);
-        let no_byte = [Border::Constant(300.25), Border::Constant(-7.25)];
+        let constants = [Border::Constant(255.0), Border::Constant(9.0)];
         let windows = [
-            // Few taps: `settle`. Some have a border that is no byte, under which means go with all other ties.
+            // Few taps.
             (Window::blur(5, 4, 81), BORDERS[1]),
-            (Window::blur(24, 22, 82), no_byte[0]),
-            // `settle_ties`.
+            (Window::blur(24, 22, 82), constants[0]),
+            // Ties.
             (Window::pair("binomial", &binomial, &binomial), BORDERS[2]),
-            (Window::pair("binomial", &binomial, &binomial).anchored(6, 0), no_byte[0]),
-            (half(6), no_byte[1]),
-            (half(17), no_byte[0]),
-            // `settle_means`.
+            (Window::pair("binomial", &binomial, &binomial).anchored(6, 0), constants[0]),
+            (half(6), constants[1]),
+            (half(17), constants[0]),
             (half(16), BORDERS[4]),
             (Window::preset("box:cols=40,rows=30").anchored(39, 0), BORDERS[5]),
-            // `settle_wide` and `settle_padded`.
-            (Window::random_of_weight(40, 34, 28.0, 83), no_byte[1]),
+            // Many taps.
+            (Window::random_of_weight(40, 34, 28.0, 83), constants[1]),
             (Window::random_of_weight(24, 24, 28.0, 84).anchored(0, 20), BORDERS[3]),
             // In place, near and far.
             (Window::preset("box:size=6"), BORDERS[2]),
@@ -934,15 +979,7 @@ mod on_gpu {
         };
         let problems = selection.cut(20, (0..LAYOUTS).map(problem), 0);
         ways[0].push(Group { window, border: Border::Reflect, problems });
-        let entries = [
-            "settle",
-            "settle_ties",
-            "settle_means",
-            "settle_wide",
-            "settle_padded",
-            "running_sums_near_",
-            "running_sums_far_",
-        ];
+        let entries = ["resolve_table", "resolve_products", "running_sums_near_", "running_sums_far_"];
         let variants = [Variant::DirectShared, Variant::Fourier, Variant::Separable, Variant::RunningSums];
         let variants: Vec<_> = variants.into_iter().map(Some).chain([None]).collect();
         launching(&entries, || check_all(name, &variants, &ways))
@@ -1028,6 +1065,8 @@ mod on_gpu {
         Gradient,
         /// The least and the greatest value only.
         Saturated,
+        /// The same two in squares of so many pixels: results of wide windows are uncertain everywhere.
+        Checker(usize),
     }
 
     impl Look {
@@ -1038,6 +1077,9 @@ mod on_gpu {
                 Self::Flat(value) => value,
                 Self::Gradient => (i / channels % width + i / channels / width + 85 * (i % channels)) as u8,
                 Self::Saturated => [0, 255][rng.usize(0..2)],
+                Self::Checker(size) => {
+                    [0, 255][(i / channels % width / size + i / channels / width / size + i % channels) % 2]
+                }
             };
             (0..width * height * channels).map(&mut value).collect()
         }
@@ -1053,52 +1095,9 @@ mod on_gpu {
         variants: Vec<Option<Variant>>,
     }
 
-    /// The byte that the definition says, for each pixel of a plane.
-    fn defined(plane: &[f64], size: (usize, usize), window: &Window, border: Border) -> Vec<u8> {
-        let sums = match window.filter.separated() {
-            Some(pair) if window.cols * window.rows > 65536 => two_passes(plane, size, window, pair, border),
-            _ => oracle::correlate(plane, size, window.as_taps(), border),
-        };
-        sums.into_iter().map(u8::nearest).collect()
-    }
-
-    /// Along the rows, then along the columns, taps ascending, each product and each sum rounded to f64.
-    fn two_passes(
-        plane: &[f64],
-        (width, height): (usize, usize),
-        window: &Window,
-        (row, column): (&[f64], &[f64]),
-        border: Border,
-    ) -> Vec<f64> {
-        let constant = if let Border::Constant(value) = border { f64::from(value as f32) } else { 0.0 };
-        let padded = Padded::new(plane, (width, height), window.as_taps(), border, constant);
-        let across = |i: usize| {
-            let values = &padded.data[i / width * padded.width + i % width..][..row.len()];
-            row.iter().zip(values).fold(0.0, |sum, (tap, value)| sum + tap * value)
-        };
-        let middle: Vec<f64> = (0..width * (height + column.len() - 1)).map(across).collect();
-        let down = |i: usize| {
-            let (x, y) = (i % width, i / width);
-            let copied = oracle::kept(x, window.anchor.0, window.cols, width)
-                || oracle::kept(y, window.anchor.1, window.rows, height);
-            if border == Border::Keep && copied {
-                return plane[i];
-            }
-            column.iter().enumerate().fold(0.0, |sum, (row, tap)| sum + tap * middle[(y + row) * width + x])
-        };
-        (0..width * height).map(down).collect()
-    }
-
     impl Bytes {
         fn right(&self, picture: &[u8]) -> Vec<u8> {
-            let Shape { width, height, channels } = self.shape;
-            let mut right = vec![0; picture.len()];
-            for channel in 0..channels {
-                let plane: Vec<f64> = picture.iter().skip(channel).step_by(channels).map(|&byte| byte.into()).collect();
-                let bytes = defined(&plane, (width, height), &self.window, self.border);
-                right.iter_mut().skip(channel).step_by(channels).zip(bytes).for_each(|(to, from)| *to = from);
-            }
-            right
+            oracle::bytes_of_image(picture, self.shape, &self.window.whole(), self.border)
         }
 
         fn same(&self, what: &str, look: Look, found: &[u8], right: &[u8]) -> Result<(), String> {
@@ -1227,26 +1226,25 @@ mod on_gpu {
         let large = Window::dense("large", 3, 3, &[3e6, -7e6, 1.3e6, 3.7e6, 2e6, -4e6, 1e6, 5e5, -5.1e5]);
         let huge = Window::pair("huge", &[1e20, -3e20, 2e20], &[1e17, 3e17, -4e17]);
         let (flat, odd) = ([Look::Flat(127), Look::Random], [Look::Random, Look::Flat(255)]);
-        let nan = Border::Constant(f64::NAN);
+        let white = Border::Constant(255.0);
         let shape = [shape(61, 23, 3), shape(37, 19, 4), shape(131, 40, 1), shape(300, 5, 2)];
         let mut cases = vec![
             (ties.clone(), Border::Replicate, shape[0], flat),
             (pair.clone(), Border::Wrap, shape[1], flat),
             (large.clone(), Border::Reflect, shape[0], odd),
-            (large.clone(), Border::Constant(-3.5), shape[3], flat),
+            (large.clone(), Border::Constant(3.0), shape[3], flat),
             (huge.clone(), Border::Keep, shape[1], odd),
-            (ties.clone(), nan, shape[1], flat),
-            (pair.clone(), nan, shape[0], odd),
-            (Window::blur(12, 11, 71), nan, shape[0], odd),
+            (ties.clone(), white, shape[1], flat),
+            (pair.clone(), white, shape[0], odd),
+            (Window::blur(12, 11, 71), white, shape[0], odd),
             // A block settles several of these: some whose windows leave the image, some whose windows do not.
-            (Window::blur(24, 22, 77), nan, shape[0], odd),
+            (Window::blur(24, 22, 77), white, shape[0], odd),
             (Window::blur(24, 22, 77), Border::Reflect, shape[2], [Look::Random, Look::Gradient]),
-            // Ties of means, beyond which is more than a byte.
-            (Window::preset("box:cols=40,rows=30"), Border::Constant(300.0), shape[2], odd),
+            (Window::preset("box:cols=40,rows=30"), Border::Constant(200.0), shape[2], odd),
         ];
         if selection == Selection::Full {
             for (i, window) in [ties, pair, large, huge].into_iter().enumerate() {
-                for (j, border) in BORDERS.into_iter().chain([nan, Border::Constant(f64::INFINITY)]).enumerate() {
+                for (j, border) in BORDERS.into_iter().chain([white]).enumerate() {
                     cases.push((window.clone(), border, shape[(i + j) % 4], if j % 2 == 0 { flat } else { odd }));
                 }
             }
@@ -1255,7 +1253,7 @@ mod on_gpu {
         cases.into_iter().map(case).collect()
     }
 
-    /// Windows so wide that passes in f64 estimate the bytes or, with more than 65536 taps, define them.
+    /// Wide windows, of more than 65536 taps too.
     fn wide(selection: Selection) -> Vec<Bytes> {
         let mean = |cols: usize, rows: usize| {
             Window::pair("a mean", &vec![1.0 / cols as f32; cols], &vec![1.0 / rows as f32; rows])
@@ -1270,17 +1268,31 @@ mod on_gpu {
         let (some, flat) = ([Look::Random, Look::Gradient], [Look::Flat(255), Look::Saturated]);
         let small = vec![
             (preset("gaussian:sigma=20"), Border::Reflect101, shape(37, 21, 3), some),
-            (preset("box:size=101"), Border::Constant(-3.5), shape(23, 19, 1), flat),
+            (preset("box:size=101"), Border::Constant(3.0), shape(23, 19, 1), flat),
             (mean(301, 221), Border::Replicate, shape(9, 11, 2), some),
-            (mean(262, 256).anchored(3, 250), Border::Constant(300.25), shape(35, 3, 1), flat),
+            (mean(262, 256).anchored(3, 250), Border::Constant(200.0), shape(35, 3, 1), flat),
             (Window::random(53, 49, 72), Border::Wrap, shape(19, 7, 1), some),
             // Of a flat picture all of the first column are within the other taps of a half: few of one, and many of the other.
             (edge.clone(), Border::Constant(78.0), shape(1100, 2, 1), [Look::Flat(77), Look::Random]),
             (edge, Border::Constant(78.0), shape(100, 3, 2), [Look::Flat(77), Look::Flat(76)]),
+            // Longer than what exact passes add up before they carry.
+            (Window::random_pair(8300, 7, 76), Border::Reflect, shape(23, 5, 1), some),
+            // So many results are uncertain that exact passes compute them all, after an estimate.
+            (preset("gaussian:sigma=5"), Border::Reflect101, shape(150, 131, 1), [Look::Checker(1), Look::Checker(2)]),
+            (preset("unsharp:sigma=5"), Border::Replicate, shape(70, 60, 3), [Look::Checker(1), Look::Checker(16)]),
+            (preset("dog:sigma=3,wider=6"), Border::Keep, shape(90, 71, 4), [Look::Checker(1), Look::Random]),
+            (
+                preset("gaussian:sigma=4").anchored(0, 30),
+                Border::Constant(9.0),
+                shape(131, 50, 2),
+                [Look::Checker(1), Look::Random],
+            ),
         ];
         let mut cases = small;
         if selection == Selection::Full {
-            for (i, border) in BORDERS.into_iter().chain([Border::Constant(f64::NAN)]).enumerate() {
+            let long = Window::random_pair(7, 8300, 77).anchored(3, 8000);
+            cases.push((long, Border::Wrap, shape(9, 30, 1), some));
+            for (i, border) in BORDERS.into_iter().chain([Border::Constant(255.0)]).enumerate() {
                 let looks = [some, flat][i % 2];
                 cases.extend([
                     (preset("gaussian:sigma=20"), border, shape(211, 190, 1 + i % 4), looks),
@@ -1330,7 +1342,7 @@ mod on_gpu {
         let shapes = [shape(61, 43, 1), shape(70, 29, 3), shape(190, 160, 1), shape(90, 31, 2)];
         let of_window = |(w, window): (usize, Window)| Bytes {
             window: if w % 2 == 0 { window } else { window.anchored(w, 2 * w) },
-            border: [Border::Reflect, Border::Constant(300.25), Border::Replicate, Border::Wrap][w % 4],
+            border: [Border::Reflect, Border::Constant(200.0), Border::Replicate, Border::Wrap][w % 4],
             shape: shapes[w / 2 % 4],
             looks: [Look::Random, Look::Gradient],
             variants: match selection {
@@ -1401,8 +1413,8 @@ mod on_gpu {
                 Ok(()) if !common => {
                     for channel in 0..3 {
                         let all = || places(shape, 1, &(0..9), &(0..40)).filter(|place| place[1] == channel);
-                        let plane: Vec<f64> = all().map(|at| bytes[place(from, &source, at)].into()).collect();
-                        let results = defined(&plane, (40, 9), &window, Border::Reflect);
+                        let plane: Vec<u8> = all().map(|at| bytes[place(from, &source, at)]).collect();
+                        let results = oracle::bytes(&plane, (40, 9), &window.whole(), Border::Reflect);
                         all().zip(results).for_each(|(at, result)| right[place(to, &target, at)] = result);
                     }
                 }
@@ -1477,7 +1489,7 @@ mod on_gpu {
         let bytes: Vec<u8> = (0..3 * (ROW * H + 1)).map(|_| rng.u8(..)).collect();
         let from = gpu.upload_stored(&ImageView::new(&bytes, bytes.len(), 1, 1)?)?;
         let places = [(1, 0), (0, 4), (1, 4)].into_iter().flat_map(|place| [(place, (3, 1)), (place, (1, 3))]);
-        let cases = places.flat_map(|place| [Border::Replicate, Border::Constant(-7.25)].map(|border| (place, border)));
+        let cases = places.flat_map(|place| [Border::Replicate, Border::Constant(7.0)].map(|border| (place, border)));
         for (filter, (((gap, first), (channels, images)), border)) in
             cases.flat_map(|case| ["sharpen", "gaussian:size=5"].map(|filter| (filter, case)))
         {

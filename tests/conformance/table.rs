@@ -10,25 +10,13 @@ use crate::{direct, ladder, separable};
 
 /// The entries that belong to no variant: a plan launches them before, after or instead of any variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 30] = [
+pub(crate) const SHARED: [&str; 17] = [
     "copy_pixels",
-    "settle",
-    "settle_means",
-    "settle_ties",
-    "settle_wide",
-    "count_doubts",
-    "find_alike",
-    "choose_different",
-    "sort_chosen",
-    "pad_bytes",
-    "settle_padded",
+    "resolve_table",
+    "resolve_products",
     "passes_rows",
     "passes_columns",
-    "passes_rows_defined",
-    "passes_columns_defined",
-    "passes_columns_summed",
     "passes_verdict",
-    "passes_settle",
     "gradient",
     "gradient_8bit",
     "gradient_16bit",
@@ -39,7 +27,6 @@ pub(crate) const SHARED: [&str; 30] = [
     "gradient_floats_c3",
     "gradient_floats_c4",
     "gradient_any",
-    "gradient_exact",
     "weighted",
 ];
 

@@ -2,7 +2,7 @@
 //!
 //! That error has no useful proven bound: what can be proved for 128x128 values is thousands of times what is seen, because it takes
 //! every rounding for one in the same direction. So the bound that [`apron::Variant::Fourier`] states, 8 units in the last place of
-//! `sum |tap| * max |pixel|`, is measured. Bytes rest on it: what is nearer to a half is summed up in f64. Random pixels do not try it hard. Here
+//! `sum |tap| * max |pixel|`, is measured. Bytes rest on it: what is nearer to a half is computed again, exactly. Random pixels do not try it hard. Here
 //! pictures of one pair of tiles are bred: of each, a changed copy takes its place if its worst result is further from the sum in f64.
 //!
 //! They do not find what the roundings of constants do, of the taps' spectrum and of twiddle factors, which are spread over a whole tile: for them the picture is computed that
@@ -160,13 +160,13 @@ fn of_bytes(
 }
 
 /// A complex number.
-type Complex = (f64, f64);
+pub(crate) type Complex = (f64, f64);
 
-fn times(a: Complex, b: Complex) -> Complex {
+pub(crate) fn times(a: Complex, b: Complex) -> Complex {
     (a.0 * b.0 - a.1 * b.1, a.0 * b.1 + a.1 * b.0)
 }
 
-fn conjugate(a: Complex) -> Complex {
+pub(crate) fn conjugate(a: Complex) -> Complex {
     (a.0, -a.1)
 }
 
@@ -402,7 +402,7 @@ fn add(sums: &mut [f64], tap: f64, values: &[f64]) {
 }
 
 /// The pictures to begin with: of 0 and 255, but for a few of random bytes.
-fn start(number: usize, (width, height): (usize, usize)) -> Vec<u8> {
+pub(crate) fn start(number: usize, (width, height): (usize, usize)) -> Vec<u8> {
     let mut rng = Rng::with_seed(number as u64);
     let waves = [rng.f64() * 3.2, rng.f64() * 3.2, rng.f64() * 6.3];
     let edge = 1 + rng.usize(..width / 2);
@@ -419,7 +419,7 @@ fn start(number: usize, (width, height): (usize, usize)) -> Vec<u8> {
 }
 
 /// A copy with one change: some values, a rectangle or a wave turned round, or a rectangle of another picture.
-fn change(herd: &[Vec<u8>], number: usize, turn: usize, (width, height): (usize, usize)) -> Vec<u8> {
+pub(crate) fn change(herd: &[Vec<u8>], number: usize, turn: usize, (width, height): (usize, usize)) -> Vec<u8> {
     let mut rng = Rng::with_seed(((turn as u64 + 1) << 32) | number as u64);
     let mut picture = herd[number].clone();
     let (left, top) = (rng.usize(..width), rng.usize(..height));

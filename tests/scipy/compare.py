@@ -4,9 +4,11 @@
     python3 compare.py --apron target/release/apron --pictures assets [--device cpu]
     python3 compare.py --apron target/release/apron --bytes [--device gpu:0]
 
-8-bit results must be SciPy's in float64, rounded half to even and saturated, in every pixel. Float results, which travel
-as .npy, must lie within 1e-5 of the picture's range. Needs NumPy and SciPy; where Pillow is there, apron's reading of the
-pictures is held to it. Exits with 1 if anything differs, and if nothing was compared.
+8-bit results must be those of the filter's whole taps (whole.py), exactly: for tables SciPy's own sums in float64, which are exact.
+On the taps as they are, SciPy's sums in float64, rounded half to even and saturated, give the same byte but where a sum is so near
+to a half that the taps' or the sums' rounding decides; such bytes are counted and listed. Float results, which travel as .npy, must
+lie within 1e-5 of the picture's range. Needs NumPy and SciPy; where Pillow is there, apron's reading of the pictures is held to
+it. Exits with 1 if anything differs, and if nothing was compared.
 
 With --bytes: 43 filters, gradients, wide Gaussians and random windows up to 101x101 among them, by six borders, on arrays of bytes with
 one, three and four channels: noise, a gradient, flat parts and saturated ones.
@@ -21,6 +23,7 @@ import sys
 import tempfile
 
 import numpy
+import whole
 from scipy import ndimage
 
 TOLERANCE = 1e-5
@@ -31,7 +34,7 @@ BORDERS = {
     "reflect": {"mode": "reflect"},
     "replicate": {"mode": "nearest"},
     "wrap": {"mode": "wrap"},
-    "constant:37.5": {"mode": "constant", "cval": 37.5},
+    "constant:37": {"mode": "constant", "cval": 37},
 }
 
 
@@ -84,6 +87,74 @@ def filters(run, folder):
         yield name, ["--filter", name], numpy.load(path)
 
 
+def whole_taps(run, folder, name, options, taps):
+    """The whole taps of a filter, as those that it was made from decide; None for one whose factors the script does not know."""
+    if isinstance(taps, Gradient) or name.startswith("log:"):
+        return None
+    kind, _, rest = name.partition(":")
+    given = dict(part.split("=") for part in rest.split(",") if "=" in part)
+    if kind == "box":
+        size = taps.shape[0]
+        return whole.of_products([(numpy.ones(size), numpy.full(size, 1 / size**2))])
+    if kind in ("gaussian", "unsharp"):
+        path = folder / "row.npy"
+        row = f"gaussian:sigma={given['sigma']},cols={taps.shape[1]},rows=1"
+        run("taps", "--filter", row, "--out", path, "--overwrite")
+        row = numpy.load(path).ravel()
+        amount = float(given.get("amount", 0))
+        return whole.of_products([(row, row)]) if kind == "gaussian" else whole.of_products([(row, row * -amount)], 1 + amount)
+    return whole.of_table(taps)
+
+
+def slack(taps, exact):
+    """How far sums over bytes in float64 on a filter's own taps may be from those on its whole taps."""
+    weight = numpy.abs(taps).sum()
+    roundings = (taps.size if taps.size <= 1000 else 4 * sum(taps.shape)) + 8
+    if exact is None:
+        # Factors of 37 bits, and two products.
+        lost = 2 * sum(taps.shape) * 2.0**-37
+    else:
+        lost = numpy.abs(whole.taps_of(exact) - taps).sum() + weight * 2.0**-52
+    return 255 * (lost + roundings * 2.0**-53 * weight)
+
+
+class Judge:
+    """Holds bytes to the definition, and counts those that SciPy's sums on a filter's own taps round to others."""
+
+    def __init__(self):
+        self.near, self.all, self.told = 0, 0, []
+
+    def __call__(self, what, found, picture, taps, exact, border, kept=None):
+        """What is wrong with `found`, or None; `kept` are pixels that are copied."""
+        if found.dtype != numpy.uint8:
+            return f"{what}: {found.dtype} instead of bytes"
+        own = correlate(picture, taps, border)
+        rounded = numpy.clip(numpy.rint(own), 0, 255).astype(numpy.uint8)
+        right = rounded if exact is None else whole.bytes_of(picture, exact, border)
+        if kept is not None:
+            right, rounded = numpy.where(kept, picture, right), numpy.where(kept, picture, rounded)
+        differ = rounded != found
+        if isinstance(taps, Gradient):
+            return f"{what}: {differ.sum()} of {found.size} differ" if differ.any() else None
+        if exact is not None and not numpy.array_equal(found, right):
+            wrong = numpy.argwhere(found != right)
+            first = tuple(wrong[0])
+            return f"{what}: {len(wrong)} of {found.size} bytes are not those of whole taps, first {first}: {found[first]} for {right[first]}"
+        far = differ & (numpy.abs(own - numpy.floor(own) - 0.5) > slack(taps, exact))
+        if far.any():
+            return f"{what}: {far.sum()} of {found.size} bytes differ where SciPy's sums are no halves"
+        self.all += found.size
+        if differ.any():
+            self.near += int(differ.sum())
+            self.told.append(f"{what}: {differ.sum()} of {found.size} bytes, all at halves")
+        return None
+
+    def tell(self):
+        for line in self.told:
+            print(f"  {line}")
+        print(f"{self.near} of {self.all} bytes are others by SciPy's float64 on the filter's own taps, all at halves")
+
+
 def correlate(picture, taps, border):
     """SciPy's answer in float64, channel by channel."""
     planes = picture.astype(numpy.float64)
@@ -125,7 +196,18 @@ def wide_filters(run, folder):
         yield f"random {cols}x{rows}", ["--taps-file", path], taps
 
 
-def compare_bytes(run, device, folder):
+def refuses(apron, device, folder):
+    """A constant that is no byte is refused, with the way out. What is wrong with that, or None."""
+    source, out = folder / "c1.npy", folder / "refused.npy"
+    command = [apron, "filter", source, out, "--device", device, "--filter", "box:size=3", "--border", "constant:37.5"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode == 0 or out.exists() or "37.5" not in done.stderr or "--output-type f32" not in done.stderr:
+        return f"constant:37.5 for bytes: exit code {done.returncode}, {done.stderr.strip()!r}"
+    done = subprocess.run([*command, "--output-type", "f32"], capture_output=True, text=True)
+    return None if done.returncode == 0 else f"constant:37.5 into f32: {done.stderr.strip()!r}"
+
+
+def compare_bytes(run, apron, device, folder):
     """As --bytes says; returns the number of comparisons and the failures."""
     rng = numpy.random.default_rng(3)
     arrays = {}
@@ -137,33 +219,38 @@ def compare_bytes(run, device, folder):
         array[90:, :50] = 0
         arrays[channels] = array if channels > 1 else array[..., 0]
         numpy.save(folder / f"c{channels}.npy", arrays[channels])
-    borders = {**BORDERS, "constant:37.5": {"mode": "constant", "cval": 37.5}, "keep": {"mode": "nearest"}}
+    borders = {**BORDERS, "keep": {"mode": "nearest"}}
 
     def compare(job):
-        number, ((name, options, taps), border) = job
+        number, ((name, options, taps, exact), border) = job
         out = folder / f"out-{number}"
         out.mkdir()
         sources = [folder / f"c{channels}.npy" for channels in arrays]
         run("filter", *sources, out, "--device", device, "--quiet", "--border", border, *options)
         wrong = []
         for channels, array in arrays.items():
-            expected = numpy.clip(numpy.rint(correlate(array, taps, borders[border])), 0, 255).astype(numpy.uint8)
+            kept = None
             if border == "keep":
                 rows, cols = taps.shape
                 top, left = rows // 2, cols // 2
                 bottom, right = array.shape[0] - (rows - 1 - top), array.shape[1] - (cols - 1 - left)
-                kept = array.copy()
+                kept = numpy.ones(array.shape, bool)
                 if top < bottom and left < right:
-                    kept[top:bottom, left:right] = expected[top:bottom, left:right]
-                expected = kept
+                    kept[top:bottom, left:right] = False
             found = numpy.load(out / f"c{channels}.npy")
-            if found.dtype != numpy.uint8 or not numpy.array_equal(found, expected):
-                wrong.append(f"{name}, {border}, {channels} channels: {(found != expected).sum()} of {found.size} differ")
+            told = judge(f"{name}, {border}, {channels} channels", found, array, taps, exact, borders[border], kept)
+            if told:
+                wrong.append(told)
         return wrong
 
-    jobs = list(enumerate(itertools.product(wide_filters(run, folder), borders)))
+    judge = Judge()
+    known = [(*known, whole_taps(run, folder, *known)) for known in wide_filters(run, folder)]
+    jobs = list(enumerate(itertools.product(known, borders)))
     with concurrent.futures.ThreadPoolExecutor() as pool:
         failures = list(itertools.chain(*pool.map(compare, jobs)))
+    if told := refuses(apron, device, folder):
+        failures.append(told)
+    judge.tell()
     return len(jobs) * len(arrays), failures
 
 
@@ -189,13 +276,14 @@ def main():
         parser.error("give --pictures or --bytes")
     if arguments.bytes:
         with tempfile.TemporaryDirectory() as folder:
-            count, failures = compare_bytes(run, arguments.device, pathlib.Path(folder))
+            count, failures = compare_bytes(run, arguments.apron, arguments.device, pathlib.Path(folder))
         print(f"{count} comparisons of bytes, {len(failures)} failed")
         raise SystemExit("\n".join(failures[:20]) if failures else 0)
 
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        known = list(filters(run, folder))
+        judge = Judge()
+        known = [(*known, whole_taps(run, folder, *known)) for known in filters(run, folder)]
         pictures = {}
         for path in sorted(arguments.pictures.iterdir()):
             if path.suffix not in (".png", ".jpg"):
@@ -209,17 +297,14 @@ def main():
             pictures[path] = pixels, floats
 
         def compare(number, path, the_filter, border):
-            name, options, taps = the_filter
+            name, options, taps, exact = the_filter
             pixels, floats = pictures[path]
             options = [*options, "--border", border]
             what = f"{path.name}, {name}, {border}"
 
-            expected = numpy.clip(numpy.rint(correlate(pixels, taps, BORDERS[border])), 0, 255).astype(numpy.uint8)
             found = filtered(path, folder / f"{number}-bytes.npy", options)
-            wrong = numpy.argwhere(found != expected)
-            if found.dtype != numpy.uint8 or len(wrong):
-                first = tuple(wrong[0]) if len(wrong) else None
-                return f"{what}: {len(wrong)} of {found.size} 8-bit values differ, first {first}: {found[first]} for {expected[first]}"
+            if told := judge(what, found, pixels, taps, exact, BORDERS[border]):
+                return told
 
             expected = correlate(floats, taps, BORDERS[border])
             found = filtered(folder / f"{path.stem}-float.npy", folder / f"{number}-float.npy", options)
@@ -237,6 +322,7 @@ def main():
         with concurrent.futures.ThreadPoolExecutor() as pool:
             results = list(pool.map(lambda job: compare(job[0], *job[1]), enumerate(jobs)))
         failures = [result for result in results if result]
+        judge.tell()
         print(f"{len(results)} comparisons, {len(failures)} failed")
         if failures or not results:
             raise SystemExit("\n".join(failures[:10]) or "nothing was compared")

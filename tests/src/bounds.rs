@@ -2,7 +2,8 @@
 //!
 //! | result | must be | because |
 //! | --- | --- | --- |
-//! | u8 from u8 | the oracle's value, rounded half to even, saturated | results near a tie are computed again in f64 |
+//! | u8 from u8 | `oracle::bytes` | whole taps have one exact sum, in any order |
+//! | u8 from u8, outside a constant that is no byte | refused | whole numbers have no other pixels |
 //! | all else, direct | the bits of `oracle::scalar::direct`, converted once | one order, fused, for every variant and device |
 //! | all else, separable | the bits of `oracle::scalar::summed`, converted once | likewise |
 //! | all else, product | the bits of `oracle::scalar::product`, converted once | likewise |

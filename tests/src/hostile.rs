@@ -12,7 +12,7 @@ use oracle::scalar;
 use tempfile::TempDir;
 
 use crate::problem::Window;
-use crate::sample::Sample;
+use crate::sample::{Kind, Sample};
 
 /// Something that reads what strangers write.
 #[derive(Clone, Copy, Debug)]
@@ -149,6 +149,11 @@ fn filtered<P: Pixel + Sample>(shape: Shape, values: Vec<P>) -> Result<(), Strin
     let expected: Vec<Vec<f64>> = planes
         .iter()
         .map(|plane| {
+            if P::KIND == Kind::U8 {
+                let plane: Vec<u8> = plane.iter().map(|&value| value as u8).collect();
+                let bytes = oracle::bytes(&plane, (width, height), &window.whole(), border);
+                return bytes.into_iter().map(f64::from).collect();
+            }
             if P::KIND.is_integer() {
                 return oracle::correlate(plane, (width, height), window.as_taps(), border);
             }

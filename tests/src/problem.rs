@@ -2,7 +2,7 @@
 
 use apron::{Border, Filter, Shape};
 use fastrand::Rng;
-use oracle::{Products, Taps};
+use oracle::{Made, Products, Taps, Whole};
 
 use crate::sample::{Data, Kind};
 
@@ -17,13 +17,18 @@ pub struct Window {
     pub rows: usize,
     /// Column and row of the anchor.
     pub anchor: (usize, usize),
-    /// Taps, row by row.
+    /// Taps, row by row; none of a window of more than [`Window::MOST`], which only bytes are made with.
     pub taps: Vec<f64>,
+    /// What the filter was made from, which decides the bytes that it makes of bytes.
+    pub made: Made,
     /// The product's filter.
     pub filter: Filter,
 }
 
 impl Window {
+    /// The most taps that are kept one by one.
+    pub const MOST: usize = 1 << 22;
+
     /// Random taps in -1 to 1.
     pub fn random(cols: usize, rows: usize, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
@@ -49,8 +54,33 @@ impl Window {
     pub fn dense(name: impl Into<String>, cols: usize, rows: usize, taps: &[f32]) -> Self {
         let name = name.into();
         let filter = Filter::from_taps(cols, rows, taps).unwrap_or_else(|e| panic!("{name} {cols}x{rows}: {e}"));
-        let taps = taps.iter().map(|&tap| f64::from(tap)).collect();
-        Self { name, cols, rows, anchor: (cols / 2, rows / 2), taps, filter }
+        let taps: Vec<f64> = taps.iter().map(|&tap| f64::from(tap)).collect();
+        Self { name, cols, rows, anchor: (cols / 2, rows / 2), made: Made::Table(taps.clone()), taps, filter }
+    }
+
+    /// Taps in f64, given row by row.
+    ///
+    /// # Panics
+    /// If the product refuses them.
+    pub fn table(name: impl Into<String>, cols: usize, rows: usize, taps: &[f64]) -> Self {
+        let name = name.into();
+        let filter = Filter::from_taps_f64(cols, rows, taps).unwrap_or_else(|e| panic!("{name} {cols}x{rows}: {e}"));
+        let taps = taps.to_vec();
+        Self { name, cols, rows, anchor: (cols / 2, rows / 2), made: Made::Table(taps.clone()), taps, filter }
+    }
+
+    /// The product of a row and a column in f64.
+    ///
+    /// # Panics
+    /// If the product refuses them.
+    pub fn product(name: impl Into<String>, row: &[f64], column: &[f64]) -> Self {
+        let name = name.into();
+        let (cols, rows) = (row.len(), column.len());
+        let filter = Filter::separable_f64(row, column).unwrap_or_else(|e| panic!("{name} {cols}x{rows}: {e}"));
+        let rows_kept = if cols * rows <= Self::MOST { column } else { &[] };
+        let taps = rows_kept.iter().flat_map(|&y| row.iter().map(move |&x| x * y)).collect();
+        let made = Made::Product(row.to_vec(), column.to_vec());
+        Self { name, cols, rows, anchor: (cols / 2, rows / 2), taps, made, filter }
     }
 
     /// The product of a row and a column of random taps in -1 to 1.
@@ -71,7 +101,9 @@ impl Window {
         let filter = Filter::separable(row, column).unwrap_or_else(|e| panic!("{name} {cols}x{rows}: {e}"));
         // Exact: two f32 multiply into an f64 without rounding.
         let taps = column.iter().flat_map(|&y| row.iter().map(move |&x| f64::from(x) * f64::from(y))).collect();
-        Self { name, cols, rows, anchor: (cols / 2, rows / 2), taps, filter }
+        let wide = |taps: &[f32]| taps.iter().map(|&tap| f64::from(tap)).collect();
+        let made = Made::Product(wide(row), wide(column));
+        Self { name, cols, rows, anchor: (cols / 2, rows / 2), taps, made, filter }
     }
 
     /// The sum of two products of random taps, given row by row, which the product must find.
@@ -108,8 +140,10 @@ impl Window {
     pub fn preset(text: &str) -> Self {
         let filter: Filter = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
         let (cols, rows) = (filter.cols(), filter.rows());
-        let taps = (0..cols * rows).map(|i| filter.tap(i / cols, i % cols)).collect();
-        Self { name: text.to_owned(), cols, rows, anchor: filter.anchor(), taps, filter }
+        let kept = if cols * rows <= Self::MOST { cols * rows } else { 0 };
+        let taps = (0..kept).map(|i| filter.tap(i / cols, i % cols)).collect();
+        let made = Made::of(&filter);
+        Self { name: text.to_owned(), cols, rows, anchor: filter.anchor(), taps, made, filter }
     }
 
     /// The same window with its anchor elsewhere.
@@ -126,6 +160,12 @@ impl Window {
     pub fn flipped(mut self) -> Self {
         self.filter = self.filter.flipped();
         self.taps.reverse();
+        match &mut self.made {
+            Made::Table(taps) => taps.reverse(),
+            Made::Product(row, column) => [row, column].into_iter().for_each(|taps| taps.reverse()),
+            // The presets that are sums are symmetric.
+            Made::Sum { .. } => {}
+        }
         self.anchor = self.filter.anchor();
         self
     }
@@ -133,6 +173,11 @@ impl Window {
     /// The window as the oracle takes it.
     pub fn as_taps(&self) -> Taps<'_> {
         Taps { cols: self.cols, rows: self.rows, anchor: self.anchor, values: &self.taps }
+    }
+
+    /// The whole taps that define bytes made of bytes.
+    pub fn whole(&self) -> Whole {
+        Whole::new((self.cols, self.rows), self.anchor, &self.made)
     }
 
     /// What the product computes the filter by, if it separates or is a sum of filters that do.

@@ -56,7 +56,7 @@ fn promised(variant: Variant, window: &Window) -> bool {
         Variant::Separable => window.filter.is_separable(),
         Variant::SeparableFused => window.filter.is_separable() && slides(65),
         // They take bytes alone, and taps that whole numbers can be, or means.
-        Variant::Matrix | Variant::SeparableMatrix | Variant::RunningSums => false,
+        Variant::Matrix | Variant::SeparableMatrix | Variant::RunningSums | Variant::SpectraPasses => false,
         Variant::Fourier => (1e-20..=1e30).contains(&window.taps.iter().map(|tap| tap.abs()).sum::<f64>()),
         // A variant that is not listed here must take everything.
         _ => true,

@@ -211,9 +211,12 @@ fn solve_as<R: Ready, S: Sample, D: Sample>(ready: &[Prepared<R>], group: &Group
             }
         };
         taken = true;
-        let expected = references.expected::<D>(order);
-        let attempted =
-            expected.map_err(Fault::from).and_then(|expected| attempt(engine, problem, &picture, &expected));
+        let attempted = if is_of_bytes(problem) && !oracle::takes_bytes(group.border) {
+            refused::<R, S, D>(engine, problem, &picture).map_err(Fault::from)
+        } else {
+            let expected = references.expected::<D>(order);
+            expected.map_err(Fault::from).and_then(|expected| attempt(engine, problem, &picture, &expected))
+        };
         if let Err(Fault { what, wrong }) = attempted {
             let told = format!("{problem}, {}, border {}", group.window, group.border);
             tally.fail_with(format!("{name}: {told}: {what}"), || match &tally.reports {
@@ -241,6 +244,11 @@ struct Picture<S> {
     planes: Vec<Vec<f64>>,
 }
 
+/// Whether bytes are made of bytes, which whole taps define.
+fn is_of_bytes(problem: &Problem) -> bool {
+    (problem.input, problem.output) == (Kind::U8, Kind::U8)
+}
+
 impl<S: Sample> Picture<S> {
     fn new(problem: &Problem) -> Self {
         let Shape { width, height, channels } = problem.shape;
@@ -255,7 +263,10 @@ impl<S: Sample> Picture<S> {
                 *value = match problem.data {
                     Data::Repeated if 3 * y >= 2 * height => S::random(&mut rng, Data::Extremes),
                     Data::Repeated if y > 0 && (y != 2 * height / 5 || 2 * i < width * channels) => above[i],
-                    data => S::random(&mut rng, data),
+                    data => match data.placed((i / channels, y), i % channels) {
+                        Some(byte) => S::nearest(byte.into()),
+                        None => S::random(&mut rng, data),
+                    },
                 };
                 planes[i % channels].push(value.value());
             }
@@ -312,20 +323,20 @@ struct References<'a> {
     /// For each channel.
     planes: &'a [Vec<f64>],
     oracle: Vec<Vec<f64>>,
+    bytes: Vec<Vec<u8>>,
     /// Each order's bits, once they were asked for.
     bits: Vec<(Order, Vec<Vec<f32>>)>,
 }
 
 impl<'a> References<'a> {
     fn new<S: Sample>(group: &'a Group, problem: &'a Problem, picture: &'a Picture<S>) -> Self {
-        let size = (problem.shape.width, problem.shape.height);
-        let correlate = |plane: &Vec<f64>| oracle::correlate(plane, size, group.window.as_taps(), group.border);
         Self {
             window: &group.window,
             border: group.border,
             problem,
             planes: &picture.planes,
-            oracle: picture.planes.iter().map(correlate).collect(),
+            oracle: Vec::new(),
+            bytes: Vec::new(),
             bits: Vec::new(),
         }
     }
@@ -345,9 +356,32 @@ impl<'a> References<'a> {
         &self.bits[at].1
     }
 
-    fn expected<D: Sample>(&mut self, order: Option<Order>) -> Result<Expected<D>, String> {
+    /// The bytes that whole taps make of each channel's.
+    fn of_bytes<D: Sample>(&mut self) -> Expected<D> {
         let Shape { width, height, channels } = self.problem.shape;
-        let (input, output) = (self.problem.input, self.problem.output);
+        if self.bytes.is_empty() {
+            let whole = self.window.whole();
+            let of = |plane: &Vec<f64>| {
+                let plane: Vec<u8> = plane.iter().map(|&value| value as u8).collect();
+                oracle::bytes(&plane, (width, height), &whole, self.border)
+            };
+            self.bytes = self.planes.iter().map(of).collect();
+        }
+        let len = width * height * channels;
+        let oracle: Vec<f64> = (0..len).map(|i| self.bytes[i % channels][i / channels].into()).collect();
+        let values = oracle.iter().map(|&byte| D::nearest(byte)).collect();
+        Expected { values, oracle, allowed: vec![None; len] }
+    }
+
+    fn expected<D: Sample>(&mut self, order: Option<Order>) -> Result<Expected<D>, String> {
+        if is_of_bytes(self.problem) {
+            return Ok(self.of_bytes());
+        }
+        let Shape { width, height, channels } = self.problem.shape;
+        if self.oracle.is_empty() {
+            let of = |plane: &Vec<f64>| oracle::correlate(plane, (width, height), self.window.as_taps(), self.border);
+            self.oracle = self.planes.iter().map(of).collect();
+        }
         let reference = order.unwrap_or(Order::Direct);
         let room = room(Some(reference), self.window);
         let wild = |value: f64| value.is_nan() || value.abs() > room;
@@ -369,10 +403,9 @@ impl<'a> References<'a> {
                     || oracle::kept(y, self.window.anchor.1, self.window.rows, height))
         };
         let keep: Vec<bool> = (0..width * height).map(|i| kept(i % width, i / width)).collect();
-        let true_rounding = (input, output) == (Kind::U8, Kind::U8);
         let oracle = self.oracle.clone();
         // Where spectra have no room, taps are taken one by one.
-        let loose = order.is_none() && !true_rounding;
+        let loose = order.is_none();
         let bounds = |order: Option<Order>| -> Vec<f64> {
             greatest.iter().map(|&greatest| bound(order, self.window, greatest)).collect()
         };
@@ -399,7 +432,7 @@ impl<'a> References<'a> {
             if allowed.is_finite() && oracle.is_finite() && (bits.is_nan() || (bits - oracle).abs() > allowed) {
                 return Err(format!("the references disagree: {bits}, {oracle} in f64, {allowed} allowed"));
             }
-            expected.values.push(D::nearest(if true_rounding { oracle } else { bits }));
+            expected.values.push(D::nearest(bits));
             expected.oracle.push(oracle);
         }
         Ok(expected)
@@ -436,6 +469,20 @@ struct Fault {
 impl From<String> for Fault {
     fn from(what: String) -> Self {
         Self { what, wrong: Vec::new() }
+    }
+}
+
+/// A border whose constant is no byte is refused for bytes made of bytes, and nothing is written.
+fn refused<R: Ready, S: Sample, D: Sample>(ready: &R, problem: &Problem, picture: &Picture<S>) -> Result<(), String> {
+    let stride = problem.shape.row_len() + problem.gaps.1;
+    let mut buffer = vec![D::POISON; stride * problem.shape.height];
+    let src = Source { data: &picture.data, stride: picture.stride };
+    let target = Target { buffer: &mut buffer, start: 0, stride };
+    match ready.run(problem.shape, src, target) {
+        Err(Error::Unsupported { .. }) | Ok(()) => Err("a constant that is no byte was taken for one".into()),
+        Err(error) if !error.to_string().contains("f32") => Err(format!("the message names no way out: {error}")),
+        Err(_) if buffer.iter().any(|value| value.bits() != D::POISON.bits()) => Err("refused, but written".into()),
+        Err(_) => Ok(()),
     }
 }
 

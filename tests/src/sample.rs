@@ -56,6 +56,31 @@ pub enum Data {
     Infinite,
     /// As `Random`, but rows repeat: two fifths down they change in the right half, and below two thirds come rows of `Extremes`.
     Repeated,
+    /// One byte everywhere.
+    Flat(u8),
+    /// Two bytes, each as often as the other.
+    Two(u8, u8),
+    /// Squares of so many pixels, black and white: under a wide blur all results are near 127.5.
+    Checker(u8),
+    /// Bytes that grow along both axes.
+    Gradient,
+    /// A gradient in black and white, by Bayer's matrix of 4x4.
+    Dither,
+}
+
+impl Data {
+    /// The byte at a place, where the place tells it.
+    pub fn placed(self, (x, y): (usize, usize), channel: usize) -> Option<u8> {
+        const BAYER: [u8; 16] = [0, 8, 2, 10, 12, 4, 14, 6, 3, 11, 1, 9, 15, 7, 13, 5];
+        let gradient = (x + y + 85 * channel) as u8;
+        Some(match self {
+            Self::Flat(byte) => byte,
+            Self::Checker(size) => 255 * ((x / usize::from(size) + y / usize::from(size) + channel) % 2) as u8,
+            Self::Gradient => gradient,
+            Self::Dither => 255 * u8::from(gradient / 16 > BAYER[4 * (y % 4) + x % 4]),
+            _ => return None,
+        })
+    }
 }
 
 /// A stored type under test. Nothing here calls the product's conversions.
@@ -100,7 +125,11 @@ impl Sample for u8 {
     const OTHER_POISON: Self = 0x5A;
 
     fn random(rng: &mut Rng, data: Data) -> Self {
-        if data == Data::Extremes { rng.choice([0, Self::MAX]).unwrap_or(0) } else { rng.u8(..) }
+        match data {
+            Data::Extremes => rng.choice([0, Self::MAX]).unwrap_or(0),
+            Data::Two(one, other) => rng.choice([one, other]).unwrap_or(one),
+            _ => rng.u8(..),
+        }
     }
     fn value(self) -> f64 {
         self.into()
@@ -222,7 +251,7 @@ fn even(value: f64) -> f64 {
 fn float(rng: &mut Rng, data: Data, scale: f64, tiny: f64, huge: f64) -> f64 {
     let unit = 2.0 * rng.f64() - 1.0;
     match data {
-        Data::Random | Data::Lone | Data::Holes | Data::Infinite | Data::Repeated => unit * scale,
+        Data::Two(one, other) => rng.choice([one, other]).unwrap_or(one).into(),
         Data::Extremes => rng.choice([0.0, scale]).unwrap_or(0.0),
         Data::Tiny => unit * tiny * 1000.0,
         Data::Wild => match rng.u8(0..24) {
@@ -235,5 +264,6 @@ fn float(rng: &mut Rng, data: Data, scale: f64, tiny: f64, huge: f64) -> f64 {
             7..9 => unit * huge,
             _ => unit * scale,
         },
+        _ => unit * scale,
     }
 }

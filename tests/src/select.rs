@@ -48,9 +48,9 @@ impl Selection {
     }
 }
 
-/// All six rules; the constant is no whole number, so that it cannot be taken for a pixel or for nothing.
+/// All six rules. The constant is a byte, as pictures of bytes take no other.
 pub const BORDERS: [Border; 6] =
-    [Border::Constant(-7.25), Border::Replicate, Border::Reflect, Border::Reflect101, Border::Wrap, Border::Keep];
+    [Border::Constant(77.0), Border::Replicate, Border::Reflect, Border::Reflect101, Border::Wrap, Border::Keep];
 
 /// Pairs of stored types that occur beside f32 to f32, for lists that go round.
 const STORED: [(Kind, Kind); 8] = [

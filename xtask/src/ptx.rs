@@ -24,8 +24,9 @@ pub(crate) struct Options {
     /// Also write the module of apron's own kernels to this file, for `apron --ptx`; needs one --arch.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Fail if the compiler warns, if ptxas is missing, if an entry spills registers to memory or has a stack frame, or if it
-    /// needs clearly more registers than gpu-kernels/registers.txt or studies/registers.txt lists.
+    /// Fail if the compiler warns, if ptxas is missing, if an entry spills registers to memory or has a stack frame, if it
+    /// computes in f64 though bytes are whole numbers, or if it needs clearly more registers than gpu-kernels/registers.txt
+    /// or studies/registers.txt lists.
     #[arg(long)]
     strict: bool,
     /// Write the registers that each entry needs to those two files.
@@ -71,15 +72,15 @@ const SLACK: u32 = 8;
 /// the limit and with it: 3x3 160 and 144; three channels: 5x5 927 and 641, 7x7 1325 and 1087, fused 5 848 and 467, 17 1327 and 1229,
 /// 33 3893 and 3286. Lower limits, which spill more, are slower again. Rows of bytes as they lie, kernels alone: 5x5 111 with a limit that spills
 /// nothing, 101 with one that spills, 3x3 of three channels 162 and 154, fused 7 253 and 237; 7x7 of three and four channels 687 and 947, and 663 and 914. `gradient_8bit`: 171 for u8 to f32, and 228 with half as many pixels a
-/// lane and no limit. `settle` needs 64 registers for all its blocks to run at the same time; so does `settle_ties`, which spills what it needs once for a piece of 32 windows. `matrix_` spills a few registers around its
+/// lane and no limit. `resolve_` spill on compute capability 7.5 what they need once for a result, so that most blocks run at the same time. `matrix_` spills a few registers around its
 /// loop over tiles, none in the loop over taps; `gradient_flat_c4` 32 bytes, its measured time is with them; those of the kernels for
 /// 16 bits, small windows on compute capability 7.5 and fused 7 and 9, have not been measured without. `separable_columns_` of 3 to 7 taps
 /// spill in code for edges and epilogues, so that twice as many warps run; those of 9 to 21 taps likewise: 17 taps, f32, 459 us without and 429 with the limit.
-/// `fourier_stored_` spills what is the same for all rows of a tile, and so does `fourier_bytes_64`; `separable_matrix_` in code for edges and once for each 16 rows, on compute capability 7.5 most, with parted channels; `passes_columns_summed` in code for the pixels'
-/// own tap, an unsharp mask of sigma 20 takes 1.92 ms without the limit and 1.44 with it. `settle_means` spills what it needs once for a result or at edges, and a word for each chunk; `settle_padded` a word for each turn, with 24 warps on a multiprocessor instead of 16;
-/// `fourier_large_rows_bytes` on compute capability 7.5 what leaves room for three blocks instead of two, 35 us and 40; `pad_bytes` at edges, 52 us without parts of it and 54 with 128 registers;
-/// `running_sums_far` a few registers, on compute capability 7.5 `running_sums_near_c2`, too. All but `fourier_bytes_64` were measured so, and not without.
-const SPILLS: [(&str, u32); 26] = [
+/// `fourier_stored_` spills what is the same for all rows of a tile; `separable_matrix_` in code for edges and once for each 16 rows, on compute capability 7.5 most, with parted channels; `passes_columns` there, outside its loops.
+/// `fourier_large_rows_bytes` on compute capability 7.5 what leaves room for three blocks instead of two, 35 us and 40;
+/// `spectra_1024_` and others what is the same for all numbers of a thread, so that twice as many warps run;
+/// `running_sums_far` a few registers, on compute capability 7.5 `running_sums_near_c2`, too. All were measured so, and not without.
+const SPILLS: [(&str, u32); 21] = [
     ("fused_flat_", 280),
     ("fused_u16_", 64),
     ("fused_f16_", 64),
@@ -90,23 +91,31 @@ const SPILLS: [(&str, u32); 26] = [
     ("sliding_f16_", 48),
     ("gradient_flat_", 32),
     ("gradient_8bit", 200),
-    ("settle_ties", 480),
-    ("settle_means", 810),
-    ("settle_padded", 170),
-    ("settle", 80),
-    ("passes_settle", 60),
+    ("resolve_", 56),
+    ("passes_columns", 48),
     ("fourier_stored_", 160),
-    ("fourier_bytes_64", 28),
     ("fourier_large_rows_bytes", 48),
-    ("pad_bytes", 80),
-    ("passes_columns_summed", 80),
     ("matrix_", 64),
     ("separable_matrix_", 180),
     ("separable_columns_", 276),
     ("separable_rows_", 8),
+    ("spectra_", 360),
     ("running_sums_far", 24),
     ("running_sums_near_c2", 8),
 ];
+
+/// Entries whose names begin so may compute in f64, which most GPUs have at a 64th of the rate of f32. No other may: bytes
+/// made of bytes are whole numbers. Colours weighted by alpha may be of any type.
+const IN_F64: [&str; 1] = ["weighted"];
+
+/// Whether an entry has an instruction on f64.
+fn is_in_f64(ptx: &str) -> bool {
+    let instruction = |line: &str| {
+        let mut words = line.split_whitespace().skip_while(|word| word.starts_with('@'));
+        words.next().is_some_and(|word| !word.starts_with('.') && word.contains(".f64"))
+    };
+    ptx.lines().any(instruction)
+}
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let archs = match options.arch.as_slice() {
@@ -155,6 +164,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
                 faults.extend(absent.map(|(entry, _)| format!("{entry} for {arch} is not there")));
             }
             list(&compiled, arch, &mut text, &mut faults, &mut registers)?;
+            if set.package == "gpu-kernels" {
+                let may = |name: &str| IN_F64.iter().any(|prefix| name.starts_with(prefix));
+                let breaks = |(name, ptx): &&(String, String)| !may(name) && is_in_f64(ptx);
+                faults.extend(
+                    module.entries.iter().filter(breaks).map(|(name, _)| format!("{name} for {arch} computes in f64")),
+                );
+            }
             print(&text)?;
             if let (Some(out), "gpu-kernels") = (&options.out, set.package) {
                 std::fs::write(out, &module.text).with_context(|| out.display().to_string())?;

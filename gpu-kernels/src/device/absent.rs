@@ -79,7 +79,6 @@ absent! {
     fn first_tap() -> usize;
     fn fma(a: f32, b: f32, c: f32) -> f32;
     fn fma_in_place(a: f32, b: f32, c: f32) -> f32;
-    fn has_mma_f64() -> bool;
     fn opaque(value: i32) -> i32;
     fn keep_rolled();
     fn mul_wide(a: i32, b: i32) -> i64;
@@ -96,10 +95,8 @@ absent! {
     fn rounded(four: [f32; 4]) -> ([u32; 2], u32);
     fn sqrt(value: f32) -> f32;
     fn sqrt_near(value: f32) -> f32;
-    fn sqrt_f64(value: f64) -> f64;
     fn mul_f64(a: f64, b: f64) -> f64;
     fn add_f64(a: f64, b: f64) -> f64;
-    fn fma_f64(a: f64, b: f64, c: f64) -> f64;
 }
 
 pub(crate) fn permute<const SELECTOR: u32>(_: u32, _: u32) -> u32 {
@@ -123,16 +120,13 @@ absent_unsafe! {
     fn load_u16(at: u64) -> u32;
     fn load_f64(at: u64) -> f64;
     fn reload_word(at: u64) -> u32;
-    fn reload_u8(at: u64) -> u32;
     fn exchange(word: u32, apart: u32) -> u32;
     fn ballot(yes: bool) -> u32;
     fn atomic_add(at: u64, value: u32) -> u32;
     fn store_u8(at: u64, value: u32);
-    fn store_u8_over(at: u64, value: u32);
     fn store_u16(at: u64, value: u32);
     fn mma(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4];
     fn mma_signed(sums: [i32; 4], a: [u32; 4], b: [u32; 2]) -> [i32; 4];
-    fn mma_f64(sums: [f64; 4], a: [f64; 4], b: [f64; 2]) -> [f64; 4];
 }
 
 pub(crate) unsafe fn load_words<const N: usize>(_: u64) -> [u32; N] {
@@ -175,11 +169,8 @@ impl Shared {
         fn store4(index: i32, values: [f32; 4]);
         fn store_u8(byte: i32, value: u32);
         fn store_u16(byte: i32, value: u32);
-        fn load_u8(byte: i32) -> u32;
         fn load_word(index: i32) -> u32;
         fn load_matrices(byte: i32) -> [u32; 4];
-        fn load_f64(index: i32) -> f64;
-        fn store_f64(index: i32, value: f64);
     }
 }
 

@@ -95,52 +95,6 @@ product! {
     mma_signed, quarter_signed, "s8", "u8"
 }
 
-/// Whether the architecture has [`mma_f64`].
-#[inline(always)]
-pub(crate) fn has_mma_f64() -> bool {
-    cfg!(any(target_feature = "sm_90", target_feature = "compute_90"))
-}
-
-/// `sums + a * b` in f64, each sum rounded, in no order that is known: `a` is a matrix of 16 rows and 8 columns, `b` one of 8 rows and 8 columns. Each lane
-/// holds a part of them. With `g = lane / 4` and `t = lane % 4`, a lane's numbers are
-///
-/// | number | of | row | column |
-/// | --- | --- | --- | --- |
-/// | `a[0]`, `a[1]` | `a` | `g`, `g + 8` | `t` |
-/// | `a[2]`, `a[3]` | `a` | `g`, `g + 8` | `t + 4` |
-/// | `b[0]`, `b[1]` | `b` | `t`, `t + 4` | `g` |
-/// | `sums[0]`, `sums[1]` | the sums | `g` | `2 * t`, `2 * t + 1` |
-/// | `sums[2]`, `sums[3]` | the sums | `g + 8` | `2 * t`, `2 * t + 1` |
-///
-/// # Safety
-/// All 32 lanes of the warp call together, on an architecture that has it.
-#[inline(always)]
-pub(crate) unsafe fn mma_f64(sums: [f64; 4], a: [f64; 4], b: [f64; 2]) -> [f64; 4] {
-    let (s0, s1, s2, s3);
-    // SAFETY: as the caller promised; see `mma`.
-    unsafe {
-        asm!(
-            "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {{{}, {}, {}, {}}}, {{{}, {}, {}, {}}}, {{{}, {}}}, {{{}, {}, {}, {}}};",
-            out(reg64) s0,
-            out(reg64) s1,
-            out(reg64) s2,
-            out(reg64) s3,
-            in(reg64) a[0],
-            in(reg64) a[1],
-            in(reg64) a[2],
-            in(reg64) a[3],
-            in(reg64) b[0],
-            in(reg64) b[1],
-            in(reg64) sums[0],
-            in(reg64) sums[1],
-            in(reg64) sums[2],
-            in(reg64) sums[3],
-            options(nomem, nostack, preserves_flags)
-        );
-    }
-    [s0, s1, s2, s3]
-}
-
 impl Shared {
     /// Reads four matrices of 8 rows of 16 bytes: the rows of matrix `i` begin at the bytes that lanes `8 * i` to `8 * i + 7` give, in turn. A lane gets,
     /// of each matrix, word `lane % 4` of row `lane / 4`: with the upper and the lower half of the rows of columns 0 to 15, then of columns 16 to 31, the

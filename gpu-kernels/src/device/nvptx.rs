@@ -354,20 +354,6 @@ pub(crate) unsafe fn reload_word(at: u64) -> u32 {
     value
 }
 
-/// The same of a byte.
-///
-/// # Safety
-/// It lies inside an allocation, and no other thread writes it meanwhile.
-#[inline(always)]
-pub(crate) unsafe fn reload_u8(at: u64) -> u32 {
-    let value;
-    // SAFETY: as the caller promised.
-    unsafe {
-        asm!("ld.global.u8 {}, [{}];", out(reg32) value, in(reg64) at, options(readonly, nostack, preserves_flags));
-    }
-    value
-}
-
 /// Adds to a word, and returns what it was before. Threads that add to the same word do so one after the other.
 ///
 /// # Safety
@@ -396,16 +382,6 @@ pub(crate) unsafe fn atomic_add(at: u64, value: u32) -> u32 {
 pub(crate) unsafe fn store_u8(at: u64, value: u32) {
     // SAFETY: as the caller promised.
     unsafe { asm!("st.global.u8 [{}], {};", in(reg64) at, in(reg32) value, options(nostack, preserves_flags)) }
-}
-
-/// As [`store_u8`], over what another lane of the warp may have written before the warp last met.
-///
-/// # Safety
-/// The byte lies inside an allocation, and since then no other thread writes it.
-#[inline(always)]
-pub(crate) unsafe fn store_u8_over(at: u64, value: u32) {
-    // SAFETY: as the caller promised.
-    unsafe { store_u8(at, value) }
 }
 
 /// Writes the lower half of `value` at an even address.
@@ -721,22 +697,6 @@ pub(crate) fn sqrt_near(value: f32) -> f32 {
     root
 }
 
-/// The root of a number, rounded.
-#[inline(always)]
-pub(crate) fn sqrt_f64(value: f64) -> f64 {
-    let root;
-    // SAFETY: arithmetic.
-    unsafe {
-        asm!(
-            "sqrt.rn.f64 {}, {};",
-            out(reg64) root,
-            in(reg64) value,
-            options(pure, nomem, nostack, preserves_flags)
-        );
-    }
-    root
-}
-
 /// `a * b`, rounded: never made one instruction with a sum.
 #[inline(always)]
 pub(crate) fn mul_f64(a: f64, b: f64) -> f64 {
@@ -765,24 +725,6 @@ pub(crate) fn add_f64(a: f64, b: f64) -> f64 {
             out(reg64) sum,
             in(reg64) a,
             in(reg64) b,
-            options(pure, nomem, nostack, preserves_flags)
-        );
-    }
-    sum
-}
-
-/// `a * b + c`, rounded once.
-#[inline(always)]
-pub(crate) fn fma_f64(a: f64, b: f64, c: f64) -> f64 {
-    let sum;
-    // SAFETY: arithmetic.
-    unsafe {
-        asm!(
-            "fma.rn.f64 {}, {}, {}, {};",
-            out(reg64) sum,
-            in(reg64) a,
-            in(reg64) b,
-            in(reg64) c,
             options(pure, nomem, nostack, preserves_flags)
         );
     }
@@ -1073,25 +1015,6 @@ impl Shared {
         }
     }
 
-    /// Reads a byte.
-    ///
-    /// # Safety
-    /// As for [`Shared::load`].
-    #[inline(always)]
-    pub(crate) unsafe fn load_u8(self, byte: i32) -> u32 {
-        let value;
-        // SAFETY: in bounds by the caller's promise. Not `pure`: see `load`.
-        unsafe {
-            asm!(
-                "ld.shared.u8 {}, [{}];",
-                out(reg32) value,
-                in(reg32) self.at_byte(byte),
-                options(readonly, nostack, preserves_flags)
-            );
-        }
-        value
-    }
-
     /// Reads element `index` as the word that it is in memory.
     ///
     /// # Safety
@@ -1109,42 +1032,6 @@ impl Shared {
             );
         }
         value
-    }
-
-    /// Reads a number of 64 bits at elements `index` and `index + 1`; `index` is even.
-    ///
-    /// # Safety
-    /// As for [`Shared::load`].
-    #[inline(always)]
-    pub(crate) unsafe fn load_f64(self, index: i32) -> f64 {
-        let value;
-        // SAFETY: in bounds and aligned by the caller's promise.
-        unsafe {
-            asm!(
-                "ld.shared.f64 {}, [{}];",
-                out(reg64) value,
-                in(reg32) self.at(index),
-                options(readonly, nostack, preserves_flags)
-            );
-        }
-        value
-    }
-
-    /// Writes a number of 64 bits to elements `index` and `index + 1`; `index` is even.
-    ///
-    /// # Safety
-    /// As for [`Shared::store`].
-    #[inline(always)]
-    pub(crate) unsafe fn store_f64(self, index: i32, value: f64) {
-        // SAFETY: in bounds and aligned by the caller's promise.
-        unsafe {
-            asm!(
-                "st.shared.f64 [{}], {};",
-                in(reg32) self.at(index),
-                in(reg64) value,
-                options(nostack, preserves_flags)
-            );
-        }
     }
 
     #[inline(always)]

@@ -7,30 +7,29 @@
 //! | `gradient_flat_cN` | rows of bytes as they lie in memory, N channels | magnitude, as bytes |
 //! | `gradient_floats_cN` | the same | magnitude, as f32 |
 //! | `gradient_any` | any | magnitude or angle |
-//! | `gradient_exact` | bytes | magnitude as bytes, of pixels whose window leaves the image |
 //!
 //! Tiling and thread mapping: those of `sliding.rs` and `flat.rs`, for windows of 3x3. From row to row a lane keeps, of the last two
-//! rows, the differences and the smoothed pixels. `gradient_any`: a thread a pixel; `gradient_exact`: as `keep.rs`.
+//! rows, the differences and the smoothed pixels. `gradient_any`: a thread a pixel.
 //! Order: that of `gradient.rs` in `src`; then the root. Differences of bytes are whole numbers, and so is the sum of their squares as far
 //! as its root is at most 255: whole numbers below 2^24, exact in f32. No whole number's root is half-way between two bytes, and
 //! the nearest, of 255 * 256, lies 16 units in the last place from there. So bytes made of bytes are correctly rounded, also by a root that is
 //! off by a unit.
-//! Under CONSTANT, what lies outside may be no whole number: then `gradient_exact` computes in f64 the pixels that it reaches.
+//! What lies outside a picture of bytes is a byte.
 //! Taps: the weights of a side and of the centre; in `gradient_flat_cN` and `gradient_floats_cN` times `TAP_SCALE` (`tile/flat.rs`).
 //! Limits: those of the files above; KEEP is left to `keep.rs`, but for `gradient_any`.
 
-use crate::abi::{Pass, Taps, Window};
+use crate::abi::{Pass, Taps};
 use crate::border;
 use crate::device::*;
 use crate::gradient::{angle, smoothed, squares};
 use crate::kernels::flat::{self, VALUES, slide_flat};
 use crate::kernels::sliding::{Share, Step, slide, slide_parted};
-use crate::pixel::{F32, U8, store_bits, to_byte};
+use crate::pixel::{F32, U8};
 use crate::tile::flat::{value, words};
 use crate::tile::ring::ring_apron;
 use crate::tile::view::{Source, Target};
 
-/// Threads of a block of `gradient_any` and `gradient_exact`.
+/// Threads of a block of `gradient_any`.
 pub const BLOCK: (u32, u32) = (32, 8);
 
 kernel! {
@@ -107,44 +106,6 @@ kernel! {
                 let (dx, dy) = (smoothed(across, weights, 0.0, fma), along[2] - along[0]);
                 let value = if is_angle != 0 { angle(dx, dy, fma) } else { sqrt(squares(dx, dy, 0.0, fma)) };
                 target.write(x, y, value);
-            }
-            y += grid_height() * block_height();
-        }
-    }
-
-    /// Of the first `filtered` of so many channels, the magnitude of each pixel whose window leaves the image, in f64.
-    fn gradient_exact(pass: Pass, window: Window, side: f64, centre: f64, channels: i32, filtered: i32) {
-        // `checked`, so that no panic is compiled in; there are channels.
-        let image = block_z().checked_div(channels).unwrap_or(0);
-        if block_z() - image * channels >= filtered {
-            return;
-        }
-        let (source, target) = (Source::new(&pass), Target::new(&pass));
-        let mut y = pass.region.y0 + block_y() * block_height() + thread_y();
-        while y < pass.region.y1 {
-            let beside = !border::leaves(y - window.anchor_y, window.rows, pass.height);
-            let mut x = pass.region.x0 + thread_x();
-            while x < pass.region.x1 {
-                // A lane goes on by whole warps, and leaves out what lies between the edges.
-                if beside && x >= 1 && x < pass.width - 1 {
-                    let ahead = (pass.width - 1 - x + 31) / 32 * 32;
-                    x += ahead;
-                    continue;
-                }
-                let weights = [side, centre];
-                let (mut across, mut along) = ([0.0; 3], [0.0; 3]);
-                let mut r = 0;
-                while r < 3 {
-                    let row = source.row(y + r as i32 - 1);
-                    let three = [row.pixel(x - 1) as f64, row.pixel(x) as f64, row.pixel(x + 1) as f64];
-                    across[r] = three[2] - three[0];
-                    along[r] = smoothed(three, weights, 0.0, fma_f64);
-                    r += 1;
-                }
-                let (dx, dy) = (smoothed(across, weights, 0.0, fma_f64), along[2] - along[0]);
-                let (byte, _) = to_byte(sqrt_f64(squares(dx, dy, 0.0, fma_f64)));
-                store_bits(U8, target.at(x, y), byte);
-                x += 32;
             }
             y += grid_height() * block_height();
         }

@@ -1,53 +1,100 @@
-//! Separable correlation of bytes in f64, in two passes: for windows so large that many f32 sums leave the byte in doubt.
+//! Exact sums over a product of a row and a column of bytes, or over a sum of such products, in whole numbers: for results of which
+//! many are uncertain, and for windows that nothing else takes.
 //!
-//! Tiling: a block has 32 lines and 128 results of each: rows in the row pass, columns in the column pass; a warp has 16 neighbouring results of all 32 lines.
-//! Any number of taps: the numbers under them come to shared memory 64 at a time, and their apron (`Tile`).
-//! Where the tensor cores multiply f64 (compute capability 9.0), a warp's results are products of matrices: of the taps, of which each row of the matrix has them
-//! one column further right than the row above, and the numbers of 8 lines. Elsewhere, and where the order counts, a lane has a line, and reads 31 numbers for 16 taps
-//! of 16 results: with 8 results, shared memory is what such a loop waits for. Numbers lie so that lanes meet in no bank.
-//! Order: taps ascending, but for the tensor cores; products and sums are fused, and results that this could change go to the pass's list. With
-//! `passes_rows_defined` and `passes_columns_defined` each product and each sum is rounded: this is what the byte is where a window has more taps than are summed
-//! one by one (`host/src/round`). There, if few results are in the list, `passes_settle` does the same for these, a warp for each, whose lanes take a row at a time;
-//! `passes_verdict` says whether they are.
-//! The intermediate image is f64, for the region's columns and the rows that the column pass reads. `passes_columns_summed` adds up the columns
-//! of one or two, the terms of a sum, and the pixel's own tap times the pixel.
-//! Limits: the destination is bytes; no epilogue. KEEP is left to `keep.rs`.
+//! Taps are whole numbers of at most 37 bits, cut into [`DIGITS`] signed bytes: their digits to the base 256. The row pass multiplies
+//! bytes by them on the tensor cores. Its sums are below 2^45 in magnitude; [`BIAS`] makes them positive numbers of [`PLANES`]
+//! unsigned bytes, and the column pass multiplies each of these bytes by each digit. Products whose digits weigh the same share a sum of 32
+//! bits. [`carry`] joins these sums. All of it is exact, so no order matters.
+//!
+//! Tiling: a block has 128 results of several lines: rows in the row pass, columns in the column pass. A warp has 16 neighbouring results
+//! of every line. The numbers under the window come to shared memory in chunks, so a window may have any length.
+//! Thread mapping: the first factor of a product is a band of 16 rows. Each row has the taps one column further right than the row above.
+//! The host makes the band as lanes take it ([`fragment`]). The second factor has 8 lines as columns.
+//! Shared memory: words of four numbers that follow each other in a line. Such words of 8 lines lie side by side, so that lanes meet in no bank.
+//! The intermediate image has 8 bytes for each row sum, for the region's columns and the rows that the column pass reads.
+//!
+//! After an estimate, [`passes_verdict`] counts the results in the pass's list. If they are few, the passes return at once; else the list
+//! is emptied. Without a list the passes always compute.
+//! Limits: bytes to bytes, no epilogue; outside the image nothing but bytes; two terms. KEEP is left to `keep.rs`.
 
-use super::settle::{Place, by_definition, each_segment};
 use crate::abi::{Doubts, Pass, Window};
 use crate::border;
 use crate::device::*;
-use crate::pixel::{U8, byte_to_f64, note, store_bits, to_byte};
+use crate::divisor::Divisor;
+use crate::pixel::{U8, joined, store_bits};
 use crate::tile::view::{Row, Source, Target};
+use crate::tile::whole::transposed;
 
 /// Threads of a block of either pass.
 pub const BLOCK: (u32, u32) = (32, 8);
-/// Results of a thread. Rows of the intermediate image have room for so many from any of its columns on that is a multiple of it.
-pub const RESULTS: usize = 16;
 /// Results of a block in a line.
-const ACROSS: i32 = BLOCK.1 as i32 * RESULTS as i32;
-/// Columns and rows that a block of the row pass computes.
-pub const ROWS_TILE: (u32, u32) = (ACROSS as u32, 32);
-/// Columns and rows that a block of the column pass computes.
-pub const COLUMNS_TILE: (u32, u32) = (32, ACROSS as u32);
-/// Taps that either pass takes at a time, or columns of the matrix that they make.
-const CHUNK: i32 = 64;
-/// Numbers of a line of a tile at most: the results and their apron.
-const LINE: i32 = ACROSS + CHUNK - 1;
-/// Numbers of a tile, with those between its lines.
-const NUMBERS: i32 = if 32 * LINE > (LINE - 15) * 36 { 32 * LINE } else { (LINE - 15) * 36 };
-/// Bytes of shared memory of either pass.
-pub const SHARED: u32 = 8 * NUMBERS as u32;
-/// Threads of a block that settles, or that finds the verdict.
-pub const SETTLE_BLOCK: (u32, u32) = (32, 4);
-/// Where its numbers begin, of which each warp has 32, behind a word for the counter; and bytes of shared memory.
-const SETTLE_NUMBERS: i32 = 4;
-/// See above.
-pub const SETTLE_SHARED: u32 = 4 * (SETTLE_NUMBERS as u32 + 64 * SETTLE_BLOCK.1);
-/// Numbers that a thread loads before it waits for the first.
-const AT_ONCE: usize = 6;
-/// Zeros before and behind a line of taps in memory, for the matrix that they make.
-pub const PADDING: usize = 24;
+const ACROSS: i32 = 16 * BLOCK.1 as i32;
+/// Groups of 8 lines of a block of the row pass, and of the column pass.
+const ROW_GROUPS: usize = 4;
+const COLUMN_GROUPS: usize = 2;
+/// Columns and rows of results of a block of the row pass.
+pub const ROWS_TILE: (u32, u32) = (ACROSS as u32, 8 * ROW_GROUPS as u32);
+/// Columns and rows of results of a block of the column pass.
+pub const COLUMNS_TILE: (u32, u32) = (8 * COLUMN_GROUPS as u32, ACROSS as u32);
+
+/// Digits of a tap.
+pub const DIGITS: usize = 5;
+/// Bytes of a row sum.
+const PLANES: usize = 6;
+/// What is added to each row sum, so that none is negative.
+pub const BIAS: i64 = 1 << 45;
+
+/// Columns of the band that one product takes.
+pub const STEP: i32 = 32;
+/// Columns of the band whose numbers are in shared memory at a time, in the row pass and in the column pass.
+const ROW_CHUNK: i32 = 256;
+const COLUMN_CHUNK: i32 = 128;
+/// Columns of the band after which sums are carried. Up to 5 products of a byte and a digit share a sum in each column:
+/// `5 * 255 * 128 * 8192`, and what is carried, is below 2^31.
+const UNTIL_CARRY: i32 = 8192;
+const _: () = assert!(UNTIL_CARRY % ROW_CHUNK == 0 && UNTIL_CARRY % COLUMN_CHUNK == 0);
+
+/// Words of four numbers of a line for chunks of this length; and words from one group of 8 lines to the next.
+const fn quads(chunk: i32) -> i32 {
+    (ACROSS - 16 + chunk) / 4
+}
+const fn stride(chunk: i32) -> i32 {
+    8 * quads(chunk) + 16
+}
+
+/// Bytes of shared memory of the row pass, and of the column pass.
+pub const ROWS_SHARED: u32 = 4 * ROW_GROUPS as u32 * stride(ROW_CHUNK) as u32;
+/// See [`ROWS_SHARED`].
+pub const COLUMNS_SHARED: u32 = 4 * (PLANES * COLUMN_GROUPS) as u32 * stride(COLUMN_CHUNK) as u32;
+
+/// Words of pixels that a thread loads before it waits for the first.
+const AT_ONCE: usize = 4;
+
+/// Threads of the block that finds the verdict, and bytes of its shared memory.
+pub const VERDICT_BLOCK: (u32, u32) = (32, 4);
+/// See [`VERDICT_BLOCK`].
+pub const VERDICT_SHARED: u32 = 4 * VERDICT_BLOCK.1;
+
+/// Bytes of a step of the band: 16 for each lane and digit.
+pub const STEP_BYTES: u64 = 512 * DIGITS as u64;
+
+/// Bytes of the band of so many taps.
+pub const fn band_bytes(taps: i32) -> u64 {
+    STEP_BYTES * (band(taps) / STEP) as u64
+}
+
+/// Columns of the band for so many taps.
+pub const fn band(taps: i32) -> i32 {
+    (taps + 15 + STEP - 1) / STEP * STEP
+}
+
+/// Word `word` of a lane's four of a step of the band: the digits that it has in four columns, where `digit` says those of a tap, 0 outside the
+/// window.
+pub fn fragment(step: i32, lane: i32, word: i32, digit: impl Fn(i32) -> i8) -> u32 {
+    let row = (lane >> 2) + 8 * (word & 1);
+    let column = STEP * step + 4 * (lane & 3) + 16 * (word >> 1);
+    u32::from_le_bytes([0, 1, 2, 3].map(|byte| digit(column + byte - row) as u8))
+}
 
 /// The intermediate image.
 #[repr(C)]
@@ -65,16 +112,30 @@ pub struct Middle {
     pub end_row: i32,
 }
 
-/// A column of taps, and the intermediate image that it runs over.
+/// A term's column.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// The image.
+    /// The intermediate image that it runs over.
     pub middle: Middle,
-    /// The address of the taps in f64.
-    pub taps: u64,
-    /// What the row pass makes of a row outside the image.
-    pub outside: f64,
+    /// The address of its band; 0 for no term.
+    pub band: u64,
+    /// The sum of a row outside the image, with [`BIAS`].
+    pub outside: u64,
+}
+
+/// How sums over the columns become bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Ending {
+    /// What is added to each sum, to take the bias away, in 128 bits: the lower half and the upper one.
+    pub start: [u64; 2],
+    /// The numerator of the pixel itself, likewise.
+    pub point: [u64; 2],
+    /// How far right of the result, and how far below, that pixel lies.
+    pub apart: [i32; 2],
+    /// What sums are divided by.
+    pub divisor: Divisor,
 }
 
 impl Middle {
@@ -87,66 +148,42 @@ impl Middle {
 }
 
 kernel! {
-    /// The row pass, products and sums fused. `taps` are the address of the row's taps in f64.
-    fn passes_rows(pass: Pass, window: Window, middle: Middle, taps: u64) {
-        rows::<false>(&pass, &window, &middle, taps)
-    }
-
-    /// The row pass, each product and each sum rounded, if the verdict is that many results are in doubt.
-    fn passes_rows_defined(pass: Pass, window: Window, middle: Middle, taps: u64) {
-        if reload_word(pass.doubts.verdict()) != 0 {
-            rows::<true>(&pass, &window, &middle, taps)
+    /// The row pass. `band` is the address of the row's band.
+    fn passes_rows(pass: Pass, window: Window, middle: Middle, band: u64) {
+        directive!(".maxnreg 128");
+        if is_needed(&pass.doubts) {
+            rows(&pass, &window, &middle, band)
         }
     }
 
-    /// The column pass, fused. Its sums are at most `reordering` from those that define the bytes.
-    fn passes_columns(pass: Pass, window: Window, column: Column, reordering: f64) {
-        columns::<false, _>(&pass, &window, (&[column], 0.0), reordering)
-    }
-
-    /// The column pass, likewise.
-    fn passes_columns_defined(pass: Pass, window: Window, column: Column, reordering: f64) {
-        if reload_word(pass.doubts.verdict()) != 0 {
-            columns::<true, _>(&pass, &window, (&[column], 0.0), reordering)
+    /// The column pass of one term, and of a second one.
+    fn passes_columns(pass: Pass, window: Window, first: Column, second: Column, ending: Ending) {
+        directive!(".maxnreg 128");
+        if is_needed(&pass.doubts) {
+            columns(&pass, &window, [&first, &second], &ending)
         }
     }
 
-    /// Stores the verdict whether more than `most` results, or more than its list has places for, are in doubt, and empties the list then. One block.
+    /// Stores the verdict whether more than `most` results, or more than its list has places for, are uncertain, and empties the list then. One block.
     fn passes_verdict(pass: Pass, most: u32) {
         verdict(&pass.doubts, most)
     }
+}
 
-    /// Settles the results in the list: each row's sum, then the column's, each product and each sum rounded. `row` and `column` are the addresses of their taps in f64.
-    fn passes_settle(pass: Pass, window: Window, row: u64, column: u64, planes: i32) {
-        directive!(".maxnreg 64");
-        each_segment(&pass, planes, |segment| {
-            let mut i = thread_y() as i64;
-            while i < segment.count {
-                let place = segment.place(&pass, &window, i);
-                if place.is_there() {
-                    define(&pass, &window, (row, column), place);
-                }
-                i += block_height() as i64;
-            }
-        })
-    }
-
-    /// The column pass of one term, and of a `second` one if it has taps; `point` is the tap that the pixel has beside them.
-    fn passes_columns_summed(pass: Pass, window: Window, column: Column, second: Column, point: f64, reordering: f64) {
-        // More, and a multiprocessor has one block instead of two: an unsharp mask of sigma 20 1.92 ms instead of 1.44, 4096x4096x3 on an H200.
-        directive!(".maxnreg 128");
-        if second.taps == 0 {
-            columns::<false, _>(&pass, &window, (&[column], point), reordering)
-        } else {
-            columns::<false, _>(&pass, &window, (&[column, second], point), reordering)
-        }
-    }
+/// Whether the passes are to compute.
+///
+/// # Safety
+/// If there is a list, its verdict is known.
+#[inline(always)]
+unsafe fn is_needed(doubts: &Doubts) -> bool {
+    // SAFETY: as the caller promised.
+    doubts.list == 0 || unsafe { reload_word(doubts.verdict()) } != 0
 }
 
 /// Stores the verdict: see `passes_verdict`.
 ///
 /// # Safety
-/// There is a list, which no other block uses; all threads of the block call, and shared memory is that of [`SETTLE_SHARED`].
+/// There is a list, which no other block uses; all threads of the block call, and shared memory is that of [`VERDICT_SHARED`].
 #[inline(always)]
 unsafe fn verdict(doubts: &Doubts, most: u32) {
     let (shared, thread, threads) = (Shared::dynamic(), 32 * thread_y() + thread_x(), 32 * block_height());
@@ -188,395 +225,319 @@ unsafe fn verdict(doubts: &Doubts, most: u32) {
     }
 }
 
-/// Stores one result, the sums of its rows and then of its column as they define the byte.
+/// The sums of a lane for groups of 8 lines: of each weight four.
+type Sums<const WEIGHTS: usize, const GROUPS: usize> = [[[i32; 4]; WEIGHTS]; GROUPS];
+
+/// Adds `count` columns of the band, a multiple of [`STEP`], to the sums of all lines. The band's address is that of its first
+/// one, whose numbers lie in the first word of each line. Numbers have so many PLANES of bytes, each with words of its own.
 ///
 /// # Safety
-/// The pass describes allocated memory, and the taps are there; the whole warp calls, and shared memory is that of [`SETTLE_SHARED`].
+/// They are there; all lanes of the warp call.
 #[inline(always)]
-unsafe fn define(pass: &Pass, window: &Window, (row, column): (u64, u64), place: Place) {
-    let (shared, source) = (Shared::dynamic(), Source::of_channel(&pass.src, pass, place.z));
-    let ((left, top), leaves) = place.corner(pass, window);
-    let numbers = SETTLE_NUMBERS + 64 * thread_y();
-    let line = Window { rows: 1, ..*window };
-    let mut sum = 0.0;
-    let mut first = opaque(0);
-    while first < window.rows {
-        // SAFETY: as the caller promised; lanes meet between what they store and what lane 0 loads.
-        unsafe {
-            // A row below the window is its last one again, and does not count.
-            let y = top + (first + thread_x()).min(window.rows - 1);
-            let across = by_definition(&source, &line, row, (left, y), leaves);
-            shared.store_f64(numbers + 2 * thread_x(), across);
-            warp_barrier();
-            let mut r = opaque(0);
-            while r < 32 && first + r < window.rows {
-                let tap = load_f64(column.wrapping_add(8 * (first + r) as u64));
-                sum = add_f64(sum, mul_f64(tap, shared.load_f64(numbers + 2 * r)));
-                r += 1;
+unsafe fn add<const PLANES: usize, const WEIGHTS: usize, const GROUPS: usize>(
+    sums: &mut Sums<WEIGHTS, GROUPS>,
+    band: u64,
+    stride: i32,
+    count: i32,
+) {
+    let (shared, lane) = (Shared::dynamic(), thread_x());
+    let mut fragments = band.wrapping_add(16 * lane as u64);
+    // 16 results are four words further, and so is the second half of a step.
+    let mut start = 8 * (4 * thread_y() + (lane & 3)) + (lane >> 2);
+    let mut left = opaque(count);
+    // SAFETY: as the caller promised.
+    unsafe {
+        while left > 0 {
+            keep_rolled();
+            let mut taps = [[0; 4]; DIGITS];
+            let mut digit = 0;
+            while digit < DIGITS {
+                taps[digit] = load_words(fragments.wrapping_add(512 * digit as u64));
+                digit += 1;
             }
-            warp_barrier();
+            let mut group = 0;
+            while group < GROUPS {
+                let mut plane = 0;
+                while plane < PLANES {
+                    let at = start + stride * (PLANES * group + plane) as i32;
+                    let numbers = [shared.load_word(at), shared.load_word(at + 8 * 4)];
+                    let mut digit = 0;
+                    while digit < DIGITS {
+                        let weight = plane + digit;
+                        sums[group][weight] = mma_signed(sums[group][weight], taps[digit], numbers);
+                        digit += 1;
+                    }
+                    plane += 1;
+                }
+                group += 1;
+            }
+            fragments = fragments.wrapping_add(STEP_BYTES);
+            start += 8 * STEP / 4;
+            left -= STEP;
         }
-        first += 32;
-    }
-    if thread_x() == 0 {
-        // SAFETY: the place is this warp's.
-        unsafe { place.store(pass, to_byte(sum).0) };
     }
 }
 
-/// `sum` plus the product of tap and value.
+/// Leaves a byte in each sum but those of the greatest weight, and adds the rest to the next one.
 #[inline(always)]
-fn add<const DEFINED: bool>(tap: f64, value: f64, sum: f64) -> f64 {
-    if DEFINED { add_f64(sum, mul_f64(tap, value)) } else { fma_f64(tap, value, sum) }
-}
-
-/// A tile in shared memory.
-#[derive(Clone, Copy)]
-struct Tile {
-    shared: Shared,
-    /// Numbers from one to the next of a line.
-    step: i32,
-    /// Numbers from one line to the next.
-    line: i32,
-    /// Whether the tensor cores multiply. The whole launch answers alike.
-    matrices: bool,
-}
-
-impl Tile {
-    /// Lines are rows; or else columns.
-    #[inline(always)]
-    fn new<const DEFINED: bool>(rows: bool) -> Self {
-        let matrices = has_mma_f64() && !DEFINED;
-        // With matrices, 16 lanes read 4 neighbours of 4 lines: an odd multiple of 4 numbers apart they are in different banks. Else lanes read
-        // numbers of different lines.
-        let (step, line) = match (rows, matrices) {
-            (true, true) => (1, LINE - 11),
-            (true, false) => (1, LINE),
-            (false, true) => (36, 1),
-            (false, false) => (32, 1),
-        };
-        const { assert!((LINE - 11) % 16 == 4 && LINE % 2 == 1) }
-        Self { shared: Shared::dynamic(), step, line, matrices }
-    }
-
-    /// Numbers under so many taps, in all: a matrix has them in 16 places.
-    #[inline(always)]
-    fn length(&self, taps: i32) -> i32 {
-        if self.matrices { (taps + 15 + 7) & !7 } else { taps }
-    }
-
-    /// Numbers of a line that are loaded, for so many of those at a time.
-    #[inline(always)]
-    fn width(&self, count: i32) -> i32 {
-        if self.matrices { ACROSS - 16 + count } else { ACROSS - 1 + count }
-    }
-
-    /// Stores number `at` of a line.
-    ///
-    /// # Safety
-    /// It lies in the tile.
-    #[inline(always)]
-    unsafe fn store(&self, line: i32, at: i32, value: f64) {
-        // SAFETY: as the caller promised.
-        unsafe { self.shared.store_f64(2 * (line * self.line + at * self.step), value) };
-    }
-
-    /// The line, and the place in it, of the thread's result number `i`.
-    #[inline(always)]
-    fn result(&self, i: usize) -> (i32, i32) {
-        let (first, lane, i) = (RESULTS as i32 * thread_y(), thread_x(), i as i32);
-        if self.matrices {
-            (8 * (i / 4) + 2 * (lane & 3) + (i & 1), first + (lane >> 2) + 8 * ((i / 2) & 1))
-        } else {
-            (lane, first + i)
-        }
-    }
-
-    /// Adds to the thread's results what `count` numbers from number `done` on, which the tile begins with, make with their taps.
-    ///
-    /// # Safety
-    /// Taps, with their padding, and numbers are there; the whole warp calls.
-    #[inline(always)]
-    unsafe fn add<const DEFINED: bool>(&self, sums: &mut [f64; RESULTS], taps: u64, done: i32, count: i32) {
-        let taps = taps.wrapping_add(mul_wide(done, 8) as u64);
-        // SAFETY: as the caller promised.
-        unsafe {
-            if self.matrices {
-                self.add_matrices(sums, taps, count);
-                return;
-            }
-            let mut tap = 0;
-            while tap + 16 <= count {
-                self.add_taps::<DEFINED, 16>(sums, taps, tap);
-                tap += 16;
-            }
-            while tap + 4 <= count {
-                self.add_taps::<DEFINED, 4>(sums, taps, tap);
-                tap += 4;
-            }
-            while tap < count {
-                self.add_taps::<DEFINED, 1>(sums, taps, tap);
-                tap += 1;
-            }
-        }
-    }
-
-    /// Adds taps number `first` to before `first + N`.
-    ///
-    /// # Safety
-    /// As for [`Tile::add`].
-    #[inline(always)]
-    unsafe fn add_taps<const DEFINED: bool, const N: usize>(&self, sums: &mut [f64; RESULTS], taps: u64, first: i32) {
-        let start = thread_x() * self.line + (RESULTS as i32 * thread_y() + first) * self.step;
-        // SAFETY: as the caller promised, here and below.
-        let value = |number: usize| unsafe { self.shared.load_f64(2 * (start + number as i32 * self.step)) };
-        // The values under a tap, each at its number's remainder: under the next tap, one of them is another.
-        let mut values = [0.0; RESULTS];
-        let mut i = 0;
-        while i < RESULTS {
-            values[i] = value(i);
-            i += 1;
-        }
-        let mut t = 0;
-        while t < N {
-            // SAFETY: as above.
-            let weight = unsafe { load_f64(taps.wrapping_add(8 * (first as u64 + t as u64))) };
+fn carry<const WEIGHTS: usize, const GROUPS: usize>(sums: &mut Sums<WEIGHTS, GROUPS>) {
+    let mut group = 0;
+    while group < GROUPS {
+        let mut weight = 0;
+        while weight + 1 < WEIGHTS {
             let mut i = 0;
-            while i < RESULTS {
-                sums[i] = add::<DEFINED>(weight, values[(t + i) % RESULTS], sums[i]);
+            while i < 4 {
+                let sum = sums[group][weight][i];
+                sums[group][weight + 1][i] = sums[group][weight + 1][i].wrapping_add(sum >> 8);
+                sums[group][weight][i] = sum & 0xff;
                 i += 1;
             }
-            if t + 1 < N {
-                values[t % RESULTS] = value(t + RESULTS);
-            }
-            t += 1;
+            weight += 1;
         }
+        group += 1;
     }
+}
 
-    /// Adds the product of the matrix of taps, of which it takes `count` columns, and of the tile's numbers.
-    ///
-    /// # Safety
-    /// As for [`Tile::add`].
-    #[inline(always)]
-    unsafe fn add_matrices(&self, sums: &mut [f64; RESULTS], taps: u64, count: i32) {
-        let (g, t) = (thread_x() >> 2, thread_x() & 3);
-        let taps = taps.wrapping_add(mul_wide(t - g, 8) as u64);
-        let start = g * self.line + (RESULTS as i32 * thread_y() + t) * self.step;
-        // SAFETY: as the caller promised.
-        unsafe {
-            // Taps so many columns further right, in all rows; those 8 rows further down have moved on by two steps.
-            let tap = |column: i32| load_f64(taps.wrapping_add(mul_wide(column, 8) as u64));
-            let mut before = [tap(-8), tap(-4)];
-            let mut k = 0;
-            while k < count {
-                let here = [tap(k), tap(k + 4)];
-                let a = [here[0], before[0], here[1], before[1]];
-                let mut eight = 0;
-                while eight < RESULTS / 4 {
-                    let at = start + 8 * eight as i32 * self.line + k * self.step;
-                    let b = [self.shared.load_f64(2 * at), self.shared.load_f64(2 * (at + 4 * self.step))];
-                    let i = 4 * eight;
-                    let product = mma_f64([sums[i], sums[i + 1], sums[i + 2], sums[i + 3]], a, b);
-                    (sums[i], sums[i + 1], sums[i + 2], sums[i + 3]) = (product[0], product[1], product[2], product[3]);
-                    eight += 1;
-                }
-                before = here;
-                k += 8;
-            }
-        }
-    }
+/// Four carried sums from weight `first` on of a lane's result `i`, as a word.
+#[inline(always)]
+fn word<const WEIGHTS: usize>(sums: &[[i32; 4]; WEIGHTS], first: usize, i: usize) -> u32 {
+    joined([0, 1, 2, 3].map(|weight| sums[first + weight][i] as u32))
 }
 
 /// The row pass.
 ///
 /// # Safety
-/// `pass` and `middle` describe allocated memory, `taps` has `window.cols` taps, with their padding, and the launch has the block shape and the shared
+/// `pass` and `middle` describe allocated memory, `taps` is the band of `window.cols` taps, and the launch has the block shape and the shared
 /// memory stated above.
 #[inline(always)]
-unsafe fn rows<const DEFINED: bool>(pass: &Pass, window: &Window, middle: &Middle, taps: u64) {
-    let (tile, source) = (Tile::new::<DEFINED>(true), Source::new(pass));
+unsafe fn rows(pass: &Pass, window: &Window, middle: &Middle, taps: u64) {
+    let (source, lane) = (Source::new(pass), thread_x());
     let left = pass.region.aligned_left() + block_x() * ACROSS;
-    let length = tile.length(window.cols);
+    let length = band(window.cols);
     let mut top = middle.first_row + block_y() * ROWS_TILE.1 as i32;
     while top < middle.end_row {
-        let mut sums = [0.0; RESULTS];
+        // The line that this thread loads. Those behind the last row are copies of it, which are not stored.
+        let line = 8 * (thread_y() & 3) + (lane & 7);
+        let y = top + line;
+        let row = source.row_inside(if y < middle.end_row { y } else { middle.end_row - 1 });
+        let mut sums = [[[0; 4]; DIGITS]; ROW_GROUPS];
         let mut done = opaque(0);
         while done < length {
-            let count = if length - done < CHUNK { length - done } else { CHUNK };
+            let count = if length - done < ROW_CHUNK { length - done } else { ROW_CHUNK };
             // SAFETY: numbers lie in the tile; the whole block meets at the barriers.
             unsafe {
-                let mut r = thread_y();
-                while r < ROWS_TILE.1 as i32 {
-                    // Rows behind the last hold copies of it, which are not stored.
-                    let y = if top + r < middle.end_row { top + r } else { middle.end_row - 1 };
-                    load_line(pass, source.row_inside(y), left + done - window.anchor_x, tile.width(count), (&tile, r));
-                    r += BLOCK.1 as i32;
-                }
+                load_bytes(pass, row, left + done - window.anchor_x, count);
                 barrier();
-                tile.add::<DEFINED>(&mut sums, taps, done, count);
+                let at = taps.wrapping_add(STEP_BYTES * (done / STEP) as u64);
+                add::<1, DIGITS, ROW_GROUPS>(&mut sums, at, stride(ROW_CHUNK), count);
                 barrier();
             }
             done += count;
-        }
-        let mut i = 0;
-        while i < RESULTS {
-            let (line, place) = tile.result(i);
-            let (x, y) = (left + place, top + line);
-            if x < pass.region.x1 && y < middle.end_row {
-                let bits = sums[i].to_bits();
-                // SAFETY: the place is this thread's.
-                unsafe { store_words(middle.at(x, y), [bits as u32, (bits >> 32) as u32]) };
+            if done % UNTIL_CARRY == 0 {
+                carry(&mut sums);
             }
-            i += 1;
+        }
+        carry(&mut sums);
+        let mut group = 0;
+        while group < ROW_GROUPS {
+            let mut i = 0;
+            while i < 4 {
+                let x = left + 16 * thread_y() + (lane >> 2) + 8 * (i as i32 >> 1);
+                let y = top + 8 * group as i32 + 2 * (lane & 3) + (i as i32 & 1);
+                if x < pass.region.x1 && y < middle.end_row {
+                    let high = sums[group][DIGITS - 1][i].wrapping_add((BIAS >> 32) as i32);
+                    // SAFETY: the place is this thread's.
+                    unsafe { store_words(middle.at(x, y), [word(&sums[group], 0, i), high as u32]) };
+                }
+                i += 1;
+            }
+            group += 1;
         }
         top += grid_height() * ROWS_TILE.1 as i32;
     }
 }
 
-/// Loads so many pixels of a row from column `left` on into a line of the tile, a warp together.
+/// Loads the pixels of this thread's row under `count` columns of the band, from column `left` of the image on.
 ///
 /// # Safety
-/// The pass describes allocated memory, and the row is there; the numbers lie in the tile.
+/// The pass describes allocated memory, and the row is there; the whole block calls, whose shared memory is that of the row pass.
 #[inline(always)]
-unsafe fn load_line(pass: &Pass, row: Row<'_>, left: i32, count: i32, (tile, line): (&Tile, i32)) {
-    let mut c = thread_x();
-    // SAFETY: as the caller promised.
+unsafe fn load_bytes(pass: &Pass, row: Row<'_>, left: i32, count: i32) {
+    let (shared, lane, warp) = (Shared::dynamic(), thread_x(), thread_y());
+    let pixels = ACROSS - 16 + count;
+    let start = stride(ROW_CHUNK) * (warp & 3) + (lane & 7);
+    let mut quad = opaque(4 * (warp >> 2) + (lane >> 3));
+    // SAFETY: as the caller promised; words lie in the tile.
     unsafe {
-        if left >= 0 && left + count <= pass.width {
-            let mut bytes = [0; AT_ONCE];
-            let mut n = 0;
-            while n < AT_ONCE {
-                // Behind the last pixel, that one again.
-                bytes[n] = load_u8(row.at(left + (c + 32 * n as i32).min(count - 1)));
-                n += 1;
-            }
-            let mut n = 0;
-            while n < AT_ONCE {
-                if c + 32 * (n as i32) < count {
-                    tile.store(line, c + 32 * n as i32, byte_to_f64(bytes[n]));
+        if left >= 0 && left + pixels <= pass.width {
+            while 4 * quad < pixels {
+                // All are under way before the first is waited for.
+                let mut bytes = [[0; 4]; AT_ONCE];
+                let mut n = 0;
+                while n < AT_ONCE {
+                    // Behind the last pixels, those again.
+                    let first = (4 * (quad + 8 * n as i32)).min(pixels - 4);
+                    let mut i = 0;
+                    while i < 4 {
+                        bytes[n][i] = load_u8(row.at(left + first + i as i32));
+                        i += 1;
+                    }
+                    n += 1;
                 }
-                n += 1;
+                let mut n = 0;
+                while n < AT_ONCE {
+                    let quad = quad + 8 * n as i32;
+                    if 4 * quad < pixels {
+                        shared.store(start + 8 * quad, f32::from_bits(joined(bytes[n])));
+                    }
+                    n += 1;
+                }
+                quad += 8 * AT_ONCE as i32;
             }
         } else {
-            while c < count {
-                tile.store(line, c, row.pixel(left + c) as f64);
-                c += 32;
+            while 4 * quad < pixels {
+                let mut i = opaque(0);
+                while i < 4 {
+                    keep_rolled();
+                    let byte = row.pixel(left + 4 * quad + i) as i32;
+                    shared.store_u8(4 * (start + 8 * quad) + i, byte as u32);
+                    i += 1;
+                }
+                quad += 8;
             }
         }
     }
 }
 
-/// The column pass over one or two columns, whose sums it adds up, and `point` times the pixel.
+/// The column pass, which adds up the terms and the pixel itself.
 ///
 /// # Safety
 /// As for [`rows`], with `window.rows` taps.
 #[inline(always)]
-unsafe fn columns<const DEFINED: bool, const TERMS: usize>(
-    pass: &Pass,
-    window: &Window,
-    (terms, point): (&[Column; TERMS], f64),
-    reordering: f64,
-) {
-    let (tile, target) = (Tile::new::<DEFINED>(false), Target::new(pass));
+unsafe fn columns(pass: &Pass, window: &Window, terms: [&Column; 2], ending: &Ending) {
+    const WEIGHTS: usize = PLANES + DIGITS - 1;
     let left = pass.region.x0 + block_x() * COLUMNS_TILE.0 as i32;
+    let length = band(window.rows);
     let mut top = pass.region.y0 + block_y() * ACROSS;
     while top < pass.region.y1 {
-        let mut sums = [0.0; RESULTS];
-        let mut term = 0;
-        while term < TERMS {
-            // SAFETY: as the caller promised; the whole block is here.
-            unsafe { add_column::<DEFINED>(pass, window, &terms[term], (left, top), &tile, &mut sums) };
-            term += 1;
-        }
-        if point != 0.0 {
-            // All are loaded before the first is waited for.
-            let source = Source::new(pass);
-            let mut bytes = [0; RESULTS];
-            let mut i = 0;
-            while i < RESULTS {
-                let (line, place) = tile.result(i);
-                // In place of a pixel that no result has, the region's last one.
-                let (x, y) = ((left + line).min(pass.region.x1 - 1), (top + place).min(pass.region.y1 - 1));
-                // SAFETY: the pixel lies in the region, and so in the image.
-                bytes[i] = unsafe { load_u8(source.row_inside(y).at(x)) };
-                i += 1;
-            }
-            i = 0;
-            while i < RESULTS {
-                sums[i] = fma_f64(point, byte_to_f64(bytes[i]), sums[i]);
-                i += 1;
-            }
-        }
-        let mut i = 0;
-        while i < RESULTS {
-            let (line, place) = tile.result(i);
-            let (x, y) = (left + line, top + place);
-            if x < pass.region.x1 && y < pass.region.y1 {
-                let (byte, distance) = to_byte(sums[i]);
-                // SAFETY: the place is this thread's.
+        let mut sums = [[[0; 4]; WEIGHTS]; COLUMN_GROUPS];
+        let mut term = opaque(0);
+        while term < 2 {
+            let column = if term == 0 { *terms[0] } else { *terms[1] };
+            let mut done = if column.band == 0 { length } else { 0 };
+            while done < length {
+                let count = if length - done < COLUMN_CHUNK { length - done } else { COLUMN_CHUNK };
+                // SAFETY: numbers lie in the tile; the whole block meets at the barriers.
                 unsafe {
-                    store_bits(U8, target.at(x, y), byte);
-                    // A NaN may come from the other order alone.
-                    let sure = distance < 0.5 - reordering && !sums[i].is_nan();
-                    if !DEFINED && !sure {
-                        note(pass, x, y, block_z());
-                    }
+                    load_sums(pass, &column, (left, top + done - window.anchor_y), count);
+                    barrier();
+                    let at = column.band.wrapping_add(STEP_BYTES * (done / STEP) as u64);
+                    add::<PLANES, WEIGHTS, COLUMN_GROUPS>(&mut sums, at, stride(COLUMN_CHUNK), count);
+                    barrier();
+                }
+                done += count;
+                if done % UNTIL_CARRY == 0 {
+                    carry(&mut sums);
                 }
             }
-            i += 1;
+            carry(&mut sums);
+            term += 1;
         }
+        // SAFETY: as the caller promised.
+        unsafe { write(pass, ending, &sums, (left, top)) };
         top += grid_height() * ACROSS;
     }
 }
 
-/// Adds a column's taps to the sums of the thread's results, in a tile of columns from `left` on and of rows from `top` on.
+/// Loads the row sums of the block's columns, from column `x` on, under `count` columns of the band, from row `y` on.
 ///
 /// # Safety
-/// As for [`columns`].
+/// The pass and the column describe allocated memory; the whole block calls, whose shared memory is that of the column pass.
 #[inline(always)]
-unsafe fn add_column<const DEFINED: bool>(
-    pass: &Pass,
-    window: &Window,
-    Column { middle, taps, outside }: &Column,
-    (left, top): (i32, i32),
-    tile: &Tile,
-    sums: &mut [f64; RESULTS],
-) {
-    let x = left + thread_x();
-    let column = if x < pass.region.x1 { x } else { pass.region.x1 - 1 };
-    let length = tile.length(window.rows);
-    let mut done = opaque(0);
-    while done < length {
-        let count = if length - done < CHUNK { length - done } else { CHUNK };
-        // SAFETY: numbers lie in the tile; the whole block meets at the barriers.
-        unsafe {
-            let (first, end) = (top + done - window.anchor_y, tile.width(count));
-            let mut r = thread_y();
-            while r < end {
-                let (mut values, mut inside) = ([0.0; AT_ONCE], [true; AT_ONCE]);
-                let mut n = 0;
-                while n < AT_ONCE {
-                    let found = border::resolve(pass.border, first + r + BLOCK.1 as i32 * n as i32, pass.height);
-                    inside[n] = found >= 0;
-                    // Rows that no result needs may not be there: the nearest one stands for them.
-                    let there = found.max(middle.first_row).min(middle.end_row - 1);
-                    values[n] = load_f64(middle.at(column, there));
-                    n += 1;
-                }
-                let mut n = 0;
-                while n < AT_ONCE {
-                    let at = r + BLOCK.1 as i32 * n as i32;
-                    if at < end {
-                        tile.store(thread_x(), at, if inside[n] { values[n] } else { *outside });
-                    }
-                    n += 1;
-                }
-                r += BLOCK.1 as i32 * AT_ONCE as i32;
-            }
-            barrier();
-            tile.add::<DEFINED>(sums, *taps, done, count);
-            barrier();
+unsafe fn load_sums(pass: &Pass, Column { middle, outside, .. }: &Column, (x, y): (i32, i32), count: i32) {
+    let (shared, column) = (Shared::dynamic(), thread_x() & 15);
+    let (rows, stride) = (ACROSS - 16 + count, stride(COLUMN_CHUNK));
+    let is_inside = y >= middle.first_row && y + rows <= middle.end_row;
+    // Columns behind the region's last are copies of it, which are not stored.
+    let x = if x + column < pass.region.x1 { x + column } else { pass.region.x1 - 1 };
+    let start = stride * PLANES as i32 * (column >> 3) + (column & 7);
+    let mut quad = opaque(2 * thread_y() + (thread_x() >> 4));
+    while 4 * quad < rows {
+        let (mut low, mut high) = ([0; 4], [0; 4]);
+        let mut i = 0;
+        while i < 4 {
+            let y = y + 4 * quad + i as i32;
+            let found = if is_inside { y } else { border::resolve_briefly(pass.border, y, pass.height) };
+            // Rows that no result needs may not be there: the nearest one stands for them.
+            let there = found.max(middle.first_row).min(middle.end_row - 1);
+            // SAFETY: the row sum is there.
+            let sum = unsafe { load_words::<2>(middle.at(x, there)) };
+            low[i] = if found < 0 { *outside as u32 } else { sum[0] };
+            high[i] = if found < 0 { (*outside >> 32) as u32 } else { sum[1] };
+            i += 1;
         }
-        done += count;
+        let [a, b, c, d] = transposed(low);
+        let (upper, lower) = (permute::<0x5410>(high[0], high[1]), permute::<0x5410>(high[2], high[3]));
+        let words = [a, b, c, d, permute::<0x6420>(upper, lower), permute::<0x7531>(upper, lower)];
+        let mut plane = 0;
+        while plane < PLANES {
+            // SAFETY: the word lies in the tile.
+            unsafe { shared.store(start + stride * plane as i32 + 8 * quad, f32::from_bits(words[plane])) };
+            plane += 1;
+        }
+        quad += 16;
     }
+}
+
+/// Stores the bytes of a lane's carried sums, of a block whose first result is at `(left, top)`.
+///
+/// # Safety
+/// The pass describes allocated memory.
+#[inline(always)]
+unsafe fn write<const WEIGHTS: usize>(
+    pass: &Pass,
+    ending: &Ending,
+    sums: &Sums<WEIGHTS, COLUMN_GROUPS>,
+    (left, top): (i32, i32),
+) {
+    let (source, target, lane) = (Source::new(pass), Target::new(pass), thread_x());
+    let has_point = ending.point[0] | ending.point[1] != 0;
+    let mut group = 0;
+    while group < COLUMN_GROUPS {
+        let mut i = 0;
+        while i < 4 {
+            let x = left + 8 * group as i32 + 2 * (lane & 3) + (i as i32 & 1);
+            let y = top + 16 * thread_y() + (lane >> 2) + 8 * (i as i32 >> 1);
+            if x < pass.region.x1 && y < pass.region.y1 {
+                let of_group = &sums[group];
+                let low = (word(of_group, 4, i) as u64) << 32 | word(of_group, 0, i) as u64;
+                let high = (of_group[WEIGHTS - 1][i] as i64) << 8 | of_group[WEIGHTS - 2][i] as i64;
+                let mut sum = plus([low, high as u64], ending.start);
+                // SAFETY: the place is this thread's, and the pass describes allocated memory.
+                unsafe {
+                    if has_point {
+                        let byte = source.pixel(x + ending.apart[0], y + ending.apart[1]) as i32 as u64;
+                        sum = plus(sum, times(ending.point, byte));
+                    }
+                    store_bits(U8, target.at(x, y), ending.divisor.byte(sum[1] as i64, sum[0]));
+                }
+            }
+            i += 1;
+        }
+        group += 1;
+    }
+}
+
+/// The sum of two numbers of 128 bits, the lower halves first.
+#[inline(always)]
+fn plus(a: [u64; 2], b: [u64; 2]) -> [u64; 2] {
+    let low = a[0].wrapping_add(b[0]);
+    [low, a[1].wrapping_add(b[1]).wrapping_add((low < a[0]) as u64)]
+}
+
+/// A number of 128 bits times a byte.
+#[inline(always)]
+fn times(number: [u64; 2], byte: u64) -> [u64; 2] {
+    let (lower, upper) = ((number[0] & 0xffff_ffff) * byte, (number[0] >> 32) * byte);
+    plus([lower, number[1].wrapping_mul(byte)], [upper << 32, upper >> 32])
 }

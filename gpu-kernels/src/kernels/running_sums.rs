@@ -8,23 +8,21 @@
 //! thread has [`VALUES`] neighbouring columns, and makes results four at a time. The grid's x axis counts strips as `tile/strip.rs` does, its z axis images.
 //!
 //! There are two kinds of entries:
-//! - near: for small windows. A block is a warp. The rows under the window wait in a ring in shared memory, so that ties are settled in place. Whole numbers are f32, in
+//! - near: for small windows. A block is a warp. The rows under the window wait in a ring in shared memory until they leave. Whole numbers are f32, in
 //!   units of `2^-133` (see `tile/flat.rs`): a GPU adds twice as many of them as integers at a time, and has room for 24 bits;
-//! - far: for all others. A block has more warps, as a strip needs many columns beside its results. Rows that leave are loaded again, and ties go to the
-//!   pass's list. Whole numbers are integers.
+//! - far: for all others. A block has more warps, as a strip needs many columns beside its results. Rows that leave are loaded again. Whole numbers are
+//!   integers.
 //!
-//! Rounding: a mean is the sum divided by the number of taps, rounded to the nearest byte; it is exact. Only a sum that lies on a half is left to the sum that
-//! defines the byte, in f64, row by row, left to right. The host has seen to it that no other one differs.
-//!
+//! Rounding: the exact quotient of the sum and the divisor, half to even, by a multiplication ([`Mean`]).
 //! Order: none, as whole numbers have none.
-//! Shared memory: sums of the warps; where values beside the image are found; sums of columns; of near entries the ring, and the ties that wait.
-//! Limits: bytes to bytes, no epilogue; 2 to 2^20 equal taps whose sum is 1, in near entries fewer than 2^15, so that a product in f32 decides; outside the image nothing but
-//! bytes. KEEP is left to `keep.rs`.
+//! Shared memory: sums of the warps; where values beside the image are found; sums of columns; of near entries the ring.
+//! Limits: bytes to bytes, no epilogue; taps of `1 / divisor`, no more of them than the divisor, which is at most 2^23, and in near entries below 2^14;
+//! outside the image nothing but bytes. KEEP is left to `keep.rs`.
 
 use crate::abi::{Pass, Window};
 use crate::border;
 use crate::device::*;
-use crate::pixel::to_byte;
+use crate::pixel::joined;
 use crate::tile::strip::edges_first;
 use crate::tile::view::Source;
 use crate::tile::whole::{self, is_whole};
@@ -40,39 +38,33 @@ const OF_WARP: i32 = 32 * WORDS as i32;
 /// The most warps of a block.
 pub const MOST_WARPS: i32 = 16;
 
-/// Rows for which ties may wait in near entries, so that a warp has many to settle at a time: as many more does the ring hold.
-pub const fn wait(rows: i32) -> i32 {
-    if rows <= 12 { 4 } else { 8 }
-}
-
 /// The most rows of a near entry's window.
 pub const MOST_ROWS: i32 = 48;
 
 /// Bytes of a row in the ring.
 const ROW: i32 = 32 * VALUES;
 
-/// Ties that may wait: fewer than a warp settles at a time, and all results of a row; a power of two.
-const QUEUE: i32 = 512;
-const _: () = assert!(QUEUE >= 32 + ROW);
+/// The greatest divisors of near entries, and of far ones.
+pub const NEAR_DIVISOR: u32 = (1 << 14) - 1;
+/// See [`NEAR_DIVISOR`].
+pub const FAR_DIVISOR: u32 = 1 << 23;
 
-/// What is divided by, and how.
+/// The window, and how a sum of its pixels becomes a byte.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Mean {
-    /// The value of every tap.
-    pub tap: f64,
     /// The window.
     pub window: Window,
-    /// How many taps there are, if their number is even: then sums may be ties. Else 0.
-    pub even: u32,
-    /// Half of their number: it is added to sums.
-    pub half: u32,
-    /// What these are multiplied by: of the product, bits from `32 + shift` on are the byte.
+    /// What sums are divided by.
+    pub divisor: u32,
+    /// What sums, and half of the divisor, are multiplied by: the product's bits from `32 + shift` on are the byte.
     pub inverse: u32,
     /// See there.
     pub shift: u32,
-    /// The same for f32: what sums are multiplied by to be `2^-24` times the byte; what such numbers are to be sums again, with the other sign; and a sum of half as many
-    /// as there are taps.
+    /// Whether sums may lie half way between two bytes and the multiplication does not see to these.
+    pub has_ties: u32,
+    /// The same for f32: what sums are multiplied by to be `2^-24` times the byte; what such numbers are to be sums again, with the other sign; and a sum
+    /// of half the divisor.
     pub scale: f32,
     /// See there.
     pub back: f32,
@@ -81,28 +73,49 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// The mean over a window, of taps of this value; there are 2 to 2^20 of them.
-    pub const fn new(window: Window, tap: f64) -> Self {
-        let taps = (window.cols * window.rows) as u32;
-        // `(sum + half) * inverse` is greater than the exact product by less than `256 * taps * taps`: less than `2^(32 + shift)`, as it must be, so that no
-        // quotient is rounded up.
-        let shift = if taps <= 1 << 8 {
-            0
-        } else if taps <= 1 << 16 {
-            8
-        } else {
-            16
-        };
-        let inverse = (1u64 << (32 + shift)).div_ceil(taps as u64) as u32;
-        let even = if taps.is_multiple_of(2) { taps } else { 0 };
-        let (scale, back) = (UP / taps as f32, taps as f32 / -UP);
-        Self { tap, window, even, half: taps / 2, inverse, shift, scale, back, tie: 0.5 * taps as f32 / UP * LEAST }
+    /// For a divisor of 2 to [`FAR_DIVISOR`], and no more taps than that.
+    pub fn new(window: Window, divisor: u32, is_near: bool) -> Self {
+        // 2^shift is below the divisor, and half of it at least.
+        let shift = (divisor - 1).ilog2();
+        // A sum and half of the divisor are below 256 times the divisor. The product is too great by less than a divisor for each of
+        // them: by less than `256 * divisor * divisor <= 2^31 * divisor <= 2^(32 + shift)`, so no quotient is rounded up.
+        let inverse = (1u64 << (32 + shift)).div_ceil(divisor.into()) as u32;
+        // Rounded up, so that ties are: no other sum is so near to a half. It lies `1 / (2 * divisor)` from it at least, which is more than 2^-15, and
+        // a product is less than 2^-15 too great.
+        let near = 1.0 / divisor as f32;
+        let is_less = (near as f64) * (divisor as f64) < 1.0;
+        let above = if is_less { f32::from_bits(near.to_bits() + 1) } else { near };
+        let is_rounded = is_near && divisor.is_power_of_two();
+        Self {
+            window,
+            divisor,
+            inverse,
+            shift,
+            has_ties: (divisor.is_multiple_of(2) && !is_rounded) as u32,
+            scale: above * UP,
+            back: divisor as f32 / -UP,
+            tie: 0.5 * divisor as f32 / UP * LEAST,
+        }
     }
 
-    /// The byte nearest to the mean of pixels with this sum, upwards at ties; `moved` is the sum and half the taps.
+    /// The byte nearest to the quotient of a sum, half to even, by integers.
     #[inline(always)]
-    pub const fn byte(&self, moved: u32) -> u32 {
-        ((moved as u64 * self.inverse as u64) >> 32) as u32 >> self.shift
+    pub const fn byte(&self, sum: u32) -> u32 {
+        let moved = sum.wrapping_add(self.divisor / 2);
+        let byte = ((moved as u64 * self.inverse as u64) >> 32) as u32 >> self.shift;
+        let is_tie = self.has_ties != 0 && moved == self.divisor.wrapping_mul(byte);
+        if is_tie { byte & !1 } else { byte }
+    }
+
+    /// As [`Mean::byte`] by f32, of a sum times `2^-133`, in the lowest bits.
+    #[inline(always)]
+    pub fn byte_of_f32(&self, sum: f32, fma: impl Fn(f32, f32, f32) -> f32) -> u32 {
+        /// Numbers from it on have steps of `2^-24`: added to a result, it leaves its byte in the lowest bits, half to even.
+        const SHIFT: f32 = 0.75;
+        let shifted = fma(sum, self.scale, SHIFT);
+        // What is left of the sum, exactly: if it was a tie, half of the divisor was too little.
+        let is_tie = self.has_ties != 0 && fma(shifted - SHIFT, self.back, sum) <= -self.tie;
+        if is_tie { shifted.to_bits() & !1 } else { shifted.to_bits() }
     }
 }
 
@@ -118,8 +131,7 @@ pub const fn words(warps: i32, reach: i32) -> i32 {
 
 /// Bytes of shared memory of a block of so many warps, over a window that reaches so far; `slots` rows are in the ring, 0 in far entries.
 pub const fn shared_bytes(warps: i32, reach: i32, slots: i32) -> u32 {
-    let queue = if slots > 0 { QUEUE } else { 0 };
-    (4 * (Layout::of(warps, reach).ring + queue) + ROW * slots) as u32
+    (4 * Layout::of(warps, reach).ring + ROW * slots) as u32
 }
 
 /// Where things lie in shared memory, in words.
@@ -134,7 +146,7 @@ struct Layout {
     apart: i32,
     /// Words behind them, which lanes load that have no results.
     behind: i32,
-    /// The ring, if there is one; behind it ties wait.
+    /// The ring, if there is one.
     ring: i32,
 }
 
@@ -182,8 +194,8 @@ trait Number: Copy {
     fn bits(self) -> u32;
     fn from_bits(bits: u32) -> Self;
 
-    /// The means of four sums, as a word; and, if there are ties, a bit for each that is one.
-    fn means(mean: &Mean, sums: [Self; 4]) -> (u32, u32);
+    /// The byte of a sum, in the lowest bits.
+    fn byte(self, mean: &Mean) -> u32;
 }
 
 impl Number for f32 {
@@ -226,30 +238,8 @@ impl Number for f32 {
     }
 
     #[inline(always)]
-    fn means(mean: &Mean, sums: [f32; 4]) -> (u32, u32) {
-        /// Numbers from it on have steps of `2^-24`: added to a result, it leaves its byte in the lowest bits. The product's own error, `2^-24` of it, changes no byte, as
-        /// the mean of a near window is much further from a half if it is no tie.
-        const SHIFT: f32 = 0.75;
-        let (mut bits, mut ties) = ([0; 4], 0);
-        let mut i = 0;
-        while i < 4 {
-            let shifted = fma(sums[i], mean.scale, SHIFT);
-            bits[i] = shifted.to_bits();
-            i += 1;
-        }
-        if mean.even != 0 {
-            // Hidden, so that it is a branch: most means have none.
-            let back = f32::from_bits(opaque(mean.back.to_bits() as i32) as u32);
-            i = 0;
-            while i < 4 {
-                // What is left of the sum, exactly.
-                let rest = fma(f32::from_bits(bits[i]) - SHIFT, back, sums[i]);
-                ties |= if rest.abs() >= mean.tie { 1 << i } else { 0 };
-                i += 1;
-            }
-        }
-        let (low, high) = (permute::<0x0040>(bits[0], bits[1]), permute::<0x0040>(bits[2], bits[3]));
-        (permute::<0x5410>(low, high), ties)
+    fn byte(self, mean: &Mean) -> u32 {
+        mean.byte_of_f32(self, fma)
     }
 }
 
@@ -292,26 +282,8 @@ impl Number for u32 {
     }
 
     #[inline(always)]
-    fn means(mean: &Mean, sums: [u32; 4]) -> (u32, u32) {
-        let (mut bytes, mut ties) = ([0; 4], 0);
-        let mut i = 0;
-        while i < 4 {
-            let moved = sums[i].wrapping_add(mean.half);
-            let byte = mean.byte(moved);
-            bytes[i] = byte as i32;
-            i += 1;
-        }
-        if mean.even != 0 {
-            // Hidden, so that it is a branch.
-            let taps = opaque(mean.even as i32) as u32;
-            i = 0;
-            while i < 4 {
-                let moved = sums[i].wrapping_add(mean.half);
-                ties |= if moved == taps.wrapping_mul(bytes[i] as u32) { 1 << i } else { 0 };
-                i += 1;
-            }
-        }
-        (pack_bytes(bytes[1], bytes[0], pack_bytes(bytes[3], bytes[2], 0)), ties)
+    fn byte(self, mean: &Mean) -> u32 {
+        mean.byte(self)
     }
 }
 
@@ -360,7 +332,7 @@ host! {
 ///
 /// # Safety
 /// `pass` describes allocated memory and keeps the limits above. A block has one warp if NEAR, else up to [`MOST_WARPS`], in y; there are as many in x as there
-/// are strips; it has [`shared_bytes`], of `window.rows` rows and [`wait`] more if NEAR.
+/// are strips; it has [`shared_bytes`], of `window.rows` rows if NEAR.
 #[inline(always)]
 unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(pass: &Pass, mean: &Mean, filtered: i32, rows: i32) {
     const { assert!(C > 0 && C <= 4 && V.is_multiple_of(C)) }
@@ -375,7 +347,6 @@ unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(pass: &Pass, mean: 
         let output = Output::<C>::new(pass, filtered, strip);
         let windows = Windows::new::<C>(&layout, &strip);
         let mut ring = Ring::new(mean, &layout);
-        let mut ties = Ties::NONE;
         layout.clear(warps);
         let mut columns = [N::ZERO; V];
         let mut row = opaque(0);
@@ -444,11 +415,8 @@ unsafe fn slide<const C: usize, const NEAR: bool, N: Number>(pass: &Pass, mean: 
             }
             sum_up::<C, NEAR, N>(&layout, &columns);
             windows.add(&mut sums);
-            output.write::<NEAR, N>(mean, &sums, y, |places| ties.add(&ring, places, y - strip.top));
+            output.write(mean, &sums, y);
             if NEAR {
-                if mean.even != 0 {
-                    ties.settle::<C>(&output, mean, &ring, (y - strip.top, is_last));
-                }
                 leaving = ring.take();
             }
             if is_last {
@@ -758,13 +726,10 @@ struct Output<'a, const C: usize> {
     strip: Strip,
     /// The address of value 0 in row 0.
     origin: u64,
-    /// The region's first value in a row, and the one behind the last.
-    ends: (i32, i32),
     /// A bit for each of this thread's words that has results, and for each that is written at once.
     there: u32,
     whole: u32,
-    /// Whether words may be written; and whether the last of four channels is copied meanwhile.
-    takes_words: bool,
+    /// Whether the last of four channels is copied meanwhile.
     copies: bool,
 }
 
@@ -779,7 +744,7 @@ impl<'a, const C: usize> Output<'a, C> {
         let (mut there, mut whole) = (0, 0);
         let mut n = 0;
         while n < WORDS {
-            let beside = Places::value(4 * n as i32);
+            let beside = word_place(n as i32);
             let value = strip.x + beside;
             if beside < 4 * strip.words {
                 there |= 1 << n;
@@ -787,82 +752,47 @@ impl<'a, const C: usize> Output<'a, C> {
             }
             n += 1;
         }
-        Self { pass, filtered, strip, origin, ends: (first, end), there, whole, takes_words, copies }
+        Self { pass, filtered, strip, origin, there, whole, copies }
     }
 
-    /// Writes row `y`. Ties are noted if not NEAR; else `waits` is called by all threads, each with the places of its own.
+    /// Writes row `y`.
     ///
     /// # Safety
-    /// As for [`slide`]; the sums are there.
+    /// As for [`slide`].
     #[inline(always)]
-    unsafe fn write<const NEAR: bool, N: Number>(
-        &self,
-        mean: &Mean,
-        sums: &[[N; 4]; WORDS],
-        y: i32,
-        waits: impl FnOnce(Places),
-    ) {
+    unsafe fn write<N: Number>(&self, mean: &Mean, sums: &[[N; 4]; WORDS], y: i32) {
         let Self { pass, strip, .. } = self;
         let row = self.origin.wrapping_add((y as i64 * pass.dst.row + strip.x as i64) as u64);
-        let mut found = Places { bits: 0 };
         let mut words = [0; WORDS];
         let mut n = 0;
         while n < WORDS {
-            let (word, ties) = N::means(mean, sums[n]);
-            found.bits |= if self.there >> n & 1 != 0 { ties << (4 * n) } else { 0 };
-            words[n] = word;
+            words[n] = joined(sums[n].map(|sum| sum.byte(mean)));
             if self.whole >> n & 1 != 0 {
-                let beside = Places::value(4 * n as i32);
-                let at = row.wrapping_add(beside as u64);
+                let beside = word_place(n as i32);
                 // SAFETY: the word lies in the region.
                 unsafe {
                     let word = if self.copies {
-                        whole::with_copied(pass, C as i32, word, (strip.x + beside, y))
+                        whole::with_copied(pass, C as i32, words[n], (strip.x + beside, y))
                     } else {
-                        word
+                        words[n]
                     };
-                    if !NEAR || ties == 0 || !self.copies {
-                        // Ties are written over it, as they are settled.
-                        store_words(at, [word]);
-                    } else {
-                        // Those that are none: the others are written value by value, which is done once.
-                        let mut i = 0;
-                        while i < 4 {
-                            if ties >> i & 1 == 0 {
-                                store_u8(at.wrapping_add(i as u64), word >> (8 * i));
-                            }
-                            i += 1;
-                        }
-                    }
+                    store_words(row.wrapping_add(beside as u64), [word]);
                 }
             }
             n += 1;
         }
         if self.there != self.whole {
             // SAFETY: as the caller promised.
-            unsafe { self.write_beside::<NEAR>(&words, found, y) };
-        }
-        if NEAR {
-            if mean.even != 0 {
-                waits(found);
-            }
-            return;
-        }
-        let mut bits = found.bits;
-        while bits != 0 {
-            let value = strip.x + Places::value(bits.trailing_zeros() as i32);
-            // SAFETY: there is a list if there are ties.
-            unsafe { whole::note_value(pass, (C as i32, self.filtered), (value, y, block_z())) };
-            bits &= bits - 1;
+            unsafe { self.write_beside(&words, y) };
         }
     }
 
-    /// Writes those of a thread's words that are not written at once, as far as they lie in the region; if NEAR, without ties.
+    /// Writes those of a thread's words that are not written at once, as far as they lie in the region.
     ///
     /// # Safety
     /// As for [`Output::write`].
     #[inline(always)]
-    unsafe fn write_beside<const NEAR: bool>(&self, words: &[u32; WORDS], ties: Places, y: i32) {
+    unsafe fn write_beside(&self, words: &[u32; WORDS], y: i32) {
         let left = self.there & !self.whole;
         let mut number = opaque(0);
         while number < VALUES {
@@ -874,9 +804,10 @@ impl<'a, const C: usize> Output<'a, C> {
                 word = if number >> 2 == n as i32 { words[n] } else { word };
                 n += 1;
             }
-            if left >> (number >> 2) & 1 != 0 && !(NEAR && ties.bits >> number & 1 != 0) {
+            if left >> (number >> 2) & 1 != 0 {
+                let value = self.strip.x + word_place(number >> 2) + (number & 3);
                 // SAFETY: as the caller promised.
-                unsafe { self.write_one(self.strip.x + Places::value(number), y, word >> (8 * (number & 3))) };
+                unsafe { self.write_one(value, y, word >> (8 * (number & 3))) };
             }
             number = opaque(number + 1);
         }
@@ -894,21 +825,13 @@ impl<'a, const C: usize> Output<'a, C> {
     }
 }
 
-/// A bit for each of a thread's results in a row that is a tie.
-#[derive(Clone, Copy)]
-struct Places {
-    bits: u32,
+/// The first result of a thread's word number `n`, counted from the strip's first.
+#[inline(always)]
+fn word_place(n: i32) -> i32 {
+    4 * (OF_WARP * thread_y() + thread_x() + 32 * n)
 }
 
-impl Places {
-    /// The result of bit `n`, counted from the strip's first.
-    #[inline(always)]
-    fn value(n: i32) -> i32 {
-        4 * (OF_WARP * thread_y() + thread_x() + 32 * (n >> 2)) + (n & 3)
-    }
-}
-
-/// The rows under the window, of a near entry: each thread's words are its own, but for ties.
+/// The rows under the window, of a near entry. Each thread's words are its own.
 struct Ring {
     /// The byte of shared memory where it begins.
     begin: i32,
@@ -921,7 +844,7 @@ struct Ring {
 impl Ring {
     #[inline(always)]
     fn new(mean: &Mean, layout: &Layout) -> Self {
-        Self { begin: 4 * layout.ring, slots: mean.window.rows + wait(mean.window.rows), next: 0, oldest: 0 }
+        Self { begin: 4 * layout.ring, slots: mean.window.rows, next: 0, oldest: 0 }
     }
 
     /// Words of the thread in a slot.
@@ -938,7 +861,7 @@ impl Ring {
     /// A row enters.
     ///
     /// # Safety
-    /// The ring has room, and no tie needs the row in whose place it comes.
+    /// The ring has room.
     #[inline(always)]
     unsafe fn put(&mut self, words: &[u32; WORDS]) {
         let place = self.place(self.next);
@@ -968,164 +891,4 @@ impl Ring {
         self.oldest = self.behind(self.oldest);
         words
     }
-
-    /// The word of shared memory where ties wait.
-    #[inline(always)]
-    fn queue(&self) -> i32 {
-        (self.begin + ROW * self.slots) / 4
-    }
-}
-
-/// Ties that wait until there are enough of them for a warp.
-struct Ties {
-    /// The number of the first in the queue, whose places are taken in turn, and of the one behind the last.
-    first: i32,
-    end: i32,
-    /// The row of the first one, counted from the strip's first.
-    row: i32,
-}
-
-impl Ties {
-    const NONE: Self = Self { first: 0, end: 0, row: 0 };
-
-    /// Bits of a listed tie: its place in the row of results, then the slot of its window's first row, then its row in the strip.
-    const PLACE: i32 = 9;
-    const SLOT: i32 = 6;
-
-    /// The word of the queue where number `i` stands.
-    #[inline(always)]
-    fn word(ring: &Ring, i: i32) -> i32 {
-        ring.queue() + (i & (QUEUE - 1))
-    }
-
-    /// Lists those of a row.
-    ///
-    /// # Safety
-    /// The whole warp calls; there is room for all results of a row.
-    #[inline(always)]
-    unsafe fn add(&mut self, ring: &Ring, places: Places, row: i32) {
-        const { assert!(32 * VALUES <= 1 << Self::PLACE && MOST_ROWS + wait(MOST_ROWS) <= 1 << Self::SLOT) }
-        let below = (1 << thread_x()) - 1;
-        let of_row = ring.oldest << Self::PLACE | row << (Self::PLACE + Self::SLOT);
-        let mut bits = places.bits;
-        self.row = if self.first == self.end { row } else { self.row };
-        loop {
-            // A tie of each lane that has one left.
-            // SAFETY: as the caller promised.
-            let lanes = unsafe { ballot(bits != 0) };
-            if lanes == 0 {
-                break;
-            }
-            if bits != 0 {
-                let at = Self::word(ring, self.end + (lanes & below).count_ones() as i32);
-                let tie = Places::value(bits.trailing_zeros() as i32) | of_row;
-                // SAFETY: as the caller promised.
-                unsafe { Shared::dynamic().store(at, f32::from_bits(tie as u32)) };
-                bits &= bits - 1;
-            }
-            self.end += lanes.count_ones() as i32;
-        }
-    }
-
-    /// Settles as many as a warp can, 32 at a time; and all, if one has waited too long for this row, or if none follows.
-    ///
-    /// # Safety
-    /// The whole warp calls; their rows are in the ring.
-    #[inline(always)]
-    unsafe fn settle<const C: usize>(
-        &mut self,
-        output: &Output<'_, C>,
-        mean: &Mean,
-        ring: &Ring,
-        (row, is_last): (i32, bool),
-    ) {
-        let least = if is_last || row - self.row >= wait(mean.window.rows) { 1 } else { 32 };
-        // SAFETY: as the caller promised; the warp meets before ties are loaded, and before their places are taken by others.
-        unsafe {
-            if self.end - self.first >= least {
-                warp_barrier();
-                while self.end - self.first >= least {
-                    keep_rolled();
-                    let number = self.first + thread_x();
-                    let is_there = number < self.end;
-                    // In place of one that is not there, the first.
-                    let at = Self::word(ring, if is_there { number } else { self.first });
-                    let tie = Shared::dynamic().load_word(at) as i32;
-                    let (value, slot) = (tie & ((1 << Self::PLACE) - 1), tie >> Self::PLACE & ((1 << Self::SLOT) - 1));
-                    let sum = defined::<C>(mean, ring, output.strip.skew + value, slot);
-                    if is_there {
-                        let (x, y) = (output.strip.x + value, output.strip.top + (tie >> (Self::PLACE + Self::SLOT)));
-                        let byte = to_byte(sum).0;
-                        // Of pixels of which a channel is copied, each goes the longer way.
-                        if output.takes_words && !output.copies && x >= output.ends.0 && x < output.ends.1 {
-                            let at = y as i64 * output.pass.dst.row + x as i64;
-                            store_u8_over(output.origin.wrapping_add(at as u64), byte);
-                        } else {
-                            output.write_one(x, y, byte);
-                        }
-                    }
-                    self.first = if self.end - self.first > 32 { self.first + 32 } else { self.end };
-                }
-                let next = if self.first < self.end { self.first } else { self.end - 1 };
-                self.row = Shared::dynamic().load_word(Self::word(ring, next)) as i32 >> (Self::PLACE + Self::SLOT);
-                warp_barrier();
-            }
-        }
-    }
-}
-
-/// The sum that defines a byte, of the window whose first value lies in this column, with its first row in this slot.
-///
-/// # Safety
-/// The rows are there.
-#[inline(always)]
-unsafe fn defined<const C: usize>(mean: &Mean, ring: &Ring, column: i32, slot: i32) -> f64 {
-    const AT_ONCE: usize = 6;
-    const SHIFT: u64 = (1023 + 52) << 52;
-    let (shared, window) = (Shared::dynamic(), &mean.window);
-    // `tap * (2^52 + byte) - tap * 2^52`, rounded once: the product, rounded, without a conversion.
-    let moved = mul_f64(mean.tap, -f64::from_bits(SHIFT));
-    let add = |sum, byte: u32| add_f64(sum, fma_f64(mean.tap, f64::from_bits(SHIFT | byte as u64), moved));
-    let (mut sum, mut slot) = (0.0, slot);
-    let mut r = opaque(0);
-    while r < window.rows {
-        let mut at = ring.begin + ROW * slot + column;
-        let mut c = opaque(window.cols);
-        // SAFETY: as the caller promised.
-        unsafe {
-            while c >= AT_ONCE as i32 {
-                let mut bytes = [0; AT_ONCE];
-                let mut n = 0;
-                while n < AT_ONCE {
-                    bytes[n] = shared.load_u8(at + (C * n) as i32);
-                    n += 1;
-                }
-                n = 0;
-                while n < AT_ONCE {
-                    sum = add(sum, bytes[n]);
-                    n += 1;
-                }
-                at += (C * AT_ONCE) as i32;
-                c -= AT_ONCE as i32;
-            }
-            if c > 0 {
-                // Behind the last one comes that one again, as 0, which changes no sum.
-                let mut bytes = [0; AT_ONCE - 1];
-                let mut n = 0;
-                while n < AT_ONCE - 1 {
-                    let byte = shared.load_u8(at + C as i32 * (n as i32).min(c - 1));
-                    bytes[n] = if (n as i32) < c { byte } else { 0 };
-                    n += 1;
-                }
-                n = 0;
-                while n < AT_ONCE - 1 {
-                    sum = add(sum, bytes[n]);
-                    n += 1;
-                }
-            }
-        }
-        slot = ring.behind(slot);
-        r = opaque(r + 1);
-    }
-    sum
 }

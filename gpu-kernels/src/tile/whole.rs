@@ -248,7 +248,7 @@ pub(crate) fn interleave<const P: usize>(words: [u32; P]) -> [u32; P] {
 
 /// Four words with rows of bytes for columns.
 #[inline(always)]
-fn transposed<const P: usize>(words: [u32; P]) -> [u32; P] {
+pub(crate) fn transposed<const P: usize>(words: [u32; P]) -> [u32; P] {
     let (a, b, c, d) = (words[0], words[1 % P], words[2 % P], words[3 % P]);
     let upper = [permute::<0x5140>(a, b), permute::<0x7362>(a, b)];
     let lower = [permute::<0x5140>(c, d), permute::<0x7362>(c, d)];

@@ -12,13 +12,14 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Mutex, PoisonError};
 
+use super::exact::{self, Exact};
 use super::share::share;
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
 use super::whole::{Pair, RowSums, WholeRow};
 use crate::Result;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 use crate::progress::Stage;
-use crate::round::{self, Finer, Order, Rounder, column_block, row_block, terms_together};
+use crate::round::{self, Order, Rounder, column_block, row_block, terms_together};
 use crate::simd::{Float, Isa, Lanes, Work};
 use crate::window::Window;
 
@@ -94,11 +95,11 @@ impl<'a, E> From<Passes<'a, E>> for Terms<'a, E> {
 /// An image, a window over it, and the destination.
 pub(super) struct Frame<'a, S, D> {
     pub(super) isa: Isa,
-    window: Window,
-    src: ImageView<'a, S>,
-    dst: Target<'a, D>,
+    pub(super) window: Window,
+    pub(super) src: ImageView<'a, S>,
+    pub(super) dst: Target<'a, D>,
     /// Channels that are filtered; the others are copied.
-    filtered: usize,
+    pub(super) filtered: usize,
 }
 
 impl<'a, S: Pixel, D: Pixel> Frame<'a, S, D> {
@@ -120,7 +121,9 @@ pub(super) struct Run<'a, S, D, E> {
     terms: &'a Terms<'a, E>,
     rounder: Option<&'a Rounder<'a, E>>,
     /// Each term's column, and the point's factor, in f64.
-    exact: (Vec<&'a [f64]>, f64),
+    in_f64: (Vec<&'a [f64]>, f64),
+    /// Taps of exact passes for a result.
+    exact_taps: usize,
     /// The taps of all terms' columns in turn, where one pass takes them together: a line of the ring then has a part for each term.
     together: Vec<E>,
     /// Tap columns in the last pass.
@@ -136,7 +139,7 @@ pub(super) struct Run<'a, S, D, E> {
 }
 
 /// The destination, to be written in rectangles by several threads.
-struct Target<'a, D> {
+pub(super) struct Target<'a, D> {
     first: *mut D,
     stride: usize,
     image: PhantomData<&'a mut [D]>,
@@ -151,23 +154,21 @@ impl<D> Target<'_, D> {
     /// # Safety
     /// The part lies in the image, and there is no other reference to any of it.
     #[expect(clippy::mut_from_ref, reason = "as a cell's; the contract says when")]
-    unsafe fn row(&self, y: usize, part: Range<usize>) -> &mut [D] {
+    pub(super) unsafe fn row(&self, y: usize, part: Range<usize>) -> &mut [D] {
         // SAFETY: the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(y * self.stride + part.start), part.len()) }
     }
 }
 
-/// Filters the image in f32; and in f64, which only bytes need, where many results are in doubt: from where a rectangle's [`Allowance`] ends, and
-/// whole rectangles while f32 has taken longer for those so far. If that is `likely`, as it is where pixels are as any others, rectangles are as
-/// f64 needs them.
+/// Filters the image in f32. Bytes are computed exactly where many results are uncertain: from where a rectangle's [`Allowance`]
+/// ends, and whole rectangles while f32 has taken longer for those so far.
 pub(super) fn run<S: Pixel, D: Pixel>(
     in_f32: &Run<'_, S, D, f32>,
-    in_f64: Option<&Run<'_, u8, u8, f64>>,
-    likely: bool,
+    exact: Option<&Exact<'_>>,
     stage: &Stage<'_>,
 ) -> Result<()> {
-    let seen = in_f64.filter(|_| likely).map_or_else(|| in_f32.seen(), Run::seen);
-    let (Shape { width, height, channels }, window_rows, strip) = seen;
+    let Shape { width, height, channels } = in_f32.frame.src.shape();
+    let (window_rows, strip) = (in_f32.frame.window.rows, in_f32.strip());
     let strips = width.div_ceil(strip);
     // By how many nanoseconds f32 was faster, in all rectangles so far.
     let gained = Mutex::new(0.0);
@@ -176,19 +177,20 @@ pub(super) fn run<S: Pixel, D: Pixel>(
         *all += nanoseconds;
         *all
     };
-    let rectangle = |(narrow, wide): &mut (Scratch<f32>, Scratch<f64>), columns: Range<usize>, rows: Range<usize>| {
-        let Some(in_f64) = in_f64 else { return in_f32.rectangle(narrow, &columns, rows, &mut None).map(|_| ()) };
-        let mut first = rows.start;
+    type Both = (Scratch<f32>, exact::Scratch);
+    let rectangle = |(narrow, wide): &mut Both, columns: Range<usize>, rows: Range<usize>| {
+        let Some(exact) = exact else { return in_f32.rectangle(narrow, &columns, rows, &mut None).map(|_| ()) };
+        let (settling, mut first) = (in_f32.settling(), rows.start);
         if gain(0.0) >= 0.0 {
-            let start = Allowance::new(in_f32.settling(), in_f64);
+            let start = Allowance::new(settling, exact);
             let mut allowance = Some(start);
             first = in_f32.rectangle(narrow, &columns, rows.clone(), &mut allowance)?;
             gain(allowance.map_or(0.0, |allowance| allowance.left - start.left));
         } else {
             let results = columns.len() * rows.len() * channels;
-            gain(RETRY * in_f32.settling().per_result * results as f64);
+            gain(RETRY * settling.per_result * results as f64);
         }
-        in_f64.rectangle(wide, &columns, first..rows.end, &mut None).map(|_| ())
+        exact.rectangle(wide, &columns, first..rows.end)
     };
 
     let band = match stage.cut_for() {
@@ -216,43 +218,47 @@ pub(crate) fn strip_values(rows: usize) -> usize {
     (RING / size_of::<f32>() / slots).saturating_sub(SLACK).max(STRIP / size_of::<f32>())
 }
 
-/// What a rectangle in f64 adds to what f32 has gained, as a part of what f64 takes longer: so f32 is tried again now and then.
+/// What an exact rectangle adds to what f32 has gained, as a part of what it takes longer: so f32 is tried again now and then.
 const RETRY: f64 = 1.0 / 16.0;
 
-/// How long it takes to be sure of results that may be in doubt.
+/// How long it takes to be sure of uncertain results.
 #[derive(Clone, Copy)]
 pub(crate) struct Settling {
-    /// Nanoseconds that a result in f64 takes longer.
+    /// Nanoseconds that an exact pass takes longer for a result.
     pub(crate) per_result: f64,
-    /// Nanoseconds to settle a result, after the sum by columns if there is one.
+    /// Nanoseconds to resolve a result, after the sum by columns if there is one.
     per_doubt: f64,
     /// Nanoseconds for a sum by columns, of a result and those beside it.
     per_sum: f64,
 }
 
 impl Settling {
-    /// For a window, channels that are side by side, and the taps that are taken for a result. Where a column pass in f64 over the rows in the
-    /// ring comes first, `columns` are its taps, and the part of results in doubt that it leaves so.
-    pub(crate) fn new((cols, rows): (usize, usize), channels: usize, taps: f64, columns: Option<(usize, f64)>) -> Self {
+    /// For a window, channels that are side by side, and the taps that a result takes in f32 and in exact passes. Where a column
+    /// pass in f64 over the rows in the ring comes first, `columns` are its taps, and the part of uncertain results that it leaves so.
+    pub(crate) fn new(
+        (cols, rows): (usize, usize),
+        channels: usize,
+        (taps, exact_taps): (f64, f64),
+        columns: Option<(usize, f64)>,
+    ) -> Self {
         let from = |bytes: usize| if bytes > CACHE { FAR } else { 1.0 };
-        let by_window = match cols * rows {
-            few @ ..=round::TOGETHER => DEFINED_TAP * few as f64 + DEFINED,
-            many => from(many * channels) * SETTLED_TAP * (many * channels) as f64 + SETTLED,
-        };
+        let under = cols * rows * channels;
+        let by_window = from(under) * SETTLED_TAP * under as f64 + SETTLED;
         let column_tap = from(rows * STRIP) * COLUMN_TAP;
         let (per_sum, left) = columns.map_or((0.0, 1.0), |(taps, left)| (column_tap * taps as f64, left));
-        Self { per_result: 1.1 * PASS_TAP * taps, per_doubt: left * by_window, per_sum }
+        let per_result = PASS_TAP * (2.0 * exact_taps - taps).max(0.0);
+        Self { per_result, per_doubt: left * by_window, per_sum }
     }
 
-    /// Nanoseconds to settle a result with no other beside it.
+    /// Nanoseconds to resolve a result with no other beside it.
     pub(crate) fn alone(&self) -> f64 {
         self.per_sum + self.per_doubt
     }
 }
 
-/// How many results of a rectangle may be settled one by one before it goes on in f64.
+/// How many results of a rectangle may be resolved one by one before exact passes go on.
 ///
-/// It switches when settling has taken as long as it would have taken to do all in f64 from the start, so at worst it takes twice the
+/// They take over when this has taken as long as it would have taken to compute all exactly from the start, so at worst it takes twice the
 /// time of the better way.
 #[derive(Clone, Copy)]
 struct Allowance {
@@ -262,14 +268,13 @@ struct Allowance {
 }
 
 impl Allowance {
-    fn new(settling: Settling, wide: &Run<'_, u8, u8, f64>) -> Self {
+    fn new(settling: Settling, exact: &Exact<'_>) -> Self {
         // The lines under the window are made again.
-        let lines = wide.slots * if wide.cols == 1 { wide.frame.window.cols } else { 1 };
-        let again = lines as f64 * PASS_TAP * (STRIP / 4) as f64;
+        let again = exact.taps_before() as f64 * PASS_TAP * (STRIP / 4) as f64;
         Self { settling, left: 2.0 * again }
     }
 
-    /// Counts results, those in doubt, and the sums by columns that are taken for them; says whether they are still to be settled one by one.
+    /// Counts results, uncertain ones, and the sums by columns that are taken for them; says whether they are still to be resolved one by one.
     fn covers(&mut self, results: usize, doubts: usize, sums: usize) -> bool {
         let Settling { per_result, per_doubt, per_sum } = self.settling;
         self.left += per_result * results as f64 - per_doubt * doubts as f64 - per_sum * sums as f64;
@@ -287,27 +292,18 @@ const COLUMN_TAP: f64 = 1.5;
 const CACHE: usize = 1 << 20;
 const FAR: f64 = 3.0;
 
-/// Nanoseconds for a tap of a result that is settled, other channels' values between them included, and for the result itself.
+/// Nanoseconds for a tap of a result that is resolved, other channels' values between them included, and for the result itself.
 const SETTLED_TAP: f64 = 0.09;
 const SETTLED: f64 = 100.0;
 
-/// The same for windows of few taps, which are defined together.
-const DEFINED_TAP: f64 = 0.6;
-const DEFINED: f64 = 20.0;
-
 impl<S: Pixel, D: Pixel> Run<'_, S, D, f32> {
-    /// How long it takes to be sure of results, if they may be in doubt.
+    /// How long it takes to be sure of results, if they may be uncertain.
     fn settling(&self) -> Settling {
         let Window { cols, rows, .. } = self.frame.window;
         let left = self.rounder.and_then(Rounder::left_by_columns);
         let columns = left.map(|left| (rows * self.terms.passes.len(), left));
-        Settling::new((cols, rows), self.frame.src.shape().channels, self.taps_taken() as f64, columns)
-    }
-
-    /// Whether sums in f64 from the start are faster, if as many results are in doubt as of pixels spread evenly.
-    pub(super) fn is_slower_than_f64(&self) -> bool {
-        let settling = self.settling();
-        self.rounder.is_some_and(|rounder| rounder.share() * settling.alone() > settling.per_result)
+        let taps = (self.taps_taken() as f64, self.exact_taps as f64);
+        Settling::new((cols, rows), self.frame.src.shape().channels, taps, columns)
     }
 }
 
@@ -340,18 +336,14 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
             Some(Order::Terms) if in_f32 => (usize::MAX, row_block(window.cols)),
             _ => (usize::MAX, usize::MAX),
         };
-        Self { frame, terms, rounder, exact: (Vec::new(), 0.0), together, cols, block: apart, row_block, blocks, slots }
+        let in_f64 = (Vec::new(), 0.0);
+        Self { frame, terms, rounder, in_f64, exact_taps: 0, together, cols, block: apart, row_block, blocks, slots }
     }
 
-    /// The same, with the columns of all terms, which are separable, and the factor of the pixel itself, in f64.
-    pub(super) fn with_exact(self, terms: &'a Terms<'_, f64>) -> Self {
-        let columns = terms.passes.iter().map(|passes| passes.taps).collect();
-        Self { exact: (columns, terms.point.unwrap_or(0.0)), ..self }
-    }
-
-    /// The picture's shape, the window's rows, and the columns of a rectangle.
-    fn seen(&self) -> (Shape, usize, usize) {
-        (self.frame.src.shape(), self.frame.window.rows, self.strip())
+    /// The same, with the columns of all terms, if they are separable, and the factor of the pixel itself, in f64; and the taps
+    /// of exact passes for a result.
+    pub(super) fn with_columns(self, columns: Vec<&'a [f64]>, point: f64, exact_taps: usize) -> Self {
+        Self { in_f64: (columns, point), exact_taps, ..self }
     }
 
     fn strip(&self) -> usize {
@@ -487,7 +479,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
                 });
                 if !noted.is_empty() {
                     let part = (columns.start, y + row);
-                    rounder.settle_all(self.frame.isa, part, false, noted, out, &mut scratch.rounder);
+                    rounder.resolve(self.frame.isa, part, noted, out, &mut scratch.rounder);
                 }
             }
         }
@@ -498,7 +490,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
     /// The pixel's own term in f64, for element `at` of row `y`.
     fn point(&self, columns: &Range<usize>, (y, at): (usize, usize)) -> f64 {
         let pixel = self.frame.src.row(y)[columns.start * self.frame.src.shape().channels + at].to_f32();
-        self.exact.1 * f64::from(pixel)
+        self.in_f64.1 * f64::from(pixel)
     }
 
     /// The sums in f64 of the row passes' results under the terms' columns, for elements from `at` on of row `row` of those made last.
@@ -506,7 +498,7 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
         // A row has the same place in each ring.
         let lines = &scratch.rings[0].called[row..];
         let mut all = [0.0; BESIDE];
-        for (term, column) in self.exact.0.iter().enumerate() {
+        for (term, column) in self.in_f64.0.iter().enumerate() {
             // In a ring of its own, or beside the others'.
             let (ring, part) = if self.beside() == 1 { (term, 0) } else { (0, term) };
             let values = &scratch.rings[ring].lines[part * scratch.line_len + at..];
@@ -602,8 +594,8 @@ impl<'a, S: Pixel, D: Pixel, E: Float> Run<'a, S, D, E> {
             match (self.rounder, D::bytes_mut(part)) {
                 (Some(rounder), Some(part)) => {
                     let (isa, at) = (self.frame.isa, (columns.start, y + i));
-                    let settled = rounder.store_part(isa, sums, at, part, &mut scratch.rounder, |_| Finer::Nothing);
-                    // The rows are finished; the next ones may be left to f64.
+                    let settled = rounder.store_part(isa, sums, at, part, &mut scratch.rounder);
+                    // The rows are finished; the next ones may be left to exact passes.
                     let _ = allowance.as_mut().map(|allowance| allowance.covers(sums.len(), settled, settled));
                 }
                 _ => {
@@ -1013,21 +1005,23 @@ impl<D: Pixel, E: Float> Work for Narrow<'_, D, E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::{Engine, Factors};
-    use crate::round::Settler;
+    use crate::cpu::{Bytes, Engine, Factors};
+    use crate::round::{Bounds, Resolver};
     use crate::{Border, Filter, Image};
 
     /// The greatest error of the sums that bytes are made of, as a part of its bound.
     fn error(filter: &Filter, border: Border, (width, height, channels): (usize, usize, usize), src: Vec<u8>) -> f64 {
-        let engine = Engine::new(filter, border).unwrap();
-        let (terms, order) = match engine.terms(Factors::of_bytes) {
+        let of_bytes = filter.of_bytes().unwrap();
+        let (engine, filter) = (Engine::new(filter, border).unwrap(), &of_bytes.filter);
+        let bytes = Bytes::new(of_bytes, &engine.window());
+        let (terms, order) = match bytes.taps.terms(Factors::of_bytes) {
             Some(terms) => (terms, Order::Terms),
-            None => (engine.factors.as_ref().unwrap().of_bytes().into(), Order::BlockPasses),
+            None => (bytes.taps.factors.as_ref().unwrap().of_bytes().into(), Order::BlockPasses),
         };
         let mut dst = Image::<u8>::zeroed(width, height, channels).unwrap();
         let (src, mut dst) = (Image::from_vec(src, width, height, channels).unwrap(), dst.view_mut());
-        let settler = Settler::new(src.view(), channels, filter, border, &engine.bounds);
-        let rounder = Rounder::in_f32(&settler, order);
+        let (resolver, bounds) = (Resolver::new(src.view(), channels, of_bytes, border), Bounds::default());
+        let rounder = Rounder::in_f32(&resolver, &bounds, order);
         let window = engine.window();
         let frame = Frame::new(engine.isa, window, &src.view(), &mut dst, channels);
         let run = Run::new(&frame, &terms, Some(&rounder));

@@ -1,9 +1,9 @@
-//! Filters of equal taps for bytes: pixels are added as integers, so that the time hardly depends on the window.
+//! Means of equal taps for bytes: pixels are added as integers, so that the time hardly depends on the window.
 //!
 //! A job is a band of rows. For each column, it keeps the sum of the pixels under the window. For each next row, it adds the
 //! row that enters and subtracts the one that leaves. A window's sum is the sum of all columns up to its end, minus
 //! the sum of those before it; of a few columns, their sum, in 16 bits, which is faster. Integers accumulate no rounding errors, as floats would.
-//! A mean of few pixels is divided in 16 bits, too, by a product; its remainder tells whether it is a tie, and nothing else is in doubt.
+//! The quotient is exact, by a multiplication: nothing is uncertain.
 
 #![expect(
     clippy::needless_range_loop,
@@ -12,16 +12,14 @@
 
 use std::ops::Range;
 
-use gpu_kernels::border::{CONSTANT, KEEP};
-
 use super::bands::band;
 use super::share::share;
+use crate::Result;
+use crate::filter::whole::{Divisor, Whole, WholeTaps};
 use crate::image::{ImageView, ImageViewMut, Shape};
 use crate::progress::Stage;
-use crate::round::{self, Finer, Rounder};
-use crate::simd::{Isa, Lanes, Words, Work};
+use crate::simd::{Float, Isa, Lanes, Words, Work};
 use crate::window::Window;
-use crate::{Filter, Result};
 
 /// The least pixels and taps for which adding integers is faster.
 const PIXELS: usize = 1 << 15;
@@ -34,7 +32,7 @@ const MOST_TAPS: usize = 1 << 24;
 const FEW_TAPS: usize = 257;
 const FEW_COLUMNS: usize = 16;
 
-/// Results of a few columns that are computed together: a mask has a bit for each.
+/// Results of a few columns that are computed together.
 const CHUNK: usize = 64;
 
 /// Whether adding integers is faster, and their sums have room.
@@ -42,24 +40,61 @@ pub(super) fn counts(cols: usize, rows: usize, pixels: usize) -> bool {
     (is_few(cols, rows) || cols.max(rows) >= TAPS) && cols * rows <= MOST_TAPS && pixels >= PIXELS
 }
 
-/// Whether results of these taps are a mean of so few pixels that it is computed in 16 bits.
-pub(super) fn is_mean_of_few(filter: &Filter) -> bool {
-    let count = filter.cols() * filter.rows();
-    is_few(filter.cols(), filter.rows()) && filter.equal_tap().and_then(|tap| Mean::new(count, tap)).is_some()
-}
-
 /// Whether a window's sums have room in 16 bits, and are worth it.
 fn is_few(cols: usize, rows: usize) -> bool {
     (2..=FEW_COLUMNS).contains(&cols) && rows > 1 && cols * rows <= FEW_TAPS
 }
 
-/// The value of every tap, if all are equal, and the border's value is an integer too.
-pub(super) fn tap(filter: &Filter, window: &Window) -> Option<f64> {
-    if !window.is_all_bytes() {
-        return None;
+/// A mean: the sum of pixels times one numerator, over a divisor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mean {
+    numerator: i64,
+    divisor: u64,
+}
+
+impl Mean {
+    /// The greatest divisor: see [`Mean::byte`].
+    const MOST: u64 = 1 << 28;
+
+    /// Of taps that are all the same part of a whole number; `None` for others.
+    pub(super) fn new(whole: &Whole) -> Option<Self> {
+        let equal = |taps: &[i64]| taps.iter().all(|tap| *tap == taps[0]).then_some(taps[0]);
+        let numerator = match &whole.taps {
+            WholeTaps::Table(taps) => equal(taps)?,
+            WholeTaps::Products { terms, point: 0, .. } if terms.len() == 1 => {
+                equal(&terms[0].0)?.checked_mul(equal(&terms[0].1)?)?
+            }
+            WholeTaps::Products { .. } => return None,
+        };
+        match whole.divisor {
+            Divisor::Number(divisor) if divisor <= Self::MOST => Some(Self { numerator, divisor }),
+            _ => None,
+        }
     }
-    // Taps that a float holds with full precision, and whose sums stay within its range.
-    filter.equal_tap().filter(|tap| (1e-30..1e20).contains(&tap.abs()))
+
+    /// Whether it is computed in 16 bits under this window.
+    pub(super) fn is_of_few(self, window: &Window) -> bool {
+        is_few(window.cols, window.rows) && self.of_few(window.cols * window.rows).is_some()
+    }
+
+    fn of_few(self, count: usize) -> Option<MeanOfFew> {
+        (self.numerator == 1 && self.divisor == count as u64).then(|| MeanOfFew::new(count)).flatten()
+    }
+
+    fn factor(self) -> f64 {
+        self.numerator as f64 / self.divisor as f64
+    }
+
+    /// The byte of a sum of pixels: their mean, rounded half to even.
+    ///
+    /// The product with the factor is off by less than 2^-43 up to 256. A mean that is no tie lies at least `1 / (2 * MOST)`, 2^-29,
+    /// from one. So to the nearest multiple of 2^-30, a tie is one, and nothing else is.
+    #[inline(always)]
+    fn byte(sum: u32, factor: f64) -> u8 {
+        /// Numbers as great as that are multiples of 2^-30.
+        const GRID: f64 = 1.5 * (1 << 22) as f64;
+        ((f64::from(sum) * factor + GRID) - GRID).byte()
+    }
 }
 
 /// A type that columns are summed up in.
@@ -93,125 +128,62 @@ macro_rules! count {
 count!(u16);
 count!(u32);
 
-/// Filters the first `filtered` channels by equal taps, and copies the others. `rounder` takes sums in the order
-/// [`round::Order::Counted`].
+/// Filters the first `filtered` channels by a mean, and copies the others.
 pub(super) fn run(
     isa: Isa,
     window: &Window,
-    tap: f64,
+    mean: Mean,
     src: &ImageView<'_, u8>,
     results: (&mut ImageViewMut<'_, u8>, usize),
-    rounder: &Rounder<'_, f32>,
     stage: &Stage<'_>,
 ) -> Result<()> {
     let Window { cols, rows, .. } = *window;
-    let channels = src.shape().channels;
+    let (channels, factor) = (src.shape().channels, mean.factor());
     if !is_few(cols, rows) {
-        return by_columns(isa, window, src, results, stage, |scratch: &mut Scratch<u32>, is_bilevel, part, out| {
-            let Scratch { columns, before, sums, rounder: memory, .. } = scratch;
-            isa.run(Many { columns, before, sums, cols, channels, tap: tap as f32 });
-            // The count is exact, so its product in f64 is within what the order of f64 sums could change.
-            let finer = |at: usize| {
-                let count = before[at + cols * channels].wrapping_sub(before[at]);
-                let byte = if is_bilevel { rounder.of_white(count / 255) } else { None };
-                byte.map_or_else(|| Finer::Sum(f64::from(count) * tap), Finer::Byte)
-            };
-            rounder.store_part(isa, &sums[..out.len()], part, out, memory, finer);
+        return by_columns(isa, window, src, results, stage, |scratch: &mut Scratch<u32>, out| {
+            let Scratch { columns, before, .. } = scratch;
+            isa.run(Many { columns, before, out, cols, channels, factor });
         });
     }
-    match Mean::new(cols * rows, tap) {
-        Some(mean) => {
-            by_columns(isa, window, src, results, stage, |scratch: &mut Scratch<u16>, is_bilevel, part, out| {
-                let Scratch { columns, masks, places, ties, rounder: memory, .. } = scratch;
-                let found = isa.run(Divide { mean, columns, cols, channels, out, masks, places });
-                ties.clear();
-                ties.extend(places[..found].iter().map(|&at| at as usize));
-                if is_bilevel {
-                    ties.retain(|&at| {
-                        let byte = rounder.of_white(mean.sum_of_tie(out[at]) / 255);
-                        out[at] = byte.unwrap_or(out[at]);
-                        byte.is_none()
-                    });
-                }
-                rounder.settle_all(isa, part, true, ties, out, memory);
-            })
-        }
-        None => by_columns(isa, window, src, results, stage, |scratch: &mut Scratch<u16>, _, part, out| {
-            let Scratch { columns, sums, rounder: memory, .. } = scratch;
-            isa.run(Few { columns, sums, cols, channels, tap: tap as f32 });
-            // Of few taps, nearly all that is in doubt is a tie.
-            rounder.store_part(isa, &sums[..out.len()], part, out, memory, |_| Finer::Nothing);
+    match mean.of_few(cols * rows) {
+        Some(mean) => by_columns(isa, window, src, results, stage, |scratch: &mut Scratch<u16>, out| {
+            isa.run(Divide { mean, columns: &scratch.columns, cols, channels, out });
+        }),
+        None => by_columns(isa, window, src, results, stage, |scratch: &mut Scratch<u16>, out| {
+            isa.run(Few { columns: &scratch.columns, out, cols, channels, factor });
         }),
     }
 }
 
-/// Keeps the sums of all columns under a row of windows, row by row, and calls `finish` with them for each: with whether all pixels are 0 or 255,
-/// the place of the first result, and the row of results. Where rows of pixels repeat, it repeats the row of results.
+/// Keeps the sums of all columns under a row of windows, row by row, and calls `finish` with them and the row of results.
 fn by_columns<C: Count>(
     isa: Isa,
     window: &Window,
     src: &ImageView<'_, u8>,
     (dst, filtered): (&mut ImageViewMut<'_, u8>, usize),
     stage: &Stage<'_>,
-    finish: impl Fn(&mut Scratch<C>, bool, (usize, usize), &mut [u8]) + Sync,
+    finish: impl Fn(&mut Scratch<C>, &mut [u8]) + Sync,
 ) -> Result<()> {
     let Shape { width, height, channels } = src.shape();
     // A band first adds all the rows under its window.
     let band = band(height, window.rows, 1, stage.cut_for());
     // The row under tap row 0, for an anchor at 0; `None` outside the image.
     let row = |y: usize| window.row(y, 0, height).map(|y| src.row(y));
-    // What lies outside may be under a window of any row.
-    let outside_is_bilevel = window.border != CONSTANT || is_bilevel(&[window.border_value as u8]);
     share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch<C>, (index, rows)| {
         let first = index * band;
         scratch.start(window, src.shape())?;
-        let mut runs = Runs::default();
         for y in first..first + window.rows - 1 {
-            let entering = row(y);
-            runs.add(entering);
-            isa.run(Descend { scratch, entering, leaving: None });
+            isa.run(Descend { scratch, entering: row(y), leaving: None });
         }
-        let mut last: Option<&mut [u8]> = None;
         for (y, out) in (first..).zip(rows) {
-            let entering = row(y + window.rows - 1);
-            runs.add(entering);
-            match last.filter(|_| runs.equal > window.rows && window.border != KEEP) {
-                Some(last) => out.copy_from_slice(last),
-                None => {
-                    isa.run(Descend { scratch, entering, leaving: (y > first).then(|| row(y - 1)) });
-                    scratch.add_sides(window, channels);
-                    finish(scratch, outside_is_bilevel && runs.bilevel >= window.rows, (0, y), out);
-                    window.restore(src, filtered, &(0..width), y, out);
-                }
-            }
-            last = Some(out);
+            let leaving = (y > first).then(|| row(y - 1));
+            isa.run(Descend { scratch, entering: row(y + window.rows - 1), leaving });
+            scratch.add_sides(window, channels);
+            finish(scratch, out);
+            window.restore(src, filtered, &(0..width), y, out);
         }
         Ok(())
     })
-}
-
-/// How many of the last rows that came under the window are alike.
-#[derive(Default)]
-struct Runs<'a> {
-    last: Option<Option<&'a [u8]>>,
-    /// Those equal to the last one, itself among them.
-    equal: usize,
-    /// Those of which each pixel is 0 or 255, or outside.
-    bilevel: usize,
-}
-
-impl<'a> Runs<'a> {
-    fn add(&mut self, row: Option<&'a [u8]>) {
-        self.equal = if self.last == Some(row) { self.equal + 1 } else { 1 };
-        self.bilevel = if row.is_none_or(is_bilevel) { self.bilevel + 1 } else { 0 };
-        self.last = Some(row);
-    }
-}
-
-/// Whether each is 0 or 255.
-fn is_bilevel(pixels: &[u8]) -> bool {
-    // A few at a time without a branch; most pictures have another one among the first.
-    pixels.chunks(CHUNK).all(|pixels| pixels.iter().fold(true, |all, pixel| all & (pixel.wrapping_add(1) <= 1)))
 }
 
 /// A thread's memory.
@@ -227,13 +199,6 @@ struct Scratch<C> {
     inside: Range<usize>,
     /// The other pixels of the padded row, and the image column that each copies, if it does not have the border's value.
     sides: Vec<(usize, Option<usize>)>,
-    /// For each result, the sum under the window, times the tap; as many as whole chunks have.
-    sums: Vec<f32>,
-    /// For each chunk, a bit for each tie; the places of all bits, and the ties.
-    masks: Vec<u64>,
-    places: Vec<u32>,
-    ties: Vec<usize>,
-    rounder: round::Scratch,
 }
 
 impl<C: Count> Scratch<C> {
@@ -243,14 +208,9 @@ impl<C: Count> Scratch<C> {
         if self.columns.is_empty() {
             self.outside = crate::memory::zeroed(len)?;
             self.outside.fill(window.border_value as u8);
-            if is_few(window.cols, window.rows) {
-                self.masks = crate::memory::zeroed(len.div_ceil(CHUNK))?;
-                self.places = crate::memory::zeroed(round::places_room(len))?;
-                self.ties = crate::memory::reserve(len)?;
-            } else {
+            if !is_few(window.cols, window.rows) {
                 self.before = crate::memory::zeroed((padded + 1) * channels)?;
             }
-            self.sums = crate::memory::zeroed(len.next_multiple_of(CHUNK))?;
             self.sides = crate::memory::reserve(window.cols - 1)?;
             self.inside = window.anchor_x * channels..window.anchor_x * channels + len;
             let sides = (0..window.anchor_x).chain(window.anchor_x + width..padded);
@@ -298,14 +258,14 @@ impl<C: Count> Work for Descend<'_, C> {
     }
 }
 
-/// Sums under windows of any number of columns, from the sums of all columns before, times the tap.
+/// Means under windows of any number of columns, from the sums of all columns before.
 struct Many<'a> {
     columns: &'a [u32],
     before: &'a mut [u32],
-    sums: &'a mut [f32],
+    out: &'a mut [u8],
     cols: usize,
     channels: usize,
-    tap: f32,
+    factor: f64,
 }
 
 impl Work for Many<'_> {
@@ -313,7 +273,7 @@ impl Work for Many<'_> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        let Self { columns, before, sums, cols, channels, tap } = self;
+        let Self { columns, before, out, cols, channels, factor } = self;
         let columns = &columns[..columns.len() - CHUNK];
         match channels {
             1 => add_up::<1>(columns, before),
@@ -323,17 +283,17 @@ impl Work for Many<'_> {
         }
         // The sums may wrap around; their difference is below 2^32 and is exact.
         let ends = before[cols * channels..].iter().zip(&*before);
-        sums.iter_mut().zip(ends).for_each(|(sum, (end, start))| *sum = end.wrapping_sub(*start) as f32 * tap);
+        out.iter_mut().zip(ends).for_each(|(out, (end, start))| *out = Mean::byte(end.wrapping_sub(*start), factor));
     }
 }
 
-/// Sums under windows of a few columns, times the tap.
+/// Means under windows of a few columns.
 struct Few<'a> {
     columns: &'a [u16],
-    sums: &'a mut [f32],
+    out: &'a mut [u8],
     cols: usize,
     channels: usize,
-    tap: f32,
+    factor: f64,
 }
 
 impl Work for Few<'_> {
@@ -341,15 +301,13 @@ impl Work for Few<'_> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        let Self { columns, sums, cols, channels, tap } = self;
-        let (chunks, _) = sums.as_chunks_mut::<CHUNK>();
-        assert!(CHUNK * chunks.len() + (cols - 1) * channels <= columns.len());
-        for (chunk, sums) in chunks.iter_mut().enumerate() {
+        let Self { columns, out, cols, channels, factor } = self;
+        let chunks = out.len().div_ceil(CHUNK);
+        assert!(CHUNK * chunks + (cols - 1) * channels <= columns.len());
+        for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
             // SAFETY: this is in a `Work`, and the columns of each chunk exist, as is asserted.
             let all = unsafe { add_few::<L::Words>(0, columns.as_ptr().add(chunk * CHUNK), cols, channels) };
-            for i in 0..CHUNK {
-                sums[i] = f32::from(all[i]) * tap;
-            }
+            out.iter_mut().zip(all).for_each(|(out, sum)| *out = Mean::byte(sum.into(), factor));
         }
     }
 }
@@ -381,35 +339,18 @@ unsafe fn add_few<X: Words>(start: u16, columns: *const u16, cols: usize, channe
 
 /// A mean of a few pixels in whole numbers of 16 bits.
 #[derive(Clone, Copy)]
-struct Mean {
+struct MeanOfFew {
     /// The pixels.
     count: u16,
     /// 2^16 over that, rounded down.
     reciprocal: u16,
-    /// Whether the sum that defines a result is exact, so that a tie goes to the even number.
-    exact: bool,
 }
 
-impl Mean {
-    /// Of so many pixels times this tap; `None` if that is no mean, or 16 bits have no room.
-    ///
-    /// Let `s` be the sum of the pixels. Unless `s / count` is a tie, it is `1 / (2 count)` or more from a half, which is at least 1/512. The sum
-    /// that defines the result is less than `255 * 2^-20` from it, so both round to the same number.
-    fn new(count: usize, tap: f64) -> Option<Self> {
-        let is_mean = (tap * count as f64 - 1.0).abs() < 2f64.powi(-20);
-        let exact = count.is_power_of_two() && tap * count as f64 == 1.0;
-        let count = u16::try_from(count).ok().filter(|count| is_mean && (2..=256).contains(count))?;
-        Some(Self { count, reciprocal: (65536 / u32::from(count)) as u16, exact })
-    }
-
-    /// Whether the sums that define results decide ties.
-    fn meets_ties(self) -> bool {
-        self.count.is_multiple_of(2) && !self.exact
-    }
-
-    /// The sum of pixels whose mean lies half a step below this.
-    fn sum_of_tie(self, quotient: u8) -> u32 {
-        u32::from(self.count) * u32::from(quotient) - u32::from(self.half())
+impl MeanOfFew {
+    /// Of so many pixels; `None` if 16 bits have no room.
+    fn new(count: usize) -> Option<Self> {
+        let count = u16::try_from(count).ok().filter(|count| (2..=256).contains(count))?;
+        Some(Self { count, reciprocal: (65536 / u32::from(count)) as u16 })
     }
 
     /// Half of the pixels, rounded down. With it, a sum still has room, and its quotient is the mean, a half rounded up.
@@ -417,12 +358,13 @@ impl Mean {
         self.count / 2
     }
 
-    /// The quotients, and the remainders: 0 for a tie, if there can be one.
+    /// The quotients of sums to which [`MeanOfFew::half`] has been added. `IS_EVEN` says that the count is: then a remainder of 0 is a
+    /// tie, which goes to the even number.
     ///
     /// # Safety
     /// As for [`Words`].
     #[inline(always)]
-    unsafe fn divide<X: Words>(self, numbers: X) -> (X, X) {
+    unsafe fn divide<X: Words, const IS_EVEN: bool>(self, numbers: X) -> X {
         // SAFETY: the caller's promise.
         unsafe {
             let (count, one) = (X::splat(self.count), X::splat(1));
@@ -432,75 +374,79 @@ impl Mean {
             // Below zero it wraps around to more than 2^15.
             let less = rest.subtract(count);
             let is_right = less.high_product(X::splat(2));
-            let (quotient, rest) = (low.add(one).subtract(is_right), rest.least(less));
-            if !self.exact {
-                return (quotient, rest);
+            let quotient = low.add(one).subtract(is_right);
+            if !IS_EVEN {
+                return quotient;
             }
             let half = quotient.high_product(X::splat(1 << 15));
             let is_odd = quotient.subtract(half.add(half));
-            (quotient.subtract(is_odd.low_product(one.subtract(rest.least(one)))), rest)
+            quotient.subtract(is_odd.low_product(one.subtract(rest.least(less).least(one))))
         }
+    }
+}
+
+impl MeanOfFew {
+    /// The means of `cols` columns from each of the first few elements on.
+    ///
+    /// # Safety
+    /// As for [`add_few`].
+    #[inline(always)]
+    unsafe fn chunk<X: Words, const IS_EVEN: bool>(
+        self,
+        columns: *const u16,
+        cols: usize,
+        channels: usize,
+    ) -> [u8; CHUNK] {
+        const { assert!(CHUNK.is_multiple_of(X::LEN)) };
+        let mut quotients = [0; CHUNK];
+        // SAFETY: the caller's promise; a chunk is whole vectors.
+        unsafe {
+            let sums = add_few::<X>(self.half(), columns, cols, channels);
+            for at in (0..CHUNK).step_by(X::LEN) {
+                self.divide::<X, IS_EVEN>(X::load(sums.as_ptr().add(at))).store(quotients.as_mut_ptr().add(at));
+            }
+        }
+        quotients.map(|quotient: u16| quotient as u8)
     }
 }
 
 /// A row of means of a few pixels.
 struct Divide<'a> {
-    mean: Mean,
+    mean: MeanOfFew,
     columns: &'a [u16],
     cols: usize,
     channels: usize,
     out: &'a mut [u8],
-    masks: &'a mut [u64],
-    places: &'a mut [u32],
 }
 
 impl Work for Divide<'_> {
-    /// How many places of ties there are.
-    type Output = usize;
+    type Output = ();
 
     #[inline(always)]
-    fn run<L: Lanes, const V: usize, const W: usize>(self) -> usize {
-        let Self { mean, columns, cols, channels, out, masks, places } = self;
-        let chunks = out.len().div_ceil(CHUNK);
-        assert!(chunks <= masks.len() && CHUNK * chunks + (cols - 1) * channels <= columns.len());
-        // SAFETY: this is in a `Work`, and the columns of each chunk exist, as is asserted.
-        let divide = |chunk: usize, mask: &mut u64| unsafe {
-            let sums = add_few::<L::Words>(mean.half(), columns.as_ptr().add(chunk * CHUNK), cols, channels);
-            divide_chunk::<L::Words>(mean, &sums, mask)
-        };
-        let (whole, rest) = out.as_chunks_mut::<CHUNK>();
-        for (chunk, (out, mask)) in whole.iter_mut().zip(&mut *masks).enumerate() {
-            *out = divide(chunk, mask);
-        }
-        if !rest.is_empty() {
-            let mask = &mut masks[chunks - 1];
-            rest.copy_from_slice(&divide(chunks - 1, mask)[..rest.len()]);
-            *mask &= u64::MAX >> (CHUNK - rest.len());
-        }
-        if mean.meets_ties() { round::places(&masks[..chunks], CHUNK, places) } else { 0 }
+    fn run<L: Lanes, const V: usize, const W: usize>(self) {
+        if self.mean.count.is_multiple_of(2) { self.all::<L::Words, true>() } else { self.all::<L::Words, false>() }
     }
 }
 
-/// The means of sums to which half of the pixels' number has been added, and a bit for each tie.
-///
-/// # Safety
-/// As for [`Words`].
-#[inline(always)]
-unsafe fn divide_chunk<X: Words>(mean: Mean, sums: &[u16; CHUNK], mask: &mut u64) -> [u8; CHUNK] {
-    const { assert!(CHUNK == u64::BITS as usize && CHUNK.is_multiple_of(X::LEN)) };
-    let mut quotients = [0; CHUNK];
-    *mask = 0;
-    // SAFETY: the caller's promise; a chunk is whole vectors.
-    unsafe {
-        for at in (0..CHUNK).step_by(X::LEN) {
-            let (quotient, rest) = mean.divide(X::load(sums.as_ptr().add(at)));
-            quotient.store(quotients.as_mut_ptr().add(at));
-            if mean.meets_ties() {
-                *mask |= u64::from(rest.zeros()) << at;
+impl Divide<'_> {
+    #[inline(always)]
+    fn all<X: Words, const IS_EVEN: bool>(self) {
+        let Self { mean, columns, cols, channels, out } = self;
+        let chunks = out.len().div_ceil(CHUNK);
+        assert!(CHUNK * chunks + (cols - 1) * channels <= columns.len());
+        let (whole, rest) = out.as_chunks_mut::<CHUNK>();
+        // SAFETY: this is in a `Work`, and the columns of each chunk exist, as is asserted.
+        unsafe {
+            let mut columns = columns.as_ptr();
+            for out in whole {
+                *out = mean.chunk::<X, IS_EVEN>(columns, cols, channels);
+                columns = columns.add(CHUNK);
+            }
+            if !rest.is_empty() {
+                rest.copy_from_slice(&mean.chunk::<X, IS_EVEN>(columns, cols, channels)[..rest.len()]);
             }
         }
     }
-    quotients.map(|quotient: u16| quotient as u8)
 }
 
 /// For each element the sum of those before it in its channel, of C; the running sums stay in registers.
@@ -529,38 +475,63 @@ fn add_up<const C: usize>(columns: &[u32], before: &mut [u32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Filter;
 
-    /// All sums of all means, on each set of instructions.
+    fn mean(filter: &Filter) -> Option<Mean> {
+        Mean::new(&filter.of_bytes().unwrap().whole)
+    }
+
+    /// All sums of all means of few pixels, on each set of instructions, by both divisions.
     #[test]
-    fn quotients_and_ties_are_exact() {
+    fn quotients_are_exact() {
         for (count, isa) in (2..=256).flat_map(|count| Isa::all().map(move |isa| (count, isa))) {
-            let mean = Mean::new(count, 1.0 / count as f64).unwrap();
+            let mean = MeanOfFew::new(count).unwrap();
             let sums: Vec<u16> = (0..=255 * count as u16).collect();
-            let chunks = sums.len().div_ceil(CHUNK);
             let mut columns = sums.clone();
-            columns.resize(chunks * CHUNK, 0);
-            let (mut out, mut masks) = (vec![0; sums.len()], vec![0; chunks]);
-            let mut places = vec![0; round::places_room(sums.len())];
-            let (columns, masks, places_found) = (&columns[..], &mut masks[..], &mut places[..]);
-            let found =
-                isa.run(Divide { mean, columns, cols: 1, channels: 1, out: &mut out, masks, places: places_found });
-            let is_tie = |sum: usize| sum % count * 2 == count;
-            let ties: Vec<u32> =
-                (0..sums.len()).filter(|&sum| is_tie(sum) && !mean.exact).map(|sum| sum as u32).collect();
-            assert_eq!(places[..found], ties, "means of {count}, {isa:?}");
-            for (sum, &byte) in out.iter().enumerate() {
-                let up = (sum + count / 2) / count;
-                let nearest = if is_tie(sum) && mean.exact { up & !1 } else { up };
-                assert_eq!(usize::from(byte), nearest, "{sum} / {count}, {isa:?}");
+            columns.resize(sums.len().next_multiple_of(CHUNK), 0);
+            let (mut divided, mut multiplied) = (vec![0; sums.len()], vec![0; sums.len()]);
+            isa.run(Divide { mean, columns: &columns, cols: 1, channels: 1, out: &mut divided });
+            let factor = 1.0 / count as f64;
+            isa.run(Few { columns: &columns, cols: 1, channels: 1, out: &mut multiplied, factor });
+            for (sum, found) in divided.into_iter().zip(multiplied).enumerate() {
+                let byte = Divisor::Number(count as u64).byte(sum as i128);
+                assert_eq!(found, (byte, byte), "{sum} / {count}, {isa:?}");
+            }
+        }
+    }
+
+    /// Sums next to ties, of divisors up to the greatest, whatever the numerator.
+    #[test]
+    fn ties_of_large_means_are_exact() {
+        let mut state = 7u64;
+        let mut random = |bits: u32| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state >> (64 - bits)
+        };
+        for turn in 0..200_000 {
+            let divisor = (random(28) >> random(4)).clamp(1, Mean::MOST);
+            let numerator = if turn % 4 == 0 { random(20) as i64 - (1 << 19) } else { 1 };
+            let sum = (2 * random(8) + 1) * divisor / 2 / numerator.unsigned_abs().max(1);
+            for sum in sum.saturating_sub(1)..=sum + 1 {
+                let Ok(sum) = u32::try_from(sum) else { continue };
+                let found = Mean::byte(sum, Mean { numerator, divisor }.factor());
+                let expected = Divisor::Number(divisor).byte(i128::from(sum) * i128::from(numerator));
+                assert_eq!(found, expected, "{sum} * {numerator} / {divisor}");
             }
         }
     }
 
     #[test]
-    fn other_taps_are_no_means() {
-        let is_mean = |count: usize, tap: f64| Mean::new(count, tap).is_some();
-        assert!(is_mean(36, 1.0 / 36.0) && is_mean(36, f64::from(1.0f32 / 36.0)) && is_mean(256, 1.0 / 256.0));
-        assert!(!is_mean(36, 1.0 / 35.9) && !is_mean(36, -1.0 / 36.0) && !is_mean(36, 1.0));
-        assert!(!is_mean(257, 1.0 / 257.0) && !is_mean(36, 1.0 / 36.0 + 1e-7) && !is_mean(1, 1.0));
+    fn means_are_what_is_counted() {
+        for text in
+            ["box:size=6", "box:cols=3000,rows=50", "taps:0.5 0.5; 0.5 0.5", "taps:2 2; 2 2", "taps:-1 -1; -1 -1"]
+        {
+            assert!(mean(&text.parse().unwrap()).is_some(), "{text}");
+        }
+        for text in ["taps:0.02777778 0.02777778", "taps:1 2", "gaussian:sigma=2", "unsharp:sigma=2"] {
+            assert!(mean(&text.parse().unwrap()).is_none(), "{text}");
+        }
+        let of_f32 = Filter::from_taps(6, 6, &[1.0 / 36.0; 36]).unwrap();
+        assert!(mean(&of_f32).unwrap().of_few(36).is_some());
     }
 }

@@ -7,9 +7,9 @@
 //! that are too great leave the pair of tiles to sums tap by tap ([`super::patch`]). So do infinities
 //! under windows so small that these sums take less time ([`Spectra::mends`]).
 //!
-//! For bytes made of bytes, the sums are in f32 too where few are in doubt ([`Precision::of_bytes`]): each of these is summed up in f64, from
-//! the bytes under the tile ([`InF64`]). Else, and for a tile where many are in doubt, as flat regions may have them, in f64: that error's
-//! bound, [`spectrum::error_in_f64`], is so small that hardly a result is in doubt.
+//! For bytes made of bytes, the sums are in f32 too where few are uncertain ([`Precision::of_bytes`]). Else, and for a tile where many are
+//! uncertain, as flat regions may have them, in f64 ([`Finer`]): that error's bound, [`spectrum::error_in_f64`], is so small that hardly a
+//! result is uncertain. The exact sum decides each that is.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -25,8 +25,8 @@ use super::{patch, special::row_of};
 use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::progress::Stage;
 use crate::round::{self, Rounder};
-use crate::simd::{self, Float, Isa, Lanes, Vector};
-use crate::spectrum::{LANES, Part, Precision, Tile};
+use crate::simd::{self, Float, Isa, Lanes};
+use crate::spectrum::{Part, Precision, Tile};
 use crate::window::Window;
 use crate::{Filter, Result, plan, spectrum};
 
@@ -173,23 +173,12 @@ fn rounded<E: Real>(exact: &[Complex<f64>]) -> Result<Vec<Complex<E>>> {
     Ok(spectrum)
 }
 
-/// What decides bytes that sums in f32 leave in doubt.
-pub(super) struct InF64<'a> {
-    /// Rows of taps, each a multiple of LANES long, with zeros behind them.
-    pub(super) taps: &'a [f64],
-    /// What computes a pair of tiles with many results in doubt: made when there is one.
+/// What computes a pair of tiles with many uncertain results.
+#[derive(Clone, Copy)]
+pub(super) struct Finer<'a> {
+    /// Made when there is such a pair.
     pub(super) spectra: &'a (dyn Fn() -> Result<Arc<Spectra<f64>>> + Sync),
     pub(super) rounder: &'a Rounder<'a, f64>,
-}
-
-/// All taps of a filter, as [`InF64`] takes them.
-pub(super) fn spread(filter: &Filter) -> Result<Vec<f64>> {
-    let pitch = filter.cols().next_multiple_of(LANES);
-    let mut taps = crate::memory::zeroed(pitch * filter.rows())?;
-    for (y, row) in taps.chunks_exact_mut(pitch).enumerate() {
-        row.iter_mut().zip(0..filter.cols()).for_each(|(tap, x)| *tap = filter.tap(y, x));
-    }
-    Ok(taps)
 }
 
 /// The spectra that were made last, for tiles of several sizes: one plan may filter images of several widths.
@@ -265,12 +254,9 @@ struct Work<E> {
     line: Vec<E>,
     /// The image column under each of them.
     under: Vec<Option<usize>>,
-    /// The bytes under a pair of tiles, in rows of so many, for [`InF64`].
-    bytes: Vec<u8>,
-    pitch: usize,
-    /// The results in doubt of a row, and columns and rows of those of a pair of tiles.
+    /// The uncertain results of a row, and those of each row of a pair of tiles.
     in_row: Vec<usize>,
-    doubts: Vec<(usize, usize)>,
+    uncertain: Vec<(usize, Vec<usize>)>,
     /// The results of a pair of tiles, the second right of the first; if the window has one part, of a row.
     sums: Vec<E>,
     rounder: round::Scratch,
@@ -279,7 +265,7 @@ struct Work<E> {
 
 impl<E: Real> Work<E> {
     /// Allocates the memory, unless that has been done.
-    fn start(&mut self, spectra: &Spectra<E>, keeps_bytes: bool) -> Result<()> {
+    fn start(&mut self, spectra: &Spectra<E>) -> Result<()> {
         if self.tile.is_empty() {
             let transforms = spectra.across.iter().chain(&spectra.down);
             let scratch = transforms.map(|transform| transform.get_inplace_scratch_len()).max();
@@ -288,9 +274,6 @@ impl<E: Real> Work<E> {
             self.scratch = crate::memory::zeroed(scratch.unwrap_or(0))?;
             self.line = crate::memory::zeroed(spectra.cols + spectra.width)?;
             self.columns = crate::memory::zeroed(TOGETHER * spectra.height)?;
-            // A row of taps may reach beyond the window of the last result.
-            self.pitch = self.line.len() + LANES;
-            self.bytes = crate::memory::zeroed(if keeps_bytes { spectra.height * self.pitch } else { 0 })?;
             self.stride = spectra.width + TOGETHER;
             self.tile = crate::memory::zeroed(spectra.height * self.stride)?;
         }
@@ -298,17 +281,18 @@ impl<E: Real> Work<E> {
     }
 }
 
-/// Filters the first `filtered` channels and copies the others. `taps` are for pixels that spectra cannot hold, which a `rounder`
-/// excludes; for one in f32, `exact` decides what is in doubt. Each pair of tiles is a job.
+/// Filters the first `filtered` channels and copies the others. `taps` are for pixels that spectra cannot hold, which bytes are not. Bytes
+/// made of bytes have a rounder, and one in f32 something finer. Each pair of tiles is a job.
 pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
     isa: Isa,
     (window, taps): (&Window, &[E]),
     spectra: &Spectra<E>,
-    (rounder, exact): (Option<&Rounder<'_, E>>, Option<&InF64<'_>>),
+    of_bytes: Option<(&Rounder<'_, E>, Option<Finer<'_>>)>,
     src: &ImageView<'_, S>,
     (dst, filtered): (&mut ImageViewMut<'_, D>, usize),
     stage: &Stage<'_>,
 ) -> Result<()> {
+    let (rounder, finer) = of_bytes.map_or((None, None), |(rounder, finer)| (Some(rounder), finer));
     let (wide, channels) = (2 * spectra.cols, src.shape().channels);
     let mut jobs = Vec::new();
     for (band, rows) in dst.bands_mut(spectra.rows).enumerate() {
@@ -323,16 +307,16 @@ pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
         jobs.extend(pairs);
     }
     share(stage, jobs.into_iter(), |(work, again): &mut (Work<E>, Work<f64>), (at, mut rows)| {
-        work.start(spectra, exact.is_some())?;
+        work.start(spectra)?;
         for channel in 0..filtered {
             let plane = patch::Plane { isa, window, taps, src, channel };
-            let outcome = Pair { plane, spectra, rounder, exact, at }.filter(work, &mut rows)?;
-            match (outcome, exact) {
-                (Outcome::Doubtful, Some(InF64 { spectra, rounder, .. })) => {
-                    let (spectra, rounder, exact) = (&*spectra()?, Some(*rounder), None);
-                    again.start(spectra, false)?;
+            let outcome = Pair { plane, spectra, rounder, has_finer: finer.is_some(), at }.filter(work, &mut rows)?;
+            match (outcome, finer) {
+                (Outcome::Uncertain, Some(Finer { spectra, rounder })) => {
+                    let (spectra, rounder, has_finer) = (&*spectra()?, Some(rounder), false);
+                    again.start(spectra)?;
                     let plane = patch::Plane { isa, window, taps: &[], src, channel };
-                    Pair { plane, spectra, rounder, exact, at }.filter(again, &mut rows)?;
+                    Pair { plane, spectra, rounder, has_finer, at }.filter(again, &mut rows)?;
                 }
                 (Outcome::Left, _) => plane.filter(at, &mut rows, stage.threads())?,
                 _ => {}
@@ -348,8 +332,8 @@ pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
 /// How the attempt to filter a pair of tiles ended.
 enum Outcome {
     Done,
-    /// Too many results are in doubt.
-    Doubtful,
+    /// Too many results are uncertain.
+    Uncertain,
     /// A pixel is too great for spectra, or infinite where sums tap by tap take less time or are the
     /// only way ([`Spectra::left`]).
     Left,
@@ -360,7 +344,7 @@ struct Pair<'a, S: Pixel, E: Real> {
     plane: patch::Plane<'a, S, E>,
     spectra: &'a Spectra<E>,
     rounder: Option<&'a Rounder<'a, E>>,
-    exact: Option<&'a InF64<'a>>,
+    has_finer: bool,
     /// Column and row of the first result.
     at: (usize, usize),
 }
@@ -373,7 +357,8 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
         let tile = Tile { width: *width as i32, height: self.spectra.height as i32 };
         let window = self.plane.window;
         let most = tile.time(Precision::Double) / spectrum::doubt(window.cols, window.rows);
-        work.doubts.clear();
+        let mut count = 0;
+        work.uncertain.clear();
         for (number, (part, spectrum)) in parts.iter().enumerate() {
             let (found, scale) = self.load(part, work)?;
             if found & self.spectra.left(part) != 0 {
@@ -397,15 +382,17 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
                     self.plane.isa.run(Mend { sums: &mut work.sums[sums.clone()], marks });
                 }
                 if number + 1 == parts.len() {
-                    self.store(sums, y, out, work);
+                    count += self.store(sums, y, out, work);
                 }
-                if work.doubts.len() as f64 > most {
-                    return Ok(Outcome::Doubtful);
+                if self.has_finer && count as f64 > most {
+                    return Ok(Outcome::Uncertain);
                 }
             }
         }
-        if let Some(exact) = self.exact {
-            self.decide(exact, work, rows);
+        for (y, at) in &work.uncertain {
+            if let (Some(rounder), Some(out)) = (self.rounder, D::bytes_mut(rows[*y])) {
+                rounder.resolve(self.plane.isa, (self.at.0, self.at.1 + y), at, out, &mut work.rounder);
+            }
         }
         Ok(Outcome::Done)
     }
@@ -453,40 +440,19 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
         Ok(())
     }
 
-    /// Stores a row of results, but for those in doubt, which `exact` decides later.
-    fn store<D: Pixel>(&self, sums: Range<usize>, y: usize, out: &mut [D], work: &mut Work<E>) {
-        let Work { sums: all, in_row, doubts, rounder: scratch, .. } = work;
+    /// Stores a row of results, but for those that are uncertain, and says how many these are.
+    fn store<D: Pixel>(&self, sums: Range<usize>, y: usize, out: &mut [D], work: &mut Work<E>) -> usize {
+        let Work { sums: all, in_row, uncertain, rounder: scratch, .. } = work;
         let (sums, channel) = (&mut all[sums], self.plane.channel);
         let (Some(rounder), Some(out)) = (self.rounder, D::bytes_mut(out)) else {
-            return self.plane.isa.run(Narrow { sums, out, channels: self.plane.src.shape().channels, channel });
+            self.plane.isa.run(Narrow { sums, out, channels: self.plane.src.shape().channels, channel });
+            return 0;
         };
         rounder.store_channel(self.plane.isa, sums, (out, channel), scratch, in_row);
-        if self.exact.is_some() {
-            doubts.extend(in_row.iter().map(|&x| (x, y)));
-        } else {
-            for &x in &*in_row {
-                rounder.decide(self.plane.isa, (self.at.0, self.at.1 + y), (x, channel), None, out, scratch);
-            }
+        if !in_row.is_empty() {
+            uncertain.push((y, in_row.clone()));
         }
-    }
-
-    /// Stores the results in doubt.
-    fn decide<D: Pixel>(&self, exact: &InF64<'_>, work: &mut Work<E>, rows: &mut [&mut [D]]) {
-        let Work { bytes, pitch, doubts, rounder: scratch, .. } = work;
-        for places in doubts.chunks(TAKEN) {
-            let bytes = std::array::from_fn(|i| {
-                let (x, y) = places.get(i).copied().unwrap_or(places[0]);
-                &bytes[y * *pitch + x..]
-            });
-            let sums =
-                self.plane.isa.run(SumInF64 { bytes, pitch: *pitch, taps: exact.taps, rows: self.plane.window.rows });
-            for (&(x, y), sum) in places.iter().zip(sums) {
-                if let (Some(rounder), Some(out)) = (self.rounder, D::bytes_mut(rows[y])) {
-                    let part = (self.at.0, self.at.1 + y);
-                    rounder.decide(self.plane.isa, part, (x, self.plane.channel), Some(sum), out, scratch);
-                }
-            }
-        }
+        in_row.len()
     }
 
     /// Multiplies the tile's spectrum with a part's, and transforms the product's columns back, for so many rows.
@@ -529,15 +495,12 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
     /// The same with a scale, or ending early at a tiny pixel. The line's columns are known.
     fn load_scaled(&self, part: &Part, work: &mut Work<E>, scale: Option<Scale<E>>) -> Result<u8> {
         let Spectra { cols, width, height, across: [forward, _], .. } = self.spectra;
-        let Work { tile, stride, line, under, scratch, bytes, pitch, specials, .. } = work;
+        let Work { tile, stride, line, under, scratch, specials, .. } = work;
         let (isa, greatest, ends) = (self.plane.isa, self.greatest(), self.spectra.left(part) | TINY);
         let scales = scale.is_some_and(|scale| scale.undo != E::of(1.0));
         let mut all = 0;
         for (y, row) in tile.chunks_mut(*stride).enumerate() {
             self.line(part, self.at.1 + y, under, line);
-            if !bytes.is_empty() {
-                isa.run(Keep { line, bytes: &mut bytes[y * *pitch..][..*pitch] });
-            }
             let row = &mut row[..*width];
             let is_plain = isa.run(Join { line, cols: *cols, row, greatest });
             if !is_plain || scales {
@@ -603,71 +566,6 @@ impl<S: Pixel, E: Real> simd::Work for Widen<'_, S, E> {
             3 => self.each(3),
             4 => self.each(4),
             channels => self.each(channels),
-        }
-    }
-}
-
-/// A line's values as bytes, which they are.
-struct Keep<'a, E> {
-    line: &'a [E],
-    bytes: &'a mut [u8],
-}
-
-impl<E: Real> simd::Work for Keep<'_, E> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        self.bytes.iter_mut().zip(self.line).for_each(|(byte, value)| *byte = value.byte());
-    }
-}
-
-/// How many results are summed up together in f64, as their taps come from far.
-const TAKEN: usize = 4;
-
-/// Some results, in f64.
-struct SumInF64<'a> {
-    /// Under each window's first tap, and rows from there on.
-    bytes: [&'a [u8]; TAKEN],
-    pitch: usize,
-    /// See [`InF64`].
-    taps: &'a [f64],
-    rows: usize,
-}
-
-impl simd::Work for SumInF64<'_> {
-    type Output = [f64; TAKEN];
-
-    #[inline(always)]
-    fn run<L: Lanes, const V: usize, const W: usize>(self) -> [f64; TAKEN] {
-        /// Vectors of sums of each result: chains of additions.
-        const CHAINS: usize = 2;
-        let Self { bytes, pitch, taps, rows } = self;
-        let row = taps.len() / rows;
-        assert!(row.is_multiple_of(LANES) && bytes.iter().all(|bytes| (rows - 1) * pitch + row <= bytes.len()));
-        const { assert!(LANES.is_multiple_of(CHAINS * L::Wide::LEN)) };
-        // SAFETY: this is in a `Work`; every row has as many bytes as taps, as is asserted, and these are whole chunks.
-        unsafe {
-            let mut sums = [[L::Wide::splat(0.0); CHAINS]; TAKEN];
-            for (y, taps) in taps.chunks_exact(row).enumerate() {
-                for at in (0..row).step_by(CHAINS * L::Wide::LEN) {
-                    for v in 0..CHAINS {
-                        let at = at + v * L::Wide::LEN;
-                        let taps = L::Wide::load(taps.as_ptr().add(at));
-                        for (sums, bytes) in sums.iter_mut().zip(bytes) {
-                            let values = L::widen_bytes(bytes.as_ptr().add(y * pitch + at));
-                            sums[v] = values.mul_add(taps, sums[v]);
-                        }
-                    }
-                }
-            }
-            sums.map(|chains| {
-                let mut all = [0.0; LANES];
-                for (v, sum) in chains.iter().enumerate() {
-                    sum.store(all.as_mut_ptr().add(v * L::Wide::LEN));
-                }
-                all.iter().sum()
-            })
         }
     }
 }

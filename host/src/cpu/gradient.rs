@@ -1,16 +1,15 @@
 //! Gradients: both derivatives from one pass over the rows.
 //!
 //! A job is a band of rows. Of the last three rows it keeps the differences and the smoothed pixels, each computed once. The arithmetic is that
-//! of `gpu-kernels/src/gradient.rs`, in the same order, so the bits are the GPU's.
+//! of `gpu-kernels/src/gradient.rs`, in the same order, so the bits are the GPU's. Of bytes, f32 decides every magnitude: both derivatives
+//! and, up to 255, the sum of their squares are whole numbers below 2^24, and no root of one is half way between integers.
 
-use gpu_kernels::border::CONSTANT;
 use gpu_kernels::gradient::{angle, smoothed, squares};
 
 use super::share::share;
 use crate::image::{ImageView, ImageViewMut, Pixel, Shape};
 use crate::progress::Stage;
-use crate::round::gradient_is_exact;
-use crate::simd::{Float, Isa, Lanes, Work};
+use crate::simd::{Isa, Lanes, Work};
 use crate::window::Window;
 use crate::{Gradient, Result};
 
@@ -28,8 +27,6 @@ pub(super) fn run<S: Pixel, D: Pixel>(
     stage: &Stage<'_>,
 ) -> Result<()> {
     let Shape { width, height, channels } = src.shape();
-    let bytes = src.as_bytes().filter(|_| D::bytes_mut(&mut []).is_some());
-    let exact = bytes.filter(|_| window.border == CONSTANT && !gradient_is_exact(window.border_value));
     let band = height.div_ceil(4 * stage.cut_for()).max(LEAST);
     share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch, (index, rows)| {
         let first = index * band;
@@ -41,9 +38,6 @@ pub(super) fn run<S: Pixel, D: Pixel>(
                 isa.run(Line { scratch, line, channels, weights: gradient.weights() });
             }
             isa.run(Root { scratch, y, gradient, out });
-            if let (Some(bytes), Some(out)) = (&exact, D::bytes_mut(out)) {
-                settle(window, gradient.weights(), bytes, y, out);
-            }
             window.restore(src, filtered, &(0..width), y, out);
         }
         Ok(())
@@ -143,24 +137,5 @@ impl<D: Pixel> Work for Root<'_, D> {
             results.iter_mut().zip(each).for_each(|(result, slopes)| *result = root(slopes));
         }
         D::narrow(results, self.out);
-    }
-}
-
-/// Computes in f64 the bytes of row `y` whose window leaves the image.
-fn settle(window: &Window, [side, centre]: [f32; 2], src: &ImageView<'_, u8>, y: usize, out: &mut [u8]) {
-    let Shape { width, height, channels } = src.shape();
-    let weights = [f64::from(side), f64::from(centre)];
-    let whole = window.leaves_rows(y, height);
-    for x in (0..width).filter(|&x| whole || window.leaves_columns(x, width)) {
-        for channel in 0..channels {
-            let pixel = |row: usize, col: usize| -> f64 {
-                let found = window.row(y, row, height).zip(window.column(x, col, width));
-                found.map_or(window.border_value.into(), |(y, x)| src.row(y)[x * channels + channel].into())
-            };
-            let rows = [0, 1, 2].map(|row| [pixel(row, 0), pixel(row, 1), pixel(row, 2)]);
-            let along = rows.map(|row| smoothed(row, weights, 0.0, f64::mul_add));
-            let dx = smoothed(rows.map(|[left, _, right]| right - left), weights, 0.0, f64::mul_add);
-            out[x * channels + channel] = squares(dx, along[2] - along[0], 0.0, f64::mul_add).sqrt().byte();
-        }
     }
 }

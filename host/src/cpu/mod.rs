@@ -4,10 +4,11 @@
 //! | file | what it computes |
 //! | --- | --- |
 //! | [`bands`], with the kernel in [`tile`] | the direct and the separable family |
-//! | [`boxes`] | equal taps over bytes |
+//! | [`boxes`] | means of equal taps over bytes |
 //! | [`smooth`] | symmetric rows and columns of a few taps over bytes |
 //! | [`whole`] | rows of taps over bytes |
 //! | [`table`] | one tap over bytes |
+//! | [`exact`] | exact sums over bytes, where many results are uncertain |
 //! | [`fourier`] | the product of spectra |
 //! | [`special`] | NaN, infinities, and numbers that spectra cannot hold |
 //! | [`patch`] | tiles with numbers too great for spectra, tap by tap |
@@ -18,6 +19,7 @@
 
 mod bands;
 mod boxes;
+mod exact;
 mod fourier;
 mod gradient;
 mod patch;
@@ -35,64 +37,63 @@ mod whole;
 use std::sync::OnceLock;
 
 pub(crate) use bands::{Settling, band, strip_values};
+pub(crate) use exact::taps_taken;
 pub(crate) use tile::ROWS;
 pub(crate) use way::{Way, Ways};
 pub(crate) use whole::{WholeRow, lack};
 
+use crate::filter::OfBytes;
 use crate::image::stored::{StoredView, StoredViewMut, with_pixels};
 use crate::image::{ImageView, ImageViewMut, Pixel, Scalar};
 use crate::progress::Stage;
-use crate::round::{self, Bounds, Order, Rounder, Settler};
+use crate::round::{Bounds, Order, Resolver, Rounder};
 use crate::simd::Isa;
 use crate::spectrum::Precision;
 use crate::window::Window;
 use crate::{Border, Family, Filter, Gradient, Result, Variant};
 use bands::{Frame, Passes, Run, Terms};
-use fourier::InF64;
+use boxes::Mean;
+use exact::Exact;
+use fourier::Finer;
 use smooth::Smooth;
 use table::Table;
 
-/// A filter's taps, ready for the CPU, and the border.
+/// A filter, ready for the CPU, and the border.
 #[derive(Debug)]
 pub(crate) struct Engine {
     isa: Isa,
-    filter: Filter,
     border: Border,
-    /// Of 8-bit results.
-    bounds: Bounds,
+    /// For all results but bytes made of bytes.
+    taps: Taps,
+    bytes: OnceLock<Bytes>,
+}
+
+/// A filter's taps in f32, and their spectra.
+#[derive(Debug)]
+struct Taps {
+    filter: Filter,
     dense: OnceLock<Vec<f32>>,
-    /// By which code 8-bit results are made.
-    ways: OnceLock<Ways>,
-    /// The filter in whole numbers, where it has few symmetric taps; for 8-bit results.
-    smooth: OnceLock<Option<Smooth>>,
     factors: Option<Factors>,
     /// The terms of the filter's sum, where it has one.
     sum: Option<Vec<Factors>>,
     spectra: fourier::Cache<f32>,
-    /// For 8-bit results.
-    exact_spectra: fourier::Cache<f64>,
-    spread: OnceLock<Vec<f64>>,
+}
+
+/// What makes bytes of bytes.
+#[derive(Debug)]
+struct Bytes {
+    /// Of the filter's view in f64 ([`OfBytes`]).
+    taps: Taps,
+    ways: Ways,
+    bounds: Bounds,
+    smooth: Option<Smooth>,
+    mean: Option<Mean>,
+    spectra_in_f64: fourier::Cache<f64>,
 }
 
 impl Engine {
     pub(crate) fn new(filter: &Filter, border: Border) -> Result<Self> {
-        let outside = Window::new(filter, border).border_value.into();
-        Ok(Self {
-            isa: Isa::chosen()?,
-            filter: filter.clone(),
-            border,
-            bounds: Bounds::default(),
-            dense: OnceLock::new(),
-            ways: OnceLock::new(),
-            smooth: OnceLock::new(),
-            factors: filter.separated().map(|(row, column)| Factors::new(row, column, outside)),
-            sum: filter
-                .sum()
-                .map(|sum| sum.terms.iter().map(|(row, column)| Factors::new(row, column, outside)).collect()),
-            spectra: fourier::Cache::default(),
-            exact_spectra: fourier::Cache::default(),
-            spread: OnceLock::new(),
-        })
+        Ok(Self { isa: Isa::chosen()?, border, taps: Taps::new(filter), bytes: OnceLock::new() })
     }
 
     /// Filters the first `filtered` channels in a family's order and copies the others. It is a `stage` of a call, which may end it.
@@ -122,27 +123,27 @@ impl Engine {
         filtered: usize,
         stage: &Stage<'_>,
     ) -> Result<Variant> {
-        let window = self.window();
+        let (window, taps) = (self.window(), &self.taps);
         if family == Family::Fourier {
-            let (taps, spectra) = (self.dense()?, self.spectra.of(&self.filter, src.shape().width)?);
-            fourier::run(self.isa, (&window, taps), &spectra, (None, None), src, (dst, filtered), stage)?;
+            let (dense, spectra) = (taps.dense()?, taps.spectra.of(&taps.filter, src.shape().width)?);
+            fourier::run(self.isa, (&window, dense), &spectra, None, src, (dst, filtered), stage)?;
             return Ok(Variant::Fourier);
         }
-        let terms = match (family, &self.factors) {
+        let terms = match (family, &taps.factors) {
             (Family::Separable, Some(factors)) => Some(factors.passes().into()),
-            (Family::Separable, None) => self.terms(Factors::passes),
+            (Family::Separable, None) => taps.terms(Factors::passes),
             _ => None,
         };
         let (variant, terms) = match terms {
             Some(terms) => (Variant::Separable, terms),
-            None => (Variant::DirectNaive, Passes::dense(self.dense()?).into()),
+            None => (Variant::DirectNaive, Passes::dense(taps.dense()?).into()),
         };
         let frame = Frame::new(self.isa, window, src, dst, filtered);
-        bands::run(&Run::new(&frame, &terms, None), None, false, stage)?;
+        bands::run(&Run::new(&frame, &terms, None), None, stage)?;
         Ok(variant)
     }
 
-    /// 8-bit results of 8-bit pixels are correctly rounded, whatever the order of the sums.
+    /// Bytes made of bytes are correctly rounded, whatever the order of the sums.
     fn run_bytes(
         &self,
         family: Family,
@@ -151,26 +152,22 @@ impl Engine {
         filtered: usize,
         stage: &Stage<'_>,
     ) -> Result<Variant> {
-        let (window, shape) = (self.window(), src.shape());
-        let settler = Settler::new(*src, filtered, &self.filter, self.border, &self.bounds);
-        let ways = self.ways.get_or_init(|| Ways::new(&self.filter, &window));
-        let way = ways.way(family, shape.width * shape.height, shape.channels);
-        let smooth = || self.smooth.get_or_init(|| Smooth::new(&self.filter, &window)).as_ref();
-        match (way, smooth(), boxes::tap(&self.filter, &window)) {
+        let (window, shape, of_bytes) = (self.window(), src.shape(), self.taps.filter.of_bytes()?);
+        let bytes = self.bytes.get_or_init(|| Bytes::new(of_bytes, &window));
+        let way = bytes.ways.way(family, shape.width * shape.height, shape.channels);
+        let resolver = Resolver::new(*src, filtered, of_bytes, self.border);
+        match (way, &bytes.smooth, &bytes.mean) {
             (Way::Table, ..) => {
-                let table = Table::new(settler.of_single_pixels(), self.filter.tap(0, 0));
+                let table = Table::new(Resolver::of_single_pixels(of_bytes), bytes.taps.filter.tap(0, 0));
                 table.run(self.isa, src, (dst, filtered), stage)
             }
             (Way::Smooth(_), Some(smooth), _) => {
-                let rounder = Rounder::in_f32(&settler, Order::BlockPasses);
+                let rounder = Rounder::in_f32(&resolver, &bytes.bounds, Order::BlockPasses);
                 smooth::run(self.isa, smooth, &window, src, (dst, filtered), &rounder, stage)
             }
-            (Way::Counted { .. }, _, Some(tap)) => {
-                let rounder = Rounder::in_f32(&settler, Order::Counted);
-                boxes::run(self.isa, &window, tap, src, (dst, filtered), &rounder, stage)
-            }
-            (Way::Spectra, ..) => self.run_spectra(&settler, src, (dst, filtered), stage),
-            _ => self.run_passes(way, &settler, src, (dst, filtered), stage),
+            (Way::Counted { .. }, _, Some(mean)) => boxes::run(self.isa, &window, *mean, src, (dst, filtered), stage),
+            (Way::Spectra, ..) => self.run_spectra(bytes, &resolver, src, (dst, filtered), stage),
+            _ => self.run_passes(way, (bytes, of_bytes), &resolver, src, (dst, filtered), stage),
         }?;
         Ok(way.variant())
     }
@@ -179,66 +176,58 @@ impl Engine {
     fn run_passes(
         &self,
         way: Way,
-        settler: &Settler<'_>,
+        (bytes, of_bytes): (&Bytes, &OfBytes),
+        resolver: &Resolver<'_>,
         src: &ImageView<'_, u8>,
         (dst, filtered): (&mut ImageViewMut<'_, u8>, usize),
         stage: &Stage<'_>,
     ) -> Result<()> {
-        let window = self.window();
-        let (terms, exact, orders) = match (way, self.filter.sum(), self.terms(Factors::of_bytes)) {
-            (Way::Terms, Some(sum), Some(terms)) => {
-                let exact = sum.terms.iter().map(|(row, column)| Passes::new(row, column)).collect();
-                let exact = Terms { point: terms.point.map(|_| sum.point), passes: exact };
-                (terms, Some(exact), (Order::Terms, Order::Terms))
+        let Taps { filter, factors, .. } = &bytes.taps;
+        let (terms, order) = match (way, bytes.taps.terms(Factors::of_bytes), factors) {
+            (Way::Terms, Some(terms), _) => (terms, Order::Terms),
+            (Way::Passes, _, Some(factors)) => (factors.of_bytes().into(), Order::BlockPasses),
+            _ => {
+                let by_rows = sums_by_rows(filter.cols(), filter.rows());
+                let order = if by_rows { Order::ByRows } else { Order::TapByTap };
+                (Passes::dense(bytes.taps.dense()?).into(), order)
             }
-            _ => match (way, &self.factors, self.filter.separated()) {
-                (Way::Passes, Some(factors), Some((row, column))) => {
-                    let exact = Passes::new(row, column);
-                    (factors.of_bytes().into(), Some(exact.into()), (Order::BlockPasses, Order::TwoPasses))
-                }
-                _ => {
-                    let by_rows = sums_by_rows(self.filter.cols(), self.filter.rows());
-                    let order = if by_rows { Order::ByRows } else { Order::TapByTap };
-                    let exact = self.filter.dense_f64().map(|taps| Passes::dense(taps).into());
-                    (Passes::dense(self.dense()?).into(), exact, (order, Order::TapByTap))
-                }
-            },
         };
-        let frame = Frame::new(self.isa, window, src, dst, filtered);
-        let (narrow, wide) = (Rounder::in_f32(settler, orders.0), Rounder::in_f64(settler, orders.1));
-        let mut in_f32 = Run::new(&frame, &terms, Some(&narrow));
-        if let Some(exact) = &exact {
-            in_f32 = in_f32.with_exact(exact);
-        }
-        // In f64 only where that decides something.
-        let decides = wide.limit().is_some() && narrow.share() > 0.0 && !settler.meets_ties();
-        let in_f64 = exact.as_ref().filter(|_| decides).map(|terms| Run::new(&frame, terms, Some(&wide)));
-        let likely = in_f64.is_some() && in_f32.is_slower_than_f64();
-        bands::run(&in_f32, in_f64.as_ref(), likely, stage)
+        let columns = match way {
+            Way::Terms | Way::Passes => filter.products().into_iter().map(|(_, column)| column).collect(),
+            _ => Vec::new(),
+        };
+        let point = filter.sum().filter(|_| way == Way::Terms).map_or(0.0, |sum| sum.point);
+        let frame = Frame::new(self.isa, self.window(), src, dst, filtered);
+        let rounder = Rounder::in_f32(resolver, &bytes.bounds, order);
+        let in_f32 =
+            Run::new(&frame, &terms, Some(&rounder)).with_columns(columns, point, exact::taps_taken(&of_bytes.whole));
+        // Exactly only where that decides something.
+        let exact = if rounder.share() > 0.0 { Exact::new(&frame, &of_bytes.whole) } else { None };
+        bands::run(&in_f32, exact.as_ref(), stage)
     }
 
     /// By way of spectra, in f32 or in f64.
     fn run_spectra(
         &self,
-        settler: &Settler<'_>,
+        bytes: &Bytes,
+        resolver: &Resolver<'_>,
         src: &ImageView<'_, u8>,
         results: (&mut ImageViewMut<'_, u8>, usize),
         stage: &Stage<'_>,
     ) -> Result<()> {
-        let (window, width) = (self.window(), src.shape().width);
-        let in_f64 = &Rounder::in_f64(settler, Order::LargeSpectra);
-        let in_f32 = Rounder::in_f32(settler, Order::LargeSpectra);
-        let share = round::by_spectra(in_f32.share(), &window);
+        let (window, width, filter) = (self.window(), src.shape().width, &bytes.taps.filter);
+        let in_f64 = Rounder::by_spectra(resolver);
+        let in_f32 = Rounder::in_f32(resolver, &bytes.bounds, Order::LargeSpectra);
+        let share = Some(in_f32.share()).filter(|&share| share < 1.0);
         let size = (window.cols as i32, window.rows as i32);
         if Precision::of_bytes(size, width as i32, share) == Precision::Double {
-            let spectra = self.exact_spectra.of(&self.filter, width)?;
-            return fourier::run(self.isa, (&window, &[]), &spectra, (Some(in_f64), None), src, results, stage);
+            let spectra = bytes.spectra_in_f64.of(filter, width)?;
+            return fourier::run(self.isa, (&window, &[]), &spectra, Some((&in_f64, None)), src, results, stage);
         }
-        let spectra = self.spectra.of(&self.filter, width)?;
-        let taps = crate::memory::once(&self.spread, || fourier::spread(&self.filter))?;
-        let again = || self.exact_spectra.like(&self.filter, &spectra);
-        let exact = InF64 { taps, spectra: &again, rounder: in_f64 };
-        fourier::run(self.isa, (&window, &[]), &spectra, (Some(&in_f32), Some(&exact)), src, results, stage)
+        let spectra = bytes.taps.spectra.of(filter, width)?;
+        let again = || bytes.spectra_in_f64.like(filter, &spectra);
+        let finer = Some(Finer { spectra: &again, rounder: &in_f64 });
+        fourier::run(self.isa, (&window, &[]), &spectra, Some((&in_f32, finer)), src, results, stage)
     }
 
     /// The gradient, whose window the filter is, of the first `filtered` channels; copies the others.
@@ -264,13 +253,30 @@ impl Engine {
         stage: &Stage<'_>,
     ) -> Result<()> {
         with_pixels!(src.scalar(), S => with_pixels!(dst.scalar(), D => {
-            weighted::run::<S, D>(self.isa, &self.filter, &self.window(), &src.typed(), &mut dst.typed(), stage)
+            weighted::run::<S, D>(self.isa, &self.taps.filter, &self.window(), &src.typed(), &mut dst.typed(), stage)
         }))
     }
 
     /// Results of this family in images of this width depend on a grid of tiles of so many rows, which begins at an image's first row.
     pub(crate) fn step(&self, family: Family, width: usize) -> usize {
-        if family == Family::Fourier { fourier::step(&self.filter, width) } else { 1 }
+        if family == Family::Fourier { fourier::step(&self.taps.filter, width) } else { 1 }
+    }
+
+    fn window(&self) -> Window {
+        Window::new(&self.taps.filter, self.border)
+    }
+}
+
+impl Taps {
+    fn new(filter: &Filter) -> Self {
+        let factors = |(row, column): &(Vec<f64>, Vec<f64>)| Factors::new(row, column);
+        Self {
+            filter: filter.clone(),
+            dense: OnceLock::new(),
+            factors: filter.separated().map(|(row, column)| Factors::new(row, column)),
+            sum: filter.sum().map(|sum| sum.terms.iter().map(factors).collect()),
+            spectra: fourier::Cache::default(),
+        }
     }
 
     /// The terms of the filter's sum, in f32.
@@ -280,13 +286,22 @@ impl Engine {
         Some(Terms { point, passes: factors.iter().map(passes).collect() })
     }
 
-    fn window(&self) -> Window {
-        Window::new(&self.filter, self.border)
-    }
-
     /// All taps, row by row.
     fn dense(&self) -> Result<&[f32]> {
         crate::memory::once(&self.dense, || self.filter.dense_f32()).map(Vec::as_slice)
+    }
+}
+
+impl Bytes {
+    fn new(of_bytes: &OfBytes, window: &Window) -> Self {
+        Self {
+            taps: Taps::new(&of_bytes.filter),
+            ways: Ways::new(of_bytes, window),
+            bounds: Bounds::default(),
+            smooth: Smooth::new(&of_bytes.filter, window),
+            mean: Mean::new(&of_bytes.whole),
+            spectra_in_f64: fourier::Cache::default(),
+        }
     }
 }
 
@@ -302,9 +317,8 @@ struct Factors {
 }
 
 impl Factors {
-    /// For images that have this value outside.
-    fn new(row: &[f64], column: &[f64], outside: f64) -> Self {
-        let whole = WholeRow::new(row, column.len(), outside);
+    fn new(row: &[f64], column: &[f64]) -> Self {
+        let whole = WholeRow::new(row, column.len());
         let lacks = whole.as_ref().map_or(0.0, |whole| lack(whole.middle, row, column));
         Self { row: rounded(row), column: rounded(column), whole, lacks }
     }

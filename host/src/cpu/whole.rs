@@ -21,7 +21,6 @@
 use super::tile::SLACK;
 use crate::filter::lowest_bit;
 use crate::simd::{Lanes, Pairs, Work};
-use crate::window::is_byte;
 
 /// The middle of the range of pixels, and the least taps for which it is worth an addition for each result that fewer are in doubt.
 const MIDDLE: f64 = 128.0;
@@ -62,14 +61,14 @@ pub(crate) struct WholeRow {
 }
 
 impl WholeRow {
-    /// For a column of so many taps, and an image of bytes that has this value outside. `None` where that is no byte, if there is no room, or for a single tap of 1 and the
+    /// For a column of so many taps, and an image of bytes. `None` if there is no room, or for a single tap of 1 and the
     /// pixels as they are, as then the column pass goes over them.
-    pub(crate) fn new(taps: &[f64], rows: usize, outside: f64) -> Option<Self> {
+    pub(crate) fn new(taps: &[f64], rows: usize) -> Option<Self> {
         let count = taps.len() as f64;
         let bits = ((ROOM / count).log2().floor() as i32 + 1).min(MOST_BITS);
         let (greatest, weight) =
             taps.iter().fold((0.0f64, 0.0), |(most, sum), tap| (tap.abs().max(most), sum + tap.abs()));
-        if !is_byte(outside) || bits < LEAST_BITS || greatest == 0.0 {
+        if bits < LEAST_BITS || greatest == 0.0 {
             return None;
         }
         // So small a unit that the greatest tap and all together just fit; or that of the taps, if they are whole in a greater one.
@@ -229,7 +228,7 @@ mod tests {
         rows.extend([vec![1.0; 9000], vec![-1e-9, 1.0, 1e9], vec![0.25, 0.5, 0.25], vec![1.0 / 3.0; 65000]]);
         let contents: [fn(usize) -> u8; 3] = [|i| random(i) as u8, |_| 255, |i| 255 * (random(i) % 2) as u8];
         for taps in rows {
-            let row = WholeRow::new(&taps, 1, 0.0).unwrap();
+            let row = WholeRow::new(&taps, 1).unwrap();
             let rounded = (2.0 * row.greatest + 3.0 * row.greatest_low) * 2f64.powi(-24);
             let bound = 255.0 * (row.pixel * row.loss + rounded);
             for (channels, content) in
@@ -263,7 +262,7 @@ mod tests {
     #[test]
     fn what_f32_holds_is_exact() {
         for taps in [vec![0.25, 0.5, 0.25], vec![1.0, -2.0, 1.0], vec![65792.0], vec![1.0 / 1024.0; 64]] {
-            let row = WholeRow::new(&taps, 1, 0.0).unwrap();
+            let row = WholeRow::new(&taps, 1).unwrap();
             let values: Vec<u8> = (0..).map(|i| (i * 37 % 256) as u8).take(row.pairs_read(64, 1) + 1).collect();
             let mut pairs = vec![0; row.pairs_read(64, 1)];
             Isa::fastest().run(Pair { values: &values, step: 1, pairs: &mut pairs });
@@ -276,11 +275,10 @@ mod tests {
             }
             assert_eq!(row.loss, 0.0);
         }
-        // No byte outside, no taps, or too many.
-        assert!(WholeRow::new(&[2.0], 1, 0.0).is_some() && WholeRow::new(&[1.0], 1, 0.0).is_none());
-        assert!(WholeRow::new(&[2.0], 1, 0.5).is_none() && WholeRow::new(&[2.0], 1, -1.0).is_none());
-        assert!(WholeRow::new(&[2.0], 1, f64::NAN).is_none() && WholeRow::new(&[0.0; 5], 1, 0.0).is_none());
-        assert!(WholeRow::new(&[1.0], LONG, 0.0).is_some_and(|row| row.middle == MIDDLE));
-        assert!(WholeRow::new(&[1.0; 1 << 17], 1, 0.0).is_none() && WholeRow::new(&[1e-40], 1, 0.0).is_none());
+        // No taps, or too many.
+        assert!(WholeRow::new(&[2.0], 1).is_some() && WholeRow::new(&[1.0], 1).is_none());
+        assert!(WholeRow::new(&[0.0; 5], 1).is_none());
+        assert!(WholeRow::new(&[1.0], LONG).is_some_and(|row| row.middle == MIDDLE));
+        assert!(WholeRow::new(&[1.0; 1 << 17], 1).is_none() && WholeRow::new(&[1e-40], 1).is_none());
     }
 }

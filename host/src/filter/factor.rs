@@ -241,7 +241,7 @@ pub(crate) fn lowest_bit(taps: &[f64]) -> i32 {
 }
 
 /// Magnitude as `mantissa * 2^exponent`.
-fn split(value: f64) -> (u64, i32) {
+pub(super) fn split(value: f64) -> (u64, i32) {
     let bits = value.to_bits();
     let (exponent, fraction) = ((bits >> 52 & 0x7ff) as i32, bits & ((1 << 52) - 1));
     if exponent == 0 { (fraction, -1074) } else { (fraction | 1 << 52, exponent - 1075) }

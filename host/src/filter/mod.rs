@@ -5,12 +5,15 @@ pub(crate) mod parameters;
 mod presets;
 mod syntax;
 mod table;
+pub(crate) mod whole;
 
 pub(crate) use factor::lowest_bit;
 
 use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock};
 
 use self::factor::Factors;
+use self::whole::Whole;
 use crate::{Error, Result};
 
 /// A window of taps and its anchor.
@@ -42,6 +45,17 @@ pub struct Filter {
     preset: Option<String>,
     /// The taps as a sum of products, where the preset knows one, or where they were found.
     sum: Option<Sum>,
+    /// For bytes made of bytes; made when first asked for.
+    bytes: OnceLock<Arc<OfBytes>>,
+}
+
+/// A filter for bytes made of bytes.
+#[derive(Debug)]
+pub(crate) struct OfBytes {
+    /// The taps that define them.
+    pub(crate) whole: Whole,
+    /// The same taps in f64: see [`Whole`].
+    pub(crate) filter: Filter,
 }
 
 /// Taps of a row and of a column, whose products are those of a window.
@@ -54,6 +68,8 @@ pub(crate) struct Sum {
     pub(crate) point: f64,
     /// Rows and columns, each as long as the window's.
     pub(crate) terms: Vec<RowAndColumn>,
+    /// Whether the filter was made from it: then it is what defines bytes.
+    pub(crate) is_given: bool,
 }
 
 impl Sum {
@@ -62,6 +78,28 @@ impl Sum {
         let sum = |taps: &[f64]| taps.iter().map(|tap| tap.abs()).sum::<f64>();
         self.point.abs() + self.terms.iter().map(|(row, column)| sum(row) * sum(column)).sum::<f64>()
     }
+}
+
+/// What a filter was made from. It decides which whole numbers define a byte made of bytes: see [`Filter::form`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Form<'a> {
+    /// Taps row by row, whether or not they are also a product.
+    Table(&'a [f64]),
+    /// Tap `(r, c)` is `column[r] * row[c]`.
+    Product {
+        /// As many as the window has columns.
+        row: &'a [f64],
+        /// As many as the window has rows.
+        column: &'a [f64],
+    },
+    /// Products that add up, and the pixel times a factor: unsharp masks, Laplacians and differences of Gaussians.
+    Sum {
+        /// The factor of the pixel under the middle of the window, cell `(cols / 2, rows / 2)`.
+        point: f64,
+        /// Rows and columns, each as long as the window's.
+        terms: &'a [RowAndColumn],
+    },
 }
 
 /// Taps are kept in f64; kernels compute with each rounded to f32.
@@ -80,6 +118,7 @@ impl PartialEq for Filter {
         (self.cols, self.rows, self.anchor) == (other.cols, other.rows, other.anchor)
             && self.taps == other.taps
             && self.sum() == other.sum()
+            && self.given_sum() == other.given_sum()
     }
 }
 
@@ -123,8 +162,8 @@ impl Filter {
         Self::dense(cols, rows, widened(taps)?)
     }
 
-    /// As [`Filter::from_taps`], for taps in double precision: kernels use each rounded to f32; 8-bit results are rounded
-    /// as if they were computed with the taps given here.
+    /// As [`Filter::from_taps`], for taps in double precision: kernels use each rounded to f32. Bytes made of bytes
+    /// are exact sums over these taps, each rounded to a whole number of up to 45 bits over one divisor; [`Filter::form`] says which.
     ///
     /// # Errors
     /// As [`Filter::from_taps`], and if a tap is too great for an f32.
@@ -174,6 +213,7 @@ impl Filter {
             });
         }
         self.anchor = (x, y);
+        self.bytes = OnceLock::new();
         Ok(self)
     }
 
@@ -182,6 +222,7 @@ impl Filter {
     #[must_use]
     pub fn flipped(mut self) -> Self {
         self.anchor = (self.cols - 1 - self.anchor.0, self.rows - 1 - self.anchor.1);
+        self.bytes = OnceLock::new();
         if self.is_symmetric() {
             return self;
         }
@@ -231,6 +272,38 @@ impl Filter {
         self.anchor
     }
 
+    /// What the filter was made from. A table whose factors were detected stays a table.
+    ///
+    /// It decides the bytes that are made of bytes. The taps are whole numbers over one divisor. A byte is the exact sum of taps
+    /// times bytes over that divisor, rounded half to even and saturated. Whole numbers have no order, so neither has a byte.
+    ///
+    /// 1. A mean: every tap is k/d rounded to f64, for whole k and one d of at most 65,536, the least that fits. Failing that,
+    ///    all taps are the same 1/d rounded to f64, for whole d of any size; or the same k/d rounded to f32, for d of at most
+    ///    65,536. The taps are the k, the divisor is d. A product is a mean if its row and its column are.
+    /// 2. A product, or a sum of products and of the pixel itself: the row is `round-half-even(t 2^a)` with the greatest a for
+    ///    which `sum |r| <= 2^37`, the column likewise with b. A tap is the exact product, the divisor is `2^(a + b)`. The terms
+    ///    of a sum share a and b, the least of each; where the pixel's factor is beyond `2^(74 - a - b)`, b is less.
+    /// 3. A table: `round-half-even(t 2^s)` with the greatest s for which `255 sum |w| <= 2^53`.
+    ///
+    /// `t` is the tap in f64. The k of a mean add up to no more than the numbers of its form may.
+    ///
+    /// ```
+    /// use apron::{Filter, Form};
+    ///
+    /// assert!(matches!(Filter::gaussian(2.0)?.form(), Form::Product { .. }));
+    /// assert!(matches!(Filter::unsharp(2.0, 0.5)?.form(), Form::Sum { .. }));
+    /// let table = Filter::from_taps(3, 3, &[1.0; 9])?;
+    /// assert!(table.is_separable() && matches!(table.form(), Form::Table(_)));
+    /// # Ok::<(), apron::Error>(())
+    /// ```
+    pub fn form(&self) -> Form<'_> {
+        match (&self.taps, self.given_sum()) {
+            (_, Some(Sum { point, terms, .. })) => Form::Sum { point: *point, terms },
+            (Taps::Product(Factors { row, column }), None) => Form::Product { row, column },
+            (Taps::Dense { taps, .. }, None) => Form::Table(taps),
+        }
+    }
+
     /// Whether the taps are the product of a column and a row.
     pub fn is_separable(&self) -> bool {
         self.factors().is_some()
@@ -271,16 +344,8 @@ impl Filter {
         }
     }
 
-    /// The value of every tap, if all are equal.
-    pub(crate) fn equal_tap(&self) -> Option<f64> {
-        let equal = |taps: &[f64]| taps.iter().all(|&tap| tap == taps[0]).then_some(taps[0]);
-        match &self.taps {
-            Taps::Dense { taps, .. } => equal(taps),
-            Taps::Product(Factors { row, column }) => Some(equal(row)? * equal(column)?),
-        }
-    }
-
     /// A number that all taps are multiples of, but for roundings in f64, if the multiples are few enough for an f32.
+    #[cfg(feature = "gpu")]
     pub(crate) fn unit(&self) -> Option<f64> {
         match &self.taps {
             Taps::Dense { taps, .. } => factor::common_divisor(taps),
@@ -297,13 +362,28 @@ impl Filter {
         self.sum.as_ref().filter(here).filter(|sum| !self.is_separable() && self.is_worth(sum.terms.len()))
     }
 
+    /// The sum of products that the filter was made from.
+    fn given_sum(&self) -> Option<&Sum> {
+        self.sum.as_ref().filter(|sum| sum.is_given)
+    }
+
+    /// The filter for bytes made of bytes.
+    pub(crate) fn of_bytes(&self) -> Result<&OfBytes> {
+        if self.bytes.get().is_none() {
+            let whole = Whole::new(self)?;
+            let filter = whole.view(self);
+            _ = self.bytes.set(Arc::new(OfBytes { whole, filter }));
+        }
+        Ok(self.bytes.get().expect("it was set"))
+    }
+
     /// Two products that add up to taps given one by one, where that is much fewer to compute.
     fn found_sum(&self) -> Option<Sum> {
         let (None, Some(taps), true) = (self.factors(), self.dense_f64(), self.is_worth(2)) else { return None };
         let terms = factor::two_products(self.cols, self.rows, taps)?;
         // Terms that cancel each other would lose what the taps have.
         let near = |sum: &Sum| sum.weight() <= 4.0 * self.weight();
-        Some(Sum { point: 0.0, terms: terms.into() }).filter(near)
+        Some(Sum { point: 0.0, terms: terms.into(), is_given: false }).filter(near)
     }
 
     /// The rows and columns whose products the separable family adds up: one of each if the filter separates, else those of its sum.
@@ -382,6 +462,7 @@ impl Filter {
             taps: Taps::Dense { taps, factors },
             preset: None,
             sum: None,
+            bytes: OnceLock::new(),
         };
         filter.sum = filter.found_sum();
         Ok(filter)
@@ -401,7 +482,7 @@ impl Filter {
             return Err(bad_tap(row[c] * column[r], r, c));
         }
         let taps = Taps::Product(Factors { row, column });
-        Ok(Self { cols, rows, anchor: (cols / 2, rows / 2), taps, preset: None, sum: None })
+        Ok(Self { cols, rows, anchor: (cols / 2, rows / 2), taps, preset: None, sum: None, bytes: OnceLock::new() })
     }
 }
 

@@ -116,7 +116,7 @@ impl Filter {
         taps[size / 2 * size + size / 2] += 1.0 + amount;
         let mut column = gaussian.clone();
         column.iter_mut().for_each(|tap| *tap *= -amount);
-        let sum = Sum { point: 1.0 + amount, terms: vec![(gaussian, column)] };
+        let sum = Sum { point: 1.0 + amount, terms: vec![(gaussian, column)], is_given: true };
         let filter = Self { sum: Some(sum), ..Self::dense(size, size, taps)? };
         Ok(filter.called(format!("unsharp:sigma={sigma},amount={amount}")))
     }
@@ -211,7 +211,8 @@ impl Filter {
         let rest: f64 = second.iter().sum();
         second.iter_mut().zip(&gaussian).for_each(|(tap, weight)| *tap -= rest * weight);
         let taps = outer_sum(&[(&second, &gaussian), (&gaussian, &second)])?;
-        let sum = Sum { point: 0.0, terms: vec![(second.clone(), gaussian.clone()), (gaussian, second)] };
+        let sum =
+            Sum { point: 0.0, terms: vec![(second.clone(), gaussian.clone()), (gaussian, second)], is_given: true };
         Ok(Self { sum: Some(sum), ..Self::dense(size, size, taps)? }.called(format!("log:sigma={sigma}")))
     }
 
@@ -226,7 +227,7 @@ impl Filter {
         let mut minus = crate::memory::reserve(size)?;
         minus.extend(wide.iter().map(|tap| -tap));
         let taps = outer_sum(&[(&narrow, &narrow), (&wide, &minus)])?;
-        let sum = Sum { point: 0.0, terms: vec![(narrow.clone(), narrow), (wide, minus)] };
+        let sum = Sum { point: 0.0, terms: vec![(narrow.clone(), narrow), (wide, minus)], is_given: true };
         Ok(Self { sum: Some(sum), ..Self::dense(size, size, taps)? }.called(format!("dog:sigma={sigma},wider={wider}")))
     }
 

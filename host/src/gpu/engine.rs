@@ -14,11 +14,11 @@ use crate::image::{Scalar, Shape};
 use crate::kernels::matrix::Whole;
 use crate::kernels::prepared::{Job, Prepared};
 use crate::kernels::separable_matrix::WholeTerms;
-use crate::kernels::{fourier, keep, passes, settle};
+use crate::kernels::uncertain::{Exactly, Uncertainty};
+use crate::kernels::{fourier, keep, lines, passes, resolve};
 use crate::plan::problem::rows_read;
 use crate::plan::ran::Ran;
 use crate::plan::schedule::Limits;
-use crate::round::Uncertainty;
 use crate::{Border, Error, Family, Filter, Gradient, Result, Variant};
 
 /// Planes that a grid's z axis takes.
@@ -31,7 +31,11 @@ pub(crate) struct Engine {
     border: Border,
     window: Window,
     taps: TapHomes,
-    /// How sums are rounded to bytes, for each family, and for whole numbers: all taps, a row and a column, or running sums.
+    /// Those for bytes made of bytes.
+    taps_of_bytes: OnceLock<TapHomes>,
+    is_gradient: bool,
+    /// How sums are rounded to bytes, for each family, and for whole numbers: all taps, a row and a
+    /// column, or passes of spectra.
     uncertainties: [OnceLock<Uncertainty>; 6],
     limits: Limits,
     /// Lanes that no run uses.
@@ -72,7 +76,17 @@ impl Engine {
         };
         let gpu = Gpu::open(ordinal)?;
         let taps = TapHomes::new(&gpu, filter, gradient.map(Gradient::weights).unwrap_or_default());
-        Ok(Self { gpu, border, window, taps, uncertainties: Default::default(), limits, idle: Mutex::default() })
+        Ok(Self {
+            gpu,
+            border,
+            window,
+            taps,
+            taps_of_bytes: OnceLock::new(),
+            is_gradient: gradient.is_some(),
+            uncertainties: Default::default(),
+            limits,
+            idle: Mutex::default(),
+        })
     }
 
     pub(crate) fn gpu(&self) -> &Gpu {
@@ -88,8 +102,17 @@ impl Engine {
         self.border
     }
 
-    pub(super) fn taps(&self) -> &TapHomes {
-        &self.taps
+    /// The taps for values of one type made of another's.
+    pub(super) fn taps(&self, kinds: (Scalar, Scalar)) -> Result<&TapHomes> {
+        match kinds == (Scalar::U8, Scalar::U8) && !self.is_gradient {
+            true => crate::memory::once(&self.taps_of_bytes, || TapHomes::of_bytes(&self.gpu, self.taps.filter())),
+            false => Ok(&self.taps),
+        }
+    }
+
+    /// The filter.
+    pub(super) fn filter(&self) -> &Filter {
+        self.taps.filter()
     }
 
     /// What a run may take.
@@ -142,7 +165,7 @@ impl Engine {
     }
 
     /// Filters images on the device, in stream order. `prepared` is a kernel for this part of this kind of source. Says what
-    /// was launched, which two passes in f64 may take the place of.
+    /// was launched, which exact passes may take the place of.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if sizes differ; [`Error::Parameter`] if a view or the stream is another GPU's, or lacks rows, or if the
@@ -176,13 +199,16 @@ impl Engine {
         within("the columns to compute", &part.columns, &(0..width))?;
         within("the source's rows that they need", &read, &src.there())?;
         self.gpu.enter()?;
+        let kinds = (src.scalar, dst.scalar);
         // What an epilogue makes is rounded from f32.
         let uncertainty = match part.epilogue {
-            Epilogue::NONE => self.uncertainty_of(prepared, (src.scalar, dst.scalar))?,
+            Epilogue::NONE => self.uncertainty_of(prepared, kinds)?,
             _ => &Uncertainty::NONE,
         };
+        let is_exact = uncertainty.passes == Some(Exactly::Always);
+        let taps = self.taps(kinds)?;
         // What a sum of products has beside them. No other kernel looks at it.
-        let point = self.taps.filter().sum().map_or(0.0, |sum| sum.point as f32);
+        let point = taps.filter().sum().map_or(0.0, |sum| sum.point as f32);
         let takes_pixels = prepared.work.takes_pixels();
         let counted = if takes_pixels { channels } else { part.filtered };
         let at_once = (MOST_PLANES / channels).max(1);
@@ -194,27 +220,33 @@ impl Engine {
                 filtered: part.filtered as u32,
                 planes: (count * channels) as u32,
                 window: self.window,
-                taps: &self.taps,
+                taps,
             };
             let results = part.columns.len() * part.rows.len() * count * part.filtered;
-            let doubts = match uncertainty.near {
+            let doubts = match uncertainty.near.filter(|_| !is_exact) {
                 Some(near) => stream.doubts(uncertainty.places(results, Doubts::SEGMENTS as usize), near)?,
                 None => Doubts::NONE,
             };
+            let uncertain = job(part.filtered, doubts);
             match uncertainty.passes {
-                Some(in_passes) => passes::launch(&job(part.filtered, doubts), in_passes, stream)?,
-                None => prepared.work.launch(&job(counted, doubts), stream)?,
+                Some(Exactly::Always) => passes::launch(&job(part.filtered, Doubts::NONE), stream)?,
+                _ => prepared.work.launch(&job(counted, doubts), stream)?,
             }
-            // Passes that define the bytes settle what is in doubt themselves.
-            if uncertainty.near.is_some() && !uncertainty.passes.is_some_and(|passes| passes.defined) {
-                let room = results.saturating_mul(prepared.work.scratch());
-                settle::launch(&job(part.filtered, doubts), uncertainty, room, stream)?;
+            match uncertainty.passes {
+                Some(Exactly::Always) => {}
+                Some(Exactly::Beyond(few)) => {
+                    passes::judge(&uncertain, few, stream)?;
+                    resolve::launch(&uncertain, stream)?;
+                    passes::launch(&uncertain, stream)?;
+                }
+                None if uncertainty.near.is_some() => resolve::launch(&uncertain, stream)?,
+                None => {}
             }
-            if !takes_pixels || uncertainty.passes.is_some() {
+            if !takes_pixels || is_exact {
                 self.copy_channels(&job(channels, Doubts::NONE).pass, part.filtered..channels, count, stream)?;
             }
         }
-        Ok(if uncertainty.passes.is_some() { Ran::Variant(Variant::Separable) } else { prepared.ran })
+        Ok(if is_exact { Ran::Variant(Variant::Separable) } else { prepared.ran })
     }
 
     /// Copies some channels of a pass that has all of them.
@@ -242,26 +274,27 @@ impl Engine {
         if prepared.work.settles() {
             return Ok(&Uncertainty::NONE);
         }
+        let taps = self.taps(kinds)?;
+        let filter = taps.filter();
         if variant.takes_bytes_alone() {
             let (cell, share) = match variant.family() {
-                _ if variant == Variant::RunningSums => (&self.uncertainties[5], self.taps.filter().equal_tap()),
-                Family::Separable => (&self.uncertainties[4], self.taps.whole_terms().map(WholeTerms::share)),
-                _ => (&self.uncertainties[3], self.taps.whole().map(Whole::share)),
+                _ if variant == Variant::SpectraPasses => {
+                    (&self.uncertainties[5], lines::error(taps.given()).map(|error| 2.0 * error))
+                }
+                Family::Separable => (&self.uncertainties[4], taps.whole_terms().map(WholeTerms::share)),
+                _ => (&self.uncertainties[3], taps.whole().map(Whole::share)),
             };
-            let counted = variant == Variant::RunningSums;
-            let uncertainty = || Ok(Uncertainty::of_whole(self.taps.filter(), share.unwrap_or(0.0), counted));
-            return crate::memory::once(cell, uncertainty);
+            return crate::memory::once(cell, || Ok(Uncertainty::of_whole(filter, share.unwrap_or(0.0))));
         }
-        let filter = self.taps.filter();
         let (cell, order) = match variant.family() {
             family @ Family::Direct => (&self.uncertainties[0], family.into()),
             family @ Family::Separable => (&self.uncertainties[1], family.into()),
             Family::Fourier => {
-                let (taps, machine) = ((filter.cols(), filter.rows()), self.gpu().machine());
-                (&self.uncertainties[2], fourier::order(taps, self.taps.point() != 0.0, &machine))
+                let (size, machine) = ((filter.cols(), filter.rows()), self.gpu().machine());
+                (&self.uncertainties[2], fourier::order(size, taps.point() != 0.0, &machine))
             }
         };
-        crate::memory::once(cell, || Ok(Uncertainty::new(filter, self.border, order)))
+        crate::memory::once(cell, || Ok(Uncertainty::new(filter, order)))
     }
 }
 

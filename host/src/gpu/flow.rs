@@ -20,7 +20,8 @@ use super::timeline::{Clocks, Noted};
 use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{Scalar, Shape};
 use crate::kernels::prepared::{Prepared, Tiles};
-use crate::kernels::settle;
+use crate::kernels::uncertain::Exactly;
+use crate::kernels::whole::two_terms;
 use crate::plan::ran::Launched;
 use crate::plan::schedule::{Bands, Extent, FlowOptions, Job};
 use crate::progress::Stage;
@@ -701,9 +702,9 @@ fn bytes(needs: &[Needs], rows: usize) -> u64 {
 
 impl Engine {
     /// The tiles that results of this filter depend on.
-    pub(crate) fn tiles(&self, prepared: &Prepared) -> Tiles {
-        let filter = self.taps().filter();
-        prepared.work.tiles(filter).unwrap_or(Tiles { step: 1, reach: filter.rows() })
+    pub(crate) fn tiles(&self, prepared: &Prepared, kinds: (Scalar, Scalar)) -> Result<Tiles> {
+        let filter = self.taps(kinds)?.filter();
+        Ok(prepared.work.tiles(filter).unwrap_or(Tiles { step: 1, reach: filter.rows() }))
     }
 
     /// What a band of a picture needs.
@@ -715,22 +716,25 @@ impl Engine {
         filtered: usize,
         (alone, staged): (bool, bool),
     ) -> Result<Needs> {
-        let anchor = self.taps().filter().anchor().1;
-        let Tiles { step, reach } = self.tiles(prepared);
+        let filter = self.filter();
+        let Tiles { step, reach } = self.tiles(prepared, (source, target))?;
         let values = shape.row_len();
         let planes = if Self::takes_planes(source, shape.channels) { 4 } else { 0 };
         let uncertainty = self.uncertainty_of(prepared, (source, target))?.clone();
-        let taps = self.taps().filter().cols() * self.taps().filter().rows();
+        let passes = match uncertainty.passes {
+            Some(_) => 8 * two_terms(&filter.of_bytes()?.whole).map_or(0, <[_]>::len),
+            None => 0,
+        };
         let (scratch, reserved) = match uncertainty.passes {
-            Some(_) => (8 * self.taps().filter().products().len(), 0),
+            Some(Exactly::Always) => (passes, 0),
+            Some(Exactly::Beyond(_)) => (prepared.work.scratch().max(passes), prepared.work.reserved()),
             None => (prepared.work.scratch(), prepared.work.reserved()),
         };
         let pad = ROW_ALIGNMENT * shape.channels;
         let doubts = move |pixels: usize| match uncertainty.near {
             Some(_) => {
                 let results = pixels.saturating_mul(filtered);
-                let list = Doubts::bytes(uncertainty.places(results, Doubts::SEGMENTS as usize));
-                list + settle::beside(taps, &uncertainty, results)
+                Doubts::bytes(uncertainty.places(results, Doubts::SEGMENTS as usize))
             }
             None => 0,
         };
@@ -738,7 +742,7 @@ impl Engine {
             extent: Extent {
                 height: shape.height,
                 border: self.border().code().0,
-                anchor,
+                anchor: filter.anchor().1,
                 reach,
                 step,
                 beside: 0,

@@ -4,24 +4,26 @@ use std::sync::OnceLock;
 
 use gpu_kernels::abi::{MAX_CONSTANT_TAPS, scalar};
 use gpu_kernels::kernels::fourier::holes;
-use gpu_kernels::kernels::means::Ties;
-use gpu_kernels::kernels::{padded, passes, wide};
+use gpu_kernels::kernels::passes as exact;
 use gpu_kernels::tile::flat::{MAX_SUM, MIN_TAP, MIN_TAP_OF_PAIR, TAP_SCALE};
 
 use super::device::Gpu;
 use super::memory::Memory;
 use crate::kernels::matrix::Whole;
+use crate::kernels::passes;
 use crate::kernels::prepared::Taken;
+use crate::kernels::resolve::Numerators;
 use crate::kernels::separable_matrix::WholeTerms;
 use crate::memory::once;
-use crate::simd::Float;
 use crate::{Error, Filter, Result, Variant, Why, spectrum};
 
 /// The taps of one filter on one GPU. Those by value are rounded to f32 and padded with zeros to as many as any entry takes.
 #[derive(Debug)]
 pub(crate) struct TapHomes {
     gpu: Gpu,
+    /// The filter whose taps these are: the one that the caller gave, or what stands for it where bytes are made of bytes.
     filter: Filter,
+    given: Filter,
     /// What a side and the centre weigh, if the window is a gradient's.
     weights: [f32; 2],
     dense: OnceLock<Vec<f32>>,
@@ -35,12 +37,13 @@ pub(crate) struct TapHomes {
     columns_in_memory: OnceLock<Memory>,
     /// For pairs of tiles, for folded ones, for large folded ones, and for stacked ones.
     spectra: [OnceLock<(Memory, f32)>; 4],
+    /// For the rows of each term, and for all columns, one by one.
+    lines: [OnceLock<Memory>; 3],
     point: OnceLock<f32>,
     middle: OnceLock<f32>,
     exact: OnceLock<Memory>,
-    digits: OnceLock<(Memory, Digits)>,
-    ties: OnceLock<Ties>,
-    exact_pairs: OnceLock<Memory>,
+    numerators: OnceLock<(Memory, Numerators)>,
+    exact_bands: OnceLock<Memory>,
     whole: OnceLock<Option<Whole>>,
     whole_terms: OnceLock<Option<WholeTerms>>,
     /// For 1 to 4 channels side by side, of all taps, and of a row and a column.
@@ -66,80 +69,12 @@ pub(crate) struct Spectra {
     pub(crate) greatest: f32,
 }
 
-/// A window's taps as whole numbers, whose digits are signed bytes: see `gpu-kernels/src/kernels/padded.rs`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Digits {
-    /// Their address in the GPU's memory.
-    pub(crate) address: u64,
-    /// The tap of the result's own pixel, if it is not among them, else 0.
-    pub(crate) point: f64,
-    /// What a whole number counts: a power of two.
-    pub(crate) unit: f64,
-    /// How far a sum over bytes may lie from the one that defines the result.
-    pub(crate) error: f64,
-}
-
-impl Digits {
-    /// Of a filter: their words in the GPU's memory, row by row, those of [`padded::TOGETHER`] words of taps together; and zeros behind them.
-    fn new(gpu: &Gpu, filter: &Filter) -> Result<(Memory, Self)> {
-        const ALL: usize = padded::DIGITS * padded::TOGETHER;
-        let (cols, rows) = (filter.cols(), filter.rows());
-        let (x, y) = filter.anchor();
-        let own = y * cols + x;
-        let greatest_of = |apart: Option<usize>| {
-            let others = (0..cols * rows).filter(|&at| Some(at) != apart);
-            others.map(|at| filter.tap(at / cols, at % cols).abs()).fold(0.0, f64::max)
-        };
-        // Apart, it leaves the others half a digit more, or several.
-        let apart = Some(own).filter(|_| filter.tap(y, x).abs() > 16.0 * greatest_of(Some(own)));
-        let (point, greatest) = (apart.map_or(0.0, |_| filter.tap(y, x)), greatest_of(apart));
-        let tap = |at: usize| if Some(at) == apart { 0.0 } else { filter.tap(at / cols, at % cols) };
-        // The largest scale whose numbers have so many digits; without taps but zero any will do.
-        let exponent = (padded::GREATEST as f64 / greatest).log2().floor().min(1000.0);
-        let scale = if greatest * exponent.exp2() > padded::GREATEST as f64 { exponent - 1.0 } else { exponent }.exp2();
-        let across = cols.div_ceil(4);
-        let mut words = crate::memory::zeroed::<u32>(padded::words(across * rows) * padded::DIGITS)?;
-        let mut lost = 0.0;
-        for at in 0..cols * rows {
-            let (word, byte) = (at / cols * across + at % cols / 4, at % cols % 4);
-            let mut number = (tap(at) * scale).round();
-            lost += (tap(at) * scale - number).abs();
-            for digit in 0..padded::DIGITS {
-                // From -128 to 127; what is left is a multiple of 256.
-                let low = (number as i64 as u8).cast_signed();
-                number = (number - f64::from(low)) / 256.0;
-                let place = word / padded::TOGETHER * ALL + digit * padded::TOGETHER + word % padded::TOGETHER;
-                words[place] |= u32::from(low.cast_unsigned()) << (8 * byte);
-            }
-        }
-        // Whole numbers become f64, and those of a block's threads are added, by a few roundings, and so is the own pixel's product.
-        const ROUNDINGS: f64 = 64.0 * f64::EPSILON;
-        let error = 255.0 * (1.000_001 * lost / scale + ROUNDINGS * filter.weight()) + crate::round::definition(filter);
-        let memory = gpu.holding(&words, "uploading taps")?;
-        let address = memory.address();
-        Ok((memory, Self { address, point, unit: 1.0 / scale, error }))
-    }
-}
-
-/// The bytes of ties of a mean over so many pixels that are 0 or 255.
-fn of_two_values(tap: f64, taps: usize) -> Ties {
-    let mut up = [0; 8];
-    for (count, sum) in crate::round::sums_of_white(tap).take(taps + 1).enumerate() {
-        // Twice the mean: an odd number, if that is a tie.
-        let (twice, rest) = (2 * 255 * count / taps, 2 * 255 * count % taps);
-        let byte = twice.div_ceil(2);
-        if rest == 0 && twice % 2 == 1 && usize::from(sum.byte()) == byte {
-            up[byte / 32] |= 1 << (byte % 32);
-        }
-    }
-    Ties { up, are_known: 1 }
-}
-
 impl TapHomes {
     pub(super) fn new(gpu: &Gpu, filter: &Filter, weights: [f32; 2]) -> Self {
         Self {
             gpu: gpu.clone(),
             filter: filter.clone(),
+            given: filter.clone(),
             weights,
             dense: OnceLock::new(),
             pairs: OnceLock::new(),
@@ -149,12 +84,12 @@ impl TapHomes {
             row_in_memory: Default::default(),
             columns_in_memory: OnceLock::new(),
             spectra: Default::default(),
+            lines: Default::default(),
             point: OnceLock::new(),
             middle: OnceLock::new(),
             exact: OnceLock::new(),
-            digits: OnceLock::new(),
-            ties: OnceLock::new(),
-            exact_pairs: OnceLock::new(),
+            numerators: OnceLock::new(),
+            exact_bands: OnceLock::new(),
             whole: OnceLock::new(),
             whole_terms: OnceLock::new(),
             bands: Default::default(),
@@ -162,9 +97,20 @@ impl TapHomes {
         }
     }
 
+    /// The taps of a filter for bytes made of bytes: the whole numbers that define these, over their divisor.
+    pub(super) fn of_bytes(gpu: &Gpu, filter: &Filter) -> Result<Self> {
+        let given = filter.clone();
+        Ok(Self { given, ..Self::new(gpu, &filter.of_bytes()?.filter, [0.0; 2]) })
+    }
+
     /// The filter whose taps these are.
     pub(crate) fn filter(&self) -> &Filter {
         &self.filter
+    }
+
+    /// The filter that the caller gave.
+    pub(crate) fn given(&self) -> &Filter {
+        &self.given
     }
 
     /// All taps, row by row.
@@ -254,59 +200,42 @@ impl TapHomes {
         Ok(memory.pointer())
     }
 
-    /// The address of all taps in f64, row by row, in the GPU's memory; behind them are [`wide::PADDING`] zeros.
+    /// The address of all taps in f64, row by row, in the GPU's memory.
     pub(crate) fn exact_in_memory(&self) -> Result<u64> {
         let (cols, rows) = (self.filter.cols(), self.filter.rows());
         let memory = once(&self.exact, || {
-            let mut taps: Vec<f64> = crate::memory::reserve(cols * rows + wide::PADDING)?;
-            let places = (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
-            taps.extend(places.map(|(row, col)| self.filter.tap(row, col)));
-            taps.extend([0.0; wide::PADDING]);
+            let mut taps: Vec<f64> = crate::memory::reserve(cols * rows)?;
+            taps.extend((0..rows).flat_map(|row| (0..cols).map(move |col| self.filter.tap(row, col))));
             self.gpu.holding(&taps, "uploading taps")
         })?;
         Ok(memory.address())
     }
 
-    /// All taps as whole numbers, in the GPU's memory.
-    pub(crate) fn digits_in_memory(&self) -> Result<Digits> {
-        let (_, digits) = once(&self.digits, || Digits::new(&self.gpu, &self.filter))?;
-        Ok(*digits)
+    /// The whole numbers that define bytes, in the GPU's memory.
+    pub(crate) fn numerators(&self) -> Result<Numerators> {
+        let size = (self.filter.cols(), self.filter.rows());
+        let (_, numerators) = once(&self.numerators, || {
+            let whole = &self.given.of_bytes()?.whole;
+            let memory = self.gpu.holding(&Numerators::words(whole, size)?, "uploading taps")?;
+            let numerators = Numerators::new(memory.address(), whole, size);
+            Ok((memory, numerators))
+        })?;
+        Ok(*numerators)
     }
 
-    /// The bytes of ties of a mean where all pixels under a window are 0 or 255; none are known of other filters.
-    pub(crate) fn ties(&self) -> Ties {
-        let made = || {
-            self.filter
-                .equal_tap()
-                .map_or(Ties::NONE, |tap| of_two_values(tap, self.filter.cols() * self.filter.rows()))
-        };
-        *self.ties.get_or_init(made)
-    }
-
-    /// For each product of a row and a column that the filter is, or is the sum of: the addresses of their taps in f64, in the GPU's memory;
-    /// before and behind each are [`passes::PADDING`] zeros.
-    pub(crate) fn exact_pairs_in_memory(&self) -> Result<Vec<(u64, u64)>> {
-        const ZEROS: &[f64] = &[0.0; passes::PADDING];
-        let products = self.products()?;
-        let taps = |&(row, column): &(&[f64], &[f64])| [ZEROS, row, ZEROS, column, ZEROS].concat();
-        let all = || products.iter().flat_map(taps).collect::<Vec<_>>();
-        let memory = once(&self.exact_pairs, || self.gpu.holding(&all(), "uploading taps"))?;
-        let (cols, rows, zeros) = (self.filter.cols() as u64, self.filter.rows() as u64, passes::PADDING as u64);
-        let starts =
-            (0..products.len() as u64).map(|term| memory.address() + 8 * (term * (cols + rows + 3 * zeros) + zeros));
-        Ok(starts.map(|start| (start, start + 8 * (cols + zeros))).collect())
+    /// For each term of a product that defines bytes: the addresses of its row's band and of its column's, in the GPU's memory.
+    pub(crate) fn exact_bands_in_memory(&self) -> Result<Vec<(u64, u64)>> {
+        let memory = once(&self.exact_bands, || self.gpu.holding(&passes::bands(&self.given)?, "uploading taps"))?;
+        let bytes = |taps: usize| exact::band_bytes(taps as i32);
+        let (row, column) = (bytes(self.filter.cols()), bytes(self.filter.rows()));
+        let starts = (0..2).map(|term| memory.address() + term * (row + column));
+        Ok(starts.map(|start| (start, start + row)).collect())
     }
 
     /// The rows and columns whose products the filter is, or is the sum of: one at least.
     fn products(&self) -> Result<Vec<(&[f64], &[f64])>> {
         let products = self.filter.products();
         if products.is_empty() { Err(no_factors()) } else { Ok(products) }
-    }
-
-    /// What each product's row makes of a row of this value, in f64, taps ascending.
-    pub(crate) fn rows_of(&self, value: f32) -> Vec<f64> {
-        let of = |(row, _): (&[f64], &[f64])| row.iter().fold(0.0, |sum, &tap| sum + tap * f64::from(value));
-        self.filter.products().into_iter().map(of).collect()
     }
 
     /// The pixel's own tap, if spectra for bytes leave it out; else 0.
@@ -330,9 +259,16 @@ impl TapHomes {
         Ok(Spectra { numbers: memory.pointer(), greatest: *greatest })
     }
 
+    /// Factors and spectra for a pass along lines in the GPU's memory, which `make` computes on the first call: of
+    /// a term's rows (0 or 1) or of all columns (2). A filter has one size of lines each, so `make` is always the same.
+    pub(crate) fn lines(&self, pass: usize, make: impl FnOnce() -> Result<Vec<f32>>) -> Result<*const f32> {
+        let memory = once(&self.lines[pass], || self.gpu.holding(&make()?, "uploading spectra"))?;
+        Ok(memory.pointer())
+    }
+
     /// The taps as whole numbers, if they have such a form.
     pub(crate) fn whole(&self) -> Option<&Whole> {
-        let make = || Whole::new(&self.filter, crate::round::reordering(&self.filter)).ok();
+        let make = || Whole::new(&self.filter).ok();
         self.whole.get_or_init(make).as_ref()
     }
 
@@ -351,7 +287,7 @@ impl TapHomes {
 
     /// Products of a row and a column as whole numbers, if they have such a form.
     pub(crate) fn whole_terms(&self) -> Option<&WholeTerms> {
-        let make = || WholeTerms::new(&self.filter, crate::round::reordering(&self.filter)).ok();
+        let make = || WholeTerms::new(&self.filter).ok();
         self.whole_terms.get_or_init(make).as_ref()
     }
 

@@ -153,11 +153,6 @@ impl<'a, P: Pixel> ImageView<'a, P> {
     pub fn format(&self) -> Format {
         Format { scalar: P::SCALAR, channels: self.shape.channels, layout: Layout::Interleaved }
     }
-
-    /// The same image, if its values are bytes.
-    pub(crate) fn as_bytes(&self) -> Option<ImageView<'a, u8>> {
-        P::bytes(self.data).map(|data| ImageView { data, shape: self.shape, stride: self.stride, pinned: self.pinned })
-    }
 }
 
 /// A borrowed image that can be written; see [`ImageView`].

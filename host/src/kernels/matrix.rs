@@ -52,11 +52,7 @@ pub(super) static MATRIX: Kernel = Kernel {
         };
         let products = layout.steps(problem.rows) * digits.count as usize;
         let parted = if layout.parted { PARTED } else { 0.0 };
-        // Sums of one or two digits are exact.
-        let ties = if digits.share > 0.0 { whole::ties(problem) } else { 0.0 };
-        let each = TIMES.on(machine, products as f64)
-            + parted
-            + machine.slower() * (whole::SETTLE * digits.share * problem.taps() + ties);
+        let each = TIMES.on(machine, products as f64) + parted + machine.slower() * problem.resolving(digits.share);
         // A small picture takes as long as a strip of 16 rows, for each step.
         let step = if layout.parted { 0.5 } else { 0.3 };
         each.max(machine.slower() * step * layout.steps(problem.rows) as f64 / problem.millions())
@@ -86,8 +82,8 @@ const GREATEST_OF_TWO: f64 = 32_639.0;
 const MOST_BITS: i32 = 30;
 
 impl Whole {
-    /// The taps of a filter, of whose sums those in f64 in two orders are at most `reordering` apart; or why they have no such form.
-    pub(crate) fn new(filter: &Filter, reordering: f64) -> Result<Self, Why> {
+    /// The taps of a filter for bytes, or why they have no such form.
+    pub(crate) fn new(filter: &Filter) -> Result<Self, Why> {
         let (cols, rows) = (filter.cols(), filter.rows());
         if cols.checked_mul(rows).is_none_or(|count| count > MOST_TAPS) {
             return Err(format!("{cols}x{rows} taps, it takes {MOST_TAPS}").into());
@@ -95,7 +91,7 @@ impl Whole {
         let taps: Vec<f64> = (0..cols * rows).map(|i| filter.tap(i / cols, i % cols)).collect();
         let greatest = taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));
         Self::exact(&taps, greatest)
-            .or_else(|| Self::rounded(&taps, greatest, reordering))
+            .or_else(|| Self::rounded(&taps, greatest))
             .ok_or_else(|| format!("a tap of {greatest} is too large beside the results, which are bytes").into())
     }
 
@@ -115,7 +111,9 @@ impl Whole {
     }
 
     /// Any others, with as many bits as three digits and the joined sum have room for.
-    fn rounded(exact: &[f64], greatest: f64, reordering: f64) -> Option<Self> {
+    fn rounded(exact: &[f64], greatest: f64) -> Option<Self> {
+        // A mean's taps are rounded to f64.
+        let in_f64 = 255.0 * f64::EPSILON * exact.iter().map(|tap| tap.abs()).sum::<f64>();
         (9..=MOST_BITS).rev().find_map(|bits| {
             let unit = 2f64.powi(bits);
             if (greatest * unit).round() > GREATEST {
@@ -127,7 +125,7 @@ impl Whole {
             let centre = 127.5 * loss().sum::<f64>() / 256.0;
             let error = 127.5 * loss().map(f64::abs).sum::<f64>() * (1.0 + 1e-9) / 256.0;
             // A joined sum lacks 8 bits: half of what they can be is added, and the other half is an error. So is half a unit of what is added.
-            let error = 0.5 + 0.5 + error + reordering * unit / 256.0;
+            let error = 0.5 + 0.5 + error + in_f64 * unit / 256.0;
             let half = 1i64 << (bits - 9);
             if error >= half as f64 / 2.0 {
                 return None;
@@ -279,7 +277,7 @@ mod tests {
     use super::*;
 
     fn whole(filter: &Filter) -> Whole {
-        Whole::new(filter, 1e-9).unwrap()
+        Whole::new(filter).unwrap()
     }
 
     #[test]
@@ -311,7 +309,7 @@ mod tests {
     #[test]
     fn taps_that_have_no_such_form() {
         for text in ["taps:20000.5 0.3", "taps:32639 -32640", "taps:1e9", "box:cols=65537,rows=1"] {
-            assert!(Whole::new(&text.parse().unwrap(), 1e-9).is_err(), "{text}");
+            assert!(Whole::new(&text.parse().unwrap()).is_err(), "{text}");
         }
     }
 

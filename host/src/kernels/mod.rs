@@ -8,16 +8,19 @@ mod fused;
 pub(crate) mod gradient;
 #[cfg(feature = "gpu")]
 pub(crate) mod keep;
+pub(crate) mod lines;
 pub(crate) mod matrix;
 #[cfg(feature = "gpu")]
 pub(crate) mod passes;
 pub(crate) mod prepared;
+#[cfg(feature = "gpu")]
+pub(crate) mod resolve;
 pub(crate) mod running_sums;
 mod separable;
 pub(crate) mod separable_matrix;
-#[cfg(feature = "gpu")]
-pub(crate) mod settle;
 pub(crate) mod sliding;
+#[cfg(feature = "gpu")]
+pub(crate) mod uncertain;
 #[cfg(feature = "gpu")]
 pub(crate) mod weighted;
 pub(crate) mod whole;
@@ -27,7 +30,7 @@ use prepared::Kernel;
 use crate::Variant;
 
 /// Every variant's kernel. Each direct kernel improves on the one before it.
-pub(crate) static KERNELS: [&Kernel; 11] = [
+pub(crate) static KERNELS: [&Kernel; 12] = [
     &direct::NAIVE,
     &direct::CONSTANT,
     &direct::SHARED,
@@ -39,6 +42,7 @@ pub(crate) static KERNELS: [&Kernel; 11] = [
     &matrix::MATRIX,
     &separable_matrix::SEPARABLE_MATRIX,
     &running_sums::RUNNING_SUMS,
+    &lines::SPECTRA_PASSES,
 ];
 
 /// The kernel of a variant.

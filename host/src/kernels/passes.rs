@@ -1,95 +1,141 @@
-//! Separable filters of bytes in f64, where f32 sums would leave many bytes in doubt: launches `gpu-kernels/src/kernels/passes.rs`.
+//! Exact sums over products of a row and a column of bytes, in two passes: launches `gpu-kernels/src/kernels/passes.rs`.
 
-use gpu_kernels::abi::{Doubts, Pass, Region};
+use gpu_kernels::abi::{Pass, Region};
 use gpu_kernels::kernels::passes::{
-    BLOCK, COLUMNS_TILE, Column, Middle, RESULTS, ROWS_TILE, SETTLE_BLOCK, SETTLE_SHARED, SHARED, passes_columns,
-    passes_columns_defined, passes_columns_summed, passes_rows, passes_rows_defined, passes_settle, passes_verdict,
+    BIAS, BLOCK, COLUMNS_SHARED, COLUMNS_TILE, Column, DIGITS, Ending, Middle, ROWS_SHARED, ROWS_TILE, STEP,
+    VERDICT_BLOCK, VERDICT_SHARED, band, band_bytes, fragment, passes_columns, passes_rows, passes_verdict,
 };
 
 use super::prepared::Job;
-use crate::Result;
+use super::resolve::divisor;
+use super::whole::{digit, two_terms};
+use crate::filter::whole::WholeTaps;
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::plan::problem::rows_read;
-use crate::round::InPasses;
+use crate::{Error, Filter, Result, Variant};
 
-/// Bytes of scratch for the intermediate image, unless a band of a few rows needs more.
+/// Bytes of scratch for the intermediate images, unless a band of a few rows needs more.
 const SCRATCH: usize = 512 << 20;
 
-/// Of so many results one may be in doubt, so that each is settled; with more, all are computed again. On an H200, one that is settled takes about as long as a few hundred
-/// do in two passes.
-const FEW: u64 = 512;
+/// Blocks of a launch, unless a row of results has more: passes that return at once take hardly longer than an empty launch then.
+const BLOCKS: u32 = 4096;
 
-/// Puts both passes into the stream. The pass's list takes what is in doubt; where passes define the bytes, that is settled here.
-pub(crate) fn launch(job: &Job<'_>, InPasses { defined, error }: InPasses, stream: &mut Stream) -> Result<()> {
-    both(job, (false, error), stream)?;
-    if defined {
-        let region = &job.pass.region;
-        let area = (region.x1 - region.x0) as u64 * (region.y1 - region.y0) as u64;
-        let most = (area * u64::from(job.planes) / FEW).min(u64::from(u32::MAX / 2)) as u32;
-        let (row, column) = job.taps.exact_pairs_in_memory()?[0];
-        let grid =
-            |blocks| Grid { blocks: (blocks, 1, 1), block: (SETTLE_BLOCK.0, SETTLE_BLOCK.1, 1), shared: SETTLE_SHARED };
-        let arguments = (job.pass, job.window, row, column, job.planes as i32);
-        // SAFETY: blocks and shared memory are what the kernels state; the pass has a list, and describes allocated memory.
-        unsafe {
-            stream.enqueue(passes_verdict, grid(1), &(job.pass, most))?;
-            stream.enqueue(passes_settle, grid(Doubts::SEGMENTS as u32), &arguments)?;
-        }
-        both(job, (true, error), stream)?;
-    }
-    super::keep::restore(job, stream)
+/// What the kernels take of a filter, but for its bands.
+struct Numbers {
+    /// For each term the sum of the row pass over bytes of 1.
+    across: Vec<i64>,
+    ending: Ending,
 }
 
-/// Puts both passes into the stream, for bands of the region whose intermediate images are not too large.
-fn both(job: &Job<'_>, (defined, error): (bool, f64), stream: &mut Stream) -> Result<()> {
+impl Numbers {
+    fn new(filter: &Filter) -> Result<Self> {
+        let whole = &filter.of_bytes()?.whole;
+        let (terms, point) = match (two_terms(whole), &whole.taps) {
+            (Some(terms), WholeTaps::Products { point, .. }) => (terms, *point),
+            _ => return Err(no_product()),
+        };
+        let sum = |taps: &[i64]| taps.iter().sum::<i64>();
+        let down: i128 = terms.iter().map(|(_, column)| i128::from(sum(column))).sum();
+        let (x, y) = filter.anchor();
+        let apart = |size: usize, anchor: usize| (size / 2) as i32 - anchor as i32;
+        let ending = Ending {
+            start: halves(-i128::from(BIAS) * down),
+            point: halves(point),
+            apart: [apart(filter.cols(), x), apart(filter.rows(), y)],
+            divisor: divisor(whole.divisor),
+        };
+        Ok(Self { across: terms.iter().map(|(row, _)| sum(row)).collect(), ending })
+    }
+}
+
+/// The bands of a filter's rows and columns as the kernels take them, a term's after the other's.
+pub(crate) fn bands(filter: &Filter) -> Result<Vec<u32>> {
+    let terms = two_terms(&filter.of_bytes()?.whole).ok_or_else(no_product)?;
+    let lines: Vec<&[i64]> = terms.iter().flat_map(|(row, column)| [&row[..], &column[..]]).collect();
+    let bytes: u64 = lines.iter().map(|taps| band_bytes(taps.len() as i32)).sum();
+    let mut bands = crate::memory::reserve(bytes as usize / 4)?;
+    for taps in lines {
+        for step in 0..band(taps.len() as i32) / STEP {
+            for number in 0..DIGITS as u32 {
+                let of =
+                    |at: i32| usize::try_from(at).ok().and_then(|at| taps.get(at)).map_or(0, |&t| digit(t, number));
+                bands.extend((0..128).map(|word| fragment(step, word / 4, word % 4, of)));
+            }
+        }
+    }
+    Ok(bands)
+}
+
+/// Counts the uncertain results in the pass's list. If they are more than this share, the list is empty then, and [`launch`] computes all results.
+pub(crate) fn judge(job: &Job<'_>, few: f64, stream: &mut Stream) -> Result<()> {
+    let region = &job.pass.region;
+    let results = f64::from(region.x1 - region.x0) * f64::from(region.y1 - region.y0) * f64::from(job.planes);
+    let most = (few * results).min(f64::from(u32::MAX / 2)) as u32;
+    let grid = Grid { blocks: (1, 1, 1), block: (VERDICT_BLOCK.0, VERDICT_BLOCK.1, 1), shared: VERDICT_SHARED };
+    // SAFETY: that is the kernel's block; the pass has a list.
+    unsafe { stream.enqueue(passes_verdict, grid, &(job.pass, most)) }
+}
+
+/// Puts both passes into the stream, for bands of the region whose intermediate images are not too large. If the pass has a list, they compute only if
+/// the last [`judge`] says so.
+pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
     let (pass, window) = (super::keep::left_out(job.pass), job.window);
     let region = pass.region;
     let left = region.aligned_left();
-    let row = 8 * ((region.x1 - left) as usize).next_multiple_of(RESULTS);
-    let (pairs, outside) = (job.taps.exact_pairs_in_memory()?, job.taps.rows_of(pass.outside));
+    let Numbers { across, ending } = Numbers::new(job.taps.given())?;
+    let addresses = job.taps.exact_bands_in_memory()?;
+    let row = 8 * ((region.x1 - left) as usize).next_multiple_of(16);
     // Rows that belong to two bands are computed twice: few, if a band has many times the window's.
-    let most = (SCRATCH / (row * job.planes as usize * pairs.len())).max(4 * window.rows as usize);
+    let most = (SCRATCH / (row * job.planes as usize * across.len())).max(4 * window.rows as usize);
     let band = (most - (window.rows as usize).min(most - 1)).max(1);
     for first in (region.y0 as usize..region.y1 as usize).step_by(band) {
         let rows = first..(first + band).min(region.y1 as usize);
         let anchor = (window.anchor_y as usize, window.rows as usize);
         let read = rows_read(pass.border, anchor, rows.clone(), pass.height as usize);
         let plane = row * read.len();
-        let bytes = plane.checked_mul(job.planes as usize * pairs.len());
+        let bytes = plane.checked_mul(job.planes as usize * across.len());
         let start = stream.scratch(bytes.ok_or_else(|| stream.gpu().out_of_memory(u64::MAX))?)?;
         let offset = read.start as i64 * row as i64 + 8 * i64::from(left);
-        let middle = |term: usize| Middle {
-            base: (start + (term * plane * job.planes as usize) as u64).wrapping_sub(offset as u64),
-            row: row as i64,
-            plane: plane as i64,
-            first_row: read.start as i32,
-            end_row: read.end as i32,
+        let column = |term: usize| Column {
+            middle: Middle {
+                base: (start + (term * plane * job.planes as usize) as u64).wrapping_sub(offset as u64),
+                row: row as i64,
+                plane: plane as i64,
+                first_row: read.start as i32,
+                end_row: read.end as i32,
+            },
+            band: addresses[term].1,
+            outside: (across[term] * pass.outside as i64 + BIAS) as u64,
         };
-        let column = |term: usize| Column { middle: middle(term), taps: pairs[term].1, outside: outside[term] };
-        let across = Pass { region: Region { y0: read.start as i32, y1: read.end as i32, ..region }, ..pass };
-        let down = Pass { region: Region { y0: rows.start as i32, y1: rows.end as i32, ..region }, ..pass };
-        let grid = |region: &Region, left, tile, stream: &Stream| {
-            stream.gpu().fitting(Grid::covering(region, left, tile, BLOCK).sharing(SHARED), job.planes)
+        let first = column(0);
+        let second = if across.len() > 1 { column(1) } else { Column { band: 0, ..first } };
+        let of_rows = Pass { region: Region { y0: read.start as i32, y1: read.end as i32, ..region }, ..pass };
+        let of_columns = Pass { region: Region { y0: rows.start as i32, y1: rows.end as i32, ..region }, ..pass };
+        let grid = |region: &Region, left, tile, shared, stream: &Stream| {
+            let mut grid = stream.gpu().fitting(Grid::covering(region, left, tile, BLOCK).sharing(shared), job.planes);
+            grid.blocks.1 = grid.blocks.1.min((BLOCKS / (grid.blocks.0 * grid.blocks.2)).max(1));
+            grid
         };
-        let (rows_grid, columns_grid) =
-            (grid(&across.region, left, ROWS_TILE, stream), grid(&down.region, region.x0, COLUMNS_TILE, stream));
-        let rows_entry = if defined { passes_rows_defined } else { passes_rows };
-        let columns_entry = if defined { passes_columns_defined } else { passes_columns };
+        let rows_grid = grid(&of_rows.region, left, ROWS_TILE, ROWS_SHARED, stream);
+        let columns_grid = grid(&of_columns.region, region.x0, COLUMNS_TILE, COLUMNS_SHARED, stream);
         // SAFETY: blocks and shared memory are what the kernels state; the passes describe allocated memory, and scratch has a place
         // for each row that is read, of each term.
         unsafe {
-            for (term, (taps, _)) in pairs.iter().enumerate() {
-                stream.enqueue(rows_entry, rows_grid, &(across, window, middle(term), *taps))?;
+            for (term, (taps, _)) in addresses.iter().take(across.len()).enumerate() {
+                stream.enqueue(passes_rows, rows_grid, &(of_rows, window, column(term).middle, *taps))?;
             }
-            match job.taps.filter().sum() {
-                Some(sum) => {
-                    let second = if pairs.len() > 1 { column(1) } else { Column { taps: 0, ..column(0) } };
-                    let summed = (down, window, column(0), second, sum.point, error);
-                    stream.enqueue(passes_columns_summed, columns_grid, &summed)?;
-                }
-                None => stream.enqueue(columns_entry, columns_grid, &(down, window, column(0), error))?,
-            }
+            stream.enqueue(passes_columns, columns_grid, &(of_columns, window, first, second, ending))?;
         }
     }
-    Ok(())
+    super::keep::restore(job, stream)
+}
+
+/// A number of 128 bits, the lower half first.
+fn halves(number: i128) -> [u64; 2] {
+    [number as u64, (number >> 64) as u64]
+}
+
+fn no_product() -> Error {
+    let reason = "its taps are no product of a row and a column".to_owned();
+    Error::Unsupported { variant: Variant::Separable.name(), reason }
 }

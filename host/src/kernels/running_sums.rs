@@ -2,19 +2,18 @@
 
 #[cfg(feature = "gpu")]
 use gpu_kernels::abi::Window;
-use gpu_kernels::kernels::means;
 use gpu_kernels::kernels::running_sums::{
-    ENTRIES, MOST_ROWS, MOST_WARPS, RunningSums, VALUES, shared_bytes, wait, words,
+    ENTRIES, FAR_DIVISOR, MOST_ROWS, MOST_WARPS, NEAR_DIVISOR, RunningSums, VALUES, shared_bytes, words,
 };
 
 #[cfg(feature = "gpu")]
 use super::prepared::Job;
 use super::prepared::{Kernel, Prepared, Work};
 use super::whole;
+use crate::filter::whole::{Divisor, Whole, WholeTaps};
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::plan::problem::Problem;
-use crate::round::MAX_WINDOW;
 use crate::{Filter, Variant, Why};
 
 pub(super) static RUNNING_SUMS: Kernel = Kernel {
@@ -30,22 +29,28 @@ pub(super) static RUNNING_SUMS: Kernel = Kernel {
     },
 };
 
-/// The value of every tap, if sums of pixels in whole numbers decide the bytes: all taps are equal, and their sum is so near to 1 that it makes no
-/// difference but at ties.
-///
-/// A sum of bytes divided by `n` taps lies on a half, or `1 / 2n` from it at least. What the taps are off, and what the order of a sum in f64 changes, must
-/// be less. Where passes define the bytes, there must be no ties.
-pub(crate) fn tap(filter: &Filter, reordering: f64) -> Option<f64> {
-    /// So that a sum of bytes has room, and its division is exact.
-    const MOST: usize = 1 << 20;
-    let taps = filter.cols() * filter.rows();
-    let has_room = (2..=MOST).contains(&taps) && (taps <= MAX_WINDOW || !taps.is_multiple_of(2));
-    let count = taps as f64;
-    filter.equal_tap().filter(|tap| {
-        // Two passes round as often as a sum in any order, at most.
-        let error = 255.0 * (tap * count - 1.0).abs() + reordering.max(255.0 * count * f64::EPSILON);
-        has_room && error < 0.25 / count
-    })
+/// The divisor of a mean that these kernels take: every tap is one part of it, and they add up to 1 at most.
+pub(crate) fn mean(filter: &Filter) -> Option<u32> {
+    let Whole { taps, divisor } = &filter.of_bytes().ok()?.whole;
+    let Divisor::Number(divisor) = *divisor else { return None };
+    let numerator = match taps {
+        WholeTaps::Table(numerators) => equal(numerators)?,
+        WholeTaps::Products { terms, point: 0, .. } => match &terms[..] {
+            [(row, column)] => equal(row)?.checked_mul(equal(column)?)?,
+            _ => return None,
+        },
+        WholeTaps::Products { .. } => return None,
+    };
+    // In lowest terms.
+    let numerator = u64::try_from(numerator).ok().filter(|&numerator| numerator > 0 && divisor % numerator == 0)?;
+    let (divisor, taps) = (divisor / numerator, filter.cols().checked_mul(filter.rows())? as u64);
+    (divisor >= 2 && taps <= divisor).then(|| u32::try_from(divisor).ok()).flatten().filter(|&all| all <= FAR_DIVISOR)
+}
+
+/// The number that all are.
+fn equal(numerators: &[i64]) -> Option<i64> {
+    let &first = numerators.first()?;
+    numerators.iter().all(|&other| other == first).then_some(first)
 }
 
 /// The launch for a problem.
@@ -56,8 +61,8 @@ struct Sums {
     warps: i32,
     /// Values that a window reaches further than a result.
     reach: i32,
-    /// Whether no sum is a tie, or ties are settled in place.
-    settles: bool,
+    /// What sums are divided by.
+    divisor: u32,
 }
 
 /// Rows of a strip, among which a launch chooses.
@@ -74,17 +79,14 @@ impl Sums {
     fn find(problem: &Problem) -> Result<Self, Why> {
         let channels = whole::channels(problem)?;
         let Problem { cols, rows, width, .. } = *problem;
-        if !problem.numbers.mean {
-            return Err("it takes equal taps whose sum is 1".into());
-        }
+        let divisor = problem.numbers.mean.ok_or("it takes equal taps of one part of a whole number")?;
         // A thread finds values so many left of the image, too.
         const BESIDE: usize = 1 << 28;
         if width > BESIDE {
             return Err(format!("{width} columns, it takes {BESIDE}").into());
         }
         let reach = (cols - 1) * channels;
-        // Ties of larger windows are settled by all lanes of a warp together.
-        let is_near = rows <= MOST_ROWS as usize && reach <= NEAR && cols * rows < means::LEAST as usize;
+        let is_near = rows <= MOST_ROWS as usize && reach <= NEAR && divisor <= NEAR_DIVISOR;
         // Most of a block's columns are to be results', with as few warps as that needs.
         let has_results = |warps: &i32| 2 * 4 * words(*warps, reach as i32) >= 32 * VALUES * warps;
         let warps = match is_near {
@@ -96,14 +98,14 @@ impl Sums {
         };
         let entry = ENTRIES.iter().find(|entry| (entry.channels, entry.is_near) == (channels, is_near));
         let entry = entry.ok_or("it has no kernel for these channels")?;
-        let sums = Self { entry, warps, reach: reach as i32, settles: is_near || !(cols * rows).is_multiple_of(2) };
+        let sums = Self { entry, warps, reach: reach as i32, divisor };
         problem.fits_shared_memory(sums.shared(rows) as usize, "its rows")?;
         Ok(sums)
     }
 
     /// Bytes of shared memory of a block.
     fn shared(&self, rows: usize) -> u32 {
-        shared_bytes(self.warps, self.reach, if self.entry.is_near { rows as i32 + wait(rows as i32) } else { 0 })
+        shared_bytes(self.warps, self.reach, if self.entry.is_near { rows as i32 } else { 0 })
     }
 
     /// Strips side by side for so many values of a row.
@@ -128,11 +130,6 @@ impl Sums {
     fn time(&self, problem: &Problem) -> f64 {
         /// For a row of a strip, where a GPU is full, of a near entry and of a warp of a far one.
         const ROW: [f64; 2] = [1.15, 1.6];
-        /// To find ties and to settle them, for a million results, in place and by a launch; the launch, and for a tap of the only one that a warp has.
-        const TIES: f64 = 1.6;
-        const LISTED: f64 = 6.3;
-        const SETTLE: f64 = 6.0;
-        const SETTLE_TAP: f64 = 0.012;
         const MULTIPROCESSORS: f64 = 132.0;
         const SHARED: f64 = 228.0 * 1024.0;
         const WARPS: f64 = 24.0;
@@ -143,13 +140,7 @@ impl Sums {
         let at_once = MULTIPROCESSORS * by_memory.min((WARPS / f64::from(self.warps)).floor()).max(1.0);
         let strips = |height: usize| images * across * problem.height.div_ceil(height) as f64;
         let (_, rows) = self.height(problem.rows, strips, at_once);
-        let taps = problem.cols * problem.rows;
-        let ties = match (taps.is_multiple_of(2), self.settles) {
-            (false, _) => 0.0,
-            (true, true) => TIES * problem.millions(),
-            (true, false) => SETTLE + (LISTED * problem.millions()).max(SETTLE_TAP * taps as f64),
-        };
-        rows * ROW[usize::from(!self.entry.is_near)] + ties
+        rows * ROW[usize::from(!self.entry.is_near)]
     }
 }
 
@@ -160,10 +151,6 @@ impl Work for Sums {
 
         let (pass, channels) = (super::keep::left_out(job.pass), self.entry.channels as i32);
         let Window { rows, .. } = job.window;
-        let tap = job.taps.filter().equal_tap().ok_or_else(|| crate::Error::Unsupported {
-            variant: Variant::RunningSums.name(),
-            reason: "its taps are not equal".to_owned(),
-        })?;
         let region = &pass.region;
         let begin = (region.x0 * channels) & !3;
         // From that multiple of four on.
@@ -178,8 +165,9 @@ impl Work for Sums {
         let grid = stream.gpu().fitting(Grid { blocks, block: (32, self.warps as u32, 1), shared }, images);
         // A plane of its own is all that a kernel for one channel has.
         let filtered = if channels > 1 { job.filtered } else { 1 };
-        let arguments = (pass, Mean::new(job.window, tap), filtered as i32, of_strip as i32);
-        // SAFETY: `find` checked the limits, and the shared memory; the pass describes allocated memory, and has a list if ties are not settled in place.
+        let arguments =
+            (pass, Mean::new(job.window, self.divisor, self.entry.is_near), filtered as i32, of_strip as i32);
+        // SAFETY: `find` checked the limits, and the shared memory; the pass describes allocated memory.
         unsafe { stream.enqueue(self.entry.entry, grid, &arguments)? };
         super::keep::restore(job, stream)
     }
@@ -190,7 +178,7 @@ impl Work for Sums {
 
     #[cfg(feature = "gpu")]
     fn settles(&self) -> bool {
-        self.settles
+        true
     }
 }
 
@@ -201,26 +189,22 @@ mod tests {
 
     use super::*;
 
-    /// Every sum of bytes near a half, and others, for windows of all sizes.
+    /// Sums near each half and each whole quotient, by integers and by f32, against the definition.
     #[test]
     fn quotients_are_exact() {
-        let windows = (2..400).map(|taps| (taps, 1)).chain([
-            (16, 16),
-            (257, 1),
-            (250, 250),
-            (256, 256),
-            (255, 257),
-            (1023, 1023),
-            (1024, 1024),
-        ]);
-        for (cols, rows) in windows {
-            let window = Window { cols, rows, anchor_x: 0, anchor_y: 0 };
-            let (mean, taps) = (Mean::new(window, 1.0 / f64::from(cols * rows)), (cols * rows) as u64);
-            for byte in 0..=255u64 {
-                for beside in [0, 1, taps / 2, taps / 2 + 1, taps - 1] {
-                    let moved = byte * taps + beside;
-                    if beside < taps && moved <= 255 * taps + taps / 2 {
-                        assert_eq!(u64::from(mean.byte(moved as u32)), byte, "{moved} of {taps}");
+        let window = Window { cols: 1, rows: 2, anchor_x: 0, anchor_y: 0 };
+        let far = [65_536, 65_025, 1_046_529, 1 << 20, 8_386_560, (1 << 23) - 1, FAR_DIVISOR];
+        for divisor in (2..400).chain([2304, 6960, 12_288, 16_382, NEAR_DIVISOR]).chain(far) {
+            let means = [true, false].map(|is_near| Mean::new(window, divisor, is_near));
+            for half in 0..=510u32 {
+                let middle = u64::from(half) * u64::from(divisor) / 2;
+                for sum in (middle.saturating_sub(2)..=middle + 2).filter(|&sum| sum <= 255 * u64::from(divisor)) {
+                    let expected = u32::from(Divisor::Number(divisor.into()).byte(sum.into()));
+                    assert_eq!(means[1].byte(sum as u32), expected, "{sum} of {divisor}");
+                    if divisor <= NEAR_DIVISOR {
+                        let scaled = sum as f32 * 2f32.powi(-67) * 2f32.powi(-66);
+                        let byte = means[0].byte_of_f32(scaled, f32::mul_add) & 0xff;
+                        assert_eq!(byte, expected, "{sum} of {divisor} in f32");
                     }
                 }
             }
@@ -228,18 +212,23 @@ mod tests {
     }
 
     #[test]
-    fn filters_whose_sums_of_pixels_decide() {
-        let takes = |text: &str| {
-            let filter: Filter = text.parse().unwrap();
-            tap(&filter, crate::round::reordering(&filter)).is_some()
-        };
-        for text in ["box:size=2", "box:size=6", "box:size=101", "box:size=250", "box:cols=1,rows=64", "box:size=401"] {
-            assert!(takes(text), "{text}");
+    fn filters_that_are_means() {
+        let divisor = |text: &str| mean(&text.parse().unwrap());
+        for (text, expected) in [
+            ("box:size=2", 4),
+            ("box:size=6", 36),
+            ("box:cols=1,rows=64", 64),
+            ("box:size=401", 160_801),
+            ("box:size=1025", 1_050_625),
+            ("taps:0.25 0.25", 4),
+            ("taps:0.02777778 0.02777778", 36_000_000),
+        ] {
+            assert_eq!(divisor(text), Some(expected).filter(|&number| number <= FAR_DIVISOR), "{text}");
         }
-        // Taps of f32 that are no mean; ties that passes define; others.
-        for text in ["box:size=258", "gaussian:sigma=2", "taps:0.5 0.25 0.25", "taps:1 1", "identity", "box:size=1025"]
+        for text in
+            ["gaussian:sigma=2", "taps:0.5 0.25 0.25", "taps:1 1", "taps:0.75 0.75", "identity", "box:size=3001"]
         {
-            assert!(!takes(text), "{text}");
+            assert_eq!(divisor(text), None, "{text}");
         }
     }
 }

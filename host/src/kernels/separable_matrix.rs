@@ -2,7 +2,6 @@
 //! launches `gpu-kernels/src/kernels/separable_matrix.rs`.
 
 use gpu_kernels::kernels::separable_matrix::{ENTRIES, SeparableMatrix, stored_bytes};
-use gpu_kernels::kernels::wide;
 use gpu_kernels::tile::strip::{Ring, TILE};
 #[cfg(feature = "gpu")]
 use gpu_kernels::{
@@ -18,7 +17,6 @@ use super::whole::{self, GREATEST, Layout, digit};
 use crate::gpu::stream::Stream;
 use crate::plan::machine::{Curve, Times};
 use crate::plan::problem::Problem;
-use crate::round::MAX_WINDOW;
 use crate::{Filter, Variant, Why};
 
 pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
@@ -48,13 +46,8 @@ pub(super) static SEPARABLE_MATRIX: Kernel = Kernel {
         const BUSY: f64 = 12.0;
         const TIMES: Times = Times { h200: POINTS, h100: POINTS };
         let (Some(share), Ok(passes)) = (problem.numbers.terms, Passes::find(problem)) else { return whole::DECLINED };
-        // To settle: of wide windows a block has several results.
-        const WIDE: f64 = 0.1;
-        let alone = problem.taps().min(f64::from(wide::LEAST));
-        let taps = alone + WIDE * (problem.taps() - alone);
         let idle = (BUSY / passes.strips()).max(1.0);
-        let settling = whole::SETTLE * share * taps + whole::ties(problem);
-        let each = idle * TIMES.on(machine, passes.products()) + machine.slower() * settling;
+        let each = idle * TIMES.on(machine, passes.products()) + machine.slower() * problem.resolving(share);
         each.max(machine.slower() * passes.strip(problem) / problem.millions())
     },
 };
@@ -247,7 +240,7 @@ impl Term {
 }
 
 impl WholeTerms {
-    /// The taps of a filter, of whose sums those in f64 in two orders are at most `reordering` apart; or why they have no such form.
+    /// The taps of a filter for bytes, or why they have no such form.
     ///
     /// Let `r` and `c` be the taps of a term's row and column, and all of it be counted in units of a joined sum, of which `2^shift` are one
     /// step of a byte. Between a sum over the exact taps and the joined one lie, for each term:
@@ -262,7 +255,7 @@ impl WholeTerms {
     /// - the lowest weight's sums, shifted down: half a unit;
     /// - the factor of a value itself, where a filter has one beside the products, rounded: its error times half of a byte's range;
     /// - taps of a filter that are not quite the products of rows and columns.
-    pub(crate) fn new(filter: &Filter, reordering: f64) -> Result<Self, Why> {
+    pub(crate) fn new(filter: &Filter) -> Result<Self, Why> {
         let terms = filter.products();
         if !(1..=MOST_TERMS).contains(&terms.len()) {
             return Err(Why::NOT_SEPARABLE);
@@ -276,14 +269,11 @@ impl WholeTerms {
         if cols.max(rows) > MOST {
             return Err(format!("{cols}+{rows} taps, it takes {MOST} each way").into());
         }
-        if cols * rows > MAX_WINDOW {
-            // Of a product with more, two passes in f64 define the bytes.
-            return Err(format!("{cols}x{rows} taps, it takes {MAX_WINDOW}").into());
-        }
         // What a joined sum can be over bytes, in units of 255; and room for taps that are not quite the products.
         let weight = filter.weight() + apart;
         let pairs = terms.into_iter().map(|(row, column)| (row.to_vec(), column.to_vec())).collect();
-        let others = 255.0 * apart + reordering;
+        // A mean's taps are rounded to f64, and so are products of taps.
+        let others = 255.0 * (apart + 4.0 * f64::EPSILON * weight);
         let with_bits = |(terms, lost): (Vec<Product>, f64)| {
             let forms: Vec<_> = terms.iter().map(|(row, column)| Term::forms(row, column)).collect();
             let bounds = (weight, others + 255.0 * lost);
@@ -548,7 +538,7 @@ mod tests {
     use super::*;
 
     fn whole(filter: &Filter) -> WholeTerms {
-        WholeTerms::new(filter, 1e-9).unwrap()
+        WholeTerms::new(filter).unwrap()
     }
 
     /// What the kernel makes of a window of bytes, row by row: the joined sum, by its own arithmetic.
@@ -663,8 +653,8 @@ mod tests {
 
     #[test]
     fn filters_that_have_no_such_form() {
-        for text in ["taps:1e9", "box:cols=3,rows=1025", "box:cols=1000,rows=66", "box:cols=1025,rows=1", "sharpen"] {
-            assert!(WholeTerms::new(&text.parse().unwrap(), 1e-9).is_err(), "{text}");
+        for text in ["taps:1e9", "box:cols=3,rows=1025", "box:cols=1025,rows=1", "sharpen"] {
+            assert!(WholeTerms::new(&text.parse().unwrap()).is_err(), "{text}");
         }
     }
 }

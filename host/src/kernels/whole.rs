@@ -13,10 +13,11 @@ use gpu_kernels::{abi::Pass, entry::Entry};
 
 #[cfg(feature = "gpu")]
 use super::prepared::Job;
+use crate::filter::whole::{Whole, WholeTaps};
 #[cfg(feature = "gpu")]
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::plan::problem::Problem;
-use crate::{Scalar, Why};
+use crate::{Filter, Scalar, Why};
 
 /// What a problem's kernel depends on of its taps as whole numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,20 +35,39 @@ pub(crate) struct Numbers {
     pub(crate) window: Option<Digits>,
     /// Products of a row and a column, whose digits are three: the share of results that are in doubt.
     pub(crate) terms: Option<f64>,
-    /// Whether it is a mean whose bytes sums of pixels decide: see [`super::running_sums::tap`].
-    pub(crate) mean: bool,
+    /// The divisor of a mean that running sums take: see [`super::running_sums::mean`].
+    pub(crate) mean: Option<u32>,
+    /// See [`few`].
+    pub(crate) few: Option<f64>,
+    /// How far a sum by passes of 1-D spectra may be off: see [`super::lines::error`].
+    pub(crate) lines: Option<f64>,
 }
 
-/// Microseconds to settle a million results, for each tap.
-pub(super) const SETTLE: f64 = 10.0;
+/// The rows and columns that define a byte, if it is a product or the sum of two.
+pub(crate) fn two_terms(whole: &Whole) -> Option<&[(Vec<i64>, Vec<i64>)]> {
+    match &whole.taps {
+        WholeTaps::Products { terms, .. } if terms.len() <= 2 => Some(terms),
+        _ => None,
+    }
+}
 
-/// Microseconds to settle the ties of a million results, if it is a mean, which has one of as many results as taps; more where pictures have few values.
-pub(super) fn ties(problem: &Problem) -> f64 {
-    /// For a tie, in millionths: to list it, and for a tap of the sum that defines it. From an H200.
-    const LISTED: f64 = 300.0;
-    const TAP: f64 = 3.5;
-    let taps = problem.cols * problem.rows;
-    if problem.numbers.mean && taps.is_multiple_of(2) { LISTED / taps as f64 + TAP } else { 0.0 }
+/// Microseconds that exact passes take for a million results, by counted instructions on an H200.
+pub(crate) fn exact_passes(terms: usize, cols: usize, rows: usize) -> f64 {
+    const RESULT: f64 = 6.0;
+    const ROW_TAP: f64 = 0.008;
+    const COLUMN_TAP: f64 = 0.048;
+    RESULT + terms as f64 * (ROW_TAP * (cols + 15) as f64 + COLUMN_TAP * (rows + 15) as f64)
+}
+
+/// The share of uncertain results beyond which exact passes over all results are faster than to resolve each; `None` if they do not
+/// take the filter, or if they are hardly ever faster.
+pub(crate) fn few(filter: &Filter) -> Option<f64> {
+    /// Microseconds to resolve a million results, for each tap, by counted instructions on an H200.
+    const RESOLVE: f64 = 0.09;
+    let terms = two_terms(&filter.of_bytes().ok()?.whole)?.len();
+    let (cols, rows) = (filter.cols(), filter.rows());
+    let share = exact_passes(terms, cols, rows) / (RESOLVE * cols as f64 * rows as f64);
+    (share < 0.5).then_some(share)
 }
 
 /// The cost of a problem that a kernel declines: longer than anything else takes.
@@ -57,9 +77,9 @@ pub(super) const DECLINED: f64 = 1e9;
 pub(super) const GREATEST: f64 = 8_355_711.0;
 
 /// A digit of a number to the base 256, -128 to 127, from the lowest on.
-pub(super) fn digit(number: i32, digit: u32) -> i8 {
+pub(super) fn digit(number: impl Into<i64>, digit: u32) -> i8 {
     // What is left of a number after its lowest digit was taken off.
-    let rest = (0..digit).fold(number, |rest, _| (rest - i32::from(rest as i8)) >> 8);
+    let rest = (0..digit).fold(number.into(), |rest, _| (rest - i64::from(rest as i8)) >> 8);
     rest as i8
 }
 

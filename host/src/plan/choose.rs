@@ -3,9 +3,6 @@
 
 use std::time::Duration;
 
-use gpu_kernels::kernels::{padded, wide};
-
-use super::machine::Model;
 use super::problem::{Place, Problem};
 use super::processor;
 use crate::cpu::Way;
@@ -13,6 +10,7 @@ use crate::kernels::prepared::Kernel;
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
 use crate::kernels::sliding::takes_as_they_lie;
+use crate::kernels::whole::exact_passes;
 use crate::kernels::{KERNELS, fourier, kernel};
 use crate::round::{Order, Rounding};
 use crate::{Error, Family, Result, Scalar, Variant, Why, spectrum};
@@ -51,36 +49,12 @@ const LEAST_ROWS: f64 = 7.0;
 const LARGE_ROWS: f64 = 200.0;
 const STRIP_ROW: f64 = 0.3;
 
-/// Microseconds to settle what is in doubt of bytes on a GPU: for a launch; for a tap of a row and of a column, which wait for memory; for a
-/// tap of each of a million results in doubt, or of the only one that a warp has. And where a block takes several, beyond a launch: for any; for a tap of those that a block has; and for each of a million, and its taps. Measured on an H200.
-const SETTLE: f64 = 1.5;
-const SETTLE_LINE: f64 = 0.35;
-const SETTLE_TAP: f64 = 3.0;
-const SETTLE_ALONE: f64 = 0.005;
-const SETTLE_WIDE: f64 = 15.0;
-const SETTLE_WIDE_ALONE: f64 = 0.002;
-const SETTLE_SEVERAL: f64 = 1300.0;
-const SETTLE_SEVERAL_TAP: f64 = 1.3;
-
-/// Taps for each result, of those in doubt, from which on it is faster to copy the image with what the border puts around it. From an H200.
-const PADDED_FROM: f64 = 3.0;
-/// Microseconds to settle them then: for the copy of a million results' pixels; for each of a million in doubt, and its taps; and for a tap of those that a block has at least.
-/// Measured on an H200.
-const PADDED_COPY: f64 = 1.2;
-const PADDED_EACH: f64 = 500.0;
-const PADDED_TAP: f64 = 0.0112;
-const PADDED_ALONE: f64 = 0.0005;
-
-/// Whether such a share of results in doubt, under so many taps, is settled from a copy of the image.
-pub(crate) fn are_many(share: f64, taps: f64) -> bool {
-    share * taps >= PADDED_FROM && taps >= f64::from(wide::LEAST) && taps <= f64::from(padded::MOST)
-}
-
-/// Microseconds for a million results of two passes in f64 on a GPU: by the tensor cores besides, and for a column of the matrix that a line of taps makes; and for a
-/// tap without them. Measured on an H200.
-const WIDE_MATRICES: f64 = 7.7;
-const WIDE_COLUMN: f64 = 0.047;
-const WIDE_TAP: f64 = 0.135;
+/// Microseconds to resolve what is uncertain of bytes on a GPU: for a launch; for each of a million
+/// results, and its taps; and for a tap of a result that its threads take alone. Reckoned for an H200.
+const RESOLVE: f64 = 3.0;
+const RESOLVE_EACH: f64 = 200.0;
+const RESOLVE_TAP: f64 = 0.4;
+const RESOLVE_ALONE: f64 = 0.002;
 
 /// The CPU's code, by the variants that stand for it. All variants of a family run the same code there, but for means
 /// of bytes, which are counted.
@@ -235,23 +209,28 @@ impl Problem {
     /// Whether a plan may choose a variant by its time. These rules keep a result's bits independent of which variant is fastest.
     fn rule(&self, variant: Variant) -> Result<(), Why> {
         self.may_be(variant.family())?;
+        if variant == Variant::SpectraPasses && self.rounding.is_none() {
+            return Err(
+                "its sums have other bits than its family's, so it makes bytes that are rounded correctly alone".into(),
+            );
+        }
         let (Place::Gpu(_), Some(rounding)) = (self.place, self.rounding) else { return Ok(()) };
         // Of pixels of one value a sum is that value then, which is never in doubt; else a flat part of a picture could be in doubt as a whole.
-        let in_passes = self.separable && !(self.is_in_f64() && rounding.keeps_levels);
+        let in_passes = self.separable && !(self.is_in_passes() && rounding.keeps_levels);
         match variant {
             Variant::Fourier if in_passes => Err("a row and a column of taps leave fewer bytes in doubt".into()),
-            Variant::Fourier if self.numbers.mean => {
+            Variant::Fourier if self.numbers.mean.is_some() => {
                 Err("means are made of sums of pixels, whose time hardly depends on the window".into())
             }
             // Whatever the kernel, those passes would be launched in its place.
             variant if variant != Variant::Separable && self.goes_by_passes(variant) => {
-                Err("bytes of such taps are made by two passes in f64, as separable's".into())
+                Err("bytes of such taps are made by two exact passes, as separable's".into())
             }
             _ => Ok(()),
         }
     }
 
-    /// By what a kernel is chosen: its own time, and what a launch takes that settles results in doubt, if it takes one; those for bytes alone have that in theirs.
+    /// By what a kernel is chosen: its own time, and what a launch takes that resolves results, if it takes one; those for bytes alone have that in theirs.
     /// The rest of rounding takes all of them about as long; but sums by spectra leave many more in doubt than passes in f64, which take the place of
     /// rows and columns.
     fn order(&self, kernel: &Kernel) -> Duration {
@@ -259,17 +238,12 @@ impl Problem {
             return self.predict(kernel);
         }
         let settles = self.makes_bytes() && !kernel.variant.takes_bytes_alone();
-        self.rank(kernel) + if settles { microseconds(self.settling()) } else { Duration::ZERO }
+        self.rank(kernel) + if settles { microseconds(RESOLVE) } else { Duration::ZERO }
     }
 
-    /// Microseconds of a launch that settles few results.
-    fn settling(&self) -> f64 {
-        SETTLE + if self.is_wide() { SETTLE_WIDE } else { SETTLE_LINE * self.pair_taps() }
-    }
-
-    /// Whether results in doubt are settled several at a time.
-    fn is_wide(&self) -> bool {
-        self.taps() >= f64::from(wide::LEAST)
+    /// Microseconds to resolve such a share of a million results.
+    pub(crate) fn resolving(&self, share: f64) -> f64 {
+        share * (RESOLVE_EACH + RESOLVE_TAP * self.taps())
     }
 
     /// A kernel's own time.
@@ -286,11 +260,7 @@ impl Problem {
         let each = slower * (kernel.cost)(self, self.place.machine());
         let work = match kernel.variant {
             Variant::DirectSliding | Variant::SeparableFused => self.in_strips(each),
-            // Sums of products of bytes go by passes in f64, and so do products of many taps.
-            Variant::Separable if self.makes_bytes() && (self.sum.is_some() || self.is_in_f64()) => {
-                let terms = self.sum.map_or(0, |(terms, _)| terms);
-                2.0 * LAUNCH * terms as f64 + self.millions() * self.wide()
-            }
+            Variant::Separable if self.makes_bytes() && self.is_in_passes() => self.millions() * self.exact_passes(),
             _ => self.millions() * each,
         };
         let besides = BESIDES.iter().find(|&&(variant, _)| variant == kernel.variant).map_or(0.0, |&(_, time)| time);
@@ -306,14 +276,15 @@ impl Problem {
         (self.millions() * each * twice).max(STRIP_ROW * rows(height))
     }
 
-    /// Whether a GPU makes the bytes of a product by passes in f64.
-    fn is_in_f64(&self) -> bool {
+    /// Whether a GPU makes the bytes of a product by exact passes.
+    fn is_in_passes(&self) -> bool {
         self.goes_by_passes(Variant::Separable)
     }
 
-    /// Whether a GPU makes bytes by passes in f64 where this variant was asked for.
+    /// Whether a GPU makes bytes by exact passes where this variant was asked for.
     fn goes_by_passes(&self, variant: Variant) -> bool {
-        let goes = |rounding: Rounding| rounding.in_f64_on_gpu(self.order_of(variant), self.cols, self.rows);
+        let goes =
+            |rounding: Rounding| self.numbers.few.is_some_and(|few| rounding.share(self.order_of(variant)) > few);
         !variant.takes_bytes_alone() && self.rounding.is_some_and(goes)
     }
 
@@ -325,16 +296,10 @@ impl Problem {
         }
     }
 
-    /// Microseconds for a million results of passes in f64.
-    fn wide(&self) -> f64 {
-        let machine = self.place.machine();
-        let taps = (self.cols + self.rows) as f64;
-        let columns = |taps: usize| (taps + 15).next_multiple_of(8) as f64;
-        let time = match machine.model {
-            Model::H200 | Model::H100 => WIDE_MATRICES + WIDE_COLUMN * (columns(self.cols) + columns(self.rows)),
-            Model::Other { .. } => WIDE_TAP * taps,
-        };
-        machine.slower() * time * self.sum.map_or(1.0, |(terms, _)| terms as f64)
+    /// Microseconds for a million results of exact passes.
+    fn exact_passes(&self) -> f64 {
+        let terms = self.sum.map_or(1, |(terms, _)| terms);
+        self.place.machine().slower() * exact_passes(terms, self.cols, self.rows)
     }
 
     /// A kernel's time, and that of rounding.
@@ -354,12 +319,8 @@ impl Problem {
             };
             return self.rank(kernel).mul_f64(slower);
         };
-        let settle = self.settling();
-        if kernel.variant == Variant::Separable && self.sum.is_some() {
-            return self.rank(kernel) + microseconds(settle);
-        }
-        if kernel.variant.family() == Family::Separable && self.is_in_f64() {
-            return microseconds(2.0 * LAUNCH + settle + self.millions() * self.wide());
+        if kernel.variant.family() == Family::Separable && self.is_in_passes() {
+            return microseconds(2.0 * LAUNCH + self.millions() * self.exact_passes());
         }
         // Bytes of two channels are parted.
         let parted = if own && self.side_by_side == 2 { 2.0 } else { 1.0 };
@@ -368,19 +329,9 @@ impl Problem {
             true => 0.0,
             false => rounding.share(self.order_of(kernel.variant)),
         };
-        let count = self.millions() * share;
-        let (alone, each) = match self.is_wide() {
-            true => (SETTLE_WIDE_ALONE, SETTLE_SEVERAL + SETTLE_SEVERAL_TAP * self.taps()),
-            false => (SETTLE_ALONE, SETTLE_TAP * self.taps()),
-        };
-        let each = match kernel.variant == Variant::Fourier && are_many(share, self.taps()) {
-            true => {
-                let each = PADDED_EACH + PADDED_TAP * self.taps();
-                PADDED_COPY * self.millions() + each * count + PADDED_ALONE * self.taps()
-            }
-            false => (each * count).max(if 1e6 * count >= 1.0 { alone * self.taps() } else { 0.0 }),
-        };
-        self.rank(kernel).mul_f64(parted) + microseconds(settle + each)
+        let alone = if 1e6 * self.millions() * share >= 1.0 { RESOLVE_ALONE * self.taps() } else { 0.0 };
+        let each = (self.millions() * self.resolving(share)).max(alone);
+        self.rank(kernel).mul_f64(parted) + microseconds(RESOLVE + each)
     }
 }
 

@@ -55,7 +55,13 @@ use crate::image::stored::{StoredView, StoredViewMut};
 use crate::image::{AsImage, AsImageMut, Image, ImageView, ImageViewMut, Pixel, Scalar, Shape};
 #[cfg(feature = "gpu")]
 use crate::kernels::prepared::Prepared;
-use crate::kernels::{matrix::Whole, running_sums, separable_matrix::WholeTerms, whole::Numbers};
+use crate::kernels::{
+    lines,
+    matrix::Whole,
+    running_sums,
+    separable_matrix::WholeTerms,
+    whole::{Numbers, few},
+};
 use crate::progress::{Call, Progress, Report, Stage};
 use crate::round::Rounding;
 use crate::{Border, Error, Family, Filter, Gradient, Result, Variant, Why};
@@ -442,16 +448,23 @@ impl Plan {
         if self.gradient.is_some() { Vec::new() } else { problem.candidates() }
     }
 
+    /// The filter for bytes made of bytes. Without memory for it, whoever runs the plan says so.
+    fn filter_of_bytes(&self) -> &Filter {
+        self.filter.of_bytes().map_or(&self.filter, |bytes| &bytes.filter)
+    }
+
     /// The taps as whole numbers, for kernels of a GPU.
     fn numbers(&self, place: Place) -> Numbers {
         match place {
             Place::Cpu { .. } => Numbers::default(),
             Place::Gpu(_) => *self.numbers.get_or_init(|| {
-                let reordering = crate::round::reordering(&self.filter);
+                let filter = self.filter_of_bytes();
                 Numbers {
-                    window: Whole::new(&self.filter, reordering).ok().map(|whole| whole.digits()),
-                    terms: WholeTerms::new(&self.filter, reordering).ok().map(|whole| whole.share()),
-                    mean: running_sums::tap(&self.filter, reordering).is_some(),
+                    window: Whole::new(filter).ok().map(|whole| whole.digits()),
+                    terms: WholeTerms::new(filter).ok().map(|whole| whole.share()),
+                    mean: running_sums::mean(&self.filter),
+                    few: few(&self.filter),
+                    lines: lines::error(&self.filter),
                 }
             }),
         }
@@ -467,7 +480,7 @@ impl Plan {
             anchor_x: self.filter.anchor().0,
             border: self.border,
             weight: self.filter.weight(),
-            point: *self.point.get_or_init(|| crate::kernels::fourier::point(&self.filter) != 0.0),
+            point: *self.point.get_or_init(|| crate::kernels::fourier::point(self.filter_of_bytes()) != 0.0),
             separable: self.filter.is_separable(),
             numbers: Numbers::default(),
             source: Scalar::F32,
@@ -565,7 +578,7 @@ impl Plan {
         dst: &mut StoredViewMut<'_>,
         call: &Call<'_>,
     ) -> Result<()> {
-        self.check_target(dst.scalar())?;
+        self.check_kinds((src.scalar(), dst.scalar()))?;
         let shape = src.shape();
         let stage = call.stage(0, pixels(shape));
         match self.on(place)? {
@@ -612,9 +625,13 @@ impl Plan {
     }
 
     /// # Errors
-    /// [`Error::Parameter`] if results of this type cannot hold angles.
-    pub(crate) fn check_target(&self, target: Scalar) -> Result<()> {
-        if matches!(target, Scalar::F16 | Scalar::F32) { Ok(()) } else { self.check_takes_integers(target.name()) }
+    /// [`Error::Parameter`] if results of this type cannot hold angles, or if bytes are to be made of bytes and what lies outside
+    /// the picture is none.
+    pub(crate) fn check_kinds(&self, kinds: (Scalar, Scalar)) -> Result<()> {
+        if kinds == (Scalar::U8, Scalar::U8) {
+            self.border.check_is_byte()?;
+        }
+        if matches!(kinds.1, Scalar::F16 | Scalar::F32) { Ok(()) } else { self.check_takes_integers(kinds.1.name()) }
     }
 
     /// # Errors
@@ -664,7 +681,7 @@ impl Plan {
         let right = wrong.as_ref().map_or(pictures.len(), |&(number, _)| number);
         let all = pictures[..right].iter().map(|(src, _)| pixels(src.shape())).sum();
         let call = self.report.call(all);
-        self.check_target(kinds.1).map_err(|error| in_batch((0, error)))?;
+        self.check_kinds(kinds).map_err(|error| in_batch((0, error)))?;
         let seen: Vec<_> =
             pictures[..right].iter().map(|(src, dst)| (src.is_pinned(), dst.is_pinned(), src.shape())).collect();
         // Each picture says how many of its channels are filtered.
@@ -815,7 +832,7 @@ impl Plan {
         part: &Part,
         stream: &mut Stream,
     ) -> Result<()> {
-        self.check_target(dst.scalar())?;
+        self.check_kinds((src.scalar(), dst.scalar()))?;
         let gpus = self.gpus_of(src.gpu())?;
         let engine = gpus.engine_of(src.gpu());
         let place = On::Gpu(&gpus).place();

@@ -186,11 +186,11 @@ fn passes(problem: &Problem, threads: usize) -> (f64, usize) {
     (each * (across + down) + ROW * (lines + height) as f64, jobs)
 }
 
-/// Nanoseconds for a result to settle those in doubt after sums in this order of so many taps and of so many columns, or to compute in f64 instead.
+/// Nanoseconds for a result to resolve the uncertain ones after sums in this order of so many taps and of so many columns, or for exact passes instead.
 fn doubts(problem: &Problem, order: Order, taps: f64, columns: usize) -> f64 {
     let Some(rounding) = problem.rounding else { return 0.0 };
     let columns = rounding.left(order).map(|left| (columns * problem.rows, left));
-    let settling = Settling::new((problem.cols, problem.rows), problem.planes, taps, columns);
+    let settling = Settling::new((problem.cols, problem.rows), problem.planes, (taps, rounding.exact_taps), columns);
     (rounding.share(order) * settling.alone()).min(settling.per_result)
 }
 

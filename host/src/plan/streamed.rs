@@ -300,7 +300,7 @@ impl Plan {
 
     /// What the whole picture decides for its chunks.
     fn whole(&self, on: On<'_>, shape: Shape, kinds: (Scalar, Scalar)) -> Result<Whole> {
-        self.check_target(kinds.1)?;
+        self.check_kinds(kinds)?;
         let (family, step, reach) = match on {
             On::Cpu(engine) => {
                 let family = self.family_on_cpu(engine, shape, shape.channels, kinds)?;
@@ -308,7 +308,7 @@ impl Plan {
             }
             #[cfg(feature = "gpu")]
             On::Gpu(gpus) => {
-                let tiles = gpus.engines[0].tiles(&self.prepared(gpus, kinds, shape, shape.channels)?);
+                let tiles = gpus.engines[0].tiles(&self.prepared(gpus, kinds, shape, shape.channels)?, kinds)?;
                 // The kernel has the family.
                 (Family::Direct, tiles.step, tiles.reach)
             }

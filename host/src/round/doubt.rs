@@ -44,10 +44,9 @@ impl<E: Float> Doubt<E> {
     /// Whether the result of this sum is in doubt.
     #[inline(always)]
     pub(super) fn about(&self, value: E) -> bool {
-        // An infinity comes from a partial sum that overflowed: it says nothing about the true one.
-        let saturated = value.is_finite() & ((value < self.low) | (value > self.high));
-        // NaN stays NaN, and in doubt.
-        !(saturated | (value.distance() < self.near))
+        // An infinity comes from a partial sum that overflowed, and NaN from two: they say nothing about the true one.
+        let is_known = (value < self.low) | (value > self.high) | (value.distance() < self.near);
+        !(value.is_finite() & is_known)
     }
 }
 

@@ -1,30 +1,24 @@
 //! Correct rounding of 8-bit results.
 //!
-//! A result is correctly rounded if it is the integer nearest to the filter's sum in f64, half to even, saturated to 0 to
-//! 255: what SciPy's `correlate` gives in f64. So 8-bit pictures are the same from every variant and device.
+//! A byte is the exact sum of whole taps times bytes over a divisor, rounded half to even and saturated to 0 to 255
+//! ([`Whole`](crate::filter::whole::Whole)). Whole numbers have no order, so 8-bit pictures are the same from every variant and
+//! device.
 //!
-//! It would be slow to compute every sum in f64. This is Ziv's strategy instead:
+//! It would be slow to compute every sum exactly. This is Ziv's strategy instead:
 //!
-//! 1. [`bound`]: how far a sum in f32 may lie from the one in f64.
-//! 2. [`doubt`]: whether a half-integer, where the result changes, lies within that distance. If none does, the sum in f32
-//!    decides. This is the case for nearly all results.
-//! 3. [`settle`]: for the other results, a sum in f64 decides, in the fastest order; and where even the order of the f64 sum could
-//!    change the result, the sum in the order that defines it. Where many sums in f32 are in doubt, all are computed in f64 from the
-//!    start, by the same code.
-//!
-//! "The sum in f64" must be one number even if it is a tie: each product and each sum is rounded to f64, row by row,
-//! left to right. That could take hours for a separable filter of more than 65536 taps. There it means two passes: along
-//! the rows, then along the columns, in ascending order.
+//! 1. [`bound`]: how far a sum in f32, or by spectra in f64, may lie from the exact one.
+//! 2. [`doubt`]: whether a half-integer, where the result changes, lies within that distance. If none does, the sum
+//!    decides the result. Otherwise the result is uncertain. This is the case for few results.
+//! 3. [`resolve`]: the exact sum decides an uncertain result. Where many are uncertain, exact passes compute a whole part of the
+//!    image (`host/src/cpu/exact.rs`).
 
 mod bound;
 mod doubt;
-mod settle;
+mod resolve;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::OnceLock;
-
-use gpu_kernels::border::CONSTANT;
 
 use crate::cpu::Ways;
 use crate::simd::{Float, Isa, Lanes, Vector, Work};
@@ -34,55 +28,45 @@ use crate::{Border, Filter};
 pub(crate) use bound::{Order, column_block, products_loss, row_block, terms_loss, terms_together};
 use doubt::Doubt;
 pub(crate) use doubt::{places, places_room};
-pub(crate) use settle::MAX_WINDOW;
-#[cfg(feature = "gpu")]
-pub(crate) use settle::sums_of_white;
-pub(crate) use settle::{Scratch, Settler, TOGETHER};
+pub(crate) use resolve::{Resolver, Scratch};
 
 /// What the time to round bytes made of bytes depends on.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rounding {
-    /// By which code the CPU makes them.
+    /// By which code the CPU makes them, and the taps of exact passes for a result.
     pub(crate) on_cpu: Ways,
-    /// Whether the filter has factors only, and the share of sums that are exact ties.
-    is_product: bool,
-    ties: f64,
+    pub(crate) exact_taps: f64,
     /// Whether its taps add up to 1.
     pub(crate) keeps_levels: bool,
     /// Of the sums by spectra in f32, the share in doubt, if they can decide on the CPU.
     pub(crate) by_spectra: Option<f64>,
-    /// For each [`Order`], the share of f32 sums in doubt if they are spread evenly.
+    /// For each [`Order`], the share of uncertain f32 sums if they are spread evenly.
     shares: [f64; Order::ALL.len()],
-    /// The part of them that a column pass in f64 on the CPU leaves in doubt, where there is one.
+    /// The part of them that a column pass in f64 on the CPU leaves uncertain, where there is one.
     left: [Option<f64>; Order::ALL.len()],
 }
 
 impl Rounding {
+    /// All zeros if there is no memory for the whole taps; then a call says so.
     pub(crate) fn new(filter: &Filter, border: Border) -> Self {
         /// The most taps that are gone through one by one, and where passes are faster anyway.
         const MOST: (usize, usize) = (1 << 24, 1 << 12);
-        let most = if filter.is_separable() { MOST.1 } else { MOST.0 };
-        let window = Window::new(filter, border);
+        let Ok(of_bytes) = filter.of_bytes() else { return Self::default() };
+        let view = &of_bytes.filter;
+        let most = if view.is_separable() { MOST.1 } else { MOST.0 };
         let share = |order: Order| {
             let one_by_one = matches!(order, Order::TapByTap | Order::ByRows);
-            let (error, _, tame) = match one_by_one && filter.cols() * filter.rows() > most {
-                true => (1.0, 0.0, true),
-                false => errors(filter, &window, order),
-            };
-            if tame { (2.0 * error).min(1.0) } else { 1.0 }
+            if one_by_one && view.cols() * view.rows() > most { 1.0 } else { Bound::new(view, order).share() }
         };
         let shares = Order::ALL.map(share);
+        let left = |order| Some(part_left(bound::of_row_pass(view, order)?, 0.5 * shares[order as usize]));
         Self {
-            on_cpu: Ways::new(filter, &window),
-            is_product: is_product(filter),
-            ties: ties(filter),
-            keeps_levels: (filter.sum_of_taps() - 1.0).abs() < 1e-6,
-            by_spectra: by_spectra(shares[Order::LargeSpectra as usize], &window),
+            on_cpu: Ways::new(of_bytes, &Window::new(view, border)),
+            exact_taps: crate::cpu::taps_taken(&of_bytes.whole) as f64,
+            keeps_levels: (view.sum_of_taps() - 1.0).abs() < 1e-6,
+            by_spectra: Some(shares[Order::LargeSpectra as usize]).filter(|&share| share < 1.0),
             shares,
-            left: Order::ALL.map(|order| {
-                let column = bound::of_row_pass(filter, order, greatest(&window), f64::from(window.border_value))?;
-                Some(part_left(column, 0.5 * shares[order as usize]))
-            }),
+            left: Order::ALL.map(left),
         }
     }
 
@@ -95,161 +79,17 @@ impl Rounding {
     pub(crate) fn share(&self, order: Order) -> f64 {
         self.shares[order as usize]
     }
-
-    /// Whether a GPU computes two passes in f64 rather than settle what is in doubt after f32 sums in this order.
-    pub(crate) fn in_f64_on_gpu(&self, order: Order, cols: usize, rows: usize) -> bool {
-        let share = self.share(order);
-        self.is_product && share > 0.0 && passes_are_better(share.max(self.ties), cols, rows)
-    }
-}
-
-/// Whether the filter has factors only, and no table of taps.
-fn is_product(filter: &Filter) -> bool {
-    filter.dense_f64().is_none() && filter.is_separable()
 }
 
 /// Whether sums by spectra in f64 can decide a byte.
-pub(crate) fn spectra_decide(filter: &Filter, window: &Window) -> bool {
-    let Bound { in_f64, tame, .. } = Bound::new(filter, window, Order::LargeSpectra);
-    tame && Doubt::<f64>::new(in_f64).limit() > 0.0
-}
-
-/// This share of sums by spectra in f32 that are in doubt, if they can decide on the CPU: not if all are, or if what lies outside is no byte.
-pub(crate) fn by_spectra(share: f64, window: &Window) -> Option<f64> {
-    Some(share).filter(|&share| share < 1.0 && window.is_all_bytes())
-}
-
-/// Whether two passes in f64 are faster on a GPU than to settle such a share of results, or define the results.
-fn passes_are_better(share: f64, cols: usize, rows: usize) -> bool {
-    if passes_define(cols, rows) {
-        return true;
-    }
-    let (cols, rows) = (cols as f64, rows as f64);
-    // A tap of a result in doubt costs about eight times one of a pass in f32, and a tap of a pass in f64 about twice that; less more, where
-    // a window is too large for the fused kernels.
-    let more = if cols.max(rows) <= 65.0 { 1.3 } else { 0.4 };
-    8.0 * share * cols * rows > more * (cols + rows)
-}
-
-/// Whether two passes define the bytes of a separable filter of this size.
-fn passes_define(cols: usize, rows: usize) -> bool {
-    cols * rows > MAX_WINDOW
-}
-
-/// What decides a byte on a GPU, where a kernel tests the f32 sums and another one settles what is in doubt.
-#[cfg(feature = "gpu")]
-#[derive(Clone, Debug)]
-pub(crate) struct Uncertainty {
-    /// A sum whose distance from an integer is at least this is in doubt; `None` if no sum ever is.
-    pub(crate) near: Option<f32>,
-    /// The greatest difference between f64 sums in two orders.
-    pub(crate) reordering: f64,
-    /// The share of results that are in doubt if sums are spread evenly.
-    share: f64,
-    /// The least share of results that the list has room for.
-    least: f64,
-    /// Whether sums are often exact ties, whatever the pixels.
-    pub(crate) ties: bool,
-    /// Whether pixels are counted, so that ties alone are in doubt.
-    pub(crate) counted: bool,
-    /// The two passes in f64 that take the place of the f32 sums, if they do.
-    pub(crate) passes: Option<InPasses>,
-}
-
-/// Two passes in f64 on a GPU.
-#[cfg(feature = "gpu")]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InPasses {
-    /// Whether such sums define the bytes, each product and each sum rounded.
-    pub(crate) defined: bool,
-    /// How far fused ones may be from the sums that do.
-    pub(crate) error: f64,
-}
-
-#[cfg(feature = "gpu")]
-impl Uncertainty {
-    /// No result is in doubt.
-    pub(crate) const NONE: Self =
-        Self { near: None, reordering: 0.0, share: 0.0, least: 0.0, ties: false, counted: false, passes: None };
-
-    /// For a filter's f32 sums over bytes, in this order.
-    pub(crate) fn new(filter: &Filter, border: Border, order: Order) -> Self {
-        let window = Window::new(filter, border);
-        // Two passes of a sum are those of its terms.
-        let summed = order == Order::TwoPasses && filter.sum().is_some();
-        let order = if summed { Order::Terms } else { order };
-        let (error, reordering, tame) = errors(filter, &window, order);
-        let doubt = Doubt::<f32>::new(error);
-        let near = match error {
-            0.0 if tame => None,
-            // Every sum is in doubt where one may not be a number.
-            _ if !tame || doubt.limit().is_nan() => Some(-1.0),
-            _ => Some(doubt.limit()),
-        };
-        let ties = ties(filter);
-        let share = (2.0 * error).min(1.0).max(ties);
-        let (cols, rows) = (filter.cols(), filter.rows());
-        let in_order = if summed { Order::Terms } else { Order::TwoPasses };
-        let in_passes = near.is_some() && (summed || is_product(filter) && passes_are_better(share, cols, rows));
-        let defined = in_passes && is_product(filter) && passes_define(cols, rows);
-        let passes = in_passes.then(|| {
-            let error = match defined {
-                true => bound::of_passes(filter, greatest(&window)),
-                false => reordering + bound::in_f64(filter, in_order) * greatest(&window),
-            };
-            InPasses { defined, error }
-        });
-        // Of sums in f64, few are in doubt but ties; and where passes define the bytes, those are not listed if they are many.
-        let ties = if defined { 0.0 } else { ties };
-        let share = if in_passes { share.min(0.01).max(ties) } else { share };
-        Self { near, reordering, share, least: least_listed(filter, ties), ties: ties > 0.0, counted: false, passes }
-    }
-
-    /// The share of results that are in doubt if sums are spread evenly.
-    pub(crate) fn share(&self) -> f64 {
-        self.share
-    }
-
-    /// For the sums of a filter's taps as whole numbers, over bytes and no other value, of which such a share is in doubt; `counted` where pixels are, and ties
-    /// alone are in doubt.
-    pub(crate) fn of_whole(filter: &Filter, share: f64, counted: bool) -> Self {
-        if share == 0.0 {
-            return Self::NONE;
-        }
-        let ties = ties(filter);
-        // Kernels know for themselves which sums are in doubt.
-        let (share, reordering, least) = (share.max(ties), reordering(filter), least_listed(filter, ties));
-        Self { near: Some(1.0), reordering, share, least, ties: ties > 0.0, counted, passes: None }
-    }
-
-    /// Places of each of so many segments of a list for so many results: four times those expected, and those of [`least_listed`].
-    pub(crate) fn places(&self, results: usize, segments: usize) -> u32 {
-        const MOST: f64 = 16384.0;
-        let evenly = results as f64 / segments as f64;
-        ((4.0 * self.share).max(self.least) * evenly + 64.0).min(evenly + 4.0).min(MOST) as u32
-    }
-}
-
-/// The share of results that a list has room for at least, so that it is seldom too short: pictures have areas where all is in doubt.
-#[cfg(feature = "gpu")]
-fn least_listed(filter: &Filter, ties: f64) -> f64 {
-    /// Of sums that are often ties: pictures of two values and gradients have many more.
-    const TIES: f64 = 0.2;
-    /// Of a row or a column of taps: where pixels are the same along it, a result is one of 256, each of which is in doubt or not, wherever it comes.
-    const LINE: f64 = 0.06;
-    const LEAST: f64 = 0.01;
-    if ties > 0.0 {
-        TIES
-    } else if filter.cols() == 1 || filter.rows() == 1 {
-        LINE
-    } else {
-        LEAST
-    }
+pub(crate) fn spectra_decide(view: &Filter) -> bool {
+    is_tame(view) && Doubt::<f64>::new(bound::of_spectra_in_f64(view)).limit() > 0.0
 }
 
 /// The share of sums over bytes that are exact ties, but for roundings in f64, if sums are spread evenly: where all taps are multiples of
 /// one number, so are the sums, and every so many of them lies on a half. A single tap has 256 products, of which each is as frequent.
-fn ties(filter: &Filter) -> f64 {
+#[cfg(feature = "gpu")]
+pub(crate) fn ties(filter: &Filter) -> f64 {
     if let (1, 1, Some([tap])) = (filter.cols(), filter.rows(), filter.dense_f64()) {
         let on_half = |byte: &u8| ((f64::from(*byte) * tap).fract().abs() - 0.5).abs() < 1e-4;
         return (0..=u8::MAX).filter(on_half).count() as f64 / 256.0;
@@ -260,72 +100,69 @@ fn ties(filter: &Filter) -> f64 {
     if unit > 1e-6 && (halves - halves.round()).abs() <= 1e-9 * halves { unit.min(1.0) } else { 0.0 }
 }
 
-/// The error bound of f32 sums and the greatest difference between f64 sums in two orders, both 0 if nothing is rounded; and whether no
-/// sum is NaN, or too great for an `i32`.
-fn errors(filter: &Filter, window: &Window, order: Order) -> (f64, f64, bool) {
-    let outside = f64::from(window.border_value);
-    let greatest = greatest(window);
-    let reordering = bound::of_reordering(filter, greatest);
-    let error = bound::of_sums(filter, order, greatest, outside);
-    let error = if error == 0.0 { 0.0 } else { error + reordering };
-    // The row pass alone may leave the range of f32.
-    let across = filter.separated().map_or(0.0, |(row, _)| row.iter().map(|tap| tap.abs()).sum());
-    let terms = filter.sum().map_or(0.0, crate::filter::Sum::weight);
-    let tame = filter.weight().max(terms) * greatest < 1e9 && across * greatest < 1e37 && !outside.is_nan();
-    (error, reordering, tame)
+/// Whether no sum over bytes is too great for an `i32`, and no row pass leaves the range of f32.
+fn is_tame(view: &Filter) -> bool {
+    let across = view.separated().map_or(0.0, |(row, _)| row.iter().map(|tap| tap.abs()).sum());
+    let terms = view.sum().map_or(0.0, crate::filter::Sum::weight);
+    view.weight().max(terms) * 255.0 < 1e9 && across * 255.0 < 1e37
 }
 
-/// The error bounds of a filter's sums under one border, computed when they are first needed.
+/// The error bounds of a filter's sums, computed when they are first needed.
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
     /// For each [`Order`].
     orders: [OnceLock<Bound>; Order::ALL.len()],
-    /// The greatest difference between f64 sums in two orders.
-    reordering: OnceLock<f64>,
 }
 
 /// The bounds of sums in one order.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     in_f32: f64,
-    in_f64: f64,
     /// Of sums of the same row pass with a column pass in f64.
     column: Option<f64>,
-    /// No sum is NaN, or too great for an `i32`.
+    /// See [`is_tame`].
     tame: bool,
 }
 
 impl Bound {
-    fn new(filter: &Filter, window: &Window, order: Order) -> Self {
-        let (in_f32, reordering, tame) = errors(filter, window, order);
-        let greatest = greatest(window);
-        let in_f64 = reordering + bound::in_f64(filter, order) * greatest;
-        // The sum over the exact taps is compared here, as for sums in f64.
-        let column =
-            bound::of_row_pass(filter, order, greatest, f64::from(window.border_value)).map(|error| error + reordering);
-        Self { in_f32, in_f64, column, tame }
+    fn new(view: &Filter, order: Order) -> Self {
+        let (in_f32, column) = (bound::of_sums(view, order), bound::of_row_pass(view, order));
+        Self { in_f32, column, tame: is_tame(view) }
+    }
+
+    /// The share of sums that are uncertain if they are spread evenly.
+    fn share(self) -> f64 {
+        if self.tame { (2.0 * self.in_f32).min(1.0) } else { 1.0 }
     }
 }
 
-/// The part of results in doubt that sums with a smaller error leave so; all of them, if there is no error.
+/// The error bound of f32 sums over bytes in this order, compared with the exact ones; and whether every sum fits an `i32`.
+#[cfg(feature = "gpu")]
+pub(crate) fn errors(view: &Filter, order: Order) -> (f64, bool) {
+    (bound::of_sums(view, order), is_tame(view))
+}
+
+/// The same for a GPU's sums over the terms of a sum, of which each is a row pass and a column pass.
+#[cfg(feature = "gpu")]
+pub(crate) fn errors_of_terms(view: &Filter, sum: &crate::filter::Sum) -> (f64, bool) {
+    (bound::of_terms_in_f32(view, sum), is_tame(view))
+}
+
+/// The distance from an integer from which on a sum in f32 is in doubt on a GPU; `None` if none ever is.
+#[cfg(feature = "gpu")]
+pub(crate) fn limit(error: f64, tame: bool) -> Option<f32> {
+    let limit = Doubt::<f32>::new(error).limit();
+    match error {
+        0.0 if tame => None,
+        // Every sum is in doubt where one may not be a number.
+        _ if !tame || limit.is_nan() => Some(-1.0),
+        _ => Some(limit),
+    }
+}
+
+/// The part of uncertain results that sums with a smaller error leave so; all of them, if there is no error.
 fn part_left(error: f64, before: f64) -> f64 {
     (error / before).min(1.0)
-}
-
-/// The greatest difference between f64 sums over bytes in two orders.
-pub(crate) fn reordering(filter: &Filter) -> f64 {
-    bound::of_reordering(filter, 255.0)
-}
-
-/// How far the f64 sum that defines a byte may lie from the exact one, over bytes alone.
-#[cfg(feature = "gpu")]
-pub(crate) fn definition(filter: &Filter) -> f64 {
-    bound::of_definition(filter, 255.0)
-}
-
-/// The greatest magnitude of a pixel under a window.
-fn greatest(window: &Window) -> f64 {
-    if window.border == CONSTANT { f64::from(window.border_value).abs().max(255.0) } else { 255.0 }
 }
 
 /// Number of pixels that are tested together.
@@ -333,41 +170,31 @@ const CHUNK: usize = 64;
 
 /// Rounds sums in f32, or in f64, that a filter made of an 8-bit image.
 pub(crate) struct Rounder<'a, E> {
-    settler: &'a Settler<'a>,
+    resolver: &'a Resolver<'a>,
     doubt: Doubt<E>,
     order: Order,
-    /// No sum is NaN, or too great for an `i32`.
+    /// See [`is_tame`].
     tame: bool,
-    /// What settles a result in doubt: a sum in f64, or at once the one that defines it.
-    by_definition: bool,
     /// For sums of the same row pass with a column pass in f64.
     column: Option<Doubt<f64>>,
 }
 
 impl<'a> Rounder<'a, f32> {
-    /// For f32 sums in this order.
-    pub(crate) fn in_f32(settler: &'a Settler<'a>, order: Order) -> Self {
-        let Bound { in_f32, column, tame, .. } = settler.bound(order);
-        let (doubt, column) = (Doubt::new(in_f32), column.filter(|_| !settler.meets_ties()).map(Doubt::new));
-        Self { settler, doubt, order, tame, by_definition: false, column }
+    /// For f32 sums in this order, of which these are the filter's bounds.
+    pub(crate) fn in_f32(resolver: &'a Resolver<'a>, bounds: &Bounds, order: Order) -> Self {
+        let bound = || Bound::new(&resolver.of_bytes.filter, order);
+        let Bound { in_f32, column, tame } = *bounds.orders[order as usize].get_or_init(bound);
+        Self { resolver, doubt: Doubt::new(in_f32), order, tame, column: column.map(Doubt::new) }
     }
 }
 
 impl<'a> Rounder<'a, f64> {
-    /// For f64 sums in this order.
-    pub(crate) fn in_f64(settler: &'a Settler<'a>, order: Order) -> Self {
-        let Bound { in_f64, tame, .. } = settler.bound(order);
-        Self { settler, doubt: Doubt::new(in_f64), order, tame, by_definition: true, column: None }
+    /// For sums by spectra in f64.
+    pub(crate) fn by_spectra(resolver: &'a Resolver<'a>) -> Self {
+        let view = &resolver.of_bytes.filter;
+        let doubt = Doubt::new(bound::of_spectra_in_f64(view));
+        Self { resolver, doubt, order: Order::LargeSpectra, tame: is_tame(view), column: None }
     }
-}
-
-/// What else is known of a result in doubt.
-pub(crate) enum Finer {
-    Nothing,
-    /// A sum in f64, within what the order of such a sum could change.
-    Sum(f64),
-    /// The correct one.
-    Byte(u8),
 }
 
 impl<E: Float> Rounder<'_, E> {
@@ -376,17 +203,17 @@ impl<E: Float> Rounder<'_, E> {
         self.order
     }
 
-    /// The share of results that are in doubt if sums are spread evenly.
+    /// The share of results that are uncertain if sums are spread evenly.
     pub(crate) fn share(&self) -> f64 {
         if self.tame { (2.0 * self.doubt.error()).min(1.0) } else { 1.0 }
     }
 
-    /// The part of results in doubt that a column pass in f64 over the row pass's results leaves so, if that can be.
+    /// The part of uncertain results that a column pass in f64 over the row pass's results leaves so, if that can be.
     pub(crate) fn left_by_columns(&self) -> Option<f64> {
         self.column.map(|column| part_left(column.error(), self.doubt.error()))
     }
 
-    /// The distance from an integer at which a sum is in doubt; `None` if a sum may be NaN, or too great for an
+    /// The distance from an integer at which a sum is uncertain; `None` if a sum may be NaN, or too great for an
     /// `i32`.
     pub(crate) fn limit(&self) -> Option<E> {
         let limit = self.doubt.limit();
@@ -402,78 +229,44 @@ impl<E: Float> Rounder<'_, E> {
         true
     }
 
-    /// The byte where so many pixels under a window of equal taps are 255 and the others are 0, if that is known at once.
-    pub(crate) fn of_white(&self, count: u32) -> Option<u8> {
-        self.settler.of_white(count as usize).map(Float::byte)
-    }
-
-    /// Stores the interleaved sums of a part of row `y`, from column `x` on. `finer` may know more of a result in doubt.
+    /// Stores the interleaved sums of a part of row `y`, from column `x` on. Says how many were uncertain.
     pub(crate) fn store_part(
         &self,
         isa: Isa,
         sums: &[E],
-        (x, y): (usize, usize),
+        part: (usize, usize),
         out: &mut [u8],
         scratch: &mut Scratch,
-        finer: impl Fn(usize) -> Finer,
     ) -> usize {
-        let mut doubts = std::mem::take(&mut scratch.doubts);
-        doubts.clear();
-        let mut is_tie = true;
-        for at in self.round(isa, sums, out, &mut scratch.memory) {
-            match finer(at) {
-                Finer::Byte(byte) => out[at] = byte,
-                Finer::Sum(sum) if self.settler.settles(sum) => out[at] = sum.byte(),
-                finer => {
-                    is_tie &= matches!(finer, Finer::Sum(_));
-                    doubts.push(at);
-                }
-            }
-        }
-        let settled = doubts.len();
-        self.settle_all(isa, (x, y), is_tie, &doubts, out, scratch);
-        scratch.doubts = doubts;
-        settled
+        let mut uncertain = std::mem::take(&mut scratch.uncertain);
+        uncertain.clear();
+        uncertain.extend(self.round(isa, sums, out, &mut scratch.memory));
+        self.resolve(isa, part, &uncertain, out, scratch);
+        let count = uncertain.len();
+        scratch.uncertain = uncertain;
+        count
     }
 
-    /// Stores the sums of one channel of a part of a row to its places among the others' elements; `doubts` become those that
-    /// [`Rounder::decide`] is to decide.
+    /// Stores the sums of one channel of a part of a row to its places among the others' elements; `uncertain` become the elements that
+    /// [`Rounder::resolve`] is to decide.
     pub(crate) fn store_channel(
         &self,
         isa: Isa,
         sums: &[E],
         (out, channel): (&mut [u8], usize),
         scratch: &mut Scratch,
-        doubts: &mut Vec<usize>,
+        uncertain: &mut Vec<usize>,
     ) {
-        let channels = self.settler.channels();
+        let channels = self.resolver.channels();
         let sums = &sums[..sums.len().min(out.len() / channels)];
         let Scratch { memory, bytes, .. } = scratch;
         bytes.resize(sums.len(), 0);
-        doubts.clear();
-        doubts.extend(self.round(isa, sums, bytes, memory));
+        uncertain.clear();
+        uncertain.extend(self.round(isa, sums, bytes, memory).map(|at| at * channels + channel));
         out[channel..].iter_mut().step_by(channels).zip(bytes).for_each(|(out, &mut byte)| *out = byte);
     }
 
-    /// Stores the correct result of a channel at this place of a part of row `y` that begins at column `x`. There may be a sum in f64, within
-    /// what its order could change.
-    pub(crate) fn decide(
-        &self,
-        isa: Isa,
-        part: (usize, usize),
-        (at, channel): (usize, usize),
-        sum: Option<f64>,
-        out: &mut [u8],
-        scratch: &mut Scratch,
-    ) {
-        let at = at * self.settler.channels() + channel;
-        match sum {
-            Some(sum) if self.settler.settles(sum) => out[at] = sum.byte(),
-            sum => self.settle(isa, part, at, self.by_definition || sum.is_some(), out, scratch),
-        }
-    }
-
-    /// Rounds a row; returns the results in doubt, in ascending order.
+    /// Rounds a row; returns the uncertain results, in ascending order.
     fn round<'s>(
         &self,
         isa: Isa,
@@ -489,35 +282,19 @@ impl<E: Float> Rounder<'_, E> {
         places[..found].iter().map(|&at| at as usize)
     }
 
-    /// Stores the correct results at these elements of a part of row `y` that begins at column `x`; they ascend. They may all be known to be so
-    /// near a half that only the sums that define them can tell.
-    pub(crate) fn settle_all(
+    /// Stores the correct results at these elements of a part of row `y` that begins at column `x`.
+    pub(crate) fn resolve(
         &self,
         isa: Isa,
         part: (usize, usize),
-        are_ties: bool,
-        doubts: &[usize],
+        uncertain: &[usize],
         out: &mut [u8],
         scratch: &mut Scratch,
     ) {
-        self.settler.together(isa, part, (are_ties, doubts), out, scratch, |at, out, scratch| {
-            self.settle(isa, part, at, self.by_definition || are_ties, out, scratch);
-        });
-    }
-
-    /// Computes and stores the correct result at element `at` of a part of row `y` that begins at column `x`: at once by the sum that defines
-    /// it, or first by a faster one.
-    fn settle(
-        &self,
-        isa: Isa,
-        (x, y): (usize, usize),
-        at: usize,
-        by_definition: bool,
-        out: &mut [u8],
-        scratch: &mut Scratch,
-    ) {
-        if let Some(result) = self.settler.settled(isa, (x, y), at, by_definition, scratch) {
-            out[at] = result.byte();
+        for &at in uncertain {
+            if let Some(byte) = self.resolver.byte(isa, part, at, scratch) {
+                out[at] = byte;
+            }
         }
     }
 }
@@ -588,12 +365,4 @@ unsafe fn round_chunk<L: Vector>(sums: &[L::Float; CHUNK], limit: L::Float, out:
         }
         mask
     }
-}
-
-/// Whether f32 decides every byte of a gradient's magnitude of bytes, with this value outside the image: whole numbers and their sums are
-/// exact (`gpu-kernels/src/kernels/gradient.rs`).
-pub(crate) fn gradient_is_exact(outside: f32) -> bool {
-    /// Times 16, the greatest sum of weights, it is below 2^24.
-    const GREATEST: f32 = 524_288.0;
-    outside.fract() == 0.0 && outside.abs() <= GREATEST
 }

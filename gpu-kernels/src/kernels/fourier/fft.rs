@@ -165,12 +165,13 @@ fn thirty_two<const INVERSE: bool>(x: [Complex; 32]) -> [Complex; 32] {
     y
 }
 
-/// A transform of M, 8, 16 or 32, in order.
+/// A transform of M, 4, 8, 16 or 32, in order.
 #[inline(always)]
 pub(crate) fn within<const M: usize, const INVERSE: bool>(x: [Complex; M]) -> [Complex; M] {
     match M {
         32 => resized(thirty_two::<INVERSE>(resized(x))),
         16 => resized(sixteen::<INVERSE>(resized(x))),
+        4 => resized(four::<INVERSE>(resized(x))),
         _ => resized(eight::<INVERSE>(resized(x))),
     }
 }

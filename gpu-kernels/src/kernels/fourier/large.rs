@@ -194,8 +194,8 @@ pub(super) unsafe fn rows<const KIND: u32, const WAY: u32>(
         if row < pair.read {
             let exchange = Exchange::of_row();
             let mut line = load_pair::<KIND, WAY>(pass, parts, pairs, &pair, row, &exchange);
-            // A question that the whole launch answers alike.
-            if parts.greatest < f32::INFINITY && leave_holes(&mut line, parts.greatest) {
+            // The second is a question that the whole launch answers alike.
+            if KIND != BYTES && parts.greatest < f32::INFINITY && leave_holes(&mut line, parts.greatest) {
                 note(parts.noted);
             }
             let line = match WAY == FOLDED {

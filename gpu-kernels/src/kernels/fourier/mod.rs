@@ -1,7 +1,7 @@
 //! The Fourier family: correlation as a product of spectra.
 //!
 //! `tiles.rs` filters an image tile by tile in shared memory, and has the hot loop; `large.rs` takes larger tiles, in three kernels, for larger windows; `bytes.rs` loads and stores small tiles of bytes; `fft.rs`
-//! transforms the values in a lane's registers; `holes.rs` mends results under whose windows pixels lie that cannot be transformed. This file has the layout of a tile, which both sides of a launch share.
+//! transforms the values in a lane's registers; `holes.rs` mends results under whose windows pixels lie that cannot be transformed; `lines.rs` and `line.rs` filter rows and columns one by one, for products. This file has the layout of a tile, which both sides of a launch share.
 //!
 //! Pixels and taps are real, so the same complex numbers have room for twice as many pixels. There are two ways to use it:
 //!
@@ -22,6 +22,8 @@ mod bytes;
 mod fft;
 pub mod holes;
 mod large;
+mod line;
+pub mod lines;
 mod tiles;
 
 use self::holes::Holes;

@@ -372,8 +372,8 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
             } else {
                 load_pair::<M, KIND>(pass, place, x, apart, y)
             };
-            // A question that the whole launch answers alike.
-            if KIND == PLANES || parts.greatest < f32::INFINITY {
+            // The second is a question that the whole launch answers alike.
+            if KIND == PLANES || KIND != BYTES && parts.greatest < f32::INFINITY {
                 wild |= leave_holes(&mut line, parts.greatest);
             }
             place.store_line(&place.forward(line, folds(KIND)));

@@ -335,9 +335,8 @@ impl Tiling {
         let left = width % wide;
         let halves =
             shape.way == Way::Folded && shape.size < Large::SIDE && left > 0 && left <= shape.size + 1 - cut.cols;
-        // Of bytes, and what is outside the image of them, none is too large for spectra.
-        let of_bytes = pass.src.scalar == scalar::U8 && spectra.greatest >= 255.0;
-        let is_tame = of_bytes && pass.outside.abs() <= spectra.greatest;
+        // No byte is too large for spectra.
+        let is_tame = pass.src.scalar == scalar::U8 && pass.outside.abs() <= spectra.greatest;
         let parts = Parts {
             window: *window,
             cols: cut.cols,

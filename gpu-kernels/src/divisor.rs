@@ -1,0 +1,76 @@
+//! From a sum of whole numbers to a byte: the quotient by a divisor, rounded half to even, saturated.
+//!
+//! This is the definition of a byte (`host/src/filter/whole.rs`), for sums of up to 127 bits.
+
+/// What a sum is divided by: a number or a power of two.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Divisor {
+    /// The number, or 0: then the divisor is 2 to the power of `shift`.
+    number: u64,
+    /// `1 / number`, rounded to f32.
+    inverse: f32,
+    /// The power, which may be negative.
+    shift: i32,
+}
+
+impl Divisor {
+    /// A number of at most 2^61. Sums are below 2^62.
+    pub fn number(number: u64) -> Self {
+        Self { number, inverse: 1.0 / number as f32, shift: 0 }
+    }
+
+    /// 2 to this power.
+    pub const fn power_of_two(shift: i32) -> Self {
+        Self { number: 0, inverse: 0.0, shift }
+    }
+
+    /// The byte of the sum `high * 2^64 + low`, as the lowest bits of a word.
+    #[inline(always)]
+    pub fn byte(&self, high: i64, low: u64) -> u32 {
+        if high < 0 || (high as u64 | low) == 0 {
+            0
+        } else if self.number != 0 {
+            self.mean(low as i64)
+        } else if self.shift <= 0 {
+            let is_small = high == 0 && low < 256 && self.shift > -8;
+            if is_small { least(low << (-self.shift & 7)) } else { 255 }
+        } else {
+            // With one bit behind the point; and whether any bit behind that one is set.
+            let cut = self.shift - 1;
+            let (halves, rest) = if cut >= 127 {
+                (0, 1)
+            } else if cut >= 64 {
+                let (halves, back) = (high as u64 >> (cut & 63), (high as u64 >> (cut & 63)) << (cut & 63));
+                (halves, (high as u64 ^ back) | low)
+            } else {
+                let above = if cut == 0 { 0 } else { (high as u64) << ((64 - cut) & 63) };
+                let halves = if high as u64 >> cut == 0 { above | low >> cut } else { u64::MAX };
+                (halves, low ^ (low >> cut) << cut)
+            };
+            let whole = halves >> 1;
+            let is_up = halves & 1 != 0 && (rest != 0 || whole & 1 != 0);
+            least(whole + is_up as u64)
+        }
+    }
+
+    /// The byte of a sum of a mean, which is positive and below 2^62.
+    ///
+    /// The estimate is off by three roundings to f32, `256 * 3 * 2^-24` at most, so its whole part is that of the quotient, or the
+    /// next one where the quotient is nearly that, or the one before where the quotient hardly is more. In any case the
+    /// rest is less than half of the number but where the next whole number is the nearer one.
+    #[inline(always)]
+    fn mean(&self, sum: i64) -> u32 {
+        let near = sum as f32 * self.inverse;
+        let whole = if near < 256.0 { near as i32 } else { 256 };
+        let (twice, number) = (2 * (sum - whole as i64 * self.number as i64), self.number as i64);
+        let is_up = twice > number || twice == number && whole & 1 != 0;
+        least((whole + is_up as i32) as u64)
+    }
+}
+
+/// A number as a byte, saturated.
+#[inline(always)]
+fn least(number: u64) -> u32 {
+    if number < 255 { number as u32 } else { 255 }
+}

@@ -1,0 +1,405 @@
+//! A line of 256 R numbers, filtered by the threads that share it: forward transform, the taps' spectrum, inverse.
+//!
+//! Thread mapping: 16 R threads share a line, each with 16 numbers. With `N = 16 * 16 * R`:
+//! 1. Thread t has elements `t + 16 R m`: a transform over m, to k1, then twiddle factors of `t k1`.
+//! 2. An exchange over the block: thread (k1, u) gets elements `t = u + R m`. A transform over m, to
+//!    k2, then twiddle factors of `u k2`.
+//! 3. An exchange among the R threads of one k1, inside a warp: thread (k1, v) gets all u for
+//!    `k2 = v + R q`. Transforms of R over u, to k3.
+//!
+//! Frequency `k1 + 16 (k2 + 16 k3)` ends as number `R q + k3` of thread `R k1 + v`. Nothing is put in
+//! order: the taps' spectrum lies in memory as the threads have the frequencies. The inverse takes the
+//! same steps backwards.
+//! Banks: element t of k1 is at place `t ^ R (k1 mod 16 / R)` for rows, and frequency k2 of thread u
+//! at place u ^ (k2 mod R): no half-warp has a bank conflict.
+
+use super::fft::{Complex, ZERO, within};
+use super::lines::Lines;
+use crate::device::*;
+
+/// Numbers of a line that a thread holds.
+pub(super) const EACH: usize = 16;
+
+/// Factors that a table has for each thread: of frequencies 1, 2, 3, 4, 8 and 12. The others are
+/// products of two.
+pub(super) const FACTORS: usize = 6;
+
+/// A thread's place in a line of 256 R numbers, one of J lines that lie in shared memory in turn.
+#[derive(Clone, Copy)]
+pub(super) struct Line<const R: usize, const J: i32> {
+    shared: Shared,
+    /// The thread's number among those of the line, and the line's number.
+    pub(super) thread: i32,
+    pub(super) number: i32,
+}
+
+impl<const R: usize, const J: i32> Line<R, J> {
+    pub(super) const THREADS: i32 = 16 * R as i32;
+    pub(super) const SIZE: i32 = 256 * R as i32;
+    const RADIX: i32 = R as i32;
+    /// The bits of k1 that move a row's elements to other banks.
+    const MOVED: i32 = if J == 1 { 16 / R as i32 - 1 } else { 0 };
+
+    /// Lanes of a warp count lines first, then threads.
+    #[inline(always)]
+    pub(super) fn of_thread() -> Self {
+        // Unsigned, as division by a power of two is a shift then.
+        let (lane, lines) = (thread_x() as u32, J as u32);
+        let thread = (32 / J) * thread_y() + (lane / lines) as i32;
+        Self { shared: Shared::dynamic(), thread, number: (lane % lines) as i32 }
+    }
+
+    /// The same, hidden from the compiler: places are computed here, and not ahead, where they would take
+    /// registers all the way.
+    #[inline(always)]
+    pub(super) fn here(&self) -> Self {
+        Self { thread: opaque(self.thread), ..*self }
+    }
+
+    /// `k1`, and `u` or `v`.
+    #[inline(always)]
+    fn split(&self) -> (i32, i32) {
+        let (thread, radix) = (self.thread as u32, R as u32);
+        ((thread / radix) as i32, (thread % radix) as i32)
+    }
+
+    /// Where element `t` of `k1` lies, which this thread has in step 1.
+    #[inline(always)]
+    fn own(&self, k1: i32) -> i32 {
+        (k1 * Self::THREADS + (self.thread ^ Self::RADIX * (k1 & Self::MOVED))) * J + self.number
+    }
+
+    /// Where element `u + R m` of this thread's `k1` lies in step 2.
+    #[inline(always)]
+    fn across(&self, m: i32) -> i32 {
+        let (k1, u) = self.split();
+        (k1 * Self::THREADS + u + Self::RADIX * self.moved(m)) * J + self.number
+    }
+
+    /// Where frequency `k2` of thread `(k1, u)` lies, of this thread's `k1`.
+    #[inline(always)]
+    fn within(&self, k2: i32, u: i32) -> i32 {
+        let (k1, _) = self.split();
+        (k1 * Self::THREADS + Self::RADIX * self.moved(k2) + (u ^ (k2 & (Self::RADIX - 1)))) * J + self.number
+    }
+
+    /// A number with the bits changed that differ from one `k1` to the next.
+    #[inline(always)]
+    fn moved(&self, number: i32) -> i32 {
+        let (k1, _) = self.split();
+        (number & !Self::MOVED) + ((number & Self::MOVED) ^ (k1 & Self::MOVED))
+    }
+
+    #[inline(always)]
+    unsafe fn load(&self, place: i32) -> Complex {
+        // SAFETY: places lie in the line's part of shared memory.
+        let [re, im] = unsafe { self.shared.load2(2 * place) };
+        Complex { re, im }
+    }
+
+    #[inline(always)]
+    unsafe fn store(&self, place: i32, value: Complex) {
+        // SAFETY: as in `load`.
+        unsafe { self.shared.store2(2 * place, [value.re, value.im]) }
+    }
+
+    /// Keeps number `m` of the line until [`Line::kept`] reads it, at a place that is this thread's.
+    ///
+    /// # Safety
+    /// Nothing else is in the line's part of shared memory.
+    #[inline(always)]
+    pub(super) unsafe fn keep(&self, m: i32, value: Complex) {
+        // SAFETY: as the caller promised.
+        unsafe { self.store(self.own(m), value) }
+    }
+
+    /// The numbers that this thread kept.
+    ///
+    /// # Safety
+    /// It kept all of them.
+    #[inline(always)]
+    pub(super) unsafe fn kept(&self) -> [Complex; EACH] {
+        let mut line = [ZERO; EACH];
+        let mut m = 0;
+        while m < EACH {
+            // SAFETY: as the caller promised.
+            line[m] = unsafe { self.load(self.own(m as i32)) };
+            m += 1;
+        }
+        line
+    }
+
+    /// The first two steps of a line's transform: frequencies over t and m lie in shared memory.
+    ///
+    /// # Safety
+    /// The whole block calls, with the tables; the lines' part of shared memory is not in use.
+    #[inline(always)]
+    unsafe fn spread(&self, line: [Complex; EACH], tables: *const f32) {
+        let (_, u) = self.split();
+        let inner = tables.wrapping_add(2 * FACTORS * 16 * R);
+        // SAFETY: as the caller promised.
+        unsafe {
+            let part = turned::<false>(within::<EACH, false>(line), tables, 16 * R, self.thread);
+            let mut k = 0;
+            while k < EACH {
+                self.store(self.own(k as i32), part[k]);
+                k += 1;
+            }
+            barrier();
+            let mut part = [ZERO; EACH];
+            let mut m = 0;
+            while m < EACH {
+                part[m] = self.load(self.across(m as i32));
+                m += 1;
+            }
+            let part = turned::<false>(within::<EACH, false>(part), inner, R, u);
+            // The lanes of this k1 have read their elements, which lay where the frequencies come.
+            warp_barrier();
+            let mut k = 0;
+            while k < EACH {
+                self.store(self.within(k as i32, u), part[k]);
+                k += 1;
+            }
+            warp_barrier();
+        }
+    }
+
+    /// Numbers `R q` to before `R (q + 1)` of the spectrum, which only this thread reads.
+    ///
+    /// # Safety
+    /// After [`Line::spread`].
+    #[inline(always)]
+    unsafe fn frequencies(&self, q: usize) -> [Complex; R] {
+        let (_, v) = self.split();
+        let (mut part, mut u) = ([ZERO; R], 0);
+        while u < R {
+            // SAFETY: as the caller promised.
+            part[u] = unsafe { self.load(self.within(v + Self::RADIX * q as i32, u as i32)) };
+            u += 1;
+        }
+        within::<R, false>(part)
+    }
+
+    /// The last step backwards, of such numbers, to the same places.
+    ///
+    /// # Safety
+    /// As for [`Line::frequencies`].
+    #[inline(always)]
+    unsafe fn put_back(&self, q: usize, frequencies: [Complex; R]) {
+        let (_, v) = self.split();
+        let (part, mut u) = (within::<R, true>(frequencies), 0);
+        while u < R {
+            // SAFETY: as the caller promised.
+            unsafe { self.store(self.within(v + Self::RADIX * q as i32, u as i32), part[u]) };
+            u += 1;
+        }
+    }
+
+    /// The line of a spectrum that was put back, N times too large.
+    ///
+    /// # Safety
+    /// As for [`Line::spread`], after [`Line::put_back`] of all.
+    #[inline(always)]
+    unsafe fn gathered(&self, tables: *const f32) -> [Complex; EACH] {
+        let line = self.here();
+        let (_, u) = line.split();
+        let inner = tables.wrapping_add(2 * FACTORS * 16 * R);
+        // SAFETY: as the caller promised.
+        unsafe {
+            warp_barrier();
+            let mut part = [ZERO; EACH];
+            let mut k = 0;
+            while k < EACH {
+                part[k] = line.load(line.within(k as i32, u));
+                k += 1;
+            }
+            let part = within::<EACH, true>(turned::<true>(part, inner, R, u));
+            warp_barrier();
+            let mut m = 0;
+            while m < EACH {
+                line.store(line.across(m as i32), part[m]);
+                m += 1;
+            }
+            barrier();
+            let part = turned::<true>(line.kept(), tables, 16 * R, line.thread);
+            within::<EACH, true>(part)
+        }
+    }
+
+    /// The sums of two numbers over the line's threads, and the greatest of two others over the block.
+    ///
+    /// # Safety
+    /// The whole block calls; what is in shared memory is not needed any more.
+    #[inline(always)]
+    pub(super) unsafe fn totals(&self, mut sums: [f32; 2], mut greatest: [f32; 2]) -> ([f32; 2], [f32; 2]) {
+        let (lane, lanes, warps) = (opaque(thread_x()), 32 / J, R as i32 * J / 2);
+        // SAFETY: as the caller promised; each place is one thread's, and is read behind a barrier.
+        unsafe {
+            let mut apart = 16;
+            while apart > 0 {
+                greatest = greater(greatest, [of_lane(greatest[0], apart), of_lane(greatest[1], apart)]);
+                if apart >= J as u32 {
+                    sums = [sums[0] + of_lane(sums[0], apart), sums[1] + of_lane(sums[1], apart)];
+                }
+                apart /= 2;
+            }
+            barrier();
+            if lane < J {
+                self.shared.store2(2 * (thread_y() * J + self.number), sums);
+            }
+            if lane == 0 {
+                self.shared.store2(2 * (warps * J + thread_y()), greatest);
+            }
+            barrier();
+            // Each lane takes some warps' sums.
+            let (mut totals, mut warp) = ([0.0; 2], (lane as u32 / J as u32) as i32);
+            while warp < warps {
+                let [a, b] = self.shared.load2(2 * (warp * J + self.number));
+                totals = [totals[0] + a, totals[1] + b];
+                warp += lanes;
+            }
+            greatest = self.shared.load2(2 * (warps * J + (lane & (warps - 1))));
+            let mut apart = 16;
+            while apart > 0 {
+                greatest = greater(greatest, [of_lane(greatest[0], apart), of_lane(greatest[1], apart)]);
+                if apart >= J as u32 {
+                    totals = [totals[0] + of_lane(totals[0], apart), totals[1] + of_lane(totals[1], apart)];
+                }
+                apart /= 2;
+            }
+            (totals, greatest)
+        }
+    }
+
+    /// The sums of a tile's line: `load` gives the line for a part of a term's window, which begins at this tap. And the
+    /// sums of squares of the thread's frequencies, before and behind the taps' spectrum.
+    ///
+    /// # Safety
+    /// The whole block calls, with factors and spectra for these lines; shared memory is not in use.
+    #[inline(always)]
+    pub(super) unsafe fn filtered<const PARTED: bool>(
+        &self,
+        lines: &Lines,
+        terms: i32,
+        numbers: *const f32,
+        load: impl Fn(i32, i32) -> [Complex; EACH],
+    ) -> ([Complex; EACH], [f32; 2]) {
+        let spectra = numbers.wrapping_add(2 * FACTORS * 17 * R + 2 * self.thread as usize);
+        let mut squares = [0.0; 2];
+        // SAFETY: as the caller promised.
+        unsafe {
+            if !PARTED {
+                self.spread(load(0, 0), numbers);
+                let line = self.here();
+                let mut q = 0;
+                while q < EACH / R {
+                    let (mut part, mut i) = (line.frequencies(q), 0);
+                    while i < R {
+                        let [re, im] = reload2(spectra, 2 * 16 * R * (R * q + i));
+                        let product = part[i].times(Complex { re, im });
+                        squares = [with_square(squares[0], part[i]), with_square(squares[1], product)];
+                        part[i] = product;
+                        i += 1;
+                    }
+                    line.put_back(q, part);
+                    q += 1;
+                }
+                return (self.gathered(numbers), squares);
+            }
+            let (mut sum, mut term, mut part) = ([[ZERO; R]; EACH], opaque(0), opaque(0));
+            loop {
+                self.spread(load(term, part * lines.part), numbers);
+                let line = self.here();
+                let spectrum = spectra.wrapping_add(2 * ((term * lines.parts + part) * Self::SIZE) as usize);
+                let mut q = 0;
+                while q < EACH / R {
+                    let (part, mut i) = (line.frequencies(q), 0);
+                    while i < R {
+                        let [re, im] = reload2(spectrum, 2 * 16 * R * (R * q + i));
+                        let (Complex { re: a, im: b }, to) = (part[i], &mut sum[q][i]);
+                        squares[0] = with_square(squares[0], part[i]);
+                        to.re = fma(a, re, fma(-b, im, to.re));
+                        to.im = fma(a, im, fma(b, re, to.im));
+                        i += 1;
+                    }
+                    q += 1;
+                }
+                part = opaque(part + 1);
+                if part == lines.parts {
+                    (term, part) = (opaque(term + 1), 0);
+                }
+                if term == terms {
+                    let mut q = 0;
+                    while q < EACH / R {
+                        let mut i = 0;
+                        while i < R {
+                            squares[1] = with_square(squares[1], sum[q][i]);
+                            i += 1;
+                        }
+                        line.put_back(q, sum[q]);
+                        q += 1;
+                    }
+                    return (self.gathered(numbers), squares);
+                }
+                // The next line comes to the same place.
+                barrier();
+            }
+        }
+    }
+}
+
+/// The greater of two numbers, twice.
+#[inline(always)]
+fn greater(a: [f32; 2], b: [f32; 2]) -> [f32; 2] {
+    [a[0].max(b[0]), a[1].max(b[1])]
+}
+
+/// The number of the lane that differs in these bits.
+///
+/// # Safety
+/// The whole warp calls.
+#[inline(always)]
+unsafe fn of_lane(value: f32, apart: u32) -> f32 {
+    // SAFETY: as the caller promised.
+    f32::from_bits(unsafe { exchange(value.to_bits(), apart) })
+}
+
+/// A sum of squares with that of another number's magnitude.
+#[inline(always)]
+fn with_square(sum: f32, number: Complex) -> f32 {
+    fma(number.re, number.re, fma(number.im, number.im, sum))
+}
+
+/// Frequency k times factor k of element `at`, from a table with so many numbers for each factor.
+///
+/// # Safety
+/// The table has them.
+#[inline(always)]
+unsafe fn turned<const INVERSE: bool>(
+    mut numbers: [Complex; EACH],
+    table: *const f32,
+    apart: usize,
+    at: i32,
+) -> [Complex; EACH] {
+    // Hidden, or the factors would be kept for the inverse, in more registers than there are.
+    let table = table.wrapping_add(2 * opaque(at) as usize);
+    let mut factors = [ZERO; FACTORS];
+    let mut i = 0;
+    while i < FACTORS {
+        // SAFETY: as the caller promised.
+        let [re, im] = unsafe { reload2(table, 2 * apart * i) };
+        factors[i] = Complex { re, im };
+        i += 1;
+    }
+    let mut k = 1;
+    while k < EACH {
+        let factor = match (k / 4, k % 4) {
+            (0, b) => factors[b - 1],
+            (a, 0) => factors[2 + a],
+            (a, b) => factors[2 + a].times(factors[b - 1]),
+        };
+        numbers[k] = if INVERSE { numbers[k].times_conjugate(factor) } else { numbers[k].times(factor) };
+        k += 1;
+    }
+    numbers
+}

@@ -1,0 +1,602 @@
+//! A row and a column of taps as products of 1-D spectra in f32: a kernel for the rows, then one for
+//! the columns. For wide windows, whose time hardly depends on the number of taps.
+//!
+//! Tiling: a line of N = 256 R numbers (R is 4, 8 or 16) gives `N + 1 - taps` results that wrap-around
+//! does not reach (overlap-save). Two image lines are the real and the imaginary parts of one complex
+//! line: taps are real, so the two never mix. The row pass pairs rows 2k and 2k + 1 of the image, the
+//! column pass columns 2k and 2k + 1, and tile t begins at result `t (N + 1 - taps)`. So tiles and
+//! partners are functions of the image's coordinates alone, whatever region or band is computed.
+//! Windows that are too long come in parts: the spectra of their products are added up in registers,
+//! and one inverse transform gives the sum. So are the columns of two terms of a sum of products.
+//!
+//! Thread mapping: 16 R threads share a line, as `line.rs` says. A block of the row pass takes one pair
+//! of rows; one of the column pass takes J = 32 / R pairs of columns beside each other, so that a warp
+//! has all threads of one k1.
+//! Order of accumulation: that of the transforms, the same for every picture.
+//! Error: it depends on the sizes of a tile's numbers, as `host/src/kernels/lines.rs` says. The row pass leaves a mark
+//! for each tile of a pair of rows: how far it may move a sum. The column pass takes the greatest of its rows.
+//! Limits: one channel of a plane at a time; KEEP is left to `keep.rs`; scratch in f32 between the
+//! passes, whose rows begin at multiples of 8 bytes.
+
+use super::fft::{Complex, ZERO};
+use super::line::{EACH, FACTORS, Line};
+use crate::abi::{Pass, Plane};
+use crate::border;
+use crate::device::*;
+use crate::pixel::{note, to_near_byte};
+use crate::tile::view::{BYTES, Row, Source, Target, finished};
+
+kernel! {
+    /// The rows of a pass, for windows of one part: to a plane of f32. `numbers` has factors and
+    /// spectra, as [`Lines`] says.
+    fn spectra_1024_rows(pass: Pass, lines: Lines, numbers: *const f32) {
+        directive!(".maxntid 32, 2, 1");
+        directive!(".minnctapersm 16");
+        rows::<4, BYTES, false>(&pass, &lines, numbers)
+    }
+
+    /// The same in longer lines.
+    fn spectra_2048_rows(pass: Pass, lines: Lines, numbers: *const f32) {
+        directive!(".maxntid 32, 4, 1");
+        directive!(".minnctapersm 8");
+        rows::<8, BYTES, false>(&pass, &lines, numbers)
+    }
+
+    /// The same.
+    fn spectra_4096_rows(pass: Pass, lines: Lines, numbers: *const f32) {
+        directive!(".maxntid 32, 8, 1");
+        directive!(".minnctapersm 4");
+        rows::<16, BYTES, false>(&pass, &lines, numbers)
+    }
+
+    /// The same for windows in parts.
+    fn spectra_parted_rows(pass: Pass, lines: Lines, numbers: *const f32) {
+        directive!(".maxntid 32, 8, 1");
+        directive!(".minnctapersm 2");
+        rows::<16, BYTES, true>(&pass, &lines, numbers)
+    }
+
+    /// The columns of a pass, from such a plane to bytes, for windows of one part.
+    fn spectra_1024_columns(pass: Pass, lines: Lines, numbers: *const f32) {
+        directive!(".maxntid 32, 16, 1");
+        directive!(".minnctapersm 2");
+        columns::<4, 8, BYTES, false>(&pass, &lines, numbers, &Sum::of_one(&pass))
+    }
+
+    /// The same in longer lines.
+    fn spectra_2048_columns(pass: Pass, lines: Lines, numbers: *const f32) {
+        directive!(".maxntid 32, 16, 1");
+        directive!(".minnctapersm 2");
+        columns::<8, 4, BYTES, false>(&pass, &lines, numbers, &Sum::of_one(&pass))
+    }
+
+    /// The same for windows in parts, and for sums of products.
+    fn spectra_parted_columns(pass: Pass, lines: Lines, numbers: *const f32, sum: Sum) {
+        directive!(".maxntid 32, 16, 1");
+        columns::<8, 4, BYTES, true>(&pass, &lines, numbers, &sum)
+    }
+}
+
+/// The frequencies of a table's factors.
+pub const FACTOR_OF: [usize; FACTORS] = [1, 2, 3, 4, 8, 12];
+
+/// The window of a pass along lines, and the tiles of a launch.
+///
+/// The buffer of numbers has, as complex numbers, each table by frequency of [`FACTOR_OF`]:
+/// 1. `exp(-2 pi i t k / N)` for each thread t of a line;
+/// 2. `exp(-2 pi i u k / 16 R)` for each u below R;
+/// 3. for each part the spectrum by which lines are multiplied: number n of thread t at `16 R n + t`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Lines {
+    /// Taps of the whole window along the line, and the one that lies on the result.
+    pub taps: i32,
+    /// See `taps`.
+    pub anchor: i32,
+    /// Taps of a part: the last one may have fewer.
+    pub part: i32,
+    /// How many parts there are.
+    pub parts: i32,
+    /// The number of the first tile.
+    pub first: i32,
+    /// The column pass adds it to each sum: what all taps make of the middle of bytes, by which the
+    /// row pass takes them less.
+    pub middle: f32,
+    /// A sum at least so far from the nearest byte is uncertain, less what may be off in its tile.
+    pub near: f32,
+    /// What the pass moves a sum by at most: so many root mean squares of the numbers that a tile begins
+    /// with, and of its sums, and so many times the greatest sum.
+    pub of_input: f32,
+    /// See `of_input`.
+    pub of_output: f32,
+    /// See `of_input`.
+    pub of_greatest: f32,
+    /// Marks of the row pass.
+    pub marks: Marks,
+}
+
+/// Where the row pass leaves its marks, an f32 for each tile of a pair of rows: tile by tile, then pair
+/// by pair, plane by plane.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Marks {
+    /// The address of the first one.
+    pub at: u64,
+    /// The number of the first tile, how many there are in a row, and results of each.
+    pub first: i32,
+    /// See `first`.
+    pub across: i32,
+    /// See `first`.
+    pub step: i32,
+    /// The number of the first pair of rows, and how many there are.
+    pub pair: i32,
+    /// See `pair`.
+    pub pairs: i32,
+}
+
+impl Marks {
+    /// The place of a mark, of this block's plane.
+    #[inline(always)]
+    fn place(&self, pair: i32, tile: i32) -> *mut f32 {
+        let number = (block_z() * self.pairs + pair) as i64 * self.across as i64 + tile as i64;
+        (self.at as *mut f32).wrapping_offset(number as isize)
+    }
+
+    /// The number of the tile that has a column.
+    #[inline(always)]
+    fn tile(&self, x: i32) -> i32 {
+        // `checked`, so that no panic is compiled into the kernel.
+        (x as u32).checked_div(self.step as u32).unwrap_or(0) as i32 - self.first
+    }
+}
+
+/// What the columns of a sum of products need besides.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Sum {
+    /// How many terms there are, one or two. The spectra of the second one's parts follow the first one's.
+    pub terms: i32,
+    /// What rows outside the image have in the second one's plane.
+    pub outside: f32,
+    /// Bytes from the first one's plane to the second one's, and from its marks.
+    pub apart: i64,
+    /// See `apart`.
+    pub marks_apart: i64,
+    /// What the pixel itself is multiplied by and added, and where pixels lie.
+    pub point: f32,
+    /// See `point`.
+    pub pixels: Plane,
+}
+
+impl Sum {
+    /// One term alone, without a point.
+    #[inline(always)]
+    pub const fn of_one(pass: &Pass) -> Self {
+        Self { terms: 1, outside: 0.0, apart: 0, marks_apart: 0, point: 0.0, pixels: pass.src }
+    }
+}
+
+host! {
+    /// What to launch: it takes the pass, its lines, factors and spectra.
+    #[derive(Clone, Copy, Debug)]
+    pub enum LineEntry {
+        /// No more than these.
+        Whole(crate::entry::Entry<(Pass, Lines, *const f32)>),
+        /// For columns of windows in parts, or of a sum.
+        Summed(crate::entry::Entry<(Pass, Lines, *const f32, Sum)>),
+    }
+
+    impl LineEntry {
+        /// Its name in PTX.
+        pub const fn name(&self) -> &'static str {
+            match self {
+                Self::Whole(entry) => entry.name(),
+                Self::Summed(entry) => entry.name(),
+            }
+        }
+    }
+
+    /// A kernel for rows or columns.
+    #[derive(Clone, Copy, Debug)]
+    pub struct LineKernel {
+        /// What to launch.
+        pub entry: LineEntry,
+        /// Numbers of a line.
+        pub size: usize,
+        /// Whether it takes windows in several parts.
+        pub parted: bool,
+        /// Threads of a block.
+        pub block: (u32, u32),
+        /// Lines of the image that a block takes.
+        pub lines: u32,
+        /// Bytes of shared memory.
+        pub shared: u32,
+    }
+
+    impl LineKernel {
+        const fn of<const R: usize, const J: u32>(entry: LineEntry, parted: bool) -> Self {
+            let (size, threads) = (256 * R, 16 * R as u32 * J);
+            Self { entry, size, parted, block: (32, threads / 32), lines: 2 * J, shared: 8 * size as u32 * J }
+        }
+
+        /// The frequency that is number `n` of thread `t`.
+        pub const fn frequency(&self, n: usize, t: usize) -> usize {
+            let r = self.size / 256;
+            let (k1, k2, k3) = (t / r, t % r + r * (n / r), n % r);
+            k1 + 16 * (k2 + 16 * k3)
+        }
+    }
+
+    /// The kernels for rows.
+    pub const ROWS: [LineKernel; 4] = [
+        LineKernel::of::<4, 1>(LineEntry::Whole(spectra_1024_rows), false),
+        LineKernel::of::<8, 1>(LineEntry::Whole(spectra_2048_rows), false),
+        LineKernel::of::<16, 1>(LineEntry::Whole(spectra_4096_rows), false),
+        LineKernel::of::<16, 1>(LineEntry::Whole(spectra_parted_rows), true),
+    ];
+
+    /// The kernels for columns.
+    pub const COLUMNS: [LineKernel; 3] = [
+        LineKernel::of::<4, 8>(LineEntry::Whole(spectra_1024_columns), false),
+        LineKernel::of::<8, 4>(LineEntry::Whole(spectra_2048_columns), false),
+        LineKernel::of::<8, 4>(LineEntry::Summed(spectra_parted_columns), true),
+    ];
+}
+
+/// The row pass: each block takes pairs of rows of one column of tiles.
+///
+/// # Safety
+/// The pass describes allocated memory; its destination is plain, of f32, with a place for each of the
+/// region. The numbers are those of these lines, and blocks have the shape and the shared memory of
+/// the entry.
+#[inline(always)]
+unsafe fn rows<const R: usize, const KIND: u32, const PARTED: bool>(pass: &Pass, lines: &Lines, numbers: *const f32) {
+    let line = Line::<R, 1>::of_thread();
+    let step = Line::<R, 1>::SIZE + 1 - lines.part;
+    let first = (lines.first + block_x()) * step;
+    let (source, target) = (Source::new(pass), Target::new(pass));
+    let region = &pass.region;
+    let (from, end) = (region.x0 - first, step.min(region.x1 - first));
+    let mut y = (region.y0 & !1) + 2 * block_y();
+    while y < region.y1 {
+        let line = line.here();
+        let pair = [source.row(y), source.row((y + 1).min(pass.height - 1))];
+        let is_pair = y + 1 < pass.height;
+        // SAFETY: as the caller promised; each place is one thread's.
+        unsafe {
+            let (sums, squares) = line.filtered::<PARTED>(lines, 1, numbers, |_, tap| {
+                load_rows::<R, KIND>(&line, pass, lines, (pair, is_pair), (first, tap))
+            });
+            let line = line.here();
+            let mut row = 0;
+            while row < 2 {
+                if y + row >= region.y0 && y + row < region.y1 {
+                    let to = target.at_plain(first + line.thread, y + row);
+                    let mut m = 0;
+                    while m < EACH {
+                        let n = line.thread + (16 * R * m) as i32;
+                        if n >= from && n < end {
+                            store(to, 16 * R * m, if row == 0 { sums[m].re } else { sums[m].im });
+                        }
+                        m += 1;
+                    }
+                }
+                row += 1;
+            }
+            let (squares, greatest) = line.here().totals(squares, [0.0, greatest(&sums)]);
+            if line.thread == 0 {
+                let mark = moved::<R>(lines, squares, greatest[1]);
+                store(lines.marks.place((y >> 1) - lines.marks.pair, block_x()), 0, mark);
+            }
+            // The next pair comes to the same place.
+            barrier();
+        }
+        y += 2 * grid_height();
+    }
+}
+
+/// The greatest of a thread's sums.
+#[inline(always)]
+fn greatest(sums: &[Complex; EACH]) -> f32 {
+    let (mut greatest, mut m) = (0.0f32, 0);
+    while m < EACH {
+        greatest = greatest.max(sums[m].re.abs()).max(sums[m].im.abs());
+        m += 1;
+    }
+    greatest
+}
+
+/// How far a pass may move the sums of a line of 256 R numbers, with such sums of the squares of all frequencies. Those before
+/// the taps' spectrum are N times the mean of the numbers' squares times N, those behind it the mean of the sums' squares.
+#[inline(always)]
+fn moved<const R: usize>(lines: &Lines, squares: [f32; 2], greatest: f32) -> f32 {
+    let part = 1.0 / (256 * R) as f32;
+    fma(lines.of_input, part * sqrt(squares[0]), fma(lines.of_output, sqrt(squares[1]), lines.of_greatest * greatest))
+}
+
+/// The thread's share of a pair of rows, for the part of the window that begins at a tap: the first
+/// row as real, the second as imaginary parts, 0 if there is none. A column that no result in the image
+/// needs is 0.
+///
+/// # Safety
+/// As for [`rows`]; shared memory is not in use.
+#[inline(always)]
+unsafe fn load_rows<const R: usize, const KIND: u32>(
+    line: &Line<R, 1>,
+    pass: &Pass,
+    lines: &Lines,
+    (pair, is_pair): ([Row<'_>; 2], bool),
+    (first, tap): (i32, i32),
+) -> [Complex; EACH] {
+    /// Pixels that are loaded together at the image's edges.
+    const TOGETHER: usize = 8;
+    let apart = Line::<R, 1>::THREADS;
+    let left = first - lines.anchor + tap;
+    let x = left + line.thread;
+    // SAFETY: inside, every column lies in the image; else each goes through the border rule.
+    unsafe {
+        if left >= 0 && left + Line::<R, 1>::SIZE <= pass.width {
+            let [re, im] = [0, 1].map(|row: usize| pair[row].pixels_apart::<EACH, KIND>(x, apart));
+            let mut numbers = [ZERO; EACH];
+            let mut m = 0;
+            while m < EACH {
+                numbers[m] = Complex { re: re[m], im: if is_pair { im[m] } else { 0.0 } };
+                m += 1;
+            }
+            return numbers;
+        }
+        let needed = pass.width - first + lines.taps - 1 - tap;
+        let mut m = opaque(0);
+        while m < EACH as i32 {
+            let [re, im] = [0, 1].map(|row: usize| pair[row].found_apart::<TOGETHER, KIND>(x + apart * m, apart));
+            let mut i = 0;
+            while i < TOGETHER {
+                let is_needed = line.thread + apart * (m + i as i32) < needed;
+                let re = if is_needed { re[i] } else { 0.0 };
+                let im = if is_needed && is_pair { im[i] } else { 0.0 };
+                line.keep(m + i as i32, Complex { re, im });
+                i += 1;
+            }
+            m = opaque(m + TOGETHER as i32);
+        }
+        line.kept()
+    }
+}
+
+/// The column pass: each block takes tiles of J pairs of columns.
+///
+/// # Safety
+/// As for [`rows`], but that the source is plain, of f32, and the destination's values are of any type;
+/// the source has the region's columns up to an even one.
+#[inline(always)]
+unsafe fn columns<const R: usize, const J: i32, const KIND: u32, const PARTED: bool>(
+    pass: &Pass,
+    lines: &Lines,
+    numbers: *const f32,
+    sum: &Sum,
+) {
+    let line = Line::<R, J>::of_thread();
+    let step = Line::<R, J>::SIZE + 1 - lines.part;
+    let source = Source::new(pass);
+    let region = &pass.region;
+    let x = (region.x0 & !(2 * J - 1)) + 2 * (J * block_x() + line.number);
+    // Pairs beside the region are a copy of the nearest one, and are not stored.
+    let pair = x.max(region.x0 & !1).min((region.x1 - 1) & !1);
+    let mut tile = lines.first + block_y();
+    while tile * step < region.y1 {
+        let (first, line) = (tile * step, line.here());
+        // SAFETY: as the caller promised.
+        unsafe {
+            let (sums, squares) = line.filtered::<PARTED>(lines, sum.terms, numbers, |term, tap| {
+                let (apart, outside) = if term == 0 { (0, pass.outside) } else { (sum.apart, sum.outside) };
+                load_columns(&line, pass, lines, (&source, apart, outside), (pair, first, tap))
+            });
+            let mark = greatest_mark::<R, J>(pass, lines, sum, opaque(first));
+            let (squares, greatest) = line.here().totals(squares, [mark, greatest(&sums)]);
+            let near = lines.near - greatest[0] - moved::<R>(lines, squares, greatest[1]);
+            store_columns::<R, J, KIND>(&line.here(), pass, (lines, sum, near), (x, first), step, &sums);
+            // The next tile comes to the same place.
+            barrier();
+        }
+        tile += grid_height();
+    }
+}
+
+/// The thread's share of a pair of columns from `x` on, for the part of the window that begins at a
+/// tap: of a term's plane, so many bytes behind the source, with this value beyond the image. A row that no
+/// result in the image needs is 0.
+///
+/// # Safety
+/// As for [`columns`]; shared memory is not in use.
+#[inline(always)]
+unsafe fn load_columns<const R: usize, const J: i32>(
+    line: &Line<R, J>,
+    pass: &Pass,
+    lines: &Lines,
+    (source, term, beyond): (&Source<'_>, i64, f32),
+    (x, first, tap): (i32, i32, i32),
+) -> [Complex; EACH] {
+    /// Numbers that are loaded together at the image's edges.
+    const TOGETHER: usize = 8;
+    let (size, apart) = (Line::<R, J>::SIZE, Line::<R, J>::THREADS);
+    let top = first - lines.anchor + tap;
+    // SAFETY: inside, every row is there; else each goes through the border rule.
+    unsafe {
+        if source.has_rows(top, top + size) {
+            let mut from = source.plain_row(top).below(line.thread).at_plain(x).wrapping_byte_offset(term as isize);
+            let next = source.plain_offset(apart);
+            let mut numbers = [ZERO; EACH];
+            let mut m = 0;
+            while m < EACH {
+                let [re, im] = load2(from, 0);
+                numbers[m] = Complex { re, im };
+                from = from.wrapping_byte_offset(next);
+                m += 1;
+            }
+            return numbers;
+        }
+        let (there, end) = (pass.src.first_row, pass.src.end_row);
+        let needed = pass.height - first + lines.taps - 1 - tap;
+        let mut m = opaque(0);
+        while m < EACH as i32 {
+            let (mut pairs, mut outside) = ([[0.0; 2]; TOGETHER], [false; TOGETHER]);
+            let mut i = 0;
+            while i < TOGETHER {
+                let n = line.thread + apart * (m + i as i32);
+                let y = border::resolve_briefly(pass.border, top + n, pass.height);
+                outside[i] = y < 0;
+                // The nearest row stands for one that is not there.
+                let from = source.plain_row(y.max(there).min(end - 1)).at_plain(x);
+                pairs[i] = load2(from.wrapping_byte_offset(term as isize), 0);
+                i += 1;
+            }
+            i = 0;
+            while i < TOGETHER {
+                let is_needed = line.thread + apart * (m + i as i32) < needed;
+                let value = |number: f32| match (is_needed, outside[i]) {
+                    (true, false) => number,
+                    (true, true) => beyond,
+                    _ => 0.0,
+                };
+                line.keep(m + i as i32, Complex { re: value(pairs[i][0]), im: value(pairs[i][1]) });
+                i += 1;
+            }
+            m = opaque(m + TOGETHER as i32);
+        }
+        line.kept()
+    }
+}
+
+/// The greatest of the thread's share of the marks of rows that a tile of columns reads; of two terms, twice that.
+///
+/// # Safety
+/// As for [`columns`].
+#[inline(always)]
+unsafe fn greatest_mark<const R: usize, const J: i32>(pass: &Pass, lines: &Lines, sum: &Sum, first: i32) -> f32 {
+    let (marks, region) = (&lines.marks, &pass.region);
+    // Hidden, so that nothing of it is computed ahead.
+    let left = (region.x0 & !(2 * J - 1)) + 2 * J * opaque(block_x());
+    let (from, to) = (left.max(region.x0 & !1), (left + 2 * J).min((region.x1 + 1) & !1) - 1);
+    let (from, to) = (marks.tile(from), marks.tile(to));
+    let top = first - lines.anchor;
+    let bottom = top + (lines.parts - 1) * lines.part + Line::<R, J>::SIZE;
+    // Beyond the image a row may be any.
+    let is_inside = top >= pass.src.first_row && bottom <= pass.src.end_row;
+    let (mut pair, end) = match is_inside {
+        true => ((top >> 1) - marks.pair, ((bottom - 1) >> 1) - marks.pair + 1),
+        false => (0, marks.pairs),
+    };
+    pair += 32 * thread_y() + thread_x();
+    let mut greatest = 0.0f32;
+    while pair < end {
+        let mut tile = from;
+        while tile <= to {
+            // SAFETY: the row pass left a mark for each tile of each pair.
+            unsafe {
+                let place = marks.place(pair, tile) as *const f32;
+                greatest = greatest.max(load(place, 0));
+                if sum.terms > 1 {
+                    greatest = greatest.max(load(place.wrapping_byte_offset(sum.marks_apart as isize), 0));
+                }
+            }
+            tile += 1;
+        }
+        pair += Line::<R, J>::THREADS * J;
+    }
+    if sum.terms > 1 { 2.0 * greatest } else { greatest }
+}
+
+/// Stores the results of a pair of columns from `x` on, and notes those that are uncertain.
+///
+/// # Safety
+/// As for [`columns`]; each result is one thread's.
+#[inline(always)]
+unsafe fn store_columns<const R: usize, const J: i32, const KIND: u32>(
+    line: &Line<R, J>,
+    pass: &Pass,
+    (lines, sum, near): (&Lines, &Sum, f32),
+    (x, first): (i32, i32),
+    step: i32,
+    sums: &[Complex; EACH],
+) {
+    const { assert!(KIND == BYTES, "the column pass makes bytes") }
+    let apart = Line::<R, J>::THREADS;
+    let region = &pass.region;
+    let (from, end) = (region.y0 - first, step.min(region.y1 - first));
+    let has = [x >= region.x0 && x < region.x1, x + 1 >= region.x0 && x + 1 < region.x1];
+    let (mut re, mut im) = ([0.0; EACH], [0.0; EACH]);
+    let mut m = 0;
+    while m < EACH {
+        (re[m], im[m]) = (sums[m].re + lines.middle, sums[m].im + lines.middle);
+        m += 1;
+    }
+    let is_result = |m: usize| (from..end).contains(&(line.thread + apart * m as i32));
+    if sum.point != 0.0 {
+        let pixels = Source::of(&sum.pixels, pass);
+        m = 0;
+        while m < EACH {
+            let row = pixels.row_inside(first + line.thread + apart * m as i32);
+            // SAFETY: results lie in the image.
+            let (left, right) = unsafe {
+                (load_u8_if(is_result(m) && has[0], row.at(x)), load_u8_if(is_result(m) && has[1], row.at(x + 1)))
+            };
+            re[m] = fma(sum.point, left as f32, re[m]);
+            im[m] = fma(sum.point, right as f32, im[m]);
+            m += 1;
+        }
+    }
+    let (re, im) = (finished(pass, re), finished(pass, im));
+    let target = Target::late(pass);
+    let mut at = target.at(x, first + line.thread);
+    let next = (apart as i64).wrapping_mul(pass.dst.row) as u64;
+    let beside = pass.dst.pixel as i64 as u64;
+    let is_word = has[0] && has[1] && beside == 1 && (at | next) & 1 == 0;
+    // Two bits for each pair of results: sums are not kept.
+    let (mut words, mut uncertain) = ([0; EACH], 0u32);
+    m = 0;
+    while m < EACH {
+        let ((left, distance), (right, other)) = (to_near_byte(re[m]), to_near_byte(im[m]));
+        words[m] = permute::<0x0040>(left, right);
+        uncertain |= ((distance >= near) as u32) << (2 * m) | ((other >= near) as u32) << (2 * m + 1);
+        m += 1;
+    }
+    // Hidden, so that it is computed here, and no sum is kept for it.
+    let mut uncertain = opaque(uncertain as i32) as u32;
+    m = 0;
+    // SAFETY: results of the region are stored, each by one thread.
+    unsafe {
+        if is_word {
+            while m < EACH {
+                if is_result(m) {
+                    store_u16(at, words[m]);
+                }
+                at = at.wrapping_add(next);
+                m += 1;
+            }
+        } else {
+            while m < EACH {
+                if is_result(m) && has[0] {
+                    store_u8(at, words[m]);
+                }
+                if is_result(m) && has[1] {
+                    store_u8(at.wrapping_add(beside), words[m] >> 8);
+                }
+                at = at.wrapping_add(next);
+                m += 1;
+            }
+        }
+    }
+    if pass.doubts.list == 0 {
+        return;
+    }
+    while uncertain != 0 {
+        keep_rolled();
+        let bit = uncertain.trailing_zeros() as i32;
+        uncertain &= uncertain - 1;
+        if is_result((bit >> 1) as usize) && if bit & 1 == 0 { has[0] } else { has[1] } {
+            let y = first + line.thread + apart * (bit >> 1);
+            // SAFETY: the pass has a list.
+            unsafe { note(pass, x + (bit & 1), y, target.z()) };
+        }
+    }
+}

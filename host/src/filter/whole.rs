@@ -1,0 +1,422 @@
+//! A filter's taps in whole numbers, which define a byte made of bytes.
+//!
+//! The taps are whole numbers over one divisor. A byte is the exact sum of taps times bytes over that
+//! divisor, rounded half to even and saturated. Whole numbers have no order, so neither has a byte.
+//! The form that the filter was given in ([`Filter::form`]) decides which whole numbers:
+//!
+//! 1. **A mean.** Every tap is k/d rounded to f64, for whole k and one d of at most 65,536, the least
+//!    that fits. Failing that, all taps are the same 1/d rounded to f64, for whole d of any size; or
+//!    the same k/d rounded to f32, for d of at most 65,536. The taps are the k, the divisor is d.
+//!    A product of a row and a column is a mean if both are: its divisor is the product of theirs.
+//! 2. **A product, or a sum of products and of the pixel itself**, as an unsharp mask is. The row is
+//!    `round-half-even(t 2^a)` with the greatest a for which `sum |r| <= 2^37`, the column likewise
+//!    with b. A tap is the exact product, the divisor is `2^(a + b)`. The terms of a sum share a and
+//!    b, the least of each; where the pixel's factor is beyond `2^(74 - a - b)`, b is less.
+//! 3. **A table.** `round-half-even(t 2^s)` with the greatest s for which `255 sum |w| <= 2^53`.
+//!
+//! t is the tap in f64, as the filter holds it. The exponents may be negative. The k of a mean add
+//! up to no more than the numbers of its form may (`255 sum |k| <= 2^53`, `sum |k| <= 2^37`).
+//!
+//! Sums over a table, and row sums of a product, are exact in f64 and i64, in any order; sums over a
+//! product fit 128 bits.
+
+use super::{Filter, Form, RowAndColumn, Sum, Taps};
+use crate::Result;
+use crate::filter::factor::Factors;
+
+/// The greatest d of a mean whose taps are not all 1/d.
+const GREATEST_DIVISOR: u64 = 1 << 16;
+
+/// The greatest `sum |r|` of a row and of a column.
+const FACTOR_SUM: u64 = 1 << 37;
+
+/// The greatest `sum |w|` of a table: sums over bytes stay below 2^53.
+const TABLE_SUM: u64 = (1 << 53) / 255;
+
+/// A filter's taps in whole numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Whole {
+    pub(crate) taps: WholeTaps,
+    pub(crate) divisor: Divisor,
+}
+
+/// Numerators.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum WholeTaps {
+    /// Row by row.
+    Table(Vec<i64>),
+    /// Rows and columns whose products add up, and what the rows' and the columns' taps are divided
+    /// by: together that is the divisor. The point is the numerator of the pixel itself, which lies
+    /// under the cell in the middle of the window, `(cols / 2, rows / 2)`.
+    Products { terms: Vec<(Vec<i64>, Vec<i64>)>, point: i128, divisors: (Divisor, Divisor) },
+}
+
+/// What numerators are divided by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Divisor {
+    /// A mean's.
+    Number(u64),
+    /// 2 to this power, which may be negative.
+    PowerOfTwo(i32),
+}
+
+impl Divisor {
+    /// The byte that a sum of numerators makes: the quotient rounded half to even, saturated.
+    pub(crate) fn byte(self, sum: i128) -> u8 {
+        if sum <= 0 {
+            return 0;
+        }
+        let (quotient, rest, half, is_even) = match self {
+            Self::Number(divisor) => {
+                let divisor = i128::from(divisor);
+                (sum / divisor, 2 * (sum % divisor), divisor, true)
+            }
+            Self::PowerOfTwo(shift @ 1..=126) => (sum >> shift, sum & ((1 << shift) - 1), 1 << (shift - 1), true),
+            // The sum is below 2^126.
+            Self::PowerOfTwo(127..) => (0, 0, 1, true),
+            Self::PowerOfTwo(shift) => {
+                let is_small = shift > -8 && sum < 256;
+                (if is_small { sum << -shift } else { 256 }, 0, 1, true)
+            }
+        };
+        let up = rest > half || is_even && rest == half && quotient & 1 == 1;
+        (quotient + i128::from(up)).min(255) as u8
+    }
+
+    /// What one numerator counts, rounded to f64.
+    pub(crate) fn unit(self) -> f64 {
+        match self {
+            Self::Number(divisor) => 1.0 / divisor as f64,
+            Self::PowerOfTwo(shift) => power(-shift),
+        }
+    }
+
+    /// A numerator over the divisor, rounded to f64 once.
+    fn quotient(self, numerator: i64) -> f64 {
+        self.over(numerator.into())
+    }
+
+    fn over(self, numerator: i128) -> f64 {
+        match self {
+            Self::Number(divisor) => numerator as f64 / divisor as f64,
+            Self::PowerOfTwo(shift) => scaled(numerator as f64, -shift),
+        }
+    }
+}
+
+impl Whole {
+    pub(super) fn new(filter: &Filter) -> Result<Self> {
+        match filter.form() {
+            Form::Table(taps) => Self::of_table(taps),
+            Form::Product { row, column } => Ok(Self::of_product(row, column)),
+            Form::Sum { point, terms } => {
+                let terms: Vec<_> = terms.iter().map(|(row, column)| (&row[..], &column[..])).collect();
+                Ok(Self::of_sum(point, &terms))
+            }
+        }
+    }
+
+    fn of_table(taps: &[f64]) -> Result<Self> {
+        if let Some((numerators, divisor)) = mean(taps).filter(|(numerators, _)| sum(numerators) <= TABLE_SUM.into()) {
+            return Ok(Self { taps: WholeTaps::Table(numerators), divisor: Divisor::Number(divisor) });
+        }
+        let shift = greatest_shift(taps, TABLE_SUM).unwrap_or(0);
+        let mut numerators = crate::memory::reserve(taps.len())?;
+        numerators.extend(taps.iter().map(|&tap| rounded(tap, shift) as i64));
+        Ok(Self { taps: WholeTaps::Table(numerators), divisor: Divisor::PowerOfTwo(shift) })
+    }
+
+    fn of_product(row: &[f64], column: &[f64]) -> Self {
+        if let (Some((across, by_row)), Some((down, by_column))) = (mean(row), mean(column)) {
+            let divisor = by_row.checked_mul(by_column).filter(|divisor| *divisor <= 1 << 61);
+            let is_small = 255 * sum(&across).saturating_mul(sum(&down)) <= 1 << 61;
+            let each_is = sum(&across).max(sum(&down)) <= FACTOR_SUM.into();
+            if let (Some(divisor), true, true) = (divisor, is_small, each_is) {
+                let divisors = (Divisor::Number(by_row), Divisor::Number(by_column));
+                let taps = WholeTaps::Products { terms: vec![(across, down)], point: 0, divisors };
+                return Self { taps, divisor: Divisor::Number(divisor) };
+            }
+        }
+        Self::of_sum(0.0, &[(row, column)])
+    }
+
+    fn of_sum(point: f64, terms: &[(&[f64], &[f64])]) -> Self {
+        let least = |taps: &mut dyn Iterator<Item = &[f64]>| {
+            let shifts = taps.filter_map(|taps| greatest_shift(taps, FACTOR_SUM));
+            shifts.min().unwrap_or(0)
+        };
+        let across = least(&mut terms.iter().map(|term| term.0));
+        let down = least(&mut terms.iter().map(|term| term.1));
+        // At most 2^74, whatever rounding adds.
+        let down = if point == 0.0 { down } else { down.min(73 - exponent(point) - across) };
+        let whole = |taps: &[f64], shift: i32| taps.iter().map(|&tap| rounded(tap, shift) as i64).collect::<Vec<_>>();
+        let terms = terms.iter().map(|(row, column)| (whole(row, across), whole(column, down))).collect();
+        let divisors = (Divisor::PowerOfTwo(across), Divisor::PowerOfTwo(down));
+        let taps = WholeTaps::Products { terms, point: rounded(point, across + down), divisors };
+        Self { taps, divisor: Divisor::PowerOfTwo(across + down) }
+    }
+
+    /// The filter whose taps, as f64, are the whole ones over their divisor: exactly if that is a power
+    /// of two, and correctly rounded if it is a mean's. What is estimated is estimated with these.
+    pub(super) fn view(&self, filter: &Filter) -> Filter {
+        let mut view = filter.clone();
+        let (cols, middle) = (view.cols, view.rows / 2 * view.cols + view.cols / 2);
+        match (&self.taps, &mut view.taps) {
+            (WholeTaps::Table(numerators), Taps::Dense { taps, .. }) => {
+                taps.iter_mut().zip(numerators).for_each(|(tap, &numerator)| *tap = self.divisor.quotient(numerator));
+            }
+            (WholeTaps::Table(_), Taps::Product(_)) => {}
+            (WholeTaps::Products { terms, point, divisors }, taps) => {
+                let over = |taps: &[i64], divisor: Divisor| taps.iter().map(|&tap| divisor.quotient(tap)).collect();
+                let mut pairs: Vec<RowAndColumn> =
+                    terms.iter().map(|(row, column)| (over(row, divisors.0), over(column, divisors.1))).collect();
+                match taps {
+                    Taps::Product(factors) => {
+                        let (row, column) = pairs.swap_remove(0);
+                        *factors = Factors { row, column };
+                    }
+                    Taps::Dense { taps, .. } => {
+                        for (at, tap) in taps.iter_mut().enumerate() {
+                            let product = |(row, column): &(Vec<i64>, Vec<i64>)| {
+                                i128::from(row[at % cols]) * i128::from(column[at / cols])
+                            };
+                            let start = if at == middle { *point } else { 0 };
+                            *tap = self.divisor.over(start + terms.iter().map(product).sum::<i128>());
+                        }
+                        let point = self.divisor.over(*point);
+                        view.sum = Some(Sum { point, terms: pairs, is_given: true });
+                    }
+                }
+            }
+        }
+        view
+    }
+}
+
+/// `sum |tap|`.
+fn sum(taps: &[i64]) -> u128 {
+    taps.iter().map(|tap| u128::from(tap.unsigned_abs())).sum()
+}
+
+/// The numerators of taps and their least common divisor, if they are a mean.
+fn mean(taps: &[f64]) -> Option<(Vec<i64>, u64)> {
+    /// Numerators beyond that are no counts.
+    const GREATEST: f64 = (1u64 << 45) as f64;
+    let first = *taps.first()?;
+    if taps.iter().all(|&tap| tap == 0.0) {
+        return Some((vec![0; taps.len()], 1));
+    }
+    let numerator = |tap: f64, divisor: u64| (tap * divisor as f64).round_ties_even();
+    let in_f64 = |tap: f64, divisor: u64| {
+        let k = numerator(tap, divisor);
+        k.abs() <= GREATEST && k / divisor as f64 == tap
+    };
+    let all = |divisor: u64| taps.iter().map(|&tap| numerator(tap, divisor) as i64).collect();
+    // A tap that was no multiple of one part is likely to be none of the next.
+    let mut tells = taps.iter().position(|&tap| tap != 0.0)?;
+    let mut in_all = |&divisor: &u64| {
+        in_f64(taps[tells], divisor)
+            && taps.iter().position(|&tap| !in_f64(tap, divisor)).inspect(|&at| tells = at).is_none()
+    };
+    if let Some(divisor) = (1..=GREATEST_DIVISOR).find(&mut in_all) {
+        return Some((all(divisor), divisor));
+    }
+    if taps.iter().any(|&tap| tap != first) {
+        return None;
+    }
+    let reciprocal = (1.0 / first.abs()).round();
+    if reciprocal <= GREATEST && in_f64(first, reciprocal as u64) {
+        return Some((all(reciprocal as u64), reciprocal as u64));
+    }
+    let in_f32 = |&divisor: &u64| {
+        let k = numerator(first, divisor);
+        k.abs() <= f64::from(1 << 24) && f64::from((k / divisor as f64) as f32) == first
+    };
+    if f64::from(first as f32) != first {
+        return None;
+    }
+    (1..=GREATEST_DIVISOR).find(in_f32).map(|divisor| (all(divisor), divisor))
+}
+
+/// The greatest exponent for which the taps times 2 to this power, each rounded half to even, have
+/// magnitudes that add up to at most `limit`; `None` for zeros.
+fn greatest_shift(taps: &[f64], limit: u64) -> Option<i32> {
+    let limit = u128::from(limit);
+    let greatest = taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));
+    let fits = |&shift: &i32| {
+        let add = |sum: u128, tap: &f64| {
+            let sum = sum + rounded(*tap, shift).unsigned_abs();
+            (sum <= limit).then_some(sum)
+        };
+        taps.iter().try_fold(0, add).is_some()
+    };
+    // One more, and the greatest tap alone is beyond the limit.
+    let most = limit.ilog2() as i32 - exponent(greatest);
+    (greatest != 0.0).then(|| (i32::MIN..=most).rev().find(fits).unwrap_or(0))
+}
+
+/// The exponent e of a number that is not 0: `2^e <= |value| < 2^(e + 1)`.
+fn exponent(value: f64) -> i32 {
+    let (mantissa, exponent) = super::factor::split(value);
+    exponent + mantissa.checked_ilog2().unwrap_or(0) as i32
+}
+
+/// `value * 2^shift`, rounded half to even to a whole number of at most 2^127; 2^126 if it is greater.
+fn rounded(value: f64, shift: i32) -> i128 {
+    let (mantissa, exponent) = super::factor::split(value);
+    let (mantissa, by) = (i128::from(mantissa), exponent + shift);
+    let magnitude = match by {
+        0..=73 => mantissa << by,
+        74.. => {
+            if mantissa == 0 {
+                0
+            } else {
+                1 << 126
+            }
+        }
+        -63..0 => {
+            let (floor, rest, half) = (mantissa >> -by, mantissa & ((1 << -by) - 1), 1 << (-by - 1));
+            floor + i128::from(rest > half || rest == half && floor & 1 == 1)
+        }
+        _ => 0,
+    };
+    if value < 0.0 { -magnitude } else { magnitude }
+}
+
+/// `value * 2^shift`, in steps that no power of two leaves the range of f64 in.
+fn scaled(value: f64, shift: i32) -> f64 {
+    let mut left = shift;
+    let mut value = value;
+    while left != 0 {
+        let step = left.clamp(-1000, 1000);
+        value *= power(step);
+        left -= step;
+    }
+    value
+}
+
+/// 2 to a power of at most 1000 in magnitude.
+fn power(exponent: i32) -> f64 {
+    2f64.powi(exponent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::OfBytes;
+    use super::*;
+
+    fn whole(filter: &Filter) -> Whole {
+        filter.of_bytes().unwrap().whole.clone()
+    }
+
+    fn table(taps: &[f64]) -> (Vec<i64>, Divisor) {
+        match whole(&Filter::from_taps_f64(taps.len(), 1, taps).unwrap()) {
+            Whole { taps: WholeTaps::Table(numerators), divisor } => (numerators, divisor),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn means_are_counts() {
+        assert_eq!(table(&[0.25, 0.5, 0.25]), (vec![1, 2, 1], Divisor::Number(4)));
+        assert_eq!(table(&[1.0 / 6.0, 4.0 / 6.0, 1.0 / 6.0]), (vec![1, 4, 1], Divisor::Number(6)));
+        assert_eq!(table(&[-1.0, 0.0, 1.0]), (vec![-1, 0, 1], Divisor::Number(1)));
+        assert_eq!(table(&[0.0; 3]), (vec![0; 3], Divisor::Number(1)));
+        assert_eq!(table(&[f64::from(1f32 / 36.0); 36]), (vec![1; 36], Divisor::Number(36)));
+        assert_eq!(table(&[1.0 / 160_801.0; 5]), (vec![1; 5], Divisor::Number(160_801)));
+        for decimal in [0.02777778, 0.333333, 1e-300] {
+            assert!(matches!(table(&[decimal; 36]).1, Divisor::PowerOfTwo(_)), "{decimal}");
+        }
+        for (cols, rows) in [(6, 6), (401, 401), (3, 70_000)] {
+            let Whole { taps: WholeTaps::Products { terms, .. }, divisor } =
+                whole(&Filter::box_filter(cols, rows).unwrap())
+            else {
+                panic!("a box is a product");
+            };
+            assert_eq!(divisor, Divisor::Number((cols * rows) as u64));
+            assert!(terms[0].0.iter().chain(&terms[0].1).all(|&count| count == 1));
+        }
+    }
+
+    /// The next scale is too great, and this one is not.
+    #[test]
+    fn scales_are_the_greatest() {
+        let mut state = 5u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1u64 << 53) as f64
+        };
+        for _ in 0..200 {
+            let size = 10f64.powf(random() * 60.0 - 40.0);
+            let count = 2 + (38.0 * random()) as usize;
+            let taps: Vec<f64> = (0..count).map(|_| size * (random() - 0.4)).collect();
+            let (numerators, divisor) = table(&taps);
+            let Divisor::PowerOfTwo(shift) = divisor else { panic!("{taps:?}") };
+            let at = |shift: i32| taps.iter().map(|&tap| rounded(tap, shift).unsigned_abs()).sum::<u128>();
+            assert!(at(shift) <= TABLE_SUM.into() && at(shift + 1) > TABLE_SUM.into());
+            assert_eq!(at(shift), sum(&numerators));
+            for (tap, numerator) in taps.iter().zip(numerators) {
+                assert_eq!(scaled(*tap, shift).round_ties_even(), numerator as f64);
+            }
+        }
+    }
+
+    #[test]
+    fn views_have_the_same_taps() {
+        for text in ["gaussian:2", "gaussian:sigma-x=1,sigma-y=30", "unsharp:sigma=2,amount=0.3", "log:5", "dog:2"] {
+            let filter: Filter = text.parse().unwrap();
+            let OfBytes { whole, filter: view } = filter.of_bytes().unwrap();
+            let WholeTaps::Products { terms, point, divisors } = &whole.taps else { panic!("{text}") };
+            let Divisor::PowerOfTwo(shift) = whole.divisor else { panic!("{text}") };
+            let pairs = view.separated().map(|pair| vec![pair]).unwrap_or_else(|| {
+                view.sum.iter().flat_map(|sum| &sum.terms).map(|(row, column)| (&row[..], &column[..])).collect()
+            });
+            for ((row, column), (across, down)) in terms.iter().zip(pairs) {
+                assert!(sum(row).max(sum(column)) <= FACTOR_SUM.into());
+                for (taps, view, divisor) in [(row, across, divisors.0), (column, down, divisors.1)] {
+                    assert!(taps.iter().zip(view).all(|(&tap, &value)| tap as f64 * divisor.unit() == value));
+                }
+            }
+            let centre = (filter.rows() / 2, filter.cols() / 2);
+            let products: i128 =
+                terms.iter().map(|(row, column)| i128::from(row[centre.1]) * i128::from(column[centre.0])).sum();
+            let exact = (point + products) as f64 * power(-shift);
+            assert!((view.tap(centre.0, centre.1) - exact).abs() <= 1e-15 * exact.abs(), "{text}");
+            let near = (filter.tap(centre.0, centre.1) - exact).abs();
+            assert!(near <= 1e-9 * filter.weight(), "{text}: {near}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_rounded_half_to_even() {
+        for (sum, divisor, byte) in [
+            (5, Divisor::Number(2), 2),
+            (7, Divisor::Number(2), 4),
+            (509, Divisor::Number(2), 254),
+            (511, Divisor::Number(2), 255),
+            (-3, Divisor::Number(2), 0),
+            (1 << 80, Divisor::Number(3), 255),
+            (5, Divisor::PowerOfTwo(1), 2),
+            (7, Divisor::PowerOfTwo(1), 4),
+            (3 << 79, Divisor::PowerOfTwo(80), 2),
+            ((3 << 79) - 1, Divisor::PowerOfTwo(80), 1),
+            (1, Divisor::PowerOfTwo(400), 0),
+            (3, Divisor::PowerOfTwo(-2), 12),
+            (1, Divisor::PowerOfTwo(-900), 255),
+            (0, Divisor::PowerOfTwo(-900), 0),
+            (1 << 83, Divisor::PowerOfTwo(0), 255),
+        ] {
+            assert_eq!(divisor.byte(sum), byte, "{sum} over {divisor:?}");
+        }
+    }
+
+    #[test]
+    fn extreme_taps_keep_their_range() {
+        for size in [1e-300, 1e-45, 1e-30, 1.0, 1e30, 3e38] {
+            let filter = Filter::from_taps_f64(2, 1, &[size, -0.7 * size]).unwrap();
+            let OfBytes { whole, filter: view } = filter.of_bytes().unwrap();
+            assert!(matches!(&whole.taps, WholeTaps::Table(_)));
+            assert!((view.tap(0, 1) + 0.7 * size).abs() <= 1e-12 * size, "{size}");
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! A row and a column of taps over bytes, or the sum of two such products, by 1-D spectra: launches
+//! `gpu-kernels/src/kernels/fourier/lines.rs`, a kernel for the rows and one for the columns.
+//!
+//! The filter alone decides the sizes of lines and how windows are cut into parts. So the f32 sums are
+//! functions of the picture's coordinates, as long as the rows of whole tiles are there.
+
+#[cfg(feature = "gpu")]
+use gpu_kernels::abi::{Doubts, Epilogue, Pass, Plane, Region};
+#[cfg(feature = "gpu")]
+use gpu_kernels::kernels::fourier::lines::{FACTOR_OF, LineEntry, Lines, Marks, Sum};
+use gpu_kernels::kernels::fourier::{
+    MIDDLE,
+    lines::{COLUMNS, LineKernel, ROWS},
+};
+
+#[cfg(feature = "gpu")]
+use super::prepared::Job;
+use super::prepared::{Kernel, Prepared, Work};
+use super::whole;
+#[cfg(feature = "gpu")]
+use crate::gpu::{launch::Grid, stream::Stream};
+use crate::plan::machine::{Curve, interpolated};
+use crate::plan::problem::Problem;
+use crate::{Filter, Scalar, Variant, Why};
+
+pub(super) static SPECTRA_PASSES: Kernel = Kernel {
+    variant: Variant::SpectraPasses,
+    entries: || {
+        let keep = gpu_kernels::kernels::keep::keep_edges.name();
+        ROWS.iter().chain(&COLUMNS).map(|kernel| kernel.entry.name()).chain([keep]).collect()
+    },
+    prepare: |problem| Passes::find(problem).map(|passes| Prepared::new(Variant::SpectraPasses, passes)),
+    cost: |problem, machine| {
+        /// Microseconds for the second launch, and for a tile of each pass. By calculation.
+        const SECOND: f64 = 10.0;
+        let (Some(error), Ok(passes)) = (problem.numbers.lines, Passes::find(problem)) else { return whole::DECLINED };
+        // Each uncertain result is resolved, or all are computed by exact passes, whichever is faster.
+        let share = 2.0 * error;
+        let settling = match problem.numbers.few {
+            Some(few) => whole::exact_passes(passes.terms, problem.cols, problem.rows) * (share / few).min(1.0),
+            None => problem.resolving(share),
+        };
+        let rows = passes.terms as f64 * passes.rows.time_over(problem.width);
+        let columns = passes.columns.time_over(problem.height);
+        machine.slower() * (rows + columns + settling + SECOND / problem.millions())
+    },
+};
+
+/// The error that leaves a quarter of the results uncertain. With more, other kernels are faster.
+const GREATEST_ERROR: f64 = 0.125;
+
+/// The least and the greatest `sum |tap|` of a row and of a column: f32 holds products and spectra then.
+const WEIGHTS: (f64, f64) = (1e-15, 1e15);
+
+/// The most taps of a row or a column.
+const MOST: usize = 1 << 20;
+
+/// The most products of a row and a column.
+const MOST_TERMS: usize = 2;
+
+/// How taps along a line are computed.
+#[derive(Clone, Copy, Debug)]
+struct Fit {
+    kernel: &'static LineKernel,
+    /// Taps of a part of the window, and how many parts there are.
+    part: usize,
+    parts: usize,
+    /// Microseconds for a million results of whole tiles.
+    time: f64,
+}
+
+impl Fit {
+    /// Of rows, each term by itself. The times are microseconds for a million numbers that are transformed and transformed back, by the
+    /// length of a line: 8192x8192 f32, an H200.
+    fn of_rows(taps: usize) -> Self {
+        const TIMES: Curve = &[(1024.0, 2.4), (2048.0, 2.65), (4096.0, 3.05)];
+        Self::fastest((taps, 1), &ROWS, TIMES, false)
+    }
+
+    /// Of the columns of so many terms; likewise. A sum of products has a kernel of its own.
+    fn of_columns(taps: usize, terms: usize, is_sum: bool) -> Self {
+        const TIMES: Curve = &[(1024.0, 2.85), (2048.0, 3.25)];
+        Self::fastest((taps, terms), &COLUMNS, TIMES, is_sum)
+    }
+
+    fn fastest((taps, terms): (usize, usize), kernels: &'static [LineKernel], times: Curve, is_sum: bool) -> Self {
+        /// With so few results in a tile, a window that is not in parts takes longer than one in parts.
+        const LEAST_RESULTS: usize = 64;
+        let fits = kernels.iter().flat_map(|kernel| {
+            let longest = kernel.size - LEAST_RESULTS;
+            let least = taps.div_ceil(longest);
+            let fewest = if is_sum { 1 } else { 2 };
+            let parts = if kernel.parted { least.max(fewest)..=4 * least + 8 } else { 1..=1 };
+            let takes = kernel.parted || least == 1 && !is_sum;
+            parts.filter(move |_| takes).map(move |parts| {
+                let part = taps.div_ceil(parts);
+                // Each part of each term is transformed, and their sum is transformed back.
+                let work = kernel.size as f64 / (kernel.size + 1 - part) as f64 * (1 + terms * parts) as f64 / 2.0;
+                Self { kernel, part, parts: taps.div_ceil(part), time: work * interpolated(times, kernel.size as f64) }
+            })
+        });
+        fits.min_by(|a, b| a.time.total_cmp(&b.time)).expect("a kernel in parts takes any number of taps")
+    }
+
+    /// The error bound of a tile's sums, in units of half a last place of 1: how many root mean squares of the complex
+    /// numbers that the tile begins with, how many of its sums, and how many times its greatest sum.
+    ///
+    /// It has four parts for taps t, and lines of N numbers:
+    /// - Roundings of the forward transform. The 2-norm of their error grows with the number of butterflies on the way,
+    ///   `log2 N`, and with the line's norm (Higham, Accuracy and Stability of Numerical Algorithms, section 24.1). They
+    ///   spread over all frequencies, and the taps leave the part `sqrt(sum t^2)` of them.
+    /// - Roundings of constants, the taps' spectrum and the factors. They spread likewise, but a picture may be aligned
+    ///   with them: at most `sqrt(N)` times the norm of the taps for the spectrum, of which 0.4 are allowed.
+    /// - Roundings of the inverse transform, relative to the norm of the sums.
+    /// - Roundings of its last butterflies, which are relative to the sum itself where few are great.
+    ///
+    /// A result has its share of an error: what is proved takes all roundings for one direction, and is a hundred times
+    /// as much as what is seen. A search in runs, waves, noise of two values and single pixels, for N from 1024 to 4096,
+    /// found at most 0.55 of this bound. The
+    /// searches `worst::lines_bred` and `worst::lines_constants` hold these bounds.
+    fn units(&self, taps: &[f64]) -> [f64; 3] {
+        const OF_INPUT: [f64; 2] = [9.0, 0.4];
+        const OF_OUTPUT: f64 = 14.0;
+        const OF_GREATEST: f64 = 5.0;
+        let norm = taps.iter().map(|tap| tap * tap).sum::<f64>().sqrt();
+        // Each part beyond the first adds a rounding.
+        let parts = self.parts as f64;
+        [(OF_INPUT[0] + OF_INPUT[1] * (self.kernel.size as f64).sqrt()) * norm, OF_OUTPUT + parts - 1.0, OF_GREATEST]
+    }
+
+    /// Microseconds for a million results of lines of so many: the last tile takes as long as any.
+    fn time_over(&self, results: usize) -> f64 {
+        self.time * (results.div_ceil(self.step()) * self.step()) as f64 / results as f64
+    }
+
+    /// Results of a tile.
+    fn step(&self) -> usize {
+        self.kernel.size + 1 - self.part
+    }
+
+    /// Factors, and the spectra of each term's parts, as the kernel reads them.
+    #[cfg(feature = "gpu")]
+    fn numbers(&self, terms: &[&[f64]]) -> crate::Result<Vec<f32>> {
+        use rustfft::num_complex::Complex;
+
+        let (size, threads) = (self.kernel.size, self.kernel.size / 16);
+        let factors = |elements: usize, circle: usize| {
+            let factor = move |k: usize, t: usize| {
+                let turn = (k * t % circle) as f64 / circle as f64;
+                Complex::from_polar(1.0, -std::f64::consts::TAU * turn)
+            };
+            FACTOR_OF.into_iter().flat_map(move |k| (0..elements).map(move |t| factor(k, t)))
+        };
+        let mut numbers: Vec<Complex<f64>> =
+            crate::memory::reserve(6 * (threads + 16) + terms.len() * self.parts * size)?;
+        numbers.extend(factors(threads, size).chain(factors(size / 256, threads)));
+        for part in terms.iter().flat_map(|taps| taps.chunks(self.part)) {
+            let spectrum = crate::spectrum::of_taps((size, 1), (part.len(), 1), |x, _| part[x])?;
+            let places = (0..16).flat_map(|n| (0..threads).map(move |t| (n, t)));
+            numbers.extend(places.map(|(n, t)| spectrum[self.kernel.frequency(n, t)]));
+        }
+        Ok(numbers.iter().flat_map(|number| [number.re as f32, number.im as f32]).collect())
+    }
+}
+
+/// `sum |tap|`.
+fn weight(taps: &[f64]) -> f64 {
+    taps.iter().map(|tap| tap.abs()).sum()
+}
+
+/// How far sums over bytes may be off, compared with the exact ones over the taps that define bytes.
+#[derive(Clone, Debug)]
+struct Errors {
+    /// For each term, what its row pass moves a sum by, for each root mean square of a tile and its greatest sum: see [`Fit::units`].
+    rows: Vec<[f64; 3]>,
+    /// What the column pass moves it by.
+    columns: [f64; 3],
+    /// What does not depend on the pixels.
+    others: f64,
+    /// The bound for any bytes.
+    all: f64,
+}
+
+impl Errors {
+    /// Of a filter's view; `None` if it is no product, nor the sum of one or two.
+    fn new(filter: &Filter) -> Option<Self> {
+        /// Half a unit in the last place of 1.
+        const HALF: f64 = f32::EPSILON as f64 / 2.0;
+        /// The greatest root mean square of two lines of bytes less their middle.
+        const GREATEST: f64 = std::f64::consts::SQRT_2 * MIDDLE as f64;
+        let terms = filter.products();
+        let is_sum = filter.sum().is_some();
+        let scaled = |units: [f64; 3], factor: f64| units.map(|unit| HALF * factor * unit);
+        let (mut rows, mut columns) = (Vec::new(), [0.0; 3]);
+        let (mut all, mut outside, mut size) = (0.0, 0.0, point(filter).abs());
+        for (row, column) in &terms {
+            let (across, down) = (weight(row), weight(column));
+            let of_row = scaled(Fit::of_rows(row.len()).units(row), down);
+            let of_column = scaled(Fit::of_columns(column.len(), terms.len(), is_sum).units(column), 1.0);
+            // For bytes of any size: two lines have a root mean square that is greater than either.
+            let most = |[input, output, greatest]: [f64; 3], weight: f64| {
+                GREATEST * (input + output * weight) + f64::from(MIDDLE) * greatest * weight
+            };
+            all += most(of_row, across) + most(of_column, down) * across;
+            rows.push(of_row);
+            // The squares of both terms' numbers are added up, and so are their sums.
+            columns = [columns[0] + of_column[0], of_column[1].max(columns[1]), of_column[2]];
+            // A row outside the image has one sum, which is rounded.
+            outside += f64::from(MIDDLE) * across * down;
+            size += across * down;
+        }
+        // The middle is rounded, and so is its sum with the rest; the point is, and so is the sum with its product. Where a
+        // byte's sum is greater than 256, it is 255 anyway.
+        let rounded = if is_sum { 255.0 * point(filter).abs() + 2.0 * 256.5 } else { 256.5 };
+        // A table of taps may differ from its factors or terms.
+        let apart = match (filter.dense_f64(), filter.sum()) {
+            (Some(_), Some(sum)) if sum.is_given => 0.0,
+            (Some(_), Some(sum)) => crate::round::terms_loss(filter, sum),
+            (Some(taps), None) => {
+                terms.first().map_or(0.0, |(row, column)| crate::round::products_loss(taps, row, column))
+            }
+            (None, _) => 0.0,
+        };
+        // The taps of means are rounded to f64; the bound itself is computed in f32.
+        let taps = 2.0 * f64::EPSILON * size;
+        let others = HALF * (outside + middle(filter).abs() + rounded) + 255.0 * (apart + taps) + 1e-6 * all;
+        (!terms.is_empty()).then_some(Self { rows, columns, others, all: all + others })
+    }
+}
+
+/// How far sums over any bytes may be off; `None` if the filter is no product, nor the sum of one or two. Infinite if f32
+/// has no room.
+pub(crate) fn error(filter: &Filter) -> Option<f64> {
+    if filter.products().is_empty() {
+        return None;
+    }
+    let filter = &filter.of_bytes().ok()?.filter;
+    let weights = filter.products().into_iter().flat_map(|(row, column)| [weight(row), weight(column)]);
+    if !weights.into_iter().all(|weight| (WEIGHTS.0..=WEIGHTS.1).contains(&weight)) {
+        return Some(f64::INFINITY);
+    }
+    Errors::new(filter).map(|errors| errors.all)
+}
+
+/// What the rows and columns of a filter make of the middle of bytes.
+fn middle(filter: &Filter) -> f64 {
+    let sum = |taps: &[f64]| taps.iter().sum::<f64>();
+    let all = filter.products().iter().map(|(row, column)| sum(row) * sum(column)).sum::<f64>();
+    f64::from(MIDDLE) * all
+}
+
+/// What the pixel itself is multiplied by beside the products.
+fn point(filter: &Filter) -> f64 {
+    filter.sum().map_or(0.0, |sum| sum.point)
+}
+
+/// The launch for a problem.
+#[derive(Debug)]
+struct Passes {
+    /// Products of a row and a column.
+    terms: usize,
+    rows: Fit,
+    columns: Fit,
+}
+
+impl Passes {
+    fn find(problem: &Problem) -> Result<Self, Why> {
+        if (problem.source, problem.target) != (Scalar::U8, Scalar::U8) {
+            return Err(Why::BYTES_ALONE);
+        }
+        let (mode, outside) = problem.border.code();
+        if !gpu_kernels::tile::flat::takes_outside(gpu_kernels::abi::scalar::U8, mode, outside) {
+            return Err(format!("outside the image is {outside}, which is no byte").into());
+        }
+        let terms = problem.terms()?;
+        if terms > MOST_TERMS {
+            return Err(format!("a sum of {terms} products, it takes {MOST_TERMS}").into());
+        }
+        let (cols, rows) = (problem.cols, problem.rows);
+        if cols.max(rows) > MOST {
+            return Err(format!("{cols}+{rows} taps, it takes {MOST} each way").into());
+        }
+        // Without a bound results are rounded from f32, whose error is no matter.
+        if let Some(error) = problem.numbers.lines.filter(|error| *error > GREATEST_ERROR) {
+            return Err(format!("its sums may be off by {error:.3}, it takes {GREATEST_ERROR}").into());
+        }
+        let columns = Fit::of_columns(rows, terms, problem.sum.is_some());
+        let passes = Self { terms, rows: Fit::of_rows(cols), columns };
+        for fit in [&passes.rows, &passes.columns] {
+            problem.fits_shared_memory(fit.kernel.shared as usize, "a tile's lines")?;
+        }
+        Ok(passes)
+    }
+}
+
+impl Work for Passes {
+    #[cfg(feature = "gpu")]
+    fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> crate::Result<()> {
+        let filter = &job.taps.given().of_bytes()?.filter;
+        let terms = filter.products();
+        let pass = super::keep::left_out(job.pass);
+        let region = pass.region;
+        let rows = self.rows_of_tiles(&pass, job);
+        // Pairs of columns are whole, and begin where a column block does.
+        let even = Region { x0: region.x0 & !1, x1: (region.x1 + 1) & !1, y0: rows.start as i32, y1: rows.end as i32 };
+        let blocks = Job { pass: Pass { region: Region { x0: region.x0 & !15, ..even }, ..pass }, ..*job };
+        let errors = Errors::new(filter).ok_or_else(|| crate::Error::Unsupported {
+            variant: Variant::SpectraPasses.name(),
+            reason: Why::NOT_SEPARABLE.to_string(),
+        })?;
+        // The marks of each term come first.
+        let marks = Marks {
+            at: 0,
+            first: even.x0 / self.rows.step() as i32,
+            across: self.rows.tiles(even.x0, even.x1) as i32,
+            step: self.rows.step() as i32,
+            pair: even.y0 >> 1,
+            pairs: ((even.y1 + 1) >> 1) - (even.y0 >> 1),
+        };
+        let marks_apart = 4 * marks.across as usize * marks.pairs as usize * job.planes as usize;
+        let behind = (self.terms * marks_apart).next_multiple_of(128);
+        let between: [Plane; MOST_TERMS] = match self.terms {
+            1 => [blocks.scratch::<1>(behind, rows, stream)?[0]; MOST_TERMS],
+            _ => blocks.scratch(behind, rows, stream)?,
+        };
+        // The same memory, which is reserved already.
+        let marks = Marks { at: stream.scratch(behind)?, ..marks };
+        let (middle, near) = (middle(filter) as f32, near(errors.others));
+        let lines = |fit: &Fit, [of_input, of_output, of_greatest]: [f64; 3], window: (i32, i32), from: i32| Lines {
+            taps: window.0,
+            anchor: window.1,
+            part: fit.part as i32,
+            parts: fit.parts as i32,
+            first: from / fit.step() as i32,
+            middle,
+            near,
+            of_input: of_input as f32,
+            of_output: of_output as f32,
+            of_greatest: of_greatest as f32,
+            marks,
+        };
+        let row_grid = grid(&self.rows, marks.across as u32, marks.pairs as u32);
+        for (term, (row, _)) in terms.iter().enumerate() {
+            let numbers = job.taps.lines(term, || self.rows.numbers(&[row]))?;
+            let mut of_rows = lines(&self.rows, errors.rows[term], (job.window.cols, job.window.anchor_x), even.x0);
+            of_rows.marks.at += (term * marks_apart) as u64;
+            let dst = between[term];
+            let across = Pass { dst, region: even, epilogue: Epilogue::NONE, point: 0.0, doubts: Doubts::NONE, ..pass };
+            // SAFETY: blocks and shared memory are those of the kernel; the numbers are those of these lines; the pass
+            // describes allocated memory, and the scratch has a place for all that is stored.
+            unsafe { enqueue(&self.rows, row_grid, (across, of_rows, numbers), Sum::of_one(&pass), job, stream)? };
+        }
+        let outside = |term: usize| {
+            let (row, _) = terms[term.min(terms.len() - 1)];
+            (row.iter().sum::<f64>() * f64::from(pass.outside - MIDDLE)) as f32
+        };
+        let sum = Sum {
+            terms: terms.len() as i32,
+            outside: outside(1),
+            apart: between[1].base.wrapping_sub(between[0].base).cast_signed(),
+            marks_apart: marks_apart as i64,
+            point: point(filter) as f32,
+            pixels: pass.src,
+        };
+        let down = Pass { src: between[0], outside: outside(0), ..pass };
+        let of_columns = lines(&self.columns, errors.columns, (job.window.rows, job.window.anchor_y), region.y0);
+        let column_grid = {
+            let width = self.columns.kernel.lines;
+            let across = (region.x1 - region.x0 / width as i32 * width as i32) as u32;
+            grid(&self.columns, across.div_ceil(width), self.columns.tiles(region.y0, region.y1))
+        };
+        let columns: Vec<_> = terms.iter().map(|(_, column)| *column).collect();
+        let numbers = job.taps.lines(MOST_TERMS, || self.columns.numbers(&columns))?;
+        // SAFETY: likewise; the scratch has all that the row passes stored, and the region's pixels are there.
+        unsafe { enqueue(&self.columns, column_grid, (down, of_columns, numbers), sum, job, stream)? };
+        super::keep::restore(job, stream)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn scratch(&self) -> usize {
+        self.terms * size_of::<f32>()
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl Passes {
+    /// The rows of the source that the region's tiles read, as far as they are there.
+    fn rows_of_tiles(&self, pass: &Pass, job: &Job<'_>) -> std::ops::Range<usize> {
+        let Fit { part, parts, .. } = self.columns;
+        let (step, height) = (self.columns.step(), pass.height as usize);
+        let (top, bottom) = (pass.region.y0 as usize / step, (pass.region.y1 as usize).div_ceil(step));
+        let results = top * step..(bottom * step).min(height);
+        let anchor = (job.window.anchor_y as usize, part * parts);
+        let read = crate::plan::problem::rows_read(pass.border, anchor, results, height);
+        read.start.max(pass.src.first_row as usize)..read.end.min(pass.src.end_row as usize)
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl Fit {
+    /// How many tiles results from one to before another lie in.
+    fn tiles(&self, start: i32, end: i32) -> u32 {
+        let step = self.step() as u32;
+        (end as u32).div_ceil(step) - start as u32 / step
+    }
+}
+
+/// Puts a kernel into the stream.
+///
+/// # Safety
+/// As the kernel's contract says.
+#[cfg(feature = "gpu")]
+unsafe fn enqueue(
+    fit: &Fit,
+    grid: Grid,
+    (pass, lines, numbers): (Pass, Lines, *const f32),
+    sum: Sum,
+    job: &Job<'_>,
+    stream: &mut Stream,
+) -> crate::Result<()> {
+    let grid = stream.gpu().fitting(grid, job.planes);
+    // SAFETY: as the caller promised.
+    unsafe {
+        match fit.kernel.entry {
+            LineEntry::Whole(entry) => stream.enqueue(entry, grid, &(pass, lines, numbers)),
+            LineEntry::Summed(entry) => stream.enqueue(entry, grid, &(pass, lines, numbers, sum)),
+        }
+    }
+}
+
+/// So many blocks across and down, in one plane.
+#[cfg(feature = "gpu")]
+fn grid(fit: &Fit, across: u32, down: u32) -> Grid {
+    let LineKernel { block: (width, height), shared, .. } = *fit.kernel;
+    Grid { blocks: (across, down, 1), block: (width, height, 1), shared }
+}
+
+/// The distance from a byte at which a sum with this error is uncertain, as an f32 that is not greater.
+#[cfg(feature = "gpu")]
+fn near(error: f64) -> f32 {
+    let near = 0.5 - error;
+    if near <= 0.0 { -1.0 } else { (near as f32).next_down() }
+}

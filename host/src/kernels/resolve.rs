@@ -1,0 +1,175 @@
+//! Resolves bytes that estimates leave uncertain, by exact sums of whole numbers; launches
+//! `gpu-kernels/src/kernels/resolve.rs`.
+
+use gpu_kernels::abi::Doubts;
+use gpu_kernels::divisor::Divisor;
+use gpu_kernels::kernels::resolve::{
+    BLOCK, COLUMN_BYTES, COLUMN_DIGITS, PART, Products, ROW_PADDING, SHARED, TABLE_DIGITS, Team, resolve_products,
+    resolve_table,
+};
+
+use super::prepared::Job;
+use crate::Result;
+use crate::filter::whole::{self, Whole, WholeTaps};
+use crate::gpu::{launch::Grid, stream::Stream};
+
+/// Resolves the results in the list of the job's pass, whose channels are those that are filtered.
+pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
+    let blocks = (Doubts::SEGMENTS as u32, 1, 1);
+    let grid = Grid { blocks, block: (BLOCK.0, BLOCK.1, 1), shared: SHARED };
+    let (pass, window, planes) = (job.pass, job.window, job.planes as i32);
+    let Numerators { address, divisor, products } = job.taps.numerators()?;
+    let fours = |count: i32| (count + 3) / 4;
+    // SAFETY: the kernels take any number of such blocks; the pass has a list, and describes allocated memory.
+    unsafe {
+        match products {
+            Some(products) => {
+                // Words of memory begin up to three columns before the window.
+                let team = Team::new(fours(window.cols + 3), fours(window.rows));
+                stream.enqueue(resolve_products, grid, &(pass, window, products, divisor, team, planes))
+            }
+            None => {
+                let team = Team::new(fours(window.cols), window.rows);
+                stream.enqueue(resolve_table, grid, &(pass, window, address, divisor, team, planes))
+            }
+        }
+    }
+}
+
+/// A filter's taps in whole numbers, in the GPU's memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numerators {
+    address: u64,
+    divisor: Divisor,
+    /// Where they are no table.
+    products: Option<Products>,
+}
+
+impl Numerators {
+    /// What is to be in memory.
+    pub(crate) fn words(whole: &Whole, (cols, rows): (usize, usize)) -> Result<Vec<u32>> {
+        match &whole.taps {
+            WholeTaps::Table(numerators) => table_words(numerators, cols),
+            WholeTaps::Products { terms, .. } => {
+                let mut words = crate::memory::reserve(terms.len() * term_words((cols, rows)))?;
+                terms.iter().for_each(|(row, column)| push_term(&mut words, row, column));
+                Ok(words)
+            }
+        }
+    }
+
+    /// Those whose words have this address.
+    pub(crate) fn new(address: u64, whole: &Whole, size: (usize, usize)) -> Self {
+        let products = match &whole.taps {
+            WholeTaps::Table(_) => None,
+            WholeTaps::Products { terms, point, .. } => Some(Products {
+                taps: address,
+                apart: 4 * term_words(size) as i64,
+                point: [(point >> PART) as i64, (point & ((1 << PART) - 1)) as i64],
+                terms: terms.len() as i32,
+                unused: 0,
+            }),
+        };
+        Self { address, divisor: divisor(whole.divisor), products }
+    }
+}
+
+/// A divisor as kernels take it.
+pub(crate) fn divisor(divisor: whole::Divisor) -> Divisor {
+    match divisor {
+        whole::Divisor::Number(number) => Divisor::number(number),
+        whole::Divisor::PowerOfTwo(exponent) => Divisor::power_of_two(exponent),
+    }
+}
+
+/// The lowest digits of a number to the base 256, from -128 to 127 each.
+fn digits<const N: usize>(mut number: i64) -> [u8; N] {
+    std::array::from_fn(|_| {
+        let low = number as i8;
+        number = (number - i64::from(low)) >> 8;
+        low.cast_unsigned()
+    })
+}
+
+/// A table's taps: for each four columns of a row, a word of each digit.
+fn table_words(numerators: &[i64], cols: usize) -> Result<Vec<u32>> {
+    let mut words = crate::memory::reserve(numerators.len() / cols * cols.div_ceil(4) * TABLE_DIGITS)?;
+    for four in numerators.chunks_exact(cols).flat_map(|row| row.chunks(4)) {
+        words.extend(words_of::<TABLE_DIGITS>(four));
+    }
+    Ok(words)
+}
+
+/// For each digit, those of up to four numbers.
+fn words_of<const N: usize>(four: &[i64]) -> [u32; N] {
+    let mut words = [[0; 4]; N];
+    for (at, &number) in four.iter().enumerate() {
+        for (word, digit) in words.iter_mut().zip(digits::<N>(number)) {
+            word[at] = digit;
+        }
+    }
+    words.map(u32::from_le_bytes)
+}
+
+/// Words of a product of a row and a column: a multiple of four, so that each product's begin at 16 bytes.
+fn term_words((cols, rows): (usize, usize)) -> usize {
+    let row = 2 * (ROW_PADDING.0 + cols + ROW_PADDING.1);
+    (COLUMN_BYTES / 4 * rows.div_ceil(4) + row).next_multiple_of(4)
+}
+
+/// A column's digits, and the row's taps, between zeros.
+fn push_term(words: &mut Vec<u32>, row: &[i64], column: &[i64]) {
+    let start = words.len();
+    for four in column.chunks(4) {
+        words.extend(words_of::<COLUMN_DIGITS>(four));
+        words.extend([0; COLUMN_BYTES / 4 - COLUMN_DIGITS]);
+    }
+    words.extend([0; 2 * ROW_PADDING.0]);
+    words.extend(row.iter().flat_map(|&tap| [tap as u32, (tap >> 32) as u32]));
+    words.resize(start + term_words((row.len(), column.len())), 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_the_number() {
+        for number in [0, 1, -1, 127, 128, -128, -129, 1 << 37, -(1 << 37), (1 << 45) + 12_345, -(1 << 45) - 777] {
+            let sum = |digits: &[u8]| -> i64 {
+                digits.iter().rev().fold(0, |sum, &digit| 256 * sum + i64::from(digit.cast_signed()))
+            };
+            assert_eq!(sum(&digits::<TABLE_DIGITS>(number)), number);
+            if number.abs() <= 1 << 37 {
+                assert_eq!(sum(&digits::<COLUMN_DIGITS>(number)), number);
+            }
+        }
+    }
+
+    /// Kernels and the CPU make the same bytes of sums: near every half, where rounding turns, and far away.
+    #[test]
+    fn kernels_divide_as_the_definition_does() {
+        let numbers = [1, 2, 3, 6, 36, 65_535, 65_536, 160_801, (1 << 61) / 255].map(whole::Divisor::Number);
+        let powers = (-10..128).chain([-1000, 400]).map(whole::Divisor::PowerOfTwo);
+        for of in powers.chain(numbers) {
+            let most: i128 = match of {
+                whole::Divisor::Number(_) => 1 << 61,
+                whole::Divisor::PowerOfTwo(_) => 1 << 84,
+            };
+            for halves in (0..520).chain([-3, -1, 1 << 20]) {
+                for beside in [-(1i128 << 70), -257, -1, 0, 1, 255, 1 << 40] {
+                    let half = match of {
+                        whole::Divisor::Number(number) => halves * i128::from(number) / 2,
+                        whole::Divisor::PowerOfTwo(shift) => halves << (shift - 1).clamp(0, 70),
+                    };
+                    let sum = half + beside;
+                    if sum.abs() <= most {
+                        let (high, low) = ((sum >> 64) as i64, sum as u64);
+                        let byte = divisor(of).byte(high, low) as u8;
+                        assert_eq!(byte, of.byte(sum), "{sum} over {of:?}");
+                    }
+                }
+            }
+        }
+    }
+}

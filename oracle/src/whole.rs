@@ -1,0 +1,473 @@
+//! Bytes made of bytes: whole taps, exact sums, and one verdict.
+
+use apron::{Border, Filter, Form, Shape};
+use multiversion::multiversion;
+
+use crate::{fold, kept};
+
+/// What a filter was made from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Made {
+    /// Taps, row by row.
+    Table(Vec<f64>),
+    /// A row and a column.
+    Product(Vec<f64>, Vec<f64>),
+    /// Rows and columns, and what the pixel under the middle of the window is multiplied by.
+    Sum {
+        /// The pixel's factor.
+        point: f64,
+        /// Rows and columns.
+        terms: Vec<(Vec<f64>, Vec<f64>)>,
+    },
+}
+
+impl Made {
+    /// What the product says that a filter was made from.
+    ///
+    /// # Panics
+    /// If the form is not listed here.
+    pub fn of(filter: &Filter) -> Self {
+        match filter.form() {
+            Form::Table(taps) => Self::Table(taps.to_vec()),
+            Form::Product { row, column } => Self::Product(row.to_vec(), column.to_vec()),
+            Form::Sum { point, terms } => Self::Sum { point, terms: terms.to_vec() },
+            other => panic!("the oracle knows no form {other:?}: add it here"),
+        }
+    }
+}
+
+/// The greatest common denominator of a mean whose fractions are not all the same 1/d.
+const GREATEST_DENOMINATOR: u64 = 1 << 16;
+
+/// The greatest numerator of a mean, and the greatest d of 1/d.
+const GREATEST_NUMERATOR: u64 = 1 << 45;
+
+/// The greatest `sum |r|` of a row or a column.
+const FACTOR: u64 = 1 << 37;
+
+/// The greatest `sum |w|` of a table.
+const TABLE: u64 = (1 << 53) / 255;
+
+/// Numerators of taps and their common denominator: what defines a byte.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Whole {
+    cols: usize,
+    rows: usize,
+    anchor: (usize, usize),
+    /// Numerators.
+    pub taps: WholeTaps,
+    /// What a sum of numerators is divided by.
+    pub denominator: Denominator,
+}
+
+/// Numerators.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WholeTaps {
+    /// Row by row.
+    Table(Vec<i64>),
+    /// Rows, columns, and the numerator of the pixel under the middle of the window.
+    Products(Vec<(Vec<i64>, Vec<i64>)>, i128),
+}
+
+/// What sums of numerators are divided by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Denominator {
+    /// A mean's.
+    Count(u64),
+    /// 2 to this power.
+    Power(i32),
+}
+
+impl Whole {
+    /// The whole taps of what a filter of `cols` by `rows` taps was made from.
+    pub fn new((cols, rows): (usize, usize), anchor: (usize, usize), made: &Made) -> Self {
+        let (taps, denominator) = match made {
+            Made::Table(taps) => table(taps),
+            Made::Product(row, column) => {
+                means(row, column).unwrap_or_else(|| products(0.0, &[(row.clone(), column.clone())]))
+            }
+            Made::Sum { point, terms } => products(*point, terms),
+        };
+        Self { cols, rows, anchor, taps, denominator }
+    }
+
+    /// Those of a filter of the product's.
+    pub fn of(filter: &Filter) -> Self {
+        Self::new((filter.cols(), filter.rows()), filter.anchor(), &Made::of(filter))
+    }
+}
+
+fn table(taps: &[f64]) -> (WholeTaps, Denominator) {
+    if let Some((counts, denominator)) = mean(taps)
+        && size(&counts) <= TABLE.into()
+    {
+        return (WholeTaps::Table(counts), Denominator::Count(denominator));
+    }
+    let power = greatest_power(taps, TABLE).unwrap_or(0);
+    (WholeTaps::Table(scaled(taps, power)), Denominator::Power(power))
+}
+
+/// A product whose row and column are means.
+fn means(row: &[f64], column: &[f64]) -> Option<(WholeTaps, Denominator)> {
+    let ((across, of_row), (down, of_column)) = (mean(row)?, mean(column)?);
+    // What fits 128 bits with room, and what row sums may be.
+    let limit = 1u128 << 61;
+    let denominator = u128::from(of_row) * u128::from(of_column);
+    let is_small = denominator <= limit
+        && [&across, &down].into_iter().all(|counts| size(counts) <= FACTOR.into())
+        && 255 * size(&across) * size(&down) <= limit;
+    is_small.then(|| (WholeTaps::Products(vec![(across, down)], 0), Denominator::Count(denominator as u64)))
+}
+
+fn products(point: f64, terms: &[(Vec<f64>, Vec<f64>)]) -> (WholeTaps, Denominator) {
+    let across = terms.iter().filter_map(|(row, _)| greatest_power(row, FACTOR)).min().unwrap_or(0);
+    let mut down = terms.iter().filter_map(|(_, column)| greatest_power(column, FACTOR)).min().unwrap_or(0);
+    while point != 0.0 && point.abs() >= two_to(74 - across - down) {
+        down -= 1;
+    }
+    let whole = terms.iter().map(|(row, column)| (scaled(row, across), scaled(column, down))).collect();
+    let point = nearest(point, across + down).expect("it is below 2^74");
+    (WholeTaps::Products(whole, point), Denominator::Power(across + down))
+}
+
+/// 2 to a power, or what f64 has nearest to it.
+fn two_to(power: i32) -> f64 {
+    f64::from(power.max(-1074)).exp2()
+}
+
+fn size(counts: &[i64]) -> u128 {
+    counts.iter().map(|count| u128::from(count.unsigned_abs())).sum()
+}
+
+/// The counts and the least denominator of fractions that the taps are, rounded to f64; or all the same one, rounded to f32.
+fn mean(taps: &[f64]) -> Option<(Vec<i64>, u64)> {
+    let is_one = taps.iter().all(|tap| *tap == taps[0]);
+    let fraction = |tap: f64, denominator: u64| {
+        let count = (tap * denominator as f64).round();
+        let is_count = count.abs() <= GREATEST_NUMERATOR as f64 && count / denominator as f64 == tap;
+        is_count.then_some(count as i64)
+    };
+    let fractions = |denominator: u64| taps.iter().map(|&tap| fraction(tap, denominator)).collect::<Option<Vec<i64>>>();
+    // Where the first few are none, the rest need no look.
+    let few = &taps[..taps.len().min(8)];
+    for denominator in 1..=GREATEST_DENOMINATOR {
+        if few.iter().all(|&tap| fraction(tap, denominator).is_some())
+            && let Some(counts) = fractions(denominator)
+        {
+            return Some((counts, denominator));
+        }
+    }
+    if !is_one {
+        return None;
+    }
+    let turned = (1.0 / taps[0].abs()).round();
+    if turned <= GREATEST_NUMERATOR as f64
+        && let Some(counts) = fractions(turned as u64)
+    {
+        return Some((counts, turned as u64));
+    }
+    let narrow = taps[0] as f32;
+    if f64::from(narrow) != taps[0] {
+        return None;
+    }
+    (1..=GREATEST_DENOMINATOR).find_map(|denominator| {
+        let count = (taps[0] * denominator as f64).round();
+        let is_count = count.abs() <= f64::from(1 << 24) && (count / denominator as f64) as f32 == narrow;
+        is_count.then(|| (vec![count as i64; taps.len()], denominator))
+    })
+}
+
+/// The greatest power of two that the taps may be multiplied by, so that their nearest whole numbers' sizes add up to `limit` at
+/// most; `None` for zeros.
+fn greatest_power(taps: &[f64], limit: u64) -> Option<i32> {
+    let greatest = taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));
+    if greatest == 0.0 {
+        return None;
+    }
+    // With this one the greatest tap alone is beyond 2^63.
+    let mut power = 64 - greatest.log2().floor() as i32;
+    let fits = |power: i32| {
+        let sum = |sum: u128, tap: &f64| {
+            let sum = sum + nearest(*tap, power)?.unsigned_abs();
+            (sum <= limit.into()).then_some(sum)
+        };
+        taps.iter().try_fold(0, sum).is_some()
+    };
+    while !fits(power) {
+        power -= 1;
+    }
+    Some(power)
+}
+
+fn scaled(taps: &[f64], power: i32) -> Vec<i64> {
+    let whole = |&tap: &f64| nearest(tap, power).and_then(|whole| i64::try_from(whole).ok()).expect("the sum fits");
+    taps.iter().map(whole).collect()
+}
+
+/// `value * 2^power`, rounded half to even; `None` beyond 2^110.
+fn nearest(value: f64, power: i32) -> Option<i128> {
+    // Sign, exponent, fraction.
+    let bits = value.to_bits();
+    let (exponent, fraction) = ((bits >> 52 & 2047) as i32, i128::from(bits & ((1 << 52) - 1)));
+    let (whole, unit) = if exponent == 0 { (fraction, -1074) } else { (fraction + (1 << 52), exponent - 1075) };
+    let steps = unit + power;
+    let size = if whole == 0 || steps < -60 {
+        0
+    } else if steps >= 0 {
+        (steps < 57).then(|| whole << steps)?
+    } else {
+        let step = 1i128 << -steps;
+        let (below, rest) = (whole.div_euclid(step), whole.rem_euclid(step));
+        match (2 * rest).cmp(&step) {
+            std::cmp::Ordering::Less => below,
+            std::cmp::Ordering::Greater => below + 1,
+            std::cmp::Ordering::Equal => below + below % 2,
+        }
+    };
+    Some(if value < 0.0 { -size } else { size })
+}
+
+impl Denominator {
+    /// The byte of a sum of numerators: the quotient rounded half to even, saturated.
+    pub fn byte(self, sum: i128) -> u8 {
+        // Twice the sum, and twice the denominator times a byte and a half, in whole numbers.
+        let (twice, step) = match self {
+            Self::Count(count) => (2 * sum, i128::from(count)),
+            // Sums are below 2^86: these are nothing beside the denominator, or all bytes.
+            Self::Power(100..) => return 0,
+            Self::Power(power @ 0..) => (2 * sum, 1 << power),
+            Self::Power(power @ -16..) => (2 * sum << -power, 1),
+            Self::Power(_) => return if sum > 0 { 255 } else { 0 },
+        };
+        // It is beyond byte n if it lies above n and a half, or there and n is odd.
+        let is_beyond = |n: u8| {
+            let half = (2 * i128::from(n) + 1) * step;
+            twice > half || twice == half && n % 2 == 1
+        };
+        (0..255).filter(|&n| is_beyond(n)).count() as u8
+    }
+}
+
+/// Where a coordinate's pixel is: `None` is the border's constant.
+type Place = Option<usize>;
+
+/// The byte of each pixel of a plane: the exact sum of whole taps times bytes over their denominator.
+///
+/// # Panics
+/// If the border's constant is no byte: such a filter has no bytes.
+pub fn bytes(plane: &[u8], (width, height): (usize, usize), whole: &Whole, border: Border) -> Vec<u8> {
+    let places = |anchor: usize, len: usize, extent: usize| -> Vec<Place> {
+        (0..extent + len - 1).map(|i| fold(border, i as i64 - anchor as i64, extent)).collect()
+    };
+    let columns = places(whole.anchor.0, whole.cols, width);
+    let rows = places(whole.anchor.1, whole.rows, height);
+    let constant = constant_byte(border);
+    let value = |row: Place, column: Place| row.zip(column).map_or(constant, |(y, x)| plane[y * width + x]);
+    let line = |row: Place| -> Vec<i64> { columns.iter().map(|&column| value(row, column).into()).collect() };
+    let mut sums = vec![0i128; width * height];
+    match &whole.taps {
+        WholeTaps::Table(taps) => {
+            let lines: Vec<Vec<i64>> = rows.iter().map(|&row| line(row)).collect();
+            for (y, sums) in sums.chunks_mut(width).enumerate() {
+                // Below 2^53, whatever the order.
+                let mut narrow = vec![0i64; width];
+                for (taps, line) in taps.chunks(whole.cols).zip(&lines[y..]) {
+                    for (col, &tap) in taps.iter().enumerate() {
+                        accumulate(tap, &line[col..][..width], &mut narrow);
+                    }
+                }
+                sums.iter_mut().zip(narrow).for_each(|(sum, narrow)| *sum = narrow.into());
+            }
+        }
+        WholeTaps::Products(terms, point) => {
+            for (row, column) in terms {
+                // Each row of the picture once, and last the constant's.
+                let across = |place: Place| {
+                    let line = line(place);
+                    let mut sums = vec![0i64; width];
+                    for (col, &tap) in row.iter().enumerate() {
+                        accumulate(tap, &line[col..][..width], &mut sums);
+                    }
+                    sums
+                };
+                let middle: Vec<Vec<i64>> = (0..height).map(Some).chain([None]).map(across).collect();
+                for (y, sums) in sums.chunks_mut(width).enumerate() {
+                    for (&tap, place) in column.iter().zip(&rows[y..]) {
+                        let values = &middle[place.unwrap_or(height)];
+                        sums.iter_mut()
+                            .zip(values)
+                            .for_each(|(sum, &value)| *sum += i128::from(tap) * i128::from(value));
+                    }
+                }
+            }
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let (row, column) = (rows[i / width + whole.rows / 2], columns[i % width + whole.cols / 2]);
+                *sum += point * i128::from(value(row, column));
+            }
+        }
+    }
+    let is_kept = |i: usize| {
+        kept(i % width, whole.anchor.0, whole.cols, width) || kept(i / width, whole.anchor.1, whole.rows, height)
+    };
+    let byte = |(i, &sum): (usize, &i128)| {
+        if border == Border::Keep && is_kept(i) { plane[i] } else { whole.denominator.byte(sum) }
+    };
+    sums.iter().enumerate().map(byte).collect()
+}
+
+/// As [`bytes`], for an image whose channels are interleaved.
+///
+/// # Panics
+/// As [`bytes`].
+pub fn bytes_of_image(src: &[u8], shape: Shape, whole: &Whole, border: Border) -> Vec<u8> {
+    let Shape { width, height, channels } = shape;
+    let mut dst = vec![0; src.len()];
+    for channel in 0..channels {
+        let plane: Vec<u8> = src.iter().skip(channel).step_by(channels).copied().collect();
+        let found = bytes(&plane, (width, height), whole, border);
+        dst.iter_mut().skip(channel).step_by(channels).zip(found).for_each(|(to, from)| *to = from);
+    }
+    dst
+}
+
+/// The byte of one pixel of a plane whose bytes `pixel` tells by column and row.
+///
+/// # Panics
+/// As [`bytes`].
+pub fn byte_at(
+    (width, height): (usize, usize),
+    (x, y): (usize, usize),
+    whole: &Whole,
+    border: Border,
+    pixel: impl Fn(usize, usize) -> u8,
+) -> u8 {
+    let is_kept = kept(x, whole.anchor.0, whole.cols, width) || kept(y, whole.anchor.1, whole.rows, height);
+    if border == Border::Keep && is_kept {
+        return pixel(x, y);
+    }
+    let constant = constant_byte(border);
+    let value = |row: usize, col: usize| -> i128 {
+        let across = fold(border, (x + col) as i64 - whole.anchor.0 as i64, width);
+        let down = fold(border, (y + row) as i64 - whole.anchor.1 as i64, height);
+        across.zip(down).map_or(constant, |(x, y)| pixel(x, y)).into()
+    };
+    let along = |row: usize, taps: &[i64]| -> i128 {
+        taps.iter().enumerate().map(|(col, &tap)| i128::from(tap) * value(row, col)).sum()
+    };
+    let sum: i128 = match &whole.taps {
+        WholeTaps::Table(taps) => taps.chunks(whole.cols).enumerate().map(|(row, taps)| along(row, taps)).sum(),
+        WholeTaps::Products(terms, point) => {
+            let of = |(across, down): &(Vec<i64>, Vec<i64>)| -> i128 {
+                down.iter().enumerate().map(|(row, &tap)| i128::from(tap) * along(row, across)).sum()
+            };
+            point * value(whole.rows / 2, whole.cols / 2) + terms.iter().map(of).sum::<i128>()
+        }
+    };
+    whole.denominator.byte(sum)
+}
+
+/// Whether bytes are made of bytes under this border: a constant must be one.
+pub fn takes_bytes(border: Border) -> bool {
+    match border {
+        Border::Constant(value) => (0.0..=255.0).contains(&value) && value.fract() == 0.0,
+        _ => true,
+    }
+}
+
+fn constant_byte(border: Border) -> u8 {
+    assert!(takes_bytes(border), "{border} has no byte");
+    if let Border::Constant(value) = border { value as u8 } else { 0 }
+}
+
+/// Adds `tap` times each value to its sum. Only for speed in many versions: whole numbers are exact in each.
+#[multiversion(targets("x86_64+avx2"))]
+fn accumulate(tap: i64, values: &[i64], sums: &mut [i64]) {
+    for (sum, &value) in sums.iter_mut().zip(values) {
+        *sum += tap * value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_table(taps: &[f64]) -> Whole {
+        Whole::new((taps.len(), 1), (taps.len() / 2, 0), &Made::Table(taps.to_vec()))
+    }
+
+    /// The definition's own examples, worked out by hand.
+    #[test]
+    fn whole_taps_are_those_of_the_definition() {
+        let counts = |taps: &[f64]| {
+            let Whole { taps: WholeTaps::Table(counts), denominator: Denominator::Count(count), .. } = of_table(taps)
+            else {
+                panic!("{taps:?} are no mean")
+            };
+            (counts, count)
+        };
+        assert_eq!(counts(&[0.25, 0.5, 0.25]), (vec![1, 2, 1], 4));
+        assert_eq!(counts(&[1.0 / 36.0; 36]), (vec![1; 36], 36));
+        assert_eq!(counts(&[f64::from(1f32 / 36.0); 36]), (vec![1; 36], 36));
+        assert_eq!(counts(&[-5.0 / 65_536.0, 1.0 / 65_536.0]), (vec![-5, 1], 65_536));
+        assert_eq!(counts(&[0.0, -0.0]), (vec![0, 0], 1));
+        assert_eq!(counts(&[1e-9; 4]), (vec![1; 4], 1_000_000_000));
+        for taps in [[0.027_777_78; 36], [f64::from(0.027_777_78_f32 * 1.000_01); 36]] {
+            assert!(matches!(of_table(&taps).denominator, Denominator::Power(_)), "{taps:?}");
+        }
+        // 0.3 and 2^-40: 255 * 0.3 * 2^46 = 2^52.26 at most 2^53, twice that is beyond.
+        let two = of_table(&[0.3, 2f64.powi(-40)]);
+        assert_eq!(two.denominator, Denominator::Power(46));
+        assert_eq!(two.taps, WholeTaps::Table(vec![(0.3 * 2f64.powi(46)).round_ties_even() as i64, 64]));
+    }
+
+    #[test]
+    fn factors_share_their_powers() {
+        let row = vec![0.3, 0.7];
+        let made = Made::Sum { point: 0.5, terms: vec![(row.clone(), vec![1e-3, 0.1]), (vec![3.0, 0.0], row)] };
+        let whole = Whole::new((2, 2), (1, 1), &made);
+        // 3 * 2^35 and 2^37 are the greatest sums.
+        assert_eq!(whole.denominator, Denominator::Power(35 + 37));
+        let WholeTaps::Products(terms, point) = whole.taps else { panic!("it is a sum") };
+        assert_eq!((terms[1].0[0], point), (3 << 35, 1 << 71));
+        let of_huge = products(1e30, &[(vec![1.0], vec![1.0])]);
+        let Denominator::Power(power) = of_huge.1 else { panic!("it is no mean") };
+        // 1e30 lies between 2^99 and 2^100.
+        assert_eq!(power, 74 - 100);
+    }
+
+    #[test]
+    fn single_pixels_are_those_of_the_plane() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let plane: Vec<u8> = (0..9 * 7).map(|_| random.u8(..)).collect();
+        let mut taps = |count: usize| (0..count).map(|_| random.f64() - 0.3).collect::<Vec<_>>();
+        let (row, column) = (taps(5), taps(4));
+        let terms = vec![(row.clone(), column.clone()), (taps(5), taps(4))];
+        for made in [Made::Table(taps(20)), Made::Product(row, column), Made::Sum { point: -0.7, terms }] {
+            for anchor in [(2, 2), (0, 3), (4, 0)] {
+                let whole = Whole::new((5, 4), anchor, &made);
+                for border in [Border::Constant(77.0), Border::Reflect, Border::Reflect101, Border::Wrap, Border::Keep]
+                {
+                    let found = bytes(&plane, (9, 7), &whole, border);
+                    for (i, &found) in found.iter().enumerate() {
+                        let at = byte_at((9, 7), (i % 9, i / 9), &whole, border, |x, y| plane[y * 9 + x]);
+                        assert_eq!(at, found, "{made:?} {anchor:?} {border}");
+                    }
+                    assert!(found.iter().any(|&byte| byte > 0));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn halves_go_to_the_even_byte() {
+        let cases = [(1, 0), (3, 2), (5, 2), (507, 254), (509, 254), (510, 255), (511, 255), (-3, 0), (1 << 80, 255)];
+        for (sum, byte) in cases {
+            assert_eq!(Denominator::Count(2).byte(sum), byte, "{sum} halves");
+            assert_eq!(Denominator::Power(1).byte(sum), byte, "{sum} halves");
+        }
+        assert_eq!(Denominator::Power(-3).byte(5), 40);
+        assert_eq!(Denominator::Power(-300).byte(1), 255);
+        assert_eq!(Denominator::Power(-300).byte(0), 0);
+        assert_eq!(Denominator::Power(300).byte(1 << 85), 0);
+    }
+}
