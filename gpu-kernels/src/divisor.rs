@@ -69,6 +69,28 @@ impl Divisor {
     }
 }
 
+/// The byte nearest to a quotient, half to even, saturated; 0 where the divisor is 0. The numbers are below 2^117 in magnitude.
+#[inline(always)]
+pub fn ratio(sum: i128, number: i128) -> u32 {
+    let (sum, number) = if number < 0 { (-sum, -number) } else { (sum, number) };
+    if sum <= 0 || number == 0 {
+        return 0;
+    }
+    // As in `Divisor::mean`, but for two more roundings.
+    let near = rounded(sum) / rounded(number);
+    let whole = if near < 256.0 { near as i32 } else { 256 };
+    let (twice, middle) = (2 * sum, (2 * whole + 1) as i128 * number);
+    let is_up = twice > middle || twice == middle && whole & 1 != 0;
+    least((whole + is_up as i32) as u64)
+}
+
+/// A number that is not negative, about.
+#[inline(always)]
+fn rounded(number: i128) -> f32 {
+    const UPPER: f32 = 18_446_744_073_709_551_616.0;
+    (number >> 64) as i64 as f32 * UPPER + number as u64 as f32
+}
+
 /// A number as a byte, saturated.
 #[inline(always)]
 fn least(number: u64) -> u32 {

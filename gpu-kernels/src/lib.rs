@@ -14,7 +14,7 @@
 //! | direct, on tensor cores | `matrix.rs` | bytes to bytes, in whole numbers |
 //! | exact | `passes.rs` | bytes to bytes, by exact sums of rows and then of columns |
 //! | gradient | `gradient.rs` | the magnitude or the angle of two derivatives, from one read |
-//! | weighted | `weighted.rs` | colours weighted by alpha, in f64 |
+//! | weighted | `weighted.rs` | colours weighted by alpha |
 //! | Fourier | `fourier/` | a product of spectra, tile by tile, for large windows that do not separate |
 //!
 //! `kernels/keep.rs` restores the pixels that a KEEP border copies; `kernels/peak.rs` measures the device's arithmetic.

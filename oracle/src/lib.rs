@@ -2,7 +2,7 @@
 //!
 //! | item | what it computes |
 //! | --- | --- |
-//! | [`bytes`], [`Whole`] | bytes made of bytes: whole taps, exact sums |
+//! | [`bytes`], [`bytes_weighted_by_alpha`], [`Whole`] | bytes made of bytes: whole taps, exact sums |
 //! | [`correlate`] | a whole plane in f64, for results of other types |
 //! | [`spots`], [`byte_spots`] | the same at a thousand pixels, for images that are too large to be computed as a whole |
 //! | [`scalar`], [`Order`] | one plain f32 loop for each order of sums; every variant and study in that order must give the same bits |
@@ -18,7 +18,9 @@ mod whole;
 use apron::{Border, Family, Filter, RowAndColumn, Shape};
 
 pub use crate::spot::{Layout, Wrong, byte_spots, spots};
-pub use crate::whole::{Denominator, Made, Whole, WholeTaps, byte_at, bytes, bytes_of_image, takes_bytes};
+pub use crate::whole::{
+    Denominator, Made, Whole, WholeTaps, byte_at, bytes, bytes_of_image, bytes_weighted_by_alpha, takes_bytes,
+};
 
 /// A filter as numbers.
 #[derive(Clone, Copy, Debug)]

@@ -95,6 +95,11 @@ impl Whole {
     pub fn of(filter: &Filter) -> Self {
         Self::new((filter.cols(), filter.rows()), filter.anchor(), &Made::of(filter))
     }
+
+    /// Whether [`Border::Keep`] copies pixel number `i` of an image.
+    fn is_kept(&self, i: usize, (width, height): (usize, usize)) -> bool {
+        kept(i % width, self.anchor.0, self.cols, width) || kept(i / width, self.anchor.1, self.rows, height)
+    }
 }
 
 fn table(taps: &[f64]) -> (WholeTaps, Denominator) {
@@ -230,22 +235,31 @@ fn nearest(value: f64, power: i32) -> Option<i128> {
 impl Denominator {
     /// The byte of a sum of numerators: the quotient rounded half to even, saturated.
     pub fn byte(self, sum: i128) -> u8 {
-        // Twice the sum, and twice the denominator times a byte and a half, in whole numbers.
-        let (twice, step) = match self {
-            Self::Count(count) => (2 * sum, i128::from(count)),
+        match self {
+            Self::Count(count) => nearest_byte(sum, count.into()),
             // Sums are below 2^86: these are nothing beside the denominator, or all bytes.
-            Self::Power(100..) => return 0,
-            Self::Power(power @ 0..) => (2 * sum, 1 << power),
-            Self::Power(power @ -16..) => (2 * sum << -power, 1),
-            Self::Power(_) => return if sum > 0 { 255 } else { 0 },
-        };
-        // It is beyond byte n if it lies above n and a half, or there and n is odd.
-        let is_beyond = |n: u8| {
-            let half = (2 * i128::from(n) + 1) * step;
-            twice > half || twice == half && n % 2 == 1
-        };
-        (0..255).filter(|&n| is_beyond(n)).count() as u8
+            Self::Power(100..) => 0,
+            Self::Power(power @ 0..) => nearest_byte(sum, 1 << power),
+            Self::Power(power @ -16..) => nearest_byte(sum << -power, 1),
+            Self::Power(_) => {
+                if sum > 0 {
+                    255
+                } else {
+                    0
+                }
+            }
+        }
     }
+}
+
+/// A quotient by a positive number, rounded half to even, saturated.
+fn nearest_byte(sum: i128, denominator: i128) -> u8 {
+    // It is beyond byte n if it lies above n and a half, or there and n is odd.
+    let is_beyond = |n: u8| {
+        let half = (2 * i128::from(n) + 1) * denominator;
+        2 * sum > half || 2 * sum == half && n % 2 == 1
+    };
+    (0..255).filter(|&n| is_beyond(n)).count() as u8
 }
 
 /// Where a coordinate's pixel is: `None` is the border's constant.
@@ -255,21 +269,59 @@ type Place = Option<usize>;
 ///
 /// # Panics
 /// If the border's constant is no byte: such a filter has no bytes.
-pub fn bytes(plane: &[u8], (width, height): (usize, usize), whole: &Whole, border: Border) -> Vec<u8> {
+pub fn bytes(plane: &[u8], size: (usize, usize), whole: &Whole, border: Border) -> Vec<u8> {
+    let values: Vec<i64> = plane.iter().map(|&byte| byte.into()).collect();
+    let sums = sums(&values, size, whole, border, constant_byte(border).into());
+    let byte = |(i, sum): (usize, i128)| {
+        if border == Border::Keep && whole.is_kept(i, size) { plane[i] } else { whole.denominator.byte(sum) }
+    };
+    sums.into_iter().enumerate().map(byte).collect()
+}
+
+/// The bytes of an image whose channels are interleaved, of which the last is alpha: for each colour, the sum of whole taps
+/// times colour and alpha over the sum of taps times alpha, 0 where that is 0.
+///
+/// # Panics
+/// As [`bytes`].
+pub fn bytes_weighted_by_alpha(src: &[u8], shape: Shape, whole: &Whole, border: Border) -> Vec<u8> {
+    let Shape { width, height, channels } = shape;
+    let (size, constant) = ((width, height), i64::from(constant_byte(border)));
+    let plane = |channel: usize| src.iter().skip(channel).step_by(channels).map(|&byte| i64::from(byte));
+    let alpha: Vec<i64> = plane(channels - 1).collect();
+    let weights = sums(&alpha, size, whole, border, constant);
+    let mut dst: Vec<u8> = vec![0; src.len()];
+    for (i, &weight) in weights.iter().enumerate() {
+        dst[(i + 1) * channels - 1] = whole.denominator.byte(weight);
+    }
+    for channel in 0..channels - 1 {
+        let colours: Vec<i64> = plane(channel).zip(&alpha).map(|(colour, alpha)| colour * alpha).collect();
+        let sums = sums(&colours, size, whole, border, constant * constant);
+        for (i, (sum, &weight)) in sums.into_iter().zip(&weights).enumerate().filter(|(_, (_, weight))| **weight != 0) {
+            dst[i * channels + channel] = nearest_byte(sum * weight.signum(), weight.abs());
+        }
+    }
+    let is_kept = |i: &usize| border == Border::Keep && whole.is_kept(*i, size);
+    for i in (0..width * height).filter(is_kept) {
+        dst[i * channels..][..channels].copy_from_slice(&src[i * channels..][..channels]);
+    }
+    dst
+}
+
+/// The sums of whole taps times the values of a plane, which are at most 2^16; `constant` is the border's.
+fn sums(plane: &[i64], (width, height): (usize, usize), whole: &Whole, border: Border, constant: i64) -> Vec<i128> {
     let places = |anchor: usize, len: usize, extent: usize| -> Vec<Place> {
         (0..extent + len - 1).map(|i| fold(border, i as i64 - anchor as i64, extent)).collect()
     };
     let columns = places(whole.anchor.0, whole.cols, width);
     let rows = places(whole.anchor.1, whole.rows, height);
-    let constant = constant_byte(border);
     let value = |row: Place, column: Place| row.zip(column).map_or(constant, |(y, x)| plane[y * width + x]);
-    let line = |row: Place| -> Vec<i64> { columns.iter().map(|&column| value(row, column).into()).collect() };
+    let line = |row: Place| -> Vec<i64> { columns.iter().map(|&column| value(row, column)).collect() };
     let mut sums = vec![0i128; width * height];
     match &whole.taps {
         WholeTaps::Table(taps) => {
             let lines: Vec<Vec<i64>> = rows.iter().map(|&row| line(row)).collect();
             for (y, sums) in sums.chunks_mut(width).enumerate() {
-                // Below 2^53, whatever the order.
+                // Below 2^62, whatever the order.
                 let mut narrow = vec![0i64; width];
                 for (taps, line) in taps.chunks(whole.cols).zip(&lines[y..]) {
                     for (col, &tap) in taps.iter().enumerate() {
@@ -306,13 +358,7 @@ pub fn bytes(plane: &[u8], (width, height): (usize, usize), whole: &Whole, borde
             }
         }
     }
-    let is_kept = |i: usize| {
-        kept(i % width, whole.anchor.0, whole.cols, width) || kept(i / width, whole.anchor.1, whole.rows, height)
-    };
-    let byte = |(i, &sum): (usize, &i128)| {
-        if border == Border::Keep && is_kept(i) { plane[i] } else { whole.denominator.byte(sum) }
-    };
-    sums.iter().enumerate().map(byte).collect()
+    sums
 }
 
 /// As [`bytes`], for an image whose channels are interleaved.

@@ -2,7 +2,8 @@
 //!
 //! - `generated::problems`: anything legal, through every variant that takes it, against the oracle and the families' bits.
 //! - `generated::bytes`: bytes made of bytes, with taps of every form and size, against whole taps.
-//! - `generated::stored`: the same in device memory, of any type and in any layout, filtered whole or in pieces.
+//! - `generated::weighted`: the same of colours weighted by alpha.
+//! - `generated::stored`: problems in device memory, of any type and in any layout, filtered whole or in pieces, against the same.
 //! - The others ask for no reference, only that results go together: an impulse gives the taps, sums of images give sums of
 //!   results, and so on. They hold what the oracle might have wrong in the same way as the product.
 //!
@@ -13,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use apron::{Border, Device, Error, Family, Filter, Shape, Variant};
+use apron::{Alpha, Border, Device, Error, Family, Filter, Image, ImageView, Plan, Shape, Variant};
 use conformance::bounds::bound;
 use conformance::problem::{Group, Window};
 use conformance::product::{self, Gpu, Product};
@@ -68,10 +69,11 @@ impl Property {
     }
 }
 
-const PROPERTIES: [Property; 9] = [
+const PROPERTIES: [Property; 10] = [
     Property::new("problems", 1.0, problems),
     // 10,240 of a full run, 512 on the emulator.
     Property { recipes: recipes_of_bytes, ..Property::new("bytes", 20.0, problems) },
+    Property { recipes: recipes_of_bytes, ..Property::new("weighted", 1.0, weighted) },
     Property::new("stored", 0.5, stored),
     Property::new("impulse", 0.125, impulse),
     Property::new("linear", 0.125, linear),
@@ -116,7 +118,9 @@ fn run(name: &str, device: Device, property: &'static Property, selection: Selec
     // What a plan chooses, and every variant that is another one there. Among pixels stored in any type are bytes, which one variant takes alone.
     let all = name.contains("::stored::") || name.contains("::bytes::gpu");
     let variants = if all { Variant::all().collect() } else { product::variants(device) };
-    let choices = [None].into_iter().chain(variants.into_iter().map(Some));
+    // Colours are weighted in one way.
+    let variants = variants.into_iter().filter(|_| property.name != "weighted");
+    let choices = [None].into_iter().chain(variants.map(Some));
     let implementations: Vec<_> = choices.map(|variant| Product { variant, device }).collect();
     let (counts, failures) = (Counts::default(), Mutex::new(Vec::new()));
     let next = AtomicUsize::new(0);
@@ -220,7 +224,42 @@ fn problems(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Re
     Err(solve(Tally::reporting(report::folder())).failures().join("\n"))
 }
 
-/// The same in the device's memory.
+/// Colours weighted by alpha, under taps that are averages.
+fn weighted(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
+    let (window, (width, height)) = (recipe.window_of(recipe.taps).average(), recipe.size);
+    let shape = Shape { width, height, channels: recipe.channels.max(2) };
+    let src = recipe.with_alpha(shape);
+    let run = |product: &Product| -> apron::Result<Vec<u8>> {
+        let plan = Plan::builder(&window.filter).border(recipe.border).device(product.device).build()?;
+        let mut dst = Image::<u8>::zeroed(width, height, shape.channels)?;
+        let src = ImageView::new(&src, width, height, shape.channels)?;
+        plan.run_with_alpha(&src, &mut dst.view_mut(), Alpha::Premultiply)?;
+        Ok(dst.into_vec())
+    };
+    // Kernels go tap by tap.
+    let work = window.cols * window.rows * src.len();
+    let is_due = |product: &&Product| product.device == Device::Cpu || work <= 4 * WORK;
+    for product in implementations.iter().filter(is_due) {
+        let right = oracle::bytes_weighted_by_alpha(&src, shape, &window.whole(), recipe.border);
+        let found = run(product).map_err(|error| format!("{}: {shape}, {window}: {error}", product.name()))?;
+        if let Some(at) = found.iter().zip(&right).position(|(found, right)| found != right) {
+            let (pixel, channel) = (at / shape.channels, at % shape.channels);
+            return Err(format!(
+                "{}: weighted by alpha: {window}, border {}, picture of {shape}: channel {channel} of pixel ({}, {}): {} expected, {} found",
+                product.name(),
+                recipe.border,
+                pixel % width,
+                pixel / width,
+                right[at],
+                found[at]
+            ));
+        }
+        counts.add(product.name(), 1);
+    }
+    Ok(())
+}
+
+/// The same as [`problems`] in the device's memory.
 #[cfg(feature = "gpu")]
 fn stored(recipe: &Recipe, implementations: &[Product], counts: &Counts) -> Result<(), String> {
     let turns = [2, 5, 17].map(|prime| (recipe.seed >> 7) as usize / prime);

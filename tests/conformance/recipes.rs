@@ -1,8 +1,8 @@
 //! Recipes: generated problems in numbers that can be shrunk one by one.
 
-use apron::Border;
+use apron::{Border, Shape};
 use conformance::problem::{Problem, Window};
-use conformance::sample::{Data, Kind};
+use conformance::sample::{Data, Kind, Sample};
 use fastrand::Rng;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -255,6 +255,27 @@ impl Recipe {
         let data = if needs_infinity && input.is_integer() { Data::Random } else { self.data };
         let problem = Problem::new(self.size.0, self.size.1, self.seed).stored(input, output).channels(self.channels);
         problem.gaps(self.gaps.0, self.gaps.1).data(data)
+    }
+
+    /// Pixels whose last channel is alpha: like the others, or runs of one value, of which 0 is the most frequent.
+    pub(crate) fn with_alpha(&self, Shape { width, channels, height }: Shape) -> Vec<u8> {
+        let mut rng = Rng::with_seed(self.seed ^ 0x5A);
+        let has_runs = rng.bool();
+        let mut run = 0;
+        let mut pixels = Vec::with_capacity(width * height * channels);
+        for i in 0..width * height {
+            for channel in 0..channels {
+                let place = (i % width, i / width);
+                pixels.push(self.data.placed(place, channel).unwrap_or_else(|| u8::random(&mut rng, self.data)));
+            }
+            if i % 7 == 0 && rng.u8(..) < 60 {
+                run = [0, 0, 255, rng.u8(..)][rng.usize(0..4)];
+            }
+            if let Some(alpha) = pixels.last_mut().filter(|_| has_runs) {
+                *alpha = run;
+            }
+        }
+        pixels
     }
 
     /// A plane of pixels: whole numbers of up to 99, or anything up to 1000.

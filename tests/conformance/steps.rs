@@ -1,7 +1,7 @@
 //! What is more than one filter: gradients, colours weighted by alpha, and pipelines of several steps.
 //!
-//! Gradients and weighted colours are held to definitions of their own, in f64 and in f32, that share no code with the product; pipelines to
-//! their steps run one by one, in bands of several heights and in little memory.
+//! Gradients and weighted colours are held to definitions of their own, in f64, in f32 and of bytes in whole numbers, that share no
+//! code with the product; pipelines to their steps run one by one, in bands of several heights and in little memory.
 
 use std::f64::consts::PI;
 
@@ -15,7 +15,7 @@ use conformance::select::{BORDERS, Selection, seed};
 use conformance::suite::gpu_trial;
 use fastrand::Rng;
 use libtest_mimic::{Failed, Trial};
-use oracle::{fold, kept};
+use oracle::{Whole, fold, kept};
 
 type Test = fn(Device, Selection) -> Result<(), Failed>;
 
@@ -407,12 +407,20 @@ fn weighted_of<S: Sample, D: Sample>(
         }
         sum
     };
+    let bytes = ((S::KIND, D::KIND) == (Kind::U8, Kind::U8)).then(|| {
+        let pixels = src.data.chunks(src.stride).flat_map(|row| &row[..shape.row_len()]);
+        let bytes: Vec<u8> = pixels.map(|pixel| pixel.bits() as u8).collect();
+        oracle::bytes_weighted_by_alpha(&bytes, shape, &Whole::of(filter), border)
+    });
     for bands in [None, Some(4)] {
         let plan = bands.map_or_else(builder, |rows| builder().band_rows(rows)).build()?;
         let mut dst = Picture::<D>::new(shape, seed as usize % 2, || D::POISON);
         let pipeline = Pipeline::new(vec![plan])?;
         pipeline.run_with_alpha(&src.view()?, &mut dst.view_mut()?, Alpha::Premultiply)?;
         dst.check(&told, |x, y, channel| {
+            if let Some(bytes) = &bytes {
+                return D::of_bits(bytes[(y * shape.width + x) * shape.channels + channel].into());
+            }
             let leaves = kept(x, anchor.0, size.0, shape.width) || kept(y, anchor.1, size.1, shape.height);
             if border == Border::Keep && leaves {
                 return D::nearest(src.at(x, y, channel).value());

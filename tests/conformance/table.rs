@@ -10,7 +10,7 @@ use crate::{direct, ladder, separable};
 
 /// The entries that belong to no variant: a plan launches them before, after or instead of any variant's.
 #[cfg(feature = "gpu")]
-pub(crate) const SHARED: [&str; 17] = [
+pub(crate) const SHARED: [&str; 18] = [
     "copy_pixels",
     "resolve_table",
     "resolve_products",
@@ -28,6 +28,7 @@ pub(crate) const SHARED: [&str; 17] = [
     "gradient_floats_c4",
     "gradient_any",
     "weighted",
+    "weighted_bytes",
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {

@@ -1,9 +1,10 @@
 //! Bytes have no order: a mirrored, transposed or rotated picture under the filter turned alike gives the turned result,
-//! byte for byte, by every variant, and whether the picture is filtered whole or in parts.
+//! byte for byte, by every variant, and whether the picture is filtered whole or in parts. So does one whose colours are
+//! weighted by alpha, which is held to the oracle, too.
 
 use std::ops::Range;
 
-use apron::{Border, Device, Error, Filter, Image, Plan, Shape, Variant};
+use apron::{Alpha, Border, Device, Error, Filter, Image, Plan, Shape, Variant};
 use conformance::problem::Window;
 use conformance::product::{Gpu, Product};
 use conformance::runner::Implementation;
@@ -16,8 +17,10 @@ use oracle::Made;
 
 pub(crate) fn trials(selection: Selection, gpu: &Gpu) -> Vec<Trial> {
     vec![
-        Trial::test("turned::bytes::cpu", move || bytes(Device::Cpu, selection)),
-        gpu_trial("turned::bytes::gpu", gpu, move || bytes(Gpu::DEVICE, selection)),
+        Trial::test("turned::bytes::cpu", move || bytes(Device::Cpu, selection, false)),
+        gpu_trial("turned::bytes::gpu", gpu, move || bytes(Gpu::DEVICE, selection, false)),
+        Trial::test("turned::weighted::cpu", move || bytes(Device::Cpu, selection, true)),
+        gpu_trial("turned::weighted::gpu", gpu, move || bytes(Gpu::DEVICE, selection, true)),
     ]
 }
 
@@ -138,9 +141,23 @@ fn picture(number: usize, Shape { width, height, channels }: Shape) -> (String, 
     }
 }
 
+/// Makes runs of pixels transparent or opaque, so that whole windows are.
+fn with_runs_of_alpha(src: &mut [u8], number: usize, channels: usize) {
+    let mut rng = Rng::with_seed(seed(96, number));
+    let mut alpha = None;
+    for (x, pixel) in src.chunks_exact_mut(channels).enumerate() {
+        if x % 29 == 0 {
+            alpha = [Some(0), Some(255), None][rng.usize(0..3)];
+        }
+        pixel[channels - 1] = alpha.unwrap_or(pixel[channels - 1]);
+    }
+}
+
 /// A picture, and a plan with a variant for it.
 struct Job<'a> {
     product: Product,
+    /// Whether the last channel is alpha, by which colours are weighted.
+    weighted: bool,
     window: &'a Window,
     border: Border,
     shape: Shape,
@@ -159,15 +176,27 @@ impl Job<'_> {
         let Shape { width, height, channels } = self.shape;
         let mut dst = Image::<u8>::zeroed(width, height, channels)?;
         let src = apron::ImageView::new(self.src, width, height, channels)?;
-        match self.plan(&self.window.filter, None).and_then(|plan| plan.run(&src, &mut dst.view_mut())) {
+        let run = |plan: Plan| match self.weighted {
+            true => plan.run_with_alpha(&src, &mut dst.view_mut(), Alpha::Premultiply),
+            false => plan.run(&src, &mut dst.view_mut()),
+        };
+        match self.plan(&self.window.filter, None).and_then(run) {
             Ok(()) => Ok(Some(dst.into_vec())),
             Err(Error::Unsupported { .. }) if !self.product.must_take(self.window, self.border) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The same, streamed in bands of a few rows.
+    /// The same in bands of a few rows, streamed but where colours are weighted.
     fn in_bands(&self, rows: usize) -> apron::Result<Vec<u8>> {
+        let Shape { width, height, channels } = self.shape;
+        if self.weighted {
+            let mut dst = Image::<u8>::zeroed(width, height, channels)?;
+            let src = apron::ImageView::new(self.src, width, height, channels)?;
+            let plan = self.plan(&self.window.filter, Some(rows))?;
+            plan.run_with_alpha(&src, &mut dst.view_mut(), Alpha::Premultiply)?;
+            return Ok(dst.into_vec());
+        }
         let row = self.shape.row_len();
         let mut found = Vec::new();
         let mut source = Rows(self.src, row);
@@ -192,7 +221,14 @@ impl Job<'_> {
         for columns in [0..x, x..width] {
             for rows in [0..y, y..height] {
                 if !columns.is_empty() && !rows.is_empty() {
-                    plan.run_region(&src.view(), &mut dst.view_mut(), columns.clone(), rows, &mut stream)?;
+                    let (src, mut dst, columns) = (src.view(), dst.view_mut(), columns.clone());
+                    match self.weighted {
+                        true => {
+                            let how = (Alpha::Premultiply, &mut stream);
+                            plan.run_region_with_alpha(&src, &mut dst, columns, rows, how)?;
+                        }
+                        false => plan.run_region(&src, &mut dst, columns, rows, &mut stream)?,
+                    }
                 }
             }
         }
@@ -225,12 +261,13 @@ fn products(device: Device) -> Vec<Product> {
     [None].into_iter().chain(variants.into_iter().map(Some)).map(of).collect()
 }
 
-fn bytes(device: Device, selection: Selection) -> Result<(), Failed> {
+fn bytes(device: Device, selection: Selection, weighted: bool) -> Result<(), Failed> {
     const SIZES: [(usize, usize); 7] = [(61, 37), (7, 90), (1, 23), (128, 5), (19, 19), (150, 133), (33, 64)];
     /// Multiplications that take an emulated thread seconds.
     const MUCH: usize = 1 << 23;
     let (mut number, mut runs) = (0, 0);
     for window in windows() {
+        let window = if weighted { window.average() } else { window };
         for border in BORDERS {
             number += 1;
             let is_due = match selection {
@@ -246,22 +283,35 @@ fn bytes(device: Device, selection: Selection) -> Result<(), Failed> {
                 (size, _) => size,
             };
             let shape = Shape { width, height, channels: [1, 3, 4, 2][number % 4] };
-            let (name, src) = picture(number, shape);
+            let shape = if weighted { Shape { channels: [2, 4, 4, 5][number % 4], ..shape } } else { shape };
+            let (name, mut src) = picture(number, shape);
+            if weighted {
+                with_runs_of_alpha(&mut src, number, shape.channels);
+            }
             let work = width * height * shape.channels * window.cols * window.rows;
             let is_due = |product: &Product| {
                 let is_direct = product.variant.is_some_and(|variant| variant.family() == apron::Family::Direct);
+                // Kernels that weigh colours go tap by tap.
+                let is_direct = is_direct || weighted && device != Device::Cpu;
                 selection == Selection::Full || work <= MUCH || !is_direct
             };
-            for product in products(device).into_iter().filter(is_due) {
-                let whole = Job { product, window: &window, border, shape, src: &src }.whole()?;
+            // Colours are weighted in one way alone.
+            let ways = if weighted { 1 } else { usize::MAX };
+            for product in products(device).into_iter().take(ways).filter(is_due) {
+                let whole = Job { product, weighted, window: &window, border, shape, src: &src }.whole()?;
                 let Some(right) = whole else { continue };
+                if weighted && right != oracle::bytes_weighted_by_alpha(&src, shape, &window.whole(), border) {
+                    return Err(
+                        format!("{}: {name} picture of {shape}, {window}, border {border}", product.name()).into()
+                    );
+                }
                 let turns = if selection == Selection::Full { &TURNS[..] } else { &TURNS[number % 5..][..1] };
                 for turn in turns {
                     let (width, height) = turn.size((shape.width, shape.height));
                     let turned = (turn.window(&window), Shape { width, height, ..shape });
                     let cells = |values: &[u8]| turn.cells(values, (shape.width, shape.height), shape.channels);
                     let (src, right) = (cells(&src), cells(&right));
-                    let job = Job { product, window: &turned.0, border, shape: turned.1, src: &src };
+                    let job = Job { product, weighted, window: &turned.0, border, shape: turned.1, src: &src };
                     let what = format!(
                         "{}: {name} picture of {shape}, {window}, border {border}, {}",
                         product.name(),
@@ -287,6 +337,7 @@ fn bytes(device: Device, selection: Selection) -> Result<(), Failed> {
             }
         }
     }
-    println!("turned::bytes: {runs} turned pictures on {device}");
+    let what = if weighted { "weighted" } else { "bytes" };
+    println!("turned::{what}: {runs} turned pictures on {device}");
     if runs == 0 { Err("nothing was turned".into()) } else { Ok(()) }
 }

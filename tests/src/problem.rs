@@ -170,6 +170,23 @@ impl Window {
         self
     }
 
+    /// A window of the same form and size whose taps are not negative and sum to 1; for a sum, a soft mask of some size.
+    pub fn average(&self) -> Self {
+        let even = |taps: &[f64]| -> Vec<f64> {
+            let greatest = taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));
+            let sizes = taps.iter().map(|tap| if greatest > 0.0 { tap.abs() / greatest } else { 1.0 });
+            let sum: f64 = sizes.clone().sum();
+            sizes.map(|size| size / sum).collect()
+        };
+        let name = format!("average, {}", self.name);
+        let window = match &self.made {
+            Made::Table(taps) => Self::table(name, self.cols, self.rows, &even(taps)),
+            Made::Product(row, column) => Self::product(name, &even(row), &even(column)),
+            Made::Sum { .. } => return Self::preset("unsharp:sigma=1.5,amount=-0.6"),
+        };
+        window.anchored(self.anchor.0, self.anchor.1)
+    }
+
     /// The window as the oracle takes it.
     pub fn as_taps(&self) -> Taps<'_> {
         Taps { cols: self.cols, rows: self.rows, anchor: self.anchor, values: &self.taps }

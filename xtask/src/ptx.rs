@@ -104,8 +104,8 @@ const SPILLS: [(&str, u32); 21] = [
     ("running_sums_near_c2", 8),
 ];
 
-/// Entries whose names begin so may compute in f64, which most GPUs have at a 64th of the rate of f32. No other may: bytes
-/// made of bytes are whole numbers. Colours weighted by alpha may be of any type.
+/// The entries that may compute in f64, which most GPUs have at a 64th of the rate of f32. No other may: bytes made of
+/// bytes are whole numbers. This one weighs colours of other types by alpha.
 const IN_F64: [&str; 1] = ["weighted"];
 
 /// Whether an entry has an instruction on f64.
@@ -165,8 +165,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             }
             list(&compiled, arch, &mut text, &mut faults, &mut registers)?;
             if set.package == "gpu-kernels" {
-                let may = |name: &str| IN_F64.iter().any(|prefix| name.starts_with(prefix));
-                let breaks = |(name, ptx): &&(String, String)| !may(name) && is_in_f64(ptx);
+                let breaks = |(name, ptx): &&(String, String)| !IN_F64.contains(&&**name) && is_in_f64(ptx);
                 faults.extend(
                     module.entries.iter().filter(breaks).map(|(name, _)| format!("{name} for {arch} computes in f64")),
                 );

@@ -14,6 +14,7 @@
 //! | [`patch`] | tiles with numbers too great for spectra, tap by tap |
 //! | [`gradient`] | gradients |
 //! | [`weighted`] | colours weighted by alpha |
+//! | [`weighted_bytes`] | the same, bytes made of bytes |
 //! | [`share`] | jobs shared among the threads of a call |
 //! | [`way`] | which of these makes bytes of bytes |
 
@@ -32,6 +33,7 @@ mod tests;
 mod tile;
 mod way;
 mod weighted;
+mod weighted_bytes;
 mod whole;
 
 use std::sync::OnceLock;
@@ -252,8 +254,13 @@ impl Engine {
         dst: &mut StoredViewMut<'_>,
         stage: &Stage<'_>,
     ) -> Result<()> {
+        let (isa, filter, window) = (self.isa, &self.taps.filter, self.window());
+        if (src.scalar(), dst.scalar()) == (Scalar::U8, Scalar::U8) {
+            let whole = &filter.of_bytes()?.whole;
+            return weighted_bytes::run(isa, whole, &window, &src.typed(), &mut dst.typed(), stage);
+        }
         with_pixels!(src.scalar(), S => with_pixels!(dst.scalar(), D => {
-            weighted::run::<S, D>(self.isa, &self.taps.filter, &self.window(), &src.typed(), &mut dst.typed(), stage)
+            weighted::run::<S, D>(isa, filter, &window, &src.typed(), &mut dst.typed(), stage)
         }))
     }
 

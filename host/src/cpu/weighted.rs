@@ -1,10 +1,13 @@
 //! Colours weighted by alpha: `sum(tap * (colour * alpha)) / sum(tap * alpha)`, and alpha's own sum, in f64, and rounded once.
+//! Bytes made of bytes are exact: see [`super::weighted_bytes`].
 //!
 //! The sums are defined row by row, left to right, each product and each sum rounded (`gpu-kernels/src/kernels/weighted.rs`). Where taps are
 //! kept as a row and a column, and nothing is negative, a row pass and a column pass come first: their sums are off by a known
 //! part of themselves, and only results that this could change are summed as defined.
 //!
 //! A job is a band of rows, whose row passes it keeps in a ring.
+
+use std::ops::Range;
 
 use super::bands::band;
 use super::share::share;
@@ -109,34 +112,6 @@ impl Scratch {
         Ok(())
     }
 
-    /// Takes the row that lies under the window's first row at row `line`; says whether nothing in it is negative or no number.
-    fn pad<S: Pixel>(&mut self, isa: Isa, window: &Window, src: &ImageView<'_, S>, line: usize) -> bool {
-        let Shape { width, height, channels } = src.shape();
-        let outside = f64::from(window.border_value);
-        let fill = |out: &mut [f64]| {
-            out.fill(outside * outside);
-            out[channels - 1] = outside;
-        };
-        let Some(y) = window.row(line, 0, height) else {
-            self.padded.chunks_exact_mut(channels).for_each(fill);
-            return outside >= 0.0;
-        };
-        let row = src.row(y);
-        let inside = window.anchor_x..window.anchor_x + width;
-        let middle = &mut self.padded[inside.start * channels..inside.end * channels];
-        let counts = isa.run(Products { row, channels, out: middle });
-        for at in (0..inside.start).chain(inside.end..width + window.cols - 1) {
-            let out = &mut self.padded[at * channels..(at + 1) * channels];
-            match window.column(at, 0, width) {
-                Some(x) => {
-                    products(&row[x * channels..(x + 1) * channels], out);
-                }
-                None => fill(out),
-            }
-        }
-        counts && outside >= 0.0
-    }
-
     /// The sums of row `y` by a row pass and a column pass; false if something is negative or no number.
     fn passes<S: Pixel>(
         &mut self,
@@ -146,7 +121,7 @@ impl Scratch {
         src: &ImageView<'_, S>,
         y: usize,
     ) -> bool {
-        let Shape { height, channels, .. } = src.shape();
+        let Shape { width, height, channels } = src.shape();
         let len = self.sums.len();
         self.sums.fill(0.0);
         let mut counts = true;
@@ -157,7 +132,7 @@ impl Scratch {
             let slot = if small { window.row(line, 0, height).unwrap_or(height) } else { line % self.held.len() };
             let name = if small { slot } else { line };
             if self.held[slot].0 != name {
-                self.held[slot] = (name, self.pad(isa, window, src, line));
+                self.held[slot] = (name, pad(isa, window, src, line, &(0..width), &mut self.padded));
                 let out = &mut self.lines[slot * len..(slot + 1) * len];
                 out.fill(0.0);
                 isa.run(Row { taps: factors.row, values: &self.padded, step: channels, out });
@@ -173,10 +148,10 @@ impl Scratch {
     fn defined<S: Pixel>(&mut self, isa: Isa, filter: &Filter, window: &Window, src: &ImageView<'_, S>, y: usize) {
         self.sums.fill(0.0);
         let mut taps = vec![0.0; window.cols];
+        let Shape { width, channels, .. } = src.shape();
         for r in 0..window.rows {
             taps.iter_mut().enumerate().for_each(|(col, tap)| *tap = filter.tap(r, col));
-            self.pad(isa, window, src, y + r);
-            let channels = src.shape().channels;
+            pad(isa, window, src, y + r, &(0..width), &mut self.padded);
             isa.run(Row { taps: &taps, values: &self.padded, step: channels, out: &mut self.sums });
         }
     }
@@ -212,6 +187,44 @@ impl Scratch {
             store(&sums, out);
         }
     }
+}
+
+/// For some columns of results, what lies under the window's first row at row `line`: products of colours and alpha, and alpha, with the border's
+/// pixels on both sides. Says whether nothing in it is negative or no number.
+pub(super) fn pad<S: Pixel>(
+    isa: Isa,
+    window: &Window,
+    src: &ImageView<'_, S>,
+    line: usize,
+    columns: &Range<usize>,
+    padded: &mut [f64],
+) -> bool {
+    let Shape { width, height, channels } = src.shape();
+    let outside = f64::from(window.border_value);
+    let fill = |out: &mut [f64]| {
+        out.fill(outside * outside);
+        out[channels - 1] = outside;
+    };
+    let Some(y) = window.row(line, 0, height) else {
+        padded.chunks_exact_mut(channels).for_each(fill);
+        return outside >= 0.0;
+    };
+    let (row, start, end) = (src.row(y), columns.start, columns.end + window.cols - 1);
+    // Where the image's columns lie as they follow each other: some do, wherever the anchor is.
+    let inside = window.anchor_x.max(start)..(window.anchor_x + width).min(end);
+    let pixels = &row[(inside.start - window.anchor_x) * channels..(inside.end - window.anchor_x) * channels];
+    let out = &mut padded[(inside.start - start) * channels..(inside.end - start) * channels];
+    let counts = isa.run(Products { row: pixels, channels, out });
+    for at in (start..inside.start).chain(inside.end..end) {
+        let out = &mut padded[(at - start) * channels..(at - start + 1) * channels];
+        match window.column(at, 0, width) {
+            Some(x) => {
+                products(&row[x * channels..(x + 1) * channels], out);
+            }
+            None => fill(out),
+        }
+    }
+    counts && outside >= 0.0
 }
 
 /// The sums of one pixel, as they are defined.

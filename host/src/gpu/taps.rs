@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use gpu_kernels::abi::{MAX_CONSTANT_TAPS, scalar};
 use gpu_kernels::kernels::fourier::holes;
 use gpu_kernels::kernels::passes as exact;
+use gpu_kernels::kernels::weighted::Weights;
 use gpu_kernels::tile::flat::{MAX_SUM, MIN_TAP, MIN_TAP_OF_PAIR, TAP_SCALE};
 
 use super::device::Gpu;
@@ -14,6 +15,7 @@ use crate::kernels::passes;
 use crate::kernels::prepared::Taken;
 use crate::kernels::resolve::Numerators;
 use crate::kernels::separable_matrix::WholeTerms;
+use crate::kernels::weighted;
 use crate::memory::once;
 use crate::{Error, Filter, Result, Variant, Why, spectrum};
 
@@ -43,6 +45,7 @@ pub(crate) struct TapHomes {
     middle: OnceLock<f32>,
     exact: OnceLock<Memory>,
     numerators: OnceLock<(Memory, Numerators)>,
+    weighted: OnceLock<(Memory, Weights)>,
     exact_bands: OnceLock<Memory>,
     whole: OnceLock<Option<Whole>>,
     whole_terms: OnceLock<Option<WholeTerms>>,
@@ -89,6 +92,7 @@ impl TapHomes {
             middle: OnceLock::new(),
             exact: OnceLock::new(),
             numerators: OnceLock::new(),
+            weighted: OnceLock::new(),
             exact_bands: OnceLock::new(),
             whole: OnceLock::new(),
             whole_terms: OnceLock::new(),
@@ -221,6 +225,18 @@ impl TapHomes {
             Ok((memory, numerators))
         })?;
         Ok(*numerators)
+    }
+
+    /// The same for colours weighted by alpha.
+    pub(crate) fn weighted(&self) -> Result<Weights> {
+        let size = (self.filter.cols(), self.filter.rows());
+        let (_, weights) = once(&self.weighted, || {
+            let whole = &self.given.of_bytes()?.whole;
+            let memory = self.gpu.holding(&weighted::numbers(whole, size)?, "uploading taps")?;
+            let weights = weighted::weights(memory.address(), whole, size);
+            Ok((memory, weights))
+        })?;
+        Ok(*weights)
     }
 
     /// For each term of a product that defines bytes: the addresses of its row's band and of its column's, in the GPU's memory.

@@ -1,9 +1,12 @@
 //! Colours weighted by alpha: launches `gpu-kernels/src/kernels/weighted.rs`.
 
-use gpu_kernels::kernels::weighted::{BLOCK, weighted};
+use gpu_kernels::abi::scalar::U8;
+use gpu_kernels::kernels::weighted::{BLOCK, Weights, weighted, weighted_bytes};
 
 use super::prepared::{Job, Prepared, Work};
+use super::resolve::divisor;
 use crate::Result;
+use crate::filter::whole::{Whole, WholeTaps};
 use crate::gpu::{launch::Grid, stream::Stream};
 use crate::plan::ran::Ran;
 
@@ -19,12 +22,51 @@ impl Work for Launch {
     fn launch(&self, job: &Job<'_>, stream: &mut Stream) -> Result<()> {
         let grid = Grid::covering(&job.pass.region, job.pass.region.x0, BLOCK, BLOCK);
         let grid = stream.gpu().fitting(grid, job.planes / job.channels);
-        let arguments = (job.pass, job.window, job.taps.exact_in_memory()?, job.channels as i32 - 1);
-        // SAFETY: the kernel takes any grid of such blocks; the pass describes allocated memory, with all channels of its images.
-        unsafe { stream.enqueue(weighted, grid, &arguments) }
+        let (pass, window, colours) = (job.pass, job.window, job.channels as i32 - 1);
+        let is_bytes = (pass.src.scalar, pass.dst.scalar) == (U8, U8);
+        // SAFETY: the kernels take any grid of such blocks; the pass describes allocated memory, with all channels of its images.
+        unsafe {
+            if is_bytes {
+                return stream.enqueue(weighted_bytes, grid, &(pass, window, job.taps.weighted()?, colours));
+            }
+            stream.enqueue(weighted, grid, &(pass, window, job.taps.exact_in_memory()?, colours))
+        }
     }
 
     fn takes_pixels(&self) -> bool {
         true
+    }
+}
+
+/// What is to be in memory of a filter's whole taps: see [`Weights`].
+pub(crate) fn numbers(whole: &Whole, (cols, rows): (usize, usize)) -> Result<Vec<i64>> {
+    match &whole.taps {
+        WholeTaps::Table(taps) => {
+            let mut numbers = crate::memory::reserve(rows + taps.len())?;
+            numbers.resize(rows, 1);
+            numbers.extend(taps);
+            Ok(numbers)
+        }
+        WholeTaps::Products { terms, .. } => {
+            let mut numbers = crate::memory::reserve(terms.len() * (rows + cols))?;
+            numbers.extend(terms.iter().flat_map(|(row, column)| column.iter().chain(row)));
+            Ok(numbers)
+        }
+    }
+}
+
+/// The taps whose [`numbers`] have this address.
+pub(crate) fn weights(taps: u64, whole: &Whole, (cols, rows): (usize, usize)) -> Weights {
+    let (terms, row, point) = match &whole.taps {
+        WholeTaps::Table(_) => (1, cols, 0),
+        WholeTaps::Products { terms, point, .. } => (terms.len(), 0, *point),
+    };
+    Weights {
+        taps,
+        apart: 8 * (rows + cols) as i64,
+        terms: terms as i32,
+        row: row as i32,
+        point: [point as u64, (point >> 64) as u64],
+        divisor: divisor(whole.divisor),
     }
 }
