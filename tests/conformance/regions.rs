@@ -485,7 +485,11 @@ mod on_gpu {
 
         /// How far results may lie from those of the whole if the region begins there: a Fourier kernel's tiles move with it.
         fn allowed(&self, moved: bool) -> f64 {
-            if moved && self.order().is_none() { 2.0 * bound(None, self.window, 1.0) } else { 0.0 }
+            let greatest = match self.border {
+                Border::Constant(value) => f64::from(value).abs().max(1.0),
+                _ => 1.0,
+            };
+            if moved && self.order().is_none() { 2.0 * bound(None, self.window, greatest) } else { 0.0 }
         }
 
         fn stream(&self) -> apron::Result<Stream> {

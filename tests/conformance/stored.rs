@@ -352,9 +352,12 @@ mod on_gpu {
         fn prepare(&self, window: &Window, border: Border) -> apron::Result<Waiting> {
             let instead = match self.variant {
                 Some(Variant::DirectSliding | Variant::Matrix) => Some(Variant::DirectNaive),
-                Some(Variant::SeparableFused | Variant::SeparableMatrix | Variant::RunningSums) => {
-                    Some(Variant::Separable)
-                }
+                Some(
+                    Variant::SeparableFused
+                    | Variant::SeparableMatrix
+                    | Variant::RunningSums
+                    | Variant::SpectraPasses,
+                ) => Some(Variant::Separable),
                 _ => None,
             };
             let instead = instead.map(|variant| Product { variant: Some(variant), device: Gpu::DEVICE });

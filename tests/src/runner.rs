@@ -210,14 +210,17 @@ fn solve_as<R: Ready, S: Sample, D: Sample>(ready: &[Prepared<R>], group: &Group
                 continue;
             }
         };
-        taken = true;
         let attempted = if is_of_bytes(problem) && !oracle::takes_bytes(group.border) {
             refused::<R, S, D>(engine, problem, &picture).map_err(Fault::from)
         } else {
             let expected = references.expected::<D>(order);
             expected.map_err(Fault::from).and_then(|expected| attempt(engine, problem, &picture, &expected))
         };
-        if let Err(Fault { what, wrong }) = attempted {
+        if !must_take && matches!(&attempted, Err(fault) if fault.is_declined) {
+            continue;
+        }
+        taken = true;
+        if let Err(Fault { what, wrong, .. }) = attempted {
             let told = format!("{problem}, {}, border {}", group.window, group.border);
             tally.fail_with(format!("{name}: {told}: {what}"), || match &tally.reports {
                 Some(folder) if !wrong.is_empty() => {
@@ -464,11 +467,13 @@ fn reach(
 struct Fault {
     what: String,
     wrong: Vec<Wrong>,
+    /// Whether it does not take such a picture.
+    is_declined: bool,
 }
 
 impl From<String> for Fault {
     fn from(what: String) -> Self {
-        Self { what, wrong: Vec::new() }
+        Self { what, wrong: Vec::new(), is_declined: false }
     }
 }
 
@@ -506,7 +511,10 @@ fn attempt<R: Ready, S: Sample, D: Sample>(
 
     let src = Source { data: &picture.data, stride: picture.stride };
     let dst = Target { buffer: &mut buffer, start: GUARD, stride };
-    ready.run(problem.shape, src, dst).map_err(|error| format!("failed: {error}"))?;
+    ready.run(problem.shape, src, dst).map_err(|error| Fault {
+        is_declined: matches!(error, Error::Unsupported { .. }),
+        ..format!("failed: {error}").into()
+    })?;
 
     let mut wrong = Vec::new();
     for y in 0..height {
@@ -538,7 +546,7 @@ fn attempt<R: Ready, S: Sample, D: Sample>(
             wrong.len(),
             row_len * height,
         );
-        return Err(Fault { what, wrong });
+        return Err(Fault { what, wrong, is_declined: false });
     }
 
     let inside = |at: usize| {
