@@ -353,10 +353,7 @@ mod on_gpu {
             let instead = match self.variant {
                 Some(Variant::DirectSliding | Variant::Matrix) => Some(Variant::DirectNaive),
                 Some(
-                    Variant::SeparableFused
-                    | Variant::SeparableMatrix
-                    | Variant::RunningSums
-                    | Variant::SpectraPasses,
+                    Variant::SeparableFused | Variant::SeparableMatrix | Variant::RunningSums | Variant::SpectraPasses,
                 ) => Some(Variant::Separable),
                 _ => None,
             };

@@ -9,7 +9,9 @@
 //! - A table's: six digits for each four columns of a row.
 //! - Products': the column in five digits for each four rows, and the row as numbers of 64 bits.
 //!   A lane's rows give the sums of four columns, which are multiplied with the row's taps.
+//!   Under small windows a rounded table takes less time, and decides nearly all results.
 //!
+//! Pixels of up to four bytes are read as words, of which each has a byte or several.
 //! Shared memory: a word for the counter, then a sum for each warp.
 //! Limits: source and destination are bytes, and so is what lies outside the image; no epilogue.
 
@@ -102,6 +104,18 @@ pub struct Products {
     pub unused: i32,
 }
 
+/// The taps of products, rounded to a table, as for `resolve_table`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Near {
+    /// The address of their digits; 0 if there is no such table.
+    pub taps: u64,
+    /// How far a sum over bytes may be off, in numerators.
+    pub error: i64,
+    /// What they are divided by.
+    pub divisor: Divisor,
+}
+
 /// Bits of the low part of a number of up to 85 bits.
 pub const PART: u32 = 23;
 
@@ -146,36 +160,32 @@ kernel! {
     /// Resolves the results in the pass's list. `taps` are the address of a table's digits.
     fn resolve_table(pass: Pass, window: Window, taps: u64, divisor: Divisor, team: Team, planes: i32) {
         directive!(".maxnreg 72");
-        each_result(&pass, &window, (divisor, team), planes, |at| {
-            if at.is_plain(window.words()) {
-                table::<true>(at, &window, team, taps)
-            } else {
-                table::<false>(at, &window, team, taps)
-            }
-        }, |_| Sum::ZERO)
+        each_result(&pass, &window, team, planes, |at, is_there| {
+            let part = if is_there { of_table(at, &window, team, taps) } else { 0 };
+            added(Sum { high: 0, low: part }, team).byte(&divisor)
+        })
     }
 
     /// The same for products.
-    fn resolve_products(pass: Pass, window: Window, products: Products, divisor: Divisor, team: Team, planes: i32) {
+    fn resolve_products(pass: Pass, window: Window, products: Products, near: Near, divisor: Divisor, team: Team, planes: i32) {
         directive!(".maxnreg 96");
-        let each = |at: &Place<'_>| {
-            // A word more, as it begins before the window.
-            if at.is_plain(window.words() + 1) {
-                summed::<true>(at, &window, team, &products)
-            } else {
-                summed::<false>(at, &window, team, &products)
+        each_result(&pass, &window, team, planes, |at, is_there| {
+            let (mut byte, mut is_open) = (0, is_there);
+            // A question that the whole launch answers alike.
+            if near.taps != 0 {
+                let part = if is_there { of_table(at, &window, team, near.taps) } else { 0 };
+                let sum = added(Sum { high: 0, low: part }, team);
+                byte = sum.plus(Sum { high: 0, low: -near.error }).byte(&near.divisor);
+                is_open &= byte != sum.plus(Sum { high: 0, low: near.error }).byte(&near.divisor);
+                // The teams of a warp add up their parts together. A block has one sum.
+                if ballot(is_open) == 0 {
+                    return byte;
+                }
             }
-        };
-        let point = |at: &Place<'_>| {
-            let [high, low] = products.point;
-            if high | low == 0 {
-                return Sum::ZERO;
-            }
-            let (column, row) = (at.column(at.left + (window.cols >> 1)), at.row(at.top + (window.rows >> 1)));
-            let byte = at.byte(row, column) as i64;
-            Sum { high: high * byte, low: low * byte }
-        };
-        each_result(&pass, &window, (divisor, team), planes, each, point)
+            let part = if is_open { of_products(at, &window, team, &products) } else { Sum::ZERO };
+            let exact = added(part, team).plus(of_point(at, &window, &products)).byte(&divisor);
+            if is_open { exact } else { byte }
+        })
     }
 }
 
@@ -199,6 +209,37 @@ struct Place<'a> {
     is_inside: bool,
 }
 
+/// Pixels are read one by one; as words that they fill; or as words of which each pixel is a byte.
+const ALONE: u32 = 0;
+const WORDS: u32 = 1;
+const SPREAD: u32 = 2;
+
+/// Four pixels of up to four bytes each, among the words of memory from the first one's on.
+#[derive(Clone, Copy)]
+struct Spread {
+    /// Bytes from the first two words, which have two pixels, to the two that have the others.
+    behind: u64,
+    /// Which of the eight bytes are the pixels, as `permute_by` has it.
+    pairs: [u32; 2],
+}
+
+impl Spread {
+    /// The four pixels' bytes, as a word.
+    ///
+    /// # Safety
+    /// The words are there.
+    #[inline(always)]
+    unsafe fn load(&self, at: u64) -> u32 {
+        let second = at.wrapping_add(self.behind);
+        // SAFETY: as the caller promised.
+        unsafe {
+            let ([a], [b]) = (load_words(at), load_words(at.wrapping_add(4)));
+            let ([c], [d]) = (load_words(second), load_words(second.wrapping_add(4)));
+            permute_by(permute_by(a, b, self.pairs[0]), permute_by(c, d, self.pairs[1]), 0x5410)
+        }
+    }
+}
+
 /// How far a row or a column of pixels is that lies outside the image.
 const OUTSIDE: i64 = i64::MIN;
 
@@ -217,13 +258,33 @@ impl<'a> Place<'a> {
         self.start as i32 & 3
     }
 
-    /// Whether each row of the window can be read as words: those from the first pixel's on, and one more than these.
+    /// How so many words of four pixels of each of the window's rows can be read.
     #[inline(always)]
-    fn is_plain(&self, words: i32) -> bool {
+    fn way(&self, words: i32) -> u32 {
         let (pass, plane) = (self.source.pass, self.source.plane());
-        let first = self.left - self.ahead();
-        let fits = first >= 0 && first + 4 * words + 4 <= pass.width;
-        self.is_inside && fits && plane.pixel == 1 && plane.row as i32 as i64 == plane.row && plane.row & 3 == 0
+        let (pixel, ahead) = (plane.pixel, self.ahead());
+        let has_words = self.is_inside && plane.row as i32 as i64 == plane.row && plane.row & 3 == 0;
+        // From the row's first byte of this channel on.
+        let (first, end) = (mul_wide(pixel, self.left) - ahead as i64, mul_wide(pixel, pass.width - 1) + 1);
+        if !has_words || !(1..=4).contains(&pixel) || first < 0 {
+            ALONE
+        } else if pixel == 1 && first + 4 * words as i64 + 4 <= end {
+            WORDS
+        } else if pixel > 1 && first + mul_wide(4 * pixel, words - 1) + 16 <= end {
+            SPREAD
+        } else {
+            ALONE
+        }
+    }
+
+    /// Where the bytes of four pixels are among words: see [`Spread`].
+    #[inline(always)]
+    fn spread(&self) -> Spread {
+        let (pixel, first) = (self.source.plane().pixel as u32, self.ahead() as u32);
+        let third = first + 2 * pixel;
+        let behind = third & !3;
+        let pair = |first: u32| first | (first + pixel) << 4;
+        Spread { behind: behind as u64, pairs: [pair(first), pair(third - behind)] }
     }
 
     /// How far the column of pixels is that a coordinate finds.
@@ -275,36 +336,55 @@ impl<'a> Place<'a> {
     }
 }
 
-/// This thread's part of the sum over a table; in words, where the window's rows can be read so.
+/// This thread's part of the sum over a table whose digits have this address.
 ///
 /// # Safety
 /// The digits and the pixels are there.
 #[inline(always)]
-unsafe fn table<const WORDS: bool>(at: &Place<'_>, window: &Window, team: Team, taps: u64) -> Sum {
+unsafe fn of_table(at: &Place<'_>, window: &Window, team: Team, taps: u64) -> i64 {
+    // SAFETY: as the caller promised.
+    unsafe {
+        match at.way(window.words()) {
+            WORDS => table::<WORDS>(at, window, team, taps),
+            SPREAD => table::<SPREAD>(at, window, team, taps),
+            _ => table::<ALONE>(at, window, team, taps),
+        }
+    }
+}
+
+/// The same, where the window's rows can be read so.
+///
+/// # Safety
+/// Likewise.
+#[inline(always)]
+unsafe fn table<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, taps: u64) -> i64 {
     const BYTES: i32 = 4 * TABLE_DIGITS as i32;
     let ((first_word, first_row), rows, words) = (team.place(), team.rows(), window.words());
     let stride = at.source.plane().row;
-    let bits = 8 * at.ahead() as u32;
+    let (bits, spread) = (8 * at.ahead() as u32, at.spread());
+    let across = if WAY == SPREAD { 4 * at.source.plane().pixel } else { 4 };
     let (row_step, tap_step) = (rows as i64 * stride, rows as i64 * mul_wide(words, BYTES));
     let mut sum = 0;
     let mut word = first_word;
     while word < words {
-        let columns = if WORDS { [0; 4] } else { at.columns(at.left + 4 * word) };
+        let columns = if WAY == ALONE { at.columns(at.left + 4 * word) } else { [0; 4] };
         let mut row = first_row;
-        let first = at.start.wrapping_sub(at.ahead() as u64).wrapping_add(4 * word as u64);
+        let first = at.start.wrapping_sub(at.ahead() as u64).wrapping_add(mul_wide(across, word) as u64);
         let mut from = first.wrapping_add((row as i64 * stride) as u64);
         let mut digits = taps.wrapping_add((row as i64 * mul_wide(words, BYTES) + mul_wide(word, BYTES)) as u64);
         while row < window.rows {
             let mut sums = [0; TABLE_DIGITS];
             let end = row.saturating_add(rows * STEPS).min(window.rows);
             while row < end {
-                // SAFETY: as the caller promised; a word behind the window lies in the image.
+                // SAFETY: as the caller promised; words beside the window lie in the image.
                 unsafe {
-                    let bytes = if WORDS {
-                        let ([low], [high]) = (load_words(from), load_words(from.wrapping_add(4)));
-                        funnel(low, high, bits)
-                    } else {
-                        at.bytes(at.top + row, &columns)
+                    let bytes = match WAY {
+                        WORDS => {
+                            let ([low], [high]) = (load_words(from), load_words(from.wrapping_add(4)));
+                            funnel(low, high, bits)
+                        }
+                        SPREAD => spread.load(from),
+                        _ => at.bytes(at.top + row, &columns),
                     };
                     let [a, b] = load_words(digits);
                     let [c, d] = load_words(digits.wrapping_add(8));
@@ -319,18 +399,52 @@ unsafe fn table<const WORDS: bool>(at: &Place<'_>, window: &Window, team: Team, 
         }
         word += 1 << team.across;
     }
-    Sum { high: 0, low: sum }
+    sum
 }
 
-/// This thread's part of the sum over products; in words, where the window's rows can be read so.
+/// What the pixel in the middle of the window adds beside the products.
+///
+/// # Safety
+/// The pixels are there.
+#[inline(always)]
+unsafe fn of_point(at: &Place<'_>, window: &Window, products: &Products) -> Sum {
+    let [high, low] = products.point;
+    if high | low == 0 {
+        return Sum::ZERO;
+    }
+    let (column, row) = (at.column(at.left + (window.cols >> 1)), at.row(at.top + (window.rows >> 1)));
+    // SAFETY: as the caller promised.
+    let byte = unsafe { at.byte(row, column) } as i64;
+    Sum { high: high * byte, low: low * byte }
+}
+
+/// This thread's part of the sum over products.
 ///
 /// # Safety
 /// The taps and the pixels are there.
 #[inline(always)]
-unsafe fn summed<const WORDS: bool>(at: &Place<'_>, window: &Window, team: Team, products: &Products) -> Sum {
+unsafe fn of_products(at: &Place<'_>, window: &Window, team: Team, products: &Products) -> Sum {
+    // SAFETY: as the caller promised.
+    unsafe {
+        // A word more, as the first one may begin before the window.
+        match at.way(window.words() + 1) {
+            WORDS => summed::<WORDS>(at, window, team, products),
+            SPREAD => summed::<SPREAD>(at, window, team, products),
+            _ => summed::<ALONE>(at, window, team, products),
+        }
+    }
+}
+
+/// The same, where the window's rows can be read so.
+///
+/// # Safety
+/// Likewise.
+#[inline(always)]
+unsafe fn summed<const WAY: u32>(at: &Place<'_>, window: &Window, team: Team, products: &Products) -> Sum {
     let ((first_word, first_step), rows) = (team.place(), team.rows());
     // Words begin where those of memory do: the row's taps are moved instead.
-    let ahead = if WORDS { at.ahead() } else { 0 };
+    let ahead = if WAY == WORDS { at.ahead() } else { 0 };
+    let (spread, across) = (at.spread(), if WAY == SPREAD { 4 * at.source.plane().pixel } else { 4 });
     let (words, steps) = ((window.cols + ahead + 3) >> 2, (window.rows + 3) >> 2);
     let mut sum = Sum::ZERO;
     let (mut term, mut columns_taps) = (opaque(0), products.taps);
@@ -338,8 +452,8 @@ unsafe fn summed<const WORDS: bool>(at: &Place<'_>, window: &Window, team: Team,
         let row_taps = columns_taps.wrapping_add(mul_wide(steps, COLUMN_BYTES as i32) as u64);
         let mut word = first_word;
         while word < words {
-            let columns = if WORDS { [0; 4] } else { at.columns(at.left + 4 * word) };
-            let first = at.start.wrapping_sub(ahead as u64).wrapping_add(4 * word as u64);
+            let columns = if WAY == ALONE { at.columns(at.left + 4 * word) } else { [0; 4] };
+            let first = at.start.wrapping_sub(at.ahead() as u64).wrapping_add(mul_wide(across, word) as u64);
             let mut step = first_step;
             while step < steps {
                 let mut sums = [[0; COLUMN_DIGITS]; 4];
@@ -352,12 +466,11 @@ unsafe fn summed<const WORDS: bool>(at: &Place<'_>, window: &Window, team: Team,
                         let row = (4 * step + i as i32).min(window.rows - 1);
                         // SAFETY: as the caller promised.
                         lines[i] = unsafe {
-                            if WORDS {
-                                let offset = mul_wide(row, at.source.plane().row as i32);
-                                let [word] = load_words(first.wrapping_add(offset as u64));
-                                word
-                            } else {
-                                at.bytes(at.top + row, &columns)
+                            let from = first.wrapping_add(mul_wide(row, at.source.plane().row as i32) as u64);
+                            match WAY {
+                                WORDS => load_words::<1>(from)[0],
+                                SPREAD => spread.load(from),
+                                _ => at.bytes(at.top + row, &columns),
                             }
                         };
                         i += 1;
@@ -412,19 +525,12 @@ fn number<const N: usize>(sums: &[i32; N]) -> i64 {
     all
 }
 
-/// Computes and stores the results of this block's segments, of which `part` gives a thread's part of the sum, and `more` what is added to it once.
+/// Stores the results of this block's segments. `byte` makes each, if there is one, and is called by a team's threads.
 ///
 /// # Safety
 /// The pass has a list and describes allocated memory; the launch has the block and the shared memory stated above.
 #[inline(always)]
-unsafe fn each_result(
-    pass: &Pass,
-    window: &Window,
-    (divisor, team): (Divisor, Team),
-    planes: i32,
-    part: impl Fn(&Place<'_>) -> Sum,
-    more: impl Fn(&Place<'_>) -> Sum,
-) {
+unsafe fn each_result(pass: &Pass, window: &Window, team: Team, planes: i32, byte: impl Fn(&Place<'_>, bool) -> u32) {
     let (thread, threads) = (32 * thread_y() + thread_x(), 32 * block_height());
     let shift = team.across + team.down;
     let is_block = team.is_block != 0;
@@ -439,20 +545,17 @@ unsafe fn each_result(
             while i - before < segment.count {
                 let result = segment.pixel(pass, window, i);
                 i += teams as i64;
-                let place = Place::new(pass, window, result);
-                let sum = if result.is_there() { part(&place) } else { Sum::ZERO };
-                let sum = added(sum, team);
+                let byte = byte(&Place::new(pass, window, result), result.is_there());
                 if is_first && result.is_there() {
-                    let sum = sum.plus(more(&place));
                     let target = Target::of_channel(pass, result.z);
-                    store_bits(U8, target.at(result.x, result.y), sum.byte(&divisor));
+                    store_bits(U8, target.at(result.x, result.y), byte);
                 }
             }
         });
     }
 }
 
-/// The sum of a team's parts, in its first thread.
+/// The sum of a team's parts, in all of its threads.
 ///
 /// # Safety
 /// All threads of the block call, if a block is a team; else all lanes of the warp.

@@ -219,9 +219,9 @@ impl TapHomes {
     pub(crate) fn numerators(&self) -> Result<Numerators> {
         let size = (self.filter.cols(), self.filter.rows());
         let (_, numerators) = once(&self.numerators, || {
-            let whole = &self.given.of_bytes()?.whole;
-            let memory = self.gpu.holding(&Numerators::words(whole, size)?, "uploading taps")?;
-            let numerators = Numerators::new(memory.address(), whole, size);
+            let (words, numerators) = Numerators::new(&self.given.of_bytes()?.whole, size)?;
+            let memory = self.gpu.holding(&words, "uploading taps")?;
+            let numerators = numerators.at(memory.address());
             Ok((memory, numerators))
         })?;
         Ok(*numerators)

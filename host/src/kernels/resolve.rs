@@ -4,8 +4,8 @@
 use gpu_kernels::abi::Doubts;
 use gpu_kernels::divisor::Divisor;
 use gpu_kernels::kernels::resolve::{
-    BLOCK, COLUMN_BYTES, COLUMN_DIGITS, PART, Products, ROW_PADDING, SHARED, TABLE_DIGITS, Team, resolve_products,
-    resolve_table,
+    BLOCK, COLUMN_BYTES, COLUMN_DIGITS, Near, PART, Products, ROW_PADDING, SHARED, TABLE_DIGITS, Team,
+    resolve_products, resolve_table,
 };
 
 use super::prepared::Job;
@@ -20,18 +20,17 @@ pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
     let (pass, window, planes) = (job.pass, job.window, job.planes as i32);
     let Numerators { address, divisor, products } = job.taps.numerators()?;
     let fours = |count: i32| (count + 3) / 4;
+    let of_table = Team::new(fours(window.cols), window.rows);
     // SAFETY: the kernels take any number of such blocks; the pass has a list, and describes allocated memory.
     unsafe {
         match products {
-            Some(products) => {
+            Some((products, near)) => {
                 // Words of memory begin up to three columns before the window.
-                let team = Team::new(fours(window.cols + 3), fours(window.rows));
-                stream.enqueue(resolve_products, grid, &(pass, window, products, divisor, team, planes))
+                let of_products = || Team::new(fours(window.cols + 3), fours(window.rows));
+                let team = if near.taps != 0 { of_table } else { of_products() };
+                stream.enqueue(resolve_products, grid, &(pass, window, products, near, divisor, team, planes))
             }
-            None => {
-                let team = Team::new(fours(window.cols), window.rows);
-                stream.enqueue(resolve_table, grid, &(pass, window, address, divisor, team, planes))
-            }
+            None => stream.enqueue(resolve_table, grid, &(pass, window, address, divisor, of_table, planes)),
         }
     }
 }
@@ -42,35 +41,91 @@ pub(crate) struct Numerators {
     address: u64,
     divisor: Divisor,
     /// Where they are no table.
-    products: Option<Products>,
+    products: Option<(Products, Near)>,
 }
 
 impl Numerators {
-    /// What is to be in memory.
-    pub(crate) fn words(whole: &Whole, (cols, rows): (usize, usize)) -> Result<Vec<u32>> {
-        match &whole.taps {
-            WholeTaps::Table(numerators) => table_words(numerators, cols),
-            WholeTaps::Products { terms, .. } => {
-                let mut words = crate::memory::reserve(terms.len() * term_words((cols, rows)))?;
-                terms.iter().for_each(|(row, column)| push_term(&mut words, row, column));
-                Ok(words)
-            }
+    /// Those that define a filter's bytes: words, and what these are, as if they began at address 0.
+    pub(crate) fn new(whole: &Whole, (cols, rows): (usize, usize)) -> Result<(Vec<u32>, Self)> {
+        let table = |numerators: &[i64], by: whole::Divisor| {
+            Ok((table_words(numerators, cols)?, Self { address: 0, divisor: divisor(by), products: None }))
+        };
+        let (terms, point) = match &whole.taps {
+            WholeTaps::Table(numerators) => return table(numerators, whole.divisor),
+            WholeTaps::Products { terms, point, .. } => (terms, *point),
+        };
+        let near = Table::near(whole, (cols, rows))?;
+        if let Some(Table { numerators, divisor, error: 0 }) = &near {
+            return table(numerators, *divisor);
         }
+        let each = term_words((cols, rows));
+        let mut words = crate::memory::reserve(terms.len() * each)?;
+        terms.iter().for_each(|(row, column)| push_term(&mut words, row, column));
+        if let Some(near) = &near {
+            words.extend(table_words(&near.numerators, cols)?);
+        }
+        let products = Products {
+            taps: 0,
+            apart: 4 * each as i64,
+            point: [(point >> PART) as i64, (point & ((1 << PART) - 1)) as i64],
+            terms: terms.len() as i32,
+            unused: 0,
+        };
+        let taps = 4 * (terms.len() * each) as u64;
+        let near = match near {
+            Some(Table { divisor: by, error, .. }) => Near { taps, error, divisor: divisor(by) },
+            None => Near { taps: 0, error: 0, divisor: Divisor::number(1) },
+        };
+        Ok((words, Self { address: 0, divisor: divisor(whole.divisor), products: Some((products, near)) }))
     }
 
-    /// Those whose words have this address.
-    pub(crate) fn new(address: u64, whole: &Whole, size: (usize, usize)) -> Self {
-        let products = match &whole.taps {
-            WholeTaps::Table(_) => None,
-            WholeTaps::Products { terms, point, .. } => Some(Products {
-                taps: address,
-                apart: 4 * term_words(size) as i64,
-                point: [(point >> PART) as i64, (point & ((1 << PART) - 1)) as i64],
-                terms: terms.len() as i32,
-                unused: 0,
-            }),
+    /// The same, where the words begin at an address.
+    pub(crate) fn at(self, address: u64) -> Self {
+        let moved = |(products, near): (Products, Near)| {
+            let taps = if near.taps == 0 { 0 } else { near.taps + address };
+            (Products { taps: products.taps + address, ..products }, Near { taps, ..near })
         };
-        Self { address, divisor: divisor(whole.divisor), products }
+        Self { address, products: self.products.map(moved), ..self }
+    }
+}
+
+/// The taps of products as a table, rounded if need be.
+struct Table {
+    numerators: Vec<i64>,
+    divisor: whole::Divisor,
+    /// How far a sum over bytes may be off, in numerators.
+    error: i64,
+}
+
+impl Table {
+    /// Of small windows: under larger ones sums over products take less time, by calculation.
+    fn near(whole: &Whole, (cols, rows): (usize, usize)) -> Result<Option<Self>> {
+        const MOST_TAPS: usize = 65 * 65;
+        /// The greatest `sum |tap|` before the taps are rounded, as a power of two: below that of a table.
+        const SUM: u32 = 44;
+        let WholeTaps::Products { terms, point, .. } = &whole.taps else { return Ok(None) };
+        if cols * rows > MOST_TAPS {
+            return Ok(None);
+        }
+        let mut taps: Vec<i128> = crate::memory::zeroed(cols * rows)?;
+        for (row, column) in terms {
+            for (taps, &down) in taps.chunks_exact_mut(cols).zip(column) {
+                taps.iter_mut().zip(row).for_each(|(tap, &across)| *tap += i128::from(across) * i128::from(down));
+            }
+        }
+        taps[rows / 2 * cols + cols / 2] += point;
+        let sum: u128 = taps.iter().map(|tap| tap.unsigned_abs()).sum();
+        let cut = (sum.max(1).ilog2() + 1).saturating_sub(SUM);
+        let divisor = match whole.divisor {
+            divisor if cut == 0 => divisor,
+            whole::Divisor::PowerOfTwo(shift) => whole::Divisor::PowerOfTwo(shift - cut as i32),
+            whole::Divisor::Number(_) => return Ok(None),
+        };
+        let half = (1i128 << cut) >> 1;
+        let rounded = |tap: i128| (tap + half) >> cut;
+        let lost: u128 = taps.iter().map(|&tap| (tap - (rounded(tap) << cut)).unsigned_abs()).sum();
+        let error = (255 * lost).div_ceil(1 << cut) as i64;
+        Ok(Some(Self { numerators: taps.iter().map(|&tap| rounded(tap) as i64).collect(), divisor, error }))
     }
 }
 
