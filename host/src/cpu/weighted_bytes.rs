@@ -35,6 +35,9 @@ const LANES: usize = 64;
 const RING: usize = 1 << 17;
 const STRIP: usize = 64;
 
+/// To numbers of this size, a number is added as a multiple of 1.
+const LIFT: f64 = 1.5 * (1u64 << 52) as f64;
+
 /// The greatest product of a colour and alpha.
 const PRODUCT: u128 = 255 * 255;
 
@@ -123,22 +126,48 @@ impl Engine<'_> {
 
     /// What high parts begin at: to numbers of this size, a number is added as a multiple of 2 to the power of `shift`.
     fn lift(&self) -> f64 {
-        1.5 * 2f64.powi(52 + self.taps.shift as i32)
+        LIFT * 2f64.powi(self.taps.shift as i32)
     }
 
-    /// The bytes of a row's sums.
+    /// The bytes of a row's sums: by estimated quotients, and where one of a pixel's is nearly a half, by exact sums.
     fn round(&self, scratch: &Scratch, out: &mut [u8]) {
+        /// Beyond what an estimate of at most 255 is off by, from a half.
+        const CERTAIN: f64 = 0.5 - 1e-9;
         let channels = self.src.shape().channels;
-        let Taps { shift, divisor, .. } = self.taps;
-        let (lift, unit) = (self.lift(), 2f64.powi(-(shift as i32)));
-        let sum =
-            |(high, low): (&f64, &f64)| (i128::from(((high - lift) * unit) as i64) << shift) + i128::from(*low as i64);
+        let (lift, unit) = (self.lift(), self.taps.divisor.unit());
+        let about = |(high, low): (&f64, &f64)| (high - lift) + low;
         let pixels = scratch.high.chunks_exact(channels).zip(scratch.low.chunks_exact(channels));
         for ((high, low), out) in pixels.zip(out.chunks_exact_mut(channels)) {
-            let mut sums = high.iter().zip(low).map(sum);
-            let weight = sums.next_back().unwrap_or(0);
-            out[channels - 1] = divisor.byte(weight);
-            out.iter_mut().zip(sums).for_each(|(out, sum)| *out = ratio(sum, weight) as u8);
+            let weight = about((&high[channels - 1], &low[channels - 1]));
+            let inverse = if weight == 0.0 { 0.0 } else { 1.0 / weight };
+            let mut rest = 0.0f64;
+            let mut nearest = |value: f64| {
+                let value = value.clamp(0.0, 255.0);
+                let lifted = value + LIFT;
+                rest = rest.max((value - (lifted - LIFT)).abs());
+                lifted.to_bits() as u8
+            };
+            let sums = high.iter().zip(low).map(about).take(channels - 1);
+            out.iter_mut().zip(sums).for_each(|(out, sum)| *out = nearest(sum * inverse));
+            out[channels - 1] = nearest(weight * unit);
+            if rest > CERTAIN {
+                self.resolve((high, low), out);
+            }
+        }
+    }
+
+    /// A pixel's bytes.
+    #[cold]
+    fn resolve(&self, (high, low): (&[f64], &[f64]), out: &mut [u8]) {
+        let Taps { shift, divisor, .. } = self.taps;
+        let (lift, unit) = (self.lift(), 2f64.powi(-(shift as i32)));
+        let exact =
+            |(high, low): (&f64, &f64)| (i128::from(((high - lift) * unit) as i64) << shift) + i128::from(*low as i64);
+        let mut sums = high.iter().zip(low).map(exact);
+        let weight = sums.next_back().unwrap_or(0);
+        out.iter_mut().zip(sums).for_each(|(out, sum)| *out = ratio(sum, weight) as u8);
+        if let Some(alpha) = out.last_mut() {
+            *alpha = divisor.byte(weight);
         }
     }
 }
@@ -305,5 +334,95 @@ impl Work for Sums<'_> {
                 None => self.all::<L::Wide, W, false>(),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::Image;
+    use crate::progress::Report;
+    use crate::{Border, Filter};
+
+    /// The numerator of a tap.
+    fn numerator(whole: &Whole, window: &Window, (row, col): (usize, usize)) -> i128 {
+        match &whole.taps {
+            WholeTaps::Table(taps) => taps[row * window.cols + col].into(),
+            WholeTaps::Products { terms, point, .. } => {
+                let is_middle = (row, col) == (window.rows / 2, window.cols / 2);
+                let products =
+                    terms.iter().map(|(across, down)| i128::from(across[col]) * i128::from(down[row])).sum::<i128>();
+                products + if is_middle { *point } else { 0 }
+            }
+        }
+    }
+
+    /// Each instruction set gives the quotients of sums tap by tap.
+    #[test]
+    fn sums_are_exact() {
+        let shape @ Shape { width, height, channels } = Shape { width: 61, height: 17, channels: 4 };
+        let pictures: [fn(usize) -> u8; 3] = [
+            |i| (i as u32).wrapping_mul(0x9e37_79b1).rotate_left(9) as u8,
+            |i| 255 * ((i / 4 + i / 244 + i % 4) % 2) as u8,
+            |i| if i % 4 == 3 { [0, 255, 3][i / 90 % 3] } else { 200 },
+        ];
+        let filters = [
+            "gaussian:3",
+            "box:cols=2,rows=6",
+            "motion:length=9,angle=30",
+            "unsharp:sigma=1,amount=-0.6",
+            "taps:0.5 0.5",
+        ];
+        for (text, picture) in filters.into_iter().flat_map(|text| pictures.map(|picture| (text, picture))) {
+            let filter: Filter = text.parse().unwrap();
+            let (whole, window) = (&filter.of_bytes().unwrap().whole, Window::new(&filter, Border::Constant(9.0)));
+            let pixels: Vec<u8> = (0..shape.row_len() * height).map(picture).collect();
+            let src = ImageView::new(&pixels, width, height, channels).unwrap();
+            let mut right = Vec::new();
+            for (x, y) in (0..width * height).map(|i| (i % width, i / width)) {
+                let mut sums = [0; 4];
+                for place in (0..window.rows).flat_map(|row| (0..window.cols).map(move |col| (row, col))) {
+                    let found = window.row(y, place.0, height).zip(window.column(x, place.1, width));
+                    let value = |c: usize| found.map_or(9, |(y, x)| i128::from(src.row(y)[x * channels + c]));
+                    let alpha = numerator(whole, &window, place) * value(3);
+                    for (c, sum) in sums.iter_mut().enumerate() {
+                        *sum += alpha * if c < 3 { value(c) } else { 1 };
+                    }
+                }
+                right.extend(sums[..3].iter().map(|&sum| ratio(sum, sums[3]) as u8));
+                right.push(whole.divisor.byte(sums[3]));
+            }
+            for isa in Isa::all() {
+                let mut dst = Image::<u8>::zeroed(width, height, channels).unwrap();
+                let report = Report::default();
+                let call = report.call(0);
+                let stage = call.stage(0, 0).on(1);
+                run(isa, whole, &window, &src, &mut dst.view_mut(), &stage).unwrap();
+                let wrong = dst.as_slice().iter().zip(&right).position(|(found, right)| found != right);
+                assert_eq!(wrong, None, "{text}, {isa:?}");
+            }
+        }
+    }
+
+    /// Above, on and below each half, for small and great divisors of both signs.
+    #[test]
+    fn quotients_are_rounded_half_to_even() {
+        for number in [1, 2, 3, 255 * 36, (1 << 53) - 1, 1 << 74, (1i128 << 83) - 12_345] {
+            for halves in 0..520 {
+                for beside in [-1, 0, 1] {
+                    // In halves of the divisor, so that each half is there.
+                    let (sum, number) = (halves * number + beside, 2 * number);
+                    let is_beyond = |byte: i128| {
+                        let half = (2 * byte + 1) * number;
+                        2 * sum > half || 2 * sum == half && byte % 2 == 1
+                    };
+                    let right = (0..255).filter(|&byte| is_beyond(byte)).count() as u32;
+                    assert_eq!(ratio(sum, number), right, "{sum} / {number}");
+                    assert_eq!(ratio(-sum, -number), right, "{sum} / {number}");
+                    assert!(sum < 0 || ratio(-sum, number) == 0, "-{sum} / {number}");
+                }
+            }
+        }
+        assert_eq!((ratio(0, 0), ratio(5, 0), ratio(-5, 0)), (0, 0, 0));
     }
 }
