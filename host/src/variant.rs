@@ -46,7 +46,8 @@ pub enum Variant {
     DirectUnrolled,
     /// The window slides down the image in registers.
     DirectSliding,
-    /// Two passes through shared memory. Bytes of which f32 would leave many uncertain are made by two passes in f64.
+    /// Two passes through shared memory. Bytes of which f32 would leave many uncertain are made by two
+    /// passes in whole numbers.
     Separable,
     /// Both passes in one kernel that slides down the image.
     SeparableFused,
@@ -59,14 +60,14 @@ pub enum Variant {
     /// a GPU the results under whose windows they lie are summed tap by tap, on the CPU all of their tile. Devices differ from
     /// each other within that error.
     Fourier,
-    /// Bytes made of bytes on the tensor cores: taps as whole numbers of up to three bytes, whose sums are exact. Results in doubt, whose
-    /// byte the taps' own rounding could change, are computed in f64, so that results are correctly rounded as all others.
+    /// Bytes made of bytes on the tensor cores: taps as whole numbers of up to three bytes, whose sums
+    /// are exact. Results whose byte the rounding of these taps could change are computed exactly.
     Matrix,
     /// The same for a filter that separates, or that is the sum of two that do: a pass along the rows and one along the columns, in one kernel.
     SeparableMatrix,
-    /// Means of bytes, which become bytes: pixels under the window are added up as whole numbers, row by row and column by column, those that enter less
-    /// those that leave, so that the time hardly depends on the window's size. A sum that lies on a half is computed in f64, so that results are correctly rounded as
-    /// all others.
+    /// Means of bytes, which become bytes: pixels under the window are added up as whole numbers, row by
+    /// row and column by column, those that enter less those that leave, so that the time hardly
+    /// depends on the window's size. The quotient is exact.
     RunningSums,
     /// Bytes made of bytes by a filter that separates: its rows and then its columns are products of 1-D spectra
     /// in f32, so that the time hardly depends on the number of taps. Uncertain results are computed exactly.

@@ -17,8 +17,9 @@ use crate::{Error, Filter, Result, Variant};
 /// Bytes of scratch for the intermediate images, unless a band of a few rows needs more.
 const SCRATCH: usize = 512 << 20;
 
-/// Blocks of a launch, unless a row of results has more: passes that return at once take hardly longer than an empty launch then.
-const BLOCKS: u32 = 4096;
+/// Blocks of a launch for each that a GPU runs at a time, unless a row of results has more. Few, as the
+/// passes mostly return at once: each further block would take time for nothing.
+const WAVES: u64 = 2;
 
 /// What the kernels take of a filter, but for its bands.
 struct Numbers {
@@ -111,13 +112,17 @@ pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
         let second = if across.len() > 1 { column(1) } else { Column { band: 0, ..first } };
         let of_rows = Pass { region: Region { y0: read.start as i32, y1: read.end as i32, ..region }, ..pass };
         let of_columns = Pass { region: Region { y0: rows.start as i32, y1: rows.end as i32, ..region }, ..pass };
-        let grid = |region: &Region, left, tile, shared, stream: &Stream| {
-            let mut grid = stream.gpu().fitting(Grid::covering(region, left, tile, BLOCK).sharing(shared), job.planes);
-            grid.blocks.1 = grid.blocks.1.min((BLOCKS / (grid.blocks.0 * grid.blocks.2)).max(1));
-            grid
+        let grid = |entry, region: &Region, left, (tile, shared), stream: &Stream| -> Result<Grid> {
+            let gpu = stream.gpu();
+            let mut grid = gpu.fitting(Grid::covering(region, left, tile, BLOCK).sharing(shared), job.planes);
+            let most = WAVES * gpu.resident_blocks(entry, BLOCK.0 * BLOCK.1, shared)?;
+            let across = u64::from(grid.blocks.0) * u64::from(grid.blocks.2);
+            grid.blocks.1 = grid.blocks.1.min((most / across).max(1) as u32);
+            Ok(grid)
         };
-        let rows_grid = grid(&of_rows.region, left, ROWS_TILE, ROWS_SHARED, stream);
-        let columns_grid = grid(&of_columns.region, region.x0, COLUMNS_TILE, COLUMNS_SHARED, stream);
+        let (of_row, of_column) = ((ROWS_TILE, ROWS_SHARED), (COLUMNS_TILE, COLUMNS_SHARED));
+        let rows_grid = grid(passes_rows.name(), &of_rows.region, left, of_row, stream)?;
+        let columns_grid = grid(passes_columns.name(), &of_columns.region, region.x0, of_column, stream)?;
         // SAFETY: blocks and shared memory are what the kernels state; the passes describe allocated memory, and scratch has a place
         // for each row that is read, of each term.
         unsafe {

@@ -215,10 +215,11 @@ impl Problem {
             );
         }
         let (Place::Gpu(_), Some(rounding)) = (self.place, self.rounding) else { return Ok(()) };
-        // Of pixels of one value a sum is that value then, which is never in doubt; else a flat part of a picture could be in doubt as a whole.
+        // Of pixels of one value a sum is that value then, which is never uncertain; else all of a flat
+        // part of a picture could be.
         let in_passes = self.separable && !(self.is_in_passes() && rounding.keeps_levels);
         match variant {
-            Variant::Fourier if in_passes => Err("a row and a column of taps leave fewer bytes in doubt".into()),
+            Variant::Fourier if in_passes => Err("a row and a column of taps leave fewer bytes uncertain".into()),
             Variant::Fourier if self.numbers.mean.is_some() => {
                 Err("means are made of sums of pixels, whose time hardly depends on the window".into())
             }
@@ -230,15 +231,15 @@ impl Problem {
         }
     }
 
-    /// By what a kernel is chosen: its own time, and what a launch takes that resolves results, if it takes one; those for bytes alone have that in theirs.
-    /// The rest of rounding takes all of them about as long; but sums by spectra leave many more in doubt than passes in f64, which take the place of
-    /// rows and columns.
+    /// By what a kernel is chosen: its own time, and what a launch takes that resolves results, if it
+    /// takes one; those for bytes alone have that in theirs. The rest of rounding takes all of them about
+    /// as long; but sums by 2-D spectra leave many more uncertain.
     fn order(&self, kernel: &Kernel) -> Duration {
         if self.makes_bytes() && kernel.variant == Variant::Fourier {
             return self.predict(kernel);
         }
-        let settles = self.makes_bytes() && !kernel.variant.takes_bytes_alone();
-        self.rank(kernel) + if settles { microseconds(RESOLVE) } else { Duration::ZERO }
+        let resolves = self.makes_bytes() && !kernel.variant.takes_bytes_alone();
+        self.rank(kernel) + if resolves { microseconds(RESOLVE) } else { Duration::ZERO }
     }
 
     /// Microseconds to resolve such a share of a million results.

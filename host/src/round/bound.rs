@@ -1,4 +1,4 @@
-//! How far a sum in f32 may lie from the one in f64.
+//! How far a sum in f32 may lie from the exact one.
 
 use crate::cpu::{ROWS, WholeRow, lack};
 use crate::filter::{Sum, lowest_bit};
