@@ -72,15 +72,15 @@ const SLACK: u32 = 8;
 /// the limit and with it: 3x3 160 and 144; three channels: 5x5 927 and 641, 7x7 1325 and 1087, fused 5 848 and 467, 17 1327 and 1229,
 /// 33 3893 and 3286. Lower limits, which spill more, are slower again. Rows of bytes as they lie, kernels alone: 5x5 111 with a limit that spills
 /// nothing, 101 with one that spills, 3x3 of three channels 162 and 154, fused 7 253 and 237; 7x7 of three and four channels 687 and 947, and 663 and 914. `gradient_8bit`: 171 for u8 to f32, and 228 with half as many pixels a
-/// lane and no limit. `resolve_` spill on compute capability 7.5 what they need once for a result, so that most blocks run at the same time. `matrix_` spills a few registers around its
+/// lane and no limit. `resolve_` spill what they need once for a result, on compute capability 7.5 most, so that most blocks run at the same time. `matrix_` spills a few registers around its
 /// loop over tiles, none in the loop over taps; `gradient_flat_c4` 32 bytes, its measured time is with them; those of the kernels for
 /// 16 bits, small windows on compute capability 7.5 and fused 7 and 9, have not been measured without. `separable_columns_` of 3 to 7 taps
 /// spill in code for edges and epilogues, so that twice as many warps run; those of 9 to 21 taps likewise: 17 taps, f32, 459 us without and 429 with the limit.
-/// `fourier_stored_` spills what is the same for all rows of a tile; `separable_matrix_` in code for edges and once for each 16 rows, on compute capability 7.5 most, with parted channels; `passes_columns` there, outside its loops.
+/// `fourier_stored_` and `fourier_bytes_64` spill what is the same for all rows of a tile; `separable_matrix_` in code for edges and once for each 16 rows, on compute capability 7.5 most, with parted channels; `passes_columns` there, outside its loops.
 /// `fourier_large_rows_bytes` on compute capability 7.5 what leaves room for three blocks instead of two, 35 us and 40;
 /// `spectra_1024_` and others what is the same for all numbers of a thread, so that twice as many warps run;
 /// `running_sums_far` a few registers, on compute capability 7.5 `running_sums_near_c2`, too. All were measured so, and not without.
-const SPILLS: [(&str, u32); 21] = [
+const SPILLS: [(&str, u32); 22] = [
     ("fused_flat_", 280),
     ("fused_u16_", 64),
     ("fused_f16_", 64),
@@ -91,16 +91,17 @@ const SPILLS: [(&str, u32); 21] = [
     ("sliding_f16_", 48),
     ("gradient_flat_", 32),
     ("gradient_8bit", 200),
-    ("resolve_", 56),
+    ("resolve_", 88),
     ("passes_columns", 48),
     ("fourier_stored_", 160),
+    ("fourier_bytes_64", 28),
     ("fourier_large_rows_bytes", 48),
     ("matrix_", 64),
     ("separable_matrix_", 180),
     ("separable_columns_", 276),
     ("separable_rows_", 8),
     ("spectra_", 360),
-    ("running_sums_far", 24),
+    ("running_sums_far", 68),
     ("running_sums_near_c2", 8),
 ];
 
