@@ -486,7 +486,7 @@ mod on_gpu {
         /// How far results may lie from those of the whole if the region begins there: a Fourier kernel's tiles move with it.
         fn allowed(&self, moved: bool) -> f64 {
             let greatest = match self.border {
-                Border::Constant(value) => f64::from(value).abs().max(1.0),
+                Border::Constant(value) => value.abs().max(1.0),
                 _ => 1.0,
             };
             if moved && self.order().is_none() { 2.0 * bound(None, self.window, greatest) } else { 0.0 }

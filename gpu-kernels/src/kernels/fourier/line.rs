@@ -66,7 +66,7 @@ impl<const R: usize, const J: i32> Line<R, J> {
     /// Where element `t` of `k1` lies, which this thread has in step 1.
     #[inline(always)]
     fn own(&self, k1: i32) -> i32 {
-        (k1 * Self::THREADS + (self.thread ^ Self::RADIX * (k1 & Self::MOVED))) * J + self.number
+        (k1 * Self::THREADS + (self.thread ^ (Self::RADIX * (k1 & Self::MOVED)))) * J + self.number
     }
 
     /// Where element `u + R m` of this thread's `k1` lies in step 2.
