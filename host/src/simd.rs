@@ -224,6 +224,9 @@ pub(crate) unsafe trait Lanes: Vector<Float = f32> {
     /// As many 32-bit whole numbers.
     type Pairs: Pairs;
 
+    /// Whether the instruction set multiplies and adds at once.
+    const FUSES: bool = true;
+
     /// Signed numbers, rounded to f32.
     ///
     /// # Safety
@@ -357,6 +360,9 @@ pub(crate) unsafe trait Pairs: Copy {
     /// # Safety
     /// `from` points to a vector of numbers.
     unsafe fn load(from: *const u32) -> Self;
+    /// # Safety
+    /// `to` points to a vector of numbers.
+    unsafe fn store(self, to: *mut u32);
     /// Both products of two pairs, added to a sum; modulo 2^32. By one instruction if `FUSED`.
     ///
     /// # Safety
@@ -481,6 +487,8 @@ unsafe impl Lanes for [f32; 8] {
     type Words = [u16; 16];
     type Pairs = [u32; 8];
 
+    const FUSES: bool = false;
+
     methods! {
         fn of_ints(ints: [u32; 8]) -> Self { ints.map(|value| value as i32 as f32) }
     }
@@ -491,6 +499,7 @@ unsafe impl<const N: usize> Pairs for [u32; N] {
     methods! {
         fn splat(value: u32) -> Self { [value; N] }
         fn load(from: *const u32) -> Self { from.cast::<Self>().read() }
+        fn store(self, to: *mut u32) -> () { to.cast::<Self>().write(self) }
     }
 
     #[inline(always)]
@@ -862,6 +871,7 @@ mod x86 {
         methods! {
             fn splat(value: u32) -> Self { _mm256_set1_epi32(value as i32) }
             fn load(from: *const u32) -> Self { _mm256_loadu_si256(from.cast()) }
+            fn store(self, to: *mut u32) -> () { _mm256_storeu_si256(to.cast(), self) }
         }
 
         #[inline(always)]
@@ -880,6 +890,7 @@ mod x86 {
         methods! {
             fn splat(value: u32) -> Self { _mm512_set1_epi32(value as i32) }
             fn load(from: *const u32) -> Self { _mm512_loadu_si512(from.cast()) }
+            fn store(self, to: *mut u32) -> () { _mm512_storeu_si512(to.cast(), self) }
         }
 
         #[inline(always)]

@@ -1,16 +1,17 @@
 //! Exact sums over bytes, for a part of an image where many results are uncertain.
 //!
-//! Taps are the whole numbers that define bytes, as f64. A table is one pass, whose sums lie below 2^53. A product of
-//! a row and a column is two: the row pass's sums lie below 2^45, and the magnitudes of a column's taps add up to at most 2^37. So
-//! a row sum, less that of pixels of 127.5, is split into three parts of up to 15 bits, and a column pass over each part stays below 2^53.
-//! Where all of a part is zero there is no pass: so it is for patterns that a wide blur turns into one grey, whose results may all be ties.
-//! [`ToBytes`] rounds what the parts are together.
+//! Taps are the whole numbers that define bytes. A table is one pass in f64, whose sums lie below 2^53. A product of a
+//! row and a column is two passes. The row pass multiplies bytes with digits of taps, in sums of 32 bits ([`DigitRow`]).
+//! Joined, its sums lie below 2^45, and the magnitudes of a column's taps add up to at most 2^37. So a row sum, less
+//! that of pixels of 127.5, is split into three parts of up to 15 bits: a column pass in f64 over each part stays below
+//! 2^53. A part that is all zero needs no pass: so it is for patterns that a wide blur turns into one grey, whose
+//! results may all be ties. [`ToBytes`] rounds what the parts are together.
 //!
 //! ```text
 //! for each strip of columns:
 //!     for each few rows of results:
 //!         for each new line under them:
-//!             row pass; split its sums into parts            exact
+//!             row pass by digits; join and split its sums    exact
 //!         for each part that is not zero under them:
 //!             column pass                                    exact
 //!         round the sums of the parts                        once
@@ -20,13 +21,14 @@ use std::ops::Range;
 
 use super::bands::Frame;
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
+use super::whole::{DIGIT_BITS, DIGITS, DigitRow, Pair, carried};
 use crate::Result;
 use crate::filter::whole::{Divisor, Whole, WholeTaps};
 use crate::simd::{Float, Lanes, Work};
 
 /// Parts of a row sum, and what each is a multiple of: 1, `STEP` and `STEP * STEP`.
-const PARTS: usize = 3;
-const STEP_BITS: u32 = 15;
+const PARTS: usize = DIGITS;
+const STEP_BITS: u32 = DIGIT_BITS;
 const STEP: f64 = (1 << STEP_BITS) as f64;
 
 /// Bytes in a ring of lines, and the least results in a strip.
@@ -38,29 +40,22 @@ const LIFT: f64 = 1.5 * (1u64 << 52) as f64;
 
 /// A row of taps, unless all are in `down`; and a column.
 struct Term {
-    across: Option<Vec<f64>>,
+    across: Option<DigitRow>,
     down: Vec<f64>,
-    /// The row's sum over pixels of 127.5, rounded: what row sums are taken less.
-    middle: f64,
 }
 
 impl Term {
     fn table(taps: &[i64]) -> Self {
-        Self { across: None, down: numbers(taps), middle: 0.0 }
+        Self { across: None, down: numbers(taps) }
     }
 
     fn product((row, column): &(Vec<i64>, Vec<i64>)) -> Self {
-        Self { across: Some(numbers(row)), down: numbers(column), middle: middle(row) as f64 }
+        Self { across: Some(DigitRow::new(row)), down: numbers(column) }
     }
 }
 
 fn numbers(taps: &[i64]) -> Vec<f64> {
     taps.iter().map(|&tap| tap as f64).collect()
-}
-
-/// See [`Term`].
-fn middle(row: &[i64]) -> i64 {
-    255 * row.iter().sum::<i64>() / 2
 }
 
 /// A filter in whole numbers, over an image.
@@ -74,11 +69,13 @@ pub(super) struct Exact<'a> {
     divisor: Divisor,
 }
 
-/// Taps of passes in f64 that a result takes.
+/// Taps of passes in f64 that a result takes: digits of a row's tap take about half of the time of one.
 pub(crate) fn taps_taken(whole: &Whole) -> usize {
     match &whole.taps {
         WholeTaps::Table(taps) => taps.len(),
-        WholeTaps::Products { terms, .. } => terms.iter().map(|(row, column)| row.len() + PARTS * column.len()).sum(),
+        WholeTaps::Products { terms, .. } => {
+            terms.iter().map(|(row, column)| row.len() / 2 + PARTS * column.len()).sum()
+        }
     }
 }
 
@@ -96,7 +93,7 @@ impl<'a> Exact<'a> {
                     return None;
                 }
                 let lack = |(row, column): &(Vec<i64>, Vec<i64>)| {
-                    i128::from(middle(row)) * i128::from(column.iter().sum::<i64>())
+                    i128::from(DigitRow::middle(row)) * i128::from(column.iter().sum::<i64>())
                 };
                 let point = Some(*point).filter(|&point| point != 0).map(parts);
                 (terms.iter().map(Term::product).collect(), point, terms.iter().map(lack).sum())
@@ -125,7 +122,8 @@ impl<'a> Exact<'a> {
 
     /// Taps of passes for a column of a rectangle, before its first results.
     pub(super) fn taps_before(&self) -> usize {
-        self.slots() * self.terms.iter().map(|term| term.across.as_ref().map_or(1, Vec::len)).sum::<usize>()
+        let across = if self.is_table() { 1 } else { self.frame.window.cols };
+        self.slots() * self.terms.len() * across
     }
 
     /// Computes the bytes of a rectangle.
@@ -177,9 +175,10 @@ impl<'a> Exact<'a> {
                     });
                     resume = true;
                 }
-                if !resume {
-                    outs[..count].iter_mut().for_each(|out| out.fill(0.0));
+                if !resume && !scratch.are_zero[part] {
+                    scratch.sums[part].fill(0.0);
                 }
+                scratch.are_zero[part] = !resume;
             }
             for i in 0..count {
                 // SAFETY: the rows and columns are this job's own; each part is borrowed once.
@@ -204,12 +203,9 @@ impl<'a> Exact<'a> {
             scratch.load(self, window.row(y, window.rows / 2, src.shape().height));
         }
         let Scratch { sums, padded, .. } = scratch;
-        for (sums, factor) in sums.iter_mut().zip(self.point.into_iter().flatten()) {
-            let pixels = &padded[window.cols / 2 * src.shape().channels..];
-            sums[at.clone()].iter_mut().zip(pixels).for_each(|(sum, pixel)| *sum += factor * pixel);
-        }
         let parts = sums.each_ref().map(|sums| &sums[at.clone()]);
-        isa.run(ToBytes { divisor: self.divisor, parts, lack: self.lack, out });
+        let point = self.point.map(|factor| (&padded[window.cols / 2 * src.shape().channels..], factor));
+        isa.run(ToBytes { divisor: self.divisor, parts, lack: self.lack, point, out });
     }
 
     /// The place in the ring of the lines under tap row 0 of row `y`, for an anchor at 0. Computes them if they are not there.
@@ -226,31 +222,23 @@ impl<'a> Exact<'a> {
         }
         scratch.held[slot] = name;
         scratch.load(self, source);
-        let Scratch { ring, line_len, padded, across, found, .. } = scratch;
+        let Scratch { ring, line_len, padded, pairs, digits, found, .. } = scratch;
         let found = &mut found[slot * self.lines()..][..self.lines()];
         let lines = &mut ring[slot * self.lines() * *line_len..][..self.lines() * *line_len];
-        let len = across.len() - SLACK;
+        if self.is_table() {
+            isa.run(Widen { bytes: padded, out: lines });
+            return slot;
+        }
+        isa.run(Pair { values: padded, step: channels, pairs });
+        let len = digits.len() / DIGITS - SLACK;
         let each = lines.chunks_mut(PARTS * *line_len).zip(found.chunks_mut(PARTS));
         for (term, (lines, found)) in self.terms.iter().zip(each) {
-            let Some(taps) = &term.across else {
-                lines.copy_from_slice(padded);
-                continue;
-            };
-            isa.run(Tiles {
-                ring: padded,
-                lines: &[0],
-                taps,
-                cols: taps.len(),
-                step: channels,
-                outs: Outs::Floats(&mut [across]),
-                len,
-                ahead: ([std::ptr::null(); ROWS], 0),
-                resume: false,
-                block: usize::MAX,
-            });
+            term.across.iter().for_each(|row| row.sums(*isa, pairs, channels, digits, len));
             let mut parts = lines.chunks_mut(*line_len);
             let parts: [&mut [f64]; PARTS] = std::array::from_fn(|_| parts.next().unwrap_or_default());
-            found.copy_from_slice(&isa.run(Split { sums: &across[..len], middle: term.middle, parts }));
+            let mut sums = digits.chunks(len + SLACK);
+            let sums = std::array::from_fn(|_| &sums.next().unwrap_or_default()[..len]);
+            found.copy_from_slice(&isa.run(Split { sums, parts }));
         }
         slot
     }
@@ -274,13 +262,17 @@ pub(super) struct Scratch {
     /// Which line each place of the ring holds, and which parts of it are not all zero.
     held: Vec<usize>,
     found: Vec<bool>,
-    /// The image's column under each column of a padded row.
-    under: Vec<Option<usize>>,
-    /// A row of pixels with the border's on both sides, and its row sums.
-    padded: Vec<f64>,
-    across: Vec<f64>,
-    /// Rows of sums, in parts.
+    /// Columns of a padded row that lie under columns of the image which follow each other, and the first of these;
+    /// or outside.
+    runs: Vec<(Range<usize>, Option<usize>)>,
+    /// A row of pixels with the border's on both sides, and the same in pairs.
+    padded: Vec<u8>,
+    pairs: Vec<u32>,
+    /// Its sums, in digits.
+    digits: Vec<u32>,
+    /// Rows of sums, in parts, and whether all of a part are 0.
     sums: [Vec<f64>; PARTS],
+    are_zero: [bool; PARTS],
 }
 
 impl Scratch {
@@ -289,44 +281,50 @@ impl Scratch {
         let Frame { window, src, .. } = exact.frame;
         let (width, channels) = (src.shape().width, src.shape().channels);
         let len = columns.len() * channels;
-        let resize = |values: &mut Vec<f64>, len: usize| -> Result<()> {
+        fn resize<T: Clone + Default>(values: &mut Vec<T>, len: usize) -> Result<()> {
             if values.len() != len {
                 *values = Vec::new();
                 *values = crate::memory::zeroed(len)?;
             }
             Ok(())
-        };
+        }
+        let is_table = exact.is_table();
         self.line_len = len + (exact.cols() - 1) * channels + MARGIN;
         resize(&mut self.ring, exact.slots().saturating_mul(exact.lines() * self.line_len))?;
-        resize(&mut self.padded, len + (window.cols - 1) * channels + MARGIN)?;
-        resize(&mut self.across, len + SLACK)?;
-        for sums in &mut self.sums[..if exact.is_table() { 1 } else { PARTS }] {
+        let pairs = len + (window.cols - 1) * channels + MARGIN;
+        resize(&mut self.padded, pairs + channels)?;
+        if !is_table {
+            resize(&mut self.pairs, pairs)?;
+            resize(&mut self.digits, DIGITS * (len + SLACK))?;
+        }
+        for sums in &mut self.sums[..if is_table { 1 } else { PARTS }] {
             resize(sums, ROWS * (len + SLACK))?;
         }
         self.held.clear();
         self.held.resize(exact.slots(), usize::MAX);
         self.found.resize(exact.slots() * exact.lines(), false);
-        self.under.clear();
-        let padded = columns.start..columns.end + window.cols - 1;
-        self.under.extend(padded.map(|x| window.column(x, 0, width)));
+        self.runs.clear();
+        for x in 0..columns.len() + window.cols - 1 {
+            let column = window.column(columns.start + x, 0, width);
+            match self.runs.last_mut() {
+                Some((run, first)) if column == first.map(|first| first + run.len()) => run.end += 1,
+                _ => self.runs.push((x..x + 1, column)),
+            }
+        }
         Ok(())
     }
 
     /// Fills the padded row with the pixels of a row of the image, or with the border's value where there is none.
     fn load(&mut self, exact: &Exact<'_>, source: Option<usize>) {
-        let Frame { isa, window, src, .. } = exact.frame;
-        let (channels, outside) = (src.shape().channels, f64::from(window.border_value));
-        let padded = &mut self.padded[..self.under.len() * channels];
-        let Some(row) = source.map(|y| src.row(y)) else { return padded.fill(outside) };
-        // Columns that follow each other are copied together.
-        let mut at = 0;
-        for columns in self.under.chunk_by(|a, b| a.zip(*b).is_some_and(|(a, b)| a + 1 == b)) {
-            let out = &mut padded[at * channels..][..columns.len() * channels];
-            match columns[0] {
-                Some(x) => isa.run(Widen { bytes: &row[x * channels..][..out.len()], out }),
+        let Frame { window, src, .. } = exact.frame;
+        let (channels, outside) = (src.shape().channels, window.border_value as u8);
+        let Some(row) = source.map(|y| src.row(y)) else { return self.padded.fill(outside) };
+        for (run, first) in &self.runs {
+            let out = &mut self.padded[run.start * channels..run.end * channels];
+            match first {
+                Some(x) => out.copy_from_slice(&row[x * channels..][..out.len()]),
                 None => out.fill(outside),
             }
-            at += columns.len();
         }
     }
 }
@@ -346,10 +344,9 @@ impl Work for Widen<'_> {
     }
 }
 
-/// Row sums less their middle to parts: each but the last is at most half of [`STEP`] in magnitude.
+/// Sums of digits to parts.
 struct Split<'a> {
-    sums: &'a [f64],
-    middle: f64,
+    sums: [&'a [u32]; DIGITS],
     parts: [&'a mut [f64]; PARTS],
 }
 
@@ -359,18 +356,15 @@ impl Work for Split<'_> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) -> [bool; PARTS] {
-        let Self { sums, middle: less, parts: [low, middle, high] } = self;
-        let round = |value: f64| (value + LIFT) - LIFT;
-        let mut bits = [0; PARTS];
-        for (((&sum, low), middle), high) in sums.iter().zip(low).zip(middle).zip(high) {
-            let sum = sum - less;
-            *high = round(sum * (1.0 / (STEP * STEP)));
-            let rest = sum - *high * (STEP * STEP);
-            *middle = round(rest * (1.0 / STEP));
-            *low = rest - *middle * STEP;
-            bits = [bits[0] | low.to_bits(), bits[1] | middle.to_bits(), bits[2] | high.to_bits()];
+        let Self { sums, parts: [low, middle, high] } = self;
+        let sums = sums[0].iter().zip(sums[1]).zip(sums[2]);
+        let mut any = [0; PARTS];
+        for (((low, middle), high), ((&a, &b), &c)) in low.iter_mut().zip(middle).zip(high).zip(sums) {
+            let digits = carried([a as i32, b as i32, c as i32]);
+            [*low, *middle, *high] = digits.map(f64::from);
+            any = [any[0] | digits[0], any[1] | digits[1], any[2] | digits[2]];
         }
-        bits.map(|bits| bits != 0)
+        any.map(|any| any != 0)
     }
 }
 
@@ -403,14 +397,17 @@ impl Work for TableToBytes<'_> {
 
 /// Sums in parts to bytes.
 ///
-/// Let `k` be the estimated quotient, rounded down. The byte is k or k + 1: which one, the sign of `sum - (k + 1/2) * divisor` says, where
-/// 0 is a tie. Only near a tie may roundings matter, and there are none: the high part less the half lies below 2^68 and is a
-/// multiple of 2^30; with the middle part, it lies below 2^54 and is a multiple of 2^15.
+/// Let `k` be the estimated quotient, rounded down. The byte is k or k + 1: which one, the sign of
+/// `sum - (k + 1/2) * divisor` says, where 0 is a tie. Only near a tie may roundings matter, and there are none: the
+/// high part less the half lies below 2^68 and is a multiple of 2^30; with the middle part, it lies below 2^54 and is a
+/// multiple of 2^15.
 struct ToBytes<'a> {
     divisor: Divisor,
     parts: [&'a [f64]; PARTS],
     /// What each part of all sums lacks.
     lack: [f64; PARTS],
+    /// Pixels and their factor in parts, if it is not 0.
+    point: Option<(&'a [u8], [f64; PARTS])>,
     out: &'a mut [u8],
 }
 
@@ -419,22 +416,34 @@ impl Work for ToBytes<'_> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
-        let unit = self.divisor.unit();
-        let steps = match self.divisor {
+        let Self { divisor, parts: [low, middle, high], lack, point, out } = self;
+        let unit = divisor.unit();
+        let steps = match divisor {
             Divisor::Number(divisor) => divisor as f64,
             Divisor::PowerOfTwo(shift) => 2f64.powi(shift),
         };
-        let [low, middle, high] = self.parts;
-        for (((out, &low), &middle), &high) in self.out.iter_mut().zip(low).zip(middle).zip(high) {
-            let low = low + self.lack[0];
-            let (middle, high) = ((middle + self.lack[1]) * STEP, (high + self.lack[2]) * (STEP * STEP));
-            let estimate = (high + (middle + low)) * unit;
-            let lifted = (estimate.clamp(0.0, 255.0) - 0.5) + LIFT;
-            let half = ((lifted - LIFT) + 0.5) * steps;
+        // All products are exact, so it makes no difference where they are rounded before.
+        let fused = |a: f64, b: f64, c: f64| if L::FUSES { a.mul_add(b, c) } else { a * b + c };
+        let byte = |[low, middle, high]: [f64; PARTS], lack: [f64; PARTS]| {
+            let low = low + lack[0];
+            let middle = fused(middle, STEP, lack[1] * STEP);
+            let high = fused(high, STEP * STEP, lack[2] * (STEP * STEP));
+            let estimate = fused(high + (middle + low), unit, -0.5);
+            let lifted = estimate.max(-0.5).min(254.5) + LIFT;
+            let half = fused(lifted - LIFT, steps, 0.5 * steps);
             let above = ((high - half) + middle) + low;
             let floor = lifted.to_bits() & 0xff;
             let up = (above > 0.0) | ((above == 0.0) & (floor & 1 == 1));
-            *out = (floor + u64::from(up)).min(255) as u8;
+            (floor + u64::from(up)).min(255) as u8
+        };
+        let each = out.iter_mut().zip(low).zip(middle).zip(high);
+        let each = each.map(|(((out, &low), &middle), &high)| (out, [low, middle, high]));
+        match point {
+            None => each.for_each(|(out, parts)| *out = byte(parts, lack)),
+            Some((pixels, factor)) => each.zip(pixels).for_each(|((out, parts), &pixel)| {
+                let pixel = f64::from(pixel);
+                *out = byte(parts, std::array::from_fn(|part| lack[part] + factor[part] * pixel));
+            }),
         }
     }
 }
