@@ -387,12 +387,8 @@ pub(crate) trait Float:
 
     /// The nearest value.
     fn of(value: f64) -> Self;
-    /// The product with a factor, added to a sum and rounded once.
-    fn mul_add(self, factor: Self, sum: Self) -> Self;
     /// A value that does not exceed the bound, nor lies far below it.
     fn below(bound: f64) -> Self;
-    /// Floats as this type, if this is f32.
-    fn of_floats(floats: &mut [f32]) -> Option<&mut [Self]>;
     /// Values as floats, if this is f32.
     fn as_floats(values: &mut [Self]) -> Option<&mut [f32]>;
     /// The nearest integer in 0 to 255, half to even; NaN becomes 0.
@@ -405,7 +401,7 @@ pub(crate) trait Float:
 
 /// Implements [`Float`]; adding `$shift` to a number in 0 to 255 rounds that to an integer, half to even, and leaves it in the lowest byte.
 macro_rules! float {
-    ($float:ty, $vector:ty, $shift:expr, $below:expr, $of_floats:expr, $as_floats:expr) => {
+    ($float:ty, $vector:ty, $shift:expr, $below:expr, $as_floats:expr) => {
         impl Float for $float {
             type Vector<L: Lanes> = $vector;
 
@@ -414,18 +410,8 @@ macro_rules! float {
                 value as Self
             }
 
-            #[inline(always)]
-            fn mul_add(self, factor: Self, sum: Self) -> Self {
-                <$float>::mul_add(self, factor, sum)
-            }
-
             fn below(bound: f64) -> Self {
                 $below(bound)
-            }
-
-            #[inline(always)]
-            fn of_floats(floats: &mut [f32]) -> Option<&mut [Self]> {
-                $of_floats(floats)
             }
 
             #[inline(always)]
@@ -461,11 +447,10 @@ float!(
     L,
     8_388_608.0,
     |bound| if f64::from(bound as f32) > bound { (bound as f32).next_down() } else { bound as f32 },
-    Some,
     Some
 );
 // The bound has been rounded itself.
-float!(f64, L::Wide, 4_503_599_627_370_496.0, f64::next_down, |_| None, |_| None);
+float!(f64, L::Wide, 4_503_599_627_370_496.0, f64::next_down, |_| None);
 
 /// Declares methods of [`Vector`] by intrinsics.
 macro_rules! methods {

@@ -1,11 +1,12 @@
 //! Exact sums over bytes, for a part of an image where many results are uncertain.
 //!
-//! Taps are the whole numbers that define bytes. A table is one pass in f64, whose sums lie below 2^53. A product of a
-//! row and a column is two passes. The row pass multiplies bytes with digits of taps, in sums of 32 bits ([`DigitRow`]).
-//! Joined, its sums lie below 2^45, and the magnitudes of a column's taps add up to at most 2^37. So a row sum, less
-//! that of pixels of 127.5, is split into three parts of up to 15 bits: a column pass in f64 over each part stays below
-//! 2^53. A part that is all zero needs no pass: so it is for patterns that a wide blur turns into one grey, whose
-//! results may all be ties. [`ToBytes`] rounds what the parts are together.
+//! Taps are the whole numbers that define bytes. A table is one pass in f64, whose sums lie below
+//! 2^53. A product of a row and a column is two passes. The row pass multiplies bytes with digits
+//! of taps, in sums of 32 bits ([`DigitRow`]). Joined, its sums lie below 2^45, and the magnitudes
+//! of a column's taps add up to at most 2^37. So a row sum, less that of pixels of 127.5, is split
+//! into three parts of up to 15 bits: a column pass in f64 over each part stays below 2^53. A part
+//! that is all zero needs no pass: so it is for patterns that a wide blur turns into one grey,
+//! whose results may all be ties. [`ToBytes`] rounds what the parts are together.
 //!
 //! ```text
 //! for each strip of columns:
@@ -19,7 +20,7 @@
 
 use std::ops::Range;
 
-use super::bands::Frame;
+use super::frame::Frame;
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
 use super::whole::{DIGIT_BITS, DIGITS, DigitRow, Pair, carried};
 use crate::Result;
@@ -69,7 +70,8 @@ pub(super) struct Exact<'a> {
     divisor: Divisor,
 }
 
-/// Taps of passes in f64 that a result takes: digits of a row's tap take about half of the time of one.
+/// Taps of passes in f64 that a result takes: digits of a row's tap take about half of the time of
+/// one.
 pub(crate) fn taps_taken(whole: &Whole) -> usize {
     match &whole.taps {
         WholeTaps::Table(taps) => taps.len(),
@@ -80,7 +82,8 @@ pub(crate) fn taps_taken(whole: &Whole) -> usize {
 }
 
 impl<'a> Exact<'a> {
-    /// `None` where f64 has no room: for sums of more than two products, and for divisors that no usual filter has.
+    /// `None` where f64 has no room: for sums of more than two products, and for divisors that no
+    /// usual filter has.
     pub(super) fn new(frame: &'a Frame<'a, u8, u8>, whole: &Whole) -> Option<Self> {
         let (terms, point, lack) = match &whole.taps {
             WholeTaps::Table(taps) => (vec![Term::table(taps)], None, 0),
@@ -208,7 +211,8 @@ impl<'a> Exact<'a> {
         isa.run(ToBytes { divisor: self.divisor, parts, lack: self.lack, point, out });
     }
 
-    /// The place in the ring of the lines under tap row 0 of row `y`, for an anchor at 0. Computes them if they are not there.
+    /// The place in the ring of the lines under tap row 0 of row `y`, for an anchor at 0. Computes
+    /// them if they are not there.
     fn line(&self, scratch: &mut Scratch, y: usize) -> usize {
         let Frame { isa, window, src, .. } = self.frame;
         let (height, channels) = (src.shape().height, src.shape().channels);
@@ -262,8 +266,8 @@ pub(super) struct Scratch {
     /// Which line each place of the ring holds, and which parts of it are not all zero.
     held: Vec<usize>,
     found: Vec<bool>,
-    /// Columns of a padded row that lie under columns of the image which follow each other, and the first of these;
-    /// or outside.
+    /// Columns of a padded row that lie under columns of the image which follow each other, and the
+    /// first of these; or outside.
     runs: Vec<(Range<usize>, Option<usize>)>,
     /// A row of pixels with the border's on both sides, and the same in pairs.
     padded: Vec<u8>,
@@ -314,7 +318,8 @@ impl Scratch {
         Ok(())
     }
 
-    /// Fills the padded row with the pixels of a row of the image, or with the border's value where there is none.
+    /// Fills the padded row with the pixels of a row of the image, or with the border's value where
+    /// there is none.
     fn load(&mut self, exact: &Exact<'_>, source: Option<usize>) {
         let Frame { window, src, .. } = exact.frame;
         let (channels, outside) = (src.shape().channels, window.border_value as u8);
@@ -398,9 +403,9 @@ impl Work for TableToBytes<'_> {
 /// Sums in parts to bytes.
 ///
 /// Let `k` be the estimated quotient, rounded down. The byte is k or k + 1: which one, the sign of
-/// `sum - (k + 1/2) * divisor` says, where 0 is a tie. Only near a tie may roundings matter, and there are none: the
-/// high part less the half lies below 2^68 and is a multiple of 2^30; with the middle part, it lies below 2^54 and is a
-/// multiple of 2^15.
+/// `sum - (k + 1/2) * divisor` says, where 0 is a tie. Only near a tie may roundings matter, and
+/// there are none: the high part less the half lies below 2^68 and is a multiple of 2^30; with the
+/// middle part, it lies below 2^54 and is a multiple of 2^15.
 struct ToBytes<'a> {
     divisor: Divisor,
     parts: [&'a [f64]; PARTS],

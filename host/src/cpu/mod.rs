@@ -3,7 +3,9 @@
 //!
 //! | file | what it computes |
 //! | --- | --- |
-//! | [`bands`], with the kernel in [`tile`] | the direct and the separable family |
+//! | [`bands`], with the kernel in [`tile`] | the direct and the separable family, over rectangles of a [`frame`] |
+//! | [`lines`], [`rows`] | the lines under a window, and what is done to a row before a pass and after it |
+//! | [`resolving`] | when exact passes take over from single uncertain results |
 //! | [`boxes`] | means of equal taps over bytes |
 //! | [`smooth`] | symmetric rows and columns of a few taps over bytes |
 //! | [`whole`] | rows of taps over bytes |
@@ -22,8 +24,12 @@ mod bands;
 mod boxes;
 mod exact;
 mod fourier;
+mod frame;
 mod gradient;
+mod lines;
 mod patch;
+mod resolving;
+mod rows;
 mod share;
 mod smooth;
 mod special;
@@ -38,8 +44,9 @@ mod whole;
 
 use std::sync::OnceLock;
 
-pub(crate) use bands::{Settling, band, strip_values};
+pub(crate) use bands::{band, strip_values};
 pub(crate) use exact::taps_taken;
+pub(crate) use resolving::Resolving;
 pub(crate) use tile::ROWS;
 pub(crate) use way::{Way, Ways};
 pub(crate) use whole::{WholeRow, lack};
@@ -53,10 +60,11 @@ use crate::simd::Isa;
 use crate::spectrum::Precision;
 use crate::window::Window;
 use crate::{Border, Family, Filter, Gradient, Result, Variant};
-use bands::{Frame, Passes, Run, Terms};
+use bands::Run;
 use boxes::Mean;
 use exact::Exact;
 use fourier::Finer;
+use frame::{Frame, Passes, Terms};
 use smooth::Smooth;
 use table::Table;
 
@@ -287,7 +295,7 @@ impl Taps {
     }
 
     /// The terms of the filter's sum, in f32.
-    fn terms<'a>(&'a self, passes: fn(&'a Factors) -> Passes<'a, f32>) -> Option<Terms<'a, f32>> {
+    fn terms<'a>(&'a self, passes: fn(&'a Factors) -> Passes<'a>) -> Option<Terms<'a>> {
         let (sum, factors) = (self.filter.sum()?, self.sum.as_ref()?);
         let point = Some(sum.point as f32).filter(|&point| point != 0.0);
         Some(Terms { point, passes: factors.iter().map(passes).collect() })
@@ -330,12 +338,12 @@ impl Factors {
         Self { row: rounded(row), column: rounded(column), whole, lacks }
     }
 
-    fn passes(&self) -> Passes<'_, f32> {
+    fn passes(&self) -> Passes<'_> {
         Passes::new(&self.row, &self.column)
     }
 
     /// For bytes that bytes are made of.
-    fn of_bytes(&self) -> Passes<'_, f32> {
+    fn of_bytes(&self) -> Passes<'_> {
         match self.row[..] {
             // The column pass goes over the pixels themselves, or what they are less the middle.
             [1.0] => {

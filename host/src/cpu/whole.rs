@@ -1,12 +1,15 @@
 //! A row pass over bytes in whole numbers, where the results become bytes again.
 //!
-//! A tap is rounded to `(2^shift * high + low) * unit`, both parts of 16 bits. One instruction multiplies two such numbers with two pixels and adds
-//! both products to a sum of 32 bits (`vpdpwssd`; else `vpmaddwd`, and an addition), so the row is laid out in pairs of pixels that lie
-//! under neighbouring taps. Both parts of a sum are exact, and nothing is rounded until they are joined to an f32: far fewer results are in
-//! doubt than after sums in f32 (`RowPass` in `host/src/round/bound.rs`).
+//! A tap is rounded to `(2^shift * high + low) * unit`, both parts of 16 bits. One instruction
+//! multiplies two such numbers with two pixels and adds both products to a sum of 32 bits
+//! (`vpdpwssd`; else `vpmaddwd`, and an addition), so the row is laid out in pairs of pixels that
+//! lie under neighbouring taps. Both parts of a sum are exact, and nothing is rounded until they
+//! are joined to an f32: far fewer results are in doubt than after sums in f32 (`RowPass` in
+//! `host/src/round/bound.rs`).
 //!
-//! Where it makes sums of many taps smaller, and so their roundings, pixels are taken less [`MIDDLE`]: sums begin at as much times the taps. The column pass's
-//! sums then lack what [`lack`] says. So it is where a column has no row beside it.
+//! Where it makes sums of many taps smaller, and so their roundings, pixels are taken less
+//! [`MIDDLE`]: sums begin at as much times the taps. The column pass's sums then lack what [`lack`]
+//! says. So it is where a column has no row beside it.
 //!
 //! ```text
 //! for each tile of N vectors:
@@ -22,7 +25,8 @@ use super::tile::SLACK;
 use crate::filter::lowest_bit;
 use crate::simd::{Isa, Lanes, Pairs, Work};
 
-/// The middle of the range of pixels, and the least taps for which it is worth an addition for each result that fewer are in doubt.
+/// The middle of the range of pixels, and the least taps for which it is worth an addition for each
+/// result that fewer are in doubt.
 const MIDDLE: f64 = 128.0;
 const LONG: usize = 17;
 
@@ -61,8 +65,8 @@ pub(crate) struct WholeRow {
 }
 
 impl WholeRow {
-    /// For a column of so many taps, and an image of bytes. `None` if there is no room, or for a single tap of 1 and the
-    /// pixels as they are, as then the column pass goes over them.
+    /// For a column of so many taps, and an image of bytes. `None` if there is no room, or for a
+    /// single tap of 1 and the pixels as they are, as then the column pass goes over them.
     pub(crate) fn new(taps: &[f64], rows: usize) -> Option<Self> {
         let count = taps.len() as f64;
         let bits = ((ROOM / count).log2().floor() as i32 + 1).min(MOST_BITS);
@@ -71,7 +75,8 @@ impl WholeRow {
         if bits < LEAST_BITS || greatest == 0.0 {
             return None;
         }
-        // So small a unit that the greatest tap and all together just fit; or that of the taps, if they are whole in a greater one.
+        // So small a unit that the greatest tap and all together just fit; or that of the taps, if
+        // they are whole in a greater one.
         let most = (PART / greatest).min((ROOM - count) / weight).log2().floor() as i32 + bits;
         let exponent = most.min(-lowest_bit(taps));
         let scale = 2f64.powi(exponent);
@@ -160,9 +165,11 @@ impl Work for RowSums<'_> {
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) {
         assert!(self.row.pairs_read(self.len, self.channels) <= self.pairs.len() && self.len + SLACK <= self.out.len());
-        // SAFETY: a tile ends at most SLACK after the row, where there are pairs and room, as is asserted; see `pairs_read`.
+        // SAFETY: a tile ends at most SLACK after the row, where there are pairs and room, as is
+        // asserted; see `pairs_read`.
         unsafe {
-            // Two sums for each vector, and the taps: that fits into 32 registers of the one kind, and 16 of the other.
+            // Two sums for each vector, and the taps: that fits into 32 registers of the one kind,
+            // and 16 of the other.
             match (L::LEN, L::Pairs::fuses()) {
                 (16, true) => self.tiles::<L, 8, true>(),
                 (16, false) => self.tiles::<L, 8, false>(),
@@ -174,7 +181,8 @@ impl Work for RowSums<'_> {
 
 impl RowSums<'_> {
     /// # Safety
-    /// `len` rounded up to whole tiles of `N` vectors can be written, and as many pairs can be read from each pair of taps on.
+    /// `len` rounded up to whole tiles of `N` vectors can be written, and as many pairs can be read
+    /// from each pair of taps on.
     #[inline(always)]
     unsafe fn tiles<L: Lanes, const N: usize, const FUSED: bool>(self) {
         const { assert!(N * L::LEN <= SLACK) };
@@ -197,7 +205,8 @@ impl RowSums<'_> {
 /// Adds products to sums of `N` vectors of results, one for each part of the taps.
 ///
 /// # Safety
-/// This is in a `Work`; `N` vectors can be read from each pair of taps on; the processor has the instruction if `FUSED`.
+/// This is in a `Work`; `N` vectors can be read from each pair of taps on; the processor has the
+/// instruction if `FUSED`.
 #[inline(always)]
 unsafe fn tile<L: Lanes, const N: usize, const PARTS: usize, const FUSED: bool>(
     taps: &[[u32; PARTS]],
@@ -226,13 +235,15 @@ unsafe fn tile<L: Lanes, const N: usize, const PARTS: usize, const FUSED: bool>(
 pub(super) const DIGITS: usize = 3;
 pub(super) const DIGIT_BITS: u32 = 15;
 
-/// Taps that are summed up together: 32 bits have room for the products of so many digits with pixels.
+/// Taps that are summed up together: 32 bits have room for the products of so many digits with
+/// pixels.
 const DIGIT_BLOCK: usize = 512;
 
 /// The greatest sum of the magnitudes of a row of whole taps.
 const WEIGHT: usize = 1 << 37;
 
-/// A row of whole taps in signed digits. Sums of each digit over pixels are exact, and [`carried`] makes them digits again.
+/// A row of whole taps in signed digits. Sums of each digit over pixels are exact, and [`carried`]
+/// makes them digits again.
 pub(super) struct DigitRow {
     /// Each digit of two neighbouring taps. After the last tap comes a zero.
     taps: Vec<[u32; DIGITS]>,
@@ -266,9 +277,9 @@ impl DigitRow {
         blocks.map(|(number, taps)| (number * DIGIT_BLOCK, taps))
     }
 
-    /// The sums over a row of pixels, less the middle, in digits that are yet to be carried. `pairs` begin under the first
-    /// result's first tap, `channels` of them between neighbouring pixels. For each digit, `out` has `len` sums, and
-    /// [`SLACK`] more that are overwritten.
+    /// The sums over a row of pixels, less the middle, in digits that are yet to be carried.
+    /// `pairs` begin under the first result's first tap, `channels` of them between neighbouring
+    /// pixels. For each digit, `out` has `len` sums, and [`SLACK`] more that are overwritten.
     pub(super) fn sums(&self, isa: Isa, pairs: &[u32], channels: usize, out: &mut [u32], len: usize) {
         for (first, taps) in self.blocks() {
             let start = (first == 0).then_some(self.middle.map(|digit| digit.wrapping_neg() as u32));
@@ -380,7 +391,8 @@ mod tests {
         (i as u32).wrapping_add(1).wrapping_mul(0x9e37_79b1).rotate_left(13).wrapping_mul(0x85eb_ca6b)
     }
 
-    /// Every sum is as near to the exact one as the row says, on each set of instructions, and the same bits.
+    /// Every sum is as near to the exact one as the row says, on each set of instructions, and the
+    /// same bits.
     #[test]
     fn sums_are_as_exact_as_stated() {
         let taps = |count: usize| (0..count).map(|i| f64::from(random(i)) / f64::from(1u32 << 31) - 1.0).collect();

@@ -6,7 +6,7 @@
 use super::machine::{Curve, interpolated};
 use super::problem::{Place, Problem};
 use super::{Channels, Plan};
-use crate::cpu::{self, Settling, Way};
+use crate::cpu::{self, Resolving, Way};
 use crate::image::Shape;
 use crate::round::Order;
 use crate::spectrum::{Precision, Tile};
@@ -190,8 +190,8 @@ fn passes(problem: &Problem, threads: usize) -> (f64, usize) {
 fn doubts(problem: &Problem, order: Order, taps: f64, columns: usize) -> f64 {
     let Some(rounding) = problem.rounding else { return 0.0 };
     let columns = rounding.left(order).map(|left| (columns * problem.rows, left));
-    let settling = Settling::new((problem.cols, problem.rows), problem.planes, (taps, rounding.exact_taps), columns);
-    (rounding.share(order) * settling.alone()).min(settling.per_result)
+    let resolving = Resolving::new((problem.cols, problem.rows), problem.planes, (taps, rounding.exact_taps), columns);
+    (rounding.share(order) * resolving.alone()).min(resolving.per_result)
 }
 
 /// Nanoseconds for a value to be converted to f32, and from it.

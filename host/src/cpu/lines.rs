@@ -1,0 +1,240 @@
+//! The lines under a window: rows of the image with the border's pixels around them, or the row
+//! pass's sums over them.
+
+use std::ops::{Deref, DerefMut, Range};
+
+use super::bands::Run;
+use super::rows::Widen;
+use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles};
+use super::whole::{Pair, RowSums};
+use crate::image::{Pixel, Shape};
+use crate::window::Window;
+use crate::{Result, round};
+
+/// Bytes in a cache line.
+pub(super) const CACHE_LINE: usize = 64;
+
+impl<S: Pixel, D: Pixel> Run<'_, S, D> {
+    /// The position in the ring of the line under tap row 0 of row `y`, for an anchor at 0.
+    /// Computes the line if it is not there.
+    pub(super) fn line(&self, scratch: &mut Scratch, columns: &Range<usize>, term: usize, y: usize) -> usize {
+        let Shape { height, channels, .. } = self.frame.src.shape();
+        let source = self.frame.window.row(y, 0, height);
+        // Each line of a small image has a fixed place; lines of a large one take places in turn.
+        let slot = if height < self.slots { source.unwrap_or(height) } else { y % self.slots };
+        let name = if height < self.slots { slot } else { y };
+        let all = self.beside() * scratch.line_len;
+        let at = slot * all;
+        let Ring { lines, held, .. } = &mut scratch.rings[term];
+        if held[slot] == name {
+            return at;
+        }
+        held[slot] = name;
+        let lines = &mut lines[at..][..all];
+        let passes = &self.terms.passes[term..];
+        let (row, len) = (source.map(|y| self.frame.src.row(y)), columns.len() * channels);
+        let outside = self.frame.window.border_value;
+        let padding = Padding {
+            first: columns.start,
+            window: &self.frame.window,
+            inside: &scratch.inside,
+            sides: &scratch.sides,
+        };
+        let passes = &passes[..self.beside()];
+        if let Some(read) = self.pairs_read(columns) {
+            // Pairs inside the image come from there; of its bytes only those beside its edges are
+            // copied.
+            let ends = |row: &[S], out: &mut [u8]| {
+                let (row, last) = (S::bytes(row).unwrap_or_default(), out.len() - channels);
+                out[..channels].copy_from_slice(&row[..channels]);
+                out[last..].copy_from_slice(&row[last..]);
+            };
+            padding.pad(row, channels, outside as u8, &mut scratch.bytes, |value| value.to_f32() as u8, ends);
+            let pairs = &mut scratch.pairs[..read];
+            let mut pair = |values: &[u8], part: Range<usize>| {
+                self.frame.isa.run(Pair { values, step: channels, pairs: &mut pairs[part] });
+            };
+            match row.and_then(|row| S::bytes(padding.part(row, channels))) {
+                Some(part) => {
+                    let first = padding.inside.start * channels;
+                    let last = first + part.len() - channels;
+                    pair(&scratch.bytes, 0..first);
+                    pair(part, first..last);
+                    pair(&scratch.bytes[last..], last..read);
+                }
+                None => pair(&scratch.bytes, 0..read),
+            }
+        }
+        if passes.iter().any(|passes| passes.whole.is_none()) {
+            let out = if passes[0].across.is_some() { &mut scratch.across[..] } else { &mut *lines };
+            let middle = passes[0].middle;
+            let of = |value: f32| value - middle;
+            let widen = |values: &[S], out: &mut [f32]| self.frame.isa.run(Widen { values, middle, out });
+            padding.pad(row, channels, of(outside), out, |value| of(value.to_f32()), widen);
+        }
+        for (line, passes) in lines.chunks_exact_mut(scratch.line_len).zip(passes) {
+            let Some(taps) = passes.across else { break };
+            if let Some(row) = passes.whole {
+                self.frame.isa.run(RowSums { row, pairs: &scratch.pairs, channels, out: line, len });
+                continue;
+            }
+            let ring = &scratch.across;
+            let mut outs = [line];
+            self.frame.isa.run(Tiles {
+                ring,
+                lines: &[0],
+                taps,
+                cols: taps.len(),
+                step: channels,
+                outs: Outs::Floats(&mut outs),
+                len,
+                ahead: ([std::ptr::null(); ROWS], 0),
+                resume: false,
+                block: self.row_block,
+            });
+        }
+        at
+    }
+}
+
+/// How a row of the source lies in a line.
+pub(super) struct Padding<'a> {
+    /// The strip's first column.
+    pub(super) first: usize,
+    pub(super) window: &'a Window,
+    pub(super) inside: &'a Range<usize>,
+    pub(super) sides: &'a [(usize, Option<usize>)],
+}
+
+impl Padding<'_> {
+    /// The part of a row that lies under the strip and on both sides of it.
+    pub(super) fn part<'r, S>(&self, row: &'r [S], channels: usize) -> &'r [S] {
+        let (left, right) = (self.inside.start, self.inside.end);
+        let first = self.first + left - self.window.anchor_x;
+        &row[first * channels..][..(right - left) * channels]
+    }
+
+    /// Lays out the strip itself and the part of the image on both sides of it by `copy`, and the
+    /// border's pixels one by one.
+    pub(super) fn pad<S: Copy, T: Copy>(
+        &self,
+        row: Option<&[S]>,
+        channels: usize,
+        outside: T,
+        out: &mut [T],
+        one: impl Fn(S) -> T,
+        copy: impl FnOnce(&[S], &mut [T]),
+    ) {
+        let Some(row) = row else { return out.fill(outside) };
+        copy(self.part(row, channels), &mut out[self.inside.start * channels..self.inside.end * channels]);
+        for &(at, source) in self.sides {
+            let out = &mut out[at * channels..][..channels];
+            match source {
+                Some(x) => out.iter_mut().zip(&row[x * channels..]).for_each(|(out, &value)| *out = one(value)),
+                None => out.fill(outside),
+            }
+        }
+    }
+}
+
+/// A thread's memory.
+#[derive(Default)]
+pub(super) struct Scratch {
+    /// For each term, or for all that are taken together, the lines.
+    pub(super) rings: Vec<Ring>,
+    /// Floats of a term's line.
+    pub(super) line_len: usize,
+    /// A padded row before its row pass.
+    pub(super) across: Aligned,
+    /// The same for a row pass in whole numbers, and its pairs.
+    pub(super) bytes: Vec<u8>,
+    pub(super) pairs: Vec<u32>,
+    /// Rows of sums, before they become pixels.
+    pub(super) sums: Aligned,
+    /// Of each row, the columns of results in doubt.
+    pub(super) noted: [Vec<usize>; ROWS],
+    /// The pixels of a padded row that lie in the image.
+    pub(super) inside: Range<usize>,
+    /// The other pixels of the padded row, and the source pixel that each copies, if it does not
+    /// have the border's value.
+    pub(super) sides: Vec<(usize, Option<usize>)>,
+    pub(super) rounder: round::Scratch,
+}
+
+impl Scratch {
+    /// Makes room for a rectangle of these columns and forgets all lines.
+    pub(super) fn start<S: Pixel, D: Pixel>(&mut self, run: &Run<'_, S, D>, columns: &Range<usize>) -> Result<()> {
+        let (Shape { width, channels, .. }, Window { cols, anchor_x, .. }) = (run.frame.src.shape(), run.frame.window);
+        let len = columns.len() * channels;
+        // Lines begin where cache lines do.
+        let line_len = (len + (run.cols - 1) * channels + MARGIN).next_multiple_of(CACHE_LINE / size_of::<f32>());
+        let across = if run.cols == 1 { len + (cols - 1) * channels + MARGIN } else { 0 };
+        self.line_len = line_len;
+        self.rings.resize_with(run.last() + 1, Ring::default);
+        for ring in &mut self.rings {
+            ring.lines.grow(run.slots.saturating_mul(run.beside() * line_len))?;
+            ring.called.clear();
+            ring.held.clear();
+            ring.held.resize(run.slots, usize::MAX);
+        }
+        self.across.grow(across)?;
+        let pairs = run.pairs_read(columns).unwrap_or(0);
+        if self.pairs.len() < pairs {
+            self.bytes = crate::memory::zeroed(pairs + channels)?;
+            self.pairs = crate::memory::zeroed(pairs)?;
+        }
+        self.sums.grow(ROWS * (len + SLACK))?;
+
+        let padded = columns.len() + cols - 1;
+        let left = anchor_x.saturating_sub(columns.start);
+        self.inside = left..padded.min(width + anchor_x - columns.start);
+        let sides = (0..left).chain(self.inside.end..padded);
+        self.sides.clear();
+        self.sides.extend(sides.map(|at| (at, run.frame.window.column(columns.start + at, 0, width))));
+        Ok(())
+    }
+}
+
+/// The lines under a window.
+#[derive(Default)]
+pub(super) struct Ring {
+    pub(super) lines: Aligned,
+    /// Which line each place holds.
+    pub(super) held: Vec<usize>,
+    /// Where the lines of the last call begin, from that of row `first` on.
+    pub(super) called: Vec<usize>,
+    pub(super) first: usize,
+}
+
+/// Values that start at a cache line.
+#[derive(Default)]
+pub(super) struct Aligned {
+    pub(super) data: Vec<f32>,
+    pub(super) first: usize,
+}
+
+impl Aligned {
+    pub(super) fn grow(&mut self, len: usize) -> Result<()> {
+        let slack = CACHE_LINE / size_of::<f32>();
+        if self.data.len() < len.saturating_add(slack) {
+            self.data = Vec::new();
+            self.data = crate::memory::zeroed(len.saturating_add(slack))?;
+            self.first = self.data.as_ptr().align_offset(CACHE_LINE).min(slack);
+        }
+        Ok(())
+    }
+}
+
+impl Deref for Aligned {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.data[self.first..]
+    }
+}
+
+impl DerefMut for Aligned {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        &mut self.data[self.first..]
+    }
+}
