@@ -1,9 +1,11 @@
-//! Means of equal taps for bytes: pixels are added as integers, so that the time hardly depends on the window.
+//! Means of equal taps for bytes: pixels are added as integers, so that the time hardly depends on
+//! the window.
 //!
-//! A job is a band of rows. For each column, it keeps the sum of the pixels under the window. For each next row, it adds the
-//! row that enters and subtracts the one that leaves. A window's sum is the sum of all columns up to its end, minus
-//! the sum of those before it; of a few columns, their sum, in 16 bits, which is faster. Integers accumulate no rounding errors, as floats would.
-//! The quotient is exact, by a multiplication: nothing is uncertain.
+//! A job is a band of rows. For each column, it keeps the sum of the pixels under the window. For
+//! each next row, it adds the row that enters and subtracts the one that leaves. A window's sum is
+//! the sum of all columns up to its end, minus the sum of those before it; of a few columns, their
+//! sum, in 16 bits, which is faster. Integers accumulate no rounding errors, as floats would. The
+//! quotient is exact, by a multiplication: nothing is uncertain.
 
 #![expect(
     clippy::needless_range_loop,
@@ -11,6 +13,8 @@
 )]
 
 use std::ops::Range;
+
+use gpu_kernels::border::KEEP;
 
 use super::bands::band;
 use super::share::share;
@@ -28,7 +32,8 @@ const TAPS: usize = 13;
 /// The most taps: a sum of bytes stays below 2^32.
 const MOST_TAPS: usize = 1 << 24;
 
-/// The most taps, and columns of them, that are added up in 16 bits: a sum of bytes stays below 2^16.
+/// The most taps, and columns of them, that are added up in 16 bits: a sum of bytes stays below
+/// 2^16.
 const FEW_TAPS: usize = 257;
 const FEW_COLUMNS: usize = 16;
 
@@ -87,8 +92,9 @@ impl Mean {
 
     /// The byte of a sum of pixels: their mean, rounded half to even.
     ///
-    /// The product with the factor is off by less than 2^-43 up to 256. A mean that is no tie lies at least `1 / (2 * MOST)`, 2^-29,
-    /// from one. So to the nearest multiple of 2^-30, a tie is one, and nothing else is.
+    /// The product with the factor is off by less than 2^-43 up to 256. A mean that is no tie lies
+    /// at least `1 / (2 * MOST)`, 2^-29, from one. So to the nearest multiple of 2^-30, a tie is
+    /// one, and nothing else is.
     #[inline(always)]
     fn byte(sum: u32, factor: f64) -> u8 {
         /// Numbers as great as that are multiples of 2^-30.
@@ -155,7 +161,8 @@ pub(super) fn run(
     }
 }
 
-/// Keeps the sums of all columns under a row of windows, row by row, and calls `finish` with them and the row of results.
+/// Keeps the sums of all columns under a row of windows, row by row, and calls `finish` with them
+/// and the row of results. Where rows of pixels repeat, it copies the row of results above.
 fn by_columns<C: Count>(
     isa: Isa,
     window: &Window,
@@ -172,18 +179,44 @@ fn by_columns<C: Count>(
     share(stage, dst.bands_mut(band).enumerate(), |scratch: &mut Scratch<C>, (index, rows)| {
         let first = index * band;
         scratch.start(window, src.shape())?;
+        let mut same = Same::default();
         for y in first..first + window.rows - 1 {
+            same.add(row(y));
             isa.run(Descend { scratch, entering: row(y), leaving: None });
         }
+        let mut above: Option<&mut [u8]> = None;
         for (y, out) in (first..).zip(rows) {
-            let leaving = (y > first).then(|| row(y - 1));
-            isa.run(Descend { scratch, entering: row(y + window.rows - 1), leaving });
-            scratch.add_sides(window, channels);
-            finish(scratch, out);
-            window.restore(src, filtered, &(0..width), y, out);
+            let entering = row(y + window.rows - 1);
+            same.add(entering);
+            match above.filter(|_| same.count > window.rows && window.border != KEEP) {
+                // The row that leaves is the same too, so no sum changes.
+                Some(above) => out.copy_from_slice(above),
+                None => {
+                    let leaving = (y > first).then(|| row(y - 1));
+                    isa.run(Descend { scratch, entering, leaving });
+                    scratch.add_sides(window, channels);
+                    finish(scratch, out);
+                    window.restore(src, filtered, &(0..width), y, out);
+                }
+            }
+            above = Some(out);
         }
         Ok(())
     })
+}
+
+/// How many of the last rows that came under the window are the same.
+#[derive(Default)]
+struct Same<'a> {
+    last: Option<Option<&'a [u8]>>,
+    count: usize,
+}
+
+impl<'a> Same<'a> {
+    fn add(&mut self, row: Option<&'a [u8]>) {
+        self.count = if self.last == Some(row) { self.count + 1 } else { 1 };
+        self.last = Some(row);
+    }
 }
 
 /// A thread's memory.
@@ -191,13 +224,16 @@ fn by_columns<C: Count>(
 struct Scratch<C> {
     /// A row outside the image.
     outside: Vec<u8>,
-    /// For each element of a row with the border's pixels on both sides, the sum of its column under the window; and [`CHUNK`] more.
+    /// For each element of a row with the border's pixels on both sides, the sum of its column
+    /// under the window; and [`CHUNK`] more.
     columns: Vec<C>,
-    /// For each element, and one pixel more, the sum of all elements before it in its channel; if there are many columns.
+    /// For each element, and one pixel more, the sum of all elements before it in its channel; if
+    /// there are many columns.
     before: Vec<u32>,
     /// The elements that lie in the image.
     inside: Range<usize>,
-    /// The other pixels of the padded row, and the image column that each copies, if it does not have the border's value.
+    /// The other pixels of the padded row, and the image column that each copies, if it does not
+    /// have the border's value.
     sides: Vec<(usize, Option<usize>)>,
 }
 
@@ -235,7 +271,8 @@ impl<C: Count> Scratch<C> {
     }
 }
 
-/// Adds a row to the columns' sums and subtracts the one that leaves. A row outside the image is `None`.
+/// Adds a row to the columns' sums and subtracts the one that leaves. A row outside the image is
+/// `None`.
 struct Descend<'a, C> {
     scratch: &'a mut Scratch<C>,
     entering: Option<&'a [u8]>,
@@ -353,13 +390,14 @@ impl MeanOfFew {
         Some(Self { count, reciprocal: (65536 / u32::from(count)) as u16 })
     }
 
-    /// Half of the pixels, rounded down. With it, a sum still has room, and its quotient is the mean, a half rounded up.
+    /// Half of the pixels, rounded down. With it, a sum still has room, and its quotient is the
+    /// mean, a half rounded up.
     fn half(self) -> u16 {
         self.count / 2
     }
 
-    /// The quotients of sums to which [`MeanOfFew::half`] has been added. `IS_EVEN` says that the count is: then a remainder of 0 is a
-    /// tie, which goes to the even number.
+    /// The quotients of sums to which [`MeanOfFew::half`] has been added. `IS_EVEN` says that the
+    /// count is: then a remainder of 0 is a tie, which goes to the even number.
     ///
     /// # Safety
     /// As for [`Words`].
@@ -368,7 +406,8 @@ impl MeanOfFew {
         // SAFETY: the caller's promise.
         unsafe {
             let (count, one) = (X::splat(self.count), X::splat(1));
-            // The product with the reciprocal is less than 1 below the true quotient, so this is that, rounded down, or one less.
+            // The product with the reciprocal is less than 1 below the true quotient, so this is
+            // that, rounded down, or one less.
             let low = numbers.high_product(X::splat(self.reciprocal));
             let rest = numbers.subtract(low.low_product(count));
             // Below zero it wraps around to more than 2^15.
@@ -449,7 +488,8 @@ impl Divide<'_> {
     }
 }
 
-/// For each element the sum of those before it in its channel, of C; the running sums stay in registers.
+/// For each element the sum of those before it in its channel, of C; the running sums stay in
+/// registers.
 #[inline(always)]
 fn add_up<const C: usize>(columns: &[u32], before: &mut [u32]) {
     let mut sums = [0u32; C];

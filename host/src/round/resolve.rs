@@ -4,6 +4,7 @@
 //! a table lie below 2^53: exact in f64. Of a product of a row and a column, the sums of columns lie below 2^45, exact
 //! in f64 too; their sum, each times a tap of the row, takes 128 bits.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use gpu_kernels::border::KEEP;
@@ -29,8 +30,10 @@ pub(crate) struct Resolver<'a> {
     pub(super) of_bytes: &'a OfBytes,
     window: Window,
     outside: u8,
-    /// Numerators in f64: of a table, or of each term's column, one after the other.
-    taps: OnceLock<Vec<f64>>,
+    /// Numerators in f64 of each term's column, one after the other.
+    columns: OnceLock<Vec<f64>>,
+    /// Those of a table.
+    spread: OnceLock<Spread>,
 }
 
 /// A thread's memory.
@@ -56,7 +59,15 @@ impl<'a> Resolver<'a> {
     /// For the first `filtered` channels of `src`.
     pub(crate) fn new(src: ImageView<'a, u8>, filtered: usize, of_bytes: &'a OfBytes, border: Border) -> Self {
         let window = Window::new(&of_bytes.filter, border);
-        Self { src, filtered, of_bytes, window, outside: window.border_value as u8, taps: OnceLock::new() }
+        Self {
+            src,
+            filtered,
+            of_bytes,
+            window,
+            outside: window.border_value as u8,
+            columns: OnceLock::new(),
+            spread: OnceLock::new(),
+        }
     }
 
     /// The results of a window of one tap, for each value.
@@ -129,12 +140,12 @@ impl<'a> Resolver<'a> {
         let (lies_in, len) = (scratch.under.len() == self.window.rows, self.spread_len());
         let fits = |first: &usize| lies_in && len <= row_len && first + len <= row_len + LANES;
         if let Some(first) = self.first(place).filter(fits) {
-            let taps = self.taps.get_or_init(|| self.spread(taps));
-            if !taps.is_empty() {
+            let spread = self.spread.get_or_init(|| self.spread(taps));
+            if !spread.taps.is_empty() {
                 // What would be read beyond the row is read before the window, where taps are zero.
                 let before = (first + len).saturating_sub(row_len);
                 let (first, skip) = (first - before, LANES - before);
-                return isa.run(Table { resolver: self, first, under: &scratch.under, taps, skip, len }) as i64;
+                return isa.run(Table { resolver: self, first, under: &scratch.under, spread, skip, len }) as i64;
             }
         }
         let mut under = scratch.under.iter().copied().peekable();
@@ -152,19 +163,22 @@ impl<'a> Resolver<'a> {
         (self.window.cols * self.channels()).next_multiple_of(LANES)
     }
 
-    /// Rows of a table's taps, as they lie on an interleaved row of pixels: with zeros on the other channels, and
-    /// [`LANES`] zeros before each row. Empty if that would take too much memory.
-    fn spread(&self, taps: &[i64]) -> Vec<f64> {
+    /// No taps if they would take too much memory.
+    fn spread(&self, taps: &[i64]) -> Spread {
         /// Values, of eight bytes.
         const MOST: usize = 1 << 24;
         let pitch = LANES + self.spread_len();
         let all = pitch.saturating_mul(self.window.rows);
         let mut spread: Vec<f64> = if all > MOST { Vec::new() } else { crate::memory::zeroed(all).unwrap_or_default() };
+        let mut filled = Vec::new();
         for (spread, taps) in spread.chunks_exact_mut(pitch).zip(taps.chunks_exact(self.window.cols)) {
             let places = spread[LANES..].iter_mut().step_by(self.channels());
             places.zip(taps).for_each(|(place, &tap)| *place = tap as f64);
+            let is_some = |tap: &f64| *tap != 0.0;
+            let first = spread.iter().position(is_some).unwrap_or(pitch);
+            filled.push(first..spread.iter().rposition(is_some).map_or(first, |last| last + 1));
         }
-        spread
+        Spread { taps: spread, filled }
     }
 
     /// The sum of a term: sums of columns, each times a tap of the row.
@@ -190,7 +204,7 @@ impl<'a> Resolver<'a> {
         };
         let len = (last + 1 - least).next_multiple_of(LANES).min(row_len);
         let least = least.min(row_len - len);
-        let columns = self.taps.get_or_init(|| self.columns());
+        let columns = self.columns.get_or_init(|| self.columns());
         sums.clear();
         sums.resize(len, 0.0);
         isa.run(Columns { resolver: self, first: least, under, taps: &columns[term * rows..][..rows], sums });
@@ -213,6 +227,14 @@ impl<'a> Resolver<'a> {
     }
 }
 
+/// Rows of a table's taps, as they lie on an interleaved row of pixels: with zeros on the other channels, and
+/// [`LANES`] zeros before each row.
+struct Spread {
+    taps: Vec<f64>,
+    /// The part of each row outside which all are 0: rows of a line at an angle are mostly zeros.
+    filled: Vec<Range<usize>>,
+}
+
 /// The sum over a table whose window lies in the image.
 struct Table<'a> {
     resolver: &'a Resolver<'a>,
@@ -220,8 +242,8 @@ struct Table<'a> {
     first: usize,
     len: usize,
     under: &'a [(usize, usize)],
-    /// See [`Resolver::spread`]; of each row so many are skipped.
-    taps: &'a [f64],
+    spread: &'a Spread,
+    /// How many taps of each row are skipped.
     skip: usize,
 }
 
@@ -230,17 +252,21 @@ impl Work for Table<'_> {
 
     #[inline(always)]
     fn run<L: Lanes, const V: usize, const W: usize>(self) -> f64 {
-        let Self { resolver: Resolver { src, .. }, first, len, under, taps, skip } = self;
+        let Self { resolver: Resolver { src, .. }, first, len, under, spread: Spread { taps, filled }, skip } = self;
         let pitch = LANES + len;
         assert!(under.len() * pitch <= taps.len() && skip <= LANES && first + len <= src.shape().row_len());
         const { assert!(LANES.is_multiple_of(W * L::Wide::LEN)) };
         let mut all = [0.0; LANES];
         // SAFETY: this is in a `Work`; rows of pixels and of taps are long enough, as is asserted, and so is the array.
         unsafe {
-            for (under, taps) in under.chunks(BLOCK).zip(taps.chunks(BLOCK * pitch)) {
+            for ((under, taps), filled) in under.chunks(BLOCK).zip(taps.chunks(BLOCK * pitch)).zip(filled.chunks(BLOCK))
+            {
                 for at in (0..len).step_by(W * L::Wide::LEN) {
                     let mut sums = [L::Wide::splat(0.0); W];
-                    for (&(_, row), taps) in under.iter().zip(taps.chunks_exact(pitch)) {
+                    for ((&(_, row), taps), filled) in under.iter().zip(taps.chunks_exact(pitch)).zip(filled) {
+                        if skip + at >= filled.end || skip + at + W * L::Wide::LEN <= filled.start {
+                            continue;
+                        }
                         let (bytes, taps) = (src.row(row).as_ptr().add(first + at), taps.as_ptr().add(skip + at));
                         for (v, sum) in sums.iter_mut().enumerate() {
                             let values = L::widen_bytes(bytes.add(v * L::Wide::LEN));
