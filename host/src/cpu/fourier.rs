@@ -1,177 +1,36 @@
-//! Correlation as a product of spectra, tile by tile, with the error bound of `gpu-kernels/src/kernels/fourier/tiles.rs`. The size of
-//! the tiles depends on the window and on the image's width ([`Tile::new`]), and rustfft transforms their lines: rows as they are loaded;
-//! columns a few at a time, which are then multiplied and transformed back while they are in the cache; then the rows of results, which are
-//! stored at once, or added up where the window has several parts.
+//! Correlation as a product of spectra, tile by tile, with the error bound of
+//! `gpu-kernels/src/kernels/fourier/tiles.rs`. The size of the tiles depends on the window and on
+//! the image's width ([`Tile::new`]), and rustfft transforms their lines: rows as they are loaded;
+//! columns a few at a time, which are then multiplied and transformed back while they are in the
+//! cache; then the rows of results, which are stored at once, or added up where the window has
+//! several parts.
 //!
-//! Pixels that spectra cannot hold are replaced before a tile's transform, and their results mended ([`super::special`]); finite ones
-//! that are too great leave the pair of tiles to sums tap by tap ([`super::patch`]). So do infinities
-//! under windows so small that these sums take less time ([`Spectra::mends`]).
+//! Pixels that spectra cannot hold are replaced before a tile's transform, and their results mended
+//! ([`super::special`]); finite ones that are too great leave the pair of tiles to sums tap by tap
+//! ([`super::patch`]). So do infinities under windows so small that these sums take less time
+//! ([`Spectra::mends`]).
 //!
-//! For bytes made of bytes, the sums are in f32 too where few are uncertain ([`Precision::of_bytes`]). Else, and for a tile where many are
-//! uncertain, as flat regions may have them, in f64 ([`Finer`]): that error's bound, [`spectrum::error_in_f64`], is so small that hardly a
-//! result is uncertain. The exact sum decides each that is.
+//! For bytes made of bytes, the sums are in f32 too where few are uncertain
+//! ([`Precision::of_bytes`]). Else, and for a tile where many are uncertain, as flat regions may
+//! have them, in f64 ([`Finer`]): that error's bound, [`spectrum::error_in_f64`], is so small that
+//! hardly a result is uncertain. The exact sum decides each that is.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 
 use rustfft::num_complex::Complex;
-use rustfft::{Fft, FftNum, FftPlanner};
 
+use super::patch;
 use super::share::share;
-use super::special::{
-    self, GREAT, Greatest, INFINITE, Infinities, MENDED, MarkInfinite, Mend, Scale, Sort, Specials, TINY,
-};
-use super::{patch, special::row_of};
+use super::special::{Greatest, INFINITE, Infinities, MENDED, MarkInfinite, Mend, Scale, Sort, Specials, TINY, row_of};
+use super::spectra::{Real, Spectra};
+use crate::Result;
 use crate::image::{ImageView, ImageViewMut, Pixel};
 use crate::progress::Stage;
 use crate::round::{self, Rounder};
-use crate::simd::{self, Float, Isa, Lanes};
-use crate::spectrum::{Part, Precision, Tile};
+use crate::simd::{self, Isa, Lanes};
+use crate::spectrum::{self, Part, Precision, Tile};
 use crate::window::Window;
-use crate::{Filter, Result, plan, spectrum};
-
-/// A type that spectra are computed in.
-pub(super) trait Real: Float + FftNum + Default {
-    const PRECISION: Precision;
-    /// A unit in the last place of 1.
-    const EPSILON: f64;
-
-    /// Smaller pixels are tiny: products with them may be subnormal, which takes some processors hundreds of cycles.
-    const TINY: Self;
-    /// Where the greatest pixel of a tile is smaller, and one is tiny, the tile is scaled, by at most two to the power of `EXPONENT`.
-    const LOW: Self;
-    const EXPONENT: i32;
-
-    /// The exponent of a number above 0, subnormal or not.
-    fn exponent(self) -> i32;
-
-    /// A tap as sums in this type have it.
-    fn tap(tap: f64) -> f64;
-}
-
-impl Real for f32 {
-    const PRECISION: Precision = Precision::Single;
-    const EPSILON: f64 = f32::EPSILON as f64;
-    const TINY: Self = f32::from_bits((127 - 80) << 23);
-    const LOW: Self = f32::from_bits((127 - 40) << 23);
-    const EXPONENT: i32 = 100;
-
-    fn exponent(self) -> i32 {
-        f64::from(self).log2().floor() as i32
-    }
-
-    fn tap(tap: f64) -> f64 {
-        f64::from(tap as f32)
-    }
-}
-
-impl Real for f64 {
-    const PRECISION: Precision = Precision::Double;
-    const EPSILON: f64 = f64::EPSILON;
-    const TINY: Self = f64::from_bits((1023 - 800) << 52);
-    const LOW: Self = f64::from_bits((1023 - 700) << 52);
-    const EXPONENT: i32 = 1000;
-
-    fn exponent(self) -> i32 {
-        self.log2().floor() as i32
-    }
-
-    fn tap(tap: f64) -> f64 {
-        tap
-    }
-}
-
-/// A window's spectra, for tiles of one size.
-pub(super) struct Spectra<E> {
-    /// A tile's columns and rows.
-    width: usize,
-    height: usize,
-    /// Those that wrap-around does not reach, for any part.
-    cols: usize,
-    rows: usize,
-    /// The greatest pixel of a transformed tile; with a greater one, results are computed tap by tap.
-    greatest: f32,
-    /// Whether a pair of tiles with an infinity is mended, by two more correlations, as that takes
-    /// less time than sums tap by tap. It depends on sizes alone, so a picture's chunks agree.
-    mends: bool,
-    /// Each part of the window, and its spectrum, column by column.
-    parts: Vec<(Part, Vec<Complex<E>>)>,
-    /// For each part the spectra for infinite pixels, once there was one: of [`special::of_tap`].
-    of_infinite: Vec<OnceLock<[Vec<Complex<E>>; 2]>>,
-    /// Of rows and of columns, forward and inverse.
-    across: [Arc<dyn Fft<E>>; 2],
-    down: [Arc<dyn Fft<E>>; 2],
-}
-
-impl<E> std::fmt::Debug for Spectra<E> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Spectra({} of {}x{})", self.parts.len(), self.width, self.height)
-    }
-}
-
-impl<E: Real> Spectra<E> {
-    fn new(filter: &Filter, tile: Tile) -> Result<Self> {
-        let (width, height) = (tile.width as usize, tile.height as usize);
-        let mut parts = Vec::new();
-        for part in spectrum::parts(filter, (tile.width, tile.height)) {
-            let spectrum = rounded(&part.by_columns(filter, (width, height), E::tap)?)?;
-            parts.push((part, spectrum));
-        }
-        let mut planner = FftPlanner::new();
-        let mut plan = |len| [planner.plan_fft_forward(len), planner.plan_fft_inverse(len)];
-        let cols = width + 1 - parts.first().map_or(1, |(part, _)| part.cols);
-        let rows = height + 1 - parts.first().map_or(1, |(part, _)| part.rows);
-        let mended = (3 * parts.len()) as f64 * tile.time(E::PRECISION);
-        Ok(Self {
-            width,
-            height,
-            cols,
-            rows,
-            mends: mended <= (2 * cols * rows) as f64 * plan::direct(filter.cols() * filter.rows()),
-            greatest: spectrum::greatest_pixel(filter.weight()),
-            of_infinite: parts.iter().map(|_| OnceLock::new()).collect(),
-            parts,
-            across: plan(width),
-            down: plan(height),
-        })
-    }
-
-    fn bytes(&self) -> usize {
-        let of_infinite = self.of_infinite.iter().filter_map(OnceLock::get).flatten();
-        let spectra = self.parts.iter().map(|(_, spectrum)| spectrum).chain(of_infinite);
-        spectra.map(|spectrum| size_of_val(spectrum.as_slice())).sum()
-    }
-
-    /// The kinds of pixels that leave a pair of tiles to sums tap by tap.
-    fn left(&self, part: &Part) -> u8 {
-        if self.mends && self.counts(part) { GREAT } else { GREAT | INFINITE }
-    }
-
-    /// Whether the counts of infinite pixels under a part are off by less than a half. They add up to at most its taps.
-    fn counts(&self, part: &Part) -> bool {
-        let (taps, side) = ((part.cols * part.rows) as f64, ((self.width * self.height) as f64).sqrt());
-        spectrum::units(taps, taps.sqrt(), side) * E::EPSILON < 0.5
-    }
-
-    /// The spectra for infinite pixels and a part of the window, of `cols` columns of taps.
-    fn of_infinite(&self, number: usize, taps: &[E], cols: usize) -> Result<&[Vec<Complex<E>>; 2]> {
-        let part = &self.parts[number].0;
-        crate::memory::once(&self.of_infinite[number], || {
-            let spectrum = |which: usize| {
-                let tap = |y, x| special::of_tap(taps[(part.top + y) * cols + part.left + x])[which];
-                rounded(&spectrum::of_taps((self.height, self.width), (part.rows, part.cols), tap)?)
-            };
-            Ok([spectrum(0)?, spectrum(1)?])
-        })
-    }
-}
-
-/// A spectrum in the precision in which tiles are transformed.
-fn rounded<E: Real>(exact: &[Complex<f64>]) -> Result<Vec<Complex<E>>> {
-    let mut spectrum = crate::memory::reserve(exact.len())?;
-    spectrum.extend(exact.iter().map(|value| Complex::new(E::of(value.re), E::of(value.im))));
-    Ok(spectrum)
-}
 
 /// What computes a pair of tiles with many uncertain results.
 #[derive(Clone, Copy)]
@@ -181,70 +40,14 @@ pub(super) struct Finer<'a> {
     pub(super) rounder: &'a Rounder<'a, f64>,
 }
 
-/// The spectra that were made last, for tiles of several sizes: one plan may filter images of several widths.
-#[derive(Debug)]
-pub(super) struct Cache<E>(Mutex<Vec<Arc<Spectra<E>>>>);
-
-impl<E> Default for Cache<E> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<E: Real> Cache<E> {
-    /// Bytes that are kept, unless the last spectra alone have more.
-    const ROOM: usize = 64 << 20;
-
-    /// The spectra for images of this width.
-    pub(super) fn of(&self, filter: &Filter, width: usize) -> Result<Arc<Spectra<E>>> {
-        self.of_tile(filter, tile::<E>(filter, width))
-    }
-
-    /// The same for the tiles that other spectra have.
-    pub(super) fn like<F>(&self, filter: &Filter, other: &Spectra<F>) -> Result<Arc<Spectra<E>>> {
-        self.of_tile(filter, Tile { width: other.width as i32, height: other.height as i32 })
-    }
-
-    fn of_tile(&self, filter: &Filter, tile: Tile) -> Result<Arc<Spectra<E>>> {
-        let held = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it =
-            |spectra: &Arc<Spectra<E>>| (spectra.width, spectra.height) == (tile.width as usize, tile.height as usize);
-        let known = held().iter().find(|spectra| is_it(spectra)).cloned();
-        if let Some(known) = known {
-            return Ok(known);
-        }
-        let spectra = Arc::new(Spectra::new(filter, tile)?);
-        let mut held = held();
-        // Another thread may have been faster.
-        if !held.iter().any(is_it) {
-            held.push(Arc::clone(&spectra));
-            while held.len() > 1 && held.iter().map(|spectra| spectra.bytes()).sum::<usize>() > Self::ROOM {
-                held.remove(0);
-            }
-        }
-        Ok(spectra)
-    }
-}
-
-fn tile<E: Real>(filter: &Filter, width: usize) -> Tile {
-    Tile::new(E::PRECISION, (filter.cols() as i32, filter.rows() as i32), width as i32)
-}
-
-/// Rows of results in a tile, in f32.
-pub(super) fn step(filter: &Filter, width: usize) -> usize {
-    let Tile { height, .. } = tile::<f32>(filter, width);
-    let longest = spectrum::cut(filter.rows() as i32, height).next().map_or(1, |(_, rows)| rows);
-    (height + 1 - longest) as usize
-}
-
 /// Columns that are transformed together: of complex numbers in f32, as many as a cache line holds.
 const TOGETHER: usize = 8;
 
 /// A thread's memory.
 #[derive(Default)]
 struct Work<E> {
-    /// A pair of tiles, one as real, one as imaginary parts. Rows lie further apart than their length, a power of two, so that a column's
-    /// values do not compete for places in the cache.
+    /// A pair of tiles, one as real, one as imaginary parts. Rows lie further apart than their
+    /// length, a power of two, so that a column's values do not compete for places in the cache.
     tile: Vec<Complex<E>>,
     stride: usize,
     /// Some columns, one after the other.
@@ -257,7 +60,8 @@ struct Work<E> {
     /// The uncertain results of a row, and those of each row of a pair of tiles.
     in_row: Vec<usize>,
     uncertain: Vec<(usize, Vec<usize>)>,
-    /// The results of a pair of tiles, the second right of the first; if the window has one part, of a row.
+    /// The results of a pair of tiles, the second right of the first; if the window has one part,
+    /// of a row.
     sums: Vec<E>,
     rounder: round::Scratch,
     specials: Specials<E>,
@@ -281,8 +85,9 @@ impl<E: Real> Work<E> {
     }
 }
 
-/// Filters the first `filtered` channels and copies the others. `taps` are for pixels that spectra cannot hold, which bytes are not. Bytes
-/// made of bytes have a rounder, and one in f32 something finer. Each pair of tiles is a job.
+/// Filters the first `filtered` channels and copies the others. `taps` are for pixels that spectra
+/// cannot hold, which bytes are not. Bytes made of bytes have a rounder, and one in f32 something
+/// finer. Each pair of tiles is a job.
 pub(super) fn run<S: Pixel, D: Pixel, E: Real>(
     isa: Isa,
     (window, taps): (&Window, &[E]),
@@ -334,8 +139,8 @@ enum Outcome {
     Done,
     /// Too many results are uncertain.
     Uncertain,
-    /// A pixel is too great for spectra, or infinite where sums tap by tap take less time or are the
-    /// only way ([`Spectra::left`]).
+    /// A pixel is too great for spectra, or infinite where sums tap by tap take less time or are
+    /// the only way ([`Spectra::left`]).
     Left,
 }
 
@@ -455,7 +260,8 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
         in_row.len()
     }
 
-    /// Multiplies the tile's spectrum with a part's, and transforms the product's columns back, for so many rows.
+    /// Multiplies the tile's spectrum with a part's, and transforms the product's columns back, for
+    /// so many rows.
     fn multiply(&self, spectrum: &[Complex<E>], work: &mut Work<E>, rows: usize) {
         let Spectra { width, height, down: [forward, inverse], .. } = self.spectra;
         let Work { tile, stride, columns, scratch, .. } = work;
@@ -468,8 +274,9 @@ impl<S: Pixel, E: Real> Pair<'_, S, E> {
         }
     }
 
-    /// Fills the tile with the pixels that two tiles' results need, and transforms its rows; returns what special pixels there are, and how
-    /// pixels were scaled. If one is [`Spectra::left`] to sums tap by tap, the tile is not finished.
+    /// Fills the tile with the pixels that two tiles' results need, and transforms its rows;
+    /// returns what special pixels there are, and how pixels were scaled. If one is
+    /// [`Spectra::left`] to sums tap by tap, the tile is not finished.
     fn load(&self, part: &Part, work: &mut Work<E>) -> Result<(u8, Option<Scale<E>>)> {
         let (left, top) = self.at;
         let image = self.plane.src.shape();
@@ -595,7 +402,8 @@ impl<D: Pixel, E: Real> simd::Work for Narrow<'_, D, E> {
     }
 }
 
-/// Two tiles' pixels of a row, side by side in a line, as complex numbers. Says whether none is special.
+/// Two tiles' pixels of a row, side by side in a line, as complex numbers. Says whether none is
+/// special.
 struct Join<'a, E> {
     line: &'a [E],
     cols: usize,

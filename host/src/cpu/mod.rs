@@ -11,7 +11,7 @@
 //! | [`whole`] | rows of taps over bytes |
 //! | [`table`] | one tap over bytes |
 //! | [`exact`] | exact sums over bytes, where many results are uncertain |
-//! | [`fourier`] | the product of spectra |
+//! | [`fourier`], of a window's [`spectra`] | the product of spectra |
 //! | [`special`] | NaN, infinities, and numbers that spectra cannot hold |
 //! | [`patch`] | tiles with numbers too great for spectra, tap by tap |
 //! | [`gradient`] | gradients |
@@ -33,6 +33,7 @@ mod rows;
 mod share;
 mod smooth;
 mod special;
+mod spectra;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -86,7 +87,7 @@ struct Taps {
     factors: Option<Factors>,
     /// The terms of the filter's sum, where it has one.
     sum: Option<Vec<Factors>>,
-    spectra: fourier::Cache<f32>,
+    spectra: spectra::Cache<f32>,
 }
 
 /// What makes bytes of bytes.
@@ -98,7 +99,7 @@ struct Bytes {
     bounds: Bounds,
     smooth: Option<Smooth>,
     mean: Option<Mean>,
-    spectra_in_f64: fourier::Cache<f64>,
+    spectra_in_f64: spectra::Cache<f64>,
 }
 
 impl Engine {
@@ -274,7 +275,7 @@ impl Engine {
 
     /// Results of this family in images of this width depend on a grid of tiles of so many rows, which begins at an image's first row.
     pub(crate) fn step(&self, family: Family, width: usize) -> usize {
-        if family == Family::Fourier { fourier::step(&self.taps.filter, width) } else { 1 }
+        if family == Family::Fourier { spectra::step(&self.taps.filter, width) } else { 1 }
     }
 
     fn window(&self) -> Window {
@@ -290,7 +291,7 @@ impl Taps {
             dense: OnceLock::new(),
             factors: filter.separated().map(|(row, column)| Factors::new(row, column)),
             sum: filter.sum().map(|sum| sum.terms.iter().map(factors).collect()),
-            spectra: fourier::Cache::default(),
+            spectra: spectra::Cache::default(),
         }
     }
 
@@ -315,7 +316,7 @@ impl Bytes {
             bounds: Bounds::default(),
             smooth: Smooth::new(&of_bytes.filter, window),
             mean: Mean::new(&of_bytes.whole),
-            spectra_in_f64: fourier::Cache::default(),
+            spectra_in_f64: spectra::Cache::default(),
         }
     }
 }

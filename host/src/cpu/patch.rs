@@ -3,8 +3,9 @@
 //! The engine of [`super::bands`] takes all channels at once, and its rectangles are the jobs; a tile that spectra leave is one channel of a
 //! job. The kernel is the same, [`Tiles`], over a ring of lines of this channel alone.
 
-use super::fourier::{Narrow, Real, Widen};
+use super::fourier::{Narrow, Widen};
 use super::share::share;
+use super::spectra::Real;
 use super::tile::{MARGIN, Outs, ROWS, SLACK, Tiles, rows_at_once};
 use crate::Result;
 use crate::image::{ImageView, Pixel};

@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use rustfft::num_complex::Complex;
 
-use super::fourier::Real;
+use super::spectra::Real;
 use crate::simd::{Lanes, Work};
 
 /// What makes a pixel special: a bit each.
