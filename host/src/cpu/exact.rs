@@ -434,7 +434,7 @@ impl Work for ToBytes<'_> {
             let middle = fused(middle, STEP, lack[1] * STEP);
             let high = fused(high, STEP * STEP, lack[2] * (STEP * STEP));
             let estimate = fused(high + (middle + low), unit, -0.5);
-            let lifted = estimate.max(-0.5).min(254.5) + LIFT;
+            let lifted = estimate.clamp(-0.5, 254.5) + LIFT;
             let half = fused(lifted - LIFT, steps, 0.5 * steps);
             let above = ((high - half) + middle) + low;
             let floor = lifted.to_bits() & 0xff;

@@ -21,6 +21,11 @@
 //!     out = 2^shift * unit * high + unit * low               rounded three times
 //! ```
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "an index says which register; iterators do not always leave them there"
+)]
+
 use super::tile::SLACK;
 use crate::filter::lowest_bit;
 use crate::simd::{Isa, Lanes, Pairs, Work};
@@ -448,7 +453,7 @@ mod tests {
                 &|_| low.max(-most),
                 &|_| ((low << DIGIT_BITS) + low).max(-most),
                 &|i| if i == cols / 2 { WEIGHT as i64 } else { 0 },
-                &|i| i64::from(random(i)) * most >> 32,
+                &|i| (i64::from(random(i)) * most) >> 32,
             ];
             for (kind, tap) in kinds.into_iter().enumerate() {
                 let taps: Vec<i64> = (0..cols).map(tap).collect();

@@ -1,8 +1,9 @@
 //! The exact sum of a single result, and the byte that it makes.
 //!
-//! Numerators are whole numbers ([`Whole`](crate::filter::whole::Whole)), so sums have no order. All partial sums over
-//! a table lie below 2^53: exact in f64. Of a product of a row and a column, the sums of columns lie below 2^45, exact
-//! in f64 too; their sum, each times a tap of the row, takes 128 bits.
+//! Numerators are whole numbers ([`Whole`](crate::filter::whole::Whole)), so sums have no order.
+//! All partial sums over a table lie below 2^53: exact in f64. Of a product of a row and a column,
+//! the sums of columns lie below 2^45, exact in f64 too; their sum, each times a tap of the row,
+//! takes 128 bits.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -86,7 +87,8 @@ impl<'a> Resolver<'a> {
         self.src.shape().channels
     }
 
-    /// The byte at element `at` of a part of row `y` that begins at column `x`; `None` in a channel that is not filtered.
+    /// The byte at element `at` of a part of row `y` that begins at column `x`; `None` in a channel
+    /// that is not filtered.
     pub(super) fn byte(&self, isa: Isa, (x, y): (usize, usize), at: usize, scratch: &mut Scratch) -> Option<u8> {
         let (shape, window) = (self.src.shape(), &self.window);
         let (x, channel) = (x + at / shape.channels, at % shape.channels);
@@ -227,8 +229,8 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// Rows of a table's taps, as they lie on an interleaved row of pixels: with zeros on the other channels, and
-/// [`LANES`] zeros before each row.
+/// Rows of a table's taps, as they lie on an interleaved row of pixels: with zeros on the other
+/// channels, and [`LANES`] zeros before each row.
 struct Spread {
     taps: Vec<f64>,
     /// The part of each row outside which all are 0: rows of a line at an angle are mostly zeros.
@@ -257,7 +259,8 @@ impl Work for Table<'_> {
         assert!(under.len() * pitch <= taps.len() && skip <= LANES && first + len <= src.shape().row_len());
         const { assert!(LANES.is_multiple_of(W * L::Wide::LEN)) };
         let mut all = [0.0; LANES];
-        // SAFETY: this is in a `Work`; rows of pixels and of taps are long enough, as is asserted, and so is the array.
+        // SAFETY: this is in a `Work`; rows of pixels and of taps are long enough, as is asserted,
+        // and so is the array.
         unsafe {
             for ((under, taps), filled) in under.chunks(BLOCK).zip(taps.chunks(BLOCK * pitch)).zip(filled.chunks(BLOCK))
             {
@@ -304,7 +307,8 @@ impl Work for Columns<'_> {
         let whole = sums.len() / (W * L::Wide::LEN) * (W * L::Wide::LEN);
         for under in under.chunks(BLOCK) {
             for at in (0..whole).step_by(W * L::Wide::LEN) {
-                // SAFETY: this is in a `Work`; rows are long enough, as is asserted, and so are the sums.
+                // SAFETY: this is in a `Work`; rows are long enough, as is asserted, and so are the
+                // sums.
                 unsafe {
                     let place = sums.as_mut_ptr().add(at);
                     let mut vectors = [L::Wide::splat(0.0); W];
