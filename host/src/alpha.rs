@@ -32,10 +32,11 @@ pub enum Alpha {
     /// [`Alpha::Premultiply`] in steps that are averages, see [`Filter::is_average`], and [`Alpha::Keep`] in all others.
     #[default]
     Auto,
-    /// In each step, a colour becomes `sum(tap * colour * alpha) / sum(tap * alpha)`, 0 where nothing under the window is
-    /// opaque, and alpha becomes `sum(tap * alpha)`, each rounded once. Bytes made of bytes are quotients of exact sums over
-    /// whole taps ([`Filter::form`]). Other types have sums in f64, row by row. GPU and CPU give the same results.
-    /// Every step is an average.
+    /// In each step, a colour becomes `sum(tap * colour * alpha) / sum(tap * alpha)`, 0 where
+    /// nothing under the window is opaque, and alpha becomes `sum(tap * alpha)`, each rounded once.
+    /// Bytes made of bytes are quotients of exact sums over whole taps ([`Filter::form`]). Other
+    /// types have sums in f64, row by row. GPU and CPU give the same results. Every step is an
+    /// average.
     Premultiply,
     /// The colours are multiplied by alpha already, as OpenEXR stores them: a step that averages
     /// filters every channel, and any other step copies alpha. Colours where alpha is 0, such as

@@ -278,8 +278,9 @@ pub fn bytes(plane: &[u8], size: (usize, usize), whole: &Whole, border: Border) 
     sums.into_iter().enumerate().map(byte).collect()
 }
 
-/// The bytes of an image whose channels are interleaved, of which the last is alpha: for each colour, the sum of whole taps
-/// times colour and alpha over the sum of taps times alpha, 0 where that is 0.
+/// The bytes of an image whose channels are interleaved, of which the last is alpha: for each
+/// colour, the sum of whole taps times colour and alpha over the sum of taps times alpha, 0 where
+/// that is 0.
 ///
 /// # Panics
 /// As [`bytes`].
@@ -307,7 +308,8 @@ pub fn bytes_weighted_by_alpha(src: &[u8], shape: Shape, whole: &Whole, border: 
     dst
 }
 
-/// The sums of whole taps times the values of a plane, which are at most 2^16; `constant` is the border's.
+/// The sums of whole taps times the values of a plane, which are at most 2^16; `constant` is the
+/// border's.
 fn sums(plane: &[i64], (width, height): (usize, usize), whole: &Whole, border: Border, constant: i64) -> Vec<i128> {
     let places = |anchor: usize, len: usize, extent: usize| -> Vec<Place> {
         (0..extent + len - 1).map(|i| fold(border, i as i64 - anchor as i64, extent)).collect()

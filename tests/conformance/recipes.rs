@@ -257,7 +257,8 @@ impl Recipe {
         problem.gaps(self.gaps.0, self.gaps.1).data(data)
     }
 
-    /// Pixels whose last channel is alpha: like the others, or runs of one value, of which 0 is the most frequent.
+    /// Pixels whose last channel is alpha: like the others, or runs of one value, of which 0 is the
+    /// most frequent.
     pub(crate) fn with_alpha(&self, Shape { width, channels, height }: Shape) -> Vec<u8> {
         let mut rng = Rng::with_seed(self.seed ^ 0x5A);
         let has_runs = rng.bool();

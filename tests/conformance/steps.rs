@@ -1,7 +1,8 @@
 //! What is more than one filter: gradients, colours weighted by alpha, and pipelines of several steps.
 //!
-//! Gradients and weighted colours are held to definitions of their own, in f64, in f32 and of bytes in whole numbers, that share no
-//! code with the product; pipelines to their steps run one by one, in bands of several heights and in little memory.
+//! Gradients and weighted colours are held to definitions of their own, in f64, in f32 and of bytes
+//! in whole numbers, that share no code with the product; pipelines to their steps run one by one,
+//! in bands of several heights and in little memory.
 
 use std::f64::consts::PI;
 

@@ -170,7 +170,8 @@ impl Window {
         self
     }
 
-    /// A window of the same form and size whose taps are not negative and sum to 1; for a sum, a soft mask of some size.
+    /// A window of the same form and size whose taps are not negative and sum to 1; for a sum, a
+    /// soft mask of some size.
     pub fn average(&self) -> Self {
         let even = |taps: &[f64]| -> Vec<f64> {
             let greatest = taps.iter().fold(0.0, |greatest: f64, tap| greatest.max(tap.abs()));

@@ -189,8 +189,9 @@ impl Scratch {
     }
 }
 
-/// For some columns of results, what lies under the window's first row at row `line`: products of colours and alpha, and alpha, with the border's
-/// pixels on both sides. Says whether nothing in it is negative or no number.
+/// For some columns of results, what lies under the window's first row at row `line`: products of
+/// colours and alpha, and alpha, with the border's pixels on both sides. Says whether nothing in it
+/// is negative or no number.
 pub(super) fn pad<S: Pixel>(
     isa: Isa,
     window: &Window,

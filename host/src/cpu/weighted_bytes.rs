@@ -1,8 +1,9 @@
 //! Colours of bytes weighted by alpha, where the results are bytes: quotients of exact sums.
 //!
-//! The taps are the whole numbers that define bytes ([`Whole`]), as f64. A product of a colour and alpha is below 2^16.
-//! So sums of a row's taps lie below 2^53, exact in f64. Sums over a table lie below 2^61, and sums of a column's taps times
-//! row sums below 2^92: these are kept in two parts ([`Sums`]).
+//! The taps are the whole numbers that define bytes ([`Whole`]), as f64. A product of a colour and
+//! alpha is below 2^16. So sums of a row's taps lie below 2^53, exact in f64. Sums over a table lie
+//! below 2^61, and sums of a column's taps times row sums below 2^92: these are kept in two parts
+//! ([`Sums`]).
 //!
 //! ```text
 //! for each strip of columns:
@@ -124,12 +125,14 @@ impl Engine<'_> {
         self.window.rows.min(self.src.shape().height + 1)
     }
 
-    /// What high parts begin at: to numbers of this size, a number is added as a multiple of 2 to the power of `shift`.
+    /// What high parts begin at: to numbers of this size, a number is added as a multiple of 2 to
+    /// the power of `shift`.
     fn lift(&self) -> f64 {
         LIFT * 2f64.powi(self.taps.shift as i32)
     }
 
-    /// The bytes of a row's sums: by estimated quotients, and where one of a pixel's is nearly a half, by exact sums.
+    /// The bytes of a row's sums: by estimated quotients, and where one of a pixel's is nearly a
+    /// half, by exact sums.
     fn round(&self, scratch: &Scratch, out: &mut [u8]) {
         /// Beyond what an estimate of at most 255 is off by, from a half.
         const CERTAIN: f64 = 0.5 - 1e-9;
@@ -225,8 +228,8 @@ impl Scratch {
         engine.isa.run(Sums { ring, taps, lift: engine.lift(), high, low: Some(low) });
     }
 
-    /// The place of the lines under the window's first row at row `y`, and their name: each line of a small image has a place, those of a large one
-    /// take places in turn.
+    /// The place of the lines under the window's first row at row `y`, and their name: each line of
+    /// a small image has a place, those of a large one take places in turn.
     fn slot(&self, engine: &Engine<'_>, y: usize) -> (usize, usize) {
         let (window, height) = (engine.window, engine.src.shape().height);
         if height < window.rows {
@@ -264,8 +267,9 @@ impl Scratch {
 
 /// Sums of lines, each times a tap.
 ///
-/// A sum of up to 53 bits is exact. A greater one begins at a `lift`, so great that the sum is rounded to a multiple of
-/// the same power of two with each product. What it is rounded by is exact in f64, and is added up in the low part.
+/// A sum of up to 53 bits is exact. A greater one begins at a `lift`, so great that the sum is
+/// rounded to a multiple of the same power of two with each product. What it is rounded by is exact
+/// in f64, and is added up in the low part.
 struct Sums<'a> {
     ring: &'a [f64],
     /// Where in the ring each line begins, and its tap.

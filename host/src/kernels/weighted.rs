@@ -24,7 +24,8 @@ impl Work for Launch {
         let grid = stream.gpu().fitting(grid, job.planes / job.channels);
         let (pass, window, colours) = (job.pass, job.window, job.channels as i32 - 1);
         let is_bytes = (pass.src.scalar, pass.dst.scalar) == (U8, U8);
-        // SAFETY: the kernels take any grid of such blocks; the pass describes allocated memory, with all channels of its images.
+        // SAFETY: the kernels take any grid of such blocks; the pass describes allocated memory,
+        // with all channels of its images.
         unsafe {
             if is_bytes {
                 return stream.enqueue(weighted_bytes, grid, &(pass, window, job.taps.weighted()?, colours));
