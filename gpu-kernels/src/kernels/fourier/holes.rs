@@ -56,14 +56,18 @@ pub struct Holes {
     pub signs: u64,
 }
 
-/// Notes that there is a hole.
+/// Notes that a thread of the warp has a hole.
 ///
 /// # Safety
-/// The address is that of [`Holes::noted`].
+/// The address is that of [`Holes::noted`], if there is a hole; the whole warp calls.
 #[inline(always)]
-pub(super) unsafe fn note(noted: u64) {
-    // SAFETY: all threads that write it write the same.
-    unsafe { store_words(noted, [1]) };
+pub(super) unsafe fn note(noted: u64, has_hole: bool) {
+    // SAFETY: as the caller promised; the word counts warps.
+    unsafe {
+        if ballot(has_hole) != 0 && thread_x() & 31 == 0 {
+            atomic_add(noted, 1);
+        }
+    }
 }
 
 /// Words that have so many bits.

@@ -195,8 +195,8 @@ pub(super) unsafe fn rows<const KIND: u32, const WAY: u32>(
             let exchange = Exchange::of_row();
             let mut line = load_pair::<KIND, WAY>(pass, parts, pairs, &pair, row, &exchange);
             // The second is a question that the whole launch answers alike.
-            if KIND != BYTES && parts.greatest < f32::INFINITY && leave_holes(&mut line, parts.greatest) {
-                note(parts.noted);
+            if KIND != BYTES && parts.greatest < f32::INFINITY {
+                note(parts.noted, leave_holes(&mut line, parts.greatest));
             }
             let line = match WAY == FOLDED {
                 true => exchange.transform::<false, false>(twisted::<EACH, false>(line), of_table(table, 1), true),

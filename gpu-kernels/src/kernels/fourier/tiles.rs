@@ -379,8 +379,8 @@ unsafe fn add_part<const M: usize, const KIND: u32>(
             place.store_line(&place.forward(line, folds(KIND)));
             four += block_height();
         }
-        if wild {
-            note(parts.noted);
+        if KIND != BYTES {
+            note(parts.noted, wild);
         }
         barrier();
         let mut four = opaque(thread_y());
