@@ -148,7 +148,7 @@ const CONTROLS: &[Control] = &[
     Control { sabotage: "missing-barrier:1,kernels=sliding_8bit", grid_rows: None, test: "stored::strips::gpu", who: "kernel sliding_8bit_", what: "of shared memory in a race" },
     Control { sabotage: "missing-barrier:2,kernels=sliding_8bit", grid_rows: None, test: "stored::strips::gpu", who: "kernel sliding_8bit_", what: "of shared memory in a race" },
     Control { sabotage: "halo-row,kernels=sliding_8bit", grid_rows: None, test: "stored::strips::gpu", who: "kernel sliding_8bit_", what: "of shared memory, which nothing wrote" },
-    Control { sabotage: "missing-barrier:1", grid_rows: None, test: "stored::doubts::gpu", who: "kernel resolve", what: "of shared memory in a race" },
+    Control { sabotage: "missing-barrier:1", grid_rows: None, test: "stored::uncertain::gpu", who: "kernel resolve", what: "of shared memory in a race" },
     Control { sabotage: "missing-barrier:1,kernels=passes_rows", grid_rows: None, test: "stored::wide::gpu", who: "kernel passes_rows", what: "of shared memory, which nothing wrote" },
     Control { sabotage: "halo-row,kernels=passes_rows", grid_rows: None, test: "stored::wide::gpu", who: "kernel passes_rows", what: "of shared memory, which nothing wrote" },
     Control { sabotage: "no-end,limit=3,kernels=passes_rows", grid_rows: None, test: "stored::wide::gpu", who: "kernel passes_rows", what: "does not end" },

@@ -19,7 +19,7 @@ pub(crate) use self::on_gpu::solve;
 use self::on_gpu::test;
 
 /// The tests' names.
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 22] = [
     "layouts",
     "strips",
     "constants",
@@ -32,15 +32,13 @@ const NAMES: [&str; 24] = [
     "running_sums",
     "spectra_passes",
     "padded",
-    "repeated",
-    "settled",
+    "resolved",
     "sums",
     "alpha",
     "ties",
     "frequent_ties",
-    "doubts",
+    "uncertain",
     "wide",
-    "in_order",
     "overlap",
     "alignment",
     "odd_places",
@@ -94,17 +92,15 @@ mod on_gpu {
             "running_sums" => bytes_alone(name, selection, Variant::RunningSums, means()),
             "spectra_passes" => spectra_passes(name, selection),
             "padded" => padded(name, selection),
-            "repeated" => repeated(name, selection),
-            "settled" => settled(name, selection),
+            "resolved" => resolved(name, selection),
             "sums" => sums(name, selection),
             "alpha" => alpha(selection),
             "ties" => rounded(name, &ties(selection)),
             "frequent_ties" => frequent_ties(name, selection),
-            "doubts" => rounded(name, &doubts(selection)),
+            "uncertain" => rounded(name, &uncertain(selection)),
             "wide" => {
                 launching(&["passes_rows", "passes_columns", "passes_verdict"], || rounded(name, &wide(selection)))
             }
-            "in_order" => launching(&["resolve_table"], || rounded(name, &in_order(selection))),
             "overlap" => overlap(),
             "alignment" => alignment(),
             "odd_places" => odd_places(),
@@ -792,27 +788,6 @@ mod on_gpu {
         ]
     }
 
-    /// Ties of large means where rows repeat, and where all pixels are 0 or 255: one is computed for all below it, or a table tells it. Under windows in the image and such as
-    /// leave it.
-    fn repeated(name: &str, selection: Selection) -> Result<(), Failed> {
-        const WINDOWS: [(usize, usize, usize, usize); 3] = [(130, 66, 64, 32), (70, 60, 0, 59), (66, 64, 65, 0)];
-        // The first one's value is no byte.
-        let borders = BORDERS.into_iter().skip(1).chain([Border::Constant(0.0), Border::Constant(255.0)]);
-        let borders: Vec<_> = borders.collect();
-        let keep_one_in = if selection == Selection::Full { 1 } else { 5 };
-        let (mut ways, mut number) = ([const { Vec::new() }; 4], 0);
-        for (w, &(cols, rows, x, y)) in WINDOWS.iter().enumerate() {
-            let window = Window::preset(&format!("box:cols={cols},rows={rows}")).anchored(x, y);
-            for (b, &border) in borders.iter().enumerate().filter(|(b, _)| (2 * w + b) % keep_one_in == 0) {
-                let problem = Problem::new(180, 230, seed(73, 3 * w + b)).stored(Kind::U8, Kind::U8);
-                let problem = problem.channels(1 + (w + b) % 3).gaps([0, 2, 5][b % 3], w).data(Data::Repeated);
-                ways[number % 4].push(Group { window: window.clone(), border, problems: vec![problem] });
-                number += 1;
-            }
-        }
-        check_all(name, &[Some(Variant::RunningSums)], &ways)
-    }
-
     /// Bytes to bytes by kernels that make nothing else: pictures around the size of a tile, whole, in parts, in bands and in batches, with some channels
     /// copied; and that the plan's kernels were those.
     fn bytes_alone(name: &str, selection: Selection, variant: Variant, windows: Vec<Window>) -> Result<(), Failed> {
@@ -927,7 +902,7 @@ mod on_gpu {
     }
 
     /// Bytes that estimates leave uncertain, in every layout: the kernels that resolve them, and running sums, which do so in place.
-    fn settled(name: &str, selection: Selection) -> Result<(), Failed> {
+    fn resolved(name: &str, selection: Selection) -> Result<(), Failed> {
         let binomial = [1.0, 6.0, 15.0, 20.0, 15.0, 6.0, 1.0].map(|tap: f32| tap / 64.0);
         let half =
             |size: usize| Window::dense("half a mean", size, size, &vec![0.5 / (size * size) as f32; size * size]);
@@ -1219,7 +1194,7 @@ mod on_gpu {
     }
 
     /// So many results in doubt that their list is too short, and no result that is not in doubt.
-    fn doubts(selection: Selection) -> Vec<Bytes> {
+    fn uncertain(selection: Selection) -> Vec<Bytes> {
         let half = |size: usize| vec![0.5 / (size * size) as f32; size * size];
         let ties = Window::dense("half a mean", 5, 5, &half(5));
         let pair = Window::pair("half a mean", &[0.1; 5], &[0.2; 5]);
@@ -1312,45 +1287,6 @@ mod on_gpu {
         };
         let case = |(window, border, shape, looks)| Bytes { window, border, shape, looks, variants: variants.clone() };
         cases.into_iter().map(case).collect()
-    }
-
-    /// Large windows of a few taps whose sum is a tie, and of many others about as large as what f64 rounds it to: the byte depends on the order of the sum, and on
-    /// products that lie half way between two of its steps.
-    fn in_order(selection: Selection) -> Vec<Bytes> {
-        let window = |(cols, rows): (usize, usize), large: &[(usize, f32)], list: u64| {
-            let mut rng = Rng::with_seed(seed(75, list as usize));
-            let mut tiny = || [1.0, -1.0, 3.0, -2.0, 1.7, -2.9][rng.usize(..6)] * f32::exp2(-54.0);
-            let mut taps: Vec<f32> = (0..cols * rows).map(|_| tiny()).collect();
-            large.iter().for_each(|&(at, tap)| taps[at] = tap);
-            Window::dense("a tie and tiny taps", cols, rows, &taps)
-        };
-        let middle = [(3, 0.25), (388, 0.25), (741, 0.5)];
-        let mut windows = vec![
-            window((30, 25), &middle, 0),
-            window((23, 37), &[(0, -0.5), (40, 1.0), (97, 0.25), (600, -0.25)], 1),
-            window((71, 61), &[(100, 0.25), (2000, 0.25), (2400, 0.5)], 2),
-            window((71, 61), &[(2, 0.5), (71, 0.25), (210, 0.25)], 3),
-            // Of such taps so many results are in doubt that they are settled from a copy.
-            window((30, 25), &[(33, 16.0), (34, -16.0), (388, 0.25), (600, 0.75)], 4),
-            window((61, 71), &[(700, 12.0), (702, -12.0), (2000, 0.5), (4000, -0.25)], 5),
-        ];
-        if selection == Selection::Full {
-            windows
-                .extend((0..6).map(|i| window((30, 25 + i), &middle.map(|(at, tap)| (at - i % 4, tap)), 6 + i as u64)));
-            windows.extend((0..6).map(|i| window((70, 90 + i), &[(50 * i, 0.5), (60 * i + 9, 1.0)], 12 + i as u64)));
-        }
-        let shapes = [shape(61, 43, 1), shape(70, 29, 3), shape(190, 160, 1), shape(90, 31, 2)];
-        let of_window = |(w, window): (usize, Window)| Bytes {
-            window: if w % 2 == 0 { window } else { window.anchored(w, 2 * w) },
-            border: [Border::Reflect, Border::Constant(200.0), Border::Replicate, Border::Wrap][w % 4],
-            shape: shapes[w / 2 % 4],
-            looks: [Look::Random, Look::Gradient],
-            variants: match selection {
-                Selection::Full => every(),
-                _ => vec![Some(Variant::DirectShared), Some(Variant::Fourier)],
-            },
-        };
-        windows.into_iter().enumerate().map(of_window).collect()
     }
 
     /// Views that have bytes in common are refused, before anything is written; those that lie between each other are not.
