@@ -80,7 +80,10 @@ fn links_of_the_documents_lead_to_files() {
     let named =
         ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "host/README.md", "kernel-builder/README.md"];
     let mut documents: Vec<_> = named.iter().map(|name| root.join(name)).collect();
-    documents.extend(markdown(&root.join("docs")));
+    documents.push(root.join("cli/README.md"));
+    for folder in ["docs", "docs/log"] {
+        documents.extend(markdown(&root.join(folder)));
+    }
     let dead: Vec<_> = documents.iter().flat_map(|path| dead(path, &root)).collect();
     assert!(dead.is_empty(), "links that lead nowhere:\n{}", dead.join("\n"));
 }
@@ -88,7 +91,7 @@ fn links_of_the_documents_lead_to_files() {
 /// A package's page on crates.io has nothing beside it to link to.
 #[test]
 fn links_of_packages_are_absolute() {
-    for package in ["host", "kernel-builder"] {
+    for package in ["host", "kernel-builder", "cli"] {
         let text = fs::read_to_string(root().join(package).join("README.md")).unwrap();
         // In a crate's documentation, a link to one of its items names the item.
         let relative: Vec<_> = targets(&text)
@@ -97,6 +100,27 @@ fn links_of_packages_are_absolute() {
             .collect();
         assert!(relative.is_empty(), "{package}/README.md: {relative:?}");
     }
+}
+
+/// A chapter takes tables from the documents: `{{#include FILE:ANCHOR}}`, or a whole file.
+#[test]
+fn what_chapters_include_exists() {
+    let text = root().join("book/text");
+    let mut tables = 0;
+    for chapter in markdown(&text) {
+        let chapter = fs::read_to_string(chapter).unwrap();
+        for include in chapter.split("{{#include ").skip(1).filter_map(|rest| rest.split_once("}}")) {
+            let (file, anchor) = include.0.split_once(':').unwrap_or((include.0, ""));
+            let file = fs::read_to_string(text.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+            if !anchor.is_empty() {
+                let inside = file.split_once(&format!("ANCHOR: {anchor} ")).expect(anchor).1;
+                let (inside, _) = inside.split_once(&format!("ANCHOR_END: {anchor} ")).expect(anchor);
+                assert!(inside.contains("| --- |"), "{anchor} holds no table");
+                tables += 1;
+            }
+        }
+    }
+    assert_eq!(tables, 2);
 }
 
 #[test]

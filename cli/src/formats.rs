@@ -77,7 +77,7 @@ pub(crate) enum Encode {
     Other(Encoded),
 }
 
-/// Every format that can be written. Tests hold the table to what the encoders do, and the README's to this one.
+/// Every format that can be written. Tests hold the table to what the encoders do, and that of `cli/README.md` to this one.
 pub(crate) const FORMATS: &[FileFormat] = {
     use Kept::{Exif, Orientation, Profile, Resolution, Xmp};
     use Scalar::{F32, U8, U16};
@@ -473,7 +473,7 @@ mod tests {
 
     #[test]
     fn the_readme_has_the_table() {
-        let readme = include_str!("../../README.md");
+        let readme = include_str!("../README.md");
         for format in FORMATS {
             assert!(readme.contains(&row(format)), "the README lacks: {}", row(format));
         }

@@ -3,6 +3,7 @@
 mod bad_input;
 mod chunks;
 mod codecs;
+mod documents;
 mod faults;
 mod files;
 mod frames;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         bad_input::trials(),
         chunks::trials(&chunks::probe()),
         codecs::trials(&judges, &of_extra),
+        documents::trials(),
         faults::trials(),
         fuzzed::trials(),
         places::trials(),

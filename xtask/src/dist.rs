@@ -70,7 +70,8 @@ fn tool(crates: &[PathBuf], out: &Path) -> Result<PathBuf> {
     let name = format!("apron-{}-x86_64-linux-glibc{glibc}", version()?);
     let folder = stage.join(&name);
     copy(&program, &folder.join("apron"))?;
-    for file in ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
+    copy(&root().join("cli/README.md"), &folder.join("README.md"))?;
+    for file in ["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
         copy(&root().join(file), &folder.join(file))?;
     }
     let archive = out.join(format!("{name}.tar.gz"));

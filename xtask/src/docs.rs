@@ -112,47 +112,74 @@ fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// `docs/architecture.md`: each path exists, and each name stands in a file that the same line names.
+/// A text's rows of tables, and its paragraphs as one line each.
+fn blocks(text: &str) -> Vec<String> {
+    let mut blocks = vec![String::new()];
+    for line in text.lines() {
+        let row = line.starts_with('|');
+        if row || line.trim().is_empty() || line.starts_with("- ") {
+            blocks.push(String::new());
+        }
+        if let Some(block) = blocks.last_mut() {
+            *block += line;
+            block.push(' ');
+        }
+        if row {
+            blocks.push(String::new());
+        }
+    }
+    blocks
+}
+
+/// `docs/architecture.md` and `docs/decisions.md`: each path exists, and each name stands in a file that the same row or
+/// paragraph names.
 #[test]
 fn the_architecture_is_that_of_the_source() {
-    let text = document("architecture.md");
     let word = |c: char| c.is_alphanumeric() || c == '_';
     let (mut paths, mut names) = (0, 0);
-    for line in text.lines() {
+    for (document, block) in ["architecture.md", "decisions.md"]
+        .iter()
+        .flat_map(|name| blocks(&document(name)).into_iter().map(move |block| (name, block)))
+    {
         let (files, others): (Vec<_>, Vec<_>) =
-            quoted(line).partition(|name| name.contains('/') && !name.contains(' '));
+            quoted(&block).partition(|name| name.contains('/') && !name.contains(' '));
         let mut sources = String::new();
         for file in files {
             let path = root().join(file);
-            assert!(path.exists(), "docs/architecture.md names {file}, which does not exist");
+            assert!(path.exists(), "docs/{document} names {file}, which does not exist");
             sources += &fs::read_to_string(path).unwrap_or_default();
             paths += 1;
         }
         if sources.is_empty() {
             continue;
         }
-        for name in others.into_iter().filter(|name| !name.starts_with("--") && !name.starts_with("cargo ")) {
+        // Options, commands and packages are no names in a source.
+        let named = |name: &&str| !name.contains('-') && !name.starts_with("cargo ") && !root().join(name).is_dir();
+        for name in others.into_iter().filter(named) {
             // `Type::function`: the last part, wherever its type's block begins.
             let last = name.rsplit("::").next().unwrap_or_default().trim_end_matches('!');
             let stands = sources.split(|c| !word(c)).any(|found| found == last);
-            assert!(stands, "docs/architecture.md names {name} beside files that do not have it: {line}");
+            assert!(stands, "docs/{document} names {name} beside files that do not have it: {block}");
             names += 1;
         }
     }
-    assert!(paths > 50 && names > 40, "{paths} paths and {names} names");
+    assert!(paths > 150 && names > 150, "{paths} paths and {names} names");
 }
 
 /// Each path between backticks that begins with a folder of the repository exists, in documents and in comments.
 #[test]
 fn paths_named_anywhere_exist() {
-    let mut texts: Vec<(String, String)> = ["README.md", "fuzz/README.md", "rust-cuda/README.md"]
-        .map(|name| (name.to_owned(), fs::read_to_string(root().join(name)).unwrap()))
-        .into();
-    for entry in fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap()) {
-        let name = entry.file_name().into_string().unwrap();
-        if name.ends_with(".md") {
-            let text = document(&name);
-            texts.push((format!("docs/{name}"), text));
+    let mut texts: Vec<(String, String)> =
+        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "cli/README.md", "fuzz/README.md", "rust-cuda/README.md"]
+            .map(|name| (name.to_owned(), fs::read_to_string(root().join(name)).unwrap()))
+            .into();
+    for folder in ["docs", "docs/log", "book/text"] {
+        for entry in fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap()) {
+            let name = format!("{folder}/{}", entry.file_name().into_string().unwrap());
+            if name.ends_with(".md") {
+                let text = fs::read_to_string(root().join(&name)).unwrap();
+                texts.push((name, text));
+            }
         }
     }
     for (name, source) in sources() {

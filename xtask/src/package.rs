@@ -50,9 +50,7 @@ pub(crate) fn pack(out: &Path) -> Result<Vec<PathBuf>> {
             copy(&root().join(licence), &stage.join(folder).join(licence))?;
         }
     }
-    for file in ["Cargo.lock", "README.md"] {
-        copy(&root().join(file), &stage.join(file))?;
-    }
+    copy(&root().join("Cargo.lock"), &stage.join("Cargo.lock"))?;
     fs::write(stage.join("Cargo.toml"), manifest()?)?;
     let kernels = KernelBuilder::new(root().join("gpu-kernels"));
     kernel_builder::pack(&kernels, &stage.join(KERNELS)).map_err(|error| anyhow::anyhow!("{error}"))?;

@@ -1,0 +1,81 @@
+//! The commands that `README.md` and `cli/README.md` show, run as they stand there.
+
+use std::process::{Command, Output};
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::tool::{Bench, PICTURES, apron, npy};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    [("README.md", include_str!("../../README.md"), 3), ("cli/README.md", include_str!("../../cli/README.md"), 25)]
+        .map(|(name, text, least)| Trial::test(format!("documents::{name}"), move || commands(text, least)))
+        .into()
+}
+
+/// What the commands read. Files are made by the tool from these.
+const INPUTS: &str = "
+apron filter assets/astronaut.png photo.png --filter identity
+apron filter assets/astronaut.png photo.jpg --filter identity
+apron filter assets/moon.png field.npy --output-type f32 --filter identity
+apron filter volume.npy document.tif --axes zyx --filter identity
+apron filter logo.npy logo.png --filter identity
+cat logo.png logo.png logo.png | apron filter - anim.gif --filter identity
+mkdir -p photos/inner scans
+apron filter assets/moon.png scans/a.tif --filter identity
+cp scans/a.tif scans/b.tif
+cp photo.png in.png
+cp photo.png page1.png
+cp photo.png page2.png
+cp photo.jpg photos/a.jpg
+cp photo.png photos/b.png
+cp photo.jpg photos/inner/c.jpg";
+
+fn commands(text: &str, least: usize) -> Result<(), Failed> {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path().join("assets"))?;
+    for (name, contents) in PICTURES {
+        bench.put(&format!("assets/{name}"), contents);
+    }
+    bench.put("volume.npy", &npy("|u1", "(3, 20, 30)", &[7; 1800]));
+    bench.put("logo.npy", &npy("|u1", "(8, 12, 4)", &(0..=255).cycle().take(384).collect::<Vec<u8>>()));
+    for line in INPUTS.lines().filter(|line| !line.is_empty()) {
+        succeed(&bench, line)?;
+    }
+    let mut run = 0;
+    for line in shown(text) {
+        succeed(&bench, line)?;
+        run += 1;
+    }
+    if run < least { Err(format!("{run} commands were found, {least} at least were expected").into()) } else { Ok(()) }
+}
+
+/// The lines of a text's blocks that run the tool, without their comments.
+fn shown(text: &str) -> impl Iterator<Item = &str> {
+    let blocks = text.split("```text\n").skip(1).filter_map(|rest| rest.split_once("```"));
+    let lines = blocks.flat_map(|(block, _)| block.lines());
+    let lines = lines.map(|line| line.split_once(" #").map_or(line, |(command, _)| command).trim());
+    // Videos need a program that is not ours, and PTX files a build.
+    lines.filter(|line| {
+        line.split(' ').any(|word| word == "apron") && !line.contains("ffmpeg") && !line.contains("--ptx")
+    })
+}
+
+fn succeed(bench: &Bench, line: &str) -> Result<(), Failed> {
+    let Output { status, stderr, .. } = shell(bench, line)?;
+    let said = String::from_utf8_lossy(&stderr);
+    if status.success() { Ok(()) } else { Err(format!("{line}: {status}, {said}").into()) }
+}
+
+/// Runs a line in a shell that finds the tool by its name.
+fn shell(bench: &Bench, line: &str) -> Result<Output, Failed> {
+    let tool = apron()?.canonicalize()?;
+    let folder = tool.parent().ok_or("the tool is in no folder")?.as_os_str();
+    let mut path = folder.to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    Ok(Command::new("bash")
+        .args(["-o", "pipefail", "-c", line])
+        .current_dir(bench.path())
+        .env("PATH", path)
+        .output()?)
+}
