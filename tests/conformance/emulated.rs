@@ -135,7 +135,7 @@ const CONTROLS: &[Control] = &[
     Control { sabotage: "one-pixel", grid_rows: None, test: "separable::exhaustive::gpu", who: "separable on gpu:0", what: "values are wrong" },
     Control { sabotage: "grid-axes", grid_rows: None, test: "direct::awkward::gpu-memory", who: "direct-naive in device memory", what: "never written" },
     Control { sabotage: "grid-axes", grid_rows: None, test: "separable::awkward::gpu-memory", who: "kernel separable_columns", what: "memory that nothing wrote" },
-    Control { sabotage: "grid-axes", grid_rows: None, test: "fourier::awkward::gpu-memory", who: "fourier in device memory", what: "never written" },
+    Control { sabotage: "grid-axes", grid_rows: None, test: "fourier::awkward::gpu-memory", who: "fourier in device memory", what: "found NaN" },
     Control { sabotage: "border", grid_rows: None, test: "direct::exhaustive::gpu", who: "direct-naive on gpu:0", what: "border reflect" },
     Control { sabotage: "border", grid_rows: None, test: "separable::exhaustive::gpu", who: "separable on gpu:0", what: "border reflect" },
     Control { sabotage: "border", grid_rows: None, test: "fourier::exhaustive::gpu", who: "fourier on gpu:0", what: "border reflect" },

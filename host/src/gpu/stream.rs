@@ -26,8 +26,8 @@ pub struct Stream {
     scratch: Option<Memory>,
     /// The list of results in doubt, and the places of its segments.
     doubts: Option<(Memory, u32)>,
-    /// Two words for pixels that spectra leave out.
-    holes: Option<Memory>,
+    /// Words for pixels that spectra leave out, and how many launches have had one.
+    holes: Option<(Memory, usize)>,
     /// The recording that takes kernels instead, while a plan's work is recorded.
     pub(super) recording: Option<Chain>,
 }
@@ -133,19 +133,27 @@ impl Stream {
         Ok(Doubts { list, capacity, near })
     }
 
-    /// The address of two words, both 0, in which kernels note pixels that spectra leave out. The kernel that mends the results leaves them so.
+    /// The address of a word that is 0, in which kernels note pixels that spectra leave out: another one
+    /// for each launch, so that none has to make it 0 again. Replays of recorded work find what an
+    /// earlier one noted, so all of them look for such pixels once there was one.
     pub(crate) fn holes(&mut self) -> Result<u64> {
-        if self.holes.is_none() {
-            let memory = self.gpu.allocate(8)?;
-            self.clear(&memory, 2)?;
-            self.holes = Some(memory);
-        }
-        Ok(self.holes.as_ref().map_or(0, Memory::address))
+        const WORDS: usize = 1024;
+        let (memory, used) = match self.holes.take() {
+            Some((memory, used)) if used < WORDS => (memory, used),
+            kept => {
+                let memory = kept.map_or_else(|| self.gpu.allocate(4 * WORDS), |(memory, _)| Ok(memory))?;
+                self.clear(&memory, WORDS)?;
+                (memory, 0)
+            }
+        };
+        let address = memory.address() + 4 * used as u64;
+        self.holes = Some((memory, used + 1));
+        Ok(address)
     }
 
-    /// Makes the first words of new memory 0.
+    /// Makes the first words of memory 0.
     fn clear(&self, memory: &Memory, words: usize) -> Result<()> {
-        // SAFETY: the words lie in the memory, which nothing else uses yet.
+        // SAFETY: the words lie in the memory, which only this stream's work uses.
         let status = unsafe { cuMemsetD32Async(memory.address(), 0, words, self.raw()) };
         driver::check(status).map_err(|error| self.gpu.error("clearing memory", error))
     }

@@ -47,10 +47,7 @@ pub struct Holes {
     pub window: Window,
     /// A pixel of at most this magnitude is no hole.
     pub greatest: f32,
-    /// Blocks of the launch.
-    pub blocks: u32,
-    /// The address of two words: whether there are any, and how many blocks have seen that. Both are 0 before the first kernel, and
-    /// after this one.
+    /// The address of a word: how many warps of the kernels before have noted a hole. It is 0 before these.
     pub noted: u64,
     /// The address of bits for each row of taps: words of those above 0, then as many of those below.
     pub signs: u64,
@@ -62,7 +59,7 @@ pub struct Holes {
 /// The address is that of [`Holes::noted`], if there is a hole; the whole warp calls.
 #[inline(always)]
 pub(super) unsafe fn note(noted: u64, has_hole: bool) {
-    // SAFETY: as the caller promised; the word counts warps.
+    // SAFETY: as the caller promised.
     unsafe {
         if ballot(has_hole) != 0 && thread_x() & 31 == 0 {
             atomic_add(noted, 1);
@@ -198,7 +195,7 @@ impl Found {
     }
 }
 
-/// Stores anew the results with holes under their windows. The last block makes both words 0 again.
+/// Stores anew the results with holes under their windows.
 ///
 /// # Safety
 /// `pass` describes allocated memory, and `holes` what it says; `taps` points to those of the window, row by row. The launch has the
@@ -215,11 +212,6 @@ pub(super) unsafe fn mend(pass: &Pass, holes: &Holes, taps: *const f32) {
         while y < pass.region.y1 {
             mend_tile(pass, holes, taps, (x, y));
             y += TILE.1 as i32 * grid_height();
-        }
-        barrier();
-        if thread_x() == 0 && thread_y() == 0 && atomic_add(holes.noted + 4, 1) == holes.blocks - 1 {
-            store_words(holes.noted, [0]);
-            store_words(holes.noted + 4, [0]);
         }
     }
 }

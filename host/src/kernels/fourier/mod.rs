@@ -379,9 +379,7 @@ impl Tiling {
         }
         let grid = Grid::covering(&job.pass.region, job.pass.region.x0, holes::TILE, holes::BLOCK);
         let grid = Grid { shared: holes::SHARED, ..stream.gpu().fitting(grid, job.planes) };
-        let (across, down, planes) = grid.blocks;
-        let holes =
-            Holes { window, greatest, blocks: across * down * planes, noted, signs: job.taps.signs_in_memory()? };
+        let holes = Holes { window, greatest, noted, signs: job.taps.signs_in_memory()? };
         let arguments = (keep::left_out(job.pass), holes, job.taps.dense_in_memory()?);
         // SAFETY: the kernel takes any grid of such blocks; the pass describes allocated memory, the signs and the taps are the window's.
         unsafe { stream.enqueue(kernels::fourier_holes, grid, &arguments) }
