@@ -2,9 +2,9 @@
 //! many are uncertain, and for windows that nothing else takes.
 //!
 //! Taps are whole numbers of at most 37 bits, cut into [`DIGITS`] signed bytes: their digits to the base 256. The row pass multiplies
-//! bytes by them on the tensor cores. Its sums are below 2^45 in magnitude; [`BIAS`] makes them positive numbers of [`PLANES`]
+//! bytes by them on the tensor cores. Its sums are below 2^45 in magnitude; [`BIAS`] makes them positive numbers of `PLANES`
 //! unsigned bytes, and the column pass multiplies each of these bytes by each digit. Products whose digits weigh the same share a sum of 32
-//! bits. [`carry`] joins these sums. All of it is exact, so no order matters.
+//! bits. `carry` joins these sums. All of it is exact, so no order matters.
 //!
 //! Tiling: a block has 128 results of several lines: rows in the row pass, columns in the column pass. A warp has 16 neighbouring results
 //! of every line. The numbers under the window come to shared memory in chunks, so a window may have any length.
@@ -13,7 +13,7 @@
 //! Shared memory: words of four numbers that follow each other in a line. Such words of 8 lines lie side by side, so that lanes meet in no bank.
 //! The intermediate image has 8 bytes for each row sum, for the region's columns and the rows that the column pass reads.
 //!
-//! After an estimate, [`passes_verdict`] counts the results in the pass's list. If they are few, the passes return at once; else the list
+//! After an estimate, `passes_verdict` counts the results in the pass's list. If they are few, the passes return at once; else the list
 //! is emptied. Without a list the passes always compute.
 //! Limits: bytes to bytes, no epilogue; outside the image nothing but bytes; two terms. KEEP is left to `keep.rs`.
 

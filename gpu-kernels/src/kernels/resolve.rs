@@ -12,7 +12,7 @@
 //!   Under small windows a rounded table takes less time, and decides nearly all results.
 //!
 //! Pixels of up to four bytes are read as words, of which each has a byte or several.
-//! Shared memory: a word for the counter, then a sum for each warp.
+//! Shared memory: the counts of the block's segments, then a sum for each warp.
 //! Limits: source and destination are bytes, and so is what lies outside the image; no epilogue.
 
 use crate::abi::{Doubts, Pass, Window};
@@ -25,8 +25,12 @@ use crate::tile::whole::transposed;
 
 /// Threads of a block.
 pub const BLOCK: (u32, u32) = (32, 4);
+/// Blocks of a launch, at least. They have the list's segments in turn.
+pub const LEAST_BLOCKS: i32 = 32;
+/// Blocks of a launch, at most.
+pub const BLOCKS: i32 = Doubts::SEGMENTS;
 /// Words of shared memory before the warps' sums, and of a sum.
-const SUMS: i32 = 4;
+const SUMS: i32 = BLOCKS / LEAST_BLOCKS;
 const SUM: i32 = 4;
 /// Bytes of shared memory.
 pub const SHARED: u32 = 4 * (SUMS + SUM * BLOCK.1 as i32) as u32;
@@ -690,29 +694,32 @@ impl Segment {
     }
 }
 
-/// Calls `each` for every segment of this block, and empties it then.
+/// Calls `each` for every segment of this block that has results, and empties it then.
 ///
 /// # Safety
-/// The pass has a list; all threads of the block call, and shared memory has a word.
+/// The pass has a list; all threads of the block call, and the launch has [`LEAST_BLOCKS`] at least.
 #[inline(always)]
 unsafe fn each_segment(pass: &Pass, planes: i32, each: impl Fn(&Segment)) {
-    let shared = Shared::dynamic();
-    let mut number = block_x();
-    while number < Doubts::SEGMENTS {
-        // SAFETY: the list has this segment; all threads of the block meet at each barrier.
-        unsafe {
-            let counter = pass.doubts.counter(number);
-            if thread_x() == 0 && thread_y() == 0 {
-                shared.store(0, f32::from_bits(reload_word(counter)));
-            }
-            barrier();
-            let noted = shared.load_word(0);
-            each(&Segment::new(pass, number, noted, planes));
-            barrier();
-            if noted != 0 && thread_x() == 0 && thread_y() == 0 {
-                store_words(counter, [0]);
-            }
+    let (shared, thread) = (Shared::dynamic(), 32 * thread_y() + thread_x());
+    let number = |at: i32| block_x() + at * grid_width();
+    let is_own = thread < SUMS && number(thread) < Doubts::SEGMENTS;
+    // SAFETY: the list has these segments; all threads of the block meet at each barrier.
+    unsafe {
+        if is_own {
+            shared.store(thread, f32::from_bits(reload_word(pass.doubts.counter(number(thread)))));
         }
-        number += grid_width();
+        barrier();
+        let mut at = opaque(0);
+        while number(at) < Doubts::SEGMENTS {
+            let noted = shared.load_word(at);
+            if noted != 0 {
+                each(&Segment::new(pass, number(at), noted, planes));
+            }
+            at = opaque(at + 1);
+        }
+        barrier();
+        if is_own && shared.load_word(thread) != 0 {
+            store_words(pass.doubts.counter(number(thread)), [0]);
+        }
     }
 }

@@ -1,11 +1,10 @@
 //! Resolves bytes that estimates leave uncertain, by exact sums of whole numbers; launches
 //! `gpu-kernels/src/kernels/resolve.rs`.
 
-use gpu_kernels::abi::Doubts;
 use gpu_kernels::divisor::Divisor;
 use gpu_kernels::kernels::resolve::{
-    BLOCK, COLUMN_BYTES, COLUMN_DIGITS, Near, PART, Products, ROW_PADDING, SHARED, TABLE_DIGITS, Team,
-    resolve_products, resolve_table,
+    BLOCK, BLOCKS, COLUMN_BYTES, COLUMN_DIGITS, LEAST_BLOCKS, Near, PART, Products, ROW_PADDING, SHARED, TABLE_DIGITS,
+    Team, resolve_products, resolve_table,
 };
 
 use super::prepared::Job;
@@ -15,8 +14,7 @@ use crate::gpu::{launch::Grid, stream::Stream};
 
 /// Resolves the results in the list of the job's pass, whose channels are those that are filtered.
 pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
-    let blocks = (Doubts::SEGMENTS as u32, 1, 1);
-    let grid = Grid { blocks, block: (BLOCK.0, BLOCK.1, 1), shared: SHARED };
+    let grid = Grid { blocks: (blocks(job), 1, 1), block: (BLOCK.0, BLOCK.1, 1), shared: SHARED };
     let (pass, window, planes) = (job.pass, job.window, job.planes as i32);
     let Numerators { address, divisor, products } = job.taps.numerators()?;
     let fours = |count: i32| (count + 3) / 4;
@@ -33,6 +31,15 @@ pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
             None => stream.enqueue(resolve_table, grid, &(pass, window, address, divisor, of_table, planes)),
         }
     }
+}
+
+/// The blocks of a launch: about one for each uncertain result of a small picture.
+fn blocks(job: &Job<'_>) -> u32 {
+    /// Results of which hardly more than one is uncertain.
+    const RESULTS: u64 = 64;
+    let region = &job.pass.region;
+    let pixels = (region.x1 - region.x0) as u64 * (region.y1 - region.y0) as u64 * u64::from(job.planes);
+    (pixels / RESULTS).next_power_of_two().clamp(LEAST_BLOCKS as u64, BLOCKS as u64) as u32
 }
 
 /// A filter's taps in whole numbers, in the GPU's memory.
