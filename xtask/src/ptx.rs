@@ -91,7 +91,7 @@ const SPILLS: [(&str, u32); 22] = [
     ("sliding_f16_", 48),
     ("gradient_flat_", 32),
     ("gradient_8bit", 200),
-    ("resolve_", 88),
+    ("resolve_", 112),
     ("passes_columns", 48),
     ("fourier_stored_", 160),
     ("fourier_bytes_64", 28),

@@ -187,8 +187,8 @@ kernel! {
                 }
             }
             let part = if is_open { of_products(at, &window, team, &products) } else { Sum::ZERO };
-            let exact = added(part, team).plus(of_point(at, &window, &products)).byte(&divisor);
-            if is_open { exact } else { byte }
+            let sum = added(part, team);
+            if is_open { sum.plus(of_point(at, &window, &products)).byte(&divisor) } else { byte }
         })
     }
 }
