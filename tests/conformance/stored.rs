@@ -954,7 +954,7 @@ mod on_gpu {
         };
         let problems = selection.cut(20, (0..LAYOUTS).map(problem), 0);
         ways[0].push(Group { window, border: Border::Reflect, problems });
-        let entries = ["resolve_table", "resolve_products", "running_sums_near_", "running_sums_far_"];
+        let entries = ["resolve_table", "running_sums_near_", "running_sums_far_"];
         let variants = [Variant::DirectShared, Variant::Fourier, Variant::Separable, Variant::RunningSums];
         let variants: Vec<_> = variants.into_iter().map(Some).chain([None]).collect();
         launching(&entries, || check_all(name, &variants, &ways))
