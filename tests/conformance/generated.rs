@@ -71,7 +71,7 @@ impl Property {
 
 const PROPERTIES: [Property; 10] = [
     Property::new("problems", 1.0, problems),
-    // 10,240 of a full run.
+    // 10,240 of a full run, 512 on the emulator.
     Property { recipes: recipes_of_bytes, ..Property::new("bytes", 20.0, problems) },
     Property { recipes: recipes_of_bytes, ..Property::new("weighted", 1.0, weighted) },
     Property::new("stored", 0.5, stored),
@@ -92,8 +92,9 @@ fn count(property: &Property, selection: Selection) -> Result<usize, String> {
     let all = number("APRON_GENERATED")?.map_or(few, |count| count as usize);
     let most = match selection {
         Selection::Full => property.share,
-        // Under compute-sanitizer each takes seconds, and so do some where a GPU's threads are emulated.
-        Selection::Small | Selection::Emulated => 1.0,
+        Selection::Emulated => 16.0,
+        // Under compute-sanitizer each takes seconds.
+        Selection::Small => 1.0,
     };
     Ok((all as f64 * property.share.min(most)).ceil() as usize)
 }

@@ -921,6 +921,8 @@ mod on_gpu {
             // Many taps.
             (Window::random_of_weight(40, 34, 28.0, 83), constants[1]),
             (Window::random_of_weight(24, 24, 28.0, 84).anchored(0, 20), BORDERS[3]),
+            // A product that no table holds exactly.
+            (Window::preset("gaussian:sigma=1"), BORDERS[3]),
             // In place, near and far.
             (Window::preset("box:size=6"), BORDERS[2]),
             (Window::preset("box:cols=12,rows=10").anchored(11, 0), BORDERS[4]),
@@ -954,7 +956,7 @@ mod on_gpu {
         };
         let problems = selection.cut(20, (0..LAYOUTS).map(problem), 0);
         ways[0].push(Group { window, border: Border::Reflect, problems });
-        let entries = ["resolve_table", "running_sums_near_", "running_sums_far_"];
+        let entries = ["resolve_table", "resolve_products", "running_sums_near_", "running_sums_far_"];
         let variants = [Variant::DirectShared, Variant::Fourier, Variant::Separable, Variant::RunningSums];
         let variants: Vec<_> = variants.into_iter().map(Some).chain([None]).collect();
         launching(&entries, || check_all(name, &variants, &ways))

@@ -457,7 +457,7 @@ impl Work for ToBytes<'_> {
 mod tests {
     use super::*;
     use crate::image::{Image, ImageView};
-    use crate::round::tests::defined;
+    use crate::round::tests::{BORDERS, defined};
     use crate::simd::Isa;
     use crate::window::Window;
     use crate::{Border, Filter};
@@ -516,14 +516,7 @@ mod tests {
             };
             filters.push(filter.unwrap());
         }
-        let borders = [
-            Border::Constant(77.0),
-            Border::Replicate,
-            Border::Reflect,
-            Border::Reflect101,
-            Border::Wrap,
-            Border::Keep,
-        ];
+        let borders = &BORDERS[2..];
         for (number, filter) in filters.into_iter().enumerate() {
             let anchor = (random() as usize % filter.cols(), random() as usize % filter.rows());
             let elsewhere = filter.clone().anchored(anchor.0, anchor.1).unwrap();

@@ -19,13 +19,15 @@ pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
     let Numerators { address, divisor, products } = job.taps.numerators()?;
     let fours = |count: i32| (count + 3) / 4;
     let of_table = Team::new(fours(window.cols), window.rows);
-    // SAFETY: the kernels take any number of such blocks; the pass has a list, and describes allocated memory.
+    // SAFETY: the kernels take so many of these blocks; the pass has a list, and describes allocated memory.
     unsafe {
         match products {
             Some((products, near)) => {
-                // Words of memory begin up to three columns before the window.
-                let of_products = || Team::new(fours(window.cols + 3), fours(window.rows));
-                let team = if near.taps != 0 { of_table } else { of_products() };
+                // Without a table, words of memory begin up to three columns before the window.
+                let team = match near.taps {
+                    0 => Team::new(fours(window.cols + 3), fours(window.rows)),
+                    _ => of_table,
+                };
                 stream.enqueue(resolve_products, grid, &(pass, window, products, near, divisor, team, planes))
             }
             None => stream.enqueue(resolve_table, grid, &(pass, window, address, divisor, of_table, planes)),
@@ -35,7 +37,7 @@ pub(crate) fn launch(job: &Job<'_>, stream: &mut Stream) -> Result<()> {
 
 /// The blocks of a launch: about one for each uncertain result of a small picture.
 fn blocks(job: &Job<'_>) -> u32 {
-    /// Results of which hardly more than one is uncertain.
+    /// Of so many results hardly more than one is uncertain.
     const RESULTS: u64 = 64;
     let region = &job.pass.region;
     let pixels = (region.x1 - region.x0) as u64 * (region.y1 - region.y0) as u64 * u64::from(job.planes);

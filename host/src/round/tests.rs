@@ -107,7 +107,8 @@ fn noise_pixels(len: usize, mut seed: u64) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-const BORDERS: [Border; 8] = [
+/// Every rule, and constants that are bytes; from the third one on each rule once.
+pub(crate) const BORDERS: [Border; 8] = [
     Border::Constant(0.0),
     Border::Constant(255.0),
     Border::Constant(77.0),

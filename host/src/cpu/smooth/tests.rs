@@ -2,20 +2,10 @@ use super::*;
 use crate::Image;
 use crate::border::Border;
 use crate::progress::Report;
-use crate::round::tests::defined;
+use crate::round::tests::{BORDERS, defined};
 use crate::round::{Bounds, Order, Resolver};
 
 const SETS: [&str; 4] = ["portable", "avx2", "avx512", "neon"];
-const BORDERS: [Border; 8] = [
-    Border::Constant(0.0),
-    Border::Constant(255.0),
-    Border::Constant(77.0),
-    Border::Replicate,
-    Border::Reflect,
-    Border::Reflect101,
-    Border::Wrap,
-    Border::Keep,
-];
 
 struct Random(u64);
 
